@@ -111,7 +111,7 @@ test-machine:
 	$(GO) $(TEST) -p 1 -timeout 60m $(LONG) $$($(GO) list ./test/... | grep -v -e /test/cluster$$ -e /test/crash -e /test/e2e $(if $(RELINK_LONG),,-e /vm/guest$$))
 
 # What reads hostile input. Its seeds are a part of test-units.
-FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/netfix FuzzMacvlan=./checkpoint/attach/netconf FuzzVLAN=./checkpoint/attach/netconf FuzzHostAccess=./checkpoint/attach/netconf FuzzRead=./checkpoint/validate \
+FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/capture/netfix FuzzMacvlan=./checkpoint/attach/netconf FuzzVLAN=./checkpoint/attach/netconf FuzzHostAccess=./checkpoint/attach/netconf FuzzRead=./checkpoint/validate \
 	FuzzParse=./pkg/ipam FuzzDecodeLease=./pkg/ipam/lease FuzzParseHostLocal=./pkg/ipam/hostlocal FuzzParseWhereabouts=./pkg/ipam/whereabouts FuzzParseProbeAnswer=./pkg/kernel/internal/wire \
 	FuzzEachAttribute=./pkg/kernel/internal/rtnl FuzzParseAnswer=./pkg/kernel
 

@@ -25,7 +25,7 @@ func Encode(r Record) ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}
-	b, err := jsonv2.Marshal(r, asStored)
+	b, err := jsonv2.Marshal(r, storedFormat)
 	if err != nil {
 		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}
@@ -37,7 +37,7 @@ func Encode(r Record) ([]byte, error) {
 // version.
 func Decode(b []byte) (Record, error) {
 	var r Record
-	if err := jsonv2.Unmarshal(b, &r, strict); err != nil || r.Version < Oldest || r.Version > Version {
+	if err := jsonv2.Unmarshal(b, &r, strictFormat); err != nil || r.Version < Oldest || r.Version > Version {
 		return Record{}, explain(b, err)
 	}
 	if err := r.Validate(); err != nil {
@@ -50,13 +50,13 @@ func Decode(b []byte) (Record, error) {
 	return r, nil
 }
 
-// asStored are the rules of encoding/json. This package takes half its time for them.
-var asStored = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.WithIndent("  "))
+// storedFormat are the rules of encoding/json. This package takes half its time for them.
+var storedFormat = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.WithIndent("  "))
 
-// strict refuses unknown fields. It allows what a runtime may have given and what Encode keeps as it
+// strictFormat refuses unknown fields. It allows what a runtime may have given and what Encode keeps as it
 // is. The package is encoding/json/v2 from Go 1.27 on. It reads a record in half the time, and a
 // restore reads all records first.
-var strict = jsonv2.JoinOptions(
+var strictFormat = jsonv2.JoinOptions(
 	jsonv2.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // explain says why b is not a record of this version. err is the error of decoding b.
@@ -67,7 +67,7 @@ func explain(b []byte, err error) error {
 	headErr := json.Unmarshal(b, &head)
 	switch {
 	case errors.As(headErr, new(*json.UnmarshalTypeError)):
-		return fmt.Errorf("%w: %w", ErrTorn, placed(err))
+		return fmt.Errorf("%w: %w", ErrTorn, locateError(err))
 	case headErr != nil:
 		return fmt.Errorf("%w: %w", ErrTorn, headErr)
 	case head.Version == nil:
@@ -77,24 +77,24 @@ func explain(b []byte, err error) error {
 	case *head.Version < Oldest:
 		return fmt.Errorf("%w: %d, this relink reads %d to %d", ErrVersion, *head.Version, Oldest, Version)
 	}
-	return fmt.Errorf("%w: %w", ErrTorn, placed(err))
+	return fmt.Errorf("%w: %w", ErrTorn, locateError(err))
 }
 
-// placed names what is wrong in the words of the record, not in those of Go's types.
-func placed(err error) error {
+// locateError names what is wrong in the words of the record, not in those of Go's types.
+func locateError(err error) error {
 	var wrong *jsonv2.SemanticError
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	place := string(wrong.JSONPointer)
+	pointer := string(wrong.JSONPointer)
 	switch {
 	case errors.Is(err, jsonv2.ErrUnknownName):
-		return fmt.Errorf("%q: the name is unknown", place)
+		return fmt.Errorf("%q: the name is unknown", pointer)
 	case wrong.JSONKind == '0':
-		return fmt.Errorf("%q: the number %s does not fit", place, wrong.JSONValue)
+		return fmt.Errorf("%q: the number %s does not fit", pointer, wrong.JSONValue)
 	case wrong.Err != nil:
-		return fmt.Errorf("%q: %w", place, wrong.Err)
+		return fmt.Errorf("%q: %w", pointer, wrong.Err)
 	}
 	kind := cmp.Or(map[jsontext.Kind]string{'{': "object", '[': "list"}[wrong.JSONKind], wrong.JSONKind.String())
-	return fmt.Errorf("%q is of the wrong type: %s", place, kind)
+	return fmt.Errorf("%q is of the wrong type: %s", pointer, kind)
 }

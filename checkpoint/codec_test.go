@@ -195,7 +195,7 @@ func TestEncodeRefusesWhatDecodeWould(t *testing.T) {
 
 // An older record has IPv6 routes with the next hops of all interfaces in one, and the routes of daemons.
 func TestTheRoutesOfAnOlderRecordAreItsOwn(t *testing.T) {
-	r := everything()
+	r := fullRecordV2()
 	both, bgp := route("::/0", ""), route("10.0.0.0/8", "10.3.0.1")
 	both.NextHops = []netstate.NextHop{
 		{Gateway: netip.MustParseAddr("fe80::1"), Weight: 2}, {Gateway: netip.MustParseAddr("fe80::2"), Device: "net1", Weight: 1},

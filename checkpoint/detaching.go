@@ -19,15 +19,15 @@ const detachLimit = 2 * time.Minute
 // forget the checkpoint. Without the note, a capture would remember the interface as a new one. The
 // caller holds the sandbox's lock. Notes that are out of date are removed.
 func (s *Store) BeginDetach(n attachment.Namespace, ifName string) error {
-	if err := os.MkdirAll(s.detaching(), 0o700); err != nil {
+	if err := os.MkdirAll(s.detachesDir(), 0o700); err != nil {
 		return fmt.Errorf("note detaching: %w", err)
 	}
-	notes, err := os.ReadDir(s.detaching())
+	notes, err := os.ReadDir(s.detachesDir())
 	if err != nil {
 		return fmt.Errorf("note detaching: %w", err)
 	}
 	for _, entry := range notes {
-		if path := filepath.Join(s.detaching(), entry.Name()); !isFresh(path) {
+		if path := filepath.Join(s.detachesDir(), entry.Name()); !isFresh(path) {
 			_ = os.Remove(path)
 		}
 	}
@@ -67,8 +67,8 @@ func isFresh(path string) bool {
 	return err == nil && age >= 0 && age <= detachLimit
 }
 
-func (s *Store) detaching() string { return filepath.Join(s.dir, detachingDir) }
+func (s *Store) detachesDir() string { return filepath.Join(s.dir, detachingDir) }
 
 func (s *Store) detachNote(n attachment.Namespace, ifName string) string {
-	return filepath.Join(s.detaching(), UnnamedID(n)+"."+ifName)
+	return filepath.Join(s.detachesDir(), UnnamedID(n)+"."+ifName)
 }

@@ -6,9 +6,9 @@
 // [Unreadable], which says what is left.
 //
 // Who changes something about a sandbox holds its lock: Store.Lock. Who builds on a VLAN parent holds
-// [Parents] too, and a restore that changes the host's devices holds Store.LockHost. Notes beside the
+// [ParentLock] too, and a restore that changes the host's devices holds Store.LockHost. Notes beside the
 // checkpoints tell of a DEL that is under way (Store.BeginDetach) and of a restore that is
-// ([Restoring]).
+// ([RestoreNote]).
 //
 // [Match] says which record is of which device of a sandbox. Store.Wanted says what of a record's
 // interface there still has to be. The packages below use these: attach writes and forgets records

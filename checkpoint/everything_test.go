@@ -8,8 +8,8 @@ import (
 
 func number[T any](n T) *T { return &n }
 
-// everything returns a record with all that version 2 has.
-func everything() Record {
+// fullRecordV2 returns a record with all that version 2 has.
+func fullRecordV2() Record {
 	r := dualStack()
 	i := &r.Interface
 	i.Link.TxQueueLen, i.Link.TxQueues, i.Link.RxQueues = number(0), 1, 1
@@ -44,15 +44,15 @@ func everything() Record {
 		{Kind: "tbf", Handle: 0x10000, Parent: 0xffffffff, Options: []byte{1, 2, 3}},
 		{Kind: "ingress", Handle: 0xffff0000, Parent: 0xfffffff1, Filters: []netstate.Filter{{
 			Kind: "u32", Parent: 0xffff0000, Info: 0x10003, ClassID: 0x10001, Selector: []byte{1}, Flags: 1,
-			Redirects: []netstate.Redirect{{Device: "ifb0", Where: 1, Control: 4}},
+			Redirects: []netstate.Redirect{{Device: "ifb0", EAction: 1, Control: 4}},
 		}}},
 	}
 	i.NotCaptured = []string{"qdisc htb 2:"}
 	return r
 }
 
-// everythingNow returns a record with all that version 4 has.
-func everythingNow() Record {
+// fullRecordV4 returns a record with all that version 4 has.
+func fullRecordV4() Record {
 	r := everythingOfV3()
 	parents := r.Interface.Parents
 	parents[0].IfIndex, parents[1].IfIndex = 12, 5
@@ -63,7 +63,7 @@ func everythingNow() Record {
 
 // everythingOfV3 returns a record with all that version 3 has.
 func everythingOfV3() Record {
-	r := everything()
+	r := fullRecordV2()
 	r.AnnouncementOwed = true
 	parents := r.Interface.Parents
 	parents[0].Carried.NotRestored = []string{"member of br0 (bridge)", "setting ipv4/rp_filter=2"}
@@ -103,8 +103,8 @@ func hostDevice() Record {
 	return r
 }
 
-// routesOfOthers returns a record with what version 3 added to the routes of version 2.
-func routesOfOthers() Record {
+// recordV3Routes returns a record with what version 3 added to the routes of version 2.
+func recordV3Routes() Record {
 	r := podRecord(sandboxID, "eth0", "default", "two-defaults")
 	leans, leg := route("192.0.2.0/24", ""), route("::/0", "")
 	leans.Device, leans.Source = "net1", netip.MustParseAddr("10.3.0.5")

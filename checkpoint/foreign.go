@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Foreign returns the paths in the store's directory that no relink has made. A directory that is missing has none. Whoever
+// ForeignPaths returns the paths in the store's directory that no relink has made. A directory that is missing has none. Whoever
 // deletes the whole directory asks first: the configuration may name a directory that others use, too.
-func (s *Store) Foreign() (all []string, err error) {
+func (s *Store) ForeignPaths() (paths []string, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list checkpoints: %w", err)
@@ -20,23 +20,23 @@ func (s *Store) Foreign() (all []string, err error) {
 	for _, e := range entries {
 		path := filepath.Join(s.dir, e.Name())
 		switch {
-		case isOwn(e.Name()):
+		case isReserved(e.Name()):
 		case strings.HasPrefix(e.Name(), ".") || !e.IsDir():
-			all = append(all, path)
+			paths = append(paths, path)
 		default:
-			within, err := os.ReadDir(path)
+			files, err := os.ReadDir(path)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) { // Its pod may end meanwhile.
 				return nil, fmt.Errorf("list checkpoints: %w", err)
 			}
-			for _, file := range within {
+			for _, file := range files {
 				// A dot: the sandbox's lock, and files that are not written to their end.
 				if !file.Type().IsRegular() || !strings.HasSuffix(file.Name(), suffix) && !strings.HasPrefix(file.Name(), ".") {
-					all = append(all, filepath.Join(path, file.Name()))
+					paths = append(paths, filepath.Join(path, file.Name()))
 				}
 			}
 		}
 	}
-	return all, nil
+	return paths, nil
 }
 
 // The names of all that relink keeps beside the sandboxes' directories. The dot marks each as no sandbox's.
@@ -52,18 +52,18 @@ const (
 	movingDir      = ".moving"
 	parentsLock    = ".parents.lock"
 	restoringDir   = ".restoring"
-	// usablePrefix begins the name of a file that Usable tries to write.
-	usablePrefix = ".usable-"
+	// probePrefix begins the name of a file that CheckWritable tries to write.
+	probePrefix = ".usable-"
 )
 
-// ownNames are the names above, without the prefix.
-var ownNames = []string{
+// reservedNames are the names above, without the prefix.
+var reservedNames = []string{
 	agentDir, detachingDir, guardFile, hostLock, accessLock, masqueradeFile, masqueradeLock, movingDir, parentsLock, restoringDir,
 }
 
-// isOwn says whether the name is of something that relink keeps beside the sandboxes' directories.
-func isOwn(name string) bool {
-	return slices.Contains(ownNames, name) || strings.HasPrefix(name, usablePrefix)
+// isReserved says whether the name is of something that relink keeps beside the sandboxes' directories.
+func isReserved(name string) bool {
+	return slices.Contains(reservedNames, name) || strings.HasPrefix(name, probePrefix)
 }
 
 // AgentDir is the directory of the agent's notes, and of the sightings of gc.

@@ -23,7 +23,7 @@ func TestOwnNamesAreDocumented(t *testing.T) {
 			documented["."+name] = true
 		}
 	}
-	own := slices.Sorted(slices.Values(append([]string{usablePrefix + "*"}, ownNames...)))
+	own := slices.Sorted(slices.Values(append([]string{probePrefix + "*"}, reservedNames...)))
 	if got := slices.Sorted(maps.Keys(documented)); !slices.Equal(got, own) {
 		t.Errorf("documented are %q, own are %q", got, own)
 	}
@@ -41,19 +41,19 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	shared, err := s.ShareParents(t.Context())
+	shared, err := s.LockParents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer shared.Release()
-	if err := s.SaveMoving(Moving{Attachment: record("aaaa1111", "eth0").Attachment}); err != nil {
+	if err := s.SaveMove(Move{Attachment: record("aaaa1111", "eth0").Attachment}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.SaveLastRestore(LastRestore{}); err != nil {
 		t.Fatal(err)
 	}
 	write(t, s, ".agent/pause.json", "{}")
-	if all, err := s.Foreign(); err != nil || len(all) > 0 {
+	if all, err := s.ForeignPaths(); err != nil || len(all) > 0 {
 		t.Errorf("relink's own: %v, %v", all, err)
 	}
 	var want []string
@@ -62,13 +62,13 @@ func TestForeign(t *testing.T) {
 		want = append(want, filepath.Join(s.Dir(), name))
 	}
 	want[1], want[3] = filepath.Dir(want[1]), filepath.Dir(want[3])
-	if all, err := s.Foreign(); err != nil || !slices.Equal(all, want) {
+	if all, err := s.ForeignPaths(); err != nil || !slices.Equal(all, want) {
 		t.Errorf("%v, %v, want %v", all, err, want)
 	}
 	if err := os.RemoveAll(s.Dir()); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := s.Foreign(); err != nil || len(all) > 0 {
+	if all, err := s.ForeignPaths(); err != nil || len(all) > 0 {
 		t.Errorf("nothing is there: %v, %v", all, err)
 	}
 }

@@ -17,7 +17,7 @@ func (s *Store) BeginGuard() (end func(), err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("note guard: %w", err)
 	}
-	f, err := os.OpenFile(s.guarded(), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(s.guardPath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("note guard: %w", err)
 	}
@@ -32,7 +32,7 @@ func (s *Store) BeginGuard() (end func(), err error) {
 
 // Guarded says whether a note of BeginGuard counts: a parent that is missing is then no fault of the node.
 func (s *Store) Guarded() bool {
-	f, err := os.Open(s.guarded())
+	f, err := os.Open(s.guardPath())
 	if err != nil {
 		return false
 	}
@@ -40,4 +40,4 @@ func (s *Store) Guarded() bool {
 	return flock.Try(f, flock.Shared) != nil
 }
 
-func (s *Store) guarded() string { return filepath.Join(s.dir, guardFile) }
+func (s *Store) guardPath() string { return filepath.Join(s.dir, guardFile) }

@@ -16,12 +16,12 @@ func (s *Store) LockHost(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock the host's devices: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(s.dir, hostLock), os.O_RDWR|os.O_CREATE|atOnce, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.dir, hostLock), os.O_RDWR|os.O_CREATE|openNonblock, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the host's devices: %w", err)
 	}
 	notice := s.onWait.Notice(func() string { return "the host's devices" })
-	if err := flock.LockNoticed(ctx, f, flock.Exclusive, notice); err != nil {
+	if err := flock.LockWithNotice(ctx, f, flock.Exclusive, notice); err != nil {
 		return nil, fmt.Errorf("lock the host's devices (%s): %w", f.Name(), err)
 	}
 	return func() { _ = f.Close() }, nil

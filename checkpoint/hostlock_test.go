@@ -22,7 +22,7 @@ func TestTheHostIsChangedByOneAtATime(t *testing.T) {
 		t.Errorf("a second one: %v", err)
 	}
 	// An ADD does not wait for the host's lock, and does not delay its holder.
-	share(t, s)
+	lockParents(t, s)
 	go func() {
 		time.Sleep(10 * time.Millisecond)
 		unlock()
@@ -32,7 +32,7 @@ func TestTheHostIsChangedByOneAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	again()
-	if quiet, err := s.Quiet(); !quiet || err != nil {
+	if quiet, err := s.NoSandboxLocked(); !quiet || err != nil {
 		t.Errorf("quiet: %v, %v", quiet, err)
 	}
 	if records, unreadable, err := s.Select(selection.Selection{}); len(records)+len(unreadable) > 0 || err != nil {

@@ -13,24 +13,24 @@ import (
 	"github.com/relink-cni/relink/pkg/failpoint"
 )
 
-// MostFailed is how many failed attachments a LastRestore has at most.
-const MostFailed = 20
+// MaxFailed is how many failed attachments a LastRestore has at most.
+const MaxFailed = 20
 
 // LastRestore says when a restore ran and what it did. A dry run leaves none.
 type LastRestore struct {
 	// StartedAt is when it began, in UTC.
 	StartedAt time.Time `json:"startedAt"`
-	// Took is the whole of its time. Waited is how much of it went into waiting for devices and
+	// Duration is the whole of its time. WaitDuration is how much of it went into waiting for devices and
 	// carrier.
-	Took   time.Duration `json:"tookNanoseconds"`
-	Waited time.Duration `json:"waitedNanoseconds"`
+	Duration     time.Duration `json:"tookNanoseconds"`
+	WaitDuration time.Duration `json:"waitedNanoseconds"`
 	// Selection has the words that limited it to some sandboxes. None stands for all.
 	Selection []string `json:"selection,omitempty"`
 	// Interrupted says that somebody ended it early.
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Counts has the number of attachments by their state in the report.
 	Counts map[string]int `json:"counts"`
-	// Failed are the attachments that failed, no more than MostFailed.
+	// Failed are the attachments that failed, no more than MaxFailed.
 	Failed []FailedRestore `json:"failed,omitempty"`
 	// Problems is the number of other things that were not as recorded.
 	Problems int `json:"problems,omitempty"`
@@ -49,12 +49,12 @@ func (s *Store) SaveLastRestore(l LastRestore) error {
 	if err != nil {
 		return fmt.Errorf("note what the restore did: %w", err)
 	}
-	f, err := s.note(func(f *os.File) error {
+	f, err := s.createNote(func(f *os.File) error {
 		if _, err := f.Write(append(b, '\n')); err != nil {
 			return err
 		}
 		failpoint.Here("before noting the last restore")
-		return os.Rename(f.Name(), s.lastRestore())
+		return os.Rename(f.Name(), s.lastRestorePath())
 	})
 	if err != nil {
 		return fmt.Errorf("note what the restore did: %w", err)
@@ -63,23 +63,23 @@ func (s *Store) SaveLastRestore(l LastRestore) error {
 	return f.Close()
 }
 
-// LastRestore returns what the last restore of this boot did. ErrNone: there was none. ErrTorn: the
+// LastRestore returns what the last restore of this boot did. ErrNoCheckpoint: there was none. ErrTorn: the
 // file is none that this relink can read.
 func (s *Store) LastRestore() (LastRestore, error) {
 	var l LastRestore
-	b, err := os.ReadFile(s.lastRestore())
+	b, err := os.ReadFile(s.lastRestorePath())
 	if errors.Is(err, fs.ErrNotExist) {
-		return l, fmt.Errorf("the last restore: %w", ErrNone)
+		return l, fmt.Errorf("the last restore: %w", ErrNoCheckpoint)
 	}
 	if err != nil {
 		return l, fmt.Errorf("the last restore: %w", err)
 	}
 	if err := json.Unmarshal(b, &l); err != nil {
-		return LastRestore{}, fmt.Errorf("%s: %w: %w", s.lastRestore(), ErrTorn, err)
+		return LastRestore{}, fmt.Errorf("%s: %w: %w", s.lastRestorePath(), ErrTorn, err)
 	}
 	return l, nil
 }
 
 // It is beside the notes of restores that are under way: those that come to their end remove what a
 // kill has left of writing it.
-func (s *Store) lastRestore() string { return filepath.Join(s.restoring(), "last"+suffix) }
+func (s *Store) lastRestorePath() string { return filepath.Join(s.restoresDir(), "last"+suffix) }

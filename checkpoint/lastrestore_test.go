@@ -16,12 +16,12 @@ import (
 // The summary of the last restore is read as it was written, whatever ran before.
 func TestTheLastRestoreIsRemembered(t *testing.T) {
 	s := OpenStore(t.TempDir())
-	if l, err := s.LastRestore(); !errors.Is(err, ErrNone) {
+	if l, err := s.LastRestore(); !errors.Is(err, ErrNoCheckpoint) {
 		t.Errorf("before there was one: %+v, %v", l, err)
 	}
-	first := LastRestore{StartedAt: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Took: 2440 * time.Millisecond, Counts: map[string]int{"restored": 2}}
+	first := LastRestore{StartedAt: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Duration: 2440 * time.Millisecond, Counts: map[string]int{"restored": 2}}
 	second := LastRestore{
-		StartedAt: first.StartedAt.Add(time.Hour), Took: time.Minute, Waited: 30 * time.Second, Selection: []string{"shop/web-0"}, Interrupted: true,
+		StartedAt: first.StartedAt.Add(time.Hour), Duration: time.Minute, WaitDuration: 30 * time.Second, Selection: []string{"shop/web-0"}, Interrupted: true,
 		Counts: map[string]int{"as recorded": 1, "failed": 1}, Problems: 3,
 		Failed: []FailedRestore{{
 			Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"},
@@ -40,7 +40,7 @@ func TestTheLastRestoreIsRemembered(t *testing.T) {
 	if records, unreadable, err := s.List(); len(records)+len(unreadable) > 0 || err != nil {
 		t.Errorf("it is taken for a checkpoint: %v, %v, %v", records, unreadable, err)
 	}
-	if s.RestoreNoted() {
+	if s.HasRestoreNote() {
 		t.Error("it is taken for the note of a restore that was killed")
 	}
 	files, err := filepath.Glob(filepath.Join(s.Dir(), ".restoring", "*"))
@@ -60,7 +60,7 @@ func TestTheEndOfARestoreLeavesTheLastOne(t *testing.T) {
 	if err := os.WriteFile(left, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	restoring.End(settledAll)
+	restoring.End(allAnnounced)
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what a kill left: %v", err)
 	}
@@ -69,9 +69,9 @@ func TestTheEndOfARestoreLeavesTheLastOne(t *testing.T) {
 	}
 }
 
-func settledAll(attachment.Key) bool { return true }
+func allAnnounced(attachment.Key) bool { return true }
 
-func begin(t *testing.T, s *Store) *Restoring {
+func begin(t *testing.T, s *Store) *RestoreNote {
 	t.Helper()
 	r, err := s.BeginRestore(nil)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestALastRestoreThatCannotBeReadOrWritten(t *testing.T) {
 	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := s.LastRestore(); err == nil || errors.Is(err, ErrNone) {
+	if l, err := s.LastRestore(); err == nil || errors.Is(err, ErrNoCheckpoint) {
 		t.Errorf("a directory: %+v, %v", l, err)
 	}
 	if err := s.SaveLastRestore(LastRestore{}); err == nil || !strings.HasPrefix(err.Error(), "note what the restore did: ") {

@@ -18,21 +18,21 @@ var ErrBusy = flock.ErrBusy
 
 const lockName = ".lock"
 
-// atOnce opens a file without a poller. Package os would try to add the file to one, which takes
+// openNonblock opens a file without a poller. Package os would try to add the file to one, which takes
 // four system calls and fails for regular files.
-const atOnce = syscall.O_NONBLOCK
+const openNonblock = syscall.O_NONBLOCK
 
 // Lock takes the lock of a sandbox. ADD, DEL, GC and restore hold it while they change something
 // about the sandbox. It waits until ctx is done. Then it returns ErrBusy, with the names of the
 // holders. unlock also removes the sandbox's directory if it is empty.
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
 	return s.lock(ctx, containerID, func(f *os.File) error {
-		return flock.LockNoticed(ctx, f, flock.Exclusive, s.onWait.Notice(func() string { return s.nameOf(containerID) }))
+		return flock.LockWithNotice(ctx, f, flock.Exclusive, s.onWait.Notice(func() string { return s.sandboxName(containerID) }))
 	})
 }
 
-// nameOf returns the pod's name, or the container ID where no checkpoint tells the pod.
-func (s *Store) nameOf(containerID string) string {
+// sandboxName returns the pod's name, or the container ID where no checkpoint tells the pod.
+func (s *Store) sandboxName(containerID string) string {
 	records, _ := s.listSandbox(containerID)
 	for _, r := range records {
 		if r.Pod.Name != "" {
@@ -47,16 +47,16 @@ func (s *Store) TryLock(containerID string) (unlock func(), err error) {
 	return s.lock(context.Background(), containerID, tryFlock)
 }
 
-// TryLockOf is TryLock for the sandbox of a listed record. If the record's file still exists at
+// TryLockRecord is TryLock for the sandbox of a listed record. If the record's file still exists at
 // unlock, and the listing found no leftovers of a kill, unlock does not look for anything to remove.
-func (s *Store) TryLockOf(r Record) (unlock func(), err error) {
+func (s *Store) TryLockRecord(r Record) (unlock func(), err error) {
 	f, err := s.lockFile(context.Background(), r.Attachment.ContainerID, tryFlock)
 	if err != nil {
 		return nil, err
 	}
 	return func() {
-		_, gone := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
-		if gone != nil || r.littered {
+		_, statErr := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
+		if statErr != nil || r.hasLeftovers {
 			s.unlock(s.sandboxDir(r.Attachment.ContainerID), f)
 			return
 		}
@@ -87,7 +87,7 @@ func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.
 			return nil, fmt.Errorf("lock sandbox %s: %w", containerID, err)
 		}
 		// The previous holder may have removed the directory. Then nobody else looks at this lock.
-		if stillThere(f) {
+		if isCurrentFile(f) {
 			failpoint.Here("locked")
 			return f, nil
 		}
@@ -95,28 +95,28 @@ func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.
 	}
 }
 
-// Parents is a hold on the host's VLAN parents, which attachments share. An ADD takes it before it
+// ParentLock is a hold on the host's VLAN parents, which attachments share. An ADD takes it before it
 // looks for the parent. It keeps it until the checkpoint that names the parent is saved.
-type Parents struct {
+type ParentLock struct {
 	file *os.File
 }
 
-// ShareParents takes a hold on the parents, which others can have too. While somebody is Alone with
+// LockParents takes a hold on the parents, which others can have too. While somebody is TryExclusive with
 // them, it waits until ctx is done and then returns ErrBusy.
-func (s *Store) ShareParents(ctx context.Context) (*Parents, error) {
-	f, err := s.openParents()
+func (s *Store) LockParents(ctx context.Context) (*ParentLock, error) {
+	f, err := s.openParentLock()
 	if err != nil {
 		return nil, err
 	}
 	notice := s.onWait.Notice(func() string { return "the VLAN parents" })
-	if err := flock.LockNoticed(ctx, f, flock.Shared, notice); err != nil {
+	if err := flock.LockWithNotice(ctx, f, flock.Shared, notice); err != nil {
 		return nil, fmt.Errorf("lock parents (%s): %w", f.Name(), err)
 	}
 	failpoint.Here("parents shared")
-	return &Parents{file: f}, nil
+	return &ParentLock{file: f}, nil
 }
 
-func (s *Store) openParents() (*os.File, error) {
+func (s *Store) openParentLock() (*os.File, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock parents: %w", err)
 	}
@@ -127,23 +127,23 @@ func (s *Store) openParents() (*os.File, error) {
 	return f, nil
 }
 
-// Alone says whether nobody else has a hold. If so, it keeps everybody else off until Release: every
+// TryExclusive says whether nobody else has a hold. If so, it keeps everybody else off until Release: every
 // ADD of the node waits, so the caller must wait for nobody. If not, the caller has lost its own
 // hold.
-func (p *Parents) Alone() bool {
+func (p *ParentLock) TryExclusive() bool {
 	return flock.Try(p.file, flock.Exclusive) == nil
 }
 
 // Release ends the hold.
-func (p *Parents) Release() { _ = p.file.Close() }
+func (p *ParentLock) Release() { _ = p.file.Close() }
 
 func openLock(ctx context.Context, dir string) (*os.File, error) {
 	for tried := false; ; tried = true {
-		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|atOnce, 0o600)
+		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|openNonblock, 0o600)
 		if errors.Is(err, fs.ErrNotExist) && (!tried || ctx.Err() == nil) {
 			// There is no directory, or somebody removed it in between. None can be made behind a link
 			// to nowhere.
-			if err := errors.Join(nowhere(dir), nowhere(filepath.Join(dir, lockName))); err != nil {
+			if err := errors.Join(checkDanglingLink(dir), checkDanglingLink(filepath.Join(dir, lockName))); err != nil {
 				return nil, fmt.Errorf("lock sandbox: %w", err)
 			}
 			if err := makeSandboxDir(dir); err != nil {
@@ -159,8 +159,8 @@ func openLock(ctx context.Context, dir string) (*os.File, error) {
 	}
 }
 
-// nowhere returns an error if the path is a symbolic link to nothing.
-func nowhere(path string) error {
+// checkDanglingLink returns an error if the path is a symbolic link to nothing.
+func checkDanglingLink(path string) error {
 	link, err := os.Lstat(path)
 	if err != nil || link.Mode()&fs.ModeSymlink == 0 {
 		return nil //nolint:nilerr // What is not there leads nowhere wrong.
@@ -192,13 +192,13 @@ func tryFlock(f *os.File) error {
 	return err
 }
 
-func stillThere(f *os.File) bool {
+func isCurrentFile(f *os.File) bool {
 	locked, err := f.Stat()
 	if err != nil {
 		return false
 	}
-	there, err := os.Stat(f.Name())
-	return err == nil && os.SameFile(locked, there)
+	current, err := os.Stat(f.Name())
+	return err == nil && os.SameFile(locked, current)
 }
 
 // unlock releases the lock. It first removes what a kill left of a Save. Without a checkpoint it
@@ -208,7 +208,7 @@ func (s *Store) unlock(dir string, f *os.File) {
 	defer func() { _ = f.Close() }()
 	failpoint.Here("before unlocking")
 	files, err := os.ReadDir(dir)
-	if err != nil || !stillThere(f) {
+	if err != nil || !isCurrentFile(f) {
 		return // Somebody removed the directory. What is there now belongs to others.
 	}
 	checkpoints := false
@@ -236,9 +236,9 @@ func (s *Store) InUse(containerID string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Quiet says whether nobody holds a sandbox's lock: no operation on a sandbox of this store is under
-// way. One can begin at any moment. Only an ADD cannot, if the caller is Alone with the parents.
-func (s *Store) Quiet() (bool, error) {
+// NoSandboxLocked says whether nobody holds a sandbox's lock: no operation on a sandbox of this store is under
+// way. One can begin at any moment. Only an ADD cannot, if the caller is TryExclusive with the parents.
+func (s *Store) NoSandboxLocked() (bool, error) {
 	locks, err := filepath.Glob(filepath.Join(s.dir, "*", lockName))
 	if err != nil {
 		return false, fmt.Errorf("look at locks: %w", err)
@@ -251,7 +251,7 @@ func (s *Store) Quiet() (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("look at locks: %w", err)
 		}
-		// Shared, so that two callers of Quiet do not count each other.
+		// Shared, so that two callers of NoSandboxLocked do not count each other.
 		err = flock.Try(f, flock.Shared)
 		_ = f.Close()
 		if errors.Is(err, flock.ErrBusy) {

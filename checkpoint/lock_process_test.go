@@ -82,7 +82,7 @@ func TestLockOfAKilledProcessIsFree(t *testing.T) {
 	}
 	_ = other.cmd.Wait()
 	expectFiles(t, s, "c1/", "c1/.lock")
-	unlock, err := s.Lock(over(), "c1")
+	unlock, err := s.Lock(expiredContext(), "c1")
 	if err != nil {
 		t.Fatal(err)
 	}

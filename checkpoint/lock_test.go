@@ -26,8 +26,8 @@ func lock(t *testing.T, s *Store, containerID string) (unlock func()) {
 	return unlock
 }
 
-// over returns a context whose time is up.
-func over() context.Context {
+// expiredContext returns a context whose time is up.
+func expiredContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -35,7 +35,7 @@ func over() context.Context {
 
 func expectBusy(t *testing.T, s *Store, containerID string) {
 	t.Helper()
-	unlock, err := s.Lock(over(), containerID)
+	unlock, err := s.Lock(expiredContext(), containerID)
 	if err == nil {
 		unlock()
 	}
@@ -61,7 +61,7 @@ func TestLockIsBusyAtTheDeadlineWhileItIsHeld(t *testing.T) {
 func TestLockOfAnotherSandboxIsFree(t *testing.T) {
 	s := newStore(t)
 	defer lock(t, s, "c1")()
-	unlock, err := s.Lock(over(), "c2")
+	unlock, err := s.Lock(expiredContext(), "c2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestTryLockOfARecord(t *testing.T) {
 		left           []string
 	}{
 		"stays":          {left: []string{"c1/", "c1/.lock", "c1/eth0.json"}},
-		"a kill's":       {before: litter, left: []string{"c1/", "c1/.lock", "c1/eth0.json"}},
+		"a kill's":       {before: writeLeftover, left: []string{"c1/", "c1/.lock", "c1/eth0.json"}},
 		"is forgotten":   {during: forget("eth0")},
 		"another's stay": {before: func(t *testing.T, s *Store) { save(t, s, record("c1", "net1")) }, during: forget("eth0"), left: []string{"c1/", "c1/.lock", "c1/net1.json"}},
 	} {
@@ -176,7 +176,7 @@ func TestTryLockOfARecord(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			unlock, err := s.TryLockOf(records[0])
+			unlock, err := s.TryLockRecord(records[0])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,7 +191,7 @@ func TestTryLockOfARecord(t *testing.T) {
 	}
 }
 
-func litter(t *testing.T, s *Store) { write(t, s, "c1/.eth0.json123456", "what a kill left") }
+func writeLeftover(t *testing.T, s *Store) { write(t, s, "c1/.eth0.json123456", "what a kill left") }
 
 func forget(ifName string) func(*testing.T, *Store) {
 	return func(t *testing.T, s *Store) {
@@ -210,22 +210,22 @@ func TestLockWhoseDirectoryWasRemovedIsNotTheLockAnyMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer waiting.Close()
-	if !stillThere(waiting) {
+	if !isCurrentFile(waiting) {
 		t.Error("the lock's file is there, and is said not to be")
 	}
 	unlock()
 	if err := flock.Lock(t.Context(), waiting, flock.Exclusive); err != nil {
 		t.Fatal(err)
 	}
-	if stillThere(waiting) {
+	if isCurrentFile(waiting) {
 		t.Error("the lock's file was removed, and is said to be there")
 	}
-	unlock, err = s.Lock(over(), "c1")
+	unlock, err = s.Lock(expiredContext(), "c1")
 	if err != nil {
 		t.Fatalf("the new lock: %v", err)
 	}
 	defer unlock()
-	if stillThere(waiting) {
+	if isCurrentFile(waiting) {
 		t.Error("another file took its place, and is said to be the lock's")
 	}
 	expectBusy(t, s, "c1")
@@ -285,13 +285,13 @@ func TestLockKeepsOthersOut(t *testing.T) {
 func TestLockExcludesManyAtOnce(t *testing.T) {
 	s := newStore(t)
 	save(t, s, record("c1", "net1"))
-	excludeMany(t, s)
+	lockConcurrently(t, s)
 	expectFiles(t, s, "c1/", "c1/.lock", "c1/net1.json")
 }
 
-// excludeMany lets many goroutines lock sandbox c1, use it and unlock it, over and over. Only the lock protects
+// lockConcurrently lets many goroutines lock sandbox c1, use it and unlock it, over and over. Only the lock protects
 // counter, so the race detector finds any gap. At the end it forgets the checkpoint of eth0.
-func excludeMany(t *testing.T, s *Store) {
+func lockConcurrently(t *testing.T, s *Store) {
 	t.Helper()
 	const workers, rounds = 8, 40
 	var inside atomic.Int32
@@ -341,7 +341,7 @@ func useSandbox(t *testing.T, s *Store, mtu, what int) {
 		if err := s.Forget("c1", "eth0"); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.Load("c1", "eth0"); !errors.Is(err, ErrNone) {
+		if _, err := s.Load("c1", "eth0"); !errors.Is(err, ErrNoCheckpoint) {
 			t.Errorf("forgotten: %v, want ErrNone", err)
 		}
 	}
@@ -350,7 +350,7 @@ func useSandbox(t *testing.T, s *Store, mtu, what int) {
 // TestLockExcludesManyWhileTheDirectoryComesAndGoes lets each holder meet what the holder before it left, often no
 // directory at all.
 func TestLockExcludesManyWhileTheDirectoryComesAndGoes(t *testing.T) {
-	excludeMany(t, newStore(t))
+	lockConcurrently(t, newStore(t))
 }
 
 func TestUnlockOfALockWhoseDirectoryWasReplacedLeavesTheNewLockAlone(t *testing.T) {

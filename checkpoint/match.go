@@ -19,34 +19,36 @@ func Match(records []Record, devices netstate.Devices) map[int]Record {
 		d, ok := byName[r.Interface.Link.Name]
 		return d, ok
 	}
-	m := matched{of: map[int]Record{}, done: make([]bool, len(records))}
-	m.pass(records, index, func(was netstate.Link, is netstate.LiveDevice) bool { return was.Name == is.Name })
-	m.pass(records, index, sameMAC)
-	m.pass(records, name, func(was netstate.Link, is netstate.LiveDevice) bool { return was.Kind == is.Kind && sameMAC(was, is) })
-	m.pass(records, index, nil)
-	m.pass(records, name, nil)
-	m.pass(records, func(r Record) (netstate.LiveDevice, bool) { d, ok := byName[r.Attachment.IfName]; return d, ok }, nil)
-	return m.of
+	m := matching{byDevice: map[int]Record{}, assigned: make([]bool, len(records))}
+	m.assign(records, index, func(link netstate.Link, device netstate.LiveDevice) bool { return link.Name == device.Name })
+	m.assign(records, index, sameMAC)
+	m.assign(records, name, func(link netstate.Link, device netstate.LiveDevice) bool {
+		return link.Kind == device.Kind && sameMAC(link, device)
+	})
+	m.assign(records, index, nil)
+	m.assign(records, name, nil)
+	m.assign(records, func(r Record) (netstate.LiveDevice, bool) { d, ok := byName[r.Attachment.IfName]; return d, ok }, nil)
+	return m.byDevice
 }
 
-func sameMAC(was netstate.Link, is netstate.LiveDevice) bool { return was.MAC == is.MAC }
+func sameMAC(link netstate.Link, device netstate.LiveDevice) bool { return link.MAC == device.MAC }
 
-// matched is the state of a Match.
-type matched struct {
-	of   map[int]Record
-	done []bool
+// matching is the state of a Match.
+type matching struct {
+	byDevice map[int]Record
+	assigned []bool
 }
 
-// pass gives each record without a device the one that find returns, if that is free and sure
+// assign gives each record without a device the one that find returns, if that is free and sure
 // agrees.
-func (m matched) pass(records []Record, find func(Record) (netstate.LiveDevice, bool), sure func(netstate.Link, netstate.LiveDevice) bool) {
+func (m matching) assign(records []Record, find func(Record) (netstate.LiveDevice, bool), accept func(netstate.Link, netstate.LiveDevice) bool) {
 	for i, r := range records {
 		d, ok := find(r)
-		if m.done[i] || !ok || sure != nil && !sure(r.Interface.Link, d) {
+		if m.assigned[i] || !ok || accept != nil && !accept(r.Interface.Link, d) {
 			continue
 		}
-		if _, taken := m.of[d.Index]; !taken {
-			m.of[d.Index], m.done[i] = r, true
+		if _, exists := m.byDevice[d.Index]; !exists {
+			m.byDevice[d.Index], m.assigned[i] = r, true
 		}
 	}
 }

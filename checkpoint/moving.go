@@ -30,51 +30,51 @@ const (
 	MoveDone MoveState = "done"
 )
 
-// Moving is the note of an attachment that is moved from one parent to another. It is written before anything is
+// Move is the note of an attachment that is moved from one parent to another. It is written before anything is
 // changed. So after a kill the next run knows what belongs to the move. A note of a finished move stays: it has
 // the index that the interface gets again when it is moved back.
-type Moving struct {
+type Move struct {
 	Attachment attachment.Key       `json:"attachment"`
 	Namespace  attachment.Namespace `json:"namespace"`
 	State      MoveState            `json:"state"`
 	// Name is the interface's name in the sandbox. While it is moved, it has a temporary name for a moment.
 	Name string `json:"name"`
-	// From and To are the parents before and after, the nearest first.
-	From []netstate.Device `json:"from"`
-	To   []netstate.Device `json:"to"`
-	// Index is the interface's index on From.
+	// OldParents and NewParents are the parents before and after, the nearest first.
+	OldParents []netstate.Device `json:"from"`
+	NewParents []netstate.Device `json:"to"`
+	// Index is the interface's index on OldParents.
 	Index int `json:"index"`
 }
 
-// ErrMoving says that the move of an interface of the sandbox was killed or failed, and is not finished. Until it is,
+// ErrUnfinishedMove says that the move of an interface of the sandbox was killed or failed, and is not finished. Until it is,
 // nobody reads the sandbox into a checkpoint: the name that an interface has, and what it has lost, can be the move's.
-var ErrMoving = errors.New("a move did not end: relink restore finishes it")
+var ErrUnfinishedMove = errors.New("a move did not end: relink restore finishes it")
 
-// IsMoving returns ErrMoving if the note of a move in the sandbox has begun, or cannot be read. The caller holds the
+// CheckNoMove returns ErrUnfinishedMove if the note of a move in the sandbox has begun, or cannot be read. The caller holds the
 // sandbox's lock: so no such move is under way.
-func (s *Store) IsMoving(containerID string) error {
-	states, err := s.movesIn(containerID)
+func (s *Store) CheckNoMove(containerID string) error {
+	states, err := s.moveStates(containerID)
 	if err != nil || slices.Contains(states, MoveBegun) {
-		return fmt.Errorf("sandbox %s: %w", containerID, errors.Join(ErrMoving, err))
+		return fmt.Errorf("sandbox %s: %w", containerID, errors.Join(ErrUnfinishedMove, err))
 	}
 	return nil
 }
 
 // HasUnfinishedMove says that a move in the sandbox is under way, or was killed before it was done.
 func (s *Store) HasUnfinishedMove(containerID string) bool {
-	states, err := s.movesIn(containerID)
+	states, err := s.moveStates(containerID)
 	return err != nil || slices.ContainsFunc(states, func(state MoveState) bool { return state != MoveDone })
 }
 
-// movesIn returns the states of the moves in the sandbox.
-func (s *Store) movesIn(containerID string) (states []MoveState, err error) {
-	paths, _ := filepath.Glob(filepath.Join(s.moving(), containerID, "[^.]*"+suffix)) // Only a bad pattern is an error.
+// moveStates returns the states of the moves in the sandbox.
+func (s *Store) moveStates(containerID string) (states []MoveState, err error) {
+	paths, _ := filepath.Glob(filepath.Join(s.movesDir(), containerID, "[^.]*"+suffix)) // Only a bad pattern is an error.
 	for _, path := range paths {
-		m, loadErr := s.LoadMoving(containerID, strings.TrimSuffix(filepath.Base(path), suffix))
+		m, loadErr := s.LoadMove(containerID, strings.TrimSuffix(filepath.Base(path), suffix))
 		switch {
 		case loadErr == nil:
 			states = append(states, m.State)
-		case !errors.Is(loadErr, ErrNone):
+		case !errors.Is(loadErr, ErrNoCheckpoint):
 			err = errors.Join(err, loadErr)
 		}
 	}
@@ -84,10 +84,10 @@ func (s *Store) movesIn(containerID string) (states []MoveState, err error) {
 // LockMoves takes the lock that one move of the node holds from its begin to its end. So two moves never write the same
 // note, and nobody finishes a move that is under way. It waits until ctx is done, and then returns ErrBusy.
 func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
-	if err := os.MkdirAll(s.moving(), 0o700); err != nil {
+	if err := os.MkdirAll(s.movesDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("lock the moves: %w", err)
 	}
-	dir, err := os.Open(s.moving())
+	dir, err := os.Open(s.movesDir())
 	if err != nil {
 		return nil, fmt.Errorf("lock the moves: %w", err)
 	}
@@ -97,67 +97,67 @@ func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
 	return func() { _ = dir.Close() }, nil
 }
 
-// SaveMoving writes the note in place of an earlier one of the attachment, and wakes those who watch the sandbox's
+// SaveMove writes the note in place of an earlier one of the attachment, and wakes those who watch the sandbox's
 // directory. The caller holds the sandbox's lock.
-func (s *Store) SaveMoving(m Moving) error {
-	path := s.movingPath(m.Attachment.ContainerID, m.Attachment.IfName)
+func (s *Store) SaveMove(m Move) error {
+	path := s.movePath(m.Attachment.ContainerID, m.Attachment.IfName)
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
 	if err == nil {
-		left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"*")) // By a kill.
-		for _, temporary := range left {
+		leftovers, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"*")) // By a kill.
+		for _, temporary := range leftovers {
 			_ = os.Remove(temporary)
 		}
-		err = replace(path, append(b, '\n'))
+		err = replaceFile(path, append(b, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("note the move of %s: %w", m.Attachment, err)
 	}
-	now := time.Now()
-	_ = os.Chtimes(filepath.Join(s.dir, m.Attachment.ContainerID), now, now) // Nobody can watch what is not there.
+	instant := time.Now()
+	_ = os.Chtimes(filepath.Join(s.dir, m.Attachment.ContainerID), instant, instant) // Nobody can watch what is not there.
 	return nil
 }
 
-// LoadMoving returns the note of the attachment, ErrNone if there is none, or ErrTorn for a file that this relink
+// LoadMove returns the note of the attachment, ErrNoCheckpoint if there is none, or ErrTorn for a file that this relink
 // cannot read.
-func (s *Store) LoadMoving(containerID, ifName string) (m Moving, err error) {
-	path := s.movingPath(containerID, ifName)
+func (s *Store) LoadMove(containerID, ifName string) (m Move, err error) {
+	path := s.movePath(containerID, ifName)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return m, fmt.Errorf("%s: %w", path, ErrNone)
+		return m, fmt.Errorf("%s: %w", path, ErrNoCheckpoint)
 	}
 	if err != nil {
 		return m, err
 	}
 	if err := json.Unmarshal(b, &m); err != nil || m.Attachment.ContainerID != containerID || m.Attachment.IfName != ifName {
-		return Moving{}, fmt.Errorf("%s: %w: %w", path, ErrTorn, err)
+		return Move{}, fmt.Errorf("%s: %w: %w", path, ErrTorn, err)
 	}
 	return m, nil
 }
 
-// Movings returns all notes. One that cannot be read is an error, and the others are returned beside it.
-func (s *Store) Movings() (all []Moving, err error) {
-	paths, _ := filepath.Glob(filepath.Join(s.moving(), "*", "[^.]*"+suffix)) // Only a bad pattern is an error.
+// Moves returns all notes. One that cannot be read is an error, and the others are returned beside it.
+func (s *Store) Moves() (moves []Move, err error) {
+	paths, _ := filepath.Glob(filepath.Join(s.movesDir(), "*", "[^.]*"+suffix)) // Only a bad pattern is an error.
 	var errs []error
 	for _, path := range paths {
 		dir, file := filepath.Split(path)
-		m, err := s.LoadMoving(filepath.Base(dir), file[:len(file)-len(suffix)])
+		m, err := s.LoadMove(filepath.Base(dir), file[:len(file)-len(suffix)])
 		switch {
-		case errors.Is(err, ErrNone): // Forgotten since the directory was read.
+		case errors.Is(err, ErrNoCheckpoint): // Forgotten since the directory was read.
 		case err != nil:
 			errs = append(errs, err)
 		default:
-			all = append(all, m)
+			moves = append(moves, m)
 		}
 	}
-	return all, errors.Join(errs...)
+	return moves, errors.Join(errs...)
 }
 
-// ForgetMoving removes the note of the attachment. None is no error.
-func (s *Store) ForgetMoving(containerID, ifName string) error {
-	path := s.movingPath(containerID, ifName)
+// ForgetMove removes the note of the attachment. None is no error.
+func (s *Store) ForgetMove(containerID, ifName string) error {
+	path := s.movePath(containerID, ifName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget the move: %w", err)
 	}
@@ -165,8 +165,8 @@ func (s *Store) ForgetMoving(containerID, ifName string) error {
 	return nil
 }
 
-func (s *Store) movingPath(containerID, ifName string) string {
-	return filepath.Join(s.moving(), containerID, ifName+suffix)
+func (s *Store) movePath(containerID, ifName string) string {
+	return filepath.Join(s.movesDir(), containerID, ifName+suffix)
 }
 
-func (s *Store) moving() string { return filepath.Join(s.dir, movingDir) }
+func (s *Store) movesDir() string { return filepath.Join(s.dir, movingDir) }

@@ -14,21 +14,21 @@ import (
 
 func TestNotesOfMoves(t *testing.T) {
 	s := OpenStore(t.TempDir())
-	note := func(id, ifName string) Moving {
-		return Moving{
+	note := func(id, ifName string) Move {
+		return Move{
 			Attachment: attachment.Key{Network: "lan", ContainerID: id, IfName: ifName}, Namespace: attachment.Namespace{Path: "/run/netns/a", Cookie: 7}, State: MoveBegun,
-			From: []netstate.Device{{Kind: netstate.KindNIC, Name: "eth0", MTU: 1500}}, To: []netstate.Device{{Kind: netstate.KindNIC, Name: "eth2", MTU: 1500}}, Index: 2,
+			OldParents: []netstate.Device{{Kind: netstate.KindNIC, Name: "eth0", MTU: 1500}}, NewParents: []netstate.Device{{Kind: netstate.KindNIC, Name: "eth2", MTU: 1500}}, Index: 2,
 		}
 	}
-	want := []Moving{note("a", "eth0"), note("a", "net1"), note("b", "eth0")}
+	want := []Move{note("a", "eth0"), note("a", "net1"), note("b", "eth0")}
 	for _, m := range want {
 		for range 2 { // The second one takes the place of the first.
-			if err := s.SaveMoving(m); err != nil {
+			if err := s.SaveMove(m); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	all, err := s.Movings()
+	all, err := s.Moves()
 	if diff := cmp.Diff(want, all); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
@@ -39,15 +39,15 @@ func TestNotesOfMoves(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.Dir(), ".moving", "a", "net1.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := s.Movings(); len(all) != 2 || !errors.Is(err, ErrTorn) {
+	if all, err := s.Moves(); len(all) != 2 || !errors.Is(err, ErrTorn) {
 		t.Error(all, err)
 	}
 	for range 2 { // None is no error.
-		if err := s.ForgetMoving("b", "eth0"); err != nil {
+		if err := s.ForgetMove("b", "eth0"); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := s.LoadMoving("b", "eth0"); !errors.Is(err, ErrNone) {
+	if _, err := s.LoadMove("b", "eth0"); !errors.Is(err, ErrNoCheckpoint) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(s.Dir(), ".moving", "b")); !os.IsNotExist(err) {

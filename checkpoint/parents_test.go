@@ -13,9 +13,9 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-func share(t *testing.T, s *Store) *Parents {
+func lockParents(t *testing.T, s *Store) *ParentLock {
 	t.Helper()
-	p, err := s.ShareParents(t.Context())
+	p, err := s.LockParents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,28 +25,28 @@ func share(t *testing.T, s *Store) *Parents {
 
 func TestParentsAreSharedByMany(t *testing.T) {
 	s := newStore(t)
-	first, second := share(t, s), share(t, s)
-	if first.Alone() {
+	first, second := lockParents(t, s), lockParents(t, s)
+	if first.TryExclusive() {
 		t.Error("alone beside another")
 	}
-	if !second.Alone() {
+	if !second.TryExclusive() {
 		t.Error("not alone, though the other's hold went when it asked")
 	}
 }
 
 func TestParentsReleasedAreFree(t *testing.T) {
 	s := newStore(t)
-	first, second := share(t, s), share(t, s)
+	first, second := lockParents(t, s), lockParents(t, s)
 	first.Release()
-	if !second.Alone() {
+	if !second.TryExclusive() {
 		t.Error("not alone after the other's release")
 	}
 }
 
 func TestParentsAloneKeepsEverybodyOffUntilRelease(t *testing.T) {
 	s := newStore(t)
-	p := share(t, s)
-	if !p.Alone() {
+	p := lockParents(t, s)
+	if !p.TryExclusive() {
 		t.Fatal("not alone")
 	}
 	f, err := os.Open(filepath.Join(s.Dir(), ".parents.lock"))
@@ -66,12 +66,12 @@ func TestParentsAloneKeepsEverybodyOffUntilRelease(t *testing.T) {
 // The wait for a process that holds the parents' lock alone has an end. The error names that process.
 func TestShareParentsWaitsNoLongerThanItMay(t *testing.T) {
 	s := newStore(t)
-	if !share(t, s).Alone() {
+	if !lockParents(t, s).TryExclusive() {
 		t.Fatal("not alone")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := s.ShareParents(ctx)
+	_, err := s.LockParents(ctx)
 	if who := fmt.Sprintf("process %d", os.Getpid()); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), who) {
 		t.Errorf("%v, want %v by %s", err, ErrBusy, who)
 	}
@@ -79,7 +79,7 @@ func TestShareParentsWaitsNoLongerThanItMay(t *testing.T) {
 
 func TestParentsLockIsNoSandbox(t *testing.T) {
 	s := newStore(t)
-	share(t, s)
+	lockParents(t, s)
 	if records, unreadable, err := s.List(); records != nil || unreadable != nil || err != nil {
 		t.Errorf("List() = %v, %v, %v", records, unreadable, err)
 	}

@@ -13,7 +13,7 @@ func TestQuietUnlessALockIsHeld(t *testing.T) {
 	s := OpenStore(filepath.Join(t.TempDir(), "missing"))
 	expect := func(when string, want bool) {
 		t.Helper()
-		if quiet, err := s.Quiet(); err != nil || quiet != want {
+		if quiet, err := s.NoSandboxLocked(); err != nil || quiet != want {
 			t.Errorf("%s: %v %v", when, quiet, err)
 		}
 	}
@@ -34,7 +34,7 @@ func TestQuietUnlessALockIsHeld(t *testing.T) {
 func TestUsable(t *testing.T) {
 	dir := t.TempDir()
 	s := OpenStore(filepath.Join(dir, "new"))
-	if err := s.Usable(); err != nil {
+	if err := s.CheckWritable(); err != nil {
 		t.Error(err)
 	}
 	// Only the lock is left, which an ADD would make too.
@@ -45,10 +45,10 @@ func TestUsable(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := OpenStore(file).Usable(); err == nil || !strings.Contains(err.Error(), "not a directory") {
+	if err := OpenStore(file).CheckWritable(); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a file: %v", err)
 	}
-	if err := OpenStore("/proc/relink").Usable(); err == nil {
+	if err := OpenStore("/proc/relink").CheckWritable(); err == nil {
 		t.Error("a place where nothing can be made is usable")
 	}
 }
@@ -64,8 +64,8 @@ func TestAStoreWhoseParentsCannotBeLockedIsNotUsable(t *testing.T) {
 		if err := obstruct(path); err != nil {
 			t.Fatal(err)
 		}
-		_, shareErr := s.ShareParents(t.Context())
-		err := s.Usable()
+		_, shareErr := s.LockParents(t.Context())
+		err := s.CheckWritable()
 		if shareErr == nil || message(err) != message(shareErr) || !strings.Contains(message(err), path) {
 			t.Errorf("%s: usable: %v, shared: %v", name, err, shareErr)
 		}
@@ -75,10 +75,10 @@ func TestAStoreWhoseParentsCannotBeLockedIsNotUsable(t *testing.T) {
 // A sandbox's operation and a restore's change of the host's devices do not last. The store is usable meanwhile.
 func TestAStoreThatIsLockedIsUsable(t *testing.T) {
 	s := newStore(t)
-	if p := share(t, s); !p.Alone() {
+	if p := lockParents(t, s); !p.TryExclusive() {
 		t.Fatal("not alone")
 	}
-	if err := s.Usable(); err != nil {
+	if err := s.CheckWritable(); err != nil {
 		t.Error(err)
 	}
 }

@@ -51,8 +51,8 @@ type Record struct {
 
 	// file is the one that the record was read from.
 	file fs.FileInfo
-	// littered says that the listing found leftovers of a kill beside it.
-	littered bool
+	// hasLeftovers says that the listing found leftovers of a kill beside it.
+	hasLeftovers bool
 }
 
 // CNI is what the runtime gave and got: the same JSON, but not byte for byte.
@@ -78,9 +78,9 @@ func (c CNI) Addresses() (addresses []netip.Addr) {
 			result.IPs = append(result.IPs, ip{Address: old.IP})
 		}
 	}
-	for _, one := range result.IPs {
-		if one.Address.IsValid() {
-			addresses = append(addresses, one.Address.Addr())
+	for _, entry := range result.IPs {
+		if entry.Address.IsValid() {
+			addresses = append(addresses, entry.Address.Addr())
 		}
 	}
 	return addresses
@@ -88,10 +88,10 @@ func (c CNI) Addresses() (addresses []netip.Addr) {
 
 // upgradeRoutes converts the routes of an older version.
 func (r *Record) upgradeRoutes() {
-	r.Interface.Routes = netstate.Kept(r.Interface.Routes)
+	r.Interface.Routes = netstate.RecordedRoutes(r.Interface.Routes)
 	for i := range r.Interface.Parents {
-		if own := r.Interface.Parents[i].Carried; own != nil {
-			own.Routes = netstate.Kept(own.Routes)
+		if carried := r.Interface.Parents[i].Carried; carried != nil {
+			carried.Routes = netstate.RecordedRoutes(carried.Routes)
 		}
 	}
 }

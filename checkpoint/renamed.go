@@ -22,7 +22,7 @@ func (s *Store) NoteRenamed(was, is string) error {
 	if err := os.MkdirAll(s.renamed(), 0o700); err != nil {
 		return fmt.Errorf("note that %s is %s now: %w", was, is, err)
 	}
-	f, err := s.note(func(f *os.File) error {
+	f, err := s.createNote(func(f *os.File) error {
 		if _, err := f.WriteString(is); err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (s *Store) RenamedTo(was string) (string, error) {
 
 // NoteExchanged notes that checkpoints are about to be rewritten for the exchange of names, such as "eth0=eth1 eth1=eth0".
 func (s *Store) NoteExchanged(exchange string) error {
-	f, err := s.note(func(f *os.File) error {
+	f, err := s.createNote(func(f *os.File) error {
 		if _, err := f.WriteString(exchange); err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (s *Store) Exchanged() (string, error) {
 }
 
 // ExchangedPath is the file with the note of NoteExchanged.
-func (s *Store) ExchangedPath() string { return filepath.Join(s.restoring(), "exchanged") }
+func (s *Store) ExchangedPath() string { return filepath.Join(s.restoresDir(), "exchanged") }
 
 // It is beside the notes of restores that are under way, as lastRestore is.
-func (s *Store) renamed() string { return filepath.Join(s.restoring(), "renamed") }
+func (s *Store) renamed() string { return filepath.Join(s.restoresDir(), "renamed") }

@@ -15,46 +15,46 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// Restoring is the note of a restore that is under way: it names the attachments that the restore may change.
-type Restoring struct {
+// RestoreNote is the note of a restore that is under way: it names the attachments that the restore may change.
+type RestoreNote struct {
 	store       *Store
 	file        *os.File
 	attachments []attachment.Key
 }
 
 // BeginRestore notes that a restore of the attachments is under way, and locks the note. After a kill the note is there
-// without a lock: what that restore changed may not have been announced (Unsettled).
-func (s *Store) BeginRestore(attachments []attachment.Key) (*Restoring, error) {
-	f, err := s.note(func(f *os.File) error {
+// without a lock: what that restore changed may not have been announced (Unannounced).
+func (s *Store) BeginRestore(attachments []attachment.Key) (*RestoreNote, error) {
+	f, err := s.createNote(func(f *os.File) error {
 		if err := writeKeys(f, attachments); err != nil {
 			return err
 		}
-		return os.Rename(f.Name(), noteName(f))
+		return os.Rename(f.Name(), notePath(f))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("note restore: %w", err)
 	}
 	failpoint.Here("restore noted")
-	return &Restoring{store: s, file: f, attachments: attachments}, nil
+	return &RestoreNote{store: s, file: f, attachments: attachments}, nil
 }
 
-// note makes a file and locks it before others can see it. finish gives it its content and its name.
-func (s *Store) note(finish func(*os.File) error) (*os.File, error) {
-	f, err := s.tryNote(finish)
+// createNote makes a file and locks it before others can see it. finish gives it its content and its name.
+func (s *Store) createNote(finish func(*os.File) error) (*os.File, error) {
+	f, err := s.tryCreateNote(finish)
 	for range 3 { // Another restore may remove it before it is locked.
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		f, err = s.tryNote(finish)
+		f, err = s.tryCreateNote(finish)
 	}
 	return f, err
 }
 
-func (s *Store) tryNote(finish func(*os.File) error) (*os.File, error) {
-	if err := os.MkdirAll(s.restoring(), 0o700); err != nil {
+func (s *Store) tryCreateNote(finish func(*os.File) error) (*os.File, error) {
+	if err := os.MkdirAll(s.restoresDir(), 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(s.restoring(), ".run-*")
+	f, err := os.CreateTemp(s.restoresDir(), ".run-*")
 	if err != nil {
 		return nil, err
 	}
@@ -68,56 +68,56 @@ func (s *Store) tryNote(finish func(*os.File) error) (*os.File, error) {
 	return nil, err
 }
 
-// End ends the note. r may be nil. An attachment is settled if its neighbours know its addresses, or if its checkpoint
+// End ends the note. r may be nil. An attachment is announced if its neighbours know its addresses, or if its checkpoint
 // says that they do not. End takes such attachments out of the notes, those of killed restores included, and also
 // attachments without a checkpoint. A note stays until it names no attachment.
-func (r *Restoring) End(settled func(attachment.Key) bool) {
+func (r *RestoreNote) End(announced func(attachment.Key) bool) {
 	if r == nil {
 		return
 	}
 	failpoint.Here("before ending restore")
-	for _, path := range unheld(filepath.Join(r.store.restoring(), ".run-*")) {
+	for _, path := range unlockedFiles(filepath.Join(r.store.restoresDir(), ".run-*")) {
 		_ = os.Remove(path) // A kill left it.
 	}
-	r.store.takeOut(noteName(r.file), r.attachments, settled)
+	r.store.removeAnnounced(notePath(r.file), r.attachments, announced)
 	_ = r.file.Close()
-	r.store.Settle(settled)
+	r.store.EndAnnounced(announced)
 }
 
-// Settle is End for the notes of restores that ended without settling all of their attachments.
-func (s *Store) Settle(settled func(attachment.Key) bool) {
-	for _, path := range s.unfinished() {
+// EndAnnounced is End for the notes of restores that ended without settling all of their attachments.
+func (s *Store) EndAnnounced(announced func(attachment.Key) bool) {
+	for _, path := range s.unlockedNotes() {
 		f, err := os.Open(path)
 		if err != nil {
 			continue // Another restore has ended it.
 		}
 		// While it is locked, no other restore writes it anew under its name.
-		if flock.Try(f, flock.Exclusive) == nil && isAt(f, path) {
+		if flock.Try(f, flock.Exclusive) == nil && isFileAt(f, path) {
 			if attachments, err := readKeys(f); err == nil {
-				s.takeOut(path, attachments, settled)
+				s.removeAnnounced(path, attachments, announced)
 			}
 		}
 		_ = f.Close()
 	}
 }
 
-// takeOut writes the note without the attachments that are settled or have no checkpoint. If it cannot, the note stays
+// removeAnnounced writes the note without the attachments that are announced or have no checkpoint. If it cannot, the note stays
 // as it is: to announce twice does no harm.
-func (s *Store) takeOut(path string, attachments []attachment.Key, settled func(attachment.Key) bool) {
-	open := slices.DeleteFunc(slices.Clone(attachments), func(key attachment.Key) bool {
-		if settled(key) {
+func (s *Store) removeAnnounced(path string, attachments []attachment.Key, announced func(attachment.Key) bool) {
+	pending := slices.DeleteFunc(slices.Clone(attachments), func(key attachment.Key) bool {
+		if announced(key) {
 			return true
 		}
 		_, err := s.Load(key.ContainerID, key.IfName)
-		return errors.Is(err, ErrNone)
+		return errors.Is(err, ErrNoCheckpoint)
 	})
-	switch len(open) {
+	switch len(pending) {
 	case 0:
 		_ = os.Remove(path)
 	case len(attachments):
 	default:
-		f, err := s.note(func(f *os.File) error {
-			if err := writeKeys(f, open); err != nil {
+		f, err := s.createNote(func(f *os.File) error {
+			if err := writeKeys(f, pending); err != nil {
 				return err
 			}
 			return os.Rename(f.Name(), path)
@@ -128,12 +128,12 @@ func (s *Store) takeOut(path string, attachments []attachment.Key, settled func(
 	}
 }
 
-// Unsettled returns the attachments of restores that were killed, or that could not write what they owe: their
+// Unannounced returns the attachments of restores that were killed, or that could not write what they owe: their
 // neighbours may not know their addresses. An error says that a note cannot be read.
-func (s *Store) Unsettled() (map[attachment.Key]bool, error) {
-	all := map[attachment.Key]bool{}
+func (s *Store) Unannounced() (map[attachment.Key]bool, error) {
+	unannounced := map[attachment.Key]bool{}
 	var failed error
-	for _, path := range s.unfinished() {
+	for _, path := range s.unlockedNotes() {
 		f, err := os.Open(path)
 		if err != nil {
 			continue // Another restore has ended it.
@@ -144,15 +144,15 @@ func (s *Store) Unsettled() (map[attachment.Key]bool, error) {
 			failed = errors.Join(failed, fmt.Errorf("the note %s of a restore that did not finish: %w: remove it, and run relink restore", path, err))
 		}
 		for _, key := range attachments {
-			all[key] = true
+			unannounced[key] = true
 		}
 	}
-	return all, failed
+	return unannounced, failed
 }
 
-// RestoreNoted says that a restore is under way, or that one has not settled all of its attachments.
-func (s *Store) RestoreNoted() bool {
-	paths, _ := filepath.Glob(s.notes())
+// HasRestoreNote says that a restore is under way, or that one has not settled all of its attachments.
+func (s *Store) HasRestoreNote() bool {
+	paths, _ := filepath.Glob(s.notePattern())
 	return len(paths) > 0
 }
 
@@ -165,8 +165,8 @@ func readKeys(f *os.File) (attachments []attachment.Key, err error) {
 	return attachments, err
 }
 
-// isAt says that the path leads to the open file.
-func isAt(f *os.File, path string) bool {
+// isFileAt says that the path leads to the open file.
+func isFileAt(f *os.File, path string) bool {
 	opened, err := f.Stat()
 	if err != nil {
 		return false
@@ -175,20 +175,20 @@ func isAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(opened, named)
 }
 
-// noteName is the name under which others see the note.
-func noteName(f *os.File) string {
+// notePath is the name under which others see the note.
+func notePath(f *os.File) string {
 	dir, name := filepath.Split(f.Name())
 	return filepath.Join(dir, strings.TrimPrefix(name, "."))
 }
 
-// unfinished returns the notes that nobody holds.
-func (s *Store) unfinished() []string { return unheld(s.notes()) }
+// unlockedNotes returns the notes that nobody holds.
+func (s *Store) unlockedNotes() []string { return unlockedFiles(s.notePattern()) }
 
-// notes is the pattern of the notes' paths.
-func (s *Store) notes() string { return filepath.Join(s.restoring(), "run-*") }
+// notePattern is the pattern of the notes' paths.
+func (s *Store) notePattern() string { return filepath.Join(s.restoresDir(), "run-*") }
 
-// unheld returns the files of the pattern that nobody has locked.
-func unheld(pattern string) []string {
+// unlockedFiles returns the files of the pattern that nobody has locked.
+func unlockedFiles(pattern string) []string {
 	paths, _ := filepath.Glob(pattern) // Only a bad pattern is an error.
 	var free []string
 	for _, path := range paths {
@@ -204,4 +204,4 @@ func unheld(pattern string) []string {
 	return free
 }
 
-func (s *Store) restoring() string { return filepath.Join(s.dir, restoringDir) }
+func (s *Store) restoresDir() string { return filepath.Join(s.dir, restoringDir) }

@@ -9,51 +9,51 @@ import (
 
 // Select returns what List does, limited to what is selected. selection.ErrNothing and
 // selection.ErrAmbiguous can be matched.
-func (s *Store) Select(by selection.Selection) ([]Record, []Unreadable, error) {
-	return s.SelectAmong(by, func(records []Record, unreadable []Unreadable) ([]selection.Thing, error) {
-		return Things(records, unreadable), nil
+func (s *Store) Select(sel selection.Selection) ([]Record, []Unreadable, error) {
+	return s.SelectAmong(sel, func(records []Record, unreadable []Unreadable) ([]selection.Candidate, error) {
+		return Candidates(records, unreadable), nil
 	})
 }
 
-// SelectAmong is Select for a caller who knows more of the records than they have. thingsOf returns what Things
+// SelectAmong is Select for a caller who knows more of the records than they have. list returns what Candidates
 // does.
-func (s *Store) SelectAmong(by selection.Selection, thingsOf func([]Record, []Unreadable) ([]selection.Thing, error)) ([]Record, []Unreadable, error) {
+func (s *Store) SelectAmong(sel selection.Selection, list func([]Record, []Unreadable) ([]selection.Candidate, error)) ([]Record, []Unreadable, error) {
 	records, unreadable, err := s.List()
-	if err != nil || by.All() {
+	if err != nil || sel.MatchesAll() {
 		return records, unreadable, err
 	}
-	things, err := thingsOf(records, unreadable)
+	candidates, err := list(records, unreadable)
 	if err != nil {
 		return nil, nil, err
 	}
-	chosen, err := by.Choose(things)
+	chosen, err := sel.Choose(candidates)
 	if err != nil {
 		return nil, nil, err
 	}
-	return those(records, chosen), those(unreadable, chosen[len(records):]), nil
+	return keepChosen(records, chosen), keepChosen(unreadable, chosen[len(records):]), nil
 }
 
-// Things returns what can be selected: the records, and then what cannot be read. Of the latter is known what
+// Candidates returns what can be selected: the records, and then what cannot be read. Of the latter is known what
 // is left of it.
-func Things(records []Record, unreadable []Unreadable) []selection.Thing {
-	things := make([]selection.Thing, 0, len(records)+len(unreadable))
+func Candidates(records []Record, unreadable []Unreadable) []selection.Candidate {
+	candidates := make([]selection.Candidate, 0, len(records)+len(unreadable))
 	for _, r := range records {
-		things = append(things, selection.Thing{
+		candidates = append(candidates, selection.Candidate{
 			Pod: r.Pod, ContainerID: r.Attachment.ContainerID, Network: r.Attachment.Network,
 			Parents: netstate.ChainNames(r.Interface.Parents),
 		})
 	}
 	for _, u := range unreadable {
-		things = append(things, selection.Thing{
-			Pod: u.Left.Pod, ContainerID: u.ContainerID, Network: u.Left.Attachment.Network,
-			Parents: netstate.ChainNames(u.Left.Interface.Parents), Unknown: true,
+		candidates = append(candidates, selection.Candidate{
+			Pod: u.Partial.Pod, ContainerID: u.ContainerID, Network: u.Partial.Attachment.Network,
+			Parents: netstate.ChainNames(u.Partial.Interface.Parents), Unknown: true,
 		})
 	}
-	return things
+	return candidates
 }
 
-// those returns what is chosen of the list, which it changes.
-func those[T any](list []T, chosen []bool) []T {
+// keepChosen returns what is chosen of the list, which it changes.
+func keepChosen[T any](list []T, chosen []bool) []T {
 	i := -1
 	return slices.DeleteFunc(list, func(T) bool {
 		i++

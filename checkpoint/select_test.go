@@ -30,8 +30,8 @@ func populated(t *testing.T) *Store {
 	return s
 }
 
-// none returns the message for a name that matches nothing.
-func none(name, what string) string {
+// nothingMessage returns the message for a name that matches nothing.
+func nothingMessage(name, what string) string {
 	return fmt.Sprintf("%q matches nothing: there is no such %s; relink list shows what there is", name, what)
 }
 
@@ -54,11 +54,11 @@ func TestSelect(t *testing.T) {
 		"several, one twice":       {ids: []string{"cni", "aab", "aabb2222"}, read: []string{"aabb2222/eth0", "cnitool-1/eth0"}},
 		"a prefix of two":          {ids: []string{"aa"}, err: `"aa" matches several: aaaa1111 (default/web-0), aabb2222 (default/web-0); name one of them in full`},
 		"a prefix, one unreadable": {ids: []string{"aabb2222", "c"}, err: `"c" matches several: cccc3333 (other/web-0), cnitool-1; name one of them in full`},
-		"an ID of none":            {ids: []string{"eeee"}, err: none("eeee", "pod or container ID")},
-		"one of several of none":   {ids: []string{"aab", "eeee"}, err: none("eeee", "pod or container ID")},
+		"an ID of none":            {ids: []string{"eeee"}, err: nothingMessage("eeee", "pod or container ID")},
+		"one of several of none":   {ids: []string{"aab", "eeee"}, err: nothingMessage("eeee", "pod or container ID")},
 		"a pod of two namespaces":  {ids: []string{"web-0"}, err: `"web-0" matches several: default/web-0, other/web-0; name one of them in full`},
-		"a prefix of a pod's name": {ids: []string{"default/web"}, err: none("default/web", "pod")},
-		"no pod's":                 {ids: []string{"-"}, err: none("-", "pod or container ID")},
+		"a prefix of a pod's name": {ids: []string{"default/web"}, err: nothingMessage("default/web", "pod")},
+		"no pod's":                 {ids: []string{"-"}, err: nothingMessage("-", "pod or container ID")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			records, unreadable, err := populated(t).Select(selection.Selection{Names: test.ids})
@@ -109,7 +109,7 @@ func TestSelectFromNothing(t *testing.T) {
 	if records, _, err := s.Select(selection.Selection{}); err != nil || records != nil {
 		t.Errorf("all: %v, %v", records, err)
 	}
-	want := none("c1", "pod or container ID")
+	want := nothingMessage("c1", "pod or container ID")
 	if _, _, err := s.Select(selection.Selection{Names: []string{"c1"}}); message(err) != want {
 		t.Errorf("one: %v, want %s", err, want)
 	}

@@ -29,8 +29,8 @@ const (
 	suffix = ".json"
 )
 
-// ErrNone says that the attachment has no checkpoint.
-var ErrNone = errors.New("no checkpoint")
+// ErrNoCheckpoint says that the attachment has no checkpoint.
+var ErrNoCheckpoint = errors.New("no checkpoint")
 
 // Store keeps the checkpoints of a node in a directory. The file of an attachment is
 // <dir>/<container ID>/<ifname>.json. A file is written whole or not at all. Whoever changes
@@ -53,7 +53,7 @@ func OpenStore(configured string) *Store {
 
 // OnWait sets what is called for each long wait for a lock of the store. Call it before the store is
 // used.
-func (s *Store) OnWait(tell flock.OnWait) { s.onWait = tell }
+func (s *Store) OnWait(notify flock.OnWait) { s.onWait = notify }
 
 // Dir is the store's directory.
 func (s *Store) Dir() string { return s.dir }
@@ -68,7 +68,7 @@ func (s *Store) path(containerID, ifName string) string {
 // disk. If it fails, the old checkpoint is still there.
 func (s *Store) Save(r Record) error {
 	if name := r.Interface.Link.Name; kernel.IsTemporaryName(name) {
-		return fmt.Errorf("save the checkpoint of %s: %s is a name for a moment: %w", r.Attachment, name, ErrMoving)
+		return fmt.Errorf("save the checkpoint of %s: %s is a name for a moment: %w", r.Attachment, name, ErrUnfinishedMove)
 	}
 	b, err := Encode(r)
 	if err != nil {
@@ -79,15 +79,15 @@ func (s *Store) Save(r Record) error {
 		return fmt.Errorf("save checkpoint: %w", err)
 	}
 	path := s.path(r.Attachment.ContainerID, r.Attachment.IfName)
-	if err := replace(path, b); err != nil {
+	if err := replaceFile(path, b); err != nil {
 		return fmt.Errorf("save checkpoint %s: %w", path, err)
 	}
 	failpoint.Here("saved")
 	return syncDir(dir)
 }
 
-// replace writes b in place of the file, or changes nothing.
-func replace(path string, b []byte) error {
+// replaceFile writes b in place of the file, or changes nothing.
+func replaceFile(path string, b []byte) error {
 	failpoint.Here("before saving")
 	// Beside its target, so that the rename never crosses file systems.
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o600))
@@ -103,13 +103,13 @@ func replace(path string, b []byte) error {
 	return f.CloseAtomicallyReplace()
 }
 
-// Load returns the attachment's record. Its errors are ErrNone, ErrTorn, ErrVersion, or those of
+// Load returns the attachment's record. Its errors are ErrNoCheckpoint, ErrTorn, ErrVersion, or those of
 // reading the file.
 func (s *Store) Load(containerID, ifName string) (Record, error) {
 	path := s.path(containerID, ifName)
 	b, file, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Record{}, fmt.Errorf("%s: %w", path, ErrNone)
+		return Record{}, fmt.Errorf("%s: %w", path, ErrNoCheckpoint)
 	}
 	if err != nil {
 		return Record{}, err
@@ -130,16 +130,16 @@ func (s *Store) Load(containerID, ifName string) (Record, error) {
 
 // Reload returns the record as it is now. If nothing was written since r was read, that is r itself.
 func (s *Store) Reload(r Record) (Record, error) {
-	now, err := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
+	info, err := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
 	// A change always makes a new file.
-	if err == nil && r.file != nil && os.SameFile(now, r.file) && now.ModTime().Equal(r.file.ModTime()) {
+	if err == nil && r.file != nil && os.SameFile(info, r.file) && info.ModTime().Equal(r.file.ModTime()) {
 		return r, nil
 	}
 	return s.Load(r.Attachment.ContainerID, r.Attachment.IfName)
 }
 
 func readFile(path string) ([]byte, fs.FileInfo, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|atOnce, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -215,11 +215,11 @@ func (s *Store) listSandbox(containerID string) (records []Record, unreadable []
 		}
 		r, err := s.Load(containerID, ifName)
 		switch {
-		case errors.Is(err, ErrNone): // Forgotten since the directory was read.
+		case errors.Is(err, ErrNoCheckpoint): // Forgotten since the directory was read.
 		case err != nil:
 			unreadable = append(unreadable, s.Unreadable(containerID, ifName, err))
 		default:
-			r.littered = littered
+			r.hasLeftovers = littered
 			records = append(records, r)
 		}
 	}
@@ -230,7 +230,7 @@ func (s *Store) listSandbox(containerID string) (records []Record, unreadable []
 func isTemporary(name string) bool { return strings.HasPrefix(name, ".") }
 
 func syncDir(dir string) error {
-	d, err := os.OpenFile(dir, os.O_RDONLY|atOnce, 0)
+	d, err := os.OpenFile(dir, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}

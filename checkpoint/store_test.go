@@ -136,7 +136,7 @@ func TestLoadOfNone(t *testing.T) {
 	s := newStore(t)
 	save(t, s, record("c1", "eth0"))
 	for _, missing := range [][2]string{{"c1", "net1"}, {"c2", "eth0"}} {
-		if _, err := s.Load(missing[0], missing[1]); !errors.Is(err, ErrNone) {
+		if _, err := s.Load(missing[0], missing[1]); !errors.Is(err, ErrNoCheckpoint) {
 			t.Errorf("Load(%s): %v, want ErrNone", missing, err)
 		}
 	}

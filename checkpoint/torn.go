@@ -20,10 +20,10 @@ type Unreadable struct {
 	// IfName is empty for a directory.
 	IfName string
 	Err    error
-	// Left is what can be read of a torn checkpoint, or of one of a newer relink. Each part
+	// Partial is what can be read of a torn checkpoint, or of one of a newer relink. Each part
 	// of it can be empty, or lack its last elements. Namespace and the parts of CNI are whole
 	// or empty.
-	Left Record
+	Partial Record
 
 	// file is the one that could not be read, nil where that is not known.
 	file fs.FileInfo
@@ -37,28 +37,28 @@ func (s *Store) Unreadable(containerID, ifName string, err error) Unreadable {
 		return u
 	}
 	u.file = file
-	if left := leftOf(b); left.Attachment.ContainerID == containerID && left.Attachment.IfName == ifName {
-		u.Left = left
+	if partial := decodePartial(b); partial.Attachment.ContainerID == containerID && partial.Attachment.IfName == ifName {
+		u.Partial = partial
 	}
 	return u
 }
 
-// leftOf returns what can be read of b, which is no whole record.
-func leftOf(b []byte) Record {
+// decodePartial returns what can be read of b, which is no whole record.
+func decodePartial(b []byte) Record {
 	var parts map[string]json.RawMessage
-	if json.Unmarshal(wholePart(b), &parts) != nil {
+	if json.Unmarshal(wholePrefix(b), &parts) != nil {
 		return Record{}
 	}
 	r := Record{
-		Version:    part[int](parts["version"]),
-		Attachment: part[attachment.Key](parts["attachment"]),
-		Pod:        part[attachment.Pod](parts["pod"]),
-		Owner:      part[attachment.Owner](parts["owner"]),
-		Namespace:  identityIn(parts["namespace"]),
-		Interface:  part[netstate.Interface](parts["interface"]),
-		HostAccess: part[*hostaccess.Access](parts["hostAccess"]),
-		CNI:        part[CNI](parts["cni"]),
-		Writer:     part[string](parts["writer"]),
+		Version:    decodePart[int](parts["version"]),
+		Attachment: decodePart[attachment.Key](parts["attachment"]),
+		Pod:        decodePart[attachment.Pod](parts["pod"]),
+		Owner:      decodePart[attachment.Owner](parts["owner"]),
+		Namespace:  decodeNamespace(parts["namespace"]),
+		Interface:  decodePart[netstate.Interface](parts["interface"]),
+		HostAccess: decodePart[*hostaccess.Access](parts["hostAccess"]),
+		CNI:        decodePart[CNI](parts["cni"]),
+		Writer:     decodePart[string](parts["writer"]),
 	}
 	if r.Version < routesApart {
 		r.upgradeRoutes()
@@ -66,29 +66,29 @@ func leftOf(b []byte) Record {
 	return r
 }
 
-// part is empty where b is not of its type.
-func part[T any](b []byte) T {
-	var is, none T
-	if json.Unmarshal(b, &is) != nil {
-		return none
+// decodePart is empty where b is not of its type.
+func decodePart[T any](b []byte) T {
+	var value, zero T
+	if json.Unmarshal(b, &value) != nil {
+		return zero
 	}
-	return is
+	return value
 }
 
-// identityIn is empty where the namespace has no identity.
-func identityIn(b []byte) attachment.Namespace {
-	n := part[attachment.Namespace](b)
+// decodeNamespace is empty where the namespace has no identity.
+func decodeNamespace(b []byte) attachment.Namespace {
+	n := decodePart[attachment.Namespace](b)
 	if n.Path == "" || n.BootID == "" || n.Inode == 0 {
 		return attachment.Namespace{}
 	}
 	return n
 }
 
-// wholePart returns the beginning of the JSON object in b, with as many of its members as are
+// wholePrefix returns the beginning of the JSON object in b, with as many of its members as are
 // whole, and then closed. Of the interface each whole member counts. Of its lists each whole
 // element counts. Half of a namespace's identity would fit other namespaces too, and half of the
 // parents would be other parents.
-func wholePart(b []byte) []byte {
+func wholePrefix(b []byte) []byte {
 	decoder := jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	var whole int64
 	var brackets []byte
@@ -99,10 +99,10 @@ func wholePart(b []byte) []byte {
 		}
 		end := decoder.InputOffset()
 		// The rest of a number can be missing.
-		if !endsValue(decoder, token.Kind()) || token.Kind() == '0' && end == int64(len(b)) || !countsAlone(decoder) {
+		if !endsValue(decoder, token.Kind()) || token.Kind() == '0' && end == int64(len(b)) || !isUsableAlone(decoder) {
 			continue
 		}
-		whole, brackets = end, closing(decoder)
+		whole, brackets = end, closingBrackets(decoder)
 	}
 }
 
@@ -111,30 +111,30 @@ func endsValue(decoder *jsontext.Decoder, token jsontext.Kind) bool {
 	if token == '{' || token == '[' {
 		return false
 	}
-	in, length := decoder.StackIndex(decoder.StackDepth())
-	return in != '{' || length%2 == 0
+	container, length := decoder.StackIndex(decoder.StackDepth())
+	return container != '{' || length%2 == 0
 }
 
-// countsAlone says that the value is of use without what follows it.
-func countsAlone(decoder *jsontext.Decoder) bool {
+// isUsableAlone says that the value is of use without what follows it.
+func isUsableAlone(decoder *jsontext.Decoder) bool {
 	const top, member, element = 1, 2, 3 // Such as /interface/addresses/0.
 	path := strings.Split(string(decoder.StackPointer()), "/")[1:]
-	in, _ := decoder.StackIndex(decoder.StackDepth())
+	container, _ := decoder.StackIndex(decoder.StackDepth())
 	switch {
 	case len(path) <= top:
 		return true
 	case path[0] != "interface":
 		return false
 	}
-	return len(path) == member || len(path) == element && in == '[' && path[1] != "parents"
+	return len(path) == member || len(path) == element && container == '[' && path[1] != "parents"
 }
 
-// closing returns the brackets that close what is open.
-func closing(decoder *jsontext.Decoder) []byte {
+// closingBrackets returns the brackets that close what is open.
+func closingBrackets(decoder *jsontext.Decoder) []byte {
 	var brackets []byte
 	for depth := decoder.StackDepth(); depth > 0; depth-- {
 		bracket := byte('}')
-		if in, _ := decoder.StackIndex(depth); in == '[' {
+		if container, _ := decoder.StackIndex(depth); container == '[' {
 			bracket = ']'
 		}
 		brackets = append(brackets, bracket)

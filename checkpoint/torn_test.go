@@ -12,9 +12,9 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// leftAfter describes the readable part of the bytes in short form.
-func leftAfter(b []byte) string {
-	r := leftOf(b)
+// describePartial describes the readable part of the bytes in short form.
+func describePartial(b []byte) string {
+	r := decodePartial(b)
 	var has []string
 	note := func(is bool, what string) {
 		if is {
@@ -69,7 +69,7 @@ func TestWhatIsLeftOfATornCheckpoint(t *testing.T) {
 		"whole, with an unknown member": {strings.Replace(text, `"writer"`, `"wrote": {"a": [1]}, "writer"`, 1), identified + ", link, 2 parents, 3 addresses, 6 routes, cni, writer"},
 		"whole, with a wrong link":      {strings.Replace(text, `"link": {`, `"link": 7, "was": {`, 1), identified + ", cni, writer"},
 	} {
-		if got := leftAfter([]byte(test.torn)); got != test.left {
+		if got := describePartial([]byte(test.torn)); got != test.left {
 			t.Errorf("%s: %q, want %q", name, got, test.left)
 		}
 	}
@@ -77,13 +77,13 @@ func TestWhatIsLeftOfATornCheckpoint(t *testing.T) {
 
 // Wherever the file is torn, the readable part is what was there, and never half of an identity.
 func TestEveryTearLeavesWhatWasThere(t *testing.T) {
-	was := everythingNow()
+	was := fullRecordV4()
 	b, err := Encode(was)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := 0; n < len(b); n += 7 {
-		left := leftOf(b[:n])
+		left := decodePartial(b[:n])
 		if left.Namespace != (attachment.Namespace{}) && left.Namespace != was.Namespace {
 			t.Fatalf("after %d bytes: namespace %+v", n, left.Namespace)
 		}
@@ -112,7 +112,7 @@ func TestListHasWhatIsLeft(t *testing.T) {
 		t.Fatal(unreadable, err)
 	}
 	for i, want := range []attachment.Namespace{r.Namespace, {}, {}} {
-		if got := unreadable[i].Left.Namespace; got != want {
+		if got := unreadable[i].Partial.Namespace; got != want {
 			t.Errorf("%s: %+v, want %+v", unreadable[i].ContainerID, got, want)
 		}
 	}
@@ -133,7 +133,7 @@ func TestForgetReadKeepsWhatWasMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []bool{true, false, false, true} {
-		if forgotten, err := s.ForgetRead(records[i]); forgotten != want || err != nil {
+		if forgotten, err := s.ForgetRecord(records[i]); forgotten != want || err != nil {
 			t.Errorf("%s: %v, %v, want %v", records[i].Attachment, forgotten, err, want)
 		}
 	}

@@ -6,14 +6,14 @@ import (
 	"os"
 )
 
-// Usable returns nil if a checkpoint could be saved now. It tries with a file of a checkpoint's
+// CheckWritable returns nil if a checkpoint could be saved now. It tries with a file of a checkpoint's
 // length. It also makes sure that the lock of the parents exists, which every ADD takes. It creates
 // the directory and that lock if they are missing.
-func (s *Store) Usable() error {
+func (s *Store) CheckWritable() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}
-	f, err := os.CreateTemp(s.dir, usablePrefix+"*")
+	f, err := os.CreateTemp(s.dir, probePrefix+"*")
 	if err != nil {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}
@@ -23,7 +23,7 @@ func (s *Store) Usable() error {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}
 	// Not the lock of the host's devices: no ADD takes that.
-	lock, err := s.openParents()
+	lock, err := s.openParentLock()
 	if err != nil {
 		return err
 	}

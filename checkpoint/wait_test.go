@@ -29,8 +29,8 @@ func TestALongWaitNamesTheLock(t *testing.T) {
 		}
 		defer unlock()
 	}
-	alone := share(t, s)
-	if !alone.Alone() {
+	alone := lockParents(t, s)
+	if !alone.TryExclusive() {
 		t.Fatal("somebody else has the parents")
 	}
 
@@ -46,7 +46,7 @@ func TestALongWaitNamesTheLock(t *testing.T) {
 		"shop/web-0":         func() error { _, err := s.Lock(ctx, "c1"); return err },
 		"c2":                 func() error { _, err := s.Lock(ctx, "c2"); return err },
 		"the host's devices": func() error { _, err := s.LockHost(ctx); return err },
-		"the VLAN parents":   func() error { _, err := s.ShareParents(ctx); return err },
+		"the VLAN parents":   func() error { _, err := s.LockParents(ctx); return err },
 	}
 	busy := make(chan error, len(waits))
 	for _, wait := range waits {

@@ -17,8 +17,8 @@ var anySlot = netstate.Slot{Destination: netip.MustParsePrefix("0.0.0.0/0"), Tab
 // slot has the routes of one slot. Each is written as its device and the last number of its gateway.
 type slot []string
 
-// seenBy returns the routes from the view of the interface.
-func (s slot) seenBy(name string) []netstate.Place {
+// routesOf returns the routes from the view of the interface.
+func (s slot) routesOf(name string) []netstate.Place {
 	var places []netstate.Place
 	for _, route := range s {
 		var device string
@@ -35,7 +35,7 @@ func (s slot) seenBy(name string) []netstate.Place {
 	return places
 }
 
-func (s slot) of(names ...string) slot {
+func (s slot) only(names ...string) slot {
 	return slices.DeleteFunc(slices.Clone(s), func(route string) bool { return !slices.Contains(names, route[:4]) })
 }
 
@@ -59,7 +59,7 @@ func (s slot) moved(front, back []int) slot {
 func (s slot) captured(t *rapid.T, store *Store, name string, at int) {
 	r := record("pod", name)
 	r.CapturedAt = time.Unix(int64(at), 0)
-	if places := s.seenBy(name); len(places) > 1 {
+	if places := s.routesOf(name); len(places) > 1 {
 		r.Interface.RouteOrder = []netstate.Order{{Slot: anySlot, Routes: places}}
 	}
 	if err := store.Save(r); err != nil {
@@ -107,14 +107,14 @@ func TestTheNewestCheckpointsOrderComesBack(t *testing.T) {
 			newest = rapid.Permutation(all).Draw(t, "order")
 			seen := newest
 			if at < len(captures)-1 && rapid.Bool().Draw(t, "before the others came") {
-				seen = seen.of(append(captures[:at+1:at+1], "veth")...)
+				seen = seen.only(append(captures[:at+1:at+1], "veth")...)
 			}
 			seen.captured(t, store, name, at)
 		}
 		lost := rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID[string]).Draw(t, "lost")
 		now := slices.DeleteFunc(slices.Clone(newest), func(route string) bool { return slices.Contains(lost, route[:4]) })
 		for _, name := range lost {
-			if own := newest.of(name); now.order(t, store, name).First() {
+			if own := newest.only(name); now.order(t, store, name).First() {
 				now = slices.Concat(own, now)
 			} else {
 				now = slices.Concat(now, own)
@@ -132,7 +132,7 @@ func TestTheNewestCheckpointsOrderComesBack(t *testing.T) {
 
 func ordered(t *rapid.T, store *Store, now slot, name string) slot {
 	order := now.order(t, store, name)
-	front, back := order.Moves(now.seenBy(name), true)
+	front, back := order.Moves(now.routesOf(name), true)
 	for _, i := range slices.Concat(front, back) {
 		if now[i][:4] == "veth" {
 			t.Fatalf("of %v, %s is moved, which is nobody's, to have %s", now, now[i], order)
@@ -151,9 +151,9 @@ func TestAnInterfaceThatWasLostAtTheNewestCaptureHasItsPlace(t *testing.T) {
 		lost, newest := captures[0], captures[2]
 		all.captured(t, store, lost, 0)
 		all.captured(t, store, captures[1], 1)
-		all.of(captures[1], newest).captured(t, store, newest, 2)
+		all.only(captures[1], newest).captured(t, store, newest, 2)
 		for _, name := range captures {
-			back := slices.Concat(all.of(lost), all.of(captures[1], newest))
+			back := slices.Concat(all.only(lost), all.only(captures[1], newest))
 			if now := ordered(t, store, back, name); !slices.Equal(now, all) {
 				t.Fatalf("%s makes it %v, not %v", name, now, all)
 			}

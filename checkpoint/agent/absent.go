@@ -19,16 +19,16 @@ const surveyLimit = 15 * time.Second
 
 // absence is a search for a sandbox that found nothing.
 type absence struct {
-	// at is the time of the search. namespace is what was searched for.
-	at        time.Time
-	namespace attachment.Namespace
+	// searchedAt is the time of the search. namespace is what was searched for.
+	searchedAt time.Time
+	namespace  attachment.Namespace
 }
 
 // noteAbsent notes which sandboxes the restore did not find.
-func (a *Agent) noteAbsent(e ended, now time.Time) {
+func (a *Agent) noteAbsent(e restoreEnd, instant time.Time) {
 	for _, r := range e.records {
 		if slices.Contains(e.result.Absent, r.Attachment) {
-			a.absent[r.Attachment] = absence{at: now, namespace: r.Namespace}
+			a.absent[r.Attachment] = absence{searchedAt: instant, namespace: r.Namespace}
 		}
 	}
 }
@@ -36,41 +36,41 @@ func (a *Agent) noteAbsent(e ended, now time.Time) {
 // withoutAbsent leaves out the records whose sandboxes were not found. It forgets an attachment that has no record any
 // more, or whose record now names another sandbox.
 func (a *Agent) withoutAbsent(records []checkpoint.Record) (living []checkpoint.Record) {
-	recorded, still := map[attachment.Key]bool{}, map[attachment.Key]bool{}
+	recorded, unchanged := map[attachment.Key]bool{}, map[attachment.Key]bool{}
 	for _, r := range records {
 		recorded[r.Attachment] = true
-		if absent, is := a.absent[r.Attachment]; is && absent.namespace == r.Namespace {
-			still[r.Attachment] = true
+		if absent, ok := a.absent[r.Attachment]; ok && absent.namespace == r.Namespace {
+			unchanged[r.Attachment] = true
 			continue
 		}
 		living = append(living, r)
 	}
-	maps.DeleteFunc(a.absent, func(key attachment.Key, _ absence) bool { return !still[key] })
-	maps.DeleteFunc(a.asked, func(key attachment.Key, _ bool) bool { return !recorded[key] })
+	maps.DeleteFunc(a.absent, func(key attachment.Key, _ absence) bool { return !unchanged[key] })
+	maps.DeleteFunc(a.surveyed, func(key attachment.Key, _ bool) bool { return !recorded[key] })
 	return living
 }
 
-// lookAgainForAbsent forgets the sandboxes whose last search is some time ago, so that they are searched for again.
-// some says whether there are any.
-func (a *Agent) lookAgainForAbsent(now time.Time) (some bool) {
+// expireAbsent forgets the sandboxes whose last search is some time ago, so that they are searched for again.
+// found says whether there are any.
+func (a *Agent) expireAbsent(instant time.Time) (found bool) {
 	for key, absent := range a.absent {
-		if now.Sub(absent.at) >= absentRound {
+		if instant.Sub(absent.searchedAt) >= absentInterval {
 			delete(a.absent, key)
-			some = true
+			found = true
 		}
 	}
-	return some
+	return found
 }
 
-// askAbout asks the container runtime about sandboxes that were not found, once about each. Nothing waits for the
+// surveyAbsent asks the container runtime about sandboxes that were not found, once about each. Nothing waits for the
 // answer: only people read it.
-func (a *Agent) askAbout(absent []attachment.Key) {
+func (a *Agent) surveyAbsent(absent []attachment.Key) {
 	ids := map[string]bool{}
 	for _, key := range absent {
-		if !a.asked[key] {
+		if !a.surveyed[key] {
 			ids[key.ContainerID] = true
 		}
-		a.asked[key] = true
+		a.surveyed[key] = true
 	}
 	if a.Runtime == nil || len(ids) == 0 {
 		return
@@ -78,13 +78,13 @@ func (a *Agent) askAbout(absent []attachment.Key) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), surveyLimit)
 		defer cancel()
-		survey, err := sandbox.Look(ctx, a.Runtime, cnicache.DefaultDir)
+		survey, err := sandbox.NewSurvey(ctx, a.Runtime, cnicache.DefaultDir)
 		if err != nil {
 			a.Log.Warn("the agent cannot list the node's sandboxes", "error", printable.Joined(err))
 			return
 		}
-		for _, said := range aboutAbsent(survey, ids) {
-			a.Log.Warn(said.text, "sandboxes", strings.Join(said.ids, " "), "hint", said.hint)
+		for _, entry := range absentRemarks(survey, ids) {
+			a.Log.Warn(entry.text, "sandboxes", strings.Join(entry.ids, " "), "hint", entry.hint)
 		}
 	}()
 }
@@ -95,9 +95,9 @@ type remark struct {
 	ids        []string
 }
 
-// aboutAbsent is a pure function. No sandbox with these IDs was found at its path. aboutAbsent says what the survey
+// absentRemarks is a pure function. No sandbox with these IDs was found at its path. absentRemarks says what the survey
 // tells about them. It says nothing about pods that ended in the usual way.
-func aboutAbsent(survey sandbox.Survey, ids map[string]bool) (remarks []remark) {
+func absentRemarks(survey sandbox.Survey, ids map[string]bool) (remarks []remark) {
 	hidden := remark{text: "the container runtime runs sandboxes that the agent cannot find", hint: "are /run/netns, /var/run/netns and /proc those of the node?"}
 	for _, s := range survey.Absent {
 		if ids[s.ContainerID] && s.Ready {

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/access"
+	"github.com/relink-cni/relink/checkpoint/capture/watch"
 	"github.com/relink-cni/relink/checkpoint/control"
-	"github.com/relink-cni/relink/checkpoint/fresh"
+	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -37,9 +37,9 @@ type Options struct {
 	// Version is the version of the program.
 	Version string
 	// The agent calls Ready once: when it has looked at everything and hears of each change. It calls Alive in each
-	// round of the loop, at least every Patience. Both may be nil.
+	// round of the loop, at least every LoopInterval. Both may be nil.
 	Ready, Alive func()
-	Patience     time.Duration
+	LoopInterval time.Duration
 	// ReceiveBuffer is the size of the receive buffer for the host's devices, in bytes. 0 means the default.
 	ReceiveBuffer int
 	// Observer hears what the agent does. It may be nil.
@@ -49,12 +49,12 @@ type Options struct {
 // Agent watches a node. Its methods Status, Pause and Resume may be called from several goroutines at once.
 type Agent struct {
 	Options
-	restorer  *restore.Restorer
-	watch     *kernel.Watch
-	index     *index
-	refresher *fresh.Refresher
-	keeper    *access.Keeper
-	started   time.Time
+	restorer   *restore.Restorer
+	watch      *kernel.Watch
+	index      *index
+	refresher  *watch.Refresher
+	hostAccess *hostends.Reconciler
+	started    time.Time
 	// complaints are about the refresher's errors. Only the refresher's goroutine uses them.
 	complaints complaints
 	// accessComplaints are about the keeper's errors. accessMu guards them.
@@ -65,21 +65,21 @@ type Agent struct {
 
 	// Only the loop uses these.
 	devices netstate.Devices
-	// stale says that the loop has to look at the devices again. looked is the time of the last look.
-	stale  bool
-	looked time.Time
-	// doubted is when the loop last asked the index whether it hears of everything.
-	doubted time.Time
-	// noted says that at the last look there was the note of a restore that is under way, or did not finish.
-	noted bool
+	// stale says that the loop has to look at the devices again. scannedAt is the time of the last look.
+	stale     bool
+	scannedAt time.Time
+	// verifiedAt is when the loop last asked the index whether it hears of everything.
+	verifiedAt time.Time
+	// hasRestoreNote says that at the last look there was the note of a restore that is under way, or did not finish.
+	hasRestoreNote bool
 	// outdated says that checkpoints have changed since the loop read them.
 	outdated bool
 	chains   []*chain
 	nics     []netstate.Member
 	// absent are attachments whose sandboxes were not found.
 	absent map[attachment.Key]absence
-	// asked are the attachments whose sandboxes the agent has asked the container runtime about.
-	asked map[attachment.Key]bool
+	// surveyed are the attachments whose sandboxes the agent has asked the container runtime about.
+	surveyed map[attachment.Key]bool
 	// unindexed are attachments whose records lack the indices of the parents. The value is the loss of the attachment,
 	// if any.
 	unindexed map[attachment.Key]*restore.Loss
@@ -87,18 +87,18 @@ type Agent struct {
 	awayNICs map[attachment.Key]*restore.Loss
 	// drifts are the attachments that differ from their records while their parents are there.
 	drifts map[attachment.Key]*drift
-	// fates say what became of the lost interfaces.
-	fates   map[attachment.Key]*fate
-	running int
+	// lostInterfaces say what became of the lost interfaces.
+	lostInterfaces map[attachment.Key]*lostInterface
+	running        int
 	// overruns counts how often the watch of the host's devices lost messages.
-	overruns uint64
-	ended    chan ended
+	overruns    uint64
+	restoreEnds chan restoreEnd
 	// findings gets a value when the refresher's findings have changed.
 	findings chan struct{}
 	requests chan func()
-	// unfinished says that the refresher met a move that did not end. settling says that the agent finishes it.
-	unfinished, settling atomic.Bool
-	settled              sync.WaitGroup
+	// hasUnfinishedMove says that the refresher met a move that did not end. finishingMoves says that the agent finishes it.
+	hasUnfinishedMove, finishingMoves atomic.Bool
+	movesFinished                     sync.WaitGroup
 
 	mu sync.Mutex
 	// status is the answer to Status. figures is the answer to Figures. mu guards both.
@@ -106,17 +106,17 @@ type Agent struct {
 	figures Figures
 	paused  *control.Pause
 
-	// cameRound is the time of the loop's last round, in nanoseconds since started. A change of the system's date does
+	// lastRound is the time of the loop's last round, in nanoseconds since started. A change of the system's date does
 	// not change it.
-	cameRound atomic.Int64
+	lastRound atomic.Int64
 }
 
-// ended is the end of a restore.
-type ended struct {
-	chain  *chain
-	result *restore.Result
-	err    error
-	took   time.Duration
+// restoreEnd is the end of a restore.
+type restoreEnd struct {
+	chain    *chain
+	result   *restore.Result
+	err      error
+	duration time.Duration
 	// records are the records that the restore was given. ready are those of the chain.
 	records []checkpoint.Record
 	ready   map[attachment.Key]bool
@@ -124,41 +124,41 @@ type ended struct {
 	held []string
 }
 
-// settlePatience bounds the wait for sandboxes that another process works on.
-const settlePatience = 10 * time.Second
+// finishMovesTimeout bounds the wait for sandboxes that another process works on.
+const finishMovesTimeout = 10 * time.Second
 
-// settle finishes what a killed move has left. It does nothing while a guard is at work, because a guard finishes its
+// finishMoves finishes what a killed move has left. It does nothing while a guard is at work, because a guard finishes its
 // own moves. It does nothing for an agent that is paused. What is not finished after that, and without an error, is tried again.
-func (a *Agent) settle(paused bool) {
+func (a *Agent) finishMoves(paused bool) {
 	if paused || a.Store.Guarded() {
-		a.unfinished.Store(move.Unsettled(a.Store))
+		a.hasUnfinishedMove.Store(move.HasUnfinished(a.Store))
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), finishMovesTimeout)
 	defer cancel()
-	err := move.Settle(ctx, a.Store)
+	err := move.FinishKilled(ctx, a.Store)
 	if err != nil {
 		a.Log.Warn("a killed move is not finished: relink restore finishes it", "error", printable.Joined(err))
 	}
-	a.unfinished.Store(err == nil && move.Unsettled(a.Store))
+	a.hasUnfinishedMove.Store(err == nil && move.HasUnfinished(a.Store))
 }
 
-// settleSeen finishes a killed move that the refresher has met, as soon as nobody moves. It does not make the loop wait.
-func (a *Agent) settleSeen() {
-	if a.paused != nil || !a.unfinished.Load() || a.Store.Guarded() || !a.settling.CompareAndSwap(false, true) {
+// startFinishingMoves finishes a killed move that the refresher has met, as soon as nobody moves. It does not make the loop wait.
+func (a *Agent) startFinishingMoves() {
+	if a.paused != nil || !a.hasUnfinishedMove.Load() || a.Store.Guarded() || !a.finishingMoves.CompareAndSwap(false, true) {
 		return
 	}
-	a.settled.Go(func() {
-		defer a.settling.Store(false)
-		a.settle(false) // Pause waits for its end.
+	a.movesFinished.Go(func() {
+		defer a.finishingMoves.Store(false)
+		a.finishMoves(false) // Pause waits for its end.
 	})
 }
 
 // New returns an agent for this network namespace and the store. It finishes what a killed move has left. The caller
 // runs and closes the agent.
 func New(opts Options) (*Agent, error) {
-	if opts.Patience == 0 {
-		opts.Patience = time.Minute
+	if opts.LoopInterval == 0 {
+		opts.LoopInterval = time.Minute
 	}
 	if opts.Observer == nil {
 		opts.Observer = Observers{}
@@ -168,22 +168,22 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	// First the watch, then the first look: nothing is missed in between.
-	watch, err := restorer.Host().Watch(kernel.WatchOptions{ReceiveBuffer: opts.ReceiveBuffer})
+	deviceWatch, err := restorer.Host().Watch(kernel.WatchOptions{ReceiveBuffer: opts.ReceiveBuffer})
 	if err != nil {
 		restorer.Close()
 		return nil, err
 	}
 	a := &Agent{
-		Options: opts, restorer: restorer, watch: watch, started: time.Now(), stale: true, complaints: complaints{}, accessComplaints: complaints{}, noteComplaints: complaints{},
-		absent: map[attachment.Key]absence{}, asked: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{}, awayNICs: map[attachment.Key]*restore.Loss{},
-		fates: map[attachment.Key]*fate{},
-		ended: make(chan ended), findings: make(chan struct{}, 1), requests: make(chan func()),
+		Options: opts, restorer: restorer, watch: deviceWatch, started: time.Now(), stale: true, complaints: complaints{}, accessComplaints: complaints{}, noteComplaints: complaints{},
+		absent: map[attachment.Key]absence{}, surveyed: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{}, awayNICs: map[attachment.Key]*restore.Loss{},
+		lostInterfaces: map[attachment.Key]*lostInterface{},
+		restoreEnds:    make(chan restoreEnd), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
 	if a.paused, err = loadPause(a.pauseFile()); err != nil {
 		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
 	}
-	a.settle(a.paused != nil) // Before the records are read: afterwards they say where the interfaces are.
-	a.cameRound.Store(int64(time.Since(a.started)))
+	a.finishMoves(a.paused != nil) // Before the records are read: afterwards they say where the interfaces are.
+	a.lastRound.Store(int64(time.Since(a.started)))
 	if a.index, err = newIndex(opts.Store); a.index == nil {
 		a.Close()
 		return nil, err
@@ -191,17 +191,17 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		a.Log.Warn("some checkpoints are not watched: the agent reads them once a minute", "error", err)
 	}
-	a.keeper = access.NewKeeper(access.KeeperOptions{
-		Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnDone: a.accessMended, OnError: a.accessFailed, OnFindings: a.newFindings,
+	a.hostAccess = hostends.NewReconciler(hostends.ReconcilerOptions{
+		Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnDone: a.hostAccessChanged, OnError: a.hostAccessFailed, OnDrifts: a.wakeForFindings,
 	})
-	a.refresher, err = fresh.New(fresh.Options{
-		Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnError: a.notFresh, OnFindings: a.newFindings, OnRead: a.keeper.Look,
+	a.refresher, err = watch.New(watch.Options{
+		Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnError: a.refreshFailed, OnRefusals: a.wakeForFindings, OnRead: a.hostAccess.MarkSandboxes,
 	})
 	if err != nil {
 		a.Close()
 		return nil, err
 	}
-	a.index.onRead = a.refresher.Look
+	a.index.onRead = a.refresher.CheckpointsChanged
 	if err := a.loadDrifts(); err != nil {
 		a.Log.Warn("the note of earlier drift cannot be read: the agent may undo such a change together with a loss", "error", err)
 	}
@@ -220,7 +220,7 @@ func (a *Agent) Close() {
 // Run watches until ctx is done. Then it waits for the restores that are under way.
 func (a *Agent) Run(ctx context.Context) error {
 	a.regroup()
-	if err := a.look(ctx); err != nil {
+	if err := a.scanDevices(ctx); err != nil {
 		return fmt.Errorf("look at the host's devices: %w", err)
 	}
 	var refreshing sync.WaitGroup
@@ -230,7 +230,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	defer refreshing.Wait()
-	refreshing.Go(func() { a.keepAccess(ctx) })
+	refreshing.Go(func() { a.runHostAccess(ctx) })
 	if a.Ready != nil {
 		refreshing.Go(func() {
 			select {
@@ -242,21 +242,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.loop(ctx)
 	for a.running > 0 {
-		a.finish(<-a.ended)
+		a.finishRestore(<-a.restoreEnds)
 	}
-	a.settled.Wait()
+	a.movesFinished.Wait()
 	return nil
 }
 
-// keepAccess runs the keeper until ctx is done. The keeper ends early only if it cannot watch the host: that may pass.
-func (a *Agent) keepAccess(ctx context.Context) {
+// runHostAccess runs the keeper until ctx is done. The keeper ends early only if it cannot watch the host: that may pass.
+func (a *Agent) runHostAccess(ctx context.Context) {
 	const pause = 10 * time.Second
 	for {
-		err := a.keeper.Run(ctx)
+		err := a.hostAccess.Run(ctx)
 		if err == nil {
 			return
 		}
-		a.accessFailed(err)
+		a.hostAccessFailed(err)
 		select {
 		case <-ctx.Done():
 			return
@@ -265,33 +265,33 @@ func (a *Agent) keepAccess(ctx context.Context) {
 	}
 }
 
-// newFindings wakes the loop.
-func (a *Agent) newFindings() {
+// wakeForFindings wakes the loop.
+func (a *Agent) wakeForFindings() {
 	select {
 	case a.findings <- struct{}{}:
 	default:
 	}
 }
 
-// notFresh logs that a checkpoint could not be renewed. The refresher calls notFresh, and tries again by itself.
-func (a *Agent) notFresh(namespace attachment.Namespace, err error) {
-	if errors.Is(err, checkpoint.ErrMoving) {
-		a.unfinished.Store(true)
-		a.newFindings()
+// refreshFailed logs that a checkpoint could not be renewed. The refresher calls refreshFailed, and tries again by itself.
+func (a *Agent) refreshFailed(namespace attachment.Namespace, err error) {
+	if errors.Is(err, checkpoint.ErrUnfinishedMove) {
+		a.hasUnfinishedMove.Store(true)
+		a.wakeForFindings()
 	}
 	if text := printable.Joined(err); a.complaints.isNew(namespace, text, time.Now()) {
 		a.Log.Warn("a checkpoint is not kept fresh", "namespace", namespace.Path, "error", text)
 	}
 }
 
-// accessMended logs what the keeper has made right. Many pods are one line.
-func (a *Agent) accessMended(steps []string) {
+// hostAccessChanged logs what the keeper has made right. Many pods are one line.
+func (a *Agent) hostAccessChanged(steps []string) {
 	a.Log.Info("host access follows the node", "changes", len(steps), "first", printable.Line(steps[0]))
 }
 
-// accessFailed logs what the keeper could not make right. A sandbox that somebody works on is no failure: the keeper comes
+// hostAccessFailed logs what the keeper could not make right. A sandbox that somebody works on is no failure: the keeper comes
 // again.
-func (a *Agent) accessFailed(err error) {
+func (a *Agent) hostAccessFailed(err error) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		err = errors.Join(slices.DeleteFunc(slices.Clone(several.Unwrap()), func(e error) bool { return errors.Is(e, checkpoint.ErrBusy) })...)
 	}

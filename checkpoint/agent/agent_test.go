@@ -21,15 +21,15 @@ func TestInterfacesComeBackWithTheirParent(t *testing.T) {
 	pods := []pod{n.attach(t, "lan0", 1), n.attach(t, "lan0", 2)}
 	before := []string{pods[0].state(t), pods[1].state(t)}
 	n.start(t, nil)
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	for range 3 {
 		fresh.IP(t, "", "link del lan0")
-		n.is(t, "lan0", control.Lost)
+		n.awaitState(t, "lan0", control.Lost)
 		if c := n.chain("lan0"); c.Lost != 2 || !strings.Contains(c.Reason, "lan0") {
 			t.Errorf("status %+v", c)
 		}
 		makeParent(t, "lan0")
-		n.is(t, "lan0", control.Whole)
+		n.awaitState(t, "lan0", control.Whole)
 		for i, p := range pods {
 			if now := p.state(t); now != before[i] || now == "" {
 				t.Errorf("the interface is\n%s\nand was\n%s", now, before[i])
@@ -45,9 +45,9 @@ func TestADeadBaseDelaysNobodyElse(t *testing.T) {
 	n.start(t, nil)
 	fresh.IP(t, "", "link del lan0")
 	fresh.IP(t, "", "link del wan0")
-	n.is(t, "lan0", control.Lost)
+	n.awaitState(t, "lan0", control.Lost)
 	makeParent(t, "lan0")
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	if p.state(t) == "" || other.state(t) != "" || n.chain("wan0").State != control.Lost {
 		t.Errorf("lan0's pod %q, wan0's pod %q, wan0 %+v", p.state(t), other.state(t), n.chain("wan0"))
 	}
@@ -63,9 +63,9 @@ func TestDriftIsLeftAlone(t *testing.T) {
 	fresh.Run(t, changed.netns, "ip route del default")
 	is := changed.state(t)
 	fresh.IP(t, "", "link del wan0")
-	n.is(t, "wan0", control.Lost)
+	n.awaitState(t, "wan0", control.Lost)
 	makeParent(t, "wan0")
-	n.is(t, "wan0", control.Whole)
+	n.awaitState(t, "wan0", control.Whole)
 	if gone.state(t) != "" || changed.state(t) != is || lost.state(t) == "" {
 		t.Errorf("deleted by somebody: %q; changed by somebody: %q, was %q; lost: %q", gone.state(t), changed.state(t), is, lost.state(t))
 	}
@@ -77,14 +77,14 @@ func TestTheNetworkManagerComesFirst(t *testing.T) {
 	p := n.attach(t, "lan0", 1)
 	n.start(t, func(o *Options) { o.HostGrace = time.Second })
 	fresh.IP(t, "", "link del lan0")
-	n.is(t, "lan0", control.Lost)
+	n.awaitState(t, "lan0", control.Lost)
 	fresh.Run(t, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0p up")
-	n.is(t, "lan0", control.Waiting)
+	n.awaitState(t, "lan0", control.Waiting)
 	waiting := n.chain("lan0")
 	if !strings.Contains(waiting.Reason, "the host's network manager has 1s for this: set lan0 up") || waiting.NextTry.IsZero() {
 		t.Errorf("status %+v", waiting)
 	}
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	if waited := n.chain("lan0").Since.Sub(waiting.Since); waited < time.Second {
 		t.Errorf("the agent waited only %s", waited)
 	}
@@ -97,9 +97,9 @@ func TestTheNetworkManagerComesFirst(t *testing.T) {
 	n.start(t, func(o *Options) { o.HostGrace = time.Hour })
 	fresh.IP(t, "", "link del lan0")
 	fresh.Run(t, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0p up")
-	n.is(t, "lan0", control.Waiting)
+	n.awaitState(t, "lan0", control.Waiting)
 	fresh.IP(t, "", "link set lan0 up")
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 }
 
 // The kernel refuses the VLAN device that one of two pods needs. The agent says why, and the other pod's base is not
@@ -136,24 +136,24 @@ func TestPause(t *testing.T) {
 	}
 	fresh.IP(t, "", "link del lan0")
 	makeParent(t, "lan0")
-	n.is(t, "lan0", control.Lost)
+	n.awaitState(t, "lan0", control.Lost)
 	n.stop()
 	n.start(t, nil)
-	n.is(t, "lan0", control.Lost)
-	if s := n.agent.Status(); s.Paused == nil || s.Paused.Why != "new driver" || p.state(t) != "" {
+	n.awaitState(t, "lan0", control.Lost)
+	if s := n.agent.Status(); s.Paused == nil || s.Paused.Reason != "new driver" || p.state(t) != "" {
 		t.Fatalf("status %+v, pod %q", s, p.state(t))
 	}
 	if err := n.agent.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	if _, err := n.agent.Pause(t.Context(), 300*time.Millisecond, ""); err != nil {
 		t.Fatal(err)
 	}
 	fresh.IP(t, "", "link del lan0")
-	n.is(t, "lan0", control.Lost) // Until then, it is whole still.
+	n.awaitState(t, "lan0", control.Lost) // Until then, it is whole still.
 	makeParent(t, "lan0")
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	if n.agent.Status().Paused != nil {
 		t.Error("still paused")
 	}
@@ -171,13 +171,13 @@ func TestNoRestoreWhileAGuardIsAtWork(t *testing.T) {
 	fresh.IP(t, "", "link del lan0")
 	makeParent(t, "lan0")
 	n.start(t, nil)
-	n.is(t, "lan0", control.Lost)
-	time.Sleep(guardRound + 100*time.Millisecond) // The agent has looked again.
+	n.awaitState(t, "lan0", control.Lost)
+	time.Sleep(guardInterval + 100*time.Millisecond) // The agent has looked again.
 	if c := n.chain("lan0"); c.State != control.Lost || !strings.HasSuffix(c.Reason, "; relink guard is at work") || p.state(t) != "" {
 		t.Errorf("status %+v, pod %q", c, p.state(t))
 	}
 	end()
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	if p.state(t) == "" {
 		t.Error("the pod is not restored")
 	}
@@ -191,7 +191,7 @@ func TestALossWithoutTheAgent(t *testing.T) {
 	fresh.IP(t, "", "link del lan0")
 	makeParent(t, "lan0")
 	n.start(t, nil)
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	if p.state(t) != was {
 		t.Errorf("the interface is\n%s\nand was\n%s", p.state(t), was)
 	}
@@ -205,7 +205,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	within(t, patience, "the agent knows the pod", func() bool { return n.chain("lan0").Attachments == 1 })
 	fresh.IP(t, "", "link del lan0")
 	makeParent(t, "lan0")
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	within(t, patience, "the pod is whole", func() bool { return p.state(t) != "" })
 	n.forget(t, p)
 	within(t, patience, "the agent forgets the pod", func() bool { return n.chain("lan0").Attachments == 0 })
@@ -232,12 +232,12 @@ func TestWhatWasTakenAwayStaysAway(t *testing.T) {
 		}
 		return names
 	}
-	within(t, patience, "both are drift", func() bool { return len(drift()) == 2 && n.settled() == 2 })
+	within(t, patience, "both are drift", func() bool { return len(drift()) == 2 && n.confirmedDrifts() == 2 })
 	for range 2 {
 		fresh.IP(t, "", "link del lan0")
-		n.is(t, "lan0", control.Lost)
+		n.awaitState(t, "lan0", control.Lost)
 		makeParent(t, "lan0")
-		n.is(t, "lan0", control.Whole)
+		n.awaitState(t, "lan0", control.Whole)
 		if gone.state(t) != "" || down.state(t) != "" || other.state(t) == "" || len(drift()) != 2 {
 			t.Errorf("deleted: %q; set down: %q; lost: %q; drift %q", gone.state(t), down.state(t), other.state(t), drift())
 		}
@@ -253,11 +253,11 @@ func TestWhatWasTakenAwayStaysAway(t *testing.T) {
 	}
 }
 
-// settled counts the drifts that have settled.
-func (n *node) settled() (count int) {
-	_ = n.agent.inLoop(context.Background(), func() {
+// confirmedDrifts counts the drifts that have settled.
+func (n *node) confirmedDrifts() (count int) {
+	_ = n.agent.runInLoop(context.Background(), func() {
 		for _, d := range n.agent.drifts {
-			if d.Settled {
+			if d.Confirmed {
 				count++
 			}
 		}
@@ -273,9 +273,9 @@ func TestCheckpointsAreKeptFresh(t *testing.T) {
 	n.start(t, nil)
 	fresh.Run(t, p.netns, "ip route add 10.70.0.0/16 via 10.1.2.1; ip route add 10.71.0.0/16 via 10.1.2.1")
 	fresh.IP(t, "", "link del lan0")
-	n.is(t, "lan0", control.Lost)
+	n.awaitState(t, "lan0", control.Lost)
 	makeParent(t, "lan0")
-	n.is(t, "lan0", control.Whole) // The restore has ended, so that what the pod does next is no part of it.
+	n.awaitState(t, "lan0", control.Whole) // The restore has ended, so that what the pod does next is no part of it.
 	within(t, patience, "the routes are back", func() bool {
 		return strings.Contains(p.state(t), "10.70.0.0/16") && strings.Contains(p.state(t), "10.71.0.0/16")
 	})
@@ -284,9 +284,9 @@ func TestCheckpointsAreKeptFresh(t *testing.T) {
 		return len(must(n.store.Load(p.key.ContainerID, "eth0"))(t).Interface.Routes) == 2
 	})
 	fresh.IP(t, "", "link del lan0")
-	n.is(t, "lan0", control.Lost)
+	n.awaitState(t, "lan0", control.Lost)
 	makeParent(t, "lan0")
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	within(t, patience, "the pod is whole", func() bool { return strings.Contains(p.state(t), "10.71.0.0/16") })
 	if strings.Contains(p.state(t), "10.70.0.0/16") {
 		t.Errorf("a route that somebody removed is back:\n%s", p.state(t))
@@ -306,9 +306,9 @@ func TestAnnouncementsOfOthers(t *testing.T) {
 		t.Fatal("nothing is owed")
 	}
 	n.start(t, nil)
-	within(t, patience, "the agent knows what is owed", func() bool { return n.agent.Status().Owed == 1 })
+	within(t, patience, "the agent knows what is owed", func() bool { return n.agent.Status().Unannounced == 1 })
 	fresh.IP(t, "", "link set lan0p up")
-	within(t, patience, "it is announced", func() bool { return !owed() && n.agent.Status().Owed == 0 })
+	within(t, patience, "it is announced", func() bool { return !owed() && n.agent.Status().Unannounced == 0 })
 }
 
 // A restore was killed before it told the neighbours, or could not write that it has not. The agent tells them, and
@@ -327,7 +327,7 @@ func TestANoteOfARestoreThatWasKilled(t *testing.T) {
 	unlock()
 	within(t, patience, "it is announced", func() bool {
 		report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t)
-		return report.AsRecorded() && !n.store.RestoreNoted() && n.agent.Status().Owed == 0
+		return report.AsRecorded() && !n.store.HasRestoreNote() && n.agent.Status().Unannounced == 0
 	})
 }
 
@@ -341,13 +341,13 @@ func TestAnAnnouncementOfABusySandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.start(t, nil)
-	within(t, patience, "the agent knows what is owed", func() bool { return n.agent.Status().Owed == 1 })
+	within(t, patience, "the agent knows what is owed", func() bool { return n.agent.Status().Unannounced == 1 })
 	unlock := must(n.store.Lock(t.Context(), p.key.ContainerID))(t)
 	fresh.IP(t, "", "link set lan0p up")
 	time.Sleep(500 * time.Millisecond)
 	unlock()
 	within(t, patience, "nothing is owed", func() bool {
-		return !must(n.store.Load(p.key.ContainerID, "eth0"))(t).AnnouncementOwed && n.agent.Status().Owed == 0
+		return !must(n.store.Load(p.key.ContainerID, "eth0"))(t).AnnouncementOwed && n.agent.Status().Unannounced == 0
 	})
 }
 
@@ -377,12 +377,12 @@ func TestAnotherDirectoryOfCheckpoints(t *testing.T) {
 	fresh.Run(t, "", "mount -t tmpfs none "+n.store.Dir())
 	t.Cleanup(func() { fresh.Run(t, "", "umount -l "+n.store.Dir()) }) // The agent still runs, and may read a file.
 	n.save(t, n.attach(t, "lan0", 2))
-	if err := n.agent.inLoop(t.Context(), n.agent.index.doubt); err != nil {
+	if err := n.agent.runInLoop(t.Context(), n.agent.index.checkWatches); err != nil {
 		t.Fatal(err)
 	}
 	within(t, patience, "the agent knows the other pod", func() bool {
 		found := false
-		_ = n.agent.inLoop(t.Context(), func() { found = len(n.agent.index.sandboxes["c2"]) == 1 && len(n.agent.index.sandboxes["c1"]) == 0 })
+		_ = n.agent.runInLoop(t.Context(), func() { found = len(n.agent.index.sandboxes["c2"]) == 1 && len(n.agent.index.sandboxes["c1"]) == 0 })
 		return found
 	})
 }

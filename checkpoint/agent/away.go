@@ -14,63 +14,63 @@ type presence int
 
 const (
 	// unsure: nobody can look into the sandbox, or something else explains why the interface is gone or down.
-	unsure presence = iota
+	presenceUnknown presence = iota
 	// present: the interface is there, under any name. It is up if it was recorded as up.
 	present
 	// away: the interface is gone or down, and its parents are there and up.
 	away
 )
 
-// presenceOf looks into the sandbox for the interface of the record. beside are all records of the sandbox.
+// presenceOf looks into the sandbox for the interface of the record. sandboxRecords are all records of the sandbox.
 //
 // Some interfaces go or go down although nobody wanted it. A NIC goes with its driver, and nothing in the host shows
 // that. A VLAN device is down while its parent is down. An interface goes with its parent. presenceOf looks at the
 // parents last: when a parent goes, Linux first sets the parent down, and then what is on it. So a parent that is still
 // up at the end is not the reason.
-func presenceOf(host *kernel.Namespace, r checkpoint.Record, beside []checkpoint.Record) presence {
+func presenceOf(host *kernel.Namespace, r checkpoint.Record, sandboxRecords []checkpoint.Record) presence {
 	devices, ok := devicesOf(r)
 	if !ok {
-		return unsure
+		return presenceUnknown
 	}
-	d, there := deviceOf(r, beside, devices)
+	d, exists := deviceOf(r, sandboxRecords, devices)
 	switch {
-	case there && (d.Up || !r.Interface.Link.Up):
+	case exists && (d.Up || !r.Interface.Link.Up):
 		return present
-	case !there && r.Interface.Link.Kind == netstate.KindNIC:
-		return unsure
+	case !exists && r.Interface.Link.Kind == netstate.KindNIC:
+		return presenceUnknown
 	case r.Interface.ParentsInSandbox:
-		return presenceOnOwn(host, r, beside, devices)
-	case !areUp(host, r.Interface.Parents):
-		return unsure
+		return presenceOnSibling(host, r, sandboxRecords, devices)
+	case !allUp(host, r.Interface.Parents):
+		return presenceUnknown
 	}
 	return away
 }
 
-// presenceOnOwn is for an interface that is gone or down and was on another interface of the sandbox. That one may have
+// presenceOnSibling is for an interface that is gone or down and was on another interface of the sandbox. That one may have
 // gone with its own parent.
-func presenceOnOwn(host *kernel.Namespace, r checkpoint.Record, beside []checkpoint.Record, devices netstate.Devices) presence {
-	others := slices.DeleteFunc(slices.Clone(beside), func(b checkpoint.Record) bool { return b.Attachment == r.Attachment })
+func presenceOnSibling(host *kernel.Namespace, r checkpoint.Record, sandboxRecords []checkpoint.Record, devices netstate.Devices) presence {
+	siblings := slices.DeleteFunc(slices.Clone(sandboxRecords), func(b checkpoint.Record) bool { return b.Attachment == r.Attachment })
 	for _, p := range r.Interface.Parents {
-		if d, there := devices.ByName(p.Name); there && !d.Up {
-			return unsure
+		if d, exists := devices.ByName(p.Name); exists && !d.Up {
+			return presenceUnknown
 		}
-		for _, below := range others {
-			if below.Interface.Link.Name == p.Name && presenceOf(host, below, others) == unsure {
-				return unsure
+		for _, lower := range siblings {
+			if lower.Interface.Link.Name == p.Name && presenceOf(host, lower, siblings) == presenceUnknown {
+				return presenceUnknown
 			}
 		}
 	}
 	return away
 }
 
-// lossOfAway returns the loss of a NIC whose driver has taken it from its sandbox, nil if it is there, or if nobody can look.
-func (a *Agent) lossOfAway(r checkpoint.Record) *restore.Loss {
-	loss := restore.LossOfAway(a.devices, r.Interface.Link)
+// awayNICLoss returns the loss of a NIC whose driver has taken it from its sandbox, nil if it is there, or if nobody can look.
+func (a *Agent) awayNICLoss(r checkpoint.Record) *restore.Loss {
+	loss := restore.AwayNICLoss(a.devices, r.Interface.Link)
 	if loss == nil {
 		return nil
 	}
 	devices, ok := devicesOf(r)
-	if _, there := deviceOf(r, a.index.sandboxes[r.Attachment.ContainerID], devices); there || !ok {
+	if _, exists := deviceOf(r, a.index.sandboxes[r.Attachment.ContainerID], devices); exists || !ok {
 		return nil
 	}
 	return loss
@@ -89,20 +89,20 @@ func devicesOf(r checkpoint.Record) (devices netstate.Devices, ok bool) {
 
 // deviceOf returns the device that was recorded. It may have another name now: KubeVirt renames the pod's interface,
 // and gives the old name to another device.
-func deviceOf(r checkpoint.Record, beside []checkpoint.Record, devices netstate.Devices) (netstate.LiveDevice, bool) {
-	here := slices.DeleteFunc(slices.Clone(beside), func(b checkpoint.Record) bool { return b.Namespace.Same(r.Namespace) != nil })
-	of := checkpoint.Match(here, devices)
+func deviceOf(r checkpoint.Record, sandboxRecords []checkpoint.Record, devices netstate.Devices) (netstate.LiveDevice, bool) {
+	records := slices.DeleteFunc(slices.Clone(sandboxRecords), func(b checkpoint.Record) bool { return b.Namespace.Same(r.Namespace) != nil })
+	matches := checkpoint.Match(records, devices)
 	for _, d := range devices {
-		if b, is := of[d.Index]; is && b.Attachment == r.Attachment && d.Kind == r.Interface.Link.Kind {
+		if b, ok := matches[d.Index]; ok && b.Attachment == r.Attachment && d.Kind == r.Interface.Link.Kind {
 			return d, true
 		}
 	}
 	return netstate.LiveDevice{}, false
 }
 
-// areUp says that all recorded devices are in the host, and up. It ignores devices without an index, as old records
+// allUp says that all recorded devices are in the host, and up. It ignores devices without an index, as old records
 // have them.
-func areUp(host *kernel.Namespace, recorded []netstate.Device) bool {
+func allUp(host *kernel.Namespace, recorded []netstate.Device) bool {
 	return !slices.ContainsFunc(recorded, func(p netstate.Device) bool {
 		if p.IfIndex == 0 {
 			return false

@@ -10,14 +10,14 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// judged waits until the agent has judged a drift of each pod.
-func (n *node) judged(t *testing.T, away ...pod) {
+// awaitConfirmed waits until the agent has judged a drift of each pod.
+func (n *node) awaitConfirmed(t *testing.T, away ...pod) {
 	t.Helper()
 	within(t, patience, "the drift is judged", func() bool {
 		of := map[any]bool{}
-		if err := n.agent.inLoop(t.Context(), func() {
+		if err := n.agent.runInLoop(t.Context(), func() {
 			for key, d := range n.agent.drifts {
-				of[key] = d.Settled && d.TakenAway
+				of[key] = d.Confirmed && d.TakenAway
 			}
 		}); err != nil {
 			t.Fatal(err)
@@ -40,21 +40,21 @@ func TestTakenAwayForCertain(t *testing.T) {
 	fresh.Run(t, renamed.netns, "ip link set eth0 down; ip link set eth0 name net1; ip link set net1 up")
 	fresh.Run(t, covered.netns, "ip link del eth0")
 	fresh.Run(t, later.netns, "ip link set eth0 down; ip link set eth0 up")
-	n.judged(t, covered)
+	n.awaitConfirmed(t, covered)
 	within(t, patience, "a drift without its route", func() bool {
 		is := false
-		_ = n.agent.inLoop(t.Context(), func() { d := n.agent.drifts[later.key]; is = d != nil && d.Settled && !d.TakenAway })
+		_ = n.agent.runInLoop(t.Context(), func() { d := n.agent.drifts[later.key]; is = d != nil && d.Confirmed && !d.TakenAway })
 		return is
 	})
 	fresh.Run(t, later.netns, "ip link del eth0")
 	fresh.Run(t, "", "mount --bind /proc/self/ns/net "+covered.netns)
-	n.judged(t, covered, later)
+	n.awaitConfirmed(t, covered, later)
 	fresh.Run(t, "", "umount "+covered.netns)
 
 	fresh.IP(t, "", "link del lan0")
-	n.is(t, "lan0", control.Lost)
+	n.awaitState(t, "lan0", control.Lost)
 	makeParent(t, "lan0")
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	if renamed.state(t) == "" || covered.state(t) != "" || later.state(t) != "" {
 		t.Errorf("renamed: %q; deleted, then hidden: %q; drifted, then deleted: %q", renamed.state(t), covered.state(t), later.state(t))
 	}
@@ -78,14 +78,14 @@ func TestPresence(t *testing.T) {
 		want             presence
 	}{
 		{"as it was", "", "true", record, present},
-		{"another namespace is at the path", "", "true", other, unsure},
-		{"the path is gone", "", "true", ended, unsure},
+		{"another namespace is at the path", "", "true", other, presenceUnknown},
+		{"the path is gone", "", "true", ended, presenceUnknown},
 		{"it is at another path", "", "true", elsewhere, present},
 		{"another device has its name", p.netns, "ip link set eth0 down; ip link set eth0 name net1; ip link set net1 up; ip link add eth0 type veth peer name x", record, present},
 		{"gone", p.netns, "ip link del net1; ip link del eth0", record, away},
-		{"gone, and the parent is down", "", "ip link set lan0 down", record, unsure},
+		{"gone, and the parent is down", "", "ip link set lan0 down", record, presenceUnknown},
 		{"gone, and the parent is up", "", "ip link set lan0 up", record, away},
-		{"gone with its parent", "", "ip link del lan0", record, unsure},
+		{"gone with its parent", "", "ip link del lan0", record, presenceUnknown},
 	} {
 		fresh.Run(t, step.netns, step.run)
 		if is := presenceOf(host, step.record, []checkpoint.Record{step.record}); is != step.want {
@@ -103,13 +103,13 @@ func TestABusyNodeDoubtsItsIndex(t *testing.T) {
 	// The agent may be reading it.
 	t.Cleanup(func() { fresh.Run(t, "", "umount -l "+n.store.Dir()) })
 	n.save(t, n.attach(t, "lan0", 1))
-	err := n.agent.inLoop(t.Context(), func() {
+	err := n.agent.runInLoop(t.Context(), func() {
 		now := time.Now()
-		n.agent.doubted, n.agent.looked = now.Add(-round), now
+		n.agent.verifiedAt, n.agent.scannedAt = now.Add(-roundInterval), now
 		if wake := n.agent.nextWake(now); wake != 0 {
 			t.Errorf("the loop waits %s", wake)
 		}
-		n.agent.roundIsOver(now)
+		n.agent.checkPeriodic(now)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -124,15 +124,15 @@ func TestLooksAtATakenInterfaceAreLimited(t *testing.T) {
 	p := n.attach(t, "lan0", 1)
 	n.start(t, nil)
 	fresh.Run(t, p.netns, "ip link set eth0 down")
-	n.judged(t, p)
+	n.awaitConfirmed(t, p)
 	next := time.Now().Add(2 * time.Second)
-	if err := n.agent.inLoop(t.Context(), func() { n.agent.drifts[p.key].nextLook = next }); err != nil {
+	if err := n.agent.runInLoop(t.Context(), func() { n.agent.drifts[p.key].nextLook = next }); err != nil {
 		t.Fatal(err)
 	}
 	fresh.Run(t, p.netns, "ip link set eth0 up")
 	within(t, 10*time.Second, "it is not taken away any more", func() bool {
 		is := false
-		_ = n.agent.inLoop(t.Context(), func() { d := n.agent.drifts[p.key]; is = d != nil && d.TakenAway })
+		_ = n.agent.runInLoop(t.Context(), func() { d := n.agent.drifts[p.key]; is = d != nil && d.TakenAway })
 		return !is
 	})
 	if early := time.Until(next); early > 0 {

@@ -14,9 +14,9 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// medianTook returns the median duration of the agent's restores of 250 attachments, in milliseconds. It reads the
+// medianDuration returns the median duration of the agent's restores of 250 attachments, in milliseconds. It reads the
 // agent's log.
-func (n *node) medianTook(b *testing.B) float64 {
+func (n *node) medianDuration(b *testing.B) float64 {
 	var all []float64
 	for _, m := range regexp.MustCompile(`attachments=250 took=(\S+)`).FindAllStringSubmatch(n.log.String(), -1) {
 		all = append(all, float64(must(time.ParseDuration(m[1]))(b).Microseconds())/1000)
@@ -25,12 +25,12 @@ func (n *node) medianTook(b *testing.B) float64 {
 	return all[len(all)/2]
 }
 
-// forgiveFlaps makes the agent forget how often a base came and went: the next restore does not wait.
-func (n *node) forgiveFlaps(b *testing.B) {
+// clearLossTimes makes the agent forget how often a base came and went: the next restore does not wait.
+func (n *node) clearLossTimes(b *testing.B) {
 	b.Helper()
-	err := n.agent.inLoop(b.Context(), func() {
+	err := n.agent.runInLoop(b.Context(), func() {
 		for _, c := range n.agent.chains {
-			c.losts = nil
+			c.lossTimes = nil
 		}
 	})
 	if err != nil {
@@ -56,23 +56,23 @@ func BenchmarkNICBack(b *testing.B) {
 			})
 			if dead {
 				fresh.IP(b, "", "link del wan0")
-				n.is(b, "wan0", control.Lost)
+				n.awaitState(b, "wan0", control.Lost)
 			}
 			var total time.Duration
 			for range b.N {
 				fresh.IP(b, "", "link del lan0")
-				n.is(b, "lan0", control.Lost)
+				n.awaitState(b, "lan0", control.Lost)
 				fresh.Run(b, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0p up")
-				n.is(b, "lan0", control.Waiting)
+				n.awaitState(b, "lan0", control.Waiting)
 				time.Sleep(time.Second) // A real NIC is not back at once either.
-				n.forgiveFlaps(b)
+				n.clearLossTimes(b)
 				start := time.Now()
 				fresh.IP(b, "", "link set lan0 up")
 				within(b, 20*time.Second, "all are whole", func() bool { c := n.chain("lan0"); return c.State == control.Whole })
 				total += time.Since(start)
 			}
 			b.ReportMetric(float64(total.Microseconds())/1000/float64(b.N), "ms/restore")
-			b.ReportMetric(n.medianTook(b), "ms/whole")
+			b.ReportMetric(n.medianDuration(b), "ms/whole")
 		})
 	}
 }

@@ -25,7 +25,7 @@ func TestATryInVainIsFollowedByAWait(t *testing.T) {
 	c := &chain{Chain: restore.Chain{Base: "eth1", Records: []checkpoint.Record{r}}}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	look := func() decision {
-		c.look(there, restore.Losses(there, c.Records), nil, false, now)
+		c.update(there, restore.Losses(there, c.Records), nil, false, now)
 		return c.decide(rules{}, now)
 	}
 	for try := range 4 {
@@ -33,14 +33,14 @@ func TestATryInVainIsFollowedByAWait(t *testing.T) {
 		if !d.restore || !d.theirs {
 			t.Fatalf("try %d: %+v", try, d)
 		}
-		c.tried, c.view.lastTry, c.view.failures, c.view.why = c.picture, now, 0, "" // As start and finish do.
+		c.triedPicture, c.view.lastTry, c.view.failures, c.view.failure = c.picture, now, 0, "" // As start and finish do.
 		if d = look(); d.state != control.BackingOff || !d.next.Equal(now.Add(backoff(try+1))) {
 			t.Fatalf("after try %d: %+v", try, d)
 		}
 		now = d.next
 	}
 	there[0].Up = true
-	if look(); c.view.failures != 4 || !c.view.changed || c.inVain != 0 {
+	if look(); c.view.failures != 4 || !c.view.changed || c.uselessTries != 0 {
 		t.Errorf("after a change: %+v", c.view)
 	}
 }
@@ -58,7 +58,7 @@ func TestABaseThatComesAndGoes(t *testing.T) {
 	flap := func() (first decision, wait time.Duration) {
 		began := now
 		decide := func() decision {
-			c.look(back, restore.Losses(back, c.Records), nil, false, now)
+			c.update(back, restore.Losses(back, c.Records), nil, false, now)
 			return c.decide(rules{}, now)
 		}
 		for first = decide(); !c.decided.restore; decide() {
@@ -66,8 +66,8 @@ func TestABaseThatComesAndGoes(t *testing.T) {
 		}
 		wait = now.Sub(began)
 		now = now.Add(10 * time.Millisecond)
-		c.tried, c.view.lastTry, c.endedAt = c.picture, now, now // As start and finish do.
-		c.look(back, make([]*restore.Loss, 1), nil, false, now)
+		c.triedPicture, c.view.lastTry, c.endedAt = c.picture, now, now // As start and finish do.
+		c.update(back, make([]*restore.Loss, 1), nil, false, now)
 		now = now.Add(10 * time.Millisecond)
 		return first, wait
 	}

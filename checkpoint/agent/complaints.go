@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// complaintAgain is the least time between two log lines for the same complaint.
-	complaintAgain = 10 * time.Minute
-	// mostComplaints is how many complaints are kept. More than that are not logged during complaintAgain: the log has
+	// complaintInterval is the least time between two log lines for the same complaint.
+	complaintInterval = 10 * time.Minute
+	// maxComplaints is how many complaints are kept. More than that are not logged during complaintInterval: the log has
 	// enough lines to alert somebody.
-	mostComplaints = 1000
+	maxComplaints = 1000
 )
 
 // complaints says which complaints about sandboxes were logged, and when. A full disk gives an error for each sandbox
@@ -29,17 +29,17 @@ type complaint struct {
 var numbers = regexp.MustCompile(`[0-9]+`)
 
 // isNew says whether to log the error now, and notes that it is logged.
-func (c complaints) isNew(namespace attachment.Namespace, text string, now time.Time) bool {
-	is := complaint{namespace: namespace, kind: numbers.ReplaceAllString(text, "N")}
-	if at, said := c[is]; said && now.Sub(at) < complaintAgain {
+func (c complaints) isNew(namespace attachment.Namespace, text string, instant time.Time) bool {
+	key := complaint{namespace: namespace, kind: numbers.ReplaceAllString(text, "N")}
+	if logged, ok := c[key]; ok && instant.Sub(logged) < complaintInterval {
 		return false
 	}
-	if len(c) >= mostComplaints {
-		maps.DeleteFunc(c, func(_ complaint, at time.Time) bool { return now.Sub(at) >= complaintAgain })
+	if len(c) >= maxComplaints {
+		maps.DeleteFunc(c, func(_ complaint, logged time.Time) bool { return instant.Sub(logged) >= complaintInterval })
 	}
-	if len(c) >= mostComplaints {
+	if len(c) >= maxComplaints {
 		return false
 	}
-	c[is] = now
+	c[key] = instant
 	return true
 }

@@ -21,7 +21,7 @@ func TestComplaints(t *testing.T) {
 		{2, "open /run/c2/.eth0.json3: read-only", time.Second, true},
 		{1, "no space left on device", 2 * time.Second, true},
 		{1, "open /run/c1/.eth0.json5: read-only", 3 * time.Second, false},
-		{1, "open /run/c1/.eth0.json5: read-only", complaintAgain, true},
+		{1, "open /run/c1/.eth0.json5: read-only", complaintInterval, true},
 	} {
 		if got := c.isNew(attachment.Namespace{Inode: test.inode}, test.text, start.Add(test.after)); got != test.want {
 			t.Errorf("%d, %q after %s: %v", test.inode, test.text, test.after, got)
@@ -29,12 +29,12 @@ func TestComplaints(t *testing.T) {
 	}
 	later := start.Add(time.Hour)
 	logged := 0
-	for i := range uint64(3 * mostComplaints) {
+	for i := range uint64(3 * maxComplaints) {
 		if c.isNew(attachment.Namespace{Inode: i}, "full", later) {
 			logged++
 		}
 	}
-	if logged != mostComplaints || len(c) != mostComplaints {
+	if logged != maxComplaints || len(c) != maxComplaints {
 		t.Errorf("%d are logged and %d kept", logged, len(c))
 	}
 }

@@ -10,17 +10,17 @@ import (
 
 // Limits of the waits. The documents for operators name each of them.
 const (
-	// udevPatience is how long the agent waits for a device that udev works on. udev itself gives up a rule after three
+	// udevTimeout is how long the agent waits for a device that udev works on. udev itself gives up a rule after three
 	// minutes. That is too long for pods.
-	udevPatience = 10 * time.Second
+	udevTimeout = 10 * time.Second
 	// firstBackoff and lastBackoff bound the wait after a failure. The wait doubles with each failure.
 	firstBackoff = 500 * time.Millisecond
 	lastBackoff  = time.Minute
-	// afterChange is the least time between two tries if something about the devices has changed since.
-	afterChange = 500 * time.Millisecond
-	// guardRound is how often the agent looks at a loss again while a guard is at work. No event tells the end of a
+	// changeBackoff is the least time between two tries if something about the devices has changed since.
+	changeBackoff = 500 * time.Millisecond
+	// guardInterval is how often the agent looks at a loss again while a guard is at work. No event tells the end of a
 	// guard.
-	guardRound = 500 * time.Millisecond
+	guardInterval = 500 * time.Millisecond
 	// A base comes and goes if it was lost flaps times within flapTime. From then on, at least flapPause lies between
 	// two restores.
 	flaps     = 10
@@ -47,8 +47,8 @@ type view struct {
 	failures int
 	lastTry  time.Time
 	changed  bool
-	// why is the reason of the last failure.
-	why string
+	// failure is the reason of the last failure.
+	failure string
 	// restUntil is when a base that comes and goes may be restored again. It is zero for others.
 	restUntil time.Time
 }
@@ -76,7 +76,7 @@ type decision struct {
 }
 
 // decide is a pure function: it says what to do about a chain at the time now.
-func decide(v view, r rules, now time.Time) decision {
+func decide(v view, r rules, instant time.Time) decision {
 	switch {
 	case v.running:
 		return decision{state: control.Restoring, reason: v.reason}
@@ -85,26 +85,26 @@ func decide(v view, r rules, now time.Time) decision {
 	case r.paused:
 		return decision{state: control.Lost, reason: v.reason + "; the agent is paused", next: r.pauseEnds}
 	case r.guarded:
-		return decision{state: control.Lost, reason: v.reason + "; relink guard is at work", next: now.Add(guardRound)}
+		return decision{state: control.Lost, reason: v.reason + "; relink guard is at work", next: instant.Add(guardInterval)}
 	}
-	if until := nextTry(v); now.Before(until) {
-		d := decision{state: control.BackingOff, reason: v.why, next: until}
+	if until := nextTry(v); instant.Before(until) {
+		d := decision{state: control.BackingOff, reason: v.failure, next: until}
 		if v.lost < v.attachments {
 			d.state = control.Lost // A device that some attachments lack says nothing about the base.
 		}
 		return d
 	}
-	if now.Before(v.restUntil) {
+	if instant.Before(v.restUntil) {
 		return decision{
 			state: control.Waiting, next: v.restUntil,
 			reason: fmt.Sprintf("%s; it was lost %d times in %s, and is restored every %s at most", v.reason, flaps, flapTime, flapPause),
 		}
 	}
-	if until := v.unnamedSince.Add(udevPatience); len(v.unnamed) > 0 && now.Before(until) {
+	if until := v.unnamedSince.Add(udevTimeout); len(v.unnamed) > 0 && instant.Before(until) {
 		return decision{state: control.Waiting, reason: strings.Join(v.unnamed, "; "), next: until}
 	}
 	graceEnds := v.backSince.Add(r.grace)
-	theirs := len(v.theirs) > 0 && !now.Before(graceEnds)
+	theirs := len(v.theirs) > 0 && !instant.Before(graceEnds)
 	switch {
 	case v.ready > 0 || theirs:
 		return decision{state: control.Restoring, reason: v.reason, restore: true, theirs: theirs}
@@ -125,7 +125,7 @@ func nextTry(v view) time.Time {
 		return time.Time{}
 	}
 	if v.changed {
-		return v.lastTry.Add(afterChange)
+		return v.lastTry.Add(changeBackoff)
 	}
 	return v.lastTry.Add(backoff(v.failures))
 }

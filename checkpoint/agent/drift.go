@@ -14,7 +14,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/fresh"
+	"github.com/relink-cni/relink/checkpoint/capture/watch"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 )
@@ -27,8 +27,8 @@ type drift struct {
 	Reason     string         `json:"reason"`
 	// Since is when the agent first saw the drift.
 	Since time.Time `json:"since"`
-	// Settled says that the drift was still there after driftSettles, and the parent too.
-	Settled bool `json:"settled"`
+	// Confirmed says that the drift was still there after driftDelay, and the parent too.
+	Confirmed bool `json:"settled"`
 	// TakenAway says that the interface was gone or down then: somebody wants this pod off the network. The agent does
 	// not bring the interface back when the parent goes and comes back.
 	TakenAway bool `json:"takenAway"`
@@ -38,33 +38,33 @@ type drift struct {
 	// has asked for a restore, which built the interface anew. That counts even if the agent did not run then, or if
 	// the interface is lost again.
 	Index int `json:"index,omitempty"`
-	// nextLook is when the loop may look again whether the interface is back. skipped says that it has to look then.
-	nextLook time.Time
-	skipped  bool
-	// lasts says that the drift was still there after driftSettles, whatever its cause.
-	lasts bool
+	// nextLook is when the loop may look again whether the interface is back. lookSkipped says that it has to look then.
+	nextLook    time.Time
+	lookSkipped bool
+	// persistent says that the drift was still there after driftDelay, whatever its cause.
+	persistent bool
 }
 
-// driftSettles is how long a difference lasts before it counts. When a parent goes, its interfaces go too, and the
+// driftDelay is how long a difference lasts before it counts. When a parent goes, its interfaces go too, and the
 // kernel reports the interfaces first.
-const driftSettles = time.Second
+const driftDelay = time.Second
 
-// lookAtDrift takes over the refresher's findings, except for those that are losses.
-func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
+// updateDrifts takes over the refresher's findings, except for those that are losses.
+func (a *Agent) updateDrifts(lost map[attachment.Key]bool, instant time.Time) {
 	found, changed := map[attachment.Key]bool{}, false
-	for _, f := range a.foundDrifts() {
+	for _, f := range a.allFindings() {
 		found[f.Attachment] = true
 		if lost[f.Attachment] {
 			continue
 		}
 		d := a.drifts[f.Attachment]
 		if d == nil {
-			d = &drift{Attachment: f.Attachment, Pod: f.Pod, Since: now}
+			d = &drift{Attachment: f.Attachment, Pod: f.Pod, Since: instant}
 			a.drifts[f.Attachment] = d
 		}
-		d.note(f.Reason, now)
-		if !d.Settled && now.Sub(d.Since) >= driftSettles {
-			changed = a.judge(d, now) || changed
+		d.setReason(f.Reason, instant)
+		if !d.Confirmed && instant.Sub(d.Since) >= driftDelay {
+			changed = a.confirmDrift(d, instant) || changed
 		}
 	}
 	for key := range a.awayNICs {
@@ -73,10 +73,10 @@ func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
 		}
 	}
 	for key, d := range a.drifts {
-		r, known := a.recordOf(key)
-		if !known || a.ends(d, r, found[key], lost[key]) {
+		r, ok := a.recordOf(key)
+		if !ok || a.driftEnded(d, r, found[key], lost[key]) {
 			delete(a.drifts, key)
-			changed = changed || d.Settled
+			changed = changed || d.Confirmed
 		}
 	}
 	if changed {
@@ -84,55 +84,55 @@ func (a *Agent) lookAtDrift(lost map[attachment.Key]bool, now time.Time) {
 	}
 }
 
-// foundDrifts are the findings of the refresher, and those of the keeper about other attachments.
-func (a *Agent) foundDrifts() []fresh.Finding {
-	all := a.refresher.Findings()
-	known := map[attachment.Key]bool{}
-	for _, f := range all {
-		known[f.Attachment] = true
+// allFindings are the findings of the refresher, and those of the keeper about other attachments.
+func (a *Agent) allFindings() []watch.Refusal {
+	findings := a.refresher.Refusals()
+	reported := map[attachment.Key]bool{}
+	for _, f := range findings {
+		reported[f.Attachment] = true
 	}
-	for _, f := range a.keeper.Findings() {
-		if !known[f.Attachment] {
-			all = append(all, fresh.Finding(f))
+	for _, f := range a.hostAccess.Drifts() {
+		if !reported[f.Attachment] {
+			findings = append(findings, watch.Refusal(f))
 		}
 	}
-	return all
+	return findings
 }
 
-// note notes why the checkpoint is not renewed now. A new reason can mean that somebody has now taken the interface
+// setReason notes why the checkpoint is not renewed now. A new reason can mean that somebody has now taken the interface
 // away.
-func (d *drift) note(reason string, now time.Time) {
-	if d.Reason != reason && d.Settled && !d.TakenAway {
-		d.Settled, d.Since = false, now
+func (d *drift) setReason(reason string, instant time.Time) {
+	if d.Reason != reason && d.Confirmed && !d.TakenAway {
+		d.Confirmed, d.Since = false, instant
 	}
 	d.Reason = reason
 }
 
-// judge looks whether somebody has taken the interface away. It returns false if that is not certain. Then the agent
-// looks again after driftSettles.
-func (a *Agent) judge(d *drift, now time.Time) bool {
-	d.lasts = true
-	r, known := a.recordOf(d.Attachment)
-	is := unsure
-	if known {
-		is = a.presenceOf(r)
+// confirmDrift looks whether somebody has taken the interface away. It returns false if that is not certain. Then the agent
+// looks again after driftDelay.
+func (a *Agent) confirmDrift(d *drift, instant time.Time) bool {
+	d.persistent = true
+	r, ok := a.recordOf(d.Attachment)
+	state := presenceUnknown
+	if ok {
+		state = a.presenceOf(r)
 	}
-	if is == unsure {
-		if loss := a.lossOfAway(r); known && loss != nil {
+	if state == presenceUnknown {
+		if loss := a.awayNICLoss(r); ok && loss != nil {
 			a.awayNICs[d.Attachment] = loss
 			a.stale = true // The loop decides about it at once.
 		}
-		d.Since = now
+		d.Since = instant
 		return false
 	}
-	d.Settled, d.TakenAway, d.CapturedAt, d.Index = true, is == away, r.CapturedAt, r.Interface.Link.Index
+	d.Confirmed, d.TakenAway, d.CapturedAt, d.Index = true, state == away, r.CapturedAt, r.Interface.Link.Index
 	return true
 }
 
-// ends says that the drift is over. found says that the refresher still reports it. lost says that the parent has gone.
-func (a *Agent) ends(d *drift, r checkpoint.Record, found, lost bool) bool {
+// driftEnded says that the drift is over. found says that the refresher still reports it. lost says that the parent has gone.
+func (a *Agent) driftEnded(d *drift, r checkpoint.Record, found, lost bool) bool {
 	switch {
-	case !d.Settled:
+	case !d.Confirmed:
 		return lost || !found
 	case !r.CapturedAt.Equal(d.CapturedAt), d.Index != 0 && r.Interface.Link.Index != d.Index:
 		return true
@@ -150,12 +150,12 @@ const lookShare = 50
 // ago.
 func (a *Agent) isBack(d *drift, r checkpoint.Record) bool {
 	began := time.Now()
-	if d.skipped = began.Before(d.nextLook); d.skipped {
+	if d.lookSkipped = began.Before(d.nextLook); d.lookSkipped {
 		return false
 	}
-	is := a.presenceOf(r) == present
+	exists := a.presenceOf(r) == present
 	d.nextLook = began.Add(lookShare * time.Since(began))
-	return is
+	return exists
 }
 
 func (a *Agent) presenceOf(r checkpoint.Record) presence {
@@ -185,14 +185,14 @@ func (a *Agent) driftFile() string { return filepath.Join(a.Store.AgentDir(), "d
 
 // saveDrifts saves the settled drifts, so that they survive a restart of the agent.
 func (a *Agent) saveDrifts() {
-	settled := []drift{}
+	confirmed := []drift{}
 	for _, d := range a.drifts {
-		if d.Settled {
-			settled = append(settled, *d)
+		if d.Confirmed {
+			confirmed = append(confirmed, *d)
 		}
 	}
-	slices.SortFunc(settled, func(a, b drift) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
-	b, err := json.MarshalIndent(settled, "", "  ")
+	slices.SortFunc(confirmed, func(a, b drift) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
+	b, err := json.MarshalIndent(confirmed, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(a.driftFile()), 0o700)
 	}
@@ -212,11 +212,11 @@ func (a *Agent) loadDrifts() error {
 	if err != nil {
 		return err
 	}
-	var settled []drift
-	if err := json.Unmarshal(b, &settled); err != nil {
+	var confirmed []drift
+	if err := json.Unmarshal(b, &confirmed); err != nil {
 		return fmt.Errorf("%s: %w", a.driftFile(), err)
 	}
-	for _, d := range settled {
+	for _, d := range confirmed {
 		a.drifts[d.Attachment] = &d
 	}
 	return nil

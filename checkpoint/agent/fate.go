@@ -11,34 +11,34 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// Fate is what has become of an interface.
-type Fate string
+// LossState is what has become of an interface.
+type LossState string
 
 const (
 	// Lost says that what it was built on has gone.
-	Lost Fate = "lost"
+	Lost LossState = "lost"
 	// Back says that the interface was lost and is whole again, whoever restored it.
-	Back Fate = "back"
+	Back LossState = "back"
 	// Stuck says that the interface is lost and the agent cannot restore it. The agent goes on trying.
-	Stuck Fate = "stuck"
+	Stuck LossState = "stuck"
 )
 
-// Change is what has become of the interface of a pod.
-type Change struct {
+// InterfaceChange is what has become of the interface of a pod.
+type InterfaceChange struct {
 	Attachment attachment.Key
 	Pod        attachment.Pod
-	Fate       Fate
+	State      LossState
 	// Base is the NIC or the bond that the interface is on. It is empty for a NIC of the pod's own.
 	Base string
 	// Device is what has gone: the base, or a device on it. If Member is set, Device is a NIC of the bond, and the
 	// interface is still there.
 	Device string
 	Member bool
-	// Why says why an interface is stuck. Tries says how often the agent has tried to restore it.
-	Why   string
-	Tries int
-	// For is how long the interface has been lost, since this agent first saw it.
-	For time.Duration
+	// Reason says why an interface is stuck. Tries says how often the agent has tried to restore it.
+	Reason string
+	Tries  int
+	// Duration is how long the interface has been lost, since this agent first saw it.
+	Duration time.Duration
 }
 
 // What makes an interface stuck. Tests lower both.
@@ -49,80 +49,80 @@ var (
 	stuckAfter = 10 * time.Second
 )
 
-// remindAfter is how often the agent repeats that an interface is lost or stuck. Kubernetes forgets an event after an
+// reminderInterval is how often the agent repeats that an interface is lost or stuck. Kubernetes forgets an event after an
 // hour by default.
-const remindAfter = 30 * time.Minute
+const reminderInterval = 30 * time.Minute
 
-// fate is what the loop knows about a lost interface.
-type fate struct {
+// lostInterface is what the loop knows about a lost interface.
+type lostInterface struct {
 	since time.Time
 	tries int
-	// why is the reason of the last failed try. blocked says what will not become better by waiting. blockedSince says
+	// failure is the reason of the last failed try. blocked says what will not become better by waiting. blockedSince says
 	// since when.
-	why, blocked string
-	blockedSince time.Time
-	// told is what the observer heard last. toldAt is when it heard that.
-	told   Fate
-	toldAt time.Time
+	failure, blocked string
+	blockedSince     time.Time
+	// reported is what the observer heard last. reportedAt is when it heard that.
+	reported   LossState
+	reportedAt time.Time
 }
 
 // next returns what to tell the observer now. It is "" if there is nothing new.
-func (f *fate) next(now time.Time) Fate {
-	is := Lost
-	if f.tries >= stuckTries || f.blocked != "" && now.Sub(f.blockedSince) >= stuckAfter {
-		is = Stuck
+func (f *lostInterface) next(instant time.Time) LossState {
+	state := Lost
+	if f.tries >= stuckTries || f.blocked != "" && instant.Sub(f.blockedSince) >= stuckAfter {
+		state = Stuck
 	}
-	if f.told != "" && now.Sub(f.toldAt) < remindAfter && (is == f.told || is == Lost) {
+	if f.reported != "" && instant.Sub(f.reportedAt) < reminderInterval && (state == f.reported || state == Lost) {
 		return ""
 	}
-	f.told, f.toldAt = is, now
-	return is
+	f.reported, f.reportedAt = state, instant
+	return state
 }
 
 // block notes a reason that will not become better by waiting, "" for none.
-func (f *fate) block(why string, now time.Time) {
-	f.blocked = why
-	f.blockedSince = since(f.blockedSince, why != "", now)
+func (f *lostInterface) block(reason string, instant time.Time) {
+	f.blocked = reason
+	f.blockedSince = since(f.blockedSince, reason != "", instant)
 }
 
 // reason says why the interface is stuck.
-func (f *fate) reason() string {
+func (f *lostInterface) reason() string {
 	if f.blocked != "" {
 		return f.blocked
 	}
-	return f.why
+	return f.failure
 }
 
 // stuckAt is when a blocked interface becomes stuck. It is zero if the interface is not blocked, or if the observer
 // knows.
-func (f *fate) stuckAt() time.Time {
-	if f.blocked == "" || f.told == Stuck {
+func (f *lostInterface) stuckAt() time.Time {
+	if f.blocked == "" || f.reported == Stuck {
 		return time.Time{}
 	}
 	return f.blockedSince.Add(stuckAfter)
 }
 
-// tellChanges tells the observer what has become of interfaces. held says that the agent restores nothing now: it is
+// reportChanges tells the observer what has become of interfaces. held says that the agent restores nothing now: it is
 // paused, or a guard is at work.
-func (a *Agent) tellChanges(held bool, now time.Time) {
-	var changes []Change
-	known := map[attachment.Key]bool{}
+func (a *Agent) reportChanges(held bool, instant time.Time) {
+	var changes []InterfaceChange
+	recorded := map[attachment.Key]bool{}
 	for _, c := range a.chains {
 		blocked := ""
 		if !held && !c.view.running {
 			blocked = blockedBy(c.outlook)
 		}
 		for i, r := range c.Records {
-			known[r.Attachment] = true
-			if change, is := a.change(r, c.losses[i], blocked, now); is {
+			recorded[r.Attachment] = true
+			if change, ok := a.change(r, c.losses[i], blocked, instant); ok {
 				change.Attachment, change.Pod, change.Base = r.Attachment, r.Pod, c.Base
 				changes = append(changes, change)
 			}
 		}
 	}
-	for key := range a.fates { // A sandbox that ends is not a change.
-		if !known[key] {
-			delete(a.fates, key)
+	for key := range a.lostInterfaces { // A sandbox that ends is not a change.
+		if !recorded[key] {
+			delete(a.lostInterfaces, key)
 		}
 	}
 	if len(changes) > 0 {
@@ -140,42 +140,42 @@ func blockedBy(o restore.Outlook) string {
 }
 
 // change returns what to tell the observer about the record, if there is anything.
-func (a *Agent) change(r checkpoint.Record, loss *restore.Loss, blocked string, now time.Time) (change Change, is bool) {
-	f := a.fates[r.Attachment]
+func (a *Agent) change(r checkpoint.Record, loss *restore.Loss, blocked string, instant time.Time) (change InterfaceChange, ok bool) {
+	f := a.lostInterfaces[r.Attachment]
 	switch {
 	case loss == nil && f == nil:
-		return Change{}, false
+		return InterfaceChange{}, false
 	case loss == nil:
-		delete(a.fates, r.Attachment)
-		return Change{Fate: Back, For: now.Sub(f.since)}, true
+		delete(a.lostInterfaces, r.Attachment)
+		return InterfaceChange{State: Back, Duration: instant.Sub(f.since)}, true
 	case loss.Member && a.unindexed[r.Attachment] == loss:
-		return Change{}, false // Nothing has gone: only the indices have to be noted.
+		return InterfaceChange{}, false // Nothing has gone: only the indices have to be noted.
 	case f == nil:
-		f = &fate{since: now}
-		a.fates[r.Attachment] = f
+		f = &lostInterface{since: instant}
+		a.lostInterfaces[r.Attachment] = f
 	}
-	f.block(blocked, now)
-	next := f.next(now)
-	change = Change{Fate: next, Device: loss.Device, Member: loss.Member, For: now.Sub(f.since)}
+	f.block(blocked, instant)
+	next := f.next(instant)
+	change = InterfaceChange{State: next, Device: loss.Device, Member: loss.Member, Duration: instant.Sub(f.since)}
 	if next == Stuck {
-		change.Why, change.Tries = printable.Line(f.reason()), f.tries
+		change.Reason, change.Tries = printable.Line(f.reason()), f.tries
 	}
 	return change, next != ""
 }
 
-// noteTry notes a try for each interface that is still lost.
-func (a *Agent) noteTry(c *chain, t Try) {
+// countTry notes a try for each interface that is still lost.
+func (a *Agent) countTry(c *chain, t Try) {
 	if len(t.Outcomes) == 0 {
 		for _, r := range c.Records {
-			if f := a.fates[r.Attachment]; f != nil {
-				f.tries, f.why = f.tries+1, t.Why
+			if f := a.lostInterfaces[r.Attachment]; f != nil {
+				f.tries, f.failure = f.tries+1, t.Reason
 			}
 		}
 		return
 	}
 	for _, o := range t.Outcomes {
-		if f := a.fates[o.Attachment]; f != nil {
-			f.tries, f.why = f.tries+1, cmp.Or(o.Why(), t.Why)
+		if f := a.lostInterfaces[o.Attachment]; f != nil {
+			f.tries, f.failure = f.tries+1, cmp.Or(o.FullReason(), t.Reason)
 		}
 	}
 }

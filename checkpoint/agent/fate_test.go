@@ -15,12 +15,12 @@ import (
 // What the observer hears about an interface, and when it hears it again.
 func TestFateIsTold(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
-	f := &fate{since: began}
+	f := &lostInterface{since: began}
 	for _, step := range []struct {
 		after   time.Duration
 		tries   int
 		blocked string
-		want    Fate
+		want    LossState
 		reason  string
 	}{
 		{0, 0, "", Lost, ""},
@@ -33,7 +33,7 @@ func TestFateIsTold(t *testing.T) {
 	} {
 		now := began.Add(step.after)
 		if f.tries = step.tries; f.tries > 0 {
-			f.why = "no such device"
+			f.failure = "no such device"
 		}
 		f.block(step.blocked, now)
 		if got := f.next(now); got != step.want || f.reason() != step.reason {
@@ -41,11 +41,11 @@ func TestFateIsTold(t *testing.T) {
 		}
 	}
 
-	blocked := &fate{since: began}
+	blocked := &lostInterface{since: began}
 	for _, step := range []struct {
 		after   time.Duration
 		blocked string
-		want    Fate
+		want    LossState
 	}{
 		{0, "lan0 is down", Lost},
 		{9 * time.Second, "lan0 is down", ""},
@@ -58,7 +58,7 @@ func TestFateIsTold(t *testing.T) {
 	} {
 		now := began.Add(step.after)
 		blocked.block(step.blocked, now)
-		if step.blocked != "" && blocked.told != Stuck && !blocked.stuckAt().Equal(blocked.blockedSince.Add(stuckAfter)) {
+		if step.blocked != "" && blocked.reported != Stuck && !blocked.stuckAt().Equal(blocked.blockedSince.Add(stuckAfter)) {
 			t.Errorf("after %s: it is stuck at %s", step.after, blocked.stuckAt())
 		}
 		if got := blocked.next(now); got != step.want {
@@ -84,20 +84,20 @@ func TestBlockedBy(t *testing.T) {
 	}
 }
 
-// hurry makes lost interfaces stuck sooner. Call it before the agent starts.
-func hurry(t *testing.T) {
+// shortenStuckLimits makes lost interfaces stuck sooner. Call it before the agent starts.
+func shortenStuckLimits(t *testing.T) {
 	t.Helper()
 	tries, after := stuckTries, stuckAfter
 	stuckTries, stuckAfter = 2, time.Second
 	t.Cleanup(func() { stuckTries, stuckAfter = tries, after })
 }
 
-// told returns what the observer heard about the pod, as words.
-func (o *observed) told(p pod) (words []string) {
+// changesOf returns what the observer heard about the pod, as words.
+func (o *observed) changesOf(p pod) (words []string) {
 	o.add(func() {
 		for _, c := range o.changes {
 			if c.Attachment == p.key {
-				words = append(words, string(c.Fate))
+				words = append(words, string(c.State))
 			}
 		}
 	})
@@ -107,30 +107,30 @@ func (o *observed) told(p pod) (words []string) {
 // The observer hears about each interface separately: about the loss, about an interface that cannot be restored, and
 // about its return, whoever restored it.
 func TestChangesOfInterfaces(t *testing.T) {
-	hurry(t)
+	shortenStuckLimits(t)
 	n, o := newNode(t, "lan0"), &observed{}
 	fine, occupied, ends := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2), n.attach(t, "lan0", 3)
 	n.start(t, func(opts *Options) { opts.Observer = Observers{&observed{}, o} })
 	fresh.IP(t, "", "link del lan0")
-	n.is(t, "lan0", control.Lost)
+	n.awaitState(t, "lan0", control.Lost)
 	n.forget(t, ends)
 	// Somebody gives the interface's name to another device. No restore takes the name away from that device.
 	fresh.Run(t, occupied.netns, "ip link add eth0 type veth peer name other")
 	time.Sleep(50 * time.Millisecond)
 	makeParent(t, "lan0")
 	o.has(t, "one pod is back", func() bool {
-		return slices.ContainsFunc(o.changes, func(c Change) bool { return c.Attachment == fine.key && c.Fate == Back })
+		return slices.ContainsFunc(o.changes, func(c InterfaceChange) bool { return c.Attachment == fine.key && c.State == Back })
 	})
-	within(t, 30*time.Second, "the other one is stuck", func() bool { return slices.Equal(o.told(occupied), []string{"lost", "stuck"}) })
+	within(t, 30*time.Second, "the other one is stuck", func() bool { return slices.Equal(o.changesOf(occupied), []string{"lost", "stuck"}) })
 	fresh.Run(t, occupied.netns, "ip link del eth0")
 	if _, err := restore.Run(t.Context(), restore.Options{Store: n.store}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 10*time.Second, "somebody restores it", func() bool { return slices.Equal(o.told(occupied), []string{"lost", "stuck", "back"}) })
-	if got := o.told(fine); !slices.Equal(got, []string{"lost", "back"}) {
+	within(t, 10*time.Second, "somebody restores it", func() bool { return slices.Equal(o.changesOf(occupied), []string{"lost", "stuck", "back"}) })
+	if got := o.changesOf(fine); !slices.Equal(got, []string{"lost", "back"}) {
 		t.Errorf("told of a pod that was restored at once: %q", got)
 	}
-	if got := o.told(ends); !slices.Equal(got, []string{"lost"}) {
+	if got := o.changesOf(ends); !slices.Equal(got, []string{"lost"}) {
 		t.Errorf("told of a pod that ended: %q", got)
 	}
 	o.add(func() {
@@ -138,11 +138,11 @@ func TestChangesOfInterfaces(t *testing.T) {
 			switch {
 			case c.Pod != attachment.Pod{Namespace: "shop", Name: c.Attachment.ContainerID} || c.Base != "lan0":
 				t.Errorf("%+v", c)
-			case c.Fate == Lost && (c.Device != "lan0" || c.Member):
+			case c.State == Lost && (c.Device != "lan0" || c.Member):
 				t.Errorf("%+v", c)
-			case c.Fate == Stuck && (c.Tries < stuckTries || !strings.Contains(c.Why, "eth0")):
+			case c.State == Stuck && (c.Tries < stuckTries || !strings.Contains(c.Reason, "eth0")):
 				t.Errorf("%+v", c)
-			case c.Fate == Back && c.For <= 0:
+			case c.State == Back && c.Duration <= 0:
 				t.Errorf("%+v", c)
 			}
 		}
@@ -152,15 +152,15 @@ func TestChangesOfInterfaces(t *testing.T) {
 // A device of another kind has the parent's name: that will not become better by waiting. The pods are stuck soon,
 // although the agent tried nothing and no event wakes the loop.
 func TestWhatIsBlockedIsStuck(t *testing.T) {
-	hurry(t)
+	shortenStuckLimits(t)
 	n, o := newNode(t, "lan0"), &observed{}
 	p := n.attach(t, "lan0", 1)
 	n.start(t, func(opts *Options) { opts.Observer = o })
 	fresh.IP(t, "", "link del lan0")
-	n.is(t, "lan0", control.Lost)
+	n.awaitState(t, "lan0", control.Lost)
 	fresh.Run(t, "", "ip link add lan0 type bridge; ip link set lan0 up")
-	within(t, stuckAfter+5*time.Second, "it is stuck", func() bool { return slices.Equal(o.told(p), []string{"lost", "stuck"}) })
-	if c := o.changes[1]; c.Tries != 0 || !strings.Contains(c.Why, "lan0") || c.For < stuckAfter {
+	within(t, stuckAfter+5*time.Second, "it is stuck", func() bool { return slices.Equal(o.changesOf(p), []string{"lost", "stuck"}) })
+	if c := o.changes[1]; c.Tries != 0 || !strings.Contains(c.Reason, "lan0") || c.Duration < stuckAfter {
 		t.Errorf("%+v", c)
 	}
 }

@@ -36,9 +36,9 @@ type index struct {
 	changed chan struct{}
 
 	mu sync.Mutex
-	// dirty are the sandboxes that changed. all says that any sandbox may have changed.
-	dirty map[string]bool
-	all   bool
+	// dirty are the sandboxes that changed. allDirty says that any sandbox may have changed.
+	dirty    map[string]bool
+	allDirty bool
 	// failed is the last error of inotify, nil if there is none.
 	failed error
 }
@@ -48,12 +48,12 @@ type index struct {
 func newIndex(store *checkpoint.Store) (*index, error) {
 	x := &index{
 		store: store, sandboxes: map[string][]checkpoint.Record{}, unreadable: map[string]int{}, moving: map[string]bool{},
-		changed: make(chan struct{}, 1), dirty: map[string]bool{}, all: true,
+		changed: make(chan struct{}, 1), dirty: map[string]bool{}, allDirty: true,
 	}
 	if err := os.MkdirAll(store.Dir(), 0o700); err != nil {
 		return nil, fmt.Errorf("watch the checkpoints: %w", err)
 	}
-	return x, x.take()
+	return x, x.readChanges()
 }
 
 // watchRoot watches the store's directory. It makes the directory if it is missing.
@@ -107,11 +107,11 @@ func explainLimit(err error, means error, sysctl string) error {
 	return fmt.Errorf("%w: raise the sysctl %s", err, sysctl)
 }
 
-// doubt marks all sandboxes if something is not watched. inotify(7) may have had no room for a directory. Or another
+// checkWatches marks all sandboxes if something is not watched. inotify(7) may have had no room for a directory. Or another
 // directory may be in the place of the store's: no event tells about a mount.
-func (x *index) doubt() {
-	now, err := os.Stat(x.store.Dir())
-	if x.unwatched || err != nil || x.root == nil || !os.SameFile(now, x.root) {
+func (x *index) checkWatches() {
+	info, err := os.Stat(x.store.Dir())
+	if x.unwatched || err != nil || x.root == nil || !os.SameFile(info, x.root) {
 		x.root = nil
 		x.mark("", errUnwatched)
 	}
@@ -136,7 +136,7 @@ func (x *index) listen(watcher *fsnotify.Watcher) {
 				events = nil
 				continue
 			}
-			switch id := x.sandboxOf(e.Name); {
+			switch id := x.containerIDOf(e.Name); {
 			case filepath.Clean(e.Name) == filepath.Clean(x.store.Dir()) && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
 				x.mark("", errUnwatched)
 			case id != "":
@@ -152,9 +152,9 @@ func (x *index) listen(watcher *fsnotify.Watcher) {
 	}
 }
 
-// sandboxOf returns the container ID of the sandbox whose checkpoint or directory has the path. It returns "" for any
+// containerIDOf returns the container ID of the sandbox whose checkpoint or directory has the path. It returns "" for any
 // other path.
-func (x *index) sandboxOf(path string) string {
+func (x *index) containerIDOf(path string) string {
 	dir, name := filepath.Split(path)
 	if dir = filepath.Clean(dir); dir != filepath.Clean(x.store.Dir()) {
 		if strings.HasPrefix(name, ".") { // This is the lock, or a file that is still being written.
@@ -172,7 +172,7 @@ func (x *index) sandboxOf(path string) string {
 func (x *index) mark(id string, err error) {
 	x.mu.Lock()
 	if err != nil {
-		x.all, x.failed = true, err
+		x.allDirty, x.failed = true, err
 	} else {
 		x.dirty[id] = true
 	}
@@ -183,16 +183,16 @@ func (x *index) mark(id string, err error) {
 	}
 }
 
-// take reads what has changed.
-func (x *index) take() error {
+// readChanges reads what has changed.
+func (x *index) readChanges() error {
 	x.mu.Lock()
-	dirty, all, failed := x.dirty, x.all, x.failed
-	x.dirty, x.all, x.failed = map[string]bool{}, false, nil
+	dirty, allDirty, failed := x.dirty, x.allDirty, x.failed
+	x.dirty, x.allDirty, x.failed = map[string]bool{}, false, nil
 	x.mu.Unlock()
 	if errors.Is(failed, fsnotify.ErrEventOverflow) || errors.Is(failed, errUnwatched) {
 		failed = nil // Everything is read again.
 	}
-	if all {
+	if allDirty {
 		x.unwatched = false
 		failed = errors.Join(failed, x.watchRoot()) // Unwatched directories are read all the same.
 		entries, err := os.ReadDir(x.store.Dir())
@@ -248,9 +248,9 @@ func (x *index) records() []checkpoint.Record {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
-	var all []checkpoint.Record
+	var records []checkpoint.Record
 	for _, id := range ids {
-		all = append(all, x.sandboxes[id]...)
+		records = append(records, x.sandboxes[id]...)
 	}
-	return all
+	return records
 }

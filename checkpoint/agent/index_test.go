@@ -53,13 +53,13 @@ func TestLimitsOfInotify(t *testing.T) {
 	defer x.close()
 	limit("instances", "9")
 	limit("watches", "1")
-	x.doubt()
-	if err := x.take(); err == nil || !strings.Contains(err.Error(), "raise the sysctl fs.inotify.max_user_watches") || x.unreadable["c1"] != 1 {
+	x.checkWatches()
+	if err := x.readChanges(); err == nil || !strings.Contains(err.Error(), "raise the sysctl fs.inotify.max_user_watches") || x.unreadable["c1"] != 1 {
 		t.Fatalf("with one watch: %v", err)
 	}
 	limit("watches", "9")
-	x.doubt()
-	if err := x.take(); err != nil || x.unwatched {
+	x.checkWatches()
+	if err := x.readChanges(); err != nil || x.unwatched {
 		t.Fatalf("with enough of both: %v", err)
 	}
 	for len(x.changed) > 0 {

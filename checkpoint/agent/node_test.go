@@ -118,7 +118,7 @@ func (n *node) attachTo(t testing.TB, netns, parent, ifName string, i int) pod {
 	if ifName != "eth0" {
 		want.Routes = nil
 	}
-	if _, err := kernel.Build(host, sandbox, must(host.Index(parent))(t), want, kernel.ConfigureOptions{Known: true}); err != nil {
+	if _, err := kernel.Build(host, sandbox, must(host.Index(parent))(t), want, kernel.ConfigureOptions{Rebuild: true}); err != nil {
 		t.Fatal(err)
 	}
 	p := pod{key: attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("c%d", i), IfName: ifName}, netns: netns}
@@ -132,7 +132,7 @@ func (n *node) save(t testing.TB, p pod) {
 	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(p.netns))(t)
 	defer host.Close()
 	defer sandbox.Close()
-	live := must(kernel.Capture(host, sandbox, must(host.Devices())(t), p.key.IfName, kernel.Everything))(t)
+	live := must(kernel.Capture(host, sandbox, must(host.Devices())(t), p.key.IfName, kernel.CheckpointExtent))(t)
 	err := n.store.Save(checkpoint.Record{
 		Attachment: p.key, Namespace: sandbox.Identity(), Interface: live, Pod: attachment.Pod{Namespace: "shop", Name: p.key.ContainerID},
 		CNI: checkpoint.CNI{Config: []byte("{}"), Result: []byte("{}")}, Writer: "test",
@@ -184,7 +184,7 @@ func (n *node) chain(base string) control.Chain {
 	return control.Chain{}
 }
 
-func (n *node) is(t testing.TB, base string, state control.ChainState) {
+func (n *node) awaitState(t testing.TB, base string, state control.ChainState) {
 	t.Helper()
 	within(t, patience, fmt.Sprintf("%s is %s", base, state), func() bool { return n.chain(base).State == state })
 }

@@ -17,12 +17,12 @@ import (
 // observed keeps what an observer hears.
 type observed struct {
 	mu        sync.Mutex
-	woke      map[Source]int
+	woke      map[WakeSource]int
 	lost      []int
 	tries     []Try
 	outages   []Outage
 	connected []time.Duration
-	changes   []Change
+	changes   []InterfaceChange
 }
 
 func (o *observed) add(f func()) {
@@ -31,10 +31,10 @@ func (o *observed) add(f func()) {
 	f()
 }
 
-func (o *observed) Woke(s Source) {
+func (o *observed) LoopWoke(s WakeSource) {
 	o.add(func() {
 		if o.woke == nil {
-			o.woke = map[Source]int{}
+			o.woke = map[WakeSource]int{}
 		}
 		o.woke[s]++
 	})
@@ -42,10 +42,12 @@ func (o *observed) Woke(s Source) {
 func (o *observed) Lost(_ string, lost []checkpoint.Record) {
 	o.add(func() { o.lost = append(o.lost, len(lost)) })
 }
-func (o *observed) Tried(t Try)               { o.add(func() { o.tries = append(o.tries, t) }) }
-func (o *observed) Whole(out Outage)          { o.add(func() { o.outages = append(o.outages, out) }) }
+func (o *observed) RestoreTried(t Try)        { o.add(func() { o.tries = append(o.tries, t) }) }
+func (o *observed) OutageEnded(out Outage)    { o.add(func() { o.outages = append(o.outages, out) }) }
 func (o *observed) Connected(d time.Duration) { o.add(func() { o.connected = append(o.connected, d) }) }
-func (o *observed) Changed(c []Change)        { o.add(func() { o.changes = append(o.changes, c...) }) }
+func (o *observed) Changed(c []InterfaceChange) {
+	o.add(func() { o.changes = append(o.changes, c...) })
+}
 
 // has waits until f accepts what was heard.
 func (o *observed) has(t *testing.T, what string, f func() bool) {
@@ -62,18 +64,18 @@ func TestAnOutageIsMeasured(t *testing.T) {
 	pods := []pod{n.attach(t, "lan0", 1), n.attach(t, "lan0", 2)}
 	n.start(t, func(opts *Options) { opts.Observer = o })
 	fresh.IP(t, "", "link del lan0")
-	n.is(t, "lan0", control.Lost)
+	n.awaitState(t, "lan0", control.Lost)
 	o.has(t, "the loss", func() bool { return slices.Equal(o.lost, []int{2}) })
 	time.Sleep(100 * time.Millisecond)
 	fresh.Run(t, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0 up") // The other end is down: no carrier.
-	n.is(t, "lan0", control.Whole)
+	n.awaitState(t, "lan0", control.Whole)
 	o.has(t, "the end of the outage", func() bool { return len(o.outages) == 1 })
 	time.Sleep(200 * time.Millisecond)
 	o.add(func() {
 		if out := o.outages[0]; out.Base != "lan0" || out.WholeAt.Sub(out.LostAt) < 100*time.Millisecond || out.WholeAt.Before(out.BackAt) || out.BackAt.Sub(out.LostAt) < 100*time.Millisecond {
 			t.Errorf("outage %+v", out)
 		}
-		if try := o.tries[len(o.tries)-1]; try.Why != "" || try.Took <= 0 || len(try.Outcomes) != 2 || try.Outcomes[0].State != restore.Restored || try.Base != "lan0" {
+		if try := o.tries[len(o.tries)-1]; try.Reason != "" || try.Duration <= 0 || len(try.Outcomes) != 2 || try.Outcomes[0].State != restore.Restored || try.Base != "lan0" {
 			t.Errorf("try %+v", try)
 		}
 		if len(o.connected) > 0 {
@@ -82,7 +84,7 @@ func TestAnOutageIsMeasured(t *testing.T) {
 	})
 	fresh.IP(t, "", "link set lan0p up")
 	o.has(t, "the carrier", func() bool { return len(o.connected) == 1 && o.connected[0] > 300*time.Millisecond })
-	o.has(t, "what woke the loop", func() bool { return o.woke[FromDevices] > 0 && o.woke[FromCheckpoints] > 0 && o.woke[FromRestores] > 0 })
+	o.has(t, "what woke the loop", func() bool { return o.woke[WakeDevices] > 0 && o.woke[WakeCheckpoints] > 0 && o.woke[WakeRestores] > 0 })
 	for _, p := range pods {
 		if p.state(t) == "" {
 			t.Error("a pod is not restored")
@@ -97,7 +99,7 @@ func TestAnOutageIsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.IP(t, "", "link del lan0")
-	n.is(t, "lan0", control.Lost)
+	n.awaitState(t, "lan0", control.Lost)
 	for _, p := range pods {
 		n.forget(t, p)
 	}
@@ -115,15 +117,15 @@ func TestAnOutageIsMeasured(t *testing.T) {
 // Healthy is about the loop: an agent whose loop hangs is not healthy, even if the process answers.
 func TestHealth(t *testing.T) {
 	n := newNode(t, "lan0")
-	n.start(t, func(opts *Options) { opts.Patience = 20 * time.Millisecond })
+	n.start(t, func(opts *Options) { opts.LoopInterval = 20 * time.Millisecond })
 	if err := n.agent.Healthy(); err != nil {
 		t.Error(err)
 	}
 	hangs, stop := make(chan struct{}), make(chan struct{})
-	go func() { _ = n.agent.inLoop(context.Background(), func() { close(hangs); <-stop }) }()
+	go func() { _ = n.agent.runInLoop(context.Background(), func() { close(hangs); <-stop }) }()
 	<-hangs
-	came := n.agent.Figures().CameRound
-	n.agent.cameRound.Add(-int64(late))                                           // As if this time went by.
+	came := n.agent.Figures().LastRound
+	n.agent.lastRound.Add(-int64(maxRoundDelay))                                  // As if this time went by.
 	thirty := regexp.MustCompile(`the working loop has not come round for 3\ds;`) // A busy machine adds some.
 	within(t, patience, "the loop hangs, and the agent says so", func() bool {
 		err := n.agent.Healthy()
@@ -131,7 +133,7 @@ func TestHealth(t *testing.T) {
 	})
 	close(stop)
 	within(t, patience, "the loop is healthy again", func() bool { return n.agent.Healthy() == nil })
-	if !n.agent.Figures().CameRound.After(came) {
+	if !n.agent.Figures().LastRound.After(came) {
 		t.Error("the loop made no round")
 	}
 }

@@ -31,7 +31,7 @@ func loadPause(path string) (*control.Pause, error) {
 	if err := json.Unmarshal(b, &p); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if left, limited := p.Left(); limited && left == 0 {
+	if remaining, limited := p.Remaining(); limited && remaining == 0 {
 		return nil, nil
 	}
 	return &p, nil
@@ -48,15 +48,15 @@ func savePause(path string, p control.Pause) error {
 	return renameio.WriteFile(path, b, 0o600)
 }
 
-// inLoop makes the loop run f, and waits for the end of f.
-func (a *Agent) inLoop(ctx context.Context, f func()) error {
-	done := make(chan struct{})
+// runInLoop makes the loop run f, and waits for the end of f.
+func (a *Agent) runInLoop(ctx context.Context, f func()) error {
+	finished := make(chan struct{})
 	select {
-	case a.requests <- func() { f(); close(done) }:
+	case a.requests <- func() { f(); close(finished) }:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	<-done
+	<-finished
 	return nil
 }
 
@@ -70,22 +70,22 @@ func (a *Agent) Status() control.Status {
 // Pause makes the agent restore nothing for that length of time, and finish no killed move. Length 0 means until Resume.
 // Pause returns when nothing of that is under way any more, or with the error of ctx. The agent is paused in both cases, and
 // stays paused after a restart.
-func (a *Agent) Pause(ctx context.Context, length time.Duration, why string) (control.Pause, error) {
-	p, err := control.NewPause(length, why)
+func (a *Agent) Pause(ctx context.Context, length time.Duration, reason string) (control.Pause, error) {
+	p, err := control.NewPause(length, reason)
 	if err != nil {
 		return p, err
 	}
 	if err := savePause(a.pauseFile(), p); err != nil {
 		return p, fmt.Errorf("note the pause: %w", err)
 	}
-	err = a.inLoop(ctx, func() {
+	err = a.runInLoop(ctx, func() {
 		a.paused = &p
 		a.stale = true
-		a.Log.Info("the agent is paused", "until", untilWords(p), "why", why)
+		a.Log.Info("the agent is paused", "until", untilText(p), "why", reason)
 	})
 	for err == nil {
 		busy := false
-		if err = a.inLoop(ctx, func() { busy = a.running > 0 || a.settling.Load() }); err != nil || !busy {
+		if err = a.runInLoop(ctx, func() { busy = a.running > 0 || a.finishingMoves.Load() }); err != nil || !busy {
 			break
 		}
 		select {
@@ -97,7 +97,7 @@ func (a *Agent) Pause(ctx context.Context, length time.Duration, why string) (co
 	return p, err
 }
 
-func untilWords(p control.Pause) string {
+func untilText(p control.Pause) string {
 	if p.Until.IsZero() {
 		return "a resume"
 	}
@@ -106,28 +106,28 @@ func untilWords(p control.Pause) string {
 
 // Resume ends a pause. It does nothing if there is none.
 func (a *Agent) Resume(ctx context.Context) error {
-	return a.inLoop(ctx, func() { a.endPause("somebody resumed it") })
+	return a.runInLoop(ctx, func() { a.endPause("somebody resumed it") })
 }
 
 // pauseEnds returns when the pause ends by itself. It is zero if there is no pause, or if only a resume ends it.
-func (a *Agent) pauseEnds(now time.Time) time.Time {
+func (a *Agent) pauseEnds(instant time.Time) time.Time {
 	if a.paused == nil {
 		return time.Time{}
 	}
-	left, limited := a.paused.Left()
+	remaining, limited := a.paused.Remaining()
 	if !limited {
 		return time.Time{}
 	}
-	return now.Add(left)
+	return instant.Add(remaining)
 }
 
 // endPause ends the pause. The loop calls it.
-func (a *Agent) endPause(why string) {
+func (a *Agent) endPause(reason string) {
 	if a.paused == nil {
 		return
 	}
 	a.paused, a.stale = nil, true
-	a.Log.Info("the agent goes on", "why", why)
+	a.Log.Info("the agent goes on", "why", reason)
 	if err := os.Remove(a.pauseFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		a.Log.Warn("the note of the pause cannot be deleted: after its next start the agent will be paused", "error", err)
 	}

@@ -45,7 +45,7 @@ func TestNotedPause(t *testing.T) {
 		if p == nil {
 			continue
 		}
-		if left, limits := p.Left(); limits != test.limits || limits && (left > length || left < length-time.Minute) {
+		if left, limits := p.Remaining(); limits != test.limits || limits && (left > length || left < length-time.Minute) {
 			t.Errorf("%s: %s are left (%v)", name, left, limits)
 		}
 	}
@@ -59,15 +59,15 @@ func TestAPausedAgentFinishesNoMove(t *testing.T) {
 	unlock := must(n.store.Lock(t.Context(), p.key.ContainerID))(t)
 	defer unlock()
 	r := must(n.store.Load(p.key.ContainerID, "eth0"))(t)
-	note := checkpoint.Moving{
+	note := checkpoint.Move{
 		Attachment: r.Attachment, Namespace: r.Namespace, State: checkpoint.MoveBegun, Name: "eth0",
-		From: r.Interface.Parents, To: []netstate.Device{{Kind: "veth", Name: "lan2"}}, Index: r.Interface.Link.Index,
+		OldParents: r.Interface.Parents, NewParents: []netstate.Device{{Kind: "veth", Name: "lan2"}}, Index: r.Interface.Link.Index,
 	}
-	if err := n.store.SaveMoving(note); err != nil {
+	if err := n.store.SaveMove(note); err != nil {
 		t.Fatal(err)
 	}
 	fresh.IP(t, p.netns, "link set eth0 name rlnk40000001")
-	within(t, patience, "the agent waits for the sandbox, to finish the move", n.agent.settling.Load)
+	within(t, patience, "the agent waits for the sandbox, to finish the move", n.agent.finishingMoves.Load)
 	paused := make(chan struct{})
 	go func() {
 		defer close(paused)
@@ -96,16 +96,16 @@ func TestTheAgentDeletesWhatAMoveHasReplaced(t *testing.T) {
 	fresh.IP(t, p.netns, "link add link eth0 name rlnk40000001 type macvlan")
 	sandbox := must(kernel.Open(p.netns))(t)
 	defer sandbox.Close()
-	note := checkpoint.Moving{
+	note := checkpoint.Move{
 		Attachment: r.Attachment, Namespace: r.Namespace, State: checkpoint.MoveSwitched, Name: "eth0",
-		From: r.Interface.Parents, To: r.Interface.Parents, Index: must(sandbox.Index("rlnk40000001"))(t),
+		OldParents: r.Interface.Parents, NewParents: r.Interface.Parents, Index: must(sandbox.Index("rlnk40000001"))(t),
 	}
-	if err := n.store.SaveMoving(note); err != nil {
+	if err := n.store.SaveMove(note); err != nil {
 		t.Fatal(err)
 	}
 	within(t, patience, "nothing is left of the move", func() bool {
 		there, err := sandbox.Exists("rlnk40000001")
-		m, noteErr := n.store.LoadMoving(p.key.ContainerID, "eth0")
+		m, noteErr := n.store.LoadMove(p.key.ContainerID, "eth0")
 		return err == nil && !there && noteErr == nil && m.State == checkpoint.MoveDone
 	})
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// publish makes the answer to Status.
-func (a *Agent) publish() {
+// updateStatus makes the answer to Status.
+func (a *Agent) updateStatus() {
 	s := control.Status{Version: a.Version, PID: os.Getpid(), StartedAt: a.started.UTC(), Paused: a.paused, Chains: []control.Chain{}, Drift: []control.Drift{}}
 	for _, d := range a.drifts {
-		if !d.lasts && !d.Settled {
+		if !d.persistent && !d.Confirmed {
 			continue // A restored interface stays a finding until the refresher reads the sandbox again.
 		}
 		s.Drift = append(s.Drift, control.Drift{Attachment: d.Attachment, Pod: d.Pod, Reason: d.Reason})
@@ -24,43 +24,43 @@ func (a *Agent) publish() {
 	for _, c := range a.chains {
 		s.Chains = append(s.Chains, c.status())
 		for _, r := range c.owed {
-			s.Owed += r.Owed()
+			s.Unannounced += r.CountPending()
 		}
 	}
-	figures := a.count()
+	figures := a.countFigures()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.status, a.figures = s, figures
 }
 
-// lost logs a loss, as a line that operators may want an alert for.
-func (a *Agent) lost(c *chain) {
+// logLoss logs a loss, as a line that operators may want an alert for.
+func (a *Agent) logLoss(c *chain) {
 	a.Log.Warn("interfaces are lost", "base", c.Base, "attachments", c.view.lost, "why", printable.Line(c.view.reason))
 }
 
-// restored logs what a restore has done.
-func (a *Agent) restored(c *chain, e ended) {
+// logRestored logs what a restore has done.
+func (a *Agent) logRestored(c *chain, e restoreEnd) {
 	counts := map[restore.State]int{}
 	for _, o := range e.result.Attachments {
 		counts[o.State]++
 	}
 	whole := counts[restore.Restored] + counts[restore.Repaired]
 	if whole > 0 {
-		a.Log.Info("interfaces are restored", "base", c.Base, "attachments", whole, "took", e.took.Round(time.Microsecond*100),
-			"sinceLoss", sinceOr(c.lostAt), "sinceBack", sinceOr(c.backAt), "owed", e.result.Owed())
+		a.Log.Info("interfaces are restored", "base", c.Base, "attachments", whole, "took", e.duration.Round(time.Microsecond*100),
+			"sinceLoss", elapsed(c.lostAt), "sinceBack", elapsed(c.backAt), "owed", e.result.CountPending())
 	}
 	for _, step := range e.result.Parents {
 		if step.Error == "" {
 			a.Log.Info("the host is changed", "step", step.String(), "why", printable.Line(step.Reason))
 		}
 	}
-	if c.view.why != "" {
-		a.failed(c, e)
+	if c.view.failure != "" {
+		a.logFailed(c, e)
 	}
 }
 
-// failed logs that something could not be restored. The agent tries again.
-func (a *Agent) failed(c *chain, e ended) {
+// logFailed logs that something could not be restored. The agent tries again.
+func (a *Agent) logFailed(c *chain, e restoreEnd) {
 	failed := 0
 	if e.result != nil {
 		for _, o := range e.result.Attachments {
@@ -69,16 +69,16 @@ func (a *Agent) failed(c *chain, e ended) {
 			}
 		}
 	}
-	a.Log.Warn("a restore failed", "base", c.Base, "failed", failed, "why", printable.Line(c.view.why), "nextTry", backoff(c.view.failures))
+	a.Log.Warn("a restore failed", "base", c.Base, "failed", failed, "why", printable.Line(c.view.failure), "nextTry", backoff(c.view.failures))
 }
 
-// announced logs that the neighbours now know the addresses of a restore that first had no carrier.
-func (a *Agent) announced(c *chain, r *restore.Result) {
+// logAnnounced logs that the neighbours now know the addresses of a restore that first had no carrier.
+func (a *Agent) logAnnounced(c *chain, r *restore.Result) {
 	a.Log.Info("the neighbours are told", "base", c.Base, "attachments", len(r.Attachments))
 }
 
-// sinceOr returns the time since t, 0 if t is zero.
-func sinceOr(t time.Time) time.Duration {
+// elapsed returns the time since t, 0 if t is zero.
+func elapsed(t time.Time) time.Duration {
 	if t.IsZero() {
 		return 0
 	}

@@ -12,8 +12,8 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/access"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -21,11 +21,11 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// giveAccess makes the path between the pod and its node. It returns what the checkpoint has of it. live is the pod's interface.
-func (c *call) giveAccess(ctx context.Context, host, sandbox *kernel.Namespace, live netstate.Interface, undo *cniplugin.Undo) (*hostaccess.Access, error) {
-	to := access.To{Store: c.store, Key: c.key(), Pod: c.env.Pod, Interface: live, Host: host, Sandbox: sandbox}
-	given, err := access.Give(ctx, to, *c.HostAccess, undo)
-	return given, c.accessError(err)
+// addHostAccess makes the path between the pod and its node. It returns what the checkpoint has of it. live is the pod's interface.
+func (c *call) addHostAccess(ctx context.Context, host, sandbox *kernel.Namespace, live netstate.Interface, undo *cniplugin.Undo) (*hostaccess.Access, error) {
+	target := hostends.Target{Store: c.store, Key: c.key(), Pod: c.env.Pod, Interface: live, Host: host, Sandbox: sandbox}
+	recorded, err := hostends.AddPath(ctx, target, *c.HostAccess, undo)
+	return recorded, c.accessError(err)
 }
 
 // accessKey is the place of a key of host access in the configuration: relink-host-access has it beside its other keys.
@@ -45,20 +45,20 @@ func (c *call) accessRefused(reason string) error {
 		HostAccess json.RawMessage `json:"hostAccess"`
 	}
 	_ = json.Unmarshal(c.args.StdinData, &config) // It was read before.
-	return cniplugin.ConfigError("hostAccess", cniplugin.Written(config.HostAccess), reason)
+	return cniplugin.ConfigError("hostAccess", cniplugin.RawValue(config.HostAccess), reason)
 }
 
 // accessError gives an error of host access its code.
 func (c *call) accessError(err error) error {
-	var cutsOff *access.CutsOffError
+	var lostRoute *hostends.LostRouteError
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, hostaccess.ErrTaken) && c.HostAccess != nil:
 		return cniplugin.ConfigError(c.accessKey("ifName"), c.HostAccess.Name, "the sandbox has a device of that name already: choose another one")
-	case errors.As(err, &cutsOff):
-		return cniplugin.ConfigError(fmt.Sprintf("%s[%d]", c.accessKey(cutsOff.Key), cutsOff.Index), cutsOff.Network.String(), cutsOff.Reason)
-	case errors.Is(err, access.ErrNoAddress), errors.Is(err, access.ErrOtherPath):
+	case errors.As(err, &lostRoute):
+		return cniplugin.ConfigError(fmt.Sprintf("%s[%d]", c.accessKey(lostRoute.Key), lostRoute.Index), lostRoute.Network.String(), lostRoute.Reason)
+	case errors.Is(err, hostends.ErrNoAddress), errors.Is(err, hostends.ErrOtherPath):
 		return c.accessRefused(err.Error())
 	case errors.Is(err, hostaccess.ErrLongName):
 		return cniplugin.ConfigError("name", c.Name, "too long for hostAccess: the alias of a device has it")
@@ -66,39 +66,39 @@ func (c *call) accessError(err error) error {
 		return cniplugin.Error(types.ErrIOFailure, "host access: %s", printable.Joined(err))
 	case errors.Is(err, hostaccess.ErrNoIPTables):
 		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "host access: %s", printable.Joined(err))
-	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, hostaccess.ErrAddressTaken), hostaccess.MayPass(err):
+	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, hostaccess.ErrAddressTaken), hostaccess.IsTransient(err):
 		return cniplugin.Error(types.ErrTryAgainLater, "host access: %s", printable.Joined(err))
 	}
 	return fmt.Errorf("host access: %w", err)
 }
 
-// takeAccess takes away the host access of the attachment, also what a killed ADD left without a checkpoint.
-func (c *call) takeAccess(ctx context.Context, recorded *checkpoint.Record) error {
+// removeHostAccess takes away the host access of the attachment, also what a killed ADD left without a checkpoint.
+func (c *call) removeHostAccess(ctx context.Context, recorded *checkpoint.Record) error {
 	host, err := kernel.OpenHost()
 	if err != nil {
 		return err
 	}
 	defer host.Close()
 	name := hostaccess.HostName(c.key())
-	there, err := host.Exists(name)
+	exists, err := host.Exists(name)
 	if err != nil {
 		return err
 	}
-	had := recorded != nil && recorded.HostAccess != nil
+	hadAccess := recorded != nil && recorded.HostAccess != nil
 	// A kill can have left a rule if there is a pair that no record names, or if there is no record. Otherwise the record tells.
-	unknown := !had && (there || recorded == nil)
-	masquerades := c.masquerades || had && recorded.HostAccess.Masquerade || unknown && len(c.store.Masquerades()) > 0
+	unknown := !hadAccess && (exists || recorded == nil)
+	masquerades := c.masquerades || hadAccess && recorded.HostAccess.Masquerade || unknown && len(c.store.MasqueradeFamilies()) > 0
 	// A killed DEL can have left what all pods share.
-	if !there && !had && !masquerades && !c.store.GaveHostAccess() {
+	if !exists && !hadAccess && !masquerades && !c.store.HadHostAccess() {
 		return nil
 	}
-	if had && recorded.HostAccess.PreserveSource {
+	if hadAccess && recorded.HostAccess.PreserveSource {
 		c.clearPod(recorded)
 	}
-	stay, err := access.Take(ctx, c.store, host, name, masquerades)
-	if stay != nil {
+	keptErr, err := hostends.RemovePath(ctx, c.store, host, name, masquerades)
+	if keptErr != nil {
 		// The runtime would call the DEL again for ever, and the address would stay held.
-		fmt.Fprintln(os.Stderr, printable.Line(c.plugin.Name+": rules of iptables stay until the next GC or restore that can read them: host access: "+printable.Joined(stay)))
+		fmt.Fprintln(os.Stderr, printable.Line(c.plugin.Name+": rules of iptables stay until the next GC or restore that can read them: host access: "+printable.Joined(keptErr)))
 	}
 	return c.accessError(err)
 }
@@ -117,7 +117,7 @@ func (c *call) clearPod(recorded *checkpoint.Record) {
 // checkAccess returns what cuts the path of host access in the pod. It puts right what follows from the node's addresses, as CHECK is
 // called from time to time where no agent runs. What it cannot put right, and rules of iptables that are gone, cost no pod its life:
 // `relink check` tells them.
-func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record) (cuts []string, err error) {
+func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record) (breaks []string, err error) {
 	if recorded.HostAccess == nil {
 		return nil, nil
 	}
@@ -140,32 +140,32 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 	}
 	defer unlock()
 	recorded, err = c.store.Reload(recorded)
-	if errors.Is(err, checkpoint.ErrNone) || err == nil && recorded.HostAccess == nil {
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) || err == nil && recorded.HostAccess == nil {
 		return nil, nil // Somebody was faster.
 	}
 	if err != nil {
 		return nil, err
 	}
-	pod := recorded.AccessIn(host, sandbox)
+	pod := recorded.HostAccessPod(host, sandbox)
 	pod.WithoutFilter = true
-	seen, err := pod.Look(node)
-	if err != nil || len(seen.Cuts) > 0 {
-		return seen.Cuts, err
+	inspection, err := pod.Inspect(node)
+	if err != nil || len(inspection.Breaks) > 0 {
+		return inspection.Breaks, err
 	}
-	if seen.NodeOnly {
-		err = pod.Mend(seen, node)
+	if inspection.NodeOnly {
+		err = pod.Repair(inspection, node)
 	} else {
-		err = pod.Follow(seen)
+		err = pod.UpdateNodeRoutes(inspection)
 	}
-	if err = errors.Join(err, c.followNode(host, node, recorded)); err != nil {
+	if err = errors.Join(err, c.assertHostRoutes(host, node, recorded)); err != nil {
 		fmt.Fprintln(os.Stderr, printable.Line(fmt.Sprintf("%s: host access of %s: %s", c.plugin.Name, c.args.ContainerID, printable.Joined(err))))
 	}
 	return nil, nil
 }
 
-// followNode puts the host's part right, as far as it follows from the node's addresses.
-func (c *call) followNode(host *kernel.Namespace, node hostaccess.Node, recorded checkpoint.Record) error {
-	part := access.Host{Store: c.store, Host: host, Records: []checkpoint.Record{recorded}}
+// assertHostRoutes puts the host's part right, as far as it follows from the node's addresses.
+func (c *call) assertHostRoutes(host *kernel.Namespace, node hostaccess.Node, recorded checkpoint.Record) error {
+	part := hostends.Host{Store: c.store, Host: host, Records: []checkpoint.Record{recorded}}
 	_, failed := part.AssertRoutes(context.Background(), node)
 	_, nodeOnly, err := hostaccess.MasqueradeDiffers(host, node, *recorded.HostAccess)
 	if err == nil && nodeOnly {
@@ -179,10 +179,10 @@ func hostEnd(access *hostaccess.Access) *current.Interface {
 	return &current.Interface{Name: access.HostName, Mac: access.MAC, Mtu: access.MTU}
 }
 
-// sweepAccess takes away what killed operations have left of host access in the host. A pair is not among that: it goes with its
+// sweepHostAccess takes away what killed operations have left of host access in the host. A pair is not among that: it goes with its
 // sandbox, and a sandbox that lives may need it.
-func sweepAccess(ctx context.Context, store *checkpoint.Store) error {
-	return new(call).accessError(access.Sweep(ctx, store))
+func sweepHostAccess(ctx context.Context, store *checkpoint.Store) error {
+	return new(call).accessError(hostends.Sweep(ctx, store))
 }
 
 // accessStatus fails if the node lacks what each ADD needs for host access.

@@ -67,8 +67,8 @@ func (p *accessPod) add(t *testing.T) {
 	p.result = string(out)
 }
 
-// says calls the plugin with more keys, and expects that code and that message.
-func (p *accessPod) says(t *testing.T, what, command, more string, wantCode int, want string) {
+// expectError calls the plugin with more keys, and expects that code and that message.
+func (p *accessPod) expectError(t *testing.T, what, command, more string, wantCode int, want string) {
 	t.Helper()
 	code, msg, _ := p.code(t, command, p.id, p.netns, p.keys+more)
 	expectCode(t, what, code, msg, wantCode, want)
@@ -76,11 +76,11 @@ func (p *accessPod) says(t *testing.T, what, command, more string, wantCode int,
 
 func (p *accessPod) check(t *testing.T, what string, wantCode int, want string) {
 	t.Helper()
-	p.says(t, what, "CHECK", `, "prevResult": `+p.result, wantCode, want)
+	p.expectError(t, what, "CHECK", `, "prevResult": `+p.result, wantCode, want)
 }
 
-// reaches expects that the address answers there. An empty path is the node's.
-func reaches(t *testing.T, what, netns string, addresses ...string) {
+// expectReachable expects that the address answers there. An empty path is the node's.
+func expectReachable(t *testing.T, what, netns string, addresses ...string) {
 	t.Helper()
 	for _, a := range addresses {
 		if !testnode.Reaches(netns, a) {
@@ -89,22 +89,22 @@ func reaches(t *testing.T, what, netns string, addresses ...string) {
 	}
 }
 
-// talks expects that node and pod reach each other by both families. The pod is the first on its network.
-func (p *accessPod) talks(t *testing.T, what string) {
+// expectConnected expects that node and pod reach each other by both families. The pod is the first on its network.
+func (p *accessPod) expectConnected(t *testing.T, what string) {
 	t.Helper()
-	reaches(t, what+", from the node", "", "10.9.0.2", "fd00:9::2")
-	reaches(t, what+", from the pod", p.netns, "192.0.2.1", "fd00:77::1")
+	expectReachable(t, what+", from the node", "", "10.9.0.2", "fd00:9::2")
+	expectReachable(t, what+", from the pod", p.netns, "192.0.2.1", "fd00:77::1")
 }
 
 // end detaches the pod and expects that nothing is left.
 func (p *accessPod) end(t *testing.T) {
 	t.Helper()
-	p.says(t, "DEL", "DEL", "", 0, "")
-	p.nothing(t, "after DEL", p.netns)
+	p.expectError(t, "DEL", "DEL", "", 0, "")
+	p.expectClean(t, "after DEL", p.netns)
 }
 
-// nothing expects that no attachment has left anything, neither in the host nor in the sandbox.
-func (n *accessNode) nothing(t *testing.T, when, netns string) {
+// expectClean expects that no attachment has left anything, neither in the host nor in the sandbox.
+func (n *accessNode) expectClean(t *testing.T, when, netns string) {
 	t.Helper()
 	if found := testnode.AccessLeft(t); len(found) > 0 {
 		t.Errorf("%s, the host still has %v", when, found)
@@ -130,12 +130,12 @@ func TestNodeAndPodTalkByHostAccess(t *testing.T) {
 			if diff := cmp.Diff(sysctls, nodesSysctls(t)); diff != "" {
 				t.Errorf("sysctls of the node were changed:\n%s", diff)
 			}
-			p.talks(t, "after ADD")
+			p.expectConnected(t, "after ADD")
 			n.LoseParent(t)
 			if out := fresh.IP(t, p.netns, "-o link"); strings.Contains(out, "eth0") {
 				t.Fatalf("the macvlan is still there: %s", out)
 			}
-			p.talks(t, "without the macvlan")
+			p.expectConnected(t, "without the macvlan")
 			p.end(t)
 		})
 	}
@@ -168,7 +168,7 @@ func TestPodReachesServicesThroughTheNode(t *testing.T) {
 	t.Cleanup(func() {
 		fresh.Run(t, "", "ip address del 10.96.0.1/32 dev lo; ip address del fd00:96::1/128 dev lo; ip address del 169.254.20.10/32 dev lo")
 	})
-	reaches(t, "services", p.netns, "10.96.0.1", "fd00:96::1", "169.254.20.10")
+	expectReachable(t, "services", p.netns, "10.96.0.1", "fd00:96::1", "169.254.20.10")
 	// The source is in no network that the pod has a route to through the node: without preserveSource the answer would go to the LAN.
 	fresh.Run(t, "", "ip address add 198.51.100.1/32 dev lo")
 	t.Cleanup(func() { fresh.IP(t, "", "address del 198.51.100.1/32 dev lo") })
@@ -212,8 +212,8 @@ func TestCheckFollowsTheNodesAddresses(t *testing.T) {
 			p.check(t, "CHECK", 0, "")
 			expectSource(t, "10.9.0.2", s.source4)
 			expectSource(t, "fd00:9::2", s.source6)
-			reaches(t, "from the node", "", "10.9.0.2", "fd00:9::2")
-			reaches(t, "from the pod", p.netns, s.reached...)
+			expectReachable(t, "from the node", "", "10.9.0.2", "fd00:9::2")
+			expectReachable(t, "from the pod", p.netns, s.reached...)
 			if out := fresh.IP(t, p.netns, "route show dev host0"); s.lost != "" && strings.Contains(out, s.lost) {
 				t.Errorf("the pod still has a route to %s:\n%s", s.lost, out)
 			}
@@ -239,15 +239,15 @@ func TestAddOfAPodLeavesTheOthersTheirHostAccess(t *testing.T) {
 	n := newAccessNode(t)
 	fresh.IP(t, "", "address flush dev nic0")
 	first := n.added(t, "c1", plainAccess)
-	reaches(t, "before", "", "10.9.0.2", "fd00:9::2")
+	expectReachable(t, "before", "", "10.9.0.2", "fd00:9::2")
 	fresh.Run(t, "", "ip address add 192.0.2.1/24 dev nic0; ip address add fd00:77::1/64 dev nic0 nodad")
-	reaches(t, "once the node has an address", "", "10.9.0.2", "fd00:9::2")
+	expectReachable(t, "once the node has an address", "", "10.9.0.2", "fd00:9::2")
 	second := n.added(t, "c2", plainAccess)
-	reaches(t, "the second pod", "", "10.9.0.3", "fd00:9::3")
-	reaches(t, "the first pod, after the second one's ADD", "", "10.9.0.2", "fd00:9::2")
-	second.says(t, "DEL", "DEL", "", 0, "")
+	expectReachable(t, "the second pod", "", "10.9.0.3", "fd00:9::3")
+	expectReachable(t, "the first pod, after the second one's ADD", "", "10.9.0.2", "fd00:9::2")
+	second.expectError(t, "DEL", "DEL", "", 0, "")
 	first.check(t, "CHECK", 0, "")
-	first.talks(t, "after the other's DEL")
+	first.expectConnected(t, "after the other's DEL")
 	first.end(t)
 }
 
@@ -304,7 +304,7 @@ func TestCheckNamesWhatIsWrongWithHostAccess(t *testing.T) {
 			p.check(t, "restored", 0, "")
 		})
 	}
-	p.talks(t, "after all restores")
+	p.expectConnected(t, "after all restores")
 	p.end(t)
 }
 
@@ -349,9 +349,9 @@ func TestFailedAddWithHostAccessLeavesNothing(t *testing.T) {
 			}
 			fresh.Run(t, "", s.inHost+"\ntrue")
 			before := fresh.IP(t, p.netns, "-br link")
-			p.says(t, "ADD", "ADD", "", s.code, s.msg)
+			p.expectError(t, "ADD", "ADD", "", s.code, s.msg)
 			fresh.Run(t, "", s.undo+"\ntrue")
-			n.nothing(t, "after the ADD", p.netns)
+			n.expectClean(t, "after the ADD", p.netns)
 			if diff := cmp.Diff(before, fresh.IP(t, p.netns, "-br link")); diff != "" {
 				t.Errorf("the sandbox was changed:\n%s", diff)
 			}
@@ -380,7 +380,7 @@ func TestAddLeavesNothingIfIptablesFails(t *testing.T) {
 	code, msg, _ := coded(t, cmd)
 	expectCode(t, "ADD", code, msg, 999, `host access: "masquerade": `)
 	expectCode(t, "ADD", code, msg, 999, "no luck")
-	n.nothing(t, "after the ADD", p.netns)
+	n.expectClean(t, "after the ADD", p.netns)
 	if out := fresh.IP(t, p.netns, "rule") + fresh.Run(t, p.netns, "iptables-save; ip6tables-save"); strings.Contains(out, "1140") || strings.Contains(out, "RELINK") {
 		t.Errorf("the sandbox still has:\n%s", out)
 	}
@@ -396,11 +396,11 @@ func TestAddWithoutAnAddressLeavesTheOtherPodItsHostAccess(t *testing.T) {
 	first := n.added(t, "c1", small+allOfIt)
 	before := testnode.AccessLeft(t)
 	second := n.newPod(t, "c2", small+allOfIt)
-	second.says(t, "ADD", "ADD", "", 11, "no address is free")
+	second.expectError(t, "ADD", "ADD", "", 11, "no address is free")
 	if diff := cmp.Diff(before, testnode.AccessLeft(t)); diff != "" {
 		t.Errorf("the host was changed (-want +got):\n%s", diff)
 	}
-	reaches(t, "the first pod", "", "10.9.0.2")
+	expectReachable(t, "the first pod", "", "10.9.0.2")
 	first.check(t, "CHECK", 0, "")
 	first.end(t)
 }
@@ -408,8 +408,8 @@ func TestAddWithoutAnAddressLeavesTheOtherPodItsHostAccess(t *testing.T) {
 func TestAddTwiceWithHostAccess(t *testing.T) {
 	n := newAccessNode(t)
 	p := n.added(t, "c1", allOfIt)
-	p.says(t, "the second ADD", "ADD", "", 4, "CNI_IFNAME")
-	p.talks(t, "after the refused ADD")
+	p.expectError(t, "the second ADD", "ADD", "", 4, "CNI_IFNAME")
+	p.expectConnected(t, "after the refused ADD")
 	p.check(t, "CHECK", 0, "")
 	// The runtime tries again after the loss of the parent. host-local would give no second address.
 	p.keys = strings.Replace(p.keys, `"host-local"`, `"relink-ipam"`, 1)
@@ -421,7 +421,7 @@ func TestAddTwiceWithHostAccess(t *testing.T) {
 	if pairs := testnode.AccessLeft(t)["pairs"]; pairs != 1 {
 		t.Errorf("the host has %d pairs", pairs)
 	}
-	again.says(t, "DEL", "DEL", "", 0, "")
+	again.expectError(t, "DEL", "DEL", "", 0, "")
 	p.keys = strings.Replace(p.keys, `"relink-ipam"`, `"host-local"`, 1)
 	p.end(t)
 }
@@ -438,12 +438,12 @@ func TestTwoAttachmentsOfASandboxWithHostAccess(t *testing.T) {
 	}
 	code, msg, _ := coded(t, onNet1("ADD", `, "hostAccess": {"ifName": "host1"}`))
 	expectCode(t, "ADD of the second", code, msg, 7, `: the node reaches the pod another way: `)
-	p.talks(t, "after the refused ADD")
+	p.expectConnected(t, "after the refused ADD")
 	for _, command := range []string{"ADD", "DEL"} {
 		code, msg, _ = coded(t, onNet1(command, ""))
 		expectCode(t, command+" of the second without host access", code, msg, 0, "")
 		p.check(t, "CHECK", 0, "")
-		p.talks(t, "after "+command+" of the second")
+		p.expectConnected(t, "after "+command+" of the second")
 	}
 	p.end(t)
 }
@@ -461,7 +461,7 @@ func TestSecondHostAccessOfASandboxIsRefused(t *testing.T) {
 	if diff := cmp.Diff(before, testnode.AccessLeft(t)); diff != "" {
 		t.Errorf("the host was changed (-want +got):\n%s", diff)
 	}
-	reaches(t, "the node", "", "10.9.0.2")
+	expectReachable(t, "the node", "", "10.9.0.2")
 	p.end(t)
 }
 
@@ -533,7 +533,7 @@ func TestDelOfAnOldConfigurationTakesHostAccess(t *testing.T) {
 			}
 			code, msg, _ := n.code(t, "DEL", "c1", p.netns, s.keys)
 			expectCode(t, "DEL", code, msg, 0, "")
-			n.nothing(t, "after DEL", p.netns)
+			n.expectClean(t, "after DEL", p.netns)
 		})
 	}
 }
@@ -569,8 +569,8 @@ func (c chainedAccess) keys(name, prev string) string {
 	return fmt.Sprintf(`, "checkpointDir": %q`, c.Store.Dir()) + prev
 }
 
-// all calls the plugins in the order of the command, as libcni does.
-func (c chainedAccess) all(t *testing.T, command, netns, result string) string {
+// callAll calls the plugins in the order of the command, as libcni does.
+func (c chainedAccess) callAll(t *testing.T, command, netns, result string) string {
 	t.Helper()
 	list := c.list
 	if command == "DEL" {
@@ -626,30 +626,30 @@ func TestChainedHostAccess(t *testing.T) {
 			n := newAccessNode(t)
 			c := chainedAccess{&stock{node: n.node, version: "1.1.0"}, list}
 			p := n.newPod(t, "c1", "")
-			result := c.all(t, "ADD", p.netns, "")
-			p.talks(t, "after ADD")
-			c.all(t, "CHECK", p.netns, result)
+			result := c.callAll(t, "ADD", p.netns, "")
+			p.expectConnected(t, "after ADD")
+			c.callAll(t, "CHECK", p.netns, result)
 			fresh.IP(t, p.netns, "link set host0 mtu 1400")
-			c.all(t, "CHECK", p.netns, result) // That is drift.
+			c.callAll(t, "CHECK", p.netns, result) // That is drift.
 			fresh.IP(t, p.netns, "link set host0 down")
 			out, _, err := c.run("relink-host-access", "CHECK", "c1", p.netns, c.keys("relink-host-access", `, "prevResult": `+result))
 			if err == nil {
 				t.Fatalf("CHECK of an end that is down is content: %s", out)
 			}
-			code, msg := saidOf(t, []byte(out))
+			code, msg := parseError(t, []byte(out))
 			expectCode(t, "CHECK of an end that is down", code, msg, 100, "host0: state is down, not up")
 			if out, err := n.restore(); err != nil {
 				t.Errorf("restore: %v\n%s", err, out)
 			}
 			n.LoseParent(t)
-			p.talks(t, "without the macvlan")
+			p.expectConnected(t, "without the macvlan")
 			if out, err := n.restore(); err != nil {
 				t.Errorf("restore: %v\n%s", err, out)
 			}
-			p.talks(t, "after the restore")
-			c.all(t, "CHECK", p.netns, result)
-			c.all(t, "DEL", p.netns, "")
-			n.nothing(t, "after DEL", p.netns)
+			p.expectConnected(t, "after the restore")
+			c.callAll(t, "CHECK", p.netns, result)
+			c.callAll(t, "DEL", p.netns, "")
+			n.expectClean(t, "after DEL", p.netns)
 		})
 	}
 }
@@ -659,13 +659,13 @@ func TestChainedHostAccessThatFailsLeavesNothing(t *testing.T) {
 	n := newAccessNode(t)
 	c := chainedAccess{&stock{node: n.node, version: "1.1.0"}, []string{"macvlan"}}
 	p := n.newPod(t, "c1", "")
-	result := c.all(t, "ADD", p.netns, "")
+	result := c.callAll(t, "ADD", p.netns, "")
 	fresh.IP(t, p.netns, "link add host0 type bridge")
 	out, stderr, err := c.run("relink-host-access", "ADD", "c1", p.netns, c.keys("relink-host-access", `, "prevResult": `+result))
 	if err == nil || out == "" {
 		t.Fatalf("no error in JSON: %v, %s", err, stderr)
 	}
-	code, msg := saidOf(t, []byte(out))
+	code, msg := parseError(t, []byte(out))
 	expectCode(t, "ADD", code, msg, 7, `invalid "ifName": "host0": the sandbox has a device of that name already`)
 	if found := testnode.AccessLeft(t); len(found) > 0 {
 		t.Errorf("the host has %v", found)
@@ -673,6 +673,6 @@ func TestChainedHostAccessThatFailsLeavesNothing(t *testing.T) {
 	if ids := n.recorded(t); len(ids) > 0 {
 		t.Errorf("checkpoints are left of %v", ids)
 	}
-	c.all(t, "DEL", p.netns, "")
-	n.nothing(t, "after DEL", p.netns)
+	c.callAll(t, "DEL", p.netns, "")
+	n.expectClean(t, "after DEL", p.netns)
 }

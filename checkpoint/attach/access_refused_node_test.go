@@ -21,14 +21,14 @@ func TestHostAccessWhereNewDevicesHaveNoIPv6(t *testing.T) {
 	fresh.Run(t, "", "echo 1 >"+off)
 	t.Cleanup(func() { fresh.Run(t, "", "echo 0 >"+off) })
 	p := n.added(t, "c1", plainAccess)
-	p.talks(t, "after ADD")
+	p.expectConnected(t, "after ADD")
 	host := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"})
 	fresh.Run(t, "", "echo 1 >/proc/sys/net/ipv6/conf/"+host+"/disable_ipv6")
 	if testnode.Answers("", "fd00:9::2") {
 		t.Fatal("the node reaches the pod by IPv6 although the device has none")
 	}
 	p.check(t, "CHECK makes it right", 0, "")
-	p.talks(t, "after CHECK")
+	p.expectConnected(t, "after CHECK")
 	p.end(t)
 }
 
@@ -39,8 +39,8 @@ func TestHostAccessOfANodeWithoutIPv6(t *testing.T) {
 	fresh.Run(t, "", "echo 1 >"+off)
 	t.Cleanup(func() { fresh.Run(t, "", "echo 0 >"+off) })
 	p := n.added(t, "c1", plainAccess)
-	reaches(t, "from the node", "", "10.9.0.2")
-	reaches(t, "from the pod", p.netns, "192.0.2.1")
+	expectReachable(t, "from the node", "", "10.9.0.2")
+	expectReachable(t, "from the pod", p.netns, "192.0.2.1")
 	p.check(t, "CHECK", 0, "")
 	if out, err := n.restore(); err != nil {
 		t.Errorf("restore: %v\n%s", err, out)
@@ -73,7 +73,7 @@ func TestWhatGetsTheNodesAddress(t *testing.T) {
 	if !by(p, "10.96.0.1") {
 		t.Error("a Service does not answer")
 	}
-	p.says(t, "DEL", "DEL", "", 0, "")
+	p.expectError(t, "DEL", "DEL", "", 0, "")
 	extra := n.added(t, "c2", `, "hostAccess": {"masquerade": true, "extra": ["10.50.0.0/24"]}`)
 	if !by(extra, "10.50.0.5") {
 		t.Error("a network of extra does not answer")
@@ -153,7 +153,7 @@ func TestDelDoesNotWaitForATableThatIPTablesCannotRead(t *testing.T) {
 		t.Errorf("the rule went: %s", out)
 	}
 	fresh.Run(t, "", "nft flush chain ip nat POSTROUTING")
-	p.says(t, "GC", "GC", `, "cni.dev/valid-attachments": []`, 0, "")
+	p.expectError(t, "GC", "GC", `, "cni.dev/valid-attachments": []`, 0, "")
 	for _, program := range []string{"iptables", "ip6tables"} {
 		if out := fresh.Run(t, "", program+"-save"); strings.Contains(out, "RELINK") {
 			t.Errorf("after the GC: %s", out)
@@ -173,7 +173,7 @@ func TestRoutesDoNotWaitForIPTables(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "xtables lock") {
 		t.Errorf("restore: %v\n%s", err, out)
 	}
-	p.talks(t, "after the restore")
+	p.expectConnected(t, "after the restore")
 	check := p.plugin("CHECK", p.id, p.netns, p.keys+`, "prevResult": `+p.result)
 	check.Env = append(check.Env, locked)
 	code, msg, _ := coded(t, check)
@@ -199,14 +199,14 @@ func TestThePodsPartDoesNotWaitForIPTables(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "xtables lock") {
 		t.Errorf("restore: %v\n%s", err, out)
 	}
-	p.talks(t, "after the restore")
+	p.expectConnected(t, "after the restore")
 	fresh.Run(t, "", "ip address flush dev nic0; ip address add 192.0.2.7/24 dev nic0; ip address add fd00:77::7/64 dev nic0 nodad")
 	check := p.plugin("CHECK", p.id, p.netns, p.keys+`, "prevResult": `+p.result)
 	check.Env = append(check.Env, locked)
 	code, msg, _ := coded(t, check)
 	expectCode(t, "CHECK", code, msg, 0, "")
 	expectSource(t, "10.9.0.2", "192.0.2.7")
-	reaches(t, "the node", p.netns, "192.0.2.7", "fd00:77::7")
+	expectReachable(t, "the node", p.netns, "192.0.2.7", "fd00:77::7")
 	p.end(t)
 }
 
@@ -227,7 +227,7 @@ func TestAPodOfOneFamilyNeedsOneIPTables(t *testing.T) {
 		code, msg, _ := coded(t, cmd)
 		expectCode(t, command, code, msg, 0, "")
 	}
-	p.nothing(t, "after DEL", p.netns)
+	p.expectClean(t, "after DEL", p.netns)
 }
 
 // A pod has host access by one interface. To take it from another one, which has none, takes nothing.
@@ -261,7 +261,7 @@ func TestAPairWithAnotherAliasIsTakenAway(t *testing.T) {
 	if pairs := testnode.AccessLeft(t)["pairs"]; pairs > 0 {
 		t.Error("the pair is there")
 	}
-	p.says(t, "DEL", "DEL", "", 0, "")
+	p.expectError(t, "DEL", "DEL", "", 0, "")
 }
 
 // A pod can fill its tables. What relink needs of it is found all the same.
@@ -273,7 +273,7 @@ func TestAPodWithVeryManyRoutes(t *testing.T) {
 	if out, err := n.restore(); err != nil {
 		t.Errorf("restore: %v\n%s", err, out)
 	}
-	p.talks(t, "after the restore")
+	p.expectConnected(t, "after the restore")
 	p.check(t, "CHECK", 0, "")
 	p.end(t)
 }
@@ -289,7 +289,7 @@ func TestChainedHostAccessOfAnotherKind(t *testing.T) {
 	if err == nil {
 		t.Fatalf("ADD is content: %s", out)
 	}
-	code, msg := saidOf(t, []byte(out))
+	code, msg := parseError(t, []byte(out))
 	expectCode(t, "ADD", code, msg, 7, `invalid "type": "relink-host-access": eth0 cannot have host access, which is for macvlan and ipvlan`)
 	if found := testnode.AccessLeft(t); len(found) > 0 {
 		t.Errorf("the host has %v", found)

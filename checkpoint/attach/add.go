@@ -21,9 +21,9 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// settleLimit bounds the wait for duplicate address detection. The reference plugins have the same
+// dadTimeout bounds the wait for duplicate address detection. The reference plugins have the same
 // limit.
-const settleLimit = 5 * time.Second
+const dadTimeout = 5 * time.Second
 
 // Add attaches the sandbox. It builds the interface, gets its addresses, configures it, saves the
 // checkpoint and prints the result. If a step fails, the earlier ones are taken back.
@@ -63,7 +63,7 @@ func (p Plugin) Add(args *skel.CmdArgs) (err error) {
 type addition struct {
 	*call
 	host, sandbox *kernel.Namespace
-	shared        *checkpoint.Parents
+	parentLock    *checkpoint.ParentLock
 	devices       netstate.Devices
 	// repeated says that there was an earlier ADD of this attachment, as far as anybody can tell.
 	// earlier is its checkpoint, nil if that cannot be read.
@@ -94,19 +94,19 @@ func (c *call) open(ctx context.Context) (_ *addition, err error) {
 	if add.sandbox.Identity().Same(add.host.Identity()) == nil {
 		return nil, cniplugin.Error(types.ErrInvalidNetNS, "CNI_NETNS: %q is the host's own namespace", c.args.Netns)
 	}
-	there, err := add.sandbox.Exists(c.args.IfName)
+	exists, err := add.sandbox.Exists(c.args.IfName)
 	if err != nil {
 		return nil, err
 	}
-	if there {
+	if exists {
 		return nil, cniplugin.EnvError("CNI_IFNAME", c.args.IfName, "the sandbox has an interface of that name already")
 	}
 	earlier, err := c.store.Load(c.args.ContainerID, c.args.IfName)
-	add.repeated = !errors.Is(err, checkpoint.ErrNone)
+	add.repeated = !errors.Is(err, checkpoint.ErrNoCheckpoint)
 	if err == nil {
 		add.earlier = &earlier
 	}
-	if add.shared, err = c.shareParents(ctx); err != nil {
+	if add.parentLock, err = c.lockParents(ctx); err != nil {
 		return nil, err
 	}
 	return add, nil
@@ -119,8 +119,8 @@ func (a *addition) close() {
 	if a.host != nil {
 		a.host.Close()
 	}
-	if a.shared != nil {
-		a.shared.Release()
+	if a.parentLock != nil {
+		a.parentLock.Release()
 	}
 }
 
@@ -135,12 +135,12 @@ func (a *addition) run(ctx context.Context) error {
 	if err := a.configure(result); err != nil {
 		return err
 	}
-	live, err := kernel.Capture(a.host, a.sandbox, a.devices, a.args.IfName, kernel.JustBuilt)
+	live, err := kernel.Capture(a.host, a.sandbox, a.devices, a.args.IfName, kernel.NewInterfaceExtent)
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
 	if a.HostAccess != nil {
-		if a.access, err = a.giveAccess(ctx, a.host, a.sandbox, live, &a.undo); err != nil {
+		if a.access, err = a.addHostAccess(ctx, a.host, a.sandbox, live, &a.undo); err != nil {
 			return err
 		}
 	}
@@ -157,12 +157,12 @@ func (a *addition) run(ctx context.Context) error {
 		return err
 	}
 	// If that fails, the earlier sandbox gives its address up with its own DEL.
-	_ = a.ipam.Settled(ctx)
+	_ = a.ipam.ReleasePrevious(ctx)
 	return nil
 }
 
-// parentAt is the namespace of the master.
-func (a *addition) parentAt() *kernel.Namespace {
+// parentNamespace is the namespace of the master.
+func (a *addition) parentNamespace() *kernel.Namespace {
 	if a.LinkInContainer {
 		return a.sandbox
 	}
@@ -171,24 +171,24 @@ func (a *addition) parentAt() *kernel.Namespace {
 
 // build makes the link in the sandbox. It first makes the VLAN parent if that is missing.
 func (a *addition) build() error {
-	at := a.parentAt()
-	devices, err := at.Devices()
+	ns := a.parentNamespace()
+	devices, err := ns.Devices()
 	if err != nil {
 		return err
 	}
-	master, err := a.master(at, devices)
+	master, err := a.master(ns, devices)
 	if err != nil {
 		return err
 	}
-	plan, err := parents.PlanOn(devices, master, a.VLAN)
+	plan, err := parents.PlanParent(devices, master, a.VLAN)
 	if err != nil {
 		return err
 	}
-	if err := parents.CheckMTU(a.MTU, plan.Below); err != nil {
+	if err := parents.CheckMTU(a.MTU, plan.Lower); err != nil {
 		return err
 	}
-	parent, devices, made, err := plan.Ensure(at, devices)
-	if made {
+	parent, devices, created, err := plan.Ensure(ns, devices)
+	if created {
 		a.undo.Push("VLAN parent "+plan.Create.Name, func() error { return a.removeUnused(plan.Create.Name) })
 	}
 	if err != nil {
@@ -205,7 +205,7 @@ func (a *addition) build() error {
 	}
 	link := a.Link
 	link.MTU = a.MTU
-	if a.index, err = kernel.Create(at, a.sandbox, parent.Index, link); err != nil {
+	if a.index, err = kernel.Create(ns, a.sandbox, parent.Index, link); err != nil {
 		return err
 	}
 	a.undo.Push("interface", a.deleteInterface)
@@ -216,7 +216,7 @@ func (a *addition) deleteInterface() error { return ignoreGone(a.sandbox.Delete(
 
 // removeUnused removes a VLAN parent that this ADD made, unless somebody else uses it now.
 func (a *addition) removeUnused(parent string) error {
-	if !a.shared.Alone() {
+	if !a.parentLock.TryExclusive() {
 		return nil
 	}
 	records, unreadable, err := a.store.List()
@@ -257,15 +257,15 @@ func (a *addition) address(ctx context.Context) (*current.Result, error) {
 			return a.ipam.Del(ctx)
 		})
 	}
-	result, err := a.give(ctx)
+	result, err := a.allocate(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return a.withoutConflicts(ctx, result)
 }
 
-// give asks the IPAM plugin for addresses.
-func (a *addition) give(ctx context.Context) (*current.Result, error) {
+// allocate asks the IPAM plugin for addresses.
+func (a *addition) allocate(ctx context.Context) (*current.Result, error) {
 	result, err := a.ipam.Add(ctx)
 	if err != nil {
 		return nil, err
@@ -294,11 +294,11 @@ func (a *addition) configure(result *current.Result) error {
 		}
 	}
 	// The kernel announces no address of an interface that it is told to know.
-	if err := a.sandbox.Configure(a.index, want, kernel.ConfigureOptions{Known: a.ipam.Quiet()}); err != nil {
+	if err := a.sandbox.Configure(a.index, want, kernel.ConfigureOptions{Rebuild: a.ipam.Migrating()}); err != nil {
 		return err
 	}
 	if cniplugin.HasIPv6Gateway(result) {
-		if err := a.sandbox.SettleAddresses(a.args.IfName, settleLimit); err != nil {
+		if err := a.sandbox.WaitForDAD(a.args.IfName, dadTimeout); err != nil {
 			return cniplugin.Error(types.ErrTryAgainLater, "%v", err)
 		}
 	}
@@ -361,12 +361,12 @@ func (a *addition) save(ctx context.Context, result *current.Result, live netsta
 		Writer:     a.plugin.Name,
 		CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
 	}
-	a.undo.Push("checkpoint", a.unsave)
+	a.undo.Push("checkpoint", a.restoreCheckpoint)
 	return a.store.Save(record)
 }
 
-// unsave puts the earlier checkpoint back.
-func (a *addition) unsave() error {
+// restoreCheckpoint puts the earlier checkpoint back.
+func (a *addition) restoreCheckpoint() error {
 	if a.earlier != nil {
 		return a.store.Save(*a.earlier)
 	}

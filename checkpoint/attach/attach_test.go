@@ -92,8 +92,8 @@ func TestOneOfManyAddsOfAnAttachmentWins(t *testing.T) {
 			t.Errorf("lost for another reason: %s", outs[i])
 		}
 	}
-	if won != 1 || len(n.held(t)) != 1 {
-		t.Errorf("%d won, addresses %v", won, n.held(t))
+	if won != 1 || len(n.leasedAddresses(t)) != 1 {
+		t.Errorf("%d won, addresses %v", won, n.leasedAddresses(t))
 	}
 	if _, err := n.Store.Load("c1", "eth0"); err != nil {
 		t.Error(err)
@@ -184,7 +184,7 @@ func TestRestoreNeverBringsBackWhatWasDetached(t *testing.T) {
 	pods.Wait()
 	close(stop)
 	restores.Wait()
-	if held := n.held(t); len(held) > 0 {
+	if held := n.leasedAddresses(t); len(held) > 0 {
 		t.Errorf("addresses are left: %v", held)
 	}
 }

@@ -48,7 +48,7 @@ func (p Chained) Funcs() skel.CNIFuncs {
 // interface plugin.
 func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
 	request, errs := p.Parse(args.StdinData)
-	if err := cniplugin.First(errs); err != nil {
+	if err := cniplugin.FirstError(errs); err != nil {
 		return nil, err
 	}
 	store, err := netconf.OpenStore(request.Config)
@@ -75,7 +75,7 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 	}
 	previous, err := c.Previous()
 	if err != nil {
-		return cniplugin.ConfigError("prevResult", cniplugin.Written(c.PrevResult), "must be the result of the plugin before")
+		return cniplugin.ConfigError("prevResult", cniplugin.RawValue(c.PrevResult), "must be the result of the plugin before")
 	}
 	if err := c.key().Validate(); err != nil {
 		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
@@ -91,12 +91,12 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 			err = cniplugin.Join(err, undo.Run())
 		}
 	}()
-	if err := p.remember(c, &undo); err != nil {
+	if err := p.saveCheckpoint(c, &undo); err != nil {
 		return err
 	}
 	failpoint.Here("before printing")
 	defer failpoint.Here("after printing")
-	if c.hostEnd != nil && !lists(previous, c.hostEnd.Name) {
+	if c.hostEnd != nil && !listsHostInterface(previous, c.hostEnd.Name) {
 		if c.PrevResult, err = withInterface(c.PrevResult, c.hostEnd); err != nil {
 			return fmt.Errorf("prevResult: %w", err)
 		}
@@ -104,18 +104,18 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 			return fmt.Errorf("prevResult: %w", err)
 		}
 	}
-	return c.passOn(os.Stdout, previous)
+	return c.printPrevResult(os.Stdout, previous)
 }
 
-// lists says whether the result has an interface of that name in the host, as it has after an earlier plugin that gave the same host access.
-func lists(result types.Result, name string) bool {
-	known, err := current.NewResultFromResult(result)
-	return err == nil && slices.ContainsFunc(known.Interfaces, func(i *current.Interface) bool { return i != nil && i.Name == name && i.Sandbox == "" })
+// listsHostInterface says whether the result has an interface of that name in the host, as it has after an earlier plugin that gave the same host access.
+func listsHostInterface(result types.Result, name string) bool {
+	converted, err := current.NewResultFromResult(result)
+	return err == nil && slices.ContainsFunc(converted.Interfaces, func(i *current.Interface) bool { return i != nil && i.Name == name && i.Sandbox == "" })
 }
 
 // withInterface adds an interface at the end of those of a result: its addresses name interfaces by their index. What relink does not
 // know in it stays.
-func withInterface(result cniplugin.Result, more *current.Interface) (cniplugin.Result, error) {
+func withInterface(result cniplugin.Result, iface *current.Interface) (cniplugin.Result, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(result, &keys); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func withInterface(result cniplugin.Result, more *current.Interface) (cniplugin.
 			return nil, err
 		}
 	}
-	added, err := json.Marshal(more)
+	added, err := json.Marshal(iface)
 	if err != nil {
 		return nil, err
 	}
@@ -136,16 +136,16 @@ func withInterface(result cniplugin.Result, more *current.Interface) (cniplugin.
 	return json.Marshal(keys)
 }
 
-// passOn prints prevResult as it came, even with parts that relink does not know. If the
+// printPrevResult prints prevResult as it came, even with parts that relink does not know. If the
 // configuration has another version, it converts prevResult to that.
-func (c *call) passOn(w io.Writer, previous types.Result) error {
-	var came struct {
+func (c *call) printPrevResult(w io.Writer, previous types.Result) error {
+	var header struct {
 		CNIVersion string `json:"cniVersion"`
 	}
-	if err := json.Unmarshal(c.PrevResult, &came); err != nil {
+	if err := json.Unmarshal(c.PrevResult, &header); err != nil {
 		return fmt.Errorf("prevResult: %w", err)
 	}
-	if came.CNIVersion == c.CNIVersion {
+	if header.CNIVersion == c.CNIVersion {
 		_, err := fmt.Fprintf(w, "%s\n", c.PrevResult)
 		return err
 	}
@@ -156,22 +156,22 @@ func (c *call) passOn(w io.Writer, previous types.Result) error {
 	return result.PrintTo(w)
 }
 
-// remember saves the checkpoint, or says why there is none.
-func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
+// saveCheckpoint saves the checkpoint, or says why there is none.
+func (p Chained) saveCheckpoint(c *call, undo *cniplugin.Undo) error {
 	sandbox, err := c.openSandbox()
 	if err != nil {
 		return err
 	}
 	defer sandbox.Close()
 	// It is held until the checkpoint that names the parents is saved.
-	shared, err := c.shareParents(context.Background())
+	shared, err := c.lockParents(context.Background())
 	if err != nil {
 		return err
 	}
 	defer shared.Release()
-	live, err := capture(sandbox, c.args.IfName, kernel.Everything)
+	live, err := capture(sandbox, c.args.IfName, kernel.CheckpointExtent)
 	if err == nil {
-		err = describable(live)
+		err = checkDescribable(live)
 	}
 	if vf := new(kernel.VFError); errors.As(err, &vf) {
 		return cniplugin.ConfigError("type", p.Name, vf.Error()+". Take "+p.Name+" out of this list: the pod then starts, and relink does not restore it")
@@ -180,7 +180,7 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 		if c.HostAccess != nil {
 			return c.accessRefused(fmt.Sprintf("%s cannot have host access, which is for macvlan and ipvlan: %v", c.args.IfName, err))
 		}
-		p.say("%s of %s can't be remembered, and will not be restored: %v", c.args.IfName, c.args.ContainerID, err)
+		p.warn("%s of %s can't be remembered, and will not be restored: %v", c.args.IfName, c.args.ContainerID, err)
 		return nil
 	}
 	if err != nil {
@@ -196,7 +196,7 @@ func (p Chained) remember(c *call, undo *cniplugin.Undo) error {
 			return err
 		}
 		defer host.Close()
-		if record.HostAccess, err = c.giveAccess(context.Background(), host, sandbox, live, undo); err != nil {
+		if record.HostAccess, err = c.addHostAccess(context.Background(), host, sandbox, live, undo); err != nil {
 			return err
 		}
 		c.hostEnd = hostEnd(record.HostAccess)
@@ -218,8 +218,8 @@ func (c *call) earlierAccess(sandbox *kernel.Namespace) *hostaccess.Access {
 	return r.HostAccess
 }
 
-// describable returns ErrUnsupported for an interface that no checkpoint can hold.
-func describable(live netstate.Interface) error {
+// checkDescribable returns ErrUnsupported for an interface that no checkpoint can hold.
+func checkDescribable(live netstate.Interface) error {
 	if err := live.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", kernel.ErrUnsupported, err)
 	}
@@ -250,17 +250,17 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 	if !c.store.InUse(id) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), flock.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), flock.DefaultTimeout)
 	defer cancel()
 	unlock, err := c.store.Lock(ctx, id)
 	if err == nil {
 		defer unlock()
-		if r, none := c.store.Load(id, c.args.IfName); none == nil && c.plugin.Kind != "" && r.Interface.Link.Kind != c.plugin.Kind {
+		if r, loadErr := c.store.Load(id, c.args.IfName); loadErr == nil && c.plugin.Kind != "" && r.Interface.Link.Kind != c.plugin.Kind {
 			return nil // Another plugin's.
 		}
 		err = c.store.Forget(id, c.args.IfName)
 	}
-	return lockError(err, flock.Patience)
+	return lockError(err, flock.DefaultTimeout)
 }
 
 // Del forgets the checkpoint. It comes before the interface plugin's DEL, so that no restore brings
@@ -276,7 +276,7 @@ func (p Chained) Del(args *skel.CmdArgs) error {
 		return err
 	}
 	defer unlock()
-	recorded, err := c.detached()
+	recorded, err := c.loadRecord()
 	if err != nil {
 		return err
 	}
@@ -286,18 +286,18 @@ func (p Chained) Del(args *skel.CmdArgs) error {
 	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	return c.takeAccess(context.Background(), recorded)
+	return c.removeHostAccess(context.Background(), recorded)
 }
 
 // beginDetach makes sure that no `relink capture` remembers the interface anew before the interface
 // plugin has deleted it.
 func (c *call) beginDetach(recorded *checkpoint.Record) error {
-	sandbox, err := c.openDetached(recorded)
+	sandbox, err := c.openDelNamespace(recorded)
 	if err != nil || sandbox == nil {
 		return nil //nolint:nilerr // It is gone, and the interface with it.
 	}
 	defer sandbox.Close()
-	return cniplugin.Join(c.noteDetach(sandbox), sweep(sandbox))
+	return cniplugin.Join(c.noteDetach(sandbox), deleteUnfinished(sandbox))
 }
 
 // noteDetach forgets what a capture may have remembered of an interface that is about to be deleted.
@@ -326,7 +326,7 @@ func (p Chained) Check(args *skel.CmdArgs) error {
 	recorded, err := c.recorded()
 	if coded := new(types.Error); errors.As(err, &coded) && coded.Code == types.ErrUnknownContainer {
 		// What cannot be remembered has none.
-		if _, why := capture(sandbox, args.IfName, kernel.Extent{}); errors.Is(why, kernel.ErrUnsupported) || errors.Is(why, kernel.ErrNoDevice) {
+		if _, captureErr := capture(sandbox, args.IfName, kernel.Extent{}); errors.Is(captureErr, kernel.ErrUnsupported) || errors.Is(captureErr, kernel.ErrNoDevice) {
 			return nil
 		}
 	}
@@ -337,7 +337,7 @@ func (p Chained) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return differ(args.IfName, found)
+	return differsError(args.IfName, found)
 }
 
 // Status fails where no checkpoint can be kept, and where iptables is missing, as Plugin.Status does.
@@ -361,18 +361,18 @@ func (p Chained) GC(args *skel.CmdArgs) error {
 		return err
 	}
 	if !listed {
-		p.say("GC without cni.dev/valid-attachments: every checkpoint is kept")
+		p.warn("GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return nil
 	}
-	left, err := forgetInvalid(context.Background(), store, config.Name, valid)
-	err = cniplugin.Join(err, sweepAccess(context.Background(), store))
-	if said := left.said(); said != "" {
-		p.say("%s", said)
+	kept, err := forgetInvalid(context.Background(), store, config.Name, valid)
+	err = cniplugin.Join(err, sweepHostAccess(context.Background(), store))
+	if message := kept.message(); message != "" {
+		p.warn("%s", message)
 	}
 	return err
 }
 
-func (p Chained) say(format string, args ...any) {
+func (p Chained) warn(format string, args ...any) {
 	w := p.Stderr
 	if w == nil {
 		w = os.Stderr

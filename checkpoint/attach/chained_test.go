@@ -36,7 +36,7 @@ func (s *stock) run(name, command, id, netns, keys string) (stdout, stderr strin
 		"CNI_NETNS=" + netns, "CNI_IFNAME=eth0", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id,
 	}
 	cmd.Env = append(cmd.Env, s.env...)
-	cmd.Stdin = strings.NewReader(merged(`{"cniVersion": %q, "name": "lan", "type": %q%s}`, s.version, name, keys))
+	cmd.Stdin = strings.NewReader(mergedConfig(`{"cniVersion": %q, "name": "lan", "type": %q%s}`, s.version, name, keys))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
@@ -83,8 +83,8 @@ func (s *stock) del(t *testing.T, id, netns string) {
 	s.macvlan(t, "DEL", id, netns)
 }
 
-// said runs relink-checkpoint and expects this error.
-func (s *stock) said(t *testing.T, code int, message, command, id, netns, more string) {
+// expectError runs relink-checkpoint and expects this error.
+func (s *stock) expectError(t *testing.T, code int, message, command, id, netns, more string) {
 	t.Helper()
 	out, _, err := s.checkpoint(command, id, netns, more)
 	var said struct {
@@ -146,11 +146,11 @@ func TestChainedCheck(t *testing.T) {
 	}
 	fresh.IP(t, netns, "link set eth0 mtu 1400")
 	fresh.IP(t, netns, "route del default")
-	s.said(t, 100, "eth0: route 0.0.0.0/0 via 10.9.0.1 is missing", "CHECK", "c1", netns, "")
+	s.expectError(t, 100, "eth0: route 0.0.0.0/0 via 10.9.0.1 is missing", "CHECK", "c1", netns, "")
 	if err := s.Store.Forget("c1", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	s.said(t, 3, "no checkpoint", "CHECK", "c1", netns, "")
+	s.expectError(t, 3, "no checkpoint", "CHECK", "c1", netns, "")
 }
 
 // An interface that cannot be remembered does not keep the pod from starting.
@@ -181,20 +181,20 @@ func TestChainedPassesOnWhatItCantRemember(t *testing.T) {
 
 func TestChainedRefuses(t *testing.T) {
 	s, netns := newStock(t), fresh.Sandbox(t)
-	s.said(t, 7, "prevResult", "ADD", "c1", netns, "")
+	s.expectError(t, 7, "prevResult", "ADD", "c1", netns, "")
 	s.result = s.macvlan(t, "ADD", "c1", netns)
 	file := filepath.Join(s.Dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.said(t, 5, "not a directory", "ADD", "c1", netns, fmt.Sprintf(`, "checkpointDir": %q`, file))
-	s.said(t, 7, "checkpointDir", "ADD", "c1", netns, `, "checkpointDir": 7`)
-	s.said(t, 4, "CNI_NETNS", "ADD", "c1", file, "")
+	s.expectError(t, 5, "not a directory", "ADD", "c1", netns, fmt.Sprintf(`, "checkpointDir": %q`, file))
+	s.expectError(t, 7, "checkpointDir", "ADD", "c1", netns, `, "checkpointDir": 7`)
+	s.expectError(t, 4, "CNI_NETNS", "ADD", "c1", file, "")
 	if left, _ := filepath.Glob(filepath.Join(s.Store.Dir(), "c1*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 	s.version = "0.2.0"
-	s.said(t, 1, "must be one of 0.3.0, ", "ADD", "c1", netns, "")
+	s.expectError(t, 1, "must be one of 0.3.0, ", "ADD", "c1", netns, "")
 }
 
 func TestChainedDelOfWhatIsGone(t *testing.T) {
@@ -212,7 +212,7 @@ func TestChainedStatus(t *testing.T) {
 	if out, _, err := s.checkpoint("STATUS", "", "", ""); err != nil {
 		t.Errorf("%v %s", err, out)
 	}
-	s.said(t, 50, "checkpoint directory", "STATUS", "", "", `, "checkpointDir": "/proc/relink"`)
+	s.expectError(t, 50, "checkpoint directory", "STATUS", "", "", `, "checkpointDir": "/proc/relink"`)
 }
 
 func TestChainedGC(t *testing.T) {
@@ -225,7 +225,7 @@ func TestChainedGC(t *testing.T) {
 	}
 	testnode.EndSandbox(t, a)
 	testnode.EndSandbox(t, b) // The runtime lists it all the same.
-	s.leftAtLast(t, func() {
+	s.awaitCheckpoints(t, func() {
 		if out, _, err := s.checkpoint("GC", "", "", `, "cni.dev/valid-attachments": [{"containerID": "c2", "ifname": "eth0"}]`); err != nil {
 			t.Errorf("%v %s", err, out)
 		}

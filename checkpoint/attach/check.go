@@ -37,16 +37,16 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	differences := listedDifferently(args, result)
+	differences := resultDifferences(args, result)
 	compared, err := c.compare(sandbox, recorded, result)
 	if err != nil {
 		return err
 	}
-	return cniplugin.Join(differ(args.IfName, append(differences, compared...)), c.ipam.Check(context.Background()))
+	return cniplugin.Join(differsError(args.IfName, append(differences, compared...)), c.ipam.Check(context.Background()))
 }
 
-// differ is the error of a CHECK that has found these differences, nil for none.
-func differ(ifName string, differences []string) error {
+// differsError is the error of a CHECK that has found these differences, nil for none.
+func differsError(ifName string, differences []string) error {
 	if len(differences) == 0 {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (c *call) compare(sandbox *kernel.Namespace, recorded checkpoint.Record, re
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := sandbox.OwnAddresses()
+	addresses, err := sandbox.LocalAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (c *call) compare(sandbox *kernel.Namespace, recorded checkpoint.Record, re
 // recorded returns the attachment's checkpoint.
 func (c *call) recorded() (checkpoint.Record, error) {
 	r, err := c.store.Load(c.args.ContainerID, c.args.IfName)
-	if errors.Is(err, checkpoint.ErrNone) {
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return r, cniplugin.Error(types.ErrUnknownContainer, "%v", err)
 	}
 	if err != nil {
@@ -115,64 +115,64 @@ func (c *call) prevResult() (*current.Result, error) {
 	}
 	previous, err := c.Previous()
 	if err != nil {
-		return nil, cniplugin.ConfigError("prevResult", cniplugin.Written(c.PrevResult), "must be the result of the ADD")
+		return nil, cniplugin.ConfigError("prevResult", cniplugin.RawValue(c.PrevResult), "must be the result of the ADD")
 	}
 	result, err := current.NewResultFromResult(previous)
 	if err != nil {
-		return nil, cniplugin.ConfigError("prevResult", cniplugin.Written(c.PrevResult), "must be the result of the ADD")
+		return nil, cniplugin.ConfigError("prevResult", cniplugin.RawValue(c.PrevResult), "must be the result of the ADD")
 	}
 	return result, nil
 }
 
-// owned are the fields that the plugin alone decides. A later plugin of the list, the pod or an admin may change everything else, such
+// pluginFields are the fields that the plugin alone decides. A later plugin of the list, the pod or an admin may change everything else, such
 // as the MTU or the MAC: that is drift, which `relink check` and the agent report. A runtime may rebuild a pod whose CHECK fails, so CHECK
 // must not fail for a pod that works.
-var owned = []netstate.Field{netstate.FieldKind, netstate.FieldVLAN, netstate.FieldParent, netstate.FieldMode, netstate.FieldUp}
+var pluginFields = []netstate.Field{netstate.FieldKind, netstate.FieldVLAN, netstate.FieldParent, netstate.FieldMode, netstate.FieldUp}
 
 // differences returns what is not as the record and the result say. Addresses and routes count if both have them: the result may list
 // those of later plugins, and the record those that the pod has added itself.
-func differences(ifName string, recorded, live netstate.Interface, addresses []kernel.OwnAddress, result *current.Result) []string {
+func differences(ifName string, recorded, live netstate.Interface, addresses []kernel.LocalAddress, result *current.Result) []string {
 	var found []string
 	for _, d := range netstate.Diff(recorded, live) {
-		if slices.Contains(owned, d.Field) {
+		if slices.Contains(pluginFields, d.Field) {
 			found = append(found, d.String())
 		}
 	}
-	own := ofInterface(ifName, result)
-	listed, err := cniplugin.Addresses(own)
+	filtered := filterResult(ifName, result)
+	listed, err := cniplugin.Addresses(filtered)
 	if err != nil {
 		return append(found, "prevResult: "+err.Error())
 	}
-	routes, err := cniplugin.Routes(own)
+	routes, err := cniplugin.Routes(filtered)
 	if err != nil {
 		return append(found, "prevResult: "+err.Error())
 	}
 	for _, a := range listed {
-		same := func(other netstate.Address) bool { return other.Prefix == a.Prefix }
-		there := func(other kernel.OwnAddress) bool {
+		recordedSame := func(candidate netstate.Address) bool { return candidate.Prefix == a.Prefix }
+		assigned := func(candidate kernel.LocalAddress) bool {
 			// On kernels before 5.18 Capture leaves out IPv6 addresses that have a lifetime.
-			return other.Index == live.Link.Index && other.Addr == a.Prefix.Addr() && other.Bits == a.Prefix.Bits()
+			return candidate.Index == live.Link.Index && candidate.Addr == a.Prefix.Addr() && candidate.Bits == a.Prefix.Bits()
 		}
-		if slices.ContainsFunc(recorded.Addresses, same) && !slices.ContainsFunc(addresses, there) {
+		if slices.ContainsFunc(recorded.Addresses, recordedSame) && !slices.ContainsFunc(addresses, assigned) {
 			found = append(found, fmt.Sprintf("address %s is missing", a))
 		}
 	}
 	for _, r := range routes {
-		if leadsAs(recorded, r) && !leadsAs(live, r) {
+		if hasRoute(recorded, r) && !hasRoute(live, r) {
 			found = append(found, fmt.Sprintf("route %s is missing", r))
 		}
 	}
 	return found
 }
 
-// leadsAs says that the interface has the route in one of the tables, whatever its metric and protocol. The plugin sbr moves routes to
+// hasRoute says that the interface has the route in one of the tables, whatever its metric and protocol. The plugin sbr moves routes to
 // other tables, and passes the result on without that.
-func leadsAs(i netstate.Interface, r netstate.Route) bool {
-	return slices.ContainsFunc(i.Routes, r.LeadsAs)
+func hasRoute(i netstate.Interface, r netstate.Route) bool {
+	return slices.ContainsFunc(i.Routes, r.SamePath)
 }
 
-// listedDifferently says how the result lists another interface than that of the call.
-func listedDifferently(args *skel.CmdArgs, result *current.Result) []string {
+// resultDifferences says how the result lists another interface than that of the call.
+func resultDifferences(args *skel.CmdArgs, result *current.Result) []string {
 	i := indexOf(args.IfName, result)
 	if i < 0 {
 		return []string{fmt.Sprintf("prevResult has no interface %s", args.IfName)}
@@ -188,19 +188,19 @@ func indexOf(ifName string, result *current.Result) int {
 	return slices.IndexFunc(result.Interfaces, func(i *current.Interface) bool { return i != nil && i.Name == ifName && i.Sandbox != "" })
 }
 
-// ofInterface returns the result's routes, and its addresses for the interface.
-func ofInterface(ifName string, result *current.Result) *current.Result {
+// filterResult returns the result's routes, and its addresses for the interface.
+func filterResult(ifName string, result *current.Result) *current.Result {
 	index := indexOf(ifName, result)
-	own := &current.Result{}
+	filtered := &current.Result{}
 	for _, ip := range result.IPs {
 		if ip != nil && (ip.Interface == nil || *ip.Interface == index) {
-			own.IPs = append(own.IPs, ip)
+			filtered.IPs = append(filtered.IPs, ip)
 		}
 	}
 	for _, r := range result.Routes {
 		if r != nil {
-			own.Routes = append(own.Routes, r)
+			filtered.Routes = append(filtered.Routes, r)
 		}
 	}
-	return own
+	return filtered
 }

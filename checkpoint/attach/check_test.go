@@ -99,8 +99,8 @@ func TestCheckAllowsForWhatLaterPluginsDo(t *testing.T) {
 	}
 }
 
-// each runs f for relink's plugins, each in a list of its own. The reference plugin in it has a CHECK of its own, and is not asked.
-func each(t *testing.T, f func(t *testing.T, l *list)) {
+// eachPlugin runs f for relink's plugins, each in a list of its own. The reference plugin in it has a CHECK of its own, and is not asked.
+func eachPlugin(t *testing.T, f func(t *testing.T, l *list)) {
 	t.Helper()
 	for plugin, plugins := range map[string][]string{"relink-macvlan": {relinkMacvlan}, "relink-checkpoint": {stockMacvlan, relinkCheckpoint}} {
 		t.Run(plugin, func(t *testing.T) {
@@ -116,7 +116,7 @@ func each(t *testing.T, f func(t *testing.T, l *list)) {
 
 // Somebody changes what no result tracks. That is drift, which relink check tells. CHECK passes it: CRI-O would rebuild a pod that works.
 func TestCheckPassesDrift(t *testing.T) {
-	each(t, func(t *testing.T, l *list) {
+	eachPlugin(t, func(t *testing.T, l *list) {
 		for _, s := range []struct{ name, change string }{
 			{"MAC", "ip -n checked link set eth0 address 02:00:00:00:00:77"},
 			{"queue length", "ip -n checked link set eth0 txqueuelen 77"},
@@ -142,7 +142,7 @@ func TestCheckPassesDrift(t *testing.T) {
 
 // What the result tracks is lost, or the interface is not the plugin's any more.
 func TestCheckFailsForWhatIsLost(t *testing.T) {
-	each(t, func(t *testing.T, l *list) {
+	eachPlugin(t, func(t *testing.T, l *list) {
 		for _, s := range []struct{ name, change, want string }{
 			{"IPv4 address", "ip -n checked address del 10.9.0.2/16 dev eth0", "address 10.9.0.2/16 is missing"},
 			{"IPv6 address", "ip -n checked address del fd00:9::2/64 dev eth0", "address fd00:9::2/64 is missing"},
@@ -194,7 +194,7 @@ func (l *list) lifetimes(t *testing.T, address string) (valid, preferred int64) 
 // A DHCP client in the pod leases addresses, one of them that of the ADD. A lease is there as long as it lasts, however often
 // it is renewed. A restore gives back the rest of it, and nothing of one that has ended.
 func TestALeaseInThePod(t *testing.T) {
-	each(t, func(t *testing.T, l *list) {
+	eachPlugin(t, func(t *testing.T, l *list) {
 		const leases = `set -e
 			ip -n checked address change 10.9.0.2/16 dev eth0 valid_lft %[1]d preferred_lft %[2]d
 			ip -n checked address replace 10.7.0.7/24 dev eth0 valid_lft %[1]d preferred_lft %[2]d

@@ -86,7 +86,7 @@ func (l *lan) leases(t *testing.T) string {
 	}
 	var said []string
 	for _, lease := range all {
-		said = append(said, strings.TrimSpace(fmt.Sprintf("%s %s %s", lease.Address, lease.State, lease.Why)))
+		said = append(said, strings.TrimSpace(fmt.Sprintf("%s %s %s", lease.Address, lease.State, lease.Reason)))
 	}
 	return strings.Join(said, "\n")
 }

@@ -35,7 +35,7 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	}
 	defer unlock()
 
-	recorded, err := c.detached()
+	recorded, err := c.loadRecord()
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
 	// The host's routes to the addresses go before somebody else gets these.
-	if err := cniplugin.Join(c.takeAccess(ctx, recorded), c.deleteInterface(recorded)); err != nil {
+	if err := cniplugin.Join(c.removeHostAccess(ctx, recorded), c.deleteInterface(recorded)); err != nil {
 		return err
 	}
 	return c.ipam.Del(ctx)
@@ -52,7 +52,7 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 // beginDel reads only what a DEL needs of the configuration. So a configuration that an ADD would
 // refuse now can still be detached.
 func beginDel(args *skel.CmdArgs) (*call, error) {
-	read, err := cniplugin.ReadDetached(args.StdinData)
+	read, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	c := &call{
 		Request: netconf.Request{Config: config}, args: args, store: store,
 		ipam:        delegate.New(args, config.Network, nil),
-		masquerades: read.AsksForMasquerade(),
+		masquerades: read.WantsMasquerade(),
 	}
 	if err := c.key().Validate(); err != nil {
 		return nil, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
@@ -79,26 +79,26 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	return c, nil
 }
 
-// detached returns the record of the attachment, nil if none can be read. Without a record only
+// loadRecord returns the record of the attachment, nil if none can be read. Without a record only
 // CNI_NETNS says where the interface is. A relative path, which no ADD takes, could lead elsewhere
 // then, and the interface would outlive its checkpoint.
-func (c *call) detached() (*checkpoint.Record, error) {
+func (c *call) loadRecord() (*checkpoint.Record, error) {
 	r, err := c.store.Load(c.args.ContainerID, c.args.IfName)
 	switch {
 	case err == nil:
 		return &r, nil
-	case errors.Is(err, checkpoint.ErrNone), c.args.Netns == "", filepath.IsAbs(c.args.Netns):
+	case errors.Is(err, checkpoint.ErrNoCheckpoint), c.args.Netns == "", filepath.IsAbs(c.args.Netns):
 		return nil, nil
 	}
 	return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be an absolute path, as the checkpoint does not say where the interface is: "+err.Error())
 }
 
-// openDetached opens the namespace to detach from, nil if that is gone. It is the recorded one if
+// openDelNamespace opens the namespace to detach from, nil if that is gone. It is the recorded one if
 // that is found, else the one at CNI_NETNS.
-func (c *call) openDetached(recorded *checkpoint.Record) (*kernel.Namespace, error) {
+func (c *call) openDelNamespace(recorded *checkpoint.Record) (*kernel.Namespace, error) {
 	if recorded != nil {
-		if was, err := kernel.OpenSame(recorded.Namespace); err == nil {
-			return was, nil
+		if sandbox, err := kernel.OpenSame(recorded.Namespace); err == nil {
+			return sandbox, nil
 		}
 	}
 	if c.args.Netns == "" {
@@ -116,19 +116,19 @@ func (c *call) openDetached(recorded *checkpoint.Record) (*kernel.Namespace, err
 // failed ADD. Then it deletes an interface of the plugin's own kind, unless another attachment has
 // it: a killed ADD may have left one.
 func (c *call) deleteInterface(recorded *checkpoint.Record) error {
-	sandbox, err := c.openDetached(recorded)
+	sandbox, err := c.openDelNamespace(recorded)
 	if err != nil {
 		return err
 	}
 	if sandbox == nil {
-		return c.awaitEnd(recorded)
+		return c.awaitInterfaceGone(recorded)
 	}
 	defer sandbox.Close()
-	if err := sweep(sandbox); err != nil {
+	if err := deleteUnfinished(sandbox); err != nil {
 		return err
 	}
-	own, err := c.ownInterface(sandbox, recorded)
-	if err != nil || !own {
+	deletable, err := c.mayDeleteInterface(sandbox, recorded)
+	if err != nil || !deletable {
 		return err
 	}
 	name := c.args.IfName
@@ -143,9 +143,9 @@ func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 	return nil
 }
 
-// sweep deletes what a kill left of an interface under construction. The sandbox's lock keeps off
+// deleteUnfinished deletes what a kill left of an interface under construction. The sandbox's lock keeps off
 // everybody who could be building it.
-func sweep(sandbox *kernel.Namespace) error {
+func deleteUnfinished(sandbox *kernel.Namespace) error {
 	if host, err := isHost(sandbox); err != nil || host {
 		return err
 	}
@@ -161,7 +161,7 @@ func isHost(sandbox *kernel.Namespace) (bool, error) {
 	return host.Identity().Same(sandbox.Identity()) == nil, nil
 }
 
-func (c *call) ownInterface(sandbox *kernel.Namespace, recorded *checkpoint.Record) (bool, error) {
+func (c *call) mayDeleteInterface(sandbox *kernel.Namespace, recorded *checkpoint.Record) (bool, error) {
 	if recorded != nil {
 		// It is a stranger's. What was in the recorded one went with that.
 		return recorded.Namespace.Same(sandbox.Identity()) == nil, nil
@@ -173,11 +173,11 @@ func (c *call) ownInterface(sandbox *kernel.Namespace, recorded *checkpoint.Reco
 	if ignoreGone(err) != nil {
 		return false, err
 	}
-	gone := err != nil
-	if !gone && kind != c.plugin.Kind {
+	missing := err != nil
+	if !missing && kind != c.plugin.Kind {
 		return false, nil
 	}
-	if other, err := c.isAnothers(sandbox.Identity()); err != nil || other {
+	if attached, err := c.isOtherAttachments(sandbox.Identity()); err != nil || attached {
 		return false, err
 	}
 	// A capture may have remembered it, or be about to. A restore would bring it back, even if it is
@@ -185,12 +185,12 @@ func (c *call) ownInterface(sandbox *kernel.Namespace, recorded *checkpoint.Reco
 	if err := c.noteDetach(sandbox); err != nil {
 		return false, err
 	}
-	return !gone, nil
+	return !missing, nil
 }
 
-// isAnothers says whether another attachment has the interface. A checkpoint that a capture wrote
+// isOtherAttachments says whether another attachment has the interface. A checkpoint that a capture wrote
 // without knowing the container ID does not count.
-func (c *call) isAnothers(sandbox attachment.Namespace) (bool, error) {
+func (c *call) isOtherAttachments(sandbox attachment.Namespace) (bool, error) {
 	records, _, err := c.store.List()
 	if err != nil {
 		return false, cniplugin.Error(types.ErrIOFailure, "%v", err)

@@ -53,7 +53,7 @@ func TestDelOfAStrangerAtTheRecordedPath(t *testing.T) {
 	if out := fresh.IP(t, other, "-o link"); !strings.Contains(out, "eth0") {
 		t.Errorf("a stranger's interface is gone: %s", out)
 	}
-	if held := n.held(t); len(held) > 0 {
+	if held := n.leasedAddresses(t); len(held) > 0 {
 		t.Errorf("addresses are left: %v", held)
 	}
 }
@@ -69,8 +69,8 @@ func TestDelByARelativePathNeedsARecord(t *testing.T) {
 	}
 	code, msg, _ := n.code(t, "DEL", "c1", "ns", "")
 	expectCode(t, "relink-macvlan", code, msg, 4, `invalid CNI_NETNS: "ns": must be an absolute path, as the checkpoint does not say where the interface is: `+file)
-	if _, err := os.Stat(file); err != nil || len(n.held(t)) != 1 {
-		t.Errorf("given up all the same: %v, addresses %v", err, n.held(t))
+	if _, err := os.Stat(file); err != nil || len(n.leasedAddresses(t)) != 1 {
+		t.Errorf("given up all the same: %v, addresses %v", err, n.leasedAddresses(t))
 	}
 	n.mustCall(t, "DEL", "c1", netns)
 	n.expectNothing(t, netns)
@@ -104,7 +104,7 @@ func TestChainedDelGoesByTheRecordedNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.result = ""
-	s.said(t, 4, "must be an absolute path, as the checkpoint does not say where", "DEL", "c1", "ns", "")
+	s.expectError(t, 4, "must be an absolute path, as the checkpoint does not say where", "DEL", "c1", "ns", "")
 	s.del(t, "c1", netns)
 	s.expectNothing(t, netns)
 }

@@ -28,9 +28,9 @@ const (
 // detection is the search for addresses that nobody else on the network has.
 type detection struct {
 	*addition
-	probing kernel.ProbeOptions
-	until   time.Time
-	probed  map[netip.Addr]bool
+	probing  kernel.ProbeOptions
+	deadline time.Time
+	probed   map[netip.Addr]bool
 	// inUse says who uses each of the addresses that were given.
 	inUse []string
 }
@@ -39,7 +39,7 @@ type detection struct {
 // that, or if a pod of a dead node may still have one of them. The interface plugin has to probe. When the
 // IPAM plugin runs, no interface exists that could send. Once the interface has the addresses, it is too late.
 func (a *addition) withoutConflicts(ctx context.Context, result *current.Result) (*current.Result, error) {
-	d := detection{addition: a, until: time.Now().Add(detectLimit), probed: map[netip.Addr]bool{}}
+	d := detection{addition: a, deadline: time.Now().Add(detectLimit), probed: map[netip.Addr]bool{}}
 	for {
 		wanted, err := a.ipam.Detection()
 		if err != nil || wanted == nil {
@@ -47,45 +47,45 @@ func (a *addition) withoutConflicts(ctx context.Context, result *current.Result)
 		}
 		d.probing = kernel.ProbeOptions{Count: wanted.Probes, Wait: wanted.Wait}
 		conflicts, err := d.conflicts(ctx, result)
-		exchanged, refused := d.tell(ctx, conflicts)
+		exchanged, refused := d.reportConflicts(ctx, conflicts)
 		switch {
 		case err != nil || refused != nil:
-			return nil, cniplugin.Join(refused, cannotProbe(err))
+			return nil, cniplugin.Join(refused, probeError(err))
 		case !exchanged:
 			return result, nil
-		case len(d.inUse) >= conflictLimit || time.Now().After(d.until):
+		case len(d.inUse) >= conflictLimit || time.Now().After(d.deadline):
 			return nil, cniplugin.Error(types.ErrTryAgainLater, "%d addresses were tried and are in use on the network: %s", len(d.inUse), strings.Join(d.inUse, ", "))
 		}
-		if result, err = a.give(ctx); err != nil {
+		if result, err = a.allocate(ctx); err != nil {
 			return nil, cniplugin.Wrap(err, "after addresses in use on the network ("+strings.Join(d.inUse, ", ")+")")
 		}
 	}
 }
 
-// cannotProbe makes the runtime try again if the network is away.
-func cannotProbe(err error) error {
+// probeError makes the runtime try again if the network is away.
+func probeError(err error) error {
 	if errors.Is(err, kernel.ErrNoCarrier) {
 		return cniplugin.Error(types.ErrTryAgainLater, "conflictDetection: %v", err)
 	}
 	return err
 }
 
-// tell tells the IPAM plugin of every conflict. It returns whether the plugin gives other addresses
+// reportConflicts tells the IPAM plugin of every conflict. It returns whether the plugin gives other addresses
 // now. If an earlier ADD of this attachment was given an address, a checkpoint has it, and no other
 // address takes its place.
-func (d *detection) tell(ctx context.Context, conflicts []kernel.Conflict) (exchanged bool, err error) {
+func (d *detection) reportConflicts(ctx context.Context, conflicts []kernel.Conflict) (exchanged bool, err error) {
 	var errs []error
 	for _, c := range conflicts {
 		if d.earlier != nil && slices.ContainsFunc(d.earlier.Interface.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr() == c.Address }) {
 			errs = append(errs, cniplugin.Error(types.ErrTryAgainLater, "%s, which this attachment has by its checkpoint, is in use on the network by %s: end that use", c.Address, c.MAC))
 			continue
 		}
-		other, err := d.ipam.Conflict(ctx, c.Address, c.MAC)
-		if other {
+		replaced, err := d.ipam.Conflict(ctx, c.Address, c.MAC)
+		if replaced {
 			d.inUse = append(d.inUse, fmt.Sprintf("%s by %s", c.Address, c.MAC))
 			delete(d.probed, c.Address)
 		}
-		exchanged, errs = exchanged || other, append(errs, err)
+		exchanged, errs = exchanged || replaced, append(errs, err)
 		failpoint.Here("conflict told")
 	}
 	return exchanged, cniplugin.Join(errs...)
@@ -98,7 +98,7 @@ func (d *detection) conflicts(ctx context.Context, result *current.Result) ([]ke
 	if err != nil {
 		return nil, err
 	}
-	own, err := d.nodeAddresses()
+	nodeAddresses, err := d.nodeAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (d *detection) conflicts(ctx context.Context, result *current.Result) ([]ke
 	var unknown []netip.Addr
 	for _, address := range addresses {
 		switch a := address.Prefix.Addr(); {
-		case slices.Contains(own, a):
+		case slices.Contains(nodeAddresses, a):
 			found = append(found, kernel.Conflict{Address: a, MAC: d.parent.MAC + ", the node's " + d.parent.Name})
 		case !d.probed[a]:
 			unknown = append(unknown, a)
@@ -126,5 +126,5 @@ func (d *detection) nodeAddresses() ([]netip.Addr, error) {
 	if d.Link.Macvlan == nil {
 		return nil, nil
 	}
-	return d.parentAt().Addresses(d.parent.Index)
+	return d.parentNamespace().Addresses(d.parent.Index)
 }

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// endingLimit is how long a DEL waits for an interface whose namespace ends. Usually that takes some milliseconds. Something may
+	// namespaceEndTimeout is how long a DEL waits for an interface whose namespace ends. Usually that takes some milliseconds. Something may
 	// keep the namespace for long, and a DEL never fails for that.
-	endingLimit = 2 * time.Second
-	endingEvery = 5 * time.Millisecond
+	namespaceEndTimeout = 2 * time.Second
+	namespaceEndPoll    = 5 * time.Millisecond
 )
 
-// awaitEnd waits until the interface is gone whose namespace cannot be opened any more. The kernel ends a namespace some time after its
+// awaitInterfaceGone waits until the interface is gone whose namespace cannot be opened any more. The kernel ends a namespace some time after its
 // last user, and until then the interface answers for its addresses: nobody else may have them.
-func (c *call) awaitEnd(recorded *checkpoint.Record) error {
+func (c *call) awaitInterfaceGone(recorded *checkpoint.Record) error {
 	if recorded == nil || recorded.Interface.ParentsInSandbox || len(recorded.Interface.Parents) == 0 {
 		return nil
 	}
@@ -25,9 +25,9 @@ func (c *call) awaitEnd(recorded *checkpoint.Record) error {
 		return err
 	}
 	defer host.Close()
-	for deadline := time.Now().Add(endingLimit); ; time.Sleep(endingEvery) {
-		there, err := host.Receives(recorded.Interface.Parents[0].IfIndex, recorded.Interface.Link.MAC)
-		if err != nil || !there || time.Now().After(deadline) {
+	for deadline := time.Now().Add(namespaceEndTimeout); ; time.Sleep(namespaceEndPoll) {
+		exists, err := host.Receives(recorded.Interface.Parents[0].IfIndex, recorded.Interface.Link.MAC)
+		if err != nil || !exists || time.Now().After(deadline) {
 			return err
 		}
 	}

@@ -41,7 +41,7 @@ func (n *node) delOfKept(t *testing.T, kept time.Duration) time.Duration {
 	fresh.Remove(t, netns)
 	begun := time.Now()
 	release := time.AfterFunc(kept, func() {
-		if len(n.held(t)) != 1 {
+		if len(n.leasedAddresses(t)) != 1 {
 			t.Error("the address is free, and the interface has it")
 		}
 		_ = keeper.Close()
@@ -49,7 +49,7 @@ func (n *node) delOfKept(t *testing.T, kept time.Duration) time.Duration {
 	defer release.Stop()
 	n.mustCall(t, "DEL", "c1", netns)
 	took := time.Since(begun)
-	if held := n.held(t); len(held) > 0 {
+	if held := n.leasedAddresses(t); len(held) > 0 {
 		t.Errorf("addresses are left: %v", held)
 	}
 	return took

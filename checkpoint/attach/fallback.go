@@ -51,7 +51,7 @@ func (f fallback) claim(r checkpoint.Record) (c claim) {
 		return c
 	}
 	for i, p := range r.Interface.Parents {
-		if _, there := f.devices.ByName(p.Name); there {
+		if _, exists := f.devices.ByName(p.Name); exists {
 			continue
 		}
 		c.record, c.base = r, r.Interface.Parents[len(r.Interface.Parents)-1].Name
@@ -59,7 +59,7 @@ func (f fallback) claim(r checkpoint.Record) (c claim) {
 		case f.memberOf(p):
 			c.lost, c.member = p.Name, true
 		case c.lost != "" || r.Attachment.Network != f.network:
-		case slices.Contains(f.missing, p.Name), base && f.askedFor(r):
+		case slices.Contains(f.missing, p.Name), base && f.namesMissingMaster(r):
 			c.lost = p.Name
 		}
 	}
@@ -88,9 +88,9 @@ func (f fallback) base() netstate.Device {
 	return chain[len(chain)-1]
 }
 
-// askedFor says whether the attachment's configuration names a master that is missing. It can name
+// namesMissingMaster says whether the attachment's configuration names a master that is missing. It can name
 // it by an alternative name, which is not recorded.
-func (f fallback) askedFor(r checkpoint.Record) bool {
+func (f fallback) namesMissingMaster(r checkpoint.Record) bool {
 	var config struct {
 		Master cniplugin.Names `json:"master"`
 	}
@@ -98,17 +98,17 @@ func (f fallback) askedFor(r checkpoint.Record) bool {
 		slices.ContainsFunc(config.Master, func(name string) bool { return slices.Contains(f.missing, name) })
 }
 
-// living returns the claims whose sandboxes still exist. The others do not come back.
-func living(claims []claim) []claim {
+// liveClaims returns the claims whose sandboxes still exist. The others do not come back.
+func liveClaims(claims []claim) []claim {
 	return slices.DeleteFunc(claims, func(c claim) bool {
-		return kernel.Gone(c.record.Namespace)
+		return kernel.NotFound(c.record.Namespace)
 	})
 }
 
 // refusal says why the fallback is not taken, and how to take it all the same.
 func (f fallback) refusal(claims []claim) error {
 	lost := strings.Join(distinct(claims, func(c claim) string { return c.lost }), ", ")
-	why := fmt.Sprintf("%s on %s by checkpoint (%s)", attachments(len(claims)), lost, names(claims))
+	reason := fmt.Sprintf("%s on %s by checkpoint (%s)", attachments(len(claims)), lost, claimNames(claims))
 	member := distinct(claims, func(c claim) string {
 		if c.member {
 			return c.lost
@@ -116,21 +116,21 @@ func (f fallback) refusal(claims []claim) error {
 		return ""
 	})
 	if len(member) > 0 {
-		why += fmt.Sprintf(", and %s is recorded as a member of %s", f.base().Name, strings.Join(member, ", "))
+		reason += fmt.Sprintf(", and %s is recorded as a member of %s", f.base().Name, strings.Join(member, ", "))
 	}
 	masters, place := "master %s is missing", "its place"
 	if len(f.missing) > 1 {
 		masters, place = "masters %s are missing", "their place"
 	}
 	return cniplugin.Error(types.ErrTryAgainLater, masters+", and %s is not taken in %s: %s. %s",
-		strings.Join(f.missing, ", "), f.master.Name, place, why, f.wayOut(lost, claims))
+		strings.Join(f.missing, ", "), f.master.Name, place, reason, f.remedy(lost, claims))
 }
 
-// wayOut says how an ADD works again. Nothing can move to a member of a bond: the bond takes its
+// remedy says how an ADD works again. Nothing can move to a member of a bond: the bond takes its
 // frames.
-func (f fallback) wayOut(lost string, claims []claim) string {
+func (f fallback) remedy(lost string, claims []claim) string {
 	moves := distinct(claims, func(c claim) string {
-		if _, there := f.devices.ByName(c.base); there {
+		if _, exists := f.devices.ByName(c.base); exists {
 			return "" // No more than a VLAN device is missing.
 		}
 		return " --parent " + c.base + "=" + f.base().Name
@@ -166,20 +166,20 @@ func attachments(n int) string {
 	return fmt.Sprintf("%d attachments are", n)
 }
 
-// namedClaims is how many attachments a refusal names.
-const namedClaims = 3
+// maxNamedClaims is how many attachments a refusal names.
+const maxNamedClaims = 3
 
-func names(claims []claim) string {
+func claimNames(claims []claim) string {
 	var names []string
-	for _, c := range claims[:min(len(claims), namedClaims)] {
-		whose := c.record.Pod.String()
+	for _, c := range claims[:min(len(claims), maxNamedClaims)] {
+		owner := c.record.Pod.String()
 		if c.record.Pod.Name == "" {
-			whose = c.record.Attachment.ContainerID
+			owner = c.record.Attachment.ContainerID
 		}
-		names = append(names, c.record.Attachment.IfName+" of "+whose)
+		names = append(names, c.record.Attachment.IfName+" of "+owner)
 	}
-	if more := len(claims) - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
+	if rest := len(claims) - len(names); rest > 0 {
+		names = append(names, fmt.Sprintf("and %d more", rest))
 	}
 	return strings.Join(names, ", ")
 }

@@ -151,7 +151,7 @@ func TestMemberOfABondIsNoMaster(t *testing.T) {
 		"eth1": "", "eth5": "", "bond4": "", "eth0.7": "",
 	} {
 		d, _ := devices.ByName(master)
-		if diff := cmp.Diff(want, codeAndText(parents.NoMember(devices, d))); diff != "" {
+		if diff := cmp.Diff(want, codeAndText(parents.CheckNotMember(devices, d))); diff != "" {
 			t.Errorf("%s: %s", master, diff)
 		}
 	}
@@ -213,12 +213,12 @@ func TestVLANParentIsTheOneOnTheMaster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			master, _ := devices.ByName(test.master)
-			plan, err := parents.PlanOn(devices, master, &netconf.ParentVLAN{VLAN: *vlanOf("", test.id).VLAN, Name: test.named})
+			plan, err := parents.PlanParent(devices, master, &netconf.ParentVLAN{VLAN: *vlanOf("", test.id).VLAN, Name: test.named})
 			create := ""
 			if plan.Create != nil {
 				create = plan.Create.Name
 			}
-			if diff := cmp.Diff([]string{test.below, test.create, test.err}, []string{plan.Below.Name, create, codeAndText(err)}); diff != "" {
+			if diff := cmp.Diff([]string{test.below, test.create, test.err}, []string{plan.Lower.Name, create, codeAndText(err)}); diff != "" {
 				t.Error(diff)
 			}
 		})

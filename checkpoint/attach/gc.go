@@ -40,18 +40,18 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		fmt.Fprintln(os.Stderr, p.Name+": GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return delegate.New(args, config.Network, nil).GC(ctx)
 	}
-	left, err := forgetInvalid(ctx, store, config.Name, valid)
-	err = cniplugin.Join(err, sweepAccess(ctx, store))
-	if said := left.said(); said != "" {
-		fmt.Fprintln(os.Stderr, printable.Line(p.Name+": "+said))
+	kept, err := forgetInvalid(ctx, store, config.Name, valid)
+	err = cniplugin.Join(err, sweepHostAccess(ctx, store))
+	if message := kept.message(); message != "" {
+		fmt.Fprintln(os.Stderr, printable.Line(p.Name+": "+message))
 	}
 	// A restore can still bring back what is left, and needs its addresses.
-	if left.failed {
+	if kept.failed {
 		return err
 	}
 	rest := *args
 	var unlisted error
-	if rest.StdinData, unlisted = cniplugin.WithValid(args.StdinData, left.attachments()); unlisted != nil {
+	if rest.StdinData, unlisted = cniplugin.WithValid(args.StdinData, kept.attachments()); unlisted != nil {
 		return cniplugin.Join(err, unlisted)
 	}
 	return cniplugin.Join(err, delegate.New(&rest, config.Network, nil).GC(ctx))
@@ -60,7 +60,7 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 // beginGC reads what a GC needs of the configuration: no more, so that a wrong key elsewhere in it
 // keeps nothing from being given up.
 func beginGC(args *skel.CmdArgs) (cniplugin.Config, *checkpoint.Store, error) {
-	read, err := cniplugin.ReadDetached(args.StdinData)
+	read, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
 		return cniplugin.Config{}, nil, err
 	}
@@ -72,73 +72,73 @@ func beginGC(args *skel.CmdArgs) (cniplugin.Config, *checkpoint.Store, error) {
 	return config, store, err
 }
 
-// leftover is what a GC has not forgotten although the runtime does not call it valid.
-type leftover struct {
-	// there are the attachments whose namespaces are not proven gone, each with why.
-	there []checkpoint.Record
-	why   map[attachment.Namespace]sandbox.Evidence
+// keptCheckpoints is what a GC has not forgotten although the runtime does not call it valid.
+type keptCheckpoints struct {
+	// records are the attachments whose namespaces are not proven gone, each with why.
+	records  []checkpoint.Record
+	evidence map[attachment.Namespace]sandbox.Evidence
 	// failed says that a checkpoint stayed that should have gone.
 	failed bool
 }
 
-// said says what is left, for people. It is empty for nothing.
-func (l leftover) said() string {
-	var what []string
-	for _, r := range l.there {
-		what = append(what, r.Attachment.String()+": "+l.why[r.Namespace].Why)
+// message says what is left, for people. It is empty for nothing.
+func (l keptCheckpoints) message() string {
+	var lines []string
+	for _, r := range l.records {
+		lines = append(lines, r.Attachment.String()+": "+l.evidence[r.Namespace].Reason)
 	}
-	return cniplugin.KeptByGC(what)
+	return cniplugin.KeptByGC(lines)
 }
 
 // attachments are what is left, as a list of valid attachments names it.
-func (l leftover) attachments() (all []types.GCAttachment) {
-	for _, r := range l.there {
-		all = append(all, listedAs(r))
+func (l keptCheckpoints) attachments() (list []types.GCAttachment) {
+	for _, r := range l.records {
+		list = append(list, gcAttachment(r))
 	}
-	return all
+	return list
 }
 
-func listedAs(r checkpoint.Record) types.GCAttachment {
+func gcAttachment(r checkpoint.Record) types.GCAttachment {
 	return types.GCAttachment{ContainerID: r.Attachment.ContainerID, IfName: r.Attachment.IfName}
 }
 
 // forgetInvalid forgets the network's checkpoints that are not valid and whose namespaces are proven gone. It first reads
 // the checkpoints and then looks for the namespaces. What was written anew since it was read is not forgotten.
-func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string, valid map[types.GCAttachment]bool) (leftover, error) {
+func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string, valid map[types.GCAttachment]bool) (keptCheckpoints, error) {
 	records, unreadable, err := store.List()
 	if err != nil {
-		return leftover{failed: true}, cniplugin.Error(types.ErrIOFailure, "%v", err)
+		return keptCheckpoints{failed: true}, cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
 	var errs []error
 	for _, u := range unreadable {
 		errs = append(errs, cniplugin.Error(types.ErrDecodingFailure, "kept, as its network is not known: %v", u.Err))
 	}
 	records = slices.DeleteFunc(records, func(r checkpoint.Record) bool {
-		return r.Attachment.Network != network || valid[listedAs(r)]
+		return r.Attachment.Network != network || valid[gcAttachment(r)]
 	})
-	left := leftover{why: proven(ctx, records)}
-	var gone []checkpoint.Record
+	kept := keptCheckpoints{evidence: proveNamespaces(ctx, records)}
+	var dead []checkpoint.Record
 	for _, r := range records {
-		if left.why[r.Namespace].State == sandbox.IsGone {
-			gone = append(gone, r)
+		if kept.evidence[r.Namespace].Verdict == sandbox.VerdictGone {
+			dead = append(dead, r)
 		} else {
-			left.there = append(left.there, r)
+			kept.records = append(kept.records, r)
 		}
 	}
-	failed := forgetAll(ctx, store, gone)
-	left.failed = errors.Join(failed...) != nil
-	return left, cniplugin.Join(append(errs, failed...)...)
+	failed := forgetAll(ctx, store, dead)
+	kept.failed = errors.Join(failed...) != nil
+	return kept, cniplugin.Join(append(errs, failed...)...)
 }
 
-// proven says of the records' namespaces whether they are gone. It looks for them no longer than an operation may take.
-func proven(ctx context.Context, records []checkpoint.Record) map[attachment.Namespace]sandbox.Evidence {
-	var were []attachment.Namespace
+// proveNamespaces says of the records' namespaces whether they are gone. It looks for them no longer than an operation may take.
+func proveNamespaces(ctx context.Context, records []checkpoint.Record) map[attachment.Namespace]sandbox.Evidence {
+	var namespaces []attachment.Namespace
 	for _, r := range records {
-		were = append(were, r.Namespace)
+		namespaces = append(namespaces, r.Namespace)
 	}
-	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
-	return sandbox.Prove(ctx, sandbox.SeesAllProcesses(), were...)
+	return sandbox.Prove(ctx, sandbox.SeesAllProcesses(), namespaces...)
 }
 
 // forgetAll forgets the records and returns what failed. It works on all at once: none waits because somebody works on
@@ -158,14 +158,14 @@ func forgetAll(ctx context.Context, store *checkpoint.Store, records []checkpoin
 }
 
 func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) error {
-	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
 	unlock, err := store.Lock(ctx, r.Attachment.ContainerID)
 	if err != nil {
-		return lockError(err, flock.Patience)
+		return lockError(err, flock.DefaultTimeout)
 	}
 	defer unlock()
-	if _, err := store.ForgetRead(r); err != nil {
+	if _, err := store.ForgetRecord(r); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
 	return nil

@@ -53,9 +53,9 @@ var keepers = map[string]func(t *testing.T, path string) (end func()){
 	},
 }
 
-// eachKind runs the test with each way to have checkpoints. add attaches a sandbox. gc is a GC with more keys, which returns
+// eachPluginKind runs the test with each way to have checkpoints. add attaches a sandbox. gc is a GC with more keys, which returns
 // what it says on stderr.
-func eachKind(t *testing.T, test func(t *testing.T, n *node, add func(id, netns string), gc func(more string) (said string))) {
+func eachPluginKind(t *testing.T, test func(t *testing.T, n *node, add func(id, netns string), gc func(more string) (said string))) {
 	t.Run("relink-macvlan", func(t *testing.T) {
 		n := newNode(t)
 		test(t, n, func(id, netns string) { n.mustCall(t, "ADD", id, netns) }, func(more string) string {
@@ -79,19 +79,19 @@ func eachKind(t *testing.T, test func(t *testing.T, n *node, add func(id, netns 
 
 // The runtime made its list before the ADDs. GC keeps what lives and says so in one line, and forgets the others.
 func TestGCWithAListFromBeforeTheADD(t *testing.T) {
-	eachKind(t, func(t *testing.T, n *node, add func(id, netns string), gc func(string) string) {
+	eachPluginKind(t, func(t *testing.T, n *node, add func(id, netns string), gc func(string) string) {
 		alive, gone := fresh.Sandbox(t), fresh.Sandbox(t)
 		add("alive", alive)
 		add("gone", gone)
 		testnode.EndSandbox(t, gone)
 		var said string
-		n.leftAtLast(t, func() { said = gc(nothingValid) }, "alive")
+		n.awaitCheckpoints(t, func() { said = gc(nothingValid) }, "alive")
 		want := "GC keeps what the runtime does not list, as its network namespace is not proven gone: eth0 of alive on lan: it is at " + alive + "\n"
 		if !strings.HasSuffix(said, ": "+want) || strings.Count(said, "\n") != 1 {
 			t.Errorf("said %q, want %q", said, want)
 		}
 		testnode.EndSandbox(t, alive)
-		n.leftAtLast(t, func() { said = gc(nothingValid) })
+		n.awaitCheckpoints(t, func() { said = gc(nothingValid) })
 		if said != "" {
 			t.Errorf("nothing is kept, and it says %q", said)
 		}
@@ -102,7 +102,7 @@ func TestGCWithAListFromBeforeTheADD(t *testing.T) {
 func TestGCKeepsWhatASocketOrAProcessKeeps(t *testing.T) {
 	for what, keep := range keepers {
 		t.Run(what, func(t *testing.T) {
-			eachKind(t, func(t *testing.T, n *node, add func(id, netns string), gc func(string) string) {
+			eachPluginKind(t, func(t *testing.T, n *node, add func(id, netns string), gc func(string) string) {
 				netns := fresh.Sandbox(t)
 				add("c1", netns)
 				end := keep(t, netns)
@@ -115,7 +115,7 @@ func TestGCKeepsWhatASocketOrAProcessKeeps(t *testing.T) {
 					t.Errorf("said %q", said)
 				}
 				end()
-				n.leftAtLast(t, func() { gc(nothingValid) })
+				n.awaitCheckpoints(t, func() { gc(nothingValid) })
 			})
 		})
 	}
@@ -123,7 +123,7 @@ func TestGCKeepsWhatASocketOrAProcessKeeps(t *testing.T) {
 
 // A container was stopped and started again: it has its ID from before and another sandbox. The list is from before that.
 func TestGCKnowsAContainerThatWasStartedAgain(t *testing.T) {
-	eachKind(t, func(t *testing.T, n *node, add func(id, netns string), gc func(string) string) {
+	eachPluginKind(t, func(t *testing.T, n *node, add func(id, netns string), gc func(string) string) {
 		was, is := fresh.Sandbox(t), fresh.Sandbox(t)
 		add("c1", was)
 		testnode.EndSandbox(t, was)
@@ -164,7 +164,7 @@ func TestGCThatSeesNotAllProcesses(t *testing.T) {
 	if diff := cmp.Diff([]string{"c1"}, n.recorded(t)); diff != "" {
 		t.Errorf("checkpoints (-want +got):\n%s", diff)
 	}
-	n.leftAtLast(t, func() { n.code(t, "GC", "", "", nothingValid) })
+	n.awaitCheckpoints(t, func() { n.code(t, "GC", "", "", nothingValid) })
 }
 
 // An IPAM plugin that goes by the list alone keeps the addresses of what is kept.
@@ -206,7 +206,7 @@ func TestGCTellsTheIPAMPluginWhatIsKept(t *testing.T) {
 		t.Errorf("while c1 lives (-want +got):\n%s", diff)
 	}
 	testnode.EndSandbox(t, sandbox)
-	n.leftAtLast(t, func() { call("GC", "", "", other) })
+	n.awaitCheckpoints(t, func() { call("GC", "", "", other) })
 	if diff := cmp.Diff([]map[string]string{otherIs}, listed()); diff != "" {
 		t.Errorf("when c1 is gone (-want +got):\n%s", diff)
 	}

@@ -14,31 +14,31 @@ import (
 )
 
 // master returns the master to build on, unless something speaks against it.
-func (a *addition) master(at *kernel.Namespace, devices netstate.Devices) (netstate.LiveDevice, error) {
-	master, missing, err := parents.Master(at, devices, a.Master)
+func (a *addition) master(ns *kernel.Namespace, devices netstate.Devices) (netstate.LiveDevice, error) {
+	master, missing, err := parents.Master(ns, devices, a.Master)
 	if err != nil {
 		return master, err
 	}
-	if err := parents.NoMember(devices, master); err != nil {
+	if err := parents.CheckNotMember(devices, master); err != nil {
 		return master, err
 	}
 	// What is in a sandbox is no other attachment's master.
 	if len(missing) > 0 && !a.LinkInContainer {
-		if err := a.mayFallBack(fallback{network: a.Name, devices: devices, master: master, missing: missing}); err != nil {
+		if err := a.checkFallback(fallback{network: a.Name, devices: devices, master: master, missing: missing}); err != nil {
 			return master, err
 		}
 	}
 	return master, nil
 }
 
-// mayFallBack refuses a later master of the list while a checkpoint shows that the first is only
+// checkFallback refuses a later master of the list while a checkpoint shows that the first is only
 // away for a moment.
-func (a *addition) mayFallBack(f fallback) error {
+func (a *addition) checkFallback(f fallback) error {
 	records, unreadable, err := a.store.List()
 	if err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	if claims := living(f.claims(records)); len(claims) > 0 {
+	if claims := liveClaims(f.claims(records)); len(claims) > 0 {
 		return f.refusal(claims)
 	}
 	if len(unreadable) > 0 {

@@ -41,16 +41,16 @@ func (n *node) plugin(command, id, netns, more string) *exec.Cmd {
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + id,
 		"CNI_NETNS=" + netns, "CNI_IFNAME=eth0", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id,
 	}
-	cmd.Stdin = strings.NewReader(merged(
+	cmd.Stdin = strings.NewReader(mergedConfig(
 		`{"cniVersion": "1.1.0", "name": "lan", "type": "relink-macvlan", "master": "lan0", "checkpointDir": %q,
 		  "ipam": {"type": "host-local", "subnet": "10.9.0.0/16", "dataDir": %q, "routes": [{"dst": "0.0.0.0/0"}]}%s}`,
 		n.Store.Dir(), filepath.Join(n.Dir, "ipam"), more))
 	return cmd
 }
 
-// merged returns the configuration as libcni passes it on: each key once, with its last value. Text that is no object
+// mergedConfig returns the configuration as libcni passes it on: each key once, with its last value. Text that is no object
 // stays as it is.
-func merged(format string, args ...any) string {
+func mergedConfig(format string, args ...any) string {
 	config := fmt.Sprintf(format, args...)
 	var keys map[string]json.RawMessage
 	if json.Unmarshal([]byte(config), &keys) != nil {
@@ -91,8 +91,8 @@ func (n *node) restoreCommand() *exec.Cmd {
 	return n.Command("restore", "--wait", "5s")
 }
 
-// held returns the addresses that the IPAM plugin has given.
-func (n *node) held(t *testing.T) []string {
+// leasedAddresses returns the addresses that the IPAM plugin has given.
+func (n *node) leasedAddresses(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.Dir, "ipam/lan/10.9.*"))
 	if err != nil {
@@ -107,7 +107,7 @@ func (n *node) expectNothing(t *testing.T, netns string) {
 	if out := fresh.IP(t, netns, "-o link"); strings.Contains(out, "eth0") || strings.Contains(out, "rlnk") {
 		t.Errorf("an interface is left:\n%s", out)
 	}
-	if held := n.held(t); len(held) > 0 {
+	if held := n.leasedAddresses(t); len(held) > 0 {
 		t.Errorf("addresses are left: %v", held)
 	}
 	if records, unreadable, err := n.Store.List(); err != nil || len(records)+len(unreadable) > 0 {
@@ -118,9 +118,9 @@ func (n *node) expectNothing(t *testing.T, netns string) {
 	}
 }
 
-// leftAtLast repeats a GC until there are checkpoints of just these containers, for half a minute at most. While another
+// awaitCheckpoints repeats a GC until there are checkpoints of just these containers, for half a minute at most. While another
 // namespace of this machine has the inode of one that is gone, nothing proves that.
-func (n *node) leftAtLast(t *testing.T, gc func(), ids ...string) {
+func (n *node) awaitCheckpoints(t *testing.T, gc func(), ids ...string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		gc()
@@ -162,12 +162,12 @@ func coded(t *testing.T, cmd *exec.Cmd) (code int, msg, stderr string) {
 	if cmd.Run() == nil {
 		return 0, "", errs.String()
 	}
-	code, msg = saidOf(t, []byte(out.String()))
+	code, msg = parseError(t, []byte(out.String()))
 	return code, msg, errs.String()
 }
 
-// saidOf reads the error that a plugin printed.
-func saidOf(t *testing.T, out []byte) (code int, msg string) {
+// parseError reads the error that a plugin printed.
+func parseError(t *testing.T, out []byte) (code int, msg string) {
 	t.Helper()
 	var said struct {
 		Code int

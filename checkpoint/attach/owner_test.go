@@ -37,7 +37,7 @@ func (a *api) Ask(_ context.Context, q owner.Question) (owner.Answer, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	answer := owner.Answer{Owner: vmNamed(vm), Lasts: true, Alone: true}
+	answer := owner.Answer{Owner: vmNamed(vm), Persistent: true, SinglePod: true}
 	if q.Claims {
 		answer.Claim = &owner.Claim{Name: vm, UID: "claim-of-" + vm, IPs: a.claims[vm]}
 	}

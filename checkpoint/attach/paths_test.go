@@ -26,7 +26,7 @@ func TestRelativePathsAreRefused(t *testing.T) {
 			"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + netns, "CNI_IFNAME=eth0", variable,
 		}
 		own := map[string]string{"relink-macvlan": `"master": "lan0", `, "relink-vlan": `"master": "lan0", "vlanId": 3, `}[name]
-		cmd.Stdin = strings.NewReader(merged(`{"cniVersion": "1.1.0", "name": "lan", "type": %q, `+own+`"prevResult": %s,
+		cmd.Stdin = strings.NewReader(mergedConfig(`{"cniVersion": "1.1.0", "name": "lan", "type": %q, `+own+`"prevResult": %s,
 			"ipam": {"type": "relink-ipam", "subnet": "10.9.0.0/16", "dataDir": %q}, "cni.dev/valid-attachments": []%s}`, name, s.result, filepath.Join(s.Dir, "leases"), keys))
 		code, msg, _ := coded(t, cmd)
 		return code, msg

@@ -38,8 +38,8 @@ func (p Plugin) Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: p.Add, Del: p.Del, Check: p.Check, Status: p.Status, GC: p.GC}
 }
 
-// parentsWait bounds the wait for somebody who is alone with the parents. That never takes long.
-const parentsWait = 10 * time.Second
+// parentLockTimeout bounds the wait for somebody who is alone with the parents. That never takes long.
+const parentLockTimeout = 10 * time.Second
 
 // call is one call of the plugin for an attachment.
 type call struct {
@@ -61,7 +61,7 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 		return nil, err
 	}
 	request, errs := p.Parse(args.StdinData, env)
-	if err := cniplugin.First(errs); err != nil {
+	if err := cniplugin.FirstError(errs); err != nil {
 		return nil, err
 	}
 	store, err := netconf.OpenStore(request.Config)
@@ -76,17 +76,17 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 }
 
 // beginCheck is begin for a CHECK. The checkpoint says what was built, so it reads no more of the configuration than
-// cniplugin.ReadAttached and the place of the checkpoint.
+// cniplugin.ReadCheckConfig and the place of the checkpoint.
 func (p Plugin) beginCheck(args *skel.CmdArgs) (*call, error) {
 	env, err := cniplugin.ParseArgs(args.Args)
 	if err != nil {
 		return nil, err
 	}
-	network, err := cniplugin.ReadAttached(args.StdinData)
+	network, err := cniplugin.ReadCheckConfig(args.StdinData)
 	if err != nil {
 		return nil, err
 	}
-	detached, err := cniplugin.ReadDetached(args.StdinData)
+	detached, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
 		return nil, err
 	}
@@ -111,18 +111,18 @@ func (c *call) key() attachment.Key {
 
 // lock keeps every other operation off the sandbox.
 func (c *call) lock(ctx context.Context) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
 	unlock, err = c.store.Lock(ctx, c.args.ContainerID)
-	return unlock, lockError(err, flock.Patience)
+	return unlock, lockError(err, flock.DefaultTimeout)
 }
 
-// shareParents takes a hold on the parents of the node.
-func (c *call) shareParents(ctx context.Context) (*checkpoint.Parents, error) {
-	ctx, cancel := context.WithTimeout(ctx, parentsWait)
+// lockParents takes a hold on the parents of the node.
+func (c *call) lockParents(ctx context.Context) (*checkpoint.ParentLock, error) {
+	ctx, cancel := context.WithTimeout(ctx, parentLockTimeout)
 	defer cancel()
-	shared, err := c.store.ShareParents(ctx)
-	return shared, lockError(err, parentsWait)
+	shared, err := c.store.LockParents(ctx)
+	return shared, lockError(err, parentLockTimeout)
 }
 
 // lockError makes the runtime try again if somebody else held the lock during the whole wait.

@@ -50,7 +50,7 @@ func (a *poolAgent) Acquire(_ context.Context, q pool.Acquisition) (pool.Acquire
 	return pool.Acquired{Address: netip.MustParseAddr(a.has[q.Pool]), Migrating: true}, nil
 }
 
-func (a *poolAgent) Claim(context.Context, pool.Claimed) error { return nil }
+func (a *poolAgent) Claim(context.Context, pool.ClaimedAddress) error { return nil }
 
 func (a *poolAgent) Import(context.Context, pool.Import) (pool.Imported, error) {
 	return pool.Imported{}, errors.New("not here")
@@ -62,7 +62,7 @@ func (a *poolAgent) ShowBlocks(context.Context, string) ([]pool.Block, error) {
 	return nil, errors.New("not here")
 }
 
-func (a *poolAgent) ShowAddress(context.Context, netip.Addr) ([]pool.Standing, error) {
+func (a *poolAgent) ShowAddress(context.Context, netip.Addr) ([]pool.AddressStatus, error) {
 	return nil, errors.New("not here")
 }
 

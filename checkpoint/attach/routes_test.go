@@ -36,7 +36,7 @@ func newPod(t *testing.T, attachments ...podInterface) *pod {
 	t.Helper()
 	p := &pod{newNode(t), fresh.Sandbox(t)}
 	fresh.Run(t, p.path, "for of in all default; do echo 0 > /proc/sys/net/ipv6/conf/$of/accept_dad; done; ip link set lo up")
-	p.bring(t, "wan0")
+	p.makeParent(t, "wan0")
 	t.Cleanup(func() { fresh.IP(t, "", "link del wan0") })
 	for _, a := range attachments {
 		p.call(t, "ADD", a)
@@ -44,36 +44,36 @@ func newPod(t *testing.T, attachments ...podInterface) *pod {
 	return p
 }
 
-// bring makes a parent.
-func (p *pod) bring(t *testing.T, parent string) {
+// makeParent makes a parent.
+func (p *pod) makeParent(t *testing.T, parent string) {
 	t.Helper()
 	fresh.IP(t, "", "link add "+parent+" type veth peer name "+strings.Replace(parent, "0", "1", 1))
 	fresh.IP(t, "", "link set "+parent+" up")
 	fresh.IP(t, "", "link set "+strings.Replace(parent, "0", "1", 1)+" up")
 }
 
-// lose deletes parents and makes them again.
-func (p *pod) lose(t *testing.T, parents ...string) {
+// recreateParents deletes parents and makes them again.
+func (p *pod) recreateParents(t *testing.T, parents ...string) {
 	t.Helper()
 	for _, parent := range parents {
 		fresh.IP(t, "", "link del "+parent)
 	}
 	for _, parent := range parents {
-		p.bring(t, parent)
+		p.makeParent(t, parent)
 	}
 }
 
 // call runs the plugin and returns its output.
 func (p *pod) call(t *testing.T, command string, a podInterface) string {
 	t.Helper()
-	out, err := p.try(command, a, "")
+	out, err := p.callPlugin(command, a, "")
 	if err != nil {
 		t.Fatalf("%s %s: %v\n%s", command, a.name, err, out)
 	}
 	return out
 }
 
-func (p *pod) try(command string, a podInterface, result string) (string, error) {
+func (p *pod) callPlugin(command string, a podInterface, result string) (string, error) {
 	cmd := exec.Command(filepath.Join(testnode.Bin, "relink-macvlan"))
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + testnode.Bin, "CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_NETNS=" + p.path,
@@ -120,12 +120,12 @@ func (p *pod) routes(t *testing.T) string {
 	return v4 + "\n" + strings.Join(v6, "\n")
 }
 
-// comesBack loses the parents in every way. It expects all routes as they were, and no difference.
-func (p *pod) comesBack(t *testing.T, attachments ...podInterface) {
+// expectRestored loses the parents in every way. It expects all routes as they were, and no difference.
+func (p *pod) expectRestored(t *testing.T, attachments ...podInterface) {
 	t.Helper()
 	before := p.routes(t)
 	for _, lost := range [][]string{{"lan0"}, {"wan0"}, {"wan0", "lan0"}} {
-		p.lose(t, lost...)
+		p.recreateParents(t, lost...)
 		out := p.relink(t, "restore", "--wait", "5s")
 		if after := p.routes(t); after != before {
 			t.Errorf("after the loss of %v:\n%s\nbefore:\n%s\n%s", lost, after, before, out)
@@ -144,7 +144,7 @@ func (p *pod) check(t *testing.T, a podInterface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := p.try("CHECK", a, string(r.CNI.Result)); err != nil {
+	if out, err := p.callPlugin("CHECK", a, string(r.CNI.Result)); err != nil {
 		t.Errorf("CHECK %s: %v\n%s", a.name, err, out)
 	}
 }
@@ -154,9 +154,9 @@ func TestTheDefaultRoutesOfTwoInterfacesComeBackInTheirOrder(t *testing.T) {
 	for name, interfaces := range map[string][]podInterface{"ADD one after the other": {first, second}, "the other way round": {second, first}} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t, interfaces...)
-			p.comesBack(t, interfaces...)
+			p.expectRestored(t, interfaces...)
 			p.relink(t, "capture", "--refresh")
-			p.comesBack(t, interfaces...)
+			p.expectRestored(t, interfaces...)
 		})
 	}
 }
@@ -167,7 +167,7 @@ func TestInterfacesOfOneSubnetKeepTheirOrder(t *testing.T) {
 	other.name, other.parent, other.routes = "net1", "wan0", `{"dst": "0.0.0.0/0"}`
 	other.addresses = `{"address": "10.1.0.3/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::3/64", "gateway": "fd00:1::1"}`
 	p := newPod(t, first, other)
-	p.comesBack(t, first, other)
+	p.expectRestored(t, first, other)
 }
 
 // Every use that a pod makes of slots and next hops comes back.
@@ -207,7 +207,7 @@ func TestRoutesThatBelongTogetherComeBack(t *testing.T) {
 			p := newPod(t, first, second)
 			fresh.Run(t, p.path, "set -e\n"+lines)
 			p.relink(t, "capture", "--refresh")
-			p.comesBack(t, first, second)
+			p.expectRestored(t, first, second)
 		})
 	}
 }
@@ -220,7 +220,7 @@ func TestARouteThroughADetachedInterfaceIsNotMissed(t *testing.T) {
 	p.call(t, "DEL", second)
 	p.check(t, first)
 	p.relink(t, "check")
-	p.lose(t, "lan0")
+	p.recreateParents(t, "lan0")
 	p.relink(t, "restore")
 	p.check(t, first)
 	if out := p.relink(t, "capture", "--refresh"); !strings.Contains(out, "1 refreshed") {
@@ -284,7 +284,7 @@ func TestAPodWithVeryManyOfEverything(t *testing.T) {
 	}
 	p.check(t, first)
 	p.check(t, second)
-	p.lose(t, "wan0", "lan0")
+	p.recreateParents(t, "wan0", "lan0")
 	p.relink(t, "restore", "--wait", "5s")
 	p.relink(t, "check")
 	if is := fresh.IP(t, p.path, "route show default"); !strings.HasPrefix(is, "default via 10.2.0.1 dev net1") || !strings.Contains(is, "dev eth0") {
@@ -309,7 +309,7 @@ func TestACheckpointWithoutOrderIsRestored(t *testing.T) {
 		}
 	}
 	for _, lost := range [][]string{{"lan0"}, {"wan0"}, {"wan0", "lan0"}} {
-		p.lose(t, lost...)
+		p.recreateParents(t, lost...)
 		p.relink(t, "restore", "--wait", "5s")
 		p.relink(t, "check")
 		p.check(t, first)
@@ -330,14 +330,14 @@ func TestTheNewerCheckpointKnowsTheOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.relink(t, "check")
-	p.comesBack(t, first, second)
+	p.expectRestored(t, first, second)
 }
 
 // With three interfaces, the newest checkpoint decides the order, whichever interface is lost.
 func TestTheDefaultRoutesOfThreeInterfacesComeBackInTheirOrder(t *testing.T) {
 	third := podInterface{"net2", "man0", `{"address": "10.4.0.2/24", "gateway": "10.4.0.1"}`, `{"dst": "0.0.0.0/0"}`}
 	p := newPod(t, first, second)
-	p.bring(t, third.parent)
+	p.makeParent(t, third.parent)
 	t.Cleanup(func() { fresh.IP(t, "", "link del man0") })
 	p.call(t, "ADD", third)
 	for _, order := range [][]string{
@@ -352,7 +352,7 @@ func TestTheDefaultRoutesOfThreeInterfacesComeBackInTheirOrder(t *testing.T) {
 		p.relink(t, "capture", "--refresh")
 		before := p.routes(t)
 		for _, lost := range [][]string{{"lan0"}, {"wan0"}, {"man0"}, {"lan0", "wan0"}, {"man0", "lan0"}} {
-			p.lose(t, lost...)
+			p.recreateParents(t, lost...)
 			out := p.relink(t, "restore", "--wait", "5s")
 			if after := p.routes(t); after != before {
 				t.Errorf("after the loss of %v:\n%s\nbefore:\n%s\n%s", lost, after, before, out)

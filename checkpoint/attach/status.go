@@ -36,9 +36,9 @@ func (c *call) masterStatus() error {
 		return nil
 	}
 	master, err := c.hostMaster()
-	none := new(types.Error)
+	coded := new(types.Error)
 	switch {
-	case errors.As(err, &none):
+	case errors.As(err, &coded):
 		return cniplugin.Error(types.ErrPluginNotAvailable, "%v", err)
 	case err != nil || !c.StatusCarrier:
 		return nil // A kernel that could not be asked has not said no.
@@ -66,8 +66,8 @@ func (c *call) hostMaster() (netstate.LiveDevice, error) {
 
 // storeStatus fails if no checkpoints can be kept.
 func storeStatus(store *checkpoint.Store) error {
-	err := store.Usable()
-	if err == nil || cniplugin.IsPassing(err) {
+	err := store.CheckWritable()
+	if err == nil || cniplugin.IsTransient(err) {
 		return nil
 	}
 	return cniplugin.Error(types.ErrPluginNotAvailable, "%s", printable.Joined(err))

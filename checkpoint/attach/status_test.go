@@ -58,7 +58,7 @@ func TestStatusOfAReadOnlyStore(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
 	keys := fmt.Sprintf(`, "checkpointDir": %q`, dir)
-	s.said(t, 50, "read-only file system", "STATUS", "", "", keys)
+	s.expectError(t, 50, "read-only file system", "STATUS", "", "", keys)
 	code, msg, _ := s.code(t, "STATUS", "", "", keys)
 	expectCode(t, "relink-macvlan", code, msg, 50, "read-only file system")
 }
@@ -70,7 +70,7 @@ func TestStatusOfAStoreThatCannotBeLocked(t *testing.T) {
 	if err := os.MkdirAll(lock, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.said(t, 50, lock+": is a directory", "STATUS", "", "", "")
+	s.expectError(t, 50, lock+": is a directory", "STATUS", "", "", "")
 	code, msg, _ := s.code(t, "STATUS", "", "", "")
 	expectCode(t, "relink-macvlan", code, msg, 50, lock+": is a directory")
 	code, msg, _ = s.code(t, "ADD", "c1", netns, "")

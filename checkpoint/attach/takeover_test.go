@@ -45,8 +45,8 @@ func eachSet(t *testing.T, ranges string, test func(t *testing.T, s *statefulSet
 	}
 }
 
-// do calls the plugin for a sandbox of the pod, and returns the code and the text of its error.
-func (s *statefulSet) do(t *testing.T, command, pod, id, netns, more string) (code int, msg string) {
+// callPlugin calls the plugin for a sandbox of the pod, and returns the code and the text of its error.
+func (s *statefulSet) callPlugin(t *testing.T, command, pod, id, netns, more string) (code int, msg string) {
 	t.Helper()
 	cmd := s.plugin(command, id, netns, "")
 	cmd.Env = append(cmd.Env, s.env...)
@@ -63,7 +63,7 @@ func (s *statefulSet) do(t *testing.T, command, pod, id, netns, more string) (co
 		}
 		return 0, ""
 	}
-	return saidOf(t, out)
+	return parseError(t, out)
 }
 
 func (s *statefulSet) leaseDir() string { return filepath.Join(s.Dir, "ipam") }
@@ -71,7 +71,7 @@ func (s *statefulSet) leaseDir() string { return filepath.Join(s.Dir, "ipam") }
 // must is do for a call that has to succeed.
 func (s *statefulSet) must(t *testing.T, command, pod, id, netns string) {
 	t.Helper()
-	if code, msg := s.do(t, command, pod, id, netns, ""); code != 0 {
+	if code, msg := s.callPlugin(t, command, pod, id, netns, ""); code != 0 {
 		t.Fatalf("%s of %s: code %d: %s", command, id, code, msg)
 	}
 }
@@ -121,7 +121,7 @@ func (s *statefulSet) history(t *testing.T, address string) []string {
 	}
 	var all []string
 	for _, e := range events {
-		all = append(all, fmt.Sprintf("%s %s: %s", e.ContainerID, e.What, e.Why))
+		all = append(all, fmt.Sprintf("%s %s: %s", e.ContainerID, e.Type, e.Reason))
 	}
 	return all
 }
@@ -152,7 +152,7 @@ func TestAddThatFailsLateLeavesTheSandboxBeforeItsAddress(t *testing.T) {
 		c1, c2, c3, other := fresh.Sandbox(t), fresh.Sandbox(t), fresh.Sandbox(t), fresh.Sandbox(t)
 		s.must(t, "ADD", "web-0", "c1", c1)
 		empty := s.fill(t)
-		code, msg := s.do(t, "ADD", "web-0", "c2", c2, "")
+		code, msg := s.callPlugin(t, "ADD", "web-0", "c2", c2, "")
 		expectCode(t, "ADD that can't be remembered", code, msg, 5, "no space left on device")
 		if diff := cmp.Diff([]string{
 			"c1 given: next in turn", "c2 given: taken over from the owner's sandbox before", "c2 given up: released",
@@ -195,7 +195,7 @@ func TestAddIsRefusedUntilTheSandboxBeforeIsGone(t *testing.T) {
 		s.must(t, "ADD", "web-0", "c1", c1)
 		for _, id := range []string{"c2", "c3"} {
 			next = fresh.Sandbox(t)
-			code, msg := s.do(t, "ADD", "web-0", id, next, "")
+			code, msg := s.callPlugin(t, "ADD", "web-0", id, next, "")
 			expectCode(t, "ADD of "+id, code, msg, 11, "another host on the network has its IPv6 address")
 			s.must(t, "DEL", "web-0", id, next)
 			s.has(t, "after "+id, "10.9.0.2 web-0 held c1", "fd00:9::2 web-0 held c1")
@@ -215,16 +215,16 @@ func TestGCTakesNullForNoneValid(t *testing.T) {
 		netns := fresh.Sandbox(t)
 		s.must(t, "ADD", "web-0", "c1", netns)
 		testnode.EndSandbox(t, netns)
-		code, msg := s.do(t, "GC", "", "", "", "")
+		code, msg := s.callPlugin(t, "GC", "", "", "", "")
 		expectCode(t, "GC without a list", code, msg, 7, `invalid "cni.dev/valid-attachments": missing: must list the valid attachments; without the list every address is kept`)
-		code, msg = s.do(t, "GC", "", "", "", `, "cni.dev/valid-attachments": "none"`)
+		code, msg = s.callPlugin(t, "GC", "", "", "", `, "cni.dev/valid-attachments": "none"`)
 		expectCode(t, "GC with a list that is none", code, msg, 7, `invalid "cni.dev/valid-attachments": "none": must be a list of attachments: everything is kept`)
 		if _, err := s.Store.Load("c1", "eth0"); err != nil {
 			t.Errorf("the checkpoint is forgotten: %v", err)
 		}
 		s.has(t, "after GCs that failed", "10.9.0.2 web-0 held c1")
-		s.leftAtLast(t, func() {
-			code, msg = s.do(t, "GC", "", "", "", `, "cni.dev/valid-attachments": null`)
+		s.awaitCheckpoints(t, func() {
+			code, msg = s.callPlugin(t, "GC", "", "", "", `, "cni.dev/valid-attachments": null`)
 			expectCode(t, "GC with null", code, msg, 0, "")
 		})
 		s.has(t, "after GC with null", "10.9.0.2 web-0 reserved")

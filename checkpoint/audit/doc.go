@@ -1,8 +1,8 @@
 // Package audit compares what is remembered of a node's pods with what is there: checkpoints, leases, live
 // sandboxes, their interfaces, and owners.
 //
-// [Look] gathers all of it at one moment, as plain data: a [World]. [Judge] is a pure function from a World to
-// a [Report]. A [Finding] is about one thing, and has its evidence in words and in fields. Nothing is changed.
+// [Gather] gathers all of it at one moment, as plain data: a [Snapshot]. [Judge] is a pure function from a Snapshot to
+// a [NodeReport]. A [Finding] is about one thing, and has its evidence in words and in fields. Nothing is changed.
 // Package reclaim frees what a finding has proven dead.
 //
 // Somebody is known by container ID and interface name, by the identity of a network namespace, and by the

@@ -12,9 +12,9 @@ import (
 
 // user is a live sandbox that has an address on one of its devices.
 type user struct {
-	place Place
-	path  string
-	at    At
+	id   NamespaceID
+	path string
+	addr DeviceAddress
 	// key and owner are those of its attachment. held says that it holds the address.
 	key   attachment.Key
 	pod   attachment.Pod
@@ -26,34 +26,34 @@ type user struct {
 	shared   bool
 }
 
-// duplicates finds the addresses that two live sandboxes of one network have. One of them holds the lease.
-func (j *judge) duplicates() {
-	users := j.users()
+// judgeDuplicates finds the addresses that two live sandboxes of one network have. One of them holds the lease.
+func (j *judge) judgeDuplicates() {
+	users := j.addressUsers()
 	for i := range j.Networks {
 		n := &j.Networks[i]
 		for k := range n.Leases {
 			if l := &n.Leases[k]; l.State == lease.Held && len(users[l.Address]) > 1 {
-				j.duplicate(n, l, users[l.Address])
+				j.judgeDuplicate(n, l, users[l.Address])
 			}
 		}
 	}
 }
 
-// users returns the sandboxes that have each address.
-func (j *judge) users() map[netip.Addr][]user {
-	all := map[netip.Addr][]user{}
-	for place, live := range j.Sandboxes.Live {
-		for _, at := range live.Addresses {
-			all[at.Address] = append(all[at.Address], user{place: place, path: live.Namespace.Path, at: at})
+// addressUsers returns the sandboxes that have each address.
+func (j *judge) addressUsers() map[netip.Addr][]user {
+	byAddress := map[netip.Addr][]user{}
+	for id, live := range j.Sandboxes.Live {
+		for _, addr := range live.Addresses {
+			byAddress[addr.Address] = append(byAddress[addr.Address], user{id: id, path: live.Namespace.Path, addr: addr})
 		}
 	}
-	return all
+	return byAddress
 }
 
-// duplicate judges an address that several devices have.
-func (j *judge) duplicate(n *Network, l *lease.Lease, all []user) {
+// judgeDuplicate judges an address that several devices have.
+func (j *judge) judgeDuplicate(n *Network, l *lease.Lease, candidates []user) {
 	var users []user
-	for _, u := range all {
+	for _, u := range candidates {
 		if j.identify(n, l, &u); u.held {
 			users = append(users, u)
 		}
@@ -61,18 +61,18 @@ func (j *judge) duplicate(n *Network, l *lease.Lease, all []user) {
 	if len(users) == 0 {
 		return
 	}
-	parent := users[0].at.Parent
-	for _, u := range all {
+	parent := users[0].addr.Parent
+	for _, u := range candidates {
 		j.identify(n, l, &u)
 		// What is on one parent is in one network. What is elsewhere may have the address in another network.
-		inNetwork := u.key.Network == n.Name || parent != 0 && u.at.Parent == parent
-		if !u.held && inNetwork && !slices.ContainsFunc(users, func(other user) bool { return other.place == u.place }) {
+		inNetwork := u.key.Network == n.Name || parent != 0 && u.addr.Parent == parent
+		if !u.held && inNetwork && !slices.ContainsFunc(users, func(listed user) bool { return listed.id == u.id }) {
 			users = append(users, u)
 		}
 	}
 	// A sandbox may have it twice: that is one pod's doing.
 	slices.SortStableFunc(users, func(a, b user) int { return compareKeys(a.key, b.key) })
-	users = slices.CompactFunc(users, func(a, b user) bool { return a.place == b.place })
+	users = slices.CompactFunc(users, func(a, b user) bool { return a.id == b.id })
 	if len(users) > 1 {
 		j.add(j.duplicateFinding(n, l, users))
 	}
@@ -82,15 +82,15 @@ func (j *judge) duplicate(n *Network, l *lease.Lease, all []user) {
 func (j *judge) identify(n *Network, l *lease.Lease, u *user) {
 	for i := range j.Attached {
 		a := &j.Attached[i]
-		if PlaceOf(a.Record.Namespace) == u.place && a.Index == u.at.Index && a.Record.Namespace.Same(j.Sandboxes.Live[u.place].Namespace) == nil {
+		if NamespaceIDOf(a.Record.Namespace) == u.id && a.Index == u.addr.Index && a.Record.Namespace.Same(j.Sandboxes.Live[u.id].Namespace) == nil {
 			u.key, u.pod, u.owner = a.Record.Attachment, a.Record.Pod, a.Owner
 		}
 	}
 	for _, h := range l.Holders {
-		is := j.Sandboxes.fateOfHolder(n, *l, h)
-		inPlace := is.is == reclaim.Alive && PlaceOf(h.Namespace) == u.place
+		verdict := j.Sandboxes.holderVerdict(n, *l, h)
+		inPlace := verdict.state == reclaim.Alive && NamespaceIDOf(h.Namespace) == u.id
 		if inPlace || u.key.ContainerID == h.ContainerID && u.key.ContainerID != "" {
-			u.key, u.pod, u.owner, u.held = h.Key(n.Name), j.podOf(l, h), l.Owner, true
+			u.key, u.pod, u.owner, u.held = h.Key(n.Name), j.holderPod(l, h), l.Owner, true
 			u.resolved, u.shared = h.Owner, h.Policy.Shared
 		}
 	}
@@ -105,11 +105,11 @@ func (j *judge) duplicateFinding(n *Network, l *lease.Lease, users []user) Findi
 		Evidence: []string{}, Fields: Fields{ReleasedAt: l.ReleasedAt},
 	}
 	for _, u := range users {
-		if !first.isFollowedBy(u) {
+		if !first.isTakeover(u) {
 			f.Severity = Error
 		}
 		if u.key != first.key {
-			f.Fields.Others = append(f.Fields.Others, u.key)
+			f.Fields.OtherAttachments = append(f.Fields.OtherAttachments, u.key)
 		}
 		f.Evidence = append(f.Evidence, u.String())
 	}
@@ -121,11 +121,11 @@ func (j *judge) duplicateFinding(n *Network, l *lease.Lease, users []user) Findi
 	return f
 }
 
-// isFollowedBy says that both have the address on behalf of one owner, which has one pod at a time: one is the other's next
+// isTakeover says that both have the address on behalf of one owner, which has one pod at a time: one is the other's next
 // sandbox.
-func (u user) isFollowedBy(next user) bool {
-	known := u.resolved != (attachment.Owner{}) && next.resolved != (attachment.Owner{})
-	if u.owner != next.owner || u.owner == (attachment.Owner{}) || known && u.resolved != next.resolved {
+func (u user) isTakeover(next user) bool {
+	resolved := u.resolved != (attachment.Owner{}) && next.resolved != (attachment.Owner{})
+	if u.owner != next.owner || u.owner == (attachment.Owner{}) || resolved && u.resolved != next.resolved {
 		return false
 	}
 	byName := u.pod.Owner() != (attachment.Owner{}) && u.pod.Owner() == next.pod.Owner() // Two pods of one name never run at one time.
@@ -136,9 +136,9 @@ func (u user) isFollowedBy(next user) bool {
 func (u user) String() string {
 	switch {
 	case u.held:
-		return fmt.Sprintf("%s (sandbox %s) has it on %s, and holds the lease", u.pod, u.key.ContainerID, u.at.Device)
+		return fmt.Sprintf("%s (sandbox %s) has it on %s, and holds the lease", u.pod, u.key.ContainerID, u.addr.Device)
 	case u.key.ContainerID != "":
-		return fmt.Sprintf("%s (sandbox %s) has it on %s, without the lease", u.pod, u.key.ContainerID, u.at.Device)
+		return fmt.Sprintf("%s (sandbox %s) has it on %s, without the lease", u.pod, u.key.ContainerID, u.addr.Device)
 	}
-	return fmt.Sprintf("the network namespace at %s has it on %s, without the lease", u.path, u.at.Device)
+	return fmt.Sprintf("the network namespace at %s has it on %s, without the lease", u.path, u.addr.Device)
 }

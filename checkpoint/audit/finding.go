@@ -79,21 +79,21 @@ type Finding struct {
 
 // Fields are the evidence for programs. What does not apply is empty.
 type Fields struct {
-	// Namespace is the sandbox's, as it was recorded. NamespaceIs says whether it is there.
-	Namespace   attachment.Namespace `json:"namespace,omitzero"`
-	NamespaceIs sandbox.State        `json:"namespaceIs,omitempty"`
+	// Namespace is the sandbox's, as it was recorded. NamespaceState says whether it is there.
+	Namespace      attachment.Namespace `json:"namespace,omitzero"`
+	NamespaceState sandbox.Verdict      `json:"namespaceIs,omitempty"`
 	// Runtime is what the container runtime says of the sandbox.
-	Runtime RuntimeSays `json:"runtime,omitempty"`
+	Runtime RuntimeState `json:"runtime,omitempty"`
 	// Standing is that of the owner.
 	Standing owner.Standing `json:"standing,omitempty"`
 	// Since is when the attachment was given the address or recorded, ReleasedAt when a reservation began.
 	Since      time.Time `json:"since,omitzero"`
 	ReleasedAt time.Time `json:"releasedAt,omitzero"`
-	// Elsewhere is the UID of the owner's pod, if that it is on another node is the proof.
-	Elsewhere string `json:"elsewhere,omitempty"`
-	// Others are the other attachments that have the address. Present is the sandbox of the owner's present pod.
-	Others  []attachment.Key `json:"others,omitempty"`
-	Present string           `json:"present,omitempty"`
+	// ElsewherePodUID is the UID of the owner's pod, if that it is on another node is the proof.
+	ElsewherePodUID string `json:"elsewhere,omitempty"`
+	// OtherAttachments are the other attachments that have the address. PresentSandbox is the sandbox of the owner's present pod.
+	OtherAttachments []attachment.Key `json:"others,omitempty"`
+	PresentSandbox   string           `json:"present,omitempty"`
 }
 
 // Subject is what a finding is about, as it was seen. At most one of Holder, Reservation and Checkpoint is set.
@@ -107,8 +107,8 @@ type Subject struct {
 	Unreadable *checkpoint.Unreadable
 }
 
-// Report is everything that an audit found.
-type Report struct {
+// NodeReport is everything that an audit found.
+type NodeReport struct {
 	// Findings are errors first, then information. Those that are Fine come last.
 	Findings []Finding `json:"findings"`
 	// Counts has the number of findings of each kind, 0 among them.
@@ -120,8 +120,8 @@ type Report struct {
 	Leases       int `json:"leases"`
 	Reservations int `json:"reservations"`
 	KeptByHand   int `json:"keptByHand"`
-	// OwnersLeft is how many owners were not asked for in this look, because there are so many.
-	OwnersLeft int `json:"ownersLeft,omitempty"`
+	// OwnersUnasked is how many owners were not asked for in this look, because there are so many.
+	OwnersUnasked int `json:"ownersLeft,omitempty"`
 	// LeaseDirs are the directories whose leases were read.
 	LeaseDirs []string `json:"leaseDirs,omitempty"`
 	// NewClusters are the clusters of stores that know none yet: the UID of the namespace kube-system by the path of the store. An
@@ -132,11 +132,11 @@ type Report struct {
 	Notes    []string `json:"notes,omitempty"`
 }
 
-// Well says that nothing is wrong, and that all could be looked at.
-func (r Report) Well() bool { return r.Errors == 0 && len(r.Problems) == 0 }
+// IsHealthy says that nothing is wrong, and that all could be looked at.
+func (r NodeReport) IsHealthy() bool { return r.Errors == 0 && len(r.Problems) == 0 }
 
-// finish sorts and counts.
-func (r *Report) finish() {
+// sortAndCount sorts and counts.
+func (r *NodeReport) sortAndCount() {
 	rank := map[Kind]int{}
 	r.Counts = map[Kind]int{}
 	for i, k := range Kinds {

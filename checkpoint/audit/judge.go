@@ -15,38 +15,38 @@ import (
 )
 
 // Judge says what is wrong in the world, and what is not.
-func Judge(w World) Report {
-	j := judge{World: w, living: map[part]*living{}, containers: map[string][]*living{}}
-	j.report = Report{Findings: []Finding{}, Problems: w.Problems, Notes: w.Notes, OwnersLeft: w.Owners.Left, LeaseDirs: w.LeaseDirs, NewClusters: w.Owners.NewClusters}
+func Judge(w Snapshot) NodeReport {
+	j := judge{Snapshot: w, living: map[interfaceID]*liveAttachment{}, containers: map[string][]*liveAttachment{}}
+	j.report = NodeReport{Findings: []Finding{}, Problems: w.Problems, Notes: w.Notes, OwnersUnasked: w.Owners.Unasked, LeaseDirs: w.LeaseDirs, NewClusters: w.Owners.NewClusters}
 	j.pods = j.knownPods()
-	j.checkpoints()
-	j.leases()
-	j.attachments()
-	j.duplicates()
-	j.reservations()
-	j.report.finish()
+	j.judgeCheckpoints()
+	j.judgeLeases()
+	j.judgeAttachments()
+	j.judgeDuplicates()
+	j.judgeReservations()
+	j.report.sortAndCount()
 	return j.report
 }
 
 // judge is an audit under way.
 type judge struct {
-	World
-	report Report
+	Snapshot
+	report NodeReport
 	// living are the attachments of living sandboxes, by container ID and interface. containers are the same, by container
 	// ID.
-	living     map[part]*living
-	containers map[string][]*living
+	living     map[interfaceID]*liveAttachment
+	containers map[string][]*liveAttachment
 	// pods are those of containers.
 	pods map[string]attachment.Pod
 }
 
-// part is an attachment as a runtime knows it: the pair is unique on a node.
-type part struct{ containerID, ifName string }
+// interfaceID is an attachment as a runtime knows it: the pair is unique on a node.
+type interfaceID struct{ containerID, ifName string }
 
-// living is an attachment of a living sandbox.
-type living struct {
-	key  attachment.Key
-	fate fate
+// liveAttachment is an attachment of a living sandbox.
+type liveAttachment struct {
+	key     attachment.Key
+	verdict sandboxVerdict
 	// attached is nil if it has no checkpoint.
 	attached *Attached
 	held     []holding
@@ -63,8 +63,8 @@ type holding struct {
 // knownPods returns the pods of the containers: from checkpoints, or else from the runtime.
 func (j *judge) knownPods() map[string]attachment.Pod {
 	pods := map[string]attachment.Pod{}
-	for id, told := range j.Sandboxes.Runtime {
-		pods[id] = told.Pod
+	for id, entry := range j.Sandboxes.Runtime {
+		pods[id] = entry.Pod
 	}
 	for i := range j.Attached {
 		if r := &j.Attached[i].Record; r.Pod != (attachment.Pod{}) {
@@ -74,13 +74,13 @@ func (j *judge) knownPods() map[string]attachment.Pod {
 	return pods
 }
 
-// podOf returns the pod of a holder, as far as it is known.
-func (j *judge) podOf(l *lease.Lease, h lease.Holder) attachment.Pod {
-	pod, known := j.pods[h.ContainerID]
+// holderPod returns the pod of a holder, as far as it is known.
+func (j *judge) holderPod(l *lease.Lease, h lease.Holder) attachment.Pod {
+	pod, ok := j.pods[h.ContainerID]
 	switch {
 	case h.Pod.Name != "":
 		return h.Pod
-	case !known && l.Owner.Kind == attachment.OwnerPod && l.Owner.Group == "": // An older relink noted no pod.
+	case !ok && l.Owner.Kind == attachment.OwnerPod && l.Owner.Group == "": // An older relink noted no pod.
 		return attachment.Pod{Namespace: l.Owner.Namespace, Name: l.Owner.Name}
 	}
 	return pod
@@ -88,61 +88,61 @@ func (j *judge) podOf(l *lease.Lease, h lease.Holder) attachment.Pod {
 
 func (j *judge) add(f Finding) { j.report.Findings = append(j.report.Findings, f) }
 
-func (j *judge) alive(key attachment.Key, f fate) *living {
-	p := part{key.ContainerID, key.IfName}
+func (j *judge) addLive(key attachment.Key, f sandboxVerdict) *liveAttachment {
+	p := interfaceID{key.ContainerID, key.IfName}
 	if j.living[p] == nil {
-		j.living[p] = &living{key: key, fate: f}
+		j.living[p] = &liveAttachment{key: key, verdict: f}
 		j.containers[key.ContainerID] = append(j.containers[key.ContainerID], j.living[p])
 	}
 	return j.living[p]
 }
 
-// checkpoints judges the sandboxes of the checkpoints.
-func (j *judge) checkpoints() {
+// judgeCheckpoints judges the sandboxes of the checkpoints.
+func (j *judge) judgeCheckpoints() {
 	for i := range j.Attached {
 		a := &j.Attached[i]
 		r := &a.Record
-		is := j.Sandboxes.fateOf(r.Attachment.ContainerID, r.Namespace)
-		if is.is == reclaim.Alive {
-			j.alive(r.Attachment, is).attached = a
+		verdict := j.Sandboxes.verdictOf(r.Attachment.ContainerID, r.Namespace)
+		if verdict.state == reclaim.Alive {
+			j.addLive(r.Attachment, verdict).attached = a
 			continue
 		}
 		f := Finding{
 			Kind: CheckpointWithoutSandbox, Severity: Information, Attachment: r.Attachment, Pod: r.Pod, Network: r.Attachment.Network, Owner: a.Owner,
-			Evidence: is.evidence, Fields: is.fields(r.Namespace), Proven: is.is == reclaim.Gone, Subject: Subject{Checkpoint: r},
+			Evidence: verdict.evidence, Fields: verdict.fields(r.Namespace), Proven: verdict.state == reclaim.Gone, Subject: Subject{Checkpoint: r},
 		}
 		f.Fields.Since = r.CapturedAt
-		if is.namespace != sandbox.IsGone {
+		if verdict.namespace != sandbox.VerdictGone {
 			f.Kind = Unknown
 		}
 		j.add(f)
 	}
 	for i := range j.Unreadable {
-		j.unreadable(&j.Unreadable[i])
+		j.judgeUnreadable(&j.Unreadable[i])
 	}
 }
 
-// unreadable judges a checkpoint that cannot be read. What is left of it can tell the namespace.
-func (j *judge) unreadable(u *Unreadable) {
-	was := u.Left.Namespace
-	network := u.Left.Attachment.Network
+// judgeUnreadable judges a checkpoint that cannot be read. What is left of it can tell the namespace.
+func (j *judge) judgeUnreadable(u *Unreadable) {
+	namespace := u.Partial.Namespace
+	network := u.Partial.Attachment.Network
 	f := Finding{
 		Kind: Unknown, Severity: Error, Attachment: attachment.Key{Network: network, ContainerID: u.ContainerID, IfName: u.IfName}, Pod: u.Pod, Network: network,
 		Evidence: []string{"its checkpoint cannot be read: " + u.Err.Error()}, Subject: Subject{Unreadable: &u.Unreadable},
 	}
-	if was.Inode != 0 {
-		is := j.Sandboxes.fateOf(u.ContainerID, was)
-		f.Fields = is.fields(was)
-		f.Evidence = append(f.Evidence, is.evidence...)
-		if is.is == reclaim.Gone {
+	if namespace.Inode != 0 {
+		verdict := j.Sandboxes.verdictOf(u.ContainerID, namespace)
+		f.Fields = verdict.fields(namespace)
+		f.Evidence = append(f.Evidence, verdict.evidence...)
+		if verdict.state == reclaim.Gone {
 			f.Kind, f.Severity, f.Proven = CheckpointWithoutSandbox, Information, u.IfName != ""
 		}
 	}
 	j.add(f)
 }
 
-// leases judges the holders.
-func (j *judge) leases() {
+// judgeLeases judges the holders.
+func (j *judge) judgeLeases() {
 	for i := range j.Networks {
 		n := &j.Networks[i]
 		if n.Problem != "" {
@@ -151,112 +151,112 @@ func (j *judge) leases() {
 		j.report.Leases += len(n.Leases)
 		for k := range n.Leases {
 			if l := &n.Leases[k]; l.State == lease.Held {
-				j.holders(n, l)
+				j.judgeHolders(n, l)
 			}
 		}
 	}
 }
 
-func (j *judge) holders(n *Network, l *lease.Lease) {
+func (j *judge) judgeHolders(n *Network, l *lease.Lease) {
 	for i := range l.Holders {
 		h := &l.Holders[i]
-		is := j.Sandboxes.fateOfHolder(n, *l, *h)
-		now := n.Now
+		verdict := j.Sandboxes.holderVerdict(n, *l, *h)
+		instant := n.StoreTime
 		if h.Origin == lease.Imported { // An import knows only the time of day.
-			now = j.Now
+			instant = j.Time
 		}
-		young := h.Since.After(now.Add(-reclaim.LongestADD))
-		if is.is == reclaim.Alive {
-			one := j.alive(h.Key(n.Name), is)
-			one.held = append(one.held, holding{l, *h, young})
+		young := h.Since.After(instant.Add(-reclaim.LongestADD))
+		if verdict.state == reclaim.Alive {
+			live := j.addLive(h.Key(n.Name), verdict)
+			live.held = append(live.held, holding{l, *h, young})
 			continue
 		}
 		f := Finding{
-			Kind: LeaseWithoutSandbox, Severity: Information, Attachment: h.Key(n.Name), Pod: j.podOf(l, *h), Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
-			Evidence: is.evidence, Fields: is.fields(h.Namespace), Proven: is.is == reclaim.Gone, Subject: Subject{Lease: *l, Holder: h},
+			Kind: LeaseWithoutSandbox, Severity: Information, Attachment: h.Key(n.Name), Pod: j.holderPod(l, *h), Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
+			Evidence: verdict.evidence, Fields: verdict.fields(h.Namespace), Proven: verdict.state == reclaim.Gone, Subject: Subject{Lease: *l, Holder: h},
 		}
 		f.Fields.Since = h.Since
-		if is.namespace != sandbox.IsGone {
+		if verdict.namespace != sandbox.VerdictGone {
 			f.Kind = Unknown
 		}
 		j.add(f)
 	}
 }
 
-// attachments judges the attachments of living sandboxes. Each has one finding.
-func (j *judge) attachments() {
-	for _, one := range j.living {
+// judgeAttachments judges the attachments of living sandboxes. Each has one finding.
+func (j *judge) judgeAttachments() {
+	for _, live := range j.living {
 		f := Finding{
-			Kind: Fine, Severity: Information, Attachment: one.key, Pod: j.pods[one.key.ContainerID], Network: one.key.Network, Evidence: []string{},
-			Fields: one.fate.fields(attachment.Namespace{}),
+			Kind: Fine, Severity: Information, Attachment: live.key, Pod: j.pods[live.key.ContainerID], Network: live.key.Network, Evidence: []string{},
+			Fields: live.verdict.fields(attachment.Namespace{}),
 		}
-		if a := one.attached; a != nil {
+		if a := live.attached; a != nil {
 			f.Fields.Namespace, f.Fields.Since, f.Owner = a.Record.Namespace, a.Record.CapturedAt, a.Owner
 		}
-		if len(one.held) > 0 {
-			h := one.held[0]
-			f.Pod, f.Address, f.Owner = j.podOf(h.lease, h.holder), h.lease.Address, cmp.Or(h.lease.Owner, f.Owner)
+		if len(live.held) > 0 {
+			h := live.held[0]
+			f.Pod, f.Address, f.Owner = j.holderPod(h.lease, h.holder), h.lease.Address, cmp.Or(h.lease.Owner, f.Owner)
 			f.Fields.Namespace, f.Fields.Since = cmp.Or(f.Fields.Namespace, h.holder.Namespace), h.holder.Since
 		}
-		j.judgeInterface(one, &f)
+		j.judgeInterface(live, &f)
 		if f.Kind == Fine {
-			j.judgeLease(one, &f)
+			j.judgeAttachmentLease(live, &f)
 		}
 		if f.Kind == Fine {
-			j.judgeRuntime(one, &f)
+			j.judgeRuntime(live, &f)
 		}
 		j.add(f)
 	}
 }
 
 // judgeInterface compares the interface with its checkpoint.
-func (j *judge) judgeInterface(one *living, f *Finding) {
-	if one.attached == nil {
+func (j *judge) judgeInterface(live *liveAttachment, f *Finding) {
+	if live.attached == nil {
 		return
 	}
-	switch a := one.attached; a.Interface {
+	switch a := live.attached; a.Interface {
 	case Lost:
-		f.Kind, f.Severity, f.Evidence = LostInterface, Error, []string{a.Why}
+		f.Kind, f.Severity, f.Evidence = LostInterface, Error, []string{a.Reason}
 	case Wrong:
-		f.Kind, f.Severity, f.Evidence = WrongInterface, Error, []string{a.Why}
-	case NotSeen:
-		f.Kind, f.Evidence = Unknown, []string{"its interface could not be looked at: " + a.Why}
+		f.Kind, f.Severity, f.Evidence = WrongInterface, Error, []string{a.Reason}
+	case NotInspected:
+		f.Kind, f.Evidence = Unknown, []string{"its interface could not be looked at: " + a.Reason}
 	}
 }
 
-// judgeLease looks for a lease of each address that relink-ipam gave the interface, and that the interface has.
-func (j *judge) judgeLease(one *living, f *Finding) {
-	a := one.attached
-	if a == nil || len(a.Given) == 0 {
+// judgeAttachmentLease looks for a lease of each address that relink-ipam gave the interface, and that the interface has.
+func (j *judge) judgeAttachmentLease(live *liveAttachment, f *Finding) {
+	a := live.attached
+	if a == nil || len(a.Assigned) == 0 {
 		return
 	}
-	has := j.addressesOf(a)
-	for _, given := range a.Given {
-		if !slices.Contains(has, given) || slices.ContainsFunc(one.held, func(h holding) bool { return h.lease.Address == given }) {
+	assigned := j.interfaceAddresses(a)
+	for _, address := range a.Assigned {
+		if !slices.Contains(assigned, address) || slices.ContainsFunc(live.held, func(h holding) bool { return h.lease.Address == address }) {
 			continue
 		}
-		f.Address = given
-		if why := j.unreadableLeases(a); why != "" {
-			f.Kind, f.Evidence = Unknown, []string{fmt.Sprintf("whether it holds %s is not known: %s", given, why)}
+		f.Address = address
+		if reason := j.unreadableLeases(a); reason != "" {
+			f.Kind, f.Evidence = Unknown, []string{fmt.Sprintf("whether it holds %s is not known: %s", address, reason)}
 			return
 		}
 		f.Kind, f.Severity = SandboxWithoutLease, Error
 		f.Evidence = []string{
-			fmt.Sprintf("relink-ipam gave it %s, and %s has that address", given, a.Record.Interface.Link.Name),
+			fmt.Sprintf("relink-ipam gave it %s, and %s has that address", address, a.Record.Interface.Link.Name),
 			"no lease has it as a holder: another pod can be given the address. Make the pod anew",
 		}
 		return
 	}
 }
 
-// addressesOf returns which addresses the interface has.
-func (j *judge) addressesOf(a *Attached) (all []netip.Addr) {
-	for _, at := range j.Sandboxes.Live[PlaceOf(a.Record.Namespace)].Addresses {
-		if at.Index == a.Index {
-			all = append(all, at.Address)
+// interfaceAddresses returns which addresses the interface has.
+func (j *judge) interfaceAddresses(a *Attached) (addresses []netip.Addr) {
+	for _, addr := range j.Sandboxes.Live[NamespaceIDOf(a.Record.Namespace)].Addresses {
+		if addr.Index == a.Index {
+			addresses = append(addresses, addr.Address)
 		}
 	}
-	return all
+	return addresses
 }
 
 // unreadableLeases says why a lease of the attachment can be where nobody has looked. A renamed network can have it under
@@ -276,20 +276,20 @@ func (j *judge) unreadableLeases(a *Attached) string {
 
 // judgeRuntime is for a sandbox that is there and that the runtime does not know. A runtime that is at work on an ADD may
 // not tell of the sandbox yet.
-func (j *judge) judgeRuntime(one *living, f *Finding) {
-	young := one.attached == nil && slices.ContainsFunc(one.held, func(h holding) bool { return h.young })
+func (j *judge) judgeRuntime(live *liveAttachment, f *Finding) {
+	young := live.attached == nil && slices.ContainsFunc(live.held, func(h holding) bool { return h.young })
 	switch {
-	case one.fate.runtime == Runs, one.fate.runtime == Stopped:
+	case live.verdict.runtime == Runs, live.verdict.runtime == Stopped:
 	case young:
 		f.Kind, f.Evidence = Unknown, []string{
 			fmt.Sprintf("under way: it was given %s less than %s ago and has no checkpoint; its ADD may not be over", f.Address, reclaim.LongestADD),
 		}
-	case one.fate.runtime == Absent && !one.unnamed():
-		f.Kind, f.Evidence = Unknown, []string{one.fate.unknownToRuntime()}
+	case live.verdict.runtime == Absent && !live.unnamed():
+		f.Kind, f.Evidence = Unknown, []string{live.verdict.unknownToRuntime()}
 	}
 }
 
 // unnamed says that relink has made the container ID itself, because nothing told it.
-func (l *living) unnamed() bool {
+func (l *liveAttachment) unnamed() bool {
 	return l.attached != nil && l.key.ContainerID == checkpoint.UnnamedID(l.attached.Record.Namespace)
 }

@@ -30,23 +30,23 @@ type Sources struct {
 	Problems  []string
 	// ConfDirs are where OpenLeases reads configurations, DefaultConfDirs for nil.
 	ConfDirs []string
-	// Runtime and Judge are nil if there is nobody to ask. Then Nobody says why.
-	Runtime sandbox.Runtime
-	Judge   owner.Judge
-	Nobody  string
+	// Runtime and Judge are nil if there is nobody to ask. Then UnaskedReason says why.
+	Runtime       sandbox.Runtime
+	Judge         owner.Judge
+	UnaskedReason string
 	// Asker tells whose the pods are that relink has attached to nothing. It is nil if there is nobody to ask.
 	Asker Asker
 	// CacheDir is where the CNI caches are (cnicache.DefaultDir).
 	CacheDir string
 	// AllProcesses says that the caller sees all processes of the node (sandbox.SeesAllProcesses).
 	AllProcesses bool
-	// First are owners that are asked for in any case. Of the others a look asks for MostOwners at most, DefaultMostOwners
+	// FirstOwners are owners that are asked for in any case. Of the others a look asks for MaxOwners at most, DefaultMaxOwners
 	// for 0. Later looks ask for the rest.
-	First      []attachment.Owner
-	MostOwners int
-	// ProofWait bounds each of the two searches for what keeps namespaces, DefaultProofWait for 0. What is not proven by then
+	FirstOwners []attachment.Owner
+	MaxOwners   int
+	// ProofTimeout bounds each of the two searches for what keeps namespaces, DefaultProofTimeout for 0. What is not proven by then
 	// is unknown.
-	ProofWait time.Duration
+	ProofTimeout time.Duration
 }
 
 // Asker knows the owner of a pod: an owner.Asker.
@@ -54,25 +54,25 @@ type Asker interface {
 	Ask(ctx context.Context, q owner.Question) (owner.Answer, error)
 }
 
-// DefaultMostOwners bounds what one look costs the Kubernetes API.
-const DefaultMostOwners = 1000
+// DefaultMaxOwners bounds what one look costs the Kubernetes API.
+const DefaultMaxOwners = 1000
 
 // Run looks at the node and judges what it sees. A second look follows if a pod seems to have an address without a
 // lease, or two pods one address: an ADD or a DEL can have come between two parts of the first look. The error says that
 // the checkpoints or the processes of the node cannot be read, or is that of ctx.
-func Run(ctx context.Context, from Sources) (Report, error) {
-	w, err := Look(ctx, from)
+func Run(ctx context.Context, sources Sources) (NodeReport, error) {
+	w, err := Gather(ctx, sources)
 	if err != nil {
-		return Report{}, err
+		return NodeReport{}, err
 	}
 	first := Judge(w)
-	if !first.suspects() {
+	if !first.hasSuspects() {
 		return first, nil
 	}
-	if w, err = Look(ctx, from); err != nil {
-		return Report{}, err
+	if w, err = Gather(ctx, sources); err != nil {
+		return NodeReport{}, err
 	}
-	return Judge(w).confirming(first), nil
+	return Judge(w).confirmedBy(first), nil
 }
 
 // isSuspect says that an ADD or a DEL that is under way can look like this.
@@ -80,7 +80,7 @@ func (f Finding) isSuspect() bool {
 	return f.Severity == Error && (f.Kind == DuplicateAddress || f.Kind == SandboxWithoutLease)
 }
 
-func (r Report) suspects() bool {
+func (r NodeReport) hasSuspects() bool {
 	for _, f := range r.Findings {
 		if f.isSuspect() {
 			return true
@@ -89,21 +89,21 @@ func (r Report) suspects() bool {
 	return false
 }
 
-// confirming returns the report without the suspects that were not in the report before.
-func (r Report) confirming(before Report) Report {
+// confirmedBy returns the report without the suspects that were not in the report before.
+func (r NodeReport) confirmedBy(before NodeReport) NodeReport {
 	type suspect struct {
-		kind    Kind
-		of      attachment.Key
-		address netip.Addr
+		kind       Kind
+		attachment attachment.Key
+		address    netip.Addr
 	}
-	seen := map[suspect]bool{}
+	suspects := map[suspect]bool{}
 	for _, f := range before.Findings {
-		seen[suspect{f.Kind, f.Attachment, f.Address}] = true
+		suspects[suspect{f.Kind, f.Attachment, f.Address}] = true
 	}
 	var kept []Finding
 	for _, f := range r.Findings {
 		switch {
-		case !f.isSuspect() || seen[suspect{f.Kind, f.Attachment, f.Address}]:
+		case !f.isSuspect() || suspects[suspect{f.Kind, f.Attachment, f.Address}]:
 			kept = append(kept, f)
 		case f.Kind == SandboxWithoutLease:
 			f.Kind, f.Severity, f.Evidence = Fine, Information, []string{}
@@ -111,32 +111,32 @@ func (r Report) confirming(before Report) Report {
 		}
 	}
 	r.Findings, r.Errors = kept, 0
-	r.finish()
+	r.sortAndCount()
 	return r
 }
 
-// Look gathers the world. What cannot be looked at is no error, but in Problems. Checkpoints are read first, then
+// Gather gathers the world. What cannot be looked at is no error, but in Problems. Checkpoints are read first, then
 // leases, then what is there: so nothing that is newer than a look is judged by it.
-func Look(ctx context.Context, from Sources) (World, error) {
+func Gather(ctx context.Context, sources Sources) (Snapshot, error) {
 	bootID, err := boot.ID()
 	if err != nil {
-		return World{}, err
+		return Snapshot{}, err
 	}
-	w := World{BootID: bootID, Now: time.Now(), LeaseDirs: from.leaseDirs(), Problems: slices.Clone(from.Problems)}
-	records, unreadable, err := from.Store.List()
+	w := Snapshot{BootID: bootID, Time: time.Now(), LeaseDirs: sources.leaseDirs(), Problems: slices.Clone(sources.Problems)}
+	records, unreadable, err := sources.Store.List()
 	if err != nil {
-		return World{}, err
+		return Snapshot{}, err
 	}
 	w.noteUnreadable(records, unreadable)
-	w.readLeases(ctx, from.Leases)
-	w.compare(ctx, from, records)
-	if err := w.lookAtSandboxes(ctx, from); err != nil {
-		return World{}, err
+	w.readLeases(ctx, sources.Leases)
+	w.compareInterfaces(ctx, sources, records)
+	if err := w.readSandboxes(ctx, sources); err != nil {
+		return Snapshot{}, err
 	}
-	w.askForOwners(ctx, from)
-	w.askForUnattached(ctx, from)
-	if from.Nobody != "" {
-		w.Notes = append(w.Notes, from.Nobody)
+	w.judgeOwners(ctx, sources)
+	w.findUnattached(ctx, sources)
+	if sources.UnaskedReason != "" {
+		w.Notes = append(w.Notes, sources.UnaskedReason)
 	}
 	return w, ctx.Err()
 }
@@ -153,18 +153,18 @@ func (s Sources) leaseDirs() []string {
 }
 
 // noteUnreadable notes the checkpoints that cannot be read. The others can tell the pods of their sandboxes.
-func (w *World) noteUnreadable(records []checkpoint.Record, unreadable []checkpoint.Unreadable) {
-	things := selection.WithPods(checkpoint.Things(records, unreadable))[len(records):]
+func (w *Snapshot) noteUnreadable(records []checkpoint.Record, unreadable []checkpoint.Unreadable) {
+	candidates := selection.WithPods(checkpoint.Candidates(records, unreadable))[len(records):]
 	for i, u := range unreadable {
-		w.Unreadable = append(w.Unreadable, Unreadable{u, things[i].Pod})
+		w.Unreadable = append(w.Unreadable, Unreadable{u, candidates[i].Pod})
 	}
 }
 
 // readLeases reads the leases of all networks. A store that cannot be read does not stop the others.
-func (w *World) readLeases(ctx context.Context, stores []*lease.Store) {
+func (w *Snapshot) readLeases(ctx context.Context, stores []*lease.Store) {
 	for _, s := range stores {
-		n := Network{Name: s.Network(), Dir: filepath.Dir(s.Path()), Now: time.Now()}
-		all, err := s.List(ctx)
+		n := Network{Name: s.Network(), Dir: filepath.Dir(s.Path()), StoreTime: time.Now()}
+		leases, err := s.List(ctx)
 		var ahead time.Duration
 		if err == nil {
 			ahead, err = s.ClockAhead(ctx)
@@ -172,22 +172,22 @@ func (w *World) readLeases(ctx context.Context, stores []*lease.Store) {
 		if err == nil {
 			n.Pools, err = s.HasPools(ctx)
 		}
-		if errors.Is(err, lease.ErrNone) {
+		if errors.Is(err, lease.ErrNotLeased) {
 			continue
 		}
 		if err != nil {
 			n.Problem = err.Error()
 		} else {
-			n.Leases, n.Now = all, n.Now.Add(ahead)
+			n.Leases, n.StoreTime = leases, n.StoreTime.Add(ahead)
 		}
 		w.Networks = append(w.Networks, n)
 	}
 }
 
-// compare compares the interfaces with their checkpoints, as relink check does.
-func (w *World) compare(ctx context.Context, from Sources, records []checkpoint.Record) {
+// compareInterfaces compares the interfaces with their checkpoints, as relink check does.
+func (w *Snapshot) compareInterfaces(ctx context.Context, sources Sources, records []checkpoint.Record) {
 	owners := w.ownersOfHolders()
-	report, err := restore.Run(ctx, restore.Options{Store: from.Store, DryRun: true, KeepLive: true})
+	report, err := restore.Run(ctx, restore.Options{Store: sources.Store, DryRun: true, KeepLive: true})
 	if err != nil {
 		w.Problems = append(w.Problems, "the interfaces cannot be compared with their checkpoints: "+err.Error())
 	}
@@ -196,51 +196,51 @@ func (w *World) compare(ctx context.Context, from Sources, records []checkpoint.
 		outcomes[o.Attachment] = o
 	}
 	for _, r := range records {
-		o, there := outcomes[r.Attachment]
-		if !there && err == nil {
+		o, ok := outcomes[r.Attachment]
+		if !ok && err == nil {
 			continue // It was detached meanwhile.
 		}
-		a := Attached{Record: r, Owner: cmp.Or(r.Owner, owners[part{r.Attachment.ContainerID, r.Attachment.IfName}])}
-		a.Given, a.LeaseDir = given(r.CNI, w.LeaseDirs)
+		a := Attached{Record: r, Owner: cmp.Or(r.Owner, owners[interfaceID{r.Attachment.ContainerID, r.Attachment.IfName}])}
+		a.Assigned, a.LeaseDir = assignedAddresses(r.CNI, w.LeaseDirs)
 		switch {
-		case !there:
-			a.Interface, a.Why = NotSeen, err.Error()
+		case !ok:
+			a.Interface, a.Reason = NotInspected, err.Error()
 		default:
-			a.Interface, a.Why = interfaceOf(o)
+			a.Interface, a.Reason = interfaceState(o)
 		}
 		w.Attached = append(w.Attached, a)
 	}
 }
 
-// interfaceOf says how the interface is. Whether an interface is there that could not be restored is seen in its sandbox.
-func interfaceOf(o restore.Outcome) (Interface, string) {
+// interfaceState says how the interface is. Whether an interface is there that could not be restored is seen in its sandbox.
+func interfaceState(o restore.Outcome) (InterfaceState, string) {
 	switch {
 	case o.IsAsRecorded(), o.State == restore.SandboxGone:
 		return AsRecorded, ""
 	case o.State == restore.ToRestore:
-		return Lost, o.Why()
+		return Lost, o.FullReason()
 	case o.State == restore.ToRepair, o.Live != nil:
-		return Wrong, o.Why()
+		return Wrong, o.FullReason()
 	}
-	return NotSeen, o.Why()
+	return NotInspected, o.FullReason()
 }
 
 // ownersOfHolders returns the owners by their attachments.
-func (w *World) ownersOfHolders() map[part]attachment.Owner {
-	all := map[part]attachment.Owner{}
+func (w *Snapshot) ownersOfHolders() map[interfaceID]attachment.Owner {
+	byAttachment := map[interfaceID]attachment.Owner{}
 	for _, n := range w.Networks {
 		for _, l := range n.Leases {
 			for _, h := range l.Holders {
-				all[part{h.ContainerID, h.IfName}] = l.Owner
+				byAttachment[interfaceID{h.ContainerID, h.IfName}] = l.Owner
 			}
 		}
 	}
-	return all
+	return byAttachment
 }
 
-// given returns the addresses that relink-ipam gave, by what the runtime gave and got. dir is the directory of the
+// assignedAddresses returns the addresses that relink-ipam gave, by what the runtime gave and got. dir is the directory of the
 // leases if it is none of those that are read.
-func given(cni checkpoint.CNI, read []string) (all []netip.Addr, dir string) {
+func assignedAddresses(cni checkpoint.CNI, dirs []string) (addresses []netip.Addr, dir string) {
 	var config netConf
 	type ip struct {
 		Address netip.Prefix `json:"address"`
@@ -255,19 +255,19 @@ func given(cni checkpoint.CNI, read []string) (all []netip.Addr, dir string) {
 	if json.Unmarshal(cni.Config, &config) != nil || config.IPAM.Type != "relink-ipam" || json.Unmarshal(cni.Result, &result) != nil {
 		return nil, ""
 	}
-	for _, one := range append(result.IPs, result.IP4, result.IP6) {
-		if p := cmp.Or(one.Address, one.IP); p.IsValid() {
-			all = append(all, p.Addr())
+	for _, entry := range append(result.IPs, result.IP4, result.IP6) {
+		if p := cmp.Or(entry.Address, entry.IP); p.IsValid() {
+			addresses = append(addresses, p.Addr())
 		}
 	}
-	if dir, err := lease.Dir(config.IPAM.DataDir); err == nil && !slices.Contains(read, resolved(dir)) {
-		return all, dir
+	if dir, err := lease.Dir(config.IPAM.DataDir); err == nil && !slices.Contains(dirs, resolveLinks(dir)) {
+		return addresses, dir
 	}
-	return all, ""
+	return addresses, ""
 }
 
 // String is the number of findings of each kind, for people.
-func (r Report) String() string {
+func (r NodeReport) String() string {
 	s := fmt.Sprintf("%d %s", r.Counts[Fine], Fine)
 	for _, k := range Kinds {
 		if n := r.Counts[k]; n > 0 && k != Fine {

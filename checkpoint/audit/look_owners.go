@@ -18,52 +18,52 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// askForOwners asks whether the owners of reservations are still there. Others are not asked for: what is held stays held
+// judgeOwners asks whether the owners of reservations are still there. Others are not asked for: what is held stays held
 // whatever its owner is.
-func (w *World) askForOwners(ctx context.Context, from Sources) {
+func (w *Snapshot) judgeOwners(ctx context.Context, sources Sources) {
 	w.Owners.Judged = map[attachment.Owner]owner.Judgement{}
-	if from.Judge == nil {
+	if sources.Judge == nil {
 		return
 	}
-	asked := w.ownersToAsk(from.First, cmp.Or(from.MostOwners, DefaultMostOwners))
+	asked := w.ownersToAsk(sources.FirstOwners, cmp.Or(sources.MaxOwners, DefaultMaxOwners))
 	if len(asked) == 0 {
 		return
 	}
-	for i, j := range from.Judge.Judge(ctx, asked) {
+	for i, j := range sources.Judge.Judge(ctx, asked) {
 		if i < len(asked) && j.Owner == asked[i] { // What is not an answer to the question says nothing.
 			w.Owners.Judged[asked[i]] = j
 		}
 	}
-	w.distrustCluster(ctx, from)
-	w.distrustEmptied(ctx, from)
+	w.checkClusters(ctx, sources)
+	w.checkEmptiedAPI(ctx, sources)
 }
 
-// distrustCluster makes the owners unknown that another cluster's API has judged: the kubeconfig may be wrong. A store says which
+// checkClusters makes the owners unknown that another cluster's API has judged: the kubeconfig may be wrong. A store says which
 // cluster is right. For one that knows none yet, it is that of an API which knows an owner of the store, or a pod that runs here.
-func (w *World) distrustCluster(ctx context.Context, from Sources) {
-	w.distrustNameless()
+func (w *Snapshot) checkClusters(ctx context.Context, sources Sources) {
+	w.checkNamelessClusters()
 	w.Owners.NewClusters = map[string]string{}
-	runs := sync.OnceValue(func() map[string]bool { return w.clustersOfPods(ctx, from) })
-	for _, s := range from.Leases {
-		known := map[string]bool{} // The clusters whose APIs have judged owners of the store: do they know one?
+	runs := sync.OnceValue(func() map[string]bool { return w.clustersOfPods(ctx, sources) })
+	for _, s := range sources.Leases {
+		clusters := map[string]bool{} // The clusters whose APIs have judged owners of the store: do they know one?
 		judged := w.judgedIn(s)
 		for _, j := range judged {
-			known[j.Cluster] = known[j.Cluster] || j.Standing == owner.Lives
+			clusters[j.Cluster] = clusters[j.Cluster] || j.Standing == owner.Exists
 		}
-		for uid, knows := range known {
-			err := s.OfCluster(ctx, uid)
+		for uid, knows := range clusters {
+			err := s.CheckCluster(ctx, uid)
 			if errors.Is(err, lease.ErrNoCluster) && (knows || runs()[uid]) {
 				w.Owners.NewClusters[s.Path()], err = uid, nil
 			}
 			if err != nil {
-				w.distrust(err.Error(), slices.DeleteFunc(slices.Clone(judged), func(j owner.Judgement) bool { return j.Cluster != uid }))
+				w.reportUnknown(err.Error(), slices.DeleteFunc(slices.Clone(judged), func(j owner.Judgement) bool { return j.Cluster != uid }))
 			}
 		}
 	}
 }
 
-// distrustNameless makes the owners unknown that an API has judged which does not tell its cluster.
-func (w *World) distrustNameless() {
+// checkNamelessClusters makes the owners unknown that an API has judged which does not tell its cluster.
+func (w *Snapshot) checkNamelessClusters() {
 	var nameless []owner.Judgement
 	for _, j := range w.Owners.Judged {
 		if j.Standing != owner.Unknown && j.Cluster == "" {
@@ -71,18 +71,18 @@ func (w *World) distrustNameless() {
 		}
 	}
 	if len(nameless) > 0 {
-		w.distrust("the Kubernetes API does not tell which cluster it is, so nobody counts as gone: the namespace kube-system cannot be read: "+nameless[0].NoCluster, nameless)
+		w.reportUnknown("the Kubernetes API does not tell which cluster it is, so nobody counts as gone: the namespace kube-system cannot be read: "+nameless[0].NoCluster, nameless)
 	}
 }
 
 // judgedIn returns what is known of the owners for whom addresses of the store wait.
-func (w *World) judgedIn(s *lease.Store) (judged []owner.Judgement) {
+func (w *Snapshot) judgedIn(s *lease.Store) (judged []owner.Judgement) {
 	for _, n := range w.Networks {
 		if lease.PathIn(n.Dir, n.Name) != s.Path() {
 			continue
 		}
 		for _, l := range n.Leases {
-			if j, is := w.Owners.Judged[l.Owner]; is && l.State == lease.Reserved && j.Standing != owner.Unknown {
+			if j, ok := w.Owners.Judged[l.Owner]; ok && l.State == lease.Reserved && j.Standing != owner.Unknown {
 				judged = append(judged, j)
 			}
 		}
@@ -90,97 +90,97 @@ func (w *World) judgedIn(s *lease.Store) (judged []owner.Judgement) {
 	return judged
 }
 
-// mostPods bounds what it costs to find out that an API knows a pod of this node.
-const mostPods = 16
+// maxPods bounds what it costs to find out that an API knows a pod of this node.
+const maxPods = 16
 
 // clustersOfPods returns the clusters whose APIs know pods that run here. It asks the Judge, which also tells the cluster.
-func (w *World) clustersOfPods(ctx context.Context, from Sources) map[string]bool {
+func (w *Snapshot) clustersOfPods(ctx context.Context, sources Sources) map[string]bool {
 	var pods []attachment.Owner
-	for _, told := range w.Sandboxes.Runtime {
-		if told.Ready && told.Pod.UID != "" && len(pods) < mostPods {
-			pods = append(pods, itself(told.Pod))
+	for _, entry := range w.Sandboxes.Runtime {
+		if entry.Ready && entry.Pod.UID != "" && len(pods) < maxPods {
+			pods = append(pods, podOwner(entry.Pod))
 		}
 	}
-	all := map[string]bool{}
-	for _, j := range from.Judge.Judge(ctx, pods) {
-		if j.Standing == owner.Lives {
-			all[j.Cluster] = true
+	clusters := map[string]bool{}
+	for _, j := range sources.Judge.Judge(ctx, pods) {
+		if j.Standing == owner.Exists {
+			clusters[j.Cluster] = true
 		}
 	}
-	return all
+	return clusters
 }
 
-// distrustEmptied makes the owners unknown that are gone by an API that does not know a pod which runs here: it may have been emptied, or
+// checkEmptiedAPI makes the owners unknown that are gone by an API that does not know a pod which runs here: it may have been emptied, or
 // be another cluster's. Without the runtime nobody knows which pods run here.
-func (w *World) distrustEmptied(ctx context.Context, from Sources) {
-	var gone []owner.Judgement
+func (w *Snapshot) checkEmptiedAPI(ctx context.Context, sources Sources) {
+	var judged []owner.Judgement
 	for _, j := range w.Owners.Judged {
 		if j.Standing == owner.Gone {
-			gone = append(gone, j)
+			judged = append(judged, j)
 		}
 	}
-	if len(gone) == 0 || from.Asker == nil {
+	if len(judged) == 0 || sources.Asker == nil {
 		return
 	}
 	if w.Sandboxes.NotAsked != "" { // It is in Problems or Notes already.
-		w.doubt("nobody knows whether the Kubernetes API knows all pods that run here, because the container runtime did not tell of them: "+w.Sandboxes.NotAsked, gone)
+		w.markUnknown("nobody knows whether the Kubernetes API knows all pods that run here, because the container runtime did not tell of them: "+w.Sandboxes.NotAsked, judged)
 		return
 	}
-	runs := w.unjudgedPods(ctx, from.Judge)
-	ctx, cancel := context.WithTimeout(ctx, whoseWait)
+	runs := w.unjudgedPods(ctx, sources.Judge)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	errs := make([]error, len(runs))
-	inparallel.Do(atOnce, len(runs), func(i int) { _, errs[i] = from.Asker.Ask(ctx, owner.Question{Pod: runs[i].Pod}) })
+	inparallel.Do(maxParallel, len(runs), func(i int) { _, errs[i] = sources.Asker.Ask(ctx, owner.Question{Pod: runs[i].Pod}) })
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, owner.ErrUnavailable) }); i >= 0 {
-		w.distrust(fmt.Sprintf("the pod of sandbox %s runs here, and the Kubernetes API does not tell of it: %v. So nobody counts as gone: is it this node's API? "+
-			"If the pod was deleted by force, remove its sandbox: crictl rmp -f %[1]s", runs[i].ContainerID, errs[i]), gone)
+		w.reportUnknown(fmt.Sprintf("the pod of sandbox %s runs here, and the Kubernetes API does not tell of it: %v. So nobody counts as gone: is it this node's API? "+
+			"If the pod was deleted by force, remove its sandbox: crictl rmp -f %[1]s", runs[i].ContainerID, errs[i]), judged)
 	}
 }
 
 // unjudgedPods returns the ready sandboxes whose pods do not live by the Judge. The API has all others. Whether their owners can be read
 // does not count: whoever makes a pod can name one that the agent may not read. Static pods have no UID in the API.
-func (w *World) unjudgedPods(ctx context.Context, by owner.Judge) (runs []sandbox.OfRuntime) {
+func (w *Snapshot) unjudgedPods(ctx context.Context, api owner.Judge) (runs []sandbox.RuntimeSandbox) {
 	var pods []attachment.Owner
 	for _, id := range slices.Sorted(maps.Keys(w.Sandboxes.Runtime)) { // The same words each time: the log has them once.
-		if told := w.Sandboxes.Runtime[id]; told.Ready && told.Pod.UID != "" {
-			runs, pods = append(runs, told), append(pods, itself(told.Pod))
+		if entry := w.Sandboxes.Runtime[id]; entry.Ready && entry.Pod.UID != "" {
+			runs, pods = append(runs, entry), append(pods, podOwner(entry.Pod))
 		}
 	}
 	lives := map[attachment.Owner]bool{}
-	for _, j := range by.Judge(ctx, pods) {
-		lives[j.Owner] = j.Standing == owner.Lives
+	for _, j := range api.Judge(ctx, pods) {
+		lives[j.Owner] = j.Standing == owner.Exists
 	}
-	return slices.DeleteFunc(runs, func(told sandbox.OfRuntime) bool { return lives[itself(told.Pod)] })
+	return slices.DeleteFunc(runs, func(entry sandbox.RuntimeSandbox) bool { return lives[podOwner(entry.Pod)] })
 }
 
-// itself is the pod as an owner.
-func itself(pod attachment.Pod) attachment.Owner {
+// podOwner is the pod as an owner.
+func podOwner(pod attachment.Pod) attachment.Owner {
 	o := pod.Owner()
 	o.UID = pod.UID
 	return o
 }
 
-// distrust makes the owners unknown. That is a problem.
-func (w *World) distrust(why string, judged []owner.Judgement) {
-	w.Problems = append(w.Problems, why)
-	w.doubt(why, judged)
+// reportUnknown makes the owners unknown. That is a problem.
+func (w *Snapshot) reportUnknown(reason string, judged []owner.Judgement) {
+	w.Problems = append(w.Problems, reason)
+	w.markUnknown(reason, judged)
 }
 
-// doubt makes the owners unknown.
-func (w *World) doubt(why string, judged []owner.Judgement) {
+// markUnknown makes the owners unknown.
+func (w *Snapshot) markUnknown(reason string, judged []owner.Judgement) {
 	for _, j := range judged {
-		w.Owners.Judged[j.Owner] = owner.Judgement{Owner: j.Owner, Standing: owner.Unknown, Why: why}
+		w.Owners.Judged[j.Owner] = owner.Judgement{Owner: j.Owner, Standing: owner.Unknown, Reason: reason}
 	}
 }
 
 // ownersToAsk returns the owners of reservations, each once: those in first, and most of the others. If there are more,
 // it begins with any of them, so that each has its turn.
-func (w *World) ownersToAsk(first []attachment.Owner, most int) (asked []attachment.Owner) {
+func (w *Snapshot) ownersToAsk(first []attachment.Owner, limit int) (asked []attachment.Owner) {
 	waiting := map[attachment.Owner]bool{}
 	var rest []attachment.Owner
 	for _, n := range w.Networks {
 		for _, l := range n.Leases {
-			if l.State != lease.Reserved || l.Owner == (attachment.Owner{}) || l.KeptByHand(n.Now) || waiting[l.Owner] {
+			if l.State != lease.Reserved || l.Owner == (attachment.Owner{}) || l.ReservedByHandAt(n.StoreTime) || waiting[l.Owner] {
 				continue
 			}
 			waiting[l.Owner] = true
@@ -194,7 +194,7 @@ func (w *World) ownersToAsk(first []attachment.Owner, most int) (asked []attachm
 		}
 	}
 	start := 0
-	if len(rest) > most {
+	if len(rest) > limit {
 		start = rand.IntN(len(rest))
 	}
 	for i := range rest {
@@ -202,54 +202,54 @@ func (w *World) ownersToAsk(first []attachment.Owner, most int) (asked []attachm
 		if !waiting[o] {
 			continue
 		}
-		if most == 0 {
-			w.Owners.Left++
+		if limit == 0 {
+			w.Owners.Unasked++
 			continue
 		}
-		most--
+		limit--
 		asked = append(asked, o)
 	}
 	return asked
 }
 
-// whoseWait bounds the questions about pods that run here, atOnce is how many of them are asked at the same time.
+// askTimeout bounds the questions about pods that run here, maxParallel is how many of them are asked at the same time.
 const (
-	whoseWait = 10 * time.Second
-	atOnce    = 8
+	askTimeout  = 10 * time.Second
+	maxParallel = 8
 )
 
-// askForUnattached asks whose the pods are that the runtime keeps running and that relink has attached to nothing. It asks
+// findUnattached asks whose the pods are that the runtime keeps running and that relink has attached to nothing. It asks
 // only if there are reservations of living owners for which that can count. If it is not known whose one pod is, the others
 // of its namespace prove nothing, either.
-func (w *World) askForUnattached(ctx context.Context, from Sources) {
-	w.Owners.Unattached = map[attachment.Owner][]sandbox.OfRuntime{}
+func (w *Snapshot) findUnattached(ctx context.Context, sources Sources) {
+	w.Owners.Unattached = map[attachment.Owner][]sandbox.RuntimeSandbox{}
 	waiting := w.livingOwners()
-	if from.Asker == nil || w.Sandboxes.NotAsked != "" || len(waiting) == 0 {
+	if sources.Asker == nil || w.Sandboxes.NotAsked != "" || len(waiting) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, whoseWait)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	attached, unknown := w.attachedContainers(), map[string]bool{}
-	for id, told := range w.Sandboxes.Runtime {
-		in := told.Pod.Namespace
-		if !told.Ready || attached[id] || unknown[in] || !waiting.inNamespace(in) {
+	for id, entry := range w.Sandboxes.Runtime {
+		namespace := entry.Pod.Namespace
+		if !entry.Ready || attached[id] || unknown[namespace] || !waiting.inNamespace(namespace) {
 			continue
 		}
-		a, err := from.Asker.Ask(ctx, owner.Question{Pod: told.Pod})
-		if err != nil || told.Pod.UID == "" {
-			unknown[in] = true
+		a, err := sources.Asker.Ask(ctx, owner.Question{Pod: entry.Pod})
+		if err != nil || entry.Pod.UID == "" {
+			unknown[namespace] = true
 		} else if waiting[a.Owner] {
-			w.Owners.Unattached[a.Owner] = append(w.Owners.Unattached[a.Owner], told)
+			w.Owners.Unattached[a.Owner] = append(w.Owners.Unattached[a.Owner], entry)
 		}
 	}
-	maps.DeleteFunc(w.Owners.Unattached, func(o attachment.Owner, _ []sandbox.OfRuntime) bool { return unknown[o.Namespace] })
+	maps.DeleteFunc(w.Owners.Unattached, func(o attachment.Owner, _ []sandbox.RuntimeSandbox) bool { return unknown[o.Namespace] })
 }
 
 // owners is a set of owners.
 type owners map[attachment.Owner]bool
 
-func (all owners) inNamespace(namespace string) bool {
-	for o := range all {
+func (set owners) inNamespace(namespace string) bool {
+	for o := range set {
 		if o.Namespace == namespace {
 			return true
 		}
@@ -258,31 +258,31 @@ func (all owners) inNamespace(namespace string) bool {
 }
 
 // livingOwners are those of reservations that live, and have one pod at a time.
-func (w *World) livingOwners() owners {
-	all := owners{}
+func (w *Snapshot) livingOwners() owners {
+	set := owners{}
 	for o, j := range w.Owners.Judged {
-		if j.Standing == owner.Lives && onePodAtATime(o) {
-			all[o] = true
+		if j.Standing == owner.Exists && onePodAtATime(o) {
+			set[o] = true
 		}
 	}
-	return all
+	return set
 }
 
 // attachedContainers are the sandboxes that have a checkpoint or a lease.
-func (w *World) attachedContainers() map[string]bool {
-	all := map[string]bool{}
+func (w *Snapshot) attachedContainers() map[string]bool {
+	attached := map[string]bool{}
 	for _, a := range w.Attached {
-		all[a.Record.Attachment.ContainerID] = true
+		attached[a.Record.Attachment.ContainerID] = true
 	}
 	for _, u := range w.Unreadable {
-		all[u.ContainerID] = true
+		attached[u.ContainerID] = true
 	}
 	for _, n := range w.Networks {
 		for _, l := range n.Leases {
 			for _, h := range l.Holders {
-				all[h.ContainerID] = true
+				attached[h.ContainerID] = true
 			}
 		}
 	}
-	return all
+	return attached
 }

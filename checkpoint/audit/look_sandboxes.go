@@ -20,46 +20,46 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// DefaultProofWait bounds a search for what keeps namespaces.
-const DefaultProofWait = 30 * time.Second
+// DefaultProofTimeout bounds a search for what keeps namespaces.
+const DefaultProofTimeout = 30 * time.Second
 
-// lookAtSandboxes finds out which sandboxes are there.
-func (w *World) lookAtSandboxes(ctx context.Context, from Sources) error {
-	w.askRuntime(ctx, from)
-	if err := w.lookInside(ctx); err != nil {
+// readSandboxes finds out which sandboxes are there.
+func (w *Snapshot) readSandboxes(ctx context.Context, sources Sources) error {
+	w.askRuntime(ctx, sources)
+	if err := w.readNamespaces(ctx); err != nil {
 		return err
 	}
-	w.prove(ctx, from)
-	w.judgeUnrecorded(ctx, from)
+	w.proveGone(ctx, sources)
+	w.judgeUnrecorded(ctx, sources)
 	return ctx.Err()
 }
 
-// prove proves that recorded namespaces are gone. On a node with many processes there may be no time for it.
-func (w *World) prove(ctx context.Context, from Sources) {
-	bounded, cancel := context.WithTimeout(ctx, cmp.Or(from.ProofWait, DefaultProofWait))
+// proveGone proves that recorded namespaces are gone. On a node with many processes there may be no time for it.
+func (w *Snapshot) proveGone(ctx context.Context, sources Sources) {
+	bounded, cancel := context.WithTimeout(ctx, cmp.Or(sources.ProofTimeout, DefaultProofTimeout))
 	defer cancel()
-	w.Sandboxes.Proofs = sandbox.Prove(bounded, from.AllProcesses, w.missing()...)
+	w.Sandboxes.Proofs = sandbox.Prove(bounded, sources.AllProcesses, w.missingNamespaces()...)
 	late := 0
 	for _, proof := range w.Sandboxes.Proofs {
-		if proof.Late {
+		if proof.TimedOut {
 			late++
 		}
 	}
 	if late > 0 {
 		w.Problems = append(w.Problems, fmt.Sprintf("it was not found out within %[2]s whether the sandboxes in %[1]d network namespaces are gone: what they have is kept",
-			late, cmp.Or(from.ProofWait, DefaultProofWait)))
+			late, cmp.Or(sources.ProofTimeout, DefaultProofTimeout)))
 	}
 }
 
 // askRuntime asks the container runtime for its sandboxes.
-func (w *World) askRuntime(ctx context.Context, from Sources) {
-	w.Sandboxes.Runtime = map[string]sandbox.OfRuntime{}
-	if from.Runtime == nil {
+func (w *Snapshot) askRuntime(ctx context.Context, sources Sources) {
+	w.Sandboxes.Runtime = map[string]sandbox.RuntimeSandbox{}
+	if sources.Runtime == nil {
 		w.Sandboxes.NotAsked = "there was nobody to ask"
 		return
 	}
-	told, err := from.Runtime.Sandboxes(ctx)
-	for _, t := range told {
+	sandboxes, err := sources.Runtime.Sandboxes(ctx)
+	for _, t := range sandboxes {
 		w.Sandboxes.Runtime[t.ContainerID] = t
 	}
 	switch {
@@ -72,39 +72,39 @@ func (w *World) askRuntime(ctx context.Context, from Sources) {
 	}
 }
 
-// lookInside looks into the network namespaces of this node.
-func (w *World) lookInside(ctx context.Context) error {
+// readNamespaces looks into the network namespaces of this node.
+func (w *Snapshot) readNamespaces(ctx context.Context) error {
 	found, err := sandbox.List()
 	if err != nil {
 		return err
 	}
 	wanted := w.wantedAddresses()
-	ofPlace := map[Place][]*Attached{}
+	ofPlace := map[NamespaceID][]*Attached{}
 	for i := range w.Attached {
 		a := &w.Attached[i]
-		ofPlace[PlaceOf(a.Record.Namespace)] = append(ofPlace[PlaceOf(a.Record.Namespace)], a)
+		ofPlace[NamespaceIDOf(a.Record.Namespace)] = append(ofPlace[NamespaceIDOf(a.Record.Namespace)], a)
 	}
-	lives := make([]Live, len(found))
+	lives := make([]LiveNamespace, len(found))
 	errs := make([]error, len(found))
 	inparallel.Do(runtime.GOMAXPROCS(0), len(found), func(i int) {
 		if ctx.Err() == nil {
-			lives[i], errs[i] = into(found[i], w.BootID, wanted, ofPlace[Place{found[i].Device, found[i].Inode}])
+			lives[i], errs[i] = readSandbox(found[i], w.BootID, wanted, ofPlace[NamespaceID{found[i].Device, found[i].Inode}])
 		}
 	})
-	w.Sandboxes.Live = map[Place]Live{}
+	w.Sandboxes.Live = map[NamespaceID]LiveNamespace{}
 	for i, live := range lives {
 		if errs[i] != nil {
 			w.Problems = append(w.Problems, errs[i].Error())
 		}
 		if live.Namespace.Inode != 0 {
-			w.Sandboxes.Live[PlaceOf(live.Namespace)] = live
+			w.Sandboxes.Live[NamespaceIDOf(live.Namespace)] = live
 		}
 	}
 	return ctx.Err()
 }
 
 // wantedAddresses are those that somebody holds or was given.
-func (w *World) wantedAddresses() map[netip.Addr]bool {
+func (w *Snapshot) wantedAddresses() map[netip.Addr]bool {
 	wanted := map[netip.Addr]bool{}
 	for _, n := range w.Networks {
 		for _, l := range n.Leases {
@@ -114,53 +114,53 @@ func (w *World) wantedAddresses() map[netip.Addr]bool {
 		}
 	}
 	for _, a := range w.Attached {
-		for _, address := range a.Given {
+		for _, address := range a.Assigned {
 			wanted[address] = true
 		}
 	}
 	return wanted
 }
 
-// into looks into one sandbox: at its wanted addresses, and for the interfaces of its checkpoints. If none of its paths
+// readSandbox looks into one sandbox: at its wanted addresses, and for the interfaces of its checkpoints. If none of its paths
 // leads to it, it has just gone. A sandbox that cannot be looked into is there all the same.
-func into(s sandbox.Sandbox, bootID string, wanted map[netip.Addr]bool, of []*Attached) (Live, error) {
+func readSandbox(s sandbox.Sandbox, bootID string, wanted map[netip.Addr]bool, attached []*Attached) (LiveNamespace, error) {
 	for _, path := range s.Paths {
 		namespace, err := kernel.Open(path)
 		if errors.Is(err, kernel.ErrNoNamespace) {
 			continue
 		}
 		if err != nil {
-			there := attachment.Namespace{Path: path, BootID: bootID, Device: s.Device, Inode: s.Inode}
-			return Live{Namespace: there}, fmt.Errorf("the network namespace at %s cannot be looked into: %w", path, err)
+			listed := attachment.Namespace{Path: path, BootID: bootID, Device: s.Device, Inode: s.Inode}
+			return LiveNamespace{Namespace: listed}, fmt.Errorf("the network namespace at %s cannot be looked into: %w", path, err)
 		}
 		if id := namespace.Identity(); id.Device != s.Device || id.Inode != s.Inode {
 			namespace.Close()
 			continue
 		}
-		live, err := inside(namespace, wanted, of)
+		live, err := readNamespace(namespace, wanted, attached)
 		namespace.Close()
 		return live, err
 	}
-	return Live{}, nil
+	return LiveNamespace{}, nil
 }
 
-func inside(namespace *kernel.Namespace, wanted map[netip.Addr]bool, of []*Attached) (Live, error) {
-	live := Live{Namespace: namespace.Identity()}
-	all, err := namespace.EveryAddress()
+func readNamespace(namespace *kernel.Namespace, wanted map[netip.Addr]bool, attached []*Attached) (LiveNamespace, error) {
+	live := LiveNamespace{Namespace: namespace.Identity()}
+	assigned, err := namespace.AllAddresses()
 	if err != nil {
 		return live, fmt.Errorf("the addresses in %s: %w", live.Namespace.Path, err)
 	}
-	has := slices.ContainsFunc(all, func(a netip.Addr) bool { return wanted[a] })
-	if !has && len(of) == 0 {
+	relevant := slices.ContainsFunc(assigned, func(a netip.Addr) bool { return wanted[a] })
+	if !relevant && len(attached) == 0 {
 		return live, nil
 	}
 	devices, err := namespace.Devices()
 	if err != nil {
 		return live, fmt.Errorf("the devices in %s: %w", live.Namespace.Path, err)
 	}
-	find(live.Namespace, devices, of)
+	matchInterfaces(live.Namespace, devices, attached)
 	for _, d := range devices {
-		if !has {
+		if !relevant {
 			break
 		}
 		addresses, err := namespace.Addresses(d.Index)
@@ -169,7 +169,7 @@ func inside(namespace *kernel.Namespace, wanted map[netip.Addr]bool, of []*Attac
 		}
 		for _, a := range addresses {
 			if wanted[a] {
-				live.Addresses = append(live.Addresses, At{Address: a, Device: d.Name, Index: d.Index, Parent: parentOf(d)})
+				live.Addresses = append(live.Addresses, DeviceAddress{Address: a, Device: d.Name, Index: d.Index, Parent: parentOf(d)})
 			}
 		}
 	}
@@ -184,11 +184,11 @@ func parentOf(d netstate.LiveDevice) int {
 	return 0
 }
 
-// find notes which device each attachment has. An interface that could not be restored is lost if it is not there.
-func find(at attachment.Namespace, devices netstate.Devices, of []*Attached) {
+// matchInterfaces notes which device each attachment has. An interface that could not be restored is lost if it is not there.
+func matchInterfaces(namespace attachment.Namespace, devices netstate.Devices, attached []*Attached) {
 	var records []checkpoint.Record
-	for _, a := range of {
-		if a.Record.Namespace.Same(at) == nil {
+	for _, a := range attached {
+		if a.Record.Namespace.Same(namespace) == nil {
 			records = append(records, a.Record)
 		}
 	}
@@ -196,13 +196,13 @@ func find(at attachment.Namespace, devices netstate.Devices, of []*Attached) {
 	for i, r := range checkpoint.Match(records, devices) {
 		index[r.Attachment] = i
 	}
-	for _, a := range of {
-		if a.Record.Namespace.Same(at) != nil {
+	for _, a := range attached {
+		if a.Record.Namespace.Same(namespace) != nil {
 			continue
 		}
 		a.Index = index[a.Record.Attachment]
 		switch {
-		case a.Interface != NotSeen:
+		case a.Interface != NotInspected:
 		case a.Index == 0:
 			a.Interface = Lost
 		default:
@@ -211,22 +211,22 @@ func find(at attachment.Namespace, devices netstate.Devices, of []*Attached) {
 	}
 }
 
-// missing returns the recorded namespaces that were not found.
-func (w *World) missing() []attachment.Namespace {
-	seen := map[attachment.Namespace]bool{}
-	var all []attachment.Namespace
+// missingNamespaces returns the recorded namespaces that were not found.
+func (w *Snapshot) missingNamespaces() []attachment.Namespace {
+	visited := map[attachment.Namespace]bool{}
+	var namespaces []attachment.Namespace
 	note := func(n attachment.Namespace) {
-		if live, there := w.Sandboxes.Live[PlaceOf(n)]; seen[n] || n.Inode == 0 || there && n.Same(live.Namespace) == nil {
+		if live, ok := w.Sandboxes.Live[NamespaceIDOf(n)]; visited[n] || n.Inode == 0 || ok && n.Same(live.Namespace) == nil {
 			return
 		}
-		seen[n] = true
-		all = append(all, n)
+		visited[n] = true
+		namespaces = append(namespaces, n)
 	}
 	for _, a := range w.Attached {
 		note(a.Record.Namespace)
 	}
 	for _, u := range w.Unreadable {
-		note(u.Left.Namespace)
+		note(u.Partial.Namespace)
 	}
 	for _, n := range w.Networks {
 		for _, l := range n.Leases {
@@ -237,14 +237,14 @@ func (w *World) missing() []attachment.Namespace {
 			}
 		}
 	}
-	return all
+	return namespaces
 }
 
 // judgeUnrecorded judges the holders whose namespace was not recorded, or only by an import.
-func (w *World) judgeUnrecorded(ctx context.Context, from Sources) {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(from.ProofWait, DefaultProofWait))
+func (w *Snapshot) judgeUnrecorded(ctx context.Context, sources Sources) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(sources.ProofTimeout, DefaultProofTimeout))
 	defer cancel()
-	w.Sandboxes.Judged = map[Holding]reclaim.Judgement{}
+	w.Sandboxes.Judged = map[Holding]reclaim.SandboxJudgement{}
 	var node *reclaim.Node
 	for _, n := range w.Networks {
 		for _, l := range n.Leases {
@@ -254,16 +254,16 @@ func (w *World) judgeUnrecorded(ctx context.Context, from Sources) {
 				}
 				if node == nil {
 					var err error
-					if node, err = reclaim.Look(ctx, w.sourcesOf(from)); err != nil {
-						w.Problems = append(w.Problems, "the holders whose network namespace was not recorded could not be looked for: "+sandbox.Late(err))
+					if node, err = reclaim.Look(ctx, w.reclaimSources(sources)); err != nil {
+						w.Problems = append(w.Problems, "the holders whose network namespace was not recorded could not be looked for: "+sandbox.SearchError(err))
 						return
 					}
 				}
-				now := n.Now
+				instant := n.StoreTime
 				if h.Origin == lease.Imported { // An import knows only the time of day.
-					now = w.Now
+					instant = w.Time
 				}
-				w.Sandboxes.Judged[Holding{n.Dir, n.Name, l.Address, h.ContainerID, h.IfName}] = node.Judge(l.Address, h, now, reclaim.Others(l, h)...)
+				w.Sandboxes.Judged[Holding{n.Dir, n.Name, l.Address, h.ContainerID, h.IfName}] = node.Judge(l.Address, h, instant, reclaim.OtherHolders(l, h)...)
 			}
 		}
 	}
@@ -272,9 +272,9 @@ func (w *World) judgeUnrecorded(ctx context.Context, from Sources) {
 	}
 }
 
-func (w *World) sourcesOf(from Sources) reclaim.Sources {
+func (w *Snapshot) reclaimSources(sources Sources) reclaim.Sources {
 	s := reclaim.Sources{
-		CacheDir: from.CacheDir, AllProcesses: from.AllProcesses, Namespaces: map[string]attachment.Namespace{}, Unreadable: map[string]string{},
+		CacheDir: sources.CacheDir, AllProcesses: sources.AllProcesses, Namespaces: map[string]attachment.Namespace{}, Unreadable: map[string]string{},
 	}
 	for _, a := range w.Attached {
 		s.Namespaces[a.Record.Attachment.ContainerID] = a.Record.Namespace

@@ -20,18 +20,18 @@ var DefaultConfDirs = []string{"/etc/cni/net.d", "/etc/cni/multus/net.d", "/var/
 // that "ipam.dataDir" names in a configuration of this node or in a checkpoint. A directory that does not exist has no stores:
 // the first ADD makes it. The error says that the checkpoints, or the stores of the first directory, cannot be listed. What
 // else cannot be read is in Problems.
-func (s *Sources) OpenLeases(only string) error {
-	first, err := lease.Dir(only)
+func (s *Sources) OpenLeases(leaseDir string) error {
+	first, err := lease.Dir(leaseDir)
 	if err != nil {
 		return err
 	}
-	dirs := []string{resolved(first)}
-	if only == "" {
+	dirs := []string{resolveLinks(first)}
+	if leaseDir == "" {
 		records, _, err := s.Store.List()
 		if err != nil {
 			return err
 		}
-		dirs = append(dirs, s.configured(records)...)
+		dirs = append(dirs, s.configuredDirs(records)...)
 	}
 	for i, dir := range dirs {
 		if _, err := os.Stat(dir); i > 0 && errors.Is(err, fs.ErrNotExist) || slices.Contains(s.LeaseDirs, dir) {
@@ -65,8 +65,8 @@ func (s *Sources) openAll(dir string) error {
 	return nil
 }
 
-// resolved returns the directory without links: all spellings of it are one.
-func resolved(dir string) string {
+// resolveLinks returns the directory without links: all spellings of it are one.
+func resolveLinks(dir string) string {
 	if path, err := filepath.EvalSymlinks(dir); err == nil {
 		return path
 	}
@@ -86,16 +86,16 @@ type netConf struct {
 // leaseDirs returns the directories that the configuration names.
 func (c netConf) leaseDirs() (dirs []string) {
 	if c.IPAM.Type == "relink-ipam" && filepath.IsAbs(c.IPAM.DataDir) {
-		dirs = append(dirs, resolved(c.IPAM.DataDir))
+		dirs = append(dirs, resolveLinks(c.IPAM.DataDir))
 	}
-	for _, one := range slices.Concat(c.Plugins, c.Delegates) {
-		dirs = append(dirs, one.leaseDirs()...)
+	for _, plugin := range slices.Concat(c.Plugins, c.Delegates) {
+		dirs = append(dirs, plugin.leaseDirs()...)
 	}
 	return dirs
 }
 
-// configured returns the directories that the checkpoints and the configurations of this node name.
-func (s *Sources) configured(records []checkpoint.Record) (dirs []string) {
+// configuredDirs returns the directories that the checkpoints and the configurations of this node name.
+func (s *Sources) configuredDirs(records []checkpoint.Record) (dirs []string) {
 	for _, r := range records {
 		var c netConf
 		if json.Unmarshal(r.CNI.Config, &c) == nil { // A configuration that no runtime can read names nothing.

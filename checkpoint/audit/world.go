@@ -12,11 +12,11 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// World is a node at one moment, as plain data.
-type World struct {
+// Snapshot is a node at one moment, as plain data.
+type Snapshot struct {
 	BootID string
-	// Now is the time of day.
-	Now        time.Time
+	// Time is the time of day.
+	Time       time.Time
 	Attached   []Attached
 	Unreadable []Unreadable
 	Networks   []Network
@@ -33,27 +33,27 @@ type Attached struct {
 	Record checkpoint.Record
 	// Owner is nobody if it is not known.
 	Owner attachment.Owner
-	// Interface says how it is now. Why says why it is not AsRecorded.
-	Interface Interface
-	Why       string
+	// Interface says how it is now. Reason says why it is not AsRecorded.
+	Interface InterfaceState
+	Reason    string
 	// Index is that of the device in the sandbox, 0 if it is not there.
 	Index int
-	// Given are the addresses that relink-ipam gave it, by the result of the ADD. LeaseDir is the directory of the leases
+	// Assigned are the addresses that relink-ipam gave it, by the result of the ADD. LeaseDir is the directory of the leases
 	// that its configuration names, empty for one that was read.
-	Given    []netip.Addr
+	Assigned []netip.Addr
 	LeaseDir string
 }
 
-// Interface is how a recorded interface is now.
-type Interface string
+// InterfaceState is how a recorded interface is now.
+type InterfaceState string
 
-// The values of Interface.
+// The values of InterfaceState.
 const (
-	AsRecorded Interface = "as recorded"
-	Lost       Interface = "lost"
-	Wrong      Interface = "wrong"
-	// NotSeen says that nobody could look.
-	NotSeen Interface = "not seen"
+	AsRecorded InterfaceState = "as recorded"
+	Lost       InterfaceState = "lost"
+	Wrong      InterfaceState = "wrong"
+	// NotInspected says that nobody could look.
+	NotInspected InterfaceState = "not seen"
 )
 
 // Unreadable is a checkpoint that cannot be read.
@@ -67,32 +67,32 @@ type Network struct {
 	Name string
 	// Dir is the directory of its store.
 	Dir string
-	// Now is the time of the store. Times in leases are by this clock, except those of imported holders.
-	Now    time.Time
-	Leases []lease.Lease
+	// StoreTime is the time of the store. Times in leases are by this clock, except those of imported holders.
+	StoreTime time.Time
+	Leases    []lease.Lease
 	// Pools says that its addresses are of pools: they go to other nodes with their owners.
 	Pools bool
 	// Problem says why the leases cannot be read.
 	Problem string
 }
 
-// Place tells network namespaces apart at one moment.
-type Place struct{ Device, Inode uint64 }
+// NamespaceID tells network namespaces apart at one moment.
+type NamespaceID struct{ Device, Inode uint64 }
 
-// PlaceOf returns the place of the namespace.
-func PlaceOf(n attachment.Namespace) Place { return Place{n.Device, n.Inode} }
+// NamespaceIDOf returns the place of the namespace.
+func NamespaceIDOf(n attachment.Namespace) NamespaceID { return NamespaceID{n.Device, n.Inode} }
 
 // Sandboxes are the network namespaces that are there, and what the container runtime tells.
 type Sandboxes struct {
-	Live map[Place]Live
+	Live map[NamespaceID]LiveNamespace
 	// Runtime are the runtime's sandboxes by their container IDs. NotAsked says why they may not be all. It is empty if
 	// the runtime told of all.
-	Runtime  map[string]sandbox.OfRuntime
+	Runtime  map[string]sandbox.RuntimeSandbox
 	NotAsked string
 	// Proofs are of namespaces that are not in Live.
 	Proofs map[attachment.Namespace]sandbox.Evidence
 	// Judged are the holders whose namespace was not recorded, or comes from a cache.
-	Judged map[Holding]reclaim.Judgement
+	Judged map[Holding]reclaim.SandboxJudgement
 }
 
 // Holding is a holder of an address.
@@ -104,15 +104,15 @@ type Holding struct {
 	IfName      string
 }
 
-// Live is a network namespace that is there.
-type Live struct {
+// LiveNamespace is a network namespace that is there.
+type LiveNamespace struct {
 	Namespace attachment.Namespace
 	// Addresses are those of its addresses that somebody holds or was given.
-	Addresses []At
+	Addresses []DeviceAddress
 }
 
-// At is an address on a device of a sandbox.
-type At struct {
+// DeviceAddress is an address on a device of a sandbox.
+type DeviceAddress struct {
 	Address netip.Addr
 	Device  string
 	Index   int
@@ -126,9 +126,9 @@ type Owners struct {
 	Judged map[attachment.Owner]owner.Judgement
 	// Unattached are the sandboxes that the runtime keeps running, and that relink has attached to nothing, by the owners of
 	// their pods. Only those count whose owners have reservations.
-	Unattached map[attachment.Owner][]sandbox.OfRuntime
-	// Left is how many owners were not asked for.
-	Left int
+	Unattached map[attachment.Owner][]sandbox.RuntimeSandbox
+	// Unasked is how many owners were not asked for.
+	Unasked int
 	// NewClusters are the clusters of stores that know none yet: the UID of the namespace kube-system by the path of the store.
 	NewClusters map[string]string
 }

@@ -30,8 +30,8 @@ var (
 // Patience is how long a client waits for an answer by default.
 const Patience = 5 * time.Second
 
-// mostBytes bounds an answer: 5,000 attachments that all drifted take 2 MB.
-const mostBytes = 16 << 20
+// maxAnswer bounds an answer: 5,000 attachments that all drifted take 2 MB.
+const maxAnswer = 16 << 20
 
 // Client talks to the agent of this node. The zero value is ready for use.
 type Client struct {
@@ -45,27 +45,29 @@ type Client struct {
 // the connection.
 func (c Client) Status(ctx context.Context) (Status, error) {
 	var s Status
-	err := c.do(ctx, "GET", StatusPath, nil, &s)
+	err := c.request(ctx, "GET", StatusPath, nil, &s)
 	return s, err
 }
 
 // Pause makes the agent restore nothing for that length of time. Length 0 means until a resume. When Pause returns, no
 // restore of the agent is under way. Its errors are those of Status. After ErrNoAnswer, the agent may be paused.
-func (c Client) Pause(ctx context.Context, length time.Duration, why string) (Pause, error) {
-	req := PauseRequest{Why: why}
+func (c Client) Pause(ctx context.Context, length time.Duration, reason string) (Pause, error) {
+	req := PauseRequest{Reason: reason}
 	if length > 0 {
-		req.For = length.String()
+		req.Length = length.String()
 	}
 	var p Pause
-	err := c.do(ctx, "POST", PausePath, req, &p)
+	err := c.request(ctx, "POST", PausePath, req, &p)
 	return p, err
 }
 
 // Resume ends a pause. It is no error if the agent is not paused. Its errors are those of Status.
-func (c Client) Resume(ctx context.Context) error { return c.do(ctx, "POST", ResumePath, nil, nil) }
+func (c Client) Resume(ctx context.Context) error {
+	return c.request(ctx, "POST", ResumePath, nil, nil)
+}
 
-// do sends a request and stores the answer in into. body and into may be nil.
-func (c Client) do(ctx context.Context, method, path string, body, into any) error {
+// request sends a request and stores the answer in into. body and into may be nil.
+func (c Client) request(ctx context.Context, method, path string, body, response any) error {
 	patience := c.Patience
 	if patience == 0 {
 		patience = Patience
@@ -76,7 +78,7 @@ func (c Client) do(ctx context.Context, method, path string, body, into any) err
 	}
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := exchange(bounded, socket, method, path, body, into)
+	err := exchange(bounded, socket, method, path, body, response)
 	switch {
 	case err == nil:
 		return nil
@@ -98,7 +100,7 @@ func (c Client) do(ctx context.Context, method, path string, body, into any) err
 }
 
 // exchange makes a connection for one request and its answer.
-func exchange(ctx context.Context, socket, method, path string, body, into any) error {
+func exchange(ctx context.Context, socket, method, path string, body, response any) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return err
@@ -106,7 +108,7 @@ func exchange(ctx context.Context, socket, method, path string, body, into any) 
 	defer func() { _ = conn.Close() }() // Either the answer is complete, or there already is an error.
 	// A deadline in the past ends reading and writing at once.
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	request, err := requestOf(method, path, body)
+	request, err := encodeRequest(method, path, body)
 	if err != nil {
 		return err
 	}
@@ -117,19 +119,19 @@ func exchange(ctx context.Context, socket, method, path string, body, into any) 
 		return errors.Join(err, writeErr)
 	}
 	if status < 200 || status > 299 {
-		return refusal(status, answer)
+		return newRefusedError(status, answer)
 	}
-	if into == nil {
+	if response == nil {
 		return nil
 	}
-	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("its answer is no %T in JSON: %w", into, err)
+	if err := json.Unmarshal(answer, response); err != nil {
+		return fmt.Errorf("its answer is no %T in JSON: %w", response, err)
 	}
 	return nil
 }
 
-// requestOf returns the request as HTTP/1.0: after the answer, the connection ends.
-func requestOf(method, path string, body any) ([]byte, error) {
+// encodeRequest returns the request as HTTP/1.0: after the answer, the connection ends.
+func encodeRequest(method, path string, body any) ([]byte, error) {
 	var content []byte
 	if body != nil {
 		var err error
@@ -146,7 +148,7 @@ func requestOf(method, path string, body any) ([]byte, error) {
 // readAnswer reads an answer to a request of HTTP/1.0. A server sends no chunks to such a client (RFC 9112, section
 // 6.1). Without a length, the body goes on to the end of the connection.
 func readAnswer(conn io.Reader) (status int, body []byte, err error) {
-	limited := &io.LimitedReader{R: conn, N: mostBytes + 1}
+	limited := &io.LimitedReader{R: conn, N: maxAnswer + 1}
 	r := textproto.NewReader(bufio.NewReader(limited))
 	line, err := r.ReadLine()
 	if err != nil {
@@ -165,7 +167,7 @@ func readAnswer(conn io.Reader) (status int, body []byte, err error) {
 		return 0, nil, fmt.Errorf("read its answer: %w", err)
 	}
 	if limited.N <= 0 {
-		return 0, nil, fmt.Errorf("its answer is longer than %d bytes", mostBytes)
+		return 0, nil, fmt.Errorf("its answer is longer than %d bytes", maxAnswer)
 	}
 	if length := header.Get("Content-Length"); length != "" && length != strconv.Itoa(len(body)) {
 		return 0, nil, fmt.Errorf("its answer is cut off: %d of %s bytes came", len(body), length)
@@ -175,19 +177,19 @@ func readAnswer(conn io.Reader) (status int, body []byte, err error) {
 
 // refusedError is ErrRefused with the status and what the agent says.
 type refusedError struct {
-	status int
-	says   string
+	status  int
+	message string
 }
 
-func (e *refusedError) Error() string { return ErrRefused.Error() + ": " + e.says }
+func (e *refusedError) Error() string { return ErrRefused.Error() + ": " + e.message }
 
 func (e *refusedError) Is(target error) bool { return target == ErrRefused }
 
-// refusal returns the error for an answer with a failure status.
-func refusal(status int, body []byte) error {
-	var said Refusal
-	if json.Unmarshal(body, &said) != nil || said.Error == "" {
+// newRefusedError returns the error for an answer with a failure status.
+func newRefusedError(status int, body []byte) error {
+	var answer Refusal
+	if json.Unmarshal(body, &answer) != nil || answer.Error == "" {
 		return &refusedError{status, fmt.Sprintf("HTTP status %d", status)}
 	}
-	return &refusedError{status, said.Error}
+	return &refusedError{status, answer.Error}
 }

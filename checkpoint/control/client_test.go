@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
-// answering listens on a socket, and calls answer with each connection. It returns the socket's path.
-func answering(t *testing.T, answer func(net.Conn)) string {
+// listenUnix listens on a socket, and calls answer with each connection. It returns the socket's path.
+func listenUnix(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.Listen("unix", path)
@@ -43,9 +43,9 @@ func read(conn net.Conn) { _, _ = conn.Read(make([]byte, 4096)) }
 func TestWhatIsNoAnswer(t *testing.T) {
 	const ok = "HTTP/1.0 200 OK\r\n"
 	for what, test := range map[string]struct {
-		says string
-		is   error
-		want string
+		answer string
+		cause  error
+		want   string
 	}{
 		"nothing":           {"", io.EOF, "read its answer"},
 		"another protocol":  {"SSH-2.0-OpenSSH\r\n", nil, `its answer begins with "SSH-2.0-OpenSSH": this is not HTTP`},
@@ -57,12 +57,12 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		"a reason":          {"HTTP/1.0 503 x\r\n\r\n" + `{"error":"it is ending"}`, control.ErrRefused, "relink-agent refused: it is ending"},
 		"too long":          {ok + "\r\n" + strings.Repeat("x", 17<<20), nil, "its answer is longer than 16777216 bytes"},
 	} {
-		path := answering(t, func(conn net.Conn) {
+		path := listenUnix(t, func(conn net.Conn) {
 			read(conn)
-			_, _ = conn.Write([]byte(test.says))
+			_, _ = conn.Write([]byte(test.answer))
 		})
 		_, err := (control.Client{Path: path}).Status(t.Context())
-		if err == nil || !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
+		if err == nil || !strings.Contains(err.Error(), test.want) || test.cause != nil && !errors.Is(err, test.cause) {
 			t.Errorf("%s: %v, want %s", what, err, test.want)
 		}
 	}
@@ -77,7 +77,7 @@ func TestAnAgentThatHangs(t *testing.T) {
 			_, _ = io.Copy(io.Discard, conn)
 		},
 	} {
-		path := answering(t, answer)
+		path := listenUnix(t, answer)
 		start := time.Now()
 		_, err := (control.Client{Path: path, Patience: 50 * time.Millisecond}).Status(t.Context())
 		if want := "relink-agent does not answer within 50ms: look at its log, or restart it (" + path + ")"; !errors.Is(err, control.ErrNoAnswer) || err.Error() != want {

@@ -32,7 +32,7 @@ const (
 	// OwnersPath is for a list of owners that are to be judged.
 	OwnersPath    = "/v1/owners"
 	SandboxesPath = "/v1/sandboxes"
-	// RefillPath is for a pool.Demand, AcquirePath for a pool.Acquisition, PoolClaimPath for a pool.Claimed, PoolImportPath for a
+	// RefillPath is for a pool.Demand, AcquirePath for a pool.Acquisition, PoolClaimPath for a pool.ClaimedAddress, PoolImportPath for a
 	// pool.Import.
 	RefillPath     = "/v1/pool/refill"
 	AcquirePath    = "/v1/pool/acquire"
@@ -45,8 +45,8 @@ const (
 	AddressPath = "/v1/address"
 )
 
-// MostOwners is how many owners one request of OwnersPath can have.
-const MostOwners = 100
+// MaxOwners is how many owners one request of OwnersPath can have.
+const MaxOwners = 100
 
 // Status is the state of the agent, and what it sees on the node.
 type Status struct {
@@ -57,21 +57,21 @@ type Status struct {
 	Paused *Pause  `json:"paused,omitempty"`
 	Chains []Chain `json:"chains"`
 	Drift  []Drift `json:"drift"`
-	// Owed is the number of attachments that were not announced to their neighbours yet.
-	Owed int `json:"owed"`
+	// Unannounced is the number of attachments that were not announced to their neighbours yet.
+	Unannounced int `json:"owed"`
 	// Audit is the last one, nil before the first.
 	Audit *Audit `json:"audit,omitempty"`
 }
 
 // Audit is what the agent's last audit has found, and what it has freed.
 type Audit struct {
-	At   time.Time     `json:"at"`
+	Time time.Time     `json:"at"`
 	Took time.Duration `json:"tookNanoseconds"`
-	// Findings has the number of findings of each kind. Errors is how many of them are errors, and First the first of these
+	// Findings has the number of findings of each kind. Errors is how many of them are errors, and FirstError the first of these
 	// in words.
-	Findings map[string]int `json:"findings"`
-	Errors   int            `json:"errors"`
-	First    string         `json:"first,omitempty"`
+	Findings   map[string]int `json:"findings"`
+	Errors     int            `json:"errors"`
+	FirstError string         `json:"first,omitempty"`
 	// Freed, Waiting and Failed count leases, reservations and checkpoints. Waiting were seen dead, but not yet for long enough.
 	Freed   int `json:"freed"`
 	Waiting int `json:"waiting"`
@@ -84,17 +84,17 @@ type Audit struct {
 type Pause struct {
 	Since time.Time `json:"since"`
 	// Until is when the pause ends by itself, by the date that the node had when the pause began. It is zero if only a
-	// resume ends the pause. It is for people: Left counts.
+	// resume ends the pause. It is for people: Remaining counts.
 	Until time.Time `json:"until,omitzero"`
 	// Ends is the end as a time since the boot BootID, in nanoseconds (boot.Uptime): nobody can set that clock.
 	Ends   time.Duration `json:"endsNanoseconds,omitempty"`
 	BootID string        `json:"bootID,omitempty"`
-	Why    string        `json:"why,omitempty"`
+	Reason string        `json:"why,omitempty"`
 }
 
 // NewPause returns a pause that begins now. Length 0 means until a resume.
-func NewPause(length time.Duration, why string) (Pause, error) {
-	p := Pause{Since: time.Now().UTC(), Why: why}
+func NewPause(length time.Duration, reason string) (Pause, error) {
+	p := Pause{Since: time.Now().UTC(), Reason: reason}
 	if length <= 0 {
 		return p, nil
 	}
@@ -109,9 +109,9 @@ func NewPause(length time.Duration, why string) (Pause, error) {
 	return p, nil
 }
 
-// Left returns how long the pause still lasts: 0 if it is over, as it is after a boot. limited is false if only a resume
+// Remaining returns how long the pause still lasts: 0 if it is over, as it is after a boot. limited is false if only a resume
 // ends the pause.
-func (p Pause) Left() (left time.Duration, limited bool) {
+func (p Pause) Remaining() (remaining time.Duration, limited bool) {
 	if p.Ends == 0 {
 		return 0, false
 	}
@@ -163,15 +163,15 @@ type Drift struct {
 
 // PauseRequest asks the agent to restore nothing for a while.
 type PauseRequest struct {
-	// For is a duration such as "10m". Empty means until a resume.
-	For string `json:"for,omitempty"`
-	// Why is shown to everybody who asks for the status.
-	Why string `json:"why,omitempty"`
+	// Length is a duration such as "10m". Empty means until a resume.
+	Length string `json:"for,omitempty"`
+	// Reason is shown to everybody who asks for the status.
+	Reason string `json:"why,omitempty"`
 }
 
 // Sandboxes are those that the container runtime of the node has.
 type Sandboxes struct {
-	Sandboxes []sandbox.OfRuntime `json:"sandboxes"`
+	Sandboxes []sandbox.RuntimeSandbox `json:"sandboxes"`
 	// Incomplete says why there may be more. It is empty if these are all.
 	Incomplete string `json:"incomplete,omitempty"`
 	// NoRuntime says that the node has no container runtime, as far as the agent knows.

@@ -10,11 +10,11 @@
 //	POST /v1/owners   a list of owners; the answer is a list of owner.Judgement
 //	POST /v1/pool/refill   a pool.Demand; no content
 //	POST /v1/pool/acquire  a pool.Acquisition; the answer is a pool.Acquired
-//	POST /v1/pool/claim    a pool.Claimed; no content
+//	POST /v1/pool/claim    a pool.ClaimedAddress; no content
 //	POST /v1/pool/import   a pool.Import; the answer is a pool.Imported
 //	GET  /v1/pools         a list of pool.Pool
 //	GET  /v1/blocks?pool=  a list of pool.Block
-//	GET  /v1/address?address=  a list of pool.Standing
+//	GET  /v1/address?address=  a list of pool.AddressStatus
 //	GET  /v1/sandboxes the container runtime's Sandboxes
 //	GET  /healthz, /readyz, /metrics
 //

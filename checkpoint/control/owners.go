@@ -29,7 +29,7 @@ var (
 // Ask asks the agent what the Kubernetes API knows of a pod. It is owner.Asker's.
 func (c Client) Ask(ctx context.Context, q owner.Question) (owner.Answer, error) {
 	var a owner.Answer
-	err := aboutOwners(c.do(ctx, "POST", OwnerPath, q, &a))
+	err := ownerError(c.request(ctx, "POST", OwnerPath, q, &a))
 	if err == nil && a.Owner == (attachment.Owner{}) {
 		err = fmt.Errorf("%w: relink-agent names nobody", owner.ErrUnavailable)
 	}
@@ -38,18 +38,18 @@ func (c Client) Ask(ctx context.Context, q owner.Question) (owner.Answer, error)
 
 // Fulfil has the agent write addresses into an IPAMClaim. It is owner.Asker's.
 func (c Client) Fulfil(ctx context.Context, f owner.Fulfilment) error {
-	return aboutOwners(c.do(ctx, "POST", ClaimPath, f, nil))
+	return ownerError(c.request(ctx, "POST", ClaimPath, f, nil))
 }
 
-// aboutOwners gives an error of do the meaning that owner.Asker has for it.
-func aboutOwners(err error) error {
+// ownerError gives an error of request the meaning that owner.Asker has for it.
+func ownerError(err error) error {
 	if err == nil {
 		return nil
 	}
 	var refused *refusedError
 	switch {
 	case errors.Is(err, ErrNoAgent):
-		return nobody{err}
+		return noAgentError{err}
 	case !errors.As(err, &refused):
 		return fmt.Errorf("%w: %w", owner.ErrUnavailable, err)
 	}
@@ -57,67 +57,69 @@ func aboutOwners(err error) error {
 	case statusNotFound:
 		return fmt.Errorf("%w: this relink-agent is too old: it does not know of owners", owner.ErrUnavailable)
 	case StatusInvalid:
-		return fmt.Errorf("%w: %s", owner.ErrInvalid, refused.says)
+		return fmt.Errorf("%w: %s", owner.ErrInvalid, refused.message)
 	case StatusDiffers:
-		return fmt.Errorf("%w: %s", owner.ErrDiffers, refused.says)
+		return fmt.Errorf("%w: %s", owner.ErrDiffers, refused.message)
 	}
-	return fmt.Errorf("%w: %s", owner.ErrUnavailable, refused.says)
+	return fmt.Errorf("%w: %s", owner.ErrUnavailable, refused.message)
 }
 
 // statusNotFound is the answer to a path that an older agent does not have.
 const statusNotFound = 404
 
-// nobody is owner.ErrUnavailable for a node without an agent. It matches owner.ErrNobody, too.
-type nobody struct{ noAgent error }
+// noAgentError is owner.ErrUnavailable for a node without an agent. It matches owner.ErrNoAsker, too.
+type noAgentError struct{ noAgent error }
 
-func (n nobody) Error() string { return owner.ErrUnavailable.Error() + ": " + n.noAgent.Error() }
+func (n noAgentError) Error() string { return owner.ErrUnavailable.Error() + ": " + n.noAgent.Error() }
 
-func (n nobody) Unwrap() []error { return []error{owner.ErrUnavailable, owner.ErrNobody, n.noAgent} }
+func (n noAgentError) Unwrap() []error {
+	return []error{owner.ErrUnavailable, owner.ErrNoAsker, n.noAgent}
+}
 
-// judging is how long the agent may take to judge MostOwners: it asks the API about each of them.
-const judging = 40 * time.Second
+// judgePatience is how long the agent may take to judge MaxOwners: it asks the API about each of them.
+const judgePatience = 40 * time.Second
 
 // Judge has the agent ask the API about each owner. It is owner.Judge's. Owners of which the agent says nothing are unknown.
 func (c Client) Judge(ctx context.Context, owners []attachment.Owner) []owner.Judgement {
 	if c.Patience == 0 {
-		c.Patience = judging
+		c.Patience = judgePatience
 	}
-	all := make([]owner.Judgement, 0, len(owners))
+	judgements := make([]owner.Judgement, 0, len(owners))
 	var err error
-	for some := range slices.Chunk(owners, MostOwners) {
+	for batch := range slices.Chunk(owners, MaxOwners) {
 		var judged []owner.Judgement
 		if err == nil { // An agent that does not answer is asked once.
-			err = c.do(ctx, "POST", OwnersPath, some, &judged)
+			err = c.request(ctx, "POST", OwnersPath, batch, &judged)
 		}
-		if err == nil && !areOf(judged, some) {
+		if err == nil && !matchOwners(judged, batch) {
 			err = errors.New("relink-agent has answered about other owners")
 		}
 		if err == nil {
-			all = append(all, judged...)
+			judgements = append(judgements, judged...)
 			continue
 		}
-		for _, o := range some {
-			all = append(all, owner.Judgement{Owner: o, Standing: owner.Unknown, Why: err.Error()})
+		for _, o := range batch {
+			judgements = append(judgements, owner.Judgement{Owner: o, Standing: owner.Unknown, Reason: err.Error()})
 		}
 	}
-	return all
+	return judgements
 }
 
-// areOf says whether the judgements are about these owners, in their order.
-func areOf(judged []owner.Judgement, owners []attachment.Owner) bool {
+// matchOwners says whether the judgements are about these owners, in their order.
+func matchOwners(judged []owner.Judgement, owners []attachment.Owner) bool {
 	return slices.EqualFunc(judged, owners, func(j owner.Judgement, o attachment.Owner) bool { return j.Owner == o })
 }
 
-// surveying is how long the agent may take to ask the container runtime.
-const surveying = 15 * time.Second
+// sandboxesPatience is how long the agent may take to ask the container runtime.
+const sandboxesPatience = 15 * time.Second
 
 // Sandboxes has the agent ask the container runtime. It is sandbox.Runtime's.
-func (c Client) Sandboxes(ctx context.Context) ([]sandbox.OfRuntime, error) {
+func (c Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error) {
 	if c.Patience == 0 {
-		c.Patience = surveying
+		c.Patience = sandboxesPatience
 	}
 	var s Sandboxes
-	if err := c.do(ctx, "GET", SandboxesPath, nil, &s); err != nil {
+	if err := c.request(ctx, "GET", SandboxesPath, nil, &s); err != nil {
 		return nil, err
 	}
 	switch {

@@ -29,76 +29,76 @@ var (
 	_ pool.Importer = Client{}
 )
 
-// refilling is how long the agent may take for an address of a pool.
-const refilling = pool.Limit + time.Second
+// poolPatience is how long the agent may take for an address of a pool.
+const poolPatience = pool.AgentLimit + time.Second
 
 // Refill has the agent take addresses of pools. It is pool.Agent's.
 func (c Client) Refill(ctx context.Context, d pool.Demand) error {
-	return c.aboutPools(ctx, "POST", RefillPath, d, nil)
+	return c.requestPools(ctx, "POST", RefillPath, d, nil)
 }
 
 // Acquire has the agent bring an owner's address to this node. It is pool.Agent's.
-func (c Client) Acquire(ctx context.Context, a pool.Acquisition) (made pool.Acquired, err error) {
-	err = c.aboutPools(ctx, "POST", AcquirePath, a, &made)
-	return made, err
+func (c Client) Acquire(ctx context.Context, a pool.Acquisition) (acquired pool.Acquired, err error) {
+	err = c.requestPools(ctx, "POST", AcquirePath, a, &acquired)
+	return acquired, err
 }
 
 // Claim has the agent note which address an owner has. It is pool.Agent's.
-func (c Client) Claim(ctx context.Context, claimed pool.Claimed) error {
-	return c.aboutPools(ctx, "POST", PoolClaimPath, claimed, nil)
+func (c Client) Claim(ctx context.Context, claimed pool.ClaimedAddress) error {
+	return c.requestPools(ctx, "POST", PoolClaimPath, claimed, nil)
 }
 
-// importing is how long the agent may take for one Import.
-const importing = pool.ImportLimit + 5*time.Second
+// importPatience is how long the agent may take for one Import.
+const importPatience = pool.ImportLimit + 5*time.Second
 
 // Import has the agent take over addresses for this node, some at a time. It is pool.Importer's. After an error, the answer has what
 // the agent had done before.
-func (c Client) Import(ctx context.Context, in pool.Import) (pool.Imported, error) {
-	c.Patience = cmp.Or(c.Patience, importing)
-	all := pool.Imported{Pools: map[netip.Addr]string{}, Refused: map[netip.Addr]string{}}
-	for some := range slices.Chunk(in.Addresses, pool.MostImported) {
-		in.Addresses = some
-		var made pool.Imported
-		if err := c.aboutPools(ctx, "POST", PoolImportPath, in, &made); err != nil {
-			return all, err
+func (c Client) Import(ctx context.Context, request pool.Import) (pool.Imported, error) {
+	c.Patience = cmp.Or(c.Patience, importPatience)
+	result := pool.Imported{Pools: map[netip.Addr]string{}, Refused: map[netip.Addr]string{}}
+	for batch := range slices.Chunk(request.Addresses, pool.MaxImported) {
+		request.Addresses = batch
+		var imported pool.Imported
+		if err := c.requestPools(ctx, "POST", PoolImportPath, request, &imported); err != nil {
+			return result, err
 		}
-		maps.Copy(all.Pools, made.Pools)
-		maps.Copy(all.Refused, made.Refused)
-		all.Closed = cmp.Or(all.Closed, made.Closed)
+		maps.Copy(result.Pools, imported.Pools)
+		maps.Copy(result.Refused, imported.Refused)
+		result.Closed = cmp.Or(result.Closed, imported.Closed)
 	}
-	return all, nil
+	return result, nil
 }
 
-// showing is how long the agent may take to ask the API for all blocks of a pool.
-const showing = 30 * time.Second
+// showPatience is how long the agent may take to ask the API for all blocks of a pool.
+const showPatience = 30 * time.Second
 
 // Pools returns all pools, as the Kubernetes API has them. The error matches pool.ErrUnavailable.
-func (c Client) Pools(ctx context.Context) (all []pool.Pool, err error) {
-	c.Patience = cmp.Or(c.Patience, showing)
-	err = c.aboutPools(ctx, "GET", PoolsPath, nil, &all)
-	return all, err
+func (c Client) Pools(ctx context.Context) (pools []pool.Pool, err error) {
+	c.Patience = cmp.Or(c.Patience, showPatience)
+	err = c.requestPools(ctx, "GET", PoolsPath, nil, &pools)
+	return pools, err
 }
 
 // Blocks returns all blocks of a pool, as the Kubernetes API has them. The error matches pool.ErrUnavailable.
-func (c Client) Blocks(ctx context.Context, name string) (all []pool.Block, err error) {
-	c.Patience = cmp.Or(c.Patience, showing)
-	err = c.aboutPools(ctx, "GET", BlocksPath+"?pool="+url.QueryEscape(name), nil, &all)
-	return all, err
+func (c Client) Blocks(ctx context.Context, name string) (blocks []pool.Block, err error) {
+	c.Patience = cmp.Or(c.Patience, showPatience)
+	err = c.requestPools(ctx, "GET", BlocksPath+"?pool="+url.QueryEscape(name), nil, &blocks)
+	return blocks, err
 }
 
 // Address returns what the Kubernetes API says of the address, for each pool that has it. The error matches pool.ErrUnavailable,
 // and also ErrNoPools if the agent knows of none.
-func (c Client) Address(ctx context.Context, a netip.Addr) (all []pool.Standing, err error) {
-	err = c.aboutPools(ctx, "GET", AddressPath+"?address="+url.QueryEscape(a.String()), nil, &all)
-	return all, err
+func (c Client) Address(ctx context.Context, a netip.Addr) (standings []pool.AddressStatus, err error) {
+	err = c.requestPools(ctx, "GET", AddressPath+"?address="+url.QueryEscape(a.String()), nil, &standings)
+	return standings, err
 }
 
-// aboutPools makes a request, and gives its error the meaning that pool.Agent has for it.
-func (c Client) aboutPools(ctx context.Context, method, path string, body, into any) error {
+// requestPools makes a request, and gives its error the meaning that pool.Agent has for it.
+func (c Client) requestPools(ctx context.Context, method, path string, body, response any) error {
 	if c.Patience == 0 {
-		c.Patience = refilling
+		c.Patience = poolPatience
 	}
-	err := c.do(ctx, method, path, body, into)
+	err := c.request(ctx, method, path, body, response)
 	var refused *refusedError
 	switch {
 	case err == nil:
@@ -110,9 +110,9 @@ func (c Client) aboutPools(ctx context.Context, method, path string, body, into 
 	case statusNotFound:
 		return fmt.Errorf("%w: %w: this relink-agent is too old", pool.ErrUnavailable, ErrNoPools)
 	case StatusNoPools:
-		return fmt.Errorf("%w: %w: %s", pool.ErrUnavailable, ErrNoPools, refused.says)
+		return fmt.Errorf("%w: %w: %s", pool.ErrUnavailable, ErrNoPools, refused.message)
 	case StatusUnknownPool:
-		return fmt.Errorf("%w: %s", pool.ErrUnknown, refused.says)
+		return fmt.Errorf("%w: %s", pool.ErrUnknown, refused.message)
 	}
-	return fmt.Errorf("%w: %s", pool.ErrUnavailable, refused.says)
+	return fmt.Errorf("%w: %s", pool.ErrUnavailable, refused.message)
 }

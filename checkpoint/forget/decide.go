@@ -36,8 +36,8 @@ type verb string
 const (
 	doForget verb = "forget"
 	doKeep   verb = "keep"
-	// doPass is for what nobody asked for.
-	doPass verb = "pass"
+	// doSkip is for what nobody asked for.
+	doSkip verb = "pass"
 	// doFail is for what cannot be done.
 	doFail verb = "fail"
 )
@@ -48,48 +48,48 @@ func decide(c candidate, named, force bool) (verb, string) {
 	if c.unreadable != nil && c.unreadable.IfName == "" {
 		return doFail, fmt.Sprintf("the sandbox's directory cannot be read: %v", c.unreadable.Err)
 	}
-	why := c.evidence.Why
-	switch c.evidence.State {
-	case sandbox.IsGone:
-		return doForget, "its sandbox is gone: " + why
-	case sandbox.IsAlive:
+	reason := c.evidence.Reason
+	switch c.evidence.Verdict {
+	case sandbox.VerdictGone:
+		return doForget, "its sandbox is gone: " + reason
+	case sandbox.VerdictAlive:
 		switch {
 		case !named:
-			return doPass, "its sandbox is alive: " + why
+			return doSkip, "its sandbox is alive: " + reason
 		case c.guessed:
-			return doKeep, fmt.Sprintf("its sandbox is alive: %s. Nothing tells whether it is meant. To forget it: relink forget %s --force", why, c.key().ContainerID)
+			return doKeep, fmt.Sprintf("its sandbox is alive: %s. Nothing tells whether it is meant. To forget it: relink forget %s --force", reason, c.key().ContainerID)
 		case force:
-			return doForget, fmt.Sprintf("its sandbox is alive (%s): relink restore will not bring this interface back", why)
+			return doForget, fmt.Sprintf("its sandbox is alive (%s): relink restore will not bring this interface back", reason)
 		}
-		return doKeep, fmt.Sprintf("its sandbox is alive: %s. --force forgets it all the same: relink restore will not bring this interface back then", why)
+		return doKeep, fmt.Sprintf("its sandbox is alive: %s. --force forgets it all the same: relink restore will not bring this interface back then", reason)
 	}
 	switch {
 	case named && force && !c.guessed:
-		return doForget, fmt.Sprintf("nobody knows whether its sandbox is gone (%s): if it is alive, relink restore will not bring this interface back", why)
+		return doForget, fmt.Sprintf("nobody knows whether its sandbox is gone (%s): if it is alive, relink restore will not bring this interface back", reason)
 	case named && !c.guessed:
-		return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. --force forgets it all the same", why)
+		return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. --force forgets it all the same", reason)
 	}
-	return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. To forget it all the same: relink forget %s --force", why, c.key().ContainerID)
+	return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. To forget it all the same: relink forget %s --force", reason, c.key().ContainerID)
 }
 
-// tornEvidence says whether the sandbox of a torn checkpoint is there. own is the evidence of the namespace that can still be
-// read in it, nil if none can. others is the evidence of the namespaces in the other checkpoints of its container.
-func tornEvidence(own *sandbox.Evidence, others []sandbox.Evidence) sandbox.Evidence {
-	if own != nil {
-		return *own
+// tornEvidence says whether the sandbox of a torn checkpoint is there. recorded is the evidence of the namespace that can still be
+// read in it, nil if none can. siblings is the evidence of the namespaces in the other checkpoints of its container.
+func tornEvidence(recorded *sandbox.Evidence, siblings []sandbox.Evidence) sandbox.Evidence {
+	if recorded != nil {
+		return *recorded
 	}
-	if len(others) == 0 {
-		return sandbox.Evidence{State: sandbox.IsUnknown, Why: "the checkpoint cannot be read, and nothing else tells its namespace"}
+	if len(siblings) == 0 {
+		return sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: "the checkpoint cannot be read, and nothing else tells its namespace"}
 	}
-	is := others[0]
-	for _, other := range others {
-		if weight[other.State] > weight[is.State] {
-			is = other
+	strongest := siblings[0]
+	for _, sibling := range siblings {
+		if weight[sibling.Verdict] > weight[strongest.Verdict] {
+			strongest = sibling
 		}
 	}
-	is.Why = "another checkpoint of its container tells the namespace: " + is.Why
-	return is
+	strongest.Reason = "another checkpoint of its container tells the namespace: " + strongest.Reason
+	return strongest
 }
 
 // weight orders the states. The sandbox is gone only if all namespaces of its container are.
-var weight = map[sandbox.State]int{sandbox.IsGone: 0, sandbox.IsUnknown: 1, sandbox.IsAlive: 2}
+var weight = map[sandbox.Verdict]int{sandbox.VerdictGone: 0, sandbox.VerdictUnknown: 1, sandbox.VerdictAlive: 2}

@@ -10,9 +10,9 @@ import (
 )
 
 var (
-	gone    = sandbox.Evidence{State: sandbox.IsGone, Why: "nothing keeps it"}
-	alive   = sandbox.Evidence{State: sandbox.IsAlive, Why: "it is at /ns"}
-	unknown = sandbox.Evidence{State: sandbox.IsUnknown, Why: "process 7 may not be looked at"}
+	gone    = sandbox.Evidence{Verdict: sandbox.VerdictGone, Reason: "nothing keeps it"}
+	alive   = sandbox.Evidence{Verdict: sandbox.VerdictAlive, Reason: "it is at /ns"}
+	unknown = sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: "process 7 may not be looked at"}
 )
 
 func TestDecide(t *testing.T) {
@@ -26,7 +26,7 @@ func TestDecide(t *testing.T) {
 		why          string
 	}{
 		"stale, gone":              {is: candidate{record: read, evidence: gone}, do: doForget, why: "its sandbox is gone: nothing keeps it"},
-		"stale, alive":             {is: candidate{record: read, evidence: alive}, do: doPass, why: "its sandbox is alive: it is at /ns"},
+		"stale, alive":             {is: candidate{record: read, evidence: alive}, do: doSkip, why: "its sandbox is alive: it is at /ns"},
 		"stale, unknown":           {is: candidate{record: read, evidence: unknown}, do: doKeep, why: "nobody knows whether its sandbox is gone: process 7 may not be looked at. To forget it all the same: relink forget c1 --force"},
 		"named, gone":              {is: candidate{record: read, evidence: gone}, named: true, do: doForget, why: "its sandbox is gone: nothing keeps it"},
 		"named, alive":             {is: candidate{record: read, evidence: alive}, named: true, do: doKeep, why: "its sandbox is alive: it is at /ns. --force forgets it all the same: relink restore will not bring this interface back then"},
@@ -55,10 +55,10 @@ func TestTornEvidence(t *testing.T) {
 		want   sandbox.Evidence
 	}{
 		"its own":               {own: &gone, others: []sandbox.Evidence{alive}, want: gone},
-		"nothing":               {want: sandbox.Evidence{State: sandbox.IsUnknown, Why: "the checkpoint cannot be read, and nothing else tells its namespace"}},
-		"another's is gone":     {others: []sandbox.Evidence{gone, gone}, want: sandbox.Evidence{State: sandbox.IsGone, Why: of + gone.Why}},
-		"one of two is alive":   {others: []sandbox.Evidence{gone, alive, unknown}, want: sandbox.Evidence{State: sandbox.IsAlive, Why: of + alive.Why}},
-		"one of two is unknown": {others: []sandbox.Evidence{unknown, gone}, want: sandbox.Evidence{State: sandbox.IsUnknown, Why: of + unknown.Why}},
+		"nothing":               {want: sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: "the checkpoint cannot be read, and nothing else tells its namespace"}},
+		"another's is gone":     {others: []sandbox.Evidence{gone, gone}, want: sandbox.Evidence{Verdict: sandbox.VerdictGone, Reason: of + gone.Reason}},
+		"one of two is alive":   {others: []sandbox.Evidence{gone, alive, unknown}, want: sandbox.Evidence{Verdict: sandbox.VerdictAlive, Reason: of + alive.Reason}},
+		"one of two is unknown": {others: []sandbox.Evidence{unknown, gone}, want: sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: of + unknown.Reason}},
 	} {
 		if got := tornEvidence(test.own, test.others); got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)

@@ -31,40 +31,40 @@ type Options struct {
 	AllProcesses bool
 }
 
-// State is what became of a checkpoint. In a Plan's report ToForget stands for Forgotten.
-type State string
+// CheckpointState is what became of a checkpoint. In a Plan's report ToForget stands for Forgotten.
+type CheckpointState string
 
 // The states.
 const (
-	ToForget  State = "to forget"
-	Forgotten State = "forgotten"
-	Kept      State = "kept"
-	Failed    State = "failed"
+	ToForget  CheckpointState = "to forget"
+	Forgotten CheckpointState = "forgotten"
+	Kept      CheckpointState = "kept"
+	Failed    CheckpointState = "failed"
 )
 
-// Outcome reports one checkpoint.
-type Outcome struct {
+// CheckpointOutcome reports one checkpoint.
+type CheckpointOutcome struct {
 	Attachment attachment.Key       `json:"attachment"`
 	Pod        attachment.Pod       `json:"pod,omitzero"`
 	Namespace  attachment.Namespace `json:"namespace,omitzero"`
 	// Sandbox says whether the sandbox is there.
-	Sandbox sandbox.State `json:"sandbox"`
-	State   State         `json:"state"`
-	Reason  string        `json:"reason"`
+	Sandbox sandbox.Verdict `json:"sandbox"`
+	State   CheckpointState `json:"state"`
+	Reason  string          `json:"reason"`
 	// LeaseMayRemain says that relink-ipam may still have a lease of the attachment.
 	LeaseMayRemain bool `json:"leaseMayRemain,omitempty"`
 }
 
-// Report is everything that a run found and did.
-type Report struct {
-	DryRun      bool      `json:"dryRun"`
-	Checkpoints []Outcome `json:"checkpoints"`
+// CheckpointReport is everything that a run found and did.
+type CheckpointReport struct {
+	DryRun      bool                `json:"dryRun"`
+	Checkpoints []CheckpointOutcome `json:"checkpoints"`
 	// Alive counts the checkpoints of living sandboxes that Stale passed over.
 	Alive int `json:"alive"`
 }
 
 // Complete says that nothing was kept against the operator's wish, and that nothing failed.
-func (r Report) Complete() bool {
+func (r CheckpointReport) Complete() bool {
 	for _, o := range r.Checkpoints {
 		if o.State == Kept || o.State == Failed {
 			return false
@@ -74,7 +74,7 @@ func (r Report) Complete() bool {
 }
 
 // Count returns how many checkpoints are in the state.
-func (r Report) Count(s State) int {
+func (r CheckpointReport) Count(s CheckpointState) int {
 	n := 0
 	for _, o := range r.Checkpoints {
 		if o.State == s {
@@ -85,7 +85,7 @@ func (r Report) Count(s State) int {
 }
 
 // LeasesMayRemain says that relink-ipam may still have the lease of a forgotten checkpoint.
-func (r Report) LeasesMayRemain() bool {
+func (r CheckpointReport) LeasesMayRemain() bool {
 	for _, o := range r.Checkpoints {
 		if o.State == Forgotten && o.LeaseMayRemain {
 			return true
@@ -107,15 +107,15 @@ type Plan struct {
 // planned is a checkpoint, what to do about it and why.
 type planned struct {
 	candidate
-	do     verb
+	action verb
 	reason string
 }
 
-// Look decides what to forget, and changes nothing. The error is ErrUsage, or that of reading the
+// NewPlan decides what to forget, and changes nothing. The error is ErrUsage, or that of reading the
 // store.
-func Look(ctx context.Context, opts Options) (*Plan, error) {
+func NewPlan(ctx context.Context, opts Options) (*Plan, error) {
 	switch {
-	case !opts.Stale && opts.Select.All():
+	case !opts.Stale && opts.Select.MatchesAll():
 		return nil, ErrUsage
 	case opts.Stale && opts.Force:
 		return nil, fmt.Errorf("%w: --force is only for sandboxes that are named", ErrUsage)
@@ -126,12 +126,12 @@ func Look(ctx context.Context, opts Options) (*Plan, error) {
 	}
 	plan := &Plan{store: opts.Store}
 	for _, c := range found {
-		do, reason := decide(c, !opts.Stale, opts.Force)
-		if do == doPass {
+		action, reason := decide(c, !opts.Stale, opts.Force)
+		if action == doSkip {
 			plan.alive++
 			continue
 		}
-		plan.planned = append(plan.planned, planned{c, do, reason})
+		plan.planned = append(plan.planned, planned{c, action, reason})
 	}
 	return plan, nil
 }
@@ -143,27 +143,27 @@ func candidates(ctx context.Context, opts Options) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	things, err := restore.Things(records, unreadable, opts.Select)
+	selectable, err := restore.Candidates(records, unreadable, opts.Select)
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := opts.Select.Choose(things)
+	chosen, err := opts.Select.Choose(selectable)
 	if err != nil {
 		return nil, err
 	}
-	things = selection.WithPods(things)
+	selectable = selection.WithPods(selectable)
 	var selected []candidate
-	for i, c := range prove(ctx, opts.AllProcesses, records, unreadable) {
+	for i, c := range proveSandboxes(ctx, opts.AllProcesses, records, unreadable) {
 		if chosen[i] && (opts.Chosen == nil || opts.Chosen(c.key(), c.record.Namespace)) {
-			c.guessed = opts.Select.Guesses(things[i])
+			c.guessed = opts.Select.Guesses(selectable[i])
 			selected = append(selected, c)
 		}
 	}
 	return selected, nil
 }
 
-// prove finds out which sandboxes are there. It returns first the records, and then the checkpoints that cannot be read.
-func prove(ctx context.Context, all bool, records []checkpoint.Record, unreadable []checkpoint.Unreadable) []candidate {
+// proveSandboxes finds out which sandboxes are there. It returns first the records, and then the checkpoints that cannot be read.
+func proveSandboxes(ctx context.Context, allProcesses bool, records []checkpoint.Record, unreadable []checkpoint.Unreadable) []candidate {
 	var namespaces []attachment.Namespace
 	ofContainer := map[string][]attachment.Namespace{}
 	for _, r := range records {
@@ -171,33 +171,33 @@ func prove(ctx context.Context, all bool, records []checkpoint.Record, unreadabl
 		ofContainer[r.Attachment.ContainerID] = append(ofContainer[r.Attachment.ContainerID], r.Namespace)
 	}
 	for _, u := range unreadable {
-		if own := u.Left.Namespace; own != (attachment.Namespace{}) {
-			namespaces = append(namespaces, own)
-			ofContainer[u.ContainerID] = append(ofContainer[u.ContainerID], own)
+		if namespace := u.Partial.Namespace; namespace != (attachment.Namespace{}) {
+			namespaces = append(namespaces, namespace)
+			ofContainer[u.ContainerID] = append(ofContainer[u.ContainerID], namespace)
 		}
 	}
-	proven := sandbox.Prove(ctx, all, namespaces...)
+	proven := sandbox.Prove(ctx, allProcesses, namespaces...)
 	var found []candidate
 	for _, r := range records {
 		found = append(found, candidate{record: r, evidence: proven[r.Namespace]})
 	}
 	for _, u := range unreadable {
-		var own *sandbox.Evidence
-		if e, ok := proven[u.Left.Namespace]; ok {
-			own = &e
+		var recorded *sandbox.Evidence
+		if e, ok := proven[u.Partial.Namespace]; ok {
+			recorded = &e
 		}
-		var others []sandbox.Evidence
+		var siblings []sandbox.Evidence
 		for _, n := range ofContainer[u.ContainerID] {
-			others = append(others, proven[n])
+			siblings = append(siblings, proven[n])
 		}
-		found = append(found, candidate{record: u.Left, unreadable: &u, evidence: tornEvidence(own, others)})
+		found = append(found, candidate{record: u.Partial, unreadable: &u, evidence: tornEvidence(recorded, siblings)})
 	}
 	return found
 }
 
 // Report says what Run would do.
-func (p *Plan) Report() Report {
-	report := Report{DryRun: true, Checkpoints: []Outcome{}, Alive: p.alive}
+func (p *Plan) Report() CheckpointReport {
+	report := CheckpointReport{DryRun: true, Checkpoints: []CheckpointOutcome{}, Alive: p.alive}
 	for _, c := range p.planned {
 		report.Checkpoints = append(report.Checkpoints, c.outcome(ToForget))
 	}
@@ -205,11 +205,11 @@ func (p *Plan) Report() Report {
 }
 
 // Run forgets what was decided. One failure does not stop the others.
-func (p *Plan) Run(ctx context.Context) Report {
-	report := Report{Checkpoints: []Outcome{}, Alive: p.alive}
+func (p *Plan) Run(ctx context.Context) CheckpointReport {
+	report := CheckpointReport{Checkpoints: []CheckpointOutcome{}, Alive: p.alive}
 	for _, c := range p.planned {
 		o := c.outcome(Forgotten)
-		if c.do == doForget {
+		if c.action == doForget {
 			p.forget(ctx, c, &o)
 		}
 		report.Checkpoints = append(report.Checkpoints, o)
@@ -218,21 +218,21 @@ func (p *Plan) Run(ctx context.Context) Report {
 }
 
 // outcome has the state done where the checkpoint is to be forgotten.
-func (c planned) outcome(done State) Outcome {
-	return Outcome{
-		Attachment: c.key(), Pod: c.record.Pod, Namespace: c.record.Namespace, Sandbox: c.evidence.State, Reason: c.reason,
-		State: map[verb]State{doForget: done, doKeep: Kept, doFail: Failed}[c.do], LeaseMayRemain: leaseMayRemain(c.record.CNI.Config),
+func (c planned) outcome(success CheckpointState) CheckpointOutcome {
+	return CheckpointOutcome{
+		Attachment: c.key(), Pod: c.record.Pod, Namespace: c.record.Namespace, Sandbox: c.evidence.Verdict, Reason: c.reason,
+		State: map[verb]CheckpointState{doForget: success, doKeep: Kept, doFail: Failed}[c.action], LeaseMayRemain: leaseMayRemain(c.record.CNI.Config),
 	}
 }
 
 // forget removes the checkpoint if it is still the one that was judged.
-func (p *Plan) forget(ctx context.Context, c planned, o *Outcome) {
-	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
+func (p *Plan) forget(ctx context.Context, c planned, o *CheckpointOutcome) {
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
 	err := ctx.Err()
 	forgotten := false
 	if err == nil {
-		forgotten, err = p.underLock(ctx, c)
+		forgotten, err = p.forgetLocked(ctx, c)
 	}
 	switch {
 	case err != nil:
@@ -242,7 +242,7 @@ func (p *Plan) forget(ctx context.Context, c planned, o *Outcome) {
 	}
 }
 
-func (p *Plan) underLock(ctx context.Context, c planned) (forgotten bool, err error) {
+func (p *Plan) forgetLocked(ctx context.Context, c planned) (forgotten bool, err error) {
 	unlock, err := p.store.Lock(ctx, c.key().ContainerID)
 	if err != nil {
 		return false, err
@@ -251,7 +251,7 @@ func (p *Plan) underLock(ctx context.Context, c planned) (forgotten bool, err er
 	if c.unreadable != nil {
 		return p.store.ForgetUnreadable(*c.unreadable)
 	}
-	return p.store.ForgetRead(c.record)
+	return p.store.ForgetRecord(c.record)
 }
 
 // leaseMayRemain says that the addresses of the CNI configuration come from relink-ipam, or that nobody can tell.

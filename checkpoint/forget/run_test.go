@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { testnode.MainAlone(m) }
 
-// remember writes a checkpoint of the container in the namespace at the path.
-func remember(t *testing.T, n *testnode.Node, id, ifName, netns string) checkpoint.Record {
+// saveCheckpoint writes a checkpoint of the container in the namespace at the path.
+func saveCheckpoint(t *testing.T, n *testnode.Node, id, ifName, netns string) checkpoint.Record {
 	t.Helper()
 	namespace, err := identity.Read(netns)
 	if err != nil {
@@ -59,16 +59,16 @@ func file(n *testnode.Node, id, ifName string) string {
 	return filepath.Join(n.Store.Dir(), id, ifName+".json")
 }
 
-// tear cuts the checkpoint to size bytes.
-func tear(t *testing.T, n *testnode.Node, id, ifName string, size int64) {
+// truncate cuts the checkpoint to size bytes.
+func truncate(t *testing.T, n *testnode.Node, id, ifName string, size int64) {
 	t.Helper()
 	if err := os.Truncate(file(n, id, ifName), size); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// left returns the existing checkpoints in short form.
-func left(t *testing.T, n *testnode.Node) []string {
+// listCheckpoints returns the existing checkpoints in short form.
+func listCheckpoints(t *testing.T, n *testnode.Node) []string {
 	t.Helper()
 	files, err := filepath.Glob(file(n, "*", "*"))
 	if err != nil {
@@ -81,19 +81,19 @@ func left(t *testing.T, n *testnode.Node) []string {
 	return files
 }
 
-func expectLeft(t *testing.T, n *testnode.Node, want ...string) {
+func expectCheckpoints(t *testing.T, n *testnode.Node, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, left(t, n)); diff != "" {
+	if diff := cmp.Diff(want, listCheckpoints(t, n)); diff != "" {
 		t.Errorf("checkpoints (-want +there):\n%s", diff)
 	}
 }
 
-// waitGone returns once nothing on this machine has the namespace. For a moment, another process of the tests can have
+// awaitStale returns once nothing on this machine has the namespace. For a moment, another process of the tests can have
 // its inode.
-func waitGone(t *testing.T, opts forget.Options, count int) *forget.Plan {
+func awaitStale(t *testing.T, opts forget.Options, count int) *forget.Plan {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		plan, err := forget.Look(t.Context(), opts)
+		plan, err := forget.NewPlan(t.Context(), opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,10 +110,10 @@ func waitGone(t *testing.T, opts forget.Options, count int) *forget.Plan {
 func TestForgetStale(t *testing.T) {
 	n := testnode.New(t)
 	goes, stays, kept := sandboxAt(t), sandboxAt(t), sandboxAt(t)
-	remember(t, n, "goes", "eth0", goes)
-	remember(t, n, "goes", "net1", goes)
-	remember(t, n, "stays", "eth0", stays)
-	remember(t, n, "kept", "eth0", kept)
+	saveCheckpoint(t, n, "goes", "eth0", goes)
+	saveCheckpoint(t, n, "goes", "net1", goes)
+	saveCheckpoint(t, n, "stays", "eth0", stays)
+	saveCheckpoint(t, n, "kept", "eth0", kept)
 	inside := exec.Command("nsenter", "--net="+kept, "sleep", "600")
 	if err := inside.Start(); err != nil {
 		t.Fatal(err)
@@ -130,8 +130,8 @@ func TestForgetStale(t *testing.T) {
 	fresh.Remove(t, goes)
 	fresh.Remove(t, kept)
 	opts := forget.Options{Store: n.Store, Stale: true, AllProcesses: true}
-	plan := waitGone(t, opts, 2)
-	expectLeft(t, n, "goes/eth0", "goes/net1", "kept/eth0", "stays/eth0")
+	plan := awaitStale(t, opts, 2)
+	expectCheckpoints(t, n, "goes/eth0", "goes/net1", "kept/eth0", "stays/eth0")
 	report := plan.Run(t.Context())
 	if !report.Complete() || report.Count(forget.Forgotten) != 2 || report.Alive != 2 || !report.LeasesMayRemain() {
 		t.Errorf("%+v", report)
@@ -141,7 +141,7 @@ func TestForgetStale(t *testing.T) {
 			t.Errorf("%s: %s", o.Attachment, o.Reason)
 		}
 	}
-	expectLeft(t, n, "kept/eth0", "stays/eth0")
+	expectCheckpoints(t, n, "kept/eth0", "stays/eth0")
 	if dirs, err := os.ReadDir(n.Store.Dir()); err != nil || len(dirs) != 2 {
 		t.Errorf("directories: %v, %v", dirs, err)
 	}
@@ -165,9 +165,9 @@ func sameFile(t *testing.T, path string, device, inode uint64) bool {
 // A checkpoint whose sandbox cannot be looked up is kept and reported.
 func TestForgetKeepsWhatIsNotKnown(t *testing.T) {
 	n, netns := testnode.New(t), sandboxAt(t)
-	remember(t, n, "c1", "eth0", netns)
+	saveCheckpoint(t, n, "c1", "eth0", netns)
 	fresh.Remove(t, netns)
-	plan, err := forget.Look(t.Context(), forget.Options{Store: n.Store, Stale: true}) // AllProcesses is not set, so not all processes are seen.
+	plan, err := forget.NewPlan(t.Context(), forget.Options{Store: n.Store, Stale: true}) // AllProcesses is not set, so not all processes are seen.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,19 +175,19 @@ func TestForgetKeepsWhatIsNotKnown(t *testing.T) {
 	if report.Complete() || report.Count(forget.Kept) != 1 || !strings.Contains(report.Checkpoints[0].Reason, "or in the host's PID namespace. To forget it all the same: relink forget c1 --force") {
 		t.Errorf("%+v", report)
 	}
-	expectLeft(t, n, "c1/eth0")
+	expectCheckpoints(t, n, "c1/eth0")
 }
 
 // The same container was attached anew between the decision and the deletion.
 func TestForgetKeepsWhatWasAttachedAnew(t *testing.T) {
 	n, netns, anew := testnode.New(t), sandboxAt(t), sandboxAt(t)
-	remember(t, n, "c1", "eth0", netns)
-	remember(t, n, "c2", "eth0", netns)
-	tear(t, n, "c2", "eth0", 500)
+	saveCheckpoint(t, n, "c1", "eth0", netns)
+	saveCheckpoint(t, n, "c2", "eth0", netns)
+	truncate(t, n, "c2", "eth0", 500)
 	fresh.Remove(t, netns)
-	plan := waitGone(t, forget.Options{Store: n.Store, Stale: true, AllProcesses: true}, 2)
-	remember(t, n, "c1", "eth0", anew)
-	remember(t, n, "c2", "eth0", anew)
+	plan := awaitStale(t, forget.Options{Store: n.Store, Stale: true, AllProcesses: true}, 2)
+	saveCheckpoint(t, n, "c1", "eth0", anew)
+	saveCheckpoint(t, n, "c2", "eth0", anew)
 	report := plan.Run(t.Context())
 	if report.Count(forget.Kept) != 2 || report.LeasesMayRemain() {
 		t.Errorf("%+v", report)
@@ -197,7 +197,7 @@ func TestForgetKeepsWhatWasAttachedAnew(t *testing.T) {
 			t.Errorf("%s: %s", o.Attachment, o.Reason)
 		}
 	}
-	expectLeft(t, n, "c1/eth0", "c2/eth0")
+	expectCheckpoints(t, n, "c1/eth0", "c2/eth0")
 }
 
 // A torn checkpoint goes if its namespace is known and gone. Its readable part can name the namespace, and so can
@@ -205,57 +205,57 @@ func TestForgetKeepsWhatWasAttachedAnew(t *testing.T) {
 func TestForgetTorn(t *testing.T) {
 	n, gone, alive := testnode.New(t), sandboxAt(t), sandboxAt(t)
 	for _, id := range []string{"half", "empty", "beside"} {
-		remember(t, n, id, "eth0", gone)
+		saveCheckpoint(t, n, id, "eth0", gone)
 	}
-	remember(t, n, "beside", "net1", gone)
-	remember(t, n, "living", "eth0", alive)
+	saveCheckpoint(t, n, "beside", "net1", gone)
+	saveCheckpoint(t, n, "living", "eth0", alive)
 	for id, size := range map[string]int64{"half": 500, "empty": 0, "beside": 20, "living": 500} {
-		tear(t, n, id, "eth0", size)
+		truncate(t, n, id, "eth0", size)
 	}
 	fresh.Remove(t, gone)
 	opts := forget.Options{Store: n.Store, Stale: true, AllProcesses: true}
-	report := waitGone(t, opts, 3).Run(t.Context())
+	report := awaitStale(t, opts, 3).Run(t.Context())
 	if report.Count(forget.Forgotten) != 3 || report.Count(forget.Kept) != 1 || report.Alive != 1 || report.Complete() {
 		t.Errorf("%+v", report)
 	}
-	expectLeft(t, n, "empty/eth0", "living/eth0")
+	expectCheckpoints(t, n, "empty/eth0", "living/eth0")
 
 	opts = forget.Options{Store: n.Store, Select: selection.Selection{Names: []string{"empty", "living"}}, AllProcesses: true}
-	plan, err := forget.Look(t.Context(), opts)
+	plan, err := forget.NewPlan(t.Context(), opts)
 	if err != nil || plan.Report().Count(forget.Kept) != 2 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	opts.Force = true
-	if plan, err = forget.Look(t.Context(), opts); err != nil {
+	if plan, err = forget.NewPlan(t.Context(), opts); err != nil {
 		t.Fatal(err)
 	}
 	if report := plan.Run(t.Context()); report.Count(forget.Forgotten) != 2 || !report.Complete() {
 		t.Errorf("%+v", report)
 	}
-	expectLeft(t, n)
+	expectCheckpoints(t, n)
 }
 
 // A checkpoint that is not selected still tells whether the sandbox of its container is there.
 func TestForgetTornAsksAllCheckpointsOfItsContainer(t *testing.T) {
 	n, gone, alive := testnode.New(t), sandboxAt(t), sandboxAt(t)
-	remember(t, n, "c1", "eth0", gone)
-	other := remember(t, n, "c1", "net1", alive)
-	remember(t, n, "c1", "net2", alive)
+	saveCheckpoint(t, n, "c1", "eth0", gone)
+	other := saveCheckpoint(t, n, "c1", "net1", alive)
+	saveCheckpoint(t, n, "c1", "net2", alive)
 	other.Attachment.Network = "san"
 	if err := n.Store.Save(other); err != nil {
 		t.Fatal(err)
 	}
-	tear(t, n, "c1", "net2", 0)
+	truncate(t, n, "c1", "net2", 0)
 	fresh.Remove(t, gone)
 	opts := forget.Options{Store: n.Store, Stale: true, AllProcesses: true, Select: selection.Selection{Network: "lan"}}
-	report := waitGone(t, opts, 1).Run(t.Context())
+	report := awaitStale(t, opts, 1).Run(t.Context())
 	if report.Count(forget.Forgotten) != 1 || report.Alive != 1 || !report.Complete() {
 		t.Errorf("%+v", report)
 	}
-	expectLeft(t, n, "c1/net1", "c1/net2")
+	expectCheckpoints(t, n, "c1/net1", "c1/net2")
 
 	opts = forget.Options{Store: n.Store, AllProcesses: true, Select: selection.Selection{Names: []string{"c1"}}}
-	plan, err := forget.Look(t.Context(), opts)
+	plan, err := forget.NewPlan(t.Context(), opts)
 	if err != nil || len(plan.Report().Checkpoints) != 2 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
@@ -269,7 +269,7 @@ func TestForgetNeedsToKnowWhat(t *testing.T) {
 	n := testnode.New(t)
 	for _, opts := range []forget.Options{{}, {Stale: true, Force: true}} {
 		opts.Store = n.Store
-		if _, err := forget.Look(t.Context(), opts); !errors.Is(err, forget.ErrUsage) {
+		if _, err := forget.NewPlan(t.Context(), opts); !errors.Is(err, forget.ErrUsage) {
 			t.Errorf("%+v: %v", opts, err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestForgetNeedsToKnowWhat(t *testing.T) {
 // The command asks only on a terminal.
 func TestForgetAsks(t *testing.T) {
 	n, netns := testnode.New(t), sandboxAt(t)
-	remember(t, n, "living", "eth0", netns)
+	saveCheckpoint(t, n, "living", "eth0", netns)
 	n.Says(t, 2, "forget", "relink forget needs the names of pods or sandboxes, or --stale")
 	n.Says(t, 0, "forget --stale living", "1 of living sandboxes\n")
 	n.Says(t, 2, "forget nobody", "nobody")
@@ -287,7 +287,7 @@ func TestForgetAsks(t *testing.T) {
 	n.Says(t, 0, "forget liv --force --dry-run", "to forget", "relink restore will not bring this interface back", "1 to forget\n")
 	n.Says(t, 2, "forget living --force", "needs --yes where nobody can be asked")
 	n.Says(t, 2, "forget living --force -o json", "needs --yes")
-	expectLeft(t, n, "living/eth0")
+	expectCheckpoints(t, n, "living/eth0")
 
 	asked := func(answer string) string {
 		t.Helper()
@@ -298,23 +298,23 @@ func TestForgetAsks(t *testing.T) {
 	if out := asked("n"); !strings.Contains(out, "Forget 1 checkpoint? [y/N]") || !strings.Contains(out, "nothing is forgotten") {
 		t.Errorf("it says:\n%s", out)
 	}
-	expectLeft(t, n, "living/eth0")
+	expectCheckpoints(t, n, "living/eth0")
 	if out := asked("y"); !strings.Contains(out, "1 forgotten") || !strings.Contains(out, "relink ipam reclaim") {
 		t.Errorf("it says:\n%s", out)
 	}
-	expectLeft(t, n)
+	expectCheckpoints(t, n)
 
-	remember(t, n, "c2", "eth0", netns)
+	saveCheckpoint(t, n, "c2", "eth0", netns)
 	if out := n.Says(t, 0, "forget c2 --force --yes -o json"); !strings.Contains(out, `"state": "forgotten"`) || !strings.Contains(out, `"sandbox": "alive"`) {
 		t.Error(out)
 	}
-	expectLeft(t, n)
+	expectCheckpoints(t, n)
 }
 
 // A command that has to wait says for which lock, and who holds it.
 func TestTheCommandSaysThatItWaits(t *testing.T) {
 	n, netns := testnode.New(t), sandboxAt(t)
-	remember(t, n, "c1", "eth0", netns)
+	saveCheckpoint(t, n, "c1", "eth0", netns)
 	lock := filepath.Join(n.Store.Dir(), "c1", ".lock")
 	holder := exec.Command("flock", "--no-fork", lock, "sh", "-c", "echo; exec sleep 600")
 	out, err := holder.StdoutPipe()
@@ -352,15 +352,15 @@ func TestTheCommandSaysThatItWaits(t *testing.T) {
 func TestForcedForgetGuessesNothing(t *testing.T) {
 	n, netns := testnode.New(t), fresh.Sandbox(t)
 	for _, id := range []string{"whole", "empty", "cut"} {
-		remember(t, n, id, "eth0", netns)
+		saveCheckpoint(t, n, id, "eth0", netns)
 	}
-	tear(t, n, "empty", "eth0", 0)
+	truncate(t, n, "empty", "eth0", 0)
 	info, err := os.Stat(file(n, "cut", "eth0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tear(t, n, "cut", "eth0", info.Size()-2)
+	truncate(t, n, "cut", "eth0", info.Size()-2)
 	n.Says(t, 1, "forget -n shop --force --yes", "2 forgotten, 1 kept", "relink forget empty --force")
-	expectLeft(t, n, "empty/eth0")
+	expectCheckpoints(t, n, "empty/eth0")
 	n.Says(t, 0, "forget empty --force --yes", "1 forgotten")
 }

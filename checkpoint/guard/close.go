@@ -17,16 +17,16 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// await waits for the command of a killed guard. Nobody can learn the command's exit status any more. At the limit,
-// await ends the command.
-func (g *guard) await() error {
-	p, r := g.j.Plan, &g.j.Run
+// awaitCommand waits for the command of a killed guard. Nobody can learn the command's exit status any more. At the limit,
+// awaitCommand ends the command.
+func (g *guard) awaitCommand() error {
+	p, r := g.journal.Plan, &g.journal.Run
 	for signals := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}; ; {
-		alive := g.commandAlive()
+		alive := g.livingProcesses()
 		if len(alive) == 0 {
 			break
 		}
-		if g.j.sinceBegun(Command) < p.Limit && !r.Interrupted {
+		if g.journal.sinceBegun(RunCommand) < p.Limit && !r.Interrupted {
 			select {
 			case <-g.signals:
 				r.Interrupted = true
@@ -39,40 +39,40 @@ func (g *guard) await() error {
 			return fmt.Errorf("the command does not end, not even by SIGKILL: %s", alive[0])
 		}
 		r.LimitPassed = !r.Interrupted
-		g.say("the command gets %s", signalName(signals[0]))
+		g.logf("the command gets %s", signalName(signals[0]))
 		for _, process := range alive {
 			_ = syscall.Kill(process.pid, signals[0])
 		}
 		signals = signals[1:]
-		for end := time.Now().Add(p.KillAfter); len(g.commandAlive()) > 0 && time.Now().Before(end); {
+		for end := time.Now().Add(p.KillAfter); len(g.livingProcesses()) > 0 && time.Now().Before(end); {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	g.noteLeft(0)
-	g.say("the command %s", r.text())
+	g.recordRemaining(0)
+	g.logf("the command %s", r.text())
 	return nil
 }
 
-// commandAlive returns the command's first process if it lives. After the limit, it returns all living processes of the
+// livingProcesses returns the command's first process if it lives. After the limit, it returns all living processes of the
 // command.
-func (g *guard) commandAlive() []process {
-	all := ofCommand(g.j.ID, 0)
-	if g.j.Run.PID == 0 || g.j.Run.LimitPassed {
-		return all
+func (g *guard) livingProcesses() []process {
+	alive := processesOfCommand(g.journal.ID, 0)
+	if g.journal.Run.PID == 0 || g.journal.Run.LimitPassed {
+		return alive
 	}
-	return slices.DeleteFunc(all, func(p process) bool { return p.pid != g.j.Run.PID })
+	return slices.DeleteFunc(alive, func(p process) bool { return p.pid != g.journal.Run.PID })
 }
 
-// late says that units are still stopped, but should run by now.
-func (g *guard) late() bool {
-	return g.j.begun(Stop) && len(g.j.ran()) > 0 && g.j.sinceBegun(Stop) > g.j.Plan.most()
+// isOverdue says that units are still stopped, but should run by now.
+func (g *guard) isOverdue() bool {
+	return g.journal.isBegun(StopUnits) && len(g.journal.activeUnits()) > 0 && g.journal.sinceBegun(StopUnits) > g.journal.Plan.maxDowntime()
 }
 
 // restore brings the interfaces back. A guard that is late waits for no device: the kubelet comes first.
 func (g *guard) restore(ctx context.Context) error {
-	p := g.j.Plan
+	p := g.journal.Plan
 	wait := p.Wait
-	if g.late() {
+	if g.isOverdue() {
 		wait = 0
 	}
 	waited := map[string]bool{}
@@ -82,7 +82,7 @@ func (g *guard) restore(ctx context.Context) error {
 			for _, r := range reasons {
 				if !waited[r] {
 					waited[r] = true
-					g.say("waiting: %s", r)
+					g.logf("waiting: %s", r)
 				}
 			}
 		},
@@ -94,170 +94,170 @@ func (g *guard) restore(ctx context.Context) error {
 	for _, o := range report.Attachments {
 		switch {
 		case o.Differs():
-			g.trouble("%s: %s", nameOf(o), o.Why())
+			g.troublef("%s: %s", sandboxName(o), o.FullReason())
 		case o.State == restore.Restored || o.State == restore.Repaired:
 			back++
 		}
 	}
 	for _, problem := range report.Problems {
-		g.trouble("%s", problem)
+		g.troublef("%s", problem)
 	}
 	for _, note := range report.Notes {
-		g.note("%s", note)
+		g.notef("%s", note)
 	}
-	g.say("restored or repaired %s in %s", count(back, "attachment"), report.Took.Round(time.Millisecond))
+	g.logf("restored or repaired %s in %s", count(back, "attachment"), report.Duration.Round(time.Millisecond))
 	return nil
 }
 
-// removedWithin is how long after a DEL a runtime needs at most to remove the sandbox.
-const removedWithin = 3 * time.Second
+// removalPatience is how long after a DEL a runtime needs at most to remove the sandbox.
+const removalPatience = 3 * time.Second
 
-// missing reports each checkpoint that vanished, unless a runtime has detached the interface or the sandbox is proven gone.
+// reportMissing reports each checkpoint that vanished, unless a runtime has detached the interface or the sandbox is proven gone.
 // Nobody could bring its interface back. Some runtimes keep the sandbox of a pod that has ended, and Multus detaches from
 // pods that live on: then libcni has removed what it had cached of the ADD.
-func (g *guard) missing(ctx context.Context) {
-	vanished := slices.DeleteFunc(slices.Clone(g.j.Attachments), func(was Remembered) bool {
-		_, err := g.Store.Load(was.Attachment.ContainerID, was.Attachment.IfName)
-		return !errors.Is(err, checkpoint.ErrNone)
+func (g *guard) reportMissing(ctx context.Context) {
+	vanished := slices.DeleteFunc(slices.Clone(g.journal.Attachments), func(recorded RecordedAttachment) bool {
+		_, err := g.Store.Load(recorded.Attachment.ContainerID, recorded.Attachment.IfName)
+		return !errors.Is(err, checkpoint.ErrNoCheckpoint)
 	})
-	for deadline := time.Now().Add(removedWithin); len(vanished) > 0; time.Sleep(removedWithin / 10) {
-		var at []attachment.Namespace
-		for _, was := range vanished {
-			at = append(at, was.Namespace)
+	for deadline := time.Now().Add(removalPatience); len(vanished) > 0; time.Sleep(removalPatience / 10) {
+		var namespaces []attachment.Namespace
+		for _, recorded := range vanished {
+			namespaces = append(namespaces, recorded.Namespace)
 		}
-		gone := sandbox.Gone(ctx, sandbox.SeesAllProcesses(), at...) // One proof for all: it reads all of /proc.
+		goneNamespaces := sandbox.ProvenGone(ctx, sandbox.SeesAllProcesses(), namespaces...) // One proof for all: it reads all of /proc.
 		cached, err := g.cached()
-		vanished = slices.DeleteFunc(vanished, func(was Remembered) bool {
-			return gone[was.Namespace] || err == nil && was.Cached && !cached[was.Attachment]
+		vanished = slices.DeleteFunc(vanished, func(recorded RecordedAttachment) bool {
+			return goneNamespaces[recorded.Namespace] || err == nil && recorded.Cached && !cached[recorded.Attachment]
 		})
 		if time.Now().After(deadline) {
 			break
 		}
 	}
-	for _, was := range vanished {
-		g.trouble("%s %s: its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod",
-			cmp.Or(when(was.Pod.Name != "", was.Pod.String()), "sandbox "+was.Attachment.ContainerID), was.Attachment.IfName)
+	for _, recorded := range vanished {
+		g.troublef("%s %s: its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod",
+			cmp.Or(textIf(recorded.Pod.Name != "", recorded.Pod.String()), "sandbox "+recorded.Attachment.ContainerID), recorded.Attachment.IfName)
 	}
 }
 
 // cached are the attachments that are in the caches of libcni and Multus. An error says that it may not have all of them.
 func (g *guard) cached() (map[attachment.Key]bool, error) {
-	all := map[attachment.Key]bool{}
+	attachments := map[attachment.Key]bool{}
 	if g.CacheDir == "" {
-		return all, nil
+		return attachments, nil
 	}
 	entries, unreadable, err := cnicache.Read(g.CacheDir)
 	for _, e := range entries {
-		all[e.Attachment] = true
+		attachments[e.Attachment] = true
 	}
-	return all, errors.Join(append(unreadable, err)...)
+	return attachments, errors.Join(append(unreadable, err)...)
 }
 
 // verify asks the gateways that answered before.
 func (g *guard) verify(ctx context.Context) error {
-	g.missing(ctx)
-	if len(g.j.Gateways) == 0 {
+	g.reportMissing(ctx)
+	if len(g.journal.Gateways) == 0 {
 		return nil
 	}
-	opts := askAfter
-	if g.late() {
-		opts = askBefore
+	opts := probeAfter
+	if g.isOverdue() {
+		opts = probeBefore
 	}
-	answered, err := answering(ctx, g.Store, g.j.Gateways, opts)
+	answered, err := answeringGateways(ctx, g.Store, g.journal.Gateways, opts)
 	if err != nil {
 		return err
 	}
-	g.say("gateways that answer: %d of %d", len(answered), len(g.j.Gateways))
-	for _, gateway := range g.j.Gateways {
-		if !slices.Contains(answered, gateway) && !g.gone(gateway.Attachment) {
-			g.trouble("%s %s: its gateway %s does not answer", gateway.Pod, gateway.Attachment.IfName, gateway.Of)
+	g.logf("gateways that answer: %d of %d", len(answered), len(g.journal.Gateways))
+	for _, gateway := range g.journal.Gateways {
+		if !slices.Contains(answered, gateway) && !g.isDetached(gateway.Attachment) {
+			g.troublef("%s %s: its gateway %s does not answer", gateway.Pod, gateway.Attachment.IfName, gateway.Target)
 		}
 	}
 	return nil
 }
 
-// gone says whether the attachment was detached during the guard, or its sandbox is gone.
-func (g *guard) gone(key attachment.Key) bool {
+// isDetached says whether the attachment was detached during the guard, or its sandbox is gone.
+func (g *guard) isDetached(key attachment.Key) bool {
 	records, _, err := g.Store.List()
 	if err != nil {
 		return false
 	}
 	for _, r := range records {
 		if r.Attachment == key {
-			return isGone(r)
+			return isSandboxGone(r)
 		}
 	}
 	return true
 }
 
-// start starts the units that ran. If one fails, it still tries the others.
-func (g *guard) start(ctx context.Context) error {
+// startUnits starts the units that ran. If one fails, it still tries the others.
+func (g *guard) startUnits(ctx context.Context) error {
 	var failed []string
-	for _, unit := range g.j.ran() {
+	for _, unit := range g.journal.activeUnits() {
 		if err := g.units.start(ctx, unit); err != nil {
 			failed = append(failed, fmt.Sprintf("%s: %v", unit, err))
 			continue
 		}
-		g.say("%s is started, %s after it was stopped", unit, g.j.sinceBegun(Stop).Round(time.Millisecond))
+		g.logf("%s is started, %s after it was stopped", unit, g.journal.sinceBegun(StopUnits).Round(time.Millisecond))
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("not started: %s: start it yourself by systemctl start %s", strings.Join(failed, "; "), unitsOf(g.j.ran()))
+		return fmt.Errorf("not started: %s: start it yourself by systemctl start %s", strings.Join(failed, "; "), joinUnits(g.journal.activeUnits()))
 	}
 	return nil
 }
 
-// resume ends the guard's pause. If the agent was paused before the guard, resume brings back that pause.
-func (g *guard) resume(ctx context.Context) error {
-	a := g.j.Agent
+// resumeAgent ends the guard's pause. If the agent was paused before the guard, resumeAgent brings back that pause.
+func (g *guard) resumeAgent(ctx context.Context) error {
+	a := g.journal.Agent
 	if !a.Paused {
 		return nil
 	}
 	var err error
-	if left := a.left(); left > 0 {
-		_, err = g.agent.Pause(ctx, left, a.Before.Why)
+	if remaining := a.remaining(); remaining > 0 {
+		_, err = g.agent.Pause(ctx, remaining, a.Previous.Reason)
 	} else {
 		err = g.agent.Resume(ctx)
 	}
 	if err != nil {
 		// A guard's pause ends by itself. An agent that is gone has no pause.
-		g.note("relink-agent goes on by itself at %s: %v", time.Now().Add(g.j.Plan.most()+agentMargin-g.j.sinceBegun(Pause)).Local().Format("15:04:05"), err)
+		g.notef("relink-agent goes on by itself at %s: %v", time.Now().Add(g.journal.Plan.maxDowntime()+agentMargin-g.journal.sinceBegun(PauseAgent)).Local().Format("15:04:05"), err)
 		return nil
 	}
-	g.say("relink-agent goes on")
+	g.logf("relink-agent goes on")
 	return nil
 }
 
-// left returns the rest of the pause from before the guard. It is 0 if there was none, or if it would be over.
-func (a AgentWas) left() time.Duration {
-	if a.Before == nil {
+// remaining returns the rest of the pause from before the guard. It is 0 if there was none, or if it would be over.
+func (a AgentPause) remaining() time.Duration {
+	if a.Previous == nil {
 		return 0
 	}
-	left, _ := a.Before.Left()
-	return left
+	remaining, _ := a.Previous.Remaining()
+	return remaining
 }
 
 // report says what became of everything, and finishes the journal.
 func (g *guard) report() {
-	g.j.Status, g.j.Finished = ExitStatus(g.j), time.Now().UTC()
-	if g.j.Abandoned != "" {
-		g.insist("the command was not run: %s", g.j.Abandoned)
+	g.journal.Status, g.journal.Finished = ExitStatus(g.journal), time.Now().UTC()
+	if g.journal.Abandoned != "" {
+		g.alertf("the command was not run: %s", g.journal.Abandoned)
 	} else {
-		g.say("the command %s", g.j.Run.text())
+		g.logf("the command %s", g.journal.Run.text())
 	}
-	for _, left := range g.j.Run.Left {
-		g.say("the command has left a process behind: %s", left)
+	for _, survivor := range g.journal.Run.Remaining {
+		g.logf("the command has left a process behind: %s", survivor)
 	}
 	for _, note := range g.notes {
-		g.say("note: %s", note)
+		g.logf("note: %s", note)
 	}
-	for _, trouble := range g.j.Troubles {
-		g.insist("NOT BACK: %s", trouble)
+	for _, trouble := range g.journal.Troubles {
+		g.alertf("NOT BACK: %s", trouble)
 	}
-	if len(g.j.Troubles) == 0 && g.j.begun(Command) {
-		g.say("everything is back")
-	} else if len(g.j.Troubles) > 0 {
-		g.insist("%s not back: relink status shows what is wrong%s", count(len(g.j.Troubles), "thing"),
-			when(len(g.j.Troubles) > g.j.Staying, ", relink restore tries again"))
+	if len(g.journal.Troubles) == 0 && g.journal.isBegun(RunCommand) {
+		g.logf("everything is back")
+	} else if len(g.journal.Troubles) > 0 {
+		g.alertf("%s not back: relink status shows what is wrong%s", count(len(g.journal.Troubles), "thing"),
+			textIf(len(g.journal.Troubles) > g.journal.Staying, ", relink restore tries again"))
 	}
-	g.say("relink guard took %s, and ends with exit status %d", g.j.sinceBegun(g.j.Steps[0].Step).Round(time.Millisecond), g.j.Status)
+	g.logf("relink guard took %s, and ends with exit status %d", g.journal.sinceBegun(g.journal.Steps[0].Step).Round(time.Millisecond), g.journal.Status)
 }

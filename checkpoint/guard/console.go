@@ -9,45 +9,45 @@ import (
 // console writes to a terminal that may die or hang. The guard waits for it only a short time: its work must not depend
 // on a reader. Everything is in the log, too.
 type console struct {
-	queue chan written
+	queue chan queuedWrite
 	ended chan struct{}
 	mu    sync.Mutex
-	// gone says that nobody reads any more.
-	gone   bool
-	closed bool
+	// readerGone says that nobody reads any more.
+	readerGone bool
+	closed     bool
 }
 
-type written struct {
-	to   io.Writer
-	text []byte
+type queuedWrite struct {
+	writer io.Writer
+	text   []byte
 }
 
 const (
-	// queued is how many writes wait for the reader.
-	queued = 256
+	// queueSize is how many writes wait for the reader.
+	queueSize = 256
 	// readerPatience is how long the guard waits for a reader once the queue is full, and at its end.
 	readerPatience = time.Second
 )
 
 func newConsole() *console {
-	c := &console{queue: make(chan written, queued), ended: make(chan struct{})}
+	c := &console{queue: make(chan queuedWrite, queueSize), ended: make(chan struct{})}
 	go func() {
 		defer close(c.ended)
 		for w := range c.queue {
-			_, _ = w.to.Write(w.text) // If the terminal is dead, the log still has the text.
+			_, _ = w.writer.Write(w.text) // If the terminal is dead, the log still has the text.
 		}
 	}()
 	return c
 }
 
 // write queues a copy of the text for the writer.
-func (c *console) write(to io.Writer, text []byte) {
+func (c *console) write(writer io.Writer, text []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone || c.closed || to == nil {
+	if c.readerGone || c.closed || writer == nil {
 		return
 	}
-	w := written{to, append([]byte(nil), text...)}
+	w := queuedWrite{writer, append([]byte(nil), text...)}
 	select {
 	case c.queue <- w:
 		return
@@ -56,7 +56,7 @@ func (c *console) write(to io.Writer, text []byte) {
 	select {
 	case c.queue <- w:
 	case <-time.After(readerPatience):
-		c.gone = true
+		c.readerGone = true
 	}
 }
 

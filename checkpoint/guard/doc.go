@@ -7,6 +7,6 @@
 // turns the outcome into an exit status. The rest is in the steps. Each step can be done twice.
 //
 // With Plan.Via, the pods are on another uplink while the command runs (via.go). The steps Try, Move and Return use
-// checkpoint/move. After a kill, every interface is on one of the two uplinks. Return then finishes by the journal of
+// checkpoint/move. After a kill, every interface is on one of the two uplinks. MoveBack then finishes by the journal of
 // the move.
 package guard

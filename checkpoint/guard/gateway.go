@@ -16,21 +16,21 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Question is an address to ask for, and the pod's address that asks.
-type Question struct {
-	From netip.Addr `json:"from"`
-	Of   netip.Addr `json:"of"`
+// GatewayQuery is an address to ask for, and the pod's address that asks.
+type GatewayQuery struct {
+	Source netip.Addr `json:"from"`
+	Target netip.Addr `json:"of"`
 }
 
-// gatewaysOf returns the questions that the pod's interface asks to find its routers.
-func gatewaysOf(i netstate.Interface) (all []Question) {
+// gatewayQueries returns the questions that the pod's interface asks to find its routers.
+func gatewayQueries(i netstate.Interface) (queries []GatewayQuery) {
 	add := func(gateway netip.Addr, device string) {
 		if !gateway.IsValid() || device != "" {
 			return // This route is for another interface.
 		}
-		if from, ok := sourceFor(gateway, i.Addresses); ok {
-			if q := (Question{From: from, Of: gateway.WithZone("")}); !slices.Contains(all, q) {
-				all = append(all, q)
+		if source, ok := sourceAddress(gateway, i.Addresses); ok {
+			if q := (GatewayQuery{Source: source, Target: gateway.WithZone("")}); !slices.Contains(queries, q) {
+				queries = append(queries, q)
 			}
 		}
 	}
@@ -40,53 +40,53 @@ func gatewaysOf(i netstate.Interface) (all []Question) {
 			add(hop.Gateway, hop.Device)
 		}
 	}
-	return all
+	return queries
 }
 
-// sourceFor returns the pod's address that asks for the gateway: one in the gateway's network, else the first one of
+// sourceAddress returns the pod's address that asks for the gateway: one in the gateway's network, else the first one of
 // its family.
-func sourceFor(gateway netip.Addr, addresses []netstate.Address) (from netip.Addr, ok bool) {
+func sourceAddress(gateway netip.Addr, addresses []netstate.Address) (source netip.Addr, ok bool) {
 	for _, a := range addresses {
-		own := a.Prefix.Addr()
+		address := a.Prefix.Addr()
 		switch {
-		case own.Is4() != gateway.Is4():
+		case address.Is4() != gateway.Is4():
 		case a.Prefix.Contains(gateway.WithZone("")):
-			return own, true
+			return address, true
 		case !ok:
-			from, ok = own, true
+			source, ok = address, true
 		}
 	}
-	return from, ok
+	return source, ok
 }
 
-// asking is how many pods ask at once.
-const asking = 32
+// maxProbes is how many pods ask at once.
+const maxProbes = 32
 
-// answering returns the gateways that answer their pods now. If nobody can look into a pod, its gateways do not count
+// answeringGateways returns the gateways that answer their pods now. If nobody can look into a pod, its gateways do not count
 // as answering.
-func answering(ctx context.Context, store *checkpoint.Store, all []Gateway, opts kernel.ProbeOptions) (answered []Gateway, err error) {
+func answeringGateways(ctx context.Context, store *checkpoint.Store, gateways []Gateway, opts kernel.ProbeOptions) (answered []Gateway, err error) {
 	records, _, err := store.List()
 	if err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex
 	var group errgroup.Group
-	group.SetLimit(asking)
+	group.SetLimit(maxProbes)
 	for _, record := range records {
-		var questions []kernel.Question
-		mine := slices.DeleteFunc(slices.Clone(all), func(g Gateway) bool { return g.Attachment != record.Attachment })
+		var questions []kernel.Solicitation
+		mine := slices.DeleteFunc(slices.Clone(gateways), func(g Gateway) bool { return g.Attachment != record.Attachment })
 		for _, g := range mine {
-			questions = append(questions, kernel.Question(g.Question))
+			questions = append(questions, kernel.Solicitation(g.GatewayQuery))
 		}
 		if len(questions) == 0 {
 			continue
 		}
 		group.Go(func() error {
-			found, err := ask(ctx, record, questions, opts)
+			found, err := probeGateways(ctx, record, questions, opts)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, g := range mine {
-				if slices.Contains(found, g.Of) {
+				if slices.Contains(found, g.Target) {
 					answered = append(answered, g)
 				}
 			}
@@ -99,8 +99,8 @@ func answering(ctx context.Context, store *checkpoint.Store, all []Gateway, opts
 	return answered, group.Wait()
 }
 
-// ask asks from inside the record's namespace, if the namespace is still the recorded one.
-func ask(ctx context.Context, record checkpoint.Record, questions []kernel.Question, opts kernel.ProbeOptions) ([]netip.Addr, error) {
+// probeGateways asks from inside the record's namespace, if the namespace is still the recorded one.
+func probeGateways(ctx context.Context, record checkpoint.Record, questions []kernel.Solicitation, opts kernel.ProbeOptions) ([]netip.Addr, error) {
 	sandbox, err := kernel.OpenSame(record.Namespace)
 	if err != nil {
 		return nil, err
@@ -131,28 +131,28 @@ func ask(ctx context.Context, record checkpoint.Record, questions []kernel.Quest
 
 // How to ask a gateway. Before the command, each answer should come at once. Afterwards, a switch may need a moment.
 var (
-	askBefore = kernel.ProbeOptions{Count: 3, Wait: 300 * time.Millisecond}
-	askAfter  = kernel.ProbeOptions{Count: 10, Wait: time.Second}
+	probeBefore = kernel.ProbeOptions{Count: 3, Wait: 300 * time.Millisecond}
+	probeAfter  = kernel.ProbeOptions{Count: 10, Wait: time.Second}
 )
 
 // gatewaysBefore returns all gateways of the living pods, and those of them that answer.
-func gatewaysBefore(ctx context.Context, store *checkpoint.Store) (all, answered []Gateway, err error) {
+func gatewaysBefore(ctx context.Context, store *checkpoint.Store) (gateways, answered []Gateway, err error) {
 	records, _, err := store.List()
 	if err != nil {
 		return nil, nil, err
 	}
-	now, err := boot.Uptime()
+	uptime, err := boot.Uptime()
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, r := range records {
-		if kernel.Gone(r.Namespace) || r.Interface.ParentsInSandbox {
+		if kernel.NotFound(r.Namespace) || r.Interface.ParentsInSandbox {
 			continue
 		}
-		for _, q := range gatewaysOf(r.Interface.Unexpired(now)) {
-			all = append(all, Gateway{Attachment: r.Attachment, Pod: r.Pod, Question: q})
+		for _, q := range gatewayQueries(r.Interface.Unexpired(uptime)) {
+			gateways = append(gateways, Gateway{Attachment: r.Attachment, Pod: r.Pod, GatewayQuery: q})
 		}
 	}
-	answered, err = answering(ctx, store, all, askBefore)
-	return all, answered, err
+	answered, err = answeringGateways(ctx, store, gateways, probeBefore)
+	return gateways, answered, err
 }

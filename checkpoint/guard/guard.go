@@ -46,8 +46,8 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.err.Error() }
 func (e *ExitError) Unwrap() error { return e.err }
 
-// refused returns an error that says why the command is not run.
-func refused(format string, args ...any) error {
+// notRunError returns an error that says why the command is not run.
+func notRunError(format string, args ...any) error {
 	return &ExitError{StatusNotRun, fmt.Errorf(format, args...)}
 }
 
@@ -55,15 +55,15 @@ func refused(format string, args ...any) error {
 type guard struct {
 	Options
 	dir     string
-	units   manager
+	units   unitManager
 	agent   control.Client
 	console *console
 	log     *os.File
-	// kept is how many bytes of the command's output are in the log. cut says that the log does not have the rest.
-	kept    int
-	cut     bool
-	signals chan os.Signal
-	j       Journal
+	// loggedBytes is how many bytes of the command's output are in the log. cut says that the log does not have the rest.
+	loggedBytes int
+	truncated   bool
+	signals     chan os.Signal
+	journal     Journal
 	// notes are the lines that the report repeats.
 	notes []string
 }
@@ -71,21 +71,21 @@ type guard struct {
 // Run carries out the plan, and returns the journal at the end. It returns an *ExitError if it did nothing. While it
 // runs, SIGHUP does nothing. SIGINT, SIGQUIT and SIGTERM end the command, and Run puts everything back.
 func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
-	g, unlock, err := begin(opts)
+	g, unlock, err := openGuard(opts)
 	if err != nil {
 		return Journal{}, err
 	}
 	defer unlock()
 	if last, err := load(g.dir); err == nil && last.Finished.IsZero() {
-		return Journal{}, refused("a guard was killed at the step %q: run relink guard --resume first", last.at().Step)
+		return Journal{}, notRunError("a guard was killed at the step %q: run relink guard --resume first", last.current().Step)
 	} else if err != nil && !errors.Is(err, errNoJournal) {
 		return Journal{}, &ExitError{StatusNotRun, err}
 	}
 	if r, ok := removalOf(plan.Command); ok && !plan.Force {
-		return Journal{}, refused("the command only takes a device away: %s. A shell that reads && or ; ends guard's command there. "+
-			"To bring the device back under guard: %s; --force runs the command as it is", r.line, r.spelling())
+		return Journal{}, notRunError("the command only takes a device away: %s. A shell that reads && or ; ends guard's command there. "+
+			"To bring the device back under guard: %s; --force runs the command as it is", r.line, r.suggestion())
 	}
-	if plan.Path, err = lookUp(plan.Command[0]); err != nil {
+	if plan.Path, err = findProgram(plan.Command[0]); err != nil {
 		return Journal{}, err
 	}
 	if plan.Via, err = g.chooseVia(plan.Via); err != nil {
@@ -94,7 +94,7 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	if plan.Stop, err = g.chooseUnits(ctx, plan); err != nil {
 		return Journal{}, &ExitError{StatusNotRun, err}
 	}
-	if g.j, err = newJournal(plan); err != nil {
+	if g.journal, err = newJournal(plan); err != nil {
 		return Journal{}, &ExitError{StatusNotRun, err}
 	}
 	if err := g.openLog(os.O_TRUNC); err != nil {
@@ -104,45 +104,45 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	for _, line := range plan.lines(time.Now(), logPath(g.dir)) {
 		g.print(line, !g.Quiet)
 	}
-	return g.work(ctx)
+	return g.runSteps(ctx)
 }
 
 // Finish finishes the work of a killed guard. It returns an *ExitError if no guard has run, or if the guard is alive.
 // For a guard that has already finished, it returns the journal. With an ID, it finishes only that guard.
 func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
-	g, unlock, err := begin(opts)
+	g, unlock, err := openGuard(opts)
 	if err != nil {
 		return Journal{}, err
 	}
 	defer unlock()
-	if g.j, err = load(g.dir); err != nil {
+	if g.journal, err = load(g.dir); err != nil {
 		return Journal{}, &ExitError{StatusNotRun, err}
 	}
-	if id != "" && g.j.ID != id {
-		return g.j, nil
+	if id != "" && g.journal.ID != id {
+		return g.journal, nil
 	}
-	if !g.j.Finished.IsZero() {
+	if !g.journal.Finished.IsZero() {
 		if id == "" { // A timer usually finds a finished guard.
-			_, _ = fmt.Fprintf(g.Err, "there is nothing to finish: the last guard has ended with exit status %d: relink guard --follow shows its log\n", g.j.Status)
+			_, _ = fmt.Fprintf(g.Err, "there is nothing to finish: the last guard has ended with exit status %d: relink guard --follow shows its log\n", g.journal.Status)
 		}
-		return g.j, nil
+		return g.journal, nil
 	}
-	g.Store = checkpoint.OpenStore(g.j.Plan.CheckpointDir)
+	g.Store = checkpoint.OpenStore(g.journal.Plan.CheckpointDir)
 	if err := g.openLog(os.O_APPEND); err != nil {
 		return Journal{}, &ExitError{StatusNotRun, err}
 	}
 	defer g.close()
-	g.j.Resumed, g.j.PID = true, os.Getpid()
-	if g.j.Abandoned == "" && !g.j.begun(Command) {
-		g.j.Abandoned = "the guard was killed before the command was run"
+	g.journal.Resumed, g.journal.PID = true, os.Getpid()
+	if g.journal.Abandoned == "" && !g.journal.isBegun(RunCommand) {
+		g.journal.Abandoned = "the guard was killed before the command was run"
 	}
-	g.say("the guard was killed at the step %q: this finishes its work", g.j.at().Step)
-	return g.work(ctx)
+	g.logf("the guard was killed at the step %q: this finishes its work", g.journal.current().Step)
+	return g.runSteps(ctx)
 }
 
-// begin takes the lock that all guards share. Child processes do not inherit it.
-func begin(opts Options) (g *guard, unlock func(), err error) {
-	g = &guard{Options: opts, dir: Dir(), units: managerHere(), signals: make(chan os.Signal, 8)}
+// openGuard takes the lock that all guards share. Child processes do not inherit it.
+func openGuard(opts Options) (g *guard, unlock func(), err error) {
+	g = &guard{Options: opts, dir: Dir(), units: detectManager(), signals: make(chan os.Signal, 8)}
 	if err := os.MkdirAll(g.dir, 0o700); err != nil {
 		return nil, nil, &ExitError{StatusNotRun, fmt.Errorf("guard's directory: %w", err)}
 	}
@@ -150,11 +150,11 @@ func begin(opts Options) (g *guard, unlock func(), err error) {
 	if err != nil {
 		return nil, nil, &ExitError{StatusNotRun, fmt.Errorf("guard's lock: %w", err)}
 	}
-	// Look holds the lock for a moment.
+	// LoadView holds the lock for a moment.
 	short, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := flock.Lock(short, lock, flock.Exclusive); err != nil {
-		return nil, nil, refused("another guard is under way: %w: relink guard --follow shows it", err)
+		return nil, nil, notRunError("another guard is under way: %w: relink guard --follow shows it", err)
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP)
 	// SIGQUIT is for people who find that ^C takes too long. Without this it would end the guard in the middle of its
@@ -189,17 +189,17 @@ func (g *guard) chooseUnits(ctx context.Context, plan Plan) (units []string, err
 		return nil, nil
 	}
 	if len(plan.Stop) == 0 {
-		return g.kubelets(ctx)
+		return g.kubeletUnits(ctx)
 	}
 	for _, unit := range plan.Stop {
 		full, err := fullName(unit)
 		if err != nil {
 			return nil, err
 		}
-		if _, isNone := g.units.(none); isNone {
+		if _, isNone := g.units.(noSystemd); isNone {
 			return nil, fmt.Errorf("invalid --stop %q: %w: stop it yourself, and leave --stop out", unit, errNoSystemd)
 		}
-		ok, err := g.units.knows(ctx, full)
+		ok, err := g.units.isLoaded(ctx, full)
 		if err != nil {
 			return nil, err
 		}
@@ -211,83 +211,83 @@ func (g *guard) chooseUnits(ctx context.Context, plan Plan) (units []string, err
 	return units, nil
 }
 
-// kubelets returns the units of the kubelet that run, or else one that systemd knows.
-func (g *guard) kubelets(ctx context.Context) (running []string, err error) {
-	var known []string
+// kubeletUnits returns the units of the kubelet that run, or else one that systemd knows.
+func (g *guard) kubeletUnits(ctx context.Context) (running []string, err error) {
+	var loaded []string
 	for _, unit := range Kubelets {
-		ok, err := g.units.knows(ctx, unit)
+		ok, err := g.units.isLoaded(ctx, unit)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
 			continue
 		}
-		known = append(known, unit)
-		if ok, err = g.units.runs(ctx, unit); err != nil {
+		loaded = append(loaded, unit)
+		if ok, err = g.units.isActive(ctx, unit); err != nil {
 			return nil, err
 		} else if ok {
 			running = append(running, unit)
 		}
 	}
 	if len(running) == 0 {
-		return known[:min(len(known), 1)], nil
+		return loaded[:min(len(loaded), 1)], nil
 	}
 	return running, nil
 }
 
-// interruptedBefore says why the command is not run.
-const interruptedBefore = "it was interrupted"
+// interruptReason says why the command is not run.
+const interruptReason = "it was interrupted"
 
-// work does one step after the other, until none is left.
-func (g *guard) work(ctx context.Context) (Journal, error) {
+// runSteps does one step after the other, until none is left.
+func (g *guard) runSteps(ctx context.Context) (Journal, error) {
 	end, err := g.Store.BeginGuard()
 	if err != nil {
-		g.note("%v: the plugins may report the missing master meanwhile", err)
+		g.notef("%v: the plugins may report the missing master meanwhile", err)
 	} else {
 		defer end()
 	}
 	// An interrupt must not stop the steps that put everything back.
-	whole := context.WithoutCancel(ctx)
+	uncancelled := context.WithoutCancel(ctx)
 	for {
-		if g.interrupted(ctx) && g.j.Abandoned == "" && !g.j.begun(Command) {
-			g.j.Abandoned = interruptedBefore
+		if g.interrupted(ctx) && g.journal.Abandoned == "" && !g.journal.isBegun(RunCommand) {
+			g.journal.Abandoned = interruptReason
 		}
-		step, _ := Next(g.j)
+		step, _ := Next(g.journal)
 		if step == "" {
-			return g.j, nil
+			return g.journal, nil
 		}
 		uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
-		g.j.begin(step, time.Now().UTC(), uptime)
-		if err := g.j.save(g.dir); err != nil && slices.Contains(opening, step) {
+		g.journal.begin(step, time.Now().UTC(), uptime)
+		if err := g.journal.save(g.dir); err != nil && slices.Contains(openingSteps, step) {
 			// Without the journal, nobody could finish the work.
-			g.j.Steps, g.j.Abandoned = g.j.Steps[:len(g.j.Steps)-1], err.Error()
+			g.journal.Steps, g.journal.Abandoned = g.journal.Steps[:len(g.journal.Steps)-1], err.Error()
 			continue
 		} else if err != nil {
-			g.note("%v", err)
+			g.notef("%v", err)
 		}
 		failpoint.Here("guard:", string(step))
-		if step == Command && g.interrupted(ctx) {
-			g.j.Steps, g.j.Abandoned = g.j.Steps[:len(g.j.Steps)-1], interruptedBefore
+		if step == RunCommand && g.interrupted(ctx) {
+			g.journal.Steps, g.journal.Abandoned = g.journal.Steps[:len(g.journal.Steps)-1], interruptReason
 			continue
 		}
-		opens, during := slices.Contains(opening, step), whole
-		if opens {
-			during = ctx
+		isOpening, stepCtx := slices.Contains(openingSteps, step), uncancelled
+		if isOpening {
+			stepCtx = ctx
 		}
-		if err := g.do(during, step); err != nil {
+		if err := g.runStep(stepCtx, step); err != nil {
 			switch {
-			case step == Command:
-				g.note("%v", err)
-			case opens && !g.j.begun(Command):
-				g.j.Abandoned = printable.Joined(err)
+			case step == RunCommand:
+				g.notef("%v", err)
+			case isOpening && !g.journal.isBegun(RunCommand):
+				g.journal.Abandoned = printable.Joined(err)
 			default:
-				g.trouble("%s", printable.Joined(err))
+				g.troublef("%s", printable.Joined(err))
 			}
 		}
-		g.j.end(step, time.Now().UTC())
+		g.journal.end(step, time.Now().UTC())
 		if step == Report {
-			if err := g.j.save(g.dir); err != nil {
-				g.say("%v", err)
+			if err := g.journal.save(g.dir); err != nil {
+				g.logf("%v", err)
 			}
 		}
 	}
@@ -303,41 +303,41 @@ func (g *guard) interrupted(ctx context.Context) bool {
 	}
 }
 
-// do carries out one step. Each step can be done twice.
-func (g *guard) do(ctx context.Context, step Step) error {
+// runStep carries out one step. Each step can be done twice.
+func (g *guard) runStep(ctx context.Context, step Step) error {
 	switch step {
 	case Check:
 		return g.check(ctx)
 	case Capture:
 		return g.capture(ctx)
-	case Pause:
-		return g.pause(ctx)
-	case Try:
-		return g.tryMove(ctx)
-	case Note:
+	case PauseAgent:
+		return g.pauseAgent(ctx)
+	case CheckMove:
+		return g.checkMove(ctx)
+	case NoteUnits:
 		return g.noteUnits(ctx)
-	case Arm:
-		return g.arm(ctx)
-	case Move:
-		return g.move(ctx)
-	case Stop:
-		return g.stop(ctx)
-	case Command:
+	case ArmRestart:
+		return g.armRestart(ctx)
+	case MovePods:
+		return g.movePods(ctx)
+	case StopUnits:
+		return g.stopUnits(ctx)
+	case RunCommand:
 		return g.runCommand()
-	case Await:
-		return g.await()
+	case AwaitCommand:
+		return g.awaitCommand()
 	case Restore:
 		return g.restore(ctx)
-	case Return:
+	case MoveBack:
 		return g.moveBack(ctx)
-	case Verify:
+	case AskGateways:
 		return g.verify(ctx)
-	case Start:
-		return g.start(ctx)
-	case Resume:
-		return g.resume(ctx)
-	case Disarm:
-		return g.disarm(ctx)
+	case StartUnits:
+		return g.startUnits(ctx)
+	case ResumeAgent:
+		return g.resumeAgent(ctx)
+	case DisarmRestart:
+		return g.disarmRestart(ctx)
 	case Report:
 		g.report()
 		return nil
@@ -345,14 +345,14 @@ func (g *guard) do(ctx context.Context, step Step) error {
 	return fmt.Errorf("no such step: %s", step)
 }
 
-// ran returns the names of the units that the guard found running.
-func (j Journal) ran() (units []string) {
+// activeUnits returns the names of the units that the guard found running.
+func (j Journal) activeUnits() (units []string) {
 	for _, u := range j.Units {
-		if u.Ran {
+		if u.Active {
 			units = append(units, u.Name)
 		}
 	}
 	return units
 }
 
-func unitsOf(units []string) string { return strings.Join(units, " ") }
+func joinUnits(units []string) string { return strings.Join(units, " ") }

@@ -38,13 +38,13 @@ type Journal struct {
 	// Resumed says that another process took over after the guard was killed.
 	Resumed bool `json:"resumed,omitempty"`
 	// Attachments had a checkpoint before the command.
-	Attachments []Remembered `json:"attachments,omitempty"`
+	Attachments []RecordedAttachment `json:"attachments,omitempty"`
 	// Gateways are the gateways that answered before the command.
-	Gateways []Gateway `json:"gateways,omitempty"`
-	Agent    AgentWas  `json:"agent,omitzero"`
-	Units    []Unit    `json:"units,omitempty"`
-	Armed    *Armed    `json:"armed,omitempty"`
-	Run      Ran       `json:"run,omitzero"`
+	Gateways []Gateway     `json:"gateways,omitempty"`
+	Agent    AgentPause    `json:"agent,omitzero"`
+	Units    []Unit        `json:"units,omitempty"`
+	Armed    *RestartTimer `json:"armed,omitempty"`
+	Run      CommandResult `json:"run,omitzero"`
 	// Troubles name what is not back.
 	Troubles []string `json:"troubles,omitempty"`
 	// Staying counts the troubles about pods that are whole but were not moved back.
@@ -54,32 +54,32 @@ type Journal struct {
 	Status int `json:"status"`
 }
 
-// StepTimes says when a step was begun and when it was done. Done is zero for a step that is under way, or was when the
+// StepTimes says when a step was begun and when it was done. Ended is zero for a step that is under way, or was when the
 // guard was killed.
 type StepTimes struct {
 	Step  Step      `json:"step"`
 	Begun time.Time `json:"begun"`
 	// Uptime is Begun as a time since the boot, in nanoseconds. Limits count from it: nobody can set that clock.
 	Uptime time.Duration `json:"uptimeNanoseconds"`
-	Done   time.Time     `json:"done,omitzero"`
+	Ended  time.Time     `json:"done,omitzero"`
 }
 
-// AgentWas is the state in which the guard found relink-agent.
-type AgentWas struct {
-	// Paused says that the guard has paused the agent. Before is the pause that the agent already had.
-	Paused bool           `json:"paused,omitempty"`
-	Before *control.Pause `json:"before,omitempty"`
+// AgentPause is the state in which the guard found relink-agent.
+type AgentPause struct {
+	// Paused says that the guard has paused the agent. Previous is the pause that the agent already had.
+	Paused   bool           `json:"paused,omitempty"`
+	Previous *control.Pause `json:"before,omitempty"`
 }
 
 // Unit is a unit of systemd.
 type Unit struct {
 	Name string `json:"name"`
-	// Ran says that the unit ran when the guard found it.
-	Ran bool `json:"ran"`
+	// Active says that the unit ran when the guard found it.
+	Active bool `json:"ran"`
 }
 
-// Remembered is an attachment that had a checkpoint before the command.
-type Remembered struct {
+// RecordedAttachment is an attachment that had a checkpoint before the command.
+type RecordedAttachment struct {
 	Attachment attachment.Key       `json:"attachment"`
 	Pod        attachment.Pod       `json:"pod,omitzero"`
 	Namespace  attachment.Namespace `json:"namespace"`
@@ -91,30 +91,30 @@ type Remembered struct {
 type Gateway struct {
 	Attachment attachment.Key `json:"attachment"`
 	Pod        attachment.Pod `json:"pod,omitzero"`
-	Question
+	GatewayQuery
 }
 
-// Ran is what became of the command.
-type Ran struct {
+// CommandResult is what became of the command.
+type CommandResult struct {
 	// PID is the ID of the command's first process, which leads its session. It is 0 until that process starts.
 	PID int `json:"pid,omitempty"`
 	// NotStarted says why the command could not be started.
 	NotStarted string `json:"notStarted,omitempty"`
-	// Known says that the guard saw the command end: by itself with Status, or by the signal Signal.
-	Known  bool `json:"known,omitempty"`
-	Status int  `json:"status,omitempty"`
-	Signal int  `json:"signal,omitempty"`
+	// ExitKnown says that the guard saw the command end: by itself with Status, or by the signal Signal.
+	ExitKnown bool `json:"known,omitempty"`
+	Status    int  `json:"status,omitempty"`
+	Signal    int  `json:"signal,omitempty"`
 	// LimitPassed says that the guard ended the command because it took too long. Interrupted says that somebody
 	// interrupted it.
 	LimitPassed bool `json:"limitPassed,omitempty"`
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Endless says that the command lives on after SIGKILL: it is in a driver that hangs.
 	Endless bool `json:"endless,omitempty"`
-	// Left are processes of the command that still live.
-	Left []string `json:"left,omitempty"`
+	// Remaining are processes of the command that still live.
+	Remaining []string `json:"left,omitempty"`
 }
 
-func (j Journal) begun(s Step) bool {
+func (j Journal) isBegun(s Step) bool {
 	for _, t := range j.Steps {
 		if t.Step == s {
 			return true
@@ -123,19 +123,19 @@ func (j Journal) begun(s Step) bool {
 	return false
 }
 
-func (j Journal) done(s Step) bool {
+func (j Journal) isDone(s Step) bool {
 	for _, t := range j.Steps {
 		if t.Step == s {
-			return !t.Done.IsZero()
+			return !t.Ended.IsZero()
 		}
 	}
 	return false
 }
 
 // begin notes that the step is begun. A step that is begun again keeps its place.
-func (j *Journal) begin(s Step, now time.Time, uptime time.Duration) {
-	if !j.begun(s) {
-		j.Steps = append(j.Steps, StepTimes{Step: s, Begun: now, Uptime: uptime})
+func (j *Journal) begin(s Step, instant time.Time, uptime time.Duration) {
+	if !j.isBegun(s) {
+		j.Steps = append(j.Steps, StepTimes{Step: s, Begun: instant, Uptime: uptime})
 	}
 }
 
@@ -150,16 +150,16 @@ func (j Journal) sinceBegun(s Step) time.Duration {
 	return 0
 }
 
-func (j *Journal) end(s Step, now time.Time) {
+func (j *Journal) end(s Step, instant time.Time) {
 	for i := range j.Steps {
 		if j.Steps[i].Step == s {
-			j.Steps[i].Done = now
+			j.Steps[i].Ended = instant
 		}
 	}
 }
 
-// at returns the step that is under way, or else the last one.
-func (j Journal) at() StepTimes {
+// current returns the step that is under way, or else the last one.
+func (j Journal) current() StepTimes {
 	if len(j.Steps) == 0 {
 		return StepTimes{Step: Check, Begun: j.StartedAt}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// isGone says that nothing leads to the record's sandbox any more.
-func isGone(r checkpoint.Record) bool { return kernel.Gone(r.Namespace) }
+// isSandboxGone says that nothing leads to the record's sandbox any more.
+func isSandboxGone(r checkpoint.Record) bool { return kernel.NotFound(r.Namespace) }
 
 // View is what other processes see of a guard.
 type View struct {
@@ -28,23 +28,23 @@ type View struct {
 	Status   int       `json:"status"`
 }
 
-// Look returns the View of the last guard since the boot. It returns false if there was none.
-func Look() (View, bool, error) {
+// LoadView returns the View of the last guard since the boot. It returns false if there was none.
+func LoadView() (View, bool, error) {
 	dir := Dir()
 	// Look at the lock first: a guard finishes its journal before it gives up the lock.
-	alive := held(lockPath(dir))
+	alive := isLocked(lockPath(dir))
 	j, err := load(dir)
 	if errors.Is(err, errNoJournal) {
 		return View{}, false, nil
 	} else if err != nil {
 		return View{}, false, err
 	}
-	at := j.at()
-	return View{Alive: alive, Step: at.Step, Since: at.Begun, Command: j.Plan.Command, Finished: j.Finished, Status: j.Status}, true, nil
+	current := j.current()
+	return View{Alive: alive, Step: current.Step, Since: current.Begun, Command: j.Plan.Command, Finished: j.Finished, Status: j.Status}, true, nil
 }
 
-// held says whether somebody holds the lock. It does not wait.
-func held(path string) bool {
+// isLocked says whether somebody holds the lock. It does not wait.
+func isLocked(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
 		return false
@@ -61,11 +61,11 @@ const followInterval = 100 * time.Millisecond
 func Follow(ctx context.Context, out io.Writer) (int, error) {
 	log, err := os.Open(logPath(Dir()))
 	if err != nil {
-		return 0, refused("no guard has run since the boot: %w", err)
+		return 0, notRunError("no guard has run since the boot: %w", err)
 	}
 	defer func() { _ = log.Close() }() // It was only read.
 	for {
-		view, _, err := Look()
+		view, _, err := LoadView()
 		if err != nil {
 			return 0, &ExitError{StatusNotRun, err}
 		}
@@ -76,11 +76,11 @@ func Follow(ctx context.Context, out io.Writer) (int, error) {
 		case !view.Finished.IsZero() && !view.Alive: // A living guard may be the next one, which has no journal yet.
 			return view.Status, nil
 		case !view.Alive && view.Finished.IsZero():
-			return 0, refused("the guard was killed at the step %q: relink guard --resume finishes its work", view.Step)
+			return 0, notRunError("the guard was killed at the step %q: relink guard --resume finishes its work", view.Step)
 		}
 		select {
 		case <-ctx.Done():
-			return 0, refused("interrupted: the guard itself goes on")
+			return 0, notRunError("interrupted: the guard itself goes on")
 		case <-time.After(followInterval):
 		}
 	}

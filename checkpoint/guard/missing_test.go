@@ -51,20 +51,20 @@ func TestADetachedInterfaceIsNotMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := g.remember(); err != nil {
+	if err := g.recordAttachments(); err != nil {
 		t.Fatal(err)
 	}
-	for _, was := range g.j.Attachments {
-		if err := g.Store.Forget(was.Attachment.ContainerID, "eth0"); err != nil {
+	for _, recorded := range g.journal.Attachments {
+		if err := g.Store.Forget(recorded.Attachment.ContainerID, "eth0"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := os.Remove(file("detached")); err != nil {
 		t.Fatal(err)
 	}
-	g.missing(t.Context())
-	const why = " eth0: its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod"
-	if got, want := fmt.Sprintf("%q", g.j.Troubles), fmt.Sprintf("%q", []string{"sandbox uncached" + why, "sandbox vanished" + why}); got != want {
+	g.reportMissing(t.Context())
+	const message = " eth0: its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod"
+	if got, want := fmt.Sprintf("%q", g.journal.Troubles), fmt.Sprintf("%q", []string{"sandbox uncached" + message, "sandbox vanished" + message}); got != want {
 		t.Errorf("%s, and not %s", got, want)
 	}
 }

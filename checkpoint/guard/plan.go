@@ -46,31 +46,31 @@ type Plan struct {
 // startMargin is time for those steps between the command and the start of the units that do not wait.
 const startMargin = 10 * time.Second
 
-// eviction is after how long Kubernetes begins to evict the pods of a node whose kubelet is silent.
-const eviction = 5 * time.Minute
+// evictionDelay is after how long Kubernetes begins to evict the pods of a node whose kubelet is silent.
+const evictionDelay = 5 * time.Minute
 
 // moveMargin is time to move the pods to the other uplink and back. Each pod takes some tens of milliseconds.
 const moveMargin = 30 * time.Second
 
-// most returns how long the units are stopped at most.
-func (p Plan) most() time.Duration {
-	most := p.Limit + 2*p.KillAfter + p.Wait + startMargin
+// maxDowntime returns how long the units are stopped at most.
+func (p Plan) maxDowntime() time.Duration {
+	downtime := p.Limit + 2*p.KillAfter + p.Wait + startMargin
 	if len(p.Via) > 0 {
-		most += p.Wait + moveMargin
+		downtime += p.Wait + moveMargin
 	}
-	return most
+	return downtime
 }
 
 // lines returns the plan for people. Each line says what a step will do.
-func (p Plan) lines(now time.Time, log string) []string {
+func (p Plan) lines(start time.Time, log string) []string {
 	units := strings.Join(p.Stop, ", ")
 	lines := []string{
-		"check that every pod is as recorded" + when(p.Force, ", and go on if not"),
+		"check that every pod is as recorded" + textIf(p.Force, ", and go on if not"),
 		"capture the interfaces that have no checkpoint",
 		"pause relink-agent, if one runs",
 	}
 	for _, v := range p.Via {
-		lines = append(lines, fmt.Sprintf("move the pods from %s to %s, if all can be moved", v.From, v.To)+when(p.Force, ", else those that can"))
+		lines = append(lines, fmt.Sprintf("move the pods from %s to %s, if all can be moved", v.Old, v.New)+textIf(p.Force, ", else those that can"))
 	}
 	if len(p.Stop) > 0 {
 		lines = append(lines, "stop "+units+" if it runs, with a timer that starts it again")
@@ -78,7 +78,7 @@ func (p Plan) lines(now time.Time, log string) []string {
 	lines = append(lines, fmt.Sprintf("run for %s at most: %s", p.Limit, strings.Join(p.Command, " ")),
 		fmt.Sprintf("restore: wait up to %s for the devices, then for their carrier", p.Wait))
 	for _, v := range slices.Backward(p.Via) {
-		lines = append(lines, fmt.Sprintf("move the pods back to %s: wait up to %s for its carrier and the gateways; if the command has failed, leave them on %s", v.From, p.Wait, v.To))
+		lines = append(lines, fmt.Sprintf("move the pods back to %s: wait up to %s for its carrier and the gateways; if the command has failed, leave them on %s", v.Old, p.Wait, v.New))
 	}
 	lines = append(lines, "ask the gateways of the pods")
 	if len(p.Stop) > 0 {
@@ -96,16 +96,16 @@ func (p Plan) lines(now time.Time, log string) []string {
 		lines = append(lines, "the kubelet goes on: systemd knows none of "+strings.Join(Kubelets, ", ")+". Name the unit that contains it: --stop UNIT")
 	}
 	if len(p.Stop) > 0 {
-		lines = append(lines, fmt.Sprintf("deadline: %s is away for %s at most, until about %s", units, p.most(), now.Add(p.most()).Local().Format("15:04:05")))
-		if p.most() > eviction {
-			lines = append(lines, fmt.Sprintf("warning: Kubernetes evicts the pods of a node whose kubelet is silent for %s: give a shorter --limit or --wait", eviction))
+		lines = append(lines, fmt.Sprintf("deadline: %s is away for %s at most, until about %s", units, p.maxDowntime(), start.Add(p.maxDowntime()).Local().Format("15:04:05")))
+		if p.maxDowntime() > evictionDelay {
+			lines = append(lines, fmt.Sprintf("warning: Kubernetes evicts the pods of a node whose kubelet is silent for %s: give a shorter --limit or --wait", evictionDelay))
 		}
 	}
 	return append(lines, "log: "+log+" (relink guard --follow shows it)")
 }
 
-func when(is bool, text string) string {
-	if is {
+func textIf(condition bool, text string) string {
+	if condition {
 		return text
 	}
 	return ""

@@ -21,8 +21,8 @@ type process struct {
 
 func (p process) String() string { return fmt.Sprintf("%s (process %d)", p.command, p.pid) }
 
-// lookAt reads /proc/PID/stat (proc_pid_stat(5)). It returns a zero process if there is no such process.
-func lookAt(pid int) (p process) {
+// readProcess reads /proc/PID/stat (proc_pid_stat(5)). It returns a zero process if there is no such process.
+func readProcess(pid int) (p process) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return p
@@ -41,8 +41,8 @@ func lookAt(pid int) (p process) {
 	return p
 }
 
-// marked returns the living processes whose environment had the variable with this value at their last execve(2).
-func marked(variable, value string) []process {
+// processesWithEnv returns the living processes whose environment had the variable with this value at their last execve(2).
+func processesWithEnv(variable, value string) []process {
 	want := []byte(variable + "=" + value)
 	return processes(func(p process) bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
@@ -50,33 +50,33 @@ func marked(variable, value string) []process {
 	})
 }
 
-// ofCommand returns the living processes of the command: those with its mark, and those of its session. The session
+// processesOfCommand returns the living processes of the command: those with its mark, and those of its session. The session
 // counts only for the guard that started the command. For another process, the number may belong to another session by
 // now.
-func ofCommand(id string, session int) []process {
-	all := marked(markEnv, id)
+func processesOfCommand(id string, session int) []process {
+	found := processesWithEnv(markEnv, id)
 	if session == 0 {
-		return all
+		return found
 	}
 	for _, p := range processes(func(p process) bool { return p.session == session }) {
-		if !slices.Contains(all, p) {
-			all = append(all, p)
+		if !slices.Contains(found, p) {
+			found = append(found, p)
 		}
 	}
-	return all
+	return found
 }
 
 // processes returns the living processes for which fits returns true.
-func processes(fits func(process) bool) (all []process) {
+func processes(match func(process) bool) (found []process) {
 	paths, _ := filepath.Glob("/proc/[0-9]*") // Only a bad pattern is an error.
 	for _, path := range paths {
 		pid, err := strconv.Atoi(filepath.Base(path))
 		if err != nil {
 			continue
 		}
-		if p := lookAt(pid); p.pid != 0 && p.state != "Z" && p.state != "X" && fits(p) {
-			all = append(all, p)
+		if p := readProcess(pid); p.pid != 0 && p.state != "Z" && p.state != "X" && match(p) {
+			found = append(found, p)
 		}
 	}
-	return all
+	return found
 }

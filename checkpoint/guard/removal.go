@@ -15,8 +15,8 @@ type removal struct {
 	undo string
 }
 
-// spelling is how to write the command line of relink guard instead.
-func (r removal) spelling() string {
+// suggestion is how to write the command line of relink guard instead.
+func (r removal) suggestion() string {
 	return "relink guard -- sh -c '" + strings.ReplaceAll(r.line+" && "+r.undo, "'", `'\''`) + "'"
 }
 
@@ -84,14 +84,14 @@ var (
 
 // simpleCommands splits a line of the shell at its operators. It does not know quotes: a word that it splits wrongly is a
 // command that removalOf does not know.
-func simpleCommands(line string) (all [][]string) {
+func simpleCommands(line string) (commands [][]string) {
 	line = strings.ReplaceAll(duplicated.ReplaceAllString(line, ""), "&>", ">")
 	for _, part := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(";&|\n(){}", r) }) {
 		if words := strings.Fields(redirected.ReplaceAllString(part, " > ")); len(words) > 0 {
-			all = append(all, words)
+			commands = append(commands, words)
 		}
 	}
-	return all
+	return commands
 }
 
 // undoOf returns the line that brings back what the simple command takes away. It is "" for a command that takes nothing

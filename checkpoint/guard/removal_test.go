@@ -32,7 +32,7 @@ func TestRemovals(t *testing.T) {
 		"a removal in a program": {[]string{"sh", "-c", "modprobe -r i40e; ./load"}, ""},
 	} {
 		r, ok := removalOf(test.command)
-		if got := r.spelling(); ok != (test.want != "") || ok && got != test.want {
+		if got := r.suggestion(); ok != (test.want != "") || ok && got != test.want {
 			t.Errorf("%s: %v, %s; want %s", name, ok, got, test.want)
 		}
 	}

@@ -7,47 +7,47 @@ type Step string
 
 // The steps in order. The steps before Command prepare it. The steps from Await on put everything back.
 const (
-	Check   Step = "check"
-	Capture Step = "capture"
-	Pause   Step = "pause the agent"
-	Try     Step = "check the move"
-	Note    Step = "note the units"
-	Arm     Step = "arm the restart"
-	Move    Step = "move the pods"
-	Stop    Step = "stop the units"
-	Command Step = "run the command"
-	Await   Step = "await the command"
-	Restore Step = "restore"
-	Return  Step = "move the pods back"
-	Verify  Step = "ask the gateways"
-	Start   Step = "start the units"
-	Resume  Step = "resume the agent"
-	Disarm  Step = "disarm the restart"
-	Report  Step = "report"
+	Check         Step = "check"
+	Capture       Step = "capture"
+	PauseAgent    Step = "pause the agent"
+	CheckMove     Step = "check the move"
+	NoteUnits     Step = "note the units"
+	ArmRestart    Step = "arm the restart"
+	MovePods      Step = "move the pods"
+	StopUnits     Step = "stop the units"
+	RunCommand    Step = "run the command"
+	AwaitCommand  Step = "await the command"
+	Restore       Step = "restore"
+	MoveBack      Step = "move the pods back"
+	AskGateways   Step = "ask the gateways"
+	StartUnits    Step = "start the units"
+	ResumeAgent   Step = "resume the agent"
+	DisarmRestart Step = "disarm the restart"
+	Report        Step = "report"
 )
 
 // The pods move before the units stop. A move takes time, and after a failed move the units go on.
-var opening = []Step{Check, Capture, Pause, Try, Note, Arm, Move, Stop, Command}
+var openingSteps = []Step{Check, Capture, PauseAgent, CheckMove, NoteUnits, ArmRestart, MovePods, StopUnits, RunCommand}
 
-// closing are the steps that put everything back. Each names the steps that make it necessary: if none of those was
+// closingSteps are the steps that put everything back. Each names the steps that make it necessary: if none of those was
 // begun, there is nothing to put back. The restore comes before the move back: pods that were moved still have an
 // uplink.
-var closing = []struct {
-	step    Step
-	because []Step
+var closingSteps = []struct {
+	step   Step
+	causes []Step
 }{
-	{Await, []Step{Command}},
-	{Restore, []Step{Command}},
-	{Return, []Step{Move}},
-	{Verify, []Step{Command, Move}},
-	{Start, []Step{Stop}},
-	{Resume, []Step{Pause}},
-	{Disarm, []Step{Arm}},
+	{AwaitCommand, []Step{RunCommand}},
+	{Restore, []Step{RunCommand}},
+	{MoveBack, []Step{MovePods}},
+	{AskGateways, []Step{RunCommand, MovePods}},
+	{StartUnits, []Step{StopUnits}},
+	{ResumeAgent, []Step{PauseAgent}},
+	{DisarmRestart, []Step{ArmRestart}},
 	{Report, nil},
 }
 
-// has says whether the step belongs to the plan.
-func (p Plan) has(s Step) bool { return len(p.Via) > 0 || s != Try && s != Move }
+// includes says whether the step belongs to the plan.
+func (p Plan) includes(s Step) bool { return len(p.Via) > 0 || s != CheckMove && s != MovePods }
 
 // Next returns the next step, and why. It returns an empty step if the journal is finished.
 func Next(j Journal) (Step, string) {
@@ -55,24 +55,24 @@ func Next(j Journal) (Step, string) {
 		return "", "everything is finished"
 	}
 	if j.Abandoned == "" && !j.Resumed {
-		for _, s := range opening {
-			if j.Plan.has(s) && !j.done(s) {
+		for _, s := range openingSteps {
+			if j.Plan.includes(s) && !j.isDone(s) {
 				return s, "it is the next step on the way to the command"
 			}
 		}
 	}
-	for _, c := range closing {
-		cause := slices.IndexFunc(c.because, j.begun)
+	for _, c := range closingSteps {
+		cause := slices.IndexFunc(c.causes, j.isBegun)
 		switch {
-		case j.done(c.step):
-		case c.because == nil:
+		case j.isDone(c.step):
+		case c.causes == nil:
 			return c.step, "it is the last step"
 		case cause < 0:
-		case c.step == Await && j.done(Command):
-		case c.step == Await:
+		case c.step == AwaitCommand && j.isDone(RunCommand):
+		case c.step == AwaitCommand:
 			return c.step, "the guard was killed while the command ran"
 		default:
-			return c.step, "it follows from: " + string(c.because[cause])
+			return c.step, "it follows from: " + string(c.causes[cause])
 		}
 	}
 	return "", "everything is finished"
@@ -89,8 +89,8 @@ const (
 	// StatusCannotRun and StatusNotFound say that the command cannot be run, or does not exist.
 	StatusCannotRun = 126
 	StatusNotFound  = 127
-	// A command that was ended by a signal has the status signalled plus the signal's number, as in a shell.
-	signalled = 128
+	// A command that was ended by a signal has the status signalBase plus the signal's number, as in a shell.
+	signalBase = 128
 )
 
 // ExitStatus returns the exit status for the outcome.
@@ -98,15 +98,15 @@ func ExitStatus(j Journal) int {
 	switch c := j.Run; {
 	case len(j.Troubles) > 0:
 		return StatusNotBack
-	case !j.begun(Command):
+	case !j.isBegun(RunCommand):
 		return StatusNotRun
 	case c.NotStarted != "":
 		return StatusCannotRun
 	case c.LimitPassed:
 		return StatusLimit
 	case c.Signal > 0:
-		return signalled + c.Signal
-	case !c.Known:
+		return signalBase + c.Signal
+	case !c.ExitKnown:
 		return 0 // Everything is back. The report says that the command's status is not known.
 	default:
 		return c.Status

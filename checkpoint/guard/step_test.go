@@ -14,8 +14,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// after returns a journal in which these steps are done. A step with a dash before it is only begun.
-func after(steps ...string) (j Journal) {
+// journalAfter returns a journal in which these steps are done. A step with a dash before it is only begun.
+func journalAfter(steps ...string) (j Journal) {
 	for _, s := range steps {
 		name, half := strings.CutPrefix(s, "-")
 		j.begin(Step(name), time.Unix(1, 0), 1*time.Second)
@@ -27,8 +27,8 @@ func after(steps ...string) (j Journal) {
 }
 
 func TestNext(t *testing.T) {
-	opened := []string{string(Check), string(Capture), string(Pause), string(Note), string(Arm), string(Stop)}
-	ran := append(slices.Clone(opened), string(Command))
+	opened := []string{string(Check), string(Capture), string(PauseAgent), string(NoteUnits), string(ArmRestart), string(StopUnits)}
+	ran := append(slices.Clone(opened), string(RunCommand))
 	const way, finished, last = "it is the next step on the way to the command", "everything is finished", "it is the last step"
 	for what, test := range map[string]struct {
 		j    Journal
@@ -36,24 +36,24 @@ func TestNext(t *testing.T) {
 		want Step
 		why  string
 	}{
-		"nothing done":                       {after(), nil, Check, way},
-		"half a check":                       {after("-check"), nil, Check, way},
-		"everything open":                    {after(opened...), nil, Command, way},
-		"the command has run":                {after(ran...), nil, Restore, "it follows from: run the command"},
-		"restored":                           {after(append(ran, "restore")...), nil, Verify, "it follows from: run the command"},
-		"asked":                              {after(append(ran, "restore", "ask the gateways")...), nil, Start, "it follows from: stop the units"},
-		"started":                            {after(append(ran, "restore", "ask the gateways", "start the units")...), nil, Resume, "it follows from: pause the agent"},
-		"the agent goes on":                  {after(append(ran, "restore", "ask the gateways", "start the units", "resume the agent")...), nil, Disarm, "it follows from: arm the restart"},
-		"disarmed":                           {after(append(ran, "restore", "ask the gateways", "start the units", "resume the agent", "disarm the restart")...), nil, Report, last},
-		"finished":                           {after(ran...), func(j *Journal) { j.Finished = time.Unix(3, 0) }, "", finished},
-		"refused at the check":               {after("check"), func(j *Journal) { j.Abandoned = "why" }, Report, last},
-		"refused after the pause":            {after("check", "capture", "pause the agent"), func(j *Journal) { j.Abandoned = "why" }, Resume, "it follows from: pause the agent"},
-		"refused at the stop":                {after(append(opened[:5:5], "-stop the units")...), func(j *Journal) { j.Abandoned = "why" }, Start, "it follows from: stop the units"},
-		"killed at the stop":                 {after(append(opened[:5:5], "-stop the units")...), func(j *Journal) { j.Abandoned, j.Resumed = "why", true }, Start, "it follows from: stop the units"},
-		"killed while the command ran":       {after(append(opened[:6:6], "-run the command")...), func(j *Journal) { j.Resumed = true }, Await, "the guard was killed while the command ran"},
-		"killed after the command was noted": {after(ran...), func(j *Journal) { j.Resumed = true }, Restore, "it follows from: run the command"},
-		"killed in the restore":              {after(append(ran, "-restore")...), func(j *Journal) { j.Resumed = true }, Restore, "it follows from: run the command"},
-		"awaited":                            {after(append(opened[:6:6], "-run the command", "await the command")...), func(j *Journal) { j.Resumed = true }, Restore, "it follows from: run the command"},
+		"nothing done":                       {journalAfter(), nil, Check, way},
+		"half a check":                       {journalAfter("-check"), nil, Check, way},
+		"everything open":                    {journalAfter(opened...), nil, RunCommand, way},
+		"the command has run":                {journalAfter(ran...), nil, Restore, "it follows from: run the command"},
+		"restored":                           {journalAfter(append(ran, "restore")...), nil, AskGateways, "it follows from: run the command"},
+		"asked":                              {journalAfter(append(ran, "restore", "ask the gateways")...), nil, StartUnits, "it follows from: stop the units"},
+		"started":                            {journalAfter(append(ran, "restore", "ask the gateways", "start the units")...), nil, ResumeAgent, "it follows from: pause the agent"},
+		"the agent goes on":                  {journalAfter(append(ran, "restore", "ask the gateways", "start the units", "resume the agent")...), nil, DisarmRestart, "it follows from: arm the restart"},
+		"disarmed":                           {journalAfter(append(ran, "restore", "ask the gateways", "start the units", "resume the agent", "disarm the restart")...), nil, Report, last},
+		"finished":                           {journalAfter(ran...), func(j *Journal) { j.Finished = time.Unix(3, 0) }, "", finished},
+		"refused at the check":               {journalAfter("check"), func(j *Journal) { j.Abandoned = "why" }, Report, last},
+		"refused after the pause":            {journalAfter("check", "capture", "pause the agent"), func(j *Journal) { j.Abandoned = "why" }, ResumeAgent, "it follows from: pause the agent"},
+		"refused at the stop":                {journalAfter(append(opened[:5:5], "-stop the units")...), func(j *Journal) { j.Abandoned = "why" }, StartUnits, "it follows from: stop the units"},
+		"killed at the stop":                 {journalAfter(append(opened[:5:5], "-stop the units")...), func(j *Journal) { j.Abandoned, j.Resumed = "why", true }, StartUnits, "it follows from: stop the units"},
+		"killed while the command ran":       {journalAfter(append(opened[:6:6], "-run the command")...), func(j *Journal) { j.Resumed = true }, AwaitCommand, "the guard was killed while the command ran"},
+		"killed after the command was noted": {journalAfter(ran...), func(j *Journal) { j.Resumed = true }, Restore, "it follows from: run the command"},
+		"killed in the restore":              {journalAfter(append(ran, "-restore")...), func(j *Journal) { j.Resumed = true }, Restore, "it follows from: run the command"},
+		"awaited":                            {journalAfter(append(opened[:6:6], "-run the command", "await the command")...), func(j *Journal) { j.Resumed = true }, Restore, "it follows from: run the command"},
 	} {
 		if test.mut != nil {
 			test.mut(&test.j)
@@ -66,42 +66,42 @@ func TestNext(t *testing.T) {
 
 // After any kill, a resume comes to an end. It starts the kubelet if that was stopped, and does nothing twice.
 func TestNextComesToAnEnd(t *testing.T) {
-	for n := range opening {
+	for n := range openingSteps {
 		for _, half := range []bool{false, true} {
 			var j Journal
-			for _, s := range opening[:n+1] {
+			for _, s := range openingSteps[:n+1] {
 				j.begin(s, time.Unix(1, 0), 1*time.Second)
-				if s != opening[n] || !half {
+				if s != openingSteps[n] || !half {
 					j.end(s, time.Unix(2, 0))
 				}
 			}
 			j.Resumed = true
-			if !j.begun(Command) {
+			if !j.isBegun(RunCommand) {
 				j.Abandoned = "killed"
 			}
 			var did []Step
 			for s, _ := Next(j); s != ""; s, _ = Next(j) {
-				if did = append(did, s); len(did) > len(closing) || slices.Contains(opening, s) {
-					t.Fatalf("after %s: %v", opening[n], did)
+				if did = append(did, s); len(did) > len(closingSteps) || slices.Contains(openingSteps, s) {
+					t.Fatalf("after %s: %v", openingSteps[n], did)
 				}
 				j.begin(s, time.Unix(3, 0), 3*time.Second)
 				j.end(s, time.Unix(4, 0))
 			}
-			for step, because := range map[Step]Step{Start: Stop, Resume: Pause, Restore: Command, Disarm: Arm} {
-				if slices.Contains(did, step) != j.begun(because) {
-					t.Errorf("after %s: %v", opening[n], did)
+			for step, because := range map[Step]Step{StartUnits: StopUnits, ResumeAgent: PauseAgent, Restore: RunCommand, DisarmRestart: ArmRestart} {
+				if slices.Contains(did, step) != j.isBegun(because) {
+					t.Errorf("after %s: %v", openingSteps[n], did)
 				}
 			}
 			if did[len(did)-1] != Report {
-				t.Errorf("after %s: %v ends without a report", opening[n], did)
+				t.Errorf("after %s: %v ends without a report", openingSteps[n], did)
 			}
 		}
 	}
 }
 
 func TestExitStatus(t *testing.T) {
-	ran := after(string(Command))
-	with := func(r Ran, troubles ...string) Journal {
+	ran := journalAfter(string(RunCommand))
+	journalWith := func(r CommandResult, troubles ...string) Journal {
 		j := ran
 		j.Run, j.Troubles = r, troubles
 		return j
@@ -110,16 +110,16 @@ func TestExitStatus(t *testing.T) {
 		j    Journal
 		want int
 	}{
-		"well":                        {with(Ran{Known: true}), 0},
-		"failed":                      {with(Ran{Known: true, Status: 3}), 3},
-		"failed, and not back":        {with(Ran{Known: true, Status: 3}, "web-0"), StatusNotBack},
-		"signal":                      {with(Ran{Known: true, Signal: 9}), 137},
-		"limit":                       {with(Ran{Known: true, Signal: 9, LimitPassed: true}), StatusLimit},
-		"limit, and not back":         {with(Ran{Known: true, Signal: 9, LimitPassed: true}, "web-0"), StatusNotBack},
-		"refused":                     {after(string(Check)), StatusNotRun},
-		"refused, kubelet not back":   {func() Journal { j := after(string(Stop)); j.Troubles = []string{"kubelet"}; return j }(), StatusNotBack},
-		"could not be started":        {with(Ran{NotStarted: "exec format error"}), StatusCannotRun},
-		"status unknown after a kill": {with(Ran{}), 0},
+		"well":                        {journalWith(CommandResult{ExitKnown: true}), 0},
+		"failed":                      {journalWith(CommandResult{ExitKnown: true, Status: 3}), 3},
+		"failed, and not back":        {journalWith(CommandResult{ExitKnown: true, Status: 3}, "web-0"), StatusNotBack},
+		"signal":                      {journalWith(CommandResult{ExitKnown: true, Signal: 9}), 137},
+		"limit":                       {journalWith(CommandResult{ExitKnown: true, Signal: 9, LimitPassed: true}), StatusLimit},
+		"limit, and not back":         {journalWith(CommandResult{ExitKnown: true, Signal: 9, LimitPassed: true}, "web-0"), StatusNotBack},
+		"refused":                     {journalAfter(string(Check)), StatusNotRun},
+		"refused, kubelet not back":   {func() Journal { j := journalAfter(string(StopUnits)); j.Troubles = []string{"kubelet"}; return j }(), StatusNotBack},
+		"could not be started":        {journalWith(CommandResult{NotStarted: "exec format error"}), StatusCannotRun},
+		"status unknown after a kill": {journalWith(CommandResult{}), 0},
 	} {
 		if got := ExitStatus(test.j); got != test.want {
 			t.Errorf("%s: %d, want %d", what, got, test.want)
@@ -161,14 +161,14 @@ func TestGatewaysOf(t *testing.T) {
 			{NextHops: []netstate.NextHop{{Gateway: addr("10.9.0.2")}, {Gateway: addr("10.8.0.1"), Device: "net1"}}}, {Gateway: addr("172.16.0.1")},
 		},
 	}
-	want := []Question{
+	want := []GatewayQuery{
 		{addr("10.3.0.5"), addr("10.3.0.1")}, {addr("fd00:3::5"), addr("fe80::1")}, {addr("10.9.0.5"), addr("10.9.0.2")}, {addr("10.9.0.5"), addr("172.16.0.1")},
 	}
-	if got := gatewaysOf(i); !slices.Equal(got, want) {
+	if got := gatewayQueries(i); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	i.Addresses = nil
-	if got := gatewaysOf(i); got != nil {
+	if got := gatewayQueries(i); got != nil {
 		t.Errorf("without an address: %v", got)
 	}
 }
@@ -181,14 +181,14 @@ func TestThePauseFromBefore(t *testing.T) {
 	over := limited
 	over.Ends -= time.Minute
 	for what, test := range map[string]struct {
-		was  AgentWas
+		was  AgentPause
 		want time.Duration
 	}{
-		"none":        {AgentWas{Paused: true}, 0},
-		"still valid": {AgentWas{Paused: true, Before: &limited}, time.Minute},
-		"over":        {AgentWas{Paused: true, Before: &over}, 0},
+		"none":        {AgentPause{Paused: true}, 0},
+		"still valid": {AgentPause{Paused: true, Previous: &limited}, time.Minute},
+		"over":        {AgentPause{Paused: true, Previous: &over}, 0},
 	} {
-		if got := test.was.left(); got > test.want || got < test.want-30*time.Second {
+		if got := test.was.remaining(); got > test.want || got < test.want-30*time.Second {
 			t.Errorf("%s: %s, want %s", what, got, test.want)
 		}
 	}

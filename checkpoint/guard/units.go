@@ -17,36 +17,36 @@ import (
 // Kubelets are the units that can contain the kubelet: its own, and those of k3s and RKE2.
 var Kubelets = []string{"kubelet.service", "k3s-agent.service", "k3s.service", "rke2-agent.service", "rke2-server.service"}
 
-// manager controls the units of the node.
-type manager interface {
-	// knows says whether there is such a unit.
-	knows(ctx context.Context, unit string) (bool, error)
-	// runs says whether the unit runs or is starting.
-	runs(ctx context.Context, unit string) (bool, error)
+// unitManager controls the units of the node.
+type unitManager interface {
+	// isLoaded says whether there is such a unit.
+	isLoaded(ctx context.Context, unit string) (bool, error)
+	// isActive says whether the unit runs or is starting.
+	isActive(ctx context.Context, unit string) (bool, error)
 	stop(ctx context.Context, unit string) error
 	start(ctx context.Context, unit string) error
 	// arm makes sure that the command line runs after that time, whatever becomes of this process. environment is added
 	// to its environment.
-	arm(ctx context.Context, id string, after time.Duration, environment, command []string) (Armed, error)
+	arm(ctx context.Context, id string, after time.Duration, environment, command []string) (RestartTimer, error)
 }
 
-// Armed is the timer of systemd, or the process, that starts the units if the guard does not.
-type Armed struct {
+// RestartTimer is the timer of systemd, or the process, that starts the units if the guard does not.
+type RestartTimer struct {
 	Timer string `json:"timer,omitempty"`
 	PID   int    `json:"pid,omitempty"`
 }
 
-// booted is a directory that is there if systemd runs this machine (sd_booted(3)).
-const booted = "/run/systemd/system"
+// systemdDir is a directory that is there if systemd runs this machine (sd_booted(3)).
+const systemdDir = "/run/systemd/system"
 
-// managerHere returns the manager of this node.
-func managerHere() manager {
-	if info, err := os.Stat(booted); err == nil && info.IsDir() {
+// detectManager returns the manager of this node.
+func detectManager() unitManager {
+	if info, err := os.Stat(systemdDir); err == nil && info.IsDir() {
 		if _, err := exec.LookPath("systemctl"); err == nil {
 			return systemd{}
 		}
 	}
-	return none{}
+	return noSystemd{}
 }
 
 // unitName matches the names of units that systemd accepts (systemd.unit(5)).
@@ -71,7 +71,7 @@ type systemd struct{}
 // after 90 s.
 const unitPatience = 2 * time.Minute
 
-func (systemd) call(ctx context.Context, name string, args ...string) (string, error) {
+func (systemd) run(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, unitPatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -86,7 +86,7 @@ func (systemd) call(ctx context.Context, name string, args ...string) (string, e
 
 // property returns one property of the unit.
 func (s systemd) property(ctx context.Context, unit, name string) (string, error) {
-	out, err := s.call(ctx, "systemctl", "show", "--property="+name, unit)
+	out, err := s.run(ctx, "systemctl", "show", "--property="+name, unit)
 	if err != nil {
 		return "", err
 	}
@@ -97,28 +97,28 @@ func (s systemd) property(ctx context.Context, unit, name string) (string, error
 	return value, nil
 }
 
-func (s systemd) knows(ctx context.Context, unit string) (bool, error) {
+func (s systemd) isLoaded(ctx context.Context, unit string) (bool, error) {
 	state, err := s.property(ctx, unit, "LoadState")
 	return state == "loaded", err
 }
 
-func (s systemd) runs(ctx context.Context, unit string) (bool, error) {
+func (s systemd) isActive(ctx context.Context, unit string) (bool, error) {
 	state, err := s.property(ctx, unit, "ActiveState")
 	return state == "active" || state == "activating" || state == "reloading", err
 }
 
 func (s systemd) stop(ctx context.Context, unit string) error {
-	_, err := s.call(ctx, "systemctl", "stop", unit)
+	_, err := s.run(ctx, "systemctl", "stop", unit)
 	return err
 }
 
 func (s systemd) start(ctx context.Context, unit string) error {
-	_, err := s.call(ctx, "systemctl", "start", unit)
+	_, err := s.run(ctx, "systemctl", "start", unit)
 	return err
 }
 
-func (s systemd) arm(ctx context.Context, id string, after time.Duration, environment, command []string) (Armed, error) {
-	unit := timerOf(id)
+func (s systemd) arm(ctx context.Context, id string, after time.Duration, environment, command []string) (RestartTimer, error) {
+	unit := timerName(id)
 	args := []string{
 		"--unit=" + unit, "--description=finish relink guard", "--on-active=" + strconv.Itoa(int(after/time.Second)),
 		"--timer-property=AccuracySec=1s", "--collect",
@@ -126,18 +126,18 @@ func (s systemd) arm(ctx context.Context, id string, after time.Duration, enviro
 	for _, variable := range environment {
 		args = append(args, "--setenv="+variable)
 	}
-	if _, err := s.call(ctx, "systemd-run", append(append(args, "--"), command...)...); err != nil {
-		return none{}.arm(ctx, id, after, environment, command)
+	if _, err := s.run(ctx, "systemd-run", append(append(args, "--"), command...)...); err != nil {
+		return noSystemd{}.arm(ctx, id, after, environment, command)
 	}
-	return Armed{Timer: unit + ".timer"}, nil
+	return RestartTimer{Timer: unit + ".timer"}, nil
 }
 
-// none is for a machine without systemd. It has no units.
-type none struct{}
+// noSystemd is for a machine without systemd. It has no units.
+type noSystemd struct{}
 
 var errNoSystemd = errors.New("systemd does not run this machine")
 
-func (none) knows(context.Context, string) (bool, error) { return false, nil }
-func (none) runs(context.Context, string) (bool, error)  { return false, nil }
-func (none) stop(context.Context, string) error          { return errNoSystemd }
-func (none) start(context.Context, string) error         { return errNoSystemd }
+func (noSystemd) isLoaded(context.Context, string) (bool, error) { return false, nil }
+func (noSystemd) isActive(context.Context, string) (bool, error) { return false, nil }
+func (noSystemd) stop(context.Context, string) error             { return errNoSystemd }
+func (noSystemd) start(context.Context, string) error            { return errNoSystemd }

@@ -20,14 +20,14 @@ import (
 
 // Via is a device whose pods move to another device while the command runs.
 type Via struct {
-	// From is the device that the command takes away. Run fills it in if it is empty.
-	From string `json:"from"`
-	// To is the device that has the pods during that time.
-	To string `json:"to"`
+	// Old is the device that the command takes away. Run fills it in if it is empty.
+	Old string `json:"from"`
+	// New is the device that has the pods during that time.
+	New string `json:"to"`
 }
 
 // ParseVia reads texts of the form DEVICE or OLD=NEW.
-func ParseVia(texts []string) (all []Via, err error) {
+func ParseVia(texts []string) (pairs []Via, err error) {
 	for _, text := range texts {
 		names := strings.SplitN(text, "=", 2)
 		for _, name := range names {
@@ -36,40 +36,40 @@ func ParseVia(texts []string) (all []Via, err error) {
 			}
 		}
 		if len(names) == 1 {
-			all = append(all, Via{To: text})
+			pairs = append(pairs, Via{New: text})
 		} else {
-			all = append(all, Via{From: names[0], To: names[1]})
+			pairs = append(pairs, Via{Old: names[0], New: names[1]})
 		}
 	}
-	return all, nil
+	return pairs, nil
 }
 
-func (v Via) String() string { return v.From + "=" + v.To }
+func (v Via) String() string { return v.Old + "=" + v.New }
 
-// back is the argument of relink move that moves the pods back.
-func (v Via) back() string { return v.To + "=" + v.From }
+// reverse is the argument of relink move that moves the pods back.
+func (v Via) reverse() string { return v.New + "=" + v.Old }
 
 // chooseVia is a pure function: if --via does not name the device that the pods are on, chooseVia finds it.
-func chooseVia(asked []Via, records []checkpoint.Record) (all []Via, err error) {
+func chooseVia(asked []Via, records []checkpoint.Record) (pairs []Via, err error) {
 	for _, v := range asked {
-		if v.From == "" {
-			if v.From, err = onlyBase(records, v.To); err != nil {
+		if v.Old == "" {
+			if v.Old, err = onlyBase(records, v.New); err != nil {
 				return nil, err
 			}
 		}
-		if i := slices.IndexFunc(all, func(other Via) bool { return other.From == v.From }); i >= 0 {
-			return nil, fmt.Errorf("invalid --via %s: --via %s moves the pods of %s already: name each device once", v, all[i], v.From)
+		if i := slices.IndexFunc(pairs, func(earlier Via) bool { return earlier.Old == v.Old }); i >= 0 {
+			return nil, fmt.Errorf("invalid --via %s: --via %s moves the pods of %s already: name each device once", v, pairs[i], v.Old)
 		}
-		all = append(all, v)
+		pairs = append(pairs, v)
 	}
-	for _, v := range all {
-		for _, other := range all {
-			if v.To == other.From {
-				return nil, fmt.Errorf("invalid --via %s: --via %s takes the pods away from %s: name a device that stays", v, other, v.To)
+	for _, v := range pairs {
+		for _, pair := range pairs {
+			if v.New == pair.Old {
+				return nil, fmt.Errorf("invalid --via %s: --via %s takes the pods away from %s: name a device that stays", v, pair, v.New)
 			}
 		}
 	}
-	return all, nil
+	return pairs, nil
 }
 
 // onlyBase returns the base of all records that are not on the device. It is an error if there is none, or more than
@@ -108,56 +108,56 @@ func (g *guard) chooseVia(asked []Via) ([]Via, error) {
 	if err != nil {
 		return nil, err
 	}
-	return chooseVia(asked, slices.DeleteFunc(records, isGone))
+	return chooseVia(asked, slices.DeleteFunc(records, isSandboxGone))
 }
 
-// moveJournal is the path of the file that says what was moved.
-func (g *guard) moveJournal(v Via) string { return filepath.Join(g.dir, "moved-"+v.From+".json") }
+// moveJournalPath is the path of the file that says what was moved.
+func (g *guard) moveJournalPath(v Via) string { return filepath.Join(g.dir, "moved-"+v.Old+".json") }
 
-// tryMove looks whether the pods can be moved. It changes nothing.
-func (g *guard) tryMove(ctx context.Context) error {
-	left, err := filepath.Glob(g.moveJournal(Via{From: "*"})) // These are from an earlier guard.
-	for _, path := range left {
+// checkMove looks whether the pods can be moved. It changes nothing.
+func (g *guard) checkMove(ctx context.Context) error {
+	stale, err := filepath.Glob(g.moveJournalPath(Via{Old: "*"})) // These are from an earlier guard.
+	for _, path := range stale {
 		err = errors.Join(err, os.Remove(path))
 	}
 	if err != nil {
 		return err
 	}
-	for _, v := range g.j.Plan.Via {
-		report, err := move.Run(ctx, move.Options{Store: g.Store, From: v.From, To: v.To, Force: g.j.Plan.Force, DryRun: true})
+	for _, v := range g.journal.Plan.Via {
+		report, err := move.Run(ctx, move.Options{Store: g.Store, Source: v.Old, Target: v.New, Force: g.journal.Plan.Force, DryRun: true})
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err == nil {
-			err = g.accept(v, report)
+			err = g.checkMoved(v, report)
 		}
 		if err != nil {
 			return fmt.Errorf("--via %s: %w", v, err)
 		}
-		g.say("%s can be moved from %s to %s", count(inState(report, move.ToMove), "attachment"), v.From, v.To)
+		g.logf("%s can be moved from %s to %s", count(countState(report, move.ToMove), "attachment"), v.Old, v.New)
 	}
 	return nil
 }
 
-// accept returns an error if not everything can be moved and Force is not set.
-func (g *guard) accept(v Via, report move.Report) error {
-	if report.Whole() {
+// checkMoved returns an error if not everything can be moved and Force is not set.
+func (g *guard) checkMoved(v Via, report move.UplinkReport) error {
+	if report.Complete() {
 		return nil
 	}
 	wrong := slices.Clone(report.Problems)
 	for _, o := range report.Attachments {
 		if o.State == move.Refused || o.State == move.Failed {
-			wrong = append(wrong, fmt.Sprintf("%s: %s", ofMove(o), o.Reason))
+			wrong = append(wrong, fmt.Sprintf("%s: %s", attachmentName(o), o.Reason))
 		}
 	}
-	if !g.j.Plan.Force || len(wrong) == 0 {
-		return fmt.Errorf("not everything can be moved: %s: relink move %s --dry-run shows it, --force moves the rest", cmp.Or(some(wrong), "interrupted"), v)
+	if !g.journal.Plan.Force || len(wrong) == 0 {
+		return fmt.Errorf("not everything can be moved: %s: relink move %s --dry-run shows it, --force moves the rest", cmp.Or(firstReasons(wrong), "interrupted"), v)
 	}
-	g.note("not moved to %s, so cut off while %s is away: %s", v.To, v.From, some(wrong))
+	g.notef("not moved to %s, so cut off while %s is away: %s", v.New, v.Old, firstReasons(wrong))
 	return nil
 }
 
-func inState(report move.Report, state move.State) (n int) {
+func countState(report move.UplinkReport, state move.AttachmentState) (n int) {
 	for _, o := range report.Attachments {
 		if o.State == state {
 			n++
@@ -166,21 +166,21 @@ func inState(report move.Report, state move.State) (n int) {
 	return n
 }
 
-// ofMove names the attachment.
-func ofMove(o move.Outcome) string {
-	return cmp.Or(when(o.Pod.Name != "", o.Pod.String()), "sandbox "+o.Attachment.ContainerID) + " " + o.Attachment.IfName
+// attachmentName names the attachment.
+func attachmentName(o move.AttachmentOutcome) string {
+	return cmp.Or(textIf(o.Pod.Name != "", o.Pod.String()), "sandbox "+o.Attachment.ContainerID) + " " + o.Attachment.IfName
 }
 
-// move moves the pods. A journal of the move is on disk before the first one.
-func (g *guard) move(ctx context.Context) error {
+// movePods moves the pods. A journal of the move is on disk before the first one.
+func (g *guard) movePods(ctx context.Context) error {
 	kernel.HoldProcessor()
-	for _, v := range g.j.Plan.Via {
+	for _, v := range g.journal.Plan.Via {
 		report, err := move.Run(ctx, move.Options{
-			Store: g.Store, From: v.From, To: v.To, Force: g.j.Plan.Force, Wait: g.j.Plan.Wait, Journal: g.moveJournal(v),
+			Store: g.Store, Source: v.Old, Target: v.New, Force: g.journal.Plan.Force, Wait: g.journal.Plan.Wait, Journal: g.moveJournalPath(v),
 		})
 		if err == nil {
-			g.sayMoved(report, v.From, v.To)
-			err = g.accept(v, report)
+			g.logMoved(report, v.Old, v.New)
+			err = g.checkMoved(v, report)
 		}
 		if err != nil {
 			return fmt.Errorf("--via %s: %w", v, err)
@@ -189,77 +189,77 @@ func (g *guard) move(ctx context.Context) error {
 	return nil
 }
 
-func (g *guard) sayMoved(report move.Report, from, to string) {
+func (g *guard) logMoved(report move.UplinkReport, source, target string) {
 	slowest := time.Duration(0)
 	for _, o := range report.Attachments {
-		slowest = max(slowest, o.Switched)
+		slowest = max(slowest, o.SwitchDuration)
 	}
 	for _, note := range report.Notes {
-		g.say("%s", note)
+		g.logf("%s", note)
 	}
-	g.say("moved %s from %s to %s in %s; a pod took %s at most to switch", count(inState(report, move.Moved), "attachment"), from, to,
-		report.Took.Round(time.Millisecond), slowest.Round(10*time.Microsecond))
+	g.logf("moved %s from %s to %s in %s; a pod took %s at most to switch", count(countState(report, move.Moved), "attachment"), source, target,
+		report.Duration.Round(time.Millisecond), slowest.Round(10*time.Microsecond))
 }
 
 // moveBack moves the pods back. If the command failed, the pods stay: nobody knows in which state the device is.
 func (g *guard) moveBack(ctx context.Context) error {
 	kernel.HoldProcessor()
-	why := when(g.j.begun(Command) && g.j.Run.failed(), "the command "+g.j.Run.text())
-	wait := g.j.Plan.Wait
-	if g.late() {
+	failure := textIf(g.journal.isBegun(RunCommand) && g.journal.Run.failed(), "the command "+g.journal.Run.text())
+	wait := g.journal.Plan.Wait
+	if g.isOverdue() {
 		wait = 0
 	}
 	var errs []error
-	for _, v := range slices.Backward(g.j.Plan.Via) {
-		path := g.moveJournal(v)
+	for _, v := range slices.Backward(g.journal.Plan.Via) {
+		path := g.moveJournalPath(v)
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			continue // Nothing was moved.
 		}
-		report, err := move.Back(ctx, move.Options{Store: g.Store, Wait: wait, Journal: path, DryRun: why != ""})
+		report, err := move.Revert(ctx, move.Options{Store: g.Store, Wait: wait, Journal: path, DryRun: failure != ""})
 		if err != nil {
-			errs = append(errs, fmt.Errorf("the pods stay on %s: %w: relink move %s moves them back", v.To, err, v.back()))
+			errs = append(errs, fmt.Errorf("the pods stay on %s: %w: relink move %s moves them back", v.New, err, v.reverse()))
 			continue
 		}
-		if why == "" {
-			g.sayMoved(report, v.To, v.From)
+		if failure == "" {
+			g.logMoved(report, v.New, v.Old)
 		}
-		g.staying(v, report, why)
+		g.reportStaying(v, report, failure)
 	}
 	return errors.Join(errs...)
 }
 
-// staying writes which pods have not moved back. why is the reason for all of them. It is empty if each has its own
+// reportStaying writes which pods have not moved back. commonReason is the reason for all of them. It is empty if each has its own
 // reason.
-func (g *guard) staying(v Via, report move.Report, why string) {
+func (g *guard) reportStaying(v Via, report move.UplinkReport, commonReason string) {
 	var reasons []string
 	names := map[string][]string{}
 	for _, o := range report.Attachments {
-		reason := cmp.Or(why, o.Reason)
+		reason := cmp.Or(commonReason, o.Reason)
 		switch {
-		case o.State == move.Moved || g.gone(o.Attachment):
+		case o.State == move.Moved || g.isDetached(o.Attachment):
 		case o.State == move.Failed:
-			g.trouble("%s: %s", ofMove(o), o.Reason)
+			g.troublef("%s: %s", attachmentName(o), o.Reason)
 		default:
 			if names[reason] == nil {
 				reasons = append(reasons, reason)
 			}
-			names[reason] = append(names[reason], ofMove(o))
+			names[reason] = append(names[reason], attachmentName(o))
 		}
 	}
 	for _, reason := range reasons {
-		verb, them := "stay", "them"
+		verb, pronoun := "stay", "them"
 		if len(names[reason]) == 1 {
-			verb, them = "stays", "it"
+			verb, pronoun = "stays", "it"
 		}
-		g.trouble("%s %s on %s: %s: relink move %s moves %s back", some(names[reason]), verb, v.To, reason, v.back(), them)
-		g.j.Staying++
+		g.troublef("%s %s on %s: %s: relink move %s moves %s back", firstReasons(names[reason]), verb, v.New, reason, v.reverse(), pronoun)
+		g.journal.Staying++
 	}
 	for _, problem := range report.Problems {
-		g.trouble("%s", problem)
+		g.troublef("%s", problem)
 	}
 }
 
 // failed says that the command ran and did not succeed. It is false if nobody has seen the end of the command.
-func (r Ran) failed() bool {
-	return r.LimitPassed || r.Interrupted || r.Known && (r.Signal > 0 || r.Status != 0)
+func (r CommandResult) failed() bool {
+	return r.LimitPassed || r.Interrupted || r.ExitKnown && (r.Signal > 0 || r.Status != 0)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// on returns a record of a macvlan on these parents, the nearest first.
-func on(parents ...string) (r checkpoint.Record) {
+// recordOn returns a record of a macvlan on these parents, the nearest first.
+func recordOn(parents ...string) (r checkpoint.Record) {
 	r.Interface.Link.Kind = netstate.KindMacvlan
 	for _, name := range parents {
 		r.Interface.Parents = append(r.Interface.Parents, netstate.Device{Name: name})
@@ -20,10 +20,10 @@ func on(parents ...string) (r checkpoint.Record) {
 }
 
 func TestChooseVia(t *testing.T) {
-	inside, nic := on("eth5"), on("eth6")
+	inside, nic := recordOn("eth5"), recordOn("eth6")
 	inside.Interface.ParentsInSandbox, nic.Interface.Link.Kind = true, netstate.KindNIC
-	one := []checkpoint.Record{on("eth0.3", "eth0"), on("eth0"), on("eth2"), inside, nic}
-	two := append([]checkpoint.Record{on("bond4.3", "bond4")}, one...)
+	one := []checkpoint.Record{recordOn("eth0.3", "eth0"), recordOn("eth0"), recordOn("eth2"), inside, nic}
+	two := append([]checkpoint.Record{recordOn("bond4.3", "bond4")}, one...)
 	for what, test := range map[string]struct {
 		asked   []Via
 		records []checkpoint.Record
@@ -31,11 +31,11 @@ func TestChooseVia(t *testing.T) {
 		err     string
 	}{
 		"none":                 {nil, one, nil, ""},
-		"one base":             {[]Via{{To: "eth2"}}, one, []Via{{"eth0", "eth2"}}, ""},
+		"one base":             {[]Via{{New: "eth2"}}, one, []Via{{"eth0", "eth2"}}, ""},
 		"both are named":       {[]Via{{"bond4", "eth2"}, {"eth0", "eth3"}}, two, []Via{{"bond4", "eth2"}, {"eth0", "eth3"}}, ""},
 		"a VLAN device":        {[]Via{{"eth0.3", "eth2"}}, one, []Via{{"eth0.3", "eth2"}}, ""},
-		"two bases":            {[]Via{{To: "eth2"}}, two, nil, "invalid --via eth2: pods are on bond4 and eth0: say whose pods to move: --via bond4=eth2 or --via eth0=eth2"},
-		"all are there":        {[]Via{{To: "eth2"}}, []checkpoint.Record{on("eth2.3", "eth2"), nic}, nil, "invalid --via eth2: no pod is on another device: leave --via out"},
+		"two bases":            {[]Via{{New: "eth2"}}, two, nil, "invalid --via eth2: pods are on bond4 and eth0: say whose pods to move: --via bond4=eth2 or --via eth0=eth2"},
+		"all are there":        {[]Via{{New: "eth2"}}, []checkpoint.Record{recordOn("eth2.3", "eth2"), nic}, nil, "invalid --via eth2: no pod is on another device: leave --via out"},
 		"one device twice":     {[]Via{{"eth0", "eth2"}, {"eth0", "eth3"}}, one, nil, "invalid --via eth0=eth3: --via eth0=eth2 moves the pods of eth0 already: name each device once"},
 		"one that goes itself": {[]Via{{"eth0", "bond4"}, {"bond4", "eth2"}}, two, nil, "invalid --via eth0=bond4: --via bond4=eth2 takes the pods away from bond4: name a device that stays"},
 		"the same":             {[]Via{{"eth0", "eth0"}}, one, nil, "invalid --via eth0=eth0: --via eth0=eth0 takes the pods away from eth0: name a device that stays"},
@@ -48,8 +48,8 @@ func TestChooseVia(t *testing.T) {
 }
 
 func TestNextWithVia(t *testing.T) {
-	opened := []string{string(Check), string(Capture), string(Pause), string(Try), string(Note), string(Arm), string(Move), string(Stop)}
-	ran := append(slices.Clone(opened), string(Command))
+	opened := []string{string(Check), string(Capture), string(PauseAgent), string(CheckMove), string(NoteUnits), string(ArmRestart), string(MovePods), string(StopUnits)}
+	ran := append(slices.Clone(opened), string(RunCommand))
 	const way, moved = "it is the next step on the way to the command", "it follows from: move the pods"
 	for what, test := range map[string]struct {
 		j    Journal
@@ -57,16 +57,16 @@ func TestNextWithVia(t *testing.T) {
 		want Step
 		why  string
 	}{
-		"paused":                 {after(opened[:3]...), nil, Try, way},
-		"armed":                  {after(opened[:6]...), nil, Move, way},
-		"moved":                  {after(opened[:7]...), nil, Stop, way},
-		"restored":               {after(append(ran, string(Restore))...), nil, Return, moved},
-		"moved back":             {after(append(ran, string(Restore), string(Return))...), nil, Verify, "it follows from: run the command"},
-		"refused at the check":   {after(opened[:4]...), func(j *Journal) { j.Abandoned = "why" }, Resume, "it follows from: pause the agent"},
-		"refused at the move":    {after(opened[:7]...), func(j *Journal) { j.Abandoned = "why" }, Return, moved},
-		"moved back, never run":  {after(append(opened[:7:7], string(Return))...), func(j *Journal) { j.Abandoned = "why" }, Verify, moved},
-		"killed in the move":     {after(append(opened[:6:6], "-move the pods")...), func(j *Journal) { j.Abandoned, j.Resumed = "why", true }, Return, moved},
-		"killed on the way back": {after(append(ran, string(Restore), "-move the pods back")...), func(j *Journal) { j.Resumed = true }, Return, moved},
+		"paused":                 {journalAfter(opened[:3]...), nil, CheckMove, way},
+		"armed":                  {journalAfter(opened[:6]...), nil, MovePods, way},
+		"moved":                  {journalAfter(opened[:7]...), nil, StopUnits, way},
+		"restored":               {journalAfter(append(ran, string(Restore))...), nil, MoveBack, moved},
+		"moved back":             {journalAfter(append(ran, string(Restore), string(MoveBack))...), nil, AskGateways, "it follows from: run the command"},
+		"refused at the check":   {journalAfter(opened[:4]...), func(j *Journal) { j.Abandoned = "why" }, ResumeAgent, "it follows from: pause the agent"},
+		"refused at the move":    {journalAfter(opened[:7]...), func(j *Journal) { j.Abandoned = "why" }, MoveBack, moved},
+		"moved back, never run":  {journalAfter(append(opened[:7:7], string(MoveBack))...), func(j *Journal) { j.Abandoned = "why" }, AskGateways, moved},
+		"killed in the move":     {journalAfter(append(opened[:6:6], "-move the pods")...), func(j *Journal) { j.Abandoned, j.Resumed = "why", true }, MoveBack, moved},
+		"killed on the way back": {journalAfter(append(ran, string(Restore), "-move the pods back")...), func(j *Journal) { j.Resumed = true }, MoveBack, moved},
 	} {
 		test.j.Plan.Via = []Via{{"eth0", "eth2"}}
 		if test.mut != nil {
@@ -80,16 +80,16 @@ func TestNextWithVia(t *testing.T) {
 
 func TestTheCommandFailed(t *testing.T) {
 	for what, test := range map[string]struct {
-		r    Ran
+		r    CommandResult
 		want bool
 	}{
-		"well":           {Ran{Known: true}, false},
-		"a status":       {Ran{Known: true, Status: 1}, true},
-		"a signal":       {Ran{Known: true, Signal: 9}, true},
-		"the limit":      {Ran{LimitPassed: true}, true},
-		"an interrupt":   {Ran{Known: true, Interrupted: true}, true},
-		"nobody knows":   {Ran{PID: 7}, false},
-		"it never began": {Ran{NotStarted: "no memory"}, false},
+		"well":           {CommandResult{ExitKnown: true}, false},
+		"a status":       {CommandResult{ExitKnown: true, Status: 1}, true},
+		"a signal":       {CommandResult{ExitKnown: true, Signal: 9}, true},
+		"the limit":      {CommandResult{LimitPassed: true}, true},
+		"an interrupt":   {CommandResult{ExitKnown: true, Interrupted: true}, true},
+		"nobody knows":   {CommandResult{PID: 7}, false},
+		"it never began": {CommandResult{NotStarted: "no memory"}, false},
 	} {
 		if got := test.r.failed(); got != test.want {
 			t.Errorf("%s: %t", what, got)

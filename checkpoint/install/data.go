@@ -14,9 +14,9 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// InUse returns the number of checkpoints whose sandboxes are not proven gone.
-func InUse(ctx context.Context, store *checkpoint.Store) (int, error) {
-	plan, err := forget.Look(ctx, forget.Options{Store: store, Stale: true, AllProcesses: sandbox.SeesAllProcesses()})
+// CountInUse returns the number of checkpoints whose sandboxes are not proven gone.
+func CountInUse(ctx context.Context, store *checkpoint.Store) (int, error) {
+	plan, err := forget.NewPlan(ctx, forget.Options{Store: store, Stale: true, AllProcesses: sandbox.SeesAllProcesses()})
 	if err != nil {
 		return 0, err
 	}
@@ -35,18 +35,18 @@ func Purgeable(store *checkpoint.Store) (dirs []string, err error) {
 		return nil, err
 	}
 	for dir, foreign := range map[string]func() ([]string, error){
-		store.Dir(): store.Foreign,
-		leases:      func() ([]string, error) { return lease.Foreign(leases) },
+		store.Dir(): store.ForeignPaths,
+		leases:      func() ([]string, error) { return lease.Unexpected(leases) },
 	} {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		others, err := foreign()
+		entries, err := foreign()
 		if err != nil {
 			return nil, err
 		}
-		if len(others) > 0 {
-			return nil, fmt.Errorf("%w: %s has other files in it, such as %s: delete relink's files there yourself", ErrForeign, dir, others[0])
+		if len(entries) > 0 {
+			return nil, fmt.Errorf("%w: %s has other files in it, such as %s: delete relink's files there yourself", ErrForeign, dir, entries[0])
 		}
 		dirs = append(dirs, dir)
 	}

@@ -19,30 +19,30 @@ type File struct {
 	// Path is where it goes on the node, without Options.Root.
 	Path string
 	Mode fs.FileMode
-	// From is the file to copy. If From is empty, Content is the content.
-	From    string
+	// Source is the file to copy. If Source is empty, Content is the content.
+	Source  string
 	Content []byte
 }
 
 // open returns the content. The caller closes it.
 func (f File) open() (io.ReadCloser, error) {
-	if f.From == "" {
+	if f.Source == "" {
 		return io.NopCloser(bytes.NewReader(f.Content)), nil
 	}
-	return os.Open(f.From)
+	return os.Open(f.Source)
 }
 
-// sum returns the checksum of the content.
-func (f File) sum() (string, error) {
+// checksum returns the checksum of the content.
+func (f File) checksum() (string, error) {
 	r, err := f.open()
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = r.Close() }() // It was only read.
-	return sumOf(r)
+	return checksum(r)
 }
 
-func sumOf(r io.Reader) (string, error) {
+func checksum(r io.Reader) (string, error) {
 	h := sha256.New()
 	if _, err := io.Copy(h, r); err != nil {
 		return "", err
@@ -50,57 +50,57 @@ func sumOf(r io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// present is what is at a path now.
-type present struct {
-	// there says that something is at the path. sum is empty if that is not a regular file.
-	there bool
-	sum   string
-	mode  fs.FileMode
+// fileState is what is at a path now.
+type fileState struct {
+	// exists says that something is at the path. sum is empty if that is not a regular file.
+	exists bool
+	sum    string
+	mode   fs.FileMode
 }
 
-// look returns what is at the path.
-func look(path string) (present, error) {
+// readState returns what is at the path.
+func readState(path string) (fileState, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return present{}, nil
+		return fileState{}, nil
 	}
 	if err != nil || !info.Mode().IsRegular() {
-		return present{there: err == nil}, err
+		return fileState{exists: err == nil}, err
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return present{}, err
+		return fileState{}, err
 	}
 	defer func() { _ = f.Close() }() // It was only read.
-	sum, err := sumOf(f)
+	sum, err := checksum(f)
 	if err != nil {
-		return present{}, fmt.Errorf("read %s: %w", path, err)
+		return fileState{}, fmt.Errorf("read %s: %w", path, err)
 	}
-	return present{true, sum, info.Mode().Perm()}, nil
+	return fileState{true, sum, info.Mode().Perm()}, nil
 }
 
-// put writes the file to the path: whole or not at all. The file is on the disk when put returns. A running program
+// write writes the file to the path: whole or not at all. The file is on the disk when put returns. A running program
 // keeps the file that it was started from.
-func (f File) put(path string) error {
+func (f File) write(path string) error {
 	if err := makeDir(filepath.Dir(path)); err != nil {
 		return err
 	}
-	from, err := f.open()
+	source, err := f.open()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = from.Close() }() // It was only read.
+	defer func() { _ = source.Close() }() // It was only read.
 	// The temporary name starts with a dot, so that a runtime does not take the file for a plugin. It is beside its
 	// target, so that the rename stays on one file system.
-	to, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(f.Mode))
+	pending, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(f.Mode))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = to.Cleanup() }()
-	if _, err := io.Copy(to, from); err != nil {
+	defer func() { _ = pending.Cleanup() }()
+	if _, err := io.Copy(pending, source); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := to.CloseAtomicallyReplace(); err != nil {
+	if err := pending.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))

@@ -39,34 +39,34 @@ var completionPaths = map[string]string{
 
 // files returns what there is to install.
 func files(o Options) ([]File, error) {
-	all, err := copies(plugins, o.From, o.CNIBin)
+	list, err := programFiles(plugins, o.SourceDir, o.CNIBin)
 	if err != nil || o.PluginsOnly {
-		return all, err
+		return list, err
 	}
-	own, err := copies(programs, o.From, prefix+"/sbin")
+	executables, err := programFiles(programs, o.SourceDir, prefix+"/sbin")
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, own...)
-	all = append(all, File{Path: filepath.Join(unitDir, Unit), Mode: textMode, Content: systemd.Unit})
+	list = append(list, executables...)
+	list = append(list, File{Path: filepath.Join(unitDir, Unit), Mode: textMode, Content: systemd.Unit})
 	for _, c := range o.Completions {
-		all = append(all, File{Path: completionPaths[c.Shell], Mode: textMode, Content: c.Text})
+		list = append(list, File{Path: completionPaths[c.Shell], Mode: textMode, Content: c.Text})
 	}
-	pages, err := filepath.Glob(filepath.Join(globbed(o.From), "man", "*.8"))
+	pages, err := filepath.Glob(filepath.Join(escapeGlob(o.SourceDir), "man", "*.8"))
 	if err != nil {
 		return nil, err
 	}
 	for _, page := range pages {
-		all = append(all, File{Path: filepath.Join(prefix, "share/man/man8", filepath.Base(page)), Mode: textMode, From: page})
+		list = append(list, File{Path: filepath.Join(prefix, "share/man/man8", filepath.Base(page)), Mode: textMode, Source: page})
 	}
-	return all, nil
+	return list, nil
 }
 
-// copies returns the programs with these names.
-func copies(names []string, from, to string) ([]File, error) {
-	var all []File
+// programFiles returns the programs with these names.
+func programFiles(names []string, sourceDir, targetDir string) ([]File, error) {
+	var list []File
 	for _, name := range names {
-		path := filepath.Join(from, name)
+		path := filepath.Join(sourceDir, name)
 		info, err := os.Stat(path)
 		if err == nil && !info.Mode().IsRegular() {
 			err = fmt.Errorf("%s: not a file", path)
@@ -74,12 +74,12 @@ func copies(names []string, from, to string) ([]File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("a release has %s beside relink: %w; run relink install from a release's directory, or name it with --from", name, err)
 		}
-		all = append(all, File{Path: filepath.Join(to, name), Mode: programMode, From: path})
+		list = append(list, File{Path: filepath.Join(targetDir, name), Mode: programMode, Source: path})
 	}
-	return all, nil
+	return list, nil
 }
 
-// globbed quotes characters that have a meaning for filepath.Glob.
-func globbed(path string) string {
+// escapeGlob quotes characters that have a meaning for filepath.Glob.
+func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

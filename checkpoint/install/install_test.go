@@ -31,10 +31,10 @@ func write(t *testing.T, path, content string) {
 }
 
 func options(from, root string) Options {
-	return Options{From: from, Root: root, CNIBin: DefaultCNIBin, Completions: []Completion{{"bash", []byte("complete")}}}
+	return Options{SourceDir: from, Root: root, CNIBin: DefaultCNIBin, Completions: []Completion{{"bash", []byte("complete")}}}
 }
 
-func planned(t *testing.T, o Options) *Plan {
+func makePlan(t *testing.T, o Options) *Plan {
 	t.Helper()
 	p, err := o.Plan()
 	if err != nil {
@@ -43,9 +43,9 @@ func planned(t *testing.T, o Options) *Plan {
 	return p
 }
 
-func installed(t *testing.T, o Options) {
+func runInstall(t *testing.T, o Options) {
 	t.Helper()
-	if err := planned(t, o).Install(); err != nil {
+	if err := makePlan(t, o).Install(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -53,34 +53,34 @@ func installed(t *testing.T, o Options) {
 // filesBelow returns all files below the directory, with their modes.
 func filesBelow(t *testing.T, dir string) map[string]fs.FileMode {
 	t.Helper()
-	all := map[string]fs.FileMode{}
+	modes := map[string]fs.FileMode{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		info, err := d.Info()
-		all[strings.TrimPrefix(path, dir)] = info.Mode()
+		modes[strings.TrimPrefix(path, dir)] = info.Mode()
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return modes
 }
 
-func actions(p *Plan) map[Action]int {
-	all := map[Action]int{}
+func actions(p *Plan) map[FileAction]int {
+	counts := map[FileAction]int{}
 	for _, s := range p.Steps {
-		all[s.Action]++
+		counts[s.Action]++
 	}
-	return all
+	return counts
 }
 
 func TestInstallUpgradeUninstall(t *testing.T) {
 	root := t.TempDir()
 	first, second := release(t, "1"), release(t, "2")
 	write(t, filepath.Join(root, "opt/cni/bin/bridge"), "another's")
-	installed(t, options(first, root))
+	runInstall(t, options(first, root))
 	got := filesBelow(t, root)
 	for path, mode := range map[string]fs.FileMode{
 		"/opt/cni/bin/relink-macvlan": 0o755, "/opt/cni/bin/relink-ipam": 0o755, "/usr/local/sbin/relink": 0o755, "/usr/local/sbin/relink-agent": 0o755,
@@ -91,14 +91,14 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 			t.Errorf("%s has mode %v, want %v", path, got[path], mode)
 		}
 	}
-	if p := planned(t, options(first, root)); p.Changes() || actions(p)[Keep] != 11 {
+	if p := makePlan(t, options(first, root)); p.Changes() || actions(p)[Keep] != 11 {
 		t.Errorf("a second run: %v", p.Steps)
 	}
 
 	if err := os.Remove(filepath.Join(second, "man/relink-check.8")); err != nil {
 		t.Fatal(err)
 	}
-	upgrade := planned(t, options(second, root))
+	upgrade := makePlan(t, options(second, root))
 	if a := actions(upgrade); a[Replace] != 8 || a[Remove] != 1 || a[Keep] != 2 {
 		t.Errorf("an upgrade: %v", upgrade.Steps)
 	}
@@ -110,16 +110,16 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	}
 
 	write(t, filepath.Join(root, "usr/local/share/man/man8/relink.8"), "changed")
-	gone, err := options("", root).PlanUninstall()
-	if err != nil || gone.Uninstall() != nil {
+	plan, err := options("", root).PlanUninstall()
+	if err != nil || plan.Uninstall() != nil {
 		t.Fatal(err)
 	}
-	left := filesBelow(t, root)
-	if len(left) != 2 || left["/opt/cni/bin/bridge"] == 0 || left["/usr/local/share/man/man8/relink.8"] == 0 {
-		t.Errorf("left are %v", left)
+	rest := filesBelow(t, root)
+	if len(rest) != 2 || rest["/opt/cni/bin/bridge"] == 0 || rest["/usr/local/share/man/man8/relink.8"] == 0 {
+		t.Errorf("left are %v", rest)
 	}
-	if a := actions(gone); a[Leave] != 1 {
-		t.Errorf("the changed file is not named: %v", gone.Steps)
+	if a := actions(plan); a[Leave] != 1 {
+		t.Errorf("the changed file is not named: %v", plan.Steps)
 	}
 	if _, err := options("", root).PlanUninstall(); !errors.Is(err, ErrNotInstalled) {
 		t.Errorf("a second uninstall: %v", err)
@@ -129,31 +129,31 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 // A run is killed before each step. A later run knows all files that the killed run has left.
 func TestKilledAnywhere(t *testing.T) {
 	first, second := release(t, "1"), release(t, "2")
-	steps := len(planned(t, options(first, t.TempDir())).Steps)
-	for at := range steps {
+	steps := len(makePlan(t, options(first, t.TempDir())).Steps)
+	for killed := range steps {
 		root := t.TempDir()
-		installed(t, options(first, root))
-		p := planned(t, options(second, root))
+		runInstall(t, options(first, root))
+		p := makePlan(t, options(second, root))
 		if err := p.manifest(true).save(root); err != nil {
 			t.Fatal(err)
 		}
-		p.Steps = p.Steps[:at]
+		p.Steps = p.Steps[:killed]
 		if err := p.apply(); err != nil {
 			t.Fatal(err)
 		}
-		switch at % 2 {
+		switch killed % 2 {
 		case 0:
-			installed(t, options(second, root))
-			if again := planned(t, options(second, root)); again.Changes() {
-				t.Errorf("killed before step %d: %v", at, again.Steps)
+			runInstall(t, options(second, root))
+			if plan := makePlan(t, options(second, root)); plan.Changes() {
+				t.Errorf("killed before step %d: %v", killed, plan.Steps)
 			}
 		case 1:
-			gone, err := options("", root).PlanUninstall()
-			if err != nil || gone.Uninstall() != nil {
+			plan, err := options("", root).PlanUninstall()
+			if err != nil || plan.Uninstall() != nil {
 				t.Fatal(err)
 			}
-			if left := filesBelow(t, root); len(left) > 0 {
-				t.Errorf("killed before step %d, and %v stay", at, left)
+			if rest := filesBelow(t, root); len(rest) > 0 {
+				t.Errorf("killed before step %d, and %v stay", killed, rest)
 			}
 		}
 	}
@@ -164,21 +164,21 @@ func TestKilledAnywhere(t *testing.T) {
 func TestTheAgentIsRestartedAfterAKill(t *testing.T) {
 	root := t.TempDir()
 	o := options(release(t, "1"), root)
-	if p := planned(t, o); !p.NeedsRestart() || p.Install() != nil || p.Started() != nil {
+	if p := makePlan(t, o); !p.NeedsRestart() || p.Install() != nil || p.SaveStarted() != nil {
 		t.Error("the first installation")
 	}
-	if p := planned(t, o); p.NeedsRestart() || p.Install() != nil {
+	if p := makePlan(t, o); p.NeedsRestart() || p.Install() != nil {
 		t.Error("the same once more")
 	}
 	o = options(release(t, "2"), root)
-	if p := planned(t, o); !p.NeedsRestart() || p.Install() != nil {
+	if p := makePlan(t, o); !p.NeedsRestart() || p.Install() != nil {
 		t.Error("an upgrade")
 	}
-	p := planned(t, o)
-	if p.Changes() || !p.NeedsRestart() || p.Install() != nil || p.Started() != nil {
+	p := makePlan(t, o)
+	if p.Changes() || !p.NeedsRestart() || p.Install() != nil || p.SaveStarted() != nil {
 		t.Errorf("after a kill: changes %v", p.Changes())
 	}
-	if planned(t, o).NeedsRestart() {
+	if makePlan(t, o).NeedsRestart() {
 		t.Error("restarted already")
 	}
 }
@@ -191,7 +191,7 @@ func TestUmask(t *testing.T) {
 	if err := os.Mkdir(root, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	installed(t, options(release(t, "1"), root))
+	runInstall(t, options(release(t, "1"), root))
 	for _, dir := range []string{"opt/cni/bin", "opt", "usr/local/share/man/man8", "usr/local/share/man", "usr/local/lib/systemd/system", "var/lib/relink"} {
 		if info, err := os.Stat(filepath.Join(root, dir)); err != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
@@ -206,7 +206,7 @@ func TestInTheWay(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "usr/local/sbin/relink"), "built by hand")
 	o := options(release(t, "1"), root)
-	err := planned(t, o).Install()
+	err := makePlan(t, o).Install()
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), root+"/usr/local/sbin/relink: relink install has not put it there") {
 		t.Errorf("%v", err)
 	}
@@ -214,7 +214,7 @@ func TestInTheWay(t *testing.T) {
 		t.Errorf("something was installed: %v", got)
 	}
 	o.Force = true
-	installed(t, o)
+	runInstall(t, o)
 
 	root = t.TempDir()
 	write(t, filepath.Join(root, "usr/sbin/relink-agent"), "of a package")
@@ -223,16 +223,16 @@ func TestInTheWay(t *testing.T) {
 		t.Errorf("beside a package: %v", err)
 	}
 	o.PluginsOnly = true
-	installed(t, o)
+	runInstall(t, o)
 	o.Force, o.PluginsOnly = true, false
-	installed(t, o)
+	runInstall(t, o)
 }
 
 func TestWhatSomebodyChangedIsInTheWay(t *testing.T) {
 	root := t.TempDir()
-	installed(t, options(release(t, "1"), root))
+	runInstall(t, options(release(t, "1"), root))
 	write(t, filepath.Join(root, "usr/local/lib/systemd/system", Unit), "changed")
-	err := planned(t, options(release(t, "2"), root)).Install()
+	err := makePlan(t, options(release(t, "2"), root)).Install()
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), Unit+": it was changed since relink install put it there: move it away, or use --force") {
 		t.Errorf("%v", err)
 	}
@@ -240,15 +240,15 @@ func TestWhatSomebodyChangedIsInTheWay(t *testing.T) {
 
 func TestPluginsOnly(t *testing.T) {
 	root := t.TempDir()
-	o := Options{From: release(t, "1"), Root: root, CNIBin: "/bin", PluginsOnly: true}
+	o := Options{SourceDir: release(t, "1"), Root: root, CNIBin: "/bin", PluginsOnly: true}
 	write(t, filepath.Join(root, "bin/relink-vlan"), "of another version")
-	installed(t, o)
+	runInstall(t, o)
 	got := filesBelow(t, root)
 	if len(got) != 5 || got["/bin/relink-vlan"] != 0o755 {
 		t.Errorf("%v", got)
 	}
-	if again := planned(t, o); again.Changes() {
-		t.Errorf("a second run: %v", again.Steps)
+	if plan := makePlan(t, o); plan.Changes() {
+		t.Errorf("a second run: %v", plan.Steps)
 	}
 }
 

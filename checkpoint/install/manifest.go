@@ -47,7 +47,7 @@ func (m manifest) sums(path string) []string {
 
 // loadManifest returns an empty manifest if there is none.
 func loadManifest(root string) (manifest, error) {
-	path := under(root, manifestPath)
+	path := inRoot(root, manifestPath)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return manifest{}, nil
@@ -79,5 +79,5 @@ func (m manifest) save(root string) error {
 	if err != nil {
 		return err
 	}
-	return File{Content: append(b, '\n'), Mode: 0o644}.put(under(root, manifestPath))
+	return File{Content: append(b, '\n'), Mode: 0o644}.write(inRoot(root, manifestPath))
 }

@@ -7,48 +7,48 @@ import (
 	"slices"
 )
 
-// Action is what is done about a file.
-type Action string
+// FileAction is what is done about a file.
+type FileAction string
 
 // The actions. Refuse stops an installation before it changes anything.
 const (
-	Create  Action = "create"
-	Replace Action = "replace"
-	Keep    Action = "keep"
-	Remove  Action = "remove"
-	Leave   Action = "leave"
-	Refuse  Action = "refuse"
+	Create  FileAction = "create"
+	Replace FileAction = "replace"
+	Keep    FileAction = "keep"
+	Remove  FileAction = "remove"
+	Leave   FileAction = "leave"
+	Refuse  FileAction = "refuse"
 )
 
-// Step is one file, what is done about it, and why.
-type Step struct {
-	Path   string `json:"path"`
-	Action Action `json:"action"`
-	Reason string `json:"reason"`
+// FileStep is one file, what is done about it, and why.
+type FileStep struct {
+	Path   string     `json:"path"`
+	Action FileAction `json:"action"`
+	Reason string     `json:"reason"`
 
 	file File
 	sum  string
 }
 
-// wanted is a file to install with its checksum.
-type wanted struct {
+// targetFile is a file to install with its checksum.
+type targetFile struct {
 	File
 	sum string
 }
 
 // planInstall decides about each file to install, and about each file that an earlier version has left. there says what
 // is at each path.
-func planInstall(files []wanted, was manifest, there map[string]present, force bool) []Step {
-	var steps []Step
+func planInstall(files []targetFile, previous manifest, states map[string]fileState, force bool) []FileStep {
+	var steps []FileStep
 	for _, f := range files {
-		action, reason := decideInstall(f, was.sums(f.Path), there[f.Path], force)
-		steps = append(steps, Step{f.Path, action, reason, f.File, f.sum})
+		action, reason := decideInstall(f, previous.sums(f.Path), states[f.Path], force)
+		steps = append(steps, FileStep{f.Path, action, reason, f.File, f.sum})
 	}
-	for _, e := range was.Files {
-		if slices.ContainsFunc(files, func(f wanted) bool { return f.Path == e.Path }) {
+	for _, e := range previous.Files {
+		if slices.ContainsFunc(files, func(f targetFile) bool { return f.Path == e.Path }) {
 			continue
 		}
-		step := decideRemove(e, there[e.Path])
+		step := decideRemove(e, states[e.Path])
 		if step.Action == Remove {
 			step.Reason = "this version does not have it"
 		}
@@ -58,47 +58,47 @@ func planInstall(files []wanted, was manifest, there map[string]present, force b
 }
 
 // decideInstall decides about one file. ours are the checksums of the versions that relink has installed.
-func decideInstall(f wanted, ours []string, now present, force bool) (Action, string) {
+func decideInstall(f targetFile, installed []string, current fileState, force bool) (FileAction, string) {
 	switch {
-	case !now.there:
+	case !current.exists:
 		return Create, "it is not there"
-	case now.sum == "":
+	case current.sum == "":
 		return Refuse, "it is no regular file: move it away"
-	case now.sum == f.sum && now.mode == f.Mode:
+	case current.sum == f.sum && current.mode == f.Mode:
 		return Keep, "it is the same"
-	case now.sum == f.sum:
-		return Replace, fmt.Sprintf("its mode is %04o, not %04o", now.mode, f.Mode)
-	case slices.Contains(ours, now.sum):
+	case current.sum == f.sum:
+		return Replace, fmt.Sprintf("its mode is %04o, not %04o", current.mode, f.Mode)
+	case slices.Contains(installed, current.sum):
 		return Replace, "it is of another version"
 	case force:
 		return Replace, "relink install has not put it there, and --force replaces it"
-	case ours != nil:
+	case installed != nil:
 		return Refuse, "it was changed since relink install put it there: move it away, or use --force to replace it"
 	}
 	return Refuse, "relink install has not put it there: move it away, or use --force to replace it"
 }
 
 // planUninstall decides about each file that was installed.
-func planUninstall(was manifest, there map[string]present) []Step {
-	var steps []Step
-	for _, e := range was.Files {
-		steps = append(steps, decideRemove(e, there[e.Path]))
+func planUninstall(previous manifest, states map[string]fileState) []FileStep {
+	var steps []FileStep
+	for _, e := range previous.Files {
+		steps = append(steps, decideRemove(e, states[e.Path]))
 	}
 	return steps
 }
 
-func decideRemove(e entry, now present) Step {
+func decideRemove(e entry, current fileState) FileStep {
 	switch {
-	case !now.there:
-		return Step{Path: e.Path, Action: Keep, Reason: "it is gone already"}
-	case slices.Contains(e.SHA256, now.sum):
-		return Step{Path: e.Path, Action: Remove, Reason: "relink install has put it there"}
+	case !current.exists:
+		return FileStep{Path: e.Path, Action: Keep, Reason: "it is gone already"}
+	case slices.Contains(e.SHA256, current.sum):
+		return FileStep{Path: e.Path, Action: Remove, Reason: "relink install has put it there"}
 	}
-	return Step{Path: e.Path, Action: Leave, Reason: "it was changed since relink install put it there"}
+	return FileStep{Path: e.Path, Action: Leave, Reason: "it was changed since relink install put it there"}
 }
 
-// under returns the path below another root.
-func under(root, path string) string { return filepath.Join("/", root, path) }
+// inRoot returns the path below another root.
+func inRoot(root, path string) string { return filepath.Join("/", root, path) }
 
 // programMode, textMode and dirMode are the modes of installed files and directories.
 const (

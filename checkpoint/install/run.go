@@ -13,8 +13,8 @@ import (
 
 // Options say what to install and where.
 type Options struct {
-	// From is the directory of the programs to install, and of man/ with the manual pages.
-	From string
+	// SourceDir is the directory of the programs to install, and of man/ with the manual pages.
+	SourceDir string
 	// Root is the directory where the node's file system is mounted. It is empty for this node.
 	Root string
 	// CNIBin is the directory of the plugins, without Root.
@@ -31,23 +31,23 @@ var ErrRefused = errors.New("nothing is installed")
 
 // Plan is what Install or Uninstall will do. It depends on the files that were there when it was made.
 type Plan struct {
-	Steps []Step
+	Steps []FileStep
 
-	opts Options
-	was  manifest
+	opts     Options
+	previous manifest
 }
 
 // Changes says whether the plan changes any file.
 func (p *Plan) Changes() bool {
-	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Action != Keep && s.Action != Leave })
+	return slices.ContainsFunc(p.Steps, func(s FileStep) bool { return s.Action != Keep && s.Action != Leave })
 }
 
 // NeedsRestart says whether a running agent may be of an earlier version: after this plan, or because an installation
 // was killed before it restarted the agent.
-func (p *Plan) NeedsRestart() bool { return p.Changes() || p.was.Restart }
+func (p *Plan) NeedsRestart() bool { return p.Changes() || p.previous.Restart }
 
-// Started notes that the agent runs the version of this plan.
-func (p *Plan) Started() error {
+// SaveStarted notes that the agent runs the version of this plan.
+func (p *Plan) SaveStarted() error {
 	m := p.manifest(false)
 	m.Restart = false
 	return m.save(p.opts.Root)
@@ -55,7 +55,7 @@ func (p *Plan) Started() error {
 
 // Removes says whether the plan removes a file of this name.
 func (p *Plan) Removes(name string) bool {
-	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Action == Remove && filepath.Base(s.Path) == name })
+	return slices.ContainsFunc(p.Steps, func(s FileStep) bool { return s.Action == Remove && filepath.Base(s.Path) == name })
 }
 
 // Plan decides what to install. It changes nothing.
@@ -66,37 +66,37 @@ func (o Options) Plan() (*Plan, error) {
 	}
 	p := &Plan{opts: o}
 	if !o.PluginsOnly {
-		if err := o.besidePackage(); err != nil {
+		if err := o.checkPackage(); err != nil {
 			return nil, err
 		}
-		if p.was, err = loadManifest(o.Root); err != nil {
+		if p.previous, err = loadManifest(o.Root); err != nil {
 			return nil, err
 		}
 	}
-	var all []wanted
+	var targets []targetFile
 	for _, f := range list {
-		sum, err := f.sum()
+		sum, err := f.checksum()
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, wanted{f, sum})
+		targets = append(targets, targetFile{f, sum})
 	}
-	there, err := o.present(list, p.was)
+	states, err := o.readStates(list, p.previous)
 	if err != nil {
 		return nil, err
 	}
 	// Without a manifest, nobody knows who installed a plugin. But its name begins with relink, so it is relink's.
-	p.Steps = planInstall(all, p.was, there, o.Force || o.PluginsOnly)
+	p.Steps = planInstall(targets, p.previous, states, o.Force || o.PluginsOnly)
 	return p, nil
 }
 
-// packaged is where a package of a distribution puts the agent.
-const packaged = "/usr/sbin/relink-agent"
+// packagedAgent is where a package of a distribution puts the agent.
+const packagedAgent = "/usr/sbin/relink-agent"
 
-// besidePackage returns ErrRefused if a package has put relink on the node. The unit below /usr/local would hide the
+// checkPackage returns ErrRefused if a package has put relink on the node. The unit below /usr/local would hide the
 // package's unit. Then no upgrade of the package would reach the agent.
-func (o Options) besidePackage() error {
-	path := under(o.Root, packaged)
+func (o Options) checkPackage() error {
+	path := inRoot(o.Root, packagedAgent)
 	if _, err := os.Lstat(path); err != nil || o.Force {
 		return nil //nolint:nilerr // No package has installed relink.
 	}
@@ -105,29 +105,29 @@ func (o Options) besidePackage() error {
 
 // PlanUninstall decides what to remove. It changes nothing. The error matches ErrNotInstalled if there is no manifest.
 func (o Options) PlanUninstall() (*Plan, error) {
-	was, err := loadManifest(o.Root)
+	previous, err := loadManifest(o.Root)
 	if err != nil {
 		return nil, err
 	}
-	if was.Version == 0 {
-		return nil, fmt.Errorf("%w: there is no %s", ErrNotInstalled, under(o.Root, manifestPath))
+	if previous.Version == 0 {
+		return nil, fmt.Errorf("%w: there is no %s", ErrNotInstalled, inRoot(o.Root, manifestPath))
 	}
-	there, err := o.present(nil, was)
+	states, err := o.readStates(nil, previous)
 	if err != nil {
 		return nil, err
 	}
-	return &Plan{Steps: planUninstall(was, there), opts: o, was: was}, nil
+	return &Plan{Steps: planUninstall(previous, states), opts: o, previous: previous}, nil
 }
 
-// present looks at the paths of the files and of the manifest.
-func (o Options) present(list []File, was manifest) (map[string]present, error) {
-	there := map[string]present{}
+// readStates looks at the paths of the files and of the manifest.
+func (o Options) readStates(list []File, previous manifest) (map[string]fileState, error) {
+	states := map[string]fileState{}
 	add := func(path string) error {
-		if _, looked := there[path]; looked {
+		if _, exists := states[path]; exists {
 			return nil // Each look reads the whole file.
 		}
-		now, err := look(under(o.Root, path))
-		there[path] = now
+		state, err := readState(inRoot(o.Root, path))
+		states[path] = state
 		return err
 	}
 	for _, f := range list {
@@ -135,21 +135,21 @@ func (o Options) present(list []File, was manifest) (map[string]present, error) 
 			return nil, err
 		}
 	}
-	for _, e := range was.Files {
+	for _, e := range previous.Files {
 		if err := add(e.Path); err != nil {
 			return nil, err
 		}
 	}
-	return there, nil
+	return states, nil
 }
 
-// Install carries out the plan of Options.Plan. After that, the caller starts the agent and calls Started. The error
+// Install carries out the plan of Options.Plan. After that, the caller starts the agent and calls SaveStarted. The error
 // matches ErrRefused if a file is in the way. After any other error, some files are installed: the next run goes on
 // from there.
 func (p *Plan) Install() error {
 	for _, s := range p.Steps {
 		if s.Action == Refuse {
-			return fmt.Errorf("%w: %s: %s", ErrRefused, under(p.opts.Root, s.Path), s.Reason)
+			return fmt.Errorf("%w: %s: %s", ErrRefused, inRoot(p.opts.Root, s.Path), s.Reason)
 		}
 	}
 	if p.opts.PluginsOnly {
@@ -166,12 +166,12 @@ func (p *Plan) Install() error {
 }
 
 // manifest returns the manifest for the time while the plan is carried out, or for the time afterwards.
-func (p *Plan) manifest(meanwhile bool) manifest {
+func (p *Plan) manifest(applying bool) manifest {
 	m := manifest{Relink: cniplugin.Version, Restart: p.NeedsRestart()}
 	for _, s := range p.Steps {
 		var sums []string
-		if meanwhile || s.Action == Leave {
-			sums = slices.Clone(p.was.sums(s.Path))
+		if applying || s.Action == Leave {
+			sums = slices.Clone(p.previous.sums(s.Path))
 		}
 		if s.sum != "" && !slices.Contains(sums, s.sum) {
 			sums = append(sums, s.sum)
@@ -186,11 +186,11 @@ func (p *Plan) manifest(meanwhile bool) manifest {
 // apply puts and removes files.
 func (p *Plan) apply() error {
 	for _, s := range p.Steps {
-		path := under(p.opts.Root, s.Path)
+		path := inRoot(p.opts.Root, s.Path)
 		var err error
 		switch s.Action {
 		case Create, Replace:
-			err = s.file.put(path)
+			err = s.file.write(path)
 		case Remove:
 			if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
 				err = nil // Somebody else has already removed the file.
@@ -210,5 +210,5 @@ func (p *Plan) Uninstall() error {
 	}
 	// The manifest goes last, so that a killed run can be repeated. From now on, files that stay belong to whoever
 	// changed them.
-	return os.Remove(under(p.opts.Root, manifestPath))
+	return os.Remove(inRoot(p.opts.Root, manifestPath))
 }

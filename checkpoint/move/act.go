@@ -14,20 +14,20 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// sandboxes moves the attachments. It moves those of one sandbox one after the other, and different sandboxes at the
+// moveSandboxes moves the attachments. It moves those of one sandbox one after the other, and different sandboxes at the
 // same time. After an interrupt, moves that are under way still finish.
-func (r *run) sandboxes(ctx context.Context) {
-	groups := bySandbox(r.movable())
+func (r *moveRun) moveSandboxes(ctx context.Context) {
+	groups := groupBySandbox(r.movableJobs())
 	group := workers()
 	var mu sync.Mutex
-	done := 0
+	count := 0
 	for _, jobs := range groups {
 		group.Go(func() error {
-			r.sandbox(ctx, jobs)
+			r.moveSandbox(ctx, jobs)
 			mu.Lock()
 			defer mu.Unlock()
-			if done++; r.Progress != nil {
-				r.Progress(done, len(groups))
+			if count++; r.Progress != nil {
+				r.Progress(count, len(groups))
 			}
 			return nil
 		})
@@ -35,61 +35,61 @@ func (r *run) sandboxes(ctx context.Context) {
 	_ = group.Wait() // The outcomes have the errors.
 }
 
-func bySandbox(jobs []*job) (groups [][]*job) {
+func groupBySandbox(jobs []*job) (groups [][]*job) {
 	place := map[string]int{}
 	for _, j := range jobs {
-		at, known := place[containerID(j)]
-		if !known {
-			at = len(groups)
-			place[containerID(j)], groups = at, append(groups, nil)
+		index, ok := place[containerID(j)]
+		if !ok {
+			index = len(groups)
+			place[containerID(j)], groups = index, append(groups, nil)
 		}
-		groups[at] = append(groups[at], j)
+		groups[index] = append(groups[index], j)
 	}
 	return groups
 }
 
-// sandbox moves the attachments of one sandbox under its lock.
-func (r *run) sandbox(ctx context.Context, jobs []*job) {
-	waiting, cancel := context.WithTimeout(ctx, patience)
+// moveSandbox moves the attachments of one sandbox under its lock.
+func (r *moveRun) moveSandbox(ctx context.Context, jobs []*job) {
+	waiting, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	unlock, err := r.Store.Lock(waiting, containerID(jobs[0]))
 	if err != nil {
 		for _, j := range jobs {
-			j.fail(err)
+			j.setFailed(err)
 		}
 		return
 	}
 	defer unlock()
 	for _, j := range jobs {
 		if ctx.Err() != nil {
-			j.fail(errors.New("interrupted before it was moved"))
+			j.setFailed(errors.New("interrupted before it was moved"))
 			continue
 		}
-		if err := r.move(j); err != nil {
-			j.fail(err)
+		if err := r.moveAttachment(j); err != nil {
+			j.setFailed(err)
 		}
 	}
 }
 
-// fail sets the state to Failed.
-func (j *job) fail(err error) {
+// setFailed sets the state to Failed.
+func (j *job) setFailed(err error) {
 	j.outcome.State, j.outcome.Reason = Failed, printable.Joined(err)
 }
 
 // errDetached means that the attachment was detached before its move.
 var errDetached = errors.New("it was detached in the meantime")
 
-// move moves one attachment. The caller holds the sandbox's lock. If the move fails before the new interface has taken
+// moveAttachment moves one attachment. The caller holds the sandbox's lock. If the move fails before the new interface has taken
 // the old one's place, the old interface goes on as before.
-func (r *run) move(j *job) error {
+func (r *moveRun) moveAttachment(j *job) error {
 	record, err := r.Store.Reload(j.record)
 	switch {
-	case errors.Is(err, checkpoint.ErrNone):
+	case errors.Is(err, checkpoint.ErrNoCheckpoint):
 		return errDetached
 	case err != nil:
 		return err
 	case !sameParents(record.Interface.Parents, j.record.Interface.Parents):
-		return fmt.Errorf("it was moved to %s in the meantime", nearest(record.Interface.Parents))
+		return fmt.Errorf("it was moved to %s in the meantime", nearestParent(record.Interface.Parents))
 	}
 	sandbox, err := openSandbox(record.Namespace)
 	if err != nil {
@@ -100,30 +100,30 @@ func (r *run) move(j *job) error {
 	if err != nil {
 		return err
 	}
-	note := checkpoint.Moving{
+	note := checkpoint.Move{
 		Attachment: record.Attachment, Namespace: record.Namespace, State: checkpoint.MoveBegun, Name: record.Interface.Link.Name,
-		From: record.Interface.Parents, To: j.target.Now, Index: live.Link.Index,
+		OldParents: record.Interface.Parents, NewParents: j.target.Found, Index: live.Link.Index,
 	}
-	if err := r.Store.SaveMoving(note); err != nil {
+	if err := r.Store.SaveMove(note); err != nil {
 		return err
 	}
-	return r.replace(j, note, record, sandbox, live)
+	return r.replaceInterface(j, note, record, sandbox, live)
 }
 
-// replace builds the new interface and lets it take the old one's place. Then it saves where the attachment is.
-func (r *run) replace(j *job, note checkpoint.Moving, record checkpoint.Record, sandbox *kernel.Namespace, live netstate.Interface) error {
+// replaceInterface builds the new interface and lets it take the old one's place. Then it saves where the attachment is.
+func (r *moveRun) replaceInterface(j *job, note checkpoint.Move, record checkpoint.Record, sandbox *kernel.Namespace, live netstate.Interface) error {
 	live.Link.Index = j.index
 	replacement, err := kernel.BuildReplacement(r.host, sandbox, j.target.Parent.Index, note.Index, live)
 	if err != nil {
-		return errors.Join(err, r.Store.ForgetMoving(note.Attachment.ContainerID, note.Attachment.IfName))
+		return errors.Join(err, r.Store.ForgetMove(note.Attachment.ContainerID, note.Attachment.IfName))
 	}
 	start := time.Now()
-	switched, err := replacement.TakePlace()
+	switched, err := replacement.Swap()
 	if !switched {
-		return errors.Join(err, r.Store.ForgetMoving(note.Attachment.ContainerID, note.Attachment.IfName))
+		return errors.Join(err, r.Store.ForgetMove(note.Attachment.ContainerID, note.Attachment.IfName))
 	}
 	failpoint.Here("switched")
-	record.Interface.Parents, record.Interface.Link.Index = note.To, replacement.New
+	record.Interface.Parents, record.Interface.Link.Index = note.NewParents, replacement.New
 	if record.Interface.Link.SharesMAC() {
 		record.Interface.Link.MAC = j.target.Parent.MAC
 	}
@@ -134,14 +134,14 @@ func (r *run) replace(j *job, note checkpoint.Moving, record checkpoint.Record, 
 	// neighbour.
 	first := r.announcer.Announce(j.target.Parent.Index, announced)
 	changes, readErr := sandbox.CarrierChanges(replacement.New)
-	err = errors.Join(err, replacement.Retire())
+	err = errors.Join(err, replacement.SetOldDown())
 	j.complete, j.carrierChanges = err == nil && readErr == nil, changes
 	record.AnnouncementOwed = errors.Join(first, r.announcer.Announce(j.target.Parent.Index, announced)) != nil
-	j.outcome.Switched = time.Since(start)
+	j.outcome.SwitchDuration = time.Since(start)
 	if saveErr := r.Store.Save(record); saveErr != nil {
-		return errors.Join(err, saveErr) // The note stays: Settle saves it.
+		return errors.Join(err, saveErr) // The note stays: FinishKilled saves it.
 	}
 	note.State = checkpoint.MoveSwitched
 	j.outcome.State = Moved
-	return errors.Join(err, r.Store.SaveMoving(note))
+	return errors.Join(err, r.Store.SaveMove(note))
 }

@@ -29,7 +29,7 @@ func TestPodsDeletedDuringTheMove(t *testing.T) {
 		"web-0 eth0 deleted it was deleted during the move",
 		"web-1 eth0 FAILED its checkpoint has vanished, and it is not proven gone: relink capture writes one", "web-2 eth0 moved",
 	}
-	if r := must(Run(t.Context(), opts))(t); r.Whole() || !slices.Equal(states(r), want) {
+	if r := must(Run(t.Context(), opts))(t); r.Complete() || !slices.Equal(states(r), want) {
 		t.Errorf("%q", states(r))
 	}
 	opts = n.options("lan2", "lan0")
@@ -40,7 +40,7 @@ func TestPodsDeletedDuringTheMove(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if r := must(Run(t.Context(), opts))(t); !r.Whole() || !slices.Equal(states(r), []string{"web-2 eth0 deleted it was deleted during the move"}) {
+	if r := must(Run(t.Context(), opts))(t); !r.Complete() || !slices.Equal(states(r), []string{"web-2 eth0 deleted it was deleted during the move"}) {
 		t.Errorf("%q", states(r))
 	}
 }

@@ -4,13 +4,13 @@
 //
 //   - planMoves (plan.go) decides on the records and the host's devices which attachments move, and to which parents.
 //     refusal decides on a look into the pod what cannot be moved, and why. Both are pure.
-//   - targets (target.go) makes the new parents ready, and asks there for the pods' gateways.
+//   - prepareTargets (target.go) makes the new parents ready, and asks there for the pods' gateways.
 //   - A mover (act.go) moves one attachment under its sandbox's lock: it builds the new interface beside the old one
 //     (kernel.BuildReplacement), lets it take the old one's place, tells the neighbours, and saves the record.
-//   - verify (verify.go) has a restore compare everything with the records and repair what differs. Then it deletes the
+//   - verifyMoved (verifyMoved.go) has a restore compare everything with the records and repair what differs. Then it deletes the
 //     old interfaces.
 //
-// Before anything is changed in a sandbox, a note (checkpoint.Moving) says what belongs to the move. Settle finishes
-// what a kill has left: Run and a restore call it first. Back moves attachments back to where a journal says that they
+// Before anything is changed in a sandbox, a note (checkpoint.Move) says what belongs to the move. FinishKilled finishes
+// what a kill has left: Run and a restore call it first. Revert moves attachments back to where a journal says that they
 // were.
 package move

@@ -40,7 +40,7 @@ func TestAnInterfaceThatGoesDownDuringItsMove(t *testing.T) {
 				fresh.Run(t, n.pods[0], test.pod)
 				fresh.Run(t, "", test.host)
 			}
-			if r := must(Run(t.Context(), opts))(t); !r.Whole() {
+			if r := must(Run(t.Context(), opts))(t); !r.Complete() {
 				t.Errorf("%q", states(r))
 			}
 			if r := must(n.store.Load("c0", "eth0"))(t); len(r.Interface.Routes) != 2 {

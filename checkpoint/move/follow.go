@@ -8,13 +8,13 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// isWhole says that the attachment needs no restore: it is as recorded, but for what the pod has changed since its interface
-// has switched. A restore would undo that, so isWhole makes it the record.
-func (r *run) isWhole(ctx context.Context, j *job) bool {
+// isAsRecorded says that the attachment needs no restore: it is as recorded, but for what the pod has changed since its interface
+// has switched. A restore would undo that, so isAsRecorded makes it the record.
+func (r *moveRun) isAsRecorded(ctx context.Context, j *job) bool {
 	if !j.complete {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	unlock, err := r.Store.Lock(ctx, containerID(j))
 	if err != nil {
@@ -30,14 +30,14 @@ func (r *run) isWhole(ctx context.Context, j *job) bool {
 		return false
 	}
 	defer sandbox.Close()
-	live, err := kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, wholeOf(record.Interface))
+	live, err := kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, replacementExtent(record.Interface))
 	if err != nil || !live.Link.Up {
 		return false
 	}
 	if changes, err := sandbox.CarrierChanges(live.Link.Index); err != nil || changes != j.carrierChanges {
 		return false // It can have been down: the kernel has taken its routes then, and not the pod.
 	}
-	followed, changed := followPod(record.Interface, live)
+	followed, changed := mergePodChanges(record.Interface, live)
 	if changed {
 		record.Interface = followed
 		if err := r.Store.Save(record); err != nil {
@@ -48,25 +48,25 @@ func (r *run) isWhole(ctx context.Context, j *job) bool {
 	return err == nil && len(netstate.Diff(wanted, live)) == 0
 }
 
-// followPod is a pure function: it returns the recorded interface without the addresses, routes, rules and neighbours that
+// mergePodChanges is a pure function: it returns the recorded interface without the addresses, routes, rules and neighbours that
 // it does not have any more, and with those that have replaced them. It leaves a route of another interface in the record:
 // the kernel takes the source off such a route when an address goes.
-func followPod(recorded, live netstate.Interface) (followed netstate.Interface, changed bool) {
+func mergePodChanges(recorded, live netstate.Interface) (followed netstate.Interface, changed bool) {
 	followed = recorded
 	for _, d := range netstate.Diff(recorded, live) {
 		switch {
 		case d.Address != nil:
-			followed.Addresses = replaced(followed.Addresses, d.Address.Is, live.Addresses, d.Address.Is)
+			followed.Addresses = replaceEntries(followed.Addresses, d.Address.SameAddress, live.Addresses, d.Address.SameAddress)
 		case d.Route != nil && d.Route.Device == "":
-			already := netstate.RoutesOf(recorded.Routes)
-			followed.Routes = replaced(followed.Routes, d.Route.Equal, live.Routes, func(r netstate.Route) bool {
-				return r.SameSlot(*d.Route) && r.Device == "" && !already.Has(r)
+			existing := netstate.RoutesOf(recorded.Routes)
+			followed.Routes = replaceEntries(followed.Routes, d.Route.Equal, live.Routes, func(r netstate.Route) bool {
+				return r.SameSlot(*d.Route) && r.Device == "" && !existing.Has(r)
 			})
 		case d.Rule != nil:
-			followed.Rules = replaced(followed.Rules, d.Rule.Equal, nil, nil)
+			followed.Rules = replaceEntries(followed.Rules, d.Rule.Equal, nil, nil)
 		case d.Neighbour != nil:
-			of := func(n netstate.Neighbour) bool { return n.Address == d.Neighbour.Address }
-			followed.Neighbours = replaced(followed.Neighbours, of, live.Neighbours, of)
+			sameAddress := func(n netstate.Neighbour) bool { return n.Address == d.Neighbour.Address }
+			followed.Neighbours = replaceEntries(followed.Neighbours, sameAddress, live.Neighbours, sameAddress)
 		default:
 			continue
 		}
@@ -75,12 +75,12 @@ func followPod(recorded, live netstate.Interface) (followed netstate.Interface, 
 	return followed, changed
 }
 
-// replaced returns the list without what is out, and with those of live that are in.
-func replaced[T any](list []T, out func(T) bool, live []T, in func(T) bool) []T {
+// replaceEntries returns the list without what is out, and with those of live that are in.
+func replaceEntries[T any](list []T, out func(T) bool, live []T, include func(T) bool) []T {
 	list = slices.DeleteFunc(slices.Clone(list), out)
-	for _, other := range live {
-		if in(other) {
-			list = append(list, other)
+	for _, item := range live {
+		if include(item) {
+			list = append(list, item)
 		}
 	}
 	return list

@@ -18,30 +18,30 @@ import (
 
 // journal has what is needed to move attachments back to where they were.
 type journal struct {
-	Moves []journaled `json:"moves"`
+	Moves []journalEntry `json:"moves"`
 }
 
-// journaled is one attachment of a journal.
-type journaled struct {
+// journalEntry is one attachment of a journal.
+type journalEntry struct {
 	Attachment attachment.Key    `json:"attachment"`
-	From       []netstate.Device `json:"from"`
-	To         []netstate.Device `json:"to"`
-	// Index is the index that the interface had on From.
+	OldParents []netstate.Device `json:"from"`
+	NewParents []netstate.Device `json:"to"`
+	// Index is the index that the interface had on OldParents.
 	Index int `json:"index"`
 }
 
 // writeJournal writes what will be moved. When it returns, the journal is on the disk.
-func (r *run) writeJournal() error {
+func (r *moveRun) writeJournal() error {
 	if r.Journal == "" {
 		return nil
 	}
-	var all journal
-	for _, j := range r.movable() {
-		all.Moves = append(all.Moves, journaled{
-			Attachment: j.record.Attachment, From: j.record.Interface.Parents, To: j.target.Now, Index: j.record.Interface.Link.Index,
+	var contents journal
+	for _, j := range r.movableJobs() {
+		contents.Moves = append(contents.Moves, journalEntry{
+			Attachment: j.record.Attachment, OldParents: j.record.Interface.Parents, NewParents: j.target.Found, Index: j.record.Interface.Link.Index,
 		})
 	}
-	b, err := json.MarshalIndent(all, "", "  ")
+	b, err := json.MarshalIndent(contents, "", "  ")
 	if err == nil {
 		err = renameio.WriteFile(r.Journal, append(b, '\n'), 0o600)
 	}
@@ -51,59 +51,59 @@ func (r *run) writeJournal() error {
 	return nil
 }
 
-// Back moves the attachments of opts.Journal back to where they were before the move that wrote the journal. It ignores
+// Revert moves the attachments of opts.Journal back to where they were before the move that wrote the journal. It ignores
 // opts.From, To, Select and Force, and moves back what it can. It leaves out attachments that have ended or are already
 // back. It brings back the parents as a restore does, including members of bonds. It can be run again.
-func Back(ctx context.Context, opts Options) (Report, error) {
+func Revert(ctx context.Context, opts Options) (UplinkReport, error) {
 	start := time.Now()
 	entries, err := readJournal(opts.Journal)
 	if err != nil {
-		return Report{}, err
+		return UplinkReport{}, err
 	}
 	opts.Journal, opts.Force = "", true
-	r, finish, err := begin(ctx, opts)
+	r, finish, err := beginRun(ctx, opts)
 	if err != nil {
-		return Report{}, err
+		return UplinkReport{}, err
 	}
 	defer finish()
-	moves, notes := planBack(entries, r.all)
+	moves, notes := planRevert(entries, r.records)
 	r.report.Notes = notes
 	for _, p := range moves {
-		r.moves = append(r.moves, &job{planned: p, outcome: outcomeOf(p)})
+		r.moves = append(r.moves, &job{planned: p, outcome: newOutcome(p)})
 	}
-	return r.carryOut(ctx, start)
+	return r.execute(ctx, start)
 }
 
-func readJournal(path string) ([]journaled, error) {
+func readJournal(path string) ([]journalEntry, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("journal of the move: %w", err)
 	}
-	var all journal
-	if err := json.Unmarshal(b, &all); err != nil {
+	var contents journal
+	if err := json.Unmarshal(b, &contents); err != nil {
 		return nil, fmt.Errorf("journal of the move %s: %w: %w", path, checkpoint.ErrTorn, err)
 	}
-	for _, e := range all.Moves {
-		if len(e.From) == 0 || len(e.To) == 0 {
+	for _, e := range contents.Moves {
+		if len(e.OldParents) == 0 || len(e.NewParents) == 0 {
 			return nil, fmt.Errorf("journal of the move %s: %w", path, errors.Join(checkpoint.ErrTorn, errors.New("an attachment without parents")))
 		}
 	}
-	return all.Moves, nil
+	return contents.Moves, nil
 }
 
-// planBack is a pure function: it decides which of the records move back.
-func planBack(entries []journaled, records []checkpoint.Record) (all []planned, notes []string) {
+// planRevert is a pure function: it decides which of the records move back.
+func planRevert(entries []journalEntry, records []checkpoint.Record) (moves []planned, notes []string) {
 	for _, e := range entries {
 		i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment == e.Attachment })
-		if i < 0 || sameParents(records[i].Interface.Parents, e.From) {
+		if i < 0 || sameParents(records[i].Interface.Parents, e.OldParents) {
 			continue // The attachment has ended, or is already back.
 		}
-		if !sameParents(records[i].Interface.Parents, e.To) {
+		if !sameParents(records[i].Interface.Parents, e.NewParents) {
 			notes = append(notes, fmt.Sprintf("%s of %s stays on %s: it was moved to %s, and somebody has moved it on",
-				e.Attachment.IfName, podOf(records[i]), nearest(records[i].Interface.Parents), nearest(e.To)))
+				e.Attachment.IfName, podName(records[i]), nearestParent(records[i].Interface.Parents), nearestParent(e.NewParents)))
 			continue
 		}
-		all = append(all, planned{record: records[i], to: e.From, index: e.Index})
+		moves = append(moves, planned{record: records[i], newParents: e.OldParents, index: e.Index})
 	}
-	return all, notes
+	return moves, notes
 }

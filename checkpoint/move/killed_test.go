@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -21,11 +21,11 @@ const temporary = "rlnk40000001"
 func (n *node) killBetweenRenames(t *testing.T) {
 	t.Helper()
 	r := must(n.store.Load("c0", "eth0"))(t)
-	note := checkpoint.Moving{
+	note := checkpoint.Move{
 		Attachment: r.Attachment, Namespace: r.Namespace, State: checkpoint.MoveBegun, Name: "eth0",
-		From: r.Interface.Parents, To: []netstate.Device{{Kind: "veth", Name: "lan2"}}, Index: r.Interface.Link.Index,
+		OldParents: r.Interface.Parents, NewParents: []netstate.Device{{Kind: "veth", Name: "lan2"}}, Index: r.Interface.Link.Index,
 	}
-	if err := n.store.SaveMoving(note); err != nil {
+	if err := n.store.SaveMove(note); err != nil {
 		t.Fatal(err)
 	}
 	fresh.Run(t, n.pods[0], "ip link set eth0 name "+temporary)
@@ -38,26 +38,26 @@ func TestATemporaryNameIsNeverRecorded(t *testing.T) {
 	sandbox := must(kernel.Open(n.pods[0]))(t)
 	defer sandbox.Close()
 	for _, refresh := range []bool{false, true} {
-		report := must(adopt.Run(t.Context(), adopt.Options{Store: n.store, CacheDir: t.TempDir(), Refresh: refresh}))(t)
+		report := must(capture.Run(t.Context(), capture.Options{Store: n.store, CacheDir: t.TempDir(), Refresh: refresh}))(t)
 		if refresh && report.Complete() {
 			t.Errorf("capture is content: %+v", report)
 		}
 	}
-	_, err := adopt.Renewal{
+	_, err := capture.Renewal{
 		Store: n.store, Host: n.host, Devices: must(n.host.Devices())(t), Namespace: sandbox.Identity(), ContainerIDs: []string{"c0"},
-		Heard: func() adopt.Heard { return adopt.Heard{Unbroken: true} },
+		LinkHistory: func() capture.LinkHistory { return capture.LinkHistory{NeverDown: true} },
 	}.Renew(t.Context())
-	if !errors.Is(err, checkpoint.ErrMoving) {
+	if !errors.Is(err, checkpoint.ErrUnfinishedMove) {
 		t.Errorf("the refresher: %v", err)
 	}
 	records, _, err := n.store.List()
 	if err != nil || len(records) != 1 || records[0].Interface.Link.Name != "eth0" {
 		t.Errorf("%v %v", records, err)
 	}
-	if err := Settle(t.Context(), n.store); err != nil {
+	if err := FinishKilled(t.Context(), n.store); err != nil {
 		t.Fatal(err)
 	}
-	n.isOn(t, "lan0", 2)
+	n.expectParent(t, "lan0", 2)
 }
 
 // A checkpoint that has the temporary name gets its own back, whether or not another interface took the place.
@@ -71,7 +71,7 @@ func TestARecordedTemporaryNameIsHealed(t *testing.T) {
 				sandbox := must(kernel.Open(n.pods[0]))(t)
 				r := must(n.store.Load("c0", "eth0"))(t)
 				r.Interface.Link.Index, r.Interface.Link.Name = 0, "eth0"
-				must(kernel.Build(n.host, sandbox, must(n.host.Index("lan2"))(t), r.Interface, kernel.ConfigureOptions{Known: true}))(t)
+				must(kernel.Build(n.host, sandbox, must(n.host.Index("lan2"))(t), r.Interface, kernel.ConfigureOptions{Rebuild: true}))(t)
 				sandbox.Close()
 			}
 			path := n.store.Dir() + "/c0/eth0.json"
@@ -79,16 +79,16 @@ func TestARecordedTemporaryNameIsHealed(t *testing.T) {
 			if r := must(n.store.Load("c0", "eth0"))(t); r.Interface.Link.Name != temporary {
 				t.Fatalf("the checkpoint has %s", r.Interface.Link.Name)
 			}
-			if err := n.store.ForgetMoving("c0", "eth0"); err != nil {
+			if err := n.store.ForgetMove("c0", "eth0"); err != nil {
 				t.Fatal(err)
 			}
-			if err := Settle(t.Context(), n.store); err != nil {
+			if err := FinishKilled(t.Context(), n.store); err != nil {
 				t.Fatal(err)
 			}
 			if r := must(n.store.Load("c0", "eth0"))(t); r.Interface.Link.Name != "eth0" {
 				t.Errorf("the checkpoint has %s", r.Interface.Link.Name)
 			}
-			n.isOn(t, parent, 0)
+			n.expectParent(t, parent, 0)
 		})
 	}
 }
@@ -98,10 +98,10 @@ func TestTwoMovesAtOnce(t *testing.T) {
 	n := newNode(t, 1)
 	unlock := must(n.store.LockMoves(t.Context()))(t)
 	n.killBetweenRenames(t)
-	if err := Settle(t.Context(), n.store); err != nil {
+	if err := FinishKilled(t.Context(), n.store); err != nil {
 		t.Error(err)
 	}
-	if note := must(n.store.LoadMoving("c0", "eth0"))(t); note.State != checkpoint.MoveBegun || note.Attachment != (attachment.Key{Network: "lan", ContainerID: "c0", IfName: "eth0"}) {
+	if note := must(n.store.LoadMove("c0", "eth0"))(t); note.State != checkpoint.MoveBegun || note.Attachment != (attachment.Key{Network: "lan", ContainerID: "c0", IfName: "eth0"}) {
 		t.Errorf("the note is %+v", note)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -110,30 +110,30 @@ func TestTwoMovesAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 	unlock()
-	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Whole() {
+	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Complete() {
 		t.Errorf("%q", states(r))
 	}
-	n.isOn(t, "lan2", 0)
+	n.expectParent(t, "lan2", 0)
 }
 
 // A sandbox that has gone without a DEL leaves nothing to finish: the agent would look for it once a second.
 func TestNothingIsUnsettledInASandboxThatIsGone(t *testing.T) {
 	n := newNode(t, 2)
 	n.killBetweenRenames(t)
-	if !Unsettled(n.store) {
+	if !HasUnfinished(n.store) {
 		t.Error("nothing is unsettled")
 	}
 	fresh.Remove(t, n.pods[0])
-	if Unsettled(n.store) {
+	if HasUnfinished(n.store) {
 		t.Error("a move is unsettled in a sandbox that is gone")
 	}
 	if err := n.store.Forget("c0", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	if err := Settle(t.Context(), n.store); err != nil {
+	if err := FinishKilled(t.Context(), n.store); err != nil {
 		t.Error(err)
 	}
-	if notes := must(n.store.Movings())(t); len(notes) > 0 {
+	if notes := must(n.store.Moves())(t); len(notes) > 0 {
 		t.Errorf("after the DEL, the notes are %+v", notes)
 	}
 }

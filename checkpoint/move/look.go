@@ -24,10 +24,10 @@ func workers() *errgroup.Group {
 	return group
 }
 
-// look looks into the pods, and refuses what cannot be moved.
-func (r *run) look() {
+// inspectAll looks into the pods, and refuses what cannot be moved.
+func (r *moveRun) inspectAll() {
 	group := workers()
-	for _, j := range r.movable() {
+	for _, j := range r.movableJobs() {
 		group.Go(func() error {
 			if _, err := r.inspect(j.record); err != nil {
 				j.refuse(printable.Joined(err))
@@ -36,17 +36,17 @@ func (r *run) look() {
 		})
 	}
 	_ = group.Wait() // The outcomes have the errors.
-	for _, j := range r.movable() {
+	for _, j := range r.movableJobs() {
 		if j.record.Interface.Link.Kind == netstate.KindMacvtap {
 			r.report.Notes = append(r.report.Notes, fmt.Sprintf(
-				"%s of %s is a macvtap: a program that has its /dev/tap file open has to open the new one", j.record.Interface.Link.Name, podOf(j.record)))
+				"%s of %s is a macvtap: a program that has its /dev/tap file open has to open the new one", j.record.Interface.Link.Name, podName(j.record)))
 		}
 	}
 }
 
 // inspect opens the sandbox of the record, and returns the interface as it is now. The error says why the interface
 // cannot be moved.
-func (r *run) inspect(record checkpoint.Record) (live netstate.Interface, err error) {
+func (r *moveRun) inspect(record checkpoint.Record) (live netstate.Interface, err error) {
 	sandbox, err := openSandbox(record.Namespace)
 	if err != nil {
 		return live, err
@@ -55,26 +55,26 @@ func (r *run) inspect(record checkpoint.Record) (live netstate.Interface, err er
 	return r.inspectIn(sandbox, record)
 }
 
-func (r *run) inspectIn(sandbox *kernel.Namespace, record checkpoint.Record) (live netstate.Interface, err error) {
-	if live, err = kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, wholeOf(record.Interface)); err != nil {
+func (r *moveRun) inspectIn(sandbox *kernel.Namespace, record checkpoint.Record) (live netstate.Interface, err error) {
+	if live, err = kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, replacementExtent(record.Interface)); err != nil {
 		return live, fmt.Errorf("it is not as recorded: %w: relink restore", err)
 	}
 	recorded, err := r.Store.Wanted(record, sandbox.Exists)
 	if err != nil {
 		return live, err
 	}
-	beside, err := r.beside(sandbox, record, live)
+	beside, err := r.readSurroundings(sandbox, record, live)
 	if err != nil {
 		return live, err
 	}
-	if why := refusal(recorded, live, beside); why != "" {
-		return live, errors.New(why)
+	if reason := refusal(recorded, live, beside); reason != "" {
+		return live, errors.New(reason)
 	}
 	return live, nil
 }
 
-// beside returns what else the sandbox has.
-func (r *run) beside(sandbox *kernel.Namespace, record checkpoint.Record, live netstate.Interface) (b surroundings, err error) {
+// readSurroundings returns what else the sandbox has.
+func (r *moveRun) readSurroundings(sandbox *kernel.Namespace, record checkpoint.Record, live netstate.Interface) (b surroundings, err error) {
 	if b.devices, err = sandbox.Devices(); err != nil {
 		return b, err
 	}
@@ -87,27 +87,29 @@ func (r *run) beside(sandbox *kernel.Namespace, record checkpoint.Record, live n
 			b.siblings = append(b.siblings, index)
 		}
 	}
-	for i := range r.all {
-		if r.all[i].Attachment.ContainerID == record.Attachment.ContainerID {
-			b.recorded = append(b.recorded, r.all[i].Interface.Link.Name)
+	for i := range r.records {
+		if r.records[i].Attachment.ContainerID == record.Attachment.ContainerID {
+			b.recorded = append(b.recorded, r.records[i].Interface.Link.Name)
 		}
 	}
 	return b, nil
 }
 
-// wholeOf returns the extent that a new interface gets from the old one. The record can also have settings with their
+// replacementExtent returns the extent that a new interface gets from the old one. The record can also have settings with their
 // default values.
-func wholeOf(recorded netstate.Interface) kernel.Extent {
-	extent := kernel.Everything
+func replacementExtent(recorded netstate.Interface) kernel.Extent {
+	extent := kernel.CheckpointExtent
 	extent.Settings = kernel.ExtentOf(recorded).Settings
 	extent.ParentsCarried = false // Addresses and routes of the host's devices stay there.
 	return extent
 }
 
 // openSandbox opens the sandbox of the record.
-func openSandbox(at attachment.Namespace) (*kernel.Namespace, error) { return kernel.OpenSame(at) }
+func openSandbox(identity attachment.Namespace) (*kernel.Namespace, error) {
+	return kernel.OpenSame(identity)
+}
 
-func podOf(record checkpoint.Record) string {
+func podName(record checkpoint.Record) string {
 	if record.Pod.Name != "" {
 		return record.Pod.String()
 	}

@@ -66,18 +66,18 @@ func (n *node) attach(t *testing.T, i int, name string, link netstate.Link) {
 		}
 		want.Settings = map[string]string{"ipv4/arp_notify": "1", "ipv6/keep_addr_on_down": "1", "ipv6/ndisc_notify": "1"}
 	}
-	if _, err := kernel.Build(n.host, sandbox, must(n.host.Index("lan0"))(t), want, kernel.ConfigureOptions{Known: true}); err != nil {
+	if _, err := kernel.Build(n.host, sandbox, must(n.host.Index("lan0"))(t), want, kernel.ConfigureOptions{Rebuild: true}); err != nil {
 		t.Fatal(err)
 	}
-	n.remember(t, i, name)
+	n.saveCheckpoint(t, i, name)
 }
 
-// remember writes the checkpoint of the pod's interface as it is.
-func (n *node) remember(t *testing.T, i int, name string) {
+// saveCheckpoint writes the checkpoint of the pod's interface as it is.
+func (n *node) saveCheckpoint(t *testing.T, i int, name string) {
 	t.Helper()
 	sandbox := must(kernel.Open(n.pods[i]))(t)
 	defer sandbox.Close()
-	live := must(kernel.Capture(n.host, sandbox, must(n.host.Devices())(t), name, kernel.Everything))(t)
+	live := must(kernel.Capture(n.host, sandbox, must(n.host.Devices())(t), name, kernel.CheckpointExtent))(t)
 	err := n.store.Save(checkpoint.Record{
 		Attachment: attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("c%d", i), IfName: name},
 		Pod:        attachment.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}, Namespace: sandbox.Identity(), Interface: live,
@@ -99,19 +99,19 @@ func must[T any](v T, err error) func(*testing.T) T {
 }
 
 func (n *node) options(from, to string) Options {
-	return Options{Store: n.store, From: from, To: to, Wait: 20 * time.Second}
+	return Options{Store: n.store, Source: from, Target: to, Wait: 20 * time.Second}
 }
 
 // states returns the pods' names with the states of the attachments and the reasons.
-func states(r Report) (all []string) {
+func states(r UplinkReport) (all []string) {
 	for _, o := range r.Attachments {
 		all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", o.Pod.Name, o.Attachment.IfName, o.State, o.Reason)))
 	}
 	return append(all, r.Problems...)
 }
 
-// isOn expects that the interfaces are on the device as recorded, and that nothing is left over.
-func (n *node) isOn(t *testing.T, parent string, index int) {
+// expectParent expects that the interfaces are on the device as recorded, and that nothing is left over.
+func (n *node) expectParent(t *testing.T, parent string, index int) {
 	t.Helper()
 	report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t)
 	if !report.AsRecorded() {
@@ -134,22 +134,22 @@ func (n *node) isOn(t *testing.T, parent string, index int) {
 func TestMoveThereAndBack(t *testing.T) {
 	n := newNode(t, 3)
 	const first = 2 // lo has index 1.
-	n.isOn(t, "lan0", first)
+	n.expectParent(t, "lan0", first)
 	opts := n.options("lan0", "lan2")
 	opts.DryRun = true
-	if r := must(Run(t.Context(), opts))(t); !r.Whole() || !slices.Equal(states(r), []string{"web-0 eth0 to move", "web-1 eth0 to move", "web-2 eth0 to move"}) {
+	if r := must(Run(t.Context(), opts))(t); !r.Complete() || !slices.Equal(states(r), []string{"web-0 eth0 to move", "web-1 eth0 to move", "web-2 eth0 to move"}) {
 		t.Errorf("dry run: %q", states(r))
 	}
-	n.isOn(t, "lan0", first)
+	n.expectParent(t, "lan0", first)
 	for range 2 {
-		if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Whole() || len(r.Attachments) != 3 {
+		if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Complete() || len(r.Attachments) != 3 {
 			t.Fatalf("there: %q", states(r))
 		}
-		n.isOn(t, "lan2", 0)
-		if r := must(Run(t.Context(), n.options("lan2", "lan0")))(t); !r.Whole() {
+		n.expectParent(t, "lan2", 0)
+		if r := must(Run(t.Context(), n.options("lan2", "lan0")))(t); !r.Complete() {
 			t.Fatalf("back: %q", states(r))
 		}
-		n.isOn(t, "lan0", first)
+		n.expectParent(t, "lan0", first)
 	}
 }
 
@@ -158,22 +158,22 @@ func TestMoveRefusesBeforeAnythingIsTouched(t *testing.T) {
 	n := newNode(t, 3)
 	fresh.IP(t, n.pods[1], "link add link eth0 name vrrp.1 type macvlan")
 	want := []string{"web-0 eth0 to move", "web-1 eth0 not movable vrrp.1 of the pod is on lan0 too and has no checkpoint: it would stay behind", "web-2 eth0 to move"}
-	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); r.Whole() || !r.Nothing() || !slices.Equal(states(r), want) {
+	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); r.Complete() || !r.Unchanged() || !slices.Equal(states(r), want) {
 		t.Errorf("%q", states(r))
 	}
-	n.isOn(t, "lan0", 2)
+	n.expectParent(t, "lan0", 2)
 	opts := n.options("lan0", "lan2")
 	opts.Force = true
 	want[0], want[2] = "web-0 eth0 moved", "web-2 eth0 moved"
-	if r := must(Run(t.Context(), opts))(t); r.Whole() || !slices.Equal(states(r), want) {
+	if r := must(Run(t.Context(), opts))(t); r.Complete() || !slices.Equal(states(r), want) {
 		t.Errorf("%q", states(r))
 	}
 	opts.Select = selection.Selection{Names: []string{"web-1"}}
 	fresh.IP(t, n.pods[1], "link del vrrp.1")
-	if r := must(Run(t.Context(), opts))(t); !r.Whole() || len(r.Attachments) != 1 {
+	if r := must(Run(t.Context(), opts))(t); !r.Complete() || len(r.Attachments) != 1 {
 		t.Errorf("%q", states(r))
 	}
-	n.isOn(t, "lan2", 0)
+	n.expectParent(t, "lan2", 0)
 }
 
 func TestMoveRefusesAnUplinkWithoutTheGateway(t *testing.T) {
@@ -183,10 +183,10 @@ func TestMoveRefusesAnUplinkWithoutTheGateway(t *testing.T) {
 	opts := n.options("lan0", "lan2")
 	opts.Wait = 0
 	want := []string{"web-0 eth0 not movable its gateway 10.9.0.1 does not answer on lan2: look whether the switch's port carries the VLAN"}
-	if r := must(Run(t.Context(), opts))(t); !r.Nothing() || !slices.Equal(states(r), want) {
+	if r := must(Run(t.Context(), opts))(t); !r.Unchanged() || !slices.Equal(states(r), want) {
 		t.Errorf("%q", states(r))
 	}
-	n.isOn(t, "lan0", 2)
+	n.expectParent(t, "lan0", 2)
 	fresh.IP(t, "", "link set lan3 down")
 	if _, err := Run(t.Context(), opts); err == nil || err.Error() != "lan2 has no carrier: look at the link, the cable and the switch's port" {
 		t.Error(err)
@@ -195,39 +195,39 @@ func TestMoveRefusesAnUplinkWithoutTheGateway(t *testing.T) {
 	opts.Wait = 20 * time.Second
 	late := time.AfterFunc(300*time.Millisecond, func() { fresh.Run(t, "", "ip link set lan3 up master wire0") })
 	defer late.Stop()
-	if r := must(Run(t.Context(), opts))(t); !r.Whole() {
+	if r := must(Run(t.Context(), opts))(t); !r.Complete() {
 		t.Errorf("%q", states(r))
 	}
-	n.isOn(t, "lan2", 0)
+	n.expectParent(t, "lan2", 0)
 }
 
-// Back moves back what the move has moved, and nothing else.
+// Revert moves back what the move has moved, and nothing else.
 func TestBackByJournal(t *testing.T) {
 	n := newNode(t, 2)
 	opts := n.options("lan0", "lan2")
 	opts.Journal, opts.Select = filepath.Join(t.TempDir(), "journal"), selection.Selection{Names: []string{"web-0"}}
-	if r := must(Run(t.Context(), opts))(t); !r.Whole() {
+	if r := must(Run(t.Context(), opts))(t); !r.Complete() {
 		t.Fatalf("%q", states(r))
 	}
 	other := n.options("lan0", "lan2")
-	if r := must(Run(t.Context(), other))(t); !r.Whole() || len(r.Attachments) != 1 {
+	if r := must(Run(t.Context(), other))(t); !r.Complete() || len(r.Attachments) != 1 {
 		t.Fatalf("%q", states(r))
 	}
 	// Now the driver of lan0 is reloaded.
 	fresh.Run(t, "", "ip link del lan0; ip link add lan0 type veth peer name lan1; ip link set lan1 up master wire0")
 	for range 2 { // The second time nothing is left to do.
-		if r := must(Back(t.Context(), opts))(t); !r.Whole() {
+		if r := must(Revert(t.Context(), opts))(t); !r.Complete() {
 			t.Fatalf("back: %q", states(r))
 		}
 	}
-	if r := must(Run(t.Context(), n.options("lan2", "lan0")))(t); !r.Whole() || len(r.Attachments) != 1 || r.Attachments[0].Pod.Name != "web-1" {
+	if r := must(Run(t.Context(), n.options("lan2", "lan0")))(t); !r.Complete() || len(r.Attachments) != 1 || r.Attachments[0].Pod.Name != "web-1" {
 		t.Errorf("the other one: %q", states(r))
 	}
-	n.isOn(t, "lan0", 2)
+	n.expectParent(t, "lan0", 2)
 	if err := os.WriteFile(opts.Journal, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Back(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "torn") {
+	if _, err := Revert(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "torn") {
 		t.Error(err)
 	}
 }
@@ -235,12 +235,12 @@ func TestBackByJournal(t *testing.T) {
 // A move was killed, and then its attachment was detached. The pod lives on, without what the move left in it.
 func TestADetachedPodLivesOn(t *testing.T) {
 	n := newNode(t, 2)
-	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Whole() {
+	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Complete() {
 		t.Fatalf("%q", states(r))
 	}
-	note := must(n.store.LoadMoving("c0", "eth0"))(t)
+	note := must(n.store.LoadMove("c0", "eth0"))(t)
 	note.State = checkpoint.MoveSwitched
-	if err := errors.Join(n.store.SaveMoving(note), n.store.Forget("c0", "eth0")); err != nil {
+	if err := errors.Join(n.store.SaveMove(note), n.store.Forget("c0", "eth0")); err != nil {
 		t.Fatal(err)
 	}
 	fresh.Run(t, n.pods[0], "ip link del eth0")
@@ -249,13 +249,13 @@ func TestADetachedPodLivesOn(t *testing.T) {
 	left := netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0", Index: note.Index, Macvlan: &netstate.Macvlan{Mode: "bridge"}}
 	must(kernel.Create(n.host, sandbox, must(n.host.Index("lan0"))(t), left))(t)
 	fresh.Run(t, n.pods[0], "ip link set eth0 name rlnk40000000")
-	if err := Settle(t.Context(), n.store); err != nil {
+	if err := FinishKilled(t.Context(), n.store); err != nil {
 		t.Fatal(err)
 	}
 	if devices := must(sandbox.Devices())(t); len(devices) != 1 {
 		t.Errorf("%d devices are there, want lo alone", len(devices))
 	}
-	if notes := must(n.store.Movings())(t); len(notes) != 1 || notes[0].Attachment.ContainerID != "c1" {
+	if notes := must(n.store.Moves())(t); len(notes) != 1 || notes[0].Attachment.ContainerID != "c1" {
 		t.Errorf("the notes are %v", notes)
 	}
 }
@@ -264,10 +264,10 @@ func TestADetachedPodLivesOn(t *testing.T) {
 func TestMoveOfAPodWithTwoInterfaces(t *testing.T) {
 	n := newNode(t, 1)
 	n.attach(t, 0, "net1", netstate.Link{Kind: netstate.KindMacvlan, Macvlan: &netstate.Macvlan{Mode: "private"}})
-	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Whole() || len(r.Attachments) != 2 {
+	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Complete() || len(r.Attachments) != 2 {
 		t.Fatalf("%q", states(r))
 	}
-	n.isOn(t, "lan2", 0)
+	n.expectParent(t, "lan2", 0)
 }
 
 // Pods answer a ping every 5 ms and have an open TCP stream. They notice nothing when they move there and back.
@@ -280,7 +280,7 @@ func TestPodsNoticeNothing(t *testing.T) {
 	t.Cleanup(streams.Stop)
 	start := time.Now()
 	for _, way := range [][2]string{{"lan0", "lan2"}, {"lan2", "lan0"}} {
-		if r := must(Run(t.Context(), n.options(way[0], way[1])))(t); !r.Whole() {
+		if r := must(Run(t.Context(), n.options(way[0], way[1])))(t); !r.Complete() {
 			t.Fatalf("%q", states(r))
 		}
 		time.Sleep(enough)
@@ -300,13 +300,13 @@ func TestMoveKeepsTheRestOfALease(t *testing.T) {
 	n := newNode(t, 1)
 	const lease = "ip addr replace 10.9.0.77/24 dev eth0 valid_lft %d preferred_lft %d; ip addr replace fd00:9::77/128 dev eth0 nodad valid_lft %d preferred_lft %d"
 	fresh.Run(t, n.pods[0], fmt.Sprintf(lease, 600, 300, 600, 300))
-	n.remember(t, 0, "eth0")
+	n.saveCheckpoint(t, 0, "eth0")
 	fresh.Run(t, n.pods[0], fmt.Sprintf(lease, 900, 800, 900, 800))
 	for _, to := range [][]string{{"lan0", "lan2"}, {"lan2", "lan0"}} {
-		if r := must(Run(t.Context(), n.options(to[0], to[1])))(t); !r.Whole() {
+		if r := must(Run(t.Context(), n.options(to[0], to[1])))(t); !r.Complete() {
 			t.Fatalf("from %s to %s: %q", to[0], to[1], states(r))
 		}
-		n.isOn(t, to[1], 0)
+		n.expectParent(t, to[1], 0)
 		out := fresh.IP(t, n.pods[0], "-o addr show dev eth0")
 		for _, address := range []string{"10.9.0.77/24", "fd00:9::77/128"} {
 			var valid, preferred int

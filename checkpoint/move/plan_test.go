@@ -27,8 +27,8 @@ func vlanOn(parent netstate.LiveDevice, index, id int) netstate.LiveDevice {
 	}
 }
 
-// on returns a record of an interface on the devices, the nearest first.
-func on(id string, devices ...netstate.LiveDevice) checkpoint.Record {
+// recordOn returns a record of an interface on the devices, the nearest first.
+func recordOn(id string, devices ...netstate.LiveDevice) checkpoint.Record {
 	r := checkpoint.Record{Attachment: attachment.Key{ContainerID: id, IfName: "eth0"}}
 	r.Interface.Link = netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0", MTU: 1500, Macvlan: &netstate.Macvlan{Mode: "bridge"}}
 	for _, d := range devices {
@@ -37,7 +37,7 @@ func on(id string, devices ...netstate.LiveDevice) checkpoint.Record {
 	return r
 }
 
-func with(r checkpoint.Record, change func(*netstate.Interface)) checkpoint.Record {
+func changed(r checkpoint.Record, change func(*netstate.Interface)) checkpoint.Record {
 	change(&r.Interface)
 	return r
 }
@@ -62,38 +62,38 @@ func TestPlanMoves(t *testing.T) {
 		record  checkpoint.Record
 		to, why string
 	}{
-		"untagged":                            {"eth0", on("a", eth0), "eth2(1500)", ""},
-		"a VLAN device to be made":            {"eth0", on("a", vlan3, eth0), "eth2.3(1500) eth2(1500)", ""},
-		"a VLAN device that is there":         {"eth0", on("a", vlan5, eth0), "prod(1500) eth2(1500)", ""},
-		"a stack of two VLANs":                {"eth0", on("a", inner, vlan3, eth0), "eth2.3.7(1500) eth2.3(1500) eth2(1500)", ""},
-		"the VLAN device itself is replaced":  {"eth0.3", on("a", vlan3, eth0), "eth2(1500)", ""},
-		"the name of the VLAN device is used": {"eth0", on("a", vlanOn(eth0, 20, 8), eth0), "", "eth2.8 is there as a nic, and not as VLAN 8 on eth2: rename it"},
+		"untagged":                            {"eth0", recordOn("a", eth0), "eth2(1500)", ""},
+		"a VLAN device to be made":            {"eth0", recordOn("a", vlan3, eth0), "eth2.3(1500) eth2(1500)", ""},
+		"a VLAN device that is there":         {"eth0", recordOn("a", vlan5, eth0), "prod(1500) eth2(1500)", ""},
+		"a stack of two VLANs":                {"eth0", recordOn("a", inner, vlan3, eth0), "eth2.3.7(1500) eth2.3(1500) eth2(1500)", ""},
+		"the VLAN device itself is replaced":  {"eth0.3", recordOn("a", vlan3, eth0), "eth2(1500)", ""},
+		"the name of the VLAN device is used": {"eth0", recordOn("a", vlanOn(eth0, 20, 8), eth0), "", "eth2.8 is there as a nic, and not as VLAN 8 on eth2: rename it"},
 		"the MTU does not fit": {
-			"eth0", with(on("a", vlan3, eth0), func(i *netstate.Interface) { i.Link.MTU = 9000 }), "", "its MTU 9000 does not fit eth2, which has 1500: ip link set eth2 mtu 9000",
+			"eth0", changed(recordOn("a", vlan3, eth0), func(i *netstate.Interface) { i.Link.MTU = 9000 }), "", "its MTU 9000 does not fit eth2, which has 1500: ip link set eth2 mtu 9000",
 		},
 		"passthru": {
-			"eth0", with(on("a", eth0), func(i *netstate.Interface) { i.Link.Macvlan.Mode = "passthru" }), "", "it is a macvlan in mode passthru, which has its uplink for itself",
+			"eth0", changed(recordOn("a", eth0), func(i *netstate.Interface) { i.Link.Macvlan.Mode = "passthru" }), "", "it is a macvlan in mode passthru, which has its uplink for itself",
 		},
 		"a VLAN interface of the pod": {
-			"eth0", with(on("a", eth0), func(i *netstate.Interface) {
+			"eth0", changed(recordOn("a", eth0), func(i *netstate.Interface) {
 				i.Link.Kind, i.Link.Macvlan, i.Link.VLAN = netstate.KindVLAN, nil, &netstate.VLAN{ID: 5, Protocol: netstate.Protocol8021Q}
 			}), "", "eth2 already has a device for VLAN 5, prod: the kernel allows only one",
 		},
 		"on a device of the pod": {
-			"eth0", with(on("a", eth0), func(i *netstate.Interface) { i.ParentsInSandbox = true }), "", "it is on a device of the pod itself, and moves with that",
+			"eth0", changed(recordOn("a", eth0), func(i *netstate.Interface) { i.ParentsInSandbox = true }), "", "it is on a device of the pod itself, and moves with that",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all, err := planMoves([]checkpoint.Record{on("other", eth2), c.record}, devices, c.from, eth2)
+			all, err := planMoves([]checkpoint.Record{recordOn("other", eth2), c.record}, devices, c.from, eth2)
 			if err != nil || len(all) != 1 {
 				t.Fatal(all, err)
 			}
-			if got := chainNames(all[0].to); got != c.to || all[0].refused != c.why {
+			if got := chainNames(all[0].newParents); got != c.to || all[0].refused != c.why {
 				t.Errorf("to %q, refused %q", got, all[0].refused)
 			}
-			if len(all[0].to) > 0 && all[0].to[0].MAC != eth2.MAC && c.to != "prod(1500) eth2(1500)" {
-				if all[0].to[0].VLAN != nil {
-					t.Errorf("the VLAN device has the MAC %s, not that of the uplink", all[0].to[0].MAC)
+			if len(all[0].newParents) > 0 && all[0].newParents[0].MAC != eth2.MAC && c.to != "prod(1500) eth2(1500)" {
+				if all[0].newParents[0].VLAN != nil {
+					t.Errorf("the VLAN device has the MAC %s, not that of the uplink", all[0].newParents[0].MAC)
 				}
 			}
 		})
@@ -103,10 +103,10 @@ func TestPlanMoves(t *testing.T) {
 // An interface does not move if another interface of the pod is on it.
 func TestPlanMovesLeavesWhatCarriesAnother(t *testing.T) {
 	eth0, eth2 := nic(2, "eth0", 1500), nic(4, "eth2", 1500)
-	above := on("a", eth0)
+	above := recordOn("a", eth0)
 	above.Attachment.IfName, above.Interface.Link.Name, above.Interface.ParentsInSandbox = "net1", "net1", true
 	above.Interface.Parents = []netstate.Device{{Kind: netstate.KindMacvlan, Name: "eth0"}}
-	all, err := planMoves([]checkpoint.Record{on("a", eth0), on("b", eth0), above}, netstate.Devices{eth0, eth2}, "eth0", eth2)
+	all, err := planMoves([]checkpoint.Record{recordOn("a", eth0), recordOn("b", eth0), above}, netstate.Devices{eth0, eth2}, "eth0", eth2)
 	if err != nil || len(all) != 3 {
 		t.Fatal(all, err)
 	}
@@ -122,7 +122,7 @@ func TestNothingToMove(t *testing.T) {
 		"eth0": "eth0 is a member of bond4: name bond4",
 		"eth7": "no attachment is on eth7: relink list shows what is on which device",
 	} {
-		_, err := planMoves([]checkpoint.Record{on("a", bond)}, netstate.Devices{eth0, eth2, bond}, from, eth2)
+		_, err := planMoves([]checkpoint.Record{recordOn("a", bond)}, netstate.Devices{eth0, eth2, bond}, from, eth2)
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: %v", from, err)
 		}
@@ -142,7 +142,7 @@ func TestUplink(t *testing.T) {
 		"eth1":   "eth1 is a member of bond4: name bond4, or take eth1 out of it",
 		"eth0.5": "eth0.5 is on eth0, and would go with it: name a device that stays without eth0",
 	} {
-		_, err := uplink(devices, "eth0", to)
+		_, err := checkUplink(devices, "eth0", to)
 		if got := fmt.Sprint(err); want != "" && got != want || want == "" && err != nil {
 			t.Errorf("%s: %v", to, err)
 		}
@@ -150,7 +150,7 @@ func TestUplink(t *testing.T) {
 }
 
 func TestRefusal(t *testing.T) {
-	recorded := on("a", nic(2, "eth0", 1500)).Interface
+	recorded := recordOn("a", nic(2, "eth0", 1500)).Interface
 	recorded.Link.Index = 7
 	device := func(index, parent int, name string) netstate.LiveDevice {
 		return netstate.LiveDevice{Device: netstate.Device{Kind: netstate.KindMacvlan, Name: name}, Index: index, ParentIndex: parent}
@@ -223,13 +223,13 @@ func TestGatewaysOf(t *testing.T) {
 
 func TestPlanBack(t *testing.T) {
 	eth0, eth2, eth4 := nic(2, "eth0", 1500), nic(4, "eth2", 1500), nic(6, "eth4", 1500)
-	entry := func(id string) journaled {
-		return journaled{Attachment: on(id).Attachment, From: []netstate.Device{eth0.Device}, To: []netstate.Device{eth2.Device}, Index: 7}
+	entry := func(id string) journalEntry {
+		return journalEntry{Attachment: recordOn(id).Attachment, OldParents: []netstate.Device{eth0.Device}, NewParents: []netstate.Device{eth2.Device}, Index: 7}
 	}
-	all, notes := planBack([]journaled{entry("moved"), entry("ended"), entry("back"), entry("on")}, []checkpoint.Record{on("moved", eth2), on("back", eth0), on("on", eth4), on("new", eth2)})
+	all, notes := planRevert([]journalEntry{entry("moved"), entry("ended"), entry("back"), entry("on")}, []checkpoint.Record{recordOn("moved", eth2), recordOn("back", eth0), recordOn("on", eth4), recordOn("new", eth2)})
 	var got []string
 	for _, p := range all {
-		got = append(got, fmt.Sprintf("%s to %s with index %d", p.record.Attachment.ContainerID, nearest(p.to), p.index))
+		got = append(got, fmt.Sprintf("%s to %s with index %d", p.record.Attachment.ContainerID, nearestParent(p.newParents), p.index))
 	}
 	if diff := cmp.Diff([]string{"moved to eth0 with index 7"}, got); diff != "" {
 		t.Error(diff)

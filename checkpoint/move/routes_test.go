@@ -22,7 +22,7 @@ func TestRoutesThatAPodChangesDuringItsMove(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	for range 3 {
 		for _, way := range [][2]string{{"lan0", "lan2"}, {"lan2", "lan0"}} {
-			if r := must(Run(t.Context(), n.options(way[0], way[1])))(t); !r.Whole() {
+			if r := must(Run(t.Context(), n.options(way[0], way[1])))(t); !r.Complete() {
 				t.Errorf("%q", states(r))
 			}
 		}
@@ -33,7 +33,7 @@ func TestRoutesThatAPodChangesDuringItsMove(t *testing.T) {
 		}
 		t.Logf("%d changes, %d refused", r.Changes, r.Refused)
 	}
-	n.isOn(t, "lan0", 2)
+	n.expectParent(t, "lan0", 2)
 }
 
 // The verification does not bring back what a pod deletes after its interface has switched, and the record follows the pod.
@@ -43,7 +43,7 @@ func TestVerificationLeavesAloneWhatThePodChanges(t *testing.T) {
 		fresh.Run(t, path, "ip route add 10.70.0.0/16 via 10.9.0.1; ip route add 10.71.0.0/16 via 10.9.0.1; ip addr add 10.9.0.77/32 dev eth0; ip rule add from 10.9.0.77 table 77")
 		sandbox := must(kernel.Open(path))(t)
 		r := must(n.store.Load(fmt.Sprintf("c%d", i), "eth0"))(t)
-		r.Interface = must(kernel.Capture(n.host, sandbox, must(n.host.Devices())(t), "eth0", kernel.Everything))(t)
+		r.Interface = must(kernel.Capture(n.host, sandbox, must(n.host.Devices())(t), "eth0", kernel.CheckpointExtent))(t)
 		sandbox.Close()
 		if err := n.store.Save(r); err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestVerificationLeavesAloneWhatThePodChanges(t *testing.T) {
 			fresh.Run(t, n.pods[0], "ip route del 10.70.0.0/16; ip route replace 10.71.0.0/16 via 10.9.0.9; ip addr del 10.9.0.77/32 dev eth0; ip rule del from 10.9.0.77; ip route add 10.72.0.0/16 via 10.9.0.1")
 		}
 	}
-	if r := must(Run(t.Context(), opts))(t); !r.Whole() {
+	if r := must(Run(t.Context(), opts))(t); !r.Complete() {
 		t.Errorf("%q", states(r))
 	}
 	has := fresh.Run(t, n.pods[0], "ip route show root 10.64.0.0/10; { ip addr 2>/dev/null; ip rule; } | grep 10.9.0.77 || true")
@@ -63,7 +63,7 @@ func TestVerificationLeavesAloneWhatThePodChanges(t *testing.T) {
 		t.Errorf("the pod has\n%s, want\n%s", has, want)
 	}
 	fresh.Run(t, n.pods[1], "ip route show 10.70.0.0/16 | grep -q via; ip rule | grep -q 77")
-	n.isOn(t, "lan2", 0)
+	n.expectParent(t, "lan2", 0)
 	routes := netstate.RoutesOf(must(n.store.Load("c0", "eth0"))(t).Interface.Routes)
 	for gateway, want := range map[string]bool{"10.9.0.1": false, "10.9.0.9": true} {
 		r := netstate.Route{Destination: netip.MustParsePrefix("10.71.0.0/16"), Gateway: netip.MustParseAddr(gateway), Table: 254, Protocol: 3, Type: 1}

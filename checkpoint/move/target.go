@@ -15,72 +15,72 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// patience is how long to wait for a lock.
-const patience = flock.Patience
+// lockTimeout is how long to wait for a lock.
+const lockTimeout = flock.DefaultTimeout
 
 // target is a chain of parents that attachments move to.
 type target struct {
 	chain []netstate.Device
-	restore.Ready
+	restore.ReadyChain
 	jobs []*job
 }
 
-// targets makes the new parents ready, and checks that the pods can reach their gateways there.
-func (r *run) targets(ctx context.Context) error {
-	targets := grouped(r.movable())
+// prepareTargets makes the new parents ready, and checks that the pods can reach their gateways there.
+func (r *moveRun) prepareTargets(ctx context.Context) error {
+	targets := groupByTarget(r.movableJobs())
 	deadline := time.Now().Add(r.Wait)
 	for {
-		waiting, err := r.ready(ctx, targets)
+		waiting, err := r.prepareParents(ctx, targets)
 		if err != nil {
 			return err
 		}
 		if !waiting || r.DryRun || time.Now().After(deadline) || ctx.Err() != nil {
 			break
 		}
-		pause(ctx)
+		waitPollInterval(ctx)
 	}
 	for _, t := range targets {
 		if t.Problem != nil {
 			t.refuse(t.Problem.Reason)
 			continue
 		}
-		r.reachable(ctx, t, deadline)
+		r.checkGateways(ctx, t, deadline)
 	}
 	return nil
 }
 
-// grouped returns the chains that the jobs go to, each once.
-func grouped(jobs []*job) (targets []*target) {
-	known := map[string]*target{}
+// groupByTarget returns the chains that the jobs go to, each once.
+func groupByTarget(jobs []*job) (targets []*target) {
+	byKey := map[string]*target{}
 	for _, j := range jobs {
-		key := keyOf(j.to)
-		if known[key] == nil {
-			known[key] = &target{chain: j.to}
-			targets = append(targets, known[key])
+		key := chainKey(j.newParents)
+		if byKey[key] == nil {
+			byKey[key] = &target{chain: j.newParents}
+			targets = append(targets, byKey[key])
 		}
-		j.target = known[key]
+		j.target = byKey[key]
 		j.target.jobs = append(j.target.jobs, j)
 	}
 	return targets
 }
 
-// ready makes the chains ready. waiting says that a missing device may still appear.
-func (r *run) ready(ctx context.Context, targets []*target) (waiting bool, err error) {
+// prepareParents makes the chains ready. waiting says that a missing device may still appear.
+func (r *moveRun) prepareParents(ctx context.Context, targets []*target) (waiting bool, err error) {
 	var chains [][]netstate.Device
 	for _, t := range targets {
 		chains = append(chains, t.chain)
 	}
-	ready, steps, err := restore.ReadyParents(ctx, r.Store, r.host, r.all, chains, r.DryRun)
+	ready, steps, err := restore.ReadyParents(ctx, r.Store, r.host, r.records, chains, r.DryRun)
 	if err != nil {
 		return false, err
 	}
 	for i, t := range targets {
-		t.Ready = ready[i]
-		waiting = waiting || t.Problem != nil && t.Problem.Waiting
+		t.ReadyChain = ready[i]
+		waiting = waiting || t.Problem != nil && t.Problem.Transient
 	}
 	for _, s := range steps {
 		if s.Action() == restore.CreateVLAN && s.Error == "" && !r.DryRun {
-			r.made = append(r.made, s.Device)
+			r.createdVLANs = append(r.createdVLANs, s.Device)
 		}
 	}
 	r.report.Steps = append(r.report.Steps, steps...)
@@ -90,14 +90,14 @@ func (r *run) ready(ctx context.Context, targets []*target) (waiting bool, err e
 	return waiting, err
 }
 
-func (t *target) refuse(why string) {
+func (t *target) refuse(reason string) {
 	for _, j := range t.jobs {
-		j.refuse(why)
+		j.refuse(reason)
 	}
 }
 
-// reachable refuses attachments whose gateway does not answer on the target before the deadline.
-func (r *run) reachable(ctx context.Context, t *target, deadline time.Time) {
+// checkGateways refuses attachments whose gateway does not answer on the target before the deadline.
+func (r *moveRun) checkGateways(ctx context.Context, t *target, deadline time.Time) {
 	if t.Parent.Index <= 0 {
 		r.report.Notes = append(r.report.Notes, fmt.Sprintf("%s is not there yet: nobody has asked whether the gateways answer on it", t.Parent.Name))
 		return
@@ -106,7 +106,7 @@ func (r *run) reachable(ctx context.Context, t *target, deadline time.Time) {
 	for _, j := range t.jobs {
 		gateways := gatewaysOf(j.record.Interface)
 		if len(gateways) == 0 && !r.NoProbe {
-			r.report.Notes = append(r.report.Notes, fmt.Sprintf("no gateway of %s is known: nobody has asked whether one answers on %s", podOf(j.record), t.Parent.Name))
+			r.report.Notes = append(r.report.Notes, fmt.Sprintf("no gateway of %s is known: nobody has asked whether one answers on %s", podName(j.record), t.Parent.Name))
 		}
 		for _, g := range gateways {
 			if !r.NoProbe && !slices.Contains(ask, g) {
@@ -114,31 +114,31 @@ func (r *run) reachable(ctx context.Context, t *target, deadline time.Time) {
 			}
 		}
 	}
-	left, err := r.silent(ctx, t.Parent.Index, ask, deadline)
+	unanswered, err := r.probeUnanswered(ctx, t.Parent.Index, ask, deadline)
 	if err != nil {
 		t.refuse(printable.Joined(err))
 		return
 	}
 	for _, j := range t.jobs {
 		for _, g := range gatewaysOf(j.record.Interface) {
-			if slices.Contains(left, g) {
+			if slices.Contains(unanswered, g) {
 				j.refuse(fmt.Sprintf("its gateway %s does not answer on %s: look whether the switch's port carries the VLAN", g, t.Parent.Name))
 			}
 		}
 	}
 }
 
-// probing asks twice before silent checks the deadline. Some hosts answer only the second question.
-var probing = kernel.ProbeOptions{Count: 2, Wait: 300 * time.Millisecond}
+// probeOptions asks twice before probeUnanswered checks the deadline. Some hosts answer only the second question.
+var probeOptions = kernel.ProbeOptions{Count: 2, Wait: 300 * time.Millisecond}
 
-// silent asks for the addresses until all have answered or the deadline has passed. It asks at least once. It returns
+// probeUnanswered asks for the addresses until all have answered or the deadline has passed. It asks at least once. It returns
 // the addresses that have not answered. Without carrier it returns kernel.ErrNoCarrier.
-func (r *run) silent(ctx context.Context, index int, ask []netip.Addr, deadline time.Time) ([]netip.Addr, error) {
+func (r *moveRun) probeUnanswered(ctx context.Context, index int, ask []netip.Addr, deadline time.Time) ([]netip.Addr, error) {
 	for {
-		err := r.carrier(index)
+		err := r.checkCarrier(index)
 		if err == nil {
 			var answers []kernel.Conflict
-			answers, err = r.host.Ask(ctx, index, ask, probing)
+			answers, err = r.host.ProbeUpDevice(ctx, index, ask, probeOptions)
 			ask = slices.DeleteFunc(ask, func(a netip.Addr) bool {
 				return slices.ContainsFunc(answers, func(c kernel.Conflict) bool { return c.Address == a })
 			})
@@ -146,12 +146,12 @@ func (r *run) silent(ctx context.Context, index int, ask []netip.Addr, deadline 
 		if err == nil && len(ask) == 0 || err != nil && !errors.Is(err, kernel.ErrNoCarrier) || time.Now().After(deadline) || ctx.Err() != nil {
 			return ask, errors.Join(err, ctx.Err())
 		}
-		pause(ctx)
+		waitPollInterval(ctx)
 	}
 }
 
-// carrier returns kernel.ErrNoCarrier if the device has no carrier.
-func (r *run) carrier(index int) error {
+// checkCarrier returns kernel.ErrNoCarrier if the device has no carrier.
+func (r *moveRun) checkCarrier(index int) error {
 	device, err := r.host.Device(index)
 	if err == nil && !device.Carrier {
 		err = fmt.Errorf("%s: %w", device.Name, kernel.ErrNoCarrier)
@@ -161,7 +161,7 @@ func (r *run) carrier(index int) error {
 
 const pollInterval = 100 * time.Millisecond
 
-func pause(ctx context.Context) {
+func waitPollInterval(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(pollInterval):
@@ -170,7 +170,7 @@ func pause(ctx context.Context) {
 
 // gatewaysOf is a pure function: it returns the addresses that must answer on another uplink, at most one of each
 // family. It prefers the gateway of a default route. Without a gateway, it takes a recorded neighbour.
-func gatewaysOf(i netstate.Interface) (all []netip.Addr) {
+func gatewaysOf(i netstate.Interface) (gateways []netip.Addr) {
 	for _, is6 := range []bool{false, true} {
 		var best netip.Addr
 		for _, route := range netstate.InOrder(i.Routes) {
@@ -192,8 +192,8 @@ func gatewaysOf(i netstate.Interface) (all []netip.Addr) {
 			}
 		}
 		if best.IsValid() {
-			all = append(all, best)
+			gateways = append(gateways, best)
 		}
 	}
-	return all
+	return gateways
 }

@@ -14,25 +14,25 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// verify compares the moved interfaces with the records, and repairs differences. Then it deletes the old interfaces,
+// verifyMoved compares the moved interfaces with the records, and repairs differences. Then it deletes the old interfaces,
 // and compares once more: a route of another interface can lose its source address with an old interface. An interrupt
 // does not stop verify.
-func (r *run) verify(ctx context.Context) {
+func (r *moveRun) verifyMoved(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	r.repair(ctx)
-	r.deleteRetired(ctx)
+	r.deleteOldInterfaces(ctx)
 	r.repair(ctx)
 }
 
 // repair runs a restore of the sandboxes in which an interface has switched and lacks something.
-func (r *run) repair(ctx context.Context) {
-	r.leaveOutDeleted(ctx)
+func (r *moveRun) repair(ctx context.Context) {
+	r.markDeleted(ctx)
 	lacking := make([]bool, len(r.moves))
 	group := workers()
 	for i, j := range r.moves {
-		if j.outcome.Switched > 0 && j.outcome.State != Deleted {
+		if j.outcome.SwitchDuration > 0 && j.outcome.State != Deleted {
 			group.Go(func() error {
-				lacking[i] = !r.isWhole(ctx, j)
+				lacking[i] = !r.isAsRecorded(ctx, j)
 				return nil
 			})
 		}
@@ -47,14 +47,14 @@ func (r *run) repair(ctx context.Context) {
 	if len(ids) == 0 {
 		return
 	}
-	report, err := restored(ctx, r.Store, ids)
+	report, err := restoreSandboxes(ctx, r.Store, ids)
 	if err != nil {
 		r.report.Problems = append(r.report.Problems, printable.Joined(err))
 		return
 	}
 	for _, o := range report.Attachments {
 		place := slices.IndexFunc(r.moves, sameAttachment(o.Attachment))
-		if place < 0 || r.moves[place].outcome.Switched == 0 || r.moves[place].outcome.State == Deleted {
+		if place < 0 || r.moves[place].outcome.SwitchDuration == 0 || r.moves[place].outcome.State == Deleted {
 			continue
 		}
 		j := r.moves[place]
@@ -62,44 +62,44 @@ func (r *run) repair(ctx context.Context) {
 		case o.IsAsRecorded():
 			j.outcome.State, j.outcome.Reason = Moved, ""
 		case o.Differs():
-			j.outcome.State, j.outcome.Reason = Failed, "it is on "+j.outcome.To+": "+o.Why()
+			j.outcome.State, j.outcome.Reason = Failed, "it is on "+j.outcome.NewParent+": "+o.FullReason()
 		}
 	}
 }
 
-// leaveOutDeleted finds out which attachments were deleted since the move began. Pods come and go during a move. One whose
+// markDeleted finds out which attachments were deleted since the move began. Pods come and go during a move. One whose
 // checkpoint alone has vanished is not deleted: nobody can verify it.
-func (r *run) leaveOutDeleted(ctx context.Context) {
+func (r *moveRun) markDeleted(ctx context.Context) {
 	for _, j := range r.moves {
 		if j.outcome.State == Deleted {
 			continue
 		}
 		_, err := r.Store.Load(j.record.Attachment.ContainerID, j.record.Attachment.IfName)
-		vanished := errors.Is(err, checkpoint.ErrNone)
+		vanished := errors.Is(err, checkpoint.ErrNoCheckpoint)
 		switch {
-		case !vanished && kernel.SameNamespace(j.record.Namespace) == nil:
+		case !vanished && kernel.CheckNamespace(j.record.Namespace) == nil:
 		case isDeleted(ctx, j.record, vanished):
 			j.refused, j.outcome.State, j.outcome.Reason = "deleted", Deleted, "it was deleted during the move"
 		case vanished:
-			j.fail(errors.New("its checkpoint has vanished, and it is not proven gone: relink capture writes one"))
+			j.setFailed(errors.New("its checkpoint has vanished, and it is not proven gone: relink capture writes one"))
 		}
 	}
 }
 
 // isDeleted says that the sandbox of the record is proven gone, or that it lacks an interface without a checkpoint.
 func isDeleted(ctx context.Context, record checkpoint.Record, vanished bool) bool {
-	at, err := openSandbox(record.Namespace)
+	namespace, err := openSandbox(record.Namespace)
 	if err != nil {
-		return sandbox.Gone(ctx, sandbox.SeesAllProcesses(), record.Namespace)[record.Namespace]
+		return sandbox.ProvenGone(ctx, sandbox.SeesAllProcesses(), record.Namespace)[record.Namespace]
 	}
-	defer at.Close()
-	there, err := at.Exists(record.Interface.Link.Name)
-	return vanished && err == nil && !there
+	defer namespace.Close()
+	exists, err := namespace.Exists(record.Interface.Link.Name)
+	return vanished && err == nil && !exists
 }
 
-// restored restores the sandboxes if anything in them differs from the records, or if an announcement is still owed. It
+// restoreSandboxes restores the sandboxes if anything in them differs from the records, or if an announcement is still owed. It
 // leaves out those that have no checkpoint any more.
-func restored(ctx context.Context, store *checkpoint.Store, ids []string) (report restore.Report, err error) {
+func restoreSandboxes(ctx context.Context, store *checkpoint.Store, ids []string) (report restore.Report, err error) {
 	for {
 		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 			records, unreadable := store.ListSandbox(id)
@@ -108,13 +108,13 @@ func restored(ctx context.Context, store *checkpoint.Store, ids []string) (repor
 		if len(ids) == 0 {
 			return restore.Report{}, nil
 		}
-		if report, err = restoreNamed(ctx, store, ids); !errors.Is(err, selection.ErrNothing) {
+		if report, err = restoreIfDiffers(ctx, store, ids); !errors.Is(err, selection.ErrNothing) {
 			return report, err
 		}
 	}
 }
 
-func restoreNamed(ctx context.Context, store *checkpoint.Store, ids []string) (restore.Report, error) {
+func restoreIfDiffers(ctx context.Context, store *checkpoint.Store, ids []string) (restore.Report, error) {
 	opts := restore.Options{Store: store, Select: selection.Selection{Names: ids}, DryRun: true}
 	report, err := restore.Run(ctx, opts)
 	lacks := func(o restore.Outcome) bool { return o.Differs() || o.AnnouncementOwed }
@@ -125,17 +125,17 @@ func restoreNamed(ctx context.Context, store *checkpoint.Store, ids []string) (r
 	return restore.Run(ctx, opts)
 }
 
-// deleteRetired deletes the replaced interfaces. It comes after all switches: a deletion holds the kernel's lock, and
+// deleteOldInterfaces deletes the replaced interfaces. It comes after all switches: a deletion holds the kernel's lock, and
 // other interfaces would wait to switch.
-func (r *run) deleteRetired(ctx context.Context) {
+func (r *moveRun) deleteOldInterfaces(ctx context.Context) {
 	group := workers()
 	for _, j := range r.moves {
-		if j.outcome.Switched == 0 {
+		if j.outcome.SwitchDuration == 0 {
 			continue
 		}
 		group.Go(func() error {
-			if err := settleOne(ctx, r.Store, r.host, j.record.Attachment.ContainerID, j.record.Attachment.IfName); err != nil {
-				j.fail(fmt.Errorf("it is on %s, but the old interface is still there: %w", j.outcome.To, err))
+			if err := finishMove(ctx, r.Store, r.host, j.record.Attachment.ContainerID, j.record.Attachment.IfName); err != nil {
+				j.setFailed(fmt.Errorf("it is on %s, but the old interface is still there: %w", j.outcome.NewParent, err))
 			}
 			return nil
 		})
@@ -143,11 +143,11 @@ func (r *run) deleteRetired(ctx context.Context) {
 	_ = group.Wait()
 }
 
-// Settle finishes what killed moves have left, and restores their sandboxes. After that, each checkpoint names the
-// parents that its interface is on, and nothing is left of the other interface. Settle leaves out a sandbox that
+// FinishKilled finishes what killed moves have left, and restores their sandboxes. After that, each checkpoint names the
+// parents that its interface is on, and nothing is left of the other interface. FinishKilled leaves out a sandbox that
 // another process works on. It does nothing while a move is under way: that one has finished the killed ones first.
-func Settle(ctx context.Context, store *checkpoint.Store) error {
-	notes, renamed, err := unsettled(store)
+func FinishKilled(ctx context.Context, store *checkpoint.Store) error {
+	notes, renamed, err := unfinishedMoves(store)
 	if len(notes) == 0 && len(renamed) == 0 {
 		return err
 	}
@@ -161,25 +161,25 @@ func Settle(ctx context.Context, store *checkpoint.Store) error {
 		return err
 	}
 	defer unlock()
-	return settle(ctx, store)
+	return finishKilled(ctx, store)
 }
 
-// Unsettled says that a move is under way, or was killed.
-func Unsettled(store *checkpoint.Store) bool {
-	notes, renamed, err := unsettled(store)
+// HasUnfinished says that a move is under way, or was killed.
+func HasUnfinished(store *checkpoint.Store) bool {
+	notes, renamed, err := unfinishedMoves(store)
 	return err == nil && len(notes)+len(renamed) > 0
 }
 
-// unsettled returns the notes of moves that did not end, and the records that have a temporary name. It leaves out sandboxes
+// unfinishedMoves returns the notes of moves that did not end, and the records that have a temporary name. It leaves out sandboxes
 // that are not found: there is nothing to finish.
-func unsettled(store *checkpoint.Store) (notes []checkpoint.Moving, renamed []checkpoint.Record, err error) {
-	notes, err = store.Movings()
-	notes = slices.DeleteFunc(notes, func(m checkpoint.Moving) bool {
+func unfinishedMoves(store *checkpoint.Store) (notes []checkpoint.Move, renamed []checkpoint.Record, err error) {
+	notes, err = store.Moves()
+	notes = slices.DeleteFunc(notes, func(m checkpoint.Move) bool {
 		record, err := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
-		if errors.Is(err, checkpoint.ErrNone) {
+		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 			return false
 		}
-		return m.State == checkpoint.MoveDone || err == nil && kernel.Gone(record.Namespace)
+		return m.State == checkpoint.MoveDone || err == nil && kernel.NotFound(record.Namespace)
 	})
 	records, _, listErr := store.List()
 	for _, r := range records {
@@ -190,9 +190,9 @@ func unsettled(store *checkpoint.Store) (notes []checkpoint.Moving, renamed []ch
 	return notes, renamed, errors.Join(err, listErr)
 }
 
-// settle is Settle for a caller who holds the lock of the moves.
-func settle(ctx context.Context, store *checkpoint.Store) error {
-	notes, renamed, err := unsettled(store)
+// finishKilled is FinishKilled for a caller who holds the lock of the moves.
+func finishKilled(ctx context.Context, store *checkpoint.Store) error {
+	notes, renamed, err := unfinishedMoves(store)
 	if len(notes) == 0 && len(renamed) == 0 {
 		return err
 	}
@@ -203,35 +203,35 @@ func settle(ctx context.Context, store *checkpoint.Store) error {
 	}
 	defer host.Close()
 	for _, r := range renamed {
-		note, err := noteAgain(ctx, store, host, r)
+		note, err := recreateNote(ctx, store, host, r)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("give %s its name back: %w", r.Attachment, err))
 			continue
 		}
-		notes = append(slices.DeleteFunc(notes, func(m checkpoint.Moving) bool { return m.Attachment == note.Attachment }), note)
+		notes = append(slices.DeleteFunc(notes, func(m checkpoint.Move) bool { return m.Attachment == note.Attachment }), note)
 	}
 	var begun []string
 	for _, m := range notes {
-		err := settleOne(ctx, store, host, m.Attachment.ContainerID, m.Attachment.IfName)
+		err := finishMove(ctx, store, host, m.Attachment.ContainerID, m.Attachment.IfName)
 		if err != nil && !errors.Is(err, checkpoint.ErrBusy) {
 			errs = append(errs, fmt.Errorf("finish the move of %s: %w", m.Attachment, err))
 		}
-		_, gone := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
-		if m.State == checkpoint.MoveBegun && gone == nil && !slices.Contains(begun, m.Attachment.ContainerID) {
+		_, loadErr := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
+		if m.State == checkpoint.MoveBegun && loadErr == nil && !slices.Contains(begun, m.Attachment.ContainerID) {
 			begun = append(begun, m.Attachment.ContainerID)
 		}
 	}
 	if len(begun) > 0 { // The kill may have come while an interface was down.
-		_, err := restored(ctx, store, begun)
+		_, err := restoreSandboxes(ctx, store, begun)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// noteAgain writes the note of a move for a record that has a temporary name: the record was read while its interface
+// recreateNote writes the note of a move for a record that has a temporary name: the record was read while its interface
 // had that name. The interface of the attachment's name may be the one that took its place.
-func noteAgain(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, record checkpoint.Record) (note checkpoint.Moving, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func recreateNote(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, record checkpoint.Record) (note checkpoint.Move, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	unlock, err := store.Lock(ctx, record.Attachment.ContainerID)
 	if err != nil {
@@ -239,8 +239,8 @@ func noteAgain(ctx context.Context, store *checkpoint.Store, host *kernel.Namesp
 	}
 	defer unlock()
 	key, link := record.Attachment, record.Interface.Link
-	note = checkpoint.Moving{
-		Attachment: key, Namespace: record.Namespace, State: checkpoint.MoveBegun, Name: key.IfName, From: record.Interface.Parents, Index: link.Index,
+	note = checkpoint.Move{
+		Attachment: key, Namespace: record.Namespace, State: checkpoint.MoveBegun, Name: key.IfName, OldParents: record.Interface.Parents, Index: link.Index,
 	}
 	sandbox, err := openSandbox(record.Namespace)
 	if err != nil {
@@ -260,30 +260,30 @@ func noteAgain(ctx context.Context, store *checkpoint.Store, host *kernel.Namesp
 	case live.Link.Kind != link.Kind || !link.SharesMAC() && live.Link.MAC != link.MAC:
 		return note, fmt.Errorf("its checkpoint has the name %s, and another interface is %s: remove one of the two in the pod, then relink restore", link.Name, note.Name)
 	default:
-		note.To = live.Parents
+		note.NewParents = live.Parents
 	}
-	return note, store.SaveMoving(note)
+	return note, store.SaveMove(note)
 }
 
-// settleOne finishes the move of one attachment, under its sandbox's lock.
-func settleOne(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, containerID, ifName string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// finishMove finishes the move of one attachment, under its sandbox's lock.
+func finishMove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, containerID, ifName string) error {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	unlock, err := store.Lock(ctx, containerID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	note, err := store.LoadMoving(containerID, ifName)
-	if errors.Is(err, checkpoint.ErrNone) {
+	note, err := store.LoadMove(containerID, ifName)
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return nil // Another process has finished the move.
 	}
 	if err != nil {
 		return err
 	}
 	record, err := store.Load(containerID, ifName)
-	if errors.Is(err, checkpoint.ErrNone) {
-		return forget(store, note)
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return forgetMove(store, note)
 	}
 	if err != nil {
 		return err
@@ -294,7 +294,7 @@ func settleOne(ctx context.Context, store *checkpoint.Store, host *kernel.Namesp
 	}
 	defer sandbox.Close()
 	if note.State == checkpoint.MoveBegun {
-		if note, err = decide(store, host, sandbox, note, record); err != nil || note.State == checkpoint.MoveBegun {
+		if note, err = resolveMove(store, host, sandbox, note, record); err != nil || note.State == checkpoint.MoveBegun {
 			return err
 		}
 	}
@@ -302,11 +302,11 @@ func settleOne(ctx context.Context, store *checkpoint.Store, host *kernel.Namesp
 		return err
 	}
 	note.State = checkpoint.MoveDone
-	return store.SaveMoving(note)
+	return store.SaveMove(note)
 }
 
-// forget deletes what a killed move has left of an attachment that was detached meanwhile. The pod may live on.
-func forget(store *checkpoint.Store, note checkpoint.Moving) error {
+// forgetMove deletes what a killed move has left of an attachment that was detached meanwhile. The pod may live on.
+func forgetMove(store *checkpoint.Store, note checkpoint.Move) error {
 	sandbox, err := openSandbox(note.Namespace)
 	if err == nil {
 		defer sandbox.Close()
@@ -315,12 +315,12 @@ func forget(store *checkpoint.Store, note checkpoint.Moving) error {
 			return err
 		}
 	}
-	return store.ForgetMoving(note.Attachment.ContainerID, note.Attachment.IfName)
+	return store.ForgetMove(note.Attachment.ContainerID, note.Attachment.IfName)
 }
 
-// decide finds out whether the new interface has taken the old one's place, and corrects the record. If it has not,
-// decide removes the new interface and the note. Then the returned note still says MoveBegun.
-func decide(store *checkpoint.Store, host, sandbox *kernel.Namespace, note checkpoint.Moving, record checkpoint.Record) (checkpoint.Moving, error) {
+// resolveMove finds out whether the new interface has taken the old one's place, and corrects the record. If it has not,
+// resolveMove removes the new interface and the note. Then the returned note still says MoveBegun.
+func resolveMove(store *checkpoint.Store, host, sandbox *kernel.Namespace, note checkpoint.Move, record checkpoint.Record) (checkpoint.Move, error) {
 	devices, err := host.Devices()
 	if err != nil {
 		return note, err
@@ -331,8 +331,8 @@ func decide(store *checkpoint.Store, host, sandbox *kernel.Namespace, note check
 	if err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported) {
 		return note, err
 	}
-	if err == nil && live.Link.Index != note.Index && sameParents(live.Parents, note.To) {
-		record.Interface.Parents, record.Interface.Link.Index, record.AnnouncementOwed = note.To, live.Link.Index, true
+	if err == nil && live.Link.Index != note.Index && sameParents(live.Parents, note.NewParents) {
+		record.Interface.Parents, record.Interface.Link.Index, record.AnnouncementOwed = note.NewParents, live.Link.Index, true
 		if record.Interface.Link.SharesMAC() {
 			record.Interface.Link.MAC = live.Link.MAC
 		}
@@ -340,10 +340,10 @@ func decide(store *checkpoint.Store, host, sandbox *kernel.Namespace, note check
 			return note, err
 		}
 		note.State = checkpoint.MoveSwitched
-		return note, store.SaveMoving(note)
+		return note, store.SaveMove(note)
 	}
 	// A kill between two renames leaves the old interface without its name, and nothing under that name.
-	if err := sandbox.GiveBack(note.Index, note.Name, record.Interface.Addresses); err != nil {
+	if err := sandbox.RestoreName(note.Index, note.Name, record.Interface.Addresses); err != nil {
 		return note, err
 	}
 	if recorded != note.Name {
@@ -354,5 +354,5 @@ func decide(store *checkpoint.Store, host, sandbox *kernel.Namespace, note check
 	if err := kernel.DeleteUnfinished(sandbox); err != nil {
 		return note, err
 	}
-	return note, store.ForgetMoving(note.Attachment.ContainerID, note.Attachment.IfName)
+	return note, store.ForgetMove(note.Attachment.ContainerID, note.Attachment.IfName)
 }

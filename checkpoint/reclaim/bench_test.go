@@ -19,21 +19,21 @@ func BenchmarkAudit(b *testing.B) {
 	for i := range 1000 {
 		n.add(b, "c"+strconv.Itoa(i), fresh.Sandbox(b), web(i))
 	}
-	var in lease.Intake
+	var in lease.Import
 	a := netip.MustParseAddr("10.3.8.0")
 	for i := range 59000 {
 		a = a.Next()
 		in.Leases = append(in.Leases, lease.Lease{Address: a, State: lease.Reserved, Owner: web(1000 + i), ReleasedAt: time.Now(), Last: lease.Holder{ContainerID: "c", IfName: "eth0"}})
-		n.standing[web(1000+i)] = owner.Lives
+		n.standing[web(1000+i)] = owner.Exists
 	}
-	if err := n.leases.TakeIn(b.Context(), false, func(lease.View) (lease.Intake, error) { return in, nil }); err != nil {
+	if err := n.leases.Import(b.Context(), false, func(lease.ImportView) (lease.Import, error) { return in, nil }); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		r, err := audit.Run(b.Context(), n.options().Sources)
-		if err != nil || r.Leases != 60000 || r.Counts[audit.LostInterface] != 1000 || r.OwnersLeft != 58000 {
-			b.Fatal(r.String(), r.Leases, r.OwnersLeft, err)
+		if err != nil || r.Leases != 60000 || r.Counts[audit.LostInterface] != 1000 || r.OwnersUnasked != 58000 {
+			b.Fatal(r.String(), r.Leases, r.OwnersUnasked, err)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // Ask answers for the pods that the API has.
 func (c *cluster) Ask(_ context.Context, q owner.Question) (owner.Answer, error) {
-	if c.standing[itself(q.Pod)] != owner.Lives {
+	if c.standing[itself(q.Pod)] != owner.Exists {
 		return owner.Answer{}, fmt.Errorf("%w: the API has no such pod", owner.ErrUnavailable)
 	}
 	return owner.Answer{Owner: itself(q.Pod)}, nil
@@ -34,11 +34,11 @@ var agentPod = attachment.Pod{Namespace: "relink-system", Name: "relink-agent-x"
 
 // runsAgent has the runtime run the pod.
 func (n *node) runsAgent() {
-	n.sandboxes = append(n.sandboxes, sandbox.OfRuntime{ContainerID: "agent", Ready: true, HostNetwork: true, Pod: agentPod})
+	n.sandboxes = append(n.sandboxes, sandbox.RuntimeSandbox{ContainerID: "agent", Ready: true, HostNetwork: true, Pod: agentPod})
 }
 
 // expectProblems expects exactly these problems.
-func expectProblems(t *testing.T, when string, r Report, want ...string) {
+func expectProblems(t *testing.T, when string, r GCReport, want ...string) {
 	t.Helper()
 	if !slices.EqualFunc(r.Problems, want, strings.Contains) {
 		t.Errorf("%s: problems %q, want %q", when, r.Problems, want)
@@ -48,14 +48,14 @@ func expectProblems(t *testing.T, when string, r Report, want ...string) {
 // A store that knows no cluster takes that of an API which knows somebody of this node. Only a pass that frees notes it.
 func TestTheFirstCluster(t *testing.T) {
 	for name, knows := range map[string]func(*node, *testing.T){
-		"a pod": func(n *node, _ *testing.T) { n.standing[itself(agentPod)] = owner.Lives },
+		"a pod": func(n *node, _ *testing.T) { n.standing[itself(agentPod)] = owner.Exists },
 		"an owner": func(n *node, t *testing.T) {
 			n.sandboxes = nil
 			n.reserve(t, web(2))
 			if _, err := n.leases.ResetMachine(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			n.standing[web(2)] = owner.Lives
+			n.standing[web(2)] = owner.Exists
 		},
 	} {
 		n := newNode(t)
@@ -75,11 +75,11 @@ func TestTheFirstCluster(t *testing.T) {
 		dry := n.options()
 		dry.DryRun = true
 		expectStates(t, name+", a dry run", n.pass(t, dry), "10.3.0.2 waiting")
-		if err := n.leases.OfCluster(t.Context(), here); !errors.Is(err, lease.ErrNoCluster) {
+		if err := n.leases.CheckCluster(t.Context(), here); !errors.Is(err, lease.ErrNoCluster) {
 			t.Errorf("%s: a dry run has noted the cluster: %v", name, err)
 		}
 		expectStates(t, name, n.pass(t, n.options()), "10.3.0.2 waiting")
-		if err := n.leases.OfCluster(t.Context(), here); err != nil {
+		if err := n.leases.CheckCluster(t.Context(), here); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		expectStates(t, name, n.pass(t, n.options()), "10.3.0.2 freed, free")
@@ -96,7 +96,7 @@ func TestAnotherCluster(t *testing.T) {
 	r := n.pass(t, n.options())
 	expectStates(t, "replaced", r, "10.3.0.2 kept")
 	const says = "the Kubernetes API is another cluster's: the UID of its namespace kube-system is u-other, and was u-here"
-	if why := r.Outcomes[0].Why; !strings.Contains(why, "asked once more, right before: ") || !strings.Contains(why, says) {
+	if why := r.Outcomes[0].Reason; !strings.Contains(why, "asked once more, right before: ") || !strings.Contains(why, says) {
 		t.Errorf("%s", why)
 	}
 	for range 2 {
@@ -109,7 +109,7 @@ func TestAnotherCluster(t *testing.T) {
 	n.then[len(n.asked)+1] = func(c *cluster) { c.uid = "" }
 	r = n.pass(t, n.options())
 	expectStates(t, "it answers by halves", r, "10.3.0.2 kept")
-	if why := r.Outcomes[0].Why; why != "asked once more, right before: the Kubernetes API does not tell which cluster it is: forbidden" {
+	if why := r.Outcomes[0].Reason; why != "asked once more, right before: the Kubernetes API does not tell which cluster it is: forbidden" {
 		t.Errorf("%s", why)
 	}
 	n.pass(t, n.options()) // It does not tell at all: what was seen before does not count.
@@ -154,7 +154,7 @@ func TestClustersOfTwoDirectories(t *testing.T) {
 		o.Leases = order
 		r := n.pass(t, o)
 		for _, one := range r.Outcomes {
-			if want := map[string]State{web(1).Name: Waiting, web(2).Name: Kept}[one.Owner.Name]; one.State != want && (one.State != Freed || want != Waiting) {
+			if want := map[string]GCState{web(1).Name: Waiting, web(2).Name: Kept}[one.Owner.Name]; one.State != want && (one.State != Freed || want != Waiting) {
 				t.Errorf("%s %s, want %s: %q", one.Owner, one.State, want, one.Evidence)
 			}
 		}
@@ -189,7 +189,7 @@ func TestAnEmptiedAPI(t *testing.T) {
 		}
 	}
 	n.down, n.sandboxes = nil, runs
-	n.standing[itself(agentPod)] = owner.Lives
+	n.standing[itself(agentPod)] = owner.Exists
 	expectStates(t, "it is back: the time counts anew", n.pass(t, asks()), "10.3.0.2 waiting")
 	expectStates(t, "it is back", n.pass(t, asks()), "10.3.0.2 freed, free")
 }

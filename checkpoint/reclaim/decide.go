@@ -13,8 +13,8 @@ import (
 const (
 	// DefaultGrace is the time between two sightings.
 	DefaultGrace = ipamreclaim.LongestADD
-	// LeastGrace is longer than a kubelet waits for an ADD by default: 4 minutes, twice its runtimeRequestTimeout.
-	LeastGrace = 5 * time.Minute
+	// MinGrace is longer than a kubelet waits for an ADD by default: 4 minutes, twice its runtimeRequestTimeout.
+	MinGrace = 5 * time.Minute
 )
 
 // Verb is what to do about a thing.
@@ -31,10 +31,10 @@ const (
 
 // Decision is what to do about one thing, and why.
 type Decision struct {
-	Do      Verb
+	Verb    Verb
 	Finding audit.Finding
-	Why     string
-	// Until is when it can be freed, if Do is Wait and it is seen again. New says that no earlier pass has seen it.
+	Reason  string
+	// Until is when it can be freed, if Verb is Wait and it is seen again. New says that no earlier pass has seen it.
 	Until time.Time
 	New   bool
 }
@@ -44,52 +44,52 @@ type Moment struct {
 	BootID string
 	// Uptime is the time since the boot: nobody can set it.
 	Uptime time.Duration
-	// Now is the time of day, for people.
-	Now time.Time
+	// Time is the time of day, for people.
+	Time time.Time
 }
 
 // Decide says what to do about each finding that is about a lease, a reservation or a checkpoint of somebody who may be
 // gone. earlier are the sightings of the pass before. The sightings that it returns replace them: what is not seen now
 // begins anew when it is seen again. What earlier passes saw in directories that this one did not read stays.
-func Decide(report audit.Report, earlier Sightings, at Moment, grace time.Duration) ([]Decision, Sightings) {
-	now := Sightings{BootID: at.BootID, Seen: append([]Sighting{}, earlier.elsewhere(report.LeaseDirs, at)...)}
-	before := earlier.byThing(at)
-	var all []Decision
+func Decide(report audit.NodeReport, earlier Sightings, moment Moment, grace time.Duration) ([]Decision, Sightings) {
+	current := Sightings{BootID: moment.BootID, List: append([]Sighting{}, earlier.inOtherDirs(report.LeaseDirs, moment)...)}
+	before := earlier.bySubject(moment)
+	var decisions []Decision
 	for _, f := range report.Findings {
-		thing, ok := thingOf(f)
+		subject, ok := subjectOf(f)
 		if !ok {
 			continue
 		}
-		d := Decision{Do: Keep, Finding: f, Why: "nothing proves that it can be freed"}
+		d := Decision{Verb: Keep, Finding: f, Reason: "nothing proves that it can be freed"}
 		if f.Proven {
-			first, known := before[thing]
-			if !known {
-				first = at.Uptime
+			first, ok := before[subject]
+			if !ok {
+				first = moment.Uptime
 			}
-			now.Seen = append(now.Seen, Sighting{Thing: thing, FirstSeen: first})
-			d.decide(known, at, first, grace)
+			current.List = append(current.List, Sighting{GCSubject: subject, FirstSeen: first})
+			d.decide(ok, moment, first, grace)
 		}
-		all = append(all, d)
+		decisions = append(decisions, d)
 	}
-	return all, now
+	return decisions, current
 }
 
 // decide is for a thing that is proven dead.
-func (d *Decision) decide(known bool, at Moment, first, grace time.Duration) {
-	since := at.Uptime - first
+func (d *Decision) decide(repeated bool, moment Moment, first, grace time.Duration) {
+	since := moment.Uptime - first
 	switch {
-	case known && since >= grace:
-		d.Do, d.Why = Free, fmt.Sprintf("seen dead twice, %s apart", since.Round(time.Second))
-	case known:
-		d.Do, d.Why = Wait, fmt.Sprintf("seen dead for %s, and %s are needed", since.Round(time.Second), inWords(grace))
+	case repeated && since >= grace:
+		d.Verb, d.Reason = Free, fmt.Sprintf("seen dead twice, %s apart", since.Round(time.Second))
+	case repeated:
+		d.Verb, d.Reason = Wait, fmt.Sprintf("seen dead for %s, and %s are needed", since.Round(time.Second), formatDuration(grace))
 	default:
-		d.Do, d.New, d.Why = Wait, true, fmt.Sprintf("seen dead for the first time: it must be seen dead again after %s", inWords(grace))
+		d.Verb, d.New, d.Reason = Wait, true, fmt.Sprintf("seen dead for the first time: it must be seen dead again after %s", formatDuration(grace))
 	}
-	d.Until = at.Now.Add(grace - since)
+	d.Until = moment.Time.Add(grace - since)
 }
 
-// inWords is the duration without minutes and seconds that are zero.
-func inWords(d time.Duration) string {
+// formatDuration is the duration without minutes and seconds that are zero.
+func formatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
@@ -100,29 +100,29 @@ func inWords(d time.Duration) string {
 	return s
 }
 
-// thingOf returns what the finding is about. ok is false for a finding about nothing that could ever be freed.
-func thingOf(f audit.Finding) (t Thing, ok bool) {
+// subjectOf returns what the finding is about. ok is false for a finding about nothing that could ever be freed.
+func subjectOf(f audit.Finding) (t GCSubject, ok bool) {
 	s := f.Subject
 	switch {
 	case s.Holder != nil:
-		return Thing{
-			What: aHolder, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, ContainerID: s.Holder.ContainerID, IfName: s.Holder.IfName,
-			Namespace: s.Holder.Namespace, At: milliseconds(s.Holder.Since),
+		return GCSubject{
+			Kind: kindHolder, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, ContainerID: s.Holder.ContainerID, IfName: s.Holder.IfName,
+			Namespace: s.Holder.Namespace, Milliseconds: milliseconds(s.Holder.Since),
 		}, true
 	case s.Reservation:
-		return Thing{
-			What: aReservation, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, Owner: s.Lease.Owner, At: milliseconds(s.Lease.ReleasedAt),
-			Present: f.Fields.Present, Elsewhere: f.Fields.Elsewhere,
+		return GCSubject{
+			Kind: kindReservation, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, Owner: s.Lease.Owner, Milliseconds: milliseconds(s.Lease.ReleasedAt),
+			PresentSandbox: f.Fields.PresentSandbox, ElsewherePodUID: f.Fields.ElsewherePodUID,
 		}, true
 	case s.Checkpoint != nil:
 		r := s.Checkpoint
-		return Thing{
-			What: aCheckpoint, ContainerID: r.Attachment.ContainerID, IfName: r.Attachment.IfName, Namespace: r.Namespace, At: milliseconds(r.CapturedAt),
+		return GCSubject{
+			Kind: kindCheckpoint, ContainerID: r.Attachment.ContainerID, IfName: r.Attachment.IfName, Namespace: r.Namespace, Milliseconds: milliseconds(r.CapturedAt),
 		}, true
 	case s.Unreadable != nil:
-		return Thing{What: aCheckpoint, ContainerID: s.Unreadable.ContainerID, IfName: s.Unreadable.IfName, Namespace: s.Unreadable.Left.Namespace}, true
+		return GCSubject{Kind: kindCheckpoint, ContainerID: s.Unreadable.ContainerID, IfName: s.Unreadable.IfName, Namespace: s.Unreadable.Partial.Namespace}, true
 	}
-	return Thing{}, false
+	return GCSubject{}, false
 }
 
 func milliseconds(t time.Time) int64 {
@@ -133,11 +133,11 @@ func milliseconds(t time.Time) int64 {
 }
 
 // ownersToFree returns the owners of the reservations that are to be freed.
-func ownersToFree(all []Decision) (owners []attachment.Owner) {
-	seen := map[attachment.Owner]bool{}
-	for _, d := range all {
-		if o := d.Finding.Subject.Lease.Owner; d.Do == Free && d.Finding.Subject.Reservation && !seen[o] {
-			seen[o] = true
+func ownersToFree(decisions []Decision) (owners []attachment.Owner) {
+	visited := map[attachment.Owner]bool{}
+	for _, d := range decisions {
+		if o := d.Finding.Subject.Lease.Owner; d.Verb == Free && d.Finding.Subject.Reservation && !visited[o] {
+			visited[o] = true
 			owners = append(owners, o)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 var noon = time.Date(2026, 2, 3, 12, 0, 0, 0, time.UTC)
 
 // at is a moment so long after the boot.
-func at(uptime time.Duration) Moment { return Moment{BootID: "boot", Uptime: uptime, Now: noon} }
+func at(uptime time.Duration) Moment { return Moment{BootID: "boot", Uptime: uptime, Time: noon} }
 
 func ofHolder(proven bool) audit.Finding {
 	h := lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: attachment.Namespace{Inode: 1, Cookie: 2, BootID: "boot"}, Since: noon}
@@ -26,7 +26,7 @@ func ofHolder(proven bool) audit.Finding {
 
 func ofReservation(o attachment.Owner, released time.Time, present string) audit.Finding {
 	l := lease.Lease{Address: netip.MustParseAddr("10.3.0.2"), Network: "lan", State: lease.Reserved, Owner: o, ReleasedAt: released}
-	return audit.Finding{Kind: audit.ReservationWithoutOwner, Proven: true, Fields: audit.Fields{Present: present}, Subject: audit.Subject{Lease: l, Reservation: true}}
+	return audit.Finding{Kind: audit.ReservationWithoutOwner, Proven: true, Fields: audit.Fields{PresentSandbox: present}, Subject: audit.Subject{Lease: l, Reservation: true}}
 }
 
 func ofCheckpoint(captured time.Time) audit.Finding {
@@ -81,13 +81,13 @@ func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
 		var sightings Sightings
 		var decisions []Decision
 		for _, s := range test.passes {
-			r := audit.Report{}
+			r := audit.NodeReport{}
 			if s.finding != nil {
 				r.Findings = []audit.Finding{*s.finding}
 			}
 			decisions, sightings = Decide(r, sightings, s.at, 10*time.Minute)
 		}
-		if len(decisions) != 1 || decisions[0].Do != test.do || decisions[0].Why != test.why {
+		if len(decisions) != 1 || decisions[0].Verb != test.do || decisions[0].Reason != test.why {
 			t.Errorf("%s: %+v, want %s, %q", name, decisions, test.do, test.why)
 		}
 	}
@@ -95,7 +95,7 @@ func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
 
 // The end of a wait is told by the time of day.
 func TestUntil(t *testing.T) {
-	r := audit.Report{Findings: []audit.Finding{ofHolder(true)}}
+	r := audit.NodeReport{Findings: []audit.Finding{ofHolder(true)}}
 	decisions, sightings := Decide(r, Sightings{}, at(0), 10*time.Minute)
 	if want := noon.Add(10 * time.Minute); !decisions[0].Until.Equal(want) {
 		t.Errorf("%s, want %s", decisions[0].Until, want)
@@ -108,8 +108,8 @@ func TestUntil(t *testing.T) {
 
 // What is fine, and what is wrong with a living pod, is nothing that can be freed.
 func TestOthersAreNotDecidedAbout(t *testing.T) {
-	r := audit.Report{Findings: []audit.Finding{{Kind: audit.Fine}, {Kind: audit.LostInterface, Severity: audit.Error}, {Kind: audit.Unknown, Severity: audit.Error}}}
-	if decisions, sightings := Decide(r, Sightings{}, at(0), time.Minute); len(decisions) != 0 || len(sightings.Seen) != 0 {
+	r := audit.NodeReport{Findings: []audit.Finding{{Kind: audit.Fine}, {Kind: audit.LostInterface, Severity: audit.Error}, {Kind: audit.Unknown, Severity: audit.Error}}}
+	if decisions, sightings := Decide(r, Sightings{}, at(0), time.Minute); len(decisions) != 0 || len(sightings.List) != 0 {
 		t.Errorf("%+v, %+v", decisions, sightings)
 	}
 }
@@ -117,7 +117,7 @@ func TestOthersAreNotDecidedAbout(t *testing.T) {
 // The sightings say whose reservations were seen, so that these owners are asked for in the next pass.
 func TestOwnersOfSightings(t *testing.T) {
 	web := attachment.Owner{Kind: "StatefulSet", Name: "web"}
-	r := audit.Report{Findings: []audit.Finding{ofReservation(web, noon, ""), ofReservation(web, noon.Add(time.Second), ""), ofHolder(true)}}
+	r := audit.NodeReport{Findings: []audit.Finding{ofReservation(web, noon, ""), ofReservation(web, noon.Add(time.Second), ""), ofHolder(true)}}
 	_, sightings := Decide(r, Sightings{}, at(0), time.Minute)
 	if diff := cmp.Diff([]attachment.Owner{web}, sightings.Owners()); diff != "" {
 		t.Error(diff)

@@ -18,8 +18,8 @@ import (
 // model is a node and its cluster as they really are.
 type model struct {
 	uptime    time.Duration
-	sandboxes []*box
-	leases    []*held
+	sandboxes []*podSandbox
+	leases    []*leasedAddress
 	records   []*record
 	// owners has each owner that ever was, and whether a pod of it will still come.
 	owners  map[attachment.Owner]bool
@@ -30,8 +30,8 @@ type model struct {
 	sightings            Sightings
 }
 
-// box is a sandbox.
-type box struct {
+// podSandbox is a sandbox.
+type podSandbox struct {
 	id    string
 	of    attachment.Owner
 	at    attachment.Namespace
@@ -41,8 +41,8 @@ type box struct {
 	died    time.Duration
 }
 
-// held is an address that is not free.
-type held struct {
+// leasedAddress is an address that is not free.
+type leasedAddress struct {
 	address  netip.Addr
 	of       attachment.Owner
 	holders  []lease.Holder
@@ -50,7 +50,7 @@ type held struct {
 }
 
 type record struct {
-	box *box
+	box *podSandbox
 	at  time.Time
 }
 
@@ -59,16 +59,16 @@ func (m *model) now() time.Time { return noon.Add(m.uptime) }
 // free returns the smallest inode that no living namespace has: the kernel reuses them at once.
 func (m *model) inode() uint64 {
 	for n := uint64(1); ; n++ {
-		if !slices.ContainsFunc(m.sandboxes, func(b *box) bool { return b.alive && b.at.Inode == n }) {
+		if !slices.ContainsFunc(m.sandboxes, func(b *podSandbox) bool { return b.alive && b.at.Inode == n }) {
 			return n
 		}
 	}
 }
 
-// begin is the part of an ADD that leases an address: the owner's own one if there is one.
-func (m *model) begin(of attachment.Owner) *box {
+// beginADD is the part of an ADD that leases an address: the owner's own one if there is one.
+func (m *model) beginADD(of attachment.Owner) *podSandbox {
 	m.cookies++
-	b := &box{id: fmt.Sprintf("c%d", m.cookies), of: of, alive: true}
+	b := &podSandbox{id: fmt.Sprintf("c%d", m.cookies), of: of, alive: true}
 	b.at = attachment.Namespace{Path: "/run/netns/" + b.id, BootID: "boot", Device: 4, Inode: m.inode(), Cookie: m.cookies}
 	m.sandboxes = append(m.sandboxes, b)
 	h := lease.Holder{ContainerID: b.id, IfName: "eth0", Namespace: b.at, Since: m.now()}
@@ -78,34 +78,34 @@ func (m *model) begin(of attachment.Owner) *box {
 			return b
 		}
 	}
-	m.leases = append(m.leases, &held{address: m.address(), of: of, holders: []lease.Holder{h}})
+	m.leases = append(m.leases, &leasedAddress{address: m.address(), of: of, holders: []lease.Holder{h}})
 	return b
 }
 
 func (m *model) address() netip.Addr {
 	for a := netip.MustParseAddr("10.3.0.2"); ; a = a.Next() {
-		if !slices.ContainsFunc(m.leases, func(l *held) bool { return l.address == a }) {
+		if !slices.ContainsFunc(m.leases, func(l *leasedAddress) bool { return l.address == a }) {
 			return a
 		}
 	}
 }
 
-// finish is the rest of the ADD.
-func (m *model) finish(b *box) {
+// finishADD is the rest of the ADD.
+func (m *model) finishADD(b *podSandbox) {
 	m.records = append(m.records, &record{b, m.now()})
 	b.runtime = "ready"
 }
 
 // del is a DEL, however late.
-func (m *model) del(b *box) {
+func (m *model) del(b *podSandbox) {
 	m.records = slices.DeleteFunc(m.records, func(r *record) bool { return r.box == b })
 	for _, l := range m.leases {
-		m.giveUp(l, b.id)
+		m.removeHolder(l, b.id)
 	}
 }
 
-// giveUp removes a holder. The address stays reserved for its owner.
-func (m *model) giveUp(l *held, id string) {
+// removeHolder removes a holder. The address stays reserved for its owner.
+func (m *model) removeHolder(l *leasedAddress, id string) {
 	had := len(l.holders)
 	l.holders = slices.DeleteFunc(slices.Clone(l.holders), func(h lease.Holder) bool { return h.ContainerID == id })
 	if had > 0 && len(l.holders) == 0 {
@@ -113,21 +113,21 @@ func (m *model) giveUp(l *held, id string) {
 	}
 }
 
-// vanish takes the namespace away. No DEL has come.
-func (m *model) vanish(b *box) {
+// removeNamespace takes the namespace away. No DEL has come.
+func (m *model) removeNamespace(b *podSandbox) {
 	b.alive, b.died = false, m.uptime
 	if b.runtime != "" {
 		b.runtime = "stopped"
 	}
 }
 
-// world is what an audit gathers of the model.
-func (m *model) world() audit.World {
-	w := audit.World{
-		BootID: "boot", Now: m.now(), Networks: []audit.Network{{Name: "lan", Now: m.now()}},
+// snapshot is what an audit gathers of the model.
+func (m *model) snapshot() audit.Snapshot {
+	w := audit.Snapshot{
+		BootID: "boot", Time: m.now(), Networks: []audit.Network{{Name: "lan", StoreTime: m.now()}},
 		Sandboxes: audit.Sandboxes{
-			Live: map[audit.Place]audit.Live{}, Runtime: map[string]sandbox.OfRuntime{}, Proofs: map[attachment.Namespace]sandbox.Evidence{},
-			Judged: map[audit.Holding]ipamreclaim.Judgement{},
+			Live: map[audit.NamespaceID]audit.LiveNamespace{}, Runtime: map[string]sandbox.RuntimeSandbox{}, Proofs: map[attachment.Namespace]sandbox.Evidence{},
+			Judged: map[audit.Holding]ipamreclaim.SandboxJudgement{},
 		},
 		Owners: audit.Owners{Judged: map[attachment.Owner]owner.Judgement{}},
 	}
@@ -138,23 +138,23 @@ func (m *model) world() audit.World {
 	for i, b := range m.sandboxes {
 		index[b.id] = i + 2
 		if b.alive {
-			live := audit.Live{Namespace: b.at}
+			live := audit.LiveNamespace{Namespace: b.at}
 			for _, l := range m.leases {
 				if slices.ContainsFunc(l.holders, func(h lease.Holder) bool { return h.ContainerID == b.id }) {
-					live.Addresses = append(live.Addresses, audit.At{Address: l.address, Device: "eth0", Index: index[b.id], Parent: 7})
+					live.Addresses = append(live.Addresses, audit.DeviceAddress{Address: l.address, Device: "eth0", Index: index[b.id], Parent: 7})
 				}
 			}
-			w.Sandboxes.Live[audit.PlaceOf(b.at)] = live
+			w.Sandboxes.Live[audit.NamespaceIDOf(b.at)] = live
 		} else {
-			w.Sandboxes.Proofs[b.at] = sandbox.Evidence{State: sandbox.IsGone, Why: "nothing keeps it"}
+			w.Sandboxes.Proofs[b.at] = sandbox.Evidence{Verdict: sandbox.VerdictGone, Reason: "nothing keeps it"}
 		}
 		if b.runtime != "" && !m.runtimeDown {
-			w.Sandboxes.Runtime[b.id] = sandbox.OfRuntime{ContainerID: b.id, Ready: b.runtime == "ready"}
+			w.Sandboxes.Runtime[b.id] = sandbox.RuntimeSandbox{ContainerID: b.id, Ready: b.runtime == "ready"}
 		}
 	}
 	for _, r := range m.records {
 		w.Attached = append(w.Attached, audit.Attached{
-			Owner: r.box.of, Interface: audit.AsRecorded, Index: index[r.box.id], Given: m.givenTo(r.box),
+			Owner: r.box.of, Interface: audit.AsRecorded, Index: index[r.box.id], Assigned: m.assignedAddresses(r.box),
 			Record: checkpoint.Record{Attachment: attachment.Key{Network: "lan", ContainerID: r.box.id, IfName: "eth0"}, Namespace: r.box.at, CapturedAt: r.at},
 		})
 	}
@@ -162,8 +162,8 @@ func (m *model) world() audit.World {
 	return w
 }
 
-// givenTo is the address that the sandbox was given.
-func (m *model) givenTo(b *box) (all []netip.Addr) {
+// assignedAddresses is the address that the sandbox was given.
+func (m *model) assignedAddresses(b *podSandbox) (all []netip.Addr) {
 	for _, l := range m.leases {
 		if l.of == b.of {
 			all = append(all, l.address)
@@ -172,7 +172,7 @@ func (m *model) givenTo(b *box) (all []netip.Addr) {
 	return all
 }
 
-func (m *model) addLeases(w *audit.World) {
+func (m *model) addLeases(w *audit.Snapshot) {
 	for _, l := range m.leases {
 		is := lease.Lease{Address: l.address, Network: "lan", Owner: l.of, State: lease.Held, Holders: l.holders}
 		if len(l.holders) == 0 {
@@ -184,45 +184,45 @@ func (m *model) addLeases(w *audit.World) {
 }
 
 func (m *model) judge(o attachment.Owner) owner.Judgement {
-	j := owner.Judgement{Owner: o, Standing: owner.Gone, Why: "404"}
+	j := owner.Judgement{Owner: o, Standing: owner.Gone, Reason: "404"}
 	switch {
 	case m.apiDown || m.deaf[o]:
-		j.Standing, j.Why = owner.Unknown, "503"
+		j.Standing, j.Reason = owner.Unknown, "503"
 	case m.owners[o]:
-		j.Standing, j.Why = owner.Lives, "it is there"
+		j.Standing, j.Reason = owner.Exists, "it is there"
 	}
 	return j
 }
 
 // gc makes a pass. It returns why something was freed that lives, or what an audit says of a node on which all is well.
 func (m *model) gc() (freed int, wrong error) {
-	report := audit.Judge(m.world())
+	report := audit.Judge(m.snapshot())
 	if report.Errors > 0 {
 		return 0, fmt.Errorf("an error on a node without any: %+v", report.Findings[0])
 	}
-	decisions, sightings := Decide(report, m.sightings, Moment{BootID: "boot", Uptime: m.uptime, Now: m.now()}, DefaultGrace)
+	decisions, sightings := Decide(report, m.sightings, Moment{BootID: "boot", Uptime: m.uptime, Time: m.now()}, DefaultGrace)
 	m.sightings = sightings
 	for _, d := range decisions {
-		if d.Do != Free {
+		if d.Verb != Free {
 			continue
 		}
 		freed++
 		s := d.Finding.Subject
 		switch {
 		case s.Holder != nil:
-			wrong = m.dead(s.Holder.ContainerID)
+			wrong = m.checkDead(s.Holder.ContainerID)
 			for _, l := range m.leases {
 				if l.address == s.Lease.Address {
-					m.giveUp(l, s.Holder.ContainerID)
+					m.removeHolder(l, s.Holder.ContainerID)
 				}
 			}
 		case s.Reservation:
 			if m.owners[s.Lease.Owner] {
 				wrong = fmt.Errorf("%s lives, and its address is freed", s.Lease.Owner)
 			}
-			m.leases = slices.DeleteFunc(m.leases, func(l *held) bool { return l.address == s.Lease.Address })
+			m.leases = slices.DeleteFunc(m.leases, func(l *leasedAddress) bool { return l.address == s.Lease.Address })
 		default:
-			wrong = m.dead(s.Checkpoint.Attachment.ContainerID)
+			wrong = m.checkDead(s.Checkpoint.Attachment.ContainerID)
 			m.records = slices.DeleteFunc(m.records, func(r *record) bool { return r.box.id == s.Checkpoint.Attachment.ContainerID })
 		}
 		if wrong != nil {
@@ -232,9 +232,9 @@ func (m *model) gc() (freed int, wrong error) {
 	return freed, nil
 }
 
-// dead returns an error if the sandbox may be alive, or if it was seen dead for less than a grace.
-func (m *model) dead(id string) error {
-	b := m.sandboxes[slices.IndexFunc(m.sandboxes, func(b *box) bool { return b.id == id })]
+// checkDead returns an error if the sandbox may be alive, or if it was seen dead for less than a grace.
+func (m *model) checkDead(id string) error {
+	b := m.sandboxes[slices.IndexFunc(m.sandboxes, func(b *podSandbox) bool { return b.id == id })]
 	switch {
 	case b.alive:
 		return fmt.Errorf("%s is alive", id)

@@ -16,8 +16,8 @@ func someOf[T any](t *rapid.T, all []T, label string) T {
 	return all[rapid.IntRange(0, len(all)-1).Draw(t, label)]
 }
 
-// boxes returns the sandboxes for which ok says yes.
-func (m *model) boxes(ok func(*box) bool) (all []*box) {
+// sandboxesWhere returns the sandboxes for which ok says yes.
+func (m *model) sandboxesWhere(ok func(*podSandbox) bool) (all []*podSandbox) {
 	for _, b := range m.sandboxes {
 		if ok(b) {
 			all = append(all, b)
@@ -26,7 +26,7 @@ func (m *model) boxes(ok func(*box) bool) (all []*box) {
 	return all
 }
 
-func isAdding(b *box) bool { return b.alive && b.runtime == "" }
+func isAdding(b *podSandbox) bool { return b.alive && b.runtime == "" }
 
 // actions are what happens on a node, in any order.
 func (m *model) actions() map[string]func(*rapid.T) {
@@ -37,16 +37,20 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		}
 	}
 	return map[string]func(*rapid.T){
-		"an ADD begins":    func(t *rapid.T) { o := web(t); m.owners[o] = true; m.begin(o) },
-		"an ADD ends":      func(t *rapid.T) { m.finish(someOf(t, m.boxes(isAdding), "sandbox")) },
-		"a namespace goes": func(t *rapid.T) { m.vanish(someOf(t, m.boxes(func(b *box) bool { return b.alive }), "sandbox")) },
+		"an ADD begins": func(t *rapid.T) { o := web(t); m.owners[o] = true; m.beginADD(o) },
+		"an ADD ends":   func(t *rapid.T) { m.finishADD(someOf(t, m.sandboxesWhere(isAdding), "sandbox")) },
+		"a namespace goes": func(t *rapid.T) {
+			m.removeNamespace(someOf(t, m.sandboxesWhere(func(b *podSandbox) bool { return b.alive }), "sandbox"))
+		},
 		"a sandbox stops": func(t *rapid.T) {
-			someOf(t, m.boxes(func(b *box) bool { return b.runtime == "ready" }), "sandbox").runtime = "stopped"
+			someOf(t, m.sandboxesWhere(func(b *podSandbox) bool { return b.runtime == "ready" }), "sandbox").runtime = "stopped"
 		},
 		"a DEL comes": func(t *rapid.T) {
-			m.del(someOf(t, m.boxes(func(b *box) bool { return !b.alive || b.runtime == "stopped" }), "sandbox"))
+			m.del(someOf(t, m.sandboxesWhere(func(b *podSandbox) bool { return !b.alive || b.runtime == "stopped" }), "sandbox"))
 		},
-		"the runtime forgets":        func(t *rapid.T) { someOf(t, m.boxes(func(b *box) bool { return !b.alive }), "sandbox").runtime = "" },
+		"the runtime forgets": func(t *rapid.T) {
+			someOf(t, m.sandboxesWhere(func(b *podSandbox) bool { return !b.alive }), "sandbox").runtime = ""
+		},
 		"an owner goes":              func(t *rapid.T) { m.owners[web(t)] = false },
 		"an owner comes back":        func(t *rapid.T) { m.owners[web(t)] = true },
 		"the runtime goes or comes":  func(*rapid.T) { m.runtimeDown = !m.runtimeDown },
@@ -78,7 +82,7 @@ func TestNothingThatLivesIsFreedAndAllThatIsDead(t *testing.T) {
 		}
 		for _, l := range m.leases {
 			for _, h := range l.holders {
-				if m.dead(h.ContainerID) == nil {
+				if m.checkDead(h.ContainerID) == nil {
 					t.Errorf("%s is dead, and has %s", h.ContainerID, l.address)
 				}
 			}
@@ -87,7 +91,7 @@ func TestNothingThatLivesIsFreedAndAllThatIsDead(t *testing.T) {
 			}
 		}
 		for _, r := range m.records {
-			if m.dead(r.box.id) == nil {
+			if m.checkDead(r.box.id) == nil {
 				t.Errorf("%s is dead, and has a checkpoint", r.box.id)
 			}
 		}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // cluster stands for the container runtime and the Kubernetes API, which are other processes.
 type cluster struct {
-	sandboxes []sandbox.OfRuntime
+	sandboxes []sandbox.RuntimeSandbox
 	down      error
 	standing  map[attachment.Owner]owner.Standing
 	// elsewhere are the UIDs of pods on other nodes.
@@ -42,18 +42,20 @@ type cluster struct {
 	then  map[int]func(*cluster)
 }
 
-func (c *cluster) Sandboxes(context.Context) ([]sandbox.OfRuntime, error) { return c.sandboxes, c.down }
+func (c *cluster) Sandboxes(context.Context) ([]sandbox.RuntimeSandbox, error) {
+	return c.sandboxes, c.down
+}
 
 // Judge answers for the owners that it knows. For the others it fails, as an API does that has an error.
 func (c *cluster) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
 	for _, o := range owners {
-		j := owner.Judgement{Owner: o, Standing: owner.Unknown, Why: "HTTP status 500", Cluster: c.uid}
+		j := owner.Judgement{Owner: o, Standing: owner.Unknown, Reason: "HTTP status 500", Cluster: c.uid}
 		if c.uid == "" {
 			j.NoCluster = "forbidden"
 		}
 		if s, ok := c.standing[o]; ok {
-			j.Standing, j.Why, j.Elsewhere = s, "the API says so", c.elsewhere[o]
-			j.Where = fmt.Sprintf("its pod %q is elsewhere", j.Elsewhere)
+			j.Standing, j.Reason, j.RemotePodUID = s, "the API says so", c.elsewhere[o]
+			j.PodLocation = fmt.Sprintf("its pod %q is elsewhere", j.RemotePodUID)
 		}
 		all = append(all, j)
 	}
@@ -119,7 +121,7 @@ func (n *node) add(t testing.TB, id, netns string, of attachment.Owner) netip.Ad
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.sandboxes = append(n.sandboxes, sandbox.OfRuntime{ContainerID: id, Ready: true, Netns: netns})
+	n.sandboxes = append(n.sandboxes, sandbox.RuntimeSandbox{ContainerID: id, Ready: true, Netns: netns})
 	return given[0].Address
 }
 
@@ -142,7 +144,7 @@ func (n *node) options() Options {
 	return Options{Grace: 1, Sources: audit.Sources{Store: n.store, Leases: []*lease.Store{n.leases}, Runtime: &n.cluster, Judge: &n.cluster, AllProcesses: true}}
 }
 
-func (n *node) pass(t *testing.T, o Options) Report {
+func (n *node) pass(t *testing.T, o Options) GCReport {
 	t.Helper()
 	r, err := Run(t.Context(), o)
 	if err != nil {
@@ -152,7 +154,7 @@ func (n *node) pass(t *testing.T, o Options) Report {
 }
 
 // states are the outcomes in short.
-func states(r Report) string {
+func states(r GCReport) string {
 	var all []string
 	for _, o := range r.Outcomes {
 		what := "checkpoint of " + o.Attachment.ContainerID
@@ -160,15 +162,15 @@ func states(r Report) string {
 			what = o.Address.String()
 		}
 		line := what + " " + string(o.State)
-		if o.Becomes != "" {
-			line += ", " + string(o.Becomes)
+		if o.AddressState != "" {
+			line += ", " + string(o.AddressState)
 		}
 		all = append(all, line)
 	}
 	return strings.Join(all, "\n")
 }
 
-func expectStates(t *testing.T, when string, r Report, want ...string) {
+func expectStates(t *testing.T, when string, r GCReport, want ...string) {
 	t.Helper()
 	if got := states(r); got != strings.Join(want, "\n") {
 		t.Errorf("%s:\n%s\nwant\n%s\n%q", when, got, strings.Join(want, "\n"), r.Problems)
@@ -181,13 +183,13 @@ func TestASandboxThatIsGone(t *testing.T) {
 	alive, gone := fresh.Sandbox(t), fresh.Sandbox(t)
 	n.add(t, "c1", alive, web(1))
 	n.add(t, "c2", gone, web(2))
-	n.standing[web(1)], n.standing[web(2)] = owner.Lives, owner.Lives
+	n.standing[web(1)], n.standing[web(2)] = owner.Exists, owner.Exists
 	expectStates(t, "both run", n.pass(t, n.options()))
 	expectStates(t, "both run", n.pass(t, n.options()))
 
 	n.sandboxes = n.sandboxes[:1]
 	expectStates(t, "the runtime has forgotten it, and its namespace is there", n.pass(t, n.options()))
-	n.sandboxes = append(n.sandboxes, sandbox.OfRuntime{ContainerID: "c2"})
+	n.sandboxes = append(n.sandboxes, sandbox.RuntimeSandbox{ContainerID: "c2"})
 	fresh.Remove(t, gone)
 	expectStates(t, "the runtime owes a DEL", n.pass(t, n.options()), "10.3.0.3 kept", "checkpoint of c2 kept")
 	n.sandboxes, n.down = nil, errors.New("containerd does not answer")
@@ -196,9 +198,9 @@ func TestASandboxThatIsGone(t *testing.T) {
 	if r.Complete() || len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "containerd does not answer") {
 		t.Errorf("%q", r.Problems)
 	}
-	n.down, n.sandboxes = nil, []sandbox.OfRuntime{{ContainerID: "c1", Ready: true, Netns: alive}}
+	n.down, n.sandboxes = nil, []sandbox.RuntimeSandbox{{ContainerID: "c1", Ready: true, Netns: alive}}
 	nobody := n.options()
-	nobody.Runtime, nobody.Judge, nobody.Nobody = nil, nil, "no relink-agent runs on this node"
+	nobody.Runtime, nobody.Judge, nobody.UnaskedReason = nil, nil, "no relink-agent runs on this node"
 	expectStates(t, "there is nobody to ask", n.pass(t, nobody), "10.3.0.3 kept", "checkpoint of c2 kept")
 	dry := n.options()
 	dry.DryRun = true
@@ -212,7 +214,7 @@ func TestASandboxThatIsGone(t *testing.T) {
 		t.Errorf("%v, %v", records, err)
 	}
 	events, err := n.leases.History(t.Context(), netip.MustParseAddr("10.3.0.3"))
-	if why := events[len(events)-1].Why; err != nil || !strings.HasPrefix(why, "its sandbox is gone: its network namespace is gone: ") || !strings.Contains(why, "seen dead twice") {
+	if why := events[len(events)-1].Reason; err != nil || !strings.HasPrefix(why, "its sandbox is gone: its network namespace is gone: ") || !strings.Contains(why, "seen dead twice") {
 		t.Errorf("%q, %v", why, err)
 	}
 }
@@ -230,7 +232,7 @@ func TestAnOpenFileKeepsASandbox(t *testing.T) {
 	n.sandboxes = nil
 	for range 3 {
 		for _, o := range n.pass(t, n.options()).Outcomes {
-			t.Errorf("%s %s: %s", o.Kind, o.State, o.Why)
+			t.Errorf("%s %s: %s", o.Kind, o.State, o.Reason)
 		}
 	}
 	_ = file.Close()
@@ -262,7 +264,7 @@ func TestOneErrorKeepsOneReservation(t *testing.T) {
 	var dead []netip.Addr
 	for i := range 1000 {
 		a := n.reserve(t, web(i))
-		n.standing[web(i)] = owner.Lives
+		n.standing[web(i)] = owner.Exists
 		if i%20 == 7 {
 			n.standing[web(i)] = owner.Gone
 			dead = append(dead, a)
@@ -291,7 +293,7 @@ func TestOneErrorKeepsOneReservation(t *testing.T) {
 // tell any more.
 func TestTheOwnerComesBackInTheLastMoment(t *testing.T) {
 	for name, then := range map[string]func(*cluster){
-		"it is there":                func(c *cluster) { c.standing[web(1)] = owner.Lives },
+		"it is there":                func(c *cluster) { c.standing[web(1)] = owner.Exists },
 		"the API does not answer":    func(c *cluster) { delete(c.standing, web(1)) },
 		"the owner has a pod by now": nil,
 	} {
@@ -326,7 +328,7 @@ func TestThePodIsOnAnotherNode(t *testing.T) {
 	} {
 		n := newNode(t)
 		a := n.reserve(t, of)
-		n.standing[of], n.elsewhere = owner.Lives, map[attachment.Owner]string{of: "uid-0"}
+		n.standing[of], n.elsewhere = owner.Exists, map[attachment.Owner]string{of: "uid-0"}
 		expectStates(t, name, n.pass(t, n.options()), a.String()+" waiting")
 		n.elsewhere[of] = "uid-1"
 		expectStates(t, name, n.pass(t, n.options()), a.String()+" waiting")
@@ -343,12 +345,12 @@ func TestTooManyOwners(t *testing.T) {
 		n.standing[web(i)] = owner.Gone
 	}
 	o := n.options()
-	o.MostOwners = 10
-	if r := n.pass(t, o); r.Count(Waiting) != 10 || r.OwnersLeft != 20 {
-		t.Errorf("%d wait, %d left", r.Count(Waiting), r.OwnersLeft)
+	o.MaxOwners = 10
+	if r := n.pass(t, o); r.Count(Waiting) != 10 || r.OwnersUnasked != 20 {
+		t.Errorf("%d wait, %d left", r.Count(Waiting), r.OwnersUnasked)
 	}
-	if r := n.pass(t, o); r.Count(Freed) != 10 || r.Count(Waiting) != 10 || r.OwnersLeft != 10 {
-		t.Errorf("%d freed, %d wait, %d left", r.Count(Freed), r.Count(Waiting), r.OwnersLeft)
+	if r := n.pass(t, o); r.Count(Freed) != 10 || r.Count(Waiting) != 10 || r.OwnersUnasked != 10 {
+		t.Errorf("%d freed, %d wait, %d left", r.Count(Freed), r.Count(Waiting), r.OwnersUnasked)
 	}
 }
 
@@ -379,7 +381,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 // One pass waits for the other.
 func TestTwoPasses(t *testing.T) {
 	n := newNode(t)
-	unlock, err := lock(t.Context(), n.store)
+	unlock, err := lockGC(t.Context(), n.store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +398,7 @@ func TestTwoPasses(t *testing.T) {
 func TestNotesAreKnown(t *testing.T) {
 	n := newNode(t)
 	n.pass(t, n.options())
-	if foreign, err := n.store.Foreign(); err != nil || len(foreign) != 0 {
+	if foreign, err := n.store.ForeignPaths(); err != nil || len(foreign) != 0 {
 		t.Errorf("%v, %v", foreign, err)
 	}
 }

@@ -23,28 +23,28 @@ import (
 type Sightings struct {
 	// BootID is the boot that FirstSeen counts from.
 	BootID string     `json:"bootID"`
-	Seen   []Sighting `json:"seen"`
+	List   []Sighting `json:"seen"`
 }
 
 // Sighting is a thing, and when it was seen first. Each pass since then has seen it.
 type Sighting struct {
-	Thing
+	GCSubject
 	// FirstSeen is the time since the boot, in nanoseconds.
 	FirstSeen time.Duration `json:"firstSeenNanoseconds"`
 }
 
-// What tells the sorts of things apart.
-type What string
+// GCSubjectKind tells the sorts of things apart.
+type GCSubjectKind string
 
 const (
-	aHolder      What = "holder"
-	aReservation What = "reservation"
-	aCheckpoint  What = "checkpoint"
+	kindHolder      GCSubjectKind = "holder"
+	kindReservation GCSubjectKind = "reservation"
+	kindCheckpoint  GCSubjectKind = "checkpoint"
 )
 
-// Thing is what can be freed. If any of its fields differs, it is another thing.
-type Thing struct {
-	What What `json:"what"`
+// GCSubject is what can be freed. If any of its fields differs, it is another thing.
+type GCSubject struct {
+	Kind GCSubjectKind `json:"what"`
 	// LeaseDir is the directory of the leases, empty for a checkpoint.
 	LeaseDir    string               `json:"leaseDir,omitempty"`
 	Network     string               `json:"network,omitempty"`
@@ -53,62 +53,62 @@ type Thing struct {
 	IfName      string               `json:"ifName,omitempty"`
 	Namespace   attachment.Namespace `json:"namespace,omitzero"`
 	Owner       attachment.Owner     `json:"owner,omitzero"`
-	// At is when the address was given or released, or when the checkpoint was written, in milliseconds since 1970.
-	At int64 `json:"atMilliseconds,omitempty"`
-	// Present is the sandbox of the owner's present pod, if that is what the proof stands on.
-	Present string `json:"present,omitempty"`
-	// Elsewhere is the UID of the owner's pod on another node, if that is what the proof stands on.
-	Elsewhere string `json:"elsewhere,omitempty"`
+	// Milliseconds is when the address was given or released, or when the checkpoint was written, in milliseconds since 1970.
+	Milliseconds int64 `json:"atMilliseconds,omitempty"`
+	// PresentSandbox is the sandbox of the owner's present pod, if that is what the proof stands on.
+	PresentSandbox string `json:"present,omitempty"`
+	// ElsewherePodUID is the UID of the owner's pod on another node, if that is what the proof stands on.
+	ElsewherePodUID string `json:"elsewhere,omitempty"`
 }
 
-// byThing returns when each thing was seen first. Sightings of another boot, or of a later time, count for nothing.
-func (s Sightings) byThing(at Moment) map[Thing]time.Duration {
-	all := map[Thing]time.Duration{}
-	if s.BootID != at.BootID {
-		return all
+// bySubject returns when each thing was seen first. Sightings of another boot, or of a later time, count for nothing.
+func (s Sightings) bySubject(moment Moment) map[GCSubject]time.Duration {
+	firstSeen := map[GCSubject]time.Duration{}
+	if s.BootID != moment.BootID {
+		return firstSeen
 	}
-	for _, one := range s.Seen {
-		if one.FirstSeen <= at.Uptime {
-			all[one.Thing] = one.FirstSeen
+	for _, sighting := range s.List {
+		if sighting.FirstSeen <= moment.Uptime {
+			firstSeen[sighting.GCSubject] = sighting.FirstSeen
 		}
 	}
-	return all
+	return firstSeen
 }
 
-// elsewhere returns the sightings of leases in directories that were not read. A pass that has not looked says nothing
+// inOtherDirs returns the sightings of leases in directories that were not read. A pass that has not looked says nothing
 // about them.
-func (s Sightings) elsewhere(read []string, at Moment) (kept []Sighting) {
-	for _, one := range s.Seen {
-		if s.BootID == at.BootID && one.LeaseDir != "" && !slices.Contains(read, one.LeaseDir) {
-			kept = append(kept, one)
+func (s Sightings) inOtherDirs(dirs []string, moment Moment) (kept []Sighting) {
+	for _, sighting := range s.List {
+		if s.BootID == moment.BootID && sighting.LeaseDir != "" && !slices.Contains(dirs, sighting.LeaseDir) {
+			kept = append(kept, sighting)
 		}
 	}
 	return kept
 }
 
 // Owners returns the owners of the reservations, each once.
-func (s Sightings) Owners() (all []attachment.Owner) {
-	seen := map[attachment.Owner]bool{}
-	for _, one := range s.Seen {
-		if one.What == aReservation && !seen[one.Owner] {
-			seen[one.Owner] = true
-			all = append(all, one.Owner)
+func (s Sightings) Owners() (owners []attachment.Owner) {
+	visited := map[attachment.Owner]bool{}
+	for _, sighting := range s.List {
+		if sighting.Kind == kindReservation && !visited[sighting.Owner] {
+			visited[sighting.Owner] = true
+			owners = append(owners, sighting.Owner)
 		}
 	}
-	return all
+	return owners
 }
 
 // The file is beside the notes of the agent.
 func sightingsFile(s *checkpoint.Store) string { return filepath.Join(s.AgentDir(), "gc.json") }
 
-// load returns the sightings of the last pass. A file that cannot be read is an error, and the same as none.
-func load(s *checkpoint.Store) (Sightings, error) {
+// loadSightings returns the sightings of the last pass. A file that cannot be read is an error, and the same as none.
+func loadSightings(s *checkpoint.Store) (Sightings, error) {
 	info, err := os.Lstat(sightingsFile(s))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Sightings{}, nil
 	}
 	var b []byte
-	var read Sightings
+	var loaded Sightings
 	if err == nil && !info.Mode().IsRegular() { // A pipe would hang for ever.
 		err = errors.New("is no regular file")
 	}
@@ -116,17 +116,17 @@ func load(s *checkpoint.Store) (Sightings, error) {
 		b, err = os.ReadFile(sightingsFile(s))
 	}
 	if err == nil {
-		err = json.Unmarshal(b, &read)
+		err = json.Unmarshal(b, &loaded)
 	}
 	if err != nil {
 		return Sightings{}, fmt.Errorf("%s: %w: what earlier passes saw does not count", sightingsFile(s), err)
 	}
-	return read, nil
+	return loaded, nil
 }
 
-// save replaces the sightings of the last pass, whole or not at all.
-func save(s *checkpoint.Store, now Sightings) error {
-	b, err := json.Marshal(now)
+// saveSightings replaces the sightings of the last pass, whole or not at all.
+func saveSightings(s *checkpoint.Store, sightings Sightings) error {
+	b, err := json.Marshal(sightings)
 	if err == nil {
 		err = os.MkdirAll(s.AgentDir(), 0o700)
 	}
@@ -139,8 +139,8 @@ func save(s *checkpoint.Store, now Sightings) error {
 	return nil
 }
 
-// lock keeps other passes away. errors.Is matches flock.ErrBusy if another one goes on for too long.
-func lock(ctx context.Context, s *checkpoint.Store) (unlock func(), err error) {
+// lockGC keeps other passes away. errors.Is matches flock.ErrBusy if another one goes on for too long.
+func lockGC(ctx context.Context, s *checkpoint.Store) (unlock func(), err error) {
 	if err := os.MkdirAll(s.AgentDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("lock gc: %w", err)
 	}
@@ -148,7 +148,7 @@ func lock(ctx context.Context, s *checkpoint.Store) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock gc: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
 	if err := flock.Lock(ctx, f, flock.Exclusive); err != nil {
 		return nil, fmt.Errorf("lock gc (%s): %w", f.Name(), err)

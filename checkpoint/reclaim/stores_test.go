@@ -60,7 +60,7 @@ func write(t *testing.T, path, text string) {
 }
 
 // passOf makes a pass over the directory only, as relink gc --data-dir does, or over all that it finds, as the agent does.
-func (n *node) passOf(t *testing.T, only, confDir string) Report {
+func (n *node) passOf(t *testing.T, only, confDir string) GCReport {
 	t.Helper()
 	o := n.options()
 	o.Leases, o.ConfDirs = nil, []string{confDir}
@@ -71,7 +71,7 @@ func (n *node) passOf(t *testing.T, only, confDir string) Report {
 }
 
 // counts are how many things wait, and how many were freed, by their directories.
-func counts(r Report, dirs [3]string) (said string) {
+func counts(r GCReport, dirs [3]string) (said string) {
 	for _, dir := range dirs {
 		for _, o := range r.Outcomes {
 			if o.LeaseDir == dir {

@@ -7,71 +7,71 @@ import (
 	"sync"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/access"
+	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// MendAccess makes the path between a pod and its node right.
-const MendAccess Action = "mend-host-access"
+// RepairHostAccess makes the path between a pod and its node right.
+const RepairHostAccess Action = "mend-host-access"
 
 // accessDevice stands for the pair and all that belongs to it.
 const accessDevice = "host access"
 
-// mendAccess is that step. Its reasons say what is wrong: all of it is mended at once.
-type mendAccess struct{}
+// repairAccess is that step. Its reasons say what is wrong: all of it is mended at once.
+type repairAccess struct{}
 
-func (mendAccess) action() Action { return MendAccess }
+func (repairAccess) action() Action { return RepairHostAccess }
 
-func (mendAccess) says(string) string { return "mend the host access" }
+func (repairAccess) describe(string) string { return "mend the host access" }
 
-func (mendAccess) encode(*encodedStep) {}
+func (repairAccess) encode(*encodedStep) {}
 
-// nodeOnce reads the node's addresses once in a run.
-type nodeOnce struct {
-	once sync.Once
+// cachedNode reads the node's addresses once in a run.
+type cachedNode struct {
+	read sync.Once
 	node hostaccess.Node
 	err  error
 }
 
-func (r *run) node() (hostaccess.Node, error) {
-	r.nodeRead.once.Do(func() { r.nodeRead.node, r.nodeRead.err = hostaccess.ReadNode(r.host) })
-	return r.nodeRead.node, r.nodeRead.err
+func (r *restoreRun) readNode() (hostaccess.Node, error) {
+	r.cachedNode.read.Do(func() { r.cachedNode.node, r.cachedNode.err = hostaccess.ReadNode(r.host) })
+	return r.cachedNode.node, r.cachedNode.err
 }
 
-// mendAccess restores the attachment's host access. The interface may have failed: the host access does not need it.
-func (w *work) mendAccess() {
-	if w.record.HostAccess == nil || w.parts[w.record.Attachment] != everything {
+// repairAccess restores the attachment's host access. The interface may have failed: the host access does not need it.
+func (w *attachmentRestore) repairAccess() {
+	if w.record.HostAccess == nil || w.scopes[w.record.Attachment] != wholeAttachment {
 		return
 	}
-	node, err := w.node()
+	node, err := w.readNode()
 	if err != nil {
-		w.outcome.failAlso(err)
+		w.outcome.addFailure(err)
 		return
 	}
-	pod := w.record.AccessIn(w.host, w.sandbox)
-	seen, err := pod.Look(node)
+	pod := w.record.HostAccessPod(w.host, w.sandbox)
+	inspection, err := pod.Inspect(node)
 	if err != nil {
-		w.outcome.failAlso(err)
+		w.outcome.addFailure(err)
 		return
 	}
-	if len(seen.Differences) == 0 {
-		if seen.FilterErr != nil {
-			w.outcome.failAlso(seen.FilterErr)
+	if len(inspection.Differences) == 0 {
+		if inspection.FilterErr != nil {
+			w.outcome.addFailure(inspection.FilterErr)
 		}
 		return
 	}
-	w.outcome.mends(Step{Device: accessDevice, Reason: strings.Join(seen.Differences, ", "), change: mendAccess{}}, w.DryRun)
+	w.outcome.addStep(Step{Device: accessDevice, Reason: strings.Join(inspection.Differences, ", "), change: repairAccess{}}, w.DryRun)
 	if w.DryRun {
 		return
 	}
-	if err := pod.Mend(seen, node); err != nil {
-		w.outcome.failAlso(err)
+	if err := pod.Repair(inspection, node); err != nil {
+		w.outcome.addFailure(err)
 	}
 }
 
-// mends adds a step that comes after all others.
-func (o *Outcome) mends(s Step, dryRun bool) {
+// addStep adds a step that comes after all others.
+func (o *Outcome) addStep(s Step, dryRun bool) {
 	o.Steps = append(o.Steps, s)
 	if o.State == AsRecorded {
 		o.State = Repaired
@@ -79,42 +79,42 @@ func (o *Outcome) mends(s Step, dryRun bool) {
 			o.State = ToRepair
 		}
 	}
-	o.Reason = joined(o.Reason, reasons([]Step{s}))
+	o.Reason = joinReasons(o.Reason, stepReasons([]Step{s}))
 }
 
-// failAlso makes the state Failed, and keeps an earlier reason.
-func (o *Outcome) failAlso(err error) {
-	o.State, o.Reason = Failed, joined(o.Reason, "host access: "+printable.Joined(err))
+// addFailure makes the state Failed, and keeps an earlier reason.
+func (o *Outcome) addFailure(err error) {
+	o.State, o.Reason = Failed, joinReasons(o.Reason, "host access: "+printable.Joined(err))
 }
 
-func joined(earlier, more string) string {
+func joinReasons(earlier, addition string) string {
 	if earlier == "" {
-		return more
+		return addition
 	}
-	return earlier + "; " + more
+	return earlier + "; " + addition
 }
 
-// assertHost makes the host's part of all host accesses right, after the pods' parts.
-func (r *run) assertHost(ctx context.Context, records []checkpoint.Record, all bool) (steps []StepResult, err error) {
-	if len(checkpoint.Accesses(records)) == 0 && !all {
+// repairHostAccess makes the host's part of all host accesses right, after the pods' parts.
+func (r *restoreRun) repairHostAccess(ctx context.Context, records []checkpoint.Record, complete bool) (steps []StepResult, err error) {
+	if len(checkpoint.HostAccesses(records)) == 0 && !complete {
 		return nil, nil
 	}
-	node, err := r.node()
+	node, err := r.readNode()
 	if err != nil {
 		return nil, err
 	}
-	host := access.Host{Store: r.Store, Host: r.host, Records: records, All: all}
-	var did access.Asserted
+	host := hostends.Host{Store: r.Store, Host: r.host, Records: records, Complete: complete}
+	var result hostends.HostReport
 	if r.DryRun {
-		did = host.Differs(node)
+		result = host.Compare(node)
 	} else {
-		did = host.Assert(ctx, node)
+		result = host.Assert(ctx, node)
 	}
 	var errs []error
 	for _, part := range []struct {
 		reasons []string
 		err     error
-	}{{did.Plan.Summary(), did.PlanErr}, {did.Filter, did.FilterErr}} {
+	}{{result.Plan.Summary(), result.PlanErr}, {result.Filter, result.FilterErr}} {
 		failed := ""
 		switch {
 		case part.err == nil:
@@ -123,15 +123,15 @@ func (r *run) assertHost(ctx context.Context, records []checkpoint.Record, all b
 		default:
 			failed = printable.Joined(part.err)
 		}
-		for _, why := range part.reasons {
-			steps = append(steps, StepResult{Step: Step{Device: accessDevice, Reason: why, change: mendAccess{}}, Error: failed})
+		for _, reason := range part.reasons {
+			steps = append(steps, StepResult{Step: Step{Device: accessDevice, Reason: reason, change: repairAccess{}}, Error: failed})
 		}
 	}
 	return steps, errors.Join(errs...)
 }
 
-// addHost adds what assertHost has found to the report.
-func (r *Report) addHost(steps []StepResult, err error) {
+// addHostSteps adds what repairHostAccess has found to the report.
+func (r *Report) addHostSteps(steps []StepResult, err error) {
 	if err != nil {
 		r.problem("host access: " + printable.Joined(err))
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// owe notes that the neighbours are to be told the addresses. An interface on top of
+// markOwed notes that the neighbours are to be told the addresses. An interface on top of
 // another one in the sandbox is behind the MAC or tag of that one, which is announced itself.
-func (w *work) owe() {
+func (w *attachmentRestore) markOwed() {
 	i := w.record.Interface
 	w.outcome.AnnouncementOwed = len(i.Addresses) > 0 && !i.ParentsInSandbox
 }
@@ -18,9 +18,9 @@ func (w *work) owe() {
 // announce tells the neighbours the addresses that they are owed, if there is carrier. If there
 // is none, awaitCarrier or the next restore announces them later. Until then the record says that
 // they are owed.
-func (w *work) announce() {
+func (w *attachmentRestore) announce() {
 	o := w.outcome
-	if !o.AnnouncementOwed || o.NoCarrier != "" || !w.addressed || w.isNIC() {
+	if !o.AnnouncementOwed || o.NoCarrier != "" || !w.hasAddresses || w.isNIC() {
 		return
 	}
 	if err := w.announcer.Announce(w.parent.Index, w.record.Interface); err == nil {
@@ -29,7 +29,7 @@ func (w *work) announce() {
 }
 
 // announceOwed announces an attachment that has carrier by now.
-func (r *run) announceOwed(o *Outcome) error {
+func (r *restoreRun) announceOwed(o *Outcome) error {
 	var err error
 	if o.Interface.Link.Kind == netstate.KindNIC {
 		err = announceOnNIC(o)
@@ -40,27 +40,27 @@ func (r *run) announceOwed(o *Outcome) error {
 		return err
 	}
 	o.Announced, o.AnnouncementOwed = true, false
-	err = r.setOwed(o, false)
+	err = r.saveOwed(o, false)
 	switch {
 	case !errors.Is(err, checkpoint.ErrBusy):
 		return err
 	case r.unasked, r.shared[o.Attachment.ContainerID] != nil:
 		// The caller comes again, and so does a run whose other chain is at work on the sandbox. Announcing twice does no
 		// harm.
-		o.AnnouncementOwed, o.unnoted = true, true
+		o.AnnouncementOwed, o.owedInRecordOnly = true, true
 	}
 	return nil // The next restore announces it again.
 }
 
-// setOwed writes into the record whether an announcement is owed.
-func (r *run) setOwed(o *Outcome, owed bool) error {
+// saveOwed writes into the record whether an announcement is owed.
+func (r *restoreRun) saveOwed(o *Outcome, owed bool) error {
 	unlock, err := r.Store.TryLock(o.Attachment.ContainerID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	record, err := r.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
-	if errors.Is(err, checkpoint.ErrNone) || err == nil && record.AnnouncementOwed == owed {
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) || err == nil && record.AnnouncementOwed == owed {
 		return nil
 	}
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *run) setOwed(o *Outcome, owed bool) error {
 // announceOnNIC announces the addresses of a NIC in the sandbox. Nothing is owed for one
 // that has gone.
 func announceOnNIC(o *Outcome) error {
-	sandbox, err := kernel.OpenSame(o.at)
+	sandbox, err := kernel.OpenSame(o.namespace)
 	if err != nil {
 		return nil
 	}

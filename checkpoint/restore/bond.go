@@ -8,100 +8,100 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// missingBond plans to build the bond from its record, if the operator asked for that. Otherwise the
+// planMissingBond plans to build the bond from its record, if the operator asked for that. Otherwise the
 // host's network manager makes it. notThere says that the bond is missing.
-func (p *ParentPlan) missingBond(recorded netstate.Device, notThere *Problem) (int, *Problem) {
+func (p *ParentPlan) planMissingBond(recorded netstate.Device, notThere *Problem) (int, *Problem) {
 	if !p.RebuildBond {
 		notThere.Reason += ": --rebuild-bond builds it from its record, where the host's network manager does not"
 		return 0, notThere
 	}
-	if !slices.ContainsFunc(recorded.Bond.Members, p.free) {
-		return 0, &Problem{Waiting: true, Reason: fmt.Sprintf("%s can't be built: none of its members is there and free", recorded.Name)}
+	if !slices.ContainsFunc(recorded.Bond.Members, p.isFree) {
+		return 0, &Problem{Transient: true, Reason: fmt.Sprintf("%s can't be built: none of its members is there and free", recorded.Name)}
 	}
 	live := recorded
 	bond := *recorded.Bond
 	bond.Members = nil
 	live.Bond = &bond
-	made := p.made(netstate.LiveDevice{Device: live})
-	p.add(Step{Device: recorded.Name, Reason: "it is missing, and --rebuild-bond was given", at: p.devices[made],
-		change: createBond{recorded: recorded, primary: p.primary(*recorded.Bond)}})
-	return made, nil
+	index := p.addDevice(netstate.LiveDevice{Device: live})
+	p.addStep(Step{Device: recorded.Name, Reason: "it is missing, and --rebuild-bond was given", planned: p.devices[index],
+		change: createBond{recorded: recorded, primary: p.findPrimary(*recorded.Bond)}})
+	return index, nil
 }
 
-// primary returns the device that the primary member of the bond is now. It is the zero value if
+// findPrimary returns the device that the primary member of the bond is now. It is the zero value if
 // that is not there.
-func (p *ParentPlan) primary(recorded netstate.Bond) netstate.LiveDevice {
-	i := memberAt(recorded.Members, recorded.Primary)
+func (p *ParentPlan) findPrimary(recorded netstate.Bond) netstate.LiveDevice {
+	i := memberIndex(recorded.Members, recorded.Primary)
 	if i < 0 {
 		return netstate.LiveDevice{}
 	}
-	index, _, problem := p.find(asNIC(recorded.Members[i]))
+	index, _, problem := p.find(memberDevice(recorded.Members[i]))
 	if problem != nil {
 		return netstate.LiveDevice{}
 	}
 	return p.devices[index]
 }
 
-// memberAt returns the place of the member of that name, -1 if there is none.
-func memberAt(members []netstate.Member, name string) int {
+// memberIndex returns the place of the member of that name, -1 if there is none.
+func memberIndex(members []netstate.Member, name string) int {
 	return slices.IndexFunc(members, func(m netstate.Member) bool { return m.Name == name })
 }
 
-func asNIC(m netstate.Member) netstate.Device {
+func memberDevice(m netstate.Member) netstate.Device {
 	return netstate.Device{Kind: netstate.KindNIC, Name: m.Name, NIC: m.NIC}
 }
 
-// free says that the recorded member is there and belongs to nothing.
-func (p *ParentPlan) free(m netstate.Member) bool {
-	index, _, problem := p.find(asNIC(m))
+// isFree says that the recorded member is there and belongs to nothing.
+func (p *ParentPlan) isFree(m netstate.Member) bool {
+	index, _, problem := p.find(memberDevice(m))
 	return problem == nil && p.devices[index].MasterIndex == 0
 }
 
-// members plans to enslave the recorded members that came back free. It returns all members
+// planMembers plans to enslave the recorded members that came back free. It returns all members
 // by the names and the hardware that they have now.
-func (p *ParentPlan) members(bond netstate.LiveDevice, recorded netstate.Bond, r *chainResult) []netstate.Member {
-	now := slices.Clone(recorded.Members)
-	taken := map[int]string{}
+func (p *ParentPlan) planMembers(bond netstate.LiveDevice, recorded netstate.Bond, r *chainResult) []netstate.Member {
+	members := slices.Clone(recorded.Members)
+	assigned := map[int]string{}
 	for i, m := range recorded.Members {
-		index, problem := p.member(bond, m, taken, r)
+		index, problem := p.planMember(bond, m, assigned, r)
 		if problem != nil {
 			problem.Reason = fmt.Sprintf("%s lacks its member: %s", bond.Name, problem.Reason)
 			r.problems = append(r.problems, problem)
 			continue
 		}
 		live := p.devices[index]
-		now[i] = netstate.Member{Name: live.Name, IfIndex: live.Index, NIC: live.NIC}
+		members[i] = netstate.Member{Name: live.Name, IfIndex: live.Index, NIC: live.NIC}
 		if p.isWithheld(live) {
-			now[i].IfIndex = m.IfIndex // Still lost.
+			members[i].IfIndex = m.IfIndex // Still lost.
 		}
-		taken[index] = m.Name
+		assigned[index] = m.Name
 	}
-	return now
+	return members
 }
 
-// member returns the place of the device that the recorded member is now. It plans to enslave
-// the device if that is free. taken has the names of other members by their places.
-func (p *ParentPlan) member(bond netstate.LiveDevice, m netstate.Member, taken map[int]string, r *chainResult) (int, *Problem) {
+// planMember returns the place of the device that the recorded member is now. It plans to enslave
+// the device if that is free. assigned has the names of other members by their places.
+func (p *ParentPlan) planMember(bond netstate.LiveDevice, m netstate.Member, assigned map[int]string, r *chainResult) (int, *Problem) {
 	index, note, problem := p.findMember(bond, m)
 	if problem != nil {
-		if i := p.byName(m.Name); i >= 0 && taken[i] == "" && p.devices[i].MasterIndex == bond.Index && p.mayBe(m, i) {
+		if i := p.byName(m.Name); i >= 0 && assigned[i] == "" && p.devices[i].MasterIndex == bond.Index && p.canBeMember(m, i) {
 			return i, nil
 		}
 		return 0, problem
 	}
 	nic := &p.devices[index]
-	if other := taken[index]; other != "" {
-		return 0, &Problem{Reason: fmt.Sprintf("%s would be %s, which is its member %s already", m.Name, nic.Name, other)}
+	if name := assigned[index]; name != "" {
+		return 0, &Problem{Reason: fmt.Sprintf("%s would be %s, which is its member %s already", m.Name, nic.Name, name)}
 	}
 	switch nic.MasterIndex {
 	case bond.Index:
 	case 0:
-		p.enslave(nic, bond, m.Name)
+		p.planEnslave(nic, bond, m.Name)
 	default:
 		return 0, &Problem{Reason: fmt.Sprintf("%s belongs to %s now, left alone", nic.Name, p.nameOf(nic.MasterIndex))}
 	}
-	if exchanged(m.NIC, nic.NIC) {
-		r.note(note)
+	if isExchanged(m.NIC, nic.NIC) {
+		r.addNote(note)
 	}
 	return index, nil
 }
@@ -109,35 +109,35 @@ func (p *ParentPlan) member(bond netstate.LiveDevice, m netstate.Member, taken m
 // findMember is find for a member of the bond. The operator may map the member's name to the bond, to
 // move what was on the member to the bond. The member itself is still the same NIC then.
 func (p *ParentPlan) findMember(bond netstate.LiveDevice, m netstate.Member) (int, string, *Problem) {
-	as := *p
+	unmapped := *p
 	if p.Mapped[m.Name] == bond.Name {
-		as.Mapped = maps.Clone(p.Mapped)
-		delete(as.Mapped, m.Name)
+		unmapped.Mapped = maps.Clone(p.Mapped)
+		delete(unmapped.Mapped, m.Name)
 	}
-	return as.find(asNIC(m))
+	return unmapped.find(memberDevice(m))
 }
 
-// mayBe says that the device with the member's name can be the member. Not every member is a
+// canBeMember says that the device with the member's name can be the member. Not every member is a
 // NIC, and of a NIC not everything may be known.
-func (p *ParentPlan) mayBe(m netstate.Member, index int) bool {
+func (p *ParentPlan) canBeMember(m netstate.Member, index int) bool {
 	if p.Mapped[m.Name] != "" || m.Contradicts(p.devices[index].NIC) {
 		return false
 	}
-	_, owned := p.owner(index, m)
+	_, owned := p.recordedAs(index, m)
 	return !owned
 }
 
 // isWithheld says that the NIC is to be made a member, and that this is not allowed yet.
 func (p *ParentPlan) isWithheld(nic netstate.LiveDevice) bool {
-	return slices.ContainsFunc(p.withheld, func(s Step) bool { return s.Action() == Enslave && s.at.Index == nic.Index })
+	return slices.ContainsFunc(p.withheld, func(s Step) bool { return s.Action() == Enslave && s.planned.Index == nic.Index })
 }
 
-// enslave plans to make the NIC a member of the bond. name is the recorded name of the NIC.
-func (p *ParentPlan) enslave(nic *netstate.LiveDevice, bond netstate.LiveDevice, name string) {
+// planEnslave plans to make the NIC a member of the bond. name is the recorded name of the NIC.
+func (p *ParentPlan) planEnslave(nic *netstate.LiveDevice, bond netstate.LiveDevice, name string) {
 	reason := fmt.Sprintf("it was a member of %s when recorded and is free", bond.Name)
 	if nic.Name != name {
 		reason = fmt.Sprintf("it was a member of %s as %s when recorded and is free", bond.Name, name)
 	}
-	p.add(Step{Device: nic.Name, Reason: reason, change: enslave{bond}, at: *nic})
+	p.addStep(Step{Device: nic.Name, Reason: reason, change: enslave{bond}, planned: *nic})
 	nic.MasterIndex, nic.Up = bond.Index, true
 }

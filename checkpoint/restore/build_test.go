@@ -26,14 +26,14 @@ func nic(name string, n int) netstate.Device {
 	return netstate.Device{Kind: netstate.KindNIC, Name: name, MTU: 1500, NIC: hardware(n)}
 }
 
-// plain returns a device that has only a name and a kind.
-func plain(kind, name string) netstate.Device {
+// deviceOfKind returns a device that has only a name and a kind.
+func deviceOfKind(kind, name string) netstate.Device {
 	return netstate.Device{Kind: kind, Name: name, MTU: 1500}
 }
 
 // bond returns a bond. Its members are the NICs of these numbers, recorded as eth<n>.
 func bond(name string, members ...int) netstate.Device {
-	d := plain(netstate.KindBond, name)
+	d := deviceOfKind(netstate.KindBond, name)
 	d.Bond = &netstate.Bond{Mode: "active-backup"}
 	for _, n := range members {
 		d.Bond.Members = append(d.Bond.Members, netstate.Member{Name: fmt.Sprintf("eth%d", n), NIC: hardware(n)})
@@ -42,7 +42,7 @@ func bond(name string, members ...int) netstate.Device {
 }
 
 func vlan(name string, id int) netstate.Device {
-	d := plain(netstate.KindVLAN, name)
+	d := deviceOfKind(netstate.KindVLAN, name)
 	d.VLAN = &netstate.VLAN{ID: id, Protocol: netstate.Protocol8021Q}
 	return d
 }
@@ -78,8 +78,8 @@ func enslaved(index int, d netstate.Device, to int) netstate.LiveDevice {
 	return netstate.LiveDevice{Device: d, Index: index, MasterIndex: to, Up: true, Carrier: true}
 }
 
-// said has everything that a plan says: the steps with their reasons, and the result for each chain.
-type said struct {
+// planResult has everything that a plan says: the steps with their reasons, and the result for each chain.
+type planResult struct {
 	Steps, Notes []string
 	// On is the device on which each chain is to be built, or "" if none can be used.
 	On []string
@@ -88,7 +88,7 @@ type said struct {
 }
 
 func (p *Problem) says() string {
-	if p.Waiting {
+	if p.Transient {
 		return p.Reason + " ?"
 	}
 	return p.Reason
@@ -102,16 +102,16 @@ func withReasons(steps []Step) []string {
 	return all
 }
 
-func ask(p *ParentPlan, chains ...stack) said {
-	var s said
+func planChains(p *ParentPlan, chains ...stack) planResult {
+	var s planResult
 	for _, c := range chains {
 		r := p.chain(c)
 		s.Notes = append(s.Notes, r.notes...)
 		for _, problem := range r.problems {
 			s.Problems = append(s.Problems, problem.says())
 		}
-		if r.broken != nil {
-			s.Broken = append(s.Broken, r.broken.says())
+		if r.blocker != nil {
+			s.Broken = append(s.Broken, r.blocker.says())
 			s.On = append(s.On, "")
 			continue
 		}
@@ -127,7 +127,7 @@ type planTest struct {
 	mapped map[string]string
 	// rebuild is the flag --rebuild-bond.
 	rebuild bool
-	want    said
+	want    planResult
 }
 
 type planTests map[string]planTest
@@ -137,7 +137,7 @@ func (tests planTests) run(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(tests)) {
 		test := tests[name]
 		t.Run(name, func(t *testing.T) {
-			got := ask(NewParentPlan(test.there, named(test.chains...), ParentOptions{Mapped: test.mapped, RebuildBond: test.rebuild}), test.chains...)
+			got := planChains(NewParentPlan(test.there, recordedMembers(test.chains...), ParentOptions{Mapped: test.mapped, RebuildBond: test.rebuild}), test.chains...)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
@@ -145,8 +145,8 @@ func (tests planTests) run(t *testing.T) {
 	}
 }
 
-// named returns the NICs in the chains.
-func named(chains ...stack) []netstate.Member {
+// recordedMembers returns the NICs in the chains.
+func recordedMembers(chains ...stack) []netstate.Member {
 	var all []netstate.Member
 	for _, c := range chains {
 		all = append(all, hardwareOf(c)...)
@@ -154,5 +154,5 @@ func named(chains ...stack) []netstate.Member {
 	return all
 }
 
-func one(parents ...netstate.Device) []stack { return []stack{parents} }
-func list(lines ...string) []string          { return lines }
+func oneChain(parents ...netstate.Device) []stack { return []stack{parents} }
+func list(lines ...string) []string               { return lines }

@@ -13,10 +13,10 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// lookForCarrier notes which device without carrier cuts the attachment off.
-func (w *work) lookForCarrier() {
+// checkCarrier notes which device without carrier cuts the attachment off.
+func (w *attachmentRestore) checkCarrier() {
 	o := w.outcome
-	o.at, o.parentIndex = w.sandbox.Identity(), w.parent.Index
+	o.namespace, o.parentIndex = w.sandbox.Identity(), w.parent.Index
 	switch {
 	case !w.record.Interface.Link.Up: // As recorded.
 	case onHost(&w.record) && !w.parent.Carrier:
@@ -28,38 +28,38 @@ func (w *work) lookForCarrier() {
 
 // awaitCarrier waits for carrier, and announces what is owed as soon as there is some. A device that has just been set up has
 // carrier a moment later, so the first look reports nothing.
-func (c *chain) awaitCarrier(ctx context.Context) {
+func (c *chainRestore) awaitCarrier(ctx context.Context) {
 	start := time.Now()
-	left := c.pending(c.outcomes)
-	for first := true; !c.DryRun && len(left) > 0; first = false {
-		if left, c.unannounced = c.reconnect(left); len(c.unconnected(left)) == 0 || time.Since(start) >= c.Wait || ctx.Err() != nil {
+	rest := c.pending(c.outcomes)
+	for first := true; !c.DryRun && len(rest) > 0; first = false {
+		if rest, c.unannounced = c.announceConnected(rest); len(c.unconnected(rest)) == 0 || time.Since(start) >= c.Wait || ctx.Err() != nil {
 			break
 		}
 		if !first {
-			c.waitFor(c.cutOff(c.unconnected(left)))
+			c.setWaiting(c.cutOffLines(c.unconnected(rest)))
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollInterval):
 		}
 	}
-	c.report.Waited += time.Since(start)
-	c.waitFor(nil)
+	c.report.WaitDuration += time.Since(start)
+	c.setWaiting(nil)
 }
 
-// reportCutOff reports what is still cut off when all chains are done. Another chain may have been at work on a sandbox when its
+// reportUnconnected reports what is still cut off when all chains are done. Another chain may have been at work on a sandbox when its
 // announcement was to be noted, so this one tries once more.
-func (c *chain) reportCutOff(ctx context.Context) {
-	left := c.pending(c.outcomes)
-	if !c.DryRun && len(left) > 0 && len(c.shared) > 0 {
-		left, c.unannounced = c.reconnect(left)
+func (c *chainRestore) reportUnconnected(ctx context.Context) {
+	rest := c.pending(c.outcomes)
+	if !c.DryRun && len(rest) > 0 && len(c.shared) > 0 {
+		rest, c.unannounced = c.announceConnected(rest)
 	}
 	if ctx.Err() != nil && !c.DryRun {
-		for _, o := range left {
-			o.interruptedCutOff()
+		for _, o := range rest {
+			o.addInterruptReason()
 		}
 	}
-	for _, text := range cutOff(left) {
+	for _, text := range cutOffLines(rest) {
 		c.report.problem(text)
 	}
 	if c.unannounced != nil {
@@ -67,8 +67,8 @@ func (c *chain) reportCutOff(ctx context.Context) {
 	}
 }
 
-// interruptedCutOff adds to the reason what the attachment lacks because of an interrupt.
-func (o *Outcome) interruptedCutOff() {
+// addInterruptReason adds to the reason what the attachment lacks because of an interrupt.
+func (o *Outcome) addInterruptReason() {
 	text := "interrupted before the neighbours were told"
 	if o.NoCarrier != "" {
 		text = "interrupted while waiting for carrier of " + o.NoCarrier
@@ -84,44 +84,44 @@ func (o *Outcome) interruptedCutOff() {
 
 // pending returns the attachments that are as recorded and lack only carrier or an
 // announcement.
-func (c *chain) pending(outcomes []*Outcome) (left []*Outcome) {
+func (c *chainRestore) pending(outcomes []*Outcome) (rest []*Outcome) {
 	c.outcomesMu.Lock()
 	defer c.outcomesMu.Unlock()
 	return pending(outcomes)
 }
 
 // unconnected returns those of the attachments that still wait for carrier or for their announcement. The others lack only the
-// note of it: reportCutOff writes that when all chains are done.
-func (c *chain) unconnected(outcomes []*Outcome) []*Outcome {
+// note of it: reportUnconnected writes that when all chains are done.
+func (c *chainRestore) unconnected(outcomes []*Outcome) []*Outcome {
 	c.outcomesMu.Lock()
 	defer c.outcomesMu.Unlock()
-	return slices.DeleteFunc(slices.Clone(outcomes), func(o *Outcome) bool { return o.unnoted })
+	return slices.DeleteFunc(slices.Clone(outcomes), func(o *Outcome) bool { return o.owedInRecordOnly })
 }
 
-// cutOff is the function of that name, while nobody changes the outcomes.
-func (c *chain) cutOff(outcomes []*Outcome) []string {
+// cutOffLines is the function of that name, while nobody changes the outcomes.
+func (c *chainRestore) cutOffLines(outcomes []*Outcome) []string {
 	c.outcomesMu.Lock()
 	defer c.outcomesMu.Unlock()
-	return cutOff(outcomes)
+	return cutOffLines(outcomes)
 }
 
-func pending(outcomes []*Outcome) (left []*Outcome) {
+func pending(outcomes []*Outcome) (rest []*Outcome) {
 	for _, o := range outcomes {
 		if o.IsAsRecorded() && (o.NoCarrier != "" || o.AnnouncementOwed) {
-			left = append(left, o)
+			rest = append(rest, o)
 		}
 	}
-	return left
+	return rest
 }
 
-// reconnect looks for carrier again and announces what it can. It returns the attachments that
+// announceConnected looks for carrier again and announces what it can. It returns the attachments that
 // still lack something.
-func (c *chain) reconnect(outcomes []*Outcome) ([]*Outcome, error) {
+func (c *chainRestore) announceConnected(outcomes []*Outcome) ([]*Outcome, error) {
 	devices, err := c.host.Devices()
 	if err != nil {
 		return outcomes, err
 	}
-	c.seen = devices
+	c.lastDevices = devices
 	c.outcomesMu.Lock()
 	defer c.outcomesMu.Unlock()
 	var failed []error
@@ -145,29 +145,29 @@ func (o *Outcome) hasCarrier(host netstate.Devices) bool {
 	case o.ownLink:
 		return o.ownLinkHasCarrier()
 	}
-	parent, there := host.ByIndex(o.parentIndex)
-	return there && parent.Carrier
+	parent, exists := host.ByIndex(o.parentIndex)
+	return exists && parent.Carrier
 }
 
 // ownLinkHasCarrier also returns true for an interface that has gone with its sandbox.
 func (o *Outcome) ownLinkHasCarrier() bool {
-	sandbox, err := kernel.OpenSame(o.at)
+	sandbox, err := kernel.OpenSame(o.namespace)
 	if err != nil {
 		return true
 	}
 	defer sandbox.Close()
 	devices, err := sandbox.Devices()
-	d, there := devices.ByName(o.NoCarrier)
-	return err == nil && (!there || d.Carrier)
+	d, exists := devices.ByName(o.NoCarrier)
+	return err == nil && (!exists || d.Carrier)
 }
 
-// cutOff returns a line for each cause: how many attachments it cuts off, and how many of them
+// cutOffLines returns a line for each cause: how many attachments it cuts off, and how many of them
 // are not announced yet.
-func cutOff(outcomes []*Outcome) (lines []string) {
+func cutOffLines(outcomes []*Outcome) (lines []string) {
 	var causes []string
 	count, owed := map[string]int{}, map[string]int{}
 	for _, o := range outcomes {
-		cause := o.cutOffBy()
+		cause := o.cutOffCause()
 		causes = appendNew(causes, cause)
 		count[cause]++
 		if o.AnnouncementOwed {
@@ -196,8 +196,8 @@ func cutOffCount(count, owed int) string {
 	return fmt.Sprintf("%d attachments cut off, %d of them not announced yet", count, owed) + later + "them when there is carrier"
 }
 
-// cutOffBy says why the attachment is not connected.
-func (o Outcome) cutOffBy() string {
+// cutOffCause says why the attachment is not connected.
+func (o Outcome) cutOffCause() string {
 	switch {
 	case o.NoCarrier == "":
 		return cmp.Or(o.Parent, o.Interface.Link.Name) + " has carrier, but the neighbours do not know yet"

@@ -34,12 +34,12 @@ func newLAN(t *testing.T) *lan {
 	l.connect(t)
 	fresh.Run(t, "", "ip link add pod0 link lan0 type macvlan mode bridge; ip link set pod0 netns "+l.sandbox+" name eth0")
 	fresh.Run(t, l.sandbox, "ip addr add 10.9.0.2/24 dev eth0; ip link set eth0 up")
-	l.remember(t, "eth0")
+	l.saveCheckpoint(t, "eth0")
 	return l
 }
 
-// remember saves the checkpoint of the interface in its present state.
-func (l *lan) remember(t *testing.T, ifName string) {
+// saveCheckpoint saves the checkpoint of the interface in its present state.
+func (l *lan) saveCheckpoint(t *testing.T, ifName string) {
 	t.Helper()
 	host := must(kernel.OpenHost())(t)
 	defer host.Close()
@@ -64,8 +64,8 @@ func (l *lan) makeParent(t *testing.T) {
 	fresh.Run(t, l.wire, "ip addr add 10.9.0.1/24 dev lan1; echo 1 >/proc/sys/net/ipv4/conf/lan1/arp_accept")
 }
 
-// lose deletes lan0 and makes it again without carrier.
-func (l *lan) lose(t *testing.T) {
+// deleteParent deletes lan0 and makes it again without carrier.
+func (l *lan) deleteParent(t *testing.T) {
 	t.Helper()
 	fresh.IP(t, "", "link del lan0")
 	l.makeParent(t)
@@ -95,8 +95,8 @@ func (l *lan) run(t *testing.T, opts Options) (Report, Outcome) {
 	return report, report.Attachments[0]
 }
 
-// knows reports whether the neighbour knows where the sandbox's address is.
-func (l *lan) knows(t *testing.T) bool {
+// neighbourKnows reports whether the neighbour knows where the sandbox's address is.
+func (l *lan) neighbourKnows(t *testing.T) bool {
 	t.Helper()
 	deadline := time.Now().Add(time.Second)
 	for ; time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -110,12 +110,12 @@ func (l *lan) knows(t *testing.T) bool {
 // In the first moment of carrier, the kernel drops what is sent. The restore waits until that moment is over.
 func TestNoAnnouncementIsLostWhenCarrierComesMeanwhile(t *testing.T) {
 	l := newLAN(t)
-	l.remember(t, "eth0")
+	l.saveCheckpoint(t, "eth0")
 	for range 10 {
-		l.lose(t)
+		l.deleteParent(t)
 		fresh.IP(t, l.wire, "link set lan1 up") // The restore begins at once.
 		report, o := l.run(t, Options{Wait: 10 * time.Second})
-		if o.State != Restored || !o.Announced || !l.knows(t) {
+		if o.State != Restored || !o.Announced || !l.neighbourKnows(t) {
 			t.Fatalf("%s, announced %t, problems %q; the neighbour was told nothing", o.State, o.Announced, report.Problems)
 		}
 	}
@@ -125,7 +125,7 @@ func TestNoAnnouncementIsLostWhenCarrierComesMeanwhile(t *testing.T) {
 // carrier announces it.
 func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 	l := newLAN(t)
-	l.lose(t)
+	l.deleteParent(t)
 	report, o := l.run(t, Options{})
 	if o.State != Restored || o.NoCarrier != "lan0" || !o.AnnouncementOwed {
 		t.Errorf("the first restore: %+v", o)
@@ -145,13 +145,13 @@ func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 		"1 attachment cut off, not announced yet: relink restore announces it when there is carrier"}) {
 		t.Errorf("check, with carrier: %q", report.Problems)
 	}
-	if l.knows(t) {
+	if l.neighbourKnows(t) {
 		t.Error("a check announces")
 	}
 	if report, o := l.run(t, Options{}); !o.Announced || !report.AsRecorded() {
 		t.Errorf("with carrier: %+v, problems %q", o, report.Problems)
 	}
-	if !l.knows(t) {
+	if !l.neighbourKnows(t) {
 		t.Error("the neighbour was not told")
 	}
 	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
@@ -162,7 +162,7 @@ func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 // The restore stops waiting when carrier comes.
 func TestRestoreWaitsForCarrier(t *testing.T) {
 	l := newLAN(t)
-	l.lose(t)
+	l.deleteParent(t)
 	var waiting []string
 	report, o := l.run(t, Options{Wait: time.Minute, Waiting: func(reasons []string) {
 		waiting = append(waiting, reasons...)
@@ -174,7 +174,7 @@ func TestRestoreWaitsForCarrier(t *testing.T) {
 	if len(waiting) == 0 || !strings.HasPrefix(waiting[0], "lan0 has no carrier") {
 		t.Errorf("it waits for %q", waiting)
 	}
-	if !l.knows(t) {
+	if !l.neighbourKnows(t) {
 		t.Error("the neighbour was not told")
 	}
 	if r := must(l.store.Load("c1", "eth0"))(t); r.AnnouncementOwed {
@@ -205,7 +205,7 @@ func TestCarrierOfTheInterfaceItself(t *testing.T) {
 	if err := l.store.Forget("c1", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	l.remember(t, "net1")
+	l.saveCheckpoint(t, "net1")
 	// The carrier of up0 is gone. The kernel passes that on to the devices on up0 a moment later.
 	fresh.Run(t, l.sandbox, "ip link set down0 down; while ip link show net1 | grep -q LOWER_UP; do sleep 0.05; done")
 	report, o := l.run(t, Options{DryRun: true})
@@ -218,8 +218,8 @@ func TestCarrierOfTheInterfaceItself(t *testing.T) {
 	}
 }
 
-// asKilled leaves the note of a restore of the attachments as a kill leaves it.
-func (l *lan) asKilled(t *testing.T, attachments ...attachment.Key) {
+// leaveRestoreNote leaves the note of a restore of the attachments as a kill leaves it.
+func (l *lan) leaveRestoreNote(t *testing.T, attachments ...attachment.Key) {
 	t.Helper()
 	must(l.store.BeginRestore(attachments))(t).End(func(attachment.Key) bool { return false })
 }
@@ -237,14 +237,14 @@ func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	if report, _ := l.run(t, Options{DryRun: true}); report.AsRecorded() {
 		t.Error("check says that all is well")
 	}
-	if _, o := l.run(t, Options{Select: selection.Selection{Names: []string{"shop/web-0"}}}); !o.Announced || !l.knows(t) {
+	if _, o := l.run(t, Options{Select: selection.Selection{Names: []string{"shop/web-0"}}}); !o.Announced || !l.neighbourKnows(t) {
 		t.Errorf("a restore of one sandbox: %+v", o)
 	}
-	l.asKilled(t, other) // It has no checkpoint any more.
+	l.leaveRestoreNote(t, other) // It has no checkpoint any more.
 	if report, _ := l.run(t, Options{DryRun: true}); !report.AsRecorded() {
 		t.Errorf("another attachment's announcement is missed: problems %q", report.Problems)
 	}
-	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() || l.store.RestoreNoted() {
+	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() || l.store.HasRestoreNote() {
 		t.Errorf("once more: %+v", o)
 	}
 }
@@ -252,7 +252,7 @@ func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 // A note that nobody can read is reported, and stops nothing.
 func TestANoteThatCannotBeRead(t *testing.T) {
 	l := newLAN(t)
-	l.asKilled(t, must(l.store.Load("c1", "eth0"))(t).Attachment)
+	l.leaveRestoreNote(t, must(l.store.Load("c1", "eth0"))(t).Attachment)
 	note := must(filepath.Glob(filepath.Join(l.store.Dir(), ".restoring", "run-*")))(t)[0]
 	if err := os.WriteFile(note, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -273,14 +273,14 @@ func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 	}}
 	for _, connected := range []bool{true, false} {
 		save(t, l.store, bad)
-		l.lose(t)
+		l.deleteParent(t)
 		if connected {
 			l.connect(t)
 		}
 		if _, o := l.run(t, Options{}); o.State != Failed || o.Announced != connected || o.AnnouncementOwed == connected {
 			t.Errorf("carrier %v: %+v", connected, o)
 		}
-		if l.knows(t) != connected {
+		if l.neighbourKnows(t) != connected {
 			t.Errorf("carrier %v: the neighbour knows: %v", connected, !connected)
 		}
 		if owed := must(l.store.Load("c1", "eth0"))(t).AnnouncementOwed; owed == connected {
@@ -292,7 +292,7 @@ func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 	mended.Interface.Routes = whole.Interface.Routes
 	save(t, l.store, mended)
 	l.connect(t)
-	if report, o := l.run(t, Options{}); !o.Announced || !report.AsRecorded() || !l.knows(t) {
+	if report, o := l.run(t, Options{}); !o.Announced || !report.AsRecorded() || !l.neighbourKnows(t) {
 		t.Errorf("mended: %+v, problems %q", o, report.Problems)
 	}
 }
@@ -300,13 +300,13 @@ func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 // An interrupted restore does not finish what a killed one has left. The next one still does.
 func TestInterruptedRestoreForgetsNothing(t *testing.T) {
 	l := newLAN(t)
-	l.asKilled(t, must(l.store.Load("c1", "eth0"))(t).Attachment)
+	l.leaveRestoreNote(t, must(l.store.Load("c1", "eth0"))(t).Attachment)
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	if report := must(Run(ctx, Options{Store: l.store}))(t); report.AsRecorded() {
 		t.Error("all is well")
 	}
-	if _, o := l.run(t, Options{}); !o.Announced || !l.knows(t) {
+	if _, o := l.run(t, Options{}); !o.Announced || !l.neighbourKnows(t) {
 		t.Errorf("after it: %+v", o)
 	}
 	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
@@ -326,10 +326,10 @@ func TestTheNoteOfAnAnnouncementIsNotWaitedFor(t *testing.T) {
 	r.waitingFor = make([][]string, 1)
 	o := &Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Restored, AnnouncementOwed: true}
 	o.Interface.Link.Kind = netstate.KindNIC // Nothing is announced for one that is gone.
-	c := &chain{run: r, outcomes: []*Outcome{o}}
+	c := &chainRestore{restoreRun: r, outcomes: []*Outcome{o}}
 	c.awaitCarrier(t.Context())
-	if !o.Announced || !o.AnnouncementOwed || c.report.Waited >= pollInterval {
-		t.Errorf("announced %v, owed %v, waited %s", o.Announced, o.AnnouncementOwed, c.report.Waited)
+	if !o.Announced || !o.AnnouncementOwed || c.report.WaitDuration >= pollInterval {
+		t.Errorf("announced %v, owed %v, waited %s", o.Announced, o.AnnouncementOwed, c.report.WaitDuration)
 	}
 }
 
@@ -341,10 +341,10 @@ func TestAnAttachmentThatIsBuiltAgainWaitsForCarrier(t *testing.T) {
 	r := newRun(Options{Wait: 3 * pollInterval, Waiting: func(reasons []string) { waiting = reasons }}, host)
 	r.waitingFor = make([][]string, 1)
 	again := &Outcome{State: Restored, AnnouncementOwed: true, NoCarrier: "lan0"}
-	c := &chain{run: r, outcomes: []*Outcome{again.after(&Outcome{State: Restored, Announced: true})}}
+	c := &chainRestore{restoreRun: r, outcomes: []*Outcome{again.addEarlier(&Outcome{State: Restored, Announced: true})}}
 	c.awaitCarrier(t.Context())
-	if len(waiting) != 1 || !strings.HasPrefix(waiting[0], "lan0 has no carrier") || c.report.Waited < r.Wait {
-		t.Errorf("it waits for %q, for %s", waiting, c.report.Waited)
+	if len(waiting) != 1 || !strings.HasPrefix(waiting[0], "lan0 has no carrier") || c.report.WaitDuration < r.Wait {
+		t.Errorf("it waits for %q, for %s", waiting, c.report.WaitDuration)
 	}
 }
 
@@ -374,7 +374,7 @@ func save(t *testing.T, store *checkpoint.Store, r checkpoint.Record) {
 
 // A pod may make its own link dormant. No restore waits for that: it sends on the parent.
 func TestADormantInterfaceHoldsNobodyUp(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	fresh.Run(t, p.netns, "ip link set eth0 mode dormant state dormant")
 	report := must(Run(t.Context(), Options{Store: p.store, Wait: time.Hour}))(t)
 	if o := report.Attachments[0]; !report.AsRecorded() || o.State != AsRecorded || o.NoCarrier != "" {

@@ -106,11 +106,11 @@ func (o Outcome) cause() (_ causeKey, ok bool) {
 	failed := o.State == Failed || o.State == Blocked
 	switch {
 	case failed && o.unreadable != nil:
-		return causeKey{kind: CauseUnreadable, detail: unreadableFor(o.unreadable)}, true
-	case failed && o.lost != "":
-		return causeKey{kind: CauseKept, detail: string(o.lost)}, true
-	case failed && o.waitedFor != "":
-		return causeKey{kind: CauseInterrupted, device: o.waitedFor}, true
+		return causeKey{kind: CauseUnreadable, detail: unreadableReason(o.unreadable)}, true
+	case failed && o.absence != "":
+		return causeKey{kind: CauseKept, detail: string(o.absence)}, true
+	case failed && o.awaited != "":
+		return causeKey{kind: CauseInterrupted, device: o.awaited}, true
 	case failed && o.blocked != "":
 		return causeKey{kind: CauseDevice, device: o.blocked}, true
 	case failed:
@@ -122,7 +122,7 @@ func (o Outcome) cause() (_ causeKey, ok bool) {
 	case o.State == ToRepair && len(o.Steps) == 0:
 		return causeKey{kind: CauseHost, device: o.base}, true
 	case o.State == ToRepair:
-		return causeKey{kind: CauseDrift, detail: strings.Join(changedThings(o.Steps), ", ")}, true
+		return causeKey{kind: CauseDrift, detail: strings.Join(changedParts(o.Steps), ", ")}, true
 	case !o.IsAsRecorded():
 		return causeKey{}, false
 	case o.NoCarrier != "" && o.ownLink:
@@ -137,8 +137,8 @@ func (o Outcome) cause() (_ causeKey, ok bool) {
 	return causeKey{}, false
 }
 
-// unreadableFor says in short why a checkpoint cannot be read, without its path.
-func unreadableFor(err error) string {
+// unreadableReason says in short why a checkpoint cannot be read, without its path.
+func unreadableReason(err error) string {
 	var path *fs.PathError
 	switch {
 	case errors.Is(err, checkpoint.ErrTorn):
@@ -151,14 +151,14 @@ func unreadableFor(err error) string {
 	return err.Error()
 }
 
-// manyReason says for several attachments what their own reasons say with a path or an ID each.
-func manyReason(key causeKey, number int) string {
+// sharedReason says for several attachments what their own reasons say with a path or an ID each.
+func sharedReason(key causeKey, number int) string {
 	switch {
 	case key.kind == CauseUnreadable && key.detail == "torn":
 		return fmt.Sprintf("%d checkpoints are torn: relink capture --refresh CONTAINER-ID mends those of a sandbox", number)
 	case key.kind == CauseUnreadable:
 		return fmt.Sprintf("%d checkpoints cannot be read: %s", number, key.detail)
-	case key.detail == string(kept):
+	case key.detail == string(namespaceKept):
 		return fmt.Sprintf("the sandboxes of %d attachments are not at their paths any more, but something keeps their network namespaces: "+
 			"nothing is restored in them. If the pod is gone: relink forget CONTAINER-ID --force", number)
 	}
@@ -171,16 +171,16 @@ func reasonOf(key causeKey, outcomes []Outcome) string {
 	case CauseLost:
 		return lostReason(key.device, outcomes)
 	case CauseHost:
-		return reasons(stepsOf(outcomes, func(o Outcome) []Step { return o.below }))
+		return stepReasons(distinctSteps(outcomes, func(o Outcome) []Step { return o.hostSteps }))
 	case CauseDrift:
 		return driftReason(key.detail, outcomes)
 	case CauseCarrier, CauseUnannounced:
-		return outcomes[0].cutOffBy()
+		return outcomes[0].cutOffCause()
 	case CauseInterrupted:
 		return "interrupted while waiting for " + key.device
 	case CauseUnreadable, CauseKept:
 		if len(outcomes) > 1 {
-			return manyReason(key, len(outcomes))
+			return sharedReason(key, len(outcomes))
 		}
 	case CauseDevice, CauseFailure:
 	}
@@ -189,70 +189,70 @@ func reasonOf(key causeKey, outcomes []Outcome) string {
 
 // lostReason names the base, and the devices that have gone with the interfaces.
 func lostReason(base string, outcomes []Outcome) string {
-	on := cmp.Or(base, "a device of "+outcomes[0].sandboxName())
-	text := "the interfaces on " + on + " are gone"
+	device := cmp.Or(base, "a device of "+outcomes[0].sandboxName())
+	text := "the interfaces on " + device + " are gone"
 	if len(outcomes) == 1 {
-		text = "the interface on " + on + " is gone"
+		text = "the interface on " + device + " is gone"
 	}
-	var made []string
-	for _, step := range stepsOf(outcomes, func(o Outcome) []Step { return o.below }) {
+	var devices []string
+	for _, step := range distinctSteps(outcomes, func(o Outcome) []Step { return o.hostSteps }) {
 		if step.Action() == CreateVLAN || step.Action() == CreateBond {
-			made = appendNew(made, step.Device)
+			devices = appendNew(devices, step.Device)
 		}
 	}
-	switch len(made) {
+	switch len(devices) {
 	case 0:
 		return text
 	case 1:
-		return text + ", and so is " + made[0]
+		return text + ", and so is " + devices[0]
 	}
-	return text + ", and so are " + strings.Join(made, ", ")
+	return text + ", and so are " + strings.Join(devices, ", ")
 }
 
 // driftReason says what differs. If the attachments differ in other ways, it names only the things.
 func driftReason(things string, outcomes []Outcome) string {
-	said := func(o Outcome) (all []string) {
+	stepReasonsOf := func(o Outcome) (texts []string) {
 		for _, s := range o.Steps {
-			all = append(all, s.Reason)
+			texts = append(texts, s.Reason)
 		}
-		return all
+		return texts
 	}
-	first := said(outcomes[0])
+	first := stepReasonsOf(outcomes[0])
 	for _, o := range outcomes[1:] {
-		if !slices.Equal(said(o), first) {
+		if !slices.Equal(stepReasonsOf(o), first) {
 			return "not as recorded: " + things
 		}
 	}
 	return strings.Join(first, "; ")
 }
 
-// stepsOf returns the steps of all outcomes, each once.
-func stepsOf(outcomes []Outcome, of func(Outcome) []Step) (all []Step) {
-	type said struct{ what, why string }
-	known := map[said]bool{}
+// distinctSteps returns the steps of all outcomes, each once.
+func distinctSteps(outcomes []Outcome, list func(Outcome) []Step) (steps []Step) {
+	type said struct{ text, reason string }
+	listed := map[said]bool{}
 	for _, o := range outcomes {
-		for _, s := range of(o) {
-			if is := (said{s.String(), s.Reason}); !known[is] {
-				known[is] = true
-				all = append(all, s)
+		for _, s := range list(o) {
+			if key := (said{s.String(), s.Reason}); !listed[key] {
+				listed[key] = true
+				steps = append(steps, s)
 			}
 		}
 	}
-	return all
+	return steps
 }
 
-// things are what steps in a sandbox change, in the words of an operator.
-var things = map[Action]string{
+// partNames are what steps in a sandbox change, in the words of an operator.
+var partNames = map[Action]string{
 	SetMTU: "MTU", SetMAC: "MAC", SetKind: "mode and options", SetAttributes: "attributes", SetMaster: "master", SetSetting: "settings",
 	SetUp: "state", AddAddress: "addresses", AddRoute: "routes", OrderRoutes: "order of routes", AddRule: "rules",
 	AddNeighbour: "neighbours", AddQdisc: "qdiscs",
 	RaiseMTU: "MTU of a device below", CreateVLAN: "a device below", CreateBond: "a device below", Enslave: "a device below",
 }
 
-// changedThings names what the steps change, each once, in their order.
-func changedThings(steps []Step) (all []string) {
+// changedParts names what the steps change, each once, in their order.
+func changedParts(steps []Step) (parts []string) {
 	for _, s := range steps {
-		all = appendNew(all, cmp.Or(things[s.Action()], string(s.Action())))
+		parts = appendNew(parts, cmp.Or(partNames[s.Action()], string(s.Action())))
 	}
-	return all
+	return parts
 }

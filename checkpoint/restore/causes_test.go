@@ -25,9 +25,9 @@ func inPod(n int, ifName string, o Outcome) Outcome {
 	return o
 }
 
-// causesSaid returns a line for each cause: its kind, device and reason, the number of its attachments, and the number
+// causeLines returns a line for each cause: its kind, device and reason, the number of its attachments, and the number
 // of their pods.
-func causesSaid(causes []Cause) (all []string) {
+func causeLines(causes []Cause) (all []string) {
 	for _, c := range causes {
 		all = append(all, fmt.Sprintf("%s %q: %s: %d of %d", c.Kind, c.Device, c.Reason, len(c.Attachments), c.Pods))
 	}
@@ -38,13 +38,13 @@ func TestCauses(t *testing.T) {
 	make3 := Step{Device: "eth1.3", Reason: "it is missing", change: createVLAN{recorded: vlan("eth1.3", 3)}}
 	make4 := Step{Device: "eth1.4", Reason: "it is missing", change: createVLAN{recorded: vlan("eth1.4", 4)}}
 	member := Step{Device: "eth1", Reason: "it was a member of bond4 when recorded and is free", change: enslave{up(9, bond("bond4"), 0)}}
-	build := Step{Device: "eth0", Reason: "it is gone from the sandbox", change: create{recorded: pod(), on: "eth1.3"}}
+	build := Step{Device: "eth0", Reason: "it is gone from the sandbox", change: create{recorded: pod(), parent: "eth1.3"}}
 	mtu := func(have int) Step {
 		return Step{Device: "eth0", Reason: fmt.Sprintf("MTU is %d, not 1500", have), change: setMTU{1500}}
 	}
 	noAddress := Step{Device: "eth0", Reason: "address 10.3.0.5/24 is missing", change: addAddress{address("10.3.0.5/24")}}
 	lostOn := func(base string, below ...Step) Outcome {
-		return Outcome{State: ToRestore, base: base, below: below, Steps: []Step{build}}
+		return Outcome{State: ToRestore, base: base, hostSteps: below, Steps: []Step{build}}
 	}
 	for name, test := range map[string]struct {
 		outcomes []Outcome
@@ -72,7 +72,7 @@ func TestCauses(t *testing.T) {
 			list(`device "eth1": eth1 (permanent MAC 1) is not there: 2 of 2`, `device "eth2": eth2 is not there: 1 of 1`),
 		},
 		"a member that came back free": {
-			[]Outcome{inPod(1, "eth0", Outcome{State: ToRepair, base: "bond4", below: []Step{member}}), inPod(2, "eth0", Outcome{State: ToRepair, base: "bond4", below: []Step{member}})},
+			[]Outcome{inPod(1, "eth0", Outcome{State: ToRepair, base: "bond4", hostSteps: []Step{member}}), inPod(2, "eth0", Outcome{State: ToRepair, base: "bond4", hostSteps: []Step{member}})},
 			list(`host "bond4": eth1: it was a member of bond4 when recorded and is free: 2 of 2`),
 		},
 		"torn ones, each with its path": {
@@ -93,9 +93,9 @@ func TestCauses(t *testing.T) {
 		},
 		"kept, each by another process": {
 			[]Outcome{
-				inPod(1, "eth0", Outcome{State: Failed, lost: kept, Reason: "/ns/1; but process 7 keeps it"}),
-				inPod(2, "eth0", Outcome{State: Failed, lost: kept, Reason: "/ns/2; but process 8 keeps it"}),
-				inPod(3, "eth0", Outcome{State: Failed, lost: unproven, Reason: "/ns/3; not known"}),
+				inPod(1, "eth0", Outcome{State: Failed, absence: namespaceKept, Reason: "/ns/1; but process 7 keeps it"}),
+				inPod(2, "eth0", Outcome{State: Failed, absence: namespaceKept, Reason: "/ns/2; but process 8 keeps it"}),
+				inPod(3, "eth0", Outcome{State: Failed, absence: namespaceUnproven, Reason: "/ns/3; not known"}),
 			},
 			list(`kept "": the sandboxes of 2 attachments are not at their paths any more, but something keeps their network namespaces: `+
 				`nothing is restored in them. If the pod is gone: relink forget CONTAINER-ID --force: 2 of 2`, `kept "": /ns/3; not known: 1 of 1`),
@@ -125,8 +125,8 @@ func TestCauses(t *testing.T) {
 		},
 		"interrupted": {
 			[]Outcome{
-				inPod(1, "eth0", Outcome{State: Failed, waitedFor: "eth1", Reason: "interrupted while waiting for eth1; not restored"}),
-				inPod(2, "eth0", Outcome{State: Failed, waitedFor: "eth1", Reason: "interrupted while waiting for udev to be done with eth1; not restored"}),
+				inPod(1, "eth0", Outcome{State: Failed, awaited: "eth1", Reason: "interrupted while waiting for eth1; not restored"}),
+				inPod(2, "eth0", Outcome{State: Failed, awaited: "eth1", Reason: "interrupted while waiting for udev to be done with eth1; not restored"}),
 				inPod(3, "eth0", Outcome{State: Failed, Reason: "interrupted before it was looked at"}),
 			},
 			list(`interrupted "eth1": interrupted while waiting for eth1: 2 of 2`, `failure "": interrupted before it was looked at: 1 of 1`),
@@ -141,7 +141,7 @@ func TestCauses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := causesSaid(Causes(Report{Attachments: test.outcomes}))
+			got := causeLines(Causes(Report{Attachments: test.outcomes}))
 			slices.Sort(got)
 			slices.Sort(test.want)
 			if diff := gocmp.Diff(test.want, got); diff != "" {
@@ -162,9 +162,9 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 			o := inPod(n/2, fmt.Sprintf("net%d", n%2), Outcome{
 				State:  rapid.SampledFrom([]State{AsRecorded, Restored, Repaired, ToRestore, ToRepair, SandboxGone, Failed}).Draw(t, "state"),
 				Reason: name(t, "reason", "no", "never"), base: name(t, "base", "", "eth1", "bond4"), blocked: name(t, "blocked", "", "eth1", "eth2"),
-				waitedFor: name(t, "waited for", "", "", "eth1"), NoCarrier: name(t, "no carrier", "", "", "eth1"), ownLink: rapid.Bool().Draw(t, "own link"),
+				awaited: name(t, "waited for", "", "", "eth1"), NoCarrier: name(t, "no carrier", "", "", "eth1"), ownLink: rapid.Bool().Draw(t, "own link"),
 				AnnouncementOwed: rapid.Bool().Draw(t, "owed"), Parent: name(t, "parent", "", "eth1"),
-				below: []Step{{Device: "eth1", Reason: "it is down", change: setUp{}}},
+				hostSteps: []Step{{Device: "eth1", Reason: "it is down", change: setUp{}}},
 			})
 			for range rapid.IntRange(0, 2).Draw(t, "steps") {
 				o.Steps = append(o.Steps, Step{Device: "eth0", Reason: name(t, "why", "a", "b"), change: rapid.SampledFrom([]change{setMTU{}, setUp{}}).Draw(t, "change")})
@@ -193,7 +193,7 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 		if !slices.IsSortedFunc(causes, func(a, b Cause) int {
 			return cmp.Or(len(b.Attachments)-len(a.Attachments), cmp.Compare(a.Reason, b.Reason))
 		}) {
-			t.Fatalf("the order is %q", causesSaid(causes))
+			t.Fatalf("the order is %q", causeLines(causes))
 		}
 		again := report
 		again.Attachments = slices.Clone(report.Attachments)
@@ -205,13 +205,13 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 
 // A lost parent is one cause: while it is gone, when it is back, and while it has no carrier.
 func TestTheCauseOfWhatIsLost(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	p.attach(t, "net1", 2)
 	expect := func(what string, opts Options, want ...string) {
 		t.Helper()
 		opts.Store = p.store
 		report := must(Run(t.Context(), opts))(t)
-		if diff := gocmp.Diff(want, causesSaid(Causes(report))); diff != "" {
+		if diff := gocmp.Diff(want, causeLines(Causes(report))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
@@ -231,7 +231,7 @@ func TestTheCauseOfWhatIsLost(t *testing.T) {
 
 // The report keeps the live interface beside the recorded one, even if no parent is found.
 func TestTheLiveInterfaceIsKept(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	live := func(keep bool) *netstate.Interface {
 		t.Helper()
 		report := must(Run(t.Context(), Options{Store: p.store, DryRun: true, KeepLive: keep}))(t)

@@ -10,25 +10,25 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// chain is the restore of one Chain. The chains of one run are restored at the same time.
-type chain struct {
-	*run
-	// place is the chain's place in the run.
-	place   int
-	records []checkpoint.Record
+// chainRestore is the restore of one Chain. The chains of one run are restored at the same time.
+type chainRestore struct {
+	*restoreRun
+	// position is the chain's place in the run.
+	position int
+	records  []checkpoint.Record
 	// groups are the records by their sandboxes.
 	groups [][]checkpoint.Record
 	// plan is for the parents in the host. devices are the host's devices after the plan; a dry run computes them.
-	// after is a plan on those devices: it finds what is still missing.
-	plan    *ParentPlan
-	devices netstate.Devices
-	after   sharedPlan
-	// seen are the host's devices at the last look.
-	seen netstate.Devices
-	// unnamed are the indices of devices that udev had not finished with at the end of the wait.
-	unnamed []int
-	// inPlace says whether the NICs that belong in sandboxes are there.
-	inPlace map[attachment.Key]bool
+	// afterPlan is a plan on those devices: it finds what is still missing.
+	plan      *ParentPlan
+	devices   netstate.Devices
+	afterPlan sharedPlan
+	// lastDevices are the host's devices at the last look.
+	lastDevices netstate.Devices
+	// udevPending are the indices of devices that udev had not finished with at the end of the wait.
+	udevPending []int
+	// nicInSandbox says whether the NICs that belong in sandboxes are there.
+	nicInSandbox map[attachment.Key]bool
 	// outcomes are the outcomes of the records. When all are there, outcomesMu guards what they point to: another chain
 	// may restore an attachment of a shared sandbox again.
 	outcomes   []*Outcome
@@ -40,18 +40,18 @@ type chain struct {
 }
 
 // newChains makes the run's chains of the records.
-func (r *run) newChains(records []checkpoint.Record) {
+func (r *restoreRun) newChains(records []checkpoint.Record) {
 	chains := Chains(records, r.Mapped)
-	seen := map[string]int{}
+	counts := map[string]int{}
 	for i, c := range chains {
 		groups := bySandbox(c.Records)
-		r.chains = append(r.chains, &chain{run: r, place: i, records: c.Records, groups: groups, inPlace: map[attachment.Key]bool{}, report: Report{Parents: []StepResult{}}})
+		r.chains = append(r.chains, &chainRestore{restoreRun: r, position: i, records: c.Records, groups: groups, nicInSandbox: map[attachment.Key]bool{}, report: Report{Parents: []StepResult{}}})
 		for _, group := range groups {
 			id := group[0].Attachment.ContainerID
-			if seen[id]++; seen[id] == 2 {
+			if counts[id]++; counts[id] == 2 {
 				r.shared[id] = &sharedSandbox{}
 			}
-			r.several[id] = r.several[id] || len(group) > 1 || r.shared[id] != nil
+			r.multipleRecords[id] = r.multipleRecords[id] || len(group) > 1 || r.shared[id] != nil
 			r.groups++
 		}
 	}
@@ -59,11 +59,11 @@ func (r *run) newChains(records []checkpoint.Record) {
 }
 
 // restore brings back the parents of the chain, and then its interfaces. Last, it announces their addresses.
-func (c *chain) restore(ctx context.Context) error {
+func (c *chainRestore) restore(ctx context.Context) error {
 	if err := c.restoreParents(ctx); err != nil {
 		return err
 	}
-	c.outcomes = c.sandboxes(ctx)
+	c.outcomes = c.restoreSandboxes(ctx)
 	c.awaitCarrier(ctx)
 	return nil
 }
@@ -73,55 +73,55 @@ type sharedSandbox struct {
 	// The chain that works on the sandbox holds mu. The sandbox's lock in the store would do too, but has a limited
 	// wait of its own.
 	mu sync.Mutex
-	// done are the attachments that earlier chains of the run have restored.
-	done []doneByChain
+	// restored are the attachments that earlier chains of the run have restored.
+	restored []restoredByChain
 }
 
-type doneByChain struct {
-	chain   *chain
+type restoredByChain struct {
+	chain   *chainRestore
 	record  checkpoint.Record
 	outcome *Outcome
 }
 
-// leaningOn restores again what earlier chains have restored in the sandbox, if it depends on interfaces that this
-// chain has now changed. Then it adds this chain's attachments to done. The caller holds the sandbox's lock.
-func (s *sharedSandbox) leaningOn(c *chain, records []checkpoint.Record, outcomes []*Outcome) {
+// restoreEarlier restores again what earlier chains have restored in the sandbox, if it depends on interfaces that this
+// chain has now changed. Then it adds this chain's attachments to restored. The caller holds the sandbox's lock.
+func (s *sharedSandbox) restoreEarlier(c *chainRestore, records []checkpoint.Record, outcomes []*Outcome) {
 	changed := slices.ContainsFunc(outcomes, func(o *Outcome) bool { return len(o.Steps) > 0 && !c.DryRun })
-	for _, d := range s.done {
-		if !leans(d.outcome.Interface) || !changed {
+	for _, d := range s.restored {
+		if !hasDependentRoutes(d.outcome.Interface) || !changed {
 			continue
 		}
-		if now := d.chain.current(d.record); now != nil {
+		if outcome := d.chain.restoreCurrent(d.record); outcome != nil {
 			d.chain.outcomesMu.Lock()
-			now = now.after(d.outcome)
-			c.rememberIndices([]*Outcome{now})
-			*d.outcome = *now
+			outcome = outcome.addEarlier(d.outcome)
+			c.saveIndices([]*Outcome{outcome})
+			*d.outcome = *outcome
 			d.chain.outcomesMu.Unlock()
 		}
 	}
 	for _, o := range outcomes {
 		i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment == o.Attachment })
-		s.done = append(s.done, doneByChain{chain: c, record: records[i], outcome: o})
+		s.restored = append(s.restored, restoredByChain{chain: c, record: records[i], outcome: o})
 	}
 }
 
-// waitFor reports what all chains of the run wait for. reasons are those of this chain: without reasons, the chain
+// setWaiting reports what all chains of the run wait for. reasons are those of this chain: without reasons, the chain
 // waits no longer.
-func (c *chain) waitFor(reasons []string) {
+func (c *chainRestore) setWaiting(reasons []string) {
 	if c.Waiting == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waitingFor[c.place] = reasons
+	c.waitingFor[c.position] = reasons
 	if len(reasons) == 0 {
 		return
 	}
-	var all []string
-	for _, one := range c.waitingFor {
-		for _, reason := range one {
-			all = appendNew(all, reason)
+	var list []string
+	for _, chainReasons := range c.waitingFor {
+		for _, reason := range chainReasons {
+			list = appendNew(list, reason)
 		}
 	}
-	c.Waiting(all)
+	c.Waiting(list)
 }

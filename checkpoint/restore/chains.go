@@ -21,31 +21,31 @@ type Chain struct {
 // device and the device that it is mapped to are in one chain too. Chains on bonds come first. Otherwise the order is
 // that of the first records.
 func Chains(records []checkpoint.Record, mapped map[string]string) []Chain {
-	sets := disjoint{}
-	for was, is := range mapped {
-		sets.join("name "+was, "name "+is)
+	sets := disjointSets{}
+	for oldName, newName := range mapped {
+		sets.join("name "+oldName, "name "+newName)
 	}
 	keys := make([]string, len(records))
 	for i := range records {
-		of := chainKeys(&records[i])
-		for _, key := range of[1:] {
-			sets.join(of[0], key)
+		recordKeys := chainKeys(&records[i])
+		for _, key := range recordKeys[1:] {
+			sets.join(recordKeys[0], key)
 		}
-		keys[i] = of[0]
+		keys[i] = recordKeys[0]
 	}
 	var chains []Chain
 	place := map[string]int{}
 	for i, key := range keys {
 		root := sets.find(key)
-		at, known := place[root]
-		if !known {
-			at = len(chains)
-			place[root] = at
+		index, ok := place[root]
+		if !ok {
+			index = len(chains)
+			place[root] = index
 			chains = append(chains, Chain{Base: baseOf(&records[i])})
 		}
-		chains[at].Records = append(chains[at].Records, records[i])
+		chains[index].Records = append(chains[index].Records, records[i])
 		if onBond(&records[i]) {
-			chains[at].Base = baseOf(&records[i])
+			chains[index].Base = baseOf(&records[i])
 		}
 	}
 	slices.SortStableFunc(chains, func(a, b Chain) int {
@@ -57,18 +57,18 @@ func Chains(records []checkpoint.Record, mapped map[string]string) []Chain {
 // chainKeys returns the keys that records of one chain share. There is at least one key.
 func chainKeys(r *checkpoint.Record) []string {
 	sandbox := "sandbox " + r.Attachment.ContainerID + " "
-	own := sandbox + r.Interface.Link.Name
+	linkKey := sandbox + r.Interface.Link.Name
 	if r.Interface.ParentsInSandbox && len(r.Interface.Parents) > 0 {
-		return []string{sandbox + r.Interface.Parents[len(r.Interface.Parents)-1].Name, own}
+		return []string{sandbox + r.Interface.Parents[len(r.Interface.Parents)-1].Name, linkKey}
 	}
 	if link := r.Interface.Link; link.Kind == netstate.KindNIC {
 		nic := netstate.NIC{}
 		if link.NIC != nil {
 			nic = *link.NIC
 		}
-		return append([]string{own, "name " + nameInHost(link)}, hardwareKeys(nic)...)
+		return append([]string{linkKey, "name " + nameInHost(link)}, hardwareKeys(nic)...)
 	}
-	keys := []string{own}
+	keys := []string{linkKey}
 	if len(r.Interface.Parents) == 0 {
 		return keys
 	}
@@ -125,10 +125,10 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// disjoint holds sets of keys (union-find). The value of a key is another key of its set, closer to the set's root.
-type disjoint map[string]string
+// disjointSets holds sets of keys (union-find). The value of a key is another key of its set, closer to the set's root.
+type disjointSets map[string]string
 
-func (d disjoint) find(key string) string {
+func (d disjointSets) find(key string) string {
 	for {
 		up, ok := d[key]
 		if !ok || up == key {
@@ -141,7 +141,7 @@ func (d disjoint) find(key string) string {
 	}
 }
 
-func (d disjoint) join(a, b string) {
+func (d disjointSets) join(a, b string) {
 	if a, b = d.find(a), d.find(b); a != b {
 		d[b] = a
 	}

@@ -23,15 +23,15 @@ func recordOf(id, ifName string, parents ...netstate.Device) checkpoint.Record {
 	return r
 }
 
-// onOwn returns the record of an interface that is on another one of its sandbox.
-func onOwn(id, ifName string, parents ...netstate.Device) checkpoint.Record {
+// onSandboxDevice returns the record of an interface that is on another one of its sandbox.
+func onSandboxDevice(id, ifName string, parents ...netstate.Device) checkpoint.Record {
 	r := recordOf(id, ifName, parents...)
 	r.Interface.ParentsInSandbox = true
 	return r
 }
 
-// ofNIC returns the record of a NIC in a sandbox.
-func ofNIC(id, ifName string, index, n int) checkpoint.Record {
+// nicRecord returns the record of a NIC in a sandbox.
+func nicRecord(id, ifName string, index, n int) checkpoint.Record {
 	r, own := recordOf(id, ifName), hardware(n)
 	r.Interface.Link.Kind, r.Interface.Link.NIC, r.Interface.Link.Index, r.Interface.Parents = netstate.KindNIC, &own, index, nil
 	return r
@@ -53,11 +53,11 @@ func TestChains(t *testing.T) {
 		"one pod on two NICs":          {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), recordOf("a", "net1", nic("eth2", 2))}, nil, list("eth1: a/eth0", "eth2: a/net1")},
 		"what is mapped goes together": {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), recordOf("b", "eth0", nic("eth2", 2))}, map[string]string{"eth1": "eth2"}, list("eth1: a/eth0 b/eth0")},
 		"bonds first":                  {[]checkpoint.Record{recordOf("a", "eth0", nic("eth3", 3)), recordOf("b", "eth0", bond("bond4", 1))}, nil, list("bond4: b/eth0", "eth3: a/eth0")},
-		"on an interface of the pod": {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), recordOf("a", "net1", nic("eth2", 2)), onOwn("a", "top0", plain("macvlan", "net1"))}, nil,
+		"on an interface of the pod": {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), recordOf("a", "net1", nic("eth2", 2)), onSandboxDevice("a", "top0", deviceOfKind("macvlan", "net1"))}, nil,
 			list("eth1: a/eth0", "eth2: a/net1 a/top0")},
-		"on a device of the pod without a record": {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), onOwn("a", "top0", plain("bridge", "br0"))}, nil,
+		"on a device of the pod without a record": {[]checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1)), onSandboxDevice("a", "top0", deviceOfKind("bridge", "br0"))}, nil,
 			list("eth1: a/eth0", ": a/top0")},
-		"a NIC in a pod, and one that names its port": {[]checkpoint.Record{ofNIC("a", "net1", 7, 5), recordOf("b", "eth0", nic("eth5", 5))}, nil, list("net1: a/net1 b/eth0")},
+		"a NIC in a pod, and one that names its port": {[]checkpoint.Record{nicRecord("a", "net1", 7, 5), recordOf("b", "eth0", nic("eth5", 5))}, nil, list("net1: a/net1 b/eth0")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -94,7 +94,7 @@ func TestLosses(t *testing.T) {
 		for _, i := range indices {
 			d, known := of[i]
 			if !known {
-				d = plain("veth", "x")
+				d = deviceOfKind("veth", "x")
 			}
 			ds = append(ds, up(i, d, 0))
 		}
@@ -108,25 +108,25 @@ func TestLosses(t *testing.T) {
 		"all is there":                    {there(2, 12), []checkpoint.Record{onVLAN}, list("")},
 		"the VLAN device went":            {there(2), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
 		"all went":                        {there(1), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
-		"a bridge has its index":          {netstate.Devices{up(2, nic("eth1", 1), 0), up(12, plain("bridge", "br0"), 0)}, []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
+		"a bridge has its index":          {netstate.Devices{up(2, nic("eth1", 1), 0), up(12, deviceOfKind("bridge", "br0"), 0)}, []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
 		"another VLAN has its index":      {netstate.Devices{up(2, nic("eth1", 1), 0), up(12, vlan("eth1.3", 4), 2)}, []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
 		"another NIC has its index":       {netstate.Devices{up(2, nic("eth1", 9), 0), up(12, vlan("eth1.3", 3), 2)}, []checkpoint.Record{onVLAN}, list("eth1: eth1 (index 2) has gone")},
 		"others are in their places":      {there(20, 21), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
 		"a member of the bond went":       {there(5, 6, 12), []checkpoint.Record{onBond}, list("eth1: eth1 (index 4), a member of bond4, has gone")},
 		"the bond is whole":               {there(4, 5, 6, 12), []checkpoint.Record{onBond}, list("")},
 		"an old record tells none":        {there(1), []checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1))}, list("")},
-		"a NIC of the pod is in the host": {netstate.Devices{up(30, nic("eth5", 5), 0)}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("net1: eth5 is in the host, as a new device")},
+		"a NIC of the pod is in the host": {netstate.Devices{up(30, nic("eth5", 5), 0)}, []checkpoint.Record{nicRecord("a", "net1", 7, 5)}, list("net1: eth5 is in the host, as a new device")},
 		"a VF of the pod is in the host, with another MAC": {
 			netstate.Devices{vfOf("0000:01:00.0", up(30, netstate.Device{Kind: netstate.KindNIC, Name: "eth5", NIC: netstate.NIC{PermanentMAC: "02:00:00:00:00:99", BusAddress: hardware(5).BusAddress}}, 0))},
-			[]checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("net1: eth5 is in the host, as a new device"),
+			[]checkpoint.Record{nicRecord("a", "net1", 7, 5)}, list("net1: eth5 is in the host, as a new device"),
 		},
 		"what is on a lost interface goes with it": {there(1), []checkpoint.Record{
-			onOwn("a", "top1", indexed(3, plain("macvlan", "top0")), indexed(2, plain("macvlan", "eth0"))), onOwn("a", "top0", indexed(2, plain("macvlan", "eth0"))), onVLAN, onOwn("b", "top0", indexed(2, plain("macvlan", "eth0"))),
+			onSandboxDevice("a", "top1", indexed(3, deviceOfKind("macvlan", "top0")), indexed(2, deviceOfKind("macvlan", "eth0"))), onSandboxDevice("a", "top0", indexed(2, deviceOfKind("macvlan", "eth0"))), onVLAN, onSandboxDevice("b", "top0", indexed(2, deviceOfKind("macvlan", "eth0"))),
 		}, list("eth1.3: eth1.3 (index 12) has gone", "eth1.3: eth1.3 (index 12) has gone", "eth1.3: eth1.3 (index 12) has gone", "")},
-		"a NIC of a pod is in it":       {there(1), []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("")},
-		"its driver came back":          {netstate.Devices{up(30, nic("eth5", 5), 0)}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("net1: eth5 is in the host, as a new device")},
-		"somebody moved it to the host": {netstate.Devices{up(7, nic("eth5", 5), 0)}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("")},
-		"another card is in its place":  {netstate.Devices{up(30, netstate.Device{Kind: "nic", Name: "eth5", NIC: netstate.NIC{PermanentMAC: "x", BusAddress: hardware(5).BusAddress}}, 0)}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, list("")},
+		"a NIC of a pod is in it":       {there(1), []checkpoint.Record{nicRecord("a", "net1", 7, 5)}, list("")},
+		"its driver came back":          {netstate.Devices{up(30, nic("eth5", 5), 0)}, []checkpoint.Record{nicRecord("a", "net1", 7, 5)}, list("net1: eth5 is in the host, as a new device")},
+		"somebody moved it to the host": {netstate.Devices{up(7, nic("eth5", 5), 0)}, []checkpoint.Record{nicRecord("a", "net1", 7, 5)}, list("")},
+		"another card is in its place":  {netstate.Devices{up(30, netstate.Device{Kind: "nic", Name: "eth5", NIC: netstate.NIC{PermanentMAC: "x", BusAddress: hardware(5).BusAddress}}, 0)}, []checkpoint.Record{nicRecord("a", "net1", 7, 5)}, list("")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -144,15 +144,15 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// wan gives the sandbox an interface on a parent of its own.
-func (p *living) wan(t *testing.T, ifName string) {
+// addWAN gives the sandbox an interface on a parent of its own.
+func (p *liveSandbox) addWAN(t *testing.T, ifName string) {
 	t.Helper()
 	fresh.Run(t, "", "ip link add wan0 up type veth peer name wan1; ip link set wan1 up; ip link add pod0 link wan0 type macvlan; ip link set pod0 netns "+p.netns+" name "+ifName)
 	t.Cleanup(func() { fresh.Run(t, "", "ip link del wan0 || true") })
 	fresh.Run(t, p.netns, "ip link set "+ifName+" up; ip addr add 10.9.0.2/24 dev "+ifName)
 }
 
-func (p *living) devices(t *testing.T) netstate.Devices {
+func (p *liveSandbox) devices(t *testing.T) netstate.Devices {
 	t.Helper()
 	host := must(kernel.OpenHost())(t)
 	defer host.Close()
@@ -161,9 +161,9 @@ func (p *living) devices(t *testing.T) netstate.Devices {
 
 // A base that is missing holds up nobody else, not even in the same sandbox.
 func TestAMissingBaseHoldsNobodyUp(t *testing.T) {
-	p := newLiving(t)
-	p.wan(t, "net1")
-	remember(t, p.store, p.netns, attachment.Key{Network: "wan", ContainerID: "c1", IfName: "net1"}, "net1")
+	p := newLiveSandbox(t)
+	p.addWAN(t, "net1")
+	saveCheckpoint(t, p.store, p.netns, attachment.Key{Network: "wan", ContainerID: "c1", IfName: "net1"}, "net1")
 	fresh.Run(t, "", "ip link del wan0")
 	p.loseParent(t)
 	start := time.Now()
@@ -190,7 +190,7 @@ func TestAMissingBaseHoldsNobodyUp(t *testing.T) {
 
 // The indices of the parents are in the record once the interface is whole, and not before.
 func TestIndicesOfParentsAreRecordedWhenAllIsWhole(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	index := func() int { return must(p.store.Load("c1", "eth0"))(t).Interface.Parents[0].IfIndex }
 	lost := func() bool {
 		return Losses(p.devices(t), []checkpoint.Record{must(p.store.Load("c1", "eth0"))(t)})[0] != nil
@@ -208,14 +208,14 @@ func TestIndicesOfParentsAreRecordedWhenAllIsWhole(t *testing.T) {
 	whole := r.Interface.Routes
 	r.Interface.Routes = append(slices.Clone(whole), route("10.99.0.0/16", "203.0.113.1"))
 	save(t, p.store, r)
-	p.is(t, p.restore(t, false), Failed)
+	p.expectOutcome(t, p.restore(t, false), Failed)
 	if index() != before || !lost() {
 		t.Errorf("not whole: recorded index %d, was %d; lost %v", index(), before, lost())
 	}
 	r = must(p.store.Load("c1", "eth0"))(t)
 	r.Interface.Routes = whole
 	save(t, p.store, r)
-	p.is(t, p.restore(t, false), AsRecorded)
+	p.expectOutcome(t, p.restore(t, false), AsRecorded)
 	if index() == before || lost() {
 		t.Errorf("whole: recorded index %d, was %d; lost %v", index(), before, lost())
 	}
@@ -223,11 +223,11 @@ func TestIndicesOfParentsAreRecordedWhenAllIsWhole(t *testing.T) {
 
 // Routes of an interface can depend on another interface, whose base comes back later.
 func TestRoutesThatDependOnAnotherChain(t *testing.T) {
-	p := newLiving(t)
-	p.wan(t, "net1")
+	p := newLiveSandbox(t)
+	p.addWAN(t, "net1")
 	fresh.Run(t, p.netns, "ip route add 10.77.0.0/16 nexthop via 10.1.0.1 nexthop via 10.9.0.1")
 	p.save(t, "eth0", "eth0")
-	remember(t, p.store, p.netns, attachment.Key{Network: "wan", ContainerID: "c1", IfName: "net1"}, "net1")
+	saveCheckpoint(t, p.store, p.netns, attachment.Key{Network: "wan", ContainerID: "c1", IfName: "net1"}, "net1")
 	fresh.Run(t, "", "ip link del wan0")
 	p.loseParent(t)
 	time.AfterFunc(500*time.Millisecond, func() {
@@ -236,7 +236,7 @@ func TestRoutesThatDependOnAnotherChain(t *testing.T) {
 	report := must(Run(t.Context(), Options{Store: p.store, Wait: 10 * time.Second}))(t)
 	for _, o := range report.Attachments {
 		if o.State != Restored {
-			t.Errorf("%s: %s: %s", o.Attachment.IfName, o.State, o.Why())
+			t.Errorf("%s: %s: %s", o.Attachment.IfName, o.State, o.FullReason())
 		}
 	}
 	records, _, err := p.store.List()
@@ -269,7 +269,7 @@ func TestLossOfAway(t *testing.T) {
 		"it is no NIC of its own": {nil, macvlan, ""},
 	} {
 		got := ""
-		if l := LossOfAway(test.there, test.link); l != nil {
+		if l := AwayNICLoss(test.there, test.link); l != nil {
 			got = l.Reason
 			if l.Device != "eth1" || l.Member {
 				t.Errorf("%s: %+v", name, l)

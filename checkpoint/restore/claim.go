@@ -6,66 +6,66 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// claim says why a recorded NIC can be one that is there. The greatest claim wins: a NIC is not free
+// matchRank says why a recorded NIC can be one that is there. The greatest claim wins: a NIC is not free
 // if another recorded NIC has a greater claim to it.
-type claim int
+type matchRank int
 
 const (
-	// noClaim: the NIC has neither the MAC nor the place.
-	noClaim claim = iota
-	// byPlace: the NIC is at the recorded bus address and port. Its MAC is another one, or is not
+	// noMatch: the NIC has neither the MAC nor the place.
+	noMatch matchRank = iota
+	// matchBus: the NIC is at the recorded bus address and port. Its MAC is another one, or is not
 	// known.
-	byPlace
-	// byWord is byPlace, and the operator says that it is the one.
-	byWord
-	// byMAC: the NIC has the recorded permanent MAC, at another place.
-	byMAC
-	// byBoth: the NIC has the MAC and the place.
-	byBoth
+	matchBus
+	// matchMapped is matchBus, and the operator says that it is the one.
+	matchMapped
+	// matchMAC: the NIC has the recorded permanent MAC, at another place.
+	matchMAC
+	// matchMACAndBus: the NIC has the MAC and the place.
+	matchMACAndBus
 )
 
-func (p *ParentPlan) claim(recorded netstate.Member, live netstate.LiveDevice) claim {
-	there := live.Kind == netstate.KindNIC && recorded.SamePlace(live.NIC)
-	told, mapped := p.Mapped[recorded.Name]
+func (p *ParentPlan) rank(recorded netstate.Member, live netstate.LiveDevice) matchRank {
+	samePlace := live.Kind == netstate.KindNIC && recorded.SamePlace(live.NIC)
+	target, mapped := p.Mapped[recorded.Name]
 	switch hasMAC := recorded.PermanentMAC != "" && recorded.PermanentMAC == live.PermanentMAC; {
-	case live.Kind != netstate.KindNIC, mapped && told != live.Name:
-		return noClaim
-	case mapped && there:
-		return byWord
+	case live.Kind != netstate.KindNIC, mapped && target != live.Name:
+		return noMatch
+	case mapped && samePlace:
+		return matchMapped
 	case mapped:
-		return noClaim // The operator moves pods there. That does not make the NIC another one.
-	case hasMAC && there:
-		return byBoth
+		return noMatch // The operator moves pods there. That does not make the NIC another one.
+	case hasMAC && samePlace:
+		return matchMACAndBus
 	case hasMAC:
-		return byMAC
-	case there:
-		return byPlace
+		return matchMAC
+	case samePlace:
+		return matchBus
 	}
-	return noClaim
+	return noMatch
 }
 
-// fit says which of the NICs that are there a recorded one can be.
-type fit struct {
-	// claim is the greatest claim that it has to a NIC that is free. free are the places of all
+// nicMatch says which of the NICs that are there a recorded one can be.
+type nicMatch struct {
+	// rank is the greatest claim that it has to a NIC that is free. free are the places of all
 	// NICs that it has this claim to.
-	claim claim
-	free  []int
-	// owner is a recorded NIC that has a greater claim to the NIC at the place owned. It is nil if
+	rank matchRank
+	free []int
+	// better is a recorded NIC that has a greater claim to the NIC at the place owned. It is nil if
 	// there is none.
-	owner *netstate.Member
-	owned int
+	better      *netstate.Member
+	betterIndex int
 }
 
-func (p *ParentPlan) fit(wanted netstate.Member) (f fit) {
-	for f.claim = byBoth; f.claim > noClaim; f.claim-- {
+func (p *ParentPlan) matchNIC(wanted netstate.Member) (f nicMatch) {
+	for f.rank = matchMACAndBus; f.rank > noMatch; f.rank-- {
 		for i, live := range p.devices {
-			if p.claim(wanted, live) != f.claim {
+			if p.rank(wanted, live) != f.rank {
 				continue
 			}
-			if other, ok := p.greater(wanted, live, f.claim); !ok {
+			if better, ok := p.betterMatch(wanted, live, f.rank); !ok {
 				f.free = append(f.free, i)
-			} else if f.owner == nil {
-				f.owner, f.owned = &other, i
+			} else if f.better == nil {
+				f.better, f.betterIndex = &better, i
 			}
 		}
 		if len(f.free) > 0 {
@@ -75,60 +75,60 @@ func (p *ParentPlan) fit(wanted netstate.Member) (f fit) {
 	return f
 }
 
-// greater returns another recorded NIC that has a greater claim to the live one.
-func (p *ParentPlan) greater(wanted netstate.Member, live netstate.LiveDevice, than claim) (netstate.Member, bool) {
+// betterMatch returns another recorded NIC that has a greater claim to the live one.
+func (p *ParentPlan) betterMatch(wanted netstate.Member, live netstate.LiveDevice, than matchRank) (netstate.Member, bool) {
 	for _, r := range p.recorded {
-		if p.claim(r, live) > than && !oneNIC(r, wanted) {
+		if p.rank(r, live) > than && !isSameNIC(r, wanted) {
 			return r, true
 		}
 	}
 	return netstate.Member{}, false
 }
 
-// choose returns the place of the wanted NIC where it has the same claim to several. A newer record
+// chooseNIC returns the place of the wanted NIC where it has the same claim to several. A newer record
 // of the same slot decides, then the name. It returns -1 if neither decides. The names of an exchanged
 // card prove nothing if its ports differ: they may have been given anew, and the recorded port is not
 // known.
-func (p *ParentPlan) choose(wanted netstate.Member, f fit) int {
+func (p *ParentPlan) chooseNIC(wanted netstate.Member, f nicMatch) int {
 	if len(f.free) == 1 {
 		return f.free[0]
 	}
-	newer := slices.DeleteFunc(slices.Clone(f.free), func(i int) bool { return !p.hasNewer(wanted, p.devices[i], f.claim) })
+	newer := slices.DeleteFunc(slices.Clone(f.free), func(i int) bool { return !p.hasNewerRecord(wanted, p.devices[i], f.rank) })
 	if len(newer) == 1 {
 		return newer[0]
 	}
-	n := p.named(wanted.Name, f.free)
+	n := p.indexNamed(wanted.Name, f.free)
 	if n < 0 {
 		return -1
 	}
 	live := p.devices[f.free[n]]
 	otherPort := func(i int) bool { return p.devices[i].DevPort != live.DevPort }
-	if f.claim == byPlace && exchanged(wanted.NIC, live.NIC) && slices.ContainsFunc(f.free, otherPort) {
+	if f.rank == matchBus && isExchanged(wanted.NIC, live.NIC) && slices.ContainsFunc(f.free, otherPort) {
 		return -1
 	}
 	return f.free[n]
 }
 
-// hasNewer says that another record of the wanted NIC has a greater claim to the live one.
-func (p *ParentPlan) hasNewer(wanted netstate.Member, live netstate.LiveDevice, than claim) bool {
-	return slices.ContainsFunc(p.recorded, func(r netstate.Member) bool { return oneNIC(r, wanted) && p.claim(r, live) > than })
+// hasNewerRecord says that another record of the wanted NIC has a greater claim to the live one.
+func (p *ParentPlan) hasNewerRecord(wanted netstate.Member, live netstate.LiveDevice, than matchRank) bool {
+	return slices.ContainsFunc(p.recorded, func(r netstate.Member) bool { return isSameNIC(r, wanted) && p.rank(r, live) > than })
 }
 
-// named returns which of the devices at those places has the name, -1 if none has.
-func (p *ParentPlan) named(name string, places []int) int {
+// indexNamed returns which of the devices at those places has the name, -1 if none has.
+func (p *ParentPlan) indexNamed(name string, places []int) int {
 	return slices.IndexFunc(places, func(i int) bool { return p.devices[i].Name == name })
 }
 
-// rival returns another recorded NIC that the one at that place could be just as well. There is
+// findRival returns another recorded NIC that the one at that place could be just as well. There is
 // none if both are there under their own names.
-func (p *ParentPlan) rival(wanted netstate.Member, f fit, index int) (netstate.Member, bool) {
+func (p *ParentPlan) findRival(wanted netstate.Member, f nicMatch, index int) (netstate.Member, bool) {
 	ownName := p.devices[index].Name == wanted.Name
 	for _, r := range p.recorded {
-		if oneNIC(r, wanted) || p.claim(r, p.devices[index]) != f.claim {
+		if isSameNIC(r, wanted) || p.rank(r, p.devices[index]) != f.rank {
 			continue
 		}
-		free := p.fit(r).free
-		ownNames := ownName && r.Name != wanted.Name && p.named(r.Name, free) >= 0
+		free := p.matchNIC(r).free
+		ownNames := ownName && r.Name != wanted.Name && p.indexNamed(r.Name, free) >= 0
 		if slices.Contains(free, index) && !ownNames {
 			return r, true
 		}
@@ -136,11 +136,11 @@ func (p *ParentPlan) rival(wanted netstate.Member, f fit, index int) (netstate.M
 	return netstate.Member{}, false
 }
 
-// owner returns the recorded NIC that the one at that place is. ok is false if it is the wanted NIC
+// recordedAs returns the recorded NIC that the one at that place is. ok is false if it is the wanted NIC
 // or none.
-func (p *ParentPlan) owner(index int, wanted netstate.Member) (netstate.Member, bool) {
+func (p *ParentPlan) recordedAs(index int, wanted netstate.Member) (netstate.Member, bool) {
 	for _, r := range p.recorded {
-		if oneNIC(r, wanted) || p.claim(r, p.devices[index]) == noClaim {
+		if isSameNIC(r, wanted) || p.rank(r, p.devices[index]) == noMatch {
 			continue
 		}
 		if found, _, problem := p.findNIC(r); problem == nil && found == index {

@@ -17,7 +17,7 @@ func recordOn(parents ...netstate.Device) checkpoint.Record {
 }
 
 func TestStatesOfTheDevicesThatRecordsName(t *testing.T) {
-	inSandbox, ownNIC := recordOn(plain("veth", "up0")), recordOn()
+	inSandbox, ownNIC := recordOn(deviceOfKind("veth", "up0")), recordOn()
 	inSandbox.Interface.ParentsInSandbox, ownNIC.Interface.Link.Kind = true, netstate.KindNIC
 	on3, on4, onBond := recordOn(vlan("bond4.3", 3), bond("bond4", 1)), recordOn(vlan("bond4.4", 4), bond("bond4", 1)), recordOn(bond("bond4", 1))
 	over, noCarrier := up(9, bond("bond4"), 0), up(10, vlan("bond4.3", 3), 9)
@@ -33,17 +33,17 @@ func TestStatesOfTheDevicesThatRecordsName(t *testing.T) {
 			[]checkpoint.Record{on4, on3, on3, onBond, inSandbox, ownNIC},
 			[]DeviceState{
 				{Name: "bond4", Kind: "bond", Present: true, Up: true, Carrier: true, Attachments: 1, Through: 3},
-				{Name: "bond4.3", Kind: "vlan", On: "bond4", Present: true, Up: true, Attachments: 2},
-				{Name: "bond4.4", Kind: "vlan", On: "bond4", Present: true, Attachments: 1},
+				{Name: "bond4.3", Kind: "vlan", Below: "bond4", Present: true, Up: true, Attachments: 2},
+				{Name: "bond4.4", Kind: "vlan", Below: "bond4", Present: true, Attachments: 1},
 			},
 		},
 		"a VLAN that is yet to be made": {
 			devices{member, over}, []checkpoint.Record{on3},
-			[]DeviceState{{Name: "bond4", Kind: "bond", Present: true, Up: true, Carrier: true, Through: 1}, {Name: "bond4.3", Kind: "vlan", On: "bond4", Attachments: 1}},
+			[]DeviceState{{Name: "bond4", Kind: "bond", Present: true, Up: true, Carrier: true, Through: 1}, {Name: "bond4.3", Kind: "vlan", Below: "bond4", Attachments: 1}},
 		},
 		"nothing is there": {
 			nil, []checkpoint.Record{on3},
-			[]DeviceState{{Name: "bond4", Kind: "bond", Through: 1}, {Name: "bond4.3", Kind: "vlan", On: "bond4", Attachments: 1}},
+			[]DeviceState{{Name: "bond4", Kind: "bond", Through: 1}, {Name: "bond4.3", Kind: "vlan", Below: "bond4", Attachments: 1}},
 		},
 		"a NIC under another name": {
 			devices{up(2, nic("ens5f0", 1), 0)}, []checkpoint.Record{recordOn(nic("eth1", 1))},
@@ -59,7 +59,7 @@ func TestStatesOfTheDevicesThatRecordsName(t *testing.T) {
 			for _, r := range test.records {
 				chains = append(chains, r.Interface.Parents)
 			}
-			plan := NewParentPlan(test.there, named(chains...), ParentOptions{})
+			plan := NewParentPlan(test.there, recordedMembers(chains...), ParentOptions{})
 			if diff := cmp.Diff(test.want, deviceStates(plan, test.there, test.records)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -69,7 +69,7 @@ func TestStatesOfTheDevicesThatRecordsName(t *testing.T) {
 
 // The report of a dry run shows the present state of the devices, not their state after a restore.
 func TestTheReportHasTheDevices(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	p.attach(t, "net1", 2)
 	expect := func(what string, dry bool, want DeviceState) {
 		t.Helper()

@@ -1,16 +1,16 @@
 // Package restore decides what makes the kernel agree with the checkpoints again, and does it.
 //
-// Run is the whole of it, for whoever asks for a restore. Its run goes through these stages:
+// Run is the whole of it, for whoever asks for a restore. Its restoreRun goes through these stages:
 //
-//   - locate (located.go) finds the network namespaces of the records. A sandbox that is proven gone is
+//   - locateNamespaces (located.go) finds the network namespaces of the records. A sandbox that is proven gone is
 //     only reported.
 //   - Chains (chains.go) groups the records by what they are on in the host. Each chain (chain.go) goes through
 //     the following stages by itself, so that one dead NIC holds up nobody else.
 //   - A ParentPlan (parents.go, bond.go, find.go, claim.go) decides on a picture of the host's devices which
 //     Steps bring the recorded parents back. It is pure: Run waits (wait.go), looks and plans again until
 //     nothing is missing that may still appear.
-//   - hands (hands.go, host.go) carry the steps in the host out, under a lock of the store.
-//   - A work (apply.go) does one attachment: planInterface (interface.go) compares the record with the live
+//   - stepRunner (stepRunner.go, host.go) carry the steps in the host out, under a lock of the store.
+//   - A attachmentRestore (apply.go) does one attachment: planInterface (interface.go) compares the record with the live
 //     interface, and the Steps that it plans are carried out in the sandbox. Sandboxes are done beside each
 //     other (sandboxes.go).
 //   - awaitCarrier (carrier.go) waits for carrier, so that the neighbours can be told the addresses

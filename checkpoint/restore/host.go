@@ -16,65 +16,65 @@ import (
 
 // restoreParents waits for the bases. Then it brings back the devices between them and the
 // interfaces.
-func (c *chain) restoreParents(ctx context.Context) error {
+func (c *chainRestore) restoreParents(ctx context.Context) error {
 	for start := time.Now(); ; {
 		if err := c.waitForBases(ctx, start); err != nil {
 			return err
 		}
-		done, err := c.onHostAlone(ctx, start)
-		if done || err != nil {
+		finished, err := c.restoreHostLocked(ctx, start)
+		if finished || err != nil {
 			return err
 		}
 	}
 }
 
-// onHostAlone changes the host's devices, under the lock that keeps other restores off. done is false
+// restoreHostLocked changes the host's devices, under the lock that keeps other restores off. finished is false
 // if there is something to wait for again: nobody waits under the lock.
-func (c *chain) onHostAlone(ctx context.Context, start time.Time) (done bool, err error) {
+func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (finished bool, err error) {
 	if !c.DryRun && (len(c.plan.Steps()) > 0 || c.HostAddresses) {
 		if ctx.Err() != nil {
 			c.report.problem("interrupted before anything was done to the host's devices")
-			return true, c.withHostAsItIs()
+			return true, c.useCurrentHost()
 		}
 		unlock, err := c.lockHost(ctx)
 		if err != nil {
 			c.report.problem(printable.Joined(err) + ": nothing is done to the host's devices")
-			return true, c.withHostAsItIs()
+			return true, c.useCurrentHost()
 		}
 		defer unlock()
-		if wait, err := c.look(ctx, start); wait || err != nil {
+		if wait, err := c.planHost(ctx, start); wait || err != nil {
 			return false, err
 		}
 	}
-	if err := c.changeHost(); err != nil {
+	if err := c.applyPlan(); err != nil {
 		return false, err
 	}
-	c.planAfter()
-	return true, c.own()
+	c.replan()
+	return true, c.restoreCarried()
 }
 
-// withHostAsItIs goes on with the devices that are there. Sandboxes on them can be restored.
-func (c *chain) withHostAsItIs() (err error) {
+// useCurrentHost goes on with the devices that are there. Sandboxes on them can be restored.
+func (c *chainRestore) useCurrentHost() (err error) {
 	if c.devices, err = c.host.Devices(); err == nil {
-		c.seen = c.devices
-		c.planAfter()
+		c.lastDevices = c.devices
+		c.replan()
 	}
 	return err
 }
 
-// planAfter plans again on the devices as they are after the first plan. It reports the steps that
+// replan plans again on the devices as they are after the first plan. It reports the steps that
 // were not done.
-func (c *chain) planAfter() {
-	c.after.plan = NewParentPlan(c.devices, c.recorded, ParentOptions{Mapped: c.Mapped, allowed: c.allowed})
+func (c *chainRestore) replan() {
+	c.afterPlan.plan = NewParentPlan(c.devices, c.recorded, ParentOptions{Mapped: c.Mapped, allowed: c.allowed})
 	for i := range c.records {
 		if record := &c.records[i]; onHost(record) {
-			c.after.plan.chain(record.Interface.Parents)
+			c.afterPlan.plan.chain(record.Interface.Parents)
 		}
 	}
-	for _, text := range framesTaken(c.devices, parentNames(c.records)) {
+	for _, text := range shadowedVLANs(c.devices, parentNames(c.records)) {
 		c.report.problem(text)
 	}
-	for _, step := range c.after.plan.Steps() {
+	for _, step := range c.afterPlan.plan.Steps() {
 		c.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
 	}
 }
@@ -90,10 +90,10 @@ func parentNames(records []checkpoint.Record) map[string]bool {
 	return names
 }
 
-// framesTaken is a pure function. It names each VLAN device on a member of a bond that has the same
+// shadowedVLANs is a pure function. It names each VLAN device on a member of a bond that has the same
 // VLAN: the kernel gives it the frames before the bond sees them. used has the names of the devices that
 // records need; one of the two is among them.
-func framesTaken(devices netstate.Devices, used map[string]bool) (texts []string) {
+func shadowedVLANs(devices netstate.Devices, used map[string]bool) (texts []string) {
 	for _, d := range devices {
 		below, ok := devices.ByIndex(d.ParentIndex)
 		if d.VLAN == nil || !ok {
@@ -103,19 +103,19 @@ func framesTaken(devices netstate.Devices, used map[string]bool) (texts []string
 		if !ok {
 			continue
 		}
-		if other, ok := devices.VLANOn(over.Index, *d.VLAN); ok && (used[d.Name] || used[other.Name]) {
-			texts = append(texts, fmt.Sprintf("%s takes the frames that %s should get, as %s is a member of %s", d.Name, other.Name, below.Name, over.Name))
+		if hidden, ok := devices.VLANOn(over.Index, *d.VLAN); ok && (used[d.Name] || used[hidden.Name]) {
+			texts = append(texts, fmt.Sprintf("%s takes the frames that %s should get, as %s is a member of %s", d.Name, hidden.Name, below.Name, over.Name))
 		}
 	}
 	return texts
 }
 
-// changeHost carries the plan out. If something has changed since the plan was made, it plans
+// applyPlan carries the plan out. If something has changed since the plan was made, it plans
 // again, a few times at most.
-func (c *chain) changeHost() error {
+func (c *chainRestore) applyPlan() error {
 	for pass := 1; ; pass++ {
 		steps := c.plan.Steps()
-		done := c.inHost(steps, pass < passes)
+		count := c.applyHostSteps(steps, pass < maxPasses)
 		c.devices = c.plan.devices
 		if c.DryRun || len(steps) == 0 {
 			return nil
@@ -124,25 +124,25 @@ func (c *chain) changeHost() error {
 		if err != nil {
 			return err
 		}
-		c.devices, c.seen = devices, devices
-		if done == len(steps) {
+		c.devices, c.lastDevices = devices, devices
+		if count == len(steps) {
 			return nil
 		}
-		before := slices.Concat(c.plan.before, steps[:done])
+		before := slices.Concat(c.plan.earlierSteps, steps[:count])
 		c.plan = NewParentPlan(devices, c.recorded, c.ParentOptions)
-		c.plan.before = before
-		c.tell(c.prospect())
+		c.plan.earlierSteps = before
+		c.reportParentStatus(c.parentStatus())
 	}
 }
 
-// inHost carries out steps on devices of the host, and reports them. A dry run only reports them. It
+// applyHostSteps carries out steps on devices of the host, and reports them. A dry run only reports them. It
 // returns how many steps it has finished: with giveUp it stops at a step whose devices have changed.
-func (c *chain) inHost(steps []Step, giveUp bool) int {
-	hands := newHands(c.host)
+func (c *chainRestore) applyHostSteps(steps []Step, giveUp bool) int {
+	hands := newStepRunner(c.host)
 	for i, step := range steps {
 		result := StepResult{Step: step}
 		if !c.DryRun {
-			err := hands.do(step)
+			err := hands.run(step)
 			if giveUp && errors.Is(err, errChanged) {
 				return i
 			}
@@ -157,22 +157,22 @@ func (c *chain) inHost(steps []Step, giveUp bool) int {
 }
 
 // lockHost keeps off other restores that would change the host's devices, and other chains of this one.
-func (r *run) lockHost(ctx context.Context) (func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, flock.Patience)
+func (r *restoreRun) lockHost(ctx context.Context) (func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
 	r.hostMu.Lock() // Whoever holds it waits for no device, so it is short.
 	unlock, err := r.Store.LockHost(ctx)
-	return both(&r.hostMu, unlock, err)
+	return unlockBoth(&r.hostMu, unlock, err)
 }
 
 // moveNIC moves the NIC that was found in the host into the sandbox.
-func (w *work) moveNIC(want netstate.Interface, opts kernel.ConfigureOptions) error {
+func (w *attachmentRestore) moveNIC(want netstate.Interface, opts kernel.ConfigureOptions) error {
 	unlock, err := w.lockHost(context.Background())
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	index, err := newHands(w.host).look(w.parent)
+	index, err := newStepRunner(w.host).check(w.parent)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func TestFramesTakenByAVLANOnAMember(t *testing.T) {
 		"another protocol":                  {devices{member, over, on, up(5, serviceVLAN("eth0.3", 3), 2)}, nil},
 		"a VLAN that the bond does not use": {devices{member, over, up(5, vlan("eth0.3", 3), 2)}, nil},
 	} {
-		if diff := cmp.Diff(test.want, framesTaken(test.there, map[string]bool{"bond4.3": true})); diff != "" {
+		if diff := cmp.Diff(test.want, shadowedVLANs(test.there, map[string]bool{"bond4.3": true})); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}

@@ -16,16 +16,16 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 	name := recorded.Link.Name
 	if live == nil {
 		if recorded.Link.Kind == netstate.KindNIC {
-			return []Step{{Device: name, Reason: "it is gone from the sandbox, and the host has it", change: moveNIC{recorded: recorded, from: parent}}}, nil
+			return []Step{{Device: name, Reason: "it is gone from the sandbox, and the host has it", change: moveNIC{recorded: recorded, hostName: parent}}}, nil
 		}
-		return []Step{{Device: name, Reason: "it is gone from the sandbox", change: create{recorded: recorded, on: parent}}}, nil
+		return []Step{{Device: name, Reason: "it is gone from the sandbox", change: create{recorded: recorded, parent: parent}}}, nil
 	}
 	recorded.Parents = parents
 	differences := netstate.Diff(recorded, *live)
-	slices.SortStableFunc(differences, func(a, b netstate.Difference) int { return order(a.Field) - order(b.Field) })
+	slices.SortStableFunc(differences, func(a, b netstate.Difference) int { return repairIndex(a.Field) - repairIndex(b.Field) })
 	var steps []Step
 	for _, d := range differences {
-		step, problem := repair(recorded, d)
+		step, problem := planRepair(recorded, d)
 		if problem != nil {
 			return nil, problem
 		}
@@ -52,11 +52,11 @@ var repairOrder = []netstate.Field{
 	netstate.FieldAddress, netstate.FieldNeighbour, netstate.FieldRoute, netstate.FieldRouteOrder, netstate.FieldRule, netstate.FieldQdisc,
 }
 
-func order(f netstate.Field) int { return slices.Index(repairOrder, f) }
+func repairIndex(f netstate.Field) int { return slices.Index(repairOrder, f) }
 
-func repair(recorded netstate.Interface, d netstate.Difference) (Step, *Problem) {
+func planRepair(recorded netstate.Interface, d netstate.Difference) (Step, *Problem) {
 	name := recorded.Link.Name
-	if d.Field == netstate.FieldMode && (d.Want == "passthru" || d.Have == "passthru") {
+	if d.Field == netstate.FieldMode && (d.Want == "passthru" || d.Live == "passthru") {
 		return Step{}, &Problem{Reason: fmt.Sprintf("%s: %s, and the kernel does not change passthru: left alone", name, d)}
 	}
 	c := changeFor(recorded, d)
@@ -99,11 +99,11 @@ func changeFor(recorded netstate.Interface, d netstate.Difference) change {
 	return nil
 }
 
-// reasons joins the steps' reasons for a table or a line.
-func reasons(steps []Step) string {
-	var all []string
+// stepReasons joins the steps' reasons for a table or a line.
+func stepReasons(steps []Step) string {
+	var texts []string
 	for _, s := range steps {
-		all = append(all, fmt.Sprintf("%s: %s", s.Device, s.Reason))
+		texts = append(texts, fmt.Sprintf("%s: %s", s.Device, s.Reason))
 	}
-	return strings.Join(all, "; ")
+	return strings.Join(texts, "; ")
 }

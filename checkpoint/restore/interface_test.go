@@ -57,7 +57,7 @@ func TestPlanOfAnInterfaceThatIsGone(t *testing.T) {
 			t.Errorf("steps (-want +got):\n%s", diff)
 		}
 		compare := cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
-		if diff := cmp.Diff(create{recorded: recorded, on: "vlan7"}, steps[0].change, compare, cmp.AllowUnexported(create{})); diff != "" {
+		if diff := cmp.Diff(create{recorded: recorded, parent: "vlan7"}, steps[0].change, compare, cmp.AllowUnexported(create{})); diff != "" {
 			t.Errorf("what is created (-recorded +step):\n%s", diff)
 		}
 	}
@@ -208,17 +208,17 @@ func TestReasonsAreJoinedForALine(t *testing.T) {
 	live.Link.Up, live.Routes = false, live.Routes[1:]
 	steps, _ := planInterface(recorded, &live, "eth1.3", recorded.Parents)
 	want := "eth0: state is down, not up; eth0: route 0.0.0.0/0 via 10.3.0.1 is missing"
-	if got := reasons(steps); got != want {
+	if got := stepReasons(steps); got != want {
 		t.Errorf("reasons() = %q, want %q", got, want)
 	}
-	if got := reasons(nil); got != "" {
+	if got := stepReasons(nil); got != "" {
 		t.Errorf("reasons(nil) = %q", got)
 	}
 }
 
 func TestEveryFieldOfADiffHasItsPlaceInTheOrder(t *testing.T) {
-	if order(netstate.FieldRoute) < order(netstate.FieldAddress) || order(netstate.FieldAddress) < order(netstate.FieldUp) ||
-		order(netstate.FieldUp) < order(netstate.FieldSetting) {
+	if repairIndex(netstate.FieldRoute) < repairIndex(netstate.FieldAddress) || repairIndex(netstate.FieldAddress) < repairIndex(netstate.FieldUp) ||
+		repairIndex(netstate.FieldUp) < repairIndex(netstate.FieldSetting) {
 		t.Errorf("settings before up, up before addresses, addresses before routes: %v", repairOrder)
 	}
 	for _, f := range strings.Fields("kind vlan parent mode options bcqueuelen MAC MTU txqueuelen alias group flags master" +

@@ -18,12 +18,12 @@ import (
 // After an interrupt during the wait for devices, the report is complete. Each attachment says which device it lacked.
 // Those on other devices did not wait.
 func TestInterruptedWhileWaitingForADevice(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	p.attach(t, "net1", 2)
 	other := fresh.Sandbox(t)
 	fresh.Run(t, "", "ip link add wan0 up type veth peer name wan1; ip link add pod0 link wan0 type macvlan; ip link set pod0 netns "+other+" name eth0")
 	t.Cleanup(func() { fresh.IP(t, "", "link del wan0") })
-	remember(t, p.store, other, attachment.Key{Network: "wan", ContainerID: "c2", IfName: "eth0"}, "eth0")
+	saveCheckpoint(t, p.store, other, attachment.Key{Network: "wan", ContainerID: "c2", IfName: "eth0"}, "eth0")
 	fresh.IP(t, "", "link del lan0")
 	t.Cleanup(func() { parent(t) })
 
@@ -44,7 +44,7 @@ func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 	}
 	var got []string
 	for _, o := range report.Attachments {
-		got = append(got, o.Attachment.ContainerID+" "+o.Attachment.IfName+" "+string(o.State)+": "+o.Why())
+		got = append(got, o.Attachment.ContainerID+" "+o.Attachment.IfName+" "+string(o.State)+": "+o.FullReason())
 	}
 	want := list("c1 eth0 failed: interrupted while waiting for lan0; not restored", "c1 net1 failed: interrupted while waiting for lan0; not restored",
 		"c2 eth0 as recorded: ")
@@ -52,7 +52,7 @@ func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 		t.Errorf("interrupted %v, as recorded %v, (-want +got):\n%s", report.Interrupted, report.AsRecorded(), diff)
 	}
 	causes := list(`interrupted "lan0": interrupted while waiting for lan0: 2 of 1`)
-	if diff := cmp.Diff(causes, causesSaid(Causes(report))); diff != "" {
+	if diff := cmp.Diff(causes, causeLines(Causes(report))); diff != "" {
 		t.Errorf("causes (-want +got):\n%s", diff)
 	}
 	if !slices.ContainsFunc(report.Devices, func(d DeviceState) bool { return d.Name == "lan0" && !d.Present && d.Attachments == 2 }) {
@@ -62,7 +62,7 @@ func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 
 // If an attachment is a NIC itself, it waits for that NIC in the host.
 func TestInterruptedWhileWaitingForANIC(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	r := must(p.store.Load("c1", "eth0"))(t)
 	own := hardware(1)
 	r.Interface.Link = netstate.Link{Kind: netstate.KindNIC, Name: "net1", Alias: "ens1", MAC: "02:00:00:00:00:09", MTU: 1500, Up: true, NIC: &own}
@@ -72,7 +72,7 @@ func TestInterruptedWhileWaitingForANIC(t *testing.T) {
 	report := must(Run(ctx, Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) { interrupt() }}))(t)
 	for _, o := range report.Attachments {
 		if o.Attachment.IfName == "net1" {
-			p.is(t, o, Failed, "interrupted while waiting for ens1; not restored")
+			p.expectOutcome(t, o, Failed, "interrupted while waiting for ens1; not restored")
 		}
 	}
 	if len(report.Attachments) != 2 {
@@ -83,7 +83,7 @@ func TestInterruptedWhileWaitingForANIC(t *testing.T) {
 // After an interrupt during the wait for carrier, each attachment says what it lacks.
 func TestInterruptedWhileWaitingForCarrier(t *testing.T) {
 	l := newLAN(t)
-	l.lose(t)
+	l.deleteParent(t)
 	for _, test := range []struct {
 		state  State
 		reason string
@@ -107,10 +107,10 @@ func TestInterruptedWhileWaitingForCarrier(t *testing.T) {
 // A restore can also wait for a device that exists, because udev may still rename it.
 func TestWhatAnAttachmentWaitsFor(t *testing.T) {
 	missing, unnamed, ready := recordOn(vlan("eth1.3", 3), nic("eth1", 1)), recordOn(vlan("eth2.3", 3), nic("eth2", 2)), recordOn(nic("eth3", 3))
-	alien, inSandbox := recordOn(plain("veth", "eth3")), recordOn(plain("veth", "up0"))
+	alien, inSandbox := recordOn(deviceOfKind("veth", "eth3")), recordOn(deviceOfKind("veth", "up0"))
 	inSandbox.Interface.ParentsInSandbox = true
 	there := devices{down(2, nic("eth2", 2), 0), up(3, nic("eth3", 3), 0)}
-	c := &chain{unnamed: []int{2}, after: sharedPlan{plan: NewParentPlan(there, nil, ParentOptions{})}}
+	c := &chainRestore{udevPending: []int{2}, afterPlan: sharedPlan{plan: NewParentPlan(there, nil, ParentOptions{})}}
 	for name, test := range map[string]struct {
 		record       checkpoint.Record
 		device, what string
@@ -121,7 +121,7 @@ func TestWhatAnAttachmentWaitsFor(t *testing.T) {
 		"what no time mends":         {alien, "", ""},
 		"what is in its own sandbox": {inSandbox, "", ""},
 	} {
-		if device, what := c.waitedFor(&test.record); device != test.device || what != test.what {
+		if device, what := c.awaitedDevice(&test.record); device != test.device || what != test.what {
 			t.Errorf("%s: %q, %q, want %q, %q", name, device, what, test.device, test.what)
 		}
 	}

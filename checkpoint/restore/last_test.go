@@ -18,20 +18,20 @@ import (
 )
 
 func TestAReportIsSummedUp(t *testing.T) {
-	report := Report{Took: 3 * time.Second, Waited: time.Second, Interrupted: true, Problems: list("one", "two")}
+	report := Report{Duration: 3 * time.Second, WaitDuration: time.Second, Interrupted: true, Problems: list("one", "two")}
 	want := checkpoint.LastRestore{
-		Took: 3 * time.Second, Waited: time.Second, Interrupted: true, Problems: 2,
+		Duration: 3 * time.Second, WaitDuration: time.Second, Interrupted: true, Problems: 2,
 		Counts: map[string]int{"restored": 1, "sandbox gone": 1, "failed": 25},
 	}
 	report.Attachments = []Outcome{{State: Restored, Reason: "it was gone"}, {State: SandboxGone, Reason: "it is gone"}}
 	for n := range 25 {
 		key, in := attachment.Key{ContainerID: fmt.Sprintf("c%d", n), IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: "web-0"}
 		report.Attachments = append(report.Attachments, Outcome{Attachment: key, Pod: in, State: Failed, Reason: "no", ParentReason: "eth1 is down"})
-		if n < checkpoint.MostFailed {
+		if n < checkpoint.MaxFailed {
 			want.Failed = append(want.Failed, checkpoint.FailedRestore{Attachment: key, Pod: in, Reason: "eth1 is down; no"})
 		}
 	}
-	if diff := cmp.Diff(want, lastOf(report)); diff != "" {
+	if diff := cmp.Diff(want, lastRestoreOf(report)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -40,10 +40,10 @@ func TestAReportIsSummedUp(t *testing.T) {
 func TestARestoreIsRemembered(t *testing.T) {
 	l := newLAN(t)
 	l.run(t, Options{DryRun: true})
-	if last, err := l.store.LastRestore(); !errors.Is(err, checkpoint.ErrNone) {
+	if last, err := l.store.LastRestore(); !errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		t.Errorf("a dry run: %+v, %v", last, err)
 	}
-	l.lose(t)
+	l.deleteParent(t)
 	before := time.Now()
 	report, _ := l.run(t, Options{Select: selection.Selection{Names: []string{"shop/web-0"}}})
 	last := must(l.store.LastRestore())(t)
@@ -52,7 +52,7 @@ func TestARestoreIsRemembered(t *testing.T) {
 	}
 	last.StartedAt = time.Time{}
 	want := checkpoint.LastRestore{
-		Took: report.Took, Waited: report.Waited, Selection: []string{"shop/web-0"}, Counts: map[string]int{"restored": 1}, Problems: 1,
+		Duration: report.Duration, WaitDuration: report.WaitDuration, Selection: []string{"shop/web-0"}, Counts: map[string]int{"restored": 1}, Problems: 1,
 	}
 	if diff := cmp.Diff(want, last); diff != "" {
 		t.Error(diff)

@@ -19,8 +19,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// process starts a process in the sandbox. It returns the path of its namespace in /proc.
-func (p *living) process(t *testing.T) string {
+// startProcess starts a process in the sandbox. It returns the path of its namespace in /proc.
+func (p *liveSandbox) startProcess(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("nsenter", "--net="+p.netns, "sleep", "300")
 	if err := cmd.Start(); err != nil {
@@ -31,7 +31,7 @@ func (p *living) process(t *testing.T) string {
 	was := must(p.store.Load("c1", "eth0"))(t).Namespace
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		was.Path = path
-		if kernel.SameNamespace(was) == nil {
+		if kernel.CheckNamespace(was) == nil {
 			return path
 		}
 		if time.Now().After(deadline) {
@@ -43,12 +43,12 @@ func (p *living) process(t *testing.T) string {
 // A sandbox that is gone is reported. It is no failure, because nothing is left to restore.
 func TestASandboxThatIsGoneIsNoFailure(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(*testing.T, *living)
+		change func(*testing.T, *liveSandbox)
 		says   string
 	}{
-		"nothing is at its path": {func(*testing.T, *living) {}, "no network namespace: it does not exist"},
-		"another is at its path": {func(t *testing.T, p *living) { fresh.At(t, p.netns) }, "another namespace is there now"},
-		"of an earlier boot": {func(t *testing.T, p *living) {
+		"nothing is at its path": {func(*testing.T, *liveSandbox) {}, "no network namespace: it does not exist"},
+		"another is at its path": {func(t *testing.T, p *liveSandbox) { fresh.At(t, p.netns) }, "another namespace is there now"},
+		"of an earlier boot": {func(t *testing.T, p *liveSandbox) {
 			r := must(p.store.Load("c1", "eth0"))(t)
 			r.Namespace.BootID = "00000000-0000-0000-0000-000000000000"
 			save(t, p.store, r)
@@ -56,7 +56,7 @@ func TestASandboxThatIsGoneIsNoFailure(t *testing.T) {
 		}, "recorded in an earlier boot"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newLiving(t)
+			p := newLiveSandbox(t)
 			fresh.Remove(t, p.netns)
 			test.change(t, p)
 			for _, dry := range []bool{true, false} {
@@ -65,7 +65,7 @@ func TestASandboxThatIsGoneIsNoFailure(t *testing.T) {
 				if !report.AsRecorded() || o.IsAsRecorded() || o.Differs() {
 					t.Errorf("dry %v: the report is as recorded: %v; the attachment is: %v, differs: %v", dry, report.AsRecorded(), o.IsAsRecorded(), o.Differs())
 				}
-				p.is(t, o, SandboxGone, "the sandbox is gone: "+p.netns+": ", test.says)
+				p.expectOutcome(t, o, SandboxGone, "the sandbox is gone: "+p.netns+": ", test.says)
 			}
 		})
 	}
@@ -73,8 +73,8 @@ func TestASandboxThatIsGoneIsNoFailure(t *testing.T) {
 
 // The path is gone, but a process lives on in the namespace. Its interface is restored there.
 func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
-	p := newLiving(t)
-	path := p.process(t)
+	p := newLiveSandbox(t)
+	path := p.startProcess(t)
 	fresh.Remove(t, p.netns)
 	fresh.At(t, p.netns) // This namespace is a stranger's. Nothing is built in it.
 	p.loseParent(t)
@@ -84,7 +84,7 @@ func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
 		state State
 	}{{true, ToRestore}, {false, Restored}, {true, AsRecorded}} {
 		report := must(Run(t.Context(), Options{Store: p.store, DryRun: want.dry}))(t)
-		p.is(t, report.Attachments[0], want.state)
+		p.expectOutcome(t, report.Attachments[0], want.state)
 		if !slices.Equal(report.Notes, []string{note}) {
 			t.Errorf("notes %q", report.Notes)
 		}
@@ -102,8 +102,8 @@ func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
 
 // A restore of one pod does not report where the sandboxes of others are. An interrupted restore proves nothing.
 func TestOnlyWhatIsSelectedIsLookedFor(t *testing.T) {
-	p := newLiving(t)
-	path := p.process(t)
+	p := newLiveSandbox(t)
+	path := p.startProcess(t)
 	r := must(p.store.Load("c1", "eth0"))(t)
 	r.Attachment.ContainerID, r.Namespace.Path = "c2", path
 	save(t, p.store, r)
@@ -119,38 +119,38 @@ func TestOnlyWhatIsSelectedIsLookedFor(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	report = must(Run(ctx, Options{Store: p.store, Select: selection.Selection{Names: []string{"c3"}}}))(t)
-	p.is(t, report.Attachments[0], Failed, "interrupted before it was looked at")
+	p.expectOutcome(t, report.Attachments[0], Failed, "interrupted before it was looked at")
 	report = must(Run(t.Context(), Options{Store: p.store, Select: selection.Selection{Names: []string{"c3"}}}))(t)
-	p.is(t, report.Attachments[0], SandboxGone)
+	p.expectOutcome(t, report.Attachments[0], SandboxGone)
 }
 
 // A namespace that something keeps is not gone, even if nobody can enter it. The reason says what keeps it.
 func TestASandboxThatSomethingKeepsFails(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	f, err := os.Open(p.netns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	fresh.Remove(t, p.netns)
 	report := must(Run(t.Context(), Options{Store: p.store}))(t)
-	p.is(t, report.Attachments[0], Failed, fmt.Sprintf("but an open file of process %d keeps the namespace", os.Getpid()), "relink forget c1")
+	p.expectOutcome(t, report.Attachments[0], Failed, fmt.Sprintf("but an open file of process %d keeps the namespace", os.Getpid()), "relink forget c1")
 	if report.AsRecorded() {
 		t.Error("the report says that all is as recorded")
 	}
 	_ = f.Close()
-	p.is(t, p.restore(t, false), SandboxGone)
+	p.expectOutcome(t, p.restore(t, false), SandboxGone)
 }
 
 // Another namespace can have the recorded inode by now. Without a cookie nothing is built in it.
 func TestASandboxWithoutACookieIsNotTakenForAnother(t *testing.T) {
-	p := newLiving(t)
-	path := p.process(t)
+	p := newLiveSandbox(t)
+	path := p.startProcess(t)
 	r := must(p.store.Load("c1", "eth0"))(t)
 	r.Namespace.Cookie = 0
 	save(t, p.store, r)
 	fresh.Remove(t, p.netns)
 	p.loseParent(t)
-	p.is(t, p.restore(t, false), Failed, "The record has no cookie to tell", "relink capture --refresh")
+	p.expectOutcome(t, p.restore(t, false), Failed, "The record has no cookie to tell", "relink capture --refresh")
 	if there := fresh.IP(t, path, "-o link"); strings.Contains(there, "eth0") {
 		t.Errorf("it was built: %s", there)
 	}
@@ -161,7 +161,7 @@ func TestASandboxWithoutACookieIsNotTakenForAnother(t *testing.T) {
 func TestASandboxThatGoesDuringTheRestore(t *testing.T) {
 	const tries = 5
 	for range tries {
-		p := newLiving(t)
+		p := newLiveSandbox(t)
 		fresh.IP(t, "", "link del lan0")
 		went := false
 		report := must(Run(t.Context(), Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) {
@@ -172,10 +172,10 @@ func TestASandboxThatGoesDuringTheRestore(t *testing.T) {
 			went = true
 		}}))(t)
 		if strings.Contains(report.Attachments[0].Reason, context.DeadlineExceeded.Error()) {
-			p.is(t, report.Attachments[0], Failed, "whether the sandbox is gone is not known: ")
+			p.expectOutcome(t, report.Attachments[0], Failed, "whether the sandbox is gone is not known: ")
 			continue
 		}
-		p.is(t, report.Attachments[0], SandboxGone, "the sandbox is gone: ", "it does not exist")
+		p.expectOutcome(t, report.Attachments[0], SandboxGone, "the sandbox is gone: ", "it does not exist")
 		if !report.AsRecorded() {
 			t.Errorf("problems %q", report.Problems)
 		}
@@ -197,29 +197,29 @@ func TestWhatTheEvidenceOfANamespaceMeans(t *testing.T) {
 		state  State
 		reason string
 	}{
-		"gone": {missing, sandbox.Evidence{State: sandbox.IsGone}, 9, SandboxGone, "the sandbox is gone: /run/netns/web: no network namespace: it does not exist"},
-		"gone, and another is there": {another, sandbox.Evidence{State: sandbox.IsGone}, 9, SandboxGone,
+		"gone": {missing, sandbox.Evidence{Verdict: sandbox.VerdictGone}, 9, SandboxGone, "the sandbox is gone: /run/netns/web: no network namespace: it does not exist"},
+		"gone, and another is there": {another, sandbox.Evidence{Verdict: sandbox.VerdictGone}, 9, SandboxGone,
 			"the sandbox is gone: /run/netns/web: another namespace is there now (inode 4:8, recorded 4:7)"},
-		"kept": {missing, sandbox.Evidence{State: sandbox.IsAlive, KeptBy: "a socket of process 12"}, 9, Failed,
+		"kept": {missing, sandbox.Evidence{Verdict: sandbox.VerdictAlive, KeptBy: "a socket of process 12"}, 9, Failed,
 			"/run/netns/web: no network namespace: it does not exist; but a socket of process 12 keeps the namespace. " +
 				"No mount and no process shows it, so that nothing is restored in it. If the pod is gone: relink forget c1 --force"},
-		"kept, perhaps": {missing, sandbox.Evidence{State: sandbox.IsAlive, KeptBy: "a thread of process 12"}, 0, Failed,
+		"kept, perhaps": {missing, sandbox.Evidence{Verdict: sandbox.VerdictAlive, KeptBy: "a thread of process 12"}, 0, Failed,
 			"/run/netns/web: no network namespace: it does not exist; a thread of process 12 keeps the recorded namespace, or another one that has its inode now. " +
 				"The record has no cookie to tell. If a pod lives in it: relink capture --refresh shop/web-0 records it again"},
-		"not known": {another, sandbox.Evidence{State: sandbox.IsUnknown, Why: "/proc is not mounted"}, 9, Failed,
+		"not known": {another, sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: "/proc is not mounted"}, 9, Failed,
 			"/run/netns/web: another namespace is there now (inode 4:8, recorded 4:7); whether the sandbox is gone is not known: /proc is not mounted"},
-		"back": {missing, sandbox.Evidence{State: sandbox.IsAlive}, 9, Failed,
+		"back": {missing, sandbox.Evidence{Verdict: sandbox.VerdictAlive}, 9, Failed,
 			"/run/netns/web: no network namespace: it does not exist when it was looked at first, and is back now: restore again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := was
 			at.Cookie = test.cookie
-			m := lost{record: checkpoint.Record{Attachment: attachment.Key{ContainerID: "c1"}, Namespace: at}, outcome: &Outcome{Attachment: attachment.Key{ContainerID: "c1"}, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}}, why: test.why}
-			m.tell(test.now)
+			m := missingNamespace{record: checkpoint.Record{Attachment: attachment.Key{ContainerID: "c1"}, Namespace: at}, outcome: &Outcome{Attachment: attachment.Key{ContainerID: "c1"}, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}}, err: test.why}
+			m.setOutcome(test.now)
 			if m.outcome.State != test.state || m.outcome.Reason != test.reason {
 				t.Errorf("%s: %s\nwant %s: %s", m.outcome.State, m.outcome.Reason, test.state, test.reason)
 			}
-			if !isGone(test.why) || isGone(errors.New("permission denied")) {
+			if !isNamespaceGone(test.why) || isNamespaceGone(errors.New("permission denied")) {
 				t.Error("what the path shows is not told right")
 			}
 		})

@@ -17,16 +17,16 @@ type Loss struct {
 }
 
 // Losses is a pure function: it returns the losses of a chain's records, in the order of the records. A record without
-// a loss has nil. there are the devices of the host.
+// a loss has nil. devices are the devices of the host.
 //
 // An interface is lost if its recorded parent is not there any more. The parent's index proves that: no later device
 // has it. Two things do not matter. Another device may have the parent's place by now. The interface may be there: a
 // restore that ended too early leaves the old index in the record. While the parent is there, somebody has taken away
 // whatever is missing. That is drift.
-func Losses(there netstate.Devices, records []checkpoint.Record) []*Loss {
-	present := byIndex{}
-	for i := range there {
-		present[there[i].Index] = &there[i]
+func Losses(devices netstate.Devices, records []checkpoint.Record) []*Loss {
+	present := devicesByIndex{}
+	for i := range devices {
+		present[devices[i].Index] = &devices[i]
 	}
 	losses := make([]*Loss, len(records))
 	lost := map[string]map[string]*Loss{} // by sandbox and interface
@@ -42,7 +42,7 @@ func Losses(there netstate.Devices, records []checkpoint.Record) []*Loss {
 	}
 	for i := range records {
 		if r := &records[i]; !r.Interface.ParentsInSandbox {
-			note(i, lossInHost(there, present, r))
+			note(i, lossInHost(devices, present, r))
 		}
 	}
 	// An interface on another interface of the sandbox goes with that one, and with everything below it.
@@ -68,12 +68,12 @@ func Losses(there netstate.Devices, records []checkpoint.Record) []*Loss {
 	return losses
 }
 
-// byIndex maps indices to devices of the host.
-type byIndex map[int]*netstate.LiveDevice
+// devicesByIndex maps indices to devices of the host.
+type devicesByIndex map[int]*netstate.LiveDevice
 
 // has says that the recorded device is there. The index alone does not prove that: whoever makes a device can choose
 // its index, even an old one.
-func (b byIndex) has(d netstate.Device) bool {
+func (b devicesByIndex) has(d netstate.Device) bool {
 	live := b[d.IfIndex]
 	switch {
 	case live == nil || d.Contradicts(live.NIC):
@@ -87,9 +87,9 @@ func (b byIndex) has(d netstate.Device) bool {
 }
 
 // lossInHost returns the loss of an interface that is on devices of the host.
-func lossInHost(there netstate.Devices, present byIndex, r *checkpoint.Record) *Loss {
+func lossInHost(devices netstate.Devices, present devicesByIndex, r *checkpoint.Record) *Loss {
 	if r.Interface.Link.Kind == netstate.KindNIC {
-		return lossOfNIC(there, r.Interface.Link)
+		return lossOfNIC(devices, r.Interface.Link)
 	}
 	for _, p := range r.Interface.Parents {
 		if p.IfIndex != 0 && !present.has(p) {
@@ -111,11 +111,11 @@ func lossInHost(there netstate.Devices, present byIndex, r *checkpoint.Record) *
 
 // lossOfNIC returns the loss of a NIC that belongs to the sandbox. If its driver goes and comes back, the kernel makes
 // a new device in the host. If somebody moves the NIC to the host by hand, it keeps its index, unless that is taken.
-func lossOfNIC(there netstate.Devices, link netstate.Link) *Loss {
-	if link.NIC == nil || !link.NIC.Known() {
+func lossOfNIC(devices netstate.Devices, link netstate.Link) *Loss {
+	if link.NIC == nil || !link.NIC.Identified() {
 		return nil
 	}
-	for _, d := range there {
+	for _, d := range devices {
 		// The PF gives a new VF another MAC.
 		sameMAC := d.PermanentMAC == link.NIC.PermanentMAC || d.PF != ""
 		if d.Kind == netstate.KindNIC && d.Index != link.Index && sameMAC && link.NIC.Same(d.NIC) {
@@ -125,13 +125,13 @@ func lossOfNIC(there netstate.Devices, link netstate.Link) *Loss {
 	return nil
 }
 
-// LossOfAway is a pure function: it returns the loss of a NIC that its sandbox does not have. there are the devices of the host.
+// AwayNICLoss is a pure function: it returns the loss of a NIC that its sandbox does not have. devices are the devices of the host.
 // It returns nil if the NIC is in the host: then Losses tells, or somebody has moved it there by hand.
-func LossOfAway(there netstate.Devices, link netstate.Link) *Loss {
-	if link.Kind != netstate.KindNIC || link.NIC == nil || !link.NIC.Known() {
+func AwayNICLoss(devices netstate.Devices, link netstate.Link) *Loss {
+	if link.Kind != netstate.KindNIC || link.NIC == nil || !link.NIC.Identified() {
 		return nil
 	}
-	for _, d := range there {
+	for _, d := range devices {
 		if d.Kind == netstate.KindNIC && link.NIC.Same(d.NIC) {
 			return nil
 		}
@@ -139,8 +139,8 @@ func LossOfAway(there netstate.Devices, link netstate.Link) *Loss {
 	return &Loss{Device: nameInHost(link), Reason: nameInHost(link) + " has gone from its sandbox, and is not in the host"}
 }
 
-// Unindexed says that the record does not have the index of the device below its interface. Records before version 4
+// LacksParentIndex says that the record does not have the index of the device below its interface. Records before version 4
 // and records of relink import do not have it.
-func Unindexed(r checkpoint.Record) bool {
+func LacksParentIndex(r checkpoint.Record) bool {
 	return onHost(&r) && len(r.Interface.Parents) > 0 && r.Interface.Parents[0].IfIndex == 0
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func TestNamesInParentAreThoseOfCheckpoints(t *testing.T) {
-	onBond, inSandbox, own := recordOn(vlan("bond4.3", 3), bond("bond4", 0, 1)), recordOn(plain("veth", "up0")), recordOn()
+	onBond, inSandbox, own := recordOn(vlan("bond4.3", 3), bond("bond4", 0, 1)), recordOn(deviceOfKind("veth", "up0")), recordOn()
 	inSandbox.Interface.ParentsInSandbox = true
 	own.Interface.Link = netstate.Link{Kind: netstate.KindNIC, Name: "net1", Alias: "ens1", NIC: &netstate.NIC{}}
 	records := []checkpoint.Record{onBond, inSandbox, own}
@@ -61,7 +61,7 @@ func TestNamesInParentAreThoseOfCheckpoints(t *testing.T) {
 // The user can repeat a mapping with each restore, even after the checkpoints were rewritten. A dry run remembers
 // nothing.
 func TestAParentThatIsSaidAgain(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	fresh.Run(t, "", "ip link del lan0; ip link add new0 type veth peer name new1; ip link set new0 up; ip link set new1 up")
 	t.Cleanup(func() { fresh.Run(t, "", "ip link del new0"); parent(t) })
 	opts := Options{Store: p.store, ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "new0"}}}
@@ -72,7 +72,7 @@ func TestAParentThatIsSaidAgain(t *testing.T) {
 		t.Errorf("a dry run has noted that lan0 is %s", is)
 	}
 	for _, want := range []State{Restored, AsRecorded, AsRecorded} {
-		p.is(t, must(Run(t.Context(), opts))(t).Attachments[0], want)
+		p.expectOutcome(t, must(Run(t.Context(), opts))(t).Attachments[0], want)
 		if names := must(p.store.Load("c1", "eth0"))(t).Interface.Parents; names[0].Name != "new0" {
 			t.Errorf("the checkpoint has %+v", names)
 		}
@@ -90,7 +90,7 @@ func TestAParentThatIsSaidAgain(t *testing.T) {
 
 // If the note cannot be written, the restore goes on.
 func TestAParentThatCannotBeNoted(t *testing.T) {
-	r := &run{Options: Options{Store: checkpoint.OpenStore("/proc/nowhere"), ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "new0", "same": "same"}}}}
+	r := &restoreRun{Options: Options{Store: checkpoint.OpenStore("/proc/nowhere"), ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "new0", "same": "same"}}}}
 	r.noteMapped()
 	if len(r.notes) != 1 || !slices.ContainsFunc(r.notes, func(n string) bool { return strings.HasSuffix(n, "do not say --parent lan0=new0 again") }) {
 		t.Errorf("notes %q", r.notes)
@@ -126,7 +126,7 @@ func TestAnExchangeIsForAllPods(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	before := must(p.store.Load("c1", "eth0"))(t)
 	opts := Options{Store: p.store, Select: selection.Selection{Names: []string{"c1"}}, ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "lan1", "lan1": "lan0"}}}
 	if _, err := Run(t.Context(), opts); err == nil || !strings.HasSuffix(err.Error(), "restore without c1") {
@@ -139,7 +139,7 @@ func TestAnExchangeIsForAllPods(t *testing.T) {
 
 // Said a second time, an exchange would put the pods on the wrong devices: the checkpoints name the new ones by then.
 func TestAnExchangeIsSaidOnce(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	p.attach(t, "net1", 2)
 	second := must(p.store.Load("c1", "net1"))(t)
 	second.Interface.Parents[0].Name = "lan1"
@@ -194,7 +194,7 @@ func TestAnExchangeNamesWhatItDidNotReach(t *testing.T) {
 		"one failed":  {mapped, []*Outcome{{State: Restored}, failed, failed}, true},
 		"one device":  {map[string]string{"lan0": "lan2"}, []*Outcome{failed}, false},
 	} {
-		r := &run{Options: Options{ParentOptions: ParentOptions{Mapped: test.mapped}}}
+		r := &restoreRun{Options: Options{ParentOptions: ParentOptions{Mapped: test.mapped}}}
 		const want = "such as relink restore --parent lan0=lan2 shop/web-0"
 		if problem := r.exchangeProblem(test.outcomes); (problem != "") != test.problem || test.problem && !strings.HasSuffix(problem, want) {
 			t.Errorf("%s: %q", name, problem)
@@ -204,11 +204,11 @@ func TestAnExchangeNamesWhatItDidNotReach(t *testing.T) {
 
 // A DEL can come between the look at the checkpoints and the look at the interfaces. Then there is nothing to report.
 func TestADryRunReportsNothingOfADetachedPod(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	opts := Options{Store: p.store, DryRun: true}
 	fresh.IP(t, p.netns, "link del eth0")
-	p.is(t, must(Run(t.Context(), opts))(t).Attachments[0], ToRestore)
-	time.AfterFunc(detaching/2, func() { _ = p.store.Forget("c1", "eth0") })
+	p.expectOutcome(t, must(Run(t.Context(), opts))(t).Attachments[0], ToRestore)
+	time.AfterFunc(detachDelay/2, func() { _ = p.store.Forget("c1", "eth0") })
 	if report := must(Run(t.Context(), opts))(t); len(report.Attachments) > 0 {
 		t.Errorf("%+v", report.Attachments)
 	}

@@ -15,17 +15,17 @@ import (
 
 func TestMain(m *testing.M) { fresh.Main(m) }
 
-// living is a sandbox of this kernel. It has eth0, a macvlan on the host's lan0, and its checkpoint.
-type living struct {
+// liveSandbox is a sandbox of this kernel. It has eth0, a macvlan on the host's lan0, and its checkpoint.
+type liveSandbox struct {
 	store *checkpoint.Store
 	netns string
 }
 
-func newLiving(t *testing.T) *living {
+func newLiveSandbox(t *testing.T) *liveSandbox {
 	t.Helper()
 	parent(t)
 	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
-	p := &living{store: checkpoint.OpenStore(t.TempDir()), netns: fresh.Sandbox(t)}
+	p := &liveSandbox{store: checkpoint.OpenStore(t.TempDir()), netns: fresh.Sandbox(t)}
 	p.attach(t, "eth0", 1)
 	return p
 }
@@ -36,7 +36,7 @@ func parent(t *testing.T) {
 }
 
 // attach makes interface number n and its checkpoint.
-func (p *living) attach(t *testing.T, name string, n int) {
+func (p *liveSandbox) attach(t *testing.T, name string, n int) {
 	t.Helper()
 	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(p.netns))(t)
 	defer host.Close()
@@ -49,25 +49,25 @@ func (p *living) attach(t *testing.T, name string, n int) {
 		Routes: []netstate.Route{{Destination: netip.MustParsePrefix(fmt.Sprintf("10.10%d.0.0/16", n)), Gateway: netip.MustParseAddr(fmt.Sprintf("10.%d.0.1", n)), Table: 254, Protocol: 3, Type: 1}},
 	}
 	index := must(host.Index("lan0"))(t)
-	if _, err := kernel.Build(host, sandbox, index, want, kernel.ConfigureOptions{Known: true}); err != nil {
+	if _, err := kernel.Build(host, sandbox, index, want, kernel.ConfigureOptions{Rebuild: true}); err != nil {
 		t.Fatal(err)
 	}
 	p.save(t, name, name)
 }
 
 // save writes the checkpoint of the attachment ifName from the present state of the interface called name.
-func (p *living) save(t *testing.T, ifName, name string) {
+func (p *liveSandbox) save(t *testing.T, ifName, name string) {
 	t.Helper()
-	remember(t, p.store, p.netns, attachment.Key{Network: "lan", ContainerID: "c1", IfName: ifName}, name)
+	saveCheckpoint(t, p.store, p.netns, attachment.Key{Network: "lan", ContainerID: "c1", IfName: ifName}, name)
 }
 
-// remember saves the checkpoint of the interface in its present state.
-func remember(t *testing.T, store *checkpoint.Store, netns string, key attachment.Key, name string) {
+// saveCheckpoint saves the checkpoint of the interface in its present state.
+func saveCheckpoint(t *testing.T, store *checkpoint.Store, netns string, key attachment.Key, name string) {
 	t.Helper()
 	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(netns))(t)
 	defer host.Close()
 	defer sandbox.Close()
-	live := must(kernel.Capture(host, sandbox, must(host.Devices())(t), name, kernel.Everything))(t)
+	live := must(kernel.Capture(host, sandbox, must(host.Devices())(t), name, kernel.CheckpointExtent))(t)
 	err := store.Save(checkpoint.Record{
 		Attachment: key, Namespace: sandbox.Identity(), Interface: live,
 		CNI: checkpoint.CNI{Config: []byte("{}"), Result: []byte("{}")}, Writer: "test",
@@ -88,14 +88,14 @@ func must[T any](v T, err error) func(*testing.T) T {
 }
 
 // loseParent deletes the parent, and with it the devices on it. Then it makes the parent again.
-func (p *living) loseParent(t *testing.T) {
+func (p *liveSandbox) loseParent(t *testing.T) {
 	t.Helper()
 	fresh.IP(t, "", "link del lan0")
 	parent(t)
 }
 
 // restore runs a restore or a dry run, and returns the outcome of eth0.
-func (p *living) restore(t *testing.T, dry bool) Outcome {
+func (p *liveSandbox) restore(t *testing.T, dry bool) Outcome {
 	t.Helper()
 	report := must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t)
 	for _, o := range report.Attachments {
@@ -107,37 +107,37 @@ func (p *living) restore(t *testing.T, dry bool) Outcome {
 	return Outcome{}
 }
 
-func (p *living) is(t *testing.T, o Outcome, state State, parts ...string) {
+func (p *liveSandbox) expectOutcome(t *testing.T, o Outcome, state State, parts ...string) {
 	t.Helper()
 	if o.State != state {
-		t.Errorf("%s (%s), want %s", o.State, o.Why(), state)
+		t.Errorf("%s (%s), want %s", o.State, o.FullReason(), state)
 	}
 	for _, part := range parts {
-		if !strings.Contains(o.Why(), part) {
-			t.Errorf("it does not say %q: %s", part, o.Why())
+		if !strings.Contains(o.FullReason(), part) {
+			t.Errorf("it does not say %q: %s", part, o.FullReason())
 		}
 	}
 }
 
 // Meanwhile the pod has made another device, which got the index.
 func TestAnIndexThatIsTaken(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	fresh.Run(t, p.netns, "ip link del eth0; ip link add other index 77 type veth peer name peer")
 	before := fresh.Run(t, p.netns, "ip -d -o link show dev other; ip -o addr show dev other; ip route show dev other")
-	p.is(t, p.restore(t, true), ToRestore, "its index 77 is that of other now")
-	p.is(t, p.restore(t, false), Restored, "its index 77 is that of other now", "SO_BINDTODEVICE")
+	p.expectOutcome(t, p.restore(t, true), ToRestore, "its index 77 is that of other now")
+	p.expectOutcome(t, p.restore(t, false), Restored, "its index 77 is that of other now", "SO_BINDTODEVICE")
 	if after := fresh.Run(t, p.netns, "ip -d -o link show dev other; ip -o addr show dev other; ip route show dev other"); after != before {
 		t.Errorf("the other is\n%s\nand was\n%s", after, before)
 	}
 	// The record now has the new index. So the interface is found under another name.
-	p.is(t, p.restore(t, false), AsRecorded)
+	p.expectOutcome(t, p.restore(t, false), AsRecorded)
 	fresh.IP(t, p.netns, "link set eth0 down name web0")
-	p.is(t, p.restore(t, false), Failed, "it is there as web0")
+	p.expectOutcome(t, p.restore(t, false), Failed, "it is there as web0")
 }
 
 // Another attachment has the index. restore does not confuse the two.
 func TestAnIndexThatAnotherAttachmentHas(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	fresh.Run(t, p.netns, "ip link del eth0")
 	p.attach(t, "net1", 2)
 	host, sandbox := must(kernel.OpenHost())(t), must(kernel.Open(p.netns))(t)
@@ -146,8 +146,8 @@ func TestAnIndexThatAnotherAttachmentHas(t *testing.T) {
 	fresh.IP(t, p.netns, "link del net1")
 	link := netstate.Link{Kind: netstate.KindMacvlan, Name: "net1", Index: 77, MAC: "02:00:00:00:00:02", Macvlan: &netstate.Macvlan{Mode: "bridge"}}
 	must(kernel.Create(host, sandbox, must(host.Index("lan0"))(t), link))(t)
-	p.is(t, p.restore(t, false), Restored, "its index 77 is that of net1 now")
-	p.is(t, p.restore(t, false), AsRecorded)
+	p.expectOutcome(t, p.restore(t, false), Restored, "its index 77 is that of net1 now")
+	p.expectOutcome(t, p.restore(t, false), AsRecorded)
 }
 
 // addressesAndRoutes shows these of a pod. An address can be tentative for a moment.
@@ -164,11 +164,11 @@ func TestARenamedInterface(t *testing.T) {
 		"and another in its place": {"ip link set eth0 down name web0 up; ip link add eth0 type veth peer name peer", []string{"as web0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newLiving(t)
+			p := newLiveSandbox(t)
 			fresh.Run(t, p.netns, test.change)
 			before := fresh.Run(t, p.netns, addressesAndRoutes)
-			p.is(t, p.restore(t, true), Blocked, test.says...)
-			p.is(t, p.restore(t, false), Failed, test.says...)
+			p.expectOutcome(t, p.restore(t, true), Blocked, test.says...)
+			p.expectOutcome(t, p.restore(t, false), Failed, test.says...)
 			if after := fresh.Run(t, p.netns, addressesAndRoutes); after != before {
 				t.Errorf("it is\n%s\nand was\n%s", after, before)
 			}
@@ -177,19 +177,19 @@ func TestARenamedInterface(t *testing.T) {
 				return
 			}
 			p.loseParent(t)
-			p.is(t, p.restore(t, false), Restored, "it is gone from the sandbox")
+			p.expectOutcome(t, p.restore(t, false), Restored, "it is gone from the sandbox")
 		})
 	}
 }
 
 // A half-built interface that a kill has left does not count as a renamed one.
 func TestWhatAKillLeftIsNotRenamed(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	fresh.IP(t, p.netns, "link set eth0 down name rlnk4abcdef0")
 	o := p.restore(t, true)
-	p.is(t, o, ToRestore, "it is gone from the sandbox")
-	if strings.Contains(o.Why(), "index") {
-		t.Errorf("it says %s", o.Why())
+	p.expectOutcome(t, o, ToRestore, "it is gone from the sandbox")
+	if strings.Contains(o.FullReason(), "index") {
+		t.Errorf("it says %s", o.FullReason())
 	}
 }
 
@@ -200,9 +200,9 @@ func TestWhatIsNotRenamed(t *testing.T) {
 		"another parent": "ip link add inner type veth peer name peer; ip link add web0 index 77 link inner type macvlan",
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newLiving(t)
+			p := newLiveSandbox(t)
 			fresh.Run(t, p.netns, "ip link del eth0; "+make)
-			p.is(t, p.restore(t, false), Restored, "its index 77 is that of web0 now")
+			p.expectOutcome(t, p.restore(t, false), Restored, "its index 77 is that of web0 now")
 		})
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// own brings back the addresses and routes that VLAN devices and bonds of the host had themselves,
+// restoreCarried brings back the addresses and routes that VLAN devices and bonds of the host had themselves,
 // if the operator asked for that. Otherwise it says what they lack.
-func (c *chain) own() error {
+func (c *chainRestore) restoreCarried() error {
 	for _, step := range c.report.Parents {
 		if (step.Action() == CreateVLAN || step.Action() == CreateBond) && step.Error == "" {
-			c.report.Notes = append(c.report.Notes, notBroughtBack(step.Device, c.records)...)
+			c.report.Notes = append(c.report.Notes, notRestoredNotes(step.Device, c.records)...)
 		}
 	}
-	for _, recorded := range newestOwn(c.records, c.nameNow) {
+	for _, recorded := range newestCarried(c.records, c.currentName) {
 		device, ok := c.devices.ByName(recorded.name)
 		if !ok {
 			continue // It has been reported.
@@ -31,30 +31,30 @@ func (c *chain) own() error {
 				return err
 			}
 		}
-		now, err := boot.Uptime()
+		uptime, err := boot.Uptime()
 		if err != nil {
 			return err
 		}
-		steps, note := planOwn(recorded.name, recorded.own, live, now)
+		steps, note := planCarried(recorded.name, recorded.carried, live, uptime)
 		if note != "" {
 			c.report.Notes = appendNew(c.report.Notes, note)
 		}
 		if len(steps) > 0 && !c.HostAddresses {
-			c.report.Notes = appendNew(c.report.Notes, lacks(recorded.name, steps))
+			c.report.Notes = appendNew(c.report.Notes, lackingNote(recorded.name, steps))
 			continue
 		}
 		for i := range steps {
-			steps[i].at = device
+			steps[i].planned = device
 		}
-		c.inHost(steps, false)
+		c.applyHostSteps(steps, false)
 	}
 	return nil
 }
 
-// notBroughtBack names what the device had when recorded and does not get again when it is made
+// notRestoredNotes names what the device had when recorded and does not get again when it is made
 // anew. It looks at all records: one that ADD wrote has less than one of a whole capture.
-func notBroughtBack(name string, records []checkpoint.Record) []string {
-	var what []string
+func notRestoredNotes(name string, records []checkpoint.Record) []string {
+	var items []string
 	for i := range records {
 		if !onHost(&records[i]) {
 			continue
@@ -64,51 +64,51 @@ func notBroughtBack(name string, records []checkpoint.Record) []string {
 				continue
 			}
 			for _, thing := range p.Carried.NotRestored {
-				what = appendNew(what, thing)
+				items = appendNew(items, thing)
 			}
 		}
 	}
-	if len(what) == 0 {
+	if len(items) == 0 {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s in the host is made anew, without what it had when recorded and no restore brings back: %s",
-		name, strings.Join(what, ", "))}
+		name, strings.Join(items, ", "))}
 }
 
-func lacks(name string, steps []Step) string {
-	var what []string
+func lackingNote(name string, steps []Step) string {
+	var items []string
 	for _, s := range steps {
 		switch c := s.change.(type) {
 		case addAddress:
-			what = append(what, "address "+c.address.String())
+			items = append(items, "address "+c.address.String())
 		case addRoute:
-			what = append(what, "route "+c.route.String())
+			items = append(items, "route "+c.route.String())
 		}
 	}
 	return fmt.Sprintf("%s in the host lacks what it carried when recorded (%s): --host-addresses brings it back, where the host's network manager does not",
-		name, strings.Join(what, ", "))
+		name, strings.Join(items, ", "))
 }
 
-// nameNow returns the name that the parent at that place of the record has now.
-func (c *chain) nameNow(record checkpoint.Record, place int) (string, bool) {
-	result, _, _, err := c.after.chain(record.Interface.Parents)
-	if err != nil || result.broken != nil {
+// currentName returns the name that the parent at that place of the record has now.
+func (c *chainRestore) currentName(record checkpoint.Record, place int) (string, bool) {
+	result, _, _, err := c.afterPlan.chain(record.Interface.Parents)
+	if err != nil || result.blocker != nil {
 		return "", false
 	}
-	return result.now[place].Name, true
+	return result.found[place].Name, true
 }
 
-// ownRecord is what a device of the host carried, and its name now.
-type ownRecord struct {
-	name string
-	own  netstate.Carried
+// carriedRecord is what a device of the host carried, and its name now.
+type carriedRecord struct {
+	name    string
+	carried netstate.Carried
 }
 
-// newestOwn returns what each device had by its newest record. The newest record can say that the
+// newestCarried returns what each device had by its newest record. The newest record can say that the
 // device had nothing. So an address that somebody has removed is not brought back.
-func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int) (string, bool)) []ownRecord {
+func newestCarried(records []checkpoint.Record, nameNow func(checkpoint.Record, int) (string, bool)) []carriedRecord {
 	type dated struct {
-		ownRecord
+		carriedRecord
 		record checkpoint.Record
 	}
 	carried := func(r checkpoint.Record) bool {
@@ -128,7 +128,7 @@ func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int)
 			}
 			d := dated{record: record}
 			if p.Carried != nil {
-				d.own = *p.Carried
+				d.carried = *p.Carried
 			}
 			if name, ok := nameNow(record, place); ok {
 				d.name = name
@@ -136,28 +136,28 @@ func newestOwn(records []checkpoint.Record, nameNow func(checkpoint.Record, int)
 			}
 		}
 	}
-	var all []ownRecord
+	var list []carriedRecord
 	for _, d := range newest {
-		if len(d.own.Addresses)+len(d.own.Routes) > 0 {
-			all = append(all, d.ownRecord)
+		if len(d.carried.Addresses)+len(d.carried.Routes) > 0 {
+			list = append(list, d.carriedRecord)
 		}
 	}
-	slices.SortFunc(all, func(a, b ownRecord) int { return strings.Compare(a.name, b.name) })
-	return all
+	slices.SortFunc(list, func(a, b carriedRecord) int { return strings.Compare(a.name, b.name) })
+	return list
 }
 
-// planOwn is a pure function: it decides which of the recorded addresses and routes a device of the
-// host gets back. If the device has another address by now, the network manager takes care of it. now is a time since the
+// planCarried is a pure function: it decides which of the recorded addresses and routes a device of the
+// host gets back. If the device has another address by uptime, the network manager takes care of it. uptime is a time since the
 // boot.
-func planOwn(name string, recorded, live netstate.Carried, now time.Duration) (steps []Step, note string) {
+func planCarried(name string, recorded, live netstate.Carried, uptime time.Duration) (steps []Step, note string) {
 	for _, a := range live.Addresses {
-		if !slices.ContainsFunc(recorded.Addresses, a.Is) {
+		if !slices.ContainsFunc(recorded.Addresses, a.SameAddress) {
 			return nil, fmt.Sprintf("%s in the host has the address %s now, which was not recorded: its addresses are left alone", name, a)
 		}
 	}
-	for _, d := range netstate.Diff(netstate.Interface{Addresses: recorded.Addresses, Routes: netstate.InOrder(recorded.Routes)}.Unexpired(now),
+	for _, d := range netstate.Diff(netstate.Interface{Addresses: recorded.Addresses, Routes: netstate.InOrder(recorded.Routes)}.Unexpired(uptime),
 		netstate.Interface{Addresses: live.Addresses, Routes: live.Routes}) {
-		if d.Have != "" {
+		if d.Live != "" {
 			continue // It is there in another form.
 		}
 		step := Step{Device: name, Reason: d.String()}

@@ -47,7 +47,7 @@ func TestPlanOfWhatTheHostCarried(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			steps, note := planOwn("bond4.3", recorded, test.live, 700*time.Second)
+			steps, note := planCarried("bond4.3", recorded, test.live, 700*time.Second)
 			if diff := cmp.Diff(test.steps, withReasons(steps)); diff != "" || note != test.note {
 				t.Errorf("note %q, steps (-want +got):\n%s", note, diff)
 			}
@@ -76,8 +76,8 @@ func TestTheNewestRecordSaysWhatTheHostCarried(t *testing.T) {
 		"taken away since then": {[]checkpoint.Record{at(1, &older), at(2, nil)}, ""},
 	} {
 		got := ""
-		for _, o := range newestOwn(test.records, now) {
-			got = o.own.Addresses[0].String()
+		for _, o := range newestCarried(test.records, now) {
+			got = o.carried.Addresses[0].String()
 		}
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
@@ -91,8 +91,8 @@ func TestPlanRebuildsABondOnDemand(t *testing.T) {
 	planTests{
 		"its members are free": {
 			rebuild: true, there: devices{down(2, nic("eth1", 1), 0), down(3, nic("eth2", 2), 0)},
-			chains: one(mtu(vlan("bond4.3", 3), 4000), recorded),
-			want: said{On: list("bond4.3"), Steps: list(
+			chains: oneChain(mtu(vlan("bond4.3", 3), 4000), recorded),
+			want: planResult{On: list("bond4.3"), Steps: list(
 				"create bond4, a bond of mode active-backup: it is missing, and --rebuild-bond was given",
 				"enslave eth1 to bond4: it was a member of bond4 when recorded and is free",
 				"enslave eth2 to bond4: it was a member of bond4 when recorded and is free",
@@ -100,28 +100,28 @@ func TestPlanRebuildsABondOnDemand(t *testing.T) {
 				"create bond4.3, VLAN 3 on bond4: it is missing")},
 		},
 		"one member is not there": {
-			rebuild: true, there: devices{down(2, nic("eth1", 1), 0)}, chains: one(recorded),
-			want: said{On: list("bond4"), Steps: list(
+			rebuild: true, there: devices{down(2, nic("eth1", 1), 0)}, chains: oneChain(recorded),
+			want: planResult{On: list("bond4"), Steps: list(
 				"create bond4, a bond of mode active-backup: it is missing, and --rebuild-bond was given",
 				"enslave eth1 to bond4: it was a member of bond4 when recorded and is free",
 				"set bond4 up: it is down"),
 				Problems: list("bond4 lacks its member: eth2 (permanent MAC 52:54:00:00:00:02, bus address 0000:00:02.0) is not there ?")},
 		},
 		"no member is free": {
-			rebuild: true, there: devices{enslaved(2, nic("eth1", 1), 9), up(9, plain("team", "team0"), 0)}, chains: one(recorded),
-			want: said{On: list(""), Broken: list("bond4 can't be built: none of its members is there and free ?")},
+			rebuild: true, there: devices{enslaved(2, nic("eth1", 1), 9), up(9, deviceOfKind("team", "team0"), 0)}, chains: oneChain(recorded),
+			want: planResult{On: list(""), Broken: list("bond4 can't be built: none of its members is there and free ?")},
 		},
 		"it is there": {
 			rebuild: true, there: devices{up(4, recorded, 0), enslaved(2, nic("eth1", 1), 4), enslaved(3, nic("eth2", 2), 4)},
-			chains: one(recorded), want: said{On: list("bond4")},
+			chains: oneChain(recorded), want: planResult{On: list("bond4")},
 		},
 		"the operator named another device for it": {
-			rebuild: true, mapped: map[string]string{"bond4": "eth9"}, there: devices{down(2, nic("eth1", 1), 0)}, chains: one(recorded),
-			want: said{On: list(""), Broken: list("eth9, told by --parent for bond4, is not there ?")},
+			rebuild: true, mapped: map[string]string{"bond4": "eth9"}, there: devices{down(2, nic("eth1", 1), 0)}, chains: oneChain(recorded),
+			want: planResult{On: list(""), Broken: list("eth9, told by --parent for bond4, is not there ?")},
 		},
 		"another device has its name": {
-			rebuild: true, there: devices{up(4, plain("bridge", "bond4"), 0)}, chains: one(recorded),
-			want: said{On: list(""), Broken: list("bond4 is a bridge now, recorded as a bond: left alone")},
+			rebuild: true, there: devices{up(4, deviceOfKind("bridge", "bond4"), 0)}, chains: oneChain(recorded),
+			want: planResult{On: list(""), Broken: list("bond4 is a bridge now, recorded as a bond: left alone")},
 		},
 	}.run(t)
 }
@@ -129,12 +129,12 @@ func TestPlanRebuildsABondOnDemand(t *testing.T) {
 func TestPlanOfANIC(t *testing.T) {
 	link := netstate.Link{Kind: netstate.KindNIC, Name: "net1", Alias: "eth5", NIC: &netstate.NIC{PermanentMAC: hardware(5).PermanentMAC}}
 	p := NewParentPlan(devices{up(2, nic("eth1", 1), 0), down(3, nic("enp5", 5), 0)}, nil, ParentOptions{})
-	there, note, problem := p.nic(link)
+	there, note, problem := p.findHostNIC(link)
 	if problem != nil || there.Name != "enp5" || note != "eth5 is now enp5 (same permanent MAC 52:54:00:00:00:05)" {
 		t.Errorf("%s, %q, %v", there.Name, note, problem)
 	}
 	gone := NewParentPlan(devices{up(2, nic("eth1", 1), 0)}, nil, ParentOptions{})
-	if _, _, problem := gone.nic(link); problem == nil || !problem.Waiting {
+	if _, _, problem := gone.findHostNIC(link); problem == nil || !problem.Transient {
 		t.Errorf("problem %v", problem)
 	}
 	recorded := netstate.Interface{Link: link}
@@ -162,7 +162,7 @@ func TestWhatARebuiltParentLacksIsNamed(t *testing.T) {
 			on("eth1.3", false, "alias \"x\""), on("eth1.3", false, "alias \"x\"", "qdisc tbf 1:"), on("eth1.3", false),
 		}, list(begin + `alias "x", qdisc tbf 1:`)},
 	} {
-		if diff := cmp.Diff(test.want, notBroughtBack("eth1.3", test.records)); diff != "" {
+		if diff := cmp.Diff(test.want, notRestoredNotes("eth1.3", test.records)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -20,10 +20,10 @@ type ParentPlan struct {
 	withheld []Step
 	// recorded are all the NICs that records name, by the names that they had, with their ports.
 	recorded []netstate.Member
-	// before are steps of an earlier plan that were carried out.
-	before []Step
+	// earlierSteps are steps of an earlier plan that were carried out.
+	earlierSteps []Step
 	ParentOptions
-	seen map[string]chainResult
+	results map[string]chainResult
 }
 
 // ParentOptions are what the operator says of the parents.
@@ -39,21 +39,21 @@ type ParentOptions struct {
 // chainResult is what the plan says of one chain of parents.
 type chainResult struct {
 	parent netstate.LiveDevice
-	// now is the recorded chain with the names and hardware that were found for
+	// found is the recorded chain with the names and hardware that were found for
 	// it.
-	now []netstate.Device
+	found []netstate.Device
 	// unsure says that a better device may still appear.
 	unsure bool
 	notes  []string
 	// problems leave the chain usable: a bond that lacks a member.
 	problems []*Problem
-	// indices are those of the recorded devices, in the order of now: negative of one that a step
+	// indices are those of the recorded devices, in the order of found: negative of one that a step
 	// makes, 0 of one that was not found.
 	indices []int
-	// broken is why the chain can't be built on, nil if it can. brokenAt is the place of the
+	// blocker is why the chain can't be built on, nil if it can. blockerIndex is the place of the
 	// recorded device that it is about.
-	broken   *Problem
-	brokenAt int
+	blocker      *Problem
+	blockerIndex int
 }
 
 // sharedPlan is a ParentPlan that many use at once.
@@ -67,25 +67,25 @@ type sharedPlan struct {
 func (s *sharedPlan) chain(parents []netstate.Device) (r chainResult, steps []Step, live []netstate.Device, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r = s.plan.chain(parents); r.broken != nil {
+	if r = s.plan.chain(parents); r.blocker != nil {
 		return r, nil, nil, nil
 	}
 	live, err = s.plan.devices.Chain(r.parent.Index)
 	return r, s.plan.stepsFor(r.parent.Index), live, err
 }
 
-// nic is the plan's.
-func (s *sharedPlan) nic(link netstate.Link) (netstate.LiveDevice, *Problem) {
+// findHostNIC is the plan's.
+func (s *sharedPlan) findHostNIC(link netstate.Link) (netstate.LiveDevice, *Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	nic, _, problem := s.plan.nic(link)
+	nic, _, problem := s.plan.findHostNIC(link)
 	return nic, problem
 }
 
 // NewParentPlan plans on the devices as they are. It does not change the list. recorded are all the
 // NICs that records name, so that none of them is taken for another.
 func NewParentPlan(devices netstate.Devices, recorded []netstate.Member, opts ParentOptions) *ParentPlan {
-	return &ParentPlan{devices: slices.Clone(devices), recorded: withPorts(recorded), ParentOptions: opts, seen: map[string]chainResult{}}
+	return &ParentPlan{devices: slices.Clone(devices), recorded: withPorts(recorded), ParentOptions: opts, results: map[string]chainResult{}}
 }
 
 // Steps are what has been planned so far, in the order in which it is to be done.
@@ -95,19 +95,19 @@ func (p *ParentPlan) Steps() []Step { return p.steps }
 // the interface is to be built.
 func (p *ParentPlan) chain(parents []netstate.Device) chainResult {
 	key := chainKey(parents)
-	if r, ok := p.seen[key]; ok {
+	if r, ok := p.results[key]; ok {
 		return r
 	}
 	r := p.plan(parents)
-	p.seen[key] = r
+	p.results[key] = r
 	return r
 }
 
 // stepsBelow returns the steps that were planned for the parents. It plans nothing, so that many
 // goroutines may call it at once.
 func (p *ParentPlan) stepsBelow(parents []netstate.Device) []Step {
-	r, ok := p.seen[chainKey(parents)]
-	if !ok || r.broken != nil {
+	r, ok := p.results[chainKey(parents)]
+	if !ok || r.blocker != nil {
 		return nil
 	}
 	return p.stepsFor(r.parent.Index)
@@ -143,23 +143,23 @@ func withoutIndices(b *netstate.Bond) *netstate.Bond {
 }
 
 func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
-	r.now, r.indices = slices.Clone(parents), make([]int, len(parents))
+	r.found, r.indices = slices.Clone(parents), make([]int, len(parents))
 	for i := len(parents) - 1; i >= 0; i-- {
 		recorded := parents[i]
 		var index int
 		if i == len(parents)-1 {
-			index, r.broken = p.base(recorded, &r)
+			index, r.blocker = p.planBase(recorded, &r)
 		} else {
-			index, r.broken = p.vlan(recorded, parents[i+1], r.parent, &r)
+			index, r.blocker = p.planVLAN(recorded, parents[i+1], r.parent, &r)
 		}
-		if r.broken != nil {
-			r.brokenAt = i
+		if r.blocker != nil {
+			r.blockerIndex = i
 			return r
 		}
-		p.identify(&r.now[i], index)
+		p.identify(&r.found[i], index)
 		r.indices[i] = p.devices[index].Index
-		p.carryMTU(index, recorded)
-		p.setUp(index)
+		p.planMTU(index, recorded)
+		p.planUp(index)
 		r.parent = p.devices[index]
 	}
 	return r
@@ -168,22 +168,22 @@ func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
 // stepsFor returns the planned steps that concern the device of that index or
 // anything below it.
 func (p *ParentPlan) stepsFor(index int) []Step {
-	return p.concerning(index, slices.Concat(p.before, p.steps))
+	return p.stepsConcerning(index, slices.Concat(p.earlierSteps, p.steps))
 }
 
 // withheldFor is stepsFor for the steps that are not allowed.
-func (p *ParentPlan) withheldFor(index int) []Step { return p.concerning(index, p.withheld) }
+func (p *ParentPlan) withheldFor(index int) []Step { return p.stepsConcerning(index, p.withheld) }
 
-// concerning returns those of the steps that concern the device of that index or anything below it.
-func (p *ParentPlan) concerning(index int, of []Step) []Step {
+// stepsConcerning returns those of the steps that concern the device of that index or anything below it.
+func (p *ParentPlan) stepsConcerning(index int, candidates []Step) []Step {
 	chain, err := p.devices.Chain(index)
 	if err != nil {
 		return nil
 	}
 	var steps []Step
-	for _, s := range of {
-		to, isMember := s.change.(enslave)
-		if slices.ContainsFunc(chain, func(d netstate.Device) bool { return d.Name == s.Device || isMember && d.Name == to.bond.Name }) {
+	for _, s := range candidates {
+		change, isMember := s.change.(enslave)
+		if slices.ContainsFunc(chain, func(d netstate.Device) bool { return d.Name == s.Device || isMember && d.Name == change.bond.Name }) {
 			steps = append(steps, s)
 		}
 	}
@@ -201,8 +201,8 @@ func (p *ParentPlan) identify(recorded *netstate.Device, index int) {
 	recorded.Name, recorded.IfIndex, recorded.NIC = live.Name, max(live.Index, 0), live.NIC
 }
 
-// add plans a step, or withholds it if it is not allowed.
-func (p *ParentPlan) add(s Step) {
+// addStep plans a step, or withholds it if it is not allowed.
+func (p *ParentPlan) addStep(s Step) {
 	if p.allowed != nil && !p.allowed(s) {
 		p.withheld = append(p.withheld, s)
 		return
@@ -210,60 +210,60 @@ func (p *ParentPlan) add(s Step) {
 	p.steps = append(p.steps, s)
 }
 
-func (p *ParentPlan) carryMTU(index int, recorded netstate.Device) {
+func (p *ParentPlan) planMTU(index int, recorded netstate.Device) {
 	live := &p.devices[index]
 	if live.MTU >= recorded.MTU {
 		return
 	}
-	p.add(Step{Device: live.Name, Reason: fmt.Sprintf("its MTU is %d, recorded %d", live.MTU, recorded.MTU),
-		change: raiseMTU{setMTU{recorded.MTU}}, at: *live})
+	p.addStep(Step{Device: live.Name, Reason: fmt.Sprintf("its MTU is %d, recorded %d", live.MTU, recorded.MTU),
+		change: raiseMTU{setMTU{recorded.MTU}}, planned: *live})
 	live.MTU = recorded.MTU
 }
 
-func (p *ParentPlan) setUp(index int) {
+func (p *ParentPlan) planUp(index int) {
 	live := &p.devices[index]
 	if live.Up {
 		return
 	}
-	p.add(Step{Device: live.Name, Reason: "it is down", change: setUp{}, at: *live})
+	p.addStep(Step{Device: live.Name, Reason: "it is down", change: setUp{}, planned: *live})
 	live.Up = true
 }
 
-// base finds the lowest device of a chain, and gives a bond its members back.
-func (p *ParentPlan) base(recorded netstate.Device, r *chainResult) (int, *Problem) {
+// planBase finds the lowest device of a chain, and gives a bond its members back.
+func (p *ParentPlan) planBase(recorded netstate.Device, r *chainResult) (int, *Problem) {
 	index, note, problem := p.find(recorded)
 	if problem != nil && recorded.Bond != nil && p.byName(recorded.Name) < 0 && p.Mapped[recorded.Name] == "" {
-		index, problem = p.missingBond(recorded, problem)
+		index, problem = p.planMissingBond(recorded, problem)
 	}
 	if problem != nil {
 		return 0, problem
 	}
-	r.note(note)
-	r.unsure = r.unsure || exchanged(recorded.NIC, p.devices[index].NIC) && p.Mapped[recorded.Name] == ""
+	r.addNote(note)
+	r.unsure = r.unsure || isExchanged(recorded.NIC, p.devices[index].NIC) && p.Mapped[recorded.Name] == ""
 	if live := p.devices[index]; recorded.Bond != nil && live.Bond != nil {
 		if live.Bond.Mode != recorded.Bond.Mode {
 			r.problems = append(r.problems, &Problem{Reason: fmt.Sprintf(
 				"%s is in mode %s, recorded in mode %s: left alone", live.Name, live.Bond.Mode, recorded.Bond.Mode)})
 		}
 		bond := *recorded.Bond
-		bond.Members = p.members(live, bond, r)
-		if i := memberAt(recorded.Bond.Members, bond.Primary); i >= 0 {
+		bond.Members = p.planMembers(live, bond, r)
+		if i := memberIndex(recorded.Bond.Members, bond.Primary); i >= 0 {
 			bond.Primary = bond.Members[i].Name
 		}
-		r.now[len(r.now)-1].Bond = &bond
+		r.found[len(r.found)-1].Bond = &bond
 	}
 	return index, nil
 }
 
-// note keeps what the operator should know.
-func (r *chainResult) note(text string) {
+// addNote keeps what the operator should know.
+func (r *chainResult) addNote(text string) {
 	if text != "" {
 		r.notes = append(r.notes, text)
 	}
 }
 
-// exchanged says that another card is in the place of the recorded one.
-func exchanged(recorded, live netstate.NIC) bool {
+// isExchanged says that another card is in the place of the recorded one.
+func isExchanged(recorded, live netstate.NIC) bool {
 	return recorded.PermanentMAC != "" && live.PermanentMAC != "" && recorded.PermanentMAC != live.PermanentMAC
 }
 
@@ -274,18 +274,18 @@ func (p *ParentPlan) nameOf(index int) string {
 	return fmt.Sprintf("the device with index %d", index)
 }
 
-// vlan finds the VLAN device on below, or plans to create it.
-func (p *ParentPlan) vlan(recorded, recordedBelow netstate.Device, below netstate.LiveDevice, r *chainResult) (int, *Problem) {
+// planVLAN finds the VLAN device on below, or plans to create it.
+func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below netstate.LiveDevice, r *chainResult) (int, *Problem) {
 	if recorded.VLAN == nil {
 		return 0, &Problem{Reason: fmt.Sprintf("%s is recorded as a %s on %s, which can't be built", recorded.Name, recorded.Kind, below.Name)}
 	}
 	name := recorded.Name
-	if told, ok := p.Mapped[name]; ok {
-		if p.byName(told) < 0 {
-			return 0, notThere(told, name)
+	if target, ok := p.Mapped[name]; ok {
+		if p.byName(target) < 0 {
+			return 0, missingTarget(target, name)
 		}
-		r.notes = append(r.notes, asTold(name, told))
-		name = told
+		r.notes = append(r.notes, mappedNote(name, target))
+		name = target
 	}
 	if i := p.byName(name); i >= 0 {
 		d := p.devices[i]
@@ -296,7 +296,7 @@ func (p *ParentPlan) vlan(recorded, recordedBelow netstate.Device, below netstat
 		return i, nil
 	}
 	if d, ok := p.devices.VLANOn(below.Index, *recorded.VLAN); ok {
-		r.note(fmt.Sprintf("%s is now %s (same %s on %s)", recorded.Name, d.Name, d.VLAN, below.Name))
+		r.addNote(fmt.Sprintf("%s is now %s (same %s on %s)", recorded.Name, d.Name, d.VLAN, below.Name))
 		return p.byName(d.Name), nil
 	}
 	if over, ok := p.devices.AggregateOf(below); ok {
@@ -307,14 +307,14 @@ func (p *ParentPlan) vlan(recorded, recordedBelow netstate.Device, below netstat
 	if recorded.MAC == recordedBelow.MAC {
 		created.MAC = "" // It gets the MAC of the device below, whatever that is now.
 	}
-	made := p.made(netstate.LiveDevice{Device: created, ParentIndex: below.Index, Up: true, Carrier: below.Carrier})
-	p.add(Step{Device: recorded.Name, Reason: "it is missing", change: createVLAN{recorded: created, on: below}, at: p.devices[made]})
-	return made, nil
+	index := p.addDevice(netstate.LiveDevice{Device: created, ParentIndex: below.Index, Up: true, Carrier: below.Carrier})
+	p.addStep(Step{Device: recorded.Name, Reason: "it is missing", change: createVLAN{recorded: created, parent: below}, planned: p.devices[index]})
+	return index, nil
 }
 
-// made adds a device to the picture as if it were there, and returns its place. Its index is
+// addDevice adds a device to the picture as if it were there, and returns its place. Its index is
 // negative: no real device has such an index.
-func (p *ParentPlan) made(d netstate.LiveDevice) int {
+func (p *ParentPlan) addDevice(d netstate.LiveDevice) int {
 	d.Index = -len(p.devices) - 1
 	p.devices = append(p.devices, d)
 	return len(p.devices) - 1

@@ -11,95 +11,95 @@ import (
 
 func TestPlanOfAVLANParent(t *testing.T) {
 	eth1, eth2 := up(2, nic("eth1", 1), 0), up(3, nic("eth2", 2), 0)
-	recorded := one(vlan("eth1.3", 3), nic("eth1", 1))
+	recorded := oneChain(vlan("eth1.3", 3), nic("eth1", 1))
 	planTests{
 		"present": {
 			there: devices{eth1, up(4, vlan("eth1.3", 3), 2)}, chains: recorded,
-			want: said{On: list("eth1.3")},
+			want: planResult{On: list("eth1.3")},
 		},
 		"missing": {
 			there: devices{eth1}, chains: recorded,
-			want: said{On: list("eth1.3"), Steps: list("create eth1.3, VLAN 3 on eth1: it is missing")},
+			want: planResult{On: list("eth1.3"), Steps: list("create eth1.3, VLAN 3 on eth1: it is missing")},
 		},
 		"missing on a member of a bond": {
 			there: devices{enslaved(2, nic("eth1", 1), 9), up(9, bond("bond4"), 0)}, chains: recorded,
-			want: said{On: list(""), Broken: list("eth1 is a member of bond4 now: VLAN 3 on it would take the frames that bond4 should get. " +
+			want: planResult{On: list(""), Broken: list("eth1 is a member of bond4 now: VLAN 3 on it would take the frames that bond4 should get. " +
 				"To move to bond4: --parent eth1=bond4")},
 		},
 		"present on a member of a bond": {
 			there: devices{enslaved(2, nic("eth1", 1), 9), up(9, bond("bond4"), 0), up(4, vlan("eth1.3", 3), 2)}, chains: recorded,
-			want: said{On: list("eth1.3")},
+			want: planResult{On: list("eth1.3")},
 		},
 		"missing on a NIC that came back down": {
 			there: devices{down(2, nic("eth1", 1), 0)}, chains: recorded,
-			want: said{On: list("eth1.3"), Steps: list(
+			want: planResult{On: list("eth1.3"), Steps: list(
 				"set eth1 up: it is down",
 				"create eth1.3, VLAN 3 on eth1: it is missing",
 			)},
 		},
 		"missing on a renamed NIC keeps its own name": {
 			there: devices{up(2, nic("enp1s0", 1), 0)}, chains: recorded,
-			want: said{
+			want: planResult{
 				On: list("eth1.3"), Notes: list("eth1 is now enp1s0 (same permanent MAC 52:54:00:00:00:01)"),
 				Steps: list("create eth1.3, VLAN 3 on enp1s0: it is missing"),
 			},
 		},
 		"its NIC is missing": {
 			there: devices{up(4, vlan("eth1.3", 3), 0)}, chains: recorded,
-			want: said{On: list(""), Broken: list("eth1 (permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0) is not there ?")},
+			want: planResult{On: list(""), Broken: list("eth1 (permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0) is not there ?")},
 		},
 		"another ID under the name": {
 			there: devices{eth1, up(4, vlan("eth1.3", 4), 2)}, chains: recorded,
-			want: said{On: list(""), Broken: list("eth1.3 is there but is VLAN 4 on eth1, recorded as VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 4 on eth1, recorded as VLAN 3 on eth1: left alone")},
 		},
 		"another parent under the name": {
 			there: devices{eth1, eth2, up(4, vlan("eth1.3", 3), 3)}, chains: recorded,
-			want: said{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on eth2, recorded as VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on eth2, recorded as VLAN 3 on eth1: left alone")},
 		},
 		"a parent elsewhere under the name": {
 			there: devices{eth1, up(4, vlan("eth1.3", 3), 0)}, chains: recorded,
-			want: said{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on the device with index 0, recorded as VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on the device with index 0, recorded as VLAN 3 on eth1: left alone")},
 		},
 		"another protocol under the name": {
 			there: devices{eth1, up(4, serviceVLAN("eth1.3", 3), 2)}, chains: recorded,
-			want: said{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 (802.1ad) on eth1, recorded as VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 (802.1ad) on eth1, recorded as VLAN 3 on eth1: left alone")},
 		},
 		"no VLAN under the name": {
-			there: devices{eth1, up(4, plain("bridge", "eth1.3"), 0)}, chains: recorded,
-			want: said{On: list(""), Broken: list("eth1.3 is there but is a bridge, recorded as VLAN 3 on eth1: left alone")},
+			there: devices{eth1, up(4, deviceOfKind("bridge", "eth1.3"), 0)}, chains: recorded,
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is a bridge, recorded as VLAN 3 on eth1: left alone")},
 		},
 		"the same VLAN under another name": {
 			there: devices{eth1, up(4, vlan("vlan3", 3), 2)}, chains: recorded,
-			want: said{On: list("vlan3"), Notes: list("eth1.3 is now vlan3 (same VLAN 3 on eth1)")},
+			want: planResult{On: list("vlan3"), Notes: list("eth1.3 is now vlan3 (same VLAN 3 on eth1)")},
 		},
 		"the same ID of another protocol stays beside it": {
 			there: devices{eth1, up(4, serviceVLAN("svlan3", 3), 2)}, chains: recorded,
-			want: said{On: list("eth1.3"), Steps: list("create eth1.3, VLAN 3 on eth1: it is missing")},
+			want: planResult{On: list("eth1.3"), Steps: list("create eth1.3, VLAN 3 on eth1: it is missing")},
 		},
 		"the same ID on another parent stays beside it": {
 			there: devices{eth1, eth2, up(4, vlan("eth2.3", 3), 3)}, chains: recorded,
-			want: said{On: list("eth1.3"), Steps: list("create eth1.3, VLAN 3 on eth1: it is missing")},
+			want: planResult{On: list("eth1.3"), Steps: list("create eth1.3, VLAN 3 on eth1: it is missing")},
 		},
 		"broken above a base that is set up all the same": {
 			there: devices{down(2, nic("eth1", 1), 0), up(4, vlan("eth1.3", 4), 2)}, chains: recorded,
-			want: said{
+			want: planResult{
 				On: list(""), Steps: list("set eth1 up: it is down"),
 				Broken: list("eth1.3 is there but is VLAN 4 on eth1, recorded as VLAN 3 on eth1: left alone"),
 			},
 		},
 		"something in between that is no VLAN": {
-			there: devices{eth1}, chains: one(plain(netstate.KindMacvlan, "net1"), nic("eth1", 1)),
-			want: said{On: list(""), Broken: list("net1 is recorded as a macvlan on eth1, which can't be built")},
+			there: devices{eth1}, chains: oneChain(deviceOfKind(netstate.KindMacvlan, "net1"), nic("eth1", 1)),
+			want: planResult{On: list(""), Broken: list("net1 is recorded as a macvlan on eth1, which can't be built")},
 		},
 	}.run(t)
 }
 
 func TestPlanOfAStackOfVLANs(t *testing.T) {
-	recorded := one(vlan("c7", 7), serviceVLAN("s100", 100), bond("bond4", 1))
+	recorded := oneChain(vlan("c7", 7), serviceVLAN("s100", 100), bond("bond4", 1))
 	planTests{
 		"all missing, below a bond without member": {
 			there: devices{up(2, nic("eth1", 1), 0), down(4, bond("bond4"), 0)}, chains: recorded,
-			want: said{On: list("c7"), Steps: list(
+			want: planResult{On: list("c7"), Steps: list(
 				"enslave eth1 to bond4: it was a member of bond4 when recorded and is free",
 				"set bond4 up: it is down",
 				"create s100, VLAN 100 (802.1ad) on bond4: it is missing",
@@ -112,14 +112,14 @@ func TestPlanOfAStackOfVLANs(t *testing.T) {
 				enslaved(2, nic("eth1", 1), 4), down(4, bond("bond4"), 0),
 			},
 			chains: recorded,
-			want: said{On: list("c7"), Steps: list(
+			want: planResult{On: list("c7"), Steps: list(
 				"set bond4 up: it is down", "set s100 up: it is down", "set c7 up: it is down",
 			)},
 		},
 		"the lower there under another name": {
 			there:  devices{up(5, serviceVLAN("outer", 100), 4), enslaved(2, nic("eth1", 1), 4), up(4, bond("bond4"), 0)},
 			chains: recorded,
-			want: said{
+			want: planResult{
 				On: list("c7"), Notes: list("s100 is now outer (same VLAN 100 (802.1ad) on bond4)"),
 				Steps: list("create c7, VLAN 7 on outer: it is missing"),
 			},
@@ -131,32 +131,32 @@ func TestPlanRaisesAnMTUAndNeverLowersIt(t *testing.T) {
 	planTests{
 		"raised from the base on": {
 			there:  devices{up(2, nic("eth1", 1), 0), up(3, vlan("eth1.3", 3), 2)},
-			chains: one(mtu(vlan("eth1.3", 3), 8000), mtu(nic("eth1", 1), 9000)),
-			want: said{On: list("eth1.3"), Steps: list(
+			chains: oneChain(mtu(vlan("eth1.3", 3), 8000), mtu(nic("eth1", 1), 9000)),
+			want: planResult{On: list("eth1.3"), Steps: list(
 				"set MTU of eth1 to 9000: its MTU is 1500, recorded 9000",
 				"set MTU of eth1.3 to 8000: its MTU is 1500, recorded 8000",
 			)},
 		},
 		"raised before it is set up": {
-			there: devices{down(2, nic("eth1", 1), 0)}, chains: one(mtu(nic("eth1", 1), 9000)),
-			want: said{On: list("eth1"), Steps: list(
+			there: devices{down(2, nic("eth1", 1), 0)}, chains: oneChain(mtu(nic("eth1", 1), 9000)),
+			want: planResult{On: list("eth1"), Steps: list(
 				"set MTU of eth1 to 9000: its MTU is 1500, recorded 9000", "set eth1 up: it is down",
 			)},
 		},
 		"left above what was recorded": {
 			there:  devices{up(2, mtu(nic("eth1", 1), 9000), 0), up(3, mtu(vlan("eth1.3", 3), 9000), 2)},
-			chains: one(vlan("eth1.3", 3), nic("eth1", 1)),
-			want:   said{On: list("eth1.3")},
+			chains: oneChain(vlan("eth1.3", 3), nic("eth1", 1)),
+			want:   planResult{On: list("eth1.3")},
 		},
 		"of two records, to the larger": {
 			there: devices{up(2, nic("eth1", 1), 0)}, chains: []stack{{mtu(nic("eth1", 1), 9000)}, {mtu(nic("eth1", 1), 4000)}},
-			want: said{On: list("eth1", "eth1"), Steps: list("set MTU of eth1 to 9000: its MTU is 1500, recorded 9000")},
+			want: planResult{On: list("eth1", "eth1"), Steps: list("set MTU of eth1 to 9000: its MTU is 1500, recorded 9000")},
 		},
 		"of a VLAN that is missing, with its creation": {
 			there: devices{up(2, mtu(nic("eth1", 1), 9000), 0)}, chains: []stack{
 				{vlan("eth1.3", 3), nic("eth1", 1)}, {mtu(vlan("eth1.3", 3), 4000), nic("eth1", 1)},
 			},
-			want: said{On: list("eth1.3", "eth1.3"), Steps: list(
+			want: planResult{On: list("eth1.3", "eth1.3"), Steps: list(
 				"create eth1.3, VLAN 3 on eth1: it is missing",
 				"set MTU of eth1.3 to 4000: its MTU is 1500, recorded 4000",
 			)},
@@ -169,8 +169,8 @@ func TestPlanCreatesAVLANAsRecorded(t *testing.T) {
 	recorded := mtu(serviceVLAN("s100", 100), 4000)
 	p.chain(stack{recorded, nic("eth1", 1)})
 	want := []Step{{
-		Device: "s100", Reason: "it is missing", at: up(-2, recorded, 2),
-		change: createVLAN{recorded: recorded, on: up(2, mtu(nic("eth1", 1), 9000), 0)},
+		Device: "s100", Reason: "it is missing", planned: up(-2, recorded, 2),
+		change: createVLAN{recorded: recorded, parent: up(2, mtu(nic("eth1", 1), 9000), 0)},
 	}}
 	if diff := cmp.Diff(want, p.Steps(), cmp.AllowUnexported(Step{}, createVLAN{})); diff != "" {
 		t.Errorf("Steps() (-want +got):\n%s", diff)
@@ -180,7 +180,7 @@ func TestPlanCreatesAVLANAsRecorded(t *testing.T) {
 func TestPlanOfManyRecordsHasEachStepOnce(t *testing.T) {
 	there := devices{up(2, nic("eth1", 1), 0), up(3, nic("eth2", 2), 0), down(4, bond("bond4"), 0)}
 	var chains []stack
-	want := said{Steps: list(
+	want := planResult{Steps: list(
 		"enslave eth1 to bond4: it was a member of bond4 when recorded and is free",
 		"enslave eth2 to bond4: it was a member of bond4 when recorded and is free",
 		"set bond4 up: it is down",
@@ -191,7 +191,7 @@ func TestPlanOfManyRecordsHasEachStepOnce(t *testing.T) {
 		name := fmt.Sprintf("bond4.%d", n%2+1)
 		chains, want.On = append(chains, stack{vlan(name, n%2+1), bond("bond4", 1, 2)}), append(want.On, name)
 	}
-	if diff := cmp.Diff(want, ask(NewParentPlan(there, nil, ParentOptions{}), chains...)); diff != "" {
+	if diff := cmp.Diff(want, planChains(NewParentPlan(there, nil, ParentOptions{}), chains...)); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 }
@@ -202,7 +202,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 		"on the members of a bond": {
 			there:  devices{up(2, nic("eth1", 1), 0), up(3, nic("eth2", 2), 0), up(4, bond("bond4"), 0)},
 			chains: []stack{{bond("bond4", 1)}, {bond("bond4", 1, 2)}, {bond("bond4", 2)}},
-			want: said{On: list("bond4", "bond4", "bond4"), Steps: list(
+			want: planResult{On: list("bond4", "bond4", "bond4"), Steps: list(
 				"enslave eth1 to bond4: it was a member of bond4 when recorded and is free",
 				"enslave eth2 to bond4: it was a member of bond4 when recorded and is free",
 			)},
@@ -210,7 +210,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 		"on the name of a VLAN": {
 			there:  devices{up(2, nic("eth1", 1), 0)},
 			chains: []stack{{vlan("eth1.3", 3), nic("eth1", 1)}, {vlan("vlan3", 3), nic("eth1", 1)}},
-			want: said{
+			want: planResult{
 				On: list("eth1.3", "eth1.3"), Notes: list("vlan3 is now eth1.3 (same VLAN 3 on eth1)"),
 				Steps: list("create eth1.3, VLAN 3 on eth1: it is missing"),
 			},
@@ -218,7 +218,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 		"on what a VLAN's name means": {
 			there:  devices{up(2, nic("eth1", 1), 0)},
 			chains: []stack{{vlan("pods", 3), nic("eth1", 1)}, {vlan("pods", 4), nic("eth1", 1)}},
-			want: said{
+			want: planResult{
 				On: list("pods", ""), Steps: list("create pods, VLAN 3 on eth1: it is missing"),
 				Broken: list("pods is there but is VLAN 3 on eth1, recorded as VLAN 4 on eth1: left alone"),
 			},
@@ -228,7 +228,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 			chains: []stack{
 				{vlan("eth1.3", 3), nic("eth1", 1)}, {vlan("eth2.3", 3), nic("eth2", 2)}, {vlan("eth1.3", 3), nic("eth1", 1)},
 			},
-			want: said{On: list("eth1.3", "eth2.3", "eth1.3"), Steps: list(
+			want: planResult{On: list("eth1.3", "eth2.3", "eth1.3"), Steps: list(
 				"create eth1.3, VLAN 3 on eth1: it is missing", "create eth2.3, VLAN 3 on eth2: it is missing",
 			)},
 		},
@@ -241,7 +241,7 @@ func TestPlanGoesOnBehindABrokenChain(t *testing.T) {
 		chains: []stack{
 			{vlan("eth1.3", 3), nic("eth1", 1)}, {vlan("eth9.3", 3), nic("eth9", 9)}, {vlan("eth1.4", 4), nic("eth1", 1)},
 		},
-		want: said{
+		want: planResult{
 			On:     list("eth1.3", "", "eth1.4"),
 			Broken: list("eth9 (permanent MAC 52:54:00:00:00:09, bus address 0000:00:09.0) is not there ?"),
 			Steps:  list("create eth1.3, VLAN 3 on eth1: it is missing", "create eth1.4, VLAN 4 on eth1: it is missing"),
@@ -269,7 +269,7 @@ func TestStepsBelowAreThoseOfTheOwnChain(t *testing.T) {
 	onBond, onNIC := stack{vlan("bond4.3", 3), bond("bond4", 1)}, stack{vlan("eth2.3", 3), nic("eth2", 2)}
 	broken := stack{vlan("eth9.3", 3), nic("eth9", 9)}
 	p := NewParentPlan(there, nil, ParentOptions{})
-	ask(p, onBond, onNIC, broken)
+	planChains(p, onBond, onNIC, broken)
 	for name, test := range map[string]struct {
 		parents stack
 		want    []string

@@ -46,27 +46,27 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 	}
 	planTests{
 		"only the second is there": {
-			there: devices{bond4, down(3, port("eth1", 2, "1"), 0)}, chains: one(both),
-			want: said{On: list("bond4"), Steps: list(enslave("eth1", "eth1")),
+			there: devices{bond4, down(3, port("eth1", 2, "1"), 0)}, chains: oneChain(both),
+			want: planResult{On: list("bond4"), Steps: list(enslave("eth1", "eth1")),
 				Problems: list("bond4 lacks its member: eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) is not there ?")},
 		},
 		"only the second is there, of a record without ports": {
-			there: devices{bond4, down(3, port("eth1", 2, "1"), 0)}, chains: one(oldBoth),
-			want: said{On: list("bond4"), Steps: list(enslave("eth1", "eth1")), Problems: list("bond4 lacks its member: " + isEth1)},
+			there: devices{bond4, down(3, port("eth1", 2, "1"), 0)}, chains: oneChain(oldBoth),
+			want: planResult{On: list("bond4"), Steps: list(enslave("eth1", "eth1")), Problems: list("bond4 lacks its member: " + isEth1)},
 		},
 		"only the second is there, which another record names": {
 			there: devices{up(3, port("eth1", 2, "1"), 0)}, chains: []stack{{port("eth0", 1, "")}, {port("eth1", 2, "")}},
-			want: said{On: list("", "eth1"), Broken: list(isEth1)},
+			want: planResult{On: list("", "eth1"), Broken: list(isEth1)},
 		},
 		"the card was exchanged": {
-			there: devices{bond4, down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: one(both),
-			want: said{On: list("bond4"), Steps: list(enslave("eth1", "eth0"), enslave("eth0", "eth1")), Notes: list(
+			there: devices{bond4, down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: oneChain(both),
+			want: planResult{On: list("bond4"), Steps: list(enslave("eth1", "eth0"), enslave("eth0", "eth1")), Notes: list(
 				"eth1 is another card in the place of eth0 (bus address 0000:3b:00.0; permanent MAC 52:54:00:00:00:09, recorded 52:54:00:00:00:01)",
 				"eth0 is another card in the place of eth1 (bus address 0000:3b:00.0; permanent MAC 52:54:00:00:00:08, recorded 52:54:00:00:00:02)")},
 		},
 		"the card was exchanged, and the record has no ports": {
-			there: devices{bond4, down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: one(oldBoth),
-			want: said{On: list("bond4"), Problems: list(
+			there: devices{bond4, down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: oneChain(oldBoth),
+			want: planResult{On: list("bond4"), Problems: list(
 				"bond4 lacks its member: the recorded eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) could be what is now "+
 					"eth0 (permanent MAC 52:54:00:00:00:08, bus address 0000:3b:00.0, port 1) or eth1 (permanent MAC 52:54:00:00:00:09, bus address 0000:3b:00.0): say which, such as --parent eth0=eth0",
 				"bond4 lacks its member: the recorded eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0) could be what is now "+
@@ -74,27 +74,27 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 		},
 		"the card was exchanged, and one of the new ports is there": {
 			there: devices{up(3, port("eth1", 9, "0"), 0)}, chains: []stack{{port("eth0", 1, "")}, {port("eth1", 2, "")}},
-			want: said{On: list("", ""), Broken: list(
+			want: planResult{On: list("", ""), Broken: list(
 				either, either)},
 		},
 		"the other port alone is no match": {
-			there: devices{up(3, port("eth5", 9, "1"), 0)}, chains: one(port("eth0", 1, "0")),
-			want: said{On: list(""), Broken: list("eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) is not there ?")},
+			there: devices{up(3, port("eth5", 9, "1"), 0)}, chains: oneChain(port("eth0", 1, "0")),
+			want: planResult{On: list(""), Broken: list("eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) is not there ?")},
 		},
 		"a driver that tells no MACs": {
 			there:  devices{up(2, noMAC(port("eth5", 0, "1")), 0), up(3, noMAC(port("eth6", 0, "0")), 0)},
 			chains: []stack{{noMAC(port("eth0", 0, "0"))}, {noMAC(port("eth1", 0, "1"))}},
-			want: said{On: list("eth6", "eth5"), Notes: list(
+			want: planResult{On: list("eth6", "eth5"), Notes: list(
 				"eth0 is now eth6 (same bus address 0000:3b:00.0)", "eth1 is now eth5 (same bus address 0000:3b:00.0)")},
 		},
 		"the operator makes one NIC of two members": {
-			there: devices{bond4, enslaved(3, port("eth1", 2, "1"), 4)}, chains: one(bondOf(port("eth1", 2, "1"), port("eth0", 1, "0"))),
+			there: devices{bond4, enslaved(3, port("eth1", 2, "1"), 4)}, chains: oneChain(bondOf(port("eth1", 2, "1"), port("eth0", 1, "0"))),
 			mapped: map[string]string{"eth0": "eth1"},
-			want:   said{On: list("bond4"), Problems: list("bond4 lacks its member: eth0 would be eth1, which is its member eth1 already")},
+			want:   planResult{On: list("bond4"), Problems: list("bond4 lacks its member: eth0 would be eth1, which is its member eth1 already")},
 		},
 		"a NIC that told nothing does not take the name's new owner": {
-			there: devices{up(3, port("eth0", 2, "1"), 0)}, chains: []stack{{plain(netstate.KindNIC, "eth0")}, {port("eth1", 2, "1")}},
-			want: said{On: list("", "eth0"), Notes: list("eth1 is now eth0 (same permanent MAC 52:54:00:00:00:02)"), Broken: list(
+			there: devices{up(3, port("eth0", 2, "1"), 0)}, chains: []stack{{deviceOfKind(netstate.KindNIC, "eth0")}, {port("eth1", 2, "1")}},
+			want: planResult{On: list("", "eth0"), Notes: list("eth1 is now eth0 (same permanent MAC 52:54:00:00:00:02)"), Broken: list(
 				"the recorded eth0 (no permanent MAC, no bus address) is not there; " +
 					"what is eth0 now is the recorded eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0, port 1): to use it for eth0 as well, say --parent eth0=eth0 ?")},
 		},
@@ -134,19 +134,19 @@ func drawRecorded(t *rapid.T, n int, sharing map[string]bool) []netstate.Device 
 	for range rapid.IntRange(1, 3).Draw(t, "records") {
 		d := drawMAC(t, nic(fmt.Sprintf("eth%d", n), n), macs...)
 		d.Name = rapid.SampledFrom([]string{d.Name, d.Name, fmt.Sprintf("enp%d", n)}).Draw(t, "name")
-		all = append(all, in(slot, rapid.SampledFrom([]string{port, port, ""}).Draw(t, "known port"), d))
+		all = append(all, atSlot(slot, rapid.SampledFrom([]string{port, port, ""}).Draw(t, "known port"), d))
 	}
 	return all
 }
 
-// drawThere returns the NICs that came back. They are in any slot, under any name, and some have a recorded MAC.
-func drawThere(t *rapid.T) devices {
+// drawHostDevices returns the NICs that came back. They are in any slot, under any name, and some have a recorded MAC.
+func drawHostDevices(t *rapid.T) devices {
 	there := devices{up(20, bond("bond4"), 0)}
 	names := rapid.Permutation([]string{"eth1", "eth2", "eth3", "eth4", "enp1", "enp2"}).Draw(t, "names")
 	for i := range rapid.IntRange(0, 5).Draw(t, "NICs") {
 		n := i + 1
 		d := drawMAC(t, nic(names[i], n), 0, n, 20+n, 40+n, shared)
-		d = in(rapid.SampledFrom([]string{slotA, slotB, "0000:00:05.0"}).Draw(t, "slot"), rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "port"), d)
+		d = atSlot(rapid.SampledFrom([]string{slotA, slotB, "0000:00:05.0"}).Draw(t, "slot"), rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "port"), d)
 		there = append(there, netstate.LiveDevice{Device: d, Index: n, MasterIndex: rapid.SampledFrom([]int{0, 20}).Draw(t, "master")})
 	}
 	return there
@@ -168,7 +168,7 @@ func portFits(t *rapid.T, was netstate.Member, is netstate.LiveDevice, number ma
 // another port than recorded. A NIC is always found if it alone has the recorded MAC.
 func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		there, sharing := drawThere(t), map[string]bool{}
+		there, sharing := drawHostDevices(t), map[string]bool{}
 		var chains []stack
 		var members []netstate.Device
 		number := map[netstate.Member]int{}
@@ -183,10 +183,10 @@ func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 			}
 		}
 		chains = append(chains, stack{bondOf(members...)})
-		p := NewParentPlan(there, named(chains...), ParentOptions{})
+		p := NewParentPlan(there, recordedMembers(chains...), ParentOptions{})
 		became := map[int]netstate.Member{}
-		for _, m := range named(chains...) {
-			index, _, problem := p.find(asNIC(m))
+		for _, m := range recordedMembers(chains...) {
+			index, _, problem := p.find(memberDevice(m))
 			if problem == nil {
 				other, twice := became[index]
 				if twice && number[other] != number[m] {
@@ -202,7 +202,7 @@ func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 				}
 			}
 		}
-		now := p.chain(chains[len(chains)-1]).now[0].Bond.Members
+		now := p.chain(chains[len(chains)-1]).found[0].Bond.Members
 		for i, m := range now {
 			if slices.Contains(now[:i], m) {
 				t.Fatalf("the bond has %+v twice", m)
@@ -215,7 +215,7 @@ func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 // NICs, if they have their names and slots, and each has its own MAC or none.
 func TestWhatAKilledRestoreRewroteDoesNotHideTheRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		there, none := drawThere(t), map[string]bool{slotA: true, slotB: true}
+		there, none := drawHostDevices(t), map[string]bool{slotA: true, slotB: true}
 		for i, d := range there {
 			there[i].DevPort = cmp.Or(d.DevPort, "0") // Linux reports a port for every NIC.
 			if d.PermanentMAC == hardware(shared).PermanentMAC {
@@ -231,18 +231,18 @@ func TestWhatAKilledRestoreRewroteDoesNotHideTheRest(t *testing.T) {
 		first := NewParentPlan(there, recorded, ParentOptions{})
 		left := slices.Clone(recorded)
 		for i, m := range recorded {
-			index, _, problem := first.find(asNIC(m))
+			index, _, problem := first.find(memberDevice(m))
 			if problem == nil && there[index].Name == m.Name && there[index].BusAddress == m.BusAddress && rapid.Bool().Draw(t, "rewritten") {
 				left[i] = netstate.Member{Name: m.Name, NIC: there[index].NIC}
 			}
 		}
 		again := NewParentPlan(there, left, ParentOptions{})
 		for i, m := range recorded {
-			index, _, problem := first.find(asNIC(m))
+			index, _, problem := first.find(memberDevice(m))
 			if problem != nil || there[index].Name != m.Name {
 				continue
 			}
-			if now, _, problem := again.find(asNIC(left[i])); problem != nil || now != index {
+			if now, _, problem := again.find(memberDevice(left[i])); problem != nil || now != index {
 				t.Fatalf("%+v became %+v, and then as %+v was not found: %v", m, there[index], left[i], problem)
 			}
 		}
@@ -253,7 +253,7 @@ func TestADeviceIsMistakenForAnother(t *testing.T) {
 	eth := up(2, nic("eth1", 1), 0)
 	renamed := eth
 	renamed.Name = "lan0"
-	untold := up(2, plain(netstate.KindNIC, "eth1"), 0)
+	untold := up(2, deviceOfKind(netstate.KindNIC, "eth1"), 0)
 	for name, test := range map[string]struct {
 		planned, now netstate.LiveDevice
 		want         string
@@ -265,12 +265,12 @@ func TestADeviceIsMistakenForAnother(t *testing.T) {
 			"bus address 0000:00:02.0), not that one (permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0)"},
 		"another port": {up(2, noMAC(port("eth1", 1, "0")), 0), up(2, noMAC(port("eth1", 1, "1")), 0),
 			"it is another NIC (no permanent MAC, bus address 0000:3b:00.0, port 1), not that one (no permanent MAC, bus address 0000:3b:00.0)"},
-		"another kind":    {up(4, bond("bond4"), 0), up(4, plain("team", "bond4"), 0), "it is a team, not a bond"},
+		"another kind":    {up(4, bond("bond4"), 0), up(4, deviceOfKind("team", "bond4"), 0), "it is a team, not a bond"},
 		"another VLAN ID": {up(4, vlan("v", 3), 2), up(4, vlan("v", 4), 2), "it is VLAN 4, not VLAN 3"},
 		"the VLAN is on another": {up(4, vlan("v", 3), 2), up(4, vlan("v", 3), 5),
 			"it is on the device with index 5, not on that with index 2"},
 	} {
-		if got := mistaken(test.planned, test.now); got != test.want {
+		if got := mismatch(test.planned, test.now); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}

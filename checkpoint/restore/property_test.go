@@ -66,10 +66,10 @@ func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		there := drawHost(t)
 		chains := rapid.SliceOfN(rapid.Custom(drawChain), 1, 6).Draw(t, "chains")
-		first := NewParentPlan(there, named(chains...), ParentOptions{})
-		begun := ask(first, chains...)
+		first := NewParentPlan(there, recordedMembers(chains...), ParentOptions{})
+		begun := planChains(first, chains...)
 		for n, step := range first.Steps() {
-			again := ask(NewParentPlan(there, named(chains...), ParentOptions{}), chains...)
+			again := planChains(NewParentPlan(there, recordedMembers(chains...), ParentOptions{}), chains...)
 			if diff := cmp.Diff(begun.Steps[n:], again.Steps); diff != "" {
 				t.Fatalf("planned after %d steps (-left +planned):\n%s", n, diff)
 			}
@@ -78,7 +78,7 @@ func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		done := ask(NewParentPlan(there, named(chains...), ParentOptions{}), chains...)
+		done := planChains(NewParentPlan(there, recordedMembers(chains...), ParentOptions{}), chains...)
 		if len(done.Steps) > 0 {
 			t.Fatalf("left to do after all was done: %q", done.Steps)
 		}
@@ -92,8 +92,8 @@ func TestRestoreOfParentsNeverLowersAnMTUOrFreesAMember(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := drawHost(t)
 		chains := rapid.SliceOfN(rapid.Custom(drawChain), 1, 6).Draw(t, "chains")
-		p := NewParentPlan(before, named(chains...), ParentOptions{})
-		ask(p, chains...)
+		p := NewParentPlan(before, recordedMembers(chains...), ParentOptions{})
+		planChains(p, chains...)
 		after := before
 		for _, step := range p.Steps() {
 			var err error

@@ -9,16 +9,16 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// oneNIC says that two records mean one NIC, or one slot whose card was exchanged between the records.
+// isSameNIC says that two records mean one NIC, or one slot whose card was exchanged between the records.
 // With the same MAC they mean one NIC, unless both the places and the names differ: then two NICs have the
 // MAC. Without the same MAC they mean one NIC if both the place and the name are the same, because several
 // NICs can be at one place.
-func oneNIC(a, b netstate.Member) bool {
+func isSameNIC(a, b netstate.Member) bool {
 	apart := a.BusAddress != "" && b.BusAddress != "" && !a.SamePlace(b.NIC)
 	switch {
 	case a.PermanentMAC != "" && a.PermanentMAC == b.PermanentMAC:
 		return !apart || a.Name == b.Name
-	case exchanged(a.NIC, b.NIC):
+	case isExchanged(a.NIC, b.NIC):
 		return a.SamePlace(b.NIC) && a.Name == b.Name
 	}
 	return !apart && a.Name == b.Name
@@ -53,61 +53,61 @@ func withPort(m netstate.Member, recorded []netstate.Member) netstate.Member {
 
 // allNICs returns the NICs that any checkpoint names, also those of sandboxes that are not selected.
 // The NICs of sandboxes that are gone are nobody's. chosen are the selected records.
-func (r *run) allNICs(ctx context.Context, chosen located) ([]netstate.Member, error) {
-	if !r.Select.All() {
+func (r *restoreRun) allNICs(ctx context.Context, chosen locatedRecords) ([]netstate.Member, error) {
+	if !r.Select.MatchesAll() {
 		records, _, err := r.Store.Select(selection.Selection{})
 		if err != nil {
 			return nil, err
 		}
-		chosen = r.locate(ctx, records)
+		chosen = r.locateNamespaces(ctx, records)
 	}
-	return recordedNICs(append(slices.Clip(chosen.here), chosen.living...)), nil
+	return recordedNICs(append(slices.Clip(chosen.found), chosen.uncertain...)), nil
 }
 
 // recordedNICs returns all the NICs that records name, each description once.
 func recordedNICs(records []checkpoint.Record) []netstate.Member {
-	var all []netstate.Member
+	var nics []netstate.Member
 	for i := range records {
 		r := &records[i]
 		if link := r.Interface.Link; link.Kind == netstate.KindNIC {
-			all = appendKnown(all, netstate.Member{Name: nameInHost(link), NIC: *link.NIC})
+			nics = appendKnown(nics, netstate.Member{Name: nameInHost(link), NIC: *link.NIC})
 		}
-		all = appendKnown(all, hardwareOf(r.Interface.Parents)...)
+		nics = appendKnown(nics, hardwareOf(r.Interface.Parents)...)
 	}
-	return all
+	return nics
 }
 
 // appendKnown appends the members that are new and describe their NIC by more than its name. Their indices are
 // left out: they differ between records of one NIC.
-func appendKnown(all []netstate.Member, members ...netstate.Member) []netstate.Member {
+func appendKnown(nics []netstate.Member, members ...netstate.Member) []netstate.Member {
 	for _, m := range members {
 		m.IfIndex = 0
-		if m.Known() && !slices.Contains(all, m) {
-			all = append(all, m)
+		if m.Identified() && !slices.Contains(nics, m) {
+			nics = append(nics, m)
 		}
 	}
-	return all
+	return nics
 }
 
 // withPorts gives each recorded NIC its port, if any of the records knows it.
 func withPorts(recorded []netstate.Member) []netstate.Member {
-	var all []netstate.Member
+	var nics []netstate.Member
 	for _, m := range recorded {
-		all = appendKnown(all, withPort(m, recorded))
+		nics = appendKnown(nics, withPort(m, recorded))
 	}
-	return all
+	return nics
 }
 
 // hardwareOf returns the NICs in the chain, members of bonds among them.
 func hardwareOf(chain []netstate.Device) []netstate.Member {
-	var all []netstate.Member
+	var nics []netstate.Member
 	for _, d := range chain {
 		if d.Kind == netstate.KindNIC {
-			all = append(all, netstate.Member{Name: d.Name, NIC: d.NIC})
+			nics = append(nics, netstate.Member{Name: d.Name, NIC: d.NIC})
 		}
 		if d.Bond != nil {
-			all = append(all, d.Bond.Members...)
+			nics = append(nics, d.Bond.Members...)
 		}
 	}
-	return all
+	return nics
 }

@@ -6,24 +6,24 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// remember writes into the record what the next restore needs: the new names and hardware of the parents, the
+// saveRecord writes into the record what the next restore needs: the new names and hardware of the parents, the
 // interface's index, and whether an announcement is owed. So nobody has to give --parent again.
 //
 // Old indices of the parents in the record show a loss (Losses). After a kill, they show that the restore has to go on.
-// So remember writes the new indices only when the interface is whole. If other interfaces of the sandbox can depend on
+// So saveRecord writes the new indices only when the interface is whole. If other interfaces of the sandbox can depend on
 // this one, the indices are written last.
-func (w *work) remember(whole bool) error {
+func (w *attachmentRestore) saveRecord(whole bool) error {
 	link, recorded := &w.record.Interface.Link, w.record.Interface.Parents
 	if w.index == 0 {
 		w.index = link.Index // The interface is not there: creating it failed.
 	}
-	w.outcome.parentsNow = w.now
-	now := w.now
-	if !whole || w.several[w.record.Attachment.ContainerID] {
-		now = netstate.WithIndices(now, recorded)
+	w.outcome.foundParents = w.foundParents
+	parents := w.foundParents
+	if !whole || w.multipleRecords[w.record.Attachment.ContainerID] {
+		parents = netstate.WithIndices(parents, recorded)
 	}
-	sameParents := w.isNIC() || chainKey(now) == chainKey(recorded)
-	if (sameParents && sameIndices(now, recorded) || w.isNIC()) && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
+	sameParents := w.isNIC() || chainKey(parents) == chainKey(recorded)
+	if (sameParents && sameIndices(parents, recorded) || w.isNIC()) && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
 		return nil
 	}
 	if !sameParents {
@@ -32,26 +32,26 @@ func (w *work) remember(whole bool) error {
 		}
 	}
 	if !w.isNIC() {
-		w.record.Interface.Parents = now
+		w.record.Interface.Parents = parents
 	}
 	link.Index, w.record.AnnouncementOwed = w.index, w.outcome.AnnouncementOwed
 	return w.Store.Save(w.record)
 }
 
-// rememberIndices writes the indices of the parents into the records of a sandbox with several attachments. It is
+// saveIndices writes the indices of the parents into the records of a sandbox with several attachments. It is
 // called when all attachments are done. The caller holds the sandbox's lock.
-func (c *chain) rememberIndices(outcomes []*Outcome) {
+func (c *chainRestore) saveIndices(outcomes []*Outcome) {
 	for _, o := range outcomes {
-		if c.DryRun || !o.IsAsRecorded() || o.parentsNow == nil {
+		if c.DryRun || !o.IsAsRecorded() || o.foundParents == nil {
 			continue
 		}
 		record, err := c.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
-		if err != nil || sameIndices(o.parentsNow, record.Interface.Parents) || chainKey(o.parentsNow) != chainKey(record.Interface.Parents) {
+		if err != nil || sameIndices(o.foundParents, record.Interface.Parents) || chainKey(o.foundParents) != chainKey(record.Interface.Parents) {
 			continue
 		}
-		record.Interface.Parents = o.parentsNow
+		record.Interface.Parents = o.foundParents
 		if err := c.Store.Save(record); err != nil {
-			o.fail(err)
+			o.setFailed(err)
 		}
 	}
 }

@@ -11,32 +11,32 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// holder is a device of the sandbox that has the recorded index and not the recorded name.
-type holder struct {
+// indexOwner is a device of the sandbox that has the recorded index and not the recorded name.
+type indexOwner struct {
 	name string
-	// is says that it is the recorded interface under a new name.
-	is bool
+	// sameInterface says that it is the recorded interface under a new name.
+	sameInterface bool
 	// mac is the device's.
 	mac string
 }
 
-// lookElsewhere looks for an interface that is not there under its name. The error says that it is
+// findRenamed looks for an interface that is not there under its name. The error says that it is
 // there under another name.
-func (w *work) lookElsewhere() error {
-	holder, err := w.holder()
+func (w *attachmentRestore) findRenamed() error {
+	holder, err := w.findIndexOwner()
 	if err != nil || holder == nil {
 		return err
 	}
-	if holder.is {
-		return holder.renamed(w.record, w.sandbox.Path())
+	if holder.sameInterface {
+		return holder.renamedProblem(w.record, w.sandbox.Path())
 	}
-	w.taken = holder.name
+	w.indexOwnerName = holder.name
 	return nil
 }
 
-// holder returns the device that has the recorded index. It is nil if no device has it, or the
+// findIndexOwner returns the device that has the recorded index. It is nil if no device has it, or the
 // interface itself.
-func (w *work) holder() (*holder, error) {
+func (w *attachmentRestore) findIndexOwner() (*indexOwner, error) {
 	link := w.record.Interface.Link
 	if link.Index == 0 {
 		return nil, nil
@@ -60,55 +60,55 @@ func (w *work) holder() (*holder, error) {
 	case errors.Is(err, kernel.ErrNoDevice):
 		return nil, nil
 	case errors.Is(err, kernel.ErrUnsupported):
-		return &holder{name: name}, nil
+		return &indexOwner{name: name}, nil
 	case err != nil:
 		return nil, err
 	}
-	h := &holder{name: name, mac: live.Link.MAC}
+	h := &indexOwner{name: name, mac: live.Link.MAC}
 	if !isRenamed(w.record.Interface, live, w.parents) {
 		return h, nil
 	}
-	inside, err := w.others()
-	h.is = err == nil && inside.mine(w.record, live.Link)
+	inside, err := w.matchSandbox()
+	h.sameInterface = err == nil && inside.belongsTo(w.record, live.Link)
 	return h, err
 }
 
-// inside has the records of one sandbox, and by the index of a device the record that it belongs to.
-type inside struct {
+// sandboxRecords has the records of one sandbox, and by the index of a device the record that it belongs to.
+type sandboxRecords struct {
 	records []checkpoint.Record
-	of      map[int]checkpoint.Record
+	byIndex map[int]checkpoint.Record
 }
 
-// others reads what the sandbox has and what is recorded of it.
-func (w *work) others() (inside, error) {
+// matchSandbox reads what the sandbox has and what is recorded of it.
+func (w *attachmentRestore) matchSandbox() (sandboxRecords, error) {
 	records, _, err := w.Store.Select(selection.Selection{Names: []string{w.record.Attachment.ContainerID}})
 	if err != nil {
-		return inside{}, err
+		return sandboxRecords{}, err
 	}
 	devices, err := w.sandbox.Devices()
 	if err != nil {
-		return inside{}, err
+		return sandboxRecords{}, err
 	}
 	devices = slices.DeleteFunc(devices, kernel.Unfinished)
 	records = slices.DeleteFunc(records, func(r checkpoint.Record) bool { return r.Namespace.Same(w.record.Namespace) != nil })
-	return inside{records: records, of: checkpoint.Match(records, devices)}, nil
+	return sandboxRecords{records: records, byIndex: checkpoint.Match(records, devices)}, nil
 }
 
-// mine says that the device belongs to the record. If another record names the device and has no
+// belongsTo says that the device belongs to the record. If another record names the device and has no
 // device of its own, the device belongs to that record, unless the MAC says otherwise.
-func (i inside) mine(record checkpoint.Record, link netstate.Link) bool {
-	if i.of[link.Index].Attachment != record.Attachment {
+func (i sandboxRecords) belongsTo(record checkpoint.Record, link netstate.Link) bool {
+	if i.byIndex[link.Index].Attachment != record.Attachment {
 		return false
 	}
 	return link.MAC == record.Interface.Link.MAC || !slices.ContainsFunc(i.records, func(r checkpoint.Record) bool {
-		return r.Attachment != record.Attachment && r.Interface.Link.Name == link.Name && !i.has(r)
+		return r.Attachment != record.Attachment && r.Interface.Link.Name == link.Name && !i.hasDevice(r)
 	})
 }
 
-// has says that a device belongs to the record.
-func (i inside) has(r checkpoint.Record) bool {
-	for _, of := range i.of {
-		if of.Attachment == r.Attachment {
+// hasDevice says that a device belongs to the record.
+func (i sandboxRecords) hasDevice(r checkpoint.Record) bool {
+	for _, record := range i.byIndex {
+		if record.Attachment == r.Attachment {
 			return true
 		}
 	}
@@ -121,21 +121,21 @@ func isStranger(recorded, live netstate.Link) bool {
 	return recorded.Index != 0 && recorded.Index != live.Index && (recorded.MAC != live.MAC || recorded.SharesMAC())
 }
 
-// lookUnderName finds out whose device has the name of the interface. The error says that it is
+// checkNameOwner finds out whose device has the name of the interface. The error says that it is
 // another attachment's.
-func (w *work) lookUnderName(live netstate.Link) error {
-	inside, err := w.others()
+func (w *attachmentRestore) checkNameOwner(live netstate.Link) error {
+	inside, err := w.matchSandbox()
 	if err != nil {
 		return err
 	}
-	r, ok := inside.of[live.Index]
+	r, ok := inside.byIndex[live.Index]
 	if !ok || r.Attachment == w.record.Attachment {
 		return nil
 	}
-	was := r.Interface.Link.Name
+	oldName := r.Interface.Link.Name
 	return &Problem{Reason: fmt.Sprintf(
 		"%s is gone, and its name is that of %s now, which was renamed: rename that back (nsenter --net=%s ip link set %s name %s), and restore again",
-		live.Name, was, w.sandbox.Path(), live.Name, was)}
+		live.Name, oldName, w.sandbox.Path(), live.Name, oldName)}
 }
 
 // isRenamed is a pure function: it says that the device with the recorded index is the recorded
@@ -149,22 +149,22 @@ func isRenamed(recorded, live netstate.Interface, parents []netstate.Device) boo
 			return false
 		}
 	}
-	was, is := recorded.Link.NIC, live.Link.NIC
-	return was == nil || is != nil && *was == *is
+	recordedNIC, liveNIC := recorded.Link.NIC, live.Link.NIC
+	return recordedNIC == nil || liveNIC != nil && *recordedNIC == *liveNIC
 }
 
-// renamed says what is there and what to do about it. restore does not rename it back. Whoever renames
+// renamedProblem says what is there and what to do about it. restore does not rename it back. Whoever renames
 // a pod's interface, as KubeVirt does, works with it under the new name. And before Linux 6.2 it would
 // have to go down for that, and would lose its routes.
-func (h holder) renamed(recorded checkpoint.Record, sandbox string) *Problem {
-	was := recorded.Interface.Link
+func (h indexOwner) renamedProblem(recorded checkpoint.Record, sandbox string) *Problem {
+	link := recorded.Interface.Link
 	mac := ""
-	if was.MAC != "" && was.MAC != h.mac {
-		mac = fmt.Sprintf(", with the MAC %s instead of %s", h.mac, was.MAC)
+	if link.MAC != "" && link.MAC != h.mac {
+		mac = fmt.Sprintf(", with the MAC %s instead of %s", h.mac, link.MAC)
 	}
 	return &Problem{Reason: fmt.Sprintf(
 		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: record the new name (relink capture --refresh %s), or rename it back (nsenter --net=%s ip link set %s name %s)",
-		was.Name, h.name, was.Index, mac, outcomeOf(recorded).argument(), sandbox, h.name, was.Name)}
+		link.Name, h.name, link.Index, mac, outcomeOf(recorded).argument(), sandbox, h.name, link.Name)}
 }
 
 // otherIndex says that the interface cannot get its index again.

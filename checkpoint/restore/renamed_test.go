@@ -32,14 +32,14 @@ func TestTheNameIsAnothers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const state = "ip -o link; " + addressesAndRoutes
-			p := newLiving(t)
+			p := newLiveSandbox(t)
 			p.attach(t, "net1", 2)
 			fresh.Run(t, p.netns, test.change)
 			before := fresh.Run(t, p.netns, state)
 			for dry, state := range map[bool]State{true: Blocked, false: Failed} {
 				for _, o := range must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t).Attachments {
 					if says := test.says[o.Attachment.IfName]; says != "" {
-						p.is(t, o, state, says)
+						p.expectOutcome(t, o, state, says)
 					}
 				}
 			}
@@ -52,9 +52,9 @@ func TestTheNameIsAnothers(t *testing.T) {
 
 // Somebody else has built the interface again under its name. restore repairs it.
 func TestTheNameIsItsOwnAgain(t *testing.T) {
-	p := newLiving(t)
+	p := newLiveSandbox(t)
 	p.attach(t, "net1", 2)
 	fresh.Run(t, p.netns, "ip link del eth0; ip link add tmp0 link net1 type macvlan mode bridge; ip link set tmp0 name eth0; ip link set eth0 up")
-	p.is(t, p.restore(t, false), Repaired, "MAC is")
-	p.is(t, p.restore(t, false), AsRecorded)
+	p.expectOutcome(t, p.restore(t, false), Repaired, "MAC is")
+	p.expectOutcome(t, p.restore(t, false), AsRecorded)
 }

@@ -50,26 +50,26 @@ type Outcome struct {
 	// NoCarrier is the device whose missing carrier cuts the attachment off: its parent, or the
 	// interface itself. It is empty if nothing is missing.
 	NoCarrier string `json:"noCarrier,omitempty"`
-	// unnoted says that AnnouncementOwed stands only for the record: the neighbours were told while another was at work on the sandbox.
-	unnoted bool
-	// settled says that the record is up to date about what is owed.
-	settled bool
-	// parentsNow are the recorded parents as they came back.
-	parentsNow []netstate.Device
-	// ownLink says that NoCarrier is the interface itself. at is the sandbox. parentIndex is the index
+	// owedInRecordOnly says that AnnouncementOwed stands only for the record: the neighbours were told while another was at work on the sandbox.
+	owedInRecordOnly bool
+	// recordSaved says that the record is up to date about what is owed.
+	recordSaved bool
+	// foundParents are the recorded parents as they came back.
+	foundParents []netstate.Device
+	// ownLink says that NoCarrier is the interface itself. namespace is the sandbox. parentIndex is the index
 	// of the parent in the host: another device may get its name.
 	ownLink     bool
-	at          attachment.Namespace
+	namespace   attachment.Namespace
 	parentIndex int
-	// Causes uses these. base is the name that the lowest device in the host has now. below are the
+	// Causes uses these. base is the name that the lowest device in the host has now. hostSteps are the
 	// steps in the host that the attachment needs. blocked is the recorded name of a device in the host
-	// that cannot be used. waitedFor is the recorded name of a device that was missing at an interrupt.
-	base, blocked, waitedFor string
-	below                    []Step
-	// unreadable is why the checkpoint cannot be read. lost says why nothing is restored in a namespace that
+	// that cannot be used. awaited is the recorded name of a device that was missing at an interrupt.
+	base, blocked, awaited string
+	hostSteps              []Step
+	// unreadable is why the checkpoint cannot be read. absence says why nothing is restored in a namespace that
 	// is not at its path.
 	unreadable error
-	lost       lostWhy
+	absence    namespaceAbsence
 }
 
 // IsAsRecorded says that the attachment is as recorded now.
@@ -97,8 +97,8 @@ func (o Outcome) argument() string {
 // sandbox is not gone.
 func (o Outcome) Differs() bool { return !o.IsAsRecorded() && o.State != SandboxGone }
 
-// Why returns all reasons.
-func (o Outcome) Why() string {
+// FullReason returns all reasons.
+func (o Outcome) FullReason() string {
 	if o.Reason == "" || o.ParentReason == "" {
 		return o.ParentReason + o.Reason
 	}
@@ -119,10 +119,10 @@ type Report struct {
 	Problems []string `json:"problems,omitempty"`
 	// Interrupted says that the context ended before the restore did.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Waited is how long the run waited for devices and carrier. Took is its whole time. Both are
+	// WaitDuration is how long the run waited for devices and carrier. Duration is its whole time. Both are
 	// in nanoseconds.
-	Waited time.Duration `json:"waitedNanoseconds"`
-	Took   time.Duration `json:"tookNanoseconds"`
+	WaitDuration time.Duration `json:"waitedNanoseconds"`
+	Duration     time.Duration `json:"tookNanoseconds"`
 }
 
 // AsRecorded says that everything is as recorded. An attachment whose sandbox is gone does not count.

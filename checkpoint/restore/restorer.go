@@ -47,7 +47,7 @@ type Result struct {
 	// Absent are the attachments whose sandboxes are not at their paths and were found nowhere else. Their pods have
 	// ended, or will end soon.
 	Absent []attachment.Key
-	run    *run
+	run    *restoreRun
 }
 
 // Restore restores the ready records of the task. It looks at the devices when it has the locks. beside are other
@@ -58,38 +58,38 @@ func (r *Restorer) Restore(ctx context.Context, t Task, ready, beside []checkpoi
 	run.announcer, run.recorded, run.unasked = r.announcer, t.NICs, true
 	for i, l := range t.Losses {
 		if l != nil && l.Member {
-			run.parts[t.Records[i].Attachment] = hostOnly
+			run.scopes[t.Records[i].Attachment] = hostOnly
 		}
 	}
 	for _, b := range beside {
-		if leans(b.Interface) {
-			run.parts[b.Attachment] = leaning
+		if hasDependentRoutes(b.Interface) {
+			run.scopes[b.Attachment] = dependentRoutes
 			ready = append(slices.Clip(ready), b)
 		}
 	}
 	slices.SortStableFunc(ready, bySandboxID)
-	report, absent, err := run.restore(ctx, ready, nil)
+	report, absent, err := run.restoreRecords(ctx, ready, nil)
 	if err != nil {
 		return nil, err
 	}
 	report.Attachments = slices.DeleteFunc(report.Attachments, func(o Outcome) bool {
-		return run.parts[o.Attachment] == leaning && len(o.Steps) == 0
+		return run.scopes[o.Attachment] == dependentRoutes && len(o.Steps) == 0
 	})
 	return &Result{Report: report, Absent: absent, run: run}, nil
 }
 
-// Unannounced returns the records that an earlier restore left unannounced, as a Result for Reconnect. It returns nil
+// Unannounced returns the records that an earlier restore left unannounced, as a Result for AnnounceConnected. It returns nil
 // if there are none.
 func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 	run := newRun(Options{Store: r.store}, r.host)
 	run.announcer, run.unasked = r.announcer, true
-	c := &chain{run: run}
+	c := &chainRestore{restoreRun: run}
 	for _, record := range records {
 		if !record.AnnouncementOwed {
 			continue
 		}
 		o := outcomeOf(record)
-		o.AnnouncementOwed, o.at, o.NoCarrier = true, record.Namespace, o.Parent
+		o.AnnouncementOwed, o.namespace, o.NoCarrier = true, record.Namespace, o.Parent
 		if onHost(&record) && len(record.Interface.Parents) > 0 {
 			o.parentIndex = record.Interface.Parents[0].IfIndex
 		} else {
@@ -100,23 +100,23 @@ func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 	if len(c.outcomes) == 0 {
 		return nil
 	}
-	run.chains = []*chain{c}
+	run.chains = []*chainRestore{c}
 	return &Result{Report: run.report(c.outcomes), run: run}
 }
 
-// Owed returns how many attachments of the result lack carrier or an announcement.
-func (r *Result) Owed() (n int) {
+// CountPending returns how many attachments of the result lack carrier or an announcement.
+func (r *Result) CountPending() (n int) {
 	for _, c := range r.run.chains {
 		n += len(c.pending(c.outcomes))
 	}
 	return n
 }
 
-// Reconnect looks for carrier again, and announces what it can. Then it returns the new value of Owed.
-func (r *Result) Reconnect() (owed int, err error) {
+// AnnounceConnected looks for carrier again, and announces what it can. Then it returns the new value of CountPending.
+func (r *Result) AnnounceConnected() (owed int, err error) {
 	for _, c := range r.run.chains {
-		left, failed := c.reconnect(c.pending(c.outcomes))
-		owed += len(left)
+		rest, failed := c.announceConnected(c.pending(c.outcomes))
+		owed += len(rest)
 		if failed != nil {
 			err = failed
 		}
@@ -124,20 +124,20 @@ func (r *Result) Reconnect() (owed int, err error) {
 	return owed, err
 }
 
-// OweUnsettled writes into the checkpoints what restores that did not finish have left unannounced, and ends their notes.
+// NoteUnannounced writes into the checkpoints what restores that did not finish have left unannounced, and ends their notes.
 // What it cannot write stays in the notes, and so does a sandbox on which somebody is at work.
-func (r *Restorer) OweUnsettled() error {
-	unsettled, err := r.store.Unsettled()
+func (r *Restorer) NoteUnannounced() error {
+	unsettled, err := r.store.Unannounced()
 	run, owed, failed := newRun(Options{Store: r.store}, r.host), map[attachment.Key]bool{}, []error{err}
 	for key := range unsettled {
 		record, err := r.store.Load(key.ContainerID, key.IfName)
-		if errors.Is(err, checkpoint.ErrNone) {
+		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 			continue
 		}
 		if err == nil {
-			w := work{chain: &chain{run: run}, record: record, outcome: outcomeOf(record)}
-			if w.owe(); w.outcome.AnnouncementOwed {
-				err = run.setOwed(w.outcome, true)
+			w := attachmentRestore{chainRestore: &chainRestore{restoreRun: run}, record: record, outcome: outcomeOf(record)}
+			if w.markOwed(); w.outcome.AnnouncementOwed {
+				err = run.saveOwed(w.outcome, true)
 			}
 		}
 		owed[key] = err == nil
@@ -146,7 +146,7 @@ func (r *Restorer) OweUnsettled() error {
 		}
 	}
 	if len(unsettled) > 0 {
-		r.store.Settle(func(key attachment.Key) bool { return owed[key] })
+		r.store.EndAnnounced(func(key attachment.Key) bool { return owed[key] })
 	}
 	return errors.Join(failed...)
 }

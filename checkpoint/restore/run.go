@@ -38,24 +38,24 @@ type Options struct {
 	// Waiting is called again and again with what the run waits for. It may be nil.
 	Waiting func(reasons []string)
 	// Progress is called after each sandbox with the number of those that are done. It may be nil.
-	Progress func(done, total int)
+	Progress func(finished, total int)
 }
 
 // pollInterval is how often the devices are looked at while waiting.
 const pollInterval = 100 * time.Millisecond
 
-// run is one restore under way. Its chains share it.
-type run struct {
+// restoreRun is one restore under way. Its chains share it.
+type restoreRun struct {
 	Options
 	host      *kernel.Namespace
 	announcer *kernel.Announcer
 	// recorded are all the NICs that the records name.
 	recorded []netstate.Member
-	chains   []*chain
-	// groups is how many times a chain has a sandbox. done is how many of them are done. mu guards done.
-	groups, done int
-	// several are the sandboxes that have several records, by their container IDs.
-	several map[string]bool
+	chains   []*chainRestore
+	// groups is how many times a chain has a sandbox. finished is how many of them are finished. mu guards finished.
+	groups, finished int
+	// multipleRecords are the sandboxes that have several records, by their container IDs.
+	multipleRecords map[string]bool
 	// shared are the sandboxes that several chains have, by their container IDs.
 	shared map[string]*sharedSandbox
 	// workers has a place for each sandbox that is restored at the same time.
@@ -64,24 +64,24 @@ type run struct {
 	hostMu sync.Mutex
 	// waitingFor is what each chain waits for. mu guards it.
 	waitingFor [][]string
-	// elsewhere has the paths of namespaces that are not at their recorded ones any more. It does not change
+	// movedPaths has the paths of namespaces that are not at their recorded ones any more. It does not change
 	// once the chains are there.
-	elsewhere map[attachment.Namespace]string
+	movedPaths map[attachment.Namespace]string
 	// unasked says that nobody asked for this run. Then it does the parts of the attachments, and does not prove which
 	// sandboxes are gone: absent has those that were not found.
 	unasked bool
-	parts   map[attachment.Key]part
+	scopes  map[attachment.Key]repairScope
 	absent  []attachment.Key
 	// unsettled are the attachments that earlier restores may have left unannounced.
 	unsettled map[attachment.Key]bool
 	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
 	mu       sync.Mutex
-	vanished []lost
+	vanished []missingNamespace
 	// exchange notes that --parent exchanges names, once.
 	exchange    sync.Once
 	exchangeErr error
-	// nodeRead are the node's addresses, for host access.
-	nodeRead nodeOnce
+	// cachedNode are the node's addresses, for host access.
+	cachedNode cachedNode
 	// notes are those that concern the run itself.
 	notes []string
 }
@@ -109,32 +109,32 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 		}
 		defer r.announcer.Close()
 	}
-	report, _, err := r.restore(ctx, records, unreadable)
+	report, _, err := r.restoreRecords(ctx, records, unreadable)
 	return report, err
 }
 
-// restore restores the records. It returns the attachments whose sandboxes were found nowhere, if the run is unasked.
-func (r *run) restore(ctx context.Context, records []checkpoint.Record, unreadable []checkpoint.Unreadable) (_ Report, absent []attachment.Key, err error) {
+// restoreRecords restores the records. It returns the attachments whose sandboxes were found nowhere, if the run is unasked.
+func (r *restoreRun) restoreRecords(ctx context.Context, records []checkpoint.Record, unreadable []checkpoint.Unreadable) (_ Report, absent []attachment.Key, err error) {
 	start, settled := time.Now(), map[attachment.Key]bool{}
-	note := r.begin(records)
+	note := r.beginNote(records)
 	defer func() { note.End(func(key attachment.Key) bool { return settled[key] }) }()
 	r.noteMapped()
-	todo := r.locate(ctx, records)
-	r.noteElsewhere(todo.here)
+	todo := r.locateNamespaces(ctx, records)
+	r.noteMoved(todo.found)
 	if !r.unasked {
 		if r.recorded, err = r.allNICs(ctx, todo); err != nil {
 			return Report{}, nil, err
 		}
 	}
-	r.newChains(todo.here)
+	r.newChains(todo.found)
 	if err := r.restoreChains(ctx); err != nil {
 		return Report{}, nil, err
 	}
 	r.proveGone(ctx, r.vanished)
 	outcomes := append(r.outcomes(), todo.outcomes...)
-	settled = r.settle(outcomes)
+	settled = r.settleNote(outcomes)
 	report := r.report(outcomes)
-	report.addHost(r.assertHost(ctx, todo.here, r.Select.All() && !r.unasked && len(unreadable) == 0))
+	report.addHostSteps(r.repairHostAccess(ctx, todo.found, r.Select.MatchesAll() && !r.unasked && len(unreadable) == 0))
 	report.Attachments = append(report.Attachments, unreadableOutcomes(records, unreadable)...)
 	if r.DryRun {
 		r.dropDetached(ctx, &report)
@@ -148,8 +148,8 @@ func (r *run) restore(ctx context.Context, records []checkpoint.Record, unreadab
 		return cmp.Or(
 			strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name), compareKeys(a.Attachment, b.Attachment))
 	})
-	report.Took, report.Interrupted = time.Since(start), ctx.Err() != nil
-	r.noteLast(start, &report)
+	report.Duration, report.Interrupted = time.Since(start), ctx.Err() != nil
+	r.saveLastRestore(start, &report)
 	return report, r.absent, nil
 }
 
@@ -157,15 +157,15 @@ func compareKeys(a, b attachment.Key) int {
 	return cmp.Or(strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.IfName, b.IfName))
 }
 
-func newRun(opts Options, host *kernel.Namespace) *run {
-	return &run{
-		Options: opts, host: host, elsewhere: map[attachment.Namespace]string{}, several: map[string]bool{}, parts: map[attachment.Key]part{}, shared: map[string]*sharedSandbox{},
+func newRun(opts Options, host *kernel.Namespace) *restoreRun {
+	return &restoreRun{
+		Options: opts, host: host, movedPaths: map[attachment.Namespace]string{}, multipleRecords: map[string]bool{}, scopes: map[attachment.Key]repairScope{}, shared: map[string]*sharedSandbox{},
 		workers: make(chan struct{}, workersPerCPU*runtime.GOMAXPROCS(0)),
 	}
 }
 
 // restoreChains restores the chains beside each other. It returns the errors of those that could look at nothing.
-func (r *run) restoreChains(ctx context.Context) error {
+func (r *restoreRun) restoreChains(ctx context.Context) error {
 	errs := make([]error, len(r.chains))
 	var group sync.WaitGroup
 	for i, c := range r.chains {
@@ -173,26 +173,26 @@ func (r *run) restoreChains(ctx context.Context) error {
 	}
 	group.Wait()
 	for _, c := range r.chains {
-		c.reportCutOff(ctx)
+		c.reportUnconnected(ctx)
 	}
 	return errors.Join(errs...)
 }
 
 // outcomes are those of all chains.
-func (r *run) outcomes() (all []*Outcome) {
+func (r *restoreRun) outcomes() (outcomes []*Outcome) {
 	for _, c := range r.chains {
-		all = append(all, c.outcomes...)
+		outcomes = append(outcomes, c.outcomes...)
 	}
-	return all
+	return outcomes
 }
 
 // report is what is told of the run and of its chains.
-func (r *run) report(outcomes []*Outcome) Report {
+func (r *restoreRun) report(outcomes []*Outcome) Report {
 	report := Report{DryRun: r.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}, Notes: r.notes}
 	for _, c := range r.chains {
 		report.add(c.report)
-		if c.after.plan != nil {
-			report.Devices = append(report.Devices, deviceStates(c.after.plan, c.seen, c.records)...)
+		if c.afterPlan.plan != nil {
+			report.Devices = append(report.Devices, deviceStates(c.afterPlan.plan, c.lastDevices, c.records)...)
 		}
 	}
 	for _, o := range outcomes {
@@ -213,14 +213,14 @@ func (r *Report) add(chain Report) {
 	for _, problem := range chain.Problems {
 		r.problem(problem)
 	}
-	r.Waited = max(r.Waited, chain.Waited)
+	r.WaitDuration = max(r.WaitDuration, chain.WaitDuration)
 }
 
-// begin notes that a restore of the records is under way, and looks what earlier ones left unannounced. If the note cannot
+// beginNote notes that a restore of the records is under way, and looks what earlier ones left unannounced. If the note cannot
 // be written, the restore goes on.
-func (r *run) begin(records []checkpoint.Record) *checkpoint.Restoring {
+func (r *restoreRun) beginNote(records []checkpoint.Record) *checkpoint.RestoreNote {
 	var err error
-	if r.unsettled, err = r.Store.Unsettled(); err != nil {
+	if r.unsettled, err = r.Store.Unannounced(); err != nil {
 		r.notes = append(r.notes, printable.Joined(err))
 	}
 	if r.DryRun {
@@ -237,15 +237,15 @@ func (r *run) begin(records []checkpoint.Record) *checkpoint.Restoring {
 	return note
 }
 
-// settle returns the attachments whose neighbours were told, or whose records say that they were not. It notes what is
+// settleNote returns the attachments whose neighbours were told, or whose records say that they were not. It notes what is
 // owed in the records of failed attachments: of those that were changed, now or by a restore that was killed.
-func (r *run) settle(outcomes []*Outcome) map[attachment.Key]bool {
+func (r *restoreRun) settleNote(outcomes []*Outcome) map[attachment.Key]bool {
 	settled := map[attachment.Key]bool{}
 	for _, o := range outcomes {
-		ok := o.settled || o.State == SandboxGone
+		ok := o.recordSaved || o.State == SandboxGone
 		if !ok && !r.DryRun {
 			changed := r.unsettled[o.Attachment] || len(o.Steps) > 0
-			ok = !changed || r.setOwed(o, true) == nil
+			ok = !changed || r.saveOwed(o, true) == nil
 		}
 		settled[o.Attachment] = ok
 	}
@@ -254,15 +254,15 @@ func (r *run) settle(outcomes []*Outcome) map[attachment.Key]bool {
 
 // unreadableOutcomes reports the checkpoints that cannot be read, with what is known of them. records tell the
 // pods of their sandboxes.
-func unreadableOutcomes(records []checkpoint.Record, unreadable []checkpoint.Unreadable) (all []Outcome) {
-	things := selection.WithPods(checkpoint.Things(records, unreadable))[len(records):]
+func unreadableOutcomes(records []checkpoint.Record, unreadable []checkpoint.Unreadable) (outcomes []Outcome) {
+	things := selection.WithPods(checkpoint.Candidates(records, unreadable))[len(records):]
 	for i, u := range unreadable {
-		all = append(all, Outcome{
+		outcomes = append(outcomes, Outcome{
 			Attachment: attachment.Key{Network: things[i].Network, ContainerID: u.ContainerID, IfName: u.IfName}, Pod: things[i].Pod,
 			State: Failed, Reason: u.Err.Error(), unreadable: u.Err,
 		})
 	}
-	return all
+	return outcomes
 }
 
 func outcomeOf(record checkpoint.Record) *Outcome {
@@ -273,7 +273,7 @@ func outcomeOf(record checkpoint.Record) *Outcome {
 	return o
 }
 
-// fail makes the state Failed, with the error on one line as the reason.
-func (o *Outcome) fail(err error) {
+// setFailed makes the state Failed, with the error on one line as the reason.
+func (o *Outcome) setFailed(err error) {
 	o.State, o.Reason = Failed, printable.Joined(err)
 }

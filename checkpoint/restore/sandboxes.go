@@ -20,16 +20,16 @@ import (
 // turn: pkg/kernel lets one at a time change something in the kernel.
 const workersPerCPU = 4
 
-// busyPatience is how long a restore that nobody asked for waits for a sandbox on which somebody else is at work. It comes
+// busyTimeout is how long a restore that nobody asked for waits for a sandbox on which somebody else is at work. It comes
 // again, and until it ends nobody is told of the others.
-const busyPatience = 2 * time.Second
+const busyTimeout = 2 * time.Second
 
-// sandboxes restores the chain's attachments: those of one sandbox one after the other, and different
+// restoreSandboxes restores the chain's attachments: those of one sandbox one after the other, and different
 // sandboxes at the same time.
-func (c *chain) sandboxes(ctx context.Context) []*Outcome {
+func (c *chainRestore) restoreSandboxes(ctx context.Context) []*Outcome {
 	outcomes := make([][]*Outcome, len(c.groups))
 	finish := func(i int, unlock func(), err error) {
-		outcomes[i] = c.sandbox(ctx, c.groups[i], unlock, err)
+		outcomes[i] = c.restoreSandbox(ctx, c.groups[i], unlock, err)
 		c.progress()
 	}
 	var waiting sync.WaitGroup
@@ -52,12 +52,12 @@ func (c *chain) sandboxes(ctx context.Context) []*Outcome {
 }
 
 // progress counts one more as done.
-func (r *run) progress() {
+func (r *restoreRun) progress() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.done++
+	r.finished++
 	if r.Progress != nil {
-		r.Progress(r.done, r.groups)
+		r.Progress(r.finished, r.groups)
 	}
 }
 
@@ -86,9 +86,9 @@ func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 	return groups
 }
 
-// sandbox restores the attachments of one sandbox under its lock, and then calls unlock. err is
+// restoreSandbox restores the attachments of one sandbox under its lock, and then calls unlock. err is
 // the error of locking: if there is one, it reports that.
-func (c *chain) sandbox(ctx context.Context, records []checkpoint.Record, unlock func(), err error) []*Outcome {
+func (c *chainRestore) restoreSandbox(ctx context.Context, records []checkpoint.Record, unlock func(), err error) []*Outcome {
 	if err == nil {
 		defer unlock()
 	}
@@ -97,46 +97,46 @@ func (c *chain) sandbox(ctx context.Context, records []checkpoint.Record, unlock
 		for _, record := range records {
 			o := outcomeOf(record)
 			if ctx.Err() != nil {
-				c.interrupted(&record, o)
+				c.setInterrupted(&record, o)
 			} else {
-				o.fail(err)
+				o.setFailed(err)
 			}
 			outcomes = append(outcomes, o)
 		}
 		return outcomes
 	}
 	for _, record := range records {
-		if o := c.current(record); o != nil {
+		if o := c.restoreCurrent(record); o != nil {
 			outcomes = append(outcomes, o)
 		}
 	}
-	outcomes = c.onceMore(records, outcomes)
+	outcomes = c.restoreDependents(records, outcomes)
 	id := records[0].Attachment.ContainerID
 	if s := c.shared[id]; s != nil {
-		s.leaningOn(c, records, outcomes)
+		s.restoreEarlier(c, records, outcomes)
 	}
-	if c.several[id] {
-		c.rememberIndices(outcomes)
+	if c.multipleRecords[id] {
+		c.saveIndices(outcomes)
 	}
 	return outcomes
 }
 
-// interrupted says that an interrupt came before the attachment, and what was missing for it.
-func (c *chain) interrupted(record *checkpoint.Record, o *Outcome) {
-	device, what := c.waitedFor(record)
+// setInterrupted says that an interrupt came before the attachment, and what was missing for it.
+func (c *chainRestore) setInterrupted(record *checkpoint.Record, o *Outcome) {
+	device, awaited := c.awaitedDevice(record)
 	if device == "" {
-		o.fail(errors.New("interrupted before it was looked at"))
+		o.setFailed(errors.New("interrupted before it was looked at"))
 		return
 	}
-	o.waitedFor = device
-	o.fail(fmt.Errorf("interrupted while waiting for %s; not restored", what))
+	o.awaited = device
+	o.setFailed(fmt.Errorf("interrupted while waiting for %s; not restored", awaited))
 }
 
-// waitedFor returns the recorded name of the device of the host that the attachment had to wait for,
+// awaitedDevice returns the recorded name of the device of the host that the attachment had to wait for,
 // and in words what it waited for. device is empty if it waited for nothing.
-func (c *chain) waitedFor(record *checkpoint.Record) (device, what string) {
+func (c *chainRestore) awaitedDevice(record *checkpoint.Record) (device, awaited string) {
 	if link := record.Interface.Link; link.Kind == netstate.KindNIC {
-		if _, problem := c.after.nic(link); problem == nil || !problem.Waiting || c.isInPlace(*record) {
+		if _, problem := c.afterPlan.findHostNIC(link); problem == nil || !problem.Transient || c.isInSandbox(*record) {
 			return "", ""
 		}
 		return nameInHost(link), nameInHost(link)
@@ -145,85 +145,85 @@ func (c *chain) waitedFor(record *checkpoint.Record) (device, what string) {
 		return "", ""
 	}
 	parents := record.Interface.Parents
-	result, lacking, _, err := c.after.chain(parents)
+	result, lacking, _, err := c.afterPlan.chain(parents)
 	switch {
 	case err != nil:
 		return "", ""
-	case result.broken != nil && result.broken.Waiting:
-		name := parents[result.brokenAt].Name
+	case result.blocker != nil && result.blocker.Transient:
+		name := parents[result.blockerIndex].Name
 		return name, name
 	}
 	for _, step := range lacking {
-		if slices.Contains(c.unnamed, step.at.Index) {
+		if slices.Contains(c.udevPending, step.planned.Index) {
 			return step.Device, "udev to be done with " + step.Device
 		}
 	}
 	return "", ""
 }
 
-// onceMore restores again what depends on other interfaces of the sandbox, because these are there by
+// restoreDependents restores again what depends on other interfaces of the sandbox, because these are there by
 // now: an attachment that failed, and one that was done before another one was changed.
-func (c *chain) onceMore(records []checkpoint.Record, outcomes []*Outcome) []*Outcome {
+func (c *chainRestore) restoreDependents(records []checkpoint.Record, outcomes []*Outcome) []*Outcome {
 	changedAfter := false
-	again := make([]bool, len(outcomes))
+	repeat := make([]bool, len(outcomes))
 	for i, o := range slices.Backward(outcomes) {
-		again[i] = leans(o.Interface) && (o.State == Failed || changedAfter)
+		repeat[i] = hasDependentRoutes(o.Interface) && (o.State == Failed || changedAfter)
 		changedAfter = changedAfter || len(o.Steps) > 0 && !c.DryRun
 	}
 	for i, o := range outcomes {
-		if !again[i] {
+		if !repeat[i] {
 			continue
 		}
 		for _, record := range records {
 			if record.Attachment != o.Attachment {
 				continue
 			}
-			if now := c.current(record); now != nil {
-				outcomes[i] = now.after(o)
+			if outcome := c.restoreCurrent(record); outcome != nil {
+				outcomes[i] = outcome.addEarlier(o)
 			}
 		}
 	}
 	return outcomes
 }
 
-// leans says that routes of the interface depend on other interfaces: they go through those, are in
+// hasDependentRoutes says that routes of the interface depend on other interfaces: they go through those, are in
 // one order with their routes, or have one of their addresses as source.
-func leans(i netstate.Interface) bool {
+func hasDependentRoutes(i netstate.Interface) bool {
 	if len(i.RouteOrder) > 0 {
 		return true
 	}
-	own := map[netip.Addr]bool{{}: true}
+	addresses := map[netip.Addr]bool{{}: true}
 	for _, a := range i.Addresses {
-		own[a.Prefix.Addr()] = true
+		addresses[a.Prefix.Addr()] = true
 	}
-	return slices.ContainsFunc(i.Routes, func(route netstate.Route) bool { return len(route.Devices()) > 0 || !own[route.Source] })
+	return slices.ContainsFunc(i.Routes, func(route netstate.Route) bool { return len(route.Devices()) > 0 || !addresses[route.Source] })
 }
 
-// after adds to the outcome what was done on the same attachment the first time.
-func (o *Outcome) after(first *Outcome) *Outcome {
+// addEarlier adds to the outcome what was done on the same attachment the first time.
+func (o *Outcome) addEarlier(first *Outcome) *Outcome {
 	if o.Steps = slices.Concat(first.Steps, o.Steps); len(o.Steps) > 0 && o.IsAsRecorded() {
-		o.State, o.Reason = stateOf(o.Steps, Restored, Repaired), reasons(o.Steps)
+		o.State, o.Reason = stateAfter(o.Steps, Restored, Repaired), stepReasons(o.Steps)
 	}
 	if o.ParentReason == "" {
 		o.ParentReason = first.ParentReason
 	}
-	if o.at == (attachment.Namespace{}) {
-		o.at = first.at
+	if o.namespace == (attachment.Namespace{}) {
+		o.namespace = first.namespace
 	}
-	o.Announced, o.settled = o.Announced || first.Announced, o.settled || first.settled
+	o.Announced, o.recordSaved = o.Announced || first.Announced, o.recordSaved || first.recordSaved
 	return o
 }
 
-// current restores the attachment by its record as it is now: an ADD or a DEL may have changed
+// restoreCurrent restores the attachment by its record as it is now: an ADD or a DEL may have changed
 // it since the list was read. It returns nil if the attachment was detached.
-func (c *chain) current(listed checkpoint.Record) *Outcome {
+func (c *chainRestore) restoreCurrent(listed checkpoint.Record) *Outcome {
 	record, err := c.Store.Reload(listed)
-	if errors.Is(err, checkpoint.ErrNone) {
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return nil
 	}
 	if err != nil {
 		o := outcomeOf(listed)
-		o.fail(err)
+		o.setFailed(err)
 		return o
 	}
 	if record.CapturedAt.Equal(listed.CapturedAt) {
@@ -232,49 +232,49 @@ func (c *chain) current(listed checkpoint.Record) *Outcome {
 		record.Interface.Parents = listed.Interface.Parents
 	}
 	o := outcomeOf(record)
-	c.attachment(record, o)
+	c.restoreAttachment(record, o)
 	return o
 }
 
-func (r *run) lock(ctx context.Context, of []checkpoint.Record) (unlock func(), err error) {
-	mu := r.inProcess(of)
+func (r *restoreRun) lock(ctx context.Context, records []checkpoint.Record) (unlock func(), err error) {
+	mu := r.processLock(records)
 	mu.Lock()
 	if r.DryRun {
 		return mu.Unlock, nil
 	}
-	patience := flock.Patience
+	patience := flock.DefaultTimeout
 	if r.unasked {
-		patience = busyPatience
+		patience = busyTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	unlock, err = r.Store.Lock(ctx, of[0].Attachment.ContainerID)
-	return both(mu, unlock, err)
+	unlock, err = r.Store.Lock(ctx, records[0].Attachment.ContainerID)
+	return unlockBoth(mu, unlock, err)
 }
 
 // tryLock returns checkpoint.ErrBusy where lock would wait. A dry run takes no lock of the store.
-func (r *run) tryLock(of []checkpoint.Record) (unlock func(), err error) {
-	mu := r.inProcess(of)
+func (r *restoreRun) tryLock(records []checkpoint.Record) (unlock func(), err error) {
+	mu := r.processLock(records)
 	if !mu.TryLock() {
 		return nil, checkpoint.ErrBusy
 	}
 	if r.DryRun {
 		return mu.Unlock, nil
 	}
-	unlock, err = r.Store.TryLockOf(of[0])
-	return both(mu, unlock, err)
+	unlock, err = r.Store.TryLockRecord(records[0])
+	return unlockBoth(mu, unlock, err)
 }
 
-// inProcess returns what the run's chains lock before they lock the sandbox for other processes.
-func (r *run) inProcess(of []checkpoint.Record) *sync.Mutex {
-	if s := r.shared[of[0].Attachment.ContainerID]; s != nil {
+// processLock returns what the run's chains lock before they lock the sandbox for other processes.
+func (r *restoreRun) processLock(records []checkpoint.Record) *sync.Mutex {
+	if s := r.shared[records[0].Attachment.ContainerID]; s != nil {
 		return &s.mu
 	}
 	return &sync.Mutex{}
 }
 
-// both returns what unlocks both locks. If there is an error, it has unlocked mu.
-func both(mu *sync.Mutex, unlock func(), err error) (func(), error) {
+// unlockBoth returns what unlocks both locks. If there is an error, it has unlocked mu.
+func unlockBoth(mu *sync.Mutex, unlock func(), err error) (func(), error) {
 	if err != nil {
 		mu.Unlock()
 		return nil, err

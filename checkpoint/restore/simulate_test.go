@@ -12,7 +12,7 @@ func simulateHost(there devices, s Step) (devices, error) {
 	there = slices.Clone(there)
 	at := slices.IndexFunc(there, func(d netstate.LiveDevice) bool { return d.Name == s.Device })
 	// A step finds its devices by their index.
-	for _, seen := range append(others(s), s.at) {
+	for _, seen := range append(referencedDevices(s), s.planned) {
 		if seen.Index == 0 {
 			return nil, fmt.Errorf("%s: it is not said for which devices it was planned", s)
 		}
@@ -23,7 +23,7 @@ func simulateHost(there devices, s Step) (devices, error) {
 	if c, ok := s.change.(createVLAN); ok {
 		return simulateVLAN(there, s, c)
 	}
-	if at < 0 || s.at.Name != s.Device {
+	if at < 0 || s.planned.Name != s.Device {
 		return nil, fmt.Errorf("%s: no such device", s)
 	}
 	d := &there[at]
@@ -51,19 +51,19 @@ func simulateHost(there devices, s Step) (devices, error) {
 	return there, nil
 }
 
-// others returns the other devices that the step was planned for.
-func others(s Step) []netstate.LiveDevice {
+// referencedDevices returns the other devices that the step was planned for.
+func referencedDevices(s Step) []netstate.LiveDevice {
 	switch c := s.change.(type) {
 	case enslave:
 		return []netstate.LiveDevice{c.bond}
 	case createVLAN:
-		return []netstate.LiveDevice{c.on}
+		return []netstate.LiveDevice{c.parent}
 	}
 	return nil
 }
 
 func simulateVLAN(there devices, s Step, c createVLAN) (devices, error) {
-	on, ok := there.ByName(c.on.Name)
+	on, ok := there.ByName(c.parent.Name)
 	_, named := there.ByName(s.Device)
 	_, taken := there.VLANOn(on.Index, *c.recorded.VLAN)
 	switch {

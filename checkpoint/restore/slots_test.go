@@ -17,26 +17,28 @@ import (
 
 const slotA, slotB = "0000:3b:00.0", "0000:5e:00.0"
 
-// in returns the NIC in the slot, with that port.
-func in(slot, port string, d netstate.Device) netstate.Device {
+// atSlot returns the NIC in the slot, with that port.
+func atSlot(slot, port string, d netstate.Device) netstate.Device {
 	d.BusAddress, d.DevPort = slot, port
 	return d
 }
 
 // switchPort returns a port of a switch. No such port has a MAC, and all are at one place.
-func switchPort(name string) netstate.Device { return noMAC(in("switch0", "0", nic(name, 0))) }
+func switchPort(name string) netstate.Device { return noMAC(atSlot("switch0", "0", nic(name, 0))) }
 
-// of describes the hardware in words.
-func of(n int, slot string) string { return words("52:54:00:00:00:"+fmt.Sprintf("%02x", n), slot) }
+// nicWords describes the hardware in words.
+func nicWords(n int, slot string) string {
+	return hardwareWords("52:54:00:00:00:"+fmt.Sprintf("%02x", n), slot)
+}
 
-func words(mac, slot string) string {
+func hardwareWords(mac, slot string) string {
 	if mac == "" {
 		return fmt.Sprintf("(no permanent MAC, bus address %s)", slot)
 	}
 	return fmt.Sprintf("(permanent MAC %s, bus address %s)", mac, slot)
 }
 
-func anotherCard(is, was string, n, recorded int) string {
+func exchangedNote(is, was string, n, recorded int) string {
 	return fmt.Sprintf("%s is another card in the place of %s (bus address %s; permanent MAC 52:54:00:00:00:%02x, recorded 52:54:00:00:00:%02x)",
 		is, was, slotA, n, recorded)
 }
@@ -44,67 +46,67 @@ func anotherCard(is, was string, n, recorded int) string {
 // Some records are of the new card, others of the old one. A restore was killed, or was limited to one sandbox, or an
 // ADD came in between.
 func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
-	old, now := in(slotA, "0", nic("eth0", 1)), in(slotA, "0", nic("eth0", 9))
-	uplink, rep := up(2, now, 0), noMAC(in(slotA, "0", nic("rep0", 0)))
+	old, now := atSlot(slotA, "0", nic("eth0", 1)), atSlot(slotA, "0", nic("eth0", 9))
+	uplink, rep := up(2, now, 0), noMAC(atSlot(slotA, "0", nic("rep0", 0)))
 	planTests{
 		"some records are of the new card": {
 			there: devices{uplink}, chains: []stack{{old}, {now}},
-			want: said{On: list("eth0", "eth0"), Notes: list(anotherCard("eth0", "eth0", 9, 1))},
+			want: planResult{On: list("eth0", "eth0"), Notes: list(exchangedNote("eth0", "eth0", 9, 1))},
 		},
 		"some records are of the new card, the old have no port": {
-			there: devices{uplink}, chains: []stack{{in(slotA, "", nic("eth0", 1))}, {now}},
-			want: said{On: list("eth0", "eth0"), Notes: list(anotherCard("eth0", "eth0", 9, 1))},
+			there: devices{uplink}, chains: []stack{{atSlot(slotA, "", nic("eth0", 1))}, {now}},
+			want: planResult{On: list("eth0", "eth0"), Notes: list(exchangedNote("eth0", "eth0", 9, 1))},
 		},
 		"the card was exchanged twice": {
-			there: devices{uplink}, chains: []stack{{old}, {in(slotA, "0", nic("eth0", 2))}},
-			want: said{On: list("eth0", "eth0"), Notes: list(anotherCard("eth0", "eth0", 9, 1), anotherCard("eth0", "eth0", 9, 2))},
+			there: devices{uplink}, chains: []stack{{old}, {atSlot(slotA, "0", nic("eth0", 2))}},
+			want: planResult{On: list("eth0", "eth0"), Notes: list(exchangedNote("eth0", "eth0", 9, 1), exchangedNote("eth0", "eth0", 9, 2))},
 		},
 		"it has a representor": {
-			there: devices{uplink, up(3, rep, 0)}, chains: one(old),
-			want: said{On: list("eth0"), Notes: list(anotherCard("eth0", "eth0", 9, 1))},
+			there: devices{uplink, up(3, rep, 0)}, chains: oneChain(old),
+			want: planResult{On: list("eth0"), Notes: list(exchangedNote("eth0", "eth0", 9, 1))},
 		},
 		"it has a representor that a record names, and some are of the new card": {
 			there: devices{up(3, rep, 0), uplink}, chains: []stack{{rep}, {now}, {old}},
-			want: said{On: list("rep0", "eth0", "eth0"), Notes: list(anotherCard("eth0", "eth0", 9, 1))},
+			want: planResult{On: list("rep0", "eth0", "eth0"), Notes: list(exchangedNote("eth0", "eth0", 9, 1))},
 		},
 		"it has a representor, and was renamed since some records are of the new card": {
-			there: devices{up(2, in(slotA, "0", nic("enp1", 9)), 0), up(3, rep, 0)}, chains: []stack{{old}, {now}},
-			want: said{On: list("enp1", "enp1"), Notes: list(anotherCard("enp1", "eth0", 9, 1),
+			there: devices{up(2, atSlot(slotA, "0", nic("enp1", 9)), 0), up(3, rep, 0)}, chains: []stack{{old}, {now}},
+			want: planResult{On: list("enp1", "enp1"), Notes: list(exchangedNote("enp1", "eth0", 9, 1),
 				"eth0 is now enp1 (same permanent MAC 52:54:00:00:00:09)")},
 		},
 		"the new card was in another slot": {
-			there: devices{uplink}, chains: []stack{{old}, {in(slotB, "0", nic("eth1", 9))}},
-			want: said{On: list("", "eth0"), Notes: list("eth1 is now eth0 (same permanent MAC 52:54:00:00:00:09)"), Broken: list(
-				"the recorded eth0 " + of(1, slotA) + " is not there; what is eth0 now is the recorded eth1 " + of(9, slotB) +
+			there: devices{uplink}, chains: []stack{{old}, {atSlot(slotB, "0", nic("eth1", 9))}},
+			want: planResult{On: list("", "eth0"), Notes: list("eth1 is now eth0 (same permanent MAC 52:54:00:00:00:09)"), Broken: list(
+				"the recorded eth0 " + nicWords(1, slotA) + " is not there; what is eth0 now is the recorded eth1 " + nicWords(9, slotB) +
 					": to use it for eth0 as well, say --parent eth0=eth0 ?")},
 		},
 		"the new card was in another slot under the same name": {
-			there: devices{uplink}, chains: []stack{{old}, {in(slotB, "0", nic("eth0", 9))}},
-			want: said{On: list("", "eth0"), Broken: list(
-				"the recorded eth0 " + of(1, slotA) + " is not there; what is eth0 now is the recorded eth0 " + of(9, slotB) +
+			there: devices{uplink}, chains: []stack{{old}, {atSlot(slotB, "0", nic("eth0", 9))}},
+			want: planResult{On: list("", "eth0"), Broken: list(
+				"the recorded eth0 " + nicWords(1, slotA) + " is not there; what is eth0 now is the recorded eth0 " + nicWords(9, slotB) +
 					": to use it for eth0 as well, say --parent eth0=eth0 ?")},
 		},
 		"cards exchanged their slots": {
-			there:  devices{up(2, in(slotB, "0", nic("eth0", 1)), 0), up(3, in(slotA, "0", nic("eth1", 2)), 0)},
-			chains: []stack{{old}, {in(slotB, "0", nic("eth1", 2))}}, want: said{On: list("eth0", "eth1")},
+			there:  devices{up(2, atSlot(slotB, "0", nic("eth0", 1)), 0), up(3, atSlot(slotA, "0", nic("eth1", 2)), 0)},
+			chains: []stack{{old}, {atSlot(slotB, "0", nic("eth1", 2))}}, want: planResult{On: list("eth0", "eth1")},
 		},
 		"it moved to another slot, and some records know": {
-			there:  devices{up(2, in(slotB, "0", nic("eth0", 1)), 0)},
-			chains: []stack{{old}, {in(slotB, "0", nic("eth0", 1))}}, want: said{On: list("eth0", "eth0")},
+			there:  devices{up(2, atSlot(slotB, "0", nic("eth0", 1)), 0)},
+			chains: []stack{{old}, {atSlot(slotB, "0", nic("eth0", 1))}}, want: planResult{On: list("eth0", "eth0")},
 		},
 		"the operator says what one of two is": {
-			there:  devices{up(2, in(slotA, "0", nic("eth1", 9)), 0)},
-			chains: []stack{{in(slotA, "", nic("eth0", 1))}, {in(slotA, "", nic("eth1", 2))}},
+			there:  devices{up(2, atSlot(slotA, "0", nic("eth1", 9)), 0)},
+			chains: []stack{{atSlot(slotA, "", nic("eth0", 1))}, {atSlot(slotA, "", nic("eth1", 2))}},
 			mapped: map[string]string{"eth0": "eth1"},
-			want: said{On: list("eth1", ""), Notes: list("eth0 is eth1, as told by --parent"), Broken: list(
-				"the recorded eth1 " + of(2, slotA) + " is not there; what is eth1 now is the recorded eth0 " + of(1, slotA) +
+			want: planResult{On: list("eth1", ""), Notes: list("eth0 is eth1, as told by --parent"), Broken: list(
+				"the recorded eth1 " + nicWords(2, slotA) + " is not there; what is eth1 now is the recorded eth0 " + nicWords(1, slotA) +
 					": to use it for eth1 as well, say --parent eth1=eth1 ?")},
 		},
 		"the operator says that one of two is elsewhere": {
-			there:  devices{up(2, in(slotA, "0", nic("eth1", 9)), 0), up(3, nic("eth7", 7), 0)},
-			chains: []stack{{in(slotA, "", nic("eth0", 1))}, {in(slotA, "", nic("eth1", 2))}},
+			there:  devices{up(2, atSlot(slotA, "0", nic("eth1", 9)), 0), up(3, nic("eth7", 7), 0)},
+			chains: []stack{{atSlot(slotA, "", nic("eth0", 1))}, {atSlot(slotA, "", nic("eth1", 2))}},
 			mapped: map[string]string{"eth0": "eth7"},
-			want:   said{On: list("eth7", "eth1"), Notes: list("eth0 is eth7, as told by --parent", anotherCard("eth1", "eth1", 9, 2))},
+			want:   planResult{On: list("eth7", "eth1"), Notes: list("eth0 is eth7, as told by --parent", exchangedNote("eth1", "eth1", 9, 2))},
 		},
 	}.run(t)
 }
@@ -112,117 +114,117 @@ func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 // Ports of a switch and representors have no MAC, and many of them are at one place.
 func TestPlanTellsNICsAtOnePlaceApartByName(t *testing.T) {
 	lan0, lan1 := up(2, switchPort("lan0"), 0), up(3, switchPort("lan1"), 0)
-	sw := words("", "switch0")
+	sw := hardwareWords("", "switch0")
 	either := func(named, other string) string {
 		return fmt.Sprintf("what is %s now could be the recorded %s %s or the recorded %s %s: say --parent %s=%s to use it for %s, or --parent %s=%s to use it for %s ?",
 			named, named, sw, other, sw, named, named, named, other, named, other)
 	}
-	oldPort := func(name string) netstate.Device { return noMAC(in(slotA, "", nic(name, 0))) }
+	oldPort := func(name string) netstate.Device { return noMAC(atSlot(slotA, "", nic(name, 0))) }
 	planTests{
 		"all are there": {
-			there: devices{lan0, lan1}, chains: []stack{{switchPort("lan0")}, {switchPort("lan1")}}, want: said{On: list("lan0", "lan1")},
+			there: devices{lan0, lan1}, chains: []stack{{switchPort("lan0")}, {switchPort("lan1")}}, want: planResult{On: list("lan0", "lan1")},
 		},
-		"one of them is recorded": {there: devices{lan0, lan1}, chains: one(switchPort("lan1")), want: said{On: list("lan1")}},
+		"one of them is recorded": {there: devices{lan0, lan1}, chains: oneChain(switchPort("lan1")), want: planResult{On: list("lan1")}},
 		"one is gone": {
 			there: devices{lan1}, chains: []stack{{switchPort("lan0")}, {switchPort("lan1")}},
-			want: said{On: list("", ""), Broken: list(either("lan1", "lan0"), either("lan1", "lan0"))},
+			want: planResult{On: list("", ""), Broken: list(either("lan1", "lan0"), either("lan1", "lan0"))},
 		},
 		"one has another name": {
 			there: devices{lan0, up(3, switchPort("eth5"), 0)}, chains: []stack{{switchPort("lan0")}, {switchPort("lan1")}},
-			want: said{On: list("", ""), Broken: list(either("lan0", "lan1"),
+			want: planResult{On: list("", ""), Broken: list(either("lan0", "lan1"),
 				"the recorded lan1 "+sw+" could be what is now eth5 "+sw+" or lan0 "+sw+": say which, such as --parent lan1=eth5 ?")},
 		},
 		"a bond of them": {
-			there: devices{up(4, bond("bond4"), 0), lan0, lan1}, chains: one(bondOf(switchPort("lan0"), switchPort("lan1"))),
-			want: said{On: list("bond4"), Steps: list(
+			there: devices{up(4, bond("bond4"), 0), lan0, lan1}, chains: oneChain(bondOf(switchPort("lan0"), switchPort("lan1"))),
+			want: planResult{On: list("bond4"), Steps: list(
 				"enslave lan0 to bond4: it was a member of bond4 when recorded and is free",
 				"enslave lan1 to bond4: it was a member of bond4 when recorded and is free")},
 		},
 		"one is in its bond, the other is gone": {
-			there: devices{up(4, bond("bond4"), 0), enslaved(3, switchPort("lan1"), 4)}, chains: one(bondOf(switchPort("lan0"), switchPort("lan1"))),
-			want: said{On: list("bond4"), Problems: list("bond4 lacks its member: " + either("lan1", "lan0"))},
+			there: devices{up(4, bond("bond4"), 0), enslaved(3, switchPort("lan1"), 4)}, chains: oneChain(bondOf(switchPort("lan0"), switchPort("lan1"))),
+			want: planResult{On: list("bond4"), Problems: list("bond4 lacks its member: " + either("lan1", "lan0"))},
 		},
 		"ports of a card, of records without ports": {
-			there:  devices{up(2, noMAC(in(slotA, "0", nic("eth0", 0))), 0), up(3, noMAC(in(slotA, "1", nic("eth1", 0))), 0)},
-			chains: []stack{{oldPort("eth1")}, {oldPort("eth0")}}, want: said{On: list("eth1", "eth0")},
+			there:  devices{up(2, noMAC(atSlot(slotA, "0", nic("eth0", 0))), 0), up(3, noMAC(atSlot(slotA, "1", nic("eth1", 0))), 0)},
+			chains: []stack{{oldPort("eth1")}, {oldPort("eth0")}}, want: planResult{On: list("eth1", "eth0")},
 		},
 		"a NIC that tells nothing has the name of one that has another now": {
-			there: devices{up(2, switchPort("lan0"), 0)}, chains: []stack{{plain(netstate.KindNIC, "lan0")}, {switchPort("lan1")}},
-			want: said{On: list("", "lan0"), Notes: list("lan1 is now lan0 (same bus address switch0)"), Broken: list(
+			there: devices{up(2, switchPort("lan0"), 0)}, chains: []stack{{deviceOfKind(netstate.KindNIC, "lan0")}, {switchPort("lan1")}},
+			want: planResult{On: list("", "lan0"), Notes: list("lan1 is now lan0 (same bus address switch0)"), Broken: list(
 				"the recorded lan0 (no permanent MAC, no bus address) is not there; what is lan0 now is the recorded lan1 " + sw +
 					": to use it for lan0 as well, say --parent lan0=lan0 ?")},
 		},
 		"a record that tells nothing is of the NIC that another tells of": {
-			there: devices{lan0}, chains: []stack{{plain(netstate.KindNIC, "lan0")}, {switchPort("lan0")}}, want: said{On: list("lan0", "lan0")},
+			there: devices{lan0}, chains: []stack{{deviceOfKind(netstate.KindNIC, "lan0")}, {switchPort("lan0")}}, want: planResult{On: list("lan0", "lan0")},
 		},
 	}.run(t)
 }
 
 // Two NICs have the same permanent MAC.
 func TestPlanTellsNICsWithOneMACApartByPlace(t *testing.T) {
-	eth0, eth1 := in(slotA, "0", nic("eth0", 1)), in(slotB, "0", nic("eth1", 1))
+	eth0, eth1 := atSlot(slotA, "0", nic("eth0", 1)), atSlot(slotB, "0", nic("eth1", 1))
 	const gone = "the recorded eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) is not there; what is eth1 now is " +
 		"the recorded eth1 (permanent MAC 52:54:00:00:00:01, bus address 0000:5e:00.0): to use it for eth0 as well, say --parent eth0=eth1 ?"
 	planTests{
 		"one is gone": {
-			there: devices{up(3, eth1, 0)}, chains: []stack{{eth0}, {eth1}}, want: said{On: list("", "eth1"), Broken: list(gone)},
+			there: devices{up(3, eth1, 0)}, chains: []stack{{eth0}, {eth1}}, want: planResult{On: list("", "eth1"), Broken: list(gone)},
 		},
 		"one is gone from a bond": {
-			there: devices{up(4, bond("bond4"), 0), down(3, eth1, 0)}, chains: one(bondOf(eth0, eth1)),
-			want: said{On: list("bond4"), Problems: list("bond4 lacks its member: " + gone),
+			there: devices{up(4, bond("bond4"), 0), down(3, eth1, 0)}, chains: oneChain(bondOf(eth0, eth1)),
+			want: planResult{On: list("bond4"), Problems: list("bond4 lacks its member: " + gone),
 				Steps: list("enslave eth1 to bond4: it was a member of bond4 when recorded and is free")},
 		},
 		"they have each other's names": {
-			there:  devices{up(2, in(slotA, "0", nic("eth1", 1)), 0), up(3, in(slotB, "0", nic("eth0", 1)), 0)},
+			there:  devices{up(2, atSlot(slotA, "0", nic("eth1", 1)), 0), up(3, atSlot(slotB, "0", nic("eth0", 1)), 0)},
 			chains: []stack{{eth0}, {eth1}},
-			want: said{On: list("eth1", "eth0"), Notes: list(
+			want: planResult{On: list("eth1", "eth0"), Notes: list(
 				"eth0 is now eth1 (same bus address 0000:3b:00.0)", "eth1 is now eth0 (same bus address 0000:5e:00.0)")},
 		},
 		"one of a bond has the other's name": {
-			there:  devices{up(4, bond("bond4"), 0), enslaved(2, in(slotB, "0", nic("eth0", 1)), 4), down(3, in(slotA, "0", nic("eth1", 1)), 0)},
-			chains: one(bondOf(eth0)),
-			want:   said{On: list("bond4"), Steps: list("enslave eth1 to bond4: it was a member of bond4 as eth0 when recorded and is free")},
+			there:  devices{up(4, bond("bond4"), 0), enslaved(2, atSlot(slotB, "0", nic("eth0", 1)), 4), down(3, atSlot(slotA, "0", nic("eth1", 1)), 0)},
+			chains: oneChain(bondOf(eth0)),
+			want:   planResult{On: list("bond4"), Steps: list("enslave eth1 to bond4: it was a member of bond4 as eth0 when recorded and is free")},
 		},
 		"one card was exchanged": {
-			there: devices{up(2, in(slotA, "0", nic("eth0", 9)), 0), up(3, eth1, 0)}, chains: []stack{{eth0}, {eth1}},
-			want: said{On: list("eth0", "eth1"), Notes: list(anotherCard("eth0", "eth0", 9, 1))},
+			there: devices{up(2, atSlot(slotA, "0", nic("eth0", 9)), 0), up(3, eth1, 0)}, chains: []stack{{eth0}, {eth1}},
+			want: planResult{On: list("eth0", "eth1"), Notes: list(exchangedNote("eth0", "eth0", 9, 1))},
 		},
 		"one is there, in a third slot": {
-			there: devices{up(3, in("0000:00:05.0", "0", nic("eth5", 1)), 0)}, chains: []stack{{eth0}, {eth1}},
-			want: said{On: list("", ""), Broken: list(
-				"what is eth5 now could be the recorded eth0 "+of(1, slotA)+" or the recorded eth1 "+of(1, slotB)+": say --parent eth0=eth5 to use it for eth0, or --parent eth1=eth5 to use it for eth1 ?",
-				"what is eth5 now could be the recorded eth1 "+of(1, slotB)+" or the recorded eth0 "+of(1, slotA)+": say --parent eth1=eth5 to use it for eth1, or --parent eth0=eth5 to use it for eth0 ?")},
+			there: devices{up(3, atSlot("0000:00:05.0", "0", nic("eth5", 1)), 0)}, chains: []stack{{eth0}, {eth1}},
+			want: planResult{On: list("", ""), Broken: list(
+				"what is eth5 now could be the recorded eth0 "+nicWords(1, slotA)+" or the recorded eth1 "+nicWords(1, slotB)+": say --parent eth0=eth5 to use it for eth0, or --parent eth1=eth5 to use it for eth1 ?",
+				"what is eth5 now could be the recorded eth1 "+nicWords(1, slotB)+" or the recorded eth0 "+nicWords(1, slotA)+": say --parent eth1=eth5 to use it for eth1, or --parent eth0=eth5 to use it for eth0 ?")},
 		},
 	}.run(t)
 }
 
 // An older relink recorded no ports.
 func TestPlanKnowsThePortFromAnotherRecord(t *testing.T) {
-	other := up(3, in(slotA, "1", nic("eth1", 7)), 0)
-	old, missing := in(slotA, "", nic("eth0", 1)), "eth0 "+of(1, slotA)+" is not there ?"
+	other := up(3, atSlot(slotA, "1", nic("eth1", 7)), 0)
+	old, missing := atSlot(slotA, "", nic("eth0", 1)), "eth0 "+nicWords(1, slotA)+" is not there ?"
 	planTests{
 		"of its MAC": {
-			there: devices{other}, chains: []stack{{old}, {in(slotA, "0", nic("eth0", 1))}},
-			want: said{On: list("", ""), Broken: list(missing, missing)},
+			there: devices{other}, chains: []stack{{old}, {atSlot(slotA, "0", nic("eth0", 1))}},
+			want: planResult{On: list("", ""), Broken: list(missing, missing)},
 		},
 		"of its MAC, under another name": {
-			there: devices{other}, chains: []stack{{old}, {in(slotA, "0", nic("enp1", 1))}},
-			want: said{On: list("", ""), Broken: list(missing, "enp1 "+of(1, slotA)+" is not there ?")},
+			there: devices{other}, chains: []stack{{old}, {atSlot(slotA, "0", nic("enp1", 1))}},
+			want: planResult{On: list("", ""), Broken: list(missing, "enp1 "+nicWords(1, slotA)+" is not there ?")},
 		},
 		"of its name, where it has no MAC": {
-			there: devices{other}, chains: []stack{{noMAC(old)}, {noMAC(in(slotA, "0", nic("eth0", 1)))}},
-			want: said{On: list("", ""), Broken: list("eth0 "+words("", slotA)+" is not there ?", "eth0 "+words("", slotA)+" is not there ?")},
+			there: devices{other}, chains: []stack{{noMAC(old)}, {noMAC(atSlot(slotA, "0", nic("eth0", 1)))}},
+			want: planResult{On: list("", ""), Broken: list("eth0 "+hardwareWords("", slotA)+" is not there ?", "eth0 "+hardwareWords("", slotA)+" is not there ?")},
 		},
 		"of a bond's member": {
-			there:  devices{up(4, bond("bond4"), 0), down(3, in(slotA, "1", nic("eth9", 7)), 0)},
-			chains: []stack{{vlan("bond4.3", 3), bondOf(old)}, {in(slotA, "0", nic("eth0", 1))}},
-			want: said{On: list("bond4.3", ""), Broken: list(missing), Problems: list("bond4 lacks its member: " + missing),
+			there:  devices{up(4, bond("bond4"), 0), down(3, atSlot(slotA, "1", nic("eth9", 7)), 0)},
+			chains: []stack{{vlan("bond4.3", 3), bondOf(old)}, {atSlot(slotA, "0", nic("eth0", 1))}},
+			want: planResult{On: list("bond4.3", ""), Broken: list(missing), Problems: list("bond4 lacks its member: " + missing),
 				Steps: list("create bond4.3, VLAN 3 on bond4: it is missing")},
 		},
 		"of its MAC, which two ports have: the MAC decides": {
-			there: devices{other}, chains: []stack{{in(slotA, "0", nic("eth0", 7))}, {in(slotA, "1", nic("eth1", 7))}, {in(slotA, "", nic("eth5", 7))}},
-			want: said{On: list("", "eth1", "eth1"), Notes: list("eth5 is now eth1 (same permanent MAC 52:54:00:00:00:07)"), Broken: list(
-				"the recorded eth0 " + of(7, slotA) + " is not there; what is eth1 now is the recorded eth1 " +
+			there: devices{other}, chains: []stack{{atSlot(slotA, "0", nic("eth0", 7))}, {atSlot(slotA, "1", nic("eth1", 7))}, {atSlot(slotA, "", nic("eth5", 7))}},
+			want: planResult{On: list("", "eth1", "eth1"), Notes: list("eth5 is now eth1 (same permanent MAC 52:54:00:00:00:07)"), Broken: list(
+				"the recorded eth0 " + nicWords(7, slotA) + " is not there; what is eth1 now is the recorded eth1 " +
 					"(permanent MAC 52:54:00:00:00:07, bus address 0000:3b:00.0, port 1): to use it for eth0 as well, say --parent eth0=eth1 ?")},
 		},
 	}.run(t)
@@ -240,8 +242,8 @@ func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 	gone := fresh.Sandbox(t)
 	records := []checkpoint.Record{record("gone", gone, 1), record("living", fresh.Sandbox(t), 2)}
 	fresh.Remove(t, gone)
-	r := &run{elsewhere: map[attachment.Namespace]string{}}
-	looked := r.locate(t.Context(), records)
+	r := &restoreRun{movedPaths: map[attachment.Namespace]string{}}
+	looked := r.locateNamespaces(t.Context(), records)
 	all, err := r.allNICs(t.Context(), looked)
 	if err != nil || len(all) != 1 || all[0].NIC != hardware(2) {
 		t.Errorf("NICs %+v, %v", all, err)
@@ -275,11 +277,11 @@ func TestASandboxThatCannotBeLookedAtHoldsNobodyUp(t *testing.T) {
 	if len(report.Attachments) != 1 || report.Attachments[0].State != Failed || !strings.Contains(report.Attachments[0].Reason, "symbolic links") {
 		t.Errorf("attachments: %+v", report.Attachments)
 	}
-	if report.Waited >= pollInterval || len(report.Problems) > 0 {
-		t.Errorf("waited %v, problems %q", report.Waited, report.Problems)
+	if report.WaitDuration >= pollInterval || len(report.Problems) > 0 {
+		t.Errorf("waited %v, problems %q", report.WaitDuration, report.Problems)
 	}
-	r := &run{elsewhere: map[attachment.Namespace]string{}}
-	if all := must(r.allNICs(t.Context(), r.locate(t.Context(), []checkpoint.Record{record})))(t); len(all) != 1 || all[0].NIC != hardware(7) {
+	r := &restoreRun{movedPaths: map[attachment.Namespace]string{}}
+	if all := must(r.allNICs(t.Context(), r.locateNamespaces(t.Context(), []checkpoint.Record{record})))(t); len(all) != 1 || all[0].NIC != hardware(7) {
 		t.Errorf("NICs %+v", all)
 	}
 }

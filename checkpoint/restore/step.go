@@ -38,16 +38,16 @@ type Step struct {
 	Device string
 	Reason string
 	change change
-	// at is Device as it was when the step was planned. Only steps on parents have it. A device
+	// planned is Device as it was when the step was planned. Only steps on parents have it. A device
 	// that a step makes has a negative index.
-	at netstate.LiveDevice
+	planned netstate.LiveDevice
 }
 
 // change is what a step does: one type for each Action.
 type change interface {
 	action() Action
-	// says says what is done to the device, without the reason.
-	says(device string) string
+	// describe says what is done to the device, without the reason.
+	describe(device string) string
 	// encode fills in what JSON has of the change besides its action.
 	encode(*encodedStep)
 }
@@ -55,13 +55,13 @@ type change interface {
 // deviceChange is a change that hands make to the device that the step was planned for.
 type deviceChange interface {
 	change
-	do(*hands, Step) error
+	run(*stepRunner, Step) error
 }
 
 // sandboxChange is a change to the interface of an attachment.
 type sandboxChange interface {
 	change
-	apply(w *work, device string) error
+	apply(w *attachmentRestore, device string) error
 }
 
 // batchChange is a change of which several are made to an interface in one go. Each one alone would
@@ -69,14 +69,14 @@ type sandboxChange interface {
 type batchChange interface {
 	change
 	// applyAll makes the changes of the steps, all of which are of its type.
-	applyAll(w *work, steps []Step) error
+	applyAll(w *attachmentRestore, steps []Step) error
 }
 
 // Action returns what the step does.
 func (s Step) Action() Action { return s.change.action() }
 
 // String says what the step does, without the reason.
-func (s Step) String() string { return s.change.says(s.Device) }
+func (s Step) String() string { return s.change.describe(s.Device) }
 
 // MarshalJSON returns the step in the form that encodedStep describes.
 func (s Step) MarshalJSON() ([]byte, error) { return json.Marshal(s.encoded()) }
@@ -91,9 +91,9 @@ func (s Step) encoded() encodedStep {
 type encodedStep struct {
 	Action Action `json:"action"`
 	Device string `json:"device"`
-	// On is the parent of a device to create, the bond of a NIC to enslave, the host's
+	// Parent is the parent of a device to create, the bond of a NIC to enslave, the host's
 	// NIC to move.
-	On        string              `json:"on,omitempty"`
+	Parent    string              `json:"on,omitempty"`
 	Reason    string              `json:"reason"`
 	MTU       int                 `json:"mtu,omitempty"`
 	MAC       string              `json:"mac,omitempty"`
@@ -129,8 +129,8 @@ func (r StepResult) MarshalJSON() ([]byte, error) {
 // Problem is a reason why something cannot be made to agree with its record.
 type Problem struct {
 	Reason string
-	// Waiting says that waiting may solve it: a device may still appear.
-	Waiting bool
+	// Transient says that waiting may solve it: a device may still appear.
+	Transient bool
 }
 
 func (p *Problem) Error() string { return p.Reason }

@@ -11,17 +11,17 @@ type addAddress struct{ address netstate.Address }
 
 func (addAddress) action() Action { return AddAddress }
 
-func (c addAddress) says(device string) string {
+func (c addAddress) describe(device string) string {
 	return fmt.Sprintf("add address %s to %s", c.address, device)
 }
 
 func (c addAddress) encode(e *encodedStep) { e.Address = &c.address }
 
-func (c addAddress) do(h *hands, step Step) error {
-	return h.changeDevice(step, func(index int) error { return h.at.AddAddresses(index, []netstate.Address{c.address}) })
+func (c addAddress) run(h *stepRunner, step Step) error {
+	return h.changeDevice(step, func(index int) error { return h.namespace.AddAddresses(index, []netstate.Address{c.address}) })
 }
 
-func (addAddress) applyAll(w *work, steps []Step) error {
+func (addAddress) applyAll(w *attachmentRestore, steps []Step) error {
 	return w.sandbox.AddAddresses(w.index, collect(steps, func(c addAddress) netstate.Address { return c.address }))
 }
 
@@ -30,20 +30,20 @@ type addRoute struct{ route netstate.Route }
 
 func (addRoute) action() Action { return AddRoute }
 
-func (c addRoute) says(device string) string {
+func (c addRoute) describe(device string) string {
 	return fmt.Sprintf("add route %s to %s", c.route, device)
 }
 
 func (c addRoute) encode(e *encodedStep) { e.Route = &c.route }
 
-func (c addRoute) do(h *hands, step Step) error {
+func (c addRoute) run(h *stepRunner, step Step) error {
 	return h.changeDevice(step, func(index int) error {
-		return h.at.AddRoutes(index, []netstate.Route{c.route}, netstate.Interface{})
+		return h.namespace.AddRoutes(index, []netstate.Route{c.route}, netstate.Interface{})
 	})
 }
 
-func (addRoute) applyAll(w *work, steps []Step) error {
-	wanted, err := w.wantedNow()
+func (addRoute) applyAll(w *attachmentRestore, steps []Step) error {
+	wanted, err := w.wantedState()
 	if err != nil {
 		return err
 	}
@@ -57,23 +57,23 @@ type orderRoutes struct{ order netstate.Order }
 
 func (orderRoutes) action() Action { return OrderRoutes }
 
-func (c orderRoutes) says(device string) string {
+func (c orderRoutes) describe(device string) string {
 	return fmt.Sprintf("put the routes of %s in order: %s", device, c.order)
 }
 
 func (c orderRoutes) encode(e *encodedStep) { e.Order = &c.order }
 
-func (orderRoutes) applyAll(w *work, steps []Step) error {
+func (orderRoutes) applyAll(w *attachmentRestore, steps []Step) error {
 	orders := collect(steps, func(c orderRoutes) netstate.Order { return c.order })
-	return w.sandbox.OrderRoutes(steps[0].Device, orders, w.isRecorded)
+	return w.sandbox.OrderRoutes(steps[0].Device, orders, w.hasCheckpoint)
 }
 
-// collect calls of with each change that is a C, and returns the results.
-func collect[C change, V any](steps []Step, of func(C) V) (all []V) {
+// collect calls value with each change that is a C, and returns the results.
+func collect[C change, V any](steps []Step, value func(C) V) (values []V) {
 	for _, s := range steps {
 		if c, ok := s.change.(C); ok {
-			all = append(all, of(c))
+			values = append(values, value(c))
 		}
 	}
-	return all
+	return values
 }

@@ -15,31 +15,31 @@ type createBond struct {
 
 func (createBond) action() Action { return CreateBond }
 
-func (c createBond) says(device string) string {
+func (c createBond) describe(device string) string {
 	return fmt.Sprintf("create %s, a bond of mode %s", device, c.recorded.Bond.Mode)
 }
 
 func (c createBond) encode(e *encodedStep) { e.Bond, e.MTU = c.recorded.Bond, c.recorded.MTU }
 
-func (c createBond) do(h *hands, step Step) error {
+func (c createBond) run(h *stepRunner, step Step) error {
 	primary := 0
 	if c.primary.Index != 0 {
 		var err error
-		if primary, err = h.look(c.primary); err != nil {
+		if primary, err = h.check(c.primary); err != nil {
 			return fmt.Errorf("%s: %w", step, err)
 		}
 	}
-	if err := h.at.CreateBond(c.recorded, primary); err != nil {
-		return changedIfThere(err)
+	if err := h.namespace.CreateBond(c.recorded, primary); err != nil {
+		return changedIfExists(err)
 	}
-	there, err := h.byName(step.Device)
+	device, err := h.byName(step.Device)
 	if err != nil {
 		return err
 	}
-	if there.Kind != netstate.KindBond {
-		return fmt.Errorf("%s %w: it is a %s", step.Device, errChanged, there.Kind)
+	if device.Kind != netstate.KindBond {
+		return fmt.Errorf("%s %w: it is a %s", step.Device, errChanged, device.Kind)
 	}
-	h.made[step.at.Index] = there.Index
+	h.created[step.planned.Index] = device.Index
 	return nil
 }
 
@@ -47,36 +47,36 @@ func (c createBond) do(h *hands, step Step) error {
 // The device that they made is used if it is the one that was to be made.
 type createVLAN struct {
 	recorded netstate.Device
-	on       netstate.LiveDevice
+	parent   netstate.LiveDevice
 }
 
 func (createVLAN) action() Action { return CreateVLAN }
 
-func (c createVLAN) says(device string) string {
-	return fmt.Sprintf("create %s, %s on %s", device, c.recorded.VLAN, c.on.Name)
+func (c createVLAN) describe(device string) string {
+	return fmt.Sprintf("create %s, %s on %s", device, c.recorded.VLAN, c.parent.Name)
 }
 
 func (c createVLAN) encode(e *encodedStep) {
-	e.On, e.VLAN, e.MTU = c.on.Name, c.recorded.VLAN, c.recorded.MTU
+	e.Parent, e.VLAN, e.MTU = c.parent.Name, c.recorded.VLAN, c.recorded.MTU
 }
 
-func (c createVLAN) do(h *hands, step Step) error {
-	parent, err := h.look(c.on)
+func (c createVLAN) run(h *stepRunner, step Step) error {
+	parent, err := h.check(c.parent)
 	if err != nil {
 		return fmt.Errorf("%s: %w", step, err)
 	}
-	if err := h.at.CreateVLAN(parent, c.recorded); err != nil {
-		return changedIfThere(err)
+	if err := h.namespace.CreateVLAN(parent, c.recorded); err != nil {
+		return changedIfExists(err)
 	}
-	there, err := h.byName(step.Device)
+	vlan, err := h.byName(step.Device)
 	if err != nil {
 		return err
 	}
-	step.at.ParentIndex = parent
-	if why := mistaken(step.at, there); why != "" {
-		return fmt.Errorf("%s %w: %s", step.Device, errChanged, why)
+	step.planned.ParentIndex = parent
+	if reason := mismatch(step.planned, vlan); reason != "" {
+		return fmt.Errorf("%s %w: %s", step.Device, errChanged, reason)
 	}
-	h.made[step.at.Index] = there.Index
+	h.created[step.planned.Index] = vlan.Index
 	return nil
 }
 
@@ -85,19 +85,19 @@ type enslave struct{ bond netstate.LiveDevice }
 
 func (enslave) action() Action { return Enslave }
 
-func (c enslave) says(device string) string {
+func (c enslave) describe(device string) string {
 	return fmt.Sprintf("enslave %s to %s", device, c.bond.Name)
 }
 
-func (c enslave) encode(e *encodedStep) { e.On = c.bond.Name }
+func (c enslave) encode(e *encodedStep) { e.Parent = c.bond.Name }
 
-func (c enslave) do(h *hands, step Step) error {
+func (c enslave) run(h *stepRunner, step Step) error {
 	return h.changeDevice(step, func(index int) error {
-		bond, err := h.look(c.bond)
+		bond, err := h.check(c.bond)
 		if err != nil {
 			return fmt.Errorf("%s: %w", step, err)
 		}
-		return h.at.Enslave(index, bond)
+		return h.namespace.Enslave(index, bond)
 	})
 }
 
@@ -106,17 +106,17 @@ type setMTU struct{ bytes int }
 
 func (setMTU) action() Action { return SetMTU }
 
-func (c setMTU) says(device string) string {
+func (c setMTU) describe(device string) string {
 	return fmt.Sprintf("set MTU of %s to %d", device, c.bytes)
 }
 
 func (c setMTU) encode(e *encodedStep) { e.MTU = c.bytes }
 
-func (c setMTU) do(h *hands, step Step) error {
-	return h.changeDevice(step, func(index int) error { return h.at.SetMTU(index, step.Device, c.bytes) })
+func (c setMTU) run(h *stepRunner, step Step) error {
+	return h.changeDevice(step, func(index int) error { return h.namespace.SetMTU(index, step.Device, c.bytes) })
 }
 
-func (c setMTU) apply(w *work, device string) error { return w.changeLive(c, device) }
+func (c setMTU) apply(w *attachmentRestore, device string) error { return w.changeDevice(c, device) }
 
 // raiseMTU is setMTU on a parent, whose MTU is never lowered.
 type raiseMTU struct{ setMTU }
@@ -128,12 +128,12 @@ type setUp struct{}
 
 func (setUp) action() Action { return SetUp }
 
-func (setUp) says(device string) string { return fmt.Sprintf("set %s up", device) }
+func (setUp) describe(device string) string { return fmt.Sprintf("set %s up", device) }
 
 func (setUp) encode(*encodedStep) {}
 
-func (setUp) do(h *hands, step Step) error {
-	return h.changeDevice(step, func(index int) error { return h.at.SetUp(index, step.Device) })
+func (setUp) run(h *stepRunner, step Step) error {
+	return h.changeDevice(step, func(index int) error { return h.namespace.SetUp(index, step.Device) })
 }
 
-func (c setUp) apply(w *work, device string) error { return w.changeLive(c, device) }
+func (c setUp) apply(w *attachmentRestore, device string) error { return w.changeDevice(c, device) }

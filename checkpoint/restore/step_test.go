@@ -25,15 +25,15 @@ func everyStep() []Step {
 	tag, over := vlan("eth1.3", 3), bond("bond4", 1, 2)
 	route := route("10.9.0.0/16", "10.3.0.1")
 	step := func(device, reason string, c change) Step { return Step{Device: device, Reason: reason, change: c} }
-	on := func(name string) netstate.LiveDevice { return up(2, plain("", name), 0) }
+	on := func(name string) netstate.LiveDevice { return up(2, deviceOfKind("", name), 0) }
 	return []Step{
 		step("bond4", "it is missing, and --rebuild-bond was given", createBond{recorded: mtu(over, 9000)}),
 		step("eth1", "it was a member of bond4 when recorded and is free", enslave{on("bond4")}),
 		step("eth1", "its MTU is 1500, recorded 9000", raiseMTU{setMTU{9000}}),
 		step("eth1", "it is down", setUp{}),
-		step("eth1.3", "it is missing", createVLAN{recorded: tag, on: on("eth1")}),
-		step("eth0", "it is gone from the sandbox", create{recorded: i, on: "eth1.3"}),
-		step("net1", "it is gone from the sandbox, and the host has it", moveNIC{recorded: netstate.Interface{Link: nicLink}, from: "eth2"}),
+		step("eth1.3", "it is missing", createVLAN{recorded: tag, parent: on("eth1")}),
+		step("eth0", "it is gone from the sandbox", create{recorded: i, parent: "eth1.3"}),
+		step("net1", "it is gone from the sandbox, and the host has it", moveNIC{recorded: netstate.Interface{Link: nicLink}, hostName: "eth2"}),
 		step("eth0", "MTU is 68, not 1500", setMTU{1500}),
 		step("eth0", "MAC is another", setMAC{link.MAC}),
 		step("eth0", "mode is vepa, not bridge", setKind{link}),
@@ -86,7 +86,7 @@ func TestWhatIsDoneInOneGo(t *testing.T) {
 		steps = append(steps, Step{change: c})
 	}
 	var got []string
-	for _, group := range together(steps) {
+	for _, group := range batchSteps(steps) {
 		got = append(got, fmt.Sprint(group[0].Action(), " ", len(group)))
 	}
 	want := list("set-mtu 1", "set-setting 1", "set-setting 1", "add-address 2", "add-route 2", "order-routes 3", "add-rule 1", "add-rule 1")
@@ -107,12 +107,12 @@ func TestEveryActionCanBeCarriedOut(t *testing.T) {
 			t.Errorf("nothing carries out: %s", step)
 		}
 		if !onDevice {
-			if err := newHands(nil).do(step); err == nil || !strings.HasSuffix(err.Error(), ": not a step on a device") {
+			if err := newStepRunner(nil).run(step); err == nil || !strings.HasSuffix(err.Error(), ": not a step on a device") {
 				t.Errorf("on a device: %v", err)
 			}
 		}
 		if !inSandbox && !inBatch {
-			if err := (&work{}).applySteps([]Step{step}); err == nil || !strings.HasSuffix(err.Error(), ": not a step in a sandbox") {
+			if err := (&attachmentRestore{}).applySteps([]Step{step}); err == nil || !strings.HasSuffix(err.Error(), ": not a step in a sandbox") {
 				t.Errorf("in a sandbox: %v", err)
 			}
 		}

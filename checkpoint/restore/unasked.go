@@ -15,9 +15,9 @@ type Task struct {
 	Losses []*Loss
 	// NICs are all NICs that the records of the node name (function NICs).
 	NICs []netstate.Member
-	// Theirs says that the network manager of the host has had its time. Then the task also takes the manager's steps:
+	// AllowManagerSteps says that the network manager of the host has had its time. Then the task also takes the manager's steps:
 	// it sets a new device up, sets its MTU, and makes it a member of its bond.
-	Theirs bool
+	AllowManagerSteps bool
 	// RebuildBond lets the task build a missing bond, as one of the manager's steps.
 	RebuildBond bool
 }
@@ -34,18 +34,18 @@ type Outlook struct {
 	// Blocked says what will not become better by waiting. The devices are there, and somebody configured them like
 	// that.
 	Blocked []string
-	// Unnamed are devices that the task would change, but that udev has not finished with.
-	Unnamed []string
-	// Theirs are the manager's steps that the task would take if its Theirs were set.
-	Theirs []Step
-	// Ours are the steps that the task takes now.
-	Ours []Step
+	// UdevPending are devices that the task would change, but that udev has not finished with.
+	UdevPending []string
+	// ManagerSteps are the manager's steps that the task would take if its AllowManagerSteps were set.
+	ManagerSteps []Step
+	// Steps are the steps that the task takes now.
+	Steps []Step
 }
 
 // Outlook is a pure function, except for udevDone. udevDone says whether udev has finished with the device of an index.
-func (t Task) Outlook(there netstate.Devices, udevDone func(index int) (bool, error)) (o Outlook) {
+func (t Task) Outlook(devices netstate.Devices, udevDone func(index int) (bool, error)) (o Outlook) {
 	policy := t.policy()
-	plan := NewParentPlan(there, t.NICs, ParentOptions{RebuildBond: t.RebuildBond, allowed: policy.allows})
+	plan := NewParentPlan(devices, t.NICs, ParentOptions{RebuildBond: t.RebuildBond, allowed: policy.allows})
 	ready := map[string]bool{}
 	for i := range t.Records {
 		if t.Losses[i] == nil {
@@ -65,15 +65,15 @@ func (t Task) Outlook(there netstate.Devices, udevDone func(index int) (bool, er
 			o.Ready = append(o.Ready, r)
 		}
 	}
-	o.Ours = plan.Steps()
-	for _, step := range slices.Concat(o.Ours, plan.withheld) {
-		if done, err := udevDone(step.at.Index); step.at.Index > 0 && err == nil && !done {
-			o.Unnamed = appendNew(o.Unnamed, step.at.Name+" is there, but udev is not done with it")
+	o.Steps = plan.Steps()
+	for _, step := range slices.Concat(o.Steps, plan.withheld) {
+		if finished, err := udevDone(step.planned.Index); step.planned.Index > 0 && err == nil && !finished {
+			o.UdevPending = appendNew(o.UdevPending, step.planned.Name+" is there, but udev is not done with it")
 		}
 	}
 	for _, step := range plan.withheld {
-		if policy.isTheirs(step) {
-			o.Theirs = append(o.Theirs, step)
+		if policy.isManagerStep(step) {
+			o.ManagerSteps = append(o.ManagerSteps, step)
 		}
 	}
 	return o
@@ -83,36 +83,36 @@ func (t Task) Outlook(there netstate.Devices, udevDone func(index int) (bool, er
 // that only a member of the record's bond has gone.
 func (t Task) isReady(plan *ParentPlan, policy policy, r *checkpoint.Record, member bool, o *Outlook) bool {
 	if link := r.Interface.Link; link.Kind == netstate.KindNIC {
-		_, _, problem := plan.nic(link)
-		return problem == nil || o.lacks(problem)
+		_, _, problem := plan.findHostNIC(link)
+		return problem == nil || o.addProblem(problem)
 	}
 	result := plan.chain(r.Interface.Parents)
 	for _, problem := range result.problems {
-		if problem.Waiting {
+		if problem.Transient {
 			o.Missing = appendNew(o.Missing, problem.Reason)
 		}
 	}
-	if result.broken != nil {
-		return o.lacks(result.broken)
+	if result.blocker != nil {
+		return o.addProblem(result.blocker)
 	}
 	if member {
-		return !sameIndices(result.now, r.Interface.Parents) // Some member is back.
+		return !sameIndices(result.found, r.Interface.Parents) // Some member is back.
 	}
 	for _, step := range plan.withheldFor(result.parent.Index) {
 		switch {
 		case step.Action() == Enslave:
 			// The pods do not need the member to be built.
-		case policy.isTheirs(step):
-			return o.lacks(&Problem{Reason: step.Device + ": " + step.Reason, Waiting: true})
+		case policy.isManagerStep(step):
+			return o.addProblem(&Problem{Reason: step.Device + ": " + step.Reason, Transient: true})
 		default:
-			return o.lacks(&Problem{Reason: step.Device + ": " + step.Reason + ", and it was there all the time: somebody made it so"})
+			return o.addProblem(&Problem{Reason: step.Device + ": " + step.Reason + ", and it was there all the time: somebody made it so"})
 		}
 	}
 	return true
 }
 
-func (o *Outlook) lacks(problem *Problem) bool {
-	if problem.Waiting {
+func (o *Outlook) addProblem(problem *Problem) bool {
+	if problem.Transient {
 		o.Missing = appendNew(o.Missing, problem.Reason)
 	} else {
 		o.Blocked = appendNew(o.Blocked, problem.Reason)
@@ -124,69 +124,71 @@ func (o *Outlook) lacks(problem *Problem) bool {
 // that is newer than the records first belongs to the network manager. A device that was there when the records were
 // written stays as somebody wants it.
 type policy struct {
-	known  map[int]bool
-	theirs bool
+	recorded          map[int]bool
+	allowManagerSteps bool
 }
 
 func (t Task) policy() policy {
-	p := policy{known: map[int]bool{}, theirs: t.Theirs}
+	p := policy{recorded: map[int]bool{}, allowManagerSteps: t.AllowManagerSteps}
 	for i := range t.Records {
 		for _, d := range t.Records[i].Interface.Parents {
 			if onHost(&t.Records[i]) {
-				p.know(d)
+				p.addRecorded(d)
 			}
 		}
 	}
 	return p
 }
 
-func (p policy) know(d netstate.Device) {
-	p.known[d.IfIndex] = d.IfIndex != 0
+func (p policy) addRecorded(d netstate.Device) {
+	p.recorded[d.IfIndex] = d.IfIndex != 0
 	if d.Bond == nil {
 		return
 	}
 	for _, m := range d.Bond.Members {
-		p.known[m.IfIndex] = m.IfIndex != 0
+		p.recorded[m.IfIndex] = m.IfIndex != 0
 	}
 }
 
-func (p policy) isTheirs(s Step) bool {
-	if to, ok := s.change.(enslave); ok && !p.known[to.bond.Index] {
+func (p policy) isManagerStep(s Step) bool {
+	if change, ok := s.change.(enslave); ok && !p.recorded[change.bond.Index] {
 		return true // The bond is new: its members are free because the old bond went.
 	}
-	return s.Action() != CreateVLAN && !p.known[s.at.Index]
+	return s.Action() != CreateVLAN && !p.recorded[s.planned.Index]
 }
 
-func (p policy) allows(s Step) bool { return s.Action() == CreateVLAN || p.theirs && p.isTheirs(s) }
+func (p policy) allows(s Step) bool {
+	return s.Action() == CreateVLAN || p.allowManagerSteps && p.isManagerStep(s)
+}
 
-// part says how much of an attachment a restore repairs.
-type part int
+// repairScope says how much of an attachment a restore repairs.
+type repairScope int
 
 const (
 	// everything: somebody asked for it, or a device below the interface has gone.
-	everything part = iota
+	wholeAttachment repairScope = iota
 	// hostOnly: a member of the bond has gone, and the interface is there.
 	hostOnly
 	// leaning: the interface itself lacks nothing, but its routes can depend on a restored interface.
-	leaning
+	dependentRoutes
 )
 
-// keep returns the steps that belong to the part.
-func (p part) keep(steps []Step, i netstate.Interface) []Step {
+// filter returns the steps that belong to the part.
+func (p repairScope) filter(steps []Step, i netstate.Interface) []Step {
 	switch p {
 	case hostOnly:
 		return nil
-	case leaning:
-		own := map[netip.Addr]bool{{}: true}
+	case dependentRoutes:
+		addresses := map[netip.Addr]bool{{}: true}
 		for _, a := range i.Addresses {
-			own[a.Prefix.Addr()] = true
+			addresses[a.Prefix.Addr()] = true
 		}
 		return slices.DeleteFunc(slices.Clone(steps), func(s Step) bool {
 			switch c := s.change.(type) {
 			case orderRoutes:
 				return false
 			case addRoute:
-				return len(c.route.Devices()) == 0 && own[c.route.Source]
+				return len(c.route.Devices()) == 0 && addresses[c.route.Source]
 			}
 			return true
 		})

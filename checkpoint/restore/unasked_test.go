@@ -40,21 +40,21 @@ func TestOutlook(t *testing.T) {
 		"somebody freed the other":     {devices{up(4, nic("eth1", 1), 0), up(6, bond("bond4"), 0), up(12, vlan("bond4.3", 3), 6)}, onBond, true, 0, said{Missing: list("bond4 lacks its member: eth2 (permanent MAC 52:54:00:00:00:02, bus address 0000:00:02.0) is not there")}},
 		"a new bond, members later":    {devices{down(20, nic("eth1", 1), 0), down(21, nic("eth2", 2), 0), up(30, bond("bond4"), 0)}, onBond, false, 0, said{Ready: list("a"), Theirs: list("enslave eth1 to bond4", "enslave eth2 to bond4"), Ours: list("create bond4.3, VLAN 3 on bond4")}},
 		"a new bond, NICs that stayed": {devices{up(4, nic("eth1", 1), 0), up(5, nic("eth2", 2), 30), up(30, bond("bond4"), 0)}, onBond, false, 0, said{Ready: list("a"), Theirs: list("enslave eth1 to bond4", "enslave eth2 to bond4"), Ours: list("create bond4.3, VLAN 3 on bond4")}},
-		"a NIC of the pod is back":     {devices{off(up(30, nic("eth5", 5), 0))}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, false, 0, said{Ready: list("a")}},
-		"a VF of the pod is back":      {devices{vfOf("0000:01:00.0", off(up(30, nic("eth5", 5), 0)))}, []checkpoint.Record{ofNIC("a", "net1", 7, 5)}, false, 0, said{Blocked: list(netstate.WhyVF("eth5", "0000:01:00.0") + ": left in the host")}},
-		"on an interface of the pod":   {devices{up(2, nic("eth1", 1), 0)}, append(onNIC[:1:1], onOwn("a", "top0", plain("macvlan", "eth0"))), false, 0, said{Ready: list("a", "a"), Ours: list("create eth1.3, VLAN 3 on eth1")}},
+		"a NIC of the pod is back":     {devices{off(up(30, nic("eth5", 5), 0))}, []checkpoint.Record{nicRecord("a", "net1", 7, 5)}, false, 0, said{Ready: list("a")}},
+		"a VF of the pod is back":      {devices{vfOf("0000:01:00.0", off(up(30, nic("eth5", 5), 0)))}, []checkpoint.Record{nicRecord("a", "net1", 7, 5)}, false, 0, said{Blocked: list(netstate.VFReason("eth5", "0000:01:00.0") + ": left in the host")}},
+		"on an interface of the pod":   {devices{up(2, nic("eth1", 1), 0)}, append(onNIC[:1:1], onSandboxDevice("a", "top0", deviceOfKind("macvlan", "eth0"))), false, 0, said{Ready: list("a", "a"), Ours: list("create eth1.3, VLAN 3 on eth1")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			task := Task{Chain: Chain{Records: test.records}, Losses: Losses(test.there, test.records), NICs: NICs(test.records), Theirs: test.theirs}
+			task := Task{Chain: Chain{Records: test.records}, Losses: Losses(test.there, test.records), NICs: NICs(test.records), AllowManagerSteps: test.theirs}
 			o := task.Outlook(test.there, func(index int) (bool, error) { return index != test.udevBusy, nil })
-			got := said{Missing: o.Missing, Blocked: o.Blocked, Unnamed: o.Unnamed}
+			got := said{Missing: o.Missing, Blocked: o.Blocked, Unnamed: o.UdevPending}
 			for _, r := range o.Ready {
 				got.Ready = append(got.Ready, r.Attachment.ContainerID)
 			}
-			for _, s := range o.Theirs {
+			for _, s := range o.ManagerSteps {
 				got.Theirs = append(got.Theirs, s.String())
 			}
-			for _, s := range o.Ours {
+			for _, s := range o.Steps {
 				got.Ours = append(got.Ours, s.String())
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

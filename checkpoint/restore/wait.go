@@ -14,9 +14,9 @@ import (
 
 // waitForBases plans again and again, until no device is missing that may still appear and udev is
 // done with those that are there, or until the time has passed.
-func (c *chain) waitForBases(ctx context.Context, start time.Time) error {
+func (c *chainRestore) waitForBases(ctx context.Context, start time.Time) error {
 	for {
-		wait, err := c.look(ctx, start)
+		wait, err := c.planHost(ctx, start)
 		if !wait || err != nil {
 			return err
 		}
@@ -27,29 +27,29 @@ func (c *chain) waitForBases(ctx context.Context, start time.Time) error {
 	}
 }
 
-// look plans on the devices as they are now. It says whether there is something to wait for.
-func (c *chain) look(ctx context.Context, start time.Time) (wait bool, err error) {
+// planHost plans on the devices as they are now. It says whether there is something to wait for.
+func (c *chainRestore) planHost(ctx context.Context, start time.Time) (wait bool, err error) {
 	devices, err := c.host.Devices()
 	if err != nil {
 		return false, err
 	}
-	c.seen, c.plan = devices, NewParentPlan(devices, c.recorded, c.ParentOptions)
-	p := c.prospect()
+	c.lastDevices, c.plan = devices, NewParentPlan(devices, c.recorded, c.ParentOptions)
+	p := c.parentStatus()
 	waited := time.Since(start)
-	if c.DryRun || ctx.Err() != nil || waited >= c.Wait || p.complete() && (len(p.wanting) == 0 || waited >= memberWait) {
-		c.tell(p)
-		c.report.Waited, c.unnamed = waited, p.unnamedAt
-		c.waitFor(nil)
+	if c.DryRun || ctx.Err() != nil || waited >= c.Wait || p.complete() && (len(p.optional) == 0 || waited >= memberWait) {
+		c.reportParentStatus(p)
+		c.report.WaitDuration, c.udevPending = waited, p.udevPendingIndices
+		c.setWaiting(nil)
 		return false, nil
 	}
-	c.waitFor(slices.Concat(p.missing, p.unnamed, p.wanting))
+	c.setWaiting(slices.Concat(p.missing, p.udevPending, p.optional))
 	return true, nil
 }
 
-// tell puts into the report what is known before anything is done.
-func (c *chain) tell(p prospect) {
+// reportParentStatus puts into the report what is known before anything is done.
+func (c *chainRestore) reportParentStatus(p parentStatus) {
 	c.report.Notes, c.report.Problems = slices.Clone(p.notes), p.problems
-	for _, reason := range p.unnamed {
+	for _, reason := range p.udevPending {
 		c.report.Notes = appendNew(c.report.Notes, reason+": it is used all the same")
 	}
 }
@@ -58,19 +58,19 @@ func (c *chain) tell(p prospect) {
 // that has another member, or a NIC if another card is in its place.
 const memberWait = 5 * time.Second
 
-// prospect is what is known of the parents of all records before anything is done.
-type prospect struct {
+// parentStatus is what is known of the parents of all records before anything is done.
+type parentStatus struct {
 	notes, problems []string
-	// missing is what attachments cannot do without. wanting is what they can do without. Both may
+	// missing is what attachments cannot do without. optional is what they can do without. Both may
 	// still appear.
-	missing, wanting []string
-	// unnamed are the devices that udev is not done with. unnamedAt are their indices.
-	unnamed   []string
-	unnamedAt []int
+	missing, optional []string
+	// udevPending are the devices that udev is not done with. udevPendingIndices are their indices.
+	udevPending        []string
+	udevPendingIndices []int
 }
 
 // complete says that nothing is missing that attachments cannot do without.
-func (p prospect) complete() bool { return len(p.missing)+len(p.unnamed) == 0 }
+func (p parentStatus) complete() bool { return len(p.missing)+len(p.udevPending) == 0 }
 
 // bondsFirst goes through the records: first those on bonds, then the others. The plan for the others
 // depends on which NICs become members.
@@ -86,10 +86,10 @@ func bondsFirst(records []checkpoint.Record) iter.Seq[*checkpoint.Record] {
 	}
 }
 
-func (c *chain) prospect() (p prospect) {
+func (c *chainRestore) parentStatus() (p parentStatus) {
 	for record := range bondsFirst(c.records) {
 		if record.Interface.Link.Kind == netstate.KindNIC {
-			c.prospectOfNIC(*record, &p)
+			c.addNICStatus(*record, &p)
 			continue
 		}
 		if record.Interface.ParentsInSandbox {
@@ -100,75 +100,75 @@ func (c *chain) prospect() (p prospect) {
 			p.notes = appendNew(p.notes, n)
 		}
 		if result.unsure {
-			p.wanting = appendNew(p.wanting, result.notes[0])
+			p.optional = appendNew(p.optional, result.notes[0])
 		}
 		for _, problem := range result.problems {
 			p.problems = appendNew(p.problems, problem.Reason)
-			if problem.Waiting {
-				p.wanting = appendNew(p.wanting, problem.Reason)
+			if problem.Transient {
+				p.optional = appendNew(p.optional, problem.Reason)
 			}
 		}
-		if result.broken != nil && result.broken.Waiting {
-			p.missing = appendNew(p.missing, result.broken.Reason)
+		if result.blocker != nil && result.blocker.Transient {
+			p.missing = appendNew(p.missing, result.blocker.Reason)
 		}
 	}
 	for _, step := range c.plan.Steps() {
-		p.await(step.at)
+		p.checkUdev(step.planned)
 	}
 	return p
 }
 
-// prospectOfNIC adds what is known of a NIC that belongs to the sandbox.
-func (c *chain) prospectOfNIC(record checkpoint.Record, p *prospect) {
-	there, known := c.inPlace[record.Attachment]
-	if !known {
-		there = c.isInPlace(record)
-		c.inPlace[record.Attachment] = there
+// addNICStatus adds what is known of a NIC that belongs to the sandbox.
+func (c *chainRestore) addNICStatus(record checkpoint.Record, p *parentStatus) {
+	present, cached := c.nicInSandbox[record.Attachment]
+	if !cached {
+		present = c.isInSandbox(record)
+		c.nicInSandbox[record.Attachment] = present
 	}
-	if there {
+	if present {
 		return
 	}
-	nic, note, problem := c.plan.nic(record.Interface.Link)
+	nic, note, problem := c.plan.findHostNIC(record.Interface.Link)
 	if note != "" {
 		p.notes = appendNew(p.notes, note)
 	}
-	if problem != nil && problem.Waiting {
+	if problem != nil && problem.Transient {
 		p.missing = appendNew(p.missing, problem.Reason)
 	}
 	if problem == nil {
-		p.await(nic)
+		p.checkUdev(nic)
 	}
 }
 
-// await notes that udev is not done with a device that is to be changed. Before Linux 6.2 a device
+// checkUdev notes that udev is not done with a device that is to be changed. Before Linux 6.2 a device
 // that is up cannot be renamed: if it is set up too early, it does not get the name that the host has
 // for it.
-func (p *prospect) await(d netstate.LiveDevice) {
+func (p *parentStatus) checkUdev(d netstate.LiveDevice) {
 	if d.Index <= 0 {
 		return // It is not there yet.
 	}
-	done, err := udev.Done(d.Index)
+	finished, err := udev.Initialized(d.Index)
 	switch {
 	case err != nil:
 		p.notes = appendNew(p.notes, fmt.Sprintf("udev: %v", err))
-	case !done:
-		p.unnamed = appendNew(p.unnamed, d.Name+" is there, but udev is not done with it")
-		p.unnamedAt = append(p.unnamedAt, d.Index)
+	case !finished:
+		p.udevPending = appendNew(p.udevPending, d.Name+" is there, but udev is not done with it")
+		p.udevPendingIndices = append(p.udevPendingIndices, d.Index)
 	}
 }
 
-// isInPlace says that the sandbox has the interface, under whatever name. It also returns true if
+// isInSandbox says that the sandbox has the interface, under whatever name. It also returns true if
 // nobody can look at the sandbox.
-func (c *chain) isInPlace(record checkpoint.Record) bool {
-	sandbox, err := c.open(record.Namespace)
+func (c *chainRestore) isInSandbox(record checkpoint.Record) bool {
+	sandbox, err := c.openNamespace(record.Namespace)
 	if err != nil {
 		return true
 	}
 	defer sandbox.Close()
-	there, err := sandbox.Exists(record.Interface.Link.Name)
-	if err != nil || there {
+	exists, err := sandbox.Exists(record.Interface.Link.Name)
+	if err != nil || exists {
 		return true
 	}
-	w := work{chain: c, record: record, sandbox: sandbox}
-	return w.lookElsewhere() != nil
+	w := attachmentRestore{chainRestore: c, record: record, sandbox: sandbox}
+	return w.findRenamed() != nil
 }

@@ -31,8 +31,8 @@ type AccessNode struct {
 	NoIPTables string
 }
 
-// lookAtAccess finds out what concerns host access.
-func (n *Node) lookAtAccess() {
+// probeHostAccess finds out what concerns host access.
+func (n *Node) probeHostAccess() {
 	n.Access = &AccessNode{
 		NoForwarding4: sysctl("net/ipv4/ip_forward") == "0",
 		NoForwarding6: sysctl("net/ipv6/conf/all/forwarding") == "0",
@@ -41,7 +41,7 @@ func (n *Node) lookAtAccess() {
 	}
 	_, n.Access.Cilium = n.Devices.ByName("cilium_host")
 	_, n.Access.IPVS = n.Devices.ByName("kube-ipvs0")
-	n.lookAtForwarding()
+	n.probeForwarding()
 	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
 		if err := netfilter.Installed(family); err != nil {
 			n.Access.NoIPTables = err.Error()
@@ -49,8 +49,8 @@ func (n *Node) lookAtAccess() {
 	}
 }
 
-// lookAtForwarding asks iptables. Only root may.
-func (n *Node) lookAtForwarding() {
+// probeForwarding asks iptables. Only root may.
+func (n *Node) probeForwarding() {
 	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
 		program, err := dropsForwarded(family)
 		if err != nil {
@@ -72,30 +72,30 @@ func dropsForwarded(family netfilter.Family) (program string, err error) {
 		return "", err
 	}
 	policy, rules, err := tables.Policy("filter", "FORWARD")
-	accepts := func(r netfilter.Rule) bool { return slices.Contains(r, ownDevices) && slices.Contains(r, "ACCEPT") }
+	accepts := func(r netfilter.Rule) bool { return slices.Contains(r, relinkDevices) && slices.Contains(r, "ACCEPT") }
 	if err != nil || policy != "DROP" || slices.ContainsFunc(rules, accepts) {
 		return "", err
 	}
 	return tables.Program(), nil
 }
 
-// ownDevices are all of relink's devices in the host, as iptables names them.
-const ownDevices = "rl+"
+// relinkDevices are all of relink's devices in the host, as iptables names them.
+const relinkDevices = "rl+"
 
 // devicesWith returns the devices for which a sysctl of IPv4 has this value, "all" if it is set for all. The higher one of a device's own
 // and that of "all" counts (ip-sysctl.rst). Loopback and relink's own do not matter.
 func devicesWith(key string, want int) (names []string) {
 	const conf = "net/ipv4/conf/"
-	all, _ := strconv.Atoi(sysctl(conf + "all/" + key))
+	global, _ := strconv.Atoi(sysctl(conf + "all/" + key))
 	paths, _ := filepath.Glob("/proc/sys/" + conf + "*/" + key)
 	for _, path := range paths {
 		name := filepath.Base(filepath.Dir(path))
-		own, _ := strconv.Atoi(sysctl(conf + name + "/" + key))
-		if max(all, own) == want && name != "lo" && name != "default" && name != "all" && !strings.HasPrefix(name, "rl") {
+		value, _ := strconv.Atoi(sysctl(conf + name + "/" + key))
+		if max(global, value) == want && name != "lo" && name != "default" && name != "all" && !strings.HasPrefix(name, "rl") {
 			names = append(names, name)
 		}
 	}
-	if all == want && len(names) > 0 {
+	if global == want && len(names) > 0 {
 		return []string{"all"}
 	}
 	return names
@@ -107,8 +107,8 @@ func sysctl(path string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// lacksForAccess says what stands in the way of host access on the node.
-func (r *reading) lacksForAccess(p plugin, node Node) {
+// checkNodeAccess says what stands in the way of host access on the node.
+func (r *chainReader) checkNodeAccess(p plugin, node Node) {
 	if p.access == nil || node.Access == nil {
 		return
 	}
@@ -117,42 +117,42 @@ func (r *reading) lacksForAccess(p plugin, node Node) {
 		asked bool
 	}{{"preserveSource", p.access.PreserveSource}, {"masquerade", p.access.Masquerade}} {
 		if key.asked && node.Access.NoIPTables != "" {
-			r.say(Error, p.place, "%q needs iptables: %s", key.name, node.Access.NoIPTables)
+			r.addFinding(Error, p.place, "%q needs iptables: %s", key.name, node.Access.NoIPTables)
 		}
 	}
 	for _, f := range []struct {
-		off, ipv6 bool
-		sysctl    string
+		disabled, ipv6 bool
+		sysctl         string
 	}{{node.Access.NoForwarding4, false, "net.ipv4.ip_forward"}, {node.Access.NoForwarding6, true, "net.ipv6.conf.all.forwarding"}} {
-		if f.off && beyondTheNode(*p.access, f.ipv6) {
-			r.say(Warning, p.place, "%s is 0 on this node: pods reach no ClusterIP whose backend is another pod. relink changes no sysctl of the node: set it to 1, as kube-proxy needs it", f.sysctl)
+		if f.disabled && hasServices(*p.access, f.ipv6) {
+			r.addFinding(Warning, p.place, "%s is 0 on this node: pods reach no ClusterIP whose backend is another pod. relink changes no sysctl of the node: set it to 1, as kube-proxy needs it", f.sysctl)
 		}
 	}
-	if on := node.Access.ProxyARP; len(on) > 0 {
-		r.say(Warning, p.place, "net.ipv4.conf.%s.proxy_arp is 1 on this node: it answers ARP there for its pods' addresses, and takes their packets. Set it to 0", strings.Join(on, ", "))
+	if devices := node.Access.ProxyARP; len(devices) > 0 {
+		r.addFinding(Warning, p.place, "net.ipv4.conf.%s.proxy_arp is 1 on this node: it answers ARP there for its pods' addresses, and takes their packets. Set it to 0", strings.Join(devices, ", "))
 	}
-	if on := node.Access.ReversePath; len(on) > 0 {
-		r.say(Note, p.place, "net.ipv4.conf.%s.rp_filter is 1 on this node: it drops what a pod sends to a LoadBalancer by the VLAN. If pods do that, name the range of these addresses in \"extra\"", strings.Join(on, ", "))
+	if devices := node.Access.ReversePath; len(devices) > 0 {
+		r.addFinding(Note, p.place, "net.ipv4.conf.%s.rp_filter is 1 on this node: it drops what a pod sends to a LoadBalancer by the VLAN. If pods do that, name the range of these addresses in \"extra\"", strings.Join(devices, ", "))
 	}
 	if drop := node.Access.ForwardDrop; len(drop) > 0 && (len(p.access.Services) > 0 || p.access.PreserveSource) {
-		r.say(Warning, p.place, "the policy of FORWARD is DROP on this node (%s), and no rule accepts %s: pods reach no ClusterIP whose backend is another pod (docs/host-access.md, \"Strict firewalls\")", strings.Join(drop, ", "), ownDevices)
+		r.addFinding(Warning, p.place, "the policy of FORWARD is DROP on this node (%s), and no rule accepts %s: pods reach no ClusterIP whose backend is another pod (docs/host-access.md, \"Strict firewalls\")", strings.Join(drop, ", "), relinkDevices)
 	}
 	if node.Access.IPVS {
-		r.say(Note, p.place, "kube-proxy works in its mode ipvs on this node, for which host access was not tried")
+		r.addFinding(Note, p.place, "kube-proxy works in its mode ipvs on this node, for which host access was not tried")
 	}
 	if node.Access.Cilium && len(p.access.Services) > 0 {
-		r.say(Warning, p.place, "this node has Cilium. Its socket load balancer sends what a pod connects to a ClusterIP straight to a backend's address. %s", ciliumAdvice)
+		r.addFinding(Warning, p.place, "this node has Cilium. Its socket load balancer sends what a pod connects to a ClusterIP straight to a backend's address. %s", ciliumAdvice)
 	}
 }
 
 const ciliumAdvice = `Set socketLB.hostNamespaceOnly to true in Cilium, or name the networks of the backends in "extra" (docs/host-access.md, "Cilium")`
 
-func beyondTheNode(o hostaccess.Options, ipv6 bool) bool {
+func hasServices(o hostaccess.Options, ipv6 bool) bool {
 	return slices.ContainsFunc(o.Services, func(p netip.Prefix) bool { return p.Addr().Is6() == ipv6 })
 }
 
-// losesByAccess says which network of "services" or "extra" would take away the pod's own network. An ADD would refuse it.
-func (r *reading) losesByAccess(p plugin) {
+// checkAccessNetworks says which network of "services" or "extra" would take away the pod's own network. An ADD would refuse it.
+func (r *chainReader) checkAccessNetworks(p plugin) {
 	if p.access == nil {
 		return
 	}
@@ -161,19 +161,19 @@ func (r *reading) losesByAccess(p plugin) {
 		networks []netip.Prefix
 	}{{"services", p.access.Services}, {"extra", p.access.Extra}} {
 		for i, network := range key.networks {
-			if r.ownNetwork(network) {
-				r.say(Error, p.place, "invalid \"%s[%d]\": %q: has the pods' own network or its gateway: leave it out", key.name, i, network)
+			if r.isPodNetwork(network) {
+				r.addFinding(Error, p.place, "invalid \"%s[%d]\": %q: has the pods' own network or its gateway: leave it out", key.name, i, network)
 			}
 		}
 	}
 }
 
-// ownNetwork says that the network is the one of the pods, or has their gateway.
-func (r *reading) ownNetwork(network netip.Prefix) bool {
+// isPodNetwork says that the network is the one of the pods, or has their gateway.
+func (r *chainReader) isPodNetwork(network netip.Prefix) bool {
 	for _, p := range r.plugins {
 		for _, set := range p.sets {
-			for _, given := range set {
-				if network == given.Subnet || network.Bits() >= given.Subnet.Bits() && given.Gateway.IsValid() && network.Contains(given.Gateway) {
+			for _, addrRange := range set {
+				if network == addrRange.Subnet || network.Bits() >= addrRange.Subnet.Bits() && addrRange.Gateway.IsValid() && network.Contains(addrRange.Gateway) {
 					return true
 				}
 			}
@@ -182,10 +182,10 @@ func (r *reading) ownNetwork(network netip.Prefix) bool {
 	return false
 }
 
-// needlessAccess says what the configuration of host access leaves open. It holds on each node.
-func (r *reading) needlessAccess(p plugin) {
+// checkMasquerade says what the configuration of host access leaves open. It holds on each node.
+func (r *chainReader) checkMasquerade(p plugin) {
 	if p.access == nil || len(p.access.Services) == 0 || p.access.Masquerade {
 		return
 	}
-	r.say(Warning, p.place, `"services" without "masquerade": backends answer the pod directly, past the node, and the pod does not know these answers. Set "masquerade": true, unless kube-proxy masquerades the pods itself (docs/host-access.md, "Services")`)
+	r.addFinding(Warning, p.place, `"services" without "masquerade": backends answer the pod directly, past the node, and the pod does not know these answers. Set "masquerade": true, unless kube-proxy masquerades the pods itself (docs/host-access.md, "Services")`)
 }

@@ -31,7 +31,7 @@ func TestHostAccessInAFile(t *testing.T) {
 		"no network of a node": {`{"extra": ["127.0.0.1"]}`, []string{at + `error: invalid "hostAccess.extra[0]": "127.0.0.1": must not be a loopback, multicast or IPv6 link-local address: the node cannot be reached there`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := found(t, "10.conflist", list(`{"type": "relink-macvlan", "master": "bond4", `+pods+`, "hostAccess": `+test.access+`}`))
+			got := findingsOf(t, "10.conflist", list(`{"type": "relink-macvlan", "master": "bond4", `+pods+`, "hostAccess": `+test.access+`}`))
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -40,12 +40,12 @@ func TestHostAccessInAFile(t *testing.T) {
 	// In a list, the addresses are those of the plugin before.
 	chained := list(`{"type": "macvlan", "ipam": {"type": "host-local", "subnet": "10.3.0.0/24", "gateway": "10.3.0.1"}}, {"type": "relink-host-access", "extra": ["10.3.0.1"]}`)
 	want := []string{`10.conflist: plugins[1] relink-host-access: error: invalid "extra[0]": "10.3.0.1/32": has the pods' own network or its gateway: leave it out`}
-	if diff := cmp.Diff(want, found(t, "10.conflist", chained)); diff != "" {
+	if diff := cmp.Diff(want, findingsOf(t, "10.conflist", chained)); diff != "" {
 		t.Error(diff)
 	}
 	twice := list(`{"type": "relink-macvlan", "master": "bond4", ` + pods + `, "hostAccess": true}, {"type": "relink-host-access"}`)
 	want = []string{`10.conflist: plugins[1] relink-host-access: error: invalid "type": "relink-host-access": the list has host access already: keep it once`}
-	if diff := cmp.Diff(want, found(t, "10.conflist", twice)); diff != "" {
+	if diff := cmp.Diff(want, findingsOf(t, "10.conflist", twice)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -85,7 +85,7 @@ func TestHostAccessOnANode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			networks, _ := Read("10.conflist", []byte(list(`{"type": "relink-macvlan", "master": "bond4", `+pods+`, "hostAccess": `+test.access+`}`)))
 			chains, _ := readChains(networks)
-			if !needsOf(chains).Access {
+			if !chainNeeds(chains).Access {
 				t.Error("nobody looks")
 			}
 			if diff := cmp.Diff(test.want, lines(judgeNode(chains, Node{Access: &test.node}))); diff != "" {
@@ -101,7 +101,7 @@ func TestLookAtAccess(t *testing.T) {
 	look := func(before string) (access AccessNode) {
 		t.Helper()
 		fresh.Run(t, netns, before)
-		if err := fresh.In(netns, func() { access = *Look(Needs{Access: true, Devices: true}, nil).Access }); err != nil {
+		if err := fresh.In(netns, func() { access = *ProbeNode(Needs{Access: true, Devices: true}, nil).Access }); err != nil {
 			t.Fatal(err)
 		}
 		return access

@@ -19,8 +19,8 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// names are the names of those of relink's plugins that a list can have.
-var names = []string{netconf.MacvlanName, netconf.VLANName, netconf.CheckpointName, netconf.HostAccessName}
+// pluginNames are the names of those of relink's plugins that a list can have.
+var pluginNames = []string{netconf.MacvlanName, netconf.VLANName, netconf.CheckpointName, netconf.HostAccessName}
 
 // chained are the plugins that come after an interface plugin.
 var chained = map[string]struct {
@@ -64,89 +64,89 @@ type plugin struct {
 // listKeys are the keys of a list of plugins (libcni.NetworkConfFromBytes). libcni passes the others to no plugin: a pod whose VLAN is
 // written there would start without one.
 var listKeys = cniplugin.Keys{
-	Of: "a list of plugins",
-	Known: []cniplugin.Key{
+	Program: "a list of plugins",
+	Accepted: []cniplugin.Key{
 		{Name: "cniVersion"}, {Name: "cniVersions"}, {Name: "name"}, {Name: "plugins"}, {Name: "disableCheck"}, {Name: "disableGC"}, {Name: "loadOnlyInlinedPlugins"},
 	},
-	Elsewhere: misplaced("vlan", "vlans", "vlanid", "vlantag", "vlanprotocol", "vlanname", "master", "mtu", "mac", "mode", "ipam", "dns", "hostaccess",
+	Elsewhere: misplacedHints("vlan", "vlans", "vlanid", "vlantag", "vlanprotocol", "vlanname", "master", "mtu", "mac", "mode", "ipam", "dns", "hostaccess",
 		"checkpointdir", "linkincontainer", "statuscarrier", "allowpersistentips", "capabilities", "pool", "ranges", "subnet", "sticky"),
 }
 
-// noPlugin is an error for validate alone: the plugins that lack the key do not know of it.
-const noPlugin = `no plugin gets it: write it in the plugin's object in "plugins"`
+// noPluginRemedy is an error for validate alone: the plugins that lack the key do not know of it.
+const noPluginRemedy = `no plugin gets it: write it in the plugin's object in "plugins"`
 
-func misplaced(keys ...string) (all []cniplugin.Hint) {
+func misplacedHints(keys ...string) (hints []cniplugin.Hint) {
 	for _, key := range keys {
-		all = append(all, cniplugin.Hint{Key: key, Do: noPlugin})
+		hints = append(hints, cniplugin.Hint{Key: key, Remedy: noPluginRemedy})
 	}
-	return all
+	return hints
 }
 
-// reading takes one network apart.
-type reading struct {
+// chainReader takes one network apart.
+type chainReader struct {
 	chain
-	findings []Finding
+	findings []ConfigFinding
 	version  string
 	// delegates are the networks in the plugins' configurations.
 	delegates []chain
-	// said are the keys of the present plugin that have an error in the report. headSaid are those of the list.
-	said, headSaid map[string]bool
+	// reported are the keys of the present plugin that have an error in the report. headReported are those of the list.
+	reported, headReported map[string]bool
 }
 
-func (r *reading) say(severity Severity, place, format string, args ...any) {
+func (r *chainReader) addFinding(severity Severity, place, format string, args ...any) {
 	if r.Place != "" && place != "" {
 		place = r.Place + ", " + place
 	} else {
 		place = r.Place + place
 	}
-	r.findings = append(r.findings, Finding{File: r.File, Place: place, Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
+	r.findings = append(r.findings, ConfigFinding{File: r.File, Place: place, Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
 }
 
-// none is the severity of a finding that is not reported.
-const none Severity = ""
+// notReported is the severity of a finding that is not reported.
+const notReported Severity = ""
 
-// strange reports strange keys. A key that is allowed gets a warning, because perhaps nobody reads it. The others have the
+// checkKeys reports strange keys. A key that is allowed gets a warning, because perhaps nobody reads it. The others have the
 // given severity. With none they are not reported: the plugin's reader has them among its errors.
-func (r *reading) strange(place string, k *cniplugin.Keys, at string, b []byte, severity Severity) {
-	strange, err := k.Examine(at, b)
+func (r *chainReader) checkKeys(place string, k *cniplugin.Keys, path string, b []byte, severity Severity) {
+	unknown, err := k.Examine(path, b)
 	if err != nil {
 		return // Text that is no JSON was reported before.
 	}
-	for _, s := range strange {
+	for _, s := range unknown {
 		switch {
-		case s.Err != nil && severity != none:
-			r.say(severity, place, "%s", message(s.Err))
+		case s.Err != nil && severity != notReported:
+			r.addFinding(severity, place, "%s", errorText(s.Err))
 		case s.Err == nil && !strings.ContainsAny(s.Key[strings.LastIndexByte(s.Key, '.')+1:], "/#_") && !strings.Contains(s.Key, "/"):
-			r.say(Warning, place, "unknown configuration key %q: %s does not read it: remove it if nobody else does", s.Key, k.Of)
+			r.addFinding(Warning, place, "unknown configuration key %q: %s does not read it: remove it if nobody else does", s.Key, k.Program)
 		}
 	}
 }
 
 // readChain reads a network and all its plugins. The first chain is the network's own. Its plugins delegate to the
 // others.
-func readChain(n Network) ([]chain, []Finding) {
-	r := reading{chain: chain{Network: n}}
-	config, err := rewritten(n.Config)
+func readChain(n Network) ([]chain, []ConfigFinding) {
+	r := chainReader{chain: chain{Network: n}}
+	config, err := normalized(n.Config)
 	if err != nil {
-		r.say(Error, "", "%s", message(err))
+		r.addFinding(Error, "", "%s", errorText(err))
 		return nil, r.findings
 	}
-	r.odd(n.Config)
+	r.checkEncoding(n.Config)
 	var keys map[string]json.RawMessage
 	_ = json.Unmarshal(config, &keys) // It was decoded before.
-	if kind, _ := decoded[string](keys["type"]); kind != "" && keys["plugins"] == nil {
-		r.single(n.Config)
+	if kind, _ := decode[string](keys["type"]); kind != "" && keys["plugins"] == nil {
+		r.readSingle(n.Config)
 	} else {
-		r.list(config, keys, kind != "")
+		r.readList(config, keys, kind != "")
 	}
-	r.order()
+	r.checkOrder()
 	return append([]chain{r.chain}, r.delegates...), r.findings
 }
 
-// single reads a configuration of one plugin, as it is in the file.
-func (r *reading) single(written []byte) {
+// readSingle reads a configuration of one plugin, as it is in the file.
+func (r *chainReader) readSingle(written []byte) {
 	if r.isFile() && filepath.Ext(r.File) == ".conflist" {
-		r.say(Error, "", `is one plugin: put it in "plugins": [ ], or name the file *.conf`)
+		r.addFinding(Error, "", `is one plugin: put it in "plugins": [ ], or name the file *.conf`)
 	}
 	var head struct {
 		Name       string `json:"name"`
@@ -154,29 +154,29 @@ func (r *reading) single(written []byte) {
 	}
 	// The runtime reads them from the file, before it writes the configuration anew.
 	errs := cniplugin.DecodeAll("", written, &head)
-	r.head(head.Name, head.CNIVersion, errs)
+	r.checkHead(head.Name, head.CNIVersion, errs)
 	config, err := withHead(written, r.name, head.CNIVersion)
 	if err != nil {
-		r.say(Error, "", "%s", message(err))
+		r.addFinding(Error, "", "%s", errorText(err))
 		return
 	}
-	r.plugin("", config, written)
+	r.readPlugin("", config, written)
 }
 
-// list reads a list of plugins.
-func (r *reading) list(config []byte, keys map[string]json.RawMessage, hasType bool) {
+// readList reads a list of plugins.
+func (r *chainReader) readList(config []byte, keys map[string]json.RawMessage, hasType bool) {
 	switch {
 	case hasType:
-		r.say(Error, "", `has "type" and "plugins": keep "plugins", with one object for each plugin`)
+		r.addFinding(Error, "", `has "type" and "plugins": keep "plugins", with one object for each plugin`)
 	case keys["plugins"] != nil && r.isFile() && filepath.Ext(r.File) != ".conflist":
-		r.say(Error, "", "is a list of plugins: runtimes read that in *.conflist: rename the file")
+		r.addFinding(Error, "", "is a list of plugins: runtimes read that in *.conflist: rename the file")
 	}
 	h := readHead(keys)
-	r.head(h.name, h.version, h.errs)
+	r.checkHead(h.name, h.version, h.errs)
 	before := len(r.findings)
-	r.strange("", &listKeys, "", config, Warning)
+	r.checkKeys("", &listKeys, "", config, Warning)
 	for i, f := range r.findings[before:] {
-		if strings.HasSuffix(f.Message, noPlugin) {
+		if strings.HasSuffix(f.Message, noPluginRemedy) {
 			r.findings[before+i].Severity = Error
 		}
 	}
@@ -184,126 +184,126 @@ func (r *reading) list(config []byte, keys map[string]json.RawMessage, hasType b
 		place := fmt.Sprintf("plugins[%d]", i)
 		config, err := withHead(written, r.name, h.version)
 		if err != nil {
-			r.say(Error, "", "%s", message(cniplugin.ConfigError(place, cniplugin.Written(written), "must be an object: put its keys in { }")))
+			r.addFinding(Error, "", "%s", errorText(cniplugin.ConfigError(place, cniplugin.RawValue(written), "must be an object: put its keys in { }")))
 			continue
 		}
-		r.plugin(place, config, written)
+		r.readPlugin(place, config, written)
 	}
 }
 
-// head reports what is wrong with the name and the version, and the other errors. A network without a name has the
+// checkHead reports what is wrong with the name and the version, and the other errors. A network without a name has the
 // name of its definition.
-func (r *reading) head(name, cniVersion string, errs []error) {
-	r.said = map[string]bool{}
+func (r *chainReader) checkHead(name, cniVersion string, errs []error) {
+	r.reported = map[string]bool{}
 	if r.name = name; name == "" {
 		r.name = r.Name
 	}
 	r.version = cniVersion
 	if r.Name != "" && name == "" {
-		r.said["name"] = true // It is there.
+		r.reported["name"] = true // It is there.
 	}
-	r.errors("", errs)
+	r.addErrors("", errs)
 	if r.name == "" {
 		errs = []error{cniplugin.ConfigError("name", cniplugin.Missing, "must be the network's name")}
-		r.errors("", errs)
+		r.addErrors("", errs)
 	} else if err := attachment.ValidateName(r.name); err != nil {
-		r.errors("", []error{cniplugin.ConfigError("name", r.name, err.Error())})
+		r.addErrors("", []error{cniplugin.ConfigError("name", r.name, err.Error())})
 	} else {
-		delete(r.said, "name")
+		delete(r.reported, "name")
 	}
 	if err := cniplugin.CheckVersion(cniVersion, version.All.SupportedVersions()); err != nil {
-		r.errors("", []error{err})
+		r.addErrors("", []error{err})
 	}
-	r.headSaid = maps.Clone(r.said)
+	r.headReported = maps.Clone(r.reported)
 }
 
 // isFile says whether the configuration is a file by itself that runtimes read: libcni goes by its name.
-func (r *reading) isFile() bool {
+func (r *chainReader) isFile() bool {
 	return r.Place == "" && slices.Contains(runtimeExtensions, filepath.Ext(r.File))
 }
 
-// plugin reads the configuration of one plugin, as the plugin gets it. libcni refuses it as it is written.
-func (r *reading) plugin(place string, config, written []byte) {
+// readPlugin reads the configuration of one plugin, as the plugin gets it. libcni refuses it as it is written.
+func (r *chainReader) readPlugin(place string, config, written []byte) {
 	var head struct {
-		Type string            `json:"type"`
-		IPAM cniplugin.Section `json:"ipam"`
+		Type string                `json:"type"`
+		IPAM cniplugin.IPAMSection `json:"ipam"`
 	}
 	// The plugin's reader reports values of a wrong type.
 	_ = cniplugin.DecodeAll("", config, &head)
-	refused := refusals(written)
-	r.said = maps.Clone(r.headSaid)
+	refused := pluginErrors(written)
+	r.reported = maps.Clone(r.headReported)
 	if head.Type == "" {
-		r.errors(place, refused)
+		r.addErrors(place, refused)
 		return
 	}
 	p := plugin{place: strings.TrimSpace(place + " " + head.Type), kind: head.Type, ipam: head.IPAM.Type}
 	place = p.place
-	switch reader := netconf.Interface[head.Type]; {
+	switch reader := netconf.InterfaceReaders[head.Type]; {
 	case reader != nil:
-		r.ownInterface(&p, config, reader)
+		r.readInterface(&p, config, reader)
 	case chained[head.Type].read != nil:
 		c, errs := chained[head.Type].read(config)
 		if err := cniplugin.CheckVersion(r.version, netconf.CheckpointVersions.SupportedVersions()); err != nil {
 			errs = append(errs, err)
 		}
-		r.errors(place, errs)
-		r.strange(place, chained[head.Type].keys, "", config, none)
+		r.addErrors(place, errs)
+		r.checkKeys(place, chained[head.Type].keys, "", config, notReported)
 		p.access = c.HostAccess
-		r.store(&p, c.Config)
+		r.checkStore(&p, c.Config)
 	case head.Type == ipam.PluginName:
-		r.say(Error, place, `invalid "type": %q: must be an interface plugin such as relink-macvlan; write relink-ipam in "ipam"`, head.Type)
+		r.addFinding(Error, place, `invalid "type": %q: must be an interface plugin such as relink-macvlan; write relink-ipam in "ipam"`, head.Type)
 	default:
-		r.foreign(&p, config)
+		r.checkForeign(&p, config)
 	}
-	r.errors(place, refused)
+	r.addErrors(place, refused)
 	r.plugins = append(r.plugins, p)
 }
 
-// errors reports what the plugin would say, once for each key: a value of a wrong type would be reported as missing,
+// addErrors reports what the plugin would say, once for each key: a value of a wrong type would be reported as missing,
 // too. Errors of the network's name and version are not repeated for each plugin.
-func (r *reading) errors(place string, errs []error) {
+func (r *chainReader) addErrors(place string, errs []error) {
 	for _, err := range errs {
-		text := message(err)
+		text := errorText(err)
 		if key, _, ok := strings.Cut(strings.TrimPrefix(text, `invalid "`), `": `); ok && strings.HasPrefix(text, `invalid "`) {
-			if r.said[key] {
+			if r.reported[key] {
 				continue
 			}
-			r.said[key] = true
+			r.reported[key] = true
 		}
-		r.say(Error, place, "%s", text)
+		r.addFinding(Error, place, "%s", text)
 	}
 }
 
 // interfaceKeys are the keys of the plugins that make interfaces.
 var interfaceKeys = map[string]*cniplugin.Keys{netconf.MacvlanName: &netconf.MacvlanKeys, netconf.VLANName: &netconf.VLANKeys}
 
-func (r *reading) ownInterface(p *plugin, config []byte, reader netconf.Reader) {
+func (r *chainReader) readInterface(p *plugin, config []byte, reader netconf.Reader) {
 	request, errs := reader(config, cniplugin.Args{})
-	r.errors(p.place, errs)
-	r.strange(p.place, interfaceKeys[p.kind], "", config, none)
+	r.addErrors(p.place, errs)
+	r.checkKeys(p.place, interfaceKeys[p.kind], "", config, notReported)
 	if len(errs) == 0 {
 		p.request, p.access = &request, request.HostAccess
 	}
-	r.store(p, request.Config)
-	r.section(p, request.Network)
+	r.checkStore(p, request.Config)
+	r.readIPAM(p, request.Network)
 }
 
-// store reports a directory of checkpoints that every plugin refuses.
-func (r *reading) store(p *plugin, c cniplugin.Config) {
+// checkStore reports a directory of checkpoints that every plugin refuses.
+func (r *chainReader) checkStore(p *plugin, c cniplugin.Config) {
 	store, err := netconf.OpenStore(c)
 	if err != nil {
-		r.say(Error, p.place, "%s", message(err))
+		r.addFinding(Error, p.place, "%s", errorText(err))
 		return
 	}
 	p.store = store.Dir()
 }
 
-// leases reports a directory of leases that relink-ipam does not take. A directory or a name of the configuration was
+// checkLeases reports a directory of leases that relink-ipam does not take. A directory or a name of the configuration was
 // reported before.
-func (r *reading) leases(p *plugin, dataDir string) {
+func (r *chainReader) checkLeases(p *plugin, dataDir string) {
 	dir, err := lease.Dir(dataDir)
 	if err != nil {
-		r.say(Error, p.place, "%s", message(err))
+		r.addFinding(Error, p.place, "%s", errorText(err))
 		return
 	}
 	if _, err := lease.Open(dir, r.name); err == nil && filepath.IsAbs(dir) {
@@ -311,20 +311,20 @@ func (r *reading) leases(p *plugin, dataDir string) {
 	}
 }
 
-// section reads what the plugin has for its IPAM plugin.
-func (r *reading) section(p *plugin, n cniplugin.Network) {
+// readIPAM reads what the plugin has for its IPAM plugin.
+func (r *chainReader) readIPAM(p *plugin, n cniplugin.Network) {
 	switch p.ipam {
 	case ipam.PluginName:
 		read, errs := ipam.Examine(n)
-		r.errors(p.place, errs)
-		r.strange(p.place, &ipam.Keys, "ipam", n.IPAM.JSON, none)
+		r.addErrors(p.place, errs)
+		r.checkKeys(p.place, &ipam.Keys, "ipam", n.IPAM.JSON, notReported)
 		if filepath.IsAbs(read.ResolvConf) { // Examine reports a relative path: it names no file of the node.
 			p.resolvConf = read.ResolvConf
 		}
 		p.needsAPI = read.NeedsAPI
-		r.leases(p, read.DataDir)
-		if p.sets = read.Sets; read.Detection && netconf.Interface[p.kind] == nil {
-			r.say(Warning, p.place, `"ipam.conflictDetection": %s does not probe for addresses: only relink-macvlan and relink-vlan do`, p.kind)
+		r.checkLeases(p, read.DataDir)
+		if p.sets = read.Sets; read.Detection && netconf.InterfaceReaders[p.kind] == nil {
+			r.addFinding(Warning, p.place, `"ipam.conflictDetection": %s does not probe for addresses: only relink-macvlan and relink-vlan do`, p.kind)
 		}
 	case "host-local":
 		// It reads the same keys. Errors are left to host-local itself.
@@ -333,39 +333,39 @@ func (r *reading) section(p *plugin, n cniplugin.Network) {
 	}
 }
 
-// foreign judges a plugin that is not relink's: a name that looks like one of relink's, and the section for
+// checkForeign judges a plugin that is not relink's: a name that looks like one of relink's, and the section for
 // relink-ipam.
-func (r *reading) foreign(p *plugin, config []byte) {
-	if near := cniplugin.Nearest(p.kind, append(slices.Clone(names), ipam.PluginName)...); near != "" {
-		r.say(Error, p.place, "invalid \"type\": %q: no such plugin of relink; did you mean %q?", p.kind, near)
+func (r *chainReader) checkForeign(p *plugin, config []byte) {
+	if near := cniplugin.Nearest(p.kind, append(slices.Clone(pluginNames), ipam.PluginName)...); near != "" {
+		r.addFinding(Error, p.place, "invalid \"type\": %q: no such plugin of relink; did you mean %q?", p.kind, near)
 		return
 	}
-	r.delegated(p.place, config)
+	r.readDelegates(p.place, config)
 	if p.ipam == "" {
 		return // Nothing in it is for relink.
 	}
 	var n cniplugin.Network
 	errs := cniplugin.DecodeAll("", config, &n)
 	if p.ipam == ipam.PluginName {
-		strange, err := ipam.ExamineNetwork(config)
-		for _, s := range strange {
+		unknown, err := ipam.ExamineNetwork(config)
+		for _, s := range unknown {
 			if s.Err != nil {
-				r.say(Error, p.place, "%s", message(s.Err))
+				r.addFinding(Error, p.place, "%s", errorText(s.Err))
 			}
 		}
 		if err != nil {
-			r.say(Error, p.place, "%s", message(err))
+			r.addFinding(Error, p.place, "%s", errorText(err))
 		}
-		r.errors(p.place, errs)
+		r.addErrors(p.place, errs)
 	} else if near := cniplugin.Nearest(p.ipam, ipam.PluginName); near != "" {
-		r.say(Error, p.place, "invalid \"ipam.type\": %q: no such plugin of relink; did you mean %q?", p.ipam, near)
+		r.addFinding(Error, p.place, "invalid \"ipam.type\": %q: no such plugin of relink; did you mean %q?", p.ipam, near)
 	}
-	r.section(p, n)
+	r.readIPAM(p, n)
 }
 
-// delegated reads the networks that Multus has in its own configuration. One without a name gets the name of this
+// readDelegates reads the networks that Multus has in its own configuration. One without a name gets the name of this
 // one.
-func (r *reading) delegated(place string, config []byte) {
+func (r *chainReader) readDelegates(place string, config []byte) {
 	var c struct {
 		Delegates []json.RawMessage `json:"delegates"`
 	}
@@ -373,36 +373,36 @@ func (r *reading) delegated(place string, config []byte) {
 		return // It is another plugin's key of that name.
 	}
 	for i, written := range c.Delegates {
-		if keys, _ := decoded[map[string]json.RawMessage](written); keys["type"] == nil && keys["plugins"] == nil {
+		if keys, _ := decode[map[string]json.RawMessage](written); keys["type"] == nil && keys["plugins"] == nil {
 			continue
 		}
-		at := join(r.Place, fmt.Sprintf("%s, delegates[%d]", place, i))
-		chains, findings := readChain(Network{File: r.File, Place: at, Config: written, Name: r.name})
+		location := joinPlace(r.Place, fmt.Sprintf("%s, delegates[%d]", place, i))
+		chains, findings := readChain(Network{File: r.File, Place: location, Config: written, Name: r.name})
 		r.delegates, r.findings = append(r.delegates, chains...), append(r.findings, findings...)
 	}
 }
 
-// order says what is wrong with the order of the plugins.
-func (r *reading) order() {
-	made := ""
+// checkOrder says what is wrong with the order of the plugins.
+func (r *chainReader) checkOrder() {
+	interfacePlugin := ""
 	for i, p := range r.plugins {
-		r.needlessAccess(p)
-		r.losesByAccess(p)
+		r.checkMasquerade(p)
+		r.checkAccessNetworks(p)
 		if p.kind == netconf.HostAccessName && slices.ContainsFunc(r.plugins[:i], func(before plugin) bool { return before.access != nil }) {
-			r.say(Error, p.place, "invalid \"type\": %q: the list has host access already: keep it once", p.kind)
+			r.addFinding(Error, p.place, "invalid \"type\": %q: the list has host access already: keep it once", p.kind)
 		}
 		last := i == len(r.plugins)-1
 		switch {
-		case netconf.Interface[p.kind] != nil && made != "":
-			r.say(Error, p.place, "invalid \"type\": %q: %s makes the pod's interface already: a list has one interface plugin", p.kind, made)
-		case netconf.Interface[p.kind] != nil:
-			if made = p.kind; !last && chained[r.plugins[len(r.plugins)-1].kind].read == nil {
-				r.say(Warning, p.place, "%s comes later: what it changes is not remembered: put relink-checkpoint last", r.plugins[i+1].kind)
+		case netconf.InterfaceReaders[p.kind] != nil && interfacePlugin != "":
+			r.addFinding(Error, p.place, "invalid \"type\": %q: %s makes the pod's interface already: a list has one interface plugin", p.kind, interfacePlugin)
+		case netconf.InterfaceReaders[p.kind] != nil:
+			if interfacePlugin = p.kind; !last && chained[r.plugins[len(r.plugins)-1].kind].read == nil {
+				r.addFinding(Warning, p.place, "%s comes later: what it changes is not remembered: put relink-checkpoint last", r.plugins[i+1].kind)
 			}
 		case chained[p.kind].read != nil && i == 0:
-			r.say(Error, p.place, "%s", message(netconf.NoInterface(p.kind)))
+			r.addFinding(Error, p.place, "%s", errorText(netconf.NoInterface(p.kind)))
 		case p.kind == netconf.CheckpointName && !last:
-			r.say(Warning, p.place, "%s comes later: what it changes is not remembered: put relink-checkpoint last", r.plugins[i+1].kind)
+			r.addFinding(Warning, p.place, "%s comes later: what it changes is not remembered: put relink-checkpoint last", r.plugins[i+1].kind)
 		}
 	}
 }

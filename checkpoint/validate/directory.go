@@ -22,22 +22,22 @@ type configFile struct {
 // Both runtimes go through the files by name. At a file that it cannot load, containerd gives up and has no network
 // (go-cni, loadFromConfDir). CRI-O passes over such a file (ocicni, loadNetworks). CRI-O also passes over a file whose
 // plugins are not installed: the look at this node reports those. So nothing tells for sure which later file it takes.
-func judgeDirectory(dir string, files []configFile) []Finding {
+func judgeDirectory(dir string, files []configFile) []ConfigFinding {
 	if len(files) == 0 || files[0].unknown {
 		return nil
 	}
-	say := func(severity Severity, format string, args ...any) []Finding {
-		return []Finding{{File: dir, Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))}}
+	finding := func(severity Severity, format string, args ...any) []ConfigFinding {
+		return []ConfigFinding{{File: dir, Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))}}
 	}
 	first := files[0]
 	if first.refused == nil {
-		return say(Note, "containerd and CRI-O take %s for all pods%s", filepath.Base(first.path), others(files[1:]))
+		return finding(Note, "containerd and CRI-O take %s for all pods%s", filepath.Base(first.path), otherFiles(files[1:]))
 	}
-	return say(Error, "containerd has no network: it does not load its first file, %s, and takes no later one; CRI-O passes over the file: %s",
-		filepath.Base(first.path), message(first.refused))
+	return finding(Error, "containerd has no network: it does not load its first file, %s, and takes no later one; CRI-O passes over the file: %s",
+		filepath.Base(first.path), errorText(first.refused))
 }
 
-func others(files []configFile) string {
+func otherFiles(files []configFile) string {
 	if len(files) == 0 {
 		return ""
 	}

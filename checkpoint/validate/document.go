@@ -19,39 +19,39 @@ type document struct {
 // ToJSON returns the document of a YAML file as JSON. A file with several documents is an error: nobody may miss the others. A file that
 // begins as JSON does is JSON in the error.
 func ToJSON(content []byte) ([]byte, error) {
-	all := split(content)
+	documents := splitDocuments(content)
 	switch {
-	case len(all) == 0:
+	case len(documents) == 0:
 		return nil, errors.New("it is empty")
-	case all[0].err == nil && len(all) == 1:
-		return all[0].json, nil
-	case all[0].err == nil:
+	case documents[0].err == nil && len(documents) == 1:
+		return documents[0].json, nil
+	case documents[0].err == nil:
 		return nil, errors.New("it has more than one document: put all into one list")
 	}
 	if text := bytes.TrimSpace(content); bytes.HasPrefix(text, []byte("{")) || bytes.HasPrefix(text, []byte("[")) {
-		var any json.RawMessage
-		if err := json.Unmarshal(text, &any); err != nil {
+		var raw json.RawMessage
+		if err := json.Unmarshal(text, &raw); err != nil {
 			return nil, fmt.Errorf("it is no JSON, or only a part of it: %w", err)
 		}
 	}
-	return nil, all[0].err
+	return nil, documents[0].err
 }
 
-// split returns the documents of a YAML file. After a document that is no YAML, nobody can tell where the next one
+// splitDocuments returns the documents of a YAML file. After a document that is no YAML, nobody can tell where the next one
 // begins. So that document is the last one, and its error says so.
-func split(content []byte) []document {
+func splitDocuments(content []byte) []document {
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	var all []document
+	var documents []document
 	for {
 		var node yaml.Node
 		err := decoder.Decode(&node)
 		if errors.Is(err, io.EOF) {
-			return all
+			return documents
 		}
 		if err != nil {
-			return append(all, document{err: fmt.Errorf("%w: nothing from there on was read", err)})
+			return append(documents, document{err: fmt.Errorf("%w: nothing from there on was read", err)})
 		}
-		all = append(all, convert(&node))
+		documents = append(documents, convert(&node))
 	}
 }
 
@@ -61,25 +61,25 @@ func convert(node *yaml.Node) document {
 	if err := node.Decode(&value); err != nil {
 		return document{err: err}
 	}
-	b, err := json.Marshal(withNames(value))
+	b, err := json.Marshal(withStringKeys(value))
 	return document{json: b, err: err}
 }
 
-// withNames returns the value with a string for each key: JSON has no other keys.
-func withNames(value any) any {
+// withStringKeys returns the value with a string for each key: JSON has no other keys.
+func withStringKeys(value any) any {
 	switch v := value.(type) {
 	case []any:
 		for i := range v {
-			v[i] = withNames(v[i])
+			v[i] = withStringKeys(v[i])
 		}
 	case map[string]any:
 		for key := range v {
-			v[key] = withNames(v[key])
+			v[key] = withStringKeys(v[key])
 		}
 	case map[any]any:
 		named := make(map[string]any, len(v))
 		for key, value := range v {
-			named[fmt.Sprint(key)] = withNames(value)
+			named[fmt.Sprint(key)] = withStringKeys(value)
 		}
 		return named
 	}

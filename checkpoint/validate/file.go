@@ -19,7 +19,7 @@ const maxFile = 10 << 20
 type collected struct {
 	files    int
 	networks []Network
-	findings []Finding
+	findings []ConfigFinding
 }
 
 // add reads a file, or those of a directory. It stops when ctx is done.
@@ -49,12 +49,12 @@ func (c *collected) add(ctx context.Context, path string) error {
 		switch {
 		case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 			file.unknown = true
-			c.findings = append(c.findings, Finding{File: file.path, Severity: Warning, Message: "not looked at: permission denied: run as root"})
+			c.findings = append(c.findings, ConfigFinding{File: file.path, Severity: Warning, Message: "not looked at: permission denied: run as root"})
 		case err != nil:
 			file.refused = err
-			c.findings = append(c.findings, Finding{File: file.path, Severity: Error, Message: "cannot be read: " + reason(err)})
+			c.findings = append(c.findings, ConfigFinding{File: file.path, Severity: Error, Message: "cannot be read: " + fileError(err)})
 		default:
-			file.refused = loads(filepath.Ext(file.path) == ".conflist", b)
+			file.refused = loadError(filepath.Ext(file.path) == ".conflist", b)
 		}
 		if slices.Contains(runtimeExtensions, filepath.Ext(file.path)) {
 			files = append(files, file)
@@ -101,8 +101,8 @@ func readRegular(path string) ([]byte, error) {
 	return b, err
 }
 
-// reason is the error without the path of the file, which the message has already.
-func reason(err error) string {
+// fileError is the error without the path of the file, which the message has already.
+func fileError(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return path.Err.Error()

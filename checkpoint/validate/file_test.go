@@ -17,11 +17,11 @@ import (
 // inDirectory returns the findings for the directory, without its path.
 func inDirectory(t *testing.T, dir string) []string {
 	t.Helper()
-	return inPaths(t, dir, dir)
+	return findingsInPaths(t, dir, dir)
 }
 
-// inPaths returns the findings for the paths, without that of the directory.
-func inPaths(t *testing.T, dir string, paths ...string) []string {
+// findingsInPaths returns the findings for the paths, without that of the directory.
+func findingsInPaths(t *testing.T, dir string, paths ...string) []string {
 	t.Helper()
 	report, err := Run(t.Context(), Options{Paths: paths, FilesOnly: true})
 	if err != nil {
@@ -125,7 +125,7 @@ func TestAPathThatCannotBeRead(t *testing.T) {
 			"no network configuration was read: stat d/20.conflist: no such file or directory; /dev/zero is no regular file",
 		}},
 	} {
-		if diff := cmp.Diff(test.want, inPaths(t, dir, test.paths...)); diff != "" {
+		if diff := cmp.Diff(test.want, findingsInPaths(t, dir, test.paths...)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

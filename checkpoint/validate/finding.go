@@ -21,8 +21,8 @@ const (
 	Note Severity = "note"
 )
 
-// Finding is one thing that the report says.
-type Finding struct {
+// ConfigFinding is one thing that the report says.
+type ConfigFinding struct {
 	// File is the file or directory, as it was named.
 	File string `json:"file"`
 	// Place is the document and the plugin in the file. It is empty for the whole file.
@@ -33,7 +33,7 @@ type Finding struct {
 }
 
 // String returns the finding as one line.
-func (f Finding) String() string {
+func (f ConfigFinding) String() string {
 	parts := []string{f.File}
 	if f.Place != "" {
 		parts = append(parts, f.Place)
@@ -41,8 +41,8 @@ func (f Finding) String() string {
 	return strings.Join(append(parts, string(f.Severity), f.Message), ": ")
 }
 
-// message is the text of a plugin's error.
-func message(err error) string {
+// errorText is the text of a plugin's error.
+func errorText(err error) string {
 	var coded *types.Error
 	if errors.As(err, &coded) {
 		return coded.Msg
@@ -50,7 +50,7 @@ func message(err error) string {
 	return err.Error()
 }
 
-// compare sorts findings by file and place. Errors come before warnings.
-func compare(a, b Finding) int {
+// compareFindings sorts findings by file and place. Errors come before warnings.
+func compareFindings(a, b ConfigFinding) int {
 	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Place, b.Place), cmp.Compare(a.Severity, b.Severity))
 }

@@ -17,9 +17,9 @@ func FuzzRead(f *testing.F) {
 		chains, more := readChains(networks)
 		findings = append(append(findings, more...), judgeRanges(chains)...)
 		findings = append(findings, judgeNode(chains, Node{Modules: map[string]bool{"macvlan": false}})...)
-		findings = append(findings, judgeDirectory("d", []configFile{{path: file, refused: loads(true, []byte(content))}})...)
-		findings = append(findings, judgeDirectory("d", []configFile{{path: file, refused: loads(false, []byte(content))}})...)
-		needsOf(chains)
+		findings = append(findings, judgeDirectory("d", []configFile{{path: file, refused: loadError(true, []byte(content))}})...)
+		findings = append(findings, judgeDirectory("d", []configFile{{path: file, refused: loadError(false, []byte(content))}})...)
+		chainNeeds(chains)
 		for _, finding := range findings {
 			if strings.Contains(finding.Message, "\n") || finding.Message == "" {
 				t.Errorf("not one line: %q", finding.Message)

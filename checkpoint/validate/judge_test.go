@@ -14,15 +14,15 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// found returns the findings for one file, one on each line.
-func found(t *testing.T, file, content string) []string {
+// findingsOf returns the findings for one file, one on each line.
+func findingsOf(t *testing.T, file, content string) []string {
 	t.Helper()
 	networks, findings := Read(file, []byte(content))
 	chains, more := readChains(networks)
 	return lines(append(append(findings, more...), judgeRanges(chains)...))
 }
 
-func lines(findings []Finding) []string {
+func lines(findings []ConfigFinding) []string {
 	var all []string
 	for _, f := range findings {
 		all = append(all, f.String())
@@ -118,7 +118,7 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 		"no YAML":                      {"x.yaml", "kind: [", []string{`x.yaml: error: is no YAML: yaml: line 1: did not find expected node content: nothing from there on was read`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, found(t, test.file, test.content)); diff != "" {
+			if diff := cmp.Diff(test.want, findingsOf(t, test.file, test.content)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -155,7 +155,7 @@ func TestDefinitionsOfMultus(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, found(t, test.file, test.content)); diff != "" {
+			if diff := cmp.Diff(test.want, findingsOf(t, test.file, test.content)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -190,7 +190,7 @@ func TestANodeLacksAFileThatIsRead(t *testing.T) {
 	if len(wrong) > 0 {
 		t.Fatal(lines(wrong))
 	}
-	if diff := cmp.Diff([]string{"/etc/pods.resolv"}, needsOf(chains).Files); diff != "" {
+	if diff := cmp.Diff([]string{"/etc/pods.resolv"}, chainNeeds(chains).Files); diff != "" {
 		t.Errorf("needs (-want +got):\n%s", diff)
 	}
 	for why, want := range map[string][]string{
@@ -210,8 +210,8 @@ func TestANetworkThatNeedsTheAPI(t *testing.T) {
 		if len(wrong) > 0 {
 			t.Fatal(lines(wrong))
 		}
-		if needsOf(chains).API != (key != "") {
-			t.Errorf("%s: needs %+v", keys, needsOf(chains))
+		if chainNeeds(chains).API != (key != "") {
+			t.Errorf("%s: needs %+v", keys, chainNeeds(chains))
 		}
 		var want []string
 		if key != "" {
@@ -229,10 +229,10 @@ func TestANetworkThatNeedsTheAPI(t *testing.T) {
 // Whether the agent can ask the API is known by its own answer.
 func TestTheAgentIsAskedForTheAPI(t *testing.T) {
 	t.Setenv(control.SocketEnv, filepath.Join(t.TempDir(), "none"))
-	if why := Look(Needs{API: true}, nil).NoAPI; !strings.HasPrefix(why, "no relink-agent runs on this node") {
+	if why := ProbeNode(Needs{API: true}, nil).NoAPI; !strings.HasPrefix(why, "no relink-agent runs on this node") {
 		t.Errorf("no agent: %s", why)
 	}
-	if why := Look(Needs{}, nil).NoAPI; why != "" {
+	if why := ProbeNode(Needs{}, nil).NoAPI; why != "" {
 		t.Errorf("nobody has to know: %s", why)
 	}
 }
@@ -245,7 +245,7 @@ func TestARelativeResolvConfIsNoFileOfTheNode(t *testing.T) {
 	if diff := cmp.Diff(want, lines(wrong)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if files := needsOf(chains).Files; len(files) > 0 {
+	if files := chainNeeds(chains).Files; len(files) > 0 {
 		t.Errorf("needs %v", files)
 	}
 }
@@ -261,7 +261,7 @@ func TestLooksWhetherAFileCanBeRead(t *testing.T) {
 	if err := errors.Join(os.Symlink(os.DevNull, link), syscall.Mkfifo(fifo, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	node := Look(Needs{Files: []string{there, missing, dir, os.DevNull, link, fifo, "/dev/zero", "/dev/ptmx"}}, nil)
+	node := ProbeNode(Needs{Files: []string{there, missing, dir, os.DevNull, link, fifo, "/dev/zero", "/dev/ptmx"}}, nil)
 	want := map[string]string{
 		there: "", missing: "no such file or directory", dir: dir + " is no regular file",
 		os.DevNull: "", link: "", // An ADD reads an empty file.
@@ -279,7 +279,7 @@ func TestWhatANodeLacks(t *testing.T) {
 		t.Fatal(lines(wrong))
 	}
 	needs := Needs{Modules: []string{"8021q", "macvlan"}, Plugins: []string{"host-lcoal", "relink-macvlan"}, Stores: []string{"/srv/x"}, Devices: true}
-	if diff := cmp.Diff(needs, needsOf(chains)); diff != "" {
+	if diff := cmp.Diff(needs, chainNeeds(chains)); diff != "" {
 		t.Errorf("needs (-want +got):\n%s", diff)
 	}
 	bond := netstate.LiveDevice{Device: netstate.Device{Name: "bond4", Kind: netstate.KindBond, MTU: 1500}, Index: 4}

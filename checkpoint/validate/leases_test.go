@@ -11,8 +11,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// withLeases is a network whose leases are in the directory.
-func withLeases(t *testing.T, dataDir string) []chain {
+// chainsWithLeases is a network whose leases are in the directory.
+func chainsWithLeases(t *testing.T, dataDir string) []chain {
 	t.Helper()
 	chains, wrong := readChains([]Network{{File: "10.conf", Config: []byte(`{"name": "pods", "type": "macvlan", "cniVersion": "1.1.0",
 		"ipam": {"type": "relink-ipam", "subnet": "10.3.0.0/24", "dataDir": "` + dataDir + `"}}`)}})
@@ -34,8 +34,8 @@ func TestADirectoryInWhichNoLeaseCanBeWritten(t *testing.T) {
 		dir + "/file":    {invalid + `"d/file": no lease can be written there: d/file is not a directory`},
 		"/proc/y":        {invalid + `"/proc/y": no lease can be written there: /proc: no such file or directory`},
 	} {
-		chains := withLeases(t, dataDir)
-		got := lines(judgeNode(chains, Look(Needs{Leases: needsOf(chains).Leases}, nil)))
+		chains := chainsWithLeases(t, dataDir)
+		got := lines(judgeNode(chains, ProbeNode(Needs{Leases: chainNeeds(chains).Leases}, nil)))
 		for i := range got {
 			got[i] = strings.ReplaceAll(got[i], dir, "d")
 		}
@@ -66,10 +66,10 @@ func TestLeasesThatOnlyRootMayWrite(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	chains := withLeases(t, dir)
+	chains := chainsWithLeases(t, dir)
 	fresh.AsNobody(t, func() {
 		want := []string{"this node: warning: not looked at: whether a lease can be written: " + dir + ": permission denied: run as root"}
-		if diff := cmp.Diff(want, lines(judgeNode(chains, Look(Needs{Leases: needsOf(chains).Leases}, nil)))); diff != "" {
+		if diff := cmp.Diff(want, lines(judgeNode(chains, ProbeNode(Needs{Leases: chainNeeds(chains).Leases}, nil)))); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
@@ -78,7 +78,7 @@ func TestLeasesThatOnlyRootMayWrite(t *testing.T) {
 func TestADirectoryOfLeasesInTheEnvironment(t *testing.T) {
 	t.Setenv("RELINK_IPAM_DIR", "leases")
 	want := []string{`10.conflist: plugins[0] relink-macvlan: error: invalid RELINK_IPAM_DIR: "leases": must be an absolute path`}
-	if diff := cmp.Diff(want, found(t, "10.conflist", list(good))); diff != "" {
+	if diff := cmp.Diff(want, findingsOf(t, "10.conflist", list(good))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

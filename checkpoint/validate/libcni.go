@@ -18,7 +18,7 @@ import (
 type head struct {
 	name, version string
 	plugins       []json.RawMessage
-	// errs are all reasons for which libcni refuses the list. refusals has the reasons of the plugins.
+	// errs are all reasons for which libcni refuses the list. pluginErrors has the reasons of the plugins.
 	errs []error
 }
 
@@ -26,7 +26,7 @@ type head struct {
 func readHead(keys map[string]json.RawMessage) head {
 	var h head
 	if keys["name"] == nil {
-		h.refuse("name", cniplugin.Missing, "must be the network's name")
+		h.addError("name", cniplugin.Missing, "must be the network's name")
 	} else {
 		h.name = h.text(keys, "name")
 	}
@@ -39,15 +39,15 @@ func readHead(keys map[string]json.RawMessage) head {
 	return h
 }
 
-func (h *head) refuse(key string, value any, must string) {
-	h.errs = append(h.errs, cniplugin.ConfigError(key, value, must))
+func (h *head) addError(key string, value any, requirement string) {
+	h.errs = append(h.errs, cniplugin.ConfigError(key, value, requirement))
 }
 
 // text reads a string. null is none.
 func (h *head) text(keys map[string]json.RawMessage, key string) string {
 	var s *string
 	if written := keys[key]; written != nil && (json.Unmarshal(written, &s) != nil || s == nil) {
-		h.refuse(key, cniplugin.Written(written), "must be a string: put it in quotation marks")
+		h.addError(key, cniplugin.RawValue(written), "must be a string: put it in quotation marks")
 	}
 	if s == nil {
 		return ""
@@ -60,27 +60,27 @@ func (h *head) versions(written json.RawMessage) {
 	if written == nil {
 		return
 	}
-	list, ok := decoded[[]*string](written)
+	list, ok := decode[[]*string](written)
 	if !ok || list == nil || slices.Contains(list, nil) {
-		h.refuse("cniVersions", cniplugin.Written(written), `must be a list of versions such as ["1.0.0", "1.1.0"]`)
+		h.addError("cniVersions", cniplugin.RawValue(written), `must be a list of versions such as ["1.0.0", "1.1.0"]`)
 		return
 	}
 	if h.version != "" {
 		list = append(list, &h.version)
 	}
-	var known []string
+	var supported []string
 	for i, v := range list {
 		newer, err := version.GreaterThan(*v, version.Current())
 		switch {
 		case err != nil && v == &h.version:
-			h.refuse("cniVersion", *v, "must be a version such as 1.1.0")
+			h.addError("cniVersion", *v, "must be a version such as 1.1.0")
 		case err != nil:
-			h.refuse(fmt.Sprintf("cniVersions[%d]", i), *v, "must be a version such as 1.1.0")
+			h.addError(fmt.Sprintf("cniVersions[%d]", i), *v, "must be a version such as 1.1.0")
 		case !newer:
-			known = append(known, *v)
+			supported = append(supported, *v)
 		}
 	}
-	for i, v := range known {
+	for i, v := range supported {
 		if newer, err := version.GreaterThan(v, h.version); i == 0 || err == nil && newer {
 			h.version = v
 		}
@@ -99,25 +99,25 @@ func (h *head) boolean(keys map[string]json.RawMessage, key string) {
 	if _, isBoolean := value.(bool); isBoolean || isText && slices.Contains([]string{"true", "false"}, strings.ToLower(text)) {
 		return
 	}
-	h.refuse(key, cniplugin.Written(written), "must be true or false")
+	h.addError(key, cniplugin.RawValue(written), "must be true or false")
 }
 
 func (h *head) list(written json.RawMessage) {
-	const must = `must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`
+	const requirement = `must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`
 	var ok bool
-	switch h.plugins, ok = decoded[[]json.RawMessage](written); {
+	switch h.plugins, ok = decode[[]json.RawMessage](written); {
 	case written == nil:
-		h.refuse("plugins", cniplugin.Missing, must)
+		h.addError("plugins", cniplugin.Missing, requirement)
 	case !ok:
-		h.refuse("plugins", cniplugin.Written(written), "must be a list: put it in [ ]")
+		h.addError("plugins", cniplugin.RawValue(written), "must be a list: put it in [ ]")
 	case len(h.plugins) == 0:
-		h.refuse("plugins", cniplugin.Written(written), must)
+		h.addError("plugins", cniplugin.RawValue(written), requirement)
 	}
 }
 
-// refusals are the reasons for which libcni refuses a plugin's configuration (types.PluginConf). Case does not count
+// pluginErrors are the reasons for which libcni refuses a plugin's configuration (types.PluginConf). Case does not count
 // in its keys.
-func refusals(config []byte) []error {
+func pluginErrors(config []byte) []error {
 	var c struct {
 		CNIVersion   string          `json:"cniVersion"`
 		Name         string          `json:"name"`
@@ -131,29 +131,29 @@ func refusals(config []byte) []error {
 		ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments"`
 	}
 	errs := cniplugin.DecodeAll("", config, &c)
-	if c.Type == "" && !slices.ContainsFunc(errs, func(err error) bool { return strings.HasPrefix(message(err), `invalid "type"`) }) {
+	if c.Type == "" && !slices.ContainsFunc(errs, func(err error) bool { return strings.HasPrefix(errorText(err), `invalid "type"`) }) {
 		errs = append(errs, cniplugin.ConfigError("type", cniplugin.Missing, "must be the plugin's name, such as relink-macvlan"))
 	}
 	return errs
 }
 
-// loads says why libcni does not load a file of that form. It is nil for a file that libcni loads.
-func loads(isList bool, content []byte) error {
-	config, err := rewritten(content)
+// loadError says why libcni does not load a file of that form. It is nil for a file that libcni loads.
+func loadError(isList bool, content []byte) error {
+	config, err := normalized(content)
 	if err != nil {
 		return err
 	}
 	if !isList {
-		return cniplugin.First(refusals(content))
+		return cniplugin.FirstError(pluginErrors(content))
 	}
 	var keys map[string]json.RawMessage
 	_ = json.Unmarshal(config, &keys) // It was decoded before.
 	h := readHead(keys)
-	if err := cniplugin.First(h.errs); err != nil {
+	if err := cniplugin.FirstError(h.errs); err != nil {
 		return err
 	}
 	for i, plugin := range h.plugins {
-		if err := cniplugin.First(refusals(plugin)); err != nil {
+		if err := cniplugin.FirstError(pluginErrors(plugin)); err != nil {
 			return cniplugin.Wrap(err, "plugins["+strconv.Itoa(i)+"]")
 		}
 	}

@@ -57,8 +57,8 @@ func TestRefusesTheListsThatLibcniRefuses(t *testing.T) {
 		inPlugin(`"master": "eth0"`):                                           `plugins[0]: invalid "type": missing: must be the plugin's name, such as relink-macvlan`,
 	} {
 		got := ""
-		if err := loads(true, []byte(config)); err != nil {
-			got = message(err)
+		if err := loadError(true, []byte(config)); err != nil {
+			got = errorText(err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", config, diff)
@@ -84,7 +84,7 @@ func TestReportsWhatLibcniRefuses(t *testing.T) {
 			`10.conflist: plugins[1] relink-macvlan: error: invalid "prevResult": 5: must be an object: put its keys in { }`,
 		},
 	} {
-		got := found(t, "10.conflist", config)
+		got := findingsOf(t, "10.conflist", config)
 		if diff := cmp.Diff(want, got, cmp.Transformer("sorted", sortedSet)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", config, diff)
 		}
@@ -120,7 +120,7 @@ func TestWhatLibcniMendsIsNoError(t *testing.T) {
 		list(`{"type": "relink-macvlan", "TYPE": "x", "master": "bond4"}`):                                                                              {`10.conflist: plugins[0] relink-macvlan: error: invalid configuration key "TYPE": "type" is there too; keep one, written "type"`},
 		`{"cniVersion": "7.0.0", "cniVersions": ["0.2.0", "1.0.0", "7.0.0"], "name": "pods", "plugins": [` + good + `, {"type": "relink-checkpoint"}]}`: nil,
 	} {
-		if diff := cmp.Diff(want, found(t, "10.conflist", config)); diff != "" {
+		if diff := cmp.Diff(want, findingsOf(t, "10.conflist", config)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", config, diff)
 		}
 	}
@@ -136,7 +136,7 @@ func TestVersionsThatRelinkCheckpointDoesNotSupport(t *testing.T) {
 		`{"cniVersion": 5, ` + plugins:                                    {`10.conflist: error: invalid "cniVersion": 5: must be a string: put it in quotation marks`},
 		`{"cniVersion": "0.2.0", "name": "a", "plugins": [` + good + `]}`: nil,
 	} {
-		if diff := cmp.Diff(want, found(t, "10.conflist", config)); diff != "" {
+		if diff := cmp.Diff(want, findingsOf(t, "10.conflist", config)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", config, diff)
 		}
 	}
@@ -149,7 +149,7 @@ func TestANameThatIsTooLongForRelinkIPAM(t *testing.T) {
 		248: {`10.conflist: plugins[0] relink-macvlan: error: invalid "name": "` + strings.Repeat("a", 80) + `...": has 248 characters: a file's name has room for 247`},
 	} {
 		config := strings.Replace(list(good), "pods", strings.Repeat("a", length), 1)
-		if diff := cmp.Diff(want, found(t, "10.conflist", config)); diff != "" {
+		if diff := cmp.Diff(want, findingsOf(t, "10.conflist", config)); diff != "" {
 			t.Errorf("%d characters (-want +got):\n%s", length, diff)
 		}
 	}
@@ -165,12 +165,12 @@ func TestNetworksInTheConfigurationOfMultus(t *testing.T) {
 		multus(`[{"type": "flannel"}, {"cniVersion": "0.3.1", "type": "relink-macvlan", "masetr": "eth0"}]`):          {"00.conf: multus, delegates[1], relink-macvlan: " + misspelt},
 		multus(`"x"`): nil, multus(`[1, {}]`): nil,
 	} {
-		if diff := cmp.Diff(want, found(t, "00.conf", config)); diff != "" {
+		if diff := cmp.Diff(want, findingsOf(t, "00.conf", config)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", config, diff)
 		}
 	}
 	chains, _ := readChains([]Network{{File: "00.conf", Config: []byte(multus(`[{"type": "relink-macvlan"}]`))}})
-	if diff := cmp.Diff([]string{"multus", "relink-macvlan"}, needsOf(chains).Plugins); diff != "" {
+	if diff := cmp.Diff([]string{"multus", "relink-macvlan"}, chainNeeds(chains).Plugins); diff != "" {
 		t.Errorf("needs (-want +got):\n%s", diff)
 	}
 }
@@ -181,7 +181,7 @@ func TestRelinkIPAMBesideAWrongValue(t *testing.T) {
 		`10.conflist: plugins[0] bridge: error: invalid "runtimeConfig": []: must be an object: put its keys in { }`,
 		`10.conflist: plugins[0] bridge: error: invalid "ipam.ranges": missing: must have a range of addresses to give, such as [[{"subnet": "10.3.0.0/24"}]]`,
 	}
-	if diff := cmp.Diff(want, found(t, "10.conflist", list(`{"type": "bridge", "runtimeConfig": [], "ipam": {"type": "relink-ipam"}}`))); diff != "" {
+	if diff := cmp.Diff(want, findingsOf(t, "10.conflist", list(`{"type": "bridge", "runtimeConfig": [], "ipam": {"type": "relink-ipam"}}`))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

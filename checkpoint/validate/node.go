@@ -64,13 +64,13 @@ type Node struct {
 	Unknown []string
 }
 
-// needsOf returns what has to be known for the chains.
-func needsOf(chains []chain) Needs {
+// chainNeeds returns what has to be known for the chains.
+func chainNeeds(chains []chain) Needs {
 	var n Needs
 	for _, c := range chains {
 		for _, p := range c.plugins {
 			n.Plugins = append(n.Plugins, p.kind)
-			if p.ipam != "" && (p.ipam != ipam.PluginName || netconf.Interface[p.kind] == nil) {
+			if p.ipam != "" && (p.ipam != ipam.PluginName || netconf.InterfaceReaders[p.kind] == nil) {
 				n.Plugins = append(n.Plugins, p.ipam) // relink's interface plugins contain relink-ipam.
 			}
 			if p.store != "" {
@@ -97,111 +97,111 @@ func needsOf(chains []chain) Needs {
 
 // modules are the kernel modules that the plugin's devices need.
 func (p plugin) modules() []string {
-	var all []string
+	var modules []string
 	if p.kind == netconf.MacvlanName {
-		all = append(all, "macvlan")
+		modules = append(modules, "macvlan")
 	}
 	if p.kind == netconf.VLANName || p.request != nil && p.request.VLAN != nil {
-		all = append(all, "8021q")
+		modules = append(modules, "8021q")
 	}
-	return all
+	return modules
 }
 
-// Look finds out what the networks need to know of this node. It leaves nothing behind.
-func Look(needs Needs, pluginDirs []string) Node {
+// ProbeNode finds out what the networks need to know of this node. It leaves nothing behind.
+func ProbeNode(needs Needs, pluginDirs []string) Node {
 	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}, Leases: map[leaseStore]string{}, Files: map[string]string{}}
 	if needs.Devices {
-		if err := node.lookAtDevices(); err != nil {
+		if err := node.probeDevices(); err != nil {
 			node.Unknown = append(node.Unknown, "the devices of this host: "+err.Error())
 		}
 	}
 	for _, name := range needs.Modules {
-		there, err := hasModule("/", name)
+		exists, err := hasModule("/", name)
 		if err != nil {
 			node.Unknown = append(node.Unknown, fmt.Sprintf("whether the kernel has the module %s: %v", name, err))
 			continue
 		}
-		node.Modules[name] = there
+		node.Modules[name] = exists
 	}
 	for _, name := range needs.Plugins {
 		node.Plugins[name] = slices.ContainsFunc(pluginDirs, func(dir string) bool { return isProgram(filepath.Join(dir, name)) })
 	}
 	for _, dir := range needs.Stores {
-		node.lookAtStore(dir)
+		node.probeStore(dir)
 	}
 	for _, store := range needs.Leases {
-		node.lookAtLeases(store)
+		node.probeLeases(store)
 	}
 	for _, path := range needs.Files {
-		node.lookAtFile(path)
+		node.probeFile(path)
 	}
 	if needs.Access {
-		node.lookAtAccess()
+		node.probeHostAccess()
 	}
 	if needs.API {
-		node.lookAtAgent()
+		node.probeAgent()
 	}
 	return node
 }
 
-// lookAtAgent finds out whether the agent can ask the API. The question names no pod: the agent refuses it without asking
+// probeAgent finds out whether the agent can ask the API. The question names no pod: the agent refuses it without asking
 // anybody.
-func (n *Node) lookAtAgent() {
+func (n *Node) probeAgent() {
 	_, err := control.Client{}.Ask(context.Background(), owner.Question{})
 	if err != nil && !errors.Is(err, owner.ErrInvalid) {
 		n.NoAPI = strings.TrimPrefix(err.Error(), owner.ErrUnavailable.Error()+": ")
 	}
 }
 
-// lookAtStore finds out whether a checkpoint can be written.
-func (n *Node) lookAtStore(dir string) {
-	if why, known := n.whyNot("a checkpoint", unwritable(dir)); known {
-		n.Stores[dir] = why
+// probeStore finds out whether a checkpoint can be written.
+func (n *Node) probeStore(dir string) {
+	if problem, ok := n.writeProblem("a checkpoint", checkWritable(dir)); ok {
+		n.Stores[dir] = problem
 	}
 }
 
-// lookAtLeases finds out whether a lease can be written.
-func (n *Node) lookAtLeases(store leaseStore) {
-	if why, known := n.whyNot("a lease", store.unwritable()); known {
-		n.Leases[store] = why
+// probeLeases finds out whether a lease can be written.
+func (n *Node) probeLeases(store leaseStore) {
+	if problem, ok := n.writeProblem("a lease", store.checkWritable()); ok {
+		n.Leases[store] = problem
 	}
 }
 
-// whyNot says why something cannot be written, "" if err is nil. Plugins run as root. What another user may not write
+// writeProblem says why something cannot be written, "" if err is nil. Plugins run as root. What another user may not write
 // says nothing about them: then it is not known.
-func (n *Node) whyNot(what string, err error) (why string, known bool) {
+func (n *Node) writeProblem(subject string, err error) (problem string, ok bool) {
 	switch {
 	case err == nil:
 		return "", true
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		n.Unknown = append(n.Unknown, fmt.Sprintf("whether %s can be written: %v: run as root", what, err))
+		n.Unknown = append(n.Unknown, fmt.Sprintf("whether %s can be written: %v: run as root", subject, err))
 		return "", false
 	}
 	return err.Error(), true
 }
 
-// unwritable says why no lease can be written. Without a file of the network, its directory counts:
+// checkWritable says why no lease can be written. Without a file of the network, its directory counts:
 // Store.Writable would make that directory.
-func (l leaseStore) unwritable() error {
+func (l leaseStore) checkWritable() error {
 	store, err := lease.Open(l.dir, l.network)
 	if err != nil {
 		return err
 	}
-	if there, err := store.Exists(); err == nil && there {
+	if exists, err := store.Exists(); err == nil && exists {
 		return store.Writable()
 	}
-	return unwritable(l.dir)
+	return checkWritable(l.dir)
 }
 
-func (n *Node) lookAtFile(path string) {
+func (n *Node) probeFile(path string) {
 	_, err := readRegular(path)
 	switch {
 	case err == nil || isNull(path):
 		n.Files[path] = ""
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		n.Unknown = append(n.Unknown, fmt.Sprintf("whether %s can be read: %s: run as root", path, reason(err)))
+		n.Unknown = append(n.Unknown, fmt.Sprintf("whether %s can be read: %s: run as root", path, fileError(err)))
 	default:
-		n.Files[path] = reason(err)
+		n.Files[path] = fileError(err)
 	}
 }
 
@@ -215,7 +215,7 @@ func isNull(path string) bool {
 	return err == nil && os.SameFile(file, null)
 }
 
-func (n *Node) lookAtDevices() error {
+func (n *Node) probeDevices() error {
 	host, err := kernel.OpenHost()
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ func hasModule(root, name string) (bool, error) {
 		return false, err
 	}
 	dir := filepath.Join(root, "lib/modules", strings.TrimSpace(string(release)))
-	if listed(filepath.Join(root, "proc/modules"), func(line string) bool { return strings.HasPrefix(line, name+" ") }) == nil {
+	if findLine(filepath.Join(root, "proc/modules"), func(line string) bool { return strings.HasPrefix(line, name+" ") }) == nil {
 		return true, nil
 	}
 	isModule := func(line string) bool {
@@ -254,7 +254,7 @@ func hasModule(root, name string) (bool, error) {
 		return base == name
 	}
 	for _, list := range []string{"modules.builtin", "modules.dep"} {
-		switch err := listed(filepath.Join(dir, list), isModule); {
+		switch err := findLine(filepath.Join(dir, list), isModule); {
 		case err == nil:
 			return true, nil
 		case !errors.Is(err, errNotListed):
@@ -266,8 +266,8 @@ func hasModule(root, name string) (bool, error) {
 
 var errNotListed = errors.New("not in the list")
 
-// listed returns nil if is accepts a line of the file, else errNotListed.
-func listed(path string, is func(line string) bool) error {
+// findLine returns nil if is accepts a line of the file, else errNotListed.
+func findLine(path string, match func(line string) bool) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func listed(path string, is func(line string) bool) error {
 	defer func() { _ = f.Close() }() // It was only read.
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		if is(lines.Text()) {
+		if match(lines.Text()) {
 			return nil
 		}
 	}
@@ -285,9 +285,9 @@ func listed(path string, is func(line string) bool) error {
 	return errNotListed
 }
 
-// unwritable says why no file can be written in a directory. The first ADD makes a missing directory, so then the
+// checkWritable says why no file can be written in a directory. The first ADD makes a missing directory, so then the
 // directory above counts. It makes a file and removes it: nothing else tells for sure. Its error names the directory.
-func unwritable(dir string) error {
+func checkWritable(dir string) error {
 	for {
 		info, err := os.Stat(dir)
 		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {

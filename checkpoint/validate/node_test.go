@@ -44,7 +44,7 @@ func TestUnwritableSaysWhy(t *testing.T) {
 		dir: "", dir + "/not/yet": "", dir + "/file": dir + "/file is not a directory", "/proc/relink/checkpoints": "/proc: no such file or directory",
 	} {
 		got := ""
-		if err := unwritable(path); err != nil {
+		if err := checkWritable(path); err != nil {
 			got = err.Error()
 		}
 		if got != want {
@@ -59,7 +59,7 @@ func TestUnwritableSaysWhy(t *testing.T) {
 	}
 	fresh.AsNobody(t, func() {
 		// A plugin runs as root, so it may write there.
-		node := Look(Needs{Stores: []string{dir, "/proc/version"}}, nil)
+		node := ProbeNode(Needs{Stores: []string{dir, "/proc/version"}}, nil)
 		want := []string{"whether a checkpoint can be written: " + dir + ": permission denied: run as root"}
 		if diff := cmp.Diff(want, node.Unknown); diff != "" {
 			t.Errorf("as nobody (-want +got):\n%s", diff)
@@ -77,7 +77,7 @@ func TestLookFindsProgramsAndDevices(t *testing.T) {
 	if err := os.Chmod(dir+"/relink-macvlan", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	node := Look(Needs{Plugins: []string{"relink-macvlan", "data", "none"}, Devices: true}, []string{"/nowhere", dir})
+	node := ProbeNode(Needs{Plugins: []string{"relink-macvlan", "data", "none"}, Devices: true}, []string{"/nowhere", dir})
 	if !node.Plugins["relink-macvlan"] || node.Plugins["data"] || node.Plugins["none"] {
 		t.Errorf("plugins: %v", node.Plugins)
 	}

@@ -35,24 +35,24 @@ func IsConfig(name string) bool {
 // Read returns the networks in a file with that name and content, and a finding for each part that cannot be
 // read. It passes over Kubernetes objects of other kinds than NetworkAttachmentDefinition, and over YAML that is no
 // network configuration, such as a kustomization.
-func Read(file string, content []byte) ([]Network, []Finding) {
+func Read(file string, content []byte) ([]Network, []ConfigFinding) {
 	if !slices.Contains(manifestExtensions, filepath.Ext(file)) {
 		return readJSON(file, "", content)
 	}
 	var networks []Network
-	var findings []Finding
-	documents := split(content)
+	var findings []ConfigFinding
+	documents := splitDocuments(content)
 	for i, d := range documents {
 		place := ""
 		if len(documents) > 1 {
 			place = fmt.Sprintf("document %d", i+1)
 		}
 		if d.err != nil {
-			findings = append(findings, Finding{File: file, Place: place, Severity: Error, Message: "is no YAML: " + oneLine(d.err)})
+			findings = append(findings, ConfigFinding{File: file, Place: place, Severity: Error, Message: "is no YAML: " + oneLine(d.err)})
 			continue
 		}
 		var keys map[string]json.RawMessage
-		if json.Unmarshal(d.json, &keys) != nil || !isOurs(keys) {
+		if json.Unmarshal(d.json, &keys) != nil || !isConfigObject(keys) {
 			continue
 		}
 		found, wrong := readJSON(file, place, d.json)
@@ -61,8 +61,8 @@ func Read(file string, content []byte) ([]Network, []Finding) {
 	return networks, findings
 }
 
-// isOurs says whether a YAML document is a Kubernetes object or a network configuration.
-func isOurs(keys map[string]json.RawMessage) bool {
+// isConfigObject says whether a YAML document is a Kubernetes object or a network configuration.
+func isConfigObject(keys map[string]json.RawMessage) bool {
 	var kind string
 	_ = json.Unmarshal(keys["type"], &kind) // A "type" that is no string is no plugin's name.
 	return keys["kind"] != nil || keys["cniVersion"] != nil || keys["plugins"] != nil || strings.HasPrefix(kind, "relink-")
@@ -85,51 +85,51 @@ type object struct {
 }
 
 // readJSON reads one object: a network configuration, or an object of Kubernetes.
-func readJSON(file, place string, b []byte) ([]Network, []Finding) {
-	refuse := func(message string) []Finding {
-		return []Finding{{File: file, Place: place, Severity: Error, Message: message}}
+func readJSON(file, place string, b []byte) ([]Network, []ConfigFinding) {
+	refuse := func(message string) []ConfigFinding {
+		return []ConfigFinding{{File: file, Place: place, Severity: Error, Message: message}}
 	}
 	var keys map[string]json.RawMessage
 	if err := cniplugin.DecodePart("", b, &keys); err != nil {
-		return nil, refuse(message(err))
+		return nil, refuse(errorText(err))
 	}
 	if keys["kind"] == nil {
 		return []Network{{File: file, Place: place, Config: b}}, nil
 	}
-	if items, ok := decoded[[]json.RawMessage](keys["items"]); ok && len(items) > 0 {
+	if items, ok := decode[[]json.RawMessage](keys["items"]); ok && len(items) > 0 {
 		return readItems(file, place, items)
 	}
-	if kind, _ := decoded[string](keys["kind"]); kind != "NetworkAttachmentDefinition" {
+	if kind, _ := decode[string](keys["kind"]); kind != "NetworkAttachmentDefinition" {
 		return nil, nil
 	}
 	var o object
 	if err := cniplugin.DecodePart("", b, &o); err != nil {
-		return nil, refuse(message(err))
+		return nil, refuse(errorText(err))
 	}
 	if o.Metadata.Namespace != "" {
-		place = join(place, o.Metadata.Namespace+"/"+o.Metadata.Name)
+		place = joinPlace(place, o.Metadata.Namespace+"/"+o.Metadata.Name)
 	} else {
-		place = join(place, o.Metadata.Name)
+		place = joinPlace(place, o.Metadata.Name)
 	}
 	return readDefinition(file, place, o)
 }
 
 // readItems reads the objects of a list. It passes over what is no object: other kinds have "items" of their own.
-func readItems(file, place string, items []json.RawMessage) ([]Network, []Finding) {
+func readItems(file, place string, items []json.RawMessage) ([]Network, []ConfigFinding) {
 	var networks []Network
-	var findings []Finding
+	var findings []ConfigFinding
 	for i, item := range items {
-		if keys, _ := decoded[map[string]json.RawMessage](item); keys["kind"] == nil {
+		if keys, _ := decode[map[string]json.RawMessage](item); keys["kind"] == nil {
 			continue
 		}
-		found, wrong := readJSON(file, join(place, fmt.Sprintf("item %d", i+1)), item)
+		found, wrong := readJSON(file, joinPlace(place, fmt.Sprintf("item %d", i+1)), item)
 		networks, findings = append(networks, found...), append(findings, wrong...)
 	}
 	return networks, findings
 }
 
-// decoded returns a value of that type. ok says whether the JSON has one.
-func decoded[T any](b json.RawMessage) (value T, ok bool) {
+// decode returns a value of that type. ok says whether the JSON has one.
+func decode[T any](b json.RawMessage) (value T, ok bool) {
 	if b == nil {
 		return value, false
 	}
@@ -137,29 +137,29 @@ func decoded[T any](b json.RawMessage) (value T, ok bool) {
 	return value, err == nil
 }
 
-func readDefinition(file, place string, o object) ([]Network, []Finding) {
-	finding := Finding{File: file, Place: place, Severity: Error}
+func readDefinition(file, place string, o object) ([]Network, []ConfigFinding) {
+	finding := ConfigFinding{File: file, Place: place, Severity: Error}
 	var text string
 	switch err := json.Unmarshal(o.Spec.Config, &text); {
 	case o.Spec.Config == nil || err == nil && text == "":
 		finding.Severity = Warning
 		finding.Message = fmt.Sprintf("invalid \"spec.config\": missing: Multus takes the file of the network %q in its configuration directory: validate that", o.Metadata.Name)
-		return nil, []Finding{finding}
+		return nil, []ConfigFinding{finding}
 	case err != nil:
-		finding.Message = message(cniplugin.ConfigError("spec.config", cniplugin.Written(o.Spec.Config), "must be a string with JSON in it: in YAML, write config: | or put it in quotation marks"))
-		return nil, []Finding{finding}
+		finding.Message = errorText(cniplugin.ConfigError("spec.config", cniplugin.RawValue(o.Spec.Config), "must be a string with JSON in it: in YAML, write config: | or put it in quotation marks"))
+		return nil, []ConfigFinding{finding}
 	}
 	var keys map[string]json.RawMessage
 	if err := cniplugin.DecodePart("", []byte(text), &keys); err != nil {
-		finding.Message = "spec.config: " + message(err)
-		return nil, []Finding{finding}
+		finding.Message = "spec.config: " + errorText(err)
+		return nil, []ConfigFinding{finding}
 	}
 	return []Network{{File: file, Place: place, Config: []byte(text), Name: o.Metadata.Name}}, nil
 }
 
-func join(place, more string) string {
+func joinPlace(place, suffix string) string {
 	if place == "" {
-		return more
+		return suffix
 	}
-	return place + ", " + more
+	return place + ", " + suffix
 }

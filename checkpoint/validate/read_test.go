@@ -36,7 +36,7 @@ func TestAllDocumentsOfAManifestAreRead(t *testing.T) {
 			"x.yaml: document 2: error: is no YAML: yaml: line 6: did not find expected key: nothing from there on was read", "x.yaml: document 1, lan, " + wrong,
 		}},
 	} {
-		if diff := cmp.Diff(test.want, found(t, "x.yaml", test.content)); diff != "" {
+		if diff := cmp.Diff(test.want, findingsOf(t, "x.yaml", test.content)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -71,7 +71,7 @@ func TestYAMLThatGrowsIsRefused(t *testing.T) {
 		content += string(c) + ": &" + string(c) + " [" + strings.TrimSuffix(strings.Repeat("*"+string(c-1)+",", 9), ",") + "]\n"
 	}
 	want := []string{"x.yaml: error: is no YAML: yaml: document contains excessive aliasing"}
-	if diff := cmp.Diff(want, found(t, "x.yaml", content)); diff != "" {
+	if diff := cmp.Diff(want, findingsOf(t, "x.yaml", content)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

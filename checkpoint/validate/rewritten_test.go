@@ -29,7 +29,7 @@ func TestPluginsAreReadAsLibcniGivesThem(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		ours, err := rewritten(config)
+		ours, err := normalized(config)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -72,7 +72,7 @@ func TestKeysThatAreThereTwice(t *testing.T) {
 		"{\"\xff\": 1, \"a\": 1, \"a\": 2}":                {"a"},
 		`{"a": "\ud800", "a": 2}`:                          {"a"},
 	} {
-		if diff := cmp.Diff(want, twice([]byte(in))); diff != "" {
+		if diff := cmp.Diff(want, duplicateKeys([]byte(in))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", in, diff)
 		}
 	}

@@ -22,59 +22,59 @@ type Options struct {
 	FilesOnly bool
 }
 
-// Report is what was found.
-type Report struct {
-	Files    int       `json:"files"`
-	Networks int       `json:"networks"`
-	Errors   int       `json:"errors"`
-	Warnings int       `json:"warnings"`
-	Findings []Finding `json:"findings"`
+// ConfigReport is what was found.
+type ConfigReport struct {
+	Files    int             `json:"files"`
+	Networks int             `json:"networks"`
+	Errors   int             `json:"errors"`
+	Warnings int             `json:"warnings"`
+	Findings []ConfigFinding `json:"findings"`
 }
 
 // Run validates the networks in the files. A path that cannot be read is an error among the findings. If nothing can be
 // read, Run's error matches ErrNothing and says why. If ctx is done before, its error matches that of ctx.
-func Run(ctx context.Context, o Options) (Report, error) {
-	all, err := collect(ctx, o.Paths)
+func Run(ctx context.Context, o Options) (ConfigReport, error) {
+	c, err := collect(ctx, o.Paths)
 	if err != nil {
-		return Report{}, err
+		return ConfigReport{}, err
 	}
-	chains, findings := readChains(all.networks)
-	findings = append(findings, all.findings...)
+	chains, findings := readChains(c.networks)
+	findings = append(findings, c.findings...)
 	findings = append(findings, judgeRanges(chains)...)
 	if !o.FilesOnly {
-		findings = append(findings, judgeNode(chains, Look(needsOf(chains), o.PluginDirs))...)
+		findings = append(findings, judgeNode(chains, ProbeNode(chainNeeds(chains), o.PluginDirs))...)
 	}
-	return reportOf(all, findings), nil
+	return reportOf(c, findings), nil
 }
 
 // collect reads the paths. It fails if no network configuration is in them.
 func collect(ctx context.Context, paths []string) (collected, error) {
-	var all collected
-	var unread []Finding
-	var why []error
+	var c collected
+	var unread []ConfigFinding
+	var causes []error
 	for _, path := range paths {
-		err := all.add(ctx, path)
-		if done := ctx.Err(); done != nil {
-			return all, done
+		err := c.add(ctx, path)
+		if ctxErr := ctx.Err(); ctxErr != nil {
+			return c, ctxErr
 		}
 		if err != nil {
-			unread = append(unread, Finding{File: path, Severity: Error, Message: "cannot be read: " + reason(err)})
-			why = append(why, err)
+			unread = append(unread, ConfigFinding{File: path, Severity: Error, Message: "cannot be read: " + fileError(err)})
+			causes = append(causes, err)
 		}
 	}
 	switch {
-	case len(all.networks) > 0 || len(all.findings) > 0:
-		all.findings = append(all.findings, unread...)
-		return all, nil
-	case len(why) > 0:
-		return all, fmt.Errorf("%w: %s", ErrNothing, printable.Joined(errors.Join(why...)))
+	case len(c.networks) > 0 || len(c.findings) > 0:
+		c.findings = append(c.findings, unread...)
+		return c, nil
+	case len(causes) > 0:
+		return c, fmt.Errorf("%w: %s", ErrNothing, printable.Joined(errors.Join(causes...)))
 	}
-	return all, fmt.Errorf("%w: none of the files has one: name *.conflist, *.conf, *.json, *.yaml or *.yml", ErrNothing)
+	return c, fmt.Errorf("%w: none of the files has one: name *.conflist, *.conf, *.json, *.yaml or *.yml", ErrNothing)
 }
 
-func readChains(networks []Network) ([]chain, []Finding) {
+func readChains(networks []Network) ([]chain, []ConfigFinding) {
 	var chains []chain
-	var findings []Finding
+	var findings []ConfigFinding
 	for _, n := range networks {
 		c, found := readChain(n)
 		chains, findings = append(chains, c...), append(findings, found...)
@@ -82,9 +82,9 @@ func readChains(networks []Network) ([]chain, []Finding) {
 	return chains, findings
 }
 
-func reportOf(all collected, findings []Finding) Report {
-	slices.SortStableFunc(findings, compare)
-	r := Report{Files: all.files, Networks: len(all.networks), Findings: slices.Compact(findings)}
+func reportOf(c collected, findings []ConfigFinding) ConfigReport {
+	slices.SortStableFunc(findings, compareFindings)
+	r := ConfigReport{Files: c.files, Networks: len(c.networks), Findings: slices.Compact(findings)}
 	for _, f := range r.Findings {
 		switch f.Severity {
 		case Error:
@@ -94,7 +94,7 @@ func reportOf(all collected, findings []Finding) Report {
 		}
 	}
 	if r.Findings == nil {
-		r.Findings = []Finding{} // In JSON it is a list, not null.
+		r.Findings = []ConfigFinding{} // In JSON it is a list, not null.
 	}
 	return r
 }

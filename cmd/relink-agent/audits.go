@@ -13,44 +13,44 @@ import (
 )
 
 const (
-	// leastAuditEvery bounds what audits cost a node.
-	leastAuditEvery = 10 * time.Second
+	// minAuditInterval bounds what audits cost a node.
+	minAuditInterval = 10 * time.Second
 	// firstAudit is the time from the agent's start to the first audit: at a boot the node has other work.
 	firstAudit = time.Minute
 )
 
-// newKeeper returns what audits the node.
-func newKeeper(opts options, asked serve.Sources) *gc.Keeper {
+// newAuditor returns what audits the node.
+func newAuditor(opts options, asked serve.Sources) *gc.Auditor {
 	return gc.New(gc.Options{
-		Sources: func() (audit.Sources, error) { return auditSources(opts, asked) },
-		First:   min(firstAudit, opts.auditEvery), Every: opts.auditEvery, OnlyAudit: !opts.gc, Log: opts.log,
+		Sources:    func() (audit.Sources, error) { return auditSources(opts, asked) },
+		FirstDelay: min(firstAudit, opts.auditEvery), Interval: opts.auditEvery, OnlyAudit: !opts.gc, Log: opts.log,
 	})
 }
 
 // auditSources opens what an audit reads.
 func auditSources(opts options, asked serve.Sources) (audit.Sources, error) {
-	from := audit.Sources{
+	sources := audit.Sources{
 		Store: opts.store, Runtime: asked.Runtime, CacheDir: cnicache.DefaultDir, AllProcesses: sandbox.SeesAllProcesses(),
 	}
-	if err := from.OpenLeases(""); err != nil {
-		return from, err
+	if err := sources.OpenLeases(""); err != nil {
+		return sources, err
 	}
 	if asked.Owners == nil {
-		from.Nobody = "no Kubernetes API is configured: nobody knows whether the owners of reserved addresses are gone, so all reservations are kept"
-		return from, nil
+		sources.UnaskedReason = "no Kubernetes API is configured: nobody knows whether the owners of reserved addresses are gone, so all reservations are kept"
+		return sources, nil
 	}
-	from.Judge, from.Asker = asked.Owners, asked.Owners
-	return from, nil
+	sources.Judge, sources.Asker = asked.Owners, asked.Owners
+	return sources, nil
 }
 
-// audited is the agent with its last audit.
-type audited struct {
+// auditedAgent is the agent with its last audit.
+type auditedAgent struct {
 	*agent.Agent
-	audits *gc.Keeper
+	audits *gc.Auditor
 }
 
 // Status returns the state of the agent with the last audit.
-func (a audited) Status() control.Status {
+func (a auditedAgent) Status() control.Status {
 	s := a.Agent.Status()
 	s.Audit = a.audits.Last()
 	return s

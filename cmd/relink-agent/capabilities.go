@@ -12,54 +12,54 @@ import (
 
 // capability is a right of a process, and the reason why the agent needs it.
 type capability struct {
-	name string
-	bit  uint // its number in linux/capability.h
-	why  string
+	name   string
+	bit    uint // its number in linux/capability.h
+	reason string
 }
 
-// needed are the capabilities that the agent cannot work without. The unit and the DaemonSet in deploy/ give exactly
+// requiredCapabilities are the capabilities that the agent cannot work without. The unit and the DaemonSet in deploy/ give exactly
 // these.
-var needed = []capability{
+var requiredCapabilities = []capability{
 	{"CAP_SYS_ADMIN", 21, "to enter the network namespaces of pods (setns)"},
 	{"CAP_NET_ADMIN", 12, "to make interfaces, addresses and routes"},
 	{"CAP_NET_RAW", 13, "to tell the neighbours where a restored address is, and to probe gateways"},
 	{"CAP_NET_BROADCAST", 11, "to hear of changes in the network namespaces of pods"},
 }
 
-// checkRights returns a line for each needed right that this process does not have.
-func checkRights() ([]string, error) {
+// checkPermissions returns a line for each needed right that this process does not have.
+func checkPermissions() ([]string, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return nil, fmt.Errorf("read this process's capabilities: %w", err)
 	}
-	has, err := effective(string(status))
+	granted, err := effectiveCapabilities(string(status))
 	if err != nil {
 		return nil, err
 	}
-	lacks := missing(has)
+	problems := missingCapabilities(granted)
 	if os.Geteuid() != 0 {
-		lacks = append(lacks, fmt.Sprintf("the agent runs as user %d: run it as root, because root owns the checkpoints", os.Geteuid()))
+		problems = append(problems, fmt.Sprintf("the agent runs as user %d: run it as root, because root owns the checkpoints", os.Geteuid()))
 	}
 	if err := kernel.SettingsWritable(); err != nil {
-		lacks = append(lacks, err.Error())
+		problems = append(problems, err.Error())
 	}
-	return lacks, nil
+	return problems, nil
 }
 
-// missing returns a line for each needed capability that is not in the set.
-func missing(has uint64) []string {
+// missingCapabilities returns a line for each needed capability that is not in the set.
+func missingCapabilities(granted uint64) []string {
 	var lines []string
-	for _, c := range needed {
-		if has&(1<<c.bit) == 0 {
+	for _, c := range requiredCapabilities {
+		if granted&(1<<c.bit) == 0 {
 			lines = append(lines, fmt.Sprintf("%s is missing: the agent needs it %s. Add %s to CapabilityBoundingSet= of the systemd unit, "+
-				"or %s to securityContext.capabilities.add of the DaemonSet", c.name, c.why, c.name, strings.TrimPrefix(c.name, "CAP_")))
+				"or %s to securityContext.capabilities.add of the DaemonSet", c.name, c.reason, c.name, strings.TrimPrefix(c.name, "CAP_")))
 		}
 	}
 	return lines
 }
 
-// effective reads the effective capabilities from the text of /proc/self/status.
-func effective(status string) (uint64, error) {
+// effectiveCapabilities reads the effective capabilities from the text of /proc/self/status.
+func effectiveCapabilities(status string) (uint64, error) {
 	for line := range strings.Lines(status) {
 		if digits, ok := strings.CutPrefix(line, "CapEff:"); ok {
 			set, err := strconv.ParseUint(strings.TrimSpace(digits), 16, 64)

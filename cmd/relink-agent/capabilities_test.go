@@ -8,8 +8,8 @@ import (
 func TestMissing(t *testing.T) {
 	const all = 1<<21 | 1<<12 | 1<<13 | 1<<11
 	for name, test := range map[string]struct {
-		has  uint64
-		want []string
+		granted uint64
+		want    []string
 	}{
 		"all":           {all, nil},
 		"and others":    {^uint64(0), nil},
@@ -20,7 +20,7 @@ func TestMissing(t *testing.T) {
 		"two are named": {1<<21 | 1<<12, []string{"CAP_NET_RAW is missing", "CAP_NET_BROADCAST is missing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := missing(test.has)
+			got := missingCapabilities(test.granted)
 			if len(got) != len(test.want) {
 				t.Fatalf("%d problems, want %d: %q", len(got), len(test.want), got)
 			}
@@ -34,12 +34,12 @@ func TestMissing(t *testing.T) {
 }
 
 func TestEffective(t *testing.T) {
-	got, err := effective("Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t0000000000203800\nCapBnd:\t000001ffffffffff\n")
+	got, err := effectiveCapabilities("Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t0000000000203800\nCapBnd:\t000001ffffffffff\n")
 	if got != 0x203800 || err != nil {
 		t.Errorf("%x, %v", got, err)
 	}
 	for _, status := range []string{"", "Name:\tx\n", "CapEff:\tzero\n"} {
-		if _, err := effective(status); err == nil {
+		if _, err := effectiveCapabilities(status); err == nil {
 			t.Errorf("%q: no error", status)
 		}
 	}

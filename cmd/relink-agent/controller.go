@@ -27,8 +27,8 @@ const (
 	leaseName = "relink-controller"
 )
 
-// lead keeps the address pools until ctx ends, as long as this process leads.
-func lead(ctx context.Context, opts options) error {
+// runController keeps the address pools until ctx ends, as long as this process leads.
+func runController(ctx context.Context, opts options) error {
 	identity, err := newIdentity()
 	if err != nil {
 		return err
@@ -38,9 +38,9 @@ func lead(ctx context.Context, opts options) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return leader.Lead(ctx, opts.api, election, pools.Run) })
 	if opts.metricsListen != "" {
-		well := answering(func() error { return nil })
-		pages := map[string]http.Handler{"GET /healthz": well, "GET /readyz": well, "GET /metrics": metrics.OfController(cniplugin.Version, pools)}
-		group.Go(func() error { publish(ctx, opts.metricsListen, pages, opts.log); return nil })
+		health := healthHandler(func() error { return nil })
+		pages := map[string]http.Handler{"GET /healthz": health, "GET /readyz": health, "GET /metrics": metrics.ControllerHandler(cniplugin.Version, pools)}
+		group.Go(func() error { servePages(ctx, opts.metricsListen, pages, opts.log); return nil })
 	}
 	return group.Wait()
 }

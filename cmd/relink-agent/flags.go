@@ -61,9 +61,9 @@ func parse(args []string) (*options, error) {
 		return nil, fmt.Errorf("unknown argument %q; see relink-agent --help", flags.Arg(0))
 	case opts.hostGrace < 0:
 		return nil, fmt.Errorf("invalid --host-grace %s: must not be negative", opts.hostGrace)
-	case opts.auditEvery != 0 && opts.auditEvery < leastAuditEvery:
-		return nil, fmt.Errorf("invalid --audit-every %s: must be 0 for none, or at least %s", opts.auditEvery, leastAuditEvery)
-	case opts.metricsListen != "" && !isAddress(opts.metricsListen):
+	case opts.auditEvery != 0 && opts.auditEvery < minAuditInterval:
+		return nil, fmt.Errorf("invalid --audit-every %s: must be 0 for none, or at least %s", opts.auditEvery, minAuditInterval)
+	case opts.metricsListen != "" && !isListenAddress(opts.metricsListen):
 		return nil, fmt.Errorf("invalid --metrics-listen %q: must be IP:PORT such as 127.0.0.1:9477, or :PORT for all addresses of the node", opts.metricsListen)
 	case line.version:
 		return nil, nil

@@ -14,9 +14,9 @@ import (
 // nodeEnv has the node's name in Kubernetes. The DaemonSet sets it.
 const nodeEnv = "NODE_NAME"
 
-// errMayCome means that the file of --kubeconfig is not there, but a later start may find it. A node gets the file when
+// errNoKubeconfig means that the file of --kubeconfig is not there, but a later start may find it. A node gets the file when
 // it joins its cluster.
-var errMayCome = errors.New("the agent needs it at its start: wait until the node has joined its cluster, or leave the flag out")
+var errNoKubeconfig = errors.New("the agent needs it at its start: wait until the node has joined its cluster, or leave the flag out")
 
 // connect returns a client of the API. The flag --kubeconfig or the agent's own pod names the API. connect returns nil
 // if neither does.
@@ -24,7 +24,7 @@ func connect(kubeconfig string, log *slog.Logger) (*kube.Client, error) {
 	api, err := kube.Connect(kubeconfig, log)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("invalid --kubeconfig %s: %w; %w", kubeconfig, err, errMayCome)
+		return nil, fmt.Errorf("invalid --kubeconfig %s: %w; %w", kubeconfig, err, errNoKubeconfig)
 	case err != nil && kubeconfig != "":
 		return nil, fmt.Errorf("invalid --kubeconfig %s: %w; name a file that kubectl takes, such as /etc/kubernetes/kubelet.conf", kubeconfig, err)
 	case err != nil:

@@ -18,15 +18,15 @@ func TestKubeconfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		path    string
-		want    string
-		mayCome bool
+		path  string
+		want  string
+		retry bool
 	}{
 		{bad, "; name a file that kubectl takes, such as /etc/kubernetes/kubelet.conf", false},
 		{"/nonexistent/kubelet.conf", "no such file or directory; the agent needs it at its start: wait until the node has joined its cluster, or leave the flag out", true},
 	} {
 		_, err := parse([]string{"--kubeconfig", test.path})
-		if err == nil || !strings.HasPrefix(err.Error(), "invalid --kubeconfig "+test.path+": ") || !strings.HasSuffix(err.Error(), test.want) || errors.Is(err, errMayCome) != test.mayCome {
+		if err == nil || !strings.HasPrefix(err.Error(), "invalid --kubeconfig "+test.path+": ") || !strings.HasSuffix(err.Error(), test.want) || errors.Is(err, errNoKubeconfig) != test.retry {
 			t.Errorf("%v", err)
 		}
 	}

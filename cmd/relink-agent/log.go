@@ -9,16 +9,16 @@ import (
 
 // newLogger returns a logger that writes a line for each event. For the journal, each line has its priority
 // (sd-daemon(3)) and no time: the journal adds the time.
-func newLogger(to io.Writer, level slog.Level) *slog.Logger {
+func newLogger(out io.Writer, level slog.Level) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if os.Getenv("JOURNAL_STREAM") != "" {
-		opts.ReplaceAttr = withoutTime
-		to = journal{to}
+		opts.ReplaceAttr = dropTime
+		out = journal{out}
 	}
-	return slog.New(slog.NewTextHandler(to, opts))
+	return slog.New(slog.NewTextHandler(out, opts))
 }
 
-func withoutTime(groups []string, a slog.Attr) slog.Attr {
+func dropTime(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
 		return slog.Attr{}
 	}
@@ -26,7 +26,7 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 }
 
 // journal turns the level at the beginning of a line into the priority that journald reads.
-type journal struct{ to io.Writer }
+type journal struct{ out io.Writer }
 
 // priorities are those of syslog(3).
 var priorities = []struct{ level, priority string }{
@@ -37,11 +37,11 @@ var priorities = []struct{ level, priority string }{
 func (j journal) Write(line []byte) (int, error) {
 	for _, p := range priorities {
 		if rest, ok := bytes.CutPrefix(line, []byte(p.level)); ok {
-			if _, err := j.to.Write(append([]byte(p.priority), rest...)); err != nil {
+			if _, err := j.out.Write(append([]byte(p.priority), rest...)); err != nil {
 				return 0, err
 			}
 			return len(line), nil
 		}
 	}
-	return j.to.Write(line)
+	return j.out.Write(line)
 }

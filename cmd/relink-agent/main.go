@@ -66,7 +66,7 @@ func start(args []string) int {
 		return exitOK
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "relink-agent: %v\n", err)
-		if errors.Is(err, errMayCome) {
+		if errors.Is(err, errNoKubeconfig) {
 			return exitFailed
 		}
 		return exitUsage
@@ -74,10 +74,10 @@ func start(args []string) int {
 		fmt.Println(cniplugin.Version)
 		return exitOK
 	}
-	work := run
+	loop := run
 	if opts.controller {
-		work = lead
-	} else if status := allowed(opts.log); status != exitOK {
+		loop = runController
+	} else if status := logMissing(opts.log); status != exitOK {
 		return status
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -85,11 +85,11 @@ func start(args []string) int {
 	go func() {
 		// After the first signal, the work ends in order. The second signal ends the process at once.
 		<-ctx.Done()
-		opts.supervisor.stopping()
+		opts.supervisor.notifyStopping()
 		stop()
 	}()
 	opts.log.Info("relink-agent starts", "version", cniplugin.Version, "checkpoints", opts.store.Dir())
-	if err := work(ctx, *opts); err != nil && ctx.Err() == nil {
+	if err := loop(ctx, *opts); err != nil && ctx.Err() == nil {
 		opts.log.Error("relink-agent ends", "error", err)
 		return exitFailed
 	}
@@ -97,17 +97,17 @@ func start(args []string) int {
 	return exitOK
 }
 
-// allowed returns exitOK if this process may do what the agent does, and otherwise logs what is missing.
-func allowed(log *slog.Logger) int {
-	lacks, err := checkRights()
+// logMissing returns exitOK if this process may do what the agent does, and otherwise logs what is missing.
+func logMissing(log *slog.Logger) int {
+	problems, err := checkPermissions()
 	if err != nil {
 		log.Error(err.Error())
 		return exitFailed
 	}
-	for _, what := range lacks {
-		log.Error(what)
+	for _, problem := range problems {
+		log.Error(problem)
 	}
-	if len(lacks) > 0 {
+	if len(problems) > 0 {
 		return exitNotAllowed
 	}
 	return exitOK

@@ -12,9 +12,9 @@ import (
 // supervisor is systemd, if systemd watches this process (Type=notify). Without systemd, its methods do nothing.
 // Several goroutines may call them at once.
 type supervisor struct {
-	// every is the least time between two signs of life: a quarter of the unit's WatchdogSec. It is 0 if nobody waits
+	// interval is the least time between two signs of life: a quarter of the unit's WatchdogSec. It is 0 if nobody waits
 	// for signs of life.
-	every time.Duration
+	interval time.Duration
 
 	mu   sync.Mutex
 	last time.Time
@@ -27,39 +27,39 @@ func newSupervisor() (*supervisor, error) {
 		return nil, fmt.Errorf("read WATCHDOG_USEC=%q and WATCHDOG_PID=%q, which systemd sets: %w",
 			os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), err)
 	}
-	return &supervisor{every: limit / 4}, nil
+	return &supervisor{interval: limit / 4}, nil
 }
 
-// ready says that the agent has looked at everything once, and watches. Then systemd starts the units that are ordered
+// notifyReady says that the agent has looked at everything once, and watches. Then systemd starts the units that are ordered
 // after the agent.
-func (s *supervisor) ready() { tell(daemon.SdNotifyReady) }
+func (s *supervisor) notifyReady() { notifySystemd(daemon.SdNotifyReady) }
 
-// stopping says that the agent ends in order.
-func (s *supervisor) stopping() { tell(daemon.SdNotifyStopping) }
+// notifyStopping says that the agent ends in order.
+func (s *supervisor) notifyStopping() { notifySystemd(daemon.SdNotifyStopping) }
 
-// alive sends a sign of life. The agent's loop calls it in each round, and no timer does. So systemd restarts an agent
-// whose loop hangs. alive does nothing if the last sign was a moment ago.
-func (s *supervisor) alive() {
-	if s.every == 0 {
+// notifyWatchdog sends a sign of life. The agent's loop calls it in each round, and no timer does. So systemd restarts an agent
+// whose loop hangs. notifyWatchdog does nothing if the last sign was a moment ago.
+func (s *supervisor) notifyWatchdog() {
+	if s.interval == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.last) < s.every {
+	if time.Since(s.last) < s.interval {
 		return
 	}
 	s.last = time.Now()
-	tell(daemon.SdNotifyWatchdog)
+	notifySystemd(daemon.SdNotifyWatchdog)
 }
 
-// patience is how long the agent's loop may wait for an event before its next round.
-func (s *supervisor) patience() time.Duration {
+// maxWait is how long the agent's loop may wait for an event before its next round.
+func (s *supervisor) maxWait() time.Duration {
 	const longest = time.Minute
-	if s.every == 0 {
+	if s.interval == 0 {
 		return longest
 	}
-	return min(s.every, longest)
+	return min(s.interval, longest)
 }
 
-// tell sends a line to systemd. It ignores failures: systemd ends a process that sends no signs of life.
-func tell(line string) { _, _ = daemon.SdNotify(false, line) }
+// notifySystemd sends a line to systemd. It ignores failures: systemd ends a process that sends no signs of life.
+func notifySystemd(line string) { _, _ = daemon.SdNotify(false, line) }

@@ -24,34 +24,34 @@ func TestSupervisor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.every != 100*time.Millisecond || s.patience() != s.every {
-		t.Errorf("a sign of life every %v, a round after %v at most; want a quarter of 400ms", s.every, s.patience())
+	if s.interval != 100*time.Millisecond || s.maxWait() != s.interval {
+		t.Errorf("a sign of life every %v, a round after %v at most; want a quarter of 400ms", s.interval, s.maxWait())
 	}
 	expect := func(want string) {
 		t.Helper()
-		if got := received(t, conn); got != want {
+		if got := readNotification(t, conn); got != want {
 			t.Errorf("systemd hears %q, want %q", got, want)
 		}
 	}
-	s.ready()
+	s.notifyReady()
 	expect("READY=1")
-	s.alive()
+	s.notifyWatchdog()
 	expect("WATCHDOG=1")
 	if s.last.IsZero() {
 		t.Error("it does not note when it gave a sign of life")
 	}
 	s.last = time.Now().Add(time.Minute) // However long the next calls take, the sign was a moment ago.
 	for range 1000 {
-		s.alive() // It sends nothing.
+		s.notifyWatchdog() // It sends nothing.
 	}
-	s.last = time.Now().Add(-s.every)
-	s.alive()
+	s.last = time.Now().Add(-s.interval)
+	s.notifyWatchdog()
 	expect("WATCHDOG=1")
-	s.stopping()
+	s.notifyStopping()
 	expect("STOPPING=1")
 }
 
-func received(t *testing.T, conn *net.UnixConn) string {
+func readNotification(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
 	line := make([]byte, 100)
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -66,11 +66,11 @@ func TestSupervisorThatNobodyIs(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "")
 	s, err := newSupervisor()
-	if err != nil || s.every != 0 || s.patience() != time.Minute {
+	if err != nil || s.interval != 0 || s.maxWait() != time.Minute {
 		t.Errorf("%+v, %v", s, err)
 	}
-	s.ready()
-	s.alive()
+	s.notifyReady()
+	s.notifyWatchdog()
 	t.Setenv("WATCHDOG_USEC", "soon")
 	if _, err := newSupervisor(); err == nil {
 		t.Error("no error for WATCHDOG_USEC=soon")

@@ -5,14 +5,14 @@ import (
 
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/keeper"
+	"github.com/relink-cni/relink/pkg/pool/node"
 )
 
-// newPoolKeeper returns what keeps this node's part of address pools.
-func newPoolKeeper(opts options, leases string) *keeper.Keeper {
-	pools, node := kube.NewPools(opts.api), nodeName()
-	return keeper.New(keeper.Options{
-		API: pools, Node: node, Dir: leases, Log: opts.log,
-		Watch: func(ctx context.Context, changes chan<- pool.Change) { pools.Watch(ctx, node, opts.log, changes) },
+// newNodeController returns what keeps this node's part of address pools.
+func newNodeController(opts options, leases string) *node.Controller {
+	pools, name := kube.NewPools(opts.api), nodeName()
+	return node.New(node.Config{
+		API: pools, Node: name, Dir: leases, Log: opts.log,
+		Watch: func(ctx context.Context, changes chan<- pool.Change) { pools.Watch(ctx, name, opts.log, changes) },
 	})
 }

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// listenAgain is the time between two tries to listen on an address. The address may come later: when the agent
+	// listenRetry is the time between two tries to listen on an address. The address may come later: when the agent
 	// starts, the node's network may not be up yet.
-	listenAgain = 5 * time.Second
-	// mostClients is how many clients of an address are served at the same time. Further clients wait.
-	mostClients = 16
+	listenRetry = 5 * time.Second
+	// maxClients is how many clients of an address are served at the same time. Further clients wait.
+	maxClients = 16
 )
 
-// publish serves the pages on the address until ctx ends. The agent can restore without the address. So if the address
-// is missing, publish logs that and tries again.
-func publish(ctx context.Context, address string, pages map[string]http.Handler, log *slog.Logger) {
+// servePages serves the pages on the address until ctx ends. The agent can restore without the address. So if the address
+// is missing, servePages logs that and tries again.
+func servePages(ctx context.Context, address string, pages map[string]http.Handler, log *slog.Logger) {
 	mux := http.NewServeMux()
 	for path, page := range pages {
 		mux.Handle(path, page)
@@ -37,21 +37,21 @@ func publish(ctx context.Context, address string, pages map[string]http.Handler,
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err == nil {
 			log.Info("metrics are served", "address", listener.Addr().String())
-			err = serve.Serve(ctx, netutil.LimitListener(listener, mostClients), mux)
+			err = serve.Serve(ctx, netutil.LimitListener(listener, maxClients), mux)
 		}
 		if err != nil && ctx.Err() == nil && !logged {
-			log.Error("metrics are not served: the agent tries again every "+listenAgain.String(), "address", address, "error", err)
+			log.Error("metrics are not served: the agent tries again every "+listenRetry.String(), "address", address, "error", err)
 			logged = true
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(listenAgain):
+		case <-time.After(listenRetry):
 		}
 	}
 }
 
-// isAddress says that the text is IP:PORT or :PORT. A name would need a name server, and the node may have no network.
-func isAddress(s string) bool {
+// isListenAddress says that the text is IP:PORT or :PORT. A name would need a name server, and the node may have no network.
+func isListenAddress(s string) bool {
 	if port, ok := strings.CutPrefix(s, ":"); ok {
 		n, err := strconv.ParseUint(port, 10, 16)
 		return err == nil && n > 0
@@ -60,8 +60,8 @@ func isAddress(s string) bool {
 	return err == nil && a.Port() > 0
 }
 
-// isReady returns a check that fails until the channel is closed.
-func isReady(ready <-chan struct{}) func() error {
+// readyCheck returns a check that fails until the channel is closed.
+func readyCheck(ready <-chan struct{}) func() error {
 	return func() error {
 		select {
 		case <-ready:
@@ -72,8 +72,8 @@ func isReady(ready <-chan struct{}) func() error {
 	}
 }
 
-// answering answers with ok, or with the error of the check.
-func answering(check func() error) http.Handler {
+// healthHandler answers with ok, or with the error of the check.
+func healthHandler(check func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err := check(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

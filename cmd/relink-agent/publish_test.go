@@ -18,7 +18,7 @@ func TestIsAddress(t *testing.T) {
 		"127.0.0.1:9477": true, "[::1]:9477": true, ":9477": true, "0.0.0.0:1": true,
 		"": false, "9477": false, ":": false, ":0": false, ":65536": false, "127.0.0.1": false, "127.0.0.1:": false, "localhost:9477": false, "::1:9477x": false, ":-1": false,
 	} {
-		if isAddress(address) != want {
+		if isListenAddress(address) != want {
 			t.Errorf("%q: %v", address, !want)
 		}
 	}
@@ -32,18 +32,18 @@ func TestIsAddress(t *testing.T) {
 
 // The address has these pages and no others.
 func TestPublish(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := taken.Addr().String()
-	_ = taken.Close()
+	address := listener.Addr().String()
+	_ = listener.Close()
 	var log bytes.Buffer
 	health := errors.New("the loop hangs")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		publish(ctx, address, map[string]http.Handler{"GET /healthz": answering(func() error { return health })}, slog.New(slog.NewTextHandler(&log, nil)))
+		servePages(ctx, address, map[string]http.Handler{"GET /healthz": healthHandler(func() error { return health })}, slog.New(slog.NewTextHandler(&log, nil)))
 		close(ended)
 	}()
 	for path, want := range map[string]string{"/healthz": "503 the loop hangs", "/v1/status": "404 404 page not found", "/v1/pause": "404 404 page not found"} {
@@ -93,7 +93,7 @@ func TestPublishWithoutTheAddress(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
 	log := endingLog{end: stop}
-	publish(ctx, "192.0.2.1:9477", nil, slog.New(slog.NewTextHandler(&log, nil)))
+	servePages(ctx, "192.0.2.1:9477", nil, slog.New(slog.NewTextHandler(&log, nil)))
 	if !strings.Contains(log.String(), "metrics are not served: the agent tries again every 5s") || strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("log: %s", log.String())
 	}

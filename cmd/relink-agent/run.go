@@ -33,50 +33,51 @@ func run(ctx context.Context, opts options) error {
 		return err
 	}
 	defer runtime.Close()
-	numbers := metrics.New(cniplugin.Version, leases)
-	observers := agent.Observers{numbers}
+	exporter := metrics.New(cniplugin.Version, leases)
+	observers := agent.Observers{exporter}
 	sources := serve.Sources{Runtime: runtime}
-	var keepers []func(context.Context)
+	var loops []func(context.Context)
 	if opts.api != nil {
 		recorder := kube.NewRecorder(opts.api, "relink-agent", nodeName(), opts.log)
-		numbers.ShowPodEvents(recorder.Counts)
-		observers = append(observers, podevents.To(recorder))
-		owners, pools := kube.NewOwners(opts.api, nodeName(), opts.log), newPoolKeeper(opts, leases)
-		numbers.ShowKeeper(pools)
-		sources.Owners, sources.Pools = owners, numbers.Measure(pools)
-		keepers = []func(context.Context){recorder.Run, owners.Run, pools.Run}
+		exporter.RegisterPodEvents(recorder.Counts)
+		observers = append(observers, podevents.NewObserver(recorder))
+		owners, pools := kube.NewOwners(opts.api, nodeName(), opts.log), newNodeController(opts, leases)
+		exporter.RegisterNodeController(pools)
+		sources.Owners, sources.Pools = owners, exporter.MeasureRequests(pools)
+		loops = []func(context.Context){recorder.Run, owners.Run, pools.Run}
 	}
 	ready := make(chan struct{})
 	a, err := agent.New(agent.Options{
 		Store: opts.store, HostGrace: opts.hostGrace, RebuildBond: opts.rebuildBond, Log: opts.log, Version: cniplugin.Version,
-		Ready:    func() { close(ready); opts.supervisor.ready() },
-		Alive:    opts.supervisor.alive,
-		Patience: opts.supervisor.patience(),
-		Observer: observers,
-		Runtime:  runtime,
+		Ready:        func() { close(ready); opts.supervisor.notifyReady() },
+		Alive:        opts.supervisor.notifyWatchdog,
+		LoopInterval: opts.supervisor.maxWait(),
+		Observer:     observers,
+		Runtime:      runtime,
 	})
 	if err != nil {
 		_ = listener.Close()
 		return err
 	}
 	defer a.Close()
-	numbers.Show(a)
-	audits := newKeeper(opts, sources)
-	numbers.ShowAudits(audits)
+	exporter.RegisterAgent(a)
+	audits := newAuditor(opts, sources)
+	exporter.RegisterAudits(audits)
 	pages := map[string]http.Handler{
-		"GET /healthz": answering(a.Healthy), "GET /readyz": answering(isReady(ready)), "GET /metrics": numbers.Handler(),
+		"GET /healthz": healthHandler(a.Healthy), "GET /readyz": healthHandler(readyCheck(ready)), "GET /metrics": exporter.Handler(),
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(ctx) })
-	group.Go(func() error { return serve.Serve(ctx, listener, serve.Handler(audited{a, audits}, sources, pages)) })
+	handler := serve.Handler(auditedAgent{a, audits}, sources, pages)
+	group.Go(func() error { return serve.Serve(ctx, listener, handler) })
 	if opts.auditEvery > 0 {
 		group.Go(func() error { audits.Run(ctx); return nil })
 	}
-	for _, keep := range keepers {
-		group.Go(func() error { keep(ctx); return nil })
+	for _, loop := range loops {
+		group.Go(func() error { loop(ctx); return nil })
 	}
 	if opts.metricsListen != "" {
-		group.Go(func() error { publish(ctx, opts.metricsListen, pages, opts.log); return nil })
+		group.Go(func() error { servePages(ctx, opts.metricsListen, pages, opts.log); return nil })
 	}
 	return group.Wait()
 }

@@ -11,41 +11,41 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// answering are those who answer for the container runtime and for the Kubernetes API. All are nil if there is nobody. Then
-// nobody says why.
-type answering struct {
+// agentClients are those who answer for the container runtime and for the Kubernetes API. All are nil if there is nobody. Then
+// reason says why.
+type agentClients struct {
 	runtime sandbox.Runtime
 	judge   owner.Judge
 	asker   audit.Asker
-	nobody  string
+	reason  string
 }
 
-// whoAnswers finds out who answers. relink itself asks neither the runtime nor, but for ipam fence, the Kubernetes API: relink-agent has the
+// findAgent finds out who answers. relink itself asks neither the runtime nor, but for ipam fence, the Kubernetes API: relink-agent has the
 // credentials for both.
-var whoAnswers = func(ctx context.Context) answering {
+var findAgent = func(ctx context.Context) agentClients {
 	const unasked = ": the container runtime and the Kubernetes API were not asked, so nothing is proven dead and nothing is freed"
 	if _, err := (control.Client{Patience: agentPatience}).Status(ctx); errors.Is(err, control.ErrNoAgent) {
-		return answering{nobody: control.ErrNoAgent.Error() + unasked}
+		return agentClients{reason: control.ErrNoAgent.Error() + unasked}
 	}
-	return answering{runtime: control.Client{}, judge: control.Client{}, asker: control.Client{}} // An agent that does not answer says so at each question.
+	return agentClients{runtime: control.Client{}, judge: control.Client{}, asker: control.Client{}} // An agent that does not answer says so at each question.
 }
 
 // auditSources opens what an audit reads.
-func auditSources(ctx context.Context, open storeOpener, leases leaseDir, cacheDir string) (from audit.Sources, err error) {
-	if from.Store, err = open(); err != nil {
-		return from, err
+func auditSources(ctx context.Context, open storeOpener, leases leaseDir, cacheDir string) (sources audit.Sources, err error) {
+	if sources.Store, err = open(); err != nil {
+		return sources, err
 	}
 	if _, err := leases.path(); err != nil {
-		return from, err
+		return sources, err
 	}
-	if err := from.OpenLeases(string(leases)); err != nil {
-		return from, needsRoot(err)
+	if err := sources.OpenLeases(string(leases)); err != nil {
+		return sources, needsRoot(err)
 	}
-	for _, store := range from.Leases {
-		store.OnWait(waitsOn(os.Stderr))
+	for _, store := range sources.Leases {
+		store.OnWait(printLockWait(os.Stderr))
 	}
-	from.CacheDir, from.AllProcesses = cacheDir, allProcesses()
-	who := whoAnswers(ctx)
-	from.Runtime, from.Judge, from.Asker, from.Nobody = who.runtime, who.judge, who.asker, who.nobody
-	return from, nil
+	sources.CacheDir, sources.AllProcesses = cacheDir, allProcesses()
+	clients := findAgent(ctx)
+	sources.Runtime, sources.Judge, sources.Asker, sources.UnaskedReason = clients.runtime, clients.judge, clients.asker, clients.reason
+	return sources, nil
 }

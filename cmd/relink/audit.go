@@ -37,14 +37,14 @@ output names it; 2: usage or environment.`,
   relink audit -o json  # with the evidence as fields`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cacheIsThere(cmd, cacheDir); err != nil {
+			if err := checkCacheDir(cmd, cacheDir); err != nil {
 				return err
 			}
-			from, err := auditSources(cmd.Context(), open, leases, cacheDir)
+			sources, err := auditSources(cmd.Context(), open, leases, cacheDir)
 			if err != nil {
 				return err
 			}
-			report, err := audit.Run(cmd.Context(), from)
+			report, err := audit.Run(cmd.Context(), sources)
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ output names it; 2: usage or environment.`,
 	return cmd
 }
 
-func writeAudit(report audit.Report, output format, s *screen) error {
+func writeAudit(report audit.NodeReport, output format, s *screen) error {
 	if output.isData() {
 		if err := output.write(s.out, report); err != nil {
 			return err
@@ -65,13 +65,13 @@ func writeAudit(report audit.Report, output format, s *screen) error {
 	} else {
 		auditLines(report, s)
 	}
-	if !report.Well() {
+	if !report.IsHealthy() {
 		return errDiffers
 	}
 	return nil
 }
 
-func auditLines(report audit.Report, s *screen) {
+func auditLines(report audit.NodeReport, s *screen) {
 	var lines []findingLine
 	for _, f := range report.Findings {
 		switch {
@@ -82,32 +82,32 @@ func auditLines(report audit.Report, s *screen) {
 		if f.Kind == audit.Fine {
 			head = string(f.Kind)
 		}
-		says := strings.Join(f.Evidence, "; ")
+		evidence := strings.Join(f.Evidence, "; ")
 		if f.Proven {
-			says += ". relink gc frees it"
+			evidence += ". relink gc frees it"
 		}
-		lines = append(lines, findingLine{head: head, of: f, says: says})
+		lines = append(lines, findingLine{head: head, finding: f, text: evidence})
 	}
 	writeFindings(lines, s)
-	sayUnseen(report.Problems, report.Notes, report.OwnersLeft, s)
-	s.inform(auditSummary(report))
+	printUnseen(report.Problems, report.Notes, report.OwnersUnasked, s)
+	s.info(auditSummary(report))
 }
 
-// sayUnseen says what was not looked at.
-func sayUnseen(problems, notes []string, ownersLeft int, s *screen) {
-	sayProblems(s, problems)
+// printUnseen says what was not looked at.
+func printUnseen(problems, notes []string, ownersLeft int, s *screen) {
+	printProblems(s, problems)
 	if s.quiet {
 		return
 	}
 	for _, note := range notes {
-		s.say("%s", note)
+		s.printf("%s", note)
 	}
 	if ownersLeft > 0 {
-		s.say("%s not asked for: there are too many for one look. Another look asks for others", count(ownersLeft, "owner"))
+		s.printf("%s not asked for: there are too many for one look. Another look asks for others", count(ownersLeft, "owner"))
 	}
 }
 
-func auditSummary(report audit.Report) string {
+func auditSummary(report audit.NodeReport) string {
 	parts := []string{count(report.Counts[audit.Fine], "attachment") + " fine"}
 	for _, k := range audit.Kinds {
 		if n := report.Counts[k]; n > 0 && k != audit.Fine {
@@ -124,14 +124,14 @@ func auditSummary(report audit.Report) string {
 // findingLine is the line for one finding, or for many that are alike.
 type findingLine struct {
 	// head is what it is. The lines below one head that say the same are folded.
-	head string
-	of   audit.Finding
-	says string
+	head    string
+	finding audit.Finding
+	text    string
 }
 
 // name names the thing: an address by itself, an attachment by its pod, sandbox and interface.
 func (l findingLine) name() string {
-	f := l.of
+	f := l.finding
 	var words []string
 	if f.Address.IsValid() {
 		words = append(words, f.Address.String())
@@ -156,7 +156,7 @@ func (l findingLine) name() string {
 
 // short is the name in a list.
 func (l findingLine) short() string {
-	switch f := l.of; {
+	switch f := l.finding; {
 	case f.Address.IsValid():
 		return f.Address.String()
 	case f.Pod.Name != "":
@@ -168,34 +168,34 @@ func (l findingLine) short() string {
 
 // writeFindings writes a line for each finding, or one line for many that say the same.
 func writeFindings(lines []findingLine, s *screen) {
-	for _, alike := range folded(lines, s, func(l findingLine) string { return l.head + "\x00" + l.says }) {
+	for _, alike := range foldEqual(lines, s, func(l findingLine) string { return l.head + "\x00" + l.text }) {
 		l := alike[0]
-		what := l.name()
+		subject := l.name()
 		if len(alike) > 1 {
-			what = fmt.Sprintf("%d of them (%s)", len(alike), someNames(alike))
+			subject = fmt.Sprintf("%d of them (%s)", len(alike), firstNames(alike))
 		}
 		line := l.head
-		if what != "" {
-			line += ": " + what
+		if subject != "" {
+			line += ": " + subject
 		}
-		if l.says != "" {
-			line += ": " + l.says
+		if l.text != "" {
+			line += ": " + l.text
 		}
-		s.say("%s", line)
+		s.printf("%s", line)
 	}
 }
 
-// someNames names the first few of them.
-func someNames(lines []findingLine) string {
+// firstNames names the first few of them.
+func firstNames(lines []findingLine) string {
 	const named = 3
-	var all []string
+	var names []string
 	for _, l := range lines {
-		if name := l.short(); !slices.Contains(all, name) {
-			all = append(all, name)
+		if name := l.short(); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	if len(all) <= named {
-		return strings.Join(all, ", ")
+	if len(names) <= named {
+		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), len(all)-named)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
 }

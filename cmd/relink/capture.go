@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/checkpoint/capture"
 )
 
 func newCapture(open storeOpener, v *verbosity) *cobra.Command {
 	var output format
-	var opts adopt.Options
+	var opts capture.Options
 	cmd := &cobra.Command{
 		Use:   "capture " + nameUsage,
 		Short: "Write checkpoints for pods that run without one",
@@ -42,13 +42,13 @@ output names it; 2: usage or environment.`,
   relink capture --refresh shop/db  # record how a pod is now`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
-			if err := cacheIsThere(cmd, opts.CacheDir); err != nil {
+			if err := checkCacheDir(cmd, opts.CacheDir); err != nil {
 				return err
 			}
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			return capture(cmd.Context(), opts, output, screenOf(cmd, v))
+			return captureAll(cmd.Context(), opts, output, screenOf(cmd, v))
 		},
 	}
 	flags := cmd.Flags()
@@ -62,9 +62,9 @@ output names it; 2: usage or environment.`,
 	return cmd
 }
 
-// cacheIsThere reports a directory that the user named and that does not exist. Without it, every sandbox would go
+// checkCacheDir reports a directory that the user named and that does not exist. Without it, every sandbox would go
 // without its name. The first ADD makes the default directory.
-func cacheIsThere(cmd *cobra.Command, dir string) error {
+func checkCacheDir(cmd *cobra.Command, dir string) error {
 	if !cmd.Flags().Changed("cni-cache") {
 		return nil
 	}
@@ -78,14 +78,14 @@ func cacheIsThere(cmd *cobra.Command, dir string) error {
 	return nil
 }
 
-func capture(ctx context.Context, opts adopt.Options, output format, s *screen) error {
-	report, err := adopt.Run(ctx, opts)
+func captureAll(ctx context.Context, opts capture.Options, output format, s *screen) error {
+	report, err := capture.Run(ctx, opts)
 	logCapture(opts.DryRun, report, err)
 	if err != nil {
 		return err
 	}
 	for _, note := range report.Notes {
-		s.warn("%s", note)
+		s.warnf("%s", note)
 	}
 	if output.isData() {
 		err = output.write(s.out, report)
@@ -101,18 +101,18 @@ func capture(ctx context.Context, opts adopt.Options, output format, s *screen) 
 	return nil
 }
 
-func writeCaptured(report adopt.Report, wide bool, s *screen) {
+func writeCaptured(report capture.InterfaceReport, wide bool, s *screen) {
 	outcomes := slices.Clone(report.Interfaces)
-	slices.SortStableFunc(outcomes, func(a, b adopt.Outcome) int {
+	slices.SortStableFunc(outcomes, func(a, b capture.InterfaceOutcome) int {
 		return cmp.Or(compareBool(hasFailed(a), hasFailed(b)), strings.Compare(captureCell(a), captureCell(b)),
 			strings.Compare(a.Attachment.IfName, b.Attachment.IfName))
 	})
 	if s.quiet {
-		outcomes = slices.DeleteFunc(outcomes, func(o adopt.Outcome) bool { return !hasFailed(o) })
+		outcomes = slices.DeleteFunc(outcomes, func(o capture.InterfaceOutcome) bool { return !hasFailed(o) })
 	}
 	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE"}, column{name: "NETWORK", spare: 2},
 		column{name: "PARENTS", spare: 1}, column{name: "ADDRESSES", spare: 3}, column{name: stateColumn}, column{name: "WHY"})
-	for _, alike := range folded(outcomes, s, func(o adopt.Outcome) string { return string(o.State) + o.Reason }) {
+	for _, alike := range foldEqual(outcomes, s, func(o capture.InterfaceOutcome) string { return string(o.State) + o.Reason }) {
 		o := alike[0]
 		if len(alike) > 1 {
 			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), o.Reason)
@@ -124,26 +124,28 @@ func writeCaptured(report adopt.Report, wide bool, s *screen) {
 	t.write(s)
 	writeNotCaptured(outcomes, s)
 	for _, p := range report.Problems {
-		s.say("%s", p)
+		s.printf("%s", p)
 	}
-	s.inform(capturedSummary(report))
+	s.info(capturedSummary(report))
 }
 
 // writeNotCaptured lists below the table what was refused or failed. The table can cut a reason short.
-func writeNotCaptured(outcomes []adopt.Outcome, s *screen) {
+func writeNotCaptured(outcomes []capture.InterfaceOutcome, s *screen) {
 	var lines []checkLine
 	for _, o := range outcomes {
 		if hasFailed(o) {
-			lines = append(lines, notDone(o.Pod.String(), o.Namespace.Path, o.Attachment.IfName, string(o.State), o.Reason))
+			lines = append(lines, failureLine(o.Pod.String(), o.Namespace.Path, o.Attachment.IfName, string(o.State), o.Reason))
 		}
 	}
 	writeLines(lines, s)
 }
 
-func hasFailed(o adopt.Outcome) bool { return o.State == adopt.Refused || o.State == adopt.Failed }
+func hasFailed(o capture.InterfaceOutcome) bool {
+	return o.State == capture.Refused || o.State == capture.Failed
+}
 
 // captureCell returns the text that names the interface's sandbox.
-func captureCell(o adopt.Outcome) string {
+func captureCell(o capture.InterfaceOutcome) string {
 	if o.Pod.Name == "" {
 		return o.Namespace.Path
 	}
@@ -151,15 +153,15 @@ func captureCell(o adopt.Outcome) string {
 }
 
 // capturedSummary counts the interfaces by state.
-func capturedSummary(report adopt.Report) string {
-	counts := map[adopt.State]int{}
+func capturedSummary(report capture.InterfaceReport) string {
+	counts := map[capture.InterfaceState]int{}
 	for _, o := range report.Interfaces {
 		counts[o.State]++
 	}
 	var parts []string
-	for _, s := range []adopt.State{
-		adopt.Captured, adopt.Refreshed, adopt.Forgotten, adopt.ToCapture, adopt.ToRefresh, adopt.ToForget,
-		adopt.Kept, adopt.LeftAlone, adopt.Refused, adopt.Failed,
+	for _, s := range []capture.InterfaceState{
+		capture.Captured, capture.Refreshed, capture.Forgotten, capture.ToCapture, capture.ToRefresh, capture.ToForget,
+		capture.Kept, capture.Skipped, capture.Refused, capture.Failed,
 	} {
 		if counts[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))

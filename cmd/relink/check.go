@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -39,7 +39,7 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
   relink check -q              # prints nothing if all is well`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
-			if err := cacheIsThere(cmd, cacheDir); err != nil {
+			if err := checkCacheDir(cmd, cacheDir); err != nil {
 				return err
 			}
 			if opts.Store, err = open(); err != nil {
@@ -55,36 +55,36 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 	return cmd
 }
 
-// checked is the report of a check as JSON. It has the report of a restore that does nothing, and the interfaces
+// checkReport is the report of a check as JSON. It has the report of a restore that does nothing, and the interfaces
 // without a checkpoint.
-type checked struct {
+type checkReport struct {
 	restore.Report
-	Unremembered []unremembered `json:"unremembered"`
+	Uncaptured []uncaptured `json:"unremembered"`
 }
 
-// unremembered is an interface of a running sandbox without a checkpoint. It has the key that relink capture would give
+// uncaptured is an interface of a running sandbox without a checkpoint. It has the key that relink capture would give
 // it.
-type unremembered struct {
+type uncaptured struct {
 	Attachment attachment.Key       `json:"attachment"`
 	Pod        attachment.Pod       `json:"pod,omitzero"`
 	Namespace  attachment.Namespace `json:"namespace"`
-	// Why says what keeps relink capture from writing one, if anything does.
-	Why string `json:"why,omitempty"`
+	// Reason says what keeps relink capture from writing one, if anything does.
+	Reason string `json:"why,omitempty"`
 }
 
 func check(ctx context.Context, opts restore.Options, cacheDir string, output format, s *screen) error {
-	without, problems, err := missingFrom(ctx, opts.Store, cacheDir)
+	missing, problems, err := findUncaptured(ctx, opts.Store, cacheDir)
 	if err != nil {
 		return err
 	}
-	selected, without, problems, err := selectAll(opts.Store, opts.Select, without, problems)
+	selected, missing, problems, err := selectAll(opts.Store, opts.Select, missing, problems)
 	if err != nil {
 		return err
 	}
 	report := restore.Report{DryRun: true, Parents: []restore.StepResult{}, Attachments: []restore.Outcome{}}
 	if selected != nil {
 		opts.Select = *selected
-		if report, err = lookAt(ctx, opts); err != nil {
+		if report, err = inspectAttachments(ctx, opts); err != nil {
 			return err
 		}
 	}
@@ -92,13 +92,13 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 		report.Problems = append(report.Problems, p.Text)
 	}
 	if output.isData() {
-		if err := output.write(s.out, checked{report, unrememberedOf(without)}); err != nil {
+		if err := output.write(s.out, checkReport{report, uncapturedList(missing)}); err != nil {
 			return err
 		}
 	} else {
-		checkLines(report, without, opts.Store.Dir(), s)
+		checkLines(report, missing, opts.Store.Dir(), s)
 	}
-	if !report.AsRecorded() || len(without) > 0 {
+	if !report.AsRecorded() || len(missing) > 0 {
 		return errDiffers
 	}
 	return nil
@@ -107,9 +107,9 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 // errInterrupted says that relink did not look at everything, so it does not know the rest.
 var errInterrupted = errors.New("interrupted before everything was looked at")
 
-// lookAt returns the state of everything that is selected. A look that was interrupted returns an error instead of a
+// inspectAttachments returns the state of everything that is selected. A look that was interrupted returns an error instead of a
 // report. In its report, the attachments that it did not reach would seem to have failed.
-func lookAt(ctx context.Context, opts restore.Options) (restore.Report, error) {
+func inspectAttachments(ctx context.Context, opts restore.Options) (restore.Report, error) {
 	report, err := restore.Run(ctx, opts)
 	if err == nil && ctx.Err() != nil {
 		err = errInterrupted
@@ -117,90 +117,90 @@ func lookAt(ctx context.Context, opts restore.Options) (restore.Report, error) {
 	return report, err
 }
 
-// missingFrom returns what adopt.Missing does. A look that was interrupted returns errInterrupted.
-func missingFrom(ctx context.Context, store *checkpoint.Store, cacheDir string) ([]adopt.Found, []adopt.Problem, error) {
-	without, problems, err := adopt.Missing(ctx, adopt.Options{Store: store, CacheDir: cacheDir})
+// findUncaptured returns what capture.FindUnrecorded does. A look that was interrupted returns errInterrupted.
+func findUncaptured(ctx context.Context, store *checkpoint.Store, cacheDir string) ([]capture.LiveInterface, []capture.InspectionProblem, error) {
+	missing, problems, err := capture.FindUnrecorded(ctx, capture.Options{Store: store, CacheDir: cacheDir})
 	if ctx.Err() != nil {
 		return nil, nil, errInterrupted
 	}
-	return without, problems, err
+	return missing, problems, err
 }
 
 // selectAll selects among the checkpoints, the interfaces without one and the problems together, because a name may
 // belong to any of them. It returns three things: the selection among the checkpoints, nil for none of them; the
 // selected interfaces without a checkpoint; and the selected problems.
-func selectAll(store *checkpoint.Store, by selection.Selection, without []adopt.Found, problems []adopt.Problem) (
-	*selection.Selection, []adopt.Found, []adopt.Problem, error,
+func selectAll(store *checkpoint.Store, filter selection.Selection, missing []capture.LiveInterface, problems []capture.InspectionProblem) (
+	*selection.Selection, []capture.LiveInterface, []capture.InspectionProblem, error,
 ) {
-	if by.All() {
-		return &by, without, problems, nil
+	if filter.MatchesAll() {
+		return &filter, missing, problems, nil
 	}
 	records, unreadable, err := store.List()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	things, err := restore.Things(records, unreadable, by)
+	things, err := restore.Candidates(records, unreadable, filter)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	remembered := len(things)
-	for _, f := range without {
-		things = append(things, f.Thing())
+	for _, f := range missing {
+		things = append(things, f.Candidate())
 	}
 	for _, p := range problems {
-		things = append(things, p.Thing())
+		things = append(things, p.Candidate())
 	}
-	chosen, err := by.Choose(things)
+	chosen, err := filter.Choose(things)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	// The container IDs replace the names and the namespace. The pod of a torn checkpoint may be known only here.
-	narrow := by
+	narrow := filter
 	narrow.Names, narrow.Namespace = nil, ""
 	for i, t := range things[:remembered] {
 		if chosen[i] && !slices.Contains(narrow.Names, t.ContainerID) {
 			narrow.Names = append(narrow.Names, t.ContainerID)
 		}
 	}
-	without, problems = chosenOf(without, chosen[remembered:]), chosenOf(problems, chosen[remembered+len(without):])
+	missing, problems = pickChosen(missing, chosen[remembered:]), pickChosen(problems, chosen[remembered+len(missing):])
 	if len(narrow.Names) == 0 {
-		return nil, without, problems, nil
+		return nil, missing, problems, nil
 	}
-	return &narrow, without, problems, nil
+	return &narrow, missing, problems, nil
 }
 
-func chosenOf[T any](list []T, chosen []bool) (some []T) {
-	for i, one := range list {
+func pickChosen[T any](list []T, chosen []bool) (selected []T) {
+	for i, element := range list {
 		if chosen[i] {
-			some = append(some, one)
+			selected = append(selected, element)
 		}
 	}
-	return some
+	return selected
 }
 
-func unrememberedOf(found []adopt.Found) []unremembered {
-	all := []unremembered{}
+func uncapturedList(found []capture.LiveInterface) []uncaptured {
+	list := []uncaptured{}
 	for _, f := range found {
-		all = append(all, unremembered{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Why: f.Why})
+		list = append(list, uncaptured{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Reason: f.Reason})
 	}
-	return all
+	return list
 }
 
 // checkLine is the line of check for one attachment, or for many that are alike.
 type checkLine struct {
 	pod, place, ifName string
-	says               string
-	// sort groups attachments whose reasons differ only in a path. It is empty if the reason itself groups them.
-	sort string
+	text               string
+	// group groups attachments whose reasons differ only in a path. It is empty if the reason itself groups them.
+	group string
 }
 
-func lineOf(o restore.Outcome, says string) checkLine {
-	return checkLine{pod: o.Pod.String(), place: selection.ShortID(o.Attachment.ContainerID), ifName: o.Attachment.IfName, says: says, sort: sortOf(o)}
+func outcomeLine(o restore.Outcome, text string) checkLine {
+	return checkLine{pod: o.Pod.String(), place: selection.ShortID(o.Attachment.ContainerID), ifName: o.Attachment.IfName, text: text, group: outcomeGroup(o)}
 }
 
-// sortOf returns the sort of outcomes whose reasons differ only in a path. It is empty if the reason itself groups
+// outcomeGroup returns the sort of outcomes whose reasons differ only in a path. It is empty if the reason itself groups
 // them.
-func sortOf(o restore.Outcome) string {
+func outcomeGroup(o restore.Outcome) string {
 	switch {
 	case o.State == restore.SandboxGone:
 		return "the sandbox is gone"
@@ -210,83 +210,83 @@ func sortOf(o restore.Outcome) string {
 	return ""
 }
 
-// alike returns the key by which lines are folded: their sort, or else their text.
-func (l checkLine) alike() string { return cmp.Or(l.sort, l.says) }
+// foldKey returns the key by which lines are folded: their sort, or else their text.
+func (l checkLine) foldKey() string { return cmp.Or(l.group, l.text) }
 
-func checkLines(report restore.Report, without []adopt.Found, dir string, s *screen) {
-	var gone, notCaptured, differ, unknown []checkLine
+func checkLines(report restore.Report, missing []capture.LiveInterface, dir string, s *screen) {
+	var goneSandboxes, notCaptured, differ, unknown []checkLine
 	for _, o := range report.Attachments {
 		switch {
 		case o.State == restore.SandboxGone:
-			gone = append(gone, lineOf(o, o.Why()))
+			goneSandboxes = append(goneSandboxes, outcomeLine(o, o.FullReason()))
 		case o.Differs():
-			differ = append(differ, lineOf(o, o.Why()))
+			differ = append(differ, outcomeLine(o, o.FullReason()))
 		}
-		for _, what := range o.Interface.NotCaptured {
-			notCaptured = append(notCaptured, lineOf(o, "not captured, would not be restored: "+what))
+		for _, detail := range o.Interface.NotCaptured {
+			notCaptured = append(notCaptured, outcomeLine(o, "not captured, would not be restored: "+detail))
 		}
 	}
-	for _, f := range without {
+	for _, f := range missing {
 		unknown = append(unknown, checkLine{
 			pod: f.Pod.String(), place: f.Namespace.Path, ifName: f.Live.Link.Name,
-			says: "it has no checkpoint: " + cmp.Or(f.Why, "relink capture writes one"),
+			text: "it has no checkpoint: " + cmp.Or(f.Reason, "relink capture writes one"),
 		})
 	}
 	if !s.quiet {
 		for _, note := range report.Notes {
-			s.say("%s", note)
+			s.printf("%s", note)
 		}
-		writeLines(gone, s)
+		writeLines(goneSandboxes, s)
 		writeLines(notCaptured, s)
 	}
 	writeLines(unknown, s)
 	for _, p := range report.Problems {
-		s.say("%s", p)
+		s.printf("%s", p)
 	}
 	writeLines(differ, s)
-	summary := fmt.Sprintf("%s as recorded, %d not", count(len(report.Attachments)-len(differ)-len(gone), "attachment"), len(differ))
-	if len(gone) > 0 {
-		summary += fmt.Sprintf(", %s gone", count(len(gone), "sandbox"))
+	summary := fmt.Sprintf("%s as recorded, %d not", count(len(report.Attachments)-len(differ)-len(goneSandboxes), "attachment"), len(differ))
+	if len(goneSandboxes) > 0 {
+		summary += fmt.Sprintf(", %s gone", count(len(goneSandboxes), "sandbox"))
 	}
-	if n := len(report.Problems) + len(without); n > 0 {
+	if n := len(report.Problems) + len(missing); n > 0 {
 		summary += ", " + count(n, "other problem")
 	}
 	if len(report.Attachments) == 0 {
 		summary += " (in " + dir + ")"
 	}
-	s.inform(summary)
+	s.info(summary)
 }
 
 // writeLines writes one line for each attachment, or one line for many that say the same.
 func writeLines(lines []checkLine, s *screen) {
-	for _, alike := range folded(lines, s, checkLine.alike) {
+	for _, alike := range foldEqual(lines, s, checkLine.foldKey) {
 		l := alike[0]
 		switch {
 		case len(alike) == 1:
-			s.say("%s %s %s: %s", l.pod, l.place, l.ifName, l.says)
-		case l.sort != "":
-			s.say("%s (%s): %s. One of them: %s", count(len(alike), "interface"), someOf(alike), l.sort, l.says)
+			s.printf("%s %s %s: %s", l.pod, l.place, l.ifName, l.text)
+		case l.group != "":
+			s.printf("%s (%s): %s. One of them: %s", count(len(alike), "interface"), firstPods(alike), l.group, l.text)
 		default:
-			s.say("%s (%s): %s", count(len(alike), "interface"), someOf(alike), l.says)
+			s.printf("%s (%s): %s", count(len(alike), "interface"), firstPods(alike), l.text)
 		}
 	}
 }
 
-// someOf names the first few of them.
-func someOf(lines []checkLine) string {
+// firstPods names the first few of them.
+func firstPods(lines []checkLine) string {
 	const named = 3
-	var all []string
+	var names []string
 	for _, l := range lines {
 		name := l.pod
 		if name == "-" {
 			name = l.place
 		}
-		if !slices.Contains(all, name) {
-			all = append(all, name)
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	if len(all) <= named {
-		return strings.Join(all, ", ")
+	if len(names) <= named {
+		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), len(all)-named)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
 }

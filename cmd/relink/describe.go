@@ -22,17 +22,17 @@ func (d *description) row(name, format string, args ...any) {
 	}
 }
 
-// at adds a point in time, unless it is zero.
-func (d *description) at(name string, when time.Time) {
-	if !when.IsZero() {
-		d.row(name, "%s", when.Local().Format("2006-01-02 15:04:05 MST"))
+// timeRow adds a point in time, unless it is zero.
+func (d *description) timeRow(name string, instant time.Time) {
+	if !instant.IsZero() {
+		d.row(name, "%s", instant.Local().Format("2006-01-02 15:04:05 MST"))
 	}
 }
 
 // write writes the rows, and an empty line.
 func (d *description) write(s *screen) {
 	d.writeRows(s)
-	s.say("")
+	s.printf("")
 }
 
 func (d *description) writeRows(s *screen) {
@@ -41,6 +41,6 @@ func (d *description) writeRows(s *screen) {
 		width = max(width, utf8.RuneCountInString(r[0]))
 	}
 	for _, r := range d.rows {
-		s.say("%s%s%s%s", r[0], strings.Repeat(" ", width-utf8.RuneCountInString(r[0])), gap, r[1])
+		s.printf("%s%s%s%s", r[0], strings.Repeat(" ", width-utf8.RuneCountInString(r[0])), gap, r[1])
 	}
 }

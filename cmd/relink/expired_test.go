@@ -23,12 +23,12 @@ func TestTablesLeaveOutWhatHasExpired(t *testing.T) {
 	}
 	r := checkpoint.Record{Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, Interface: i}
 	for name, write := range map[string]func(s *screen){
-		"list": func(s *screen) { listTable([]listed{{Record: r}}, false, s) },
-		"wide": func(s *screen) { listTable([]listed{{Record: r}}, true, s) },
+		"list": func(s *screen) { listTable([]listedAttachment{{Record: r}}, false, s) },
+		"wide": func(s *screen) { listTable([]listedAttachment{{Record: r}}, true, s) },
 		"restore": func(s *screen) {
 			writeAttachments(restore.Report{Attachments: []restore.Outcome{{Interface: i}}}, true, s)
 		},
-		"show": func(s *screen) { describe(compared{Record: r}, s) },
+		"show": func(s *screen) { describeAttachment(comparedAttachment{Record: r}, s) },
 	} {
 		var b bytes.Buffer
 		write(&screen{out: &b, err: &b})

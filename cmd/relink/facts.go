@@ -26,8 +26,8 @@ type value struct {
 	text string
 	// whole adds what text leaves out. It is shown where two values have the same text.
 	whole string
-	// unlessKnown says what it means if only one of the two interfaces has the value.
-	unlessKnown absence
+	// absence says what it means if only one of the two interfaces has the value.
+	absence absence
 }
 
 // absence says what it means if only one of two interfaces has a value.
@@ -35,34 +35,34 @@ type absence int
 
 const (
 	// counts: it is a difference. The value was added, or it is missing.
-	counts absence = iota
+	absenceDiffers absence = iota
 	// chosen: the kernel chooses a value if the record has none. So it is no difference if only the live interface has
 	// one.
-	chosen
+	kernelDefault
 	// untold: like chosen. In addition, not every kernel tells the value. So it is no difference either if only the
 	// record has one.
-	untold
+	unreported
 )
 
 // factsOf returns the facts of an interface, always in the same order.
 func factsOf(i netstate.Interface) []fact {
 	facts := slices.Concat(linkFacts(i.Link), []fact{
 		{name: "Parents:", values: parentValues(i)},
-		{name: "Addresses:", values: eachOf(i.Addresses, netstate.Address.String, netstate.Address.Detail)},
-		{name: "Routes:", values: eachOf(i.Routes, netstate.Route.String, netstate.Route.Detail)},
+		{name: "Addresses:", values: listValues(i.Addresses, netstate.Address.String, netstate.Address.Detail)},
+		{name: "Routes:", values: listValues(i.Routes, netstate.Route.String, netstate.Route.Detail)},
 	})
 	if i.Master != nil {
-		port := eachKey(i.Master.Port, func(name string, n uint32) string { return fmt.Sprintf("%s %d", name, n) })
-		facts = append(facts, fact{name: "Master:", values: one(fmt.Sprintf("%s (%s)", i.Master.Name, i.Master.Kind))},
+		port := mapValues(i.Master.Port, func(name string, n uint32) string { return fmt.Sprintf("%s %d", name, n) })
+		facts = append(facts, fact{name: "Master:", values: singleValue(fmt.Sprintf("%s (%s)", i.Master.Name, i.Master.Kind))},
 			fact{name: "Bridge port:", values: port, compared: true})
 	}
 	return append(facts,
 		fact{name: "Route order:", values: orderValues(i.RouteOrder)},
-		fact{name: "Rules:", values: eachOf(i.Rules, netstate.Rule.String, netstate.Rule.String)},
-		fact{name: "Neighbours:", values: eachOf(i.Neighbours, netstate.Neighbour.String, wholeNeighbour)},
-		fact{name: "Settings:", values: eachKey(i.Settings, func(key, setting string) string { return key + " = " + setting })},
-		fact{name: "Qdiscs:", values: eachOf(i.Qdiscs, netstate.Qdisc.String, netstate.Qdisc.Detail)},
-		fact{name: "Not captured:", values: eachOf(i.NotCaptured, strings.Clone, strings.Clone)})
+		fact{name: "Rules:", values: listValues(i.Rules, netstate.Rule.String, netstate.Rule.String)},
+		fact{name: "Neighbours:", values: listValues(i.Neighbours, netstate.Neighbour.String, neighbourDetail)},
+		fact{name: "Settings:", values: mapValues(i.Settings, func(key, setting string) string { return key + " = " + setting })},
+		fact{name: "Qdiscs:", values: listValues(i.Qdiscs, netstate.Qdisc.String, netstate.Qdisc.Detail)},
+		fact{name: "Not captured:", values: listValues(i.NotCaptured, strings.Clone, strings.Clone)})
 }
 
 // linkFacts returns the facts of the device itself.
@@ -76,47 +76,47 @@ func linkFacts(l netstate.Link) []fact {
 	facts := []fact{
 		{name: "Interface:", values: []value{{text: name, whole: name + " of kind " + l.Kind}}},
 		{name: "Options:", values: slices.Concat(macvlanOptions(l.Macvlan), vlanOptions(l.VLANOptions))},
-		{name: "Link:", values: one(state)},
-		{name: "MAC:", values: known(l.MAC, chosen)},
-		{name: "MTU:", values: one(strconv.Itoa(l.MTU))},
+		{name: "Link:", values: singleValue(state)},
+		{name: "MAC:", values: optionalValue(l.MAC, kernelDefault)},
+		{name: "MTU:", values: singleValue(strconv.Itoa(l.MTU))},
 	}
 	if l.TxQueueLen != nil {
-		facts = append(facts, fact{name: "txqueuelen:", values: known(strconv.Itoa(*l.TxQueueLen), untold)})
+		facts = append(facts, fact{name: "txqueuelen:", values: optionalValue(strconv.Itoa(*l.TxQueueLen), unreported)})
 	}
 	if l.Group != 0 {
-		facts = append(facts, fact{name: "Group:", values: one(strconv.FormatUint(uint64(l.Group), 10))})
+		facts = append(facts, fact{name: "Group:", values: singleValue(strconv.FormatUint(uint64(l.Group), 10))})
 	}
 	return append(facts,
-		fact{name: "Alias:", values: known(l.Alias, counts)},
-		fact{name: "Flags:", values: known(flags.String(), counts)})
+		fact{name: "Alias:", values: optionalValue(l.Alias, absenceDiffers)},
+		fact{name: "Flags:", values: optionalValue(flags.String(), absenceDiffers)})
 }
 
-// one returns the only value of a fact.
-func one(text string) []value { return known(text, counts) }
+// singleValue returns the only value of a fact.
+func singleValue(text string) []value { return optionalValue(text, absenceDiffers) }
 
-// known returns the only value of a fact, or none if the text is empty.
-func known(text string, unlessKnown absence) []value {
+// optionalValue returns the only value of a fact, or none if the text is empty.
+func optionalValue(text string, unlessKnown absence) []value {
 	if text == "" {
 		return nil
 	}
-	return []value{{text: text, whole: text, unlessKnown: unlessKnown}}
+	return []value{{text: text, whole: text, absence: unlessKnown}}
 }
 
-// eachOf returns one value for each element of a list without an order. Two values replace each other if their texts
+// listValues returns one value for each element of a list without an order. Two values replace each other if their texts
 // are equal.
-func eachOf[T any](all []T, text, whole func(T) string) []value {
+func listValues[T any](elements []T, text, whole func(T) string) []value {
 	var values []value
-	for _, of := range all {
-		values = append(values, value{key: text(of), text: text(of), whole: whole(of)})
+	for _, element := range elements {
+		values = append(values, value{key: text(element), text: text(element), whole: whole(element)})
 	}
 	return values
 }
 
-// eachKey returns one value for each key of a map, sorted.
-func eachKey[V any](all map[string]V, text func(string, V) string) []value {
+// mapValues returns one value for each key of a map, sorted.
+func mapValues[V any](entries map[string]V, text func(string, V) string) []value {
 	var values []value
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		values = append(values, value{key: key, text: text(key, all[key]), whole: text(key, all[key])})
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		values = append(values, value{key: key, text: text(key, entries[key]), whole: text(key, entries[key])})
 	}
 	return values
 }
@@ -143,7 +143,7 @@ func orderValues(orders []netstate.Order) []value {
 	return values
 }
 
-func wholeNeighbour(n netstate.Neighbour) string {
+func neighbourDetail(n netstate.Neighbour) string {
 	return fmt.Sprintf("%s (MAC %q, flags %#x)", n, n.MAC, n.Flags)
 }
 
@@ -154,17 +154,17 @@ func macvlanOptions(m *netstate.Macvlan) []value {
 	var values []value
 	add := func(set bool, key, text string, unlessKnown absence) {
 		if set {
-			values = append(values, value{key: key, text: text, whole: text, unlessKnown: unlessKnown})
+			values = append(values, value{key: key, text: text, whole: text, absence: unlessKnown})
 		}
 	}
-	add(m.NoPromiscuous, "nopromisc", "nopromisc", counts)
-	add(m.NoDestination, "nodst", "nodst", counts)
-	add(m.BCQueueLen != 0, "bcqueuelen", fmt.Sprintf("bcqueuelen %d", m.BCQueueLen), chosen)
+	add(m.NoPromiscuous, "nopromisc", "nopromisc", absenceDiffers)
+	add(m.NoDestination, "nodst", "nodst", absenceDiffers)
+	add(m.BCQueueLen != 0, "bcqueuelen", fmt.Sprintf("bcqueuelen %d", m.BCQueueLen), kernelDefault)
 	if m.BCCutoff != nil {
-		add(true, "bc_cutoff", fmt.Sprintf("bc_cutoff %d", *m.BCCutoff), untold)
+		add(true, "bc_cutoff", fmt.Sprintf("bc_cutoff %d", *m.BCCutoff), unreported)
 	}
 	sources := slices.Sorted(slices.Values(m.Sources))
-	add(len(sources) > 0, "sources", "sources "+strings.Join(sources, " "), counts)
+	add(len(sources) > 0, "sources", "sources "+strings.Join(sources, " "), absenceDiffers)
 	return values
 }
 
@@ -176,15 +176,15 @@ func vlanOptions(v *netstate.VLANOptions) []value {
 	if len(v.Flags) == 0 {
 		flags = "no flags"
 	}
-	values := []value{{key: "flags", text: flags, whole: flags, unlessKnown: untold}}
+	values := []value{{key: "flags", text: flags, whole: flags, absence: unreported}}
 	for _, qos := range []struct {
 		name string
 		maps map[uint32]uint32
 	}{{"ingress-qos-map", v.IngressQoS}, {"egress-qos-map", v.EgressQoS}} {
-		for _, from := range slices.Sorted(maps.Keys(qos.maps)) {
-			key := fmt.Sprintf("%s %d", qos.name, from)
-			text := fmt.Sprintf("%s:%d", key, qos.maps[from])
-			values = append(values, value{key: key, text: text, whole: text, unlessKnown: chosen})
+		for _, priority := range slices.Sorted(maps.Keys(qos.maps)) {
+			key := fmt.Sprintf("%s %d", qos.name, priority)
+			text := fmt.Sprintf("%s:%d", key, qos.maps[priority])
+			values = append(values, value{key: key, text: text, whole: text, absence: kernelDefault})
 		}
 	}
 	return values

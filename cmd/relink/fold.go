@@ -1,28 +1,28 @@
 package main
 
-// foldFrom is the smallest number of like things that become one line.
-const foldFrom = 6
+// foldMinimum is the smallest number of like things that become one line.
+const foldMinimum = 6
 
-// folded groups the elements that say the same, in the order of each group's first element. Fewer than foldFrom like
+// foldEqual groups the elements that say the same, in the order of each group's first element. Fewer than foldMinimum like
 // elements stay apart, each in a group of its own. A verbose screen folds nothing.
-func folded[T any](all []T, s *screen, says func(T) string) [][]T {
+func foldEqual[T any](elements []T, s *screen, keyOf func(T) string) [][]T {
 	alike := map[string]int{}
-	for _, one := range all {
-		alike[says(one)]++
+	for _, element := range elements {
+		alike[keyOf(element)]++
 	}
 	var groups [][]T
-	at := map[string]int{}
-	for _, one := range all {
-		key := says(one)
-		i, begun := at[key]
+	groupIndex := map[string]int{}
+	for _, element := range elements {
+		key := keyOf(element)
+		i, grouped := groupIndex[key]
 		switch {
-		case s.verbose || alike[key] < foldFrom:
-			groups = append(groups, []T{one})
-		case begun:
-			groups[i] = append(groups[i], one)
+		case s.verbose || alike[key] < foldMinimum:
+			groups = append(groups, []T{element})
+		case grouped:
+			groups[i] = append(groups[i], element)
 		default:
-			at[key] = len(groups)
-			groups = append(groups, []T{one})
+			groupIndex[key] = len(groups)
+			groups = append(groups, []T{element})
 		}
 	}
 	return groups

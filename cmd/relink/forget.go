@@ -19,7 +19,7 @@ import (
 
 func newForget(open storeOpener, v *verbosity) *cobra.Command {
 	var output format
-	var yes, dryRun bool
+	var confirmed, dryRun bool
 	var opts forget.Options
 	cmd := &cobra.Command{
 		Use:   "forget " + nameUsage + " [--stale] [--force] [--yes]",
@@ -50,13 +50,13 @@ environment.`,
 			}
 			opts.Select.Names, opts.AllProcesses = args, sandbox.SeesAllProcesses()
 			s := screenOf(cmd, v)
-			plan, err := forget.Look(cmd.Context(), opts)
+			plan, err := forget.NewPlan(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
 			report := plan.Report()
-			if !yes && !dryRun && report.Count(forget.ToForget) > 0 {
-				if err := askForget(cmd.Context(), report, cmd.InOrStdin(), s); err != nil {
+			if !confirmed && !dryRun && report.Count(forget.ToForget) > 0 {
+				if err := confirmForget(cmd.Context(), report, cmd.InOrStdin(), s); err != nil {
 					return err
 				}
 			}
@@ -71,16 +71,16 @@ environment.`,
 	addParent(cmd, open, &opts.Select)
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.Stale, "stale", false, "all checkpoints of sandboxes that are gone")
-	flags.BoolVar(&yes, "yes", false, "do not ask")
+	flags.BoolVar(&confirmed, "yes", false, "do not ask")
 	flags.BoolVar(&opts.Force, "force", false, "drop what is named, even if the sandbox may be alive")
 	flags.BoolVar(&dryRun, "dry-run", false, "print what would be dropped and why, and drop nothing")
 	addOutput(cmd, &output, formatWide)
 	return cmd
 }
 
-// askForget shows in full what would be dropped, and asks. Both go to standard error, because standard output can be a
+// confirmForget shows in full what would be dropped, and asks. Both go to standard error, because standard output can be a
 // file. It returns errDiffers if the answer is no, or if the context ends first.
-func askForget(ctx context.Context, report forget.Report, stdin io.Reader, s *screen) error {
+func confirmForget(ctx context.Context, report forget.CheckpointReport, stdin io.Reader, s *screen) error {
 	f, ok := stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || terminal(s.err) == nil {
 		return errors.New("relink forget needs --yes where nobody can be asked: standard input and standard error must be a terminal. --dry-run prints what would be dropped")
@@ -94,7 +94,7 @@ func askForget(ctx context.Context, report forget.Report, stdin io.Reader, s *sc
 	} else if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
 		return nil
 	}
-	asking.say("nothing is forgotten")
+	asking.printf("nothing is forgotten")
 	if err == nil || errors.Is(err, io.EOF) || ctx.Err() != nil {
 		return errDiffers
 	}
@@ -103,14 +103,14 @@ func askForget(ctx context.Context, report forget.Report, stdin io.Reader, s *sc
 
 // readLine returns the next line, or the context's error once the context has ended. A read that has begun then goes on
 // until the program ends, because nothing can interrupt a read from a terminal.
-func readLine(ctx context.Context, from io.Reader) (string, error) {
+func readLine(ctx context.Context, input io.Reader) (string, error) {
 	type result struct {
 		line string
 		err  error
 	}
 	read := make(chan result, 1)
 	go func() {
-		line, err := bufio.NewReader(from).ReadString('\n')
+		line, err := bufio.NewReader(input).ReadString('\n')
 		read <- result{line, err}
 	}()
 	select {
@@ -123,7 +123,7 @@ func readLine(ctx context.Context, from io.Reader) (string, error) {
 	return "", ctx.Err()
 }
 
-func writeForget(report forget.Report, output format, s *screen) error {
+func writeForget(report forget.CheckpointReport, output format, s *screen) error {
 	if output.isData() {
 		if err := output.write(s.out, report); err != nil {
 			return err
@@ -131,9 +131,9 @@ func writeForget(report forget.Report, output format, s *screen) error {
 	} else {
 		forgetTable(report, output.wide(), s)
 		writeKept(report, s)
-		s.inform(forgetSummary(report))
+		s.info(forgetSummary(report))
 		if report.LeasesMayRemain() {
-			s.inform("their addresses may still be leased: relink ipam reclaim shows those of sandboxes that are gone")
+			s.info("their addresses may still be leased: relink ipam reclaim shows those of sandboxes that are gone")
 		}
 	}
 	if !report.Complete() {
@@ -142,7 +142,7 @@ func writeForget(report forget.Report, output format, s *screen) error {
 	return nil
 }
 
-func forgetTable(report forget.Report, wide bool, s *screen) {
+func forgetTable(report forget.CheckpointReport, wide bool, s *screen) {
 	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", spare: 1}, column{name: "INTERFACE"}, column{name: stateColumn}, column{name: "WHY"})
 	for _, o := range report.Checkpoints {
 		if s.quiet && o.State != forget.Kept && o.State != forget.Failed {
@@ -154,20 +154,20 @@ func forgetTable(report forget.Report, wide bool, s *screen) {
 }
 
 // writeKept lists below the table what is not forgotten. The table can cut a reason short.
-func writeKept(report forget.Report, s *screen) {
+func writeKept(report forget.CheckpointReport, s *screen) {
 	var lines []checkLine
 	for _, o := range report.Checkpoints {
 		if o.State == forget.Kept || o.State == forget.Failed {
-			lines = append(lines, notDone(o.Pod.String(), selection.ShortID(o.Attachment.ContainerID), o.Attachment.IfName, string(o.State), o.Reason))
+			lines = append(lines, failureLine(o.Pod.String(), selection.ShortID(o.Attachment.ContainerID), o.Attachment.IfName, string(o.State), o.Reason))
 		}
 	}
 	writeLines(lines, s)
 }
 
 // forgetSummary counts the checkpoints by state.
-func forgetSummary(report forget.Report) string {
+func forgetSummary(report forget.CheckpointReport) string {
 	var parts []string
-	for _, state := range []forget.State{forget.ToForget, forget.Forgotten, forget.Kept, forget.Failed} {
+	for _, state := range []forget.CheckpointState{forget.ToForget, forget.Forgotten, forget.Kept, forget.Failed} {
 		if n := report.Count(state); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}

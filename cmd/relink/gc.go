@@ -39,10 +39,10 @@ Exit status 0: done; 1: something could not be freed or looked at, and the outpu
   relink gc            # free it`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if opts.Grace < reclaim.LeastGrace {
-				return fmt.Errorf("invalid --grace %s: must be at least %s, because an ADD can take nearly that long", opts.Grace, reclaim.LeastGrace)
+			if opts.Grace < reclaim.MinGrace {
+				return fmt.Errorf("invalid --grace %s: must be at least %s, because an ADD can take nearly that long", opts.Grace, reclaim.MinGrace)
 			}
-			if err := cacheIsThere(cmd, cacheDir); err != nil {
+			if err := checkCacheDir(cmd, cacheDir); err != nil {
 				return err
 			}
 			if opts.Sources, err = auditSources(cmd.Context(), open, leases, cacheDir); err != nil {
@@ -65,7 +65,7 @@ Exit status 0: done; 1: something could not be freed or looked at, and the outpu
 	return cmd
 }
 
-func writeGC(report reclaim.Report, output format, s *screen) error {
+func writeGC(report reclaim.GCReport, output format, s *screen) error {
 	if output.isData() {
 		if err := output.write(s.out, report); err != nil {
 			return err
@@ -79,25 +79,25 @@ func writeGC(report reclaim.Report, output format, s *screen) error {
 	return nil
 }
 
-func gcLines(report reclaim.Report, s *screen) {
+func gcLines(report reclaim.GCReport, s *screen) {
 	shown := slices.Clone(report.Outcomes)
 	if s.quiet {
-		shown = slices.DeleteFunc(shown, func(o reclaim.Outcome) bool { return o.State != reclaim.Failed })
+		shown = slices.DeleteFunc(shown, func(o reclaim.GCOutcome) bool { return o.State != reclaim.Failed })
 	}
-	slices.SortStableFunc(shown, func(a, b reclaim.Outcome) int {
-		return slices.Index(reclaim.States, a.State) - slices.Index(reclaim.States, b.State)
+	slices.SortStableFunc(shown, func(a, b reclaim.GCOutcome) int {
+		return slices.Index(reclaim.GCStates, a.State) - slices.Index(reclaim.GCStates, b.State)
 	})
 	var lines []findingLine
 	for _, o := range shown {
-		lines = append(lines, findingLine{head: gcHead(o), of: o.Finding, says: gcWhy(o)})
+		lines = append(lines, findingLine{head: gcHead(o), finding: o.Finding, text: gcReason(o)})
 	}
 	writeFindings(lines, s)
-	sayUnseen(report.Problems, report.Notes, report.OwnersLeft, s)
-	s.inform(gcSummary(report))
+	printUnseen(report.Problems, report.Notes, report.OwnersUnasked, s)
+	s.info(gcSummary(report))
 }
 
 // gcHead says what becomes of the thing.
-func gcHead(o reclaim.Outcome) string {
+func gcHead(o reclaim.GCOutcome) string {
 	head := string(o.State)
 	if !o.Until.IsZero() {
 		head += " until " + o.Until.Local().Format(time.TimeOnly)
@@ -108,25 +108,25 @@ func gcHead(o reclaim.Outcome) string {
 	return head
 }
 
-// gcWhy is the evidence, and what follows from it.
-func gcWhy(o reclaim.Outcome) string {
-	why := strings.Join(o.Evidence, "; ")
-	if next := o.Why; next != "" && (o.State != reclaim.Kept || o.Proven) {
-		why += ". " + strings.ToUpper(next[:1]) + next[1:]
+// gcReason is the evidence, and what follows from it.
+func gcReason(o reclaim.GCOutcome) string {
+	reason := strings.Join(o.Evidence, "; ")
+	if next := o.Reason; next != "" && (o.State != reclaim.Kept || o.Proven) {
+		reason += ". " + strings.ToUpper(next[:1]) + next[1:]
 	}
 	switch {
-	case o.Becomes == "":
+	case o.AddressState == "":
 	case o.State == reclaim.ToFree:
-		why += ". Then it is " + afterwards(o)
+		reason += ". Then it is " + nextState(o)
 	default:
-		why += ". Now it is " + afterwards(o)
+		reason += ". Now it is " + nextState(o)
 	}
-	return why
+	return reason
 }
 
-// afterwards says what the address is then.
-func afterwards(o reclaim.Outcome) string {
-	switch o.Becomes {
+// nextState says what the address is then.
+func nextState(o reclaim.GCOutcome) string {
+	switch o.AddressState {
 	case lease.Held:
 		return "held by another sandbox of its owner"
 	case lease.Reserved:
@@ -134,13 +134,13 @@ func afterwards(o reclaim.Outcome) string {
 	case lease.Quarantined:
 		return "in quarantine"
 	}
-	return string(o.Becomes)
+	return string(o.AddressState)
 }
 
 // gcSummary counts the things by state.
-func gcSummary(report reclaim.Report) string {
+func gcSummary(report reclaim.GCReport) string {
 	var parts []string
-	for _, state := range reclaim.States {
+	for _, state := range reclaim.GCStates {
 		if n := report.Count(state); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
@@ -148,11 +148,11 @@ func gcSummary(report reclaim.Report) string {
 	return cmp.Or(strings.Join(parts, ", "), "nothing to free")
 }
 
-func logGC(report reclaim.Report) {
+func logGC(report reclaim.GCReport) {
 	var failures []string
 	for _, o := range report.Outcomes {
 		if o.State == reclaim.Failed {
-			failures = append(failures, failure(o.Pod, o.Attachment, o.Why))
+			failures = append(failures, failure(o.Pod, o.Attachment, o.Reason))
 		}
 	}
 	logRun(report.DryRun, gcSummary(report), append(failures, report.Problems...), nil)

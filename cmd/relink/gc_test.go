@@ -24,14 +24,14 @@ const tellEnv = "AGENT_TELLS"
 
 // agentTells is an agent that answers from a file.
 type agentTells struct {
-	Runtime []sandbox.OfRuntime
+	Runtime []sandbox.RuntimeSandbox
 	Owners  []owner.Judgement
 	// RuntimeFails is why the runtime does not answer.
 	RuntimeFails string
 }
 
-func tellingAgent(path string) func(context.Context) answering {
-	return func(context.Context) answering {
+func tellingAgent(path string) func(context.Context) agentClients {
+	return func(context.Context) agentClients {
 		b, err := os.ReadFile(path)
 		var a agentTells
 		if err == nil {
@@ -40,12 +40,12 @@ func tellingAgent(path string) func(context.Context) answering {
 		if err != nil {
 			panic(err)
 		}
-		return answering{runtime: a, judge: a}
+		return agentClients{runtime: a, judge: a}
 	}
 }
 
 // Sandboxes are the runtime's.
-func (a agentTells) Sandboxes(context.Context) ([]sandbox.OfRuntime, error) {
+func (a agentTells) Sandboxes(context.Context) ([]sandbox.RuntimeSandbox, error) {
 	if a.RuntimeFails != "" {
 		return nil, errors.New(a.RuntimeFails)
 	}
@@ -55,7 +55,7 @@ func (a agentTells) Sandboxes(context.Context) ([]sandbox.OfRuntime, error) {
 // Judge says what the file says. The API does not answer for other owners.
 func (a agentTells) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
 	for _, o := range owners {
-		j := owner.Judgement{Owner: o, Standing: owner.Unknown, Why: "HTTP status 503"}
+		j := owner.Judgement{Owner: o, Standing: owner.Unknown, Reason: "HTTP status 503"}
 		for _, told := range a.Owners {
 			if told.Owner == o {
 				j = told
@@ -78,7 +78,7 @@ func cmdReserved(ts *testscript.TestScript, neg bool, args []string) {
 	subnet, address := netip.MustParsePrefix(subnets[args[0]]), netip.MustParseAddr(args[1])
 	last := attachment.Key{Network: args[0], ContainerID: "before", IfName: "eth0"}
 	_, err = store.Allocate(context.Background(), lease.Request{
-		Attachment: last, Owner: attachment.Owner{Kind: "StatefulSet", Namespace: namespace, Name: name, UID: "u1"}, Wanted: []netip.Addr{address},
+		Attachment: last, Owner: attachment.Owner{Kind: "StatefulSet", Namespace: namespace, Name: name, UID: "u1"}, RequestedAddresses: []netip.Addr{address},
 		Sets:   []lease.RangeSet{{{Span: lease.Span{First: subnet.Addr().Next(), Last: subnet.Addr().Next().Next().Next().Next()}, Subnet: subnet}}},
 		Policy: lease.Policy{Sticky: true},
 	})
@@ -99,8 +99,8 @@ func cmdSeenEarlier(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	var seen reclaim.Sightings
 	ts.Check(json.Unmarshal(b, &seen))
-	for i := range seen.Seen {
-		seen.Seen[i].FirstSeen -= by
+	for i := range seen.List {
+		seen.List[i].FirstSeen -= by
 	}
 	b, err = json.Marshal(seen)
 	ts.Check(err)

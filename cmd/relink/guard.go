@@ -105,7 +105,7 @@ func checkGuard(cmd *cobra.Command, plan guard.Plan, resume string, follow bool)
 	if plan.Wait < 0 {
 		return fmt.Errorf("invalid --wait %s: must not be negative", plan.Wait)
 	}
-	if err := cacheIsThere(cmd, plan.CacheDir); err != nil {
+	if err := checkCacheDir(cmd, plan.CacheDir); err != nil {
 		return err
 	}
 	if (follow || resume != "") && len(plan.Via) > 0 {
@@ -122,7 +122,7 @@ func checkGuard(cmd *cobra.Command, plan guard.Plan, resume string, follow bool)
 }
 
 func followGuard(cmd *cobra.Command) error {
-	status, err := guard.Follow(cmd.Context(), outletOf(cmd.OutOrStdout()).to)
+	status, err := guard.Follow(cmd.Context(), streamOf(cmd.OutOrStdout()).writer)
 	if err == nil && status != 0 {
 		err = exitStatus(status)
 	}
@@ -137,8 +137,8 @@ func runGuard(cmd *cobra.Command, plan guard.Plan, resume string, open storeOpen
 	if plan.CheckpointDir, err = filepath.Abs(store.Dir()); err != nil {
 		return err
 	}
-	// Not by way of the outlets: nothing may depend on whether somebody reads.
-	opts := guard.Options{Store: store, CacheDir: cnicache.DefaultDir, Out: outletOf(cmd.OutOrStdout()).to, Err: outletOf(cmd.ErrOrStderr()).to, Quiet: v.quiet}
+	// Not by way of the streams: nothing may depend on whether somebody reads.
+	opts := guard.Options{Store: store, CacheDir: cnicache.DefaultDir, Out: streamOf(cmd.OutOrStdout()).writer, Err: streamOf(cmd.ErrOrStderr()).writer, Quiet: v.quiet}
 	if f, ok := cmd.InOrStdin().(*os.File); ok {
 		opts.Stdin = f
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/access"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -33,13 +33,13 @@ Exit status: each verb has its own.`,
   relink host-access add shop/web-0`,
 	}
 	cmd.AddCommand(newHostAccessShow(open, v), newHostAccessAdd(open, v), newHostAccessRemove(open, v))
-	needsVerb(cmd)
+	requireVerb(cmd)
 	return cmd
 }
 
 func newHostAccessShow(open storeOpener, v *verbosity) *cobra.Command {
 	var output format
-	var by selection.Selection
+	var filter selection.Selection
 	cmd := &cobra.Command{
 		Use:   "show " + nameUsage,
 		Short: "Show which pods have host access, and whether it works",
@@ -57,25 +57,25 @@ environment.`,
 			if err != nil {
 				return err
 			}
-			by.Names = args
-			records, unreadable, err := store.Select(by)
+			filter.Names = args
+			records, unreadable, err := store.Select(filter)
 			if err != nil {
 				return err
 			}
-			report, err := access.Show(cmd.Context(), store, records, by.All() && len(unreadable) == 0)
+			report, err := hostends.Inspect(cmd.Context(), store, records, filter.MatchesAll() && len(unreadable) == 0)
 			if err != nil {
 				return err
 			}
 			return writeHostAccess(report, output, screenOf(cmd, v))
 		},
 	}
-	addSelection(cmd, open, &by)
-	addParent(cmd, open, &by)
+	addSelection(cmd, open, &filter)
+	addParent(cmd, open, &filter)
 	addOutput(cmd, &output, formatWide)
 	return cmd
 }
 
-func writeHostAccess(report access.Report, output format, s *screen) error {
+func writeHostAccess(report hostends.AccessReport, output format, s *screen) error {
 	if output.isData() {
 		if err := output.write(s.out, report); err != nil {
 			return err
@@ -84,32 +84,32 @@ func writeHostAccess(report access.Report, output format, s *screen) error {
 		hostAccessTable(report, output.wide(), s)
 		if !s.quiet {
 			for _, note := range report.Notes {
-				s.say("%s", note)
+				s.printf("%s", note)
 			}
 		}
 		for _, p := range report.Problems {
-			s.say("%s", p)
+			s.printf("%s", p)
 		}
 		wrong := 0
 		for _, p := range report.Pods {
-			for _, why := range p.Problems {
-				s.say("%s %s: %s", p.Pod, p.Attachment.IfName, why)
+			for _, problem := range p.Problems {
+				s.printf("%s %s: %s", p.Pod, p.Attachment.IfName, problem)
 			}
 			if len(p.Problems) > 0 {
 				wrong++
 			}
 		}
-		s.inform(fmt.Sprintf("%s with host access, %d with a problem. The node speaks to them as %s",
-			count(len(report.Pods), "pod"), wrong, sources(report)))
+		s.info(fmt.Sprintf("%s with host access, %d with a problem. The node speaks to them as %s",
+			count(len(report.Pods), "pod"), wrong, sourceAddresses(report)))
 	}
-	if !report.Well() {
+	if !report.IsHealthy() {
 		return errDiffers
 	}
 	return nil
 }
 
-// sources are the addresses of the node that its pods see.
-func sources(report access.Report) string {
+// sourceAddresses are the addresses of the node that its pods see.
+func sourceAddresses(report hostends.AccessReport) string {
 	var used []string
 	for _, source := range []netip.Addr{report.Node.Source4, report.Node.Source6} {
 		for _, p := range report.Pods {
@@ -135,7 +135,7 @@ func hasFamily(addresses []netip.Addr, ipv6 bool) bool {
 	return false
 }
 
-func hostAccessTable(report access.Report, wide bool, s *screen) {
+func hostAccessTable(report hostends.AccessReport, wide bool, s *screen) {
 	t := newTable(wide, column{name: "POD"}, column{name: "INTERFACE"}, column{name: "IN POD"}, column{name: "IN HOST"},
 		column{name: "ADDRESS"}, column{name: "SETTINGS", spare: 1}, column{name: stateColumn})
 	for _, p := range report.Pods {
@@ -156,7 +156,7 @@ func hostAccessTable(report access.Report, wide bool, s *screen) {
 
 // settingsOf are the options in the words of the configuration.
 func settingsOf(o hostaccess.Options) string {
-	var all []string
+	var settings []string
 	for _, list := range []struct {
 		key      string
 		prefixes []netip.Prefix
@@ -166,31 +166,31 @@ func settingsOf(o hostaccess.Options) string {
 			texts = append(texts, p.String())
 		}
 		if len(texts) > 0 {
-			all = append(all, list.key+"="+strings.Join(texts, ","))
+			settings = append(settings, list.key+"="+strings.Join(texts, ","))
 		}
 	}
 	if o.PreserveSource {
-		all = append(all, fmt.Sprintf("preserveSource (%#x)", o.Mark))
+		settings = append(settings, fmt.Sprintf("preserveSource (%#x)", o.Mark))
 	}
 	if o.Masquerade {
-		all = append(all, "masquerade")
+		settings = append(settings, "masquerade")
 	}
-	if len(all) == 0 {
+	if len(settings) == 0 {
 		return "-"
 	}
-	return strings.Join(all, " ")
+	return strings.Join(settings, " ")
 }
 
 // accessChange is add or remove.
 type accessChange struct {
-	by     selection.Selection
+	filter selection.Selection
 	output format
-	// each changes one attachment.
-	each func(context.Context, *checkpoint.Store, *kernel.Namespace, checkpoint.Record) (access.Done, error)
+	// change changes one attachment.
+	change func(context.Context, *checkpoint.Store, *kernel.Namespace, checkpoint.Record) (hostends.AccessChange, error)
 }
 
-// changed is what became of one attachment.
-type changed struct {
+// accessOutcome is what became of one attachment.
+type accessOutcome struct {
 	Attachment attachment.Key `json:"attachment"`
 	Pod        attachment.Pod `json:"pod,omitzero"`
 	State      string         `json:"state"`
@@ -218,8 +218,8 @@ environment.`,
 			if len(errs) > 0 {
 				return errors.New(printable.Joined(errors.Join(errs...)))
 			}
-			c.each = func(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Record) (access.Done, error) {
-				return access.Add(ctx, store, host, r, *options)
+			c.change = func(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Record) (hostends.AccessChange, error) {
+				return hostends.Add(ctx, store, host, r, *options)
 			}
 			return c.run(cmd, open, args, v)
 		},
@@ -236,7 +236,7 @@ environment.`,
 }
 
 func newHostAccessRemove(open storeOpener, v *verbosity) *cobra.Command {
-	c := accessChange{each: access.Remove}
+	c := accessChange{change: hostends.Remove}
 	cmd := &cobra.Command{
 		Use:   "remove POD...",
 		Short: "Take host access from pods that run",
@@ -257,21 +257,21 @@ environment.`,
 }
 
 func (c *accessChange) flags(cmd *cobra.Command, open storeOpener) {
-	addSelection(cmd, open, &c.by)
-	addParent(cmd, open, &c.by)
+	addSelection(cmd, open, &c.filter)
+	addParent(cmd, open, &c.filter)
 	addOutput(cmd, &c.output)
 }
 
 func (c *accessChange) run(cmd *cobra.Command, open storeOpener, args []string, v *verbosity) error {
-	c.by.Names = args
-	if c.by.All() {
+	c.filter.Names = args
+	if c.filter.MatchesAll() {
 		return errors.New("name the pods, or select them by --namespace, --network or --parent")
 	}
 	store, err := open()
 	if err != nil {
 		return err
 	}
-	records, unreadable, err := store.Select(c.by)
+	records, unreadable, err := store.Select(c.filter)
 	if err != nil {
 		return err
 	}
@@ -280,9 +280,9 @@ func (c *accessChange) run(cmd *cobra.Command, open storeOpener, args []string, 
 		return err
 	}
 	defer host.Close()
-	results := []changed{}
+	results := []accessOutcome{}
 	for _, u := range unreadable {
-		results = append(results, changed{Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, Pod: u.Left.Pod, State: failed, Reason: printable.Joined(u.Err)})
+		results = append(results, accessOutcome{Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, Pod: u.Partial.Pod, State: failed, Reason: printable.Joined(u.Err)})
 	}
 	results = append(results, c.changeAll(cmd.Context(), store, host, records)...)
 	s := screenOf(cmd, v)
@@ -295,10 +295,10 @@ func (c *accessChange) run(cmd *cobra.Command, open storeOpener, args []string, 
 			if s.quiet && r.Reason == "" {
 				continue
 			}
-			s.say("%s", strings.TrimSuffix(fmt.Sprintf("%s %s: host access %s: %s", r.Pod, r.Attachment.IfName, r.State, r.Reason), ": "))
+			s.printf("%s", strings.TrimSuffix(fmt.Sprintf("%s %s: host access %s: %s", r.Pod, r.Attachment.IfName, r.State, r.Reason), ": "))
 		}
 	}
-	if slices.ContainsFunc(results, func(r changed) bool { return r.State == failed }) {
+	if slices.ContainsFunc(results, func(r accessOutcome) bool { return r.State == failed }) {
 		return errDiffers
 	}
 	return nil
@@ -308,24 +308,24 @@ func (c *accessChange) run(cmd *cobra.Command, open storeOpener, args []string, 
 const failed = "failed"
 
 // changeAll changes all attachments. A pod has host access by one of its interfaces: that the others cannot have it too is no failure.
-func (c *accessChange) changeAll(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, records []checkpoint.Record) (results []changed) {
-	has, refused := map[string]string{}, map[int]bool{}
+func (c *accessChange) changeAll(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, records []checkpoint.Record) (results []accessOutcome) {
+	accessByContainer, refused := map[string]string{}, map[int]bool{}
 	for i, r := range records {
-		result := changed{Attachment: r.Attachment, Pod: r.Pod}
-		done, err := c.each(ctx, store, host, r)
-		result.State = string(done)
+		result := accessOutcome{Attachment: r.Attachment, Pod: r.Pod}
+		outcome, err := c.change(ctx, store, host, r)
+		result.State = string(outcome)
 		switch {
 		case err != nil:
 			result.State, result.Reason = failed, printable.Joined(err)
-			refused[i] = errors.Is(err, access.ErrOtherPath)
-		case done == access.Given || done == access.Had:
-			has[r.Attachment.ContainerID] = r.Attachment.IfName
+			refused[i] = errors.Is(err, hostends.ErrOtherPath)
+		case outcome == hostends.Added || outcome == hostends.AlreadyPresent:
+			accessByContainer[r.Attachment.ContainerID] = r.Attachment.IfName
 		}
 		results = append(results, result)
 	}
 	for i := range results {
-		if by, ok := has[results[i].Attachment.ContainerID]; ok && refused[i] {
-			results[i].State, results[i].Reason = "not needed", "the pod has it by "+by
+		if ifName, ok := accessByContainer[results[i].Attachment.ContainerID]; ok && refused[i] {
+			results[i].State, results[i].Reason = "not needed", "the pod has it by "+ifName
 		}
 	}
 	return results

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/relink-cni/relink/checkpoint/netfix"
+	"github.com/relink-cni/relink/checkpoint/capture/netfix"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -42,9 +42,9 @@ or environment.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&opts.Below.Devices, "parent", nil, "`device` of the host that the lost interfaces were on; of several, the first that exists")
-	flags.IntVar(&opts.Below.VLAN, "vlan", 0, "802.1q `VLAN` of that device; 0: the device itself")
-	flags.IntVar(&opts.Below.MTU, "mtu", 0, "MTU of the lost interfaces in `bytes`; 0: that of the device they are on")
+	flags.StringSliceVar(&opts.Parent.Devices, "parent", nil, "`device` of the host that the lost interfaces were on; of several, the first that exists")
+	flags.IntVar(&opts.Parent.VLAN, "vlan", 0, "802.1q `VLAN` of that device; 0: the device itself")
+	flags.IntVar(&opts.Parent.MTU, "mtu", 0, "MTU of the lost interfaces in `bytes`; 0: that of the device they are on")
 	flags.BoolVar(&opts.Replace, "replace", false, "write a checkpoint anew if an import wrote it from a file alone and the interface is gone")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
 	addOutput(cmd, &output, formatWide)
@@ -71,14 +71,14 @@ func importAll(ctx context.Context, opts netfix.Options, output format, s *scree
 	return nil
 }
 
-func writeImported(report netfix.Report, dir string, wide bool, s *screen) {
+func writeImported(report netfix.FileReport, dir string, wide bool, s *screen) {
 	t := newTable(wide, column{name: "FILE"}, column{name: "POD"}, column{name: "INTERFACE", spare: 1}, column{name: "PARENTS", spare: 3},
 		column{name: "MAC", wide: true}, column{name: "ADDRESSES", spare: 2}, column{name: stateColumn}, column{name: "WHY"})
 	var notImported []checkLine // Written below the table, which can cut a reason short.
 	for _, o := range report.Files {
 		failed := o.State == netfix.Refused || o.State == netfix.Failed
 		if failed {
-			notImported = append(notImported, notDone(filepath.Base(o.Path), o.PodName, o.Attachment.IfName, string(o.State), o.Reason))
+			notImported = append(notImported, failureLine(filepath.Base(o.Path), o.PodName, o.Attachment.IfName, string(o.State), o.Reason))
 		} else if s.quiet {
 			continue
 		}
@@ -91,17 +91,17 @@ func writeImported(report netfix.Report, dir string, wide bool, s *screen) {
 	}
 	t.write(s)
 	writeLines(notImported, s)
-	s.inform(importedSummary(report, dir))
+	s.info(importedSummary(report, dir))
 }
 
 // importedSummary counts the files by state.
-func importedSummary(report netfix.Report, dir string) string {
-	counts := map[netfix.State]int{}
+func importedSummary(report netfix.FileReport, dir string) string {
+	counts := map[netfix.FileState]int{}
 	for _, o := range report.Files {
 		counts[o.State]++
 	}
 	var parts []string
-	for _, s := range []netfix.State{netfix.Imported, netfix.Replaced, netfix.ToImport, netfix.ToReplace, netfix.Kept, netfix.Refused, netfix.Failed} {
+	for _, s := range []netfix.FileState{netfix.Imported, netfix.Replaced, netfix.ToImport, netfix.ToReplace, netfix.Kept, netfix.Refused, netfix.Failed} {
 		if counts[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
 		}

@@ -36,11 +36,11 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
   relink install --plugins-only --cni-bin /host/opt/cni/bin`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := checkPlaces(opts.Root, opts.CNIBin); err != nil {
+			if err := checkInstallDirs(opts.Root, opts.CNIBin); err != nil {
 				return err
 			}
-			if opts.From == "" {
-				if opts.From, err = besideThis(); err != nil {
+			if opts.SourceDir == "" {
+				if opts.SourceDir, err = executableDir(); err != nil {
 					return err
 				}
 			}
@@ -55,7 +55,7 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.From, "from", "", "`directory` of the release's programs (default: where this relink is)")
+	flags.StringVar(&opts.SourceDir, "from", "", "`directory` of the release's programs (default: where this relink is)")
 	flags.StringVar(&opts.CNIBin, "cni-bin", install.DefaultCNIBin, "`directory` in which the container runtime looks for plugins")
 	flags.StringVar(&opts.Root, "root", "", "install into the system that is mounted on this `directory`")
 	flags.BoolVar(&opts.PluginsOnly, "plugins-only", false, "put the plugins into --cni-bin, and do nothing else")
@@ -68,8 +68,8 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 	return cmd
 }
 
-// checkPlaces refuses directories that cannot be meant.
-func checkPlaces(root, cniBin string) error {
+// checkInstallDirs refuses directories that cannot be meant.
+func checkInstallDirs(root, cniBin string) error {
 	if !filepath.IsAbs(cniBin) {
 		return fmt.Errorf("invalid --cni-bin %q: must be an absolute path", cniBin)
 	}
@@ -86,8 +86,8 @@ func checkPlaces(root, cniBin string) error {
 	return nil
 }
 
-// besideThis is the directory of this program.
-func besideThis() (string, error) {
+// executableDir is the directory of this program.
+func executableDir() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find the directory of this program: %w; name it with --from", err)
@@ -97,7 +97,7 @@ func besideThis() (string, error) {
 
 // completions are the files that relink completion writes.
 func completions(root *cobra.Command) ([]install.Completion, error) {
-	var all []install.Completion
+	var list []install.Completion
 	for _, shell := range []struct {
 		name  string
 		write func(*bytes.Buffer) error
@@ -110,9 +110,9 @@ func completions(root *cobra.Command) ([]install.Completion, error) {
 		if err := shell.write(&b); err != nil {
 			return nil, fmt.Errorf("write the completion for %s: %w", shell.name, err)
 		}
-		all = append(all, install.Completion{Shell: shell.name, Text: b.Bytes()})
+		list = append(list, install.Completion{Shell: shell.name, Text: b.Bytes()})
 	}
-	return all, nil
+	return list, nil
 }
 
 // installAll carries out the plan and starts the agent, or says what it would do.
@@ -120,48 +120,48 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 	service := install.Service{Root: opts.Root}
 	if dryRun {
 		writeSteps(plan, s)
-		if refused(plan) {
+		if isRefused(plan) {
 			return errDiffers
 		}
 		return nil
 	}
 	if err := plan.Install(); err != nil {
-		if refused(plan) {
+		if isRefused(plan) {
 			return err
 		}
-		return partly(s, err)
+		return partialFailure(s, err)
 	}
 	writeSteps(plan, s)
 	if opts.PluginsOnly || noStart {
 		return nil
 	}
-	if ok, why := service.Manageable(); !ok {
-		s.inform("the agent is not started: " + why + ". Start /usr/local/sbin/relink-agent at each boot")
+	if ok, reason := service.Manageable(); !ok {
+		s.info("the agent is not started: " + reason + ". Start /usr/local/sbin/relink-agent at each boot")
 		return nil
 	}
 	if err := service.Start(ctx, plan.NeedsRestart()); err != nil {
-		return partly(s, fmt.Errorf("the files are installed, but the agent does not run: %w; journalctl -u %s says why", err, install.Unit))
+		return partialFailure(s, fmt.Errorf("the files are installed, but the agent does not run: %w; journalctl -u %s says why", err, install.Unit))
 	}
-	if err := plan.Started(); err != nil {
-		return partly(s, err)
+	if err := plan.SaveStarted(); err != nil {
+		return partialFailure(s, err)
 	}
 	if opts.Root != "" {
-		s.inform(install.Unit + " is enabled in " + opts.Root)
+		s.info(install.Unit + " is enabled in " + opts.Root)
 	} else {
-		s.inform(install.Unit + " is enabled and runs")
+		s.info(install.Unit + " is enabled and runs")
 	}
 	return nil
 }
 
-// partly reports a failure after something was changed.
-func partly(s *screen, err error) error {
-	sayError(s.err, err)
+// partialFailure reports a failure after something was changed.
+func partialFailure(s *screen, err error) error {
+	printError(s.err, err)
 	return errDiffers
 }
 
-func refused(plan *install.Plan) bool { return stepsThat(plan, install.Refuse) > 0 }
+func isRefused(plan *install.Plan) bool { return countSteps(plan, install.Refuse) > 0 }
 
-func stepsThat(plan *install.Plan, action install.Action) int {
+func countSteps(plan *install.Plan, action install.FileAction) int {
 	n := 0
 	for _, step := range plan.Steps {
 		if step.Action == action {
@@ -177,12 +177,12 @@ func writeSteps(plan *install.Plan, s *screen) {
 		switch {
 		case step.Action == install.Keep && !s.verbose:
 		case step.Action == install.Leave || step.Action == install.Refuse:
-			s.say("%s %s: %s", step.Action, step.Path, step.Reason)
+			s.printf("%s %s: %s", step.Action, step.Path, step.Reason)
 		default:
-			s.inform(fmt.Sprintf("%s %s: %s", step.Action, step.Path, step.Reason))
+			s.info(fmt.Sprintf("%s %s: %s", step.Action, step.Path, step.Reason))
 		}
 	}
 	if !plan.Changes() {
-		s.inform(count(stepsThat(plan, install.Keep), "file") + " to keep, nothing to change")
+		s.info(count(countSteps(plan, install.Keep), "file") + " to keep, nothing to change")
 	}
 }

@@ -34,7 +34,7 @@ Exit status: the --help of each verb says it. Without a verb it is 2.`,
   relink ipam reserve 10.3.0.9 shop/db-0 --network lan  # keep an address for a pod
   relink ipam reclaim                                   # find the addresses of pods that are gone`,
 	}
-	needsVerb(cmd)
+	requireVerb(cmd)
 	addDataDir(cmd.PersistentFlags(), &dir)
 	must(cmd.MarkPersistentFlagDirname("data-dir"))
 	addGroup(cmd, "Look:", newIPAMList(&dir, v), newIPAMShow(&dir, v), newIPAMUsage(&dir, v))
@@ -83,22 +83,22 @@ func needsRoot(err error) error {
 	return err
 }
 
-// networks returns the networks that have a store, or just only, unless it is empty.
-func (d leaseDir) networks(only string) ([]string, error) {
+// networks returns the networks that have a store, or just network, unless it is empty.
+func (d leaseDir) networks(network string) ([]string, error) {
 	dir, err := d.path()
 	if err != nil {
 		return nil, err
 	}
-	all, err := lease.Networks(dir)
+	names, err := lease.Networks(dir)
 	switch {
 	case err != nil:
 		return nil, needsRoot(err)
-	case only == "":
-		return all, nil
-	case slices.Contains(all, only):
-		return []string{only}, nil
+	case network == "":
+		return names, nil
+	case slices.Contains(names, network):
+		return []string{network}, nil
 	}
-	return nil, fmt.Errorf("--network %s matches nothing: %s", only, leasesIn(dir, all))
+	return nil, fmt.Errorf("--network %s matches nothing: %s", network, leasesIn(dir, names))
 }
 
 // leasesIn says which networks have leases in the directory.
@@ -116,24 +116,24 @@ func (d leaseDir) open(network string) (*lease.Store, error) {
 		return nil, err
 	}
 	if network == "" {
-		all, err := lease.Networks(dir)
+		names, err := lease.Networks(dir)
 		if err != nil {
 			return nil, needsRoot(err)
 		}
-		return nil, fmt.Errorf("--network is missing: give --network NETWORK; %s", leasesIn(dir, all))
+		return nil, fmt.Errorf("--network is missing: give --network NETWORK; %s", leasesIn(dir, names))
 	}
 	if err := attachment.ValidateName(network); err != nil {
 		return nil, fmt.Errorf("invalid network %q: %w", network, err)
 	}
 	store, err := lease.Open(dir, network)
 	if err == nil {
-		store.OnWait(waitsOn(os.Stderr))
+		store.OnWait(printLockWait(os.Stderr))
 	}
 	return store, err
 }
 
-// openThere is like open, but the network must have a store.
-func (d leaseDir) openThere(network string) (*lease.Store, error) {
+// openExisting is like open, but the network must have a store.
+func (d leaseDir) openExisting(network string) (*lease.Store, error) {
 	store, err := d.open(network)
 	if err == nil {
 		_, err = d.networks(network)
@@ -151,15 +151,15 @@ func (d leaseDir) eachStore(networks []string, s *screen, f func(*lease.Store) e
 			return err
 		}
 		if err := f(store); err != nil {
-			sayError(s.err, needsRoot(err))
+			printError(s.err, needsRoot(err))
 			result = errDiffers
 		}
 	}
 	return result
 }
 
-// takes returns a check that a verb has its arguments. names are their names in the usage line.
-func takes(names ...string) cobra.PositionalArgs {
+// exactArgs returns a check that a verb has its arguments. names are their names in the usage line.
+func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
@@ -174,13 +174,13 @@ func takes(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// mayTake is takes for an argument that can be left out.
-func mayTake(name string) cobra.PositionalArgs {
+// optionalArg is exactArgs for an argument that can be left out.
+func optionalArg(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
-		return takes(name)(cmd, args)
+		return exactArgs(name)(cmd, args)
 	}
 }
 
@@ -198,12 +198,12 @@ func parseAddress(s string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// lasting is the value of a flag that gives a duration. 0 means that the flag was not given.
-type lasting time.Duration
+// durationFlag is the value of a flag that gives a duration. 0 means that the flag was not given.
+type durationFlag time.Duration
 
-func (l *lasting) Type() string { return "duration" }
+func (l *durationFlag) Type() string { return "duration" }
 
-func (l *lasting) String() string {
+func (l *durationFlag) String() string {
 	if *l == 0 {
 		return ""
 	}
@@ -211,18 +211,18 @@ func (l *lasting) String() string {
 }
 
 // Set takes the flag's value.
-func (l *lasting) Set(s string) error {
+func (l *durationFlag) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {
 		return errors.New("give a time of more than 0, such as 30m or 72h, or leave the flag out for no end")
 	}
-	*l = lasting(d)
+	*l = durationFlag(d)
 	return nil
 }
 
-// differs reports an error about the node, not about the command line.
-func differs(s *screen, err error) error {
-	sayError(s.err, err)
+// reportDifference reports an error about the node, not about the command line.
+func reportDifference(s *screen, err error) error {
+	printError(s.err, err)
 	return errDiffers
 }
 
@@ -235,32 +235,32 @@ func timeCell(t time.Time) string {
 }
 
 // storeRemarks says what is wrong with a store, and what to do about it.
-func storeRemarks(ctx context.Context, store *lease.Store) (all []string, err error) {
+func storeRemarks(ctx context.Context, store *lease.Store) (remarks []string, err error) {
 	switch err := store.BeingRenamed(ctx); {
 	case errors.Is(err, lease.ErrRenaming):
-		all = append(all, err.Error())
+		remarks = append(remarks, err.Error())
 	case err != nil:
 		return nil, err
 	}
 	remark, err := clockRemark(ctx, store)
 	if remark != "" {
-		all = append(all, remark)
+		remarks = append(remarks, remark)
 	}
 	if err != nil {
-		return all, err
+		return remarks, err
 	}
 	lost, err := lostRemarks(ctx, store)
-	return append(all, lost...), err
+	return append(remarks, lost...), err
 }
 
-// offIsWrong is how far a store's time may be from the time of day. A clock that is set right after a boot is off by
+// maxClockOffset is how far a store's time may be from the time of day. A clock that is set right after a boot is off by
 // less than this.
-const offIsWrong = time.Hour
+const maxClockOffset = time.Hour
 
 // clockRemark says that the time of the store is wrong. It is empty if the time is right.
 func clockRemark(ctx context.Context, store *lease.Store) (string, error) {
 	ahead, err := store.ClockAhead(ctx)
-	if err != nil || ahead.Abs() < offIsWrong {
+	if err != nil || ahead.Abs() < maxClockOffset {
 		return "", err
 	}
 	const mend = "If the clock is right now, run relink ipam reset-clock --network %s"

@@ -184,7 +184,7 @@ func TestLeasesFitATerminal(t *testing.T) {
 	for i, name := range []string{"web-0", "a-stateful-set-of-a-long-name-0"} {
 		all = append(all, lease.Lease{
 			Address: netip.MustParseAddr("10.3.0.2").Next(), Network: "storage-network", State: lease.Quarantined, ReleasedAt: time.Now().Add(-time.Hour * time.Duration(i+1)),
-			Owner: attachment.Pod{Namespace: "shop", Name: name}.Owner(), Why: "in use by aa:bb:cc:dd:ee:ff on bond4.3, as a probe has found",
+			Owner: attachment.Pod{Namespace: "shop", Name: name}.Owner(), Reason: "in use by aa:bb:cc:dd:ee:ff on bond4.3, as a probe has found",
 		})
 	}
 	for width, columns := range map[int]string{

@@ -21,15 +21,15 @@ import (
 	"github.com/relink-cni/relink/pkg/pool/fence"
 )
 
-// mostReason bounds --reason. A block has room for 1024 characters.
-const mostReason = 500
+// maxReason bounds --reason. A block has room for 1024 characters.
+const maxReason = 500
 
 // fenceCall is the command line of a fence.
 type fenceCall struct {
 	kubeconfig, context, reason string
-	yes, dryRun                 bool
+	confirmed, dryRun           bool
 	output                      format
-	opts                        fence.Options
+	opts                        fence.Target
 }
 
 func newIPAMFence(v *verbosity) *cobra.Command {
@@ -59,8 +59,8 @@ environment.`,
   relink ipam fence node3
   relink ipam fence node3 --yes --reason ticket-4711
   relink ipam fence node3 --store 6f1d0c9a2b7e  # only what its old disk had`,
-		Args:              takes("NODE"),
-		ValidArgsFunction: eachCompletes(),
+		Args:              exactArgs("NODE"),
+		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := call.check(cmd); err != nil {
 				return err
@@ -74,7 +74,7 @@ environment.`,
 	flags.StringVar(&call.context, "context", "", "`name` of the context in that file (default its current one)")
 	flags.StringArrayVar(&call.opts.Stores, "store", nil, "only what this `store` of the node has; can be repeated")
 	flags.StringVar(&call.reason, "reason", "", "`text` for the blocks instead of your name")
-	flags.BoolVar(&call.yes, "yes", false, "do not ask")
+	flags.BoolVar(&call.confirmed, "yes", false, "do not ask")
 	flags.BoolVar(&call.dryRun, "dry-run", false, "print what the node has, and change nothing")
 	addOutput(cmd, &call.output, formatWide)
 	return cmd
@@ -87,8 +87,8 @@ func (f *fenceCall) check(cmd *cobra.Command) error {
 		return errors.New(`invalid --store "": it must not be empty; leave it out for all stores of the node`)
 	case f.reason == "" && cmd.Flags().Changed("reason"):
 		return errors.New(`invalid --reason "": it must not be empty; leave it out to note your name`)
-	case len(f.reason) > mostReason || strings.ContainsFunc(f.reason, unicode.IsControl):
-		return fmt.Errorf("invalid --reason: it must be one line of at most %d bytes", mostReason)
+	case len(f.reason) > maxReason || strings.ContainsFunc(f.reason, unicode.IsControl):
+		return fmt.Errorf("invalid --reason: it must be one line of at most %d bytes", maxReason)
 	}
 	return nil
 }
@@ -100,20 +100,20 @@ func (f *fenceCall) run(cmd *cobra.Command, node string, s *screen) error {
 		return fmt.Errorf("the Kubernetes API cannot be asked: %w", err)
 	}
 	f.opts.API, f.opts.Node = objects.NewPoolAPI(client), node
-	f.opts.Why = fmt.Sprintf("by hand: %s, %s", cmp.Or(f.reason, whoAsks()), time.Now().UTC().Format(time.RFC3339))
-	plan, err := fence.Look(cmd.Context(), f.opts)
+	f.opts.Reason = fmt.Sprintf("by hand: %s, %s", cmp.Or(f.reason, userAtHost()), time.Now().UTC().Format(time.RFC3339))
+	plan, err := fence.NewPlan(cmd.Context(), f.opts)
 	if err != nil {
 		return err
 	}
-	report := plan.Report()
+	report := plan.Preview()
 	due := report.Count(fence.ToFence) > 0 && !f.dryRun
-	if due && !f.yes {
-		if err := askFence(cmd.Context(), report, cmd.InOrStdin(), s); err != nil {
+	if due && !f.confirmed {
+		if err := confirmFence(cmd.Context(), report, cmd.InOrStdin(), s); err != nil {
 			return err
 		}
 	} else if due {
 		for _, line := range fenceWarnings(report) {
-			s.warn("%s", line)
+			s.warnf("%s", line)
 		}
 	}
 	if due {
@@ -122,8 +122,8 @@ func (f *fenceCall) run(cmd *cobra.Command, node string, s *screen) error {
 	return writeFence(report, f.output, s)
 }
 
-// whoAsks is USER@HOST. A user of sudo is who called it.
-func whoAsks() string {
+// userAtHost is USER@HOST. A user of sudo is who called it.
+func userAtHost() string {
 	name := os.Getenv("SUDO_USER")
 	if u, err := user.Current(); err == nil && name == "" {
 		name = u.Username
@@ -135,18 +135,18 @@ func whoAsks() string {
 	return cmp.Or(name, "unknown") + "@" + host
 }
 
-// askFence shows what the node has and what a fence means, and asks for the node's name, on standard error. It returns errDiffers if
+// confirmFence shows what the node has and what a fence means, and asks for the node's name, on standard error. It returns errDiffers if
 // the answer is another one, or if the context ends first.
-func askFence(ctx context.Context, report fence.Report, stdin io.Reader, s *screen) error {
+func confirmFence(ctx context.Context, report fence.Result, stdin io.Reader, s *screen) error {
 	f, ok := stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || terminal(s.err) == nil {
 		return errors.New("relink ipam fence needs --yes where nobody can be asked: standard input and standard error must be a terminal. --dry-run prints what would be fenced")
 	}
 	asking := s.dialogue()
 	fenceTable(report, false, asking)
-	asking.say("%s", fenceMeans(report))
+	asking.printf("%s", fenceConsequence(report))
 	for _, line := range fenceWarnings(report) {
-		asking.say("%s", line)
+		asking.printf("%s", line)
 	}
 	fmt.Fprint(asking.out, "Type the node's name to declare it dead: ")
 	answer, err := readLine(ctx, f)
@@ -155,7 +155,7 @@ func askFence(ctx context.Context, report fence.Report, stdin io.Reader, s *scre
 	} else if strings.TrimSpace(answer) == report.Node {
 		return nil
 	}
-	asking.say("nothing is fenced")
+	asking.printf("nothing is fenced")
 	if err == nil || errors.Is(err, io.EOF) || ctx.Err() != nil {
 		return errDiffers
 	}

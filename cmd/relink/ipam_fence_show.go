@@ -10,41 +10,41 @@ import (
 	"github.com/relink-cni/relink/pkg/pool/fence"
 )
 
-// fenceMeans says what a fence means for the pods.
-func fenceMeans(r fence.Report) string {
+// fenceConsequence says what a fence means for the pods.
+func fenceConsequence(r fence.Result) string {
 	return fmt.Sprintf("Other nodes may take the %s of %s then, each after a probe. If the machine still runs, two pods can have one address: make sure that it is off.",
 		count(r.Addresses(fence.ToFence), "address"), r.Node)
 }
 
 // fenceWarnings are the reasons to think again.
-func fenceWarnings(r fence.Report) (all []string) {
+func fenceWarnings(r fence.Result) (warnings []string) {
 	switch r.Object {
 	case fence.Ready:
-		all = append(all, fmt.Sprintf("WARNING: node %s is Ready: its kubelet has answered lately. Its pods may run.", r.Node))
+		warnings = append(warnings, fmt.Sprintf("WARNING: node %s is Ready: its kubelet has answered lately. Its pods may run.", r.Node))
 	case fence.Unknown:
-		all = append(all, fmt.Sprintf("WARNING: relink cannot see whether node %s is Ready: %s", r.Node, r.ObjectWhy))
+		warnings = append(warnings, fmt.Sprintf("WARNING: relink cannot see whether node %s is Ready: %s", r.Node, r.ObjectReason))
 	}
 	var old, used []string
 	for _, p := range r.Parts {
-		at := &old
+		stores := &old
 		if p.ThisBoot {
-			at = &used
+			stores = &used
 		}
-		if p.State == fence.ToFence && !slices.Contains(*at, p.Store) {
-			*at = append(*at, p.Store)
+		if p.State == fence.ToFence && !slices.Contains(*stores, p.Store) {
+			*stores = append(*stores, p.Store)
 		}
 	}
 	old = slices.DeleteFunc(old, func(s string) bool { return slices.Contains(used, s) })
 	if len(used) > 0 && r.Object == fence.Ready {
-		all = append(all, fmt.Sprintf("WARNING: %s has used since its last boot: store %s.", r.Node, strings.Join(used, ", ")))
+		warnings = append(warnings, fmt.Sprintf("WARNING: %s has used since its last boot: store %s.", r.Node, strings.Join(used, ", ")))
 		if len(old) > 0 {
-			all = append(all, "If it has a new disk, fence only what the old one had: --store "+strings.Join(old, " --store ")+".")
+			warnings = append(warnings, "If it has a new disk, fence only what the old one had: --store "+strings.Join(old, " --store ")+".")
 		}
 	}
-	return all
+	return warnings
 }
 
-func writeFence(report fence.Report, output format, s *screen) error {
+func writeFence(report fence.Result, output format, s *screen) error {
 	if output.isData() {
 		if err := output.write(s.out, report); err != nil {
 			return err
@@ -52,16 +52,16 @@ func writeFence(report fence.Report, output format, s *screen) error {
 	} else {
 		fenceTable(report, output.wide(), s)
 		writeNotFenced(report, s)
-		s.inform(fenceSummary(report))
+		s.info(fenceSummary(report))
 		if report.Count(fence.ToFence) > 0 {
-			s.inform(fenceMeans(report))
+			s.info(fenceConsequence(report))
 			for _, line := range fenceWarnings(report) {
-				s.inform(line)
+				s.info(line)
 			}
 		}
 	}
 	if report.Alive != "" {
-		s.warn("%s. Make sure that the machine is off, and run it again.", report.Alive)
+		s.warnf("%s. Make sure that the machine is off, and run it again.", report.Alive)
 	}
 	if !report.Complete() {
 		return errDiffers
@@ -72,15 +72,15 @@ func writeFence(report fence.Report, output format, s *screen) error {
 // fenceRow is a row of the table: the parts that have all of this in common.
 type fenceRow struct {
 	store, network, pool, block string
-	state                       fence.State
+	state                       fence.PartState
 }
 
 // fenceTable has a row for each store and pool. A wide one has a row for each block of it.
-func fenceTable(r fence.Report, wide bool, s *screen) {
+func fenceTable(r fence.Result, wide bool, s *screen) {
 	t := newTable(wide, column{name: "STORE"}, column{name: "NETWORK", spare: 1}, column{name: "POOL"}, column{name: "BLOCK", wide: true}, column{name: "BLOCKS", spare: 2},
 		column{name: "ADDRESSES"}, column{name: "ASKS FOR", spare: 4}, column{name: "BOOT", spare: 3}, column{name: stateColumn})
 	var rows []fenceRow
-	of := map[fenceRow][]fence.Part{}
+	partsByRow := map[fenceRow][]fence.Part{}
 	for _, p := range r.Parts {
 		if s.quiet && (p.State == fence.Fenced || p.State == fence.FencedBefore) {
 			continue
@@ -89,23 +89,23 @@ func fenceTable(r fence.Report, wide bool, s *screen) {
 		if wide {
 			row.block = p.Block
 		}
-		if of[row] == nil {
+		if partsByRow[row] == nil {
 			rows = append(rows, row)
 		}
-		of[row] = append(of[row], p)
+		partsByRow[row] = append(partsByRow[row], p)
 	}
 	for _, row := range rows {
 		addresses, asks, boot := 0, 0, ""
-		for _, p := range of[row] {
-			addresses, asks, boot = addresses+p.Addresses, asks+p.Asks, cmp.Or(boot, bootOf(r, p.Store))
+		for _, p := range partsByRow[row] {
+			addresses, asks, boot = addresses+p.Addresses, asks+p.Asks, cmp.Or(boot, bootCell(r, p.Store))
 		}
-		t.row(row.store, row.network, row.pool, row.block, fmt.Sprint(len(of[row])), fmt.Sprint(addresses), fmt.Sprint(asks), boot, string(row.state))
+		t.row(row.store, row.network, row.pool, row.block, fmt.Sprint(len(partsByRow[row])), fmt.Sprint(addresses), fmt.Sprint(asks), boot, string(row.state))
 	}
 	t.write(s)
 }
 
-// bootOf says whether the node has used the store since its last boot, empty if nobody knows.
-func bootOf(r fence.Report, store string) string {
+// bootCell says whether the node has used the store since its last boot, empty if nobody knows.
+func bootCell(r fence.Result, store string) string {
 	switch {
 	case r.Boot == "":
 		return ""
@@ -116,29 +116,31 @@ func bootOf(r fence.Report, store string) string {
 }
 
 // writeNotFenced lists what is not fenced, and why.
-func writeNotFenced(r fence.Report, s *screen) {
-	said := map[string]bool{}
+func writeNotFenced(r fence.Result, s *screen) {
+	reported := map[string]bool{}
 	for _, p := range r.Parts {
-		if p.State == fence.Failed && !said[p.Block] {
-			said[p.Block] = true
-			s.say("%s is not fenced: %s", p.Block, p.Reason)
+		if p.State == fence.Failed && !reported[p.Block] {
+			reported[p.Block] = true
+			s.printf("%s is not fenced: %s", p.Block, p.Reason)
 		}
 	}
 	var before []string
 	for _, p := range r.Parts {
 		if p.State == fence.FencedBefore && !slices.Contains(before, p.Reason) {
 			before = append(before, p.Reason)
-			s.inform(othersMayTake(r.Node, p.Reason))
+			s.info(fencedLine(r.Node, p.Reason))
 		}
 	}
 }
 
-func othersMayTake(node, why string) string { return "others may take what " + node + " had: " + why }
+func fencedLine(node, reason string) string {
+	return "others may take what " + node + " had: " + reason
+}
 
 // fenceSummary counts the addresses by what became of them.
-func fenceSummary(r fence.Report) string {
+func fenceSummary(r fence.Result) string {
 	var parts []string
-	for _, state := range []fence.State{fence.ToFence, fence.Fenced, fence.FencedBefore, fence.Left, fence.Failed} {
+	for _, state := range []fence.PartState{fence.ToFence, fence.Fenced, fence.FencedBefore, fence.Skipped, fence.Failed} {
 		if r.Count(state) > 0 {
 			parts = append(parts, fmt.Sprintf("%s %s", count(r.Addresses(state), "address"), state))
 		}
@@ -150,15 +152,15 @@ func fenceSummary(r fence.Report) string {
 	return summary
 }
 
-// fencesOf says why others may take what holders of the blocks had.
-func fencesOf(blocks []pool.Block) (all []string) {
+// fencedLines says why others may take what holders of the blocks had.
+func fencedLines(blocks []pool.Block) (lines []string) {
 	for _, b := range blocks {
 		for _, h := range b.Spec.Holders {
-			line := othersMayTake(h.Node, h.Fenced)
-			if h.Fenced != "" && !slices.Contains(all, line) {
-				all = append(all, line)
+			line := fencedLine(h.Node, h.Fenced)
+			if h.Fenced != "" && !slices.Contains(lines, line) {
+				lines = append(lines, line)
 			}
 		}
 	}
-	return all
+	return lines
 }

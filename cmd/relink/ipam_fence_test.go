@@ -106,7 +106,7 @@ func deadNode(t *testing.T, prepare func(*blockAPI)) (a *blockAPI, kubeconfig st
 		b, _ := pool.NewBlock(l, int64(i), party("node3"), "boot-1")
 		b.Metadata.UID, b.Metadata.ResourceVersion = fmt.Sprint("uid-", i), "1"
 		if i == 1 {
-			b = b.GiveTo(party("node3"), []int{2, 3}, party("node1"))
+			b = b.HandOver(party("node3"), []int{2, 3}, party("node1"))
 		}
 		a.blocks[b.Metadata.Name] = b
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/validate"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/hostlocal"
-	"github.com/relink-cni/relink/pkg/ipam/intake"
+	"github.com/relink-cni/relink/pkg/ipam/importer"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/whereabouts"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -54,8 +54,8 @@ taken over.`
 
 func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command {
 	var network string
-	var retain lasting
-	var take taking
+	var retain durationFlag
+	var call importCall
 	cmd := &cobra.Command{
 		Use:   "import DIR|FILE --network NETWORK",
 		Short: "Take over the addresses that host-local or Whereabouts has given",
@@ -64,45 +64,45 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
   relink ipam import /var/lib/cni/networks/lan --network lan --sticky --retain 72h
   relink ipam import /var/lib/cni/networks/lan --network lan --pool lan
   relink ipam import ippools.json --from whereabouts --network lan --pool lan --pool lan6`,
-		Args: takes("DIR"),
-		ValidArgsFunction: eachCompletes(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if take.from == whereaboutsPlugin {
+		Args: exactArgs("DIR"),
+		ValidArgsFunction: completeArgs(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if call.plugin == whereaboutsPlugin {
 				return nil, cobra.ShellCompDirectiveDefault
 			}
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(take.check(retain), cacheIsThere(cmd, take.CacheDir)); err != nil {
+			if err := errors.Join(call.check(retain), checkCacheDir(cmd, call.CacheDir)); err != nil {
 				return err
 			}
-			if err := complete(&take.Sources, open); err != nil {
+			if err := addCheckpoints(&call.Sources, open); err != nil {
 				return err
 			}
 			store, err := dir.open(network)
 			if err != nil {
 				return err
 			}
-			take.path, take.Policy.Retain, take.Agent = args[0], lease.Duration(retain), control.Client{}
-			take.Policy.Sticky = take.sticky != ""
-			if take.sticky == stickyOwner {
-				take.Owners = control.Client{}
+			call.path, call.Policy.Retain, call.Agent = args[0], lease.Duration(retain), control.Client{}
+			call.Policy.Sticky = call.sticky != ""
+			if call.sticky == stickyOwner {
+				call.Owners = control.Client{}
 			}
-			return take.run(cmd.Context(), store, screenOf(cmd, v))
+			return call.run(cmd.Context(), store, screenOf(cmd, v))
 		},
 	}
 	addNetwork(cmd, dir, &network, "the `network` of the addresses: the name in relink-ipam's configuration")
-	addCacheDir(cmd, &take.CacheDir)
+	addCacheDir(cmd, &call.CacheDir)
 	flags := cmd.Flags()
-	flags.Var(&take.from, "from", "the `plugin` that has given them: host-local or whereabouts (default host-local)")
+	flags.Var(&call.plugin, "from", "the `plugin` that has given them: host-local or whereabouts (default host-local)")
 	must(cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(otherPlugins, cobra.ShellCompDirectiveNoFileComp)))
-	flags.StringArrayVar(&take.Pools, "pool", nil, "the address `pool` of the network, once for each pool that ipam.pool names, in that order")
-	must(cmd.RegisterFlagCompletionFunc("pool", completesPools))
-	flags.Var(&take.sticky, "sticky", `keep imported addresses, as "sticky" does, if the pod is known: --sticky=owner for the pod's owner`)
+	flags.StringArrayVar(&call.Pools, "pool", nil, "the address `pool` of the network, once for each pool that ipam.pool names, in that order")
+	must(cmd.RegisterFlagCompletionFunc("pool", completePools))
+	flags.Var(&call.sticky, "sticky", `keep imported addresses, as "sticky" does, if the pod is known: --sticky=owner for the pod's owner`)
 	flags.Lookup("sticky").NoOptDefVal = stickyPod
 	must(cmd.RegisterFlagCompletionFunc("sticky", cobra.FixedCompletions(stickyFor, cobra.ShellCompDirectiveNoFileComp)))
 	flags.Var(&retain, "retain", "how long to keep them, such as 72h (default until they are released)")
-	flags.BoolVar(&take.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
-	addOutput(cmd, &take.output, formatWide)
+	flags.BoolVar(&call.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
+	addOutput(cmd, &call.output, formatWide)
 	return cmd
 }
 
@@ -152,21 +152,21 @@ func (f *stickyFlag) Set(s string) error {
 	return nil
 }
 
-// taking is an import.
-type taking struct {
-	intake.Options
-	from   pluginFlag
+// importCall is an import.
+type importCall struct {
+	importer.Options
+	plugin pluginFlag
 	sticky stickyFlag
 	path   string
 	output format
 }
 
 // check refuses flags that do not go together.
-func (t taking) check(retain lasting) error {
+func (t importCall) check(retain durationFlag) error {
 	switch {
 	case retain != 0 && t.sticky == "":
 		return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", &retain)
-	case t.from == whereaboutsPlugin && len(t.Pools) == 0:
+	case t.plugin == whereaboutsPlugin && len(t.Pools) == 0:
 		return errors.New("--from whereabouts needs --pool: name the pool that has the addresses from now on")
 	case slices.Contains(t.Pools, ""):
 		return errors.New(`invalid --pool "": it must be the name of an AddressPool`)
@@ -174,27 +174,27 @@ func (t taking) check(retain lasting) error {
 	return nil
 }
 
-// noun is what an entry of the other plugin is called.
-func (t taking) noun() string {
-	if t.from == whereaboutsPlugin {
+// entryNoun is what an entry of the other plugin is called.
+func (t importCall) entryNoun() string {
+	if t.plugin == whereaboutsPlugin {
 		return "allocation"
 	}
 	return "file"
 }
 
-func (t taking) report(ctx context.Context, store *lease.Store) (intake.Report, error) {
-	if t.from != whereaboutsPlugin {
+func (t importCall) report(ctx context.Context, store *lease.Store) (importer.ImportReport, error) {
+	if t.plugin != whereaboutsPlugin {
 		return hostlocal.Import(ctx, store, t.path, t.Options)
 	}
 	pools, err := readIPPools(t.path, os.Stdin)
 	if err != nil {
-		return intake.Report{}, err
+		return importer.ImportReport{}, err
 	}
 	return whereabouts.Import(ctx, store, pools, t.path, t.Options)
 }
 
-// mostIPPools bounds what is read of a file: 100,000 allocations take 20 MB.
-const mostIPPools = 256 << 20
+// maxIPPools bounds what is read of a file: 100,000 allocations take 20 MB.
+const maxIPPools = 256 << 20
 
 // readIPPools reads what kubectl prints. - is the standard input.
 func readIPPools(path string, stdin io.Reader) (whereabouts.Pools, error) {
@@ -207,13 +207,13 @@ func readIPPools(path string, stdin io.Reader) (whereabouts.Pools, error) {
 		defer func() { _ = f.Close() }()
 		r = f
 	}
-	b, err := io.ReadAll(io.LimitReader(r, mostIPPools+1))
-	if err == nil && len(b) > mostIPPools {
-		err = fmt.Errorf("it has more than %d bytes", mostIPPools)
+	b, err := io.ReadAll(io.LimitReader(r, maxIPPools+1))
+	if err == nil && len(b) > maxIPPools {
+		err = fmt.Errorf("it has more than %d bytes", maxIPPools)
 	}
 	if err == nil && !json.Valid(b) {
 		if b, err = validate.ToJSON(b); err != nil {
-			err = fmt.Errorf("%w: make it anew by %s", err, whereabouts.Printed)
+			err = fmt.Errorf("%w: make it anew by %s", err, whereabouts.PrintCommand)
 		}
 	}
 	if err != nil {
@@ -226,7 +226,7 @@ func readIPPools(path string, stdin io.Reader) (whereabouts.Pools, error) {
 	return pools, err
 }
 
-func (t taking) run(ctx context.Context, store *lease.Store, s *screen) error {
+func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) error {
 	report, err := t.report(ctx, store)
 	if err != nil {
 		return err
@@ -238,9 +238,9 @@ func (t taking) run(ctx context.Context, store *lease.Store, s *screen) error {
 	} else {
 		t.write(report, s)
 	}
-	sayProblems(s, report.Problems)
+	printProblems(s, report.Problems)
 	for _, failed := range report.Failed {
-		s.warn("%s", failed)
+		s.warnf("%s", failed)
 	}
 	if !report.Complete() {
 		return errDiffers
@@ -248,72 +248,72 @@ func (t taking) run(ctx context.Context, store *lease.Store, s *screen) error {
 	return nil
 }
 
-func (t taking) write(report intake.Report, s *screen) {
+func (t importCall) write(report importer.ImportReport, s *screen) {
 	t.writeFiles(report.Files, s)
 	for _, last := range report.Last {
-		s.inform(fmt.Sprintf("range set %d: the next address comes after %s", last.Set, last.Address))
+		s.info(fmt.Sprintf("range set %d: the next address comes after %s", last.Set, last.Address))
 	}
-	s.inform(t.summary(report))
+	s.info(t.summary(report))
 	if report.Closed != "" {
-		s.say("without --dry-run, nothing would be taken over: %s", report.Closed)
+		s.printf("without --dry-run, nothing would be taken over: %s", report.Closed)
 	}
-	if n := countFiles(report, isWithoutPod); n > 0 {
-		s.inform(fmt.Sprintf("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", n))
+	if n := countFiles(report, lacksPod); n > 0 {
+		s.info(fmt.Sprintf("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", n))
 	}
-	if countFiles(report, func(f intake.Outcome) bool { return f.State == intake.NoSandbox }) > 0 {
-		s.inform(fmt.Sprintf("to give up what has no live sandbox: relink ipam reclaim --network %s", report.Network))
+	if countFiles(report, func(f importer.EntryOutcome) bool { return f.State == importer.NoSandbox }) > 0 {
+		s.info(fmt.Sprintf("to give up what has no live sandbox: relink ipam reclaim --network %s", report.Network))
 	}
 }
 
 // writeFiles writes the table. What needs attention comes last.
-func (t taking) writeFiles(files []intake.Outcome, s *screen) {
+func (t importCall) writeFiles(files []importer.EntryOutcome, s *screen) {
 	shown := slices.Clone(files)
 	if s.quiet {
-		shown = slices.DeleteFunc(shown, func(f intake.Outcome) bool { return f.State.Done() })
+		shown = slices.DeleteFunc(shown, func(f importer.EntryOutcome) bool { return f.State.IsSettled() })
 	}
 	if len(shown) == 0 {
 		return
 	}
-	slices.SortStableFunc(shown, func(a, b intake.Outcome) int { return compareBool(!a.State.Done(), !b.State.Done()) })
+	slices.SortStableFunc(shown, func(a, b importer.EntryOutcome) int { return compareBool(!a.State.IsSettled(), !b.State.IsSettled()) })
 	first := "FILE"
-	if t.from == whereaboutsPlugin {
+	if t.plugin == whereaboutsPlugin {
 		first = "ADDRESS"
 	}
 	table := newTable(t.output.wide(), column{name: first}, column{name: "POD"}, column{name: "SANDBOX", spare: 1}, column{name: "INTERFACE", spare: 2},
 		column{name: stateColumn}, column{name: "WHY"})
-	for _, alike := range folded(shown, s, func(f intake.Outcome) string { return string(f.State) + f.Why }) {
+	for _, alike := range foldEqual(shown, s, func(f importer.EntryOutcome) string { return string(f.State) + f.Reason }) {
 		f := alike[0]
 		if len(alike) > 1 {
-			table.row(count(len(alike), t.noun()), "", "", "", string(f.State), f.Why)
+			table.row(count(len(alike), t.entryNoun()), "", "", "", string(f.State), f.Reason)
 			continue
 		}
-		table.row(entryCell(f), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, string(f.State), f.Why)
+		table.row(entryCell(f), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, string(f.State), f.Reason)
 	}
 	table.write(s)
 }
 
-func countFiles(report intake.Report, is func(intake.Outcome) bool) (n int) {
+func countFiles(report importer.ImportReport, match func(importer.EntryOutcome) bool) (n int) {
 	for _, f := range report.Files {
-		if is(f) {
+		if match(f) {
 			n++
 		}
 	}
 	return n
 }
 
-// isWithoutPod reports whether the pod of an address is unknown although its sandbox may exist.
-func isWithoutPod(f intake.Outcome) bool {
+// lacksPod reports whether the pod of an address is unknown although its sandbox may exist.
+func lacksPod(f importer.EntryOutcome) bool {
 	switch f.State {
-	case intake.Imported, intake.ToImport, intake.Completed, intake.ToComplete, intake.Kept:
+	case importer.Imported, importer.ToImport, importer.Completed, importer.ToComplete, importer.Kept:
 		return f.Owner == (attachment.Owner{})
-	case intake.Present:
-		return f.Owner == (attachment.Owner{}) && f.Why == ""
+	case importer.Present:
+		return f.Owner == (attachment.Owner{}) && f.Reason == ""
 	}
 	return false
 }
 
 // entryCell names an entry, or its address. A CNI cache that cannot be read has neither.
-func entryCell(f intake.Outcome) string {
+func entryCell(f importer.EntryOutcome) string {
 	if f.File == "" && f.Address.IsValid() {
 		return f.Address.String()
 	}
@@ -329,25 +329,25 @@ func fileCell(name string) string {
 }
 
 // summary counts the entries by state, and those that are not for this node and network.
-func (t taking) summary(report intake.Report) string {
-	counts := map[intake.State]int{}
+func (t importCall) summary(report importer.ImportReport) string {
+	counts := map[importer.EntryState]int{}
 	for _, f := range report.Files {
 		counts[f.State]++
 	}
 	var parts []string
-	for _, s := range []intake.State{
-		intake.Imported, intake.ToImport, intake.Completed, intake.ToComplete, intake.Present, intake.NoSandbox,
-		intake.GivenUp, intake.ToGiveUp, intake.OutOfDate, intake.Kept, intake.Torn, intake.Conflict, intake.Refused, intake.Missing, intake.Ignored,
+	for _, s := range []importer.EntryState{
+		importer.Imported, importer.ToImport, importer.Completed, importer.ToComplete, importer.Present, importer.NoSandbox,
+		importer.GivenUp, importer.ToGiveUp, importer.OutOfDate, importer.Kept, importer.Torn, importer.Conflict, importer.Refused, importer.Missing, importer.Ignored,
 	} {
 		if counts[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
 		}
 	}
-	if len(parts) == 0 && t.from == whereaboutsPlugin {
+	if len(parts) == 0 && t.plugin == whereaboutsPlugin {
 		parts = append(parts, fmt.Sprintf("no allocation of this node in network %s", report.Network))
 	}
-	if report.Elsewhere > 0 {
-		parts = append(parts, fmt.Sprintf("%d on other nodes", report.Elsewhere))
+	if report.OnOtherNodes > 0 {
+		parts = append(parts, fmt.Sprintf("%d on other nodes", report.OnOtherNodes))
 	}
 	if report.OtherNetworks > 0 {
 		parts = append(parts, fmt.Sprintf("%d of other networks", report.OtherNetworks))

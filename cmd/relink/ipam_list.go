@@ -17,7 +17,7 @@ import (
 
 func newIPAMList(dir *leaseDir, v *verbosity) *cobra.Command {
 	var output format
-	var what leaseChoice
+	var choice leaseChoice
 	cmd := &cobra.Command{
 		Use:   "list " + leaseNameUsage,
 		Short: "List the addresses that are not free: who has them, and why",
@@ -36,12 +36,12 @@ Exit status 0: all stores could be read; 1: one could not, and a message names i
   relink ipam list 10.3.0.0/28            # those in a part of a network
   relink ipam list --state reserved       # those that wait for their pods`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			what.Names = args
-			return listLeases(cmd.Context(), *dir, what, output, screenOf(cmd, v))
+			choice.Names = args
+			return listLeases(cmd.Context(), *dir, choice, output, screenOf(cmd, v))
 		},
 	}
-	addLeaseSelection(cmd, dir, &what.Selection)
-	cmd.Flags().Var(&what.state, "state", "only what is in this `state`: held, reserved or quarantined")
+	addLeaseSelection(cmd, dir, &choice.Selection)
+	cmd.Flags().Var(&choice.state, "state", "only what is in this `state`: held, reserved or quarantined")
 	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(leaseStates, cobra.ShellCompDirectiveNoFileComp)))
 	addOutput(cmd, &output, formatWide, formatName)
 	return cmd
@@ -71,17 +71,17 @@ func (f *stateFlag) Set(s string) error {
 	return nil
 }
 
-// of returns the chosen leases in the order in which they are listed.
-func (c leaseChoice) of(all []lease.Lease) ([]lease.Lease, error) {
-	holdings, err := choose(holdingsOf(all), c.Selection)
+// selectLeases returns the chosen leases in the order in which they are listed.
+func (c leaseChoice) selectLeases(leases []lease.Lease) ([]lease.Lease, error) {
+	holdings, err := choose(holdingsOf(leases), c.Selection)
 	if err != nil {
 		return nil, err
 	}
 	var chosen []lease.Lease
 	for _, h := range holdings {
 		// All holders of one address follow each other.
-		again := len(chosen) > 0 && chosen[len(chosen)-1].Address == h.lease.Address && chosen[len(chosen)-1].Network == h.lease.Network
-		if !again && (c.state == "" || h.lease.State == lease.State(c.state)) {
+		repeated := len(chosen) > 0 && chosen[len(chosen)-1].Address == h.lease.Address && chosen[len(chosen)-1].Network == h.lease.Network
+		if !repeated && (c.state == "" || h.lease.State == lease.State(c.state)) {
 			chosen = append(chosen, h.lease)
 		}
 	}
@@ -89,30 +89,30 @@ func (c leaseChoice) of(all []lease.Lease) ([]lease.Lease, error) {
 	return chosen, nil
 }
 
-func listLeases(ctx context.Context, dir leaseDir, what leaseChoice, output format, s *screen) error {
-	networks, err := dir.networks(what.Network)
+func listLeases(ctx context.Context, dir leaseDir, choice leaseChoice, output format, s *screen) error {
+	networks, err := dir.networks(choice.Network)
 	if err != nil {
 		return err
 	}
-	var all []lease.Lease
+	var collected []lease.Lease
 	var failed []error
 	_ = dir.eachStore(networks, s, func(store *lease.Store) error {
 		leases, remarks, err := readLeases(ctx, store)
-		all = append(all, leases...)
+		collected = append(collected, leases...)
 		for _, remark := range remarks {
-			s.warn("%s", remark)
+			s.warnf("%s", remark)
 		}
 		if err != nil {
 			failed = append(failed, err)
 		}
 		return nil
 	})
-	chosen, err := what.of(all)
+	chosen, err := choice.selectLeases(collected)
 	if err == nil {
-		err = writeLeases(chosen, dir, what, output, len(failed) > 0, s)
+		err = writeLeases(chosen, dir, choice, output, len(failed) > 0, s)
 	}
 	for _, f := range failed {
-		sayError(s.err, f)
+		printError(s.err, f)
 	}
 	if err == nil && len(failed) > 0 {
 		return errDiffers
@@ -121,22 +121,22 @@ func listLeases(ctx context.Context, dir leaseDir, what leaseChoice, output form
 }
 
 // readLeases returns the leases of a store, and remarks on what is wrong with a store that can still be read.
-func readLeases(ctx context.Context, store *lease.Store) (all []lease.Lease, remarks []string, err error) {
-	if all, err = store.List(ctx); err != nil {
+func readLeases(ctx context.Context, store *lease.Store) (leases []lease.Lease, remarks []string, err error) {
+	if leases, err = store.List(ctx); err != nil {
 		return nil, nil, err
 	}
 	remarks, err = storeRemarks(ctx, store)
-	return all, remarks, errors.Join(err, store.Verify(ctx))
+	return leases, remarks, errors.Join(err, store.Verify(ctx))
 }
 
 // writeLeases writes the chosen leases. incomplete says that some could not be read.
-func writeLeases(chosen []lease.Lease, dir leaseDir, what leaseChoice, output format, incomplete bool, s *screen) error {
+func writeLeases(chosen []lease.Lease, dir leaseDir, choice leaseChoice, output format, incomplete bool, s *screen) error {
 	switch {
 	case output.isData():
 		return output.write(s.out, orEmpty(chosen))
 	case output.name == formatName:
 		for _, a := range addressNames(chosen) {
-			s.say("%s", a)
+			s.printf("%s", a)
 		}
 	case len(chosen) > 0:
 		leaseTable(chosen, output.wide(), s)
@@ -145,35 +145,35 @@ func writeLeases(chosen []lease.Lease, dir leaseDir, what leaseChoice, output fo
 		if err != nil {
 			return err
 		}
-		s.warn("%s", noLease(what, path))
+		s.warnf("%s", noLease(choice, path))
 	}
 	return nil
 }
 
 // addressNames returns the addresses, each of them once.
 func addressNames(leases []lease.Lease) []string {
-	said := map[string]bool{}
-	var all []string
+	unique := map[string]bool{}
+	var names []string
 	for _, l := range leases {
-		if a := l.Address.String(); !said[a] {
-			said[a] = true
-			all = append(all, a)
+		if a := l.Address.String(); !unique[a] {
+			unique[a] = true
+			names = append(names, a)
 		}
 	}
-	return all
+	return names
 }
 
 // noLease returns the line that says that nothing was found.
-func noLease(what leaseChoice, dir string) string {
+func noLease(choice leaseChoice, dir string) string {
 	state := "held or reserved"
-	if what.state != "" {
-		state = string(what.state)
+	if choice.state != "" {
+		state = string(choice.state)
 	}
 	switch {
-	case len(what.Names) > 0 || what.Namespace != "":
+	case len(choice.Names) > 0 || choice.Namespace != "":
 		return "no such address is " + state
-	case what.Network != "":
-		return fmt.Sprintf("no address of network %s is %s", what.Network, state)
+	case choice.Network != "":
+		return fmt.Sprintf("no address of network %s is %s", choice.Network, state)
 	}
 	return fmt.Sprintf("no address is %s in %s", state, dir)
 }
@@ -183,8 +183,8 @@ func leaseTable(leases []lease.Lease, wide bool, s *screen) {
 		column{name: "INTERFACE", wide: true}, column{name: stateColumn}, column{name: "AGE", spare: 3}, column{name: "SINCE", wide: true},
 		column{name: "UNTIL", wide: true}, column{name: "WHY", spare: 1})
 	for _, l := range leases {
-		t.row(ownerCell(l), l.Address.String(), l.Network, ofHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }),
-			ofHolders(l, func(h lease.Holder) string { return h.IfName }), string(l.State), leaseAge(l), timeCell(since(l)), timeCell(l.Until), why(l))
+		t.row(ownerCell(l), l.Address.String(), l.Network, joinHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }),
+			joinHolders(l, func(h lease.Holder) string { return h.IfName }), string(l.State), leaseAge(l), timeCell(stateSince(l)), timeCell(l.Until), leaseReason(l))
 	}
 	t.write(s)
 }
@@ -202,36 +202,36 @@ func ownerCell(l lease.Lease) string {
 
 // leaseAge is the time since the address got its state. A store's time can be ahead of the clock.
 func leaseAge(l lease.Lease) string {
-	if since(l).After(time.Now()) {
+	if stateSince(l).After(time.Now()) {
 		return "0s"
 	}
-	return age(since(l))
+	return age(stateSince(l))
 }
 
-// since returns when the address got its state.
-func since(l lease.Lease) time.Time {
+// stateSince returns when the address got its state.
+func stateSince(l lease.Lease) time.Time {
 	if l.State == lease.Held {
 		return l.Newest().Since
 	}
 	return l.ReleasedAt
 }
 
-// why says why the attachment was given the address, or why nobody has it.
-func why(l lease.Lease) string {
+// leaseReason says why the attachment was given the address, or why nobody has it.
+func leaseReason(l lease.Lease) string {
 	if l.State == lease.Held {
 		return string(l.Newest().Origin)
 	}
-	return l.Why
+	return l.Reason
 }
 
-// ofHolders joins the results of f for each holder, or for the last holder if nobody has the address.
-func ofHolders(l lease.Lease, f func(lease.Holder) string) string {
-	var all []string
+// joinHolders joins the results of f for each holder, or for the last holder if nobody has the address.
+func joinHolders(l lease.Lease, f func(lease.Holder) string) string {
+	var values []string
 	for _, h := range l.Holders {
-		all = append(all, f(h))
+		values = append(values, f(h))
 	}
-	if len(all) == 0 {
+	if len(values) == 0 {
 		return f(l.Last)
 	}
-	return strings.Join(slices.Compact(all), ",")
+	return strings.Join(slices.Compact(values), ",")
 }

@@ -29,7 +29,7 @@ func TestLostAddressesAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := store.WantPools(t.Context(), []string{"shared"}); err != nil {
+	if err := store.SetPools(t.Context(), []string{"shared"}); err != nil {
 		t.Fatal(err)
 	}
 	has("++++++++++++++++")
@@ -73,7 +73,7 @@ func TestAddressesOfRangesBeforeThePool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(store.WantPools(t.Context(), []string{"shared"}), store.PutGrants(t.Context(), l, nil)); err != nil {
+	if err := errors.Join(store.SetPools(t.Context(), []string{"shared"}), store.PutGrants(t.Context(), l, nil)); err != nil {
 		t.Fatal(err)
 	}
 	const want = "pods of network wan hold 10.4.0.7 of the pool shared, and this node does not have that"

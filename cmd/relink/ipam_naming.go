@@ -33,20 +33,20 @@ func addLeaseSelection(cmd *cobra.Command, dir *leaseDir, s *selection.Selection
 	addNamespaces(cmd, &s.Namespace)
 	addNetwork(cmd, dir, &s.Network, "only addresses of this `network`")
 	cmd.Args = cobra.ArbitraryArgs
-	cmd.ValidArgsFunction = dir.completesLeases(func(h holding) []string {
+	cmd.ValidArgsFunction = dir.completeLeases(func(h holding) []string {
 		return append(namesOfHolding(h), h.lease.Address.String())
 	})
 	completeLeaseNamespaces(cmd, dir)
 }
 
 func completeLeaseNamespaces(cmd *cobra.Command, dir *leaseDir) {
-	must(cmd.RegisterFlagCompletionFunc("namespace", dir.completesLeases(func(h holding) []string { return []string{h.lease.Owner.Namespace} })))
+	must(cmd.RegisterFlagCompletionFunc("namespace", dir.completeLeases(func(h holding) []string { return []string{h.lease.Owner.Namespace} })))
 }
 
 // addNetwork lets the verb name a network that has leases.
 func addNetwork(cmd *cobra.Command, dir *leaseDir, network *string, usage string) {
 	cmd.Flags().StringVar(network, "network", "", usage)
-	must(cmd.RegisterFlagCompletionFunc("network", dir.completesNetworks))
+	must(cmd.RegisterFlagCompletionFunc("network", dir.completeNetworks))
 }
 
 // holding is an address with one of its holders. If nobody holds the address, it has one holding, with the last holder.
@@ -57,16 +57,16 @@ type holding struct {
 
 // holdingsOf returns the holdings of the leases.
 func holdingsOf(leases []lease.Lease) []holding {
-	var all []holding
+	var holdings []holding
 	for _, l := range leases {
 		if len(l.Holders) == 0 {
-			all = append(all, holding{l, l.Last})
+			holdings = append(holdings, holding{l, l.Last})
 		}
 		for _, h := range l.Holders {
-			all = append(all, holding{l, h})
+			holdings = append(holdings, holding{l, h})
 		}
 	}
-	return all
+	return holdings
 }
 
 // podOf returns the owner's pod, or the zero Pod if the owner is no pod.
@@ -85,8 +85,8 @@ func (h holding) pod() attachment.Pod {
 	return attachment.Pod{Namespace: h.holder.Pod.Namespace, Name: h.holder.Pod.Name}
 }
 
-func (h holding) thing() selection.Thing {
-	return selection.Thing{Pod: h.pod(), ContainerID: h.holder.ContainerID, Network: h.lease.Network}
+func (h holding) thing() selection.Candidate {
+	return selection.Candidate{Pod: h.pod(), ContainerID: h.holder.ContainerID, Network: h.lease.Network}
 }
 
 // namesOfHolding returns the names that select the holding. The address is not among them.
@@ -102,64 +102,64 @@ func namesOfHolding(h holding) []string {
 
 // choose returns the holdings that the selection names. errors.Is matches selection.ErrNothing and
 // selection.ErrAmbiguous.
-func choose(all []holding, by selection.Selection) ([]holding, error) {
-	prefixes, names := splitNames(by.Names)
-	if by.Names = names; len(all) == 0 || len(names) == 0 {
-		by.Network = "" // Other networks were not read. A network without leases is no mistake.
+func choose(holdings []holding, filter selection.Selection) ([]holding, error) {
+	prefixes, names := splitNames(filter.Names)
+	if filter.Names = names; len(holdings) == 0 || len(names) == 0 {
+		filter.Network = "" // Other networks were not read. A network without leases is no mistake.
 	}
-	if by.All() && len(prefixes) == 0 {
-		return all, nil
+	if filter.MatchesAll() && len(prefixes) == 0 {
+		return holdings, nil
 	}
-	things := make([]selection.Thing, len(all))
-	for i, h := range all {
+	things := make([]selection.Candidate, len(holdings))
+	for i, h := range holdings {
 		things[i] = h.thing()
 	}
-	chosen, err := by.Choose(things)
+	chosen, err := filter.Choose(things)
 	if err != nil {
 		return nil, err
 	}
 	if len(prefixes) > 0 {
-		if err := choosePrefixes(chosen, all, things, by, prefixes); err != nil {
+		if err := choosePrefixes(chosen, holdings, things, filter, prefixes); err != nil {
 			return nil, err
 		}
 	}
-	var those []holding
-	for i, h := range all {
+	var selected []holding
+	for i, h := range holdings {
 		if chosen[i] {
-			those = append(those, h)
+			selected = append(selected, h)
 		}
 	}
-	return those, nil
+	return selected, nil
 }
 
 // choosePrefixes adds to chosen the holdings with an address in one of the prefixes, within the limits of the
 // selection. If the selection has no names, chosen has only applied the limits so far.
-func choosePrefixes(chosen []bool, all []holding, things []selection.Thing, by selection.Selection, prefixes []netip.Prefix) error {
+func choosePrefixes(chosen []bool, holdings []holding, things []selection.Candidate, filter selection.Selection, prefixes []netip.Prefix) error {
 	within := slices.Clone(chosen)
-	if len(by.Names) == 0 {
+	if len(filter.Names) == 0 {
 		clear(chosen)
 	} else {
-		by.Names = nil
+		filter.Names = nil
 		var err error
-		if within, err = by.Choose(things); err != nil {
+		if within, err = filter.Choose(things); err != nil {
 			return err
 		}
 	}
 	for _, prefix := range prefixes {
 		found := false
-		for i, h := range all {
+		for i, h := range holdings {
 			if within[i] && prefix.Contains(h.lease.Address) {
 				chosen[i], found = true, true
 			}
 		}
 		if !found {
-			return noneIn(prefix)
+			return noLeaseIn(prefix)
 		}
 	}
 	return nil
 }
 
-func noneIn(prefix netip.Prefix) error {
+func noLeaseIn(prefix netip.Prefix) error {
 	if prefix.IsSingleIP() {
 		return fmt.Errorf("%q %w: no such address is held, reserved or in quarantine; %s shows those that are", prefix.Addr(), selection.ErrNothing, ipamList)
 	}
@@ -168,8 +168,8 @@ func noneIn(prefix netip.Prefix) error {
 
 // splitNames separates addresses and prefixes from other names. No namespace and no container ID of a runtime looks
 // like an address. The name of a pod can. The user then names it with its namespace.
-func splitNames(all []string) (prefixes []netip.Prefix, names []string) {
-	for _, name := range all {
+func splitNames(args []string) (prefixes []netip.Prefix, names []string) {
+	for _, name := range args {
 		if a, err := parseAddress(name); err == nil {
 			prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
 		} else if p, err := netip.ParsePrefix(name); err == nil {
@@ -192,14 +192,14 @@ func compareLeases(a, b lease.Lease) int {
 // completionWait bounds the wait for a store that is in use: the user has pressed a key and is waiting.
 const completionWait = 200 * time.Millisecond
 
-// completesLeases returns a completion with values from the stores. A store that cannot be read in time adds no values.
-func (d *leaseDir) completesLeases(of func(holding) []string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		var all []string
+// completeLeases returns a completion with values from the stores. A store that cannot be read in time adds no values.
+func (d *leaseDir) completeLeases(valuesOf func(holding) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var values []string
 		for _, h := range d.holdingsInTime(cmd.Context()) {
-			all = append(all, of(h)...)
+			values = append(values, valuesOf(h)...)
 		}
-		return completionsOf(all, begun), cobra.ShellCompDirectiveNoFileComp
+		return withPrefix(values, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -211,7 +211,7 @@ func (d *leaseDir) holdingsInTime(ctx context.Context) []holding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionWait)
 	defer cancel()
-	var all []lease.Lease
+	var collected []lease.Lease
 	for _, network := range networks {
 		store, err := d.open(network)
 		if err != nil {
@@ -219,27 +219,27 @@ func (d *leaseDir) holdingsInTime(ctx context.Context) []holding {
 		}
 		leases, err := store.List(ctx)
 		if err == nil {
-			all = append(all, leases...)
+			collected = append(collected, leases...)
 		}
 	}
-	return holdingsOf(all)
+	return holdingsOf(collected)
 }
 
-func (d *leaseDir) completesNetworks(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	all, err := d.networks("")
+func (d *leaseDir) completeNetworks(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	networks, err := d.networks("")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return completionsOf(all, begun), cobra.ShellCompDirectiveNoFileComp
+	return withPrefix(networks, prefix), cobra.ShellCompDirectiveNoFileComp
 }
 
-// eachCompletes returns a completion for several arguments, where each argument has a completion of its own.
-func eachCompletes(each ...cobra.CompletionFunc) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) >= len(each) {
+// completeArgs returns a completion for several arguments, where each argument has a completion of its own.
+func completeArgs(completers ...cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) >= len(completers) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return each[len(args)](cmd, args, begun)
+		return completers[len(args)](cmd, args, prefix)
 	}
 }
 

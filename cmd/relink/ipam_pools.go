@@ -32,39 +32,39 @@ pool.`,
 		Example: `  relink ipam pools
   relink ipam pools vlan3                # which nodes have how much of it
   relink ipam pools vlan3 -o json        # with the stores of the nodes`,
-		Args:              mayTake("POOL"),
-		ValidArgsFunction: eachCompletes(),
+		Args:              optionalArg("POOL"),
+		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return showPool(cmd.Context(), args[0], output, screenOf(cmd, v))
 			}
-			all, err := control.Client{}.Pools(cmd.Context())
+			pools, err := control.Client{}.Pools(cmd.Context())
 			if err != nil {
-				return unread{err}
+				return poolError{err}
 			}
-			return writePools(all, output, screenOf(cmd, v))
+			return writePools(pools, output, screenOf(cmd, v))
 		},
 	}
 	addOutput(cmd, &output)
 	return cmd
 }
 
-func writePools(all []pool.Pool, output format, s *screen) error {
+func writePools(pools []pool.Pool, output format, s *screen) error {
 	if output.isData() {
-		return output.write(s.out, orEmpty(all))
+		return output.write(s.out, orEmpty(pools))
 	}
 	t := newTable(false, column{name: "POOL"}, column{name: "SUBNET"}, column{name: "ADDRESSES"}, column{name: "ON NODES"}, column{name: "BLOCKS", spare: 1}, column{name: "TAKEN", spare: 2})
-	for _, p := range all {
-		t.row(p.Metadata.Name, p.Spec.Subnet, cmp.Or(p.Status.Addresses, "-"), fmt.Sprint(p.Status.Granted), fmt.Sprint(p.Status.Blocks), fmt.Sprint(p.Status.Taken))
+	for _, p := range pools {
+		t.row(p.Metadata.Name, p.Spec.Subnet, cmp.Or(p.Status.Addresses, "-"), fmt.Sprint(p.Status.Granted), fmt.Sprint(p.Status.Blocks), fmt.Sprint(p.Status.Existing))
 	}
-	if len(all) > 0 && !s.quiet {
+	if len(pools) > 0 && !s.quiet {
 		t.write(s)
-	} else if len(all) == 0 && !s.quiet {
-		s.warn("the cluster has no AddressPool")
+	} else if len(pools) == 0 && !s.quiet {
+		s.warnf("the cluster has no AddressPool")
 	}
-	for _, p := range all {
-		if why := stopped(p); why != "" {
-			s.say("%s gives nothing new: %s", p.Metadata.Name, why)
+	for _, p := range pools {
+		if reason := stopReason(p); reason != "" {
+			s.printf("%s gives nothing new: %s", p.Metadata.Name, reason)
 		}
 	}
 	return nil
@@ -74,65 +74,65 @@ func writePools(all []pool.Pool, output format, s *screen) error {
 func showPool(ctx context.Context, name string, output format, s *screen) error {
 	blocks, err := control.Client{}.Blocks(ctx, name)
 	if err != nil {
-		return unread{err}
+		return poolError{err}
 	}
-	all := pool.Shares(blocks)
+	shares := pool.Shares(blocks)
 	if output.isData() {
-		return output.write(s.out, orEmpty(all))
+		return output.write(s.out, orEmpty(shares))
 	}
 	t := newTable(false, column{name: "NODE"}, column{name: "NETWORK", spare: 1}, column{name: "ADDRESSES"}, column{name: "BLOCKS"}, column{name: "FENCED"}, column{name: "ASKS", spare: 2}, column{name: "BOOT", spare: 3})
-	for _, n := range all {
-		t.row(n.Node, n.Network, fmt.Sprint(n.Addresses), fmt.Sprint(n.Blocks), unlessZero(n.FencedAddresses), unlessZero(n.Wants), strings.Join(n.Boots, ", "))
+	for _, n := range shares {
+		t.row(n.Node, n.Network, fmt.Sprint(n.Addresses), fmt.Sprint(n.Blocks), blankZero(n.FencedAddresses), blankZero(n.Wants), strings.Join(n.Boots, ", "))
 	}
-	if len(all) == 0 && !s.quiet {
-		s.warn("no node has any address of the pool")
+	if len(shares) == 0 && !s.quiet {
+		s.warnf("no node has any address of the pool")
 	} else if !s.quiet {
 		t.write(s)
 	}
-	for _, n := range all {
-		for _, why := range n.Fenced {
-			s.say("%s: others may take %s: %s", n.Node, count(n.FencedAddresses, "address"), why)
+	for _, n := range shares {
+		for _, reason := range n.Fenced {
+			s.printf("%s: others may take %s: %s", n.Node, count(n.FencedAddresses, "address"), reason)
 		}
 	}
 	return nil
 }
 
-// unlessZero is a number, or nothing for 0.
-func unlessZero(n int) string {
+// blankZero is a number, or nothing for 0.
+func blankZero(n int) string {
 	if n == 0 {
 		return ""
 	}
 	return fmt.Sprint(n)
 }
 
-// stopped says why nobody may take anything of the pool, empty if they may.
+// stopReason says why nobody may take anything of the pool, empty if they may.
 // A pool is paused while it recovers: the end of the pause alone does not help then.
-func stopped(p pool.Pool) string {
-	var all []string
+func stopReason(p pool.Pool) string {
+	var reasons []string
 	if p.Metadata.DeletionTimestamp != "" {
-		all = append(all, "it is being deleted")
+		reasons = append(reasons, "it is being deleted")
 	}
 	if p.Spec.Paused {
-		all = append(all, "spec.paused is true")
+		reasons = append(reasons, "spec.paused is true")
 	}
 	if r := p.Recovery(); r != nil {
-		all = append(all, fmt.Sprintf("since %s the nodes say what they have, and %d have said it: %s", r.Since, len(r.Asserted), r.Why))
+		reasons = append(reasons, fmt.Sprintf("since %s the nodes say what they have, and %d have said it: %s", r.Since, len(r.Asserted), r.Reason))
 	}
 	if p.Status.Problem != "" {
-		all = append(all, p.Status.Problem)
+		reasons = append(reasons, p.Status.Problem)
 	}
-	return strings.Join(all, ", and ")
+	return strings.Join(reasons, ", and ")
 }
 
-// unread is why the pools cannot be shown. To people who look it says nothing of what pods get: a node gives what it has without an agent
+// poolError is why the pools cannot be shown. To people who look it says nothing of what pods get: a node gives what it has without an agent
 // and without the API.
-type unread struct{ error }
+type poolError struct{ error }
 
-func (u unread) Error() string {
+func (u poolError) Error() string {
 	return strings.TrimPrefix(u.error.Error(), pool.ErrUnavailable.Error()+": ")
 }
 
-func (u unread) Unwrap() error { return u.error }
+func (u poolError) Unwrap() error { return u.error }
 
 func newIPAMBlocks(v *verbosity) *cobra.Command {
 	var output format
@@ -147,46 +147,46 @@ Exit status 0: the API has answered; 2: usage or environment, such as no answer 
 pool.`,
 		Example: `  relink ipam blocks vlan3
   relink ipam blocks vlan3 -o yaml       # with the network and the store of each node`,
-		Args:              takes("POOL"),
-		ValidArgsFunction: eachCompletes(completesPools),
+		Args:              exactArgs("POOL"),
+		ValidArgsFunction: completeArgs(completePools),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := control.Client{}.Blocks(cmd.Context(), args[0])
+			blocks, err := control.Client{}.Blocks(cmd.Context(), args[0])
 			if err != nil {
-				return unread{err}
+				return poolError{err}
 			}
-			return writeBlocks(all, output, screenOf(cmd, v))
+			return writeBlocks(blocks, output, screenOf(cmd, v))
 		},
 	}
 	addOutput(cmd, &output)
 	return cmd
 }
 
-func writeBlocks(all []pool.Block, output format, s *screen) error {
+func writeBlocks(blocks []pool.Block, output format, s *screen) error {
 	if output.isData() {
-		return output.write(s.out, orEmpty(all))
+		return output.write(s.out, orEmpty(blocks))
 	}
 	t := newTable(false, column{name: "BLOCK"}, column{name: "ADDRESSES"}, column{name: "NODES"}, column{name: "FREE"}, column{name: "ASKED", spare: 1})
-	for _, b := range all {
-		t.row(b.Metadata.Name, b.Span().String(), nodesOf(b), fmt.Sprint(len(b.Free())), askersOf(b))
+	for _, b := range blocks {
+		t.row(b.Metadata.Name, b.Span().String(), nodesOf(b), fmt.Sprint(len(b.FreeOffsets())), askersOf(b))
 	}
-	if len(all) == 0 && !s.quiet {
-		s.warn("no node has any address of the pool")
+	if len(blocks) == 0 && !s.quiet {
+		s.warnf("no node has any address of the pool")
 	} else if !s.quiet {
 		t.write(s)
 	}
-	for _, line := range fencesOf(all) {
-		s.say("%s", line)
+	for _, line := range fencedLines(blocks) {
+		s.printf("%s", line)
 	}
 	return nil
 }
 
-// completesPools completes the name of an AddressPool. A completion does not wait long for the agent.
-func completesPools(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-	all, err := control.Client{Patience: agentPatience}.Pools(cmd.Context())
+// completePools completes the name of an AddressPool. A completion does not wait long for the agent.
+func completePools(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	pools, err := control.Client{Patience: agentPatience}.Pools(cmd.Context())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	for _, p := range all {
+	for _, p := range pools {
 		names = append(names, p.Metadata.Name)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
@@ -194,27 +194,27 @@ func completesPools(cmd *cobra.Command, _ []string, _ string) (names []cobra.Com
 
 // nodesOf says how many addresses of the block each node has.
 func nodesOf(b pool.Block) string {
-	var all []string
+	var texts []string
 	for _, h := range b.Spec.Holders {
 		text := fmt.Sprintf("%s: %d", h.Node, strings.Count(b.Spec.Addresses, h.ID))
 		switch {
-		case h.WasSilent():
+		case h.FencedByTime():
 			text += " (silent)"
 		case h.Fenced != "":
 			text += " (declared dead)"
 		}
-		all = append(all, text)
+		texts = append(texts, text)
 	}
-	return cmp.Or(strings.Join(all, ", "), "-")
+	return cmp.Or(strings.Join(texts, ", "), "-")
 }
 
 // askersOf names the nodes that ask for addresses of the block.
 func askersOf(b pool.Block) string {
-	var all []string
+	var nodes []string
 	for _, w := range b.Spec.Want {
-		if !slices.Contains(all, w.Node) {
-			all = append(all, w.Node)
+		if !slices.Contains(nodes, w.Node) {
+			nodes = append(nodes, w.Node)
 		}
 	}
-	return cmp.Or(strings.Join(all, ", "), "-")
+	return cmp.Or(strings.Join(nodes, ", "), "-")
 }

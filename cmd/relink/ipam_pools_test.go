@@ -20,7 +20,7 @@ type shared struct {
 	pools  []pool.Pool
 	blocks map[string][]pool.Block
 	// standings are of an address. Of any other one err is the answer.
-	standings map[string][]pool.Standing
+	standings map[string][]pool.AddressStatus
 	err       error
 }
 
@@ -33,7 +33,7 @@ func (s shared) ShowBlocks(_ context.Context, name string) ([]pool.Block, error)
 	return nil, fmt.Errorf("%w: there is no AddressPool %s", pool.ErrUnknown, name)
 }
 
-func (s shared) ShowAddress(_ context.Context, a netip.Addr) ([]pool.Standing, error) {
+func (s shared) ShowAddress(_ context.Context, a netip.Addr) ([]pool.AddressStatus, error) {
 	if all, is := s.standings[a.String()]; is {
 		return all, nil
 	}
@@ -53,18 +53,18 @@ func serves(t *testing.T, p serve.Pools) {
 }
 
 func TestPoolsAreShown(t *testing.T) {
-	lan := pool.Pool{Metadata: pool.Meta{Name: "lan", UID: "1"}, Spec: pool.Spec{Subnet: "10.3.0.0/24", BlockSize: 4}, Status: pool.Status{Blocks: 64, Taken: 1, Addresses: "254", Granted: 4}}
+	lan := pool.Pool{Metadata: pool.Meta{Name: "lan", UID: "1"}, Spec: pool.Spec{Subnet: "10.3.0.0/24", BlockSize: 4}, Status: pool.Status{Blocks: 64, Existing: 1, Addresses: "254", Granted: 4}}
 	l, err := lan.Layout()
 	if err != nil {
 		t.Fatal(err)
 	}
 	party := func(node string) pool.Party { return pool.Party{Node: node, Network: "lan", Store: node + "-store"} }
 	block, _ := pool.NewBlock(l, 2, party("node1"), "boot")
-	block = block.GiveTo(party("node1"), []int{3}, party("node2")).GiveBack(party("node1"), []int{0})
-	block = block.Ask(pool.Want{Party: party("node3"), Count: 2})
+	block = block.HandOver(party("node1"), []int{3}, party("node2")).Release(party("node1"), []int{0})
+	block = block.Request(pool.Want{Party: party("node3"), Count: 2})
 	paused := lan
 	paused.Metadata.Name, paused.Spec.Paused = "wan", true
-	lost := lan.WithRecovery(&pool.Recovery{Since: "2026-01-02T03:04:05Z", Why: "node node1: a block is missing", Asserted: []string{"node1"}})
+	lost := lan.WithRecovery(&pool.Recovery{Since: "2026-01-02T03:04:05Z", Reason: "node node1: a block is missing", Asserted: []string{"node1"}})
 	lost.Metadata.Name = "old"
 	fenced, _ := block.Fence(func(p pool.Party) bool { return p.Node == "node2" }, "out of service")
 	both := lost

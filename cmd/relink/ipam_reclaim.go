@@ -20,8 +20,8 @@ import (
 
 func newIPAMReclaim(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command {
 	var output format
-	var by selection.Selection
-	var yes bool
+	var filter selection.Selection
+	var confirmed bool
 	var opts reclaim.Options
 	cmd := &cobra.Command{
 		Use:   "reclaim " + leaseNameUsage,
@@ -44,38 +44,38 @@ could not look at part of the node; 2: usage or environment.`,
   relink ipam reclaim --yes          # give it up
   relink ipam reclaim shop/web-0     # only what a pod holds`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cacheIsThere(cmd, opts.CacheDir); err != nil {
+			if err := checkCacheDir(cmd, opts.CacheDir); err != nil {
 				return err
 			}
-			if err := complete(&opts.Sources, open); err != nil {
+			if err := addCheckpoints(&opts.Sources, open); err != nil {
 				return err
 			}
 			s := screenOf(cmd, v)
-			by.Names = args
-			opts.DryRun, opts.WithAlive = !yes, s.verbose
-			stores, unheld, err := dir.storesOf(cmd.Context(), by, &opts)
+			filter.Names = args
+			opts.DryRun, opts.WithAlive = !confirmed, s.verbose
+			stores, unheld, err := dir.storesOf(cmd.Context(), filter, &opts)
 			if err != nil {
 				return err
 			}
-			sayUnheld(s, unheld)
+			warnUnheld(s, unheld)
 			return reclaimLeases(cmd.Context(), stores, opts, output, s)
 		},
 	}
-	addLeaseSelection(cmd, dir, &by)
+	addLeaseSelection(cmd, dir, &filter)
 	addCacheDir(cmd, &opts.CacheDir)
-	cmd.Flags().BoolVar(&yes, "yes", false, "give up what is proven gone")
+	cmd.Flags().BoolVar(&confirmed, "yes", false, "give up what is proven gone")
 	addOutput(cmd, &output, formatWide)
 	return cmd
 }
 
 // storesOf returns the stores of the named networks. It sets opts.Chosen to the named holders. unheld are the named
 // leases that nobody holds.
-func (d leaseDir) storesOf(ctx context.Context, by selection.Selection, opts *reclaim.Options) (stores []*lease.Store, unheld []lease.Lease, err error) {
-	networks, err := d.networks(by.Network)
+func (d leaseDir) storesOf(ctx context.Context, filter selection.Selection, opts *reclaim.Options) (stores []*lease.Store, unheld []lease.Lease, err error) {
+	networks, err := d.networks(filter.Network)
 	if err != nil {
 		return nil, nil, err
 	}
-	isNamed := len(by.Names) > 0
+	isNamed := len(filter.Names) > 0
 	var leases []lease.Lease
 	for _, n := range networks {
 		store, err := d.open(n)
@@ -83,19 +83,19 @@ func (d leaseDir) storesOf(ctx context.Context, by selection.Selection, opts *re
 			return nil, nil, err
 		}
 		stores = append(stores, store)
-		if !isNamed && by.Namespace == "" {
+		if !isNamed && filter.Namespace == "" {
 			continue
 		}
-		all, err := store.List(ctx)
+		stored, err := store.List(ctx)
 		if err != nil {
 			return nil, nil, err // The named holder may be in this store.
 		}
-		leases = append(leases, all...)
+		leases = append(leases, stored...)
 	}
-	if !isNamed && by.Namespace == "" {
+	if !isNamed && filter.Namespace == "" {
 		return stores, nil, nil
 	}
-	named, err := choose(holdingsOf(leases), by)
+	named, err := choose(holdingsOf(leases), filter)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,18 +107,18 @@ func (d leaseDir) storesOf(ctx context.Context, by selection.Selection, opts *re
 			unheld = append(unheld, h.lease)
 		}
 	}
-	opts.Chosen = func(l lease.Lease, h lease.Holder) bool { return chosen[heldAddress{l.Address, h.Key(l.Network)}] }
+	opts.Filter = func(l lease.Lease, h lease.Holder) bool { return chosen[heldAddress{l.Address, h.Key(l.Network)}] }
 	return stores, unheld, nil
 }
 
-// sayUnheld reports the named addresses that have nobody to give them up.
-func sayUnheld(s *screen, leases []lease.Lease) {
+// warnUnheld reports the named addresses that have nobody to give them up.
+func warnUnheld(s *screen, leases []lease.Lease) {
 	for _, l := range leases {
-		is := "in quarantine"
+		state := "in quarantine"
 		if l.State == lease.Reserved {
-			is = l.Whose()
+			state = l.Describe()
 		}
-		s.warn("nobody holds %s: it is %s; there is nothing to reclaim", l.Address, is)
+		s.warnf("nobody holds %s: it is %s; there is nothing to reclaim", l.Address, state)
 	}
 }
 
@@ -140,9 +140,9 @@ func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Opti
 	} else {
 		writeReclaimed(report, output.wide(), s)
 	}
-	sayProblems(s, report.Problems)
+	printProblems(s, report.Problems)
 	for _, f := range report.Failures {
-		sayError(s.err, errors.New(f))
+		printError(s.err, errors.New(f))
 	}
 	if !report.Complete() {
 		return errDiffers
@@ -150,54 +150,56 @@ func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Opti
 	return nil
 }
 
-// sayProblems reports the parts of the node that relink could not look at.
-func sayProblems(s *screen, problems []string) {
+// printProblems reports the parts of the node that relink could not look at.
+func printProblems(s *screen, problems []string) {
 	for _, p := range problems {
-		s.warn("not looked at: %s", p)
+		s.warnf("not looked at: %s", p)
 	}
 }
 
 // writeReclaimed writes the table. Failures come last.
-func writeReclaimed(report reclaim.Report, wide bool, s *screen) {
+func writeReclaimed(report reclaim.HolderReport, wide bool, s *screen) {
 	becomes := "IS NOW"
 	if report.DryRun {
 		becomes = "BECOMES"
 	}
 	shown := slices.Clone(report.Holders)
 	if s.quiet {
-		shown = slices.DeleteFunc(shown, func(f reclaim.Finding) bool { return f.State == reclaim.Reclaimed || f.State == reclaim.Passed })
+		shown = slices.DeleteFunc(shown, func(f reclaim.HolderFinding) bool {
+			return f.State == reclaim.Reclaimed || f.State == reclaim.ReleasedMeanwhile
+		})
 	}
-	slices.SortStableFunc(shown, func(a, b reclaim.Finding) int {
-		return cmp.Or(compareBool(a.State == reclaim.Failed, b.State == reclaim.Failed), compareLeases(ofFinding(a), ofFinding(b)))
+	slices.SortStableFunc(shown, func(a, b reclaim.HolderFinding) int {
+		return cmp.Or(compareBool(a.State == reclaim.Failed, b.State == reclaim.Failed), compareLeases(findingLease(a), findingLease(b)))
 	})
 	t := newTable(wide, column{name: "POD"}, column{name: "ADDRESS"}, column{name: "NETWORK", spare: 2}, column{name: "SANDBOX", wide: true},
 		column{name: "INTERFACE", wide: true}, column{name: "VERDICT"}, column{name: becomes, spare: 1}, column{name: "WHY"})
 	for _, f := range shown {
-		then, pod := string(f.Becomes), ownerCell(ofFinding(f))
-		if f.State == reclaim.Failed || f.State == reclaim.Passed {
-			then = string(f.State)
+		state, pod := string(f.StateAfter), ownerCell(findingLease(f))
+		if f.State == reclaim.Failed || f.State == reclaim.ReleasedMeanwhile {
+			state = string(f.State)
 		}
-		t.row(pod, f.Address.String(), f.Network, selection.ShortID(f.Holder.ContainerID), f.Holder.IfName, string(f.Verdict), then, f.Why())
+		t.row(pod, f.Address.String(), f.Network, selection.ShortID(f.Holder.ContainerID), f.Holder.IfName, string(f.Verdict), state, f.Reason())
 	}
 	if len(shown) > 0 {
 		t.write(s)
 	}
 	for _, f := range shown {
 		if f.Error != "" {
-			s.say("%s is not given up: %s", f.Address, f.Error)
+			s.printf("%s is not given up: %s", f.Address, f.Error)
 		}
 	}
-	s.inform(reclaimedSummary(report))
+	s.info(reclaimedSummary(report))
 }
 
-// ofFinding returns the lease as the finding describes it.
-func ofFinding(f reclaim.Finding) lease.Lease {
+// findingLease returns the lease as the finding describes it.
+func findingLease(f reclaim.HolderFinding) lease.Lease {
 	return lease.Lease{Address: f.Address, Network: f.Network, Owner: f.Owner, State: lease.Held, Holders: []lease.Holder{f.Holder}}
 }
 
 // reclaimedSummary counts the holders by outcome, and says how to go on.
-func reclaimedSummary(report reclaim.Report) string {
-	states, verdicts := map[reclaim.State]int{}, map[reclaim.Verdict]int{reclaim.Alive: report.Alive}
+func reclaimedSummary(report reclaim.HolderReport) string {
+	states, verdicts := map[reclaim.HolderState]int{}, map[reclaim.Verdict]int{reclaim.Alive: report.Alive}
 	for _, f := range report.Holders {
 		states[f.State]++
 		if f.State == reclaim.Kept && f.Verdict != reclaim.Alive {
@@ -205,12 +207,12 @@ func reclaimedSummary(report reclaim.Report) string {
 		}
 	}
 	var parts []string
-	for _, s := range []reclaim.State{reclaim.ToReclaim, reclaim.Reclaimed, reclaim.Passed, reclaim.Failed} {
+	for _, s := range []reclaim.HolderState{reclaim.ToReclaim, reclaim.Reclaimed, reclaim.ReleasedMeanwhile, reclaim.Failed} {
 		if states[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", states[s], s))
 		}
 	}
-	for _, v := range []reclaim.Verdict{reclaim.Due, reclaim.Unknown, reclaim.Alive} {
+	for _, v := range []reclaim.Verdict{reclaim.DELDue, reclaim.Unknown, reclaim.Alive} {
 		if verdicts[v] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", verdicts[v], v))
 		}
@@ -227,9 +229,9 @@ func reclaimedSummary(report reclaim.Report) string {
 // allProcesses reports whether this program sees all processes of the node.
 var allProcesses = sandbox.SeesAllProcesses
 
-// complete adds what this node's checkpoints know of the sandboxes. A pod still owns the address that it lost with a
+// addCheckpoints adds what this node's checkpoints know of the sandboxes. A pod still owns the address that it lost with a
 // NIC. A checkpoint that cannot be read hides the namespace of its container.
-func complete(from *reclaim.Sources, open storeOpener) error {
+func addCheckpoints(sources *reclaim.Sources, open storeOpener) error {
 	store, err := open()
 	if err != nil {
 		return err
@@ -238,13 +240,13 @@ func complete(from *reclaim.Sources, open storeOpener) error {
 	if err != nil {
 		return err
 	}
-	from.AllProcesses = allProcesses()
-	from.Namespaces, from.Unreadable = map[string]attachment.Namespace{}, map[string]string{}
+	sources.AllProcesses = allProcesses()
+	sources.Namespaces, sources.Unreadable = map[string]attachment.Namespace{}, map[string]string{}
 	for _, r := range records {
-		from.Namespaces[r.Attachment.ContainerID] = r.Namespace
+		sources.Namespaces[r.Attachment.ContainerID] = r.Namespace
 	}
 	for _, u := range unreadable {
-		from.Unreadable[u.ContainerID] = fmt.Sprintf("a checkpoint of %s cannot be read: %v", u.ContainerID, u.Err)
+		sources.Unreadable[u.ContainerID] = fmt.Sprintf("a checkpoint of %s cannot be read: %v", u.ContainerID, u.Err)
 	}
 	return nil
 }

@@ -22,37 +22,37 @@ leases. If the command was killed, run it again.
 Exit status 0: done; 1: both have leases of one address, or OLD has none, and a message says so;
 2: usage or environment.`,
 		Example:           `  relink ipam rename lan vlan3`,
-		Args:              takes("OLD", "NEW"),
-		ValidArgsFunction: eachCompletes(dir.completesNetworks, dir.completesNetworks),
+		Args:              exactArgs("OLD", "NEW"),
+		ValidArgsFunction: completeArgs(dir.completeNetworks, dir.completeNetworks),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			from, err := dir.open(args[0])
+			source, err := dir.open(args[0])
 			if err != nil {
 				return err
 			}
-			to, err := dir.open(args[1])
+			target, err := dir.open(args[1])
 			if err != nil {
 				return err
 			}
-			return rename(cmd.Context(), from, to, screenOf(cmd, v))
+			return rename(cmd.Context(), source, target, screenOf(cmd, v))
 		},
 	}
 }
 
-func rename(ctx context.Context, from, to *lease.Store, s *screen) error {
-	n, err := from.Rename(ctx, to)
+func rename(ctx context.Context, source, target *lease.Store, s *screen) error {
+	n, err := source.Rename(ctx, target)
 	var clash *lease.ClashError
 	switch {
 	case errors.As(err, &clash):
 		for _, c := range clash.Clashes {
-			s.warn("%s", c)
+			s.warnf("%s", c)
 		}
-		s.warn("nothing was renamed")
+		s.warnf("nothing was renamed")
 		return errDiffers
-	case errors.Is(err, lease.ErrNone):
-		return differs(s, err)
+	case errors.Is(err, lease.ErrNotLeased):
+		return reportDifference(s, err)
 	case err != nil:
 		return err
 	}
-	s.inform(fmt.Sprintf("network %s has %s from network %s now", to.Network(), count(n, "lease"), from.Network()))
+	s.info(fmt.Sprintf("network %s has %s from network %s now", target.Network(), count(n, "lease"), source.Network()))
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 func newIPAMReserve(dir *leaseDir, v *verbosity) *cobra.Command {
 	var output format
 	var network, namespace string
-	var retain lasting
+	var retain durationFlag
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "reserve ADDRESS [NAMESPACE/]POD --network NETWORK",
@@ -32,8 +32,8 @@ Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and a 
 2: usage or environment.`,
 		Example: `  relink ipam reserve 10.3.0.9 shop/db-0 --network lan
   relink ipam reserve 10.3.0.9 db-0 -n shop --network lan --for 24h`,
-		Args: takes("ADDRESS", "the pod"),
-		ValidArgsFunction: eachCompletes(cobra.NoFileCompletions, dir.completesLeases(func(h holding) []string {
+		Args: exactArgs("ADDRESS", "the pod"),
+		ValidArgsFunction: completeArgs(cobra.NoFileCompletions, dir.completeLeases(func(h holding) []string {
 			if h.lease.Owner == (attachment.Owner{}) {
 				return nil
 			}
@@ -52,9 +52,9 @@ Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and a 
 			if err != nil {
 				return err
 			}
-			if there, err := store.Exists(); err != nil {
+			if exists, err := store.Exists(); err != nil {
 				return err
-			} else if !there && !force {
+			} else if !exists && !force {
 				return fmt.Errorf("invalid --network %q: it has given no address yet; check the name, or add --force to reserve the address all the same", network)
 			}
 			return reserve(cmd.Context(), store, address, pod.Owner(), time.Duration(retain), output, screenOf(cmd, v))
@@ -73,11 +73,11 @@ Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and a 
 // the wrong one is lost to both pods.
 func parsePod(name, namespace string) (attachment.Pod, error) {
 	pod := attachment.Pod{Namespace: namespace, Name: name}
-	if in, rest, qualified := strings.Cut(name, "/"); qualified {
-		if namespace != "" && namespace != in {
+	if podNamespace, rest, qualified := strings.Cut(name, "/"); qualified {
+		if namespace != "" && namespace != podNamespace {
 			return pod, fmt.Errorf("invalid pod %q: --namespace says %s; give one of them", name, namespace)
 		}
-		pod = attachment.Pod{Namespace: in, Name: rest}
+		pod = attachment.Pod{Namespace: podNamespace, Name: rest}
 	} else if namespace == "" {
 		return pod, fmt.Errorf("the namespace of pod %q is missing: name the pod as NAMESPACE/POD, or add --namespace", name)
 	}
@@ -91,7 +91,7 @@ func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner 
 	l, err := store.Reserve(ctx, address, owner, retain)
 	switch {
 	case errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrNotGiven):
-		return differs(s, err)
+		return reportDifference(s, err)
 	case err != nil:
 		return err
 	}
@@ -103,9 +103,9 @@ func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner 
 		until = "until " + timeCell(l.ByHandUntil)
 	}
 	if l.State == lease.Held {
-		s.inform(fmt.Sprintf("%s is %s. After that it stays reserved for %s %s", address, l.Whose(), owner, until))
+		s.info(fmt.Sprintf("%s is %s. After that it stays reserved for %s %s", address, l.Describe(), owner, until))
 		return nil
 	}
-	s.inform(fmt.Sprintf("reserved %s for %s %s", address, owner, until))
+	s.info(fmt.Sprintf("reserved %s for %s %s", address, owner, until))
 	return nil
 }

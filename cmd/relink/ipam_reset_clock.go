@@ -21,11 +21,11 @@ left. First make sure that the clock is right.
 
 Exit status 0: it is set; 2: usage or environment.`,
 		Example:           `  relink ipam reset-clock --network lan`,
-		Args:              takes(),
-		ValidArgsFunction: eachCompletes(),
+		Args:              exactArgs(),
+		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := screenOf(cmd, v)
-			store, err := dir.openThere(network)
+			store, err := dir.openExisting(network)
 			if err != nil {
 				return err
 			}
@@ -34,14 +34,14 @@ Exit status 0: it is set; 2: usage or environment.`,
 				return err
 			}
 			if ahead.Abs() < time.Second {
-				s.inform(fmt.Sprintf("the time of network %s is the clock's already", network))
+				s.info(fmt.Sprintf("the time of network %s is the clock's already", network))
 				return nil
 			}
-			which := "ahead of"
+			direction := "ahead of"
 			if ahead < 0 {
-				ahead, which = -ahead, "behind"
+				ahead, direction = -ahead, "behind"
 			}
-			s.inform(fmt.Sprintf("the time of network %s was %s %s the clock, and is the clock's now", network, ahead.Round(time.Second), which))
+			s.info(fmt.Sprintf("the time of network %s was %s %s the clock, and is the clock's now", network, ahead.Round(time.Second), direction))
 			return nil
 		},
 	}

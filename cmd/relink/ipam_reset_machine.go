@@ -22,11 +22,11 @@ You need it, too, if only the Node object was deleted and made again, and the ma
 
 Exit status 0: it is so; 2: usage or environment.`,
 		Example:           `  relink ipam reset-machine --network lan`,
-		Args:              takes(),
-		ValidArgsFunction: eachCompletes(),
+		Args:              exactArgs(),
+		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := screenOf(cmd, v)
-			store, err := dir.openThere(network)
+			store, err := dir.openExisting(network)
 			if err != nil {
 				return err
 			}
@@ -35,10 +35,10 @@ Exit status 0: it is so; 2: usage or environment.`,
 				return err
 			}
 			if !changed {
-				s.inform(fmt.Sprintf("the leases of network %s are this machine's already", network))
+				s.info(fmt.Sprintf("the leases of network %s are this machine's already", network))
 				return nil
 			}
-			s.inform(fmt.Sprintf("the leases of network %s are this machine's now", network))
+			s.info(fmt.Sprintf("the leases of network %s are this machine's now", network))
 			return nil
 		},
 	}

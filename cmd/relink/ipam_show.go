@@ -33,8 +33,8 @@ Exit status 0: it is leased, or another node has it; 1: it is free or never give
 could not be read, and a message says so; 2: usage or environment.`,
 		Example: `  relink ipam show 10.3.0.5
   relink ipam show fd00:3::5 --network lan -o yaml`,
-		Args:              takes("ADDRESS"),
-		ValidArgsFunction: eachCompletes(dir.completesLeases(addressesOf)),
+		Args:              exactArgs("ADDRESS"),
+		ValidArgsFunction: completeArgs(dir.completeLeases(addressesOf)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])
 			if err != nil {
@@ -52,109 +52,109 @@ could not be read, and a message says so; 2: usage or environment.`,
 	return cmd
 }
 
-// shown is what relink knows of an address in a network.
-type shown struct {
+// addressReport is what relink knows of an address in a network.
+type addressReport struct {
 	// Lease keeps the address from being given to others. It is the zero Lease if nothing does.
 	lease.Lease
 	History []lease.Event `json:"history"`
-	// Never says why no ADD gives the address. It is empty if ADDs can give it, or if it is leased.
-	Never string `json:"never,omitempty"`
+	// NeverReason says why no ADD gives the address. It is empty if ADDs can give it, or if it is leased.
+	NeverReason string `json:"never,omitempty"`
 	// Pool is what the Kubernetes API says of the address. Then the rest is empty.
-	Pool *pool.Standing `json:"pool,omitempty"`
+	Pool *pool.AddressStatus `json:"pool,omitempty"`
 }
 
 func showLeases(ctx context.Context, dir leaseDir, networks []string, address netip.Addr, output format, s *screen) error {
-	var found []shown
-	var free, never []string
+	var found []addressReport
+	var free, excluded []string
 	leased := false
 	incomplete := dir.eachStore(networks, s, func(store *lease.Store) error {
-		one, err := lookUp(ctx, store, address)
-		if err == nil && one.Never != "" {
-			never = append(never, one.Never)
+		entry, err := lookUpAddress(ctx, store, address)
+		if err == nil && entry.NeverReason != "" {
+			excluded = append(excluded, entry.NeverReason)
 		} else if err == nil {
 			free = append(free, store.Network())
 		}
-		if err == nil && (one.State != "" || len(one.History) > 0) {
-			found, leased = append(found, one), leased || one.State != ""
+		if err == nil && (entry.State != "" || len(entry.History) > 0) {
+			found, leased = append(found, entry), leased || entry.State != ""
 		}
 		return err
 	})
 	standings, elsewhere, unknown := dir.standings(ctx, networks, address, leased, s)
 	for _, standing := range standings {
-		found = append(found, shown{Lease: lease.Lease{Address: address}, History: []lease.Event{}, Pool: &standing})
+		found = append(found, addressReport{Lease: lease.Lease{Address: address}, History: []lease.Event{}, Pool: &standing})
 	}
 	if output.isData() {
 		if err := output.write(s.out, orEmpty(found)); err != nil {
 			return err
 		}
 	} else {
-		for _, one := range found {
-			one.describe(s)
+		for _, entry := range found {
+			entry.describe(s)
 		}
 	}
 	if !leased && !elsewhere && incomplete == nil {
 		if unknown {
-			return differs(s, fmt.Errorf("no pod of this node has %s", address))
+			return reportDifference(s, fmt.Errorf("no pod of this node has %s", address))
 		}
-		if i := slices.IndexFunc(standings, func(p pool.Standing) bool { return p.Never }); i >= 0 {
-			return differs(s, fmt.Errorf("no pod has %s, and the pool %s never gives it", address, standings[i].Pool))
+		if i := slices.IndexFunc(standings, func(p pool.AddressStatus) bool { return p.Excluded }); i >= 0 {
+			return reportDifference(s, fmt.Errorf("no pod has %s, and the pool %s never gives it", address, standings[i].Pool))
 		}
-		if len(free) > 0 || len(never) == 0 { // Another network's ranges are no news then.
-			return differs(s, errors.New(isFree(address, free)))
+		if len(free) > 0 || len(excluded) == 0 { // Another network's ranges are no news then.
+			return reportDifference(s, errors.New(freeText(address, free)))
 		}
-		return differs(s, errors.New(strings.Join(never, "; ")))
+		return reportDifference(s, errors.New(strings.Join(excluded, "; ")))
 	}
 	return incomplete
 }
 
 // describe writes what is known, for people.
-func (of shown) describe(s *screen) {
-	if of.Pool != nil {
-		describeStanding(*of.Pool, s)
+func (entry addressReport) describe(s *screen) {
+	if entry.Pool != nil {
+		describeStanding(*entry.Pool, s)
 		return
 	}
-	describeLease(of.Lease, s)
-	writeHistory(of, s)
+	describeLease(entry.Lease, s)
+	writeHistory(entry, s)
 }
 
-func lookUp(ctx context.Context, store *lease.Store, address netip.Addr) (shown, error) {
+func lookUpAddress(ctx context.Context, store *lease.Store, address netip.Addr) (addressReport, error) {
 	l, err := store.Get(ctx, address)
-	if err != nil && !errors.Is(err, lease.ErrNone) {
-		return shown{}, err
+	if err != nil && !errors.Is(err, lease.ErrNotLeased) {
+		return addressReport{}, err
 	}
 	history, err := store.History(ctx, address)
 	l.Address, l.Network = address, store.Network()
-	one := shown{Lease: l, History: orEmpty(history)}
+	entry := addressReport{Lease: l, History: orEmpty(history)}
 	if err == nil && l.State == "" {
-		switch err = store.Gives(ctx, address); {
-		case errors.Is(err, lease.ErrNotGranted), errors.Is(err, lease.ErrNone):
+		switch err = store.CheckGiven(ctx, address); {
+		case errors.Is(err, lease.ErrNotGranted), errors.Is(err, lease.ErrNotLeased):
 			err = nil // The standing of the pool tells more.
 		case errors.Is(err, lease.ErrNotGiven):
-			one.Never, err = err.Error(), nil
+			entry.NeverReason, err = err.Error(), nil
 		}
 	}
-	return one, err
+	return entry, err
 }
 
-func writeHistory(of shown, s *screen) {
-	if len(of.History) == 0 {
+func writeHistory(entry addressReport, s *screen) {
+	if len(entry.History) == 0 {
 		return
 	}
 	switch {
-	case of.State != "":
-	case of.Never != "":
-		s.say("%s", of.Never)
+	case entry.State != "":
+	case entry.NeverReason != "":
+		s.printf("%s", entry.NeverReason)
 	default:
-		s.say("%s is free in network %s", of.Address, of.Network)
+		s.printf("%s is free in network %s", entry.Address, entry.Network)
 	}
 	t := newTable(false, column{name: "WHEN"}, column{name: "WHAT"}, column{name: "POD"}, column{name: "SANDBOX", spare: 2},
 		column{name: "INTERFACE", spare: 3}, column{name: "THEN", spare: 1}, column{name: "WHY"})
-	for _, e := range of.History {
-		then := string(e.Then)
-		if then == "" {
-			then = "free"
+	for _, e := range entry.History {
+		state := string(e.StateAfter)
+		if state == "" {
+			state = "free"
 		}
-		t.row(timeCell(e.At), string(e.What), ownerName(e.Owner), selection.ShortID(e.ContainerID), e.IfName, then, e.Why)
+		t.row(timeCell(e.Time), string(e.Type), ownerName(e.Owner), selection.ShortID(e.ContainerID), e.IfName, state, e.Reason)
 	}
 	t.write(s)
 	fmt.Fprintln(s.raw())
@@ -168,7 +168,7 @@ func ownerName(o attachment.Owner) string {
 	return o.String()
 }
 
-func isFree(address netip.Addr, networks []string) string {
+func freeText(address netip.Addr, networks []string) string {
 	switch len(networks) {
 	case 0:
 		return fmt.Sprintf("%s is free: no network has leases", address)
@@ -197,15 +197,15 @@ func describeLease(l lease.Lease, s *screen) {
 	}
 	if l.State != lease.Held {
 		d.holder("Last ", l, l.Last)
-		d.row("Why:", "%s", l.Why)
+		d.row("Why:", "%s", l.Reason)
 	}
 	if l.Last.ContainerID == "" {
-		d.at("Reserved:", l.ReleasedAt)
+		d.timeRow("Reserved:", l.ReleasedAt)
 	} else {
-		d.at("Released:", l.ReleasedAt)
+		d.timeRow("Released:", l.ReleasedAt)
 	}
-	d.at("Until:", l.Until)
-	d.row("When given up:", "%s", whenGivenUp(l))
+	d.timeRow("Until:", l.Until)
+	d.row("When given up:", "%s", releaseOutcome(l))
 	if l.Conflict {
 		d.row("Conflict:", "%s", "another host uses the address. No pod gets it before the quarantine ends, even if no other address is free")
 	}
@@ -235,19 +235,19 @@ func (d *leaseDescription) holder(last string, l lease.Lease, h lease.Holder) {
 	if last == "" {
 		d.row("Why:", "%s", string(h.Origin))
 	}
-	d.at("Acquired:", h.Since)
+	d.timeRow("Acquired:", h.Since)
 	if h.ContainerID != "" {
 		d.row("Boot:", "%s", h.Namespace.BootID)
 	}
 }
 
-// whenGivenUp says what happens to the address once it is given up.
-func whenGivenUp(l lease.Lease) string {
+// releaseOutcome says what happens to the address once it is given up.
+func releaseOutcome(l lease.Lease) string {
 	if l.State != lease.Held {
 		return ""
 	}
-	now := time.Now()
-	after, ok := l.GivenUp("", now)
+	instant := time.Now()
+	after, ok := l.GivenUp("", instant)
 	byHand := ""
 	if after.ByHand {
 		byHand = ": it was reserved by hand"
@@ -262,5 +262,5 @@ func whenGivenUp(l lease.Lease) string {
 	case after.Until.Equal(l.ByHandUntil):
 		return "reserved for the pod until " + timeCell(after.Until) + byHand
 	}
-	return fmt.Sprintf("reserved for the pod for %s", after.Until.Sub(now))
+	return fmt.Sprintf("reserved for the pod for %s", after.Until.Sub(instant))
 }

@@ -14,17 +14,17 @@ import (
 
 // standings asks the agent what the pools of the cluster say of an address. elsewhere says that another node has it, unknown that one may
 // have it. Most nodes have no pools: then it is no news that nobody can be asked. A leased address is asked about only if it is of a pool.
-func (d leaseDir) standings(ctx context.Context, networks []string, a netip.Addr, leased bool, s *screen) (all []pool.Standing, elsewhere, unknown bool) {
+func (d leaseDir) standings(ctx context.Context, networks []string, a netip.Addr, leased bool, s *screen) (standings []pool.AddressStatus, elsewhere, unknown bool) {
 	stores, ofPool := d.storesOfPools(ctx, networks, a)
 	if leased && !ofPool || ctx.Err() != nil { // Without time left, it would look as if the agent did not answer.
 		return nil, false, false
 	}
-	all, err := control.Client{Patience: control.Patience}.Address(ctx, a)
+	standings, err := control.Client{Patience: control.Patience}.Address(ctx, a)
 	if err != nil && (ofPool || !errors.Is(err, control.ErrNoAgent) && !errors.Is(err, control.ErrNoPools)) {
-		s.warn("which node has %s is unknown: %v", a, unread{err})
+		s.warnf("which node has %s is unknown: %v", a, poolError{err})
 	}
-	elsewhere = slices.ContainsFunc(all, func(p pool.Standing) bool { return p.Holder != nil && !slices.Contains(stores, p.Holder.Store) })
-	return all, elsewhere, err != nil && ofPool
+	elsewhere = slices.ContainsFunc(standings, func(p pool.AddressStatus) bool { return p.Holder != nil && !slices.Contains(stores, p.Holder.Store) })
+	return standings, elsewhere, err != nil && ofPool
 }
 
 // storesOfPools returns the identities of this node's stores. ofPool says whether one of them has heard of a pool with the address.
@@ -48,7 +48,7 @@ func (d leaseDir) storesOfPools(ctx context.Context, networks []string, a netip.
 }
 
 // describeStanding writes what the Kubernetes API says of an address, in the layout of kubectl describe.
-func describeStanding(p pool.Standing, s *screen) {
+func describeStanding(p pool.AddressStatus, s *screen) {
 	var d description
 	d.row("Address:", "%s", p.Address)
 	d.row("Pool:", "%s", p.Pool)
@@ -61,7 +61,7 @@ func describeStanding(p pool.Standing, s *screen) {
 		d.row("Since:", "epoch %d of the block, or before", h.Epoch)
 		d.row("Boot:", "%s", h.Boot)
 		d.row("Fenced:", "%s", h.Fenced)
-	case p.Never:
+	case p.Excluded:
 		d.row("Node:", "nobody: the pool never gives this address")
 	default:
 		d.row("Node:", "nobody")

@@ -16,7 +16,7 @@ import (
 
 // atNode2 is an address that another node has, atNobody one that nobody has.
 var (
-	atNode2 = pool.Standing{
+	atNode2 = pool.AddressStatus{
 		Pool: "shared", Block: "shared-1", Address: netip.MustParseAddr("10.4.0.5"), Unproven: true,
 		Holder: &pool.Holder{ID: "B", Party: pool.Party{Node: "node2", Network: "wan", Store: "s2"}, Epoch: 7, Boot: "boot-9", Fenced: "out of service"},
 		Want:   []pool.Want{{Party: pool.Party{Node: "node3", Network: "wan", Store: "s3"}, Address: netip.MustParseAddr("10.4.0.5"), Claim: "shared-c"}},
@@ -25,8 +25,8 @@ var (
 			Active: pool.Place{Party: pool.Party{Node: "node2", Network: "wan"}, PodUID: "u2"}, Target: &pool.Place{Party: pool.Party{Node: "node3", Network: "wan"}},
 		}}},
 	}
-	atNobody = pool.Standing{Pool: "shared", Block: "shared-0", Address: netip.MustParseAddr("10.4.0.2")}
-	atNever  = pool.Standing{Pool: "shared", Block: "shared-0", Address: netip.MustParseAddr("10.4.0.1"), Never: true}
+	atNobody = pool.AddressStatus{Pool: "shared", Block: "shared-0", Address: netip.MustParseAddr("10.4.0.2")}
+	atNever  = pool.AddressStatus{Pool: "shared", Block: "shared-0", Address: netip.MustParseAddr("10.4.0.1"), Excluded: true}
 )
 
 // An address of a pool that this node does not have can be another node's: the agent knows.
@@ -42,14 +42,14 @@ func TestWhoHasAnAddressOfAPool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(store.WantPools(t.Context(), []string{"shared"}), store.PutGrants(t.Context(), l, nil)); err != nil {
+	if err := errors.Join(store.SetPools(t.Context(), []string{"shared"}), store.PutGrants(t.Context(), l, nil)); err != nil {
 		t.Fatal(err)
 	}
 	g, err := store.Granted(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	here := pool.Standing{Pool: "shared", Block: "shared-0", Address: netip.MustParseAddr("10.4.0.3"), Holder: &pool.Holder{Party: pool.Party{Node: "node1", Network: "wan", Store: g.ID}, Epoch: 1}}
+	here := pool.AddressStatus{Pool: "shared", Block: "shared-0", Address: netip.MustParseAddr("10.4.0.3"), Holder: &pool.Holder{Party: pool.Party{Node: "node1", Network: "wan", Store: g.ID}, Epoch: 1}}
 	const nobody, elsewhere = "Address:  10.4.0.2\nPool:     shared\nBlock:    shared-0\nNode:     nobody\nOwner:    nobody\n\n", `Address:       10.4.0.5
 Pool:          shared
 Block:         shared-1
@@ -67,7 +67,7 @@ Active:        on node node2, network wan, pod UID u2
 Moves to:      on node node3, network wan
 
 `
-	all := shared{standings: map[string][]pool.Standing{"10.4.0.5": {atNode2}, "10.4.0.2": {atNobody}, "10.4.0.3": {here}, "10.4.0.1": {atNever}, "10.9.0.9": nil}, err: errors.New("the API is away")}
+	all := shared{standings: map[string][]pool.AddressStatus{"10.4.0.5": {atNode2}, "10.4.0.2": {atNobody}, "10.4.0.3": {here}, "10.4.0.1": {atNever}, "10.9.0.9": nil}, err: errors.New("the API is away")}
 	for name, test := range map[string]struct {
 		// pools are the agent's, nil for an agent without an API. Without an agent there is none.
 		pools   serve.Pools

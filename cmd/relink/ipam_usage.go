@@ -27,15 +27,15 @@ Exit status 0: all stores could be read; 1: one could not, and a message names i
 		Example: `  relink ipam usage
   relink ipam usage --quiet              # only what needs a look, such as full ranges
   relink ipam usage --network lan -o json`,
-		Args:              takes(),
-		ValidArgsFunction: eachCompletes(),
+		Args:              exactArgs(),
+		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := screenOf(cmd, v)
-			all, incomplete := dir.usages(cmd.Context(), network, s)
-			if incomplete != nil && all == nil {
+			usages, incomplete := dir.usages(cmd.Context(), network, s)
+			if incomplete != nil && usages == nil {
 				return incomplete
 			}
-			if err := writeUsages(all, *dir, output, incomplete != nil, s); err != nil {
+			if err := writeUsages(usages, *dir, output, incomplete != nil, s); err != nil {
 				return err
 			}
 			return incomplete
@@ -53,15 +53,15 @@ func (d leaseDir) usages(ctx context.Context, network string, s *screen) ([]leas
 	if err != nil {
 		return nil, err
 	}
-	all := []lease.Usage{}
+	usages := []lease.Usage{}
 	err = d.eachStore(networks, s, func(store *lease.Store) error {
 		u, err := usageOf(ctx, store)
 		if err == nil {
-			all = append(all, u)
+			usages = append(usages, u)
 		}
 		return err
 	})
-	return all, err
+	return usages, err
 }
 
 // usageOf returns how full the network is, with all remarks about its store.
@@ -83,38 +83,38 @@ func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 }
 
 // writeUsages writes the usages. incomplete says that some stores could not be read.
-func writeUsages(all []lease.Usage, dir leaseDir, output format, incomplete bool, s *screen) error {
+func writeUsages(usages []lease.Usage, dir leaseDir, output format, incomplete bool, s *screen) error {
 	if output.isData() {
-		return output.write(s.out, orEmpty(all))
+		return output.write(s.out, orEmpty(usages))
 	}
-	if len(all) > 0 && !s.quiet {
-		usageTable(all, s)
+	if len(usages) > 0 && !s.quiet {
+		usageTable(usages, s)
 	}
-	if len(all) == 0 && !incomplete && !s.quiet {
+	if len(usages) == 0 && !incomplete && !s.quiet {
 		path, err := dir.path()
 		if err != nil {
 			return err
 		}
-		s.warn("%s", leasesIn(path, nil))
+		s.warnf("%s", leasesIn(path, nil))
 	}
-	for _, full := range fullSets(all) {
-		s.say("%s", full)
+	for _, full := range fullSets(usages) {
+		s.printf("%s", full)
 	}
-	for _, u := range all {
+	for _, u := range usages {
 		if u.Outside > 0 {
-			s.say("%s: %s outside of these ranges", u.Network, count(u.Outside, "lease"))
+			s.printf("%s: %s outside of these ranges", u.Network, count(u.Outside, "lease"))
 		}
 		for _, remark := range u.Remarks {
-			s.say("%s: %s", u.Network, remark)
+			s.printf("%s: %s", u.Network, remark)
 		}
 	}
 	return nil
 }
 
-func usageTable(all []lease.Usage, s *screen) {
+func usageTable(usages []lease.Usage, s *screen) {
 	t := newTable(false, column{name: "NETWORK"}, column{name: "SET", spare: 1}, column{name: "RANGES"}, column{name: "SIZE", spare: 3}, column{name: "HELD"},
 		column{name: "RESERVED", spare: 2}, column{name: "QUARANTINED", spare: 4}, column{name: "FREE"}, column{name: "USED"})
-	for _, u := range all {
+	for _, u := range usages {
 		for _, set := range u.Sets {
 			t.row(u.Network, fmt.Sprint(set.Set), set.Ranges.String(), countCell(set.Size), fmt.Sprint(set.Held), fmt.Sprint(set.Reserved),
 				fmt.Sprint(set.Quarantined), countCell(set.Free), fmt.Sprintf("%.1f%%", 100*set.Share))
@@ -134,9 +134,9 @@ type fullSet struct {
 
 // fullSets returns the range sets of which at least fullShare is held or reserved, in their order. What a node has of a pool
 // that nodes share is none of them: it grows when it is used up.
-func fullSets(all []lease.Usage) []fullSet {
+func fullSets(usages []lease.Usage) []fullSet {
 	var full []fullSet
-	for _, u := range all {
+	for _, u := range usages {
 		for _, set := range u.Sets {
 			if set.Pool == "" && set.Share >= fullShare {
 				full = append(full, fullSet{u.Network, set})
@@ -149,9 +149,9 @@ func fullSets(all []lease.Usage) []fullSet {
 // String says how full the set is, and what to do.
 func (f fullSet) String() string {
 	used := f.Held + f.Reserved
-	left := new(big.Int).Sub(f.Size, big.NewInt(int64(used)))
-	state := fmt.Sprintf("nearly full (%.1f%%, %s left)", 100*f.Share, left)
-	if left.Sign() <= 0 {
+	free := new(big.Int).Sub(f.Size, big.NewInt(int64(used)))
+	state := fmt.Sprintf("nearly full (%.1f%%, %s left)", 100*f.Share, free)
+	if free.Sign() <= 0 {
 		state = "full: the next ADD fails"
 	}
 	return fmt.Sprintf(`%s: %s is %s: add a range to "ranges" of the configuration, or free what is not needed: `+

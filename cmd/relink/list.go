@@ -36,7 +36,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			report, err := lookAt(cmd.Context(), opts)
+			report, err := inspectAttachments(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
@@ -49,15 +49,15 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 	return cmd
 }
 
-// listed is an attachment as list prints it for programs.
-type listed struct {
+// listedAttachment is an attachment as list prints it for programs.
+type listedAttachment struct {
 	checkpoint.Record
-	State restore.State `json:"state"`
-	Why   string        `json:"why,omitempty"`
+	State  restore.State `json:"state"`
+	Reason string        `json:"why,omitempty"`
 }
 
-func list(store *checkpoint.Store, report restore.Report, by selection.Selection, output format, s *screen) error {
-	records, unreadable, err := restore.Select(store, by)
+func list(store *checkpoint.Store, report restore.Report, filter selection.Selection, output format, s *screen) error {
+	records, unreadable, err := restore.Select(store, filter)
 	if err != nil {
 		return err
 	}
@@ -65,30 +65,30 @@ func list(store *checkpoint.Store, report restore.Report, by selection.Selection
 	for _, r := range records {
 		recorded[r.Attachment] = r
 	}
-	var all []listed
+	var attachments []listedAttachment
 	for _, o := range report.Attachments {
 		// An attachment that was forgotten since the look is no longer listed.
-		if r, there := recorded[o.Attachment]; there {
-			all = append(all, listed{Record: r, State: stateOf(o), Why: o.Why()})
+		if r, exists := recorded[o.Attachment]; exists {
+			attachments = append(attachments, listedAttachment{Record: r, State: stateOf(o), Reason: o.FullReason()})
 		}
 	}
 	switch {
 	case output.isData():
-		err = output.write(s.out, orEmpty(all))
+		err = output.write(s.out, orEmpty(attachments))
 	case output.name == formatName:
-		writeNames(all, s)
-	case len(all) == 0 && len(unreadable) == 0:
-		s.warn("nothing is remembered in %s", store.Dir())
+		writeNames(attachments, s)
+	case len(attachments) == 0 && len(unreadable) == 0:
+		s.warnf("nothing is remembered in %s", store.Dir())
 	default:
-		listTable(all, output.wide(), s)
+		listTable(attachments, output.wide(), s)
 	}
 	if err != nil {
 		return err
 	}
-	return sayUnreadable(s, unreadable)
+	return printUnreadable(s, unreadable)
 }
 
-func listTable(all []listed, wide bool, s *screen) {
+func listTable(attachments []listedAttachment, wide bool, s *screen) {
 	parents := "PARENT"
 	if wide {
 		parents = "PARENTS"
@@ -97,7 +97,7 @@ func listTable(all []listed, wide bool, s *screen) {
 		column{name: "NETWORK", spare: 3}, column{name: parents},
 		column{name: "MAC", wide: true}, column{name: "ADDRESS", spare: 1}, column{name: stateColumn}, column{name: "AGE", spare: 2},
 		column{name: "WRITER", wide: true})
-	for _, l := range all {
+	for _, l := range attachments {
 		i := unexpired(l.Interface)
 		addresses, below := someAddresses(i.Addresses), firstParent(i.Parents)
 		if wide {
@@ -110,13 +110,13 @@ func listTable(all []listed, wide bool, s *screen) {
 }
 
 // writeNames writes one line for each sandbox: the name that selects it on a command line.
-func writeNames(all []listed, s *screen) {
-	said := map[string]bool{}
-	for _, l := range all {
+func writeNames(attachments []listedAttachment, s *screen) {
+	printed := map[string]bool{}
+	for _, l := range attachments {
 		name := podCell(l.Pod, l.Attachment.ContainerID)
-		if !said[name] {
-			said[name] = true
-			s.say("%s", name)
+		if !printed[name] {
+			printed[name] = true
+			s.printf("%s", name)
 		}
 	}
 }
@@ -129,21 +129,21 @@ func podCell(pod attachment.Pod, containerID string) string {
 	return pod.String()
 }
 
-// age is the time since then, as kubectl shows it.
-func age(then time.Time) string {
-	if then.IsZero() {
+// age is the time since instant, as kubectl shows it.
+func age(instant time.Time) string {
+	if instant.IsZero() {
 		return ""
 	}
-	return passed(time.Since(then))
+	return humanDuration(time.Since(instant))
 }
 
-// passed is a time that has passed, as kubectl shows it. A clock that was set back makes none negative.
-func passed(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
+// humanDuration is a time that has passed, as kubectl shows it. A clock that was set back makes none negative.
+func humanDuration(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
-// sayUnreadable names the checkpoints that could not be read. Its error decides the exit status.
-func sayUnreadable(s *screen, unreadable []checkpoint.Unreadable) error {
+// printUnreadable names the checkpoints that could not be read. Its error decides the exit status.
+func printUnreadable(s *screen, unreadable []checkpoint.Unreadable) error {
 	for _, u := range unreadable {
-		sayError(s.err, u.Err)
+		printError(s.err, u.Err)
 	}
 	if len(unreadable) > 0 {
 		return errDiffers

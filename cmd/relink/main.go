@@ -48,9 +48,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	line := &statusLine{}
 	defer line.clear()
-	out, errs := &outlet{to: stdout, line: line}, &outlet{to: stderr, line: line}
-	root.SetOut(&printable.Writer{To: out})
-	root.SetErr(&printable.Writer{To: errs})
+	out, errs := &stream{writer: stdout, line: line}, &stream{writer: stderr, line: line}
+	root.SetOut(&printable.Writer{Output: out})
+	root.SetErr(&printable.Writer{Output: errs})
 	if len(args) == 0 {
 		root.SetArgs([]string{"help"})
 	}
@@ -60,17 +60,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &status):
 		return int(status)
 	case verb.Name() == guardVerb && err != nil:
-		sayError(errs, err)
+		printError(errs, err)
 		return guardStatus(err)
-	case out.failed != nil:
-		sayError(errs, fmt.Errorf("what it has to say cannot be written: %w", out.failed))
+	case out.writeErr != nil:
+		printError(errs, fmt.Errorf("what it has to say cannot be written: %w", out.writeErr))
 		return exitDiffers
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errDiffers):
 		return exitDiffers
 	}
-	sayError(errs, err)
+	printError(errs, err)
 	return exitUsage
 }
 
@@ -103,7 +103,7 @@ Exit status of every verb but guard:
 	store := func() (*checkpoint.Store, error) {
 		s, err := openStore(dir)
 		if err == nil {
-			s.OnWait(waitsOn(root.ErrOrStderr()))
+			s.OnWait(printLockWait(root.ErrOrStderr()))
 		}
 		return s, err
 	}
@@ -116,9 +116,9 @@ Exit status of every verb but guard:
 	for _, verb := range extra {
 		root.AddCommand(verb())
 	}
-	needsVerb(root)
+	requireVerb(root)
 	strictDefaults(root)
-	speakPlainly(root)
+	explainErrors(root)
 	return root
 }
 

@@ -43,7 +43,7 @@ Exit status 0: everything was moved; 1: something was not moved, and the output 
 			if len(args) == 0 {
 				return errors.New("relink move needs OLD=NEW: the device that the pods are on, and the one to move them to")
 			}
-			if opts.From, opts.To, err = parseMove(args[0]); err != nil {
+			if opts.Source, opts.Target, err = parseMove(args[0]); err != nil {
 				return err
 			}
 			opts.Select.Names = args[1:]
@@ -69,17 +69,17 @@ Exit status 0: everything was moved; 1: something was not moved, and the output 
 }
 
 // parseMove reads OLD=NEW.
-func parseMove(pair string) (from, to string, err error) {
-	from, to, ok := strings.Cut(pair, "=")
+func parseMove(pair string) (source, target string, err error) {
+	source, target, ok := strings.Cut(pair, "=")
 	if !ok {
 		return "", "", fmt.Errorf("invalid argument %q: give OLD=NEW first, such as eth0=eth2", pair)
 	}
-	for _, name := range []string{from, to} {
+	for _, name := range []string{source, target} {
 		if err := attachment.ValidateIfName(name); err != nil {
 			return "", "", fmt.Errorf("invalid argument %q: device %q %w", pair, name, err)
 		}
 	}
-	return from, to, nil
+	return source, target, nil
 }
 
 func moveAll(ctx context.Context, opts move.Options, output format, s *screen) error {
@@ -96,13 +96,13 @@ func moveAll(ctx context.Context, opts move.Options, output format, s *screen) e
 	} else {
 		writeMove(opts, report, s)
 	}
-	if !report.Whole() {
+	if !report.Complete() {
 		return errDiffers
 	}
 	return nil
 }
 
-func logMove(opts move.Options, report move.Report, err error) {
+func logMove(opts move.Options, report move.UplinkReport, err error) {
 	var failures []string
 	for _, o := range report.Attachments {
 		if o.State == move.Failed || o.State == move.Refused {
@@ -112,52 +112,52 @@ func logMove(opts move.Options, report move.Report, err error) {
 	logRun(opts.DryRun, moveSummary(opts, report), append(failures, report.Problems...), err)
 }
 
-func writeMove(opts move.Options, report move.Report, s *screen) {
+func writeMove(opts move.Options, report move.UplinkReport, s *screen) {
 	for _, note := range report.Notes {
-		s.inform(note)
+		s.info(note)
 	}
 	for _, step := range report.Steps {
 		line := fmt.Sprintf("%s: %s", step, step.Reason)
 		if step.Error != "" {
-			s.say("%s: FAILED: %s", line, step.Error)
+			s.printf("%s: FAILED: %s", line, step.Error)
 		} else {
-			s.inform(line)
+			s.info(line)
 		}
 	}
 	t := newTable(false, column{name: "POD"}, column{name: "INTERFACE", spare: 1}, column{name: "FROM", spare: 3}, column{name: "TO", spare: 2},
 		column{name: stateColumn}, column{name: "WHY"})
 	outcomes := slices.Clone(report.Attachments)
-	slices.SortStableFunc(outcomes, func(a, b move.Outcome) int { return compareBool(a.Reason != "", b.Reason != "") })
+	slices.SortStableFunc(outcomes, func(a, b move.AttachmentOutcome) int { return compareBool(a.Reason != "", b.Reason != "") })
 	if s.quiet {
-		outcomes = slices.DeleteFunc(outcomes, func(o move.Outcome) bool { return o.Reason == "" })
+		outcomes = slices.DeleteFunc(outcomes, func(o move.AttachmentOutcome) bool { return o.Reason == "" })
 	}
-	for _, alike := range folded(outcomes, s, func(o move.Outcome) string {
-		return strings.Join([]string{o.From, o.To, string(o.State), o.Reason}, " ")
+	for _, alike := range foldEqual(outcomes, s, func(o move.AttachmentOutcome) string {
+		return strings.Join([]string{o.OldParent, o.NewParent, string(o.State), o.Reason}, " ")
 	}) {
 		o := alike[0]
 		if len(alike) > 1 {
-			t.row(count(len(alike), "interface"), "", o.From, o.To, string(o.State), o.Reason)
+			t.row(count(len(alike), "interface"), "", o.OldParent, o.NewParent, string(o.State), o.Reason)
 		} else {
-			t.row(podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName, o.From, o.To, string(o.State), o.Reason)
+			t.row(podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName, o.OldParent, o.NewParent, string(o.State), o.Reason)
 		}
 	}
 	t.write(s)
 	for _, p := range report.Problems {
-		s.say("%s", p)
+		s.printf("%s", p)
 	}
-	s.inform(moveSummary(opts, report))
+	s.info(moveSummary(opts, report))
 }
 
 // moveSummary counts the attachments by state.
-func moveSummary(opts move.Options, report move.Report) string {
-	counts := map[move.State]int{}
+func moveSummary(opts move.Options, report move.UplinkReport) string {
+	counts := map[move.AttachmentState]int{}
 	slowest := time.Duration(0)
 	for _, o := range report.Attachments {
 		counts[o.State]++
-		slowest = max(slowest, o.Switched)
+		slowest = max(slowest, o.SwitchDuration)
 	}
 	var parts []string
-	for _, state := range []move.State{move.Moved, move.ToMove, move.Deleted, move.Refused, move.Failed} {
+	for _, state := range []move.AttachmentState{move.Moved, move.ToMove, move.Deleted, move.Refused, move.Failed} {
 		if n := counts[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
@@ -165,11 +165,11 @@ func moveSummary(opts move.Options, report move.Report) string {
 	if n := len(report.Problems); n > 0 {
 		parts = append(parts, count(n, "other problem"))
 	}
-	line := fmt.Sprintf("%s=%s: %s in %s", opts.From, opts.To, cmp.Or(strings.Join(parts, ", "), "nothing to move"), report.Took.Round(time.Millisecond))
+	line := fmt.Sprintf("%s=%s: %s in %s", opts.Source, opts.Target, cmp.Or(strings.Join(parts, ", "), "nothing to move"), report.Duration.Round(time.Millisecond))
 	switch {
 	case slowest > 0:
 		line += fmt.Sprintf("; a pod took %s at most to switch", slowest.Round(10*time.Microsecond))
-	case report.Nothing() && !report.DryRun && counts[move.Refused] > 0:
+	case report.Unchanged() && !report.DryRun && counts[move.Refused] > 0:
 		line += "; nothing was moved: --force moves what can be moved"
 	}
 	return line

@@ -23,9 +23,9 @@ func addSelection(cmd *cobra.Command, open storeOpener, s *selection.Selection) 
 	addNamespaces(cmd, &s.Namespace)
 	cmd.Flags().StringVar(&s.Network, "network", "", "only attachments of this `network`")
 	cmd.Args = cobra.ArbitraryArgs
-	cmd.ValidArgsFunction = completes(open, namesOf)
-	must(cmd.RegisterFlagCompletionFunc("namespace", completes(open, namespaceOf)))
-	must(cmd.RegisterFlagCompletionFunc("network", completes(open, networkOf)))
+	cmd.ValidArgsFunction = completeRecords(open, namesOf)
+	must(cmd.RegisterFlagCompletionFunc("namespace", completeRecords(open, namespaceOf)))
+	must(cmd.RegisterFlagCompletionFunc("network", completeRecords(open, networkOf)))
 }
 
 // addParent lets a user select by a device below the attachments.
@@ -35,7 +35,7 @@ func addParent(cmd *cobra.Command, open storeOpener, s *selection.Selection) {
 }
 
 func completeParent(cmd *cobra.Command, open storeOpener) {
-	must(cmd.RegisterFlagCompletionFunc("parent", completes(open, parentsOf)))
+	must(cmd.RegisterFlagCompletionFunc("parent", completeRecords(open, parentsOf)))
 }
 
 // addNamespaces adds the flags that kubectl has.
@@ -57,9 +57,9 @@ func namespaceOf(r checkpoint.Record) []string { return []string{r.Pod.Namespace
 func networkOf(r checkpoint.Record) []string   { return []string{r.Attachment.Network} }
 func parentsOf(r checkpoint.Record) []string   { return netstate.ChainNames(r.Interface.Parents) }
 
-// completes returns a completion with values from the checkpoints.
-func completes(open storeOpener, of func(checkpoint.Record) []string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeRecords returns a completion with values from the checkpoints.
+func completeRecords(open storeOpener, valuesOf func(checkpoint.Record) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		store, err := open()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
@@ -68,17 +68,17 @@ func completes(open storeOpener, of func(checkpoint.Record) []string) cobra.Comp
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		var all []string
+		var values []string
 		for _, r := range records {
-			all = append(all, of(r)...)
+			values = append(values, valuesOf(r)...)
 		}
-		return completionsOf(all, begun), cobra.ShellCompDirectiveNoFileComp
+		return withPrefix(values, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completionsOf returns the values with this beginning, each of them once.
-func completionsOf(values []string, begun string) []cobra.Completion {
-	values = slices.DeleteFunc(values, func(v string) bool { return v == "" || !strings.HasPrefix(v, begun) })
+// withPrefix returns the values with this beginning, each of them once.
+func withPrefix(values []string, prefix string) []cobra.Completion {
+	values = slices.DeleteFunc(values, func(v string) bool { return v == "" || !strings.HasPrefix(v, prefix) })
 	slices.Sort(values)
 	return slices.Compact(values)
 }

@@ -8,32 +8,32 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// outlet is one of the two streams. It remembers that a write failed, because nobody looks at the errors of single
+// stream is one of the two streams. It remembers that a write failed, because nobody looks at the errors of single
 // lines. Several goroutines can write at once.
-type outlet struct {
-	to io.Writer
+type stream struct {
+	writer io.Writer
 	// line is cleared before each write.
-	line   *statusLine
-	failed error
+	line     *statusLine
+	writeErr error
 }
 
-func (o *outlet) Write(p []byte) (int, error) {
+func (o *stream) Write(p []byte) (int, error) {
 	o.line.mu.Lock()
 	defer o.line.mu.Unlock()
 	o.line.clearLocked()
-	n, err := o.to.Write(p)
-	if err != nil && o.failed == nil {
-		o.failed = err
+	n, err := o.writer.Write(p)
+	if err != nil && o.writeErr == nil {
+		o.writeErr = err
 	}
 	return n, err
 }
 
-// outletOf returns the outlet below w, nil if there is none.
-func outletOf(w io.Writer) *outlet {
+// streamOf returns the stream below w, nil if there is none.
+func streamOf(w io.Writer) *stream {
 	if p, ok := w.(*printable.Writer); ok {
-		w = p.To
+		w = p.Output
 	}
-	o, _ := w.(*outlet)
+	o, _ := w.(*stream)
 	return o
 }
 
@@ -41,17 +41,17 @@ func outletOf(w io.Writer) *outlet {
 // share the line, because standard output can be the same terminal.
 type statusLine struct {
 	mu sync.Mutex
-	// on is the terminal that shows the line, nil if none does.
-	on io.Writer
+	// tty is the terminal that shows the line, nil if none does.
+	tty io.Writer
 }
 
 // show shows the text on the terminal.
-func (l *statusLine) show(on io.Writer, text string) {
+func (l *statusLine) show(tty io.Writer, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.clearLocked()
-	fmt.Fprint(on, text)
-	l.on = on
+	fmt.Fprint(tty, text)
+	l.tty = tty
 }
 
 // clear takes the line away.
@@ -63,23 +63,23 @@ func (l *statusLine) clear() {
 
 // clearLocked is clear for a caller that holds the lock. It erases the line with ECMA-48's "EL".
 func (l *statusLine) clearLocked() {
-	if l.on != nil {
-		fmt.Fprint(l.on, "\r\x1b[K")
-		l.on = nil
+	if l.tty != nil {
+		fmt.Fprint(l.tty, "\r\x1b[K")
+		l.tty = nil
 	}
 }
 
 // progress returns a function that shows progress on a terminal, or nil where there is none.
-func (s *screen) progress() func(done, total int) {
-	f, o := terminal(s.err), outletOf(s.err)
+func (s *screen) progress() func(finished, total int) {
+	f, o := terminal(s.err), streamOf(s.err)
 	if f == nil || o == nil || s.quiet {
 		return nil
 	}
-	return func(done, total int) {
-		if done == total {
+	return func(finished, total int) {
+		if finished == total {
 			o.line.clear()
 			return
 		}
-		o.line.show(f, fmt.Sprintf("%d of %s", done, count(total, "sandbox")))
+		o.line.show(f, fmt.Sprintf("%d of %s", finished, count(total, "sandbox")))
 	}
 }

@@ -19,24 +19,24 @@ import (
 func TestAStatusLineIsClearedBeforeAnotherLine(t *testing.T) {
 	var b bytes.Buffer
 	line := &statusLine{}
-	out, errs := &outlet{to: &b, line: line}, &outlet{to: &b, line: line}
+	out, errs := &stream{writer: &b, line: line}, &stream{writer: &b, line: line}
 	line.show(&b, "1 of 3 sandboxes")
-	waitsOn(&printable.Writer{To: errs})(flock.Wait{Of: "c1"})
+	printLockWait(&printable.Writer{Output: errs})(flock.Wait{Subject: "c1"})
 	line.show(&b, "2 of 3 sandboxes")
-	say(&printable.Writer{To: out}, "restored")
-	say(out, "and no more")
+	printLine(&printable.Writer{Output: out}, "restored")
+	printLine(out, "and no more")
 	line.show(&b, "2 of 3 sandboxes")
 	line.show(&b, "3")
 	line.clear()
 	line.clear()
 	const clear = "\r\x1b[K"
-	want := "1 of 3 sandboxes" + clear + "relink: " + flock.Wait{Of: "c1"}.String() + "\n2 of 3 sandboxes" + clear + "restored\nand no more\n2 of 3 sandboxes" +
+	want := "1 of 3 sandboxes" + clear + "relink: " + flock.Wait{Subject: "c1"}.String() + "\n2 of 3 sandboxes" + clear + "restored\nand no more\n2 of 3 sandboxes" +
 		clear + "3" + clear
 	if b.String() != want {
 		t.Errorf("%q\nwant\n%q", &b, want)
 	}
-	if out.failed != nil {
-		t.Error(out.failed)
+	if out.writeErr != nil {
+		t.Error(out.writeErr)
 	}
 }
 

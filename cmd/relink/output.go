@@ -24,16 +24,16 @@ const (
 
 // format is the value of --output, one of those that the verb has.
 type format struct {
-	name string
-	of   []string
+	name    string
+	choices []string
 }
 
-// addOutput adds --output to the command. The verb's formats are table, json, yaml and those in more.
-func addOutput(cmd *cobra.Command, f *format, more ...string) {
-	f.name, f.of = formatTable, []string{formatTable}
-	f.of = append(append(f.of, more...), formatJSON, formatYAML)
+// addOutput adds --output to the command. The verb's formats are table, json, yaml and those in additional.
+func addOutput(cmd *cobra.Command, f *format, additional ...string) {
+	f.name, f.choices = formatTable, []string{formatTable}
+	f.choices = append(append(f.choices, additional...), formatJSON, formatYAML)
 	cmd.Flags().VarP(f, "output", "o", "output `format`: "+f.choice())
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.of, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // addCacheDir adds --cni-cache to the command.
@@ -46,13 +46,13 @@ func (f *format) String() string { return f.name }
 func (f *format) Type() string   { return "format" }
 
 func (f *format) choice() string {
-	last := len(f.of) - 1
-	return strings.Join(f.of[:last], ", ") + " or " + f.of[last]
+	last := len(f.choices) - 1
+	return strings.Join(f.choices[:last], ", ") + " or " + f.choices[last]
 }
 
 // Set takes the flag's value.
 func (f *format) Set(s string) error {
-	if !slices.Contains(f.of, s) {
+	if !slices.Contains(f.choices, s) {
 		return fmt.Errorf("must be %s", f.choice())
 	}
 	f.name = s
@@ -91,11 +91,11 @@ func orEmpty[T any](list []T) []T {
 }
 
 func addressList(addresses []netstate.Address) string {
-	var all []string
+	var texts []string
 	for _, a := range addresses {
-		all = append(all, a.String())
+		texts = append(texts, a.String())
 	}
-	return strings.Join(all, ",")
+	return strings.Join(texts, ",")
 }
 
 // someAddresses is the text for a column of a narrow table: the first address, and the number of the others.
@@ -107,11 +107,11 @@ func someAddresses(addresses []netstate.Address) string {
 }
 
 func parentNames(parents []netstate.Device) string {
-	var all []string
+	var names []string
 	for _, p := range parents {
-		all = append(all, p.Name)
+		names = append(names, p.Name)
 	}
-	return strings.Join(all, " < ")
+	return strings.Join(names, " < ")
 }
 
 // firstParent is the device directly below the interface.

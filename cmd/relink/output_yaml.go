@@ -33,7 +33,7 @@ func writeYAML(w io.Writer, v any) error {
 	if err := errors.Join(encoder.Encode(document), encoder.Close()); err != nil {
 		return err
 	}
-	_, err = io.WriteString(w, spelt(text.String()))
+	_, err = io.WriteString(w, escapeYAML(text.String()))
 	return err
 }
 
@@ -53,7 +53,7 @@ func nodeOf(decoder *json.Decoder) (*yaml.Node, error) {
 		}
 		return n, nil
 	case json.Number:
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: withPoint(t.String())}, nil
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: decimalPoint(t.String())}, nil
 	case bool:
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(t)}, nil
 	}
@@ -75,8 +75,8 @@ var oldYAML = sync.OnceValue(func() *regexp.Regexp {
 	}, "|") + `)$`)
 })
 
-// withPoint returns the number with a decimal point if it has an exponent. YAML 1.1 takes 1e-7 for a string.
-func withPoint(number string) string {
+// decimalPoint returns the number with a decimal point if it has an exponent. YAML 1.1 takes 1e-7 for a string.
+func decimalPoint(number string) string {
 	if before, exponent, ok := strings.Cut(number, "e"); ok && !strings.Contains(before, ".") {
 		return before + ".0e" + exponent
 	}
@@ -100,9 +100,9 @@ func collectionOf(decoder *json.Decoder, begin json.Delim) (*yaml.Node, error) {
 	return n, err
 }
 
-// spelt spells out the characters that printable.Writer would spell out for JSON. JSON uses two escapes for one
+// escapeYAML spells out the characters that printable.Writer would spell out for JSON. JSON uses two escapes for one
 // character beyond the first 65,536, and YAML does not read those.
-func spelt(text string) string {
+func escapeYAML(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		if c := string(r); r > 0xffff && printable.Line(c) != c {

@@ -14,7 +14,7 @@ const pausePatience = 30 * time.Second
 
 func newPause(v *verbosity) *cobra.Command {
 	var length time.Duration
-	var why string
+	var reason string
 	cmd := &cobra.Command{
 		Use:   "pause",
 		Short: "Make relink-agent restore nothing for a while",
@@ -32,17 +32,17 @@ answer in time.`,
 			if cmd.Flags().Changed("for") && length <= 0 {
 				return fmt.Errorf("invalid --for %s: must be more than 0; leave it out for a pause until relink resume", length)
 			}
-			p, err := control.Client{Patience: pausePatience}.Pause(cmd.Context(), length, why)
+			p, err := control.Client{Patience: pausePatience}.Pause(cmd.Context(), length, reason)
 			if err != nil {
 				return err
 			}
-			screenOf(cmd, v).inform("relink-agent is " + pausedText(p, time.Now()))
+			screenOf(cmd, v).info("relink-agent is " + pausedText(p, time.Now()))
 			return nil
 		},
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&length, "for", 0, "end the pause after this `time`, such as 10m (default: relink resume ends it)")
-	flags.StringVar(&why, "why", "", "`text` that relink status shows beside the pause")
+	flags.StringVar(&reason, "why", "", "`text` that relink status shows beside the pause")
 	return cmd
 }
 
@@ -60,20 +60,20 @@ Exit status 0: the agent is not paused; 2: no agent runs, or the agent refused o
 			if err := (control.Client{}).Resume(cmd.Context()); err != nil {
 				return err
 			}
-			screenOf(cmd, v).inform("relink-agent is not paused")
+			screenOf(cmd, v).info("relink-agent is not paused")
 			return nil
 		},
 	}
 }
 
 // pausedText says how long a pause lasts, and why there is one.
-func pausedText(p control.Pause, now time.Time) string {
+func pausedText(p control.Pause, instant time.Time) string {
 	text := "paused until relink resume"
-	if left, limited := p.Left(); limited {
-		text = fmt.Sprintf("paused until %s, for another %s", now.Add(left).Local().Format("15:04:05"), passed(left.Round(time.Second)))
+	if remaining, limited := p.Remaining(); limited {
+		text = fmt.Sprintf("paused until %s, for another %s", instant.Add(remaining).Local().Format("15:04:05"), humanDuration(remaining.Round(time.Second)))
 	}
-	if p.Why != "" {
-		text += ": " + p.Why
+	if p.Reason != "" {
+		text += ": " + p.Reason
 	}
 	return text
 }

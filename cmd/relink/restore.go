@@ -52,7 +52,7 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 				return err
 			}
 			s := screenOf(cmd, v)
-			opts.Progress, opts.Waiting = s.progress(), s.waiting()
+			opts.Progress, opts.Waiting = s.progress(), s.printWaiting()
 			return restoreAll(cmd.Context(), opts, output, s)
 		},
 	}
@@ -73,7 +73,7 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 func parseParents(values []string) (selected string, mapped map[string]string, err error) {
 	mapped = map[string]string{}
 	for _, value := range values {
-		was, is, pair := strings.Cut(value, "=")
+		oldName, newName, pair := strings.Cut(value, "=")
 		if !pair {
 			if selected != "" && selected != value {
 				return "", nil, fmt.Errorf("invalid --parent %q: --parent %s selects already; to say that a device has another name now, write OLD=NEW", value, selected)
@@ -81,15 +81,15 @@ func parseParents(values []string) (selected string, mapped map[string]string, e
 			selected = value
 			continue
 		}
-		for _, name := range []string{was, is} {
+		for _, name := range []string{oldName, newName} {
 			if err := attachment.ValidateIfName(name); err != nil {
 				return "", nil, fmt.Errorf("invalid --parent %q: device %q %w", value, name, err)
 			}
 		}
-		if other, twice := mapped[was]; twice && other != is {
-			return "", nil, fmt.Errorf("invalid --parent %q: %s is %s already", value, was, other)
+		if earlier, twice := mapped[oldName]; twice && earlier != newName {
+			return "", nil, fmt.Errorf("invalid --parent %q: %s is %s already", value, oldName, earlier)
 		}
-		mapped[was] = is
+		mapped[oldName] = newName
 	}
 	return selected, mapped, nil
 }
@@ -102,8 +102,8 @@ func restoreAll(ctx context.Context, opts restore.Options, output format, s *scr
 	debug.SetGCPercent(heapGrowth)
 	kernel.HoldProcessor()
 	if !opts.DryRun {
-		if err := move.Settle(ctx, opts.Store); err != nil {
-			s.warn("what a killed relink move has left: %v", err)
+		if err := move.FinishKilled(ctx, opts.Store); err != nil {
+			s.warnf("what a killed relink move has left: %v", err)
 		}
 	}
 	report, err := restore.Run(ctx, opts)
@@ -126,23 +126,23 @@ func restoreAll(ctx context.Context, opts restore.Options, output format, s *scr
 
 func writeReport(report restore.Report, dir string, wide bool, s *screen) {
 	for _, note := range report.Notes {
-		s.inform(note)
+		s.info(note)
 	}
 	for _, step := range report.Parents {
 		line := fmt.Sprintf("%s: %s", step, step.Reason)
 		switch {
 		case step.Error != "":
-			s.say("%s: FAILED: %s", line, step.Error)
+			s.printf("%s: FAILED: %s", line, step.Error)
 		default:
-			s.inform(line)
+			s.info(line)
 		}
 	}
 	writeAttachments(report, wide, s)
 	writeFailures(report, s)
 	for _, p := range report.Problems {
-		s.say("%s", p)
+		s.printf("%s", p)
 	}
-	s.inform(summary(report, dir))
+	s.info(summary(report, dir))
 }
 
 // writeFailures lists below the table what failed or would fail. The table can cut a reason short.
@@ -151,9 +151,9 @@ func writeFailures(report restore.Report, s *screen) {
 	for _, o := range report.Attachments {
 		switch o.State {
 		case restore.Failed:
-			failed = append(failed, lineOf(o, "FAILED: "+o.Why()))
+			failed = append(failed, outcomeLine(o, "FAILED: "+o.FullReason()))
 		case restore.Blocked:
-			failed = append(failed, lineOf(o, "BLOCKED: "+o.Why()))
+			failed = append(failed, outcomeLine(o, "BLOCKED: "+o.FullReason()))
 		}
 	}
 	writeLines(failed, s)
@@ -171,10 +171,10 @@ func writeAttachments(report restore.Report, wide bool, s *screen) {
 	}
 	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE", spare: 1}, column{name: "PARENT", spare: 2},
 		column{name: "ADDRESS", spare: 3}, column{name: "MAC", spare: 4}, column{name: stateColumn}, column{name: "WHY"})
-	for _, alike := range folded(outcomes, s, func(o restore.Outcome) string { return string(o.State) + cmp.Or(sortOf(o), tableReason(o)) }) {
+	for _, alike := range foldEqual(outcomes, s, func(o restore.Outcome) string { return string(o.State) + cmp.Or(outcomeGroup(o), tableReason(o)) }) {
 		o := alike[0]
 		if len(alike) > 1 {
-			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), cmp.Or(sortOf(o), tableReason(o)))
+			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), cmp.Or(outcomeGroup(o), tableReason(o)))
 		} else {
 			t.row(podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.ContainerID, o.Attachment.IfName, o.Parent,
 				addressList(unexpired(o.Interface).Addresses), o.Interface.Link.MAC, string(o.State), tableReason(o))
@@ -209,7 +209,7 @@ func summary(report restore.Report, dir string) string {
 		restore.AsRecorded, restore.SandboxGone, restore.Failed, restore.Blocked,
 	} {
 		if counts[s] > 0 {
-			parts = append(parts, inState(counts[s], s))
+			parts = append(parts, stateCount(counts[s], s))
 		}
 	}
 	if len(parts) == 0 {
@@ -218,24 +218,24 @@ func summary(report restore.Report, dir string) string {
 	if n := len(report.Problems); n > 0 {
 		parts = append(parts, count(n, "other problem"))
 	}
-	line := strings.Join(parts, ", ") + " in " + report.Took.Round(time.Millisecond).String()
-	if report.Waited >= time.Millisecond {
-		line += fmt.Sprintf(", %s of it waiting for devices and carrier", report.Waited.Round(time.Millisecond))
+	line := strings.Join(parts, ", ") + " in " + report.Duration.Round(time.Millisecond).String()
+	if report.WaitDuration >= time.Millisecond {
+		line += fmt.Sprintf(", %s of it waiting for devices and carrier", report.WaitDuration.Round(time.Millisecond))
 	}
 	return line
 }
 
-// waiting returns a function that prints each reason to wait once. It returns nil on a quiet screen.
-func (s *screen) waiting() func(reasons []string) {
+// printWaiting returns a function that prints each reason to wait once. It returns nil on a quiet screen.
+func (s *screen) printWaiting() func(reasons []string) {
 	if s.quiet {
 		return nil
 	}
-	said := map[string]bool{}
+	printed := map[string]bool{}
 	return func(reasons []string) {
 		for _, r := range reasons {
-			if !said[r] {
-				said[r] = true
-				say(s.err, "waiting: %s", r)
+			if !printed[r] {
+				printed[r] = true
+				printLine(s.err, "waiting: %s", r)
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func carrying(link netstate.Link, parents ...netstate.Device) netstate.Interface
 		Qdiscs: []netstate.Qdisc{{
 			Kind: "tbf", Handle: 0x10000, Parent: 0xffffffff, Options: []byte{1, 2}, Filters: []netstate.Filter{{
 				Kind: "u32", Parent: 0x10000, Info: 3, ClassID: 4, Selector: []byte{5}, Flags: 1,
-				Redirects: []netstate.Redirect{{Device: "net1", Where: 1, Control: 4}},
+				Redirects: []netstate.Redirect{{Device: "net1", EAction: 1, Control: 4}},
 			}},
 		}},
 		NotCaptured: []string{"an XDP program"},

@@ -60,8 +60,8 @@ func wantsColour() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM"
 
 // terminal returns the terminal that w writes to, or nil if w is no terminal.
 func terminal(w io.Writer) *os.File {
-	if o := outletOf(w); o != nil {
-		w = o.to
+	if o := streamOf(w); o != nil {
+		w = o.writer
 	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return f
@@ -80,27 +80,27 @@ func widthOf(f *os.File) int {
 	return 0
 }
 
-// say writes one line.
-func (s *screen) say(format string, args ...any) { say(s.out, format, args...) }
+// printf writes one line.
+func (s *screen) printf(format string, args ...any) { printLine(s.out, format, args...) }
 
-// fitted writes one line, cut to the width of the terminal. A verbose screen shows the whole line.
-func (s *screen) fitted(format string, args ...any) {
+// printFitted writes one line, cut to the width of the terminal. A verbose screen shows the whole line.
+func (s *screen) printFitted(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	if !s.verbose {
 		line = cut(line, s.width)
 	}
-	s.say("%s", line)
+	s.printf("%s", line)
 }
 
-// inform writes one line, unless the screen is quiet.
-func (s *screen) inform(line string) {
+// info writes one line, unless the screen is quiet.
+func (s *screen) info(line string) {
 	if !s.quiet {
-		s.say("%s", line)
+		s.printf("%s", line)
 	}
 }
 
-// warn writes one line about the command itself.
-func (s *screen) warn(format string, args ...any) { say(s.err, "relink: "+format, args...) }
+// warnf writes one line about the command itself.
+func (s *screen) warnf(format string, args ...any) { printLine(s.err, "relink: "+format, args...) }
 
 // paint is a colour (ECMA-48, "SGR").
 type paint string
@@ -114,8 +114,8 @@ const (
 	bold   paint = "1"
 )
 
-// on returns the printable text in the colour.
-func (p paint) on(s *screen, text string) string {
+// apply returns the printable text in the colour.
+func (p paint) apply(s *screen, text string) string {
 	if p == plain || text == "" || !s.colour {
 		return text
 	}
@@ -125,33 +125,33 @@ func (p paint) on(s *screen, text string) string {
 // raw is out without the writer that makes text safe. It is for colours, and for text that is safe already.
 func (s *screen) raw() io.Writer {
 	if p, ok := s.out.(*printable.Writer); ok {
-		return p.To
+		return p.Output
 	}
 	return s.out
 }
 
-// heading writes a line that stands out.
-func (s *screen) heading(format string, args ...any) {
-	fmt.Fprintln(s.raw(), bold.on(s, printable.Line(fmt.Sprintf(format, args...))))
+// printHeading writes a line that stands out.
+func (s *screen) printHeading(format string, args ...any) {
+	fmt.Fprintln(s.raw(), bold.apply(s, printable.Line(fmt.Sprintf(format, args...))))
 }
 
-// say writes one line.
-func say(w io.Writer, format string, args ...any) {
+// printLine writes one line.
+func printLine(w io.Writer, format string, args ...any) {
 	fmt.Fprintln(w, printable.Line(fmt.Sprintf(format, args...)))
 }
 
-// waitsOn returns a function that prints which lock the command waits for. It writes each line at once, not through the
+// printLockWait returns a function that prints which lock the command waits for. It writes each line at once, not through the
 // printable.Writer, because several goroutines can wait.
-func waitsOn(w io.Writer) flock.OnWait {
+func printLockWait(w io.Writer) flock.OnWait {
 	if p, ok := w.(*printable.Writer); ok {
-		w = p.To
+		w = p.Output
 	}
-	return func(wait flock.Wait) { say(w, "relink: %s", wait) }
+	return func(wait flock.Wait) { printLine(w, "relink: %s", wait) }
 }
 
-// sayError writes a whole error on one line.
-func sayError(w io.Writer, err error) {
-	say(w, "relink: %s", printable.Joined(err))
+// printError writes a whole error on one line.
+func printError(w io.Writer, err error) {
+	printLine(w, "relink: %s", printable.Joined(err))
 }
 
 // count is a number of things, in the singular or the plural.

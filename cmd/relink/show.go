@@ -32,7 +32,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			report, err := lookAt(cmd.Context(), opts)
+			report, err := inspectAttachments(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
@@ -45,17 +45,17 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 	return cmd
 }
 
-// compared is an attachment as show prints it for programs.
-type compared struct {
+// comparedAttachment is an attachment as show prints it for programs.
+type comparedAttachment struct {
 	checkpoint.Record
-	State restore.State `json:"state"`
-	Why   string        `json:"why,omitempty"`
+	State  restore.State `json:"state"`
+	Reason string        `json:"why,omitempty"`
 	// Live is the present interface, if it exists and differs from the record.
 	Live *netstate.Interface `json:"live,omitempty"`
 }
 
-func show(store *checkpoint.Store, report restore.Report, by selection.Selection, output format, s *screen) error {
-	records, unreadable, err := restore.Select(store, by)
+func show(store *checkpoint.Store, report restore.Report, filter selection.Selection, output format, s *screen) error {
+	records, unreadable, err := restore.Select(store, filter)
 	if err != nil {
 		return err
 	}
@@ -63,32 +63,32 @@ func show(store *checkpoint.Store, report restore.Report, by selection.Selection
 	for _, o := range report.Attachments {
 		found[o.Attachment] = o
 	}
-	var all []compared
+	var attachments []comparedAttachment
 	for _, r := range records {
-		one := compared{Record: r}
+		entry := comparedAttachment{Record: r}
 		if o, looked := found[r.Attachment]; looked {
-			one.State, one.Why = stateOf(o), o.Why()
+			entry.State, entry.Reason = stateOf(o), o.FullReason()
 			if o.Differs() {
-				one.Live = o.Live
+				entry.Live = o.Live
 			}
 		}
-		all = append(all, one)
+		attachments = append(attachments, entry)
 	}
 	if output.isData() {
-		if err := output.write(s.out, orEmpty(all)); err != nil {
+		if err := output.write(s.out, orEmpty(attachments)); err != nil {
 			return err
 		}
 	} else {
-		for _, one := range all {
-			describe(one, s)
+		for _, entry := range attachments {
+			describeAttachment(entry, s)
 		}
 	}
-	return sayUnreadable(s, unreadable)
+	return printUnreadable(s, unreadable)
 }
 
-// describe writes a record in the layout of kubectl describe, with the live differences beside it.
-func describe(one compared, s *screen) {
-	r := one.Record
+// describeAttachment writes a record in the layout of kubectl describe, with the live differences beside it.
+func describeAttachment(entry comparedAttachment, s *screen) {
+	r := entry.Record
 	var d description
 	d.row("Pod:", "%s", r.Pod)
 	d.row("Sandbox:", "%s", r.Attachment.ContainerID)
@@ -98,13 +98,13 @@ func describe(one compared, s *screen) {
 	if a := r.HostAccess; a != nil {
 		d.row("Host access:", "%s in the pod, %s in the host, settings: %s", a.Name, a.HostName, settingsOf(a.Options))
 	}
-	d.row("State:", "%s", one.State)
-	d.row("Why:", "%s", one.Why)
-	if one.Live == nil {
+	d.row("State:", "%s", entry.State)
+	d.row("Why:", "%s", entry.Reason)
+	if entry.Live == nil {
 		for _, f := range factsOf(unexpired(r.Interface)) {
 			for i, v := range f.values {
 				if !f.compared {
-					d.row(first(i, f.name), "%s", v.text)
+					d.row(firstOnly(i, f.name), "%s", v.text)
 				}
 			}
 		}
@@ -112,17 +112,17 @@ func describe(one compared, s *screen) {
 		return
 	}
 	d.writeRows(s)
-	sideBySide(unexpired(r.Interface), *one.Live, s)
+	writeComparison(unexpired(r.Interface), *entry.Live, s)
 }
 
 // unexpired returns the interface as the pod can have it now: "as recorded" does not mean addresses that have expired.
 func unexpired(i netstate.Interface) netstate.Interface {
-	now, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
-	return i.Unexpired(now)
+	uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
+	return i.Unexpired(uptime)
 }
 
-// first returns the name of a list for its first value, and nothing for the others.
-func first(i int, name string) string {
+// firstOnly returns the name of a list for its first value, and nothing for the others.
+func firstOnly(i int, name string) string {
 	if i == 0 {
 		return name
 	}

@@ -8,18 +8,18 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// sideBySide writes the recorded values, and in a second column the live values that differ.
-func sideBySide(recorded, live netstate.Interface, s *screen) {
+// writeComparison writes the recorded values, and in a second column the live values that differ.
+func writeComparison(recorded, live netstate.Interface, s *screen) {
 	t := newTable(true, columns("", "RECORDED", "LIVE")...)
 	for _, f := range compare(recorded, live) {
 		for i, p := range f.pairs {
 			t.rows = append(t.rows, []cell{
-				{text: first(i, f.name)}, {text: printable.Line(p.recorded)}, {text: printable.Line(p.live), in: yellow},
+				{text: firstOnly(i, f.name)}, {text: printable.Line(p.recorded)}, {text: printable.Line(p.live), colour: yellow},
 			})
 		}
 	}
 	t.write(s)
-	s.say("")
+	s.printf("")
 }
 
 // comparison is one fact of two interfaces.
@@ -33,24 +33,24 @@ type pair struct{ recorded, live string }
 
 // compare returns the facts of both interfaces, first those of the record.
 func compare(recorded, live netstate.Interface) []comparison {
-	was, is := factsOf(recorded), factsOf(inTermsOf(recorded, live))
-	var all []comparison
-	for _, name := range namesOfFacts(was, is) {
-		w, i := factNamed(was, name), factNamed(is, name)
-		c := comparison{name: name, pairs: pairs(w.values, i.values)}
+	recordedFacts, liveFacts := factsOf(recorded), factsOf(normalizeLive(recorded, live))
+	var comparisons []comparison
+	for _, name := range namesOfFacts(recordedFacts, liveFacts) {
+		w, i := factNamed(recordedFacts, name), factNamed(liveFacts, name)
+		c := comparison{name: name, pairs: pairValues(w.values, i.values)}
 		if w.compared || i.compared {
 			c.pairs = slices.DeleteFunc(c.pairs, func(p pair) bool { return p.live == "" })
 		}
 		if len(c.pairs) > 0 {
-			all = append(all, c)
+			comparisons = append(comparisons, c)
 		}
 	}
-	return all
+	return comparisons
 }
 
-// inTermsOf returns the live interface in the form of the record. It takes the recorded values where netstate.Diff
+// normalizeLive returns the live interface in the form of the record. It takes the recorded values where netstate.Diff
 // finds no difference, and where nobody looked at the live ones.
-func inTermsOf(recorded, live netstate.Interface) netstate.Interface {
+func normalizeLive(recorded, live netstate.Interface) netstate.Interface {
 	if len(live.Parents) == 0 {
 		live.Parents, live.ParentsInSandbox = recorded.Parents, recorded.ParentsInSandbox
 	}
@@ -60,9 +60,9 @@ func inTermsOf(recorded, live netstate.Interface) netstate.Interface {
 	if live.Link.VLANOptions == nil {
 		live.Link.VLANOptions = recorded.Link.VLANOptions
 	}
-	live.Addresses = addressesInTermsOf(recorded.Addresses, live.Addresses)
-	live.Routes = routesInTermsOf(recorded.Routes, live.Routes)
-	live.RouteOrder = ordersInTermsOf(recorded.RouteOrder, live.RouteOrder)
+	live.Addresses = normalizeAddresses(recorded.Addresses, live.Addresses)
+	live.Routes = normalizeRoutes(recorded.Routes, live.Routes)
+	live.RouteOrder = normalizeOrders(recorded.RouteOrder, live.RouteOrder)
 	if w, h := recorded.Master, live.Master; w != nil && h != nil {
 		master := *h
 		master.Port = maps.Clone(w.Port) // Two other masters are not compared further.
@@ -78,56 +78,56 @@ func inTermsOf(recorded, live netstate.Interface) netstate.Interface {
 	return live
 }
 
-// addressesInTermsOf returns the live addresses, each in its recorded form where it is the same: by then, it may have become
+// normalizeAddresses returns the live addresses, each in its recorded form where it is the same: by then, it may have become
 // deprecated.
-func addressesInTermsOf(recorded, live []netstate.Address) []netstate.Address {
+func normalizeAddresses(recorded, live []netstate.Address) []netstate.Address {
 	live = slices.Clone(live)
 	for i, a := range live {
-		if at := slices.IndexFunc(recorded, a.Same); at >= 0 {
-			live[i] = recorded[at]
+		if index := slices.IndexFunc(recorded, a.Same); index >= 0 {
+			live[i] = recorded[index]
 		}
 	}
 	return live
 }
 
-// routesInTermsOf returns the live routes, each in its recorded form. The kernel can report a leg of an IPv6 route in
+// normalizeRoutes returns the live routes, each in its recorded form. The kernel can report a leg of an IPv6 route in
 // another form.
-func routesInTermsOf(recorded, live []netstate.Route) []netstate.Route {
-	there := netstate.RoutesOf(live)
-	var agree, other []netstate.Route
+func normalizeRoutes(recorded, live []netstate.Route) []netstate.Route {
+	liveRoutes := netstate.RoutesOf(live)
+	var agree, rest []netstate.Route
 	for _, r := range recorded {
-		if there.Has(r) {
+		if liveRoutes.Has(r) {
 			agree = append(agree, r)
 		}
 	}
-	known := netstate.RoutesOf(agree)
+	agreed := netstate.RoutesOf(agree)
 	for _, r := range live {
-		if !known.Has(r) {
-			other = append(other, r)
+		if !agreed.Has(r) {
+			rest = append(rest, r)
 		}
 	}
-	return slices.Concat(agree, other)
+	return slices.Concat(agree, rest)
 }
 
-// ordersInTermsOf returns the live orders. It returns a recorded order itself where it still holds, because the live
+// normalizeOrders returns the live orders. It returns a recorded order itself where it still holds, because the live
 // order can have more routes.
-func ordersInTermsOf(recorded, live []netstate.Order) []netstate.Order {
-	there := map[netstate.Slot]netstate.Order{}
+func normalizeOrders(recorded, live []netstate.Order) []netstate.Order {
+	unmatched := map[netstate.Slot]netstate.Order{}
 	for _, o := range live {
-		there[o.Slot] = o
+		unmatched[o.Slot] = o
 	}
 	var orders []netstate.Order
 	for _, o := range recorded {
-		h, ok := there[o.Slot]
+		h, ok := unmatched[o.Slot]
 		if front, back := o.Moves(h.Routes, true); len(front)+len(back) == 0 {
 			orders = append(orders, o)
 		} else if ok {
 			orders = append(orders, h)
 		}
-		delete(there, o.Slot)
+		delete(unmatched, o.Slot)
 	}
 	for _, o := range live {
-		if _, left := there[o.Slot]; left {
+		if _, ok := unmatched[o.Slot]; ok {
 			orders = append(orders, o)
 		}
 	}
@@ -154,44 +154,44 @@ func factNamed(facts []fact, name string) fact {
 	return fact{}
 }
 
-// pairs puts values side by side if they have the same key, or if each side has only one. A recorded value without a
+// pairValues puts values side by side if they have the same key, or if each side has only one. A recorded value without a
 // live one is missing. A live value without a recorded one stands alone.
-func pairs(recorded, live []value) []pair {
-	if len(recorded) == 1 && len(live) == 1 && recorded[0].unlessKnown == counts && live[0].unlessKnown == counts {
-		return []pair{beside(recorded[0], live[0])}
+func pairValues(recorded, live []value) []pair {
+	if len(recorded) == 1 && len(live) == 1 && recorded[0].absence == absenceDiffers && live[0].absence == absenceDiffers {
+		return []pair{newPair(recorded[0], live[0])}
 	}
-	there := map[string][]value{}
+	unmatched := map[string][]value{}
 	for _, v := range live {
-		there[v.key] = append(there[v.key], v)
+		unmatched[v.key] = append(unmatched[v.key], v)
 	}
-	var all []pair
+	var result []pair
 	for _, v := range recorded {
-		same := there[v.key]
+		candidates := unmatched[v.key]
 		switch {
-		case len(same) > 0:
+		case len(candidates) > 0:
 			// Several live values can have this key. An equal one goes first.
-			at := max(0, slices.IndexFunc(same, func(h value) bool { return h.whole == v.whole }))
-			all = append(all, beside(v, same[at]))
-			there[v.key] = slices.Delete(same, at, at+1)
-		case v.unlessKnown == untold:
-			all = append(all, pair{recorded: v.text})
+			index := max(0, slices.IndexFunc(candidates, func(h value) bool { return h.whole == v.whole }))
+			result = append(result, newPair(v, candidates[index]))
+			unmatched[v.key] = slices.Delete(candidates, index, index+1)
+		case v.absence == unreported:
+			result = append(result, pair{recorded: v.text})
 		default:
-			all = append(all, pair{v.text, "missing"})
+			result = append(result, pair{v.text, "missing"})
 		}
 	}
 	for _, v := range live {
-		if left := there[v.key]; len(left) > 0 {
-			if left[0].unlessKnown == counts {
-				all = append(all, pair{"-", left[0].text})
+		if rest := unmatched[v.key]; len(rest) > 0 {
+			if rest[0].absence == absenceDiffers {
+				result = append(result, pair{"-", rest[0].text})
 			}
-			there[v.key] = left[1:]
+			unmatched[v.key] = rest[1:]
 		}
 	}
-	return all
+	return result
 }
 
-// beside puts a live value beside the recorded value that it replaced.
-func beside(recorded, live value) pair {
+// newPair puts a live value beside the recorded value that it replaced.
+func newPair(recorded, live value) pair {
 	switch {
 	case recorded.whole == live.whole:
 		return pair{recorded: recorded.text}

@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/capture/netfix"
 	"github.com/relink-cni/relink/checkpoint/move"
-	"github.com/relink-cni/relink/checkpoint/netfix"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool/fence"
@@ -28,18 +28,18 @@ var colours = map[string]paint{
 	string(restore.AsRecorded): green, string(restore.Restored): green, string(restore.Repaired): green,
 	string(restore.ToRestore): yellow, string(restore.ToRepair): yellow, string(noCarrier): yellow,
 	string(restore.SandboxGone): faint, string(restore.Failed): red, string(restore.Blocked): red,
-	string(adopt.Captured): green, string(adopt.Refreshed): green, string(adopt.Kept): green, string(adopt.Refused): red,
-	string(adopt.Forgotten): faint, string(netfix.Imported): green,
+	string(capture.Captured): green, string(capture.Refreshed): green, string(capture.Kept): green, string(capture.Refused): red,
+	string(capture.Forgotten): faint, string(netfix.Imported): green,
 	string(move.Moved): green, string(move.ToMove): yellow, string(move.Refused): red,
 	"gone": red, "down": yellow, "up": green,
-	string(fence.ToFence): yellow, string(fence.Fenced): green, string(fence.FencedBefore): green, string(fence.Left): red,
+	string(fence.ToFence): yellow, string(fence.Fenced): green, string(fence.FencedBefore): green, string(fence.Skipped): red,
 	string(lease.Held): green, string(lease.Quarantined): yellow,
 }
 
 func stateColour(state string) paint { return colours[state] }
 
-// inState says how many attachments are in a state.
-func inState(n int, state restore.State) string {
+// stateCount says how many attachments are in a state.
+func stateCount(n int, state restore.State) string {
 	if state == restore.SandboxGone {
 		return count(n, "sandbox") + " gone"
 	}

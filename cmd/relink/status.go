@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/adopt"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/restore"
@@ -43,7 +43,7 @@ environment.`,
 			if interval <= 0 {
 				return fmt.Errorf("invalid --interval %s: must be more than 0", interval)
 			}
-			if err := cacheIsThere(cmd, cacheDir); err != nil {
+			if err := checkCacheDir(cmd, cacheDir); err != nil {
 				return err
 			}
 			if _, err := leases.path(); err != nil {
@@ -54,14 +54,14 @@ environment.`,
 			}
 			s := screenOf(cmd, v)
 			show := func() error {
-				now, err := look(cmd.Context(), opts, cacheDir, leases)
+				status, err := readStatus(cmd.Context(), opts, cacheDir, leases)
 				if err != nil {
 					return err
 				}
-				return now.show(output, s)
+				return status.show(output, s)
 			}
 			if watch {
-				return watched(cmd.Context(), interval, s, show)
+				return watchStatus(cmd.Context(), interval, s, show)
 			}
 			return show()
 		},
@@ -75,8 +75,8 @@ environment.`,
 	return cmd
 }
 
-// watched calls show at every interval until the context ends.
-func watched(ctx context.Context, interval time.Duration, s *screen, show func() error) error {
+// watchStatus calls show at every interval until the context ends.
+func watchStatus(ctx context.Context, interval time.Duration, s *screen, show func() error) error {
 	for {
 		if s.colour {
 			fmt.Fprint(s.raw(), "\x1b[H\x1b[2J") // Move the cursor home and clear the screen.
@@ -87,8 +87,8 @@ func watched(ctx context.Context, interval time.Duration, s *screen, show func()
 		case err != nil && !errors.Is(err, errDiffers):
 			return err
 		}
-		if o := outletOf(s.out); o != nil && o.failed != nil {
-			return o.failed // Nobody can read what it shows.
+		if o := streamOf(s.out); o != nil && o.writeErr != nil {
+			return o.writeErr // Nobody can read what it shows.
 		}
 		select {
 		case <-ctx.Done():
@@ -100,14 +100,14 @@ func watched(ctx context.Context, interval time.Duration, s *screen, show func()
 
 // nodeStatus is the state of the pods on the node.
 type nodeStatus struct {
-	At      time.Time             `json:"at"`
+	Time    time.Time             `json:"at"`
 	Parents []restore.DeviceState `json:"parents"`
 	// Attachments is the number of attachments in each state. Pods is the number of their pods.
 	Attachments map[restore.State]int `json:"attachments"`
 	Pods        int                   `json:"pods"`
 	// Causes say why attachments are not as recorded. The cause of most of them comes first.
-	Causes []restore.Cause `json:"causes"`
-	Owed   owed            `json:"owed"`
+	Causes  []restore.Cause `json:"causes"`
+	Pending pendingWork     `json:"owed"`
 	// Pools are the address pools that are nearly full. PoolProblems are the networks whose leases could not be
 	// read.
 	Pools        []fullSet `json:"poolsNearlyFull"`
@@ -130,20 +130,20 @@ type nodeStatus struct {
 	dir      string
 }
 
-// owed is work that is left to do.
-type owed struct {
+// pendingWork is work that is left to do.
+type pendingWork struct {
 	// Announcements is the number of attachments whose neighbours were not told.
 	Announcements int `json:"announcements"`
 	// Unreadable has the reason of each checkpoint that cannot be read.
 	Unreadable []string `json:"unreadable"`
 	// WithoutCheckpoint are interfaces of running sandboxes without a checkpoint.
-	WithoutCheckpoint []unremembered `json:"withoutCheckpoint"`
+	WithoutCheckpoint []uncaptured `json:"withoutCheckpoint"`
 	// SandboxesGone is the number of checkpoints whose sandbox is gone.
 	SandboxesGone int `json:"sandboxesGone"`
 }
 
-// look looks at the node, and reads the leases at the same time.
-func look(ctx context.Context, opts restore.Options, cacheDir string, leases leaseDir) (nodeStatus, error) {
+// readStatus looks at the node, and reads the leases at the same time.
+func readStatus(ctx context.Context, opts restore.Options, cacheDir string, leases leaseDir) (nodeStatus, error) {
 	type pools struct {
 		full     []fullSet
 		problems []string
@@ -153,94 +153,94 @@ func look(ctx context.Context, opts restore.Options, cacheDir string, leases lea
 		full, problems := poolsNearlyFull(ctx, leases)
 		read <- pools{full, problems}
 	}()
-	report, err := lookAt(ctx, opts)
+	report, err := inspectAttachments(ctx, opts)
 	if err != nil {
 		return nodeStatus{}, err
 	}
-	without, problems, err := missingFrom(ctx, opts.Store, cacheDir)
+	missing, problems, err := findUncaptured(ctx, opts.Store, cacheDir)
 	if err != nil {
 		return nodeStatus{}, err
 	}
 	for _, p := range problems {
 		report.Problems = append(report.Problems, p.Text)
 	}
-	now := statusOf(report, without)
-	now.At, now.dir = time.Now().UTC().Truncate(time.Second), opts.Store.Dir()
-	now.addLastRestore(opts.Store.LastRestore())
-	now.addAgent(ctx)
-	now.addGuard()
+	status := summarizeStatus(report, missing)
+	status.Time, status.dir = time.Now().UTC().Truncate(time.Second), opts.Store.Dir()
+	status.addLastRestore(opts.Store.LastRestore())
+	status.addAgent(ctx)
+	status.addGuard()
 	p := <-read
-	now.Pools, now.PoolProblems = orEmpty(p.full), p.problems
-	now.recorded = now.recorded && len(now.PoolProblems) == 0
-	return now, nil
+	status.Pools, status.PoolProblems = orEmpty(p.full), p.problems
+	status.recorded = status.recorded && len(status.PoolProblems) == 0
+	return status, nil
 }
 
 // addLastRestore adds what checkpoint.Store.LastRestore returned. A restore replaces a torn file. It cannot replace a
 // directory.
-func (now *nodeStatus) addLastRestore(last checkpoint.LastRestore, err error) {
+func (status *nodeStatus) addLastRestore(last checkpoint.LastRestore, err error) {
 	switch {
 	case err == nil:
-		now.LastRestore = &last
+		status.LastRestore = &last
 		return
-	case errors.Is(err, checkpoint.ErrNone):
+	case errors.Is(err, checkpoint.ErrNoCheckpoint):
 		return
 	case errors.Is(err, checkpoint.ErrTorn):
-		now.Problems = append(now.Problems, fmt.Sprintf("%v; the next relink restore writes it anew", err))
+		status.Problems = append(status.Problems, fmt.Sprintf("%v; the next relink restore writes it anew", err))
 	default:
-		now.Problems = append(now.Problems, fmt.Sprintf("%v: remove it. The next relink restore writes it anew", err))
+		status.Problems = append(status.Problems, fmt.Sprintf("%v: remove it. The next relink restore writes it anew", err))
 	}
-	now.recorded = false
+	status.recorded = false
 }
 
-// statusOf sums up what was found. It names each thing once: what Owed has is not in Causes, and what Causes has is not
+// summarizeStatus sums up what was found. It names each thing once: what Pending has is not in Causes, and what Causes has is not
 // in Problems.
-func statusOf(report restore.Report, without []adopt.Found) nodeStatus {
-	now := nodeStatus{
+func summarizeStatus(report restore.Report, missing []capture.LiveInterface) nodeStatus {
+	status := nodeStatus{
 		Parents: orEmpty(report.Devices), Attachments: map[restore.State]int{}, Causes: restore.Causes(report),
-		Owed:     owed{Unreadable: []string{}, WithoutCheckpoint: unrememberedOf(without)},
-		Problems: slices.Clone(report.Problems), Notes: report.Notes, pods: map[attachment.Key]string{}, recorded: report.AsRecorded() && len(without) == 0,
+		Pending:  pendingWork{Unreadable: []string{}, WithoutCheckpoint: uncapturedList(missing)},
+		Problems: slices.Clone(report.Problems), Notes: report.Notes, pods: map[attachment.Key]string{}, recorded: report.AsRecorded() && len(missing) == 0,
 	}
 	pods, unreadable := map[string]bool{}, map[attachment.Key]bool{}
 	for _, o := range report.Attachments {
-		now.Attachments[stateOf(o)]++
+		status.Attachments[stateOf(o)]++
 		name := podCell(o.Pod, o.Attachment.ContainerID)
-		now.pods[o.Attachment], pods[name] = name, true
+		status.pods[o.Attachment], pods[name] = name, true
 		switch {
 		case isUnreadable(o):
-			now.Owed.Unreadable, unreadable[o.Attachment] = append(now.Owed.Unreadable, o.Reason), true
+			status.Pending.Unreadable, unreadable[o.Attachment] = append(status.Pending.Unreadable, o.Reason), true
 		case o.State == restore.SandboxGone:
-			now.Owed.SandboxesGone++
+			status.Pending.SandboxesGone++
 		case o.AnnouncementOwed:
-			now.Owed.Announcements++
+			status.Pending.Announcements++
 		}
 	}
-	now.Pods = len(pods)
-	now.Causes = slices.DeleteFunc(now.Causes, func(c restore.Cause) bool { return unreadable[c.Attachments[0]] })
-	now.Problems = slices.DeleteFunc(now.Problems, func(problem string) bool {
-		return slices.ContainsFunc(now.Causes, func(c restore.Cause) bool { return strings.HasPrefix(problem, c.Reason) })
+	status.Pods = len(pods)
+	status.Causes = slices.DeleteFunc(status.Causes, func(c restore.Cause) bool { return unreadable[c.Attachments[0]] })
+	status.Problems = slices.DeleteFunc(status.Problems, func(problem string) bool {
+		return slices.ContainsFunc(status.Causes, func(c restore.Cause) bool { return strings.HasPrefix(problem, c.Reason) })
 	})
-	return now
+	return status
 }
 
 // isUnreadable reports whether the outcome's checkpoint cannot be read. Then relink knows nothing of the interface.
 func isUnreadable(o restore.Outcome) bool { return o.Interface.Link.Name == "" }
 
-func (now nodeStatus) show(output format, s *screen) error {
+func (status nodeStatus) show(output format, s *screen) error {
 	if output.isData() {
-		if err := output.write(s.out, now); err != nil {
+		if err := output.write(s.out, status); err != nil {
 			return err
 		}
 	} else {
-		now.write(s)
+		status.write(s)
 	}
-	if !now.recorded {
+	if !status.recorded {
 		return errDiffers
 	}
 	return nil
 }
 
-// patience is how long a status waits for the lock of a network's leases.
-const patience = time.Second
+// leasePatience is how long a status waits for the lock of a network's leases.
+const leasePatience = time.Second
 
 // poolsNearlyFull returns the range sets that are nearly full, and the networks that could not be read.
 func poolsNearlyFull(ctx context.Context, dir leaseDir) (full []fullSet, problems []string) {
@@ -254,7 +254,7 @@ func poolsNearlyFull(ctx context.Context, dir leaseDir) (full []fullSet, problem
 			problems = append(problems, err.Error())
 			continue
 		}
-		bounded, cancel := context.WithTimeout(ctx, patience)
+		bounded, cancel := context.WithTimeout(ctx, leasePatience)
 		u, err := store.Usage(bounded)
 		cancel()
 		if err != nil {

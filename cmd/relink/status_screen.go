@@ -21,35 +21,35 @@ const screenLines = 24
 // shownPods is how many pods of one cause the screen names.
 const shownPods = 3
 
-// amounts is how many of each thing the screen shows. After them it says how many it leaves out.
-type amounts struct{ parents, causes, others int }
+// screenLimits is how many of each thing the screen shows. After them it says how many it leaves out.
+type screenLimits struct{ parents, causes, entries int }
 
-// fewerAndFewer are the amounts to try, until the screen has at most screenLines lines. With the last ones it has 24 if it
+// screenLimitSteps are the amounts to try, until the screen has at most screenLines lines. With the last ones it has 24 if it
 // has every part.
-var fewerAndFewer = []amounts{{6, 4, 2}, {4, 3, 2}, {3, 3, 1}, {2, 2, 1}, {1, 1, 1}, {1, 1, 0}, {1, 0, 0}}
+var screenLimitSteps = []screenLimits{{6, 4, 2}, {4, 3, 2}, {3, 3, 1}, {2, 2, 1}, {1, 1, 1}, {1, 1, 0}, {1, 0, 0}}
 
 // write writes the screen.
-func (now nodeStatus) write(s *screen) {
+func (status nodeStatus) write(s *screen) {
 	if s.quiet {
-		now.writeGuard(s)
-		now.writeHead(s)
-		now.writeUnknown(s)
+		status.writeGuard(s)
+		status.writeHead(s)
+		status.writeUnknown(s)
 		return
 	}
-	shown := fewerAndFewer[0]
-	for _, shown = range fewerAndFewer {
-		if s.verbose || now.lines(s, shown) <= screenLines {
+	shown := screenLimitSteps[0]
+	for _, shown = range screenLimitSteps {
+		if s.verbose || status.countLines(s, shown) <= screenLines {
 			break
 		}
 	}
-	now.writeParts(s, shown)
+	status.writeParts(s, shown)
 }
 
-// lines counts the lines of the screen on its terminal. A line that is too wide takes several.
-func (now nodeStatus) lines(s *screen, shown amounts) int {
+// countLines counts the lines of the screen on its terminal. A line that is too wide takes several.
+func (status nodeStatus) countLines(s *screen, shown screenLimits) int {
 	var text strings.Builder
-	trial := &screen{verbosity: s.verbosity, out: &printable.Writer{To: &text}, err: io.Discard, width: s.width}
-	now.writeParts(trial, shown)
+	trial := &screen{verbosity: s.verbosity, out: &printable.Writer{Output: &text}, err: io.Discard, width: s.width}
+	status.writeParts(trial, shown)
 	n := 0
 	for line := range strings.Lines(text.String()) {
 		n++
@@ -60,71 +60,71 @@ func (now nodeStatus) lines(s *screen, shown amounts) int {
 	return n
 }
 
-func (now nodeStatus) writeParts(s *screen, shown amounts) {
-	now.writeGuard(s)
-	now.writeHead(s)
-	now.writeParents(s, shown)
-	now.writeCauses(s, shown)
-	now.writeOwed(s, shown)
-	now.writePools(s, shown)
-	now.writeLast(s, shown)
-	now.writeAgent(s, shown)
+func (status nodeStatus) writeParts(s *screen, shown screenLimits) {
+	status.writeGuard(s)
+	status.writeHead(s)
+	status.writeParents(s, shown)
+	status.writeCauses(s, shown)
+	status.writePending(s, shown)
+	status.writePools(s, shown)
+	status.writeLastRestore(s, shown)
+	status.writeAgent(s, shown)
 }
 
-func (now nodeStatus) writeHead(s *screen) {
+func (status nodeStatus) writeHead(s *screen) {
 	total := 0
-	for _, n := range now.Attachments {
+	for _, n := range status.Attachments {
 		total += n
 	}
 	switch {
-	case total == 0 && now.recorded:
-		s.heading("nothing is remembered in %s", now.dir)
-	case now.recorded && s.quiet:
+	case total == 0 && status.recorded:
+		s.printHeading("nothing is remembered in %s", status.dir)
+	case status.recorded && s.quiet:
 	default:
-		s.heading("%s in %s: %s", count(total, "attachment"), count(now.Pods, "pod"), now.states())
+		s.printHeading("%s in %s: %s", count(total, "attachment"), count(status.Pods, "pod"), status.stateCounts())
 	}
 }
 
 // writeUnknown writes on a quiet screen what the counts of the first line do not say.
-func (now nodeStatus) writeUnknown(s *screen) {
-	for _, problem := range now.Problems {
-		s.fitted("%s", problem)
+func (status nodeStatus) writeUnknown(s *screen) {
+	for _, problem := range status.Problems {
+		s.printFitted("%s", problem)
 	}
-	for _, problem := range now.PoolProblems {
-		s.fitted("leases not known: %s", problem)
+	for _, problem := range status.PoolProblems {
+		s.printFitted("leases not known: %s", problem)
 	}
-	if now.AgentProblem != "" {
-		s.fitted("%s", now.AgentProblem)
+	if status.AgentProblem != "" {
+		s.printFitted("%s", status.AgentProblem)
 	}
 }
 
-// states returns the numbers of attachments by state, first of those that are right.
-func (now nodeStatus) states() string {
+// stateCounts returns the numbers of attachments by state, first of those that are right.
+func (status nodeStatus) stateCounts() string {
 	order := []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Blocked, restore.SandboxGone}
 	var parts []string
 	for _, state := range order {
-		if n := now.Attachments[state]; n > 0 {
-			parts = append(parts, inState(n, state))
+		if n := status.Attachments[state]; n > 0 {
+			parts = append(parts, stateCount(n, state))
 		}
 	}
 	return cmp.Or(strings.Join(parts, ", "), "none is remembered")
 }
 
 // writeParents writes the devices below the attachments, each one before the devices on it.
-func (now nodeStatus) writeParents(s *screen, shown amounts) {
-	if len(now.Parents) == 0 {
+func (status nodeStatus) writeParents(s *screen, shown screenLimits) {
+	if len(status.Parents) == 0 {
 		return
 	}
 	t := newTable(true, columns("PARENT", "STATE", "ATTACHMENTS")...)
-	for _, d := range limited(now.Parents, shown.parents, s) {
+	for _, d := range firstN(status.Parents, shown.parents, s) {
 		name := d.Name
-		if d.On != "" {
+		if d.Below != "" {
 			name = "  " + name
 		}
 		t.row(name, deviceState(d), fmt.Sprint(d.Attachments+d.Through))
 	}
 	t.write(s)
-	more(len(now.Parents), shown.parents, "parent", s)
+	printOmitted(len(status.Parents), shown.parents, "parent", s)
 }
 
 // deviceState returns the device's state.
@@ -141,14 +141,14 @@ func deviceState(d restore.DeviceState) string {
 }
 
 // writeCauses writes why attachments are not as recorded, names their pods, and says how to see all of them.
-func (now nodeStatus) writeCauses(s *screen, shown amounts) {
-	if len(now.Causes) == 0 {
+func (status nodeStatus) writeCauses(s *screen, shown screenLimits) {
+	if len(status.Causes) == 0 {
 		return
 	}
-	s.heading("%s", headingOf(now.Causes))
-	for _, c := range limited(now.Causes, shown.causes, s) {
-		s.fitted("  %s in %s: %s", count(len(c.Attachments), "attachment"), count(c.Pods, "pod"), c.Reason)
-		see := "relink show " + now.pods[c.Attachments[0]]
+	s.printHeading("%s", causesHeading(status.Causes))
+	for _, c := range firstN(status.Causes, shown.causes, s) {
+		s.printFitted("  %s in %s: %s", count(len(c.Attachments), "attachment"), count(c.Pods, "pod"), c.Reason)
+		see := "relink show " + status.pods[c.Attachments[0]]
 		shows := "one of them"
 		if c.Device != "" {
 			see, shows = "relink check --parent "+c.Device, "them"
@@ -156,13 +156,13 @@ func (now nodeStatus) writeCauses(s *screen, shown amounts) {
 		if len(c.Attachments) == 1 {
 			shows = "it"
 		}
-		s.fitted("      %s shows %s: %s", see, shows, now.someOf(c, s))
+		s.printFitted("      %s shows %s: %s", see, shows, status.firstPods(c, s))
 	}
-	more(len(now.Causes), shown.causes, "cause", s)
+	printOmitted(len(status.Causes), shown.causes, "cause", s)
 }
 
-// headingOf says what the causes have in common: attachments without carrier are as recorded.
-func headingOf(causes []restore.Cause) string {
+// causesHeading says what the causes have in common: attachments without carrier are as recorded.
+func causesHeading(causes []restore.Cause) string {
 	cutOff := func(c restore.Cause) bool {
 		return c.Kind == restore.CauseCarrier || c.Kind == restore.CauseUnannounced
 	}
@@ -175,11 +175,11 @@ func headingOf(causes []restore.Cause) string {
 	return "NOT AS RECORDED, OR CUT OFF"
 }
 
-// someOf names the first pods of the cause.
-func (now nodeStatus) someOf(c restore.Cause, s *screen) string {
+// firstPods names the first pods of the cause.
+func (status nodeStatus) firstPods(c restore.Cause, s *screen) string {
 	var names []string
 	for _, key := range c.Attachments {
-		if name := now.pods[key]; !slices.Contains(names, name) {
+		if name := status.pods[key]; !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 		if len(names) == shownPods && !s.verbose {
@@ -193,89 +193,89 @@ func (now nodeStatus) someOf(c restore.Cause, s *screen) string {
 	return line
 }
 
-// writeOwed writes the work that is left to do, and the command for it.
-func (now nodeStatus) writeOwed(s *screen, shown amounts) {
+// writePending writes the work that is left to do, and the command for it.
+func (status nodeStatus) writePending(s *screen, shown screenLimits) {
 	var lines []string
-	if n := now.Owed.Announcements; n > 0 {
+	if n := status.Pending.Announcements; n > 0 {
 		lines = append(lines, fmt.Sprintf("%s whose neighbours were not told: relink restore", count(n, "attachment")))
 	}
-	lines = append(lines, now.Owed.unreadable(s, shown)...)
-	if n := len(now.Owed.WithoutCheckpoint); n > 0 {
+	lines = append(lines, status.Pending.unreadable(s, shown)...)
+	if n := len(status.Pending.WithoutCheckpoint); n > 0 {
 		lines = append(lines, fmt.Sprintf("%s without a checkpoint: relink capture", count(n, "interface")))
 	}
-	if n := now.Owed.SandboxesGone; n > 0 {
+	if n := status.Pending.SandboxesGone; n > 0 {
 		lines = append(lines, fmt.Sprintf("%s of sandboxes that are gone: relink forget --stale", count(n, "checkpoint")))
 	}
-	remarks := slices.Concat(now.Problems, now.Notes)
+	remarks := slices.Concat(status.Problems, status.Notes)
 	if len(lines)+len(remarks) == 0 {
 		return
 	}
-	s.heading("TO DO")
-	for _, line := range slices.Concat(lines, limited(remarks, shown.others, s)) {
-		s.fitted("  %s", line)
+	s.printHeading("TO DO")
+	for _, line := range slices.Concat(lines, firstN(remarks, shown.entries, s)) {
+		s.printFitted("  %s", line)
 	}
-	more(len(remarks), shown.others, "remark", s)
+	printOmitted(len(remarks), shown.entries, "remark", s)
 }
 
 // unreadable returns lines about the checkpoints that cannot be read.
-func (o owed) unreadable(s *screen, shown amounts) []string {
+func (o pendingWork) unreadable(s *screen, shown screenLimits) []string {
 	if len(o.Unreadable) == 0 {
 		return nil
 	}
 	first := count(len(o.Unreadable), "checkpoint") + " that cannot be read:"
-	if shown.others == 0 && !s.verbose {
-		return []string{first + " " + seeAll}
+	if shown.entries == 0 && !s.verbose {
+		return []string{first + " " + verboseHint}
 	}
 	lines := []string{first}
-	for _, why := range limited(o.Unreadable, shown.others, s) {
-		lines = append(lines, "    "+why)
+	for _, reason := range firstN(o.Unreadable, shown.entries, s) {
+		lines = append(lines, "    "+reason)
 	}
-	if left := leftOut(len(o.Unreadable), shown.others, "checkpoint", s); left != "" {
-		lines = append(lines, "    "+left)
+	if omitted := omittedText(len(o.Unreadable), shown.entries, "checkpoint", s); omitted != "" {
+		lines = append(lines, "    "+omitted)
 	}
 	return lines
 }
 
-func (now nodeStatus) writePools(s *screen, shown amounts) {
-	if len(now.Pools)+len(now.PoolProblems) == 0 {
+func (status nodeStatus) writePools(s *screen, shown screenLimits) {
+	if len(status.Pools)+len(status.PoolProblems) == 0 {
 		return
 	}
-	s.heading("POOLS NEARLY FULL")
-	for _, p := range limited(now.Pools, shown.others, s) {
-		s.fitted("  %s: %s of %s addresses are held or reserved, %s are free: relink ipam usage --network %s",
+	s.printHeading("POOLS NEARLY FULL")
+	for _, p := range firstN(status.Pools, shown.entries, s) {
+		s.printFitted("  %s: %s of %s addresses are held or reserved, %s are free: relink ipam usage --network %s",
 			p.Network, percent(p.Share), countCell(p.Size), countCell(p.Free), p.Network)
 	}
-	more(len(now.Pools), shown.others, "pool", s)
-	for _, problem := range limited(now.PoolProblems, shown.others, s) {
-		s.fitted("  not known: %s", problem)
+	printOmitted(len(status.Pools), shown.entries, "pool", s)
+	for _, problem := range firstN(status.PoolProblems, shown.entries, s) {
+		s.printFitted("  not known: %s", problem)
 	}
-	more(len(now.PoolProblems), shown.others, "unreadable pool", s)
+	printOmitted(len(status.PoolProblems), shown.entries, "unreadable pool", s)
 }
 
-// writeLast writes what the last restore did.
-func (now nodeStatus) writeLast(s *screen, shown amounts) {
-	l := now.LastRestore
+// writeLastRestore writes what the last restore did.
+func (status nodeStatus) writeLastRestore(s *screen, shown screenLimits) {
+	l := status.LastRestore
 	if l == nil {
 		return
 	}
-	s.heading("LAST RESTORE")
-	line := passed(now.At.Sub(l.StartedAt)) + " ago"
+	s.printHeading("LAST RESTORE")
+	line := humanDuration(status.Time.Sub(l.StartedAt)) + " ago"
 	if len(l.Selection) > 0 {
 		line += ", of " + strings.Join(l.Selection, " ") + " only"
 	}
-	line += fmt.Sprintf(", in %s", l.Took.Round(time.Millisecond))
+	line += fmt.Sprintf(", in %s", l.Duration.Round(time.Millisecond))
 	if l.Interrupted {
 		line += ", interrupted"
 	}
-	s.fitted("  %s: %s", line, lastCounts(*l))
-	for _, f := range limited(l.Failed, shown.others, s) {
-		s.fitted("  failed: %s %s: %s", podCell(f.Pod, f.Attachment.ContainerID), f.Attachment.IfName, f.Reason)
+	s.printFitted("  %s: %s", line, lastCounts(*l))
+	for _, f := range firstN(l.Failed, shown.entries, s) {
+		s.printFitted("  failed: %s %s: %s", podCell(f.Pod, f.Attachment.ContainerID), f.Attachment.IfName, f.Reason)
 	}
 	// The note has the first failures alone. --verbose shows these, and Counts has all.
-	if all := max(len(l.Failed), l.Counts[string(restore.Failed)]); s.verbose && all > len(l.Failed) {
-		s.fitted("  and %s more: relink check shows what is not as recorded now", count(all-len(l.Failed), "failure"))
+	if total := max(len(l.Failed), l.Counts[string(restore.Failed)]); s.verbose && total > len(l.Failed) {
+		s.printFitted("  and %s more: relink check shows what is not as recorded now", count(total-len(l.Failed), "failure"))
 	} else {
-		more(all, shown.others, "failure", s)
+		printOmitted(total, shown.entries, "failure", s)
 	}
 }
 
@@ -283,7 +283,7 @@ func lastCounts(l checkpoint.LastRestore) string {
 	var parts []string
 	for _, state := range slices.Sorted(maps.Keys(l.Counts)) {
 		if n := l.Counts[state]; n > 0 {
-			parts = append(parts, inState(n, restore.State(state)))
+			parts = append(parts, stateCount(n, restore.State(state)))
 		}
 	}
 	if l.Problems > 0 {
@@ -292,33 +292,33 @@ func lastCounts(l checkpoint.LastRestore) string {
 	return cmp.Or(strings.Join(parts, ", "), "nothing was remembered")
 }
 
-// limited returns the first n, or all on a verbose screen.
-func limited[T any](all []T, n int, s *screen) []T {
-	if s.verbose || len(all) <= n {
-		return all
+// firstN returns the first n, or all on a verbose screen.
+func firstN[T any](list []T, n int, s *screen) []T {
+	if s.verbose || len(list) <= n {
+		return list
 	}
-	return all[:n]
+	return list[:n]
 }
 
-// seeAll is the command that shows everything.
-const seeAll = "relink status --verbose"
+// verboseHint is the command that shows everything.
+const verboseHint = "relink status --verbose"
 
-// more says how many are left out after limited.
-func more(all, n int, thing string, s *screen) {
-	if left := leftOut(all, n, thing, s); left != "" {
-		s.fitted("  %s", left)
+// printOmitted says how many are left out after firstN.
+func printOmitted(total, n int, thing string, s *screen) {
+	if omitted := omittedText(total, n, thing, s); omitted != "" {
+		s.printFitted("  %s", omitted)
 	}
 }
 
-// leftOut returns the text of more, empty if nothing is left out.
-func leftOut(all, n int, thing string, s *screen) string {
-	switch left := all - n; {
-	case left <= 0 || s.verbose:
+// omittedText returns the text of printOmitted, empty if nothing is left out.
+func omittedText(total, n int, thing string, s *screen) string {
+	switch omitted := total - n; {
+	case omitted <= 0 || s.verbose:
 		return ""
 	case n == 0:
-		return count(left, thing) + ": " + seeAll
+		return count(omitted, thing) + ": " + verboseHint
 	default:
-		return fmt.Sprintf("and %s more: %s", count(left, thing), seeAll)
+		return fmt.Sprintf("and %s more: %s", count(omitted, thing), verboseHint)
 	}
 }
 

@@ -38,7 +38,7 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 		}
 		return all
 	}
-	now := nodeStatus{At: time.Now(), Attachments: map[restore.State]int{}, pods: map[attachment.Key]string{}, dir: "/run"}
+	now := nodeStatus{Time: time.Now(), Attachments: map[restore.State]int{}, pods: map[attachment.Key]string{}, dir: "/run"}
 	parts := []part{
 		{some("parents"), "parent", "parent"}, {some("causes"), "cause", "cause"}, {some("torn"), "torn", "checkpoint"},
 		{some("problems"), "remark", "remark"}, {some("pools"), "pool", "pool"}, {some("pool problems"), "store", "unreadable pool"},
@@ -55,8 +55,8 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 		now.pods[key] = fmt.Sprintf("shop/web-%d", i)
 		now.Causes = append(now.Causes, restore.Cause{Reason: why, Attachments: []attachment.Key{key}, Pods: 1})
 	}
-	now.Owed = owed{Announcements: some("announcements"), Unreadable: named(parts[2].things, parts[2].word), SandboxesGone: some("gone")}
-	now.Owed.WithoutCheckpoint = make([]unremembered, some("without"))
+	now.Pending = pendingWork{Announcements: some("announcements"), Unreadable: named(parts[2].things, parts[2].word), SandboxesGone: some("gone")}
+	now.Pending.WithoutCheckpoint = make([]uncaptured, some("without"))
 	remarks := named(parts[3].things, parts[3].word)
 	now.Problems, now.Notes = remarks[:len(remarks)/2], remarks[len(remarks)/2:]
 	for _, name := range named(parts[4].things, parts[4].word) {
@@ -64,7 +64,7 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 	}
 	now.PoolProblems = named(parts[5].things, parts[5].word)
 	if parts[6].things > 0 || rapid.Bool().Draw(t, "restored") {
-		now.LastRestore = &checkpoint.LastRestore{StartedAt: now.At, Counts: map[string]int{string(restore.Restored): 1}}
+		now.LastRestore = &checkpoint.LastRestore{StartedAt: now.Time, Counts: map[string]int{string(restore.Restored): 1}}
 	}
 	for i := range parts[6].things {
 		now.LastRestore.Failed = append(now.LastRestore.Failed, checkpoint.FailedRestore{Pod: attachment.Pod{Namespace: "ns", Name: fmt.Sprintf("failure-%d", i)}})
@@ -79,13 +79,13 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 			now.Agent.Audit = &control.Audit{Errors: 3, Problem: "the runtime hangs", Findings: map[string]int{"fine": 249, "lost interface": 3}}
 		}
 		if rapid.Bool().Draw(t, "paused") {
-			now.Agent.Paused = &control.Pause{Why: "a new driver, and a long story of why it is needed, which goes on and on"}
+			now.Agent.Paused = &control.Pause{Reason: "a new driver, and a long story of why it is needed, which goes on and on"}
 		}
 	case rapid.Bool().Draw(t, "the agent hangs"):
 		now.AgentProblem = control.ErrNoAnswer.Error()
 	}
 	if rapid.Bool().Draw(t, "guard") {
-		now.Guard = &guard.View{Alive: rapid.Bool().Draw(t, "alive"), Step: guard.Command}
+		now.Guard = &guard.View{Alive: rapid.Bool().Draw(t, "alive"), Step: guard.RunCommand}
 	}
 	return now, parts
 }
@@ -96,7 +96,7 @@ func TestTheScreenHas24Lines(t *testing.T) {
 		now, parts := anyStatus(t)
 		width := rapid.SampledFrom([]int{0, 80, 120}).Draw(t, "width")
 		var b bytes.Buffer
-		now.write(&screen{out: &printable.Writer{To: &b}, err: &b, width: width, colour: rapid.Bool().Draw(t, "colour")})
+		now.write(&screen{out: &printable.Writer{Output: &b}, err: &b, width: width, colour: rapid.Bool().Draw(t, "colour")})
 		text := regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(b.String(), "")
 		rows := 0
 		for line := range strings.Lines(text) {
@@ -117,8 +117,8 @@ func TestTheScreenHas24Lines(t *testing.T) {
 			n    int
 			says string
 		}{
-			{now.Owed.Announcements, "whose neighbours were not told"}, {len(now.Owed.WithoutCheckpoint), "without a checkpoint"},
-			{now.Owed.SandboxesGone, "of sandboxes that are gone"}, {len(now.Owed.Unreadable), "that cannot be read"},
+			{now.Pending.Announcements, "whose neighbours were not told"}, {len(now.Pending.WithoutCheckpoint), "without a checkpoint"},
+			{now.Pending.SandboxesGone, "of sandboxes that are gone"}, {len(now.Pending.Unreadable), "that cannot be read"},
 		} {
 			if strings.Contains(text, owed.says) != (owed.n > 0) {
 				t.Fatalf("%d %s:\n%s", owed.n, owed.says, text)
@@ -144,13 +144,13 @@ func accounted(text string, p part) (shown, left int) {
 
 // A screen with room shows as much as ever. A verbose one shows everything.
 func TestTheScreenShowsWhatItCan(t *testing.T) {
-	now := nodeStatus{pods: map[attachment.Key]string{}, Owed: owed{Unreadable: []string{"torn-0", "torn-1", "torn-2"}}}
+	now := nodeStatus{pods: map[attachment.Key]string{}, Pending: pendingWork{Unreadable: []string{"torn-0", "torn-1", "torn-2"}}}
 	for i := range 40 {
 		now.Parents = append(now.Parents, restore.DeviceState{Name: fmt.Sprintf("eth%d", i), Present: true})
 	}
 	for _, verbose := range []bool{false, true} {
 		var b bytes.Buffer
-		now.write(&screen{verbosity: verbosity{verbose: verbose}, out: &printable.Writer{To: &b}, err: &b})
+		now.write(&screen{verbosity: verbosity{verbose: verbose}, out: &printable.Writer{Output: &b}, err: &b})
 		want := 6
 		if verbose {
 			want = 40

@@ -29,8 +29,8 @@ type table struct {
 
 // cell is printable text in a colour.
 type cell struct {
-	text string
-	in   paint
+	text   string
+	colour paint
 }
 
 // newTable returns a table. With wide it shows all its columns.
@@ -38,14 +38,14 @@ func newTable(wide bool, columns ...column) *table { return &table{columns: colu
 
 // row adds a row with a cell for each column.
 func (t *table) row(cells ...string) {
-	all := make([]cell, len(cells))
+	row := make([]cell, len(cells))
 	for i, text := range cells {
-		all[i].text = cmp.Or(printable.Line(text), "-")
+		row[i].text = cmp.Or(printable.Line(text), "-")
 		if t.columns[i].name == stateColumn {
-			all[i].in = stateColour(text)
+			row[i].colour = stateColour(text)
 		}
 	}
-	t.rows = append(t.rows, all)
+	t.rows = append(t.rows, row)
 }
 
 // stateColumn is the name of the column that has colours.
@@ -68,17 +68,17 @@ func (t *table) write(s *screen) {
 	var b strings.Builder
 	line := func(cells []cell) {
 		var l strings.Builder
-		left := 0
+		offset := 0
 		for n, i := range shown {
 			c := cells[i]
 			if last := n == len(shown)-1; last {
-				c.text = cut(c.text, width-left)
-				l.WriteString(c.in.on(s, c.text))
+				c.text = cut(c.text, width-offset)
+				l.WriteString(c.colour.apply(s, c.text))
 				continue
 			}
-			l.WriteString(c.in.on(s, c.text))
+			l.WriteString(c.colour.apply(s, c.text))
 			l.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text)) + gap)
-			left += widths[i] + len(gap)
+			offset += widths[i] + len(gap)
 		}
 		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
 	}
@@ -93,7 +93,7 @@ func (t *table) write(s *screen) {
 	fmt.Fprint(s.raw(), b.String())
 }
 
-// fit returns the columns to show, and the width of each column. The last one may be cut down to leastLast.
+// fit returns the columns to show, and the width of each column. The last one may be cut down to minLastWidth.
 func (t *table) fit(width int) (shown []int, widths []int) {
 	widths = make([]int, len(t.columns))
 	for i, c := range t.columns {
@@ -105,26 +105,26 @@ func (t *table) fit(width int) (shown []int, widths []int) {
 			shown = append(shown, i)
 		}
 	}
-	for width > 0 && t.least(shown, widths) > width {
-		most := slices.MaxFunc(shown, func(a, b int) int { return cmp.Compare(t.columns[a].spare, t.columns[b].spare) })
-		if t.columns[most].spare == 0 {
+	for width > 0 && t.minWidth(shown, widths) > width {
+		dropped := slices.MaxFunc(shown, func(a, b int) int { return cmp.Compare(t.columns[a].spare, t.columns[b].spare) })
+		if t.columns[dropped].spare == 0 {
 			break
 		}
-		shown = slices.DeleteFunc(shown, func(i int) bool { return i == most })
+		shown = slices.DeleteFunc(shown, func(i int) bool { return i == dropped })
 	}
 	return shown, widths
 }
 
-// leastLast is the number of characters of the last column that are always shown.
-const leastLast = 24
+// minLastWidth is the number of characters of the last column that are always shown.
+const minLastWidth = 24
 
-// least is the width of the columns if the last one is cut.
-func (t *table) least(shown, widths []int) int {
+// minWidth is the width of the columns if the last one is cut.
+func (t *table) minWidth(shown, widths []int) int {
 	total := 0
 	for _, i := range shown[:len(shown)-1] {
 		total += widths[i] + len(gap)
 	}
-	return total + min(leastLast, widths[shown[len(shown)-1]])
+	return total + min(minLastWidth, widths[shown[len(shown)-1]])
 }
 
 // cut shortens the text to width characters, if there is a limit.
@@ -138,18 +138,18 @@ func cut(text string, width int) string {
 
 // columns returns columns that are always shown.
 func columns(names ...string) []column {
-	all := make([]column, len(names))
+	list := make([]column, len(names))
 	for i, name := range names {
-		all[i].name = name
+		list[i].name = name
 	}
-	return all
+	return list
 }
 
-// notDone is the line below a table about an attachment that failed or was refused. place says where the interface is.
+// failureLine is the line below a table about an attachment that failed or was refused. place says where the interface is.
 // Unknown values become a dash.
-func notDone(pod, place, ifName, state, reason string) checkLine {
+func failureLine(pod, place, ifName, state, reason string) checkLine {
 	return checkLine{
 		pod: cmp.Or(pod, "-"), place: cmp.Or(place, "-"), ifName: cmp.Or(ifName, "-"),
-		says: strings.ToUpper(state) + ": " + reason,
+		text: strings.ToUpper(state) + ": " + reason,
 	}
 }

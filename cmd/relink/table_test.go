@@ -14,7 +14,7 @@ import (
 // written returns the table as a screen shows it.
 func written(t *table, colour bool, width int) string {
 	var b bytes.Buffer
-	t.write(&screen{out: &printable.Writer{To: &b}, err: &b, colour: colour, width: width})
+	t.write(&screen{out: &printable.Writer{Output: &b}, err: &b, colour: colour, width: width})
 	return b.String()
 }
 
@@ -108,13 +108,13 @@ func TestFolded(t *testing.T) {
 	all := strings.Fields("a b a a c a a a c")
 	says := func(s string) string { return s }
 	var got []string
-	for _, group := range folded(all, &screen{}, says) {
+	for _, group := range foldEqual(all, &screen{}, says) {
 		got = append(got, strings.Join(group, ""))
 	}
 	if diff := cmp.Diff([]string{"aaaaaa", "b", "c", "c"}, got); diff != "" {
 		t.Error(diff)
 	}
-	if groups := folded(all, &screen{verbosity: verbosity{verbose: true}}, says); len(groups) != len(all) {
+	if groups := foldEqual(all, &screen{verbosity: verbosity{verbose: true}}, says); len(groups) != len(all) {
 		t.Errorf("a verbose screen folds: %v", groups)
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/relink-cni/relink/checkpoint/access"
 	"github.com/relink-cni/relink/checkpoint/guard"
+	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/checkpoint/install"
 )
 
@@ -33,7 +33,7 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
   relink uninstall --purge    # checkpoints and leases, too`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkPlaces(opts.Root, install.DefaultCNIBin); err != nil {
+			if err := checkInstallDirs(opts.Root, install.DefaultCNIBin); err != nil {
 				return err
 			}
 			if purge && opts.Root != "" {
@@ -44,7 +44,7 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 				return err
 			}
 			s := screenOf(cmd, v)
-			if err := mayUninstall(cmd.Context(), open, opts.Root == "" && !force, purge); err != nil {
+			if err := checkUninstall(cmd.Context(), open, opts.Root == "" && !force, purge); err != nil {
 				return err
 			}
 			if dryRun {
@@ -59,7 +59,7 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 					return err
 				}
 			}
-			if stepsThat(plan, install.Leave) > 0 {
+			if countSteps(plan, install.Leave) > 0 {
 				return errDiffers
 			}
 			return nil
@@ -74,14 +74,14 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 	return cmd
 }
 
-// mayUninstall returns an error if something is in the way: if careful, a guard or a living sandbox; if purge, a directory
+// checkUninstall returns an error if something is in the way: if careful, a guard or a living sandbox; if purge, a directory
 // that has what is not relink's.
-func mayUninstall(ctx context.Context, open storeOpener, careful, purge bool) error {
+func checkUninstall(ctx context.Context, open storeOpener, careful, purge bool) error {
 	if careful {
-		if err := refuseGuarded(); err != nil {
+		if err := checkNoGuard(); err != nil {
 			return err
 		}
-		if err := refuseInUse(ctx, open); err != nil {
+		if err := checkNoneInUse(ctx, open); err != nil {
 			return err
 		}
 	}
@@ -95,9 +95,9 @@ func mayUninstall(ctx context.Context, open storeOpener, careful, purge bool) er
 	return err
 }
 
-// refuseGuarded returns an error while the work of a guard is not finished: relink has to finish it.
-func refuseGuarded() error {
-	view, ok, err := guard.Look()
+// checkNoGuard returns an error while the work of a guard is not finished: relink has to finish it.
+func checkNoGuard() error {
+	view, ok, err := guard.LoadView()
 	switch {
 	case err != nil:
 		return err
@@ -109,13 +109,13 @@ func refuseGuarded() error {
 	return errors.New("nothing is taken away: relink guard was killed: relink guard --resume finishes its work")
 }
 
-// refuseInUse returns an error while a checkpoint is of a sandbox that may be alive.
-func refuseInUse(ctx context.Context, open storeOpener) error {
+// checkNoneInUse returns an error while a checkpoint is of a sandbox that may be alive.
+func checkNoneInUse(ctx context.Context, open storeOpener) error {
 	store, err := open()
 	if err != nil {
 		return err
 	}
-	n, err := install.InUse(ctx, store)
+	n, err := install.CountInUse(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -136,12 +136,12 @@ func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options,
 		}
 	}
 	if err := plan.Uninstall(); err != nil {
-		return partly(s, err)
+		return partialFailure(s, err)
 	}
 	writeSteps(plan, s)
 	if manageable {
 		if err := service.Reload(ctx); err != nil {
-			return partly(s, err)
+			return partialFailure(s, err)
 		}
 	}
 	return nil
@@ -156,16 +156,16 @@ func purgeAll(ctx context.Context, open storeOpener, s *screen) error {
 	}
 	var swept error
 	if _, err := os.Stat(store.Dir()); err == nil {
-		if err := access.Sweep(ctx, store); err != nil {
+		if err := hostends.Sweep(ctx, store); err != nil {
 			swept = fmt.Errorf("host access: rules stay in this node: %w", err)
 		}
 	}
 	deleted, err := install.Purge(store)
 	for _, dir := range deleted {
-		s.inform("delete " + dir)
+		s.info("delete " + dir)
 	}
 	if err = errors.Join(swept, err); err != nil {
-		return partly(s, err)
+		return partialFailure(s, err)
 	}
 	return nil
 }

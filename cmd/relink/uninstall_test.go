@@ -31,7 +31,7 @@ func TestUninstallLeavesAGuardAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := fmt.Sprint(refuseGuarded()); !strings.HasPrefix(got, test.want) {
+		if got := fmt.Sprint(checkNoGuard()); !strings.HasPrefix(got, test.want) {
 			t.Errorf("%s: %s, want %s", test.journal, got, test.want)
 		}
 	}

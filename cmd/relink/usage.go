@@ -11,32 +11,32 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// speakPlainly makes the command and its verbs explain a wrong command line in plain words.
-func speakPlainly(cmd *cobra.Command) {
+// explainErrors makes the command and its verbs explain a wrong command line in plain words.
+func explainErrors(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(flagError)
 	if takes := cmd.Args; takes != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := takes(cmd, args); err != nil {
-				if counted.MatchString(err.Error()) {
+				if argCountError.MatchString(err.Error()) {
 					err = argumentError(cmd, args)
 				}
 				return err
 			}
-			return errors.Join(exclusive(cmd.ValidateFlagGroups()), emptyLimit(cmd))
+			return errors.Join(exclusiveError(cmd.ValidateFlagGroups()), checkEmptySelection(cmd))
 		}
 	}
 	for _, verb := range cmd.Commands() {
-		speakPlainly(verb)
+		explainErrors(verb)
 	}
 }
 
-// limits are the flags that narrow down a verb's objects. An empty value is a mistake, such as an unset variable in a
+// selectionFlags are the flags that narrow down a verb's objects. An empty value is a mistake, such as an unset variable in a
 // script. It would select everything.
-var limits = []string{"namespace", "network", "parent"}
+var selectionFlags = []string{"namespace", "network", "parent"}
 
-// emptyLimit reports a limit that is given but empty.
-func emptyLimit(cmd *cobra.Command) error {
-	for _, name := range limits {
+// checkEmptySelection reports a limit that is given but empty.
+func checkEmptySelection(cmd *cobra.Command) error {
+	for _, name := range selectionFlags {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
 			return fmt.Errorf("invalid --%s \"\": it must not be empty; leave it out for all", name)
 		}
@@ -44,19 +44,19 @@ func emptyLimit(cmd *cobra.Command) error {
 	return nil
 }
 
-// counted matches cobra's errors about too many or too few arguments.
-var counted = regexp.MustCompile(`^(accepts|requires|unknown command) `)
+// argCountError matches cobra's errors about too many or too few arguments.
+var argCountError = regexp.MustCompile(`^(accepts|requires|unknown command) `)
 
-// takeAway are the verbs that free, delete or forget something. No misspelt verb leads to one of them.
-var takeAway = []string{"fence", "forget", "gc", "reclaim", "release", "remove", "rename", "reset-clock", "uninstall"}
+// destructiveVerbs are the verbs that free, delete or forget something. No misspelt verb leads to one of them.
+var destructiveVerbs = []string{"fence", "forget", "gc", "reclaim", "release", "remove", "rename", "reset-clock", "uninstall"}
 
 // suggestions are the verbs that the word may stand for.
 func suggestions(cmd *cobra.Command, word string) []string {
-	return slices.DeleteFunc(cmd.SuggestionsFor(word), func(verb string) bool { return slices.Contains(takeAway, verb) })
+	return slices.DeleteFunc(cmd.SuggestionsFor(word), func(verb string) bool { return slices.Contains(destructiveVerbs, verb) })
 }
 
-// needsVerb is for a command that needs a verb to do anything.
-func needsVerb(cmd *cobra.Command) {
+// requireVerb is for a command that needs a verb to do anything.
+func requireVerb(cmd *cobra.Command) {
 	cmd.Args, cmd.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -76,7 +76,7 @@ func strictDefaults(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
 		case "completion":
-			needsVerb(cmd)
+			requireVerb(cmd)
 		case "help":
 			cmd.Args = func(_ *cobra.Command, args []string) error {
 				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
@@ -90,13 +90,13 @@ func strictDefaults(root *cobra.Command) {
 
 // verbsOf returns the names of the verbs in the help.
 func verbsOf(cmd *cobra.Command) []string {
-	var all []string
+	var names []string
 	for _, verb := range cmd.Commands() {
 		if verb.IsAvailableCommand() {
-			all = append(all, verb.Name())
+			names = append(names, verb.Name())
 		}
 	}
-	return all
+	return names
 }
 
 // flagError explains what is wrong with a flag.
@@ -109,7 +109,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		name := unknown.GetSpecifiedName()
 		return fmt.Errorf("unknown flag %s: %s --help lists the flags", strings.Repeat("-", min(2, len(name)))+name, cmd.CommandPath())
 	case errors.As(err, &wrong):
-		return fmt.Errorf("invalid --%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), mustBe(wrong))
+		return fmt.Errorf("invalid --%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), valueHint(wrong))
 	case errors.As(err, &lone):
 		_, usage := pflag.UnquoteUsage(lone.GetFlag())
 		return fmt.Errorf("--%s needs a value: %s", lone.GetFlag().Name, usage)
@@ -117,11 +117,11 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// mustBe says which values the flag takes. The errors of the packages time and strconv are written for programmers.
-func mustBe(wrong *pflag.InvalidValueError) string {
-	says := wrong.Unwrap().Error()
-	if !strings.HasPrefix(says, "time: ") && !strings.HasPrefix(says, "strconv.") {
-		return says
+// valueHint says which values the flag takes. The errors of the packages time and strconv are written for programmers.
+func valueHint(wrong *pflag.InvalidValueError) string {
+	message := wrong.Unwrap().Error()
+	if !strings.HasPrefix(message, "time: ") && !strings.HasPrefix(message, "strconv.") {
+		return message
 	}
 	switch wrong.GetFlag().Value.Type() {
 	case "duration":
@@ -135,10 +135,10 @@ func mustBe(wrong *pflag.InvalidValueError) string {
 // argumentError explains that there are too many or too few arguments.
 func argumentError(cmd *cobra.Command, args []string) error {
 	_, wanted, _ := strings.Cut(cmd.Use, " ")
-	least := 0
+	required := 0
 	for _, word := range strings.Fields(wanted) {
 		if strings.ToUpper(word) == word && !strings.HasPrefix(word, "[") && !strings.HasPrefix(word, "(") {
-			least++
+			required++
 			continue
 		}
 		break
@@ -146,7 +146,7 @@ func argumentError(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0 && wanted != "":
 		return fmt.Errorf("an argument is missing: %s %s", cmd.CommandPath(), wanted)
-	case len(args) < least:
+	case len(args) < required:
 		return fmt.Errorf("%s: an argument is missing after %q", cmd.CommandPath()+" "+wanted, args[len(args)-1])
 	case wanted == "":
 		return fmt.Errorf("unexpected argument %q: %s takes none", args[0], cmd.CommandPath())
@@ -157,8 +157,8 @@ func argumentError(cmd *cobra.Command, args []string) error {
 // setFlags matches cobra's error about flags that exclude each other.
 var setFlags = regexp.MustCompile(`\[([^\]]*)\] were all set$`)
 
-// exclusive says which flags exclude each other.
-func exclusive(err error) error {
+// exclusiveError says which flags exclude each other.
+func exclusiveError(err error) error {
 	if err == nil {
 		return nil
 	}

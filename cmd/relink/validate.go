@@ -45,13 +45,13 @@ could be read.`,
 	return cmd
 }
 
-func writeValidated(r validate.Report, output format, s *screen) error {
+func writeValidated(r validate.ConfigReport, output format, s *screen) error {
 	if output.isData() {
 		return output.write(s.out, r)
 	}
 	for _, finding := range r.Findings {
-		s.say("%s", finding)
+		s.printf("%s", finding)
 	}
-	s.inform(fmt.Sprintf("%s in %s: %s, %s", count(r.Networks, "network"), count(r.Files, "file"), count(r.Errors, "error"), count(r.Warnings, "warning")))
+	s.info(fmt.Sprintf("%s in %s: %s, %s", count(r.Networks, "network"), count(r.Files, "file"), count(r.Errors, "error"), count(r.Warnings, "warning")))
 	return nil
 }

@@ -44,11 +44,11 @@ Exit status 0: always; 2: usage.`,
   relink version -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, s := versionsNow(), screenOf(cmd, v)
+			report, s := currentVersions(), screenOf(cmd, v)
 			if output.isData() {
-				return output.write(s.out, all)
+				return output.write(s.out, report)
 			}
-			all.write(s)
+			report.write(s)
 			return nil
 		},
 	}
@@ -56,8 +56,8 @@ Exit status 0: always; 2: usage.`,
 	return cmd
 }
 
-func versionsNow() versions {
-	all := versions{
+func currentVersions() versions {
+	report := versions{
 		Version: cniplugin.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: kernelRelease(),
 		Checkpoints: [2]int{checkpoint.Oldest, checkpoint.Version}, Leases: [2]int{lease.OldestSchema, lease.Schema},
 	}
@@ -65,13 +65,13 @@ func versionsNow() versions {
 		for _, setting := range info.Settings {
 			switch setting.Key {
 			case "vcs.revision":
-				all.Commit = setting.Value
+				report.Commit = setting.Value
 			case "vcs.modified":
-				all.Modified = setting.Value == "true"
+				report.Modified = setting.Value == "true"
 			}
 		}
 	}
-	return all
+	return report
 }
 
 // kernelRelease is the output of uname -r, or empty if it is not known.
@@ -83,18 +83,18 @@ func kernelRelease() string {
 	return strings.TrimSpace(string(b))
 }
 
-func (all versions) write(s *screen) {
+func (report versions) write(s *screen) {
 	var d description
-	d.row("relink:", "%s", all.Version)
-	commit := all.Commit
-	if all.Modified {
+	d.row("relink:", "%s", report.Version)
+	commit := report.Commit
+	if report.Modified {
 		commit += " with changes"
 	}
 	d.row("Commit:", "%s", commit)
-	d.row("Go:", "%s %s", all.Go, all.Platform)
-	d.row("Kernel:", "%s", all.Kernel)
-	d.row("Checkpoints:", "reads versions %s", span(all.Checkpoints))
-	d.row("Leases:", "reads schemas %s", span(all.Leases))
+	d.row("Go:", "%s %s", report.Go, report.Platform)
+	d.row("Kernel:", "%s", report.Kernel)
+	d.row("Checkpoints:", "reads versions %s", span(report.Checkpoints))
+	d.row("Leases:", "reads schemas %s", span(report.Leases))
 	d.write(s)
 }
 

@@ -14,14 +14,14 @@ import (
 
 // comments are the doc comments of types and of their fields, by TYPE and TYPE.FIELD, as the Go files have them.
 type comments struct {
-	of map[string]string
+	texts map[string]string
 	// names are what a reader of YAML knows for what a comment names in Go: fields, and characters.
 	names map[string]string
 }
 
 // readComments reads the comments of all Go files in the directories, but not of tests.
 func readComments(dirs ...string) (comments, error) {
-	c := comments{of: map[string]string{}, names: map[string]string{}}
+	c := comments{texts: map[string]string{}, names: map[string]string{}}
 	for _, dir := range dirs {
 		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
@@ -35,23 +35,23 @@ func readComments(dirs ...string) (comments, error) {
 			if err != nil {
 				return c, err
 			}
-			c.read(f)
+			c.addFile(f)
 		}
 	}
 	return c, nil
 }
 
-// read notes what a file has.
-func (c comments) read(f *ast.File) {
+// addFile notes what a file has.
+func (c comments) addFile(f *ast.File) {
 	for _, d := range f.Decls {
-		group, is := d.(*ast.GenDecl)
-		if !is {
+		group, ok := d.(*ast.GenDecl)
+		if !ok {
 			continue
 		}
 		for _, s := range group.Specs {
 			switch s := s.(type) {
 			case *ast.TypeSpec:
-				c.of[s.Name.Name] = text(group.Doc)
+				c.texts[s.Name.Name] = oneLine(group.Doc)
 				c.readFields(s)
 			case *ast.ValueSpec:
 				c.readCharacters(s)
@@ -61,13 +61,13 @@ func (c comments) read(f *ast.File) {
 }
 
 func (c comments) readFields(s *ast.TypeSpec) {
-	fields, is := s.Type.(*ast.StructType)
-	if !is {
+	fields, ok := s.Type.(*ast.StructType)
+	if !ok {
 		return
 	}
 	for _, f := range fields.Fields.List {
 		for _, n := range f.Names {
-			c.of[s.Name.Name+"."+n.Name] = text(f.Doc)
+			c.texts[s.Name.Name+"."+n.Name] = oneLine(f.Doc)
 			if f.Tag == nil {
 				continue
 			}
@@ -85,30 +85,30 @@ func (c comments) readCharacters(s *ast.ValueSpec) {
 		if i >= len(s.Values) {
 			return
 		}
-		if value, is := s.Values[i].(*ast.BasicLit); is && value.Kind == token.CHAR {
+		if value, ok := s.Values[i].(*ast.BasicLit); ok && value.Kind == token.CHAR {
 			c.names[n.Name] = value.Value
 		}
 	}
 }
 
-// text is the comment in one line.
-func text(doc *ast.CommentGroup) string { return strings.Join(strings.Fields(doc.Text()), " ") }
+// oneLine is the comment in one line.
+func oneLine(doc *ast.CommentGroup) string { return strings.Join(strings.Fields(doc.Text()), " ") }
 
 var word = regexp.MustCompile(`[A-Z][A-Za-z]*`)
 
-// field returns what is said of a field, with the names that YAML has. UID and the like are words, too.
-func (c comments) field(t reflect.Type, name string) string {
-	return word.ReplaceAllStringFunc(c.of[t.Name()+"."+name], func(w string) string {
-		if known, is := c.names[w]; is && (w == name || w != strings.ToUpper(w)) {
-			return known
+// fieldText returns what is said of a field, with the names that YAML has. UID and the like are words, too.
+func (c comments) fieldText(t reflect.Type, name string) string {
+	return word.ReplaceAllStringFunc(c.texts[t.Name()+"."+name], func(w string) string {
+		if yamlName, ok := c.names[w]; ok && (w == name || w != strings.ToUpper(w)) {
+			return yamlName
 		}
 		return w
 	})
 }
 
-// about describes the type itself.
-func (c comments) about(s *schema, t reflect.Type) {
+// describe describes the type itself.
+func (c comments) describe(s *schema, t reflect.Type) {
 	if t.Kind() == reflect.Struct && t != reflect.TypeFor[pool.Meta]() && s.Type == "object" {
-		s.Description = c.of[t.Name()]
+		s.Description = c.texts[t.Name()]
 	}
 }

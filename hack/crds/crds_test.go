@@ -43,22 +43,22 @@ func TestWhatIsMissing(t *testing.T) {
 		Name  string   `json:"name"`
 		Names []string `json:"names"`
 	}
-	of := reflect.TypeFor[spec]()
+	specType := reflect.TypeFor[spec]()
 	for name, test := range map[string]struct {
-		of     reflect.Type
+		goType reflect.Type
 		limits map[string]limit
 		want   string
 	}{
-		"a text":       {of, map[string]limit{}, "spec.name has no MaxLength: add it to the table of limits"},
-		"texts":        {of, map[string]limit{"spec.name": {MaxLength: 1}}, "spec.names[] has no MaxLength"},
-		"a list":       {of, map[string]limit{"spec.name": {MaxLength: 1}, "spec.names[]": {MaxLength: 1}}, "spec.names has no MaxItems"},
+		"a text":       {specType, map[string]limit{}, "spec.name has no MaxLength: add it to the table of limits"},
+		"texts":        {specType, map[string]limit{"spec.name": {MaxLength: 1}}, "spec.names[] has no MaxLength"},
+		"a list":       {specType, map[string]limit{"spec.name": {MaxLength: 1}, "spec.names[]": {MaxLength: 1}}, "spec.names has no MaxItems"},
 		"a type":       {reflect.TypeFor[map[string]string](), nil, "spec: there is no schema for the Go type map[string]string"},
-		"an old limit": {of, map[string]limit{"spec.name": {MaxLength: 1}, "spec.names[]": {MaxLength: 1}, "spec.names": {MaxItems: 1}, "spec.gone": {}}, "the table of limits has spec.gone, and pkg/pool has no such field"},
+		"an old limit": {specType, map[string]limit{"spec.name": {MaxLength: 1}, "spec.names[]": {MaxLength: 1}, "spec.names": {MaxItems: 1}, "spec.gone": {}}, "the table of limits has spec.gone, and pkg/pool has no such field"},
 	} {
 		b := builder{limits: test.limits}
-		_, err := b.schema(test.of, "spec")
+		_, err := b.schema(test.goType, "spec")
 		if err == nil {
-			err = b.unused()
+			err = b.checkUnused()
 		}
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
@@ -68,7 +68,7 @@ func TestWhatIsMissing(t *testing.T) {
 
 // A comment names in Go what a reader of YAML knows by another name.
 func TestCommentsAreOfTheYAML(t *testing.T) {
-	said, err := readComments(filepath.Join(root, "pkg/pool"))
+	docs, err := readComments(filepath.Join(root, "pkg/pool"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestCommentsAreOfTheYAML(t *testing.T) {
 		"Unproven":  "unproven are addresses that a fenced party had.",
 		"PoolUID":   "",
 	} {
-		if got := said.field(reflect.TypeFor[pool.BlockSpec](), field); !strings.HasPrefix(got, want) || want == "" && got != "" {
+		if got := docs.fieldText(reflect.TypeFor[pool.BlockSpec](), field); !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", field, got, want)
 		}
 	}
@@ -85,7 +85,7 @@ func TestCommentsAreOfTheYAML(t *testing.T) {
 
 // Mappings keep their order.
 func TestOrder(t *testing.T) {
-	text, err := yaml.Marshal(m{{"b", 1}, {"a", []m{{{"d", "x"}, {"c", nil}}}}})
+	text, err := yaml.Marshal(orderedMap{{"b", 1}, {"a", []orderedMap{{{"d", "x"}, {"c", nil}}}}})
 	if want := "b: 1\na:\n- d: x\n  c: null\n"; err != nil || string(text) != want {
 		t.Errorf("%q, %v, want %q", text, err, want)
 	}

@@ -11,8 +11,8 @@ import (
 // kind is a kind of object.
 type kind struct {
 	name, short string
-	// of is a value of its Go type.
-	of any
+	// object is a value of its Go type.
+	object any
 	// status says that the status is apart: who writes the spec does not write it.
 	status  bool
 	columns []column
@@ -32,7 +32,7 @@ var age = column{"Age", "date", ".metadata.creationTimestamp", 0}
 
 var kinds = []kind{
 	{
-		name: "AddressPool", short: "apool", of: pool.Pool{}, status: true,
+		name: "AddressPool", short: "apool", object: pool.Pool{}, status: true,
 		columns: []column{
 			{"Subnet", "string", ".spec.subnet", 0},
 			{"Blocks", "integer", ".status.blocks", 0},
@@ -49,7 +49,7 @@ var kinds = []kind{
 		},
 	},
 	{
-		name: "AddressBlock", short: "ablock", of: pool.Block{},
+		name: "AddressBlock", short: "ablock", object: pool.Block{},
 		columns: []column{
 			{"Pool", "string", ".spec.pool", 0},
 			{"First", "string", ".spec.first", 0},
@@ -62,7 +62,7 @@ var kinds = []kind{
 		selectable: []string{".spec.pool", ".spec.node"},
 	},
 	{
-		name: "AddressClaim", short: "aclaim", of: pool.Claim{},
+		name: "AddressClaim", short: "aclaim", object: pool.Claim{},
 		columns: []column{
 			{"Pool", "string", ".spec.pool", 0},
 			{"Address", "string", ".spec.address", 0},
@@ -83,32 +83,32 @@ var kinds = []kind{
 
 // definition returns the kind's CustomResourceDefinition.
 func (k kind) definition(b *builder) (any, error) {
-	s, err := b.schema(reflect.TypeOf(k.of), reflect.TypeOf(k.of).Name())
+	s, err := b.schema(reflect.TypeOf(k.object), reflect.TypeOf(k.object).Name())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", k.name, err)
 	}
 	plural := strings.ToLower(k.name) + "s"
-	version := m{
+	version := orderedMap{
 		{"name", pool.Version}, {"served", true}, {"storage", true}, {"additionalPrinterColumns", k.columns},
-		{"schema", m{{"openAPIV3Schema", s}}},
+		{"schema", orderedMap{{"openAPIV3Schema", s}}},
 	}
 	if len(k.selectable) > 0 {
-		var fields []m
+		var fields []orderedMap
 		for _, path := range k.selectable {
-			fields = append(fields, m{{"jsonPath", path}})
+			fields = append(fields, orderedMap{{"jsonPath", path}})
 		}
 		version = append(version, pair{"selectableFields", fields})
 	}
 	if k.status {
-		version = append(version, pair{"subresources", m{{"status", m{}}}})
+		version = append(version, pair{"subresources", orderedMap{{"status", orderedMap{}}}})
 	}
-	return m{
+	return orderedMap{
 		{"apiVersion", "apiextensions.k8s.io/v1"}, {"kind", "CustomResourceDefinition"},
-		{"metadata", m{{"name", plural + "." + pool.Group}}},
-		{"spec", m{
+		{"metadata", orderedMap{{"name", plural + "." + pool.Group}}},
+		{"spec", orderedMap{
 			{"group", pool.Group}, {"scope", "Cluster"},
-			{"names", m{{"kind", k.name}, {"listKind", k.name + "List"}, {"plural", plural}, {"singular", strings.ToLower(k.name)}, {"shortNames", []string{k.short}}}},
-			{"versions", []m{version}},
+			{"names", orderedMap{{"kind", k.name}, {"listKind", k.name + "List"}, {"plural", plural}, {"singular", strings.ToLower(k.name)}, {"shortNames", []string{k.short}}}},
+			{"versions", []orderedMap{version}},
 		}},
 	}, nil
 }

@@ -20,19 +20,19 @@ type limit struct {
 type rule struct {
 	Rule    string `yaml:"rule"`
 	Message string `yaml:"message"`
-	// Says replaces the message by one that has values in it.
-	Says string `yaml:"messageExpression,omitempty"`
+	// MessageExpression replaces the message by one that has values in it.
+	MessageExpression string `yaml:"messageExpression,omitempty"`
 	// Path is the field that the message is about, if it is not this one.
 	Path string `yaml:"fieldPath,omitempty"`
 }
 
 const (
-	longestAddress = 39
-	longestPrefix  = longestAddress + len("/128")
-	longestSpan    = 2*longestAddress + 1
-	longestName    = 253 // of an object
-	longestUID     = 128
-	most           = 64
+	maxAddress = 39
+	maxPrefix  = maxAddress + len("/128")
+	maxSpan    = 2*maxAddress + 1
+	maxName    = 253 // of an object
+	maxUID     = 128
+	smallLimit = 64
 )
 
 // The patterns of names, as Kubernetes and CNI have them.
@@ -41,30 +41,30 @@ const (
 	networkName = `^[A-Za-z0-9][A-Za-z0-9_.-]*$`
 )
 
-// isDuration is the pattern of a duration, as Go and CEL read it.
-const isDuration = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+// durationPattern is the pattern of a duration, as Go and CEL read it.
+const durationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 
-var isAddress = rule{
+var addressRule = rule{
 	Rule:    `isIP(self) && ip.isCanonical(self)`,
 	Message: "must be an IP address in its short form, such as 10.3.0.5 or fd00::5",
 }
 
-// never is the rule of a value that does not change. instead says what to do.
-func never(name, instead string) []rule {
+// immutable is the rule of a value that does not change. instead says what to do.
+func immutable(name, instead string) []rule {
 	return []rule{{Rule: `self == oldSelf`, Message: name + " never changes: " + instead}}
 }
 
 // limits returns the limits of all fields, by TYPE.FIELD, with the field's name in YAML. [] are the items of a list.
 func limits() map[string]limit {
-	all := map[string]limit{}
-	for _, some := range []map[string]limit{poolLimits, blockLimits, claimLimits, party} {
-		maps.Copy(all, some)
+	merged := map[string]limit{}
+	for _, table := range []map[string]limit{poolLimits, blockLimits, claimLimits, partyLimits} {
+		maps.Copy(merged, table)
 	}
-	return all
+	return merged
 }
 
-// to adds the limits to the schema.
-func (l limit) to(s *schema) {
+// apply adds the limits to the schema.
+func (l limit) apply(s *schema) {
 	if l.About != "" {
 		s.Description = l.About
 	}

@@ -32,11 +32,11 @@ func main() {
 
 // generate returns the content of the file. root is the root of the repository.
 func generate(root string) ([]byte, error) {
-	said, err := readComments(filepath.Join(root, "pkg/pool"), filepath.Join(root, "pkg/attachment"))
+	docs, err := readComments(filepath.Join(root, "pkg/pool"), filepath.Join(root, "pkg/attachment"))
 	if err != nil {
 		return nil, err
 	}
-	b := builder{said: said, limits: limits()}
+	b := builder{docs: docs, limits: limits()}
 	text := bytes.NewBufferString(head)
 	for i, k := range kinds {
 		definition, err := k.definition(&b)
@@ -50,5 +50,5 @@ func generate(root string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return text.Bytes(), b.unused()
+	return text.Bytes(), b.checkUnused()
 }

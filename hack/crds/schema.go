@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// m is a mapping with an order.
-type m []pair
+// orderedMap is a mapping with an order.
+type orderedMap []pair
 
 type pair struct {
 	key   string
@@ -22,9 +22,9 @@ type pair struct {
 }
 
 // MarshalYAML implements yaml.Marshaler.
-func (all m) MarshalYAML() (any, error) {
+func (mapping orderedMap) MarshalYAML() (any, error) {
 	node := &yaml.Node{Kind: yaml.MappingNode}
-	for _, p := range all {
+	for _, p := range mapping {
 		var key, value yaml.Node
 		if err := key.Encode(p.key); err != nil {
 			return nil, err
@@ -39,27 +39,27 @@ func (all m) MarshalYAML() (any, error) {
 
 // schema is a structural schema, with the keys that are used here.
 type schema struct {
-	Description string   `yaml:"description,omitempty"`
-	Type        string   `yaml:"type"`
-	Default     any      `yaml:"default,omitempty"`
-	Minimum     *int64   `yaml:"minimum,omitempty"`
-	Maximum     int64    `yaml:"maximum,omitempty"`
-	MinLength   int      `yaml:"minLength,omitempty"`
-	MaxLength   int      `yaml:"maxLength,omitempty"`
-	Pattern     string   `yaml:"pattern,omitempty"`
-	MinItems    int      `yaml:"minItems,omitempty"`
-	MaxItems    int      `yaml:"maxItems,omitempty"`
-	ListType    string   `yaml:"x-kubernetes-list-type,omitempty"`
-	ListMapKeys []string `yaml:"x-kubernetes-list-map-keys,omitempty"`
-	Required    []string `yaml:"required,omitempty"`
-	Properties  m        `yaml:"properties,omitempty"`
-	Items       *schema  `yaml:"items,omitempty"`
-	Rules       []rule   `yaml:"x-kubernetes-validations,omitempty"`
+	Description string     `yaml:"description,omitempty"`
+	Type        string     `yaml:"type"`
+	Default     any        `yaml:"default,omitempty"`
+	Minimum     *int64     `yaml:"minimum,omitempty"`
+	Maximum     int64      `yaml:"maximum,omitempty"`
+	MinLength   int        `yaml:"minLength,omitempty"`
+	MaxLength   int        `yaml:"maxLength,omitempty"`
+	Pattern     string     `yaml:"pattern,omitempty"`
+	MinItems    int        `yaml:"minItems,omitempty"`
+	MaxItems    int        `yaml:"maxItems,omitempty"`
+	ListType    string     `yaml:"x-kubernetes-list-type,omitempty"`
+	ListMapKeys []string   `yaml:"x-kubernetes-list-map-keys,omitempty"`
+	Required    []string   `yaml:"required,omitempty"`
+	Properties  orderedMap `yaml:"properties,omitempty"`
+	Items       *schema    `yaml:"items,omitempty"`
+	Rules       []rule     `yaml:"x-kubernetes-validations,omitempty"`
 }
 
 // builder makes schemas of Go types.
 type builder struct {
-	said   comments
+	docs   comments
 	limits map[string]limit
 	used   []string
 }
@@ -69,7 +69,7 @@ func (b *builder) schema(t reflect.Type, key string) (*schema, error) {
 	s := &schema{}
 	switch {
 	case t == reflect.TypeFor[netip.Addr]():
-		s.Type, s.MinLength, s.MaxLength, s.Rules = "string", 2, longestAddress, []rule{isAddress}
+		s.Type, s.MinLength, s.MaxLength, s.Rules = "string", 2, maxAddress, []rule{addressRule}
 	case t == reflect.TypeFor[attachment.Ordinal]():
 		s.Type, s.Minimum, s.Maximum = "integer", new(int64), 1<<31-2
 	case t == reflect.TypeFor[pool.Meta]():
@@ -96,8 +96,8 @@ func (b *builder) schema(t reflect.Type, key string) (*schema, error) {
 	default:
 		return nil, fmt.Errorf("%s: there is no schema for the Go type %s", key, t)
 	}
-	b.said.about(s, t)
-	return s, b.limit(s, key)
+	b.docs.describe(s, t)
+	return s, b.applyLimit(s, key)
 }
 
 // fields adds the fields of a struct, and those of the structs that it embeds.
@@ -116,7 +116,7 @@ func (b *builder) fields(s *schema, t reflect.Type) error {
 		if err != nil {
 			return err
 		}
-		if text := b.said.field(t, f.Name); text != "" && b.limits[key].About == "" {
+		if text := b.docs.fieldText(t, f.Name); text != "" && b.limits[key].About == "" {
 			field.Description = text
 		}
 		s.Properties = append(s.Properties, pair{name, field})
@@ -127,10 +127,10 @@ func (b *builder) fields(s *schema, t reflect.Type) error {
 	return nil
 }
 
-// limit adds what the table has for the key. Without limits, the API refuses the rules: it could not say what they cost.
-func (b *builder) limit(s *schema, key string) error {
-	if l, is := b.limits[key]; is {
-		l.to(s)
+// applyLimit adds what the table has for the key. Without limits, the API refuses the rules: it could not say what they cost.
+func (b *builder) applyLimit(s *schema, key string) error {
+	if l, ok := b.limits[key]; ok {
+		l.apply(s)
 		b.used = append(b.used, key)
 	}
 	switch {
@@ -142,8 +142,8 @@ func (b *builder) limit(s *schema, key string) error {
 	return nil
 }
 
-// unused returns an error if the table has limits of what does not exist.
-func (b *builder) unused() error {
+// checkUnused returns an error if the table has limits of what does not exist.
+func (b *builder) checkUnused() error {
 	for key := range b.limits {
 		if !slices.Contains(b.used, key) {
 			return fmt.Errorf("the table of limits has %s, and pkg/pool has no such field", key)

@@ -36,14 +36,14 @@ type Namespace struct {
 
 // Same returns nil if both are the same namespace, and otherwise ErrOtherNamespace with the reason. Paths are
 // not compared.
-func (n Namespace) Same(other Namespace) error {
+func (n Namespace) Same(live Namespace) error {
 	switch {
-	case n.BootID != other.BootID:
-		return otherNamespace("recorded in an earlier boot (boot ID %s, now %s)", n.BootID, other.BootID)
-	case n.Device != other.Device || n.Inode != other.Inode:
-		return otherNamespace("another namespace is there now (inode %d:%d, recorded %d:%d)", other.Device, other.Inode, n.Device, n.Inode)
-	case n.Cookie != 0 && other.Cookie != 0 && n.Cookie != other.Cookie:
-		return otherNamespace("another namespace is there now, with a reused inode number (cookie %d, recorded %d)", other.Cookie, n.Cookie)
+	case n.BootID != live.BootID:
+		return otherNamespace("recorded in an earlier boot (boot ID %s, now %s)", n.BootID, live.BootID)
+	case n.Device != live.Device || n.Inode != live.Inode:
+		return otherNamespace("another namespace is there now (inode %d:%d, recorded %d:%d)", live.Device, live.Inode, n.Device, n.Inode)
+	case n.Cookie != 0 && live.Cookie != 0 && n.Cookie != live.Cookie:
+		return otherNamespace("another namespace is there now, with a reused inode number (cookie %d, recorded %d)", live.Cookie, n.Cookie)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 // path is the file with the boot ID. Tests replace it.
 var path = "/proc/sys/kernel/random/boot_id"
 
-// known is the ID after it was read. A failure is not remembered: the next call may succeed.
-var known atomic.Pointer[string]
+// cachedID is the ID after it was read. A failure is not remembered: the next call may succeed.
+var cachedID atomic.Pointer[string]
 
 // read reads the file, if it is the kernel's. systemd-nspawn and others mount one of their own over it. By such
 // an ID, everything from this boot would seem to be of an earlier one.
@@ -25,11 +25,11 @@ func read() ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }()
-	var at unix.Statfs_t
-	if err := unix.Fstatfs(fd, &at); err != nil {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
 		return nil, err
 	}
-	if at.Type != unix.PROC_SUPER_MAGIC {
+	if st.Type != unix.PROC_SUPER_MAGIC {
 		return nil, fmt.Errorf("%s is not the kernel's: something is mounted over it, as in a container", path)
 	}
 	const length = 36 // The length of a UUID as text. The kernel adds a newline.
@@ -40,7 +40,7 @@ func read() ([]byte, error) {
 
 // ID returns the ID that the kernel chose for this boot.
 func ID() (string, error) {
-	if id := known.Load(); id != nil {
+	if id := cachedID.Load(); id != nil {
 		return *id, nil
 	}
 	b, err := read()
@@ -48,6 +48,6 @@ func ID() (string, error) {
 		return "", fmt.Errorf("read boot ID: %w", err)
 	}
 	id := strings.TrimSpace(string(b))
-	known.Store(&id)
+	cachedID.Store(&id)
 	return id, nil
 }

@@ -21,7 +21,7 @@ func TestIDIsTheKernels(t *testing.T) {
 func TestAFailureIsNotRemembered(t *testing.T) {
 	usual := path
 	t.Cleanup(func() { path = usual })
-	known.Store(nil)
+	cachedID.Store(nil)
 	path = "/missing"
 	if id, err := ID(); err == nil {
 		t.Errorf("ID() = %q without a file", id)
@@ -57,7 +57,7 @@ func TestUptimeIsTheKernels(t *testing.T) {
 func TestIDOfSomebodyElseIsRefused(t *testing.T) {
 	usual := path
 	t.Cleanup(func() { path = usual })
-	known.Store(nil)
+	cachedID.Store(nil)
 	path = filepath.Join(t.TempDir(), "boot_id")
 	if err := os.WriteFile(path, []byte("0ddba115-0000-4000-8000-000000000000\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 
 // Addresses returns the addresses of the result. There are none if the cache does not keep it, or if it is of no version of the CNI
 // specification.
-func (e Entry) Addresses() (all []netip.Addr) {
+func (e Entry) Addresses() (addresses []netip.Addr) {
 	var r struct {
 		IPs []struct{ Address string }
 		// Versions before 0.3.0 have these.
@@ -18,7 +18,7 @@ func (e Entry) Addresses() (all []netip.Addr) {
 	}
 	add := func(text string) {
 		if p, err := netip.ParsePrefix(text); err == nil {
-			all = append(all, p.Addr().Unmap())
+			addresses = append(addresses, p.Addr().Unmap())
 		}
 	}
 	for _, ip := range r.IPs {
@@ -29,5 +29,5 @@ func (e Entry) Addresses() (all []netip.Addr) {
 			add(ip.IP)
 		}
 	}
-	return all
+	return addresses
 }

@@ -25,7 +25,7 @@ type delegates struct {
 
 // readDelegates reads the files in dir. The name of each is a container ID.
 func readDelegates(dir string) ([]delegates, []error, error) {
-	var all []delegates
+	var lists []delegates
 	unreadable, err := eachFile(dir, func(name string, b []byte) error {
 		if err := attachment.ValidateName(name); err != nil {
 			return fmt.Errorf("its name is not a container ID: it %w", err)
@@ -34,38 +34,38 @@ func readDelegates(dir string) ([]delegates, []error, error) {
 		if err := json.Unmarshal(b, &d.list); err != nil {
 			return err
 		}
-		all = append(all, d)
+		lists = append(lists, d)
 		return nil
 	})
-	return all, unreadable, err
+	return lists, unreadable, err
 }
 
-// Delegating returns the container IDs for which Multus keeps a list of delegates below dir. Read leaves out
+// MultusContainerIDs returns the container IDs for which Multus keeps a list of delegates below dir. Read leaves out
 // those that no runtime's cache has, because nothing tells their namespace. Read reports the lists that cannot
 // be read.
-func Delegating(dir string) (containerIDs []string, err error) {
-	all, _, err := readDelegates(filepath.Join(dir, "multus"))
-	for _, d := range all {
+func MultusContainerIDs(dir string) (containerIDs []string, err error) {
+	lists, _, err := readDelegates(filepath.Join(dir, "multus"))
+	for _, d := range lists {
 		containerIDs = append(containerIDs, d.containerID)
 	}
 	return containerIDs, err
 }
 
-// newOf returns the delegates that have no result of their own. What Multus's list lacks comes from the runtime's
+// entriesWithoutResult returns the delegates that have no result of their own. What Multus's list lacks comes from the runtime's
 // entry of the same sandbox.
-func newOf(all []delegates, runtime, results []Entry) []Entry {
+func entriesWithoutResult(lists []delegates, runtime, results []Entry) []Entry {
 	var entries []Entry
-	for _, ds := range all {
+	for _, ds := range lists {
 		i := slices.IndexFunc(runtime, func(e Entry) bool { return e.Attachment.ContainerID == ds.containerID })
 		if i < 0 {
 			continue // Nothing tells the sandbox's namespace.
 		}
 		for n, d := range ds.list {
 			e := Entry{Attachment: d.key(n, runtime[i].Attachment), Pod: runtime[i].Pod, Netns: runtime[i].Netns, Delegate: true}
-			known := slices.ContainsFunc(results, func(r Entry) bool {
+			hasResult := slices.ContainsFunc(results, func(r Entry) bool {
 				return r.Attachment.ContainerID == ds.containerID && r.Attachment.IfName == e.Attachment.IfName
 			})
-			if known || e.Attachment.Validate() != nil {
+			if hasResult || e.Attachment.Validate() != nil {
 				continue
 			}
 			if json.Valid(d.Bytes) {

@@ -40,7 +40,7 @@ func Read(dir string) (entries []Entry, unreadable []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	ofDelegates, torn, err := readResults(filepath.Join(dir, "multus", "results"), true)
+	delegateResults, torn, err := readResults(filepath.Join(dir, "multus", "results"), true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -50,7 +50,7 @@ func Read(dir string) (entries []Entry, unreadable []error, err error) {
 		return nil, nil, err
 	}
 	unreadable = append(unreadable, torn...)
-	return slices.Concat(ofDelegates, entries, newOf(delegates, entries, ofDelegates)), unreadable, nil
+	return slices.Concat(delegateResults, entries, entriesWithoutResult(delegates, entries, delegateResults)), unreadable, nil
 }
 
 // eachFile calls read with each file in dir. Files that go meanwhile are left out.
@@ -119,7 +119,7 @@ func parseResult(b []byte) (Entry, error) {
 	}
 	e := Entry{
 		Attachment: attachment.Key{Network: cached.NetworkName, ContainerID: cached.ContainerID, IfName: cached.IfName},
-		Pod:        podOf(cached.CNIArgs),
+		Pod:        podFromArgs(cached.CNIArgs),
 		Netns:      cached.Netns,
 		Result:     cached.Result,
 	}
@@ -133,7 +133,7 @@ func parseResult(b []byte) (Entry, error) {
 	return e, nil
 }
 
-func podOf(args [][2]string) attachment.Pod {
+func podFromArgs(args [][2]string) attachment.Pod {
 	var pod attachment.Pod
 	for _, arg := range args {
 		switch arg[0] {

@@ -136,11 +136,11 @@ func TestDelegating(t *testing.T) {
 		"multus/c1": `[{"Conf": {"name": "lan"}}]`, "multus/c2": `[]`, "multus/bad": "no list", "multus/results/x": result("lan", "c3", "eth0", ""),
 		"results/y": result("lan", "c4", "eth0", ""),
 	})
-	ids, err := Delegating(dir)
+	ids, err := MultusContainerIDs(dir)
 	if diff := cmp.Diff([]string{"c1", "c2"}, ids); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
-	if ids, err := Delegating(t.TempDir()); len(ids) > 0 || err != nil {
+	if ids, err := MultusContainerIDs(t.TempDir()); len(ids) > 0 || err != nil {
 		t.Errorf("without a cache: %v, %v", ids, err)
 	}
 }

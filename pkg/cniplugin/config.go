@@ -18,7 +18,7 @@ import (
 type Network struct {
 	CNIVersion    string        `json:"cniVersion"`
 	Name          string        `json:"name"`
-	IPAM          Section       `json:"ipam"`
+	IPAM          IPAMSection   `json:"ipam"`
 	RuntimeConfig RuntimeConfig `json:"runtimeConfig"`
 	// Args is "args" as it is written. Each plugin reads what it knows of it.
 	Args json.RawMessage `json:"args"`
@@ -55,8 +55,8 @@ func (n Network) Previous() (types.Result, error) {
 	return config.PrevResult, err
 }
 
-// Section is "ipam": what a configuration has for its IPAM plugin.
-type Section struct {
+// IPAMSection is "ipam": what a configuration has for its IPAM plugin.
+type IPAMSection struct {
 	// Type is the plugin's name, empty for none.
 	Type string
 	// JSON is the section as it is written, nil for none.
@@ -64,7 +64,7 @@ type Section struct {
 }
 
 // UnmarshalJSON reads the type, and leaves the rest to the plugin of that name.
-func (s *Section) UnmarshalJSON(b []byte) error {
+func (s *IPAMSection) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		return nil
 	}
@@ -109,21 +109,21 @@ type Names []string
 
 // UnmarshalJSON takes a string or a list of strings.
 func (n *Names) UnmarshalJSON(b []byte) error {
-	var one string
-	if err := json.Unmarshal(b, &one); err == nil {
+	var name string
+	if err := json.Unmarshal(b, &name); err == nil {
 		*n = nil
-		if one != "" {
-			*n = Names{one}
+		if name != "" {
+			*n = Names{name}
 		}
 		return nil
 	}
 	var list []string
 	if err := json.Unmarshal(b, &list); err != nil || list == nil {
-		return ConfigError("master", Written(b), "must be a device's name or a list of them")
+		return ConfigError("master", RawValue(b), "must be a device's name or a list of them")
 	}
 	*n = list
 	if len(list) == 0 {
-		return ConfigError("master", Written(b), "must name at least one device; leave it out for the default route's device")
+		return ConfigError("master", RawValue(b), "must name at least one device; leave it out for the default route's device")
 	}
 	return nil
 }
@@ -146,14 +146,14 @@ func (c Config) Problems() []error {
 	if c.MTU != 0 && c.MTU < netstate.MinMTU {
 		errs = append(errs, ConfigError("mtu", c.MTU, fmt.Sprintf("must be 0 (the master's MTU) or at least %d", netstate.MinMTU)))
 	}
-	if c.IPAM.Type == "" && c.IPAM.saysMore() {
+	if c.IPAM.Type == "" && c.IPAM.hasOtherKeys() {
 		errs = append(errs, ConfigError("ipam.type", Missing, `must name the IPAM plugin, such as relink-ipam or host-local; leave "ipam" out for no addresses`))
 	}
 	return errs
 }
 
-// saysMore says whether the section has more keys than the type and comments.
-func (s Section) saysMore() bool {
+// hasOtherKeys says whether the section has more keys than the type and comments.
+func (s IPAMSection) hasOtherKeys() bool {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(s.JSON, &keys) != nil {
 		return false
@@ -166,8 +166,8 @@ func (s Section) saysMore() bool {
 	return false
 }
 
-// First returns the first of the errors, nil for none.
-func First(errs []error) error {
+// FirstError returns the first of the errors, nil for none.
+func FirstError(errs []error) error {
 	for _, err := range errs {
 		if err != nil {
 			return err
@@ -176,43 +176,43 @@ func First(errs []error) error {
 	return nil
 }
 
-// Detached is what a DEL and a GC read of a configuration. It is no more than they need: a pod can be detached
+// DelConfig is what a DEL and a GC read of a configuration. It is no more than they need: a pod can be detached
 // also if an ADD would refuse the configuration by now.
-type Detached struct {
+type DelConfig struct {
 	Name          string          `json:"name"`
-	IPAM          Section         `json:"ipam"`
+	IPAM          IPAMSection     `json:"ipam"`
 	CheckpointDir json.RawMessage `json:"checkpointDir"`
 	// HostAccess is relink-macvlan's. Masquerade is relink-host-access's, which has its keys beside the others.
 	HostAccess json.RawMessage `json:"hostAccess"`
 	Masquerade json.RawMessage `json:"masquerade"`
 }
 
-// AsksForMasquerade says that the configuration asks for a rule of iptables in the host, as far as a DEL can tell.
-func (d Detached) AsksForMasquerade() bool {
-	var in struct {
+// WantsMasquerade says that the configuration asks for a rule of iptables in the host, as far as a DEL can tell.
+func (d DelConfig) WantsMasquerade() bool {
+	var access struct {
 		Masquerade bool `json:"masquerade"`
 	}
-	_ = json.Unmarshal(d.HostAccess, &in) // "true" asks for host access alone.
-	return in.Masquerade || string(d.Masquerade) == "true"
+	_ = json.Unmarshal(d.HostAccess, &access) // "true" asks for host access alone.
+	return access.Masquerade || string(d.Masquerade) == "true"
 }
 
-// ReadDetached reads the configuration in b for a DEL or a GC, as DecodePart does. It fails with code 7 if the
+// ReadDelConfig reads the configuration in b for a DEL or a GC, as DecodePart does. It fails with code 7 if the
 // name or the IPAM section is of a wrong type, and with code 6 if b is no JSON.
-func ReadDetached(b []byte) (Detached, error) {
-	var d Detached
+func ReadDelConfig(b []byte) (DelConfig, error) {
+	var d DelConfig
 	err := DecodePart("", b, &d)
 	return d, err
 }
 
-// ReadAttached reads the configuration in b for a CHECK: what ReadDetached reads of a Network, the version and the result of the ADD. An
+// ReadCheckConfig reads the configuration in b for a CHECK: what ReadDelConfig reads of a Network, the version and the result of the ADD. An
 // attachment is as its ADD has made it: a runtime may rebuild a pod whose CHECK fails, so a mistake that came into the configuration
 // later must not fail it.
-func ReadAttached(b []byte) (Network, error) {
+func ReadCheckConfig(b []byte) (Network, error) {
 	var n struct {
-		CNIVersion string  `json:"cniVersion"`
-		Name       string  `json:"name"`
-		IPAM       Section `json:"ipam"`
-		PrevResult Result  `json:"prevResult"`
+		CNIVersion string      `json:"cniVersion"`
+		Name       string      `json:"name"`
+		IPAM       IPAMSection `json:"ipam"`
+		PrevResult Result      `json:"prevResult"`
 	}
 	err := DecodePart("", b, &n)
 	return Network{CNIVersion: n.CNIVersion, Name: n.Name, IPAM: n.IPAM, PrevResult: n.PrevResult}, err
@@ -220,7 +220,7 @@ func ReadAttached(b []byte) (Network, error) {
 
 // Config returns what was read as the configuration of an interface plugin. A checkpointDir that is no string is an
 // error with code 7, and the configuration beside the error does not have it.
-func (d Detached) Config() (Config, error) {
+func (d DelConfig) Config() (Config, error) {
 	config := Config{Network: Network{Name: d.Name, IPAM: d.IPAM}}
 	if d.CheckpointDir == nil {
 		return config, nil

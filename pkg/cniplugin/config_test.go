@@ -191,7 +191,7 @@ func TestConfigProblems(t *testing.T) {
 		"MTU negative":      {Config{MTU: -1}, coded{7, `invalid "mtu": -1: must be 0 (the master's MTU) or at least 68`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, code(t, First(test.config.Problems()))); diff != "" {
+			if diff := cmp.Diff(test.want, code(t, FirstError(test.config.Problems()))); diff != "" {
 				t.Errorf("Problems() (-want +got):\n%s", diff)
 			}
 		})

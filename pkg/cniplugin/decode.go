@@ -55,11 +55,11 @@ func DecodeAll(key string, b []byte, part any) []error {
 		if !errors.As(err, &wrong) || wrong.JSONPointer == "" {
 			return errs
 		}
-		from, to := find(b, wrong.JSONPointer)
-		if to == 0 || string(b[from:to]) == "null" {
+		start, end := find(b, wrong.JSONPointer)
+		if end == 0 || string(b[start:end]) == "null" {
 			return errs
 		}
-		b = slices.Concat(b[:from], []byte("null"), b[to:])
+		b = slices.Concat(b[:start], []byte("null"), b[end:])
 	}
 }
 
@@ -72,41 +72,41 @@ func decodeError(key string, b []byte, err error) error {
 	case errors.As(err, &coded):
 		return coded
 	case errors.As(err, &wrong):
-		at := place(key, wrong.JSONPointer)
-		if at == "" {
+		path := keyPath(key, wrong.JSONPointer)
+		if path == "" {
 			return Error(types.ErrDecodingFailure, "network configuration: must be an object")
 		}
-		from, to := find(b, wrong.JSONPointer)
-		return ConfigError(at, Written(b[from:to]), "must be "+wanted(wrong.GoType, b[from:to]))
+		start, end := find(b, wrong.JSONPointer)
+		return ConfigError(path, RawValue(b[start:end]), "must be "+expectedType(wrong.GoType, b[start:end]))
 	}
 	return syntaxError(key, b, err)
 }
 
 // syntaxError returns the error for text that is no JSON. It names the place where the text goes wrong.
 func syntaxError(key string, b []byte, err error) error {
-	what := "network configuration"
+	subject := "network configuration"
 	if key != "" {
-		what += ", " + key
+		subject += ", " + key
 	}
 	var syntax *jsontext.SyntacticError
 	errors.As(err, &syntax)
 	switch {
 	case len(bytes.TrimSpace(b)) == 0:
-		return Error(types.ErrDecodingFailure, "%s: is empty: must be an object in JSON", what)
+		return Error(types.ErrDecodingFailure, "%s: is empty: must be an object in JSON", subject)
 	case errors.Is(err, io.ErrUnexpectedEOF), isEOF(err):
-		return Error(types.ErrDecodingFailure, "%s: is no JSON: it ends too early: a quotation mark or a bracket is missing", what)
+		return Error(types.ErrDecodingFailure, "%s: is no JSON: it ends too early: a quotation mark or a bracket is missing", subject)
 	case !utf8.Valid(b):
-		return Error(types.ErrDecodingFailure, "%s: is no JSON: line %d has bytes that are not UTF-8", what, lineAt(b, invalidUTF8(b)))
+		return Error(types.ErrDecodingFailure, "%s: is no JSON: line %d has bytes that are not UTF-8", subject, lineAt(b, invalidUTF8(b)))
 	case syntax != nil:
-		at := int(min(max(syntax.ByteOffset, 0), int64(len(b))))
+		offset := int(min(max(syntax.ByteOffset, 0), int64(len(b))))
 		// The decoder can point into the middle of a word. A reader looks for the whole word.
-		for at > 0 && at < len(b) && isLetter(b[at]) && isLetter(b[at-1]) {
-			at--
+		for offset > 0 && offset < len(b) && isLetter(b[offset]) && isLetter(b[offset-1]) {
+			offset--
 		}
 		return Error(types.ErrDecodingFailure, "%s: is no JSON from %q in line %d on: a comma, a quotation mark or a bracket is missing or too many",
-			what, clipTo(string(b[at:]), 20), lineAt(b, at))
+			subject, clipTo(string(b[offset:]), 20), lineAt(b, offset))
 	}
-	return Error(types.ErrDecodingFailure, "%s: is no JSON, or has text behind its end", what)
+	return Error(types.ErrDecodingFailure, "%s: is no JSON, or has text behind its end", subject)
 }
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
@@ -125,58 +125,58 @@ func invalidUTF8(b []byte) int {
 }
 
 // lineAt returns the number of the line that has the byte. The first line is 1.
-func lineAt(b []byte, at int) int { return 1 + bytes.Count(b[:min(at, len(b))], []byte("\n")) }
+func lineAt(b []byte, offset int) int { return 1 + bytes.Count(b[:min(offset, len(b))], []byte("\n")) }
 
-// place returns a place as people write it: "ipam.ranges[0][0].subnet".
-func place(key string, pointer jsontext.Pointer) string {
+// keyPath returns a place as people write it: "ipam.ranges[0][0].subnet".
+func keyPath(key string, pointer jsontext.Pointer) string {
 	for token := range pointer.Tokens() {
 		if _, err := strconv.ParseUint(token, 10, 32); err == nil {
 			key += "[" + token + "]"
 		} else {
-			key = within(key, token)
+			key = joinPath(key, token)
 		}
 	}
 	return key
 }
 
 // find returns where the value at the place begins and ends in b. Both are 0 if there is none.
-func find(b []byte, pointer jsontext.Pointer) (from, to int) {
-	to = len(b)
+func find(b []byte, pointer jsontext.Pointer) (start, end int) {
+	end = len(b)
 	for token := range pointer.Tokens() {
-		begins, ends := member(b[from:to], token)
+		begins, ends := member(b[start:end], token)
 		if ends == 0 {
 			return 0, 0
 		}
-		from, to = from+begins, from+ends
+		start, end = start+begins, start+ends
 	}
-	return from, to
+	return start, end
 }
 
 // member is find for one step down: token is a key of an object or an index of a list.
-func member(b []byte, token string) (from, to int) {
+func member(b []byte, token string) (begin, end int) {
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	start, err := decoder.ReadToken()
 	isObject := start.Kind() == '{'
 	for i := 0; err == nil; i++ {
-		here := strconv.Itoa(i)
+		key := strconv.Itoa(i)
 		if isObject {
 			name, err := decoder.ReadToken()
 			if err != nil || name.Kind() != '"' {
 				return 0, 0
 			}
-			here = name.String()
+			key = name.String()
 		}
 		var value jsontext.Value
-		if value, err = decoder.ReadValue(); err == nil && here == token {
-			to = int(decoder.InputOffset())
-			return to - len(value), to
+		if value, err = decoder.ReadValue(); err == nil && key == token {
+			end = int(decoder.InputOffset())
+			return end - len(value), end
 		}
 	}
 	return 0, 0
 }
 
-// wanted says in words of JSON which value a Go type takes, and what to do about the value that is there.
-func wanted(t reflect.Type, value []byte) string {
+// expectedType says in words of JSON which value a Go type takes, and what to do about the value that is there.
+func expectedType(t reflect.Type, value []byte) string {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -193,24 +193,24 @@ func wanted(t reflect.Type, value []byte) string {
 	case reflect.Slice, reflect.Array:
 		return "a list: put it in [ ]"
 	case reflect.Bool:
-		return "true or false" + without(quoted)
+		return "true or false" + quotesHint(quoted)
 	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint32, reflect.Uint64:
-		return "a whole number" + beyond(t, value) + without(quoted)
+		return "a whole number" + brokenBound(t, value) + quotesHint(quoted)
 	case reflect.Float64:
-		return "a number between -1.7e308 and 1.7e308" + without(quoted)
+		return "a number between -1.7e308 and 1.7e308" + quotesHint(quoted)
 	}
 	return "an object: put its keys in { }"
 }
 
-func without(quotationMarks bool) string {
+func quotesHint(quotationMarks bool) string {
 	if quotationMarks {
 		return ", without quotation marks"
 	}
 	return ""
 }
 
-// beyond says which bound of the type a whole number breaks. It is empty for what is no whole number.
-func beyond(t reflect.Type, value []byte) string {
+// brokenBound says which bound of the type a whole number breaks. It is empty for what is no whole number.
+func brokenBound(t reflect.Type, value []byte) string {
 	unsigned := t.Kind() == reflect.Uint || t.Kind() == reflect.Uint32 || t.Kind() == reflect.Uint64
 	whole := !bytes.ContainsAny(value, ".eE\"[{tfn")
 	switch {

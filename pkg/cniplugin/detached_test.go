@@ -25,7 +25,7 @@ func TestReadDetachedPassesOverWhatADelDoesNotNeed(t *testing.T) {
 		`{"name": "pods", "ipam": "static"}`: {err: coded{7, `invalid "ipam": "static": must be an object: put its keys in { }`}},
 		`{"name": "pods"`:                    {err: coded{6, "network configuration: is no JSON: it ends too early: a quotation mark or a bracket is missing"}},
 	} {
-		read, err := ReadDetached([]byte(in))
+		read, err := ReadDelConfig([]byte(in))
 		if diff := cmp.Diff(test.err, code(t, err)); diff != "" || err != nil {
 			if diff != "" {
 				t.Errorf("%s (-want +got):\n%s", in, diff)
@@ -50,10 +50,10 @@ func TestWhoIsNotRootIsTold(t *testing.T) {
 		types.ErrIncompatibleCNIVersion: "denied",
 	} {
 		err := types.NewError(code, "denied", "details")
-		if got := needsRoot(err, "relink-macvlan", 1000); got.Msg != want || got.Code != code || got.Details != "details" {
+		if got := addRootHint(err, "relink-macvlan", 1000); got.Msg != want || got.Code != code || got.Details != "details" {
 			t.Errorf("code %d: %+v, want %s", code, got, want)
 		}
-		if got := needsRoot(err, "relink-macvlan", 0); got.Msg != "denied" {
+		if got := addRootHint(err, "relink-macvlan", 0); got.Msg != "denied" {
 			t.Errorf("as root, code %d: %+v", code, got)
 		}
 	}
@@ -66,11 +66,11 @@ func TestALongValueIsCut(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"a value":     ConfigError("mtu", string(long), "must be shorter"),
-		"as written":  ConfigError("mtu", Written(long), "must be shorter"),
+		"as written":  ConfigError("mtu", RawValue(long), "must be shorter"),
 		"a key":       KeyError(string(long), "remove it"),
 		"a variable":  EnvError("CNI_ARGS", string(long), "must be shorter"),
 		"two bytes":   ConfigError("mtu", "xäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöü", "must be shorter"),
-		"two lines":   ConfigError("mtu", Written("{\n  \"a\":\t1\n}"), "must be shorter"),
+		"two lines":   ConfigError("mtu", RawValue("{\n  \"a\":\t1\n}"), "must be shorter"),
 		"not a value": ConfigError("mtu", Missing, "must be there"),
 	} {
 		msg := code(t, err).Msg

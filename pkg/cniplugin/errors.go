@@ -20,9 +20,9 @@ const (
 	CodeDiffers uint = 100
 )
 
-// Written is a value as a configuration has it. A message shows it on one line and adds no quotation marks. Of
+// RawValue is a value as a configuration has it. A message shows it on one line and adds no quotation marks. Of
 // a long value it shows the beginning.
-type Written []byte
+type RawValue []byte
 
 // Missing is the value of a key that is not there.
 const Missing missing = "missing"
@@ -31,14 +31,14 @@ type missing string
 
 // ConfigError says that the value of a configuration's key is wrong, and what it
 // must be. Its code is 7. The value is a string, a number, Written or Missing. must does not repeat the value.
-func ConfigError(key string, value any, must string) error {
-	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid %q: %v: %s", clip(key), quoted(value), must), "")
+func ConfigError(key string, value any, requirement string) error {
+	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid %q: %v: %s", clip(key), quoted(value), requirement), "")
 }
 
 // EnvError says that the value of an environment variable is wrong, and what it
 // must be. Its code is 4.
-func EnvError(name, value, must string) error {
-	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("invalid %s: %q: %s", name, clip(value), must), "")
+func EnvError(name, value, requirement string) error {
+	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("invalid %s: %q: %s", name, clip(value), requirement), "")
 }
 
 // Error returns an error with a code of the specification.
@@ -68,12 +68,12 @@ func Join(errs ...error) error {
 	return types.NewError(codeOf(joined), printable.Joined(joined), "")
 }
 
-// passing are errors that can be over when the next ADD comes: somebody else has used up a shared resource.
-var passing = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
+// transientErrors are errors that can be over when the next ADD comes: somebody else has used up a shared resource.
+var transientErrors = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
 
-// IsPassing says that a STATUS must not fail because of the error. A runtime would make the node NotReady.
-func IsPassing(err error) bool {
-	return slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) })
+// IsTransient says that a STATUS must not fail because of the error. A runtime would make the node NotReady.
+func IsTransient(err error) bool {
+	return slices.ContainsFunc(transientErrors, func(p error) bool { return errors.Is(err, p) })
 }
 
 func codeOf(err error) uint {
@@ -88,25 +88,25 @@ func quoted(value any) any {
 	switch v := value.(type) {
 	case string:
 		return fmt.Sprintf("%q", clip(v))
-	case Written:
+	case RawValue:
 		return clip(strings.Join(strings.Fields(strings.ToValidUTF8(string(v), "?")), " "))
 	}
 	return value
 }
 
-// shown is how many bytes of a value a message has at most. The whole message has to fit on one line, with the
+// maxShown is how many bytes of a value a message has at most. The whole message has to fit on one line, with the
 // remedy.
-const shown = 80
+const maxShown = 80
 
-func clip(s string) string { return clipTo(s, shown) }
+func clip(s string) string { return clipTo(s, maxShown) }
 
 // clipTo returns s. If s has more bytes than that, it returns the beginning and three dots.
-func clipTo(s string, most int) string {
-	if len(s) <= most {
+func clipTo(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
 	}
-	return s[:most] + "..."
+	return s[:limit] + "..."
 }

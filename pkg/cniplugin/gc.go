@@ -30,22 +30,22 @@ func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(c.List, &list); err != nil {
-		return nil, false, ConfigError(validKey, Written(c.List), "must be a list of attachments: everything is kept")
+		return nil, false, ConfigError(validKey, RawValue(c.List), "must be a list of attachments: everything is kept")
 	}
 	valid := map[types.GCAttachment]bool{}
 	for i, written := range list {
 		var a types.GCAttachment
 		if err := json.Unmarshal(written, &a); err != nil || a.ContainerID == "" || a.IfName == "" {
-			return nil, true, ConfigError(fmt.Sprintf("%s[%d]", validKey, i), Written(written), "must have containerID and ifname: everything is kept")
+			return nil, true, ConfigError(fmt.Sprintf("%s[%d]", validKey, i), RawValue(written), "must have containerID and ifname: everything is kept")
 		}
 		valid[a] = true
 	}
 	return valid, true, nil
 }
 
-// WithValid returns the configuration of a GC with more attachments in its list of valid ones. It is an
+// WithValid returns the configuration of a GC with added attachments in its list of valid ones. It is an
 // error if the configuration has no list.
-func WithValid(config []byte, more []types.GCAttachment) ([]byte, error) {
+func WithValid(config []byte, added []types.GCAttachment) ([]byte, error) {
 	valid, listed, err := ValidAttachments(config)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func WithValid(config []byte, more []types.GCAttachment) ([]byte, error) {
 	if !listed {
 		return nil, ConfigError(validKey, Missing, "must list the valid attachments: everything is kept")
 	}
-	for _, a := range more {
+	for _, a := range added {
 		valid[a] = true
 	}
 	list := slices.AppendSeq([]types.GCAttachment{}, maps.Keys(valid)) // An empty list is [], not null.
@@ -80,18 +80,18 @@ func WithValid(config []byte, more []types.GCAttachment) ([]byte, error) {
 	return json.Marshal(keys)
 }
 
-// keptNamed is how many attachments KeptByGC names. A runtime logs the line, and a node can have hundreds.
-const keptNamed = 3
+// maxNamed is how many attachments KeptByGC names. A runtime logs the line, and a node can have hundreds.
+const maxNamed = 3
 
-// KeptByGC says in one line what a GC keeps although the runtime does not list it. Each of what names one and why it stays. It
+// KeptByGC says in one line kept a GC keeps although the runtime does not list it. Each of kept names one and why it stays. It
 // names the first few and counts the others. It is empty for none.
-func KeptByGC(what []string) string {
-	if len(what) == 0 {
+func KeptByGC(kept []string) string {
+	if len(kept) == 0 {
 		return ""
 	}
-	named := slices.Clone(what[:min(len(what), keptNamed)])
-	if more := len(what) - len(named); more > 0 {
-		named = append(named, fmt.Sprintf("and %d more", more))
+	named := slices.Clone(kept[:min(len(kept), maxNamed)])
+	if rest := len(kept) - len(named); rest > 0 {
+		named = append(named, fmt.Sprintf("and %d more", rest))
 	}
 	return "GC keeps what the runtime does not list, as its network namespace is not proven gone: " + strings.Join(named, "; ")
 }

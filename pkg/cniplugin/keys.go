@@ -12,10 +12,10 @@ import (
 
 // Keys are the keys that a program knows in an object of a configuration.
 type Keys struct {
-	// Of is the program's name, such as relink-macvlan.
-	Of string
-	// Known are the keys that the program reads, and those that the specification and the runtimes add.
-	Known []Key
+	// Program is the program's name, such as relink-macvlan.
+	Program string
+	// Accepted are the keys that the program reads, and those that the specification and the runtimes add.
+	Accepted []Key
 	// Elsewhere are keys that belong to another plugin or to another place in the configuration.
 	Elsewhere []Hint
 	// Shared says that others write keys into the object too, as runtimes do in "runtimeConfig". A similar key
@@ -26,33 +26,33 @@ type Keys struct {
 // Key is a known key.
 type Key struct {
 	Name string
-	// In are the keys of the object at this key. If there is a list, they are those of each object in it. nil says
+	// Nested are the keys of the object at this key. If there is a list, they are those of each object in it. nil says
 	// that nobody looks into the value.
-	In *Keys
+	Nested *Keys
 }
 
 // Hint says what to do about a key that is wrong where it is.
 type Hint struct {
 	// Key is in small letters, without '_' and '-'. In a comparison these and the case do not count.
 	Key string
-	// Do is the end of the message: whose key it is, and what to write instead.
-	Do string
+	// Remedy is the end of the message: whose key it is, and what to write instead.
+	Remedy string
 }
 
-// Mean returns the hints for words that people write for a key. of is the program's name, as in Keys.
-func Mean(of, key string, words ...string) (all []Hint) {
+// HintsFor returns the hints for words that people write for a key. program is the program's name, as in Keys.
+func HintsFor(program, key string, words ...string) (hints []Hint) {
 	for _, word := range words {
-		all = append(all, Hint{Key: word, Do: didYouMean(of, key)})
+		hints = append(hints, Hint{Key: word, Remedy: suggestion(program, key)})
 	}
-	return all
+	return hints
 }
 
-func didYouMean(of, key string) string {
-	return fmt.Sprintf("no such key of %s; did you mean %q?", of, key)
+func suggestion(program, key string) string {
+	return fmt.Sprintf("no such key of %s; did you mean %q?", program, key)
 }
 
-// Strange is a key that the program does not know.
-type Strange struct {
+// UnknownKey is a key that the program does not know.
+type UnknownKey struct {
 	// Key is the key with its place: "ipam.ranges[0][0].subnte".
 	Key string
 	// Err is the error, with code 7. It is nil for a key that is allowed.
@@ -70,20 +70,20 @@ type Strange struct {
 //
 // All others are allowed. A configuration has keys for runtimes, for Multus and for plugins that relink does not
 // know. A key with a dot or a slash is never close to a known one: libcni and Kubernetes write their keys so.
-func (k *Keys) Examine(at string, b []byte) ([]Strange, error) {
+func (k *Keys) Examine(path string, b []byte) ([]UnknownKey, error) {
 	e := examination{decoder: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true))}
-	if err := e.value(at, k); err != nil {
-		return nil, syntaxError(at, b, err)
+	if err := e.value(path, k); err != nil {
+		return nil, syntaxError(path, b, err)
 	}
 	if _, err := e.decoder.ReadToken(); err == nil || !isEOF(err) {
-		return nil, syntaxError(at, b, err)
+		return nil, syntaxError(path, b, err)
 	}
-	return e.strange, nil
+	return e.unknownKeys, nil
 }
 
 // Check returns the first error that Examine finds.
-func (k *Keys) Check(at string, b []byte) error {
-	strange, err := k.Examine(at, b)
+func (k *Keys) Check(path string, b []byte) error {
+	strange, err := k.Examine(path, b)
 	if err != nil {
 		return err
 	}
@@ -97,24 +97,24 @@ func (k *Keys) Check(at string, b []byte) error {
 
 // examination is one pass through a configuration.
 type examination struct {
-	decoder *jsontext.Decoder
-	strange []Strange
+	decoder     *jsontext.Decoder
+	unknownKeys []UnknownKey
 }
 
 // value reads the next value. Only an object, or a list of objects, has keys.
-func (e *examination) value(at string, k *Keys) error {
+func (e *examination) value(path string, k *Keys) error {
 	if k == nil {
 		return e.decoder.SkipValue()
 	}
 	switch e.decoder.PeekKind() {
 	case '{':
-		return e.object(at, k)
+		return e.object(path, k)
 	case '[':
 		if _, err := e.decoder.ReadToken(); err != nil {
 			return err
 		}
 		for i := 0; e.decoder.PeekKind() != ']'; i++ {
-			if err := e.value(fmt.Sprintf("%s[%d]", at, i), k); err != nil {
+			if err := e.value(fmt.Sprintf("%s[%d]", path, i), k); err != nil {
 				return err
 			}
 		}
@@ -125,37 +125,37 @@ func (e *examination) value(at string, k *Keys) error {
 }
 
 // object reads an object with the keys k. The decoder limits the depth.
-func (e *examination) object(at string, k *Keys) error {
+func (e *examination) object(path string, k *Keys) error {
 	if _, err := e.decoder.ReadToken(); err != nil {
 		return err
 	}
-	seen := make([]int, len(k.Known))
+	counts := make([]int, len(k.Accepted))
 	var misspelt []misspelt
 	for e.decoder.PeekKind() != '}' {
 		token, err := e.decoder.ReadToken()
 		if err != nil {
 			return err
 		}
-		var in *Keys
+		var nested *Keys
 		name := token.String()
 		i := k.index(name)
 		if i >= 0 {
-			in = k.Known[i].In
-			if seen[i]++; seen[i] == 2 {
-				e.add(at, name, "it is there twice; keep one")
+			nested = k.Accepted[i].Nested
+			if counts[i]++; counts[i] == 2 {
+				e.add(path, name, "it is there twice; keep one")
 			}
-		} else if same := k.indexOfSameLetters(name); same >= 0 {
-			misspelt = append(misspelt, struct{ place, known int }{len(e.strange), same})
-			e.add(at, name, "")
+		} else if similar := k.indexFold(name); similar >= 0 {
+			misspelt = append(misspelt, struct{ place, key int }{len(e.unknownKeys), similar})
+			e.add(path, name, "")
 		} else {
-			e.unknown(at, k, name)
+			e.addUnknown(path, k, name)
 		}
-		if err := e.value(within(at, name), in); err != nil {
+		if err := e.value(joinPath(path, name), nested); err != nil {
 			return err
 		}
 	}
 	for _, m := range misspelt {
-		e.explain(m.place, k.Known[m.known].Name, seen[m.known] > 0)
+		e.setRemedy(m.place, k.Accepted[m.key].Name, counts[m.key] > 0)
 	}
 	_, err := e.decoder.ReadToken()
 	return err
@@ -163,52 +163,52 @@ func (e *examination) object(at string, k *Keys) error {
 
 // misspelt is a known key in another case: its index among the strange keys, and the index of the known
 // one. Only the end of the object tells whether the known one is there too.
-type misspelt = struct{ place, known int }
+type misspelt = struct{ place, key int }
 
-// explain says what to do about a known key in another case.
-func (e *examination) explain(place int, known string, there bool) {
-	do := fmt.Sprintf("case counts in keys; write %q", known)
-	if there {
-		do = fmt.Sprintf("%q is there too; keep one, written %q", known, known)
+// setRemedy says what to do about a known key in another case.
+func (e *examination) setRemedy(place int, name string, duplicate bool) {
+	remedy := fmt.Sprintf("case counts in keys; write %q", name)
+	if duplicate {
+		remedy = fmt.Sprintf("%q is there too; keep one, written %q", name, name)
 	}
-	e.strange[place].Err = KeyError(e.strange[place].Key, do)
+	e.unknownKeys[place].Err = KeyError(e.unknownKeys[place].Key, remedy)
 }
 
-func (e *examination) unknown(at string, k *Keys, name string) {
+func (e *examination) addUnknown(path string, k *Keys, name string) {
 	if isForeign(name) {
-		e.strange = append(e.strange, Strange{Key: within(at, name)})
+		e.unknownKeys = append(e.unknownKeys, UnknownKey{Key: joinPath(path, name)})
 		return
 	}
-	if i := slices.IndexFunc(k.Elsewhere, func(h Hint) bool { return h.Key == plain(name) }); i >= 0 {
-		e.add(at, name, k.Elsewhere[i].Do)
+	if i := slices.IndexFunc(k.Elsewhere, func(h Hint) bool { return h.Key == normalized(name) }); i >= 0 {
+		e.add(path, name, k.Elsewhere[i].Remedy)
 		return
 	}
-	if near := k.near(name); near != "" {
-		e.add(at, name, didYouMean(k.Of, near))
+	if near := k.nearest(name); near != "" {
+		e.add(path, name, suggestion(k.Program, near))
 		return
 	}
-	e.strange = append(e.strange, Strange{Key: within(at, name)})
+	e.unknownKeys = append(e.unknownKeys, UnknownKey{Key: joinPath(path, name)})
 }
 
-func (e *examination) add(at, name, do string) {
-	key := within(at, name)
-	e.strange = append(e.strange, Strange{Key: key, Err: KeyError(key, do)})
+func (e *examination) add(path, name, remedy string) {
+	key := joinPath(path, name)
+	e.unknownKeys = append(e.unknownKeys, UnknownKey{Key: key, Err: KeyError(key, remedy)})
 }
 
-// within returns the place of a key: at is that of its object.
-func within(at, name string) string {
-	if at == "" {
+// joinPath returns the place of a key: path is that of its object.
+func joinPath(path, name string) string {
+	if path == "" {
 		return name
 	}
-	return at + "." + name
+	return path + "." + name
 }
 
 func (k *Keys) index(name string) int {
-	return slices.IndexFunc(k.Known, func(known Key) bool { return known.Name == name })
+	return slices.IndexFunc(k.Accepted, func(key Key) bool { return key.Name == name })
 }
 
-func (k *Keys) indexOfSameLetters(name string) int {
-	return slices.IndexFunc(k.Known, func(known Key) bool { return strings.EqualFold(known.Name, name) })
+func (k *Keys) indexFold(name string) int {
+	return slices.IndexFunc(k.Accepted, func(key Key) bool { return strings.EqualFold(key.Name, name) })
 }
 
 // isForeign says whether a key looks like a comment, or like one of libcni and Kubernetes.
@@ -216,19 +216,19 @@ func isForeign(name string) bool {
 	return strings.ContainsAny(name, "./:") || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "#")
 }
 
-// near returns the known key that is closest to the name, "" if none is close.
-func (k *Keys) near(name string) string {
+// nearest returns the known key that is closest to the name, "" if none is close.
+func (k *Keys) nearest(name string) string {
 	if k.Shared {
 		return ""
 	}
 	var names []string
-	for _, known := range k.Known {
-		names = append(names, known.Name)
+	for _, key := range k.Accepted {
+		names = append(names, key.Name)
 	}
 	return Nearest(name, names...)
 }
 
 // KeyError says that a configuration must not have the key, and what to do about it. Its code is 7.
-func KeyError(key, do string) error {
-	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid configuration key %q: %s", clip(key), do), "")
+func KeyError(key, remedy string) error {
+	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid configuration key %q: %s", clip(key), remedy), "")
 }

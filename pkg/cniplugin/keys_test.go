@@ -10,10 +10,10 @@ import (
 
 // pluginKeys are keys of all sorts.
 var pluginKeys = Keys{
-	Of: "relink-test",
-	Known: append(ConfigKeys[:len(ConfigKeys):len(ConfigKeys)], Key{Name: "vlan"}, Key{Name: "mode"}, Key{Name: "mac"},
-		Key{Name: "ranges", In: &Keys{Of: "relink-test", Known: []Key{{Name: "subnet"}}}}),
-	Elsewhere: []Hint{{Key: "vlanid", Do: "a key of another"}},
+	Program: "relink-test",
+	Accepted: append(ConfigKeys[:len(ConfigKeys):len(ConfigKeys)], Key{Name: "vlan"}, Key{Name: "mode"}, Key{Name: "mac"},
+		Key{Name: "ranges", Nested: &Keys{Program: "relink-test", Accepted: []Key{{Name: "subnet"}}}}),
+	Elsewhere: []Hint{{Key: "vlanid", Remedy: "a key of another"}},
 }
 
 func TestExamineSaysWhatIsStrangeAboutTheKeys(t *testing.T) {

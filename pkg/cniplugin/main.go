@@ -23,7 +23,7 @@ func Main(name string, funcs skel.CNIFuncs, versions version.PluginInfo) {
 	if err == nil {
 		return
 	}
-	err = needsRoot(err, name, os.Geteuid())
+	err = addRootHint(err, name, os.Geteuid())
 	if printErr := err.Print(); printErr != nil {
 		fmt.Fprintf(os.Stderr, "%s: print the error: %v\n", name, printErr)
 	}
@@ -40,27 +40,27 @@ func call(funcs skel.CNIFuncs, versions version.PluginInfo, about string) *types
 	if err != nil {
 		return types.NewError(types.ErrIOFailure, "standard input: "+err.Error(), "")
 	}
-	if err := checkHead(config, versions.SupportedVersions()); err != nil {
+	if err := checkHeader(config, versions.SupportedVersions()); err != nil {
 		return withCode(err)
 	}
-	if err := readAgain(config); err != nil {
+	if err := restoreStdin(config); err != nil {
 		return types.NewError(types.ErrIOFailure, err.Error(), "")
 	}
 	return skel.PluginMainFuncsWithError(funcs, versions, about)
 }
 
-// readAgain makes the configuration the standard input again. Package skel reads nothing else. The pipe blocks: for
+// restoreStdin makes the configuration the standard input again. Package skel reads nothing else. The pipe blocks: for
 // one of os.Pipe, the runtime sets up its poller first.
-func readAgain(config []byte) error {
+func restoreStdin(config []byte) error {
 	var pipe [2]int
 	if err := syscall.Pipe2(pipe[:], syscall.O_CLOEXEC); err != nil {
 		return os.NewSyscallError("pipe2", err)
 	}
 	os.Stdin = os.NewFile(uintptr(pipe[0]), "configuration")
-	to := os.NewFile(uintptr(pipe[1]), "configuration")
+	writer := os.NewFile(uintptr(pipe[1]), "configuration")
 	write := func() {
-		_, _ = to.Write(config)
-		_ = to.Close()
+		_, _ = writer.Write(config)
+		_ = writer.Close()
 	}
 	if len(config) <= roomInPipe {
 		write()
@@ -74,9 +74,9 @@ func readAgain(config []byte) error {
 // roomInPipe is a size in bytes that every pipe has room for, also if its user has too many of them (pipe(7)).
 const roomInPipe = 4096
 
-// checkHead reports what is wrong with the name and the version, for every command. A DEL needs them
+// checkHeader reports what is wrong with the name and the version, for every command. A DEL needs them
 // too.
-func checkHead(config []byte, supported []string) error {
+func checkHeader(config []byte, supported []string) error {
 	var head struct {
 		Name       string `json:"name"`
 		CNIVersion string `json:"cniVersion"`
@@ -96,18 +96,18 @@ func checkHead(config []byte, supported []string) error {
 // CheckVersion reports a "cniVersion" that a plugin does not support. Its code is 1. The specification takes a missing
 // version for 0.1.0.
 func CheckVersion(cniVersion string, supported []string) error {
-	must := "must be one of " + strings.Join(supported, ", ")
+	requirement := "must be one of " + strings.Join(supported, ", ")
 	switch {
 	case cniVersion == "" && !slices.Contains(supported, "0.1.0"):
-		return Error(types.ErrIncompatibleCNIVersion, "invalid %q: %v: %s", "cniVersion", Missing, must)
+		return Error(types.ErrIncompatibleCNIVersion, "invalid %q: %v: %s", "cniVersion", Missing, requirement)
 	case cniVersion != "" && !slices.Contains(supported, cniVersion):
-		return Error(types.ErrIncompatibleCNIVersion, "invalid %q: %q: %s", "cniVersion", clip(cniVersion), must)
+		return Error(types.ErrIncompatibleCNIVersion, "invalid %q: %q: %s", "cniVersion", clip(cniVersion), requirement)
 	}
 	return nil
 }
 
-// needsRoot adds to an error that the plugin does not run as root. Wrong input is no matter of root.
-func needsRoot(err *types.Error, name string, uid int) *types.Error {
+// addRootHint adds to an error that the plugin does not run as root. Wrong input is no matter of root.
+func addRootHint(err *types.Error, name string, uid int) *types.Error {
 	wrongInput := []uint{types.ErrIncompatibleCNIVersion, types.ErrInvalidEnvironmentVariables, types.ErrDecodingFailure, types.ErrInvalidNetworkConfig}
 	if uid == 0 || slices.Contains(wrongInput, err.Code) {
 		return err

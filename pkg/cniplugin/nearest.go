@@ -15,53 +15,53 @@ import (
 //     before it ("vxlan" is no "vlan"), or be an s at the end ("vlans").
 //   - With up to three letters, no letter may be missing either: "ns" is no "dns".
 func Nearest(s string, names ...string) string {
-	written := plain(s)
-	best, least := "", len(s)+1
+	written := normalized(s)
+	best, bestCount := "", len(s)+1
 	for _, name := range names {
-		if d, ok := mistakes(written, plain(name)); ok && d < least {
-			best, least = name, d
+		if d, ok := mistakes(written, normalized(name)); ok && d < bestCount {
+			best, bestCount = name, d
 		}
 	}
 	return best
 }
 
 // mistakes counts those that make the written name of the known one. ok says whether they are few enough.
-func mistakes(written, known string) (count int, ok bool) {
-	if written == known {
+func mistakes(written, name string) (count int, ok bool) {
+	if written == name {
 		return 0, true
 	}
-	if written == "" || known == "" {
+	if written == "" || name == "" {
 		return 0, false
 	}
 	limit := 1
-	if min(len(written), len(known)) >= 8 {
+	if min(len(written), len(name)) >= 8 {
 		limit = 2
 	}
 	// The lengths alone tell that it is too far.
-	if d := len(written) - len(known); d > limit || -d > limit {
+	if d := len(written) - len(name); d > limit || -d > limit {
 		return 0, false
 	}
-	swapped := len(written) > 1 && len(known) > 1 && written[0] == known[1] && written[1] == known[0]
-	if written[0] != known[0] && !swapped {
+	swapped := len(written) > 1 && len(name) > 1 && written[0] == name[1] && written[1] == name[0]
+	if written[0] != name[0] && !swapped {
 		return 0, false
 	}
-	count = distance(written, known)
-	return count, count <= limit && (len(known) > 5 || isSlip(written, known))
+	count = distance(written, name)
+	return count, count <= limit && (len(name) > 5 || isTypo(written, name))
 }
 
-// isSlip says whether the one mistake in a short name is of the hand: it does not make another word.
-func isSlip(written, known string) bool {
+// isTypo says whether the one mistake in a short name is of the hand: it does not make another word.
+func isTypo(written, name string) bool {
 	switch {
-	case len(written) == len(known):
-		return sameLetters(written, known)
-	case len(written) < len(known):
-		return len(known) > 3
+	case len(written) == len(name):
+		return sameLetters(written, name)
+	case len(written) < len(name):
+		return len(name) > 3
 	}
-	return written == known+"s" || slices.Equal(slices.Compact([]byte(written)), slices.Compact([]byte(known)))
+	return written == name+"s" || slices.Equal(slices.Compact([]byte(written)), slices.Compact([]byte(name)))
 }
 
-// plain returns a name in the form in which names are compared.
-func plain(s string) string {
+// normalized returns a name in the form in which names are compared.
+func normalized(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' {
 			return -1

@@ -56,47 +56,47 @@ func Routes(r *current.Result) ([]netstate.Route, error) {
 		if err := CheckRoute("", route); err != nil {
 			return nil, Wrap(err, "route to "+route.Dst.String())
 		}
-		to := netstate.Route{
+		entry := netstate.Route{
 			Destination: destination.Masked(), Table: tableMain, Protocol: protocolBoot, Type: typeUnicast,
 			Priority: uint32(route.Priority), MTU: uint32(route.MTU), AdvMSS: uint32(route.AdvMSS),
 		}
-		to.Gateway = gateway(route, destination, r.IPs)
+		entry.Gateway = gateway(route, destination, r.IPs)
 		if route.Table != nil {
-			to.Table = uint32(*route.Table)
+			entry.Table = uint32(*route.Table)
 		}
 		if route.Scope != nil {
-			to.Scope = uint8(*route.Scope)
+			entry.Scope = uint8(*route.Scope)
 		}
-		routes = append(routes, to)
+		routes = append(routes, entry)
 	}
 	return routes, nil
 }
 
 // CheckRoute reports the first thing about the route that the kernel does not take: a number that is too large, or a
-// gateway of the other family. Its code is 7. at is the route's place in the configuration or in the result.
-func CheckRoute(at string, route *types.Route) error {
+// gateway of the other family. Its code is 7. path is the route's place in the configuration or in the result.
+func CheckRoute(path string, route *types.Route) error {
 	numbers := []struct {
 		key   string
 		value *int
-		most  int
+		limit int
 	}{
 		{"priority", &route.Priority, math.MaxUint32}, {"mtu", &route.MTU, math.MaxUint32}, {"advmss", &route.AdvMSS, math.MaxUint32},
 		{"table", route.Table, math.MaxUint32}, {"scope", route.Scope, math.MaxUint8},
 	}
 	for _, n := range numbers {
-		if n.value != nil && (*n.value < 0 || *n.value > n.most) {
-			return ConfigError(within(at, n.key), *n.value, fmt.Sprintf("must be between 0 and %d", n.most))
+		if n.value != nil && (*n.value < 0 || *n.value > n.limit) {
+			return ConfigError(joinPath(path, n.key), *n.value, fmt.Sprintf("must be between 0 and %d", n.limit))
 		}
 	}
 	destination, err := toPrefix(route.Dst)
 	if err != nil {
-		return ConfigError(within(at, "dst"), route.Dst.String(), "must be a network such as 10.0.0.0/8")
+		return ConfigError(joinPath(path, "dst"), route.Dst.String(), "must be a network such as 10.0.0.0/8")
 	}
 	if route.GW == nil {
 		return nil
 	}
 	if gw, ok := netip.AddrFromSlice(route.GW); !ok || gw.Unmap().Is4() != destination.Addr().Is4() {
-		return ConfigError(within(at, "gw"), route.GW.String(), "must be of the family of the destination "+destination.String())
+		return ConfigError(joinPath(path, "gw"), route.GW.String(), "must be of the family of the destination "+destination.String())
 	}
 	return nil
 }

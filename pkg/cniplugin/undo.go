@@ -12,13 +12,13 @@ type Undo struct {
 }
 
 type undoStep struct {
-	what string
-	back func() error
+	action string
+	undo   func() error
 }
 
 // Push remembers that back takes back what was done.
-func (u *Undo) Push(what string, back func() error) {
-	u.steps = append(u.steps, undoStep{what, back})
+func (u *Undo) Push(action string, back func() error) {
+	u.steps = append(u.steps, undoStep{action, back})
 }
 
 // Run takes everything back, the last thing first. It goes on after a failure and
@@ -26,8 +26,8 @@ func (u *Undo) Push(what string, back func() error) {
 func (u *Undo) Run() error {
 	var errs []error
 	for _, step := range slices.Backward(u.steps) {
-		if err := step.back(); err != nil {
-			errs = append(errs, fmt.Errorf("undo %s: %w", step.what, err))
+		if err := step.undo(); err != nil {
+			errs = append(errs, fmt.Errorf("undo %s: %w", step.action, err))
 		}
 	}
 	u.steps = nil

@@ -20,8 +20,8 @@ const (
 
 // Try locks f without waiting. It returns ErrBusy if somebody else holds the lock. The lock goes
 // with the last descriptor of the open file.
-func Try(f *os.File, how int) error {
-	err := retry(f, how|unix.LOCK_NB)
+func Try(f *os.File, mode int) error {
+	err := flockRetrying(f, mode|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return ErrBusy
 	}
@@ -32,32 +32,32 @@ func Try(f *os.File, how int) error {
 // already. These are the limits of that. Two hundred processes that looked every 5 ms kept both
 // processors from the lock's holder.
 const (
-	shortest = 100 * time.Microsecond
-	longest  = 100 * time.Millisecond
+	minPause = 100 * time.Microsecond
+	maxPause = 100 * time.Millisecond
 )
 
-// Patience is how long relink waits for a lock where nothing says otherwise. An ADD holds the
+// DefaultTimeout is how long relink waits for a lock where nothing says otherwise. An ADD holds the
 // lock of its sandbox for that long if it finds addresses in use. Runtimes and Multus give a
 // plugin minutes for all that it does.
-const Patience = 30 * time.Second
+const DefaultTimeout = 30 * time.Second
 
 // Lock locks f. It waits until ctx is done. Then it returns an error that is ErrBusy and names
 // the holders of the lock. It closes f when it fails.
 //
 // It looks again and again. A flock(2) that waits returns only when the holder lets go: each
 // wait that is given up would leave a thread and an open file.
-func Lock(ctx context.Context, f *os.File, how int) error { return LockNoticed(ctx, f, how, nil) }
+func Lock(ctx context.Context, f *os.File, mode int) error { return LockWithNotice(ctx, f, mode, nil) }
 
-// LockNoticed is Lock. It calls notice once when it has waited for NoticeAfter, with the holders
+// LockWithNotice is Lock. It calls notice once when it has waited for NoticeAfter, with the holders
 // of the lock. A notice of nil is for nobody.
-func LockNoticed(ctx context.Context, f *os.File, how int, notice func([]Holder)) error {
-	err := Try(f, how)
-	for start := time.Now(); errors.Is(err, ErrBusy); err = Try(f, how) {
+func LockWithNotice(ctx context.Context, f *os.File, mode int, notice func([]Holder)) error {
+	err := Try(f, mode)
+	for start := time.Now(); errors.Is(err, ErrBusy); err = Try(f, mode) {
 		if notice != nil && time.Since(start) >= NoticeAfter {
 			notice(HoldersOf(f))
 			notice = nil
 		}
-		if !sleep(ctx, min(max(time.Since(start)/8, shortest), longest)) {
+		if !sleep(ctx, min(max(time.Since(start)/8, minPause), maxPause)) {
 			err = &busyError{HoldersOf(f)}
 			break
 		}
@@ -81,12 +81,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // Unlock releases the lock before the file is closed.
-func Unlock(f *os.File) error { return retry(f, unix.LOCK_UN) }
+func Unlock(f *os.File) error { return flockRetrying(f, unix.LOCK_UN) }
 
-// retry is flock(2). It begins again when a signal interrupts it.
-func retry(f *os.File, how int) error {
+// flockRetrying is flock(2). It begins again when a signal interrupts it.
+func flockRetrying(f *os.File, mode int) error {
 	for {
-		err := unix.Flock(int(f.Fd()), how)
+		err := unix.Flock(int(f.Fd()), mode)
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}

@@ -147,9 +147,9 @@ func TestLockSaysWhoHoldsIt(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = errors.Join(holder.Process.Kill(), holder.Wait()) })
 	stopped := Holder{PID: holder.Process.Pid, Command: `sh -c kill -STOP $$; : a \x1b of the command`, State: "T"}
-	for deadline := time.Now().Add(10 * time.Second); lookAt(holder.Process.Pid) != stopped; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); readHolder(holder.Process.Pid) != stopped; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it is %+v", lookAt(holder.Process.Pid))
+			t.Fatalf("it is %+v", readHolder(holder.Process.Pid))
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -245,13 +245,13 @@ func TestALongWaitIsNoticedOnce(t *testing.T) {
 	var noticed []Wait
 	wait := func(ctx context.Context, tell OnWait) (took time.Duration) {
 		t.Helper()
-		late, err := os.OpenFile(path, os.O_RDWR, 0) // LockNoticed closes it.
+		late, err := os.OpenFile(path, os.O_RDWR, 0) // LockWithNotice closes it.
 		if err != nil {
 			t.Fatal(err)
 		}
 		noticed = nil
 		start := time.Now()
-		if err := LockNoticed(ctx, late, Exclusive, tell.Notice(func() string { return "shop/web-0" })); !errors.Is(err, ErrBusy) {
+		if err := LockWithNotice(ctx, late, Exclusive, tell.Notice(func() string { return "shop/web-0" })); !errors.Is(err, ErrBusy) {
 			t.Errorf("%v, want %v", err, ErrBusy)
 		}
 		return time.Since(start)
@@ -269,14 +269,14 @@ func TestALongWaitIsNoticedOnce(t *testing.T) {
 		noticed = append(noticed, w)
 		time.AfterFunc(NoticeAfter/2, cancel)
 	})
-	want := fmt.Sprintf("waiting for the lock of shop/web-0 (held by %s)", lookAt(os.Getpid()))
+	want := fmt.Sprintf("waiting for the lock of shop/web-0 (held by %s)", readHolder(os.Getpid()))
 	if len(noticed) != 1 || noticed[0].String() != want {
 		t.Errorf("a long wait: %v, want one: %s", noticed, want)
 	}
 }
 
 func TestWaitForNobodyKnown(t *testing.T) {
-	if got := (Wait{Of: "the VLAN parents"}).String(); got != "waiting for the lock of the VLAN parents" {
+	if got := (Wait{Subject: "the VLAN parents"}).String(); got != "waiting for the lock of the VLAN parents" {
 		t.Errorf("%q", got)
 	}
 	if OnWait(nil).Notice(nil) != nil {

@@ -43,7 +43,7 @@ func (e *busyError) Error() string {
 	if len(e.holders) == 0 {
 		return ErrBusy.Error()
 	}
-	return "in use by " + names(e.holders)
+	return "in use by " + holderNames(e.holders)
 }
 
 func (e *busyError) Is(target error) bool { return target == ErrBusy }
@@ -63,7 +63,7 @@ func HoldersOf(f *os.File) []Holder {
 			return nil
 		}
 		for _, pid := range holdersIn(locks, unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino) {
-			holders = append(holders, lookAt(pid))
+			holders = append(holders, readHolder(pid))
 		}
 	}
 	return holders
@@ -76,8 +76,8 @@ func readLocks() (string, error) {
 		return "", err
 	}
 	defer func() { _ = f.Close() }() // It was only read.
-	all, err := io.ReadAll(bufio.NewReaderSize(f, 1<<16))
-	return string(all), err
+	content, err := io.ReadAll(bufio.NewReaderSize(f, 1<<16))
+	return string(content), err
 }
 
 // holdersIn returns the PIDs of the processes that hold a flock(2) on the file, from a text like
@@ -97,8 +97,8 @@ func holdersIn(locks string, major, minor uint32, inode uint64) []int {
 	return pids
 }
 
-// lookAt reads the process from /proc.
-func lookAt(pid int) Holder {
+// readHolder reads the process from /proc.
+func readHolder(pid int) Holder {
 	h := Holder{PID: pid}
 	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
 		// The name in parentheses can contain any character.
@@ -115,14 +115,14 @@ func lookAt(pid int) Holder {
 // commandLine returns the beginning of a command line for people to read. A process can put
 // any characters there.
 func commandLine(b []byte) string {
-	const most = 100
+	const maxLength = 100
 	words := strings.Fields(string(bytes.ReplaceAll(b, []byte{0}, []byte{' '})))
 	if len(words) > 0 {
 		words[0] = filepath.Base(words[0])
 	}
 	line := strings.Join(words, " ")
-	if len(line) > most {
-		line = line[:most] + "..."
+	if len(line) > maxLength {
+		line = line[:maxLength] + "..."
 	}
 	return printable.Line(line)
 }

@@ -10,17 +10,17 @@ const NoticeAfter = time.Second
 
 // Wait is a wait for a lock, for the person who started the program.
 type Wait struct {
-	// Of is what the lock is of, such as "shop/web-0".
-	Of string
+	// Subject is what the lock is of, such as "shop/web-0".
+	Subject string
 	// Holders have the lock. It is empty where the kernel does not tell.
 	Holders []Holder
 }
 
 // String is the wait in one line.
 func (w Wait) String() string {
-	line := "waiting for the lock of " + w.Of
+	line := "waiting for the lock of " + w.Subject
 	if len(w.Holders) > 0 {
-		line += " (held by " + names(w.Holders) + ")"
+		line += " (held by " + holderNames(w.Holders) + ")"
 	}
 	return line
 }
@@ -30,17 +30,17 @@ func (w Wait) String() string {
 type OnWait func(Wait)
 
 // Notice returns what LockNoticed calls. of names the lock, and is only asked when it is needed.
-func (tell OnWait) Notice(of func() string) func([]Holder) {
+func (tell OnWait) Notice(subject func() string) func([]Holder) {
 	if tell == nil {
 		return nil
 	}
-	return func(holders []Holder) { tell(Wait{Of: of(), Holders: holders}) }
+	return func(holders []Holder) { tell(Wait{Subject: subject(), Holders: holders}) }
 }
 
-func names(holders []Holder) string {
-	var all []string
+func holderNames(holders []Holder) string {
+	var list []string
 	for _, h := range holders {
-		all = append(all, h.String())
+		list = append(list, h.String())
 	}
-	return strings.Join(all, "; ")
+	return strings.Join(list, "; ")
 }

@@ -52,9 +52,9 @@ type Access struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// Of returns the access of the attachment. mtu is that of the pod's interface, addresses are its addresses. It fails if the names are too
+// NewAccess returns the access of the attachment. mtu is that of the pod's interface, addresses are its addresses. It fails if the names are too
 // long for the alias.
-func Of(key attachment.Key, pod attachment.Pod, asked Options, mtu int, addresses []netip.Addr) (Access, error) {
+func NewAccess(key attachment.Key, pod attachment.Pod, asked Options, mtu int, addresses []netip.Addr) (Access, error) {
 	text, err := aliasOf(key, pod)
 	if err != nil {
 		return Access{}, err
@@ -136,8 +136,8 @@ func (a alias) encode() string {
 	return string(b)
 }
 
-// Whose returns the attachment that the alias of a host's end names. It returns false if no relink wrote the alias.
-func Whose(text string) (attachment.Key, bool) {
+// ParseAlias returns the attachment that the alias of a host's end names. It returns false if no relink wrote the alias.
+func ParseAlias(text string) (attachment.Key, bool) {
 	var a alias
 	if json.Unmarshal([]byte(text), &a) != nil || a.Container == "" || a.Interface == "" || a.Network == "" {
 		return attachment.Key{}, false
@@ -145,8 +145,8 @@ func Whose(text string) (attachment.Key, bool) {
 	return attachment.Key{Network: a.Network, ContainerID: a.Container, IfName: a.Interface}, true
 }
 
-// podOf is whose the pair with the alias is, for people.
-func podOf(text string) string {
+// aliasOwner is whose the pair with the alias is, for people.
+func aliasOwner(text string) string {
 	var a alias
 	if json.Unmarshal([]byte(text), &a) == nil && a.Pod != "" {
 		return a.Pod
@@ -155,13 +155,13 @@ func podOf(text string) string {
 }
 
 // SamePod says that both aliases name the same pod.
-func SamePod(one, other string) bool {
+func SamePod(first, second string) bool {
 	var a, b alias
-	return json.Unmarshal([]byte(one), &a) == nil && json.Unmarshal([]byte(other), &b) == nil && a.podHash() != "" && a.podHash() == b.podHash()
+	return json.Unmarshal([]byte(first), &a) == nil && json.Unmarshal([]byte(second), &b) == nil && a.podHash() != "" && a.podHash() == b.podHash()
 }
 
-// has says that the access has an address of the family.
-func (a Access) has(ipv6 bool) bool {
+// hasFamily says that the access has an address of the family.
+func (a Access) hasFamily(ipv6 bool) bool {
 	for _, addr := range a.Addresses {
 		if addr.Is6() == ipv6 {
 			return true
@@ -170,20 +170,20 @@ func (a Access) has(ipv6 bool) bool {
 	return false
 }
 
-// single is the address with the prefix length of one address.
-func single(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
+// singlePrefix is the address with the prefix length of one address.
+func singlePrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
 // Validate returns the first reason why nobody can act upon a.
 func (a Access) Validate() error {
-	for what, name := range map[string]string{"ifName": a.Name, "hostName": a.HostName} {
+	for key, name := range map[string]string{"ifName": a.Name, "hostName": a.HostName} {
 		if err := attachment.ValidateIfName(name); err != nil {
-			return fmt.Errorf("%s %q: %w", what, name, err)
+			return fmt.Errorf("%s %q: %w", key, name, err)
 		}
 	}
 	if _, err := net.ParseMAC(a.MAC); err != nil {
 		return err
 	}
-	if _, ours := Whose(a.Alias); !ours {
+	if _, ours := ParseAlias(a.Alias); !ours {
 		return fmt.Errorf("alias %q names no attachment", a.Alias)
 	}
 	if a.MTU <= 0 {

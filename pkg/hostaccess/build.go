@@ -26,7 +26,7 @@ func (p Pod) Build(node Node) error {
 		if _, err := Remove(p.Host, p.HostName); err != nil {
 			return err
 		}
-		if there, err := p.Sandbox.Exists(p.Name); err != nil || there {
+		if exists, err := p.Sandbox.Exists(p.Name); err != nil || exists {
 			return errors.Join(err, fmt.Errorf("%s: %w", p.Name, ErrTaken))
 		}
 		if err = kernel.CreatePair(p.Host, p.Sandbox, pair); errors.Is(err, kernel.ErrExists) {
@@ -45,23 +45,23 @@ func (p Pod) Build(node Node) error {
 
 // configure sets up both ends of a new pair. The host's end comes first: it must never be up with the kernel's own settings.
 func (p Pod) configure(node Node) error {
-	pod := p.inPod(node)
-	taken, err := p.routesOfOthers(node)
+	pod := p.podInterface(node)
+	conflicts, err := p.readRouteConflicts(node)
 	if err != nil {
 		return err
 	}
-	pod.Routes = without(pod.Routes, taken)
-	host := p.inHost(node)
+	pod.Routes = withoutConflicts(pod.Routes, conflicts)
+	host := p.hostInterface(node)
 	host.Settings = p.newHostSettings(node)
 	for _, end := range []struct {
-		at   *kernel.Namespace
-		want netstate.Interface
+		namespace *kernel.Namespace
+		want      netstate.Interface
 	}{{p.Host, host}, {p.Sandbox, pod}} {
-		index, err := end.at.Index(end.want.Link.Name)
+		index, err := end.namespace.Index(end.want.Link.Name)
 		if err != nil {
 			return err
 		}
-		if err := withoutIPv6(end.at.Configure(index, end.want, kernel.ConfigureOptions{})); err != nil {
+		if err := withoutIPv6(end.namespace.Configure(index, end.want, kernel.ConfigureOptions{})); err != nil {
 			return fmt.Errorf("%s: %w", end.want.Link.Name, err)
 		}
 	}
@@ -71,11 +71,11 @@ func (p Pod) configure(node Node) error {
 // withoutIPv6 drops the errors about settings that the kernel does not have: it may have no IPv6.
 func withoutIPv6(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		var left []error
+		var rest []error
 		for _, e := range several.Unwrap() {
-			left = append(left, withoutIPv6(e))
+			rest = append(rest, withoutIPv6(e))
 		}
-		return errors.Join(left...)
+		return errors.Join(rest...)
 	}
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "ipv6/") {
 		return nil
@@ -86,13 +86,13 @@ func withoutIPv6(err error) error {
 // Remove deletes the pair with that end in the host, and returns its alias. It is no error if it is gone: the alias is empty then. It
 // leaves a device alone that is no veth, or that neither has an alias of relink's nor looks like an end of relink's.
 func Remove(host *kernel.Namespace, hostName string) (alias string, err error) {
-	there, err := host.Exists(hostName)
-	if err != nil || !there {
+	exists, err := host.Exists(hostName)
+	if err != nil || !exists {
 		return "", err
 	}
-	end, err := host.CaptureEndAlone(hostName, host, nil)
+	end, err := host.CaptureEndLink(hostName, host, nil)
 	if err == nil {
-		if _, ours := Whose(end.Link.Alias); !ours && !end.Link.NoARP {
+		if _, ours := ParseAlias(end.Link.Alias); !ours && !end.Link.NoARP {
 			return "", nil
 		}
 		alias = end.Link.Alias
@@ -105,81 +105,81 @@ func Remove(host *kernel.Namespace, hostName string) (alias string, err error) {
 	return alias, err
 }
 
-// Mend makes right what Look has found, and looks again. What cannot be mended, or not be looked at, is the error.
-func (p Pod) Mend(seen Seen, node Node) error {
+// Repair makes right what Look has found, and looks again. What cannot be mended, or not be looked at, is the error.
+func (p Pod) Repair(found Inspection, node Node) error {
 	const passes = 2 // An end that goes down and up loses addresses and routes.
-	if len(seen.Differences) == 0 {
-		return seen.FilterErr
+	if len(found.Differences) == 0 {
+		return found.FilterErr
 	}
 	for range passes {
-		if err := p.mendOnce(seen, node); err != nil {
+		if err := p.repairOnce(found, node); err != nil {
 			return err
 		}
 		var err error
-		if seen, err = p.Look(node); err != nil || len(seen.Differences) == 0 {
-			return errors.Join(err, seen.FilterErr)
+		if found, err = p.Inspect(node); err != nil || len(found.Differences) == 0 {
+			return errors.Join(err, found.FilterErr)
 		}
 	}
-	return fmt.Errorf("not as it should be: %s", strings.Join(seen.Differences, "; "))
+	return fmt.Errorf("not as it should be: %s", strings.Join(found.Differences, "; "))
 }
 
-func (p Pod) mendOnce(seen Seen, node Node) error {
+func (p Pod) repairOnce(found Inspection, node Node) error {
 	switch {
-	case seen.foreign:
-		return fmt.Errorf("%s: left alone", strings.Join(seen.Differences, "; "))
-	case !seen.whole:
+	case found.foreign:
+		return fmt.Errorf("%s: left alone", strings.Join(found.Differences, "; "))
+	case !found.complete:
 		return p.Build(node)
 	}
 	var errs []error
-	wantHost := p.inHost(node)
-	if slices.ContainsFunc(seen.host, func(d netstate.Difference) bool { return d.Field == netstate.FieldUp }) {
+	wantHost := p.hostInterface(node)
+	if slices.ContainsFunc(found.host, func(d netstate.Difference) bool { return d.Field == netstate.FieldUp }) {
 		// A kill can have left it so: it is as a new one.
 		wantHost.Settings = p.newHostSettings(node)
-		errs = append(errs, withoutIPv6(p.Host.Configure(seen.hostEnd, wantHost, kernel.ConfigureOptions{})))
+		errs = append(errs, withoutIPv6(p.Host.Configure(found.hostEnd, wantHost, kernel.ConfigureOptions{})))
 	}
-	errs = append(errs, mendEnd(p.Host, seen.hostEnd, wantHost, seen.host), mendEnd(p.Sandbox, seen.podIndex, p.inPod(node), seen.pod))
-	errs = append(errs, p.Sandbox.DeleteRoutes(seen.stale))
-	if !seen.filtered {
+	errs = append(errs, repairEnd(p.Host, found.hostEnd, wantHost, found.host), repairEnd(p.Sandbox, found.podIndex, p.podInterface(node), found.pod))
+	errs = append(errs, p.Sandbox.DeleteRoutes(found.staleRoutes))
+	if !found.filterOK {
 		errs = append(errs, p.ensureFilter())
 	}
 	return errors.Join(errs...)
 }
 
-// Follow makes right what follows from the node, of a pod that somebody has also changed: the rest stays as it is.
-func (p Pod) Follow(seen Seen) error {
-	return errors.Join(p.Sandbox.AddRoutesBeside(seen.nodes), p.Sandbox.DeleteRoutes(seen.stale))
+// UpdateNodeRoutes makes right what follows from the node, of a pod that somebody has also changed: the rest stays as it is.
+func (p Pod) UpdateNodeRoutes(found Inspection) error {
+	return errors.Join(p.Sandbox.AddRoutesBeside(found.nodeRoutes), p.Sandbox.DeleteRoutes(found.staleRoutes))
 }
 
-// Follows says that there is something for Follow.
-func (s Seen) Follows() bool { return len(s.nodes)+len(s.stale) > 0 }
+// HasNodeRoutes says that there is something for UpdateNodeRoutes.
+func (s Inspection) HasNodeRoutes() bool { return len(s.nodeRoutes)+len(s.staleRoutes) > 0 }
 
-// mendEnd makes one end right.
-func mendEnd(at *kernel.Namespace, index int, want netstate.Interface, differences []netstate.Difference) error {
+// repairEnd makes one end right.
+func repairEnd(ns *kernel.Namespace, index int, want netstate.Interface, differences []netstate.Difference) error {
 	var errs []error
-	if slices.ContainsFunc(differences, func(d netstate.Difference) bool { return isLinks(d.Field) }) {
-		errs = append(errs, at.SetEnd(index, want.Link))
+	if slices.ContainsFunc(differences, func(d netstate.Difference) bool { return isLinkField(d.Field) }) {
+		errs = append(errs, ns.SetEnd(index, want.Link))
 	}
 	var addresses []netstate.Address
 	var routes []kernel.TableRoute
 	for _, d := range differences {
 		switch d.Field {
 		case netstate.FieldSetting:
-			errs = append(errs, withoutIPv6(at.WriteSetting(want.Link.Name, d.Setting, want.Settings[d.Setting])))
+			errs = append(errs, withoutIPv6(ns.WriteSetting(want.Link.Name, d.Setting, want.Settings[d.Setting])))
 		case netstate.FieldAddress:
 			addresses = append(addresses, *d.Address)
 		case netstate.FieldRoute:
 			routes = append(routes, kernel.TableRoute{Route: *d.Route, Index: index})
 		case netstate.FieldRule:
-			errs = append(errs, at.AddRule(*d.Rule))
+			errs = append(errs, ns.AddRule(*d.Rule))
 		}
 	}
 	if len(addresses) > 0 {
-		errs = append(errs, at.AddAddresses(index, addresses))
+		errs = append(errs, ns.AddAddresses(index, addresses))
 	}
-	return errors.Join(append(errs, at.AddRoutesBeside(routes))...)
+	return errors.Join(append(errs, ns.AddRoutesBeside(routes))...)
 }
 
-func isLinks(f netstate.Field) bool {
+func isLinkField(f netstate.Field) bool {
 	return slices.Contains([]netstate.Field{netstate.FieldMAC, netstate.FieldMTU, netstate.FieldFlags, netstate.FieldAlias, netstate.FieldUp}, f)
 }
 
@@ -194,7 +194,7 @@ func (p Pod) Clear() error {
 
 // ClearLeftovers is Clear for a sandbox where nobody knows what a kill has left.
 func ClearLeftovers(sandbox *kernel.Namespace) error {
-	rules, err := ownRules(sandbox)
+	rules, err := returnPolicyRules(sandbox)
 	if err != nil || len(rules) == 0 {
 		return err // The rules come before the chains, and go after them.
 	}
@@ -210,7 +210,7 @@ func clearSandbox(sandbox *kernel.Namespace, families []netfilter.Family) error 
 
 // ClearRules takes away the policy rules of preserveSource in the sandbox.
 func ClearRules(sandbox *kernel.Namespace) error {
-	rules, err := ownRules(sandbox)
+	rules, err := returnPolicyRules(sandbox)
 	errs := []error{err}
 	for _, r := range rules {
 		errs = append(errs, sandbox.DeleteRule(r))
@@ -218,8 +218,8 @@ func ClearRules(sandbox *kernel.Namespace) error {
 	return errors.Join(errs...)
 }
 
-// ownRules are the rules of preserveSource in the sandbox, whatever their mark is.
-func ownRules(sandbox *kernel.Namespace) ([]netstate.Rule, error) {
+// returnPolicyRules are the rules of preserveSource in the sandbox, whatever their mark is.
+func returnPolicyRules(sandbox *kernel.Namespace) ([]netstate.Rule, error) {
 	rules, err := sandbox.Rules()
 	return slices.DeleteFunc(rules, func(r netstate.Rule) bool {
 		return r.Priority != Priority || r.Table != Table || r.Protocol != podProtocol

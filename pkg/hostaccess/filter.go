@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// ownChains begins the names of relink's chains.
-	ownChains = "RELINK-"
-	inChain   = ownChains + "HOST-IN"
-	outChain  = ownChains + "HOST-OUT"
-	masqChain = ownChains + "MASQUERADE"
+	// chainPrefix begins the names of relink's chains.
+	chainPrefix = "RELINK-"
+	inChain     = chainPrefix + "HOST-IN"
+	outChain    = chainPrefix + "HOST-OUT"
+	masqChain   = chainPrefix + "MASQUERADE"
 )
 
 // ErrNoIPTables says that iptables is not installed, or not the variant that is in use.
@@ -31,8 +31,8 @@ func HasIPTables() error {
 	return netfilter.Installed(netfilter.IPv4)
 }
 
-// MayPass says that the error may be over at the next try: another program has the tables of iptables.
-func MayPass(err error) bool {
+// IsTransient says that the error may be over at the next try: another program has the tables of iptables.
+func IsTransient(err error) bool {
 	return errors.Is(err, netfilter.ErrLocked) || errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -62,24 +62,24 @@ func (a Access) returnChains() []netfilter.Chain {
 	}
 }
 
-// lookAtFilter compares the chains in the pod.
-func (p Pod) lookAtFilter(seen *Seen) {
-	seen.filtered = true
+// inspectFilter compares the chains in the pod.
+func (p Pod) inspectFilter(found *Inspection) {
+	found.filterOK = true
 	if !p.PreserveSource || p.WithoutFilter {
 		return
 	}
-	seen.FilterErr = inTables(p.Sandbox, "preserveSource", FamiliesOf(p.Access), func(tables *netfilter.Tables) error {
+	found.FilterErr = withTables(p.Sandbox, "preserveSource", FamiliesOf(p.Access), func(tables *netfilter.Tables) error {
 		differences, err := tables.Differs(p.returnChains()...)
 		if len(differences) > 0 {
-			seen.filtered, seen.NodeOnly = false, false
-			seen.say("rules of iptables for %s in the sandbox: %s", tables.Family(), oneOf(differences))
+			found.filterOK, found.NodeOnly = false, false
+			found.addDifference("rules of iptables for %s in the sandbox: %s", tables.Family(), differenceLine(differences))
 		}
 		return err
 	})
 }
 
-// oneOf is one line for several differences.
-func oneOf(differences []string) string {
+// differenceLine is one line for several differences.
+func differenceLine(differences []string) string {
 	if len(differences) == 1 {
 		return differences[0]
 	}
@@ -90,13 +90,13 @@ func (p Pod) ensureFilter() error {
 	if !p.PreserveSource {
 		return nil
 	}
-	return inTables(p.Sandbox, "preserveSource", FamiliesOf(p.Access), func(tables *netfilter.Tables) error { return tables.Ensure(p.returnChains()...) })
+	return withTables(p.Sandbox, "preserveSource", FamiliesOf(p.Access), func(tables *netfilter.Tables) error { return tables.Ensure(p.returnChains()...) })
 }
 
 // removeReturnChains takes the chains from a pod that lives on, from each variant of iptables.
 func removeReturnChains(sandbox *kernel.Namespace, families []netfilter.Family) error {
-	return inTables(sandbox, "preserveSource", families, func(tables *netfilter.Tables) error {
-		return everyVariant(tables, func(t *netfilter.Tables) error {
+	return withTables(sandbox, "preserveSource", families, func(tables *netfilter.Tables) error {
+		return eachVariant(tables, func(t *netfilter.Tables) error {
 			return errors.Join(t.Remove("mangle", inChain), t.Remove("mangle", outChain))
 		})
 	})
@@ -118,7 +118,7 @@ func (a Access) masqueradeRules(family netfilter.Family, node Node) (rules []net
 			continue
 		}
 		for _, t := range through {
-			rules = append(rules, slices.Concat(netfilter.Rule{"-s", single(addr).String(), "-m", "conntrack"}, t, []string{
+			rules = append(rules, slices.Concat(netfilter.Rule{"-s", singlePrefix(addr).String(), "-m", "conntrack"}, t, []string{
 				"-m", "comment", "--comment", masqComment(a.HostName), "-j", "SNAT", "--to-source", node.source(addr).String(),
 			}))
 		}
@@ -136,16 +136,16 @@ func origDst(p netip.Prefix) string {
 
 func masqComment(hostName string) string { return "relink " + hostName }
 
-// inTables calls f with the tables of each of the families, in the namespace. It goes on after a failure, and returns all errors. key is
+// withTables calls f with the tables of each of the families, in the namespace. It goes on after a failure, and returns all errors. key is
 // that of the configuration that needs iptables.
-func inTables(at *kernel.Namespace, key string, families []netfilter.Family, f func(*netfilter.Tables) error) error {
+func withTables(ns *kernel.Namespace, key string, families []netfilter.Family, f func(*netfilter.Tables) error) error {
 	if len(families) == 0 {
 		return nil
 	}
-	return at.Inside(func() error {
+	return ns.Inside(func() error {
 		var errs []error
 		for _, family := range families {
-			tables, err := netfilter.Open(family, ownChains)
+			tables, err := netfilter.Open(family, chainPrefix)
 			if err == nil {
 				err = f(tables)
 			}
@@ -168,7 +168,7 @@ func EnsureMasquerade(host *kernel.Namespace, node Node, accesses ...Access) err
 		if err := tables.Ensure(chain); err != nil {
 			return err
 		}
-		stale := staleOf(chain)
+		stale := staleMatcher(chain)
 		return tables.Keep(chain.Table, chain.Name, func(r netfilter.Rule) bool { return !stale(r) })
 	})
 }
@@ -176,13 +176,13 @@ func EnsureMasquerade(host *kernel.Namespace, node Node, accesses ...Access) err
 // withMasquerade calls f with the host's tables and the chain as it should be, for each family that needs it.
 func withMasquerade(host *kernel.Namespace, node Node, accesses []Access, f func(*netfilter.Tables, netfilter.Chain) error) error {
 	wanted := Masquerading(accesses)
-	return inTables(host, "masquerade", FamiliesOf(wanted...), func(tables *netfilter.Tables) error {
-		return f(tables, masqueradeOf(wanted, tables.Family(), node))
+	return withTables(host, "masquerade", FamiliesOf(wanted...), func(tables *netfilter.Tables) error {
+		return f(tables, masqueradeChain(wanted, tables.Family(), node))
 	})
 }
 
-// staleOf returns a function that says of a rule that it is of one of the chain's pods, and that the chain does not have it.
-func staleOf(chain netfilter.Chain) func(netfilter.Rule) bool {
+// staleMatcher returns a function that says of a rule that it is of one of the chain's pods, and that the chain does not have it.
+func staleMatcher(chain netfilter.Chain) func(netfilter.Rule) bool {
 	pods, rules := map[string]bool{}, map[string]bool{}
 	for _, r := range chain.Rules {
 		pods[r.Comment()], rules[r.Key()] = true, true
@@ -203,7 +203,7 @@ func MasqueradeDiffers(host *kernel.Namespace, node Node, accesses ...Access) (d
 		if err != nil {
 			return err
 		}
-		isStale, stale := staleOf(chain), []netfilter.Rule(nil)
+		isStale, stale := staleMatcher(chain), []netfilter.Rule(nil)
 		for _, r := range rules {
 			if isStale(r) {
 				stale = append(stale, r)
@@ -222,14 +222,14 @@ func MasqueradeDiffers(host *kernel.Namespace, node Node, accesses ...Access) (d
 // isReplaced says that each rule of the chain that is missing has a stale one in its place, which differs in the new source alone.
 func isReplaced(chain netfilter.Chain, rules, stale []netfilter.Rule) bool {
 	place := func(r netfilter.Rule) string { return r[:len(r)-1].Key() } // The new source comes last.
-	there, replaced := map[string]bool{}, map[string]bool{}
+	present, replaced := map[string]bool{}, map[string]bool{}
 	for _, r := range rules {
-		there[r.Key()] = true
+		present[r.Key()] = true
 	}
 	for _, r := range stale {
 		replaced[place(r)] = true
 	}
-	return !slices.ContainsFunc(chain.Rules, func(r netfilter.Rule) bool { return !there[r.Key()] && !replaced[place(r)] })
+	return !slices.ContainsFunc(chain.Rules, func(r netfilter.Rule) bool { return !present[r.Key()] && !replaced[place(r)] })
 }
 
 // Masquerading are the accesses that ask for masquerade.
@@ -238,16 +238,16 @@ func Masquerading(accesses []Access) []Access {
 }
 
 // FamiliesOf are those of the pods' addresses.
-func FamiliesOf(accesses ...Access) (all []netfilter.Family) {
+func FamiliesOf(accesses ...Access) (families []netfilter.Family) {
 	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
-		if slices.ContainsFunc(accesses, func(a Access) bool { return a.has(family == netfilter.IPv6) }) {
-			all = append(all, family)
+		if slices.ContainsFunc(accesses, func(a Access) bool { return a.hasFamily(family == netfilter.IPv6) }) {
+			families = append(families, family)
 		}
 	}
-	return all
+	return families
 }
 
-func masqueradeOf(accesses []Access, family netfilter.Family, node Node) netfilter.Chain {
+func masqueradeChain(accesses []Access, family netfilter.Family, node Node) netfilter.Chain {
 	chain := netfilter.Chain{Table: "nat", Name: masqChain, From: "POSTROUTING", JumpComment: "relink: pods that reach others through the node", Shared: true}
 	for _, a := range accesses {
 		chain.Rules = append(chain.Rules, a.masqueradeRules(family, node)...)
@@ -262,17 +262,17 @@ func KeepMasquerade(host *kernel.Namespace, families []netfilter.Family, keep fu
 		name, ours := strings.CutPrefix(r.Comment(), masqComment(""))
 		return ours && keep(name)
 	}
-	return inTables(host, "masquerade", families, func(tables *netfilter.Tables) error {
-		return everyVariant(tables, func(t *netfilter.Tables) error { return t.Keep("nat", masqChain, wanted) })
+	return withTables(host, "masquerade", families, func(tables *netfilter.Tables) error {
+		return eachVariant(tables, func(t *netfilter.Tables) error { return t.Keep("nat", masqChain, wanted) })
 	})
 }
 
-// everyVariant calls f with the tables of each variant of iptables. The variant in use can have changed. The others may not work: only
+// eachVariant calls f with the tables of each variant of iptables. The variant in use can have changed. The others may not work: only
 // what may pass is an error there.
-func everyVariant(inUse *netfilter.Tables, f func(*netfilter.Tables) error) error {
+func eachVariant(inUse *netfilter.Tables, f func(*netfilter.Tables) error) error {
 	errs := []error{f(inUse)}
-	for _, other := range inUse.Others() {
-		if err := f(other); MayPass(err) {
+	for _, tables := range inUse.OtherVariants() {
+		if err := f(tables); IsTransient(err) {
 			errs = append(errs, err)
 		}
 	}

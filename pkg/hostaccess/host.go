@@ -13,8 +13,8 @@ import (
 
 // HostPlan is what it takes to make the host's part right. It is data: a dry run prints Steps.
 type HostPlan struct {
-	// routes and others say what is done, each with its reason: about routes, and about the rest.
-	routes, others []string
+	// routeSteps and otherSteps say what is done, each with its reason: about routes, and about the rest.
+	routeSteps, otherSteps []string
 	// Broken are the accesses whose end in the host is missing or down, by its name. The host's part of them cannot be made.
 	Broken []string
 	// Lacking are the accesses of which a route is missing or wrong, by the name of their end in the host.
@@ -27,25 +27,25 @@ type HostPlan struct {
 
 // hostState is what the host has of all accesses.
 type hostState struct {
-	ends   map[string]netstate.Link
-	routes []kernel.TableRoute
-	rules  []netstate.Rule
-	own    []kernel.OwnAddress
+	ends           map[string]netstate.Link
+	routes         []kernel.TableRoute
+	rules          []netstate.Rule
+	localAddresses []kernel.LocalAddress
 }
 
 // indices are those of relink's ends that are up.
 func (s *hostState) indices() map[int]bool {
-	all := map[int]bool{}
+	indices := map[int]bool{}
 	for _, link := range s.ends {
-		if _, ours := Whose(link.Alias); ours && link.Up {
-			all[link.Index] = true
+		if _, ours := ParseAlias(link.Alias); ours && link.Up {
+			indices[link.Index] = true
 		}
 	}
-	return all
+	return indices
 }
 
-// living are the accesses whose end is there.
-func (s *hostState) living(accesses []Access) (living []Access) {
+// withEnd are the accesses whose end is there.
+func (s *hostState) withEnd(accesses []Access) (living []Access) {
 	for _, a := range accesses {
 		if _, ok := s.ends[a.HostName]; ok {
 			living = append(living, a)
@@ -57,7 +57,7 @@ func (s *hostState) living(accesses []Access) (living []Access) {
 // hasEnds says that there is an end of relink's.
 func (s *hostState) hasEnds() bool {
 	for _, link := range s.ends {
-		if _, ok := Whose(link.Alias); ok {
+		if _, ok := ParseAlias(link.Alias); ok {
 			return true
 		}
 	}
@@ -79,7 +79,7 @@ func readHostFor(host *kernel.Namespace, access Access, node Node) (hostState, e
 		return s, err
 	}
 	names := []string{access.HostName}
-	for index := range s.leads(access, node) {
+	for index := range s.routeTargets(access, node) {
 		name, err := host.NameOf(index)
 		switch {
 		case err == nil:
@@ -89,7 +89,7 @@ func readHostFor(host *kernel.Namespace, access Access, node Node) (hostState, e
 		}
 	}
 	for _, name := range names {
-		end, err := host.CaptureEndAlone(name, host, nil)
+		end, err := host.CaptureEndLink(name, host, nil)
 		switch {
 		case err == nil:
 			s.ends[name] = end.Link
@@ -100,8 +100,8 @@ func readHostFor(host *kernel.Namespace, access Access, node Node) (hostState, e
 	return s, nil
 }
 
-// leads returns where the routes to the addresses of the access lead: an address by the index of the device.
-func (s *hostState) leads(access Access, node Node) map[int]netip.Addr {
+// routeTargets returns where the routes to the addresses of the access lead: an address by the index of the device.
+func (s *hostState) routeTargets(access Access, node Node) map[int]netip.Addr {
 	wanted := map[netip.Prefix]bool{}
 	for _, want := range access.hostRoutes(node) {
 		wanted[want.Destination] = true
@@ -122,7 +122,7 @@ func (s *hostState) readAddressing(host *kernel.Namespace) (err error) {
 	if s.rules, err = host.Rules(); err != nil {
 		return err
 	}
-	s.own, err = host.OwnAddresses()
+	s.localAddresses, err = host.LocalAddresses()
 	return err
 }
 
@@ -130,25 +130,25 @@ func (s *hostState) readAddressing(host *kernel.Namespace) (err error) {
 func (p HostPlan) Removes() bool { return len(p.removeRules) > 0 || len(p.dropStandIns) > 0 }
 
 // Steps say what is done, each with its reason.
-func (p HostPlan) Steps() []string { return slices.Concat(p.routes, p.others) }
+func (p HostPlan) Steps() []string { return slices.Concat(p.routeSteps, p.otherSteps) }
 
 // Summary says what is done, with one line for many routes.
 func (p HostPlan) Summary() []string {
 	const few = 3
-	if len(p.routes) <= few {
+	if len(p.routeSteps) <= few {
 		return p.Steps()
 	}
-	return append([]string{fmt.Sprintf("%d routes between the host and its pods differ. One of them: %s", len(p.routes), p.routes[0])}, p.others...)
+	return append([]string{fmt.Sprintf("%d routes between the host and its pods differ. One of them: %s", len(p.routeSteps), p.routeSteps[0])}, p.otherSteps...)
 }
 
-// PlanHost says what the host lacks for the accesses. all says that these are all of the node's: then the rules and the stand-in
+// PlanHost says what the host lacks for the accesses. complete says that these are complete of the node's: then the rules and the stand-in
 // go with the last access.
-func PlanHost(host *kernel.Namespace, accesses []Access, node Node, all bool) (HostPlan, error) {
+func PlanHost(host *kernel.Namespace, accesses []Access, node Node, complete bool) (HostPlan, error) {
 	state, err := readHost(host)
 	if err != nil {
 		return HostPlan{}, err
 	}
-	return planHost(state, accesses, node, scope{all: all}), nil
+	return planHost(state, accesses, node, planScope{complete: complete}), nil
 }
 
 // TakeRoutes makes the host's routes to a new pod, also if they go to another one now.
@@ -158,9 +158,9 @@ func TakeRoutes(host *kernel.Namespace, access Access, node Node) error {
 		return err
 	}
 	if end, addr := state.otherPod(access, node); end.Name != "" {
-		return fmt.Errorf("%w: %s is that of %s, by %s in the host", ErrAddressTaken, addr, podOf(end.Alias), end.Name)
+		return fmt.Errorf("%w: %s is that of %s, by %s in the host", ErrAddressTaken, addr, aliasOwner(end.Alias), end.Name)
 	}
-	return planHost(state, []Access{access}, node, scope{take: true}).Run(host)
+	return planHost(state, []Access{access}, node, planScope{takeover: true}).Run(host)
 }
 
 // ErrAddressTaken says that another pod of this node has the address, and is reached by it. It may end soon.
@@ -168,65 +168,65 @@ var ErrAddressTaken = errors.New("another pod of this node has the address")
 
 // otherPod returns the end of another pod that is reached by an address of the access, over a pair that is up.
 func (s *hostState) otherPod(access Access, node Node) (netstate.Link, netip.Addr) {
-	own, leads := s.ends[access.HostName], s.leads(access, node)
+	podEnd, leads := s.ends[access.HostName], s.routeTargets(access, node)
 	for _, end := range s.ends {
 		addr, ok := leads[end.Index]
-		if !ok || !end.Up || end.Index == own.Index {
+		if !ok || !end.Up || end.Index == podEnd.Index {
 			continue
 		}
-		if _, ours := Whose(end.Alias); ours && !SamePod(end.Alias, own.Alias) {
+		if _, ours := ParseAlias(end.Alias); ours && !SamePod(end.Alias, podEnd.Alias) {
 			return end, addr
 		}
 	}
 	return netstate.Link{}, netip.Addr{}
 }
 
-// scope says what the accesses of a plan are: all of the node's, or one that takes over what others have.
-type scope struct{ all, take bool }
+// planScope says what the accesses of a plan are: all of the node's, or one that takes over what others have.
+type planScope struct{ complete, takeover bool }
 
 // planHost is a pure function.
-func planHost(state hostState, accesses []Access, node Node, what scope) HostPlan {
+func planHost(state hostState, accesses []Access, node Node, scope planScope) HostPlan {
 	var p HostPlan
-	p.planRoutes(state, accesses, node, what.take)
-	accesses = state.living(accesses)
-	none := what.all && !state.hasEnds() && len(accesses) == 0
+	p.planRoutes(state, accesses, node, scope.takeover)
+	accesses = state.withEnd(accesses)
+	unused := scope.complete && !state.hasEnds() && len(accesses) == 0
 	for _, ipv6 := range []bool{false, true} {
-		needed := (!ipv6 || !node.NoIPv6) && slices.ContainsFunc(accesses, func(a Access) bool { return a.has(ipv6) })
-		p.rule(state, ipv6, needed, none)
-		p.standIn(state, ipv6, needed && node.standsIn(ipv6))
+		needed := (!ipv6 || !node.NoIPv6) && slices.ContainsFunc(accesses, func(a Access) bool { return a.hasFamily(ipv6) })
+		p.planRule(state, ipv6, needed, unused)
+		p.planStandIn(state, ipv6, needed && node.standsIn(ipv6))
 	}
 	return p
 }
 
-func (p *HostPlan) say(format string, args ...any) {
-	p.others = append(p.others, fmt.Sprintf(format, args...))
+func (p *HostPlan) addStep(format string, args ...any) {
+	p.otherSteps = append(p.otherSteps, fmt.Sprintf(format, args...))
 }
 
-func (p *HostPlan) sayRoute(format string, args ...any) {
-	p.routes = append(p.routes, fmt.Sprintf("route to "+format, args...))
+func (p *HostPlan) addRouteStep(format string, args ...any) {
+	p.routeSteps = append(p.routeSteps, fmt.Sprintf("route to "+format, args...))
 }
 
 // planRoutes plans the routes to the pods. Two pods can have the same address for a moment, as when a new sandbox takes over: a
 // route to either of them is right.
 func (p *HostPlan) planRoutes(state hostState, accesses []Access, node Node, take bool) {
-	others := state.indices()
-	there := map[netip.Prefix]kernel.TableRoute{}
+	upEnds := state.indices()
+	current := map[netip.Prefix]kernel.TableRoute{}
 	for _, r := range state.routes {
 		if r.Priority == route(r.Destination, Table, hostProtocol).Priority {
-			there[r.Destination] = r
+			current[r.Destination] = r
 		}
 	}
-	right, ours := map[netip.Prefix]bool{}, map[int]string{}
+	right, names := map[netip.Prefix]bool{}, map[int]string{}
 	for _, a := range accesses {
 		end, ok := state.ends[a.HostName]
 		if !ok || !end.Up {
 			p.Broken = append(p.Broken, a.HostName)
 			continue
 		}
-		ours[end.Index] = a.HostName
+		names[end.Index] = a.HostName
 		for _, want := range a.hostRoutes(node) {
-			r, ok := there[want.Destination]
-			right[want.Destination] = right[want.Destination] || ok && r.Source == want.Source && (r.Index == end.Index || !take && others[r.Index])
+			r, ok := current[want.Destination]
+			right[want.Destination] = right[want.Destination] || ok && r.Source == want.Source && (r.Index == end.Index || !take && upEnds[r.Index])
 		}
 	}
 	wanted := map[netip.Prefix]bool{}
@@ -242,19 +242,19 @@ func (p *HostPlan) planRoutes(state hostState, accesses []Access, node Node, tak
 			right[want.Destination] = true
 			p.replace = append(p.replace, kernel.TableRoute{Route: want, Index: end.Index})
 			p.Lacking = append(p.Lacking, a.HostName)
-			p.sayRoute("%s through %s in the host: %s", want.Destination.Addr(), a.HostName, whyRoute(there, want, end.Index))
+			p.addRouteStep("%s through %s in the host: %s", want.Destination.Addr(), a.HostName, routeReason(current, want, end.Index))
 		}
 	}
 	for _, r := range state.routes {
-		if name := ours[r.Index]; name != "" && !wanted[r.Destination] {
+		if name := names[r.Index]; name != "" && !wanted[r.Destination] {
 			p.remove = append(p.remove, r)
-			p.sayRoute("%s through %s in the host: the pod does not have the address", r.Destination, name)
+			p.addRouteStep("%s through %s in the host: the pod does not have the address", r.Destination, name)
 		}
 	}
 }
 
-func whyRoute(there map[netip.Prefix]kernel.TableRoute, want netstate.Route, index int) string {
-	r, ok := there[want.Destination]
+func routeReason(current map[netip.Prefix]kernel.TableRoute, want netstate.Route, index int) string {
+	r, ok := current[want.Destination]
 	switch {
 	case !ok:
 		return "it is missing"
@@ -266,7 +266,7 @@ func whyRoute(there map[netip.Prefix]kernel.TableRoute, want netstate.Route, ind
 	return fmt.Sprintf("its source is %s, not %s", r.Source, want.Source)
 }
 
-func (p *HostPlan) rule(state hostState, ipv6, needed, none bool) {
+func (p *HostPlan) planRule(state hostState, ipv6, needed, unused bool) {
 	want := hostRule(ipv6)
 	family := map[bool]string{false: "IPv4", true: "IPv6"}[ipv6]
 	i := slices.IndexFunc(state.rules, func(r netstate.Rule) bool {
@@ -274,38 +274,38 @@ func (p *HostPlan) rule(state hostState, ipv6, needed, none bool) {
 		return r.String() == want.String()
 	})
 	switch {
-	case needed && i < 0 && !none:
+	case needed && i < 0 && !unused:
 		p.addRules = append(p.addRules, want)
-		p.say("%s rule to table %d in the host: it is missing", family, Table)
-	case none && i >= 0:
+		p.addStep("%s rule to table %d in the host: it is missing", family, Table)
+	case unused && i >= 0:
 		p.removeRules = append(p.removeRules, state.rules[i])
-		p.say("%s rule to table %d in the host: no pod needs it", family, Table)
+		p.addStep("%s rule to table %d in the host: no pod needs it", family, Table)
 	}
 }
 
-// standIn plans the node's stand-in. It stays while a route has it as its source: the route's pod may not be among those that are
+// planStandIn plans the node's stand-in. It stays while a route has it as its source: the route's pod may not be among those that are
 // looked at.
-func (p *HostPlan) standIn(state hostState, ipv6, needed bool) {
+func (p *HostPlan) planStandIn(state hostState, ipv6, needed bool) {
 	addr := standIn4
 	if ipv6 {
 		addr = standIn6
 	}
-	there := slices.ContainsFunc(state.own, func(a kernel.OwnAddress) bool { return a.Addr == addr })
+	exists := slices.ContainsFunc(state.localAddresses, func(a kernel.LocalAddress) bool { return a.Addr == addr })
 	switch {
-	case needed && !there:
+	case needed && !exists:
 		p.standIns = append(p.standIns, addr)
-		p.say("address %s of lo in the host: the node has no other one for its pods", addr)
-	case !needed && there && !p.leavesSource(state, addr):
+		p.addStep("address %s of lo in the host: the node has no other one for its pods", addr)
+	case !needed && exists && !p.sourceInUse(state, addr):
 		p.dropStandIns = append(p.dropStandIns, addr)
-		p.say("address %s of lo in the host: no route has it as its source", addr)
+		p.addStep("address %s of lo in the host: no route has it as its source", addr)
 	}
 }
 
 // deprecated is IFA_F_DEPRECATED: nothing begins a connection from the address unless it is told to.
 const deprecated = 0x20
 
-// leavesSource says that a route has the source, also after the plan.
-func (p *HostPlan) leavesSource(state hostState, source netip.Addr) bool {
+// sourceInUse says that a route has the source, also after the plan.
+func (p *HostPlan) sourceInUse(state hostState, source netip.Addr) bool {
 	changed := map[netip.Prefix]bool{}
 	for _, r := range slices.Concat(p.replace, p.remove) {
 		changed[r.Destination] = true
@@ -320,7 +320,7 @@ const loopback = 1
 func (p HostPlan) Run(host *kernel.Namespace) error {
 	var errs []error
 	for _, addr := range p.standIns {
-		address := netstate.Address{Prefix: single(addr)}
+		address := netstate.Address{Prefix: singlePrefix(addr)}
 		if addr.Is4() {
 			address.Scope = scopeLink // No service of the node takes it for an address to be reached at.
 		} else {
@@ -342,7 +342,7 @@ func (p HostPlan) Run(host *kernel.Namespace) error {
 		return errors.Join(errs...) // The stand-in may be the source still.
 	}
 	for _, addr := range p.dropStandIns {
-		errs = append(errs, host.DeleteAddress(loopback, netstate.Address{Prefix: single(addr)}))
+		errs = append(errs, host.DeleteAddress(loopback, netstate.Address{Prefix: singlePrefix(addr)}))
 	}
 	return errors.Join(errs...)
 }
@@ -354,5 +354,5 @@ func RemoveUnused(host *kernel.Namespace) error {
 	if err != nil || state.hasEnds() {
 		return err
 	}
-	return planHost(state, nil, Node{}, scope{all: true}).Run(host)
+	return planHost(state, nil, Node{}, planScope{complete: true}).Run(host)
 }

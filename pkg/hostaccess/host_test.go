@@ -13,7 +13,7 @@ import (
 // of returns the host access of another container, with its end in the host.
 func of(id string, index int, addresses ...string) (Access, netstate.Link) {
 	key := attachment.Key{Network: "lan", ContainerID: id, IfName: "eth0"}
-	a, _ := Of(key, attachment.Pod{}, Options{Name: DefaultName}, 1500, access(Options{}, addresses...).Addresses)
+	a, _ := NewAccess(key, attachment.Pod{}, Options{Name: DefaultName}, 1500, access(Options{}, addresses...).Addresses)
 	return a, netstate.Link{Kind: netstate.KindVeth, Name: a.HostName, Index: index, Up: true, Alias: a.Alias}
 }
 
@@ -53,11 +53,11 @@ func TestHostsPart(t *testing.T) {
 		state    hostState
 		accesses []Access
 		node     Node
-		what     scope
+		what     planScope
 		want     []string
 	}{
-		"all is there": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, theNode, scope{}, nil},
-		"all is missing": {hostOf(endA), []Access{a}, theNode, scope{}, []string{
+		"all is there": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, theNode, planScope{}, nil},
+		"all is missing": {hostOf(endA), []Access{a}, theNode, planScope{}, []string{
 			"route to 10.3.0.2 through " + a.HostName + " in the host: it is missing", "IPv4 rule to table 1140 in the host: it is missing",
 		}},
 		"a rule that somebody added by hand is as good": {
@@ -65,44 +65,44 @@ func TestHostsPart(t *testing.T) {
 				s := hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10")
 				s.rules = []netstate.Rule{foreign}
 				return s
-			}(), []Access{a}, theNode, scope{}, nil,
+			}(), []Access{a}, theNode, planScope{}, nil,
 		},
-		"the node's address has moved": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.9").ruled(), []Access{a}, theNode, scope{}, []string{
+		"the node's address has moved": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.9").ruled(), []Access{a}, theNode, planScope{}, []string{
 			"route to 10.3.0.2 through " + a.HostName + " in the host: its source is 192.168.7.9, not 192.168.7.10",
 		}},
-		"the kernel has dropped the source, as it does for IPv6": {hostOf(end6).with(12, "fd00:3::2/128", "").ruled(), []Access{six}, theNode, scope{}, []string{
+		"the kernel has dropped the source, as it does for IPv6": {hostOf(end6).with(12, "fd00:3::2/128", "").ruled(), []Access{six}, theNode, planScope{}, []string{
 			"route to fd00:3::2 through " + six.HostName + " in the host: it has no source, not fd00:7::10",
 		}},
-		"somebody else's device has the route": {hostOf(endA).with(99, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, theNode, scope{}, []string{
+		"somebody else's device has the route": {hostOf(endA).with(99, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, theNode, planScope{}, []string{
 			"route to 10.3.0.2 through " + a.HostName + " in the host: it goes through another device",
 		}},
 		"two sandboxes have the address for a moment: either will do": {
-			hostOf(endA, endB).with(11, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a, b}, theNode, scope{all: true}, nil,
+			hostOf(endA, endB).with(11, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a, b}, theNode, planScope{complete: true}, nil,
 		},
-		"an ADD takes the address over": {hostOf(endA, endB).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{b}, theNode, scope{take: true}, []string{
+		"an ADD takes the address over": {hostOf(endA, endB).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{b}, theNode, planScope{takeover: true}, []string{
 			"route to 10.3.0.2 through " + b.HostName + " in the host: it goes through another device",
 		}},
-		"a CHECK of the old sandbox leaves it to the new one": {hostOf(endA, endB).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{b}, theNode, scope{}, nil},
+		"a CHECK of the old sandbox leaves it to the new one": {hostOf(endA, endB).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{b}, theNode, planScope{}, nil},
 		"an address that the pod does not have any more": {
-			hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").with(10, "10.3.0.9/32", "192.168.7.10").ruled(), []Access{a}, theNode, scope{}, []string{
+			hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").with(10, "10.3.0.9/32", "192.168.7.10").ruled(), []Access{a}, theNode, planScope{}, []string{
 				"route to 10.3.0.9/32 through " + a.HostName + " in the host: the pod does not have the address",
 			},
 		},
-		"a stranger's route stays":           {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").with(99, "10.9.9.9/32", "").ruled(), []Access{a}, theNode, scope{all: true}, nil},
-		"an end that is down takes no route": {hostOf(down).ruled(), []Access{a}, theNode, scope{all: true}, nil},
-		"an end that is gone: its pod needs nothing": {hostOf().ruled(), []Access{a}, theNode, scope{all: true}, []string{
+		"a stranger's route stays":           {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").with(99, "10.9.9.9/32", "").ruled(), []Access{a}, theNode, planScope{complete: true}, nil},
+		"an end that is down takes no route": {hostOf(down).ruled(), []Access{a}, theNode, planScope{complete: true}, nil},
+		"an end that is gone: its pod needs nothing": {hostOf().ruled(), []Access{a}, theNode, planScope{complete: true}, []string{
 			"IPv4 rule to table 1140 in the host: no pod needs it", "IPv6 rule to table 1140 in the host: no pod needs it",
 		}},
-		"the node has no address": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, without, scope{}, []string{
+		"the node has no address": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, without, planScope{}, []string{
 			"route to 10.3.0.2 through " + a.HostName + " in the host: its source is 192.168.7.10, not 169.254.114.1",
 			"address 169.254.114.1 of lo in the host: the node has no other one for its pods",
 		}},
 		"the node has addresses again": {
 			func() hostState {
 				s := hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled()
-				s.own = []kernel.OwnAddress{own("169.254.114.1", 1)}
+				s.localAddresses = []kernel.LocalAddress{own("169.254.114.1", 1)}
 				return s
-			}(), []Access{a}, theNode, scope{}, []string{"address 169.254.114.1 of lo in the host: no route has it as its source"},
+			}(), []Access{a}, theNode, planScope{}, []string{"address 169.254.114.1 of lo in the host: no route has it as its source"},
 		},
 		"an end without an alias is needed by its pod all the same": {
 			func() hostState {
@@ -111,14 +111,14 @@ func TestHostsPart(t *testing.T) {
 				unnamed.Alias = ""
 				s.ends[a.HostName] = unnamed
 				return s
-			}(), []Access{a}, theNode, scope{all: true}, nil,
+			}(), []Access{a}, theNode, planScope{complete: true}, nil,
 		},
-		"the last pod is gone": {hostOf().ruled(), nil, theNode, scope{all: true}, []string{
+		"the last pod is gone": {hostOf().ruled(), nil, theNode, planScope{complete: true}, []string{
 			"IPv4 rule to table 1140 in the host: no pod needs it", "IPv6 rule to table 1140 in the host: no pod needs it",
 		}},
-		"one pod of several is asked about: nothing goes":             {hostOf().ruled(), nil, theNode, scope{}, nil},
-		"a pair without a checkpoint may be an ADD's: the rules stay": {hostOf(endA).ruled(), nil, theNode, scope{all: true}, nil},
-		"a veth with a name like ours is not ours": {hostOf(gone).ruled(), nil, theNode, scope{all: true}, []string{
+		"one pod of several is asked about: nothing goes":             {hostOf().ruled(), nil, theNode, planScope{}, nil},
+		"a pair without a checkpoint may be an ADD's: the rules stay": {hostOf(endA).ruled(), nil, theNode, planScope{complete: true}, nil},
+		"a veth with a name like ours is not ours": {hostOf(gone).ruled(), nil, theNode, planScope{complete: true}, []string{
 			"IPv4 rule to table 1140 in the host: no pod needs it", "IPv6 rule to table 1140 in the host: no pod needs it",
 		}},
 	} {
@@ -132,7 +132,7 @@ func TestHostsPart(t *testing.T) {
 }
 
 func TestManyRoutesAreOneLine(t *testing.T) {
-	p := HostPlan{routes: []string{"route to a: x", "route to b: x", "route to c: x", "route to d: x"}, others: []string{"IPv4 rule: y"}}
+	p := HostPlan{routeSteps: []string{"route to a: x", "route to b: x", "route to c: x", "route to d: x"}, otherSteps: []string{"IPv4 rule: y"}}
 	want := "4 routes between the host and its pods differ. One of them: route to a: x\nIPv4 rule: y"
 	if got := strings.Join(p.Summary(), "\n"); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)

@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Pod is the sandbox's part of an access, and what it takes to compare and to mend it.
+// Pod is the sandbox's part of an access, and what it takes to compare and to repair it.
 type Pod struct {
 	Access
 	// WithoutFilter leaves out the rules of iptables: to look at them takes several processes.
@@ -19,75 +19,75 @@ type Pod struct {
 	Host, Sandbox *kernel.Namespace
 }
 
-// Seen is what Look has found.
-type Seen struct {
+// Inspection is what Inspect has found.
+type Inspection struct {
 	// Differences say what is not as it should be, in words.
 	Differences []string
-	// Cuts are those of them that cut the path itself: an end is gone, another device or down, or an address, a route or a policy rule is
+	// Breaks are those of them that cut the path itself: an end is gone, another device or down, or an address, a route or a policy rule is
 	// missing. What follows from the node is not among them.
-	Cuts []string
+	Breaks []string
 	// NodeOnly says that all of them follow from the node, such as from a change of its addresses: nobody has changed the
 	// pod.
 	NodeOnly bool
 	// FilterErr says why the rules of iptables could not be looked at. The rest was.
 	FilterErr error
 
-	whole             bool
+	complete          bool
 	podIndex, hostEnd int
 	pod, host         []netstate.Difference
-	stale             []kernel.TableRoute
-	// nodes are the routes to the node's addresses that are missing.
-	nodes             []kernel.TableRoute
-	filtered, foreign bool
+	staleRoutes       []kernel.TableRoute
+	// nodeRoutes are the routes to the node's addresses that are missing.
+	nodeRoutes        []kernel.TableRoute
+	filterOK, foreign bool
 }
 
-// Look compares the pair, and everything of it in the sandbox, with what it should be for that node. It changes nothing.
-func (p Pod) Look(node Node) (Seen, error) {
-	var seen Seen
+// Inspect compares the pair, and everything of it in the sandbox, with what it should be for that node. It changes nothing.
+func (p Pod) Inspect(node Node) (Inspection, error) {
+	var found Inspection
 	pod, err := p.Sandbox.CaptureEnd(p.Name, p.Host, p.parts(node))
 	switch {
 	case errors.Is(err, kernel.ErrNoDevice):
-		seen.cut("%s is gone from the sandbox", p.Name)
-		return seen, nil
+		found.addBreak("%s is gone from the sandbox", p.Name)
+		return found, nil
 	case errors.Is(err, kernel.ErrUnsupported):
-		seen.foreign = true
-		seen.cut("%v: it is not relink's", err)
-		return seen, nil
+		found.foreign = true
+		found.addBreak("%v: it is not relink's", err)
+		return found, nil
 	case err != nil:
-		return seen, err
+		return found, err
 	}
-	host, err := p.Host.CaptureEndAlone(p.HostName, p.Sandbox, keys(p.hostSettings(node)))
+	host, err := p.Host.CaptureEndLink(p.HostName, p.Sandbox, keys(p.hostSettings(node)))
 	if err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported) {
-		return seen, err
+		return found, err
 	}
 	if err != nil || !pod.Joined || pod.PeerIndex != host.Link.Index {
 		// The pair of somebody else has the name. A pair of relink's own cannot lose one end only.
-		seen.foreign = true
-		seen.cut("%s is not the other end of %s in the host: it is not relink's", p.Name, p.HostName)
-		return seen, nil
+		found.foreign = true
+		found.addBreak("%s is not the other end of %s in the host: it is not relink's", p.Name, p.HostName)
+		return found, nil
 	}
-	seen.whole, seen.podIndex, seen.hostEnd = true, pod.Link.Index, host.Link.Index
-	taken, err := p.takenByOthers(node, pod.Interface)
+	found.complete, found.podIndex, found.hostEnd = true, pod.Link.Index, host.Link.Index
+	conflicts, err := p.routeConflicts(node, pod.Interface)
 	if err != nil {
-		return seen, err
+		return found, err
 	}
-	p.compare(&seen, node, pod.Interface, host.Interface, taken)
-	p.lookAtFilter(&seen)
-	return seen, nil
+	p.compare(&found, node, pod.Interface, host.Interface, conflicts)
+	p.inspectFilter(&found)
+	return found, nil
 }
 
-// parts are those of the pod's end that Look reads. Of the routes that the access does not want, relink's own are read, up to
-// mostStale of them.
+// parts are those of the pod's end that Inspect reads. Of the routes that the access does not want, relink's own are read, up to
+// maxStale of them.
 func (p Pod) parts(node Node) kernel.EndParts {
 	wanted, stale := map[place]bool{}, 0
-	for _, r := range p.inPod(node).Routes {
+	for _, r := range p.podInterface(node).Routes {
 		wanted[placeOf(r)] = true
 	}
 	return kernel.EndParts{Settings: keys(podSettings(p.Access)), Rules: p.PreserveSource, Routes: func(r netstate.Route) bool {
 		if wanted[placeOf(r)] {
 			return true
 		}
-		if r.Protocol != podProtocol || stale > mostStale {
+		if r.Protocol != podProtocol || stale > maxStale {
 			return false
 		}
 		stale++
@@ -105,115 +105,115 @@ type place struct {
 func placeOf(r netstate.Route) place { return place{r.Destination, r.Table, r.Priority} }
 
 // compare fills in the differences of a whole pair.
-func (p Pod) compare(seen *Seen, node Node, pod, host netstate.Interface, taken map[netip.Prefix]string) {
-	want := p.inPod(node)
-	want.Routes = without(want.Routes, taken)
-	wantHost := p.inHost(node)
-	seen.pod, seen.host = netstate.Diff(want, pod), netstate.Diff(wantHost, host)
-	for _, d := range seen.host {
-		seen.tell(p.HostName+" in the host", d)
+func (p Pod) compare(found *Inspection, node Node, pod, host netstate.Interface, conflicts map[netip.Prefix]string) {
+	want := p.podInterface(node)
+	want.Routes = withoutConflicts(want.Routes, conflicts)
+	wantHost := p.hostInterface(node)
+	found.pod, found.host = netstate.Diff(want, pod), netstate.Diff(wantHost, host)
+	for _, d := range found.host {
+		found.addEndDifference(p.HostName+" in the host", d)
 	}
 	// The sysctls of the host's end are the node's: udev may have set them.
-	nodes := !slices.ContainsFunc(seen.host, func(d netstate.Difference) bool { return d.Field != netstate.FieldSetting })
-	for _, d := range seen.pod {
-		if d.Field == netstate.FieldRoute && d.Have == "" && isNodes(p.Access, *d.Route) {
-			seen.say("%s: %s", p.Name, d)
-			seen.nodes = append(seen.nodes, kernel.TableRoute{Route: *d.Route, Index: seen.podIndex})
+	nodes := !slices.ContainsFunc(found.host, func(d netstate.Difference) bool { return d.Field != netstate.FieldSetting })
+	for _, d := range found.pod {
+		if d.Field == netstate.FieldRoute && d.Live == "" && isNodeRoute(p.Access, *d.Route) {
+			found.addDifference("%s: %s", p.Name, d)
+			found.nodeRoutes = append(found.nodeRoutes, kernel.TableRoute{Route: *d.Route, Index: found.podIndex})
 		} else {
-			seen.tell(p.Name, d)
+			found.addEndDifference(p.Name, d)
 			nodes = false
 		}
 	}
 	wanted := netstate.RoutesOf(want.Routes)
 	for _, r := range pod.Routes {
-		if len(seen.stale) == mostStale {
+		if len(found.staleRoutes) == maxStale {
 			break // The pod makes them itself: the rest can wait.
 		}
 		if r.Protocol == podProtocol && !wanted.Has(r) {
-			seen.say("%s: route %s is not needed any more", p.Name, r)
-			seen.stale = append(seen.stale, kernel.TableRoute{Route: r, Index: seen.podIndex})
+			found.addDifference("%s: route %s is not needed any more", p.Name, r)
+			found.staleRoutes = append(found.staleRoutes, kernel.TableRoute{Route: r, Index: found.podIndex})
 		}
 	}
-	seen.NodeOnly = nodes && len(seen.Differences) > 0
+	found.NodeOnly = nodes && len(found.Differences) > 0
 }
 
-// mostStale is how many routes of a pod are taken away at once.
-const mostStale = 64
+// maxStale is how many routes of a pod are taken away at once.
+const maxStale = 64
 
-// takenByOthers returns the destinations for which the pod has an equal route through another device, with the device's name. Such a
+// routeConflicts returns the destinations for which the pod has an equal route through another device, with the device's name. Such a
 // route is the pod's own: relink makes none beside it. It looks only if a route is missing.
-func (p Pod) takenByOthers(node Node, pod netstate.Interface) (map[netip.Prefix]string, error) {
-	there := netstate.RoutesOf(pod.Routes)
-	if !slices.ContainsFunc(p.inPod(node).Routes, func(r netstate.Route) bool { return !there.Has(r) }) {
+func (p Pod) routeConflicts(node Node, pod netstate.Interface) (map[netip.Prefix]string, error) {
+	routes := netstate.RoutesOf(pod.Routes)
+	if !slices.ContainsFunc(p.podInterface(node).Routes, func(r netstate.Route) bool { return !routes.Has(r) }) {
 		return nil, nil
 	}
-	return p.routesOfOthers(node)
+	return p.readRouteConflicts(node)
 }
 
-func (p Pod) routesOfOthers(node Node) (map[netip.Prefix]string, error) {
+func (p Pod) readRouteConflicts(node Node) (map[netip.Prefix]string, error) {
 	wanted := map[place]bool{}
-	for _, r := range p.inPod(node).Routes {
+	for _, r := range p.podInterface(node).Routes {
 		wanted[placeOf(r)] = true
 	}
 	routes, err := p.Sandbox.TableRoutes(tableMain, func(r netstate.Route) bool { return wanted[placeOf(r)] })
 	if err != nil {
 		return nil, err
 	}
-	taken := map[netip.Prefix]string{}
+	conflicts := map[netip.Prefix]string{}
 	for _, r := range routes {
 		if name, err := p.Sandbox.NameOf(r.Index); err == nil && name != p.Name {
-			taken[r.Destination] = name
+			conflicts[r.Destination] = name
 		}
 	}
-	return taken, nil
+	return conflicts, nil
 }
 
-// without leaves out the routes of the main table to these destinations.
-func without(routes []netstate.Route, taken map[netip.Prefix]string) []netstate.Route {
-	if len(taken) == 0 {
+// withoutConflicts leaves out the routes of the main table to these destinations.
+func withoutConflicts(routes []netstate.Route, conflicts map[netip.Prefix]string) []netstate.Route {
+	if len(conflicts) == 0 {
 		return routes
 	}
 	return slices.DeleteFunc(slices.Clone(routes), func(r netstate.Route) bool {
-		_, is := taken[r.Destination]
-		return is && r.Table == tableMain
+		_, conflict := conflicts[r.Destination]
+		return conflict && r.Table == tableMain
 	})
 }
 
-// isNodes says that the route leads to an address of the node, and to nothing that the configuration names.
-func isNodes(a Access, r netstate.Route) bool {
+// isNodeRoute says that the route leads to an address of the node, and to nothing that the configuration names.
+func isNodeRoute(a Access, r netstate.Route) bool {
 	return r.Table == tableMain && r.Destination.IsSingleIP() &&
 		!slices.Contains(a.Services, r.Destination) && !slices.Contains(a.Extra, r.Destination)
 }
 
-func (s *Seen) say(format string, args ...any) {
+func (s *Inspection) addDifference(format string, args ...any) {
 	s.Differences = append(s.Differences, fmt.Sprintf(format, args...))
 }
 
-// tell is say for a difference of an end.
-func (s *Seen) tell(end string, d netstate.Difference) {
+// addEndDifference is addDifference for a difference of an end.
+func (s *Inspection) addEndDifference(end string, d netstate.Difference) {
 	switch d.Field {
 	case netstate.FieldKind, netstate.FieldUp:
-		s.cut("%s: %s", end, d)
+		s.addBreak("%s: %s", end, d)
 		return
 	case netstate.FieldAddress, netstate.FieldRoute, netstate.FieldRule:
-		if d.Have == "" {
-			s.cut("%s: %s", end, d)
+		if d.Live == "" {
+			s.addBreak("%s: %s", end, d)
 			return
 		}
 	}
-	s.say("%s: %s", end, d)
+	s.addDifference("%s: %s", end, d)
 }
 
-// cut is say for what cuts the path.
-func (s *Seen) cut(format string, args ...any) {
-	s.say(format, args...)
-	s.Cuts = append(s.Cuts, s.Differences[len(s.Differences)-1])
+// addBreak is addDifference for what cuts the path.
+func (s *Inspection) addBreak(format string, args ...any) {
+	s.addDifference(format, args...)
+	s.Breaks = append(s.Breaks, s.Differences[len(s.Differences)-1])
 }
 
-func keys(settings map[string]string) (all []string) {
+func keys(settings map[string]string) (names []string) {
 	for key := range settings {
-		all = append(all, key)
+		names = append(names, key)
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(names)
+	return names
 }

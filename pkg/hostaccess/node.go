@@ -20,8 +20,8 @@ type Node struct {
 	// stand-in.
 	Source4 netip.Addr `json:"source4"`
 	Source6 netip.Addr `json:"source6"`
-	// Without is how many addresses have no routes in the pods, because the node has too many.
-	Without int `json:"without,omitempty"`
+	// Skipped is how many addresses have no routes in the pods, because the node has too many.
+	Skipped int `json:"without,omitempty"`
 	// NoIPv6 says that the node has no IPv6, and cannot have its stand-in.
 	NoIPv6 bool `json:"noIPv6,omitempty"`
 }
@@ -41,7 +41,7 @@ const ipvsDevice = "kube-ipvs0"
 
 // ReadNode reads the addresses of the host.
 func ReadNode(host *kernel.Namespace) (Node, error) {
-	own, err := host.OwnAddresses()
+	local, err := host.LocalAddresses()
 	if err != nil {
 		return Node{}, err
 	}
@@ -50,13 +50,13 @@ func ReadNode(host *kernel.Namespace) (Node, error) {
 		return Node{}, err
 	}
 	ipvs := 0
-	if there, err := host.Exists(ipvsDevice); err == nil && there {
+	if exists, err := host.Exists(ipvsDevice); err == nil && exists {
 		if ipvs, err = host.Index(ipvsDevice); err != nil {
 			ipvs = 0 // It went meanwhile.
 		}
 	}
-	own = slices.DeleteFunc(own, func(a kernel.OwnAddress) bool { return a.Index == ipvs })
-	node := nodeOf(own, ipv4, ipv6)
+	local = slices.DeleteFunc(local, func(a kernel.LocalAddress) bool { return a.Index == ipvs })
+	node := nodeOf(local, ipv4, ipv6)
 	node.NoIPv6, err = lacksIPv6(host, node)
 	return node, err
 }
@@ -71,9 +71,9 @@ func lacksIPv6(host *kernel.Namespace, node Node) (lacks bool, err error) {
 	return lacks, err
 }
 
-// MayReach returns an error if one of the addresses is not a pod's: it is the node's own, or a gateway of it.
-func MayReach(host *kernel.Namespace, addresses []netip.Addr) error {
-	own, err := host.OwnAddresses()
+// CheckPodAddresses returns an error if one of the addresses is not a pod's: it is the node's own, or a gateway of it.
+func CheckPodAddresses(host *kernel.Namespace, addresses []netip.Addr) error {
+	local, err := host.LocalAddresses()
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func MayReach(host *kernel.Namespace, addresses []netip.Addr) error {
 		return err
 	}
 	for _, addr := range addresses {
-		if addr == ipv4.Gateway || addr == ipv6.Gateway || slices.ContainsFunc(own, func(a kernel.OwnAddress) bool { return a.Addr == addr }) {
+		if addr == ipv4.Gateway || addr == ipv6.Gateway || slices.ContainsFunc(local, func(a kernel.LocalAddress) bool { return a.Addr == addr }) {
 			return fmt.Errorf("%s is the node's, or its gateway's", addr)
 		}
 	}
@@ -90,11 +90,11 @@ func MayReach(host *kernel.Namespace, addresses []netip.Addr) error {
 }
 
 // nodeOf is a pure function: it decides which addresses count as the node's, and which is the source.
-func nodeOf(own []kernel.OwnAddress, ipv4, ipv6 kernel.DefaultRoute) Node {
-	own = slices.DeleteFunc(slices.Clone(own), func(a kernel.OwnAddress) bool { return !countsForPods(a) })
-	node := Node{Source4: sourceOf(own, ipv4, false), Source6: sourceOf(own, ipv6, true)}
-	node.add(own, node.Source4, ipv4, false)
-	node.add(own, node.Source6, ipv6, true)
+func nodeOf(local []kernel.LocalAddress, ipv4, ipv6 kernel.DefaultRoute) Node {
+	local = slices.DeleteFunc(slices.Clone(local), func(a kernel.LocalAddress) bool { return !isNodeAddress(a) })
+	node := Node{Source4: sourceOf(local, ipv4, false), Source6: sourceOf(local, ipv6, true)}
+	node.add(local, node.Source4, ipv4, false)
+	node.add(local, node.Source6, ipv6, true)
 	slices.SortFunc(node.Addresses, netip.Addr.Compare)
 	if !node.Source4.IsValid() {
 		node.Source4 = standIn4
@@ -106,52 +106,52 @@ func nodeOf(own []kernel.OwnAddress, ipv4, ipv6 kernel.DefaultRoute) Node {
 }
 
 // add adds the addresses of the family: the source, then those of the default route's device, then the others, up to the limit.
-func (n *Node) add(own []kernel.OwnAddress, source netip.Addr, route kernel.DefaultRoute, ipv6 bool) {
-	var first, others []netip.Addr
-	for _, a := range own {
+func (n *Node) add(local []kernel.LocalAddress, source netip.Addr, route kernel.DefaultRoute, ipv6 bool) {
+	var first, rest []netip.Addr
+	for _, a := range local {
 		switch {
-		case a.Addr.Is6() != ipv6 || slices.Contains(first, a.Addr) || slices.Contains(others, a.Addr):
+		case a.Addr.Is6() != ipv6 || slices.Contains(first, a.Addr) || slices.Contains(rest, a.Addr):
 		case a.Addr == source:
 			first = slices.Insert(first, 0, a.Addr)
 		case a.Index == route.Index:
 			first = append(first, a.Addr)
 		default:
-			others = append(others, a.Addr)
+			rest = append(rest, a.Addr)
 		}
 	}
-	all := slices.Concat(first, others)
-	if len(all) > maxAddresses {
-		n.Without += len(all) - maxAddresses
-		all = all[:maxAddresses]
+	addresses := slices.Concat(first, rest)
+	if len(addresses) > maxAddresses {
+		n.Skipped += len(addresses) - maxAddresses
+		addresses = addresses[:maxAddresses]
 	}
-	n.Addresses = append(n.Addresses, all...)
+	n.Addresses = append(n.Addresses, addresses...)
 }
 
 // Equal says that both are the same.
-func (n Node) Equal(other Node) bool {
-	return n.NoIPv6 == other.NoIPv6 && n.Source4 == other.Source4 && n.Source6 == other.Source6 && slices.Equal(n.Addresses, other.Addresses)
+func (n Node) Equal(node Node) bool {
+	return n.NoIPv6 == node.NoIPv6 && n.Source4 == node.Source4 && n.Source6 == node.Source6 && slices.Equal(n.Addresses, node.Addresses)
 }
 
 // scopeLink is RT_SCOPE_LINK: an address of that scope or a narrower one is not for other networks.
 const scopeLink = 253
 
-func countsForPods(a kernel.OwnAddress) bool {
+func isNodeAddress(a kernel.LocalAddress) bool {
 	return a.Addr != standIn4 && a.Addr != standIn6 && !a.Addr.IsLoopback() && !a.Addr.IsUnspecified() && !a.Addr.IsMulticast() &&
 		a.Scope < scopeLink && (a.Addr.Is4() || !a.Addr.IsLinkLocalUnicast())
 }
 
 // sourceOf returns the address that the node uses for its default route, or else its first one. It prefers an address that
 // stays. It is not valid if the node has none of the family.
-func sourceOf(own []kernel.OwnAddress, route kernel.DefaultRoute, ipv6 bool) (source netip.Addr) {
+func sourceOf(local []kernel.LocalAddress, route kernel.DefaultRoute, ipv6 bool) (source netip.Addr) {
 	best := -1
-	for _, a := range own {
+	for _, a := range local {
 		if a.Addr.Is6() != ipv6 || a.Unusable {
 			continue
 		}
 		rank := 0
 		onDevice := route.Index != 0 && a.Index == route.Index
 		besideGateway := onDevice && route.Gateway.IsValid() && netip.PrefixFrom(a.Addr, a.Bits).Contains(route.Gateway)
-		for place, better := range []bool{a.Addr.IsGlobalUnicast(), onDevice, besideGateway, !a.Passing, a.Addr == route.Source} {
+		for place, better := range []bool{a.Addr.IsGlobalUnicast(), onDevice, besideGateway, !a.Transient, a.Addr == route.Source} {
 			if better {
 				rank |= 1 << place
 			}
@@ -163,16 +163,16 @@ func sourceOf(own []kernel.OwnAddress, route kernel.DefaultRoute, ipv6 bool) (so
 	return source
 }
 
-// StillSends says that what the node sent from before is still an address of its own, in both families. A stand-in is one until no route
+// KeepsSources says that what the node sent from before is still an address of its own, in both families. A stand-in is one until no route
 // has it as its source.
-func (n Node) StillSends(before Node) bool {
+func (n Node) KeepsSources(before Node) bool {
 	return (before.Source4 == standIn4 || slices.Contains(n.Addresses, before.Source4)) &&
 		(before.Source6 == standIn6 || slices.Contains(n.Addresses, before.Source6))
 }
 
 // source returns the source of what the node sends to the address.
-func (n Node) source(to netip.Addr) netip.Addr {
-	if to.Is6() {
+func (n Node) source(addr netip.Addr) netip.Addr {
+	if addr.Is6() {
 		return n.Source6
 	}
 	return n.Source4

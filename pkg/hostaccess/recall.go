@@ -12,21 +12,21 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Lost is a pod whose checkpoint is lost.
-type Lost struct {
+// LostPod is a pod whose checkpoint is lost.
+type LostPod struct {
 	// Devices are those of the sandbox, and Interface is the pod's.
 	Devices   netstate.Devices
 	Interface netstate.Interface
-	// Given are the addresses that the runtime was told at the ADD. Nobody knows them if it is empty.
-	Given []netip.Addr
+	// Assigned are the addresses that the runtime was told at the ADD. Nobody knows them if it is empty.
+	Assigned []netip.Addr
 	// Masquerades says that a rule of iptables in the host may be relink's.
 	Masquerades bool
 }
 
-// Recall returns the host access of the pod as it is there, nil if there is none. What the host's rules of iptables name is Extra. The
+// Capture returns the host access of the pod as it is there, nil if there is none. What the host's rules of iptables name is Extra. The
 // pod can have made any other route through the node itself: those are Services, for which the pod gets no address of the node. It
 // returns an access with ErrNoFilter if iptables could not be asked.
-func Recall(host, sandbox *kernel.Namespace, lost Lost) (*Access, error) {
+func Capture(host, sandbox *kernel.Namespace, lost LostPod) (*Access, error) {
 	for _, d := range lost.Devices {
 		if d.Kind != netstate.KindVeth {
 			continue
@@ -35,19 +35,19 @@ func Recall(host, sandbox *kernel.Namespace, lost Lost) (*Access, error) {
 		if err != nil {
 			return nil, err
 		}
-		if key, ours := Whose(end.Alias); !ours || key.IfName != lost.Interface.Link.Name || HostName(key) != end.Name {
+		if key, ours := ParseAlias(end.Alias); !ours || key.IfName != lost.Interface.Link.Name || HostName(key) != end.Name {
 			continue
 		}
 		node, err := ReadNode(host)
 		if err != nil {
 			return nil, err
 		}
-		a := recalled(pod.Interface, end, node)
-		if a.Addresses, err = believed(host, end.Index, a.Addresses, lost); err != nil {
+		a := captureAccess(pod.Interface, end, node)
+		if a.Addresses, err = trustedAddresses(host, end.Index, a.Addresses, lost); err != nil {
 			return nil, err
 		}
 		if lost.Masquerades {
-			err = a.recallMasquerade(host)
+			err = a.captureMasquerade(host)
 		}
 		return &a, err
 	}
@@ -56,8 +56,8 @@ func Recall(host, sandbox *kernel.Namespace, lost Lost) (*Access, error) {
 
 // pairOf returns both ends of a pair. They are empty if the other end is not in the host, or goes meanwhile.
 func pairOf(host, sandbox *kernel.Namespace, name string) (pod kernel.End, end netstate.LiveDevice, err error) {
-	own := func(r netstate.Route) bool { return r.Protocol == podProtocol && r.Table == tableMain }
-	pod, err = sandbox.CaptureEnd(name, host, kernel.EndParts{Routes: own, Rules: true})
+	isPodRoute := func(r netstate.Route) bool { return r.Protocol == podProtocol && r.Table == tableMain }
+	pod, err = sandbox.CaptureEnd(name, host, kernel.EndParts{Routes: isPodRoute, Rules: true})
 	if err == nil && pod.Joined {
 		end, err = host.Device(pod.PeerIndex)
 	}
@@ -67,38 +67,38 @@ func pairOf(host, sandbox *kernel.Namespace, name string) (pod kernel.End, end n
 	return pod, end, err
 }
 
-// believed are the addresses that are the pod's. A pod can give its interfaces any address. The node sends to those only that the
+// trustedAddresses are the addresses that are the pod's. A pod can give its interfaces any address. The node sends to those only that the
 // runtime was told, or that the host's routes lead to the pod.
-func believed(host *kernel.Namespace, end int, addresses []netip.Addr, lost Lost) ([]netip.Addr, error) {
-	known := slices.Clone(lost.Given)
-	if len(known) == 0 {
+func trustedAddresses(host *kernel.Namespace, end int, addresses []netip.Addr, lost LostPod) ([]netip.Addr, error) {
+	trusted := slices.Clone(lost.Assigned)
+	if len(trusted) == 0 {
 		routes, err := host.TableRoutes(Table, nil)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range routes {
 			if r.Index == end {
-				known = append(known, r.Destination.Addr())
+				trusted = append(trusted, r.Destination.Addr())
 			}
 		}
 	}
 	return slices.DeleteFunc(addresses, func(addr netip.Addr) bool {
 		live := slices.ContainsFunc(lost.Interface.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr() == addr })
-		return !live || !slices.Contains(known, addr) || MayReach(host, []netip.Addr{addr}) != nil
+		return !live || !slices.Contains(trusted, addr) || CheckPodAddresses(host, []netip.Addr{addr}) != nil
 	}), nil
 }
 
-// recalled is a pure function: it reads the settings out of what is in the pod.
-func recalled(pod netstate.Interface, host netstate.LiveDevice, node Node) Access {
+// captureAccess is a pure function: it reads the settings out of what is in the pod.
+func captureAccess(pod netstate.Interface, host netstate.LiveDevice, node Node) Access {
 	a := Access{Options: Options{Name: pod.Link.Name}, HostName: host.Name, Alias: host.Alias, MAC: pod.Link.MAC, MTU: pod.Link.MTU}
 	for _, address := range pod.Addresses {
 		if address.Prefix.IsSingleIP() {
 			a.Addresses = append(a.Addresses, address.Prefix.Addr())
 		}
 	}
-	nodes := a.reached(node)
+	nodes := a.reachableNetworks(node)
 	for _, r := range pod.Routes {
-		if r.Protocol == podProtocol && r.Table == tableMain && !slices.Contains(nodes, r.Destination) && r.Destination.Bits() > 0 && len(a.Services) < mostRecalled {
+		if r.Protocol == podProtocol && r.Table == tableMain && !slices.Contains(nodes, r.Destination) && r.Destination.Bits() > 0 && len(a.Services) < maxServices {
 			a.Services = append(a.Services, r.Destination)
 		}
 	}
@@ -111,16 +111,16 @@ func recalled(pod netstate.Interface, host netstate.LiveDevice, node Node) Acces
 	return a
 }
 
-// mostRecalled is how many networks through the node are believed to be the configuration's.
-const mostRecalled = 64
+// maxServices is how many networks through the node are believed to be the configuration's.
+const maxServices = 64
 
 // ErrNoFilter says that nobody knows whether the pod has a rule of iptables in the host.
 var ErrNoFilter = errors.New("iptables could not be asked for rules of the pod")
 
-func (a *Access) recallMasquerade(host *kernel.Namespace) error {
+func (a *Access) captureMasquerade(host *kernel.Namespace) error {
 	var named []string
-	err := inTables(host, "masquerade", FamiliesOf(*a), func(tables *netfilter.Tables) error {
-		return everyVariant(tables, func(t *netfilter.Tables) error {
+	err := withTables(host, "masquerade", FamiliesOf(*a), func(tables *netfilter.Tables) error {
+		return eachVariant(tables, func(t *netfilter.Tables) error {
 			rules, err := t.Rules("nat", masqChain)
 			for _, r := range rules {
 				if r.Comment() == masqComment(a.HostName) {
@@ -134,11 +134,11 @@ func (a *Access) recallMasquerade(host *kernel.Namespace) error {
 		return fmt.Errorf("%w: %w", ErrNoFilter, err)
 	}
 	a.Services = slices.DeleteFunc(a.Services, func(p netip.Prefix) bool {
-		is := slices.ContainsFunc(named, func(key string) bool { return strings.Contains(key, " --ctorigdst "+p.String()+" ") })
-		if is {
+		extra := slices.ContainsFunc(named, func(key string) bool { return strings.Contains(key, " --ctorigdst "+p.String()+" ") })
+		if extra {
 			a.Extra = append(a.Extra, p)
 		}
-		return is
+		return extra
 	})
 	return nil
 }

@@ -28,14 +28,14 @@ const (
 	noDAD      = 0x02 // IFA_F_NODAD
 )
 
-// inPod is what the pod has for the access: its end of the pair, and what goes through it.
-func (a Access) inPod(node Node) netstate.Interface {
+// podInterface is what the pod has for the access: its end of the pair, and what goes through it.
+func (a Access) podInterface(node Node) netstate.Interface {
 	i := netstate.Interface{
 		Link:     a.link(a.Name),
 		Settings: podSettings(a),
 	}
 	for _, addr := range a.Addresses {
-		address := netstate.Address{Prefix: single(addr)}
+		address := netstate.Address{Prefix: singlePrefix(addr)}
 		if addr.Is6() {
 			// The address is the pod's already. It is of use at once.
 			address.Flags = noDAD
@@ -44,8 +44,8 @@ func (a Access) inPod(node Node) netstate.Interface {
 		}
 		i.Addresses = append(i.Addresses, address)
 	}
-	for _, to := range a.reached(node) {
-		i.Routes = append(i.Routes, route(to, tableMain, podProtocol))
+	for _, network := range a.reachableNetworks(node) {
+		i.Routes = append(i.Routes, route(network, tableMain, podProtocol))
 	}
 	if a.PreserveSource {
 		i.Rules, i.Routes = a.returnRules(), append(i.Routes, a.returnRoutes()...)
@@ -59,21 +59,21 @@ func (a Access) link(name string) netstate.Link {
 	}
 }
 
-// ownSettings are the sysctls of both ends. The kernel makes no address by itself: nothing needs one, and a node shows no other
+// endSettings are the sysctls of both ends. The kernel makes no address by itself: nothing needs one, and a node shows no other
 // address to its pods. Neither end believes what the other one advertises.
-var ownSettings = map[string]string{
+var endSettings = map[string]string{
 	"ipv6/addr_gen_mode": "1", "ipv6/accept_ra": "0", "ipv6/accept_redirects": "0",
 }
 
 func podSettings(a Access) map[string]string {
 	s := map[string]string{}
-	if a.has(true) {
+	if a.hasFamily(true) {
 		s[ipv6Off] = "0"
-		for key, value := range ownSettings {
+		for key, value := range endSettings {
 			s[key] = value
 		}
 	}
-	if a.has(false) {
+	if a.hasFamily(false) {
 		// Requests and answers can come through the node from a source whose route is another one: with preserveSource, and
 		// from a LoadBalancer that the pod asked by the VLAN. 2 accepts that, even if "all" says 1: the higher one counts.
 		s["ipv4/rp_filter"] = "2"
@@ -87,8 +87,8 @@ const ipv6Off = "ipv6/disable_ipv6"
 // hostSettings are the sysctls of the host's end. Without IPv6, those of IPv6 are of no use, and may not be there.
 func (a Access) hostSettings(node Node) map[string]string {
 	s := map[string]string{}
-	if a.has(true) && !node.NoIPv6 {
-		s = maps.Clone(ownSettings)
+	if a.hasFamily(true) && !node.NoIPv6 {
+		s = maps.Clone(endSettings)
 		s[ipv6Off] = "0"
 	}
 	return s
@@ -98,23 +98,23 @@ func (a Access) hostSettings(node Node) map[string]string {
 // addresses. It is not looked at later: on many nodes, udev sets it to the node's own value (systemd's 50-default.conf has a
 // line for all devices, and says 2).
 func (a Access) newHostSettings(node Node) map[string]string {
-	s := maps.Clone(ownSettings) // The kernel makes an IPv6 address for each device, if it can.
+	s := maps.Clone(endSettings) // The kernel makes an IPv6 address for each device, if it can.
 	maps.Copy(s, a.hostSettings(node))
 	s["ipv4/rp_filter"] = "1"
 	return s
 }
 
-// reached are the networks that the pod reaches through the node. An address of the node has a route of its own, also within a
+// reachableNetworks are the networks that the pod reaches through the node. An address of the node has a route of its own, also within a
 // network: another route of the pod can be longer than that.
-func (a Access) reached(node Node) []netip.Prefix {
-	all := slices.Concat(a.Services, a.Extra)
+func (a Access) reachableNetworks(node Node) []netip.Prefix {
+	networks := slices.Concat(a.Services, a.Extra)
 	for _, addr := range append(slices.Clone(node.Addresses), standIn4, standIn6) {
-		all = append(all, single(addr))
+		networks = append(networks, singlePrefix(addr))
 	}
 	var reached []netip.Prefix
-	for _, p := range all {
-		own := p.IsSingleIP() && slices.Contains(a.Addresses, p.Addr())
-		if a.has(p.Addr().Is6()) && !own && !slices.Contains(reached, p) && (!node.NoIPv6 || p.Addr().Is4()) {
+	for _, p := range networks {
+		isPodAddress := p.IsSingleIP() && slices.Contains(a.Addresses, p.Addr())
+		if a.hasFamily(p.Addr().Is6()) && !isPodAddress && !slices.Contains(reached, p) && (!node.NoIPv6 || p.Addr().Is4()) {
 			reached = append(reached, p)
 		}
 	}
@@ -122,9 +122,9 @@ func (a Access) reached(node Node) []netip.Prefix {
 }
 
 // route is a route through an end, without a next hop.
-func route(to netip.Prefix, table uint32, protocol uint8) netstate.Route {
-	r := netstate.Route{Destination: to, Table: table, Protocol: protocol, Type: routeUnicast}
-	if to.Addr().Is6() {
+func route(destination netip.Prefix, table uint32, protocol uint8) netstate.Route {
+	r := netstate.Route{Destination: destination, Table: table, Protocol: protocol, Type: routeUnicast}
+	if destination.Addr().Is6() {
 		r.Priority = ipv6Metric
 	} else {
 		r.Scope = scopeLink
@@ -135,7 +135,7 @@ func route(to netip.Prefix, table uint32, protocol uint8) netstate.Route {
 // returnRules send packets with the mark to the table of returnRoutes.
 func (a Access) returnRules() (rules []netstate.Rule) {
 	for _, ipv6 := range []bool{false, true} {
-		if a.has(ipv6) {
+		if a.hasFamily(ipv6) {
 			rules = append(rules, netstate.Rule{
 				IPv6: ipv6, Priority: Priority, Action: toTable, Table: Table, Protocol: podProtocol,
 				Selectors: map[string]uint64{"fwmark": uint64(a.Mark), "fwmask": uint64(a.Mark)},
@@ -146,16 +146,16 @@ func (a Access) returnRules() (rules []netstate.Rule) {
 }
 
 func (a Access) returnRoutes() (routes []netstate.Route) {
-	for _, all := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
-		if a.has(all.Addr().Is6()) {
-			routes = append(routes, route(all, Table, podProtocol))
+	for _, prefix := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
+		if a.hasFamily(prefix.Addr().Is6()) {
+			routes = append(routes, route(prefix, Table, podProtocol))
 		}
 	}
 	return routes
 }
 
-// inHost is the host's end. Its routes are in hostRoutes: PlanHost reads those of all pods at once.
-func (a Access) inHost(node Node) netstate.Interface {
+// hostInterface is the host's end. Its routes are in hostRoutes: PlanHost reads those of all pods at once.
+func (a Access) hostInterface(node Node) netstate.Interface {
 	i := netstate.Interface{Link: a.link(a.HostName), Settings: a.hostSettings(node)}
 	i.Link.Alias = a.Alias
 	return i
@@ -167,7 +167,7 @@ func (a Access) hostRoutes(node Node) (routes []netstate.Route) {
 		if node.NoIPv6 && addr.Is6() {
 			continue
 		}
-		r := route(single(addr), Table, hostProtocol)
+		r := route(singlePrefix(addr), Table, hostProtocol)
 		r.Source = node.source(addr)
 		routes = append(routes, r)
 	}

@@ -24,7 +24,7 @@ func access(o Options, addresses ...string) Access {
 	if o.Name == "" {
 		o.Name = DefaultName
 	}
-	a, _ := Of(webKey, attachment.Pod{}, o, 1500, all) // The names are short.
+	a, _ := NewAccess(webKey, attachment.Pod{}, o, 1500, all) // The names are short.
 	return a
 }
 
@@ -67,7 +67,7 @@ func TestWhatAPodReachesThroughItsNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, p := range test.access.reached(theNode) {
+			for _, p := range test.access.reachableNetworks(theNode) {
 				got = append(got, p.String())
 			}
 			if strings.Join(got, " ") != test.want {
@@ -79,7 +79,7 @@ func TestWhatAPodReachesThroughItsNode(t *testing.T) {
 
 func TestPodsPartIsComplete(t *testing.T) {
 	a := access(Options{PreserveSource: true, Mark: DefaultMark}, "10.3.0.2", "fd00:3::2")
-	i := a.inPod(theNode)
+	i := a.podInterface(theNode)
 	var addresses, others []string
 	for _, address := range i.Addresses {
 		addresses = append(addresses, fmt.Sprintf("%s %#x", address.Prefix, address.Flags))
@@ -165,7 +165,7 @@ func TestIsReplaced(t *testing.T) {
 	a := access(Options{Masquerade: true}, "10.3.0.2")
 	moved := theNode
 	moved.Source4 = addr("192.168.7.99")
-	chain := masqueradeOf([]Access{a}, netfilter.IPv4, theNode)
+	chain := masqueradeChain([]Access{a}, netfilter.IPv4, theNode)
 	earlier := a.masqueradeRules(netfilter.IPv4, moved)
 	other := access(Options{Masquerade: true}, "10.3.0.3").masqueradeRules(netfilter.IPv4, moved)
 	for name, test := range map[string]struct {
@@ -179,7 +179,7 @@ func TestIsReplaced(t *testing.T) {
 			t.Errorf("%s: not %v", name, test.want)
 		}
 	}
-	if isStale := staleOf(chain); !isStale(earlier[0]) || isStale(chain.Rules[0]) || isStale(netfilter.Rule{"-m", "comment", "--comment", "relink rlother"}) {
+	if isStale := staleMatcher(chain); !isStale(earlier[0]) || isStale(chain.Rules[0]) || isStale(netfilter.Rule{"-m", "comment", "--comment", "relink rlother"}) {
 		t.Error("the wrong rule is stale")
 	}
 }
@@ -197,7 +197,7 @@ func TestNamesFollowFromTheAttachment(t *testing.T) {
 	}
 	other := webKey
 	other.IfName = "net1"
-	if second, _ := Of(other, attachment.Pod{}, Options{}, 1500, nil); second.HostName == name || access(Options{}).MAC == second.MAC {
+	if second, _ := NewAccess(other, attachment.Pod{}, Options{}, 1500, nil); second.HostName == name || access(Options{}).MAC == second.MAC {
 		t.Error("two interfaces have one name, or one MAC")
 	}
 	other = webKey
@@ -227,18 +227,18 @@ func TestAliasSaysWhoseThePairIs(t *testing.T) {
 		"nothing else can be left out": {attachment.Key{Network: long + long + long, ContainerID: id, IfName: "eth0"}, attachment.Pod{}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := Of(test.key, test.pod, Options{}, 1500, nil)
+			a, err := NewAccess(test.key, test.pod, Options{}, 1500, nil)
 			text := a.Alias
 			if text != test.want || (err != nil) != test.fails {
 				t.Fatalf("%q, %v", text, err)
 			}
-			if key, ours := Whose(text); err == nil && (!ours || key != test.key) {
+			if key, ours := ParseAlias(text); err == nil && (!ours || key != test.key) {
 				t.Errorf("%v, %v", key, ours)
 			}
 		})
 	}
 	for _, text := range []string{"", "{}", "veth of somebody", `{"container":"c1"}`, `["lan"]`, `{"network":"lan","container":"","interface":"eth0"}`} {
-		if _, ours := Whose(text); ours {
+		if _, ours := ParseAlias(text); ours {
 			t.Errorf("%q is taken for relink's", text)
 		}
 	}
@@ -248,7 +248,7 @@ func TestAliasSaysWhoseThePairIs(t *testing.T) {
 func TestSamePod(t *testing.T) {
 	long := strings.Repeat("n", 60)
 	of := func(network, id, pod string) string {
-		a, err := Of(attachment.Key{Network: network, ContainerID: id, IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: pod}, Options{}, 1500, nil)
+		a, err := NewAccess(attachment.Key{Network: network, ContainerID: id, IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: pod}, Options{}, 1500, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,38 +27,38 @@ type Call struct {
 	// section and asked are nil until an ADD, a CHECK or a STATUS reads the configuration. asked is what
 	// the configuration and CNI_ARGS come to.
 	section *section
-	asked   *network
-	// tune gives each opened store the clock of a test. It is nil outside of tests.
-	tune func(*lease.Store)
+	network *network
+	// setClock gives each opened store the clock of a test. It is nil outside of tests.
+	setClock func(*lease.Store)
 	// stderr takes what is no error but worth saying.
 	stderr io.Writer
-	// settling limits the search for the sandboxes before.
-	settling time.Duration
+	// releaseTimeout limits the search for the sandboxes before.
+	releaseTimeout time.Duration
 	// seesAll says whether the processes that are seen here are all of the node's.
 	seesAll func() bool
 	// owners answers what the Kubernetes API knows of the pod. It is nil if nobody can be asked.
 	owners owner.Asker
-	// learnt is what owners has answered. It is nil before, and if there was no answer.
-	learnt *owner.Answer
-	// consulted says that owners was asked.
-	consulted bool
-	// program says that relink-ipam is a program of its own: nobody probes for its addresses.
-	program bool
+	// answer is what owners has answered. It is nil before, and if there was no answer.
+	answer *owner.Answer
+	// ownerAsked says that owners was asked.
+	ownerAsked bool
+	// standalone says that relink-ipam is a program of its own: nobody probes for its addresses.
+	standalone bool
 	// claims is what the API has to be told before the ADD ends.
-	claims []pool.Claimed
+	claims []pool.ClaimedAddress
 	// mustProbe says that a pod of a dead node may still answer for an address that the ADD was given.
 	mustProbe bool
-	// quiet says that another node still uses an address that the ADD was given.
-	quiet bool
-	// before are other holders of the addresses that the ADD was given: the sandboxes before this one.
-	before []lease.Holder
+	// migrating says that another node still uses an address that the ADD was given.
+	migrating bool
+	// previousHolders are other holders of the addresses that the ADD was given: the sandboxes before this one.
+	previousHolders []lease.Holder
 }
 
 // New returns the call with those arguments. config is their configuration, decoded. An ADD asks owners about the pod, and
 // for addresses of pools, if it is a pool.Agent, too.
 // Other calls need nobody to ask.
 func New(args *skel.CmdArgs, config cniplugin.Network, owners owner.Asker) *Call {
-	return &Call{args: args, config: config, owners: owners, stderr: os.Stderr, settling: settling, seesAll: sandbox.SeesAllProcesses}
+	return &Call{args: args, config: config, owners: owners, stderr: os.Stderr, releaseTimeout: releaseTimeout, seesAll: sandbox.SeesAllProcesses}
 }
 
 // Version is the cniVersion of the configuration.
@@ -70,7 +70,7 @@ func (c *Call) read() (*section, error) {
 		return c.section, nil
 	}
 	s, errs := readSection(c.config)
-	if err := cniplugin.First(errs); err != nil {
+	if err := cniplugin.FirstError(errs); err != nil {
 		return nil, err
 	}
 	c.section = &s
@@ -93,18 +93,18 @@ func (c *Call) Read() error {
 
 // readAll reads all of the configuration once.
 func (c *Call) readAll(env cniplugin.Args) (network, error) {
-	if c.asked != nil {
-		return *c.asked, nil
+	if c.network != nil {
+		return *c.network, nil
 	}
 	s, err := c.read()
 	if err != nil {
 		return network{}, err
 	}
 	n, errs := s.parse(c.config, env)
-	if err := cniplugin.First(errs); err != nil {
+	if err := cniplugin.FirstError(errs); err != nil {
 		return network{}, err
 	}
-	c.asked = &n
+	c.network = &n
 	return n, nil
 }
 
@@ -127,8 +127,8 @@ func (c *Call) open(dataDir string) (*lease.Store, error) {
 	if err != nil {
 		return nil, withCode(err)
 	}
-	if c.tune != nil {
-		c.tune(store)
+	if c.setClock != nil {
+		c.setClock(store)
 	}
 	return store, nil
 }
@@ -151,7 +151,7 @@ func (c *Call) prepareRelease() (store *lease.Store, sticky lease.Policy, err er
 	}{&keys.DataDir}); err != nil {
 		return nil, sticky, err
 	}
-	if err := cniplugin.First(checkPlace(c.config.Name, keys.DataDir)); err != nil {
+	if err := cniplugin.FirstError(checkStorePath(c.config.Name, keys.DataDir)); err != nil {
 		return nil, sticky, err
 	}
 	store, err = c.open(keys.DataDir)
@@ -179,19 +179,19 @@ func (c *Call) request(n network, env cniplugin.Args) (lease.Request, error) {
 			fmt.Sprintf(`must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": %q an address is kept for the pod`, c.section.Sticky))
 	}
 	r := lease.Request{
-		Attachment: key, Owner: byName, Pod: env.Pod, Namespace: namespaceAt(c.args.Netns), Sets: n.sets, Policy: n.policy,
-		Wanted: n.wanted(), OneOf: addressesOf(n.choices),
+		Attachment: key, Owner: byName, Pod: env.Pod, Namespace: readNamespace(c.args.Netns), Sets: n.sets, Policy: n.policy,
+		RequestedAddresses: n.requestedAddresses(), CandidateAddresses: addressesOf(n.candidates),
 	}
 	r.Policy.ByOwner = n.byOwner
-	if c.learnt != nil {
-		own(&r, *c.learnt)
+	if c.answer != nil {
+		applyOwner(&r, *c.answer)
 	}
 	return r, nil
 }
 
-// namespaceAt returns what can be known of the sandbox's namespace. An ADD works without it. Later it
+// readNamespace returns what can be known of the sandbox's namespace. An ADD works without it. Later it
 // tells whether the sandbox is gone.
-func namespaceAt(path string) attachment.Namespace {
+func readNamespace(path string) attachment.Namespace {
 	if path == "" {
 		return attachment.Namespace{}
 	}

@@ -25,8 +25,8 @@ func (c *Call) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	held, err := store.EvenForeign().HeldBy(ctx, c.key())
-	if ignoreNone(err) != nil {
+	held, err := store.AllowForeign().HeldBy(ctx, c.key())
+	if ignoreNotLeased(err) != nil {
 		return withCode(err)
 	}
 	if wrong := notHeld(c.key(), previous, held); len(wrong) > 0 {
@@ -41,8 +41,8 @@ func (c *Call) previousAddresses() ([]netip.Addr, error) {
 	if c.config.PrevResult == nil {
 		return nil, nil
 	}
-	wrong := func(why string) error {
-		return cniplugin.ConfigError("prevResult", cniplugin.Written(c.config.PrevResult), "must be the result of the ADD"+why)
+	wrong := func(reason string) error {
+		return cniplugin.ConfigError("prevResult", cniplugin.RawValue(c.config.PrevResult), "must be the result of the ADD"+reason)
 	}
 	previous, err := c.config.Previous()
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *Call) previousAddresses() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, wrong("")
 	}
-	var all []netip.Addr
+	var addresses []netip.Addr
 	for _, ip := range result.IPs {
 		if ip == nil || slices.Contains(result.Interfaces, nil) {
 			return nil, wrong(": an address or an interface is null")
@@ -64,9 +64,9 @@ func (c *Call) previousAddresses() ([]netip.Addr, error) {
 		if !ok {
 			return nil, wrong(": an address is none")
 		}
-		all = append(all, a.Unmap())
+		addresses = append(addresses, a.Unmap())
 	}
-	return all, nil
+	return addresses, nil
 }
 
 // notHeld says which of the previous addresses the attachment does not hold.

@@ -37,10 +37,10 @@ type network struct {
 	pools      []string
 	routes     []*types.Route
 	resolvConf string
-	requested  []requested
-	// choices are addresses of which the pod wants one of each range set.
-	choices []requested
-	policy  lease.Policy
+	requested  []requestedAddress
+	// candidates are addresses of which the pod wants one of each range set.
+	candidates []requestedAddress
+	policy     lease.Policy
 	// byOwner says that the pod's owner decides whether the address is kept.
 	byOwner bool
 	// claims says that an IPAMClaim can have the addresses.
@@ -48,17 +48,17 @@ type network struct {
 	static *staticConfig
 }
 
-// requested is an address that is asked for. refuse returns the error of the key that asks for it, and source names the key.
-type requested struct {
+// requestedAddress is an address that is asked for. refuse returns the error of the key that asks for it, and source names the key.
+type requestedAddress struct {
 	address netip.Addr
 	source  string
-	refuse  func(must string) error
-	// ofClaim says that an IPAMClaim has the address. Only relink and an administrator can write there.
-	ofClaim bool
+	refuse  func(requirement string) error
+	// fromClaim says that an IPAMClaim has the address. Only relink and an administrator can write there.
+	fromClaim bool
 }
 
-// Reading is what others need of a configuration.
-type Reading struct {
+// ConfigSummary is what others need of a configuration.
+type ConfigSummary struct {
 	// Sets is empty if there are Pools.
 	Sets  []lease.RangeSet
 	Pools []string
@@ -74,45 +74,45 @@ type Reading struct {
 
 // Examine reads all that a configuration has for relink-ipam, and returns everything for which an ADD would be
 // refused.
-func Examine(n cniplugin.Network) (Reading, []error) {
+func Examine(n cniplugin.Network) (ConfigSummary, []error) {
 	s, errs := readSection(n)
 	if n.IPAM.JSON == nil {
-		return Reading{}, errs
+		return ConfigSummary{}, errs
 	}
 	parsed, wrong := s.parse(n, cniplugin.Args{})
 	detection, _ := s.detection()
 	if errs = append(errs, wrong...); len(errs) == 0 {
-		errs = parsed.neverGiven()
+		errs = parsed.checkRequested()
 	}
-	return Reading{Sets: parsed.sets, Pools: parsed.pools, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil, NeedsAPI: parsed.asksAPI()}, errs
+	return ConfigSummary{Sets: parsed.sets, Pools: parsed.pools, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil, NeedsAPI: parsed.needsAPIOnNewNode()}, errs
 }
 
-// neverGiven returns the errors of an ADD for the addresses that are asked for and that it cannot give, whatever is
+// checkRequested returns the errors of an ADD for the addresses that are asked for and that it cannot give, whatever is
 // leased.
-func (n network) neverGiven() []error {
+func (n network) checkRequested() []error {
 	var errs []error
 	if len(n.pools) > 0 {
 		return nil // Only the pool says.
 	}
-	for _, refused := range lease.CheckWanted(n.sets, n.wanted()) {
-		errs = append(errs, n.refused(refused))
+	for _, refused := range lease.CheckRequested(n.sets, n.requestedAddresses()) {
+		errs = append(errs, n.refusalError(refused))
 	}
 	return errs
 }
 
-// wanted returns the addresses that are asked for.
-func (n network) wanted() []netip.Addr { return addressesOf(n.requested) }
+// requestedAddresses returns the addresses that are asked for.
+func (n network) requestedAddresses() []netip.Addr { return addressesOf(n.requested) }
 
-func addressesOf(asked []requested) (all []netip.Addr) {
+func addressesOf(asked []requestedAddress) (addresses []netip.Addr) {
 	for _, q := range asked {
-		all = append(all, q.address)
+		addresses = append(addresses, q.address)
 	}
-	return all
+	return addresses
 }
 
 // ExamineNetwork returns the strange keys beside the section, for a configuration whose "type" is another
 // program. Only the keys that relink-ipam reads there can have an error.
-func ExamineNetwork(config []byte) ([]cniplugin.Strange, error) {
+func ExamineNetwork(config []byte) ([]cniplugin.UnknownKey, error) {
 	return networkKeys.Examine("", config)
 }
 
@@ -120,7 +120,7 @@ func ExamineNetwork(config []byte) ([]cniplugin.Strange, error) {
 func readSection(n cniplugin.Network) (section, []error) {
 	var s section
 	if n.IPAM.JSON == nil {
-		return s, append(checkPlace(n.Name, ""), cniplugin.ConfigError("ipam", cniplugin.Missing, "must say which addresses to give"))
+		return s, append(checkStorePath(n.Name, ""), cniplugin.ConfigError("ipam", cniplugin.Missing, "must say which addresses to give"))
 	}
 	var errs []error
 	strange, err := Keys.Examine("ipam", n.IPAM.JSON)
@@ -133,11 +133,11 @@ func readSection(n cniplugin.Network) (section, []error) {
 		}
 	}
 	errs = append(errs, cniplugin.DecodeAll("ipam", n.IPAM.JSON, &s)...)
-	return s, append(errs, checkPlace(n.Name, s.DataDir)...)
+	return s, append(errs, checkStorePath(n.Name, s.DataDir)...)
 }
 
-// checkPlace reports a name or a directory by which no store can be found.
-func checkPlace(name, dataDir string) []error {
+// checkStorePath reports a name or a directory by which no store can be found.
+func checkStorePath(name, dataDir string) []error {
 	var errs []error
 	if err := attachment.ValidateName(name); err != nil {
 		errs = append(errs, cniplugin.ConfigError("name", name, err.Error()))
@@ -158,7 +158,7 @@ func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []erro
 	if s.ResolvConf != "" && !filepath.IsAbs(s.ResolvConf) {
 		errs = append(errs, cniplugin.ConfigError("ipam.resolvConf", s.ResolvConf, "must be an absolute path"))
 	}
-	a, wrong := readAsked(n)
+	a, wrong := readRuntimeRequest(n)
 	errs = append(errs, wrong...)
 	parsed.policy, wrong = s.policy()
 	errs = append(errs, wrong...)
@@ -179,7 +179,7 @@ func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []erro
 
 // sets returns the range sets in host-local's order: those of the runtime, the flat one,
 // those of "ranges". Beside others, a flat one without a subnet does not count.
-func (s section) sets(n cniplugin.Network, a asked) ([]lease.RangeSet, []error) {
+func (s section) sets(n cniplugin.Network, a runtimeRequest) ([]lease.RangeSet, []error) {
 	excluded, errs := parseExcluded(s.Exclude)
 	var sets []lease.RangeSet
 	var keys []string
@@ -215,7 +215,7 @@ func (s section) sets(n cniplugin.Network, a asked) ([]lease.RangeSet, []error) 
 			errs = append(errs, cniplugin.ConfigError(keys[i], set.String(), "must have an address that is neither excluded nor the gateway"))
 		}
 	}
-	if err := checkOneOfAFamily(n.CNIVersion, sets); err != nil {
+	if err := checkSingleFamily(n.CNIVersion, sets); err != nil {
 		errs = append(errs, err)
 	}
 	if err := checkOverlap(sets, keys); err != nil {
@@ -232,9 +232,9 @@ func decodeIfAny(key string, b json.RawMessage, part any) error {
 	return cniplugin.DecodePart(key, b, part)
 }
 
-// checkOneOfAFamily reports several addresses of one family if the result of the specification's version
+// checkSingleFamily reports several addresses of one family if the result of the specification's version
 // has no place for them.
-func checkOneOfAFamily(cniVersion string, sets []lease.RangeSet) error {
+func checkSingleFamily(cniVersion string, sets []lease.RangeSet) error {
 	families := map[bool]int{}
 	for _, s := range sets {
 		families[s[0].First.Is4()]++
@@ -251,9 +251,9 @@ func checkOneOfAFamily(cniVersion string, sets []lease.RangeSet) error {
 // checkOverlap reports the first two sets that have an address in common.
 func checkOverlap(sets []lease.RangeSet, keys []string) error {
 	for i, set := range sets {
-		for j, other := range sets[:i] {
+		for j, earlier := range sets[:i] {
 			for _, r := range set {
-				for _, o := range other {
+				for _, o := range earlier {
 					if r.Overlaps(o.Span) {
 						return cniplugin.ConfigError(keys[i], r.String(), overlaps(r, keys[j], o))
 					}
@@ -264,15 +264,15 @@ func checkOverlap(sets []lease.RangeSet, keys []string) error {
 	return nil
 }
 
-// asked is what the runtime asks for beside the section.
-type asked struct {
+// runtimeRequest is what the runtime asks for beside the section.
+type runtimeRequest struct {
 	ranges [][]rangeConfig
 	// ips are from the capability, args from args.cni.
 	ips, args []string
 }
 
-func readAsked(n cniplugin.Network) (asked, []error) {
-	var a asked
+func readRuntimeRequest(n cniplugin.Network) (runtimeRequest, []error) {
+	var a runtimeRequest
 	var args struct {
 		CNI struct {
 			IPs []string `json:"ips"`
@@ -280,12 +280,12 @@ func readAsked(n cniplugin.Network) (asked, []error) {
 	}
 	var errs []error
 	for _, part := range []struct {
-		key  string
-		json json.RawMessage
-		to   any
+		key    string
+		json   json.RawMessage
+		target any
 	}{{"runtimeConfig.ipRanges", n.RuntimeConfig.IPRanges, &a.ranges}, {"runtimeConfig.ips", n.RuntimeConfig.IPs, &a.ips}, {"args", n.Args, &args}} {
 		if part.json != nil {
-			errs = append(errs, cniplugin.DecodeAll(part.key, part.json, part.to)...)
+			errs = append(errs, cniplugin.DecodeAll(part.key, part.json, part.target)...)
 		}
 	}
 	a.args = args.CNI.IPs
@@ -295,10 +295,10 @@ func readAsked(n cniplugin.Network) (asked, []error) {
 // requests returns the addresses that are asked for, in host-local's order: CNI_ARGS,
 // args.cni.ips, the capability. A runtime may ask for one address in two of these ways. Twice in one list is a
 // mistake.
-func (a asked) requests(env cniplugin.Args) ([]requested, []error) {
-	var all []requested
+func (a runtimeRequest) requests(env cniplugin.Args) ([]requestedAddress, []error) {
+	var requests []requestedAddress
 	var errs []error
-	add := func(texts []string, source func(i int) string, refuse func(source, text, must string) error) {
+	add := func(texts []string, source func(i int) string, refuse func(source, text, requirement string) error) {
 		var list []netip.Addr
 		for i, text := range texts {
 			address, err := parseRequested(text)
@@ -310,31 +310,31 @@ func (a asked) requests(env cniplugin.Args) ([]requested, []error) {
 				errs = append(errs, refuse(source(i), text, "is in the list twice: keep one"))
 				continue
 			}
-			all = ask(all, requested{address: address, source: source(i), refuse: func(must string) error { return refuse(source(i), text, must) }})
+			requests = mergeRequest(requests, requestedAddress{address: address, source: source(i), refuse: func(requirement string) error { return refuse(source(i), text, requirement) }})
 			list = append(list, address)
 		}
 	}
-	ofConfig := func(key, text, must string) error { return cniplugin.ConfigError(key, text, must) }
-	add(listed(env.IP), func(int) string { return "CNI_ARGS" }, func(key, text, must string) error { return cniplugin.EnvError(key, "IP="+text, must) })
+	ofConfig := func(key, text, requirement string) error { return cniplugin.ConfigError(key, text, requirement) }
+	add(splitList(env.IP), func(int) string { return "CNI_ARGS" }, func(key, text, requirement string) error { return cniplugin.EnvError(key, "IP="+text, requirement) })
 	add(a.args, func(i int) string { return fmt.Sprintf("args.cni.ips[%d]", i) }, ofConfig)
 	add(a.ips, func(i int) string { return fmt.Sprintf("runtimeConfig.ips[%d]", i) }, ofConfig)
-	return all, errs
+	return requests, errs
 }
 
-// ask adds an address. One that is asked for in several ways is one address. If one of them is an IPAMClaim, it was given
+// mergeRequest adds an address. One that is asked for in several ways is one address. If one of them is an IPAMClaim, it was given
 // before.
-func ask(all []requested, q requested) []requested {
-	if i := slices.IndexFunc(all, func(r requested) bool { return r.address == q.address }); i >= 0 {
-		all = slices.Clone(all)
-		all[i].ofClaim = all[i].ofClaim || q.ofClaim
-		return all
+func mergeRequest(requests []requestedAddress, q requestedAddress) []requestedAddress {
+	if i := slices.IndexFunc(requests, func(r requestedAddress) bool { return r.address == q.address }); i >= 0 {
+		requests = slices.Clone(requests)
+		requests[i].fromClaim = requests[i].fromClaim || q.fromClaim
+		return requests
 	}
-	return append(slices.Clip(all), q)
+	return append(slices.Clip(requests), q)
 }
 
-// listed returns the parts of a list with commas: Multus writes the addresses of both families so. Nothing is an
+// splitList returns the parts of a list with commas: Multus writes the addresses of both families so. Nothing is an
 // empty list.
-func listed(s string) []string {
+func splitList(s string) []string {
 	if s == "" {
 		return nil
 	}

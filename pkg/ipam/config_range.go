@@ -22,24 +22,24 @@ type rangeConfig struct {
 // parseSet returns a set with the ranges that are right, and everything that is wrong.
 func parseSet(key string, ranges []rangeConfig, excluded []lease.Span) (lease.RangeSet, []error) {
 	if len(ranges) == 0 {
-		return nil, []error{cniplugin.ConfigError(key, cniplugin.Written("[]"), `must have at least one range, such as {"subnet": "10.3.0.0/24"}`)}
+		return nil, []error{cniplugin.ConfigError(key, cniplugin.RawValue("[]"), `must have at least one range, such as {"subnet": "10.3.0.0/24"}`)}
 	}
 	var set lease.RangeSet
 	var errs []error
 	for i, written := range ranges {
-		at := fmt.Sprintf("%s[%d]", key, i)
-		r, err := written.parse(at+".", excluded)
+		path := fmt.Sprintf("%s[%d]", key, i)
+		r, err := written.parse(path+".", excluded)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		for j, o := range set {
 			if r.First.BitLen() != o.First.BitLen() {
-				errs = append(errs, cniplugin.ConfigError(at+".subnet", written.Subnet, "must be of the same family as the others in its set: a set gives one address"))
+				errs = append(errs, cniplugin.ConfigError(path+".subnet", written.Subnet, "must be of the same family as the others in its set: a set gives one address"))
 				break
 			}
 			if r.Overlaps(o.Span) {
-				errs = append(errs, cniplugin.ConfigError(at, r.String(), overlaps(r, fmt.Sprintf("%s[%d]", key, j), o)))
+				errs = append(errs, cniplugin.ConfigError(path, r.String(), overlaps(r, fmt.Sprintf("%s[%d]", key, j), o)))
 				break
 			}
 		}
@@ -148,10 +148,10 @@ func spanOf(p netip.Prefix) lease.Span {
 }
 
 // parseExcluded reads addresses, prefixes and spans ("10.3.0.5-10.3.0.9").
-func parseExcluded(all []string) ([]lease.Span, []error) {
+func parseExcluded(texts []string) ([]lease.Span, []error) {
 	var spans []lease.Span
 	var errs []error
-	for i, s := range all {
+	for i, s := range texts {
 		span, ok := parseSpan(s)
 		if !ok {
 			errs = append(errs, cniplugin.ConfigError(fmt.Sprintf("ipam.exclude[%d]", i), s, "must be an address, a network such as 10.3.0.0/28, or a span such as 10.3.0.5-10.3.0.9"))

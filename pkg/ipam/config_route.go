@@ -16,16 +16,16 @@ type routes []*types.Route
 func (r *routes) UnmarshalJSON(b []byte) error {
 	var written []json.RawMessage
 	if err := json.Unmarshal(b, &written); err != nil {
-		return cniplugin.ConfigError("ipam.routes", cniplugin.Written(b), "must be a list of routes: put it in [ ]")
+		return cniplugin.ConfigError("ipam.routes", cniplugin.RawValue(b), "must be a list of routes: put it in [ ]")
 	}
 	*r = nil
 	for i, w := range written {
-		at := fmt.Sprintf("ipam.routes[%d]", i)
+		path := fmt.Sprintf("ipam.routes[%d]", i)
 		var route types.Route
 		if err := json.Unmarshal(w, &route); err != nil || route.Dst.IP == nil {
-			return cniplugin.ConfigError(at, cniplugin.Written(w), `must be a route such as {"dst": "10.0.0.0/8", "gw": "10.3.0.1"}`)
+			return cniplugin.ConfigError(path, cniplugin.RawValue(w), `must be a route such as {"dst": "10.0.0.0/8", "gw": "10.3.0.1"}`)
 		}
-		if err := cniplugin.CheckRoute(at, &route); err != nil {
+		if err := cniplugin.CheckRoute(path, &route); err != nil {
 			return err
 		}
 		*r = append(*r, &route)

@@ -30,7 +30,7 @@ func parse(b []byte, env cniplugin.Args) (configured, error) {
 		return configured{}, err
 	}
 	s, errs := readSection(n)
-	if err := cniplugin.First(errs); err != nil {
+	if err := cniplugin.FirstError(errs); err != nil {
 		return configured{}, err
 	}
 	c := configured{name: n.Name, dataDir: s.DataDir}
@@ -158,7 +158,7 @@ func TestWhatIsWrongWithTheRangesAndWhatToDo(t *testing.T) {
 		"route by text":     {`"subnet": "10.3.0.0/24", "routes": ["10.0.0.0/8"]`, ``, routeError(0, `"10.0.0.0/8"`)},
 	} {
 		_, err := parseIPAM(test.ipam, test.more)
-		if diff := cmp.Diff(onWire{7, "invalid " + test.want}, wire(t, err)); diff != "" {
+		if diff := cmp.Diff(printedError{7, "invalid " + test.want}, parseError(t, err)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -173,7 +173,7 @@ func routeError(i int, quoted string) string {
 }
 
 func TestWrongTypesAreNamedByTheirKeys(t *testing.T) {
-	for in, want := range map[string]onWire{
+	for in, want := range map[string]printedError{
 		`{"name": 5}`:                                  {7, `invalid "name": 5: must be a string: put it in quotation marks`},
 		`{"name": ""}`:                                 {7, `invalid "name": "": is empty`},
 		`{"name": "a/b"}`:                              {7, `invalid "name": "a/b": must start with a letter or a digit and contain only letters, digits, '_', '.' and '-'`},
@@ -204,7 +204,7 @@ func TestWrongTypesAreNamedByTheirKeys(t *testing.T) {
 		`{"name": "pods",`: {6, "network configuration: is no JSON: it ends too early: a quotation mark or a bracket is missing"},
 	} {
 		_, err := parse([]byte(in), cniplugin.Args{})
-		if diff := cmp.Diff(want, wire(t, err)); diff != "" {
+		if diff := cmp.Diff(want, parseError(t, err)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", in, diff)
 		}
 	}
@@ -215,11 +215,11 @@ func TestOldVersionsHaveOneAddressOfAFamily(t *testing.T) {
 	const one, other, six = `[{"subnet": "10.3.0.0/24"}]`, `[{"subnet": "10.4.0.0/24"}]`, `[{"subnet": "2001:db8::/64"}]`
 	for version, ok := range map[string]bool{"": false, "0.1.0": false, "0.2.0": false, "0.3.0": true, "0.4.0": true, "1.0.0": true, "1.1.0": true, "new": false} {
 		_, err := parse([]byte(`{"cniVersion": "`+version+`", "name": "pods", "ipam": {"ranges": [`+one+`, `+six+`, `+other+`]}}`), cniplugin.Args{})
-		want := onWire{7, `invalid "cniVersion": "` + version + `": must be 0.3.0 or newer for more than one address of a family`}
+		want := printedError{7, `invalid "cniVersion": "` + version + `": must be 0.3.0 or newer for more than one address of a family`}
 		if ok {
-			want = onWire{}
+			want = printedError{}
 		}
-		if diff := cmp.Diff(want, wire(t, err)); diff != "" {
+		if diff := cmp.Diff(want, parseError(t, err)); diff != "" {
 			t.Errorf("%q: several (-want +got):\n%s", version, diff)
 		}
 		if _, err := parse([]byte(`{"cniVersion": "`+version+`", "name": "pods", "ipam": {"ranges": [`+one+`, `+six+`]}}`), cniplugin.Args{}); err != nil {
@@ -313,7 +313,7 @@ func TestWhatIsWrongWithThePolicyAndWhatToDo(t *testing.T) {
 		`"exclude": ["10.3.0.0/24"]`:          `"ipam.subnet": "10.3.0.1-10.3.0.254": must have an address that is neither excluded nor the gateway`,
 	} {
 		_, err := parseIPAM(`"subnet": "10.3.0.0/24", `+in, "")
-		if diff := cmp.Diff(onWire{7, "invalid " + want}, wire(t, err)); diff != "" {
+		if diff := cmp.Diff(printedError{7, "invalid " + want}, parseError(t, err)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", in, diff)
 		}
 	}
@@ -341,17 +341,17 @@ func TestRequestedAddressesInHostLocalsOrder(t *testing.T) {
 	}
 	for _, test := range []struct {
 		env, args, capability string
-		want                  onWire
+		want                  printedError
 	}{
-		{"five", "[]", "[]", onWire{4, `invalid CNI_ARGS: "IP=five": must be an IP address`}},
-		{"10.3.0.5/33", "[]", "[]", onWire{4, `invalid CNI_ARGS: "IP=10.3.0.5/33": must be an IP address`}},
-		{"fe80::1%eth0", "[]", "[]", onWire{4, `invalid CNI_ARGS: "IP=fe80::1%eth0": must be an IP address`}},
-		{"", `["10.3.0.5", "six"]`, "[]", onWire{7, `invalid "args.cni.ips[1]": "six": must be an IP address`}},
-		{"", `[]`, `[""]`, onWire{7, `invalid "runtimeConfig.ips[0]": "": must be an IP address`}},
-		{"", `[]`, `[null]`, onWire{7, `invalid "runtimeConfig.ips[0]": "": must be an IP address`}},
+		{"five", "[]", "[]", printedError{4, `invalid CNI_ARGS: "IP=five": must be an IP address`}},
+		{"10.3.0.5/33", "[]", "[]", printedError{4, `invalid CNI_ARGS: "IP=10.3.0.5/33": must be an IP address`}},
+		{"fe80::1%eth0", "[]", "[]", printedError{4, `invalid CNI_ARGS: "IP=fe80::1%eth0": must be an IP address`}},
+		{"", `["10.3.0.5", "six"]`, "[]", printedError{7, `invalid "args.cni.ips[1]": "six": must be an IP address`}},
+		{"", `[]`, `[""]`, printedError{7, `invalid "runtimeConfig.ips[0]": "": must be an IP address`}},
+		{"", `[]`, `[null]`, printedError{7, `invalid "runtimeConfig.ips[0]": "": must be an IP address`}},
 	} {
 		_, err := ask(test.env, test.args, test.capability)
-		if diff := cmp.Diff(test.want, wire(t, err)); diff != "" {
+		if diff := cmp.Diff(test.want, parseError(t, err)); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", test, diff)
 		}
 	}
@@ -376,7 +376,7 @@ func TestExamineReportsAddressesThatAreNeverGiven(t *testing.T) {
 		_, errs := Examine(n)
 		var got []string
 		for _, err := range errs {
-			got = append(got, wire(t, err).Msg)
+			got = append(got, parseError(t, err).Msg)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", ips, diff)

@@ -14,7 +14,7 @@ func (c *Call) Detection() (*Detection, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.quiet {
+	if c.migrating {
 		return nil, nil
 	}
 	d, err := s.detection()
@@ -36,6 +36,6 @@ func (c *Call) Conflict(ctx context.Context, address netip.Addr, mac string) (ex
 	return exchanged, withCode(err)
 }
 
-// Quiet says that a pod on another node still uses an address that Add has given: a virtual machine moves from there to this pod.
+// Migrating says that a pod on another node still uses an address that Add has given: a virtual machine moves from there to this pod.
 // Nobody probes for the addresses, and nobody announces them: that pod would lose its connections.
-func (c *Call) Quiet() bool { return c.quiet }
+func (c *Call) Migrating() bool { return c.migrating }

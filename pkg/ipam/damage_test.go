@@ -36,7 +36,7 @@ func (n *node) refuses(t *testing.T, what string, file []byte) {
 	}
 	for name, command := range n.commands(t) {
 		code, err := command()
-		if got := wire(t, err); got.Code != code || !strings.Contains(got.Msg, "store "+n.path()+": not usable: ") {
+		if got := parseError(t, err); got.Code != code || !strings.Contains(got.Msg, "store "+n.path()+": not usable: ") {
 			t.Errorf("%s: %s: %+v", what, name, got)
 		}
 		if after, err := os.ReadFile(n.path()); err != nil || !bytes.Equal(after, file) {
@@ -48,8 +48,8 @@ func (n *node) refuses(t *testing.T, what string, file []byte) {
 	}
 }
 
-// filled returns a node with leases, and the content of their file.
-func filled(t *testing.T) (*node, []byte) {
+// filledNode returns a node with leases, and the content of their file.
+func filledNode(t *testing.T) (*node, []byte) {
 	t.Helper()
 	n := newNode(t, `"subnet": "10.3.0.0/24"`)
 	for i := range 20 {
@@ -65,7 +65,7 @@ func filled(t *testing.T) (*node, []byte) {
 // A file that was cut short is an error at every length. It never counts as an empty store, which would give its
 // addresses twice.
 func TestFileThatWasCutShortIsDamaged(t *testing.T) {
-	n, file := filled(t)
+	n, file := filledNode(t)
 	used := usedOf(t, n.path())
 	for length := 0; length < used; length += 512 {
 		n.refuses(t, fmt.Sprintf("%d of %d bytes", length, len(file)), file[:length])
@@ -90,7 +90,7 @@ func usedOf(t *testing.T, path string) int {
 
 // A page with other content is an error with a code, and no panic. Nobody reads a free page, so that one is no error.
 func TestPageOfGarbageIsAnErrorAndNoPanic(t *testing.T) {
-	n, file := filled(t)
+	n, file := filledNode(t)
 	size, refused := os.Getpagesize(), 0
 	for page := range usedOf(t, n.path()) / size {
 		for what, garbage := range map[string][]byte{
@@ -103,7 +103,7 @@ func TestPageOfGarbageIsAnErrorAndNoPanic(t *testing.T) {
 					t.Fatal(err)
 				}
 				code, err := command()
-				if got := wire(t, err); err != nil && (got.Code != code || !strings.Contains(got.Msg, "not usable: ")) {
+				if got := parseError(t, err); err != nil && (got.Code != code || !strings.Contains(got.Msg, "not usable: ")) {
 					t.Errorf("page %d of %s: %s: %+v", page, what, name, got)
 				}
 				if err != nil {
@@ -122,7 +122,7 @@ func TestPageOfGarbageIsAnErrorAndNoPanic(t *testing.T) {
 
 // A file that is no store stays unchanged. That is the business of whoever put it there.
 func TestOtherFilesAreNoStores(t *testing.T) {
-	n, file := filled(t)
+	n, file := filledNode(t)
 	for what, other := range map[string][]byte{
 		"a text":            []byte("10.3.0.2 c1\n"),
 		"a long text":       bytes.Repeat([]byte("10.3.0.2 c1\n"), 5000),
@@ -134,7 +134,7 @@ func TestOtherFilesAreNoStores(t *testing.T) {
 }
 
 func TestStoreOfAnotherSchemaIsNamed(t *testing.T) {
-	n, file := filled(t)
+	n, file := filledNode(t)
 	meta := func(key, value string) func(*bolt.Tx) error {
 		return func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte(key), []byte(value)) }
 	}
@@ -195,7 +195,7 @@ func TestWaitForTheStoreIsBounded(t *testing.T) {
 	defer f.Close()
 	begin := func(args *skel.CmdArgs) *Call {
 		c := n.begin(t, args)
-		c.tune = func(s *lease.Store) {
+		c.setClock = func(s *lease.Store) {
 			n.set(s)
 			s.SetWait(time.Millisecond)
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
-// judges stands for an agent that can be asked about owners, too. It judges by the ordinal. Those that it does not know live, and
+// fakeJudge stands for an agent that can be asked about owners, too. It judges by the ordinal. Those that it does not know live, and
 // their pods do not exist.
-type judges struct {
-	api
+type fakeJudge struct {
+	fakeOwners
 	judged map[int]owner.Judgement
 	// then is called after each answer.
 	then func()
@@ -23,13 +23,13 @@ type judges struct {
 	questions int
 }
 
-func (j *judges) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
+func (j *fakeJudge) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
 	j.questions++
 	for _, o := range owners {
 		number, _ := o.Ordinal.Number()
 		one, known := j.judged[number]
 		if !known {
-			one = owner.Judgement{Standing: owner.Lives, Where: "its pod does not exist"}
+			one = owner.Judgement{Standing: owner.Exists, PodLocation: "its pod does not exist"}
 		}
 		one.Owner = o
 		if one.NoCluster == "" {
@@ -43,18 +43,18 @@ func (j *judges) Judge(_ context.Context, owners []attachment.Owner) (all []owne
 	return all
 }
 
-// away is the judgement of an owner whose pod is on another node.
-func away(uid string) owner.Judgement {
-	return owner.Judgement{Standing: owner.Lives, Elsewhere: uid, Where: "its pod is on node node2"}
+// podElsewhere is the judgement of an owner whose pod is on another node.
+func podElsewhere(uid string) owner.Judgement {
+	return owner.Judgement{Standing: owner.Exists, RemotePodUID: uid, PodLocation: "its pod is on node node2"}
 }
 
 const three = `"ranges": [[{"subnet": "10.3.0.0/24", "rangeEnd": "10.3.0.4"}]]`
 
-// full is a node whose three addresses wait for the pods of a StatefulSet. The one of ordinal 1 was released first.
-func full(t *testing.T, more string) (*node, *judges) {
+// fullNode is a node whose three addresses wait for the pods of a StatefulSet. The one of ordinal 1 was released first.
+func fullNode(t *testing.T, more string) (*node, *fakeJudge) {
 	t.Helper()
 	n := newNode(t, `"sticky": "owner", "quarantine": "0s", `+more+three)
-	j := &judges{api: api{answers: map[string]owner.Answer{"web-0": replica(0), "web-1": replica(1), "web-2": replica(2), "new": replica(7), "next": replica(8), "stranger": plain("stranger")}}, judged: map[int]owner.Judgement{}}
+	j := &fakeJudge{fakeOwners: fakeOwners{answers: map[string]owner.Answer{"web-0": replica(0), "web-1": replica(1), "web-2": replica(2), "new": replica(7), "next": replica(8), "stranger": plain("stranger")}}, judged: map[int]owner.Judgement{}}
 	n.owners = j
 	n.add(t, "c0/eth0", "web-0", "10.3.0.2")
 	n.add(t, "c1/eth0", "web-1", "10.3.0.3")
@@ -71,15 +71,15 @@ const noneFree = "relink-ipam: range set 0 (10.3.0.1-10.3.0.4) of network pods: 
 // The address that waits for a pod on another node is given to a pod that would not start otherwise. That of the pod that left first
 // goes first, and only as many as are needed.
 func TestAnAddressOfAPodElsewhereIsTheLastResort(t *testing.T) {
-	n, j := full(t, "")
-	j.judged[0], j.judged[1] = away("uid-0"), away("uid-1")
+	n, j := fullNode(t, "")
+	j.judged[0], j.judged[1] = podElsewhere("uid-0"), podElsewhere("uid-1")
 	n.add(t, "d1/eth0", "new", "10.3.0.3")
 	n.expect(t, "one is given up", "10.3.0.2 reserved c0/eth0 web", "10.3.0.3 held d1/eth0 web", "10.3.0.4 reserved c2/eth0 web")
-	if got, want := n.said.String(), "relink-ipam: 10.3.0.3 does not wait for StatefulSet default/web, ordinal 1 any more: no address was free, and its pod is on node node2\n"; got != want {
+	if got, want := n.stderr.String(), "relink-ipam: 10.3.0.3 does not wait for StatefulSet default/web, ordinal 1 any more: no address was free, and its pod is on node node2\n"; got != want {
 		t.Errorf("stderr says %q, want %q", got, want)
 	}
 	events, err := n.store(t).History(t.Context(), netip.MustParseAddr("10.3.0.3"))
-	if why := events[len(events)-2].Why; err != nil || why != "no address was free, and its pod is on node node2" {
+	if why := events[len(events)-2].Reason; err != nil || why != "no address was free, and its pod is on node node2" {
 		t.Errorf("%q, %v", why, err)
 	}
 	n.add(t, "d2/eth0", "next", "10.3.0.2")
@@ -97,14 +97,14 @@ func TestAnAddressOfAPodElsewhereIsTheLastResort(t *testing.T) {
 
 // The node was started again, and nobody has called DEL. Its pods are elsewhere.
 func TestAnAddressOfAPodElsewhereAfterABoot(t *testing.T) {
-	n, j := full(t, "")
+	n, j := fullNode(t, "")
 	for i, pod := range []string{"web-0", "web-1", "web-2"} {
 		if _, err := n.tryAdd(t, "e/net"+string(rune('0'+i)), pod, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	n.reboot(time.Minute)
-	j.judged[1] = away("uid-1")
+	j.judged[1] = podElsewhere("uid-1")
 	n.add(t, "d1/eth0", "new", "10.3.0.3")
 }
 
@@ -113,35 +113,35 @@ func TestAnAddressIsKeptForAPod(t *testing.T) {
 	const kept = "; 10.3.0.3 is kept for StatefulSet default/web, ordinal 1: "
 	for name, test := range map[string]struct {
 		more string
-		make func(t *testing.T, n *node, j *judges)
+		make func(t *testing.T, n *node, j *fakeJudge)
 		why  string
 	}{
-		"its pod is here": {"", func(_ *testing.T, _ *node, j *judges) {
-			j.judged[1] = owner.Judgement{Standing: owner.Lives, Where: "its pod is on this node"}
+		"its pod is here": {"", func(_ *testing.T, _ *node, j *fakeJudge) {
+			j.judged[1] = owner.Judgement{Standing: owner.Exists, PodLocation: "its pod is on this node"}
 		}, kept + "its pod is on this node"},
-		"the API is away": {"", func(_ *testing.T, _ *node, j *judges) {
-			j.judged[1] = owner.Judgement{Standing: owner.Unknown, Why: "HTTP status 500", Elsewhere: "uid-1"}
+		"the API is away": {"", func(_ *testing.T, _ *node, j *fakeJudge) {
+			j.judged[1] = owner.Judgement{Standing: owner.Unknown, Reason: "HTTP status 500", RemotePodUID: "uid-1"}
 		}, kept + "HTTP status 500"},
-		"the owner is gone": {"", func(_ *testing.T, _ *node, j *judges) {
-			j.judged[1] = owner.Judgement{Standing: owner.Gone, Why: "it was made anew"}
+		"the owner is gone": {"", func(_ *testing.T, _ *node, j *fakeJudge) {
+			j.judged[1] = owner.Judgement{Standing: owner.Gone, Reason: "it was made anew"}
 		}, kept + "it was made anew"},
-		"an old agent": {"", func(_ *testing.T, _ *node, j *judges) { j.judged[1] = owner.Judgement{Standing: owner.Lives} },
+		"an old agent": {"", func(_ *testing.T, _ *node, j *fakeJudge) { j.judged[1] = owner.Judgement{Standing: owner.Exists} },
 			kept + "relink-agent does not tell where its pod is"},
-		"another cluster": {"", func(t *testing.T, n *node, j *judges) {
+		"another cluster": {"", func(t *testing.T, n *node, j *fakeJudge) {
 			if err := n.store(t).SetCluster(t.Context(), "the first cluster"); err != nil {
 				t.Fatal(err)
 			}
-			j.judged[1] = away("uid-1")
+			j.judged[1] = podElsewhere("uid-1")
 		}, kept + "network pods: the Kubernetes API is another cluster's: the UID of its namespace kube-system is this cluster, and was the first cluster, so none of its owners " +
 			"counts as gone. Correct --kubeconfig; if this node has joined another cluster for good, run relink ipam reset-machine --network pods --data-dir DIR"},
-		"a cluster that is not told": {"", func(_ *testing.T, _ *node, j *judges) {
-			judged := away("uid-1")
+		"a cluster that is not told": {"", func(_ *testing.T, _ *node, j *fakeJudge) {
+			judged := podElsewhere("uid-1")
 			judged.NoCluster = "forbidden"
 			j.judged[1] = judged
 		}, kept + "the Kubernetes API does not tell which cluster it is: forbidden"},
-		"nobody can be asked about owners": {"", func(_ *testing.T, n *node, j *judges) { n.owners = &j.api }, "; nobody can be asked about owners"},
-		"it has come back, and gone again": {"", func(t *testing.T, n *node, j *judges) {
-			j.judged[1] = away("uid-1")
+		"nobody can be asked about owners": {"", func(_ *testing.T, n *node, j *fakeJudge) { n.owners = &j.fakeOwners }, "; nobody can be asked about owners"},
+		"it has come back, and gone again": {"", func(t *testing.T, n *node, j *fakeJudge) {
+			j.judged[1] = podElsewhere("uid-1")
 			j.then = func() {
 				j.then = nil
 				n.add(t, "f/eth0", "web-1", "10.3.0.3")
@@ -149,18 +149,18 @@ func TestAnAddressIsKeptForAPod(t *testing.T) {
 				n.del(t, "f/eth0")
 			}
 		}, kept + "10.3.0.3 is not as expected: it is reserved for StatefulSet default/web, ordinal 1"},
-		"its time is not over": {`"retain": "1h", `, func(_ *testing.T, _ *node, j *judges) { j.judged[1] = away("uid-1") }, ""},
-		"an operator has reserved it": {"", func(t *testing.T, n *node, j *judges) {
+		"its time is not over": {`"retain": "1h", `, func(_ *testing.T, _ *node, j *fakeJudge) { j.judged[1] = podElsewhere("uid-1") }, ""},
+		"an operator has reserved it": {"", func(t *testing.T, n *node, j *fakeJudge) {
 			for i, a := range []string{"10.3.0.2", "10.3.0.3", "10.3.0.4"} {
 				if _, err := n.store(t).Reserve(t.Context(), netip.MustParseAddr(a), replica(i).Owner, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
-			j.judged[1] = away("uid-1")
+			j.judged[1] = podElsewhere("uid-1")
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, j := full(t, test.more)
+			n, j := fullNode(t, test.more)
 			test.make(t, n, j)
 			_, err := n.tryAdd(t, "d1/eth0", "stranger", "")
 			n.expectError(t, name, err, 11, noneFree+test.why)
@@ -173,16 +173,16 @@ func TestAnAddressIsKeptForAPod(t *testing.T) {
 
 // A pod of the same UID cannot have had the address here and run elsewhere. An owner that still holds an address here is here.
 func TestWhatContradictsTheAPI(t *testing.T) {
-	n, j := full(t, "")
+	n, j := fullNode(t, "")
 	args := n.args("g/eth0", "web-1")
 	args.Args += ";K8S_POD_UID=uid-1"
 	if _, err := n.begin(t, args).Add(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	n.del(t, "g/eth0")
-	j.judged[1], j.judged[0] = away("uid-1"), away("uid-0")
+	j.judged[1], j.judged[0] = podElsewhere("uid-1"), podElsewhere("uid-0")
 	n.add(t, "h/net1", "web-2", "10.3.0.4")
-	j.judged[2] = away("uid-2")
+	j.judged[2] = podElsewhere("uid-2")
 	n.add(t, "d1/eth0", "new", "10.3.0.2")
 	_, err := n.tryAdd(t, "d2/eth0", "next", "")
 	n.expectError(t, "the same pod", err, 11, strings.Replace(noneFree, "0 held, 3 reserved", "2 held, 1 reserved", 1)+
@@ -192,7 +192,7 @@ func TestWhatContradictsTheAPI(t *testing.T) {
 // A set of each family: only what lacks an address gives one up.
 func TestOnlyTheFullSetGivesUp(t *testing.T) {
 	n := newNode(t, `"sticky": "owner", "quarantine": "0s", "ranges": [[{"subnet": "10.3.0.0/24", "rangeEnd": "10.3.0.2"}], [{"subnet": "fd00:3::/120", "rangeEnd": "fd00:3::9"}]]`)
-	j := &judges{api: api{answers: map[string]owner.Answer{"web-1": replica(1), "new": replica(7)}}, judged: map[int]owner.Judgement{1: away("uid-1")}}
+	j := &fakeJudge{fakeOwners: fakeOwners{answers: map[string]owner.Answer{"web-1": replica(1), "new": replica(7)}}, judged: map[int]owner.Judgement{1: podElsewhere("uid-1")}}
 	n.owners = j
 	n.add(t, "c1/eth0", "web-1", "10.3.0.2 fd00:3::2")
 	n.del(t, "c1/eth0")

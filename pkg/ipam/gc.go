@@ -29,19 +29,19 @@ func (c *Call) GC(ctx context.Context) error {
 	if !listed {
 		return cniplugin.ConfigError("cni.dev/valid-attachments", cniplugin.Missing, "must list the valid attachments; without the list every address is kept")
 	}
-	all, err := store.List(ctx)
+	leases, err := store.List(ctx)
 	if err != nil {
-		return withCode(ignoreNone(err))
+		return withCode(ignoreNotLeased(err))
 	}
 	g := collection{network: c.config.Name, valid: valid}
 	// This can read all of /proc, so it comes before the store is locked. What an ADD changes meanwhile is kept.
-	looking, cancel := context.WithTimeout(ctx, flock.Patience)
+	looking, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
-	g.proven = sandbox.Prove(looking, c.seesAll(), g.namespaces(all)...)
-	if said := cniplugin.KeptByGC(g.kept(all)); said != "" {
-		fmt.Fprintln(c.stderr, printable.Line(PluginName+": "+said))
+	g.evidence = sandbox.Prove(looking, c.seesAll(), g.namespaces(leases)...)
+	if message := cniplugin.KeptByGC(g.kept(leases)); message != "" {
+		fmt.Fprintln(c.stderr, printable.Line(PluginName+": "+message))
 	}
-	return withCode(ignoreNone(store.Collect(ctx, func(h lease.Holder) bool {
+	return withCode(ignoreNotLeased(store.Collect(ctx, func(h lease.Holder) bool {
 		due, _ := g.judge(h)
 		return !due
 	})))
@@ -51,8 +51,8 @@ func (c *Call) GC(ctx context.Context) error {
 type collection struct {
 	network string
 	valid   map[types.GCAttachment]bool
-	// proven is what was found out about the namespaces of the holders that the runtime does not list.
-	proven map[attachment.Namespace]sandbox.Evidence
+	// evidence is what was found out about the namespaces of the holders that the runtime does not list.
+	evidence map[attachment.Namespace]sandbox.Evidence
 }
 
 func (g collection) isValid(h lease.Holder) bool {
@@ -61,23 +61,23 @@ func (g collection) isValid(h lease.Holder) bool {
 
 // judge says whether the GC gives up what the holder has, and why. A holder without the path of a namespace is not of
 // an ADD of relink-ipam, because an ADD has CNI_NETNS: it was imported, and nothing but the runtime's list tells of it.
-func (g collection) judge(h lease.Holder) (due bool, why string) {
+func (g collection) judge(h lease.Holder) (due bool, reason string) {
 	if g.isValid(h) {
 		return false, "the runtime lists it"
 	}
 	if h.Namespace.Path == "" && h.Namespace.Inode == 0 {
 		return true, "no network namespace was recorded, and the runtime does not list it"
 	}
-	e, looked := g.proven[h.Namespace]
+	e, looked := g.evidence[h.Namespace]
 	if !looked {
 		return false, "it came after the look at the namespaces"
 	}
-	return e.State == sandbox.IsGone, e.Why
+	return e.Verdict == sandbox.VerdictGone, e.Reason
 }
 
-// asked are the holders that the runtime does not list and that this GC may give up: those by an earlier name of the
+// unlistedHolders are the holders that the runtime does not list and that this GC may give up: those by an earlier name of the
 // network are not its own.
-func (g collection) asked(l lease.Lease) (asked []lease.Holder) {
+func (g collection) unlistedHolders(l lease.Lease) (asked []lease.Holder) {
 	for _, h := range l.Holders {
 		if (h.Network == "" || h.Network == g.network) && !g.isValid(h) {
 			asked = append(asked, h)
@@ -87,21 +87,21 @@ func (g collection) asked(l lease.Lease) (asked []lease.Holder) {
 }
 
 // namespaces are those of the holders that may be given up.
-func (g collection) namespaces(all []lease.Lease) (were []attachment.Namespace) {
-	for _, l := range all {
-		for _, h := range g.asked(l) {
-			were = append(were, h.Namespace)
+func (g collection) namespaces(leases []lease.Lease) (namespaces []attachment.Namespace) {
+	for _, l := range leases {
+		for _, h := range g.unlistedHolders(l) {
+			namespaces = append(namespaces, h.Namespace)
 		}
 	}
-	return were
+	return namespaces
 }
 
 // kept says which holders keep their addresses although the runtime does not list them, and why.
-func (g collection) kept(all []lease.Lease) (kept []string) {
-	for _, l := range all {
-		for _, h := range g.asked(l) {
-			if due, why := g.judge(h); !due {
-				kept = append(kept, fmt.Sprintf("%s of %s: %s", l.Address, h.Key(g.network), why))
+func (g collection) kept(leases []lease.Lease) (kept []string) {
+	for _, l := range leases {
+		for _, h := range g.unlistedHolders(l) {
+			if due, reason := g.judge(h); !due {
+				kept = append(kept, fmt.Sprintf("%s of %s: %s", l.Address, h.Key(g.network), reason))
 			}
 		}
 	}

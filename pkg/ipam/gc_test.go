@@ -19,13 +19,13 @@ import (
 
 func TestJudgementOfAGC(t *testing.T) {
 	was := attachment.Namespace{Path: "/run/netns/c1", BootID: "b", Device: 4, Inode: 70, Cookie: 9}
-	found := func(s sandbox.State, why string) map[attachment.Namespace]sandbox.Evidence {
-		return map[attachment.Namespace]sandbox.Evidence{was: {State: s, Why: why}}
+	found := func(s sandbox.Verdict, why string) map[attachment.Namespace]sandbox.Evidence {
+		return map[attachment.Namespace]sandbox.Evidence{was: {Verdict: s, Reason: why}}
 	}
 	anew, unread, imported := was, was, attachment.Namespace{BootID: "b"}
 	anew.Cookie = 10
 	unread.Device, unread.Inode, unread.Cookie = 0, 0, 0
-	gone := found(sandbox.IsGone, "nothing keeps it")
+	gone := found(sandbox.VerdictGone, "nothing keeps it")
 	for name, test := range map[string]struct {
 		holder lease.Holder
 		proven map[attachment.Namespace]sandbox.Evidence
@@ -35,14 +35,14 @@ func TestJudgementOfAGC(t *testing.T) {
 		"listed, and gone":     {lease.Holder{ContainerID: "valid", IfName: "eth0", Namespace: was}, gone, false, "the runtime lists it"},
 		"gone":                 {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, gone, true, "nothing keeps it"},
 		"another interface":    {lease.Holder{ContainerID: "valid", IfName: "net1", Namespace: was}, gone, true, "nothing keeps it"},
-		"alive":                {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, found(sandbox.IsAlive, "it is there"), false, "it is there"},
-		"not known":            {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, found(sandbox.IsUnknown, "nobody knows"), false, "nobody knows"},
+		"alive":                {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, found(sandbox.VerdictAlive, "it is there"), false, "it is there"},
+		"not known":            {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, found(sandbox.VerdictUnknown, "nobody knows"), false, "nobody knows"},
 		"added after the look": {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: anew}, gone, false, "it came after the look at the namespaces"},
 		"imported":             {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: imported}, gone, true, "no network namespace was recorded, and the runtime does not list it"},
 		"an ADD that could not read it": {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: unread},
-			map[attachment.Namespace]sandbox.Evidence{unread: {State: sandbox.IsUnknown, Why: "no namespace was recorded"}}, false, "no namespace was recorded"},
+			map[attachment.Namespace]sandbox.Evidence{unread: {Verdict: sandbox.VerdictUnknown, Reason: "no namespace was recorded"}}, false, "no namespace was recorded"},
 	} {
-		g := collection{network: "pods", valid: map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}, proven: test.proven}
+		g := collection{network: "pods", valid: map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}, evidence: test.proven}
 		if due, why := g.judge(test.holder); due != test.due || why != test.why {
 			t.Errorf("%s: due %t, %s; want %t, %s", name, due, why, test.due, test.why)
 		}
@@ -68,18 +68,18 @@ func TestGCAsksAboutItsOwnHolders(t *testing.T) {
 	}
 }
 
-// collected is a node of this boot, on which pods have sandboxes.
-type collected struct{ *node }
+// gcNode is a node of this boot, on which pods have sandboxes.
+type gcNode struct{ *node }
 
-func newCollected(t *testing.T) collected {
+func newGCNode(t *testing.T) gcNode {
 	t.Helper()
-	c := collected{newNode(t, `"subnet": "10.3.0.0/24"`)}
+	c := gcNode{newNode(t, `"subnet": "10.3.0.0/24"`)}
 	c.boot = thisBoot(t)
 	return c
 }
 
 // attach is an ADD for a new sandbox. It returns the path of the sandbox.
-func (c collected) attach(t *testing.T, id string) string {
+func (c gcNode) attach(t *testing.T, id string) string {
 	t.Helper()
 	args := c.args(id+"/eth0", id)
 	args.Netns = filepath.Join(t.TempDir(), "ns")
@@ -91,16 +91,16 @@ func (c collected) attach(t *testing.T, id string) string {
 }
 
 // collect is a GC. What it says is in said.
-func (c collected) collect(t *testing.T, list string) func() error {
+func (c gcNode) collect(t *testing.T, list string) func() error {
 	return func() error {
-		c.said.Reset()
+		c.stderr.Reset()
 		return c.gc(t, list)
 	}
 }
 
-func (c collected) says(t *testing.T, when, want string) {
+func (c gcNode) says(t *testing.T, when, want string) {
 	t.Helper()
-	if diff := cmp.Diff(want, c.said.String()); diff != "" {
+	if diff := cmp.Diff(want, c.stderr.String()); diff != "" {
 		t.Errorf("%s it says (-want +got):\n%s", when, diff)
 	}
 }
@@ -109,7 +109,7 @@ const keeps = "relink-ipam: GC keeps what the runtime does not list, as its netw
 
 // The runtime made its list before the ADDs of these sandboxes. GC keeps what lives.
 func TestGCWithAListFromBeforeTheADD(t *testing.T) {
-	n := newCollected(t)
+	n := newGCNode(t)
 	alive, gone := n.attach(t, "alive"), n.attach(t, "gone")
 	fresh.Remove(t, gone)
 	n.expectAtLast(t, "one lives", n.collect(t, "[]"), "10.3.0.2 held alive/eth0 alive", "10.3.0.3 quarantined gone/eth0 gone")
@@ -121,7 +121,7 @@ func TestGCWithAListFromBeforeTheADD(t *testing.T) {
 
 // Of many, the line names a few.
 func TestGCSaysInOneLineWhatItKeeps(t *testing.T) {
-	n := newCollected(t)
+	n := newGCNode(t)
 	var named []string
 	for i := range 5 {
 		id := fmt.Sprintf("c%d", i)
@@ -135,7 +135,7 @@ func TestGCSaysInOneLineWhatItKeeps(t *testing.T) {
 
 // Nothing leads to the namespace any more, and a socket is in it.
 func TestGCKeepsWhatASocketKeeps(t *testing.T) {
-	n := newCollected(t)
+	n := newGCNode(t)
 	path := n.attach(t, "c1")
 	socket := -1
 	if err := fresh.In(path, func() { socket, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) }); err != nil || socket < 0 {
@@ -155,7 +155,7 @@ func TestGCKeepsWhatASocketKeeps(t *testing.T) {
 
 // In a container the processes of the node are not seen. So nothing proves that they have left a namespace.
 func TestGCThatSeesNotAllProcesses(t *testing.T) {
-	n := newCollected(t)
+	n := newGCNode(t)
 	path := n.attach(t, "c1")
 	fresh.Remove(t, path)
 	c := n.begin(t, n.gcArgs("[]"))
@@ -171,7 +171,7 @@ func TestGCThatSeesNotAllProcesses(t *testing.T) {
 
 // A container was stopped and started again: it has its ID from before and another sandbox. The list is from before that.
 func TestGCKnowsAContainerThatWasStartedAgain(t *testing.T) {
-	n := newCollected(t)
+	n := newGCNode(t)
 	fresh.Remove(t, n.attach(t, "c1"))
 	is := n.attach(t, "c1")
 	if err := n.collect(t, "[]")(); err != nil {

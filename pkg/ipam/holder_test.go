@@ -59,7 +59,7 @@ func TestSettledTakeover(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.Remove(t, gone)
-	n.expectAtLast(t, "settled", func() error { return c.Settled(t.Context()) }, "10.3.0.2 held there/eth0+unknown/eth0+new/eth0 web-0")
+	n.expectAtLast(t, "settled", func() error { return c.ReleasePrevious(t.Context()) }, "10.3.0.2 held there/eth0+unknown/eth0+new/eth0 web-0")
 	n.del(t, "new/eth0")
 	n.del(t, "unknown/eth0")
 	n.expect(t, "a later plugin failed", "10.3.0.2 held there/eth0 web-0")
@@ -91,23 +91,23 @@ func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 			if _, err := c.Add(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Settled(t.Context()); err != nil {
+			if err := c.ReleasePrevious(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			n.expect(t, "while a file keeps it", "10.3.0.2 held old/eth0+new/eth0 web-0")
 			if err := keeper.Close(); err != nil {
 				t.Fatal(err)
 			}
-			n.expectAtLast(t, "when nothing keeps it", func() error { return c.Settled(t.Context()) }, "10.3.0.2 held new/eth0 web-0")
+			n.expectAtLast(t, "when nothing keeps it", func() error { return c.ReleasePrevious(t.Context()) }, "10.3.0.2 held new/eth0 web-0")
 		})
 	}
 }
 
 // A plugin that runs as a program of its own lets go of what is proven gone, and of nothing else.
 func TestAddThatIsExecutedLetsGoWhatIsProvenGone(t *testing.T) {
-	usual := settling
-	settling = time.Minute // This machine can be busy.
-	defer func() { settling = usual }()
+	usual := releaseTimeout
+	releaseTimeout = time.Minute // This machine can be busy.
+	defer func() { releaseTimeout = usual }()
 	n := newNode(t, sticky)
 	n.boot = thisBoot(t)
 	config := fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "pods", "ipam": {"dataDir": %q, "sticky": "pod", "subnet": "10.3.0.0/24"}}`, n.dir)
@@ -285,14 +285,14 @@ func TestGatewayThatMovedOntoAHeldAddress(t *testing.T) {
 	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
 	want := "relink-ipam: 10.3.0.2, the gateway of 10.3.0.0/24, is held by eth0 of c1 on pods (pod default/web-0): the other pods send their traffic to that pod. " +
 		"Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network pods frees the address\n"
-	if diff := cmp.Diff(want, n.said.String()); diff != "" {
+	if diff := cmp.Diff(want, n.stderr.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	n.said.Reset()
+	n.stderr.Reset()
 	n.del(t, "c1/eth0")
 	n.add(t, "c3/eth0", "web-0", "10.3.0.4")
-	if n.said.Len() > 0 {
-		t.Errorf("said %q", n.said)
+	if n.stderr.Len() > 0 {
+		t.Errorf("said %q", n.stderr)
 	}
 }
 
@@ -313,18 +313,18 @@ func TestRenamedNetworkIsSaid(t *testing.T) {
 	}
 	want := "relink-ipam: network lan gives addresses of the same ranges as network pods, which has pods and has given none since lan began. " +
 		"If lan is its new name, no ADD knows what those pods hold: relink ipam rename pods lan\n"
-	if diff := cmp.Diff(want, n.said.String()); diff != "" {
+	if diff := cmp.Diff(want, n.stderr.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// Two networks that work at the same time are two different ones.
-	n.said.Reset()
+	n.stderr.Reset()
 	n.add(t, "c3/eth0", "web-3", "10.3.0.3")
 	n.later(-time.Hour)
 	if err := os.Remove(n.dir + "/lan.db"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := renamed("lan").Add(t.Context()); err != nil || n.said.Len() > 0 {
-		t.Errorf("said %q, %v", n.said, err)
+	if _, err := renamed("lan").Add(t.Context()); err != nil || n.stderr.Len() > 0 {
+		t.Errorf("said %q, %v", n.stderr, err)
 	}
 }
 
@@ -365,7 +365,7 @@ func TestHistoryOfAnAddress(t *testing.T) {
 		if e.Address != netip.MustParseAddr("10.3.0.2") || e.Owner != pod("web-0") {
 			t.Errorf("%+v", e)
 		}
-		got = append(got, strings.Join([]string{string(e.What), e.ContainerID, e.Why, string(e.Then)}, ", "))
+		got = append(got, strings.Join([]string{string(e.Type), e.ContainerID, e.Reason, string(e.StateAfter)}, ", "))
 	}
 	want := []string{
 		"given, c1, next in turn, held", "given, c2, taken over from the owner's sandbox before, held", "given up, c1, released, held",

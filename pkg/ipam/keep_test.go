@@ -160,7 +160,7 @@ func TestReservationEndsWhenReleasedOrAfterRetain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := n.store(t).ReleaseByHand(t.Context(), seen.Address, lease.Expected{Seen: seen}); err != nil {
+	if _, _, err := n.store(t).ReleaseByHand(t.Context(), seen.Address, lease.Expected{Lease: seen}); err != nil {
 		t.Fatal(err)
 	}
 	n.expect(t, "one released", "10.3.0.2 reserved c0/eth0 web-0", "10.3.0.4 reserved c2/eth0 web-2")
@@ -394,7 +394,7 @@ func TestEndedReservationByHandIsNotInherited(t *testing.T) {
 		t.Errorf("given: %+v, %v", l, err)
 	}
 	n.del(t, "c1/eth0")
-	if _, err := n.store(t).Get(t.Context(), addr("10.3.0.90")); !errors.Is(err, lease.ErrNone) {
+	if _, err := n.store(t).Get(t.Context(), addr("10.3.0.90")); !errors.Is(err, lease.ErrNotLeased) {
 		t.Errorf("after the DEL: %v", err)
 	}
 }
@@ -404,7 +404,7 @@ func TestRequestedAddressOfAnotherIsRefusedByName(t *testing.T) {
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
 	n.del(t, "c2/eth0")
-	for a, want := range map[string]onWire{
+	for a, want := range map[string]printedError{
 		"10.3.0.2": {11, "relink-ipam: requested address 10.3.0.2 is not available: it is held by eth0 of c1 on pods (pod default/web-0)"},
 		"10.3.0.3": {11, "relink-ipam: requested address 10.3.0.3 is not available: it is reserved for pod default/web-1"},
 		"10.3.0.1": {4, `invalid CNI_ARGS: "IP=10.3.0.1": cannot be given: it is the gateway`},
@@ -465,7 +465,7 @@ func TestGCFreesWhatIsNotValidAndNothingWithoutAList(t *testing.T) {
 	n.ipam = sticky
 	n.add(t, "c2/eth0", "web-1", "10.3.0.4")
 	all := []string{"10.3.0.2 held c1/eth0 web-0", "10.3.0.3 held c1/net1 web-0", "10.3.0.4 held c2/eth0 web-1"}
-	for list, want := range map[string]onWire{
+	for list, want := range map[string]printedError{
 		``:       {7, `invalid "cni.dev/valid-attachments": missing: must list the valid attachments; without the list every address is kept`},
 		`{}`:     {7, `invalid "cni.dev/valid-attachments": {}: must be a list of attachments: everything is kept`},
 		`[null]`: {7, `invalid "cni.dev/valid-attachments[0]": null: must have containerID and ifname: everything is kept`},

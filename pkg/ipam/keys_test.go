@@ -32,7 +32,7 @@ func TestKnownKeysAreThoseThatAreRead(t *testing.T) {
 		more []string
 	}{{Keys, section{}, []string{"type"}}, {rangeKeys, rangeConfig{}, nil}} {
 		known, read := map[string]int{}, map[string]int{}
-		for _, k := range test.keys.Known {
+		for _, k := range test.keys.Accepted {
 			known[k.Name]++
 		}
 		for _, k := range append(tagsOf(reflect.TypeOf(test.read)), test.more...) {

@@ -23,30 +23,30 @@ import (
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
-// onWire is an error as CNI prints it, zero for none.
-type onWire struct {
+// printedError is an error as CNI prints it, zero for none.
+type printedError struct {
 	Code uint
 	Msg  string
 }
 
-func wire(t *testing.T, err error) onWire {
+func parseError(t *testing.T, err error) printedError {
 	t.Helper()
 	if err == nil {
-		return onWire{}
+		return printedError{}
 	}
 	var e *types.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("%v (%T) has no code", err, err)
 	}
-	return onWire{e.Code, e.Msg}
+	return printedError{e.Code, e.Msg}
 }
 
 // expectError fails the test unless CNI would print err in this way. "DIR" stands for the directory of the leases.
 func (n *node) expectError(t *testing.T, what string, err error, code uint, msg string) {
 	t.Helper()
-	got := wire(t, err)
+	got := parseError(t, err)
 	got.Msg = strings.ReplaceAll(got.Msg, n.dir, "DIR")
-	if diff := cmp.Diff(onWire{code, msg}, got); diff != "" {
+	if diff := cmp.Diff(printedError{code, msg}, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
@@ -57,8 +57,8 @@ type node struct {
 	// clock is the time of day. up is the time since the boot.
 	clock time.Time
 	up    time.Duration
-	// said is the output besides results.
-	said *bytes.Buffer
+	// stderr is the output besides results.
+	stderr *bytes.Buffer
 	// ipam are the keys of "ipam" other than dataDir. more are the keys beside "ipam".
 	ipam, more string
 	// owners is who an ADD asks. Nil stands for a node without an agent.
@@ -69,7 +69,7 @@ type node struct {
 
 func newNode(t *testing.T, ipam string) *node {
 	t.Helper()
-	return &node{dir: t.TempDir(), boot: "boot-1", clock: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), ipam: ipam, said: &bytes.Buffer{}}
+	return &node{dir: t.TempDir(), boot: "boot-1", clock: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), ipam: ipam, stderr: &bytes.Buffer{}}
 }
 
 // later lets time pass.
@@ -96,12 +96,12 @@ func (n *node) args(sandbox, pod string) *skel.CmdArgs {
 // begin starts a call at the node's time.
 func (n *node) begin(t *testing.T, args *skel.CmdArgs) *Call {
 	t.Helper()
-	c, err := begin(args, n.owners)
+	c, err := newCall(args, n.owners)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.tune, c.stderr = n.set, n.said
-	c.settling = time.Minute // This machine can be busy.
+	c.setClock, c.stderr = n.set, n.stderr
+	c.releaseTimeout = time.Minute // This machine can be busy.
 	return c
 }
 
@@ -197,7 +197,7 @@ func (n *node) expectAtLast(t *testing.T, when string, repeat func() error, want
 func (n *node) leases(t *testing.T) []string {
 	t.Helper()
 	all, err := n.store(t).List(t.Context())
-	if ignoreNone(err) != nil {
+	if ignoreNotLeased(err) != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -234,7 +234,7 @@ func (n *node) status(t *testing.T) error {
 // gc runs a GC with the list, which is JSON.
 func (n *node) gc(t *testing.T, list string) error {
 	t.Helper()
-	if _, err := begin(n.gcArgs(list), nil); err != nil {
+	if _, err := newCall(n.gcArgs(list), nil); err != nil {
 		return err
 	}
 	return n.begin(t, n.gcArgs(list)).GC(t.Context())

@@ -17,61 +17,61 @@ import (
 )
 
 const (
-	// needing is how long an ADD waits for what the API knows of the pod, if it cannot do without.
-	needing = owner.Limit + 500*time.Millisecond
-	// asking is how long an ADD waits that can do without.
-	asking = 500 * time.Millisecond
+	// requiredTimeout is how long an ADD waits for what the API knows of the pod, if it cannot do without.
+	requiredTimeout = owner.AskTimeout + 500*time.Millisecond
+	// optionalTimeout is how long an ADD waits that can do without.
+	optionalTimeout = 500 * time.Millisecond
 )
 
 // Owner returns the owner of the pod by the Kubernetes API, nobody if nobody can tell. It asks unless Add has asked.
 func (c *Call) Owner(ctx context.Context) attachment.Owner {
 	env, err := cniplugin.ParseArgs(c.args.Args)
-	if err == nil && !c.consulted {
-		_ = c.consult(ctx, env.Pod, asking, false) // Without an answer, nobody knows.
+	if err == nil && !c.ownerAsked {
+		_ = c.askOwner(ctx, env.Pod, optionalTimeout, false) // Without an answer, nobody knows.
 	}
-	if err != nil || c.learnt == nil {
+	if err != nil || c.answer == nil {
 		return attachment.Owner{}
 	}
-	return c.learnt.Owner
+	return c.answer.Owner
 }
 
-// learn asks once what the API knows of the pod. Without an answer, an ADD goes on by the pod's name, unless the
+// queryOwner asks once what the API knows of the pod. Without an answer, an ADD goes on by the pod's name, unless the
 // configuration needs the API.
-func (c *Call) learn(ctx context.Context, n network, pod attachment.Pod) error {
-	if c.consulted {
+func (c *Call) queryOwner(ctx context.Context, n network, pod attachment.Pod) error {
+	if c.ownerAsked {
 		return nil
 	}
-	key, limit := n.needsAPI(), asking
+	key, limit := n.needsAPI(), optionalTimeout
 	if key != "" {
-		limit = needing
+		limit = requiredTimeout
 	}
-	err := c.consult(ctx, pod, limit, n.claims)
+	err := c.askOwner(ctx, pod, limit, n.claims)
 	switch {
 	case err == nil:
 	case errors.Is(err, owner.ErrInvalid):
 		return cniplugin.Error(types.ErrInvalidNetworkConfig, "%s: %v", PluginName, err)
 	case key != "":
 		return cniplugin.Error(types.ErrTryAgainLater, "%s: %s needs the Kubernetes API: %v", PluginName, key, err)
-	case !errors.Is(err, owner.ErrNobody):
+	case !errors.Is(err, owner.ErrNoAsker):
 		fmt.Fprintf(c.stderr, "%s: the pod %s gets an address without a look at its annotations: %v\n", PluginName, pod, err)
 	}
 	return nil
 }
 
-// consult asks about the pod, if there is one, and notes the answer.
-func (c *Call) consult(ctx context.Context, pod attachment.Pod, limit time.Duration, claims bool) error {
+// askOwner asks about the pod, if there is one, and notes the answer.
+func (c *Call) askOwner(ctx context.Context, pod attachment.Pod, limit time.Duration, claims bool) error {
 	if pod.Owner() == (attachment.Owner{}) {
 		return nil
 	}
-	c.consulted = true
+	c.ownerAsked = true
 	if c.owners == nil {
-		return fmt.Errorf("%w: %w", owner.ErrUnavailable, owner.ErrNobody)
+		return fmt.Errorf("%w: %w", owner.ErrUnavailable, owner.ErrNoAsker)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	answer, err := c.owners.Ask(ctx, owner.Question{Pod: pod, Network: c.config.Name, IfName: c.args.IfName, Claims: claims})
 	if err == nil {
-		c.learnt = &answer
+		c.answer = &answer
 	}
 	return err
 }
@@ -87,17 +87,17 @@ func (n network) needsAPI() string {
 	return ""
 }
 
-// own puts into the request what the API knows of the owner.
-func own(r *lease.Request, a owner.Answer) {
+// applyOwner puts into the request what the API knows of the owner.
+func applyOwner(r *lease.Request, a owner.Answer) {
 	byName := r.Owner
 	// Whatever keeps the address: two pods of such an owner never have it at the same time.
-	r.Resolved, r.Policy.Shared = a.Owner, !a.Alone
+	r.APIOwner, r.Policy.Shared = a.Owner, !a.SinglePod
 	if !r.Policy.ByOwner {
-		r.Also = []attachment.Owner{a.Owner} // It may have been kept for the owner before.
+		r.AlternateOwners = []attachment.Owner{a.Owner} // It may have been kept for the owner before.
 		return
 	}
-	r.Owner, r.Also = a.Owner, []attachment.Owner{byName}
-	if r.Policy.Sticky = a.Lasts; !a.Lasts {
+	r.Owner, r.AlternateOwners = a.Owner, []attachment.Owner{byName}
+	if r.Policy.Sticky = a.Persistent; !a.Persistent {
 		r.Policy.Retain = 0
 	}
 }
@@ -106,24 +106,24 @@ func own(r *lease.Request, a owner.Answer) {
 // into the pod's IPAMClaim, if the claim has none. If it fails, the ADD must be undone: the virtual machine would have
 // other addresses at its next start.
 func (c *Call) Confirm(ctx context.Context, result *current.Result) error {
-	if err := c.claim(ctx); err != nil {
+	if err := c.claimAddresses(ctx); err != nil {
 		return err
 	}
-	if c.learnt == nil || c.learnt.Claim == nil || len(c.learnt.Claim.IPs) > 0 {
+	if c.answer == nil || c.answer.Claim == nil || len(c.answer.Claim.IPs) > 0 {
 		return nil
 	}
 	env, err := cniplugin.ParseArgs(c.args.Args)
 	if err != nil {
 		return err
 	}
-	f := owner.Fulfilment{Pod: env.Pod, Claim: *c.learnt.Claim}
+	f := owner.Fulfilment{Pod: env.Pod, Claim: *c.answer.Claim}
 	for _, ip := range result.IPs {
 		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
 			bits, _ := ip.Address.Mask.Size()
 			f.IPs = append(f.IPs, netip.PrefixFrom(a.Unmap(), bits))
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, needing)
+	ctx, cancel := context.WithTimeout(ctx, requiredTimeout)
 	defer cancel()
 	if err := c.owners.Fulfil(ctx, f); err != nil {
 		return cniplugin.Error(types.ErrTryAgainLater, "%s: IPAMClaim %s/%s: %v", PluginName, env.Pod.Namespace, f.Claim.Name, err)
@@ -136,53 +136,53 @@ func (c *Call) Confirm(ctx context.Context, result *current.Result) error {
 func (c *Call) canConfirm() error {
 	probes, err := c.Detection()
 	if err == nil && probes != nil && c.config.AllowPersistentIPs {
-		return cniplugin.ConfigError("ipam.conflictDetection", cniplugin.Written("true"),
+		return cniplugin.ConfigError("ipam.conflictDetection", cniplugin.RawValue("true"),
 			`works with "allowPersistentIPs" only inside of relink-macvlan and relink-vlan: do not set RELINK_IPAM_EXEC`)
 	}
 	return err
 }
 
-// addAsked adds the addresses that the API asks for.
-func (c *Call) addAsked(ctx context.Context, n *network, store *lease.Store) error {
-	if c.learnt == nil {
+// addAPIRequests adds the addresses that the API asks for.
+func (c *Call) addAPIRequests(ctx context.Context, n *network, store *lease.Store) error {
+	if c.answer == nil {
 		return nil
 	}
-	sets, err := c.setsToPick(ctx, *n, store)
+	sets, err := c.staticSets(ctx, *n, store)
 	if err != nil {
 		return err
 	}
-	return n.askedByAPI(*c.learnt, sets)
+	return n.addAnswer(*c.answer, sets)
 }
 
-// askedByAPI adds the addresses that the pod's annotation and its IPAMClaim ask for. The sets are the network's.
-func (n *network) askedByAPI(a owner.Answer, sets []lease.RangeSet) error {
+// addAnswer adds the addresses that the pod's annotation and its IPAMClaim ask for. The sets are the network's.
+func (n *network) addAnswer(a owner.Answer, sets []lease.RangeSet) error {
 	if a.Claim != nil {
 		for _, p := range a.Claim.IPs {
 			q := requestedBy("status.ips of IPAMClaim "+a.Claim.Name, p.Addr())
-			q.ofClaim = true
-			n.requested = ask(n.requested, q)
+			q.fromClaim = true
+			n.requested = mergeRequest(n.requested, q)
 		}
 	}
 	if a.Static == nil {
 		return nil
 	}
-	wanted, choices, err := pick(sets, *a.Static)
+	wanted, choices, err := selectStatic(sets, *a.Static)
 	for _, q := range wanted {
-		n.requested = ask(n.requested, q)
+		n.requested = mergeRequest(n.requested, q)
 	}
-	n.choices = choices
+	n.candidates = choices
 	return err
 }
 
 // requestedBy is an address that a key in the Kubernetes API asks for.
-func requestedBy(key string, a netip.Addr) requested {
-	return requested{address: a, source: key, refuse: func(must string) error { return cniplugin.ConfigError(key, a.String(), must) }}
+func requestedBy(key string, a netip.Addr) requestedAddress {
+	return requestedAddress{address: a, source: key, refuse: func(requirement string) error { return cniplugin.ConfigError(key, a.String(), requirement) }}
 }
 
-// pick returns the addresses of the annotation that are for this pod, and those of which it may have one. An address of
+// selectStatic returns the addresses of the annotation that are for this pod, and those of which it may have one. An address of
 // no range set is wanted: the store refuses it.
-func pick(sets []lease.RangeSet, s owner.Static) (wanted, choices []requested, err error) {
-	byAnnotation := func(a netip.Addr) requested { return requestedBy("annotation "+s.Key, a) }
+func selectStatic(sets []lease.RangeSet, s owner.Static) (wanted, choices []requestedAddress, err error) {
+	byAnnotation := func(a netip.Addr) requestedAddress { return requestedBy("annotation "+s.Key, a) }
 	ofSet := make([][]netip.Addr, len(sets))
 	for _, a := range s.Addresses {
 		if i := setOf(sets, a); i >= 0 {
@@ -195,7 +195,7 @@ func pick(sets []lease.RangeSet, s owner.Static) (wanted, choices []requested, e
 		switch {
 		case len(list) == 0:
 		case s.Replica != nil && *s.Replica >= len(list):
-			return nil, nil, cniplugin.ConfigError("annotation "+s.Key, listOf(list),
+			return nil, nil, cniplugin.ConfigError("annotation "+s.Key, joinAddresses(list),
 				fmt.Sprintf("must have an address of %s for each replica: this is replica %d, counted from 1", sets[i], *s.Replica+1))
 		case s.Replica != nil:
 			wanted = append(wanted, byAnnotation(list[*s.Replica]))

@@ -15,8 +15,8 @@ import (
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
-// api stands for the agent. It answers by the name of the pod.
-type api struct {
+// fakeOwners stands for the agent. It answers by the name of the pod.
+type fakeOwners struct {
 	answers map[string]owner.Answer
 	// err is the answer to every question, fulfil the one to every Fulfil.
 	err, fulfil error
@@ -25,7 +25,7 @@ type api struct {
 	fulfilled []owner.Fulfilment
 }
 
-func (a *api) Ask(_ context.Context, q owner.Question) (owner.Answer, error) {
+func (a *fakeOwners) Ask(_ context.Context, q owner.Question) (owner.Answer, error) {
 	a.asked = append(a.asked, q)
 	answer, ok := a.answers[q.Pod.Name]
 	switch {
@@ -40,7 +40,7 @@ func (a *api) Ask(_ context.Context, q owner.Question) (owner.Answer, error) {
 	return answer, nil
 }
 
-func (a *api) Fulfil(_ context.Context, f owner.Fulfilment) error {
+func (a *fakeOwners) Fulfil(_ context.Context, f owner.Fulfilment) error {
 	if a.fulfil == nil {
 		a.fulfilled = append(a.fulfilled, f)
 	}
@@ -49,7 +49,7 @@ func (a *api) Fulfil(_ context.Context, f owner.Fulfilment) error {
 
 func vm(name string) owner.Answer {
 	return owner.Answer{
-		Owner: attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "default", Name: name, UID: "uid-of-" + name}, Lasts: true, Alone: true,
+		Owner: attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "default", Name: name, UID: "uid-of-" + name}, Persistent: true, SinglePod: true,
 	}
 }
 
@@ -57,12 +57,12 @@ func vm(name string) owner.Answer {
 func replica(ordinal int) owner.Answer {
 	return owner.Answer{Owner: attachment.Owner{
 		Group: "apps", Kind: "StatefulSet", Namespace: "default", Name: "web", UID: "uid-of-web", Ordinal: attachment.OrdinalOf(ordinal),
-	}, Lasts: true, Alone: true}
+	}, Persistent: true, SinglePod: true}
 }
 
 // plain returns the answer about a pod that is its own owner.
 func plain(name string) owner.Answer {
-	return owner.Answer{Owner: attachment.Owner{Kind: attachment.OwnerPod, Namespace: "default", Name: name, UID: "uid-of-" + name}, Alone: true}
+	return owner.Answer{Owner: attachment.Owner{Kind: attachment.OwnerPod, Namespace: "default", Name: name, UID: "uid-of-" + name}, SinglePod: true}
 }
 
 // askingFor returns the answer about a pod with an annotation.
@@ -82,7 +82,7 @@ const (
 // With "sticky": "owner", the owner decides what is kept. A pod that is its own owner leaves nothing behind.
 func TestStickyByOwner(t *testing.T) {
 	n := newNode(t, byOwner)
-	n.owners = &api{answers: map[string]owner.Answer{
+	n.owners = &fakeOwners{answers: map[string]owner.Answer{
 		"virt-launcher-db-1": vm("db"), "virt-launcher-db-2": vm("db"), "virt-launcher-mydb-1": vm("mydb"), "web-0": replica(0), "job-x1": plain("job-x1"),
 	}}
 	n.add(t, "c1/eth0", "virt-launcher-db-1", "10.3.0.2")
@@ -105,7 +105,7 @@ func TestStickyByPodBecomesByOwner(t *testing.T) {
 	n := newNode(t, strings.Replace(byOwner, "owner", "pod", 1))
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.del(t, "c1/eth0")
-	n.ipam, n.owners = byOwner, &api{answers: map[string]owner.Answer{"web-0": replica(0)}}
+	n.ipam, n.owners = byOwner, &fakeOwners{answers: map[string]owner.Answer{"web-0": replica(0)}}
 	n.add(t, "c2/eth0", "web-0", "10.3.0.2")
 	n.del(t, "c2/eth0")
 	n.expect(t, "by owner", "10.3.0.2 reserved c2/eth0 web")
@@ -128,15 +128,15 @@ func TestWithoutAnAnswer(t *testing.T) {
 	}{
 		"sticky owner, no agent": {`"sticky": "owner", ` + ranges, "", nil, 11,
 			`relink-ipam: "sticky": "owner" needs the Kubernetes API: the owner of the address is not known now: nobody can be asked about owners`},
-		"sticky owner, API away": {`"sticky": "owner", ` + ranges, "", &api{err: away}, 11,
+		"sticky owner, API away": {`"sticky": "owner", ` + ranges, "", &fakeOwners{err: away}, 11,
 			`relink-ipam: "sticky": "owner" needs the Kubernetes API: the owner of the address is not known now: no relink-agent runs on this node: nothing listens on /x`},
-		"static": {`"static": {}, ` + ranges, "", &api{err: away}, 11,
+		"static": {`"static": {}, ` + ranges, "", &fakeOwners{err: away}, 11,
 			`relink-ipam: "static" needs the Kubernetes API: the owner of the address is not known now: no relink-agent runs on this node: nothing listens on /x`},
-		"claims without owners": {ranges, `, "allowPersistentIPs": true`, &api{err: away}, 7,
+		"claims without owners": {ranges, `, "allowPersistentIPs": true`, &fakeOwners{err: away}, 7,
 			`invalid "allowPersistentIPs": "true": needs "sticky": "owner": otherwise another pod gets the address while the virtual machine is off`},
-		"sticky pod":         {`"sticky": "pod", ` + ranges, "", &api{err: away}, 0, ""},
+		"sticky pod":         {`"sticky": "pod", ` + ranges, "", &fakeOwners{err: away}, 0, ""},
 		"not sticky":         {ranges, "", nil, 0, ""},
-		"a wrong annotation": {ranges, "", &api{err: wrong}, 7, `relink-ipam: the pod asks for what cannot be: annotation ipam.relink.dev/pods: "x": must be an IP address`},
+		"a wrong annotation": {ranges, "", &fakeOwners{err: wrong}, 7, `relink-ipam: the pod asks for what cannot be: annotation ipam.relink.dev/pods: "x": must be an IP address`},
 	} {
 		n := newNode(t, test.ipam)
 		n.more, n.owners = test.more, test.owners
@@ -144,9 +144,9 @@ func TestWithoutAnAnswer(t *testing.T) {
 		n.expectError(t, name, err, test.code, test.msg)
 	}
 	n := newNode(t, ranges)
-	n.owners = &api{err: away}
+	n.owners = &fakeOwners{err: away}
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-	if got, want := n.said.String(), "relink-ipam: the pod default/web-0 gets an address without a look at its annotations: "+away.Error()+"\n"; got != want {
+	if got, want := n.stderr.String(), "relink-ipam: the pod default/web-0 gets an address without a look at its annotations: "+away.Error()+"\n"; got != want {
 		t.Errorf("stderr says %q, want %q", got, want)
 	}
 	n = newNode(t, byOwner)
@@ -159,7 +159,7 @@ func TestStaticAddresses(t *testing.T) {
 	at := func(n int) *int { return &n }
 	const key = "ipam.relink.dev/pods"
 	n := newNode(t, dual)
-	n.owners = &api{answers: map[string]owner.Answer{
+	n.owners = &fakeOwners{answers: map[string]owner.Answer{
 		"web-0":     askingFor(replica(0), key, at(0), "10.3.0.7", "10.3.0.6", "fd00:3::6", "fd00:3::7"),
 		"web-1":     askingFor(replica(1), key, at(1), "10.3.0.7", "10.3.0.6", "fd00:3::6", "fd00:3::7"),
 		"web-2":     askingFor(replica(2), key, at(2), "10.3.0.7", "10.3.0.6"),
@@ -199,20 +199,20 @@ func TestStaticAddresses(t *testing.T) {
 // Several pods of an owner that a user has named run at the same time. No two of them have one address, whatever the network
 // keeps.
 func TestPodsOfANamedOwner(t *testing.T) {
-	named := owner.Answer{Owner: attachment.Owner{Group: "apps", Kind: "Deployment", Namespace: "default", Name: "web", UID: "u1"}, Lasts: true}
+	named := owner.Answer{Owner: attachment.Owner{Group: "apps", Kind: "Deployment", Namespace: "default", Name: "web", UID: "u1"}, Persistent: true}
 	for _, keeps := range []string{"none", "pod", "owner"} {
 		n := newNode(t, fmt.Sprintf(`"sticky": %q, "ranges": [[{"subnet": "10.3.0.0/24", "rangeEnd": "10.3.0.9"}]]`, keeps))
 		one, two := askingFor(named, "ipam.relink.dev/pods", nil, "10.3.0.5"), askingFor(named, "ipam.relink.dev/pods", nil, "10.3.0.6", "10.3.0.7")
-		n.owners = &api{answers: map[string]owner.Answer{"a": one, "b": one, "c": two, "d": two, "e": two}}
+		n.owners = &fakeOwners{answers: map[string]owner.Answer{"a": one, "b": one, "c": two, "d": two, "e": two}}
 		n.add(t, "c1/eth0", "a", "10.3.0.5")
 		_, err := n.tryAdd(t, "c2/eth0", "b", "")
-		if got := wire(t, err); got.Code != 11 || !strings.Contains(got.Msg, "10.3.0.5 is not available: it is held by eth0 of c1 on pods") {
+		if got := parseError(t, err); got.Code != 11 || !strings.Contains(got.Msg, "10.3.0.5 is not available: it is held by eth0 of c1 on pods") {
 			t.Errorf("%s: %+v", keeps, got)
 		}
 		n.add(t, "c3/eth0", "c", "10.3.0.6")
 		n.add(t, "c4/eth0", "d", "10.3.0.7")
 		_, err = n.tryAdd(t, "c5/eth0", "e", "")
-		if got := wire(t, err); got.Code != 11 || !strings.Contains(got.Msg, "each of the requested addresses is not available") {
+		if got := parseError(t, err); got.Code != 11 || !strings.Contains(got.Msg, "each of the requested addresses is not available") {
 			t.Errorf("%s: %+v", keeps, got)
 		}
 	}
@@ -221,11 +221,11 @@ func TestPodsOfANamedOwner(t *testing.T) {
 // A pod of a named owner is made again under its name: it has one address, always the same, in whatever order the ADD and the DEL
 // of the sandbox before come. Nothing of the owner's other pods is taken.
 func TestAPodOfANamedOwnerIsMadeAgain(t *testing.T) {
-	named := owner.Answer{Owner: attachment.Owner{Group: "example.org", Kind: "Cluster", Namespace: "default", Name: "pg", UID: "u1"}, Lasts: true}
+	named := owner.Answer{Owner: attachment.Owner{Group: "example.org", Kind: "Cluster", Namespace: "default", Name: "pg", UID: "u1"}, Persistent: true}
 	for _, keeps := range []string{"pod", "owner"} {
 		of := map[string]string{"pod": " pg-0", "owner": " pg"}[keeps]
 		n := newNode(t, strings.Replace(byOwner, "owner", keeps, 1))
-		n.owners = &api{answers: map[string]owner.Answer{"pg-0": named, "pg-1": named}}
+		n.owners = &fakeOwners{answers: map[string]owner.Answer{"pg-0": named, "pg-1": named}}
 		add := func(sandbox, pod, want string) {
 			t.Helper()
 			args := n.args(sandbox, pod)
@@ -261,8 +261,8 @@ func TestAPodOfANamedOwnerIsMadeAgain(t *testing.T) {
 // A pod of a named owner asks for another address, while its sandbox before is there. By its name it keeps one of the two.
 func TestAPodOfANamedOwnerKeepsOneAddressByItsName(t *testing.T) {
 	n := newNode(t, strings.Replace(byOwner, "owner", "pod", 1))
-	named := owner.Answer{Owner: attachment.Owner{Group: "example.org", Kind: "Cluster", Namespace: "default", Name: "pg", UID: "u1"}, Lasts: true}
-	a := &api{answers: map[string]owner.Answer{"pg-0": named, "pg-1": named}}
+	named := owner.Answer{Owner: attachment.Owner{Group: "example.org", Kind: "Cluster", Namespace: "default", Name: "pg", UID: "u1"}, Persistent: true}
+	a := &fakeOwners{answers: map[string]owner.Answer{"pg-0": named, "pg-1": named}}
 	n.owners = a
 	n.add(t, "other/eth0", "pg-1", "10.3.0.2")
 	n.del(t, "other/eth0")
@@ -281,8 +281,8 @@ func TestAPodOfANamedOwnerKeepsOneAddressByItsName(t *testing.T) {
 // One pod after the other of a named owner asks for another address. No more addresses wait than the owner had pods at once.
 func TestANamedOwnerKeepsNoMoreThanItHadPods(t *testing.T) {
 	n := newNode(t, byOwner)
-	named := owner.Answer{Owner: attachment.Owner{Group: "apps", Kind: "Deployment", Namespace: "default", Name: "web", UID: "u1"}, Lasts: true}
-	a := &api{answers: map[string]owner.Answer{}}
+	named := owner.Answer{Owner: attachment.Owner{Group: "apps", Kind: "Deployment", Namespace: "default", Name: "web", UID: "u1"}, Persistent: true}
+	a := &fakeOwners{answers: map[string]owner.Answer{}}
 	n.owners = a
 	for i := 2; i < 9; i++ {
 		pod, address := fmt.Sprint("pod-", i), fmt.Sprint("10.3.0.", i)
@@ -298,7 +298,7 @@ func TestANamedOwnerKeepsNoMoreThanItHadPods(t *testing.T) {
 func TestThePodThatHadTheAddressGetsIt(t *testing.T) {
 	n := newNode(t, byOwner)
 	at := 0
-	a := &api{answers: map[string]owner.Answer{"web-0": askingFor(replica(0), "ipam.relink.dev/pods", &at, "10.3.0.5")}}
+	a := &fakeOwners{answers: map[string]owner.Answer{"web-0": askingFor(replica(0), "ipam.relink.dev/pods", &at, "10.3.0.5")}}
 	n.owners = a
 	add := func(sandbox, uid string) error {
 		args := n.args(sandbox, "")
@@ -328,7 +328,7 @@ func TestThePodThatHadTheAddressGetsIt(t *testing.T) {
 func TestAClaimAndAProbeInAProgramOfItsOwn(t *testing.T) {
 	n := newNode(t, byOwner+`, "conflictDetection": true`)
 	n.more = `, "allowPersistentIPs": true`
-	_, _, err := Add(t.Context(), n.args("c1/eth0", "web-0"), &api{answers: map[string]owner.Answer{"web-0": replica(0)}})
+	_, _, err := Add(t.Context(), n.args("c1/eth0", "web-0"), &fakeOwners{answers: map[string]owner.Answer{"web-0": replica(0)}})
 	n.expectError(t, "both", err, 7,
 		`invalid "ipam.conflictDetection": true: works with "allowPersistentIPs" only inside of relink-macvlan and relink-vlan: do not set RELINK_IPAM_EXEC`)
 }
@@ -339,7 +339,7 @@ func TestWhoMayAsk(t *testing.T) {
 	asks := askingFor(vm("db"), "ipam.relink.dev/pods", nil, "10.3.0.5")
 	claimed := vm("db")
 	claimed.Claim = &owner.Claim{Name: "db.net1", UID: "u1", IPs: []netip.Prefix{netip.MustParsePrefix("10.3.0.6/24")}}
-	n.owners = &api{answers: map[string]owner.Answer{"asks": asks, "modest": vm("modest"), "claims": claimed}}
+	n.owners = &fakeOwners{answers: map[string]owner.Answer{"asks": asks, "modest": vm("modest"), "claims": claimed}}
 	const refusal = `cannot be given: pods of the namespace "default" may not ask for an address of this network ("ipam.static.namespaces")`
 	_, err := n.tryAdd(t, "c1/eth0", "asks", "")
 	n.expectError(t, "annotation", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.5": `+refusal)
@@ -354,7 +354,7 @@ func TestWhoMayAsk(t *testing.T) {
 		`[]`:                        `invalid "ipam.static"`,
 	} {
 		n := newNode(t, byOwner+`, "static": `+text)
-		if _, err := n.tryAdd(t, "c1/eth0", "web-0", ""); err == nil || !strings.Contains(wire(t, err).Msg, msg) || wire(t, err).Code != 7 {
+		if _, err := n.tryAdd(t, "c1/eth0", "web-0", ""); err == nil || !strings.Contains(parseError(t, err).Msg, msg) || parseError(t, err).Code != 7 {
 			t.Errorf("%s: %v, want %s", text, err, msg)
 		}
 	}
@@ -367,7 +367,7 @@ func TestIPAMClaims(t *testing.T) {
 	empty, kept := vm("db"), vm("kept")
 	empty.Claim = &owner.Claim{Name: "db.net1", UID: "u1"}
 	kept.Claim = &owner.Claim{Name: "kept.net1", UID: "u2", IPs: []netip.Prefix{netip.MustParsePrefix("10.3.0.8/24")}}
-	a := &api{answers: map[string]owner.Answer{"db": empty, "kept": kept}}
+	a := &fakeOwners{answers: map[string]owner.Answer{"db": empty, "kept": kept}}
 	n.owners = a
 	run := func(pod string) error {
 		args := n.args("of-"+pod+"/net1", "")
@@ -404,7 +404,7 @@ func TestOneAddressAskedForInSeveralWays(t *testing.T) {
 		a.Claim = &owner.Claim{Name: a.Owner.Name + ".net1", UID: "u", IPs: []netip.Prefix{netip.MustParsePrefix(text)}}
 		return a
 	}
-	n.owners = &api{answers: map[string]owner.Answer{
+	n.owners = &fakeOwners{answers: map[string]owner.Answer{
 		"one": claimed(askingFor(vm("one"), key, nil, "10.3.0.5"), "10.3.0.5/24"), "list": claimed(askingFor(vm("list"), key, nil, "10.3.0.7", "10.3.0.6"), "10.3.0.6/24"),
 		"multus": askingFor(replica(0), key, nil, "10.3.0.8"), "differs": claimed(askingFor(vm("differs"), key, nil, "10.3.0.3"), "10.3.0.4/24"),
 		"other list": claimed(askingFor(vm("other"), key, nil, "10.3.0.2", "10.3.0.3"), "10.3.0.4/24"),

@@ -31,7 +31,7 @@ var Plugins = []string{PluginName, "host-local", "static", "dhcp", "whereabouts"
 // Funcs returns the plugin's functions for cniplugin.Main. An ADD asks owners about the pod.
 func Funcs(owners owner.Asker) skel.CNIFuncs {
 	ctx := context.Background()
-	with := func(f func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
+	wrap := func(f func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error { return f(ctx, args) }
 	}
 	add := func(ctx context.Context, args *skel.CmdArgs) error {
@@ -43,18 +43,18 @@ func Funcs(owners owner.Asker) skel.CNIFuncs {
 		defer failpoint.Here("after printing")
 		return types.PrintResult(result, cniVersion)
 	}
-	return skel.CNIFuncs{Add: with(add), Del: with(Del), Check: with(Check), Status: with(Status), GC: with(GC)}
+	return skel.CNIFuncs{Add: wrap(add), Del: wrap(Del), Check: wrap(Check), Status: wrap(Status), GC: wrap(GC)}
 }
 
-// Add decodes the configuration and calls Call.Add, Call.Confirm and Call.Settled. cniVersion is that of the
-// configuration. A plugin that is executed does not learn whether the interface plugin's ADD succeeds. So Settled comes
+// Add decodes the configuration and calls Call.Add, Call.Confirm and Call.ReleasePrevious. cniVersion is that of the
+// configuration. A plugin that is executed does not learn whether the interface plugin's ADD succeeds. So ReleasePrevious comes
 // at once: a sandbox that is proven gone needs no address either way.
 func Add(ctx context.Context, args *skel.CmdArgs, owners owner.Asker) (_ *current.Result, cniVersion string, err error) {
-	c, err := begin(args, owners)
+	c, err := newCall(args, owners)
 	if err != nil {
 		return nil, "", err
 	}
-	c.program = true
+	c.standalone = true
 	if err := c.canConfirm(); err != nil {
 		return nil, c.config.CNIVersion, err
 	}
@@ -65,7 +65,7 @@ func Add(ctx context.Context, args *skel.CmdArgs, owners owner.Asker) (_ *curren
 	if err != nil {
 		return nil, c.config.CNIVersion, err
 	}
-	if err := c.Settled(ctx); err != nil {
+	if err := c.ReleasePrevious(ctx); err != nil {
 		fmt.Fprintf(c.stderr, "%s: %v\n", PluginName, err)
 	}
 	return result, c.config.CNIVersion, nil
@@ -73,12 +73,12 @@ func Add(ctx context.Context, args *skel.CmdArgs, owners owner.Asker) (_ *curren
 
 // Del decodes the configuration and calls Call.Del.
 func Del(ctx context.Context, args *skel.CmdArgs) error {
-	return release(args, func(c *Call) error { return c.Del(ctx) })
+	return withDetachedCall(args, func(c *Call) error { return c.Del(ctx) })
 }
 
 // Check decodes as much of the configuration as it needs, and calls Call.Check.
 func Check(ctx context.Context, args *skel.CmdArgs) error {
-	needed, err := cniplugin.ReadAttached(args.StdinData)
+	needed, err := cniplugin.ReadCheckConfig(args.StdinData)
 	if err != nil {
 		return err
 	}
@@ -87,34 +87,34 @@ func Check(ctx context.Context, args *skel.CmdArgs) error {
 
 // Status decodes the configuration and calls Call.Status.
 func Status(ctx context.Context, args *skel.CmdArgs) error {
-	return do(args, func(c *Call) error { return c.Status(ctx) })
+	return withCall(args, func(c *Call) error { return c.Status(ctx) })
 }
 
 // GC decodes the configuration and calls Call.GC.
 func GC(ctx context.Context, args *skel.CmdArgs) error {
-	return release(args, func(c *Call) error { return c.GC(ctx) })
+	return withDetachedCall(args, func(c *Call) error { return c.GC(ctx) })
 }
 
-func do(args *skel.CmdArgs, f func(*Call) error) error {
-	c, err := begin(args, nil)
+func withCall(args *skel.CmdArgs, f func(*Call) error) error {
+	c, err := newCall(args, nil)
 	if err != nil {
 		return err
 	}
 	return f(c)
 }
 
-// release is do for a DEL and a GC. It decodes no more of the configuration than they
+// withDetachedCall is do for a DEL and a GC. It decodes no more of the configuration than they
 // need.
-func release(args *skel.CmdArgs, f func(*Call) error) error {
-	needed, err := cniplugin.ReadDetached(args.StdinData)
+func withDetachedCall(args *skel.CmdArgs, f func(*Call) error) error {
+	needed, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
 		return err
 	}
 	return f(New(args, cniplugin.Network{Name: needed.Name, IPAM: needed.IPAM}, nil))
 }
 
-// begin decodes the configuration.
-func begin(args *skel.CmdArgs, owners owner.Asker) (*Call, error) {
+// newCall decodes the configuration.
+func newCall(args *skel.CmdArgs, owners owner.Asker) (*Call, error) {
 	if err := networkKeys.Check("", args.StdinData); err != nil {
 		return nil, err
 	}
@@ -133,13 +133,13 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.learn(ctx, n, env.Pod); err != nil {
+	if err := c.queryOwner(ctx, n, env.Pod); err != nil {
 		return nil, err
 	}
-	if err := c.addAsked(ctx, &n, store); err != nil {
+	if err := c.addAPIRequests(ctx, &n, store); err != nil {
 		return nil, err
 	}
-	if err := n.mayAsk(env.Pod); err != nil {
+	if err := n.checkStatic(env.Pod); err != nil {
 		return nil, err
 	}
 	r, err := c.request(n, env)
@@ -150,42 +150,42 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 	if result.DNS, err = n.dns(); err != nil {
 		return nil, err
 	}
-	given, err := c.allocate(ctx, n, store, r)
+	leases, err := c.allocate(ctx, n, store, r)
 	if err != nil {
 		return nil, err
 	}
-	c.before = c.holdersBefore(given)
+	c.previousHolders = c.otherHolders(leases)
 	if len(n.pools) > 0 {
-		c.fromPools(result, given, store.FromPools())
+		c.addPoolAddresses(result, leases, store.PoolAddresses())
 	}
 	for i, set := range n.sets {
-		result.IPs = append(result.IPs, ipConfig(set, given[i].Address))
+		result.IPs = append(result.IPs, ipConfig(set, leases[i].Address))
 	}
 	for _, remark := range store.Remarks() {
 		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, remark)
 	}
-	if store.Began() {
+	if store.Created() {
 		c.sayRenamed(ctx, store)
 	}
 	return result, nil
 }
 
-// refused returns the error of an ADD. If it is about an address that was asked for, it names the key that asks.
-func (n network) refused(err error) error {
+// refusalError returns the error of an ADD. If it is about an address that was asked for, it names the key that asks.
+func (n network) refusalError(err error) error {
 	var refused *lease.RefusedError
 	if !errors.As(err, &refused) {
 		return withCode(err)
 	}
-	all := append(slices.Clone(n.requested), n.choices...)
-	why := refused.Why
-	for _, q := range all {
-		if q.address == refused.Beside {
-			why += ", for which " + q.source + " asks"
+	requests := append(slices.Clone(n.requested), n.candidates...)
+	reason := refused.Reason
+	for _, q := range requests {
+		if q.address == refused.First {
+			reason += ", for which " + q.source + " asks"
 		}
 	}
-	for _, q := range all {
+	for _, q := range requests {
 		if q.address == refused.Address {
-			return q.refuse(why)
+			return q.refuse(reason)
 		}
 	}
 	return withCode(err)
@@ -203,42 +203,42 @@ func (c *Call) sayRenamed(ctx context.Context, store *lease.Store) {
 	}
 }
 
-// settling is how long a call looks for the sandboxes before: the new pod waits for it. What is not proven by then
+// releaseTimeout is how long a call looks for the sandboxes before: the new pod waits for it. What is not proven by then
 // keeps its hold. Tests replace it.
-var settling = time.Second
+var releaseTimeout = time.Second
 
-// Settled is called after an ADD that succeeded. It ends the hold of the owner's sandboxes before this one if they are proven
+// ReleasePrevious is called after an ADD that succeeded. It ends the hold of the owner's sandboxes before this one if they are proven
 // gone. A sandbox that may be there holds its address until its DEL.
-func (c *Call) Settled(ctx context.Context) error {
-	if len(c.before) == 0 {
+func (c *Call) ReleasePrevious(ctx context.Context) error {
+	if len(c.previousHolders) == 0 {
 		return nil
 	}
 	// This can read all of /proc, so it comes before the store is locked.
-	var were []attachment.Namespace
-	for _, h := range c.before {
-		were = append(were, h.Namespace)
+	var namespaces []attachment.Namespace
+	for _, h := range c.previousHolders {
+		namespaces = append(namespaces, h.Namespace)
 	}
-	looking, cancel := context.WithTimeout(ctx, c.settling)
+	looking, cancel := context.WithTimeout(ctx, c.releaseTimeout)
 	defer cancel()
-	proven := sandbox.Gone(looking, c.seesAll(), were...)
-	gone := slices.DeleteFunc(slices.Clone(c.before), func(h lease.Holder) bool { return !proven[h.Namespace] })
-	if len(gone) == 0 {
+	proven := sandbox.ProvenGone(looking, c.seesAll(), namespaces...)
+	ended := slices.DeleteFunc(slices.Clone(c.previousHolders), func(h lease.Holder) bool { return !proven[h.Namespace] })
+	if len(ended) == 0 {
 		return nil
 	}
 	store, _, err := c.prepareRelease()
 	if err != nil {
 		return err
 	}
-	return withCode(ignoreNone(store.Settled(ctx, c.key(), func(h lease.Holder) bool {
-		return slices.ContainsFunc(gone, func(g lease.Holder) bool {
+	return withCode(ignoreNotLeased(store.ReleasePrevious(ctx, c.key(), func(h lease.Holder) bool {
+		return slices.ContainsFunc(ended, func(g lease.Holder) bool {
 			return h.ContainerID == g.ContainerID && h.IfName == g.IfName && h.Since.Equal(g.Since) && h.Namespace == g.Namespace
 		})
 	})))
 }
 
-// holdersBefore returns the holders of the leases, without the attachment itself.
-func (c *Call) holdersBefore(given []lease.Lease) (before []lease.Holder) {
-	for _, l := range given {
+// otherHolders returns the holders of the leases, without the attachment itself.
+func (c *Call) otherHolders(leases []lease.Lease) (before []lease.Holder) {
+	for _, l := range leases {
 		for _, h := range l.Holders {
 			if h.ContainerID != c.args.ContainerID || h.IfName != c.args.IfName {
 				before = append(before, h)
@@ -255,7 +255,7 @@ func (c *Call) Del(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return withCode(ignoreNone(store.Release(ctx, c.key(), sticky)))
+	return withCode(ignoreNotLeased(store.Release(ctx, c.key(), sticky)))
 }
 
 // Status fails where no ADD works: with the code of a wrong configuration, or with code 50 for a store that can't be
@@ -274,10 +274,10 @@ func (c *Call) Status(ctx context.Context) error {
 		judged = n.sets
 	}
 	full, err := store.Exhausted(ctx, judged)
-	if err := store.Writable(); !cniplugin.IsPassing(err) {
+	if err := store.Writable(); !cniplugin.IsTransient(err) {
 		full = append(full, err)
 	}
-	if err := errors.Join(append(full, ignoreNone(err))...); err != nil {
+	if err := errors.Join(append(full, ignoreNotLeased(err))...); err != nil {
 		return cniplugin.Error(types.ErrPluginNotAvailable, "%s", printable.Joined(err))
 	}
 	return nil
@@ -308,9 +308,9 @@ func withCode(err error) error {
 	return cniplugin.Error(code, "%s: %v", PluginName, err)
 }
 
-// ignoreNone drops the error of a network that never gave an address.
-func ignoreNone(err error) error {
-	if errors.Is(err, lease.ErrNone) {
+// ignoreNotLeased drops the error of a network that never gave an address.
+func ignoreNotLeased(err error) error {
+	if errors.Is(err, lease.ErrNotLeased) {
 		return nil
 	}
 	return err

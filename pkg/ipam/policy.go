@@ -92,7 +92,7 @@ func (c policyConfig) detection() (*Detection, error) {
 		Wait   *string `json:"wait"`
 	}
 	if err := json.Unmarshal(c.ConflictDetection, &written); err != nil {
-		return nil, cniplugin.ConfigError(key, cniplugin.Written(c.ConflictDetection), `must be true, false or an object such as {"probes": 3, "wait": "200ms"}`)
+		return nil, cniplugin.ConfigError(key, cniplugin.RawValue(c.ConflictDetection), `must be true, false or an object such as {"probes": 3, "wait": "200ms"}`)
 	}
 	if written.Probes != nil {
 		if d.Probes = *written.Probes; d.Probes < 1 || d.Probes > maxProbes {

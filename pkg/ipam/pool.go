@@ -18,12 +18,12 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// refilling is how long an ADD waits for addresses of a pool.
-const refilling = pool.Limit + 500*time.Millisecond
+// refillTimeout is how long an ADD waits for addresses of a pool.
+const refillTimeout = pool.AgentLimit + 500*time.Millisecond
 
-// waitingFor is how long an address at least waits for a pod that asks for it and whose owner keeps none. The runtime tries an ADD
+// minRetain is how long an address at least waits for a pod that asks for it and whose owner keeps none. The runtime tries an ADD
 // again within that time.
-const waitingFor = 10 * time.Minute
+const minRetain = 10 * time.Minute
 
 // allocate gives the attachment its addresses.
 func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r lease.Request) ([]lease.Lease, error) {
@@ -35,20 +35,20 @@ func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r le
 
 // allocateFromPools asks the agent only for what the node's store does not have, and then tries again.
 func (c *Call) allocateFromPools(ctx context.Context, n network, store *lease.Store, r lease.Request) ([]lease.Lease, error) {
-	r.Pools, r.Probes = n.pools, !c.program
+	r.Pools, r.Probes = n.pools, !c.standalone
 	for refilled := false; ; {
-		given, err := store.Allocate(ctx, r)
+		leases, err := store.Allocate(ctx, r)
 		var elsewhere *lease.ElsewhereError
 		switch {
 		case err == nil:
-			c.noteClaims(r, given, store.FromPools())
-			return given, nil
+			c.collectClaims(r, leases, store.PoolAddresses())
+			return leases, nil
 		case errors.As(err, &elsewhere):
 			err = c.acquire(ctx, *elsewhere, &r)
 		case !refilled && (errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed)):
 			refilled, err = true, c.refill(ctx, store, n.pools, err)
 		default:
-			return nil, n.refused(err)
+			return nil, n.refusalError(err)
 		}
 		if err != nil {
 			return nil, err
@@ -56,27 +56,27 @@ func (c *Call) allocateFromPools(ctx context.Context, n network, store *lease.St
 	}
 }
 
-// refill has the agent take addresses of the pools. why is what the store lacks. The store notes the pools first: an agent that
+// refill has the agent take addresses of the pools. reason is what the store lacks. The store notes the pools first: an agent that
 // comes later knows from it what to take.
-func (c *Call) refill(ctx context.Context, store *lease.Store, pools []string, why error) error {
-	if err := store.WantPools(ctx, pools); err != nil {
+func (c *Call) refill(ctx context.Context, store *lease.Store, pools []string, reason error) error {
+	if err := store.SetPools(ctx, pools); err != nil {
 		return withCode(err)
 	}
 	agent, err := c.poolAgent()
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, refilling)
+		ctx, cancel := context.WithTimeout(ctx, refillTimeout)
 		defer cancel()
 		err = agent.Refill(ctx, pool.Demand{Network: c.config.Name, Pools: pools})
 	}
 	if err != nil {
-		return poolError(fmt.Errorf("%w: %w", why, err))
+		return poolError(fmt.Errorf("%w: %w", reason, err))
 	}
 	return nil
 }
 
 // poolAgent returns who can be asked for addresses of pools.
 func (c *Call) poolAgent() (pool.Agent, error) {
-	if agent, is := c.owners.(pool.Agent); is {
+	if agent, ok := c.owners.(pool.Agent); ok {
 		return agent, nil
 	}
 	return nil, fmt.Errorf("%w: nobody can be asked on this node", pool.ErrUnavailable)
@@ -86,13 +86,13 @@ func (c *Call) poolAgent() (pool.Agent, error) {
 // request what the agent was asked for.
 func (c *Call) acquire(ctx context.Context, e lease.ElsewhereError, r *lease.Request) error {
 	a := c.acquisition(e.Pool, *r)
-	if len(e.Wanted) == 0 {
-		r.Acquired = append(slices.Clip(r.Acquired), e.Pool)
+	if len(e.Addresses) == 0 {
+		r.QueriedPools = append(slices.Clip(r.QueriedPools), e.Pool)
 		return c.acquireOne(ctx, a, r)
 	}
 	var err error
-	for _, a.Wanted = range e.Wanted {
-		r.Sought = append(slices.Clip(r.Sought), a.Wanted)
+	for _, a.Requested = range e.Addresses {
+		r.QueriedAddresses = append(slices.Clip(r.QueriedAddresses), a.Requested)
 		if err = c.acquireOne(ctx, a, r); err == nil {
 			return nil
 		}
@@ -104,10 +104,10 @@ func (c *Call) acquire(ctx context.Context, e lease.ElsewhereError, r *lease.Req
 func (c *Call) acquisition(name string, r lease.Request) pool.Acquisition {
 	a := pool.Acquisition{Network: c.config.Name, Pool: name, IfName: c.args.IfName, Owner: r.Owner, Pod: r.Pod, Retain: time.Duration(r.Policy.Retain)}
 	if !r.Policy.Sticky {
-		a.Retain = waitingFor
+		a.Retain = minRetain
 	}
-	if c.learnt != nil && r.Policy.ByOwner {
-		a.Siblings = c.learnt.Siblings
+	if c.answer != nil && r.Policy.ByOwner {
+		a.Siblings = c.answer.Siblings
 	}
 	return a
 }
@@ -116,38 +116,38 @@ func (c *Call) acquisition(name string, r lease.Request) pool.Acquisition {
 func (c *Call) acquireOne(ctx context.Context, a pool.Acquisition, r *lease.Request) error {
 	if a.Owner == (attachment.Owner{}) {
 		return cniplugin.Error(types.ErrTryAgainLater, "%s: %s of pool %s is not on this node, and only a pod with a name can get it from another one: "+
-			"CNI_ARGS must have K8S_POD_NAMESPACE and K8S_POD_NAME", PluginName, a.Wanted, a.Pool)
+			"CNI_ARGS must have K8S_POD_NAMESPACE and K8S_POD_NAME", PluginName, a.Requested, a.Pool)
 	}
 	agent, err := c.poolAgent()
 	if err != nil {
-		return c.elsewhere(a, err)
+		return c.unavailableError(a, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, refilling)
+	ctx, cancel := context.WithTimeout(ctx, refillTimeout)
 	defer cancel()
-	has, err := agent.Acquire(ctx, a)
+	acquired, err := agent.Acquire(ctx, a)
 	switch {
 	case err != nil:
-		return c.elsewhere(a, err)
-	case has.Migrating:
-		r.Beside = append(slices.Clip(r.Beside), has.Address)
+		return c.unavailableError(a, err)
+	case acquired.Migrating:
+		r.MigratingAddresses = append(slices.Clip(r.MigratingAddresses), acquired.Address)
 	}
-	if has.Address.IsValid() {
-		r.Owned = append(slices.Clip(r.Owned), has.Address)
+	if acquired.Address.IsValid() {
+		r.OwnerAddresses = append(slices.Clip(r.OwnerAddresses), acquired.Address)
 	}
 	return nil
 }
 
-// elsewhere says which address this node could not get.
-func (c *Call) elsewhere(a pool.Acquisition, err error) error {
-	if a.Wanted.IsValid() {
-		return poolError(fmt.Errorf("%s of pool %s is not on this node: %w", a.Wanted, a.Pool, err))
+// unavailableError says which address this node could not get.
+func (c *Call) unavailableError(a pool.Acquisition, err error) error {
+	if a.Requested.IsValid() {
+		return poolError(fmt.Errorf("%s of pool %s is not on this node: %w", a.Requested, a.Pool, err))
 	}
 	return poolError(fmt.Errorf("the address that %s has of pool %s may be on another node: %w", a.Owner, a.Pool, err))
 }
 
-// setsToPick are the range sets among which an annotation's addresses are divided. For pools these are all their addresses.
-func (c *Call) setsToPick(ctx context.Context, n network, store *lease.Store) ([]lease.RangeSet, error) {
-	if len(n.pools) == 0 || c.learnt.Static == nil {
+// staticSets are the range sets among which an annotation's addresses are divided. For pools these are all their addresses.
+func (c *Call) staticSets(ctx context.Context, n network, store *lease.Store) ([]lease.RangeSet, error) {
+	if len(n.pools) == 0 || c.answer.Static == nil {
 		return n.sets, nil
 	}
 	sets, unread, err := c.poolSets(ctx, n, store)
@@ -166,7 +166,7 @@ func (c *Call) setsToPick(ctx context.Context, n network, store *lease.Store) ([
 // poolSets reads all addresses of the pools. unread says which pool the store has not read so far.
 func (c *Call) poolSets(ctx context.Context, n network, store *lease.Store) (sets []lease.RangeSet, unread, err error) {
 	sets, err = store.PoolSets(ctx, n.pools)
-	if ignoreNone(err) != nil {
+	if ignoreNotLeased(err) != nil {
 		return nil, nil, withCode(err)
 	}
 	for i, name := range n.pools {
@@ -185,25 +185,25 @@ func poolError(err error) error {
 	return cniplugin.Error(types.ErrTryAgainLater, "%s: %v", PluginName, err)
 }
 
-// noteClaims notes what the API has to be told before the ADD ends: which addresses the owner has. It knows of those that
+// collectClaims notes what the API has to be told before the ADD ends: which addresses the owner has. It knows of those that
 // the owner has had on this node before. What a pod on another node has is not the owner's here so far.
-func (c *Call) noteClaims(r lease.Request, given []lease.Lease, from []lease.FromPool) {
+func (c *Call) collectClaims(r lease.Request, leases []lease.Lease, addresses []lease.PoolAddress) {
 	c.claims = nil
 	if !r.Policy.KeptByAPI() {
 		return
 	}
-	for i, l := range given {
-		if !l.Claimed && !from[i].Beside && l.Owner != (attachment.Owner{}) {
+	for i, l := range leases {
+		if !l.Claimed && !addresses[i].Migrating && l.Owner != (attachment.Owner{}) {
 			a := c.acquisition(r.Pools[i], r)
 			a.Owner = l.Owner
-			c.claims = append(c.claims, pool.Claimed{Acquisition: a, Address: l.Address})
+			c.claims = append(c.claims, pool.ClaimedAddress{Acquisition: a, Address: l.Address})
 		}
 	}
 }
 
-// claim tells the API which addresses the owner has. If it fails, the ADD must be undone: the owner would have others at its
+// claimAddresses tells the API which addresses the owner has. If it fails, the ADD must be undone: the owner would have others at its
 // next start on another node.
-func (c *Call) claim(ctx context.Context) error {
+func (c *Call) claimAddresses(ctx context.Context) error {
 	if len(c.claims) == 0 {
 		return nil
 	}
@@ -215,7 +215,7 @@ func (c *Call) claim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, refilling)
+	ctx, cancel := context.WithTimeout(ctx, refillTimeout)
 	defer cancel()
 	for _, claimed := range c.claims {
 		if err := agent.Claim(ctx, claimed); err != nil {
@@ -228,19 +228,19 @@ func (c *Call) claim(ctx context.Context) error {
 	return nil
 }
 
-// fromPools adds the addresses to the result, with what their pools say. The routes of the configuration go before those of
+// addPoolAddresses adds the addresses to the result, with what their pools say. The routes of the configuration go before those of
 // the pools.
-func (c *Call) fromPools(result *current.Result, given []lease.Lease, from []lease.FromPool) {
-	own := len(result.Routes) > 0
-	c.mustProbe, c.quiet = false, false
-	for i, l := range given {
-		f := from[i].Layout
-		c.mustProbe, c.quiet = c.mustProbe || from[i].Probe, c.quiet || from[i].Beside
+func (c *Call) addPoolAddresses(result *current.Result, leases []lease.Lease, addresses []lease.PoolAddress) {
+	configured := len(result.Routes) > 0
+	c.mustProbe, c.migrating = false, false
+	for i, l := range leases {
+		f := addresses[i].Layout
+		c.mustProbe, c.migrating = c.mustProbe || addresses[i].Probe, c.migrating || addresses[i].Migrating
 		result.IPs = append(result.IPs, &current.IPConfig{
 			Address: net.IPNet{IP: l.Address.AsSlice(), Mask: net.CIDRMask(f.Subnet.Bits(), l.Address.BitLen())}, Gateway: f.Gateway.AsSlice(),
 		})
 		for _, r := range f.Routes {
-			if route := routeOf(r); route != nil && !own {
+			if route := routeOf(r); route != nil && !configured {
 				result.Routes = append(result.Routes, route)
 			}
 		}

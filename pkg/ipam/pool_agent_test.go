@@ -27,7 +27,7 @@ var (
 
 // agent stands for relink-agent: it answers about owners, and about pools.
 type agent struct {
-	api
+	fakeOwners
 	t *testing.T
 	n *node
 	// gives is what a Refill gets of each pool: the characters of its first block.
@@ -44,7 +44,7 @@ type agent struct {
 	asked []string
 	// told are the last Acquisition and Claimed.
 	acquired pool.Acquisition
-	claimed  pool.Claimed
+	claimed  pool.ClaimedAddress
 }
 
 func layouts(name string) pool.Layout { return map[string]pool.Layout{"lan": lan, "lan6": lan6}[name] }
@@ -60,7 +60,7 @@ func (n *node) grant(t *testing.T, name string, index int64, chars string) {
 	span, _ := l.Block(index)
 	g := pool.Grant{Pool: name, PoolUID: l.UID, Index: index, Block: pool.BlockName(name, index), Epoch: 1, First: span.First, Addresses: chars}
 	if _, err := s.Granted(ctx); err != nil {
-		if err := s.WantPools(ctx, []string{name}); err != nil {
+		if err := s.SetPools(ctx, []string{name}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,16 +83,16 @@ func (a *agent) Refill(_ context.Context, d pool.Demand) error {
 func (a *agent) Acquire(ctx context.Context, q pool.Acquisition) (pool.Acquired, error) {
 	text := "acquire " + q.Pool + " " + q.IfName + " " + q.Owner.Name
 	key := q.Owner.Name
-	if q.Wanted.IsValid() {
-		text, key = text+" "+q.Wanted.String(), q.Wanted.String()
+	if q.Requested.IsValid() {
+		text, key = text+" "+q.Requested.String(), q.Requested.String()
 	}
 	a.asked, a.acquired = append(a.asked, text), q
 	has := a.has[key]
 	switch {
 	case a.acquire != nil:
 		return pool.Acquired{}, a.acquire
-	case has == "" && q.Wanted.IsValid():
-		return pool.Acquired{}, fmt.Errorf("%w: node b has %s", pool.ErrUnavailable, q.Wanted)
+	case has == "" && q.Requested.IsValid():
+		return pool.Acquired{}, fmt.Errorf("%w: node b has %s", pool.ErrUnavailable, q.Requested)
 	case has == "":
 		return pool.Acquired{}, nil
 	}
@@ -102,20 +102,20 @@ func (a *agent) Acquire(ctx context.Context, q pool.Acquisition) (pool.Acquired,
 		span, _ := layouts(q.Pool).Block(index)
 		offset := int(address.As4()[3] - span.First.As4()[3])
 		a.n.grant(a.t, q.Pool, index, strings.Repeat(".", offset)+"+")
-		if err := a.n.store(a.t).Expect(ctx, address, q.Owner, q.IfName, lease.Policy{Sticky: true, Retain: lease.Duration(q.Retain)}, "it comes"); err != nil {
+		if err := a.n.store(a.t).ReserveIncoming(ctx, address, q.Owner, q.IfName, lease.Policy{Sticky: true, Retain: lease.Duration(q.Retain)}, "it comes"); err != nil {
 			return pool.Acquired{}, err
 		}
 	}
 	return pool.Acquired{Address: address, Migrating: a.migrating}, nil
 }
 
-func (a *agent) Claim(_ context.Context, c pool.Claimed) error {
+func (a *agent) Claim(_ context.Context, c pool.ClaimedAddress) error {
 	a.asked, a.claimed = append(a.asked, "claim "+c.Pool+" "+c.IfName+" "+c.Owner.Name+" "+c.Address.String()), c
 	return a.claim
 }
 
-// was returns what was asked since the last time.
-func (a *agent) was() string {
+// requests returns what was asked since the last time.
+func (a *agent) requests() string {
 	all := strings.Join(a.asked, ", ")
 	a.asked = nil
 	return all
@@ -128,13 +128,13 @@ func newPoolNode(t *testing.T, ipam string) (*node, *agent) {
 	n.dirInEnv = true
 	t.Setenv(lease.DirEnv, n.dir)
 	a := &agent{t: t, n: n}
-	a.err = fmt.Errorf("%w: %w", owner.ErrUnavailable, owner.ErrNobody)
+	a.err = fmt.Errorf("%w: %w", owner.ErrUnavailable, owner.ErrNoAsker)
 	n.owners = a
 	return n, a
 }
 
-// whole is an ADD as an interface plugin makes it. It returns the addresses and the routes of the result, and the call.
-func (n *node) whole(t *testing.T, sandbox, pod, want string, change ...func(*Call)) (string, *Call, error) {
+// addConfirmed is an ADD as an interface plugin makes it. It returns the addresses and the routes of the result, and the call.
+func (n *node) addConfirmed(t *testing.T, sandbox, pod, want string, change ...func(*Call)) (string, *Call, error) {
 	t.Helper()
 	args := n.args(sandbox, pod)
 	if want != "" {

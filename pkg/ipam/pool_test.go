@@ -24,19 +24,19 @@ func TestADDFromAPool(t *testing.T) {
 	}{
 		{"c1/eth0", fmt.Sprintf(address, 0), "refill pods lan"}, {"c2/eth0", fmt.Sprintf(address, 2), ""}, {"c1/eth0", fmt.Sprintf(address, 0), ""},
 	} {
-		got, c, err := n.whole(t, step.sandbox, "", "")
-		if was := a.was(); err != nil || got != step.want || was != step.asked || c.Quiet() {
+		got, c, err := n.addConfirmed(t, step.sandbox, "", "")
+		if was := a.requests(); err != nil || got != step.want || was != step.asked || c.Migrating() {
 			t.Errorf("%s: %s %v, and the agent was asked %q, want %s and %q", step.sandbox, got, err, was, step.want, step.asked)
 		}
 	}
-	_, _, err := n.whole(t, "c3/eth0", "", "")
+	_, _, err := n.addConfirmed(t, "c3/eth0", "", "")
 	n.expectError(t, "nothing is left", err, 11,
 		"relink-ipam: pool lan of network pods: no address is free of the 2 that this node has: 2 held, 0 reserved, 0 in quarantine; relink ipam list says for whom")
-	if was := a.was(); was != "refill pods lan" {
+	if was := a.requests(); was != "refill pods lan" {
 		t.Errorf("the agent was asked %q", was)
 	}
 	n.del(t, "c1/eth0")
-	if got, _, err := n.whole(t, "c4/eth0", "", ""); err != nil || got != fmt.Sprintf(address, 0) {
+	if got, _, err := n.addConfirmed(t, "c4/eth0", "", ""); err != nil || got != fmt.Sprintf(address, 0) {
 		t.Errorf("one in quarantine: %s %v", got, err)
 	}
 }
@@ -53,7 +53,7 @@ func TestWithoutAnAgentForPools(t *testing.T) {
 		msg    string
 	}{
 		"away": {"....", false, func(_ *node, a *agent) { a.refill = away }, 11, none + "the pool gives nothing now: no relink-agent runs on this node: nothing listens on /x"},
-		"nobody can be asked": {"....", false, func(n *node, _ *agent) { n.owners = &api{err: owner.ErrNobody} }, 11,
+		"nobody can be asked": {"....", false, func(n *node, _ *agent) { n.owners = &fakeOwners{err: owner.ErrNoAsker} }, 11,
 			none + "the pool gives nothing now: nobody can be asked on this node"},
 		"no such pool": {"....", false, func(_ *node, a *agent) { a.refill = fmt.Errorf("%w: AddressPool lan does not exist", pool.ErrUnknown) }, 7,
 			none + "the pool cannot be used: AddressPool lan does not exist"},
@@ -69,7 +69,7 @@ func TestWithoutAnAgentForPools(t *testing.T) {
 				n.reboot(time.Minute)
 			}
 			test.change(n, a)
-			_, _, err := n.whole(t, "c1/eth0", "", "")
+			_, _, err := n.addConfirmed(t, "c1/eth0", "", "")
 			n.expectError(t, "ADD", err, test.code, test.msg)
 			n.expect(t, "afterwards")
 		})
@@ -80,14 +80,14 @@ func TestWithoutAnAgentForPools(t *testing.T) {
 func TestAfterARebootTheAgentConfirms(t *testing.T) {
 	n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod"`)
 	n.grant(t, "lan", 0, "..+")
-	if _, _, err := n.whole(t, "c1/eth0", "web-0", ""); err != nil {
+	if _, _, err := n.addConfirmed(t, "c1/eth0", "web-0", ""); err != nil {
 		t.Fatal(err)
 	}
-	a.was()
+	a.requests()
 	n.reboot(time.Minute)
 	a.gives = map[string]string{"lan": "..++"}
-	got, _, err := n.whole(t, "c2/eth0", "web-0", "")
-	if was := a.was(); err != nil || !strings.HasPrefix(got, "10.3.0.2/24") || was != "refill pods lan" {
+	got, _, err := n.addConfirmed(t, "c2/eth0", "web-0", "")
+	if was := a.requests(); err != nil || !strings.HasPrefix(got, "10.3.0.2/24") || was != "refill pods lan" {
 		t.Errorf("%s %v, asked %q", got, err, was)
 	}
 }
@@ -96,7 +96,7 @@ func TestAfterARebootTheAgentConfirms(t *testing.T) {
 func TestAFailedADDNamesItsPools(t *testing.T) {
 	n, a := newPoolNode(t, `"pool": ["lan", "lan6"]`)
 	a.refill = pool.ErrUnavailable
-	if _, _, err := n.whole(t, "c1/eth0", "", ""); err == nil {
+	if _, _, err := n.addConfirmed(t, "c1/eth0", "", ""); err == nil {
 		t.Fatal("it has got an address")
 	}
 	g, err := n.store(t).Granted(t.Context())
@@ -106,7 +106,7 @@ func TestAFailedADDNamesItsPools(t *testing.T) {
 	for what, err := range map[string]error{
 		"STATUS": n.status(t), "CHECK": n.begin(t, n.args("c1/eth0", "")).Check(t.Context()), "GC": n.gc(t, "[]"), "DEL": n.begin(t, n.args("c1/eth0", "")).Del(t.Context()),
 	} {
-		if msg := wire(t, err).Msg; msg != "" && what != "CHECK" {
+		if msg := parseError(t, err).Msg; msg != "" && what != "CHECK" {
 			t.Errorf("%s: %s", what, msg)
 		}
 	}
@@ -132,8 +132,8 @@ func TestADDFromTwoPools(t *testing.T) {
 	} {
 		n, a := newPoolNode(t, `"pool": ["lan", "lan6"]`+keys)
 		a.gives = map[string]string{"lan": "..+", "lan6": "+"}
-		got, _, err := n.whole(t, "c1/eth0", "", "")
-		if was := a.was(); err != nil || got != want || was != "refill pods lan lan6" {
+		got, _, err := n.addConfirmed(t, "c1/eth0", "", "")
+		if was := a.requests(); err != nil || got != want || was != "refill pods lan lan6" {
 			t.Errorf("%s: %s %v, asked %q, want %s", keys, got, err, was, want)
 		}
 	}
@@ -158,12 +158,12 @@ func TestAStickyPodOfAPool(t *testing.T) {
 		if step.before != nil {
 			step.before()
 		}
-		got, _, err := n.whole(t, step.sandbox, step.pod, "")
-		if was := a.was(); err != nil || !strings.HasPrefix(got, step.want+"/24") || was != step.asked {
+		got, _, err := n.addConfirmed(t, step.sandbox, step.pod, "")
+		if was := a.requests(); err != nil || !strings.HasPrefix(got, step.want+"/24") || was != step.asked {
 			t.Errorf("%s: %s %v, asked %q, want %s and %q", step.what, got, err, was, step.want, step.asked)
 		}
 	}
-	want := pool.Claimed{
+	want := pool.ClaimedAddress{
 		Acquisition: pool.Acquisition{
 			Network: "pods", Pool: "lan", IfName: "net2", Owner: pod("web-1"), Pod: attachment.Pod{Namespace: "default", Name: "web-1"}, Retain: 2 * time.Hour,
 		},
@@ -195,7 +195,7 @@ func TestAStickyPodWaitsForItsAddress(t *testing.T) {
 			n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod"`)
 			n.grant(t, "lan", 0, "..++")
 			test.change(n, a)
-			_, _, err := n.whole(t, "c1/eth0", "web-0", "")
+			_, _, err := n.addConfirmed(t, "c1/eth0", "web-0", "")
 			n.expectError(t, "ADD", err, 11, test.msg)
 		})
 	}
@@ -207,18 +207,18 @@ func TestAClaimIsMadeByTheNextADD(t *testing.T) {
 	n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod"`)
 	n.grant(t, "lan", 0, "..++")
 	a.claim = pool.ErrUnavailable
-	if _, _, err := n.whole(t, "c1/eth0", "web-0", ""); err == nil {
+	if _, _, err := n.addConfirmed(t, "c1/eth0", "web-0", ""); err == nil {
 		t.Fatal("the ADD has succeeded")
 	}
 	n.expect(t, "it waits for the pod", "10.3.0.2 reserved c1/eth0 web-0")
-	a.was()
+	a.requests()
 	a.claim = nil
 	for i, want := range []string{"acquire lan eth0 web-0, claim lan eth0 web-0 10.3.0.2", ""} {
 		sandbox := fmt.Sprintf("c%d/eth0", i+2)
-		if _, _, err := n.whole(t, sandbox, "web-0", ""); err != nil {
+		if _, _, err := n.addConfirmed(t, sandbox, "web-0", ""); err != nil {
 			t.Error(err)
 		}
-		if was := a.was(); was != want {
+		if was := a.requests(); was != want {
 			t.Errorf("asked %q, want %q", was, want)
 		}
 		n.del(t, sandbox)
@@ -228,7 +228,7 @@ func TestAClaimIsMadeByTheNextADD(t *testing.T) {
 // By owner: one with one pod at a time is known to the API. Of one with several, each address waits where it was.
 func TestOwnersOfAPool(t *testing.T) {
 	several := replica(0)
-	several.Owner.Kind, several.Owner.Name, several.Owner.Ordinal, several.Alone = "ReplicaSet", "rs", attachment.Ordinal(0), false
+	several.Owner.Kind, several.Owner.Name, several.Owner.Ordinal, several.SinglePod = "ReplicaSet", "rs", attachment.Ordinal(0), false
 	for name, test := range map[string]struct {
 		answer owner.Answer
 		asked  string
@@ -240,11 +240,11 @@ func TestOwnersOfAPool(t *testing.T) {
 	} {
 		n, a := newPoolNode(t, `"pool": "lan", "sticky": "owner"`)
 		n.grant(t, "lan", 0, "..++")
-		a.api = api{answers: map[string]owner.Answer{"p": test.answer}}
-		if _, _, err := n.whole(t, "c1/eth0", "p", ""); err != nil {
+		a.fakeOwners = fakeOwners{answers: map[string]owner.Answer{"p": test.answer}}
+		if _, _, err := n.addConfirmed(t, "c1/eth0", "p", ""); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if was := a.was(); was != test.asked {
+		if was := a.requests(); was != test.asked {
 			t.Errorf("%s: asked %q, want %q", name, was, test.asked)
 		}
 	}
@@ -261,9 +261,9 @@ func TestAnAddressOfAPoolThatIsAskedFor(t *testing.T) {
 		asked   string
 	}{
 		"here":                       {"", "10.3.0.3", nil, "10.3.0.3/24", 0, ""},
-		"elsewhere":                  {"a", "10.3.0.9", has("10.3.0.9"), "10.3.0.9/24", 0, "acquire lan eth0 a 10.3.0.9"},
+		"elsewhere":                  {"a", "10.3.0.9", withRemoteAddresses("10.3.0.9"), "10.3.0.9/24", 0, "acquire lan eth0 a 10.3.0.9"},
 		"elsewhere, and stays there": {"a", "10.3.0.9", nil, "relink-ipam: 10.3.0.9 of pool lan is not on this node: the pool gives nothing now: node b has 10.3.0.9", 11, "acquire lan eth0 a 10.3.0.9"},
-		"elsewhere, for no pod": {"", "10.3.0.9", has("10.3.0.9"),
+		"elsewhere, for no pod": {"", "10.3.0.9", withRemoteAddresses("10.3.0.9"),
 			"relink-ipam: 10.3.0.9 of pool lan is not on this node, and only a pod with a name can get it from another one: CNI_ARGS must have K8S_POD_NAMESPACE and K8S_POD_NAME", 11, ""},
 		"the gateway":         {"a", "10.3.0.1", nil, `invalid CNI_ARGS: "IP=10.3.0.1": cannot be given: it is the gateway`, 4, ""},
 		"of no pool":          {"a", "10.9.0.1", nil, `invalid CNI_ARGS: "IP=10.9.0.1": is not of pool lan`, 4, ""},
@@ -283,24 +283,24 @@ func TestAnAddressOfAPoolThatIsAskedFor(t *testing.T) {
 			if test.change != nil {
 				test.change(a)
 			}
-			got, _, err := n.whole(t, "c1/eth0", test.pod, test.ip)
+			got, _, err := n.addConfirmed(t, "c1/eth0", test.pod, test.ip)
 			if test.code != 0 {
 				n.expectError(t, "ADD", err, test.code, test.want)
 			} else if err != nil || !strings.HasPrefix(got, test.want) {
 				t.Errorf("%s %v, want %s", got, err, test.want)
 			}
-			if was := a.was(); was != test.asked {
+			if was := a.requests(); was != test.asked {
 				t.Errorf("asked %q, want %q", was, test.asked)
 			}
-			if strings.HasPrefix(test.asked, "acquire") && a.acquired.Retain != waitingFor {
+			if strings.HasPrefix(test.asked, "acquire") && a.acquired.Retain != minRetain {
 				t.Errorf("it would wait for %s", a.acquired.Retain)
 			}
 		})
 	}
 }
 
-// has lets other nodes hand over the addresses.
-func has(all ...string) func(*agent) {
+// withRemoteAddresses lets other nodes hand over the addresses.
+func withRemoteAddresses(all ...string) func(*agent) {
 	return func(a *agent) {
 		a.has = map[string]string{}
 		for _, address := range all {
@@ -312,8 +312,8 @@ func has(all ...string) func(*agent) {
 // static has pod "a" ask for addresses, which other nodes hand over.
 func static(replica *int, all ...string) func(*agent) {
 	return func(a *agent) {
-		has(all...)(a)
-		a.api = api{answers: map[string]owner.Answer{"a": askingFor(plain("a"), "ipam.relink.dev/pods", replica, all...)}}
+		withRemoteAddresses(all...)(a)
+		a.fakeOwners = fakeOwners{answers: map[string]owner.Answer{"a": askingFor(plain("a"), "ipam.relink.dev/pods", replica, all...)}}
 	}
 }
 
@@ -321,14 +321,14 @@ func static(replica *int, all ...string) func(*agent) {
 func TestAnAnnotationForTwoPools(t *testing.T) {
 	n, a := newPoolNode(t, `"pool": ["lan", "lan6"]`)
 	second := 1
-	a.api = api{answers: map[string]owner.Answer{"a": askingFor(plain("a"), "k", &second, "10.3.0.2", "10.3.0.3", "fd00:3::10", "fd00:3::11")}}
+	a.fakeOwners = fakeOwners{answers: map[string]owner.Answer{"a": askingFor(plain("a"), "k", &second, "10.3.0.2", "10.3.0.3", "fd00:3::10", "fd00:3::11")}}
 	a.gives = map[string]string{"lan": "..++"}
-	_, _, err := n.whole(t, "c1/eth0", "a", "")
+	_, _, err := n.addConfirmed(t, "c1/eth0", "a", "")
 	n.expectError(t, "lan6 does not come", err, 11, "relink-ipam: pool lan6 of network pods: this node has not read its address pools since its boot")
-	a.was()
+	a.requests()
 	a.gives["lan6"] = "++"
-	got, _, err := n.whole(t, "c1/eth0", "a", "")
-	if was := a.was(); err != nil || !strings.HasPrefix(got, "10.3.0.3/24 via 10.3.0.1, fd00:3::11/64") || was != "refill pods lan lan6" {
+	got, _, err := n.addConfirmed(t, "c1/eth0", "a", "")
+	if was := a.requests(); err != nil || !strings.HasPrefix(got, "10.3.0.3/24 via 10.3.0.1, fd00:3::11/64") || was != "refill pods lan lan6" {
 		t.Errorf("%s %v, asked %q", got, err, was)
 	}
 }
@@ -339,15 +339,15 @@ func TestAVirtualMachineMoves(t *testing.T) {
 	n.grant(t, "lan", 0, "..++")
 	machine := vm("db")
 	machine.Siblings = []string{"uid-of-virt-launcher-1"}
-	a.api = api{answers: map[string]owner.Answer{"virt-launcher-2": machine}}
+	a.fakeOwners = fakeOwners{answers: map[string]owner.Answer{"virt-launcher-2": machine}}
 	a.has, a.migrating = map[string]string{"db": "10.3.0.9"}, true
 	for _, asked := range []string{"acquire lan eth0 db", ""} { // A repeated ADD, too.
-		got, c, err := n.whole(t, "c2/eth0", "virt-launcher-2", "")
-		if was := a.was(); err != nil || !strings.HasPrefix(got, "10.3.0.9/24") || was != asked {
+		got, c, err := n.addConfirmed(t, "c2/eth0", "virt-launcher-2", "")
+		if was := a.requests(); err != nil || !strings.HasPrefix(got, "10.3.0.9/24") || was != asked {
 			t.Errorf("%s %v, asked %q, want %q", got, err, was, asked)
 		}
-		if d, err := c.Detection(); !c.Quiet() || d != nil || err != nil {
-			t.Errorf("quiet %v, probes %+v %v", c.Quiet(), d, err)
+		if d, err := c.Detection(); !c.Migrating() || d != nil || err != nil {
+			t.Errorf("quiet %v, probes %+v %v", c.Migrating(), d, err)
 		}
 		n.expect(t, "it is held beside the other node", "10.3.0.9 held c2/eth0 db")
 	}
@@ -355,9 +355,9 @@ func TestAVirtualMachineMoves(t *testing.T) {
 		t.Errorf("the agent hears of the pod before (-want +got):\n%s", diff)
 	}
 	n.grant(t, "lan", 1, ".+")
-	got, c, err := n.whole(t, "c2/eth0", "virt-launcher-2", "")
-	if was := a.was(); err != nil || c.Quiet() || was != "claim lan eth0 db 10.3.0.9" {
-		t.Errorf("after it has come: %s %v, quiet %v, asked %q", got, err, c.Quiet(), was)
+	got, c, err := n.addConfirmed(t, "c2/eth0", "virt-launcher-2", "")
+	if was := a.requests(); err != nil || c.Migrating() || was != "claim lan eth0 db 10.3.0.9" {
+		t.Errorf("after it has come: %s %v, quiet %v, asked %q", got, err, c.Migrating(), was)
 	}
 }
 
@@ -375,7 +375,7 @@ func TestAnAddressThatMustBeProbedFor(t *testing.T) {
 	} {
 		n, _ := newPoolNode(t, `"pool": "lan"`+test.keys)
 		n.grant(t, "lan", 0, test.blocks)
-		_, c, err := n.whole(t, "c1/eth0", "", "")
+		_, c, err := n.addConfirmed(t, "c1/eth0", "", "")
 		d, wrong := c.Detection()
 		if diff := cmp.Diff(test.want, d); err != nil || wrong != nil || diff != "" {
 			t.Errorf("%s: %v %v (-want +got):\n%s", name, err, wrong, diff)
@@ -384,7 +384,7 @@ func TestAnAddressThatMustBeProbedFor(t *testing.T) {
 	n, a := newPoolNode(t, `"pool": "lan"`)
 	n.grant(t, "lan", 0, "..??")
 	a.refill = pool.ErrUnavailable
-	_, _, err := n.whole(t, "c1/eth0", "", "", func(c *Call) { c.program = true })
+	_, _, err := n.addConfirmed(t, "c1/eth0", "", "", func(c *Call) { c.standalone = true })
 	n.expectError(t, "a program", err, 11, "relink-ipam: pool lan of network pods: no address is free: this node has 2 that must be probed for, "+
 		"which relink-ipam cannot do as a program of its own: the pool gives nothing now")
 }
@@ -393,7 +393,7 @@ func TestAnAddressThatMustBeProbedFor(t *testing.T) {
 func TestAConflictOnAPool(t *testing.T) {
 	n, _ := newPoolNode(t, `"pool": "lan"`)
 	n.grant(t, "lan", 0, "..?")
-	_, c, err := n.whole(t, "c1/eth0", "", "")
+	_, c, err := n.addConfirmed(t, "c1/eth0", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

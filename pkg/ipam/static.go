@@ -36,14 +36,14 @@ func (c *staticConfig) allows(namespace string) bool {
 	return c == nil || c.Namespaces == nil || slices.Contains(*c.Namespaces, namespace)
 }
 
-// mayAsk returns an error if the pod asks for an address and must not. An IPAMClaim's addresses were given by the network
+// checkStatic returns an error if the pod asks for an address and must not. An IPAMClaim's addresses were given by the network
 // before.
-func (n network) mayAsk(pod attachment.Pod) error {
+func (n network) checkStatic(pod attachment.Pod) error {
 	if n.static.allows(pod.Namespace) {
 		return nil
 	}
-	for _, q := range append(slices.Clone(n.requested), n.choices...) {
-		if !q.ofClaim {
+	for _, q := range append(slices.Clone(n.requested), n.candidates...) {
+		if !q.fromClaim {
 			return q.refuse(fmt.Sprintf("cannot be given: pods of the namespace %q may not ask for an address of this network (%q)", pod.Namespace, "ipam.static.namespaces"))
 		}
 	}
@@ -55,9 +55,9 @@ func setOf(sets []lease.RangeSet, a netip.Addr) int {
 	return slices.IndexFunc(sets, func(s lease.RangeSet) bool { _, ok := s.Find(a); return ok })
 }
 
-func listOf(all []netip.Addr) string {
+func joinAddresses(addresses []netip.Addr) string {
 	var texts []string
-	for _, a := range all {
+	for _, a := range addresses {
 		texts = append(texts, a.String())
 	}
 	return strings.Join(texts, ", ")

@@ -26,8 +26,8 @@ const (
 // the kernel makes by itself and will make again: link-local ones, and those from router
 // advertisements.
 func (n *Namespace) addresses(index int, families []int) (addresses []netstate.Address, err error) {
-	err = n.eachAddress(index, families, func() { addresses = nil }, func(address netstate.Address, by maker) {
-		if by == somebody {
+	err = n.eachAddress(index, families, func() { addresses = nil }, func(address netstate.Address, origin addressOrigin) {
+		if origin == originUser {
 			addresses = append(addresses, address)
 		}
 	})
@@ -36,7 +36,7 @@ func (n *Namespace) addresses(index int, families []int) (addresses []netstate.A
 
 // eachAddress calls take with each address of the device. Index 0 means every device. It calls
 // reset before each reading of the list.
-func (n *Namespace) eachAddress(index int, families []int, reset func(), take func(netstate.Address, maker)) error {
+func (n *Namespace) eachAddress(index int, families []int, reset func(), take func(netstate.Address, addressOrigin)) error {
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
 	info := nl.NewIfAddrmsg(unix.AF_UNSPEC) // One answer has both families.
 	if len(families) == 1 {
@@ -44,34 +44,34 @@ func (n *Namespace) eachAddress(index int, families []int, reset func(), take fu
 	}
 	info.Index = uint32(index)
 	request.AddData(info)
-	return n.socket.Dump(rtnl.Message{Request: request, What: "list addresses"}, reset, func(payload []byte) error {
-		address, of, by, err := parseAddress(payload)
-		if err == nil && of != 0 && (index == 0 || of == index) {
-			take(address, by)
+	return n.socket.Dump(rtnl.Message{Request: request, Action: "list addresses"}, reset, func(payload []byte) error {
+		address, ifIndex, origin, err := parseAddress(payload)
+		if err == nil && ifIndex != 0 && (index == 0 || ifIndex == index) {
+			take(address, origin)
 		}
 		return err
 	})
 }
 
-// maker says who made an address.
-type maker int
+// addressOrigin says who made an address.
+type addressOrigin int
 
 const (
-	theKernel maker = iota
-	somebody
+	originKernel addressOrigin = iota
+	originUser
 )
 
 // parseAddress returns the address in an answer, the index of its device, and who made it. A list
 // of all families can have addresses of others than IPv4 and IPv6: for those the index is 0.
-func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err error) {
+func parseAddress(payload []byte) (a netstate.Address, ifIndex int, origin addressOrigin, err error) {
 	if err := rtnl.CheckHeader(payload, unix.SizeofIfAddrmsg); err != nil {
-		return a, 0, theKernel, err
+		return a, 0, originKernel, err
 	}
 	info := nl.DeserializeIfAddrmsg(payload)
 	if info.Family != unix.AF_INET && info.Family != unix.AF_INET6 {
-		return a, 0, theKernel, nil
+		return a, 0, originKernel, nil
 	}
-	var local, other netip.Addr
+	var local, peer netip.Addr
 	flags, proto := uint32(info.Flags), uint8(0)
 	valid, preferred := uint32(unlimited), uint32(unlimited)
 	err = rtnl.EachAttribute(payload, unix.SizeofIfAddrmsg, func(attr *rtnl.Attribute) {
@@ -79,7 +79,7 @@ func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err err
 		case unix.IFA_LOCAL:
 			local = attr.Address()
 		case unix.IFA_ADDRESS:
-			other = attr.Address()
+			peer = attr.Address()
 		case unix.IFA_BROADCAST:
 			a.Broadcast = attr.Address()
 		case unix.IFA_LABEL:
@@ -95,57 +95,57 @@ func parseAddress(payload []byte) (a netstate.Address, of int, by maker, err err
 		}
 	})
 	if err != nil {
-		return a, 0, theKernel, err
+		return a, 0, originKernel, err
 	}
 	bits := int(info.Prefixlen)
 	switch {
 	case !local.IsValid():
-		local = other
-	case !other.IsValid():
-		other = netip.IPv4Unspecified() // The kernel leaves this one out (inet_fill_ifaddr).
+		local = peer
+	case !peer.IsValid():
+		peer = netip.IPv4Unspecified() // The kernel leaves this one out (inet_fill_ifaddr).
 	}
 	a.Prefix = netip.PrefixFrom(local, bits)
-	if other != local {
-		a.Prefix, a.Peer = netip.PrefixFrom(local, local.BitLen()), netip.PrefixFrom(other, bits)
+	if peer != local {
+		a.Prefix, a.Peer = netip.PrefixFrom(local, local.BitLen()), netip.PrefixFrom(peer, bits)
 	}
-	if !a.Prefix.IsValid() || !a.Peer.IsValid() && other != local {
-		return a, 0, theKernel, fmt.Errorf("%w: an address of length %d with a prefix of %d bits", rtnl.ErrMalformed, local.BitLen()/8, bits)
+	if !a.Prefix.IsValid() || !a.Peer.IsValid() && peer != local {
+		return a, 0, originKernel, fmt.Errorf("%w: an address of length %d with a prefix of %d bits", rtnl.ErrMalformed, local.BitLen()/8, bits)
 	}
 	a.Scope, a.Flags = info.Scope, flags&keptFlags
 	if flags&unix.IFA_F_PERMANENT != 0 { // No lifetime has made it deprecated, but somebody.
 		a.Flags |= flags & unix.IFA_F_DEPRECATED
 	}
 	setLifetimes(&a, valid, preferred)
-	return a, int(info.Index), makerOf(a, flags, proto), nil
+	return a, int(info.Index), originOf(a, flags, proto), nil
 }
 
-// makerOf recognises the addresses that the kernel makes itself. It makes IPv6 addresses with a
+// originOf recognises the addresses that the kernel makes itself. It makes IPv6 addresses with a
 // lifetime from router advertisements, and marks them since 5.18. It makes link-local addresses
 // too, and kernels before 5.18 do not mark those.
-func makerOf(a netstate.Address, flags uint32, proto uint8) maker {
+func originOf(a netstate.Address, flags uint32, proto uint8) addressOrigin {
 	addr := a.Prefix.Addr()
 	switch {
 	case proto != 0 || flags&unix.IFA_F_TEMPORARY != 0 && addr.Is6():
-		return theKernel
+		return originKernel
 	case flags&unix.IFA_F_PERMANENT == 0 && addr.Is6() && !kernelAtLeast(5, 18):
-		return theKernel
+		return originKernel
 	case flags&unix.IFA_F_PERMANENT == 0, !addr.Is6() || !addr.IsLinkLocalUnicast() || a.Prefix.Bits() != 64:
-		return somebody
+		return originUser
 	}
 	b := addr.As16()
 	if flags&unix.IFA_F_STABLE_PRIVACY != 0 || (b[11] == 0xff && b[12] == 0xfe) {
-		return theKernel
+		return originKernel
 	}
-	return somebody
+	return originUser
 }
 
-// addAddresses returns the requests that give the device the addresses. With known, the interface
+// addAddresses returns the requests that give the device the addresses. With rebuild, the interface
 // had these addresses before: its IPv6 addresses are usable at once, without duplicate address
 // detection.
-func addAddresses(index int, addresses []netstate.Address, known bool) []rtnl.Message {
+func addAddresses(index int, addresses []netstate.Address, rebuild bool) []rtnl.Message {
 	var batch []rtnl.Message
 	for _, a := range inListOrder(unexpired(addresses)) {
-		if known && a.Prefix.Addr().Is6() && a.Flags&unix.IFA_F_NODAD == 0 {
+		if rebuild && a.Prefix.Addr().Is6() && a.Flags&unix.IFA_F_NODAD == 0 {
 			// Add it without detection first. The flag for that is not one of the address, so the
 			// second request takes it off.
 			first := a
@@ -178,21 +178,21 @@ func addAddress(index int, a netstate.Address) rtnl.Message {
 	if valid, preferred := lifetimes(a); valid != unlimited || preferred != unlimited { // Without the attribute, both are.
 		request.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, slices.Concat(nl.Uint32Attr(preferred), nl.Uint32Attr(valid), make([]byte, 8))))
 	}
-	return rtnl.Message{Request: request, What: "add address " + a.String()}
+	return rtnl.Message{Request: request, Action: "add address " + a.String()}
 }
 
 func deleteAddress(index int, a netstate.Address) rtnl.Message {
 	request := nl.NewNetlinkRequest(unix.RTM_DELADDR, 0)
 	a.Label = "" // With a label, the kernel deletes only an address that has the same one.
 	fillAddress(request, index, a)
-	return rtnl.Message{Request: request, What: "remove address " + a.String()}
+	return rtnl.Message{Request: request, Action: "remove address " + a.String()}
 }
 
 func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {
-	local, other := a.Prefix.Addr(), a.Prefix.Addr()
+	local, peer := a.Prefix.Addr(), a.Prefix.Addr()
 	bits := a.Prefix.Bits()
 	if a.Peer.IsValid() {
-		other, bits = a.Peer.Addr(), a.Peer.Bits()
+		peer, bits = a.Peer.Addr(), a.Peer.Bits()
 	}
 	family := unix.AF_INET
 	if local.Is6() {
@@ -202,7 +202,7 @@ func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {
 	info.Index, info.Prefixlen, info.Scope, info.Flags = uint32(index), uint8(bits), a.Scope, uint8(a.Flags)
 	request.AddData(info)
 	request.AddData(nl.NewRtAttr(unix.IFA_LOCAL, local.AsSlice()))
-	request.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, other.AsSlice()))
+	request.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, peer.AsSlice()))
 	request.AddData(nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(a.Flags)))
 	if a.Broadcast.IsValid() {
 		request.AddData(nl.NewRtAttr(unix.IFA_BROADCAST, a.Broadcast.AsSlice()))
@@ -225,49 +225,49 @@ func (n *Namespace) HasAddresses(index int) (bool, error) {
 // by itself.
 func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
 	addresses, err := n.addresses(index, bothFamilies)
-	var all []netip.Addr
+	var addrs []netip.Addr
 	for _, a := range addresses {
-		all = append(all, a.Prefix.Addr())
+		addrs = append(addrs, a.Prefix.Addr())
 	}
-	return all, err
+	return addrs, err
 }
 
-// EveryAddress returns the addresses of all devices of the namespace, whoever made them. A pod can change its addresses all
-// the time. Then EveryAddress returns the addresses of all its readings, most of them more than once.
-func (n *Namespace) EveryAddress() ([]netip.Addr, error) {
-	return allReadings(func(again func(), each func(netstate.Address, maker)) error {
-		return n.eachAddress(0, bothFamilies, again, each)
+// AllAddresses returns the addresses of all devices of the namespace, whoever made them. A pod can change its addresses all
+// the time. Then AllAddresses returns the addresses of all its readings, most of them more than once.
+func (n *Namespace) AllAddresses() ([]netip.Addr, error) {
+	return allReadings(func(reset func(), take func(netstate.Address, addressOrigin)) error {
+		return n.eachAddress(0, bothFamilies, reset, take)
 	})
 }
 
 // allReadings returns the addresses that read tells. When the list changed during each reading, these are the addresses of
-// all readings. Otherwise they are those of the last one. read calls again before each reading.
-func allReadings(read func(again func(), each func(netstate.Address, maker)) error) (all []netip.Addr, err error) {
+// all readings. Otherwise they are those of the last one. read calls reset before each reading.
+func allReadings(read func(reset func(), take func(netstate.Address, addressOrigin)) error) (addrs []netip.Addr, err error) {
 	var before []netip.Addr
-	again := func() { before, all = append(before, all...), nil }
-	err = read(again, func(a netstate.Address, _ maker) { all = append(all, a.Prefix.Addr()) })
+	reset := func() { before, addrs = append(before, addrs...), nil }
+	err = read(reset, func(a netstate.Address, _ addressOrigin) { addrs = append(addrs, a.Prefix.Addr()) })
 	if errors.Is(err, rtnl.ErrChanging) {
-		return append(before, all...), nil
+		return append(before, addrs...), nil
 	}
-	return all, err
+	return addrs, err
 }
 
 // AddAddresses gives the device of that index addresses that it had before. An address that is
 // there with another broadcast address, label or scope is removed first, because the kernel changes
 // none of these in place. The routes that depend on it go too.
 func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error {
-	there, err := n.addresses(index, bothFamilies)
+	present, err := n.addresses(index, bothFamilies)
 	if err != nil {
 		return err
 	}
 	type identity struct{ prefix, peer netip.Prefix }
-	known := make(map[identity]netstate.Address, len(there))
-	for _, t := range there {
-		known[identity{t.Prefix, t.Peer}] = t
+	existing := make(map[identity]netstate.Address, len(present))
+	for _, t := range present {
+		existing[identity{t.Prefix, t.Peer}] = t
 	}
 	var batch []rtnl.Message
 	for _, a := range addresses {
-		if t, ok := known[identity{a.Prefix, a.Peer}]; ok {
+		if t, ok := existing[identity{a.Prefix, a.Peer}]; ok {
 			a.ValidUntil, a.PreferredUntil = t.ValidUntil, t.PreferredUntil // Somebody may have renewed it since.
 			if !t.Same(a) {
 				remove := deleteAddress(index, a)

@@ -18,7 +18,7 @@ import (
 
 // An address belongs to the namespace. Who added it, and to which device, does not matter.
 func TestEveryAddress(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	fresh.Run(t, w.path, `
 		ip link set lo up
 		ip link add one type veth peer name two
@@ -27,7 +27,7 @@ func TestEveryAddress(t *testing.T) {
 		ip addr add 10.3.0.6 peer 10.3.0.7/32 dev one
 		ip addr add fd00:3::5/64 dev one nodad valid_lft 3600 preferred_lft 3600
 		ip addr add 10.3.0.8/24 dev two`)
-	got := must(w.sandbox.EveryAddress())(t)
+	got := must(w.sandbox.AllAddresses())(t)
 	for _, want := range []string{"127.0.0.1", "::1", "10.3.0.5", "10.3.0.6", "fd00:3::5", "10.3.0.8"} {
 		if !slices.Contains(got, netip.MustParseAddr(want)) {
 			t.Errorf("%s is missing: %v", want, got)
@@ -36,7 +36,7 @@ func TestEveryAddress(t *testing.T) {
 	if slices.Contains(got, netip.MustParseAddr("10.3.0.7")) {
 		t.Errorf("the other end's address is called the namespace's: %v", got)
 	}
-	if got := must(w.host.EveryAddress())(t); slices.Contains(got, netip.MustParseAddr("10.3.0.5")) {
+	if got := must(w.host.AllAddresses())(t); slices.Contains(got, netip.MustParseAddr("10.3.0.5")) {
 		t.Errorf("the host has the sandbox's address: %v", got)
 	}
 }
@@ -44,7 +44,7 @@ func TestEveryAddress(t *testing.T) {
 // A pod that changes its addresses all the time hides none of them, and it is no error. Here it changes one during each
 // reading: the kernel answers in parts, so the change comes between two of them.
 func TestEveryAddressOfARestlessPod(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var stay strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&stay, "addr add 10.4.%d.%d/32 dev lo\n", i/250, i%250)
@@ -57,8 +57,8 @@ func TestEveryAddressOfARestlessPod(t *testing.T) {
 	lo := must(pod.LinkByName("lo"))(t)
 	changing := must(netlink.ParseAddr("10.5.0.1/32"))(t)
 	readings, first := 0, false
-	all, err := allReadings(func(again func(), each func(netstate.Address, maker)) error {
-		err := w.sandbox.eachAddress(0, bothFamilies, func() { readings++; first = true; again() }, func(a netstate.Address, by maker) {
+	all, err := allReadings(func(again func(), each func(netstate.Address, addressOrigin)) error {
+		err := w.sandbox.eachAddress(0, bothFamilies, func() { readings++; first = true; again() }, func(a netstate.Address, by addressOrigin) {
 			if first {
 				first = false
 				change := []func(netlink.Link, *netlink.Addr) error{pod.AddrDel, pod.AddrAdd}[readings%2]

@@ -44,14 +44,14 @@ func (a *Announcer) Announce(parentIndex int, i netstate.Interface) error {
 		return err
 	}
 	failpoint.Here("before announcing")
-	to := &unix.SockaddrLinklayer{Ifindex: parentIndex}
+	target := &unix.SockaddrLinklayer{Ifindex: parentIndex}
 	var errs []error
 	for _, address := range unexpired(i.Addresses) {
 		frame := wire.Announcement(mac, address.Prefix.Addr())
 		if v := i.Link.VLAN; v != nil { // The interface itself would add the tag.
 			frame = wire.Tagged(frame, etherType(v.Protocol), uint16(v.ID))
 		}
-		if err := unix.Sendto(a.fd, frame, 0, to); err != nil {
+		if err := unix.Sendto(a.fd, frame, 0, target); err != nil {
 			errs = append(errs, fmt.Errorf("announce %s of %s: %w", address.Prefix.Addr(), i.Link.Name, err))
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // The neighbours of a restored interface learn its addresses: the frames arrive at the other end of the wire.
 func TestAnnounceTellsTheNeighbours(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{
 		{Prefix: prefix("10.3.0.2/24")}, {Prefix: prefix("fd00:3::2/64")},
 	}}
@@ -34,7 +34,7 @@ func TestAnnounceTellsTheNeighbours(t *testing.T) {
 
 // Close leaves the socket to the kernel, which deletes it soon.
 func TestClosedAnnouncerIsGone(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	sockets := func() int { return bytes.Count(must(os.ReadFile("/proc/thread-self/net/packet"))(t), []byte("\n")) - 1 }
 	before := sockets()
 	announcer := must(w.host.NewAnnouncer())(t)

@@ -69,7 +69,7 @@ var answerReaders = []answerReader{
 	{"MAC that is received", unix.SizeofNdMsg, func(int) []*nl.NetlinkRequest {
 		return []*nl.NetlinkRequest{request(unix.RTM_GETNEIGH, &netlink.Ndmsg{Family: unix.AF_BRIDGE})}
 	}, func(_ *Namespace, payload []byte) error {
-		_, _, err := parseTaken(payload)
+		_, _, err := parseFDBEntry(payload)
 		return err
 	}},
 	{"qdisc and filter", nl.SizeofTcMsg, func(index int) []*nl.NetlinkRequest {
@@ -114,7 +114,7 @@ func (r answerReader) collect(t testing.TB, n *Namespace, index int) [][]byte {
 	var all [][]byte
 	for _, request := range r.requests(index) {
 		var some [][]byte
-		err := n.socket.Dump(rtnl.Message{Request: request, What: "list"}, func() { some = nil }, func(payload []byte) error {
+		err := n.socket.Dump(rtnl.Message{Request: request, Action: "list"}, func() { some = nil }, func(payload []byte) error {
 			some = append(some, bytes.Clone(payload))
 			return nil
 		})
@@ -131,8 +131,8 @@ var cuts = []string{"IPv4 addresses", "IPv6 addresses", "routes with metrics", "
 
 // A reader reads a cut answer, or one with a wrong length, or returns an error. It never panics.
 func TestAnswersThatAreCutOff(t *testing.T) {
-	w := newWorld(t)
-	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}, ConfigureOptions{Known: true})
+	w := newFixture(t)
+	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}, ConfigureOptions{Rebuild: true})
 	fresh.Run(t, w.path, "ip link add other type bridge; ip link set other up; tc qdisc add dev eth0 ingress; "+
 		"tc filter add dev eth0 parent ffff: protocol all prio 1 u32 match u32 0 0 flowid 1:1 action mirred egress redirect dev other")
 	for _, name := range cuts {

@@ -11,11 +11,11 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/wire"
 )
 
-// Ask asks on the link of the device of that index who has the addresses, and returns those that
+// ProbeUpDevice asks on the link of the device of that index who has the addresses, and returns those that
 // somebody has: who answers there can be reached there. The device is up, and stays as it is. It
-// needs no address. Ask returns as soon as all addresses have answered, otherwise after p.Count
+// needs no address. ProbeUpDevice returns as soon as all addresses have answered, otherwise after p.Count
 // times p.Wait. Its errors are those of Probe.
-func (n *Namespace) Ask(ctx context.Context, index int, addresses []netip.Addr, p ProbeOptions) (answers []Conflict, err error) {
+func (n *Namespace) ProbeUpDevice(ctx context.Context, index int, addresses []netip.Addr, p ProbeOptions) (answers []Conflict, err error) {
 	if err := errors.Join(p.validate(addresses), ctx.Err()); err != nil || len(addresses) == 0 {
 		return nil, err
 	}

@@ -28,8 +28,8 @@ type bondOption struct {
 	name string
 	// bytes is the size of the number.
 	bytes int
-	// usual is the kernel's default (bond_check_params in drivers/net/bonding).
-	usual uint32
+	// defaultValue is the kernel's default (bond_check_params in drivers/net/bonding).
+	defaultValue uint32
 }
 
 // bondOptions are the options that netstate.BondOptions names.
@@ -101,7 +101,7 @@ func parseBondOption(bond *netstate.Bond, a *rtnl.Attribute) {
 	}
 	o := bondOptions[i]
 	value := a.Number(0, o.bytes)
-	if value == o.usual {
+	if value == o.defaultValue {
 		return
 	}
 	if bond.Options == nil {
@@ -163,7 +163,7 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	}
 	request.AddData(info)
 	return asErrExists(n.socket.Run(rtnl.Message{
-		Request: request, What: fmt.Sprintf("create bond %s of mode %s", d.Name, d.Bond.Mode), Advise: missingModule(netstate.KindBond),
+		Request: request, Action: fmt.Sprintf("create bond %s of mode %s", d.Name, d.Bond.Mode), Advise: missingModule(netstate.KindBond),
 	}))
 }
 

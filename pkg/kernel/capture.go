@@ -22,19 +22,19 @@ var ErrUnsupported = errors.New("not supported")
 // Extent says what Capture reads besides the link, its parents, its master, its addresses and its
 // routes.
 type Extent struct {
-	// Changed reads all settings that differ from the namespace's defaults. Settings are the keys of
+	// ChangedSettings reads all settings that differ from the namespace's defaults. Settings are the keys of
 	// others to read.
-	Changed  bool
-	Settings []string
-	Rules    bool
+	ChangedSettings bool
+	Settings        []string
+	Rules           bool
 	// Neighbours and Qdiscs read what somebody made, not what the kernel made.
 	Neighbours, Qdiscs bool
 	// Order reads in which order the routes stand among those of other devices. It also reads the
 	// routes of other devices whose source is one of the interface's addresses.
 	Order bool
-	// ToKeep leaves out what a checkpoint does not keep: what is too much, or lasts for a time
+	// ForCheckpoint leaves out what a checkpoint does not keep: what is too much, or lasts for a time
 	// only.
-	ToKeep bool
+	ForCheckpoint bool
 	// ParentsCarried reads what somebody gave the parents in the host.
 	ParentsCarried bool
 	// NoIPv6 leaves out the IPv6 addresses and routes.
@@ -44,12 +44,12 @@ type Extent struct {
 	Built Built
 }
 
-// Everything is the extent of a checkpoint.
-var Everything = Extent{Changed: true, Rules: true, Neighbours: true, Qdiscs: true, Order: true, ToKeep: true, ParentsCarried: true}
+// CheckpointExtent is the extent of a checkpoint.
+var CheckpointExtent = Extent{ChangedSettings: true, Rules: true, Neighbours: true, Qdiscs: true, Order: true, ForCheckpoint: true, ParentsCarried: true}
 
-// JustBuilt is the extent of a checkpoint of an interface that was just made. The caller knows the
+// NewInterfaceExtent is the extent of a checkpoint of an interface that was just made. The caller knows the
 // rest: it has set it.
-var JustBuilt = Extent{Order: true, ToKeep: true, ParentsCarried: true}
+var NewInterfaceExtent = Extent{Order: true, ForCheckpoint: true, ParentsCarried: true}
 
 // ExtentOf returns the extent that a comparison with the recorded interface needs.
 func ExtentOf(i netstate.Interface) Extent {
@@ -80,11 +80,11 @@ var bothFamilies = []int{unix.AF_INET, unix.AF_INET6}
 func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, extent Extent) (netstate.Interface, error) {
 	link := extent.Built.link
 	if link == nil {
-		there, err := sandbox.Exists(ifName)
+		exists, err := sandbox.Exists(ifName)
 		if err != nil {
 			return netstate.Interface{}, err
 		}
-		if !there {
+		if !exists {
 			return netstate.Interface{}, fmt.Errorf("%s: %w", ifName, ErrNoDevice)
 		}
 		if link, err = sandbox.link(ifName); err != nil {
@@ -100,7 +100,7 @@ func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, 
 	if err := c.parents(); err != nil {
 		return c.captured, fmt.Errorf("parents of %s: %w", ifName, err)
 	}
-	err = c.carried()
+	err = c.readCarried()
 	if errors.Is(err, unix.ENODEV) {
 		return c.captured, fmt.Errorf("%s: %w: it went while it was read", ifName, ErrNoDevice)
 	}
@@ -123,9 +123,9 @@ func (c *capture) note(notes ...string) {
 	c.captured.NotCaptured = append(c.captured.NotCaptured, notes...)
 }
 
-// unnameable returns which of the names cannot stand in a checkpoint, and why, or an empty string.
+// invalidName returns which of the names cannot stand in a checkpoint, and why, or an empty string.
 // Empty names are passed over. A pod can call its devices as it likes.
-func unnameable(names ...string) string {
+func invalidName(names ...string) string {
 	for _, name := range names {
 		if err := attachment.ValidateIfName(name); name != "" && err != nil {
 			return fmt.Sprintf("device %q, whose name %s", name, err)
@@ -136,16 +136,16 @@ func unnameable(names ...string) string {
 
 // quoted returns the name, in quotes if it cannot be printed as it is.
 func quoted(name string) string {
-	if unnameable(name) != "" {
+	if invalidName(name) != "" {
 		return strconv.Quote(name)
 	}
 	return name
 }
 
 // limit returns as much of the list as a checkpoint keeps, and notes how many are left out.
-func limit[T any](c *capture, list []T, what string) []T {
-	if surplus := len(list) - maxKept; surplus > 0 && c.extent.ToKeep {
-		c.note(fmt.Sprintf("%s beyond the %d that are kept of an interface: %d", what, maxKept, surplus))
+func limit[T any](c *capture, list []T, label string) []T {
+	if surplus := len(list) - maxKept; surplus > 0 && c.extent.ForCheckpoint {
+		c.note(fmt.Sprintf("%s beyond the %d that are kept of an interface: %d", label, maxKept, surplus))
 		return list[:maxKept]
 	}
 	return list
@@ -157,18 +157,18 @@ func (c *capture) limitAddresses(addresses []netstate.Address) []netstate.Addres
 	if len(addresses) <= maxKept {
 		return addresses
 	}
-	var of [2][]netstate.Address
+	var byFamily [2][]netstate.Address
 	for _, a := range addresses {
 		family := 0
 		if a.Prefix.Addr().Is6() {
 			family = 1
 		}
-		of[family] = append(of[family], a)
+		byFamily[family] = append(byFamily[family], a)
 	}
-	slices.Reverse(of[1])
-	of[0], of[1] = limit(c, of[0], familyName(false)+" addresses"), limit(c, of[1], familyName(true)+" addresses")
-	slices.Reverse(of[1])
-	return slices.Concat(of[0], of[1])
+	slices.Reverse(byFamily[1])
+	byFamily[0], byFamily[1] = limit(c, byFamily[0], familyName(false)+" addresses"), limit(c, byFamily[1], familyName(true)+" addresses")
+	slices.Reverse(byFamily[1])
+	return slices.Concat(byFamily[0], byFamily[1])
 }
 
 func familyName(ipv6 bool) string {
@@ -183,20 +183,20 @@ func (c *capture) parents() (err error) {
 	if c.captured.Link.Kind == netstate.KindNIC {
 		return nil
 	}
-	if c.link.elsewhere < 0 {
-		own, err := c.sandbox.Devices()
+	if c.link.parentNSID < 0 {
+		devices, err := c.sandbox.Devices()
 		if err != nil {
 			return err
 		}
 		c.captured.ParentsInSandbox = true
-		c.captured.Parents, err = own.Chain(c.link.parentIndex())
+		c.captured.Parents, err = devices.Chain(c.link.parentIndex())
 		return err
 	}
-	hostID, err := c.sandbox.idOf(c.host)
+	hostID, err := c.sandbox.nsid(c.host)
 	if err != nil {
 		return err
 	}
-	if hostID != c.link.elsewhere {
+	if hostID != c.link.parentNSID {
 		return fmt.Errorf("they are neither in the sandbox nor in the host: %w", ErrUnsupported)
 	}
 	if c.captured.Parents, err = c.devices.Chain(c.link.parentIndex()); err != nil || !c.extent.ParentsCarried {
@@ -205,8 +205,8 @@ func (c *capture) parents() (err error) {
 	return c.parentsCarried()
 }
 
-// carried reads everything of the interface but the link and its parents.
-func (c *capture) carried() error {
+// readCarried reads everything of the interface but the link and its parents.
+func (c *capture) readCarried() error {
 	table, err := c.master()
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func (c *capture) carried() error {
 	}
 	c.captured.Addresses = c.limitAddresses(addresses)
 	routes, err := c.sandbox.routes(routeQuery{
-		index: c.link.index, families: c.extent.families(), table: table, beside: c.extent.Order, addresses: addresses, toKeep: c.extent.ToKeep,
+		index: c.link.index, families: c.extent.families(), table: table, beside: c.extent.Order, addresses: addresses, toKeep: c.extent.ForCheckpoint,
 	})
 	if err != nil {
 		return err
@@ -248,20 +248,20 @@ func (c *capture) altNames() {
 	for _, name := range names[:min(len(names), maxNotes)] {
 		c.note(fmt.Sprintf("its alternative name %q", name))
 	}
-	if more := len(names) - maxNotes; more > 0 {
-		c.note(fmt.Sprintf("more alternative names: %d", more))
+	if rest := len(names) - maxNotes; rest > 0 {
+		c.note(fmt.Sprintf("more alternative names: %d", rest))
 	}
 }
 
 // markWithoutRoute marks the addresses for whose prefix the kernel has no route any more. kernels
 // are the prefixes of the kernel's routes.
 func markWithoutRoute(addresses []netstate.Address, kernels []netip.Prefix) {
-	there := make(map[netip.Prefix]bool, len(kernels))
+	present := make(map[netip.Prefix]bool, len(kernels))
 	for _, k := range kernels {
-		there[k] = true
+		present[k] = true
 	}
 	for i := range addresses {
-		if a := &addresses[i]; !there[a.Network()] && a.Flags&unix.IFA_F_NOPREFIXROUTE == 0 {
+		if a := &addresses[i]; !present[a.Network()] && a.Flags&unix.IFA_F_NOPREFIXROUTE == 0 {
 			a.WithoutRoute = true
 		}
 	}
@@ -271,7 +271,7 @@ func (c *capture) settings() (err error) {
 	if len(c.extent.Settings) > 0 {
 		c.captured.Settings, err = c.sandbox.settings(c.link, c.extent.Settings)
 	}
-	if err != nil || !c.extent.Changed {
+	if err != nil || !c.extent.ChangedSettings {
 		return err
 	}
 	changed, notes, err := c.sandbox.changedSettings(c.link)
@@ -312,53 +312,53 @@ func (c *capture) qdiscs() error {
 	return err
 }
 
-// assignID returns the number by which n knows other. If n has no number for it yet, the kernel
+// ensureNSID returns the number by which n knows peer. If n has no number for it yet, the kernel
 // assigns one.
-func (n *Namespace) assignID(other *Namespace) (int, error) {
-	id, err := n.idOf(other)
+func (n *Namespace) ensureNSID(peer *Namespace) (int, error) {
+	id, err := n.nsid(peer)
 	if err != nil || id >= 0 {
 		return id, err
 	}
-	if err := n.giveNumber(other); err != nil {
+	if err := n.createNSID(peer); err != nil {
 		return -1, err
 	}
-	return n.idOf(other)
+	return n.nsid(peer)
 }
 
-// giveNumber asks the kernel to give other a number in n, unless it has one.
-func (n *Namespace) giveNumber(other *Namespace) error {
+// createNSID asks the kernel to give peer a number in n, unless it has one.
+func (n *Namespace) createNSID(peer *Namespace) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWNSID, 0)
 	request.AddData(nl.NewRtGenMsg())
-	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
+	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(peer.handle))))
 	request.AddData(nl.NewRtAttr(unix.NETNSA_NSID, nl.Uint32Attr(uint32(0xffffffff)))) // -1: any
-	err := n.socket.Run(rtnl.Message{Request: request, What: "assign namespace ID"})
+	err := n.socket.Run(rtnl.Message{Request: request, Action: "assign namespace ID"})
 	if errors.Is(err, unix.EEXIST) {
 		return nil
 	}
 	return err
 }
 
-// idOf returns the number by which n knows other (ip-netns(8), "nsid"), or -1 if n has no number
+// nsid returns the number by which n knows peer (ip-netns(8), "nsid"), or -1 if n has no number
 // for it.
-func (n *Namespace) idOf(other *Namespace) (int, error) {
-	if id, ok := n.known.Load(other); ok {
+func (n *Namespace) nsid(peer *Namespace) (int, error) {
+	if id, ok := n.nsids.Load(peer); ok {
 		return id.(int), nil
 	}
-	id, err := n.askNumber(other)
+	id, err := n.queryNSID(peer)
 	if err == nil && id >= 0 {
-		n.known.Store(other, id)
-		other.knownBy.Store(n, struct{}{})
+		n.nsids.Store(peer, id)
+		peer.referrers.Store(n, struct{}{})
 	}
 	return id, err
 }
 
-// askNumber is idOf, but always asks the kernel.
-func (n *Namespace) askNumber(other *Namespace) (number int, err error) {
+// queryNSID is nsid, but always asks the kernel.
+func (n *Namespace) queryNSID(peer *Namespace) (number int, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
 	request.AddData(nl.NewRtGenMsg())
-	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(other.handle))))
-	err = n.socket.Get(rtnl.Message{Request: request, What: "read namespace ID"}, func(payload []byte) (err error) {
-		number, err = numberIn(payload)
+	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(peer.handle))))
+	err = n.socket.Get(rtnl.Message{Request: request, Action: "read namespace ID"}, func(payload []byte) (err error) {
+		number, err = parseNSID(payload)
 		return err
 	})
 	return number, err

@@ -24,7 +24,7 @@ func (c *capture) parentsCarried() error {
 		for _, note := range notes {
 			c.note(p.Name + " in the host: " + note)
 		}
-		if carried.NotRestored, err = c.besides(d); err != nil {
+		if carried.NotRestored, err = c.extras(d); err != nil {
 			return err
 		}
 		if len(carried.Addresses)+len(carried.Routes)+len(carried.NotRestored) > 0 {
@@ -43,22 +43,22 @@ func (c *capture) vfs(parent netstate.LiveDevice) {
 	}
 }
 
-// besides names what somebody gave the device besides addresses and routes. Sysctls and qdiscs take
+// extras names what somebody gave the device besides addresses and routes. Sysctls and qdiscs take
 // a while to read: they are read only where Capture reads those of the interface too.
-func (c *capture) besides(d netstate.LiveDevice) (all []string, err error) {
+func (c *capture) extras(d netstate.LiveDevice) (items []string, err error) {
 	if d.Alias != "" {
-		all = append(all, fmt.Sprintf("alias %q", d.Alias))
+		items = append(items, fmt.Sprintf("alias %q", d.Alias))
 	}
 	if master, ok := c.devices.ByIndex(d.MasterIndex); ok && d.MasterIndex != 0 {
-		all = append(all, fmt.Sprintf("member of %s (%s)", master.Name, master.Kind))
+		items = append(items, fmt.Sprintf("member of %s (%s)", master.Name, master.Kind))
 	}
-	if c.extent.Changed {
+	if c.extent.ChangedSettings {
 		settings, _, err := c.host.changedSettings(&link{name: d.Name, mtu: d.MTU})
 		if err != nil {
 			return nil, err
 		}
 		for _, key := range slices.Sorted(maps.Keys(settings)) {
-			all = append(all, fmt.Sprintf("setting %s=%s", key, settings[key]))
+			items = append(items, fmt.Sprintf("setting %s=%s", key, settings[key]))
 		}
 	}
 	if c.extent.Qdiscs {
@@ -67,11 +67,11 @@ func (c *capture) besides(d netstate.LiveDevice) (all []string, err error) {
 			return nil, err
 		}
 		for _, q := range qdiscs {
-			all = append(all, "qdisc "+q.String())
+			items = append(items, "qdisc "+q.String())
 		}
-		all = append(all, notes...)
+		items = append(items, notes...)
 	}
-	return all, nil
+	return items, nil
 }
 
 // CarriedBy returns what somebody gave the device of that index: its addresses, and the routes

@@ -18,51 +18,51 @@ const maxCarries = 16
 // errCarrying says that a pod has made routes or addresses faster than they were carried over.
 var errCarrying = fmt.Errorf("the pod has added to the old interface during each of %d readings", maxCarries)
 
-// carried is a route on its way from one interface to another.
-type carried struct {
+// carriedRoute is a route on its way from one interface to another.
+type carriedRoute struct {
 	route netstate.Route
 	// requests are one that replaces the route, or one that makes the new route and one that takes the old one off.
 	requests []rtnl.Message
-	// at is where the requests stand in the batch.
-	at int
+	// offset is where the requests stand in the batch.
+	offset int
 }
 
-// carryRoutes takes the routes off the interface of the index from, and makes them routes of the interface of the index
-// to. It leaves alone the kernel's own routes.
+// carryRoutes takes the routes off the interface of the index oldIndex, and makes them routes of the interface of the index
+// newIndex. It leaves alone the kernel's own routes.
 //
 // A route that is alone in its slot is replaced, if it is still there: if the pod has deleted it meanwhile, nothing is
 // made. Other routes are made on the new interface and then taken off the old one. If a route is gone by then, the pod has
 // deleted it, and the new interface must not have it either, unless the pod had given it that itself.
-func (n *Namespace) carryRoutes(from, to int) error {
-	_, err := n.takeRoutes(from, to)
+func (n *Namespace) carryRoutes(oldIndex, newIndex int) error {
+	_, err := n.takeRoutes(oldIndex, newIndex)
 	return err
 }
 
-// takeRoutes is carryRoutes. If to is 0, no interface gets the routes. It returns what it took.
-func (n *Namespace) takeRoutes(from, to int) (taken routeList, err error) {
+// takeRoutes is carryRoutes. If newIndex is 0, no interface gets the routes. It returns what it took.
+func (n *Namespace) takeRoutes(oldIndex, newIndex int) (removed routeList, err error) {
 	var errs []error
 	for range maxCarries {
-		list, err := n.routesToCarry(from)
+		list, err := n.routesToCarry(oldIndex)
 		if err != nil || len(list.routes) == 0 {
-			return taken, errors.Join(append(errs, err)...)
+			return removed, errors.Join(append(errs, err)...)
 		}
-		all, err := n.carry(from, to, list)
-		before := len(taken.routes)
+		pending, err := n.carry(oldIndex, newIndex, list)
+		before := len(removed.routes)
 		errs = append(errs, err)
-		for some := range slices.Chunk(all, rtnl.MaxBatch/2) { // A kill between two requests would leave a route on both.
+		for chunk := range slices.Chunk(pending, rtnl.MaxBatch/2) { // A kill between two requests would leave a route on both.
 			var batch []rtnl.Message
-			for i := range some {
-				batch = some[i].into(batch)
+			for i := range chunk {
+				batch = chunk[i].appendTo(batch)
 			}
-			took, err := n.endCarry(to, some, n.socket.RunEach(batch...))
-			taken.routes, errs = append(taken.routes, took...), append(errs, err)
+			took, err := n.endCarry(newIndex, chunk, n.socket.RunEach(batch...))
+			removed.routes, errs = append(removed.routes, took...), append(errs, err)
 		}
-		taken.orders = append(taken.orders, list.orders...)
-		if err := errors.Join(errs...); err != nil && len(taken.routes) == before {
-			return taken, err
+		removed.orders = append(removed.orders, list.orders...)
+		if err := errors.Join(errs...); err != nil && len(removed.routes) == before {
+			return removed, err
 		}
 	}
-	return taken, errors.Join(append(errs, errCarrying)...)
+	return removed, errors.Join(append(errs, errCarrying)...)
 }
 
 // routesToCarry returns those routes of the interface that can be taken off now.
@@ -82,65 +82,65 @@ func (l routeList) asListed() *routeList {
 	return &l
 }
 
-// carry returns the requests for each route. Without to, nothing is made. A route of which no request can be made is left
+// carry returns the requests for each route. Without newIndex, nothing is made. A route of which no request can be made is left
 // out, and its error is returned.
-func (n *Namespace) carry(from, to int, list routeList) (all []carried, err error) {
+func (n *Namespace) carry(oldIndex, newIndex int, list routeList) (pending []carriedRoute, err error) {
 	var errs []error
 	for _, r := range list.routes {
-		requests, err := n.carryOne(from, to, r, list)
+		requests, err := n.carryOne(oldIndex, newIndex, r, list)
 		if errs = append(errs, err); err == nil {
-			all = append(all, carried{route: r, requests: requests})
+			pending = append(pending, carriedRoute{route: r, requests: requests})
 		}
 	}
-	return all, errors.Join(errs...)
+	return pending, errors.Join(errs...)
 }
 
-func (n *Namespace) carryOne(from, to int, r netstate.Route, list routeList) (requests []rtnl.Message, err error) {
+func (n *Namespace) carryOne(oldIndex, newIndex int, r netstate.Route, list routeList) (requests []rtnl.Message, err error) {
 	isLeg := len(r.NextHops) > 0 && r.Destination.Addr().Is6()
-	if to != 0 && !isLeg && !list.shared[r.Slot()] {
-		replace, err := n.addRoute(to, r, unix.NLM_F_REPLACE)
+	if newIndex != 0 && !isLeg && !list.shared[r.Slot()] {
+		replace, err := n.addRoute(newIndex, r, unix.NLM_F_REPLACE)
 		return []rtnl.Message{replace}, err
 	}
-	if to != 0 {
-		if requests, err = n.addRoutes(to, []netstate.Route{r}, list.orders, true); err != nil {
+	if newIndex != 0 {
+		if requests, err = n.addRoutes(newIndex, []netstate.Route{r}, list.orders, true); err != nil {
 			return nil, err
 		}
 	}
-	remove, err := n.deleteRoute(from, r)
+	remove, err := n.deleteRoute(oldIndex, r)
 	remove.MayLack = false
 	return append(requests, remove), err
 }
 
-// into appends the requests to the batch.
-func (c *carried) into(batch []rtnl.Message) []rtnl.Message {
-	c.at = len(batch)
+// appendTo appends the requests to the batch.
+func (c *carriedRoute) appendTo(batch []rtnl.Message) []rtnl.Message {
+	c.offset = len(batch)
 	return append(batch, c.requests...)
 }
 
 // endCarry reads the outcomes of the requests, and sets them to nil. It takes off the new interface what the pod had
 // deleted from the old one, and returns what was taken off the old one.
-func (n *Namespace) endCarry(to int, all []carried, outcomes []error) (took []netstate.Route, err error) {
+func (n *Namespace) endCarry(newIndex int, pending []carriedRoute, outcomes []error) (took []netstate.Route, err error) {
 	var late []rtnl.Message
 	var errs []error
-	for _, c := range all {
-		of := outcomes[c.at : c.at+len(c.requests)]
-		last := of[len(of)-1]
-		made := len(of) == 2 && of[0] == nil
-		if len(of) == 2 && !made && !errors.Is(of[0], unix.EEXIST) {
-			errs = append(errs, of[0])
+	for _, c := range pending {
+		results := outcomes[c.offset : c.offset+len(c.requests)]
+		last := results[len(results)-1]
+		created := len(results) == 2 && results[0] == nil
+		if len(results) == 2 && !created && !errors.Is(results[0], unix.EEXIST) {
+			errs = append(errs, results[0])
 		}
 		switch {
 		case last == nil:
 			took = append(took, c.route)
 		case !errors.Is(last, unix.ESRCH) && !errors.Is(last, unix.ENOENT):
 			errs = append(errs, last)
-		case made:
-			m, err := n.deleteRoute(to, c.route)
+		case created:
+			m, err := n.deleteRoute(newIndex, c.route)
 			if errs = append(errs, err); err == nil {
 				late = append(late, m)
 			}
 		}
-		clear(of)
+		clear(results)
 	}
 	return took, errors.Join(append(errs, n.socket.Run(late...))...)
 }
@@ -148,7 +148,7 @@ func (n *Namespace) endCarry(to int, all []carried, outcomes []error) (took []ne
 // carryAddresses takes the addresses off the old interface, until it has none. The new one has those of r.want already.
 // It gets what the pod has added since, and loses what the pod has deleted.
 func (r *Replacement) carryAddresses() error {
-	given := r.want.Addresses
+	wanted := r.want.Addresses
 	var errs []error
 	for range maxCarries {
 		list, err := r.sandbox.addresses(r.Old, bothFamilies)
@@ -156,9 +156,9 @@ func (r *Replacement) carryAddresses() error {
 			return errors.Join(append(errs, err)...)
 		}
 		var late, batch []rtnl.Message
-		for _, a := range given {
+		for _, a := range wanted {
 			dropped := !r.overlaps() && a.Prefix.Addr().Is6() // The kernel drops it when the old interface goes down.
-			if !dropped && !slices.ContainsFunc(list, a.Is) {
+			if !dropped && !slices.ContainsFunc(list, a.SameAddress) {
 				late = append(late, deleteAddress(r.New, a))
 			}
 		}
@@ -166,7 +166,7 @@ func (r *Replacement) carryAddresses() error {
 			if a.Label != "" { // The kernel has renamed it with the interface.
 				list[i].Label = r.want.Link.Name
 			}
-			if !slices.ContainsFunc(given, sameLease(a)) {
+			if !slices.ContainsFunc(wanted, sameLease(a)) {
 				batch = append(batch, addAddresses(r.New, list[i:i+1], true)...)
 			}
 		}
@@ -191,14 +191,14 @@ func (r *Replacement) carryAddresses() error {
 		if len(list) == 0 {
 			return errors.Join(errs...)
 		}
-		given = nil
+		wanted = nil
 	}
 	return errors.Join(append(errs, errCarrying)...)
 }
 
 // sameLease returns a function that says whether an address is a and ends when a does: a DHCP client can have renewed it.
 func sameLease(a netstate.Address) func(netstate.Address) bool {
-	return func(other netstate.Address) bool {
-		return a.Is(other) && other.ValidUntil == a.ValidUntil && other.PreferredUntil == a.PreferredUntil
+	return func(address netstate.Address) bool {
+		return a.SameAddress(address) && address.ValidUntil == a.ValidUntil && address.PreferredUntil == a.PreferredUntil
 	}
 }

@@ -18,7 +18,7 @@ func closeLater(fd int) {
 	}
 	sender, receiver := pair[0], pair[1]
 	_ = unix.Sendmsg(sender, []byte{0}, unix.UnixRights(fd, receiver), nil, 0)
-	for _, own := range []int{fd, receiver, sender} { // The sender's end starts the search for cycles.
-		_ = unix.Close(own)
+	for _, descriptor := range []int{fd, receiver, sender} { // The sender's end starts the search for cycles.
+		_ = unix.Close(descriptor)
 	}
 }

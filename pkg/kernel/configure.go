@@ -17,13 +17,13 @@ import (
 
 // ConfigureOptions are the options of Build and Configure.
 type ConfigureOptions struct {
-	// Known says that the interface had all this before. Its IPv6 addresses are then usable at
+	// Rebuild says that the interface had all this before. Its IPv6 addresses are then usable at
 	// once, without duplicate address detection. Its routes of one slot stand in the order that
-	// they had. Without Known, each new route stands before its equals, as with the reference
-	// plugins. The kernel announces no address of a Known interface: it would broadcast on the
+	// they had. Without Rebuild, each new route stands before its equals, as with the reference
+	// plugins. The kernel announces no address of a Rebuild interface: it would broadcast on the
 	// interface, which costs time for each macvlan on the parent. The caller announces the
 	// addresses instead.
-	Known bool
+	Rebuild bool
 }
 
 // Build makes the interface as it is described. It is Create and Configure in one. parentAt,
@@ -51,24 +51,24 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 	if err != nil {
 		return built, err
 	}
-	if err := linkElsewhere(create, parentAt, sandbox); err != nil {
+	if err := addParentNSID(create, parentAt, sandbox); err != nil {
 		return built, err
 	}
-	after, err := sandbox.afterUp(index, want, opts.Known)
+	after, err := sandbox.afterUp(index, want, opts.Rebuild)
 	_, late := settingsInOrder(want.Settings, opts)
-	look := rtnl.Message{Request: getLink(index, ""), What: "read device " + want.Link.Name, Take: func(payload []byte) (err error) {
+	look := rtnl.Message{Request: getLink(index, ""), Action: "read device " + want.Link.Name, Take: func(payload []byte) (err error) {
 		built.link, err = parseLink(payload)
 		return err
 	}}
 	// The setting goes before the addresses. If a kill leaves an interface without the setting, it
 	// has no address either, and no capture remembers it.
-	rest := slices.Concat(announcing(index, late), addAddresses(index, want.Addresses, opts.Known), after, []rtnl.Message{look})
-	more, failed := sandbox.socket.RunAfter(create, rest...)
+	rest := slices.Concat(arpNotifyRequest(index, late), addAddresses(index, want.Addresses, opts.Rebuild), after, []rtnl.Message{look})
+	outcomes, failed := sandbox.socket.RunAfter(create, rest...)
 	if failed != nil {
 		return Built{}, failed
 	}
 	built.Index = index
-	return built, errors.Join(append(more, err)...)
+	return built, errors.Join(append(outcomes, err)...)
 }
 
 // HoldProcessor makes Build faster, for a command that does nothing else: the goroutine that sends
@@ -90,15 +90,15 @@ type Built struct {
 func isPlain(want netstate.Interface, opts ConfigureOptions) bool {
 	early, _ := settingsInOrder(want.Settings, opts)
 	return want.Link.Index != 0 && want.Link.Up && len(early) == 0 && want.Master == nil &&
-		want.Link.LinkFlags == netstate.LinkFlags{} && want.Link.Alias == "" && !passthru(want.Link)
+		want.Link.LinkFlags == netstate.LinkFlags{} && want.Link.Alias == "" && !isPassthru(want.Link)
 }
 
 // settingsInOrder returns the settings to write before the interface goes up, and those to write
-// afterwards. Of a Known interface, the setting by which the kernel announces addresses comes
+// afterwards. Of a Rebuild interface, the setting by which the kernel announces addresses comes
 // afterwards: the kernel then announces none.
 func settingsInOrder(settings map[string]string, opts ConfigureOptions) (early, late map[string]string) {
 	value, ok := settings[arpNotify]
-	if _, err := strconv.Atoi(value); !opts.Known || !ok || err != nil {
+	if _, err := strconv.Atoi(value); !opts.Rebuild || !ok || err != nil {
 		return settings, nil
 	}
 	early = maps.Clone(settings)
@@ -114,8 +114,8 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 	failed := []error{n.writeSettings(want.Link.Name, early)}
 	batch, err := n.beforeUp(index, want)
 	failed = append(failed, err)
-	addresses := addAddresses(index, want.Addresses, opts.Known)
-	if !opts.Known {
+	addresses := addAddresses(index, want.Addresses, opts.Rebuild)
+	if !opts.Rebuild {
 		// The kernel announces them when the interface goes up, if a setting tells it to.
 		batch, addresses = append(batch, addresses...), nil
 	}
@@ -126,8 +126,8 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 		}
 		failed = append(failed, err)
 	}
-	batch = slices.Concat(batch, announcing(index, late), addresses)
-	after, err := n.afterUp(index, want, opts.Known)
+	batch = slices.Concat(batch, arpNotifyRequest(index, late), addresses)
+	after, err := n.afterUp(index, want, opts.Rebuild)
 	failed, batch = append(failed, err), append(batch, after...)
 	return errors.Join(append(failed, n.socket.Run(batch...))...)
 }
@@ -152,7 +152,7 @@ func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []rtnl.M
 
 // afterUp returns the requests that need the interface to be up. A request that cannot be made is
 // left out, and its error is returned.
-func (n *Namespace) afterUp(index int, want netstate.Interface, known bool) (batch []rtnl.Message, err error) {
+func (n *Namespace) afterUp(index int, want netstate.Interface, rebuild bool) (batch []rtnl.Message, err error) {
 	var errs []error
 	for _, neighbour := range want.Neighbours {
 		m, err := addNeighbour(index, neighbour)
@@ -163,7 +163,7 @@ func (n *Namespace) afterUp(index int, want netstate.Interface, known bool) (bat
 		batch = append(batch, m)
 	}
 	batch = append(batch, removeRoutes(index, want.Addresses)...)
-	routes, err := n.addRoutes(index, want.Routes, want.RouteOrder, known)
+	routes, err := n.addRoutes(index, want.Routes, want.RouteOrder, rebuild)
 	errs, batch = append(errs, err), append(batch, routes...)
 	for _, r := range want.Rules {
 		batch = append(batch, addRule(r))
@@ -175,7 +175,7 @@ func (n *Namespace) afterUp(index int, want netstate.Interface, known bool) (bat
 	return batch, errors.Join(errs...)
 }
 
-func passthru(link netstate.Link) bool {
+func isPassthru(link netstate.Link) bool {
 	return link.Macvlan != nil && link.Macvlan.Mode == "passthru"
 }
 
@@ -183,7 +183,7 @@ func passthru(link netstate.Link) bool {
 // parent, whatever was asked for (macvlan_common_newlink). This request gives it its own.
 func setUpAs(index int, link netstate.Link) (rtnl.Message, error) {
 	up := setUp(index, link.Name)
-	if !passthru(link) || link.MAC == "" {
+	if !isPassthru(link) || link.MAC == "" {
 		return up, nil
 	}
 	attr, err := macAttr(link.MAC)

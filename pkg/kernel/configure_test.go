@@ -47,7 +47,7 @@ func everything() netstate.Interface {
 }
 
 // build makes the interface in the sandbox.
-func (w *world) build(t *testing.T, want netstate.Interface, opts ConfigureOptions) {
+func (w *fixture) build(t *testing.T, want netstate.Interface, opts ConfigureOptions) {
 	t.Helper()
 	built, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, opts)
 	if err != nil {
@@ -65,9 +65,9 @@ func (w *world) build(t *testing.T, want netstate.Interface, opts ConfigureOptio
 }
 
 func TestWhatIsBuiltIsCapturedAsItWasDescribed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	want := everything()
-	w.build(t, want, ConfigureOptions{Known: true})
+	w.build(t, want, ConfigureOptions{Rebuild: true})
 	got := w.capture(t, "eth0")
 	if diffs := netstate.Diff(want, got); len(diffs) > 0 {
 		t.Errorf("differs: %v", diffs)
@@ -104,35 +104,35 @@ func text(v any) string {
 func TestWhatIsCapturedCanBeBuilt(t *testing.T) { eachWay(t, whatIsCapturedCanBeBuilt) }
 
 func whatIsCapturedCanBeBuilt(t *testing.T) {
-	w := newWorld(t)
-	w.build(t, everything(), ConfigureOptions{Known: true})
+	w := newFixture(t)
+	w.build(t, everything(), ConfigureOptions{Rebuild: true})
 	first := w.capture(t, "eth0")
 	if err := w.sandbox.Delete("eth0"); err != nil {
 		t.Fatal(err)
 	}
-	w.build(t, first, ConfigureOptions{Known: true})
+	w.build(t, first, ConfigureOptions{Rebuild: true})
 	if diffs := netstate.Diff(first, w.capture(t, "eth0")); len(diffs) > 0 {
 		t.Errorf("differs: %v", diffs)
 	}
 }
 
 func TestKnownIPv6AddressesAreUsableAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
-	w.build(t, i, ConfigureOptions{Known: true})
+	w.build(t, i, ConfigureOptions{Rebuild: true})
 	if out := fresh.IP(t, w.path, "-6 addr show dev eth0 scope global tentative"); out != "" {
 		t.Errorf("tentative: %s", out)
 	}
 }
 
 func TestSettleWaitsForAddresses(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
 	w.build(t, i, ConfigureOptions{})
-	if err := w.sandbox.SettleAddresses("eth0", 0); err == nil || !strings.Contains(err.Error(), "still tentative") {
+	if err := w.sandbox.WaitForDAD("eth0", 0); err == nil || !strings.Contains(err.Error(), "still tentative") {
 		t.Errorf("without time: error %v", err)
 	}
-	if err := w.sandbox.SettleAddresses("eth0", 10*time.Second); err != nil {
+	if err := w.sandbox.WaitForDAD("eth0", 10*time.Second); err != nil {
 		t.Error(err)
 	}
 	if out := fresh.IP(t, w.path, "-6 addr show dev eth0 tentative"); out != "" {
@@ -141,21 +141,21 @@ func TestSettleWaitsForAddresses(t *testing.T) {
 }
 
 func TestSettleSeesAnAddressThatAnotherHostHas(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	fresh.IP(t, "", "addr add fd00:3::2/64 dev lan1 nodad")
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
 	w.build(t, i, ConfigureOptions{})
-	if err := w.sandbox.SettleAddresses("eth0", 10*time.Second); err == nil || !strings.Contains(err.Error(), "another host") {
+	if err := w.sandbox.WaitForDAD("eth0", 10*time.Second); err == nil || !strings.Contains(err.Error(), "another host") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestAllFailuresOfAConfigurationAreReported(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := everything()
 	i.Routes[1].Gateway, i.Routes[2].Gateway = addr("198.18.0.1"), addr("198.18.0.2")
 	index := must(Create(w.host, w.sandbox, w.index(t, "lan0"), i.Link))(t)
-	err := w.sandbox.Configure(index, i, ConfigureOptions{Known: true})
+	err := w.sandbox.Configure(index, i, ConfigureOptions{Rebuild: true})
 	if err == nil || !strings.Contains(err.Error(), "add route 192.168.7.0/24 via 198.18.0.1") ||
 		!strings.Contains(err.Error(), "add route 172.16.0.0/12 via 198.18.0.2") {
 		t.Errorf("error %v", err)
@@ -166,9 +166,9 @@ func TestAllFailuresOfAConfigurationAreReported(t *testing.T) {
 }
 
 func TestAddRouteTakesThePlaceOfAWrongOneOnly(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := everything()
-	w.build(t, i, ConfigureOptions{Known: true})
+	w.build(t, i, ConfigureOptions{Rebuild: true})
 	fresh.IP(t, w.path, "route replace default via 10.3.0.77")
 	if err := w.sandbox.AddRoutes(must(w.sandbox.Index("eth0"))(t), i.Routes[:1], i); err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestAddRouteTakesThePlaceOfAWrongOneOnly(t *testing.T) {
 // have hundreds of macvlans, and each of them would receive it.
 func TestKnownAddressesAreNotAnnouncedByTheKernel(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		announcer := must(w.host.NewAnnouncer())(t)
 		defer announcer.Close()
 		sniffer := newSniffer(t, w.index(t, "lan1"))
@@ -205,7 +205,7 @@ func TestKnownAddressesAreNotAnnouncedByTheKernel(t *testing.T) {
 			Settings:  map[string]string{"ipv4/arp_notify": "1", "ipv4/rp_filter": "2"},
 			Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24"), Label: "eth0"}},
 		}
-		w.build(t, i, ConfigureOptions{Known: true})
+		w.build(t, i, ConfigureOptions{Rebuild: true})
 		if diffs := netstate.Diff(i, must(Capture(w.host, w.sandbox, must(w.host.Devices())(t), "eth0", ExtentOf(i)))(t)); len(diffs) > 0 {
 			t.Errorf("differs: %v", diffs)
 		}
@@ -225,12 +225,12 @@ func TestKnownAddressesAreNotAnnouncedByTheKernel(t *testing.T) {
 
 // An invalid MAC is an error. Everything else is still configured.
 func TestConfigureWithAMACThatIsNone(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}
 	i.Link.Macvlan.Mode = "passthru"
 	index := must(Create(w.host, w.sandbox, w.index(t, "lan0"), i.Link))(t)
 	i.Link.MAC = "none"
-	if err := w.sandbox.Configure(index, i, ConfigureOptions{Known: true}); err == nil || !strings.Contains(err.Error(), "invalid MAC address") {
+	if err := w.sandbox.Configure(index, i, ConfigureOptions{Rebuild: true}); err == nil || !strings.Contains(err.Error(), "invalid MAC address") {
 		t.Errorf("error %v", err)
 	}
 	if out := fresh.IP(t, w.path, "-o addr show dev eth0"); !strings.Contains(out, "10.3.0.2/24") {

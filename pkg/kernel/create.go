@@ -37,10 +37,10 @@ func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (
 	if !isTaken(err) {
 		return index, err
 	}
-	switch there, lookErr := sandbox.Exists(link.Name); {
+	switch exists, lookErr := sandbox.Exists(link.Name); {
 	case lookErr != nil:
 		return 0, lookErr
-	case there:
+	case exists:
 		return 0, fmt.Errorf("%s in %s: %w", link.Name, sandbox.Path(), ErrExists)
 	case link.Index == 0:
 		return 0, err
@@ -76,14 +76,14 @@ func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate
 		return 0, err
 	}
 	if parentAt != sandbox {
-		if err := linkElsewhere(create, parentAt, sandbox); err != nil {
+		if err := addParentNSID(create, parentAt, sandbox); err != nil {
 			return 0, err
 		}
 	}
 	create.Take = func(payload []byte) error {
-		made, err := parseLink(payload)
+		created, err := parseLink(payload)
 		if err == nil {
-			index = made.index
+			index = created.index
 		}
 		return err
 	}
@@ -93,9 +93,9 @@ func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate
 	return sandbox.Index(link.Name) // Kernels before 6.2 do not tell it.
 }
 
-// linkElsewhere adds to a request to the sandbox that the parent is in parentAt.
-func linkElsewhere(create rtnl.Message, parentAt, sandbox *Namespace) error {
-	id, err := sandbox.assignID(parentAt)
+// addParentNSID adds to a request to the sandbox that the parent is in parentAt.
+func addParentNSID(create rtnl.Message, parentAt, sandbox *Namespace) error {
+	id, err := sandbox.ensureNSID(parentAt)
 	if err != nil {
 		return err
 	}
@@ -125,14 +125,14 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 	if err != nil {
 		return err
 	}
-	inNamespace(create.Request, sandbox)
+	addTargetNamespace(create.Request, sandbox)
 	if err := parentAt.socket.Run(create); err != nil {
 		return err
 	}
 	err = sandbox.runOn(temporary, func(index int) (rtnl.Message, error) {
 		request := setLink(index, 0, 0)
 		request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(link.Name)))
-		return rtnl.Message{Request: request, What: "rename " + temporary + " to " + link.Name}, nil
+		return rtnl.Message{Request: request, Action: "rename " + temporary + " to " + link.Name}, nil
 	})
 	if err != nil {
 		_ = sandbox.Delete(temporary)
@@ -202,7 +202,7 @@ var temporaryForm = regexp.MustCompile("^" + temporaryPrefix + "[4-7][0-9a-f]{7}
 // Create deletes it. The name alone is no proof, because a pod can give it to a device of its own.
 // A device under construction also is of a kind that Create makes, and down.
 func Unfinished(d netstate.LiveDevice) bool {
-	return temporaryForm.MatchString(d.Name) && !d.Up && creates(d.Kind)
+	return temporaryForm.MatchString(d.Name) && !d.Up && isCreatable(d.Kind)
 }
 
 // IsTemporaryName says that relink gives such a name to an interface for a moment, and to none for good.
@@ -236,11 +236,11 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 		return rtnl.Message{}, err
 	}
 	request.AddData(linkInfo)
-	return rtnl.Message{Request: request, What: fmt.Sprintf("create %s %s", link.Kind, link.Name), Advise: missingModule(link.Kind)}, nil
+	return rtnl.Message{Request: request, Action: fmt.Sprintf("create %s %s", link.Kind, link.Name), Advise: missingModule(link.Kind)}, nil
 }
 
-// inNamespace adds the namespace to make the device in, or to move it to.
-func inNamespace(request *nl.NetlinkRequest, n *Namespace) {
+// addTargetNamespace adds the namespace to make the device in, or to move it to.
+func addTargetNamespace(request *nl.NetlinkRequest, n *Namespace) {
 	request.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(n.handle))))
 }
 
@@ -248,10 +248,10 @@ func inNamespace(request *nl.NetlinkRequest, n *Namespace) {
 // the name of the link, and its index unless that is 0.
 func moveLink(sandbox *Namespace, index int, link netstate.Link) rtnl.Message {
 	request := setLink(index, 0, 0)
-	inNamespace(request, sandbox)
+	addTargetNamespace(request, sandbox)
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(link.Name)))
 	if link.Index != 0 {
 		request.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, nl.Uint32Attr(uint32(link.Index))))
 	}
-	return rtnl.Message{Request: request, What: fmt.Sprintf("move %s to %s", link.Name, sandbox.Path())}
+	return rtnl.Message{Request: request, Action: fmt.Sprintf("move %s to %s", link.Name, sandbox.Path())}
 }

@@ -34,7 +34,7 @@ func eachWay(t *testing.T, test func(*testing.T)) {
 func TestCreateGivesNameIndexAndMAC(t *testing.T) { eachWay(t, createGivesNameIndexAndMAC) }
 
 func createGivesNameIndexAndMAC(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	link := bridge("eth0")
 	link.Index, link.MTU = 77, 1400
 	if _, err := Create(w.host, w.sandbox, w.index(t, "lan0"), link); err != nil {
@@ -51,7 +51,7 @@ func TestCreateWithoutIndexTakesTheNextOne(t *testing.T) {
 }
 
 func createWithoutIndexTakesTheNextOne(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if _, err := Create(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestCreateTakesAnotherIndexIfItIsTaken(t *testing.T) {
 }
 
 func createTakesAnotherIndexIfItIsTaken(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	fresh.IP(t, w.path, "link add other type veth peer name peer")
 	taken := must(w.sandbox.Index("other"))(t)
 	link := bridge("eth0")
@@ -83,7 +83,7 @@ func TestCreateIsNotDisturbedByTheHostsDevices(t *testing.T) {
 }
 
 func createIsNotDisturbedByTheHostsDevices(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	fresh.IP(t, "", "link add eth0 type veth peer name eth0peer")
 	t.Cleanup(func() { fresh.IP(t, "", "link del eth0") })
 	link := bridge("eth0")
@@ -102,7 +102,7 @@ func TestCaptureFindsAParentOfTheSameIndex(t *testing.T) {
 }
 
 func captureFindsAParentOfTheSameIndex(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	link := bridge("eth0")
 	link.Index = w.index(t, "lan0")
 	if _, err := Create(w.host, w.sandbox, link.Index, link); err != nil {
@@ -118,7 +118,7 @@ func TestCreateLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
 }
 
 func createLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	fresh.IP(t, w.path, "link add eth0 type veth peer name peer")
 	// The states are left out, because lan0 may be about to get its carrier.
 	devices := func() string {
@@ -143,7 +143,7 @@ func createLeavesNothingBehindWhenTheNameIsTaken(t *testing.T) {
 func TestCreateSaysWhatTheKernelSays(t *testing.T) { eachWay(t, createSaysWhatTheKernelSays) }
 
 func createSaysWhatTheKernelSays(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	_, err := Create(w.host, w.sandbox, 9999, bridge("eth0"))
 	if err == nil || !strings.Contains(err.Error(), "create macvlan eth0: ") {
 		t.Errorf("error %v", err)
@@ -154,7 +154,7 @@ func createSaysWhatTheKernelSays(t *testing.T) {
 func TestCreateFromManyGoroutines(t *testing.T) { eachWay(t, createFromManyGoroutines) }
 
 func createFromManyGoroutines(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	parent := w.index(t, "lan0")
 	const count = 40
 	paths := make([]string, count)
@@ -184,7 +184,7 @@ func createFromManyGoroutines(t *testing.T) {
 }
 
 func TestDeleteOfWhatIsNotThere(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if err := w.sandbox.Delete("eth0"); !errors.Is(err, ErrNoDevice) {
 		t.Errorf("error %v, want ErrNoDevice", err)
 	}
@@ -192,7 +192,7 @@ func TestDeleteOfWhatIsNotThere(t *testing.T) {
 
 // The next Create deletes what an older kernel's way leaves behind after a kill.
 func TestCreateSweepsWhatAKillLeft(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if _, err := Create(w.host, w.sandbox, w.index(t, "lan0"), bridge("rlnk4abcdef0")); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestCreateSweepsWhatAKillLeft(t *testing.T) {
 
 // The name alone does not make relink delete a device of the pod.
 func TestCreateSweepsNothingOfThePods(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	fresh.IP(t, w.path, "link add rlnk40000000 type bridge")
 	fresh.IP(t, w.path, "link add own type veth peer name peer")
 	fresh.IP(t, w.path, "link add rlnk40000001 link own type macvlan")
@@ -226,7 +226,7 @@ func TestCreateSweepsNothingOfThePods(t *testing.T) {
 func TestBuildWithAThousandRoutes(t *testing.T) { eachWay(t, buildWithAThousandRoutes) }
 
 func buildWithAThousandRoutes(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	want := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}
 	want.Link.Index = 77
 	const count = 1000

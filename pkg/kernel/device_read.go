@@ -26,7 +26,7 @@ func getLink(index int, name string) *nl.NetlinkRequest {
 
 // links returns all devices of the namespace.
 func (n *Namespace) links() (links []*link, err error) {
-	list := rtnl.Message{Request: getLink(0, ""), What: "list devices"}
+	list := rtnl.Message{Request: getLink(0, ""), Action: "list devices"}
 	err = n.socket.Dump(list, func() { links = links[:0] }, func(payload []byte) error {
 		l, err := parseLink(payload)
 		links = append(links, l)
@@ -42,13 +42,13 @@ func (n *Namespace) ParentsIn(host *Namespace) (map[int]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := n.idOf(host)
+	id, err := n.nsid(host)
 	if err != nil {
 		return nil, err
 	}
 	parents := map[int]int{}
 	for _, l := range links {
-		if l.elsewhere >= 0 && l.elsewhere == id {
+		if l.parentNSID >= 0 && l.parentNSID == id {
 			parents[l.index] = l.parentIndex()
 		}
 	}
@@ -63,7 +63,7 @@ func (n *Namespace) Devices() (netstate.Devices, error) {
 	}
 	devices := make(netstate.Devices, len(links))
 	for i, l := range links {
-		if devices[i], err = n.live(l); err != nil {
+		if devices[i], err = n.liveDevice(l); err != nil {
 			return nil, err
 		}
 	}
@@ -76,7 +76,7 @@ func (n *Namespace) Device(index int) (netstate.LiveDevice, error) {
 	if err != nil {
 		return netstate.LiveDevice{}, err
 	}
-	return n.live(l)
+	return n.liveDevice(l)
 }
 
 // link returns the device of that name, or ErrNoDevice.
@@ -94,7 +94,7 @@ func (n *Namespace) getLink(index int, name string) (*link, error) {
 	if index != 0 {
 		asked = fmt.Sprintf("the device with index %d", index)
 	}
-	err := n.socket.Get(rtnl.Message{Request: getLink(index, name), What: "read device " + asked}, func(payload []byte) (err error) {
+	err := n.socket.Get(rtnl.Message{Request: getLink(index, name), Action: "read device " + asked}, func(payload []byte) (err error) {
 		found, err = parseLink(payload)
 		return err
 	})
@@ -148,14 +148,14 @@ func (n *Namespace) CurrentName(link netstate.Link) (string, error) {
 	if link.Index == 0 {
 		return link.Name, nil
 	}
-	now, err := n.linkByIndex(link.Index)
-	if errors.Is(err, ErrNoDevice) || err == nil && (now.kindOf() != link.Kind || now.mac.String() != link.MAC) {
+	current, err := n.linkByIndex(link.Index)
+	if errors.Is(err, ErrNoDevice) || err == nil && (current.kindOf() != link.Kind || current.mac.String() != link.MAC) {
 		return link.Name, nil
 	}
 	if err != nil {
 		return "", err
 	}
-	return now.name, nil
+	return current.name, nil
 }
 
 // vxlanDevice returns the index of the device that a VXLAN sends by, 0 if it takes any. The kernel deletes the VXLAN with
@@ -169,8 +169,8 @@ func vxlanDevice(data []byte) (index int, err error) {
 	return index, err
 }
 
-// live returns the link as a device that others can be stacked on.
-func (n *Namespace) live(l *link) (netstate.LiveDevice, error) {
+// liveDevice returns the link as a device that others can be stacked on.
+func (n *Namespace) liveDevice(l *link) (netstate.LiveDevice, error) {
 	d := netstate.LiveDevice{
 		Device:      netstate.Device{Kind: l.kindOf(), Name: l.name, MAC: l.mac.String(), MTU: l.mtu},
 		Index:       l.index,
@@ -180,7 +180,7 @@ func (n *Namespace) live(l *link) (netstate.LiveDevice, error) {
 		Up:          l.up(),
 		Carrier:     l.carrier(),
 	}
-	if l.elsewhere < 0 {
+	if l.parentNSID < 0 {
 		d.ParentIndex = l.parentIndex()
 	}
 	var err error
@@ -190,7 +190,7 @@ func (n *Namespace) live(l *link) (netstate.LiveDevice, error) {
 	case netstate.KindBond:
 		d.Bond, d.PrimaryIndex, err = parseBond(l.data)
 	case "vxlan":
-		if d.ParentIndex == 0 && l.elsewhere < 0 {
+		if d.ParentIndex == 0 && l.parentNSID < 0 {
 			d.ParentIndex, err = vxlanDevice(l.data)
 		}
 	case "":

@@ -42,20 +42,20 @@ func (n *Namespace) SetUp(index int, name string) error {
 func (n *Namespace) SetMTU(index int, name string, mtu int) error {
 	request := setLink(index, 0, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu))))
-	return n.socket.Run(rtnl.Message{Request: request, What: fmt.Sprintf("set MTU of %s to %d", name, mtu)})
+	return n.socket.Run(rtnl.Message{Request: request, Action: fmt.Sprintf("set MTU of %s to %d", name, mtu)})
 }
 
 // SetMAC sets the device's MAC, or returns ErrNoDevice.
 func (n *Namespace) SetMAC(name, mac string) error {
 	return n.runOn(name, func(index int) (rtnl.Message, error) {
-		what := fmt.Sprintf("set MAC of %s to %s", name, mac)
+		action := fmt.Sprintf("set MAC of %s to %s", name, mac)
 		attr, err := macAttr(mac)
 		if err != nil {
-			return rtnl.Message{}, fmt.Errorf("%s: %w", what, err)
+			return rtnl.Message{}, fmt.Errorf("%s: %w", action, err)
 		}
 		request := setLink(index, 0, 0)
 		request.AddData(attr)
-		return rtnl.Message{Request: request, What: what}, nil
+		return rtnl.Message{Request: request, Action: action}, nil
 	})
 }
 
@@ -64,15 +64,15 @@ func (n *Namespace) SetMAC(name, mac string) error {
 // not there.
 func (n *Namespace) SetKind(link netstate.Link) error {
 	return n.runOn(link.Name, func(index int) (rtnl.Message, error) {
-		what := "set the attributes of " + link.Name + " as a " + link.Kind
+		action := "set the attributes of " + link.Name + " as a " + link.Kind
 		attr, err := linkInfoAttr(link)
 		if err != nil {
-			return rtnl.Message{}, fmt.Errorf("%s: %w", what, err)
+			return rtnl.Message{}, fmt.Errorf("%s: %w", action, err)
 		}
 		// The kernel takes the attributes of a kind with RTM_NEWLINK only.
 		request := linkRequest(unix.RTM_NEWLINK, index, 0, 0)
 		request.AddData(attr)
-		return rtnl.Message{Request: request, What: what}, nil
+		return rtnl.Message{Request: request, Action: action}, nil
 	})
 }
 

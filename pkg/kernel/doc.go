@@ -11,7 +11,7 @@
 //
 //   - Devices, Device, Index and their like read the devices that are there.
 //   - Capture reads one interface as a netstate.Interface. An Extent says how much of it: all that a
-//     checkpoint remembers (Everything), or what a comparison with a checkpoint needs (ExtentOf).
+//     checkpoint remembers (CheckpointExtent), or what a comparison with a checkpoint needs (ExtentOf).
 //   - Build makes an interface as a netstate.Interface describes it. Create and Configure are its
 //     two halves, for an ADD that asks for the address in between. MoveNIC takes a NIC of the host
 //     instead. None of them touches a device of somebody else: whatever follows the creation goes by

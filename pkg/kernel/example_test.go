@@ -39,7 +39,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	recorded, err := kernel.Capture(host, host, devices, "eth0", kernel.Everything)
+	recorded, err := kernel.Capture(host, host, devices, "eth0", kernel.CheckpointExtent)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,10 +47,10 @@ func Example() {
 		log.Fatal(err)
 	}
 	// It comes back with its index, too.
-	if _, err := kernel.Build(host, host, parent, recorded, kernel.ConfigureOptions{Known: true}); err != nil {
+	if _, err := kernel.Build(host, host, parent, recorded, kernel.ConfigureOptions{Rebuild: true}); err != nil {
 		log.Fatal(err)
 	}
-	again, err := kernel.Capture(host, host, devices, "eth0", kernel.Everything)
+	again, err := kernel.Capture(host, host, devices, "eth0", kernel.CheckpointExtent)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter
 	var answers []answer
 	request := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, 0)
 	request.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: parent})
-	err = n.socket.Dump(rtnl.Message{Request: request, What: "list filters"}, func() { answers = nil }, func(payload []byte) error {
+	err = n.socket.Dump(rtnl.Message{Request: request, Action: "list filters"}, func() { answers = nil }, func(payload []byte) error {
 		m, kind, options, err := parseTc(payload)
 		// The list also has the tables that hold filters. The kernel makes these with the filters.
 		if err == nil && m.Handle != 0 && (kind != "u32" || m.Handle&u32Node != 0) {
@@ -49,11 +49,11 @@ func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter
 	}
 	for _, a := range answers {
 		f := netstate.Filter{Kind: a.kind, Parent: parent, Info: a.header.Info}
-		known, err := n.parseFilter(&f, a.options)
+		complete, err := n.parseFilter(&f, a.options)
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case known:
+		case complete:
 			filters = append(filters, f)
 		default:
 			notes = append(notes, fmt.Sprintf("filter %s of priority %d", a.kind, a.header.Info>>16))
@@ -77,53 +77,53 @@ var filterKinds = map[string]filterAttributes{
 	"matchall": {classID: nl.TCA_MATCHALL_CLASSID, flags: nl.TCA_MATCHALL_FLAGS, actions: nl.TCA_MATCHALL_ACT},
 }
 
-// parseFilter reads the options into the filter. known says that they can all be described.
-func (n *Namespace) parseFilter(f *netstate.Filter, options []byte) (known bool, err error) {
-	of, known := filterKinds[f.Kind]
-	if !known {
+// parseFilter reads the options into the filter. complete says that they can all be described.
+func (n *Namespace) parseFilter(f *netstate.Filter, options []byte) (complete bool, err error) {
+	attrs, complete := filterKinds[f.Kind]
+	if !complete {
 		return false, nil
 	}
 	err = rtnl.EachAttribute(options, 0, func(a *rtnl.Attribute) {
 		switch attr := a.Type(); {
-		case attr == of.classID:
+		case attr == attrs.classID:
 			f.ClassID = a.Uint32()
-		case attr == of.selector && attr != 0:
+		case attr == attrs.selector && attr != 0:
 			f.Selector = a.Value()
-		case attr == of.flags:
+		case attr == attrs.flags:
 			f.Flags = a.Uint32() & askedFlags
-		case attr == of.actions:
+		case attr == attrs.actions:
 			// Each action is in an attribute that is numbered from 1.
 			a.Each(func(action *rtnl.Attribute) {
 				r, ok := n.parseRedirect(action)
 				f.Redirects = append(f.Redirects, r)
-				known = known && ok
+				complete = complete && ok
 			})
-		case slices.Contains(of.unknown, attr):
-			known = false
+		case slices.Contains(attrs.unknown, attr):
+			complete = false
 		}
 	})
-	return known, err
+	return complete, err
 }
 
-// parseRedirect reads an action. known says that it is a redirect that can be described.
-func (n *Namespace) parseRedirect(action *rtnl.Attribute) (r netstate.Redirect, known bool) {
+// parseRedirect reads an action. complete says that it is a redirect that can be described.
+func (n *Namespace) parseRedirect(action *rtnl.Attribute) (r netstate.Redirect, complete bool) {
 	action.Each(func(a *rtnl.Attribute) {
 		switch a.Type() {
 		case nl.TCA_ACT_KIND:
-			known = a.Text() == "mirred"
+			complete = a.Text() == "mirred"
 		case nl.TCA_ACT_OPTIONS:
 			a.Each(func(o *rtnl.Attribute) {
 				if o.Type() != nl.TCA_MIRRED_PARMS || len(o.Value()) < sizeofMirred {
 					return // The action is of another kind.
 				}
-				r.Control, r.Where = int32(o.Uint32At(8)), int32(o.Uint32At(20))
-				if to, err := n.linkByIndex(int(o.Uint32At(24))); err == nil { // Otherwise the device is gone.
-					r.Device = to.name
+				r.Control, r.EAction = int32(o.Uint32At(8)), int32(o.Uint32At(20))
+				if target, err := n.linkByIndex(int(o.Uint32At(24))); err == nil { // Otherwise the device is gone.
+					r.Device = target.name
 				}
 			})
 		}
 	})
-	return r, known && r.Device != "" && unnameable(r.Device) == ""
+	return r, complete && r.Device != "" && invalidName(r.Device) == ""
 }
 
 // addFilter returns the request that makes the filter.
@@ -132,19 +132,19 @@ func (n *Namespace) addFilter(index int, f netstate.Filter) (rtnl.Message, error
 	request.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: f.Parent, Info: f.Info})
 	request.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(f.Kind)))
 	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
-	of := filterKinds[f.Kind]
-	if of.selector != 0 {
-		options.AddRtAttr(int(of.selector), f.Selector)
+	attrs := filterKinds[f.Kind]
+	if attrs.selector != 0 {
+		options.AddRtAttr(int(attrs.selector), f.Selector)
 	}
 	if f.ClassID != 0 {
-		options.AddRtAttr(int(of.classID), nl.Uint32Attr(f.ClassID))
+		options.AddRtAttr(int(attrs.classID), nl.Uint32Attr(f.ClassID))
 	}
 	if f.Flags != 0 {
-		options.AddRtAttr(int(of.flags), nl.Uint32Attr(f.Flags))
+		options.AddRtAttr(int(attrs.flags), nl.Uint32Attr(f.Flags))
 	}
-	actions := options.AddRtAttr(int(of.actions), nil)
+	actions := options.AddRtAttr(int(attrs.actions), nil)
 	for i, r := range f.Redirects {
-		to, err := n.Index(r.Device)
+		target, err := n.Index(r.Device)
 		if err != nil {
 			return rtnl.Message{}, fmt.Errorf("filter that redirects to %s: %w", r.Device, err)
 		}
@@ -153,10 +153,10 @@ func (n *Namespace) addFilter(index int, f netstate.Filter) (rtnl.Message, error
 		params := make([]byte, sizeofMirred)
 		native := binary.NativeEndian
 		native.PutUint32(params[8:], uint32(r.Control))
-		native.PutUint32(params[20:], uint32(r.Where))
-		native.PutUint32(params[24:], uint32(to))
+		native.PutUint32(params[20:], uint32(r.EAction))
+		native.PutUint32(params[24:], uint32(target))
 		action.AddRtAttr(nl.TCA_ACT_OPTIONS, nil).AddRtAttr(nl.TCA_MIRRED_PARMS, params)
 	}
 	request.AddData(options)
-	return rtnl.Message{Request: request, What: "add filter " + f.Kind}, nil
+	return rtnl.Message{Request: request, Action: "add filter " + f.Kind}, nil
 }

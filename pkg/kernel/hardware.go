@@ -12,13 +12,13 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// VFError is ErrUnsupported for a virtual function of SR-IOV (netstate.WhyVF).
+// VFError is ErrUnsupported for a virtual function of SR-IOV (netstate.VFReason).
 type VFError struct {
 	// Name is the device's. PF is the bus address of its physical function.
 	Name, PF string
 }
 
-func (e *VFError) Error() string { return netstate.WhyVF(e.Name, e.PF) }
+func (e *VFError) Error() string { return netstate.VFReason(e.Name, e.PF) }
 
 // Is makes it an ErrUnsupported for errors.Is.
 func (e *VFError) Is(target error) bool { return target == ErrUnsupported }
@@ -29,15 +29,15 @@ func (n *Namespace) hardware(l *link) (nic netstate.NIC, pf string) {
 	if l.flags&unix.IFF_LOOPBACK != 0 {
 		return nic, ""
 	}
-	told, pf, err := n.fromSysfs(l)
+	sysNIC, pf, err := n.fromSysfs(l)
 	if err != nil {
 		return nic, "" // The NIC has gone in the meantime, or there is no sysfs.
 	}
 	if nic.BusAddress == "" {
-		nic.BusAddress = told.BusAddress
+		nic.BusAddress = sysNIC.BusAddress
 	}
-	if nic.Known() {
-		nic.DevPort = told.DevPort
+	if nic.Identified() {
+		nic.DevPort = sysNIC.DevPort
 	}
 	return nic, pf
 }
@@ -84,25 +84,25 @@ func (n *Namespace) sysfsDir(sysfs *os.File, l *link) (*os.File, error) {
 			}
 			_ = dir.Close()
 		}
-		now, err := n.linkByIndex(l.index)
+		current, err := n.linkByIndex(l.index)
 		if err != nil {
 			return nil, err
 		}
-		if now.name == name {
+		if current.name == name {
 			return nil, fmt.Errorf("%s of %s is not in sysfs: %w", name, n.Path(), ErrNoDevice)
 		}
-		name = now.name
+		name = current.name
 	}
 }
 
 // openSysfs opens a sysfs that shows the devices of n. Each mount of sysfs shows the devices of one
 // namespace.
 func (n *Namespace) openSysfs() (*os.File, error) {
-	if n.isOwn() {
+	if n.isProcessNamespace() {
 		return os.Open("/sys")
 	}
 	fd := -1
-	err := n.do(func() (err error) {
+	err := n.enter(func() (err error) {
 		fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 		if err != nil {
 			return fmt.Errorf("open sysfs: %w", err)
@@ -120,11 +120,11 @@ func (n *Namespace) openSysfs() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "sysfs"), nil
 }
 
-// isOwn says that n is the namespace of the process.
-func (n *Namespace) isOwn() bool {
-	own, err := ownNamespace()
+// isProcessNamespace says that n is the namespace of the process.
+func (n *Namespace) isProcessNamespace() bool {
+	handle, err := processNamespace()
 	var st unix.Stat_t
-	return err == nil && unix.Fstat(int(own), &st) == nil && st.Dev == n.id.Device && st.Ino == n.id.Inode
+	return err == nil && unix.Fstat(int(handle), &st) == nil && st.Dev == n.id.Device && st.Ino == n.id.Inode
 }
 
 func openAt(dir *os.File, path string, flags int) (*os.File, error) {

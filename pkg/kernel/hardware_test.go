@@ -20,7 +20,7 @@ func ownSysfs(t *testing.T) {
 
 func TestThePortIsReadHereAndInASandbox(t *testing.T) {
 	ownSysfs(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	// A device with the same name but another index is not taken.
 	fresh.IP(t, "", "link add inside type veth peer name outside")
 	fresh.IP(t, "", "link set inside netns "+w.path)
@@ -45,7 +45,7 @@ func TestThePortIsReadHereAndInASandbox(t *testing.T) {
 }
 
 func TestADeviceIsReadByItsIndex(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	d := must(w.host.Device(w.index(t, "lan0")))(t)
 	if d.Name != "lan0" || d.Kind != "veth" || !d.Up {
 		t.Errorf("%+v", d)

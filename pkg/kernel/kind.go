@@ -98,8 +98,8 @@ func numberOf[N cmp.Ordered](names map[N]string, name string) (N, bool) {
 			return number, true
 		}
 	}
-	var none N
-	return none, false
+	var zero N
+	return zero, false
 }
 
 func parseIPvlan(data []byte) (*netstate.IPvlan, error) {
@@ -169,14 +169,14 @@ func vlanFlags(bits uint32) []string {
 func parseQoS(list *rtnl.Attribute) map[uint32]uint32 {
 	var qos map[uint32]uint32
 	list.Each(func(a *rtnl.Attribute) {
-		from, to := a.Uint32(), a.Uint32At(4)
-		if to == 0 {
+		key, value := a.Uint32(), a.Uint32At(4)
+		if value == 0 {
 			return // A priority without a mapping has 0 too.
 		}
 		if qos == nil {
 			qos = map[uint32]uint32{}
 		}
-		qos[from] = to
+		qos[key] = value
 	})
 	return qos
 }
@@ -203,8 +203,8 @@ func addQoS(data *nl.RtAttr, attr int, qos map[uint32]uint32) {
 		return
 	}
 	list := data.AddRtAttr(attr, nil)
-	for _, from := range slices.Sorted(maps.Keys(qos)) {
-		list.AddRtAttr(nl.IFLA_VLAN_QOS_MAPPING, append(nl.Uint32Attr(from), nl.Uint32Attr(qos[from])...))
+	for _, key := range slices.Sorted(maps.Keys(qos)) {
+		list.AddRtAttr(nl.IFLA_VLAN_QOS_MAPPING, append(nl.Uint32Attr(key), nl.Uint32Attr(qos[key])...))
 	}
 }
 
@@ -228,8 +228,8 @@ func linkInfoAttr(link netstate.Link) (*nl.RtAttr, error) {
 	return info, err
 }
 
-// creates says whether Create makes devices of that kind.
-func creates(kind string) bool {
+// isCreatable says whether Create makes devices of that kind.
+func isCreatable(kind string) bool {
 	switch kind {
 	case netstate.KindMacvlan, netstate.KindMacvtap, netstate.KindIPvlan, netstate.KindVLAN:
 		return true

@@ -21,8 +21,8 @@ func setLifetimes(a *netstate.Address, valid, preferred uint32) {
 	if valid == unlimited && (preferred == unlimited || preferred == 0) {
 		return
 	}
-	now, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
-	seconds := int64(now.Seconds())
+	uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
+	seconds := int64(uptime.Seconds())
 	if valid != unlimited {
 		a.ValidUntil = seconds + int64(valid)
 	}
@@ -40,13 +40,13 @@ func lifetimes(a netstate.Address) (valid, preferred uint32) {
 	if a.ValidUntil == 0 && a.PreferredUntil == 0 {
 		return valid, preferred
 	}
-	now, _ := boot.Uptime()
-	left := func(until int64) uint32 { return uint32(min(netstate.Remaining(until, now), unlimited-1)) }
+	uptime, _ := boot.Uptime()
+	remaining := func(until int64) uint32 { return uint32(min(netstate.Remaining(until, uptime), unlimited-1)) }
 	if a.ValidUntil != 0 {
-		valid = left(a.ValidUntil)
+		valid = remaining(a.ValidUntil)
 	}
 	if a.PreferredUntil != 0 {
-		preferred = left(a.PreferredUntil)
+		preferred = remaining(a.PreferredUntil)
 	}
 	return valid, min(preferred, valid) // The kernel refuses a preferred lifetime that is longer.
 }
@@ -57,6 +57,6 @@ func unexpired(addresses []netstate.Address) []netstate.Address {
 	if !slices.ContainsFunc(addresses, limited) {
 		return addresses
 	}
-	now, _ := boot.Uptime()
-	return slices.DeleteFunc(slices.Clone(addresses), func(a netstate.Address) bool { return a.IsExpired(now) })
+	uptime, _ := boot.Uptime()
+	return slices.DeleteFunc(slices.Clone(addresses), func(a netstate.Address) bool { return a.IsExpired(uptime) })
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // lifetimes returns the lifetimes in seconds of the address in the sandbox, by ip. They are 0 if there is no such address.
-func (w *world) lifetimes(t *testing.T, ifName, address string) (valid, preferred int64) {
+func (w *fixture) lifetimes(t *testing.T, ifName, address string) (valid, preferred int64) {
 	t.Helper()
 	out, err := exec.Command("nsenter", "--net="+w.path, "ip", "-json", "addr", "show", "dev", ifName).Output()
 	if err != nil {
@@ -55,7 +55,7 @@ var leasedFor = map[string][2]int64{
 }
 
 // checkLeases checks that the addresses have what was left of their lifetimes after passed.
-func (w *world) checkLeases(t *testing.T, before map[string][2]int64, passed time.Duration) {
+func (w *fixture) checkLeases(t *testing.T, before map[string][2]int64, passed time.Duration) {
 	t.Helper()
 	for address, least := range before {
 		valid, preferred := w.lifetimes(t, "eth0", address)
@@ -92,7 +92,7 @@ func aLifetimeComesBack(t *testing.T) {
 	if err := w.sandbox.Delete("eth0"); err != nil {
 		t.Fatal(err)
 	}
-	w.build(t, captured, ConfigureOptions{Known: true})
+	w.build(t, captured, ConfigureOptions{Rebuild: true})
 	w.checkLeases(t, before, time.Since(began))
 	if diffs := netstate.Diff(captured, w.capture(t, "eth0")); len(diffs) > 0 {
 		t.Errorf("differs: %v", diffs)
@@ -139,8 +139,8 @@ func TestARenewalIsNoDifference(t *testing.T) {
 func TestAnExpiredAddressDoesNotComeBack(t *testing.T) { eachWay(t, anExpiredAddressDoesNotComeBack) }
 
 func anExpiredAddressDoesNotComeBack(t *testing.T) {
-	w := newWorld(t)
-	w.build(t, netstate.Interface{Link: bridge("eth0")}, ConfigureOptions{Known: true})
+	w := newFixture(t)
+	w.build(t, netstate.Interface{Link: bridge("eth0")}, ConfigureOptions{Rebuild: true})
 	fresh.Run(t, w.path, `set -e
 		ip addr add 10.4.0.7/24 dev eth0 valid_lft 2 preferred_lft 1
 		ip addr add fd00:4::7/64 dev eth0 nodad valid_lft 2 preferred_lft 1
@@ -162,7 +162,7 @@ func anExpiredAddressDoesNotComeBack(t *testing.T) {
 	if err := w.sandbox.Delete("eth0"); err != nil {
 		t.Fatal(err)
 	}
-	w.build(t, wanted, ConfigureOptions{Known: true})
+	w.build(t, wanted, ConfigureOptions{Rebuild: true})
 	if built := w.capture(t, "eth0"); len(built.Addresses)+len(built.Routes) > 0 {
 		t.Errorf("built with %v and %v", built.Addresses, built.Routes)
 	}
@@ -173,12 +173,12 @@ func TestAnAddressOfAnAdvertisementIsTheKernels(t *testing.T) {
 	for name, test := range map[string]struct {
 		flags uint32
 		proto uint8
-		want  maker
+		want  addressOrigin
 	}{
-		"of an advertisement": {0, 2, theKernel},
-		"of DHCPv6":           {0, 0, map[bool]maker{true: somebody, false: theKernel}[kernelAtLeast(5, 18)]},
+		"of an advertisement": {0, 2, originKernel},
+		"of DHCPv6":           {0, 0, map[bool]addressOrigin{true: originUser, false: originKernel}[kernelAtLeast(5, 18)]},
 	} {
-		if got := makerOf(netstate.Address{Prefix: prefix("fd00:4::7/64"), ValidUntil: 1000}, test.flags, test.proto); got != test.want {
+		if got := originOf(netstate.Address{Prefix: prefix("fd00:4::7/64"), ValidUntil: 1000}, test.flags, test.proto); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
@@ -193,7 +193,7 @@ func TestAReplacementHasTheRestOfALifetime(t *testing.T) {
 		t.Fatalf("not captured: %q", before.NotCaptured)
 	}
 	r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
-	if switched, err := r.TakePlace(); !switched || err != nil {
+	if switched, err := r.Swap(); !switched || err != nil {
 		t.Fatal(switched, err)
 	}
 	if index := w.capture(t, "eth0").Link.Index; index != r.New {

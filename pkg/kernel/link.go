@@ -15,9 +15,9 @@ import (
 // link is a device as the kernel describes it.
 type link struct {
 	index, parent, master int
-	// elsewhere is the number by which the device's namespace knows the namespace of the parent, or
+	// parentNSID is the number by which the device's namespace knows the namespace of the parent, or
 	// -1 if the parent is in the same namespace.
-	elsewhere          int
+	parentNSID         int
 	flags              uint32
 	name, alias        string
 	altNames           []string
@@ -43,14 +43,14 @@ func parseLink(payload []byte) (*link, error) {
 		return nil, err
 	}
 	info := nl.DeserializeIfInfomsg(payload)
-	l := &link{index: int(info.Index), flags: info.Flags, elsewhere: -1}
-	if err := rtnl.EachAttribute(payload, unix.SizeofIfInfomsg, l.attribute); err != nil {
+	l := &link{index: int(info.Index), flags: info.Flags, parentNSID: -1}
+	if err := rtnl.EachAttribute(payload, unix.SizeofIfInfomsg, l.parseAttribute); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *link) attribute(a *rtnl.Attribute) {
+func (l *link) parseAttribute(a *rtnl.Attribute) {
 	switch a.Type() {
 	case unix.IFLA_IFNAME:
 		l.name = a.Text()
@@ -73,7 +73,7 @@ func (l *link) attribute(a *rtnl.Attribute) {
 	case unix.IFLA_LINK:
 		l.parent = a.Int32()
 	case unix.IFLA_LINK_NETNSID:
-		l.elsewhere = a.Int32()
+		l.parentNSID = a.Int32()
 	case unix.IFLA_MASTER:
 		l.master = a.Int32()
 	case unix.IFLA_IFALIAS:
@@ -83,13 +83,13 @@ func (l *link) attribute(a *rtnl.Attribute) {
 	case unix.IFLA_PARENT_DEV_NAME:
 		l.bus = a.Text()
 	case unix.IFLA_PROP_LIST:
-		a.Each(l.property)
+		a.Each(l.parseProperty)
 	case unix.IFLA_AF_SPEC:
-		a.Each(l.family)
+		a.Each(l.parseFamily)
 	case unix.IFLA_XDP:
-		a.Each(l.xdp)
+		a.Each(l.parseXDP)
 	case unix.IFLA_LINKINFO:
-		a.Each(l.linkInfo)
+		a.Each(l.parseLinkInfo)
 	}
 }
 
@@ -103,19 +103,19 @@ func nonZero(value []byte) net.HardwareAddr {
 	return nil
 }
 
-func (l *link) property(a *rtnl.Attribute) {
+func (l *link) parseProperty(a *rtnl.Attribute) {
 	if a.Type() == unix.IFLA_ALT_IFNAME {
 		l.altNames = append(l.altNames, a.Text())
 	}
 }
 
-func (l *link) xdp(a *rtnl.Attribute) {
+func (l *link) parseXDP(a *rtnl.Attribute) {
 	if a.Type() == nl.IFLA_XDP_ATTACHED {
 		l.hasXDP = a.Uint8() != 0
 	}
 }
 
-func (l *link) linkInfo(a *rtnl.Attribute) {
+func (l *link) parseLinkInfo(a *rtnl.Attribute) {
 	switch a.Type() {
 	case nl.IFLA_INFO_KIND:
 		l.kind = a.Text()
@@ -193,7 +193,7 @@ func (n *Namespace) describe(l *link) (netstate.Link, error) {
 	case netstate.KindNIC:
 		nic, pf := n.hardware(l)
 		described.NIC, described.TxQueues, described.RxQueues = &nic, 0, 0
-		if !nic.Known() {
+		if !nic.Identified() {
 			return described, fmt.Errorf("%s is a NIC without permanent MAC and without bus address: %w", l.name, ErrUnsupported)
 		}
 		if pf != "" {

@@ -27,16 +27,16 @@ func setLink(index int, flags, mask uint32) *nl.NetlinkRequest {
 
 // setUp returns the request that sets the device up.
 func setUp(index int, name string) rtnl.Message {
-	return rtnl.Message{Request: setLink(index, unix.IFF_UP, unix.IFF_UP), What: "set " + name + " up"}
+	return rtnl.Message{Request: setLink(index, unix.IFF_UP, unix.IFF_UP), Action: "set " + name + " up"}
 }
 
 // setDown returns the request that sets the device down.
 func setDown(index int, name string) rtnl.Message {
-	return rtnl.Message{Request: setLink(index, 0, unix.IFF_UP), What: "set " + name + " down"}
+	return rtnl.Message{Request: setLink(index, 0, unix.IFF_UP), Action: "set " + name + " down"}
 }
 
 func deleteLink(index int, name string) rtnl.Message {
-	return rtnl.Message{Request: linkRequest(unix.RTM_DELLINK, index, 0, 0), What: "delete " + name}
+	return rtnl.Message{Request: linkRequest(unix.RTM_DELLINK, index, 0, 0), Action: "delete " + name}
 }
 
 // hasAttributes says whether a new device lacks something that setAttributes sets. A NIC always
@@ -50,7 +50,7 @@ func hasAttributes(link netstate.Link) bool {
 // the like. The kernel takes these only of a device that is there already.
 func setAttributes(index int, link netstate.Link) (rtnl.Message, error) {
 	flags, mask := flagBits(link.LinkFlags)
-	m := rtnl.Message{Request: setLink(index, flags, mask), What: "set the attributes of " + link.Name}
+	m := rtnl.Message{Request: setLink(index, flags, mask), Action: "set the attributes of " + link.Name}
 	if link.Kind == netstate.KindNIC {
 		mac, err := macAttr(link.MAC)
 		if err != nil {

@@ -10,17 +10,17 @@ import (
 
 func TestMain(m *testing.M) { fresh.Main(m) }
 
-// world is a host with a veth pair, lan0 and lan1, and one sandbox.
-type world struct {
+// fixture is a host with a veth pair, lan0 and lan1, and one sandbox.
+type fixture struct {
 	host, sandbox *Namespace
 	path          string
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	fresh.Run(t, "", "printf '%s\\n' 'link add lan0 up type veth peer name lan1' 'link set lan1 up' | ip -batch -")
 	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
-	w := &world{path: fresh.Sandbox(t)}
+	w := &fixture{path: fresh.Sandbox(t)}
 	w.host, w.sandbox = must(OpenHost())(t), must(Open(w.path))(t)
 	t.Cleanup(func() {
 		w.host.Close()
@@ -40,14 +40,14 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-func (w *world) index(t *testing.T, name string) int {
+func (w *fixture) index(t *testing.T, name string) int {
 	t.Helper()
 	return must(w.host.Index(name))(t)
 }
 
-func (w *world) capture(t *testing.T, ifName string) netstate.Interface {
+func (w *fixture) capture(t *testing.T, ifName string) netstate.Interface {
 	t.Helper()
-	return must(Capture(w.host, w.sandbox, must(w.host.Devices())(t), ifName, Everything))(t)
+	return must(Capture(w.host, w.sandbox, must(w.host.Devices())(t), ifName, CheckpointExtent))(t)
 }
 
 // bridge returns a macvlan in bridge mode with a MAC.

@@ -60,7 +60,7 @@ func (c *capture) master() (table uint32, err error) {
 		c.note(fmt.Sprintf("its master %s, a %s", quoted(master.name), kind))
 		return 0, nil
 	}
-	if bad := unnameable(master.name); bad != "" {
+	if bad := invalidName(master.name); bad != "" {
 		c.note("its master, " + bad)
 		if kind == netstate.KindVRF {
 			return vrfTable(master.data)
@@ -135,7 +135,7 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error
 	}
 	request := setLink(index, 0, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.index))))
-	batch := []rtnl.Message{{Request: request, What: "enslave to " + m.Name}}
+	batch := []rtnl.Message{{Request: request, Action: "enslave to " + m.Name}}
 	if len(m.Port) == 0 {
 		return batch, nil
 	}
@@ -149,7 +149,7 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error
 		}
 	}
 	request.AddData(port)
-	return append(batch, rtnl.Message{Request: request, What: "set up the port of " + m.Name}), nil
+	return append(batch, rtnl.Message{Request: request, Action: "set up the port of " + m.Name}), nil
 }
 
 // SetMaster makes the interface a port of the recorded bridge or VRF. It returns ErrNoDevice if one

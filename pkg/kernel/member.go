@@ -10,8 +10,8 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
-// errInUse says that a device has another use: it has a master, or addresses of its own.
-var errInUse = errors.New("in use by something else")
+// errDeviceInUse says that a device has another use: it has a master, or addresses of its own.
+var errDeviceInUse = errors.New("in use by something else")
 
 // Enslave makes the NIC a member of the bond. Both are given by their indices. A bond takes a NIC
 // only while that is down, and then sets it up. A NIC that is a member of this bond already is only
@@ -27,33 +27,33 @@ func (n *Namespace) Enslave(nic, bond int) error {
 	if err != nil {
 		return fmt.Errorf("enslave to %s: %w", master.name, err)
 	}
-	what := "enslave " + member.name + " to " + master.name
+	action := "enslave " + member.name + " to " + master.name
 	up := setUp(nic, member.name)
 	switch member.master {
 	case bond:
 		return n.socket.Run(up)
 	case 0:
 	default:
-		return fmt.Errorf("%s: it has another master: %w", what, errInUse)
+		return fmt.Errorf("%s: it has another master: %w", action, errDeviceInUse)
 	}
 	if used, err := n.HasAddresses(nic); err != nil || used {
-		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, errInUse))
+		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", action, errDeviceInUse))
 	}
 	request := setLink(nic, 0, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bond))))
-	enslave := rtnl.Message{Request: request, What: what}
+	enslave := rtnl.Message{Request: request, Action: action}
 	if member.up() {
-		if err := n.mayGoDown(nic); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+		if err := n.checkSetDown(nic); err != nil {
+			return fmt.Errorf("%s: %w", action, err)
 		}
 		return n.socket.Run(setDown(nic, member.name), enslave, up)
 	}
 	return n.socket.Run(enslave, up)
 }
 
-// mayGoDown returns errInUse if a VLAN device on the device of that index has addresses. Their
+// checkSetDown returns errDeviceInUse if a VLAN device on the device of that index has addresses. Their
 // routes would go when it goes down.
-func (n *Namespace) mayGoDown(index int) error {
+func (n *Namespace) checkSetDown(index int) error {
 	devices, err := n.Devices()
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (n *Namespace) mayGoDown(index int) error {
 			continue
 		}
 		if used, err := n.HasAddresses(d.Index); err != nil || used {
-			return errors.Join(err, fmt.Errorf("it must go down for that, and %s on it has addresses: %w", d.Name, errInUse))
+			return errors.Join(err, fmt.Errorf("it must go down for that, and %s on it has addresses: %w", d.Name, errDeviceInUse))
 		}
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// modules are the names of the kernel modules that make devices, by the kind of the device.
-var modules = map[string]string{
+// kernelModules are the names of the kernel modules that make devices, by the kind of the device.
+var kernelModules = map[string]string{
 	netstate.KindMacvlan: "macvlan", netstate.KindMacvtap: "macvtap", netstate.KindIPvlan: "ipvlan",
 	netstate.KindVLAN: "8021q", netstate.KindBond: "bonding",
 }
@@ -22,8 +22,8 @@ var modules = map[string]string{
 func missingModule(kind string) func(error) string {
 	return func(err error) string {
 		var refused *rtnl.Error
-		module, ok := modules[kind]
-		if !ok || !errors.As(err, &refused) || refused.Errno != unix.EOPNOTSUPP || refused.Words != "Unknown device type" {
+		module, ok := kernelModules[kind]
+		if !ok || !errors.As(err, &refused) || refused.Errno != unix.EOPNOTSUPP || refused.Message != "Unknown device type" {
 			return ""
 		}
 		return "the kernel module for it is missing: run modprobe " + module

@@ -14,7 +14,7 @@ import (
 
 // If the kernel cannot make devices of a kind, the error names the missing module.
 func TestAMissingModuleIsNamed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for kind, advice := range map[string]string{
 		netstate.KindVLAN: "run modprobe 8021q", netstate.KindMacvlan: "run modprobe macvlan", netstate.KindMacvtap: "run modprobe macvtap",
 		netstate.KindIPvlan: "run modprobe ipvlan", netstate.KindBond: "run modprobe bonding", "another": "",
@@ -28,7 +28,7 @@ func TestAMissingModuleIsNamed(t *testing.T) {
 		if advice != "" {
 			want += ": the kernel module for it is missing: " + advice
 		}
-		err := w.sandbox.socket.Run(rtnl.Message{Request: request, What: "create " + kind, Advise: missingModule(kind)})
+		err := w.sandbox.socket.Run(rtnl.Message{Request: request, Action: "create " + kind, Advise: missingModule(kind)})
 		if !errors.Is(err, unix.EOPNOTSUPP) || err.Error() != want {
 			t.Errorf("%s: %v, want %s", kind, err, want)
 		}
@@ -40,7 +40,7 @@ func TestAMissingModuleIsNamed(t *testing.T) {
 
 // This kernel may lack a kind of device. Each way to make such a device makes it, or names the missing module.
 func TestCreateNamesTheModuleThatIsMissing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	parent := w.index(t, "lan0")
 	ipvlan := netstate.Interface{Link: netstate.Link{Kind: netstate.KindIPvlan, Name: "ipvlan0", Index: 77, Up: true, IPvlan: &netstate.IPvlan{Mode: "l2", Flag: "bridge"}}}
 	for module, create := range map[string]func() error{
@@ -51,7 +51,7 @@ func TestCreateNamesTheModuleThatIsMissing(t *testing.T) {
 			return w.host.CreateBond(netstate.Device{Kind: netstate.KindBond, Name: "bond4", Bond: &netstate.Bond{Mode: "active-backup"}}, 0)
 		},
 		"ipvlan": func() error {
-			_, err := Build(w.host, w.sandbox, parent, ipvlan, ConfigureOptions{Known: true})
+			_, err := Build(w.host, w.sandbox, parent, ipvlan, ConfigureOptions{Rebuild: true})
 			return err
 		},
 	} {

@@ -36,11 +36,11 @@ type Namespace struct {
 	handle netns.NsHandle
 	socket *rtnl.Socket
 	id     attachment.Namespace
-	// known are the numbers by which this namespace knows others. A number stays once the kernel
+	// nsids are the numbers by which this namespace knows others. A number stays once the kernel
 	// has given it. knownBy are the namespaces that have n in known. A host stays open for long, and must not keep what
 	// it knew of sandboxes that were closed.
-	known   sync.Map // of int by *Namespace
-	knownBy sync.Map // of struct{} by *Namespace
+	nsids     sync.Map // of int by *Namespace
+	referrers sync.Map // of struct{} by *Namespace
 }
 
 // Open opens the network namespace at path. It returns ErrNoNamespace if there is none.
@@ -86,7 +86,7 @@ func (n *Namespace) dial() (*rtnl.Socket, error) {
 // a further change of namespace. The caller closes it. The protocol is 0. For a netlink socket, that is NETLINK_ROUTE. A
 // packet socket gets its own later.
 func (n *Namespace) openSocket(domain, kind int) (fd int, err error) {
-	err = n.do(func() error {
+	err = n.enter(func() error {
 		if fd, err = unix.Socket(domain, kind|unix.SOCK_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("socket in %s: %w", n.Path(), privilege.Explain(err, "CAP_NET_RAW"))
 		}
@@ -128,12 +128,12 @@ func (n *Namespace) Path() string { return n.id.Path }
 
 // Close releases the namespace and its socket. It can be called twice.
 func (n *Namespace) Close() {
-	n.knownBy.Range(func(by, _ any) bool {
-		by.(*Namespace).known.Delete(n)
+	n.referrers.Range(func(referrer, _ any) bool {
+		referrer.(*Namespace).nsids.Delete(n)
 		return true
 	})
-	n.known.Range(func(other, _ any) bool {
-		other.(*Namespace).knownBy.Delete(n)
+	n.nsids.Range(func(peer, _ any) bool {
+		peer.(*Namespace).referrers.Delete(n)
 		return true
 	})
 	if n.socket != nil {
@@ -147,12 +147,12 @@ func (n *Namespace) Close() {
 
 // Inside runs f on a thread that is in n. It is for f that starts other programs: these are in n too. f starts no goroutine
 // that has to be in n.
-func (n *Namespace) Inside(f func() error) error { return n.do(f) }
+func (n *Namespace) Inside(f func() error) error { return n.enter(f) }
 
-// do runs f on a thread that is in n. f starts no goroutines.
-func (n *Namespace) do(f func() error) error {
+// enter runs f on a thread that is in n. f starts no goroutines.
+func (n *Namespace) enter(f func() error) error {
 	runtime.LockOSThread()
-	home, err := ownNamespace()
+	home, err := processNamespace()
 	if err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("open own namespace: %w", err)
@@ -171,27 +171,27 @@ func (n *Namespace) do(f func() error) error {
 	return ferr
 }
 
-// home is the namespace that the process was started in, nil until somebody needs it. It stays
+// processNS is the namespace that the process was started in, nil until somebody needs it. It stays
 // open, because to look it up in /proc takes longer than to enter it.
-var home atomic.Pointer[netns.NsHandle]
+var processNS atomic.Pointer[netns.NsHandle]
 
-// ownNamespace returns home, to which every thread comes back. It remembers no failure: the next
+// processNamespace returns processNS, to which every thread comes back. It remembers no failure: the next
 // call tries again.
-func ownNamespace() (netns.NsHandle, error) {
-	if own := home.Load(); own != nil {
-		return *own, nil
+func processNamespace() (netns.NsHandle, error) {
+	if handle := processNS.Load(); handle != nil {
+		return *handle, nil
 	}
-	own, err := netns.Get()
+	handle, err := netns.Get()
 	if err != nil {
-		return own, err
+		return handle, err
 	}
-	if !home.CompareAndSwap(nil, &own) {
-		_ = own.Close() // Another thread was faster.
+	if !processNS.CompareAndSwap(nil, &handle) {
+		_ = handle.Close() // Another thread was faster.
 	}
-	return *home.Load(), nil
+	return *processNS.Load(), nil
 }
 
-// OpenSame opens the recorded namespace: at its path, or else where sandbox.Find finds it. Nobody else opens a recorded
+// OpenSame opens the recorded namespace: at its path, or else where sandbox.FindPaths finds it. Nobody else opens a recorded
 // namespace. If nothing leads to it, OpenSame returns the error of the path: ErrNoNamespace or
 // attachment.ErrOtherNamespace.
 func OpenSame(recorded attachment.Namespace) (*Namespace, error) {
@@ -199,7 +199,7 @@ func OpenSame(recorded attachment.Namespace) (*Namespace, error) {
 	if !errors.Is(err, ErrNoNamespace) && !errors.Is(err, attachment.ErrOtherNamespace) {
 		return n, err
 	}
-	if path := sandbox.Find(recorded)[recorded]; path != "" {
+	if path := sandbox.FindPaths(recorded)[recorded]; path != "" {
 		return openSame(recorded, path)
 	}
 	return nil, err
@@ -217,16 +217,16 @@ func openSame(recorded attachment.Namespace, path string) (*Namespace, error) {
 	return n, nil
 }
 
-// Gone says that nothing that OpenSame finds leads to the recorded namespace. That is no proof: something else can keep it.
-func Gone(recorded attachment.Namespace) bool {
-	err := SameNamespace(recorded)
-	return (errors.Is(err, ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)) && sandbox.Find(recorded)[recorded] == ""
+// NotFound says that nothing that OpenSame finds leads to the recorded namespace. That is no proof: something else can keep it.
+func NotFound(recorded attachment.Namespace) bool {
+	err := CheckNamespace(recorded)
+	return (errors.Is(err, ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)) && sandbox.FindPaths(recorded)[recorded] == ""
 }
 
-// SameNamespace returns nil if recorded.Path holds the recorded namespace, as far as can be told
+// CheckNamespace returns nil if recorded.Path holds the recorded namespace, as far as can be told
 // without entering it. Otherwise it returns an error that says why not. It returns ErrNoNamespace
 // if there is no namespace any more.
-func SameNamespace(recorded attachment.Namespace) error {
+func CheckNamespace(recorded attachment.Namespace) error {
 	bootID, err := boot.ID()
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func TestANamespaceInThePlaceOfAnotherIsAStranger(t *testing.T) {
 		return n.Identity()
 	}
 	recorded := identity()
-	if err := SameNamespace(recorded); err != nil {
+	if err := CheckNamespace(recorded); err != nil {
 		t.Errorf("the same: %v", err)
 	}
 	for range 50 {
@@ -61,7 +61,7 @@ func TestANamespaceInThePlaceOfAnotherIsAStranger(t *testing.T) {
 		}
 	}
 	fresh.Remove(t, path)
-	if err := SameNamespace(recorded); !errors.Is(err, ErrNoNamespace) {
+	if err := CheckNamespace(recorded); !errors.Is(err, ErrNoNamespace) {
 		t.Errorf("gone: error %v, want ErrNoNamespace", err)
 	}
 }
@@ -78,7 +78,7 @@ func TestOpenHostIsTheOwnNamespace(t *testing.T) {
 // While devices come and go, a list has all devices that stay. The kernel marks a list that changed during the dump,
 // and relink reads it again.
 func TestListsAreWholeWhileTheyChange(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	const pairs = 150
 	var batch strings.Builder
 	for i := range pairs {
@@ -119,7 +119,7 @@ func TestListsAreWholeWhileTheyChange(t *testing.T) {
 }
 
 func TestDefaultRouteDevice(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if got := must(w.host.DefaultRouteDevice())(t); got != 0 {
 		t.Errorf("without a default route: device %d", got)
 	}
@@ -136,9 +136,9 @@ func TestDefaultRouteDevice(t *testing.T) {
 
 // The process cannot open its own namespace while it has no free descriptor. Afterwards it can.
 func TestAFailureToOpenTheOwnNamespaceIsNotRemembered(t *testing.T) {
-	w := newWorld(t)
-	usual := home.Swap(nil)
-	t.Cleanup(func() { home.Store(usual) })
+	w := newFixture(t)
+	usual := processNS.Swap(nil)
+	t.Cleanup(func() { processNS.Store(usual) })
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -146,31 +146,31 @@ func TestAFailureToOpenTheOwnNamespaceIsNotRemembered(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
-	failed := w.sandbox.do(func() error { return nil })
+	failed := w.sandbox.enter(func() error { return nil })
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(failed, unix.EMFILE) {
 		t.Errorf("without descriptors: %v", failed)
 	}
-	if err := w.sandbox.do(func() error { return nil }); err != nil {
+	if err := w.sandbox.enter(func() error { return nil }); err != nil {
 		t.Errorf("and then: %v", err)
 	}
 }
 
 // A host that stays open keeps nothing of the sandboxes that were opened and closed meanwhile.
 func TestAHostKeepsNothingOfClosedSandboxes(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for range 3 {
 		sandbox := must(Open(w.path))(t)
-		must(w.host.assignID(sandbox))(t)
-		must(sandbox.assignID(w.host))(t)
-		if one, other := must(w.host.idOf(sandbox))(t), must(sandbox.idOf(w.host))(t); one < 0 || other < 0 {
+		must(w.host.ensureNSID(sandbox))(t)
+		must(sandbox.ensureNSID(w.host))(t)
+		if one, other := must(w.host.nsid(sandbox))(t), must(sandbox.nsid(w.host))(t); one < 0 || other < 0 {
 			t.Errorf("numbers %d and %d", one, other)
 		}
 		sandbox.Close()
 	}
-	for name, all := range map[string]*sync.Map{"known": &w.host.known, "knownBy": &w.host.knownBy} {
+	for name, all := range map[string]*sync.Map{"known": &w.host.nsids, "knownBy": &w.host.referrers} {
 		all.Range(func(other, _ any) bool {
 			t.Errorf("%s still has %s", name, other.(*Namespace).Path())
 			return true
@@ -186,7 +186,7 @@ func TestAKernelWithoutCookiesIsRefused(t *testing.T) {
 	if err := cookieError(unix.EBADF); errors.Is(err, errOldKernel) || !errors.Is(err, unix.EBADF) {
 		t.Errorf("another failure: %v", err)
 	}
-	if cookie := newWorld(t).sandbox.Identity().Cookie; cookie == 0 {
+	if cookie := newFixture(t).sandbox.Identity().Cookie; cookie == 0 {
 		t.Error("no cookie")
 	}
 }

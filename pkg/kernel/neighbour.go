@@ -14,33 +14,33 @@ import (
 
 // neighbours returns the entries of the device that somebody made: permanent ones, and proxies.
 func (n *Namespace) neighbours(index int) ([]netstate.Neighbour, error) {
-	var all []netstate.Neighbour
+	var entries []netstate.Neighbour
 	for _, flags := range []uint8{0, unix.NTF_PROXY} {
-		var some []netstate.Neighbour
+		var dumped []netstate.Neighbour
 		request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
 		request.AddData(&netlink.Ndmsg{Flags: flags})
 		if flags == 0 {
 			request.AddData(nl.NewRtAttr(netlink.NDA_IFINDEX, nl.Uint32Attr(uint32(index))))
 		}
-		list := rtnl.Message{Request: request, What: "list neighbours"}
-		err := n.socket.Dump(list, func() { some = nil }, func(payload []byte) error {
-			neighbour, of, err := parseNeighbour(payload)
-			if err == nil && of == index {
-				some = append(some, neighbour)
+		list := rtnl.Message{Request: request, Action: "list neighbours"}
+		err := n.socket.Dump(list, func() { dumped = nil }, func(payload []byte) error {
+			neighbour, ifIndex, err := parseNeighbour(payload)
+			if err == nil && ifIndex == index {
+				dumped = append(dumped, neighbour)
 			}
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, some...)
+		entries = append(entries, dumped...)
 	}
-	return all, nil
+	return entries, nil
 }
 
 // parseNeighbour returns the entry in an answer, and the index of its device. The index is 0 for an
 // entry that the kernel made.
-func parseNeighbour(payload []byte) (neighbour netstate.Neighbour, of int, err error) {
+func parseNeighbour(payload []byte) (neighbour netstate.Neighbour, ifIndex int, err error) {
 	if err := rtnl.CheckHeader(payload, unix.SizeofNdMsg); err != nil {
 		return neighbour, 0, err
 	}
@@ -81,7 +81,7 @@ func addNeighbour(index int, neighbour netstate.Neighbour) (rtnl.Message, error)
 		}
 		request.AddData(nl.NewRtAttr(netlink.NDA_LLADDR, mac))
 	}
-	return rtnl.Message{Request: request, What: "add neighbour " + neighbour.String()}, nil
+	return rtnl.Message{Request: request, Action: "add neighbour " + neighbour.String()}, nil
 }
 
 // AddNeighbour makes the entry of the interface. It replaces an entry of the same address. It

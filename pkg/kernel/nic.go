@@ -14,28 +14,28 @@ import (
 // has a master or addresses of its own, and a VF (VFError). It returns ErrExists if the sandbox has a device of that
 // name.
 func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts ConfigureOptions) error {
-	there, err := host.linkByIndex(nic)
+	device, err := host.linkByIndex(nic)
 	if err != nil {
 		return fmt.Errorf("move to %s: %w", sandbox.Path(), err)
 	}
-	what := fmt.Sprintf("move %s to %s", there.name, sandbox.Path())
-	if _, pf := host.hardware(there); pf != "" {
-		return fmt.Errorf("move to %s: %w", sandbox.Path(), &VFError{Name: there.name, PF: pf})
+	action := fmt.Sprintf("move %s to %s", device.name, sandbox.Path())
+	if _, pf := host.hardware(device); pf != "" {
+		return fmt.Errorf("move to %s: %w", sandbox.Path(), &VFError{Name: device.name, PF: pf})
 	}
-	if there.master != 0 {
-		return fmt.Errorf("%s: it has a master: %w", what, errInUse)
+	if device.master != 0 {
+		return fmt.Errorf("%s: it has a master: %w", action, errDeviceInUse)
 	}
 	if used, err := host.HasAddresses(nic); err != nil || used {
-		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", what, errInUse))
+		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", action, errDeviceInUse))
 	}
 	err = host.socket.Run(moveLink(sandbox, nic, want.Link))
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
-		taken, lookErr := sandbox.Exists(want.Link.Name)
+		exists, lookErr := sandbox.Exists(want.Link.Name)
 		switch {
 		case lookErr != nil:
 			return lookErr
-		case taken:
-			return fmt.Errorf("%s: %s: %w", what, want.Link.Name, ErrExists)
+		case exists:
+			return fmt.Errorf("%s: %s: %w", action, want.Link.Name, ErrExists)
 		}
 		link := want.Link
 		link.Index = 0 // The index is taken. Any other will do.

@@ -10,8 +10,8 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
-// OwnAddress is an address of a device, whoever made it.
-type OwnAddress struct {
+// LocalAddress is an address of a device, whoever made it.
+type LocalAddress struct {
 	Addr netip.Addr
 	// Bits is the length of its prefix.
 	Bits int
@@ -19,60 +19,60 @@ type OwnAddress struct {
 	Index int
 	// Scope is the kernel's number (rtnetlink(7)).
 	Scope uint8
-	// Passing says that the node should begin no new connection from the address: it is temporary or deprecated. Unusable says
+	// Transient says that the node should begin no new connection from the address: it is temporary or deprecated. Unusable says
 	// that the kernel does not know yet whether somebody else has it, or that somebody has.
-	Passing, Unusable bool
+	Transient, Unusable bool
 }
 
 const (
-	passingFlags  = unix.IFA_F_TEMPORARY | unix.IFA_F_DEPRECATED
-	unusableFlags = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+	transientFlags = unix.IFA_F_TEMPORARY | unix.IFA_F_DEPRECATED
+	unusableFlags  = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 )
 
-// OwnAddresses returns the addresses of all devices, in the kernel's order.
-func (n *Namespace) OwnAddresses() (all []OwnAddress, err error) {
+// LocalAddresses returns the addresses of all devices, in the kernel's order.
+func (n *Namespace) LocalAddresses() (addresses []LocalAddress, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
 	request.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
-	err = n.socket.Dump(rtnl.Message{Request: request, What: "list addresses"}, func() { all = nil }, func(payload []byte) error {
-		a, err := parseOwnAddress(payload)
+	err = n.socket.Dump(rtnl.Message{Request: request, Action: "list addresses"}, func() { addresses = nil }, func(payload []byte) error {
+		a, err := parseLocalAddress(payload)
 		if err == nil && a.Addr.IsValid() {
-			all = append(all, a)
+			addresses = append(addresses, a)
 		}
 		return err
 	})
-	return all, err
+	return addresses, err
 }
 
-// parseOwnAddress returns the address in an answer. It is not valid for another family than IPv4 and IPv6.
-func parseOwnAddress(payload []byte) (own OwnAddress, err error) {
+// parseLocalAddress returns the address in an answer. It is not valid for another family than IPv4 and IPv6.
+func parseLocalAddress(payload []byte) (address LocalAddress, err error) {
 	if err := rtnl.CheckHeader(payload, unix.SizeofIfAddrmsg); err != nil {
-		return own, err
+		return address, err
 	}
 	info := nl.DeserializeIfAddrmsg(payload)
 	if info.Family != unix.AF_INET && info.Family != unix.AF_INET6 {
-		return own, nil
+		return address, nil
 	}
 	flags := uint32(info.Flags)
-	var local, other netip.Addr
+	var local, peer netip.Addr
 	err = rtnl.EachAttribute(payload, unix.SizeofIfAddrmsg, func(a *rtnl.Attribute) {
 		switch a.Type() {
 		case unix.IFA_LOCAL:
 			local = a.Address()
 		case unix.IFA_ADDRESS:
-			other = a.Address()
+			peer = a.Address()
 		case unix.IFA_FLAGS:
 			flags = a.Uint32()
 		}
 	})
 	if !local.IsValid() {
-		local = other // Of IPv6, the kernel tells IFA_LOCAL only where there is a peer.
+		local = peer // Of IPv6, the kernel tells IFA_LOCAL only where there is a peer.
 	}
 	// For IPv4, this bit says that the address is a secondary one.
 	if info.Family == unix.AF_INET {
 		flags &^= unix.IFA_F_TEMPORARY
 	}
-	return OwnAddress{
-		Addr: local, Bits: int(info.Prefixlen), Index: int(info.Index), Scope: info.Scope, Passing: flags&passingFlags != 0, Unusable: flags&unusableFlags != 0,
+	return LocalAddress{
+		Addr: local, Bits: int(info.Prefixlen), Index: int(info.Index), Scope: info.Scope, Transient: flags&transientFlags != 0, Unusable: flags&unusableFlags != 0,
 	}, err
 }
 
@@ -95,7 +95,7 @@ func (n *Namespace) DefaultRoutes() (ipv4, ipv6 DefaultRoute, err error) {
 func (n *Namespace) defaultRoute(family uint8) (first DefaultRoute, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
 	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Table: unix.RT_TABLE_MAIN}})
-	list := rtnl.Message{Request: request, What: "list routes"}
+	list := rtnl.Message{Request: request, Action: "list routes"}
 	err = n.socket.Dump(list, func() { first = DefaultRoute{} }, func(payload []byte) error {
 		r, err := parseRoute(payload)
 		if err != nil || first.Index != 0 || r.skip || r.Destination.Bits() != 0 || r.Table != unix.RT_TABLE_MAIN || r.Type != unix.RTN_UNICAST {

@@ -91,7 +91,7 @@ func (n *Namespace) probeable(index int) (*link, error) {
 		return nil, err
 	case link.up():
 		// When the probing ends, it would be set down, and its routes would go.
-		return nil, fmt.Errorf("%s is up: %w", link.name, errInUse)
+		return nil, fmt.Errorf("%s is up: %w", link.name, errDeviceInUse)
 	case len(link.mac) != len(wire.AllNodesMAC) || link.flags&unix.IFF_NOARP != 0:
 		return nil, fmt.Errorf("%s, a %s, does not resolve addresses: %w", link.name, link.kindOf(), ErrUnsupported)
 	}
@@ -143,7 +143,7 @@ func (n *Namespace) awaitCarrier(ctx context.Context, index int, limit time.Dura
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(settleInterval):
+		case <-time.After(dadInterval):
 		}
 	}
 }
@@ -158,10 +158,10 @@ type prober struct {
 	arp, neighbours *os.File
 
 	mu sync.Mutex
-	// heard has the MAC of another host for each address. It is empty if nobody has answered for
+	// answers has the MAC of another host for each address. It is empty if nobody has answered for
 	// the address.
-	heard map[netip.Addr]string
-	free  int // How many addresses have no MAC in heard.
+	answers    map[netip.Addr]string
+	unanswered int // How many addresses have no MAC in heard.
 
 	decided chan struct{} // Closed when free is 0.
 	failed  chan error    // What fails at a socket. There is room for one error each.
@@ -170,18 +170,18 @@ type prober struct {
 // newProber returns a prober, which listens from now on. The caller closes it.
 func (n *Namespace) newProber(link *link, addresses []netip.Addr, ask func(netip.Addr) []byte, parse func([]byte) (wire.Claim, bool)) (pr *prober, err error) {
 	pr = &prober{
-		addresses: addresses, ask: ask, parse: parse, heard: map[netip.Addr]string{},
+		addresses: addresses, ask: ask, parse: parse, answers: map[netip.Addr]string{},
 		decided: make(chan struct{}), failed: make(chan error, 2),
 	}
 	// The answers to duplicate address detection go to all nodes.
 	groups := []net.HardwareAddr{wire.AllNodesMAC}
 	for _, a := range addresses {
-		pr.heard[a] = ""
+		pr.answers[a] = ""
 		if a.Is6() {
 			groups = append(groups, wire.SolicitedNodeMAC(a))
 		}
 	}
-	pr.free = len(pr.heard)
+	pr.unanswered = len(pr.answers)
 	defer func() {
 		if err != nil {
 			pr.close()
@@ -214,7 +214,7 @@ func (pr *prober) conflicts() []Conflict {
 	defer pr.mu.Unlock()
 	var conflicts []Conflict
 	for _, a := range pr.addresses {
-		c := Conflict{Address: a, MAC: pr.heard[a]}
+		c := Conflict{Address: a, MAC: pr.answers[a]}
 		if c.MAC != "" && !slices.Contains(conflicts, c) {
 			conflicts = append(conflicts, c)
 		}
@@ -310,7 +310,7 @@ func (pr *prober) listen(socket *os.File) {
 			pr.failed <- fmt.Errorf("listen for answers: %w", noCarrier(err))
 			return
 		}
-		pr.take(buf[:size])
+		pr.handleFrame(buf[:size])
 	}
 }
 
@@ -328,7 +328,7 @@ func (pr *prober) drain(socket *os.File, buf []byte) {
 			if err != nil {
 				return
 			}
-			pr.take(buf[:size])
+			pr.handleFrame(buf[:size])
 		}
 	})
 }
@@ -337,18 +337,18 @@ func (pr *prober) drain(socket *os.File, buf []byte) {
 // takes more than half a KiB of it.
 const maxQueued = 512
 
-func (pr *prober) take(frame []byte) {
+func (pr *prober) handleFrame(frame []byte) {
 	claim, ok := pr.parse(frame)
 	if !ok {
 		return
 	}
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
-	if mac, asked := pr.heard[claim.Address]; !asked || mac != "" {
+	if mac, asked := pr.answers[claim.Address]; !asked || mac != "" {
 		return
 	}
-	pr.heard[claim.Address] = claim.MAC.String()
-	if pr.free--; pr.free == 0 {
+	pr.answers[claim.Address] = claim.MAC.String()
+	if pr.unanswered--; pr.unanswered == 0 {
 		close(pr.decided)
 	}
 }

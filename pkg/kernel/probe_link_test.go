@@ -73,7 +73,7 @@ func TestProbeRefusesWhatItCantDo(t *testing.T) {
 		t.Errorf("error %v for lo, want ErrUnsupported", err)
 	}
 	fresh.IP(t, w.path, "link set eth0 up")
-	if _, err := w.sandbox.Probe(t.Context(), index, in, patient); !errors.Is(err, errInUse) {
+	if _, err := w.sandbox.Probe(t.Context(), index, in, patient); !errors.Is(err, errDeviceInUse) {
 		t.Errorf("error %v for a device that is up, want errInUse", err)
 	}
 	if out := fresh.IP(t, w.path, "-o link show eth0"); !strings.Contains(out, ",UP") {

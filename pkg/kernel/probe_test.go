@@ -30,9 +30,9 @@ const neighbourMAC = "02:00:00:00:00:99"
 
 // newLAN returns a world whose lan0 is on a bridge, and the path of a neighbour's namespace on the
 // same bridge. The sandbox has IPv6, as usual.
-func newLAN(t *testing.T) (w *world, neighbour string) {
+func newLAN(t *testing.T) (w *fixture, neighbour string) {
 	t.Helper()
-	w = newWorld(t)
+	w = newFixture(t)
 	neighbour = fresh.Sandbox(t)
 	fresh.IP(t, "", "link add br0 type bridge")
 	t.Cleanup(func() { fresh.IP(t, "", "link del br0") })
@@ -48,7 +48,7 @@ func newLAN(t *testing.T) (w *world, neighbour string) {
 }
 
 // add makes an interface in a sandbox. An ADD does the same before it configures the interface.
-func (w *world) add(t *testing.T, sandbox *Namespace, link netstate.Link) int {
+func (w *fixture) add(t *testing.T, sandbox *Namespace, link netstate.Link) int {
 	t.Helper()
 	return must(Create(w.host, sandbox, w.index(t, "lan1"), link))(t)
 }
@@ -74,7 +74,7 @@ func hasAll(conflicts []Conflict, addresses []netip.Addr) bool {
 	return true
 }
 
-func (w *world) wantDown(t *testing.T, path, ifName string) {
+func (w *fixture) wantDown(t *testing.T, path, ifName string) {
 	t.Helper()
 	if out := fresh.IP(t, path, "-o link show "+ifName); strings.Contains(out, "UP") {
 		t.Errorf("not down: %s", out)
@@ -156,7 +156,7 @@ func TestProbeLeavesADeviceToBeConfigured(t *testing.T) {
 		}
 		files = open
 	}
-	if err := w.sandbox.Configure(index, want, ConfigureOptions{Known: true}); err != nil {
+	if err := w.sandbox.Configure(index, want, ConfigureOptions{Rebuild: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range in {
@@ -223,7 +223,7 @@ func TestProbeHearsOfAnAddressThatIsTakenMeanwhile(t *testing.T) {
 
 // newHost plays hosts that Linux cannot play. Until the test ends, it calls answer for each probe on the parent's wire,
 // and sends the frames that answer returns.
-func newHost(t *testing.T, w *world, answer func(probe []byte) [][]byte) {
+func newHost(t *testing.T, w *fixture, answer func(probe []byte) [][]byte) {
 	t.Helper()
 	index := w.index(t, "lan0")
 	s := newSniffer(t, index)
@@ -369,7 +369,7 @@ func TestProbeCountsAnAnswerThatIsReadLate(t *testing.T) {
 	}
 	pr := &prober{
 		parse:     func(frame []byte) (wire.Claim, bool) { return wire.ParseProbeAnswer(frame, probeMAC, probeNonce) },
-		addresses: in, heard: map[netip.Addr]string{in[0]: "", in[1]: ""}, free: 2,
+		addresses: in, answers: map[netip.Addr]string{in[0]: "", in[1]: ""}, unanswered: 2,
 		decided: make(chan struct{}), failed: make(chan error, 1),
 	}
 	if err := from.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {

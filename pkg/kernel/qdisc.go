@@ -17,7 +17,7 @@ import (
 func (n *Namespace) qdiscs(index int) (qdiscs []netstate.Qdisc, notes []string, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETQDISC, 0)
 	request.AddData(&nl.TcMsg{Ifindex: int32(index)})
-	err = n.socket.Dump(rtnl.Message{Request: request, What: "list qdiscs"}, func() { qdiscs, notes = nil, nil }, func(payload []byte) error {
+	err = n.socket.Dump(rtnl.Message{Request: request, Action: "list qdiscs"}, func() { qdiscs, notes = nil, nil }, func(payload []byte) error {
 		m, kind, options, err := parseTc(payload)
 		// The qdiscs that the kernel gives every device have no handle.
 		if err != nil || int(m.Ifindex) != index || m.Handle == 0 {
@@ -89,7 +89,7 @@ func (n *Namespace) AddQdisc(ifName string, q netstate.Qdisc) error {
 	remove := nl.NewNetlinkRequest(unix.RTM_DELQDISC, 0)
 	remove.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: q.Parent})
 	// The qdisc that is there may be the kernel's own, which cannot be removed.
-	_ = n.socket.Run(rtnl.Message{Request: remove, What: "remove qdisc"})
+	_ = n.socket.Run(rtnl.Message{Request: remove, Action: "remove qdisc"})
 	return n.socket.Run(batch...)
 }
 
@@ -101,7 +101,7 @@ func (n *Namespace) addQdisc(index int, q netstate.Qdisc) ([]rtnl.Message, error
 	if len(q.Options) > 0 {
 		request.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, q.Options))
 	}
-	batch := []rtnl.Message{{Request: request, What: "add qdisc " + q.String()}}
+	batch := []rtnl.Message{{Request: request, Action: "add qdisc " + q.String()}}
 	for _, f := range q.Filters {
 		m, err := n.addFilter(index, f)
 		if err != nil {

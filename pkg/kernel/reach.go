@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors of Reach that callers match with errors.Is.
+// Errors of ProbeTCP that callers match with errors.Is.
 var (
 	// ErrNoAnswer says that nothing came back in time.
 	ErrNoAnswer = errors.New("no answer")
@@ -20,11 +20,11 @@ var (
 // discardPort is the port of the discard service (RFC 863). A host without it answers with a reset, which tells as much.
 const discardPort = 9
 
-// Reach begins a TCP connection from one address of n to another address, and ends it. It returns nil if the other end answers,
-// even if it refuses, ErrNoAnswer if nothing comes back within the limit, and ErrRejected. from may be invalid: then the kernel chooses.
-func (n *Namespace) Reach(from, to netip.Addr, limit time.Duration) error {
+// ProbeTCP begins a TCP connection from one address of n to another address, and ends it. It returns nil if the other end answers,
+// even if it refuses, ErrNoAnswer if nothing comes back within the limit, and ErrRejected. source may be invalid: then the kernel chooses.
+func (n *Namespace) ProbeTCP(source, destination netip.Addr, limit time.Duration) error {
 	family := unix.AF_INET
-	if to.Is6() {
+	if destination.Is6() {
 		family = unix.AF_INET6
 	}
 	fd, err := n.openSocket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK)
@@ -32,20 +32,20 @@ func (n *Namespace) Reach(from, to netip.Addr, limit time.Duration) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if from.IsValid() {
-		if err := unix.Bind(fd, sockaddr(from, 0)); err != nil {
-			return fmt.Errorf("from %s: %w", from, err)
+	if source.IsValid() {
+		if err := unix.Bind(fd, sockaddr(source, 0)); err != nil {
+			return fmt.Errorf("from %s: %w", source, err)
 		}
 	}
-	if err := hearICMP(fd, family); err != nil {
+	if err := enableICMPErrors(fd, family); err != nil {
 		return err
 	}
-	err = unix.Connect(fd, sockaddr(to, discardPort))
+	err = unix.Connect(fd, sockaddr(destination, discardPort))
 	if errors.Is(err, unix.EINPROGRESS) {
-		err = connected(fd, limit)
+		err = awaitConnect(fd, limit)
 	}
 	switch {
-	case err != nil && wasICMP(fd):
+	case err != nil && hasICMPError(fd):
 		return fmt.Errorf("%w: %w", ErrRejected, err)
 	case errors.Is(err, unix.ECONNREFUSED):
 		return nil // The other end itself.
@@ -53,20 +53,20 @@ func (n *Namespace) Reach(from, to netip.Addr, limit time.Duration) error {
 	return err
 }
 
-// hearICMP makes the socket keep the ICMP messages that it gets. Otherwise the port-unreachable of a firewall looks like the reset
+// enableICMPErrors makes the socket keep the ICMP messages that it gets. Otherwise the port-unreachable of a firewall looks like the reset
 // of the other end.
-func hearICMP(fd, family int) error {
+func enableICMPErrors(fd, family int) error {
 	if family == unix.AF_INET6 {
 		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
 	}
 	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
 }
 
-// wasICMP says that an ICMP message has come.
-func wasICMP(fd int) bool {
+// hasICMPError says that an ICMP message has come.
+func hasICMPError(fd int) bool {
 	const enough = 512
-	_, more, _, _, err := unix.Recvmsg(fd, make([]byte, enough), make([]byte, enough), unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
-	return err == nil && more > 0
+	_, size, _, _, err := unix.Recvmsg(fd, make([]byte, enough), make([]byte, enough), unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	return err == nil && size > 0
 }
 
 func sockaddr(addr netip.Addr, port int) unix.Sockaddr {
@@ -76,11 +76,11 @@ func sockaddr(addr netip.Addr, port int) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: addr.As16(), Port: port}
 }
 
-// connected waits for the end of a connect.
-func connected(fd int, limit time.Duration) error {
+// awaitConnect waits for the end of a connect.
+func awaitConnect(fd int, limit time.Duration) error {
 	for until := time.Now().Add(limit); ; {
-		left := max(time.Until(until).Milliseconds(), 0)
-		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(left))
+		remaining := max(time.Until(until).Milliseconds(), 0)
+		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(remaining))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue

@@ -18,17 +18,17 @@ import (
 func (n *Namespace) Receives(index int, mac string) (receives bool, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
 	request.AddData(&netlink.Ndmsg{Family: unix.AF_BRIDGE, Index: uint32(index)})
-	list := rtnl.Message{Request: request, What: "list the MACs for which devices take frames"}
+	list := rtnl.Message{Request: request, Action: "list the MACs for which devices take frames"}
 	err = n.socket.Dump(list, func() { receives = false }, func(payload []byte) error {
-		of, taken, err := parseTaken(payload)
-		receives = receives || of == index && strings.EqualFold(taken, mac)
+		ifIndex, address, err := parseFDBEntry(payload)
+		receives = receives || ifIndex == index && strings.EqualFold(address, mac)
 		return err
 	})
 	return receives, err
 }
 
-// parseTaken returns the MAC in an answer, and the index of its device.
-func parseTaken(payload []byte) (index int, mac string, err error) {
+// parseFDBEntry returns the MAC in an answer, and the index of its device.
+func parseFDBEntry(payload []byte) (index int, mac string, err error) {
 	if err := rtnl.CheckHeader(payload, unix.SizeofNdMsg); err != nil {
 		return 0, "", err
 	}

@@ -9,7 +9,7 @@ import (
 
 // A device takes frames for an interface on it as long as that is up, and until its namespace has come to its end.
 func TestReceives(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	link := bridge("eth0")
 	w.add(t, w.sandbox, link)
 	lan0, lan1 := w.index(t, "lan0"), w.index(t, "lan1")

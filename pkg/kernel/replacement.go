@@ -17,17 +17,17 @@ import (
 
 // Replacement is a new interface beside the one that it is to replace. It has the MAC, the MTU, the
 // options and the settings of the old one, another parent, and a temporary name. It is down until
-// TakePlace.
+// Swap.
 type Replacement struct {
 	sandbox *Namespace
 	want    netstate.Interface
 	// Old and New are the indices of the two interfaces.
 	Old, New int
-	// temporary is the name of the new one until TakePlace. retired is the name of the old one
+	// temporary is the name of the new one until Swap. retired is the name of the old one
 	// afterwards.
 	temporary, retired string
-	// taken are the routes that were taken off the old one. It is nil as long as the old one works on undisturbed.
-	taken *routeList
+	// removed are the routes that were taken off the old one. It is nil as long as the old one works on undisturbed.
+	removed *routeList
 }
 
 // BuildReplacement makes an interface in sandbox that can take the place of the one with the index old. want describes
@@ -53,7 +53,7 @@ func BuildReplacement(parentAt, sandbox *Namespace, parentIndex, old int, want n
 
 // prepare does to the new interface what can be done before it takes the place of the old one.
 func (r *Replacement) prepare() error {
-	early, _ := settingsInOrder(r.want.Settings, knownState)
+	early, _ := settingsInOrder(r.want.Settings, rebuildOptions)
 	link := r.want.Link
 	link.Name = r.temporary
 	errs := []error{r.sandbox.writeSettings(r.temporary, early)}
@@ -63,48 +63,48 @@ func (r *Replacement) prepare() error {
 		errs, batch = append(errs, err), append(batch, attributes)
 	}
 	if !link.SharesMAC() { // With another MAC it gets another link-local address.
-		own, err := r.sandbox.linkLocal(r.Old)
+		addresses, err := r.sandbox.linkLocal(r.Old)
 		errs = append(errs, err)
-		batch = append(batch, addAddresses(r.New, own, true)...)
+		batch = append(batch, addAddresses(r.New, addresses, true)...)
 	}
 	return errors.Join(append(errs, r.sandbox.socket.Run(batch...))...)
 }
 
-// knownState says that the pod had all of this before.
-var knownState = ConfigureOptions{Known: true}
+// rebuildOptions says that the pod had all of this before.
+var rebuildOptions = ConfigureOptions{Rebuild: true}
 
 // linkLocal returns the link-local addresses that the kernel made for the device. A new interface
 // gets them before it goes up. Otherwise the kernel would probe for them, would hear the old
 // interface answer, and would not use them.
-func (n *Namespace) linkLocal(index int) (own []netstate.Address, err error) {
-	err = n.eachAddress(index, []int{unix.AF_INET6}, func() { own = nil }, func(a netstate.Address, by maker) {
-		if by == theKernel && a.Prefix.Addr().IsLinkLocalUnicast() {
-			own = append(own, a)
+func (n *Namespace) linkLocal(index int) (addresses []netstate.Address, err error) {
+	err = n.eachAddress(index, []int{unix.AF_INET6}, func() { addresses = nil }, func(a netstate.Address, origin addressOrigin) {
+		if origin == originKernel && a.Prefix.Addr().IsLinkLocalUnicast() {
+			addresses = append(addresses, a)
 		}
 	})
-	return own, err
+	return addresses, err
 }
 
-// TakePlace gives the new interface the name, the addresses, the routes and everything else of the old one, as the old
+// Swap gives the new interface the name, the addresses, the routes and everything else of the old one, as the old
 // one has them by then. The old one gets a temporary name. switched says that the new interface has the name: even then,
-// TakePlace may have failed to add something. If switched is false, the old interface has its name and its routes.
+// Swap may have failed to add something. If switched is false, the old interface has its name and its routes.
 //
-// Since Linux 6.2 an interface that is up can be renamed. Then both are up until Retire, so the pod always has an
+// Since Linux 6.2 an interface that is up can be renamed. Then both are up until SetOldDown, so the pod always has an
 // interface: it sends by the new one, and still receives by the old one. Between TakePlace and Retire, the caller
 // announces to the neighbours. On older kernels, and for a port of a bridge or VRF, the old interface goes down first:
 // two ports of one bridge on one wire would make a loop.
 //
 // The pod works on meanwhile. A route or an address that it adds or deletes is added or deleted on the new interface,
 // whichever of the two the kernel gave it to or took it from.
-func (r *Replacement) TakePlace() (switched bool, err error) {
-	place := r.placeBeside
+func (r *Replacement) Swap() (switched bool, err error) {
+	place := r.swapUp
 	if !r.overlaps() {
-		place = r.placeAfter
+		place = r.swapDown
 	}
 	err = place()
 	index, lookErr := r.sandbox.Index(r.want.Link.Name)
 	if lookErr != nil || index != r.New {
-		return false, errors.Join(err, r.takeBack())
+		return false, errors.Join(err, r.revert())
 	}
 	if r.overlaps() {
 		err = errors.Join(err, r.sandbox.carryRoutes(r.Old, r.New))
@@ -112,38 +112,38 @@ func (r *Replacement) TakePlace() (switched bool, err error) {
 	return true, errors.Join(err, r.carryAddresses())
 }
 
-// placeBeside renames both interfaces while they are up. The new one has the routes before it has the name: who names the
+// swapUp renames both interfaces while they are up. The new one has the routes before it has the name: who names the
 // interface must find its routes. Of several IPv4 addresses all but the first, and the IPv4 routes, follow the name. All
 // this is one datagram, so that a kill leaves nothing half done. Routes for which it has no room are carried over
 // afterwards.
-func (r *Replacement) placeBeside() error {
+func (r *Replacement) swapUp() error {
 	if _, err := r.sandbox.Device(r.New); err != nil {
 		return err
 	}
-	if err := r.readAgain(); err != nil {
+	if err := r.refresh(); err != nil {
 		return err
 	}
-	early, late := r.beforeName()
+	early, late := r.splitAddresses()
 	list, err := r.sandbox.routesToCarry(r.Old)
 	if err != nil {
 		return err
 	}
-	all, err := r.sandbox.carry(r.Old, r.New, list)
+	pending, err := r.sandbox.carry(r.Old, r.New, list)
 	want := r.want
 	want.Routes, want.RouteOrder = nil, nil
-	before, after, takeoverErr := r.takeover(want, late)
+	before, after, takeoverErr := r.swapRequests(want, late)
 	batch := append([]rtnl.Message{setUp(r.New, r.temporary)}, addAddresses(r.New, early, true)...)
 	// Without the kernel's routes of its addresses, the old interface gets no route by a gateway any more.
 	batch = append(batch, removeKernelRoutes(r.Old, r.want.Addresses)...)
-	all = all[:min(len(all), max(0, rtnl.MaxBatch-len(batch)-len(before))/2)]
-	follows := func(c carried) bool { return len(late) > 0 && c.route.Destination.Addr().Is4() }
+	pending = pending[:min(len(pending), max(0, rtnl.MaxBatch-len(batch)-len(before))/2)]
+	follows := func(c carriedRoute) bool { return len(late) > 0 && c.route.Destination.Addr().Is4() }
 	for _, named := range []bool{false, true} {
 		if named {
 			batch = append(batch, before...)
 		}
-		for i := range all {
-			if follows(all[i]) == named {
-				batch = all[i].into(batch)
+		for i := range pending {
+			if follows(pending[i]) == named {
+				batch = pending[i].appendTo(batch)
 			}
 		}
 	}
@@ -152,66 +152,66 @@ func (r *Replacement) placeBeside() error {
 		return errors.Join(err, takeoverErr, failed)
 	}
 	var carryErr error
-	list.routes, carryErr = r.sandbox.endCarry(r.New, all, outcomes)
-	r.taken = list.asListed()
+	list.routes, carryErr = r.sandbox.endCarry(r.New, pending, outcomes)
+	r.removed = list.asListed()
 	return errors.Join(append(outcomes, err, takeoverErr, carryErr)...)
 }
 
-// beforeName divides the addresses into those that the new interface gets before it has the name, and those that follow: the
+// splitAddresses divides the addresses into those that the new interface gets before it has the name, and those that follow: the
 // renaming changes the labels of all IPv4 addresses but the first. The first does not follow. The pod could add another one
 // before it, and with the first address of a network the kernel deletes the others.
-func (r *Replacement) beforeName() (early, late []netstate.Address) {
-	all := r.want.Addresses
-	four := len(slices.DeleteFunc(slices.Clone(all), func(a netstate.Address) bool { return a.Prefix.Addr().Is6() }))
+func (r *Replacement) splitAddresses() (early, late []netstate.Address) {
+	addresses := r.want.Addresses
+	four := len(slices.DeleteFunc(slices.Clone(addresses), func(a netstate.Address) bool { return a.Prefix.Addr().Is6() }))
 	first := min(four, 1)
-	if four > 1 && all[0].Label != r.want.Link.Name { // It would lose its label.
+	if four > 1 && addresses[0].Label != r.want.Link.Name { // It would lose its label.
 		first = 0
 	}
-	return slices.Concat(all[:first], all[four:]), all[first:four] // IPv4 stands first.
+	return slices.Concat(addresses[:first], addresses[four:]), addresses[first:four] // IPv4 stands first.
 }
 
-// placeAfter sets the old interface down before the new one goes up. The kernel then drops the routes of the old one, so
+// swapDown sets the old interface down before the new one goes up. The kernel then drops the routes of the old one, so
 // they are taken off before.
-func (r *Replacement) placeAfter() error {
-	if err := r.readAgain(); err != nil {
+func (r *Replacement) swapDown() error {
+	if err := r.refresh(); err != nil {
 		return err
 	}
 	removeErr := r.sandbox.socket.Run(removeKernelRoutes(r.Old, r.want.Addresses)...) // No route by a gateway comes any more.
-	taken, err := r.sandbox.takeRoutes(r.Old, 0)
-	r.taken = taken.asListed()
-	r.want.Routes, r.want.RouteOrder = r.taken.routes, r.taken.orders
-	readErr := r.readAgain() // To take the routes takes a while.
-	early, late := r.beforeName()
+	removed, err := r.sandbox.takeRoutes(r.Old, 0)
+	r.removed = removed.asListed()
+	r.want.Routes, r.want.RouteOrder = r.removed.routes, r.removed.orders
+	readErr := r.refresh() // To take the routes takes a while.
+	early, late := r.splitAddresses()
 	six := slices.IndexFunc(early, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() })
 	if six >= 0 { // While the interface is down, they would be of no use.
 		early, late = early[:six], slices.Concat(late, early[six:])
 	}
-	before, after, takeoverErr := r.takeover(r.want, late)
+	before, after, takeoverErr := r.swapRequests(r.want, late)
 	// The renaming of the new one fails as long as the old one has the name.
 	batch := slices.Concat([]rtnl.Message{rename(r.Old, r.retired, false)}, addAddresses(r.New, early, true), before, after)
 	outcomes, failed := r.sandbox.socket.RunAfter(setDown(r.Old, r.want.Link.Name), batch...)
 	return errors.Join(append(outcomes, removeErr, err, readErr, takeoverErr, failed)...)
 }
 
-// readAgain reads what the pod can have changed since the caller read the old interface: to make the new one takes long.
-func (r *Replacement) readAgain() error {
+// refresh reads what the pod can have changed since the caller read the old interface: to make the new one takes long.
+func (r *Replacement) refresh() error {
 	before := r.want.Addresses
 	addresses, err := r.sandbox.addresses(r.Old, bothFamilies)
 	if err != nil {
 		return err
 	}
 	for i, a := range addresses {
-		at := slices.IndexFunc(before, a.Is)
-		addresses[i].WithoutRoute = at >= 0 && before[at].WithoutRoute
+		position := slices.IndexFunc(before, a.SameAddress)
+		addresses[i].WithoutRoute = position >= 0 && before[position].WithoutRoute
 	}
 	neighbours, err := r.sandbox.neighbours(r.Old)
 	r.want.Addresses, r.want.Neighbours = addresses, neighbours
 	return err
 }
 
-// Retire sets the old interface down if it is up. That takes an RCU grace period. During it, the kernel drops packets
+// SetOldDown sets the old interface down if it is up. That takes an RCU grace period. During it, the kernel drops packets
 // that come in by the old interface.
-func (r *Replacement) Retire() error {
+func (r *Replacement) SetOldDown() error {
 	if !r.overlaps() {
 		return nil
 	}
@@ -228,9 +228,9 @@ func (r *Replacement) overlaps() bool {
 // Tests try both ways.
 var renamesLive = sync.OnceValue(func() bool { return kernelAtLeast(6, 2) && !failpoint.OlderKernel() })
 
-// takeover returns the requests by which the new interface takes over, from its name on: those that its routes need
+// swapRequests returns the requests by which the new interface takes over, from its name on: those that its routes need
 // before them, with the addresses that it does not have yet, and the others.
-func (r *Replacement) takeover(want netstate.Interface, addresses []netstate.Address) (before, after []rtnl.Message, err error) {
+func (r *Replacement) swapRequests(want netstate.Interface, addresses []netstate.Address) (before, after []rtnl.Message, err error) {
 	before = []rtnl.Message{rename(r.New, want.Link.Name, want.Link.Up && want.Master == nil)}
 	var errs []error
 	if want.Master != nil {
@@ -240,13 +240,13 @@ func (r *Replacement) takeover(want netstate.Interface, addresses []netstate.Add
 			before = append(before, setUp(r.New, want.Link.Name))
 		}
 	}
-	_, late := settingsInOrder(want.Settings, knownState)
+	_, late := settingsInOrder(want.Settings, rebuildOptions)
 	want.Rules = nil // They name the interface, or none: the kernel keeps them.
 	after, err = r.sandbox.afterUp(r.New, want, true)
 	for i := range after {
 		after[i].MayExist = true // The pod can have made it meanwhile.
 	}
-	return slices.Concat(before, announcing(r.New, late), addAddresses(r.New, addresses, true)), after, errors.Join(append(errs, err)...)
+	return slices.Concat(before, arpNotifyRequest(r.New, late), addAddresses(r.New, addresses, true)), after, errors.Join(append(errs, err)...)
 }
 
 // rename returns the request that renames the device of that index, and then sets it up if asked.
@@ -256,16 +256,16 @@ func rename(index int, name string, up bool) rtnl.Message {
 		request = setLink(index, unix.IFF_UP, unix.IFF_UP)
 	}
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
-	return rtnl.Message{Request: request, What: fmt.Sprintf("rename the device with index %d to %s", index, name)}
+	return rtnl.Message{Request: request, Action: fmt.Sprintf("rename the device with index %d to %s", index, name)}
 }
 
-// takeBack gives the old interface its name back, and deletes the new one.
-func (r *Replacement) takeBack() error {
+// revert gives the old interface its name back, and deletes the new one.
+func (r *Replacement) revert() error {
 	errs := []error{r.Discard()}
 	if name, err := r.sandbox.NameOf(r.Old); err != nil || name != r.want.Link.Name {
 		errs = append(errs, err, r.sandbox.socket.Run(rename(r.Old, r.want.Link.Name, false)))
 	}
-	if r.taken == nil {
+	if r.removed == nil {
 		return errors.Join(errs...)
 	}
 	// Down and up gives it the kernel's routes of its addresses again. After them come those that were taken off, and what the
@@ -275,7 +275,7 @@ func (r *Replacement) takeBack() error {
 		batch = append(batch, setUp(r.Old, r.want.Link.Name))
 	}
 	errs = append(errs, r.sandbox.socket.Run(batch...), r.sandbox.AddAddresses(r.Old, r.want.Addresses))
-	want := netstate.Interface{Neighbours: r.want.Neighbours, Routes: r.taken.routes, RouteOrder: r.taken.orders}
+	want := netstate.Interface{Neighbours: r.want.Neighbours, Routes: r.removed.routes, RouteOrder: r.removed.orders}
 	after, err := r.sandbox.afterUp(r.Old, want, true)
 	return errors.Join(append(errs, err, r.sandbox.socket.Run(after...))...)
 }
@@ -296,25 +296,25 @@ func (n *Namespace) deleteIndex(index int, name string) error {
 // deleted says whether there was one.
 func (n *Namespace) DeleteRetired(index int, name string) (deleted bool, err error) {
 	device, err := n.Device(index)
-	if errors.Is(err, ErrNoDevice) || err == nil && (!temporaryForm.MatchString(device.Name) || !creates(device.Kind)) {
+	if errors.Is(err, ErrNoDevice) || err == nil && (!temporaryForm.MatchString(device.Name) || !isCreatable(device.Kind)) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
 	if device.Up {
-		if heir, lookErr := n.Index(name); lookErr == nil {
-			err = n.carryRoutes(index, heir)
+		if successor, lookErr := n.Index(name); lookErr == nil {
+			err = n.carryRoutes(index, successor)
 		}
 		err = errors.Join(err, n.socket.Run(setDown(index, device.Name)))
 	}
 	return true, errors.Join(err, n.deleteIndex(index, device.Name))
 }
 
-// GiveBack gives the interface with that index its name back, if a kill came before its Replacement had the name. If it lacks
-// the kernel's routes of its addresses, GiveBack sets it down and up, which makes them anew. It leaves alone a device that has
+// RestoreName gives the interface with that index its name back, if a kill came before its Replacement had the name. If it lacks
+// the kernel's routes of its addresses, RestoreName sets it down and up, which makes them anew. It leaves alone a device that has
 // neither the name nor a temporary one.
-func (n *Namespace) GiveBack(index int, name string, addresses []netstate.Address) error {
+func (n *Namespace) RestoreName(index int, name string, addresses []netstate.Address) error {
 	device, err := n.Device(index)
 	if errors.Is(err, ErrNoDevice) || err == nil && device.Name != name && !temporaryForm.MatchString(device.Name) {
 		return nil
@@ -323,7 +323,7 @@ func (n *Namespace) GiveBack(index int, name string, addresses []netstate.Addres
 		return err
 	}
 	if device.Name != name {
-		if there, err := n.Exists(name); err != nil || there {
+		if exists, err := n.Exists(name); err != nil || exists {
 			return err
 		}
 		if err := n.socket.Run(rename(index, name, false)); err != nil {
@@ -337,10 +337,10 @@ func (n *Namespace) GiveBack(index int, name string, addresses []netstate.Addres
 	if err != nil {
 		return err
 	}
-	had := slices.Clone(addresses)
-	markWithoutRoute(had, list.kernels)
+	marked := slices.Clone(addresses)
+	markWithoutRoute(marked, list.kernels)
 	lacks := false
-	for i, a := range had {
+	for i, a := range marked {
 		lacks = lacks || a.WithoutRoute && !addresses[i].WithoutRoute
 	}
 	if !lacks {

@@ -20,9 +20,9 @@ import (
 
 // newUplinks returns a world whose host has a second uplink, lan2. A bridge joins both, and has the addresses 10.9.0.1
 // and fd00:9::1. The sandbox has eth0 on lan0.
-func newUplinks(t *testing.T) (w *world, want netstate.Interface) {
+func newUplinks(t *testing.T) (w *fixture, want netstate.Interface) {
 	t.Helper()
-	w = newWorld(t)
+	w = newFixture(t)
 	fresh.Run(t, "", `printf '%s\n' 'link add lan2 up type veth peer name lan3' 'link add name wire0 type bridge' \
 		'link set lan1 master wire0' 'link set lan3 up master wire0' 'link set wire0 up' \
 		'addr add 10.9.0.1/24 dev wire0' 'addr add fd00:9::1/64 dev wire0 nodad' | ip -batch -`)
@@ -40,7 +40,7 @@ func newUplinks(t *testing.T) (w *world, want netstate.Interface) {
 		Settings:   map[string]string{"ipv4/arp_notify": "1", "ipv6/keep_addr_on_down": "1", "ipv4/rp_filter": "2"},
 	}
 	want.Link.Alias = "uplink"
-	must(Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Known: true}))(t)
+	must(Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Rebuild: true}))(t)
 	return w, want
 }
 
@@ -56,11 +56,11 @@ func replacementHasEverything(t *testing.T) {
 	if now := w.capture(t, "eth0"); len(netstate.Diff(before, now)) > 0 || now.Link.Index != before.Link.Index {
 		t.Errorf("before it takes the place, the old one differs: %v", netstate.Diff(before, now))
 	}
-	switched, err := r.TakePlace()
+	switched, err := r.Swap()
 	if !switched || err != nil {
 		t.Fatal(switched, err)
 	}
-	for _, retire := range []func() error{func() error { return nil }, r.Retire, func() error { _, err := w.sandbox.DeleteRetired(r.Old, "eth0"); return err }} {
+	for _, retire := range []func() error{func() error { return nil }, r.SetOldDown, func() error { _, err := w.sandbox.DeleteRetired(r.Old, "eth0"); return err }} {
 		if err := retire(); err != nil {
 			t.Error(err)
 		}
@@ -89,7 +89,7 @@ func TestReplacementThatFailsLeavesTheOldOne(t *testing.T) {
 		before := w.capture(t, "eth0")
 		r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
 		fresh.IP(t, w.path, "link del "+r.temporary) // As with the new uplink.
-		if switched, err := r.TakePlace(); switched || err == nil || !strings.Contains(err.Error(), "no such device") {
+		if switched, err := r.Swap(); switched || err == nil || !strings.Contains(err.Error(), "no such device") {
 			t.Errorf("switched: %v, %v", switched, err)
 		}
 		if now := w.capture(t, "eth0"); now.Link.Index != before.Link.Index || !now.Link.Up || now.Parents[0].Name != "lan0" {
@@ -130,10 +130,10 @@ func TestReplacementHasWhatThePodChangesMeanwhile(t *testing.T) {
 			"ip route del 10.77.0.0/16 table 77; ip route add 10.78.0.0/16 via 10.9.0.1 src 10.9.0.5; ip -6 route add fd00:78::/48 via fd00:9::1; ip rule del pref 100; "+
 			"ip neigh del 10.9.0.9 dev eth0; ip neigh add 10.9.0.8 lladdr 02:00:00:00:00:88 dev eth0")
 		want := w.capture(t, "eth0")
-		if switched, err := r.TakePlace(); !switched || err != nil {
+		if switched, err := r.Swap(); !switched || err != nil {
 			t.Fatal(switched, err)
 		}
-		if err := r.Retire(); err != nil {
+		if err := r.SetOldDown(); err != nil {
 			t.Error(err)
 		}
 		now := w.capture(t, "eth0")
@@ -158,10 +158,10 @@ func TestRoutesThatChangeDuringReplacements(t *testing.T) {
 		for i := range 10 {
 			before := w.capture(t, "eth0")
 			r := must(BuildReplacement(w.host, w.sandbox, w.index(t, []string{"lan2", "lan0"}[i%2]), before.Link.Index, before))(t)
-			if switched, err := r.TakePlace(); !switched || err != nil {
+			if switched, err := r.Swap(); !switched || err != nil {
 				t.Error(switched, err)
 			}
-			if err := r.Retire(); err != nil {
+			if err := r.SetOldDown(); err != nil {
 				t.Error(err)
 			}
 			if _, err := w.sandbox.DeleteRetired(r.Old, "eth0"); err != nil {
@@ -185,11 +185,11 @@ func TestReplacementWithAMaster(t *testing.T) {
 
 // The kernel makes its own routes in the table of a VRF. They are not carried over: the kernel would not delete them with the
 // addresses.
-func replacementInAVRF(t *testing.T, w *world) {
+func replacementInAVRF(t *testing.T, w *fixture) {
 	fresh.Run(t, w.path, "ip link set eth0 master red; ip addr flush dev eth0; ip addr add 10.9.0.2/24 dev eth0; ip addr add fd00:9::2/64 dev eth0 nodad; ip route replace default via 10.9.0.1 vrf red; ip -6 route replace default via fd00:9::1 vrf red")
 	before := w.capture(t, "eth0")
 	r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
-	if switched, err := r.TakePlace(); !switched || err != nil {
+	if switched, err := r.Swap(); !switched || err != nil {
 		t.Fatal(switched, err)
 	}
 	must(w.sandbox.DeleteRetired(r.Old, "eth0"))(t)
@@ -234,7 +234,7 @@ func TestAddressesThatChangeDuringReplacements(t *testing.T) {
 		for i := range 20 {
 			before := w.capture(t, "eth0")
 			r := must(BuildReplacement(w.host, w.sandbox, w.index(t, []string{"lan2", "lan0"}[i%2]), before.Link.Index, before))(t)
-			if switched, err := r.TakePlace(); !switched || err != nil {
+			if switched, err := r.Swap(); !switched || err != nil {
 				t.Error(switched, err)
 			}
 			if _, err := w.sandbox.DeleteRetired(r.Old, "eth0"); err != nil {
@@ -260,7 +260,7 @@ func TestALeaseThatIsRenewedDuringAReplacement(t *testing.T) {
 	fresh.Run(t, w.path, "ip addr change 10.9.0.2/24 dev eth0 valid_lft 100 preferred_lft 100; ip addr change fd00:9::2/64 dev eth0 valid_lft 100 preferred_lft 100")
 	before := w.capture(t, "eth0")
 	r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
-	if err := r.placeBeside(); err != nil {
+	if err := r.swapUp(); err != nil {
 		t.Fatal(err)
 	}
 	fresh.Run(t, w.path, "for a in 10.9.0.2/24 fd00:9::2/64; do ip addr change $a dev "+r.retired+" valid_lft 9000 preferred_lft 8000; done")
@@ -293,7 +293,7 @@ func TestAskFindsWhoAnswersThere(t *testing.T) {
 	w, _ := newUplinks(t)
 	gateways := []netip.Addr{addr("10.9.0.1"), addr("10.9.0.77"), addr("fd00:9::1")}
 	quick := ProbeOptions{Count: 2, Wait: 200 * time.Millisecond}
-	answers := must(w.host.Ask(t.Context(), w.index(t, "lan2"), gateways, quick))(t)
+	answers := must(w.host.ProbeUpDevice(t.Context(), w.index(t, "lan2"), gateways, quick))(t)
 	if len(answers) != 2 || answers[0].Address != gateways[0] || answers[1].Address != gateways[2] {
 		t.Errorf("answers: %v", answers)
 	}

@@ -20,8 +20,8 @@ type parsedRoute struct {
 	oif int
 	// hops are the indices of the devices of NextHops.
 	hops []int
-	// lost names what cannot be described.
-	lost []string
+	// undescribable names what cannot be described.
+	undescribable []string
 	// place is the position in the kernel's list.
 	place int
 	// expires says that the route has a lifetime.
@@ -33,19 +33,19 @@ type parsedRoute struct {
 	skip bool
 }
 
-// isKernels says that the kernel made the route and will make it again. table is that of the VRF of
+// isKernelRoute says that the kernel made the route and will make it again. table is that of the VRF of
 // the device, 0 for none. In any other table the route is a copy that somebody made, as the sbr
 // plugin does.
-func (r parsedRoute) isKernels(table uint32) bool {
-	return slices.Contains(kernelsOwn, r.Protocol) && (r.Table == unix.RT_TABLE_MAIN || r.Table == unix.RT_TABLE_LOCAL || r.Table == table)
+func (r parsedRoute) isKernelRoute(table uint32) bool {
+	return slices.Contains(kernelProtocols, r.Protocol) && (r.Table == unix.RT_TABLE_MAIN || r.Table == unix.RT_TABLE_LOCAL || r.Table == table)
 }
 
-func (r parsedRoute) through(index int) bool {
+func (r parsedRoute) uses(index int) bool {
 	return r.oif == index || slices.Contains(r.hops, index)
 }
 
-// kernelsOwn are the protocols of routes that the kernel makes.
-var kernelsOwn = []uint8{unix.RTPROT_KERNEL, unix.RTPROT_RA, unix.RTPROT_REDIRECT}
+// kernelProtocols are the protocols of routes that the kernel makes.
+var kernelProtocols = []uint8{unix.RTPROT_KERNEL, unix.RTPROT_RA, unix.RTPROT_REDIRECT}
 
 // rtaNHID is RTA_NH_ID (linux/rtnetlink.h).
 const rtaNHID = 30
@@ -73,11 +73,11 @@ func parseRoute(payload []byte) (r parsedRoute, err error) {
 		OnLink:      m.Flags&unix.RTNH_F_ONLINK != 0,
 		Destination: unspecified(m.Family),
 	}
-	err = rtnl.EachAttribute(payload, unix.SizeofRtMsg, func(a *rtnl.Attribute) { r.attribute(a, m) })
+	err = rtnl.EachAttribute(payload, unix.SizeofRtMsg, func(a *rtnl.Attribute) { r.parseAttribute(a, m) })
 	return r, err
 }
 
-func (r *parsedRoute) attribute(a *rtnl.Attribute, m *nl.RtMsg) {
+func (r *parsedRoute) parseAttribute(a *rtnl.Attribute, m *nl.RtMsg) {
 	switch a.Type() {
 	case unix.RTA_DST:
 		r.Destination = prefixOf(a, m.Dst_len)
@@ -100,7 +100,7 @@ func (r *parsedRoute) attribute(a *rtnl.Attribute, m *nl.RtMsg) {
 	case unix.RTA_CACHEINFO:
 		r.expires = a.Uint32At(expiresAt) != 0
 	case unix.RTA_METRICS:
-		a.Each(r.metric)
+		a.Each(r.parseMetric)
 	case unix.RTA_MULTIPATH:
 		r.parseHops(a)
 	default:
@@ -113,8 +113,8 @@ func (r *parsedRoute) undescribed(attribute uint16) {
 	if attribute == unix.RTA_ENCAP {
 		r.encapsulated = true
 	}
-	if what, ok := lostAttributes[attribute]; ok {
-		r.lost = append(r.lost, what)
+	if name, ok := lostAttributes[attribute]; ok {
+		r.undescribable = append(r.undescribable, name)
 	}
 }
 
@@ -151,7 +151,7 @@ const (
 	rtaxCongestionControl = 16
 )
 
-func (r *parsedRoute) metric(a *rtnl.Attribute) {
+func (r *parsedRoute) parseMetric(a *rtnl.Attribute) {
 	switch number := int(a.Type()); {
 	case number == rtaxCongestionControl:
 		r.CongestionControl = a.Text()

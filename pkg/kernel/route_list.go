@@ -68,8 +68,8 @@ type routeReader struct {
 	// daemons counts the routes of routing daemons.
 	daemons map[string]int
 	slots   slotReader
-	// every has what slots has, and the routes that come and go by themselves.
-	every slotReader
+	// allSlots has what slots has, and the routes that come and go by themselves.
+	allSlots slotReader
 }
 
 // routes returns the routes through the device that somebody made, and notes those that cannot be
@@ -95,7 +95,7 @@ func (n *Namespace) routes(q routeQuery) (routeList, error) {
 		if err := r.read(); err != nil {
 			return list, err
 		}
-		if err := r.into(&list); err != nil {
+		if err := r.appendTo(&list); err != nil {
 			return list, err
 		}
 	}
@@ -110,33 +110,33 @@ func (r *routeReader) read() error {
 	reset := func() {
 		r.count, r.surplus, r.unnamed, r.kernels, r.notes = 0, 0, 0, nil, nil
 		r.kept, r.daemons, r.slots = map[int][]parsedRoute{}, map[string]int{}, slotReader{}
-		r.every = slotReader{}
+		r.allSlots = slotReader{}
 	}
-	err := r.socket.Dump(rtnl.Message{Request: getRoutes(r.family, through), What: "list routes"}, reset, func(payload []byte) error {
+	err := r.socket.Dump(rtnl.Message{Request: getRoutes(r.family, through), Action: "list routes"}, reset, func(payload []byte) error {
 		route, err := parseRoute(payload)
 		if err == nil && !route.skip {
-			r.take(route)
+			r.classify(route)
 		}
 		return err
 	})
 	r.slots.flush()
-	r.every.flush()
+	r.allSlots.flush()
 	return err
 }
 
-// take puts a route where it belongs.
-func (r *routeReader) take(route parsedRoute) {
-	own := route.through(r.index)
+// classify puts a route where it belongs.
+func (r *routeReader) classify(route parsedRoute) {
+	owned := route.uses(r.index)
 	daemon := netstate.DaemonOf(route.Protocol)
-	kernels := route.isKernels(r.table)
+	kernels := route.isKernelRoute(r.table)
 	if r.beside && r.sharing {
-		r.every.add(route, own)
+		r.allSlots.add(route, owned)
 	}
 	if r.beside && daemon == "" && !route.encapsulated && route.hasPlace() {
-		r.slots.add(route, own)
+		r.slots.add(route, owned)
 	}
 	switch {
-	case !own:
+	case !owned:
 		if r.beside && daemon == "" && !kernels && !route.encapsulated && r.sources[route.Source] && route.Table != unix.RT_TABLE_LOCAL {
 			r.keep(route)
 		}
@@ -186,27 +186,27 @@ func (r parsedRoute) rank() int {
 
 // ofRank returns the kept routes in the order of the kernel's list.
 func (r *routeReader) ofRank() []parsedRoute {
-	var all []parsedRoute
+	var routes []parsedRoute
 	for _, rank := range slices.Sorted(maps.Keys(r.kept)) {
-		all = append(all, r.kept[rank]...)
+		routes = append(routes, r.kept[rank]...)
 	}
-	if r.toKeep && len(all) > maxKept {
-		r.surplus += len(all) - maxKept
-		all = all[:maxKept]
+	if r.toKeep && len(routes) > maxKept {
+		r.surplus += len(routes) - maxKept
+		routes = routes[:maxKept]
 	}
-	slices.SortFunc(all, func(a, b parsedRoute) int { return a.place - b.place })
-	return all
+	slices.SortFunc(routes, func(a, b parsedRoute) int { return a.place - b.place })
+	return routes
 }
 
-// into adds what was read to the list.
-func (r *routeReader) into(list *routeList) error {
+// appendTo adds what was read to the list.
+func (r *routeReader) appendTo(list *routeList) error {
 	for _, parsed := range r.ofRank() {
-		routes, err := r.named(parsed)
+		routes, err := r.withNames(parsed)
 		if err != nil {
 			return err
 		}
 		list.routes = append(list.routes, r.keepable(parsed, routes)...)
-		for _, lost := range parsed.lost {
+		for _, lost := range parsed.undescribable {
 			r.note(fmt.Sprintf("route %s: its %s", parsed.Route, lost))
 		}
 	}
@@ -215,19 +215,19 @@ func (r *routeReader) into(list *routeList) error {
 		if list.shared == nil {
 			list.shared = map[netstate.Slot]bool{}
 		}
-		maps.Copy(list.shared, r.every.shared())
+		maps.Copy(list.shared, r.allSlots.shared())
 	}
 	if r.toKeep {
 		list.notes = append(list.notes, slices.Concat(r.notes, r.counts())...)
 	}
-	return r.ordersInto(list)
+	return r.appendOrders(list)
 }
 
 // keepable returns the routes, without those through a device whose name cannot stand in a
 // checkpoint.
 func (r *routeReader) keepable(parsed parsedRoute, routes []netstate.Route) []netstate.Route {
 	return slices.DeleteFunc(routes, func(route netstate.Route) bool {
-		bad := unnameable(route.Devices()...)
+		bad := invalidName(route.Devices()...)
 		if bad != "" && r.toKeep {
 			r.note(fmt.Sprintf("route %s: it goes through %s", parsed.Route, bad))
 		}
@@ -250,9 +250,9 @@ func (r *routeReader) counts() []string {
 	return notes
 }
 
-// named returns the route with the names of the other devices that it goes through. Of an IPv6
+// withNames returns the route with the names of the other devices that it goes through. Of an IPv6
 // multipath route it returns each leg of the interface as a route of its own.
-func (r *routeReader) named(parsed parsedRoute) ([]netstate.Route, error) {
+func (r *routeReader) withNames(parsed parsedRoute) ([]netstate.Route, error) {
 	route := parsed.Route
 	route.NextHops = slices.Clone(route.NextHops)
 	for i, hop := range parsed.hops {
@@ -279,7 +279,7 @@ func (r *routeReader) named(parsed parsedRoute) ([]netstate.Route, error) {
 func (r *routeReader) legs(parsed parsedRoute, route netstate.Route) []netstate.Route {
 	var legs []netstate.Route
 	for i, hop := range route.NextHops {
-		if hop.Device != "" && parsed.through(r.index) {
+		if hop.Device != "" && parsed.uses(r.index) {
 			continue // It belongs in the record of the other interface.
 		}
 		leg := route

@@ -23,7 +23,7 @@ type routeMove struct {
 // itself.
 func (r *routeReader) moves(parsed parsedRoute, flags int) ([]routeMove, error) {
 	if len(parsed.hops) == 0 || parsed.Destination.Addr().Is4() {
-		named, err := r.named(parsed)
+		named, err := r.withNames(parsed)
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ const movesAtOnce = rtnl.MaxBatch / 4
 // exchange is one move with its requests, in their order.
 type exchange struct {
 	routeMove
-	stand, remove, add, unstand rtnl.Message
+	addStandIn, remove, add, removeStandIn rtnl.Message
 }
 
 // move carries the moves out. The kernel has no single request for a move. So that the pod has the
@@ -62,37 +62,37 @@ func (n *Namespace) move(moves []routeMove) error {
 	}
 	refused, err := n.refused(exchanges)
 	failed := []error{err}
-	taken := slices.DeleteFunc(exchanges, func(x exchange) bool { return refused[x.new.Slot()] })
-	for some := range slices.Chunk(taken, movesAtOnce) {
-		failed = append(failed, n.exchange(some))
+	accepted := slices.DeleteFunc(exchanges, func(x exchange) bool { return refused[x.new.Slot()] })
+	for chunk := range slices.Chunk(accepted, movesAtOnce) {
+		failed = append(failed, n.exchange(chunk))
 	}
 	return errors.Join(failed...)
 }
 
 func (n *Namespace) exchanges(moves []routeMove) ([]exchange, error) {
-	var all []exchange
+	var exchanges []exchange
 	for _, mv := range moves {
-		x, there := exchange{routeMove: mv}, standIn(mv.new)
-		there.Protocol, there.Unsure = standInProtocol, false
+		x, substitute := exchange{routeMove: mv}, standIn(mv.new)
+		substitute.Protocol, substitute.Unsure = standInProtocol, false
 		var errs [4]error
-		x.stand, errs[0] = n.addRoute(mv.index, there, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-		x.stand.MayExist = true // In IPv6 somebody may have this route, which can stand in too.
+		x.addStandIn, errs[0] = n.addRoute(mv.index, substitute, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+		x.addStandIn.MayExist = true // In IPv6 somebody may have this route, which can stand in too.
 		x.remove, errs[1] = n.deleteRoute(mv.index, mv.old)
 		x.add, errs[2] = n.addRoute(mv.index, mv.new, unix.NLM_F_CREATE|mv.flags)
-		x.unstand, errs[3] = n.deleteRoute(mv.index, there)
+		x.removeStandIn, errs[3] = n.deleteRoute(mv.index, substitute)
 		if err := errors.Join(errs[:]...); err != nil {
 			return nil, err
 		}
-		all = append(all, x)
+		exchanges = append(exchanges, x)
 	}
-	return all, nil
+	return exchanges, nil
 }
 
 // refused returns the slots in which the kernel refuses a route.
 func (n *Namespace) refused(exchanges []exchange) (map[netstate.Slot]bool, error) {
 	var try []rtnl.Message
 	for _, x := range exchanges {
-		try = append(try, x.stand, x.unstand)
+		try = append(try, x.addStandIn, x.removeStandIn)
 	}
 	slots, outcomes := map[netstate.Slot]bool{}, n.socket.RunEach(try...)
 	for i, err := range outcomes {
@@ -108,7 +108,7 @@ func (n *Namespace) refused(exchanges []exchange) (map[netstate.Slot]bool, error
 func (n *Namespace) exchange(exchanges []exchange) error {
 	var batch, last, instead []rtnl.Message
 	for _, x := range exchanges {
-		batch, last = append(batch, x.stand), append(last, x.unstand)
+		batch, last = append(batch, x.addStandIn), append(last, x.removeStandIn)
 	}
 	for _, x := range exchanges {
 		batch = append(batch, x.remove, x.add)
@@ -139,58 +139,58 @@ func standIn(r netstate.Route) netstate.Route {
 	return r
 }
 
-// AddRoutes makes routes of the interface of that index, in the order of its record, which is of.
+// AddRoutes makes routes record the interface record that index, in the order record its record, which is record.
 // If the interface has a route in the same slot that is not in its record, the new route replaces
 // it. AddRoutes replaces no route of another interface.
-func (n *Namespace) AddRoutes(index int, routes []netstate.Route, of netstate.Interface) error {
-	own, leaning := byDevice(routes)
-	failed := []error{n.addOwnRoutes(index, own, of)}
-	for _, device := range sortedKeys(leaning) {
-		failed = append(failed, n.addLeaning(device, leaning[device]))
+func (n *Namespace) AddRoutes(index int, routes []netstate.Route, record netstate.Interface) error {
+	direct, dependent := byDevice(routes)
+	failed := []error{n.addDirectRoutes(index, direct, record)}
+	for _, device := range sortedKeys(dependent) {
+		failed = append(failed, n.addDependentRoutes(device, dependent[device]))
 	}
 	return errors.Join(failed...)
 }
 
 // byDevice returns the routes through the interface itself, and those through other devices, by the
 // name of the device.
-func byDevice(routes []netstate.Route) (own []netstate.Route, others map[string][]netstate.Route) {
-	others = map[string][]netstate.Route{}
+func byDevice(routes []netstate.Route) (direct []netstate.Route, dependent map[string][]netstate.Route) {
+	dependent = map[string][]netstate.Route{}
 	for _, r := range routes {
 		if r.Device == "" {
-			own = append(own, r)
+			direct = append(direct, r)
 			continue
 		}
 		device := r.Device
 		r.Device = ""
-		others[device] = append(others[device], r)
+		dependent[device] = append(dependent[device], r)
 	}
-	return own, others
+	return direct, dependent
 }
 
-func (n *Namespace) addOwnRoutes(index int, routes []netstate.Route, of netstate.Interface) error {
-	there, err := n.routesOf(index)
+func (n *Namespace) addDirectRoutes(index int, routes []netstate.Route, record netstate.Interface) error {
+	present, err := n.routesOf(index)
 	if err != nil {
 		return err
 	}
-	keep := netstate.RoutesOf(of.Routes)
-	wrong := slices.DeleteFunc(removable(there), keep.Has)
-	return n.addInPlace(index, routes, of.RouteOrder, wrong)
+	keep := netstate.RoutesOf(record.Routes)
+	wrong := slices.DeleteFunc(removable(present), keep.Has)
+	return n.addInPlace(index, routes, record.RouteOrder, wrong)
 }
 
-// addLeaning makes routes of the device of that name, whose source is an address of another
+// addDependentRoutes makes routes of the device of that name, whose source is an address of another
 // interface. In IPv6 they may be there without the source, because the kernel removes only the
 // source when the address goes.
-func (n *Namespace) addLeaning(name string, routes []netstate.Route) error {
+func (n *Namespace) addDependentRoutes(name string, routes []netstate.Route) error {
 	index, err := n.Index(name)
 	if err != nil {
 		return err
 	}
-	there, err := n.routesOf(index)
+	present, err := n.routesOf(index)
 	if err != nil {
 		return err
 	}
 	wanted := netstate.RoutesOf(routes)
-	wrong := slices.DeleteFunc(removable(there), func(r netstate.Route) bool { return !wanted.HasHop(r) || wanted.Has(r) })
+	wrong := slices.DeleteFunc(removable(present), func(r netstate.Route) bool { return !wanted.HasHop(r) || wanted.Has(r) })
 	return n.addInPlace(index, routes, nil, wrong)
 }
 

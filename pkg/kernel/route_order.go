@@ -40,23 +40,23 @@ func (r parsedRoute) isGateways() bool {
 // slotReader collects, from the kernel's list, the slots that have several routes of which some are
 // the device's. In the list, the routes of one slot follow each other.
 type slotReader struct {
-	slot   netstate.Slot
-	routes []parsedRoute
-	count  int
-	own    bool
-	done   [][]parsedRoute
+	slot     netstate.Slot
+	routes   []parsedRoute
+	count    int
+	owned    bool
+	complete [][]parsedRoute
 	// tooMany are the slots that have too many routes to keep their order.
 	tooMany []netstate.Slot
 	places  int
 }
 
-func (s *slotReader) add(r parsedRoute, own bool) {
+func (s *slotReader) add(r parsedRoute, owned bool) {
 	if slot := r.Slot(); slot != s.slot {
 		s.flush()
 		s.slot = slot
 	}
 	s.count++
-	s.own = s.own || own
+	s.owned = s.owned || owned
 	if s.count <= maxPlaces {
 		s.routes = append(s.routes, r)
 	}
@@ -64,31 +64,31 @@ func (s *slotReader) add(r parsedRoute, own bool) {
 
 func (s *slotReader) flush() {
 	switch {
-	case !s.own || s.count < 2:
+	case !s.owned || s.count < 2:
 	case s.count > maxPlaces || s.places+s.count > maxKept:
 		s.tooMany = append(s.tooMany, s.slot)
 	default:
-		s.done = append(s.done, slices.Clone(s.routes))
+		s.complete = append(s.complete, slices.Clone(s.routes))
 		s.places += s.count
 	}
-	s.routes, s.count, s.own = s.routes[:0], 0, false
+	s.routes, s.count, s.owned = s.routes[:0], 0, false
 }
 
 // shared returns the slots in which the device is not alone. The legs of an IPv6 multipath route are one route of the list.
 func (s *slotReader) shared() map[netstate.Slot]bool {
-	all := map[netstate.Slot]bool{}
-	for _, routes := range s.done {
-		all[routes[0].Slot()] = true
+	slots := map[netstate.Slot]bool{}
+	for _, routes := range s.complete {
+		slots[routes[0].Slot()] = true
 	}
 	for _, slot := range s.tooMany {
-		all[slot] = true
+		slots[slot] = true
 	}
-	return all
+	return slots
 }
 
-// ordersInto adds the orders that were read to the list.
-func (r *routeReader) ordersInto(list *routeList) error {
-	for _, routes := range r.slots.done {
+// appendOrders adds the orders that were read to the list.
+func (r *routeReader) appendOrders(list *routeList) error {
+	for _, routes := range r.slots.complete {
 		order, bad := netstate.Order{Slot: routes[0].Slot()}, ""
 		for _, parsed := range routes {
 			place, err := r.place(parsed)
@@ -96,7 +96,7 @@ func (r *routeReader) ordersInto(list *routeList) error {
 				return err
 			}
 			order.Routes = append(order.Routes, place)
-			bad = cmp.Or(bad, unnameable(netstate.Route{Device: place.Device, NextHops: place.NextHops}.Devices()...))
+			bad = cmp.Or(bad, invalidName(netstate.Route{Device: place.Device, NextHops: place.NextHops}.Devices()...))
 		}
 		if bad != "" && r.toKeep {
 			list.notes = append(list.notes, fmt.Sprintf("the order of the routes %s: one goes through %s", order.Slot, bad))
@@ -104,8 +104,8 @@ func (r *routeReader) ordersInto(list *routeList) error {
 		}
 		list.orders = append(list.orders, order)
 	}
-	if left := r.slots.tooMany; len(left) > 0 && r.toKeep {
-		list.notes = append(list.notes, fmt.Sprintf("the order of routes of one slot where there are more than %d, as of %s: %d", maxPlaces, left[0], len(left)))
+	if skipped := r.slots.tooMany; len(skipped) > 0 && r.toKeep {
+		list.notes = append(list.notes, fmt.Sprintf("the order of routes of one slot where there are more than %d, as of %s: %d", maxPlaces, skipped[0], len(skipped)))
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (r *routeReader) place(parsed parsedRoute) (netstate.Place, error) {
 	if parsed.isGateways() {
 		return netstate.Place{Gateways: true}, nil
 	}
-	named, err := r.named(parsed)
+	named, err := r.withNames(parsed)
 	if err != nil {
 		return netstate.Place{}, err
 	}
@@ -131,39 +131,39 @@ func (n *Namespace) OrderRoutes(name string, orders []netstate.Order, movable fu
 		return err
 	}
 	r := &routeReader{Namespace: n, routeQuery: routeQuery{index: index}, names: map[int]string{}}
-	there, err := r.slotsOf(orders)
+	routes, err := r.slotsOf(orders)
 	if err != nil {
 		return err
 	}
 	var moves []routeMove
 	var failed []error
-	movable = once(movable)
+	movable = memoized(movable)
 	for _, order := range orders {
-		some, err := r.inOrder(order, there[order.Slot], movable)
+		slotMoves, err := r.inOrder(order, routes[order.Slot], movable)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("put routes in order, %s: %w", order, err))
 			continue
 		}
-		moves = append(moves, some...)
+		moves = append(moves, slotMoves...)
 	}
 	return errors.Join(append(failed, n.move(moves))...)
 }
 
-// once returns a function that asks only once for each device.
-func once(ask func(string) bool) func(string) bool {
-	said := map[string]bool{}
+// memoized returns a function that asks only once for each device.
+func memoized(ask func(string) bool) func(string) bool {
+	answers := map[string]bool{}
 	return func(device string) bool {
-		if _, ok := said[device]; !ok {
-			said[device] = ask(device)
+		if _, ok := answers[device]; !ok {
+			answers[device] = ask(device)
 		}
-		return said[device]
+		return answers[device]
 	}
 }
 
 // inOrder returns the moves that put the routes of one slot in order.
-func (r *routeReader) inOrder(order netstate.Order, there []parsedRoute, movable func(device string) bool) ([]routeMove, error) {
+func (r *routeReader) inOrder(order netstate.Order, routes []parsedRoute, movable func(device string) bool) ([]routeMove, error) {
 	var places []netstate.Place
-	for _, route := range there {
+	for _, route := range routes {
 		place, err := r.place(route)
 		if err != nil {
 			return nil, err
@@ -174,18 +174,18 @@ func (r *routeReader) inOrder(order netstate.Order, there []parsedRoute, movable
 	slices.Reverse(front)
 	var moves []routeMove
 	for i, place := range slices.Concat(front, back) {
-		if err := r.mayMove(there[place], there, movable); err != nil {
+		if err := r.checkMove(routes[place], routes, movable); err != nil {
 			return nil, err
 		}
 		flags := unix.NLM_F_APPEND
 		if i < len(front) {
 			flags = 0 // It stands before its equals.
 		}
-		again, err := r.moves(there[place], flags)
+		routeMoves, err := r.moves(routes[place], flags)
 		if err != nil {
 			return nil, err
 		}
-		moves = append(moves, again...)
+		moves = append(moves, routeMoves...)
 	}
 	return moves, nil
 }
@@ -199,49 +199,49 @@ func (r *routeReader) slotsOf(orders []netstate.Order) (map[netstate.Slot][]pars
 	}
 	tables := map[table]map[netstate.Slot]bool{}
 	for _, order := range orders {
-		of := table{unix.AF_INET, order.Table}
+		key := table{unix.AF_INET, order.Table}
 		if order.Destination.Addr().Is6() {
-			of.family = unix.AF_INET6
+			key.family = unix.AF_INET6
 		}
-		if tables[of] == nil {
-			tables[of] = map[netstate.Slot]bool{}
+		if tables[key] == nil {
+			tables[key] = map[netstate.Slot]bool{}
 		}
-		tables[of][order.Slot] = true
+		tables[key][order.Slot] = true
 	}
-	there := map[netstate.Slot][]parsedRoute{}
-	for of, slots := range tables {
-		routes, err := r.inTable(of.family, of.number, slots)
+	bySlot := map[netstate.Slot][]parsedRoute{}
+	for key, slots := range tables {
+		routes, err := r.inTable(key.family, key.number, slots)
 		if err != nil {
 			return nil, err
 		}
 		for _, route := range routes {
-			there[route.Slot()] = append(there[route.Slot()], route)
+			bySlot[route.Slot()] = append(bySlot[route.Slot()], route)
 		}
 	}
-	return there, nil
+	return bySlot, nil
 }
 
 // inTable returns the routes of the slots of one table that have a place.
-func (r *routeReader) inTable(family int, number uint32, slots map[netstate.Slot]bool) (there []parsedRoute, err error) {
+func (r *routeReader) inTable(family int, number uint32, slots map[netstate.Slot]bool) (routes []parsedRoute, err error) {
 	request := getRoutes(family, 0)
 	request.AddData(nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(number)))
-	err = r.socket.Dump(rtnl.Message{Request: request, What: "list routes"}, func() { there = nil }, func(payload []byte) error {
+	err = r.socket.Dump(rtnl.Message{Request: request, Action: "list routes"}, func() { routes = nil }, func(payload []byte) error {
 		route, err := parseRoute(payload)
 		if err == nil && !route.skip && slots[route.Slot()] && route.hasPlace() && netstate.DaemonOf(route.Protocol) == "" {
-			there = append(there, route)
+			routes = append(routes, route)
 		}
 		return err
 	})
 	if errors.Is(err, unix.ENOENT) {
 		err = nil // The table is not there.
 	}
-	return there, err
+	return routes, err
 }
 
-// mayMove returns an error if the route cannot be taken away and made again.
-func (r *routeReader) mayMove(route parsedRoute, all []parsedRoute, movable func(device string) bool) error {
-	if len(route.lost) > 0 {
-		return fmt.Errorf("route %s cannot be made again: its %s cannot be described", route.Route, route.lost[0])
+// checkMove returns an error if the route cannot be taken away and made again.
+func (r *routeReader) checkMove(route parsedRoute, routes []parsedRoute, movable func(device string) bool) error {
+	if len(route.undescribable) > 0 {
+		return fmt.Errorf("route %s cannot be made again: its %s cannot be described", route.Route, route.undescribable[0])
 	}
 	if len(route.hops) > 0 && route.isGateways() && (route.Source.IsValid() || metrics(route.Route) != nil) {
 		return fmt.Errorf("route %s cannot be made again: the kernel tells the source and metrics of only one of its legs", route.Route)
@@ -257,8 +257,10 @@ func (r *routeReader) mayMove(route parsedRoute, all []parsedRoute, movable func
 	}
 	// If it were to delete a route without a gateway, the kernel would delete the first route of
 	// the device.
-	withGateway := func(other parsedRoute) bool { return other.isGateways() && slices.Contains(other.devices(), route.oif) }
-	if route.Destination.Addr().Is6() && !route.isGateways() && slices.ContainsFunc(all, withGateway) {
+	withGateway := func(candidate parsedRoute) bool {
+		return candidate.isGateways() && slices.Contains(candidate.devices(), route.oif)
+	}
+	if route.Destination.Addr().Is6() && !route.isGateways() && slices.ContainsFunc(routes, withGateway) {
 		return fmt.Errorf("route %s cannot be told apart from another route of the device", route.Route)
 	}
 	return nil

@@ -35,7 +35,7 @@ func removeKernelRoutes(index int, addresses []netstate.Address) []rtnl.Message 
 		request.AddData(m)
 		request.AddData(nl.NewRtAttr(unix.RTA_DST, network.Addr().AsSlice()))
 		request.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(index))))
-		batch = append(batch, rtnl.Message{Request: request, What: "remove the kernel's route " + network.String(), MayLack: true})
+		batch = append(batch, rtnl.Message{Request: request, Action: "remove the kernel's route " + network.String(), MayLack: true})
 	}
 	return batch
 }
@@ -94,24 +94,24 @@ func inSlotOrder(routes []netstate.Route, orders []netstate.Order) ([]netstate.R
 // are in its slot stay.
 func (n *Namespace) addRoute(index int, r netstate.Route, flags int) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, flags)
-	what := "add route " + r.String()
+	action := "add route " + r.String()
 	if err := n.fillRoute(request, index, r); err != nil {
-		return rtnl.Message{}, fmt.Errorf("%s: %w", what, err)
+		return rtnl.Message{}, fmt.Errorf("%s: %w", action, err)
 	}
-	return rtnl.Message{Request: request, What: what}, nil
+	return rtnl.Message{Request: request, Action: action}, nil
 }
 
 // deleteRoute returns the request that deletes exactly this route.
 func (n *Namespace) deleteRoute(index int, r netstate.Route) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_DELROUTE, 0)
-	what := "remove route " + r.String()
+	action := "remove route " + r.String()
 	if r.Unsure {
 		r.Protocol = unix.RTPROT_UNSPEC // Any: the recorded one is that of another leg.
 	}
 	if err := n.fillRoute(request, index, r); err != nil {
-		return rtnl.Message{}, fmt.Errorf("%s: %w", what, err)
+		return rtnl.Message{}, fmt.Errorf("%s: %w", action, err)
 	}
-	return rtnl.Message{Request: request, What: what, MayLack: true}, nil
+	return rtnl.Message{Request: request, Action: action, MayLack: true}, nil
 }
 
 // fillRoute fills in the route of the device of that index. It returns ErrNoDevice if the route
@@ -182,10 +182,10 @@ func addGateway(add func(nl.NetlinkRequestData), r netstate.Route, gateway netip
 
 // nextHops returns the value of RTA_MULTIPATH: a list of struct rtnexthop, each followed by
 // attributes of its own.
-func (n *Namespace) nextHops(own int, r netstate.Route) ([]byte, error) {
+func (n *Namespace) nextHops(ifIndex int, r netstate.Route) ([]byte, error) {
 	var list []byte
 	for _, h := range r.NextHops {
-		index := own
+		index := ifIndex
 		if h.Device != "" {
 			device, err := n.link(h.Device)
 			if err != nil {

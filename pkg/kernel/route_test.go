@@ -13,12 +13,12 @@ import (
 )
 
 // plainPod returns a world whose sandbox has eth0 with an address of each family and no routes.
-func plainPod(t *testing.T) *world {
+func plainPod(t *testing.T) *fixture {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{
 		{Prefix: prefix("10.3.0.2/24"), Label: "eth0"}, {Prefix: prefix("fd00:3::2/64")},
-	}}, ConfigureOptions{Known: true})
+	}}, ConfigureOptions{Rebuild: true})
 	return w
 }
 
@@ -166,7 +166,7 @@ func TestRoutesOfOthersAreNotRead(t *testing.T) {
 	fresh.Run(t, w.path, "ip link add other0 type veth peer other1; ip link set other0 up; "+
 		many("ip route add 10.9.%d.%d/32 dev other0", 3000)+"; ip route add default via 10.3.0.1")
 	told := 0
-	list := rtnl.Message{Request: getRoutes(unix.AF_INET, must(w.sandbox.Index("eth0"))(t)), What: "list routes"}
+	list := rtnl.Message{Request: getRoutes(unix.AF_INET, must(w.sandbox.Index("eth0"))(t)), Action: "list routes"}
 	if err := w.sandbox.socket.Dump(list, func() { told = 0 }, func([]byte) error { told++; return nil }); err != nil {
 		t.Fatal(err)
 	}

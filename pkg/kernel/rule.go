@@ -51,8 +51,8 @@ var ruleSelectors = []ruleSelector{
 // rules returns the policy rules of the namespace that somebody made, and notes those that cannot
 // be described.
 func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
-	all, notes, err := n.everyRule()
-	for _, r := range all {
+	list, notes, err := n.allRules()
+	for _, r := range list {
 		if r.Protocol != unix.RTPROT_KERNEL {
 			rules = append(rules, r)
 		}
@@ -60,14 +60,14 @@ func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
 	return rules, notes, err
 }
 
-// everyRule returns all policy rules that can be described, whoever made them.
-func (n *Namespace) everyRule() (rules []netstate.Rule, notes []string, err error) {
+// allRules returns all policy rules that can be described, whoever made them.
+func (n *Namespace) allRules() (rules []netstate.Rule, notes []string, err error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		var some []netstate.Rule
+		var found []netstate.Rule
 		var unknown []string
 		request := nl.NewNetlinkRequest(unix.RTM_GETRULE, 0)
 		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family}})
-		err := n.socket.Dump(rtnl.Message{Request: request, What: "list rules"}, func() { some, unknown = nil, nil }, func(payload []byte) error {
+		err := n.socket.Dump(rtnl.Message{Request: request, Action: "list rules"}, func() { found, unknown = nil, nil }, func(payload []byte) error {
 			r, note, err := parseRule(payload)
 			switch {
 			case err != nil:
@@ -75,7 +75,7 @@ func (n *Namespace) everyRule() (rules []netstate.Rule, notes []string, err erro
 			case note != "":
 				unknown = append(unknown, note)
 			default:
-				some = append(some, r)
+				found = append(found, r)
 			}
 			return nil
 		})
@@ -83,7 +83,7 @@ func (n *Namespace) everyRule() (rules []netstate.Rule, notes []string, err erro
 		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
 			return nil, nil, err
 		}
-		rules, notes = append(rules, some...), append(notes, unknown...)
+		rules, notes = append(rules, found...), append(notes, unknown...)
 	}
 	return rules, notes, nil
 }
@@ -110,7 +110,7 @@ func parseRule(payload []byte) (r netstate.Rule, note string, err error) {
 	if note != "" {
 		return r, fmt.Sprintf("rule %s: its %s", r, note), nil
 	}
-	if bad := unnameable(r.InputDevice, r.OutputDevice); bad != "" {
+	if bad := invalidName(r.InputDevice, r.OutputDevice); bad != "" {
 		named := r
 		named.InputDevice, named.OutputDevice = "", ""
 		return r, fmt.Sprintf("rule %s: it names %s", named, bad), nil
@@ -217,7 +217,7 @@ func addRule(r netstate.Rule) rtnl.Message {
 			add(int(s.attr), s.encode(value))
 		}
 	}
-	return rtnl.Message{Request: request, What: "add rule " + r.String(), MayExist: true}
+	return rtnl.Message{Request: request, Action: "add rule " + r.String(), MayExist: true}
 }
 
 // AddRule makes the policy rule, if it is missing.

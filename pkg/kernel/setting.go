@@ -42,8 +42,8 @@ type settingFiles struct {
 	dirs   map[string]*os.Root
 }
 
-// at returns the directory of the setting and the name of its file.
-func (s *settingFiles) at(key string) (*os.Root, string, error) {
+// locate returns the directory of the setting and the name of its file.
+func (s *settingFiles) locate(key string) (*os.Root, string, error) {
 	dir, file := settingFile(s.ifName, key)
 	if root, ok := s.dirs[dir]; ok {
 		return root, file, nil
@@ -66,7 +66,7 @@ func (s *settingFiles) close() {
 }
 
 func (s *settingFiles) read(key string) (string, error) {
-	root, file, err := s.at(key)
+	root, file, err := s.locate(key)
 	if err != nil {
 		return "", err
 	}
@@ -75,7 +75,7 @@ func (s *settingFiles) read(key string) (string, error) {
 }
 
 func (s *settingFiles) write(key, value string) error {
-	root, file, err := s.at(key)
+	root, file, err := s.locate(key)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (n *Namespace) settings(link *link, keys []string) (map[string]string, erro
 	values := make(map[string]string, len(keys))
 	var files []string
 	for _, key := range keys {
-		if value, told := link.setting(key); told {
+		if value, ok := link.setting(key); ok {
 			values[key] = value
 		} else {
 			files = append(files, key)
@@ -102,11 +102,11 @@ func (n *Namespace) settings(link *link, keys []string) (map[string]string, erro
 	if len(files) == 0 {
 		return values, nil
 	}
-	err := n.do(func() error {
-		at := &settingFiles{ifName: link.name}
-		defer at.close()
+	err := n.enter(func() error {
+		sysctls := &settingFiles{ifName: link.name}
+		defer sysctls.close()
 		for _, key := range files {
-			value, err := at.read(key)
+			value, err := sysctls.read(key)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -124,13 +124,13 @@ func (n *Namespace) settings(link *link, keys []string) (map[string]string, erro
 // interface has the defaults. The notes name those that a restore cannot bring back.
 func (n *Namespace) changedSettings(link *link) (changed map[string]string, notes []string, err error) {
 	changed = map[string]string{}
-	err = n.do(func() error {
+	err = n.enter(func() error {
 		for _, d := range settingDirs {
-			more, err := changedIn(d.prefix, d.dir, link, changed)
+			added, err := changedIn(d.prefix, d.dir, link, changed)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
-			notes = append(notes, more...)
+			notes = append(notes, added...)
 		}
 		return nil
 	})
@@ -140,28 +140,28 @@ func (n *Namespace) changedSettings(link *link) (changed map[string]string, note
 // changedIn adds to changed the settings of one directory that differ from the defaults. The
 // directory is missing on a kernel without IPv6, and for an interface without IPv6.
 func changedIn(prefix, dir string, link *link, changed map[string]string) (notes []string, err error) {
-	own, err := os.Open(filepath.Join(dir, link.name))
+	ifDir, err := os.Open(filepath.Join(dir, link.name))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = own.Close() }()
-	usual, err := openUsual(dir)
+	defer func() { _ = ifDir.Close() }()
+	usual, err := openDefaults(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer usual.close()
-	files, err := own.Readdirnames(0)
+	files, err := ifDir.Readdirnames(0)
 	if err != nil {
 		return nil, err
 	}
 	for _, file := range files {
-		value, err := readAt(own, file)
+		value, err := readAt(ifDir, file)
 		if err != nil {
 			continue // It cannot be read now, such as stable_secret without a secret.
 		}
-		as, ok := usual.read(file)
+		defaultValue, ok := usual.read(file)
 		switch key := prefix + file; {
-		case ok && value == as || derived(key):
+		case ok && value == defaultValue || isReadOnly(key):
 		case key != ipv6MTU:
 			changed[key] = value
 		case value != strconv.Itoa(link.mtu):
@@ -171,12 +171,12 @@ func changedIn(prefix, dir string, link *link, changed map[string]string) (notes
 	return notes, nil
 }
 
-// usualSettings are the directories with the values that a new interface has. Only the first
+// defaultSettings are the directories with the values that a new interface has. Only the first
 // namespace shows the defaults of neighbour tables. In the others, lo has them.
-type usualSettings []*os.File
+type defaultSettings []*os.File
 
-func openUsual(dir string) (usualSettings, error) {
-	var usual usualSettings
+func openDefaults(dir string) (defaultSettings, error) {
+	var usual defaultSettings
 	for _, name := range []string{"default", "lo"} {
 		settings, err := os.Open(filepath.Join(dir, name))
 		switch {
@@ -191,14 +191,14 @@ func openUsual(dir string) (usualSettings, error) {
 	return usual, nil
 }
 
-func (u usualSettings) close() {
+func (u defaultSettings) close() {
 	for _, settings := range u {
 		_ = settings.Close()
 	}
 }
 
 // read returns the usual value of the setting, if there is one.
-func (u usualSettings) read(file string) (string, bool) {
+func (u defaultSettings) read(file string) (string, bool) {
 	for _, settings := range u {
 		value, err := readAt(settings, file)
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -211,8 +211,8 @@ func (u usualSettings) read(file string) (string, bool) {
 // ipv6MTU is a setting whose default is the MTU of the link.
 const ipv6MTU = "ipv6/mtu"
 
-// derived says that the setting shows what a routing daemon does, and cannot be written.
-func derived(key string) bool { return key == "ipv4/mc_forwarding" || key == "ipv6/mc_forwarding" }
+// isReadOnly says that the setting shows what a routing daemon does, and cannot be written.
+func isReadOnly(key string) bool { return key == "ipv4/mc_forwarding" || key == "ipv6/mc_forwarding" }
 
 // writeSettings writes the interface's sysctls in the order of their keys. It goes on after a
 // failure, and returns all errors. For a setting that the kernel does not have, errors.Is matches
@@ -221,14 +221,14 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 	if len(settings) == 0 {
 		return nil
 	}
-	return n.do(func() error {
+	return n.enter(func() error {
 		var errs []error
-		at := &settingFiles{ifName: ifName}
-		defer at.close()
+		sysctls := &settingFiles{ifName: ifName}
+		defer sysctls.close()
 		for _, key := range slices.Sorted(maps.Keys(settings)) {
 			failpoint.Here("before setting")
-			err := at.write(key, settings[key])
-			if unwritable(err) {
+			err := sysctls.write(key, settings[key])
+			if isUnwritable(err) {
 				err = n.announceByRequest(ifName, key, settings, err)
 			}
 			if err != nil {
@@ -240,8 +240,8 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 	})
 }
 
-// unwritable says that sysctls cannot be written here, as in a container whose /proc/sys is read-only.
-func unwritable(err error) bool {
+// isUnwritable says that sysctls cannot be written here, as in a container whose /proc/sys is read-only.
+func isUnwritable(err error) bool {
 	return errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission)
 }
 
@@ -255,7 +255,7 @@ func (n *Namespace) announceByRequest(ifName, key string, settings map[string]st
 	if err != nil {
 		return errors.Join(unwritten, err)
 	}
-	return n.socket.Run(announcing(link.index, settings)...)
+	return n.socket.Run(arpNotifyRequest(link.index, settings)...)
 }
 
 // WriteSetting writes the interface's sysctl of that key. Its errors are those of writeSettings.

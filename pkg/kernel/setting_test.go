@@ -11,8 +11,8 @@ import (
 
 // The settings that the kernel reports with the link are the same as in the files.
 func TestSettingsAreToldWithTheLink(t *testing.T) {
-	w := newWorld(t)
-	w.build(t, everything(), ConfigureOptions{Known: true})
+	w := newFixture(t)
+	w.build(t, everything(), ConfigureOptions{Rebuild: true})
 	for _, values := range []string{"0", "1"} {
 		for key := range devconf {
 			if err := w.sandbox.WriteSetting("eth0", key, values); err != nil {
@@ -35,8 +35,8 @@ func TestSettingsAreToldWithTheLink(t *testing.T) {
 
 // In a container /proc/sys is read-only. An ADD with IPv4 alone needs none of it, as with the reference plugins.
 func TestIPv4NeedsNoWritableSysctls(t *testing.T) {
-	w := newWorld(t)
-	w.build(t, everything(), ConfigureOptions{Known: true})
+	w := newFixture(t)
+	w.build(t, everything(), ConfigureOptions{Rebuild: true})
 	fresh.Run(t, w.path, "echo 0 >/proc/sys/net/ipv4/conf/eth0/arp_notify")
 	dir := t.TempDir()
 	fresh.Run(t, "", "mount --bind /proc/sys "+dir+" && mount -o remount,bind,ro "+dir)

@@ -27,19 +27,19 @@ var devconf = map[string]struct{ family, place int }{
 // setting returns the setting of that key, if the kernel has told it with the link.
 func (l *link) setting(key string) (string, bool) {
 	const size = 4
-	where, ok := devconf[key]
+	entry, ok := devconf[key]
 	conf := l.conf4
-	if where.family == unix.AF_INET6 {
+	if entry.family == unix.AF_INET6 {
 		conf = l.conf6
 	}
-	if !ok || len(conf) < size*(where.place+1) {
+	if !ok || len(conf) < size*(entry.place+1) {
 		return "", false
 	}
-	return strconv.Itoa(int(int32(nl.NativeEndian().Uint32(conf[size*where.place:])))), true
+	return strconv.Itoa(int(int32(nl.NativeEndian().Uint32(conf[size*entry.place:])))), true
 }
 
-// family reads the settings that an address family tells with the link.
-func (l *link) family(family *rtnl.Attribute) {
+// parseFamily reads the settings that an address family tells with the link.
+func (l *link) parseFamily(family *rtnl.Attribute) {
 	switch family.Type() {
 	case unix.AF_INET:
 		family.Each(func(a *rtnl.Attribute) {
@@ -56,9 +56,9 @@ func (l *link) family(family *rtnl.Attribute) {
 	}
 }
 
-// announcing returns the request that sets arpNotify, if it is in the settings. Its value is a
+// arpNotifyRequest returns the request that sets arpNotify, if it is in the settings. Its value is a
 // number. For IPv6 there is no such request.
-func announcing(index int, settings map[string]string) []rtnl.Message {
+func arpNotifyRequest(index int, settings map[string]string) []rtnl.Message {
 	value, ok := settings[arpNotify]
 	if !ok {
 		return nil
@@ -69,5 +69,5 @@ func announcing(index int, settings map[string]string) []rtnl.Message {
 	place := devconf[arpNotify].place + 1
 	conf.AddRtAttr(unix.AF_INET, nil).AddRtAttr(unix.IFLA_INET_CONF, nil).AddRtAttr(place, nl.Uint32Attr(uint32(number)))
 	request.AddData(conf)
-	return []rtnl.Message{{Request: request, What: "set " + arpNotify + " to " + value}}
+	return []rtnl.Message{{Request: request, Action: "set " + arpNotify + " to " + value}}
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
-// settleInterval is how often SettleAddresses looks. Duplicate address detection takes a second and
+// dadInterval is how often WaitForDAD looks. Duplicate address detection takes a second and
 // more.
-const settleInterval = 20 * time.Millisecond
+const dadInterval = 20 * time.Millisecond
 
-// SettleAddresses waits until no IPv6 address of the interface is tentative any more. It returns an
+// WaitForDAD waits until no IPv6 address of the interface is tentative any more. It returns an
 // error if duplicate address detection finds that another host has an address (RFC 4862, section
 // 5.4), or if the limit is over. It returns ErrNoDevice if the interface is not there.
-func (n *Namespace) SettleAddresses(ifName string, limit time.Duration) error {
+func (n *Namespace) WaitForDAD(ifName string, limit time.Duration) error {
 	link, err := n.link(ifName)
 	if err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(limit); ; time.Sleep(settleInterval) {
+	for deadline := time.Now().Add(limit); ; time.Sleep(dadInterval) {
 		flags, err := n.ipv6Flags(link.index)
 		switch {
 		case err != nil:
@@ -44,7 +44,7 @@ func (n *Namespace) ipv6Flags(index int) (uint32, error) {
 	info := nl.NewIfAddrmsg(unix.AF_INET6)
 	info.Index = uint32(index)
 	request.AddData(info)
-	list := rtnl.Message{Request: request, What: "list addresses"}
+	list := rtnl.Message{Request: request, Action: "list addresses"}
 	err := n.socket.Dump(list, func() { flags = 0 }, func(payload []byte) error {
 		if err := rtnl.CheckHeader(payload, unix.SizeofIfAddrmsg); err != nil {
 			return err

@@ -20,24 +20,24 @@ type TableRoute struct {
 // TableRoutes returns the routes of a table, of both families. It leaves out what cannot be described: encapsulations and the
 // like. If keep is not nil, it keeps only those: a pod can have very many.
 func (n *Namespace) TableRoutes(table uint32, keep func(netstate.Route) bool) ([]TableRoute, error) {
-	only := nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(table))
-	return n.tableRoutes(fmt.Sprintf("table %d", table), only, func(r TableRoute) bool {
+	filter := nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(table))
+	return n.tableRoutes(fmt.Sprintf("table %d", table), filter, func(r TableRoute) bool {
 		return r.Table == table && (keep == nil || keep(r.Route))
 	})
 }
 
 // tableRoutes lists the routes that the attribute selects, and keeps some.
-func (n *Namespace) tableRoutes(what string, only *nl.RtAttr, keep func(TableRoute) bool) ([]TableRoute, error) {
-	var all []TableRoute
+func (n *Namespace) tableRoutes(subject string, filter *nl.RtAttr, keep func(TableRoute) bool) ([]TableRoute, error) {
+	var routes []TableRoute
 	for _, family := range bothFamilies {
 		var found []TableRoute
 		request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
 		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
-		request.AddData(only)
-		list := rtnl.Message{Request: request, What: "list the routes of " + what}
+		request.AddData(filter)
+		list := rtnl.Message{Request: request, Action: "list the routes of " + subject}
 		err := n.socket.Dump(list, func() { found = nil }, func(payload []byte) error {
 			r, err := parseRoute(payload)
-			if err != nil || r.skip || len(r.lost) > 0 || len(r.hops) > 0 {
+			if err != nil || r.skip || len(r.undescribable) > 0 || len(r.hops) > 0 {
 				return err
 			}
 			if route := (TableRoute{Route: r.Route, Index: r.oif}); keep(route) {
@@ -49,9 +49,9 @@ func (n *Namespace) tableRoutes(what string, only *nl.RtAttr, keep func(TableRou
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return nil, err
 		}
-		all = append(all, found...)
+		routes = append(routes, found...)
 	}
-	return all, nil
+	return routes, nil
 }
 
 // ReplaceRoutes makes the routes. Each takes the place of the one with the same destination, table and metric. It goes on after
@@ -103,7 +103,7 @@ func (n *Namespace) DeleteRoutes(routes []TableRoute) error {
 
 // Rules returns the policy rules of the namespace, also the kernel's own. It leaves out those that cannot be described.
 func (n *Namespace) Rules() ([]netstate.Rule, error) {
-	rules, _, err := n.everyRule()
+	rules, _, err := n.allRules()
 	return rules, err
 }
 
@@ -111,7 +111,7 @@ func (n *Namespace) Rules() ([]netstate.Rule, error) {
 func (n *Namespace) DeleteRule(r netstate.Rule) error {
 	m := addRule(r)
 	m.Request.Type, m.Request.Flags = unix.RTM_DELRULE, unix.NLM_F_REQUEST
-	m.What, m.MayExist = "remove rule "+r.String(), false
+	m.Action, m.MayExist = "remove rule "+r.String(), false
 	err := n.socket.Run(m)
 	if errors.Is(err, unix.ENOENT) {
 		return nil

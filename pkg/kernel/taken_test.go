@@ -8,9 +8,9 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// stranger makes a device of the pod's own. asItWas fails the test if the device has changed. Nothing that is meant for
+// foreignDevice makes a device of the pod's own. asItWas fails the test if the device has changed. Nothing that is meant for
 // the interface may reach the device.
-func (w *world) stranger(t *testing.T, name string) (index int, asItWas func()) {
+func (w *fixture) foreignDevice(t *testing.T, name string) (index int, asItWas func()) {
 	t.Helper()
 	fresh.IP(t, w.path, "link add "+name+" type veth peer name peer")
 	state := func() string {
@@ -35,12 +35,12 @@ func buildLeavesWhoHasTheIndexAlone(t *testing.T) {
 		"with an alias": func(i *netstate.Interface) { i.Link.Alias = "uplink" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			taken, asItWas := w.stranger(t, "other")
+			w := newFixture(t)
+			taken, asItWas := w.foreignDevice(t, "other")
 			want := everything()
 			want.Settings, want.Link.Index = nil, taken
 			change(&want)
-			built, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Known: true})
+			built, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Rebuild: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,14 +59,14 @@ func buildLeavesWhoHasTheIndexAlone(t *testing.T) {
 func TestBuildLeavesWhoHasTheNameAlone(t *testing.T) { eachWay(t, buildLeavesWhoHasTheNameAlone) }
 
 func buildLeavesWhoHasTheNameAlone(t *testing.T) {
-	w := newWorld(t)
-	_, ofTheName := w.stranger(t, "eth0")
+	w := newFixture(t)
+	_, ofTheName := w.foreignDevice(t, "eth0")
 	for name, index := range map[string]int{
 		"a free index": 77, "its index": must(w.sandbox.Index("eth0"))(t), "that of a third one": must(w.sandbox.Index("peer"))(t),
 	} {
 		want := everything()
 		want.Settings, want.Link.Index = nil, index
-		if _, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Known: true}); !errors.Is(err, ErrExists) {
+		if _, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Rebuild: true}); !errors.Is(err, ErrExists) {
 			t.Errorf("%s: %v, want %v", name, err, ErrExists)
 		}
 		ofTheName()
@@ -79,11 +79,11 @@ func buildLeavesWhoHasTheNameAlone(t *testing.T) {
 // The parent goes while an interface is being built on it.
 func TestBuildOnAParentThatIsGoneTouchesNothing(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
-		w := newWorld(t)
-		taken, asItWas := w.stranger(t, "other")
+		w := newFixture(t)
+		taken, asItWas := w.foreignDevice(t, "other")
 		want := everything()
 		want.Settings, want.Link.Index = nil, taken
-		if _, err := Build(w.host, w.sandbox, 9999, want, ConfigureOptions{Known: true}); err == nil {
+		if _, err := Build(w.host, w.sandbox, 9999, want, ConfigureOptions{Rebuild: true}); err == nil {
 			t.Error("built on nothing")
 		}
 		asItWas()
@@ -91,8 +91,8 @@ func TestBuildOnAParentThatIsGoneTouchesNothing(t *testing.T) {
 }
 
 func TestNameOf(t *testing.T) {
-	w := newWorld(t)
-	index, _ := w.stranger(t, "other")
+	w := newFixture(t)
+	index, _ := w.foreignDevice(t, "other")
 	if name, err := w.sandbox.NameOf(index); name != "other" || err != nil {
 		t.Errorf("%q, %v", name, err)
 	}
@@ -103,8 +103,8 @@ func TestNameOf(t *testing.T) {
 
 // Without CAP_NET_RAW, the first answer may bind the socket, and the next ones may not.
 func TestExists(t *testing.T) {
-	w := newWorld(t)
-	w.stranger(t, "other")
+	w := newFixture(t)
+	w.foreignDevice(t, "other")
 	fresh.IP(t, w.path, "link property add dev other altname second")
 	ask := func() {
 		for name, want := range map[string]bool{
@@ -128,7 +128,7 @@ func TestExists(t *testing.T) {
 }
 
 func TestNameNow(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	link := bridge("eth0")
 	link.Index = 77
 	must(Create(w.host, w.sandbox, w.index(t, "lan0"), link))(t)

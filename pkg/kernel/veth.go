@@ -30,7 +30,7 @@ func CreatePair(host, sandbox *Namespace, p Pair) error {
 		return err
 	}
 	// The kernel works through the second message even if the first one fails: the device of somebody else would get the alias.
-	if there, err := host.Exists(p.HostName); err != nil || there {
+	if exists, err := host.Exists(p.HostName); err != nil || exists {
 		return errors.Join(err, fmt.Errorf("%s in the host: %w", p.HostName, ErrExists))
 	}
 	outcomes := host.socket.RunEach(create, setAlias(p.HostName, p.Alias))
@@ -67,7 +67,7 @@ func newPair(sandbox *Namespace, p Pair) (rtnl.Message, error) {
 	peer.AddRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(p.MTU)))
 	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(sandbox.handle)))
 	request.AddData(info)
-	return rtnl.Message{Request: request, What: "create-pair " + p.HostName, Advise: missingModule(netstate.KindVeth)}, nil
+	return rtnl.Message{Request: request, Action: "create-pair " + p.HostName, Advise: missingModule(netstate.KindVeth)}, nil
 }
 
 // setAlias returns the request that sets the alias of the device of that name. The kernel takes no alias for a device that it
@@ -76,7 +76,7 @@ func setAlias(name, alias string) rtnl.Message {
 	request := setLink(0, 0, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(alias)))
-	return rtnl.Message{Request: request, What: "set the alias of " + name}
+	return rtnl.Message{Request: request, Action: "set the alias of " + name}
 }
 
 // End is one end of a veth pair.
@@ -99,17 +99,17 @@ type EndParts struct {
 }
 
 // CaptureEnd reads the end of a veth pair of that name. It returns ErrNoDevice if there is none, and ErrUnsupported for a device that
-// is no veth. other is the namespace in which the caller expects the other end.
-func (n *Namespace) CaptureEnd(name string, other *Namespace, parts EndParts) (End, error) {
-	end, link, err := n.end(name, other, parts.Settings)
+// is no veth. peer is the namespace in which the caller expects the peer end.
+func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (End, error) {
+	end, link, err := n.end(name, peer, parts.Settings)
 	if err != nil {
 		return end, err
 	}
 	if end.Addresses, err = n.addresses(link.index, bothFamilies); err != nil {
 		return end, err
 	}
-	only := nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(link.index)))
-	routes, err := n.tableRoutes(name, only, func(r TableRoute) bool { return r.Index == link.index && parts.Routes(r.Route) })
+	filter := nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(link.index)))
+	routes, err := n.tableRoutes(name, filter, func(r TableRoute) bool { return r.Index == link.index && parts.Routes(r.Route) })
 	if err != nil {
 		return end, err
 	}
@@ -122,15 +122,15 @@ func (n *Namespace) CaptureEnd(name string, other *Namespace, parts EndParts) (E
 	return end, err
 }
 
-// CaptureEndAlone is CaptureEnd without addresses, routes and rules.
-func (n *Namespace) CaptureEndAlone(name string, other *Namespace, settings []string) (End, error) {
-	end, _, err := n.end(name, other, settings)
+// CaptureEndLink is CaptureEnd without addresses, routes and rules.
+func (n *Namespace) CaptureEndLink(name string, peer *Namespace, settings []string) (End, error) {
+	end, _, err := n.end(name, peer, settings)
 	return end, err
 }
 
-func (n *Namespace) end(name string, other *Namespace, settings []string) (end End, l *link, err error) {
-	there, err := n.Exists(name)
-	if err == nil && !there {
+func (n *Namespace) end(name string, peer *Namespace, settings []string) (end End, l *link, err error) {
+	exists, err := n.Exists(name)
+	if err == nil && !exists {
 		err = fmt.Errorf("%s: %w", name, ErrNoDevice)
 	}
 	if err != nil {
@@ -148,11 +148,11 @@ func (n *Namespace) end(name string, other *Namespace, settings []string) (end E
 		return end, nil, err
 	}
 	end.PeerIndex = l.parent
-	id, err := n.idOf(other)
+	id, err := n.nsid(peer)
 	if err != nil {
 		return end, nil, err
 	}
-	end.Joined = l.elsewhere >= 0 && l.elsewhere == id
+	end.Joined = l.parentNSID >= 0 && l.parentNSID == id
 	end.Settings, err = n.settings(l, settings)
 	return end, l, err
 }
@@ -185,5 +185,5 @@ func (n *Namespace) SetEnd(index int, link netstate.Link) error {
 	if link.Alias != "" {
 		request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
 	}
-	return n.socket.Run(rtnl.Message{Request: request, What: "set-end " + link.Name})
+	return n.socket.Run(rtnl.Message{Request: request, Action: "set-end " + link.Name})
 }

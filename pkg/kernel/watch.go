@@ -14,13 +14,13 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
-// Sort says which sorts of things changed. Each bit is one sort.
-type Sort uint16
+// ChangeKind says which sorts of things changed. Each bit is one sort.
+type ChangeKind uint16
 
 // The sorts.
 const (
 	// LinkChanged: a device came, went or changed.
-	LinkChanged Sort = 1 << iota
+	LinkChanged ChangeKind = 1 << iota
 	// LinkDown: a device was down or went. The kernel reports this before it drops the addresses and routes of the
 	// device (dev_close_many and __dev_notify_flags in net/core/dev.c). The device may be up again by now.
 	LinkDown
@@ -43,10 +43,10 @@ type Change struct {
 	Namespace attachment.Namespace
 	// Index is the device's index. It is 0 if the change is about no device or about several.
 	Index int
-	Sorts Sort
+	Kinds ChangeKind
 	// Before are addresses and routes that came or went before the device was first down, in order. A reading of the
 	// device may come too late for them. Before does not have every change. Only a SandboxWatch fills it in.
-	Before []Told
+	Before []Event
 	// TooMuch says that there were more changes than Before can have. Then Before is empty.
 	TooMuch bool
 }
@@ -71,9 +71,9 @@ const (
 	// messageSize is the least space that a message takes in the receive buffer: the kernel counts the whole struct
 	// sk_buff.
 	messageSize = 512
-	// breath is how long a watch rests after it wakes. So a flood of changes wakes it at most 500 times per second.
+	// restInterval is how long a watch rests after it wakes. So a flood of changes wakes it at most 500 times per second.
 	// Take does not wait for that.
-	breath = 2 * time.Millisecond
+	restInterval = 2 * time.Millisecond
 	// maxBefore is how many changes a device can have in Before. With more changes at a time, Before is empty.
 	maxBefore = 64
 	// maxMarks is how many devices of a namespace are marked separately. A pod can make any number of devices.
@@ -88,31 +88,31 @@ type Watch struct {
 	closed   chan struct{}
 	ended    chan struct{}
 	close    sync.Once
-	// atOnce is how many messages the receive buffer can hold.
-	atOnce int
+	// maxMessages is how many messages the receive buffer can hold.
+	maxMessages int
 
 	mu sync.Mutex
 	// sources are the namespaces that are heard, by their numbers.
-	sources map[int]*source
-	dirty   []*source
+	sources map[int]*watchedNamespace
+	dirty   []*watchedNamespace
 	overrun bool
-	// deaf says that the kernel sends nothing more until the socket is emptied.
-	deaf bool
+	// blocked says that the kernel sends nothing more until the socket is emptied.
+	blocked bool
 }
 
-// source is one namespace that is heard.
-type source struct {
+// watchedNamespace is one namespace that is heard.
+type watchedNamespace struct {
 	namespace attachment.Namespace
 	// marks are the changes by the index of the device. They are empty unless the source is dirty.
-	marks map[int]*mark
-	// tells says that the source fills in Before.
-	tells bool
+	marks map[int]*deviceChanges
+	// withEvents says that the source fills in Before.
+	withEvents bool
 }
 
-// mark is what has changed about one device.
-type mark struct {
-	sorts  Sort
-	before []Told
+// deviceChanges is what has changed about one device.
+type deviceChanges struct {
+	kinds  ChangeKind
+	before []Event
 	// closed says that before is complete. tooMuch says that there were more changes than before can have.
 	closed, tooMuch bool
 }
@@ -132,17 +132,17 @@ func (n *Namespace) WatchAddressing(opts WatchOptions) (*Watch, error) {
 }
 
 func (n *Namespace) watchOwn(opts WatchOptions, groups []int) (*Watch, error) {
-	w, err := n.watch(opts, rtnl.Hearing{Groups: groups})
+	w, err := n.watch(opts, rtnl.Subscription{Groups: groups})
 	if err != nil {
 		return nil, err
 	}
-	w.sources[rtnl.Own] = &source{namespace: n.id}
+	w.sources[rtnl.LocalNSID] = &watchedNamespace{namespace: n.id}
 	go w.listen()
 	return w, nil
 }
 
 // watch returns a watch that does not listen yet.
-func (n *Namespace) watch(opts WatchOptions, hearing rtnl.Hearing) (*Watch, error) {
+func (n *Namespace) watch(opts WatchOptions, hearing rtnl.Subscription) (*Watch, error) {
 	if hearing.ReceiveBuffer = opts.ReceiveBuffer; hearing.ReceiveBuffer == 0 {
 		hearing.ReceiveBuffer = defaultReceiveBuffer
 	}
@@ -150,7 +150,7 @@ func (n *Namespace) watch(opts WatchOptions, hearing rtnl.Hearing) (*Watch, erro
 	if err != nil {
 		return nil, err
 	}
-	filter, err := bpf.Assemble(withoutNoise)
+	filter, err := bpf.Assemble(watchFilter)
 	if err == nil {
 		err = attachFilter(fd, filter)
 	}
@@ -164,7 +164,7 @@ func (n *Namespace) watch(opts WatchOptions, hearing rtnl.Hearing) (*Watch, erro
 	}
 	return &Watch{
 		listener: listener, changed: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}),
-		atOnce: 2*hearing.ReceiveBuffer/messageSize + 1, sources: map[int]*source{},
+		maxMessages: 2*hearing.ReceiveBuffer/messageSize + 1, sources: map[int]*watchedNamespace{},
 	}, nil
 }
 
@@ -189,11 +189,11 @@ func (w *Watch) Take() Changes {
 	changes := Changes{Overrun: w.overrun}
 	for _, s := range w.dirty {
 		for index, m := range s.marks {
-			changes.List = append(changes.List, Change{Namespace: s.namespace, Index: index, Sorts: m.sorts, Before: m.before, TooMuch: m.tooMuch})
+			changes.List = append(changes.List, Change{Namespace: s.namespace, Index: index, Kinds: m.kinds, Before: m.before, TooMuch: m.tooMuch})
 		}
 		s.marks = nil
 	}
-	w.dirty, w.overrun = nil, w.deaf
+	w.dirty, w.overrun = nil, w.blocked
 	return changes
 }
 
@@ -202,9 +202,9 @@ func (w *Watch) listen() {
 	for w.listener.Wait() == nil {
 		w.mu.Lock()
 		w.read()
-		is := w.overrun || len(w.dirty) > 0
+		pending := w.overrun || len(w.dirty) > 0
 		w.mu.Unlock()
-		if is {
+		if pending {
 			select {
 			case w.changed <- struct{}{}:
 			default: // Nobody has taken the last one yet.
@@ -212,37 +212,37 @@ func (w *Watch) listen() {
 		}
 		select {
 		case <-w.closed:
-		case <-time.After(breath):
+		case <-time.After(restInterval):
 		}
 	}
 }
 
 // read reads all messages that were there when it was called. The caller holds w.mu.
 func (w *Watch) read() {
-	for range w.atOnce {
-		more, err := w.listener.Read(w.hear)
+	for range w.maxMessages {
+		found, err := w.listener.Read(w.handle)
 		if errors.Is(err, rtnl.ErrOverrun) {
-			w.overrun, w.deaf = true, true
+			w.overrun, w.blocked = true, true
 			continue
 		}
-		if !more {
-			w.deaf = false
+		if !found {
+			w.blocked = false
 			return
 		}
 	}
 }
 
-// hear handles a message about the namespace with that number.
-func (w *Watch) hear(number int, m *syscall.NetlinkMessage) {
-	if number == rtnl.Own && (m.Header.Type == unix.RTM_NEWNSID || m.Header.Type == unix.RTM_DELNSID) {
-		w.hearNumber(m)
+// handle handles a message about the namespace with that number.
+func (w *Watch) handle(number int, m *syscall.NetlinkMessage) {
+	if number == rtnl.LocalNSID && (m.Header.Type == unix.RTM_NEWNSID || m.Header.Type == unix.RTM_DELNSID) {
+		w.handleNSID(m)
 		return
 	}
 	s, heard := w.sources[number]
 	if !heard {
 		return
 	}
-	index, sorts, err := told(m)
+	index, sorts, err := parseChange(m)
 	if err != nil {
 		w.overrun = true
 		return
@@ -251,26 +251,26 @@ func (w *Watch) hear(number int, m *syscall.NetlinkMessage) {
 		return
 	}
 	marked := w.mark(s, index, sorts)
-	if s.tells && index != 0 {
-		marked.hear(m)
+	if s.withEvents && index != 0 {
+		marked.addEvent(m)
 	}
 }
 
 // mark marks the device, and returns its mark.
-func (w *Watch) mark(s *source, index int, sorts Sort) *mark {
+func (w *Watch) mark(s *watchedNamespace, index int, sorts ChangeKind) *deviceChanges {
 	if s.marks == nil {
-		s.marks = map[int]*mark{}
+		s.marks = map[int]*deviceChanges{}
 		w.dirty = append(w.dirty, s)
 	}
-	m, there := s.marks[index]
-	if !there && len(s.marks) >= maxMarks {
+	m, exists := s.marks[index]
+	if !exists && len(s.marks) >= maxMarks {
 		index = 0
-		m, there = s.marks[index]
+		m, exists = s.marks[index]
 	}
-	if !there {
-		m = &mark{closed: index == 0}
+	if !exists {
+		m = &deviceChanges{closed: index == 0}
 		s.marks[index] = m
 	}
-	m.sorts |= sorts
+	m.kinds |= sorts
 	return m
 }

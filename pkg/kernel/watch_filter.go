@@ -18,7 +18,7 @@ const (
 	wholeMessage = 1 << 20
 )
 
-// withoutNoise is a socket filter. It drops these messages before they take room in the receive buffer, because no
+// watchFilter is a socket filter. It drops these messages before they take room in the receive buffer, because no
 // checkpoint contains what they report:
 //
 //   - ports and forwarding entries of bridges (AF_BRIDGE);
@@ -26,7 +26,7 @@ const (
 //     neighbour that somebody deletes is NUD_FAILED then (neigh_delete in net/core/neighbour.c), as one that does not
 //     answer. One that is no longer needed is NUD_STALE;
 //   - cached routes (RTM_F_CLONED).
-var withoutNoise = []bpf.Instruction{
+var watchFilter = []bpf.Instruction{
 	bpf.LoadAbsolute{Off: atFamily, Size: 1},
 	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_BRIDGE, SkipTrue: 17}, // drop
 	bpf.LoadAbsolute{Off: atType, Size: 2},

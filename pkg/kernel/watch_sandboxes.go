@@ -19,7 +19,7 @@ import (
 // The kernel does not report most sysctls, proxy neighbours, and a permanent neighbour that becomes a learnt one.
 type SandboxWatch struct {
 	*Watch
-	own *Namespace
+	host *Namespace
 }
 
 // sandboxGroups are the groups that a SandboxWatch hears. RTNLGRP_NSID reports which namespaces have ended.
@@ -32,23 +32,23 @@ var sandboxGroups = []int{
 // WatchSandboxes hears the namespaces that Add names. n is the host, and stays open until the watch is closed. The watch
 // needs CAP_NET_BROADCAST.
 func (n *Namespace) WatchSandboxes(opts WatchOptions) (*SandboxWatch, error) {
-	w, err := n.watch(opts, rtnl.Hearing{Groups: sandboxGroups, All: true})
+	w, err := n.watch(opts, rtnl.Subscription{Groups: sandboxGroups, AllNamespaces: true})
 	if err != nil {
 		return nil, err
 	}
 	go w.listen()
-	return &SandboxWatch{Watch: w, own: n}, nil
+	return &SandboxWatch{Watch: w, host: n}, nil
 }
 
 // Add makes the watch hear the namespace. The watch reports everything that changes after Add has returned. A namespace
 // can be added twice. Add returns the errors of OpenSame.
 func (w *SandboxWatch) Add(namespace attachment.Namespace) error {
-	there, err := OpenSame(namespace)
+	ns, err := OpenSame(namespace)
 	if err != nil {
 		return err
 	}
-	defer there.Close()
-	number, err := w.own.numberOf(there)
+	defer ns.Close()
+	number, err := w.host.uncachedNSID(ns)
 	if err != nil {
 		return fmt.Errorf("namespace %s: %w", namespace.Path, err)
 	}
@@ -57,7 +57,7 @@ func (w *SandboxWatch) Add(namespace attachment.Namespace) error {
 	if s, heard := w.sources[number]; heard && s.namespace == namespace {
 		return nil
 	}
-	w.sources[number] = &source{namespace: namespace, tells: true}
+	w.sources[number] = &watchedNamespace{namespace: namespace, withEvents: true}
 	return nil
 }
 
@@ -73,9 +73,9 @@ func (w *SandboxWatch) Remove(namespace attachment.Namespace) {
 	}
 }
 
-// hearNumber handles the message that a namespace got a number, or that a number is free again.
-func (w *Watch) hearNumber(m *syscall.NetlinkMessage) {
-	number, err := numberIn(m.Data)
+// handleNSID handles the message that a namespace got a number, or that a number is free again.
+func (w *Watch) handleNSID(m *syscall.NetlinkMessage) {
+	number, err := parseNSID(m.Data)
 	if err != nil {
 		w.overrun = true
 		return
@@ -89,25 +89,25 @@ func (w *Watch) hearNumber(m *syscall.NetlinkMessage) {
 	w.mark(s, 0, NamespaceGone)
 }
 
-// numberOf returns the number by which n knows other, as assignID does. It asks the kernel each time and remembers
+// uncachedNSID returns the number by which n knows other, as assignID does. It asks the kernel each time and remembers
 // nothing, because a long-lived host opens many sandboxes.
-func (n *Namespace) numberOf(other *Namespace) (int, error) {
-	number, err := n.askNumber(other)
+func (n *Namespace) uncachedNSID(peer *Namespace) (int, error) {
+	number, err := n.queryNSID(peer)
 	if err != nil || number >= 0 {
 		return number, err
 	}
-	if err := n.giveNumber(other); err != nil {
+	if err := n.createNSID(peer); err != nil {
 		return -1, err
 	}
-	number, err = n.askNumber(other)
+	number, err = n.queryNSID(peer)
 	if err == nil && number < 0 {
 		err = errors.New("the kernel gives it no number (RTM_NEWNSID)")
 	}
 	return number, err
 }
 
-// numberIn returns the number in a message, or -1 if there is none.
-func numberIn(payload []byte) (number int, err error) {
+// parseNSID returns the number in a message, or -1 if there is none.
+func parseNSID(payload []byte) (number int, err error) {
 	number = -1
 	// The kernel pads struct rtgenmsg to a multiple of four bytes.
 	err = rtnl.EachAttribute(payload, nl.NewRtGenMsg().Len(), func(a *rtnl.Attribute) {

@@ -90,7 +90,7 @@ func TestAWatchKeepsUpWithTheKernel(t *testing.T) {
 		overrun bool
 	}{"a small buffer": {4 << 10, true}, "the usual buffer": {0, false}} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			watch := must(w.host.Watch(WatchOptions{ReceiveBuffer: test.buffer}))(t)
 			defer watch.Close()
 			state, anew := stateOf(t, w.host), 0
@@ -128,24 +128,24 @@ func TestAWatchKeepsUpWithTheKernel(t *testing.T) {
 }
 
 // sorted returns the sorts of the changes by the index, and fails the test if they are of another namespace.
-func sorted(t *testing.T, of attachment.Namespace, changes Changes) map[int]Sort {
+func sorted(t *testing.T, of attachment.Namespace, changes Changes) map[int]ChangeKind {
 	t.Helper()
 	if changes.Overrun {
 		t.Error("overrun")
 	}
-	all := map[int]Sort{}
+	all := map[int]ChangeKind{}
 	for _, c := range changes.List {
 		if c.Namespace != of {
 			t.Errorf("a change of %+v", c.Namespace)
 		}
-		all[c.Index] |= c.Sorts
+		all[c.Index] |= c.Kinds
 	}
 	return all
 }
 
 // A watch of sandboxes tells each change of what a checkpoint can have, and of nothing else.
 func TestASandboxWatchTellsWhatChanged(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	other := fresh.Sandbox(t)
 	// Without link-local addresses: the kernel tells of the end of their DAD later.
 	fresh.Run(t, w.path, "ip link add eth0 type veth peer name far; ip link set eth0 addrgenmode none; ip link set far addrgenmode none; "+
@@ -163,7 +163,7 @@ func TestASandboxWatchTellsWhatChanged(t *testing.T) {
 	for _, test := range []struct {
 		name, line string
 		index      int
-		sorts      Sort
+		sorts      ChangeKind
 	}{
 		{"MTU", "ip link set eth0 mtu 1400", eth0, LinkChanged},
 		{"IPv4 route", "ip route add 10.8.0.0/24 via 10.9.0.1", eth0, RouteChanged},
@@ -203,7 +203,7 @@ func TestASandboxWatchTellsWhatChanged(t *testing.T) {
 
 // A namespace ends while it is heard, and its number goes to the next one.
 func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	watch := must(w.host.WatchSandboxes(WatchOptions{}))(t)
 	defer watch.Close()
 	for round := range 5 {
@@ -220,12 +220,12 @@ func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 			t.Errorf("round %d: %v", round, got)
 		}
 		fresh.Remove(t, path)
-		var got Sort
+		var got ChangeKind
 		// The kernel ends namespaces one batch after the other. Those of other tests may come first.
 		within(t, 2*time.Minute, "the namespace ends", func() bool {
 			for _, c := range watch.Take().List {
 				if c.Namespace == id {
-					got |= c.Sorts
+					got |= c.Kinds
 				}
 			}
 			return got&NamespaceGone != 0
@@ -242,7 +242,7 @@ func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 
 // A pod makes more devices than a watch tells apart. None is lost: index 0 stands for the rest.
 func TestAWatchHasBoundedMemory(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	watch := must(w.sandbox.Watch(WatchOptions{}))(t)
 	defer watch.Close()
 	var batch strings.Builder
@@ -258,7 +258,7 @@ func TestAWatchHasBoundedMemory(t *testing.T) {
 
 // Nothing is left of a watch that was closed.
 func TestAClosedWatchLeavesNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	files := func() int {
 		all, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

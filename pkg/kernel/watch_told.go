@@ -16,12 +16,12 @@ const netconfIndex = 1
 // ifaddrmsg, ndmsg and tcmsg.
 const indexAt = 4
 
-// told returns the sort of change in a message, and the device. The sort is 0 if the message is of no interest. told
+// parseChange returns the sort of change in a message, and the device. The sort is 0 if the message is of no interest. told
 // returns ErrMalformed for a message that is cut off.
-func told(m *syscall.NetlinkMessage) (index int, sorts Sort, err error) {
+func parseChange(m *syscall.NetlinkMessage) (index int, sorts ChangeKind, err error) {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		return linkTold(m)
+		return parseLinkChange(m)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		index, err = indexIn(m.Data)
 		return index, AddressChanged, err
@@ -44,7 +44,7 @@ func told(m *syscall.NetlinkMessage) (index int, sorts Sort, err error) {
 	return 0, 0, nil
 }
 
-func linkTold(m *syscall.NetlinkMessage) (index int, sorts Sort, err error) {
+func parseLinkChange(m *syscall.NetlinkMessage) (index int, sorts ChangeKind, err error) {
 	if err := rtnl.CheckHeader(m.Data, unix.SizeofIfInfomsg); err != nil {
 		return 0, 0, err
 	}

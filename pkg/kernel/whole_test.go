@@ -148,10 +148,10 @@ func everyKindComesBack(t *testing.T) {
 // and compares.
 func comesBack(t *testing.T, i netstate.Interface, change string) {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	// Otherwise duplicate address detection would still be running.
 	fresh.Run(t, w.path, "for of in all default; do echo 0 > /proc/sys/net/ipv6/conf/$of/accept_dad; done")
-	w.build(t, i, ConfigureOptions{Known: true})
+	w.build(t, i, ConfigureOptions{Rebuild: true})
 	fresh.Run(t, w.path, "ip link set eth0 up; "+change)
 	before := everythingOf(t, w.path, "eth0")
 	captured := w.capture(t, "eth0")
@@ -164,7 +164,7 @@ func comesBack(t *testing.T, i netstate.Interface, change string) {
 	if err := w.sandbox.Delete("eth0"); err != nil {
 		t.Fatal(err)
 	}
-	w.build(t, captured, ConfigureOptions{Known: true})
+	w.build(t, captured, ConfigureOptions{Rebuild: true})
 	if diff := cmp.Diff(before, everythingOf(t, w.path, "eth0")); diff != "" {
 		t.Errorf("before and after (-before +after):\n%s\ncaptured: %+v", diff, captured)
 	}
@@ -193,7 +193,7 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 		many("ip route append 10.9.0.0/16 via 10.4.%d.%d dev eth0 onlink", maxPlaces+1):            "the order of routes of one slot where there are more than 64, as of 10.9.0.0/16: 1",
 	} {
 		t.Run(change, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}, ConfigureOptions{})
 			fresh.Run(t, w.path, "ip link set eth0 up; "+change)
 			got := strings.Join(w.capture(t, "eth0").NotCaptured, "\n")
@@ -230,7 +230,7 @@ func realms(count int) string {
 
 // A qdisc cannot be made if the device of its filter is gone. Then it replaces nothing.
 func TestAddQdiscKeepsWhatIsThereWhenItFails(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.build(t, netstate.Interface{Link: bridge("eth0")}, ConfigureOptions{})
 	fresh.Run(t, w.path, "ip link set eth0 up; tc qdisc add dev eth0 root handle 1: tbf rate 1mbit burst 32kbit latency 25ms")
 	q := w.capture(t, "eth0").Qdiscs[0]

@@ -51,9 +51,9 @@ func TestTheLongestAnnotations(t *testing.T) {
 		}
 	}
 	named := func(value string) error {
-		o, w, _ := newOwners(t, "", map[string]string{podsPath + "x": thing(t, "x", map[string]any{"metadata.annotations": map[string]string{ownerKey: value}})})
+		o, w, _ := newOwners(t, "", map[string]string{podsPath + "x": objectJSON(t, "x", map[string]any{"metadata.annotations": map[string]string{ownerKey: value}})})
 		_, err := o.Ask(t.Context(), ask("x"))
-		if asked := w.asked(); (len(asked) > 1) != (len(value) <= mostNamed) {
+		if asked := w.requestPaths(); (len(asked) > 1) != (len(value) <= maxNamed) {
 			t.Errorf("an owner of %d bytes: requests %.200q", len(value), asked)
 		}
 		return err
@@ -62,16 +62,16 @@ func TestTheLongestAnnotations(t *testing.T) {
 		do           func(value string) error
 		value, wants string
 	}{
-		"addresses":               {static, addressList(mostAddresses), ""},
-		"one address more":        {static, addressList(mostAddresses + 1), "it has more than 256 addresses"},
-		"room for addresses":      {static, addressList(mostAddresses) + strings.Repeat(" ", mostStatic-len(addressList(mostAddresses))), ""},
-		"more room for addresses": {static, addressList(mostAddresses) + strings.Repeat(" ", mostStatic+1-len(addressList(mostAddresses))), `annotation ipam.relink.dev/lan="fdff:`},
-		"an owner":                {named, "kind." + strings.Repeat("g", mostNamed-len("kind./n")) + "/n", "no such kind"},
-		"a longer owner":          {named, "kind." + strings.Repeat("g", mostNamed+1-len("kind./n")) + "/n", `annotation ipam.relink.dev/owner="kind.ggg`},
-		"networks":                {claim(networksKey), networkList(mostElements, mostNetworks), ""},
-		"more networks":           {claim(networksKey), networkList(mostElements, mostNetworks+1), `annotation k8s.v1.cni.cncf.io/networks="[{\"x\":`},
-		"one network more":        {claim(networksKey), networkList(mostElements+1, 0), "it has more than 256 networks"},
-		"the default network":     {claim(defaultNetworkKey), networkList(mostElements, mostNetworks+1), `annotation v1.multus-cni.io/default-network="[{\"x\":`},
+		"addresses":               {static, addressList(maxAddresses), ""},
+		"one address more":        {static, addressList(maxAddresses + 1), "it has more than 256 addresses"},
+		"room for addresses":      {static, addressList(maxAddresses) + strings.Repeat(" ", maxStatic-len(addressList(maxAddresses))), ""},
+		"more room for addresses": {static, addressList(maxAddresses) + strings.Repeat(" ", maxStatic+1-len(addressList(maxAddresses))), `annotation ipam.relink.dev/lan="fdff:`},
+		"an owner":                {named, "kind." + strings.Repeat("g", maxNamed-len("kind./n")) + "/n", "no such kind"},
+		"a longer owner":          {named, "kind." + strings.Repeat("g", maxNamed+1-len("kind./n")) + "/n", `annotation ipam.relink.dev/owner="kind.ggg`},
+		"networks":                {claim(networksKey), networkList(maxElements, maxNetworks), ""},
+		"more networks":           {claim(networksKey), networkList(maxElements, maxNetworks+1), `annotation k8s.v1.cni.cncf.io/networks="[{\"x\":`},
+		"one network more":        {claim(networksKey), networkList(maxElements+1, 0), "it has more than 256 networks"},
+		"the default network":     {claim(defaultNetworkKey), networkList(maxElements, maxNetworks+1), `annotation v1.multus-cni.io/default-network="[{\"x\":`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := test.do(test.value)
@@ -100,18 +100,18 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 	o, _, _ := newOwners(t, "", nil)
 	named := func(value string) error {
-		_, err := o.client.named(t.Context(), &metav1.ObjectMeta{Namespace: "shop"}, value)
+		_, err := o.client.annotatedOwner(t.Context(), &metav1.ObjectMeta{Namespace: "shop"}, value)
 		return err
 	}
 	claimed := func(name string) string { return fmt.Sprintf(`[{"interface":"eth0","ipam-claim-reference":%q}]`, name) }
 	for name, err := range map[string]error{
-		"no address":          static(strings.Repeat("\x01", mostStatic)),
-		"a zone":              static("fe80::1%" + strings.Repeat("\x01", mostStatic-20)),
+		"no address":          static(strings.Repeat("\x01", maxStatic)),
+		"a zone":              static("fe80::1%" + strings.Repeat("\x01", maxStatic-20)),
 		"far too long":        static(strings.Repeat("\x01", 255<<10)),
-		"an owner":            named(strings.Repeat("\x01", mostNamed)),
+		"an owner":            named(strings.Repeat("\x01", maxNamed)),
 		"an owner, too long":  named(strings.Repeat("\x01", 255<<10)),
 		"no list":             networks(`["` + strings.Repeat("\\n", 1<<15-20) + `"]`),
-		"a number":            networks(`[` + strings.Repeat("1", mostNetworks-20) + `]`),
+		"a number":            networks(`[` + strings.Repeat("1", maxNetworks-20) + `]`),
 		"the name of a claim": networks(claimed(strings.Repeat("a", 254))),
 		"a name with lines":   networks(claimed("a\nb")),
 		"a name with slashes": networks(claimed("../secrets/x")),
@@ -129,13 +129,13 @@ func TestTheWatchKeepsNoLongValues(t *testing.T) {
 	long := strings.Repeat(",", 255<<10)
 	for _, key := range []string{networksKey, defaultNetworkKey, ownerKey, "ipam.relink.dev/lan", "kubernetes.io/config.mirror"} {
 		pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: long}}}
-		kept := reduced(pod).(*metav1.PartialObjectMetadata).Annotations[key]
-		if len(kept) != limitOf(key)+1 || within(key, kept) == nil {
+		kept := trimPodMetadata(pod).(*metav1.PartialObjectMetadata).Annotations[key]
+		if len(kept) != limitOf(key)+1 || checkLength(key, kept) == nil {
 			t.Errorf("%s: %d bytes are kept", key, len(kept))
 		}
 		short := long[:limitOf(key)]
 		pod.Annotations[key] = short
-		if kept := reduced(pod).(*metav1.PartialObjectMetadata).Annotations[key]; kept != short {
+		if kept := trimPodMetadata(pod).(*metav1.PartialObjectMetadata).Annotations[key]; kept != short {
 			t.Errorf("%s: %d of %d bytes are kept", key, len(kept), len(short))
 		}
 	}
@@ -144,7 +144,7 @@ func TestTheWatchKeepsNoLongValues(t *testing.T) {
 // A reference can have any name. No object has one that is too long, or that is a path.
 func TestReferencesToNamesThatCannotBe(t *testing.T) {
 	for _, name := range []string{strings.Repeat("a", 255<<10), "../pods/x", "a\nb", ""} {
-		o, w, _ := newOwners(t, "", map[string]string{podsPath + "x": thing(t, "x", controlled("kubevirt.io/v1", "VirtualMachineInstance", name))})
+		o, w, _ := newOwners(t, "", map[string]string{podsPath + "x": objectJSON(t, "x", controlled("kubevirt.io/v1", "VirtualMachineInstance", name))})
 		if got, err := o.Ask(t.Context(), ask("x")); err != nil || got.Owner.Kind != "pod" {
 			t.Errorf("%.20q: %+v, %.1000v", name, got, err)
 		}
@@ -154,7 +154,7 @@ func TestReferencesToNamesThatCannotBe(t *testing.T) {
 
 // What the most expensive annotations cost.
 func BenchmarkTheLongestAnnotations(b *testing.B) {
-	addresses, networks := addressList(mostAddresses), networkList(mostElements, mostNetworks)
+	addresses, networks := addressList(maxAddresses), networkList(maxElements, maxNetworks)
 	b.Run("addresses", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -26,16 +26,16 @@ const (
 	defaultNetworkKey = "v1.multus-cni.io/default-network"
 	// firstIfName is the name that container runtimes give the first interface of a pod.
 	firstIfName = "eth0"
-	// mostTries bounds how often an object is read again that somebody has changed.
-	mostTries = 3
+	// maxTries bounds how often an object is read again that somebody has changed.
+	maxTries = 3
 )
 
 // element is one network in an annotation for Multus (NetworkSelectionElement in network-attachment-definition-client).
 type element struct {
 	Interface string `json:"interface"`
-	// Old is how it was called before Multus 3.2.
-	Old   string `json:"interfaceRequest"`
-	Claim string `json:"ipam-claim-reference"`
+	// LegacyInterface is how it was called before Multus 3.2.
+	LegacyInterface string `json:"interfaceRequest"`
+	Claim           string `json:"ipam-claim-reference"`
 }
 
 // claimOf returns the name of the IPAMClaim for the interface, empty for none. listed says that the annotations have the
@@ -45,32 +45,32 @@ type element struct {
 // Multus is configured to give all pods further networks, it counts these first. Then the claim can be for another network,
 // which is an error later.
 func claimOf(pod *metav1.ObjectMeta, ifName string) (name string, listed bool, err error) {
-	all, err := elementsOf(pod, networksKey)
+	elements, err := elementsOf(pod, networksKey)
 	if err != nil {
 		return "", false, err
 	}
-	for i := range all {
-		all[i].Interface = cmp.Or(all[i].Interface, all[i].Old, "net"+strconv.Itoa(i+1))
+	for i := range elements {
+		elements[i].Interface = cmp.Or(elements[i].Interface, elements[i].LegacyInterface, "net"+strconv.Itoa(i+1))
 	}
 	first, err := elementsOf(pod, defaultNetworkKey)
 	if err != nil {
 		return "", false, err
 	}
 	for _, e := range first {
-		e.Interface = cmp.Or(e.Interface, e.Old, firstIfName)
-		all = append(all, e)
+		e.Interface = cmp.Or(e.Interface, e.LegacyInterface, firstIfName)
+		elements = append(elements, e)
 	}
-	for _, e := range all {
+	for _, e := range elements {
 		if e.Interface != ifName {
 			continue
 		}
 		if name != "" && e.Claim != "" && e.Claim != name {
-			return "", false, fmt.Errorf("%w: the pod's annotations %s and %s name two IPAMClaims for the interface %s, %s and %s: name one", owner.ErrInvalid, networksKey, defaultNetworkKey, ifName, shown(name), shown(e.Claim))
+			return "", false, fmt.Errorf("%w: the pod's annotations %s and %s name two IPAMClaims for the interface %s, %s and %s: name one", owner.ErrInvalid, networksKey, defaultNetworkKey, ifName, quoteShort(name), quoteShort(e.Claim))
 		}
 		name, listed = cmp.Or(name, e.Claim), true
 	}
 	if name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return "", false, fmt.Errorf("%w: the pod's annotations name the IPAMClaim %s for the interface %s, which no object can have as its name: correct it", owner.ErrInvalid, shown(name), ifName)
+		return "", false, fmt.Errorf("%w: the pod's annotations name the IPAMClaim %s for the interface %s, which no object can have as its name: correct it", owner.ErrInvalid, quoteShort(name), ifName)
 	}
 	return name, listed, nil
 }
@@ -79,28 +79,28 @@ func claimOf(pod *metav1.ObjectMeta, ifName string) (name string, listed bool, e
 // these characters for JSON. The other form has names with commas between them: it has no claims.
 func elementsOf(pod *metav1.ObjectMeta, key string) ([]element, error) {
 	value := pod.Annotations[key]
-	if err := within(key, value); err != nil {
+	if err := checkLength(key, value); err != nil {
 		return nil, err
 	}
 	if !strings.ContainsAny(value, `[{"`) {
 		return nil, nil
 	}
-	elements, err := decoded(value)
+	elements, err := decodeElements(value)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the pod's annotation %s=%s is no list of networks (%s). Correct it as Multus needs it", owner.ErrInvalid, key, shown(value), shown(err.Error()))
+		return nil, fmt.Errorf("%w: the pod's annotation %s=%s is no list of networks (%s). Correct it as Multus needs it", owner.ErrInvalid, key, quoteShort(value), quoteShort(err.Error()))
 	}
 	return elements, nil
 }
 
-// decoded reads a list of networks. It reads one after the other: a list of empty ones would take much memory.
-func decoded(value string) (elements []element, err error) {
+// decodeElements reads a list of networks. It reads one after the other: a list of empty ones would take much memory.
+func decodeElements(value string) (elements []element, err error) {
 	d := json.NewDecoder(strings.NewReader(value))
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return nil, errors.New("it does not begin with [")
 	}
 	for d.More() {
-		if len(elements) == mostElements {
-			return nil, fmt.Errorf("it has more than %d networks", mostElements)
+		if len(elements) == maxElements {
+			return nil, fmt.Errorf("it has more than %d networks", maxElements)
 		}
 		var e element
 		if err := d.Decode(&e); err != nil {
@@ -122,55 +122,55 @@ func decoded(value string) (elements []element, err error) {
 // Its spec.network must be the name of the CNI configuration, if it is there. Its spec.interface does not count: that may be
 // the name in the virtual machine, and KubeVirt gives the pod's interface a hashed one.
 func (c *Client) claim(ctx context.Context, d decision, name, network string) (*owner.Claim, error) {
-	if d.run == "" {
+	if d.instanceUID == "" {
 		return nil, fmt.Errorf("%w: the pod names the IPAMClaim %s, and its addresses are those of %s: only a launcher of a virtual machine has IPAMClaims. Remove ipam-claim-reference from the pod's annotation", owner.ErrInvalid, name, d.owner)
 	}
-	made, err := c.Read(ctx, claims, d.owner.Namespace, name)
+	object, err := c.Read(ctx, claims, d.owner.Namespace, name)
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the pod's IPAMClaim %s: %w", name, err))
 	}
-	if err := ofMachine(made, d); err != nil {
+	if err := checkMachine(object, d); err != nil {
 		return nil, err
 	}
 	var spec struct {
 		Network string `json:"network"`
 	}
-	if len(made.Spec) > 0 {
-		if err := json.Unmarshal(made.Spec, &spec); err != nil {
-			return nil, unavailable(fmt.Errorf("the spec of the IPAMClaim %s: %s", name, shown(err.Error())))
+	if len(object.Spec) > 0 {
+		if err := json.Unmarshal(object.Spec, &spec); err != nil {
+			return nil, unavailable(fmt.Errorf("the spec of the IPAMClaim %s: %s", name, quoteShort(err.Error())))
 		}
 	}
 	if spec.Network != "" && spec.Network != network {
-		return nil, fmt.Errorf("%w: the pod's IPAMClaim %s has spec.network=%s, and the interface is on the network %s: name the claim of that network", owner.ErrInvalid, name, shown(spec.Network), network)
+		return nil, fmt.Errorf("%w: the pod's IPAMClaim %s has spec.network=%s, and the interface is on the network %s: name the claim of that network", owner.ErrInvalid, name, quoteShort(spec.Network), network)
 	}
-	ips, err := ipsOf(made)
+	ips, err := ipsOf(object)
 	if err != nil {
 		return nil, err
 	}
-	return &owner.Claim{Name: name, UID: string(made.Metadata.UID), Version: made.Metadata.ResourceVersion, IPs: ips}, nil
+	return &owner.Claim{Name: name, UID: string(object.Metadata.UID), Version: object.Metadata.ResourceVersion, IPs: ips}, nil
 }
 
-// ofMachine returns an error if the claim is another machine's: anybody may write the name of any claim into a pod.
+// checkMachine returns an error if the claim is another machine's: anybody may write the name of any claim into a pod.
 //
 // KubeVirt makes the VirtualMachine the claim's owner, and the VirtualMachineInstance if there is none (ownerReferenceFor in
 // pkg/vminetworkscontroller of kubevirt/ipam-extensions). A claim that somebody has made by hand may have no reference.
-func ofMachine(claim objects.Object, d decision) error {
-	var other *metav1.OwnerReference
+func checkMachine(claim objects.Object, d decision) error {
+	var reference *metav1.OwnerReference
 	for i, r := range claim.Metadata.OwnerReferences {
 		version, err := schema.ParseGroupVersion(r.APIVersion)
 		if err != nil || version.Group != machines.Group {
 			continue
 		}
-		if string(r.UID) == d.owner.UID || r.UID == d.run {
+		if string(r.UID) == d.owner.UID || r.UID == d.instanceUID {
 			return nil
 		}
-		other = &claim.Metadata.OwnerReferences[i]
+		reference = &claim.Metadata.OwnerReferences[i]
 	}
-	if other == nil {
+	if reference == nil {
 		return nil
 	}
 	return fmt.Errorf("%w: the pod's IPAMClaim %s belongs to the %s with the UID %s, and the pod runs for %s with the UID %s: name a claim of the pod's own machine", owner.ErrInvalid,
-		claim.Metadata.Name, shown(other.Kind+" "+other.Name), shown(string(other.UID)), d.owner, d.owner.UID)
+		claim.Metadata.Name, quoteShort(reference.Kind+" "+reference.Name), quoteShort(string(reference.UID)), d.owner, d.owner.UID)
 }
 
 // ipsOf returns the addresses in the status of an IPAMClaim.
@@ -180,23 +180,23 @@ func ipsOf(claim objects.Object) (ips []netip.Prefix, err error) {
 	}
 	if len(claim.Status) > 0 {
 		if err := json.Unmarshal(claim.Status, &status); err != nil {
-			return nil, fmt.Errorf("%w: the status of the IPAMClaim %s: %s", owner.ErrInvalid, claim.Metadata.Name, shown(err.Error()))
+			return nil, fmt.Errorf("%w: the status of the IPAMClaim %s: %s", owner.ErrInvalid, claim.Metadata.Name, quoteShort(err.Error()))
 		}
 	}
 	for _, text := range status.IPs {
 		ip, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the IPAMClaim %s has %s in status.ips, which is no address with a prefix length: correct it", owner.ErrInvalid, claim.Metadata.Name, shown(text))
+			return nil, fmt.Errorf("%w: the IPAMClaim %s has %s in status.ips, which is no address with a prefix length: correct it", owner.ErrInvalid, claim.Metadata.Name, quoteShort(text))
 		}
 		ips = append(ips, ip)
 	}
 	return ips, nil
 }
 
-// Fulfil implements owner.Asker. It takes at most owner.Limit. That the claim is of the pod's machine is known: Ask has returned
+// Fulfil implements owner.Asker. It takes at most owner.AskTimeout. That the claim is of the pod's machine is known: Ask has returned
 // it for the pod, and no other claim has its UID.
 func (o *Owners) Fulfil(ctx context.Context, f owner.Fulfilment) error {
-	ctx, cancel := context.WithTimeout(ctx, owner.Limit)
+	ctx, cancel := context.WithTimeout(ctx, owner.AskTimeout)
 	defer cancel()
 	// One request is enough if nobody has changed the claim since it was read: a slow API has no time for two.
 	if f.Claim.Version != "" && len(f.Claim.IPs) == 0 {
@@ -205,7 +205,7 @@ func (o *Owners) Fulfil(ctx context.Context, f owner.Fulfilment) error {
 		}
 	}
 	var err error
-	for range mostTries {
+	for range maxTries {
 		if err = o.client.fulfil(ctx, f); !errors.Is(err, objects.ErrConflict) {
 			return err
 		}
@@ -216,15 +216,15 @@ func (o *Owners) Fulfil(ctx context.Context, f owner.Fulfilment) error {
 // fulfil decides by the claim as it is now. The API takes the change only if the claim is still that one. The error matches
 // objects.ErrConflict otherwise.
 func (c *Client) fulfil(ctx context.Context, f owner.Fulfilment) error {
-	made, err := c.Read(ctx, claims, f.Pod.Namespace, f.Claim.Name)
+	object, err := c.Read(ctx, claims, f.Pod.Namespace, f.Claim.Name)
 	if err != nil {
 		return unavailable(fmt.Errorf("the IPAMClaim %s: %w", f.Claim.Name, err))
 	}
-	done, err := fulfilled(made, f)
-	if done || err != nil {
+	written, err := alreadyFulfilled(object, f)
+	if written || err != nil {
 		return err
 	}
-	return c.writeIPs(ctx, f, string(made.Metadata.UID), made.Metadata.ResourceVersion)
+	return c.writeIPs(ctx, f, string(object.Metadata.UID), object.Metadata.ResourceVersion)
 }
 
 // writeIPs writes the addresses into the claim of that UID and version. The error matches objects.ErrConflict if there is
@@ -244,27 +244,27 @@ func (c *Client) writeIPs(ctx context.Context, f owner.Fulfilment, uid, version 
 	return nil
 }
 
-// fulfilled says whether the addresses are in the claim's status already. The error matches owner.ErrDiffers if there are
+// alreadyFulfilled says whether the addresses are in the claim's status already. The error matches owner.ErrDiffers if there are
 // others, or if it is another claim. Prefix lengths do not count.
-func fulfilled(claim objects.Object, f owner.Fulfilment) (bool, error) {
+func alreadyFulfilled(claim objects.Object, f owner.Fulfilment) (bool, error) {
 	if uid := string(claim.Metadata.UID); uid != f.Claim.UID {
 		return false, fmt.Errorf("%w: the IPAMClaim %s was made anew: its UID is %s, and was %s", owner.ErrDiffers, f.Claim.Name, uid, f.Claim.UID)
 	}
-	has, err := ipsOf(claim)
-	if err != nil || len(has) == 0 && len(f.IPs) > 0 {
+	ips, err := ipsOf(claim)
+	if err != nil || len(ips) == 0 && len(f.IPs) > 0 {
 		return false, err
 	}
-	if !slices.Equal(bare(has), bare(f.IPs)) {
-		return false, fmt.Errorf("%w: the IPAMClaim %s has %v, and the pod got %v", owner.ErrDiffers, f.Claim.Name, has, f.IPs)
+	if !slices.Equal(sortedAddresses(ips), sortedAddresses(f.IPs)) {
+		return false, fmt.Errorf("%w: the IPAMClaim %s has %v, and the pod got %v", owner.ErrDiffers, f.Claim.Name, ips, f.IPs)
 	}
 	return true, nil
 }
 
-// bare are the addresses in order, each once.
-func bare(ips []netip.Prefix) (all []netip.Addr) {
+// sortedAddresses are the addresses in order, each once.
+func sortedAddresses(ips []netip.Prefix) (addresses []netip.Addr) {
 	for _, ip := range ips {
-		all = append(all, ip.Addr())
+		addresses = append(addresses, ip.Addr())
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	return slices.Compact(all)
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return slices.Compact(addresses)
 }

@@ -91,7 +91,7 @@ func TestFulfilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var made objects.Object
 			made.Metadata.Name, made.Metadata.UID, made.Status = "db.lan", types.UID(test.uid), json.RawMessage(test.status)
-			done, err := fulfilled(made, owner.Fulfilment{Claim: owner.Claim{Name: "db.lan", UID: "u"}, IPs: test.ips})
+			done, err := alreadyFulfilled(made, owner.Fulfilment{Claim: owner.Claim{Name: "db.lan", UID: "u"}, IPs: test.ips})
 			if done != test.done || !errors.Is(err, test.is) || (err == nil) != (test.is == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("%v, %v, want %v, %v with %q", done, err, test.done, test.is, test.err)
 			}

@@ -49,11 +49,11 @@ func TestClaims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, w, _ := newOwners(t, "", map[string]string{
-				podsPath + "x":                           thing(t, "x", annotated(test.reference)),
-				kubevirt + "virtualmachineinstances/run": running(t, "run", "db", "x"), kubevirt + "virtualmachines/db": thing(t, "db", nil),
+				podsPath + "x":                           objectJSON(t, "x", annotated(test.reference)),
+				kubevirt + "virtualmachineinstances/run": running(t, "run", "db", "x"), kubevirt + "virtualmachines/db": objectJSON(t, "db", nil),
 			})
 			if test.claim != nil {
-				w.set(claimsAt+"db.lan", thing(t, "db.lan", test.claim))
+				w.set(claimsAt+"db.lan", objectJSON(t, "db.lan", test.claim))
 			}
 			q := ask("x")
 			q.IfName, q.Claims = "pod1", true
@@ -68,7 +68,7 @@ func TestClaims(t *testing.T) {
 			case got.Claim != nil && (got.Claim.Name != test.want.Name || got.Claim.UID != test.want.UID || !slices.Equal(got.Claim.IPs, test.want.IPs)):
 				t.Errorf("%+v, want %+v", got.Claim, test.want)
 			}
-			w.asked()
+			w.requestPaths()
 			q.Claims = false
 			if got, err := o.Ask(t.Context(), q); err != nil || got.Claim != nil {
 				t.Errorf("nobody asked for it: %+v, %v", got.Claim, err)
@@ -87,12 +87,12 @@ func TestAClaimOfAPodThatIsNoLauncher(t *testing.T) {
 		return pod
 	}
 	o, w, _ := newOwners(t, "", map[string]string{
-		podsPath + "x":     thing(t, "x", annotated(map[string]any{}, annotations)),
-		podsPath + "web-0": thing(t, "web-0", annotated(controlled("apps/v1", "StatefulSet", "web"), annotations)), setsPath + "web": thing(t, "web", nil),
-		podsPath + "named": thing(t, "named", annotated(map[string]any{}, named)), "/api/v1": `{"resources":[{"name":"configmaps","kind":"ConfigMap","namespaced":true}]}`,
-		"/api/v1/namespaces/shop/configmaps/settings": thing(t, "settings", nil),
-		podsPath + "gone":   thing(t, "gone", annotated(controlled("kubevirt.io/v1", "VirtualMachineInstance", "none"), annotations)),
-		claimsAt + "db.lan": thing(t, "db.lan", map[string]any{"status": map[string]any{"ips": []string{"10.3.0.7/24"}}}),
+		podsPath + "x":     objectJSON(t, "x", annotated(map[string]any{}, annotations)),
+		podsPath + "web-0": objectJSON(t, "web-0", annotated(controlled("apps/v1", "StatefulSet", "web"), annotations)), setsPath + "web": objectJSON(t, "web", nil),
+		podsPath + "named": objectJSON(t, "named", annotated(map[string]any{}, named)), "/api/v1": `{"resources":[{"name":"configmaps","kind":"ConfigMap","namespaced":true}]}`,
+		"/api/v1/namespaces/shop/configmaps/settings": objectJSON(t, "settings", nil),
+		podsPath + "gone":   objectJSON(t, "gone", annotated(controlled("kubevirt.io/v1", "VirtualMachineInstance", "none"), annotations)),
+		claimsAt + "db.lan": objectJSON(t, "db.lan", map[string]any{"status": map[string]any{"ips": []string{"10.3.0.7/24"}}}),
 	})
 	for pod, who := range map[string]string{"x": "pod shop/x", "web-0": "StatefulSet shop/web, ordinal 0", "named": "ConfigMap shop/settings", "gone": "pod shop/gone"} {
 		q := ask(pod)
@@ -101,7 +101,7 @@ func TestAClaimOfAPodThatIsNoLauncher(t *testing.T) {
 		if got, err := o.Ask(t.Context(), q); !errors.Is(err, owner.ErrInvalid) || !strings.Contains(err.Error(), want) || got.Claim != nil {
 			t.Errorf("%s: %+v, %v, want %q", pod, got.Claim, err, want)
 		}
-		if asked := w.asked(); slices.Contains(asked, "GET "+claimsAt+"db.lan") {
+		if asked := w.requestPaths(); slices.Contains(asked, "GET "+claimsAt+"db.lan") {
 			t.Errorf("%s: requests %q", pod, asked)
 		}
 	}
@@ -122,10 +122,10 @@ func TestFulfilDecidesAgain(t *testing.T) {
 		"after a change of the rest":   {2, nil, 3, nil, ""},
 		"somebody wrote the same":      {1, []string{"10.3.0.7/24"}, 1, nil, ""},
 		"somebody wrote another":       {1, []string{"10.3.0.8/24"}, 1, owner.ErrDiffers, "has [10.3.0.8/24], and the pod got [10.3.0.7/24]"},
-		"somebody changes it for ever": {99, nil, mostTries, owner.ErrUnavailable, "somebody has changed it meanwhile: no, because 409"},
+		"somebody changes it for ever": {99, nil, maxTries, owner.ErrUnavailable, "somebody has changed it meanwhile: no, because 409"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, w, _ := newOwners(t, "", map[string]string{claimsAt + "db.lan": thing(t, "db.lan", nil)})
+			o, w, _ := newOwners(t, "", map[string]string{claimsAt + "db.lan": objectJSON(t, "db.lan", nil)})
 			var patches atomic.Int64
 			w.answers(func(to http.ResponseWriter, r *http.Request) bool {
 				if r.Method != http.MethodPatch {
@@ -148,7 +148,7 @@ func TestFulfilDecidesAgain(t *testing.T) {
 					return true
 				}
 				if test.then != nil {
-					w.set(claimsAt+"db.lan", thing(t, "db.lan", map[string]any{"status": map[string]any{"ips": test.then}}))
+					w.set(claimsAt+"db.lan", objectJSON(t, "db.lan", map[string]any{"status": map[string]any{"ips": test.then}}))
 				}
 				refuse(to, http.StatusConflict)
 				return true
@@ -170,7 +170,7 @@ func TestFulfilIsRefused(t *testing.T) {
 	if err := o.Fulfil(t.Context(), f); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), "the IPAMClaim db.lan: the Kubernetes API answers that it does not exist") {
 		t.Error(err)
 	}
-	w.set(claimsAt+"db.lan", thing(t, "db.lan", nil))
+	w.set(claimsAt+"db.lan", objectJSON(t, "db.lan", nil))
 	w.answers(func(to http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPatch {
 			return false

@@ -56,12 +56,12 @@ type identity struct {
 	} `json:"metadata"`
 }
 
-// lives says that the pod is in the API under its UID.
+// podExists says that the pod is in the API under its UID.
 //
 // The UID of a static pod is the hash of its manifest. In the API there is a mirror of the pod, with a UID of its own and with
 // the hash in an annotation. The kubelet writes its events under the hash, and "kubectl describe pod" looks for
 // them there (k8s.io/kubectl, pkg/describe). So an event never needs another UID than the one that the plugin was given.
-func (c *Client) lives(ctx context.Context, pod attachment.Pod) (bool, error) {
+func (c *Client) podExists(ctx context.Context, pod attachment.Pod) (bool, error) {
 	result := c.events.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SetHeader("Accept", objects.MetadataOnly).Do(ctx)
 	if err := result.Error(); err != nil { // Raw would not have the API's own words.
 		return false, err
@@ -70,22 +70,22 @@ func (c *Client) lives(ctx context.Context, pod attachment.Pod) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var is identity
-	if err := json.Unmarshal(text, &is); err != nil {
+	var id identity
+	if err := json.Unmarshal(text, &id); err != nil {
 		return false, fmt.Errorf("read the pod %s: %w", pod, err)
 	}
 	uid := types.UID(pod.UID)
-	return is.Metadata.UID == uid || is.Metadata.Annotations[corev1.MirrorPodAnnotationKey] == pod.UID, nil
+	return id.Metadata.UID == uid || id.Metadata.Annotations[corev1.MirrorPodAnnotationKey] == pod.UID, nil
 }
 
-// create writes a new event, and returns it as it is in the API.
-func (c *Client) create(ctx context.Context, e *corev1.Event) (*corev1.Event, error) {
-	made := &corev1.Event{}
-	return made, c.events.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Into(made)
+// createEvent writes a new event, and returns it as it is in the API.
+func (c *Client) createEvent(ctx context.Context, e *corev1.Event) (*corev1.Event, error) {
+	stored := &corev1.Event{}
+	return stored, c.events.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Into(stored)
 }
 
-// patch changes an event, and returns it as it is in the API.
-func (c *Client) patch(ctx context.Context, e *corev1.Event, change []byte) (*corev1.Event, error) {
-	made := &corev1.Event{}
-	return made, c.events.Patch(types.StrategicMergePatchType).Namespace(e.Namespace).Resource("events").Name(e.Name).Body(change).Do(ctx).Into(made)
+// patchEvent changes an event, and returns it as it is in the API.
+func (c *Client) patchEvent(ctx context.Context, e *corev1.Event, change []byte) (*corev1.Event, error) {
+	stored := &corev1.Event{}
+	return stored, c.events.Patch(types.StrategicMergePatchType).Namespace(e.Namespace).Resource("events").Name(e.Name).Body(change).Do(ctx).Into(stored)
 }

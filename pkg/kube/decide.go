@@ -19,44 +19,44 @@ import (
 type decision struct {
 	owner        attachment.Owner
 	lasts, alone bool
-	// run is the UID of the VirtualMachineInstance whose launcher the pod is, empty for any other pod.
-	run types.UID
+	// instanceUID is the UID of the VirtualMachineInstance whose launcher the pod is, empty for any other pod.
+	instanceUID types.UID
 	// siblings are the other launchers that the VirtualMachineInstance lists.
 	siblings []string
-	// why is the reason in words.
-	why string
+	// reason is the reason in words.
+	reason string
 }
 
-// sighting is what the API says of the object that a reference names.
-type sighting struct {
-	// is says that it exists with the UID of the reference. A reference counts only then.
-	is bool
+// referent is what the API says of the object that a reference names.
+type referent struct {
+	// exists says that it exists with the UID of the reference. A reference counts only then.
+	exists bool
 	// controller is what controls the object itself. It may be nil.
 	controller *metav1.OwnerReference
 	// active are the pods that a VirtualMachineInstance lists, by UID.
 	active map[types.UID]string
 }
 
-// decide finds the owner of a pod. seen are the sightings so far: first of the pod's controller, then of that one's
+// decide finds the owner of a pod. referents are the referents so far: first of the pod's controller, then of that one's
 // controller. If next is not nil, a sighting of it is needed, and there is no decision yet. The error says why there is none
 // now, although all that is needed was seen.
 //
 // Only the references that controllers write count, and never a name or a label. The label vm.kubevirt.io/name is the same
 // for VMs whose long names are cut to one label, and anybody can set it. An attachment pod of KubeVirt (hp-volume) is
 // controlled by a launcher: it has an address of its own. The two pods of a migration have one VM, on two nodes.
-func decide(pod *metav1.ObjectMeta, seen []sighting) (d decision, next *metav1.OwnerReference, err error) {
+func decide(pod *metav1.ObjectMeta, referents []referent) (d decision, next *metav1.OwnerReference, err error) {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
-		return itself(pod, "nothing controls the pod"), nil, nil
+		return podOwner(pod, "nothing controls the pod"), nil, nil
 	}
 	switch k, _ := kindOf(controller); k.Resource {
 	case sets.Resource:
-		d, next = decideSet(pod, controller, k, seen)
+		d, next = decideSet(pod, controller, k, referents)
 		return d, next, nil
 	case instances.Resource:
-		return decideMachine(pod, controller, seen)
+		return decideMachine(pod, controller, referents)
 	}
-	return itself(pod, fmt.Sprintf("the pods of its %.*s can stand in for each other", mostShown, controller.Kind)), nil, nil
+	return podOwner(pod, fmt.Sprintf("the pods of its %.*s can stand in for each other", maxShown, controller.Kind)), nil, nil
 }
 
 // kindOf returns the kind of the object that is referred to. ok is false for a kind that is no owner.
@@ -73,45 +73,45 @@ func kindOf(r *metav1.OwnerReference) (k objects.Kind, ok bool) {
 	return objects.Kind{}, false
 }
 
-// itself is the decision for a pod that is its own owner: the next sandbox of it has the same UID.
-func itself(pod *metav1.ObjectMeta, why string) decision {
+// podOwner is the decision for a pod that is its own owner: the next sandbox of it has the same UID.
+func podOwner(pod *metav1.ObjectMeta, reason string) decision {
 	owner := attachment.Owner{Kind: attachment.OwnerPod, Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
-	return decision{owner: owner, alone: true, why: why}
+	return decision{owner: owner, alone: true, reason: reason}
 }
 
-// byName is the decision for a static pod: the next pod of its name is the same owner.
-func byName(pod attachment.Pod, why string) decision {
-	return decision{owner: pod.Owner(), lasts: true, alone: true, why: why}
+// staticPodOwner is the decision for a static pod: the next pod of its name is the same owner.
+func staticPodOwner(pod attachment.Pod, reason string) decision {
+	return decision{owner: pod.Owner(), lasts: true, alone: true, reason: reason}
 }
 
-func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k objects.Kind, seen []sighting) (decision, *metav1.OwnerReference) {
-	ordinal, why := ordinalOf(pod, set.Name)
+func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k objects.Kind, referents []referent) (decision, *metav1.OwnerReference) {
+	ordinal, reason := ordinalOf(pod, set.Name)
 	switch {
 	case ordinal == 0:
-		return itself(pod, why), nil
-	case len(seen) == 0:
+		return podOwner(pod, reason), nil
+	case len(referents) == 0:
 		return decision{}, set
-	case !seen[0].is:
-		return itself(pod, "no StatefulSet has the UID of the pod's controller"), nil
+	case !referents[0].exists:
+		return podOwner(pod, "no StatefulSet has the UID of the pod's controller"), nil
 	}
-	d := lasting(pod, set, k, fmt.Sprintf("a StatefulSet of %s controls the pod", k.Group))
+	d := lastingOwner(pod, set, k, fmt.Sprintf("a StatefulSet of %s controls the pod", k.Group))
 	d.owner.Ordinal = ordinal
 	return d, nil
 }
 
-// ordinalOf returns the ordinal of a pod in the StatefulSet that controls it, and none if the pod does not tell. why says
+// ordinalOf returns the ordinal of a pod in the StatefulSet that controls it, and none if the pod does not tell. reason says
 // why then.
 //
 // The controller gives a pod the name SET-ORDINAL, and looks for it by that name. Since Kubernetes 1.28 it writes the
 // ordinal into a label, too. On an older cluster the label can come from the pod template: all replicas have the same then,
 // so it never counts alone.
-func ordinalOf(pod *metav1.ObjectMeta, set string) (ordinal attachment.Ordinal, why string) {
-	digits, is := strings.CutPrefix(pod.Name, set+"-")
+func ordinalOf(pod *metav1.ObjectMeta, set string) (ordinal attachment.Ordinal, reason string) {
+	digits, found := strings.CutPrefix(pod.Name, set+"-")
 	number, err := strconv.Atoi(digits)
-	if !is || err != nil || strconv.Itoa(number) != digits || attachment.OrdinalOf(number) == 0 {
+	if !found || err != nil || strconv.Itoa(number) != digits || attachment.OrdinalOf(number) == 0 {
 		return 0, fmt.Sprintf("a StatefulSet controls the pod, but its name is not %s-ORDINAL", set)
 	}
-	if label, is := pod.Labels[appsv1.PodIndexLabel]; is && label != digits {
+	if label, found := pod.Labels[appsv1.PodIndexLabel]; found && label != digits {
 		return 0, fmt.Sprintf("the pod's label %s is %q, and its name says %d", appsv1.PodIndexLabel, label, number)
 	}
 	return attachment.OrdinalOf(number), ""
@@ -124,55 +124,55 @@ func ordinalOf(pod *metav1.ObjectMeta, set string) (ordinal attachment.Ordinal, 
 // is not listed has no owner: if it is a launcher, its addresses are not its own.
 //
 // The list is no proof of who has made the pod: virt-controller lists each pod that refers to the instance as its controller.
-func decideMachine(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []sighting) (decision, *metav1.OwnerReference, error) {
+func decideMachine(pod *metav1.ObjectMeta, run *metav1.OwnerReference, referents []referent) (decision, *metav1.OwnerReference, error) {
 	switch {
-	case len(seen) == 0:
+	case len(referents) == 0:
 		return decision{}, run, nil
-	case !seen[0].is:
-		return itself(pod, "no VirtualMachineInstance has the UID of the pod's controller"), nil, nil
+	case !referents[0].exists:
+		return podOwner(pod, "no VirtualMachineInstance has the UID of the pod's controller"), nil, nil
 	}
-	if _, is := seen[0].active[pod.UID]; !is {
+	if _, listed := referents[0].active[pod.UID]; !listed {
 		return decision{}, nil, fmt.Errorf("the VirtualMachineInstance %s, which controls the pod %s/%s, does not list the pod's UID %s in status.activePods: virt-controller lists a launcher soon after it has made it", run.Name, pod.Namespace, pod.Name, pod.UID)
 	}
-	d, next := decideLauncher(pod, run, seen)
-	d.run, d.siblings = run.UID, siblingsOf(pod.UID, seen[0].active)
+	d, next := decideLauncher(pod, run, referents)
+	d.instanceUID, d.siblings = run.UID, siblingsOf(pod.UID, referents[0].active)
 	return d, next, nil
 }
 
-// mostSiblings bounds what a status can make of an answer. A machine has two pods, and some more if migrations have failed.
-const mostSiblings = 32
+// maxSiblings bounds what a status can make of an answer. A machine has two pods, and some more if migrations have failed.
+const maxSiblings = 32
 
 // siblingsOf are the other pods of the instance, in order. Each start of a machine makes another instance. So two pods of one
 // instance are those of a migration, whatever has become of it.
-func siblingsOf(pod types.UID, active map[types.UID]string) (all []string) {
+func siblingsOf(pod types.UID, active map[types.UID]string) (uids []string) {
 	for uid := range active {
 		if uid != pod {
-			all = append(all, string(uid))
+			uids = append(uids, string(uid))
 		}
 	}
-	slices.Sort(all)
-	return all[:min(len(all), mostSiblings)]
+	slices.Sort(uids)
+	return uids[:min(len(uids), maxSiblings)]
 }
 
 // decideLauncher finds the owner of a pod that the VirtualMachineInstance lists.
-func decideLauncher(pod *metav1.ObjectMeta, run *metav1.OwnerReference, seen []sighting) (decision, *metav1.OwnerReference) {
-	vm := seen[0].controller
+func decideLauncher(pod *metav1.ObjectMeta, run *metav1.OwnerReference, referents []referent) (decision, *metav1.OwnerReference) {
+	vm := referents[0].controller
 	if vm == nil {
-		return lasting(pod, run, instances, "a VirtualMachineInstance without a VirtualMachine controls the pod"), nil
+		return lastingOwner(pod, run, instances, "a VirtualMachineInstance without a VirtualMachine controls the pod"), nil
 	}
 	switch k, ok := kindOf(vm); {
 	case !ok || k.Resource != machines.Resource:
-		return lasting(pod, run, instances, fmt.Sprintf("a VirtualMachineInstance controls the pod, and a %.*s controls that", mostShown, vm.Kind)), nil
-	case len(seen) == 1:
+		return lastingOwner(pod, run, instances, fmt.Sprintf("a VirtualMachineInstance controls the pod, and a %.*s controls that", maxShown, vm.Kind)), nil
+	case len(referents) == 1:
 		return decision{}, vm
-	case !seen[1].is:
-		return lasting(pod, run, instances, "no VirtualMachine has the UID of the controller of the pod's VirtualMachineInstance"), nil
+	case !referents[1].exists:
+		return lastingOwner(pod, run, instances, "no VirtualMachine has the UID of the controller of the pod's VirtualMachineInstance"), nil
 	}
-	return lasting(pod, vm, machines, "the pod's VirtualMachineInstance is of a VirtualMachine"), nil
+	return lastingOwner(pod, vm, machines, "the pod's VirtualMachineInstance is of a VirtualMachine"), nil
 }
 
-// lasting is the decision for an owner that outlives its pods, and has one at a time.
-func lasting(pod *metav1.ObjectMeta, r *metav1.OwnerReference, k objects.Kind, why string) decision {
+// lastingOwner is the decision for an owner that outlives its pods, and has one at a time.
+func lastingOwner(pod *metav1.ObjectMeta, r *metav1.OwnerReference, k objects.Kind, reason string) decision {
 	owner := attachment.Owner{Group: k.Group, Kind: k.Name, Namespace: pod.Namespace, Name: r.Name, UID: string(r.UID)}
-	return decision{owner: owner, lasts: true, alone: true, why: why}
+	return decision{owner: owner, lasts: true, alone: true, reason: reason}
 }

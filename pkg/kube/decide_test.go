@@ -43,15 +43,15 @@ func TestDecide(t *testing.T) {
 	itself := func(name string) decision {
 		return decision{owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: name, UID: "uid-of-" + name}, alone: true}
 	}
-	there, gone := sighting{is: true}, sighting{}
+	there, gone := referent{exists: true}, referent{}
 	// lists is the sighting of a VirtualMachineInstance that lists the launchers of the table.
-	lists := func(controller *metav1.OwnerReference) sighting {
-		return sighting{is: true, controller: controller, active: map[types.UID]string{uidOf("virt-launcher-db-x"): "node1", uidOf("virt-launcher-db-y"): ""}}
+	lists := func(controller *metav1.OwnerReference) referent {
+		return referent{exists: true, controller: controller, active: map[types.UID]string{uidOf("virt-launcher-db-x"): "node1", uidOf("virt-launcher-db-y"): ""}}
 	}
 	index := appsv1.PodIndexLabel
 	for name, test := range map[string]struct {
 		pod  *metav1.ObjectMeta
-		seen []sighting
+		seen []referent
 		want decision
 		why  string
 	}{
@@ -61,10 +61,10 @@ func TestDecide(t *testing.T) {
 		"no group at all":    {podBy("web-0", by("a/b/c", "StatefulSet", "web")), nil, itself("web-0"), "the pods of its StatefulSet can stand in for each other"},
 		"not the controller": {podBy("web-0", &noController), nil, itself("web-0"), "nothing controls the pod"},
 
-		"of a StatefulSet":           {podBy("web-7", web), []sighting{there}, lasts("apps", "StatefulSet", "web", 8), "a StatefulSet of apps controls the pod"},
-		"with the label":             {labelled(podBy("web-0", web), index, "0"), []sighting{there}, lasts("apps", "StatefulSet", "web", 1), "a StatefulSet of apps controls the pod"},
-		"of OpenKruise":              {podBy("web-2", kruise), []sighting{there}, lasts("apps.kruise.io", "StatefulSet", "web", 3), "a StatefulSet of apps.kruise.io controls the pod"},
-		"its set is gone":            {podBy("web-7", web), []sighting{gone}, itself("web-7"), "no StatefulSet has the UID of the pod's controller"},
+		"of a StatefulSet":           {podBy("web-7", web), []referent{there}, lasts("apps", "StatefulSet", "web", 8), "a StatefulSet of apps controls the pod"},
+		"with the label":             {labelled(podBy("web-0", web), index, "0"), []referent{there}, lasts("apps", "StatefulSet", "web", 1), "a StatefulSet of apps controls the pod"},
+		"of OpenKruise":              {podBy("web-2", kruise), []referent{there}, lasts("apps.kruise.io", "StatefulSet", "web", 3), "a StatefulSet of apps.kruise.io controls the pod"},
+		"its set is gone":            {podBy("web-7", web), []referent{gone}, itself("web-7"), "no StatefulSet has the UID of the pod's controller"},
 		"a label of the template":    {labelled(podBy("web-1", web), index, "0"), nil, itself("web-1"), `the pod's label apps.kubernetes.io/pod-index is "0", and its name says 1`},
 		"a label that is no number":  {labelled(podBy("web-1", web), index, "one"), nil, itself("web-1"), `the pod's label apps.kubernetes.io/pod-index is "one", and its name says 1`},
 		"a label alone":              {labelled(podBy("db", web), index, "0"), nil, itself("db"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
@@ -74,14 +74,14 @@ func TestDecide(t *testing.T) {
 		"a number below zero":        {podBy("web--1", web), nil, itself("web--1"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
 		"a number that is too large": {podBy("web-2147483647", web), nil, itself("web-2147483647"), "a StatefulSet controls the pod, but its name is not web-ORDINAL"},
 
-		"a launcher":               {podBy("virt-launcher-db-x", run), []sighting{lists(machine), there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
-		"the target of a move":     {labelled(podBy("virt-launcher-db-y", run), "kubevirt.io/migrationJobUID", "m"), []sighting{lists(machine), there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
-		"a label of another VM":    {labelled(podBy("virt-launcher-db-x", run), "vm.kubevirt.io/name", "other"), []sighting{lists(machine), there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
-		"a VMI alone":              {podBy("virt-launcher-db-x", run), []sighting{lists(nil)}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance without a VirtualMachine controls the pod"},
-		"a VMI of something else":  {podBy("virt-launcher-db-x", run), []sighting{lists(by("pool.kubevirt.io/v1", "VirtualMachinePool", "p"))}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance controls the pod, and a VirtualMachinePool controls that"},
-		"a VMI of a VMI":           {podBy("virt-launcher-db-x", run), []sighting{lists(run)}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance controls the pod, and a VirtualMachineInstance controls that"},
-		"its VMI is gone":          {podBy("virt-launcher-db-x", run), []sighting{gone}, itself("virt-launcher-db-x"), "no VirtualMachineInstance has the UID of the pod's controller"},
-		"its VM is gone":           {podBy("virt-launcher-db-x", run), []sighting{lists(machine), gone}, lasts("kubevirt.io", vmi, "db", 0), "no VirtualMachine has the UID of the controller of the pod's VirtualMachineInstance"},
+		"a launcher":               {podBy("virt-launcher-db-x", run), []referent{lists(machine), there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
+		"the target of a move":     {labelled(podBy("virt-launcher-db-y", run), "kubevirt.io/migrationJobUID", "m"), []referent{lists(machine), there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
+		"a label of another VM":    {labelled(podBy("virt-launcher-db-x", run), "vm.kubevirt.io/name", "other"), []referent{lists(machine), there}, lasts("kubevirt.io", vm, "db", 0), "the pod's VirtualMachineInstance is of a VirtualMachine"},
+		"a VMI alone":              {podBy("virt-launcher-db-x", run), []referent{lists(nil)}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance without a VirtualMachine controls the pod"},
+		"a VMI of something else":  {podBy("virt-launcher-db-x", run), []referent{lists(by("pool.kubevirt.io/v1", "VirtualMachinePool", "p"))}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance controls the pod, and a VirtualMachinePool controls that"},
+		"a VMI of a VMI":           {podBy("virt-launcher-db-x", run), []referent{lists(run)}, lasts("kubevirt.io", vmi, "db", 0), "a VirtualMachineInstance controls the pod, and a VirtualMachineInstance controls that"},
+		"its VMI is gone":          {podBy("virt-launcher-db-x", run), []referent{gone}, itself("virt-launcher-db-x"), "no VirtualMachineInstance has the UID of the pod's controller"},
+		"its VM is gone":           {podBy("virt-launcher-db-x", run), []referent{lists(machine), gone}, lasts("kubevirt.io", vmi, "db", 0), "no VirtualMachine has the UID of the controller of the pod's VirtualMachineInstance"},
 		"an attachment pod":        {podBy("hp-volume-x", by("v1", "Pod", "virt-launcher-db-x")), nil, itself("hp-volume-x"), "the pods of its Pod can stand in for each other"},
 		"a VM controls it at once": {podBy("x", machine), nil, itself("x"), "the pods of its VirtualMachine can stand in for each other"},
 	} {
@@ -92,7 +92,7 @@ func TestDecide(t *testing.T) {
 				}
 			}
 			got, next, err := decide(test.pod, test.seen)
-			if err != nil || next != nil || got.owner != test.want.owner || got.lasts != test.want.lasts || got.alone != test.want.alone || got.why != test.why {
+			if err != nil || next != nil || got.owner != test.want.owner || got.lasts != test.want.lasts || got.alone != test.want.alone || got.reason != test.why {
 				t.Errorf("%+v, next %v, %v,\nwant %+v because %q", got, next, err, test.want, test.why)
 			}
 		})
@@ -106,7 +106,7 @@ func TestDecideAsksForTheController(t *testing.T) {
 		t.Errorf("%+v", next)
 	}
 	vm := by("kubevirt.io/v1", "VirtualMachine", "vm-of-db")
-	seen := []sighting{{is: true, controller: vm, active: map[types.UID]string{pod.UID: "node1"}}}
+	seen := []referent{{exists: true, controller: vm, active: map[types.UID]string{pod.UID: "node1"}}}
 	if _, next, err := decide(pod, seen); next != vm || err != nil {
 		t.Errorf("%+v, %v", next, err)
 	}
@@ -118,13 +118,13 @@ func TestDecideAPodThatTheInstanceDoesNotList(t *testing.T) {
 	pod := podBy("evil", by("kubevirt.io/v1", "VirtualMachineInstance", "db"))
 	vm := by("kubevirt.io/v1", "VirtualMachine", "db")
 	others := map[types.UID]string{uidOf("virt-launcher-db-x"): "node1", "": "node1", types.UID(pod.Name): "node1"}
-	for name, run := range map[string]sighting{
-		"no list":             {is: true, controller: vm},
-		"others":              {is: true, controller: vm, active: others},
-		"a VMI without VM":    {is: true, active: others},
-		"a VMI of a stranger": {is: true, active: others, controller: by("example.org/v1", "Thing", "x")},
+	for name, run := range map[string]referent{
+		"no list":             {exists: true, controller: vm},
+		"others":              {exists: true, controller: vm, active: others},
+		"a VMI without VM":    {exists: true, active: others},
+		"a VMI of a stranger": {exists: true, active: others, controller: by("example.org/v1", "Thing", "x")},
 	} {
-		got, next, err := decide(pod, []sighting{run})
+		got, next, err := decide(pod, []referent{run})
 		const want = "the VirtualMachineInstance db, which controls the pod shop/evil, does not list the pod's UID uid-of-evil in status.activePods"
 		if got.owner != (attachment.Owner{}) || next != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v, %v, want %q", name, got, next, err, want)
@@ -136,7 +136,7 @@ func TestDecideAPodThatTheInstanceDoesNotList(t *testing.T) {
 func TestDecideSiblings(t *testing.T) {
 	pod := podBy("virt-launcher-db-y", by("kubevirt.io/v1", "VirtualMachineInstance", "db"))
 	many := map[types.UID]string{pod.UID: "node1"}
-	for i := range 2 * mostSiblings {
+	for i := range 2 * maxSiblings {
 		many[types.UID(fmt.Sprintf("%03d", i))] = ""
 	}
 	for name, test := range map[string]struct {
@@ -146,12 +146,12 @@ func TestDecideSiblings(t *testing.T) {
 		"no migration": {map[types.UID]string{pod.UID: "node1"}, "[]"},
 		"a migration":  {map[types.UID]string{pod.UID: "node2", "b": "node1", "a": ""}, "[a b]"},
 	} {
-		d, _, err := decide(pod, []sighting{{is: true, active: test.active}})
+		d, _, err := decide(pod, []referent{{exists: true, active: test.active}})
 		if got := fmt.Sprint(d.answer().Siblings); err != nil || got != test.want {
 			t.Errorf("%s: %s, %v, want %s", name, got, err, test.want)
 		}
 	}
-	if d, _, err := decide(pod, []sighting{{is: true, active: many}}); err != nil || len(d.siblings) != mostSiblings || d.siblings[mostSiblings-1] != "031" {
+	if d, _, err := decide(pod, []referent{{exists: true, active: many}}); err != nil || len(d.siblings) != maxSiblings || d.siblings[maxSiblings-1] != "031" {
 		t.Errorf("many pods: %v, %v", d.siblings, err)
 	}
 }

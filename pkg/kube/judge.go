@@ -21,15 +21,15 @@ const (
 	// judgeLimit bounds the time of Judge, and readLimit that of each object: one that hangs does not take the time of
 	// the rest.
 	judgeLimit, readLimit = 30 * time.Second, 5 * time.Second
-	// atOnce is the number of requests of Judge at the same time.
-	atOnce = 8
+	// parallelReads is the number of requests of Judge at the same time.
+	parallelReads = 8
 )
 
-// place is where an owner's object is. The pods of a StatefulSet have one.
-type place struct{ group, kind, namespace, name string }
+// objectRef is where an owner's object is. The pods of a StatefulSet have one.
+type objectRef struct{ group, kind, namespace, name string }
 
-// reading is what the API says about a place.
-type reading struct {
+// readResult is what the API says about a place.
+type readResult struct {
 	object objects.Object
 	err    error
 }
@@ -39,80 +39,80 @@ type reading struct {
 func (o *Owners) Judge(ctx context.Context, owners []attachment.Owner) []owner.Judgement {
 	ctx, cancel := context.WithTimeout(ctx, judgeLimit)
 	defer cancel()
-	readings, places := map[place]*reading{}, []place{}
-	for _, of := range owners {
-		at := placeOf(of)
-		if readings[at] == nil && of.UID != "" && of.Namespace != "" {
-			readings[at] = &reading{}
-			places = append(places, at)
+	readings, places := map[objectRef]*readResult{}, []objectRef{}
+	for _, workload := range owners {
+		ref := refOf(workload)
+		if readings[ref] == nil && workload.UID != "" && workload.Namespace != "" {
+			readings[ref] = &readResult{}
+			places = append(places, ref)
 		}
 	}
-	kinds := o.client.kinds(ctx)
-	inparallel.Do(atOnce, len(places), func(i int) {
-		at := places[i]
-		r := readings[at]
-		k, err := kinds(at.group, at.kind)
+	kinds := o.client.kindFinder(ctx)
+	inparallel.Do(parallelReads, len(places), func(i int) {
+		ref := places[i]
+		r := readings[ref]
+		k, err := kinds(ref.group, ref.kind)
 		if err != nil {
 			r.err = err
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, readLimit)
 		defer cancel()
-		r.object, r.err = o.client.Read(ctx, k, at.namespace, at.name)
+		r.object, r.err = o.client.Read(ctx, k, ref.namespace, ref.name)
 	})
-	cluster, noCluster := o.cluster(ctx)
-	all := make([]owner.Judgement, len(owners))
-	for i, of := range owners {
-		standing, why := judge(of, readings[placeOf(of)])
-		all[i] = owner.Judgement{Owner: of, Standing: standing, Why: why, Cluster: cluster, NoCluster: noCluster}
+	cluster, noCluster := o.clusterUID(ctx)
+	judgements := make([]owner.Judgement, len(owners))
+	for i, workload := range owners {
+		standing, reason := judge(workload, readings[refOf(workload)])
+		judgements[i] = owner.Judgement{Owner: workload, Standing: standing, Reason: reason, Cluster: cluster, NoCluster: noCluster}
 	}
-	inparallel.Do(atOnce, len(all), func(i int) {
-		if j := &all[i]; j.Standing == owner.Lives && j.Owner.Ordinal != 0 {
-			j.Elsewhere, j.Where = o.elsewhere(ctx, j.Owner)
+	inparallel.Do(parallelReads, len(judgements), func(i int) {
+		if j := &judgements[i]; j.Standing == owner.Exists && j.Owner.Ordinal != 0 {
+			j.RemotePodUID, j.PodLocation = o.readOrdinalPod(ctx, j.Owner)
 		}
 	})
-	return all
+	return judgements
 }
 
-// elsewhere reads the pod of an ordinal. It returns the UID of one that is on another node.
-func (o *Owners) elsewhere(ctx context.Context, of attachment.Owner) (uid, where string) {
+// readOrdinalPod reads the pod of an ordinal. It returns the UID of one that is on another node.
+func (o *Owners) readOrdinalPod(ctx context.Context, workload attachment.Owner) (uid, detail string) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	number, _ := of.Ordinal.Number()
-	var r reading
-	r.object, r.err = o.client.Read(ctx, pods, of.Namespace, fmt.Sprintf("%s-%d", of.Name, number))
-	uid, where = elsewhere(of, r, o.node)
+	number, _ := workload.Ordinal.Number()
+	var r readResult
+	r.object, r.err = o.client.Read(ctx, pods, workload.Namespace, fmt.Sprintf("%s-%d", workload.Name, number))
+	uid, detail = otherNodePod(workload, r, o.node)
 	if uid != "" && !o.proven.Load() {
-		return "", fmt.Sprintf("%s, and nothing proves that this node is %q: no pod that was asked for here is there by the API", where, o.node)
+		return "", fmt.Sprintf("%s, and nothing proves that this node is %q: no pod that was asked for here is there by the API", detail, o.node)
 	}
-	return uid, where
+	return uid, detail
 }
 
-// elsewhere says whether the pod of an ordinal is on another node, by what the API says about the pod. One that is about to end there
+// otherNodePod says whether the pod of an ordinal is on another node, by what the API says about the pod. One that is about to end there
 // does not count: the next one can come here. The controller gives a pod the name SET-ORDINAL, and looks for it by that name.
-func elsewhere(of attachment.Owner, r reading, node string) (uid, where string) {
-	number, _ := of.Ordinal.Number()
-	name, pod := fmt.Sprintf("its pod %s/%s-%d", of.Namespace, of.Name, number), r.object
+func otherNodePod(workload attachment.Owner, r readResult, node string) (uid, detail string) {
+	number, _ := workload.Ordinal.Number()
+	name, pod := fmt.Sprintf("its pod %s/%s-%d", workload.Namespace, workload.Name, number), r.object
 	var spec struct {
 		NodeName string `json:"nodeName"`
 	}
 	switch controller := metav1.GetControllerOfNoCopy(&pod.Metadata); {
-	case errors.Is(r.err, objects.ErrNotThere):
+	case errors.Is(r.err, objects.ErrNotFound):
 		return "", name + " does not exist"
 	case r.err != nil:
 		return "", fmt.Sprintf("where %s is, is not known: %v", name, r.err)
-	case controller == nil || string(controller.UID) != of.UID:
-		return "", fmt.Sprintf("%s is not one that the %s with the UID %s controls", name, of.Kind, of.UID)
+	case controller == nil || string(controller.UID) != workload.UID:
+		return "", fmt.Sprintf("%s is not one that the %s with the UID %s controls", name, workload.Kind, workload.UID)
 	case pod.Metadata.DeletionTimestamp != nil:
 		return "", name + " is being deleted"
 	}
 	if err := json.Unmarshal(pod.Spec, &spec); err != nil {
 		return "", fmt.Sprintf("the spec of %s cannot be read: %v", name, err)
 	}
-	standing, why := judgePod(pod)
+	standing, reason := judgePod(pod)
 	switch {
-	case standing != owner.Lives:
-		return "", fmt.Sprintf("%s: %s", name, why)
+	case standing != owner.Exists:
+		return "", fmt.Sprintf("%s: %s", name, reason)
 	case spec.NodeName == "":
 		return "", name + " has no node yet"
 	case node == "":
@@ -123,22 +123,24 @@ func elsewhere(of attachment.Owner, r reading, node string) (uid, where string) 
 	return string(pod.Metadata.UID), fmt.Sprintf("%s is on node %s", name, spec.NodeName)
 }
 
-// cluster returns the UID of the namespace kube-system: it lives as long as the cluster. It is empty if the API does not tell it for
+// clusterUID returns the UID of the namespace kube-system: it lives as long as the cluster. It is empty if the API does not tell it for
 // the reason why.
-func (o *Owners) cluster(ctx context.Context) (uid, why string) {
+func (o *Owners) clusterUID(ctx context.Context) (uid, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	made, err := o.client.Read(ctx, metadataOf(namespaces), "", metav1.NamespaceSystem)
+	namespace, err := o.client.Read(ctx, metadataOf(namespaces), "", metav1.NamespaceSystem)
 	if err != nil {
 		return "", err.Error()
 	}
-	return string(made.Metadata.UID), ""
+	return string(namespace.Metadata.UID), ""
 }
 
-func placeOf(of attachment.Owner) place { return place{of.Group, of.Kind, of.Namespace, of.Name} }
+func refOf(workload attachment.Owner) objectRef {
+	return objectRef{workload.Group, workload.Kind, workload.Namespace, workload.Name}
+}
 
-// kinds returns a function that finds a kind. It asks the API once about each kind that an annotation has named.
-func (c *Client) kinds(ctx context.Context) func(group, name string) (objects.Kind, error) {
+// kindFinder returns a function that finds a kind. It asks the API once about each kind that an annotation has named.
+func (c *Client) kindFinder(ctx context.Context) func(group, name string) (objects.Kind, error) {
 	var mu sync.Mutex
 	found := map[[2]string]func() (objects.Kind, error){}
 	return func(group, name string) (objects.Kind, error) {
@@ -167,27 +169,27 @@ func (c *Client) kinds(ctx context.Context) func(group, name string) (objects.Ki
 }
 
 // judge says whether an owner is still there, by what the API says about its object. r is nil if nobody was asked.
-func judge(of attachment.Owner, r *reading) (owner.Standing, string) {
+func judge(workload attachment.Owner, r *readResult) (owner.Standing, string) {
 	switch {
-	case of.UID == "":
+	case workload.UID == "":
 		return owner.Unknown, "it is known by its name only: nobody can prove that it does not come back"
 	case r == nil:
 		return owner.Unknown, "its namespace is not known"
-	case errors.Is(r.err, objects.ErrNotThere):
+	case errors.Is(r.err, objects.ErrNotFound):
 		return owner.Gone, r.err.Error()
 	case r.err != nil:
 		return owner.Unknown, r.err.Error()
-	case string(r.object.Metadata.UID) != of.UID:
-		return owner.Gone, fmt.Sprintf("the %s %s/%s was made anew: its UID is %s, and was %s", of.Kind, of.Namespace, of.Name, r.object.Metadata.UID, of.UID)
+	case string(r.object.Metadata.UID) != workload.UID:
+		return owner.Gone, fmt.Sprintf("the %s %s/%s was made anew: its UID is %s, and was %s", workload.Kind, workload.Namespace, workload.Name, r.object.Metadata.UID, workload.UID)
 	}
-	number, ordinal := of.Ordinal.Number()
+	number, ordinal := workload.Ordinal.Number()
 	switch {
-	case of.Kind == pods.Name && of.Group == pods.Group:
+	case workload.Kind == pods.Name && workload.Group == pods.Group:
 		return judgePod(r.object)
 	case ordinal:
-		return judgeOrdinal(of, number, r.object)
+		return judgeOrdinal(workload, number, r.object)
 	}
-	return owner.Lives, fmt.Sprintf("the %s %s/%s exists with this UID", of.Kind, of.Namespace, of.Name)
+	return owner.Exists, fmt.Sprintf("the %s %s/%s exists with this UID", workload.Kind, workload.Namespace, workload.Name)
 }
 
 // judgePod says whether a pod that is in the API lives. A phase that is an end stays (Kubernetes, "Pod Lifecycle").
@@ -201,25 +203,25 @@ func judgePod(pod objects.Object) (owner.Standing, string) {
 	if status.Phase == corev1.PodSucceeded || status.Phase == corev1.PodFailed {
 		return owner.Gone, fmt.Sprintf("the pod has ended and does not start again: its phase is %s", status.Phase)
 	}
-	return owner.Lives, "the pod exists with this UID"
+	return owner.Exists, "the pod exists with this UID"
 }
 
 // judgeOrdinal says whether a StatefulSet that is in the API has a pod with the ordinal. One that is about to be deleted
 // still has all of them.
-func judgeOrdinal(of attachment.Owner, number int, set objects.Object) (owner.Standing, string) {
-	if of.Kind != sets.Name || of.Group != sets.Group && of.Group != kruises.Group {
-		return owner.Unknown, fmt.Sprintf("nobody knows what the ordinals of a %s are", of.Kind)
+func judgeOrdinal(workload attachment.Owner, number int, set objects.Object) (owner.Standing, string) {
+	if workload.Kind != sets.Name || workload.Group != sets.Group && workload.Group != kruises.Group {
+		return owner.Unknown, fmt.Sprintf("nobody knows what the ordinals of a %s are", workload.Kind)
 	}
-	name := fmt.Sprintf("the StatefulSet %s/%s", of.Namespace, of.Name)
+	name := fmt.Sprintf("the StatefulSet %s/%s", workload.Namespace, workload.Name)
 	s, err := scaleOf(set.Spec)
 	if err != nil {
 		return owner.Unknown, fmt.Sprintf("%s does not tell which ordinals it uses: %v", name, err)
 	}
 	if set.Metadata.DeletionTimestamp != nil {
-		return owner.Lives, name + " is being deleted, and is still there"
+		return owner.Exists, name + " is being deleted, and is still there"
 	}
-	if why := s.unused(number); why != "" {
-		return owner.Gone, fmt.Sprintf("%s has no pod with the ordinal %d: %s", name, number, why)
+	if reason := s.unusedReason(number); reason != "" {
+		return owner.Gone, fmt.Sprintf("%s has no pod with the ordinal %d: %s", name, number, reason)
 	}
-	return owner.Lives, fmt.Sprintf("%s uses the ordinal %d", name, number)
+	return owner.Exists, fmt.Sprintf("%s uses the ordinal %d", name, number)
 }

@@ -14,24 +14,24 @@ import (
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
-// namedForm is the form of an owner in an annotation: KIND.GROUP/NAME, and KIND/NAME for a kind of the core group, as
+// ownerForm is the form of an owner in an annotation: KIND.GROUP/NAME, and KIND/NAME for a kind of the core group, as
 // "kubectl get -o name" prints it. A kind has no dots (it is a label of RFC 1035), a group may have some, and neither has
 // a slash: there is one way to read it. It has no version: that would grow old, and is no part of what an object is.
-var namedForm = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9-]*)(?:\.([a-z0-9][a-z0-9.-]*))?/([A-Za-z0-9][A-Za-z0-9._:-]*)$`)
+var ownerForm = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9-]*)(?:\.([a-z0-9][a-z0-9.-]*))?/([A-Za-z0-9][A-Za-z0-9._:-]*)$`)
 
 // errNoKind says that the API has no such kind.
 var errNoKind = errors.New("the Kubernetes API has no such kind in a namespace")
 
-// named is the owner that the annotation of a pod names. The pods that name it share it, but never an address. The object
+// annotatedOwner is the owner that the annotation of a pod names. The pods that name it share it, but never an address. The object
 // must be in the pod's own namespace: nobody takes an address of another one.
-func (c *Client) named(ctx context.Context, pod *metav1.ObjectMeta, value string) (decision, error) {
+func (c *Client) annotatedOwner(ctx context.Context, pod *metav1.ObjectMeta, value string) (decision, error) {
 	invalid := func(format string, args ...any) error {
-		return fmt.Errorf("%w: the pod's annotation %s=%s: %w", owner.ErrInvalid, ownerKey, shown(value), fmt.Errorf(format, args...))
+		return fmt.Errorf("%w: the pod's annotation %s=%s: %w", owner.ErrInvalid, ownerKey, quoteShort(value), fmt.Errorf(format, args...))
 	}
-	if err := within(ownerKey, value); err != nil {
+	if err := checkLength(ownerKey, value); err != nil {
 		return decision{}, err
 	}
-	parts := namedForm.FindStringSubmatch(value)
+	parts := ownerForm.FindStringSubmatch(value)
 	if parts == nil {
 		return decision{}, invalid(`write KIND.GROUP/NAME, such as deployment.apps/web, as "kubectl get -o name" prints it`)
 	}
@@ -45,15 +45,15 @@ func (c *Client) named(ctx context.Context, pod *metav1.ObjectMeta, value string
 		// The next launcher of a VM takes the VM's addresses over at once. They would have two pods.
 		return decision{}, invalid("the addresses of a virtual machine are those of its launcher pods: name another owner")
 	}
-	is, err := c.Read(ctx, k, pod.Namespace, parts[3])
+	object, err := c.Read(ctx, k, pod.Namespace, parts[3])
 	switch {
-	case errors.Is(err, objects.ErrNotThere):
+	case errors.Is(err, objects.ErrNotFound):
 		return decision{}, invalid("%w. It must be in the namespace %s: make it first, or correct the annotation", err, pod.Namespace)
 	case err != nil:
 		return decision{}, unavailable(err)
 	}
-	made := attachment.Owner{Group: k.Group, Kind: k.Name, Namespace: pod.Namespace, Name: parts[3], UID: string(is.Metadata.UID)}
-	return decision{owner: made, lasts: true, why: "an annotation of the pod names the owner"}, nil
+	workload := attachment.Owner{Group: k.Group, Kind: k.Name, Namespace: pod.Namespace, Name: parts[3], UID: string(object.Metadata.UID)}
+	return decision{owner: workload, lasts: true, reason: "an annotation of the pod names the owner"}, nil
 }
 
 // discover asks the API where the objects of a kind are. Capital letters in the name do not matter. The error matches errNoKind
@@ -61,13 +61,13 @@ func (c *Client) named(ctx context.Context, pod *metav1.ObjectMeta, value string
 func (c *Client) discover(ctx context.Context, group, name string) (objects.Kind, error) {
 	versions := []string{"v1"}
 	if group != "" {
-		var has metav1.APIGroup
-		if err := c.discovery(ctx, "/apis/"+group, &has); err != nil {
+		var apiGroup metav1.APIGroup
+		if err := c.discovery(ctx, "/apis/"+group, &apiGroup); err != nil {
 			return objects.Kind{}, fmt.Errorf("%s: %w", group, err)
 		}
-		versions = []string{has.PreferredVersion.Version}
-		for _, v := range has.Versions {
-			if v.Version != has.PreferredVersion.Version {
+		versions = []string{apiGroup.PreferredVersion.Version}
+		for _, v := range apiGroup.Versions {
+			if v.Version != apiGroup.PreferredVersion.Version {
 				versions = append(versions, v.Version)
 			}
 		}

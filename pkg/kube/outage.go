@@ -20,10 +20,10 @@ import (
 // outage logs that the API stops answering, and that it answers again, each once.
 type outage struct {
 	log *slog.Logger
-	// gone and back are the words for it.
-	gone, back string
-	// begins is called when the API stops answering, or ends a watch before its time, if it is not nil.
-	begins func()
+	// lostMessage and backMessage are the words for it.
+	lostMessage, backMessage string
+	// onBegin is called when the API stops answering, or ends a watch before its time, if it is not nil.
+	onBegin func()
 
 	mu sync.Mutex
 	// away says that the last request has failed.
@@ -33,17 +33,17 @@ type outage struct {
 // answered notes whether a request has failed.
 func (o *outage) answered(err error) {
 	o.mu.Lock()
-	was := o.away
+	awayBefore := o.away
 	o.away = err != nil
 	o.mu.Unlock()
 	switch {
-	case err != nil && !was:
-		o.log.Warn(o.gone, "error", printable.Joined(err))
-		if o.begins != nil {
-			o.begins()
+	case err != nil && !awayBefore:
+		o.log.Warn(o.lostMessage, "error", printable.Joined(err))
+		if o.onBegin != nil {
+			o.onBegin()
 		}
-	case err == nil && was:
-		o.log.Info(o.back)
+	case err == nil && awayBefore:
+		o.log.Info(o.backMessage)
 	}
 }
 
@@ -65,53 +65,53 @@ func (o *outage) listWatch(api metadata.ResourceInterface, selects func(*metav1.
 			if options.SendInitialEvents == nil || !apierrors.IsInvalid(err) {
 				o.answered(err)
 			}
-			if err == nil && o.begins != nil {
-				events = o.endsEarly(ctx, events, options)
+			if err == nil && o.onBegin != nil {
+				events = o.detectEarlyEnd(ctx, events, options)
 			}
 			return events, err
 		},
 	}
 }
 
-// endsEarly calls begins if the watch ends before its time: the API was away, and may be back already. An API whose etcd is older than
+// detectEarlyEnd calls begins if the watch ends before its time: the API was away, and may be back already. An API whose etcd is older than
 // 3.4.31 or 3.5.13 ends each watch that is to begin with a list, before the list is over. client-go lists then: that request tells more.
-func (o *outage) endsEarly(ctx context.Context, w watch.Interface, options metav1.ListOptions) watch.Interface {
+func (o *outage) detectEarlyEnd(ctx context.Context, w watch.Interface, options metav1.ListOptions) watch.Interface {
 	const imprecise = time.Second
 	due := time.Now()
 	if seconds := options.TimeoutSeconds; seconds != nil {
 		due = due.Add(time.Duration(*seconds)*time.Second - imprecise)
 	}
-	heard := &heardWatch{Interface: w, lists: options.SendInitialEvents != nil, all: make(chan watch.Event), stopped: make(chan struct{})}
+	heard := &forwardedWatch{Interface: w, lists: options.SendInitialEvents != nil, events: make(chan watch.Event), stopped: make(chan struct{})}
 	go func() {
-		heard.pass()
+		heard.forward()
 		select {
 		case <-heard.stopped:
 		default:
 			if !heard.lists && ctx.Err() == nil && time.Now().Before(due) {
-				o.begins()
+				o.onBegin()
 			}
 		}
-		close(heard.all)
+		close(heard.events)
 	}()
 	return heard
 }
 
-// heardWatch passes on the events of a watch.
-type heardWatch struct {
+// forwardedWatch passes on the events of a watch.
+type forwardedWatch struct {
 	watch.Interface
 	// lists says that the list with which the watch begins is not over. A bookmark ends it.
 	lists   bool
-	all     chan watch.Event
+	events  chan watch.Event
 	stop    sync.Once
 	stopped chan struct{}
 }
 
-// pass returns when the watch has ended, or somebody has stopped it.
-func (h *heardWatch) pass() {
+// forward returns when the watch has ended, or somebody has stopped it.
+func (h *forwardedWatch) forward() {
 	for e := range h.Interface.ResultChan() {
 		h.lists = h.lists && e.Type != watch.Bookmark
 		select {
-		case h.all <- e:
+		case h.events <- e:
 		case <-h.stopped:
 			return
 		}
@@ -119,10 +119,10 @@ func (h *heardWatch) pass() {
 }
 
 // ResultChan implements watch.Interface.
-func (h *heardWatch) ResultChan() <-chan watch.Event { return h.all }
+func (h *forwardedWatch) ResultChan() <-chan watch.Event { return h.events }
 
 // Stop implements watch.Interface.
-func (h *heardWatch) Stop() {
+func (h *forwardedWatch) Stop() {
 	h.stop.Do(func() { close(h.stopped) })
 	h.Interface.Stop()
 }

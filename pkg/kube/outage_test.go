@@ -24,9 +24,9 @@ func TestWatchThatEndsEarly(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		begun := make(chan struct{}, 1)
-		o := outage{log: slog.New(slog.DiscardHandler), begins: func() { begun <- struct{}{} }}
+		o := outage{log: slog.New(slog.DiscardHandler), onBegin: func() { begun <- struct{}{} }}
 		of := watch.NewFake()
-		heard := o.endsEarly(ctx, of, metav1.ListOptions{TimeoutSeconds: &test.seconds})
+		heard := o.detectEarlyEnd(ctx, of, metav1.ListOptions{TimeoutSeconds: &test.seconds})
 		go of.Add(nil)
 		if e := <-heard.ResultChan(); e.Type != watch.Added {
 			t.Errorf("%s: the event is %v", name, e)
@@ -65,12 +65,12 @@ func TestWatchThatBeginsWithAList(t *testing.T) {
 		"it ends after the changes": {[]watch.Event{added, bookmark, added}, true},
 	} {
 		away := false
-		o := outage{begins: func() { away = true }}
+		o := outage{onBegin: func() { away = true }}
 		of := watch.NewFakeWithChanSize(len(test.events), false)
 		for _, e := range test.events {
 			of.Action(e.Type, e.Object)
 		}
-		heard := o.endsEarly(t.Context(), of, metav1.ListOptions{TimeoutSeconds: &minute, SendInitialEvents: &yes})
+		heard := o.detectEarlyEnd(t.Context(), of, metav1.ListOptions{TimeoutSeconds: &minute, SendInitialEvents: &yes})
 		of.Stop()
 		passed := 0
 		for range heard.ResultChan() {

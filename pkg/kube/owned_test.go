@@ -22,9 +22,9 @@ import (
 // uidOf is the UID of an object of the tests.
 func uidOf(name string) types.UID { return types.UID("uid-of-" + name) }
 
-// world is an API with objects by their paths. test/cluster has a real one: this one does what that one seldom does, and
+// fakeAPI is an API with objects by their paths. test/cluster has a real one: this one does what that one seldom does, and
 // counts what it is asked.
-type world struct {
+type fakeAPI struct {
 	mu       sync.Mutex
 	objects  map[string]string
 	requests []string
@@ -42,7 +42,7 @@ const (
 	claimsAt = "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/shop/ipamclaims/"
 )
 
-func (w *world) ServeHTTP(to http.ResponseWriter, r *http.Request) {
+func (w *fakeAPI) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	w.requests = append(w.requests, r.Method+" "+r.URL.Path)
 	odd, body, is := w.odd, w.objects[r.URL.Path], false
@@ -63,7 +63,7 @@ func (w *world) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 }
 
 // pods answers a list or a watch of all pods. Like an old API, it does not begin a watch with the list.
-func (w *world) pods(to http.ResponseWriter, r *http.Request) {
+func (w *fakeAPI) pods(to http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	to.Header().Set("Content-Type", "application/json")
 	switch {
@@ -111,8 +111,8 @@ func missing(to http.ResponseWriter, path string) {
 		resource, name, name, group, resource)
 }
 
-// asked returns the requests since the last call, without those of the informer: they come when it likes.
-func (w *world) asked() []string {
+// requestPaths returns the requests since the last call, without those of the informer: they come when it likes.
+func (w *fakeAPI) requestPaths() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := slices.DeleteFunc(w.requests, func(request string) bool { return request == "GET "+allPods })
@@ -120,40 +120,40 @@ func (w *world) asked() []string {
 	return all
 }
 
-func (w *world) set(path, body string) {
+func (w *fakeAPI) set(path, body string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.objects[path] = body
 }
 
-func (w *world) answers(odd func(to http.ResponseWriter, r *http.Request) bool) {
+func (w *fakeAPI) answers(odd func(to http.ResponseWriter, r *http.Request) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.odd = odd
 }
 
-// safe is a buffer for a log that is read while it is written.
-type safe struct {
+// lockedBuffer is a buffer for a log that is read while it is written.
+type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (s *safe) Write(b []byte) (int, error) {
+func (s *lockedBuffer) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.Write(b)
 }
 
-func (s *safe) String() string {
+func (s *lockedBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
 }
 
 // newOwners returns Owners of a world. They watch the pods of node.
-func newOwners(t testing.TB, node string, objects map[string]string) (*Owners, *world, *safe) {
+func newOwners(t testing.TB, node string, objects map[string]string) (*Owners, *fakeAPI, *lockedBuffer) {
 	t.Helper()
-	w := &world{objects: objects, events: make(chan string)}
+	w := &fakeAPI{objects: objects, events: make(chan string)}
 	if objects == nil {
 		w.objects = map[string]string{}
 	}
@@ -164,13 +164,13 @@ func newOwners(t testing.TB, node string, objects map[string]string) (*Owners, *
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &safe{}
+	log := &lockedBuffer{}
 	return NewOwners(client, node, slog.New(slog.NewTextHandler(log, nil))), w, log
 }
 
-// thing is an object of the API as JSON. Its UID is "uid-of-NAME". more are further parts of the object, or of its metadata
+// objectJSON is an object of the API as JSON. Its UID is "uid-of-NAME". more are further parts of the object, or of its metadata
 // if they begin with "metadata.".
-func thing(t testing.TB, name string, more map[string]any) string {
+func objectJSON(t testing.TB, name string, more map[string]any) string {
 	t.Helper()
 	metadata := map[string]any{"namespace": "shop", "name": name, "uid": uidOf(name), "resourceVersion": "7"}
 	o := map[string]any{"metadata": metadata}
@@ -205,7 +205,7 @@ func running(t testing.TB, name, vm string, pods ...string) string {
 		more = controlled("kubevirt.io/v1", "VirtualMachine", vm)
 	}
 	more["status"] = map[string]any{"activePods": active}
-	return thing(t, name, more)
+	return objectJSON(t, name, more)
 }
 
 func ask(name string) owner.Question {
@@ -213,9 +213,9 @@ func ask(name string) owner.Question {
 }
 
 // wants fails the test unless the requests were these.
-func (w *world) wants(t *testing.T, want ...string) {
+func (w *fakeAPI) wants(t *testing.T, want ...string) {
 	t.Helper()
-	if got := w.asked(); !slices.Equal(got, want) {
+	if got := w.requestPaths(); !slices.Equal(got, want) {
 		t.Errorf("requests %q, want %q", got, want)
 	}
 }

@@ -24,8 +24,8 @@ import (
 const (
 	// betweenTries is the time between two questions about a pod that the API refuses.
 	betweenTries = 100 * time.Millisecond
-	// mostVerified is the number of pods whose owners are kept. A node has 110 pods by default.
-	mostVerified = 1024
+	// maxVerified is the number of pods whose owners are kept. A node has 110 pods by default.
+	maxVerified = 1024
 )
 
 // Owners answers who owns the addresses of a pod, by the Kubernetes API. It implements owner.Asker and owner.Judge, and its
@@ -60,7 +60,7 @@ var (
 
 // NewOwners returns Owners that know the pods of the node. node is its name in Kubernetes. If it is empty, nothing is watched.
 func NewOwners(client *Client, node string, log *slog.Logger) *Owners {
-	o := &Owners{client: client, log: log, node: node, verified: lru.New(mostVerified)}
+	o := &Owners{client: client, log: log, node: node, verified: lru.New(maxVerified)}
 	if node != "" {
 		o.watch = newPodWatch(client.watcher, node, log)
 	}
@@ -81,38 +81,38 @@ func (o *Owners) Run(ctx context.Context) {
 // unavailable makes an error match owner.ErrUnavailable.
 func unavailable(err error) error { return fmt.Errorf("%w: %w", owner.ErrUnavailable, err) }
 
-// Ask implements owner.Asker. It takes at most owner.Limit, and some microseconds if the pod and its owner were seen before. A
+// Ask implements owner.Asker. It takes at most owner.AskTimeout, and some microseconds if the pod and its owner were seen before. A
 // claim, and the replica of a StatefulSet, are asked for each time. What comes later than that is for the next Ask about the
 // same attachment. A question without a network is not of an ADD: its answer can free something, and is never an older one.
 func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error) {
 	if err := q.Pod.Validate(); err != nil {
 		return owner.Answer{}, fmt.Errorf("%w: %w", owner.ErrInvalid, err)
 	}
-	if isHash(q.Pod.UID) {
-		return byName(q.Pod, "the UID is the hash of a static pod's manifest").answer(), nil
+	if isStaticPodUID(q.Pod.UID) {
+		return staticPodOwner(q.Pod, "the UID is the hash of a static pod's manifest").answer(), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, owner.Limit)
+	ctx, cancel := context.WithTimeout(ctx, owner.AskTimeout)
 	defer cancel()
 	if q.Network == "" || q.Pod.UID == "" {
-		return o.find(ctx, q)
+		return o.resolveAnswer(ctx, q)
 	}
-	return o.inquiries.ask(ctx, q, func(ctx context.Context) (owner.Answer, error) { return o.find(ctx, q) })
+	return o.inquiries.ask(ctx, q, func(ctx context.Context) (owner.Answer, error) { return o.resolveAnswer(ctx, q) })
 }
 
-// find asks the API all that the answer needs.
-func (o *Owners) find(ctx context.Context, q owner.Question) (owner.Answer, error) {
-	pod, seen, err := o.pod(ctx, q.Pod, q.Network != "")
+// resolveAnswer asks the API all that the answer needs.
+func (o *Owners) resolveAnswer(ctx context.Context, q owner.Question) (owner.Answer, error) {
+	pod, fromWatch, err := o.pod(ctx, q.Pod, q.Network != "")
 	if err != nil {
 		return owner.Answer{}, err
 	}
 	if isMirror(pod, q.Pod.UID) {
-		return byName(q.Pod, "the pod is the mirror of a static pod").answer(), nil
+		return staticPodOwner(q.Pod, "the pod is the mirror of a static pod").answer(), nil
 	}
 	static, err := staticOf(pod.Annotations, q.Network, q.IfName)
 	if err != nil {
 		return owner.Answer{}, err
 	}
-	d, err := o.decide(ctx, pod)
+	d, err := o.cachedOwner(ctx, pod)
 	if err != nil {
 		return owner.Answer{}, err
 	}
@@ -123,7 +123,7 @@ func (o *Owners) find(ctx context.Context, q owner.Question) (owner.Answer, erro
 		}
 	}
 	if q.Claims {
-		a.Claim, err = o.claim(ctx, q, pod, seen, d)
+		a.Claim, err = o.claim(ctx, q, pod, fromWatch, d)
 	}
 	if err != nil {
 		return owner.Answer{}, err
@@ -132,17 +132,17 @@ func (o *Owners) find(ctx context.Context, q owner.Question) (owner.Answer, erro
 }
 
 func (d decision) answer() owner.Answer {
-	return owner.Answer{Owner: d.owner, Lasts: d.lasts, Alone: d.alone, Siblings: d.siblings}
+	return owner.Answer{Owner: d.owner, Persistent: d.lasts, SinglePod: d.alone, Siblings: d.siblings}
 }
 
-// isHash says that the UID is of a static pod: 32 hexadecimal digits, the kubelet's hash of the manifest and of the
+// isStaticPodUID says that the UID is of a static pod: 32 hexadecimal digits, the kubelet's hash of the manifest and of the
 // node's name (applyDefaults in pkg/kubelet/config). The API gives each object a UUID with dashes, and lets nobody choose
 // it (FillObjectMetaSystemFields in k8s.io/apiserver). So no pod of the API can be taken for a static one. An owner without
 // a UID is never the same as one of the API, which has a UID.
 //
 // Static pods start before the API, which may need them. So their answer needs no API, and is the same whether the API
 // runs or not: their annotations are never read.
-func isHash(uid string) bool {
+func isStaticPodUID(uid string) bool {
 	if len(uid) != 32 {
 		return false
 	}
@@ -157,16 +157,16 @@ func isHash(uid string) bool {
 // isMirror says that the pod in the API is the mirror of the static pod with the UID. A manifest can have a UID of its own,
 // and an old runtime gives none. No kubelet runs a pod with this annotation that is not its own mirror.
 func isMirror(pod *metav1.ObjectMeta, uid string) bool {
-	mirror, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return is && mirror != "" && string(pod.UID) != uid && (uid == "" || uid == mirror)
+	mirror, found := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return found && mirror != "" && string(pod.UID) != uid && (uid == "" || uid == mirror)
 }
 
-// pod returns the metadata of a pod. seen says that they are from the watch, and can be a moment old, or much older: after a restore of
+// pod returns the metadata of a pod. fromWatch says that they are from the watch, and can be a moment old, or much older: after a restore of
 // etcd from a backup, the watch goes on from a version that the API does not have yet. So the watch counts only if watched allows it.
 //
 // With the credentials of a kubelet, the API refuses a pod for some milliseconds after it has given it to the node: its
 // authorizer has not heard of that yet. So a refusal counts only if it stays.
-func (o *Owners) pod(ctx context.Context, asked attachment.Pod, watched bool) (pod *metav1.ObjectMeta, seen bool, err error) {
+func (o *Owners) pod(ctx context.Context, asked attachment.Pod, watched bool) (pod *metav1.ObjectMeta, fromWatch bool, err error) {
 	for try := 1; ; try++ {
 		if o.watch != nil && watched { // No pod in the API is without a UID.
 			if pod := o.watch.pod(asked.Namespace, asked.Name); pod != nil && string(pod.UID) == asked.UID {
@@ -174,8 +174,8 @@ func (o *Owners) pod(ctx context.Context, asked attachment.Pod, watched bool) (p
 				return pod, true, nil
 			}
 		}
-		pod, err = o.live(ctx, asked)
-		if !errors.Is(err, objects.ErrRefused) || try == mostTries {
+		pod, err = o.readPod(ctx, asked)
+		if !errors.Is(err, objects.ErrRefused) || try == maxTries {
 			return pod, false, err
 		}
 		select {
@@ -186,86 +186,86 @@ func (o *Owners) pod(ctx context.Context, asked attachment.Pod, watched bool) (p
 	}
 }
 
-// live asks the API for a pod.
-func (o *Owners) live(ctx context.Context, asked attachment.Pod) (*metav1.ObjectMeta, error) {
-	made, err := o.client.Read(ctx, metadataOf(pods), asked.Namespace, asked.Name)
+// readPod asks the API for a pod.
+func (o *Owners) readPod(ctx context.Context, asked attachment.Pod) (*metav1.ObjectMeta, error) {
+	object, err := o.client.Read(ctx, metadataOf(pods), asked.Namespace, asked.Name)
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the pod %s: %w", asked, err))
 	}
-	pod := &made.Metadata
+	pod := &object.Metadata
 	if uid := string(pod.UID); asked.UID != "" && uid != asked.UID && !isMirror(pod, asked.UID) {
 		return nil, unavailable(fmt.Errorf("the pod %s with the UID %s is not in the API: the one of that name has the UID %s", asked, asked.UID, uid))
 	}
 	return pod, nil
 }
 
-// decide finds the owner of the pod, as it was found before if nothing has changed.
-func (o *Owners) decide(ctx context.Context, pod *metav1.ObjectMeta) (decision, error) {
-	now := verified{named: pod.Annotations[ownerKey]}
+// cachedOwner finds the owner of the pod, as it was found before if nothing has changed.
+func (o *Owners) cachedOwner(ctx context.Context, pod *metav1.ObjectMeta) (decision, error) {
+	current := verified{named: pod.Annotations[ownerKey]}
 	if r := metav1.GetControllerOfNoCopy(pod); r != nil {
-		now.controller = metav1.OwnerReference{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: r.UID}
+		current.controller = metav1.OwnerReference{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: r.UID}
 	}
-	if found, is := o.verified.Get(pod.UID); is {
-		if was := found.(verified); was.controller == now.controller && was.named == now.named {
-			return was.decision, nil
+	if found, ok := o.verified.Get(pod.UID); ok {
+		if previous := found.(verified); previous.controller == current.controller && previous.named == current.named {
+			return previous.decision, nil
 		}
 	}
-	d, sure, err := o.ask(ctx, pod)
+	d, sure, err := o.resolveOwner(ctx, pod)
 	if err != nil {
 		return decision{}, err
 	}
-	if now.decision = d; sure {
-		o.verified.Add(pod.UID, now)
+	if current.decision = d; sure {
+		o.verified.Add(pod.UID, current)
 	}
-	o.log.Debug("the owner of a pod's addresses", "pod", attachment.Pod{Namespace: pod.Namespace, Name: pod.Name}, "owner", d.owner, "why", d.why)
+	o.log.Debug("the owner of a pod's addresses", "pod", attachment.Pod{Namespace: pod.Namespace, Name: pod.Name}, "owner", d.owner, "why", d.reason)
 	return d, nil
 }
 
-// ask finds the owner of the pod by the API. sure says that it can be kept: all that the pod refers to was there.
-func (o *Owners) ask(ctx context.Context, pod *metav1.ObjectMeta) (d decision, sure bool, err error) {
-	if value, is := pod.Annotations[ownerKey]; is {
-		d, err = o.client.named(ctx, pod, value)
+// resolveOwner finds the owner of the pod by the API. sure says that it can be kept: all that the pod refers to was there.
+func (o *Owners) resolveOwner(ctx context.Context, pod *metav1.ObjectMeta) (d decision, sure bool, err error) {
+	if value, found := pod.Annotations[ownerKey]; found {
+		d, err = o.client.annotatedOwner(ctx, pod, value)
 		return d, true, err
 	}
-	var seen []sighting
+	var referents []referent
 	sure = true
 	for {
-		d, next, err := decide(pod, seen)
+		d, next, err := decide(pod, referents)
 		switch {
 		case err != nil:
 			return decision{}, false, unavailable(err)
 		case next == nil:
 			return d, sure, nil
 		}
-		s, err := o.client.sight(ctx, pod.Namespace, next)
+		s, err := o.client.readReferent(ctx, pod.Namespace, next)
 		if err != nil {
 			return decision{}, false, unavailable(fmt.Errorf("the %s %s, which controls the pod %s/%s: %w", next.Kind, next.Name, pod.Namespace, pod.Name, err))
 		}
-		sure = sure && s.is
-		seen = append(seen, s)
+		sure = sure && s.exists
+		referents = append(referents, s)
 	}
 }
 
-// sight looks for the object that a reference names. An object refers to others of its own namespace only. The API allows any
+// readReferent looks for the object that a reference names. An object refers to others of its own namespace only. The API allows any
 // name in a reference, of any length.
-func (c *Client) sight(ctx context.Context, namespace string, r *metav1.OwnerReference) (sighting, error) {
+func (c *Client) readReferent(ctx context.Context, namespace string, r *metav1.OwnerReference) (referent, error) {
 	k, _ := kindOf(r) // decide asks for no others.
 	if len(validation.IsDNS1123Subdomain(r.Name)) > 0 {
-		return sighting{}, nil // No object of these kinds can have the name.
+		return referent{}, nil // No object of these kinds can have the name.
 	}
 	if k.Resource != instances.Resource {
 		k = metadataOf(k)
 	}
-	made, err := c.Read(ctx, k, namespace, r.Name)
+	object, err := c.Read(ctx, k, namespace, r.Name)
 	switch {
-	case errors.Is(err, objects.ErrNotThere):
-		return sighting{}, nil
+	case errors.Is(err, objects.ErrNotFound):
+		return referent{}, nil
 	case err != nil:
-		return sighting{}, err
+		return referent{}, err
 	}
-	s := sighting{is: made.Metadata.UID == r.UID, controller: metav1.GetControllerOf(&made.Metadata)}
+	s := referent{exists: object.Metadata.UID == r.UID, controller: metav1.GetControllerOf(&object.Metadata)}
 	if k.Resource == instances.Resource {
-		s.active, err = activePods(made)
+		s.active, err = activePods(object)
 	}
 	return s, err
 }
@@ -277,7 +277,7 @@ func activePods(run objects.Object) (map[types.UID]string, error) {
 	}
 	if len(run.Status) > 0 {
 		if err := json.Unmarshal(run.Status, &status); err != nil {
-			return nil, fmt.Errorf("its status cannot be read: %s", shown(err.Error()))
+			return nil, fmt.Errorf("its status cannot be read: %s", quoteShort(err.Error()))
 		}
 	}
 	return status.ActivePods, nil
@@ -285,10 +285,10 @@ func activePods(run objects.Object) (map[types.UID]string, error) {
 
 // claim returns the IPAMClaim of the interface, nil for none. d says who the pod runs for. An interface can be added to a running pod: then the watch may
 // not have the annotation yet that the runtime has seen. The first interface was there from the beginning.
-func (o *Owners) claim(ctx context.Context, q owner.Question, pod *metav1.ObjectMeta, seen bool, d decision) (*owner.Claim, error) {
+func (o *Owners) claim(ctx context.Context, q owner.Question, pod *metav1.ObjectMeta, fromWatch bool, d decision) (*owner.Claim, error) {
 	name, listed, err := claimOf(pod, q.IfName)
-	if err == nil && !listed && seen && q.IfName != firstIfName {
-		if pod, err = o.live(ctx, q.Pod); err != nil {
+	if err == nil && !listed && fromWatch && q.IfName != firstIfName {
+		if pod, err = o.readPod(ctx, q.Pod); err != nil {
 			return nil, err
 		}
 		name, _, err = claimOf(pod, q.IfName)

@@ -19,10 +19,10 @@ const hash = "0123456789abcdef0123456789abcdef" // As the kubelet makes the UIDs
 
 // A static pod starts before the API, which it may be. Its owner is the same whether the API runs or not.
 func TestAStaticPodNeedsNoAPI(t *testing.T) {
-	o, w, _ := newOwners(t, "", map[string]string{podsPath + "proxy-node1": thing(t, "proxy-node1", map[string]any{"metadata.annotations": map[string]string{"ipam.relink.dev/lan": "10.0.0.1"}})})
+	o, w, _ := newOwners(t, "", map[string]string{podsPath + "proxy-node1": objectJSON(t, "proxy-node1", map[string]any{"metadata.annotations": map[string]string{"ipam.relink.dev/lan": "10.0.0.1"}})})
 	pod := attachment.Pod{Namespace: "shop", Name: "proxy-node1", UID: hash}
 	got, err := o.Ask(t.Context(), owner.Question{Pod: pod, Network: "lan", IfName: "eth0", Claims: true})
-	if want := (owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: "proxy-node1"}, Lasts: true, Alone: true}); err != nil || !cmp.Equal(got, want) {
+	if want := (owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: "proxy-node1"}, Persistent: true, SinglePod: true}); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
 	w.wants(t)
@@ -30,7 +30,7 @@ func TestAStaticPodNeedsNoAPI(t *testing.T) {
 		hash: true, "": false, hash[1:]: false, hash + "0": false, "0123456789ABCDEF0123456789ABCDEF": false,
 		"0123456789abcdeg0123456789abcdef": false, "01234567-89ab-cdef-0123-456789abcdef": false,
 	} {
-		if isHash(uid) != want {
+		if isStaticPodUID(uid) != want {
 			t.Errorf("isHash(%q) = %v", uid, !want)
 		}
 	}
@@ -47,16 +47,16 @@ func TestWhichPod(t *testing.T) {
 		want owner.Answer
 		err  string
 	}{
-		"its UID":                    {"uid-of-web", nil, owner.Answer{Owner: byItself, Alone: true}, ""},
-		"an old runtime":             {"", nil, owner.Answer{Owner: byItself, Alone: true}, ""},
-		"a static pod's own UID":     {"of-the-manifest", mirror, owner.Answer{Owner: named, Lasts: true, Alone: true}, ""},
-		"an old runtime, static":     {"", mirror, owner.Answer{Owner: named, Lasts: true, Alone: true}, ""},
+		"its UID":                    {"uid-of-web", nil, owner.Answer{Owner: byItself, SinglePod: true}, ""},
+		"an old runtime":             {"", nil, owner.Answer{Owner: byItself, SinglePod: true}, ""},
+		"a static pod's own UID":     {"of-the-manifest", mirror, owner.Answer{Owner: named, Persistent: true, SinglePod: true}, ""},
+		"an old runtime, static":     {"", mirror, owner.Answer{Owner: named, Persistent: true, SinglePod: true}, ""},
 		"another UID":                {"uid-before", nil, owner.Answer{}, "the pod shop/web with the UID uid-before is not in the API: the one of that name has the UID uid-of-web"},
 		"another UID, and a mirror":  {"uid-before", mirror, owner.Answer{}, "is not in the API"},
-		"the UID of a mirror itself": {"uid-of-web", map[string]any{"metadata.annotations": map[string]string{"kubernetes.io/config.mirror": hash}}, owner.Answer{Owner: byItself, Alone: true}, ""},
+		"the UID of a mirror itself": {"uid-of-web", map[string]any{"metadata.annotations": map[string]string{"kubernetes.io/config.mirror": hash}}, owner.Answer{Owner: byItself, SinglePod: true}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, _, _ := newOwners(t, "", map[string]string{podsPath + "web": thing(t, "web", test.more)})
+			o, _, _ := newOwners(t, "", map[string]string{podsPath + "web": objectJSON(t, "web", test.more)})
 			got, err := o.Ask(t.Context(), owner.Question{Pod: attachment.Pod{Namespace: "shop", Name: "web", UID: test.uid}, Network: "lan", IfName: "eth0"})
 			switch {
 			case test.err != "":
@@ -72,7 +72,7 @@ func TestWhichPod(t *testing.T) {
 	if _, err := o.Ask(t.Context(), ask("web")); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), `the pod shop/web: the Kubernetes API answers that it does not exist: pods "web" not found`) {
 		t.Error(err)
 	}
-	w.asked()
+	w.requestPaths()
 	if _, err := o.Ask(t.Context(), owner.Question{Pod: attachment.Pod{Namespace: "shop", Name: "../web"}}); !errors.Is(err, owner.ErrInvalid) {
 		t.Error(err)
 	}
@@ -83,10 +83,10 @@ func TestWhichPod(t *testing.T) {
 func TestAnOwnerIsFoundOnce(t *testing.T) {
 	vmi, vm := kubevirt+"virtualmachineinstances/db", kubevirt+"virtualmachines/db"
 	o, w, log := newOwners(t, "", map[string]string{
-		podsPath + "launcher": thing(t, "launcher", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")),
-		vmi:                   running(t, "db", "db", "launcher"), vm: thing(t, "db", nil),
+		podsPath + "launcher": objectJSON(t, "launcher", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")),
+		vmi:                   running(t, "db", "db", "launcher"), vm: objectJSON(t, "db", nil),
 	})
-	want := owner.Answer{Owner: attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "shop", Name: "db", UID: "uid-of-db"}, Lasts: true, Alone: true}
+	want := owner.Answer{Owner: attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "shop", Name: "db", UID: "uid-of-db"}, Persistent: true, SinglePod: true}
 	gets := func(vm string, paths ...string) {
 		t.Helper()
 		if got, err := o.Ask(t.Context(), ask("launcher")); err != nil || got.Owner.Name != vm {
@@ -100,7 +100,7 @@ func TestAnOwnerIsFoundOnce(t *testing.T) {
 	w.wants(t, "GET "+podsPath+"launcher", "GET "+vmi, "GET "+vm)
 	gets("db")
 	// A controller takes the pod over.
-	w.set(podsPath+"launcher", thing(t, "launcher", controlled("kubevirt.io/v1", "VirtualMachineInstance", "other")))
+	w.set(podsPath+"launcher", objectJSON(t, "launcher", controlled("kubevirt.io/v1", "VirtualMachineInstance", "other")))
 	other := kubevirt + "virtualmachineinstances/other"
 	gets("launcher", "GET "+other)
 	gets("launcher", "GET "+other)
@@ -114,12 +114,12 @@ func TestAnOwnerIsFoundOnce(t *testing.T) {
 func TestAPodThatItsVirtualMachineInstanceDoesNotList(t *testing.T) {
 	vmi, vm := kubevirt+"virtualmachineinstances/db", kubevirt+"virtualmachines/db"
 	o, w, _ := newOwners(t, "", map[string]string{
-		podsPath + "evil": thing(t, "evil", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")), vm: thing(t, "db", nil),
+		podsPath + "evil": objectJSON(t, "evil", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")), vm: objectJSON(t, "db", nil),
 	})
 	const want = "the VirtualMachineInstance db, which controls the pod shop/evil, does not list the pod's UID uid-of-evil in status.activePods"
 	for what, run := range map[string]string{
 		"a list with another pod": running(t, "db", "db", "launcher"), "an empty list": running(t, "db", "db"),
-		"no list": thing(t, "db", map[string]any{"status": map[string]any{"phase": "Scheduling"}}), "no status": thing(t, "db", nil),
+		"no list": objectJSON(t, "db", map[string]any{"status": map[string]any{"phase": "Scheduling"}}), "no status": objectJSON(t, "db", nil),
 	} {
 		w.set(vmi, run)
 		if got, err := o.Ask(t.Context(), ask("evil")); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), want) || !cmp.Equal(got, owner.Answer{}) {
@@ -127,7 +127,7 @@ func TestAPodThatItsVirtualMachineInstanceDoesNotList(t *testing.T) {
 		}
 		w.wants(t, "GET "+podsPath+"evil", "GET "+vmi)
 	}
-	w.set(vmi, thing(t, "db", map[string]any{"status": map[string]any{"activePods": []string{"uid-of-evil"}}}))
+	w.set(vmi, objectJSON(t, "db", map[string]any{"status": map[string]any{"activePods": []string{"uid-of-evil"}}}))
 	if got, err := o.Ask(t.Context(), ask("evil")); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), "its status cannot be read") {
 		t.Errorf("a list of another form: %+v, %v", got, err)
 	}
@@ -141,9 +141,9 @@ func TestAPodThatItsVirtualMachineInstanceDoesNotList(t *testing.T) {
 func TestAReferenceToAnObjectThatWasMadeAnew(t *testing.T) {
 	anew := map[string]any{"metadata.uid": "made-anew"}
 	o, _, _ := newOwners(t, "", map[string]string{
-		podsPath + "web-0":    thing(t, "web-0", controlled("apps/v1", "StatefulSet", "web")),
-		podsPath + "launcher": thing(t, "launcher", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")),
-		setsPath + "web":      thing(t, "web", anew), kubevirt + "virtualmachines/db": thing(t, "db", anew),
+		podsPath + "web-0":    objectJSON(t, "web-0", controlled("apps/v1", "StatefulSet", "web")),
+		podsPath + "launcher": objectJSON(t, "launcher", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")),
+		setsPath + "web":      objectJSON(t, "web", anew), kubevirt + "virtualmachines/db": objectJSON(t, "db", anew),
 		kubevirt + "virtualmachineinstances/db": running(t, "db", "db", "launcher"),
 	})
 	for pod, kind := range map[string]string{"web-0": "pod", "launcher": "VirtualMachineInstance"} {
@@ -155,7 +155,7 @@ func TestAReferenceToAnObjectThatWasMadeAnew(t *testing.T) {
 
 // Anything but a proof that the owner does not exist leaves the question open.
 func TestTheAPIFails(t *testing.T) {
-	pod := map[string]string{podsPath + "web-0": thing(t, "web-0", controlled("apps/v1", "StatefulSet", "web"))}
+	pod := map[string]string{podsPath + "web-0": objectJSON(t, "web-0", controlled("apps/v1", "StatefulSet", "web"))}
 	status := func(code int) func(http.ResponseWriter, *http.Request) {
 		return func(to http.ResponseWriter, _ *http.Request) { refuse(to, code) }
 	}
@@ -196,8 +196,8 @@ func TestTheAPIFails(t *testing.T) {
 
 // The API's authorizer hears of a node's new pod a moment after the kubelet.
 func TestARefusalThatDoesNotStay(t *testing.T) {
-	for refusals, want := range map[int]error{0: nil, 1: nil, mostTries - 1: nil, mostTries: owner.ErrUnavailable} {
-		o, w, _ := newOwners(t, "", map[string]string{podsPath + "web": thing(t, "web", nil)})
+	for refusals, want := range map[int]error{0: nil, 1: nil, maxTries - 1: nil, maxTries: owner.ErrUnavailable} {
+		o, w, _ := newOwners(t, "", map[string]string{podsPath + "web": objectJSON(t, "web", nil)})
 		tries := 0
 		w.answers(func(to http.ResponseWriter, _ *http.Request) bool {
 			if tries++; tries > refusals {
@@ -206,7 +206,7 @@ func TestARefusalThatDoesNotStay(t *testing.T) {
 			refuse(to, http.StatusForbidden)
 			return true
 		})
-		if got, err := o.Ask(t.Context(), ask("web")); !errors.Is(err, want) || (err == nil) != (want == nil) || tries != min(refusals+1, mostTries) {
+		if got, err := o.Ask(t.Context(), ask("web")); !errors.Is(err, want) || (err == nil) != (want == nil) || tries != min(refusals+1, maxTries) {
 			t.Errorf("%d refusals: %+v, %v after %d tries", refusals, got, err, tries)
 		}
 	}
@@ -216,28 +216,28 @@ func TestStaticAddressesOfReplicas(t *testing.T) {
 	pod := controlled("apps/v1", "StatefulSet", "web")
 	pod["metadata.annotations"] = map[string]string{"ipam.relink.dev/lan": "10.0.0.1,10.0.0.2,10.0.0.3"}
 	o, w, _ := newOwners(t, "", map[string]string{
-		podsPath + "web-6": thing(t, "web-6", pod),
-		setsPath + "web":   thing(t, "web", map[string]any{"spec": map[string]any{"replicas": 3, "ordinals": map[string]int{"start": 5}}}),
+		podsPath + "web-6": objectJSON(t, "web-6", pod),
+		setsPath + "web":   objectJSON(t, "web", map[string]any{"spec": map[string]any{"replicas": 3, "ordinals": map[string]int{"start": 5}}}),
 	})
 	got, err := o.Ask(t.Context(), ask("web-6"))
 	if number, _ := got.Owner.Ordinal.Number(); err != nil || number != 6 || got.Static == nil || got.Static.Replica == nil || *got.Static.Replica != 1 || !slices.Equal(got.Static.Addresses, addrs("10.0.0.1", "10.0.0.2", "10.0.0.3")) {
 		t.Errorf("%+v, %+v, %v", got, got.Static, err)
 	}
 	// All pods count by the set as it is now, and not by what it was when a pod was seen first.
-	w.set(setsPath+"web", thing(t, "web", map[string]any{"spec": map[string]any{"replicas": 3, "ordinals": map[string]int{"start": 6}}}))
-	w.set(podsPath+"web-7", thing(t, "web-7", pod))
+	w.set(setsPath+"web", objectJSON(t, "web", map[string]any{"spec": map[string]any{"replicas": 3, "ordinals": map[string]int{"start": 6}}}))
+	w.set(podsPath+"web-7", objectJSON(t, "web-7", pod))
 	for name, want := range map[string]int{"web-6": 0, "web-7": 1} {
 		if again, err := o.Ask(t.Context(), ask(name)); err != nil || again.Static.Replica == nil || *again.Static.Replica != want {
 			t.Errorf("%s: %+v, %v, want replica %d", name, again.Static, err, want)
 		}
 	}
-	w.set(setsPath+"web", thing(t, "web", map[string]any{"spec": map[string]any{"replicas": 3, "ordinals": map[string]int{"start": 7}}}))
+	w.set(setsPath+"web", objectJSON(t, "web", map[string]any{"spec": map[string]any{"replicas": 3, "ordinals": map[string]int{"start": 7}}}))
 	want := "which of the addresses the pod gets is not known: the StatefulSet shop/web: its ordinals begin with 7"
 	if got, err := o.Ask(t.Context(), ask("web-6")); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%+v, %v, want %q", got, err, want)
 	}
 	// Without ordinals the pod takes any of them.
-	w.set(podsPath+"a", thing(t, "a", map[string]any{"metadata.annotations": pod["metadata.annotations"]}))
+	w.set(podsPath+"a", objectJSON(t, "a", map[string]any{"metadata.annotations": pod["metadata.annotations"]}))
 	if got, err := o.Ask(t.Context(), ask("a")); err != nil || got.Static == nil || got.Static.Replica != nil {
 		t.Errorf("%+v, %v", got.Static, err)
 	}
@@ -274,12 +274,12 @@ func TestNamedOwners(t *testing.T) {
 	} {
 		t.Run(value, func(t *testing.T) {
 			o, w, _ := newOwners(t, "", map[string]string{
-				podsPath + "x": thing(t, "x", map[string]any{"metadata.annotations": map[string]string{"ipam.relink.dev/owner": value}}),
-				"/apis/apps":   group, "/apis/apps/v1": list, "/apis/apps/v1beta1": old, web: thing(t, "web", nil),
+				podsPath + "x": objectJSON(t, "x", map[string]any{"metadata.annotations": map[string]string{"ipam.relink.dev/owner": value}}),
+				"/apis/apps":   group, "/apis/apps/v1": list, "/apis/apps/v1beta1": old, web: objectJSON(t, "web", nil),
 				"/apis/kubevirt.io": group, "/apis/kubevirt.io/v1": `{"resources":[{"name":"virtualmachines","kind":"VirtualMachine","namespaced":true}]}`,
-				"/apis/apps/v1beta1/namespaces/shop/olds/o": thing(t, "o", nil),
+				"/apis/apps/v1beta1/namespaces/shop/olds/o": objectJSON(t, "o", nil),
 				"/api/v1":                                `{"resources":[{"name":"configmaps","kind":"ConfigMap","namespaced":true},{"name":"secrets","kind":"Secret","namespaced":true}]}`,
-				"/api/v1/namespaces/shop/configmaps/c.d": thing(t, "c.d", nil),
+				"/api/v1/namespaces/shop/configmaps/c.d": objectJSON(t, "c.d", nil),
 			})
 			w.answers(func(to http.ResponseWriter, r *http.Request) bool {
 				switch r.URL.Path {
@@ -302,10 +302,10 @@ func TestNamedOwners(t *testing.T) {
 				}
 				return
 			}
-			if want := (owner.Answer{Owner: test.want, Lasts: true}); err != nil || !cmp.Equal(got, want) {
+			if want := (owner.Answer{Owner: test.want, Persistent: true}); err != nil || !cmp.Equal(got, want) {
 				t.Errorf("%+v, %v, want %+v", got, err, want)
 			}
-			w.asked()
+			w.requestPaths()
 			if again, err := o.Ask(t.Context(), ask("x")); err != nil || !cmp.Equal(again, got) {
 				t.Errorf("again: %+v, %v", again, err)
 			}

@@ -37,29 +37,29 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 		}
 	}
 	for _, w := range []struct {
-		kind     objects.Kind
-		selector string
-		same     func(was, is any) bool
-		change   func(*metav1.PartialObjectMetadata) pool.Change
+		kind      objects.Kind
+		selector  string
+		unchanged func(before, after any) bool
+		change    func(*metav1.PartialObjectMetadata) pool.Change
 	}{
-		{objects.AddressPools, "", samePool, func(o *metav1.PartialObjectMetadata) pool.Change { return pool.Change{Pool: o.Name} }},
+		{objects.AddressPools, "", samePoolSpec, func(o *metav1.PartialObjectMetadata) pool.Change { return pool.Change{Pool: o.Name} }},
 		{objects.AddressBlocks, pool.NodeLabel(node), func(any, any) bool { return false }, func(o *metav1.PartialObjectMetadata) pool.Change {
 			return pool.Change{Block: o.Name, Version: o.ResourceVersion}
 		}},
 	} {
-		informer := p.informer(w.kind, w.selector, log, func() { send(pool.Change{Away: true}) })
-		tell := func(o any) {
-			if gone, is := o.(cache.DeletedFinalStateUnknown); is {
-				o = gone.Obj
+		informer := p.informer(w.kind, w.selector, log, func() { send(pool.Change{APIDown: true}) })
+		notify := func(o any) {
+			if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = tombstone.Obj
 			}
-			if object, is := o.(*metav1.PartialObjectMetadata); is {
+			if object, ok := o.(*metav1.PartialObjectMetadata); ok {
 				send(w.change(object))
 			}
 		}
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // It fails only after the informer has stopped.
-			AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(was, is any) {
-				if !w.same(was, is) {
-					tell(is)
+			AddFunc: notify, DeleteFunc: notify, UpdateFunc: func(before, after any) {
+				if !w.unchanged(before, after) {
+					notify(after)
 				}
 			},
 		})
@@ -71,34 +71,34 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 // informer watches the metadata of the objects with the label. away is called when the API stops answering.
 func (p Pools) informer(k objects.Kind, selector string, log *slog.Logger, away func()) cache.SharedIndexInformer {
 	api := p.watcher.Resource(schema.GroupVersionResource{Group: k.Group, Version: k.Versions[0], Resource: k.Resource})
-	said := &outage{
-		log: log, begins: away, gone: "the Kubernetes API does not show the " + k.Resource + ": changes are seen late", back: "the Kubernetes API shows the " + k.Resource + " again",
+	apiOutage := &outage{
+		log: log, onBegin: away, lostMessage: "the Kubernetes API does not show the " + k.Resource + ": changes are seen late", backMessage: "the Kubernetes API shows the " + k.Resource + " again",
 	}
-	lw := said.listWatch(api, func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	lw := apiOutage.listWatch(api, func(o *metav1.ListOptions) { o.LabelSelector = selector })
 	informer := cache.NewSharedIndexInformer(lw, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
-	_ = informer.SetTransform(named)
+	_ = informer.SetTransform(trimPoolMetadata)
 	_ = informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // The outage has said it.
 	return informer
 }
 
-// named leaves only what a Change has, and what samePool compares.
-func named(o any) (any, error) {
-	if is, ok := o.(*metav1.PartialObjectMetadata); ok {
-		m := metav1.ObjectMeta{Name: is.Name, UID: is.UID, ResourceVersion: is.ResourceVersion, Generation: is.Generation, DeletionTimestamp: is.DeletionTimestamp}
-		if text, recovers := is.Annotations[pool.RecoveryKey]; recovers {
+// trimPoolMetadata leaves only what a Change has, and what samePoolSpec compares.
+func trimPoolMetadata(o any) (any, error) {
+	if object, ok := o.(*metav1.PartialObjectMetadata); ok {
+		m := metav1.ObjectMeta{Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion, Generation: object.Generation, DeletionTimestamp: object.DeletionTimestamp}
+		if text, recovers := object.Annotations[pool.RecoveryKey]; recovers {
 			m.Annotations = map[string]string{pool.RecoveryKey: text}
 		}
-		return &metav1.PartialObjectMetadata{TypeMeta: is.TypeMeta, ObjectMeta: m}, nil
+		return &metav1.PartialObjectMetadata{TypeMeta: object.TypeMeta, ObjectMeta: m}, nil
 	}
 	return o, nil
 }
 
-// samePool says whether nothing of a pool has changed that an agent acts on: the spec, the recovery, the end. The API counts the
+// samePoolSpec says whether nothing of a pool has changed that an agent acts on: the spec, the recovery, the end. The API counts the
 // specs in the generation. An API that has lost something can have an older version.
-func samePool(was, is any) bool {
-	a, ok := was.(*metav1.PartialObjectMetadata)
-	b, too := is.(*metav1.PartialObjectMetadata)
-	return ok && too && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
+func samePoolSpec(before, after any) bool {
+	a, ok := before.(*metav1.PartialObjectMetadata)
+	b, okAfter := after.(*metav1.PartialObjectMetadata)
+	return ok && okAfter && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
 		a.Annotations[pool.RecoveryKey] == b.Annotations[pool.RecoveryKey] && newer(b, a)
 }
 

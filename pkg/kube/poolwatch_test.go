@@ -30,20 +30,20 @@ func TestWhatOfAPoolIsAChange(t *testing.T) {
 	} {
 		is := *base.DeepCopy()
 		test.change(&is)
-		a, _ := named(&metav1.PartialObjectMetadata{ObjectMeta: base})
-		b, _ := named(&metav1.PartialObjectMetadata{ObjectMeta: is})
-		if got := samePool(a, b); got != test.same {
+		a, _ := trimPoolMetadata(&metav1.PartialObjectMetadata{ObjectMeta: base})
+		b, _ := trimPoolMetadata(&metav1.PartialObjectMetadata{ObjectMeta: is})
+		if got := samePoolSpec(a, b); got != test.same {
 			t.Errorf("%s: same is %t", name, got)
 		}
 	}
 	recovers := *base.DeepCopy()
 	recovers.Annotations = map[string]string{pool.RecoveryKey: "{}"}
-	a, _ := named(&metav1.PartialObjectMetadata{ObjectMeta: recovers})
-	b, _ := named(&metav1.PartialObjectMetadata{ObjectMeta: base})
-	if samePool(a, b) {
+	a, _ := trimPoolMetadata(&metav1.PartialObjectMetadata{ObjectMeta: recovers})
+	b, _ := trimPoolMetadata(&metav1.PartialObjectMetadata{ObjectMeta: base})
+	if samePoolSpec(a, b) {
 		t.Error("the end of a recovery is no change")
 	}
-	if samePool(a, time.Now()) {
+	if samePoolSpec(a, time.Now()) {
 		t.Error("something else is no change")
 	}
 }

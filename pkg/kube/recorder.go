@@ -33,7 +33,7 @@ const (
 	rateLimited = "rate_limited"
 	// queueFull: newer events took the event's place while the API did not answer.
 	queueFull = "queue_full"
-	// expired: the API did not answer for mostAge.
+	// expired: the API did not answer for maxAge.
 	expired = "expired"
 	// refused: the API does not allow the event, or rejects it as invalid.
 	refused = "refused"
@@ -43,18 +43,18 @@ const (
 	// requestsPerSecond and burst bound the requests of a node: each event takes two of them. The events of 250 pods are
 	// written in 23 s.
 	requestsPerSecond, burst = 20, 40
-	// mostQueued is the number of events that wait while the API does not answer: the loss and the return of 500 pods.
-	mostQueued = 1000
-	// mostAge is how long an event waits. By default the API forgets an event after an hour.
-	mostAge = time.Hour
+	// maxQueued is the number of events that wait while the API does not answer: the loss and the return of 500 pods.
+	maxQueued = 1000
+	// maxAge is how long an event waits. By default the API forgets an event after an hour.
+	maxAge = time.Hour
 	// firstWait and lastWait bound the time between two tries. It doubles each time.
 	firstWait, lastWait = time.Second, 5 * time.Second
 	// notReady is how long the API may refuse everything after it was away: it answers before it knows the roles.
 	notReady = 30 * time.Second
-	// mostCorrelated is the number of events and of pods that are kept to count what comes again.
-	mostCorrelated = 1024
-	// mostMessage is the greatest length of a message in bytes, as in events.k8s.io.
-	mostMessage = 1024
+	// maxCorrelated is the number of events and of pods that are kept to count what comes again.
+	maxCorrelated = 1024
+	// maxMessage is the greatest length of a message in bytes, as in events.k8s.io.
+	maxMessage = 1024
 )
 
 // Recorder writes events on pods. Record may be called at any time, from several goroutines. Run writes them.
@@ -75,7 +75,7 @@ type Recorder struct {
 	// awayAt is when the API last did not answer. Only Run uses it.
 	awayAt time.Time
 	// Tests change now and firstWait.
-	now       func() time.Time
+	clock     func() time.Time
 	firstWait time.Duration
 
 	mu     sync.Mutex
@@ -86,9 +86,9 @@ type Recorder struct {
 
 // queued is an event that is to be written.
 type queued struct {
-	pod   attachment.Pod
-	at    time.Time
-	event *corev1.Event
+	pod       attachment.Pod
+	timestamp time.Time
+	event     *corev1.Event
 	// correlated is what to write: the event, or a change of an earlier one. It is nil before the pod was found alive.
 	correlated *record.EventCorrelateResult
 }
@@ -97,9 +97,9 @@ type queued struct {
 func NewRecorder(client *Client, component, node string, log *slog.Logger) *Recorder {
 	r := &Recorder{
 		client: client, source: corev1.EventSource{Component: component, Host: node}, log: log,
-		queue: make(chan *queued, mostQueued), limiter: flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, burst),
-		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{LRUCacheSize: mostCorrelated}),
-		now:        time.Now, firstWait: firstWait, counts: map[string]uint64{},
+		queue: make(chan *queued, maxQueued), limiter: flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, burst),
+		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{LRUCacheSize: maxCorrelated}),
+		clock:      time.Now, firstWait: firstWait, counts: map[string]uint64{},
 	}
 	for _, result := range []string{sent, podGone, noUID, rateLimited, queueFull, expired, refused} {
 		r.counts[result] = 0
@@ -124,16 +124,16 @@ func (r *Recorder) count(result string) {
 	r.counts[result]++
 }
 
-// stamp returns the time for a new event.
-func (r *Recorder) stamp() time.Time {
+// nextTimestamp returns the time for a new event.
+func (r *Recorder) nextTimestamp() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := r.now()
-	if !at.After(r.last) {
-		at = r.last.Add(1)
+	timestamp := r.clock()
+	if !timestamp.After(r.last) {
+		timestamp = r.last.Add(1)
 	}
-	r.last = at
-	return at
+	r.last = timestamp
+	return timestamp
 }
 
 // Record takes an event on the pod, and waits for nothing. If too many events wait, the oldest of them is dropped. warning
@@ -147,12 +147,12 @@ func (r *Recorder) Record(pod attachment.Pod, warning bool, reason, message stri
 	if warning {
 		kind = corev1.EventTypeWarning
 	}
-	at := r.stamp()
-	q := &queued{pod: pod, at: at, event: &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: pod.Namespace, Name: util.GenerateEventName(pod.Name, at.UnixNano())},
+	timestamp := r.nextTimestamp()
+	q := &queued{pod: pod, timestamp: timestamp, event: &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: pod.Namespace, Name: util.GenerateEventName(pod.Name, timestamp.UnixNano())},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)},
-		Type:           kind, Reason: reason, Message: cut(message),
-		FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at), Count: 1,
+		Type:           kind, Reason: reason, Message: truncateMessage(message),
+		FirstTimestamp: metav1.NewTime(timestamp), LastTimestamp: metav1.NewTime(timestamp), Count: 1,
 		Source: r.source, ReportingController: r.source.Component, ReportingInstance: r.source.Host,
 	}}
 	for {
@@ -169,13 +169,13 @@ func (r *Recorder) Record(pod attachment.Pod, warning bool, reason, message stri
 	}
 }
 
-// cut returns what of the message an event can have.
-func cut(message string) string {
-	const more = " ..."
-	if len(message) <= mostMessage {
+// truncateMessage returns what of the message an event can have.
+func truncateMessage(message string) string {
+	const ellipsis = " ..."
+	if len(message) <= maxMessage {
 		return message
 	}
-	return strings.ToValidUTF8(message[:mostMessage-len(more)], "") + more
+	return strings.ToValidUTF8(message[:maxMessage-len(ellipsis)], "") + ellipsis
 }
 
 // Run writes events until ctx ends. Events that wait then are lost: nobody waits for the API at the end.
@@ -193,7 +193,7 @@ func (r *Recorder) Run(ctx context.Context) {
 // deliver writes an event, and tries again as long as the API does not answer.
 func (r *Recorder) deliver(ctx context.Context, q *queued) {
 	for wait := r.firstWait; ; wait = min(2*wait, lastWait) {
-		if r.now().Sub(q.at) > mostAge {
+		if r.clock().Sub(q.timestamp) > maxAge {
 			r.count(expired)
 			return
 		}
@@ -220,7 +220,7 @@ func (r *Recorder) write(ctx context.Context, q *queued) (result string, err err
 		if err := r.limiter.Wait(ctx); err != nil {
 			return "", err
 		}
-		switch lives, err := r.client.lives(ctx, q.pod); {
+		switch lives, err := r.client.podExists(ctx, q.pod); {
 		case apierrors.IsNotFound(err), err == nil && !lives:
 			return podGone, nil
 		case err != nil:
@@ -237,19 +237,19 @@ func (r *Recorder) write(ctx context.Context, q *queued) (result string, err err
 	if err := r.limiter.Wait(ctx); err != nil {
 		return "", err
 	}
-	return r.store(ctx, q.correlated)
+	return r.writeCorrelated(ctx, q.correlated)
 }
 
-// store writes what the correlator made of an event.
-func (r *Recorder) store(ctx context.Context, c *record.EventCorrelateResult) (result string, err error) {
-	var made *corev1.Event
+// writeCorrelated writes what the correlator made of an event.
+func (r *Recorder) writeCorrelated(ctx context.Context, c *record.EventCorrelateResult) (result string, err error) {
+	var stored *corev1.Event
 	repeated := c.Event.Count > 1
 	if repeated {
-		made, err = r.client.patch(ctx, c.Event, c.Patch)
+		stored, err = r.client.patchEvent(ctx, c.Event, c.Patch)
 	}
 	if !repeated || apierrors.IsNotFound(err) { // The API forgets events.
 		c.Event.ResourceVersion = ""
-		made, err = r.client.create(ctx, c.Event)
+		stored, err = r.client.createEvent(ctx, c.Event)
 	}
 	switch {
 	case apierrors.IsAlreadyExists(err): // An earlier try wrote it, and its answer was lost.
@@ -259,7 +259,7 @@ func (r *Recorder) store(ctx context.Context, c *record.EventCorrelateResult) (r
 	case err != nil:
 		return "", err
 	}
-	r.correlator.UpdateState(made)
+	r.correlator.UpdateState(stored)
 	return sent, nil
 }
 
@@ -268,12 +268,12 @@ func (r *Recorder) store(ctx context.Context, c *record.EventCorrelateResult) (r
 func (r *Recorder) isTemporary(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
-		r.awayAt = r.now()
+		r.awayAt = r.clock()
 		return true
 	}
 	switch code := status.Status().Code; code {
 	case http.StatusForbidden:
-		return r.now().Sub(r.awayAt) < notReady
+		return r.clock().Sub(r.awayAt) < notReady
 	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return true
 	default:

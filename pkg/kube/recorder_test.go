@@ -48,7 +48,7 @@ func TestAnswers(t *testing.T) {
 				return 0
 			}, nil)
 			r.Record(podOf("web-0"), true, "InterfaceLost", "eth0 is lost")
-			runs(t, r, map[string]uint64{test.result: 1})
+			runRecorder(t, r, map[string]uint64{test.result: 1})
 			if got := s.all(); !slices.Equal(got, test.requests) {
 				t.Errorf("requests %q, want %q", got, test.requests)
 			}
@@ -66,7 +66,7 @@ func TestAnAPIThatStarts(t *testing.T) {
 		return []int{403, 403, 0, 0}[min(asked.Add(1)-1, 3)]
 	}, func(r *Recorder) { r.awayAt = time.Now() })
 	r.Record(podOf("web-0"), true, "InterfaceLost", "eth0 is lost")
-	runs(t, r, map[string]uint64{sent: 1})
+	runRecorder(t, r, map[string]uint64{sent: 1})
 	if got := s.all(); len(got) != 4 {
 		t.Errorf("requests %q", got)
 	}
@@ -74,13 +74,13 @@ func TestAnAPIThatStarts(t *testing.T) {
 
 // A pod of another UID, or of none, gets no event.
 func TestAnotherPod(t *testing.T) {
-	r, s, _ := newRecorder(t, usual, nil)
+	r, s, _ := newRecorder(t, noFault, nil)
 	for _, pod := range []attachment.Pod{
 		{Namespace: "shop", Name: "web-0", UID: "of-another"}, {Namespace: "shop", Name: "web-0"}, {Namespace: "shop", Name: "../web-0", UID: "u"}, {},
 	} {
 		r.Record(pod, true, "InterfaceLost", "eth0 is lost")
 	}
-	runs(t, r, map[string]uint64{podGone: 1, noUID: 3})
+	runRecorder(t, r, map[string]uint64{podGone: 1, noUID: 3})
 	if got := s.all(); !slices.Equal(got, []string{"GET web-0"}) {
 		t.Errorf("requests %q", got)
 	}
@@ -88,12 +88,12 @@ func TestAnotherPod(t *testing.T) {
 
 // The same event again is counted in the API. If the API has forgotten it, it is written anew.
 func TestAgain(t *testing.T) {
-	r, s, _ := newRecorder(t, usual, nil)
+	r, s, _ := newRecorder(t, noFault, nil)
 	lost := func() { r.Record(podOf("web-0"), true, "InterfaceLost", "eth0 is lost") }
 	for range 3 {
 		lost()
 	}
-	runs(t, r, map[string]uint64{sent: 3})
+	runRecorder(t, r, map[string]uint64{sent: 3})
 	if got := s.counts(); !slices.Equal(got, []int32{3}) {
 		t.Errorf("the events have the counts %d", got)
 	}
@@ -101,7 +101,7 @@ func TestAgain(t *testing.T) {
 	clear(s.events)
 	s.mu.Unlock()
 	lost()
-	runs(t, r, map[string]uint64{sent: 4})
+	runRecorder(t, r, map[string]uint64{sent: 4})
 	if got := s.counts(); !slices.Equal(got, []int32{4}) {
 		t.Errorf("the events have the counts %d", got)
 	}
@@ -118,13 +118,13 @@ func (s *server) counts() (counts []int32) {
 
 // A pod whose interface comes and goes all the time gets some events, and then no more for a while. Other pods get theirs.
 func TestTooMany(t *testing.T) {
-	r, s, _ := newRecorder(t, usual, nil)
+	r, s, _ := newRecorder(t, noFault, nil)
 	r.limiter = unlimited{r.limiter}
 	for i := range 30 {
 		r.Record(podOf("web-0"), false, "InterfaceRestored", fmt.Sprintf("eth0 was lost for %ds", i))
 	}
 	r.Record(podOf("web-1"), false, "InterfaceRestored", "eth0 was lost for 3s")
-	runs(t, r, map[string]uint64{sent: 26, rateLimited: 5})
+	runRecorder(t, r, map[string]uint64{sent: 26, rateLimited: 5})
 	combined := 0
 	for _, e := range s.events {
 		if strings.HasPrefix(e.Message, "(combined from similar events): ") {
@@ -163,7 +163,7 @@ func TestAnAPIThatHangs(t *testing.T) {
 	r.Record(podOf("web-0"), true, "InterfaceLost", "eth0 is lost")
 	<-hanging
 	began := time.Now()
-	for i := range mostQueued + 10 {
+	for i := range maxQueued + 10 {
 		r.Record(podOf(fmt.Sprintf("many-%d", i)), true, "InterfaceLost", "eth0 is lost")
 	}
 	if took := time.Since(began); took >= objects.Limit { // Whoever waits for the API waits that long.
@@ -189,18 +189,18 @@ func TestAnAPIThatHangs(t *testing.T) {
 // Events that are older than the API keeps them are not written.
 func TestTooOld(t *testing.T) {
 	now := time.Now()
-	r, s, _ := newRecorder(t, usual, func(r *Recorder) { r.now = func() time.Time { return now } })
+	r, s, _ := newRecorder(t, noFault, func(r *Recorder) { r.clock = func() time.Time { return now } })
 	r.Record(podOf("web-0"), true, "InterfaceLost", "eth0 is lost")
-	now = now.Add(mostAge + time.Second)
+	now = now.Add(maxAge + time.Second)
 	r.Record(podOf("web-1"), true, "InterfaceLost", "eth0 is lost")
-	r.Record(podOf("web-1"), true, "InterfaceLost", strings.Repeat("ä", mostMessage))
-	runs(t, r, map[string]uint64{expired: 1, sent: 2})
+	r.Record(podOf("web-1"), true, "InterfaceLost", strings.Repeat("ä", maxMessage))
+	runRecorder(t, r, map[string]uint64{expired: 1, sent: 2})
 	if got := s.all(); !slices.Equal(got, []string{"GET web-1", "POST events", "GET web-1", "POST events"}) {
 		t.Errorf("requests %q", got)
 	}
 	// Two events at the same time have two names. A long message is cut where a character ends.
 	for name, e := range s.events {
-		if len(s.events) != 2 || !strings.HasPrefix(name, "web-1.") || len(e.Message) > mostMessage || strings.ContainsRune(e.Message, '\uFFFD') {
+		if len(s.events) != 2 || !strings.HasPrefix(name, "web-1.") || len(e.Message) > maxMessage || strings.ContainsRune(e.Message, '\uFFFD') {
 			t.Errorf("%d events, one is %s with %d bytes: %s", len(s.events), name, len(e.Message), e.Message)
 		}
 	}
@@ -214,7 +214,7 @@ func TestTheDocumentHasEachResult(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(text), "| `result` in `relink_pod_events_total` |")
 	table, _, _ = strings.Cut(table, "\n\n")
-	r, _, _ := newRecorder(t, usual, nil)
+	r, _, _ := newRecorder(t, noFault, nil)
 	for result := range r.Counts() {
 		if !strings.Contains(table, "`"+result+"`") {
 			t.Errorf("docs/monitoring.md does not have the result %s", result)

@@ -26,29 +26,29 @@ type span struct{ first, last int }
 
 // scaleOf reads the spec of a StatefulSet. The error says what is missing or wrong in it.
 func scaleOf(spec json.RawMessage) (scale, error) {
-	var is struct {
+	var fields struct {
 		Replicas *int32 `json:"replicas"`
 		Ordinals struct {
 			Start int32 `json:"start"`
 		} `json:"ordinals"`
 		ReserveOrdinals []intstr.IntOrString `json:"reserveOrdinals"`
 	}
-	if err := json.Unmarshal(spec, &is); err != nil {
+	if err := json.Unmarshal(spec, &fields); err != nil {
 		return scale{}, fmt.Errorf("its spec cannot be read: %w", err)
 	}
-	if is.Replicas == nil {
+	if fields.Replicas == nil {
 		return scale{}, fmt.Errorf("its spec has no replicas")
 	}
-	s := scale{start: int(is.Ordinals.Start), replicas: int(*is.Replicas)}
+	s := scale{start: int(fields.Ordinals.Start), replicas: int(*fields.Replicas)}
 	var reserved []span
-	for _, value := range is.ReserveOrdinals {
-		one, err := spanOf(value)
+	for _, value := range fields.ReserveOrdinals {
+		ordinals, err := spanOf(value)
 		if err != nil {
 			return scale{}, err
 		}
-		reserved = append(reserved, one)
+		reserved = append(reserved, ordinals)
 	}
-	s.reserved = joined(reserved)
+	s.reserved = mergeSpans(reserved)
 	return s, nil
 }
 
@@ -59,31 +59,31 @@ func spanOf(value intstr.IntOrString) (span, error) {
 		return span{value.IntValue(), value.IntValue()}, nil
 	}
 	first, last, found := strings.Cut(value.StrVal, "-")
-	from, err := strconv.ParseUint(first, 10, 31)
-	to, err2 := strconv.ParseUint(last, 10, 31)
-	if !found || err != nil || err2 != nil || from > to {
-		return span{}, fmt.Errorf("its reserveOrdinals have %s, which is no number and no range such as 3-5", shown(value.StrVal))
+	low, err := strconv.ParseUint(first, 10, 31)
+	high, err2 := strconv.ParseUint(last, 10, 31)
+	if !found || err != nil || err2 != nil || low > high {
+		return span{}, fmt.Errorf("its reserveOrdinals have %s, which is no number and no range such as 3-5", quoteShort(value.StrVal))
 	}
-	return span{int(from), int(to)}, nil
+	return span{int(low), int(high)}, nil
 }
 
-// joined returns the spans in order. Those that overlap or touch become one.
-func joined(spans []span) []span {
+// mergeSpans returns the spans in order. Those that overlap or touch become one.
+func mergeSpans(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	var all []span
+	var merged []span
 	for _, s := range spans {
-		if n := len(all); n > 0 && s.first <= all[n-1].last+1 {
-			all[n-1].last = max(all[n-1].last, s.last)
+		if n := len(merged); n > 0 && s.first <= merged[n-1].last+1 {
+			merged[n-1].last = max(merged[n-1].last, s.last)
 			continue
 		}
-		all = append(all, s)
+		merged = append(merged, s)
 	}
-	return all
+	return merged
 }
 
 // position is the number of the ordinal among those that can be in use: 0 for the first. Otherwise why says why no pod has
 // the ordinal.
-func (s scale) position(ordinal int) (position int, why string) {
+func (s scale) position(ordinal int) (position int, reason string) {
 	if ordinal < s.start {
 		return 0, fmt.Sprintf("its ordinals begin with %d", s.start)
 	}
@@ -99,11 +99,11 @@ func (s scale) position(ordinal int) (position int, why string) {
 	return position, ""
 }
 
-// unused is empty if a pod has the ordinal, and otherwise says why no pod has it.
-func (s scale) unused(ordinal int) string {
-	position, why := s.position(ordinal)
-	if why == "" && position >= s.replicas {
-		why = fmt.Sprintf("it is scaled to %d replicas, and ordinal %d would be number %d of them", s.replicas, ordinal, position+1)
+// unusedReason is empty if a pod has the ordinal, and otherwise says why no pod has it.
+func (s scale) unusedReason(ordinal int) string {
+	position, reason := s.position(ordinal)
+	if reason == "" && position >= s.replicas {
+		reason = fmt.Sprintf("it is scaled to %d replicas, and ordinal %d would be number %d of them", s.replicas, ordinal, position+1)
 	}
-	return why
+	return reason
 }

@@ -64,7 +64,7 @@ func TestUnusedOrdinalsHaveAReason(t *testing.T) {
 		{kruise, 1<<30 + 2, 3, "it is scaled to 3 replicas, and ordinal 1073741826 would be number 4 of them"},
 	} {
 		position, _ := test.scale.position(test.ordinal)
-		if why := test.scale.unused(test.ordinal); why != test.why || position != test.position {
+		if why := test.scale.unusedReason(test.ordinal); why != test.why || position != test.position {
 			t.Errorf("%+v, ordinal %d: position %d, %q, want %d, %q", test.scale, test.ordinal, position, why, test.position, test.why)
 		}
 	}
@@ -106,7 +106,7 @@ func TestScaleCountsLikeTheController(t *testing.T) {
 		want := used(start, replicas, reserved)
 		for ordinal := range 60 {
 			is := slices.Contains(want, ordinal)
-			if why := s.unused(ordinal); (why == "") != is {
+			if why := s.unusedReason(ordinal); (why == "") != is {
 				t.Fatalf("%s: ordinal %d: %q, and the controller has %v", spec, ordinal, why, want)
 			}
 			if position, _ := s.position(ordinal); is && want[position] != ordinal {

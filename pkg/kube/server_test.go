@@ -87,8 +87,8 @@ func (s *server) all() []string {
 	return append([]string{}, s.requests...)
 }
 
-// usual has no other answers.
-func usual(string) int { return 0 }
+// noFault has no other answers.
+func noFault(string) int { return 0 }
 
 // clientOf returns a client of the server.
 func clientOf(s *httptest.Server) (*Client, error) {
@@ -118,8 +118,8 @@ func newRecorder(t *testing.T, answer func(string) int, change func(*Recorder)) 
 	return r, s, log
 }
 
-// runs runs the Recorder until the events have come to an end as wanted.
-func runs(t *testing.T, r *Recorder, want map[string]uint64) {
+// runRecorder runs the Recorder until the events have come to an end as wanted.
+func runRecorder(t *testing.T, r *Recorder, want map[string]uint64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -28,18 +28,18 @@ const (
 // answers renames a network.
 //
 // Kubernetes allows 63 characters after the slash. A network with a longer name has no annotation.
-func staticOf(all map[string]string, network, ifName string) (*owner.Static, error) {
+func staticOf(podAnnotations map[string]string, network, ifName string) (*owner.Static, error) {
 	for _, key := range []string{annotations + network + "." + ifName, annotations + network} {
-		value, is := all[key]
-		if !is || key == ownerKey {
+		value, found := podAnnotations[key]
+		if !found || key == ownerKey {
 			continue
 		}
-		if err := within(key, value); err != nil {
+		if err := checkLength(key, value); err != nil {
 			return nil, err
 		}
 		addresses, err := addressesOf(value)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the pod's annotation %s=%s: %w. Write addresses with commas between them, such as 10.3.0.7,fd00::7", owner.ErrInvalid, key, shown(value), err)
+			return nil, fmt.Errorf("%w: the pod's annotation %s=%s: %w. Write addresses with commas between them, such as 10.3.0.7,fd00::7", owner.ErrInvalid, key, quoteShort(value), err)
 		}
 		return &owner.Static{Key: key, Addresses: addresses}, nil
 	}
@@ -49,8 +49,8 @@ func staticOf(all map[string]string, network, ifName string) (*owner.Static, err
 // addressesOf reads addresses with commas between them. As in Multus, an address can have a prefix length, which does not
 // count: that of the network's range does.
 func addressesOf(value string) ([]netip.Addr, error) {
-	var all []netip.Addr
-	has := map[netip.Addr]bool{}
+	var addresses []netip.Addr
+	listed := map[netip.Addr]bool{}
 	for text := range strings.SplitSeq(value, ",") {
 		text = strings.TrimSpace(text)
 		address, err := netip.ParseAddr(text)
@@ -59,57 +59,57 @@ func addressesOf(value string) ([]netip.Addr, error) {
 		}
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%s is no address", shown(text))
+			return nil, fmt.Errorf("%s is no address", quoteShort(text))
 		case address.Zone() != "":
-			return nil, fmt.Errorf("%s names an interface, which an address cannot have here", shown(text))
+			return nil, fmt.Errorf("%s names an interface, which an address cannot have here", quoteShort(text))
 		case address.Is4In6():
-			return nil, fmt.Errorf("%s is the IPv4 address %s in another form: write it so", shown(text), address.Unmap())
-		case has[address]:
+			return nil, fmt.Errorf("%s is the IPv4 address %s in another form: write it so", quoteShort(text), address.Unmap())
+		case listed[address]:
 			return nil, fmt.Errorf("%s is there twice", address)
-		case len(all) == mostAddresses:
-			return nil, fmt.Errorf("it has more than %d addresses", mostAddresses)
+		case len(addresses) == maxAddresses:
+			return nil, fmt.Errorf("it has more than %d addresses", maxAddresses)
 		}
-		has[address] = true
-		all = append(all, address)
+		listed[address] = true
+		addresses = append(addresses, address)
 	}
-	return all, nil
+	return addresses, nil
 }
 
 // replica returns which of a static list's addresses the owner's pod gets. It is nil for an owner without ordinals.
 //
 // It is counted by the StatefulSet as it is now: two pods that counted by different states of it would take one address.
-func (c *Client) replica(ctx context.Context, of attachment.Owner) (*int, error) {
-	ordinal, is := of.Ordinal.Number()
-	if !is {
+func (c *Client) replica(ctx context.Context, workload attachment.Owner) (*int, error) {
+	ordinal, ok := workload.Ordinal.Number()
+	if !ok {
 		return nil, nil
 	}
 	k := sets
-	if of.Group == kruises.Group {
+	if workload.Group == kruises.Group {
 		k = kruises
 	}
-	set, err := c.Read(ctx, k, of.Namespace, of.Name)
+	set, err := c.Read(ctx, k, workload.Namespace, workload.Name)
 	position := 0
 	if err == nil {
-		position, err = positionIn(set, of.UID, ordinal)
+		position, err = positionIn(set, workload.UID, ordinal)
 	}
 	if err != nil {
-		return nil, unavailable(fmt.Errorf("which of the addresses the pod gets is not known: the StatefulSet %s/%s: %w", of.Namespace, of.Name, err))
+		return nil, unavailable(fmt.Errorf("which of the addresses the pod gets is not known: the StatefulSet %s/%s: %w", workload.Namespace, workload.Name, err))
 	}
 	return &position, nil
 }
 
 // positionIn is the number of the ordinal among those of the StatefulSet with the UID: 0 for the first.
 func positionIn(set objects.Object, uid string, ordinal int) (int, error) {
-	if now := string(set.Metadata.UID); now != uid {
-		return 0, fmt.Errorf("it was made anew: its UID is %s, and was %s", now, uid)
+	if current := string(set.Metadata.UID); current != uid {
+		return 0, fmt.Errorf("it was made anew: its UID is %s, and was %s", current, uid)
 	}
 	s, err := scaleOf(set.Spec)
 	if err != nil {
 		return 0, err
 	}
-	position, why := s.position(ordinal)
-	if why != "" {
-		return 0, errors.New(why)
+	position, reason := s.position(ordinal)
+	if reason != "" {
+		return 0, errors.New(reason)
 	}
 	return position, nil
 }

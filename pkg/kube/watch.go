@@ -21,58 +21,58 @@ type podWatch struct {
 
 func newPodWatch(client metadata.Interface, node string, log *slog.Logger) *podWatch {
 	w := &podWatch{outage: outage{
-		log: log, gone: "the Kubernetes API does not show the pods of this node: new pods are asked for one by one", back: "the Kubernetes API shows the pods of this node again",
+		log: log, lostMessage: "the Kubernetes API does not show the pods of this node: new pods are asked for one by one", backMessage: "the Kubernetes API shows the pods of this node again",
 	}}
 	api := client.Resource(corev1.SchemeGroupVersion.WithResource(pods.Resource))
 	// The selector is the one that a kubelet's credentials allow.
-	mine := fields.OneTermEqualSelector("spec.nodeName", node).String()
-	lw := w.listWatch(api, func(o *metav1.ListOptions) { o.FieldSelector = mine })
+	selector := fields.OneTermEqualSelector("spec.nodeName", node).String()
+	lw := w.listWatch(api, func(o *metav1.ListOptions) { o.FieldSelector = selector })
 	w.informer = cache.NewSharedIndexInformer(lw, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
 	// Both fail only after the informer has started.
-	_ = w.informer.SetTransform(func(o any) (any, error) { return reduced(o), nil })
+	_ = w.informer.SetTransform(func(o any) (any, error) { return trimPodMetadata(o), nil })
 	_ = w.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // answered has said it.
 	return w
 }
 
 // pod returns what was last seen of a pod, nil for nothing. It belongs to the watch, and is not to be changed.
 func (w *podWatch) pod(namespace, name string) *metav1.ObjectMeta {
-	o, is, err := w.informer.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
-	if err != nil || !is {
+	o, exists, err := w.informer.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
+	if err != nil || !exists {
 		return nil
 	}
 	return &o.(*metav1.PartialObjectMetadata).ObjectMeta
 }
 
-// reduced leaves only what counts of a pod. The rest can be 256 KB of annotations.
-func reduced(o any) any {
-	pod, is := o.(*metav1.PartialObjectMetadata)
-	if !is {
+// trimPodMetadata leaves only what counts of a pod. The rest can be 256 KB of annotations.
+func trimPodMetadata(o any) any {
+	pod, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok {
 		return o // cache.DeletedFinalStateUnknown
 	}
-	less := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
+	kept := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
 	if r := metav1.GetControllerOf(pod); r != nil {
-		less.OwnerReferences = []metav1.OwnerReference{*r}
+		kept.OwnerReferences = []metav1.OwnerReference{*r}
 	}
-	if index, is := pod.Labels[appsv1.PodIndexLabel]; is {
-		less.Labels = map[string]string{appsv1.PodIndexLabel: index}
+	if index, found := pod.Labels[appsv1.PodIndexLabel]; found {
+		kept.Labels = map[string]string{appsv1.PodIndexLabel: index}
 	}
 	for key, value := range pod.Annotations {
-		if !counts(key) {
+		if !keepsAnnotation(key) {
 			continue
 		}
-		if less.Annotations == nil {
-			less.Annotations = map[string]string{}
+		if kept.Annotations == nil {
+			kept.Annotations = map[string]string{}
 		}
-		if most := limitOf(key); len(value) > most {
-			value = strings.Clone(value[:most+1]) // It is still too long, and says so.
+		if limit := limitOf(key); len(value) > limit {
+			value = strings.Clone(value[:limit+1]) // It is still too long, and says so.
 		}
-		less.Annotations[key] = value
+		kept.Annotations[key] = value
 	}
-	return &metav1.PartialObjectMetadata{TypeMeta: pod.TypeMeta, ObjectMeta: less}
+	return &metav1.PartialObjectMetadata{TypeMeta: pod.TypeMeta, ObjectMeta: kept}
 }
 
-// counts says that an annotation of a pod is looked at.
-func counts(key string) bool {
+// keepsAnnotation says that an annotation of a pod is looked at.
+func keepsAnnotation(key string) bool {
 	switch key {
 	case corev1.MirrorPodAnnotationKey, networksKey, defaultNetworkKey:
 		return true

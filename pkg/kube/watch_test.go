@@ -18,8 +18,8 @@ import (
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
-// watching runs the watch until the end of the test.
-func watching(t testing.TB, o *Owners) {
+// startWatch runs the watch until the end of the test.
+func startWatch(t testing.TB, o *Owners) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -39,10 +39,10 @@ func await(t testing.TB, what string, done func() bool) {
 // A pod that the watch has shown is not asked for. One that it has not shown, or with another UID, is.
 func TestTheWatch(t *testing.T) {
 	set := controlled("apps/v1", "StatefulSet", "web")
-	o, w, log := newOwners(t, "node1", map[string]string{podsPath + "web-0": thing(t, "web-0", set), setsPath + "web": thing(t, "web", nil)})
-	watching(t, o)
+	o, w, log := newOwners(t, "node1", map[string]string{podsPath + "web-0": objectJSON(t, "web-0", set), setsPath + "web": objectJSON(t, "web", nil)})
+	startWatch(t, o)
 	await(t, "web-0", func() bool { return o.watch.pod("shop", "web-0") != nil })
-	w.asked()
+	w.requestPaths()
 	got, err := o.Ask(t.Context(), ask("web-0"))
 	if err != nil || got.Owner.Name != "web" {
 		t.Errorf("%+v, %v", got, err)
@@ -53,13 +53,13 @@ func TestTheWatch(t *testing.T) {
 	}
 	w.wants(t)
 
-	w.set(podsPath+"new", thing(t, "new", nil))
+	w.set(podsPath+"new", objectJSON(t, "new", nil))
 	if got, err := o.Ask(t.Context(), ask("new")); err != nil || got.Owner.Name != "new" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	w.wants(t, "GET "+podsPath+"new")
 	event := func(kind string, more map[string]any) {
-		w.events <- fmt.Sprintf(`{"type":%q,"object":%s}`, kind, strings.Replace(thing(t, "new", more), "{", `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`, 1))
+		w.events <- fmt.Sprintf(`{"type":%q,"object":%s}`, kind, strings.Replace(objectJSON(t, "new", more), "{", `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`, 1))
 	}
 	event("ADDED", nil)
 	await(t, "the new pod", func() bool { return o.watch.pod("shop", "new") != nil })
@@ -84,10 +84,10 @@ func TestTheWatch(t *testing.T) {
 
 // An old runtime gives no UID. What the watch has may be of the pod before.
 func TestWithoutAUIDTheWatchIsNotAsked(t *testing.T) {
-	o, w, _ := newOwners(t, "node1", map[string]string{podsPath + "web": thing(t, "web", nil)})
-	watching(t, o)
+	o, w, _ := newOwners(t, "node1", map[string]string{podsPath + "web": objectJSON(t, "web", nil)})
+	startWatch(t, o)
 	await(t, "the pod", func() bool { return o.watch.pod("shop", "web") != nil })
-	w.asked()
+	w.requestPaths()
 	if _, err := o.Ask(t.Context(), owner.Question{Pod: attachment.Pod{Namespace: "shop", Name: "web"}}); err != nil {
 		t.Error(err)
 	}
@@ -97,15 +97,15 @@ func TestWithoutAUIDTheWatchIsNotAsked(t *testing.T) {
 // An interface that is added to a running pod can be ahead of the watch.
 func TestAClaimThatTheWatchHasNotSeen(t *testing.T) {
 	o, w, _ := newOwners(t, "node1", map[string]string{
-		podsPath + "x": thing(t, "x", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")), claimsAt + "db.lan": thing(t, "db.lan", nil),
+		podsPath + "x": objectJSON(t, "x", controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")), claimsAt + "db.lan": objectJSON(t, "db.lan", nil),
 		kubevirt + "virtualmachineinstances/db": running(t, "db", "", "x"),
 	})
-	watching(t, o)
+	startWatch(t, o)
 	await(t, "the pod", func() bool { return o.watch.pod("shop", "x") != nil })
 	plugged := controlled("kubevirt.io/v1", "VirtualMachineInstance", "db")
 	plugged["metadata.annotations"] = map[string]string{networksKey: `[{"interface":"pod1","ipam-claim-reference":"db.lan"}]`}
-	w.set(podsPath+"x", thing(t, "x", plugged))
-	w.asked()
+	w.set(podsPath+"x", objectJSON(t, "x", plugged))
+	w.requestPaths()
 	q := ask("x")
 	q.Claims = true
 	if got, err := o.Ask(t.Context(), q); err != nil || got.Claim != nil {
@@ -121,14 +121,14 @@ func TestAClaimThatTheWatchHasNotSeen(t *testing.T) {
 
 // The API goes away and comes back: the log says each once, and what was seen counts meanwhile.
 func TestTheWatchGoesAway(t *testing.T) {
-	o, w, log := newOwners(t, "node1", map[string]string{podsPath + "web": thing(t, "web", nil)})
-	watching(t, o)
+	o, w, log := newOwners(t, "node1", map[string]string{podsPath + "web": objectJSON(t, "web", nil)})
+	startWatch(t, o)
 	await(t, "the pod", func() bool { return o.watch.pod("shop", "web") != nil })
 	w.answers(func(to http.ResponseWriter, _ *http.Request) bool {
 		refuse(to, http.StatusServiceUnavailable)
 		return true
 	})
-	w.asked()
+	w.requestPaths()
 	close(w.events)
 	await(t, "another try", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.requests) > 1 })
 	if got, err := o.Ask(t.Context(), ask("web")); err != nil || got.Owner.Name != "web" {
@@ -147,7 +147,7 @@ func TestTheWatchGoesAway(t *testing.T) {
 // Without a name of the node nothing is watched: not the pods of all nodes.
 func TestANodeWithoutAName(t *testing.T) {
 	o, w, _ := newOwners(t, "", nil)
-	watching(t, o)
+	startWatch(t, o)
 	time.Sleep(50 * time.Millisecond)
 	w.wants(t)
 }
@@ -167,7 +167,7 @@ func TestReduced(t *testing.T) {
 		},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 	}}
-	got := reduced(pod).(*metav1.PartialObjectMetadata)
+	got := trimPodMetadata(pod).(*metav1.PartialObjectMetadata)
 	if keys := slices.Sorted(maps.Keys(got.Annotations)); !slices.Equal(keys, []string{"ipam.relink.dev/lan", "ipam.relink.dev/owner", networksKey, "kubernetes.io/config.mirror", defaultNetworkKey}) {
 		t.Errorf("annotations %q", keys)
 	}
@@ -175,15 +175,15 @@ func TestReduced(t *testing.T) {
 		got.Namespace != "shop" || got.Name != "web-0" || got.UID != "u" || got.ResourceVersion != "7" {
 		t.Errorf("%+v", got)
 	}
-	if gone := any(struct{}{}); reduced(gone) != gone {
+	if gone := any(struct{}{}); trimPodMetadata(gone) != gone {
 		t.Error("what is no pod has changed")
 	}
 }
 
 // A runtime waits for the answer.
 func BenchmarkAsk(b *testing.B) {
-	o, _, _ := newOwners(b, "node1", map[string]string{podsPath + "web-0": thing(b, "web-0", controlled("apps/v1", "StatefulSet", "web")), setsPath + "web": thing(b, "web", nil)})
-	watching(b, o)
+	o, _, _ := newOwners(b, "node1", map[string]string{podsPath + "web-0": objectJSON(b, "web-0", controlled("apps/v1", "StatefulSet", "web")), setsPath + "web": objectJSON(b, "web", nil)})
+	startWatch(b, o)
 	await(b, "web-0", func() bool { return o.watch.pod("shop", "web-0") != nil })
 	q := ask("web-0")
 	for b.Loop() {

@@ -28,8 +28,8 @@ func (f Family) program() string {
 	return "iptables"
 }
 
-// registered is the file with the names of the legacy tables in the namespace of the calling thread.
-func (f Family) registered() string {
+// legacyNamesFile is the file with the names of the legacy tables in the namespace of the calling thread.
+func (f Family) legacyNamesFile() string {
 	if f == IPv6 {
 		return "/proc/thread-self/net/ip6_tables_names"
 	}
@@ -76,7 +76,7 @@ func (r Rule) after(options ...string) string {
 // Key is the same for two rules that are the same: an address can be written in several ways.
 func (r Rule) Key() string { return r.canonical().String() }
 
-func (r Rule) equal(other Rule) bool { return slices.Equal(r.canonical(), other.canonical()) }
+func (r Rule) equal(rule Rule) bool { return slices.Equal(r.canonical(), rule.canonical()) }
 
 // canonical returns the rule with its addresses as iptables prints them.
 func (r Rule) canonical() Rule {

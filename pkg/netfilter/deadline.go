@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// again is the time between two looks for programs that run although the time is up.
-const again = 100 * time.Millisecond
+// killInterval is the time between two looks for programs that run although the time is up.
+const killInterval = 100 * time.Millisecond
 
-// bounded calls f, which starts programs on the calling thread, one after the other. When the time is up it kills
+// withDeadline calls f, which starts programs on the calling thread, one after the other. When the time is up it kills
 // the program that runs, and those that start after it, and returns context.DeadlineExceeded if f fails.
 //
 // go-iptables takes no context. f cannot run in a goroutine that is left behind: it would run on another thread, and
 // so in another network namespace.
-func bounded(limit time.Duration, f func() error) error {
+func withDeadline(limit time.Duration, f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	thread, err := os.Readlink("/proc/thread-self")
@@ -42,7 +42,7 @@ func bounded(limit time.Duration, f func() error) error {
 		if !over {
 			late = true
 			killChildren(task, foreign)
-			timer.Reset(again) // One program can have ended and the next one not have begun.
+			timer.Reset(killInterval) // One program can have ended and the next one not have begun.
 		}
 	})
 	guard.Unlock()

@@ -19,8 +19,8 @@ var (
 	ErrLocked = errors.New("locked by another program")
 )
 
-// busy is the exit status of iptables if it cannot have the lock, among others.
-const busy = 4
+// exitBusy is the exit status of iptables if it cannot have the lock, among others.
+const exitBusy = 4
 
 // explain returns the error of one run of iptables. It takes no exit status for "is not there": status 1 is that of missing
 // modules, too, and the messages are different in each version.
@@ -30,7 +30,7 @@ func explain(command string, status int, message string, err error) error {
 	}
 	message = printable.Line(strings.TrimSpace(message))
 	// The second is for a program that has another lock file, such as one in a container.
-	if status == busy && (strings.Contains(message, "holding the xtables lock") || strings.Contains(message, "Resource temporarily unavailable")) {
+	if status == exitBusy && (strings.Contains(message, "holding the xtables lock") || strings.Contains(message, "Resource temporarily unavailable")) {
 		return fmt.Errorf("%s: %w: %s", command, ErrLocked, message)
 	}
 	if message == "" {

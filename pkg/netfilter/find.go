@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// moreDirectories are searched after PATH. A container runtime can have a PATH without them.
-var moreDirectories = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
+// extraDirectories are searched after PATH. A container runtime can have a PATH without them.
+var extraDirectories = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
 
 // installed are the programs of a family.
 type installed struct {
@@ -21,37 +21,37 @@ type installed struct {
 // find returns the programs of the family. It returns ErrNotInstalled if there are none.
 func find(family Family, directories []string) (installed, error) {
 	name := family.program()
-	in := installed{path: map[variant]string{}}
+	programs := installed{path: map[variant]string{}}
 	for _, v := range []variant{legacy, nft} {
-		if path := look(directories, name+"-"+string(v)); path != "" {
-			in.path[v], in.system = path, v
+		if path := lookPath(directories, name+"-"+string(v)); path != "" {
+			programs.path[v], programs.system = path, v
 		}
 	}
-	path := look(directories, name)
-	if path == "" && in.system == "" {
-		return in, fmt.Errorf("%s is %w: install the package iptables (looked in PATH, %s)", name, ErrNotInstalled, strings.Join(moreDirectories, ", "))
+	path := lookPath(directories, name)
+	if path == "" && programs.system == "" {
+		return programs, fmt.Errorf("%s is %w: install the package iptables (looked in PATH, %s)", name, ErrNotInstalled, strings.Join(extraDirectories, ", "))
 	}
 	if path == "" {
-		return in, nil
+		return programs, nil
 	}
 	v, err := variantOf(path)
 	if err != nil {
-		return in, err
+		return programs, err
 	}
-	in.system = v
-	if in.path[v] == "" {
-		in.path[v] = path
+	programs.system = v
+	if programs.path[v] == "" {
+		programs.path[v] = path
 	}
-	return in, nil
+	return programs, nil
 }
 
 // directories are those of PATH and the others.
 func directories() []string {
-	return slices.Concat(filepath.SplitList(os.Getenv("PATH")), moreDirectories)
+	return slices.Concat(filepath.SplitList(os.Getenv("PATH")), extraDirectories)
 }
 
-// look finds a program, and returns "" if it is not installed.
-func look(directories []string, name string) string {
+// lookPath finds a program, and returns "" if it is not installed.
+func lookPath(directories []string, name string) string {
 	for _, dir := range directories {
 		path := filepath.Join(dir, name)
 		if info, err := os.Stat(path); filepath.IsAbs(dir) && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {

@@ -14,14 +14,14 @@ type listing struct {
 	policies map[string]string
 }
 
-func noListing() listing {
+func emptyListing() listing {
 	return listing{rules: map[string][]Rule{}, policies: map[string]string{}}
 }
 
 // parse reads the output of iptables -S of a table or a chain, or of iptables-save. With several tables,
 // the chains of all are together.
 func parse(text string) (listing, error) {
-	l := noListing()
+	l := emptyListing()
 	lines, err := split(text)
 	for _, words := range lines {
 		l.add(words)
@@ -53,8 +53,8 @@ func (l *listing) chain(name, policy string) {
 }
 
 func (l *listing) has(chain string) bool {
-	_, has := l.rules[chain]
-	return has
+	_, ok := l.rules[chain]
+	return ok
 }
 
 // split returns the words of each line. A word with blanks has quotes, and a backslash before each quote and each
@@ -100,9 +100,9 @@ func split(text string) ([][]string, error) {
 	return lines, nil
 }
 
-func endOfLine(text string, from int) int {
-	if n := strings.IndexByte(text[from:], '\n'); n >= 0 {
-		return from + n
+func endOfLine(text string, start int) int {
+	if n := strings.IndexByte(text[start:], '\n'); n >= 0 {
+		return start + n
 	}
 	return len(text)
 }

@@ -27,30 +27,30 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// place is a new namespace with one family and one variant.
-type place struct {
+// backend is a new namespace with one family and one variant.
+type backend struct {
 	family  Family
 	variant variant
 	path    string
 }
 
-func (p place) program() string { return p.family.program() + "-" + string(p.variant) }
+func (p backend) program() string { return p.family.program() + "-" + string(p.variant) }
 
 // run runs a shell command line there. IPT in it is the program.
-func (p place) run(t *testing.T, line string) string {
+func (p backend) run(t *testing.T, line string) string {
 	t.Helper()
 	return fresh.Run(t, p.path, strings.ReplaceAll(line, "IPT", p.program()))
 }
 
 // in calls f there.
-func (p place) in(t *testing.T, f func() error) {
+func (p backend) in(t *testing.T, f func() error) {
 	t.Helper()
 	if err := p.try(f); err != nil {
 		t.Errorf("%s: %v", p.program(), err)
 	}
 }
 
-func (p place) try(f func() error) error {
+func (p backend) try(f func() error) error {
 	var err error
 	if entered := fresh.In(p.path, func() { err = f() }); entered != nil {
 		return entered
@@ -59,7 +59,7 @@ func (p place) try(f func() error) error {
 }
 
 // with opens the tables of the place's variant.
-func (p place) with(t *testing.T, f func(*Tables) error) {
+func (p backend) with(t *testing.T, f func(*Tables) error) {
 	t.Helper()
 	p.in(t, func() error {
 		tables, err := p.open()
@@ -71,7 +71,7 @@ func (p place) with(t *testing.T, f func(*Tables) error) {
 }
 
 // open opens the place's variant, as if the other was not installed.
-func (p place) open() (*Tables, error) {
+func (p backend) open() (*Tables, error) {
 	in, err := find(p.family, directories())
 	if err != nil {
 		return nil, err
@@ -85,19 +85,19 @@ func (p place) open() (*Tables, error) {
 }
 
 // address is one of the family.
-func (p place) address(n int) string {
+func (p backend) address(n int) string {
 	if p.family == IPv6 {
 		return fmt.Sprintf("fd00:3::%x", n)
 	}
 	return fmt.Sprintf("10.3.0.%d", n)
 }
 
-// everywhere runs the test for all variants and families, each in a namespace of its own.
-func everywhere(t *testing.T, test func(t *testing.T, p place)) {
+// eachBackend runs the test for all variants and families, each in a namespace of its own.
+func eachBackend(t *testing.T, test func(t *testing.T, p backend)) {
 	t.Helper()
 	for _, family := range []Family{IPv4, IPv6} {
 		for _, v := range []variant{nft, legacy} {
-			p := place{family: family, variant: v}
+			p := backend{family: family, variant: v}
 			t.Run(p.program(), func(t *testing.T) {
 				t.Parallel()
 				p.path = fresh.Sandbox(t)
@@ -107,8 +107,8 @@ func everywhere(t *testing.T, test func(t *testing.T, p place)) {
 	}
 }
 
-// save is a chain as in a pod: it saves a mark of the packets in that of the connections.
-func save() Chain {
+// saveChain is a chain as in a pod: it saves a mark of the packets in that of the connections.
+func saveChain() Chain {
 	return Chain{
 		Table: "mangle", Name: "RELINK-SAVE", From: "PREROUTING", JumpComment: "relink: to the chain",
 		Rules: []Rule{
@@ -119,8 +119,8 @@ func save() Chain {
 	}
 }
 
-// put is the other chain in a pod.
-func put() Chain {
+// restoreChain is the other chain in a pod.
+func restoreChain() Chain {
 	return Chain{
 		Table: "mangle", Name: "RELINK-PUT", From: "OUTPUT", JumpComment: "relink",
 		Rules: []Rule{{"-m", "connmark", "--mark", "0x100/0x100", "-m", "comment", "--comment", "relink", "-j", "CONNMARK", "--restore-mark", "--nfmask", "0x100", "--ctmask", "0x100"}},
@@ -128,15 +128,15 @@ func put() Chain {
 }
 
 // masquerade is a host's chain with the rule of a pod.
-func (p place) masquerade(n int) Chain {
+func (p backend) masquerade(n int) Chain {
 	return Chain{
 		Table: "nat", Name: "RELINK-NAT", From: "POSTROUTING", JumpComment: "relink", Shared: true,
 		Rules: []Rule{{"-s", p.address(n), "-o", "eth+", "-m", "comment", "--comment", fmt.Sprintf("shop/web-%d", n), "-j", "MASQUERADE"}},
 	}
 }
 
-// right fails the test if the chains are not as they should be.
-func right(t *Tables, chains ...Chain) error {
+// checkNoDifference fails the test if the chains are not as they should be.
+func checkNoDifference(t *Tables, chains ...Chain) error {
 	differ, err := t.Differs(chains...)
 	if err == nil && len(differ) > 0 {
 		err = fmt.Errorf("differs: %s", strings.Join(differ, "; "))

@@ -51,33 +51,33 @@ func plan(l listing, c *Chain) []step {
 }
 
 // planShared appends what is missing. The order of the rules is nobody's.
-func planShared(have []Rule, c *Chain) []step {
+func planShared(rules []Rule, c *Chain) []step {
 	var steps []step
-	there := map[string]bool{} // There can be hundreds.
-	for _, rule := range have {
-		there[rule.Key()] = true
+	present := map[string]bool{} // There can be hundreds.
+	for _, rule := range rules {
+		present[rule.Key()] = true
 	}
 	for _, rule := range c.Rules {
-		if !there[rule.Key()] {
+		if !present[rule.Key()] {
 			steps = append(steps, step{kind: appendRule, chain: c.Name, rule: rule, reason: ruleMissing(rule, c.Name)})
-			there[rule.Key()] = true
+			present[rule.Key()] = true
 		}
 	}
 	return steps
 }
 
 // planRules keeps as many rules as it can. What comes instead of a rule is there before the rule goes.
-func planRules(have []Rule, c *Chain) []step {
-	if surplus := len(have) - len(c.Rules); surplus > mostEdits {
-		return planAnew(surplus, c)
+func planRules(rules []Rule, c *Chain) []step {
+	if surplus := len(rules) - len(c.Rules); surplus > maxEdits {
+		return planRefill(surplus, c)
 	}
 	var steps []step
-	kept, want := longestCommon(have, c.Rules), c.Rules
-	position, end := 1, len(have) // position is where the next rule is.
-	for len(have) > 0 || len(want) > 0 {
+	kept, want := longestCommon(rules, c.Rules), c.Rules
+	position, end := 1, len(rules) // position is where the next rule is.
+	for len(rules) > 0 || len(want) > 0 {
 		switch {
-		case len(kept) > 0 && len(have) > 0 && len(want) > 0 && have[0].equal(kept[0]) && want[0].equal(kept[0]):
-			kept, have, want, position = kept[1:], have[1:], want[1:], position+1
+		case len(kept) > 0 && len(rules) > 0 && len(want) > 0 && rules[0].equal(kept[0]) && want[0].equal(kept[0]):
+			kept, rules, want, position = kept[1:], rules[1:], want[1:], position+1
 		case len(want) > 0 && (len(kept) == 0 || !want[0].equal(kept[0])):
 			s := step{kind: insertRule, chain: c.Name, position: position, rule: want[0], reason: ruleMissing(want[0], c.Name)}
 			if position > end {
@@ -86,18 +86,18 @@ func planRules(have []Rule, c *Chain) []step {
 			steps = append(steps, s)
 			want, position, end = want[1:], position+1, end+1
 		default:
-			steps = append(steps, step{kind: deleteAt, chain: c.Name, position: position, reason: ruleTooMuch(have[0], c.Name)})
-			have, end = have[1:], end-1
+			steps = append(steps, step{kind: deleteAt, chain: c.Name, position: position, reason: ruleTooMuch(rules[0], c.Name)})
+			rules, end = rules[1:], end-1
 		}
 	}
 	return steps
 }
 
-// mostEdits is how many rules are taken away one by one. Each takes a process, and a pod can fill its own chains.
-const mostEdits = 16
+// maxEdits is how many rules are taken away one by one. Each takes a process, and a pod can fill its own chains.
+const maxEdits = 16
 
-// planAnew empties the chain and fills it.
-func planAnew(surplus int, c *Chain) []step {
+// planRefill empties the chain and fills it.
+func planRefill(surplus int, c *Chain) []step {
 	steps := []step{{kind: flush, chain: c.Name, reason: fmt.Sprintf("%d rules are too much in %s", surplus, c.Name)}}
 	for _, rule := range c.Rules {
 		steps = append(steps, step{kind: appendRule, chain: c.Name, rule: rule, reason: ruleMissing(rule, c.Name)})
@@ -137,10 +137,10 @@ func longestCommon(a, b []Rule) []Rule {
 
 // planJump leaves one right jump. It deletes the others by what they are, not by their number: somebody else can add
 // a rule to a built-in chain at any time.
-func planJump(from []Rule, c *Chain) []step {
+func planJump(rules []Rule, c *Chain) []step {
 	var steps []step
 	found := false
-	for _, rule := range from {
+	for _, rule := range rules {
 		if rule.target() != c.Name {
 			continue
 		}
@@ -148,7 +148,7 @@ func planJump(from []Rule, c *Chain) []step {
 			found = true
 			continue
 		}
-		if len(steps) == mostEdits {
+		if len(steps) == maxEdits {
 			break // The next look says that there are more.
 		}
 		reason := fmt.Sprintf("jump from %s to %s is too much: %s", c.From, c.Name, rule)
@@ -167,18 +167,18 @@ func planRemove(l listing, name string) []step {
 		return nil
 	}
 	var steps []step
-	there := fmt.Sprintf("chain %s is there", name)
+	reason := fmt.Sprintf("chain %s is there", name)
 	for chain, rules := range l.rules {
 		for _, rule := range rules {
 			if rule.target() == name && chain != name {
-				steps = append(steps, step{kind: deleteRule, chain: chain, rule: rule, reason: there})
+				steps = append(steps, step{kind: deleteRule, chain: chain, rule: rule, reason: reason})
 			}
 		}
 	}
 	if len(l.rules[name]) > 0 {
-		steps = append(steps, step{kind: flush, chain: name, reason: there})
+		steps = append(steps, step{kind: flush, chain: name, reason: reason})
 	}
-	return append(steps, step{kind: deleteChain, chain: name, reason: there})
+	return append(steps, step{kind: deleteChain, chain: name, reason: reason})
 }
 
 // planKeep deletes the rules that are not wanted.
@@ -194,13 +194,13 @@ func planKeep(l listing, name string, keep func(Rule) bool) []step {
 
 // reasons returns those of the steps, each once.
 func reasons(steps []step) []string {
-	var all []string
+	var texts []string
 	for _, s := range steps {
-		if !slices.Contains(all, s.reason) {
-			all = append(all, s.reason)
+		if !slices.Contains(texts, s.reason) {
+			texts = append(texts, s.reason)
 		}
 	}
-	return all
+	return texts
 }
 
 func ruleMissing(rule Rule, chain string) string {

@@ -59,10 +59,10 @@ COMMIT
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := traced(l, "RELINK-"), (traces{hint: true, owned: true, count: 4}); got != want {
+	if got, want := tracesOf(l, "RELINK-"), (traces{hint: true, owned: true, count: 4}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got := traced(l, ""); got.owned {
+	if got := tracesOf(l, ""); got.owned {
 		t.Error("owned without a prefix")
 	}
 }

@@ -59,49 +59,49 @@ type editor struct {
 	family Family
 	path   string
 	// wait and limit are patience and limit but for tests.
-	wait  int
-	limit time.Duration
-	made  *iptables.IPTables
+	wait   int
+	limit  time.Duration
+	client *iptables.IPTables
 }
 
 // apply makes the steps, until one fails.
 func (e *editor) apply(table string, steps []step) error {
 	for _, s := range steps {
-		if err := e.do(table, s); err != nil {
+		if err := e.applyStep(table, s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *editor) do(table string, s step) error {
+func (e *editor) applyStep(table string, s step) error {
 	command := strings.Join(append([]string{filepath.Base(e.path), "-t", table}, s.arguments()...), " ")
-	return explainChange(command, bounded(e.limit, func() error {
+	return explainChange(command, withDeadline(e.limit, func() error {
 		program, err := e.program()
 		if err != nil {
 			return err
 		}
-		return s.do(program, table)
+		return s.apply(program, table)
 	}))
 }
 
 func (e *editor) program() (*iptables.IPTables, error) {
-	if e.made != nil {
-		return e.made, nil
+	if e.client != nil {
+		return e.client, nil
 	}
 	protocol := iptables.ProtocolIPv4
 	if e.family == IPv6 {
 		protocol = iptables.ProtocolIPv6
 	}
-	made, err := iptables.New(iptables.Path(e.path), iptables.IPFamily(protocol), iptables.Timeout(e.wait))
+	client, err := iptables.New(iptables.Path(e.path), iptables.IPFamily(protocol), iptables.Timeout(e.wait))
 	if err == nil {
-		e.made = made
+		e.client = client
 	}
-	return made, err
+	return client, err
 }
 
-// do makes the step. It asks for nothing before: go-iptables takes any failure with status 1 for "is not there".
-func (s step) do(program *iptables.IPTables, table string) error {
+// apply makes the step. It asks for nothing before: go-iptables takes any failure with status 1 for "is not there".
+func (s step) apply(program *iptables.IPTables, table string) error {
 	switch s.kind {
 	case newChain:
 		return program.NewChain(table, s.chain)

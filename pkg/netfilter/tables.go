@@ -39,16 +39,16 @@ func open(family Family, owned string, directories []string) (*Tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, err := find(family, directories)
+	programs, err := find(family, directories)
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := inUse(family, in, owned)
+	chosen, err := inUse(family, programs, owned)
 	if err != nil {
 		return nil, err
 	}
-	e := editor{family: family, path: in.path[chosen.variant], wait: patience, limit: limit}
-	return &Tables{editor: e, owned: owned, installed: in, chosen: chosen, namespace: namespace}, nil
+	e := editor{family: family, path: programs.path[chosen.variant], wait: patience, limit: limit}
+	return &Tables{editor: e, owned: owned, installed: programs, chosen: chosen, namespace: namespace}, nil
 }
 
 // String says which iptables this is, and why.
@@ -69,7 +69,7 @@ func (t *Tables) Ensure(chains ...Chain) error {
 	}
 	for _, chains := range tables {
 		plan := func() ([]step, error) { return t.plan(chains) }
-		if err := t.reach(chains[0].Table, plan); err != nil {
+		if err := t.applyPlan(chains[0].Table, plan); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (t *Tables) Remove(table, name string) error {
 	if err := validateName(table, name, t.owned); err != nil {
 		return err
 	}
-	return t.reach(table, func() ([]step, error) {
+	return t.applyPlan(table, func() ([]step, error) {
 		l, err := t.list(table)
 		return planRemove(l, name), err
 	})
@@ -111,7 +111,7 @@ func (t *Tables) Keep(table, name string, keep func(Rule) bool) error {
 	if err := validateName(table, name, t.owned); err != nil {
 		return err
 	}
-	return t.reach(table, func() ([]step, error) {
+	return t.applyPlan(table, func() ([]step, error) {
 		l, err := t.listChain(table, name)
 		if err != nil || slices.ContainsFunc(l.rules[name], keep) {
 			return planKeep(l, name, keep), err
@@ -124,18 +124,18 @@ func (t *Tables) Keep(table, name string, keep func(Rule) bool) error {
 	})
 }
 
-// Others are the tables of the other variants of iptables that are installed. The variant in use can change, and then chains are left
+// OtherVariants are the tables of the other variants of iptables that are installed. The variant in use can change, and then chains are left
 // in another one.
-func (t *Tables) Others() (others []*Tables) {
+func (t *Tables) OtherVariants() (variants []*Tables) {
 	for v, path := range t.installed.path {
 		if v != t.chosen.variant {
-			other := *t
-			other.chosen = choice{v, "it is installed"}
-			other.editor = editor{family: t.editor.family, path: path, wait: t.editor.wait, limit: t.editor.limit}
-			others = append(others, &other)
+			tables := *t
+			tables.chosen = choice{v, "it is installed"}
+			tables.editor = editor{family: t.editor.family, path: path, wait: t.editor.wait, limit: t.editor.limit}
+			variants = append(variants, &tables)
 		}
 	}
-	return others
+	return variants
 }
 
 // Rules returns the rules of a chain. There are none if the chain is not there. It returns the errors of Ensure.
@@ -157,17 +157,17 @@ func (t *Tables) Program() string { return t.editor.family.program() + "-" + str
 // byTable returns the chains of each table, as all of these need one listing.
 func (t *Tables) byTable(chains []Chain) ([][]Chain, error) {
 	var tables [][]Chain
-	number, seen := map[string]int{}, map[[2]string]bool{}
+	number, listed := map[string]int{}, map[[2]string]bool{}
 	for _, c := range chains {
 		if err := c.validate(t.owned); err != nil {
 			return nil, err
 		}
-		if seen[[2]string{c.Table, c.Name}] {
+		if listed[[2]string{c.Table, c.Name}] {
 			return nil, fmt.Errorf("chain %s is given twice", c.Name)
 		}
-		seen[[2]string{c.Table, c.Name}] = true
-		n, known := number[c.Table]
-		if !known {
+		listed[[2]string{c.Table, c.Name}] = true
+		n, ok := number[c.Table]
+		if !ok {
 			n = len(tables)
 			number[c.Table], tables = n, append(tables, nil)
 		}
@@ -189,10 +189,10 @@ func (t *Tables) plan(chains []Chain) ([]step, error) {
 	return steps, nil
 }
 
-// reach makes the steps of the plan, if there are any, and then plans again to see that nothing is left to do. It plans with the
+// applyPlan makes the steps of the plan, if there are any, and then plans again to see that nothing is left to do. It plans with the
 // lock, because another process of relink can make the steps. While another process has the lock, it first looks whether there is
 // something to wait for.
-func (t *Tables) reach(table string, plan func() ([]step, error)) error {
+func (t *Tables) applyPlan(table string, plan func() ([]step, error)) error {
 	lock, err := t.tryLock()
 	if err != nil {
 		return err
@@ -214,16 +214,16 @@ func (t *Tables) reach(table string, plan func() ([]step, error)) error {
 	if errors.Is(failed, ErrLocked) || errors.Is(failed, context.DeadlineExceeded) {
 		return failed // What follows would wait as long again.
 	}
-	left, err := plan()
+	rest, err := plan()
 	switch {
 	case err != nil:
 		return errors.Join(failed, err)
-	case len(left) == 0:
+	case len(rest) == 0:
 		return nil // A step that failed: somebody else has deleted the rule, for example.
 	case failed != nil:
 		return failed
 	}
-	return fmt.Errorf("table %s: after the change, %s", table, strings.Join(reasons(left), "; "))
+	return fmt.Errorf("table %s: after the change, %s", table, strings.Join(reasons(rest), "; "))
 }
 
 // tryLock is lock without waiting. It returns nil if another process has the lock.
@@ -276,7 +276,7 @@ func (t *Tables) listFor(chains []Chain) (listing, error) {
 // listChain lists chains by their names. If one fails, it may not be there. The listing of the whole table tells, and
 // no message needs to be understood.
 func (t *Tables) listChain(table string, names ...string) (listing, error) {
-	whole := noListing()
+	whole := emptyListing()
 	for _, name := range names {
 		l, err := t.list(table, name)
 		if errors.Is(err, ErrLocked) || errors.Is(err, context.DeadlineExceeded) {
@@ -293,23 +293,23 @@ func (t *Tables) listChain(table string, names ...string) (listing, error) {
 // list lists a table, or a chain of it. The thread must be where it was: the same call in another namespace
 // would change the tables of somebody else.
 func (t *Tables) list(table string, chain ...string) (listing, error) {
-	here, err := os.Stat(ownNamespace)
+	namespace, err := os.Stat(ownNamespace)
 	if err != nil {
 		return listing{}, err
 	}
-	if !os.SameFile(here, t.namespace) {
+	if !os.SameFile(namespace, t.namespace) {
 		return listing{}, errors.New("the thread is in another network namespace than when the tables were opened")
 	}
 	if t.chosen.variant == legacy {
-		names, err := registered(t.editor.family)
+		names, err := legacyTables(t.editor.family)
 		if err != nil || !slices.Contains(names, table) {
-			return noListing(), err // To list it would register it.
+			return emptyListing(), err // To list it would register it.
 		}
 	}
 	args := append([]string{"-t", table, "-S"}, chain...)
 	text, err := output(t.editor.limit, t.editor.path, append(args, "--wait", strconv.Itoa(t.editor.wait))...)
 	if isWithoutNFT(err) {
-		return noListing(), nil
+		return emptyListing(), nil
 	}
 	if err != nil {
 		return listing{}, err

@@ -18,8 +18,8 @@ import (
 
 // What is right is not touched: the packets that a rule has counted are there still.
 func TestEnsureTwice(t *testing.T) {
-	everywhere(t, func(t *testing.T, p place) {
-		chains := []Chain{save(), put(), p.masquerade(2)}
+	eachBackend(t, func(t *testing.T, p backend) {
+		chains := []Chain{saveChain(), restoreChain(), p.masquerade(2)}
 		p.with(t, func(tables *Tables) error {
 			differ, err := tables.Differs(chains...)
 			want := []string{
@@ -29,7 +29,7 @@ func TestEnsureTwice(t *testing.T) {
 			if !slices.Equal(differ, want) {
 				t.Errorf("differs %q", differ)
 			}
-			return errors.Join(err, tables.Ensure(chains...), right(tables, chains...))
+			return errors.Join(err, tables.Ensure(chains...), checkNoDifference(tables, chains...))
 		})
 		p.run(t, "IPT -t mangle -Z; IPT -t mangle -I RELINK-SAVE -c 7 9 -i eth9 -j RETURN; IPT -t mangle -D RELINK-SAVE 1")
 		before := p.run(t, "IPT -t mangle -S -v; IPT -t nat -S -v")
@@ -42,7 +42,7 @@ func TestEnsureTwice(t *testing.T) {
 
 // A kill leaves what the first steps have made. Each such state is completed, and no step deletes what is right.
 func TestEnsureAfterAKillAtEachStep(t *testing.T) {
-	everywhere(t, func(t *testing.T, p place) {
+	eachBackend(t, func(t *testing.T, p backend) {
 		for _, begin := range []string{
 			"true",
 			"IPT -t mangle -N RELINK-SAVE; IPT -t mangle -A RELINK-SAVE -i eth2 -m comment --comment third -j RETURN; IPT -t mangle -A RELINK-SAVE -j ACCEPT; IPT -t mangle -A PREROUTING -j RELINK-SAVE",
@@ -50,12 +50,12 @@ func TestEnsureAfterAKillAtEachStep(t *testing.T) {
 			for k, whole := 0, false; !whole; k++ {
 				p.run(t, begin)
 				p.with(t, func(tables *Tables) error {
-					steps, err := tables.plan([]Chain{save()})
+					steps, err := tables.plan([]Chain{saveChain()})
 					whole = k == len(steps)
 					if err := errors.Join(err, tables.editor.apply("mangle", steps[:k])); err != nil {
 						return fmt.Errorf("first %d steps: %w", k, err)
 					}
-					return errors.Join(tables.Ensure(save()), right(tables, save()), tables.Remove("mangle", "RELINK-SAVE"))
+					return errors.Join(tables.Ensure(saveChain()), checkNoDifference(tables, saveChain()), tables.Remove("mangle", "RELINK-SAVE"))
 				})
 			}
 		}
@@ -64,11 +64,11 @@ func TestEnsureAfterAKillAtEachStep(t *testing.T) {
 
 // Remove is called again after a kill, too.
 func TestRemoveAfterAKillAtEachStep(t *testing.T) {
-	everywhere(t, func(t *testing.T, p place) {
+	eachBackend(t, func(t *testing.T, p backend) {
 		empty := p.run(t, "IPT -t mangle -S")
 		for k, whole := 0, false; !whole; k++ {
 			p.with(t, func(tables *Tables) error {
-				if err := tables.Ensure(save()); err != nil {
+				if err := tables.Ensure(saveChain()); err != nil {
 					return err
 				}
 				l, err := tables.list("mangle")
@@ -105,19 +105,19 @@ func TestEnsureRepairs(t *testing.T) {
 		{"a wrong jump twice", "IPT -t mangle -I PREROUTING -j RELINK-SAVE; IPT -t mangle -A PREROUTING -i eth9 -g RELINK-SAVE",
 			[]string{"jump from PREROUTING to RELINK-SAVE is too much: -j RELINK-SAVE", "jump from PREROUTING to RELINK-SAVE is too much: -i eth9 -g RELINK-SAVE"}},
 	}
-	everywhere(t, func(t *testing.T, p place) {
+	eachBackend(t, func(t *testing.T, p backend) {
 		p.run(t, "IPT -t mangle -A PREROUTING -m comment --comment 'not -j RELINK-SAVE' -j ACCEPT; IPT -t mangle -N OTHER; IPT -t mangle -A OTHER -m comment --comment 'two\nlines' -j RETURN; IPT -t mangle -A OUTPUT -j OTHER")
-		p.with(t, func(tables *Tables) error { return tables.Ensure(save()) })
+		p.with(t, func(tables *Tables) error { return tables.Ensure(saveChain()) })
 		p.run(t, "IPT -t mangle -A PREROUTING -j OTHER")
 		others := foreign(p.run(t, "IPT -t mangle -S"))
 		for _, test := range tests {
 			p.run(t, test.damage)
 			p.with(t, func(tables *Tables) error {
-				differ, err := tables.Differs(save())
+				differ, err := tables.Differs(saveChain())
 				if !slices.Equal(differ, test.want) {
 					t.Errorf("%s: differs\n%s\nwant\n%s", test.name, strings.Join(differ, "\n"), strings.Join(test.want, "\n"))
 				}
-				return errors.Join(err, tables.Ensure(save()), right(tables, save()))
+				return errors.Join(err, tables.Ensure(saveChain()), checkNoDifference(tables, saveChain()))
 			})
 			if got := foreign(p.run(t, "IPT -t mangle -S")); got != others {
 				t.Errorf("%s: rules of others were\n%s\nand are\n%s", test.name, others, got)
@@ -133,7 +133,7 @@ func TestEnsureRepairs(t *testing.T) {
 
 // Pods share a chain. Each adds and deletes its own rules.
 func TestSharedChain(t *testing.T) {
-	everywhere(t, func(t *testing.T, p place) {
+	eachBackend(t, func(t *testing.T, p backend) {
 		without := func(n int) func(Rule) bool {
 			return func(r Rule) bool { return r.Comment() != fmt.Sprintf("shop/web-%d", n) }
 		}
@@ -162,7 +162,7 @@ func TestSharedChain(t *testing.T) {
 			if len(differ) != 1 || !strings.HasPrefix(differ[0], "rule is missing in RELINK-NAT: -s "+p.address(1)) {
 				t.Errorf("differs %q", differ)
 			}
-			err = errors.Join(err, listed, differs, right(tables, p.masquerade(3)), tables.Keep("nat", "RELINK-NAT", func(Rule) bool { return false }))
+			err = errors.Join(err, listed, differs, checkNoDifference(tables, p.masquerade(3)), tables.Keep("nat", "RELINK-NAT", func(Rule) bool { return false }))
 			if left := p.run(t, "IPT -t nat -S"); strings.Contains(left, "RELINK") {
 				t.Errorf("the chain stays without a rule:\n%s", left)
 			}
@@ -173,8 +173,8 @@ func TestSharedChain(t *testing.T) {
 
 // The variant in use can change: a kubelet comes that uses the other one. What was made before can be taken away all the same.
 func TestTheVariantChanges(t *testing.T) {
-	p := place{family: IPv4, variant: nft, path: sandbox(t)}
-	p.with(t, func(tables *Tables) error { return tables.Ensure(p.masquerade(1), save()) })
+	p := backend{family: IPv4, variant: nft, path: sandbox(t)}
+	p.with(t, func(tables *Tables) error { return tables.Ensure(p.masquerade(1), saveChain()) })
 	const list = "IPT -t nat -S; IPT -t mangle -S"
 	made := p.run(t, list)
 	p.variant = legacy
@@ -184,7 +184,7 @@ func TestTheVariantChanges(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		others := tables.Others()
+		others := tables.OtherVariants()
 		if len(others) != 1 || tables.chosen.variant != legacy || others[0].chosen.variant != nft {
 			return fmt.Errorf("%s, beside %d others", tables, len(others))
 		}
@@ -198,7 +198,7 @@ func TestTheVariantChanges(t *testing.T) {
 
 // A kernel without nftables, on a machine that has the programs. The chains are in the legacy tables.
 func TestWithoutNFTables(t *testing.T) {
-	p := place{family: IPv4, variant: legacy, path: sandbox(t)}
+	p := backend{family: IPv4, variant: legacy, path: sandbox(t)}
 	dir := t.TempDir()
 	script := "#!/bin/sh\necho 'iptables v1.8.9 (nf_tables): Could not fetch rule set generation id: Failed to initialize nft: Protocol not supported' >&2\nexit 1\n"
 	for _, name := range []string{"iptables-nft", "iptables-nft-save"} {
@@ -220,7 +220,7 @@ func TestWithoutNFTables(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		others := tables.Others()
+		others := tables.OtherVariants()
 		if len(others) != 1 {
 			return fmt.Errorf("%s, beside %d others", tables, len(others))
 		}
@@ -230,18 +230,18 @@ func TestWithoutNFTables(t *testing.T) {
 
 // Each of several processes makes its rules, and all make the chain.
 func TestManyAtOnce(t *testing.T) {
-	everywhere(t, func(t *testing.T, p place) {
+	eachBackend(t, func(t *testing.T, p backend) {
 		var all sync.WaitGroup
 		for n := 1; n <= 4; n++ {
 			all.Go(func() {
 				p.with(t, func(tables *Tables) error {
 					tables.editor.wait = 30 // A slow machine.
-					return tables.Ensure(save(), put(), p.masquerade(n))
+					return tables.Ensure(saveChain(), restoreChain(), p.masquerade(n))
 				})
 			})
 		}
 		all.Wait()
-		p.with(t, func(tables *Tables) error { return right(tables, save(), put()) })
+		p.with(t, func(tables *Tables) error { return checkNoDifference(tables, saveChain(), restoreChain()) })
 		rules := p.run(t, "IPT -t nat -S RELINK-NAT")
 		if jumps := p.run(t, "IPT -t nat -S POSTROUTING"); strings.Count(rules, "-A ") != 4 || strings.Count(jumps, "-A ") != 1 {
 			t.Errorf("%s\n%s", rules, jumps)
@@ -251,7 +251,7 @@ func TestManyAtOnce(t *testing.T) {
 
 // Failures are not taken for what is missing.
 func TestFailures(t *testing.T) {
-	everywhere(t, func(t *testing.T, p place) {
+	eachBackend(t, func(t *testing.T, p backend) {
 		before := p.run(t, "IPT -t mangle -S")
 		for name, change := range map[string]func(*Chain){
 			`exit status 2`:                func(c *Chain) { c.Rules[0] = Rule{"-m", "comment", "--comment", "a", "-j", "NOSUCH"} },
@@ -264,7 +264,7 @@ func TestFailures(t *testing.T) {
 			},
 		} {
 			p.with(t, func(tables *Tables) error {
-				c := save()
+				c := saveChain()
 				change(&c)
 				if err := tables.Ensure(c); err == nil || !strings.Contains(err.Error(), name) {
 					t.Errorf("%v, want %s", err, name)
@@ -274,7 +274,7 @@ func TestFailures(t *testing.T) {
 		}
 		p.with(t, func(tables *Tables) error {
 			tables.namespace, _ = os.Stat("/")
-			if err := tables.Ensure(save()); err == nil || !strings.Contains(err.Error(), "another network namespace") {
+			if err := tables.Ensure(saveChain()); err == nil || !strings.Contains(err.Error(), "another network namespace") {
 				t.Errorf("in another namespace: %v", err)
 			}
 			return nil
@@ -293,7 +293,7 @@ func TestLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	p := place{family: IPv4, variant: legacy, path: sandbox(t)}
+	p := backend{family: IPv4, variant: legacy, path: sandbox(t)}
 	p.run(t, "IPT -t nat -N RELINK-NAT")
 	if err := flock.Try(file, flock.Exclusive); err != nil {
 		t.Fatal(err)
@@ -310,12 +310,12 @@ func TestLocked(t *testing.T) {
 		return nil
 	})
 	p.variant = nft // It needs no such lock.
-	p.with(t, func(tables *Tables) error { return tables.Ensure(save()) })
+	p.with(t, func(tables *Tables) error { return tables.Ensure(saveChain()) })
 }
 
 // Another process of relink has the chains for long. What is right is right without the lock.
 func TestLockedByRelink(t *testing.T) {
-	p := place{family: IPv4, variant: nft, path: sandbox(t)}
+	p := backend{family: IPv4, variant: nft, path: sandbox(t)}
 	p.with(t, func(tables *Tables) error {
 		lock, err := tables.lock()
 		if err != nil {
@@ -323,19 +323,19 @@ func TestLockedByRelink(t *testing.T) {
 		}
 		defer lock.Close()
 		tables.editor.wait = 0
-		if err := tables.Ensure(save()); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "in use by") {
+		if err := tables.Ensure(saveChain()); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "in use by") {
 			t.Errorf("%v, want %v", err, ErrLocked)
 		}
 		_ = lock.Close()
 		tables.editor.wait = patience
-		if err := tables.Ensure(save()); err != nil {
+		if err := tables.Ensure(saveChain()); err != nil {
 			return err
 		}
 		if lock, err = tables.lock(); err != nil {
 			return err
 		}
 		defer lock.Close()
-		return tables.Ensure(save())
+		return tables.Ensure(saveChain())
 	})
 }
 
@@ -351,7 +351,7 @@ true
 	if err := os.WriteFile(filepath.Join(dir, "iptables-nft"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := place{family: IPv4, variant: nft, path: sandbox(t)}
+	p := backend{family: IPv4, variant: nft, path: sandbox(t)}
 	p.with(t, func(tables *Tables) error {
 		tables.editor.path, tables.editor.limit = filepath.Join(dir, "iptables-nft"), time.Second
 		other := exec.Command("sleep", "1000") // It is a child of the same thread.
@@ -359,7 +359,7 @@ true
 			return err
 		}
 		start := time.Now()
-		if err := tables.Ensure(save()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "-N RELINK-SAVE: no answer") {
+		if err := tables.Ensure(saveChain()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "-N RELINK-SAVE: no answer") {
 			t.Errorf("change: %v", err)
 		}
 		if _, err := output(time.Second/2, "/bin/sh", "-c", sleep+"; true"); !errors.Is(err, context.DeadlineExceeded) {
@@ -386,7 +386,7 @@ true
 // The time can be up when one program has ended and the next one has not begun.
 func TestAProgramThatBeginsLateEnds(t *testing.T) {
 	const limit = 50 * time.Millisecond
-	err := bounded(limit, func() error {
+	err := withDeadline(limit, func() error {
 		time.Sleep(2 * limit)
 		return exec.Command("sleep", "1000").Run()
 	})

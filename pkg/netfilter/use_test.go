@@ -29,7 +29,7 @@ func programs(t *testing.T, links map[string]variant) []string {
 }
 
 // These are the programs of a machine whose own variant is nft or legacy, or that has only one.
-func machines(name string) map[string]map[string]variant {
+func installations(name string) map[string]map[string]variant {
 	both := func(system variant) map[string]variant {
 		return map[string]variant{name: system, name + "-nft": nft, name + "-legacy": legacy}
 	}
@@ -78,11 +78,11 @@ func TestOpen(t *testing.T) {
 				path := sandbox(t)
 				table := map[Family]string{IPv4: "ip", IPv6: "ip6"}[family]
 				fresh.Run(t, path, strings.NewReplacer("IPT-", family.program()+"-", "NFT", table).Replace(test.before))
-				names := func() string { return fresh.Run(t, path, "cat "+family.registered()+"; nft list tables") }
+				names := func() string { return fresh.Run(t, path, "cat "+family.legacyNamesFile()+"; nft list tables") }
 				before := names()
-				p := place{path: path}
+				p := backend{path: path}
 				p.in(t, func() error {
-					tables, err := open(family, "RELINK-", programs(t, machines(family.program())[test.machine]))
+					tables, err := open(family, "RELINK-", programs(t, installations(family.program())[test.machine]))
 					if err != nil {
 						if err.Error() != family.program()+test.want || !errors.Is(err, ErrNotInstalled) {
 							t.Errorf("%v, want %s", err, test.want)
@@ -92,7 +92,7 @@ func TestOpen(t *testing.T) {
 					if got := tables.String(); got != family.program()+test.want {
 						t.Errorf("%s, want %s", got, test.want)
 					}
-					return errors.Join(tables.Ensure(save()), right(tables, save()), tables.Remove("mangle", "RELINK-SAVE"))
+					return errors.Join(tables.Ensure(saveChain()), checkNoDifference(tables, saveChain()), tables.Remove("mangle", "RELINK-SAVE"))
 				})
 				if after := names(); test.want == "-nft: no legacy table is there, and it is the system's" && strings.Contains(after, "nat") {
 					t.Errorf("tables were %s and are %s", before, after)
@@ -110,15 +110,15 @@ func TestLookingChangesNothing(t *testing.T) {
 			fresh.Run(t, path, before)
 			const list = "cat /proc/thread-self/net/ip_tables_names; nft list ruleset"
 			tables := fresh.Run(t, path, list)
-			place{path: path}.in(t, func() error {
-				tables, err := open(IPv4, "RELINK-", programs(t, machines("iptables")[machine]))
+			backend{path: path}.in(t, func() error {
+				tables, err := open(IPv4, "RELINK-", programs(t, installations("iptables")[machine]))
 				if err != nil {
 					return err
 				}
-				_, differs := tables.Differs(save())
+				_, differs := tables.Differs(saveChain())
 				_, rules := tables.Rules("raw", "RELINK-X")
 				err = errors.Join(differs, rules)
-				for _, t := range append(tables.Others(), tables) {
+				for _, t := range append(tables.OtherVariants(), tables) {
 					err = errors.Join(err, t.Remove("mangle", "RELINK-X"), t.Keep("raw", "RELINK-X", func(Rule) bool { return false }))
 				}
 				return err
@@ -139,7 +139,7 @@ func TestOpenWithoutPATH(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if err := errors.Join(tables.Ensure(save()), right(tables, save()), tables.Remove("mangle", "RELINK-SAVE")); err != nil {
+		if err := errors.Join(tables.Ensure(saveChain()), checkNoDifference(tables, saveChain()), tables.Remove("mangle", "RELINK-SAVE")); err != nil {
 			t.Error(err)
 		}
 	}

@@ -28,8 +28,8 @@ type traces struct {
 	count int
 }
 
-// traced returns the traces in a listing. A chain of the caller has the prefix, if there is one.
-func traced(l listing, owned string) traces {
+// tracesOf returns the traces in a listing. A chain of the caller has the prefix, if there is one.
+func tracesOf(l listing, owned string) traces {
 	var t traces
 	for name, rules := range l.rules {
 		t.count += len(rules)

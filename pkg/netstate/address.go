@@ -30,14 +30,14 @@ type Address struct {
 	PreferredUntil int64 `json:"preferredUntil,omitempty"`
 }
 
-// Remaining returns the whole seconds from now until the time, at least 0. Both count from the boot.
-func Remaining(until int64, now time.Duration) int64 {
-	return max(0, until-int64((now+time.Second-1)/time.Second))
+// Remaining returns the whole seconds from uptime until the time, at least 0. Both count from the boot.
+func Remaining(until int64, uptime time.Duration) int64 {
+	return max(0, until-int64((uptime+time.Second-1)/time.Second))
 }
 
 // IsExpired says that less than a second is left of the address.
-func (a Address) IsExpired(now time.Duration) bool {
-	return a.ValidUntil != 0 && Remaining(a.ValidUntil, now) == 0
+func (a Address) IsExpired(uptime time.Duration) bool {
+	return a.ValidUntil != 0 && Remaining(a.ValidUntil, uptime) == 0
 }
 
 // Network returns the prefix of the route that the kernel makes of the address.
@@ -55,31 +55,33 @@ func (a Address) String() string {
 	return a.Prefix.String()
 }
 
-// Is says that both are the same address, whatever their attributes. The kernel gives an interface each only once.
-func (a Address) Is(other Address) bool { return a.Prefix == other.Prefix && a.Peer == other.Peer }
+// SameAddress says that both are the same address, whatever their attributes. The kernel gives an interface each only once.
+func (a Address) SameAddress(address Address) bool {
+	return a.Prefix == address.Prefix && a.Peer == address.Peer
+}
 
 // Same says that both are the same address with the same attributes. The kernel's route for the prefix and the
 // lifetimes are none of these.
-func (a Address) Same(other Address) bool {
-	if a.PreferredUntil != 0 || other.PreferredUntil != 0 { // It becomes deprecated by itself.
-		a.Flags, other.Flags = a.Flags&^flagDeprecated, other.Flags&^flagDeprecated
+func (a Address) Same(address Address) bool {
+	if a.PreferredUntil != 0 || address.PreferredUntil != 0 { // It becomes deprecated by itself.
+		a.Flags, address.Flags = a.Flags&^flagDeprecated, address.Flags&^flagDeprecated
 	}
-	other.WithoutRoute, other.ValidUntil, other.PreferredUntil = a.WithoutRoute, a.ValidUntil, a.PreferredUntil
-	return a == other
+	address.WithoutRoute, address.ValidUntil, address.PreferredUntil = a.WithoutRoute, a.ValidUntil, a.PreferredUntil
+	return a == address
 }
 
 // flagDeprecated is IFA_F_DEPRECATED (linux/if_addr.h).
 const flagDeprecated = 0x20
 
 // Unexpired returns the interface without the addresses that have expired, and without the routes that need them. The
-// kernel drops most of these routes with the addresses, and would not accept the others again. now is the time since
+// kernel drops most of these routes with the addresses, and would not accept the others again. uptime is the time since
 // the boot.
-func (i Interface) Unexpired(now time.Duration) Interface {
-	isExpired := func(a Address) bool { return a.IsExpired(now) }
+func (i Interface) Unexpired(uptime time.Duration) Interface {
+	isExpired := func(a Address) bool { return a.IsExpired(uptime) }
 	if !slices.ContainsFunc(i.Addresses, isExpired) {
 		return i
 	}
-	expired := slices.DeleteFunc(slices.Clone(i.Addresses), func(a Address) bool { return !a.IsExpired(now) })
+	expired := slices.DeleteFunc(slices.Clone(i.Addresses), func(a Address) bool { return !a.IsExpired(uptime) })
 	i.Addresses = slices.DeleteFunc(slices.Clone(i.Addresses), isExpired)
 	i.Routes = slices.DeleteFunc(slices.Clone(i.Routes), func(r Route) bool { return r.dependsOn(expired, i.Addresses) })
 	return i
@@ -87,21 +89,21 @@ func (i Interface) Unexpired(now time.Duration) Interface {
 
 // dependsOn says that the route cannot be without the addresses that have expired: its source is one of them, or only they
 // lead to its gateway. With the last IPv4 address of a device, the kernel drops all its IPv4 routes.
-func (r Route) dependsOn(expired, others []Address) bool {
-	only := func(match func(Address) bool) bool {
-		return slices.ContainsFunc(expired, match) && !slices.ContainsFunc(others, match)
+func (r Route) dependsOn(expired, rest []Address) bool {
+	onlyExpired := func(match func(Address) bool) bool {
+		return slices.ContainsFunc(expired, match) && !slices.ContainsFunc(rest, match)
 	}
-	if r.Source.IsValid() && only(func(a Address) bool { return a.Prefix.Addr() == r.Source }) {
+	if r.Source.IsValid() && onlyExpired(func(a Address) bool { return a.Prefix.Addr() == r.Source }) {
 		return true
 	}
 	if r.Device != "" {
 		return false
 	}
-	if r.Destination.Addr().Is4() && only(func(a Address) bool { return a.Prefix.Addr().Is4() }) {
+	if r.Destination.Addr().Is4() && onlyExpired(func(a Address) bool { return a.Prefix.Addr().Is4() }) {
 		return true
 	}
 	return slices.ContainsFunc(append(slices.Clone(r.NextHops), NextHop{Gateway: r.Gateway, OnLink: r.OnLink}), func(h NextHop) bool {
-		return h.Device == "" && !h.OnLink && only(func(a Address) bool { return a.Network().Contains(h.Gateway) })
+		return h.Device == "" && !h.OnLink && onlyExpired(func(a Address) bool { return a.Network().Contains(h.Gateway) })
 	})
 }
 

@@ -113,9 +113,9 @@ type LiveDevice struct {
 	PF string
 }
 
-// WhyVF says why relink leaves the VF of that name alone. The PF forgets the VLAN and the MAC of its VFs when its driver goes: a VF that
+// VFReason says why relink leaves the VF of that name alone. The PF forgets the VLAN and the MAC of its VFs when its driver goes: a VF that
 // comes back without its VLAN sends to the untagged network.
-func WhyVF(name, pf string) string {
+func VFReason(name, pf string) string {
 	return fmt.Sprintf("%s is a VF of %s: its VLAN and MAC are settings of the PF, and relink does not bring them back yet: delete the pod when the PF has lost them", name, pf)
 }
 
@@ -168,12 +168,12 @@ func (ds Devices) find(match func(*LiveDevice) bool) (LiveDevice, bool) {
 // filled in.
 func (ds Devices) Chain(index int) ([]Device, error) {
 	var chain []Device
-	for seen := 0; index != 0; seen++ {
+	for depth := 0; index != 0; depth++ {
 		d, ok := ds.ByIndex(index)
 		if !ok {
 			return nil, fmt.Errorf("device with index %d is not there", index)
 		}
-		if seen > len(ds) {
+		if depth > len(ds) {
 			return nil, fmt.Errorf("device %s is stacked on itself", d.Name)
 		}
 		chain = append(chain, ds.Recorded(d))
@@ -217,14 +217,14 @@ func (ds Devices) Recorded(d LiveDevice) Device {
 
 // WithIndices returns the chain with the indices of the other chain, which has the same devices. Where the other one ends,
 // they are not known.
-func WithIndices(chain, other []Device) []Device {
+func WithIndices(chain, source []Device) []Device {
 	chain = slices.Clone(chain)
 	for i := range chain {
-		was := Device{}
-		if i < len(other) {
-			was = other[i]
+		device := Device{}
+		if i < len(source) {
+			device = source[i]
 		}
-		chain[i].IfIndex = was.IfIndex
+		chain[i].IfIndex = device.IfIndex
 		if chain[i].Bond == nil {
 			continue
 		}
@@ -232,8 +232,8 @@ func WithIndices(chain, other []Device) []Device {
 		bond.Members = slices.Clone(bond.Members)
 		for j := range bond.Members {
 			bond.Members[j].IfIndex = 0
-			if was.Bond != nil && j < len(was.Bond.Members) {
-				bond.Members[j].IfIndex = was.Bond.Members[j].IfIndex
+			if device.Bond != nil && j < len(device.Bond.Members) {
+				bond.Members[j].IfIndex = device.Bond.Members[j].IfIndex
 			}
 		}
 		chain[i].Bond = &bond

@@ -26,7 +26,7 @@ func TestDeviceIsWhatItWas(t *testing.T) {
 		"NIC by name when the record tells all": {nic("eth1", "m1", "b1"), plain, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := test.recorded.Is(test.now); got != test.want {
+			if got := test.recorded.SameDevice(test.now); got != test.want {
 				t.Errorf("Is() = %v, want %v", got, test.want)
 			}
 		})

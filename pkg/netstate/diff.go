@@ -40,8 +40,8 @@ const (
 // Difference is one thing that differs from what is wanted.
 type Difference struct {
 	Field Field
-	// Want and Have are for people to read. Have is empty if the thing is missing.
-	Want, Have string
+	// Want and Live are for people to read. Live is empty if the thing is missing.
+	Want, Live string
 	// The missing thing, depending on the field: an address, a route, ..., or the key of a setting.
 	Address   *Address
 	Route     *Route
@@ -53,57 +53,57 @@ type Difference struct {
 }
 
 func (d Difference) String() string {
-	if d.Have == "" {
+	if d.Live == "" {
 		return fmt.Sprintf("%s %s is missing", d.Field, d.Want)
 	}
-	return fmt.Sprintf("%s is %s, not %s", d.Field, d.Have, d.Want)
+	return fmt.Sprintf("%s is %s, not %s", d.Field, d.Live, d.Want)
 }
 
 // differences are gathered by add and the functions that use it.
 type differences []Difference
 
-func (ds *differences) add(field Field, want, have string) {
-	if want != have {
-		*ds = append(*ds, Difference{Field: field, Want: want, Have: have})
+func (ds *differences) add(field Field, want, live string) {
+	if want != live {
+		*ds = append(*ds, Difference{Field: field, Want: want, Live: live})
 	}
 }
 
-// Diff returns the differences that keep have from being want. What have has besides (another address, another
+// Diff returns the differences that keep live from being want. What live has besides (another address, another
 // route) is no difference: somebody put it there. A zero in want for something that the kernel chooses (MAC,
 // MTU, queue length) matches anything. The state of the parents themselves does not matter.
-func Diff(want, have Interface) []Difference {
-	if want.Link.Kind != have.Link.Kind {
-		return []Difference{{Field: FieldKind, Want: want.Link.Kind, Have: have.Link.Kind}}
+func Diff(want, live Interface) []Difference {
+	if want.Link.Kind != live.Link.Kind {
+		return []Difference{{Field: FieldKind, Want: want.Link.Kind, Live: live.Link.Kind}}
 	}
 	var ds differences
-	ds.kind(want.Link, have.Link)
-	if why := parentsDiffer(want, have); why != nil {
-		ds = append(ds, *why)
+	ds.kind(want.Link, live.Link)
+	if difference := parentsDiffer(want, live); difference != nil {
+		ds = append(ds, *difference)
 	}
-	ds.link(want.Link, have.Link)
+	ds.link(want.Link, live.Link)
 	if want.Master != nil {
-		ds.master(*want.Master, have.Master)
+		ds.master(*want.Master, live.Master)
 	}
-	ds.settings(want.Settings, have.Settings)
-	ds = append(ds, diffAddresses(want.Addresses, have.Addresses)...)
-	ds = append(ds, diffRoutes(want.Routes, have.Routes)...)
-	ds = append(ds, diffOrders(want.RouteOrder, have.RouteOrder)...)
-	ds.others(want, have)
+	ds.settings(want.Settings, live.Settings)
+	ds = append(ds, diffAddresses(want.Addresses, live.Addresses)...)
+	ds = append(ds, diffRoutes(want.Routes, live.Routes)...)
+	ds = append(ds, diffOrders(want.RouteOrder, live.RouteOrder)...)
+	ds.tables(want, live)
 	return ds
 }
 
 // kind compares what only links of a certain kind have.
-func (ds *differences) kind(want, have Link) {
-	if want.VLAN != nil && have.VLAN != nil {
-		ds.add(FieldVLAN, want.VLAN.String(), have.VLAN.String())
+func (ds *differences) kind(want, live Link) {
+	if want.VLAN != nil && live.VLAN != nil {
+		ds.add(FieldVLAN, want.VLAN.String(), live.VLAN.String())
 	}
-	if want.VLANOptions != nil && have.VLANOptions != nil {
-		ds.add(FieldOptions, want.VLANOptions.String(), have.VLANOptions.asFarAs(*want.VLANOptions).String())
+	if want.VLANOptions != nil && live.VLANOptions != nil {
+		ds.add(FieldOptions, want.VLANOptions.String(), live.VLANOptions.restrictedTo(*want.VLANOptions).String())
 	}
-	if want.IPvlan != nil && have.IPvlan != nil {
-		ds.add(FieldMode, want.IPvlan.String(), have.IPvlan.String())
+	if want.IPvlan != nil && live.IPvlan != nil {
+		ds.add(FieldMode, want.IPvlan.String(), live.IPvlan.String())
 	}
-	if w, h := want.Macvlan, have.Macvlan; w != nil && h != nil {
+	if w, h := want.Macvlan, live.Macvlan; w != nil && h != nil {
 		ds.add(FieldMode, w.Mode, h.Mode)
 		ds.add(FieldOptions, w.options(*h), h.options(*w))
 		if w.BCQueueLen != 0 {
@@ -114,9 +114,9 @@ func (ds *differences) kind(want, have Link) {
 
 // options returns the options of the macvlan for a comparison with another one, without those that the other
 // one's kernel does not tell.
-func (m Macvlan) options(other Macvlan) string {
+func (m Macvlan) options(macvlan Macvlan) string {
 	cutoff := "default"
-	if other.BCCutoff != nil && m.BCCutoff != nil {
+	if macvlan.BCCutoff != nil && m.BCCutoff != nil {
 		cutoff = strconv.Itoa(int(*m.BCCutoff))
 	}
 	sources := slices.Sorted(slices.Values(m.Sources))
@@ -125,14 +125,14 @@ func (m Macvlan) options(other Macvlan) string {
 
 func (v IPvlan) String() string { return v.Mode + " " + v.Flag }
 
-// asFarAs returns the options without the mappings that want does not have.
-func (v VLANOptions) asFarAs(want VLANOptions) VLANOptions {
-	only := func(have, want map[uint32]uint32) map[uint32]uint32 {
-		some := maps.Clone(have)
-		maps.DeleteFunc(some, func(from, _ uint32) bool { return want[from] == 0 })
-		return some
+// restrictedTo returns the options without the mappings that want does not have.
+func (v VLANOptions) restrictedTo(want VLANOptions) VLANOptions {
+	subset := func(live, want map[uint32]uint32) map[uint32]uint32 {
+		mapped := maps.Clone(live)
+		maps.DeleteFunc(mapped, func(priority, _ uint32) bool { return want[priority] == 0 })
+		return mapped
 	}
-	return VLANOptions{Flags: v.Flags, IngressQoS: only(v.IngressQoS, want.IngressQoS), EgressQoS: only(v.EgressQoS, want.EgressQoS)}
+	return VLANOptions{Flags: v.Flags, IngressQoS: subset(v.IngressQoS, want.IngressQoS), EgressQoS: subset(v.EgressQoS, want.EgressQoS)}
 }
 
 func (v VLANOptions) String() string {
@@ -142,57 +142,57 @@ func (v VLANOptions) String() string {
 func (m Master) String() string { return m.Kind + " " + m.Name }
 
 // master compares the masters and, if they are the same bridge, the attributes of the port.
-func (ds *differences) master(want Master, have *Master) {
-	if have == nil {
+func (ds *differences) master(want Master, live *Master) {
+	if live == nil {
 		ds.add(FieldMaster, want.String(), "")
 		return
 	}
-	if want.String() != have.String() {
-		ds.add(FieldMaster, want.String(), have.String())
+	if want.String() != live.String() {
+		ds.add(FieldMaster, want.String(), live.String())
 		return
 	}
-	var wanted, there []string
+	var wanted, actual []string
 	for _, name := range slices.Sorted(maps.Keys(want.Port)) {
-		if have.Port[name] != want.Port[name] {
+		if live.Port[name] != want.Port[name] {
 			wanted = append(wanted, fmt.Sprintf("%s %d", name, want.Port[name]))
-			there = append(there, fmt.Sprintf("%s %d", name, have.Port[name]))
+			actual = append(actual, fmt.Sprintf("%s %d", name, live.Port[name]))
 		}
 	}
 	if len(wanted) > 0 {
-		ds.add(FieldMaster, want.String()+" with "+strings.Join(wanted, ", "), "one with "+strings.Join(there, ", "))
+		ds.add(FieldMaster, want.String()+" with "+strings.Join(wanted, ", "), "one with "+strings.Join(actual, ", "))
 	}
 }
 
 // link compares what every link has.
-func (ds *differences) link(want, have Link) {
+func (ds *differences) link(want, live Link) {
 	if want.MAC != "" && !want.SharesMAC() {
-		ds.add(FieldMAC, want.MAC, have.MAC)
+		ds.add(FieldMAC, want.MAC, live.MAC)
 	}
 	if want.MTU != 0 {
-		ds.add(FieldMTU, strconv.Itoa(want.MTU), strconv.Itoa(have.MTU))
+		ds.add(FieldMTU, strconv.Itoa(want.MTU), strconv.Itoa(live.MTU))
 	}
-	if want.TxQueueLen != nil && have.TxQueueLen != nil {
-		ds.add(FieldTxQueueLen, strconv.Itoa(*want.TxQueueLen), strconv.Itoa(*have.TxQueueLen))
+	if want.TxQueueLen != nil && live.TxQueueLen != nil {
+		ds.add(FieldTxQueueLen, strconv.Itoa(*want.TxQueueLen), strconv.Itoa(*live.TxQueueLen))
 	}
 	if want.Alias != "" {
-		ds.add(FieldAlias, want.Alias, have.Alias)
+		ds.add(FieldAlias, want.Alias, live.Alias)
 	}
 	if want.Group != 0 {
-		ds.add(FieldGroup, strconv.Itoa(int(want.Group)), strconv.Itoa(int(have.Group)))
+		ds.add(FieldGroup, strconv.Itoa(int(want.Group)), strconv.Itoa(int(live.Group)))
 	}
-	if missing := want.without(have.LinkFlags); missing != (LinkFlags{}) {
+	if missing := want.without(live.LinkFlags); missing != (LinkFlags{}) {
 		ds.add(FieldFlags, missing.String(), "")
 	}
-	if want.Up && !have.Up {
+	if want.Up && !live.Up {
 		ds.add(FieldUp, "up", "down")
 	}
 }
 
-// without returns the flags that other does not have.
-func (f LinkFlags) without(other LinkFlags) LinkFlags {
+// without returns the flags that flags does not have.
+func (f LinkFlags) without(flags LinkFlags) LinkFlags {
 	return LinkFlags{
-		Promiscuous: f.Promiscuous && !other.Promiscuous, AllMulticast: f.AllMulticast && !other.AllMulticast,
-		NoARP: f.NoARP && !other.NoARP, NoMulticast: f.NoMulticast && !other.NoMulticast,
+		Promiscuous: f.Promiscuous && !flags.Promiscuous, AllMulticast: f.AllMulticast && !flags.AllMulticast,
+		NoARP: f.NoARP && !flags.NoARP, NoMulticast: f.NoMulticast && !flags.NoMulticast,
 	}
 }
 
@@ -209,16 +209,16 @@ func (f LinkFlags) String() string {
 	return strings.Join(words, ", ")
 }
 
-// settings compares the wanted settings. Nil in have: nobody looked at them.
-func (ds *differences) settings(want, have map[string]string) {
-	if have == nil {
+// settings compares the wanted settings. Nil in live: nobody looked at them.
+func (ds *differences) settings(want, live map[string]string) {
+	if live == nil {
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(want)) {
-		if value, ok := have[key]; !ok || value != want[key] {
+		if value, ok := live[key]; !ok || value != want[key] {
 			d := Difference{Field: FieldSetting, Want: key + "=" + want[key], Setting: key}
 			if ok {
-				d.Have = key + "=" + value
+				d.Live = key + "=" + value
 			}
 			*ds = append(*ds, d)
 		}
@@ -235,42 +235,42 @@ func setOf[T any, K comparable](list []T, key func(T) K) map[K]bool {
 	return set
 }
 
-// others compares what the tables of the namespace have for the interface.
-func (ds *differences) others(want, have Interface) {
-	rules := setOf(have.Rules, Rule.String)
+// tables compares what the tables of the namespace have for the interface.
+func (ds *differences) tables(want, live Interface) {
+	rules := setOf(live.Rules, Rule.String)
 	for _, r := range want.Rules {
 		if !rules[r.String()] {
 			*ds = append(*ds, Difference{Field: FieldRule, Want: r.String(), Rule: &r})
 		}
 	}
-	neighbours := setOf(have.Neighbours, func(n Neighbour) Neighbour { return n })
+	neighbours := setOf(live.Neighbours, func(n Neighbour) Neighbour { return n })
 	for _, n := range want.Neighbours {
 		if !neighbours[n] {
 			*ds = append(*ds, Difference{Field: FieldNeighbour, Want: n.String(), Neighbour: &n})
 		}
 	}
 	for _, q := range want.Qdiscs {
-		if !slices.ContainsFunc(have.Qdiscs, q.Equal) {
+		if !slices.ContainsFunc(live.Qdiscs, q.Equal) {
 			*ds = append(*ds, Difference{Field: FieldQdisc, Want: q.String(), Qdisc: &q})
 		}
 	}
 }
 
-func diffAddresses(want, have []Address) []Difference {
+func diffAddresses(want, live []Address) []Difference {
 	type identity struct{ prefix, peer netip.Prefix }
-	there := make(map[identity]Address, len(have))
-	for _, a := range have {
-		there[identity{a.Prefix, a.Peer}] = a // The kernel has each only once.
+	present := make(map[identity]Address, len(live))
+	for _, a := range live {
+		present[identity{a.Prefix, a.Peer}] = a // The kernel has each only once.
 	}
 	var diffs []Difference
 	for _, a := range want {
-		h, ok := there[identity{a.Prefix, a.Peer}]
+		h, ok := present[identity{a.Prefix, a.Peer}]
 		if ok && h.Same(a) {
 			continue
 		}
 		d := Difference{Field: FieldAddress, Want: a.String(), Address: &a}
 		if ok {
-			d.Want, d.Have = a.Detail(), h.Detail()
+			d.Want, d.Live = a.Detail(), h.Detail()
 		}
 		diffs = append(diffs, d)
 	}

@@ -215,7 +215,7 @@ func TestDiffOfAnAddressThatIsThereOtherwise(t *testing.T) {
 			want, have := pod(), pod()
 			change(&have.Addresses[0])
 			diffs := Diff(want, have)
-			if len(diffs) != 1 || diffs[0].Field != FieldAddress || *diffs[0].Address != want.Addresses[0] || diffs[0].Have == "" {
+			if len(diffs) != 1 || diffs[0].Field != FieldAddress || *diffs[0].Address != want.Addresses[0] || diffs[0].Live == "" {
 				t.Errorf("Diff() = %+v, want address %+v, there in another form", diffs, want.Addresses[0])
 			}
 		})
@@ -267,10 +267,10 @@ func TestParentsThatDifferAreDescribedApart(t *testing.T) {
 		reason     *Difference
 	}{
 		"the same port":       {port("1"), port("1"), nil},
-		"another port":        {port("0"), port("1"), &Difference{Field: FieldParent, Want: "eth0 (" + hardware + ")", Have: "eth0 (" + hardware + ", port 1)"}},
-		"a VLAN without ID":   {vlan, Device{Kind: KindVLAN, Name: "eth0.3"}, &Difference{Field: FieldParent, Want: "eth0.3 (" + vlan.VLAN.String() + ")", Have: "eth0.3 (vlan)"}},
-		"no ID was recorded":  {Device{Kind: KindVLAN, Name: "eth0.3"}, vlan, &Difference{Field: FieldParent, Want: "eth0.3 (vlan)", Have: "eth0.3 (" + vlan.VLAN.String() + ")"}},
-		"another kind of NIC": {port(""), Device{Kind: "team", Name: "eth0", NIC: port("").NIC}, &Difference{Field: FieldParent, Want: "eth0 (" + hardware + ")", Have: "eth0 (team, " + hardware + ")"}},
+		"another port":        {port("0"), port("1"), &Difference{Field: FieldParent, Want: "eth0 (" + hardware + ")", Live: "eth0 (" + hardware + ", port 1)"}},
+		"a VLAN without ID":   {vlan, Device{Kind: KindVLAN, Name: "eth0.3"}, &Difference{Field: FieldParent, Want: "eth0.3 (" + vlan.VLAN.String() + ")", Live: "eth0.3 (vlan)"}},
+		"no ID was recorded":  {Device{Kind: KindVLAN, Name: "eth0.3"}, vlan, &Difference{Field: FieldParent, Want: "eth0.3 (vlan)", Live: "eth0.3 (" + vlan.VLAN.String() + ")"}},
+		"another kind of NIC": {port(""), Device{Kind: "team", Name: "eth0", NIC: port("").NIC}, &Difference{Field: FieldParent, Want: "eth0 (" + hardware + ")", Live: "eth0 (team, " + hardware + ")"}},
 	} {
 		got := parentsDiffer(Interface{Parents: []Device{test.want}}, Interface{Parents: []Device{test.have}})
 		if diff := cmp.Diff(test.reason, got); diff != "" {

@@ -2,20 +2,20 @@ package netstate
 
 import "slices"
 
-// named returns p with the name of every device: own is that of the interface.
-func (p Place) named(own string) Place {
+// named returns p with the name of every device: ifName is that of the interface.
+func (p Place) named(ifName string) Place {
 	return p.withDevices(func(device string) string {
 		if device == "" {
-			return own
+			return ifName
 		}
 		return device
 	})
 }
 
-// seenBy is the reverse of named.
-func (p Place) seenBy(own string) Place {
+// relativeTo is the reverse of named.
+func (p Place) relativeTo(ifName string) Place {
 	return p.withDevices(func(device string) string {
-		if device == own {
+		if device == ifName {
 			return ""
 		}
 		return device
@@ -53,45 +53,45 @@ func (o *Orders) Add(name string, orders []Order) {
 		if _, ok := o.places[order.Slot]; !ok {
 			o.slots = append(o.slots, order.Slot)
 		}
-		var more []Place
+		var added []Place
 		for _, p := range order.Routes {
-			more = append(more, p.named(name))
+			added = append(added, p.named(name))
 		}
-		o.places[order.Slot] = joined(o.places[order.Slot], more)
+		o.places[order.Slot] = mergePlaces(o.places[order.Slot], added)
 	}
 }
 
-// joined returns the places with the missing ones of more. Each comes after all places that it followed. If that is
+// mergePlaces returns the places with the missing ones of added. Each comes after all places that it followed. If that is
 // not possible, it comes before all that it preceded. Else it comes at the end.
-func joined(places, more []Place) []Place {
-	known := map[string]bool{}
+func mergePlaces(places, added []Place) []Place {
+	present := map[string]bool{}
 	for _, p := range places {
-		known[p.String()] = true
+		present[p.String()] = true
 	}
 	places = slices.Clone(places)
-	for i, p := range more {
-		if key := p.String(); !known[key] {
-			places = slices.Insert(places, between(places, more[:i], more[i+1:]), p)
+	for i, p := range added {
+		if key := p.String(); !present[key] {
+			places = slices.Insert(places, insertPosition(places, added[:i], added[i+1:]), p)
 		}
 	}
 	return places
 }
 
-// between returns where a place goes that followed some places and preceded others.
-func between(places, behind, before []Place) int {
+// insertPosition returns where a place goes that followed some places and preceded others.
+func insertPosition(places, behind, before []Place) int {
 	last, first := -1, len(places)
-	at := map[string][]int{}
+	positions := map[string][]int{}
 	for i, p := range places {
-		at[p.String()] = append(at[p.String()], i)
+		positions[p.String()] = append(positions[p.String()], i)
 	}
 	for _, p := range behind {
-		if there := at[p.String()]; len(there) > 0 {
-			last = max(last, there[len(there)-1])
+		if indices := positions[p.String()]; len(indices) > 0 {
+			last = max(last, indices[len(indices)-1])
 		}
 	}
 	for _, p := range before {
-		if there := at[p.String()]; len(there) > 0 {
-			first = min(first, there[0])
+		if indices := positions[p.String()]; len(indices) > 0 {
+			first = min(first, indices[0])
 		}
 	}
 	if last >= 0 {
@@ -100,25 +100,25 @@ func between(places, behind, before []Place) int {
 	return first
 }
 
-// Of returns the orders that concern the interface, from its point of view. recorded are the interfaces whose
+// ForInterface returns the orders that concern the interface, from its point of view. recorded are the interfaces whose
 // routes have to be in order.
-func (o *Orders) Of(i Interface, recorded []string) []Order {
-	name, own := i.Link.Name, map[Slot]bool{}
+func (o *Orders) ForInterface(i Interface, recorded []string) []Order {
+	name, slots := i.Link.Name, map[Slot]bool{}
 	for _, r := range i.Routes {
-		own[r.Slot()] = true
+		slots[r.Slot()] = true
 	}
 	for _, order := range i.RouteOrder {
-		own[order.Slot] = true
+		slots[order.Slot] = true
 	}
 	var orders []Order
 	for _, slot := range o.slots {
 		order := Order{Slot: slot, Recorded: recorded}
 		for _, p := range o.places[slot] {
-			p = p.seenBy(name)
-			own[slot] = own[slot] || p.isOwn() && !p.Gateways
+			p = p.relativeTo(name)
+			slots[slot] = slots[slot] || p.isOwn() && !p.Gateways
 			order.Routes = append(order.Routes, p)
 		}
-		if own[slot] {
+		if slots[slot] {
 			orders = append(orders, order)
 		}
 	}

@@ -31,7 +31,7 @@ func (q Qdisc) Detail() string {
 	for _, f := range q.Filters {
 		fmt.Fprintf(&b, ", filter %s parent %x info %x class %x flags %#x selector %x", f.Kind, f.Parent, f.Info, f.ClassID, f.Flags, f.Selector)
 		for _, r := range f.Redirects {
-			fmt.Fprintf(&b, " to %s (where %d, control %d)", r.Device, r.Where, r.Control)
+			fmt.Fprintf(&b, " to %s (where %d, control %d)", r.Device, r.EAction, r.Control)
 		}
 	}
 	return b.String()
@@ -58,9 +58,9 @@ type Filter struct {
 type Redirect struct {
 	// Device is the name of a device in the sandbox.
 	Device string `json:"device"`
-	// Where says whether the packet is copied or moved, and in which direction it goes. Control says what
+	// EAction says whether the packet is copied or moved, and in which direction it goes. Control says what
 	// becomes of the packet.
-	Where   int32 `json:"where"`
+	EAction int32 `json:"where"`
 	Control int32 `json:"control"`
 }
 
@@ -72,12 +72,12 @@ var (
 )
 
 // Equal says that both have the same options.
-func (q Qdisc) Equal(other Qdisc) bool {
-	return q.Kind == other.Kind && q.Handle == other.Handle && q.Parent == other.Parent &&
-		bytes.Equal(q.Options, other.Options) && slices.EqualFunc(q.Filters, other.Filters, Filter.equal)
+func (q Qdisc) Equal(qdisc Qdisc) bool {
+	return q.Kind == qdisc.Kind && q.Handle == qdisc.Handle && q.Parent == qdisc.Parent &&
+		bytes.Equal(q.Options, qdisc.Options) && slices.EqualFunc(q.Filters, qdisc.Filters, Filter.equal)
 }
 
-func (f Filter) equal(other Filter) bool {
-	return f.Kind == other.Kind && f.Parent == other.Parent && f.Info == other.Info && f.ClassID == other.ClassID &&
-		f.Flags == other.Flags && bytes.Equal(f.Selector, other.Selector) && slices.Equal(f.Redirects, other.Redirects)
+func (f Filter) equal(filter Filter) bool {
+	return f.Kind == filter.Kind && f.Parent == filter.Parent && f.Info == filter.Info && f.ClassID == filter.ClassID &&
+		f.Flags == filter.Flags && bytes.Equal(f.Selector, filter.Selector) && slices.Equal(f.Redirects, filter.Redirects)
 }

@@ -22,7 +22,7 @@ func TestDiffSaysWhatDiffers(t *testing.T) {
 			want, have := test.start(), test.start()
 			test.have(&have)
 			for _, d := range Diff(want, have) {
-				if d.Want == d.Have {
+				if d.Want == d.Live {
 					t.Errorf("%s", d)
 				}
 			}

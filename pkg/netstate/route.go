@@ -107,8 +107,8 @@ func (r Route) Detail() string {
 
 // SameSlot says that two routes compete for one place in the routing table. They have the same destination,
 // source, table, metric and type of service.
-func (r Route) SameSlot(other Route) bool {
-	return r.Slot() == other.Slot()
+func (r Route) SameSlot(route Route) bool {
+	return r.Slot() == route.Slot()
 }
 
 // RouteMetrics are the names of Metrics, in the order of their numbers
@@ -119,11 +119,11 @@ var RouteMetrics = []string{
 }
 
 func (r Route) gateways() []netip.Addr {
-	var all []netip.Addr
+	var gateways []netip.Addr
 	for _, h := range r.NextHops {
-		all = append(all, h.Gateway)
+		gateways = append(gateways, h.Gateway)
 	}
-	return all
+	return gateways
 }
 
 // Devices returns the names of the other devices that the route goes through.
@@ -162,9 +162,9 @@ func InOrder(routes []Route) []Route {
 	return slices.SortedStableFunc(slices.Values(routes), byDependency)
 }
 
-// LeadsAs says that both lead to the same destination by the same gateway, in whatever table, and with whatever metric, protocol and other
+// SamePath says that both lead to the same destination by the same gateway, in whatever table, and with whatever metric, protocol and other
 // attributes. It is for routes of one interface.
-func (r Route) LeadsAs(other Route) bool {
-	r, other = r.plain(), other.plain()
-	return r.Destination == other.Destination && r.Gateway == other.Gateway && len(r.NextHops)+len(other.NextHops) == 0 && r.Device == other.Device
+func (r Route) SamePath(route Route) bool {
+	r, route = r.plain(), route.plain()
+	return r.Destination == route.Destination && r.Gateway == route.Gateway && len(r.NextHops)+len(route.NextHops) == 0 && r.Device == route.Device
 }

@@ -15,9 +15,9 @@ var daemons = map[uint8]string{
 // none.
 func DaemonOf(protocol uint8) string { return daemons[protocol] }
 
-// Kept returns the routes that are remembered, in the form in which they are. A leg of an IPv6 route through
+// RecordedRoutes returns the routes that are remembered, in the form in which they are. A leg of an IPv6 route through
 // several next hops is a route of its own. Routes of routing daemons are left out.
-func Kept(routes []Route) []Route {
+func RecordedRoutes(routes []Route) []Route {
 	var kept []Route
 	for _, r := range routes {
 		if DaemonOf(r.Protocol) == "" {

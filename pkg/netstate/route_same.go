@@ -9,11 +9,11 @@ import (
 // routeKey is everything of an IPv4 route. Of an IPv6 route it has what tells it apart from others: the kernel has a
 // route for each next hop.
 type routeKey struct {
-	slot    Slot
-	gateway netip.Addr
-	device  string
-	hops    string
-	more    attributes
+	slot       Slot
+	gateway    netip.Addr
+	device     string
+	hops       string
+	attributes attributes
 }
 
 // attributes are what a route has besides its slot and its next hops.
@@ -55,7 +55,7 @@ func (r Route) key() routeKey {
 	r = r.plain()
 	k := routeKey{slot: r.Slot(), gateway: r.Gateway, device: r.Device, hops: strings.Join(hopWords(r.NextHops), " ")}
 	if r.Destination.Addr().Is4() {
-		k.more = r.attributes()
+		k.attributes = r.attributes()
 	}
 	return k
 }
@@ -69,15 +69,15 @@ func (r Route) weight() int {
 }
 
 // agrees says that two routes with the same key are the same, as far as is known.
-func (r Route) agrees(other Route) bool {
-	if w, o := r.weight(), other.weight(); w != o && w != 0 && o != 0 {
+func (r Route) agrees(route Route) bool {
+	if w, o := r.weight(), route.weight(); w != o && w != 0 && o != 0 {
 		return false
 	}
-	return r.Unsure || other.Unsure || r.plain().attributes() == other.plain().attributes()
+	return r.Unsure || route.Unsure || r.plain().attributes() == route.plain().attributes()
 }
 
 // Equal says that both are the same route.
-func (r Route) Equal(other Route) bool { return r.key() == other.key() && r.agrees(other) }
+func (r Route) Equal(route Route) bool { return r.key() == route.key() && r.agrees(route) }
 
 // Routes are routes that can be looked up.
 type Routes map[routeKey]Route
@@ -93,8 +93,8 @@ func RoutesOf(list []Route) Routes {
 
 // Has says that r is one of the routes.
 func (rs Routes) Has(r Route) bool {
-	there, ok := rs[r.key()]
-	return ok && there.agrees(r)
+	match, ok := rs[r.key()]
+	return ok && match.agrees(r)
 }
 
 // HasHop says that one of the routes goes the same way in the same slot. For IPv6, its other attributes do not
@@ -121,22 +121,22 @@ func (r Route) Legs() []Route {
 	return legs
 }
 
-func diffRoutes(want, have []Route) []Difference {
-	there := RoutesOf(have)
+func diffRoutes(want, live []Route) []Difference {
+	present := RoutesOf(live)
 	var wanted Routes
 	var slots map[Slot]Route
 	var diffs []Difference
 	for _, r := range want {
-		if there.Has(r) {
+		if present.Has(r) {
 			continue
 		}
 		if slots == nil {
-			wanted, slots = RoutesOf(want), firstOfSlots(have)
+			wanted, slots = RoutesOf(want), firstOfSlots(live)
 		}
 		d := Difference{Field: FieldRoute, Want: r.String(), Route: &r}
-		if other, ok := slots[r.Slot()]; ok && !wanted.Has(other) {
-			if d.Have = other.String(); d.Have == d.Want {
-				d.Want, d.Have = r.Detail(), other.Detail()
+		if current, ok := slots[r.Slot()]; ok && !wanted.Has(current) {
+			if d.Live = current.String(); d.Live == d.Want {
+				d.Want, d.Live = r.Detail(), current.Detail()
 			}
 		}
 		diffs = append(diffs, d)

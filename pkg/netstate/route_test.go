@@ -77,13 +77,13 @@ func TestRouteLeadsAs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := route("10.9.0.0/16", "10.3.0.1"), route("10.9.0.0/16", "10.3.0.1")
 			test.change(&b)
-			if a.LeadsAs(b) != test.want || b.LeadsAs(a) != test.want {
-				t.Errorf("LeadsAs() = %v and %v, want %v", a.LeadsAs(b), b.LeadsAs(a), test.want)
+			if a.SamePath(b) != test.want || b.SamePath(a) != test.want {
+				t.Errorf("LeadsAs() = %v and %v, want %v", a.SamePath(b), b.SamePath(a), test.want)
 			}
 		})
 	}
 	leg := Route{Destination: netip.MustParsePrefix("::/0"), NextHops: []NextHop{{Gateway: netip.MustParseAddr("fd00::1"), Weight: 1}}}
-	if !leg.LeadsAs(Route{Destination: leg.Destination, Gateway: leg.NextHops[0].Gateway}) {
+	if !leg.SamePath(Route{Destination: leg.Destination, Gateway: leg.NextHops[0].Gateway}) {
 		t.Error("a leg of an IPv6 route with several next hops is not the route with its gateway")
 	}
 }

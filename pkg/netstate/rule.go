@@ -68,8 +68,8 @@ func (r Rule) String() string {
 const actionLookup = 1
 
 // Equal says that both are the same rule.
-func (r Rule) Equal(other Rule) bool {
-	return r.Priority == other.Priority && r.IPv6 == other.IPv6 && r.Table == other.Table && r.String() == other.String()
+func (r Rule) Equal(rule Rule) bool {
+	return r.Priority == rule.Priority && r.IPv6 == rule.IPv6 && r.Table == rule.Table && r.String() == rule.String()
 }
 
 // Concerning returns the rules that concern the interface. They name it, or one of its addresses, or a table with
@@ -80,16 +80,16 @@ func Concerning(i Interface, rules []Rule) []Rule {
 		ipv6   bool
 	}
 	tables := setOf(i.Routes, func(r Route) table { return table{r.Table, r.Destination.Addr().Is6()} })
-	var own []netip.Addr
+	var addresses []netip.Addr
 	for _, a := range i.Addresses {
-		own = append(own, a.Prefix.Addr())
+		addresses = append(addresses, a.Prefix.Addr())
 	}
-	slices.SortFunc(own, netip.Addr.Compare)
+	slices.SortFunc(addresses, netip.Addr.Compare)
 	var concerning []Rule
 	for _, r := range rules {
 		named := r.InputDevice == i.Link.Name || r.OutputDevice == i.Link.Name
 		special := r.Table != 0 && (r.Table < tableDefault || r.Table > tableLocal)
-		if named || covers(r.From, own) || covers(r.To, own) || special && tables[table{r.Table, r.IPv6}] {
+		if named || covers(r.From, addresses) || covers(r.To, addresses) || special && tables[table{r.Table, r.IPv6}] {
 			concerning = append(concerning, r)
 		}
 	}
@@ -105,10 +105,10 @@ const (
 
 // covers says that somebody chose the prefix for one of the addresses. These are sorted: so it is enough to look
 // at the first one that is not before the prefix.
-func covers(p netip.Prefix, own []netip.Addr) bool {
+func covers(p netip.Prefix, addresses []netip.Addr) bool {
 	if !p.IsValid() || p.Bits() == 0 {
 		return false
 	}
-	i, _ := slices.BinarySearchFunc(own, p.Masked().Addr(), netip.Addr.Compare)
-	return i < len(own) && p.Contains(own[i])
+	i, _ := slices.BinarySearchFunc(addresses, p.Masked().Addr(), netip.Addr.Compare)
+	return i < len(addresses) && p.Contains(addresses[i])
 }

@@ -122,20 +122,20 @@ func (o Order) Validate() error {
 // matched returns the ranks that the order gives to the places that are there, -1 for one that it does not know.
 // Of several that look the same, the first is the first. If there are more or fewer of them now, nobody knows
 // which is which.
-func (o Order) matched(there []Place) []int {
-	recorded, now := map[string][]int{}, map[string]int{}
+func (o Order) matched(places []Place) []int {
+	recorded, counts := map[string][]int{}, map[string]int{}
 	for rank, p := range o.Routes {
 		recorded[p.String()] = append(recorded[p.String()], rank)
 	}
-	for _, p := range there {
-		now[p.String()]++
+	for _, p := range places {
+		counts[p.String()]++
 	}
-	ranks, seen := make([]int, len(there)), map[string]int{}
-	for i, p := range there {
+	ranks, used := make([]int, len(places)), map[string]int{}
+	for i, p := range places {
 		ranks[i] = -1
-		if key := p.String(); len(recorded[key]) == now[key] {
-			ranks[i] = recorded[key][seen[key]]
-			seen[key]++
+		if key := p.String(); len(recorded[key]) == counts[key] {
+			ranks[i] = recorded[key][used[key]]
+			used[key]++
 		}
 	}
 	return ranks
@@ -143,44 +143,44 @@ func (o Order) matched(there []Place) []int {
 
 // wanted returns the indices of the places that the order knows, in its order. Places that it does not apply to
 // keep their order among themselves.
-func (o Order) wanted(there []Place) []int {
-	var known []int
-	ranks := o.matched(there)
+func (o Order) wanted(places []Place) []int {
+	var indices []int
+	ranks := o.matched(places)
 	for i, rank := range ranks {
 		if rank >= 0 {
-			known = append(known, i)
+			indices = append(indices, i)
 		}
 	}
-	slices.SortFunc(known, func(a, b int) int { return ranks[a] - ranks[b] })
-	for start := 0; start < len(known); start++ {
+	slices.SortFunc(indices, func(a, b int) int { return ranks[a] - ranks[b] })
+	for start := 0; start < len(indices); start++ {
 		end := start
-		for end < len(known) && !o.isFor(there[known[end]]) {
+		for end < len(indices) && !o.isFor(places[indices[end]]) {
 			end++
 		}
-		slices.Sort(known[start:end])
+		slices.Sort(indices[start:end])
 		start = max(start, end)
 	}
-	return known
+	return indices
 }
 
 // Moves says how to bring the places that are there into the order. front are the indices of those that have to go
 // before all others, back of those that have to go behind all others, each in this order. It moves as few
 // places of other interfaces as possible, and of these as few as possible that the order does not apply to.
-// frontToo says that a route can be put before others, as in IPv4.
-func (o Order) Moves(there []Place, frontToo bool) (front, back []int) {
-	wanted := o.wanted(there)
+// allowFront says that a route can be put before others, as in IPv4.
+func (o Order) Moves(places []Place, allowFront bool) (front, back []int) {
+	wanted := o.wanted(places)
 	weight := func(i int) int {
 		switch {
-		case there[i].isOwn():
+		case places[i].isOwn():
 			return 1
-		case o.isFor(there[i]):
-			return len(there) + 1
+		case o.isFor(places[i]):
+			return len(places) + 1
 		}
-		return (len(there) + 1) * (len(there) + 1)
+		return (len(places) + 1) * (len(places) + 1)
 	}
-	from, to, best := 0, 0, 0
+	bestStart, bestEnd, best := 0, 0, 0
 	for start := range wanted {
-		if start > 0 && !frontToo {
+		if start > 0 && !allowFront {
 			break
 		}
 		sum, end := 0, start
@@ -189,24 +189,24 @@ func (o Order) Moves(there []Place, frontToo bool) (front, back []int) {
 			end++
 		}
 		if sum > best {
-			from, to, best = start, end, sum
+			bestStart, bestEnd, best = start, end, sum
 		}
 	}
-	return wanted[:from], wanted[to:]
+	return wanted[:bestStart], wanted[bestEnd:]
 }
 
 // diffOrders returns the slots whose routes are in another order. A missing route is a difference of its own. A
 // route that the order does not know may be anywhere.
-func diffOrders(want, have []Order) []Difference {
-	there := make(map[Slot]Order, len(have))
-	for _, o := range have {
-		there[o.Slot] = o
+func diffOrders(want, live []Order) []Difference {
+	present := make(map[Slot]Order, len(live))
+	for _, o := range live {
+		present[o.Slot] = o
 	}
 	var diffs []Difference
 	for _, o := range want {
-		h := there[o.Slot]
+		h := present[o.Slot]
 		if front, back := o.Moves(h.Routes, true); len(front)+len(back) > 0 {
-			diffs = append(diffs, Difference{Field: FieldRouteOrder, Want: o.String(), Have: h.String(), Order: &o})
+			diffs = append(diffs, Difference{Field: FieldRouteOrder, Want: o.String(), Live: h.String(), Order: &o})
 		}
 	}
 	return diffs

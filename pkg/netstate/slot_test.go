@@ -122,7 +122,7 @@ func TestLegsOfAnIPv6Route(t *testing.T) {
 	}
 	bgp, v4 := r, route("10.0.0.0/8", "")
 	bgp.Protocol, v4.NextHops = 186, r.NextHops
-	if kept := Kept([]Route{bgp, v4, r}); len(kept) != 3 || len(kept[0].NextHops) != 3 {
+	if kept := RecordedRoutes([]Route{bgp, v4, r}); len(kept) != 3 || len(kept[0].NextHops) != 3 {
 		t.Errorf("kept %v", kept)
 	}
 }

@@ -146,9 +146,9 @@ func (l Link) Validate() error {
 	if l.TxQueueLen != nil {
 		numbers = append(numbers, *l.TxQueueLen)
 	}
-	for i, what := range []string{"MTU", "index", "number of transmit queues", "number of receive queues", "txqueuelen"}[:len(numbers)] {
+	for i, label := range []string{"MTU", "index", "number of transmit queues", "number of receive queues", "txqueuelen"}[:len(numbers)] {
 		if numbers[i] < 0 {
-			return fmt.Errorf("%s %d is negative", what, numbers[i])
+			return fmt.Errorf("%s %d is negative", label, numbers[i])
 		}
 	}
 	if len(l.Alias) > maxAlias || strings.Contains(l.Alias, "\x00") {
@@ -167,7 +167,7 @@ func (l Link) Validate() error {
 	case vlan:
 		return errors.Join(l.VLAN.Validate(), l.VLANOptions.Validate())
 	case l.Kind == KindNIC:
-		if !l.NIC.Known() {
+		if !l.NIC.Identified() {
 			return errors.New("a NIC without permanent MAC and without bus address")
 		}
 		return nil

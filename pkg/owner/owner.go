@@ -9,12 +9,12 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// Limit is how long an Asker takes at most.
-const Limit = 2 * time.Second
+// AskTimeout is how long an Asker takes at most.
+const AskTimeout = 2 * time.Second
 
 var (
-	// ErrNobody says that there is nobody to ask on this node. It comes with ErrUnavailable.
-	ErrNobody = errors.New("nobody can be asked about owners")
+	// ErrNoAsker says that there is nobody to ask on this node. It comes with ErrUnavailable.
+	ErrNoAsker = errors.New("nobody can be asked about owners")
 	// ErrUnavailable says that nobody can answer now: no agent runs, the API does not answer, refuses, or does not know
 	// the pod. The same question may be answered later.
 	ErrUnavailable = errors.New("the owner of the address is not known now")
@@ -38,11 +38,11 @@ type Question struct {
 type Answer struct {
 	// Owner is never nobody.
 	Owner attachment.Owner `json:"owner"`
-	// Lasts says that the owner outlives its pods. Its addresses wait for its next pod.
-	Lasts bool `json:"lasts,omitempty"`
-	// Alone says that the owner has one pod at a time on each interface. Its next pod gets the address although the
+	// Persistent says that the owner outlives its pods. Its addresses wait for its next pod.
+	Persistent bool `json:"lasts,omitempty"`
+	// SinglePod says that the owner has one pod at a time on each interface. Its next pod gets the address although the
 	// sandbox before may still be there. Two pods of another owner never share an address.
-	Alone bool `json:"alone,omitempty"`
+	SinglePod bool `json:"alone,omitempty"`
 	// Siblings are the UIDs of the other pods in which the same run of a virtual machine is or was: it migrates from one to the
 	// other.
 	Siblings []string `json:"siblings,omitempty"`
@@ -94,7 +94,7 @@ type Standing string
 
 // The values of Standing.
 const (
-	Lives Standing = "lives"
+	Exists Standing = "lives"
 	// Gone says that no pod of the owner will come any more: the API has answered that the object does not exist, that
 	// another one has its name, or that it needs fewer pods.
 	Gone Standing = "gone"
@@ -106,12 +106,12 @@ const (
 type Judgement struct {
 	Owner    attachment.Owner `json:"owner"`
 	Standing Standing         `json:"standing"`
-	// Why is the evidence in words.
-	Why string `json:"why"`
-	// Elsewhere is the UID of the owner's pod, if the owner lives, has one pod at a time by an ordinal, and this pod is on another
-	// node. It is empty if any of that is not known. Where says where the pod is, or why that is not known.
-	Elsewhere string `json:"elsewhere,omitempty"`
-	Where     string `json:"where,omitempty"`
+	// Reason is the evidence in words.
+	Reason string `json:"why"`
+	// RemotePodUID is the UID of the owner's pod, if the owner lives, has one pod at a time by an ordinal, and this pod is on another
+	// node. It is empty if any of that is not known. Location says where the pod is, or why that is not known.
+	RemotePodUID string `json:"elsewhere,omitempty"`
+	PodLocation  string `json:"where,omitempty"`
 	// Cluster is the UID of the namespace kube-system of the API that has judged. It is empty if the API does not tell it: NoCluster
 	// says why.
 	Cluster   string `json:"cluster,omitempty"`

@@ -9,8 +9,8 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// Limit is how long an Agent takes at most.
-const Limit = 2 * time.Second
+// AgentLimit is how long an Agent takes at most.
+const AgentLimit = 2 * time.Second
 
 var (
 	// ErrUnavailable says that the agent cannot do it now: no agent runs, the API does not answer, the pool has no free
@@ -31,7 +31,7 @@ type Agent interface {
 	Acquire(ctx context.Context, a Acquisition) (Acquired, error)
 	// Claim notes that the owner has the address, so that its next pod finds it on any node. errors.Is matches
 	// ErrUnavailable.
-	Claim(ctx context.Context, c Claimed) error
+	Claim(ctx context.Context, c ClaimedAddress) error
 }
 
 // Demand is a network that needs addresses.
@@ -47,8 +47,8 @@ type Acquisition struct {
 	IfName  string           `json:"ifName"`
 	Owner   attachment.Owner `json:"owner"`
 	Pod     attachment.Pod   `json:"pod"`
-	// Wanted is the address that the pod asks for, the zero Addr for none.
-	Wanted netip.Addr `json:"wanted,omitzero"`
+	// Requested is the address that the pod asks for, the zero Addr for none.
+	Requested netip.Addr `json:"wanted,omitzero"`
 	// Retain is the policy's, 0 for as long as the owner lives.
 	Retain time.Duration `json:"retain,omitempty"`
 	// Siblings are the UIDs of the pods from which the owner's virtual machine can migrate to this one.
@@ -64,8 +64,8 @@ type Acquired struct {
 	Migrating bool `json:"migrating,omitempty"`
 }
 
-// Claimed is an address that an owner's pod has.
-type Claimed struct {
+// ClaimedAddress is an address that an owner's pod has.
+type ClaimedAddress struct {
 	Acquisition
 	Address netip.Addr `json:"address"`
 }

@@ -17,7 +17,7 @@ func ownersOf(b Block) (stores []string, fenced []bool) {
 		switch {
 		case is:
 			stores = append(stores, h.Store)
-		case b.Spec.Addresses[i] == Never:
+		case b.Spec.Addresses[i] == Excluded:
 			stores = append(stores, "-")
 		default:
 			stores = append(stores, "")
@@ -47,22 +47,22 @@ func drawStep(t *rapid.T, b Block, parties []Party) (_ Block, what string, may f
 	case "ask":
 		w := Want{Party: me, Count: rapid.IntRange(0, 3).Draw(t, "count")}
 		if rapid.Bool().Draw(t, "an owner's") {
-			w = Want{Party: me, Address: b.At(rapid.IntRange(0, len(b.Spec.Addresses)-1).Draw(t, "wanted")), Claim: rapid.SampledFrom([]string{"claim", ""}).Draw(t, "claim")}
+			w = Want{Party: me, Address: b.Address(rapid.IntRange(0, len(b.Spec.Addresses)-1).Draw(t, "wanted")), Claim: rapid.SampledFrom([]string{"claim", ""}).Draw(t, "claim")}
 		}
-		return b.Ask(w), what, never
+		return b.Request(w), what, never
 	case "give back":
 		if h, is := b.Holder(me); is && h.Fenced != "" {
 			return b, what, never // Who is fenced has nothing to give back: Settle knows that.
 		}
-		return b.GiveBack(me, offsets), what, mine
+		return b.Release(me, offsets), what, mine
 	case "pass on":
-		to := rapid.SampledFrom(parties).Filter(func(p Party) bool { return !p.Is(me) }).Draw(t, "to")
-		return b.GiveTo(me, offsets, to), what, mine
+		to := rapid.SampledFrom(parties).Filter(func(p Party) bool { return !p.SameParty(me) }).Draw(t, "to")
+		return b.HandOver(me, offsets, to), what, mine
 	case "fence":
-		b, _ := b.Fence(me.Is, "proof")
+		b, _ := b.Fence(me.SameParty, "proof")
 		return b, what, never
 	case "leave":
-		return b.Leave(me), what, func(_ int, from, to string, fenced bool) bool { return from == me.Store && fenced && to == "" }
+		return b.Unfence(me), what, func(_ int, from, to string, fenced bool) bool { return from == me.Store && fenced && to == "" }
 	case "confirm":
 		b, _ := b.Confirm(me, rapid.SampledFrom([]string{"boot-1", "boot-2"}).Draw(t, "boot"))
 		return b, what, never
@@ -71,9 +71,9 @@ func drawStep(t *rapid.T, b Block, parties []Party) (_ Block, what string, may f
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, changed, remove := g.Mark(offsets).Settle(b, me)
+	b, changed, remove := g.Mark(offsets).ReleaseMarked(b, me)
 	if remove && !b.Unused() || remove && !changed {
-		t.Fatalf("%s is to be deleted", told(b))
+		t.Fatalf("%s is to be deleted", blockText(b))
 	}
 	return b, what, mine
 }
@@ -84,7 +84,7 @@ func TestAnySteps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parties := make([]Party, rapid.IntRange(2, 5).Draw(t, "parties"))
 		for i := range parties {
-			parties[i] = ofNode(fmt.Sprint(i))
+			parties[i] = partyOf(fmt.Sprint(i))
 		}
 		l := Layout{Name: "p", UID: "u", BlockSize: 8, Ranges: []Span{span("10.3.0.0", "10.3.0.7")}, Gateway: addr("10.3.0.3")}
 		b, _ := NewBlock(l, 0, parties[0], "boot-1")
@@ -92,19 +92,19 @@ func TestAnySteps(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			was := b.clone()
 			next, what, may := drawStep(t, b, parties)
-			if told(was) != told(b) {
-				t.Fatalf("%s changes what it was given, %s, to %s", what, told(was), told(b))
+			if blockText(was) != blockText(b) {
+				t.Fatalf("%s changes what it was given, %s, to %s", what, blockText(was), blockText(b))
 			}
 			b = next
-			sound(t, what, was, b, may)
+			checkStep(t, what, was, b, may)
 		}
 	})
 }
 
-// sound checks one change of a block.
-func sound(t *rapid.T, what string, was, is Block, may func(i int, from, to string, fenced bool) bool) {
+// checkStep checks one change of a block.
+func checkStep(t *rapid.T, what string, was, is Block, may func(i int, from, to string, fenced bool) bool) {
 	if err := is.Check(); err != nil {
-		t.Fatalf("%s makes %s of %s: %v", what, told(is), told(was), err)
+		t.Fatalf("%s makes %s of %s: %v", what, blockText(is), blockText(was), err)
 	}
 	from, fenced := ownersOf(was)
 	to, _ := ownersOf(is)
@@ -115,39 +115,39 @@ func sound(t *rapid.T, what string, was, is Block, may func(i int, from, to stri
 		}
 		moved = true
 		if from[i] == "-" || to[i] == "-" || !may(i, from[i], to[i], fenced[i]) {
-			t.Fatalf("%s makes %s of %s: address %d", what, told(is), told(was), i)
+			t.Fatalf("%s makes %s of %s: address %d", what, blockText(is), blockText(was), i)
 		}
 		h, _ := is.HolderOf(i)
-		if h.Fenced != "" || fenced[i] && to[i] != "" && !slices.Contains(is.Spec.Unproven, is.At(i)) {
-			t.Fatalf("%s makes %s of %s: the new owner of address %d is fenced, or need not probe", what, told(is), told(was), i)
+		if h.Fenced != "" || fenced[i] && to[i] != "" && !slices.Contains(is.Spec.Unproven, is.Address(i)) {
+			t.Fatalf("%s makes %s of %s: the new owner of address %d is fenced, or need not probe", what, blockText(is), blockText(was), i)
 		}
 	}
 	if moved && is.Spec.Epoch <= was.Spec.Epoch || is.Spec.Epoch < was.Spec.Epoch {
-		t.Fatalf("%s makes %s of %s: the epoch is %d, and was %d", what, told(is), told(was), is.Spec.Epoch, was.Spec.Epoch)
+		t.Fatalf("%s makes %s of %s: the epoch is %d, and was %d", what, blockText(is), blockText(was), is.Spec.Epoch, was.Spec.Epoch)
 	}
 	for _, h := range is.Spec.Holders {
 		if h.Fenced == "" && !strings.Contains(is.Spec.Addresses, h.ID) {
-			t.Fatalf("%s makes %s of %s: node %s has nothing, and stays", what, told(is), told(was), h.Node)
+			t.Fatalf("%s makes %s of %s: node %s has nothing, and stays", what, blockText(is), blockText(was), h.Node)
 		}
 	}
-	owned(t, is)
+	checkOwners(t, is)
 }
 
-// owned checks that what the grants of all parties give are different addresses.
-func owned(t *rapid.T, b Block) {
+// checkOwners checks that what the grants of all parties give are different addresses.
+func checkOwners(t *rapid.T, b Block) {
 	gives := map[int]string{}
 	for _, h := range b.Spec.Holders {
 		g, lost, err := Grant{}.Adopt(b, h.Party)
 		if err != nil || len(lost) > 0 {
 			t.Fatalf("Adopt = %v, %v", lost, err)
 		}
-		for _, i := range g.Offsets(Ours) {
+		for _, i := range g.Offsets(GrantedChars) {
 			if other, is := gives[i]; is {
-				t.Fatalf("%s: nodes %s and %s give address %d", told(b), other, h.Node, i)
+				t.Fatalf("%s: nodes %s and %s give address %d", blockText(b), other, h.Node, i)
 			}
 			gives[i] = h.Node
-			if _, probe := g.May(i); probe != slices.Contains(b.Spec.Unproven, b.At(i)) {
-				t.Fatalf("%s: node %s gives address %d, with a probe: %t", told(b), h.Node, i, probe)
+			if _, probe := g.Assignable(i); probe != slices.Contains(b.Spec.Unproven, b.Address(i)) {
+				t.Fatalf("%s: node %s gives address %d, with a probe: %t", blockText(b), h.Node, i, probe)
 			}
 		}
 	}

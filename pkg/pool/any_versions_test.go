@@ -9,12 +9,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// adopted checks one Adopt: what the grant was, what it is, and the block that it has seen.
-func adopted(t *rapid.T, was, is Grant, b Block, me Party, lost []int, err error) {
-	ours := len(was.Offsets(Ours)) > 0
+// checkAdopted checks one Adopt: what the grant was, what it is, and the block that it has seen.
+func checkAdopted(t *rapid.T, was, is Grant, b Block, me Party, lost []int, err error) {
+	ours := len(was.Offsets(GrantedChars)) > 0
 	switch {
-	case was.hasEnded(b.Metadata.UID):
-		if !errors.Is(err, ErrOlder) || is != was {
+	case was.blockEnded(b.Metadata.UID):
+		if !errors.Is(err, ErrStale) || is != was {
 			t.Fatalf("%s of a block that was deleted: %s, %v", was.Addresses, is.Addresses, err)
 		}
 		return
@@ -24,7 +24,7 @@ func adopted(t *rapid.T, was, is Grant, b Block, me Party, lost []int, err error
 		}
 		return
 	case was.Block == b.Metadata.UID && b.Spec.Epoch < was.Epoch:
-		if !errors.Is(err, ErrOlder) || is != was {
+		if !errors.Is(err, ErrStale) || is != was {
 			t.Fatalf("%s in epoch %d, and a block in epoch %d: %s, %v", was.Addresses, was.Epoch, b.Spec.Epoch, is.Addresses, err)
 		}
 		return
@@ -32,22 +32,22 @@ func adopted(t *rapid.T, was, is Grant, b Block, me Party, lost []int, err error
 		t.Fatalf("%+v of epoch %d of %s: %v", is, b.Spec.Epoch, b.Metadata.UID, err)
 	}
 	for i := range is.Addresses {
-		before := byte(NotOurs)
+		before := byte(NotGranted)
 		if was.Addresses != "" {
 			before = was.Addresses[i]
 		}
-		want := byte(Gives)
+		want := byte(Granted)
 		switch {
-		case !b.Has(me, i):
-			want = NotOurs
+		case !b.HeldBy(me, i):
+			want = NotGranted
 		case before == Marked:
 			want = Marked
-		case slices.Contains(b.Spec.Unproven, b.At(i)):
-			want = GivesProbed
+		case slices.Contains(b.Spec.Unproven, b.Address(i)):
+			want = GrantedUnproven
 		}
-		gone := want == NotOurs && (before == Gives || before == GivesProbed)
+		gone := want == NotGranted && (before == Granted || before == GrantedUnproven)
 		if is.Addresses[i] != want || gone != slices.Contains(lost, i) {
-			t.Fatalf("%q of %s makes %q, lost %v: address %d", was.Addresses, told(b), is.Addresses, lost, i)
+			t.Fatalf("%q of %s makes %q, lost %v: address %d", was.Addresses, blockText(b), is.Addresses, lost, i)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func adopted(t *rapid.T, was, is Grant, b Block, me Party, lost []int, err error
 // marks.
 func TestAdoptOfAnyVersion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		parties := []Party{ofNode("0"), ofNode("1"), ofNode("2")}
+		parties := []Party{partyOf("0"), partyOf("1"), partyOf("2")}
 		l := Layout{Name: "p", UID: "u", BlockSize: 8, Ranges: []Span{span("10.3.0.0", "10.3.0.7")}, Gateway: addr("10.3.0.3")}
 		uids := 0
 		anew := func() Block {
@@ -76,14 +76,14 @@ func TestAdoptOfAnyVersion(t *testing.T) {
 			case "adopt":
 				b := rapid.SampledFrom(versions).Draw(t, "version")
 				is, lost, err := g.Adopt(b, me)
-				adopted(t, g, is, b, me, lost, err)
+				checkAdopted(t, g, is, b, me, lost, err)
 				g = is
 			case "adopt the newest":
 				is, lost, err := g.Adopt(newest, me)
-				adopted(t, g, is, newest, me, lost, err)
+				checkAdopted(t, g, is, newest, me, lost, err)
 				g = is
 			case "mark":
-				g = g.Mark(g.Offsets(Ours)[:rapid.IntRange(0, len(g.Offsets(Ours))).Draw(t, "marked")])
+				g = g.Mark(g.Offsets(GrantedChars)[:rapid.IntRange(0, len(g.Offsets(GrantedChars))).Draw(t, "marked")])
 			case "make anew":
 				if newest.Unused() {
 					versions = append(versions, anew())
@@ -97,14 +97,14 @@ func TestAdoptOfAnyVersion(t *testing.T) {
 // version is newer.
 func TestOneEpochHasOneOwnerEach(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		parties := []Party{ofNode("0"), ofNode("1"), ofNode("2")}
+		parties := []Party{partyOf("0"), partyOf("1"), partyOf("2")}
 		l := Layout{Name: "p", UID: "u", BlockSize: 4, Ranges: []Span{span("10.3.0.0", "10.3.0.3")}}
 		b, _ := NewBlock(l, 0, parties[0], "boot-1")
 		b.Metadata.UID = "uid"
 		gives := func(b Block) (all string) {
 			for _, p := range parties {
 				for i := range len(b.Spec.Addresses) {
-					all += fmt.Sprint(b.Has(p, i), " ")
+					all += fmt.Sprint(b.HeldBy(p, i), " ")
 				}
 			}
 			return all
@@ -113,7 +113,7 @@ func TestOneEpochHasOneOwnerEach(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			next, what, _ := drawStep(t, b, parties)
 			if was, known := of[next.Spec.Epoch]; known && was != gives(next) {
-				t.Fatalf("%s makes %s of %s, in the same epoch %d", what, told(next), told(b), next.Spec.Epoch)
+				t.Fatalf("%s makes %s of %s, in the same epoch %d", what, blockText(next), blockText(b), next.Spec.Epoch)
 			}
 			of[next.Spec.Epoch], b = gives(next), next
 		}

@@ -8,8 +8,8 @@ import (
 
 // Errors of an API. Any other error is unclear: the API may have done what it was asked, or may do it later.
 var (
-	// ErrNotThere says that the API itself has answered that the object does not exist.
-	ErrNotThere = errors.New("the Kubernetes API answers that it does not exist")
+	// ErrNotFound says that the API itself has answered that the object does not exist.
+	ErrNotFound = errors.New("the Kubernetes API answers that it does not exist")
 	// ErrExists says that an object of that name exists.
 	ErrExists = errors.New("it exists already")
 	// ErrConflict says that somebody has changed the object since it was read. Nothing was done.
@@ -73,6 +73,6 @@ type Change struct {
 	Pool, Block string
 	// Version is the resource version of the block.
 	Version string
-	// Away says that the API has stopped answering the watch. The rest is empty.
-	Away bool
+	// APIDown says that the API has stopped answering the watch. The rest is empty.
+	APIDown bool
 }

@@ -11,10 +11,10 @@ func TestTheLastWhoAsksForAnAddressGetsIt(t *testing.T) {
 	of := func(name string) Party { return Party{Node: name, Network: "pods", Store: "store-" + name} }
 	b, _ := NewBlock(l, 0, of("n1"), "boot")
 	for _, name := range []string{"n2", "n3", "n4"} {
-		b = b.Ask(Want{Party: of(name), Address: addr("10.3.0.2"), Claim: "claim"})
+		b = b.Request(Want{Party: of(name), Address: addr("10.3.0.2"), Claim: "claim"})
 	}
-	b = b.Ask(Want{Party: of("n4"), Address: addr("10.3.0.3"), Claim: "claim"}).Ask(Want{Party: of("n5"), Count: 1})
-	b = b.GiveBack(of("n1"), []int{2})
+	b = b.Request(Want{Party: of("n4"), Address: addr("10.3.0.3"), Claim: "claim"}).Request(Want{Party: of("n5"), Count: 1})
+	b = b.Release(of("n1"), []int{2})
 	if h, _ := b.HolderOf(2); h.Node != "n4" {
 		t.Errorf("%s has it", h.Node)
 	}

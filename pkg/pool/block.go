@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// Nobodys is the character of an address that anybody may take.
-	Nobodys = '.'
-	// Never is the character of an address that is never given.
-	Never = '-'
+	// Unassigned is the character of an address that anybody may take.
+	Unassigned = '.'
+	// Excluded is the character of an address that is never given.
+	Excluded = '-'
 	// letters are the characters of holders.
 	letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 )
@@ -77,8 +77,8 @@ type Want struct {
 	PodUID string `json:"podUID,omitempty"`
 }
 
-// mostEpoch leaves room for more epochs than any block can have.
-const mostEpoch = 1 << 62
+// maxEpoch leaves room for more epochs than any block can have.
+const maxEpoch = 1 << 62
 
 // errBlock is the error of a block that no relink has written.
 var errBlock = errors.New("is not as relink writes it")
@@ -99,7 +99,7 @@ func NewBlock(l Layout, index int64, me Party, boot string) (_ Block, ok bool) {
 	var text strings.Builder
 	for a := span.First; ; a = a.Next() {
 		if l.Excluded(a) {
-			text.WriteByte(Never)
+			text.WriteByte(Excluded)
 		} else {
 			text.WriteByte(letters[0])
 		}
@@ -108,24 +108,24 @@ func NewBlock(l Layout, index int64, me Party, boot string) (_ Block, ok bool) {
 		}
 	}
 	b.Spec.Addresses = text.String()
-	b.label()
+	b.setLabels()
 	return b, true
 }
 
-// NewBlockOf returns the block with that index, with only these addresses as the party's: its pods have them already. All others are
+// NewBlockWith returns the block with that index, with only these addresses as the party's: its pods have them already. All others are
 // nobody's, or never given. ok is false if the block would have none of them.
-func NewBlockOf(l Layout, index int64, me Party, boot string, addresses []netip.Addr) (_ Block, ok bool) {
+func NewBlockWith(l Layout, index int64, me Party, boot string, addresses []netip.Addr) (_ Block, ok bool) {
 	b, ok := NewBlock(l, index, me, boot)
 	if !ok {
 		return b, false
 	}
 	var rest []int
 	for i := range len(b.Spec.Addresses) {
-		if !slices.Contains(addresses, b.At(i)) {
+		if !slices.Contains(addresses, b.Address(i)) {
 			rest = append(rest, i)
 		}
 	}
-	b = b.GiveBack(me, rest)
+	b = b.Release(me, rest)
 	return b, !b.Unused()
 }
 
@@ -135,13 +135,13 @@ func (b Block) Check() error {
 	if b.Metadata.Name != BlockName(s.Pool, s.Index) {
 		return fmt.Errorf("AddressBlock %s %w: its spec is of %s", b.Metadata.Name, errBlock, BlockName(s.Pool, s.Index))
 	}
-	if s.Index < 0 || s.Epoch < 1 || s.Epoch > mostEpoch {
+	if s.Index < 0 || s.Epoch < 1 || s.Epoch > maxEpoch {
 		return fmt.Errorf("AddressBlock %s %w: index %d, epoch %d", b.Metadata.Name, errBlock, s.Index, s.Epoch)
 	}
-	if n := len(s.Addresses); n == 0 || n > MostBlockSize || !s.First.IsValid() || s.First.Zone() != "" || s.First.Is4In6() || plus(s.First, int64(n-1)) != s.Last {
+	if n := len(s.Addresses); n == 0 || n > MaxBlockSize || !s.First.IsValid() || s.First.Zone() != "" || s.First.Is4In6() || plus(s.First, int64(n-1)) != s.Last {
 		return fmt.Errorf("AddressBlock %s %w: it has %d characters for the addresses %s", b.Metadata.Name, errBlock, n, Span{s.First, s.Last})
 	}
-	ids, stores := map[byte]bool{Nobodys: true, Never: true}, map[string]bool{"": true}
+	ids, stores := map[byte]bool{Unassigned: true, Excluded: true}, map[string]bool{"": true}
 	for _, h := range s.Holders {
 		if len(h.ID) != 1 || !strings.Contains(letters, h.ID) || ids[h.ID[0]] || stores[h.Store] {
 			return fmt.Errorf("AddressBlock %s %w: holder %q of node %s", b.Metadata.Name, errBlock, h.ID, h.Node)
@@ -155,14 +155,14 @@ func (b Block) Check() error {
 	}
 	for i := range len(s.Addresses) {
 		if !ids[s.Addresses[i]] {
-			return fmt.Errorf("AddressBlock %s %w: %s is of %q, who is no holder", b.Metadata.Name, errBlock, b.At(i), s.Addresses[i:i+1])
+			return fmt.Errorf("AddressBlock %s %w: %s is of %q, who is no holder", b.Metadata.Name, errBlock, b.Address(i), s.Addresses[i:i+1])
 		}
 	}
 	return nil
 }
 
-// At returns the address with that offset.
-func (b Block) At(i int) netip.Addr { return plus(b.Spec.First, int64(i)) }
+// Address returns the address with that offset.
+func (b Block) Address(i int) netip.Addr { return plus(b.Spec.First, int64(i)) }
 
 // Offset returns the place of the address in the block, -1 if it is not in it.
 func (b Block) Offset(a netip.Addr) int { return offset(b.Span(), a) }
@@ -186,11 +186,11 @@ func (b Block) Holder(p Party) (Holder, bool) {
 }
 
 func (b Block) holder(p Party) int {
-	return slices.IndexFunc(b.Spec.Holders, func(h Holder) bool { return h.Is(p) })
+	return slices.IndexFunc(b.Spec.Holders, func(h Holder) bool { return h.SameParty(p) })
 }
 
-// Has says whether the address with that offset is the party's. A fenced party has nothing.
-func (b Block) Has(p Party, i int) bool {
+// HeldBy says whether the address with that offset is the party's. A fenced party has nothing.
+func (b Block) HeldBy(p Party, i int) bool {
 	h, ok := b.Holder(p)
 	return ok && h.Fenced == "" && b.Spec.Addresses[i] == h.ID[0]
 }
@@ -205,24 +205,24 @@ func (b Block) HolderOf(i int) (Holder, bool) {
 	return Holder{}, false
 }
 
-// Free returns the offsets of what is nobody's.
-func (b Block) Free() (all []int) {
+// FreeOffsets returns the offsets of what is nobody's.
+func (b Block) FreeOffsets() (offsets []int) {
 	for i := range len(b.Spec.Addresses) {
-		if b.Spec.Addresses[i] == Nobodys {
-			all = append(all, i)
+		if b.Spec.Addresses[i] == Unassigned {
+			offsets = append(offsets, i)
 		}
 	}
-	return all
+	return offsets
 }
 
-// Fenced returns the offsets of what fenced parties had. Who takes it probes for it.
-func (b Block) Fenced() (all []int) {
+// FencedOffsets returns the offsets of what fenced parties had. Who takes it probes for it.
+func (b Block) FencedOffsets() (offsets []int) {
 	for i := range len(b.Spec.Addresses) {
 		if h, ok := b.HolderOf(i); ok && h.Fenced != "" {
-			all = append(all, i)
+			offsets = append(offsets, i)
 		}
 	}
-	return all
+	return offsets
 }
 
 // clone copies what the steps change.
@@ -238,136 +238,136 @@ func (b Block) Take(me Party, offsets []int) (Block, int) {
 	for _, i := range offsets {
 		h, held := b.HolderOf(i)
 		fenced := held && h.Fenced != ""
-		if b.Spec.Addresses[i] != Nobodys && !fenced || !b.give(i, me) {
+		if b.Spec.Addresses[i] != Unassigned && !fenced || !b.assign(i, me) {
 			continue
 		}
 		n++
-		if a := b.At(i); fenced && !slices.Contains(b.Spec.Unproven, a) {
+		if a := b.Address(i); fenced && !slices.Contains(b.Spec.Unproven, a) {
 			b.Spec.Unproven = append(b.Spec.Unproven, a)
 		}
 	}
-	b.tidy()
+	b.dropEmptyHolders()
 	return b, n
 }
 
-// give makes the address the party's. It is false if the block has no character left for one more holder, or if the party
+// assign makes the address the party's. It is false if the block has no character left for one more holder, or if the party
 // is fenced.
-func (b *Block) give(i int, to Party) bool {
-	at := b.holder(to)
-	if at < 0 {
+func (b *Block) assign(i int, party Party) bool {
+	index := b.holder(party)
+	if index < 0 {
 		id := strings.IndexFunc(letters, func(r rune) bool {
 			return !slices.ContainsFunc(b.Spec.Holders, func(h Holder) bool { return h.ID == string(r) })
 		})
 		if id < 0 {
 			return false
 		}
-		at = len(b.Spec.Holders)
-		b.Spec.Holders = append(b.Spec.Holders, Holder{ID: letters[id : id+1], Party: to})
+		index = len(b.Spec.Holders)
+		b.Spec.Holders = append(b.Spec.Holders, Holder{ID: letters[id : id+1], Party: party})
 	}
-	h := &b.Spec.Holders[at]
+	h := &b.Spec.Holders[index]
 	if h.Fenced != "" {
 		return false
 	}
-	b.set(i, h.ID[0])
+	b.setHolder(i, h.ID[0])
 	h.Epoch = b.Spec.Epoch
 	// It has what it asked for.
-	b.Spec.Want = slices.DeleteFunc(b.Spec.Want, func(w Want) bool { return w.Is(to) && w.Address == b.At(i) })
+	b.Spec.Want = slices.DeleteFunc(b.Spec.Want, func(w Want) bool { return w.SameParty(party) && w.Address == b.Address(i) })
 	return true
 }
 
-// set makes the address that holder's, and begins a new epoch.
-func (b *Block) set(i int, c byte) {
+// setHolder makes the address that holder's, and begins a new epoch.
+func (b *Block) setHolder(i int, c byte) {
 	b.Spec.Epoch++
 	b.Spec.Addresses = b.Spec.Addresses[:i] + string(c) + b.Spec.Addresses[i+1:]
 }
 
-// Ask notes that the party wants count addresses, or the address for the claim. It replaces what the party wanted of this kind
+// Request notes that the party wants count addresses, or the address for the claim. It replaces what the party wanted of this kind
 // before. Without a count and without a claim, the party wants none of this kind any more.
-func (b Block) Ask(w Want) Block {
+func (b Block) Request(w Want) Block {
 	b = b.clone()
-	b.Spec.Want = slices.DeleteFunc(b.Spec.Want, func(o Want) bool { return o.Is(w.Party) && o.Address == w.Address })
+	b.Spec.Want = slices.DeleteFunc(b.Spec.Want, func(o Want) bool { return o.SameParty(w.Party) && o.Address == w.Address })
 	if w.Count > 0 || w.Address.IsValid() && w.Claim != "" {
 		b.Spec.Want = append(b.Spec.Want, w)
 	}
-	b.label()
+	b.setLabels()
 	return b
 }
 
-// GiveBack takes the addresses with those offsets from the party. Who wants them gets them, else they are nobody's.
-func (b Block) GiveBack(me Party, offsets []int) Block {
+// Release takes the addresses with those offsets from the party. Who wants them gets them, else they are nobody's.
+func (b Block) Release(me Party, offsets []int) Block {
 	b = b.clone()
 	for _, i := range offsets {
-		at := b.holder(me)
-		if at < 0 || b.Spec.Addresses[i] != b.Spec.Holders[at].ID[0] {
+		index := b.holder(me)
+		if index < 0 || b.Spec.Addresses[i] != b.Spec.Holders[index].ID[0] {
 			continue
 		}
-		if to, ok := b.asker(b.At(i), me); ok && b.give(i, to) {
+		if recipient, ok := b.takeRequest(b.Address(i), me); ok && b.assign(i, recipient) {
 			continue
 		}
-		b.set(i, Nobodys)
+		b.setHolder(i, Unassigned)
 	}
-	b.tidy()
+	b.dropEmptyHolders()
 	return b
 }
 
-// GiveTo passes the addresses with those offsets on to another party, which has asked on another block.
-func (b Block) GiveTo(me Party, offsets []int, to Party) Block {
+// HandOver passes the addresses with those offsets on to another party, which has asked on another block.
+func (b Block) HandOver(me Party, offsets []int, recipient Party) Block {
 	b = b.clone()
 	for _, i := range offsets {
-		if b.Has(me, i) && !b.give(i, to) {
-			b.set(i, Nobodys)
+		if b.HeldBy(me, i) && !b.assign(i, recipient) {
+			b.setHolder(i, Unassigned)
 		}
 	}
-	b.tidy()
+	b.dropEmptyHolders()
 	return b
 }
 
 // IsFenced says whether the party is a holder that is proven dead. It gets nothing of the block before it has left.
 func (b Block) IsFenced(p Party) bool {
-	h, is := b.Holder(p)
-	return is && h.Fenced != ""
+	h, found := b.Holder(p)
+	return found && h.Fenced != ""
 }
 
-// asker returns who gets the address: who has asked for this one last, else who asks for any. It strikes that off. An owner's next pod
+// takeRequest returns who gets the address: who has asked for this one last, else who asks for any. It strikes that off. An owner's next pod
 // is where it was asked for last: it does not start any more where it was asked for before.
-func (b *Block) asker(a netip.Addr, but Party) (Party, bool) {
-	at := -1
+func (b *Block) takeRequest(a netip.Addr, except Party) (Party, bool) {
+	index := -1
 	for i, w := range b.Spec.Want {
-		if w.Address == a && !w.Is(but) && !b.IsFenced(w.Party) {
-			at = i
+		if w.Address == a && !w.SameParty(except) && !b.IsFenced(w.Party) {
+			index = i
 		}
 	}
-	if at < 0 {
-		at = slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.Count > 0 && !w.Is(but) && !b.IsFenced(w.Party) })
+	if index < 0 {
+		index = slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.Count > 0 && !w.SameParty(except) && !b.IsFenced(w.Party) })
 	}
-	if at < 0 {
+	if index < 0 {
 		return Party{}, false
 	}
-	w := &b.Spec.Want[at]
-	to := w.Party
+	w := &b.Spec.Want[index]
+	party := w.Party
 	if w.Count--; w.Count <= 0 {
-		b.Spec.Want = slices.Delete(b.Spec.Want, at, at+1)
+		b.Spec.Want = slices.Delete(b.Spec.Want, index, index+1)
 	}
-	return to, true
+	return party, true
 }
 
-// Leave removes a fenced party from the block: it knows by now that it has lost what it had, and no pod of it has any of it.
-func (b Block) Leave(me Party) Block {
+// Unfence removes a fenced party from the block: it knows by now that it has lost what it had, and no pod of it has any of it.
+func (b Block) Unfence(me Party) Block {
 	b = b.clone()
-	at := b.holder(me)
-	if at < 0 || b.Spec.Holders[at].Fenced == "" {
+	index := b.holder(me)
+	if index < 0 || b.Spec.Holders[index].Fenced == "" {
 		return b
 	}
 	for i := range len(b.Spec.Addresses) {
-		if b.Spec.Addresses[i] == b.Spec.Holders[at].ID[0] {
-			b.set(i, Nobodys)
+		if b.Spec.Addresses[i] == b.Spec.Holders[index].ID[0] {
+			b.setHolder(i, Unassigned)
 		}
 	}
-	b.Spec.Holders[at].Fenced = ""
+	b.Spec.Holders[index].Fenced = ""
 	if !slices.ContainsFunc(b.Spec.Holders, func(h Holder) bool { return h.Fenced != "" }) {
 		b.Spec.Unproven = nil
 	}
-	b.tidy()
+	b.dropEmptyHolders()
 	return b
 }
 
@@ -375,26 +375,26 @@ func (b Block) Leave(me Party) Block {
 // late then: the API refuses it. changed is false if the block says so already, or if the party has nothing of it.
 func (b Block) Confirm(me Party, boot string) (_ Block, changed bool) {
 	b = b.clone()
-	at := b.holder(me)
-	if at < 0 || b.Spec.Holders[at].Fenced != "" || b.Spec.Holders[at].Boot == boot {
+	index := b.holder(me)
+	if index < 0 || b.Spec.Holders[index].Fenced != "" || b.Spec.Holders[index].Boot == boot {
 		return b, false
 	}
-	b.Spec.Holders[at].Boot = boot
+	b.Spec.Holders[index].Boot = boot
 	return b, true
 }
 
-// Fence notes that the parties of the node are proven dead. why is the proof.
-func (b Block) Fence(dead func(Party) bool, why string) (_ Block, changed bool) {
+// Fence notes that the parties of the node are proven dead. reason is the proof.
+func (b Block) Fence(dead func(Party) bool, reason string) (_ Block, changed bool) {
 	b = b.clone()
 	for i, h := range b.Spec.Holders {
 		if dead(h.Party) && h.Fenced == "" {
 			b.Spec.Epoch++
-			b.Spec.Holders[i].Fenced, changed = why, true
+			b.Spec.Holders[i].Fenced, changed = reason, true
 		}
 	}
 	wanted := len(b.Spec.Want)
 	b.Spec.Want = slices.DeleteFunc(b.Spec.Want, func(w Want) bool { return dead(w.Party) })
-	b.label()
+	b.setLabels()
 	return b, changed || len(b.Spec.Want) < wanted
 }
 
@@ -403,10 +403,10 @@ func (b Block) Unused() bool {
 	return len(b.Spec.Holders) == 0 && !strings.ContainsAny(b.Spec.Addresses, letters)
 }
 
-// tidy removes holders that have nothing any more. A fenced one stays: the node has not heard of it yet.
-func (b *Block) tidy() {
+// dropEmptyHolders removes holders that have nothing any more. A fenced one stays: the node has not heard of it yet.
+func (b *Block) dropEmptyHolders() {
 	b.Spec.Holders = slices.DeleteFunc(b.Spec.Holders, func(h Holder) bool {
 		return h.Fenced == "" && !strings.Contains(b.Spec.Addresses, h.ID)
 	})
-	b.label()
+	b.setLabels()
 }

@@ -2,12 +2,12 @@ package pool
 
 import "testing"
 
-// steady are the tests that all steps share: the step changes only a copy, the block stays as it must be, and the epoch grows if an
+// checkUnchanged are the tests that all steps share: the step changes only a copy, the block stays as it must be, and the epoch grows if an
 // address has changed its owner.
-func steady(t *testing.T, name string, before, was, is Block) {
+func checkUnchanged(t *testing.T, name string, before, was, is Block) {
 	t.Helper()
-	if told(before) != told(was) {
-		t.Errorf("%s: the step has changed what it was given: %s, and it was %s", name, told(was), told(before))
+	if blockText(before) != blockText(was) {
+		t.Errorf("%s: the step has changed what it was given: %s, and it was %s", name, blockText(was), blockText(before))
 	}
 	if err := is.Check(); err != nil {
 		t.Errorf("%s: %v", name, err)
@@ -52,14 +52,14 @@ func TestTake(t *testing.T) {
 		"nothing of another's as a fenced node": {blockOf("AB", "me!", "a!"), []int{1}, "AB, A=me!, B=a!", 0},
 		"what it asked for is done":             {blockOf(".A", "a").wanted(oneOf("me", "10.3.0.10"), oneOf("me", "10.3.0.11"), oneOf("b", "10.3.0.10")), []int{0}, "BA, A=a, B=me, me wants 1 for claim, b wants 0 for claim", 1},
 		"what it asked for of any kind stays":   {blockOf(".A", "a").wanted(anyOf("me", 2)), []int{0}, "BA, A=a, B=me, me wants 2 any", 1},
-		"the letter of who has left":            {blockOf("B.", "me", "a").GiveBack(ofNode("me"), nil), []int{1}, "BA, B=a, A=me", 1},
+		"the letter of who has left":            {blockOf("B.", "me", "a").Release(partyOf("me"), nil), []int{1}, "BA, B=a, A=me", 1},
 	} {
 		before := test.b.clone()
-		is, n := test.b.Take(ofNode("me"), test.offsets)
-		if told(is) != test.want || n != test.n {
-			t.Errorf("%s: Take = %s, %d, want %s, %d", name, told(is), n, test.want, test.n)
+		is, n := test.b.Take(partyOf("me"), test.offsets)
+		if blockText(is) != test.want || n != test.n {
+			t.Errorf("%s: Take = %s, %d, want %s, %d", name, blockText(is), n, test.want, test.n)
 		}
-		steady(t, name, before, test.b, is)
+		checkUnchanged(t, name, before, test.b, is)
 	}
 }
 
@@ -71,20 +71,20 @@ func TestNoLetterIsLeft(t *testing.T) {
 	}
 	names[63] += "!"
 	b := blockOf(letters[:63]+".", names...)
-	if is, n := b.Take(ofNode("me"), []int{63}); n != 0 || is.Spec.Addresses != b.Spec.Addresses {
-		t.Errorf("Take = %s, %d, want nothing", told(is), n)
+	if is, n := b.Take(partyOf("me"), []int{63}); n != 0 || is.Spec.Addresses != b.Spec.Addresses {
+		t.Errorf("Take = %s, %d, want nothing", blockText(is), n)
 	}
 	for what, is := range map[string]Block{
-		"GiveBack": b.wanted(anyOf("me", 1)).GiveBack(ofNode("node-B"), []int{1}),
-		"GiveTo":   b.GiveTo(ofNode("node-B"), []int{1}, ofNode("me")),
+		"GiveBack": b.wanted(anyOf("me", 1)).Release(partyOf("node-B"), []int{1}),
+		"GiveTo":   b.HandOver(partyOf("node-B"), []int{1}, partyOf("me")),
 	} {
 		if want := "A." + letters[2:63] + "."; is.Spec.Addresses != want || is.Check() != nil {
-			t.Errorf("%s = %s, %v, want %s", what, told(is), is.Check(), want)
+			t.Errorf("%s = %s, %v, want %s", what, blockText(is), is.Check(), want)
 		}
 	}
 	b, _ = b.Fence(func(p Party) bool { return p.Node == "node-A" }, "proof")
-	if is, n := b.GiveBack(ofNode("node-B"), []int{1}).Take(ofNode("me"), []int{0}); n != 1 || !is.Has(ofNode("me"), 0) || is.Check() != nil {
-		t.Errorf("Take = %s, %d, want the letter of a node that has left", told(is), n)
+	if is, n := b.Release(partyOf("node-B"), []int{1}).Take(partyOf("me"), []int{0}); n != 1 || !is.HeldBy(partyOf("me"), 0) || is.Check() != nil {
+		t.Errorf("Take = %s, %d, want the letter of a node that has left", blockText(is), n)
 	}
 }
 
@@ -98,16 +98,16 @@ func TestAsk(t *testing.T) {
 		"another count":             {anyOf("me", 4), rest + "me wants 0 for claim, me wants 1 for claim, c wants 3 any, me wants 4 any"},
 		"an address again":          {oneOf("me", "10.3.0.10"), rest + "me wants 1 any, me wants 1 for claim, c wants 3 any, me wants 0 for claim"},
 		"nothing of any kind":       {anyOf("me", 0), rest + "me wants 0 for claim, me wants 1 for claim, c wants 3 any"},
-		"an address no more":        {Want{Party: ofNode("me"), Address: addr("10.3.0.11")}, rest + "me wants 1 any, me wants 0 for claim, c wants 3 any"},
+		"an address no more":        {Want{Party: partyOf("me"), Address: addr("10.3.0.11")}, rest + "me wants 1 any, me wants 0 for claim, c wants 3 any"},
 		"another node":              {anyOf("d", 1), rest + "me wants 1 any, me wants 0 for claim, me wants 1 for claim, c wants 3 any, d wants 1 any"},
 		"nothing, who asks nothing": {anyOf("d", 0), rest + "me wants 1 any, me wants 0 for claim, me wants 1 for claim, c wants 3 any"},
 	} {
 		before := b.clone()
-		is := b.Ask(test.w)
-		if told(is) != test.want || is.Spec.Epoch != b.Spec.Epoch {
-			t.Errorf("%s: Ask = %s in epoch %d, want %s in epoch %d", name, told(is), is.Spec.Epoch, test.want, b.Spec.Epoch)
+		is := b.Request(test.w)
+		if blockText(is) != test.want || is.Spec.Epoch != b.Spec.Epoch {
+			t.Errorf("%s: Ask = %s in epoch %d, want %s in epoch %d", name, blockText(is), is.Spec.Epoch, test.want, b.Spec.Epoch)
 		}
-		steady(t, name, before, b, is)
+		checkUnchanged(t, name, before, b, is)
 	}
 }
 
@@ -133,11 +133,11 @@ func TestGiveBack(t *testing.T) {
 		"all, and another one's want is not his": {blockOf("AA", "me").wanted(anyOf("a", 9)), []int{0, 1}, "BB, B=a, a wants 7 any"},
 	} {
 		before := test.b.clone()
-		is := test.b.GiveBack(ofNode("me"), test.offsets)
-		if told(is) != test.want {
-			t.Errorf("%s: GiveBack = %s, want %s", name, told(is), test.want)
+		is := test.b.Release(partyOf("me"), test.offsets)
+		if blockText(is) != test.want {
+			t.Errorf("%s: GiveBack = %s, want %s", name, blockText(is), test.want)
 		}
-		steady(t, name, before, test.b, is)
+		checkUnchanged(t, name, before, test.b, is)
 	}
 }
 
@@ -156,11 +156,11 @@ func TestGiveTo(t *testing.T) {
 		"not as a fenced node":      {blockOf("A", "me!"), "a", "A, A=me!"},
 	} {
 		before := test.b.clone()
-		is := test.b.GiveTo(ofNode("me"), []int{0}, ofNode(test.to))
-		if told(is) != test.want {
-			t.Errorf("%s: GiveTo = %s, want %s", name, told(is), test.want)
+		is := test.b.HandOver(partyOf("me"), []int{0}, partyOf(test.to))
+		if blockText(is) != test.want {
+			t.Errorf("%s: GiveTo = %s, want %s", name, blockText(is), test.want)
 		}
-		steady(t, name, before, test.b, is)
+		checkUnchanged(t, name, before, test.b, is)
 	}
 }
 
@@ -178,17 +178,17 @@ func TestFence(t *testing.T) {
 	} {
 		before := test.b.clone()
 		is, changed := test.b.Fence(func(p Party) bool { return p.Node == "dead" }, "proof")
-		if told(is) != test.want || changed != test.changed {
-			t.Errorf("%s: Fence = %s, %t, want %s, %t", name, told(is), changed, test.want, test.changed)
+		if blockText(is) != test.want || changed != test.changed {
+			t.Errorf("%s: Fence = %s, %t, want %s, %t", name, blockText(is), changed, test.want, test.changed)
 		}
-		if h, held := is.Holder(ofNode("dead")); held && h.Fenced != "proof" {
+		if h, held := is.Holder(partyOf("dead")); held && h.Fenced != "proof" {
 			t.Errorf("%s: the proof is %q", name, h.Fenced)
 		}
-		_, held := test.b.Holder(ofNode("dead"))
+		_, held := test.b.Holder(partyOf("dead"))
 		if grown := is.Spec.Epoch > test.b.Spec.Epoch; grown != (held && changed) {
 			t.Errorf("%s: the epoch is %d, and was %d", name, is.Spec.Epoch, test.b.Spec.Epoch)
 		}
-		steady(t, name, before, test.b, is)
+		checkUnchanged(t, name, before, test.b, is)
 	}
 }
 
@@ -206,11 +206,11 @@ func TestLeave(t *testing.T) {
 		"what it wants stays":         {blockOf("A", "me!").wanted(anyOf("me", 1)), "., me wants 1 any"},
 	} {
 		before := test.b.clone()
-		is := test.b.Leave(ofNode("me"))
-		if told(is) != test.want {
-			t.Errorf("%s: Leave = %s, want %s", name, told(is), test.want)
+		is := test.b.Unfence(partyOf("me"))
+		if blockText(is) != test.want {
+			t.Errorf("%s: Leave = %s, want %s", name, blockText(is), test.want)
 		}
-		steady(t, name, before, test.b, is)
+		checkUnchanged(t, name, before, test.b, is)
 	}
 }
 
@@ -226,20 +226,20 @@ func TestConfirm(t *testing.T) {
 		"who has nothing":  {blockOf("A", "a"), "next", false},
 	} {
 		before := test.b.clone()
-		is, changed := test.b.Confirm(ofNode("me"), test.boot)
-		h, held := is.Holder(ofNode("me"))
+		is, changed := test.b.Confirm(partyOf("me"), test.boot)
+		h, held := is.Holder(partyOf("me"))
 		if changed != test.changed || held && (h.Boot == test.boot) != (changed || test.boot == "boot") {
 			t.Errorf("%s: Confirm has the boot %q, %t, want %t", name, h.Boot, changed, test.changed)
 		}
-		if told(is) != told(before) || is.Spec.Epoch != before.Spec.Epoch {
-			t.Errorf("%s: Confirm = %s, want %s", name, told(is), told(before))
+		if blockText(is) != blockText(before) || is.Spec.Epoch != before.Spec.Epoch {
+			t.Errorf("%s: Confirm = %s, want %s", name, blockText(is), blockText(before))
 		}
-		if a, other := is.Holder(ofNode("a")); other && a.Boot != "boot" {
+		if a, other := is.Holder(partyOf("a")); other && a.Boot != "boot" {
 			t.Errorf("%s: the boot of another node is %q", name, a.Boot)
 		}
 		if test.boot != "boot" {
 			continue
 		}
-		steady(t, name, before, is, is.Ask(anyOf("me", 0)))
+		checkUnchanged(t, name, before, is, is.Request(anyOf("me", 0)))
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// ofNode is the party of a node.
-func ofNode(name string) Party {
+// partyOf is the party of a node.
+func partyOf(name string) Party {
 	return Party{Node: name, NodeUID: "uid-" + name, Network: "net", Store: "store-" + name}
 }
 
@@ -23,20 +23,20 @@ func blockOf(addresses string, holders ...string) Block {
 		Pool: "p", PoolUID: "u", First: first, Last: plus(first, int64(len(addresses)-1)), Epoch: 10, Addresses: addresses,
 	}}
 	for i, name := range holders {
-		h := Holder{ID: letters[i : i+1], Party: ofNode(strings.Trim(name, "!")), Epoch: 1, Boot: "boot"}
+		h := Holder{ID: letters[i : i+1], Party: partyOf(strings.Trim(name, "!")), Epoch: 1, Boot: "boot"}
 		if strings.HasSuffix(name, "!") {
 			h.Fenced = "proof"
 		}
 		b.Spec.Holders = append(b.Spec.Holders, h)
 	}
-	b.label()
+	b.setLabels()
 	return b
 }
 
 // unproven is the block with those addresses unproven.
 func (b Block) unproven(offsets ...int) Block {
 	for _, i := range offsets {
-		b.Spec.Unproven = append(b.Spec.Unproven, b.At(i))
+		b.Spec.Unproven = append(b.Spec.Unproven, b.Address(i))
 	}
 	return b
 }
@@ -44,18 +44,18 @@ func (b Block) unproven(offsets ...int) Block {
 // wanted is the block with what the nodes want of it: n any addresses, or that with the offset for a claim.
 func (b Block) wanted(wants ...Want) Block {
 	b.Spec.Want = append(b.Spec.Want, wants...)
-	b.label()
+	b.setLabels()
 	return b
 }
 
-func anyOf(name string, n int) Want { return Want{Party: ofNode(name), Count: n} }
+func anyOf(name string, n int) Want { return Want{Party: partyOf(name), Count: n} }
 
 func oneOf(name, address string) Want {
-	return Want{Party: ofNode(name), Address: addr(address), Claim: "claim"}
+	return Want{Party: partyOf(name), Address: addr(address), Claim: "claim"}
 }
 
-// told is all that counts of a block, in few words.
-func told(b Block) string {
+// blockText is all that counts of a block, in few words.
+func blockText(b Block) string {
 	words := []string{b.Spec.Addresses}
 	for _, h := range b.Spec.Holders {
 		fenced := strings.Repeat("!", min(1, len(h.Fenced)))
@@ -80,9 +80,9 @@ func TestNewBlockIsAllOfItsMaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	for index, want := range map[int64]string{0: "A--AAA-A, A=a", 1: "AA, A=a"} {
-		b, ok := NewBlock(l, index, ofNode("a"), "boot-1")
-		if !ok || told(b) != want || b.Check() != nil {
-			t.Errorf("NewBlock(%d) = %s, %t, %v, want %s", index, told(b), ok, b.Check(), want)
+		b, ok := NewBlock(l, index, partyOf("a"), "boot-1")
+		if !ok || blockText(b) != want || b.Check() != nil {
+			t.Errorf("NewBlock(%d) = %s, %t, %v, want %s", index, blockText(b), ok, b.Check(), want)
 		}
 		s := b.Spec
 		if b.Metadata.Name != BlockName("p", index) || s.Index != index || s.PoolUID != "u" || s.Node != "a" || s.Epoch != 1 || s.Holders[0].Boot != "boot-1" || s.Holders[0].Epoch != 1 {
@@ -92,8 +92,8 @@ func TestNewBlockIsAllOfItsMaker(t *testing.T) {
 			t.Errorf("block %d has the labels %v", index, b.Metadata.Labels)
 		}
 	}
-	if b, ok := NewBlock(l, 2, ofNode("a"), "boot-1"); ok {
-		t.Errorf("NewBlock(2) = %s of a pool with 2 blocks", told(b))
+	if b, ok := NewBlock(l, 2, partyOf("a"), "boot-1"); ok {
+		t.Errorf("NewBlock(2) = %s of a pool with 2 blocks", blockText(b))
 	}
 }
 
@@ -119,9 +119,9 @@ func TestNewBlockOfSomeAddresses(t *testing.T) {
 		for _, a := range strings.Fields(test.addresses) {
 			all = append(all, addr(a))
 		}
-		b, ok := NewBlockOf(l, test.index, ofNode("a"), "boot-1", all)
-		if ok != (test.want != "") || ok && (told(b) != test.want || b.Check() != nil) {
-			t.Errorf("%s: NewBlockOf = %s, %t, %v, want %s", name, told(b), ok, b.Check(), test.want)
+		b, ok := NewBlockWith(l, test.index, partyOf("a"), "boot-1", all)
+		if ok != (test.want != "") || ok && (blockText(b) != test.want || b.Check() != nil) {
+			t.Errorf("%s: NewBlockOf = %s, %t, %v, want %s", name, blockText(b), ok, b.Check(), test.want)
 		}
 		if _, has := b.Metadata.Labels[NodeLabel("a")]; ok && (!has || b.Spec.Node != "a" || b.Spec.Holders[0].Boot != "boot-1") {
 			t.Errorf("%s: NewBlockOf = %+v", name, b)
@@ -133,7 +133,7 @@ func TestNewBlockOfSomeAddresses(t *testing.T) {
 // others are as in a block of which nobody has anything.
 func TestNewBlockOfAny(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		size := rapid.IntRange(1, MostBlockSize).Draw(t, "size")
+		size := rapid.IntRange(1, MaxBlockSize).Draw(t, "size")
 		first := addr("10.3.0.10")
 		at := func(name string) netip.Addr { return plus(first, int64(rapid.IntRange(0, size-1).Draw(t, name))) }
 		l := Layout{Name: "p", UID: "u", BlockSize: size, Ranges: []Span{{first, plus(first, int64(size-1))}}, Gateway: at("gateway")}
@@ -141,32 +141,32 @@ func TestNewBlockOfAny(t *testing.T) {
 			l.Exclude = []Span{{first, at("excluded")}}
 		}
 		all := rapid.SliceOf(rapid.Custom(func(t *rapid.T) netip.Addr { return plus(first, int64(rapid.IntRange(-1, size).Draw(t, "offset"))) })).Draw(t, "addresses")
-		b, ok := NewBlockOf(l, 0, ofNode("a"), "boot-1", all)
+		b, ok := NewBlockWith(l, 0, partyOf("a"), "boot-1", all)
 		has := 0
 		for i := range size {
-			a := b.At(i)
-			want := byte(Nobodys)
+			a := b.Address(i)
+			want := byte(Unassigned)
 			switch {
 			case l.Excluded(a):
-				want = Never
+				want = Excluded
 			case slices.Contains(all, a):
 				want, has = letters[0], has+1
 			}
 			if b.Spec.Addresses[i] != want {
-				t.Fatalf("%s: %s is %q, want %q", told(b), a, b.Spec.Addresses[i], want)
+				t.Fatalf("%s: %s is %q, want %q", blockText(b), a, b.Spec.Addresses[i], want)
 			}
 		}
 		if ok != (has > 0) {
-			t.Fatalf("%s: %t", told(b), ok)
+			t.Fatalf("%s: %t", blockText(b), ok)
 		}
 		if !ok {
 			return
 		}
 		b.Metadata.UID = "uid"
-		if g, lost, err := (Grant{}).Adopt(b, ofNode("a")); err != nil || len(lost) > 0 || len(g.Offsets(Ours)) != has || b.Check() != nil {
-			t.Fatalf("%s: Adopt = %+v, %v, %v, Check = %v", told(b), g, lost, err, b.Check())
+		if g, lost, err := (Grant{}).Adopt(b, partyOf("a")); err != nil || len(lost) > 0 || len(g.Offsets(GrantedChars)) != has || b.Check() != nil {
+			t.Fatalf("%s: Adopt = %+v, %v, %v, Check = %v", blockText(b), g, lost, err, b.Check())
 		}
-		owned(t, b)
+		checkOwners(t, b)
 	})
 }
 
@@ -186,11 +186,11 @@ func TestCheckOfHostileBlocks(t *testing.T) {
 		"of another index":          {change(func(b *Block) { b.Spec.Index = 1 }), "its spec is of p-1"},
 		"a negative index":          {change(func(b *Block) { b.Spec.Index, b.Metadata.Name = -1, "p--1" }), "index -1, epoch 10"},
 		"no epoch":                  {change(func(b *Block) { b.Spec.Epoch = 0 }), "index 0, epoch 0"},
-		"the last epoch":            {change(func(b *Block) { b.Spec.Epoch = mostEpoch + 1 }), "epoch 4611686018427387905"},
+		"the last epoch":            {change(func(b *Block) { b.Spec.Epoch = maxEpoch + 1 }), "epoch 4611686018427387905"},
 		"no addresses":              {change(func(b *Block) { b.Spec.Addresses = "" }), "it has 0 characters for the addresses 10.3.0.10-10.3.0.13"},
 		"too few characters":        {change(func(b *Block) { b.Spec.Addresses = "AB." }), "it has 3 characters for the addresses 10.3.0.10-10.3.0.13"},
 		"too many characters":       {change(func(b *Block) { b.Spec.Addresses = "AB.--" }), "it has 5 characters for the addresses 10.3.0.10-10.3.0.13"},
-		"too large":                 {blockOf(strings.Repeat("A", MostBlockSize+1), "a"), "it has 65 characters for the addresses 10.3.0.10-10.3.0.74"},
+		"too large":                 {blockOf(strings.Repeat("A", MaxBlockSize+1), "a"), "it has 65 characters for the addresses 10.3.0.10-10.3.0.74"},
 		"no first address":          {change(func(b *Block) { b.Spec.First = netip.Addr{} }), "it has 4 characters for the addresses"},
 		"beyond the last address":   {change(func(b *Block) { b.Spec.First = addr("255.255.255.254") }), "it has 4 characters for the addresses 255.255.255.254-10.3.0.13"},
 		"a zone":                    {change(func(b *Block) { b.Spec.First, b.Spec.Last = addr("fe80::1%eth0"), addr("fe80::4") }), "it has 4 characters for the addresses fe80::1%eth0-fe80::4"},
@@ -221,15 +221,15 @@ func TestWhoHasAnAddress(t *testing.T) {
 		if h, is := b.HolderOf(i); h.Node != want || is != (want != "") {
 			t.Errorf("HolderOf(%d) = %q, %t, want %q", i, h.Node, is, want)
 		}
-		if a, f := b.Has(ofNode("a"), i), b.Has(ofNode("b"), i); a != (i == 0) || f {
+		if a, f := b.HeldBy(partyOf("a"), i), b.HeldBy(partyOf("b"), i); a != (i == 0) || f {
 			t.Errorf("Has(a, %d) = %t, Has(b, %d) = %t: b is fenced", i, a, i, f)
 		}
 	}
-	if free, fenced := fmt.Sprint(b.Free()), fmt.Sprint(b.Fenced()); free != "[2]" || fenced != "[1]" {
+	if free, fenced := fmt.Sprint(b.FreeOffsets()), fmt.Sprint(b.FencedOffsets()); free != "[2]" || fenced != "[1]" {
 		t.Errorf("Free() = %s, Fenced() = %s", free, fenced)
 	}
 	for a, want := range map[string]int{"10.3.0.10": 0, "10.3.0.13": 3, "10.3.0.9": -1, "10.3.0.14": -1, "::": -1, "::ffff:10.3.0.10": -1} {
-		if i := b.Offset(addr(a)); i != want || i >= 0 && b.At(i) != addr(a) {
+		if i := b.Offset(addr(a)); i != want || i >= 0 && b.Address(i) != addr(a) {
 			t.Errorf("Offset(%s) = %d, want %d", a, i, want)
 		}
 	}

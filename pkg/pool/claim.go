@@ -46,15 +46,15 @@ type Place struct {
 func ClaimName(pool, ifName string, o attachment.Owner) string {
 	b, _ := json.Marshal([]any{pool, ifName, o}) // Text and numbers only.
 	sum := sha256.Sum256(b)
-	return pool + "-" + hex.EncodeToString(sum[:hashed])
+	return pool + "-" + hex.EncodeToString(sum[:claimHashSize])
 }
 
-// hashed is how many bytes of the hash are in the name of a claim.
-const hashed = 12
+// claimHashSize is how many bytes of the hash are in the name of a claim.
+const claimHashSize = 12
 
 // IsClaimName says whether a claim of the pool can have the name. A Want can have any.
 func IsClaimName(pool, name string) bool {
-	hash, is := strings.CutPrefix(name, pool+"-")
+	hash, found := strings.CutPrefix(name, pool+"-")
 	b, err := hex.DecodeString(hash)
-	return is && err == nil && len(b) == hashed
+	return found && err == nil && len(b) == claimHashSize
 }

@@ -10,7 +10,7 @@ import (
 func (m *model) marks(all []step, s *state, n, index int) []step {
 	h := &s.host[n]
 	g := h.grants[index]
-	for _, i := range g.Offsets(Ours) {
+	for _, i := range g.Offsets(GrantedChars) {
 		l := *m.lease(h, index, i)
 		if l != noLease && m.broken != marksLeased && (!m.isWanted(h, n, index, i) || l != reserved && (l != ownerLease || m.broken != movesHeld)) {
 			continue
@@ -27,7 +27,7 @@ func (m *model) marks(all []step, s *state, n, index int) []step {
 	}
 	if m.broken == unmarks && strings.ContainsRune(g.Addresses, Marked) {
 		c, is := s.clone(), *g
-		is.Addresses = strings.ReplaceAll(is.Addresses, string(Marked), string(Gives))
+		is.Addresses = strings.ReplaceAll(is.Addresses, string(Marked), string(Granted))
 		c.host[n].grants[index] = &is
 		all = append(all, step{n, index, "takes back its marks of block", c, ""})
 	}
@@ -38,7 +38,7 @@ func (m *model) marks(all []step, s *state, n, index int) []step {
 func (m *model) isWanted(h *host, n, index, i int) bool {
 	r := h.read
 	return r != nil && r.adopted && r.block != nil && r.index == index && slices.ContainsFunc(r.block.Spec.Want, func(w Want) bool {
-		return !w.Is(party(n)) && w.Address == r.block.At(i) && w.Claim == claim
+		return !w.SameParty(party(n)) && w.Address == r.block.Address(i) && w.Claim == claim
 	})
 }
 
@@ -56,7 +56,7 @@ func (m *model) plugin(all []step, s *state, n int) []step {
 		g, gives := h.grants[index], false
 		if i < len(g.Addresses) {
 			var probe bool
-			if gives, probe = g.May(i); probe && m.broken != takesUnprobed && m.answers(s, n, a) {
+			if gives, probe = g.Assignable(i); probe && m.broken != takesUnprobed && m.answers(s, n, a) {
 				gives = false
 			}
 		}
@@ -163,7 +163,7 @@ func (m *model) fences(all []step, s *state) []step {
 			if s.api[i] == nil || s.host[n].alive && !s.host[n].silent && m.broken != fencesAlive || s.used.fences == m.most.fences {
 				continue
 			}
-			next, changed := s.api[i].Fence(func(p Party) bool { return p.Is(party(n)) }, "dead")
+			next, changed := s.api[i].Fence(func(p Party) bool { return p.SameParty(party(n)) }, "dead")
 			if !changed {
 				continue
 			}

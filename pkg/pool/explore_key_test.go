@@ -66,15 +66,15 @@ func (e *encoder) outline(n int) []byte {
 			continue
 		}
 		for at := range len(b.Spec.Addresses) {
-			out = append(out, bit(b.Has(party(n), at)))
+			out = append(out, bit(b.HeldBy(party(n), at)))
 		}
 		_, is := b.Holder(party(n))
-		wants := slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.Is(party(n)) })
+		wants := slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.SameParty(party(n)) })
 		out = append(out, bit(is), byte(wants+1))
 	}
 	for _, w := range []*write{h.write, h.late} {
 		if w != nil {
-			out = append(out, byte(w.index), bit(w.create), bit(w.remove), byte(len(w.block.Free())))
+			out = append(out, byte(w.index), bit(w.create), bit(w.remove), byte(len(w.block.FreeOffsets())))
 		}
 	}
 	if r := h.read; r != nil {
@@ -105,7 +105,7 @@ func (e *encoder) grant(g *Grant, n int) {
 	if !g.Empty() {
 		e.to = append(e.to, g.Addresses...)
 	}
-	ours := len(g.Offsets(Ours)) > 0
+	ours := len(g.Offsets(GrantedChars)) > 0
 	relation := func(b *Block) byte {
 		same := b != nil && b.Metadata.UID == g.Block
 		return bit(same && ours) | bit(same && b.Spec.Epoch < g.Epoch)<<1
@@ -137,7 +137,7 @@ func (e *encoder) reading(r *reading, n int) {
 	default:
 		e.put(3, byte(r.index), bit(r.adopted))
 		for i := range len(r.block.Spec.Addresses) {
-			e.put(bit(r.block.Has(party(n), i)), bit(slices.Contains(r.block.Spec.Unproven, r.block.At(i))))
+			e.put(bit(r.block.HeldBy(party(n), i)), bit(slices.Contains(r.block.Spec.Unproven, r.block.Address(i))))
 		}
 		h, is := r.block.Holder(party(n))
 		e.put(bit(is), bit(h.Fenced != ""), bit(h.Boot == bootID(&e.s.host[n])))
@@ -150,7 +150,7 @@ func (e *encoder) write(w *write) {
 	case w == nil:
 		e.put(0)
 	case w.create:
-		e.put(1, byte(w.index), bit(w.block.Spec.Holders[0].Boot == bootID(&e.s.host[w.who])), byte(len(w.block.Free())))
+		e.put(1, byte(w.index), bit(w.block.Spec.Holders[0].Boot == bootID(&e.s.host[w.who])), byte(len(w.block.FreeOffsets())))
 	case w.remove:
 		e.put(2, byte(w.index))
 	default:
@@ -167,11 +167,11 @@ func (e *encoder) block(b *Block) {
 	}
 	e.put(1)
 	for i := range len(b.Spec.Addresses) {
-		owner := byte(Nobodys)
+		owner := byte(Unassigned)
 		if h, is := b.HolderOf(i); is {
 			owner = byte(e.place[nodeOf(h.Party)])
 		}
-		e.put(owner, bit(slices.Contains(b.Spec.Unproven, b.At(i))))
+		e.put(owner, bit(slices.Contains(b.Spec.Unproven, b.Address(i))))
 	}
 	var holders [hosts]byte
 	for _, h := range b.Spec.Holders {

@@ -193,7 +193,7 @@ func (m *model) note(s *state, w *write) {
 				m.seen["a block is made anew of which another node has marks"]++
 			}
 		}
-		if len(w.block.Free()) > 0 {
+		if len(w.block.FreeOffsets()) > 0 {
 			m.seen["a block is made of which its maker has a part"]++
 		}
 	case w.who >= 0:
@@ -212,14 +212,14 @@ func (m *model) noteMoves(was *Block, w *write) {
 		from, held := was.HolderOf(i)
 		to, is := w.block.HolderOf(i)
 		switch {
-		case !is || held && from.Is(to.Party):
+		case !is || held && from.SameParty(to.Party):
 		case !held:
 			m.seen["nobody's address is taken"]++
 		case from.Fenced != "":
 			m.seen["a fenced address is taken"]++
-		case slices.ContainsFunc(was.Spec.Want, func(v Want) bool { return v.Is(to.Party) && v.Address == was.At(i) }):
+		case slices.ContainsFunc(was.Spec.Want, func(v Want) bool { return v.SameParty(to.Party) && v.Address == was.Address(i) }):
 			m.seen["the sticky address moves"]++
-		case slices.ContainsFunc(was.Spec.Want, func(v Want) bool { return v.Is(to.Party) }):
+		case slices.ContainsFunc(was.Spec.Want, func(v Want) bool { return v.SameParty(to.Party) }):
 			m.seen["an address is handed over"]++
 		default:
 			m.seen["an address is passed on to who asks on another block"]++
@@ -260,10 +260,10 @@ func (m *model) breaks(s *state) string {
 				if lease == ownerLease {
 					ownersPods++
 				}
-				if !h.confirmed || h.silent && m.broken != givesSilent || at >= len(h.grants[i].Addresses) || !strings.ContainsRune(Ours, rune(h.grants[i].Addresses[at])) {
+				if !h.confirmed || h.silent && m.broken != givesSilent || at >= len(h.grants[i].Addresses) || !strings.ContainsRune(GrantedChars, rune(h.grants[i].Addresses[at])) {
 					continue
 				}
-				if givers++; b == nil || !b.Has(party(n), at) {
+				if givers++; b == nil || !b.HeldBy(party(n), at) {
 					return gives
 				}
 			}

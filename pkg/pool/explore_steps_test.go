@@ -78,11 +78,11 @@ func (m *model) agent(all []step, s *state, n int) []step {
 			c.host[n].read = &reading{index: i, block: s.api[i]}
 			all = append(all, step{n, i, "reads block", c, ""})
 		}
-		if h.confirmed && s.used.asks < m.most.asks && len(h.grants[i].Offsets(Ours)) == 0 {
+		if h.confirmed && s.used.asks < m.most.asks && len(h.grants[i].Offsets(GrantedChars)) == 0 {
 			b, _ := NewBlock(m.layout, int64(i), party(n), bootID(h))
 			all = m.gets(all, s, n, "asks the API to make block", write{index: i, block: &b, create: true})
 			if m.imports {
-				part, _ := NewBlockOf(m.layout, int64(i), party(n), bootID(h), []netip.Addr{b.At(0)})
+				part, _ := NewBlockWith(m.layout, int64(i), party(n), bootID(h), []netip.Addr{b.Address(0)})
 				all = m.gets(all, s, n, "asks the API to make, with what its pods have, block", write{index: i, block: &part, create: true})
 			}
 		}
@@ -149,7 +149,7 @@ func (m *model) adopt(all []step, s *state, n int, r *reading, what string) []st
 	var err error
 	known := false // The block itself says why the node has lost something.
 	if r.block == nil {
-		g, lost = was.Gone()
+		g, lost = was.BlockDeleted()
 	} else {
 		g, lost, err = was.Adopt(*r.block, party(n))
 		is, held := r.block.Holder(party(n))
@@ -177,7 +177,7 @@ func (m *model) mustConfirm(b Block, n int, h *host) bool {
 
 // takes returns the takings of single addresses.
 func (m *model) takes(all []step, s *state, n int, b Block) []step {
-	for _, i := range append(b.Free(), b.Fenced()...) {
+	for _, i := range append(b.FreeOffsets(), b.FencedOffsets()...) {
 		if next, took := b.Take(party(n), []int{i}); took == 1 {
 			all = m.gets(all, s, n, "asks the API for an address that nobody has or that a fenced node had, of block", write{index: int(b.Spec.Index), block: &next})
 		}
@@ -189,18 +189,18 @@ func (m *model) takes(all []step, s *state, n int, b Block) []step {
 func (m *model) asks(all []step, s *state, n int, b Block) []step {
 	w, index := Want{Party: party(n), Count: 1}, int(b.Spec.Index)
 	if m.sticky {
-		w = Want{Party: party(n), Address: b.At(0), Claim: claim}
+		w = Want{Party: party(n), Address: b.Address(0), Claim: claim}
 	}
-	if slices.ContainsFunc(b.Spec.Want, func(o Want) bool { return o.Is(w.Party) }) {
+	if slices.ContainsFunc(b.Spec.Want, func(o Want) bool { return o.SameParty(w.Party) }) {
 		w.Count, w.Claim = 0, ""
-		next := b.Ask(w)
+		next := b.Request(w)
 		return m.send(all, s, n, "withdraws what it wants of block", write{index: index, block: &next})
 	}
-	other := slices.ContainsFunc(b.Spec.Holders, func(h Holder) bool { return !h.Is(w.Party) && h.Fenced == "" })
-	if !other || b.Has(w.Party, 0) && m.sticky || s.used.asks == m.most.asks {
+	other := slices.ContainsFunc(b.Spec.Holders, func(h Holder) bool { return !h.SameParty(w.Party) && h.Fenced == "" })
+	if !other || b.HeldBy(w.Party, 0) && m.sticky || s.used.asks == m.most.asks {
 		return all
 	}
-	next := b.Ask(w)
+	next := b.Request(w)
 	all = m.gets(all, s, n, "asks the others for an address of block", write{index: index, block: &next})
 	if l := m.lease(&all[len(all)-1].next.host[n], index, 0); m.sticky && *l == noLease {
 		*l = reserved
@@ -217,7 +217,7 @@ func (m *model) settles(all []step, s *state, n int, b Block) []step {
 				return all
 			}
 		}
-		next := b.Leave(me)
+		next := b.Unfence(me)
 		return m.send(all, s, n, "knows of its fence and leaves block", write{index: index, block: &next})
 	}
 	if next, changed := b.Confirm(me, bootID(h)); changed && !h.confirmed && !h.silent {
@@ -231,7 +231,7 @@ func (m *model) settles(all []step, s *state, n int, b Block) []step {
 			}
 		}
 	}
-	next, changed, remove := g.Settle(b, me)
+	next, changed, remove := g.ReleaseMarked(b, me)
 	if !changed {
 		return all
 	}
@@ -239,7 +239,7 @@ func (m *model) settles(all []step, s *state, n int, b Block) []step {
 	if m.broken == forgetsEarly {
 		gone := g
 		gone.Block, gone.Epoch = "", 0
-		gone.Addresses = strings.Repeat(string(NotOurs), len(g.Addresses))
+		gone.Addresses = strings.Repeat(string(NotGranted), len(g.Addresses))
 		all[len(all)-1].next.host[n].grants[index] = &gone
 	}
 	return m.passesOn(all, s, n, b)
@@ -253,8 +253,8 @@ func (m *model) passesOn(all []step, s *state, n int, b Block) []step {
 			continue
 		}
 		for _, w := range other.Spec.Want {
-			if !w.Is(party(n)) {
-				next := b.GiveTo(party(n), s.host[n].grants[index].Offsets(string(Marked)), w.Party)
+			if !w.SameParty(party(n)) {
+				next := b.HandOver(party(n), s.host[n].grants[index].Offsets(string(Marked)), w.Party)
 				all = m.send(all, s, n, "passes on what it has marked of block", write{index: index, block: &next})
 			}
 		}

@@ -10,20 +10,20 @@ import (
 
 // The characters of a Grant.
 const (
-	// NotOurs is an address that the party does not have.
-	NotOurs = '.'
-	// Gives is an address that the party may give.
-	Gives = '+'
-	// GivesProbed is one that it may give after a probe.
-	GivesProbed = '?'
+	// NotGranted is an address that the party does not have.
+	NotGranted = '.'
+	// Granted is an address that the party may give.
+	Granted = '+'
+	// GrantedUnproven is one that it may give after a probe.
+	GrantedUnproven = '?'
 	// Marked is one that it gives back. It never gives it to a pod again, whatever the API has answered so far.
 	Marked = '-'
 )
 
 // Errors of Adopt. The grant stays as it is.
 var (
-	// ErrOlder says that the block is older than the grant: the API has lost something, or a cache has answered.
-	ErrOlder = errors.New("the API has an older state than this node")
+	// ErrStale says that the block is older than the grant: the API has lost something, or a cache has answered.
+	ErrStale = errors.New("the API has an older state than this node")
 	// ErrReplaced says that the block was made anew while the party had addresses of it.
 	ErrReplaced = errors.New("the API has another block of this name")
 )
@@ -43,33 +43,33 @@ type Grant struct {
 	Ended string `json:"ended,omitempty"`
 }
 
-// mostEnded is how many earlier blocks of a name a grant knows.
-const mostEnded = 4
+// maxEnded is how many earlier blocks of a name a grant knows.
+const maxEnded = 4
 
-// end returns the grant after its block was deleted.
-func (g Grant) end() Grant {
+// withoutBlock returns the grant after its block was deleted.
+func (g Grant) withoutBlock() Grant {
 	if g.Block == "" {
 		return g
 	}
-	all := strings.Fields(g.Block + " " + g.Ended)
-	g.Ended = strings.Join(all[:min(len(all), mostEnded)], " ") + " "
+	uids := strings.Fields(g.Block + " " + g.Ended)
+	g.Ended = strings.Join(uids[:min(len(uids), maxEnded)], " ") + " "
 	g.Block, g.Epoch = "", 0
 	return g
 }
 
-// hasEnded says whether the node knows that the block with the UID was deleted.
-func (g Grant) hasEnded(uid string) bool {
+// blockEnded says whether the node knows that the block with the UID was deleted.
+func (g Grant) blockEnded(uid string) bool {
 	return uid != "" && strings.Contains(" "+g.Ended, " "+uid+" ")
 }
 
 // Name returns the name of the block.
 func (g Grant) Name() string { return BlockName(g.Pool, g.Index) }
 
-// At returns the address with that offset.
-func (g Grant) At(i int) netip.Addr { return plus(g.First, int64(i)) }
+// Address returns the address with that offset.
+func (g Grant) Address(i int) netip.Addr { return plus(g.First, int64(i)) }
 
 // Last returns the last address of the block.
-func (g Grant) Last() netip.Addr { return g.At(len(g.Addresses) - 1) }
+func (g Grant) Last() netip.Addr { return g.Address(len(g.Addresses) - 1) }
 
 // Offset returns the place of the address in the block, -1 if it is not in it.
 func (g Grant) Offset(a netip.Addr) int { return offset(g.Span(), a) }
@@ -77,117 +77,117 @@ func (g Grant) Offset(a netip.Addr) int { return offset(g.Span(), a) }
 // Span returns all addresses of the block.
 func (g Grant) Span() Span { return Span{g.First, g.Last()} }
 
-// May says whether the address with that offset can be given, and whether only after a probe.
-func (g Grant) May(i int) (gives, probe bool) {
+// Assignable says whether the address with that offset can be given, and whether only after a probe.
+func (g Grant) Assignable(i int) (assignable, probe bool) {
 	c := g.Addresses[i]
-	return c == Gives || c == GivesProbed, c == GivesProbed
+	return c == Granted || c == GrantedUnproven, c == GrantedUnproven
 }
 
 // Offsets returns the offsets of the addresses with one of the characters.
-func (g Grant) Offsets(chars string) (all []int) {
+func (g Grant) Offsets(chars string) (offsets []int) {
 	for i := range len(g.Addresses) {
 		if strings.IndexByte(chars, g.Addresses[i]) >= 0 {
-			all = append(all, i)
+			offsets = append(offsets, i)
 		}
 	}
-	return all
+	return offsets
 }
 
-// Ours are the characters of addresses that the party has.
-const Ours = string(Gives) + string(GivesProbed)
+// GrantedChars are the characters of addresses that the party has.
+const GrantedChars = string(Granted) + string(GrantedUnproven)
 
 // Empty says whether the party has nothing of the block.
-func (g Grant) Empty() bool { return strings.Trim(g.Addresses, string(NotOurs)) == "" }
+func (g Grant) Empty() bool { return strings.Trim(g.Addresses, string(NotGranted)) == "" }
 
 // Adopt returns the grant by a block that the API itself has just answered. lost are the offsets of what the party has lost:
 // it was fenced, or the API has forgotten. g is the zero Grant if the party knew nothing of the block.
 //
-// It never makes an address that is marked one that can be given. An older block changes nothing: ErrOlder, ErrReplaced. It can be
+// It never makes an address that is marked one that can be given. An older block changes nothing: ErrStale, ErrReplaced. It can be
 // of an older state though its epoch is not: others have changed it since the API lost something. Then the party has
 // something of it which it knows to have given up.
 func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 	s := b.Spec
 	before := g
-	g = g.shaped(b)
+	g = g.shapedFor(b)
 	switch {
-	case g.hasEnded(b.Metadata.UID):
-		return g, nil, fmt.Errorf("AddressBlock %s: %w: the block with the UID %s was deleted", g.Name(), ErrOlder, b.Metadata.UID)
+	case g.blockEnded(b.Metadata.UID):
+		return g, nil, fmt.Errorf("AddressBlock %s: %w: the block with the UID %s was deleted", g.Name(), ErrStale, b.Metadata.UID)
 	case g.First != s.First || len(g.Addresses) != len(s.Addresses):
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: it is of %s, and this node has %s of it", g.Name(), ErrReplaced, b.Span(), g.Span())
-	case g.Block != "" && g.Block != b.Metadata.UID && len(g.Offsets(Ours)) > 0:
+	case g.Block != "" && g.Block != b.Metadata.UID && len(g.Offsets(GrantedChars)) > 0:
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: its UID is %s, and was %s", g.Name(), ErrReplaced, b.Metadata.UID, g.Block)
 	case g.Block == b.Metadata.UID && s.Epoch < g.Epoch:
-		return g, nil, fmt.Errorf("AddressBlock %s: %w: epoch %d, and this node knows of %d", g.Name(), ErrOlder, s.Epoch, g.Epoch)
+		return g, nil, fmt.Errorf("AddressBlock %s: %w: epoch %d, and this node knows of %d", g.Name(), ErrStale, s.Epoch, g.Epoch)
 	}
 	if g.Block != b.Metadata.UID {
-		g = g.end()
+		g = g.withoutBlock()
 	}
-	is := []byte(g.Addresses)
-	for i, c := range is {
-		has := b.Has(me, i)
+	chars := []byte(g.Addresses)
+	for i, c := range chars {
+		holds := b.HeldBy(me, i)
 		switch {
-		case has && c == Marked:
-		case has:
-			if is[i] = Gives; slices.Contains(s.Unproven, b.At(i)) {
-				is[i] = GivesProbed
+		case holds && c == Marked:
+		case holds:
+			if chars[i] = Granted; slices.Contains(s.Unproven, b.Address(i)) {
+				chars[i] = GrantedUnproven
 			}
 		default:
-			if is[i] = NotOurs; c == Gives || c == GivesProbed {
+			if chars[i] = NotGranted; c == Granted || c == GrantedUnproven {
 				lost = append(lost, i)
 			}
 		}
 	}
 	next := g
-	next.Addresses, next.Epoch, next.Block, next.PoolUID = string(is), s.Epoch, b.Metadata.UID, s.PoolUID
-	if h, _ := b.Holder(me); g.Block == next.Block && h.Epoch <= g.Epoch && len(next.Offsets(Ours)) > len(g.Offsets(Ours))-len(lost) {
-		return before, nil, fmt.Errorf("AddressBlock %s: %w: the party got its last address in epoch %d, and this node knows of %d and has less", g.Name(), ErrOlder, h.Epoch, g.Epoch)
+	next.Addresses, next.Epoch, next.Block, next.PoolUID = string(chars), s.Epoch, b.Metadata.UID, s.PoolUID
+	if h, _ := b.Holder(me); g.Block == next.Block && h.Epoch <= g.Epoch && len(next.Offsets(GrantedChars)) > len(g.Offsets(GrantedChars))-len(lost) {
+		return before, nil, fmt.Errorf("AddressBlock %s: %w: the party got its last address in epoch %d, and this node knows of %d and has less", g.Name(), ErrStale, h.Epoch, g.Epoch)
 	}
 	return next, lost, nil
 }
 
-// shaped returns the grant with a character for each address of the block, if the party has nothing of another block.
-func (g Grant) shaped(b Block) Grant {
+// shapedFor returns the grant with a character for each address of the block, if the party has nothing of another block.
+func (g Grant) shapedFor(b Block) Grant {
 	s := b.Spec
-	if len(g.Offsets(Ours)) > 0 || g.First == s.First && len(g.Addresses) == len(s.Addresses) {
+	if len(g.Offsets(GrantedChars)) > 0 || g.First == s.First && len(g.Addresses) == len(s.Addresses) {
 		return g
 	}
-	return Grant{Pool: s.Pool, Index: s.Index, First: s.First, Addresses: strings.Repeat(string(NotOurs), len(s.Addresses)), Ended: g.end().Ended}
+	return Grant{Pool: s.Pool, Index: s.Index, First: s.First, Addresses: strings.Repeat(string(NotGranted), len(s.Addresses)), Ended: g.withoutBlock().Ended}
 }
 
-// Gone returns the grant of a block that the API itself does not have. lost is as that of Adopt.
-func (g Grant) Gone() (_ Grant, lost []int) {
-	lost = g.Offsets(Ours)
-	g = g.end()
-	g.Addresses = strings.Repeat(string(NotOurs), len(g.Addresses))
+// BlockDeleted returns the grant of a block that the API itself does not have. lost is as that of Adopt.
+func (g Grant) BlockDeleted() (_ Grant, lost []int) {
+	lost = g.Offsets(GrantedChars)
+	g = g.withoutBlock()
+	g.Addresses = strings.Repeat(string(NotGranted), len(g.Addresses))
 	return g, lost
 }
 
 // Mark returns the grant after the party has decided to give the addresses back. The caller knows that nobody has a lease of
 // them. The mark is on disk before anybody else hears of it.
 func (g Grant) Mark(offsets []int) Grant {
-	is := []byte(g.Addresses)
+	chars := []byte(g.Addresses)
 	for _, i := range offsets {
-		if is[i] == Gives || is[i] == GivesProbed {
-			is[i] = Marked
+		if chars[i] == Granted || chars[i] == GrantedUnproven {
+			chars[i] = Marked
 		}
 	}
-	g.Addresses = string(is)
+	g.Addresses = string(chars)
 	return g
 }
 
-// Settle returns the block after the party has given back what it has marked. It is what the API is asked to make of b, which
+// ReleaseMarked returns the block after the party has given back what it has marked. It is what the API is asked to make of b, which
 // it has just answered. It also removes a party that has nothing there: the pool excludes all of the block. changed is false if there
 // is nothing to do. remove says that the block is to be deleted instead.
-func (g Grant) Settle(b Block, me Party) (_ Block, changed, remove bool) {
+func (g Grant) ReleaseMarked(b Block, me Party) (_ Block, changed, remove bool) {
 	var back []int
 	for _, i := range g.Offsets(string(Marked)) {
-		if b.Has(me, i) {
+		if b.HeldBy(me, i) {
 			back = append(back, i)
 		}
 	}
-	if h, is := b.Holder(me); len(back) == 0 && (!is || h.Fenced != "" || strings.Contains(b.Spec.Addresses, h.ID)) {
+	if h, found := b.Holder(me); len(back) == 0 && (!found || h.Fenced != "" || strings.Contains(b.Spec.Addresses, h.ID)) {
 		return b, false, false
 	}
-	b = b.GiveBack(me, back)
+	b = b.Release(me, back)
 	return b, true, b.Unused()
 }

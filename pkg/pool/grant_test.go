@@ -15,8 +15,8 @@ func grantOfBlock(addresses string) Grant {
 
 func TestGrantKnowsItsAddresses(t *testing.T) {
 	g := grantOfBlock(".+?-")
-	if g.Name() != "p-0" || g.At(2) != addr("10.3.0.12") || g.Last() != addr("10.3.0.13") {
-		t.Errorf("%s has 2 at %s, and ends with %s", g.Name(), g.At(2), g.Last())
+	if g.Name() != "p-0" || g.Address(2) != addr("10.3.0.12") || g.Last() != addr("10.3.0.13") {
+		t.Errorf("%s has 2 at %s, and ends with %s", g.Name(), g.Address(2), g.Last())
 	}
 	for a, want := range map[string]int{"10.3.0.10": 0, "10.3.0.13": 3, "10.3.0.9": -1, "10.3.0.14": -1, "::1": -1} {
 		if i := g.Offset(addr(a)); i != want {
@@ -24,11 +24,11 @@ func TestGrantKnowsItsAddresses(t *testing.T) {
 		}
 	}
 	for i, want := range []string{"false false", "true false", "true true", "false false"} {
-		if gives, probe := g.May(i); fmt.Sprint(gives, probe) != want {
+		if gives, probe := g.Assignable(i); fmt.Sprint(gives, probe) != want {
 			t.Errorf("May(%d) = %t, %t, want %s", i, gives, probe, want)
 		}
 	}
-	for chars, want := range map[string]string{Ours: "[1 2]", "-": "[3]", ".": "[0]", "": "[]"} {
+	for chars, want := range map[string]string{GrantedChars: "[1 2]", "-": "[3]", ".": "[0]", "": "[]"} {
 		if got := fmt.Sprint(g.Offsets(chars)); got != want {
 			t.Errorf("Offsets(%q) = %s, want %s", chars, got, want)
 		}
@@ -70,7 +70,7 @@ func TestAdopt(t *testing.T) {
 		for i := range test.b.Spec.Holders {
 			test.b.Spec.Holders[i].Epoch = 11
 		}
-		is, lost, err := g.Adopt(test.b, ofNode("me"))
+		is, lost, err := g.Adopt(test.b, partyOf("me"))
 		want := grantOfBlock(test.want)
 		if want.Epoch = 12; err != nil || is != want || fmt.Sprint(lost) != test.lost {
 			t.Errorf("%s: Adopt = %+v, %v, %v, want %+v, %s", name, is, lost, err, want, test.lost)
@@ -91,10 +91,10 @@ func TestAdoptOfAnOlderOrAnotherBlock(t *testing.T) {
 	}{
 		"the same epoch":                         {"++", "uid-1", 10, "10.3.0.10", 2, nil, "++"},
 		"a later epoch":                          {"+.", "uid-1", 11, "10.3.0.10", 2, nil, "++"},
-		"more in the same epoch":                 {"+.", "uid-1", 10, "10.3.0.10", 2, ErrOlder, ""},
-		"an older epoch":                         {"+.", "uid-1", 9, "10.3.0.10", 2, ErrOlder, ""},
-		"an older epoch, and marks":              {"-.", "uid-1", 9, "10.3.0.10", 2, ErrOlder, ""},
-		"an older epoch, and nothing":            {"..", "uid-1", 9, "10.3.0.10", 2, ErrOlder, ""},
+		"more in the same epoch":                 {"+.", "uid-1", 10, "10.3.0.10", 2, ErrStale, ""},
+		"an older epoch":                         {"+.", "uid-1", 9, "10.3.0.10", 2, ErrStale, ""},
+		"an older epoch, and marks":              {"-.", "uid-1", 9, "10.3.0.10", 2, ErrStale, ""},
+		"an older epoch, and nothing":            {"..", "uid-1", 9, "10.3.0.10", 2, ErrStale, ""},
 		"another block":                          {"+.", "uid-2", 20, "10.3.0.10", 2, ErrReplaced, ""},
 		"another block, and an unproven address": {"?.", "uid-2", 20, "10.3.0.10", 2, ErrReplaced, ""},
 		"another block, and only marks":          {"-.", "uid-2", 1, "10.3.0.10", 2, nil, "-+"},
@@ -107,7 +107,7 @@ func TestAdoptOfAnOlderOrAnotherBlock(t *testing.T) {
 		g, b := grantOfBlock(test.grant), blockOf(strings.Repeat("A", test.size), "me")
 		b.Metadata.UID, b.Spec.Epoch, b.Spec.First = test.uid, test.epoch, addr(test.first)
 		b.Spec.Holders[0].Epoch = test.epoch
-		is, lost, err := g.Adopt(b, ofNode("me"))
+		is, lost, err := g.Adopt(b, partyOf("me"))
 		if !errors.Is(err, test.want) || len(lost) > 0 {
 			t.Errorf("%s: Adopt = %v, %v, want %v", name, lost, err, test.want)
 		}
@@ -124,11 +124,11 @@ func TestAdoptOfAnOlderOrAnotherBlock(t *testing.T) {
 }
 
 func TestGone(t *testing.T) {
-	g, lost := grantOfBlock(".+?-").Gone()
+	g, lost := grantOfBlock(".+?-").BlockDeleted()
 	if !g.Empty() || fmt.Sprint(lost) != "[1 2]" || g.Block != "" || g.Ended != "uid-1 " {
 		t.Errorf("Gone() = %+v, %v", g, lost)
 	}
-	if g, lost := grantOfBlock("--").Gone(); !g.Empty() || lost != nil {
+	if g, lost := grantOfBlock("--").BlockDeleted(); !g.Empty() || lost != nil {
 		t.Errorf("Gone() of marks = %+v, %v, want that nothing is lost", g, lost)
 	}
 }
@@ -140,33 +140,33 @@ func TestAdoptOfABlockThatWasDeleted(t *testing.T) {
 		b.Metadata.UID = uid
 		return b
 	}
-	g, _ := grantOfBlock("-.").Gone()
-	for i := 2; i <= mostEnded+1; i++ {
+	g, _ := grantOfBlock("-.").BlockDeleted()
+	for i := 2; i <= maxEnded+1; i++ {
 		uid := fmt.Sprintf("uid-%d", i)
-		if _, _, err := g.Adopt(met("uid-1"), ofNode("me")); i <= mostEnded && !errors.Is(err, ErrOlder) {
-			t.Errorf("Adopt of uid-1 before %s: %v, want %v", uid, err, ErrOlder)
+		if _, _, err := g.Adopt(met("uid-1"), partyOf("me")); i <= maxEnded && !errors.Is(err, ErrStale) {
+			t.Errorf("Adopt of uid-1 before %s: %v, want %v", uid, err, ErrStale)
 		}
-		is, _, err := g.Adopt(met(uid), ofNode("me"))
+		is, _, err := g.Adopt(met(uid), partyOf("me"))
 		if err != nil || is.Addresses != "++" || is.Block != uid {
 			t.Fatalf("Adopt of %s = %+v, %v", uid, is, err)
 		}
 		// Whether it was seen to be deleted, or the next one was seen, is the same.
-		if g, _ = is.Mark([]int{0, 1}).Gone(); i%2 == 0 {
+		if g, _ = is.Mark([]int{0, 1}).BlockDeleted(); i%2 == 0 {
 			g = is
 			g.Addresses = ".."
 		}
 	}
-	if n := len(strings.Fields(g.Ended)); n != mostEnded || strings.Contains(g.Ended, "uid-1") {
+	if n := len(strings.Fields(g.Ended)); n != maxEnded || strings.Contains(g.Ended, "uid-1") {
 		t.Errorf("the grant knows %d blocks: %q", n, g.Ended)
 	}
-	last := met(fmt.Sprintf("uid-%d", mostEnded))
-	if _, _, err := g.Adopt(last, ofNode("me")); !errors.Is(err, ErrOlder) || !strings.Contains(err.Error(), "the block with the UID uid-4 was deleted") {
+	last := met(fmt.Sprintf("uid-%d", maxEnded))
+	if _, _, err := g.Adopt(last, partyOf("me")); !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "the block with the UID uid-4 was deleted") {
 		t.Errorf("Adopt of uid-4: %v", err)
 	}
-	is, _ := g.Assert(last, ofNode("me"))
-	kept, err := g.Asserted(is, ofNode("me"), nil)
-	if again, _, wrong := kept.Adopt(is, ofNode("me")); err != nil || wrong != nil || !again.Empty() || told(is) != ".." {
-		t.Errorf("after a recovery: %v, %v, %+v, %s", err, wrong, again, told(is))
+	is, _ := g.Assert(last, partyOf("me"))
+	kept, err := g.AdoptAsserted(is, partyOf("me"), nil)
+	if again, _, wrong := kept.Adopt(is, partyOf("me")); err != nil || wrong != nil || !again.Empty() || blockText(is) != ".." {
+		t.Errorf("after a recovery: %v, %v, %+v, %s", err, wrong, again, blockText(is))
 	}
 }
 
@@ -175,17 +175,17 @@ func TestAdoptOfAnOlderBlockThatOthersHaveChanged(t *testing.T) {
 	given := blockOf("AAA", "me", "a")
 	given.Spec.Epoch = 5
 	given.Spec.Holders[0].Epoch = 5
-	g, _, err := Grant{}.Adopt(given.GiveTo(ofNode("me"), []int{1}, ofNode("a")), ofNode("me"))
+	g, _, err := Grant{}.Adopt(given.HandOver(partyOf("me"), []int{1}, partyOf("a")), partyOf("me"))
 	if err != nil || g.Addresses != "+.+" || g.Epoch != 6 {
 		t.Fatalf("Adopt = %+v, %v", g, err)
 	}
 	later := given
 	later.Spec.Epoch = 9
-	if is, _, err := g.Adopt(later, ofNode("me")); !errors.Is(err, ErrOlder) || is != g || !strings.Contains(err.Error(), "the party got its last address in epoch 5, and this node knows of 6 and has less") {
-		t.Errorf("Adopt = %+v, %v, want %v", is, err, ErrOlder)
+	if is, _, err := g.Adopt(later, partyOf("me")); !errors.Is(err, ErrStale) || is != g || !strings.Contains(err.Error(), "the party got its last address in epoch 5, and this node knows of 6 and has less") {
+		t.Errorf("Adopt = %+v, %v, want %v", is, err, ErrStale)
 	}
 	later.Spec.Holders[0].Epoch = 9
-	if is, _, err := g.Adopt(later, ofNode("me")); err != nil || is.Addresses != "+++" {
+	if is, _, err := g.Adopt(later, partyOf("me")); err != nil || is.Addresses != "+++" {
 		t.Errorf("Adopt of what came back = %+v, %v", is, err)
 	}
 }
@@ -193,21 +193,21 @@ func TestAdoptOfAnOlderBlockThatOthersHaveChanged(t *testing.T) {
 // Who has an address in an API that has lost something may give it up. Until then the grant stays.
 func TestAssertedWaits(t *testing.T) {
 	g := grantOfBlock("++?.")
-	b, others := g.Assert(blockOf("BBBB", "me", "a"), ofNode("me"))
-	kept, err := g.Asserted(b, ofNode("me"), others[1:])
+	b, others := g.Assert(blockOf("BBBB", "me", "a"), partyOf("me"))
+	kept, err := g.AdoptAsserted(b, partyOf("me"), others[1:])
 	if err != nil || kept.Addresses != ".+?." || kept.Epoch != b.Spec.Epoch {
 		t.Errorf("Asserted = %+v, %v", kept, err)
 	}
-	b = b.GiveBack(ofNode("a"), []int{0, 1, 2, 3})
-	if b, others = kept.Assert(b, ofNode("me")); len(others) > 0 || told(b) != ".AA., A=me" {
-		t.Errorf("Assert after the other one has = %s, %v", told(b), others)
+	b = b.Release(partyOf("a"), []int{0, 1, 2, 3})
+	if b, others = kept.Assert(b, partyOf("me")); len(others) > 0 || blockText(b) != ".AA., A=me" {
+		t.Errorf("Assert after the other one has = %s, %v", blockText(b), others)
 	}
 }
 
 func TestWhatIsAsserted(t *testing.T) {
 	older := blockOf("A", "a")
 	older.Spec.Epoch = 9
-	deleted, _ := grantOfBlock(".").Gone()
+	deleted, _ := grantOfBlock(".").BlockDeleted()
 	same := blockOf("A", "a")
 	another := blockOf("A", "a")
 	another.Metadata.UID = "uid-2"
@@ -225,7 +225,7 @@ func TestWhatIsAsserted(t *testing.T) {
 		"nothing of it, and it was deleted":   {deleted, same, true},
 		"nothing of it, and another was made": {deleted, another, false},
 	} {
-		if is := test.g.Asserts(test.b, ofNode("me")); is != test.want {
+		if is := test.g.NeedsAssert(test.b, partyOf("me")); is != test.want {
 			t.Errorf("%s: Asserts = %t, want %t", name, is, test.want)
 		}
 	}
@@ -265,11 +265,11 @@ func TestSettle(t *testing.T) {
 		"what is not marked stays":        {"+.", blockOf("AA", "me"), "AA, A=me", false, false},
 	} {
 		before := test.b.clone()
-		is, changed, remove := grantOfBlock(test.grant).Settle(test.b, ofNode("me"))
-		if told(is) != test.want || changed != test.changed || remove != test.remove {
-			t.Errorf("%s: Settle = %s, %t, %t, want %s, %t, %t", name, told(is), changed, remove, test.want, test.changed, test.remove)
+		is, changed, remove := grantOfBlock(test.grant).ReleaseMarked(test.b, partyOf("me"))
+		if blockText(is) != test.want || changed != test.changed || remove != test.remove {
+			t.Errorf("%s: Settle = %s, %t, %t, want %s, %t, %t", name, blockText(is), changed, remove, test.want, test.changed, test.remove)
 		}
-		steady(t, name, before, test.b, is)
+		checkUnchanged(t, name, before, test.b, is)
 	}
 }
 
@@ -293,17 +293,17 @@ func TestAssert(t *testing.T) {
 		g := grantOfBlock(test.grant + strings.Repeat(".", len(test.b.Spec.Addresses)-len(test.grant)))
 		g.Epoch, test.b.Spec.Epoch = 20, 15
 		before := test.b.clone()
-		is, others := g.Assert(test.b, ofNode("me"))
+		is, others := g.Assert(test.b, partyOf("me"))
 		var offsets []int
 		for _, a := range others {
 			offsets = append(offsets, test.b.Offset(a))
 		}
-		if told(is) != test.want || !slices.Equal(offsets, test.others) || is.Spec.Epoch <= g.Epoch {
-			t.Errorf("%s: Assert = %s in epoch %d, %v, want %s after epoch 20, %v", name, told(is), is.Spec.Epoch, offsets, test.want, test.others)
+		if blockText(is) != test.want || !slices.Equal(offsets, test.others) || is.Spec.Epoch <= g.Epoch {
+			t.Errorf("%s: Assert = %s in epoch %d, %v, want %s after epoch 20, %v", name, blockText(is), is.Spec.Epoch, offsets, test.want, test.others)
 		}
-		steady(t, name, before, test.b, is)
+		checkUnchanged(t, name, before, test.b, is)
 		is.Metadata.UID = "uid-2"
-		kept, err := g.Asserted(is, ofNode("me"), nil)
+		kept, err := g.AdoptAsserted(is, partyOf("me"), nil)
 		if err != nil || kept.Addresses != test.kept || kept.Block != "uid-2" || kept.Epoch != is.Spec.Epoch {
 			t.Errorf("%s: Asserted = %+v, %v, want %s", name, kept, err, test.kept)
 		}

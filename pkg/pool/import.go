@@ -9,8 +9,8 @@ import (
 const (
 	// ImportLimit is how long an Importer takes at most.
 	ImportLimit = 30 * time.Second
-	// MostImported is how many addresses one Import can have.
-	MostImported = 128
+	// MaxImported is how many addresses one Import can have.
+	MaxImported = 128
 )
 
 // Importer takes over addresses that pods of this node have by another IPAM plugin.
@@ -19,7 +19,7 @@ type Importer interface {
 	// could take an address that a pod has whose node was not imported so far. It can be called again at any time: what
 	// the store has, it keeps, and needs no pause for that. errors.Is matches ErrUnavailable and ErrUnknown. Then the store
 	// can have some of the addresses.
-	Import(ctx context.Context, in Import) (Imported, error)
+	Import(ctx context.Context, request Import) (Imported, error)
 }
 
 // Import is what a node takes over.

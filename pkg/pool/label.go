@@ -19,8 +19,8 @@ func NodeLabel(node string) string {
 	return holderPrefix + hex.EncodeToString(sum[:10])
 }
 
-// label writes the labels that belong to the spec.
-func (b *Block) label() {
+// setLabels writes the labels that belong to the spec.
+func (b *Block) setLabels() {
 	labels := map[string]string{}
 	if len(b.Spec.Pool) <= 63 {
 		labels[PoolLabel] = b.Spec.Pool

@@ -101,11 +101,11 @@ func TestLayoutRefusesReservedNetworks(t *testing.T) {
 }
 
 func TestLayoutBoundsTheName(t *testing.T) {
-	for _, n := range []int{MostName, MostName + 1} {
+	for _, n := range []int{MaxName, MaxName + 1} {
 		p := specOf(Spec{Subnet: "10.3.0.0/24"})
 		p.Metadata.Name = strings.Repeat("p", n)
 		_, err := p.Layout()
-		if refused := err != nil && strings.Contains(err.Error(), "invalid name: it must have at most 200 characters"); refused != (n > MostName) {
+		if refused := err != nil && strings.Contains(err.Error(), "invalid name: it must have at most 200 characters"); refused != (n > MaxName) {
 			t.Errorf("a name of %d characters: Layout() = %v", n, err)
 		}
 	}
@@ -166,23 +166,23 @@ func TestBlocksOfRangesWithOddSizes(t *testing.T) {
 
 func TestBlocksAreBounded(t *testing.T) {
 	l := Layout{BlockSize: 2, Ranges: []Span{span("2001:db8::10", "2001:db8::13"), span("2001:db8:0:1::", "2001:db8:0:1:ffff:ffff:ffff:ffff"), span("2001:db8:0:2::", "2001:db8:0:2::1")}}
-	if n := l.Blocks(); n != MostBlocks {
-		t.Errorf("Blocks() = %d, want %d", n, MostBlocks)
+	if n := l.Blocks(); n != MaxBlocks {
+		t.Errorf("Blocks() = %d, want %d", n, MaxBlocks)
 	}
 	last := span("2001:db8:0:1::1f:fffa", "2001:db8:0:1::1f:fffb")
-	if s, ok := l.Block(MostBlocks - 1); !ok || s != last {
+	if s, ok := l.Block(MaxBlocks - 1); !ok || s != last {
 		t.Errorf("the last block is %s, %t, want %s", s, ok, last)
 	}
 	for a, want := range map[netip.Addr]int64{
-		last.Last: MostBlocks - 1, last.Last.Next(): -1, addr("2001:db8:0:1:7fff:ffff:ffff:ffff"): -1,
+		last.Last: MaxBlocks - 1, last.Last.Next(): -1, addr("2001:db8:0:1:7fff:ffff:ffff:ffff"): -1,
 		addr("2001:db8:0:1:ffff:ffff:ffff:ffff"): -1, addr("2001:db8:0:2::"): -1, addr("2001:db8::13"): 1,
 	} {
 		if i, ok := l.Index(a); ok != (want >= 0) || ok && i != want {
 			t.Errorf("Index(%s) = %d, %t, want %d", a, i, ok, want)
 		}
 	}
-	if _, ok := l.Block(MostBlocks); ok {
-		t.Errorf("there is a block %d", MostBlocks)
+	if _, ok := l.Block(MaxBlocks); ok {
+		t.Errorf("there is a block %d", MaxBlocks)
 	}
 }
 
@@ -191,7 +191,7 @@ var ends = []string{"0.0.0.0", "10.3.0.200", "255.255.255.0", "::", "2001:db8::f
 
 // drawLayout draws disjoint ranges of up to 70 addresses, in any order.
 func drawLayout(t *rapid.T) Layout {
-	l := Layout{Name: "p", UID: "u", BlockSize: rapid.IntRange(1, MostBlockSize).Draw(t, "block size")}
+	l := Layout{Name: "p", UID: "u", BlockSize: rapid.IntRange(1, MaxBlockSize).Draw(t, "block size")}
 	at := addr(rapid.SampledFrom(ends).Draw(t, "from"))
 	for room := 255; room > 0 && (len(l.Ranges) == 0 || rapid.Bool().Draw(t, "another range")); {
 		skip := rapid.IntRange(0, min(room-1, 20)).Draw(t, "skip")
@@ -256,7 +256,7 @@ func TestAddressesAreWhatBlocksGive(t *testing.T) {
 		l := drawLayout(t)
 		n := 0
 		for i := range l.Blocks() {
-			b, ok := NewBlock(l, i, ofNode("a"), "boot")
+			b, ok := NewBlock(l, i, partyOf("a"), "boot")
 			if !ok || b.Check() != nil {
 				t.Fatalf("NewBlock(%d) = %+v, %t: %v", i, b, ok, b.Check())
 			}
@@ -280,7 +280,7 @@ func TestGives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.Gives(span); got != want {
+		if got := l.AnyAssignable(span); got != want {
 			t.Errorf("%s: %v", text, got)
 		}
 	}

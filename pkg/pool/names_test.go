@@ -24,8 +24,8 @@ func TestNamesAreNamesWhateverTheOwner(t *testing.T) {
 		}
 		pool := rapid.StringMatching(`[a-z0-9]([-a-z0-9.]{0,198}[a-z0-9])?`).Filter(objectName.MatchString).Draw(t, "pool")
 		ifName := rapid.String().Draw(t, "interface")
-		for _, name := range []string{ClaimName(pool, ifName, o), BlockName(pool, rapid.Int64Range(0, MostBlocks-1).Draw(t, "index"))} {
-			if len(pool) <= MostName && (len(name) > 253 || !objectName.MatchString(name) || !strings.HasPrefix(name, pool+"-")) {
+		for _, name := range []string{ClaimName(pool, ifName, o), BlockName(pool, rapid.Int64Range(0, MaxBlocks-1).Draw(t, "index"))} {
+			if len(pool) <= MaxName && (len(name) > 253 || !objectName.MatchString(name) || !strings.HasPrefix(name, pool+"-")) {
 				t.Fatalf("%q is no name of an object of pool %q", name, pool)
 			}
 		}
@@ -42,7 +42,7 @@ func TestNamesAreNamesWhateverTheOwner(t *testing.T) {
 			t.Fatalf("%q is no key of a label", key)
 		}
 		b := Block{Spec: BlockSpec{Pool: pool}}
-		if b.label(); len(b.Metadata.Labels[PoolLabel]) > 63 || b.Metadata.Labels[PoolLabel] != "" && !labelName.MatchString(b.Metadata.Labels[PoolLabel]) {
+		if b.setLabels(); len(b.Metadata.Labels[PoolLabel]) > 63 || b.Metadata.Labels[PoolLabel] != "" && !labelName.MatchString(b.Metadata.Labels[PoolLabel]) {
 			t.Fatalf("%q is no value of a label", b.Metadata.Labels[PoolLabel])
 		}
 	})
@@ -88,7 +88,7 @@ func TestTarget(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		size, used := rapid.IntRange(1, MostBlockSize).Draw(t, "block size"), rapid.IntRange(0, 1<<20).Draw(t, "used")
+		size, used := rapid.IntRange(1, MaxBlockSize).Draw(t, "block size"), rapid.IntRange(0, 1<<20).Draw(t, "used")
 		n := Target(size, used)
 		if n%size != 0 || 2*(n-used) < size {
 			t.Fatalf("Target(%d, %d) = %d: it must be whole blocks, and half a block more than is used", size, used, n)

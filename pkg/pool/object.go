@@ -32,5 +32,7 @@ type Party struct {
 	Store string `json:"store"`
 }
 
-// Is says whether both are the same party.
-func (p Party) Is(o Party) bool { return p.Store != "" && p.Store == o.Store && p.Node == o.Node }
+// SameParty says whether both are the same party.
+func (p Party) SameParty(o Party) bool {
+	return p.Store != "" && p.Store == o.Store && p.Node == o.Node
+}

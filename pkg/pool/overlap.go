@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Stopped says why nobody may take anything of the pool because of another one, empty if they may. Of two pools that share
-// addresses, the younger one stops. all are all pools.
-func (p Pool) Stopped(all []Pool) string {
-	for _, o := range p.Sharing(all) {
+// OverlapReason says why nobody may take anything of the pool because of another one, empty if they may. Of two pools that share
+// addresses, the younger one stops. pools are pools pools.
+func (p Pool) OverlapReason(pools []Pool) string {
+	for _, o := range p.Overlapping(pools) {
 		if !o.older(p) {
 			continue
 		}
-		a, b, _ := p.shares(o)
+		a, b, _ := p.overlap(o)
 		if _, err := o.Layout(); err != nil {
 			return fmt.Sprintf("%s of it is in AddressPool %s, which counts as all of %s until its spec is correct: correct that one, or make a pool of other addresses", a, o.Metadata.Name, o.Spec.Subnet)
 		}
@@ -22,11 +22,11 @@ func (p Pool) Stopped(all []Pool) string {
 	return ""
 }
 
-// Sharing returns those of the other pools that share addresses with this one. Also of an older pool, nobody takes what these have given:
+// Overlapping returns those of the other pools that share addresses with this one. Also of an older pool, nobody takes what these have given:
 // a range can have been added to it.
-func (p Pool) Sharing(all []Pool) []Pool {
-	return slices.DeleteFunc(slices.Clone(all), func(o Pool) bool {
-		_, _, shared := p.shares(o)
+func (p Pool) Overlapping(pools []Pool) []Pool {
+	return slices.DeleteFunc(slices.Clone(pools), func(o Pool) bool {
+		_, _, shared := p.overlap(o)
 		return !shared || o.Metadata.UID == p.Metadata.UID
 	})
 }
@@ -34,21 +34,21 @@ func (p Pool) Sharing(all []Pool) []Pool {
 // Extent returns all addresses that blocks of the pool can have. A wrong spec can be one that was right before: blocks that are older than
 // the mistake can be anywhere in the subnet. The subnet itself never changes, so one that is wrong has never had a block.
 func (p Pool) Extent() []Span {
-	subnet, err := subnetOf(p.Spec)
+	subnet, err := parseSubnet(p.Spec)
 	if err != nil {
 		return nil
 	}
 	if l, err := p.Layout(); err == nil {
 		return l.Ranges
 	}
-	return []Span{{subnet.Addr(), lastOf(subnet)}}
+	return []Span{{subnet.Addr(), lastAddr(subnet)}}
 }
 
-// shares returns the first parts of both pools that overlap.
-func (p Pool) shares(o Pool) (a, b Span, shared bool) {
-	theirs := o.Extent()
+// overlap returns the first parts of both pools that overlap.
+func (p Pool) overlap(o Pool) (a, b Span, shared bool) {
+	otherSpans := o.Extent()
 	for _, a := range p.Extent() {
-		for _, b := range theirs {
+		for _, b := range otherSpans {
 			if a.Overlaps(b) {
 				return a, b, true
 			}

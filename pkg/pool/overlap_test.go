@@ -42,10 +42,10 @@ func TestTheYoungerOfTwoPoolsStops(t *testing.T) {
 		"another one is of all networks": {a, []Pool{subnet("0.0.0.0/0")}, "", ""},
 	} {
 		var sharing []string
-		for _, o := range test.p.Sharing(test.all) {
+		for _, o := range test.p.Overlapping(test.all) {
 			sharing = append(sharing, o.Metadata.Name)
 		}
-		if got := test.p.Stopped(test.all); got != test.stopped || strings.Join(sharing, " ") != test.sharing {
+		if got := test.p.OverlapReason(test.all); got != test.stopped || strings.Join(sharing, " ") != test.sharing {
 			t.Errorf("%s: Stopped() = %q, Sharing() = %v, want %q, %q", name, got, sharing, test.stopped, test.sharing)
 		}
 	}

@@ -13,13 +13,13 @@ import (
 
 // Limits of a pool.
 const (
-	// DefaultBlockSize and MostBlockSize are numbers of addresses.
+	// DefaultBlockSize and MaxBlockSize are numbers of addresses.
 	DefaultBlockSize = 16
-	MostBlockSize    = 64
-	// MostName is the longest name of a pool: a block's and a claim's name have more.
-	MostName = 200
-	// MostBlocks bounds the blocks of a pool: an IPv6 subnet has more addresses than anybody can give.
-	MostBlocks = 1 << 20
+	MaxBlockSize     = 64
+	// MaxName is the longest name of a pool: a block's and a claim's name have more.
+	MaxName = 200
+	// MaxBlocks bounds the blocks of a pool: an IPv6 subnet has more addresses than anybody can give.
+	MaxBlocks = 1 << 20
 	// Finalizer keeps a pool as long as a node has addresses of it.
 	Finalizer = Group + "/blocks"
 )
@@ -58,9 +58,9 @@ type Route struct {
 
 // Status is what the controller has counted. It is a hint: nothing is decided by it alone.
 type Status struct {
-	// Blocks is how many blocks the pool has, Taken how many of them exist.
-	Blocks int64 `json:"blocks"`
-	Taken  int64 `json:"taken"`
+	// Blocks is how many blocks the pool has, Existing how many of them exist.
+	Blocks   int64 `json:"blocks"`
+	Existing int64 `json:"taken"`
 	// Addresses are all that can be given. Nodes have Granted of them.
 	Addresses string `json:"addresses,omitempty"`
 	Granted   int64  `json:"granted"`
@@ -120,39 +120,39 @@ type Layout struct {
 func (p Pool) Layout() (Layout, error) {
 	s := p.Spec
 	l := Layout{Name: p.Metadata.Name, UID: p.Metadata.UID, Routes: s.Routes, BlockSize: cmp.Or(s.BlockSize, DefaultBlockSize), Deleted: p.Metadata.DeletionTimestamp != ""}
-	wrong := func(key, value, must string) (Layout, error) {
-		return Layout{}, fmt.Errorf("AddressPool %s: invalid spec.%s %q: %s", p.Metadata.Name, key, value, must)
+	invalid := func(key, value, problem string) (Layout, error) {
+		return Layout{}, fmt.Errorf("AddressPool %s: invalid spec.%s %q: %s", p.Metadata.Name, key, value, problem)
 	}
-	subnet, err := subnetOf(s)
+	subnet, err := parseSubnet(s)
 	if err != nil {
-		return wrong("subnet", s.Subnet, err.Error())
+		return invalid("subnet", s.Subnet, err.Error())
 	}
 	l.Subnet = subnet
-	if l.BlockSize < 1 || l.BlockSize > MostBlockSize {
-		return wrong("blockSize", fmt.Sprint(s.BlockSize), fmt.Sprintf("must be between 1 and %d", MostBlockSize))
+	if l.BlockSize < 1 || l.BlockSize > MaxBlockSize {
+		return invalid("blockSize", fmt.Sprint(s.BlockSize), fmt.Sprintf("must be between 1 and %d", MaxBlockSize))
 	}
-	if len(p.Metadata.Name) > MostName {
-		return Layout{}, fmt.Errorf("AddressPool %s: invalid name: it must have at most %d characters", p.Metadata.Name, MostName)
+	if len(p.Metadata.Name) > MaxName {
+		return Layout{}, fmt.Errorf("AddressPool %s: invalid name: it must have at most %d characters", p.Metadata.Name, MaxName)
 	}
 	if s.Gateway != "" {
 		if l.Gateway, err = netip.ParseAddr(s.Gateway); err != nil || !canBeGateway(l.Gateway, subnet) {
-			return wrong("gateway", s.Gateway, "must be an address of the subnet "+s.Subnet)
+			return invalid("gateway", s.Gateway, "must be an address of the subnet "+s.Subnet)
 		}
 	}
-	if key, value, must := wrongRoute(s.Routes); key != "" {
-		return wrong(key, value, must)
+	if key, value, problem := invalidRoute(s.Routes); key != "" {
+		return invalid(key, value, problem)
 	}
-	if l.FenceAfter, err = fenceAfter(s.FenceAfter); err != nil {
-		return wrong("fenceAfter", s.FenceAfter, err.Error())
+	if l.FenceAfter, err = parseFenceAfter(s.FenceAfter); err != nil {
+		return invalid("fenceAfter", s.FenceAfter, err.Error())
 	}
-	if key, value, must := l.spans(s); key != "" {
-		return wrong(key, value, must)
+	if key, value, problem := l.parseSpans(s); key != "" {
+		return invalid(key, value, problem)
 	}
 	return l, nil
 }
 
-// wrongRoute says which route cannot be read, and why. key is empty if all can.
-func wrongRoute(routes []Route) (key, value, must string) {
+// invalidRoute says which route cannot be read, and why. key is empty if all can.
+func invalidRoute(routes []Route) (key, value, problem string) {
 	for i, r := range routes {
 		dst, err := netip.ParsePrefix(r.Dst)
 		if err != nil {
@@ -184,14 +184,14 @@ var errOrder = errors.New("the last address comes before the first one")
 // ParseSpan reads an address, a network, or two addresses with a hyphen.
 func ParseSpan(text string) (Span, error) {
 	if p, err := netip.ParsePrefix(text); err == nil && p.Masked() == p && !p.Addr().Is4In6() {
-		return Span{p.Addr(), lastOf(p)}, nil
+		return Span{p.Addr(), lastAddr(p)}, nil
 	}
-	from, to, two := strings.Cut(text, "-")
-	if !two {
-		to = from
+	firstText, lastText, isRange := strings.Cut(text, "-")
+	if !isRange {
+		lastText = firstText
 	}
-	first, err := netip.ParseAddr(from)
-	last, err2 := netip.ParseAddr(to)
+	first, err := netip.ParseAddr(firstText)
+	last, err2 := netip.ParseAddr(lastText)
 	if errors.Join(err, err2) != nil || first.BitLen() != last.BitLen() || first.Zone()+last.Zone() != "" || first.Is4In6() || last.Is4In6() {
 		return Span{}, fmt.Errorf("%q is no span of addresses", text)
 	}
@@ -201,10 +201,10 @@ func ParseSpan(text string) (Span, error) {
 	return Span{first, last}, nil
 }
 
-// usable are the addresses of the subnet that a host can have, as host-local has them: not the network's own and, for IPv4,
+// hostSpan are the addresses of the subnet that a host can have, as host-local has them: not the network's own and, for IPv4,
 // not the broadcast address.
-func usable(p netip.Prefix) Span {
-	s := Span{p.Addr(), lastOf(p)}
+func hostSpan(p netip.Prefix) Span {
+	s := Span{p.Addr(), lastAddr(p)}
 	if p.Addr().BitLen()-p.Bits() < 2 {
 		return s
 	}
@@ -215,7 +215,7 @@ func usable(p netip.Prefix) Span {
 	return s
 }
 
-func lastOf(p netip.Prefix) netip.Addr {
+func lastAddr(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {
 		b[i/8] |= 0x80 >> (i % 8)
@@ -228,7 +228,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 func (l Layout) Blocks() int64 {
 	var n int64
 	for _, r := range l.Ranges {
-		n = min(MostBlocks, n+l.blocksOf(r))
+		n = min(MaxBlocks, n+l.blocksOf(r))
 	}
 	return n
 }
@@ -237,8 +237,8 @@ func (l Layout) blocksOf(r Span) int64 {
 	n := r.Size()
 	n.Add(n, big.NewInt(int64(l.BlockSize-1)))
 	n.Div(n, big.NewInt(int64(l.BlockSize)))
-	if !n.IsInt64() || n.Int64() > MostBlocks {
-		return MostBlocks
+	if !n.IsInt64() || n.Int64() > MaxBlocks {
+		return MaxBlocks
 	}
 	return n.Int64()
 }
@@ -280,7 +280,7 @@ func (l Layout) Index(a netip.Addr) (index int64, ok bool) {
 		}
 		n := Span{r.First, a}.Size()
 		n.Sub(n, big.NewInt(1)).Div(n, big.NewInt(int64(l.BlockSize)))
-		if !n.IsInt64() || n.Int64() >= MostBlocks {
+		if !n.IsInt64() || n.Int64() >= MaxBlocks {
 			return 0, false
 		}
 		index += n.Int64()
@@ -316,14 +316,14 @@ func (l Layout) Excluded(a netip.Addr) bool {
 	return a == l.Gateway
 }
 
-// Has says whether the pool has the address, and pods can get it.
-func (l Layout) Has(a netip.Addr) bool {
-	_, is := l.Index(a)
-	return is && !l.Excluded(a)
+// Assignable says whether the pool has the address, and pods can get it.
+func (l Layout) Assignable(a netip.Addr) bool {
+	_, ok := l.Index(a)
+	return ok && !l.Excluded(a)
 }
 
-// Gives says whether any address of the span, which is a block's, can be given.
-func (l Layout) Gives(s Span) bool {
+// AnyAssignable says whether any address of the span, which is a block's, can be given.
+func (l Layout) AnyAssignable(s Span) bool {
 	for a := s.First; s.Contains(a); a = a.Next() {
 		if !l.Excluded(a) {
 			return true
@@ -337,26 +337,26 @@ func (l Layout) Addresses() *big.Int {
 	n := new(big.Int)
 	for _, r := range l.Ranges {
 		n.Add(n, r.Size())
-		for _, e := range r.Parts(append(slices.Clone(l.Exclude), Span{l.Gateway, l.Gateway})) {
+		for _, e := range r.Intersect(append(slices.Clone(l.Exclude), Span{l.Gateway, l.Gateway})) {
 			n.Sub(n, e.Size())
 		}
 	}
 	return n
 }
 
-// Parts returns what the spans have of this one, in order and without overlaps. A span of zero Addrs is none.
-func (s Span) Parts(of []Span) []Span {
-	var all []Span
-	for _, o := range of {
+// Intersect returns what the spans have of this one, in order and without overlaps. A span of zero Addrs is none.
+func (s Span) Intersect(spans []Span) []Span {
+	var parts []Span
+	for _, o := range spans {
 		if o.First.IsValid() && s.Overlaps(o) {
-			all = append(all, Span{later(o.First, s.First), earlier(o.Last, s.Last)})
+			parts = append(parts, Span{maxAddr(o.First, s.First), minAddr(o.Last, s.Last)})
 		}
 	}
-	slices.SortFunc(all, func(a, b Span) int { return a.First.Compare(b.First) })
+	slices.SortFunc(parts, func(a, b Span) int { return a.First.Compare(b.First) })
 	var merged []Span
-	for _, o := range all {
+	for _, o := range parts {
 		if n := len(merged); n > 0 && !merged[n-1].Last.Less(o.First) {
-			merged[n-1].Last = later(merged[n-1].Last, o.Last)
+			merged[n-1].Last = maxAddr(merged[n-1].Last, o.Last)
 			continue
 		}
 		merged = append(merged, o)
@@ -364,14 +364,14 @@ func (s Span) Parts(of []Span) []Span {
 	return merged
 }
 
-func later(a, b netip.Addr) netip.Addr {
+func maxAddr(a, b netip.Addr) netip.Addr {
 	if a.Less(b) {
 		return b
 	}
 	return a
 }
 
-func earlier(a, b netip.Addr) netip.Addr {
+func minAddr(a, b netip.Addr) netip.Addr {
 	if a.Less(b) {
 		return a
 	}

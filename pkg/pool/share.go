@@ -26,23 +26,23 @@ type Share struct {
 
 // Shares returns what each party has of the blocks, in the order of the nodes and their networks.
 func Shares(blocks []Block) []Share {
-	all := map[string]*Share{}
-	of := func(p Party) *Share {
-		if all[p.Store] == nil {
-			all[p.Store] = &Share{Party: p}
+	shares := map[string]*Share{}
+	shareOf := func(p Party) *Share {
+		if shares[p.Store] == nil {
+			shares[p.Store] = &Share{Party: p}
 		}
-		return all[p.Store]
+		return shares[p.Store]
 	}
 	for _, b := range blocks {
 		for _, h := range b.Spec.Holders {
-			of(h.Party).add(h, strings.Count(b.Spec.Addresses, h.ID))
+			shareOf(h.Party).add(h, strings.Count(b.Spec.Addresses, h.ID))
 		}
 		for _, w := range b.Spec.Want {
-			of(w.Party).Wants += max(w.Count, 1)
+			shareOf(w.Party).Wants += max(w.Count, 1)
 		}
 	}
 	var sorted []Share
-	for _, s := range all {
+	for _, s := range shares {
 		sorted = append(sorted, *s)
 	}
 	slices.SortFunc(sorted, func(a, b Share) int {
@@ -66,15 +66,15 @@ func (s *Share) add(h Holder, n int) {
 	}
 }
 
-// Standing is what the API says of one address of a pool.
-type Standing struct {
+// AddressStatus is what the API says of one address of a pool.
+type AddressStatus struct {
 	Pool    string     `json:"pool"`
 	Block   string     `json:"block"`
 	Address netip.Addr `json:"address"`
 	// Holder is who has it, nil for nobody.
 	Holder *Holder `json:"holder,omitempty"`
-	// Never says that no pod gets it: the pool excludes it, or it is the gateway.
-	Never bool `json:"never,omitempty"`
+	// Excluded says that no pod gets it: the pool excludes it, or it is the gateway.
+	Excluded bool `json:"never,omitempty"`
 	// Unproven says that pods of a dead node may still answer for it.
 	Unproven bool `json:"unproven,omitempty"`
 	// Want are the parties that ask for this address.
@@ -83,17 +83,17 @@ type Standing struct {
 	Claims []Claim `json:"claims,omitempty"`
 }
 
-// Standing returns what the block says of an address of it.
-func (b Block) Standing(a netip.Addr) Standing {
-	s := Standing{Pool: b.Spec.Pool, Block: b.Metadata.Name, Address: a}
+// AddressStatus returns what the block says of an address of it.
+func (b Block) AddressStatus(a netip.Addr) AddressStatus {
+	s := AddressStatus{Pool: b.Spec.Pool, Block: b.Metadata.Name, Address: a}
 	i := b.Offset(a)
 	if i < 0 {
 		return s
 	}
-	if h, is := b.HolderOf(i); is {
+	if h, found := b.HolderOf(i); found {
 		s.Holder = &h
 	}
-	s.Never, s.Unproven = b.Spec.Addresses[i] == Never, slices.Contains(b.Spec.Unproven, a)
+	s.Excluded, s.Unproven = b.Spec.Addresses[i] == Excluded, slices.Contains(b.Spec.Unproven, a)
 	for _, w := range b.Spec.Want {
 		if w.Address == a {
 			s.Want = append(s.Want, w)

@@ -27,28 +27,28 @@ import (
 //     and the node reads it. The store decides in one transaction whether a renewal came in time.
 //   - A session is of one Lease. If the Lease was made anew, a new session begins. A Lease that does not exist is a value for the
 //     controller, too: without this rule, one could come and go between two looks.
-//   - A holder says in its block which T it obeys ([Block.Obey]). Only by that T the controller fences it. The store obeys a T before
+//   - A holder says in its block which T it obeys ([Block.WithFenceAfter]). Only by that T the controller fences it. The store obeys a T before
 //     a block says it. It obeys a longer one only in a new session: no block says the shorter one any more then.
 
-// LeastFenceAfter is the shortest time without a sign of life after which a node may count as dead.
-const LeastFenceAfter = 10 * time.Minute
+// MinFenceAfter is the shortest time without a sign of life after which a node may count as dead.
+const MinFenceAfter = 10 * time.Minute
 
 var errFenceAfter = errors.New("must be a duration of at least 10m, such as 30m")
 
-// fenceAfter reads the key of a pool, 0 for never.
-func fenceAfter(text string) (time.Duration, error) {
+// parseFenceAfter reads the key of a pool, 0 for never.
+func parseFenceAfter(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d < LeastFenceAfter {
+	if err != nil || d < MinFenceAfter {
 		return 0, errFenceAfter
 	}
 	return d, nil
 }
 
-// GivesFor is how long after a sign of life a node gives new addresses. 0 is for ever.
-func GivesFor(fenceAfter time.Duration) time.Duration { return fenceAfter / 2 }
+// GrantPeriod is how long after a sign of life a node gives new addresses. 0 is for ever.
+func GrantPeriod(fenceAfter time.Duration) time.Duration { return fenceAfter / 2 }
 
 // Session returns what a holder writes as its boot. n is how often the store had to begin anew in whatever boot.
 func Session(bootID string, n uint64) string {
@@ -73,43 +73,43 @@ type NodeLease struct {
 	Renewed string
 }
 
-// Succeeds says whether the Lease was surely renewed after the other one. A Lease that was made anew is none of these, and neither is
+// RenewedSince says whether the Lease was surely renewed after the other one. A Lease that was made anew is none of these, and neither is
 // an older one, as after etcd was restored from a backup.
-func (l NodeLease) Succeeds(o NodeLease) bool {
+func (l NodeLease) RenewedSince(o NodeLease) bool {
 	version, err := strconv.ParseUint(l.Version, 10, 64)
 	before, err2 := strconv.ParseUint(o.Version, 10, 64)
 	return errors.Join(err, err2) == nil && l.UID != "" && l.UID == o.UID && version > before
 }
 
-// Obey notes that the party gives nothing new GivesFor(fenceAfter) after its last sign of life. changed is false if the block says so
+// WithFenceAfter notes that the party gives nothing new GrantPeriod(fenceAfter) after its last sign of life. changed is false if the block says so
 // already, or if the party has nothing of it.
-func (b Block) Obey(me Party, fenceAfter time.Duration) (_ Block, changed bool) {
+func (b Block) WithFenceAfter(me Party, fenceAfter time.Duration) (_ Block, changed bool) {
 	text := ""
 	if fenceAfter > 0 {
 		text = fenceAfter.String()
 	}
-	at := b.holder(me)
-	if at < 0 || b.Spec.Holders[at].Fenced != "" || b.Spec.Holders[at].FenceAfter == text {
+	index := b.holder(me)
+	if index < 0 || b.Spec.Holders[index].Fenced != "" || b.Spec.Holders[index].FenceAfter == text {
 		return b, false
 	}
 	b = b.clone()
-	b.Spec.Holders[at].FenceAfter = text
+	b.Spec.Holders[index].FenceAfter = text
 	return b, true
 }
 
-// silentSince begins the reason of a fence by time.
-const silentSince = "silent since "
+// silencePrefix begins the reason of a fence by time.
+const silencePrefix = "silent since "
 
-// SilentSince is the reason of a fence by time, as Holder.Fenced has it.
-func SilentSince(since time.Time, fenceAfter time.Duration) string {
-	return silentSince + since.UTC().Format(time.RFC3339) + " (spec.fenceAfter " + fenceAfter.String() + ")"
+// SilenceReason is the reason of a fence by time, as Holder.Fenced has it.
+func SilenceReason(since time.Time, fenceAfter time.Duration) string {
+	return silencePrefix + since.UTC().Format(time.RFC3339) + " (spec.fenceAfter " + fenceAfter.String() + ")"
 }
 
-// WasSilent says whether the holder is fenced by time, and not because a person has declared its node dead.
-func (h Holder) WasSilent() bool { return strings.HasPrefix(h.Fenced, silentSince) }
+// FencedByTime says whether the holder is fenced by time, and not because a person has declared its node dead.
+func (h Holder) FencedByTime() bool { return strings.HasPrefix(h.Fenced, silencePrefix) }
 
-// Silence is after how long without a sign of life the holder may be fenced, 0 for never.
-func (h Holder) Silence() time.Duration {
+// FenceTimeout is after how long without a sign of life the holder may be fenced, 0 for never.
+func (h Holder) FenceTimeout() time.Duration {
 	d, err := time.ParseDuration(h.FenceAfter)
 	if err != nil || h.Fenced != "" {
 		return 0

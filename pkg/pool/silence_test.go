@@ -36,20 +36,20 @@ func TestObey(t *testing.T) {
 		"a fenced node":      {blockOf("A", "me!"), 0, time.Hour, false, ""},
 		"who has nothing":    {blockOf("A", "a"), 0, time.Hour, false, ""},
 	} {
-		b, _ := test.b.Obey(ofNode("me"), test.was)
+		b, _ := test.b.WithFenceAfter(partyOf("me"), test.was)
 		before := b.clone()
-		is, changed := b.Obey(ofNode("me"), test.is)
-		h, _ := is.Holder(ofNode("me"))
+		is, changed := b.WithFenceAfter(partyOf("me"), test.is)
+		h, _ := is.Holder(partyOf("me"))
 		if changed != test.changed || h.FenceAfter != test.says {
 			t.Errorf("%s: Obey says %q, %t, want %q, %t", name, h.FenceAfter, changed, test.says, test.changed)
 		}
-		if told(is) != told(before) || is.Spec.Epoch != before.Spec.Epoch {
-			t.Errorf("%s: Obey = %s, want %s", name, told(is), told(before))
+		if blockText(is) != blockText(before) || is.Spec.Epoch != before.Spec.Epoch {
+			t.Errorf("%s: Obey = %s, want %s", name, blockText(is), blockText(before))
 		}
-		if a, other := is.Holder(ofNode("a")); other && a.FenceAfter != "" {
+		if a, other := is.Holder(partyOf("a")); other && a.FenceAfter != "" {
 			t.Errorf("%s: another node says %q", name, a.FenceAfter)
 		}
-		if h, is := b.Holder(ofNode("me")); is && changed && h.FenceAfter == test.says {
+		if h, is := b.Holder(partyOf("me")); is && changed && h.FenceAfter == test.says {
 			t.Errorf("%s: Obey has changed the block that it was given", name)
 		}
 	}
@@ -67,13 +67,13 @@ func TestSilenceOfAHolder(t *testing.T) {
 		"a time in the past":  {Holder{FenceAfter: "-10m"}, 0},
 		"it is fenced before": {Holder{FenceAfter: "10m0s", Fenced: "dead"}, 0},
 	} {
-		if got := test.h.Silence(); got != test.want {
+		if got := test.h.FenceTimeout(); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
-	b, _ := blockOf("AA", "me").Obey(ofNode("me"), time.Hour)
-	b = b.GiveTo(ofNode("me"), []int{1}, ofNode("a"))
-	if h, is := b.Holder(ofNode("a")); !is || h.Silence() != 0 || h.Boot != "" {
+	b, _ := blockOf("AA", "me").WithFenceAfter(partyOf("me"), time.Hour)
+	b = b.HandOver(partyOf("me"), []int{1}, partyOf("a"))
+	if h, is := b.Holder(partyOf("a")); !is || h.FenceTimeout() != 0 || h.Boot != "" {
 		t.Errorf("who gets an address is %+v", h)
 	}
 }
@@ -81,13 +81,13 @@ func TestSilenceOfAHolder(t *testing.T) {
 func TestWhyAHolderIsFenced(t *testing.T) {
 	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.FixedZone("CET", 3600))
 	for why, want := range map[string]bool{
-		"": false, "node has the taint node.kubernetes.io/out-of-service": false, SilentSince(since, 30*time.Minute): true,
+		"": false, "node has the taint node.kubernetes.io/out-of-service": false, SilenceReason(since, 30*time.Minute): true,
 	} {
-		if got := (Holder{Fenced: why}).WasSilent(); got != want {
+		if got := (Holder{Fenced: why}).FencedByTime(); got != want {
 			t.Errorf("%q: %v, want %v", why, got, want)
 		}
 	}
-	if got, want := SilentSince(since, 30*time.Minute), "silent since 2026-03-01T11:00:00Z (spec.fenceAfter 30m0s)"; got != want {
+	if got, want := SilenceReason(since, 30*time.Minute), "silent since 2026-03-01T11:00:00Z (spec.fenceAfter 30m0s)"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -117,11 +117,11 @@ func TestWhichLeaseSucceeds(t *testing.T) {
 		"it does not exist":   {NodeLease{}, false},
 		"no version to count": {NodeLease{"n", "u", "x", "2"}, false},
 	} {
-		if got := test.is.Succeeds(was); got != test.want {
+		if got := test.is.RenewedSince(was); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
-	if (NodeLease{"n", "", "2", ""}).Succeeds(NodeLease{"n", "", "1", ""}) {
+	if (NodeLease{"n", "", "2", ""}).RenewedSince(NodeLease{"n", "", "1", ""}) {
 		t.Error("a Lease without a UID succeeds")
 	}
 }

@@ -15,8 +15,8 @@ var Reserved = []netip.Prefix{
 	netip.MustParsePrefix("::/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// subnetOf reads the subnet. The error says what it must be.
-func subnetOf(s Spec) (netip.Prefix, error) {
+// parseSubnet reads the subnet. The error says what it must be.
+func parseSubnet(s Spec) (netip.Prefix, error) {
 	subnet, err := netip.ParsePrefix(s.Subnet)
 	if err != nil || subnet.Masked() != subnet || subnet.Addr().Is4In6() {
 		return subnet, errors.New("must be a network such as 10.3.0.0/24")
@@ -27,8 +27,8 @@ func subnetOf(s Spec) (netip.Prefix, error) {
 	return subnet, nil
 }
 
-// spans reads what the pool gives, and what it excludes. key is empty if all can be read.
-func (l *Layout) spans(s Spec) (key, value, must string) {
+// parseSpans reads what the pool gives, and what it excludes. key is empty if all can be read.
+func (l *Layout) parseSpans(s Spec) (key, value, problem string) {
 	for i, text := range s.Ranges {
 		key := fmt.Sprintf("ranges[%d]", i)
 		r, err := ParseSpan(text)
@@ -36,7 +36,7 @@ func (l *Layout) spans(s Spec) (key, value, must string) {
 		case errors.Is(err, errOrder):
 			return key, text, "must have the first address before the last one"
 		case err != nil || !l.Subnet.Contains(r.First) || !l.Subnet.Contains(r.Last):
-			return key, text, "must be addresses of the subnet, such as " + usable(l.Subnet).String()
+			return key, text, "must be addresses of the subnet, such as " + hostSpan(l.Subnet).String()
 		}
 		for _, o := range l.Ranges {
 			if r.Overlaps(o) {
@@ -46,9 +46,9 @@ func (l *Layout) spans(s Spec) (key, value, must string) {
 		l.Ranges = append(l.Ranges, r)
 	}
 	if len(l.Ranges) == 0 {
-		l.Ranges = []Span{usable(l.Subnet)}
+		l.Ranges = []Span{hostSpan(l.Subnet)}
 	}
-	whole := Span{l.Subnet.Addr(), lastOf(l.Subnet)}
+	whole := Span{l.Subnet.Addr(), lastAddr(l.Subnet)}
 	for i, text := range s.Exclude {
 		key := fmt.Sprintf("exclude[%d]", i)
 		e, err := ParseSpan(text)
@@ -63,14 +63,14 @@ func (l *Layout) spans(s Spec) (key, value, must string) {
 		l.Exclude = append(l.Exclude, e)
 	}
 	for _, a := range []netip.Addr{whole.First, whole.Last} {
-		if l.OfNoHost(a) && !l.Excluded(a) && slices.ContainsFunc(l.Ranges, func(r Span) bool { return r.Contains(a) }) {
+		if l.NetworkOrBroadcast(a) && !l.Excluded(a) && slices.ContainsFunc(l.Ranges, func(r Span) bool { return r.Contains(a) }) {
 			l.Exclude = append(l.Exclude, Span{a, a})
 		}
 	}
 	return "", "", ""
 }
 
-// OfNoHost says whether the address is the network's own or the broadcast address: no host can use it, and the pool excludes it.
-func (l Layout) OfNoHost(a netip.Addr) bool {
-	return l.Subnet.Contains(a) && !usable(l.Subnet).Contains(a)
+// NetworkOrBroadcast says whether the address is the network's own or the broadcast address: no host can use it, and the pool excludes it.
+func (l Layout) NetworkOrBroadcast(a netip.Addr) bool {
+	return l.Subnet.Contains(a) && !hostSpan(l.Subnet).Contains(a)
 }

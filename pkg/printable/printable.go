@@ -23,7 +23,7 @@ func Lines(s string) string { return escape(s, "\n\t") }
 
 // escape spells out what is not to be printed, but for the characters of keep.
 func escape(s, keep string) string {
-	bad := func(r rune) bool { return !harmless(r) && !strings.ContainsRune(keep, r) }
+	bad := func(r rune) bool { return !isPrintable(r) && !strings.ContainsRune(keep, r) }
 	if strings.IndexFunc(s, bad) < 0 && utf8.ValidString(s) {
 		return s
 	}
@@ -33,7 +33,7 @@ func escape(s, keep string) string {
 		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
 			fmt.Fprintf(&b, `\x%02x`, s[i]) // No UTF-8.
 		case bad(r):
-			b.WriteString(spelt(r))
+			b.WriteString(escapeRune(r))
 		default:
 			b.WriteRune(r)
 		}
@@ -41,17 +41,17 @@ func escape(s, keep string) string {
 	return b.String()
 }
 
-// harmless says that the character is seen where it is printed, and does nothing else. The
+// isPrintable says that the character is seen where it is printed, and does nothing else. The
 // controls are not, nor what turns the direction of writing or has no width.
-func harmless(r rune) bool {
+func isPrintable(r rune) bool {
 	if r < utf8.RuneSelf { // As nearly all are.
 		return ' ' <= r && r <= '~'
 	}
 	return r == utf8.RuneError || unicode.IsGraphic(r) && !unicode.Is(unicode.Zs, r)
 }
 
-// spelt returns the character as JSON has it in a string, too.
-func spelt(r rune) string {
+// escapeRune returns the character as JSON has it in a string, too.
+func escapeRune(r rune) string {
 	switch r {
 	case '\n':
 		return `\n`
@@ -68,15 +68,15 @@ func spelt(r rune) string {
 
 // Writer passes text on as Lines returns it. JSON stays what it is.
 type Writer struct {
-	// To is where the text goes.
-	To io.Writer
-	// begun is the beginning of a character whose rest is yet to come.
-	begun []byte
+	// Output is where the text goes.
+	Output io.Writer
+	// partial is the beginning of a character whose rest is yet to come.
+	partial []byte
 }
 
 // Write takes all of p, or fails.
 func (w *Writer) Write(p []byte) (int, error) {
-	text := slices.Concat(w.begun, p)
+	text := slices.Concat(w.partial, p)
 	whole := len(text)
 	for back := 1; back <= min(utf8.UTFMax-1, len(text)); back++ {
 		if tail := text[len(text)-back:]; utf8.RuneStart(tail[0]) {
@@ -86,9 +86,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 			break
 		}
 	}
-	if _, err := io.WriteString(w.To, Lines(string(text[:whole]))); err != nil {
+	if _, err := io.WriteString(w.Output, Lines(string(text[:whole]))); err != nil {
 		return 0, err
 	}
-	w.begun = text[whole:]
+	w.partial = text[whole:]
 	return len(p), nil
 }

@@ -41,7 +41,7 @@ func TestWriter(t *testing.T) {
 	// In whatever pieces it comes.
 	for size := 1; size <= len(text); size++ {
 		var b bytes.Buffer
-		w := &Writer{To: &b}
+		w := &Writer{Output: &b}
 		for rest := text; rest != ""; {
 			n := min(size, len(rest))
 			if wrote, err := w.Write([]byte(rest[:n])); wrote != n || err != nil {
@@ -58,7 +58,7 @@ func TestWriter(t *testing.T) {
 func TestJSONStaysWhatItIs(t *testing.T) {
 	want := map[string]string{"alias": "\x1b[2J\n\u009b\x7f\u202e\U000e0041 網"}
 	var b bytes.Buffer
-	encoder := json.NewEncoder(&Writer{To: &b})
+	encoder := json.NewEncoder(&Writer{Output: &b})
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(want); err != nil {
 		t.Fatal(err)

@@ -18,17 +18,17 @@ const (
 	DefaultSocket = "/dev/log"
 	// tag is the program's name in the log.
 	tag = "relink"
-	// mostFailures is how many failures have a line of their own.
-	mostFailures = 50
-	// longest is how many bytes of a line are kept. Daemons take 8 kB and more.
-	longest = 2000
+	// maxFailures is how many failures have a line of their own.
+	maxFailures = 50
+	// maxLine is how many bytes of a line are kept. Daemons take 8 kB and more.
+	maxLine = 2000
 )
 
 // limit bounds all the writes of a run together. A daemon that hangs must not keep the command from its end. Tests replace it.
 var limit = 200 * time.Millisecond
 
-// began is when this process did.
-var began = time.Now()
+// started is when this process did.
+var started = time.Now()
 
 // Run is what became of a run.
 type Run struct {
@@ -48,13 +48,13 @@ type Log struct {
 	User, SudoUser string
 	// Command is the command line.
 	Command []string
-	// Began is when the run began.
-	Began time.Time
+	// Started is when the run began.
+	Started time.Time
 }
 
-// Here returns the log of this process.
-func Here() Log {
-	return Log{Socket: DefaultSocket, User: userName(os.Getuid()), SudoUser: os.Getenv("SUDO_USER"), Command: os.Args, Began: began}
+// Current returns the log of this process.
+func Current() Log {
+	return Log{Socket: DefaultSocket, User: userName(os.Getuid()), SudoUser: os.Getenv("SUDO_USER"), Command: os.Args, Started: started}
 }
 
 // userName returns the user's name, or the number where it has none.
@@ -94,18 +94,18 @@ type message struct {
 // messages returns the lines of a run, that of the run first: it is the one that must not be lost.
 func (l Log) messages(r Run) []message {
 	failures := r.Failures
-	more := len(failures) - mostFailures
-	if more > 0 {
-		failures = failures[:mostFailures]
+	rest := len(failures) - maxFailures
+	if rest > 0 {
+		failures = failures[:maxFailures]
 	}
-	all := []message{{r.severity(), l.line(r)}}
+	messages := []message{{r.severity(), l.line(r)}}
 	for _, f := range failures {
-		all = append(all, message{syslog.LOG_WARNING, "failed: " + f})
+		messages = append(messages, message{syslog.LOG_WARNING, "failed: " + f})
 	}
-	if more > 0 {
-		all = append(all, message{syslog.LOG_WARNING, fmt.Sprintf("failed: %d more", more)})
+	if rest > 0 {
+		messages = append(messages, message{syslog.LOG_WARNING, fmt.Sprintf("failed: %d more", rest)})
 	}
-	return all
+	return messages
 }
 
 func (r Run) severity() syslog.Priority {
@@ -124,11 +124,11 @@ func (l Log) line(r Run) string {
 	if r.Err != nil {
 		outcome = "nothing was done: " + printable.Joined(r.Err)
 	}
-	who := l.User
+	account := l.User
 	if l.SudoUser != "" {
-		who = fmt.Sprintf("%s (sudo by %s)", l.User, l.SudoUser)
+		account = fmt.Sprintf("%s (sudo by %s)", l.User, l.SudoUser)
 	}
-	return fmt.Sprintf("%s; run by %s in %s: %s", outcome, who, time.Since(l.Began).Round(time.Millisecond), commandLine(l.Command))
+	return fmt.Sprintf("%s; run by %s in %s: %s", outcome, account, time.Since(l.Started).Round(time.Millisecond), commandLine(l.Command))
 }
 
 // commandLine quotes the words that would not be seen as such.
@@ -143,10 +143,10 @@ func commandLine(words []string) string {
 }
 
 // format returns the message as log/syslog writes it to a local daemon.
-func (m message) format(now time.Time, pid int) string {
+func (m message) format(instant time.Time, pid int) string {
 	text := printable.Line(m.text)
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + "..."
+	if len(text) > maxLine {
+		text = strings.ToValidUTF8(text[:maxLine], "") + "..."
 	}
-	return fmt.Sprintf("<%d>%s %s[%d]: %s\n", syslog.LOG_DAEMON|m.severity, now.Format(time.Stamp), tag, pid, text)
+	return fmt.Sprintf("<%d>%s %s[%d]: %s\n", syslog.LOG_DAEMON|m.severity, instant.Format(time.Stamp), tag, pid, text)
 }

@@ -68,7 +68,7 @@ func written(t *testing.T, l Log, r Run) []string {
 }
 
 func TestWrite(t *testing.T) {
-	l := Log{User: "root", Command: []string{"relink", "restore", "--wait", "5s"}, Began: time.Now()}
+	l := Log{User: "root", Command: []string{"relink", "restore", "--wait", "5s"}, Started: time.Now()}
 	sudo := l
 	sudo.SudoUser, sudo.Command = "an\x1bna", []string{"relink", "forget", "a b", ""}
 	for name, test := range map[string]struct {
@@ -76,7 +76,7 @@ func TestWrite(t *testing.T) {
 		run  Run
 		want []string
 	}{
-		"it took long": {Log{User: "root", Began: time.Now().Add(-61500 * time.Millisecond)}, Run{Summary: "2 restored"}, []string{"<29*: 2 restored; run by root *: \n"}},
+		"it took long": {Log{User: "root", Started: time.Now().Add(-61500 * time.Millisecond)}, Run{Summary: "2 restored"}, []string{"<29*: 2 restored; run by root *: \n"}},
 		"all is well":  {l, Run{Summary: "2 restored"}, []string{"<29*: 2 restored; run by root *: relink restore --wait 5s\n"}},
 		"something failed": {l, Run{Summary: "1 restored, 1 failed", Failures: []string{"shop/web-0 eth0: no\nparent"}}, []string{
 			"<28*: 1 restored, 1 failed; run by root *: relink restore --wait 5s\n", "<28*: failed: shop/web-0 eth0: no\\nparent\n",
@@ -93,15 +93,15 @@ func TestWrite(t *testing.T) {
 
 // A node can have thousands of pods: not each failure has a line, and no line is without end.
 func TestWriteOfVeryMuch(t *testing.T) {
-	r := Run{Summary: strings.Repeat("é", longest)}
+	r := Run{Summary: strings.Repeat("é", maxLine)}
 	for i := range 200 {
 		r.Failures = append(r.Failures, fmt.Sprint("pod ", i))
 	}
-	got := written(t, Log{User: "root", Began: time.Now()}, r)
-	if len(got) != 1+mostFailures+1 || got[mostFailures] != "<28*: failed: pod 49\n" || got[1+mostFailures] != "<28*: failed: 150 more\n" {
+	got := written(t, Log{User: "root", Started: time.Now()}, r)
+	if len(got) != 1+maxFailures+1 || got[maxFailures] != "<28*: failed: pod 49\n" || got[1+maxFailures] != "<28*: failed: 150 more\n" {
 		t.Errorf("%d lines, the last: %q", len(got), got[max(0, len(got)-2):])
 	}
-	if len(got[0]) > longest+100 || !strings.HasSuffix(got[0], "é...\n") {
+	if len(got[0]) > maxLine+100 || !strings.HasSuffix(got[0], "é...\n") {
 		t.Errorf("%d bytes: %q", len(got[0]), got[0][len(got[0])-20:])
 	}
 }
@@ -134,7 +134,7 @@ func TestWriteToNobody(t *testing.T) {
 // timeToWrite is how long a run with a failure takes.
 func timeToWrite(socket string) time.Duration {
 	start := time.Now()
-	Log{Socket: socket, Began: start}.Write(Run{Summary: "1 failed", Failures: []string{strings.Repeat("a", longest)}})
+	Log{Socket: socket, Started: start}.Write(Run{Summary: "1 failed", Failures: []string{strings.Repeat("a", maxLine)}})
 	return time.Since(start)
 }
 
@@ -159,8 +159,8 @@ func TestWriteToADaemonThatHangs(t *testing.T) {
 
 func TestHere(t *testing.T) {
 	t.Setenv("SUDO_USER", "anna")
-	l := Here()
-	if l.Socket != "/dev/log" || l.SudoUser != "anna" || l.User != userName(os.Getuid()) || len(l.Command) == 0 || time.Since(l.Began) > time.Hour {
+	l := Current()
+	if l.Socket != "/dev/log" || l.SudoUser != "anna" || l.User != userName(os.Getuid()) || len(l.Command) == 0 || time.Since(l.Started) > time.Hour {
 		t.Errorf("%+v", l)
 	}
 	if got := userName(4000000000); got != "user 4000000000" {

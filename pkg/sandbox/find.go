@@ -5,12 +5,12 @@ import (
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// Find returns the paths that lead to network namespaces now, for those that List finds. Some runtimes name a namespace by
+// FindPaths returns the paths that lead to network namespaces now, for those that List finds. Some runtimes name a namespace by
 // a process (/proc/PID/ns/net): that path ends with the process, while other processes of the pod live on in the namespace.
 // And a path of the node can be another one in a container. The device, the inode and the cookie prove that a found
-// namespace is the recorded one. So Find finds nothing that has no recorded cookie: another namespace can have the inode by
+// namespace is the recorded one. So FindPaths finds nothing that has no recorded cookie: another namespace can have the inode by
 // now.
-func Find(were ...attachment.Namespace) map[attachment.Namespace]string {
+func FindPaths(namespaces ...attachment.Namespace) map[attachment.Namespace]string {
 	paths := map[attachment.Namespace]string{}
 	sandboxes, err := List()
 	if err != nil {
@@ -20,21 +20,21 @@ func Find(were ...attachment.Namespace) map[attachment.Namespace]string {
 	for _, s := range sandboxes {
 		shown[identity{s.Device, s.Inode}] = s.Paths
 	}
-	for _, was := range were {
-		if path := pathOf(was, shown[identity{was.Device, was.Inode}]); path != "" {
-			paths[was] = path
+	for _, ns := range namespaces {
+		if path := pathOf(ns, shown[identity{ns.Device, ns.Inode}]); path != "" {
+			paths[ns] = path
 		}
 	}
 	return paths
 }
 
 // pathOf returns the first path that leads to the recorded namespace, "" if none does.
-func pathOf(was attachment.Namespace, paths []string) string {
-	if was.Cookie == 0 {
+func pathOf(recorded attachment.Namespace, paths []string) string {
+	if recorded.Cookie == 0 {
 		return ""
 	}
 	for _, path := range paths {
-		if id, err := kernelid.Read(path); err == nil && id.Cookie == was.Cookie && was.Same(id) == nil {
+		if id, err := kernelid.Read(path); err == nil && id.Cookie == recorded.Cookie && recorded.Same(id) == nil {
 			return path
 		}
 	}

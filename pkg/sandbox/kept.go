@@ -10,79 +10,81 @@ import (
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// Keeper keeps a network namespace.
-type Keeper struct {
-	// By says what it is, for people.
-	By string
+// NamespaceKeeper keeps a network namespace.
+type NamespaceKeeper struct {
+	// Description says what it is, for people.
+	Description string
 	// Path is one by which the namespace can be opened, if it still leads there. It is empty if only a
 	// socket keeps the namespace. Paths has it and others.
 	Path string
 	// Device and Cookie are those of a namespace that a socket keeps, else 0: Path tells them.
 	Device, Cookie uint64
-	// ways are the paths, those that last longest first.
-	ways [4]way
+	// paths are the paths, those that last longest first.
+	paths [4]keptPath
 }
 
-// way is a path to a namespace.
-type way struct {
-	path  string
-	lasts lasts
+// keptPath is a path to a namespace.
+type keptPath struct {
+	path       string
+	durability durability
 }
 
-// lasts tells ways apart by how long they last.
-type lasts int
+// durability tells ways apart by how long they last.
+type durability int
 
 // The shortest first: a thread can be in a namespace for a moment, to look into it.
 const (
-	byThread lasts = iota
+	byThread durability = iota
 	byFile
 	byMount
 )
 
 // Paths returns some of the paths by which the namespace can be opened, those that last longest first. Each
 // may lead elsewhere by now.
-func (k Keeper) Paths() []string {
-	var all []string
-	for _, w := range k.ways {
+func (k NamespaceKeeper) Paths() []string {
+	var paths []string
+	for _, w := range k.paths {
 		if w.path != "" {
-			all = append(all, w.path)
+			paths = append(paths, w.path)
 		}
 	}
-	return all
+	return paths
 }
 
 // isThread says that nothing but threads was found to keep the namespace.
-func (k Keeper) isThread() bool { return k.ways[0].path != "" && k.ways[0].lasts == byThread }
+func (k NamespaceKeeper) isThread() bool {
+	return k.paths[0].path != "" && k.paths[0].durability == byThread
+}
 
 // with returns the keeper with one more way. Of those that last equally long, the newest goes first.
-func (k Keeper) with(by, path string, l lasts) Keeper {
+func (k NamespaceKeeper) with(description, path string, l durability) NamespaceKeeper {
 	i := 0
-	for i < len(k.ways) && k.ways[i].path != "" && k.ways[i].lasts > l {
+	for i < len(k.paths) && k.paths[i].path != "" && k.paths[i].durability > l {
 		i++
 	}
-	if i == len(k.ways) {
+	if i == len(k.paths) {
 		return k
 	}
-	copy(k.ways[i+1:], k.ways[i:])
-	k.ways[i] = way{path, l}
+	copy(k.paths[i+1:], k.paths[i:])
+	k.paths[i] = keptPath{path, l}
 	if i == 0 {
-		k.By, k.Path, k.Device, k.Cookie = by, path, 0, 0
+		k.Description, k.Path, k.Device, k.Cookie = description, path, 0, 0
 	}
 	return k
 }
 
-// Kept returns the network namespaces that something on this node keeps, by their inodes. It finds some that
+// FindKeepers returns the network namespaces that something on this node keeps, by their inodes. It finds some that
 // List does not: those that a thread or an open file of a process keeps, a mount in another mount namespace, or
 // a mount that something else was mounted over. What goes meanwhile is left out. Search is slower and finds
 // more.
-func Kept() (map[uint64]Keeper, error) {
+func FindKeepers() (map[uint64]NamespaceKeeper, error) {
 	pids, err := processes()
 	if err != nil {
 		return nil, err
 	}
 	k := newKeepers()
 	for _, pid := range pids {
-		k.ofProcess(pid)
+		k.addProcess(pid)
 	}
 	return k.found, nil
 }
@@ -90,25 +92,25 @@ func Kept() (map[uint64]Keeper, error) {
 // keepers are what was found to keep namespaces.
 type keepers struct {
 	// found are by the inodes of the namespaces.
-	found map[uint64]Keeper
+	found map[uint64]NamespaceKeeper
 	// mountsSeen are the mount namespaces that were read, each with the root from which it was seen.
 	mountsSeen map[string]bool
 }
 
 func newKeepers() keepers {
-	return keepers{found: map[uint64]Keeper{}, mountsSeen: map[string]bool{}}
+	return keepers{found: map[uint64]NamespaceKeeper{}, mountsSeen: map[string]bool{}}
 }
 
-// ofProcess notes what the process keeps.
-func (k keepers) ofProcess(pid int) {
+// addProcess notes what the process keeps.
+func (k keepers) addProcess(pid int) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	k.byLinks(linksIn(filepath.Join(dir, "task", "*", "ns", "net")), "a thread of process "+strconv.Itoa(pid), byThread)
-	k.byLinks(filesOf(pid), "an open file of process "+strconv.Itoa(pid), byFile)
+	k.addLinks(linksIn(filepath.Join(dir, "task", "*", "ns", "net")), "a thread of process "+strconv.Itoa(pid), byThread)
+	k.addLinks(filesOf(pid), "an open file of process "+strconv.Itoa(pid), byFile)
 	mounts, err := os.Readlink(filepath.Join(dir, "ns", "mnt"))
 	root, noRoot := os.Readlink(filepath.Join(dir, "root"))
 	// A process shows only the mounts below its root. If it ends right now, another process has to show them.
-	if seen := mounts + " " + root; err == nil && noRoot == nil && !k.mountsSeen[seen] && k.byMounts(dir) == nil {
-		k.mountsSeen[seen] = true
+	if key := mounts + " " + root; err == nil && noRoot == nil && !k.mountsSeen[key] && k.addMounts(dir) == nil {
+		k.mountsSeen[key] = true
 	}
 }
 
@@ -134,28 +136,28 @@ func linksIn(pattern string) []string {
 	return links
 }
 
-// byLinks notes what the links lead to.
-func (k keepers) byLinks(links []string, by string, l lasts) {
+// addLinks notes what the links lead to.
+func (k keepers) addLinks(links []string, description string, l durability) {
 	for _, link := range links {
-		to, err := os.Readlink(link)
+		target, err := os.Readlink(link)
 		if err != nil {
 			continue
 		}
-		if inode, ok := netInode(to); ok {
-			k.note(inode, by, link, l)
+		if inode, ok := netInode(target); ok {
+			k.add(inode, description, link, l)
 		}
 		// A file that was opened at a mount that is gone has this name. The root directory has it, too.
-		if to != "/" {
+		if target != "/" {
 			continue
 		}
 		if id, err := kernelid.Read(link); err == nil {
-			k.note(id.Inode, by, link, l)
+			k.add(id.Inode, description, link, l)
 		}
 	}
 }
 
-// byMounts notes what is mounted where the process is.
-func (k keepers) byMounts(process string) error {
+// addMounts notes what is mounted where the process is.
+func (k keepers) addMounts(process string) error {
 	f, err := os.Open(filepath.Join(process, "mountinfo"))
 	if err != nil {
 		return err
@@ -166,14 +168,14 @@ func (k keepers) byMounts(process string) error {
 		return err
 	}
 	for _, m := range mounts {
-		by := fmt.Sprintf("a mount at %s, as process %s sees it,", m.path, filepath.Base(process))
-		k.note(m.inode, by, filepath.Join(process, "root", m.path), byMount)
+		description := fmt.Sprintf("a mount at %s, as process %s sees it,", m.path, filepath.Base(process))
+		k.add(m.inode, description, filepath.Join(process, "root", m.path), byMount)
 	}
 	return nil
 }
 
-func (k keepers) note(inode uint64, by, path string, l lasts) {
-	k.found[inode] = k.found[inode].with(by, path, l)
+func (k keepers) add(inode uint64, description, path string, l durability) {
+	k.found[inode] = k.found[inode].with(description, path, l)
 }
 
 // initialPIDs is the inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h).

@@ -93,9 +93,9 @@ func TestKeptFindsWhatNothingLeadsTo(t *testing.T) {
 					t.Fatalf("it is listed: %+v", s)
 				}
 			}
-			kept, err := Kept()
-			if err != nil || !strings.HasPrefix(kept[inode].By, by) {
-				t.Errorf("kept by %q, want %q: %v", kept[inode].By, by, err)
+			kept, err := FindKeepers()
+			if err != nil || !strings.HasPrefix(kept[inode].Description, by) {
+				t.Errorf("kept by %q, want %q: %v", kept[inode].Description, by, err)
 			}
 			if _, is, ok := Identify(kept[inode].Path); what != "a mount that is covered" && (!ok || is != inode) {
 				t.Errorf("%s does not lead to it", kept[inode].Path)
@@ -112,7 +112,7 @@ func TestKeptTakesNoDirectoryForANamespace(t *testing.T) {
 	}
 	defer root.Close()
 	_, inode, _ := Identify("/")
-	kept, err := Kept()
+	kept, err := FindKeepers()
 	if by, ok := kept[inode]; err != nil || ok {
 		t.Errorf("kept by %+v, %v", by, err)
 	}
@@ -123,7 +123,7 @@ func TestKeptForgetsWhatIsGone(t *testing.T) {
 	fresh.At(t, path)
 	inode := inodeOf(t, path)
 	fresh.Remove(t, path)
-	kept, err := Kept()
+	kept, err := FindKeepers()
 	if by, ok := kept[inode]; err != nil || ok {
 		t.Errorf("kept by %+v, %v", by, err)
 	}
@@ -132,7 +132,7 @@ func TestKeptForgetsWhatIsGone(t *testing.T) {
 // The path that lasts longest is tried first. Of those that last equally long, the newest is first. No number of
 // threads pushes it out.
 func TestPathsOfAKeeper(t *testing.T) {
-	var k Keeper
+	var k NamespaceKeeper
 	for i := range 6 {
 		k = k.with("a thread", fmt.Sprint("/thread", i), byThread)
 	}
@@ -140,14 +140,14 @@ func TestPathsOfAKeeper(t *testing.T) {
 	for i := range 6 {
 		k = k.with("a thread", fmt.Sprint("/late", i), byThread)
 	}
-	if got := strings.Join(k.Paths(), " "); got != "/mount /file1 /file0 /late5" || k.By != "a mount" || k.Path != "/mount" {
-		t.Errorf("%s, by %s, %s", got, k.By, k.Path)
+	if got := strings.Join(k.Paths(), " "); got != "/mount /file1 /file0 /late5" || k.Description != "a mount" || k.Path != "/mount" {
+		t.Errorf("%s, by %s, %s", got, k.Description, k.Path)
 	}
-	socket := Keeper{By: "a socket", Device: 4, Cookie: 7}
+	socket := NamespaceKeeper{Description: "a socket", Device: 4, Cookie: 7}
 	if all := socket.Paths(); all != nil {
 		t.Errorf("a socket has paths %q", all)
 	}
-	if got := socket.with("a thread", "/thread", byThread); got.By != "a thread" || got.Path != "/thread" || got.Cookie != 0 {
+	if got := socket.with("a thread", "/thread", byThread); got.Description != "a thread" || got.Path != "/thread" || got.Cookie != 0 {
 		t.Errorf("a thread besides: %+v", got)
 	}
 }

@@ -23,11 +23,11 @@ type Sandbox struct {
 // file or a single thread keeps. Mounts and processes that go while they are read are left out. The error says
 // that /proc cannot be read at all.
 func List() ([]Sandbox, error) {
-	mounted, err := mountedSeen()
+	mounted, err := mountPaths()
 	if err != nil {
 		return nil, err
 	}
-	processes, err := processesSeen()
+	processes, err := processPaths()
 	if err != nil {
 		return nil, err
 	}
@@ -43,15 +43,15 @@ func List() ([]Sandbox, error) {
 // identity tells namespaces apart at one moment.
 type identity struct{ device, inode uint64 }
 
-// seen is a namespace that was seen at one path.
-type seen struct {
+// foundPath is a namespace that was seen at one path.
+type foundPath struct {
 	identity
 	path string
 	// pid is that of the process, 0 for a mount.
 	pid int
 }
 
-func mountedSeen() ([]seen, error) {
+func mountPaths() ([]foundPath, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("list mounted namespaces: %w", err)
@@ -61,29 +61,29 @@ func mountedSeen() ([]seen, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list mounted namespaces: %w", err)
 	}
-	var all []seen
+	var paths []foundPath
 	for _, m := range mounts {
 		// If something else was mounted over it, the path leads there.
 		if id, ok := identify(m.path); ok && id.inode == m.inode {
-			all = append(all, seen{identity: id, path: m.path})
+			paths = append(paths, foundPath{identity: id, path: m.path})
 		}
 	}
-	return all, nil
+	return paths, nil
 }
 
 // merge returns a sandbox for each namespace that was seen and is not a host's.
-func merge(all []seen, hosts map[identity]bool) []Sandbox {
-	slices.SortStableFunc(all, func(a, b seen) int {
+func merge(paths []foundPath, hosts map[identity]bool) []Sandbox {
+	slices.SortStableFunc(paths, func(a, b foundPath) int {
 		return cmp.Or(rank(a)-rank(b), a.pid-b.pid, strings.Compare(a.path, b.path))
 	})
 	var found []Sandbox
 	place := map[identity]int{}
-	for _, s := range all {
+	for _, s := range paths {
 		if hosts[s.identity] {
 			continue
 		}
-		i, known := place[s.identity]
-		if !known {
+		i, ok := place[s.identity]
+		if !ok {
 			i = len(found)
 			place[s.identity] = i
 			found = append(found, Sandbox{Device: s.device, Inode: s.inode})
@@ -97,7 +97,7 @@ func merge(all []seen, hosts map[identity]bool) []Sandbox {
 
 // rank puts the paths that last longest first. Runtimes mount the namespaces that they keep below
 // /run/netns. /var/run is a link to /run on a modern node.
-func rank(s seen) int {
+func rank(s foundPath) int {
 	switch {
 	case s.pid != 0:
 		return 3

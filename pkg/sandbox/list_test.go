@@ -47,27 +47,27 @@ short
 func TestMerge(t *testing.T) {
 	host, a, b, c := identity{4, 1}, identity{4, 2}, identity{4, 3}, identity{5, 2}
 	for name, test := range map[string]struct {
-		seen []seen
+		seen []foundPath
 		want []Sandbox
 	}{
 		"nothing": {nil, nil},
 		"the host is none": {
-			[]seen{{host, "/proc/1/ns/net", 1}, {host, "/run/netns/host", 0}}, nil,
+			[]foundPath{{host, "/proc/1/ns/net", 1}, {host, "/run/netns/host", 0}}, nil,
 		},
 		"a mount before a process, the oldest process first": {
-			[]seen{{a, "/proc/900/ns/net", 900}, {a, "/proc/31/ns/net", 31}, {a, "/run/netns/a", 0}},
+			[]foundPath{{a, "/proc/900/ns/net", 900}, {a, "/proc/31/ns/net", 31}, {a, "/run/netns/a", 0}},
 			[]Sandbox{{4, 2, []string{"/run/netns/a", "/proc/31/ns/net", "/proc/900/ns/net"}}},
 		},
 		"/run/netns before other mounts": {
-			[]seen{{a, "/a", 0}, {a, "/var/run/netns/a", 0}, {a, "/run/netns/z", 0}},
+			[]foundPath{{a, "/a", 0}, {a, "/var/run/netns/a", 0}, {a, "/run/netns/z", 0}},
 			[]Sandbox{{4, 2, []string{"/run/netns/z", "/var/run/netns/a", "/a"}}},
 		},
 		"a path that is mounted twice is one": {
-			[]seen{{a, "/run/netns/a", 0}, {a, "/run/netns/a", 0}},
+			[]foundPath{{a, "/run/netns/a", 0}, {a, "/run/netns/a", 0}},
 			[]Sandbox{{4, 2, []string{"/run/netns/a"}}},
 		},
 		"told apart by device and inode, in the order of their paths": {
-			[]seen{{b, "/proc/7/ns/net", 7}, {c, "/run/netns/c", 0}, {a, "/run/netns/a", 0}},
+			[]foundPath{{b, "/proc/7/ns/net", 7}, {c, "/run/netns/c", 0}, {a, "/run/netns/a", 0}},
 			[]Sandbox{{4, 2, []string{"/run/netns/a"}}, {5, 2, []string{"/run/netns/c"}}, {4, 3, []string{"/proc/7/ns/net"}}},
 		},
 	} {

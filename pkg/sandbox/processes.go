@@ -11,21 +11,21 @@ import (
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// processesSeen returns the namespaces that processes are in. A process that has ended meanwhile is left
+// processPaths returns the namespaces that processes are in. A process that has ended meanwhile is left
 // out.
-func processesSeen() ([]seen, error) {
+func processPaths() ([]foundPath, error) {
 	pids, err := processes()
 	if err != nil {
 		return nil, err
 	}
-	var all []seen
+	var paths []foundPath
 	for _, pid := range pids {
 		path := namespaceOf(pid)
 		if id, ok := identify(path); ok {
-			all = append(all, seen{identity: id, path: path, pid: pid})
+			paths = append(paths, foundPath{identity: id, path: path, pid: pid})
 		}
 	}
-	return all, nil
+	return paths, nil
 }
 
 // Hidden returns the processes whose namespaces the caller may not see. List does not find a namespace that

@@ -15,11 +15,11 @@ var ErrNoRuntime = errors.New("no container runtime found")
 type Runtime interface {
 	// Sandboxes returns the runtime's sandboxes. With an error there can be some, but not all. errors.Is tells
 	// ErrNoRuntime.
-	Sandboxes(ctx context.Context) ([]OfRuntime, error)
+	Sandboxes(ctx context.Context) ([]RuntimeSandbox, error)
 }
 
-// OfRuntime is a sandbox as the container runtime has it.
-type OfRuntime struct {
+// RuntimeSandbox is a sandbox as the container runtime has it.
+type RuntimeSandbox struct {
 	ContainerID string         `json:"containerID"`
 	Pod         attachment.Pod `json:"pod,omitzero"`
 	// Ready says that the runtime keeps the sandbox running.

@@ -13,16 +13,16 @@ import (
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// Search looks for network namespaces once more, before one is called gone. It looks at all that Kept looks
+// Search looks for network namespaces once more, before one is called gone. It looks at all that FindKeepers looks
 // at, and at the sockets of processes. While processes come and go it looks several times, because each may
 // hand a namespace on to the next one and end. wanted are the inodes to look for, so that the search can end
 // early; none stands for all. blind is why there may be more namespaces than were found, empty if all were
 // seen. A namespace that only the kernel keeps, for a mounted NFS for example, is not seen. The error says that
 // /proc cannot be read at all, or is that of ctx.
-func Search(ctx context.Context, wanted ...uint64) (found map[uint64]Keeper, blind string, err error) {
+func Search(ctx context.Context, wanted ...uint64) (found map[uint64]NamespaceKeeper, blind string, err error) {
 	s := search{keepers: newKeepers(), ctx: ctx, wanted: wanted, asked: map[string]bool{}}
 	err = s.scan()
-	if err == nil && !s.done() {
+	if err == nil && !s.complete() {
 		s.sockets = true
 		err = s.scan()
 	}
@@ -41,8 +41,8 @@ type search struct {
 	blind string
 }
 
-// done says that there is nothing left to look for.
-func (s *search) done() bool {
+// complete says that there is nothing left to look for.
+func (s *search) complete() bool {
 	for _, inode := range s.wanted {
 		if _, ok := s.found[inode]; !ok {
 			return false
@@ -68,43 +68,43 @@ func (s *search) scan() error {
 			if err := s.ctx.Err(); err != nil {
 				return err
 			}
-			if s.lookAt(pid); s.done() {
+			if s.scanProcess(pid); s.complete() {
 				return nil
 			}
 		}
-		settled, err := s.chase(newest)
-		if err != nil || settled || s.done() {
+		settled, err := s.scanNewer(newest)
+		if err != nil || settled || s.complete() {
 			return err
 		}
 	}
 	return nil
 }
 
-// chase looks at newer processes until there are no new ones. settled says that it got so far. A process that
+// scanNewer looks at newer processes until there are no new ones. settled says that it got so far. A process that
 // ended before it was looked at has left its namespace to one of these, or to nobody.
-func (s *search) chase(newest int) (settled bool, err error) {
+func (s *search) scanNewer(newest int) (settled bool, err error) {
 	const rounds, atOnce = 500, 500
 	for range rounds {
-		now, err := newestPID()
+		latest, err := newestPID()
 		if err != nil || s.ctx.Err() != nil {
 			return false, errors.Join(err, s.ctx.Err())
 		}
-		if now == newest {
+		if latest == newest {
 			return true, nil
 		}
-		if now < newest || s.done() { // The PIDs have wrapped around.
+		if latest < newest || s.complete() { // The PIDs have wrapped around.
 			return false, nil
 		}
-		for pid := now; pid > max(newest, now-atOnce); pid-- { // The newest lives longest.
-			s.lookAt(pid)
+		for pid := latest; pid > max(newest, latest-atOnce); pid-- { // The newest lives longest.
+			s.scanProcess(pid)
 		}
-		newest = now
+		newest = latest
 	}
 	return false, nil
 }
 
-func (s *search) lookAt(pid int) {
-	s.ofProcess(pid)
+func (s *search) scanProcess(pid int) {
+	s.addProcess(pid)
 	if s.sockets {
 		s.socketsOf(pid)
 	}
@@ -116,33 +116,33 @@ const tun = "/dev/net/tun"
 // socketsOf notes the namespaces that sockets of the process keep.
 func (s *search) socketsOf(pid int) {
 	for _, link := range filesOf(pid) {
-		to, err := os.Readlink(link)
-		if err != nil || s.asked[to] || to != tun && !strings.HasPrefix(to, "socket:[") {
+		target, err := os.Readlink(link)
+		if err != nil || s.asked[target] || target != tun && !strings.HasPrefix(target, "socket:[") {
 			continue
 		}
-		thread, file := partsOf(link)
-		id, err := kernelid.OfSocket(thread, file)
+		thread, file := parseFDLink(link)
+		id, err := kernelid.SocketNamespace(thread, file)
 		switch {
 		case errors.Is(err, kernelid.ErrNoNamespace):
 			continue // It has gone, or another process has it by now.
 		case err != nil:
-			if again, gone := os.Readlink(link); gone == nil && again == to {
+			if current, readErr := os.Readlink(link); readErr == nil && current == target {
 				s.blind = "the sockets of processes cannot be asked for their network namespaces: " + err.Error()
 			}
 			continue
 		}
-		s.asked[to] = to != tun // All open files of tun have the same link.
-		if _, known := s.found[id.Inode]; !known {
-			s.found[id.Inode] = Keeper{By: fmt.Sprintf("a socket of process %d", pid), Device: id.Device, Cookie: id.Cookie}
+		s.asked[target] = target != tun // All open files of tun have the same link.
+		if _, ok := s.found[id.Inode]; !ok {
+			s.found[id.Inode] = NamespaceKeeper{Description: fmt.Sprintf("a socket of process %d", pid), Device: id.Device, Cookie: id.Cookie}
 		}
 	}
 }
 
-// partsOf returns the numbers in /proc/<process>/fd/<file> or /proc/<process>/task/<thread>/fd/<file>.
-func partsOf(link string) (thread, file int) {
-	of, name := filepath.Split(link)
+// parseFDLink returns the numbers in /proc/<process>/fd/<file> or /proc/<process>/task/<thread>/fd/<file>.
+func parseFDLink(link string) (thread, file int) {
+	dir, name := filepath.Split(link)
 	file, _ = strconv.Atoi(name)
-	thread, _ = strconv.Atoi(filepath.Base(filepath.Dir(filepath.Clean(of))))
+	thread, _ = strconv.Atoi(filepath.Base(filepath.Dir(filepath.Clean(dir))))
 	return thread, file
 }
 

@@ -55,7 +55,7 @@ func kept(t *testing.T, open func() (int, error)) (was attachment.Namespace, end
 	t.Cleanup(end)
 	fresh.Remove(t, path)
 	waitFor(t, func() bool { // The thread takes a while to end.
-		all, err := Kept()
+		all, err := FindKeepers()
 		_, there := all[was.Inode]
 		return err == nil && !there
 	})
@@ -63,10 +63,10 @@ func kept(t *testing.T, open func() (int, error)) (was attachment.Namespace, end
 }
 
 func isGone(ctx context.Context, was attachment.Namespace, all bool) bool {
-	return Gone(ctx, all, was)[was]
+	return ProvenGone(ctx, all, was)[was]
 }
 
-func find(t *testing.T, wanted ...uint64) map[uint64]Keeper {
+func find(t *testing.T, wanted ...uint64) map[uint64]NamespaceKeeper {
 	t.Helper()
 	found, blind, err := Search(t.Context(), wanted...)
 	if err != nil || blind != "" {
@@ -97,7 +97,7 @@ func TestSearchFindsWhatASocketKeeps(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			was, end := kept(t, open)
 			for _, wanted := range [][]uint64{{was.Inode}, nil} {
-				want := Keeper{By: fmt.Sprintf("a socket of process %d", os.Getpid()), Device: was.Device, Cookie: was.Cookie}
+				want := NamespaceKeeper{Description: fmt.Sprintf("a socket of process %d", os.Getpid()), Device: was.Device, Cookie: was.Cookie}
 				if got := find(t, wanted...)[was.Inode]; got != want {
 					t.Errorf("of %v: kept by %+v, want %+v", wanted, got, want)
 				}
@@ -354,22 +354,22 @@ func TestProveSaysWhy(t *testing.T) {
 	}
 	earlier, none, another := was, was, was
 	earlier.BootID, none.BootID, another.Cookie = "another", "", was.Cookie+1
-	expect(was, true, Evidence{State: IsAlive, Why: "it is at " + path})
-	expect(earlier, true, Evidence{State: IsGone, Why: "it is of an earlier boot"})
-	expect(none, true, Evidence{State: IsUnknown, Why: "no boot was recorded"})
-	expect(another, true, Evidence{State: IsGone, Why: "another namespace, at " + path + ", has its inode now"})
+	expect(was, true, Evidence{Verdict: VerdictAlive, Reason: "it is at " + path})
+	expect(earlier, true, Evidence{Verdict: VerdictGone, Reason: "it is of an earlier boot"})
+	expect(none, true, Evidence{Verdict: VerdictUnknown, Reason: "no boot was recorded"})
+	expect(another, true, Evidence{Verdict: VerdictGone, Reason: "another namespace, at " + path + ", has its inode now"})
 	fresh.Remove(t, path)
-	expect(was, true, Evidence{State: IsAlive, Why: fmt.Sprintf("nothing leads to it at %s, but an open file of process %d keeps it", path, os.Getpid()),
+	expect(was, true, Evidence{Verdict: VerdictAlive, Reason: fmt.Sprintf("nothing leads to it at %s, but an open file of process %d keeps it", path, os.Getpid()),
 		KeptBy: fmt.Sprintf("an open file of process %d", os.Getpid())})
-	expect(was, false, Evidence{State: IsUnknown, Why: "it is not at " + path + ", and what keeps it elsewhere cannot be seen: " +
+	expect(was, false, Evidence{Verdict: VerdictUnknown, Reason: "it is not at " + path + ", and what keeps it elsewhere cannot be seen: " +
 		"the processes of the node are not seen from here: run it outside of a container, or in the host's PID namespace"})
 	_ = f.Close()
 	waitFor(t, func() bool {
-		return Prove(t.Context(), true, was)[was] == Evidence{State: IsGone, Why: "no mount, process or socket of the node keeps it"}
+		return Prove(t.Context(), true, was)[was] == Evidence{Verdict: VerdictGone, Reason: "no mount, process or socket of the node keeps it"}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if e := Prove(ctx, true, was)[was]; e.State != IsUnknown || !strings.Contains(e.Why, context.Canceled.Error()) {
+	if e := Prove(ctx, true, was)[was]; e.Verdict != VerdictUnknown || !strings.Contains(e.Reason, context.Canceled.Error()) {
 		t.Errorf("interrupted: %+v", e)
 	}
 }
@@ -399,14 +399,14 @@ func TestProveLooksAgainAtWhatAThreadKeeps(t *testing.T) {
 		defer leave()
 		looks := 1
 		then := func() { looks++; leave() }
-		if e := Prove(fresh.Between{Context: t.Context(), Do: then}, true, was)[was]; e.State != IsGone || looks != 2 {
+		if e := Prove(fresh.Between{Context: t.Context(), Do: then}, true, was)[was]; e.Verdict != VerdictGone || looks != 2 {
 			t.Errorf("after %d looks: %+v", looks, e)
 		}
 	})
 	t.Run("for good", func(t *testing.T) {
 		was, leave := inside(t)
 		defer leave()
-		if e := Prove(t.Context(), true, was)[was]; e.State != IsAlive || !strings.HasPrefix(e.KeptBy, "a thread of process ") {
+		if e := Prove(t.Context(), true, was)[was]; e.Verdict != VerdictAlive || !strings.HasPrefix(e.KeptBy, "a thread of process ") {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -419,15 +419,15 @@ func TestKeeperHasLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mounted := Keeper{}.with("a mount", path, byMount)
-	if mounted.hasLeft(was.Inode) || !mounted.hasLeft(was.Inode+1) {
+	mounted := NamespaceKeeper{}.with("a mount", path, byMount)
+	if mounted.hasMoved(was.Inode) || !mounted.hasMoved(was.Inode+1) {
 		t.Error("the mount is there, and leads to its namespace alone")
 	}
 	fresh.Remove(t, path)
-	if !mounted.hasLeft(was.Inode) {
+	if !mounted.hasMoved(was.Inode) {
 		t.Error("the mount is gone")
 	}
-	if (Keeper{By: "a socket", Cookie: was.Cookie}).hasLeft(was.Inode) {
+	if (NamespaceKeeper{Description: "a socket", Cookie: was.Cookie}).hasMoved(was.Inode) {
 		t.Error("a socket has no path that can be gone")
 	}
 }

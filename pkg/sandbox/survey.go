@@ -12,18 +12,18 @@ import (
 // Source is who tells the pod of a sandbox.
 type Source string
 
-// The sources. A cache can be out of date: only FromRuntime is what is.
+// The sources. A cache can be out of date: only SourceRuntime is what is.
 const (
-	FromNobody  Source = ""
-	FromRuntime Source = "runtime"
-	FromCache   Source = "CNI cache"
+	SourceNone    Source = ""
+	SourceRuntime Source = "runtime"
+	SourceCache   Source = "CNI cache"
 )
 
-// Known is a network namespace of this node, and what is known of it.
-type Known struct {
+// NodeSandbox is a network namespace of this node, and what is known of it.
+type NodeSandbox struct {
 	Sandbox
-	// From tells who knows the rest. All of it is empty with FromNobody.
-	From        Source
+	// Source tells who knows the rest. All of it is empty with SourceNone.
+	Source      Source
 	ContainerID string
 	Pod         attachment.Pod
 	// Ready says that the runtime keeps the sandbox running. It is false if only a cache knows the sandbox.
@@ -33,10 +33,10 @@ type Known struct {
 // Survey is what mounts, processes and the container runtime tell of this node's sandboxes at one moment.
 type Survey struct {
 	// Sandboxes are the network namespaces that List finds, and in the same order.
-	Sandboxes []Known
+	Sandboxes []NodeSandbox
 	// Absent are the runtime's sandboxes whose namespaces cannot be found from here: they have just gone, or /run/netns is not
 	// mounted here. Sandboxes that use the host's network are left out.
-	Absent []OfRuntime
+	Absent []RuntimeSandbox
 	// Incomplete says why the runtime did not tell of all its sandboxes. It is for people, as a warning. Whoever deletes
 	// or frees because a sandbox is missing here must first see that Incomplete is nil.
 	Incomplete error
@@ -46,11 +46,11 @@ type Survey struct {
 // in the survey.
 func (s Survey) Complete() bool { return s.Incomplete == nil }
 
-// Look surveys the sandboxes of this node. If the runtime does not answer, or not in full, the survey says so, and the caches
+// NewSurvey surveys the sandboxes of this node. If the runtime does not answer, or not in full, the survey says so, and the caches
 // of libcni and Multus below cacheDir fill in what they can. The error says that /proc cannot be read at all.
-func Look(ctx context.Context, runtime Runtime, cacheDir string) (Survey, error) {
+func NewSurvey(ctx context.Context, runtime Runtime, cacheDir string) (Survey, error) {
 	// First the runtime: what it starts meanwhile is then found in /proc, and is somebody whom nobody knows.
-	told, incomplete := runtime.Sandboxes(ctx)
+	reported, incomplete := runtime.Sandboxes(ctx)
 	found, err := List()
 	if err != nil {
 		return Survey{}, err
@@ -58,10 +58,10 @@ func Look(ctx context.Context, runtime Runtime, cacheDir string) (Survey, error)
 	s := Survey{Incomplete: incomplete}
 	place := map[identity]int{}
 	for i, f := range found {
-		s.Sandboxes = append(s.Sandboxes, Known{Sandbox: f})
+		s.Sandboxes = append(s.Sandboxes, NodeSandbox{Sandbox: f})
 		place[identity{f.Device, f.Inode}] = i
 	}
-	s.addRuntime(told, place)
+	s.addRuntime(reported, place)
 	if !s.Complete() {
 		s.addCache(cacheDir, place)
 	}
@@ -69,20 +69,20 @@ func Look(ctx context.Context, runtime Runtime, cacheDir string) (Survey, error)
 }
 
 // addRuntime notes what the runtime told.
-func (s *Survey) addRuntime(told []OfRuntime, place map[identity]int) {
-	for _, t := range told {
+func (s *Survey) addRuntime(reported []RuntimeSandbox, place map[identity]int) {
+	for _, t := range reported {
 		if t.HostNetwork {
 			continue
 		}
-		id, there := identify(t.Netns)
+		id, exists := identify(t.Netns)
 		i, listed := place[id]
-		if !there || !listed {
+		if !exists || !listed {
 			s.Absent = append(s.Absent, t)
 			continue
 		}
 		// The path of a sandbox that has stopped can lead to another one's namespace.
-		if k := &s.Sandboxes[i]; k.From == FromNobody || t.Ready && !k.Ready {
-			k.From, k.ContainerID, k.Pod, k.Ready = FromRuntime, t.ContainerID, t.Pod, t.Ready
+		if k := &s.Sandboxes[i]; k.Source == SourceNone || t.Ready && !k.Ready {
+			k.Source, k.ContainerID, k.Pod, k.Ready = SourceRuntime, t.ContainerID, t.Pod, t.Ready
 		}
 	}
 }
@@ -92,23 +92,23 @@ func (s *Survey) addCache(dir string, place map[identity]int) {
 	entries, unreadable, err := cnicache.Read(dir)
 	s.Incomplete = errors.Join(append([]error{s.Incomplete, err}, unreadable...)...)
 	for _, e := range entries {
-		id, there := identify(e.Netns)
+		id, exists := identify(e.Netns)
 		i, listed := place[id]
-		if !there || !listed || s.Sandboxes[i].From != FromNobody {
+		if !exists || !listed || s.Sandboxes[i].Source != SourceNone {
 			continue
 		}
 		k := &s.Sandboxes[i]
-		k.From, k.ContainerID, k.Pod = FromCache, e.Attachment.ContainerID, e.Pod
+		k.Source, k.ContainerID, k.Pod = SourceCache, e.Attachment.ContainerID, e.Pod
 	}
 }
 
 // String describes the sandbox in one line, for people.
-func (k Known) String() string {
+func (k NodeSandbox) String() string {
 	switch {
-	case k.From == FromNobody:
+	case k.Source == SourceNone:
 		return fmt.Sprintf("%s: known to nobody", k.Paths[0])
-	case k.From == FromRuntime && !k.Ready:
-		return fmt.Sprintf("%s: %v, sandbox %s, stopped, by the %s", k.Paths[0], k.Pod, k.ContainerID, k.From)
+	case k.Source == SourceRuntime && !k.Ready:
+		return fmt.Sprintf("%s: %v, sandbox %s, stopped, by the %s", k.Paths[0], k.Pod, k.ContainerID, k.Source)
 	}
-	return fmt.Sprintf("%s: %v, sandbox %s, by the %s", k.Paths[0], k.Pod, k.ContainerID, k.From)
+	return fmt.Sprintf("%s: %v, sandbox %s, by the %s", k.Paths[0], k.Pod, k.ContainerID, k.Source)
 }

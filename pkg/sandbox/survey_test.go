@@ -15,11 +15,11 @@ import (
 
 // answer is a runtime that gives this answer.
 type answer struct {
-	told []OfRuntime
+	told []RuntimeSandbox
 	err  error
 }
 
-func (a answer) Sandboxes(context.Context) ([]OfRuntime, error) { return a.told, a.err }
+func (a answer) Sandboxes(context.Context) ([]RuntimeSandbox, error) { return a.told, a.err }
 
 var errDown = errors.New("the runtime is down")
 
@@ -47,31 +47,31 @@ func TestLookMergesWhatIsTold(t *testing.T) {
 	pod := func(name string) attachment.Pod {
 		return attachment.Pod{Namespace: "default", Name: name, UID: "uid-" + name}
 	}
-	a := OfRuntime{ContainerID: "id-a", Pod: pod("a"), Ready: true, Netns: path("a")}
-	stopped := OfRuntime{ContainerID: "id-stopped", Pod: pod("stopped"), Netns: path("a")}
-	gone := OfRuntime{ContainerID: "id-gone", Pod: pod("gone"), Ready: true, Netns: path("gone")}
-	onHost := OfRuntime{ContainerID: "id-host", Pod: pod("host"), Ready: true, HostNetwork: true}
+	a := RuntimeSandbox{ContainerID: "id-a", Pod: pod("a"), Ready: true, Netns: path("a")}
+	stopped := RuntimeSandbox{ContainerID: "id-stopped", Pod: pod("stopped"), Netns: path("a")}
+	gone := RuntimeSandbox{ContainerID: "id-gone", Pod: pod("gone"), Ready: true, Netns: path("gone")}
+	onHost := RuntimeSandbox{ContainerID: "id-host", Pod: pod("host"), Ready: true, HostNetwork: true}
 	for name, test := range map[string]struct {
 		runtime    answer
 		want       map[string]string // what is said of a and b
-		absent     []OfRuntime
+		absent     []RuntimeSandbox
 		incomplete string
 	}{
 		"all that the runtime tells": {
-			answer{told: []OfRuntime{a, onHost}},
+			answer{told: []RuntimeSandbox{a, onHost}},
 			map[string]string{"a": "default/a, sandbox id-a, by the runtime", "b": "known to nobody"}, nil, "",
 		},
 		"the sandbox that is ready has the namespace, whatever the order": {
-			answer{told: []OfRuntime{stopped, a, stopped}},
+			answer{told: []RuntimeSandbox{stopped, a, stopped}},
 			map[string]string{"a": "default/a, sandbox id-a, by the runtime", "b": "known to nobody"}, nil, "",
 		},
 		"a stopped sandbox keeps its namespace": {
-			answer{told: []OfRuntime{stopped}},
+			answer{told: []RuntimeSandbox{stopped}},
 			map[string]string{"a": "default/stopped, sandbox id-stopped, stopped, by the runtime", "b": "known to nobody"}, nil, "",
 		},
 		"no namespace to be found": {
-			answer{told: []OfRuntime{gone}},
-			map[string]string{"a": "known to nobody", "b": "known to nobody"}, []OfRuntime{gone}, "",
+			answer{told: []RuntimeSandbox{gone}},
+			map[string]string{"a": "known to nobody", "b": "known to nobody"}, []RuntimeSandbox{gone}, "",
 		},
 		"no answer: the cache": {
 			answer{err: errDown},
@@ -79,13 +79,13 @@ func TestLookMergesWhatIsTold(t *testing.T) {
 			nil, "the runtime is down",
 		},
 		"half an answer: the cache for the rest": {
-			answer{told: []OfRuntime{a}, err: errDown},
+			answer{told: []RuntimeSandbox{a}, err: errDown},
 			map[string]string{"a": "default/a, sandbox id-a, by the runtime", "b": "default/old-b, sandbox cached-b, by the CNI cache"},
 			nil, "the runtime is down",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := Look(t.Context(), test.runtime, dir)
+			s, err := NewSurvey(t.Context(), test.runtime, dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,11 +125,11 @@ func TestLookReportsATornCache(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "results", "torn"), []byte(`{"kind":"cniCacheV1",`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Look(t.Context(), answer{err: errDown}, dir)
+	s, err := NewSurvey(t.Context(), answer{err: errDown}, dir)
 	if err != nil || !errors.Is(s.Incomplete, errDown) || !strings.Contains(s.Incomplete.Error(), "results/torn") {
 		t.Errorf("incomplete: %v, %v", s.Incomplete, err)
 	}
-	if s, err = Look(t.Context(), answer{}, dir); err != nil || !s.Complete() {
+	if s, err = NewSurvey(t.Context(), answer{}, dir); err != nil || !s.Complete() {
 		t.Errorf("the runtime told all, so no cache is asked: %v, %v", s.Incomplete, err)
 	}
 }

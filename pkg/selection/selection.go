@@ -27,10 +27,10 @@ type Selection struct {
 	Lister string
 }
 
-// Thing is one attachment that may be named. A field that is not known is empty. A limit on an empty field
-// does not choose the thing, unless Unknown is set. If the pod is empty, the other things of the same sandbox
+// Candidate is one attachment that may be named. A field that is not known is empty. A limit on an empty field
+// does not choose the candidate, unless Unknown is set. If the pod is empty, the other things of the same sandbox
 // name it.
-type Thing struct {
+type Candidate struct {
 	Pod         attachment.Pod
 	ContainerID string
 	Network     string
@@ -42,8 +42,8 @@ type Thing struct {
 	Unknown bool
 }
 
-// All says that the selection names everything.
-func (s Selection) All() bool {
+// MatchesAll says that the selection names everything.
+func (s Selection) MatchesAll() bool {
 	return len(s.Names) == 0 && s.Namespace == "" && s.Network == "" && s.Parent == ""
 }
 
@@ -74,107 +74,109 @@ func (s Selection) Validate() error {
 
 // Choose returns for each thing whether it is named. ErrNothing and ErrAmbiguous can be matched: each name
 // has to name something within the limits, and each limit has to leave something.
-func (s Selection) Choose(things []Thing) ([]bool, error) {
+func (s Selection) Choose(candidates []Candidate) ([]bool, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	things = WithPods(things)
-	chosen, err := s.limit(things)
+	candidates = WithPods(candidates)
+	chosen, err := s.applyLimits(candidates)
 	if err != nil || len(s.Names) == 0 {
 		return chosen, err
 	}
-	named := make([]bool, len(things))
+	named := make([]bool, len(candidates))
 	for _, name := range s.Names {
-		meant, err := s.meant(name, things, chosen)
+		meant, err := s.resolve(name, candidates, chosen)
 		if err != nil {
 			return nil, err
 		}
-		for i, t := range things {
+		for i, t := range candidates {
 			named[i] = named[i] || chosen[i] && meant(t)
 		}
 	}
 	return named, nil
 }
 
-// WithPods returns the things, each with the pod that another thing of its sandbox names if it names none.
-func WithPods(things []Thing) []Thing {
+// WithPods returns the candidates, each with the pod that another thing of its sandbox names if it names none.
+func WithPods(candidates []Candidate) []Candidate {
 	pods := map[string]attachment.Pod{}
-	for _, t := range things {
+	for _, t := range candidates {
 		if t.Pod.Name != "" {
 			pods[t.ContainerID] = t.Pod
 		}
 	}
-	all := slices.Clone(things)
-	for i := range all {
-		if all[i].Pod.Name == "" && all[i].ContainerID != "" {
-			all[i].Pod = pods[all[i].ContainerID]
+	result := slices.Clone(candidates)
+	for i := range result {
+		if result[i].Pod.Name == "" && result[i].ContainerID != "" {
+			result[i].Pod = pods[result[i].ContainerID]
 		}
 	}
-	return all
+	return result
 }
 
 // limit is one of the flags that leave only some things.
 type limit struct {
 	flag, value string
-	// of returns what the thing has for it.
-	of func(Thing) []string
+	// values returns what the thing has for it.
+	values func(Candidate) []string
 }
 
-func (l limit) isUnknown(t Thing) bool { return t.Unknown && len(l.of(t)) == 0 }
+func (l limit) isUnknown(t Candidate) bool { return t.Unknown && len(l.values(t)) == 0 }
 
-func (l limit) chooses(t Thing) bool { return slices.Contains(l.of(t), l.value) || l.isUnknown(t) }
+func (l limit) chooses(t Candidate) bool {
+	return slices.Contains(l.values(t), l.value) || l.isUnknown(t)
+}
 
 // limits returns the flags that are set.
 func (s Selection) limits() []limit {
-	one := func(value string) []string {
+	single := func(value string) []string {
 		if value == "" {
 			return nil
 		}
 		return []string{value}
 	}
-	all := []limit{
-		{"--namespace", s.Namespace, func(t Thing) []string { return one(t.Pod.Namespace) }},
-		{"--network", s.Network, func(t Thing) []string { return one(t.Network) }},
-		{"--parent", s.Parent, func(t Thing) []string { return t.Parents }},
+	limits := []limit{
+		{"--namespace", s.Namespace, func(t Candidate) []string { return single(t.Pod.Namespace) }},
+		{"--network", s.Network, func(t Candidate) []string { return single(t.Network) }},
+		{"--parent", s.Parent, func(t Candidate) []string { return t.Parents }},
 	}
-	return slices.DeleteFunc(all, func(l limit) bool { return l.value == "" })
+	return slices.DeleteFunc(limits, func(l limit) bool { return l.value == "" })
 }
 
 // Guesses says that a limit chooses the thing only because nobody can tell whether it is meant.
-func (s Selection) Guesses(t Thing) bool {
+func (s Selection) Guesses(t Candidate) bool {
 	return slices.ContainsFunc(s.limits(), func(l limit) bool { return l.isUnknown(t) })
 }
 
-// limit applies Namespace, Network and Parent, one after the other. A guess alone is no match: the value of a limit
+// applyLimits applies Namespace, Network and Parent, one after the other. A guess alone is no match: the value of a limit
 // can be misspelt.
-func (s Selection) limit(things []Thing) ([]bool, error) {
-	chosen, known := make([]bool, len(things)), make([]bool, len(things))
+func (s Selection) applyLimits(candidates []Candidate) ([]bool, error) {
+	chosen, certain := make([]bool, len(candidates)), make([]bool, len(candidates))
 	for i := range chosen {
-		chosen[i], known[i] = true, true
+		chosen[i], certain[i] = true, true
 	}
 	for _, l := range s.limits() {
-		there, guesses := map[string]bool{}, 0
-		for i, t := range things {
-			if known[i] {
-				for _, v := range l.of(t) {
-					there[v] = true
+		present, guesses := map[string]bool{}, 0
+		for i, t := range candidates {
+			if certain[i] {
+				for _, v := range l.values(t) {
+					present[v] = true
 				}
 			}
 			chosen[i] = chosen[i] && l.chooses(t)
-			known[i] = known[i] && chosen[i] && !l.isUnknown(t)
-			if chosen[i] && !known[i] {
+			certain[i] = certain[i] && chosen[i] && !l.isUnknown(t)
+			if chosen[i] && !certain[i] {
 				guesses++
 			}
 		}
-		if !slices.Contains(known, true) {
-			return nil, fmt.Errorf("%s %s %w: %s%s", l.flag, l.value, ErrNothing, thereIs(there), s.unknown(guesses))
+		if !slices.Contains(certain, true) {
+			return nil, fmt.Errorf("%s %s %w: %s%s", l.flag, l.value, ErrNothing, available(present), s.unknownNote(guesses))
 		}
 	}
 	return chosen, nil
 }
 
-// unknown tells of the things that only a guess chooses.
-func (s Selection) unknown(guesses int) string {
+// unknownNote tells of the things that only a guess chooses.
+func (s Selection) unknownNote(guesses int) string {
 	lister := cmp.Or(s.Lister, "relink list")
 	switch guesses {
 	case 0:
@@ -185,16 +187,16 @@ func (s Selection) unknown(guesses int) string {
 	return fmt.Sprintf("; %d attachments may be meant, but their checkpoints cannot be read: %s shows them", guesses, lister)
 }
 
-// meant returns what the name stands for among the chosen things: a whole container ID, else a pod, else the
+// resolve returns what the name stands for among the chosen candidates: a whole container ID, else a pod, else the
 // beginning of a container ID. A pod can have two sandboxes, while its old one is being replaced: the pod's
 // name means both.
-func (s Selection) meant(name string, things []Thing, chosen []bool) (func(Thing) bool, error) {
+func (s Selection) resolve(name string, candidates []Candidate, chosen []bool) (func(Candidate) bool, error) {
 	pods, sandboxes := map[string]bool{}, map[string]attachment.Pod{}
-	for i, t := range things {
+	for i, t := range candidates {
 		switch {
 		case !chosen[i]:
 		case t.ContainerID != "" && t.ContainerID == name:
-			return func(t Thing) bool { return t.ContainerID == name }, nil
+			return func(t Candidate) bool { return t.ContainerID == name }, nil
 		case s.isPod(name, t.Pod):
 			pods[t.Pod.String()] = true
 		case strings.HasPrefix(t.ContainerID, name):
@@ -203,11 +205,11 @@ func (s Selection) meant(name string, things []Thing, chosen []bool) (func(Thing
 	}
 	switch {
 	case len(pods) == 0 && len(sandboxes) == 0:
-		return nil, s.noSuch(name)
+		return nil, s.notFound(name)
 	case len(pods)+len(sandboxes) > 1:
 		return nil, ambiguous(name, pods, sandboxes)
 	}
-	return func(t Thing) bool {
+	return func(t Candidate) bool {
 		_, begins := sandboxes[t.ContainerID]
 		return begins || pods[t.Pod.String()]
 	}, nil
@@ -225,63 +227,63 @@ func (s Selection) isPod(name string, pod attachment.Pod) bool {
 	return pod.Name == name
 }
 
-func (s Selection) noSuch(name string) error {
-	what := "pod"
+func (s Selection) notFound(name string) error {
+	noun := "pod"
 	if !strings.Contains(name, "/") {
-		what = "pod or container ID"
+		noun = "pod or container ID"
 	}
 	within := ""
-	for _, l := range []struct{ what, value string }{{"namespace", s.Namespace}, {"network", s.Network}, {"parent", s.Parent}} {
+	for _, l := range []struct{ noun, value string }{{"namespace", s.Namespace}, {"network", s.Network}, {"parent", s.Parent}} {
 		if l.value != "" {
-			within += fmt.Sprintf(" with %s %s", l.what, l.value)
+			within += fmt.Sprintf(" with %s %s", l.noun, l.value)
 		}
 	}
-	return fmt.Errorf("%q %w: there is no such %s%s; %s shows what there is", name, ErrNothing, what, within, cmp.Or(s.Lister, "relink list"))
+	return fmt.Errorf("%q %w: there is no such %s%s; %s shows what there is", name, ErrNothing, noun, within, cmp.Or(s.Lister, "relink list"))
 }
 
 const (
-	// shownID is how much of a runtime's container ID a list of sandboxes shows, as crictl does.
-	shownID = 13
-	// runtimeID is how long a runtime's container ID is: it is random, in hexadecimal digits.
-	runtimeID = 64
+	// shortIDLength is how much of a runtime's container ID a list of sandboxes shows, as crictl does.
+	shortIDLength = 13
+	// runtimeIDLength is how long a runtime's container ID is: it is random, in hexadecimal digits.
+	runtimeIDLength = 64
 )
 
 // ShortID is a container ID as lists show it. It names the sandbox: 13 of 64 random digits belong to one sandbox
 // of a node. Every other ID is shown whole, because it can differ from others in its last characters only, as
 // those of cnitool and those that are made from a namespace do.
 func ShortID(id string) string {
-	if len(id) == runtimeID && strings.Trim(id, "0123456789abcdef") == "" {
-		return id[:shownID]
+	if len(id) == runtimeIDLength && strings.Trim(id, "0123456789abcdef") == "" {
+		return id[:shortIDLength]
 	}
 	return id
 }
 
-// listed is how many things a message lists at most.
-const listed = 10
+// maxListed is how many things a message lists at most.
+const maxListed = 10
 
 func ambiguous(name string, pods map[string]bool, sandboxes map[string]attachment.Pod) error {
-	all := slices.Sorted(maps.Keys(pods))
+	lines := slices.Sorted(maps.Keys(pods))
 	for _, id := range slices.Sorted(maps.Keys(sandboxes)) {
 		line := id
 		if pod := sandboxes[id]; pod.Name != "" {
 			line += " (" + pod.String() + ")"
 		}
-		all = append(all, line)
+		lines = append(lines, line)
 	}
-	return fmt.Errorf("%q %w: %s; name one of them in full", name, ErrAmbiguous, first(all))
+	return fmt.Errorf("%q %w: %s; name one of them in full", name, ErrAmbiguous, joinFirst(lines))
 }
 
-// thereIs lists what a limit could have left.
-func thereIs(values map[string]bool) string {
+// available lists what a limit could have left.
+func available(values map[string]bool) string {
 	if len(values) == 0 {
 		return "there is none"
 	}
-	return "there is " + first(slices.Sorted(maps.Keys(values)))
+	return "there is " + joinFirst(slices.Sorted(maps.Keys(values)))
 }
 
-func first(all []string) string {
-	if len(all) > listed {
-		return fmt.Sprintf("%s and %d more", strings.Join(all[:listed], ", "), len(all)-listed)
+func joinFirst(items []string) string {
+	if len(items) > maxListed {
+		return fmt.Sprintf("%s and %d more", strings.Join(items[:maxListed], ", "), len(items)-maxListed)
 	}
-	return strings.Join(all, ", ")
+	return strings.Join(items, ", ")
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func thing(namespace, pod, id, network string, parents ...string) selection.Thing {
-	return selection.Thing{Pod: attachment.Pod{Namespace: namespace, Name: pod}, ContainerID: id, Network: network, Parents: parents}
+func thing(namespace, pod, id, network string, parents ...string) selection.Candidate {
+	return selection.Candidate{Pod: attachment.Pod{Namespace: namespace, Name: pod}, ContainerID: id, Network: network, Parents: parents}
 }
 
 // things are those of the table tests. The pod shop/moving is being replaced: it has two sandboxes.
-var things = []selection.Thing{
+var things = []selection.Candidate{
 	0: thing("shop", "web-0", "4f1c2ab0d6e91aa", "lan", "bond4.3", "bond4", "eth0", "eth1"),
 	1: thing("shop", "web-0", "4f1c2ab0d6e91aa", "storage", "eth2"),
 	2: thing("lab", "web-0", "4f77aa", "lan", "bond4.3", "bond4", "eth0", "eth1"),
@@ -123,8 +123,8 @@ func TestChooseRefuses(t *testing.T) {
 
 // What nobody can tell is chosen by each limit, and no name of a pod finds it.
 func TestChooseWhatIsUnknown(t *testing.T) {
-	torn := func(t selection.Thing) selection.Thing { t.Unknown = true; return t }
-	all := []selection.Thing{
+	torn := func(t selection.Candidate) selection.Candidate { t.Unknown = true; return t }
+	all := []selection.Candidate{
 		0: thing("shop", "web-0", "aaaa", "lan", "eth0"),
 		1: torn(thing("", "", "bbbb", "")),
 		2: torn(thing("shop", "web-0", "cccc", "storage")),
@@ -209,7 +209,7 @@ func TestWords(t *testing.T) {
 
 // A message that lists what there is stays one that can be read.
 func TestAListIsCutShort(t *testing.T) {
-	var many []selection.Thing
+	var many []selection.Candidate
 	for i := range 500 {
 		many = append(many, thing("shop", fmt.Sprintf("web-%03d", i), fmt.Sprintf("c%03d", i), "lan"))
 	}
@@ -223,7 +223,7 @@ func TestAListIsCutShort(t *testing.T) {
 func TestANameMeansOneThing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[ab]{1,3}`)
-		var all []selection.Thing
+		var all []selection.Candidate
 		for range rapid.IntRange(0, 8).Draw(t, "things") {
 			all = append(all, thing(word.Draw(t, "namespace"), word.Draw(t, "pod"), word.Draw(t, "id"), word.Draw(t, "network"), word.Draw(t, "parent")))
 		}

@@ -15,9 +15,9 @@ const DirEnv = "RELINK_UDEV_DIR"
 // Dir is the directory in which systemd-udevd and others like it keep what they know.
 const Dir = "/run/udev"
 
-// Done says whether udev is done with the network device of that index. It is if no udev runs, or if its
+// Initialized says whether udev is done with the network device of that index. It is if no udev runs, or if its
 // directory cannot be seen from here.
-func Done(index int) (bool, error) {
+func Initialized(index int) (bool, error) {
 	dir := os.Getenv(DirEnv)
 	if dir == "" {
 		dir = Dir

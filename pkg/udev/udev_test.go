@@ -34,7 +34,7 @@ func TestDone(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			done, err := Done(7)
+			done, err := Initialized(7)
 			if done != test.want || (err == nil) != (test.fails == "") || err != nil && !strings.Contains(err.Error(), test.fails) {
 				t.Errorf("Done() = %v, %v, want %v, %q", done, err, test.want, test.fails)
 			}

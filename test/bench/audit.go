@@ -21,9 +21,9 @@ import (
 )
 
 // told is a container runtime that has these sandboxes.
-type told []kept.OfRuntime
+type told []kept.RuntimeSandbox
 
-func (t told) Sandboxes(context.Context) ([]kept.OfRuntime, error) { return t, nil }
+func (t told) Sandboxes(context.Context) ([]kept.RuntimeSandbox, error) { return t, nil }
 
 // benchAudit measures relink audit and relink check in turn, on a node on which all is well. Each sandbox has an interface, a
 // checkpoint and a lease. The other leases wait for owners. The agent of the benchmark answers at once about all sandboxes
@@ -76,7 +76,7 @@ func (n *node) lend() (held []lease.Lease, runtime told, err error) {
 		if err := n.store.Save(r); err != nil {
 			return nil, nil, err
 		}
-		runtime = append(runtime, kept.OfRuntime{ContainerID: r.Attachment.ContainerID, Pod: r.Pod, Ready: true, Netns: r.Namespace.Path})
+		runtime = append(runtime, kept.RuntimeSandbox{ContainerID: r.Attachment.ContainerID, Pod: r.Pod, Ready: true, Netns: r.Namespace.Path})
 		held = append(held, lease.Lease{Address: prefix.Addr(), State: lease.Held, Owner: r.Owner, Holders: []lease.Holder{{
 			ContainerID: r.Attachment.ContainerID, IfName: r.Attachment.IfName, Pod: r.Pod, Owner: r.Owner, Namespace: r.Namespace, Since: time.Now(),
 			Origin: lease.InTurn, Policy: lease.Policy{Sticky: true},
@@ -93,7 +93,7 @@ func reserved(count int) (all []lease.Lease) {
 		owner := ownerOf(100000 + i)
 		pod := attachment.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: owner.UID}
 		all = append(all, lease.Lease{
-			Address: a, State: lease.Reserved, Owner: owner, ReleasedAt: time.Now(), Why: "released",
+			Address: a, State: lease.Reserved, Owner: owner, ReleasedAt: time.Now(), Reason: "released",
 			Last: lease.Holder{ContainerID: fmt.Sprintf("%064x", i), IfName: "eth0", Pod: pod, Owner: owner, Policy: lease.Policy{Sticky: true}},
 		})
 		a = a.Next()
@@ -116,7 +116,7 @@ func (n *node) audits(dir string, leases []lease.Lease) (row results.Audit, err 
 	if err != nil {
 		return row, err
 	}
-	err = store.TakeIn(context.Background(), false, func(lease.View) (lease.Intake, error) { return lease.Intake{Leases: leases}, nil })
+	err = store.Import(context.Background(), false, func(lease.ImportView) (lease.Import, error) { return lease.Import{Leases: leases}, nil })
 	if err != nil {
 		return row, err
 	}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/access"
+	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/test/bench/results"
@@ -320,7 +320,7 @@ func (n *accessNode) assert(records []checkpoint.Record) error {
 	if err != nil {
 		return err
 	}
-	return access.Host{Store: n.store, Host: n.host, Records: records, All: true}.Assert(context.Background(), node).Err()
+	return hostends.Host{Store: n.store, Host: n.host, Records: records, Complete: true}.Assert(context.Background(), node).Err()
 }
 
 func (n *accessNode) restore([]checkpoint.Record) error {
@@ -336,7 +336,7 @@ func (n *accessNode) whole(records []checkpoint.Record) error {
 	if err != nil {
 		return err
 	}
-	lacks := access.Host{Store: n.store, Host: n.host, Records: records, All: true}.Differs(node)
+	lacks := hostends.Host{Store: n.store, Host: n.host, Records: records, Complete: true}.Compare(node)
 	if err := lacks.Err(); err != nil || len(lacks.Plan.Steps()) > 0 {
 		return fmt.Errorf("the host is not right: %v: %w", lacks.Plan.Summary(), err)
 	}
@@ -361,10 +361,10 @@ type following struct{ more, source, other []time.Duration }
 func (n *accessNode) follow(records []checkpoint.Record) (took following, err error) {
 	done := make(chan time.Time, 100)
 	failed := make(chan error, 100)
-	k := access.NewKeeper(access.KeeperOptions{
+	k := hostends.NewReconciler(hostends.ReconcilerOptions{
 		Store: n.store, Host: n.host, OnDone: func([]string) { done <- time.Now() }, OnError: func(err error) { failed <- err },
 	})
-	k.Know(records, true)
+	k.SetRecords(records, true)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- k.Run(ctx) }()

@@ -16,7 +16,7 @@ const agentSocket = "/run/relink-bench/agent.sock"
 type cached struct{}
 
 func (cached) Ask(context.Context, owner.Question) (owner.Answer, error) {
-	return owner.Answer{Lasts: true, Alone: true, Owner: attachment.Owner{
+	return owner.Answer{Persistent: true, SinglePod: true, Owner: attachment.Owner{
 		Group: "apps", Kind: "StatefulSet", Namespace: "shop", Name: "web", UID: "7c1f9a52-3e4f-5a6b-7c8d-9e0f1a2b3c4d", Ordinal: attachment.OrdinalOf(0),
 	}}, nil
 }
@@ -25,7 +25,7 @@ func (cached) Fulfil(context.Context, owner.Fulfilment) error { return nil }
 
 func (cached) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
 	for _, o := range owners {
-		all = append(all, owner.Judgement{Owner: o, Standing: owner.Lives, Why: "it is there", Cluster: "u-here"})
+		all = append(all, owner.Judgement{Owner: o, Standing: owner.Exists, Reason: "it is there", Cluster: "u-here"})
 	}
 	return all
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
-	poolkeeper "github.com/relink-cni/relink/pkg/pool/keeper"
+	poolkeeper "github.com/relink-cni/relink/pkg/pool/node"
 )
 
 // network is the network of all pods.
@@ -29,7 +29,7 @@ const network = "bench"
 // poolNode is a node: its store, and what its agent does with pools.
 type poolNode struct {
 	name, dir, socket string
-	keeper            *poolkeeper.Keeper
+	keeper            *poolkeeper.Controller
 	stop              context.CancelFunc
 	running           sync.WaitGroup
 }
@@ -45,7 +45,7 @@ func (s *server) startNode(name, dir string) (*poolNode, error) {
 		return nil, err
 	}
 	log := s.log.With("node", name)
-	n.keeper = poolkeeper.New(poolkeeper.Options{
+	n.keeper = poolkeeper.New(poolkeeper.Config{
 		API: pools, Node: name, Dir: n.dir, Log: log,
 		Watch: func(ctx context.Context, changes chan<- pool.Change) { pools.Watch(ctx, name, log, changes) },
 	})

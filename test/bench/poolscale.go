@@ -211,7 +211,7 @@ func (c *scale) holds(given map[netip.Addr]int) error {
 	for _, b := range blocks {
 		for i := range len(b.Spec.Addresses) {
 			if h, is := b.HolderOf(i); is {
-				has[b.At(i)] = h.Node
+				has[b.Address(i)] = h.Node
 			}
 		}
 	}

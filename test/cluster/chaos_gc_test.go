@@ -45,7 +45,7 @@ func (c *chaos) passes(r *rand.Rand) {
 }
 
 // pass makes a pass, and compares what it has freed with the truth.
-func (c *chaos) pass(grace time.Duration, dry bool) reclaim.Report {
+func (c *chaos) pass(grace time.Duration, dry bool) reclaim.GCReport {
 	began := time.Now()
 	report, err := reclaim.Run(c.t.Context(), reclaim.Options{Sources: c.sources(), Grace: grace, DryRun: dry})
 	if errors.Is(err, flock.ErrBusy) {
@@ -54,7 +54,7 @@ func (c *chaos) pass(grace time.Duration, dry bool) reclaim.Report {
 	if err != nil {
 		c.t.Error(err)
 	}
-	for _, f := range report.Found.Findings {
+	for _, f := range report.Audit.Findings {
 		if f.Severity == audit.Error {
 			c.t.Errorf("an audit of a node on which all is well: %+v", f)
 		}
@@ -72,7 +72,7 @@ func (c *chaos) pass(grace time.Duration, dry bool) reclaim.Report {
 }
 
 // freed judges what a pass has freed, or would.
-func (c *chaos) freed(o reclaim.Outcome, began time.Time, grace time.Duration) {
+func (c *chaos) freed(o reclaim.GCOutcome, began time.Time, grace time.Duration) {
 	what, wrong := "checkpoints freed", error(nil)
 	switch s := o.Subject; {
 	case s.Holder != nil:
@@ -127,7 +127,7 @@ func (c *chaos) finish(workloads []workload, r *rand.Rand) {
 // knowsCluster makes passes until the store knows which cluster it is of. The passes before can all have been at times at which somebody
 // did not answer: on a busy machine there are few. When nobody lives any more, no pass finds it out, and so none frees what waits.
 func (c *chaos) knowsCluster(r *rand.Rand) {
-	known := func() bool { return errors.Is(c.leases().OfCluster(c.t.Context(), zeroUID), lease.ErrCluster) }
+	known := func() bool { return errors.Is(c.leases().CheckCluster(c.t.Context(), zeroUID), lease.ErrCluster) }
 	if known() {
 		return
 	}
@@ -160,7 +160,7 @@ func (c *chaos) loseSome(r *rand.Rand) {
 }
 
 // nothingIsLeft looks for what relink, its plugins or the last pass have left.
-func (c *chaos) nothingIsLeft(last reclaim.Report) {
+func (c *chaos) nothingIsLeft(last reclaim.GCReport) {
 	if len(last.Outcomes) > 0 {
 		c.t.Errorf("left: %+v", last.Outcomes)
 	}
@@ -178,7 +178,7 @@ func (c *chaos) nothingIsLeft(last reclaim.Report) {
 	if err == nil {
 		err = json.Unmarshal(b, &seen)
 	}
-	if err != nil || len(seen.Seen) > 0 {
+	if err != nil || len(seen.List) > 0 {
 		c.t.Errorf("sightings that are left: %+v, %v", seen, err)
 	}
 	for line := range strings.Lines(fresh.IP(c.t, "", "-o link show type macvlan")) {

@@ -78,7 +78,7 @@ func TestAgentInALargeCluster(t *testing.T) {
 	attached := time.Now()
 	await(t, time.Minute, "an audit", func() bool {
 		a := agent().Audit
-		return a != nil && a.At.After(attached)
+		return a != nil && a.Time.After(attached)
 	})
 	if a := agent().Audit; a.Findings["fine"] != podsHere || a.Errors > 0 {
 		t.Errorf("the audit has %+v", a)

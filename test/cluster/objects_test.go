@@ -191,9 +191,9 @@ func question(pod made) owner.Question {
 
 func lasting(of made, ordinal attachment.Ordinal) owner.Answer {
 	kind, group, _ := strings.Cut(of.kind, ".")
-	return owner.Answer{Owner: attachment.Owner{Group: group, Kind: kind, Namespace: of.namespace, Name: of.name, UID: string(of.uid), Ordinal: ordinal}, Lasts: true, Alone: true}
+	return owner.Answer{Owner: attachment.Owner{Group: group, Kind: kind, Namespace: of.namespace, Name: of.name, UID: string(of.uid), Ordinal: ordinal}, Persistent: true, SinglePod: true}
 }
 
 func itself(pod made) owner.Answer {
-	return owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: pod.namespace, Name: pod.name, UID: string(pod.uid)}, Alone: true}
+	return owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: pod.namespace, Name: pod.name, UID: string(pod.uid)}, SinglePod: true}
 }

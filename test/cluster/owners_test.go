@@ -137,7 +137,7 @@ func beside(a owner.Answer, pods ...made) owner.Answer {
 // whoItIsByName has pods that the API knows under another UID or none.
 func (a *api) whoItIsByName(t *testing.T, o *kube.Owners, podDB made) {
 	static := made{"Pod", "shop", "mirror", hash}
-	want := owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: "mirror"}, Lasts: true, Alone: true}
+	want := owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: "mirror"}, Persistent: true, SinglePod: true}
 	if got, err := o.Ask(t.Context(), question(static)); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("a static pod: %+v, %v, want %+v", got, err, want)
 	}
@@ -277,7 +277,7 @@ func (a *api) named(t *testing.T, o *kube.Owners) {
 	a.setOf(t, "StatefulSet.apps", "bank", "vault", m{"replicas": 1})
 	pod := a.podOn(t, "shop", "named-pod", annotated("ipam.relink.dev/owner", "statefulset.apps/named"))
 	want := lasting(set, 0)
-	want.Alone = false
+	want.SinglePod = false
 	if got, err := o.Ask(t.Context(), question(pod)); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}

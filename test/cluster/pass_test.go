@@ -38,7 +38,7 @@ func (s *site) options(t *testing.T) reclaim.Options {
 //
 //	lan .2 freed, reserved: its network namespace is gone | seen dead twice
 //	checkpoint of c1 waiting: its network namespace is gone
-func (s *site) pass(t *testing.T, when string, want ...string) reclaim.Report {
+func (s *site) pass(t *testing.T, when string, want ...string) reclaim.GCReport {
 	t.Helper()
 	return s.until(t, when, 1, want)
 }
@@ -52,7 +52,7 @@ func (s *site) notes(t *testing.T, when string, want ...string) {
 // until makes passes until the outcomes are those that are wanted. Another process of this machine can have a new namespace
 // with the inode of one that is gone. While that cannot be told apart, the pass keeps what it is about. So a thing can be
 // missing for a moment. Any other difference is an error at once.
-func (s *site) until(t *testing.T, when string, grace time.Duration, want []string) reclaim.Report {
+func (s *site) until(t *testing.T, when string, grace time.Duration, want []string) reclaim.GCReport {
 	t.Helper()
 	for tries := 50; ; tries-- {
 		r, err := s.run(t, grace)
@@ -71,7 +71,7 @@ func (s *site) until(t *testing.T, when string, grace time.Duration, want []stri
 	}
 }
 
-func (s *site) run(t *testing.T, grace time.Duration) (reclaim.Report, error) {
+func (s *site) run(t *testing.T, grace time.Duration) (reclaim.GCReport, error) {
 	t.Helper()
 	o := s.options(t)
 	o.Grace = grace
@@ -79,10 +79,10 @@ func (s *site) run(t *testing.T, grace time.Duration) (reclaim.Report, error) {
 }
 
 // compare returns what is wanted and missing, and what is there and not wanted.
-func (s *site) compare(r reclaim.Report, want []string) (left []string, differs string) {
+func (s *site) compare(r reclaim.GCReport, want []string) (left []string, differs string) {
 	left = slices.Clone(want)
 	for _, o := range r.Outcomes {
-		is, why := s.became(o), strings.Join(o.Evidence, "; ")+"; "+o.Why
+		is, why := s.became(o), strings.Join(o.Evidence, "; ")+"; "+o.Reason
 		i := slices.IndexFunc(left, func(w string) bool { return matches(w, is, why) })
 		if i < 0 {
 			differs += is + ": " + why + "\n"
@@ -107,14 +107,14 @@ func matches(want, is, why string) bool {
 }
 
 // became is what became of a thing, in short.
-func (s *site) became(o reclaim.Outcome) string {
+func (s *site) became(o reclaim.GCOutcome) string {
 	is := "checkpoint of " + o.Attachment.ContainerID
 	if o.Address.IsValid() {
 		is = fmt.Sprintf("%s .%d", o.Network, o.Address.As4()[3])
 	}
 	is += " " + string(o.State)
-	if o.Becomes != "" {
-		is += ", " + string(o.Becomes)
+	if o.AddressState != "" {
+		is += ", " + string(o.AddressState)
 	}
 	return is
 }
@@ -162,7 +162,7 @@ func (s *site) keeps(t *testing.T, when string) {
 func (s *site) judged(t *testing.T, of attachment.Owner, standing owner.Standing, why string) {
 	t.Helper()
 	got := s.agent().Judge(context.Background(), []attachment.Owner{of})
-	if len(got) != 1 || got[0].Standing != standing || !strings.Contains(got[0].Why, why) {
+	if len(got) != 1 || got[0].Standing != standing || !strings.Contains(got[0].Reason, why) {
 		t.Errorf("%+v, want %s: %s", got, standing, why)
 	}
 }

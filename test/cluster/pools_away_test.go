@@ -136,7 +136,7 @@ func (a *api) killedUnderLoad(t *testing.T, users map[string]user) {
 	l.stop(t)
 	for _, m := range all {
 		m.end()
-		m.Look(t.Context())
+		m.Reconcile(t.Context())
 		a.within(t, users, m, "after the API has come back")
 	}
 }
@@ -172,7 +172,7 @@ func (a *api) cutOff(t *testing.T, users map[string]user) {
 	other.refusesOwner(t, "has not handed it over")
 	one.api.set(0, false)
 	await(t, 30*time.Second, "the owner to come to the other node", func() bool {
-		one.Look(t.Context())
+		one.Reconcile(t.Context())
 		moved, err := other.startOwned(t.Context(), t, "web-0")
 		return err == nil && moved.address == owned.address
 	})
@@ -234,7 +234,7 @@ func (a *api) agentAway(t *testing.T, users map[string]user) {
 	other.drain(t, has)
 	for address := range has {
 		for _, b := range a.blocksNow(t, users) {
-			if i := b.Offset(address); i >= 0 && !b.Has(pool.Party{Node: other.name, Store: other.storeID(t)}, i) {
+			if i := b.Offset(address); i >= 0 && !b.HeldBy(pool.Party{Node: other.name, Store: other.storeID(t)}, i) {
 				t.Errorf("%s is given by node2, and the API does not say that it has it", address)
 			}
 		}
@@ -255,7 +255,7 @@ func (m *member) freeNow(t *testing.T) (n int) {
 	}
 	for _, p := range has.Pools {
 		for _, g := range p.Grants {
-			n += len(g.Offsets(pool.Ours))
+			n += len(g.Offsets(pool.GrantedChars))
 		}
 		n -= p.Used
 	}
@@ -291,14 +291,14 @@ func (a *api) controllerAway(t *testing.T, users map[string]user) {
 	a.beginRecovery(t, users)
 	await(t, 30*time.Second, "all nodes to assert what they have", func() bool {
 		for _, m := range all {
-			m.Look(t.Context())
+			m.Reconcile(t.Context())
 		}
 		return len(a.recovery(t, users).Asserted) == len(all)
 	})
 	if a.recovered(t, users) {
 		t.Error("the recovery has ended without a controller")
 	}
-	if err := a.controller(t, users).Look(t.Context()); err != nil || !a.recovered(t, users) {
+	if err := a.controller(t, users).Reconcile(t.Context()); err != nil || !a.recovered(t, users) {
 		t.Errorf("the controller does not end the recovery: %v", err)
 	}
 }

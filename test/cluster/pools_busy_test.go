@@ -9,7 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/keeper"
+	"github.com/relink-cni/relink/pkg/pool/node"
 )
 
 // busyAPI is an API that takes its time to make a block.
@@ -32,10 +32,10 @@ func (a *api) busy(t *testing.T, users map[string]user) {
 	a.newPool(t, users, "10.38.0.0/24")
 	pools := a.poolsOf(t, "node1", users["node1"])
 	dir := t.TempDir()
-	k := keeper.New(keeper.Options{API: busyAPI{pools, pool.Limit + time.Second}, Node: "node1", Dir: dir, Log: slog.New(slog.DiscardHandler), Settling: time.Nanosecond})
+	k := node.New(node.Config{API: busyAPI{pools, pool.AgentLimit + time.Second}, Node: "node1", Dir: dir, Log: slog.New(slog.DiscardHandler), Settling: time.Nanosecond})
 	start := time.Now()
 	err := k.Refill(t.Context(), pool.Demand{Network: "lan", Pools: []string{"lan"}})
-	if took := time.Since(start); !errors.Is(err, pool.ErrUnavailable) || took > pool.Limit+time.Second/2 {
+	if took := time.Since(start); !errors.Is(err, pool.ErrUnavailable) || took > pool.AgentLimit+time.Second/2 {
 		t.Errorf("%v after %s", err, took)
 	}
 	store, err := lease.Open(dir, "lan")

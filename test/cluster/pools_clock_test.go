@@ -31,7 +31,7 @@ func (a *api) clockJumpsBy(t *testing.T, users map[string]user, jump time.Durati
 	one.end()
 	kept := lease.Policy{Sticky: true, Retain: lease.Duration(time.Hour)}
 	r := one.request(kept, "web-0")
-	r.Acquired = r.Pools
+	r.QueriedPools = r.Pools
 	owned := one.must(t, r)
 	resting := one.must(t, one.request(lease.Policy{}, ""))
 	for _, p := range []struct {
@@ -44,7 +44,7 @@ func (a *api) clockJumpsBy(t *testing.T, users map[string]user, jump time.Durati
 	}
 	has := one.granted(t)
 	one.clock.set("", jump, 0)
-	one.Look(t.Context())
+	one.Reconcile(t.Context())
 	if now := one.granted(t); len(now) != len(has) {
 		t.Errorf("after a jump by %s the node has %v, and had %v", jump, now, has)
 	}
@@ -75,7 +75,7 @@ func (m *member) drainOf(t *testing.T, has map[netip.Addr]string, other *member)
 			return order
 		}
 		if last = err != nil; last {
-			other.Look(t.Context())
+			other.Reconcile(t.Context())
 			continue
 		}
 		if by := has[p.address]; by != "" {

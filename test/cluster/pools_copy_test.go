@@ -101,7 +101,7 @@ func (m *member) stranger(t *testing.T, want ...string) {
 // goesOn expects that the pool gives addresses, and that the nodes hand the owner over.
 func (a *api) goesOn(t *testing.T, users map[string]user, has addresses, all ...*member) {
 	t.Helper()
-	if r := a.recovery(t, users); r.Why != "" {
+	if r := a.recovery(t, users); r.Reason != "" {
 		t.Fatalf("the pool was stopped for all nodes: %+v", r)
 	}
 	for _, m := range all {
@@ -116,13 +116,13 @@ func (a *api) copied(t *testing.T, users map[string]user, machine string) {
 	way := "rm " + lease.PathIn(other.dir, "lan")
 	for range 2 { // Whichever of them comes first: an ADD, or the agent's look.
 		other.stranger(t, "store of another machine", way)
-		other.Look(t.Context())
-		one.Look(t.Context())
+		other.Reconcile(t.Context())
+		one.Reconcile(t.Context())
 	}
 	a.goesOn(t, users, has, one, third)
 	one.start(t, one.watch) // It hands the owner over.
 	web := has.starts(t, third, third.mustOwn(t, "web-0"))
-	other.Look(t.Context())
+	other.Reconcile(t.Context())
 	other.stranger(t, "store of another machine", way)
 	s, err := other.open("lan")
 	if err != nil {
@@ -169,12 +169,12 @@ func (a *api) madeAnew(t *testing.T, users map[string]user) {
 	a.anew(t, users)
 	one.start(t, nil) // The machine has run since.
 	one.end()
-	one.Look(t.Context())
+	one.Reconcile(t.Context())
 	has.starts(t, one, one.must(t, one.request(lease.Policy{}, "")))
 
 	one.boots(t, filepath.Join(disk, "ipam"), "the image's first boot")
 	one.stranger(t, "the object of node node1 was made anew", "rm "+lease.PathIn(one.dir, "lan"), "relink ipam reset-machine --network lan")
-	one.Look(t.Context())
+	one.Reconcile(t.Context())
 	one.stranger(t, "the object of node node1 was made anew")
 	third := a.member(t, "node3", users["node3"])
 	a.goesOn(t, users, has, third)
@@ -185,7 +185,7 @@ func (a *api) madeAnew(t *testing.T, users map[string]user) {
 	if changed, err := s.ResetMachine(t.Context()); !changed || err != nil {
 		t.Fatalf("reset-machine: %t, %v", changed, err)
 	}
-	one.Look(t.Context())
+	one.Reconcile(t.Context())
 	for address, by := range has {
 		if by == "node1" { // Its pods ended with its machine.
 			delete(has, address)
@@ -205,13 +205,13 @@ func (a *api) anew(t *testing.T, users map[string]user) {
 func (a *api) madeAnewBeside(t *testing.T, users map[string]user) {
 	one, _, has := a.image(t, users, "10.50.0.0/26", strings.Repeat("b", 32))
 	a.anew(t, users)
-	one.Look(t.Context())
+	one.Reconcile(t.Context())
 	disk := filepath.Join(t.TempDir(), "ipam")
 	if err := os.CopyFS(disk, os.DirFS(one.dir)); err != nil {
 		t.Fatal(err)
 	}
 	one.boots(t, disk, "the next boot")
-	one.Look(t.Context())
+	one.Reconcile(t.Context())
 	clear(has) // Its pods have ended.
 	a.goesOn(t, users, has, one)
 }
@@ -234,7 +234,7 @@ func (a *api) olderDisk(t *testing.T, users map[string]user) {
 	for _, p := range pods {
 		one.del(t, p)
 	}
-	await(t, 20*time.Second, "most blocks to go back", func() bool { one.Look(t.Context()); return len(one.granted(t)) <= 4 })
+	await(t, 20*time.Second, "most blocks to go back", func() bool { one.Reconcile(t.Context()); return len(one.granted(t)) <= 4 })
 	second, third := a.member(t, "node2", users["node2"]), a.member(t, "node3", users["node3"])
 	for range 8 {
 		has.starts(t, third, third.must(t, third.request(lease.Policy{}, "")))
@@ -251,10 +251,10 @@ func (a *api) olderDisk(t *testing.T, users map[string]user) {
 	give()
 	keep := a.controller(t, users)
 	await(t, 40*time.Second, "the pool to give addresses again", func() bool {
-		one.Look(t.Context())
-		second.Look(t.Context()) // A recovery waits for each node.
-		third.Look(t.Context())
-		_ = keep.Look(t.Context())
+		one.Reconcile(t.Context())
+		second.Reconcile(t.Context()) // A recovery waits for each node.
+		third.Reconcile(t.Context())
+		_ = keep.Reconcile(t.Context())
 		give()
 		return a.recovered(t, users)
 	})
@@ -263,7 +263,7 @@ func (a *api) olderDisk(t *testing.T, users map[string]user) {
 	}
 	for _, b := range a.blocksNow(t, users) {
 		for address, by := range has {
-			if i := b.Offset(address); i >= 0 && !b.Has(pool.Party{Node: by, Store: map[string]*member{"node1": one, "node3": third}[by].storeID(t)}, i) {
+			if i := b.Offset(address); i >= 0 && !b.HeldBy(pool.Party{Node: by, Store: map[string]*member{"node1": one, "node3": third}[by].storeID(t)}, i) {
 				t.Errorf("a pod on %s has %s, and that is not the node's: %+v", by, address, b.Spec)
 			}
 		}

@@ -50,7 +50,7 @@ func (a *api) taint(t *testing.T, users map[string]user, node string, dead bool)
 func (a *api) declareDead(t *testing.T, users map[string]user, node string) {
 	t.Helper()
 	a.taint(t, users, node, true)
-	if err := a.controller(t, users).Look(t.Context()); err != nil {
+	if err := a.controller(t, users).Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -102,7 +102,7 @@ func (a *api) silentNode(t *testing.T, users map[string]user) {
 	had := silent.startPods(t, 4)
 	had[owned.address] = true
 	silent.end()
-	if err := a.controller(t, users).Look(t.Context()); err != nil {
+	if err := a.controller(t, users).Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := other.drainProbed(t, had); n > 0 {
@@ -162,14 +162,14 @@ func (a *api) backFromTheDead(t *testing.T, users map[string]user) {
 	var looks sync.WaitGroup
 	looks.Go(func() {
 		for range 3 { // The second one gives back.
-			dead.Look(t.Context())
+			dead.Reconcile(t.Context())
 			time.Sleep(10 * time.Millisecond)
 		}
 	})
 	<-request.waits
 	a.declareDead(t, users, "node3")
 	close(request.release)
-	if err := <-request.said; !errors.Is(err, pool.ErrConflict) && !errors.Is(err, pool.ErrRefused) && !errors.Is(err, pool.ErrNotThere) {
+	if err := <-request.said; !errors.Is(err, pool.ErrConflict) && !errors.Is(err, pool.ErrRefused) && !errors.Is(err, pool.ErrNotFound) {
 		t.Errorf("the late change of a dead node: %v", err)
 	}
 	looks.Wait()
@@ -179,7 +179,7 @@ func (a *api) backFromTheDead(t *testing.T, users map[string]user) {
 	back := a.again(t, users, dead)
 	back.refusesForTheTaint(t)
 	a.taint(t, users, "node3", false)
-	back.Look(t.Context())
+	back.Reconcile(t.Context())
 	a.within(t, users, back, "after it has come back")
 	for _, b := range a.blocksNow(t, users) {
 		for _, h := range b.Spec.Holders {

@@ -20,7 +20,7 @@ import (
 // room.
 func (a *api) diskFull(t *testing.T, users map[string]user) {
 	deletePool(t, users["admin"], "lan")
-	users["admin"].must(t, http.MethodPost, pools, poolObject(pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: "10.8.0.0/20", BlockSize: pool.MostBlockSize}}), nil)
+	users["admin"].must(t, http.MethodPost, pools, poolObject(pool.Pool{Metadata: pool.Meta{Name: "lan"}, Spec: pool.Spec{Subnet: "10.8.0.0/20", BlockSize: pool.MaxBlockSize}}), nil)
 	one, other := a.quiet(t, users, "node1"), a.quiet(t, users, "node2")
 	if err := unix.Mount("tmpfs", one.dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Fatal(err)
@@ -77,13 +77,13 @@ func (a *api) diskFull(t *testing.T, users map[string]user) {
 		t.Fatal(err)
 	}
 	await(t, 30*time.Second, "the node to go on", func() bool {
-		one.Look(t.Context())
+		one.Reconcile(t.Context())
 		return give(one) == nil
 	})
 	for range 20 {
 		must(one)
 	}
-	one.Look(t.Context())
+	one.Reconcile(t.Context())
 	a.within(t, users, one, "with room again")
 }
 

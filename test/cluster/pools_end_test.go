@@ -37,9 +37,9 @@ func (a *api) endOfPool(t *testing.T, users map[string]user) {
 	keep := a.controller(t, users)
 	look := func() {
 		for _, n := range all {
-			n.Look(t.Context())
+			n.Reconcile(t.Context())
 		}
-		if err := keep.Look(t.Context()); err != nil {
+		if err := keep.Reconcile(t.Context()); err != nil {
 			t.Log(err)
 		}
 	}

@@ -103,7 +103,7 @@ func (a *api) fencedWithoutObject(t *testing.T, users map[string]user) {
 		t.Errorf("an agent fences: status %d\n%s", code, said)
 	}
 	for _, b := range a.blocksNow(t, users) {
-		if len(b.Fenced()) > 0 {
+		if len(b.FencedOffsets()) > 0 {
 			t.Errorf("an agent has fenced: %+v", b.Spec)
 		}
 	}
@@ -127,7 +127,7 @@ func (a *api) fencedWithoutObject(t *testing.T, users map[string]user) {
 func (a *api) comesBack(t *testing.T, users map[string]user, dead *member, pods []given) {
 	t.Helper()
 	back := a.again(t, users, dead)
-	back.Look(t.Context())
+	back.Reconcile(t.Context())
 	a.within(t, users, back, "back")
 	if want := "this node was declared dead, and pods still have addresses that others may have by now"; !strings.Contains(back.log.String(), want) {
 		t.Errorf("its log does not say %s:\n%s", want, back.log.String())
@@ -151,7 +151,7 @@ func (a *api) comesBack(t *testing.T, users map[string]user, dead *member, pods 
 	for _, p := range pods {
 		back.del(t, p)
 	}
-	await(t, 20*time.Second, "it to leave its blocks", func() bool { back.Look(t.Context()); return holds() == 0 })
+	await(t, 20*time.Second, "it to leave its blocks", func() bool { back.Reconcile(t.Context()); return holds() == 0 })
 	a.within(t, users, back, "gone")
 }
 
@@ -167,7 +167,7 @@ func (a *api) fencedAlive(t *testing.T, users map[string]user) {
 		t.Fatal(err)
 	}
 	look := func() (fence.Plan, []pool.Block) {
-		plan, err := fence.Look(t.Context(), fence.Options{API: objects.NewPoolAPI(client), Node: "node3", Why: "by hand: the test"})
+		plan, err := fence.NewPlan(t.Context(), fence.Target{API: objects.NewPoolAPI(client), Node: "node3", Reason: "by hand: the test"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,23 +184,23 @@ func (a *api) fencedAlive(t *testing.T, users map[string]user) {
 	next, _ := all[0].Confirm(all[0].Spec.Holders[0].Party, "boot-of-the-test")
 	writes("node3", next)
 	r := plan.Run(t.Context())
-	if want := "the node lives: it has confirmed what it has of AddressBlock " + all[0].Metadata.Name; !strings.HasPrefix(r.Alive, want) || r.Count(fence.Left) != len(r.Parts) {
+	if want := "the node lives: it has confirmed what it has of AddressBlock " + all[0].Metadata.Name; !strings.HasPrefix(r.Alive, want) || r.Count(fence.Skipped) != len(r.Parts) {
 		t.Errorf("%+v, want %s", r, want)
 	}
 	for _, b := range a.blocksNow(t, users) {
-		if len(b.Fenced()) > 0 {
+		if len(b.FencedOffsets()) > 0 {
 			t.Errorf("a node that lives is fenced: %+v", b.Spec)
 		}
 	}
 	plan, all = look()
-	writes("node1", all[0].Ask(pool.Want{Party: node1, Count: 1}))
+	writes("node1", all[0].Request(pool.Want{Party: node1, Count: 1}))
 	r = plan.Run(t.Context())
 	if !r.Complete() || r.Count(fence.Fenced) != len(all) {
 		t.Errorf("another node has asked meanwhile: %+v", r)
 	}
 	var now pool.Block
 	users["admin"].must(t, http.MethodGet, blocks+"/"+all[0].Metadata.Name, nil, &now)
-	if len(now.Fenced()) == 0 || len(now.Spec.Want) != 1 {
+	if len(now.FencedOffsets()) == 0 || len(now.Spec.Want) != 1 {
 		t.Errorf("what another node asks for is lost, or nothing is fenced: %+v", now.Spec)
 	}
 }
@@ -241,7 +241,7 @@ func (a *api) fencedStore(t *testing.T, users map[string]user) {
 	if said, code := fenceBy(t, "HOME="+a.path(""), "node3", "--yes", "--store", was.ID); code != 0 || !strings.Contains(said, "others may take what node3 had: by hand: ") {
 		t.Errorf("again, with the credentials in the home: status %d\n%s", code, said)
 	}
-	renewed.Look(t.Context())
+	renewed.Reconcile(t.Context())
 	a.within(t, users, renewed, "after the fence")
 	for _, b := range a.blocksNow(t, users) {
 		if h, holds := b.Holder(pool.Party{Node: "node3", Store: is.ID}); holds && h.Fenced != "" {

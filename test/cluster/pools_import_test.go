@@ -15,7 +15,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/hostlocal"
-	"github.com/relink-cni/relink/pkg/ipam/intake"
+	"github.com/relink-cni/relink/pkg/ipam/importer"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/ipam/whereabouts"
@@ -76,12 +76,12 @@ func ipPools(t *testing.T, allocations map[int]string) whereabouts.Pools {
 }
 
 // options are those of an import into the pool.
-func (b *before) options(policy lease.Policy) intake.Options {
-	return intake.Options{Sources: reclaim.Sources{CacheDir: b.cache, AllProcesses: true}, Policy: policy, Pools: []string{"lan"}, Agent: control.Client{}}
+func (b *before) options(policy lease.Policy) importer.Options {
+	return importer.Options{Sources: reclaim.Sources{CacheDir: b.cache, AllProcesses: true}, Policy: policy, Pools: []string{"lan"}, Agent: control.Client{}}
 }
 
 // takes takes over what Whereabouts has given on this node, and says what became of it.
-func (b *before) takes(t *testing.T, p whereabouts.Pools, o intake.Options) (said []string, r intake.Report, err error) {
+func (b *before) takes(t *testing.T, p whereabouts.Pools, o importer.Options) (said []string, r importer.ImportReport, err error) {
 	t.Helper()
 	b.socket(t)
 	r, err = whereabouts.Import(t.Context(), b.store, p, "ippools.json", o)
@@ -131,12 +131,12 @@ func (a *api) takenOver(t *testing.T, users map[string]user) {
 	dry.DryRun = true
 	said, r, err := one.takes(t, given, dry)
 	expect(t, "a dry run", said, err, "10.12.0.1 gateway refused", "10.12.0.5 c1 to import", "10.12.0.6 c2 to import", "invalid IP  ignored")
-	if there, _ := one.store.Exists(); there || len(a.blocksNow(t, users)) > 0 || r.Elsewhere != 3 || r.Closed != "" {
+	if there, _ := one.store.Exists(); there || len(a.blocksNow(t, users)) > 0 || r.OnOtherNodes != 3 || r.Closed != "" {
 		t.Errorf("a dry run: a store %v, %d blocks, %+v", there, len(a.blocksNow(t, users)), r)
 	}
 	said, r, err = one.takes(t, given, one.options(sticky))
 	expect(t, "the first node", said, err, "10.12.0.1 gateway refused", "10.12.0.5 c1 imported", "10.12.0.6 c2 imported", "invalid IP  ignored")
-	if want := "it is the gateway of the pool lan: delete the pod, or correct spec.gateway"; r.Files[0].Why != want || r.Elsewhere != 3 || len(r.Failed) > 0 {
+	if want := "it is the gateway of the pool lan: delete the pod, or correct spec.gateway"; r.Files[0].Reason != want || r.OnOtherNodes != 3 || len(r.Failed) > 0 {
 		t.Errorf("%+v, want %s", r, want)
 	}
 	again, _, err := one.takes(t, given, one.options(sticky))
@@ -206,7 +206,7 @@ func (a *api) twice(t *testing.T, users map[string]user) {
 	two.pod(t, "c3", "web-2", "10.12.0.6")
 	said, r, err := two.takes(t, ipPools(t, map[int]string{5: "c2", 6: "c3"}), two.options(lease.Policy{}))
 	expect(t, "the second node", said, err, "10.12.0.5 c2 refused", "10.12.0.6 c3 imported")
-	if want := "node node1 has it (network lan): if pods of both nodes have it, delete one of them"; r.Files[0].Why != want || r.Complete() {
+	if want := "node node1 has it (network lan): if pods of both nodes have it, delete one of them"; r.Files[0].Reason != want || r.Complete() {
 		t.Errorf("%+v, want %s", r, want)
 	}
 	users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"annotations": m{pool.RecoveryKey: `{"why":"etcd was restored"}`}}}, nil)
@@ -233,11 +233,11 @@ func (a *api) directory(t *testing.T, users map[string]user) {
 	one.pod(t, "c50", "web-c50", "10.12.0.50")
 	one.socket(t)
 	r, err := hostlocal.Import(t.Context(), one.store, dir, one.options(sticky))
-	states := map[intake.State]int{}
+	states := map[importer.EntryState]int{}
 	for _, f := range r.Files {
 		states[f.State]++
 	}
-	if err != nil || len(r.Failed) > 0 || states[intake.OutOfDate] != 1 || states[intake.Torn] != 1 || states[intake.Imported] != 12 || states[intake.Missing] != 1 {
+	if err != nil || len(r.Failed) > 0 || states[importer.OutOfDate] != 1 || states[importer.Torn] != 1 || states[importer.Imported] != 12 || states[importer.Missing] != 1 {
 		t.Errorf("%v, %v: %+v", err, states, r)
 	}
 	var list struct {
@@ -252,7 +252,7 @@ func (a *api) directory(t *testing.T, users map[string]user) {
 		t.Fatal(err)
 	}
 	r, err = hostlocal.Import(t.Context(), one.store, dir, one.options(sticky))
-	if i := slices.IndexFunc(r.Files, func(f intake.Outcome) bool { return f.State == intake.GivenUp }); err != nil || len(r.Failed) > 0 || i < 0 || r.Files[i].Attachment.ContainerID != "c2" {
+	if i := slices.IndexFunc(r.Files, func(f importer.EntryOutcome) bool { return f.State == importer.GivenUp }); err != nil || len(r.Failed) > 0 || i < 0 || r.Files[i].Attachment.ContainerID != "c2" {
 		t.Errorf("after the pause, and after a DEL of host-local: %v, %+v", err, r)
 	}
 }

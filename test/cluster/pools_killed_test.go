@@ -58,7 +58,7 @@ func (a *api) killedAt(t *testing.T, users map[string]user, who, n int) {
 	}
 	step := func() {
 		for _, m := range all {
-			m.Look(t.Context())
+			m.Reconcile(t.Context())
 			a.within(t, users, m, fmt.Sprintf("node %d is killed after %d messages", who+1, n))
 		}
 	}
@@ -113,9 +113,9 @@ func (a *api) within(t *testing.T, users map[string]user, m *member, when string
 	}
 	for _, p := range has.Pools {
 		for _, g := range p.Grants {
-			for _, i := range g.Offsets(pool.Ours) {
-				if b, is := now[g.Name()]; !is || !b.Has(pool.Party{Node: m.name, Store: has.ID}, i) {
-					t.Fatalf("%s: %s may give %s, and the API does not say that it has it", when, m.name, g.At(i))
+			for _, i := range g.Offsets(pool.GrantedChars) {
+				if b, is := now[g.Name()]; !is || !b.HeldBy(pool.Party{Node: m.name, Store: has.ID}, i) {
+					t.Fatalf("%s: %s may give %s, and the API does not say that it has it", when, m.name, g.Address(i))
 				}
 			}
 		}

@@ -27,7 +27,7 @@ func (a *api) lateDELs(t *testing.T, users map[string]user) {
 
 func (m *member) delOwned(t *testing.T, p given) {
 	t.Helper()
-	if err := m.store.Release(t.Context(), p.key, sticky); err != nil && !errors.Is(err, lease.ErrNone) {
+	if err := m.store.Release(t.Context(), p.key, sticky); err != nil && !errors.Is(err, lease.ErrNotLeased) {
 		t.Fatal(err)
 	}
 }
@@ -54,10 +54,10 @@ func lateOnes(t *testing.T, all []*member, sandboxes []running, state string, no
 	}
 	for _, m := range all { // The runtime has only the newest sandbox.
 		err := m.store.Collect(t.Context(), func(h lease.Holder) bool { return m == now.on && h.ContainerID == now.pod.key.ContainerID })
-		if err != nil && !errors.Is(err, lease.ErrNone) {
+		if err != nil && !errors.Is(err, lease.ErrNotLeased) {
 			t.Fatal(err)
 		}
-		m.Look(t.Context())
+		m.Reconcile(t.Context())
 		stays("a GC")
 	}
 }

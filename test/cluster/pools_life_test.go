@@ -26,24 +26,24 @@ func stepOf(t *rapid.T, b pool.Block, p pool.Party) (name string, do step) {
 		}
 		return some
 	}
-	mine := func(i int) bool { return b.Has(p, i) }
+	mine := func(i int) bool { return b.HeldBy(p, i) }
 	if h, is := b.Holder(p); is && h.Fenced != "" {
 		return "leave", leaves(p)
 	}
 	to := rapid.SampledFrom(parties).Draw(t, "to")
 	switch name = rapid.SampledFrom([]string{"take", "settle", "ask", "ask for an address", "ask no more", "give to", "confirm", "fence", "assert"}).Draw(t, "step"); name {
 	case "take":
-		return name, takes(p, all(func(i int) bool { return slices.Contains(append(b.Free(), b.Fenced()...), i) })...)
+		return name, takes(p, all(func(i int) bool { return slices.Contains(append(b.FreeOffsets(), b.FencedOffsets()...), i) })...)
 	case "settle":
 		return name, settles(p, all(mine)...)
 	case "ask":
 		return name, asks(pool.Want{Party: p, Count: rapid.IntRange(1, 5).Draw(t, "count"), Epoch: rapid.Int64Range(0, 9).Draw(t, "epoch")})
 	case "ask for an address":
-		return name, asks(pool.Want{Party: p, Address: b.At(rapid.IntRange(0, 3).Draw(t, "address")), Claim: "c"})
+		return name, asks(pool.Want{Party: p, Address: b.Address(rapid.IntRange(0, 3).Draw(t, "address")), Claim: "c"})
 	case "ask no more":
 		return name, asks(pool.Want{Party: p})
 	case "give to":
-		return name, func(b pool.Block) pool.Block { return b.GiveTo(p, all(mine), to) }
+		return name, func(b pool.Block) pool.Block { return b.HandOver(p, all(mine), to) }
 	case "confirm":
 		return name, then(obeys(p), confirms(p, "boot-2"))
 	case "fence":
@@ -51,7 +51,7 @@ func stepOf(t *rapid.T, b pool.Block, p pool.Party) (name string, do step) {
 	}
 	text := []byte("....")
 	for _, i := range all(func(i int) bool { h, held := b.HolderOf(i); return !held || h.Fenced == "" }) {
-		text[i] = pool.Gives
+		text[i] = pool.Granted
 	}
 	return name, asserts(p, string(text))
 }
@@ -101,7 +101,7 @@ func (a *api) poolLife(t *testing.T, users map[string]user) {
 
 // largest shows that the API can say of the largest block, with the longest names, whether a change of it is allowed.
 func (a *api) largest(t *testing.T, users map[string]user) {
-	p := pool.Pool{Metadata: pool.Meta{Name: strings.Repeat("p", pool.MostName)}, Spec: pool.Spec{Subnet: "fd00:ffff:ffff:ffff::/64", BlockSize: 64}}
+	p := pool.Pool{Metadata: pool.Meta{Name: strings.Repeat("p", pool.MaxName)}, Spec: pool.Spec{Subnet: "fd00:ffff:ffff:ffff::/64", BlockSize: 64}}
 	l, err := p.Layout()
 	if err != nil {
 		t.Fatal(err)
@@ -113,9 +113,11 @@ func (a *api) largest(t *testing.T, users map[string]user) {
 	b, _ := pool.NewBlock(l, 1<<19, node1, "boot-1")
 	for i := range 64 {
 		all = append(all, i)
-		b = b.Ask(pool.Want{Party: party(i), Count: 1, Epoch: 1 << 60})
+		b = b.Request(pool.Want{Party: party(i), Count: 1, Epoch: 1 << 60})
 	}
-	one := func(i int) step { return func(b pool.Block) pool.Block { return b.GiveTo(node1, []int{i}, party(i)) } }
+	one := func(i int) step {
+		return func(b pool.Block) pool.Block { return b.HandOver(node1, []int{i}, party(i)) }
+	}
 	full := b
 	for i := range 63 {
 		full = one(i)(full)
@@ -239,22 +241,22 @@ func unsound(was, is pool.Block, node string) string {
 	for i := range len(was.Spec.Addresses) {
 		from, held := was.HolderOf(i)
 		to, holds := is.HolderOf(i)
-		if held == holds && from.Is(to.Party) && from.Node == to.Node || !held && !holds && was.Spec.Addresses[i] == is.Spec.Addresses[i] {
+		if held == holds && from.SameParty(to.Party) && from.Node == to.Node || !held && !holds && was.Spec.Addresses[i] == is.Spec.Addresses[i] {
 			continue
 		}
 		gets[to.Store]++
 		own := held && from.Node == node
 		switch {
-		case was.Spec.Addresses[i] == pool.Never || is.Spec.Addresses[i] == pool.Never:
-			wrong("%s is given never", was.At(i))
+		case was.Spec.Addresses[i] == pool.Excluded || is.Spec.Addresses[i] == pool.Excluded:
+			wrong("%s is given never", was.Address(i))
 		case held && !own && from.Fenced == "":
-			wrong("%s is of %s", was.At(i), from.Node)
+			wrong("%s is of %s", was.Address(i), from.Node)
 		case holds && (to.Fenced != "" || to.Node != node && (!own || from.Fenced != "")):
-			wrong("%s goes to %s", was.At(i), to.Node)
+			wrong("%s goes to %s", was.Address(i), to.Node)
 		case !holds && held && !own:
-			wrong("%s of %s is nobody's", was.At(i), from.Node)
-		case holds && from.Fenced != "" && !slices.Contains(is.Spec.Unproven, was.At(i)):
-			wrong("%s of %s is not unproven", was.At(i), from.Node)
+			wrong("%s of %s is nobody's", was.Address(i), from.Node)
+		case holds && from.Fenced != "" && !slices.Contains(is.Spec.Unproven, was.Address(i)):
+			wrong("%s of %s is not unproven", was.Address(i), from.Node)
 		}
 	}
 	for _, h := range was.Spec.Holders {
@@ -277,7 +279,7 @@ func unsound(was, is pool.Block, node string) string {
 	}
 	wanted := func(b pool.Block, w pool.Want) (n int) {
 		for _, o := range b.Spec.Want {
-			if o.Is(w.Party) && o.Address == w.Address {
+			if o.SameParty(w.Party) && o.Address == w.Address {
 				n = max(n, o.Count, 1)
 			}
 		}

@@ -30,12 +30,12 @@ func (m *member) launch(t *testing.T, a pool.Acquisition) (p given, beside bool,
 		return p, false, err
 	}
 	r := m.request(lease.Policy{Sticky: true, ByOwner: true, Retain: lease.Duration(time.Hour)}, "")
-	r.Owner, r.Resolved, r.Pod, r.Acquired = a.Owner, a.Owner, a.Pod, r.Pools
+	r.Owner, r.APIOwner, r.Pod, r.QueriedPools = a.Owner, a.Owner, a.Pod, r.Pools
 	if has.Address.IsValid() {
-		r.Owned = []netip.Addr{has.Address}
+		r.OwnerAddresses = []netip.Addr{has.Address}
 	}
 	if has.Migrating {
-		r.Beside = r.Owned
+		r.MigratingAddresses = r.OwnerAddresses
 	}
 	if p, err = m.add(t.Context(), r); err != nil {
 		return p, false, err
@@ -44,7 +44,7 @@ func (m *member) launch(t *testing.T, a pool.Acquisition) (p given, beside bool,
 		return p, true, nil
 	}
 	a.Retain = time.Duration(r.Policy.Retain)
-	if err := m.Claim(t.Context(), pool.Claimed{Acquisition: a, Address: p.address}); err != nil {
+	if err := m.Claim(t.Context(), pool.ClaimedAddress{Acquisition: a, Address: p.address}); err != nil {
 		m.del(t, p) // The runtime sends a DEL after an ADD that has failed.
 		return p, false, err
 	}
@@ -129,9 +129,9 @@ func (a *api) migratesNot(t *testing.T, users map[string]user) {
 	target := node2.mustLaunch(t, launcher("db", "u2", "u1"), true)
 	node2.del(t, target)
 	await(t, 30*time.Second, "node2 to forget it", func() bool {
-		node2.Look(t.Context())
+		node2.Reconcile(t.Context())
 		_, err := node2.store.Get(t.Context(), source.address)
-		return errors.Is(err, lease.ErrNone) && a.claimNow(t, users, vm).Target == nil
+		return errors.Is(err, lease.ErrNotLeased) && a.claimNow(t, users, vm).Target == nil
 	})
 	if held, err := node1.store.HeldBy(t.Context(), source.key); err != nil || len(held) != 1 {
 		t.Errorf("the source has %+v, %v", held, err)
@@ -159,7 +159,7 @@ func (a *api) migratesFromADeadNode(t *testing.T, users map[string]user) {
 	}
 	a.taint(t, users, "node3", true)
 	defer a.taint(t, users, "node3", false)
-	if err := a.controller(t, users).Look(t.Context()); err != nil {
+	if err := a.controller(t, users).Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	await(t, 30*time.Second, "node2 to take the address", func() bool { return a.holderNow(t, users, source.address) == "node2" })
@@ -179,19 +179,19 @@ func (a *api) claimsFollow(t *testing.T, users map[string]user) {
 	must(t, node1.store.MarkClaimed(t.Context(), p.address, vm.Owner))
 	path := claims + "/" + pool.ClaimName(vm.Pool, vm.IfName, vm.Owner)
 	users["admin"].must(t, http.MethodDelete, path, m{}, nil)
-	node1.Look(t.Context())
+	node1.Reconcile(t.Context())
 	if c := a.claimNow(t, users, vm); c.Address != p.address || c.Active.PodUID != "u1" || c.Retain != "1h0m0s" {
 		t.Errorf("the claim that was made again: %+v", c)
 	}
 	node1.del(t, p)
 	other := node2.must(t, node2.request(lease.Policy{}, "")).address
-	must(t, node2.Claim(t.Context(), pool.Claimed{Acquisition: launcher("db", "u2"), Address: other}))
+	must(t, node2.Claim(t.Context(), pool.ClaimedAddress{Acquisition: launcher("db", "u2"), Address: other}))
 	if c := a.claimNow(t, users, vm); c.Address != other || c.Active.Node != "node2" || c.Epoch != 2 || c.Retain != "" {
 		t.Errorf("the claim of the other address: %+v", c)
 	}
-	node1.Look(t.Context())
-	if l, err := node1.store.Get(t.Context(), p.address); !errors.Is(err, lease.ErrNone) {
-		t.Errorf("the address that nobody asks for any more: %s, %v", l.Whose(), err)
+	node1.Reconcile(t.Context())
+	if l, err := node1.store.Get(t.Context(), p.address); !errors.Is(err, lease.ErrNotLeased) {
+		t.Errorf("the address that nobody asks for any more: %s, %v", l.Describe(), err)
 	}
 	if has := slices.ContainsFunc(a.blocksNow(t, users), func(b pool.Block) bool { return b.Offset(p.address) >= 0 }); !has {
 		t.Error("the node has given it back at once")

@@ -135,7 +135,7 @@ func (a *api) leftOver(t *testing.T, users map[string]user) {
 		m.del(t, p)
 	}
 	await(t, 20*time.Second, "all blocks but one to go back", func() bool {
-		m.Look(t.Context())
+		m.Reconcile(t.Context())
 		return len(a.blocksNow(t, users)) == 1
 	})
 }
@@ -162,12 +162,12 @@ func (m *member) tryOwned(ctx context.Context, owner string) (given, error) {
 		return given{}, err
 	}
 	r := m.request(sticky, owner)
-	r.Acquired = r.Pools
+	r.QueriedPools = r.Pools
 	p, err := m.add(ctx, r)
 	if err != nil {
 		return given{}, err
 	}
-	if err := m.Claim(ctx, pool.Claimed{Acquisition: acquisition(owner), Address: p.address}); err != nil {
+	if err := m.Claim(ctx, pool.ClaimedAddress{Acquisition: acquisition(owner), Address: p.address}); err != nil {
 		return p, err
 	}
 	return p, m.store.MarkClaimed(ctx, p.address, r.Owner)
@@ -223,7 +223,7 @@ func (a *api) ownerMoves(t *testing.T, users map[string]user) {
 		t.Errorf("who has %s: %+v, %v", first.address, says, err)
 	}
 	says, err = all[2].ShowAddress(t.Context(), netip.MustParseAddr("10.5.0.1"))
-	if err != nil || len(says) != 1 || says[0].Holder != nil || !says[0].Never || says[0].Claims != nil {
+	if err != nil || len(says) != 1 || says[0].Holder != nil || !says[0].Excluded || says[0].Claims != nil {
 		t.Errorf("who has the gateway: %+v, %v", says, err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/keeper"
+	poolnode "github.com/relink-cni/relink/pkg/pool/node"
 	"github.com/relink-cni/relink/test/node"
 )
 
@@ -29,7 +29,7 @@ type member struct {
 	dir   string
 	store *lease.Store
 	api   *faulty
-	*keeper.Keeper
+	*poolnode.Controller
 	log   node.Log
 	end   func()
 	watch func(context.Context, chan<- pool.Change)
@@ -138,14 +138,14 @@ func (m *member) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&m.
 // start starts the node's agent. end ends it.
 func (m *member) start(t *testing.T, watch func(context.Context, chan<- pool.Change)) {
 	t.Helper()
-	o := keeper.Options{
+	o := poolnode.Config{
 		API: m.api, Node: m.name, Dir: m.dir, Log: m.logger(), Watch: watch, Open: m.open,
 		Surplus: cmp.Or(m.surplus, time.Second), Settling: cmp.Or(m.settling, time.Millisecond),
 	}
 	if m.sky != nil {
 		o.Uptime = m.sky.uptime
 	}
-	m.Keeper = keeper.New(o)
+	m.Controller = poolnode.New(o)
 	m.SetClock(func() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())) })
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -200,7 +200,7 @@ func (m *member) add(ctx context.Context, r lease.Request) (given, error) {
 	if err != nil {
 		return given{}, err
 	}
-	return given{r.Attachment, got[0].Address, store.FromPools()[0].Probe}, nil
+	return given{r.Attachment, got[0].Address, store.PoolAddresses()[0].Probe}, nil
 }
 
 // must is add that succeeds within some tries.

@@ -110,10 +110,10 @@ func (a *api) poolPolicy(t *testing.T, users map[string]user) {
 		}
 		return m{"metadata": m{"annotations": m{pool.RecoveryKey: text}}}
 	}
-	begun := pool.Recovery{Since: "2030-01-02T03:04:05Z", Why: `node node1: "lan-0" <older> \ ["asserted":`}
+	begun := pool.Recovery{Since: "2030-01-02T03:04:05Z", Reason: `node node1: "lan-0" <older> \ ["asserted":`}
 	asserted := func(r pool.Recovery, nodes ...string) *pool.Recovery {
 		for _, n := range nodes {
-			r, _ = r.Asserts(n)
+			r, _ = r.WithAsserted(n)
 		}
 		return &r
 	}
@@ -128,7 +128,7 @@ func (a *api) poolPolicy(t *testing.T, users map[string]user) {
 		retained = pool.Finalizer
 	)
 	other := begun
-	other.Why = "other"
+	other.Reason = "other"
 	for _, try := range []struct {
 		name         string
 		before, done m
@@ -139,7 +139,7 @@ func (a *api) poolPolicy(t *testing.T, users map[string]user) {
 		{"begins a recovery", m{}, recovery(&begun), ""},
 		{"asserts first", recovery(&begun), recovery(asserted(begun, "node1")), ""},
 		{"asserts after others", recovery(asserted(begun, "node3", "node2")), recovery(asserted(begun, "node3", "node2", "node1")), ""},
-		{"asserts what a person has begun", written, recovery(asserted(pool.Recovery{Why: "etcd was restored"}, "node1")), ""},
+		{"asserts what a person has begun", written, recovery(asserted(pool.Recovery{Reason: "etcd was restored"}, "node1")), ""},
 
 		{"removes the finalizer", finalizers(retained), finalizers(), "node node1 may not change AddressPool lan: " + adds},
 		{"adds another finalizer", m{}, finalizers(held), adds},

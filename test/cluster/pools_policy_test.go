@@ -27,20 +27,23 @@ type step func(pool.Block) pool.Block
 // The steps of production.
 
 func gives(p pool.Party, offsets ...int) step {
-	return func(b pool.Block) pool.Block { return b.GiveBack(p, offsets) }
+	return func(b pool.Block) pool.Block { return b.Release(p, offsets) }
 }
 
 func takes(p pool.Party, offsets ...int) step {
 	return func(b pool.Block) pool.Block { b, _ = b.Take(p, offsets); return b }
 }
 
-func asks(w pool.Want) step { return func(b pool.Block) pool.Block { return b.Ask(w) } }
+func asks(w pool.Want) step { return func(b pool.Block) pool.Block { return b.Request(w) } }
 
-func leaves(p pool.Party) step { return func(b pool.Block) pool.Block { return b.Leave(p) } }
+func leaves(p pool.Party) step { return func(b pool.Block) pool.Block { return b.Unfence(p) } }
 
 // fenced is what the controller does.
 func fenced(p pool.Party) step {
-	return func(b pool.Block) pool.Block { b, _ = b.Fence(p.Is, "node has the taint out-of-service"); return b }
+	return func(b pool.Block) pool.Block {
+		b, _ = b.Fence(p.SameParty, "node has the taint out-of-service")
+		return b
+	}
 }
 
 // settles is what an agent makes of a block whose addresses it has marked.
@@ -50,7 +53,7 @@ func settles(p pool.Party, offsets ...int) step {
 		if err != nil {
 			panic(err)
 		}
-		b, _, _ = g.Mark(offsets).Settle(b, p)
+		b, _, _ = g.Mark(offsets).ReleaseMarked(b, p)
 		return b
 	}
 }
@@ -70,7 +73,7 @@ func confirms(p pool.Party, boot string) step {
 
 // obeys is what an agent makes of a block of a pool with spec.fenceAfter.
 func obeys(p pool.Party) step {
-	return func(b pool.Block) pool.Block { b, _ = b.Obey(p, pool.LeastFenceAfter); return b }
+	return func(b pool.Block) pool.Block { b, _ = b.WithFenceAfter(p, pool.MinFenceAfter); return b }
 }
 
 func then(steps ...step) step {
@@ -131,8 +134,8 @@ func allowed() []attempt {
 		{name: "gives nothing to a fenced node that asks", before: then(dead2, asks(pool.Want{Party: node2, Count: 2})), by: "node1", do: settles(node1, 0, 1)},
 		{name: "gives the address of an owner", before: asks(sticky), by: "node1", do: settles(node1, 1)},
 		{name: "gives another address than that of the owner", before: asks(sticky), by: "node1", do: settles(node1, 2)},
-		{name: "gives to who has asked elsewhere", before: shared, by: "node1", do: func(b pool.Block) pool.Block { return b.GiveTo(node1, []int{0, 1}, node3) }},
-		{name: "gives to another network of the node", before: shared, by: "node1", do: func(b pool.Block) pool.Block { return b.GiveTo(node1, []int{0}, other) }},
+		{name: "gives to who has asked elsewhere", before: shared, by: "node1", do: func(b pool.Block) pool.Block { return b.HandOver(node1, []int{0, 1}, node3) }},
+		{name: "gives to another network of the node", before: shared, by: "node1", do: func(b pool.Block) pool.Block { return b.HandOver(node1, []int{0}, other) }},
 		{name: "gives back and asks for another", before: then(shared, asks(pool.Want{Party: node3, Count: 1})), by: "node1", do: then(settles(node1, 0), asks(pool.Want{Party: node1, Count: 2}))},
 		{name: "takes what is nobody's", before: then(shared, gives(node2, 2)), by: "node2", do: takes(node2, 2, 3)},
 		{name: "takes what a fenced node had", before: dead2, by: "node1", do: takes(node1, 2)},
@@ -246,7 +249,7 @@ func (a *api) blockPolicy(t *testing.T, users map[string]user) {
 		users["admin"].must(t, http.MethodPost, blocks, blockObject(try.before(taken(int64(100+i), node1))), &now)
 		want := ofBlock(try.want, now)
 		for n := range 4 {
-			want = strings.ReplaceAll(want, fmt.Sprintf("10.3.X.Y+%d", n), now.At(n).String())
+			want = strings.ReplaceAll(want, fmt.Sprintf("10.3.X.Y+%d", n), now.Address(n).String())
 		}
 		for _, who := range []string{try.by + "'s unit", try.by} {
 			dry := who != try.by

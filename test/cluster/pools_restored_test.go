@@ -149,7 +149,7 @@ func (a *api) fromBackup(t *testing.T, users map[string]user, byRunbook bool) {
 	users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"spec": m{"paused": false}}, nil)
 	for _, m := range all {
 		m.end()
-		m.Look(t.Context())
+		m.Reconcile(t.Context())
 	}
 	w.settled("after the recovery")
 	for _, m := range all {
@@ -192,7 +192,7 @@ func (a *api) afterBackup(t *testing.T, w *world) {
 	had := len(one.granted(t))
 	w.endWhere(func(p running) bool { return p.owner == "" && p.on == one })
 	await(t, 40*time.Second, "the node to give back blocks", func() bool {
-		one.Look(t.Context())
+		one.Reconcile(t.Context())
 		return len(one.granted(t)) < had
 	})
 	for w.start(three) { // All blocks, and what the other nodes have too much.
@@ -231,8 +231,8 @@ func (m *member) granted(t *testing.T) (all []netip.Addr) {
 	}
 	for _, p := range has.Pools {
 		for _, g := range p.Grants {
-			for _, i := range g.Offsets(pool.Ours) {
-				all = append(all, g.At(i))
+			for _, i := range g.Offsets(pool.GrantedChars) {
+				all = append(all, g.Address(i))
 			}
 		}
 	}

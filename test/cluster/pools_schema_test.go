@@ -111,7 +111,7 @@ func (a *api) poolSchema(t *testing.T) {
 		p.Spec.Routes = []pool.Route{{Dst: "0.0.0.0/0", GW: "10.3.0.1"}}
 		return poolObject(p)
 	}
-	long := strings.Repeat("p", pool.MostName)
+	long := strings.Repeat("p", pool.MaxName)
 	a.tryNew(t, pools, object, []refusal{
 		{"spec.paused", true, ""},
 		{"spec.fenceAfter", "10m", ""},

@@ -23,7 +23,7 @@ func (a *api) statusIsNoChange(t *testing.T, users map[string]user) {
 		for end := time.After(within); ; {
 			select {
 			case c := <-changes:
-				if !c.Away { // An API that was restarted before has closed the connection.
+				if !c.APIDown { // An API that was restarted before has closed the connection.
 					return c.Pool + c.Block
 				}
 			case <-end:
@@ -53,7 +53,7 @@ func (a *api) statusIsNoChange(t *testing.T, users map[string]user) {
 	if c := next(10 * time.Second); c != "lan" {
 		t.Errorf("a spec: %s", c)
 	}
-	if _, err := counts.UpdatePool(ctx, one().WithRecovery(&pool.Recovery{Since: "2030-01-01T00:00:00Z", Why: "lost"})); err != nil {
+	if _, err := counts.UpdatePool(ctx, one().WithRecovery(&pool.Recovery{Since: "2030-01-01T00:00:00Z", Reason: "lost"})); err != nil {
 		t.Fatal(err)
 	}
 	if c := next(10 * time.Second); c != "lan" {

@@ -16,7 +16,7 @@ import (
 )
 
 // fenceAfter is the shortest that the API takes. The test sets the clocks, and waits for none.
-const fenceAfter = pool.LeastFenceAfter
+const fenceAfter = pool.MinFenceAfter
 
 // sky is the time of all nodes and of the controller. It only goes on when the test lets it pass.
 type sky struct {
@@ -105,7 +105,7 @@ func (s *silentNodes) live(t *testing.T, d time.Duration, nodes ...*member) {
 	for range d / time.Minute {
 		s.pass(time.Minute)
 		s.renew(t, nodes...)
-		if err := s.Look(t.Context()); err != nil && !errors.Is(err, errLost) {
+		if err := s.Reconcile(t.Context()); err != nil && !errors.Is(err, errLost) {
 			t.Fatal(err)
 		}
 	}
@@ -188,7 +188,7 @@ func (a *api) silentForHalf(t *testing.T, users map[string]user) {
 	for _, p := range had {
 		silent.del(t, p)
 	}
-	silent.Look(t.Context())
+	silent.Reconcile(t.Context())
 	for block, why := range a.fences(t, users, "node3") {
 		if why != "" {
 			t.Errorf("after its pods have ended, %s still says: %s", block, why)

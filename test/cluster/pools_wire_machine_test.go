@@ -118,7 +118,7 @@ type machineOwners struct {
 
 func (o machineOwners) Ask(context.Context, owner.Question) (owner.Answer, error) {
 	of := launcher("db", "")
-	return owner.Answer{Owner: of.Owner, Lasts: true, Alone: true, Siblings: o.siblings}, nil
+	return owner.Answer{Owner: of.Owner, Persistent: true, SinglePod: true, Siblings: o.siblings}, nil
 }
 
 // A machine migrates to another node with its address and its MAC. The listener hears it at one port at a time. A pod that starts the
@@ -141,7 +141,7 @@ func (a *api) machineMoves(t *testing.T, users map[string]user) {
 		return strings.Contains(err.Error(), want)
 	})
 	second := v.mustMachine(target, "virt-launcher-db-3", mac, keys, "uid-"+first.id)
-	if !slices.Equal(second.addresses, first.addresses) || !second.call.Quiet() {
+	if !slices.Equal(second.addresses, first.addresses) || !second.call.Migrating() {
 		t.Fatalf("the target has %v, want %v, and not to be announced", second.addresses, first.addresses)
 	}
 	time.Sleep(2 * askEvery)

@@ -141,7 +141,7 @@ func (a *api) tainted(t *testing.T, users map[string]user, number int, before fu
 	const at = "/api/v1/nodes/node3"
 	users["admin"].must(t, http.MethodPatch, at, m{"spec": m{"taints": []m{{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "value": "nodeshutdown"}}}}, nil)
 	t.Cleanup(func() { users["admin"].must(t, http.MethodPatch, at, m{"spec": m{"taints": nil}}, nil) })
-	if err := a.controller(t, users).Look(t.Context()); err != nil {
+	if err := a.controller(t, users).Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return v, dead
@@ -205,7 +205,7 @@ func (v *vlan) areInUse(dead []*vlanPod) bool {
 		}
 		for _, l := range leases {
 			if l.State == lease.Quarantined && l.Conflict {
-				found[l.Address] = l.Why
+				found[l.Address] = l.Reason
 			}
 		}
 	}

@@ -166,13 +166,13 @@ func (w *world) endAgain() {
 
 func (w *world) look(m *member) {
 	w.t.Helper()
-	m.Look(w.t.Context())
+	m.Reconcile(w.t.Context())
 	w.note("%s: the agent looks", m.name)
 }
 
 func (w *world) controllerLooks() {
 	w.t.Helper()
-	err := w.keep.Look(w.t.Context())
+	err := w.keep.Reconcile(w.t.Context())
 	w.note("the controller looks: %v", err)
 }
 

@@ -168,7 +168,7 @@ func earlier[T any](o *outdated, all []T) (before T, is bool) {
 func (o *outdated) Block(ctx context.Context, name string) (pool.Block, error) {
 	if b, is := earlier(o, o.blocks[name]); is {
 		if b.Metadata.Name == "" {
-			return b, pool.ErrNotThere
+			return b, pool.ErrNotFound
 		}
 		return b, nil
 	}
@@ -249,7 +249,7 @@ func (a *api) oldStates(t *testing.T, users map[string]user) {
 		}
 		for n := 0; n < 10 || refused == 0 && n < 100; n++ { // Some worlds have few old states that a new agent could believe.
 			i := w.r.IntN(len(w.nodes))
-			refused += strings.Count(w.nodes[i].log.String(), pool.ErrOlder.Error())
+			refused += strings.Count(w.nodes[i].log.String(), pool.ErrStale.Error())
 			w.nodes[i] = a.again(t, users, w.nodes[i]) // A new agent reads all of its blocks.
 			w.look(w.nodes[i])
 			for range 3 {
@@ -261,7 +261,7 @@ func (a *api) oldStates(t *testing.T, users map[string]user) {
 			old += o.old
 		}
 		for _, m := range w.nodes {
-			refused += strings.Count(m.log.String(), pool.ErrOlder.Error())
+			refused += strings.Count(m.log.String(), pool.ErrStale.Error())
 		}
 		w.calm()
 	}

@@ -246,7 +246,7 @@ func (s *site) dies(t *testing.T, all ...*box) {
 		fresh.Remove(t, b.netns)
 	}
 	await(t, 10*time.Second, "the end of the namespaces", func() bool {
-		return len(sandbox.Gone(t.Context(), sandbox.SeesAllProcesses(), were...)) == len(were)
+		return len(sandbox.ProvenGone(t.Context(), sandbox.SeesAllProcesses(), were...)) == len(were)
 	})
 }
 
@@ -296,7 +296,7 @@ func (s *site) is(t *testing.T, network string, last int, want string) {
 		got = fmt.Sprintf("held by %s for %s", strings.Join(ids, " and "), l.Owner)
 	case err == nil:
 		got = fmt.Sprintf("%s for %s", l.State, l.Owner)
-	case !errors.Is(err, lease.ErrNone):
+	case !errors.Is(err, lease.ErrNotLeased):
 		t.Fatal(err)
 	}
 	if got != want {

@@ -45,15 +45,15 @@ func (a *api) whoIsGone(t *testing.T, o *kube.Owners) {
 		why   string
 	}{
 		{at(set, 0), owner.Gone, "its ordinals begin with 1"},
-		{at(set, 2), owner.Lives, "uses the ordinal 2"},
+		{at(set, 2), owner.Exists, "uses the ordinal 2"},
 		{at(set, 3), owner.Gone, "it is scaled to 2 replicas, and ordinal 3 would be number 3 of them"},
 		{at(kruise, 1), owner.Gone, "its reserveOrdinals leave out ordinal 1"},
-		{at(kruise, 2), owner.Lives, "uses the ordinal 2"},
+		{at(kruise, 2), owner.Exists, "uses the ordinal 2"},
 		{at(kruise, 3), owner.Gone, "it is scaled to 2 replicas"},
-		{at(deleted, 0), owner.Lives, "is being deleted"},
-		{at(vm, -1), owner.Lives, "exists with this UID"},
+		{at(deleted, 0), owner.Exists, "is being deleted"},
+		{at(vm, -1), owner.Exists, "exists with this UID"},
 		{at(gone, -1), owner.Gone, "was made anew: its UID is " + string(anew.uid)},
-		{itself(pod).Owner, owner.Lives, "the pod exists with this UID"},
+		{itself(pod).Owner, owner.Exists, "the pod exists with this UID"},
 		{itself(ended).Owner, owner.Gone, "its phase is Succeeded"},
 		{attachment.Pod{Namespace: "shop", Name: "lives"}.Owner(), owner.Unknown, "by its name only"},
 		{itself(made{"Pod", "shop", "none", zeroUID}).Owner, owner.Gone, `does not exist: pods "none" not found`},
@@ -63,7 +63,7 @@ func (a *api) whoIsGone(t *testing.T, o *kube.Owners) {
 		{none("Thing.example.org", "x"), owner.Unknown, "no such kind"},
 		{none("ConfigMap", "x"), owner.Unknown, `needs the rule {apiGroups: [""], resources: ["configmaps"], verbs: ["get"]}`},
 	} {
-		if got := o.Judge(t.Context(), []attachment.Owner{test.owner}); len(got) != 1 || got[0].Standing != test.want || !strings.Contains(got[0].Why, test.why) {
+		if got := o.Judge(t.Context(), []attachment.Owner{test.owner}); len(got) != 1 || got[0].Standing != test.want || !strings.Contains(got[0].Reason, test.why) {
 			t.Errorf("%v: %+v, want %s: %s", test.owner, got, test.want, test.why)
 		}
 	}
@@ -76,7 +76,7 @@ func (a *api) whoIsGone(t *testing.T, o *kube.Owners) {
 	})
 	await(t, 20*time.Second, "an answer that proves nothing", func() bool {
 		got := o.Judge(t.Context(), []attachment.Owner{at(kruise, 2)})[0]
-		return got.Standing == owner.Unknown && strings.Contains(got.Why, "the Kubernetes API does not serve it: /apis/apps.kruise.io/v1alpha1 has no statefulsets")
+		return got.Standing == owner.Unknown && strings.Contains(got.Reason, "the Kubernetes API does not serve it: /apis/apps.kruise.io/v1alpha1 has no statefulsets")
 	})
 }
 
@@ -173,7 +173,7 @@ func (a *api) asKubelet(t *testing.T) {
 	if got, err := o.Ask(t.Context(), question(a.podOn(t, "shop", "of-the-node-0", by(set)))); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%+v, %v, want %s", got, err, want)
 	}
-	if got := o.Judge(t.Context(), []attachment.Owner{lasting(set, 1).Owner})[0]; got.Standing != owner.Unknown || !strings.Contains(got.Why, want) {
+	if got := o.Judge(t.Context(), []attachment.Owner{lasting(set, 1).Owner})[0]; got.Standing != owner.Unknown || !strings.Contains(got.Reason, want) {
 		t.Errorf("%+v", got)
 	}
 	if text := log.String(); text != "" {
@@ -194,10 +194,10 @@ func (a *api) away(t *testing.T, o *kube.Owners, log *node.Log) {
 	if got, err := o.Ask(t.Context(), question(unseen)); !errors.Is(err, owner.ErrUnavailable) || !strings.Contains(err.Error(), "the Kubernetes API does not answer") {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := o.Ask(t.Context(), question(made{"Pod", "shop", "static", hash})); err != nil || !got.Lasts {
+	if got, err := o.Ask(t.Context(), question(made{"Pod", "shop", "static", hash})); err != nil || !got.Persistent {
 		t.Errorf("a static pod: %+v, %v", got, err)
 	}
-	if got := o.Judge(t.Context(), []attachment.Owner{lasting(set, 1).Owner})[0]; got.Standing != owner.Unknown || !strings.Contains(got.Why, "the Kubernetes API does not answer") {
+	if got := o.Judge(t.Context(), []attachment.Owner{lasting(set, 1).Owner})[0]; got.Standing != owner.Unknown || !strings.Contains(got.Reason, "the Kubernetes API does not answer") {
 		t.Errorf("%+v", got)
 	}
 	await(t, 20*time.Second, "a word in the log", func() bool { return log.String() != "" })

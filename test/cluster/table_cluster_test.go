@@ -68,7 +68,7 @@ func (s *site) agentSays(t *testing.T, what string) {
 // knowsCluster says whether the store knows a cluster.
 func (s *site) knowsCluster(t *testing.T) bool {
 	t.Helper()
-	err := s.open(t, "lan").OfCluster(context.Background(), zeroUID)
+	err := s.open(t, "lan").CheckCluster(context.Background(), zeroUID)
 	if !errors.Is(err, lease.ErrNoCluster) && !errors.Is(err, lease.ErrCluster) {
 		t.Fatal(err)
 	}

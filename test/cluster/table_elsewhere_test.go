@@ -57,7 +57,7 @@ func replayElsewhere(t *testing.T, s *site) {
 	s.add(t, s.box(t, "back", s.member(t, set, 0)), "lan", 2) // It has come back.
 	events, err := s.open(t, "lan").History(t.Context(), s.at("lan", 3))
 	const why = "no address was free, and its pod shop/left-1 is on node node2"
-	if err != nil || !slices.ContainsFunc(events, func(e lease.Event) bool { return e.Why == why }) {
+	if err != nil || !slices.ContainsFunc(events, func(e lease.Event) bool { return e.Reason == why }) {
 		t.Errorf("%+v, %v, want one because %s", events, err, why)
 	}
 }

@@ -161,7 +161,7 @@ func machineIsGone(t *testing.T, s *site) {
 	s.reclaims(t, "all are stopped", `lan .2 freed, free: its owner is gone: the Kubernetes API answers that it does not exist: virtualmachineinstances.kubevirt.io "alone" not found`)
 	s.delete(t, deleted)
 	s.reclaims(t, "one is deleted while it is stopped", `lan .3 freed, free: virtualmachines.kubevirt.io "deleted" not found`)
-	s.judged(t, attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "shop", Name: "stopped", UID: string(stopped.uid)}, owner.Lives, "the VirtualMachine shop/stopped exists with this UID")
+	s.judged(t, attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "shop", Name: "stopped", UID: string(stopped.uid)}, owner.Exists, "the VirtualMachine shop/stopped exists with this UID")
 	s.add(t, s.box(t, "started", s.launcher(t, s.vmi(t, stopped))), "lan", 4)
 }
 

@@ -127,7 +127,7 @@ func staleWatch(t *testing.T, s *site) {
 	}
 	s.add(t, after, "lan", 3)
 	s.ends(t, before, "lan")
-	s.judged(t, of(now, 0), owner.Lives, "uses the ordinal 0")
+	s.judged(t, of(now, 0), owner.Exists, "uses the ordinal 0")
 	s.reclaims(t, "stale", fmt.Sprintf("lan .2 freed, free: was made anew: its UID is %s, and was %s", now.uid, old.uid))
 	s.scale(t, now, m{"replicas": 0})
 	s.judged(t, of(now, 0), owner.Gone, "it is scaled to 0 replicas")
@@ -163,7 +163,7 @@ func lastMoment(t *testing.T, s *site) {
 		_, _ = w.Write(answer.Body.Bytes())
 	}))
 	type result struct {
-		reclaim.Report
+		reclaim.GCReport
 		err error
 	}
 	done := make(chan result, 1)
@@ -187,7 +187,7 @@ func lastMoment(t *testing.T, s *site) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	if left, differs := s.compare(r.Report, []string{"lan .2 changed meanwhile: it is scaled to 0 replicas"}); differs != "" || len(left) > 0 {
+	if left, differs := s.compare(r.GCReport, []string{"lan .2 changed meanwhile: it is scaled to 0 replicas"}); differs != "" || len(left) > 0 {
 		t.Errorf("in the last moment: %s, missing %q", differs, left)
 	}
 	s.is(t, "lan", 2, "reserved for StatefulSet shop/last-moment, ordinal 0")
@@ -228,7 +228,7 @@ func manyAndOneError(t *testing.T, s *site) {
 		owners = append(owners, attachment.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "shop", Name: fmt.Sprintf("many-dead-%d", i), UID: zeroUID})
 	}
 	// Not in their order: the dead ones are everywhere among the living.
-	var in lease.Intake
+	var in lease.Import
 	a := netip.MustParseAddr(fmt.Sprintf("10.%d.128.0", s.number))
 	for i := range owners {
 		a = a.Next()
@@ -236,7 +236,7 @@ func manyAndOneError(t *testing.T, s *site) {
 		in.Leases = append(in.Leases, lease.Lease{Address: a, State: lease.Reserved, Owner: of, ReleasedAt: time.Now(), Last: lease.Holder{ContainerID: "c", IfName: "eth0"}})
 	}
 	store := s.open(t, "many")
-	if err := store.TakeIn(t.Context(), false, func(lease.View) (lease.Intake, error) { return in, nil }); err != nil {
+	if err := store.Import(t.Context(), false, func(lease.ImportView) (lease.Import, error) { return in, nil }); err != nil {
 		t.Fatal(err)
 	}
 	var asked atomic.Int32
@@ -247,7 +247,7 @@ func manyAndOneError(t *testing.T, s *site) {
 		}
 		s.proxy.to.ServeHTTP(w, r)
 	}))
-	expect := func(when string, freed, waiting, kept, left int) reclaim.Report {
+	expect := func(when string, freed, waiting, kept, left int) reclaim.GCReport {
 		t.Helper()
 		r, err := s.run(t, 1)
 		if err != nil || r.Count(reclaim.Freed) != freed || r.Count(reclaim.Waiting) != waiting || r.Count(reclaim.Kept) != kept || len(r.Outcomes) != freed+waiting+kept {
@@ -271,8 +271,8 @@ func manyAndOneError(t *testing.T, s *site) {
 	expect("first", 0, gone, 0, 1000)
 	r := expect("one error", gone-1, 0, 1, 951)
 	for _, o := range r.Outcomes {
-		if o.State == reclaim.Kept && (o.Owner.Name != "many-dead-27" || !strings.Contains(o.Why, `asked once more, right before: the owner's standing is "unknown": the Kubernetes API answers with an error`)) {
-			t.Errorf("%s: %s", o.Owner, o.Why)
+		if o.State == reclaim.Kept && (o.Owner.Name != "many-dead-27" || !strings.Contains(o.Reason, `asked once more, right before: the owner's standing is "unknown": the Kubernetes API answers with an error`)) {
+			t.Errorf("%s: %s", o.Owner, o.Reason)
 		}
 	}
 	expect("the rest", 1, 0, 0, 950)

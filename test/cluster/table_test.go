@@ -109,7 +109,7 @@ func podIsGone(t *testing.T, s *site) {
 	s.reclaims(t, "gone", "lan .2 freed, reserved: "+dead, "lan .3 freed, free: "+dead, "checkpoint of stays freed: "+dead, "checkpoint of loose freed: "+dead)
 	s.is(t, "lan", 2, "reserved for StatefulSet shop/gone, ordinal 0")
 	events, err := s.open(t, "lan").History(t.Context(), s.at("lan", 2))
-	if why := events[len(events)-1].Why; err != nil || !strings.HasPrefix(why, "its sandbox is gone: its network namespace is gone: ") || !strings.Contains(why, "seen dead twice") {
+	if why := events[len(events)-1].Reason; err != nil || !strings.HasPrefix(why, "its sandbox is gone: its network namespace is gone: ") || !strings.Contains(why, "seen dead twice") {
 		t.Errorf("%q, %v", why, err)
 	}
 	s.add(t, s.box(t, "next", s.member(t, web, 0)), "lan", 2)
@@ -124,7 +124,7 @@ func restarts(t *testing.T, s *site) {
 	s.keeps(t, "its pod ends")
 	s.delete(t, pod)
 	s.keeps(t, "it has no pod")
-	s.judged(t, of(web, 0), owner.Lives, "the StatefulSet shop/restart uses the ordinal 0")
+	s.judged(t, of(web, 0), owner.Exists, "the StatefulSet shop/restart uses the ordinal 0")
 	pod = s.member(t, web, 0)
 	s.keeps(t, "its next pod is Pending")
 	s.is(t, "lan", 2, "reserved for StatefulSet shop/restart, ordinal 0")
@@ -164,7 +164,7 @@ func reservedOrdinals(t *testing.T, s *site) {
 		s.ends(t, b, "lan")
 	}
 	s.keeps(t, "0, 2 and 6 are its three")
-	s.judged(t, of(web, 6), owner.Lives, "uses the ordinal 6")
+	s.judged(t, of(web, 6), owner.Exists, "uses the ordinal 6")
 	s.scale(t, web, m{"replicas": 2})
 	s.pass(t, "two replicas", "lan .4 waiting: the StatefulSet shop/leaves-out has no pod with the ordinal 6: it is scaled to 2 replicas, and ordinal 6 would be number 3 of them")
 	s.scale(t, web, m{"reserveOrdinals": []any{1, 2, "3-5"}})

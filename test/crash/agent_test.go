@@ -272,7 +272,7 @@ func TestAgentAnnouncesWhatARestoreLeft(t *testing.T) {
 	})
 	d.empty(t)
 	n.checks(t)
-	n.knows(t, "nothing is owed", func(s control.Status) bool { return s.Owed == 0 && s.Chains[0].Lost == 0 })
+	n.knows(t, "nothing is owed", func(s control.Status) bool { return s.Unannounced == 0 && s.Chains[0].Lost == 0 })
 }
 
 // The parent goes and comes back many times, with random pauses. During that time pods come and go, somebody changes

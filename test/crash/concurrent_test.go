@@ -205,7 +205,7 @@ func (c *crowd) look(t *testing.T) {
 	t.Helper()
 	_, err := output(c.gc())
 	must(t, err)
-	if _, err := c.store.Load(c.ghost.id, "eth0"); !errors.Is(err, checkpoint.ErrNone) {
+	if _, err := c.store.Load(c.ghost.id, "eth0"); !errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		t.Errorf("%s was not forgotten: %v", c.ghost.id, err)
 	}
 	must(t, c.ghost.del())

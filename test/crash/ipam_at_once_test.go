@@ -67,7 +67,7 @@ func (s *scramble) add(c claim, had netip.Addr, fails, settles bool) netip.Addr 
 
 // settle says that the ADD has succeeded. The pod's earlier sandboxes still exist, so they keep their hold.
 func (s *scramble) settle(c claim, call *ipam.Call, a netip.Addr) {
-	if err := call.Settled(s.t.Context()); err != nil {
+	if err := call.ReleasePrevious(s.t.Context()); err != nil {
 		s.t.Errorf("%s: %v", c.id, err)
 	}
 	s.has(c.id, a)
@@ -109,7 +109,7 @@ func (s *scramble) gc() {
 	for id, a := range s.told {
 		s.has(id, a)
 	}
-	if err := s.store(s.t).Verify(s.t.Context()); err != nil && !errors.Is(err, lease.ErrNone) {
+	if err := s.store(s.t).Verify(s.t.Context()); err != nil && !errors.Is(err, lease.ErrNotLeased) {
 		s.t.Error(err)
 	}
 }

@@ -190,7 +190,7 @@ func TestIPAMStoreIsMovedAwayWhileItIsWaitedFor(t *testing.T) {
 	if err != nil || !slices.Equal(before, after) {
 		t.Errorf("what was moved away is changed: %v", err)
 	}
-	if _, err := p.store(t).List(t.Context()); !errors.Is(err, lease.ErrNone) {
+	if _, err := p.store(t).List(t.Context()); !errors.Is(err, lease.ErrNotLeased) {
 		t.Errorf("there is a store: %v", err)
 	}
 	must(t, p.claim("b", "b").del())

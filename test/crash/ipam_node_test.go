@@ -175,7 +175,7 @@ func validAttachments(ids ...string) string {
 func (p *pool) list(t testing.TB) []lease.Lease {
 	t.Helper()
 	all, err := p.store(t).List(t.Context())
-	if err != nil && !errors.Is(err, lease.ErrNone) {
+	if err != nil && !errors.Is(err, lease.ErrNotLeased) {
 		t.Fatal(err)
 	}
 	return all
@@ -311,7 +311,7 @@ func (p *pool) endReservations(t testing.TB) {
 		case lease.Held:
 			t.Errorf("still held: %+v", l)
 		case lease.Reserved:
-			if _, _, err := p.store(t).ReleaseByHand(t.Context(), l.Address, lease.Expected{Seen: l}); err != nil {
+			if _, _, err := p.store(t).ReleaseByHand(t.Context(), l.Address, lease.Expected{Lease: l}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -169,7 +169,7 @@ func (s *set) check(h *holder) {
 // settle tells relink-ipam that the sandbox's whole ADD has succeeded.
 func (s *set) settle(h *holder, call *ipam.Call) {
 	s.steps = append(s.steps, h.id+" is settled")
-	if err := call.Settled(s.t.Context()); err != nil {
+	if err := call.ReleasePrevious(s.t.Context()); err != nil {
 		s.errorf("%v", err)
 	}
 	s.look() // The earlier sandboxes still exist, so they keep their hold.
@@ -205,7 +205,7 @@ func (s *set) wasRight(h *holder, was map[netip.Addr]lease.Lease, err error) {
 	case own.IsValid() && h.address != own:
 		s.errorf("%s gets %s, its own is %s", h.pod, h.address, own)
 	case !own.IsValid() && taken && l.State != lease.Quarantined:
-		s.errorf("%s gets %s, which was %s", h.pod, h.address, l.Whose())
+		s.errorf("%s gets %s, which was %s", h.pod, h.address, l.Describe())
 	}
 }
 
@@ -246,7 +246,7 @@ func (s *set) del(h *holder) {
 	s.look()
 	for a, l := range was {
 		if _, taken := s.leases[a]; !taken && (a != h.address || !held || h.isWeb()) {
-			s.errorf("%s is free, and was %s", a, l.Whose())
+			s.errorf("%s is free, and was %s", a, l.Describe())
 		}
 	}
 }
@@ -277,7 +277,7 @@ func (s *set) wait() {
 	s.look()
 	for a, l := range s.leases {
 		if ends := l.State == lease.Quarantined || l.State == lease.Reserved && s.retain > 0; ends {
-			s.errorf("%s is still %s", a, l.Whose())
+			s.errorf("%s is still %s", a, l.Describe())
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestAgentFinishesAKilledMove(t *testing.T) {
 			if r, err := n.store.Load(p.id, "eth0"); err != nil || r.Interface.Link.Name != "eth0" {
 				return fmt.Sprintf("the checkpoint has %q: %v", r.Interface.Link.Name, err)
 			}
-			if notes, err := n.store.Movings(); err != nil || slices.ContainsFunc(notes, func(m checkpoint.Moving) bool { return m.State != checkpoint.MoveDone }) {
+			if notes, err := n.store.Moves(); err != nil || slices.ContainsFunc(notes, func(m checkpoint.Move) bool { return m.State != checkpoint.MoveDone }) {
 				return fmt.Sprintf("the notes are %+v: %v", notes, err)
 			}
 			return ""

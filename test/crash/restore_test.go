@@ -71,7 +71,7 @@ func (w *wholeNode) whole(t *testing.T) {
 	w.says(t, 0, "check")
 	w.asBefore(t)
 	w.nothingTemporary(t)
-	if w.store.RestoreNoted() {
+	if w.store.HasRestoreNote() {
 		t.Error("a restore is noted as not finished")
 	}
 }

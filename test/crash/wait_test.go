@@ -138,7 +138,7 @@ func TestSandboxesDoNotWaitForEachOther(t *testing.T) {
 	gc := start(t, free[0].plugin("relink-macvlan", "GC", `, "cni.dev/valid-attachments": [{"containerID": "free1", "ifname": "eth0"}]`))
 	await(t, "free0 is forgotten", func() bool {
 		_, err := n.store.Load("free0", "eth0")
-		return errors.Is(err, checkpoint.ErrNone)
+		return errors.Is(err, checkpoint.ErrNoCheckpoint)
 	})
 	for _, b := range append(restores, gc) {
 		b.waits(t)

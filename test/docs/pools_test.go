@@ -25,7 +25,7 @@ func TestPoolExamples(t *testing.T) {
 		if _, err := p.Layout(); err != nil {
 			t.Error(err)
 		}
-		if why := p.Stopped(pools); why != "" {
+		if why := p.OverlapReason(pools); why != "" {
 			t.Errorf("%s: %s", p.Metadata.Name, why)
 		}
 		names = append(names, p.Metadata.Name)

@@ -170,7 +170,7 @@ func cmdOutage(ts *testscript.TestScript, neg bool, args []string) {
 func survey() {
 	runtime, err := cri.New("")
 	exitOn(err)
-	s, err := sandbox.Look(context.Background(), runtime, cnicache.DefaultDir)
+	s, err := sandbox.NewSurvey(context.Background(), runtime, cnicache.DefaultDir)
 	exitOn(err)
 	for _, known := range s.Sandboxes {
 		fmt.Println(known)

@@ -210,16 +210,16 @@ func TestThePauseOfTheAgent(t *testing.T) {
 	h.runAgent(t)
 	_, _ = h.agent.Pause(t.Context(), 0, "mine")
 	contains(t, h.guard(t, 0, reload), "relink-agent is paused already, and stays so")
-	if p := h.agent.paused(); p == nil || p.Why != "mine" || h.agent.pauses != 1 {
+	if p := h.agent.paused(); p == nil || p.Reason != "mine" || h.agent.pauses != 1 {
 		t.Errorf("a pause without end: %+v", p)
 	}
 	_, _ = h.agent.Pause(t.Context(), 2*time.Minute, "short")
 	h.guard(t, 0, "true #"+strings.Repeat("x", 8000)) // An agent does not accept such a long reason.
 	p := h.agent.paused()
-	if p == nil || p.Why != "short" {
+	if p == nil || p.Reason != "short" {
 		t.Fatalf("a shorter pause: %+v", p)
 	}
-	if left, limited := p.Left(); !limited || left > 2*time.Minute || left < time.Minute {
+	if left, limited := p.Remaining(); !limited || left > 2*time.Minute || left < time.Minute {
 		t.Errorf("a shorter pause: %+v, %s are left", p, left)
 	}
 }

@@ -132,7 +132,7 @@ func TestViaPodsAreDeletedMeanwhile(t *testing.T) {
 				return false
 			}
 			for id := range paths {
-				if m, err := store.LoadMoving(id, "eth0"); err == nil && m.State == checkpoint.MoveSwitched {
+				if m, err := store.LoadMove(id, "eth0"); err == nil && m.State == checkpoint.MoveSwitched {
 					deleted = id
 				}
 			}

@@ -27,7 +27,7 @@ var probes string
 // Pod is a pod that the runtime runs.
 type Pod struct {
 	// Sandbox is the pod's sandbox, as relink-agent sees it.
-	Sandbox sandbox.OfRuntime
+	Sandbox sandbox.RuntimeSandbox
 	// Containers are those that run, in the order of their IDs.
 	Containers []Container
 	// Addresses are the pod's, as the runtime tells them.

@@ -153,7 +153,7 @@ func hasPool(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	has := pool.Grant{Pool: "shared", First: l.Ranges[0].First, Addresses: "+++?"}
-	for _, err := range []error{store.WantPools(t.Context(), []string{"shared"}), store.PutGrants(t.Context(), l, []pool.Grant{has}), store.Confirm(t.Context())} {
+	for _, err := range []error{store.SetPools(t.Context(), []string{"shared"}), store.PutGrants(t.Context(), l, []pool.Grant{has}), store.Confirm(t.Context())} {
 		if err != nil {
 			t.Fatal(err)
 		}

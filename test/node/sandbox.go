@@ -20,11 +20,11 @@ func EndSandbox(t testing.TB, path string) {
 	fresh.Remove(t, path)
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		evidence := sandbox.Prove(t.Context(), true, was)[was]
-		if evidence.State == sandbox.IsGone {
+		if evidence.Verdict == sandbox.VerdictGone {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the sandbox at %s is not gone: %s", path, evidence.Why)
+			t.Fatalf("the sandbox at %s is not gone: %s", path, evidence.Reason)
 		}
 	}
 }

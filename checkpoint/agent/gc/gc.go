@@ -19,8 +19,8 @@ import (
 type Options struct {
 	// Sources opens what an audit reads. Each audit opens it anew: networks come and go.
 	Sources func() (audit.Sources, error)
-	// First is the time before the first audit, Every that between two.
-	First, Every time.Duration
+	// FirstDelay is the time before the first audit, Interval that between two.
+	FirstDelay, Interval time.Duration
 	// Grace is the time between two audits that prove something dead, 0 for reclaim.DefaultGrace.
 	Grace time.Duration
 	// OnlyAudit frees nothing.
@@ -28,27 +28,27 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Keeper audits the node.
-type Keeper struct {
+// Auditor audits the node.
+type Auditor struct {
 	Options
 
 	mu sync.Mutex
 	// last is the last audit. freed and failed count since the start.
 	last          *control.Audit
 	freed, failed uint64
-	// said is what was logged last, so that nothing is logged at each audit. Only Run uses it.
-	said string
+	// logged is what was logged last, so that nothing is logged at each audit. Only Run uses it.
+	logged string
 }
 
-// New returns a Keeper. The caller runs it.
-func New(o Options) *Keeper { return &Keeper{Options: o} }
+// New returns a Auditor. The caller runs it.
+func New(o Options) *Auditor { return &Auditor{Options: o} }
 
-// limit bounds an audit. An API that hangs costs no more.
-const limit = 5 * time.Minute
+// auditTimeout bounds an audit. An API that hangs costs no more.
+const auditTimeout = 5 * time.Minute
 
 // Run audits until ctx ends.
-func (k *Keeper) Run(ctx context.Context) {
-	timer := time.NewTimer(k.First)
+func (k *Auditor) Run(ctx context.Context) {
+	timer := time.NewTimer(k.FirstDelay)
 	defer timer.Stop()
 	for {
 		select {
@@ -56,58 +56,58 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		k.once(ctx)
-		timer.Reset(k.Every)
+		k.runOnce(ctx)
+		timer.Reset(k.Interval)
 	}
 }
 
 // Last returns the last audit, nil before the first.
-func (k *Keeper) Last() *control.Audit {
+func (k *Auditor) Last() *control.Audit {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.last
 }
 
 // Counts returns how many things were freed since the start, and how often that failed.
-func (k *Keeper) Counts() (freed, failed uint64) {
+func (k *Auditor) Counts() (freed, failed uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.freed, k.failed
 }
 
-// once makes one audit, and frees.
-func (k *Keeper) once(ctx context.Context) {
-	bounded, cancel := context.WithTimeout(ctx, limit)
+// runOnce makes one audit, and frees.
+func (k *Auditor) runOnce(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	began := time.Now()
-	from, err := k.Sources()
-	var report reclaim.Report
+	sources, err := k.Sources()
+	var report reclaim.GCReport
 	if err == nil {
-		report, err = reclaim.Run(bounded, reclaim.Options{Sources: from, Grace: k.Grace, DryRun: k.OnlyAudit})
+		report, err = reclaim.Run(bounded, reclaim.Options{Sources: sources, Grace: k.Grace, DryRun: k.OnlyAudit})
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("the audit did not end within %s", limit)
+		err = fmt.Errorf("the audit did not end within %s", auditTimeout)
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	k.note(summary(report, err, began))
-	k.tellFreed(report)
+	k.recordAudit(summary(report, err, began))
+	k.logFreed(report)
 }
 
 // summary returns what is told of an audit.
-func summary(report reclaim.Report, err error, began time.Time) control.Audit {
+func summary(report reclaim.GCReport, err error, began time.Time) control.Audit {
 	a := control.Audit{
-		At: began.UTC().Truncate(time.Millisecond), Took: time.Since(began), Findings: map[string]int{}, Errors: report.Found.Errors,
+		Time: began.UTC().Truncate(time.Millisecond), Took: time.Since(began), Findings: map[string]int{}, Errors: report.Audit.Errors,
 		Freed: report.Count(reclaim.Freed), Waiting: report.Count(reclaim.Waiting), Failed: report.Count(reclaim.Failed),
 		Problem: strings.Join(report.Problems, "; "),
 	}
 	for _, kind := range audit.Kinds {
-		a.Findings[string(kind)] = report.Found.Counts[kind]
+		a.Findings[string(kind)] = report.Audit.Counts[kind]
 	}
-	for _, f := range report.Found.Findings {
+	for _, f := range report.Audit.Findings {
 		if f.Severity == audit.Error {
-			a.First = strings.TrimSpace(string(f.Kind) + ": " + f.Pod.String() + " " + f.Attachment.String() + ": " + strings.Join(f.Evidence, "; "))
+			a.FirstError = strings.TrimSpace(string(f.Kind) + ": " + f.Pod.String() + " " + f.Attachment.String() + ": " + strings.Join(f.Evidence, "; "))
 			break
 		}
 	}
@@ -117,20 +117,20 @@ func summary(report reclaim.Report, err error, began time.Time) control.Audit {
 	return a
 }
 
-// note keeps the audit, and logs what is new in it.
-func (k *Keeper) note(a control.Audit) {
+// recordAudit keeps the audit, and logs what is new in it.
+func (k *Auditor) recordAudit(a control.Audit) {
 	k.mu.Lock()
 	k.last = &a
 	k.freed, k.failed = k.freed+uint64(a.Freed), k.failed+uint64(a.Failed)
 	k.mu.Unlock()
-	says := a.First + "\x00" + a.Problem
-	if says == k.said {
+	text := a.FirstError + "\x00" + a.Problem
+	if text == k.logged {
 		return
 	}
-	k.said = says
+	k.logged = text
 	switch {
 	case a.Errors > 0:
-		k.Log.Warn("an audit has found errors: relink audit names them", "errors", a.Errors, "first", a.First)
+		k.Log.Warn("an audit has found errors: relink audit names them", "errors", a.Errors, "first", a.FirstError)
 	case a.Problem == "":
 		k.Log.Info("an audit has found no error")
 	}
@@ -139,8 +139,8 @@ func (k *Keeper) note(a control.Audit) {
 	}
 }
 
-// tellFreed logs each thing that was freed, and each failure.
-func (k *Keeper) tellFreed(report reclaim.Report) {
+// logFreed logs each thing that was freed, and each failure.
+func (k *Auditor) logFreed(report reclaim.GCReport) {
 	for _, o := range report.Outcomes {
 		args := []any{"attachment", o.Attachment.String(), "pod", o.Pod.String(), "owner", o.Owner.String(), "why", strings.Join(o.Evidence, "; ")}
 		if o.Address.IsValid() {
@@ -150,7 +150,7 @@ func (k *Keeper) tellFreed(report reclaim.Report) {
 		case reclaim.Freed:
 			k.Log.Info("freed: it is proven dead", args...)
 		case reclaim.Failed:
-			k.Log.Warn("what is proven dead could not be freed", append(args, "error", o.Why)...)
+			k.Log.Warn("what is proven dead could not be freed", append(args, "error", o.Reason)...)
 		}
 	}
 }

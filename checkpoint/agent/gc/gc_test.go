@@ -25,23 +25,23 @@ import (
 
 func TestMain(m *testing.M) { fresh.Main(m) }
 
-// api stands for the Kubernetes API: no owner is there any more.
-type api struct{}
+// fakeAPI stands for the Kubernetes API: no owner is there any more.
+type fakeAPI struct{}
 
-func (api) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
+func (fakeAPI) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
 	for _, o := range owners {
-		all = append(all, owner.Judgement{Owner: o, Standing: owner.Gone, Why: "the API does not have it", Cluster: "u-here"})
+		all = append(all, owner.Judgement{Owner: o, Standing: owner.Gone, Reason: "the API does not have it", Cluster: "u-here"})
 	}
 	return all
 }
 
-// runtime is one without sandboxes, or one that fails.
-type runtime struct{ err error }
+// fakeRuntime is one without sandboxes, or one that fails.
+type fakeRuntime struct{ err error }
 
-func (r runtime) Sandboxes(context.Context) ([]sandbox.OfRuntime, error) { return nil, r.err }
+func (r fakeRuntime) Sandboxes(context.Context) ([]sandbox.RuntimeSandbox, error) { return nil, r.err }
 
-// keeper returns a Keeper of a node with one reservation, whose owner is gone.
-func keeper(t *testing.T) (*Keeper, *lease.Store, *bytes.Buffer) {
+// newAuditor returns a Auditor of a node with one reservation, whose owner is gone.
+func newAuditor(t *testing.T) (*Auditor, *lease.Store, *bytes.Buffer) {
 	t.Helper()
 	leases, err := lease.Open(t.TempDir(), "lan")
 	if err != nil {
@@ -63,7 +63,7 @@ func keeper(t *testing.T) (*Keeper, *lease.Store, *bytes.Buffer) {
 	store, log := checkpoint.OpenStore(t.TempDir()), &bytes.Buffer{}
 	return New(Options{
 		Sources: func() (audit.Sources, error) {
-			return audit.Sources{Store: store, Leases: []*lease.Store{leases}, Runtime: runtime{}, Judge: api{}, CacheDir: t.TempDir(), AllProcesses: true}, nil
+			return audit.Sources{Store: store, Leases: []*lease.Store{leases}, Runtime: fakeRuntime{}, Judge: fakeAPI{}, CacheDir: t.TempDir(), AllProcesses: true}, nil
 		},
 		Grace: time.Nanosecond, Log: slog.New(slog.NewTextHandler(log, nil)),
 	}), leases, log
@@ -71,13 +71,13 @@ func keeper(t *testing.T) (*Keeper, *lease.Store, *bytes.Buffer) {
 
 // The first audit sees the reservation, and the second one frees it. Both are told.
 func TestTwoAuditsFree(t *testing.T) {
-	k, leases, log := keeper(t)
-	k.once(t.Context())
+	k, leases, log := newAuditor(t)
+	k.runOnce(t.Context())
 	first := k.Last()
 	if first == nil || first.Waiting != 1 || first.Freed != 0 || first.Findings["reservation without owner"] != 1 || first.Problem != "" {
 		t.Fatalf("the first audit: %+v", first)
 	}
-	k.once(t.Context())
+	k.runOnce(t.Context())
 	if last := k.Last(); last.Freed != 1 || last.Waiting != 0 {
 		t.Errorf("the second audit: %+v", last)
 	}
@@ -99,10 +99,10 @@ func TestTwoAuditsFree(t *testing.T) {
 
 // Told to audit only, it frees nothing, however often it looks.
 func TestAnAuditOnly(t *testing.T) {
-	k, leases, _ := keeper(t)
+	k, leases, _ := newAuditor(t)
 	k.OnlyAudit = true
 	for range 3 {
-		k.once(t.Context())
+		k.runOnce(t.Context())
 	}
 	all, err := leases.List(t.Context())
 	if err != nil || len(all) != 1 || k.Last().Freed != 0 || k.Last().Findings["reservation without owner"] != 1 {
@@ -112,21 +112,21 @@ func TestAnAuditOnly(t *testing.T) {
 
 // What is wrong is said once, and again when it has changed.
 func TestWhatIsWrongIsSaidOnce(t *testing.T) {
-	k, _, log := keeper(t)
+	k, _, log := newAuditor(t)
 	sources := k.Sources
 	fail := errors.New("it hangs")
 	k.Sources = func() (audit.Sources, error) {
 		from, err := sources()
-		from.Runtime = runtime{fail}
+		from.Runtime = fakeRuntime{fail}
 		return from, err
 	}
 	for range 3 {
-		k.once(t.Context())
+		k.runOnce(t.Context())
 	}
 	fail = nil
-	k.once(t.Context())
+	k.runOnce(t.Context())
 	k.Sources = func() (audit.Sources, error) { return audit.Sources{}, errors.New("no such directory") }
-	k.once(t.Context())
+	k.runOnce(t.Context())
 	var said []string
 	for line := range strings.Lines(log.String()) {
 		if _, msg, ok := strings.Cut(line, "msg="); ok && !strings.Contains(line, "freed") {
@@ -145,23 +145,23 @@ func TestWhatIsWrongIsSaidOnce(t *testing.T) {
 
 // The first error is named, with the pod and the evidence.
 func TestTheFirstErrorIsNamed(t *testing.T) {
-	var report reclaim.Report
-	report.Found = audit.Report{Errors: 2, Counts: map[audit.Kind]int{audit.LostInterface: 2}}
+	var report reclaim.GCReport
+	report.Audit = audit.NodeReport{Errors: 2, Counts: map[audit.Kind]int{audit.LostInterface: 2}}
 	for i := range 2 {
-		report.Found.Findings = append(report.Found.Findings, audit.Finding{
+		report.Audit.Findings = append(report.Audit.Findings, audit.Finding{
 			Kind: audit.LostInterface, Severity: audit.Error, Attachment: attachment.Key{Network: "lan", ContainerID: fmt.Sprint("c", i), IfName: "eth0"},
 			Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}, Evidence: []string{"lan0 is gone", "and all on it"},
 		})
 	}
-	if got, want := summary(report, nil, time.Now()).First, "lost interface: shop/web-0 eth0 of c0 on lan: lan0 is gone; and all on it"; got != want {
+	if got, want := summary(report, nil, time.Now()).FirstError, "lost interface: shop/web-0 eth0 of c0 on lan: lan0 is gone; and all on it"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
 
 // It audits until it is told to end.
 func TestRunEnds(t *testing.T) {
-	k, _, _ := keeper(t)
-	k.Every = time.Millisecond
+	k, _, _ := newAuditor(t)
+	k.Interval = time.Millisecond
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { k.Run(ctx); close(ended) }()

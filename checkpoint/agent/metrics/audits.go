@@ -7,13 +7,13 @@ import (
 )
 
 var (
-	auditFindings = desc("relink_audit_findings", "What the last audit of the node has found, by kind.", "kind")
-	auditErrors   = desc("relink_audit_errors", "How many findings of the last audit are errors.")
-	auditTime     = desc("relink_audit_last_timestamp_seconds", "When the last audit of the node began.")
-	auditComplete = desc("relink_audit_complete", "1 if the last audit could look at everything, else 0.")
-	gcFreed       = desc("relink_gc_freed_total", "Leases, reservations and checkpoints that were proven dead and freed.")
-	gcFailed      = desc("relink_gc_failures_total", "How often something that was proven dead could not be freed.")
-	gcWaiting     = desc("relink_gc_waiting", "Leases, reservations and checkpoints that were seen dead, but not yet for long enough.")
+	auditFindings = newDesc("relink_audit_findings", "What the last audit of the node has found, by kind.", "kind")
+	auditErrors   = newDesc("relink_audit_errors", "How many findings of the last audit are errors.")
+	auditTime     = newDesc("relink_audit_last_timestamp_seconds", "When the last audit of the node began.")
+	auditComplete = newDesc("relink_audit_complete", "1 if the last audit could look at everything, else 0.")
+	gcFreed       = newDesc("relink_gc_freed_total", "Leases, reservations and checkpoints that were proven dead and freed.")
+	gcFailed      = newDesc("relink_gc_failures_total", "How often something that was proven dead could not be freed.")
+	gcWaiting     = newDesc("relink_gc_waiting", "Leases, reservations and checkpoints that were seen dead, but not yet for long enough.")
 )
 
 // Audits are an agent's audits. Several goroutines call them at once.
@@ -22,36 +22,36 @@ type Audits interface {
 	Counts() (freed, failed uint64)
 }
 
-// ShowAudits adds the audits to the metrics. Call it once.
-func (m *Metrics) ShowAudits(a Audits) { m.registry.MustRegister(audits{a}) }
+// RegisterAudits adds the audits to the metrics. Call it once.
+func (m *Metrics) RegisterAudits(a Audits) { m.registry.MustRegister(auditCollector{a}) }
 
-// audits shows the last audit.
-type audits struct{ Audits }
+// auditCollector shows the last audit.
+type auditCollector struct{ Audits }
 
 // Describe implements prometheus.Collector.
-func (audits) Describe(to chan<- *prometheus.Desc) {
+func (auditCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{auditFindings, auditErrors, auditTime, auditComplete, gcFreed, gcFailed, gcWaiting} {
-		to <- d
+		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector. Before the first audit only the counters are there.
-func (a audits) Collect(to chan<- prometheus.Metric) {
+func (a auditCollector) Collect(ch chan<- prometheus.Metric) {
 	freed, failed := a.Counts()
-	to <- prometheus.MustNewConstMetric(gcFreed, prometheus.CounterValue, float64(freed))
-	to <- prometheus.MustNewConstMetric(gcFailed, prometheus.CounterValue, float64(failed))
+	ch <- prometheus.MustNewConstMetric(gcFreed, prometheus.CounterValue, float64(freed))
+	ch <- prometheus.MustNewConstMetric(gcFailed, prometheus.CounterValue, float64(failed))
 	last := a.Last()
 	if last == nil {
 		return
 	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	for kind, n := range last.Findings {
 		gauge(auditFindings, float64(n), kind)
 	}
 	gauge(auditErrors, float64(last.Errors))
-	gauge(auditTime, float64(last.At.UnixMilli())/1000)
+	gauge(auditTime, float64(last.Time.UnixMilli())/1000)
 	gauge(gcWaiting, float64(last.Waiting))
 	complete := 1.0
 	if last.Problem != "" {

@@ -2,9 +2,9 @@ package metrics
 
 import "testing"
 
-// Hurry makes each question read the stores that have changed.
-func Hurry(t *testing.T) {
-	kept := poolsKept
-	poolsKept = 0
-	t.Cleanup(func() { poolsKept = kept })
+// DisableCache makes each question read the stores that have changed.
+func DisableCache(t *testing.T) {
+	kept := poolsMaxAge
+	poolsMaxAge = 0
+	t.Cleanup(func() { poolsMaxAge = kept })
 }

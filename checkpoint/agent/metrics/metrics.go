@@ -24,15 +24,15 @@ type Agent interface {
 type Metrics struct {
 	registry *prometheus.Registry
 
-	wakes    *prometheus.CounterVec
-	losses   prometheus.Counter
-	lost     prometheus.Counter
-	tries    *prometheus.CounterVec
-	outcomes *prometheus.CounterVec
-	duration prometheus.Histogram
-	toWhole  prometheus.Histogram
-	fromBack prometheus.Histogram
-	toLink   prometheus.Histogram
+	wakes           *prometheus.CounterVec
+	losses          prometheus.Counter
+	lost            prometheus.Counter
+	tries           *prometheus.CounterVec
+	outcomes        *prometheus.CounterVec
+	duration        prometheus.Histogram
+	lossToRestored  prometheus.Histogram
+	backToRestored  prometheus.Histogram
+	lossToConnected prometheus.Histogram
 }
 
 // Upper bounds of histograms, in seconds. A restore of one pod takes some milliseconds. A restore of 250 pods takes
@@ -52,20 +52,20 @@ func New(version, leaseDir string) *Metrics {
 		tries:    counters("relink_restores_total", "Tries to restore what is on one NIC or bond, by result.", "result"),
 		outcomes: counters("relink_restored_attachments_total", "Interfaces of pods in all tries to restore, by what became of them.", "outcome"),
 		duration: histogram("relink_restore_duration_seconds", "How long one try to restore took.", restoreBuckets),
-		toWhole: histogram("relink_loss_to_whole_seconds",
+		lossToRestored: histogram("relink_loss_to_whole_seconds",
 			"Time from the loss of a NIC or bond until the last interface on it was restored.", outageBuckets),
-		fromBack: histogram("relink_back_to_whole_seconds",
+		backToRestored: histogram("relink_back_to_whole_seconds",
 			"Time from when a NIC or bond was back until the last interface on it was restored. It includes the time that the host's network manager has.", restoreBuckets),
-		toLink: histogram("relink_loss_to_connected_seconds",
+		lossToConnected: histogram("relink_loss_to_connected_seconds",
 			"Time from the loss of a NIC or bond until it had carrier, and the agent had told the neighbours of all restored addresses.", outageBuckets),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "relink_agent_build_info", Help: "The version of relink-agent. The value is 1.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	info.Set(1)
-	m.registry.MustRegister(info, m.wakes, m.losses, m.lost, m.tries, m.outcomes, m.duration, m.toWhole, m.fromBack, m.toLink,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newPools(leaseDir))
-	m.begin()
+	m.registry.MustRegister(info, m.wakes, m.losses, m.lost, m.tries, m.outcomes, m.duration, m.lossToRestored, m.backToRestored, m.lossToConnected,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newStoreCollector(leaseDir))
+	m.initSeries()
 	return m
 }
 
@@ -92,9 +92,9 @@ var outcomeNames = map[restore.State]string{
 	restore.Restored: restored, restore.Repaired: "repaired", restore.AsRecorded: "as_recorded", restore.Failed: failed, restore.SandboxGone: "sandbox_gone",
 }
 
-// begin makes each series with the value 0: rate() needs a value from before the increase.
-func (m *Metrics) begin() {
-	for _, s := range agent.Sources {
+// initSeries makes each series with the value 0: rate() needs a value from before the increase.
+func (m *Metrics) initSeries() {
+	for _, s := range agent.WakeSources {
 		m.wakes.WithLabelValues(string(s))
 	}
 	for _, name := range outcomeNames {
@@ -104,16 +104,16 @@ func (m *Metrics) begin() {
 	m.tries.WithLabelValues(failed)
 }
 
-// Show adds the agent to the metrics. Call it once.
-func (m *Metrics) Show(a Agent) { m.registry.MustRegister(present{a}) }
+// RegisterAgent adds the agent to the metrics. Call it once.
+func (m *Metrics) RegisterAgent(a Agent) { m.registry.MustRegister(agentCollector{a}) }
 
 // Handler answers with all metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// Woke implements agent.Observer.
-func (m *Metrics) Woke(s agent.Source) { m.wakes.WithLabelValues(string(s)).Inc() }
+// LoopWoke implements agent.Observer.
+func (m *Metrics) LoopWoke(s agent.WakeSource) { m.wakes.WithLabelValues(string(s)).Inc() }
 
 // Lost implements agent.Observer.
 func (m *Metrics) Lost(_ string, lost []checkpoint.Record) {
@@ -121,14 +121,14 @@ func (m *Metrics) Lost(_ string, lost []checkpoint.Record) {
 	m.lost.Add(float64(len(lost)))
 }
 
-// Tried implements agent.Observer.
-func (m *Metrics) Tried(t agent.Try) {
+// RestoreTried implements agent.Observer.
+func (m *Metrics) RestoreTried(t agent.Try) {
 	result := restored
-	if t.Why != "" {
+	if t.Reason != "" {
 		result = failed
 	}
 	m.tries.WithLabelValues(result).Inc()
-	m.duration.Observe(t.Took.Seconds())
+	m.duration.Observe(t.Duration.Seconds())
 	for _, o := range t.Outcomes {
 		if name := outcomeNames[o.State]; name != "" {
 			m.outcomes.WithLabelValues(name).Inc()
@@ -136,37 +136,37 @@ func (m *Metrics) Tried(t agent.Try) {
 	}
 }
 
-// Whole implements agent.Observer.
-func (m *Metrics) Whole(o agent.Outage) {
-	m.toWhole.Observe(o.WholeAt.Sub(o.LostAt).Seconds())
+// OutageEnded implements agent.Observer.
+func (m *Metrics) OutageEnded(o agent.Outage) {
+	m.lossToRestored.Observe(o.WholeAt.Sub(o.LostAt).Seconds())
 	if !o.BackAt.IsZero() {
-		m.fromBack.Observe(o.WholeAt.Sub(o.BackAt).Seconds())
+		m.backToRestored.Observe(o.WholeAt.Sub(o.BackAt).Seconds())
 	}
 }
 
 // Connected implements agent.Observer.
-func (m *Metrics) Connected(sinceLoss time.Duration) { m.toLink.Observe(sinceLoss.Seconds()) }
+func (m *Metrics) Connected(sinceLoss time.Duration) { m.lossToConnected.Observe(sinceLoss.Seconds()) }
 
 // Changed implements agent.Observer. No metric is about one pod.
-func (m *Metrics) Changed([]agent.Change) {}
+func (m *Metrics) Changed([]agent.InterfaceChange) {}
 
-var podEvents = desc("relink_pod_events_total", "Kubernetes events on pods, by what became of them.", "result")
+var podEvents = newDesc("relink_pod_events_total", "Kubernetes events on pods, by what became of them.", "result")
 
-// ShowPodEvents adds what became of events on pods, by result. Several goroutines call counts at once. Call
-// ShowPodEvents once.
-func (m *Metrics) ShowPodEvents(counts func() map[string]uint64) {
-	m.registry.MustRegister(events(counts))
+// RegisterPodEvents adds what became of events on pods, by result. Several goroutines call counts at once. Call
+// RegisterPodEvents once.
+func (m *Metrics) RegisterPodEvents(counts func() map[string]uint64) {
+	m.registry.MustRegister(podEventCollector(counts))
 }
 
-// events shows counts of events.
-type events func() map[string]uint64
+// podEventCollector shows counts of events.
+type podEventCollector func() map[string]uint64
 
 // Describe implements prometheus.Collector.
-func (events) Describe(to chan<- *prometheus.Desc) { to <- podEvents }
+func (podEventCollector) Describe(ch chan<- *prometheus.Desc) { ch <- podEvents }
 
 // Collect implements prometheus.Collector.
-func (e events) Collect(to chan<- prometheus.Metric) {
+func (e podEventCollector) Collect(ch chan<- prometheus.Metric) {
 	for result, n := range e() {
-		to <- prometheus.MustNewConstMetric(podEvents, prometheus.CounterValue, float64(n), result)
+		ch <- prometheus.MustNewConstMetric(podEvents, prometheus.CounterValue, float64(n), result)
 	}
 }

@@ -21,27 +21,27 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/agent"
 	"github.com/relink-cni/relink/checkpoint/agent/metrics"
+	"github.com/relink-cni/relink/checkpoint/capture/watch"
 	"github.com/relink-cni/relink/checkpoint/control"
-	"github.com/relink-cni/relink/checkpoint/fresh"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// shown is an agent with fixed answers.
-type shown struct {
+// fakeAgent is an agent with fixed answers.
+type fakeAgent struct {
 	status  control.Status
 	figures agent.Figures
 }
 
-func (s shown) Status() control.Status { return s.status }
-func (s shown) Figures() agent.Figures { return s.figures }
+func (s fakeAgent) Status() control.Status { return s.status }
+func (s fakeAgent) Figures() agent.Figures { return s.figures }
 
 // busy is an agent on a node with everything that metrics can show.
-var busy = shown{
+var busy = fakeAgent{
 	control.Status{
-		Paused: &control.Pause{Since: time.Unix(500, 0)}, Owed: 4,
+		Paused: &control.Pause{Since: time.Unix(500, 0)}, Unannounced: 4,
 		Chains: []control.Chain{
 			{Base: "eth0", State: control.Whole, Since: time.Unix(100, 0), Attachments: 10},
 			{Base: "eth0", State: control.BackingOff, Since: time.Unix(200, 0), NextTry: time.Unix(260, 0), Attachments: 2, Lost: 1},
@@ -50,18 +50,18 @@ var busy = shown{
 		Drift: make([]control.Drift, 2),
 	},
 	agent.Figures{
-		Unreadable: 1, Absent: 5, Oldest: time.Unix(10, 0), Newest: time.Unix(20, 0), HostOverruns: 7, CameRound: time.Unix(300, 500_000_000),
-		Refresher: fresh.Counters{Readings: 30, Refreshes: 20, Refusals: 10, Failures: 2, Overruns: 1},
+		Unreadable: 1, Absent: 5, Oldest: time.Unix(10, 0), Newest: time.Unix(20, 0), HostOverruns: 7, LastRound: time.Unix(300, 500_000_000),
+		Refresher: watch.Counters{Readings: 30, Refreshes: 20, Refusals: 10, Failures: 2, Overruns: 1},
 	},
 }
 
 // scrape returns the metrics as Prometheus gets them.
 func scrape(t testing.TB, m *metrics.Metrics) string {
 	t.Helper()
-	return answer(t, m.Handler())
+	return get(t, m.Handler())
 }
 
-func answer(t testing.TB, h http.Handler) string {
+func get(t testing.TB, h http.Handler) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
 	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -71,8 +71,8 @@ func answer(t testing.TB, h http.Handler) string {
 	return answer.Body.String()
 }
 
-// has reports each line that is missing from the metrics.
-func has(t *testing.T, got string, lines ...string) {
+// expectLines reports each line that is missing from the metrics.
+func expectLines(t *testing.T, got string, lines ...string) {
 	t.Helper()
 	all := strings.Split(got, "\n")
 	for _, line := range lines {
@@ -84,9 +84,9 @@ func has(t *testing.T, got string, lines ...string) {
 	}
 }
 
-// give gives the attachment c<n> on the network an address of 10.9.0.0/29 with the gateway 10.9.0.1. That range has 5
+// allocate gives the attachment c<n> on the network an address of 10.9.0.0/29 with the gateway 10.9.0.1. That range has 5
 // addresses for pods.
-func give(t testing.TB, dir, network string, n int) {
+func allocate(t testing.TB, dir, network string, n int) {
 	t.Helper()
 	store, err := lease.Open(dir, network)
 	if err != nil {
@@ -99,45 +99,45 @@ func give(t testing.TB, dir, network string, n int) {
 	}
 }
 
-// audited are audits of which this is the last one.
-type audited struct{ last *control.Audit }
+// fakeAudits are audits of which this is the last one.
+type fakeAudits struct{ last *control.Audit }
 
-func (a audited) Last() *control.Audit { return a.last }
+func (a fakeAudits) Last() *control.Audit { return a.last }
 
-func (audited) Counts() (freed, failed uint64) { return 5, 3 }
+func (fakeAudits) Counts() (freed, failed uint64) { return 5, 3 }
 
 // Before the first audit only the counters are there.
 func TestBeforeTheFirstAudit(t *testing.T) {
 	m := metrics.New("v1", t.TempDir())
-	m.ShowAudits(audited{})
+	m.RegisterAudits(fakeAudits{})
 	if got := scrape(t, m); !strings.Contains(got, "relink_gc_freed_total 5") || strings.Contains(got, "relink_audit_") {
 		t.Error(got)
 	}
 }
 
-// everything is an agent's metrics with all that they can show.
-func everything(dir string) *metrics.Metrics {
+// fullMetrics is an agent's metrics with all that they can show.
+func fullMetrics(dir string) *metrics.Metrics {
 	m := metrics.New("v1", dir)
-	m.Show(busy)
-	m.ShowPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
-	m.ShowAudits(audited{&control.Audit{At: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}})
-	m.ShowKeeper(kept{time.Unix(800, 0), true})
-	_ = m.Measure(asked{}).Refill(context.Background(), pool.Demand{Network: "lan"})
+	m.RegisterAgent(busy)
+	m.RegisterPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
+	m.RegisterAudits(fakeAudits{&control.Audit{Time: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}})
+	m.RegisterNodeController(fakeNodeController{time.Unix(800, 0), true})
+	_ = m.MeasureRequests(fakePools{}).Refill(context.Background(), pool.Demand{Network: "lan"})
 	return m
 }
 
 func TestWhatIsShown(t *testing.T) {
 	dir := t.TempDir()
-	give(t, dir, "lan", 1)
-	give(t, dir, "lan", 2)
-	m := everything(dir)
-	m.Woke(agent.FromDevices)
+	allocate(t, dir, "lan", 1)
+	allocate(t, dir, "lan", 2)
+	m := fullMetrics(dir)
+	m.LoopWoke(agent.WakeDevices)
 	m.Lost("eth0", make([]checkpoint.Record, 3))
-	m.Tried(agent.Try{Took: 30 * time.Millisecond, Outcomes: []restore.Outcome{{State: restore.Restored}, {State: restore.Restored}, {State: restore.SandboxGone}}})
-	m.Tried(agent.Try{Took: 30 * time.Second, Why: "no such device"})
-	m.Whole(agent.Outage{LostAt: time.Unix(100, 0), BackAt: time.Unix(107, 0), WholeAt: time.Unix(107, 40_000_000)})
+	m.RestoreTried(agent.Try{Duration: 30 * time.Millisecond, Outcomes: []restore.Outcome{{State: restore.Restored}, {State: restore.Restored}, {State: restore.SandboxGone}}})
+	m.RestoreTried(agent.Try{Duration: 30 * time.Second, Reason: "no such device"})
+	m.OutageEnded(agent.Outage{LostAt: time.Unix(100, 0), BackAt: time.Unix(107, 0), WholeAt: time.Unix(107, 40_000_000)})
 	m.Connected(9 * time.Second)
-	has(t, scrape(t, m),
+	expectLines(t, scrape(t, m),
 		`relink_agent_build_info{version="v1"} 1`,
 		`relink_attachments{state="whole"} 10`, `relink_attachments{state="lost"} 4`, `relink_attachments{state="drifted"} 2`, `relink_attachments{state="sandbox_gone"} 5`,
 		// Two chains on eth0: the worst state counts.
@@ -165,10 +165,10 @@ func TestWhatIsShown(t *testing.T) {
 
 func TestLint(t *testing.T) {
 	dir := t.TempDir()
-	give(t, dir, "lan", 1)
-	m := everything(dir)
+	allocate(t, dir, "lan", 1)
+	m := fullMetrics(dir)
 	grant(t, dir, "wan", "++?-")
-	for _, text := range []string{scrape(t, m), answer(t, metrics.OfController("v1", lookedAt))} {
+	for _, text := range []string{scrape(t, m), get(t, metrics.ControllerHandler("v1", lookedAt))} {
 		problems, err := promlint.New(strings.NewReader(text)).Lint()
 		if err != nil {
 			t.Fatal(err)
@@ -182,26 +182,26 @@ func TestLint(t *testing.T) {
 // The metrics show a change of a store. They do not read an unchanged store again.
 func TestPools(t *testing.T) {
 	dir := t.TempDir()
-	give(t, dir, "lan", 1)
-	metrics.Hurry(t)
+	allocate(t, dir, "lan", 1)
+	metrics.DisableCache(t)
 	m := metrics.New("v1", dir)
 	held := `relink_ipam_leases{network="lan",ranges="10.9.0.2-10.9.0.6",state="held"} `
 	first := scrape(t, m)
-	has(t, first, held+"1")
-	if again := scrape(t, m); readAt(t, again) != readAt(t, first) {
+	expectLines(t, first, held+"1")
+	if again := scrape(t, m); readTimestamp(t, again) != readTimestamp(t, first) {
 		t.Error("a store that nobody has changed was read again")
 	}
-	give(t, dir, "lan", 2)
+	allocate(t, dir, "lan", 2)
 	second := scrape(t, m)
-	has(t, second, held+"2", `relink_ipam_store_readable{network="lan"} 1`)
+	expectLines(t, second, held+"2", `relink_ipam_store_readable{network="lan"} 1`)
 
 	// The store is damaged: the metrics keep the last values, and say that the reading failed.
 	if err := os.WriteFile(filepath.Join(dir, "lan.db"), make([]byte, 20000), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	third := scrape(t, m)
-	has(t, third, held+"2", `relink_ipam_store_readable{network="lan"} 0`)
-	if readAt(t, third) != readAt(t, second) {
+	expectLines(t, third, held+"2", `relink_ipam_store_readable{network="lan"} 0`)
+	if readTimestamp(t, third) != readTimestamp(t, second) {
 		t.Error("a failed reading changed the time of the last reading")
 	}
 
@@ -217,11 +217,11 @@ func TestPools(t *testing.T) {
 // Another process holds the lock of a store. A question still gets an answer, with the last values.
 func TestABusyStore(t *testing.T) {
 	dir := t.TempDir()
-	give(t, dir, "lan", 1)
-	metrics.Hurry(t)
+	allocate(t, dir, "lan", 1)
+	metrics.DisableCache(t)
 	m := metrics.New("v1", dir)
 	scrape(t, m)
-	give(t, dir, "lan", 2)
+	allocate(t, dir, "lan", 2)
 	f, err := os.Open(filepath.Join(dir, "lan.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestABusyStore(t *testing.T) {
 	}
 	held := `relink_ipam_leases{network="lan",ranges="10.9.0.2-10.9.0.6",state="held"} `
 	began := time.Now()
-	has(t, scrape(t, m), held+"1")
+	expectLines(t, scrape(t, m), held+"1")
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("the answer took %s", took)
 	}
@@ -248,7 +248,7 @@ func TestABusyStore(t *testing.T) {
 	}
 }
 
-func readAt(t *testing.T, got string) string {
+func readTimestamp(t *testing.T, got string) string {
 	t.Helper()
 	line := regexp.MustCompile(`(?m)^relink_ipam_store_read_timestamp_seconds\{network="lan"\} (.*)$`).FindStringSubmatch(got)
 	if line == nil {
@@ -264,11 +264,11 @@ func readAt(t *testing.T, got string) string {
 // The table of docs/monitoring.md has each metric, with its labels, and no other.
 func TestTheDocumentHasEachMetric(t *testing.T) {
 	dir := t.TempDir()
-	give(t, dir, "lan", 1)
-	m := everything(dir)
+	allocate(t, dir, "lan", 1)
+	m := fullMetrics(dir)
 	grant(t, dir, "wan", "++?-")
 	real := map[string]bool{}
-	for _, line := range regexp.MustCompile(`(?m)^# TYPE (relink_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m)+answer(t, metrics.OfController("v1", lookedAt)), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^# TYPE (relink_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m)+get(t, metrics.ControllerHandler("v1", lookedAt)), -1) {
 		real[line[1]+" "+line[2]] = true
 	}
 	text, err := os.ReadFile("../../../docs/monitoring.md")

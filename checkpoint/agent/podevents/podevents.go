@@ -28,46 +28,46 @@ type Recorder interface {
 	Record(pod attachment.Pod, warning bool, reason, message string)
 }
 
-// To returns an Observer that passes changes to the recorder as events.
-func To(r Recorder) agent.Observer { return teller{to: r} }
+// NewObserver returns an Observer that passes changes to the recorder as events.
+func NewObserver(r Recorder) agent.Observer { return observer{recorder: r} }
 
-// teller hears only about changes: its Observers is empty.
-type teller struct {
+// observer hears only about changes: its Observers is empty.
+type observer struct {
 	agent.Observers
-	to Recorder
+	recorder Recorder
 }
 
 // Changed implements agent.Observer.
-func (t teller) Changed(changes []agent.Change) {
+func (t observer) Changed(changes []agent.InterfaceChange) {
 	for _, c := range changes {
 		if c.Pod == (attachment.Pod{}) {
 			continue // This is not a sandbox of Kubernetes.
 		}
-		e := Of(c)
-		t.to.Record(c.Pod, e.Warning, e.Reason, e.Message)
+		e := NewEvent(c)
+		t.recorder.Record(c.Pod, e.Warning, e.Reason, e.Message)
 	}
 }
 
-// Of is a pure function: it returns the event for a change. The message of a repeated loss is always the same, so that
+// NewEvent is a pure function: it returns the event for a change. The message of a repeated loss is always the same, so that
 // Kubernetes counts it and does not list it again.
-func Of(c agent.Change) Event {
+func NewEvent(c agent.InterfaceChange) Event {
 	name := fmt.Sprintf("Network interface %s (network %s)", c.Attachment.IfName, c.Attachment.Network)
-	switch c.Fate {
+	switch c.State {
 	case agent.Back:
-		return Event{Reason: InterfaceRestored, Message: fmt.Sprintf("%s is restored. It was lost for %s", name, length(c.For))}
+		return Event{Reason: InterfaceRestored, Message: fmt.Sprintf("%s is restored. It was lost for %s", name, roundDuration(c.Duration))}
 	case agent.Stuck:
 		return Event{Warning: true, Reason: InterfaceRestoreFailed, Message: fmt.Sprintf(
-			"%s cannot be restored%s: %s. The agent goes on trying. Run \"relink status\" on the node: it says what is wrong", name, tries(c.Tries), c.Why)}
+			"%s cannot be restored%s: %s. The agent goes on trying. Run \"relink status\" on the node: it says what is wrong", name, triesText(c.Tries), c.Reason)}
 	}
-	is := "is lost"
+	effect := "is lost"
 	if c.Member { // The bond may have another NIC that carries the traffic.
-		is = "may be cut off"
+		effect = "may be cut off"
 	}
-	return Event{Warning: true, Reason: InterfaceLost, Message: fmt.Sprintf("%s %s: %s. It will be restored when the device is back", name, is, gone(c))}
+	return Event{Warning: true, Reason: InterfaceLost, Message: fmt.Sprintf("%s %s: %s. It will be restored when the device is back", name, effect, lossText(c))}
 }
 
-// gone says what has gone.
-func gone(c agent.Change) string {
+// lossText says what has gone.
+func lossText(c agent.InterfaceChange) string {
 	switch {
 	case c.Member:
 		return fmt.Sprintf("%s, a NIC of the bond %s, has gone", c.Device, c.Base)
@@ -77,8 +77,8 @@ func gone(c agent.Change) string {
 	return fmt.Sprintf("%s on %s has gone", c.Device, c.Base)
 }
 
-// tries says how often the agent tried.
-func tries(n int) string {
+// triesText says how often the agent tried.
+func triesText(n int) string {
 	switch n {
 	case 0:
 		return ""
@@ -88,8 +88,8 @@ func tries(n int) string {
 	return fmt.Sprintf(" (%d tries)", n)
 }
 
-// length rounds a duration for people: 40ms, 6.1s, 1h2m3s.
-func length(d time.Duration) string {
+// roundDuration rounds a duration for people: 40ms, 6.1s, 1h2m3s.
+func roundDuration(d time.Duration) string {
 	switch {
 	case d < time.Second:
 		return d.Round(time.Millisecond).String()

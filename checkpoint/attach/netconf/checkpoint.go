@@ -17,16 +17,16 @@ var CheckpointVersions = version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.
 // CheckpointKeys are the plugin's keys. "ipam" and "dns" are allowed: some tools give them to every plugin of a
 // list.
 var CheckpointKeys = cniplugin.Keys{
-	Of:    CheckpointName,
-	Known: append(slices.Clip(cniplugin.NetworkKeys), cniplugin.Key{Name: "dns"}, cniplugin.Key{Name: "checkpointDir"}),
-	Elsewhere: append(slices.Concat(inIPAM, hints(inInterface, slices.Concat(vlanWords, parentWords)...)), inInterface("master"), inInterface("mode"), inInterface("mtu"), inInterface("mac"),
-		inInterface("vlan"), inInterface("vlanid"), inInterface("vlanprotocol"), inInterface("vlanname"), inInterface("bcqueuelen"),
-		inInterface("linkincontainer"), inInterface("statuscarrier"),
-		cniplugin.Hint{Key: "hostaccess", Do: "a key of relink-macvlan; after a stock plugin, use relink-host-access"}),
+	Program:  CheckpointName,
+	Accepted: append(slices.Clip(cniplugin.NetworkKeys), cniplugin.Key{Name: "dns"}, cniplugin.Key{Name: "checkpointDir"}),
+	Elsewhere: append(slices.Concat(ipamHints, hints(interfaceHint, slices.Concat(vlanSynonyms, masterSynonyms)...)), interfaceHint("master"), interfaceHint("mode"), interfaceHint("mtu"), interfaceHint("mac"),
+		interfaceHint("vlan"), interfaceHint("vlanid"), interfaceHint("vlanprotocol"), interfaceHint("vlanname"), interfaceHint("bcqueuelen"),
+		interfaceHint("linkincontainer"), interfaceHint("statuscarrier"),
+		cniplugin.Hint{Key: "hostaccess", Remedy: "a key of relink-macvlan; after a stock plugin, use relink-host-access"}),
 }
 
-func inInterface(key string) cniplugin.Hint {
-	return cniplugin.Hint{Key: key, Do: "a key of the interface plugin: write it in that plugin's object of the list"}
+func interfaceHint(key string) cniplugin.Hint {
+	return cniplugin.Hint{Key: key, Remedy: "a key of the interface plugin: write it in that plugin's object of the list"}
 }
 
 // Checkpoint reads relink-checkpoint's configuration, and returns everything that is wrong. It leaves "ipam" to the
@@ -38,7 +38,7 @@ func Checkpoint(b []byte) (Request, []error) {
 	}
 	errs := decode(b, &CheckpointKeys, &c)
 	config := cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
-	config.IPAM = cniplugin.Section{}
+	config.IPAM = cniplugin.IPAMSection{}
 	return Request{Config: config}, append(errs, config.Problems()...)
 }
 

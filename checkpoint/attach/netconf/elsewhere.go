@@ -2,15 +2,15 @@ package netconf
 
 import "github.com/relink-cni/relink/pkg/cniplugin"
 
-// inIPAM are the keys that belong in "ipam". Beside it nobody would read them.
-var inIPAM = []cniplugin.Hint{
-	ofIPAM("subnet", "subnet"), ofIPAM("ranges", "ranges"), ofIPAM("rangestart", "rangeStart"), ofIPAM("rangeend", "rangeEnd"),
-	ofIPAM("datadir", "dataDir"), ofIPAM("resolvconf", "resolvConf"), ofIPAM("sticky", "sticky"), ofIPAM("retain", "retain"),
-	ofIPAM("quarantine", "quarantine"), ofIPAM("conflictdetection", "conflictDetection"), ofIPAM("statusexhausted", "statusExhausted"),
-	ofIPAM("addresses", "addresses"), ofIPAM("gateway", "gateway"), ofIPAM("routes", "routes"), ofIPAM("exclude", "exclude"),
-	ofIPAM("pool", "pool"), ofIPAM("pools", "pool"), ofIPAM("addresspool", "pool"), ofIPAM("static", "static"), ofIPAM("range", "subnet"),
+// ipamHints are the keys that belong in "ipam". Beside it nobody would read them.
+var ipamHints = []cniplugin.Hint{
+	ipamHint("subnet", "subnet"), ipamHint("ranges", "ranges"), ipamHint("rangestart", "rangeStart"), ipamHint("rangeend", "rangeEnd"),
+	ipamHint("datadir", "dataDir"), ipamHint("resolvconf", "resolvConf"), ipamHint("sticky", "sticky"), ipamHint("retain", "retain"),
+	ipamHint("quarantine", "quarantine"), ipamHint("conflictdetection", "conflictDetection"), ipamHint("statusexhausted", "statusExhausted"),
+	ipamHint("addresses", "addresses"), ipamHint("gateway", "gateway"), ipamHint("routes", "routes"), ipamHint("exclude", "exclude"),
+	ipamHint("pool", "pool"), ipamHint("pools", "pool"), ipamHint("addresspool", "pool"), ipamHint("static", "static"), ipamHint("range", "subnet"),
 }
 
-func ofIPAM(key, name string) cniplugin.Hint {
-	return cniplugin.Hint{Key: key, Do: `a key of the IPAM plugin: write "` + name + `" in "ipam"`}
+func ipamHint(key, name string) cniplugin.Hint {
+	return cniplugin.Hint{Key: key, Remedy: `a key of the IPAM plugin: write "` + name + `" in "ipam"`}
 }

@@ -21,25 +21,25 @@ var accessKeys = []cniplugin.Key{
 }
 
 var (
-	// inHostAccess are the keys of the object "hostAccess".
-	inHostAccess = cniplugin.Keys{Of: `"hostAccess"`, Known: accessKeys, Elsewhere: slices.Concat(
-		cniplugin.Mean(`"hostAccess"`, "masquerade", "masq", "ipmasq", "snat"), cniplugin.Mean(`"hostAccess"`, "mark", "fwmark"),
-		cniplugin.Mean(`"hostAccess"`, "services", "servicecidr", "servicecidrs"),
-		hints(besideAccess, "vlan", "vlans", "vlanid", "vlantag", "vlanprotocol", "vlanname", "master", "mtu", "mac", "mode", "ipam", "checkpointdir"))}
+	// hostAccessKeys are the keys of the object "hostAccess".
+	hostAccessKeys = cniplugin.Keys{Program: `"hostAccess"`, Accepted: accessKeys, Elsewhere: slices.Concat(
+		cniplugin.HintsFor(`"hostAccess"`, "masquerade", "masq", "ipmasq", "snat"), cniplugin.HintsFor(`"hostAccess"`, "mark", "fwmark"),
+		cniplugin.HintsFor(`"hostAccess"`, "services", "servicecidr", "servicecidrs"),
+		hints(outsideAccessHint, "vlan", "vlans", "vlanid", "vlantag", "vlanprotocol", "vlanname", "master", "mtu", "mac", "mode", "ipam", "checkpointdir"))}
 	// HostAccessKeys are the plugin's keys.
 	HostAccessKeys = cniplugin.Keys{
-		Of: HostAccessName, Known: slices.Concat(CheckpointKeys.Known, accessKeys),
+		Program: HostAccessName, Accepted: slices.Concat(CheckpointKeys.Accepted, accessKeys),
 		// The first hint for a key counts.
-		Elsewhere: append([]cniplugin.Hint{{Key: "hostaccess", Do: "a key of relink-macvlan; here, write its keys beside \"type\""}}, CheckpointKeys.Elsewhere...),
+		Elsewhere: append([]cniplugin.Hint{{Key: "hostaccess", Remedy: "a key of relink-macvlan; here, write its keys beside \"type\""}}, CheckpointKeys.Elsewhere...),
 	}
 )
 
-func besideAccess(key string) cniplugin.Hint {
-	return cniplugin.Hint{Key: key, Do: `a key of relink-macvlan: write it beside "hostAccess", not in it`}
+func outsideAccessHint(key string) cniplugin.Hint {
+	return cniplugin.Hint{Key: key, Remedy: `a key of relink-macvlan: write it beside "hostAccess", not in it`}
 }
 
-// access are the keys as they are written.
-type access struct {
+// accessConfig are the keys as they are written.
+type accessConfig struct {
 	IfName         string          `json:"ifName"`
 	Services       []string        `json:"services"`
 	Extra          []string        `json:"extra"`
@@ -50,8 +50,8 @@ type access struct {
 
 // hostAccess is "hostAccess": a boolean, or an object with the keys.
 type hostAccess struct {
-	access
-	off bool
+	accessConfig
+	disabled bool
 }
 
 // UnmarshalJSON takes a boolean or an object.
@@ -61,82 +61,82 @@ func (h *hostAccess) UnmarshalJSON(b []byte) error {
 	case bytes.Equal(text, []byte("true")):
 		return nil
 	case bytes.Equal(text, []byte("false")), bytes.Equal(text, []byte("null")):
-		h.off = true
+		h.disabled = true
 		return nil
 	case len(text) == 0 || text[0] != '{':
-		return cniplugin.ConfigError("hostAccess", cniplugin.Written(b), "must be true or an object")
+		return cniplugin.ConfigError("hostAccess", cniplugin.RawValue(b), "must be true or an object")
 	}
-	return cniplugin.DecodePart("hostAccess", b, &h.access)
+	return cniplugin.DecodePart("hostAccess", b, &h.accessConfig)
 }
 
 // options returns what is asked for, nil for nothing, and everything that is wrong.
 func (h *hostAccess) options() (*hostaccess.Options, []error) {
-	if h == nil || h.off {
+	if h == nil || h.disabled {
 		return nil, nil
 	}
-	return h.access.options(func(key string) string { return "hostAccess." + key })
+	return h.accessConfig.options(func(key string) string { return "hostAccess." + key })
 }
 
-// options returns what is asked for, and everything that is wrong. named is how messages name a key.
-func (h access) options(named func(key string) string) (*hostaccess.Options, []error) {
+// options returns what is asked for, and everything that is wrong. keyName is how messages name a key.
+func (h accessConfig) options(keyName func(key string) string) (*hostaccess.Options, []error) {
 	o := &hostaccess.Options{Name: h.IfName, PreserveSource: h.PreserveSource, Masquerade: h.Masquerade}
 	var errs []error
 	if o.Name == "" {
 		o.Name = hostaccess.DefaultName
 	}
 	if err := attachment.ValidateIfName(o.Name); err != nil {
-		errs = append(errs, cniplugin.ConfigError(named("ifName"), o.Name, err.Error()))
+		errs = append(errs, cniplugin.ConfigError(keyName("ifName"), o.Name, err.Error()))
 	} else if o.Name == "lo" || o.Name == "all" || o.Name == "default" {
-		errs = append(errs, cniplugin.ConfigError(named("ifName"), o.Name, "must be another name: the kernel has this one for itself"))
+		errs = append(errs, cniplugin.ConfigError(keyName("ifName"), o.Name, "must be another name: the kernel has this one for itself"))
 	}
 	var wrong []error
-	o.Services, wrong = prefixes(named("services"), h.Services)
+	o.Services, wrong = prefixes(keyName("services"), h.Services)
 	errs = append(errs, wrong...)
-	o.Extra, wrong = prefixes(named("extra"), h.Extra)
+	o.Extra, wrong = prefixes(keyName("extra"), h.Extra)
 	errs = append(errs, wrong...)
-	mark, err := markOf(named("mark"), h.Mark)
+	mark, err := parseMark(keyName("mark"), h.Mark)
 	if errs = append(errs, err); h.PreserveSource {
 		o.Mark = mark
 	} else if h.Mark != nil && string(h.Mark) != "null" {
-		errs = append(errs, cniplugin.ConfigError(named("mark"), cniplugin.Written(h.Mark), "is of use with "+named("preserveSource")+" alone"))
+		errs = append(errs, cniplugin.ConfigError(keyName("mark"), cniplugin.RawValue(h.Mark), "is of use with "+keyName("preserveSource")+" alone"))
 	}
 	return o, slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
-// mostNetworks is how many networks a key can have: each pod gets a route for each.
-const mostNetworks = 64
+// maxNetworks is how many networks a key can have: each pod gets a route for each.
+const maxNetworks = 64
 
 // prefixes reads networks. An address stands for itself alone.
-func prefixes(key string, texts []string) (all []netip.Prefix, errs []error) {
-	if len(texts) > mostNetworks {
-		return nil, []error{cniplugin.ConfigError(key, fmt.Sprintf("%d networks", len(texts)), fmt.Sprintf("must have at most %d", mostNetworks))}
+func prefixes(key string, texts []string) (networks []netip.Prefix, errs []error) {
+	if len(texts) > maxNetworks {
+		return nil, []error{cniplugin.ConfigError(key, fmt.Sprintf("%d networks", len(texts)), fmt.Sprintf("must have at most %d", maxNetworks))}
 	}
 	for i, text := range texts {
 		p, err := netip.ParsePrefix(text)
-		if addr, plain := netip.ParseAddr(text); plain == nil && addr.Zone() == "" {
+		if addr, addrErr := netip.ParseAddr(text); addrErr == nil && addr.Zone() == "" {
 			p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
-		at := fmt.Sprintf("%s[%d]", key, i)
+		position := fmt.Sprintf("%s[%d]", key, i)
 		switch {
 		case err != nil || p.Addr().Is4In6():
-			errs = append(errs, cniplugin.ConfigError(at, text, "must be a network such as 10.96.0.0/12, or an address"))
+			errs = append(errs, cniplugin.ConfigError(position, text, "must be a network such as 10.96.0.0/12, or an address"))
 		case p.Masked() != p:
-			errs = append(errs, cniplugin.ConfigError(at, text, fmt.Sprintf("has bits beyond the prefix length: write %s", p.Masked())))
+			errs = append(errs, cniplugin.ConfigError(position, text, fmt.Sprintf("has bits beyond the prefix length: write %s", p.Masked())))
 		case p.Addr().IsLoopback() || p.Addr().IsMulticast() || p.Addr().Is6() && p.Addr().IsLinkLocalUnicast():
-			errs = append(errs, cniplugin.ConfigError(at, text, "must not be a loopback, multicast or IPv6 link-local address: the node cannot be reached there"))
+			errs = append(errs, cniplugin.ConfigError(position, text, "must not be a loopback, multicast or IPv6 link-local address: the node cannot be reached there"))
 		case p.Bits() == 0:
-			errs = append(errs, cniplugin.ConfigError(at, text, "must not be everything: the pod's own network would be of no use"))
-		case slices.Contains(all, p):
-			errs = append(errs, cniplugin.ConfigError(at, text, "is in the list twice: keep one"))
+			errs = append(errs, cniplugin.ConfigError(position, text, "must not be everything: the pod's own network would be of no use"))
+		case slices.Contains(networks, p):
+			errs = append(errs, cniplugin.ConfigError(position, text, "is in the list twice: keep one"))
 		default:
-			all = append(all, p)
+			networks = append(networks, p)
 		}
 	}
-	return all, errs
+	return networks, errs
 }
 
-// markOf reads the bit of preserveSource: a number, or a string with one.
-func markOf(key string, b json.RawMessage) (uint32, error) {
+// parseMark reads the bit of preserveSource: a number, or a string with one.
+func parseMark(key string, b json.RawMessage) (uint32, error) {
 	if b == nil || string(b) == "null" {
 		return hostaccess.DefaultMark, nil
 	}
@@ -147,7 +147,7 @@ func markOf(key string, b json.RawMessage) (uint32, error) {
 	}
 	mark, ok := hostaccess.ParseMark(text)
 	if !ok {
-		return 0, cniplugin.ConfigError(key, cniplugin.Written(b), `must be one bit of 32, such as "0x10000000"`)
+		return 0, cniplugin.ConfigError(key, cniplugin.RawValue(b), `must be one bit of 32, such as "0x10000000"`)
 	}
 	return mark, nil
 }
@@ -157,11 +157,11 @@ func HostAccess(b []byte) (Request, []error) {
 	var c struct {
 		cniplugin.Network
 		CheckpointDir string `json:"checkpointDir"`
-		access
+		accessConfig
 	}
 	errs := decode(b, &HostAccessKeys, &c)
 	config := cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
-	config.IPAM = cniplugin.Section{}
+	config.IPAM = cniplugin.IPAMSection{}
 	errs = append(errs, config.Problems()...)
 	options, wrong := c.options(func(key string) string { return key })
 	return Request{Config: config, HostAccess: options}, append(errs, wrong...)
@@ -178,15 +178,15 @@ type AccessFlags struct {
 
 // Options returns what is asked for, and everything that is wrong.
 func (f AccessFlags) Options() (*hostaccess.Options, []error) {
-	h := access{IfName: f.IfName, Services: f.Services, Extra: f.Extra, PreserveSource: f.PreserveSource, Masquerade: f.Masquerade}
+	h := accessConfig{IfName: f.IfName, Services: f.Services, Extra: f.Extra, PreserveSource: f.PreserveSource, Masquerade: f.Masquerade}
 	if f.Mark != "" {
 		h.Mark, _ = json.Marshal(f.Mark) // A string.
 	}
-	return h.options(flagOf)
+	return h.options(flagName)
 }
 
-// flagOf returns the flag of a key.
-func flagOf(key string) string {
+// flagName returns the flag of a key.
+func flagName(key string) string {
 	if flag, differs := map[string]string{"ifName": "if-name", "preserveSource": "preserve-source"}[key]; differs {
 		key = flag
 	}

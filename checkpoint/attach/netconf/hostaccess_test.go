@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/hostaccess"
 )
 
-// said are the messages of the errors, one on each line. Each has the code 7.
-func said(t *testing.T, errs []error) string {
+// messages are the messages of the errors, one on each line. Each has the code 7.
+func messages(t *testing.T, errs []error) string {
 	t.Helper()
 	var all []string
 	for _, err := range errs {
@@ -70,7 +70,7 @@ func TestHostAccessKeys(t *testing.T) {
 		`{"extra": [` + strings.Join(many, ",") + `]}`: {"", `invalid "hostAccess.extra": "65 networks": must have at most 64`},
 	} {
 		request, errs := Macvlan([]byte(`{"name": "lan", "type": "relink-macvlan", "master": "eth0", "ipam": {"type": "relink-ipam", "subnet": "10.3.0.0/24"}, "hostAccess": `+written+`}`), cniplugin.Args{})
-		got := said(t, errs)
+		got := messages(t, errs)
 		if want.errs == "" && got != "" || !strings.HasPrefix(got, want.errs) {
 			t.Errorf("%s: %s\nwant: %s", written, got, want.errs)
 		}
@@ -96,7 +96,7 @@ func TestHostAccessPlugin(t *testing.T) {
 	_, errs = HostAccess([]byte(`{"name": "lan", "type": "relink-host-access", "hostAccess": true, "extra": ["x"]}`))
 	const want = `invalid configuration key "hostAccess": a key of relink-macvlan; here, write its keys beside "type"` + "\n" +
 		`invalid "extra[0]": "x": must be a network such as 10.96.0.0/12, or an address`
-	if diff := cmp.Diff(want, said(t, errs)); diff != "" {
+	if diff := cmp.Diff(want, messages(t, errs)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -104,7 +104,7 @@ func TestHostAccessPlugin(t *testing.T) {
 // A command names its flags.
 func TestHostAccessFlags(t *testing.T) {
 	_, errs := AccessFlags{IfName: "a/b", Services: []string{"x"}, Mark: "1"}.Options()
-	got := said(t, errs)
+	got := messages(t, errs)
 	for _, want := range []string{`invalid "--if-name": "a/b": `, `invalid "--services[0]": "x": `, `invalid "--mark": "1": is of use with --preserve-source alone`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s\ndoes not have %s", got, want)

@@ -36,29 +36,29 @@ func TestKnownKeysAreThoseThatAreRead(t *testing.T) {
 		{MacvlanKeys, macvlan{}, forOthers},
 		{VLANKeys, vlan{}, forOthers},
 		{CheckpointKeys, cniplugin.Network{}, append([]string{"dns", "checkpointDir"}, forOthers...)},
-		{*MacvlanKeys.Known[indexOf(MacvlanKeys, "dns")].In, types.DNS{}, nil},
-		{*MacvlanKeys.Known[indexOf(MacvlanKeys, "runtimeConfig")].In, cniplugin.RuntimeConfig{}, nil},
+		{*MacvlanKeys.Accepted[indexOf(MacvlanKeys, "dns")].Nested, types.DNS{}, nil},
+		{*MacvlanKeys.Accepted[indexOf(MacvlanKeys, "runtimeConfig")].Nested, cniplugin.RuntimeConfig{}, nil},
 	} {
 		known, read := map[string]int{}, map[string]int{}
-		for _, k := range test.keys.Known {
+		for _, k := range test.keys.Accepted {
 			known[k.Name]++
 		}
 		for _, k := range append(tagsOf(reflect.TypeOf(test.read)), test.more...) {
 			read[k]++
 		}
 		if diff := cmp.Diff(read, known); diff != "" {
-			t.Errorf("%s (-read +known):\n%s", test.keys.Of, diff)
+			t.Errorf("%s (-read +known):\n%s", test.keys.Program, diff)
 		}
 		for _, hint := range test.keys.Elsewhere {
 			if hint.Key != strings.ToLower(hint.Key) || strings.ContainsAny(hint.Key, "_-") || indexOf(test.keys, hint.Key) >= 0 {
-				t.Errorf("%s: %q can't be found", test.keys.Of, hint.Key)
+				t.Errorf("%s: %q can't be found", test.keys.Program, hint.Key)
 			}
 		}
 	}
 }
 
 func indexOf(k cniplugin.Keys, name string) int {
-	for i, known := range k.Known {
+	for i, known := range k.Accepted {
 		if known.Name == name {
 			return i
 		}
@@ -75,7 +75,7 @@ const usual = `{"cniVersion": "1.1.0", "name": "vlan3", "type": "relink-macvlan"
 
 func TestUsualConfigurationHasNothingStrangeButWhatOthersAdd(t *testing.T) {
 	strange, err := MacvlanKeys.Examine("", []byte(usual))
-	want := []cniplugin.Strange{{Key: "deviceID"}, {Key: "cni.dev/valid-attachments"}}
+	want := []cniplugin.UnknownKey{{Key: "deviceID"}, {Key: "cni.dev/valid-attachments"}}
 	if diff := cmp.Diff(want, strange); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}

@@ -14,19 +14,19 @@ const MacvlanName = "relink-macvlan"
 
 // MacvlanKeys are the plugin's keys.
 var MacvlanKeys = cniplugin.Keys{
-	Of: MacvlanName,
-	Known: append(slices.Clip(cniplugin.ConfigKeys),
+	Program: MacvlanName,
+	Accepted: append(slices.Clip(cniplugin.ConfigKeys),
 		cniplugin.Key{Name: "mode"}, cniplugin.Key{Name: "mac"}, cniplugin.Key{Name: "bcqueuelen"},
 		cniplugin.Key{Name: "vlan"}, cniplugin.Key{Name: "vlanProtocol"}, cniplugin.Key{Name: "vlanName"},
-		cniplugin.Key{Name: "hostAccess", In: &inHostAccess}),
-	Elsewhere: slices.Concat(inIPAM, interfaceWords(MacvlanName, "vlan"), hints(inAccess, "masquerade", "services", "preservesource"),
-		cniplugin.Mean(MacvlanName, "mac", "macaddress", "macaddr", "hwaddr", "hwaddress"), cniplugin.Mean(MacvlanName, "mode", "macvlanmode"),
-		cniplugin.Mean(MacvlanName, "vlanName", "vlandevice", "vlaninterface", "vlanifname"),
-		[]cniplugin.Hint{{Key: "vlanid", Do: `a key of relink-vlan; relink-macvlan has "vlan"`}}),
+		cniplugin.Key{Name: "hostAccess", Nested: &hostAccessKeys}),
+	Elsewhere: slices.Concat(ipamHints, synonymHints(MacvlanName, "vlan"), hints(accessHint, "masquerade", "services", "preservesource"),
+		cniplugin.HintsFor(MacvlanName, "mac", "macaddress", "macaddr", "hwaddr", "hwaddress"), cniplugin.HintsFor(MacvlanName, "mode", "macvlanmode"),
+		cniplugin.HintsFor(MacvlanName, "vlanName", "vlandevice", "vlaninterface", "vlanifname"),
+		[]cniplugin.Hint{{Key: "vlanid", Remedy: `a key of relink-vlan; relink-macvlan has "vlan"`}}),
 }
 
-func inAccess(key string) cniplugin.Hint {
-	return cniplugin.Hint{Key: key, Do: `a key of "hostAccess": write it in "hostAccess": { }`}
+func accessHint(key string) cniplugin.Hint {
+	return cniplugin.Hint{Key: key, Remedy: `a key of "hostAccess": write it in "hostAccess": { }`}
 }
 
 // macvlan has the keys of the reference macvlan plugin, with their meaning, and those

@@ -11,8 +11,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// asked is the request of a configuration, without the keys that are passed on.
-type asked struct {
+// requestFields is the request of a configuration, without the keys that are passed on.
+type requestFields struct {
 	Master          cniplugin.Names
 	MTU             int
 	LinkInContainer bool
@@ -24,8 +24,8 @@ type asked struct {
 	VLAN            *ParentVLAN
 }
 
-func ask(r Request) asked {
-	return asked{
+func fieldsOf(r Request) requestFields {
+	return requestFields{
 		Master: r.Master, MTU: r.MTU, LinkInContainer: r.LinkInContainer, CheckpointDir: r.CheckpointDir, IPAM: r.IPAM.Type,
 		MAC: r.Link.MAC, Mode: r.Link.Macvlan.Mode, Queue: r.Link.Macvlan.BCQueueLen, VLAN: r.VLAN,
 	}
@@ -38,22 +38,22 @@ func parentVLAN(id int, protocol, name string) *ParentVLAN {
 func TestMacvlanTakesWhatTheReferencePluginDoes(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
-		want   asked
+		want   requestFields
 	}{
 		"the documentation's example": {
 			`{"name": "mynet", "type": "macvlan", "master": "eth0", "linkInContainer": false, "ipam": {"type": "dhcp"}}`,
-			asked{Master: cniplugin.Names{"eth0"}, Mode: "bridge", IPAM: "dhcp"},
+			requestFields{Master: cniplugin.Names{"eth0"}, Mode: "bridge", IPAM: "dhcp"},
 		},
 		"nothing but what is required": {
-			`{"cniVersion": "1.0.0", "name": "mynet", "type": "macvlan"}`, asked{Mode: "bridge"},
+			`{"cniVersion": "1.0.0", "name": "mynet", "type": "macvlan"}`, requestFields{Mode: "bridge"},
 		},
 		"all its keys": {
 			`{"name": "mynet", "master": "eth0", "mode": "private", "mtu": 1400, "mac": "02-00-00-00-00-AB", "bcqueuelen": 5000, "linkInContainer": true}`,
-			asked{Master: cniplugin.Names{"eth0"}, Mode: "private", MTU: 1400, MAC: "02:00:00:00:00:ab", Queue: 5000, LinkInContainer: true},
+			requestFields{Master: cniplugin.Names{"eth0"}, Mode: "private", MTU: 1400, MAC: "02:00:00:00:00:ab", Queue: 5000, LinkInContainer: true},
 		},
 		"layer 2, with what others read": {
 			`{"name": "mynet", "master": "eth0", "mode": "passthru", "ipam": {}, "capabilities": {"mac": true}, "prevResult": {"ips": []}}`,
-			asked{Master: cniplugin.Names{"eth0"}, Mode: "passthru"},
+			requestFields{Master: cniplugin.Names{"eth0"}, Mode: "passthru"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestMacvlanTakesWhatTheReferencePluginDoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, ask(r)); diff != "" {
+			if diff := cmp.Diff(test.want, fieldsOf(r)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			want := netstate.Link{Kind: netstate.KindMacvlan, MAC: test.want.MAC, Macvlan: &netstate.Macvlan{Mode: test.want.Mode, BCQueueLen: test.want.Queue}}
@@ -73,7 +73,7 @@ func TestMacvlanTakesWhatTheReferencePluginDoes(t *testing.T) {
 }
 
 func TestMacvlanTakesTheKeysForAVLAN(t *testing.T) {
-	for config, want := range map[string]asked{
+	for config, want := range map[string]requestFields{
 		`{"master": "bond4", "vlan": 3}`: {
 			Master: cniplugin.Names{"bond4"}, Mode: "bridge", VLAN: parentVLAN(3, "802.1q", ""),
 		},
@@ -88,7 +88,7 @@ func TestMacvlanTakesTheKeysForAVLAN(t *testing.T) {
 			t.Errorf("%s: %v", config, err)
 			continue
 		}
-		if diff := cmp.Diff(want, ask(r)); diff != "" {
+		if diff := cmp.Diff(want, fieldsOf(r)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", config, diff)
 		}
 	}

@@ -34,18 +34,18 @@ type ParentVLAN struct {
 // 6 or 7, or 4 for what is wrong in CNI_ARGS. If there is any error, the request is not complete.
 type Reader func(config []byte, args cniplugin.Args) (Request, []error)
 
-// Interface has the readers of the plugins that make interfaces, by the plugin's name.
-var Interface = map[string]Reader{MacvlanName: Macvlan, VLANName: VLAN}
+// InterfaceReaders has the readers of the plugins that make interfaces, by the plugin's name.
+var InterfaceReaders = map[string]Reader{MacvlanName: Macvlan, VLANName: VLAN}
 
 // decode reads the configuration into part, a pointer to a struct. It looks at the keys first: a misspelt key
 // explains best why another is missing.
 func decode(b []byte, keys *cniplugin.Keys, part any) []error {
-	strange, err := keys.Examine("", b)
+	unknown, err := keys.Examine("", b)
 	if err != nil {
 		return []error{err}
 	}
 	var errs []error
-	for _, s := range strange {
+	for _, s := range unknown {
 		if s.Err != nil {
 			errs = append(errs, s.Err)
 		}

@@ -12,15 +12,15 @@ const VLANName = "relink-vlan"
 
 // VLANKeys are the plugin's keys.
 var VLANKeys = cniplugin.Keys{
-	Of:    VLANName,
-	Known: append(slices.Clip(cniplugin.ConfigKeys), cniplugin.Key{Name: "vlanId"}, cniplugin.Key{Name: "vlanProtocol"}),
-	Elsewhere: append(slices.Concat(inIPAM, interfaceWords(VLANName, "vlanId")),
-		cniplugin.Hint{Key: "vlan", Do: `a key of relink-macvlan; relink-vlan has "vlanId"`},
-		cniplugin.Hint{Key: "hostaccess", Do: "a key of relink-macvlan; a pod on a VLAN device has no host access"},
-		cniplugin.Hint{Key: "vlanname", Do: "a key of relink-macvlan; the device has the pod's interface name: remove it"},
-		cniplugin.Hint{Key: "mode", Do: "a key of relink-macvlan, which relink-vlan does not have: remove it, or change the type"},
-		cniplugin.Hint{Key: "bcqueuelen", Do: "a key of relink-macvlan, which relink-vlan does not have: remove it"},
-		cniplugin.Hint{Key: "mac", Do: "a key of relink-macvlan; a VLAN device has its master's MAC: remove it"},
+	Program:  VLANName,
+	Accepted: append(slices.Clip(cniplugin.ConfigKeys), cniplugin.Key{Name: "vlanId"}, cniplugin.Key{Name: "vlanProtocol"}),
+	Elsewhere: append(slices.Concat(ipamHints, synonymHints(VLANName, "vlanId")),
+		cniplugin.Hint{Key: "vlan", Remedy: `a key of relink-macvlan; relink-vlan has "vlanId"`},
+		cniplugin.Hint{Key: "hostaccess", Remedy: "a key of relink-macvlan; a pod on a VLAN device has no host access"},
+		cniplugin.Hint{Key: "vlanname", Remedy: "a key of relink-macvlan; the device has the pod's interface name: remove it"},
+		cniplugin.Hint{Key: "mode", Remedy: "a key of relink-macvlan, which relink-vlan does not have: remove it, or change the type"},
+		cniplugin.Hint{Key: "bcqueuelen", Remedy: "a key of relink-macvlan, which relink-vlan does not have: remove it"},
+		cniplugin.Hint{Key: "mac", Remedy: "a key of relink-macvlan; a VLAN device has its master's MAC: remove it"},
 	),
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// askedVLAN is the request of a configuration, without the keys that are passed on.
-type askedVLAN struct {
+// vlanRequestFields is the request of a configuration, without the keys that are passed on.
+type vlanRequestFields struct {
 	Master          cniplugin.Names
 	MTU             int
 	LinkInContainer bool
@@ -23,20 +23,20 @@ type askedVLAN struct {
 func TestVLAN(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
-		want   askedVLAN
+		want   vlanRequestFields
 	}{
 		"the documentation's example": {
 			`{"name": "mynet", "cniVersion": "0.3.1", "type": "vlan", "master": "eth0", "mtu": 1500, "vlanId": 5,
 			  "linkInContainer": false, "ipam": {"type": "host-local", "subnet": "10.1.1.0/24"}, "dns": {"nameservers": ["10.1.1.1"]}}`,
-			askedVLAN{Master: cniplugin.Names{"eth0"}, MTU: 1500, VLAN: netstate.VLAN{ID: 5, Protocol: "802.1q"}},
+			vlanRequestFields{Master: cniplugin.Names{"eth0"}, MTU: 1500, VLAN: netstate.VLAN{ID: 5, Protocol: "802.1q"}},
 		},
 		"without an MTU, in the sandbox": {
 			`{"master": "eth0", "vlanId": 4094, "linkInContainer": true}`,
-			askedVLAN{Master: cniplugin.Names{"eth0"}, LinkInContainer: true, VLAN: netstate.VLAN{ID: 4094, Protocol: "802.1q"}},
+			vlanRequestFields{Master: cniplugin.Names{"eth0"}, LinkInContainer: true, VLAN: netstate.VLAN{ID: 4094, Protocol: "802.1q"}},
 		},
 		"all keys of relink's own": {
 			`{"master": ["bond4", "eth1"], "vlanId": 1, "vlanProtocol": "802.1AD", "checkpointDir": "/x"}`,
-			askedVLAN{Master: cniplugin.Names{"bond4", "eth1"}, CheckpointDir: "/x", VLAN: netstate.VLAN{ID: 1, Protocol: "802.1ad"}},
+			vlanRequestFields{Master: cniplugin.Names{"bond4", "eth1"}, CheckpointDir: "/x", VLAN: netstate.VLAN{ID: 1, Protocol: "802.1ad"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestVLAN(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := askedVLAN{r.Master, r.MTU, r.LinkInContainer, r.CheckpointDir, *r.Link.VLAN}
+			got := vlanRequestFields{r.Master, r.MTU, r.LinkInContainer, r.CheckpointDir, *r.Link.VLAN}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -8,24 +8,24 @@ import (
 
 // Words by which other tools and people name what a key of an interface plugin means, in small letters.
 var (
-	vlanWords = []string{"vlantag", "vlantags", "vlans", "vlanids", "vlannumber", "vid", "vids", "tag", "tagid", "dot1q"}
-	// parentWords leave out what others write for themselves, such as "deviceID" of Multus.
-	parentWords = []string{
+	vlanSynonyms = []string{"vlantag", "vlantags", "vlans", "vlanids", "vlannumber", "vid", "vids", "tag", "tagid", "dot1q"}
+	// masterSynonyms leave out what others write for themselves, such as "deviceID" of Multus.
+	masterSynonyms = []string{
 		"device", "dev", "parent", "parentdevice", "parentinterface", "interface", "iface", "nic", "link", "uplink", "bond", "lowerdevice",
 		"masterdevice", "masterinterface", "hostdevice", "hostinterface",
 	}
 )
 
-// interfaceWords are the hints for the words, for a plugin that has the VLAN's ID in vlanKey.
-func interfaceWords(of, vlanKey string) []cniplugin.Hint {
-	return slices.Concat(cniplugin.Mean(of, vlanKey, vlanWords...), cniplugin.Mean(of, "master", parentWords...),
-		cniplugin.Mean(of, "vlanProtocol", "vlanproto", "vlanethertype", "tpid"), cniplugin.Mean(of, "mtu", "mtusize", "linkmtu"))
+// synonymHints are the hints for the words, for a plugin that has the VLAN's ID in vlanKey.
+func synonymHints(program, vlanKey string) []cniplugin.Hint {
+	return slices.Concat(cniplugin.HintsFor(program, vlanKey, vlanSynonyms...), cniplugin.HintsFor(program, "master", masterSynonyms...),
+		cniplugin.HintsFor(program, "vlanProtocol", "vlanproto", "vlanethertype", "tpid"), cniplugin.HintsFor(program, "mtu", "mtusize", "linkmtu"))
 }
 
 // hints gives many keys the same remedy.
-func hints(hint func(key string) cniplugin.Hint, keys ...string) (all []cniplugin.Hint) {
+func hints(hint func(key string) cniplugin.Hint, keys ...string) (list []cniplugin.Hint) {
 	for _, key := range keys {
-		all = append(all, hint(key))
+		list = append(list, hint(key))
 	}
-	return all
+	return list
 }

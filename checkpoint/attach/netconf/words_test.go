@@ -12,7 +12,7 @@ import (
 // A pod would start with something else than the configuration means.
 func TestWordsForWhatRelinkHasAreRefused(t *testing.T) {
 	meant := func(keys cniplugin.Keys, name string) string {
-		return fmt.Sprintf("no such key of %s; did you mean %q?", keys.Of, name)
+		return fmt.Sprintf("no such key of %s; did you mean %q?", keys.Program, name)
 	}
 	for _, test := range []struct {
 		keys        cniplugin.Keys
@@ -28,21 +28,21 @@ func TestWordsForWhatRelinkHasAreRefused(t *testing.T) {
 		{MacvlanKeys, "pool pools addressPool", `a key of the IPAM plugin: write "pool" in "ipam"`},
 		{VLANKeys, "static", `a key of the IPAM plugin: write "static" in "ipam"`},
 		{MacvlanKeys, "masquerade services preserveSource", `a key of "hostAccess": write it in "hostAccess": { }`},
-		{inHostAccess, "masq snat", meant(inHostAccess, "masquerade")},
-		{inHostAccess, "fwmark", meant(inHostAccess, "mark")},
+		{hostAccessKeys, "masq snat", meant(hostAccessKeys, "masquerade")},
+		{hostAccessKeys, "fwmark", meant(hostAccessKeys, "mark")},
 		{CheckpointKeys, "vlanTag nic vlans", "a key of the interface plugin: write it in that plugin's object of the list"},
 		{HostAccessKeys, "vlanTag nic vlans", "a key of the interface plugin: write it in that plugin's object of the list"},
 		{ipam.Keys, "pools addressPool ipv4_pools", meant(ipam.Keys, "pool")},
 		{ipam.Keys, "subnets cidr network", meant(ipam.Keys, "subnet")},
 		{ipam.Keys, "start range_start", `did you mean "rangeStart"?`},
 		{ipam.Keys, "gw router", meant(ipam.Keys, "gateway")},
-		{inHostAccess, "vlan vlanId master ipam", `a key of relink-macvlan: write it beside "hostAccess", not in it`},
+		{hostAccessKeys, "vlan vlanId master ipam", `a key of relink-macvlan: write it beside "hostAccess", not in it`},
 		{ipam.Keys, "vlanProtocol hostAccess vlans vid", `a key of the interface plugin: write it beside "ipam", not in it`},
 	} {
 		for word := range strings.FieldsSeq(test.words) {
 			err := test.keys.Check("", fmt.Appendf(nil, `{%q: 1}`, word))
 			if err == nil || !strings.HasSuffix(err.Error(), test.want) {
-				t.Errorf("%s: %s: %v, want %s", test.keys.Of, word, err, test.want)
+				t.Errorf("%s: %s: %v, want %s", test.keys.Program, word, err, test.want)
 			}
 		}
 	}
@@ -65,11 +65,11 @@ func TestMisspeltCapabilitiesAreRefused(t *testing.T) {
 		for key, want := range map[string]string{"ip": "ips", "IPs": "ips", "addresses": "ips", "ip_ranges": "ipRanges", "macs": "mac", "macAddress": "mac"} {
 			err := of.Check("", fmt.Appendf(nil, `{"capabilities": {%q: true}}`, key))
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", "capabilities."+key)) || !strings.Contains(err.Error(), fmt.Sprintf("%q", want)) {
-				t.Errorf("%s: %s: %v, want %s", of.Of, key, err, want)
+				t.Errorf("%s: %s: %v, want %s", of.Program, key, err, want)
 			}
 		}
 		if err := of.Check("", []byte(`{"capabilities": {"ips": true, "mac": true, "ipRanges": true, "portMappings": true, "bandwidth": true, "dns": true, "vendor.example": true, "tc": true}}`)); err != nil {
-			t.Errorf("%s: %v", of.Of, err)
+			t.Errorf("%s: %v", of.Program, err)
 		}
 	}
 }
@@ -77,14 +77,14 @@ func TestMisspeltCapabilitiesAreRefused(t *testing.T) {
 // Beside "ipam" nobody reads a key of "ipam", and in it nobody reads a key of an interface plugin.
 func TestKeysInTheWrongPlaceAreRefused(t *testing.T) {
 	for _, of := range []cniplugin.Keys{MacvlanKeys, VLANKeys, CheckpointKeys, HostAccessKeys} {
-		for _, key := range ipam.Keys.Known {
+		for _, key := range ipam.Keys.Accepted {
 			if err := of.Check("", fmt.Appendf(nil, `{%q: 1}`, key.Name)); err == nil && indexOf(of, key.Name) < 0 {
-				t.Errorf("%s: %s of %s is taken", of.Of, key.Name, ipam.PluginName)
+				t.Errorf("%s: %s of %s is taken", of.Program, key.Name, ipam.PluginName)
 			}
 		}
-		for _, key := range of.Known[len(cniplugin.NetworkKeys):] {
-			if err := ipam.Keys.Check("", fmt.Appendf(nil, `{%q: 1}`, key.Name)); err == nil && of.Of != HostAccessName {
-				t.Errorf("%s: %s of %s is taken", ipam.PluginName, key.Name, of.Of)
+		for _, key := range of.Accepted[len(cniplugin.NetworkKeys):] {
+			if err := ipam.Keys.Check("", fmt.Appendf(nil, `{%q: 1}`, key.Name)); err == nil && of.Program != HostAccessName {
+				t.Errorf("%s: %s of %s is taken", ipam.PluginName, key.Name, of.Program)
 			}
 		}
 	}
@@ -96,11 +96,11 @@ func TestKeysOfOthersAreAllowed(t *testing.T) {
 		for key := range strings.FieldsSeq(`cniVersion name runtimeConfig capabilities prevResult disableCheck disableGC loadOnlyInlinedPlugins ipMasq
 			cni.dev/attachments cni.dev/valid-attachments delegates deviceID pciBusID logLevel logFile confDir isGateway _comment comment description
 			#vlan //vlan example.com/vlan owner site labels version id tags vlanQoS kubeconfig`) {
-			if of.Of == ipam.PluginName && (key == "logLevel" || key == "logFile" || key == "name") {
+			if of.Program == ipam.PluginName && (key == "logLevel" || key == "logFile" || key == "name") {
 				continue // Keys of whereabouts.
 			}
 			if err := of.Check("", fmt.Appendf(nil, `{%q: null}`, key)); err != nil {
-				t.Errorf("%s: %v", of.Of, err)
+				t.Errorf("%s: %v", of.Program, err)
 			}
 		}
 	}

@@ -29,23 +29,23 @@ func CheckHost(devices netstate.Devices, route int, r netconf.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := NoMember(devices, master); err != nil {
+	if err := CheckNotMember(devices, master); err != nil {
 		return err
 	}
-	plan, err := PlanOn(devices, master, r.VLAN)
+	plan, err := PlanParent(devices, master, r.VLAN)
 	if err != nil {
 		return err
 	}
-	return CheckMTU(r.MTU, plan.Below)
+	return CheckMTU(r.MTU, plan.Lower)
 }
 
 // Master returns the first configured master that exists. If none is configured, it is the
 // device of the default route. missing are the masters before it in the list.
-func Master(at *kernel.Namespace, devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {
+func Master(ns *kernel.Namespace, devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {
 	if len(names) > 0 {
 		return firstMaster(devices, names)
 	}
-	index, err := at.DefaultRouteDevice()
+	index, err := ns.DefaultRouteDevice()
 	if err != nil {
 		return master, nil, err
 	}
@@ -59,11 +59,11 @@ func firstMaster(devices netstate.Devices, names cniplugin.Names) (master netsta
 			return device, names[:i], nil
 		}
 	}
-	what := "does not exist"
+	problem := "does not exist"
 	if len(names) > 1 {
-		what = "none of them exists"
+		problem = "none of them exists"
 	}
-	return master, names, cniplugin.ConfigError("master", strings.Join(names, ", "), what+": name a device that is there")
+	return master, names, cniplugin.ConfigError("master", strings.Join(names, ", "), problem+": name a device that is there")
 }
 
 func routeMaster(devices netstate.Devices, index int) (netstate.LiveDevice, error) {
@@ -74,10 +74,10 @@ func routeMaster(devices netstate.Devices, index int) (netstate.LiveDevice, erro
 		`no "master" is configured and there is no default route to take it from: name a device`)
 }
 
-// NoMember refuses a master that is a member of a bond. A VLAN device on it would take the bond's
+// CheckNotMember refuses a master that is a member of a bond. A VLAN device on it would take the bond's
 // frames, and the kernel allows no macvlan on it. A VLAN device that is already on a member is the
 // admin's, who has taken the frames from the bond anyway.
-func NoMember(devices netstate.Devices, master netstate.LiveDevice) error {
+func CheckNotMember(devices netstate.Devices, master netstate.LiveDevice) error {
 	if over, ok := devices.AggregateOf(master); ok {
 		return cniplugin.ConfigError("master", master.Name,
 			fmt.Sprintf("it is a member of %s and would take the frames of %[1]s: name %[1]s, or take %[2]s out of it", over.Name, master.Name))

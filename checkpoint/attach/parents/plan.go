@@ -13,27 +13,27 @@ import (
 
 // Plan is the device to build the link on. It exists, or is a VLAN device to create.
 type Plan struct {
-	// Below is the device that is there: the link is built on it, or on a VLAN device on it.
-	Below netstate.LiveDevice
+	// Lower is the device that is there: the link is built on it, or on a VLAN device on it.
+	Lower netstate.LiveDevice
 	// Create is the VLAN device to create on it, nil for none.
 	Create *netconf.ParentVLAN
 }
 
-// PlanOn decides what to build the link on. It uses an existing VLAN device only if that is
+// PlanParent decides what to build the link on. It uses an existing VLAN device only if that is
 // exactly the wanted one. Without a configured name, that is the one with the ID and the protocol on
 // the master: a restore that moves attachments to another NIC keeps the VLAN device's old name.
-func PlanOn(devices netstate.Devices, master netstate.LiveDevice, vlan *netconf.ParentVLAN) (Plan, error) {
+func PlanParent(devices netstate.Devices, master netstate.LiveDevice, vlan *netconf.ParentVLAN) (Plan, error) {
 	if vlan == nil {
-		return Plan{Below: master}, nil
+		return Plan{Lower: master}, nil
 	}
 	wanted := *vlan
-	there, ok := devices.VLANOn(master.Index, vlan.VLAN)
+	existing, ok := devices.VLANOn(master.Index, vlan.VLAN)
 	switch {
-	case ok && (wanted.Name == "" || wanted.Name == there.Name):
-		return Plan{Below: there}, nil
+	case ok && (wanted.Name == "" || wanted.Name == existing.Name):
+		return Plan{Lower: existing}, nil
 	case ok:
 		return Plan{}, cniplugin.ConfigError("vlanName", wanted.Name,
-			fmt.Sprintf("%s on %s is there as %s: name that, or leave vlanName out", vlan.VLAN, master.Name, there.Name))
+			fmt.Sprintf("%s on %s is there as %s: name that, or leave vlanName out", vlan.VLAN, master.Name, existing.Name))
 	case wanted.Name == "":
 		wanted.Name = fmt.Sprintf("%s.%d", master.Name, vlan.ID)
 		if err := attachment.ValidateIfName(wanted.Name); err != nil {
@@ -41,12 +41,12 @@ func PlanOn(devices netstate.Devices, master netstate.LiveDevice, vlan *netconf.
 				fmt.Sprintf("the device's name %q %v: give another by vlanName", wanted.Name, err))
 		}
 	}
-	if other, ok := devices.ByName(wanted.Name); ok {
+	if conflict, ok := devices.ByName(wanted.Name); ok {
 		return Plan{}, cniplugin.ConfigError("vlan", vlan.ID,
 			fmt.Sprintf("%s is there but is %s, not %s on %s: remove it, or give another name by vlanName",
-				wanted.Name, describe(devices, other), vlan.VLAN, master.Name))
+				wanted.Name, describe(devices, conflict), vlan.VLAN, master.Name))
 	}
-	return Plan{Below: master, Create: &wanted}, nil
+	return Plan{Lower: master, Create: &wanted}, nil
 }
 
 func describe(devices netstate.Devices, d netstate.LiveDevice) string {
@@ -70,29 +70,29 @@ func CheckMTU(mtu int, parent netstate.LiveDevice) error {
 // Ensure returns the device to build on. It creates it if the plan says so, and then made is true,
 // even beside an error. Another ADD may create the same device at the same time. Then Ensure
 // verifies and uses that one.
-func (p Plan) Ensure(host *kernel.Namespace, devices netstate.Devices) (parent netstate.LiveDevice, now netstate.Devices, made bool, err error) {
+func (p Plan) Ensure(host *kernel.Namespace, devices netstate.Devices) (parent netstate.LiveDevice, current netstate.Devices, created bool, err error) {
 	if p.Create == nil {
-		return p.Below, devices, false, nil
+		return p.Lower, devices, false, nil
 	}
-	err = host.CreateVLAN(p.Below.Index, netstate.Device{Kind: netstate.KindVLAN, Name: p.Create.Name, VLAN: &p.Create.VLAN})
+	err = host.CreateVLAN(p.Lower.Index, netstate.Device{Kind: netstate.KindVLAN, Name: p.Create.Name, VLAN: &p.Create.VLAN})
 	if err != nil && !errors.Is(err, kernel.ErrExists) {
 		return parent, nil, false, fmt.Errorf("VLAN parent: %w%s", err, p.hint())
 	}
-	made = err == nil
+	created = err == nil
 	if devices, err = host.Devices(); err != nil {
-		return parent, nil, made, err
+		return parent, nil, created, err
 	}
-	again, err := PlanOn(devices, p.Below, p.Create)
-	if err == nil && again.Create != nil {
+	recheck, err := PlanParent(devices, p.Lower, p.Create)
+	if err == nil && recheck.Create != nil {
 		err = fmt.Errorf("VLAN parent %s: it was removed while it was being used", p.Create.Name)
 	}
-	return again.Below, devices, made, err
+	return recheck.Lower, devices, created, err
 }
 
 // hint adds what the kernel does not say: a VLAN device cannot go up on a device that is down.
 func (p Plan) hint() string {
-	if p.Below.Up {
+	if p.Lower.Up {
 		return ""
 	}
-	return fmt.Sprintf(" (%s is down: set it up)", p.Below.Name)
+	return fmt.Sprintf(" (%s is down: set it up)", p.Lower.Name)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// mostConnections is how many clients are served at the same time. Further clients wait.
-const mostConnections = 32
+// maxConnections is how many clients are served at the same time. Further clients wait.
+const maxConnections = 32
 
 // Listen makes the control socket at the path, with mode 0600. It makes the directory if it is missing. It replaces the
 // socket of an agent that was killed. If another agent lives, the error matches flock.ErrBusy and names that process.
@@ -24,20 +24,20 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	lock, err := lockFor(path)
+	lock, err := lockSocket(path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
-	unix, err := listenAt(path)
+	unix, err := bindSocket(path)
 	if err != nil {
 		_ = lock.Close()
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	return netutil.LimitListener(&listener{UnixListener: unix, path: path, lock: lock}, mostConnections), nil
+	return netutil.LimitListener(&listener{UnixListener: unix, path: path, lock: lock}, maxConnections), nil
 }
 
-// lockFor keeps a second agent away while the returned file is open. The lock file stays.
-func lockFor(path string) (*os.File, error) {
+// lockSocket keeps a second agent away while the returned file is open. The lock file stays.
+func lockSocket(path string) (*os.File, error) {
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -53,23 +53,23 @@ func lockFor(path string) (*os.File, error) {
 	return lock, nil
 }
 
-// listenAt binds the socket under another name, sets its mode, and then renames it. So nobody can connect while the
+// bindSocket binds the socket under another name, sets its mode, and then renames it. So nobody can connect while the
 // socket has the mode of the umask.
-func listenAt(path string) (*net.UnixListener, error) {
-	early := path + ".new"
-	if err := os.Remove(early); err != nil && !errors.Is(err, os.ErrNotExist) {
+func bindSocket(path string) (*net.UnixListener, error) {
+	temporary := path + ".new"
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: early, Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err = os.Chmod(early, 0o600); err == nil {
-		err = os.Rename(early, path)
+	if err = os.Chmod(temporary, 0o600); err == nil {
+		err = os.Rename(temporary, path)
 	}
 	if err != nil {
-		_, _ = l.Close(), os.Remove(early)
+		_, _ = l.Close(), os.Remove(temporary)
 		return nil, err
 	}
 	return l, nil

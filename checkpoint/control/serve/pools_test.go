@@ -25,7 +25,7 @@ type pools struct {
 	all      []pool.Pool
 	blocks   []pool.Block
 	// standings are of each address.
-	standings []pool.Standing
+	standings []pool.AddressStatus
 	err       error
 	// told is the last request.
 	told any
@@ -41,7 +41,7 @@ func (p *pools) Acquire(_ context.Context, a pool.Acquisition) (pool.Acquired, e
 	return p.acquired, p.err
 }
 
-func (p *pools) Claim(_ context.Context, c pool.Claimed) error {
+func (p *pools) Claim(_ context.Context, c pool.ClaimedAddress) error {
 	p.told = c
 	return p.err
 }
@@ -58,7 +58,7 @@ func (p *pools) ShowBlocks(_ context.Context, name string) ([]pool.Block, error)
 	return p.blocks, p.err
 }
 
-func (p *pools) ShowAddress(_ context.Context, a netip.Addr) ([]pool.Standing, error) {
+func (p *pools) ShowAddress(_ context.Context, a netip.Addr) ([]pool.AddressStatus, error) {
 	p.told = a
 	return p.standings, p.err
 }
@@ -66,7 +66,7 @@ func (p *pools) ShowAddress(_ context.Context, a netip.Addr) ([]pool.Standing, e
 var anAcquisition = pool.Acquisition{
 	Network: "lan", Pool: "lan-6", IfName: "net1",
 	Owner: attachment.Owner{Group: "apps", Kind: "StatefulSet", Namespace: "shop", Name: "web", UID: "u1", Ordinal: attachment.OrdinalOf(0)},
-	Pod:   attachment.Pod{Namespace: "shop", Name: "web-0", UID: "u2"}, Wanted: netip.MustParseAddr("fd00::7"), Retain: time.Hour,
+	Pod:   attachment.Pod{Namespace: "shop", Name: "web-0", UID: "u2"}, Requested: netip.MustParseAddr("fd00::7"), Retain: time.Hour,
 }
 
 // Requests and answers about pools come over the socket as they were.
@@ -77,52 +77,52 @@ func TestPoolsComeOverAsTheyWere(t *testing.T) {
 		blocks:   []pool.Block{{Metadata: pool.Meta{Name: "lan-6-0"}, Spec: pool.BlockSpec{Pool: "lan-6", First: netip.MustParseAddr("fd00::"), Last: netip.MustParseAddr("fd00::1"), Addresses: ".."}}},
 	}
 	client, ctx := serveSources(t, serve.Sources{Pools: p}), t.Context()
-	same := func(what string, err error, want, got any) {
+	expect := func(what string, err error, want, got any) {
 		t.Helper()
 		if diff := cmp.Diff(want, got, sameAddress); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", what, err, diff)
 		}
 	}
 	demand := pool.Demand{Network: "lan", Pools: []string{"lan", "lan-6"}}
-	same("Refill", client.Refill(ctx, demand), demand, p.told)
+	expect("Refill", client.Refill(ctx, demand), demand, p.told)
 	acquired, err := client.Acquire(ctx, anAcquisition)
-	same("Acquire", err, anAcquisition, p.told)
-	same("Acquired", err, p.acquired, acquired)
+	expect("Acquire", err, anAcquisition, p.told)
+	expect("Acquired", err, p.acquired, acquired)
 	nothing := pool.Acquisition{Network: "lan", Pool: "lan", IfName: "eth0"}
 	p.acquired = pool.Acquired{}
 	acquired, err = client.Acquire(ctx, nothing)
-	same("Acquire without an address", err, nothing, p.told)
-	same("nothing Acquired", err, p.acquired, acquired)
-	claimed := pool.Claimed{Acquisition: anAcquisition, Address: netip.MustParseAddr("fd00::7")}
-	same("Claim", client.Claim(ctx, claimed), claimed, p.told)
+	expect("Acquire without an address", err, nothing, p.told)
+	expect("nothing Acquired", err, p.acquired, acquired)
+	claimed := pool.ClaimedAddress{Acquisition: anAcquisition, Address: netip.MustParseAddr("fd00::7")}
+	expect("Claim", client.Claim(ctx, claimed), claimed, p.told)
 	in := pool.Import{Network: "lan", Pools: []string{"lan", "lan-6"}, Addresses: []netip.Addr{netip.MustParseAddr("fd00::7"), netip.MustParseAddr("10.3.0.5")}, DryRun: true}
 	p.imported = pool.Imported{
 		Pools: map[netip.Addr]string{netip.MustParseAddr("fd00::7"): "lan-6"}, Refused: map[netip.Addr]string{netip.MustParseAddr("10.3.0.5"): "node2 has it"}, Closed: "it is not paused",
 	}
 	imported, err := client.Import(ctx, in)
-	same("Import", err, in, p.told)
-	same("Imported", err, p.imported, imported)
+	expect("Import", err, in, p.told)
+	expect("Imported", err, p.imported, imported)
 	all, err := client.Pools(ctx)
-	same("Pools", err, p.all, all)
+	expect("Pools", err, p.all, all)
 	blocks, err := client.Blocks(ctx, "a&b")
-	same("Blocks", err, p.blocks, blocks)
-	same("Blocks of", err, "a&b", p.told)
-	p.standings = []pool.Standing{{Pool: "lan-6", Block: "lan-6-0", Address: netip.MustParseAddr("fd00::7"), Holder: &pool.Holder{ID: "A", Epoch: 2, Fenced: "dead"}, Claims: []pool.Claim{{Spec: pool.ClaimSpec{IfName: "net1"}}}}}
+	expect("Blocks", err, p.blocks, blocks)
+	expect("Blocks of", err, "a&b", p.told)
+	p.standings = []pool.AddressStatus{{Pool: "lan-6", Block: "lan-6-0", Address: netip.MustParseAddr("fd00::7"), Holder: &pool.Holder{ID: "A", Epoch: 2, Fenced: "dead"}, Claims: []pool.Claim{{Spec: pool.ClaimSpec{IfName: "net1"}}}}}
 	standings, err := client.Address(ctx, netip.MustParseAddr("fd00::7"))
-	same("Address", err, p.standings, standings)
-	same("Address of", err, netip.MustParseAddr("fd00::7"), p.told)
+	expect("Address", err, p.standings, standings)
+	expect("Address of", err, netip.MustParseAddr("fd00::7"), p.told)
 	if _, err := client.Address(ctx, netip.Addr{}); err == nil || !strings.Contains(err.Error(), `invalid address "invalid IP": must be an IP address`) {
 		t.Errorf("no address: %v", err)
 	}
 }
 
-// parts answers each part of an import, and notes how large it was.
-type parts struct {
+// chunkImporter answers each part of an import, and notes how large it was.
+type chunkImporter struct {
 	pools
 	sizes []int
 }
 
-func (p *parts) Import(_ context.Context, in pool.Import) (pool.Imported, error) {
+func (p *chunkImporter) Import(_ context.Context, in pool.Import) (pool.Imported, error) {
 	p.sizes = append(p.sizes, len(in.Addresses))
 	made := pool.Imported{Pools: map[netip.Addr]string{}, Refused: map[netip.Addr]string{in.Addresses[0]: "it is the first"}}
 	for _, a := range in.Addresses[1:] {
@@ -133,18 +133,18 @@ func (p *parts) Import(_ context.Context, in pool.Import) (pool.Imported, error)
 
 // An import of many addresses comes over in parts. Nothing of it gets lost.
 func TestALargeImportComesOverInParts(t *testing.T) {
-	p := &parts{}
+	p := &chunkImporter{}
 	client := serveSources(t, serve.Sources{Pools: p})
 	var all []netip.Addr
-	for i := range 2*pool.MostImported + 1 {
+	for i := range 2*pool.MaxImported + 1 {
 		all = append(all, netip.AddrFrom16([16]byte{0: 0xfd, 1: 0xff, 2: 0xff, 3: 0xff, 4: 0xff, 5: 0xff, 14: byte(i >> 8), 15: byte(i)}))
 	}
 	made, err := client.Import(t.Context(), pool.Import{Network: strings.Repeat("n", 255), Pools: []string{"lan-6"}, Addresses: all})
-	if err != nil || fmt.Sprint(p.sizes) != fmt.Sprint([]int{pool.MostImported, pool.MostImported, 1}) {
+	if err != nil || fmt.Sprint(p.sizes) != fmt.Sprint([]int{pool.MaxImported, pool.MaxImported, 1}) {
 		t.Fatalf("%v, in parts of %v", err, p.sizes)
 	}
 	for i, a := range all {
-		if first := i%pool.MostImported == 0; first != (made.Refused[a] == "it is the first") || first != (made.Pools[a] == "") {
+		if first := i%pool.MaxImported == 0; first != (made.Refused[a] == "it is the first") || first != (made.Pools[a] == "") {
 			t.Errorf("%s: %q, %q", a, made.Pools[a], made.Refused[a])
 		}
 	}
@@ -192,6 +192,6 @@ func refusals(t *testing.T, c control.Client) map[string]error {
 	_, blocks := c.Blocks(t.Context(), "lan")
 	_, address := c.Address(t.Context(), netip.MustParseAddr("10.3.0.1"))
 	return map[string]error{
-		"Refill": c.Refill(t.Context(), pool.Demand{}), "Acquire": acquired, "Claim": c.Claim(t.Context(), pool.Claimed{}), "Pools": shown, "Blocks": blocks, "Import": imported, "Address": address,
+		"Refill": c.Refill(t.Context(), pool.Demand{}), "Acquire": acquired, "Claim": c.Claim(t.Context(), pool.ClaimedAddress{}), "Pools": shown, "Blocks": blocks, "Import": imported, "Address": address,
 	}
 }

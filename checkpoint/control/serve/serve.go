@@ -20,80 +20,80 @@ type Agent interface {
 	// Pause makes the agent restore nothing for that length of time. Length 0 means until Resume. A new pause replaces
 	// an earlier one. Pause returns when no restore is under way any more, or with the error of ctx. The agent is
 	// paused in both cases.
-	Pause(ctx context.Context, length time.Duration, why string) (control.Pause, error)
+	Pause(ctx context.Context, length time.Duration, reason string) (control.Pause, error)
 	// Resume ends a pause. It does nothing if there is none.
 	Resume(ctx context.Context) error
 }
 
-// mostBody is how many bytes of a request's body are read at most.
-const mostBody = 4096
+// maxBody is how many bytes of a request's body are read at most.
+const maxBody = 4096
 
-// mostUnread is how many bytes are read of a request that was refused.
-const mostUnread = 16 << 20
+// maxUnread is how many bytes are read of a request that was refused.
+const maxUnread = 16 << 20
 
-// Handler returns the handler of the control socket. more has the handlers of further paths, such as /metrics.
-func Handler(agent Agent, sources Sources, more map[string]http.Handler) http.Handler {
+// Handler returns the handler of the control socket. handlers has the handlers of further paths, such as /metrics.
+func Handler(agent Agent, sources Sources, handlers map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	sources.handle(mux)
-	for path, handler := range more {
+	sources.addHandlers(mux)
+	for path, handler := range handlers {
 		mux.Handle(path, handler)
 	}
 	mux.HandleFunc("GET "+control.StatusPath, func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, agent.Status())
+		writeJSON(w, http.StatusOK, agent.Status())
 	})
-	mux.HandleFunc("POST "+control.PausePath, func(w http.ResponseWriter, r *http.Request) { pause(agent, w, r) })
+	mux.HandleFunc("POST "+control.PausePath, func(w http.ResponseWriter, r *http.Request) { handlePause(agent, w, r) })
 	mux.HandleFunc("POST "+control.ResumePath, func(w http.ResponseWriter, r *http.Request) {
 		if err := agent.Resume(r.Context()); err != nil {
-			refuse(w, http.StatusServiceUnavailable, err)
+			writeRefusal(w, http.StatusServiceUnavailable, err)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	return readToTheEnd(mux)
+	return drainBody(mux)
 }
 
-// readToTheEnd reads what a handler has left of the body. The kernel resets a connection that ends with unread bytes
+// drainBody reads what a handler has left of the body. The kernel resets a connection that ends with unread bytes
 // (unix_release_sock), and the client would read that instead of the answer.
-func readToTheEnd(handler http.Handler) http.Handler {
+func drainBody(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := r.Body // A handler may put a limit around it.
 		handler.ServeHTTP(w, r)
-		_, _ = io.Copy(io.Discard, io.LimitReader(body, mostUnread)) // readLimit bounds the time.
+		_, _ = io.Copy(io.Discard, io.LimitReader(body, maxUnread)) // readLimit bounds the time.
 	})
 }
 
-func pause(agent Agent, w http.ResponseWriter, r *http.Request) {
-	length, why, err := readPause(http.MaxBytesReader(w, r.Body, mostBody))
+func handlePause(agent Agent, w http.ResponseWriter, r *http.Request) {
+	length, reason, err := readPause(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
+		writeRefusal(w, http.StatusBadRequest, err)
 		return
 	}
-	p, err := agent.Pause(r.Context(), length, why)
+	p, err := agent.Pause(r.Context(), length, reason)
 	if err != nil {
-		refuse(w, http.StatusServiceUnavailable, err)
+		writeRefusal(w, http.StatusServiceUnavailable, err)
 		return
 	}
-	answer(w, http.StatusOK, p)
+	writeJSON(w, http.StatusOK, p)
 }
 
 // readPause reads a control.PauseRequest. An empty body means an empty request.
-func readPause(body io.Reader) (length time.Duration, why string, err error) {
+func readPause(body io.Reader) (length time.Duration, reason string, err error) {
 	var req control.PauseRequest
 	d := json.NewDecoder(body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&req); err != nil && !errors.Is(err, io.EOF) {
 		return 0, "", fmt.Errorf(`the body must be JSON such as {"for": "10m", "why": "new driver"}: %w`, err)
 	}
-	if req.For == "" {
-		return 0, req.Why, nil
+	if req.Length == "" {
+		return 0, req.Reason, nil
 	}
-	if length, err = time.ParseDuration(req.For); err != nil || length <= 0 {
-		return 0, "", fmt.Errorf(`invalid "for" %q: must be a time of more than 0, such as 90s or 10m; leave it out for a pause until you resume`, req.For)
+	if length, err = time.ParseDuration(req.Length); err != nil || length <= 0 {
+		return 0, "", fmt.Errorf(`invalid "for" %q: must be a time of more than 0, such as 90s or 10m; leave it out for a pause until you resume`, req.Length)
 	}
-	return length, req.Why, nil
+	return length, req.Reason, nil
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	content, err := json.Marshal(body)
 	if err != nil {
 		status, content = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be written as JSON"}`)
@@ -103,8 +103,8 @@ func answer(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(append(content, '\n')) // A client that is gone needs no answer.
 }
 
-func refuse(w http.ResponseWriter, status int, err error) {
-	answer(w, status, control.Refusal{Error: err.Error()})
+func writeRefusal(w http.ResponseWriter, status int, err error) {
+	writeJSON(w, status, control.Refusal{Error: err.Error()})
 }
 
 // Limits of a request. A slower client loses its connection.
@@ -113,14 +113,14 @@ const (
 	// writeLimit includes the wait of a pause for restores that are under way, and that for the Kubernetes API: it is
 	// asked about many owners for 30 s.
 	writeLimit = 40 * time.Second
-	mostHeader = 8 << 10
+	maxHeader  = 8 << 10
 )
 
 // Serve answers on the listener until ctx is done, and then closes it. Requests that are under way then have one second
 // to end. Serve returns nil after the end of ctx.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
-		Handler: handler, MaxHeaderBytes: mostHeader,
+		Handler: handler, MaxHeaderBytes: maxHeader,
 		ReadHeaderTimeout: readLimit, ReadTimeout: readLimit, WriteTimeout: writeLimit, IdleTimeout: readLimit,
 	}
 	ended := make(chan error, 1)

@@ -40,7 +40,7 @@ func (a *agent) Status() control.Status {
 }
 
 func (a *agent) Pause(ctx context.Context, length time.Duration, why string) (control.Pause, error) {
-	p := control.Pause{Since: time.Unix(1000, 0).UTC(), Why: why}
+	p := control.Pause{Since: time.Unix(1000, 0).UTC(), Reason: why}
 	if length > 0 {
 		p.Until = p.Since.Add(length)
 	}
@@ -67,8 +67,8 @@ func (a *agent) Resume(context.Context) error {
 	return nil
 }
 
-// begin serves the agent and returns the socket's path.
-func begin(t *testing.T, a *agent) string {
+// serveAgent serves the agent and returns the socket's path.
+func serveAgent(t *testing.T, a *agent) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run", "agent.sock")
 	listener, err := serve.Listen(path)
@@ -93,17 +93,17 @@ func begin(t *testing.T, a *agent) string {
 
 func TestClientSteersTheAgent(t *testing.T) {
 	want := control.Status{
-		Version: "1", PID: 7, StartedAt: time.Unix(900, 0).UTC(), Owed: 2,
+		Version: "1", PID: 7, StartedAt: time.Unix(900, 0).UTC(), Unannounced: 2,
 		Chains: []control.Chain{{Base: "eth0", State: control.BackingOff, Since: time.Unix(950, 0).UTC(), Reason: "it is gone", NextTry: time.Unix(960, 0).UTC(), Attachments: 3, Lost: 3}},
 		Drift:  []control.Drift{{Attachment: attachment.Key{Network: "n", ContainerID: "c", IfName: "eth0"}, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}, Reason: "MTU is 1400, not 1500"}},
 	}
 	a := &agent{status: want}
-	client := control.Client{Path: begin(t, a)}
+	client := control.Client{Path: serveAgent(t, a)}
 	if got, err := client.Status(t.Context()); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%v\n%s", err, cmp.Diff(want, got))
 	}
 	p, err := client.Pause(t.Context(), 10*time.Minute, "new driver")
-	if want := (control.Pause{Since: time.Unix(1000, 0).UTC(), Until: time.Unix(1600, 0).UTC(), Why: "new driver"}); err != nil || p != want {
+	if want := (control.Pause{Since: time.Unix(1000, 0).UTC(), Until: time.Unix(1600, 0).UTC(), Reason: "new driver"}); err != nil || p != want {
 		t.Errorf("%+v, %v, want %+v", p, err, want)
 	}
 	if got, err := client.Status(t.Context()); err != nil || got.Paused == nil || *got.Paused != p {
@@ -124,7 +124,7 @@ func TestClientSteersTheAgent(t *testing.T) {
 // The documents promise that curl works.
 func TestCurlWorks(t *testing.T) {
 	a := &agent{status: control.Status{PID: 7}}
-	path := begin(t, a)
+	path := serveAgent(t, a)
 	curl := func(args ...string) string {
 		t.Helper()
 		out, err := exec.Command("curl", append([]string{"-sS", "--max-time", "10", "--unix-socket", path}, args...)...).CombinedOutput()
@@ -155,7 +155,7 @@ func TestCurlWorks(t *testing.T) {
 }
 
 func TestABadPauseIsExplained(t *testing.T) {
-	path := begin(t, &agent{})
+	path := serveAgent(t, &agent{})
 	for body, want := range map[string]string{
 		`{"for":"ten"}`:   `invalid "for" "ten": must be a time of more than 0, such as 90s or 10m; leave it out for a pause until you resume`,
 		`{"for":"-1s"}`:   `invalid "for" "-1s": must be a time of more than 0`,
@@ -164,7 +164,7 @@ func TestABadPauseIsExplained(t *testing.T) {
 		`{"for":`:         `the body must be JSON`,
 		`{"why":"` + strings.Repeat("x", 5000) + `"}`: `the body must be JSON such as {"for": "10m", "why": "new driver"}: http: request body too large`,
 	} {
-		status, answer := raw(t, path, fmt.Sprintf("POST /v1/pause HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		status, answer := sendRaw(t, path, fmt.Sprintf("POST /v1/pause HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 		var said control.Refusal
 		if err := json.Unmarshal([]byte(answer), &said); err != nil || status != 400 || !strings.HasPrefix(said.Error, want) {
 			t.Errorf("%.40s: status %d, %q, want %q (%v)", body, status, said.Error, want, err)
@@ -172,8 +172,8 @@ func TestABadPauseIsExplained(t *testing.T) {
 	}
 }
 
-// raw sends text as it is, and returns the status and the body of the answer.
-func raw(t *testing.T, path, text string) (status int, body string) {
+// sendRaw sends text as it is, and returns the status and the body of the answer.
+func sendRaw(t *testing.T, path, text string) (status int, body string) {
 	t.Helper()
 	conn, err := net.Dial("unix", path)
 	if err != nil {
@@ -198,7 +198,7 @@ func raw(t *testing.T, path, text string) (status int, body string) {
 }
 
 func TestOnlyRootMayConnect(t *testing.T) {
-	path := begin(t, &agent{status: control.Status{PID: 7}})
+	path := serveAgent(t, &agent{status: control.Status{PID: 7}})
 	if info, err := os.Stat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Fatalf("the socket: %v, %v", info.Mode(), err)
 	}
@@ -244,7 +244,7 @@ func statusByHand(path string) (string, error) {
 // Some clients connect and send nothing, or never finish their request. They must not block other clients for ever.
 func TestSlowClientsAreDropped(t *testing.T) {
 	t.Parallel()
-	path := begin(t, &agent{status: control.Status{PID: 7}})
+	path := serveAgent(t, &agent{status: control.Status{PID: 7}})
 	start := time.Now() // On a busy machine, the first of them are dropped before the last ones are there.
 	for i := range 40 {
 		conn, err := net.Dial("unix", path)
@@ -265,7 +265,7 @@ func TestSlowClientsAreDropped(t *testing.T) {
 }
 
 func TestASecondAgentIsRefused(t *testing.T) {
-	path := begin(t, &agent{status: control.Status{PID: 7}})
+	path := serveAgent(t, &agent{status: control.Status{PID: 7}})
 	if _, err := serve.Listen(path); !errors.Is(err, flock.ErrBusy) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("beside another: %v", err)
 	}
@@ -277,7 +277,7 @@ func TestASecondAgentIsRefused(t *testing.T) {
 // A pause waits for work: the wait ends with the request. A killed agent leaves its socket behind.
 func TestWithoutAnAnswer(t *testing.T) {
 	a := &agent{busy: make(chan struct{})}
-	path := begin(t, a)
+	path := serveAgent(t, a)
 	start := time.Now()
 	if _, err := (control.Client{Path: path, Patience: 50 * time.Millisecond}).Pause(t.Context(), 0, ""); !errors.Is(err, control.ErrNoAnswer) || time.Since(start) > 5*time.Second {
 		t.Errorf("a busy agent: %v after %s", err, time.Since(start))
@@ -289,19 +289,19 @@ func TestWithoutAnAnswer(t *testing.T) {
 	if a.Status().Paused == nil {
 		t.Error("a pause that nobody waits for any more is undone")
 	}
-	left := filepath.Join(t.TempDir(), "agent.sock")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"})
+	orphan := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: orphan, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
-	if _, err := (control.Client{Path: left}).Status(t.Context()); !errors.Is(err, control.ErrNoAgent) {
+	if _, err := (control.Client{Path: orphan}).Status(t.Context()); !errors.Is(err, control.ErrNoAgent) {
 		t.Errorf("the socket of a killed agent: %v", err)
 	}
-	again, err := serve.Listen(left)
+	listener, err := serve.Listen(orphan)
 	if err != nil {
 		t.Fatalf("the socket is not replaced: %v", err)
 	}
-	_ = again.Close()
+	_ = listener.Close()
 }

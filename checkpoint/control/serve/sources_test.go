@@ -39,11 +39,11 @@ func (o *owners) Fulfil(_ context.Context, f owner.Fulfilment) error {
 }
 
 // Judge says that every second owner is gone.
-func (o *owners) Judge(_ context.Context, all []attachment.Owner) (judged []owner.Judgement) {
-	for i, of := range all {
-		j := owner.Judgement{Owner: of, Standing: owner.Lives, Why: "it is there"}
+func (o *owners) Judge(_ context.Context, podOwners []attachment.Owner) (judged []owner.Judgement) {
+	for i, o := range podOwners {
+		j := owner.Judgement{Owner: o, Standing: owner.Exists, Reason: "it is there"}
 		if i%2 == 1 {
-			j.Standing, j.Why = owner.Gone, "404"
+			j.Standing, j.Reason = owner.Gone, "404"
 		}
 		judged = append(judged, j)
 	}
@@ -52,11 +52,13 @@ func (o *owners) Judge(_ context.Context, all []attachment.Owner) (judged []owne
 
 // runtime tells of these sandboxes.
 type runtime struct {
-	all []sandbox.OfRuntime
-	err error
+	sandboxes []sandbox.RuntimeSandbox
+	err       error
 }
 
-func (r runtime) Sandboxes(context.Context) ([]sandbox.OfRuntime, error) { return r.all, r.err }
+func (r runtime) Sandboxes(context.Context) ([]sandbox.RuntimeSandbox, error) {
+	return r.sandboxes, r.err
+}
 
 // serveSources returns a client of a socket with the sources.
 func serveSources(t *testing.T, s serve.Sources) control.Client {
@@ -86,8 +88,8 @@ var sameAddress = cmp.Options{
 func TestAnAnswerComesOverAsItWas(t *testing.T) {
 	replica := 2
 	want := owner.Answer{
-		Owner: attachment.Owner{Group: "apps", Kind: "StatefulSet", Namespace: "shop", Name: "web", UID: "u1", Ordinal: attachment.OrdinalOf(0)},
-		Lasts: true, Alone: true,
+		Owner:      attachment.Owner{Group: "apps", Kind: "StatefulSet", Namespace: "shop", Name: "web", UID: "u1", Ordinal: attachment.OrdinalOf(0)},
+		Persistent: true, SinglePod: true,
 		Static: &owner.Static{Key: "ipam.relink.dev/lan", Addresses: []netip.Addr{netip.MustParseAddr("10.3.0.7"), netip.MustParseAddr("fd00::7")}, Replica: &replica},
 		Claim:  &owner.Claim{Name: "web.lan", UID: "u2", IPs: []netip.Prefix{netip.MustParsePrefix("10.3.0.7/24")}},
 	}
@@ -107,9 +109,9 @@ func TestAnAnswerComesOverAsItWas(t *testing.T) {
 // A plugin can tell a pod's mistake from an answer that may come later.
 func TestARefusedQuestionKeepsItsMeaning(t *testing.T) {
 	for text, test := range map[string]struct {
-		err  error
-		is   error
-		want string
+		err   error
+		cause error
+		want  string
 	}{
 		"invalid":     {fmt.Errorf(`%w: annotation a: "x": must be an address`, owner.ErrInvalid), owner.ErrInvalid, `the pod asks for what cannot be: annotation a: "x": must be an address`},
 		"unavailable": {fmt.Errorf("%w: 403", owner.ErrUnavailable), owner.ErrUnavailable, "the owner of the address is not known now: 403"},
@@ -118,10 +120,10 @@ func TestARefusedQuestionKeepsItsMeaning(t *testing.T) {
 	} {
 		client := serveSources(t, serve.Sources{Owners: &owners{err: test.err}})
 		_, err := client.Ask(t.Context(), owner.Question{})
-		if !errors.Is(err, test.is) || err.Error() != test.want {
+		if !errors.Is(err, test.cause) || err.Error() != test.want {
 			t.Errorf("%s: Ask: %v", text, err)
 		}
-		if err := client.Fulfil(t.Context(), owner.Fulfilment{}); !errors.Is(err, test.is) || err.Error() != test.want {
+		if err := client.Fulfil(t.Context(), owner.Fulfilment{}); !errors.Is(err, test.cause) || err.Error() != test.want {
 			t.Errorf("%s: Fulfil: %v", text, err)
 		}
 	}
@@ -140,22 +142,22 @@ func TestARefusedQuestionKeepsItsMeaning(t *testing.T) {
 
 // Many owners are judged in several requests, and the judgements stay in order. Without an answer, all are unknown.
 func TestManyOwnersAreJudged(t *testing.T) {
-	var all []attachment.Owner
-	for i := range 2*control.MostOwners + 2 {
-		all = append(all, attachment.Owner{Kind: "pod", Namespace: "shop", Name: strings.Repeat("n", 240) + fmt.Sprint(i), UID: fmt.Sprint(i)})
+	var podOwners []attachment.Owner
+	for i := range 2*control.MaxOwners + 2 {
+		podOwners = append(podOwners, attachment.Owner{Kind: "pod", Namespace: "shop", Name: strings.Repeat("n", 240) + fmt.Sprint(i), UID: fmt.Sprint(i)})
 	}
-	judged := serveSources(t, serve.Sources{Owners: &owners{}}).Judge(t.Context(), all)
-	if len(judged) != len(all) {
+	judged := serveSources(t, serve.Sources{Owners: &owners{}}).Judge(t.Context(), podOwners)
+	if len(judged) != len(podOwners) {
 		t.Fatalf("%d judgements", len(judged))
 	}
 	for i, j := range judged {
-		if want := []owner.Standing{owner.Lives, owner.Gone}[i%2]; j.Owner != all[i] || j.Standing != want {
+		if want := []owner.Standing{owner.Exists, owner.Gone}[i%2]; j.Owner != podOwners[i] || j.Standing != want {
 			t.Fatalf("%d: %+v", i, j)
 		}
 	}
 	none := control.Client{Path: filepath.Join(t.TempDir(), "none")}
-	for _, j := range none.Judge(t.Context(), all[:3]) {
-		if j.Standing != owner.Unknown || !strings.Contains(j.Why, "no relink-agent runs on this node") {
+	for _, j := range none.Judge(t.Context(), podOwners[:3]) {
+		if j.Standing != owner.Unknown || !strings.Contains(j.Reason, "no relink-agent runs on this node") {
 			t.Errorf("%+v", j)
 		}
 	}
@@ -163,15 +165,15 @@ func TestManyOwnersAreJudged(t *testing.T) {
 
 // What the runtime tells comes over, and so does that it has not told all.
 func TestTheRuntimesSandboxesComeOver(t *testing.T) {
-	want := []sandbox.OfRuntime{
+	want := []sandbox.RuntimeSandbox{
 		{ContainerID: "c1", Pod: attachment.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, Ready: true, Netns: "/run/netns/c1", Created: time.Unix(1000, 0).UTC()},
 		{ContainerID: "c2", HostNetwork: true},
 	}
-	got, err := serveSources(t, serve.Sources{Runtime: runtime{all: want}}).Sandboxes(t.Context())
+	got, err := serveSources(t, serve.Sources{Runtime: runtime{sandboxes: want}}).Sandboxes(t.Context())
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	got, err = serveSources(t, serve.Sources{Runtime: runtime{all: want[:1], err: errors.New("it hangs")}}).Sandboxes(t.Context())
+	got, err = serveSources(t, serve.Sources{Runtime: runtime{sandboxes: want[:1], err: errors.New("it hangs")}}).Sandboxes(t.Context())
 	if len(got) != 1 || err == nil || err.Error() != "it hangs" {
 		t.Errorf("%v %v", got, err)
 	}
@@ -187,15 +189,15 @@ func TestTheRuntimesSandboxesComeOver(t *testing.T) {
 // An agent refuses a long request without a look at it. The client reads why, and not that the connection was reset.
 func TestALongRequestIsRefusedWithTheReason(t *testing.T) {
 	c := serveSources(t, serve.Sources{})
-	all := make([]attachment.Owner, control.MostOwners)
-	for i := range all {
-		all[i] = attachment.Owner{Kind: "StatefulSet", Namespace: "shop", Name: fmt.Sprintf("a-long-name-of-an-owner-%d", i), UID: "0d2a5c0e-97f6-4b3e-a5b7-0d8a1f8c6f55"}
+	podOwners := make([]attachment.Owner, control.MaxOwners)
+	for i := range podOwners {
+		podOwners[i] = attachment.Owner{Kind: "StatefulSet", Namespace: "shop", Name: fmt.Sprintf("a-long-name-of-an-owner-%d", i), UID: "0d2a5c0e-97f6-4b3e-a5b7-0d8a1f8c6f55"}
 	}
 	long := strings.Repeat("x", 1<<20)
 	for range 20 { // The reset came most times.
-		for _, j := range c.Judge(t.Context(), all) {
-			if want := "relink-agent refused: relink-agent has no Kubernetes API: start it with --kubeconfig, or as a DaemonSet"; j.Why != want {
-				t.Fatalf("%q, want %q", j.Why, want)
+		for _, j := range c.Judge(t.Context(), podOwners) {
+			if want := "relink-agent refused: relink-agent has no Kubernetes API: start it with --kubeconfig, or as a DaemonSet"; j.Reason != want {
+				t.Fatalf("%q, want %q", j.Reason, want)
 			}
 		}
 		if _, err := c.Pause(t.Context(), 0, long); !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "request body too large") {

@@ -29,14 +29,14 @@ type IPAM struct {
 	// needs no program.
 	Type string
 	args *skel.CmdArgs
-	// own is the call of relink-ipam. It is also set if relink-ipam runs as a program.
-	own *ipam.Call
+	// relinkCall is the call of relink-ipam. It is also set if relink-ipam runs as a program.
+	relinkCall *ipam.Call
 }
 
 // New returns the delegate of a configuration. args are the arguments of the calling plugin, and config is its decoded
 // configuration. An ADD of relink's own delegate asks owners about the pod.
 func New(args *skel.CmdArgs, config cniplugin.Network, owners owner.Asker) IPAM {
-	return IPAM{Type: config.IPAM.Type, args: args, own: ipam.New(args, config, owners)}
+	return IPAM{Type: config.IPAM.Type, args: args, relinkCall: ipam.New(args, config, owners)}
 }
 
 // inProcess reports whether the delegate runs in this process. A process of its own would slow down each start of a
@@ -65,26 +65,26 @@ func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
 // add calls relink-ipam. The result is converted to the configuration's version and back, as if it had been
 // printed and read.
 func (i IPAM) add(ctx context.Context) (*current.Result, error) {
-	result, err := i.own.Add(ctx)
-	cniVersion := i.own.Version()
+	result, err := i.relinkCall.Add(ctx)
+	cniVersion := i.relinkCall.Version()
 	if err != nil || cniVersion == current.ImplementedSpecVersion {
 		return result, err
 	}
 	if cniVersion == "" {
 		cniVersion = "0.1.0" // Readers of a printed result take a missing version for this one.
 	}
-	of, err := result.GetAsVersion(cniVersion)
+	converted, err := result.GetAsVersion(cniVersion)
 	if err != nil {
 		return nil, err
 	}
-	return current.NewResultFromResult(of)
+	return current.NewResultFromResult(converted)
 }
 
 // Find reports a delegate that does not exist. For relink's own delegate, it reports what an ADD would refuse in the
 // configuration.
 func (i IPAM) Find() error {
 	if i.Type == ipam.PluginName {
-		if err := i.own.Read(); err != nil {
+		if err := i.relinkCall.Read(); err != nil {
 			return i.wrap(err)
 		}
 	}
@@ -95,11 +95,11 @@ func (i IPAM) Find() error {
 	if _, err := invoke.FindInPath(i.Type, filepath.SplitList(path)); err == nil {
 		return nil
 	}
-	must := "must be a plugin in the runtime's directories, " + path
+	requirement := "must be a plugin in the runtime's directories, " + path
 	if near := cniplugin.Nearest(i.Type, ipam.Plugins...); near != "" {
-		must += fmt.Sprintf("; did you mean %q?", near)
+		requirement += fmt.Sprintf("; did you mean %q?", near)
 	}
-	return cniplugin.ConfigError("ipam.type", i.Type, must)
+	return cniplugin.ConfigError("ipam.type", i.Type, requirement)
 }
 
 // Detection says how to probe for the addresses before they are used. nil means not at all. Only relink-ipam can handle
@@ -108,22 +108,22 @@ func (i IPAM) Detection() (*ipam.Detection, error) {
 	if i.Type != ipam.PluginName {
 		return nil, nil
 	}
-	return i.own.Detection()
+	return i.relinkCall.Detection()
 }
 
-// Quiet says that a pod on another node still uses an address that Add has returned (see ipam.Call.Quiet).
-func (i IPAM) Quiet() bool { return i.inProcess() && i.own.Quiet() }
+// Migrating says that a pod on another node still uses an address that Add has returned (see ipam.Call.Migrating).
+func (i IPAM) Migrating() bool { return i.inProcess() && i.relinkCall.Migrating() }
 
 // Conflict records that the host with that MAC uses an address that Add returned. exchanged says whether Add now gives
 // another one (see ipam.Call.Conflict).
 func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) (exchanged bool, err error) {
-	exchanged, err = i.own.Conflict(ctx, address, mac)
+	exchanged, err = i.relinkCall.Conflict(ctx, address, mac)
 	return exchanged, i.wrap(err)
 }
 
 // Owner returns the owner of the pod by the Kubernetes API, nobody if nobody can tell (see ipam.Call.Owner). A plugin
 // without a delegate has one, too.
-func (i IPAM) Owner(ctx context.Context) attachment.Owner { return i.own.Owner(ctx) }
+func (i IPAM) Owner(ctx context.Context) attachment.Owner { return i.relinkCall.Owner(ctx) }
 
 // Confirm is called when the interface plugin has all that it needs for its result, and before it prints that. If it
 // fails, the ADD must be undone (see ipam.Call.Confirm).
@@ -131,16 +131,16 @@ func (i IPAM) Confirm(ctx context.Context, result *current.Result) error {
 	if !i.inProcess() {
 		return nil // The program has done it.
 	}
-	return i.wrap(i.own.Confirm(ctx, result))
+	return i.wrap(i.relinkCall.Confirm(ctx, result))
 }
 
-// Settled is called after the ADD of the interface plugin has succeeded. Only relink-ipam in this process learns of it.
+// ReleasePrevious is called after the ADD of the interface plugin has succeeded. Only relink-ipam in this process learns of it.
 // Earlier sandboxes of the owner that are proven gone then hold nothing any more.
-func (i IPAM) Settled(ctx context.Context) error {
+func (i IPAM) ReleasePrevious(ctx context.Context) error {
 	if !i.inProcess() {
 		return nil
 	}
-	return i.wrap(i.own.Settled(ctx))
+	return i.wrap(i.relinkCall.ReleasePrevious(ctx))
 }
 
 // Del gives up the addresses.
@@ -164,7 +164,7 @@ func (i IPAM) GC(ctx context.Context) error {
 }
 
 func (i IPAM) call(
-	ctx context.Context, own func(*ipam.Call, context.Context) error, execute func(context.Context, string, []byte, invoke.Exec) error,
+	ctx context.Context, run func(*ipam.Call, context.Context) error, execute func(context.Context, string, []byte, invoke.Exec) error,
 ) error {
 	if i.Type == "" {
 		return nil
@@ -172,7 +172,7 @@ func (i IPAM) call(
 	failpoint.Here("before IPAM")
 	defer failpoint.Here("after IPAM")
 	if i.inProcess() {
-		return i.wrap(own(i.own, ctx))
+		return i.wrap(run(i.relinkCall, ctx))
 	}
 	return i.wrap(execute(ctx, i.Type, i.args.StdinData, nil))
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
-	"github.com/relink-cni/relink/pkg/ipam/intake"
+	"github.com/relink-cni/relink/pkg/ipam/importer"
 )
 
 // The files in host-local's directory of a network (plugins/ipam/host-local/backend/disk): one for each
@@ -38,12 +38,12 @@ const readers = 16
 
 // directory is what a directory of host-local has.
 type directory struct {
-	// given are the files that are named by an address, in the order of the addresses.
-	given []file
-	// last has the last address that was given of each range set, by the number of the set.
+	// files are the files that are named by an address, in the order of the addresses.
+	files []file
+	// last has the last address that was files of each range set, by the number of the set.
 	last map[int]netip.Addr
 	// unknown has the names of files that are not host-local's, and why they are not.
-	unknown []intake.Outcome
+	unknown []importer.EntryOutcome
 }
 
 // file is a file that is named by an address.
@@ -89,29 +89,29 @@ func readDirectory(ctx context.Context, dir string) (directory, error) {
 		return directory{}, fmt.Errorf("read host-local's directory: %w", err)
 	}
 	d := directory{last: map[int]netip.Addr{}}
-	is := false
+	found := false
 	for _, e := range entries {
-		is = d.sort(dir, e) || is
+		found = d.addFile(dir, e) || found
 	}
-	if !is {
+	if !found {
 		return d, fmt.Errorf("%s is not a directory of host-local: its files must have IP addresses as names, as in /var/lib/cni/networks/<network>", dir)
 	}
 	if err := d.read(ctx, dir); err != nil {
 		return d, err
 	}
-	slices.SortFunc(d.given, func(a, b file) int { return a.address.Compare(b.address) })
+	slices.SortFunc(d.files, func(a, b file) int { return a.address.Compare(b.address) })
 	return d, nil
 }
 
-// sort puts the file where it belongs by its name. It returns whether host-local has files of that name.
-func (d *directory) sort(dir string, e fs.DirEntry) bool {
+// addFile puts the file where it belongs by its name. It returns whether host-local has files of that name.
+func (d *directory) addFile(dir string, e fs.DirEntry) bool {
 	name := e.Name()
 	if a, ok := parseFileName(name); ok {
 		f := file{address: a}
 		if !e.Type().IsRegular() {
 			f.torn = "it is not a regular file"
 		}
-		d.given = append(d.given, f)
+		d.files = append(d.files, f)
 		return true
 	}
 	if name == lockName && e.Type().IsRegular() {
@@ -131,8 +131,8 @@ func (d *directory) sort(dir string, e fs.DirEntry) bool {
 	return true
 }
 
-func (d *directory) ignore(name, why string) {
-	d.unknown = append(d.unknown, intake.Outcome{File: name, State: intake.Ignored, Why: why})
+func (d *directory) ignore(name, reason string) {
+	d.unknown = append(d.unknown, importer.EntryOutcome{File: name, State: importer.Ignored, Reason: reason})
 }
 
 // parseFileName reads an address that is written as host-local writes it. host-local looks for no other
@@ -148,7 +148,7 @@ func readLast(number, path string) (int, netip.Addr, error) {
 	if err != nil || set < 0 || strconv.Itoa(set) != number {
 		return 0, netip.Addr{}, fmt.Errorf("%q is not the number of a range set", number)
 	}
-	b, _, err := readSmall(path)
+	b, _, err := readBounded(path)
 	if err != nil {
 		return 0, netip.Addr{}, err
 	}
@@ -161,13 +161,13 @@ func readLast(number, path string) (int, netip.Addr, error) {
 
 // read reads the files that are named by addresses.
 func (d *directory) read(ctx context.Context, dir string) error {
-	gone := make([]bool, len(d.given))
+	deleted := make([]bool, len(d.files))
 	var group errgroup.Group
 	group.SetLimit(readers)
-	for i := range d.given {
+	for i := range d.files {
 		group.Go(func() error {
 			if ctx.Err() == nil {
-				gone[i] = d.given[i].read(dir)
+				deleted[i] = d.files[i].read(dir)
 			}
 			return ctx.Err()
 		})
@@ -175,22 +175,22 @@ func (d *directory) read(ctx context.Context, dir string) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	var left []file
-	for i, f := range d.given {
-		if !gone[i] {
-			left = append(left, f)
+	var rest []file
+	for i, f := range d.files {
+		if !deleted[i] {
+			rest = append(rest, f)
 		}
 	}
-	d.given = left
+	d.files = rest
 	return nil
 }
 
-// read reads the file. gone says that it was deleted meanwhile, which can happen if there is no lock file.
-func (f *file) read(dir string) (gone bool) {
+// read reads the file. deleted says that it was deleted meanwhile, which can happen if there is no lock file.
+func (f *file) read(dir string) (deleted bool) {
 	if f.torn != "" {
 		return false
 	}
-	b, written, err := readSmall(filepath.Join(dir, f.address.String()))
+	b, written, err := readBounded(filepath.Join(dir, f.address.String()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return true
 	}
@@ -204,9 +204,9 @@ func (f *file) read(dir string) (gone bool) {
 	return false
 }
 
-// readSmall reads a file, but not more than host-local can have written. It returns when the file was
+// readBounded reads a file, but not more than host-local can have written. It returns when the file was
 // written, too.
-func readSmall(path string) ([]byte, time.Time, error) {
+func readBounded(path string) ([]byte, time.Time, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("it cannot be read: %w", err)

@@ -107,7 +107,7 @@ func TestImportAndHostLocalExcludeEachOther(t *testing.T) {
 	if r := imported(t, s, dir); !r.Complete() {
 		t.Errorf("after host-local: %+v", r)
 	}
-	unlock, err := lock(t.Context(), dir, flock.Patience)
+	unlock, err := lock(t.Context(), dir, flock.DefaultTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestImportHoldsBackWhatCannotBeRead(t *testing.T) {
 	r := imported(t, s, dir)
 	var got []string
 	for _, f := range r.Files {
-		got = append(got, fmt.Sprintf("%s %s %s", f.File, f.State, f.Why))
+		got = append(got, fmt.Sprintf("%s %s %s", f.File, f.State, f.Reason))
 	}
 	want := []string{
 		"10.231.77.2 imported ",
@@ -150,7 +150,7 @@ func TestImportHoldsBackWhatCannotBeRead(t *testing.T) {
 	if !f.read(dir) {
 		t.Error("a file that is gone is taken for torn")
 	}
-	_, _, err := readSmall(dir)
+	_, _, err := readBounded(dir)
 	if want := "it cannot be read: read " + dir + ": is a directory"; err == nil || err.Error() != want {
 		t.Errorf("a directory: %v, want %s", err, want)
 	}

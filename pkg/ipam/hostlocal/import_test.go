@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/ipam/intake"
+	"github.com/relink-cni/relink/pkg/ipam/importer"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/test/fresh"
@@ -72,7 +72,7 @@ func cacheWith(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-func importWith(t testing.TB, s *lease.Store, dir string, o intake.Options) intake.Report {
+func importWith(t testing.TB, s *lease.Store, dir string, o importer.Options) importer.ImportReport {
 	t.Helper()
 	r, err := Import(t.Context(), s, dir, o)
 	if err != nil {
@@ -81,9 +81,9 @@ func importWith(t testing.TB, s *lease.Store, dir string, o intake.Options) inta
 	return r
 }
 
-func imported(t testing.TB, s *lease.Store, dir string) intake.Report {
+func imported(t testing.TB, s *lease.Store, dir string) importer.ImportReport {
 	t.Helper()
-	return importWith(t, s, dir, intake.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
+	return importWith(t, s, dir, importer.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
 }
 
 func listed(t testing.TB, s *lease.Store) []lease.Lease {
@@ -113,16 +113,16 @@ func TestImportLeasesAllFamilies(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := imported(t, s, dir)
-	if want := []intake.Last{{Set: 0, Address: netip.MustParseAddr("10.231.77.2")}, {Set: 1, Address: netip.MustParseAddr("fd00:3::5")}}; !slices.Equal(r.Last, want) {
+	if want := []importer.LastGiven{{Set: 0, Address: netip.MustParseAddr("10.231.77.2")}, {Set: 1, Address: netip.MustParseAddr("fd00:3::5")}}; !slices.Equal(r.Last, want) {
 		t.Errorf("last given: %v, want %v", r.Last, want)
 	}
 	const unknown = "host-local has no files of this name"
-	want := []intake.Outcome{
-		{File: "10.231.77.2", Address: netip.MustParseAddr("10.231.77.2"), Attachment: onLan("c1", "eth0"), State: intake.Imported},
-		{File: "fd00:3::5", Address: netip.MustParseAddr("fd00:3::5"), Attachment: onLan("c1", "eth0"), State: intake.Imported},
-		{File: "::ffff:10.231.77.3", State: intake.Ignored, Why: unknown},
-		{File: "fd00:3:0::6", State: intake.Ignored, Why: unknown},
-		{File: "fe80::1%eth0", State: intake.Ignored, Why: unknown},
+	want := []importer.EntryOutcome{
+		{File: "10.231.77.2", Address: netip.MustParseAddr("10.231.77.2"), Attachment: onLan("c1", "eth0"), State: importer.Imported},
+		{File: "fd00:3::5", Address: netip.MustParseAddr("fd00:3::5"), Attachment: onLan("c1", "eth0"), State: importer.Imported},
+		{File: "::ffff:10.231.77.3", State: importer.Ignored, Reason: unknown},
+		{File: "fd00:3:0::6", State: importer.Ignored, Reason: unknown},
+		{File: "fe80::1%eth0", State: importer.Ignored, Reason: unknown},
 	}
 	if !slices.Equal(r.Files, want) {
 		t.Errorf("files: %+v, want %+v", r.Files, want)
@@ -198,9 +198,9 @@ func TestImportIsAllOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "10.231.77.3": ""})
-	o := intake.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}, DryRun: true}
+	o := importer.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}, DryRun: true}
 	r := importWith(t, s, dir, o)
-	if r.Files[0].State != intake.ToImport || r.Files[1].State != intake.Torn {
+	if r.Files[0].State != importer.ToImport || r.Files[1].State != importer.Torn {
 		t.Errorf("dry run: %+v", r)
 	}
 	if files, err := os.ReadDir(storeDir); err != nil || len(files) > 0 {
@@ -209,7 +209,7 @@ func TestImportIsAllOrNothing(t *testing.T) {
 	if _, err := s.Reserve(t.Context(), netip.MustParseAddr("10.231.77.9"), attachment.Pod{Namespace: "shop", Name: "web-0"}.Owner(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if r := importWith(t, s, dir, o); r.Files[0].State != intake.ToImport || len(listed(t, s)) != 1 {
+	if r := importWith(t, s, dir, o); r.Files[0].State != importer.ToImport || len(listed(t, s)) != 1 {
 		t.Errorf("dry run beside a lease: %+v, leases %v", r, listed(t, s))
 	}
 	done, cancel := context.WithCancel(t.Context())
@@ -241,8 +241,8 @@ func TestImportOfAFullNetworkTwiceAtOnce(t *testing.T) {
 	var both sync.WaitGroup
 	for i := range 2 {
 		both.Go(func() {
-			count := map[intake.State]int{}
-			r, err := Import(t.Context(), s, dir, intake.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
+			count := map[importer.EntryState]int{}
+			r, err := Import(t.Context(), s, dir, importer.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -253,9 +253,9 @@ func TestImportOfAFullNetworkTwiceAtOnce(t *testing.T) {
 		})
 	}
 	both.Wait()
-	total := map[intake.State]int{}
+	total := map[importer.EntryState]int{}
 	counts.Range(func(_, v any) bool {
-		for state, c := range v.(map[intake.State]int) {
+		for state, c := range v.(map[importer.EntryState]int) {
 			if c != n {
 				t.Errorf("an import has %d files %s, want all %d or none", c, state, n)
 			}
@@ -263,7 +263,7 @@ func TestImportOfAFullNetworkTwiceAtOnce(t *testing.T) {
 		}
 		return true
 	})
-	if total[intake.Imported] != n || total[intake.Present] != n {
+	if total[importer.Imported] != n || total[importer.Present] != n {
 		t.Errorf("both together: %v, want %d imported and already there", total, n)
 	}
 	all := listed(t, s)
@@ -300,14 +300,14 @@ func TestImportAfterABoot(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0"})
 	a := netip.MustParseAddr("10.231.77.2")
-	err := s.TakeIn(t.Context(), false, func(lease.View) (lease.Intake, error) {
-		return lease.Intake{Leases: []lease.Lease{{Address: a, State: lease.Held, Holders: []lease.Holder{ofEarlierBoot("c1")}}}}, nil
+	err := s.Import(t.Context(), false, func(lease.ImportView) (lease.Import, error) {
+		return lease.Import{Leases: []lease.Lease{{Address: a, State: lease.Held, Holders: []lease.Holder{ofEarlierBoot("c1")}}}}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := imported(t, s, dir)
-	if r.Files[0].State != intake.Present || r.Files[0].Why != "given up since, and in quarantine: held in an earlier boot" {
+	if r.Files[0].State != importer.Present || r.Files[0].Reason != "given up since, and in quarantine: held in an earlier boot" {
 		t.Errorf("an import in the next boot: %+v", r.Files)
 	}
 }
@@ -318,12 +318,12 @@ func TestImportTakesWhatHasEnded(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.101": "c1\r\neth0", "10.231.77.102": "c2\r\neth0"})
 	owner := attachment.Pod{Namespace: "shop", Name: "web-0"}.Owner()
-	err := s.TakeIn(t.Context(), false, func(v lease.View) (lease.Intake, error) {
-		var in lease.Intake
+	err := s.Import(t.Context(), false, func(v lease.ImportView) (lease.Import, error) {
+		var in lease.Import
 		for a := netip.MustParseAddr("10.231.77.2"); a != netip.MustParseAddr("10.231.77.103"); a = a.Next() {
-			l := lease.Lease{Address: a, State: lease.Reserved, Owner: owner, Until: v.Now}
+			l := lease.Lease{Address: a, State: lease.Reserved, Owner: owner, Until: v.Time}
 			if a == netip.MustParseAddr("10.231.77.102") {
-				l.Until = v.Now.Add(time.Hour)
+				l.Until = v.Time.Add(time.Hour)
 			}
 			in.Leases = append(in.Leases, l)
 		}
@@ -332,7 +332,7 @@ func TestImportTakesWhatHasEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := imported(t, s, dir); r.Files[0].State != intake.Imported || r.Files[1].State != intake.Conflict {
+	if r := imported(t, s, dir); r.Files[0].State != importer.Imported || r.Files[1].State != importer.Conflict {
 		t.Errorf("%+v", r.Files)
 	}
 	if all := listed(t, s); len(all) != 2 || !all[0].HeldBy(onLan("c1", "eth0")) || all[1].State != lease.Reserved {
@@ -346,7 +346,7 @@ func TestImportOfADirectoryThatIsNone(t *testing.T) {
 	s := importInto(t)
 	imported(t, s, hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0"}))
 	empty := t.TempDir()
-	_, err := Import(t.Context(), s, empty, intake.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
+	_, err := Import(t.Context(), s, empty, importer.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
 	if err == nil || !strings.Contains(err.Error(), empty+" is not a directory of host-local") {
 		t.Errorf("an empty one: %v", err)
 	}
@@ -354,7 +354,7 @@ func TestImportOfADirectoryThatIsNone(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Import(t.Context(), s, file, intake.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
+	_, err = Import(t.Context(), s, file, importer.Options{Sources: reclaim.Sources{CacheDir: cacheWith(t, nil), AllProcesses: true}})
 	if want := file + " is a file, not a directory of host-local: if it has the IPPools of Whereabouts, give --from whereabouts"; err == nil || err.Error() != want {
 		t.Errorf("a file: %v, want %s", err, want)
 	}
@@ -367,13 +367,13 @@ func TestImportOfADirectoryThatIsNone(t *testing.T) {
 func TestADryRunIsWhatAnImportDoes(t *testing.T) {
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "10.231.77.3": "", "last_reserved_ip.0": "10.231.77.3"})
 	s, cacheDir := importInto(t), cacheWith(t, nil)
-	would := importWith(t, s, dir, intake.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}, DryRun: true})
-	is := importWith(t, s, dir, intake.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
+	would := importWith(t, s, dir, importer.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}, DryRun: true})
+	is := importWith(t, s, dir, importer.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
 	if would.DryRun != true || is.DryRun != false {
 		t.Errorf("dry run: %v, %v", would.DryRun, is.DryRun)
 	}
 	would.DryRun = false
-	would.Files[0].State = intake.Imported
+	would.Files[0].State = importer.Imported
 	if diff := cmp.Diff(is, would, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}

@@ -14,7 +14,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/ipam/intake"
+	"github.com/relink-cni/relink/pkg/ipam/importer"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
@@ -121,9 +121,9 @@ func (m *machine) delByRelink(id string) {
 }
 
 // imports runs an import and returns its result for each address, without the reasons.
-func (m *machine) imports(p lease.Policy) (said []string, r intake.Report) {
+func (m *machine) imports(p lease.Policy) (said []string, r importer.ImportReport) {
 	m.t.Helper()
-	r = importWith(m.t, m.store, m.dir, intake.Options{Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}, Policy: p})
+	r = importWith(m.t, m.store, m.dir, importer.Options{Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}, Policy: p})
 	for _, f := range r.Files {
 		said = append(said, fmt.Sprint(f.Address, " ", f.Attachment.ContainerID, " ", f.State))
 	}
@@ -222,8 +222,8 @@ func TestImportMarksSandboxesThatAreGone(t *testing.T) {
 	said, r := m.imports(lease.Policy{})
 	m.expect("the import", said, states)
 	want := "held until it is reclaimed: its network namespace was not recorded; no network namespace has the address; the CNI cache in " + m.cache + " does not have it"
-	if r.Files[1].Why != want || !r.Complete() {
-		t.Errorf("%q, well %v; want %q", r.Files[1].Why, r.Complete(), want)
+	if r.Files[1].Reason != want || !r.Complete() {
+		t.Errorf("%q, well %v; want %q", r.Files[1].Reason, r.Complete(), want)
 	}
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 held pod shop/web-1 c1", "10.231.77.3 held - long-gone", "10.231.77.4 held - not-cached", "10.231.77.5 held - being-added", "10.231.77.6 held pod shop/web-6 owed"})
 	for i := range states {
@@ -235,8 +235,8 @@ func TestImportMarksSandboxesThatAreGone(t *testing.T) {
 	said, r = m.imports(lease.Policy{})
 	states[1] = "10.231.77.3 long-gone already there"
 	m.expect("after the reclaim", said, states)
-	if !strings.HasPrefix(r.Files[1].Why, "given up since, and in quarantine: its sandbox is gone: ") {
-		t.Errorf("%q", r.Files[1].Why)
+	if !strings.HasPrefix(r.Files[1].Reason, "given up since, and in quarantine: its sandbox is gone: ") {
+		t.Errorf("%q", r.Files[1].Reason)
 	}
 }
 
@@ -271,14 +271,14 @@ func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
 		"10.231.77.6 held pod shop/web-6 c6",
 	})
 
-	would := importWith(t, m.store, m.dir, intake.Options{Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}, DryRun: true})
-	if len(would.Files) != 5 || would.Files[0].State != intake.ToGiveUp || len(listed(t, m.store)[1].Holders) != 2 {
+	would := importWith(t, m.store, m.dir, importer.Options{Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}, DryRun: true})
+	if len(would.Files) != 5 || would.Files[0].State != importer.ToGiveUp || len(listed(t, m.store)[1].Holders) != 2 {
 		t.Errorf("dry run: %+v", would.Files)
 	}
 	said, r := m.imports(sticky)
 	m.expect("the second import", said, []string{"10.231.77.2 c2 given up", "10.231.77.3 c3 given up", "10.231.77.4 c4 given up", "10.231.77.5 c5 kept", "10.231.77.6 c6 already there"})
-	if want := m.dir + " has no file of it any more; its sandbox is alive: it is in the network namespace at " + m.sandboxes["c5"]; r.Files[3].Why != want || r.Complete() {
-		t.Errorf("%q, well %v; want %q", r.Files[3].Why, r.Complete(), want)
+	if want := m.dir + " has no file of it any more; its sandbox is alive: it is in the network namespace at " + m.sandboxes["c5"]; r.Files[3].Reason != want || r.Complete() {
+		t.Errorf("%q, well %v; want %q", r.Files[3].Reason, r.Complete(), want)
 	}
 	after := []string{
 		"10.231.77.2 reserved pod shop/web-2", "10.231.77.3 held pod shop/web-3 c13", "10.231.77.4 reserved pod shop/web-4", "10.231.77.5 held pod shop/web-5 c5",
@@ -289,7 +289,7 @@ func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
 	m.expect("the third import", said, []string{"10.231.77.5 c5 kept", "10.231.77.6 c6 already there"})
 	m.expect("after that", m.leases(), after)
 	events, err := m.store.History(t.Context(), netip.MustParseAddr("10.231.77.2"))
-	if err != nil || len(events) != 2 || !strings.HasPrefix(events[1].Why, "given up through host-local: "+m.dir+" has no file of it any more; its sandbox is gone: ") {
+	if err != nil || len(events) != 2 || !strings.HasPrefix(events[1].Reason, "given up through host-local: "+m.dir+" has no file of it any more; its sandbox is gone: ") {
 		t.Errorf("%+v, %v", events, err)
 	}
 }
@@ -311,12 +311,12 @@ func TestImportAgainWhereDELsWentToRelink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := lease.Request{Attachment: onLan("c9", "eth0"), Namespace: id, Wanted: []netip.Addr{netip.MustParseAddr("10.231.77.3")}}
+	r := lease.Request{Attachment: onLan("c9", "eth0"), Namespace: id, RequestedAddresses: []netip.Addr{netip.MustParseAddr("10.231.77.3")}}
 	added(t, m.store, r)
 	said, report := m.imports(lease.Policy{})
 	m.expect("the second import", said, []string{"10.231.77.2 c2 already there", "10.231.77.3 c3 out of date", "10.231.77.4 c4 already there"})
-	if !report.Complete() || !strings.Contains(report.Files[1].Why, "no network namespace but that of c9 has the address") {
-		t.Errorf("well %v, %q", report.Complete(), report.Files[1].Why)
+	if !report.Complete() || !strings.Contains(report.Files[1].Reason, "no network namespace but that of c9 has the address") {
+		t.Errorf("well %v, %q", report.Complete(), report.Files[1].Reason)
 	}
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 quarantined pod shop/web-2", "10.231.77.3 held - c9", "10.231.77.4 held pod shop/web-4 c4"})
 	// The address has become free since. It is held again, and marked.
@@ -324,7 +324,7 @@ func TestImportAgainWhereDELsWentToRelink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := m.store.ReleaseByHand(t.Context(), seen.Address, lease.Expected{Seen: seen}); err != nil {
+	if _, _, err := m.store.ReleaseByHand(t.Context(), seen.Address, lease.Expected{Lease: seen}); err != nil {
 		t.Fatal(err)
 	}
 	said, _ = m.imports(lease.Policy{})
@@ -349,11 +349,11 @@ func TestImportOfADirectoryThatWasEmptied(t *testing.T) {
 			m := newMachine(t)
 			m.pod("10.231.77.2", "c1", "web-1")
 			m.pod("10.231.77.3", "c2", "web-2")
-			importWith(t, m.store, m.dir, intake.Options{Sources: reclaim.Sources{CacheDir: cmp.Or(test.first, m.cache), AllProcesses: true}})
+			importWith(t, m.store, m.dir, importer.Options{Sources: reclaim.Sources{CacheDir: cmp.Or(test.first, m.cache), AllProcesses: true}})
 			m.delByHostLocal("10.231.77.3", "c2")
 			m.unlink(filepath.Join(m.dir, "10.231.77.2"))
-			r := importWith(t, m.store, m.dir, intake.Options{Sources: reclaim.Sources{CacheDir: cmp.Or(test.then, m.cache), AllProcesses: true}})
-			if len(r.Files) != 2 || r.Files[0].State != intake.Kept || r.Files[1].State != intake.GivenUp {
+			r := importWith(t, m.store, m.dir, importer.Options{Sources: reclaim.Sources{CacheDir: cmp.Or(test.then, m.cache), AllProcesses: true}})
+			if len(r.Files) != 2 || r.Files[0].State != importer.Kept || r.Files[1].State != importer.GivenUp {
 				t.Errorf("%+v", r.Files)
 			}
 			if l := m.leases(); l[0] != "10.231.77.2 held "+test.pod+" c1" || !strings.HasPrefix(l[1], "10.231.77.3 quarantined") {
@@ -373,8 +373,8 @@ func TestImportWithoutTheCaches(t *testing.T) {
 		"none": filepath.Join(t.TempDir(), "cni"), "a torn file": cacheWith(t, map[string]string{"results/x": "{"}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := importWith(t, m.store, m.dir, intake.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
-			if len(r.Files) != 1 || r.Files[0].State != intake.Kept || len(r.Problems) != 1 || !strings.Contains(r.Files[0].Why, r.Problems[0]) {
+			r := importWith(t, m.store, m.dir, importer.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
+			if len(r.Files) != 1 || r.Files[0].State != importer.Kept || len(r.Problems) != 1 || !strings.Contains(r.Files[0].Reason, r.Problems[0]) {
 				t.Errorf("%+v", r)
 			}
 		})
@@ -391,8 +391,8 @@ func TestImportCompletesAnEarlierOne(t *testing.T) {
 	m.expect("the first import", m.leases(), []string{"10.231.77.2 held - c1", "10.231.77.3 held - c2"})
 	said, r := m.imports(lease.Policy{Sticky: true})
 	m.expect("the second import", said, []string{"10.231.77.2 c1 completed", "10.231.77.3 c2 completed"})
-	if want := "known now: its pod, its pod's UID, its network namespace, that it stays reserved for its pod"; r.Files[0].Why != want || !r.Complete() {
-		t.Errorf("%q, want %q", r.Files[0].Why, want)
+	if want := "known now: its pod, its pod's UID, its network namespace, that it stays reserved for its pod"; r.Files[0].Reason != want || !r.Complete() {
+		t.Errorf("%q, want %q", r.Files[0].Reason, want)
 	}
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 held pod shop/web-1 c1", "10.231.77.3 held pod shop/web-2 c2"})
 	said, _ = m.imports(lease.Policy{Sticky: true})

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// View is the store as it is before leases are taken in.
-type View struct {
-	// Now is the time of the store.
-	Now time.Time
+// ImportView is the store as it is before leases are taken in.
+type ImportView struct {
+	// Time is the time of the store.
+	Time time.Time
 	// BootID is that of this boot.
 	BootID string
 	// Get returns the lease of the address, the zero Lease for a free address.
@@ -24,53 +24,53 @@ type View struct {
 	LastGiven func(set int) netip.Addr
 }
 
-// Intake is what is taken in.
-type Intake struct {
-	// Gone are holders that give up their addresses before the leases are taken in.
-	Gone []Gone
+// Import is what is taken in.
+type Import struct {
+	// GoneHolders are holders that give up their addresses before the leases are taken in.
+	GoneHolders []GoneHolder
 	// Leases are in the order of their addresses. Each replaces the lease that its address had.
 	Leases []Lease
 	// Last has the last address that was given of each range set, by the number of the set.
 	Last map[int]netip.Addr
-	// Why is where the leases come from.
-	Why string
+	// Reason is where the leases come from.
+	Reason string
 }
 
-// Gone is a holder that is proven gone. Why is the proof.
-type Gone struct {
+// GoneHolder is a holder that is proven gone. Reason is the proof.
+type GoneHolder struct {
 	Address netip.Addr
 	Holder  Holder
-	Why     string
+	Reason  string
 }
 
 // errDryRun undoes what a dry run did.
 var errDryRun = errors.New("dry run")
 
-// TakeIn stores the leases that decide returns: all or none. A dry run changes nothing.
-func (s *Store) TakeIn(ctx context.Context, dryRun bool, decide func(View) (Intake, error)) error {
-	run := func(l *leases) error {
-		if err := l.settle(); err != nil {
+// Import stores the leases that decide returns: all or none. A dry run changes nothing.
+func (s *Store) Import(ctx context.Context, dryRun bool, decide func(ImportView) (Import, error)) error {
+	run := func(l *leaseTx) error {
+		if err := l.freeExpired(); err != nil {
 			return err
 		}
-		view, err := l.toTakeIn()
+		view, err := l.importView()
 		if err != nil {
 			return err
 		}
-		in, err := decide(view)
+		batch, err := decide(view)
 		if err != nil {
 			return err
 		}
 		if dryRun {
 			return errDryRun
 		}
-		return l.takeIn(in)
+		return l.importLeases(batch)
 	}
 	if !dryRun {
 		return s.updateMuch(ctx, run)
 	}
 	err := s.change(ctx, run)
-	if errors.Is(err, ErrNone) { // Without a store there is no lease.
-		err = s.decideOnNothing(decide)
+	if errors.Is(err, ErrNotLeased) { // Without a store there is no lease.
+		err = s.decideWithoutStore(decide)
 	}
 	if errors.Is(err, errDryRun) {
 		return nil
@@ -78,26 +78,26 @@ func (s *Store) TakeIn(ctx context.Context, dryRun bool, decide func(View) (Inta
 	return err
 }
 
-func (s *Store) decideOnNothing(decide func(View) (Intake, error)) error {
+func (s *Store) decideWithoutStore(decide func(ImportView) (Import, error)) error {
 	bootID, err := s.boot()
 	if err != nil {
 		return err
 	}
-	_, err = decide(View{
-		Now: s.now().UTC().Truncate(time.Millisecond), BootID: bootID,
+	_, err = decide(ImportView{
+		Time: s.clock().UTC().Truncate(time.Millisecond), BootID: bootID,
 		Get:  func(netip.Addr) (Lease, error) { return Lease{}, nil },
 		Each: func(func(Lease) error) error { return nil }, LastGiven: func(int) netip.Addr { return netip.Addr{} },
 	})
 	return err
 }
 
-func (l *leases) toTakeIn() (View, error) {
+func (l *leaseTx) importView() (ImportView, error) {
 	bootID, err := l.store.boot()
-	return View{
-		Now: l.now, BootID: bootID, Each: l.each, LastGiven: l.lastGiven,
+	return ImportView{
+		Time: l.instant, BootID: bootID, Each: l.each, LastGiven: l.lastGiven,
 		Get: func(a netip.Addr) (Lease, error) {
 			lease, err := l.current(a)
-			if errors.Is(err, ErrNone) {
+			if errors.Is(err, ErrNotLeased) {
 				return Lease{}, nil
 			}
 			return lease, err
@@ -105,20 +105,20 @@ func (l *leases) toTakeIn() (View, error) {
 	}, err
 }
 
-func (l *leases) takeIn(in Intake) error {
-	if err := l.letGo(in.Gone); err != nil {
+func (l *leaseTx) importLeases(batch Import) error {
+	if err := l.giveUpAll(batch.GoneHolders); err != nil {
 		return err
 	}
-	if err := l.indexInOrder(in.Leases); err != nil {
+	if err := l.indexInOrder(batch.Leases); err != nil {
 		return err
 	}
-	for _, lease := range in.Leases {
-		l.note(Event{What: TakenIn, Why: in.Why, Then: lease.State}.of(lease, lease.Newest()))
+	for _, lease := range batch.Leases {
+		l.addEvent(Event{Type: LeaseImported, Reason: batch.Reason, StateAfter: lease.State}.withLease(lease, lease.Newest()))
 		if err := l.put(lease); err != nil {
 			return err
 		}
 	}
-	for set, a := range in.Last {
+	for set, a := range batch.Last {
 		if err := l.setLastGiven(set, a); err != nil {
 			return err
 		}
@@ -126,55 +126,55 @@ func (l *leases) takeIn(in Intake) error {
 	return nil
 }
 
-// letGo has the holders give up their addresses.
-func (l *leases) letGo(all []Gone) error {
-	for _, gone := range all {
-		lease, err := l.current(gone.Address)
+// giveUpAll has the holders give up their addresses.
+func (l *leaseTx) giveUpAll(holders []GoneHolder) error {
+	for _, holder := range holders {
+		lease, err := l.current(holder.Address)
 		if err != nil {
 			return err
 		}
-		is := func(h Holder) bool { return h.is(gone.Holder.Key(l.store.network)) }
-		if err := l.giveUp(lease, is, gone.Why); err != nil {
+		match := func(h Holder) bool { return h.isAttachment(holder.Holder.Key(l.store.network)) }
+		if err := l.giveUp(lease, match, holder.Reason); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Without returns what the addresses of the holders would be without these holders, the zero Lease for a
+// PreviewGivenUp returns what the addresses of the holders would be without these holders, the zero Lease for a
 // free address. It changes nothing. It passes over a holder that has given up its address meanwhile.
-// ErrNone: there is no store.
-func (s *Store) Without(ctx context.Context, all []Gone) (map[netip.Addr]Lease, error) {
-	left := map[netip.Addr]Lease{}
-	err := s.change(ctx, func(l *leases) error {
-		there := slices.DeleteFunc(slices.Clone(all), func(gone Gone) bool {
-			lease, err := l.current(gone.Address)
-			return err != nil || !lease.HeldBy(gone.Holder.Key(s.network))
+// ErrNotLeased: there is no store.
+func (s *Store) PreviewGivenUp(ctx context.Context, holders []GoneHolder) (map[netip.Addr]Lease, error) {
+	remaining := map[netip.Addr]Lease{}
+	err := s.change(ctx, func(l *leaseTx) error {
+		present := slices.DeleteFunc(slices.Clone(holders), func(holder GoneHolder) bool {
+			lease, err := l.current(holder.Address)
+			return err != nil || !lease.HeldBy(holder.Holder.Key(s.network))
 		})
-		if err := errors.Join(l.settle(), l.letGo(there)); err != nil {
+		if err := errors.Join(l.freeExpired(), l.giveUpAll(present)); err != nil {
 			return err
 		}
-		for _, gone := range all {
-			lease, err := l.current(gone.Address)
-			if err != nil && !errors.Is(err, ErrNone) {
+		for _, holder := range holders {
+			lease, err := l.current(holder.Address)
+			if err != nil && !errors.Is(err, ErrNotLeased) {
 				return err
 			}
-			left[gone.Address] = lease
+			remaining[holder.Address] = lease
 		}
 		return errDryRun
 	})
 	if !errors.Is(err, errDryRun) {
 		return nil, err
 	}
-	return left, nil
+	return remaining, nil
 }
 
 // indexInOrder puts the leases into the index of attachments, before put comes to them. bbolt keeps what
 // a transaction adds in one sorted slice. If 60,000 container IDs came in another order, each would move
 // half of the rest.
-func (l *leases) indexInOrder(all []Lease) error {
+func (l *leaseTx) indexInOrder(leases []Lease) error {
 	var keys [][]byte
-	for _, lease := range all {
+	for _, lease := range leases {
 		keys = append(keys, heldKeys(lease)...)
 	}
 	slices.SortFunc(keys, bytes.Compare)

@@ -27,40 +27,40 @@ func TestTakeIn(t *testing.T) {
 	errUndecided := errors.New("undecided")
 	for name, test := range map[string]struct {
 		dryRun bool
-		decide func(n *node, v View) (Intake, error)
+		decide func(n *node, v ImportView) (Import, error)
 		is     error
 		want   []string
 	}{
-		"leases": {false, func(n *node, _ View) (Intake, error) {
-			return Intake{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", ""), {Address: addr("10.3.0.6"), State: Reserved, Why: "torn"}}}, nil
+		"leases": {false, func(n *node, _ ImportView) (Import, error) {
+			return Import{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", ""), {Address: addr("10.3.0.6"), State: Reserved, Reason: "torn"}}}, nil
 		}, nil, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0", "10.3.0.5 held h1/eth0", "10.3.0.6 reserved"}},
-		"a dry run": {true, func(n *node, _ View) (Intake, error) {
-			return Intake{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", "")}}, nil
+		"a dry run": {true, func(n *node, _ ImportView) (Import, error) {
+			return Import{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", "")}}, nil
 		}, nil, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
-		"undecided": {false, func(n *node, _ View) (Intake, error) {
-			return Intake{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", "")}}, errUndecided
+		"undecided": {false, func(n *node, _ ImportView) (Import, error) {
+			return Import{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", "")}}, errUndecided
 		}, errUndecided, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
-		"undecided in a dry run": {true, func(*node, View) (Intake, error) { return Intake{}, errUndecided }, errUndecided,
+		"undecided in a dry run": {true, func(*node, ImportView) (Import, error) { return Import{}, errUndecided }, errUndecided,
 			[]string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
-		"what is known now of a holder": {false, func(_ *node, v View) (Intake, error) {
+		"what is known now of a holder": {false, func(_ *node, v ImportView) (Import, error) {
 			l, err := v.Get(addr("10.3.0.3"))
 			l.Owner, l.Holders = pod("db-0"), slices.Clone(l.Holders)
 			l.Holders[0].Namespace.Inode = 7
-			return Intake{Leases: []Lease{l}}, err
+			return Import{Leases: []Lease{l}}, err
 		}, nil, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0 db-0"}},
-		"a holder is gone": {false, func(_ *node, v View) (Intake, error) {
+		"a holder is gone": {false, func(_ *node, v ImportView) (Import, error) {
 			l, err := v.Get(addr("10.3.0.2"))
-			return Intake{Gone: []Gone{{l.Address, l.Holders[0], "its file is gone"}}}, err
+			return Import{GoneHolders: []GoneHolder{{l.Address, l.Holders[0], "its file is gone"}}}, err
 		}, nil, []string{"10.3.0.2 held c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
-		"both holders are gone": {false, func(_ *node, v View) (Intake, error) {
+		"both holders are gone": {false, func(_ *node, v ImportView) (Import, error) {
 			l, err := v.Get(addr("10.3.0.2"))
-			return Intake{Gone: []Gone{{l.Address, l.Holders[0], "its file is gone"}, {l.Address, l.Holders[1], "its file is gone"}}}, err
+			return Import{GoneHolders: []GoneHolder{{l.Address, l.Holders[0], "its file is gone"}, {l.Address, l.Holders[1], "its file is gone"}}}, err
 		}, nil, []string{"10.3.0.2 reserved c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
-		"gone from what is free": {false, func(*node, View) (Intake, error) {
-			return Intake{Gone: []Gone{{addr("10.3.0.9"), Holder{ContainerID: "x", IfName: "eth0"}, "gone"}}}, nil
-		}, ErrNone, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
-		"the turn": {false, func(*node, View) (Intake, error) {
-			return Intake{Last: map[int]netip.Addr{0: addr("10.3.0.7")}}, nil
+		"gone from what is free": {false, func(*node, ImportView) (Import, error) {
+			return Import{GoneHolders: []GoneHolder{{addr("10.3.0.9"), Holder{ContainerID: "x", IfName: "eth0"}, "gone"}}}, nil
+		}, ErrNotLeased, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
+		"the turn": {false, func(*node, ImportView) (Import, error) {
+			return Import{Last: map[int]netip.Addr{0: addr("10.3.0.7")}}, nil
 		}, nil, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestTakeIn(t *testing.T) {
 			n.add(t, "c2/eth0", "web-0", "10.3.0.2")
 			n.policy = minute
 			n.add(t, "c3/eth0", "", "10.3.0.3")
-			err := n.store(t).TakeIn(t.Context(), test.dryRun, func(v View) (Intake, error) { return test.decide(n, v) })
+			err := n.store(t).Import(t.Context(), test.dryRun, func(v ImportView) (Import, error) { return test.decide(n, v) })
 			if !errors.Is(err, test.is) {
 				t.Errorf("%v, want %v", err, test.is)
 			}
@@ -105,7 +105,7 @@ func TestViewBeforeLeasesAreTakenIn(t *testing.T) {
 	n.add(t, "c2/eth0", "", "10.3.0.3")
 	n.reserve(t, "10.3.0.9", "web-9", time.Minute)
 	n.reboot("boot-2", time.Hour)
-	must(t, n.store(t).TakeIn(t.Context(), true, func(v View) (Intake, error) {
+	must(t, n.store(t).Import(t.Context(), true, func(v ImportView) (Import, error) {
 		var each []string
 		err := v.Each(func(l Lease) error {
 			each = append(each, line(l))
@@ -119,28 +119,28 @@ func TestViewBeforeLeasesAreTakenIn(t *testing.T) {
 				t.Errorf("%s: %+v, %v", a, l, err)
 			}
 		}
-		if !v.Now.Equal(n.day) || v.BootID != "boot-2" || v.LastGiven(0) != addr("10.3.0.3") || v.LastGiven(1).IsValid() {
-			t.Errorf("now %s, boot %s, last given %s, %s", v.Now, v.BootID, v.LastGiven(0), v.LastGiven(1))
+		if !v.Time.Equal(n.day) || v.BootID != "boot-2" || v.LastGiven(0) != addr("10.3.0.3") || v.LastGiven(1).IsValid() {
+			t.Errorf("now %s, boot %s, last given %s, %s", v.Time, v.BootID, v.LastGiven(0), v.LastGiven(1))
 		}
-		return Intake{}, nil
+		return Import{}, nil
 	}))
 }
 
 func TestViewWithoutAStore(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
-	decide := func(v View) (Intake, error) {
+	decide := func(v ImportView) (Import, error) {
 		err := v.Each(func(Lease) error { return errors.New("there is one") })
 		l, getErr := v.Get(addr("10.3.0.2"))
-		if l.State != "" || !v.Now.Equal(n.day) || v.BootID != "boot-1" || v.LastGiven(0).IsValid() {
+		if l.State != "" || !v.Time.Equal(n.day) || v.BootID != "boot-1" || v.LastGiven(0).IsValid() {
 			t.Errorf("%+v, %+v", v, l)
 		}
-		return Intake{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", "")}, Last: map[int]netip.Addr{0: addr("10.3.0.5")}}, errors.Join(err, getErr)
+		return Import{Leases: []Lease{n.imported("10.3.0.5", "h1/eth0", "")}, Last: map[int]netip.Addr{0: addr("10.3.0.5")}}, errors.Join(err, getErr)
 	}
-	must(t, n.store(t).TakeIn(t.Context(), true, decide))
+	must(t, n.store(t).Import(t.Context(), true, decide))
 	if there, err := n.store(t).Exists(); there || err != nil {
 		t.Fatalf("a dry run makes a store: %v", err)
 	}
-	must(t, n.store(t).TakeIn(t.Context(), false, decide))
+	must(t, n.store(t).Import(t.Context(), false, decide))
 	n.add(t, "c1/eth0", "", "10.3.0.6")
 	n.expect(t, "taken in", "10.3.0.5 held h1/eth0", "10.3.0.6 held c1/eth0")
 }
@@ -150,7 +150,7 @@ func TestWhatIsTakenInIsFound(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := newNode(t, "10.3.0.20", sticky)
 		for range rapid.IntRange(1, 3).Draw(rt, "imports") {
-			var in Intake
+			var in Import
 			for i := range 12 {
 				a := addr("10.3.0.2")
 				for range i {
@@ -158,13 +158,13 @@ func TestWhatIsTakenInIsFound(t *testing.T) {
 				}
 				switch rapid.IntRange(0, 3).Draw(rt, "what") {
 				case 0:
-					in.Leases = append(in.Leases, Lease{Address: a, State: Reserved, Why: "torn"})
+					in.Leases = append(in.Leases, Lease{Address: a, State: Reserved, Reason: "torn"})
 				case 1, 2:
 					sandbox := fmt.Sprintf("%c%d/eth0", rapid.RuneFrom([]rune("azAZ09")).Draw(rt, "sandbox"), i%5)
 					in.Leases = append(in.Leases, n.imported(a.String(), sandbox, rapid.SampledFrom([]string{"", "web-0", "web-1"}).Draw(rt, "pod")))
 				}
 			}
-			must(rt, n.store(t).TakeIn(t.Context(), false, func(View) (Intake, error) { return in, nil }))
+			must(rt, n.store(t).Import(t.Context(), false, func(ImportView) (Import, error) { return in, nil }))
 			must(rt, n.store(t).Verify(t.Context()))
 			for _, want := range in.Leases {
 				if diff := cmp.Diff(line(want), line(n.get(t, want.Address.String()))); diff != "" {

@@ -23,11 +23,11 @@ type Request struct {
 	Attachment attachment.Key
 	// Owner is for whom the address is kept, if Policy is sticky.
 	Owner attachment.Owner
-	// Also are further owners whose addresses the attachment may have: the pod by its name, under which an earlier policy
+	// AlternateOwners are further owners whose addresses the attachment may have: the pod by its name, under which an earlier policy
 	// or an operator has kept an address.
-	Also []attachment.Owner
-	// Resolved is the pod's owner by the Kubernetes API, nobody if the API was not asked.
-	Resolved attachment.Owner
+	AlternateOwners []attachment.Owner
+	// APIOwner is the pod's owner by the Kubernetes API, nobody if the API was not asked.
+	APIOwner attachment.Owner
 	Pod      attachment.Pod
 	// Namespace is the sandbox's, as far as it is known.
 	Namespace attachment.Namespace
@@ -36,52 +36,52 @@ type Request struct {
 	Pools []string
 	// Probes says that the attachment can probe for an address of a pool before it uses it.
 	Probes bool
-	// Acquired are those of the pools for which relink-agent was asked for the owner's address. Sought are the addresses that it
+	// QueriedPools are those of the pools for which relink-agent was asked for the owner's address. QueriedAddresses are the addresses that it
 	// was asked for.
-	Acquired []string
-	Sought   []netip.Addr
-	// Owned are addresses of pools that are the owner's by the API: it gets no others.
-	Owned []netip.Addr
-	// Beside are those of Owned that a pod of the owner still has on another node. They are given without a grant.
-	Beside []netip.Addr
-	// Wanted are the addresses that the attachment asks for, at most one of each set.
-	Wanted []netip.Addr
-	// OneOf are addresses of which the attachment wants one of each set that has any of them: the one that is its
+	QueriedPools     []string
+	QueriedAddresses []netip.Addr
+	// OwnerAddresses are addresses of pools that are the owner's by the API: it gets no others.
+	OwnerAddresses []netip.Addr
+	// MigratingAddresses are those of OwnerAddresses that a pod of the owner still has on another node. They are given without a grant.
+	MigratingAddresses []netip.Addr
+	// RequestedAddresses are the addresses that the attachment asks for, at most one of each set.
+	RequestedAddresses []netip.Addr
+	// CandidateAddresses are addresses of which the attachment wants one of each set that has any of them: the one that is its
 	// owner's already, or the first that nobody has.
-	OneOf  []netip.Addr
-	Policy Policy
+	CandidateAddresses []netip.Addr
+	Policy             Policy
 }
 
 // RefusedError says that no ADD can give the requested address.
 type RefusedError struct {
 	Address netip.Addr
-	// Beside is the address of the same range set that is asked for, too. It is the zero Addr if that is not the reason.
-	Beside netip.Addr
-	// Why is for whoever asked.
-	Why string
+	// First is the address of the same range set that is asked for, too. It is the zero Addr if that is not the reason.
+	First netip.Addr
+	// Reason is for whoever asked.
+	Reason string
 }
 
 // Error returns the address and the reason.
-func (e *RefusedError) Error() string { return e.Address.String() + " " + e.Why }
+func (e *RefusedError) Error() string { return e.Address.String() + " " + e.Reason }
 
 // Allocate gives the attachment one address of each set, or nothing. The attachment keeps what it holds
 // already. ErrExhausted: a set has no free address; ErrTaken: a wanted address is somebody else's;
 // *RefusedError: no ADD can give a wanted address. For pools also: ErrUnconfirmed; *ElsewhereError: the address may be on another
 // node.
-func (s *Store) Allocate(ctx context.Context, r Request) (given []Lease, err error) {
-	s.remarks, s.from = nil, nil
-	err = s.update(ctx, func(l *leases) (err error) {
-		given, err = l.allocate(r)
+func (s *Store) Allocate(ctx context.Context, r Request) (leases []Lease, err error) {
+	s.remarks, s.poolAddresses = nil, nil
+	err = s.update(ctx, func(l *leaseTx) (err error) {
+		leases, err = l.allocate(r)
 		return err
 	})
 	if err != nil {
-		s.from = nil
+		s.poolAddresses = nil
 	}
-	return given, err
+	return leases, err
 }
 
-// ofNetwork is the policy for all addresses of the network, without what is decided for each pod.
-func (r Request) ofNetwork() Policy {
+// networkPolicy is the policy for all addresses of the network, without what is decided for each pod.
+func (r Request) networkPolicy() Policy {
 	p := r.Policy
 	if p.ByOwner { // Each owner decides whether it is sticky.
 		p.Sticky, p.Retain = false, 0
@@ -93,13 +93,13 @@ func (r Request) ofNetwork() Policy {
 // Remarks returns what the last Allocate found wrong, and what to do about it, for people.
 func (s *Store) Remarks() []string { return s.remarks }
 
-func (l *leases) allocate(r Request) ([]Lease, error) {
-	if err := l.settle(); err != nil {
+func (l *leaseTx) allocate(r Request) ([]Lease, error) {
+	if err := l.freeExpired(); err != nil {
 		return nil, err
 	}
-	r.Owner, r.Resolved, r.Also = storable(r.Owner), storable(r.Resolved), slices.Clone(r.Also)
-	for i := range r.Also {
-		r.Also[i] = storable(r.Also[i])
+	r.Owner, r.APIOwner, r.AlternateOwners = storable(r.Owner), storable(r.APIOwner), slices.Clone(r.AlternateOwners)
+	for i := range r.AlternateOwners {
+		r.AlternateOwners[i] = storable(r.AlternateOwners[i])
 	}
 	held, err := l.heldBy(r.Attachment)
 	if err != nil {
@@ -112,31 +112,31 @@ func (l *leases) allocate(r Request) ([]Lease, error) {
 }
 
 // allocateFromSets is allocate for a request with ranges of its own. held is what the attachment has.
-func (l *leases) allocateFromSets(r Request, held []Lease) (given []Lease, err error) {
+func (l *leaseTx) allocateFromSets(r Request, held []Lease) (leases []Lease, err error) {
 	if err := l.remarkGateways(r.Sets); err != nil {
 		return nil, err
 	}
-	wanted, left, err := r.asked(r.Sets)
+	wanted, rest, err := r.assignRequested(r.Sets)
 	if err != nil {
 		return nil, err
 	}
 	for i, set := range r.Sets {
-		c := choice{leases: l, Request: r, number: i, set: set, whole: set, wanted: wanted[i]}
+		c := choice{leaseTx: l, Request: r, number: i, set: set, allRanges: set, requested: wanted[i]}
 		lease, err := c.choose(held)
 		if err != nil {
 			return nil, err
 		}
-		given = append(given, lease)
+		leases = append(leases, lease)
 	}
-	if len(left) > 0 {
-		return nil, leftOver(r.Sets, wanted, left[0])
+	if len(rest) > 0 {
+		return nil, refuseUnassigned(r.Sets, wanted, rest[0])
 	}
-	return given, l.remember(Known{Sets: r.Sets, Policy: r.ofNetwork()})
+	return leases, l.putLastRequested(RequestedRanges{Sets: r.Sets, Policy: r.networkPolicy()})
 }
 
 // remarkGateways remarks on a gateway that is a pod's address: the configuration changed after the pod was
 // attached. That is no reason to keep pods from starting: it may be meant.
-func (l *leases) remarkGateways(sets []RangeSet) error {
+func (l *leaseTx) remarkGateways(sets []RangeSet) error {
 	for _, set := range sets {
 		for _, r := range set {
 			lease, leased, err := l.get(r.Gateway)
@@ -155,146 +155,146 @@ func (l *leases) remarkGateways(sets []RangeSet) error {
 func gatewayRemark(r Range, l Lease) string {
 	return fmt.Sprintf("%s, the gateway of %s, is %s: the other pods send their traffic to that pod. "+
 		"Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network %s frees the address",
-		r.Gateway, r.Subnet, l.Whose(), l.Network)
+		r.Gateway, r.Subnet, l.Describe(), l.Network)
 }
 
 // choice is the choice of an address of one set.
 type choice struct {
-	*leases
+	*leaseTx
 	Request
 	number int
 	set    RangeSet
-	// whole is the set or, for a pool, all addresses of the pool. set are those of them that this node may give.
-	whole RangeSet
+	// allRanges is the set or, for a pool, all addresses of the pool. set are those of them that this node may give.
+	allRanges RangeSet
 	// pool is nil if the set is one of Request.Sets.
-	pool *pooled
-	// wanted is the address of this set that the attachment asks for, the zero Addr for none.
-	wanted netip.Addr
+	pool *storedPool
+	// requested is the address of this set that the attachment asks for, the zero Addr for none.
+	requested netip.Addr
 }
 
 // choose gives the requested address, else the owner's, else the next one.
 func (c choice) choose(held []Lease) (Lease, error) {
-	if lease, has := c.held(held); has {
-		return c.keep(lease)
+	if lease, ok := c.heldInSet(held); ok {
+		return c.keepHeld(lease)
 	}
 	if c.pool != nil {
 		return c.chooseOfPool()
 	}
-	if c.wanted.IsValid() {
-		return c.asked(c.wanted)
+	if c.requested.IsValid() {
+		return c.giveRequested(c.requested)
 	}
-	if oneOf := c.oneOf(); len(oneOf) > 0 {
-		return c.askedOneOf(oneOf)
+	if oneOf := c.candidates(); len(oneOf) > 0 {
+		return c.giveCandidate(oneOf)
 	}
-	owned, ok, err := c.owned()
+	owned, ok, err := c.ownerLease()
 	if err != nil {
 		return Lease{}, err
 	}
 	if ok {
 		return c.give(owned, FromReservation)
 	}
-	return c.next()
+	return c.giveNext()
 }
 
-// held returns which address of the set the attachment has already.
-func (c choice) held(all []Lease) (Lease, bool) {
-	if i := slices.IndexFunc(all, func(h Lease) bool { _, ok := c.whole.Find(h.Address); return ok }); i >= 0 {
-		return all[i], true
+// heldInSet returns which address of the set the attachment has already.
+func (c choice) heldInSet(leases []Lease) (Lease, bool) {
+	if i := slices.IndexFunc(leases, func(h Lease) bool { _, ok := c.allRanges.Find(h.Address); return ok }); i >= 0 {
+		return leases[i], true
 	}
 	return Lease{}, false
 }
 
-// keep is for a repeated ADD: it gets what the first one got. The attachment may have another sandbox by now,
+// keepHeld is for a repeated ADD: it gets what the first one got. The attachment may have another sandbox by now,
 // as after a container was stopped and started again. That sandbox is the holder then.
-func (c choice) keep(held Lease) (Lease, error) {
-	wanted := c.wanted
-	if oneOf := c.oneOf(); !wanted.IsValid() && len(oneOf) > 0 && !slices.Contains(oneOf, held.Address) {
+func (c choice) keepHeld(held Lease) (Lease, error) {
+	wanted := c.requested
+	if oneOf := c.candidates(); !wanted.IsValid() && len(oneOf) > 0 && !slices.Contains(oneOf, held.Address) {
 		wanted = oneOf[0]
 	}
 	if wanted.IsValid() && wanted != held.Address {
-		return Lease{}, &RefusedError{Address: wanted, Why: fmt.Sprintf("cannot be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
+		return Lease{}, &RefusedError{Address: wanted, Reason: fmt.Sprintf("cannot be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
 	}
-	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.is(c.Attachment) })
-	h, is := held.Holders[i], c.Namespace
-	if !c.isThisPod(h.Pod) && c.besideAnother(held) {
-		return Lease{}, fmt.Errorf("%s is %w to pod %s: it is %s; DEL %s first", held.Address, ErrTaken, c.Pod, held.Whose(), c.Attachment)
+	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.isAttachment(c.Attachment) })
+	h, namespace := held.Holders[i], c.Namespace
+	if !c.isRequestingPod(h.Pod) && c.heldByOtherPod(held) {
+		return Lease{}, fmt.Errorf("%s is %w to pod %s: it is %s; DEL %s first", held.Address, ErrTaken, c.Pod, held.Describe(), c.Attachment)
 	}
-	is.BootID = h.Namespace.BootID // A holder of an earlier boot is none any more.
+	namespace.BootID = h.Namespace.BootID // A holder of an earlier boot is none any more.
 	byThisName := h.Network == "" || h.Network == c.store.network
-	if byThisName && (is.Inode == 0 || h.Namespace.Same(is) == nil && h.Pod.UID == c.Pod.UID) {
+	if byThisName && (namespace.Inode == 0 || h.Namespace.Same(namespace) == nil && h.Pod.UID == c.Pod.UID) {
 		return held, nil
 	}
-	h.Network, h.Pod, h.Owner, h.Since = "", c.Pod, c.Resolved, c.now
-	if is.Inode != 0 {
-		h.Namespace = is
+	h.Network, h.Pod, h.Owner, h.Since = "", c.Pod, c.APIOwner, c.instant
+	if namespace.Inode != 0 {
+		h.Namespace = namespace
 	}
 	if h.Origin == Imported {
 		h.Origin = Requested
 	}
 	held.Holders = slices.Clone(held.Holders)
 	held.Holders[i] = h
-	c.note(Event{What: Given, Why: "asked for again by another sandbox of the attachment", Then: Held}.of(held, h))
+	c.addEvent(Event{Type: Given, Reason: "asked for again by another sandbox of the attachment", StateAfter: Held}.withLease(held, h))
 	return held, c.put(held)
 }
 
-// asked gives the requested address, unless it is somebody else's.
-func (c choice) asked(a netip.Addr) (Lease, error) {
-	if ok, why := c.set.Gives(a); !ok {
-		return Lease{}, notGiven(a, why)
+// giveRequested gives the requested address, unless it is somebody else's.
+func (c choice) giveRequested(a netip.Addr) (Lease, error) {
+	if ok, reason := c.set.Gives(a); !ok {
+		return Lease{}, refuseExcluded(a, reason)
 	}
 	lease, leased, err := c.get(a)
 	if err != nil {
 		return Lease{}, err
 	}
 	switch {
-	case !leased, lease.State == Quarantined, c.over(lease):
-		return c.inTurn(Lease{Address: a}, Requested)
-	case c.isMine(lease):
+	case !leased, lease.State == Quarantined, c.hasEnded(lease):
+		return c.giveInTurn(Lease{Address: a}, Requested)
+	case c.belongsToRequester(lease):
 		return c.give(lease, Requested)
 	}
-	return Lease{}, fmt.Errorf("requested address %s is %w: it is %s", a, ErrTaken, lease.whoseFor(c.Owner))
+	return Lease{}, fmt.Errorf("requested address %s is %w: it is %s", a, ErrTaken, lease.describeFor(c.Owner))
 }
 
-// isMine says whether the address waits for the owner who asks, or is held by its sandbox before.
-func (c choice) isMine(l Lease) bool {
-	return !c.over(l) && (l.State == Reserved && c.isOwners(l) || c.succeeds(l, true))
+// belongsToRequester says whether the address waits for the owner who asks, or is held by its sandbox before.
+func (c choice) belongsToRequester(l Lease) bool {
+	return !c.hasEnded(l) && (l.State == Reserved && c.isOwnerLease(l) || c.canTakeOver(l, true))
 }
 
-// isOwners says whether the lease is on behalf of the owner who asks, or the last holder's pod was the owner's. What an
+// isOwnerLease says whether the lease is on behalf of the owner who asks, or the last holder's pod was the owner's. What an
 // operator has reserved is for whom the operator has said.
-func (c choice) isOwners(l Lease) bool {
-	if !l.owned() {
+func (c choice) isOwnerLease(l Lease) bool {
+	if !l.hasOwner() {
 		return false
 	}
-	if l.Owner == c.Owner || slices.Contains(c.Also, l.Owner) {
+	if l.Owner == c.Owner || slices.Contains(c.AlternateOwners, l.Owner) {
 		return true
 	}
-	return !l.byHand(c.now) && (c.isResolvedOwners(l) || c.isSamePods(l))
+	return !l.isReservedByHand(c.instant) && (c.isAPIOwnerLease(l) || c.isPodLease(l))
 }
 
-// isSamePods says whether the pod that asks had the address last. Its owner can have been made anew meanwhile.
-func (c choice) isSamePods(l Lease) bool { return c.Pod.UID != "" && l.Newest().Pod.UID == c.Pod.UID }
+// isPodLease says whether the pod that asks had the address last. Its owner can have been made anew meanwhile.
+func (c choice) isPodLease(l Lease) bool { return c.Pod.UID != "" && l.Newest().Pod.UID == c.Pod.UID }
 
-// isResolvedOwners says whether the API has told of both pods that they are one owner's.
-func (c choice) isResolvedOwners(l Lease) bool {
-	return c.Resolved != (attachment.Owner{}) && l.Newest().Owner == c.Resolved
+// isAPIOwnerLease says whether the API has told of both pods that they are one owner's.
+func (c choice) isAPIOwnerLease(l Lease) bool {
+	return c.APIOwner != (attachment.Owner{}) && l.Newest().Owner == c.APIOwner
 }
 
-// owned looks for an address of the set that waits for the owner, or that another sandbox of the owner
+// ownerLease looks for an address of the set that waits for the owner, or that another sandbox of the owner
 // still holds.
-func (c choice) owned() (_ Lease, ok bool, err error) {
-	all, err := c.ownedByAny()
+func (c choice) ownerLease() (_ Lease, ok bool, err error) {
+	leases, err := c.ownerLeases()
 	if err != nil {
 		return Lease{}, false, err
 	}
-	all = slices.DeleteFunc(all, func(l Lease) bool {
+	leases = slices.DeleteFunc(leases, func(l Lease) bool {
 		gives, _ := c.set.Gives(l.Address)
-		return !gives || c.over(l) || l.State == Held && !c.succeeds(l, false) || c.isInDoubt(l)
+		return !gives || c.hasEnded(l) || l.State == Held && !c.canTakeOver(l, false) || c.isInDoubt(l)
 	})
-	if len(all) == 0 {
+	if len(leases) == 0 {
 		return Lease{}, false, nil
 	}
-	return slices.MinFunc(all, c.compare), true, nil
+	return slices.MinFunc(leases, c.compare), true, nil
 }
 
 // compare is less than 0 if the owner gets a before b. What an operator reserved goes first, and of these
@@ -307,64 +307,64 @@ func (c choice) compare(a, b Lease) int {
 
 // byHandSince is when an operator made the reservation that is in force. Zero stands for none.
 func (c choice) byHandSince(l Lease) time.Time {
-	if !l.byHand(c.now) {
+	if !l.isReservedByHand(c.instant) {
 		return time.Time{}
 	}
 	return l.ByHandAt
 }
 
 func (c choice) rank(l Lease) int {
-	had := l.Newest().IfName
+	ifName := l.Newest().IfName
 	switch {
-	case l.byHand(c.now) && (had == c.Attachment.IfName || had == ""), c.Policy.Shared && had == c.Attachment.IfName && c.isThisPod(l.Newest().Pod):
+	case l.isReservedByHand(c.instant) && (ifName == c.Attachment.IfName || ifName == ""), c.Policy.Shared && ifName == c.Attachment.IfName && c.isRequestingPod(l.Newest().Pod):
 		return 0
 	case l.State == Held: // By the owner's sandbox before, on the same interface: it has had this one last.
 		return 1
-	case l.State == Reserved && had == c.Attachment.IfName:
+	case l.State == Reserved && ifName == c.Attachment.IfName:
 		return 2
 	}
 	return 3
 }
 
-// ownedByAny returns what is held or reserved for the owner, under any of its names.
-func (c choice) ownedByAny() (all []Lease, err error) {
-	for _, o := range append([]attachment.Owner{c.Owner}, c.Also...) {
+// ownerLeases returns what is held or reserved for the owner, under any of its names.
+func (c choice) ownerLeases() (leases []Lease, err error) {
+	for _, o := range append([]attachment.Owner{c.Owner}, c.AlternateOwners...) {
 		if o == (attachment.Owner{}) {
 			continue
 		}
-		more, err := c.ownedBy(o)
+		found, err := c.ownedBy(o)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, more...)
+		leases = append(leases, found...)
 	}
-	return all, nil
+	return leases, nil
 }
 
-// succeeds says whether this attachment follows on one that holds the address: it is the same interface of
+// canTakeOver says whether this attachment follows on one that holds the address: it is the same interface of
 // the owner's next sandbox. asked says that it asks for this address: then no policy need keep it, if the API knows the
 // owner. A pod's name alone does not tell whether two sandboxes are of one workload.
-func (c choice) succeeds(l Lease, asked bool) bool {
-	if l.State != Held || !c.isOwners(l) || c.besideAnother(l) {
+func (c choice) canTakeOver(l Lease, asked bool) bool {
+	if l.State != Held || !c.isOwnerLease(l) || c.heldByOtherPod(l) {
 		return false
 	}
-	keeps := asked && (c.isResolvedOwners(l) || c.isSamePods(l)) || c.Policy.Sticky || l.Newest().Policy.Sticky || l.byHand(c.now)
+	keeps := asked && (c.isAPIOwnerLease(l) || c.isPodLease(l)) || c.Policy.Sticky || l.Newest().Policy.Sticky || l.isReservedByHand(c.instant)
 	return keeps && slices.ContainsFunc(l.Holders, func(h Holder) bool {
 		return h.IfName == c.Attachment.IfName && h.ContainerID != c.Attachment.ContainerID
 	})
 }
 
-// isThisPod says whether the pod is the one that asks, or one that was there before under its name: two pods of one name never
+// isRequestingPod says whether the pod is the one that asks, or one that was there before under its name: two pods of one name never
 // run at the same time.
-func (c choice) isThisPod(p attachment.Pod) bool {
+func (c choice) isRequestingPod(p attachment.Pod) bool {
 	return c.Pod.UID != "" && p.UID == c.Pod.UID || c.Pod.Owner() != (attachment.Owner{}) && p.Owner() == c.Pod.Owner()
 }
 
-// besideAnother says that another pod of the owner may run with the address. It keeps the address then: only the next
+// heldByOtherPod says that another pod of the owner may run with the address. It keeps the address then: only the next
 // sandbox of the same pod follows on it.
-func (c choice) besideAnother(l Lease) bool {
+func (c choice) heldByOtherPod(l Lease) bool {
 	shared := c.Policy.Shared || slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Policy.Shared })
 	return shared && slices.ContainsFunc(l.Holders, func(h Holder) bool {
-		return !h.is(c.Attachment) && !c.isThisPod(h.Pod)
+		return !h.isAttachment(c.Attachment) && !c.isRequestingPod(h.Pod)
 	})
 }

@@ -19,100 +19,100 @@ var ErrUnconfirmed = errors.New("this node has not read its address pools since 
 // ElsewhereError says that another node may have what the attachment is to get: relink-agent must be asked first.
 type ElsewhereError struct {
 	Pool string
-	// Wanted are the addresses that the attachment asks for. It needs one of them. If there is none, it is about the address
+	// Addresses are the addresses that the attachment asks for. It needs one of them. If there is none, it is about the address
 	// that its owner has.
-	Wanted []netip.Addr
+	Addresses []netip.Addr
 }
 
 // Error names the pool and the addresses.
 func (e *ElsewhereError) Error() string {
-	if len(e.Wanted) == 0 {
+	if len(e.Addresses) == 0 {
 		return fmt.Sprintf("another node may have the owner's address of pool %s", e.Pool)
 	}
-	return fmt.Sprintf("this node has none of %s of pool %s", listOf(e.Wanted), e.Pool)
+	return fmt.Sprintf("this node has none of %s of pool %s", joinAddresses(e.Addresses), e.Pool)
 }
 
-// FromPool says of an address that was given from which pool it is.
-type FromPool struct {
+// PoolAddress says of an address that was given from which pool it is.
+type PoolAddress struct {
 	Layout pool.Layout
 	// Probe says that a pod of a dead node may still answer for the address.
 	Probe bool
-	// Beside says that this node does not have the address: a pod of the owner uses it on another node.
-	Beside bool
+	// Migrating says that this node does not have the address: a pod of the owner uses it on another node.
+	Migrating bool
 }
 
-// FromPools returns what the last Allocate gave from pools, in the order of the addresses. It is empty if the request named no
+// PoolAddresses returns what the last Allocate gave from pools, in the order of the addresses. It is empty if the request named no
 // pool.
-func (s *Store) FromPools() []FromPool { return s.from }
+func (s *Store) PoolAddresses() []PoolAddress { return s.poolAddresses }
 
-// pooled is what the store has of a pool.
-type pooled struct {
+// storedPool is what the store has of a pool.
+type storedPool struct {
 	layout pool.Layout
-	// stops says why the store gives nothing new of it, nil if it does.
-	stops error
-	// sure and doubtful are what the store may give, doubtful only after a probe. Each range is a run of addresses.
-	sure, doubtful RangeSet
-	// whole has all addresses of the pool, and all of the store's grants.
-	whole RangeSet
+	// suspension says why the store gives nothing new of it, nil if it does.
+	suspension error
+	// ready and doubtful are what the store may give, doubtful only after a probe. Each range is a run of addresses.
+	ready, needsProbe RangeSet
+	// allRanges has all addresses of the pool, and all of the store's grants.
+	allRanges RangeSet
 }
 
-// pools reads what the store has of the pools.
-func (l *leases) pools(names []string) (all []*pooled, err error) {
-	if _, err := l.wantPools(names); err != nil {
+// storedPools reads what the store has of the pools.
+func (l *leaseTx) storedPools(names []string) (pools []*storedPool, err error) {
+	if _, err := l.setPools(names); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		p, err := l.pooled(name)
+		p, err := l.storedPool(name)
 		if err != nil {
 			return nil, err
 		}
-		if p.stops = l.stops(name); p.stops != nil && !errors.Is(p.stops, ErrUnconfirmed) {
-			return nil, p.stops
+		if p.suspension = l.suspension(name); p.suspension != nil && !errors.Is(p.suspension, ErrUnconfirmed) {
+			return nil, p.suspension
 		}
-		all = append(all, p)
+		pools = append(pools, p)
 	}
-	return all, nil
+	return pools, nil
 }
 
-func (l *leases) pooled(name string) (*pooled, error) {
+func (l *leaseTx) storedPool(name string) (*storedPool, error) {
 	layout, err := l.layout(name)
 	if err != nil {
 		return nil, err
 	}
 	layout.Name = name
-	p := &pooled{layout: layout}
+	p := &storedPool{layout: layout}
 	part := Range{Subnet: layout.Subnet, Gateway: layout.Gateway, Excluded: layout.Exclude}
 	for _, r := range layout.Ranges {
 		part.Span = r
-		p.whole = append(p.whole, part)
+		p.allRanges = append(p.allRanges, part)
 	}
 	err = l.eachGrant(name, func(g pool.Grant) { p.add(g, part) })
 	return p, err
 }
 
 // add adds the addresses of a grant. part is a range of the pool.
-func (p *pooled) add(g pool.Grant, part Range) {
+func (p *storedPool) add(g pool.Grant, part Range) {
 	a := g.First
 	for i := range len(g.Addresses) {
 		switch part.Span = (Span{First: a, Last: a}); g.Addresses[i] {
-		case pool.Gives:
-			p.sure = p.sure.joined(part)
-		case pool.GivesProbed:
-			p.doubtful = p.doubtful.joined(part)
+		case pool.Granted:
+			p.ready = p.ready.appendRange(part)
+		case pool.GrantedUnproven:
+			p.needsProbe = p.needsProbe.appendRange(part)
 		}
 		if i < len(g.Addresses)-1 {
 			a = a.Next()
 		}
 	}
 	// A pool can have lost a range of which nodes still have addresses.
-	if r, in := p.whole.Find(g.First); !in || !r.Contains(a) {
+	if r, found := p.allRanges.Find(g.First); !found || !r.Contains(a) {
 		part.Span = Span{First: g.First, Last: a}
-		p.whole = append(p.whole, part)
+		p.allRanges = append(p.allRanges, part)
 	}
 }
 
-// joined returns the set with the range, which becomes a part of the last one if it follows on that.
-func (s RangeSet) joined(r Range) RangeSet {
+// appendRange returns the set with the range, which becomes a part of the last one if it follows on that.
+func (s RangeSet) appendRange(r Range) RangeSet {
 	if n := len(s); n > 0 && s[n-1].Last.Next() == r.First {
 		s[n-1].Last = r.Last
 		return s
@@ -120,94 +120,94 @@ func (s RangeSet) joined(r Range) RangeSet {
 	return append(s, r)
 }
 
-// gives are the addresses that the attachment can be given: the sure ones, and the others if it can probe.
-func (p *pooled) gives(probes bool) RangeSet {
-	if p.stops != nil {
+// available are the addresses that the attachment can be given: the sure ones, and the others if it can probe.
+func (p *storedPool) available(probes bool) RangeSet {
+	if p.suspension != nil {
 		return nil
 	}
 	if !probes {
-		return p.sure
+		return p.ready
 	}
-	return slices.Concat(p.sure, p.doubtful)
+	return slices.Concat(p.ready, p.needsProbe)
 }
 
 // has says whether the node has the address.
-func (p *pooled) has(a netip.Addr) bool {
-	_, sure := p.sure.Find(a)
-	_, doubtful := p.doubtful.Find(a)
+func (p *storedPool) has(a netip.Addr) bool {
+	_, sure := p.ready.Find(a)
+	_, doubtful := p.needsProbe.Find(a)
 	return sure || doubtful
 }
 
-// wholes are all addresses of the pools.
-func wholes(all []*pooled) (sets []RangeSet) {
-	for _, p := range all {
-		sets = append(sets, p.whole)
+// allRangesOf are all addresses of the pools.
+func allRangesOf(pools []*storedPool) (sets []RangeSet) {
+	for _, p := range pools {
+		sets = append(sets, p.allRanges)
 	}
 	return sets
 }
 
 // allocateFromPools is allocate for a request that names pools.
-func (l *leases) allocateFromPools(r Request, held []Lease) (given []Lease, err error) {
-	all, err := l.pools(r.Pools)
+func (l *leaseTx) allocateFromPools(r Request, held []Lease) (leases []Lease, err error) {
+	pools, err := l.storedPools(r.Pools)
 	if err != nil {
 		return nil, err
 	}
-	sets := wholes(all)
+	sets := allRangesOf(pools)
 	if err := l.remarkGateways(sets); err != nil {
 		return nil, err
 	}
-	wanted, left, err := l.assignOfPools(r, all, held)
+	wanted, rest, err := l.assignRequestedOfPools(r, pools, held)
 	if err != nil {
 		return nil, err
 	}
-	var from []FromPool
-	for i, p := range all {
-		c := choice{leases: l, Request: r, number: i, set: p.gives(r.Probes), whole: p.whole, pool: p, wanted: wanted[i]}
+	var addresses []PoolAddress
+	for i, p := range pools {
+		c := choice{leaseTx: l, Request: r, number: i, set: p.available(r.Probes), allRanges: p.allRanges, pool: p, requested: wanted[i]}
 		lease, err := c.choose(held)
 		if err != nil {
 			return nil, err
 		}
-		_, doubtful := p.doubtful.Find(lease.Address)
-		given, from = append(given, lease), append(from, FromPool{p.layout, doubtful, !p.has(lease.Address)})
+		_, doubtful := p.needsProbe.Find(lease.Address)
+		leases, addresses = append(leases, lease), append(addresses, PoolAddress{p.layout, doubtful, !p.has(lease.Address)})
 	}
-	if len(left) > 0 {
-		refused := leftOver(wholes(all), wanted, left[0])
-		if !refused.Beside.IsValid() {
-			refused.Why = "is not of pool " + strings.Join(r.Pools, " or ")
+	if len(rest) > 0 {
+		refused := refuseUnassigned(allRangesOf(pools), wanted, rest[0])
+		if !refused.First.IsValid() {
+			refused.Reason = "is not of pool " + strings.Join(r.Pools, " or ")
 		}
 		return nil, refused
 	}
-	l.store.from = from
-	return given, l.remember(Known{Pools: r.Pools, Policy: r.ofNetwork()})
+	l.store.poolAddresses = addresses
+	return leases, l.putLastRequested(RequestedRanges{Pools: r.Pools, Policy: r.networkPolicy()})
 }
 
-// assignOfPools is assign for pools. It refuses an address only by pools that the store knows.
-func (l *leases) assignOfPools(r Request, all []*pooled, held []Lease) (each, left []netip.Addr, err error) {
-	for _, p := range all {
-		c := choice{leases: l, Request: r, pool: p, whole: p.whole}
-		if _, has := c.held(held); has {
+// assignRequestedOfPools is assign for pools. It refuses an address only by pools that the store knows.
+func (l *leaseTx) assignRequestedOfPools(r Request, pools []*storedPool, held []Lease) (assigned, rest []netip.Addr, err error) {
+	for _, p := range pools {
+		c := choice{leaseTx: l, Request: r, pool: p, allRanges: p.allRanges}
+		if _, ok := c.heldInSet(held); ok {
 			continue
 		}
-		if p.stops != nil {
-			return nil, nil, p.stops
+		if p.suspension != nil {
+			return nil, nil, p.suspension
 		}
 		if len(p.layout.Ranges) == 0 {
 			return nil, nil, c.exhaustedOfPool()
 		}
 	}
-	return r.asked(wholes(all))
+	return r.assignRequested(allRangesOf(pools))
 }
 
 // chooseOfPool is the choice of an address of a pool, for an attachment that has none so far.
 func (c choice) chooseOfPool() (Lease, error) {
-	oneOf := c.oneOf()
-	if a := c.first(c.Beside); a.IsValid() {
-		return c.besideAnotherNode(a)
+	oneOf := c.candidates()
+	if a := c.firstOfPool(c.MigratingAddresses); a.IsValid() {
+		return c.giveMigrating(a)
 	}
-	if c.wanted.IsValid() {
-		return c.askedOfPool(c.wanted)
+	if c.requested.IsValid() {
+		return c.giveRequestedOfPool(c.requested)
 	}
-	owned, ok, err := c.owned()
+	owned, ok, err := c.ownerLease()
 	if err != nil {
 		return Lease{}, err
 	}
@@ -215,137 +215,137 @@ func (c choice) chooseOfPool() (Lease, error) {
 	if ok && wants(owned.Address) {
 		return c.give(owned, FromReservation)
 	}
-	if !ok && c.isKept() && !c.isAcquired() {
+	if !ok && c.isKeptByAPI() && !c.isPoolQueried() {
 		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name}
 	}
-	if a := c.first(c.Owned); a.IsValid() && wants(a) {
+	if a := c.firstOfPool(c.OwnerAddresses); a.IsValid() && wants(a) {
 		return Lease{}, fmt.Errorf("%s of pool %s is %w: the Kubernetes API has it for the owner, and this node has not got it", a, c.pool.layout.Name, ErrTaken)
 	}
 	if len(oneOf) > 0 {
-		return c.askedOneOfPool(oneOf)
+		return c.giveCandidateOfPool(oneOf)
 	}
-	return c.next()
+	return c.giveNext()
 }
 
-// isKept says whether the API knows which address the owner has. Of an owner with several pods at a time it does not:
+// isKeptByAPI says whether the API knows which address the owner has. Of an owner with several pods at a time it does not:
 // their addresses wait on the node where they were.
-func (c choice) isKept() bool { return c.Policy.KeptByAPI() && c.Owner != (attachment.Owner{}) }
+func (c choice) isKeptByAPI() bool { return c.Policy.KeptByAPI() && c.Owner != (attachment.Owner{}) }
 
 // isInDoubt says whether the owner can have another address on another node by now: the API does not know of this one, and the agent was
 // not asked, or has told of the other one.
 func (c choice) isInDoubt(l Lease) bool {
-	if c.pool == nil || !c.isKept() || l.Claimed || l.byHand(c.now) {
+	if c.pool == nil || !c.isKeptByAPI() || l.Claimed || l.isReservedByHand(c.instant) {
 		return false
 	}
-	a := c.first(c.Owned)
-	return !c.isAcquired() || a.IsValid() && a != l.Address
+	a := c.firstOfPool(c.OwnerAddresses)
+	return !c.isPoolQueried() || a.IsValid() && a != l.Address
 }
 
-// isAcquired says whether the agent was asked for the owner's address of the pool.
-func (c choice) isAcquired() bool { return slices.Contains(c.Acquired, c.pool.layout.Name) }
+// isPoolQueried says whether the agent was asked for the owner's address of the pool.
+func (c choice) isPoolQueried() bool { return slices.Contains(c.QueriedPools, c.pool.layout.Name) }
 
-// unsought returns those of the addresses that this node does not have, and for which the agent was not asked.
-func (c choice) unsought(all []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return c.isHere(a) || slices.Contains(c.Sought, a) })
+// unqueried returns those of the addresses that this node does not have, and for which the agent was not asked.
+func (c choice) unqueried(addresses []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return c.isGranted(a) || slices.Contains(c.QueriedAddresses, a) })
 }
 
-// isHere says whether this node may give the address.
-func (c choice) isHere(a netip.Addr) bool {
-	_, here := c.set.Find(a)
-	return here
+// isGranted says whether this node may give the address.
+func (c choice) isGranted(a netip.Addr) bool {
+	_, found := c.set.Find(a)
+	return found
 }
 
-// first returns the first of the addresses that is of the pool, the zero Addr for none.
-func (c choice) first(all []netip.Addr) netip.Addr {
-	for _, a := range all {
-		if _, in := c.whole.Find(a); in {
+// firstOfPool returns the first of the addresses that is of the pool, the zero Addr for none.
+func (c choice) firstOfPool(addresses []netip.Addr) netip.Addr {
+	for _, a := range addresses {
+		if _, found := c.allRanges.Find(a); found {
 			return a
 		}
 	}
 	return netip.Addr{}
 }
 
-// besideAnotherNode gives an address that the owner's pod on another node still has.
-func (c choice) besideAnotherNode(a netip.Addr) (Lease, error) {
+// giveMigrating gives an address that the owner's pod on another node still has.
+func (c choice) giveMigrating(a netip.Addr) (Lease, error) {
 	lease, leased, err := c.get(a)
 	switch {
 	case err != nil:
 		return Lease{}, err
-	case !leased, lease.State == Quarantined, c.over(lease):
+	case !leased, lease.State == Quarantined, c.hasEnded(lease):
 		return c.give(Lease{Address: a}, FromReservation)
-	case c.isMine(lease):
+	case c.belongsToRequester(lease):
 		return c.give(lease, FromReservation)
 	}
-	return Lease{}, fmt.Errorf("address %s is %w: it is %s", a, ErrTaken, lease.whoseFor(c.Owner))
+	return Lease{}, fmt.Errorf("address %s is %w: it is %s", a, ErrTaken, lease.describeFor(c.Owner))
 }
 
-// askedOfPool gives the requested address, if this node has it.
-func (c choice) askedOfPool(a netip.Addr) (Lease, error) {
-	if c.isHere(a) {
-		return c.asked(a)
+// giveRequestedOfPool gives the requested address, if this node has it.
+func (c choice) giveRequestedOfPool(a netip.Addr) (Lease, error) {
+	if c.isGranted(a) {
+		return c.giveRequested(a)
 	}
-	if ok, why := c.whole.Gives(a); !ok {
-		return Lease{}, notGiven(a, why)
+	if ok, reason := c.allRanges.Gives(a); !ok {
+		return Lease{}, refuseExcluded(a, reason)
 	}
-	if unsought := c.unsought([]netip.Addr{a}); len(unsought) > 0 {
-		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Wanted: unsought}
+	if unsought := c.unqueried([]netip.Addr{a}); len(unsought) > 0 {
+		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Addresses: unsought}
 	}
 	return Lease{}, fmt.Errorf("requested address %s of pool %s is %w: it is %w", a, c.pool.layout.Name, ErrTaken, ErrNotGranted)
 }
 
-// askedOneOfPool gives one of the addresses that this node has. If it can give none of them, others may be elsewhere.
-func (c choice) askedOneOfPool(list []netip.Addr) (Lease, error) {
-	here := slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !c.isHere(a) })
-	none := fmt.Errorf("each of the requested addresses %s of pool %s is %w: they are %w", listOf(list), c.pool.layout.Name, ErrTaken, ErrNotGranted)
-	if len(here) > 0 {
-		lease, err := c.askedOneOf(here)
+// giveCandidateOfPool gives one of the addresses that this node has. If it can give none of them, others may be elsewhere.
+func (c choice) giveCandidateOfPool(list []netip.Addr) (Lease, error) {
+	granted := slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !c.isGranted(a) })
+	refusal := fmt.Errorf("each of the requested addresses %s of pool %s is %w: they are %w", joinAddresses(list), c.pool.layout.Name, ErrTaken, ErrNotGranted)
+	if len(granted) > 0 {
+		lease, err := c.giveCandidate(granted)
 		if err == nil || !errors.Is(err, ErrTaken) {
 			return lease, err
 		}
-		none = err
+		refusal = err
 	}
-	if unsought := c.unsought(list); len(unsought) > 0 {
-		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Wanted: unsought}
+	if unsought := c.unqueried(list); len(unsought) > 0 {
+		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Addresses: unsought}
 	}
-	return Lease{}, none
+	return Lease{}, refusal
 }
 
 // parts are the addresses that can be given, in the order in which they are tried: those that need no probe come first.
 func (c choice) parts() []RangeSet {
-	if c.pool == nil || !c.Probes || len(c.pool.doubtful) == 0 {
+	if c.pool == nil || !c.Probes || len(c.pool.needsProbe) == 0 {
 		return []RangeSet{c.set}
 	}
-	return []RangeSet{c.pool.sure, c.pool.doubtful}
+	return []RangeSet{c.pool.ready, c.pool.needsProbe}
 }
 
 // exhaustedOfPool says why the store has no address of the pool to give.
 func (c choice) exhaustedOfPool() error {
 	begins := fmt.Sprintf("pool %s of network %s", c.pool.layout.Name, c.store.network)
-	all := slices.Concat(c.pool.sure, c.pool.doubtful)
+	ranges := slices.Concat(c.pool.ready, c.pool.needsProbe)
 	switch {
-	case len(all) == 0:
+	case len(ranges) == 0:
 		return fmt.Errorf("%s: %w: no address of it is granted to this node", begins, ErrExhausted)
 	case len(c.set) == 0:
-		return fmt.Errorf("%s: %w: this node has %s that must be probed for, which relink-ipam cannot do as a program of its own", begins, ErrExhausted, all.size())
+		return fmt.Errorf("%s: %w: this node has %s that must be probed for, which relink-ipam cannot do as a program of its own", begins, ErrExhausted, ranges.size())
 	}
-	counts, err := c.counts(all)
+	counts, err := c.countStates(ranges)
 	if err != nil {
 		return err
 	}
 	return fmt.Errorf("%s: %w of the %s that this node has: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
-		begins, ErrExhausted, all.size(), counts[Held], counts[Reserved], counts[Quarantined])
+		begins, ErrExhausted, ranges.size(), counts[Held], counts[Reserved], counts[Quarantined])
 }
 
-// PoolSets returns all addresses of each pool. The set of a pool that the agent has not read so far is empty. ErrNone: there is
+// PoolSets returns all addresses of each pool. The set of a pool that the agent has not read so far is empty. ErrNotLeased: there is
 // no store.
 func (s *Store) PoolSets(ctx context.Context, names []string) (sets []RangeSet, err error) {
-	err = s.view(ctx, func(l *leases) error {
+	err = s.view(ctx, func(l *leaseTx) error {
 		for _, name := range names {
-			p, err := l.pooled(name)
+			p, err := l.storedPool(name)
 			if err != nil {
 				return err
 			}
-			sets = append(sets, p.whole)
+			sets = append(sets, p.allRanges)
 		}
 		return nil
 	})

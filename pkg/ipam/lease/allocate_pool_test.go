@@ -19,14 +19,14 @@ func (n *node) tryFrom(t *testing.T, r Request) (string, error) {
 	s := n.store(t)
 	given, err := s.Allocate(t.Context(), r)
 	if err != nil {
-		if len(given) > 0 || s.FromPools() != nil {
-			t.Errorf("%v, and it has given %v %v", err, given, s.FromPools())
+		if len(given) > 0 || s.PoolAddresses() != nil {
+			t.Errorf("%v, and it has given %v %v", err, given, s.PoolAddresses())
 		}
 		return "", err
 	}
 	var all []string
 	for i, l := range given {
-		from := s.FromPools()[i]
+		from := s.PoolAddresses()[i]
 		text := netip.PrefixFrom(l.Address, from.Layout.Subnet.Bits()).String()
 		if from.Probe {
 			text += "?"
@@ -68,20 +68,20 @@ func TestAllocateFromPools(t *testing.T) {
 			"pool lan of network pods: no address is free of the 1 that this node has: 1 held, 0 reserved, 0 in quarantine; relink ipam list says for whom"},
 		"an unknown pool": {[]string{"..++"}, "", func(r *Request) { r.Pools = []string{"lan", "other"} }, ErrExhausted,
 			"pool other of network pods: no address is free: no address of it is granted to this node"},
-		"asked for":                 {[]string{"..++"}, "", wants("10.3.0.3"), nil, "10.3.0.3/24"},
-		"asked for, to probe":       {[]string{"..+?"}, "", wants("10.3.0.3"), nil, "10.3.0.3/24?"},
-		"asked for, taken":          {[]string{"..++"}, "10.3.0.3", wants("10.3.0.3"), ErrTaken, "requested address 10.3.0.3 is not available: it is held by eth0 of other0 on pods"},
-		"asked for, elsewhere":      {[]string{"..++"}, "", wants("10.3.0.9"), nil, "!this node has none of 10.3.0.9 of pool lan"},
-		"asked for, marked":         {[]string{"..+-"}, "", wants("10.3.0.3"), nil, "!this node has none of 10.3.0.3 of pool lan"},
+		"asked for":                 {[]string{"..++"}, "", requesting("10.3.0.3"), nil, "10.3.0.3/24"},
+		"asked for, to probe":       {[]string{"..+?"}, "", requesting("10.3.0.3"), nil, "10.3.0.3/24?"},
+		"asked for, taken":          {[]string{"..++"}, "10.3.0.3", requesting("10.3.0.3"), ErrTaken, "requested address 10.3.0.3 is not available: it is held by eth0 of other0 on pods"},
+		"asked for, elsewhere":      {[]string{"..++"}, "", requesting("10.3.0.9"), nil, "!this node has none of 10.3.0.9 of pool lan"},
+		"asked for, marked":         {[]string{"..+-"}, "", requesting("10.3.0.3"), nil, "!this node has none of 10.3.0.3 of pool lan"},
 		"asked for, the agent, too": {[]string{"..++"}, "", sought("10.3.0.9"), ErrTaken, "requested address 10.3.0.9 of pool lan is not available: it is not granted to this node"},
-		"asked for, the gateway":    {[]string{"..++"}, "", wants("10.3.0.1"), nil, "10.3.0.1 cannot be given: it is the gateway"},
-		"asked for, excluded":       {[]string{"..++"}, "", wants("10.3.0.6"), nil, "10.3.0.6 cannot be given: it is in exclude 10.3.0.6"},
-		"asked for, in no pool":     {[]string{"..++"}, "", wants("10.3.0.77"), nil, "10.3.0.77 is not of pool lan"},
-		"one of two":                {[]string{"...+"}, "", oneOf("10.3.0.9", "10.3.0.3"), nil, "10.3.0.3/24"},
-		"one of two, elsewhere":     {[]string{"...+"}, "10.3.0.3", oneOf("10.3.0.9", "10.3.0.3"), nil, "!this node has none of 10.3.0.9 of pool lan"},
-		"one of two, none": {[]string{"..+."}, "", func(r *Request) { oneOf("10.3.0.9", "10.3.0.3")(r); r.Sought = r.OneOf }, ErrTaken,
+		"asked for, the gateway":    {[]string{"..++"}, "", requesting("10.3.0.1"), nil, "10.3.0.1 cannot be given: it is the gateway"},
+		"asked for, excluded":       {[]string{"..++"}, "", requesting("10.3.0.6"), nil, "10.3.0.6 cannot be given: it is in exclude 10.3.0.6"},
+		"asked for, in no pool":     {[]string{"..++"}, "", requesting("10.3.0.77"), nil, "10.3.0.77 is not of pool lan"},
+		"one of two":                {[]string{"...+"}, "", choosingFrom("10.3.0.9", "10.3.0.3"), nil, "10.3.0.3/24"},
+		"one of two, elsewhere":     {[]string{"...+"}, "10.3.0.3", choosingFrom("10.3.0.9", "10.3.0.3"), nil, "!this node has none of 10.3.0.9 of pool lan"},
+		"one of two, none": {[]string{"..+."}, "", func(r *Request) { choosingFrom("10.3.0.9", "10.3.0.3")(r); r.QueriedAddresses = r.CandidateAddresses }, ErrTaken,
 			"each of the requested addresses 10.3.0.9, 10.3.0.3 of pool lan is not available: they are not granted to this node"},
-		"one of two, in no pool": {[]string{"..+."}, "", oneOf("10.3.0.77"), nil, "10.3.0.77 is in none of the range sets"},
+		"one of two, in no pool": {[]string{"..+."}, "", choosingFrom("10.3.0.77"), nil, "10.3.0.77 is in none of the range sets"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "10.3.0.20", minute)
@@ -107,13 +107,15 @@ func TestAllocateFromPools(t *testing.T) {
 			if got != test.want {
 				t.Errorf("%s\nwant %s", got, test.want)
 			}
-			n.sound(t)
+			n.expectVerified(t)
 		})
 	}
 }
 
 func sought(a string) func(*Request) {
-	return func(r *Request) { r.Wanted, r.Sought = []netip.Addr{addr(a)}, []netip.Addr{addr(a)} }
+	return func(r *Request) {
+		r.RequestedAddresses, r.QueriedAddresses = []netip.Addr{addr(a)}, []netip.Addr{addr(a)}
+	}
 }
 
 // A pod can get an address of each of several pools: both or none.
@@ -152,13 +154,13 @@ func TestARepeatedADDKeepsALostAddress(t *testing.T) {
 			return n.store(t).PutGrants(t.Context(), other, nil)
 		},
 		"unconfirmed": func(t *testing.T, n *node) error {
-			return n.store(t).change(t.Context(), func(l *leases) error { return l.meta.Delete([]byte(keyConfirmed)) })
+			return n.store(t).change(t.Context(), func(l *leaseTx) error { return l.meta.Delete([]byte(keyConfirmed)) })
 		},
 	} {
 		n := newNode(t, "10.3.0.20", sticky)
 		n.grant(t, lan, "..++")
 		r := n.fromPools("c1/eth0", "web-0", "lan")
-		r.Acquired = r.Pools
+		r.QueriedPools = r.Pools
 		for range 2 {
 			if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.2/24" {
 				t.Errorf("%s: %s %v", name, got, err)
@@ -183,16 +185,16 @@ func TestAKeptAddressCanBeElsewhere(t *testing.T) {
 		t.Helper()
 		_, err := n.tryFrom(t, r)
 		var e *ElsewhereError
-		if !errors.As(err, &e) || e.Pool != "lan" || e.Wanted != nil || err.Error() != "another node may have the owner's address of pool lan" {
+		if !errors.As(err, &e) || e.Pool != "lan" || e.Addresses != nil || err.Error() != "another node may have the owner's address of pool lan" {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
 	elsewhere("the first pod")
-	r.Owned = []netip.Addr{addr("10.3.0.9")}
-	r.Acquired = []string{"lan"}
+	r.OwnerAddresses = []netip.Addr{addr("10.3.0.9")}
+	r.QueriedPools = []string{"lan"}
 	_, err := n.tryFrom(t, r)
 	n.refused(t, "it did not come", err, ErrTaken, "10.3.0.9 of pool lan is not available: the Kubernetes API has it for the owner, and this node has not got it")
-	r.Owned = nil
+	r.OwnerAddresses = nil
 	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.2/24" {
 		t.Errorf("it has none: %s %v", got, err)
 	}
@@ -206,11 +208,11 @@ func TestAKeptAddressCanBeElsewhere(t *testing.T) {
 	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "...+")}))
 	r = n.fromPools("c3/eth0", "web-0", "lan")
 	elsewhere("it has gone")
-	oneOf("10.3.0.3", "10.3.0.7")(&r)
+	choosingFrom("10.3.0.3", "10.3.0.7")(&r)
 	elsewhere("one of two, and the owner may have the other one")
-	must(t, n.store(t).Expect(t.Context(), addr("10.3.0.7"), pod("web-0"), "eth0", sticky, "it comes"))
+	must(t, n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.7"), pod("web-0"), "eth0", sticky, "it comes"))
 	elsewhere("it is here, and the owner may have another one by now")
-	r.Acquired, r.Owned = []string{"lan"}, []netip.Addr{addr("10.3.0.7")}
+	r.QueriedPools, r.OwnerAddresses = []string{"lan"}, []netip.Addr{addr("10.3.0.7")}
 	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.7/24" {
 		t.Errorf("it is here, and is one of the list: %s %v", got, err)
 	}
@@ -226,9 +228,9 @@ func TestAnAddressThatTheAPIDoesNotKnow(t *testing.T) {
 	}
 	acquired := func(owned ...string) func(*testing.T, *node, *Request) {
 		return func(_ *testing.T, _ *node, r *Request) {
-			r.Acquired = r.Pools
+			r.QueriedPools = r.Pools
 			for _, a := range owned {
-				r.Owned = append(r.Owned, addr(a))
+				r.OwnerAddresses = append(r.OwnerAddresses, addr(a))
 			}
 		}
 	}
@@ -246,14 +248,14 @@ func TestAnAddressThatTheAPIDoesNotKnow(t *testing.T) {
 		"the owner has another one":  {nil, false, acquired("10.3.0.9"), not},
 		"the other one of a sandbox": {nil, true, acquired("10.3.0.9"), not},
 		"the other one has come": {nil, false, func(t *testing.T, n *node, r *Request) {
-			must(t, n.store(t).Expect(t.Context(), addr("10.3.0.3"), pod("web-0"), "eth0", sticky, "it comes"))
+			must(t, n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.3"), pod("web-0"), "eth0", sticky, "it comes"))
 			acquired("10.3.0.3")(t, n, r)
 		}, "10.3.0.3/24"},
 		"the other one has come before": {func(t *testing.T, n *node) {
-			must(t, n.store(t).Expect(t.Context(), addr("10.3.0.3"), pod("web-0"), "eth0", sticky, "it comes"))
+			must(t, n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.3"), pod("web-0"), "eth0", sticky, "it comes"))
 			n.later(time.Second)
 		}, false, acquired("10.3.0.3"), "10.3.0.3/24"},
-		"it is asked for":         {nil, false, func(_ *testing.T, _ *node, r *Request) { wants("10.3.0.2")(r) }, "10.3.0.2/24"},
+		"it is asked for":         {nil, false, func(_ *testing.T, _ *node, r *Request) { requesting("10.3.0.2")(r) }, "10.3.0.2/24"},
 		"an operator has said so": {func(t *testing.T, n *node) { n.reserve(t, "10.3.0.2", "web-0", 0) }, false, nil, "10.3.0.2/24"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,7 +279,7 @@ func TestAnAddressThatTheAPIDoesNotKnow(t *testing.T) {
 			if got != test.want {
 				t.Errorf("%s\nwant %s", got, test.want)
 			}
-			n.sound(t)
+			n.expectVerified(t)
 		})
 	}
 }
@@ -289,7 +291,7 @@ func TestSeveralPodsOfAnOwnerWaitHere(t *testing.T) {
 	n.grant(t, lan, "..++")
 	for i, want := range []string{"10.3.0.2/24", "10.3.0.3/24"} {
 		r := n.fromPools(fmt.Sprintf("c%d/eth0", i), fmt.Sprintf("web-%d", i), "lan")
-		r.Owner, r.Resolved = set("web", 0), set("web", 0)
+		r.Owner, r.APIOwner = set("web", 0), set("web", 0)
 		if got, err := n.tryFrom(t, r); err != nil || got != want {
 			t.Errorf("%s %v, want %s", got, err, want)
 		}
@@ -300,7 +302,7 @@ func TestSeveralPodsOfAnOwnerWaitHere(t *testing.T) {
 	// What is kept for a pod by its name is one pod's, whatever owner the pod names: the API knows its address.
 	n.policy.ByOwner = false
 	r := n.fromPools("c3/eth0", "web-7", "lan")
-	r.Resolved = set("web", 0)
+	r.APIOwner = set("web", 0)
 	var elsewhere *ElsewhereError
 	if got, err := n.tryFrom(t, r); !errors.As(err, &elsewhere) {
 		t.Errorf("%s %v, want a question about the owner's address", got, err)
@@ -312,7 +314,7 @@ func TestAnAddressBesideAnotherNode(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	n.grant(t, lan, "..++")
 	r := n.fromPools("c1/eth0", "vm-1", "lan")
-	r.Acquired, r.Owned, r.Beside = r.Pools, []netip.Addr{addr("10.3.0.9")}, []netip.Addr{addr("10.3.0.9")}
+	r.QueriedPools, r.OwnerAddresses, r.MigratingAddresses = r.Pools, []netip.Addr{addr("10.3.0.9")}, []netip.Addr{addr("10.3.0.9")}
 	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.9/24" {
 		t.Errorf("%s %v", got, err)
 	}
@@ -320,16 +322,16 @@ func TestAnAddressBesideAnotherNode(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	other := n.fromPools("c2/eth0", "vm-2", "lan")
-	other.Acquired, other.Beside = other.Pools, r.Beside
+	other.QueriedPools, other.MigratingAddresses = other.Pools, r.MigratingAddresses
 	_, err := n.tryFrom(t, other)
 	n.refused(t, "another owner", err, ErrTaken, "address 10.3.0.9 is not available: it is held by eth0 of c1 on pods (pod default/vm-1)")
-	r.Beside, r.Owned, r.Acquired = nil, nil, nil
+	r.MigratingAddresses, r.OwnerAddresses, r.QueriedPools = nil, nil, nil
 	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.9/24" {
 		t.Errorf("a repeated ADD: %s %v", got, err)
 	}
 	n.del(t, "c1/eth0")
 	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 2, ".+..")}))
-	r.Attachment, r.Acquired = n.key("c3/eth0"), r.Pools
+	r.Attachment, r.QueriedPools = n.key("c3/eth0"), r.Pools
 	if got, err := n.tryFrom(t, r); err != nil || got != "10.3.0.9/24" {
 		t.Errorf("it has come: %s %v", got, err)
 	}
@@ -357,7 +359,7 @@ func TestWhatIsKnownOfPools(t *testing.T) {
 	n.add(t, "c0/eth0", "", "10.3.0.2")
 	n.sets = []RangeSet{subnet("10.3.0.100", "10.3.0.120")}
 	stored := func() (all []string) {
-		must(t, n.store(t).view(t.Context(), func(l *leases) error {
+		must(t, n.store(t).view(t.Context(), func(l *leaseTx) error {
 			return l.ranges.ForEach(func(_, b []byte) error { all = append(all, string(b)); return nil })
 		}))
 		return all
@@ -378,7 +380,7 @@ func TestWhatIsKnownOfPools(t *testing.T) {
 		n.grant(t, lan, strings.Fields(step.blocks)...)
 		n.grant(t, lan6, "++++++++")
 		r := n.fromPools(fmt.Sprintf("c%d/net1", i), fmt.Sprint("web-", i), step.pools...)
-		r.Acquired = r.Pools
+		r.QueriedPools = r.Pools
 		if _, err := n.tryFrom(t, r); err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func TestAddThatIsRepeatedGivesTheSame(t *testing.T) {
 	}
 	_, err := n.try(t, "c1/eth0", "web-0", "10.3.0.9")
 	var refused *RefusedError
-	if !errors.As(err, &refused) || refused.Why != "cannot be given: eth0 of c1 on pods holds 10.3.0.2 already; DEL it first" {
+	if !errors.As(err, &refused) || refused.Reason != "cannot be given: eth0 of c1 on pods holds 10.3.0.2 already; DEL it first" {
 		t.Errorf("another address: %v", err)
 	}
 	if got, err := n.try(t, "c1/eth0", "web-0", "10.3.0.2"); err != nil || got != "10.3.0.2 2001:db8::2" {
@@ -195,14 +195,14 @@ func TestWhichOfTheOwnersAddresses(t *testing.T) {
 		if got, err := n.try(t, "new/eth0", "web-0"); err != nil || got != test.want {
 			t.Errorf("%s: %s, %v, want %s", name, got, err, test.want)
 		}
-		n.sound(t)
+		n.expectVerified(t)
 	}
 }
 
 // ended leaves as many ended leases as one ADD clears away, and more that end later.
 func (n *node) ended(t *testing.T) {
 	t.Helper()
-	for i := range dueAtOnce {
+	for i := range maxEndedPerChange {
 		n.reserve(t, fmt.Sprintf("10.3.0.%d", 100+i), "other", time.Second)
 	}
 }
@@ -243,15 +243,15 @@ func TestReservationThatHasEndedIsNotInherited(t *testing.T) {
 // An ADD clears away some of the ended leases, not all at once.
 func TestNoAddPaysForAllThatHasEnded(t *testing.T) {
 	n := newNode(t, "10.3.0.254", stickyFor(time.Hour))
-	for i := range 2 * dueAtOnce {
+	for i := range 2 * maxEndedPerChange {
 		n.add(t, fmt.Sprintf("c%d/eth0", i), fmt.Sprintf("web-%d", i), fmt.Sprintf("10.3.0.%d", i+2))
 		n.del(t, fmt.Sprintf("c%d/eth0", i))
 	}
 	n.later(2 * time.Hour)
 	n.add(t, "x/eth0", "x", "10.3.0.130")
 	n.expect(t, "what has ended is not listed", "10.3.0.130 held x/eth0 x")
-	if got := len(contents(t, n.path())[bucketLeases]); got != dueAtOnce+1 {
-		t.Errorf("%d leases, want %d", got, dueAtOnce+1)
+	if got := len(contents(t, n.path())[bucketLeases]); got != maxEndedPerChange+1 {
+		t.Errorf("%d leases, want %d", got, maxEndedPerChange+1)
 	}
 	n.add(t, "y/eth0", "y", "10.3.0.131")
 	stored := contents(t, n.path())
@@ -343,10 +343,10 @@ func TestWhatTheOwnersSandboxHoldsGoesFirst(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	before := n.sets
-	n.sets = []RangeSet{tens(4)}
+	n.sets = []RangeSet{tenAddresses(4)}
 	n.add(t, "c2/eth0", "web-0", "10.4.0.10")
 	n.del(t, "c1/eth0")
-	n.sets = []RangeSet{append(slices.Clone(before[0]), tens(4)...)}
+	n.sets = []RangeSet{append(slices.Clone(before[0]), tenAddresses(4)...)}
 	n.add(t, "c3/eth0", "web-0", "10.4.0.10")
 	n.del(t, "c2/eth0")
 	n.add(t, "c4/eth0", "web-0", "10.4.0.10")

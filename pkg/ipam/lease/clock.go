@@ -19,8 +19,8 @@ type clockMark struct {
 	bootID string
 }
 
-// mark returns the mark of the last change. Schema 1 had only the time.
-func (l *leases) mark() (clockMark, bool) {
+// lastMark returns the mark of the last change. Schema 1 had only the time.
+func (l *leaseTx) lastMark() (clockMark, bool) {
 	const number = 8
 	b := l.meta.Get([]byte(keyClock))
 	if len(b) < number {
@@ -34,15 +34,15 @@ func (l *leases) mark() (clockMark, bool) {
 	return m, true
 }
 
-// time returns the store's time now.
-func (l *leases) time() (time.Time, error) {
-	bootID, uptime, err := l.sinceBoot()
+// storeTime returns the store's time now.
+func (l *leaseTx) storeTime() (time.Time, error) {
+	bootID, uptime, err := l.bootClock()
 	if err != nil {
 		return time.Time{}, err
 	}
-	l.begun = clockMark{uptime: uptime, bootID: bootID}
-	ofDay := l.ofDay()
-	m, ok := l.mark()
+	l.startMark = clockMark{uptime: uptime, bootID: bootID}
+	ofDay := l.wallClock()
+	m, ok := l.lastMark()
 	switch {
 	case !ok:
 		return ofDay, nil
@@ -52,8 +52,8 @@ func (l *leases) time() (time.Time, error) {
 	return latest(m.time, ofDay), nil
 }
 
-// sinceBoot returns the ID of this boot, and the time since it, in whole milliseconds.
-func (l *leases) sinceBoot() (bootID string, uptime time.Duration, err error) {
+// bootClock returns the ID of this boot, and the time since it, in whole milliseconds.
+func (l *leaseTx) bootClock() (bootID string, uptime time.Duration, err error) {
 	bootID, err = l.store.boot()
 	if err != nil {
 		return "", 0, err
@@ -64,60 +64,60 @@ func (l *leases) sinceBoot() (bootID string, uptime time.Duration, err error) {
 
 // setMark notes the time of this change, and the time since the boot when it was read. So the time that the
 // change itself takes counts.
-func (l *leases) setMark() error {
-	b := append(timeKey(l.now), timeKey(time.UnixMilli(l.begun.uptime.Milliseconds()))...)
-	return l.meta.Put([]byte(keyClock), append(b, l.begun.bootID...))
+func (l *leaseTx) setMark() error {
+	b := append(timeKey(l.instant), timeKey(time.UnixMilli(l.startMark.uptime.Milliseconds()))...)
+	return l.meta.Put([]byte(keyClock), append(b, l.startMark.bootID...))
 }
 
 // ClockAhead returns how far the time of the store is ahead of the time of day. It is negative if the
-// store is behind. ErrNone: there is no store.
+// store is behind. ErrNotLeased: there is no store.
 func (s *Store) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
-	err = s.view(ctx, func(l *leases) error {
-		ahead = l.now.Sub(l.ofDay())
+	err = s.view(ctx, func(l *leaseTx) error {
+		ahead = l.instant.Sub(l.wallClock())
 		return nil
 	})
 	return ahead, err
 }
 
-func (l *leases) ofDay() time.Time { return l.store.now().UTC().Truncate(time.Millisecond) }
+func (l *leaseTx) wallClock() time.Time { return l.store.clock().UTC().Truncate(time.Millisecond) }
 
 // ResetClock sets the time of the store to the time of day, and returns how far it was ahead. What is
 // reserved or in quarantine keeps the time that it has left. What ended only because the time was ahead is
-// in force again, if it was not cleared away yet. ErrNone: there is no store.
+// in force again, if it was not cleared away yet. ErrNotLeased: there is no store.
 func (s *Store) ResetClock(ctx context.Context) (ahead time.Duration, err error) {
-	err = s.change(ctx, func(l *leases) error {
-		was := l.now
-		l.now = l.ofDay()
-		ahead = was.Sub(l.now)
-		all, err := l.all()
+	err = s.change(ctx, func(l *leaseTx) error {
+		previous := l.instant
+		l.instant = l.wallClock()
+		ahead = previous.Sub(l.instant)
+		leases, err := l.all()
 		if err != nil {
 			return err
 		}
-		for _, lease := range all {
-			if err := l.put(lease.inTime(was, l.now)); err != nil {
+		for _, lease := range leases {
+			if err := l.put(lease.withTimeSet(previous, l.instant)); err != nil {
 				return err
 			}
 		}
-		l.note(Event{What: ClockReset, Why: "the store's time was " + was.Format(time.RFC3339)})
+		l.addEvent(Event{Type: ClockReset, Reason: "the store's time was " + previous.Format(time.RFC3339)})
 		return nil
 	})
 	return ahead, err
 }
 
-// inTime returns the lease of a store whose time was set from was to now.
-func (l Lease) inTime(was, now time.Time) Lease {
+// withTimeSet returns the lease of a store whose time was set from was to now.
+func (l Lease) withTimeSet(previous, current time.Time) Lease {
 	// end moves the end of what was made at that time.
-	end := func(t *time.Time, made time.Time) {
+	end := func(t *time.Time, start time.Time) {
 		switch {
-		case t.After(was):
-			*t = now.Add(t.Sub(was))
-		case t.After(now) && made.After(now):
-			*t = now // It began and ended while the time was ahead.
+		case t.After(previous):
+			*t = current.Add(t.Sub(previous))
+		case t.After(current) && start.After(current):
+			*t = current // It began and ended while the time was ahead.
 		}
 	}
 	begun := func(t *time.Time) {
-		if t.After(now) {
-			*t = latest(time.Time{}, now.Add(t.Sub(was)))
+		if t.After(current) {
+			*t = latest(time.Time{}, current.Add(t.Sub(previous)))
 		}
 	}
 	end(&l.Until, latest(l.ReleasedAt, l.ByHandAt))
@@ -134,13 +134,13 @@ func (l Lease) inTime(was, now time.Time) Lease {
 	return l
 }
 
-// end ends a change: it notes what happened and when.
-func (l *leases) end() error { return errors.Join(l.writeEvents(), l.setMark()) }
+// endChange ends a change: it notes what happened and when.
+func (l *leaseTx) endChange() error { return errors.Join(l.writeEvents(), l.setMark()) }
 
-// SetClock gives the store another boot and another time than the kernel's, for tests: now is the time of
+// SetClock gives the store another boot and another time than the kernel's, for tests: clock is the time of
 // day, uptime the time since that boot.
-func (s *Store) SetClock(bootID string, now func() time.Time, uptime func() (time.Duration, error)) {
-	s.bootID, s.now, s.uptime = bootID, now, uptime
+func (s *Store) SetClock(bootID string, clock func() time.Time, uptime func() (time.Duration, error)) {
+	s.bootID, s.clock, s.uptime = bootID, clock, uptime
 }
 
 // SetMachine gives the store another machine's ID than the file's, for tests.

@@ -259,15 +259,15 @@ func TestResetClockEndsWhatHasEndedWhileItWasAhead(t *testing.T) {
 	n.later(time.Hour)
 	n.expect(t, "its own time is over as well")
 	n.add(t, "c3/eth0", "web-3", "10.3.0.4")
-	n.sound(t)
+	n.expectVerified(t)
 }
 
 func TestResetClockIsRecorded(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
-	if _, err := n.store(t).ResetClock(t.Context()); !errors.Is(err, ErrNone) {
+	if _, err := n.store(t).ResetClock(t.Context()); !errors.Is(err, ErrNotLeased) {
 		t.Errorf("without a store: %v", err)
 	}
-	if _, err := n.store(t).ClockAhead(t.Context()); !errors.Is(err, ErrNone) {
+	if _, err := n.store(t).ClockAhead(t.Context()); !errors.Is(err, ErrNotLeased) {
 		t.Errorf("without a store: %v", err)
 	}
 	n.add(t, "c1/eth0", "", "10.3.0.2")
@@ -277,7 +277,7 @@ func TestResetClockIsRecorded(t *testing.T) {
 	must(t, err)
 	_, _, events := n.all(t)
 	last := events[len(events)-1]
-	if last.What != ClockReset || !strings.Contains(last.Why, was) || last.Address.IsValid() || !last.At.Equal(n.day) {
+	if last.Type != ClockReset || !strings.Contains(last.Reason, was) || last.Address.IsValid() || !last.Time.Equal(n.day) {
 		t.Errorf("%+v, want the time before, %s", last, was)
 	}
 }

@@ -20,7 +20,7 @@ var ErrInUse = errors.New("is in use on the network")
 // it. It goes into quarantine when it is given up, unless it is reserved.
 func (s *Store) Conflict(ctx context.Context, a attachment.Key, address netip.Addr, mac string) (exchanged bool, err error) {
 	var refusal error
-	err = s.change(ctx, func(l *leases) (err error) {
+	err = s.change(ctx, func(l *leaseTx) (err error) {
 		exchanged, refusal, err = l.conflict(a, address, mac)
 		return err
 	})
@@ -31,7 +31,7 @@ func (s *Store) Conflict(ctx context.Context, a attachment.Key, address netip.Ad
 }
 
 // conflict marks the lease. The refusal to exchange it is not an error of the store.
-func (l *leases) conflict(a attachment.Key, address netip.Addr, mac string) (exchanged bool, refusal, err error) {
+func (l *leaseTx) conflict(a attachment.Key, address netip.Addr, mac string) (exchanged bool, refusal, err error) {
 	lease, leased, err := l.get(address)
 	if err != nil {
 		return false, nil, err
@@ -43,17 +43,17 @@ func (l *leases) conflict(a attachment.Key, address netip.Addr, mac string) (exc
 	if len(lease.Holders) > 1 || h.Origin == TakenOver {
 		return false, nil, errUnchanged
 	}
-	lease.Conflict, lease.Why = true, "in use by "+mac
-	event := Event{What: InConflict, Why: lease.Why}
-	if lease.byHand(l.now) || !slices.Contains([]Origin{InTurn, LongestReleased}, h.Origin) {
+	lease.Conflict, lease.Reason = true, "in use by "+mac
+	event := Event{Type: InConflict, Reason: lease.Reason}
+	if lease.isReservedByHand(l.instant) || !slices.Contains([]Origin{InTurn, LongestReleased}, h.Origin) {
 		refusal = fmt.Errorf("%s %w by %s, and no other address can take its place (%s): end that use", address, ErrInUse, mac, h.Origin)
-		event.Then = Held
-		l.note(event.of(lease, h))
+		event.StateAfter = Held
+		l.addEvent(event.withLease(lease, h))
 		return false, refusal, l.put(lease)
 	}
 	lease.Owner = attachment.Owner{}
-	left, _ := lease.GivenUp(lease.Why, l.now)
-	event.Then = left.State
-	l.note(event.of(lease, h))
-	return true, nil, l.put(left)
+	remaining, _ := lease.GivenUp(lease.Reason, l.instant)
+	event.StateAfter = remaining.State
+	l.addEvent(event.withLease(lease, h))
+	return true, nil, l.put(remaining)
 }

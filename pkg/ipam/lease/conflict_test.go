@@ -123,7 +123,7 @@ func TestAddressOfAnotherHostIsNotGivenForALackOfOthers(t *testing.T) {
 		n := newNode(t, "10.3.0.2", Policy{})
 		before(t, n)
 		n.policy = Policy{}
-		if l := n.get(t, "10.3.0.2"); l.State != Quarantined || !l.Conflict || l.Why != "in use by "+mac {
+		if l := n.get(t, "10.3.0.2"); l.State != Quarantined || !l.Conflict || l.Reason != "in use by "+mac {
 			t.Errorf("%s: %+v", name, l)
 		}
 		n.later(time.Minute - time.Millisecond)

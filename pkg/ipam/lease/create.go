@@ -17,7 +17,7 @@ import (
 // create makes the file if it is missing, whole or not at all. After a kill during its first pages, bbolt
 // could not open the file again.
 func (s *Store) create(ctx context.Context) error {
-	if there, err := s.Exists(); there || err != nil {
+	if exists, err := s.Exists(); exists || err != nil {
 		return nil // open says what is wrong with it.
 	}
 	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
@@ -29,14 +29,14 @@ func (s *Store) create(ctx context.Context) error {
 		return fmt.Errorf("create store: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
-	if there, err := s.Exists(); there || err != nil {
+	if exists, err := s.Exists(); exists || err != nil {
 		return nil // Another process has made it meanwhile.
 	}
 	failpoint.Here("before creating store")
 	if err := s.initialize(dir); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
-	s.began = true
+	s.created = true
 	failpoint.Here("store created")
 	return nil
 }

@@ -30,7 +30,7 @@ func decodeLease(b []byte) (l Lease, err error) {
 func decodeState(b []byte) (s State, err error) {
 	r := newReader(b)
 	r.token('{')
-	for r.err == nil && r.from.PeekKind() != '}' {
+	for r.err == nil && r.decoder.PeekKind() != '}' {
 		if r.text() == "state" {
 			s = State(r.text())
 			break
@@ -43,11 +43,11 @@ func decodeState(b []byte) (s State, err error) {
 	return s, nil
 }
 
-// decodeKnown reads what an ADD asked for, without the fields that a newer relink has written.
-func decodeKnown(b []byte) (k Known, err error) {
+// decodeRequestedRanges reads what an ADD asked for, without the fields that a newer relink has written.
+func decodeRequestedRanges(b []byte) (k RequestedRanges, err error) {
 	err = decode(b, func(r *reader) { k = r.known() })
 	if err != nil {
-		return Known{}, fmt.Errorf("ranges: %w: %w", ErrDamaged, err)
+		return RequestedRanges{}, fmt.Errorf("ranges: %w: %w", ErrDamaged, err)
 	}
 	return k, nil
 }
@@ -58,7 +58,7 @@ func decode(b []byte, read func(*reader)) error {
 	if r.err != nil {
 		return r.err
 	}
-	if _, err := r.from.ReadToken(); !errors.Is(err, io.EOF) {
+	if _, err := r.decoder.ReadToken(); !errors.Is(err, io.EOF) {
 		return errors.New("more follows")
 	}
 	return nil
@@ -66,22 +66,22 @@ func decode(b []byte, read func(*reader)) error {
 
 // reader reads what writer writes, and keeps the first error.
 type reader struct {
-	from *jsontext.Decoder
-	err  error
+	decoder *jsontext.Decoder
+	err     error
 }
 
 func newReader(b []byte) *reader {
 	// It is as lenient as encoding/json, which read the stores before.
-	return &reader{from: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))}
+	return &reader{decoder: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))}
 }
 
 // token reads one token, which must be of the kind.
 func (r *reader) token(kind jsontext.Kind) (t jsontext.Token) {
 	if r.err == nil {
-		t, r.err = r.from.ReadToken()
+		t, r.err = r.decoder.ReadToken()
 	}
 	if r.err == nil && t.Kind() != kind {
-		r.err = fmt.Errorf("%s at %q, where %s belongs", t.Kind(), r.from.StackPointer(), kind)
+		r.err = fmt.Errorf("%s at %q, where %s belongs", t.Kind(), r.decoder.StackPointer(), kind)
 	}
 	if r.err != nil {
 		return jsontext.Token{}
@@ -91,7 +91,7 @@ func (r *reader) token(kind jsontext.Kind) (t jsontext.Token) {
 
 // null passes over a null, which stands for nothing.
 func (r *reader) null() bool {
-	if r.err != nil || r.from.PeekKind() != 'n' {
+	if r.err != nil || r.decoder.PeekKind() != 'n' {
 		return false
 	}
 	r.token('n')
@@ -104,7 +104,7 @@ func (r *reader) object(field func(key string)) {
 		return
 	}
 	r.token('{')
-	for r.err == nil && r.from.PeekKind() != '}' {
+	for r.err == nil && r.decoder.PeekKind() != '}' {
 		field(r.text())
 	}
 	r.token('}')
@@ -115,7 +115,7 @@ func (r *reader) list(value func()) {
 		return
 	}
 	r.token('[')
-	for r.err == nil && r.from.PeekKind() != ']' {
+	for r.err == nil && r.decoder.PeekKind() != ']' {
 		value()
 	}
 	r.token(']')
@@ -135,7 +135,7 @@ func (r *reader) yes() bool {
 	if r.null() {
 		return false
 	}
-	if r.err == nil && r.from.PeekKind() == 'f' {
+	if r.err == nil && r.decoder.PeekKind() == 'f' {
 		r.token('f')
 		return false
 	}
@@ -169,14 +169,14 @@ func (r *reader) value() jsontext.Value {
 		return nil
 	}
 	var v jsontext.Value
-	v, r.err = r.from.ReadValue()
+	v, r.err = r.decoder.ReadValue()
 	return v.Clone()
 }
 
 // skip passes over a value.
 func (r *reader) skip() {
 	if r.err == nil {
-		r.err = r.from.SkipValue()
+		r.err = r.decoder.SkipValue()
 	}
 }
 
@@ -202,7 +202,7 @@ func (r *reader) lease() (l Lease) {
 		case "last":
 			l.Last = r.holder()
 		case "why":
-			l.Why = r.text()
+			l.Reason = r.text()
 		case "byHand":
 			l.ByHand = r.yes()
 		case "byHandAt":
@@ -346,7 +346,7 @@ func (r *reader) policy() (p Policy) {
 	return p
 }
 
-func (r *reader) known() (k Known) {
+func (r *reader) known() (k RequestedRanges) {
 	r.object(func(key string) {
 		switch key {
 		case "sets":
@@ -366,24 +366,24 @@ func (r *reader) known() (k Known) {
 	return k
 }
 
-func (r *reader) addresses() (of Range) {
+func (r *reader) addresses() (result Range) {
 	r.object(func(key string) {
 		switch key {
 		case "subnet":
-			r.parse(&of.Subnet)
+			r.parse(&result.Subnet)
 		case "gateway":
-			r.parse(&of.Gateway)
+			r.parse(&result.Gateway)
 		case "excluded":
 			r.list(func() {
 				var s Span
 				r.object(func(key string) { r.end(&s, key) })
-				of.Excluded = append(of.Excluded, s)
+				result.Excluded = append(result.Excluded, s)
 			})
 		default:
-			r.end(&of.Span, key)
+			r.end(&result.Span, key)
 		}
 	})
-	return of
+	return result
 }
 
 // end reads the field of a span.

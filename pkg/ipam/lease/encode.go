@@ -22,28 +22,28 @@ func encodeLease(l Lease) ([]byte, error) {
 	return encode(func(w *writer) { w.lease(l) })
 }
 
-// encodeKnown returns what an ADD asked for as it is stored.
-func encodeKnown(k Known) ([]byte, error) {
+// encodeRequestedRanges returns what an ADD asked for as it is stored.
+func encodeRequestedRanges(k RequestedRanges) ([]byte, error) {
 	return encode(func(w *writer) { w.known(k) })
 }
 
 func encode(write func(*writer)) ([]byte, error) {
 	var b bytes.Buffer
 	// A text from a runtime may not be UTF-8: that is no reason to lose an address.
-	w := writer{to: jsontext.NewEncoder(&b, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))}
+	w := writer{encoder: jsontext.NewEncoder(&b, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))}
 	write(&w)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), w.err
 }
 
 // writer writes objects without the fields that are zero, and keeps the first error.
 type writer struct {
-	to  *jsontext.Encoder
-	err error
+	encoder *jsontext.Encoder
+	err     error
 }
 
 func (w *writer) token(t jsontext.Token) {
 	if w.err == nil {
-		w.err = w.to.WriteToken(t)
+		w.err = w.encoder.WriteToken(t)
 	}
 }
 
@@ -75,8 +75,8 @@ func (w *writer) text(key, text string) {
 	}
 }
 
-func (w *writer) yes(key string, yes bool) {
-	if yes {
+func (w *writer) yes(key string, value bool) {
+	if value {
 		w.key(key)
 		w.token(jsontext.True)
 	}
@@ -113,10 +113,10 @@ func (w *writer) subnet(p netip.Prefix) {
 	}
 }
 
-func (w *writer) unknown(more unknown) {
-	for _, key := range slices.Sorted(maps.Keys(more)) {
+func (w *writer) unknown(fields unknown) {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		w.key(key)
-		w.err = errors.Join(w.err, w.to.WriteValue(more[key]))
+		w.err = errors.Join(w.err, w.encoder.WriteValue(fields[key]))
 	}
 }
 
@@ -126,11 +126,11 @@ func (w *writer) lease(l Lease) {
 		w.owner(l.Owner)
 		w.text("state", string(l.State))
 		w.list("holders", len(l.Holders), func(i int) { w.holder(l.Holders[i]) })
-		if !l.Last.isNobody() {
+		if !l.Last.isZero() {
 			w.key("last")
 			w.holder(l.Last)
 		}
-		w.text("why", l.Why)
+		w.text("why", l.Reason)
 		w.yes("byHand", l.ByHand)
 		w.time("byHandAt", l.ByHandAt)
 		w.time("byHandUntil", l.ByHandUntil)
@@ -215,7 +215,7 @@ func (w *writer) policy(p Policy) {
 	})
 }
 
-func (w *writer) known(k Known) {
+func (w *writer) known(k RequestedRanges) {
 	w.object(func() {
 		w.list("sets", len(k.Sets), func(i int) { w.set(k.Sets[i]) })
 		w.list("pools", len(k.Pools), func(i int) { w.token(jsontext.String(k.Pools[i])) })

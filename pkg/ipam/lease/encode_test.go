@@ -39,7 +39,7 @@ func TestLeasesAreDecodedAsTheyWereEncoded(t *testing.T) {
 		text := rapid.StringMatching(`[a-z0-9<&ü"\\ ]{0,9}`)
 		l := Lease{
 			Address: drawAddress(t), Owner: drawOwner(t), State: rapid.SampledFrom([]State{Held, Reserved, Quarantined}).Draw(t, "state"),
-			Holders: rapid.SliceOfN(rapid.Custom(drawHolder), 0, 3).Draw(t, "holders"), Why: text.Draw(t, "why"),
+			Holders: rapid.SliceOfN(rapid.Custom(drawHolder), 0, 3).Draw(t, "holders"), Reason: text.Draw(t, "why"),
 			ByHand: rapid.Bool().Draw(t, "by hand"), ByHandAt: drawTime(t, "at"), ByHandUntil: drawTime(t, "by hand until"),
 			Conflict: rapid.Bool().Draw(t, "conflict"), ReleasedAt: drawTime(t, "released"), Until: drawTime(t, "until"),
 			Claimed: rapid.Bool().Draw(t, "claimed"),
@@ -63,12 +63,12 @@ func TestWhatIsStoredIsOrdinaryJSON(t *testing.T) {
 		h := drawHolder(t)
 		h.Namespace.BootID = "boot-1" // Users also see an empty one.
 		l := Lease{Address: drawAddress(t), Owner: drawOwner(t), State: Reserved, Last: h, Until: drawTime(t, "until")}
-		k := Known{Sets: []RangeSet{drawSet(t, window(t))}, Policy: drawPolicy(t)}
+		k := RequestedRanges{Sets: []RangeSet{drawSet(t, window(t))}, Policy: drawPolicy(t)}
 		for i := range k.Sets[0] {
 			k.Sets[0][i].Subnet = netip.PrefixFrom(k.Sets[0][i].First, 24).Masked()
 		}
 		for i, encoded := range []func() ([]byte, error){
-			func() ([]byte, error) { return encodeLease(l) }, func() ([]byte, error) { return encodeKnown(k) },
+			func() ([]byte, error) { return encodeLease(l) }, func() ([]byte, error) { return encodeRequestedRanges(k) },
 		} {
 			b, err := encoded()
 			must(t, err)
@@ -79,9 +79,9 @@ func TestWhatIsStoredIsOrdinaryJSON(t *testing.T) {
 				t.Fatalf("%s (-encoding/json +stored):\n%s", b, diff)
 			}
 		}
-		b, err := encodeKnown(k)
+		b, err := encodeRequestedRanges(k)
 		must(t, err)
-		got, err := decodeKnown(b)
+		got, err := decodeRequestedRanges(b)
 		must(t, err)
 		if diff := cmp.Diff(k, got, sameLease, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 			t.Fatalf("%s (-encoded +decoded):\n%s", b, diff)
@@ -125,7 +125,7 @@ func TestLeasesThatAreWrittenUnusually(t *testing.T) {
 	for text, want := range map[string]Lease{
 		`{"address":"10.3.0.2","until":null,"owner":null,"holders":null,"byHand":null,"last":{"namespace":{"inode":null}}}`: {Address: addr("10.3.0.2")},
 		"{\"state\":\"held\"} \n":                 {State: Held},
-		"{\"why\":\"a\xff\"}":                     {Why: "a\ufffd"},
+		"{\"why\":\"a\xff\"}":                     {Reason: "a\ufffd"},
 		`{"future":"\ud800"}`:                     {unknown: unknown{"future": jsontext.Value(`"\ud800"`)}},
 		`{"until":"2026-03-04T05:06:07.5+01:00"}`: {Until: time.Date(2026, 3, 4, 4, 6, 7, 5e8, time.UTC)},
 	} {
@@ -155,7 +155,7 @@ func TestTextsThatAreNoUTF8(t *testing.T) {
 		if err != nil || given[0].Address != addr(want) {
 			t.Fatalf("%v, %v", given, err)
 		}
-		n.sound(t)
+		n.expectVerified(t)
 	}
 	add("c1/eth0", "10.3.0.2")
 	add("c2/eth0", "10.3.0.2")
@@ -182,11 +182,11 @@ func TestWhose(t *testing.T) {
 		"held by eth0 of c1 on pods (pod default/web-0)":                        {State: Held, Owner: pod("web-0"), Holders: []Holder{h("c1")}},
 		"held by eth0 of c1 on pods and eth0 of c2 on pods (pod default/web-0)": {State: Held, Owner: pod("web-0"), Holders: []Holder{h("c1"), h("c2")}},
 		"reserved for pod default/web-0":                                        {State: Reserved, Owner: pod("web-0")},
-		"reserved: torn":                                                        {State: Reserved, Why: "torn"},
-		"in quarantine: released":                                               {State: Quarantined, Owner: pod("web-0"), Why: "released"},
+		"reserved: torn":                                                        {State: Reserved, Reason: "torn"},
+		"in quarantine: released":                                               {State: Quarantined, Owner: pod("web-0"), Reason: "released"},
 	} {
 		l.Network = "pods"
-		if got := l.Whose(); got != want {
+		if got := l.Describe(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -12,39 +12,39 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// What is what happened to an address.
-type What string
+// EventType is what happened to an address.
+type EventType string
 
-// The values of What.
+// The values of EventType.
 const (
 	// Given: an attachment has the address, maybe beside an earlier holder.
-	Given What = "given"
+	Given EventType = "given"
 	// GaveUp: a holder gave it up.
-	GaveUp What = "given up"
+	GaveUp EventType = "given up"
 	// ReservedByHand and ReleasedByHand: an operator did that.
-	ReservedByHand What = "reserved by hand"
-	ReleasedByHand What = "released by hand"
+	ReservedByHand EventType = "reserved by hand"
+	ReleasedByHand EventType = "released by hand"
 	// Ended: a reservation or a quarantine is over.
-	Ended What = "ended"
+	Ended EventType = "ended"
 	// InConflict: another host uses it.
-	InConflict What = "in conflict"
+	InConflict EventType = "in conflict"
 	// TakenIn: the lease comes from host-local, or from the store of another network.
-	TakenIn What = "taken in"
+	LeaseImported EventType = "taken in"
 	// Awaited: the address waits for an owner, and comes from another node. HandedOver: it goes to another node.
-	Awaited    What = "awaited"
-	HandedOver What = "handed over"
+	Awaited    EventType = "awaited"
+	HandedOver EventType = "handed over"
 	// ClockReset: an operator set the time of the store. It concerns no address.
-	ClockReset What = "clock reset"
+	ClockReset EventType = "clock reset"
 )
 
 // Event is what happened to an address, and who it happened to.
 type Event struct {
-	At      time.Time  `json:"at"`
+	Time    time.Time  `json:"at"`
 	Address netip.Addr `json:"address,omitzero"`
-	What    What       `json:"what"`
-	Why     string     `json:"why,omitzero"`
-	// Then is what the address is afterwards, empty for free.
-	Then State `json:"then,omitzero"`
+	Type    EventType  `json:"what"`
+	Reason  string     `json:"why,omitzero"`
+	// StateAfter is what the address is afterwards, empty for free.
+	StateAfter State `json:"then,omitzero"`
 	// ContainerID, IfName and PodUID are the holder's, empty if there is none.
 	ContainerID string           `json:"containerID,omitzero"`
 	IfName      string           `json:"ifName,omitzero"`
@@ -52,8 +52,8 @@ type Event struct {
 	Owner       attachment.Owner `json:"owner,omitzero"`
 }
 
-// of returns the event with the address and owner of the lease, and the holder.
-func (e Event) of(l Lease, h Holder) Event {
+// withLease returns the event with the address and owner of the lease, and the holder.
+func (e Event) withLease(l Lease, h Holder) Event {
 	e.Address, e.Owner = l.Address, l.Owner
 	e.ContainerID, e.IfName, e.PodUID = h.ContainerID, h.IfName, h.Pod.UID
 	return e
@@ -65,37 +65,37 @@ const (
 	moreEvents = maxEvents / 4
 )
 
-// note has the event recorded when the change ends. If one change makes more events than a store keeps,
+// addEvent has the event recorded when the change ends. If one change makes more events than a store keeps,
 // the oldest are not even encoded.
-func (l *leases) note(e Event) {
-	e.At = l.now
-	if len(l.noted) >= maxEvents+moreEvents {
-		l.noted = append(l.noted[:0], l.noted[moreEvents:]...)
+func (l *leaseTx) addEvent(e Event) {
+	e.Time = l.instant
+	if len(l.newEvents) >= maxEvents+moreEvents {
+		l.newEvents = append(l.newEvents[:0], l.newEvents[moreEvents:]...)
 	}
-	l.noted = append(l.noted, e)
+	l.newEvents = append(l.newEvents, e)
 }
 
 // mergeEvents sorts the events of another store into those of this one, by time.
-func (l *leases) mergeEvents(more []Event) error {
-	var all []Event
-	told := map[Event]bool{}
-	err := l.eachEvent(func(e Event) { all, told[e] = append(all, e), true })
-	for _, e := range more {
-		if !told[e] { // Copies of one store have the same events.
-			all = append(all, e)
+func (l *leaseTx) mergeEvents(added []Event) error {
+	var merged []Event
+	recorded := map[Event]bool{}
+	err := l.eachEvent(func(e Event) { merged, recorded[e] = append(merged, e), true })
+	for _, e := range added {
+		if !recorded[e] { // Copies of one store have the same events.
+			merged = append(merged, e)
 		}
 	}
 	if err == nil {
 		err = removeKeys(l.events)
 	}
-	slices.SortStableFunc(all, func(a, b Event) int { return a.At.Compare(b.At) })
-	l.noted = append(all[max(0, len(all)-maxEvents):], l.noted...)
+	slices.SortStableFunc(merged, func(a, b Event) int { return a.Time.Compare(b.Time) })
+	l.newEvents = append(merged[max(0, len(merged)-maxEvents):], l.newEvents...)
 	return err
 }
 
 // writeEvents records what was noted, and deletes the oldest.
-func (l *leases) writeEvents() error {
-	for _, e := range l.noted {
+func (l *leaseTx) writeEvents() error {
+	for _, e := range l.newEvents {
 		n, err := l.events.NextSequence()
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func (l *leases) writeEvents() error {
 			return err
 		}
 	}
-	l.noted = nil
+	l.newEvents = nil
 	return l.trimEvents()
 }
 
@@ -114,7 +114,7 @@ const mostEvents = 4 * (maxEvents + moreEvents)
 
 // trimEvents deletes the oldest events once a store has a quarter more than it keeps. They are numbered without a
 // gap. ErrDamaged: the file has numbers that cannot be. A loop over them would not end.
-func (l *leases) trimEvents() error {
+func (l *leaseTx) trimEvents() error {
 	first, _ := l.events.Cursor().First()
 	if first == nil {
 		return nil
@@ -140,8 +140,8 @@ func (l *leases) trimEvents() error {
 // encodeEvent writes the time, the address and the texts. JSON would cost each ADD and DEL more than the rest
 // of the event.
 func encodeEvent(e Event) []byte {
-	b := append(timeKey(e.At), addressKey(e.Address)...)
-	return append(b, textKey(string(e.What), e.Why, string(e.Then), e.ContainerID, e.IfName, e.PodUID,
+	b := append(timeKey(e.Time), addressKey(e.Address)...)
+	return append(b, textKey(string(e.Type), e.Reason, string(e.StateAfter), e.ContainerID, e.IfName, e.PodUID,
 		e.Owner.Kind, e.Owner.Namespace, e.Owner.Name, e.Owner.UID, e.Owner.Group, ordinalText(e.Owner.Ordinal))...)
 }
 
@@ -163,14 +163,14 @@ func decodeEvent(b []byte) (Event, error) {
 	if len(b) < number+address {
 		return Event{}, fmt.Errorf("event: %w: it was cut short", ErrDamaged)
 	}
-	e := Event{At: timeOf(b[:number])}
+	e := Event{Time: timeOf(b[:number])}
 	if a := addressOf(b[number : number+address]); a != noAddress {
 		e.Address = a
 	}
 	b = b[number+address:]
 	ordinal := ""
 	for i, text := range []*string{
-		(*string)(&e.What), &e.Why, (*string)(&e.Then), &e.ContainerID, &e.IfName, &e.PodUID,
+		(*string)(&e.Type), &e.Reason, (*string)(&e.StateAfter), &e.ContainerID, &e.IfName, &e.PodUID,
 		&e.Owner.Kind, &e.Owner.Namespace, &e.Owner.Name, &e.Owner.UID, &e.Owner.Group, &ordinal,
 	} {
 		const length = 4
@@ -204,21 +204,21 @@ func numberOf(key []byte) (n uint64, ok bool) {
 }
 
 // History returns what happened to the address, the oldest first, as far as the store
-// remembers it. ErrNone: nothing was ever given.
+// remembers it. ErrNotLeased: nothing was ever given.
 func (s *Store) History(ctx context.Context, a netip.Addr) ([]Event, error) {
-	var all []Event
-	err := s.view(ctx, func(l *leases) error {
+	var events []Event
+	err := s.view(ctx, func(l *leaseTx) error {
 		return l.eachEvent(func(e Event) {
 			if e.Address == a {
-				all = append(all, e)
+				events = append(events, e)
 			}
 		})
 	})
-	return all, err
+	return events, err
 }
 
 // eachEvent calls f for every event, the oldest first.
-func (l *leases) eachEvent(f func(Event)) error {
+func (l *leaseTx) eachEvent(f func(Event)) error {
 	if l.events == nil {
 		return nil // Schema 1 has none.
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// told returns the history of an address in words: when, what, who, why, and the state afterwards.
-func (n *node) told(t *testing.T, a string) []string {
+// eventLines returns the history of an address in words: when, what, who, why, and the state afterwards.
+func (n *node) eventLines(t *testing.T, a string) []string {
 	t.Helper()
 	events, err := n.store(t).History(t.Context(), addr(a))
 	must(t, err)
@@ -24,7 +24,7 @@ func (n *node) told(t *testing.T, a string) []string {
 		if e.IfName != "" {
 			who += "/" + e.IfName
 		}
-		words := []string{e.At.Format("15:04"), string(e.What), who, e.PodUID, e.Owner.Name, "(" + e.Why + ")", string(e.Then)}
+		words := []string{e.Time.Format("15:04"), string(e.Type), who, e.PodUID, e.Owner.Name, "(" + e.Reason + ")", string(e.StateAfter)}
 		all = append(all, strings.Join(strings.Fields(strings.Join(words, " ")), " "))
 	}
 	return all
@@ -46,7 +46,7 @@ func TestHistoryTellsWhatHappened(t *testing.T) {
 	n.later(73 * time.Hour)
 	n.add(t, "c3/eth0", "web-1", "10.3.0.3")
 	n.addWanted(t, "c4/eth0", "web-2", "10.3.0.2")
-	_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{Seen: n.get(t, "10.3.0.2")})
+	_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{Lease: n.get(t, "10.3.0.2")})
 	must(t, err)
 	want := []string{
 		"05:06 given c1/eth0 web-0-uid web-0 (next in turn) held",
@@ -58,13 +58,13 @@ func TestHistoryTellsWhatHappened(t *testing.T) {
 		"06:09 given c4/eth0 web-2-uid web-2 (requested) held",
 		"06:09 released by hand c4/eth0 web-2-uid web-2 (by hand) quarantined",
 	}
-	if diff := cmp.Diff(want, n.told(t, "10.3.0.2")); diff != "" {
+	if diff := cmp.Diff(want, n.eventLines(t, "10.3.0.2")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := n.told(t, "10.3.0.3"); len(got) != 1 {
+	if got := n.eventLines(t, "10.3.0.3"); len(got) != 1 {
 		t.Errorf("of the next address: %q", got)
 	}
-	if got := n.told(t, "10.3.0.4"); len(got) != 0 {
+	if got := n.eventLines(t, "10.3.0.4"); len(got) != 0 {
 		t.Errorf("of one that was never given: %q", got)
 	}
 }
@@ -85,7 +85,7 @@ func TestHistoryTellsOfBootsConflictsAndWhatIsHadInstead(t *testing.T) {
 		"10.3.0.9":  "05:06 given up c2/eth0 web-0-uid web-0 (held in an earlier boot) reserved",
 		"10.3.0.10": "05:06 in conflict c3/eth0 (in use by 02:00:00:00:00:01) quarantined",
 	} {
-		got := n.told(t, a)
+		got := n.eventLines(t, a)
 		if diff := cmp.Diff(want, got[len(got)-1]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", a, diff)
 		}
@@ -95,7 +95,7 @@ func TestHistoryTellsOfBootsConflictsAndWhatIsHadInstead(t *testing.T) {
 // numbers returns the first and the last number of the events, and the count of events.
 func (n *node) numbers(t *testing.T) (first, last uint64, count int) {
 	t.Helper()
-	must(t, n.store(t).view(t.Context(), func(l *leases) error {
+	must(t, n.store(t).view(t.Context(), func(l *leaseTx) error {
 		return l.events.ForEach(func(k, _ []byte) error {
 			number := binary.BigEndian.Uint64(k)
 			if count == 0 {
@@ -118,9 +118,9 @@ func TestEventsAreBounded(t *testing.T) {
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	n.del(t, "c1/eth0")
 	// This is one less than the limit.
-	must(t, n.store(t).change(t.Context(), func(l *leases) error {
+	must(t, n.store(t).change(t.Context(), func(l *leaseTx) error {
 		for i := range maxEvents + moreEvents - 3 {
-			l.note(Event{What: Given, Address: addr("10.3.0.9"), Why: fmt.Sprint(i)})
+			l.addEvent(Event{Type: Given, Address: addr("10.3.0.9"), Reason: fmt.Sprint(i)})
 		}
 		return nil
 	}))
@@ -134,18 +134,18 @@ func TestEventsAreBounded(t *testing.T) {
 	expect("before the last of them", 1, maxEvents+moreEvents-1)
 	n.add(t, "c2/eth0", "", "10.3.0.3")
 	expect("as many as there may be", 1, maxEvents+moreEvents)
-	if got := n.told(t, "10.3.0.2"); len(got) != 2 {
+	if got := n.eventLines(t, "10.3.0.2"); len(got) != 2 {
 		t.Errorf("of the oldest: %q", got)
 	}
 	n.add(t, "c3/eth0", "", "10.3.0.4")
 	expect("one more", moreEvents+2, maxEvents+moreEvents+1)
-	if got := n.told(t, "10.3.0.2"); len(got) != 0 {
+	if got := n.eventLines(t, "10.3.0.2"); len(got) != 0 {
 		t.Errorf("of the oldest: %q", got)
 	}
-	if got := n.told(t, "10.3.0.4"); len(got) != 1 {
+	if got := n.eventLines(t, "10.3.0.4"); len(got) != 1 {
 		t.Errorf("of the newest: %q", got)
 	}
-	n.sound(t)
+	n.expectVerified(t)
 }
 
 // One change can make more events than are kept: a boot gives up all held addresses.
@@ -162,7 +162,7 @@ func TestMoreEventsInOneChangeThanAreKept(t *testing.T) {
 	if _, _, count := n.numbers(t); count > maxEvents+moreEvents || count < maxEvents {
 		t.Errorf("%d events after %d were taken in", count, many)
 	}
-	if got := n.told(t, all[many-1].Address.String()); len(got) != 1 {
+	if got := n.eventLines(t, all[many-1].Address.String()); len(got) != 1 {
 		t.Errorf("of the last one: %q", got)
 	}
 	n.reboot("boot-2", time.Second)
@@ -171,14 +171,14 @@ func TestMoreEventsInOneChangeThanAreKept(t *testing.T) {
 	if count > maxEvents+moreEvents || count < maxEvents {
 		t.Errorf("%d events, %d to %d", count, first, last)
 	}
-	if got := n.told(t, "10.3.0.2"); len(got) != 1 {
+	if got := n.eventLines(t, "10.3.0.2"); len(got) != 1 {
 		t.Errorf("of the ADD: %q", got)
 	}
-	got := n.told(t, all[many-1].Address.String())
+	got := n.eventLines(t, all[many-1].Address.String())
 	if len(got) != 1 || !strings.Contains(got[0], "held in an earlier boot") {
 		t.Errorf("of the last that the boot gave up: %q", got)
 	}
-	n.sound(t)
+	n.expectVerified(t)
 }
 
 // A change that failed leaves no events.
@@ -190,7 +190,7 @@ func TestChangeThatFailsTellsNothing(t *testing.T) {
 	if got, err := n.try(t, "c2/eth0", ""); err == nil {
 		t.Fatalf("given %s", got)
 	}
-	if got := n.told(t, "10.4.0.2"); len(got) != 0 {
+	if got := n.eventLines(t, "10.4.0.2"); len(got) != 0 {
 		t.Errorf("%q", got)
 	}
 }

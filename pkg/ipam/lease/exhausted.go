@@ -12,15 +12,15 @@ import (
 // longestReleased returns the first address of the set whose reservation or quarantine has ended. If none
 // has ended, it returns the one whose quarantine ends first, and passes over those that another host uses. The zero
 // Addr stands for none.
-func (l *leases) longestReleased(set RangeSet) (netip.Addr, error) {
+func (l *leaseTx) longestReleased(set RangeSet) (netip.Addr, error) {
 	cursor := l.ends.Cursor()
-	now := timeKey(l.now)
+	bound := timeKey(l.instant)
 	for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
-		a := addressOf(k[len(now):])
+		a := addressOf(k[len(bound):])
 		if gives, _ := set.Gives(a); !gives {
 			continue
 		}
-		ended := bytes.Compare(k[:len(now)], now) <= 0
+		ended := bytes.Compare(k[:len(bound)], bound) <= 0
 		if !ended {
 			free, err := l.givesBeforeEnd(a)
 			if err != nil {
@@ -30,7 +30,7 @@ func (l *leases) longestReleased(set RangeSet) (netip.Addr, error) {
 				continue
 			}
 		}
-		_, err := l.ending(k)
+		_, err := l.leaseOfEndKey(k)
 		return a, err
 	}
 	return netip.Addr{}, nil
@@ -38,10 +38,10 @@ func (l *leases) longestReleased(set RangeSet) (netip.Addr, error) {
 
 // givesBeforeEnd says whether the address is in quarantine, and no other host uses it. A store with many
 // leases has mostly reservations: of these, only the state is read.
-func (l *leases) givesBeforeEnd(a netip.Addr) (bool, error) {
+func (l *leaseTx) givesBeforeEnd(a netip.Addr) (bool, error) {
 	state, err := decodeState(l.byAddress.Get(addressKey(a)))
 	if err != nil {
-		return false, l.unreadable(a, err)
+		return false, l.decodeError(a, err)
 	}
 	if state != Quarantined {
 		return false, nil
@@ -52,17 +52,17 @@ func (l *leases) givesBeforeEnd(a netip.Addr) (bool, error) {
 
 // canGive says whether an address of the set can be given to anybody, or waits for an owner
 // who may come back.
-func (l *leases) canGive(set RangeSet) (bool, error) {
+func (l *leaseTx) canGive(set RangeSet) (bool, error) {
 	for _, t := range set.turns(netip.Addr{}) {
-		if a, err := l.free(t); a.IsValid() || err != nil {
+		if a, err := l.firstFree(t); a.IsValid() || err != nil {
 			return err == nil, err
 		}
 	}
 	found := errors.New("found")
 	err := l.each(func(lease Lease) error {
 		gives, _ := set.Gives(lease.Address)
-		lease, leased := l.asOfNow(lease)
-		if gives && (!leased || lease.State == Reserved && lease.owned() || lease.State == Quarantined && !lease.Conflict) {
+		lease, leased := l.asCurrent(lease)
+		if gives && (!leased || lease.State == Reserved && lease.hasOwner() || lease.State == Quarantined && !lease.Conflict) {
 			return found
 		}
 		return nil
@@ -74,9 +74,9 @@ func (l *leases) canGive(set RangeSet) (bool, error) {
 }
 
 // Exhausted returns an error for each set of which nobody can be given an address, not even an owner for
-// whom one is reserved. Each matches ErrExhausted. ErrNone: nothing was ever given.
+// whom one is reserved. Each matches ErrExhausted. ErrNotLeased: nothing was ever given.
 func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) (full []error, err error) {
-	err = s.view(ctx, func(l *leases) error {
+	err = s.view(ctx, func(l *leaseTx) error {
 		for i, set := range sets {
 			ok, err := l.canGive(set)
 			if err != nil {
@@ -92,8 +92,8 @@ func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) (full []error, e
 }
 
 // exhausted says what keeps every address of the set from being given.
-func (l *leases) exhausted(number int, set RangeSet) error {
-	counts, err := l.counts(set)
+func (l *leaseTx) exhausted(number int, set RangeSet) error {
+	counts, err := l.countStates(set)
 	if err != nil {
 		return err
 	}
@@ -121,18 +121,18 @@ func (l Lease) WaitsForPod() bool {
 
 // WaitingForPods returns the addresses of the set that wait for pods, the one that was released first first. It leaves out those of
 // owners that hold an address here. What an earlier boot held is given up first, as by any change: the ADD that found no address has
-// changed nothing. ErrNone: nothing was ever given.
+// changed nothing. ErrNotLeased: nothing was ever given.
 func (s *Store) WaitingForPods(ctx context.Context, set RangeSet) (waiting []Lease, err error) {
 	var earlier []Lease
-	look := func(l *leases) (err error) {
-		if earlier, err = l.ofEarlierBoots(); err == nil && len(earlier) == 0 {
+	look := func(l *leaseTx) (err error) {
+		if earlier, err = l.leasesOfEarlierBoots(); err == nil && len(earlier) == 0 {
 			waiting, err = l.waitingForPods(set)
 		}
 		return err
 	}
 	err = s.view(ctx, look)
 	if err == nil && len(earlier) > 0 {
-		if err = s.change(ctx, (*leases).settle); err == nil {
+		if err = s.change(ctx, (*leaseTx).freeExpired); err == nil {
 			err = s.view(ctx, look)
 		}
 	}
@@ -140,7 +140,7 @@ func (s *Store) WaitingForPods(ctx context.Context, set RangeSet) (waiting []Lea
 	return waiting, err
 }
 
-func (l *leases) waitingForPods(set RangeSet) (waiting []Lease, err error) {
+func (l *leaseTx) waitingForPods(set RangeSet) (waiting []Lease, err error) {
 	err = l.eachOfState(set, func(a netip.Addr, state State) error {
 		if gives, _ := set.Gives(a); !gives || state != Reserved {
 			return nil
@@ -149,8 +149,8 @@ func (l *leases) waitingForPods(set RangeSet) (waiting []Lease, err error) {
 		if err != nil || !lease.WaitsForPod() {
 			return err
 		}
-		all, err := l.ownedBy(lease.Owner)
-		if err == nil && !slices.ContainsFunc(all, func(other Lease) bool { return other.State == Held }) {
+		leases, err := l.ownedBy(lease.Owner)
+		if err == nil && !slices.ContainsFunc(leases, func(candidate Lease) bool { return candidate.State == Held }) {
 			waiting = append(waiting, lease)
 		}
 		return err
@@ -158,16 +158,16 @@ func (l *leases) waitingForPods(set RangeSet) (waiting []Lease, err error) {
 	return waiting, err
 }
 
-// counts counts the leases of the set. It reads only the state of each lease: many pods that start at once come here one after
+// countStates counts the leases of the set. It reads only the state of each lease: many pods that start at once come here one after
 // the other, and a DEL that would free an address has to wait for them.
-func (l *leases) counts(set RangeSet) (map[State]int, error) {
+func (l *leaseTx) countStates(set RangeSet) (map[State]int, error) {
 	counts := map[State]int{}
 	err := l.eachOfState(set, func(_ netip.Addr, state State) error { counts[state]++; return nil })
 	return counts, err
 }
 
 // eachOfState calls f with the state of each lease of the set.
-func (l *leases) eachOfState(set RangeSet, f func(netip.Addr, State) error) error {
+func (l *leaseTx) eachOfState(set RangeSet, f func(netip.Addr, State) error) error {
 	for _, r := range set {
 		cursor := l.byAddress.Cursor()
 		end := addressKey(r.Last)
@@ -176,7 +176,7 @@ func (l *leases) eachOfState(set RangeSet, f func(netip.Addr, State) error) erro
 			if err == nil {
 				err = f(addressOf(k), state)
 			} else {
-				err = l.unreadable(addressOf(k), err)
+				err = l.decodeError(addressOf(k), err)
 			}
 			if err != nil {
 				return err

@@ -53,7 +53,7 @@ func TestExhausted(t *testing.T) {
 		"one for an owner":    {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "a", "10.3.0.2"); n.reserve(t, "10.3.0.3", "b", 0) }, ""},
 		"one for nobody": {func(t *testing.T, n *node) {
 			n.add(t, "c1/eth0", "a", "10.3.0.2")
-			n.takeIn(t, "host-local", Lease{Address: addr("10.3.0.3"), State: Reserved, Why: "torn"})
+			n.takeIn(t, "host-local", Lease{Address: addr("10.3.0.3"), State: Reserved, Reason: "torn"})
 		}, full + "1 held, 1 reserved, 0 in quarantine"},
 		"one of another host": {func(t *testing.T, n *node) {
 			n.add(t, "c1/eth0", "a", "10.3.0.2")

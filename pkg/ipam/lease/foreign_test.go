@@ -21,7 +21,7 @@ func TestAStoreOfAnotherMachine(t *testing.T) {
 	_, err = n.store(t).List(t.Context())
 	n.refused(t, "list", err, ErrForeign, want)
 	n.refused(t, "GC", n.store(t).Collect(t.Context(), func(Holder) bool { return false }), ErrForeign, want)
-	if held, err := n.store(t).EvenForeign().HeldBy(t.Context(), n.key("c2/eth0")); err != nil || len(held) != 1 {
+	if held, err := n.store(t).AllowForeign().HeldBy(t.Context(), n.key("c2/eth0")); err != nil || len(held) != 1 {
 		t.Errorf("CHECK finds %v, %v", held, err)
 	}
 	n.del(t, "c1/eth0")
@@ -32,7 +32,7 @@ func TestAStoreOfAnotherMachine(t *testing.T) {
 		t.Fatalf("reset-machine: %v, %v", changed, err)
 	}
 	n.add(t, "c5/eth0", "web-0", "10.3.0.2")
-	n.sound(t)
+	n.expectVerified(t)
 }
 
 // In the agent's container nobody knows the machine's ID. A reset there leaves the ID to the next change on the machine.
@@ -59,7 +59,7 @@ func TestResetMachineWhereNobodyKnowsTheMachine(t *testing.T) {
 func TestAStoreOfAnotherNode(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-	on := func(name, uid string) error { return n.store(t).OnNode(t.Context(), name, uid) }
+	on := func(name, uid string) error { return n.store(t).SetNode(t.Context(), name, uid) }
 	if err := errors.Join(on("node1", "u1"), on("node1", ""), n.store(t).Confirm(t.Context()), on("node1", "u2")); err != nil {
 		t.Fatal(err) // The machine has run since.
 	}
@@ -79,7 +79,7 @@ func TestAStoreOfAnotherNode(t *testing.T) {
 func TestAStoreOfANodeMadeAnew(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-	on := func(uid string) error { return n.store(t).OnNode(t.Context(), "node1", uid) }
+	on := func(uid string) error { return n.store(t).SetNode(t.Context(), "node1", uid) }
 	if err := errors.Join(on("u1"), n.store(t).Confirm(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestOwnersOfAnotherCluster(t *testing.T) {
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	of := func(uid string, want error) {
 		t.Helper()
-		if err := n.store(t).OfCluster(t.Context(), uid); !errors.Is(err, want) {
+		if err := n.store(t).CheckCluster(t.Context(), uid); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", uid, err, want)
 		}
 	}

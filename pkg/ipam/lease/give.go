@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// next gives the next free address in turn. If there is none, it gives the one whose quarantine ends
+// giveNext gives the next free address in turn. If there is none, it gives the one whose quarantine ends
 // first.
-func (c choice) next() (Lease, error) {
+func (c choice) giveNext() (Lease, error) {
 	last := c.lastGiven(c.number)
 	for _, part := range c.parts() {
 		for _, t := range part.turns(last) {
-			a, err := c.free(t)
+			a, err := c.firstFree(t)
 			if err != nil {
 				return Lease{}, err
 			}
 			if a.IsValid() {
-				return c.inTurn(Lease{Address: a}, InTurn)
+				return c.giveInTurn(Lease{Address: a}, InTurn)
 			}
 		}
 	}
@@ -26,7 +26,7 @@ func (c choice) next() (Lease, error) {
 		return Lease{}, err
 	}
 	if a.IsValid() {
-		return c.inTurn(Lease{Address: a}, LongestReleased)
+		return c.giveInTurn(Lease{Address: a}, LongestReleased)
 	}
 	if c.pool != nil {
 		return Lease{}, c.exhaustedOfPool()
@@ -34,8 +34,8 @@ func (c choice) next() (Lease, error) {
 	return Lease{}, c.exhausted(c.number, c.set)
 }
 
-// inTurn gives the address, and lets the turn go on after it.
-func (c choice) inTurn(lease Lease, origin Origin) (Lease, error) {
+// giveInTurn gives the address, and lets the turn go on after it.
+func (c choice) giveInTurn(lease Lease, origin Origin) (Lease, error) {
 	if err := c.setLastGiven(c.number, lease.Address); err != nil {
 		return Lease{}, err
 	}
@@ -45,61 +45,61 @@ func (c choice) inTurn(lease Lease, origin Origin) (Lease, error) {
 // give makes the attachment a holder of the address: the only one, or one beside an earlier holder. The
 // earlier one goes when it gives up the address, or when this ADD has succeeded. If this ADD fails, the
 // earlier one has the address as before.
-func (c choice) give(was Lease, origin Origin) (Lease, error) {
+func (c choice) give(previous Lease, origin Origin) (Lease, error) {
 	bootID, err := c.store.boot()
 	if err != nil {
 		return Lease{}, err
 	}
 	owner := c.Owner
-	if was.byHand(c.now) {
-		owner = was.Owner // The operator's word stays: the next ADD finds it again.
+	if previous.isReservedByHand(c.instant) {
+		owner = previous.Owner // The operator's word stays: the next ADD finds it again.
 	}
 	lease := Lease{
-		Address: was.Address, Network: c.store.network, Owner: owner, State: Held, Holders: slices.Clone(was.Holders),
-		ByHand: was.ByHand, ByHandAt: was.ByHandAt, ByHandUntil: was.ByHandUntil, Claimed: was.Claimed && was.Owner == owner, unknown: was.unknown,
+		Address: previous.Address, Network: c.store.network, Owner: owner, State: Held, Holders: slices.Clone(previous.Holders),
+		ByHand: previous.ByHand, ByHandAt: previous.ByHandAt, ByHandUntil: previous.ByHandUntil, Claimed: previous.Claimed && previous.Owner == owner, unknown: previous.unknown,
 	}
-	if was.State == Held {
-		origin, lease.Conflict, lease.Why = TakenOver, was.Conflict, was.Why
+	if previous.State == Held {
+		origin, lease.Conflict, lease.Reason = TakenOver, previous.Conflict, previous.Reason
 	}
 	h := Holder{
-		ContainerID: c.Attachment.ContainerID, IfName: c.Attachment.IfName, Pod: c.Pod, Owner: c.Resolved, Namespace: c.Namespace,
-		Since: c.now, Origin: origin, Policy: c.Policy,
+		ContainerID: c.Attachment.ContainerID, IfName: c.Attachment.IfName, Pod: c.Pod, Owner: c.APIOwner, Namespace: c.Namespace,
+		Since: c.instant, Origin: origin, Policy: c.Policy,
 	}
 	h.Namespace.BootID = bootID
 	lease.Holders = append(lease.Holders, h)
-	c.note(Event{What: Given, Why: string(origin), Then: Held}.of(lease, h))
-	return lease, errors.Join(c.put(lease), c.letOthersGo(lease, was.State))
+	c.addEvent(Event{Type: Given, Reason: string(origin), StateAfter: Held}.withLease(lease, h))
+	return lease, errors.Join(c.put(lease), c.endOtherReservations(lease, previous.State))
 }
 
-// letOthersGo ends what else the policy reserves for the owner in the set, for the same interface: nobody
-// would ever ask for it again. was is the state of the given address before. A pod of a shared owner uses up only one of the
+// endOtherReservations ends what else the policy reserves for the owner in the set, for the same interface: nobody
+// would ever ask for it again. previous is the state of the given address before. A pod of a shared owner uses up only one of the
 // addresses that wait: the given one, or the one that it would have been given if it had not asked for another. So no more
 // addresses wait than the owner had pods at one time.
-func (c choice) letOthersGo(given Lease, was State) error {
-	if !given.owned() {
+func (c choice) endOtherReservations(lease Lease, previous State) error {
+	if !lease.hasOwner() {
 		return nil
 	}
-	all, err := c.ownedByAny()
+	leases, err := c.ownerLeases()
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(other Lease) bool {
-		_, in := c.whole.Find(other.Address)
-		differs := other.Last.Policy.keptForSeveral() != c.Policy.keptForSeveral()
-		return !in || differs || other.State != Reserved || other.byHand(c.now) || other.Last.IfName != c.Attachment.IfName
+	leases = slices.DeleteFunc(leases, func(candidate Lease) bool {
+		_, found := c.allRanges.Find(candidate.Address)
+		differs := candidate.Last.Policy.keptForSeveral() != c.Policy.keptForSeveral()
+		return !found || differs || candidate.State != Reserved || candidate.isReservedByHand(c.instant) || candidate.Last.IfName != c.Attachment.IfName
 	})
-	if c.Policy.keptForSeveral() && len(all) > 0 {
-		slices.SortFunc(all, c.compare)
-		all = all[:1]
-		if was == Reserved || was == Held {
-			all = nil
+	if c.Policy.keptForSeveral() && len(leases) > 0 {
+		slices.SortFunc(leases, c.compare)
+		leases = leases[:1]
+		if previous == Reserved || previous == Held {
+			leases = nil
 		}
 	}
-	for _, other := range all {
-		why := fmt.Sprintf("the owner has %s instead", given.Address)
-		left, ok := other.unreserved(why, c.now)
-		c.note(Event{What: Ended, Why: why, Then: left.State}.of(other, Holder{}))
-		if err := c.leave(other, left, ok, nil, "", ""); err != nil {
+	for _, reservation := range leases {
+		reason := fmt.Sprintf("the owner has %s instead", lease.Address)
+		remaining, ok := reservation.unreserved(reason, c.instant)
+		c.addEvent(Event{Type: Ended, Reason: reason, StateAfter: remaining.State}.withLease(reservation, Holder{}))
+		if err := c.putRemaining(reservation, remaining, ok, nil, "", ""); err != nil {
 			return err
 		}
 	}

@@ -24,13 +24,13 @@ var update = flag.Bool("update", false, "write testdata/schema3.db and its JSON 
 
 // golden is the content of a store in JSON. Every store that was ever written must stay readable.
 type golden struct {
-	Leases []jsontext.Value `json:"leases"`
-	Known  []Known          `json:"known,omitzero"`
-	Events []Event          `json:"events,omitzero"`
+	Leases []jsontext.Value  `json:"leases"`
+	Known  []RequestedRanges `json:"known,omitzero"`
+	Events []Event           `json:"events,omitzero"`
 }
 
-// goldens returns the stores by the names of their files, each with the node that wrote it.
-func goldens(t *testing.T) map[string]*node {
+// goldenNodes returns the stores by the names of their files, each with the node that wrote it.
+func goldenNodes(t *testing.T) map[string]*node {
 	t.Helper()
 	first := newNode(t, "10.3.0.254", minute)
 	first.day = time.Date(2026, 3, 4, 5, 6, 10, 0, time.UTC)
@@ -69,12 +69,12 @@ func (n *node) readGolden(t *testing.T, name string) (want golden, listed []Leas
 }
 
 // all returns everything that the store tells.
-func (n *node) all(t *testing.T) (listed []Lease, known []Known, events []Event) {
+func (n *node) all(t *testing.T) (listed []Lease, known []RequestedRanges, events []Event) {
 	t.Helper()
 	listed, err := n.store(t).List(t.Context())
 	must(t, err)
-	must(t, n.store(t).view(t.Context(), func(l *leases) (err error) {
-		if known, err = l.known(); err != nil {
+	must(t, n.store(t).view(t.Context(), func(l *leaseTx) (err error) {
+		if known, err = l.requestedRanges(); err != nil {
 			return err
 		}
 		return l.eachEvent(func(e Event) { events = append(events, e) })
@@ -96,7 +96,7 @@ func (n *node) compare(t *testing.T, when, name string) {
 	if diff := cmp.Diff(want.Events, events, same); diff != "" {
 		t.Errorf("%s, %s: events (-want +got):\n%s", name, when, diff)
 	}
-	n.sound(t)
+	n.expectVerified(t)
 }
 
 // A store is read as it was written. This holds for a look, and after a change has migrated the store. The change
@@ -105,7 +105,7 @@ func TestStoredLeasesAreReadAsTheyWere(t *testing.T) {
 	if *update {
 		writeGolden(t)
 	}
-	for name, n := range goldens(t) {
+	for name, n := range goldenNodes(t) {
 		copyFile(t, goldenFile(name+".db"), n.path())
 		before := sumOf(t, n.path())
 		n.compare(t, "by a look", name)
@@ -113,13 +113,13 @@ func TestStoredLeasesAreReadAsTheyWere(t *testing.T) {
 			t.Errorf("%s: a look changed the file", name)
 		}
 		// The change makes no event, because nothing happened to an address.
-		must(t, n.store(t).change(t.Context(), func(l *leases) error { return l.setLastGiven(7, addr("10.3.0.2")) }))
+		must(t, n.store(t).change(t.Context(), func(l *leaseTx) error { return l.setLastGiven(7, addr("10.3.0.2")) }))
 		n.compare(t, "after a change", name)
 		if sumOf(t, n.path()) == before {
 			t.Errorf("%s: no change", name)
 		}
 		var is string
-		must(t, n.store(t).view(t.Context(), func(l *leases) error {
+		must(t, n.store(t).view(t.Context(), func(l *leaseTx) error {
 			is = fmt.Sprintf("schema %s, reader %s", l.meta.Get([]byte(keySchema)), l.meta.Get([]byte(keyReader)))
 			return nil
 		}))
@@ -132,7 +132,7 @@ func TestStoredLeasesAreReadAsTheyWere(t *testing.T) {
 // The content of a store's buckets does not change within this schema, because newer and older relinks read it.
 func TestLeasesAreStoredAsTheyWere(t *testing.T) {
 	n := newNode(t, "10.3.0.30", minute)
-	eventful(t, n)
+	makeHistory(t, n)
 	want, got := contents(t, goldenFile("schema3.db")), contents(t, n.path())
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-stored +written now):\n%s", diff)
@@ -190,7 +190,7 @@ func printable(v []byte) string {
 func writeGolden(t *testing.T) {
 	t.Helper()
 	n := newNode(t, "10.3.0.30", minute)
-	eventful(t, n)
+	makeHistory(t, n)
 	copyFile(t, n.path(), goldenFile("schema3.db"))
 	// Cut off the spare room in the file.
 	must(t, os.Truncate(goldenFile("schema3.db"), used(t, n.path())))
@@ -207,8 +207,8 @@ func writeGolden(t *testing.T) {
 	must(t, os.WriteFile(goldenFile("schema3.json"), append(b, '\n'), 0o644))
 }
 
-// eventful makes a store with a lease of each kind.
-func eventful(t *testing.T, n *node) {
+// makeHistory makes a store with a lease of each kind.
+func makeHistory(t *testing.T, n *node) {
 	t.Helper()
 	six := RangeSet{{Span: span("fd00:3::2", "fd00:3::ff"), Subnet: netip.MustParsePrefix("fd00:3::/64"), Gateway: addr("fd00:3::1"), Excluded: []Span{span("fd00:3::3", "fd00:3::3")}}}
 	v4, v6 := n.sets, []RangeSet{n.sets[0], six}
@@ -239,8 +239,8 @@ func eventful(t *testing.T, n *node) {
 	_, err = n.store(t).Conflict(t.Context(), n.key("c7/eth0"), addr("10.3.0.8"), "02:00:00:00:00:01")
 	must(t, err)
 	r = n.request("c10/eth0", "web-1")
-	r.Owner, r.Also = set("web", 1), []attachment.Owner{pod("web-1")}
-	r.Resolved, r.Policy.Shared, r.Policy.ByOwner = r.Owner, true, true
+	r.Owner, r.AlternateOwners = set("web", 1), []attachment.Owner{pod("web-1")}
+	r.APIOwner, r.Policy.Shared, r.Policy.ByOwner = r.Owner, true, true
 	_, err = n.store(t).Allocate(t.Context(), r)
 	must(t, err)
 	n.takeIn(t, "host-local",
@@ -248,7 +248,7 @@ func eventful(t *testing.T, n *node) {
 			ContainerID: "c8", IfName: "eth0", Pod: attachment.Pod{Namespace: "default", Name: "old-0", UID: "0f5b1c2d"}, Since: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Origin: Imported,
 			Policy: minute, Namespace: attachment.Namespace{BootID: n.boot},
 		}}},
-		Lease{Address: addr("10.3.0.29"), State: Reserved, Why: "a pod may have it", ReleasedAt: n.day},
+		Lease{Address: addr("10.3.0.29"), State: Reserved, Reason: "a pod may have it", ReleasedAt: n.day},
 	)
 	n.later(30 * time.Second)
 	n.del(t, "c3/eth0")
@@ -269,7 +269,7 @@ func set(name string, ordinal int) attachment.Owner {
 // takeIn gives these leases to their addresses.
 func (n *node) takeIn(t *testing.T, why string, all ...Lease) {
 	t.Helper()
-	must(t, n.store(t).TakeIn(t.Context(), false, func(View) (Intake, error) {
-		return Intake{Leases: all, Why: why}, nil
+	must(t, n.store(t).Import(t.Context(), false, func(ImportView) (Import, error) {
+		return Import{Leases: all, Reason: why}, nil
 	}))
 }

@@ -46,22 +46,22 @@ func decodeGrant(key, b []byte) (g pool.Grant, rest []byte, err error) {
 			return g, nil, fmt.Errorf("grant %s: %w", g.Name(), err)
 		}
 	}
-	if why := wrongGrant(g); why != "" {
-		return g, nil, fmt.Errorf("grant %s: %w: %s", g.Name(), ErrDamaged, why)
+	if reason := wrongGrant(g); reason != "" {
+		return g, nil, fmt.Errorf("grant %s: %w: %s", g.Name(), ErrDamaged, reason)
 	}
 	return g, rest, nil
 }
 
 // wrongGrant says why no store can have the grant, empty if it can.
 func wrongGrant(g pool.Grant) string {
-	const chars = pool.Ours + string(pool.Marked) + string(pool.NotOurs)
+	const chars = pool.GrantedChars + string(pool.Marked) + string(pool.NotGranted)
 	switch n := len(g.Addresses); {
 	case g.Pool == "":
 		return "it names no pool"
 	case g.Index < 0:
 		return fmt.Sprintf("its index is %d", g.Index)
-	case n == 0 || n > pool.MostBlockSize:
-		return fmt.Sprintf("it has %d addresses: a block has 1 to %d", n, pool.MostBlockSize)
+	case n == 0 || n > pool.MaxBlockSize:
+		return fmt.Sprintf("it has %d addresses: a block has 1 to %d", n, pool.MaxBlockSize)
 	case strings.Trim(g.Addresses, chars) != "":
 		return fmt.Sprintf("its addresses are %q", g.Addresses)
 	case !g.First.IsValid() || !g.Last().IsValid():
@@ -83,14 +83,14 @@ func firstText(b []byte) (text string, rest []byte, err error) {
 }
 
 // textsOf reads all texts of a textKey.
-func textsOf(b []byte) (all []string, rest []byte, err error) {
+func textsOf(b []byte) (texts []string, rest []byte, err error) {
 	for rest = b; len(rest) > 0 && err == nil; {
 		var text string
 		if text, rest, err = firstText(rest); err == nil {
-			all = append(all, text)
+			texts = append(texts, text)
 		}
 	}
-	return all, rest, err
+	return texts, rest, err
 }
 
 func encodeLayout(l pool.Layout) ([]byte, error) {
@@ -98,8 +98,8 @@ func encodeLayout(l pool.Layout) ([]byte, error) {
 }
 
 func (w *writer) layout(l pool.Layout) {
-	spans := func(key string, all []pool.Span) {
-		w.list(key, len(all), func(i int) { w.object(func() { w.span(all[i]) }) })
+	spans := func(key string, list []pool.Span) {
+		w.list(key, len(list), func(i int) { w.object(func() { w.span(list[i]) }) })
 	}
 	w.object(func() {
 		w.text("name", l.Name)

@@ -19,12 +19,12 @@ import (
 type Granted struct {
 	// ID is the identity of the store, 32 random hex digits. It is empty before the store hears of a pool.
 	ID string
-	// Node and NodeUID are the node's name and the UID of its object, as OnNode has noted them.
+	// Node and NodeUID are the node's name and the UID of its object, as SetNode has noted them.
 	Node, NodeUID string
 	// Boot is this boot of the node.
 	Boot string
-	// Now is the time of the store: that of its leases. It can be months away from the time of day.
-	Now time.Time
+	// Time is the time of the store: that of its leases. It can be months away from the time of day.
+	Time time.Time
 	// Confirmed says that the agent has read the API in this boot.
 	Confirmed bool
 	// Pools are in the order in which the network's configuration last named them. Those that it names no more follow.
@@ -54,16 +54,16 @@ type PoolState struct {
 	Leased map[netip.Addr]Lease
 }
 
-// Granted returns what the store has of its pools. ErrNone: there is no store.
+// Granted returns what the store has of its pools. ErrNotLeased: there is no store.
 func (s *Store) Granted(ctx context.Context) (g Granted, err error) {
-	err = s.view(ctx, func(l *leases) (err error) {
+	err = s.view(ctx, func(l *leaseTx) (err error) {
 		g, err = l.granted()
 		return err
 	})
 	return g, err
 }
 
-func (l *leases) granted() (Granted, error) {
+func (l *leaseTx) granted() (Granted, error) {
 	confirmed, err := l.isConfirmed()
 	if err != nil {
 		return Granted{}, err
@@ -72,7 +72,7 @@ func (l *leases) granted() (Granted, error) {
 	if err != nil {
 		return Granted{}, err
 	}
-	g := Granted{ID: string(l.meta.Get([]byte(keyID))), Node: string(l.meta.Get([]byte(keyNode))), NodeUID: string(l.meta.Get([]byte(keyNodeUID))), Boot: bootID, Now: l.now, Confirmed: confirmed}
+	g := Granted{ID: string(l.meta.Get([]byte(keyID))), Node: string(l.meta.Get([]byte(keyNode))), NodeUID: string(l.meta.Get([]byte(keyNodeUID))), Boot: bootID, Time: l.instant, Confirmed: confirmed}
 	named, err := l.namedPools()
 	if err != nil {
 		return Granted{}, err
@@ -94,7 +94,7 @@ func (l *leases) granted() (Granted, error) {
 		return g, nil
 	}
 	return g, l.each(func(lease Lease) error {
-		if lease, leased := l.asOfNow(lease); leased {
+		if lease, leased := l.asCurrent(lease); leased {
 			for i := range g.Pools {
 				g.Pools[i].count(lease)
 			}
@@ -104,47 +104,47 @@ func (l *leases) granted() (Granted, error) {
 }
 
 // addTerm adds what the store obeys of the pool.
-func (l *leases) addTerm(p *PoolState) error {
+func (l *leaseTx) addTerm(p *PoolState) error {
 	t, err := l.term(p.Name)
 	if err != nil {
 		return err
 	}
 	last, err := l.sign()
-	p.FenceAfter, p.Silent = t.fenceAfter, l.isOver(t, last)
-	p.Session, p.Written = pool.Session(l.begun.bootID, t.begun), t.isWritten(l.begun.bootID)
+	p.FenceAfter, p.Silent = t.fenceAfter, l.isTermOver(t, last)
+	p.Session, p.Written = pool.Session(l.startMark.bootID, t.session), t.isSessionWritten(l.startMark.bootID)
 	return err
 }
 
 // count notes a lease, if it is at an address of the pool.
 func (p *PoolState) count(lease Lease) {
-	of := slices.ContainsFunc(p.Layout.Ranges, func(s pool.Span) bool { return s.Contains(lease.Address) })
+	match := slices.ContainsFunc(p.Layout.Ranges, func(s pool.Span) bool { return s.Contains(lease.Address) })
 	for _, g := range p.Grants {
 		i := g.Offset(lease.Address)
 		if i < 0 {
 			continue
 		}
-		of = true
-		if gives, _ := g.May(i); gives && !p.Layout.Excluded(lease.Address) {
+		match = true
+		if gives, _ := g.Assignable(i); gives && !p.Layout.Excluded(lease.Address) {
 			p.Used++
 		}
 	}
-	if of {
+	if match {
 		p.Leased[lease.Address] = lease
 	}
 }
 
 // isConfirmed says whether the agent has read the API in this boot.
-func (l *leases) isConfirmed() (bool, error) {
+func (l *leaseTx) isConfirmed() (bool, error) {
 	bootID, err := l.store.boot()
 	return err == nil && string(l.meta.Get([]byte(keyConfirmed))) == bootID, err
 }
 
 // Confirm notes that the agent has read the API in this boot. Before, nothing of a pool is given: while the node was away,
 // others may have got what it had. written are pools as Granted has returned them: since then each of their blocks was
-// written, or says the session already. ErrNone: there is no store.
+// written, or says the session already. ErrNotLeased: there is no store.
 func (s *Store) Confirm(ctx context.Context, written ...PoolState) error {
-	return s.change(ctx, func(l *leases) error {
-		is, err := l.isConfirmed()
+	return s.change(ctx, func(l *leaseTx) error {
+		confirmed, err := l.isConfirmed()
 		if err != nil {
 			return err
 		}
@@ -152,9 +152,9 @@ func (s *Store) Confirm(ctx context.Context, written ...PoolState) error {
 		switch {
 		case err != nil:
 			return err
-		case is && !changed:
+		case confirmed && !changed:
 			return errUnchanged
-		case is:
+		case confirmed:
 			return nil
 		}
 		bootID, err := s.boot()
@@ -163,10 +163,10 @@ func (s *Store) Confirm(ctx context.Context, written ...PoolState) error {
 	})
 }
 
-// WantPools notes the pools that the network's configuration names, in its order. It makes the store and its identity.
-func (s *Store) WantPools(ctx context.Context, names []string) error {
-	err := s.update(ctx, func(l *leases) error {
-		changed, err := l.wantPools(names)
+// SetPools notes the pools that the network's configuration names, in its order. It makes the store and its identity.
+func (s *Store) SetPools(ctx context.Context, names []string) error {
+	err := s.update(ctx, func(l *leaseTx) error {
+		changed, err := l.setPools(names)
 		if err == nil && !changed {
 			return errUnchanged
 		}
@@ -178,18 +178,18 @@ func (s *Store) WantPools(ctx context.Context, names []string) error {
 	return err
 }
 
-// wantPools notes the pools if they are others than before.
-func (l *leases) wantPools(names []string) (changed bool, err error) {
+// setPools notes the pools if they are others than before.
+func (l *leaseTx) setPools(names []string) (changed bool, err error) {
 	list := textKey(names...)
 	if bytes.Equal(list, l.meta.Get([]byte(keyPools))) {
 		return false, nil
 	}
 	failpoint.Here("before noting pools")
-	return true, errors.Join(l.identify(), l.meta.Put([]byte(keyPools), list))
+	return true, errors.Join(l.ensureID(), l.meta.Put([]byte(keyPools), list))
 }
 
-// identify gives the store its identity, if it has none.
-func (l *leases) identify() error {
+// ensureID gives the store its identity, if it has none.
+func (l *leaseTx) ensureID() error {
 	if len(l.meta.Get([]byte(keyID))) > 0 {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (l *leases) identify() error {
 }
 
 // namedPools returns the pools that the configuration last named.
-func (l *leases) namedPools() ([]string, error) {
+func (l *leaseTx) namedPools() ([]string, error) {
 	names, _, err := textsOf(l.meta.Get([]byte(keyPools)))
 	if err != nil {
 		return nil, fmt.Errorf("store %s: names of pools: %w", l.store.path, err)
@@ -210,22 +210,22 @@ func (l *leases) namedPools() ([]string, error) {
 }
 
 // allPools returns the named pools, and then those that are named no more.
-func (l *leases) allPools(named []string) []string {
-	all := slices.Clone(named)
+func (l *leaseTx) allPools(named []string) []string {
+	names := slices.Clone(named)
 	if l.layouts == nil {
-		return all
+		return names
 	}
 	cursor := l.layouts.Cursor()
 	for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
 		if name := string(k); !slices.Contains(named, name) {
-			all = append(all, name)
+			names = append(names, name)
 		}
 	}
-	return all
+	return names
 }
 
 // layout returns the pool as the agent last read it, the zero Layout before.
-func (l *leases) layout(name string) (pool.Layout, error) {
+func (l *leaseTx) layout(name string) (pool.Layout, error) {
 	if l.layouts == nil {
 		return pool.Layout{}, nil
 	}
@@ -241,13 +241,13 @@ func (l *leases) layout(name string) (pool.Layout, error) {
 }
 
 // grantsOf returns what the store has of a pool, in the order of the index.
-func (l *leases) grantsOf(name string) (all []pool.Grant, err error) {
-	err = l.eachGrant(name, func(g pool.Grant) { all = append(all, g) })
-	return all, err
+func (l *leaseTx) grantsOf(name string) (grants []pool.Grant, err error) {
+	err = l.eachGrant(name, func(g pool.Grant) { grants = append(grants, g) })
+	return grants, err
 }
 
 // eachGrant calls f for every grant of the pool, in the order of the index.
-func (l *leases) eachGrant(name string, f func(pool.Grant)) error {
+func (l *leaseTx) eachGrant(name string, f func(pool.Grant)) error {
 	if l.grants == nil {
 		return nil
 	}
@@ -267,7 +267,7 @@ func (l *leases) eachGrant(name string, f func(pool.Grant)) error {
 var ErrNotGranted = errors.New("not granted to this node")
 
 // grant returns the grant of a block. rest is what a newer relink has added.
-func (l *leases) grant(name string, index int64) (g pool.Grant, rest []byte, err error) {
+func (l *leaseTx) grant(name string, index int64) (g pool.Grant, rest []byte, err error) {
 	if l.grants != nil {
 		key := grantKey(name, index)
 		if b := l.grants.Get(key); b != nil {
@@ -282,15 +282,15 @@ func (l *leases) grant(name string, index int64) (g pool.Grant, rest []byte, err
 }
 
 // grantAt returns the grant that has the address, and the offset of the address in it. ErrNotGranted: none has it.
-func (l *leases) grantAt(name string, a netip.Addr) (found pool.Grant, at int, err error) {
-	at = -1
+func (l *leaseTx) grantAt(name string, a netip.Addr) (found pool.Grant, offset int, err error) {
+	offset = -1
 	err = l.eachGrant(name, func(g pool.Grant) {
 		if i := g.Offset(a); i >= 0 {
-			found, at = g, i
+			found, offset = g, i
 		}
 	})
-	if err == nil && at < 0 {
+	if err == nil && offset < 0 {
 		err = fmt.Errorf("%s of pool %s is %w", a, name, ErrNotGranted)
 	}
-	return found, at, err
+	return found, offset, err
 }

@@ -43,7 +43,7 @@ func (n *node) grant(t *testing.T, l pool.Layout, blocks ...string) {
 		all = append(all, granted(l, int64(i), chars))
 	}
 	if _, err := n.store(t).Granted(t.Context()); err != nil {
-		must(t, n.store(t).WantPools(t.Context(), []string{l.Name}))
+		must(t, n.store(t).SetPools(t.Context(), []string{l.Name}))
 	}
 	must(t, n.store(t).PutGrants(t.Context(), l, all))
 	must(t, n.store(t).Confirm(t.Context()))
@@ -92,7 +92,7 @@ var sameGrant = cmp.Options{sameLease, cmpopts.EquateComparable(netip.Prefix{})}
 // A store has an identity from the first word about a pool on, and keeps it. What it is told, it tells again.
 func TestPoolsAreStoredAsTheyWere(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
-	must(t, n.store(t).WantPools(t.Context(), []string{"lan6", "lan"}))
+	must(t, n.store(t).SetPools(t.Context(), []string{"lan6", "lan"}))
 	first := n.granted(t)
 	if !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(first.ID) || first.Confirmed || first.Boot != "boot-1" {
 		t.Errorf("a new store: %+v", first)
@@ -101,8 +101,8 @@ func TestPoolsAreStoredAsTheyWere(t *testing.T) {
 	must(t, n.store(t).PutGrants(t.Context(), lan6, nil))
 	must(t, n.store(t).Confirm(t.Context()))
 	n.addFrom(t, "c1/eth0", "", "10.3.0.8")
-	must(t, n.store(t).WantPools(t.Context(), []string{"lan6"}))
-	want := Granted{ID: first.ID, Boot: "boot-1", Now: n.day, Confirmed: true, Pools: []PoolState{
+	must(t, n.store(t).SetPools(t.Context(), []string{"lan6"}))
+	want := Granted{ID: first.ID, Boot: "boot-1", Time: n.day, Confirmed: true, Pools: []PoolState{
 		{Name: "lan6", Named: true, Layout: lan6, Leased: map[netip.Addr]Lease{}, Session: "boot-1", Written: true},
 		{Name: "lan", Layout: lan, Grants: []pool.Grant{granted(lan, 0, "...."), granted(lan, 2, "+.?-")}, Used: 1,
 			Leased: map[netip.Addr]Lease{addr("10.3.0.8"): n.get(t, "10.3.0.8")}, Session: "boot-1", Written: true},
@@ -110,7 +110,7 @@ func TestPoolsAreStoredAsTheyWere(t *testing.T) {
 	if diff := cmp.Diff(want, n.granted(t), sameGrant); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	n.sound(t)
+	n.expectVerified(t)
 }
 
 // Who tells the store what it knows costs no write: an ADD names its pools each time, and the agent reads all the time.
@@ -119,14 +119,14 @@ func TestToldAgainNothingIsWritten(t *testing.T) {
 	n.grant(t, lan, "++++", "....")
 	before := sumOf(t, n.path())
 	n.later(time.Minute)
-	must(t, n.store(t).WantPools(t.Context(), []string{"lan"}))
+	must(t, n.store(t).SetPools(t.Context(), []string{"lan"}))
 	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 1, "...."), granted(lan, 0, "++++")}))
 	must(t, n.store(t).Confirm(t.Context()))
 	_, err := n.store(t).MarkFree(t.Context(), "lan", 1, 4)
 	must(t, err)
 	_, err = n.store(t).MarkFree(t.Context(), "lan", 0, 0)
 	must(t, err)
-	must(t, n.store(t).Unexpect(t.Context(), "lan", addr("10.3.0.2"), pod("web-0")))
+	must(t, n.store(t).CancelIncoming(t.Context(), "lan", addr("10.3.0.2"), pod("web-0")))
 	if sumOf(t, n.path()) != before {
 		t.Error("the file has changed")
 	}
@@ -142,19 +142,19 @@ func TestPoolsWithoutAStore(t *testing.T) {
 		"Confirm":     func() error { return s.Confirm(ctx) },
 		"MarkFree":    func() error { _, err := s.MarkFree(ctx, "lan", 0, 1); return err },
 		"MarkAddress": func() error { _, err := s.MarkAddress(ctx, "lan", addr("10.3.0.2"), pod("a")); return err },
-		"Expect":      func() error { return s.Expect(ctx, addr("10.3.0.2"), pod("a"), "eth0", sticky, "it moves") },
-		"Unexpect":    func() error { return s.Unexpect(ctx, "lan", addr("10.3.0.2"), pod("a")) },
+		"Expect":      func() error { return s.ReserveIncoming(ctx, addr("10.3.0.2"), pod("a"), "eth0", sticky, "it moves") },
+		"Unexpect":    func() error { return s.CancelIncoming(ctx, "lan", addr("10.3.0.2"), pod("a")) },
 		"MarkClaimed": func() error { return s.MarkClaimed(ctx, addr("10.3.0.2"), pod("a")) },
 		"PoolSets":    func() error { _, err := s.PoolSets(ctx, []string{"lan"}); return err },
 	} {
-		n.refused(t, what, f(), ErrNone, "network pods: nothing is leased (no DIR/pods.db)")
+		n.refused(t, what, f(), ErrNotLeased, "network pods: nothing is leased (no DIR/pods.db)")
 	}
 }
 
 // A store that an earlier relink has made has no pools, and gets them with the first word about one. A network that had ranges
 // keeps what its pods have.
 func TestANetworkGetsPools(t *testing.T) {
-	for name, n := range goldens(t) {
+	for name, n := range goldenNodes(t) {
 		copyFile(t, goldenFile(name+".db"), n.path())
 		if g := n.granted(t); g.ID != "" || len(g.Pools) > 0 {
 			t.Errorf("%s: %+v", name, g)
@@ -192,13 +192,13 @@ func TestUsedAndLeasedOfAPool(t *testing.T) {
 	n.grant(t, lan, "..++", "++.+")
 	for i, owner := range []string{"a", "b", ""} {
 		r := n.fromPools("c"+string(rune('1'+i))+"/eth0", owner, "lan")
-		r.Acquired = r.Pools
+		r.QueriedPools = r.Pools
 		_, err := n.store(t).Allocate(t.Context(), r)
 		must(t, err)
 	}
 	n.del(t, "c1/eth0")
 	n.del(t, "c3/eth0")
-	must(t, n.store(t).Expect(t.Context(), addr("10.3.0.15"), pod("d"), "eth0", sticky, "it moves here"))
+	must(t, n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.15"), pod("d"), "eth0", sticky, "it moves here"))
 	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "..+.")}))
 	p := n.granted(t).Pools[0]
 	var leased []string

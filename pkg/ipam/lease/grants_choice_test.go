@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// future adds something of a newer relink to the stored grant.
-func (n *node) future(t *testing.T, index int64) {
+// addUnknownFields adds something of a newer relink to the stored grant.
+func (n *node) addUnknownFields(t *testing.T, index int64) {
 	t.Helper()
 	edit(t, n.path(), func(tx *bolt.Tx) error {
 		bucket, key := tx.Bucket([]byte(bucketGrants)), grantKey("lan", index)
@@ -25,7 +25,7 @@ func (n *node) future(t *testing.T, index int64) {
 // rest returns what a newer relink has added to the stored grant.
 func (n *node) rest(t *testing.T, index int64) (rest string) {
 	t.Helper()
-	must(t, n.store(t).view(t.Context(), func(l *leases) error {
+	must(t, n.store(t).view(t.Context(), func(l *leaseTx) error {
 		_, more, err := l.grant("lan", index)
 		rest = string(more)
 		return err
@@ -47,13 +47,13 @@ func TestChangesOfAGrantKeepWhatANewerRelinkHasAdded(t *testing.T) {
 	} {
 		n := newNode(t, "10.3.0.20", minute)
 		n.grant(t, lan, "++..")
-		n.future(t, 0)
+		n.addUnknownFields(t, 0)
 		before := n.chars(t, "lan")
 		must(t, change(t, n.store(t)))
 		if got := n.rest(t, 0); got != string(textKey("future")) || n.chars(t, "lan") == before {
 			t.Errorf("%s: %q is left, and the grants are %s", name, got, n.chars(t, "lan"))
 		}
-		n.sound(t)
+		n.expectVerified(t)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestQuarantineOfPools(t *testing.T) {
 	_, err := n.store(t).Allocate(t.Context(), n.fromPools("c7/eth0", "", "lan"))
 	n.refused(t, "one in quarantine that the node does not have", err, ErrExhausted,
 		"pool lan of network pods: no address is free of the 2 that this node has: 2 held, 0 reserved, 0 in quarantine; relink ipam list says for whom")
-	n.sound(t)
+	n.expectVerified(t)
 }
 
 // Blocks that follow on each other are one range: the choice in a node with many blocks takes no longer.
@@ -134,19 +134,19 @@ func TestNeighboursAreOneRange(t *testing.T) {
 	} {
 		n := newNode(t, "10.3.0.20", minute)
 		n.grant(t, lan, test.blocks...)
-		must(t, n.store(t).view(t.Context(), func(l *leases) error {
-			p, err := l.pooled("lan")
+		must(t, n.store(t).view(t.Context(), func(l *leaseTx) error {
+			p, err := l.storedPool("lan")
 			if err != nil {
 				return err
 			}
-			if got := textOf(p.sure); got != test.sure {
+			if got := textOf(p.ready); got != test.sure {
 				t.Errorf("%s: %s, want %s", name, got, test.sure)
 			}
-			if got := textOf(p.doubtful); got != test.doubtful {
+			if got := textOf(p.needsProbe); got != test.doubtful {
 				t.Errorf("%s: to be probed %s, want %s", name, got, test.doubtful)
 			}
-			if len(p.whole) != 1 {
-				t.Errorf("%s: the pool is %s", name, textOf(p.whole))
+			if len(p.allRanges) != 1 {
+				t.Errorf("%s: the pool is %s", name, textOf(p.allRanges))
 			}
 			return nil
 		}))
@@ -247,7 +247,7 @@ func TestADeletedPoolIsStored(t *testing.T) {
 		t.Errorf("afterwards: %+v, target %d", p.Layout, p.Target())
 	}
 	must(t, n.store(t).PutGrants(t.Context(), lan, nil))
-	must(t, n.store(t).WantPools(t.Context(), []string{"lan6"}))
+	must(t, n.store(t).SetPools(t.Context(), []string{"lan6"}))
 	all := n.granted(t).Pools
 	if all[1].Target() != 0 || all[1].Layout.Deleted || all[0].Target() != 0 {
 		t.Errorf("a pool that is named no more has the target %d, an unknown one %d", all[1].Target(), all[0].Target())
@@ -260,9 +260,9 @@ func TestUnexpectAfterAReboot(t *testing.T) {
 	n.grant(t, lan, "+...")
 	n.giveFrom(t, "c1/eth0", "web-0", "10.3.0.9") // The node does not have it.
 	n.reboot("boot-2", time.Minute)
-	must(t, n.store(t).Unexpect(t.Context(), "lan", addr("10.3.0.9"), pod("web-1")))
+	must(t, n.store(t).CancelIncoming(t.Context(), "lan", addr("10.3.0.9"), pod("web-1")))
 	n.expect(t, "for another owner", "10.3.0.9 reserved c1/eth0 web-0")
-	must(t, n.store(t).Unexpect(t.Context(), "lan", addr("10.3.0.9"), pod("web-0")))
+	must(t, n.store(t).CancelIncoming(t.Context(), "lan", addr("10.3.0.9"), pod("web-0")))
 	n.expect(t, "for its owner")
-	n.sound(t)
+	n.expectVerified(t)
 }

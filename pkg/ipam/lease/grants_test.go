@@ -70,20 +70,20 @@ func TestEmptyGrantsAreForgotten(t *testing.T) {
 	large := lan
 	large.Ranges = []pool.Span{{First: addr("10.3.0.0"), Last: addr("10.3.255.255")}}
 	var all []pool.Grant
-	for i := range int64(mostEmptyGrants + 4) {
+	for i := range int64(maxEmptyGrants + 4) {
 		g := granted(large, i, "....")
-		if g.Epoch = 1000 - i; i == mostEmptyGrants+3 {
+		if g.Epoch = 1000 - i; i == maxEmptyGrants+3 {
 			g.Addresses, g.Epoch = "...-", 0
 		}
 		all = append(all, g)
 	}
-	must(t, n.store(t).WantPools(t.Context(), []string{"lan", "lan6"}))
+	must(t, n.store(t).SetPools(t.Context(), []string{"lan", "lan6"}))
 	must(t, n.store(t).PutGrants(t.Context(), lan6, []pool.Grant{granted(lan6, 0, "........")}))
-	must(t, n.store(t).PutGrants(t.Context(), large, all[:mostEmptyGrants]))
-	must(t, n.store(t).PutGrants(t.Context(), large, all[mostEmptyGrants:]))
+	must(t, n.store(t).PutGrants(t.Context(), large, all[:maxEmptyGrants]))
+	must(t, n.store(t).PutGrants(t.Context(), large, all[maxEmptyGrants:]))
 	pools := n.granted(t).Pools
 	got := pools[0].Grants
-	if len(got) != mostEmptyGrants+1 || got[0].Index != 0 || got[len(got)-2].Index != mostEmptyGrants-1 || got[len(got)-1].Index != mostEmptyGrants+3 {
+	if len(got) != maxEmptyGrants+1 || got[0].Index != 0 || got[len(got)-2].Index != maxEmptyGrants-1 || got[len(got)-1].Index != maxEmptyGrants+3 {
 		t.Errorf("%d grants, from %d to %d and %d", len(got), got[0].Index, got[len(got)-2].Index, got[len(got)-1].Index)
 	}
 	if len(pools[1].Grants) != 1 {
@@ -180,8 +180,8 @@ func TestMarkAddress(t *testing.T) {
 			"10.3.0.1 is not available for pod default/web-1: it is reserved for pod default/web-0", "++?- .+++", "given,given up"},
 		"needs a probe":   {"10.3.0.2", pod("web-0"), nil, "<nil>", "++-- .+++", ""},
 		"marked":          {"10.3.0.3", pod("web-0"), nil, "<nil>", "++?- .+++", ""},
-		"not granted":     {"10.3.0.4", pod("web-0"), ErrHolder, "10.3.0.4 is not as expected: it is not granted to this node", "++?- .+++", ""},
-		"in no grant":     {"10.3.0.9", pod("web-0"), ErrHolder, "10.3.0.9 is not as expected: 10.3.0.9 of pool lan is not granted to this node", "++?- .+++", ""},
+		"not granted":     {"10.3.0.4", pod("web-0"), ErrHolderChanged, "10.3.0.4 is not as expected: it is not granted to this node", "++?- .+++", ""},
+		"in no grant":     {"10.3.0.9", pod("web-0"), ErrHolderChanged, "10.3.0.9 is not as expected: 10.3.0.9 of pool lan is not granted to this node", "++?- .+++", ""},
 		"held by its pod": {"10.3.0.5", pod("db-0"), ErrTaken, "10.3.0.5 is not available for pod default/db-0: it is held by eth0 of c2 on pods (pod default/db-0)", "++?- .+++", "given"},
 		"in quarantine": {"10.3.0.7", pod("web-0"), ErrTaken, "10.3.0.7 is not available for pod default/web-0: it is in quarantine: released",
 			"++?- .+++", "given,given up"},
@@ -204,7 +204,7 @@ func TestMarkAddress(t *testing.T) {
 			if got := n.events(t, test.address); got != test.events {
 				t.Errorf("events %q, want %q", got, test.events)
 			}
-			n.sound(t)
+			n.expectVerified(t)
 		})
 	}
 }
@@ -213,7 +213,7 @@ func TestMarkAddress(t *testing.T) {
 func (n *node) giveFrom(t *testing.T, sandbox, owner, address string) {
 	t.Helper()
 	r := n.fromPools(sandbox, owner, "lan")
-	r.Beside, r.Acquired = append(r.Beside, addr(address)), r.Pools
+	r.MigratingAddresses, r.QueriedPools = append(r.MigratingAddresses, addr(address)), r.Pools
 	given, err := n.store(t).Allocate(t.Context(), r)
 	if err != nil || given[0].Address != addr(address) {
 		t.Fatalf("%v %v", given, err)
@@ -227,9 +227,9 @@ func (n *node) events(t *testing.T, address string) string {
 	must(t, err)
 	var texts []string
 	for _, e := range all {
-		text := string(e.What)
-		if e.What == HandedOver || e.What == Awaited {
-			text += ": " + e.Why
+		text := string(e.Type)
+		if e.Type == HandedOver || e.Type == Awaited {
+			text += ": " + e.Reason
 		}
 		texts = append(texts, text)
 	}
@@ -241,16 +241,16 @@ func TestExpect(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	n.grant(t, lan, "..+.")
 	expect := func(address, owner string) error {
-		return n.store(t).Expect(t.Context(), addr(address), pod(owner), "net1", stickyFor(time.Hour), "it moves here")
+		return n.store(t).ReserveIncoming(t.Context(), addr(address), pod(owner), "net1", stickyFor(time.Hour), "it moves here")
 	}
 	must(t, expect("10.3.0.3", "web-0"))
 	must(t, expect("10.3.0.3", "web-0"))
 	n.refused(t, "another owner", expect("10.3.0.3", "web-1"), ErrTaken, "10.3.0.3 is not available: it is reserved for pod default/web-0")
-	if err := n.store(t).Expect(t.Context(), addr("10.3.0.9"), attachment.Owner{}, "net1", sticky, ""); fmt.Sprint(err) != "an address cannot be expected for nobody" {
+	if err := n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.9"), attachment.Owner{}, "net1", sticky, ""); fmt.Sprint(err) != "an address cannot be expected for nobody" {
 		t.Errorf("nobody: %v", err)
 	}
 	l := n.get(t, "10.3.0.3")
-	if got := fmt.Sprint(l.Last.IfName, " ", l.Until.Sub(n.day), " ", l.Why); got != "net1 1h0m0s it moves here" {
+	if got := fmt.Sprint(l.Last.IfName, " ", l.Until.Sub(n.day), " ", l.Reason); got != "net1 1h0m0s it moves here" {
 		t.Error(got)
 	}
 	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "..++")}))
@@ -274,15 +274,15 @@ func TestExpect(t *testing.T) {
 func TestExpectedForAWhile(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.grant(t, lan, "..+.")
-	for policy, want := range map[Policy]time.Duration{minute: leastExpected, stickyFor(time.Minute): leastExpected, stickyFor(time.Hour): time.Hour} {
+	for policy, want := range map[Policy]time.Duration{minute: minIncomingWait, stickyFor(time.Minute): minIncomingWait, stickyFor(time.Hour): time.Hour} {
 		a := addr("10.3.0.9")
-		must(t, n.store(t).Expect(t.Context(), a, pod("web-0"), "eth0", policy, ""))
+		must(t, n.store(t).ReserveIncoming(t.Context(), a, pod("web-0"), "eth0", policy, ""))
 		if got := n.get(t, a.String()).Until.Sub(n.day); got != want {
 			t.Errorf("%+v: %s, want %s", policy, got, want)
 		}
-		must(t, n.store(t).Unexpect(t.Context(), "lan", a, pod("web-0")))
+		must(t, n.store(t).CancelIncoming(t.Context(), "lan", a, pod("web-0")))
 	}
-	must(t, n.store(t).Expect(t.Context(), addr("10.3.0.9"), pod("web-0"), "eth0", sticky, ""))
+	must(t, n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.9"), pod("web-0"), "eth0", sticky, ""))
 	if until := n.get(t, "10.3.0.9").Until; !until.IsZero() {
 		t.Errorf("for ever: %s", until)
 	}
@@ -295,18 +295,18 @@ func TestUnexpect(t *testing.T) {
 	n.giveFrom(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.giveFrom(t, "c2/eth0", "web-1", "10.3.0.3")
 	n.del(t, "c2/eth0")
-	must(t, n.store(t).Expect(t.Context(), addr("10.3.0.4"), pod("web-2"), "eth0", sticky, ""))
-	must(t, n.store(t).Expect(t.Context(), addr("10.3.0.5"), pod("web-3"), "eth0", sticky, ""))
-	must(t, n.store(t).Expect(t.Context(), addr("10.3.0.7"), pod("web-4"), "eth0", sticky, ""))
+	must(t, n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.4"), pod("web-2"), "eth0", sticky, ""))
+	must(t, n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.5"), pod("web-3"), "eth0", sticky, ""))
+	must(t, n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.7"), pod("web-4"), "eth0", sticky, ""))
 	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 1, "...+")}))
 	n.reserve(t, "10.3.0.7", "web-4", 0)
 	for address, owner := range map[string]string{"10.3.0.2": "web-0", "10.3.0.3": "web-1", "10.3.0.4": "web-9", "10.3.0.5": "web-3", "10.3.0.7": "web-4", "10.3.0.9": "web-0"} {
-		must(t, n.store(t).Unexpect(t.Context(), "lan", addr(address), pod(owner)))
+		must(t, n.store(t).CancelIncoming(t.Context(), "lan", addr(address), pod(owner)))
 	}
 	n.expect(t, "afterwards", "10.3.0.2 held c1/eth0 web-0", "10.3.0.3 reserved c2/eth0 web-1", "10.3.0.4 reserved web-2", "10.3.0.7 reserved web-4")
 	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "....")}))
 	for _, address := range []string{"10.3.0.2", "10.3.0.3"} {
-		must(t, n.store(t).Unexpect(t.Context(), "lan", addr(address), pod("web-1")))
+		must(t, n.store(t).CancelIncoming(t.Context(), "lan", addr(address), pod("web-1")))
 	}
 	n.expect(t, "what the node does not have waits for nobody", "10.3.0.2 held c1/eth0 web-0", "10.3.0.4 reserved web-2", "10.3.0.7 reserved web-4")
 }
@@ -318,13 +318,13 @@ func TestAwait(t *testing.T) {
 	n.giveFrom(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.giveFrom(t, "c2/eth0", "web-1", "10.3.0.3")
 	before := sumOf(t, n.path())
-	must(t, n.store(t).Await(t.Context(), addr("10.3.0.2"), pod("web-1")))
-	must(t, n.store(t).Await(t.Context(), addr("10.3.0.9"), pod("web-0")))
+	must(t, n.store(t).KeepUntilClaimed(t.Context(), addr("10.3.0.2"), pod("web-1")))
+	must(t, n.store(t).KeepUntilClaimed(t.Context(), addr("10.3.0.9"), pod("web-0")))
 	if sumOf(t, n.path()) != before {
 		t.Error("the file has changed for another owner, or for an address that is free")
 	}
 	for range 2 {
-		must(t, n.store(t).Await(t.Context(), addr("10.3.0.2"), pod("web-0")))
+		must(t, n.store(t).KeepUntilClaimed(t.Context(), addr("10.3.0.2"), pod("web-0")))
 	}
 	n.del(t, "c1/eth0")
 	n.del(t, "c2/eth0")

@@ -8,19 +8,19 @@ import (
 	"slices"
 )
 
-// Known is what an ADD asked for: the ranges or the pools, and the policy for their addresses.
-type Known struct {
+// RequestedRanges is what an ADD asked for: the ranges or the pools, and the policy for their addresses.
+type RequestedRanges struct {
 	Sets   []RangeSet `json:"sets"`
 	Pools  []string   `json:"pools,omitempty"`
 	Policy Policy     `json:"policy,omitzero"`
 }
 
-// maxKnown is how many a store remembers. Most networks have one. A runtime that gives pods ranges of their
+// maxRequestedRanges is how many a store remembers. Most networks have one. A runtime that gives pods ranges of their
 // own makes more, and so does a change of the configuration.
-const maxKnown = 8
+const maxRequestedRanges = 8
 
-// set returns the set that has the address, and its number.
-func (k Known) set(a netip.Addr) (int, RangeSet) {
+// setOf returns the set that has the address, and its number.
+func (k RequestedRanges) setOf(a netip.Addr) (int, RangeSet) {
 	for i, s := range k.Sets {
 		if _, ok := s.Find(a); ok {
 			return i, s
@@ -29,154 +29,156 @@ func (k Known) set(a netip.Addr) (int, RangeSet) {
 	return -1, nil
 }
 
-func (k Known) overlaps(o Known) bool {
+func (k RequestedRanges) overlaps(o RequestedRanges) bool {
 	return slices.ContainsFunc(k.Sets, func(s RangeSet) bool { return slices.ContainsFunc(o.Sets, s.Overlaps) })
 }
 
-// setsBeside returns the sets. A set that shares addresses with o is replaced by an empty one: so the others
+// disjointSets returns the sets. A set that shares addresses with o is replaced by an empty one: so the others
 // keep their numbers.
-func (k Known) setsBeside(o Known) []RangeSet {
-	left := slices.Clone(k.Sets)
-	for i, s := range left {
-		if o.overlaps(Known{Sets: []RangeSet{s}}) {
-			left[i] = nil
+func (k RequestedRanges) disjointSets(o RequestedRanges) []RangeSet {
+	disjoint := slices.Clone(k.Sets)
+	for i, s := range disjoint {
+		if o.overlaps(RequestedRanges{Sets: []RangeSet{s}}) {
+			disjoint[i] = nil
 		}
 	}
-	return left
+	return disjoint
 }
 
-// remember notes what an ADD asks for. It replaces what earlier ADDs asked for of the same addresses. The rest
+// putLastRequested notes what an ADD asks for. It replaces what earlier ADDs asked for of the same addresses. The rest
 // stays as it is stored, with what a newer relink has added.
-func (l *leases) remember(k Known) error {
-	b, err := encodeKnown(k)
-	if err != nil || bytes.Equal(b, l.ranges.Get(knownKey(0))) {
+func (l *leaseTx) putLastRequested(k RequestedRanges) error {
+	b, err := encodeRequestedRanges(k)
+	if err != nil || bytes.Equal(b, l.ranges.Get(requestedRangesKey(0))) {
 		return err
 	}
-	all, err := l.known()
+	requested, err := l.requestedRanges()
 	if err != nil {
 		return err
 	}
-	if len(all) > 0 {
-		if last, err := encodeKnown(all[0]); err != nil || bytes.Equal(b, last) {
+	if len(requested) > 0 {
+		if last, err := encodeRequestedRanges(requested[0]); err != nil || bytes.Equal(b, last) {
 			return err
 		}
 	}
 	values := [][]byte{b}
-	for i, other := range all {
-		left, err := l.without(i, other, k)
+	for i, ranges := range requested {
+		remaining, err := l.withoutOverlap(i, ranges, k)
 		if err != nil {
 			return err
 		}
-		if left != nil {
-			values = append(values, left)
+		if remaining != nil {
+			values = append(values, remaining)
 		}
 	}
-	return l.putKnown(values)
+	return l.putRequestedRanges(values)
 }
 
-// without returns what was asked for, as it is stored, without the sets that share addresses with the last
+// withoutOverlap returns what was asked for, as it is stored, without the sets that share addresses with the last
 // ADD's. An empty set replaces each of these, so that the others keep their numbers. It returns nil if no
 // set is left.
-func (l *leases) without(i int, known, last Known) ([]byte, error) {
-	if len(known.Pools) > 0 && len(last.Pools) == 0 {
-		return l.storedKnown(i), nil
+func (l *leaseTx) withoutOverlap(i int, ranges, last RequestedRanges) ([]byte, error) {
+	if len(ranges.Pools) > 0 && len(last.Pools) == 0 {
+		return l.storedRequestedRanges(i), nil
 	}
-	left := known.setsBeside(last)
+	disjoint := ranges.disjointSets(last)
 	sameSets := func(a, b RangeSet) bool { return len(a) == len(b) }
 	switch {
-	case !slices.ContainsFunc(left, func(s RangeSet) bool { return len(s) > 0 }):
+	case !slices.ContainsFunc(disjoint, func(s RangeSet) bool { return len(s) > 0 }):
 		return nil, nil
-	case slices.EqualFunc(left, known.Sets, sameSets):
-		return l.storedKnown(i), nil
+	case slices.EqualFunc(disjoint, ranges.Sets, sameSets):
+		return l.storedRequestedRanges(i), nil
 	}
-	known.Sets = left
-	return encodeKnown(known)
+	ranges.Sets = disjoint
+	return encodeRequestedRanges(ranges)
 }
 
-// learn notes what ADDs of another network asked for, as if they had come before all ADDs of this one.
-func (l *leases) learn(known []Known) error {
-	all, err := l.known()
+// mergeRequestedRanges notes what ADDs of another network asked for, as if they had come before all ADDs of this one.
+func (l *leaseTx) mergeRequestedRanges(added []RequestedRanges) error {
+	stored, err := l.requestedRanges()
 	if err != nil {
 		return err
 	}
 	var values [][]byte
-	for i := range all {
-		values = append(values, l.storedKnown(i))
+	for i := range stored {
+		values = append(values, l.storedRequestedRanges(i))
 	}
-	for _, k := range known {
-		for _, other := range all {
-			k.Sets = k.setsBeside(other)
+	for _, k := range added {
+		for _, ranges := range stored {
+			k.Sets = k.disjointSets(ranges)
 		}
 		if !slices.ContainsFunc(k.Sets, func(s RangeSet) bool { return len(s) > 0 }) {
 			continue
 		}
-		b, err := encodeKnown(k)
+		b, err := encodeRequestedRanges(k)
 		if err != nil {
 			return err
 		}
 		values = append(values, b)
 	}
-	return l.putKnown(values)
+	return l.putRequestedRanges(values)
 }
 
-// storedKnown returns what was asked for as it is stored.
-func (l *leases) storedKnown(i int) []byte { return bytes.Clone(l.ranges.Get(knownKey(i))) }
+// storedRequestedRanges returns what was asked for as it is stored.
+func (l *leaseTx) storedRequestedRanges(i int) []byte {
+	return bytes.Clone(l.ranges.Get(requestedRangesKey(i)))
+}
 
-// putKnown stores what ADDs asked for, the last one first. What is too much for a store is left out.
-func (l *leases) putKnown(values [][]byte) (err error) {
-	for i := range maxKnown {
+// putRequestedRanges stores what ADDs asked for, the last one first. What is too much for a store is left out.
+func (l *leaseTx) putRequestedRanges(values [][]byte) (err error) {
+	for i := range maxRequestedRanges {
 		if i < len(values) {
-			err = errors.Join(err, l.ranges.Put(knownKey(i), values[i]))
+			err = errors.Join(err, l.ranges.Put(requestedRangesKey(i), values[i]))
 		} else {
-			err = errors.Join(err, l.ranges.Delete(knownKey(i)))
+			err = errors.Join(err, l.ranges.Delete(requestedRangesKey(i)))
 		}
 	}
 	return err
 }
 
-func knownKey(i int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(i)) }
+func requestedRangesKey(i int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(i)) }
 
-// known returns what ADDs asked for, the last one first.
-func (l *leases) known() ([]Known, error) {
+// requestedRanges returns what ADDs asked for, the last one first.
+func (l *leaseTx) requestedRanges() ([]RequestedRanges, error) {
 	if l.ranges == nil {
 		return nil, nil // Schema 1 does not know.
 	}
-	var all []Known
+	var requested []RequestedRanges
 	err := l.ranges.ForEach(func(_, b []byte) error {
-		k, err := decodeKnown(b)
-		all = append(all, k)
+		k, err := decodeRequestedRanges(b)
+		requested = append(requested, k)
 		return err
 	})
-	return all, err
+	return requested, err
 }
 
-// spread returns what was asked for with all addresses of its pools as sets. pools is what the store has of these.
-func (l *leases) spread(k Known) (_ Known, pools []*pooled, err error) {
+// expandPools returns what was asked for with all addresses of its pools as sets. pools is what the store has of these.
+func (l *leaseTx) expandPools(k RequestedRanges) (_ RequestedRanges, pools []*storedPool, err error) {
 	for _, name := range k.Pools {
-		p, err := l.pooled(name)
+		p, err := l.storedPool(name)
 		if err != nil {
 			return k, nil, err
 		}
 		pools = append(pools, p)
 	}
 	if len(pools) > 0 {
-		k.Sets = wholes(pools)
+		k.Sets = allRangesOf(pools)
 	}
 	return k, pools, nil
 }
 
-// inOneSet says whether the addresses are of one range set or one pool, as far as is known.
-func (l *leases) inOneSet(a, b netip.Addr) (bool, error) {
-	all, err := l.known()
+// inSameSet says whether the addresses are of one range set or one pool, as far as is known.
+func (l *leaseTx) inSameSet(a, b netip.Addr) (bool, error) {
+	requested, err := l.requestedRanges()
 	if err != nil {
 		return false, err
 	}
-	for _, k := range all {
-		if k, _, err = l.spread(k); err != nil {
+	for _, k := range requested {
+		if k, _, err = l.expandPools(k); err != nil {
 			return false, err
 		}
-		_, set := k.set(a)
-		if _, in := set.Find(b); in {
+		_, set := k.setOf(a)
+		if _, found := set.Find(b); found {
 			return true, nil
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// tens returns a range of ten addresses.
-func tens(net int) RangeSet {
+// tenAddresses returns a range of ten addresses.
+func tenAddresses(net int) RangeSet {
 	base := fmt.Sprintf("10.%d.0.", net)
 	return RangeSet{{Span: span(base+"10", base+"19"), Subnet: netip.MustParsePrefix(base + "0/24"), Gateway: addr(base + "1")}}
 }
@@ -53,35 +53,35 @@ func TestKnownRanges(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
-	ask(minute, tens(1))
+	ask(minute, tenAddresses(1))
 	expect("one", "10.1.0.10-10.1.0.19 0s")
-	ask(minute, tens(2))
+	ask(minute, tenAddresses(2))
 	expect("another", "10.2.0.10-10.2.0.19 0s", "10.1.0.10-10.1.0.19 0s")
-	ask(minute, tens(1))
+	ask(minute, tenAddresses(1))
 	expect("the first again", "10.1.0.10-10.1.0.19 0s", "10.2.0.10-10.2.0.19 0s")
-	ask(stickyFor(time.Hour), tens(1))
+	ask(stickyFor(time.Hour), tenAddresses(1))
 	expect("another policy", "10.1.0.10-10.1.0.19 1h0m0s", "10.2.0.10-10.2.0.19 0s")
-	ask(minute, tens(2), tens(3))
+	ask(minute, tenAddresses(2), tenAddresses(3))
 	expect("two sets, one of them known", "10.2.0.10-10.2.0.19 10.3.0.10-10.3.0.19 0s", "10.1.0.10-10.1.0.19 1h0m0s")
-	wider := tens(3)
+	wider := tenAddresses(3)
 	wider[0].Span = span("10.3.0.19", "10.3.0.40")
 	ask(minute, wider)
 	expect("one address of one of the two sets", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 - 0s", "10.1.0.10-10.1.0.19 1h0m0s")
-	beside := tens(3)
+	beside := tenAddresses(3)
 	beside[0].Span = span("10.3.0.10", "10.3.0.18")
 	ask(minute, beside)
 	expect("beside", "10.3.0.10-10.3.0.18 0s", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 - 0s", "10.1.0.10-10.1.0.19 1h0m0s")
 	for i := 4; i < 9; i++ {
-		ask(minute, tens(i))
+		ask(minute, tenAddresses(i))
 	}
 	eight := []string{
 		"10.8.0.10-10.8.0.19 0s", "10.7.0.10-10.7.0.19 0s", "10.6.0.10-10.6.0.19 0s", "10.5.0.10-10.5.0.19 0s", "10.4.0.10-10.4.0.19 0s",
 		"10.3.0.10-10.3.0.18 0s", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 - 0s",
 	}
 	expect("eight", eight...)
-	ask(minute, tens(9))
+	ask(minute, tenAddresses(9))
 	expect("nine", append([]string{"10.9.0.10-10.9.0.19 0s"}, eight[:7]...)...)
-	all := tens(1)
+	all := tenAddresses(1)
 	all[0].Span = span("10.0.0.1", "10.255.255.254")
 	all[0].Gateway = addr("10.255.255.254")
 	ask(minute, all)

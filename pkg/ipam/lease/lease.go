@@ -108,14 +108,14 @@ type Holder struct {
 	unknown unknown
 }
 
-// isNobody says whether the holder is the zero one.
-func (h Holder) isNobody() bool {
+// isZero says whether the holder is the zero one.
+func (h Holder) isZero() bool {
 	return len(h.unknown) == 0 && h.ContainerID == "" && h.IfName == "" && h.Network == "" && h.Pod == (attachment.Pod{}) && h.Owner == (attachment.Owner{}) && h.Namespace == (attachment.Namespace{}) &&
 		h.Since.IsZero() && h.Origin == "" && h.Policy == (Policy{})
 }
 
-// is says whether the attachment is the holder's. The network is that of the store.
-func (h Holder) is(a attachment.Key) bool {
+// isAttachment says whether the attachment is the holder's. The network is that of the store.
+func (h Holder) isAttachment(a attachment.Key) bool {
 	return h.ContainerID == a.ContainerID && h.IfName == a.IfName
 }
 
@@ -138,8 +138,8 @@ type Lease struct {
 	Holders []Holder `json:"holders,omitzero"`
 	// Last is the last holder of an address that is not Held. It is zero if nobody ever held it.
 	Last Holder `json:"last,omitzero"`
-	// Why is for people: why it is quarantined or reserved.
-	Why string `json:"why,omitzero"`
+	// Reason is for people: why it is quarantined or reserved.
+	Reason string `json:"why,omitzero"`
 	// ByHand: an operator reserved it. It is reserved again after its holder gives it up, whatever the
 	// policy says.
 	ByHand bool `json:"byHand,omitzero"`
@@ -161,7 +161,7 @@ type Lease struct {
 
 // Holder returns which of the holders the attachment is.
 func (l Lease) Holder(a attachment.Key) (Holder, bool) {
-	if i := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.is(a) }); i >= 0 {
+	if i := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.isAttachment(a) }); i >= 0 {
 		return l.Holders[i], true
 	}
 	return Holder{}, false
@@ -182,73 +182,75 @@ func (l Lease) Newest() Holder {
 	return l.Holders[len(l.Holders)-1]
 }
 
-// owned says whether the lease is on somebody's behalf.
-func (l Lease) owned() bool { return l.Owner != (attachment.Owner{}) }
+// hasOwner says whether the lease is on somebody's behalf.
+func (l Lease) hasOwner() bool { return l.Owner != (attachment.Owner{}) }
 
-// Nobodys says whether the address is nobody's, and is still not given.
-func (l Lease) Nobodys() bool { return l.State == Quarantined || l.State == Reserved && !l.owned() }
+// IsOwnerless says whether the address is nobody's, and is still not given.
+func (l Lease) IsOwnerless() bool {
+	return l.State == Quarantined || l.State == Reserved && !l.hasOwner()
+}
 
-// Whose says in words who has the address, or why it is not given.
-func (l Lease) Whose() string {
+// Describe says in words who has the address, or why it is not given.
+func (l Lease) Describe() string {
 	switch l.State {
 	case Held:
 		const enough = 3
-		var all []string
+		var keys []string
 		for i, h := range l.Holders {
 			if i == enough {
-				all = append(all, fmt.Sprintf("%d more", len(l.Holders)-enough))
+				keys = append(keys, fmt.Sprintf("%d more", len(l.Holders)-enough))
 				break
 			}
-			all = append(all, h.Key(l.Network).String())
+			keys = append(keys, h.Key(l.Network).String())
 		}
-		by := "held by " + strings.Join(all, " and ")
-		if l.owned() {
-			by += fmt.Sprintf(" (%s)", l.Owner)
+		text := "held by " + strings.Join(keys, " and ")
+		if l.hasOwner() {
+			text += fmt.Sprintf(" (%s)", l.Owner)
 		}
-		return by
+		return text
 	case Reserved:
-		if !l.owned() {
-			return "reserved: " + l.Why
+		if !l.hasOwner() {
+			return "reserved: " + l.Reason
 		}
 		return "reserved for " + l.Owner.String()
 	}
-	return "in quarantine: " + l.Why
+	return "in quarantine: " + l.Reason
 }
 
-// whoseFor is Whose for an owner that asks for the address in vain. If the address is an owner's of the same name, it tells the two
+// describeFor is Describe for an owner that asks for the address in vain. If the address is an owner's of the same name, it tells the two
 // apart, and says when the address can be had.
-func (l Lease) whoseFor(o attachment.Owner) string {
+func (l Lease) describeFor(o attachment.Owner) string {
 	named := l.Owner
 	named.UID = o.UID
 	if l.State == Quarantined || named != o || l.Owner == o {
-		return l.Whose()
+		return l.Describe()
 	}
-	whose := fmt.Sprintf("%s: the %s of that name before this one (it had UID %s, this one has %s)", l.Whose(), o.Kind, uidOf(l.Owner), uidOf(o))
+	text := fmt.Sprintf("%s: the %s of that name before this one (it had UID %s, this one has %s)", l.Describe(), o.Kind, uidOf(l.Owner), uidOf(o))
 	switch {
 	case l.ByHand:
-		return whose + ". An operator has reserved it: relink ipam release gives it up"
+		return text + ". An operator has reserved it: relink ipam release gives it up"
 	case l.State == Held:
-		return whose + ". It can be had when the sandbox has ended, and relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
+		return text + ". It can be had when the sandbox has ended, and relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
 	}
-	return whose + ". It can be had when relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
+	return text + ". It can be had when relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
 }
 
 // uidOf is the UID of the owner for people.
 func uidOf(o attachment.Owner) string { return cmp.Or(o.UID, "none") }
 
-// without returns the lease after those holders gave up the address: held by the others, else reserved,
+// withoutHolders returns the lease after those holders gave up the address: held by the others, else reserved,
 // quarantined, or free. ok is false for free.
-func (l Lease) without(gone func(Holder) bool, why string, now time.Time) (_ Lease, ok bool) {
-	left := slices.DeleteFunc(slices.Clone(l.Holders), gone)
-	if len(left) == 0 {
-		return l.GivenUp(why, now)
+func (l Lease) withoutHolders(match func(Holder) bool, reason string, instant time.Time) (_ Lease, ok bool) {
+	remaining := slices.DeleteFunc(slices.Clone(l.Holders), match)
+	if len(remaining) == 0 {
+		return l.GivenUp(reason, instant)
 	}
-	l.Holders = left
+	l.Holders = remaining
 	return l, true
 }
 
-// notSticky returns the held lease as if its newest holder had no sticky policy.
-func (l Lease) notSticky() Lease {
+// withoutSticky returns the held lease as if its newest holder had no sticky policy.
+func (l Lease) withoutSticky() Lease {
 	l.Holders = slices.Clone(l.Holders)
 	l.Holders[len(l.Holders)-1].Policy.Sticky = false
 	return l
@@ -256,58 +258,58 @@ func (l Lease) notSticky() Lease {
 
 // GivenUp returns the lease after its last holder gave up the address: reserved, quarantined, or free. ok
 // is false for free.
-func (l Lease) GivenUp(why string, now time.Time) (_ Lease, ok bool) {
+func (l Lease) GivenUp(reason string, instant time.Time) (_ Lease, ok bool) {
 	l.Last, l.Holders = l.Newest(), nil
 	if l.Conflict {
-		why = l.Why
+		reason = l.Reason
 		l.Last.Policy.Quarantine = max(l.Last.Policy.Quarantine, DefaultQuarantine)
 	}
-	l.ReleasedAt, l.Why = now, why
-	if l.ByHand && !l.byHand(now) {
+	l.ReleasedAt, l.Reason = instant, reason
+	if l.ByHand && !l.isReservedByHand(instant) {
 		l.ByHand, l.ByHandAt, l.ByHandUntil = false, time.Time{}, time.Time{}
 		if l.Last.Policy.ByOwner { // The operator has kept it for the pod by its name. That is over.
 			l.Owner = l.Last.Owner
 		}
 	}
 	switch policy := l.Last.Policy; {
-	case l.owned() && (l.ByHand || policy.Sticky):
-		l.State, l.Until, l.Conflict = Reserved, l.reservedUntil(now), false
+	case l.hasOwner() && (l.ByHand || policy.Sticky):
+		l.State, l.Until, l.Conflict = Reserved, l.reservedUntil(instant), false
 		return l, true
 	case policy.Quarantine > 0:
-		l.State, l.Until = Quarantined, now.Add(time.Duration(policy.Quarantine))
+		l.State, l.Until = Quarantined, instant.Add(time.Duration(policy.Quarantine))
 		return l, true
 	}
 	return Lease{}, false
 }
 
-// byHand says whether an operator's reservation is in force.
-func (l Lease) byHand(now time.Time) bool {
-	return l.ByHand && (l.ByHandUntil.IsZero() || now.Before(l.ByHandUntil))
+// isReservedByHand says whether an operator's reservation is in force.
+func (l Lease) isReservedByHand(instant time.Time) bool {
+	return l.ByHand && (l.ByHandUntil.IsZero() || instant.Before(l.ByHandUntil))
 }
 
 // reservedUntil is when a reservation that begins now ends: at the end of the policy's time, of the
 // operator's, or of the quarantine, whichever is latest.
-func (l Lease) reservedUntil(now time.Time) time.Time {
+func (l Lease) reservedUntil(instant time.Time) time.Time {
 	policy := l.Last.Policy
 	if l.ByHand && l.ByHandUntil.IsZero() || policy.Sticky && policy.Retain == 0 {
 		return time.Time{}
 	}
-	until := now.Add(time.Duration(policy.Quarantine))
+	until := instant.Add(time.Duration(policy.Quarantine))
 	if policy.Sticky {
-		until = latest(until, now.Add(time.Duration(policy.Retain)))
+		until = latest(until, instant.Add(time.Duration(policy.Retain)))
 	}
 	return latest(until, l.ByHandUntil)
 }
 
 // unreserved is the lease after its reservation was ended: in quarantine if that is not over, else free. ok
 // is false for free.
-func (l Lease) unreserved(why string, now time.Time) (_ Lease, ok bool) {
+func (l Lease) unreserved(reason string, instant time.Time) (_ Lease, ok bool) {
 	l.ByHand, l.ByHandAt, l.ByHandUntil, l.Last.Policy.Sticky = false, time.Time{}, time.Time{}, false
 	until := l.ReleasedAt.Add(time.Duration(l.Last.Policy.Quarantine))
-	if l.State != Reserved || !until.After(now) {
+	if l.State != Reserved || !until.After(instant) {
 		return Lease{}, false
 	}
-	l.State, l.Until, l.Why = Quarantined, until, why
+	l.State, l.Until, l.Reason = Quarantined, until, reason
 	return l, true
 }
 

@@ -15,16 +15,16 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// leases are the leases of a network in a transaction, and the indices to find them.
-type leases struct {
+// leaseTx are the leases of a network in a transaction, and the indices to find them.
+type leaseTx struct {
 	store *Store
 	// schema is that of the store. It is 1 only while a store is read.
-	schema int
-	now    time.Time
-	// begun is the boot, and the time since, at which now was read.
-	begun clockMark
-	// noted are the events of this change.
-	noted []Event
+	schema  int
+	instant time.Time
+	// startMark is the boot, and the time since, at which now was read.
+	startMark clockMark
+	// newEvents are the events of this change.
+	newEvents []Event
 
 	meta, byAddress, byAttachment, byOwner, runs, ends, last, ranges, events *bolt.Bucket
 	// layouts and grants are nil in a store without pools, terms in one whose pools have no terms. tx makes them.
@@ -33,7 +33,7 @@ type leases struct {
 }
 
 // buckets are the buckets by their names.
-func (l *leases) buckets() map[string]**bolt.Bucket {
+func (l *leaseTx) buckets() map[string]**bolt.Bucket {
 	return map[string]**bolt.Bucket{
 		bucketMeta: &l.meta, bucketLeases: &l.byAddress, bucketAttachments: &l.byAttachment, bucketOwners: &l.byOwner,
 		bucketRuns: &l.runs, bucketEnds: &l.ends, bucketLast: &l.last, bucketRanges: &l.ranges, bucketEvents: &l.events,
@@ -41,7 +41,7 @@ func (l *leases) buckets() map[string]**bolt.Bucket {
 }
 
 // decode reads a lease as the store has it.
-func (l *leases) decode(b []byte) (Lease, error) {
+func (l *leaseTx) decode(b []byte) (Lease, error) {
 	decode := decodeLease
 	switch l.schema {
 	case schemaV1:
@@ -55,35 +55,35 @@ func (l *leases) decode(b []byte) (Lease, error) {
 }
 
 // get returns the lease of the address, if it is not free.
-func (l *leases) get(a netip.Addr) (Lease, bool, error) {
+func (l *leaseTx) get(a netip.Addr) (Lease, bool, error) {
 	b := l.byAddress.Get(addressKey(a))
 	if b == nil {
 		return Lease{}, false, nil
 	}
 	lease, err := l.decode(b)
 	if err != nil {
-		return Lease{}, false, l.unreadable(a, err)
+		return Lease{}, false, l.decodeError(a, err)
 	}
 	return lease, true, nil
 }
 
-// unreadable says that the lease of the address cannot be read, and in which store.
-func (l *leases) unreadable(a netip.Addr, err error) error {
+// decodeError says that the lease of the address cannot be read, and in which store.
+func (l *leaseTx) decodeError(a netip.Addr, err error) error {
 	return fmt.Errorf("store %s: %s: %w", l.store.path, a, err)
 }
 
 // put stores the lease under its address.
-func (l *leases) put(lease Lease) error {
-	was, leased, err := l.get(lease.Address)
+func (l *leaseTx) put(lease Lease) error {
+	previous, leased, err := l.get(lease.Address)
 	if err != nil {
 		return err
 	}
 	key := addressKey(lease.Address)
 	lease.Owner = storable(lease.Owner)
-	switch _, taken := l.run(lease.Address); {
+	switch _, occupied := l.run(lease.Address); {
 	case leased:
-		err = l.unindex(was)
-	case taken: // With one wrong byte in its key, a lease is not found.
+		err = l.unindex(previous)
+	case occupied: // With one wrong byte in its key, a lease is not found.
 		err = fmt.Errorf("store %s: %w: the index of runs has %s as taken, which has no lease", l.store.path, ErrDamaged, lease.Address)
 	default:
 		err = l.occupy(lease.Address)
@@ -109,11 +109,11 @@ func (l *leases) put(lease Lease) error {
 }
 
 // remove makes the address of the lease free.
-func (l *leases) remove(lease Lease) error {
+func (l *leaseTx) remove(lease Lease) error {
 	return errors.Join(l.unindex(lease), l.byAddress.Delete(addressKey(lease.Address)), l.vacate(lease.Address))
 }
 
-func (l *leases) unindex(lease Lease) error {
+func (l *leaseTx) unindex(lease Lease) error {
 	var errs []error
 	for _, k := range heldKeys(lease) {
 		errs = append(errs, l.byAttachment.Delete(k))
@@ -128,63 +128,63 @@ func (l *leases) unindex(lease Lease) error {
 }
 
 // heldBy returns what the attachment holds.
-func (l *leases) heldBy(a attachment.Key) ([]Lease, error) {
-	return l.found(l.byAttachment, textKey(a.ContainerID, a.IfName), heldKeys)
+func (l *leaseTx) heldBy(a attachment.Key) ([]Lease, error) {
+	return l.findByPrefix(l.byAttachment, textKey(a.ContainerID, a.IfName), heldKeys)
 }
 
 // ownedBy returns what is held for the owner or reserved for it.
-func (l *leases) ownedBy(o attachment.Owner) ([]Lease, error) {
-	return l.found(l.byOwner, ownerKey(o), func(lease Lease) [][]byte { return [][]byte{l.ownedKey(lease)} })
+func (l *leaseTx) ownedBy(o attachment.Owner) ([]Lease, error) {
+	return l.findByPrefix(l.byOwner, ownerKey(o), func(lease Lease) [][]byte { return [][]byte{l.ownedKey(lease)} })
 }
 
-// found returns the leases of the index whose keys begin with prefix. keys are those of a lease in this index.
-func (l *leases) found(index *bolt.Bucket, prefix []byte, keys func(Lease) [][]byte) ([]Lease, error) {
-	var all []Lease
+// findByPrefix returns the leases of the index whose keys begin with prefix. keys are those of a lease in this index.
+func (l *leaseTx) findByPrefix(index *bolt.Bucket, prefix []byte, keys func(Lease) [][]byte) ([]Lease, error) {
+	var leases []Lease
 	cursor := index.Cursor()
 	for k, _ := cursor.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = cursor.Next() {
-		lease, err := l.named(k, addressOf(k[len(prefix):]), keys)
+		lease, err := l.getIndexed(k, addressOf(k[len(prefix):]), keys)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, lease)
+		leases = append(leases, lease)
 	}
-	return all, nil
+	return leases, nil
 }
 
 // each calls f for every lease, in the order of the addresses.
-func (l *leases) each(f func(Lease) error) error {
+func (l *leaseTx) each(f func(Lease) error) error {
 	return l.byAddress.ForEach(func(key, b []byte) error {
 		lease, err := l.decode(b)
 		if err != nil {
-			return l.unreadable(addressOf(key), err)
+			return l.decodeError(addressOf(key), err)
 		}
 		return f(lease)
 	})
 }
 
-// ended returns at most limit leases that have ended, the first to end first.
-func (l *leases) ended(limit int) ([]Lease, error) {
-	var all []Lease
+// endedLeases returns at most limit leases that have ended, the first to end first.
+func (l *leaseTx) endedLeases(limit int) ([]Lease, error) {
+	var leases []Lease
 	cursor := l.ends.Cursor()
-	now := timeKey(l.now)
-	for k, _ := cursor.First(); k != nil && len(all) < limit && bytes.Compare(k[:len(now)], now) <= 0; k, _ = cursor.Next() {
-		lease, err := l.ending(k)
+	bound := timeKey(l.instant)
+	for k, _ := cursor.First(); k != nil && len(leases) < limit && bytes.Compare(k[:len(bound)], bound) <= 0; k, _ = cursor.Next() {
+		lease, err := l.leaseOfEndKey(k)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, lease)
+		leases = append(leases, lease)
 	}
-	return all, nil
+	return leases, nil
 }
 
-// ending returns the lease that the key in bucketEnds names. ErrDamaged: that lease does not end then.
-func (l *leases) ending(key []byte) (Lease, error) {
-	return l.named(key, addressOf(key[len(timeKey(l.now)):]), func(lease Lease) [][]byte { return [][]byte{endKey(lease)} })
+// leaseOfEndKey returns the lease that the key in bucketEnds names. ErrDamaged: that lease does not end then.
+func (l *leaseTx) leaseOfEndKey(key []byte) (Lease, error) {
+	return l.getIndexed(key, addressOf(key[len(timeKey(l.instant)):]), func(lease Lease) [][]byte { return [][]byte{endKey(lease)} })
 }
 
-// named returns the lease of the address that a key of an index names. ErrDamaged: the lease would not have this key. A key with
+// getIndexed returns the lease of the address that a key of an index names. ErrDamaged: the lease would not have this key. A key with
 // one wrong byte names somebody else's lease.
-func (l *leases) named(key []byte, a netip.Addr, keys func(Lease) [][]byte) (Lease, error) {
+func (l *leaseTx) getIndexed(key []byte, a netip.Addr, keys func(Lease) [][]byte) (Lease, error) {
 	lease, leased, err := l.get(a)
 	switch {
 	case err != nil:
@@ -197,17 +197,17 @@ func (l *leases) named(key []byte, a netip.Addr, keys func(Lease) [][]byte) (Lea
 	return lease, nil
 }
 
-// over says whether the lease has ended and only waits to be cleared away.
-func (l *leases) over(lease Lease) bool {
-	return !lease.Until.IsZero() && !lease.Until.After(l.now)
+// hasEnded says whether the lease has ended and only waits to be cleared away.
+func (l *leaseTx) hasEnded(lease Lease) bool {
+	return !lease.Until.IsZero() && !lease.Until.After(l.instant)
 }
 
 // lastGiven returns the last address that was given of the range set of that number.
-func (l *leases) lastGiven(set int) netip.Addr {
+func (l *leaseTx) lastGiven(set int) netip.Addr {
 	return addressOf(l.last.Get([]byte(strconv.Itoa(set))))
 }
 
-func (l *leases) setLastGiven(set int, a netip.Addr) error {
+func (l *leaseTx) setLastGiven(set int, a netip.Addr) error {
 	return l.last.Put([]byte(strconv.Itoa(set)), addressKey(a))
 }
 
@@ -263,8 +263,8 @@ func heldKeys(l Lease) [][]byte {
 }
 
 // ownedKey is the key of a lease in bucketOwners, nil for none.
-func (l *leases) ownedKey(lease Lease) []byte {
-	if lease.State == Quarantined || !lease.owned() {
+func (l *leaseTx) ownedKey(lease Lease) []byte {
+	if lease.State == Quarantined || !lease.hasOwner() {
 		return nil
 	}
 	key := ownerKey

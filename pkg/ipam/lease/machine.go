@@ -12,17 +12,17 @@ import (
 // ErrForeign says that the store is another machine's, or another node's: its disk was copied, or the machine got another ID.
 var ErrForeign = errors.New("it is the store of another machine")
 
-// isForeign says why the store is not this machine's, nil if it is. An ID that nobody knows proves nothing: in the agent's
+// foreignError says why the store is not this machine's, nil if it is. An ID that nobody knows proves nothing: in the agent's
 // container there is no machine ID. IDs of machines can be the same on clones; then the agent tells by the node's name.
-func (l *leases) isForeign() error {
+func (l *leaseTx) foreignError() error {
 	text := func(key string) string { return string(l.meta.Get([]byte(key))) }
 	path, flags := l.store.path, l.store.flags()
-	switch was, is := text(keyMachine), l.store.machineID(); {
-	case was != "" && is != "" && was != is:
+	switch recorded, current := text(keyMachine), l.store.machineID(); {
+	case recorded != "" && current != "" && recorded != current:
 		return fmt.Errorf("store %s: %w: that one's machine ID is %s (node %s), and this one's is %s. If this is a copy of that machine's disk, run rm %s. "+
 			"If it is the same node and only its machine ID has changed, run relink ipam reset-machine %s",
-			path, ErrForeign, was, cmp.Or(text(keyNode), "unknown"), is, path, flags)
-	case l.isAnew():
+			path, ErrForeign, recorded, cmp.Or(text(keyNode), "unknown"), current, path, flags)
+	case l.isNodeRecreated():
 		return fmt.Errorf("store %s: %w: the object of node %s was made anew in Kubernetes, and its UID is another one than %s. If this machine was "+
 			"made from an image, run rm %s. If it is the machine that has written the store, run relink ipam reset-machine %s",
 			path, ErrForeign, text(keyNode), text(keyNodeUID), path, flags)
@@ -41,12 +41,12 @@ func (s *Store) flags() string {
 	return "--network " + s.network
 }
 
-// ofThisMachine refuses a store of another machine. A store that names none becomes this machine's with the first change.
-func (l *leases) ofThisMachine() error {
-	if l.store.evenForeign {
+// checkMachine refuses a store of another machine. A store that names none becomes this machine's with the first change.
+func (l *leaseTx) checkMachine() error {
+	if l.store.allowForeign {
 		return nil
 	}
-	if err := l.isForeign(); err != nil {
+	if err := l.foreignError(); err != nil {
 		return err
 	}
 	if id := l.store.machineID(); l.tx.Writable() && id != "" && len(l.meta.Get([]byte(keyMachine))) == 0 {
@@ -55,20 +55,20 @@ func (l *leases) ofThisMachine() error {
 	return nil
 }
 
-// EvenForeign returns the store for looks that free and give nothing: they work on one of another machine, too.
-func (s *Store) EvenForeign() *Store {
+// AllowForeign returns the store for looks that free and give nothing: they work on one of another machine, too.
+func (s *Store) AllowForeign() *Store {
 	store := *s
-	store.evenForeign = true
+	store.allowForeign = true
 	return &store
 }
 
-// OnNode notes the name of the node by the Kubernetes API, and the UID of its object, which may be empty. A store that is another
+// SetNode notes the name of the node by the Kubernetes API, and the UID of its object, which may be empty. A store that is another
 // node's is refused from then on, by ADDs, too: ErrForeign. So is one of a node whose object was made anew, unless this boot has
-// given addresses under the old one: the machine can come from an image then. ErrNone: there is no store.
-func (s *Store) OnNode(ctx context.Context, node, uid string) error {
+// given addresses under the old one: the machine can come from an image then. ErrNotLeased: there is no store.
+func (s *Store) SetNode(ctx context.Context, node, uid string) error {
 	var foreign error
-	err := s.EvenForeign().change(ctx, func(l *leases) error {
-		elsewhere, err := l.elsewhere(node, uid)
+	err := s.AllowForeign().change(ctx, func(l *leaseTx) error {
+		elsewhere, err := l.otherNode(node, uid)
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (s *Store) OnNode(ctx context.Context, node, uid string) error {
 			return l.meta.Put([]byte(key), []byte(value))
 		}
 		errs := []error{put(keyElsewhere, elsewhere)}
-		if foreign = l.isForeign(); foreign == nil {
+		if foreign = l.foreignError(); foreign == nil {
 			errs = append(errs, put(keyNode, node))
 			if uid != "" {
 				errs = append(errs, put(keyNodeUID, uid))
@@ -95,17 +95,17 @@ func (s *Store) OnNode(ctx context.Context, node, uid string) error {
 	return cmp.Or(err, foreign)
 }
 
-// elsewhere returns the node's name if the store is of a node with another name, or with the same name and another UID.
-func (l *leases) elsewhere(node, uid string) (string, error) {
-	was, wasUID := string(l.meta.Get([]byte(keyNode))), string(l.meta.Get([]byte(keyNodeUID)))
-	if was == "" || was == node && (uid == "" || wasUID == "" || uid == wasUID) {
+// otherNode returns the node's name if the store is of a node with another name, or with the same name and another UID.
+func (l *leaseTx) otherNode(node, uid string) (string, error) {
+	recorded, wasUID := string(l.meta.Get([]byte(keyNode))), string(l.meta.Get([]byte(keyNodeUID)))
+	if recorded == "" || recorded == node && (uid == "" || wasUID == "" || uid == wasUID) {
 		return "", nil
 	}
-	if was != node {
+	if recorded != node {
 		return node, nil
 	}
-	known, err := l.isConfirmed()
-	if known {
+	confirmed, err := l.isConfirmed()
+	if confirmed {
 		node = ""
 	}
 	return node, err
@@ -114,24 +114,24 @@ func (l *leases) elsewhere(node, uid string) (string, error) {
 // ResetMachine makes the store this machine's: an operator says that the node is the same and got another machine ID. It also
 // forgets the cluster that the owners are of, and the UID of the node: those that come next are right. It returns an error for a store of a node with another name.
 func (s *Store) ResetMachine(ctx context.Context) (changed bool, err error) {
-	err = s.EvenForeign().change(ctx, func(l *leases) error {
-		id, was := s.machineID(), string(l.meta.Get([]byte(keyMachine)))
-		cluster, anew := l.meta.Get([]byte(keyCluster)) != nil, l.isAnew()
-		if was == id && !cluster && !anew {
-			return cmp.Or(l.isForeign(), errUnchanged)
+	err = s.AllowForeign().change(ctx, func(l *leaseTx) error {
+		id, recorded := s.machineID(), string(l.meta.Get([]byte(keyMachine)))
+		cluster, anew := l.meta.Get([]byte(keyCluster)) != nil, l.isNodeRecreated()
+		if recorded == id && !cluster && !anew {
+			return cmp.Or(l.foreignError(), errUnchanged)
 		}
 		changed = true
 		errs := []error{l.meta.Put([]byte(keyMachine), []byte(id)), l.meta.Delete([]byte(keyCluster))}
 		if anew {
 			errs = append(errs, l.meta.Delete([]byte(keyElsewhere)), l.meta.Delete([]byte(keyNodeUID)))
 		}
-		return cmp.Or(errors.Join(errs...), l.isForeign())
+		return cmp.Or(errors.Join(errs...), l.foreignError())
 	})
 	return changed && err == nil, err
 }
 
-// isAnew says that the agent has found the store on a node of its name whose object has another UID.
-func (l *leases) isAnew() bool {
+// isNodeRecreated says that the agent has found the store on a node of its name whose object has another UID.
+func (l *leaseTx) isNodeRecreated() bool {
 	node := l.meta.Get([]byte(keyElsewhere))
 	return len(node) > 0 && bytes.Equal(node, l.meta.Get([]byte(keyNode)))
 }

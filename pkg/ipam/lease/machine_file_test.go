@@ -38,9 +38,9 @@ func (m *machine) restore(t *rapid.T) {
 	m.disk.roomy = false
 }
 
-// goBack turns the store into one of schema 1 with the same leases. Schema 1 cannot describe an address with several
+// downgradeStore turns the store into one of schema 1 with the same leases. Schema 1 cannot describe an address with several
 // holders.
-func (m *machine) goBack(t *rapid.T) {
+func (m *machine) downgradeStore(t *rapid.T) {
 	m.disk.needsRoom(t)
 	s := m.model.state.clone()
 	for _, l := range s.leases {
@@ -76,7 +76,7 @@ func (m *machine) goBack(t *rapid.T) {
 }
 
 // leases1 are those of a store of schema 1.
-var leases1 = leases{schema: schemaV1}
+var leases1 = leaseTx{schema: schemaV1}
 
 // schema1 returns the lease as schema 1 stored it.
 func schema1(l Lease) []byte {
@@ -84,7 +84,7 @@ func schema1(l Lease) []byte {
 	h := newest(l)
 	v1 := map[string]any{
 		"address": l.Address, "attachment": map[string]string{"network": "pods", "containerID": h.ContainerID, "ifName": h.IfName},
-		"owner": l.Owner, "podUID": h.Pod.UID, "state": l.State, "origin": h.Origin, "why": l.Why,
+		"owner": l.Owner, "podUID": h.Pod.UID, "state": l.State, "origin": h.Origin, "why": l.Reason,
 		"policy": map[string]any{"sticky": h.Policy.Sticky, "retain": int64(h.Policy.Retain), "quarantine": int64(h.Policy.Quarantine)},
 		"byHand": l.ByHand, "byHandUntil": l.ByHandUntil, "conflict": l.Conflict, "bootID": h.Namespace.BootID,
 		"acquiredAt": h.Since, "releasedAt": l.ReleasedAt, "until": l.Until,
@@ -120,9 +120,9 @@ func fromSchema1(l Lease) Lease {
 	return l
 }
 
-// goOn does what a newer relink may do without shutting out this one. It adds a bucket, and fields to a lease and its
+// upgradeStore does what a newer relink may do without shutting out this one. It adds a bucket, and fields to a lease and its
 // holders.
-func (m *machine) goOn(t *rapid.T) {
+func (m *machine) upgradeStore(t *rapid.T) {
 	if m.model.state.schema == schemaV1 {
 		t.Skip("it would have migrated it")
 	}
@@ -198,7 +198,7 @@ func hasFuture(l Lease, n int) Lease {
 // address matches its lease.
 func (m *machine) checkFile(t *rapid.T) {
 	var last map[netip.Addr]Event
-	must(t, m.store.view(t.Context(), func(l *leases) error {
+	must(t, m.store.view(t.Context(), func(l *leaseTx) error {
 		if got := string(l.meta.Get([]byte(keySchema))); got != strconv.Itoa(m.model.state.schema) {
 			t.Fatalf("schema %s, the model says %d", got, m.model.state.schema)
 		}
@@ -211,14 +211,14 @@ func (m *machine) checkFile(t *rapid.T) {
 		return err
 	}))
 	for a, e := range last {
-		if got := m.model.state.leases[a].State; got != e.Then {
+		if got := m.model.state.leases[a].State; got != e.StateAfter {
 			t.Fatalf("%s is %q, its last event %+v", a, got, e)
 		}
 	}
 }
 
 // lastEvents returns the last event of each address.
-func lastEvents(l *leases) (map[netip.Addr]Event, error) {
+func lastEvents(l *leaseTx) (map[netip.Addr]Event, error) {
 	last := map[netip.Addr]Event{}
 	err := l.eachEvent(func(e Event) { last[e.Address] = e })
 	delete(last, netip.Addr{})

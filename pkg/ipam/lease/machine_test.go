@@ -34,7 +34,7 @@ func newMachine(t *rapid.T, dir string, disk *machineDisk) *machine {
 		day: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), uptime: time.Minute, bootID: "boot-0", state: modelState{schema: schema},
 	}}
 	m.store = &Store{network: "pods", path: dir + "/pods.db", wait: time.Minute, bootID: "boot-0"}
-	m.store.now = func() time.Time { return m.model.day }
+	m.store.clock = func() time.Time { return m.model.day }
 	m.store.uptime = func() (time.Duration, error) { return m.model.uptime, nil }
 	must(t, m.store.create(t.Context()))
 	return m
@@ -46,7 +46,7 @@ func kind(err error) error {
 	if errors.As(err, &refused) {
 		return errModel
 	}
-	for _, is := range []error{ErrExhausted, ErrTaken, ErrNone, ErrHolder, ErrNotGiven, ErrInUse, ErrDamaged} {
+	for _, is := range []error{ErrExhausted, ErrTaken, ErrNotLeased, ErrHolderChanged, ErrNotGiven, ErrInUse, ErrDamaged} {
 		if errors.Is(err, is) {
 			return is
 		}
@@ -119,7 +119,7 @@ func (m *machine) add(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "asks") == 0 {
 		choices := append(slices.Clone(texts), "10.0.7.7")
 		for range rapid.IntRange(1, 2).Draw(t, "for") {
-			r.Wanted = append(r.Wanted, addr(rapid.SampledFrom(choices).Draw(t, "wanted")))
+			r.RequestedAddresses = append(r.RequestedAddresses, addr(rapid.SampledFrom(choices).Draw(t, "wanted")))
 		}
 	}
 	m.drawOwners(t, &r)
@@ -131,14 +131,14 @@ func (m *machine) add(t *rapid.T) {
 	m.disk.roomy = m.disk.roomy || err == nil
 	for _, l := range given {
 		got = append(got, l.Address)
-		neverTwoPods(t, l)
+		expectOnePod(t, l)
 	}
 	want, wantErr := m.model.add(p, r)
 	agree(t, "ADD", err, wantErr, got, want)
 }
 
-// neverTwoPods checks what an owner with several pods is promised: no two of them have one address.
-func neverTwoPods(t *rapid.T, l Lease) {
+// expectOnePod checks what an owner with several pods is promised: no two of them have one address.
+func expectOnePod(t *rapid.T, l Lease) {
 	newest := l.Newest()
 	for _, h := range l.Holders {
 		another := (h.Pod.UID == "" || h.Pod.UID != newest.Pod.UID) && (h.Pod.Name == "" || h.Pod.Owner() != newest.Pod.Owner())
@@ -151,12 +151,12 @@ func neverTwoPods(t *rapid.T, l Lease) {
 // drawOwners adds what the API tells of the pod to some requests.
 func (m *machine) drawOwners(t *rapid.T, r *Request) {
 	if rapid.Bool().Draw(t, "asked the API") {
-		r.Resolved = drawResolved(t)
-		r.Also = []attachment.Owner{pod(rapid.SampledFrom([]string{"web-0", "web-1"}).Draw(t, "also")), {}}[:rapid.IntRange(0, 2).Draw(t, "names")]
+		r.APIOwner = drawResolved(t)
+		r.AlternateOwners = []attachment.Owner{pod(rapid.SampledFrom([]string{"web-0", "web-1"}).Draw(t, "also")), {}}[:rapid.IntRange(0, 2).Draw(t, "names")]
 	}
-	if len(r.Wanted) == 0 && rapid.IntRange(0, 3).Draw(t, "has a list") == 0 {
+	if len(r.RequestedAddresses) == 0 && rapid.IntRange(0, 3).Draw(t, "has a list") == 0 {
 		for range rapid.IntRange(1, 3).Draw(t, "of") {
-			r.OneOf = append(r.OneOf, addr(rapid.SampledFrom(append(slices.Clone(texts), "10.0.7.7")).Draw(t, "one of")))
+			r.CandidateAddresses = append(r.CandidateAddresses, addr(rapid.SampledFrom(append(slices.Clone(texts), "10.0.7.7")).Draw(t, "one of")))
 		}
 	}
 }
@@ -185,9 +185,9 @@ func (m *machine) gc(t *rapid.T) {
 
 func (m *machine) settled(t *rapid.T) {
 	key := drawKey(t)
-	err := m.store.Settled(t.Context(), key, func(Holder) bool { return true })
+	err := m.store.ReleasePrevious(t.Context(), key, func(Holder) bool { return true })
 	if !m.disk.lacksRoom(t, err, false) {
-		agree(t, "settled", err, m.model.settle(key))
+		agree(t, "settled", err, m.model.releasePrevious(key))
 	}
 }
 
@@ -204,7 +204,7 @@ func (m *machine) abandon(t *rapid.T) {
 	case 1:
 		holder.Namespace.Inode += 7
 	}
-	err := m.store.Abandon(t.Context(), lease, holder, "proven gone")
+	err := m.store.RemoveHolder(t.Context(), lease, holder, "proven gone")
 	if lease.Address.IsValid() && !m.disk.lacksRoom(t, err, false) {
 		agree(t, "abandon", err, m.model.abandon(lease.Address, holder))
 	}
@@ -228,21 +228,21 @@ func (m *machine) reserve(t *rapid.T) {
 func (m *machine) releaseByHand(t *rapid.T) {
 	a := drawAddress(t)
 	l, leased := m.model.current()[a]
-	expected := Expected{Seen: l}
+	expected := Expected{Lease: l}
 	if l.State == Held && rapid.Bool().Draw(t, "one holder") {
 		expected.Holders = []Holder{rapid.SampledFrom(l.Holders).Draw(t, "holder")}
 	}
 	if leased && rapid.IntRange(0, 3).Draw(t, "wrong") == 0 {
 		l.Owner, l.Holders = pod("another"), append(slices.Clone(l.Holders), Holder{ContainerID: "another"})
-		_, _, err := m.store.ReleaseByHand(t.Context(), a, Expected{Seen: l})
-		agree(t, "release of another's", err, ErrHolder)
+		_, _, err := m.store.ReleaseByHand(t.Context(), a, Expected{Lease: l})
+		agree(t, "release of another's", err, ErrHolderChanged)
 		return
 	}
 	_, _, err := m.store.ReleaseByHand(t.Context(), a, expected)
 	if m.disk.lacksRoom(t, err, false) {
 		return
 	}
-	agree(t, "release", err, m.model.releaseByHand(a, expected.means))
+	agree(t, "release", err, m.model.releaseByHand(a, expected.includes))
 }
 
 func (m *machine) conflict(t *rapid.T) {
@@ -261,7 +261,7 @@ func (m *machine) conflict(t *rapid.T) {
 // crash ends an ADD or a DEL after its changes, but before it commits them.
 func (m *machine) crash(t *rapid.T) {
 	key := drawKey(t)
-	err := m.store.update(t.Context(), func(l *leases) error {
+	err := m.store.update(t.Context(), func(l *leaseTx) error {
 		if _, err := l.allocate(Request{Attachment: key, Sets: plans[0].sets}); err == nil {
 			err = l.release(drawKey(t), Policy{})
 			if err != nil && !errors.Is(err, errUnchanged) {
@@ -319,7 +319,7 @@ func (m *machine) check(t *rapid.T) {
 	got, err := m.store.List(t.Context())
 	must(t, err)
 	// Why is written for people.
-	if diff := cmp.Diff(m.model.list(), got, sameLease, cmpopts.IgnoreFields(Lease{}, "Why")); diff != "" {
+	if diff := cmp.Diff(m.model.list(), got, sameLease, cmpopts.IgnoreFields(Lease{}, "Reason")); diff != "" {
 		t.Fatalf("(-model +store):\n%s", diff)
 	}
 	m.checkUsage(t)
@@ -405,7 +405,7 @@ func TestStoreDoesAsItsModel(t *testing.T) {
 			"settled": m.settled, "settled too": m.settled, "abandon": m.abandon, "reserve": m.reserve, "reserve too": m.reserve,
 			"release": m.releaseByHand, "conflict": m.conflict, "crash": m.crash, "later": m.later, "later too": m.later,
 			"reboot": m.reboot, "set the clock": m.setClock, "reset the clock": m.resetClock,
-			"back up": m.backUp, "restore": m.restore, "go back to schema 1": m.goBack, "go on to a newer schema": m.goOn,
+			"back up": m.backUp, "restore": m.restore, "go back to schema 1": m.downgradeStore, "go on to a newer schema": m.upgradeStore,
 			"copy with holes": m.copyWithHoles, "fill the disk": m.fillDisk, "fill the disk too": m.fillDisk, "empty the disk": m.emptyDisk, "": m.check,
 		})
 	})

@@ -11,36 +11,36 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// ErrHolder says that somebody else has the address than the caller expects.
-var ErrHolder = errors.New("not as expected")
+// ErrHolderChanged says that somebody else has the address than the caller expects.
+var ErrHolderChanged = errors.New("not as expected")
 
 func notAsExpected(l Lease) error {
-	return fmt.Errorf("%s is %w: it is %s", l.Address, ErrHolder, l.Whose())
+	return fmt.Errorf("%s is %w: it is %s", l.Address, ErrHolderChanged, l.Describe())
 }
 
 // List returns all leases in the order of their addresses, as the next change will find them. Leases that
-// have ended are left out, and what was held in an earlier boot is not held any more. ErrNone: nothing was
+// have ended are left out, and what was held in an earlier boot is not held any more. ErrNotLeased: nothing was
 // ever given.
 func (s *Store) List(ctx context.Context) ([]Lease, error) {
-	var all []Lease
-	err := s.view(ctx, func(l *leases) error {
+	var leases []Lease
+	err := s.view(ctx, func(l *leaseTx) error {
 		return l.each(func(lease Lease) error {
-			if lease, ok := l.asOfNow(lease); ok {
-				if len(all) == cap(all) {
-					all = slices.Grow(all, max(16, len(all))) // append would add a quarter, and copy much more often.
+			if lease, ok := l.asCurrent(lease); ok {
+				if len(leases) == cap(leases) {
+					leases = slices.Grow(leases, max(16, len(leases))) // append would add a quarter, and copy much more often.
 				}
-				all = append(all, lease)
+				leases = append(leases, lease)
 			}
 			return nil
 		})
 	})
-	return all, err
+	return leases, err
 }
 
-// Get returns the lease of the address. ErrNone: it is free.
+// Get returns the lease of the address. ErrNotLeased: it is free.
 func (s *Store) Get(ctx context.Context, a netip.Addr) (Lease, error) {
 	var lease Lease
-	err := s.view(ctx, func(l *leases) (err error) {
+	err := s.view(ctx, func(l *leaseTx) (err error) {
 		lease, err = l.current(a)
 		return err
 	})
@@ -48,103 +48,103 @@ func (s *Store) Get(ctx context.Context, a netip.Addr) (Lease, error) {
 }
 
 // HeldBy returns what the attachment holds. If the network was renamed, it looks in the store of the new
-// name. ErrNone: nothing was ever given.
+// name. ErrNotLeased: nothing was ever given.
 func (s *Store) HeldBy(ctx context.Context, a attachment.Key) ([]Lease, error) {
-	held, err := s.heldHere(ctx, a)
-	if !errors.Is(err, ErrNone) {
+	held, err := s.heldInStore(ctx, a)
+	if !errors.Is(err, ErrNotLeased) {
 		return held, err
 	}
-	if to, looked := s.renamedTo(ctx, a); to != nil {
-		return to.heldHere(ctx, a)
+	if target, looked := s.renamedTo(ctx, a); target != nil {
+		return target.heldInStore(ctx, a)
 	} else if looked != nil {
 		return nil, looked
 	}
 	return nil, err
 }
 
-// heldHere is HeldBy for the store of this name alone.
-func (s *Store) heldHere(ctx context.Context, a attachment.Key) (held []Lease, err error) {
-	err = s.view(ctx, func(l *leases) (err error) {
+// heldInStore is HeldBy for the store of this name alone.
+func (s *Store) heldInStore(ctx context.Context, a attachment.Key) (held []Lease, err error) {
+	err = s.view(ctx, func(l *leaseTx) (err error) {
 		held, err = l.heldBy(a)
 		return err
 	})
 	return held, err
 }
 
-// current returns the lease of the address, ErrNone if it is free.
-func (l *leases) current(a netip.Addr) (Lease, error) {
+// current returns the lease of the address, ErrNotLeased if it is free.
+func (l *leaseTx) current(a netip.Addr) (Lease, error) {
 	lease, leased, err := l.get(a)
 	if err != nil {
 		return Lease{}, err
 	}
 	if leased {
-		lease, leased = l.asOfNow(lease)
+		lease, leased = l.asCurrent(lease)
 	}
 	if !leased {
-		return Lease{}, fmt.Errorf("%s is free in network %s: %w", a, l.store.network, ErrNone)
+		return Lease{}, fmt.Errorf("%s is free in network %s: %w", a, l.store.network, ErrNotLeased)
 	}
 	return lease, nil
 }
 
-// asOfNow returns the lease as a change would find it, and whether it would find one. A look changes
+// asCurrent returns the lease as a change would find it, and whether it would find one. A look changes
 // nothing, and can come before the first change of a boot.
-func (l *leases) asOfNow(lease Lease) (_ Lease, ok bool) {
+func (l *leaseTx) asCurrent(lease Lease) (_ Lease, ok bool) {
 	if slices.ContainsFunc(lease.Holders, l.isOfEarlierBoot) {
-		return lease.without(l.isOfEarlierBoot, earlierBoot, l.now)
+		return lease.withoutHolders(l.isOfEarlierBoot, earlierBootReason, l.instant)
 	}
-	return lease, !l.over(lease)
+	return lease, !l.hasEnded(lease)
 }
 
 // Expected is what the caller of ReleaseByHand has seen, and who it means.
 type Expected struct {
-	// Seen is the lease that the caller has seen. Its state, its owner and its holders are compared, and for an
+	// Lease is the lease that the caller has seen. Its state, its owner and its holders are compared, and for an
 	// address in quarantine its last holder.
-	Seen Lease
-	// Holders are those of Seen that give the address up. Nil means all.
+	Lease Lease
+	// Holders are those of Lease that give the address up. Nil means all.
 	Holders []Holder
 }
 
-// is says whether the lease is still as the caller has seen it.
-func (e Expected) is(l Lease) bool {
-	if e.Seen.State != l.State || e.Seen.Owner != l.Owner || !slices.EqualFunc(e.Seen.Holders, l.Holders, Holder.sameAttachment) {
+// matches says whether the lease is still as the caller has seen it.
+func (e Expected) matches(l Lease) bool {
+	if e.Lease.State != l.State || e.Lease.Owner != l.Owner || !slices.EqualFunc(e.Lease.Holders, l.Holders, Holder.sameAttachment) {
 		return false
 	}
-	return l.State != Quarantined || e.Seen.Last.sameAttachment(l.Last)
+	return l.State != Quarantined || e.Lease.Last.sameAttachment(l.Last)
 }
 
-// means says whether the holder gives the address up.
-func (e Expected) means(h Holder) bool {
+// includes says whether the holder gives the address up.
+func (e Expected) includes(h Holder) bool {
 	return e.Holders == nil || slices.ContainsFunc(e.Holders, h.sameAttachment)
 }
 
 // sameAttachment says whether both holders are one attachment.
-func (h Holder) sameAttachment(other Holder) bool {
-	return h.ContainerID == other.ContainerID && h.IfName == other.IfName
+func (h Holder) sameAttachment(o Holder) bool {
+	return h.ContainerID == o.ContainerID && h.IfName == o.IfName
 }
 
 // ReleaseByHand releases the address if its lease is still as the caller has seen it. It returns the lease before
 // and after, the zero Lease for free. Holders that are not meant keep the address. A held address goes into
-// quarantine, and so does one whose reservation is younger than its quarantine. ErrHolder: the lease has changed, or
-// none of its holders is meant; ErrNone: the address is free.
-func (s *Store) ReleaseByHand(ctx context.Context, a netip.Addr, expected Expected) (was, left Lease, err error) {
-	err = s.change(ctx, func(l *leases) (err error) {
-		if err := l.settle(); err != nil {
+// quarantine, and so does one whose reservation is younger than its quarantine. ErrHolderChanged: the lease has changed, or
+// none of its holders is meant; ErrNotLeased: the address is free.
+func (s *Store) ReleaseByHand(ctx context.Context, a netip.Addr, expected Expected) (before, after Lease, err error) {
+	err = s.change(ctx, func(l *leaseTx) (err error) {
+		if err := l.freeExpired(); err != nil {
 			return err
 		}
-		if was, err = l.current(a); err != nil {
+		if before, err = l.current(a); err != nil {
 			return err
 		}
-		if !expected.is(was) || was.State == Held && !slices.ContainsFunc(was.Holders, expected.means) {
-			return notAsExpected(was)
+		if !expected.matches(before) || before.State == Held && !slices.ContainsFunc(before.Holders, expected.includes) {
+			return notAsExpected(before)
 		}
 		var ok bool
-		left, ok = was.releasedByHand(expected.means, l.now)
-		if was.State != Held {
-			l.note(Event{What: ReleasedByHand, Why: "it was " + was.Whose(), Then: left.State}.of(was, Holder{}))
+		after, ok = before.releasedByHand(expected.includes, l.instant)
+		if before.State != Held {
+			l.addEvent(Event{Type: ReleasedByHand, Reason: "it was " + before.Describe(), StateAfter: after.State}.withLease(before, Holder{}))
 		}
-		return l.leave(was, left, ok, expected.means, ReleasedByHand, byHand)
+		return l.putRemaining(before, after, ok, expected.includes, ReleasedByHand, byHand)
 	})
-	return was, left, err
+	return before, after, err
 }
 
 // byHand is why an operator's reservation is there. releasedByHand is why an address that an operator
@@ -156,14 +156,14 @@ const (
 
 // releasedByHand returns the lease after an operator removed some of its holders, or ended its
 // reservation. ok is false for free.
-func (l Lease) releasedByHand(gone func(Holder) bool, now time.Time) (_ Lease, ok bool) {
+func (l Lease) releasedByHand(match func(Holder) bool, instant time.Time) (_ Lease, ok bool) {
 	if l.State != Held {
-		return l.unreserved(releasedByHand, now)
+		return l.unreserved(releasedByHand, instant)
 	}
-	if left, _ := l.without(gone, "", now); left.State == Held {
-		return left, true
+	if remaining, _ := l.withoutHolders(match, "", instant); remaining.State == Held {
+		return remaining, true
 	}
-	l = l.notSticky()
+	l = l.withoutSticky()
 	l.ByHand, l.ByHandAt, l.ByHandUntil = false, time.Time{}, time.Time{}
-	return l.GivenUp(releasedByHand, now)
+	return l.GivenUp(releasedByHand, instant)
 }

@@ -12,7 +12,7 @@ import (
 func (m *model) add(p *plan, r Request) (given []netip.Addr, err error) {
 	err = m.settled(func(s *modelState) error {
 		before := s.clone()
-		for _, a := range r.OneOf {
+		for _, a := range r.CandidateAddresses {
 			if !p.givesIt(a) {
 				return errModel
 			}
@@ -25,9 +25,9 @@ func (m *model) add(p *plan, r Request) (given []netip.Addr, err error) {
 			}
 			given = append(given, a)
 		}
-		for i, a := range r.Wanted {
+		for i, a := range r.RequestedAddresses {
 			set := p.setOf(a)
-			if set < 0 || slices.ContainsFunc(r.Wanted[:i], func(b netip.Addr) bool { return p.setOf(b) == set }) {
+			if set < 0 || slices.ContainsFunc(r.RequestedAddresses[:i], func(b netip.Addr) bool { return p.setOf(b) == set }) {
 				return errModel
 			}
 		}
@@ -90,7 +90,7 @@ func (c modelPick) renew(a netip.Addr) {
 		if !isOf(c.r.Attachment)(h) || is.Inode == 0 || h.Namespace.Same(is) == nil && h.Pod.UID == c.r.Pod.UID {
 			continue
 		}
-		h.Namespace, h.Pod, h.Owner, h.Since = is, c.r.Pod, c.r.Resolved, c.now()
+		h.Namespace, h.Pod, h.Owner, h.Since = is, c.r.Pod, c.r.APIOwner, c.now()
 		if h.Origin == Imported {
 			h.Origin = Requested
 		}
@@ -101,7 +101,7 @@ func (c modelPick) renew(a netip.Addr) {
 
 // wanted returns the address of this set that the request asks for, or the zero Addr for none.
 func (c modelPick) wanted() netip.Addr {
-	for _, a := range c.r.Wanted {
+	for _, a := range c.r.RequestedAddresses {
 		if c.p.setOf(a) == c.set {
 			return a
 		}
@@ -116,7 +116,7 @@ func (c modelPick) pickWanted(a netip.Addr) (netip.Addr, error) {
 		return a, errModel
 	case !leased, l.State == Quarantined:
 		return c.fresh(a, Requested)
-	case c.isMine(l):
+	case c.belongsToRequester(l):
 		c.give(l, a, Requested)
 		return a, nil
 	}
@@ -125,7 +125,7 @@ func (c modelPick) pickWanted(a netip.Addr) (netip.Addr, error) {
 
 // list returns the addresses of this set of which the request wants one.
 func (c modelPick) list() (list []netip.Addr) {
-	for _, a := range c.r.OneOf {
+	for _, a := range c.r.CandidateAddresses {
 		if c.p.setOf(a) == c.set {
 			list = append(list, a)
 		}
@@ -136,7 +136,7 @@ func (c modelPick) list() (list []netip.Addr) {
 func (c modelPick) pickOneOf(list []netip.Addr) (netip.Addr, error) {
 	var mine netip.Addr
 	for _, a := range everyAddress {
-		if slices.Contains(list, a) && c.isMine(c.s.leases[a]) && (!mine.IsValid() || c.better(c.s.leases[a], c.s.leases[mine])) {
+		if slices.Contains(list, a) && c.belongsToRequester(c.s.leases[a]) && (!mine.IsValid() || c.better(c.s.leases[a], c.s.leases[mine])) {
 			mine = a
 		}
 	}
@@ -158,12 +158,12 @@ func (c modelPick) pickOneOf(list []netip.Addr) (netip.Addr, error) {
 
 // isOwner reports whether the lease is kept under one of the names of the request's owner.
 func (c modelPick) isOwner(l Lease) bool {
-	return owned(l) && (l.Owner == c.r.Owner || slices.Contains(c.r.Also, l.Owner))
+	return owned(l) && (l.Owner == c.r.Owner || slices.Contains(c.r.AlternateOwners, l.Owner))
 }
 
-// isMine reports whether a request that names the address gets it from an earlier holder.
-func (c modelPick) isMine(l Lease) bool {
-	same := owned(l) && !c.byHand(l) && (c.r.Resolved != attachment.Owner{} && newest(l).Owner == c.r.Resolved || c.samePod(l))
+// belongsToRequester reports whether a request that names the address gets it from an earlier holder.
+func (c modelPick) belongsToRequester(l Lease) bool {
+	same := owned(l) && !c.byHand(l) && (c.r.APIOwner != attachment.Owner{} && newest(l).Owner == c.r.APIOwner || c.samePod(l))
 	switch {
 	case !c.isOwner(l) && !same:
 		return false
@@ -204,8 +204,8 @@ func (c modelPick) thisPod(p attachment.Pod) bool {
 	return byName || p.UID != "" && p.UID == c.r.Pod.UID
 }
 
-// severals reports whether the address is kept for all pods of an owner.
-func severals(p Policy) bool { return p.ByOwner && p.Shared }
+// keptForSeveral reports whether the address is kept for all pods of an owner.
+func keptForSeveral(p Policy) bool { return p.ByOwner && p.Shared }
 
 // isAnotherPods reports whether the attachment holds the address for another pod, and cannot give it to this one.
 func (c modelPick) isAnotherPods(l Lease) bool {
@@ -320,7 +320,7 @@ func (c modelPick) give(was Lease, a netip.Addr, origin Origin) {
 		origin, l.Conflict = TakenOver, was.Conflict
 	}
 	h := Holder{
-		ContainerID: c.r.Attachment.ContainerID, IfName: c.r.Attachment.IfName, Pod: c.r.Pod, Owner: c.r.Resolved,
+		ContainerID: c.r.Attachment.ContainerID, IfName: c.r.Attachment.IfName, Pod: c.r.Pod, Owner: c.r.APIOwner,
 		Namespace: c.r.Namespace, Since: c.now(), Origin: origin, Policy: c.r.Policy,
 	}
 	h.Namespace.BootID = c.bootID
@@ -328,24 +328,24 @@ func (c modelPick) give(was Lease, a netip.Addr, origin Origin) {
 	c.s.leases[a] = l
 	switch {
 	case !owned(l):
-	case !severals(c.r.Policy):
-		c.letOthersGo(a)
+	case !keptForSeveral(c.r.Policy):
+		c.endOtherReservations(a)
 	case was.State == "":
-		c.letOneGo(a)
+		c.endOneReservation(a)
 	}
 }
 
-// letOthersGo ends the owner's other reservations for this interface, because it has an address now.
-func (c modelPick) letOthersGo(given netip.Addr) {
-	for _, l := range c.others(given) {
+// endOtherReservations ends the owner's other reservations for this interface, because it has an address now.
+func (c modelPick) endOtherReservations(given netip.Addr) {
+	for _, l := range c.otherReservations(given) {
 		c.unreserve(c.s, l)
 	}
 }
 
-// letOneGo ends the one of them that the owner would have been given.
-func (c modelPick) letOneGo(given netip.Addr) {
+// endOneReservation ends the one of them that the owner would have been given.
+func (c modelPick) endOneReservation(given netip.Addr) {
 	var best Lease
-	for _, l := range c.others(given) {
+	for _, l := range c.otherReservations(given) {
 		if best.State == "" || c.better(l, best) {
 			best = l
 		}
@@ -355,12 +355,12 @@ func (c modelPick) letOneGo(given netip.Addr) {
 	}
 }
 
-// others are the owner's other reservations for this interface, of the same sort.
-func (c modelPick) others(given netip.Addr) (all []Lease) {
+// otherReservations are the owner's other reservations for this interface, of the same sort.
+func (c modelPick) otherReservations(given netip.Addr) (all []Lease) {
 	for _, a := range everyAddress {
 		l := c.s.leases[a]
 		if slices.Contains(c.p.within[c.set], a) && a != given && c.isOwner(l) && l.State == Reserved && !c.byHand(l) &&
-			l.Last.IfName == c.r.Attachment.IfName && severals(l.Last.Policy) == severals(c.r.Policy) {
+			l.Last.IfName == c.r.Attachment.IfName && keptForSeveral(l.Last.Policy) == keptForSeveral(c.r.Policy) {
 			all = append(all, l)
 		}
 	}

@@ -53,7 +53,7 @@ func (m *model) releaseByHand(a netip.Addr, meant func(Holder) bool) error {
 	return m.settled(func(s *modelState) error {
 		l, leased := s.leases[a]
 		if !leased {
-			return ErrNone
+			return ErrNotLeased
 		}
 		if l.State != Held {
 			m.unreserve(s, l)
@@ -68,7 +68,7 @@ func (m *model) releaseByHand(a netip.Addr, meant func(Holder) bool) error {
 		l.Last, l.Holders = newest(l), nil
 		l.Last.Policy.Sticky = false
 		notByHand(&l)
-		m.leave(s, l)
+		m.afterLastHolder(s, l)
 		return nil
 	})
 }
@@ -94,7 +94,7 @@ func (m *model) conflict(key attachment.Key, a netip.Addr) (exchanged bool, err 
 		exchanged = true
 		l.Owner, l.Last, l.Holders = attachment.Owner{}, newest(l), nil
 		notByHand(&l)
-		m.leave(s, l)
+		m.afterLastHolder(s, l)
 		return nil
 	})
 	if err == nil {

@@ -145,12 +145,12 @@ func (m *model) giveUp(s *modelState, a netip.Addr, gone func(Holder) bool) {
 		// Nobody would ever ask for it, because the owner has another address.
 		l.Last.Policy.Sticky = l.Last.Policy.Sticky && !m.hasAnother(s, l)
 	}
-	m.leave(s, l)
+	m.afterLastHolder(s, l)
 }
 
 // hasAnother reports whether the owner holds another address of the set on the same interface.
 func (m *model) hasAnother(s *modelState, l Lease) bool {
-	if severals(l.Last.Policy) {
+	if keptForSeveral(l.Last.Policy) {
 		return false
 	}
 	for a, other := range s.leases {
@@ -166,8 +166,8 @@ func (m *model) hasAnother(s *modelState, l Lease) bool {
 	return false
 }
 
-// leave makes a lease without holders reserved, quarantined or free.
-func (m *model) leave(s *modelState, l Lease) {
+// afterLastHolder makes a lease without holders reserved, quarantined or free.
+func (m *model) afterLastHolder(s *modelState, l Lease) {
 	now := m.now()
 	l.ReleasedAt = now
 	if l.Conflict {
@@ -250,8 +250,8 @@ func (m *model) release(key attachment.Key, present Policy) error {
 	})
 }
 
-// settle lets go of the holders from which the attachment has taken over.
-func (m *model) settle(key attachment.Key) error {
+// releasePrevious lets go of the holders from which the attachment has taken over.
+func (m *model) releasePrevious(key attachment.Key) error {
 	return m.change(func(s *modelState) error {
 		err := errSame
 		for _, a := range everyAddress {
@@ -274,9 +274,9 @@ func (m *model) abandon(a netip.Addr, holder Holder) error {
 	l, leased := m.current()[a]
 	switch {
 	case !leased:
-		return ErrNone
+		return ErrNotLeased
 	case !slices.ContainsFunc(l.Holders, is):
-		return ErrHolder
+		return ErrHolderChanged
 	}
 	return m.change(func(s *modelState) error {
 		m.giveUp(s, a, is)

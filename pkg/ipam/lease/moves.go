@@ -13,91 +13,91 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// leastExpected is how long an address waits at least for its owner: the other node may have to give it up first.
-const leastExpected = 10 * time.Minute
+// minIncomingWait is how long an address waits at least for its owner: the other node may have to give it up first.
+const minIncomingWait = 10 * time.Minute
 
-// Expect reserves an address for the owner that another node is about to give to this one, so that nobody else gets it when
-// it comes. ifName is the interface of the owner's pods, and why is for people. It changes nothing if the address is
-// the owner's already. ErrTaken: somebody else has a lease of it; ErrNone: there is no store.
-func (s *Store) Expect(ctx context.Context, a netip.Addr, o attachment.Owner, ifName string, p Policy, why string) error {
+// ReserveIncoming reserves an address for the owner that another node is about to give to this one, so that nobody else gets it when
+// it comes. ifName is the interface of the owner's pods, and reason is for people. It changes nothing if the address is
+// the owner's already. ErrTaken: somebody else has a lease of it; ErrNotLeased: there is no store.
+func (s *Store) ReserveIncoming(ctx context.Context, a netip.Addr, o attachment.Owner, ifName string, p Policy, reason string) error {
 	if o == (attachment.Owner{}) {
 		return errors.New("an address cannot be expected for nobody")
 	}
 	o = storable(o)
-	return s.changeGrants(ctx, func(l *leases) error {
-		if err := l.settle(); err != nil {
+	return s.changeGrants(ctx, func(l *leaseTx) error {
+		if err := l.freeExpired(); err != nil {
 			return err
 		}
-		was, err := l.current(a)
+		previous, err := l.current(a)
 		switch {
-		case err != nil && !errors.Is(err, ErrNone):
+		case err != nil && !errors.Is(err, ErrNotLeased):
 			return err
-		case err == nil && was.State != Quarantined && was.Owner == o:
+		case err == nil && previous.State != Quarantined && previous.Owner == o:
 			return errUnchanged
-		case err == nil && was.State != Quarantined:
-			return fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.whoseFor(o))
+		case err == nil && previous.State != Quarantined:
+			return fmt.Errorf("%s is %w: it is %s", a, ErrTaken, previous.describeFor(o))
 		}
 		lease := Lease{
-			Address: a, Network: s.network, Owner: o, State: Reserved, ReleasedAt: l.now, Why: why,
+			Address: a, Network: s.network, Owner: o, State: Reserved, ReleasedAt: l.instant, Reason: reason,
 			Last: Holder{IfName: ifName, Policy: p},
 		}
-		if lease.Until = lease.reservedUntil(l.now); !lease.Until.IsZero() {
-			lease.Until = latest(lease.Until, l.now.Add(leastExpected))
+		if lease.Until = lease.reservedUntil(l.instant); !lease.Until.IsZero() {
+			lease.Until = latest(lease.Until, l.instant.Add(minIncomingWait))
 		}
-		l.note(Event{What: Awaited, Why: why, Then: Reserved}.of(lease, Holder{}))
+		l.addEvent(Event{Type: Awaited, Reason: reason, StateAfter: Reserved}.withLease(lease, Holder{}))
 		failpoint.Here("before expecting address")
 		return l.put(lease)
 	})
 }
 
-// Unexpect ends a reservation of an address that this node does not have: what Expect has reserved does not come, or the pod for
-// which it was to come has ended before. An address that has come waits for its owner, as if a pod had had it. ErrNone: there is no
+// CancelIncoming ends a reservation of an address that this node does not have: what ReserveIncoming has reserved does not come, or the pod for
+// which it was to come has ended before. An address that has come waits for its owner, as if a pod had had it. ErrNotLeased: there is no
 // store.
-func (s *Store) Unexpect(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) error {
+func (s *Store) CancelIncoming(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) error {
 	o = storable(o)
-	return s.change(ctx, func(l *leases) error {
-		if err := l.settle(); err != nil { // A pod of an earlier boot holds nothing any more.
+	return s.change(ctx, func(l *leaseTx) error {
+		if err := l.freeExpired(); err != nil { // A pod of an earlier boot holds nothing any more.
 			return err
 		}
 		lease, err := l.current(a)
-		if errors.Is(err, ErrNone) {
+		if errors.Is(err, ErrNotLeased) {
 			return errUnchanged
 		}
 		if err != nil {
 			return err
 		}
-		has, err := l.gives(poolName, a)
+		granted, err := l.mayGive(poolName, a)
 		if err != nil {
 			return err
 		}
-		if lease.State != Reserved || lease.Owner != o || lease.byHand(l.now) || has {
+		if lease.State != Reserved || lease.Owner != o || lease.isReservedByHand(l.instant) || granted {
 			return errUnchanged
 		}
-		l.note(Event{What: Ended, Why: "it does not come to this node"}.of(lease, Holder{}))
+		l.addEvent(Event{Type: Ended, Reason: "it does not come to this node"}.withLease(lease, Holder{}))
 		return l.remove(lease)
 	})
 }
 
-// gives says whether this node may give the address.
-func (l *leases) gives(poolName string, a netip.Addr) (bool, error) {
-	g, at, err := l.grantAt(poolName, a)
+// mayGive says whether this node may give the address.
+func (l *leaseTx) mayGive(poolName string, a netip.Addr) (bool, error) {
+	g, offset, err := l.grantAt(poolName, a)
 	if errors.Is(err, ErrNotGranted) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	may, _ := g.May(at)
-	return may, nil
+	ok, _ := g.Assignable(offset)
+	return ok, nil
 }
 
-// Await makes the address wait for the owner without a time limit when its pods here end: the owner's next pod is on another node
-// already. It changes nothing if no pod of the owner has the address. ErrNone: there is no store.
-func (s *Store) Await(ctx context.Context, a netip.Addr, o attachment.Owner) error {
+// KeepUntilClaimed makes the address wait for the owner without a time limit when its pods here end: the owner's next pod is on another node
+// already. It changes nothing if no pod of the owner has the address. ErrNotLeased: there is no store.
+func (s *Store) KeepUntilClaimed(ctx context.Context, a netip.Addr, o attachment.Owner) error {
 	o = storable(o)
-	return s.change(ctx, func(l *leases) error {
+	return s.change(ctx, func(l *leaseTx) error {
 		lease, err := l.current(a)
-		if errors.Is(err, ErrNone) || err == nil && (lease.State != Held || lease.Owner != o) {
+		if errors.Is(err, ErrNotLeased) || err == nil && (lease.State != Held || lease.Owner != o) {
 			return errUnchanged
 		}
 		if err != nil {
@@ -118,20 +118,20 @@ func (s *Store) Await(ctx context.Context, a netip.Addr, o attachment.Owner) err
 }
 
 // ClaimOf is what the Kubernetes API is told of the lease, as one of an address of the pool.
-func (l Lease) ClaimOf(poolName string) pool.Claimed {
+func (l Lease) ClaimOf(poolName string) pool.ClaimedAddress {
 	h := l.Newest()
-	return pool.Claimed{Address: l.Address, Acquisition: pool.Acquisition{
+	return pool.ClaimedAddress{Address: l.Address, Acquisition: pool.Acquisition{
 		Network: l.Network, Pool: poolName, IfName: h.IfName, Owner: l.Owner, Pod: h.Pod, Retain: time.Duration(h.Policy.Retain),
 	}}
 }
 
-// MarkClaimed notes that the Kubernetes API knows that the address is the owner's. It changes nothing if it is not. ErrNone: there
+// MarkClaimed notes that the Kubernetes API knows that the address is the owner's. It changes nothing if it is not. ErrNotLeased: there
 // is no store.
 func (s *Store) MarkClaimed(ctx context.Context, a netip.Addr, o attachment.Owner) error {
 	o = storable(o)
-	return s.change(ctx, func(l *leases) error {
+	return s.change(ctx, func(l *leaseTx) error {
 		lease, err := l.current(a)
-		if errors.Is(err, ErrNone) || err == nil && (lease.Owner != o || lease.Claimed) {
+		if errors.Is(err, ErrNotLeased) || err == nil && (lease.Owner != o || lease.Claimed) {
 			return errUnchanged
 		}
 		if err != nil {

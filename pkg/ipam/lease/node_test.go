@@ -70,7 +70,7 @@ func (n *node) store(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.bootID, s.now = n.boot, func() time.Time { return n.day }
+	s.bootID, s.clock = n.boot, func() time.Time { return n.day }
 	s.uptime = func() (time.Duration, error) { return n.uptime, nil }
 	s.machine = func() string { return n.machine }
 	return s
@@ -95,7 +95,7 @@ func (n *node) request(sandbox, owner string, wanted ...string) Request {
 		r.Pod = attachment.Pod{Namespace: "default", Name: owner, UID: owner + "-uid"}
 	}
 	for _, a := range wanted {
-		r.Wanted = append(r.Wanted, addr(a))
+		r.RequestedAddresses = append(r.RequestedAddresses, addr(a))
 	}
 	return r
 }
@@ -134,7 +134,7 @@ func (n *node) del(t *testing.T, sandbox string) {
 
 func (n *node) settled(t *testing.T, sandbox string) {
 	t.Helper()
-	must(t, n.store(t).Settled(t.Context(), n.key(sandbox), func(Holder) bool { return true }))
+	must(t, n.store(t).ReleasePrevious(t.Context(), n.key(sandbox), func(Holder) bool { return true }))
 }
 
 func (n *node) reserve(t *testing.T, address, owner string, retain time.Duration) Lease {
@@ -155,7 +155,7 @@ func (n *node) get(t *testing.T, address string) Lease {
 func (n *node) lines(t *testing.T) []string {
 	t.Helper()
 	all, err := n.store(t).List(t.Context())
-	if err != nil && !errors.Is(err, ErrNone) {
+	if err != nil && !errors.Is(err, ErrNotLeased) {
 		t.Fatal(err)
 	}
 	var lines []string
@@ -184,13 +184,13 @@ func (n *node) expect(t *testing.T, when string, want ...string) {
 	if diff := cmp.Diff(want, n.lines(t), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", when, diff)
 	}
-	n.sound(t)
+	n.expectVerified(t)
 }
 
-// sound fails the test if an index does not match the leases.
-func (n *node) sound(t *testing.T) {
+// expectVerified fails the test if an index does not match the leases.
+func (n *node) expectVerified(t *testing.T) {
 	t.Helper()
-	if err := n.store(t).Verify(t.Context()); err != nil && !errors.Is(err, ErrNone) {
+	if err := n.store(t).Verify(t.Context()); err != nil && !errors.Is(err, ErrNotLeased) {
 		t.Error(err)
 	}
 }

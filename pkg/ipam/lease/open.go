@@ -25,15 +25,15 @@ type opened struct {
 // open opens the file and locks it: bbolt's own lock looks only every 50 ms. The lock ends when the file is
 // closed.
 func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error) (err error) {
-	how := flock.Exclusive
+	mode := flock.Exclusive
 	if readOnly {
-		how = flock.Shared
+		mode = flock.Shared
 	}
 	o := &opened{}
 	options := &bolt.Options{
 		ReadOnly: readOnly, NoStatistics: true,
 		OpenFile: func(path string, flag int, _ os.FileMode) (_ *os.File, err error) {
-			o.file, err = s.openLocked(ctx, path, flag&^os.O_CREATE, how)
+			o.file, err = s.openLocked(ctx, path, flag&^os.O_CREATE, mode)
 			return o.file, err
 		},
 	}
@@ -50,7 +50,7 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error
 	o.db, err = bolt.Open(s.path, 0o600, options)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return s.none()
+		return s.noStore()
 	case errors.Is(err, ErrBusy):
 		return fmt.Errorf("store %s: %w for more than %s", s.path, err, s.wait)
 	case errors.Is(err, ErrMoved):
@@ -66,24 +66,24 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error
 
 // openLocked opens the file and locks it. Somebody may replace the file meanwhile, with a backup for
 // example. A change always goes to the file that others will find there.
-func (s *Store) openLocked(ctx context.Context, path string, flag, how int) (*os.File, error) {
-	for again := false; ; again = true {
+func (s *Store) openLocked(ctx context.Context, path string, flag, mode int) (*os.File, error) {
+	for retry := false; ; retry = true {
 		f, err := openFile(path, flag)
-		if again && errors.Is(err, fs.ErrNotExist) {
+		if retry && errors.Is(err, fs.ErrNotExist) {
 			return nil, ErrMoved
 		}
 		if err != nil {
 			return nil, err
 		}
-		if err := s.lock(ctx, f, how); err != nil {
+		if err := s.lock(ctx, f, mode); err != nil {
 			return nil, err
 		}
 		failpoint.Here("store locked")
-		if same, err := isAt(f, path); err != nil {
+		if ok, err := isFileAt(f, path); err != nil {
 			_ = f.Close()
 			return nil, err
-		} else if same {
-			return f, notTooShort(f)
+		} else if ok {
+			return f, checkLength(f)
 		}
 		_ = f.Close()
 	}
@@ -104,40 +104,40 @@ func openFile(path string, flag int) (*os.File, error) {
 
 // lock is flock.Lock with the store's bound on the wait. Most often the lock is free. Then it sets no timer, which
 // would start the poller as well.
-func (s *Store) lock(ctx context.Context, f *os.File, how int) error {
-	err := flock.Try(f, how)
+func (s *Store) lock(ctx context.Context, f *os.File, mode int) error {
+	err := flock.Try(f, mode)
 	switch {
 	case errors.Is(err, flock.ErrBusy):
 		ctx, cancel := context.WithTimeout(ctx, s.wait)
 		defer cancel()
-		return flock.LockNoticed(ctx, f, how, s.onWait.Notice(func() string { return "the addresses of " + s.network }))
+		return flock.LockWithNotice(ctx, f, mode, s.onWait.Notice(func() string { return "the addresses of " + s.network }))
 	case err != nil:
 		_ = f.Close()
 	}
 	return err
 }
 
-// isAt says whether f is the file at the path.
-func isAt(f *os.File, path string) (bool, error) {
+// isFileAt says whether f is the file at the path.
+func isFileAt(f *os.File, path string) (bool, error) {
 	open, err := f.Stat()
 	if err != nil {
 		return false, err
 	}
-	there, err := os.Stat(path)
+	current, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil && os.SameFile(open, there), err
+	return err == nil && os.SameFile(open, current), err
 }
 
-// smallestPage is the smallest page size of all kernels: a store may come from another machine.
-const smallestPage = 4096
+// minPageSize is the smallest page size of all kernels: a store may come from another machine.
+const minPageSize = 4096
 
-// notTooShort reports a file that is too short for bbolt's two first pages. bbolt would make an empty store
+// checkLength reports a file that is too short for bbolt's two first pages. bbolt would make an empty store
 // of an empty file.
-func notTooShort(f *os.File) error {
+func checkLength(f *os.File) error {
 	info, err := f.Stat()
-	if err == nil && info.Size() < 2*smallestPage {
+	if err == nil && info.Size() < 2*minPageSize {
 		err = fmt.Errorf("%w: it was cut short to %d bytes", bolterrors.ErrInvalid, info.Size())
 	}
 	if err != nil {

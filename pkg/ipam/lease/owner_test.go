@@ -17,25 +17,25 @@ func vm(name string) attachment.Owner {
 // ofOwner returns the request of a pod whose owner the API has told.
 func (n *node) ofOwner(sandbox, podName string, owner attachment.Owner, change ...func(*Request)) Request {
 	r := n.request(sandbox, podName)
-	r.Owner, r.Resolved, r.Also, r.Policy.ByOwner = owner, owner, []attachment.Owner{pod(podName)}, true
+	r.Owner, r.APIOwner, r.AlternateOwners, r.Policy.ByOwner = owner, owner, []attachment.Owner{pod(podName)}, true
 	for _, c := range change {
 		c(&r)
 	}
 	return r
 }
 
-func wants(texts ...string) func(*Request) {
+func requesting(texts ...string) func(*Request) {
 	return func(r *Request) {
 		for _, a := range texts {
-			r.Wanted = append(r.Wanted, addr(a))
+			r.RequestedAddresses = append(r.RequestedAddresses, addr(a))
 		}
 	}
 }
 
-func oneOf(texts ...string) func(*Request) {
+func choosingFrom(texts ...string) func(*Request) {
 	return func(r *Request) {
 		for _, a := range texts {
-			r.OneOf = append(r.OneOf, addr(a))
+			r.CandidateAddresses = append(r.CandidateAddresses, addr(a))
 		}
 	}
 }
@@ -51,7 +51,7 @@ func (n *node) gives(t *testing.T, r Request, want string) Lease {
 		if given[0].Address != a {
 			t.Fatalf("%s is given %s, want %s", r.Attachment, given[0].Address, a)
 		}
-		n.sound(t)
+		n.expectVerified(t)
 		return given[0]
 	}
 	if err == nil || err.Error() != want {
@@ -110,7 +110,7 @@ func TestWhatWasKeptByThePodsNameIsTheOwners(t *testing.T) {
 	n.del(t, "c5/eth0")
 	n.later(2 * time.Hour) // The operator's reservation is over. The policy keeps the address.
 	l = n.gives(t, n.ofOwner("c6/eth0", "web-0", set("web", 0)), "10.3.0.8")
-	if l.Owner != set("web", 0) || l.ByHand && l.byHand(n.day) {
+	if l.Owner != set("web", 0) || l.ByHand && l.isReservedByHand(n.day) {
 		t.Errorf("it is now %+v", l)
 	}
 }
@@ -128,7 +128,7 @@ func TestPodsOfASharedOwnerHaveTheirOwnAddresses(t *testing.T) {
 	n.later(time.Second)
 	n.del(t, "c2/eth0")
 	n.expect(t, "two wait", "10.3.0.2 reserved c3/eth0 ours", "10.3.0.3 reserved c2/eth0 ours", "10.3.0.4 held c4/eth0 ours")
-	n.gives(t, n.ofOwner("c5/eth0", "d", ours, shared, wants("10.3.0.4")),
+	n.gives(t, n.ofOwner("c5/eth0", "d", ours, shared, requesting("10.3.0.4")),
 		"requested address 10.3.0.4 is not available: it is held by eth0 of c4 on pods (Cluster default/ours)")
 	n.gives(t, n.ofOwner("c6/eth0", "d", ours, shared), "10.3.0.3")
 	n.gives(t, n.ofOwner("c7/eth0", "e", ours, shared), "10.3.0.2")
@@ -156,25 +156,25 @@ func TestASandboxOfAnotherPod(t *testing.T) {
 // even on a network that keeps no address.
 func TestAnAddressThatIsAskedFor(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
-	byName := func(r *Request) { r.Owner, r.Also, r.Policy.ByOwner = r.Also[0], nil, false }
-	n.gives(t, n.ofOwner("c1/net1", "virt-launcher-db-1", vm("db"), byName, wants("10.3.0.5")), "10.3.0.5")
-	n.gives(t, n.ofOwner("c2/net1", "virt-launcher-db-2", vm("db"), byName, wants("10.3.0.5")), "10.3.0.5")
-	n.gives(t, n.ofOwner("c3/net1", "virt-launcher-mydb-1", vm("mydb"), byName, wants("10.3.0.5")),
+	byName := func(r *Request) { r.Owner, r.AlternateOwners, r.Policy.ByOwner = r.AlternateOwners[0], nil, false }
+	n.gives(t, n.ofOwner("c1/net1", "virt-launcher-db-1", vm("db"), byName, requesting("10.3.0.5")), "10.3.0.5")
+	n.gives(t, n.ofOwner("c2/net1", "virt-launcher-db-2", vm("db"), byName, requesting("10.3.0.5")), "10.3.0.5")
+	n.gives(t, n.ofOwner("c3/net1", "virt-launcher-mydb-1", vm("mydb"), byName, requesting("10.3.0.5")),
 		"requested address 10.3.0.5 is not available: it is held by net1 of c1 on pods and net1 of c2 on pods (pod default/virt-launcher-db-2)")
 	n.policy = sticky
-	n.gives(t, n.ofOwner("c4/net1", "virt-launcher-x-1", vm("x"), wants("10.3.0.6")), "10.3.0.6")
+	n.gives(t, n.ofOwner("c4/net1", "virt-launcher-x-1", vm("x"), requesting("10.3.0.6")), "10.3.0.6")
 	n.del(t, "c4/net1")
-	n.gives(t, n.ofOwner("c5/net1", "virt-launcher-y-1", vm("y"), wants("10.3.0.6")),
+	n.gives(t, n.ofOwner("c5/net1", "virt-launcher-y-1", vm("y"), requesting("10.3.0.6")),
 		"requested address 10.3.0.6 is not available: it is reserved for VirtualMachine default/x")
 	// Another address is asked for: the one before waits for nobody any more.
-	n.gives(t, n.ofOwner("c6/net1", "virt-launcher-x-2", vm("x"), wants("10.3.0.8")), "10.3.0.8")
-	n.gives(t, n.ofOwner("c5/net1", "virt-launcher-y-1", vm("y"), wants("10.3.0.6")), "10.3.0.6")
+	n.gives(t, n.ofOwner("c6/net1", "virt-launcher-x-2", vm("x"), requesting("10.3.0.8")), "10.3.0.8")
+	n.gives(t, n.ofOwner("c5/net1", "virt-launcher-y-1", vm("y"), requesting("10.3.0.6")), "10.3.0.6")
 }
 
 // Of a list, a pod gets the address that is its owner's already, else the first one that nobody has.
 func TestOneAddressOfAList(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
-	list := oneOf("10.3.0.7", "10.3.0.6", "10.3.0.5")
+	list := choosingFrom("10.3.0.7", "10.3.0.6", "10.3.0.5")
 	n.gives(t, n.ofOwner("c1/eth0", "a", vm("a"), list), "10.3.0.7")
 	n.gives(t, n.ofOwner("c1/eth0", "a", vm("a"), list), "10.3.0.7") // Asked again.
 	n.gives(t, n.ofOwner("c2/eth0", "b", vm("b"), list), "10.3.0.6")
@@ -185,21 +185,21 @@ func TestOneAddressOfAList(t *testing.T) {
 		"VirtualMachine default/a; 10.3.0.6 is held by eth0 of c2 on pods and eth0 of c4 on pods (VirtualMachine default/b); "+
 		"10.3.0.5 is held by eth0 of c3 on pods (VirtualMachine default/c)")
 	n.gives(t, n.ofOwner("c6/eth0", "a", vm("a"), list), "10.3.0.7")
-	n.gives(t, n.ofOwner("c6/eth0", "a", vm("a"), oneOf("10.3.0.4")), "10.3.0.4 cannot be given: eth0 of c6 on pods holds 10.3.0.7 already; DEL it first")
+	n.gives(t, n.ofOwner("c6/eth0", "a", vm("a"), choosingFrom("10.3.0.4")), "10.3.0.4 cannot be given: eth0 of c6 on pods holds 10.3.0.7 already; DEL it first")
 	n.sets[0][0].Excluded = []Span{span("10.3.0.3", "10.3.0.3")}
 	for text, why := range map[string]string{
 		"10.3.0.3": "cannot be given: it is in exclude 10.3.0.3", "10.9.0.1": "is in none of the range sets",
 	} {
-		_, err := n.store(t).Allocate(t.Context(), n.ofOwner("c7/eth0", "e", vm("e"), oneOf("10.3.0.4", text)))
+		_, err := n.store(t).Allocate(t.Context(), n.ofOwner("c7/eth0", "e", vm("e"), choosingFrom("10.3.0.4", text)))
 		var refused *RefusedError
 		if !errors.As(err, &refused) || refused.Error() != text+" "+why {
 			t.Errorf("%s: %v, want %s", text, err, why)
 		}
 	}
 	n.policy, n.sets[0][0].Excluded = minute, nil
-	n.gives(t, n.ofOwner("c8/eth0", "f", vm("f"), oneOf("10.3.0.4", "10.3.0.3")), "10.3.0.4")
+	n.gives(t, n.ofOwner("c8/eth0", "f", vm("f"), choosingFrom("10.3.0.4", "10.3.0.3")), "10.3.0.4")
 	n.del(t, "c8/eth0")
-	n.gives(t, n.ofOwner("c9/eth0", "g", vm("g"), oneOf("10.3.0.4", "10.3.0.3")), "10.3.0.3") // The other one rests.
+	n.gives(t, n.ofOwner("c9/eth0", "g", vm("g"), choosingFrom("10.3.0.4", "10.3.0.3")), "10.3.0.3") // The other one rests.
 }
 
 // What an operator has reserved is for the pod that the operator has named. When the operator's time is over while the pod
@@ -209,10 +209,10 @@ func TestWhatAnOperatorHasReserved(t *testing.T) {
 	ours := attachment.Owner{Group: "example.org", Kind: "Cluster", Namespace: "default", Name: "ours", UID: "uid-1"}
 	n.reserve(t, "10.3.0.5", "a", time.Hour)
 	n.gives(t, n.ofOwner("c1/eth0", "a", ours, shared), "10.3.0.5")
-	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, wants("10.3.0.5")),
+	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, requesting("10.3.0.5")),
 		"requested address 10.3.0.5 is not available: it is held by eth0 of c1 on pods (pod default/a)")
 	n.del(t, "c1/eth0")
-	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, wants("10.3.0.5")), "requested address 10.3.0.5 is not available: it is reserved for pod default/a")
+	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, requesting("10.3.0.5")), "requested address 10.3.0.5 is not available: it is reserved for pod default/a")
 	n.gives(t, n.ofOwner("c3/eth0", "a", ours, shared), "10.3.0.5")
 	n.later(2 * time.Hour)
 	n.del(t, "c3/eth0")
@@ -222,7 +222,7 @@ func TestWhatAnOperatorHasReserved(t *testing.T) {
 // Each interface gets its own address of a list back.
 func TestEachInterfaceGetsItsAddressOfAListBack(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
-	list := oneOf("10.3.0.7", "10.3.0.6")
+	list := choosingFrom("10.3.0.7", "10.3.0.6")
 	n.gives(t, n.ofOwner("c1/net1", "a", vm("a"), list), "10.3.0.7")
 	n.gives(t, n.ofOwner("c1/net2", "a", vm("a"), list), "10.3.0.6")
 	n.del(t, "c1/net1")
@@ -243,7 +243,7 @@ func TestOnePodOfASharedOwnerLetsTheOthersAddressesWait(t *testing.T) {
 		n.later(time.Second)
 	}
 	byName := func(r *Request) {
-		r.Owner, r.Also, r.Policy.ByOwner = pod("a"), []attachment.Owner{ours}, false
+		r.Owner, r.AlternateOwners, r.Policy.ByOwner = pod("a"), []attachment.Owner{ours}, false
 	}
 	n.gives(t, n.ofOwner("d/eth0", "a", ours, shared, byName), "10.3.0.2")
 	n.expect(t, "two wait", "10.3.0.2 held d/eth0 a", "10.3.0.3 reserved cb/eth0 ours", "10.3.0.4 reserved cc/eth0 ours")
@@ -252,7 +252,7 @@ func TestOnePodOfASharedOwnerLetsTheOthersAddressesWait(t *testing.T) {
 // What a relink before had reserved for a pod by its name is found under the pod's owner.
 func TestReservationsOfOlderSchemasAreFoundUnderTheOwner(t *testing.T) {
 	for _, name := range []string{"schema1", "schema2"} {
-		n := goldens(t)[name]
+		n := goldenNodes(t)[name]
 		copyFile(t, goldenFile(name+".db"), n.path())
 		n.policy = sticky
 		l := n.gives(t, n.ofOwner("new/eth0", "db-1", set("db", 1)), "10.3.0.6")
@@ -275,17 +275,17 @@ func TestTheOwnerOfThatNameBefore(t *testing.T) {
 	const gone = "relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
 	held := "10.3.0.2 is not available: it is held by eth0 of c1 on pods (VirtualMachine default/db): " + both +
 		"It can be had when the sandbox has ended, and " + gone
-	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, wants("10.3.0.2")), "requested address "+held)
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, requesting("10.3.0.2")), "requested address "+held)
 	n.del(t, "c1/eth0")
 	reserved := "10.3.0.2 is not available: it is reserved for VirtualMachine default/db: " + both + "It can be had when " + gone
-	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, wants("10.3.0.2")), "requested address "+reserved)
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, requesting("10.3.0.2")), "requested address "+reserved)
 	if _, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), anew, 0); err == nil || err.Error() != reserved {
 		t.Errorf("by hand: %v, want %s", err, reserved)
 	}
 	_, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), before, 0)
 	must(t, err)
-	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, wants("10.3.0.2")), "requested address 10.3.0.2 is not available: it is reserved for VirtualMachine default/db: "+
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, requesting("10.3.0.2")), "requested address 10.3.0.2 is not available: it is reserved for VirtualMachine default/db: "+
 		both+"An operator has reserved it: relink ipam release gives it up")
-	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", vm("web"), wants("10.3.0.2")), "requested address 10.3.0.2 is not available: it is reserved for VirtualMachine default/db")
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", vm("web"), requesting("10.3.0.2")), "requested address 10.3.0.2 is not available: it is reserved for VirtualMachine default/db")
 	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew), "10.3.0.3")
 }

@@ -53,7 +53,7 @@ func BenchmarkADD(b *testing.B) {
 // grantBlocks gives the store seven blocks of a pool, here and there.
 func grantBlocks(b *testing.B, s *Store, subnet netip.Prefix) {
 	l := pool.Layout{Name: "lan", UID: "1", Subnet: subnet, Gateway: netip.MustParseAddr("10.9.0.1"), BlockSize: 16, Ranges: []pool.Span{{First: netip.MustParseAddr("10.9.0.2"), Last: netip.MustParseAddr("10.9.255.254")}}}
-	if err := s.WantPools(b.Context(), []string{"lan"}); err != nil {
+	if err := s.SetPools(b.Context(), []string{"lan"}); err != nil {
 		b.Fatal(err)
 	}
 	for i := range int64(7) {

@@ -31,7 +31,7 @@ type poolMachine struct {
 
 func newPoolMachine(t *testing.T) *poolMachine {
 	m := &poolMachine{node: newNode(t, "10.3.0.20", minute), t: t, chars: []byte(strings.Repeat(".", 8)), holds: map[string]netip.Addr{}}
-	must(t, m.store(t).WantPools(t.Context(), []string{"lan"}))
+	must(t, m.store(t).SetPools(t.Context(), []string{"lan"}))
 	must(t, m.store(t).PutGrants(t.Context(), wide, nil))
 	return m
 }
@@ -52,7 +52,7 @@ func (m *poolMachine) offset(a netip.Addr) int { return int(a.As4()[3]) }
 // isLeased says whether the address has a lease now.
 func (m *poolMachine) isLeased(i int) bool {
 	_, err := m.store(m.t).Get(m.t.Context(), m.address(i))
-	if err != nil && !errors.Is(err, ErrNone) {
+	if err != nil && !errors.Is(err, ErrNotLeased) {
 		m.t.Fatal(err)
 	}
 	return err == nil
@@ -64,7 +64,7 @@ func (m *poolMachine) put(t *rapid.T) {
 	takesBack := false
 	for i := range next {
 		next[i] = rapid.SampledFrom([]byte{m.chars[i], m.chars[i], '+', '?', '.'}).Draw(t, fmt.Sprint("char ", i))
-		takesBack = takesBack || m.chars[i] == pool.Marked && (next[i] == pool.Gives || next[i] == pool.GivesProbed)
+		takesBack = takesBack || m.chars[i] == pool.Marked && (next[i] == pool.Granted || next[i] == pool.GrantedUnproven)
 	}
 	err := m.store(m.t).PutGrants(t.Context(), wide, m.grants(next))
 	if takesBack != (err != nil) {
@@ -79,7 +79,7 @@ func (m *poolMachine) markFree(t *rapid.T) {
 	index, most := rapid.IntRange(0, 1).Draw(t, "block"), rapid.IntRange(0, 4).Draw(t, "most")
 	var want []int
 	for i := 4*index + 3; i >= 4*index; i-- {
-		if strings.IndexByte(pool.Ours, m.chars[i]) >= 0 && !m.isLeased(i) && len(want) < most {
+		if strings.IndexByte(pool.GrantedChars, m.chars[i]) >= 0 && !m.isLeased(i) && len(want) < most {
 			want = append(want, i)
 		}
 	}
@@ -104,7 +104,7 @@ func (m *poolMachine) missing(index int64) bool {
 func (m *poolMachine) markAddress(t *rapid.T) {
 	i, owner := rapid.IntRange(0, 7).Draw(t, "address"), m.drawOwner(t)
 	was, err := m.store(m.t).Get(t.Context(), m.address(i))
-	may := m.chars[i] != pool.NotOurs && (errors.Is(err, ErrNone) || was.State == Reserved && was.Owner == owner && owner != attachment.Owner{})
+	may := m.chars[i] != pool.NotGranted && (errors.Is(err, ErrNotLeased) || was.State == Reserved && was.Owner == owner && owner != attachment.Owner{})
 	_, err = m.store(m.t).MarkAddress(t.Context(), "lan", m.address(i), owner)
 	if may != (err == nil) {
 		t.Fatalf("MarkAddress of %s (%c, %+v): %v", m.address(i), m.chars[i], was, err)
@@ -126,13 +126,13 @@ func (m *poolMachine) allocate(t *rapid.T) {
 	r := m.fromPools(sandbox, m.drawOwner(t).Name, "lan")
 	r.Policy = rapid.SampledFrom([]Policy{minute, {}, sticky, stickyFor(5 * time.Minute)}).Draw(t, "policy")
 	if r.Probes = rapid.Bool().Draw(t, "probes"); rapid.Bool().Draw(t, "acquired") {
-		r.Acquired = r.Pools
+		r.QueriedPools = r.Pools
 	}
 	if rapid.IntRange(0, 3).Draw(t, "asks") == 0 {
-		r.Wanted = append(r.Wanted, m.address(rapid.IntRange(0, 7).Draw(t, "wanted")))
+		r.RequestedAddresses = append(r.RequestedAddresses, m.address(rapid.IntRange(0, 7).Draw(t, "wanted")))
 	}
 	if rapid.IntRange(0, 7).Draw(t, "migrates") == 0 {
-		r.Beside = append(r.Beside, m.address(rapid.IntRange(0, 7).Draw(t, "beside")))
+		r.MigratingAddresses = append(r.MigratingAddresses, m.address(rapid.IntRange(0, 7).Draw(t, "beside")))
 	}
 	s := m.store(m.t)
 	given, err := s.Allocate(t.Context(), r)
@@ -146,13 +146,13 @@ func (m *poolMachine) allocate(t *rapid.T) {
 	switch {
 	case again && a != had:
 		t.Fatalf("%s had %s, and has %s", sandbox, had, a)
-	case again || slices.Contains(r.Beside, a):
+	case again || slices.Contains(r.MigratingAddresses, a):
 	case !m.confirmed:
 		t.Fatalf("%s was given before the agent has read the API", a)
-	case strings.IndexByte(pool.Ours, char) < 0 || char == pool.GivesProbed && !r.Probes:
+	case strings.IndexByte(pool.GrantedChars, char) < 0 || char == pool.GrantedUnproven && !r.Probes:
 		t.Fatalf("%s was given, and the node has %s of the pool", a, m.chars)
 	}
-	if f := s.FromPools()[0]; f.Probe != (char == pool.GivesProbed) {
+	if f := s.PoolAddresses()[0]; f.Probe != (char == pool.GrantedUnproven) {
 		t.Fatalf("%s (%c): probe %v", a, char, f.Probe)
 	}
 	m.holds[sandbox] = a
@@ -163,15 +163,15 @@ func (m *poolMachine) mayRefuse(t *rapid.T, r Request, err error) {
 	var elsewhere *ElsewhereError
 	var refused *RefusedError
 	switch {
-	case errors.Is(err, ErrUnconfirmed) && !m.confirmed, errors.Is(err, ErrTaken) && len(r.Wanted)+len(r.Beside) > 0, errors.As(err, &refused) && len(r.Wanted) > 0:
+	case errors.Is(err, ErrUnconfirmed) && !m.confirmed, errors.Is(err, ErrTaken) && len(r.RequestedAddresses)+len(r.MigratingAddresses) > 0, errors.As(err, &refused) && len(r.RequestedAddresses) > 0:
 	case errors.As(err, &elsewhere):
-		if r.Policy.Sticky && r.Acquired == nil || len(r.Wanted) > 0 {
+		if r.Policy.Sticky && r.QueriedPools == nil || len(r.RequestedAddresses) > 0 {
 			return
 		}
 		t.Fatalf("%+v: %v", r, err)
 	case errors.Is(err, ErrExhausted):
 		for i, c := range m.chars {
-			if !m.isLeased(i) && (c == pool.Gives || c == pool.GivesProbed && r.Probes) {
+			if !m.isLeased(i) && (c == pool.Granted || c == pool.GrantedUnproven && r.Probes) {
 				t.Fatalf("%s is free (%s): %v", m.address(i), m.chars, err)
 			}
 		}
@@ -189,7 +189,7 @@ func (m *poolMachine) release(t *rapid.T) {
 func (m *poolMachine) expectAddress(t *rapid.T) {
 	a, o := m.address(rapid.IntRange(0, 7).Draw(t, "address")), m.drawOwner(t)
 	before := m.lines(m.t)
-	err := m.store(m.t).Expect(t.Context(), a, o, "eth0", stickyFor(5*time.Minute), "it comes")
+	err := m.store(m.t).ReserveIncoming(t.Context(), a, o, "eth0", stickyFor(5*time.Minute), "it comes")
 	l, looked := m.store(m.t).Get(t.Context(), a)
 	switch {
 	case err == nil && (looked != nil || l.Owner != o):
@@ -206,9 +206,9 @@ func (m *poolMachine) unexpect(t *rapid.T) {
 	a := m.address(i)
 	was, err := m.store(m.t).Get(t.Context(), a)
 	// What has come stays as long as the node has the address.
-	has := strings.IndexByte(pool.Ours, m.chars[i]) >= 0
+	has := strings.IndexByte(pool.GrantedChars, m.chars[i]) >= 0
 	stays := err == nil && (was.State != Reserved || was.Owner != o || has)
-	must(t, m.store(m.t).Unexpect(t.Context(), "lan", a, o))
+	must(t, m.store(m.t).CancelIncoming(t.Context(), "lan", a, o))
 	if stays != m.isLeased(m.offset(a)) {
 		t.Fatalf("%s had %+v", a, was)
 	}
@@ -245,7 +245,7 @@ func (m *poolMachine) check(t *rapid.T) {
 		_, has := g.Pools[0].Leased[m.address(i)]
 		if leased := m.isLeased(i); leased != has {
 			t.Fatalf("%s: leased %v, and Granted says %v", m.address(i), leased, has)
-		} else if leased && strings.IndexByte(pool.Ours, m.chars[i]) >= 0 {
+		} else if leased && strings.IndexByte(pool.GrantedChars, m.chars[i]) >= 0 {
 			used++
 		}
 	}
@@ -295,7 +295,7 @@ func TestPoolsAreDecodedAsTheyWereEncoded(t *testing.T) {
 			t.Fatalf("%s (-encoded +decoded):\n%s", b, diff)
 		}
 		g := pool.Grant{
-			Pool: l.Name, PoolUID: l.UID, Index: rapid.Int64Range(0, pool.MostBlocks).Draw(t, "index"), Block: text.Draw(t, "block"),
+			Pool: l.Name, PoolUID: l.UID, Index: rapid.Int64Range(0, pool.MaxBlocks).Draw(t, "index"), Block: text.Draw(t, "block"),
 			Epoch: rapid.Int64().Draw(t, "epoch"), First: addr("10.3.0.0"), Addresses: rapid.StringMatching(`[+?.-]{1,64}`).Draw(t, "addresses"),
 		}
 		if again, rest, err := decodeGrant(grantKey(g.Pool, g.Index), encodeGrant(g)); err != nil || again != g || len(rest) > 0 {

@@ -56,7 +56,7 @@ func TestVerifyReadsPools(t *testing.T) {
 	} {
 		n := newNode(t, "10.3.0.20", minute)
 		n.grant(t, lan, "..++")
-		n.sound(t)
+		n.expectVerified(t)
 		edit(t, n.path(), bucketPut(test.bucket, test.key, test.value))
 		err := n.store(t).Verify(t.Context())
 		if !errors.Is(err, ErrDamaged) || !strings.Contains(strings.ReplaceAll(err.Error(), n.dir, "DIR"), test.want) {
@@ -82,10 +82,10 @@ func TestPoolSets(t *testing.T) {
 func TestAdjacentBlocksAreOneRange(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.grant(t, lan, "++++", "+++-", "++?+", "++++")
-	must(t, n.store(t).view(t.Context(), func(l *leases) error {
-		p, err := l.pooled("lan")
+	must(t, n.store(t).view(t.Context(), func(l *leaseTx) error {
+		p, err := l.storedPool("lan")
 		must(t, err)
-		if got := p.sure.String() + " ? " + p.doubtful.String(); got != "10.3.0.0-10.3.0.6,10.3.0.8-10.3.0.9,10.3.0.11-10.3.0.15 ? 10.3.0.10" {
+		if got := p.ready.String() + " ? " + p.needsProbe.String(); got != "10.3.0.0-10.3.0.6,10.3.0.8-10.3.0.9,10.3.0.11-10.3.0.15 ? 10.3.0.10" {
 			t.Error(got)
 		}
 		return nil

@@ -9,21 +9,21 @@ import (
 
 // Lost returns the addresses of the pool that pods hold and the node does not have: another node may give them, or has lost them
 // in turn. The address of a virtual machine that is on its way to this node is one of them.
-func (p PoolState) Lost() (all []netip.Addr) {
+func (p PoolState) Lost() (addresses []netip.Addr) {
 	for a, l := range p.Leased {
 		if l.State == Held && !p.has(a) {
-			all = append(all, a)
+			addresses = append(addresses, a)
 		}
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	return all
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return addresses
 }
 
 // has says whether the API has the address for the node. The node may be giving it back.
 func (p PoolState) has(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Grants, func(g pool.Grant) bool {
 		i := g.Offset(a)
-		return i >= 0 && g.Addresses[i] != pool.NotOurs
+		return i >= 0 && g.Addresses[i] != pool.NotGranted
 	})
 }
 
@@ -38,8 +38,8 @@ func (p PoolState) Target() int {
 
 // Gives returns how many addresses of the grant pods can get. An address that the pool excludes by now is none of them.
 func (p PoolState) Gives(g pool.Grant) (n int) {
-	for _, i := range g.Offsets(pool.Ours) {
-		if !p.Layout.Excluded(g.At(i)) {
+	for _, i := range g.Offsets(pool.GrantedChars) {
+		if !p.Layout.Excluded(g.Address(i)) {
 			n++
 		}
 	}
@@ -48,8 +48,8 @@ func (p PoolState) Gives(g pool.Grant) (n int) {
 
 // Free returns how many of these have no lease.
 func (p PoolState) Free(g pool.Grant) (n int) {
-	for _, i := range g.Offsets(pool.Ours) {
-		if _, leased := p.Leased[g.At(i)]; !leased && !p.Layout.Excluded(g.At(i)) {
+	for _, i := range g.Offsets(pool.GrantedChars) {
+		if _, leased := p.Leased[g.Address(i)]; !leased && !p.Layout.Excluded(g.Address(i)) {
 			n++
 		}
 	}

@@ -23,7 +23,7 @@ type Range struct {
 }
 
 // Gives says whether an ADD can give the address, and if not why.
-func (r Range) Gives(a netip.Addr) (ok bool, why string) {
+func (r Range) Gives(a netip.Addr) (ok bool, reason string) {
 	if a == r.Gateway {
 		return false, "it is the gateway"
 	}
@@ -35,8 +35,8 @@ func (r Range) Gives(a netip.Addr) (ok bool, why string) {
 	return true, ""
 }
 
-// skip returns the first address from a on that can be given, the zero Addr for none.
-func (r Range) skip(a netip.Addr) netip.Addr {
+// firstGiven returns the first address from a on that can be given, the zero Addr for none.
+func (r Range) firstGiven(a netip.Addr) netip.Addr {
 	for a.IsValid() && r.Contains(a) {
 		next := a
 		if a == r.Gateway {
@@ -69,9 +69,9 @@ func (s RangeSet) Find(a netip.Addr) (Range, bool) {
 }
 
 // Gives says whether an ADD can give the address as one of the set, and if not why.
-func (s RangeSet) Gives(a netip.Addr) (ok bool, why string) {
-	r, in := s.Find(a)
-	if !in {
+func (s RangeSet) Gives(a netip.Addr) (ok bool, reason string) {
+	r, found := s.Find(a)
+	if !found {
 		return false, "it is in none of the ranges"
 	}
 	return r.Gives(a)
@@ -79,13 +79,13 @@ func (s RangeSet) Gives(a netip.Addr) (ok bool, why string) {
 
 // GivesAny says whether the set has any address that can be given.
 func (s RangeSet) GivesAny() bool {
-	return slices.ContainsFunc(s, func(r Range) bool { return r.skip(r.First).IsValid() })
+	return slices.ContainsFunc(s, func(r Range) bool { return r.firstGiven(r.First).IsValid() })
 }
 
 // Overlaps says whether the sets have an address in common.
 func (s RangeSet) Overlaps(o RangeSet) bool {
 	return slices.ContainsFunc(s, func(r Range) bool {
-		return slices.ContainsFunc(o, func(other Range) bool { return r.Overlaps(other.Span) })
+		return slices.ContainsFunc(o, func(rng Range) bool { return r.Overlaps(rng.Span) })
 	})
 }
 
@@ -95,50 +95,50 @@ func (s RangeSet) size() *big.Int {
 	sum := new(big.Int)
 	for _, r := range s {
 		sum.Add(sum, r.Size())
-		for _, never := range r.never() {
-			sum.Sub(sum, never.Size())
+		for _, span := range r.excludedSpans() {
+			sum.Sub(sum, span.Size())
 		}
 	}
 	return sum
 }
 
-// never returns the parts of the range that are never given, in order and without overlaps.
-func (r Range) never() []Span {
-	return r.Parts(append([]Span{{First: r.Gateway, Last: r.Gateway}}, r.Excluded...))
+// excludedSpans returns the parts of the range that are never given, in order and without overlaps.
+func (r Range) excludedSpans() []Span {
+	return r.Intersect(append([]Span{{First: r.Gateway, Last: r.Gateway}}, r.Excluded...))
 }
 
 // String returns the spans of the set.
 func (s RangeSet) String() string {
-	var all []string
+	var spans []string
 	for _, r := range s {
-		all = append(all, r.String())
+		spans = append(spans, r.String())
 	}
-	return strings.Join(all, ",")
+	return strings.Join(spans, ",")
 }
 
 // turns returns the spans of the set in the order in which addresses are tried after last was given: first
 // what follows last, at the end what comes before it, and last itself.
 func (s RangeSet) turns(last netip.Addr) []turn {
-	at := -1
+	index := -1
 	for i, r := range s {
 		if last.IsValid() && r.Contains(last) {
-			at = i
+			index = i
 		}
 	}
-	if at < 0 {
-		var all []turn
+	if index < 0 {
+		var list []turn
 		for _, r := range s {
-			all = append(all, turn{r, r.Span})
+			list = append(list, turn{r, r.Span})
 		}
-		return all
+		return list
 	}
 	var turns []turn
-	first := s[at]
+	first := s[index]
 	if last != first.Last {
 		turns = append(turns, turn{first, Span{First: last.Next(), Last: first.Last}})
 	}
 	for i := 1; i < len(s); i++ {
-		r := s[(at+i)%len(s)]
+		r := s[(index+i)%len(s)]
 		turns = append(turns, turn{r, r.Span})
 	}
 	return append(turns, turn{first, Span{First: first.First, Last: last}})

@@ -46,7 +46,7 @@ func TestSkipPassesOverTheGatewayAndWhatIsExcluded(t *testing.T) {
 		"from an address of the other one": {span("10.3.0.1", "10.3.0.9"), "10.3.0.1", nil, "::1", none},
 	} {
 		r := Range{Span: test.in, Gateway: addr(test.gateway), Excluded: test.excluded}
-		if got := r.skip(addr(test.from)).String(); got != test.want {
+		if got := r.firstGiven(addr(test.from)).String(); got != test.want {
 			t.Errorf("%s: skip(%s) = %s, want %s", name, test.from, got, test.want)
 		}
 	}
@@ -150,7 +150,7 @@ func TestSkipAndTurnsGoThroughAllThatMayBeGiven(t *testing.T) {
 		set, last := drawSet(t, all), rapid.SampledFrom(all).Draw(t, "last")
 		var got []netip.Addr
 		for _, turn := range set.turns(last) {
-			for a := turn.skip(turn.part.First); a.IsValid() && turn.part.Contains(a); a = turn.skip(a.Next()) {
+			for a := turn.firstGiven(turn.part.First); a.IsValid() && turn.part.Contains(a); a = turn.firstGiven(a.Next()) {
 				got = append(got, a)
 			}
 		}
@@ -230,7 +230,7 @@ func TestNextIsTheFirstThatIsFree(t *testing.T) {
 		all := window(t)
 		set := drawSet(t, all)
 
-		err := store.update(t.Context(), func(l *leases) error {
+		err := store.update(t.Context(), func(l *leaseTx) error {
 			held := map[netip.Addr]bool{}
 			for range rapid.IntRange(1, 60).Draw(t, "steps") {
 				a := rapid.SampledFrom(all).Draw(t, "address")
@@ -247,7 +247,7 @@ func TestNextIsTheFirstThatIsFree(t *testing.T) {
 }
 
 // step makes a free address held, or a held one free.
-func step(t *rapid.T, l *leases, a netip.Addr, held map[netip.Addr]bool) {
+func step(t *rapid.T, l *leaseTx, a netip.Addr, held map[netip.Addr]bool) {
 	var err error
 	if held[a] {
 		err = l.remove(Lease{Address: a})
@@ -260,7 +260,7 @@ func step(t *rapid.T, l *leases, a netip.Addr, held map[netip.Addr]bool) {
 	held[a] = !held[a]
 }
 
-func expectFree(t *rapid.T, l *leases, set RangeSet, all []netip.Addr, last netip.Addr, held map[netip.Addr]bool) {
+func expectFree(t *rapid.T, l *leaseTx, set RangeSet, all []netip.Addr, last netip.Addr, held map[netip.Addr]bool) {
 	var want, got netip.Addr
 	for _, a := range inOrder(set, all, last) {
 		if !held[a] {
@@ -269,7 +269,7 @@ func expectFree(t *rapid.T, l *leases, set RangeSet, all []netip.Addr, last neti
 		}
 	}
 	for _, turn := range set.turns(last) {
-		if got, _ = l.free(turn); got.IsValid() {
+		if got, _ = l.firstFree(turn); got.IsValid() {
 			break
 		}
 	}
@@ -279,7 +279,7 @@ func expectFree(t *rapid.T, l *leases, set RangeSet, all []netip.Addr, last neti
 }
 
 // expectRuns compares the runs with what is held.
-func expectRuns(t *rapid.T, l *leases, all []netip.Addr, held map[netip.Addr]bool) {
+func expectRuns(t *rapid.T, l *leaseTx, all []netip.Addr, held map[netip.Addr]bool) {
 	var want, got []string
 	for i := 0; i < len(all); i++ {
 		if !held[all[i]] {

@@ -5,40 +5,40 @@ import (
 	"time"
 )
 
-// KeptByHand says whether an operator's reservation of the address is in force. now is the store's time
+// ReservedByHandAt says whether an operator's reservation of the address is in force. instant is the store's time
 // (ClockAhead).
-func (l Lease) KeptByHand(now time.Time) bool { return l.byHand(now) }
+func (l Lease) ReservedByHandAt(instant time.Time) bool { return l.isReservedByHand(instant) }
 
 // EndReservation ends a reservation whose owner will not come back. It does so only if the lease is still as
 // the caller has seen it, and no operator has reserved the address. The address goes into quarantine if that
-// is not over, else it is free. why is the proof, for History. ErrHolder: the lease has changed, or is kept
-// by hand; ErrNone: the address is free.
-func (s *Store) EndReservation(ctx context.Context, seen Lease, why string) error {
-	return s.change(ctx, func(l *leases) error {
-		if err := l.settle(); err != nil {
+// is not over, else it is free. reason is the proof, for History. ErrHolderChanged: the lease has changed, or is kept
+// by hand; ErrNotLeased: the address is free.
+func (s *Store) EndReservation(ctx context.Context, expected Lease, reason string) error {
+	return s.change(ctx, func(l *leaseTx) error {
+		if err := l.freeExpired(); err != nil {
 			return err
 		}
-		lease, err := l.current(seen.Address)
+		lease, err := l.current(expected.Address)
 		if err != nil {
 			return err
 		}
-		if !lease.isReservation(seen) || lease.byHand(l.now) {
+		if !lease.isReservation(expected) || lease.isReservedByHand(l.instant) {
 			return notAsExpected(lease)
 		}
-		left, ok := lease.unreserved(why, l.now)
-		l.note(Event{What: Ended, Why: why, Then: left.State}.of(lease, lease.Last))
+		remaining, ok := lease.unreserved(reason, l.instant)
+		l.addEvent(Event{Type: Ended, Reason: reason, StateAfter: remaining.State}.withLease(lease, lease.Last))
 		if !ok {
 			return l.remove(lease)
 		}
-		return l.put(left)
+		return l.put(remaining)
 	})
 }
 
 // isReservation says whether the lease is the reservation that was seen. An ADD and a DEL in between make
 // another one of the same owner.
-func (l Lease) isReservation(seen Lease) bool {
-	last, was := l.Last, seen.Last
-	return l.State == Reserved && seen.State == Reserved && l.Owner == seen.Owner && l.ReleasedAt.Equal(seen.ReleasedAt) &&
-		l.Until.Equal(seen.Until) && l.ByHand == seen.ByHand && l.ByHandAt.Equal(seen.ByHandAt) && l.ByHandUntil.Equal(seen.ByHandUntil) &&
-		last.sameAttachment(was) && last.Since.Equal(was.Since) && last.Namespace == was.Namespace
+func (l Lease) isReservation(expected Lease) bool {
+	last, previous := l.Last, expected.Last
+	return l.State == Reserved && expected.State == Reserved && l.Owner == expected.Owner && l.ReleasedAt.Equal(expected.ReleasedAt) &&
+		l.Until.Equal(expected.Until) && l.ByHand == expected.ByHand && l.ByHandAt.Equal(expected.ByHandAt) && l.ByHandUntil.Equal(expected.ByHandUntil) &&
+		last.sameAttachment(previous) && last.Since.Equal(previous.Since) && last.Namespace == previous.Namespace
 }

@@ -21,7 +21,7 @@ func TestEndReservation(t *testing.T) {
 		"its quarantine is not over": {msg: "<nil>", want: []string{"10.3.0.2 quarantined c1/eth0 web-0"}},
 		"its owner has it again": {
 			meanwhile: func(t *testing.T, n *node) { n.add(t, "c2/eth0", "web-0", "10.3.0.2") },
-			is:        ErrHolder, msg: "10.3.0.2 is not as expected: it is held by eth0 of c2 on pods (pod default/web-0)",
+			is:        ErrHolderChanged, msg: "10.3.0.2 is not as expected: it is held by eth0 of c2 on pods (pod default/web-0)",
 			want: []string{"10.3.0.2 held c2/eth0 web-0"},
 		},
 		"its owner had it again": {
@@ -30,7 +30,7 @@ func TestEndReservation(t *testing.T) {
 				n.add(t, "c2/eth0", "web-0", "10.3.0.2")
 				n.del(t, "c2/eth0")
 			},
-			is: ErrHolder, msg: "10.3.0.2 is not as expected: it is reserved for pod default/web-0",
+			is: ErrHolderChanged, msg: "10.3.0.2 is not as expected: it is reserved for pod default/web-0",
 			want: []string{"10.3.0.2 reserved c2/eth0 web-0"},
 		},
 		"the same sandbox had it again": {
@@ -39,26 +39,26 @@ func TestEndReservation(t *testing.T) {
 				n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 				n.del(t, "c1/eth0")
 			},
-			is: ErrHolder, msg: "10.3.0.2 is not as expected: it is reserved for pod default/web-0",
+			is: ErrHolderChanged, msg: "10.3.0.2 is not as expected: it is reserved for pod default/web-0",
 			want: []string{"10.3.0.2 reserved c1/eth0 web-0"},
 		},
 		"an operator reserved it first": {
 			before: func(t *testing.T, n *node) { n.reserve(t, "10.3.0.2", "web-0", time.Hour) },
-			is:     ErrHolder, msg: "10.3.0.2 is not as expected: it is reserved for pod default/web-0",
+			is:     ErrHolderChanged, msg: "10.3.0.2 is not as expected: it is reserved for pod default/web-0",
 			want: []string{"10.3.0.2 reserved c1/eth0 web-0"},
 		},
 		"an operator reserves it meanwhile": {
 			meanwhile: func(t *testing.T, n *node) { n.reserve(t, "10.3.0.2", "web-0", 0) },
-			is:        ErrHolder, msg: "10.3.0.2 is not as expected: it is reserved for pod default/web-0",
+			is:        ErrHolderChanged, msg: "10.3.0.2 is not as expected: it is reserved for pod default/web-0",
 			want: []string{"10.3.0.2 reserved c1/eth0 web-0"},
 		},
 		"an operator released it": {
 			before: func(_ *testing.T, n *node) { n.later(time.Hour) },
 			meanwhile: func(t *testing.T, n *node) {
-				_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{Seen: n.get(t, "10.3.0.2")})
+				_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{Lease: n.get(t, "10.3.0.2")})
 				must(t, err)
 			},
-			is: ErrNone, msg: "10.3.0.2 is free in network pods: nothing is leased",
+			is: ErrNotLeased, msg: "10.3.0.2 is free in network pods: nothing is leased",
 		},
 	} {
 		n := newNode(t, "10.3.0.9", sticky)
@@ -80,7 +80,7 @@ func TestEndReservation(t *testing.T) {
 func TestEndReservationOfAHeldAddress(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-	n.refused(t, "held", n.store(t).EndReservation(t.Context(), n.get(t, "10.3.0.2"), "its owner is gone"), ErrHolder,
+	n.refused(t, "held", n.store(t).EndReservation(t.Context(), n.get(t, "10.3.0.2"), "its owner is gone"), ErrHolderChanged,
 		"10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)")
 	n.expect(t, "held", "10.3.0.2 held c1/eth0 web-0")
 }
@@ -92,8 +92,8 @@ func TestAReservationByHandThatIsOver(t *testing.T) {
 	n.reserve(t, "10.3.0.2", "web-0", time.Hour)
 	n.del(t, "c1/eth0")
 	seen := n.get(t, "10.3.0.2")
-	if now := n.day; !seen.KeptByHand(now) || seen.KeptByHand(now.Add(time.Hour)) {
-		t.Errorf("kept by hand now: %v; in an hour: %v", seen.KeptByHand(now), seen.KeptByHand(now.Add(time.Hour)))
+	if now := n.day; !seen.ReservedByHandAt(now) || seen.ReservedByHandAt(now.Add(time.Hour)) {
+		t.Errorf("kept by hand now: %v; in an hour: %v", seen.ReservedByHandAt(now), seen.ReservedByHandAt(now.Add(time.Hour)))
 	}
 	n.later(2 * time.Hour)
 	n.refused(t, "over", n.store(t).EndReservation(t.Context(), n.get(t, "10.3.0.2"), "its owner is gone"), nil, "<nil>")
@@ -106,12 +106,12 @@ func TestEndReservationIsTold(t *testing.T) {
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.del(t, "c1/eth0")
 	must(t, n.store(t).EndReservation(t.Context(), n.get(t, "10.3.0.2"), "StatefulSet default/web has 0 replicas"))
-	told := n.told(t, "10.3.0.2")
+	told := n.eventLines(t, "10.3.0.2")
 	if want := "05:06 ended c1/eth0 web-0-uid web-0 (StatefulSet default/web has 0 replicas) quarantined"; told[len(told)-1] != want {
 		t.Errorf("%q, want %q", told, want)
 	}
-	if l := n.get(t, "10.3.0.2"); l.Whose() != "in quarantine: StatefulSet default/web has 0 replicas" {
-		t.Error(l.Whose())
+	if l := n.get(t, "10.3.0.2"); l.Describe() != "in quarantine: StatefulSet default/web has 0 replicas" {
+		t.Error(l.Describe())
 	}
 }
 
@@ -122,12 +122,12 @@ func TestEndReservationAfterABoot(t *testing.T) {
 	n.reboot("boot-2", time.Minute)
 	seen := n.get(t, "10.3.0.2")
 	n.later(time.Minute)
-	n.refused(t, "first", n.store(t).EndReservation(t.Context(), seen, "gone"), ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0")
+	n.refused(t, "first", n.store(t).EndReservation(t.Context(), seen, "gone"), ErrHolderChanged, "10.3.0.2 is not as expected: it is reserved for pod default/web-0")
 	n.later(time.Minute)
 	n.add(t, "c2/eth0", "web-1", "10.3.0.3") // The first change of the boot.
 	n.later(time.Minute)
 	seen = n.get(t, "10.3.0.2")
 	n.refused(t, "then", n.store(t).EndReservation(t.Context(), seen, "gone"), nil, "<nil>")
 	n.expect(t, "then", "10.3.0.3 held c2/eth0 web-1")
-	n.sound(t)
+	n.expectVerified(t)
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// dueAtOnce bounds how many ended leases one ADD clears away, so that no ADD pays for all. It is more than
+// maxEndedPerChange bounds how many ended leases one ADD clears away, so that no ADD pays for all. It is more than
 // one ADD can leave behind.
-const dueAtOnce = 64
+const maxEndedPerChange = 64
 
-// settle frees what nobody has any more. Every change begins with it.
-func (l *leases) settle() error {
-	return errors.Join(l.newBoot(), l.endDue())
+// freeExpired frees what nobody has any more. Every change begins with it.
+func (l *leaseTx) freeExpired() error {
+	return errors.Join(l.freeEarlierBoots(), l.freeEnded())
 }
 
-// endDue frees what is not reserved or in quarantine any more.
-func (l *leases) endDue() error {
-	due, err := l.ended(dueAtOnce)
+// freeEnded frees what is not reserved or in quarantine any more.
+func (l *leaseTx) freeEnded() error {
+	due, err := l.endedLeases(maxEndedPerChange)
 	if err != nil {
 		return err
 	}
 	for _, lease := range due {
-		l.note(Event{What: Ended, Why: lease.Whose()}.of(lease, Holder{}))
+		l.addEvent(Event{Type: Ended, Reason: lease.Describe()}.withLease(lease, Holder{}))
 		if err := l.remove(lease); err != nil {
 			return err
 		}
@@ -34,30 +34,30 @@ func (l *leases) endDue() error {
 	return nil
 }
 
-// earlierBoot is why newBoot gives up an address.
-const earlierBoot = "held in an earlier boot"
+// earlierBootReason is why freeEarlierBoots gives up an address.
+const earlierBootReason = "held in an earlier boot"
 
-// newBoot gives up what was held in an earlier boot: no sandbox outlives its boot. Only the first change of a
+// freeEarlierBoots gives up what was held in an earlier boot: no sandbox outlives its boot. Only the first change of a
 // boot has something to do here.
-func (l *leases) newBoot() error {
+func (l *leaseTx) freeEarlierBoots() error {
 	bootID, err := l.store.boot()
 	if err != nil || string(l.meta.Get([]byte(keyBoot))) == bootID {
 		return err
 	}
-	earlier, err := l.ofEarlierBoots()
+	earlier, err := l.leasesOfEarlierBoots()
 	if err != nil {
 		return err
 	}
 	for _, lease := range earlier {
-		if err := l.giveUp(lease, l.isOfEarlierBoot, earlierBoot); err != nil {
+		if err := l.giveUp(lease, l.isOfEarlierBoot, earlierBootReason); err != nil {
 			return err
 		}
 	}
 	return l.meta.Put([]byte(keyBoot), []byte(bootID))
 }
 
-// ofEarlierBoots returns what newBoot still has to give up in this boot.
-func (l *leases) ofEarlierBoots() ([]Lease, error) {
+// leasesOfEarlierBoots returns what freeEarlierBoots still has to give up in this boot.
+func (l *leaseTx) leasesOfEarlierBoots() ([]Lease, error) {
 	bootID, err := l.store.boot()
 	if err != nil || string(l.meta.Get([]byte(keyBoot))) == bootID {
 		return nil, err
@@ -73,58 +73,58 @@ func (l *leases) ofEarlierBoots() ([]Lease, error) {
 }
 
 // isOfEarlierBoot says whether the holder is of an earlier boot, and so gone.
-func (l *leases) isOfEarlierBoot(h Holder) bool {
+func (l *leaseTx) isOfEarlierBoot(h Holder) bool {
 	bootID, err := l.store.boot()
 	return err == nil && h.Namespace.BootID != bootID
 }
 
 // giveUp removes the holders that are gone. With the last holder, the address is given up.
-func (l *leases) giveUp(lease Lease, gone func(Holder) bool, why string) error {
-	left, ok := lease.without(gone, why, l.now)
-	if ok && left.State == Reserved && !left.ByHand {
-		superseded, err := l.superseded(left)
+func (l *leaseTx) giveUp(lease Lease, match func(Holder) bool, reason string) error {
+	remaining, ok := lease.withoutHolders(match, reason, l.instant)
+	if ok && remaining.State == Reserved && !remaining.ByHand {
+		superseded, err := l.superseded(remaining)
 		if err != nil {
 			return err
 		}
 		if superseded {
-			left, ok = lease.notSticky().without(gone, why, l.now)
+			remaining, ok = lease.withoutSticky().withoutHolders(match, reason, l.instant)
 		}
 	}
-	return l.leave(lease, left, ok, gone, GaveUp, why)
+	return l.putRemaining(lease, remaining, ok, match, GaveUp, reason)
 }
 
-// leave stores the lease that is left, and notes what happened to each holder that is gone.
-func (l *leases) leave(was, left Lease, ok bool, gone func(Holder) bool, what What, why string) error {
-	for _, h := range was.Holders {
-		if gone(h) {
-			l.note(Event{What: what, Why: why, Then: left.State}.of(was, h))
+// putRemaining stores the lease that is left, and notes what happened to each holder that is gone.
+func (l *leaseTx) putRemaining(previous, remaining Lease, ok bool, match func(Holder) bool, eventType EventType, reason string) error {
+	for _, h := range previous.Holders {
+		if match(h) {
+			l.addEvent(Event{Type: eventType, Reason: reason, StateAfter: remaining.State}.withLease(previous, h))
 		}
 	}
 	if !ok {
-		return l.remove(was)
+		return l.remove(previous)
 	}
-	return l.put(left)
+	return l.put(remaining)
 }
 
 // superseded says whether the owner has another address of the same set on the same interface by now. Then
 // nobody would ever ask for this one again if it stayed reserved.
-func (l *leases) superseded(given Lease) (bool, error) {
-	if given.Last.Policy.keptForSeveral() {
+func (l *leaseTx) superseded(lease Lease) (bool, error) {
+	if lease.Last.Policy.keptForSeveral() {
 		return false, nil // Another pod of the owner has the other address.
 	}
-	all, err := l.ownedBy(given.Owner)
+	leases, err := l.ownedBy(lease.Owner)
 	if err != nil {
 		return false, err
 	}
-	for _, other := range all {
-		held := slices.ContainsFunc(other.Holders, func(h Holder) bool {
-			return h.IfName == given.Last.IfName && !l.isOfEarlierBoot(h)
+	for _, candidate := range leases {
+		held := slices.ContainsFunc(candidate.Holders, func(h Holder) bool {
+			return h.IfName == lease.Last.IfName && !l.isOfEarlierBoot(h)
 		})
-		if !held || other.Address == given.Address {
+		if !held || candidate.Address == lease.Address {
 			continue
 		}
-		if same, err := l.inOneSet(given.Address, other.Address); same || err != nil {
-			return same, err
+		if ok, err := l.inSameSet(lease.Address, candidate.Address); ok || err != nil {
+			return ok, err
 		}
 	}
 	return false, nil
@@ -133,12 +133,12 @@ func (l *leases) superseded(given Lease) (bool, error) {
 // Release gives up whatever the attachment holds, and nothing that another one holds, even of the same
 // owner. The address stays reserved for the owner if its lease says so, or sticky, which is the policy in the
 // attachment's configuration now. If the network was renamed, it looks in the store of the new name.
-// ErrNone: there is no store.
+// ErrNotLeased: there is no store.
 func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) error {
 	// A DEL names its sandbox, so it frees nothing of a stranger. A runtime would repeat one that fails for ever.
-	s = s.EvenForeign()
+	s = s.AllowForeign()
 	unused := false
-	release := func(l *leases) error {
+	release := func(l *leaseTx) error {
 		if first, _ := l.ranges.Cursor().First(); first == nil { // An ADD that was refused leaves such a store.
 			held, err := l.heldBy(a)
 			unused = len(held) == 0 && err == nil
@@ -146,14 +146,14 @@ func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) er
 		return l.release(a, sticky)
 	}
 	err := s.change(ctx, release)
-	here := err == nil && !unused || err != nil && !errors.Is(err, ErrNone) && !errors.Is(err, ErrRenaming) && !errors.Is(err, ErrMoved)
-	if here {
+	finished := err == nil && !unused || err != nil && !errors.Is(err, ErrNotLeased) && !errors.Is(err, ErrRenaming) && !errors.Is(err, ErrMoved)
+	if finished {
 		return err
 	}
-	if to, looked := s.renamedTo(ctx, a); to != nil {
-		to = to.EvenForeign()
-		if err = to.change(ctx, release); errors.Is(err, ErrNone) { // Another Rename has just moved it on.
-			err = fmt.Errorf("network %s: %w", to.network, ErrMoved)
+	if target, looked := s.renamedTo(ctx, a); target != nil {
+		target = target.AllowForeign()
+		if err = target.change(ctx, release); errors.Is(err, ErrNotLeased) { // Another Rename has just moved it on.
+			err = fmt.Errorf("network %s: %w", target.network, ErrMoved)
 		}
 		return err
 	} else if looked != nil || !errors.Is(err, ErrRenaming) {
@@ -161,11 +161,11 @@ func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) er
 	}
 	// The other store has not taken the leases yet.
 	frozen := *s
-	frozen.evenFrozen = true
+	frozen.allowFrozen = true
 	return frozen.change(ctx, release)
 }
 
-func (l *leases) release(a attachment.Key, sticky Policy) error {
+func (l *leaseTx) release(a attachment.Key, sticky Policy) error {
 	held, err := l.heldBy(a)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (l *leases) release(a attachment.Key, sticky Policy) error {
 	}
 	for _, lease := range held {
 		lease.makeSticky(a, sticky)
-		if err := l.giveUp(lease, func(h Holder) bool { return h.is(a) }, "released"); err != nil {
+		if err := l.giveUp(lease, func(h Holder) bool { return h.isAttachment(a) }, "released"); err != nil {
 			return err
 		}
 	}
@@ -186,7 +186,7 @@ func (l *leases) release(a attachment.Key, sticky Policy) error {
 func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 	l.Holders = slices.Clone(l.Holders)
 	for i, h := range l.Holders {
-		if !h.is(a) || !p.Sticky || h.Policy.Sticky {
+		if !h.isAttachment(a) || !p.Sticky || h.Policy.Sticky {
 			continue
 		}
 		l.Holders[i].Policy.Sticky, l.Holders[i].Policy.Retain = true, p.Retain
@@ -198,19 +198,19 @@ func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 }
 
 // Collect gives up what holders have that are not kept. Holders by an earlier name of the network stay: a GC by this name
-// does not know them. ErrNone: there is no store.
+// does not know them. ErrNotLeased: there is no store.
 func (s *Store) Collect(ctx context.Context, kept func(Holder) bool) error {
-	return s.change(ctx, func(l *leases) error {
+	return s.change(ctx, func(l *leaseTx) error {
 		invalid := func(h Holder) bool { return cmp.Or(h.Network, s.network) == s.network && !kept(h) }
-		all, err := l.all()
+		leases, err := l.all()
 		if err != nil {
 			return err
 		}
-		all = slices.DeleteFunc(all, func(lease Lease) bool { return !slices.ContainsFunc(lease.Holders, invalid) })
-		if len(all) == 0 {
+		leases = slices.DeleteFunc(leases, func(lease Lease) bool { return !slices.ContainsFunc(lease.Holders, invalid) })
+		if len(leases) == 0 {
 			return errUnchanged
 		}
-		for _, lease := range all {
+		for _, lease := range leases {
 			if err := l.giveUp(lease, invalid, "its attachment is not valid any more"); err != nil {
 				return err
 			}
@@ -219,27 +219,27 @@ func (s *Store) Collect(ctx context.Context, kept func(Holder) bool) error {
 	})
 }
 
-// Settled is for an attachment whose ADD has succeeded. It removes earlier holders of the attachment's
+// ReleasePrevious is for an attachment whose ADD has succeeded. It removes earlier holders of the attachment's
 // addresses whose sandboxes are gone: they will not need the addresses again. A sandbox that is still there
 // stays a holder until its own DEL: a later plugin of the list can fail, and then the new attachment goes
-// again. ErrNone: there is no store.
-func (s *Store) Settled(ctx context.Context, a attachment.Key, isGone func(Holder) bool) error {
-	return s.change(ctx, func(l *leases) error {
+// again. ErrNotLeased: there is no store.
+func (s *Store) ReleasePrevious(ctx context.Context, a attachment.Key, isGone func(Holder) bool) error {
+	return s.change(ctx, func(l *leaseTx) error {
 		held, err := l.heldBy(a)
 		if err != nil {
 			return err
 		}
 		unchanged := errUnchanged
 		for _, lease := range held {
-			before := lease.Holders[:slices.IndexFunc(lease.Holders, func(h Holder) bool { return h.is(a) })]
+			before := lease.Holders[:slices.IndexFunc(lease.Holders, func(h Holder) bool { return h.isAttachment(a) })]
 			before = slices.DeleteFunc(slices.Clone(before), func(h Holder) bool { return !isGone(h) })
 			if len(before) == 0 {
 				continue
 			}
-			gone := func(h Holder) bool {
-				return slices.ContainsFunc(before, func(b Holder) bool { return h.is(b.Key(s.network)) })
+			match := func(h Holder) bool {
+				return slices.ContainsFunc(before, func(b Holder) bool { return h.isAttachment(b.Key(s.network)) })
 			}
-			if err := l.giveUp(lease, gone, "its sandbox is gone, and the owner's next one is attached"); err != nil {
+			if err := l.giveUp(lease, match, "its sandbox is gone, and the owner's next one is attached"); err != nil {
 				return err
 			}
 			unchanged = nil
@@ -248,21 +248,21 @@ func (s *Store) Settled(ctx context.Context, a attachment.Key, isGone func(Holde
 	})
 }
 
-// Abandon removes a holder whose sandbox is proven gone. It does so only if that holder still has the
-// address from the same time. why is the proof. ErrHolder: the holder has it no more; ErrNone: the address
+// RemoveHolder removes a holder whose sandbox is proven gone. It does so only if that holder still has the
+// address from the same time. reason is the proof. ErrHolderChanged: the holder has it no more; ErrNotLeased: the address
 // is free.
-func (s *Store) Abandon(ctx context.Context, held Lease, holder Holder, why string) error {
-	return s.change(ctx, func(l *leases) error {
+func (s *Store) RemoveHolder(ctx context.Context, held Lease, holder Holder, reason string) error {
+	return s.change(ctx, func(l *leaseTx) error {
 		lease, err := l.current(held.Address)
 		if err != nil {
 			return err
 		}
-		is := func(h Holder) bool {
-			return h.is(holder.Key(s.network)) && h.Since.Equal(holder.Since) && h.Namespace == holder.Namespace
+		match := func(h Holder) bool {
+			return h.isAttachment(holder.Key(s.network)) && h.Since.Equal(holder.Since) && h.Namespace == holder.Namespace
 		}
-		if !slices.ContainsFunc(lease.Holders, is) {
+		if !slices.ContainsFunc(lease.Holders, match) {
 			return notAsExpected(lease)
 		}
-		return l.giveUp(lease, is, why)
+		return l.giveUp(lease, match, reason)
 	})
 }

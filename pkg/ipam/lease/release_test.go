@@ -26,28 +26,28 @@ func TestAbandon(t *testing.T) {
 		"its next sandbox has settled": {func(t *testing.T, n *node) {
 			n.add(t, "c2/eth0", "web-0", "10.3.0.2")
 			n.settled(t, "c2/eth0")
-		}, ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c2 on pods (pod default/web-0)", []string{"10.3.0.2 held c2/eth0 web-0"}},
+		}, ErrHolderChanged, "10.3.0.2 is not as expected: it is held by eth0 of c2 on pods (pod default/web-0)", []string{"10.3.0.2 held c2/eth0 web-0"}},
 		"its DEL has come": {func(t *testing.T, n *node) { n.del(t, "c1/eth0") },
-			ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
+			ErrHolderChanged, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
 		"it was given it again": {func(t *testing.T, n *node) {
 			n.del(t, "c1/eth0")
 			n.later(time.Second)
 			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-		}, ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
+		}, ErrHolderChanged, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
 		"it is free": {func(t *testing.T, n *node) {
 			n.del(t, "c1/eth0")
-			_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{Seen: n.get(t, "10.3.0.2")})
+			_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{Lease: n.get(t, "10.3.0.2")})
 			must(t, err)
 			n.later(time.Hour)
-		}, ErrNone, "10.3.0.2 is free in network pods: nothing is leased", nil},
+		}, ErrNotLeased, "10.3.0.2 is free in network pods: nothing is leased", nil},
 		"a boot": {func(_ *testing.T, n *node) { n.reboot("boot-2", time.Second) },
-			ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
+			ErrHolderChanged, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
 	} {
 		n := newNode(t, "10.3.0.9", sticky)
 		n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 		seen := n.get(t, "10.3.0.2")
 		test.meanwhile(t, n)
-		err := n.store(t).Abandon(t.Context(), seen, seen.Holders[0], "no namespace has inode 4:5")
+		err := n.store(t).RemoveHolder(t.Context(), seen, seen.Holders[0], "no namespace has inode 4:5")
 		n.refused(t, name, err, test.is, test.msg)
 		n.expect(t, name, test.want...)
 	}
@@ -57,13 +57,13 @@ func TestAbandonIsTold(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	l := n.get(t, "10.3.0.2")
-	must(t, n.store(t).Abandon(t.Context(), l, l.Holders[0], "no namespace has inode 4:5"))
-	told := n.told(t, "10.3.0.2")
+	must(t, n.store(t).RemoveHolder(t.Context(), l, l.Holders[0], "no namespace has inode 4:5"))
+	told := n.eventLines(t, "10.3.0.2")
 	if want := "05:06 given up c1/eth0 web-0-uid web-0 (no namespace has inode 4:5) quarantined"; told[1] != want {
 		t.Errorf("%q, want %q", told[1], want)
 	}
-	if l := n.get(t, "10.3.0.2"); l.Why != "no namespace has inode 4:5" || l.Whose() != "in quarantine: no namespace has inode 4:5" {
-		t.Errorf("%+v, %s", l, l.Whose())
+	if l := n.get(t, "10.3.0.2"); l.Reason != "no namespace has inode 4:5" || l.Describe() != "in quarantine: no namespace has inode 4:5" {
+		t.Errorf("%+v, %s", l, l.Describe())
 	}
 }
 
@@ -77,9 +77,9 @@ func TestAbandonComparesTheNamespace(t *testing.T) {
 	l := n.get(t, "10.3.0.2")
 	other := l.Holders[0]
 	other.Namespace.Cookie = 7
-	n.refused(t, "another cookie", n.store(t).Abandon(t.Context(), l, other, "gone"), ErrHolder,
+	n.refused(t, "another cookie", n.store(t).RemoveHolder(t.Context(), l, other, "gone"), ErrHolderChanged,
 		"10.3.0.2 is not as expected: it is held by eth0 of c1 on pods")
-	must(t, n.store(t).Abandon(t.Context(), l, l.Holders[0], "gone"))
+	must(t, n.store(t).RemoveHolder(t.Context(), l, l.Holders[0], "gone"))
 }
 
 // The policy of the last holder decides about the address, whoever came first.
@@ -171,8 +171,8 @@ func TestDelWithAConfigurationThatBecameSticky(t *testing.T) {
 func TestDelOfAPodThatWasItsOwnOwner(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	r := n.request("c1/eth0", "web-0")
-	r.Owner.UID, r.Resolved, r.Also, r.Policy.ByOwner = r.Pod.UID, r.Owner, []attachment.Owner{pod("web-0")}, true
-	r.Resolved.UID = r.Pod.UID
+	r.Owner.UID, r.APIOwner, r.AlternateOwners, r.Policy.ByOwner = r.Pod.UID, r.Owner, []attachment.Owner{pod("web-0")}, true
+	r.APIOwner.UID = r.Pod.UID
 	if _, err := n.store(t).Allocate(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestReservationsThatNobodyWouldAskForAreNotMade(t *testing.T) {
 			n.addWanted(t, "c2/net1", "web-0", "10.3.0.9")
 		}, []string{"10.3.0.2 reserved c1/eth0 web-0", "10.3.0.9 held c2/net1 web-0"}},
 		"of another set": {func(t *testing.T, n *node) {
-			n.sets = []RangeSet{tens(4)}
+			n.sets = []RangeSet{tenAddresses(4)}
 			n.add(t, "c2/eth0", "web-0", "10.4.0.10")
 			n.del(t, "c1/eth0")
 		}, []string{"10.3.0.2 reserved c1/eth0 web-0", "10.4.0.10 held c2/eth0 web-0"}},
@@ -263,7 +263,7 @@ func TestReleaseByHand(t *testing.T) {
 		"one of two holders": {twoSandboxes, []string{"c2"}, nil, nil, "<nil>", []string{"10.3.0.2 held c1/eth0 web-0"}},
 		"both holders":       {twoSandboxes, nil, nil, nil, "<nil>", []string{"10.3.0.2 quarantined c2/eth0 web-0"}},
 		"another sandbox": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, []string{"c2"}, nil,
-			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
+			ErrHolderChanged, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
 		"a fresh reservation": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2"); n.del(t, "c1/eth0") }, nil, nil,
 			nil, "<nil>", []string{"10.3.0.2 quarantined c1/eth0 web-0"}},
 		"an old reservation": {func(t *testing.T, n *node) {
@@ -277,36 +277,36 @@ func TestReleaseByHand(t *testing.T) {
 			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 		}, []string{"c1"}, nil, nil, "<nil>", []string{"10.3.0.2 quarantined c1/eth0 web-0"}},
 		"what is free": {func(t *testing.T, n *node) { n.addWanted(t, "c1/eth0", "web-0", "10.3.0.3") }, nil, nil,
-			ErrNone, "10.3.0.2 is free in network pods: nothing is leased", []string{"10.3.0.3 held c1/eth0 web-0"}},
+			ErrNotLeased, "10.3.0.2 is free in network pods: nothing is leased", []string{"10.3.0.3 held c1/eth0 web-0"}},
 		"the reservation was taken": {func(t *testing.T, n *node) { n.reserve(t, "10.3.0.2", "web-0", 0) }, nil,
 			func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") },
-			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
+			ErrHolderChanged, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0 web-0"}},
 		"the pod has another sandbox besides": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, nil,
 			func(t *testing.T, n *node) { n.add(t, "c2/eth0", "web-0", "10.3.0.2") },
-			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods and eth0 of c2 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0"}},
+			ErrHolderChanged, "10.3.0.2 is not as expected: it is held by eth0 of c1 on pods and eth0 of c2 on pods (pod default/web-0)", []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0"}},
 		"one of two sandboxes is gone": {twoSandboxes, nil, func(t *testing.T, n *node) { n.del(t, "c1/eth0") },
-			ErrHolder, "10.3.0.2 is not as expected: it is held by eth0 of c2 on pods (pod default/web-0)", []string{"10.3.0.2 held c2/eth0 web-0"}},
+			ErrHolderChanged, "10.3.0.2 is not as expected: it is held by eth0 of c2 on pods (pod default/web-0)", []string{"10.3.0.2 held c2/eth0 web-0"}},
 		"its DEL has come": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, nil, func(t *testing.T, n *node) { n.del(t, "c1/eth0") },
-			ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
+			ErrHolderChanged, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
 		"another quarantine": {quarantined, nil, func(t *testing.T, n *node) {
 			n.later(time.Hour)
 			n.addWanted(t, "c2/eth0", "web-0", "10.3.0.2")
 			n.del(t, "c2/eth0")
-		}, ErrHolder, "10.3.0.2 is not as expected: it is in quarantine: released", []string{"10.3.0.2 quarantined c2/eth0 web-0"}},
+		}, ErrHolderChanged, "10.3.0.2 is not as expected: it is in quarantine: released", []string{"10.3.0.2 quarantined c2/eth0 web-0"}},
 		"a boot": {func(t *testing.T, n *node) { n.add(t, "c1/eth0", "web-0", "10.3.0.2") }, nil,
 			func(_ *testing.T, n *node) { n.reboot("boot-2", time.Second) },
-			ErrHolder, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
+			ErrHolderChanged, "10.3.0.2 is not as expected: it is reserved for pod default/web-0", []string{"10.3.0.2 reserved c1/eth0 web-0"}},
 	} {
 		n := newNode(t, "10.3.0.9", sticky)
 		test.before(t, n)
 		seen, err := n.store(t).Get(t.Context(), addr("10.3.0.2"))
-		if !errors.Is(err, ErrNone) {
+		if !errors.Is(err, ErrNotLeased) {
 			must(t, err)
 		}
 		if test.since != nil {
 			test.since(t, n)
 		}
-		expected := Expected{Seen: seen}
+		expected := Expected{Lease: seen}
 		for _, c := range test.meant {
 			expected.Holders = append(expected.Holders, Holder{ContainerID: c, IfName: "eth0"})
 		}

@@ -29,43 +29,43 @@ func (e *ClashError) Error() string { return strings.Join(e.Clashes, "\n") }
 
 // Rename gives the leases of this network to the other one, and returns how many there were. If the other
 // one has a store, the leases are put into it: all of them or, with a *ClashError, none. After a kill,
-// run it again. ErrNone: nothing was ever given here; ErrMoved: somebody made or took a store meanwhile.
-func (s *Store) Rename(ctx context.Context, to *Store) (n int, err error) {
-	if to.path == s.path {
+// run it again. ErrNotLeased: nothing was ever given here; ErrMoved: somebody made or took a store meanwhile.
+func (s *Store) Rename(ctx context.Context, target *Store) (n int, err error) {
+	if target.path == s.path {
 		return 0, fmt.Errorf("network %s has that name already", s.network)
 	}
 	// The lock keeps everybody from the store while it goes.
 	err = s.open(ctx, false, func(o *opened) error {
-		all, err := s.handoverOf(o)
+		content, err := s.handoverOf(o)
 		if err != nil {
 			return err
 		}
-		n = len(all.leases)
-		if all.to != "" && all.to != to.network {
-			return isBeingRenamed(s.network, all.to)
+		n = len(content.leases)
+		if content.target != "" && content.target != target.network {
+			return isBeingRenamed(s.network, content.target)
 		}
-		done, err := s.isTaken(ctx, all)
+		imported, err := s.isTaken(ctx, content)
 		switch {
 		case err != nil:
 			return err
-		case done:
+		case imported:
 			return s.remove()
 		}
-		there, err := to.Exists()
+		exists, err := target.Exists()
 		switch {
 		case err != nil:
 			return err
-		case there:
-			return s.merge(ctx, o, to, all)
+		case exists:
+			return s.merge(ctx, o, target, content)
 		}
-		return s.move(ctx, o, to)
+		return s.move(ctx, o, target)
 	})
 	return n, err
 }
 
 // isTaken says whether a Rename that was killed has put everything into another store.
-func (s *Store) isTaken(ctx context.Context, all handover) (bool, error) {
-	if all.to == "" {
+func (s *Store) isTaken(ctx context.Context, content handover) (bool, error) {
+	if content.target == "" {
 		return false, nil
 	}
 	names, err := Networks(filepath.Dir(s.path))
@@ -73,12 +73,12 @@ func (s *Store) isTaken(ctx context.Context, all handover) (bool, error) {
 		if name == s.network {
 			continue
 		}
-		taken := false
-		look := s.beside(name).view(ctx, func(l *leases) error {
-			taken = l.hasTaken(all.mark)
+		found := false
+		look := s.sibling(name).view(ctx, func(l *leaseTx) error {
+			found = l.hasTaken(content.mark)
 			return nil
 		})
-		if taken {
+		if found {
 			return true, nil
 		}
 		if !errors.Is(look, ErrDamaged) { // A damaged store cannot have taken anything.
@@ -89,10 +89,10 @@ func (s *Store) isTaken(ctx context.Context, all handover) (bool, error) {
 }
 
 // move gives the file the other name.
-func (s *Store) move(ctx context.Context, o *opened, to *Store) error {
-	here := *s
-	here.evenFrozen = true
-	if err := here.commit(o, (*leases).nameHolders); err != nil {
+func (s *Store) move(ctx context.Context, o *opened, target *Store) error {
+	frozen := *s
+	frozen.allowFrozen = true
+	if err := frozen.commit(o, (*leaseTx).nameHolders); err != nil {
 		return err
 	}
 	failpoint.Here("holders named")
@@ -101,63 +101,63 @@ func (s *Store) move(ctx context.Context, o *opened, to *Store) error {
 		return err
 	}
 	defer func() { _ = dir.Close() }()
-	if there, err := to.Exists(); there || err != nil {
-		return errors.Join(err, fmt.Errorf("network %s has got leases a moment ago; run the command again: %w", to.network, ErrMoved))
+	if exists, err := target.Exists(); exists || err != nil {
+		return errors.Join(err, fmt.Errorf("network %s has got leases a moment ago; run the command again: %w", target.network, ErrMoved))
 	}
-	return errors.Join(os.Rename(s.path, to.path), dir.Sync())
+	return errors.Join(os.Rename(s.path, target.path), dir.Sync())
 }
 
 // merge puts the leases into the store of the other name. This store is frozen until it is gone: changes in
 // it after a kill would be lost.
-func (s *Store) merge(ctx context.Context, o *opened, to *Store, all handover) (err error) {
+func (s *Store) merge(ctx context.Context, o *opened, target *Store, content handover) (err error) {
 	// Find what cannot work before anything is changed.
-	if err := s.canMerge(ctx, o, to); err != nil {
+	if err := s.canMerge(ctx, o, target); err != nil {
 		return err
 	}
-	if all.mark, err = s.freeze(o, to.network); err != nil {
+	if content.mark, err = s.freeze(o, target.network); err != nil {
 		return err
 	}
 	failpoint.Here("store frozen")
-	if err := to.takeAll(ctx, all); err != nil {
-		return errors.Join(err, s.thaw(ctx, o, to, all.mark))
+	if err := target.takeAll(ctx, content); err != nil {
+		return errors.Join(err, s.thaw(ctx, o, target, content.mark))
 	}
 	failpoint.Here("leases merged")
 	return s.remove()
 }
 
-// HasPools says whether the network has to do with pools. ErrNone: nothing was ever given.
-func (s *Store) HasPools(ctx context.Context) (has bool, err error) {
-	err = s.view(ctx, func(l *leases) error { has = l.hasPools(); return nil })
-	return has, err
+// HasPools says whether the network has to do with pools. ErrNotLeased: nothing was ever given.
+func (s *Store) HasPools(ctx context.Context) (found bool, err error) {
+	err = s.view(ctx, func(l *leaseTx) error { found = l.hasPools(); return nil })
+	return found, err
 }
 
 // hasPools says whether the open store has to do with pools.
-func (s *Store) hasPools(o *opened) (has bool, err error) {
+func (s *Store) hasPools(o *opened) (found bool, err error) {
 	err = o.db.View(func(tx *bolt.Tx) error {
 		l, err := s.begin(o, tx)
-		has = err == nil && l.hasPools()
+		found = err == nil && l.hasPools()
 		return err
 	})
-	return has, err
+	return found, err
 }
 
-func (l *leases) hasPools() bool { return len(l.meta.Get([]byte(keyID))) > 0 }
+func (l *leaseTx) hasPools() bool { return len(l.meta.Get([]byte(keyID))) > 0 }
 
 // canMerge says why the other store cannot take anything.
-func (s *Store) canMerge(ctx context.Context, o *opened, to *Store) error {
-	here, err := os.Stat(s.path)
+func (s *Store) canMerge(ctx context.Context, o *opened, target *Store) error {
+	info, err := os.Stat(s.path)
 	if err != nil {
 		return err
 	}
-	if there, err := os.Stat(to.path); err != nil || os.SameFile(here, there) {
-		return errors.Join(err, fmt.Errorf("network %s cannot be put into network %s: %s and %s are one file", s.network, to.network, s.path, to.path))
+	if targetInfo, err := os.Stat(target.path); err != nil || os.SameFile(info, targetInfo) {
+		return errors.Join(err, fmt.Errorf("network %s cannot be put into network %s: %s and %s are one file", s.network, target.network, s.path, target.path))
 	}
-	if has, err := s.hasPools(o); err != nil || has {
-		return errors.Join(err, fmt.Errorf("network %s cannot be put into network %s: it has addresses of pools, which belong to the store %s; drain the node, and remove the store", s.network, to.network, s.path))
+	if found, err := s.hasPools(o); err != nil || found {
+		return errors.Join(err, fmt.Errorf("network %s cannot be put into network %s: it has addresses of pools, which belong to the store %s; drain the node, and remove the store", s.network, target.network, s.path))
 	}
-	return to.view(ctx, func(l *leases) error {
+	return target.view(ctx, func(l *leaseTx) error {
 		if name := l.frozenFor(); name != "" {
-			return isBeingRenamed(to.network, name)
+			return isBeingRenamed(target.network, name)
 		}
 		return nil
 	})
@@ -176,14 +176,14 @@ func (s *Store) remove() error {
 // ErrRenaming says that a Rename of the network was killed: its store is about to go into another one.
 var ErrRenaming = errors.New("is being renamed")
 
-func isBeingRenamed(from, to string) error {
-	return fmt.Errorf("network %s %w: run relink ipam rename %s %s again", from, ErrRenaming, from, to)
+func isBeingRenamed(network, newName string) error {
+	return fmt.Errorf("network %s %w: run relink ipam rename %s %s again", network, ErrRenaming, network, newName)
 }
 
 // freeze marks the store: it is being put into the store of another name. The mark is noted there, too. So
 // when a Rename was killed and is run again, it knows whether the other store has taken the leases. What was
 // given up since then must not come back.
-func (s *Store) freeze(o *opened, to string) (mark []byte, err error) {
+func (s *Store) freeze(o *opened, target string) (mark []byte, err error) {
 	err = o.db.Update(func(tx *bolt.Tx) error {
 		l, err := s.begin(o, tx)
 		if err != nil {
@@ -195,23 +195,23 @@ func (s *Store) freeze(o *opened, to string) (mark []byte, err error) {
 		}
 		// The time and the process make the mark unique on this node.
 		mark = fmt.Appendf(nil, "%d of process %d", time.Now().UnixNano(), os.Getpid())
-		return errors.Join(l.meta.Put([]byte(keyHandover), mark), l.meta.Put([]byte(keyFrozen), []byte(to)))
+		return errors.Join(l.meta.Put([]byte(keyHandover), mark), l.meta.Put([]byte(keyFrozen), []byte(target)))
 	})
 	return mark, err
 }
 
 // frozenFor is the network that will get the leases of this store, empty for none.
-func (l *leases) frozenFor() string { return string(l.meta.Get([]byte(keyFrozen))) }
+func (l *leaseTx) frozenFor() string { return string(l.meta.Get([]byte(keyFrozen))) }
 
 // thaw removes the mark again, if the other store has not taken anything.
-func (s *Store) thaw(ctx context.Context, o *opened, to *Store, mark []byte) error {
-	var taken bool
-	err := to.view(ctx, func(l *leases) error {
-		taken = l.hasTaken(mark)
+func (s *Store) thaw(ctx context.Context, o *opened, target *Store, mark []byte) error {
+	var found bool
+	err := target.view(ctx, func(l *leaseTx) error {
+		found = l.hasTaken(mark)
 		return nil
 	})
-	if taken || err != nil && !errors.Is(err, ErrNone) {
-		return isBeingRenamed(s.network, to.network)
+	if found || err != nil && !errors.Is(err, ErrNotLeased) {
+		return isBeingRenamed(s.network, target.network)
 	}
 	return o.db.Update(func(tx *bolt.Tx) error {
 		return tx.Bucket([]byte(bucketMeta)).Delete([]byte(keyFrozen))
@@ -221,22 +221,22 @@ func (s *Store) thaw(ctx context.Context, o *opened, to *Store, mark []byte) err
 func takenKey(mark []byte) []byte { return []byte(keyHandover + " " + string(mark)) }
 
 // hasTaken says whether the store has taken the leases of the store with the mark.
-func (l *leases) hasTaken(mark []byte) bool { return mark != nil && l.meta.Get(takenKey(mark)) != nil }
+func (l *leaseTx) hasTaken(mark []byte) bool { return mark != nil && l.meta.Get(takenKey(mark)) != nil }
 
 // handover is what a store gives to another one.
 type handover struct {
-	// mark is the mark of the store, and to the network for which it is frozen.
-	mark []byte
-	to   string
+	// mark is the mark of the store, and target the network for which it is frozen.
+	mark   []byte
+	target string
 	// leases are those in force. What was held in an earlier boot is given up already: the other store may
 	// have seen this boot begin, and would not do it.
 	leases []Lease
-	// now is the time of the store.
-	now    time.Time
-	known  []Known
-	events []Event
-	// taken are the marks of the stores that were put into this one.
-	taken [][]byte
+	// instant is the time of the store.
+	instant   time.Time
+	requested []RequestedRanges
+	events    []Event
+	// imported are the marks of the stores that were put into this one.
+	imported [][]byte
 }
 
 func (s *Store) handoverOf(o *opened) (handover, error) {
@@ -249,9 +249,9 @@ func (s *Store) handoverOf(o *opened) (handover, error) {
 		if l.schema > schema {
 			return fmt.Errorf("a newer relink wrote the leases of network %s, in schema %d, and this one would lose some of them; run the command of the newer one", s.network, l.schema)
 		}
-		c.now, c.mark, c.to = l.now, bytes.Clone(l.meta.Get([]byte(keyHandover))), l.frozenFor()
+		c.instant, c.mark, c.target = l.instant, bytes.Clone(l.meta.Get([]byte(keyHandover))), l.frozenFor()
 		err = l.each(func(lease Lease) error {
-			if lease, ok := l.asOfNow(lease); ok {
+			if lease, ok := l.asCurrent(lease); ok {
 				c.leases = append(c.leases, lease)
 			}
 			return nil
@@ -259,13 +259,13 @@ func (s *Store) handoverOf(o *opened) (handover, error) {
 		if err != nil {
 			return err
 		}
-		if c.known, err = l.known(); err != nil {
+		if c.requested, err = l.requestedRanges(); err != nil {
 			return err
 		}
 		prefix := takenKey(nil)
 		cursor := l.meta.Cursor()
 		for k, _ := cursor.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = cursor.Next() {
-			c.taken = append(c.taken, bytes.Clone(k[len(prefix):]))
+			c.imported = append(c.imported, bytes.Clone(k[len(prefix):]))
 		}
 		return l.eachEvent(func(e Event) { c.events = append(c.events, e) })
 	})
@@ -275,12 +275,12 @@ func (s *Store) handoverOf(o *opened) (handover, error) {
 // takeAll puts everything into the store, which may have another time. If it cannot, it puts in nothing, and a
 // *ClashError says why.
 func (s *Store) takeAll(ctx context.Context, c handover) error {
-	return s.updateMuch(ctx, func(l *leases) error {
-		if err := l.settle(); err != nil {
+	return s.updateMuch(ctx, func(l *leaseTx) error {
+		if err := l.freeExpired(); err != nil {
 			return err
 		}
-		err := errors.Join(l.mergeEvents(c.events), l.takeLeases(c), l.learn(c.known))
-		for _, mark := range append(c.taken, c.mark) {
+		err := errors.Join(l.mergeEvents(c.events), l.takeLeases(c), l.mergeRequestedRanges(c.requested))
+		for _, mark := range append(c.imported, c.mark) {
 			err = errors.Join(err, l.meta.Put(takenKey(mark), []byte("1")))
 		}
 		return err
@@ -288,26 +288,26 @@ func (s *Store) takeAll(ctx context.Context, c handover) error {
 }
 
 // takeLeases puts the leases into the store, with an event for each.
-func (l *leases) takeLeases(c handover) error {
+func (l *leaseTx) takeLeases(c handover) error {
 	var clashes []string
 	for _, lease := range c.leases {
-		was, err := l.current(lease.Address)
+		previous, err := l.current(lease.Address)
 		switch {
-		case err != nil && !errors.Is(err, ErrNone):
+		case err != nil && !errors.Is(err, ErrNotLeased):
 			return err
-		case err == nil && was.isSame(lease): // The stores are copies of one.
-			if err := l.put(was.with(lease.inTime(c.now, l.now)).named(lease.Network)); err != nil {
+		case err == nil && previous.isSame(lease): // The stores are copies of one.
+			if err := l.put(previous.with(lease.withTimeSet(c.instant, l.instant)).named(lease.Network)); err != nil {
 				return err
 			}
 			continue
 		case err == nil && lease.State == Quarantined:
 			continue // The address has another lease by now.
-		case err == nil && was.State != Quarantined:
-			clashes = append(clashes, fmt.Sprintf("%s is %s, and %s", lease.Address, lease.Whose(), was.Whose()))
+		case err == nil && previous.State != Quarantined:
+			clashes = append(clashes, fmt.Sprintf("%s is %s, and %s", lease.Address, lease.Describe(), previous.Describe()))
 			continue
 		}
-		l.note(Event{What: TakenIn, Why: "from network " + lease.Network, Then: lease.State}.of(lease, lease.Newest()))
-		if err := l.put(lease.inTime(c.now, l.now).named(lease.Network)); err != nil {
+		l.addEvent(Event{Type: LeaseImported, Reason: "from network " + lease.Network, StateAfter: lease.State}.withLease(lease, lease.Newest()))
+		if err := l.put(lease.withTimeSet(c.instant, l.instant).named(lease.Network)); err != nil {
 			return err
 		}
 	}
@@ -319,10 +319,10 @@ func (l *leases) takeLeases(c handover) error {
 
 // nameHolders notes with each holder the name that the network had when the holder got its address. The store
 // is about to get another name.
-func (l *leases) nameHolders() error {
-	all, err := l.all()
+func (l *leaseTx) nameHolders() error {
+	leases, err := l.all()
 	err = errors.Join(err, l.meta.Delete([]byte(keyFrozen)))
-	for _, lease := range all {
+	for _, lease := range leases {
 		if len(lease.Holders) > 0 {
 			err = errors.Join(err, l.put(lease.named(l.store.network)))
 		}
@@ -346,7 +346,7 @@ func (l Lease) with(o Lease) Lease {
 		l.ByHand, l.ByHandAt, l.ByHandUntil = true, o.ByHandAt, o.ByHandUntil
 	}
 	if l.State != Held && longer(o.Until, l.Until) {
-		l.Until, l.Why = o.Until, o.Why
+		l.Until, l.Reason = o.Until, o.Reason
 	}
 	l.Conflict = l.Conflict || o.Conflict
 	return l

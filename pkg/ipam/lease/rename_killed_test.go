@@ -23,7 +23,7 @@ func (n *node) freeze(t *testing.T, to *node) {
 // is given by the old name, because that would be lost.
 func TestRenameThatWasKilledIsRunAgain(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
-	to := n.as("new")
+	to := n.withNetwork("new")
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.add(t, "c2/eth0", "web-0", "10.3.0.2")
 	n.add(t, "c3/eth0", "web-1", "10.3.0.3")
@@ -47,19 +47,19 @@ func TestRenameThatWasKilledIsRunAgain(t *testing.T) {
 	must(t, to.store(t).BeingRenamed(t.Context()))
 	_, err = n.store(t).Reserve(t.Context(), addr("10.3.0.8"), pod("late"), 0)
 	n.refused(t, "reserve", err, ErrRenaming, again)
-	_, err = n.rename(t, n.as("third"))
+	_, err = n.rename(t, n.withNetwork("third"))
 	n.refused(t, "rename to another name", err, ErrRenaming, again)
 	must(t, n.store(t).Release(t.Context(), n.key("c5/eth0"), Policy{}))
 	to.del(t, "c1/eth0")
-	want, events := to.lines(t), len(to.told(t, "10.3.0.2"))
+	want, events := to.lines(t), len(to.eventLines(t, "10.3.0.2"))
 	if count, err := n.rename(t, to); count != 4 || err != nil {
 		t.Errorf("run again: %d leases, %v", count, err)
 	}
-	n.gone(t)
+	n.expectNoStore(t)
 	to.expect(t, "run again", want...)
 	to.expect(t, "what the DELs left", "10.3.0.2 held c2/eth0 web-0", "10.3.0.3 reserved c3/eth0 web-1", "10.3.0.4 quarantined c4/eth0",
 		"10.3.0.5 quarantined c5/eth0", "10.3.0.9 held n1/eth0 x")
-	if again := len(to.told(t, "10.3.0.2")); again != events {
+	if again := len(to.eventLines(t, "10.3.0.2")); again != events {
 		t.Errorf("%d events, there were %d", again, events)
 	}
 }
@@ -69,7 +69,7 @@ func TestRenameThatWasKilledBeforeItMergedIsRunAgain(t *testing.T) {
 	for name, gone := range map[string]bool{"the other store is there": false, "the other store has been moved away": true} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "10.3.0.20", minute)
-			to := n.as("new")
+			to := n.withNetwork("new")
 			n.add(t, "c1/eth0", "", "10.3.0.2")
 			n.add(t, "c2/eth0", "", "10.3.0.3")
 			to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
@@ -96,7 +96,7 @@ func TestRenameThatWasKilledBringsNothingBack(t *testing.T) {
 	for name, next := range map[string]string{"into the same store": "new", "which has another name by now": "newest"} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "10.3.0.20", minute)
-			to := n.as("new")
+			to := n.withNetwork("new")
 			n.add(t, "c1/eth0", "", "10.3.0.2")
 			n.add(t, "c2/eth0", "", "10.3.0.3")
 			to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
@@ -107,16 +107,16 @@ func TestRenameThatWasKilledBringsNothingBack(t *testing.T) {
 			must(t, err)
 			must(t, os.Rename(n.path()+".copy", n.path()))
 			if next != to.network {
-				_, err := to.rename(t, n.as(next))
+				_, err := to.rename(t, n.withNetwork(next))
 				must(t, err)
-				to = n.as(next)
+				to = n.withNetwork(next)
 			}
 			to.del(t, "c1/eth0")
 			to.later(time.Hour)
 			to.addWanted(t, "n2/eth0", "y", "10.3.0.2")
-			_, err = n.rename(t, n.as("new"))
+			_, err = n.rename(t, n.withNetwork("new"))
 			must(t, err)
-			n.gone(t)
+			n.expectNoStore(t)
 			to.expect(t, "run again", "10.3.0.2 held n2/eth0 y", "10.3.0.3 held c2/eth0", "10.3.0.9 held n1/eth0 x")
 		})
 	}
@@ -137,12 +137,12 @@ func TestRenameThatFailsFreezesNothing(t *testing.T) {
 		"they are one file": {func(t *testing.T, n, to *node) {
 			must(t, errors.Join(os.Remove(to.path()), os.Symlink(n.path(), to.path())))
 		}, nil},
-		"the other store is being renamed": {func(t *testing.T, _, to *node) { to.freeze(t, to.as("third")) }, ErrRenaming},
+		"the other store is being renamed": {func(t *testing.T, _, to *node) { to.freeze(t, to.withNetwork("third")) }, ErrRenaming},
 		"both have one of the addresses":   {func(t *testing.T, _, to *node) { to.addWanted(t, "n2/eth0", "x", "10.3.0.2") }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "10.3.0.20", minute)
-			to := n.as("new")
+			to := n.withNetwork("new")
 			n.add(t, "c1/eth0", "", "10.3.0.2")
 			to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
 			test.spoil(t, n, to)
@@ -157,7 +157,7 @@ func TestRenameThatFailsFreezesNothing(t *testing.T) {
 // A lease that a DEL gave up by the new names does not come back, whatever the stores are called by then.
 func TestRenameThatWasKilledAndItsSuccessorRenamed(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
-	to, last := n.as("new"), n.as("newest")
+	to, last := n.withNetwork("new"), n.withNetwork("newest")
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
 	last.addWanted(t, "x1/eth0", "y", "10.3.0.10")
@@ -172,13 +172,13 @@ func TestRenameThatWasKilledAndItsSuccessorRenamed(t *testing.T) {
 	_, err = n.rename(t, to)
 	must(t, err)
 	last.expect(t, "at last", "10.3.0.2 quarantined c1/eth0", "10.3.0.9 held n1/eth0 x", "10.3.0.10 held x1/eth0 y")
-	n.gone(t)
+	n.expectNoStore(t)
 }
 
 // A DEL by the oldest name finds its holder wherever it is, however many renames were killed.
 func TestDELByTheOldNameInAStoreThatIsBeingRenamed(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
-	to, last := n.as("new"), n.as("newest")
+	to, last := n.withNetwork("new"), n.withNetwork("newest")
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	n.add(t, "c2/eth0", "", "10.3.0.3")
 	_, err := n.rename(t, to)
@@ -196,10 +196,10 @@ func TestDELByTheOldNameInAStoreThatIsBeingRenamed(t *testing.T) {
 	// This goes through the first name once more.
 	_, err = to.rename(t, last)
 	must(t, err)
-	back := n.as("pods")
+	back := n.withNetwork("pods")
 	_, err = last.rename(t, back)
 	must(t, err)
-	back.freeze(t, back.as("other"))
+	back.freeze(t, back.withNetwork("other"))
 	must(t, back.store(t).Release(t.Context(), back.key("x1/eth0"), Policy{}))
 	back.expect(t, "back", "10.3.0.2 quarantined c1/eth0", "10.3.0.3 quarantined c2/eth0", "10.3.0.10 quarantined x1/eth0 y")
 }

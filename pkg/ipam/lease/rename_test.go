@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// as returns the same node with its network under another name.
-func (n *node) as(network string) *node {
+// withNetwork returns the same node with its network under another name.
+func (n *node) withNetwork(network string) *node {
 	other := *n
 	other.network = network
 	return &other
@@ -24,8 +24,8 @@ func (n *node) rename(t *testing.T, to *node) (int, error) {
 	return n.store(t).Rename(t.Context(), to.store(t))
 }
 
-// gone fails the test if the node has a store for the network.
-func (n *node) gone(t *testing.T) {
+// expectNoStore fails the test if the node has a store for the network.
+func (n *node) expectNoStore(t *testing.T) {
 	t.Helper()
 	if there, err := n.store(t).Exists(); there || err != nil {
 		t.Errorf("network %s has a store: %v, %v", n.network, there, err)
@@ -43,19 +43,19 @@ func TestRenameOfTheFile(t *testing.T) {
 	n.add(t, "c3/eth0", "web-1", "10.3.0.3")
 	n.del(t, "c3/eth0")
 	want := n.lines(t)
-	told := n.told(t, "10.3.0.2")
+	told := n.eventLines(t, "10.3.0.2")
 
-	to := n.as("new")
+	to := n.withNetwork("new")
 	if count, err := n.rename(t, to); count != 2 || err != nil {
 		t.Fatalf("%d leases, %v", count, err)
 	}
-	n.gone(t)
+	n.expectNoStore(t)
 	to.expect(t, "renamed", want...)
-	if diff := cmp.Diff(told, to.told(t, "10.3.0.2")); diff != "" {
+	if diff := cmp.Diff(told, to.eventLines(t, "10.3.0.2")); diff != "" {
 		t.Errorf("the history (-before +after):\n%s", diff)
 	}
-	if l := to.get(t, "10.3.0.2"); l.Network != "new" || !l.HeldBy(to.key("c1/eth0")) || !strings.Contains(l.Whose(), "eth0 of c2 on new") {
-		t.Errorf("%+v, %s", l, l.Whose())
+	if l := to.get(t, "10.3.0.2"); l.Network != "new" || !l.HeldBy(to.key("c1/eth0")) || !strings.Contains(l.Describe(), "eth0 of c2 on new") {
+		t.Errorf("%+v, %s", l, l.Describe())
 	}
 	to.del(t, "c1/eth0")
 	to.add(t, "c4/eth0", "web-1", "10.3.0.3")
@@ -65,7 +65,7 @@ func TestRenameOfTheFile(t *testing.T) {
 // If the other network already has leases, these are added to them.
 func TestRenameIntoANetworkWithLeases(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
-	to := n.as("new")
+	to := n.withNetwork("new")
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.add(t, "c2/eth0", "web-0", "10.3.0.2")
 	n.add(t, "c3/eth0", "web-1", "10.3.0.3")
@@ -82,21 +82,21 @@ func TestRenameIntoANetworkWithLeases(t *testing.T) {
 	to.addWanted(t, "n1/eth0", "x", "10.3.0.4")
 	to.policy = minute
 	to.addWanted(t, "n2/eth0", "y", "10.3.0.9")
-	_, _, err := to.store(t).ReleaseByHand(t.Context(), addr("10.3.0.4"), Expected{Seen: to.get(t, "10.3.0.4")})
+	_, _, err := to.store(t).ReleaseByHand(t.Context(), addr("10.3.0.4"), Expected{Lease: to.get(t, "10.3.0.4")})
 	must(t, err)
 
-	was := n.told(t, "10.3.0.2")
+	was := n.eventLines(t, "10.3.0.2")
 	if count, err := n.rename(t, to); count != 4 || err != nil {
 		t.Fatalf("%d leases, %v", count, err)
 	}
-	n.gone(t)
+	n.expectNoStore(t)
 	merged := []string{
 		"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 reserved c3/eth0 web-1", "10.3.0.4 held c4/eth0",
 		"10.3.0.6 quarantined c6/eth0", "10.3.0.9 held n2/eth0 y",
 	}
 	to.expect(t, "merged", merged...)
 	want := append(was, "05:07 taken in c2/eth0 web-0-uid web-0 (from network pods) held")
-	if diff := cmp.Diff(want, to.told(t, "10.3.0.2")); diff != "" {
+	if diff := cmp.Diff(want, to.eventLines(t, "10.3.0.2")); diff != "" {
 		t.Errorf("the history (-want +got):\n%s", diff)
 	}
 	to.del(t, "c4/eth0")
@@ -108,7 +108,7 @@ func TestRenameIntoANetworkWithLeases(t *testing.T) {
 // A rename moves all leases or none. Its error names every lease that is in the way.
 func TestRenameThatClashesChangesNothing(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
-	to := n.as("new")
+	to := n.withNetwork("new")
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
 	n.add(t, "c3/eth0", "web-2", "10.3.0.4")
@@ -133,7 +133,7 @@ func TestRenameThatClashesChangesNothing(t *testing.T) {
 	}
 	n.expect(t, "the old one after the clash", before...)
 	to.expect(t, "after the clash", there...)
-	if got := to.told(t, "10.3.0.3"); len(got) > 0 {
+	if got := to.eventLines(t, "10.3.0.3"); len(got) > 0 {
 		t.Errorf("of what was not taken in: %q", got)
 	}
 	// Once they are out of the way, the rename works.
@@ -141,7 +141,7 @@ func TestRenameThatClashesChangesNothing(t *testing.T) {
 	for _, a := range []string{"10.3.0.2", "10.3.0.4"} {
 		for range 2 { // A reservation leaves a quarantine behind.
 			l := to.get(t, a)
-			_, _, err := to.store(t).ReleaseByHand(t.Context(), addr(a), Expected{Seen: l})
+			_, _, err := to.store(t).ReleaseByHand(t.Context(), addr(a), Expected{Lease: l})
 			must(t, err)
 			if l.State == Quarantined {
 				break
@@ -157,7 +157,7 @@ func TestRenameThatClashesChangesNothing(t *testing.T) {
 // The events of both names are told in the order of time, even where no lease was left.
 func TestRenameTellsWhatHappenedByBothNames(t *testing.T) {
 	n := newNode(t, "10.3.0.20", Policy{})
-	to := n.as("new")
+	to := n.withNetwork("new")
 	both := func(d time.Duration) {
 		n.later(d)
 		to.day, to.uptime = n.day, n.uptime
@@ -175,7 +175,7 @@ func TestRenameTellsWhatHappenedByBothNames(t *testing.T) {
 		"05:06 given c1/eth0 a-uid a (requested) held", "05:07 given n1/eth0 b-uid b (requested) held",
 		"05:08 given up c1/eth0 a-uid a (released)", "05:09 given up n1/eth0 b-uid b (released)",
 	}
-	if diff := cmp.Diff(want, to.told(t, "10.3.0.2")); diff != "" {
+	if diff := cmp.Diff(want, to.eventLines(t, "10.3.0.2")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -189,7 +189,7 @@ func TestRenameOfAnEarlierBoot(t *testing.T) {
 			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 			n.policy = minute
 			n.add(t, "c2/eth0", "", "10.3.0.3")
-			to := n.as("new")
+			to := n.withNetwork("new")
 			if !first {
 				to.addWanted(t, "n0/eth0", "x", "10.3.0.8")
 			}
@@ -210,7 +210,7 @@ func TestRenameOfAnEarlierBoot(t *testing.T) {
 			if diff := cmp.Diff([]string{"10.3.0.2 held n2/eth0 web-0", "10.3.0.3 held n3/eth0 web-1"}, lines[:2]); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			to.sound(t)
+			to.expectVerified(t)
 		})
 	}
 }
@@ -221,7 +221,7 @@ func TestRenameBetweenClocks(t *testing.T) {
 	for name, off := range map[string]time.Duration{"the old one is ahead": 10 * 365 * 24 * time.Hour, "the old one is behind": -90 * 24 * time.Hour, "both are right": 0} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "10.3.0.9", stickyFor(72*time.Hour))
-			to := n.as("new")
+			to := n.withNetwork("new")
 			n.day = n.day.Add(off)
 			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 			n.del(t, "c1/eth0")
@@ -244,9 +244,9 @@ func TestRenameBetweenClocks(t *testing.T) {
 }
 
 func TestRenameOfSchema1(t *testing.T) {
-	n := goldens(t)["schema1"]
+	n := goldenNodes(t)["schema1"]
 	copyFile(t, goldenFile("schema1.db"), n.path())
-	to := n.as("new")
+	to := n.withNetwork("new")
 	to.addWanted(t, "n1/eth0", "x", "10.3.0.99")
 	want := n.lines(t)
 	if count, err := n.rename(t, to); count != 14 || err != nil {
@@ -259,9 +259,9 @@ func TestRenameOfSchema1(t *testing.T) {
 
 func TestRenameThatHasNothingToDo(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
-	to := n.as("new")
+	to := n.withNetwork("new")
 	_, err := n.rename(t, to)
-	n.refused(t, "nothing was ever given", err, ErrNone, "network pods: nothing is leased (no DIR/pods.db)")
+	n.refused(t, "nothing was ever given", err, ErrNotLeased, "network pods: nothing is leased (no DIR/pods.db)")
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	if _, err := n.rename(t, n); err == nil || err.Error() != "network pods has that name already" {
 		t.Errorf("the same name: %v", err)
@@ -273,23 +273,23 @@ func TestRenameThatHasNothingToDo(t *testing.T) {
 func TestRenameWhileAnAddWaits(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
-	_, letGo := n.occupy(t)
+	_, letGo := n.lockStore(t)
 	s, done := n.store(t), make(chan error)
 	go func() {
 		_, err := s.Allocate(context.Background(), n.request("c2/eth0", ""))
 		done <- err
 	}()
-	n.waits(t)
-	must(t, os.Rename(n.path(), n.as("new").path()))
+	n.waitUntilOpened(t)
+	must(t, os.Rename(n.path(), n.withNetwork("new").path()))
 	letGo()
 	n.refused(t, "ADD", <-done, ErrMoved, "store DIR/pods.db: somebody moved it away while it was waited for")
-	n.gone(t)
+	n.expectNoStore(t)
 }
 
 // If one owner has two reservations, the stronger one stays.
 func TestRenameKeepsTheStrongerReservation(t *testing.T) {
 	n := newNode(t, "10.3.0.20", stickyFor(time.Hour))
-	to := n.as("new")
+	to := n.withNetwork("new")
 	to.policy = stickyFor(time.Minute)
 	for _, one := range []*node{n, to} {
 		one.addWanted(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -309,8 +309,8 @@ func TestRenameKeepsTheStrongerReservation(t *testing.T) {
 // The known ranges move too, except those that ADDs of the other name ask for.
 func TestRenameTakesTheRangesThatTheOtherDoesNotKnow(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
-	to := n.as("new")
-	n.sets = []RangeSet{n.sets[0], tens(7)}
+	to := n.withNetwork("new")
+	n.sets = []RangeSet{n.sets[0], tenAddresses(7)}
 	n.add(t, "c1/eth0", "", "10.3.0.2 10.7.0.10")
 	to.addWanted(t, "n1/eth0", "x", "10.3.0.9")
 	_, err := n.rename(t, to)

@@ -13,96 +13,96 @@ import (
 
 // Renamed returns earlier names that this network may have had: other networks in the same directory that
 // gave addresses of the same ranges, still have attachments that hold some, and have given none since this
-// one began. ErrNone: nothing was ever given.
+// one began. ErrNotLeased: nothing was ever given.
 func (s *Store) Renamed(ctx context.Context) ([]string, error) {
-	all, err := Networks(filepath.Dir(s.path))
+	names, err := Networks(filepath.Dir(s.path))
 	if err != nil {
 		return nil, err
 	}
-	if len(all) < 2 {
+	if len(names) < 2 {
 		return nil, nil
 	}
-	known, err := s.knownHere(ctx)
-	if err != nil || len(known) == 0 {
+	requested, err := s.requestedRanges(ctx)
+	if err != nil || len(requested) == 0 {
 		return nil, err
 	}
-	var own extent
+	var current extent
 	var found []string
-	for _, name := range all {
+	for _, name := range names {
 		if name == s.network {
 			continue
 		}
-		other := s.beside(name)
-		other.wait = time.Millisecond // An ADD must not wait for another network.
-		its, err := other.knownHere(ctx)
+		store := s.sibling(name)
+		store.wait = time.Millisecond // An ADD must not wait for another network.
+		otherRequested, err := store.requestedRanges(ctx)
 		// A store that cannot be read is reported by those who use it. Most networks have other ranges: their leases
 		// are not read.
-		if err != nil || !slices.ContainsFunc(its, func(k Known) bool { return slices.ContainsFunc(known, k.overlaps) }) {
+		if err != nil || !slices.ContainsFunc(otherRequested, func(k RequestedRanges) bool { return slices.ContainsFunc(requested, k.overlaps) }) {
 			continue
 		}
-		if own.first.IsZero() {
-			if own, err = s.extent(ctx); err != nil {
+		if current.first.IsZero() {
+			if current, err = s.extent(ctx); err != nil {
 				return nil, err
 			}
 		}
-		if e, err := other.extent(ctx); err == nil && e.held && e.last.Before(own.first) {
+		if e, err := store.extent(ctx); err == nil && e.held && e.last.Before(current.first) {
 			found = append(found, name)
 		}
 	}
 	return found, nil
 }
 
-// knownHere returns what ADDs asked for.
-func (s *Store) knownHere(ctx context.Context) (known []Known, err error) {
-	err = s.view(ctx, func(l *leases) (err error) {
-		known, err = l.known()
+// requestedRanges returns what ADDs asked for.
+func (s *Store) requestedRanges(ctx context.Context) (requested []RequestedRanges, err error) {
+	err = s.view(ctx, func(l *leaseTx) (err error) {
+		requested, err = l.requestedRanges()
 		return err
 	})
-	return known, err
+	return requested, err
 }
 
-// beside returns the store of another network in the same directory.
-func (s *Store) beside(network string) *Store {
-	other := *s
-	other.network, other.path = network, filepath.Join(filepath.Dir(s.path), network+extension)
-	return &other
+// sibling returns the store of another network in the same directory.
+func (s *Store) sibling(network string) *Store {
+	store := *s
+	store.network, store.path = network, filepath.Join(filepath.Dir(s.path), network+extension)
+	return &store
 }
 
 // renamedTo returns the store in which the attachment holds something by the name of this network, nil for
 // none. A store that cannot be read is passed over: those who use it report it. ErrBusy and ErrMoved: it
 // may be there.
 func (s *Store) renamedTo(ctx context.Context, a attachment.Key) (*Store, error) {
-	all, err := Networks(filepath.Dir(s.path))
+	names, err := Networks(filepath.Dir(s.path))
 	if err != nil {
 		return nil, err
 	}
 	var frozen *Store
-	for _, name := range all {
+	for _, name := range names {
 		if name == s.network {
 			continue
 		}
-		other := s.beside(name)
-		other.wait = min(s.wait, otherWait)
+		store := s.sibling(name)
+		store.wait = min(s.wait, otherWait)
 		holds := false
-		err := other.view(ctx, func(l *leases) error {
+		err := store.view(ctx, func(l *leaseTx) error {
 			held, err := l.heldBy(a)
 			holds = slices.ContainsFunc(held, func(lease Lease) bool {
 				h, _ := lease.Holder(a)
 				return h.Network == s.network
 			})
-			other.evenFrozen = l.frozenFor() != ""
+			store.allowFrozen = l.frozenFor() != ""
 			return err
 		})
-		other.wait = s.wait
+		store.wait = s.wait
 		switch {
 		case errors.Is(err, ErrBusy), errors.Is(err, ErrMoved):
 			return nil, err
-		case errors.Is(err, ErrNone): // It was there a moment ago: a Rename is under way.
+		case errors.Is(err, ErrNotLeased): // It was there a moment ago: a Rename is under way.
 			return nil, fmt.Errorf("network %s: %w", name, ErrMoved)
-		case holds && !other.evenFrozen:
-			return other, nil
+		case holds && !store.allowFrozen:
+			return store, nil
 		case holds: // Another store may have taken the leases from there.
-			frozen = other
+			frozen = store
 		}
 	}
 	return frozen, nil
@@ -112,20 +112,20 @@ func (s *Store) renamedTo(ctx context.Context, a attachment.Key) (*Store, error)
 const otherWait = time.Second
 
 // BeingRenamed returns ErrRenaming if a Rename of the network was killed, with what to do: another network
-// has its leases, or is about to get them. It returns nil if not. ErrNone: there is no store.
+// has its leases, or is about to get them. It returns nil if not. ErrNotLeased: there is no store.
 func (s *Store) BeingRenamed(ctx context.Context) error {
-	return s.view(ctx, func(l *leases) error {
-		if to := l.frozenFor(); to != "" {
-			return isBeingRenamed(s.network, to)
+	return s.view(ctx, func(l *leaseTx) error {
+		if target := l.frozenFor(); target != "" {
+			return isBeingRenamed(s.network, target)
 		}
 		return nil
 	})
 }
 
 // RenamedRemark tells people what Renamed has found, and what to do.
-func RenamedRemark(old, now string) string {
+func RenamedRemark(old, current string) string {
 	return fmt.Sprintf("network %s gives addresses of the same ranges as network %s, which has pods and has given none since %s began. "+
-		"If %s is its new name, no ADD knows what those pods hold: relink ipam rename %s %s", now, old, now, now, old, now)
+		"If %s is its new name, no ADD knows what those pods hold: relink ipam rename %s %s", current, old, current, current, old, current)
 }
 
 // extent is what a store was used for.
@@ -138,9 +138,9 @@ type extent struct {
 
 func (s *Store) extent(ctx context.Context) (extent, error) {
 	var e extent
-	err := s.view(ctx, func(l *leases) error {
+	err := s.view(ctx, func(l *leaseTx) error {
 		return l.each(func(lease Lease) error {
-			lease, leased := l.asOfNow(lease)
+			lease, leased := l.asCurrent(lease)
 			if !leased {
 				return nil
 			}

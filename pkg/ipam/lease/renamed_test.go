@@ -17,7 +17,7 @@ func TestRuntimesThatKnowTheOldName(t *testing.T) {
 	for name, merge := range map[string]bool{"the file got the name": false, "put into another store": true} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "10.3.0.20", sticky)
-			to, last := n.as("new"), n.as("newest")
+			to, last := n.withNetwork("new"), n.withNetwork("newest")
 			n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 			n.add(t, "c2/eth0", "web-1", "10.3.0.3")
 			n.add(t, "c3/eth0", "web-2", "10.3.0.4")
@@ -42,7 +42,7 @@ func TestRuntimesThatKnowTheOldName(t *testing.T) {
 			must(t, n.store(t).Release(t.Context(), n.key("c2/eth0"), Policy{}))
 			must(t, to.store(t).Release(t.Context(), to.key("n1/eth0"), Policy{}))
 			to.refused(t, "DEL by a name that the holder has not", to.store(t).Release(t.Context(), to.key("c1/eth0"), Policy{}),
-				ErrNone, "network new: nothing is leased (no DIR/new.db)")
+				ErrNotLeased, "network new: nothing is leased (no DIR/new.db)")
 			want := []string{"10.3.0.2 held c1/eth0 web-0", "10.3.0.3 reserved c2/eth0 web-1", "10.3.0.4 held c3/eth0 web-2"}
 			if merge {
 				want = append(want, "10.3.0.9 reserved n0/eth0 x")
@@ -62,7 +62,7 @@ func TestRuntimesThatKnowTheOldName(t *testing.T) {
 // An ADD by the old name was refused. It has made a store there that never gave an address.
 func TestDELByTheOldNameAfterAnAddByItWasRefused(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
-	to := n.as("new")
+	to := n.withNetwork("new")
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	_, err := n.rename(t, to)
 	must(t, err)
@@ -76,12 +76,12 @@ func TestDELByTheOldNameAfterAnAddByItWasRefused(t *testing.T) {
 // An imported lease is given up here, whatever others do to the stores of other networks.
 func TestDELOfWhatWasTakenInLooksNowhereElse(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
-	other := n.as("other")
+	other := n.withNetwork("other")
 	other.add(t, "c9/eth0", "", "10.3.0.2")
 	n.takeIn(t, "host-local", Lease{Address: addr("10.3.0.3"), State: Held, Holders: []Holder{{
 		ContainerID: "c1", IfName: "eth0", Policy: minute, Namespace: attachment.Namespace{BootID: n.boot},
 	}}})
-	_, letGo := other.occupy(t)
+	_, letGo := other.lockStore(t)
 	defer letGo()
 	s := n.store(t)
 	s.wait = time.Millisecond
@@ -92,12 +92,12 @@ func TestDELOfWhatWasTakenInLooksNowhereElse(t *testing.T) {
 // Somebody else uses a store that may hold the address. So the runtime has to try again.
 func TestDELByTheOldNameWhileTheStoreIsInUse(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
-	to := n.as("new")
+	to := n.withNetwork("new")
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	_, err := n.rename(t, to)
 	must(t, err)
-	must(t, os.WriteFile(n.as("other").path(), []byte("no store"), 0o600)) // This store does not matter.
-	_, letGo := to.occupy(t)
+	must(t, os.WriteFile(n.withNetwork("other").path(), []byte("no store"), 0o600)) // This store does not matter.
+	_, letGo := to.lockStore(t)
 	s := n.store(t)
 	s.wait = time.Millisecond
 	if err := s.Release(t.Context(), n.key("c1/eth0"), Policy{}); !errors.Is(err, ErrBusy) {
@@ -120,7 +120,10 @@ func TestRenamedFindsTheOldName(t *testing.T) {
 	}{
 		"it has pods":          {func(t *testing.T, n, _ *node) { n.add(t, "c1/eth0", "", "10.3.0.2") }, []string{"pods"}},
 		"it has none any more": {func(t *testing.T, n, _ *node) { n.add(t, "c1/eth0", "", "10.3.0.2"); n.del(t, "c1/eth0") }, nil},
-		"it has other ranges":  {func(t *testing.T, n, _ *node) { n.sets = []RangeSet{tens(7)}; n.add(t, "c1/eth0", "", "10.7.0.10") }, nil},
+		"it has other ranges": {func(t *testing.T, n, _ *node) {
+			n.sets = []RangeSet{tenAddresses(7)}
+			n.add(t, "c1/eth0", "", "10.7.0.10")
+		}, nil},
 		"it has given addresses since": {func(t *testing.T, n, to *node) {
 			n.add(t, "c1/eth0", "", "10.3.0.2")
 			later(n, to)
@@ -133,7 +136,7 @@ func TestRenamedFindsTheOldName(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "10.3.0.9", minute)
-			to := n.as("new")
+			to := n.withNetwork("new")
 			test.old(t, n, to)
 			later(n, to)
 			if _, err := to.try(t, "n1/eth0", ""); err != nil {

@@ -23,54 +23,54 @@ func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owne
 	}
 	owner = storable(owner)
 	var lease Lease
-	err := s.update(ctx, func(l *leases) error {
-		if err := l.settle(); err != nil {
+	err := s.update(ctx, func(l *leaseTx) error {
+		if err := l.freeExpired(); err != nil {
 			return err
 		}
-		if err := l.isGiven(a); err != nil {
+		if err := l.checkGiven(a); err != nil {
 			return err
 		}
-		was, err := l.current(a)
-		if err != nil && !errors.Is(err, ErrNone) {
+		previous, err := l.current(a)
+		if err != nil && !errors.Is(err, ErrNotLeased) {
 			return err
 		}
-		if lease, err = l.reserved(was, a, owner, retain); err != nil {
+		if lease, err = l.reserved(previous, a, owner, retain); err != nil {
 			return err
 		}
-		l.note(Event{What: ReservedByHand, Then: lease.State}.of(lease, Holder{}))
+		l.addEvent(Event{Type: ReservedByHand, StateAfter: lease.State}.withLease(lease, Holder{}))
 		return l.put(lease)
 	})
 	return lease, err
 }
 
-// Gives returns ErrNotGiven, with the reason, for an address that no ADD gives on this node: a gateway, an excluded address, or
+// CheckGiven returns ErrNotGiven, with the reason, for an address that no ADD gives on this node: a gateway, an excluded address, or
 // one outside of the ranges that ADDs asked for. Another node's address of a pool matches ErrNotGranted, too. It returns nil if
-// no ranges are known, and ErrNone for a network that has no store.
-func (s *Store) Gives(ctx context.Context, a netip.Addr) error {
-	return s.view(ctx, func(l *leases) error { return l.isGiven(a) })
+// no ranges are known, and ErrNotLeased for a network that has no store.
+func (s *Store) CheckGiven(ctx context.Context, a netip.Addr) error {
+	return s.view(ctx, func(l *leaseTx) error { return l.checkGiven(a) })
 }
 
-// isGiven returns ErrNotGiven for an address that no ADD gives.
-func (l *leases) isGiven(a netip.Addr) error {
-	all, err := l.known()
-	if err != nil || len(all) == 0 {
+// checkGiven returns ErrNotGiven for an address that no ADD gives.
+func (l *leaseTx) checkGiven(a netip.Addr) error {
+	requested, err := l.requestedRanges()
+	if err != nil || len(requested) == 0 {
 		return err
 	}
 	var sets []string
-	for _, k := range all {
-		k, pools, err := l.spread(k)
+	for _, k := range requested {
+		k, pools, err := l.expandPools(k)
 		if err != nil {
 			return err
 		}
-		n, set := k.set(a)
+		n, set := k.setOf(a)
 		if n < 0 {
 			for _, s := range k.Sets {
 				sets = append(sets, s.String())
 			}
 			continue
 		}
-		if ok, why := set.Gives(a); !ok {
-			return fmt.Errorf("%s %w in network %s: %s", a, ErrNotGiven, l.store.network, why)
+		if ok, reason := set.Gives(a); !ok {
+			return fmt.Errorf("%s %w in network %s: %s", a, ErrNotGiven, l.store.network, reason)
 		}
 		if len(pools) > 0 && !pools[n].has(a) {
 			return fmt.Errorf("%s %w in network %s: it is of pool %s, and %w: run the command on the node that has it",
@@ -84,36 +84,36 @@ func (l *leases) isGiven(a netip.Addr) error {
 
 // reserved returns the reservation that follows on the lease that the address had, the zero Lease for free. It
 // ends no earlier than that lease.
-func (l *leases) reserved(was Lease, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
-	if was.State != "" && was.State != Quarantined && was.Owner != owner {
-		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, was.whoseFor(owner))
+func (l *leaseTx) reserved(previous Lease, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
+	if previous.State != "" && previous.State != Quarantined && previous.Owner != owner {
+		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, previous.describeFor(owner))
 	}
 	var until time.Time
 	if retain > 0 {
-		until = l.now.Add(retain)
+		until = l.instant.Add(retain)
 	}
-	lease := was
-	switch was.State {
+	lease := previous
+	switch previous.State {
 	case Held:
-		if was.byHand(l.now) {
-			until = later(until, was.ByHandUntil)
+		if previous.isReservedByHand(l.instant) {
+			until = later(until, previous.ByHandUntil)
 		}
 	case Reserved:
-		until = later(until, was.Until)
+		until = later(until, previous.Until)
 		lease.Until = until
 	case Quarantined:
-		lease.Last = Holder{Policy: Policy{Quarantine: was.Last.Policy.Quarantine}}
+		lease.Last = Holder{Policy: Policy{Quarantine: previous.Last.Policy.Quarantine}}
 		if !until.IsZero() {
-			until = latest(until, was.Until)
+			until = latest(until, previous.Until)
 		}
 		lease.Until = until
 	default:
-		lease = Lease{Address: a, Network: l.store.network, ReleasedAt: l.now, Until: until}
+		lease = Lease{Address: a, Network: l.store.network, ReleasedAt: l.instant, Until: until}
 	}
-	if was.State != Held {
-		lease.State, lease.Why = Reserved, byHand
+	if previous.State != Held {
+		lease.State, lease.Reason = Reserved, byHand
 	}
-	lease.Owner, lease.ByHand, lease.ByHandAt, lease.ByHandUntil = owner, true, l.now, until
+	lease.Owner, lease.ByHand, lease.ByHandAt, lease.ByHandUntil = owner, true, l.instant, until
 	return lease, nil
 }
 

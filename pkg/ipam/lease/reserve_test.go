@@ -40,10 +40,10 @@ func TestReservingNeverShortens(t *testing.T) {
 		"free, for ever":                      {func(*testing.T, *node) {}, 0, "for ever", "for ever"},
 		"held":                                {hold(minute), time.Hour, "1h0m0s", "1h0m0s"},
 		"held, for ever":                      {hold(minute), 0, "for ever", "for ever"},
-		"held and reserved for ever":          {both(hold(minute), by(0)), time.Hour, "for ever", "for ever"},
-		"held and reserved for longer":        {both(hold(minute), by(2*time.Hour)), time.Hour, "2h0m0s", "2h0m0s"},
-		"held and reserved for shorter":       {both(hold(minute), by(time.Minute)), time.Hour, "1h0m0s", "1h0m0s"},
-		"held and reserved until a while ago": {both(both(hold(minute), by(time.Minute)), after(time.Hour)), time.Minute, "1m0s", "1m0s"},
+		"held and reserved for ever":          {inSequence(hold(minute), reservedFor(0)), time.Hour, "for ever", "for ever"},
+		"held and reserved for longer":        {inSequence(hold(minute), reservedFor(2*time.Hour)), time.Hour, "2h0m0s", "2h0m0s"},
+		"held and reserved for shorter":       {inSequence(hold(minute), reservedFor(time.Minute)), time.Hour, "1h0m0s", "1h0m0s"},
+		"held and reserved until a while ago": {inSequence(inSequence(hold(minute), reservedFor(time.Minute)), waited(time.Hour)), time.Minute, "1m0s", "1m0s"},
 		"held and sticky for ever":            {hold(sticky), time.Hour, "1h0m0s", "for ever"},
 		"held and sticky for longer":          {hold(stickyFor(2 * time.Hour)), time.Hour, "1h0m0s", "2h0m0s"},
 		"held and sticky for shorter":         {hold(stickyFor(2 * time.Minute)), time.Hour, "1h0m0s", "1h0m0s"},
@@ -51,12 +51,12 @@ func TestReservingNeverShortens(t *testing.T) {
 		"reserved for ever":                   {had(sticky), time.Hour, "for ever", "for ever"},
 		"reserved for longer":                 {had(stickyFor(2 * time.Hour)), time.Hour, "2h0m0s", "2h0m0s"},
 		"reserved for shorter":                {had(stickyFor(2 * time.Minute)), time.Hour, "1h0m0s", "1h0m0s"},
-		"reserved by hand for ever":           {by(0), time.Hour, "for ever", "for ever"},
-		"reserved by hand for longer":         {by(2 * time.Hour), time.Hour, "2h0m0s", "2h0m0s"},
+		"reserved by hand for ever":           {reservedFor(0), time.Hour, "for ever", "for ever"},
+		"reserved by hand for longer":         {reservedFor(2 * time.Hour), time.Hour, "2h0m0s", "2h0m0s"},
 		"in quarantine":                       {had(minute), time.Hour, "1h0m0s", "1h0m0s"},
 		"in quarantine, for less than that":   {had(minute), time.Second, "1m0s", "1m0s"},
 		"in quarantine, for ever":             {had(minute), 0, "for ever", "for ever"},
-		"reserved, and that has ended":        {both(had(stickyFor(time.Hour)), after(2*time.Hour)), time.Minute, "1m0s", "1m0s"},
+		"reserved, and that has ended":        {inSequence(had(stickyFor(time.Hour)), waited(2*time.Hour)), time.Minute, "1m0s", "1m0s"},
 	} {
 		n := newNode(t, "10.3.0.9", minute)
 		test.before(t, n)
@@ -72,11 +72,11 @@ func TestReservingNeverShortens(t *testing.T) {
 		if l.State != Reserved && l.State != Quarantined || l.Owner != pod("web-0") {
 			t.Errorf("%s: %s for %s", name, l.State, l.Owner)
 		}
-		n.sound(t)
+		n.expectVerified(t)
 	}
 }
 
-func both(a, b func(*testing.T, *node)) func(*testing.T, *node) {
+func inSequence(a, b func(*testing.T, *node)) func(*testing.T, *node) {
 	return func(t *testing.T, n *node) {
 		t.Helper()
 		a(t, n)
@@ -84,15 +84,15 @@ func both(a, b func(*testing.T, *node)) func(*testing.T, *node) {
 	}
 }
 
-// by returns an action that reserves the address by hand for web-0.
-func by(retain time.Duration) func(*testing.T, *node) {
+// reservedFor returns an action that reserves the address by hand for web-0.
+func reservedFor(retain time.Duration) func(*testing.T, *node) {
 	return func(t *testing.T, n *node) {
 		t.Helper()
 		n.reserve(t, "10.3.0.2", "web-0", retain)
 	}
 }
 
-func after(d time.Duration) func(*testing.T, *node) {
+func waited(d time.Duration) func(*testing.T, *node) {
 	return func(_ *testing.T, n *node) { n.later(d) }
 }
 
@@ -114,7 +114,7 @@ func TestReserveWhatIsAnothers(t *testing.T) {
 		"reserved for another": {func(t *testing.T, n *node) { n.reserve(t, "10.3.0.2", "web-1", time.Hour) },
 			ErrTaken, "10.3.0.2 is not available: it is reserved for pod default/web-1"},
 		"held back by an import": {func(t *testing.T, n *node) {
-			n.takeIn(t, "host-local", Lease{Address: addr("10.3.0.2"), State: Reserved, Why: "its file is torn"})
+			n.takeIn(t, "host-local", Lease{Address: addr("10.3.0.2"), State: Reserved, Reason: "its file is torn"})
 		}, ErrTaken, "10.3.0.2 is not available: it is reserved: its file is torn"},
 		"reserved for another until a while ago": {func(t *testing.T, n *node) {
 			n.reserve(t, "10.3.0.2", "web-1", time.Hour)
@@ -130,7 +130,7 @@ func TestReserveWhatIsAnothers(t *testing.T) {
 		test.before(t, n)
 		_, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), pod("web-0"), 0)
 		n.refused(t, name, err, test.is, test.msg)
-		n.sound(t)
+		n.expectVerified(t)
 	}
 	n := newNode(t, "10.3.0.9", minute)
 	if _, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), attachment.Owner{}, 0); err == nil || err.Error() != "an address cannot be reserved for nobody" {

@@ -6,13 +6,13 @@ import (
 	"syscall"
 )
 
-// leastRoom is allocated beyond twice what is in use.
-const leastRoom = 256 << 10
+// minRoom is allocated beyond twice what is in use.
+const minRoom = 256 << 10
 
 // room returns how long a file must be if so much of it is in use. To give up an address, bbolt writes
 // some pages anew, with the quarantine and an event. A GC writes nearly all pages anew at once. The disk is full
 // just when pods are evicted for that reason.
-func room(used int64) int64 { return 2*used + leastRoom }
+func room(used int64) int64 { return 2*used + minRoom }
 
 // makeRoom allocates the space that is needed to give up all addresses. bbolt makes a file longer without
 // allocating anything: on a full disk, the first write to such a page fails. On a copy-on-write file system
@@ -32,7 +32,7 @@ func (o *opened) makeRoom(used int64) error {
 		return nil
 	}
 	// It is more than needed, so that not every change has to do this.
-	return writeZeros(o.file, max(used, st.Size), room(used)+leastRoom)
+	return writeZeros(o.file, max(used, st.Size), room(used)+minRoom)
 }
 
 // fillHoles allocates the holes in a file that bbolt has made longer, or that somebody has copied. If the file
@@ -47,14 +47,14 @@ func fillHoles(f *os.File, size int64) error {
 
 // writeZeros makes the file longer by writing. With blocks that are only set aside (fallocate), each change that
 // uses new ones would have to wait for the journal.
-func writeZeros(f *os.File, from, to int64) error {
-	zeros := make([]byte, leastRoom)
-	for from < to {
-		n, err := f.WriteAt(zeros[:min(int64(len(zeros)), to-from)], from)
+func writeZeros(f *os.File, start, end int64) error {
+	zeros := make([]byte, minRoom)
+	for start < end {
+		n, err := f.WriteAt(zeros[:min(int64(len(zeros)), end-start)], start)
 		if err != nil {
 			return err
 		}
-		from += int64(n)
+		start += int64(n)
 	}
 	return nil
 }

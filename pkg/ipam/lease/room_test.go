@@ -85,7 +85,7 @@ func TestAddMakesRoomOnTheDisk(t *testing.T) {
 	d := newDisk(t, "32M", sticky)
 	d.pods(t, "c", 0, 1)
 	allocated, size := d.allocated(t)
-	if allocated < size || size < leastRoom {
+	if allocated < size || size < minRoom {
 		t.Errorf("the first ADD leaves a file of %d bytes, %d of them on the disk", size, allocated)
 	}
 	for i := 1; i < 600; i++ {
@@ -155,7 +155,7 @@ func TestAllIsGivenUpOnAFullDisk(t *testing.T) {
 		}, Reserved},
 		"settled, then DEL of each": {sticky, twice, func(t *testing.T, d *disk) {
 			for i := range many {
-				must(t, d.store(t).Settled(t.Context(), d.sandbox("next", i), func(Holder) bool { return true }))
+				must(t, d.store(t).ReleasePrevious(t.Context(), d.sandbox("next", i), func(Holder) bool { return true }))
 			}
 			del("next")(t, d)
 		}, Reserved},
@@ -166,7 +166,7 @@ func TestAllIsGivenUpOnAFullDisk(t *testing.T) {
 			all, err := d.store(t).List(t.Context())
 			must(t, err)
 			for _, l := range all {
-				must(t, d.store(t).Abandon(t.Context(), l, l.Holders[0], "its sandbox is proven gone"))
+				must(t, d.store(t).RemoveHolder(t.Context(), l, l.Holders[0], "its sandbox is proven gone"))
 			}
 		}, Quarantined},
 		"DEL of each, taken in and no ADD since": {minute, func(t *testing.T, d *disk) {
@@ -187,7 +187,7 @@ func TestAllIsGivenUpOnAFullDisk(t *testing.T) {
 			test.add(t, d)
 			d.fill(t)
 			test.giveUp(t, d)
-			d.sound(t)
+			d.expectVerified(t)
 			gone(t, d, test.want)
 		})
 	}
@@ -200,9 +200,9 @@ func TestImportThatDoesNotFitChangesNothing(t *testing.T) {
 	before := d.lines(t)
 	var all []Lease
 	for i, a := 0, addr("10.3.10.0"); i < 40000; i, a = i+1, a.Next() {
-		all = append(all, Lease{Address: a, State: Reserved, Why: "a pod may have it"})
+		all = append(all, Lease{Address: a, State: Reserved, Reason: "a pod may have it"})
 	}
-	err := d.store(t).TakeIn(t.Context(), false, func(View) (Intake, error) { return Intake{Leases: all}, nil })
+	err := d.store(t).Import(t.Context(), false, func(ImportView) (Import, error) { return Import{Leases: all}, nil })
 	if !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("taken in: %v", err)
 	}
@@ -247,7 +247,7 @@ func (d *disk) giveAllUp(t *testing.T, pods int) {
 	for i := range pods {
 		must(t, d.store(t).Release(t.Context(), d.sandbox("c", i), Policy{}))
 	}
-	d.sound(t)
+	d.expectVerified(t)
 	all := d.lines(t)
 	if len(all) != pods {
 		t.Errorf("%d leases, want %d", len(all), pods)

@@ -11,7 +11,7 @@ import (
 // without a look at each lease: a pool that has only its last address free is not searched.
 
 // run returns the run that the address is in.
-func (l *leases) run(a netip.Addr) (Span, bool) {
+func (l *leaseTx) run(a netip.Addr) (Span, bool) {
 	key := addressKey(a)
 	cursor := l.runs.Cursor()
 	first, last := cursor.Seek(key)
@@ -28,7 +28,7 @@ func (l *leases) run(a netip.Addr) (Span, bool) {
 }
 
 // occupy adds a free address to the runs. It joins the runs on both sides of it.
-func (l *leases) occupy(a netip.Addr) error {
+func (l *leaseTx) occupy(a netip.Addr) error {
 	grown := Span{First: a, Last: a}
 	if before, ok := l.neighbouring(a.Prev()); ok {
 		grown.First = before.First
@@ -43,7 +43,7 @@ func (l *leases) occupy(a netip.Addr) error {
 }
 
 // vacate takes an address out of its run, which can split it into two.
-func (l *leases) vacate(a netip.Addr) error {
+func (l *leaseTx) vacate(a netip.Addr) error {
 	run, ok := l.run(a)
 	if !ok {
 		return nil
@@ -59,31 +59,31 @@ func (l *leases) vacate(a netip.Addr) error {
 }
 
 // neighbouring is run for an address that may lie beyond the last or the first.
-func (l *leases) neighbouring(a netip.Addr) (Span, bool) {
+func (l *leaseTx) neighbouring(a netip.Addr) (Span, bool) {
 	if !a.IsValid() {
 		return Span{}, false
 	}
 	return l.run(a)
 }
 
-func (l *leases) putRun(s Span) error { return l.runs.Put(addressKey(s.First), addressKey(s.Last)) }
+func (l *leaseTx) putRun(s Span) error { return l.runs.Put(addressKey(s.First), addressKey(s.Last)) }
 
-// free returns the first free address of the turn, the zero Addr for none. ErrDamaged: the runs call an address free that has a
+// firstFree returns the first free address of the turn, the zero Addr for none. ErrDamaged: the runs call an address free that has a
 // lease, so they are no help to find one that is.
-func (l *leases) free(t turn) (netip.Addr, error) {
-	for a := t.skip(t.part.First); a.IsValid() && t.part.Contains(a); {
-		run, taken := l.run(a)
-		if !taken && l.byAddress.Get(addressKey(a)) != nil {
+func (l *leaseTx) firstFree(t turn) (netip.Addr, error) {
+	for a := t.firstGiven(t.part.First); a.IsValid() && t.part.Contains(a); {
+		run, occupied := l.run(a)
+		if !occupied && l.byAddress.Get(addressKey(a)) != nil {
 			return netip.Addr{}, fmt.Errorf("store %s: %w: the index of runs calls %s free, which has a lease", l.store.path, ErrDamaged, a)
 		}
-		if !taken {
+		if !occupied {
 			return a, nil
 		}
 		next := run.Last.Next()
 		if !next.IsValid() {
 			break
 		}
-		a = t.skip(next)
+		a = t.firstGiven(next)
 	}
 	return netip.Addr{}, nil
 }

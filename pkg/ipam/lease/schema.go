@@ -90,14 +90,14 @@ func makeBuckets(tx *bolt.Tx) error {
 }
 
 func setSchema(meta *bolt.Bucket) error {
-	now := []byte(strconv.Itoa(schema))
-	return errors.Join(meta.Put([]byte(keySchema), now), meta.Put([]byte(keyReader), now))
+	current := []byte(strconv.Itoa(schema))
+	return errors.Join(meta.Put([]byte(keySchema), current), meta.Put([]byte(keyReader), current))
 }
 
 // begin checks the file's length and the schema, and returns the leases in tx. A file that was cut short is
 // refused even if this look does not need the missing part: the next change would write over it. A
 // transaction that can change something brings the store to this schema.
-func (s *Store) begin(o *opened, tx *bolt.Tx) (*leases, error) {
+func (s *Store) begin(o *opened, tx *bolt.Tx) (*leaseTx, error) {
 	damaged := func(format string, args ...any) error {
 		return fmt.Errorf("store %s: %w: %s", s.path, ErrDamaged, fmt.Sprintf(format, args...))
 	}
@@ -108,24 +108,24 @@ func (s *Store) begin(o *opened, tx *bolt.Tx) (*leases, error) {
 	if meta == nil {
 		return nil, damaged("it has no bucket %q", bucketMeta)
 	}
-	is, err := readableSchema(meta)
+	version, err := readableSchema(meta)
 	if err != nil {
 		return nil, damaged("%v", err)
 	}
-	l := &leases{store: s, schema: is, tx: tx, layouts: tx.Bucket([]byte(bucketPools)), grants: tx.Bucket([]byte(bucketGrants)), terms: tx.Bucket([]byte(bucketTerms))}
+	l := &leaseTx{store: s, schema: version, tx: tx, layouts: tx.Bucket([]byte(bucketPools)), grants: tx.Bucket([]byte(bucketGrants)), terms: tx.Bucket([]byte(bucketTerms))}
 	buckets := l.buckets()
-	for _, name := range bucketsOf(is) {
+	for _, name := range bucketsOf(version) {
 		if *buckets[name] = tx.Bucket([]byte(name)); *buckets[name] == nil {
 			return nil, damaged("it has no bucket %q", name)
 		}
 	}
-	if err := l.ofThisMachine(); err != nil {
+	if err := l.checkMachine(); err != nil {
 		return nil, err
 	}
-	if l.now, err = l.time(); err != nil {
+	if l.instant, err = l.storeTime(); err != nil {
 		return nil, err
 	}
-	if is < schema && tx.Writable() {
+	if version < schema && tx.Writable() {
 		return l, l.migrate(tx)
 	}
 	return l, nil
@@ -134,22 +134,22 @@ func (s *Store) begin(o *opened, tx *bolt.Tx) (*leases, error) {
 // readableSchema returns the schema of the store, or why this relink cannot open it.
 func readableSchema(meta *bolt.Bucket) (int, error) {
 	written := string(meta.Get([]byte(keySchema)))
-	is, err := strconv.Atoi(written)
-	if err != nil || is < schemaV1 {
+	version, err := strconv.Atoi(written)
+	if err != nil || version < schemaV1 {
 		return 0, fmt.Errorf("its schema is %q, which does not exist", written)
 	}
-	if is <= schema {
-		return is, nil
+	if version <= schema {
+		return version, nil
 	}
 	if oldest, err := strconv.Atoi(string(meta.Get([]byte(keyReader)))); err == nil && oldest <= schema {
-		return is, nil
+		return version, nil
 	}
-	return 0, fmt.Errorf("a newer relink wrote it, in schema %d, and this one knows schemas up to %d; install the newer one again on this node", is, schema)
+	return 0, fmt.Errorf("a newer relink wrote it, in schema %d, and this one knows schemas up to %d; install the newer one again on this node", version, schema)
 }
 
 // migrate brings a store of an older schema to this one, in the transaction of the first change.
-func (l *leases) migrate(tx *bolt.Tx) error {
-	all, err := l.all()
+func (l *leaseTx) migrate(tx *bolt.Tx) error {
+	leases, err := l.all()
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (l *leases) migrate(tx *bolt.Tx) error {
 		return err
 	}
 	failpoint.Here("store being migrated")
-	for _, lease := range all {
+	for _, lease := range leases {
 		b, err := encodeLease(lease)
 		if err != nil {
 			return err
@@ -184,13 +184,13 @@ func (l *leases) migrate(tx *bolt.Tx) error {
 }
 
 // all returns every lease in the order of the addresses.
-func (l *leases) all() ([]Lease, error) {
-	var all []Lease
+func (l *leaseTx) all() ([]Lease, error) {
+	var leases []Lease
 	err := l.each(func(lease Lease) error {
-		all = append(all, lease)
+		leases = append(leases, lease)
 		return nil
 	})
-	return slices.Clip(all), err
+	return slices.Clip(leases), err
 }
 
 // removeKeys empties the bucket. It lists the keys first: bbolt does not find a key that stands in the wrong place of

@@ -44,7 +44,7 @@ func decodeLeaseV1(b []byte) (Lease, error) {
 		Policy: Policy{Sticky: v1.Policy.Sticky, Retain: Duration(v1.Policy.Retain), Quarantine: Duration(v1.Policy.Quarantine)},
 	}
 	l := Lease{
-		Address: v1.Address, Owner: v1.Owner, State: v1.State, Why: v1.Why, ByHand: v1.ByHand, ByHandUntil: v1.ByHandUntil,
+		Address: v1.Address, Owner: v1.Owner, State: v1.State, Reason: v1.Why, ByHand: v1.ByHand, ByHandUntil: v1.ByHandUntil,
 		Conflict: v1.Conflict, ReleasedAt: v1.ReleasedAt, Until: v1.Until,
 	}
 	if v1.ByHand {

@@ -9,7 +9,7 @@ func decodeLeaseV2(b []byte) (Lease, error) {
 
 // nameHolders gives the holders of an older schema the name of their pod.
 func (l *Lease) nameHolders() {
-	if !l.owned() {
+	if !l.hasOwner() {
 		return
 	}
 	for i := range l.Holders {

@@ -28,13 +28,13 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 		"ADD":     func() error { _, err := s.Allocate(ctx, n.request("new/eth0", "new-0")); return err },
 		"DEL":     func() error { return s.Release(ctx, n.key("c1/eth0"), Policy{}) },
 		"GC":      func() error { return s.Collect(ctx, func(Holder) bool { return false }) },
-		"settled": func() error { return s.Settled(ctx, n.key("c9/eth0"), func(Holder) bool { return true }) },
-		"abandon": func() error { return s.Abandon(ctx, held(), Holder{ContainerID: "c9", IfName: "eth0"}, "gone") },
+		"settled": func() error { return s.ReleasePrevious(ctx, n.key("c9/eth0"), func(Holder) bool { return true }) },
+		"abandon": func() error { return s.RemoveHolder(ctx, held(), Holder{ContainerID: "c9", IfName: "eth0"}, "gone") },
 		"reserve": func() error { _, err := s.Reserve(ctx, addr("10.3.0.25"), pod("x"), 0); return err },
 		"release": func() error {
 			seen, err := s.Get(ctx, a)
 			if err == nil {
-				_, _, err = s.ReleaseByHand(ctx, a, Expected{Seen: seen})
+				_, _, err = s.ReleaseByHand(ctx, a, Expected{Lease: seen})
 			}
 			return err
 		},
@@ -44,10 +44,10 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 		},
 		"reset the clock": func() error { _, err := s.ResetClock(ctx); return err },
 		"take in": func() error {
-			return s.TakeIn(ctx, false, func(View) (Intake, error) { return Intake{}, nil })
+			return s.Import(ctx, false, func(ImportView) (Import, error) { return Import{}, nil })
 		},
 		"take in, dry": func() error {
-			return s.TakeIn(ctx, true, func(View) (Intake, error) { return Intake{}, nil })
+			return s.Import(ctx, true, func(ImportView) (Import, error) { return Import{}, nil })
 		},
 		"rename": func() error {
 			other := *n
@@ -69,7 +69,7 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 // withSchema returns a node with the store that eventful made, changed as another program would.
 func withSchema(t *testing.T, change func(*bolt.Tx) error) *node {
 	t.Helper()
-	n := goldens(t)["schema3"]
+	n := goldenNodes(t)["schema3"]
 	copyFile(t, goldenFile("schema3.db"), n.path())
 	edit(t, n.path(), change)
 	// bbolt has made the file longer. An ADD would make room in it.
@@ -177,7 +177,7 @@ func TestNothingOfANewerSchemaIsLost(t *testing.T) {
 	n.sets = []RangeSet{{{Span: span("10.9.0.2", "10.9.0.9"), Subnet: netip.MustParsePrefix("10.9.0.0/24"), Gateway: addr("10.9.0.1")}}}
 	n.add(t, "other/eth0", "", "10.9.0.2")
 	n.later(time.Hour)
-	n.sound(t)
+	n.expectVerified(t)
 
 	stored := contents(t, n.path())
 	meta := stored[bucketMeta]
@@ -250,7 +250,7 @@ func hasField(t *testing.T, values map[string]string, field string) (n int) {
 
 // In schema 1, an owner whose name is not UTF-8 was found by its raw name, while its lease said another name.
 func TestOwnersOfSchema1AreFoundByWhatTheirLeasesSay(t *testing.T) {
-	n := goldens(t)["schema1"]
+	n := goldenNodes(t)["schema1"]
 	copyFile(t, goldenFile("schema1.db"), n.path())
 	edit(t, n.path(), func(tx *bolt.Tx) error {
 		owners := tx.Bucket([]byte(bucketOwners))
@@ -261,24 +261,24 @@ func TestOwnersOfSchema1AreFoundByWhatTheirLeasesSay(t *testing.T) {
 		t.Errorf("before: %v", err)
 	}
 	n.del(t, "c1/eth0")
-	n.sound(t)
+	n.expectVerified(t)
 }
 
 // Somebody may put the file of schema 1 back, such as from a backup. Then it is migrated again.
 func TestSchema1IsMigratedByTheFirstChangeOnly(t *testing.T) {
-	n := goldens(t)["schema1"]
+	n := goldenNodes(t)["schema1"]
 	copyFile(t, goldenFile("schema1.db"), n.path())
 	before := sumOf(t, n.path())
 	unchanged := map[string]func() error{
 		"DEL of who holds nothing": func() error { return n.store(t).Release(t.Context(), n.key("x/eth0"), Policy{}) },
 		"GC of nothing":            func() error { return n.store(t).Collect(t.Context(), func(Holder) bool { return true }) },
 		"an import without effect": func() error {
-			return n.store(t).TakeIn(t.Context(), true, func(v View) (Intake, error) {
+			return n.store(t).Import(t.Context(), true, func(v ImportView) (Import, error) {
 				l, err := v.Get(addr("10.3.0.30"))
 				if err != nil || l.Newest().Origin != Imported {
 					t.Errorf("%+v, %v", l, err)
 				}
-				return Intake{Leases: []Lease{{Address: addr("10.3.0.99"), State: Quarantined}}}, nil
+				return Import{Leases: []Lease{{Address: addr("10.3.0.99"), State: Quarantined}}}, nil
 			})
 		},
 		"history": func() error { _, err := n.store(t).History(t.Context(), addr("10.3.0.2")); return err },

@@ -34,9 +34,9 @@ var (
 	ErrMoved = errors.New("somebody moved it away")
 	// ErrDamaged says that the file is no store, or that this relink cannot read it.
 	ErrDamaged = errors.New("not usable")
-	// ErrNone says that there is no such lease, or that the network has no store: it has never given an
+	// ErrNotLeased says that there is no such lease, or that the network has no store: it has never given an
 	// address.
-	ErrNone = errors.New("nothing is leased")
+	ErrNotLeased = errors.New("nothing is leased")
 	// ErrDir says that $RELINK_IPAM_DIR is not an absolute path.
 	ErrDir = errors.New("must be an absolute path")
 )
@@ -53,21 +53,21 @@ type Store struct {
 	wait time.Duration
 	// bootID is that of this boot, empty until somebody asks.
 	bootID string
-	// now is the time of day, uptime the time since the boot.
-	now    func() time.Time
+	// clock is the time of day, uptime the time since the boot.
+	clock  func() time.Time
 	uptime func() (time.Duration, error)
-	// began says that a change of this Store made the file.
-	began bool
+	// created says that a change of this Store made the file.
+	created bool
 	// remarks are those of the last Allocate.
 	remarks []string
-	// from is where the last Allocate's addresses of pools are from.
-	from []FromPool
+	// poolAddresses is where the last Allocate's addresses of pools are poolAddresses.
+	poolAddresses []PoolAddress
 	// onWait is told of long waits for the lock.
 	onWait flock.OnWait
-	// evenFrozen allows changes in a store that is being put into another one.
-	evenFrozen bool
-	// evenForeign allows what frees no stranger's address in a store of another machine.
-	evenForeign bool
+	// allowFrozen allows changes in a store that is being put into another one.
+	allowFrozen bool
+	// allowForeign allows what frees no stranger's address in a store of another machine.
+	allowForeign bool
 	// machine returns the ID of this machine, empty if nobody knows it.
 	machine func() string
 }
@@ -86,7 +86,7 @@ func Open(dir, network string) (*Store, error) {
 		return nil, err
 	}
 	return &Store{
-		network: network, path: PathIn(dir, network), wait: flock.Patience, now: time.Now, uptime: boot.Uptime, machine: boot.MachineID,
+		network: network, path: PathIn(dir, network), wait: flock.DefaultTimeout, clock: time.Now, uptime: boot.Uptime, machine: boot.MachineID,
 	}, nil
 }
 
@@ -149,22 +149,22 @@ func Networks(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Foreign returns the paths in the directory that no store has made. A directory that is missing has none. Whoever deletes
+// Unexpected returns the paths in the directory that no store has made. A directory that is missing has none. Whoever deletes
 // the whole directory asks first: the configuration may name a directory that others use, too.
-func Foreign(dir string) (all []string, err error) {
+func Unexpected(dir string) (paths []string, err error) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list stores: %w", err)
 	}
 	for _, f := range files {
 		name := f.Name()
-		own := strings.HasSuffix(name, extension) || strings.HasPrefix(name, ".") && strings.HasSuffix(name, extension+".new") ||
+		expected := strings.HasSuffix(name, extension) || strings.HasPrefix(name, ".") && strings.HasSuffix(name, extension+".new") ||
 			strings.HasPrefix(name, ".usable-")
-		if !own || !isFile(dir, f) {
-			all = append(all, filepath.Join(dir, name))
+		if !expected || !isFile(dir, f) {
+			paths = append(paths, filepath.Join(dir, name))
 		}
 	}
-	return all, nil
+	return paths, nil
 }
 
 // isFile says whether the entry of the directory is a file, or a link to one: a store may be on a disk of its
@@ -186,8 +186,8 @@ func (s *Store) Exists() (bool, error) {
 	return err == nil, err
 }
 
-// Began says that a change of this Store was the first of the network.
-func (s *Store) Began() bool { return s.began }
+// Created says that a change of this Store was the first of the network.
+func (s *Store) Created() bool { return s.created }
 
 // Writable says why nothing can be changed: the file system is read-only, or the caller may not write. A
 // full disk is no reason: it may have room for a change. For a store that is missing it makes the directory and a file
@@ -218,7 +218,7 @@ func tryDir(dir string) error {
 
 // update runs change on the leases, and creates the store if there is none. If update returns nil, the change
 // is on disk. Otherwise nothing is changed.
-func (s *Store) update(ctx context.Context, change func(*leases) error) error {
+func (s *Store) update(ctx context.Context, change func(*leaseTx) error) error {
 	if err := s.create(ctx); err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (s *Store) update(ctx context.Context, change func(*leases) error) error {
 }
 
 // grow is update for a store that must exist.
-func (s *Store) grow(ctx context.Context, change func(*leases) error) error {
+func (s *Store) grow(ctx context.Context, change func(*leaseTx) error) error {
 	return s.open(ctx, false, func(o *opened) error {
 		used, err := s.check(o)
 		if err != nil {
@@ -252,10 +252,10 @@ func (s *Store) check(o *opened) (used int64, err error) {
 
 // updateMuch is update for a change that may be large, such as an import. It makes room once more at the end.
 // The change is on disk even if there is no room left.
-func (s *Store) updateMuch(ctx context.Context, change func(*leases) error) error {
+func (s *Store) updateMuch(ctx context.Context, change func(*leaseTx) error) error {
 	err := s.update(ctx, change)
 	if err == nil {
-		_ = s.update(ctx, func(*leases) error { return errUnchanged })
+		_ = s.update(ctx, func(*leaseTx) error { return errUnchanged })
 	}
 	return err
 }
@@ -265,9 +265,9 @@ var errUnchanged = errors.New("nothing to change")
 
 // change is update for a store that must exist. It needs no more room on the disk than earlier changes have
 // allocated.
-func (s *Store) change(ctx context.Context, change func(*leases) error) error {
-	if there, err := s.Exists(); err == nil && !there {
-		return s.none()
+func (s *Store) change(ctx context.Context, change func(*leaseTx) error) error {
+	if exists, err := s.Exists(); err == nil && !exists {
+		return s.noStore()
 	}
 	err := s.open(ctx, false, func(o *opened) error { return s.commit(o, change) })
 	if errors.Is(err, errUnchanged) {
@@ -277,20 +277,20 @@ func (s *Store) change(ctx context.Context, change func(*leases) error) error {
 }
 
 // commit runs the change in a transaction.
-func (s *Store) commit(o *opened, change func(*leases) error) error {
+func (s *Store) commit(o *opened, change func(*leaseTx) error) error {
 	failpoint.Here("store open")
 	err := o.db.Update(func(tx *bolt.Tx) error {
 		l, err := s.begin(o, tx)
 		if err != nil {
 			return err
 		}
-		if to := l.frozenFor(); to != "" && !s.evenFrozen {
-			return isBeingRenamed(s.network, to)
+		if target := l.frozenFor(); target != "" && !s.allowFrozen {
+			return isBeingRenamed(s.network, target)
 		}
 		if err := change(l); err != nil {
 			return err
 		}
-		if err := l.end(); err != nil {
+		if err := l.endChange(); err != nil {
 			return err
 		}
 		failpoint.Here("before committing")
@@ -302,8 +302,8 @@ func (s *Store) commit(o *opened, change func(*leases) error) error {
 	return err
 }
 
-// view runs look on the leases. ErrNone: there are none.
-func (s *Store) view(ctx context.Context, look func(*leases) error) error {
+// view runs look on the leases. ErrNotLeased: there are none.
+func (s *Store) view(ctx context.Context, look func(*leaseTx) error) error {
 	return s.open(ctx, true, func(o *opened) error {
 		return o.db.View(func(tx *bolt.Tx) error {
 			l, err := s.begin(o, tx)
@@ -315,6 +315,6 @@ func (s *Store) view(ctx context.Context, look func(*leases) error) error {
 	})
 }
 
-func (s *Store) none() error {
-	return fmt.Errorf("network %s: %w (no %s)", s.network, ErrNone, s.path)
+func (s *Store) noStore() error {
+	return fmt.Errorf("network %s: %w (no %s)", s.network, ErrNotLeased, s.path)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// occupy locks the store as another program does. It returns a function that unlocks it.
-func (n *node) occupy(t *testing.T) (file *os.File, letGo func()) {
+// lockStore locks the store as another program does. It returns a function that unlocks it.
+func (n *node) lockStore(t *testing.T) (file *os.File, letGo func()) {
 	t.Helper()
 	f, err := os.Open(n.path())
 	must(t, err)
@@ -25,8 +25,8 @@ func (n *node) occupy(t *testing.T) (file *os.File, letGo func()) {
 	return f, func() { must(t, f.Close()) }
 }
 
-// waits returns once somebody other than the test has the file open.
-func (n *node) waits(t *testing.T) {
+// waitUntilOpened returns once somebody other than the test has the file open.
+func (n *node) waitUntilOpened(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		open := 0
@@ -92,7 +92,7 @@ func TestStoreThatIsExchangedWhileItIsWaitedFor(t *testing.T) {
 			must(t, os.Link(n.path(), n.path()+".as-it-was"))
 			was := sumOf(t, n.path())
 
-			_, letGo := n.occupy(t)
+			_, letGo := n.lockStore(t)
 			s, given, done := n.store(t), "", make(chan error)
 			go func() {
 				leases, err := s.Allocate(t.Context(), n.request("new/eth0", ""))
@@ -101,7 +101,7 @@ func TestStoreThatIsExchangedWhileItIsWaitedFor(t *testing.T) {
 				}
 				done <- err
 			}()
-			n.waits(t)
+			n.waitUntilOpened(t)
 			test.exchange(t, n, backup)
 			letGo()
 			err := <-done
@@ -149,10 +149,10 @@ func TestDelAndLookOfAStoreThatIsExchanged(t *testing.T) {
 		},
 	} {
 		copyFile(t, backup, backup+".again")
-		_, letGo := n.occupy(t)
+		_, letGo := n.lockStore(t)
 		s, done := n.store(t), make(chan error)
 		go func() { done <- test.operation(s) }()
-		n.waits(t)
+		n.waitUntilOpened(t)
 		must(t, os.Rename(backup+".again", n.path()))
 		letGo()
 		if err := <-done; err != nil {
@@ -180,7 +180,7 @@ func TestStoreThatIsPutBack(t *testing.T) {
 func TestWaitForTheStoreIsBounded(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
-	f, letGo := n.occupy(t)
+	f, letGo := n.lockStore(t)
 	s := n.store(t)
 	s.wait = time.Millisecond
 	busy := "store DIR/pods.db: in use by " + flock.HoldersOf(f)[0].String() + " for more than 1ms"
@@ -197,7 +197,7 @@ func TestWaitForTheStoreIsBounded(t *testing.T) {
 func TestALongWaitForTheStoreIsTold(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
-	f, letGo := n.occupy(t)
+	f, letGo := n.lockStore(t)
 	holder := flock.HoldersOf(f)[0].String()
 	s := n.store(t)
 	var told []string
@@ -296,7 +296,7 @@ func TestNothingIsMadeBeforeTheFirstAdd(t *testing.T) {
 		if what == "ADD" || what == "reserve" || what == "take in" || what == "take in, dry" {
 			continue
 		}
-		n.refused(t, what, operation(), ErrNone, "network pods: nothing is leased (no DIR/pods.db)")
+		n.refused(t, what, operation(), ErrNotLeased, "network pods: nothing is leased (no DIR/pods.db)")
 	}
 	if err := n.operations(t)["take in, dry"](); err != nil {
 		t.Errorf("an import that only looks: %v", err)

@@ -48,20 +48,20 @@ type sign struct {
 type term struct {
 	// fenceAfter is the pool's key. 0 is never.
 	fenceAfter time.Duration
-	// begun is how often the store has begun anew with the pool, and confirmed the session in which all blocks were written last.
-	begun     uint64
-	confirmed string
+	// session is how often the store has begun anew with the pool, and confirmed the session in which all blocks were written last.
+	session          uint64
+	confirmedSession string
 	// rest is what a newer relink has added.
 	rest []byte
 }
 
 // Renew notes a sign of life, and what the pools have as spec.fenceAfter, as far as the caller has read that. It begins a new session
 // with a pool if the term was over before, or if the Lease was made anew: the store gives nothing of it then until Confirm. So a term
-// that is over never goes on: somebody may have decided a fence meanwhile. changed says that the blocks have to be told. ErrNone:
+// that is over never goes on: somebody may have decided a fence meanwhile. changed says that the blocks have to be told. ErrNotLeased:
 // there is no store.
-func (s *Store) Renew(ctx context.Context, of Sign, fenceAfter map[string]time.Duration) (changed bool, err error) {
-	err = s.changeGrants(ctx, func(l *leases) error {
-		was, err := l.sign()
+func (s *Store) Renew(ctx context.Context, renewal Sign, fenceAfter map[string]time.Duration) (changed bool, err error) {
+	err = s.changeGrants(ctx, func(l *leaseTx) error {
+		previous, err := l.sign()
 		if err != nil {
 			return err
 		}
@@ -69,21 +69,21 @@ func (s *Store) Renew(ctx context.Context, of Sign, fenceAfter map[string]time.D
 		if err != nil {
 			return err
 		}
-		is, obeys := sign{of, l.begun.bootID}.orLater(was), false
+		current, obeys := sign{renewal, l.startMark.bootID}.orLater(previous), false
 		for _, name := range l.allPools(named) {
 			t, err := l.term(name)
 			if err != nil {
 				return err
 			}
 			next := t
-			if want, known := fenceAfter[name]; known {
-				next = t.becomes(want, of)
+			if want, ok := fenceAfter[name]; ok {
+				next = t.withFenceAfter(want, renewal)
 			}
-			if of.Lease != "" && next.begun == t.begun && !l.isOver(next, is) && (l.isOver(t, was) || t.fenceAfter > 0 && is.Lease != was.Lease) {
-				next.begun++
+			if renewal.Lease != "" && next.session == t.session && !l.isTermOver(next, current) && (l.isTermOver(t, previous) || t.fenceAfter > 0 && current.Lease != previous.Lease) {
+				next.session++
 			}
 			obeys = obeys || next.fenceAfter > 0
-			if next.fenceAfter != t.fenceAfter || next.begun != t.begun {
+			if next.fenceAfter != t.fenceAfter || next.session != t.session {
 				changed = true
 				err = l.putTerm(name, next)
 			}
@@ -93,8 +93,8 @@ func (s *Store) Renew(ctx context.Context, of Sign, fenceAfter map[string]time.D
 		}
 		failpoint.Here("before noting a sign of life")
 		switch {
-		case obeys && of.Lease != "":
-			return l.putSign(is)
+		case obeys && renewal.Lease != "":
+			return l.putSign(current)
 		case changed:
 			return nil
 		}
@@ -103,44 +103,44 @@ func (s *Store) Renew(ctx context.Context, of Sign, fenceAfter map[string]time.D
 	return changed, err
 }
 
-// becomes returns the term of a pool with that spec.fenceAfter. A shorter time is obeyed at once, if the store knows a sign of life:
+// withFenceAfter returns the term of a pool with that spec.fenceAfter. A shorter time is obeyed at once, if the store knows a sign of life:
 // the blocks hear of it later. A longer one is obeyed when the blocks have heard of it: that is a new session.
-func (t term) becomes(want time.Duration, of Sign) term {
+func (t term) withFenceAfter(want time.Duration, renewal Sign) term {
 	switch {
 	case want == t.fenceAfter:
 	case want == 0, t.fenceAfter > 0 && want > t.fenceAfter:
 		t.fenceAfter = want
-		t.begun++
-	case of.Lease != "":
+		t.session++
+	case renewal.Lease != "":
 		t.fenceAfter = want
 	}
 	return t
 }
 
 // orLater returns the later of two signs, of the same Lease in the same boot.
-func (s sign) orLater(was sign) sign {
-	if was.bootID == s.bootID && was.Lease == s.Lease {
-		s.After = max(s.After, was.After)
+func (s sign) orLater(previous sign) sign {
+	if previous.bootID == s.bootID && previous.Lease == s.Lease {
+		s.After = max(s.After, previous.After)
 	}
 	return s
 }
 
-// isOver says whether the term is over now.
-func (l *leases) isOver(t term, last sign) bool {
+// isTermOver says whether the term is over now.
+func (l *leaseTx) isTermOver(t term, last sign) bool {
 	if t.fenceAfter == 0 {
 		return false
 	}
-	return last.bootID != l.begun.bootID || l.begun.uptime >= last.After+pool.GivesFor(t.fenceAfter)
+	return last.bootID != l.startMark.bootID || l.startMark.uptime >= last.After+pool.GrantPeriod(t.fenceAfter)
 }
 
-// isWritten says whether all blocks of the pool were written in its session. The first one begins with the boot.
-func (t term) isWritten(bootID string) bool {
-	return t.begun == 0 || t.confirmed == pool.Session(bootID, t.begun)
+// isSessionWritten says whether all blocks of the pool were written in its session. The first one begins with the boot.
+func (t term) isSessionWritten(bootID string) bool {
+	return t.session == 0 || t.confirmedSession == pool.Session(bootID, t.session)
 }
 
 // confirmTerms notes the pools whose blocks were written in their sessions. One of which the term is over meanwhile begins anew with
 // the next sign of life.
-func (l *leases) confirmTerms(written []PoolState) (changed bool, err error) {
+func (l *leaseTx) confirmTerms(written []PoolState) (changed bool, err error) {
 	last, err := l.sign()
 	if err != nil {
 		return false, err
@@ -150,11 +150,11 @@ func (l *leases) confirmTerms(written []PoolState) (changed bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		session := pool.Session(l.begun.bootID, t.begun)
-		if p.Silent || p.Session != session || t.isWritten(l.begun.bootID) || l.isOver(t, last) {
+		session := pool.Session(l.startMark.bootID, t.session)
+		if p.Silent || p.Session != session || t.isSessionWritten(l.startMark.bootID) || l.isTermOver(t, last) {
 			continue
 		}
-		t.confirmed, changed = session, true
+		t.confirmedSession, changed = session, true
 		if err := l.putTerm(p.Name, t); err != nil {
 			return false, err
 		}
@@ -162,8 +162,8 @@ func (l *leases) confirmTerms(written []PoolState) (changed bool, err error) {
 	return changed, nil
 }
 
-// stops says why the store gives nothing new of the pool, nil if it does.
-func (l *leases) stops(name string) error {
+// suspension says why the store gives nothing new of the pool, nil if it does.
+func (l *leaseTx) suspension(name string) error {
 	confirmed, err := l.isConfirmed()
 	if err != nil {
 		return err
@@ -176,11 +176,11 @@ func (l *leases) stops(name string) error {
 	switch {
 	case err != nil:
 		return err
-	case l.isOver(t, last):
+	case l.isTermOver(t, last):
 		return fmt.Errorf("pool %s of network %s: %w (spec.fenceAfter is %s): others may soon get its addresses; it gives some again when the kubelet and relink-agent reach the API", name, l.store.network, ErrSilent, t.fenceAfter)
 	case !confirmed:
 		return fmt.Errorf("pool %s of network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", name, l.store.network, ErrUnconfirmed)
-	case !t.isWritten(l.begun.bootID):
+	case !t.isSessionWritten(l.startMark.bootID):
 		return fmt.Errorf("pool %s of network %s: %w: relink-agent does so as soon as the Kubernetes API answers", name, l.store.network, errUnwritten)
 	}
 	return nil
@@ -190,7 +190,7 @@ func (l *leases) stops(name string) error {
 
 const number = 8
 
-func (l *leases) sign() (s sign, err error) {
+func (l *leaseTx) sign() (s sign, err error) {
 	b := l.meta.Get([]byte(keySign))
 	if b == nil {
 		return s, nil
@@ -208,13 +208,13 @@ func (l *leases) sign() (s sign, err error) {
 	return s, nil
 }
 
-func (l *leases) putSign(s sign) error {
+func (l *leaseTx) putSign(s sign) error {
 	b := binary.BigEndian.AppendUint64(nil, uint64(s.After))
 	return l.meta.Put([]byte(keySign), append(b, textKey(s.bootID, s.Lease)...))
 }
 
 // term returns what the store obeys of the pool, the zero term for nothing.
-func (l *leases) term(name string) (t term, err error) {
+func (l *leaseTx) term(name string) (t term, err error) {
 	if l.terms == nil {
 		return t, nil
 	}
@@ -224,8 +224,8 @@ func (l *leases) term(name string) (t term, err error) {
 	}
 	err = errCutShort
 	if len(b) >= 2*number {
-		t.fenceAfter, t.begun = time.Duration(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint64(b[number:])
-		t.confirmed, t.rest, err = firstText(b[2*number:])
+		t.fenceAfter, t.session = time.Duration(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint64(b[number:])
+		t.confirmedSession, t.rest, err = firstText(b[2*number:])
 	}
 	if err != nil {
 		return term{}, fmt.Errorf("store %s: term of pool %s: %w", l.store.path, name, err)
@@ -233,17 +233,17 @@ func (l *leases) term(name string) (t term, err error) {
 	return t, nil
 }
 
-func (l *leases) putTerm(name string, t term) (err error) {
+func (l *leaseTx) putTerm(name string, t term) (err error) {
 	if l.terms, err = l.tx.CreateBucketIfNotExists([]byte(bucketTerms)); err != nil {
 		return err
 	}
 	b := binary.BigEndian.AppendUint64(nil, uint64(t.fenceAfter))
-	b = binary.BigEndian.AppendUint64(b, t.begun)
-	return l.terms.Put([]byte(name), append(append(b, textKey(t.confirmed)...), t.rest...))
+	b = binary.BigEndian.AppendUint64(b, t.session)
+	return l.terms.Put([]byte(name), append(append(b, textKey(t.confirmedSession)...), t.rest...))
 }
 
 // verifyTerms reads the sign of life and all terms.
-func (l *leases) verifyTerms() error {
+func (l *leaseTx) verifyTerms() error {
 	_, err := l.sign()
 	if l.terms == nil {
 		return err

@@ -18,23 +18,23 @@ const (
 
 var wan = pool.Layout{Name: "wan", UID: "uid-of-wan", Subnet: lan.Subnet, Ranges: []pool.Span{{First: addr("10.3.0.16"), Last: addr("10.3.0.19")}}, BlockSize: 4}
 
-// life is a node that has addresses of two pools, and how many pods have asked for some.
-type life struct {
+// termNode is a node that has addresses of two pools, and how many pods have asked for some.
+type termNode struct {
 	*node
 	pods int
 }
 
-func newLife(t *testing.T) *life {
+func newTermNode(t *testing.T) *termNode {
 	t.Helper()
 	n := newNode(t, "10.3.0.20", minute)
-	must(t, n.store(t).WantPools(t.Context(), []string{"lan", "wan"}))
+	must(t, n.store(t).SetPools(t.Context(), []string{"lan", "wan"}))
 	n.grant(t, lan, "..++", "++++", "++++", "++++")
 	n.grant(t, wan, "++++")
-	return &life{node: n}
+	return &termNode{node: n}
 }
 
 // sign is a renewal of the Lease that was written at most so long ago, none without a UID.
-func (l *life) sign(t *testing.T, uid string, ago time.Duration, fenceAfter map[string]time.Duration) bool {
+func (l *termNode) sign(t *testing.T, uid string, ago time.Duration, fenceAfter map[string]time.Duration) bool {
 	t.Helper()
 	s := Sign{uid, l.uptime - ago}
 	if uid == "" {
@@ -45,22 +45,22 @@ func (l *life) sign(t *testing.T, uid string, ago time.Duration, fenceAfter map[
 	return changed
 }
 
-// of returns what the store has of the pool.
-func (l *life) of(t *testing.T, name string) PoolState {
+// poolState returns what the store has of the pool.
+func (l *termNode) poolState(t *testing.T, name string) PoolState {
 	t.Helper()
 	all := l.granted(t).Pools
 	return all[slices.IndexFunc(all, func(p PoolState) bool { return p.Name == name })]
 }
 
 // gives says what the next ADD from the pool comes to: "gives", "silent", "unwritten", or "unread".
-func (l *life) gives(t *testing.T, name string) string {
+func (l *termNode) gives(t *testing.T, name string) string {
 	t.Helper()
 	l.pods++
 	_, err := l.store(t).Allocate(t.Context(), l.fromPools(fmt.Sprintf("c%d/eth0", l.pods), "", name))
 	if err == nil {
 		return "gives"
 	}
-	after := l.of(t, name).FenceAfter
+	after := l.poolState(t, name).FenceAfter
 	begins := "pool " + name + " of network pods: "
 	const silence = "the Kubernetes API has had no sign of life of this node for too long"
 	word := map[string]string{
@@ -74,26 +74,26 @@ func (l *life) gives(t *testing.T, name string) string {
 	return word
 }
 
-// event is what happens to a node.
-type event func(*testing.T, *life)
+// termStep is what happens to a node.
+type termStep func(*testing.T, *termNode)
 
-func passes(d time.Duration) event { return func(_ *testing.T, l *life) { l.later(d) } }
+func passes(d time.Duration) termStep { return func(_ *testing.T, l *termNode) { l.later(d) } }
 
 // signed is a sign of life that was written so long ago. The agent knows the time of both pools.
-func signed(ago time.Duration) event {
-	return func(t *testing.T, l *life) {
+func signed(ago time.Duration) termStep {
+	return func(t *testing.T, l *termNode) {
 		l.sign(t, "lease-1", ago, map[string]time.Duration{"lan": short, "wan": long})
 	}
 }
 
 // set is a change of lan's time, with a sign of life if there is a UID.
-func says(uid string, lan time.Duration) event {
-	return func(t *testing.T, l *life) { l.sign(t, uid, 0, map[string]time.Duration{"lan": lan}) }
+func renewed(uid string, lan time.Duration) termStep {
+	return func(t *testing.T, l *termNode) { l.sign(t, uid, 0, map[string]time.Duration{"lan": lan}) }
 }
 
 // written is the agent's look at all blocks. It takes some time, and something happens meanwhile.
-func written(takes time.Duration, during ...event) event {
-	return func(t *testing.T, l *life) {
+func written(takes time.Duration, during ...termStep) termStep {
+	return func(t *testing.T, l *termNode) {
 		before := l.granted(t).Pools
 		l.later(takes)
 		for _, happens := range during {
@@ -103,77 +103,77 @@ func written(takes time.Duration, during ...event) event {
 	}
 }
 
-func rebooted(_ *testing.T, l *life) { l.reboot("boot-2", time.Minute) }
+func rebooted(_ *testing.T, l *termNode) { l.reboot("boot-2", time.Minute) }
 
 // A store gives of a pool until half of its time has passed since the last sign of life. After that it gives again only if it
 // begins a new session, and all blocks were written in it.
 func TestDeadline(t *testing.T) {
 	for name, test := range map[string]struct {
-		events    []event
+		events    []termStep
 		lan, wan  string
 		ofLan     string // its session
 		isWritten bool
 	}{
-		"no sign of life was needed so far":              {[]event{passes(24 * time.Hour)}, "gives", "gives", "boot-1", true},
-		"the pool wants one, and there is none so far":   {[]event{says("", short), passes(24 * time.Hour)}, "gives", "gives", "boot-1", true},
-		"before the deadline":                            {[]event{signed(0), passes(short/2 - time.Millisecond)}, "gives", "gives", "boot-1", true},
-		"at the deadline":                                {[]event{signed(0), passes(short / 2)}, "silent", "gives", "boot-1", true},
-		"the sign was written earlier":                   {[]event{signed(time.Minute), passes(short/2 - time.Minute)}, "silent", "gives", "boot-1", true},
-		"at the other pool's deadline":                   {[]event{signed(0), passes(long / 2)}, "silent", "silent", "boot-1", true},
-		"the time of day does not count":                 {[]event{signed(0), func(_ *testing.T, l *life) { l.day = l.day.Add(long) }}, "gives", "gives", "boot-1", true},
-		"a second sign in time":                          {[]event{signed(0), passes(short/2 - time.Millisecond), signed(0), passes(short/2 - time.Millisecond)}, "gives", "gives", "boot-1", true},
-		"an older sign changes nothing":                  {[]event{signed(0), passes(time.Minute), signed(5 * time.Minute), passes(short/2 - time.Minute)}, "silent", "gives", "boot-1", true},
-		"a sign after the deadline is not enough":        {[]event{signed(0), passes(short / 2), signed(0)}, "unwritten", "gives", "boot-1.1", false},
-		"another sign is not enough either":              {[]event{signed(0), passes(short / 2), signed(0), passes(time.Second), signed(0)}, "unwritten", "gives", "boot-1.1", false},
-		"the blocks were written after the sign":         {[]event{signed(0), passes(short / 2), signed(0), written(time.Second)}, "gives", "gives", "boot-1.1", true},
-		"the blocks were written before the sign":        {[]event{signed(0), passes(short / 2), written(0), signed(0)}, "unwritten", "gives", "boot-1.1", false},
-		"the sign came while blocks were written":        {[]event{signed(0), passes(short / 2), written(0, signed(0))}, "unwritten", "gives", "boot-1.1", false},
-		"writing took too long":                          {[]event{signed(0), passes(short / 2), signed(0), written(short / 2)}, "silent", "gives", "boot-1.1", false},
-		"writing took too long, and then a sign":         {[]event{signed(0), passes(short / 2), signed(0), written(short / 2), signed(0)}, "unwritten", "gives", "boot-1.2", false},
-		"a term that was over while blocks were written": {[]event{signed(0), passes(short / 2), signed(0), written(short/2, signed(0))}, "unwritten", "gives", "boot-1.2", false},
-		"a late sign after the deadline":                 {[]event{signed(0), passes(short), signed(short / 2)}, "silent", "gives", "boot-1", true},
-		"a late sign of a Lease that was made anew":      {[]event{signed(0), passes(short / 4), func(t *testing.T, l *life) { l.sign(t, "lease-2", short/2, nil) }, says("lease-2", short)}, "unwritten", "unwritten", "boot-1.1", false},
-		"a sign that is late itself":                     {[]event{signed(short / 2)}, "silent", "gives", "boot-1", true},
-		"the Lease was made anew":                        {[]event{signed(0), says("lease-2", short)}, "unwritten", "unwritten", "boot-1.1", false},
-		"the Lease was made anew, and blocks written":    {[]event{signed(0), says("lease-2", short), written(0)}, "gives", "gives", "boot-1.1", true},
+		"no sign of life was needed so far":              {[]termStep{passes(24 * time.Hour)}, "gives", "gives", "boot-1", true},
+		"the pool wants one, and there is none so far":   {[]termStep{renewed("", short), passes(24 * time.Hour)}, "gives", "gives", "boot-1", true},
+		"before the deadline":                            {[]termStep{signed(0), passes(short/2 - time.Millisecond)}, "gives", "gives", "boot-1", true},
+		"at the deadline":                                {[]termStep{signed(0), passes(short / 2)}, "silent", "gives", "boot-1", true},
+		"the sign was written earlier":                   {[]termStep{signed(time.Minute), passes(short/2 - time.Minute)}, "silent", "gives", "boot-1", true},
+		"at the other pool's deadline":                   {[]termStep{signed(0), passes(long / 2)}, "silent", "silent", "boot-1", true},
+		"the time of day does not count":                 {[]termStep{signed(0), func(_ *testing.T, l *termNode) { l.day = l.day.Add(long) }}, "gives", "gives", "boot-1", true},
+		"a second sign in time":                          {[]termStep{signed(0), passes(short/2 - time.Millisecond), signed(0), passes(short/2 - time.Millisecond)}, "gives", "gives", "boot-1", true},
+		"an older sign changes nothing":                  {[]termStep{signed(0), passes(time.Minute), signed(5 * time.Minute), passes(short/2 - time.Minute)}, "silent", "gives", "boot-1", true},
+		"a sign after the deadline is not enough":        {[]termStep{signed(0), passes(short / 2), signed(0)}, "unwritten", "gives", "boot-1.1", false},
+		"another sign is not enough either":              {[]termStep{signed(0), passes(short / 2), signed(0), passes(time.Second), signed(0)}, "unwritten", "gives", "boot-1.1", false},
+		"the blocks were written after the sign":         {[]termStep{signed(0), passes(short / 2), signed(0), written(time.Second)}, "gives", "gives", "boot-1.1", true},
+		"the blocks were written before the sign":        {[]termStep{signed(0), passes(short / 2), written(0), signed(0)}, "unwritten", "gives", "boot-1.1", false},
+		"the sign came while blocks were written":        {[]termStep{signed(0), passes(short / 2), written(0, signed(0))}, "unwritten", "gives", "boot-1.1", false},
+		"writing took too long":                          {[]termStep{signed(0), passes(short / 2), signed(0), written(short / 2)}, "silent", "gives", "boot-1.1", false},
+		"writing took too long, and then a sign":         {[]termStep{signed(0), passes(short / 2), signed(0), written(short / 2), signed(0)}, "unwritten", "gives", "boot-1.2", false},
+		"a term that was over while blocks were written": {[]termStep{signed(0), passes(short / 2), signed(0), written(short/2, signed(0))}, "unwritten", "gives", "boot-1.2", false},
+		"a late sign after the deadline":                 {[]termStep{signed(0), passes(short), signed(short / 2)}, "silent", "gives", "boot-1", true},
+		"a late sign of a Lease that was made anew":      {[]termStep{signed(0), passes(short / 4), func(t *testing.T, l *termNode) { l.sign(t, "lease-2", short/2, nil) }, renewed("lease-2", short)}, "unwritten", "unwritten", "boot-1.1", false},
+		"a sign that is late itself":                     {[]termStep{signed(short / 2)}, "silent", "gives", "boot-1", true},
+		"the Lease was made anew":                        {[]termStep{signed(0), renewed("lease-2", short)}, "unwritten", "unwritten", "boot-1.1", false},
+		"the Lease was made anew, and blocks written":    {[]termStep{signed(0), renewed("lease-2", short), written(0)}, "gives", "gives", "boot-1.1", true},
 
-		"after a reboot":                        {[]event{signed(0), rebooted}, "silent", "silent", "boot-2", true},
-		"after a reboot, read":                  {[]event{signed(0), rebooted, written(0)}, "silent", "silent", "boot-2", true},
-		"after a reboot, read, then a sign":     {[]event{signed(0), rebooted, written(0), signed(0)}, "unwritten", "unwritten", "boot-2.1", false},
-		"after a reboot, a sign":                {[]event{signed(0), rebooted, signed(0)}, "unread", "unread", "boot-2.1", false},
-		"after a reboot, a sign, then read":     {[]event{signed(0), rebooted, signed(0), written(0)}, "gives", "gives", "boot-2.1", true},
-		"a session of an earlier boot":          {[]event{signed(0), passes(short / 2), signed(0), written(0), rebooted, says("", 0)}, "unread", "silent", "boot-2.2", false},
-		"without a term, after a reboot":        {[]event{signed(0), passes(short / 2), signed(0), says("", 0), written(0), rebooted, written(0)}, "gives", "silent", "boot-2.2", true},
-		"a time that another boot has had, too": {[]event{signed(0), func(_ *testing.T, l *life) { l.boot = "boot-2" }}, "silent", "silent", "boot-2", true},
+		"after a reboot":                        {[]termStep{signed(0), rebooted}, "silent", "silent", "boot-2", true},
+		"after a reboot, read":                  {[]termStep{signed(0), rebooted, written(0)}, "silent", "silent", "boot-2", true},
+		"after a reboot, read, then a sign":     {[]termStep{signed(0), rebooted, written(0), signed(0)}, "unwritten", "unwritten", "boot-2.1", false},
+		"after a reboot, a sign":                {[]termStep{signed(0), rebooted, signed(0)}, "unread", "unread", "boot-2.1", false},
+		"after a reboot, a sign, then read":     {[]termStep{signed(0), rebooted, signed(0), written(0)}, "gives", "gives", "boot-2.1", true},
+		"a session of an earlier boot":          {[]termStep{signed(0), passes(short / 2), signed(0), written(0), rebooted, renewed("", 0)}, "unread", "silent", "boot-2.2", false},
+		"without a term, after a reboot":        {[]termStep{signed(0), passes(short / 2), signed(0), renewed("", 0), written(0), rebooted, written(0)}, "gives", "silent", "boot-2.2", true},
+		"a time that another boot has had, too": {[]termStep{signed(0), func(_ *testing.T, l *termNode) { l.boot = "boot-2" }}, "silent", "silent", "boot-2", true},
 
-		"shorter, without a sign":             {[]event{says("lease-1", long), says("", short), passes(short / 2)}, "gives", "gives", "boot-1", true},
-		"shorter, with a sign":                {[]event{says("lease-1", long), says("lease-1", short), passes(short / 2)}, "silent", "gives", "boot-1", true},
-		"longer: first all blocks hear of it": {[]event{signed(0), says("", long)}, "unwritten", "gives", "boot-1.1", false},
-		"longer, and written":                 {[]event{signed(0), says("", long), written(0), passes(long/2 - time.Millisecond)}, "gives", "gives", "boot-1.1", true},
-		"longer, and then over":               {[]event{signed(0), says("", long), written(0), passes(long / 2)}, "silent", "silent", "boot-1.1", true},
-		"never, after a silence":              {[]event{signed(0), passes(long), says("", 0)}, "unwritten", "silent", "boot-1.1", false},
-		"never, and written":                  {[]event{signed(0), passes(long), says("", 0), written(0), passes(long)}, "gives", "silent", "boot-1.1", true},
+		"shorter, without a sign":             {[]termStep{renewed("lease-1", long), renewed("", short), passes(short / 2)}, "gives", "gives", "boot-1", true},
+		"shorter, with a sign":                {[]termStep{renewed("lease-1", long), renewed("lease-1", short), passes(short / 2)}, "silent", "gives", "boot-1", true},
+		"longer: first all blocks hear of it": {[]termStep{signed(0), renewed("", long)}, "unwritten", "gives", "boot-1.1", false},
+		"longer, and written":                 {[]termStep{signed(0), renewed("", long), written(0), passes(long/2 - time.Millisecond)}, "gives", "gives", "boot-1.1", true},
+		"longer, and then over":               {[]termStep{signed(0), renewed("", long), written(0), passes(long / 2)}, "silent", "silent", "boot-1.1", true},
+		"never, after a silence":              {[]termStep{signed(0), passes(long), renewed("", 0)}, "unwritten", "silent", "boot-1.1", false},
+		"never, and written":                  {[]termStep{signed(0), passes(long), renewed("", 0), written(0), passes(long)}, "gives", "silent", "boot-1.1", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLife(t)
+			l := newTermNode(t)
 			for _, happens := range test.events {
 				happens(t, l)
 			}
 			if lan, wan := l.gives(t, "lan"), l.gives(t, "wan"); lan != test.lan || wan != test.wan {
 				t.Errorf("lan %s, want %s; wan %s, want %s", lan, test.lan, wan, test.wan)
 			}
-			p := l.of(t, "lan")
+			p := l.poolState(t, "lan")
 			if p.Session != test.ofLan || p.Silent != (test.lan == "silent") || p.Written != test.isWritten {
 				t.Errorf("session %s, want %s; silent %v, written %v", p.Session, test.ofLan, p.Silent, p.Written)
 			}
-			l.sound(t)
+			l.expectVerified(t)
 		})
 	}
 }
 
 // What pods have stays theirs after the deadline: only new addresses are not given.
 func TestAfterTheDeadline(t *testing.T) {
-	l := newLife(t)
+	l := newTermNode(t)
 	l.giveFrom(t, "held/eth0", "", "10.3.0.2")
 	l.sign(t, "lease-1", 0, map[string]time.Duration{"lan": short})
 	l.later(short)
@@ -191,7 +191,7 @@ func TestAfterTheDeadline(t *testing.T) {
 
 // Whoever has to tell the blocks something hears of it, and nobody else does.
 func TestRenewSaysWhatHasChanged(t *testing.T) {
-	l := newLife(t)
+	l := newTermNode(t)
 	for i, step := range []struct {
 		uid  string
 		lan  time.Duration
@@ -220,7 +220,7 @@ func TestDamagedTerms(t *testing.T) {
 		"a term":           {bucketTerms, "lan", "12345678", "store DIR/pods.db: term of pool lan: not usable: it was cut short"},
 		"the text of one":  {bucketTerms, "lan", "1234567812345678x", "store DIR/pods.db: term of pool lan: not usable: it was cut short"},
 	} {
-		l := newLife(t)
+		l := newTermNode(t)
 		l.sign(t, "lease-1", 0, map[string]time.Duration{"lan": short})
 		edit(t, l.path(), bucketPut(test.bucket, test.key, test.value))
 		_, err := l.store(t).Allocate(t.Context(), l.fromPools("c1/eth0", "", "lan"))
@@ -235,9 +235,9 @@ func TestDamagedTerms(t *testing.T) {
 
 // What a newer relink has added to a term stays.
 func TestATermKeepsWhatItDoesNotKnow(t *testing.T) {
-	l := newLife(t)
+	l := newTermNode(t)
 	l.sign(t, "lease-1", 0, map[string]time.Duration{"lan": short})
-	must(t, l.store(t).change(t.Context(), func(l *leases) error {
+	must(t, l.store(t).change(t.Context(), func(l *leaseTx) error {
 		t, err := l.term("lan")
 		t.rest = []byte("newer")
 		return errors.Join(err, l.putTerm("lan", t))
@@ -245,9 +245,9 @@ func TestATermKeepsWhatItDoesNotKnow(t *testing.T) {
 	l.later(short)
 	l.sign(t, "lease-1", 0, nil)
 	must(t, l.store(t).Confirm(t.Context(), l.granted(t).Pools...))
-	must(t, l.store(t).view(t.Context(), func(l *leases) error {
+	must(t, l.store(t).view(t.Context(), func(l *leaseTx) error {
 		got, err := l.term("lan")
-		if string(got.rest) != "newer" || got.begun != 1 || got.confirmed != "boot-1.1" || got.fenceAfter != short {
+		if string(got.rest) != "newer" || got.session != 1 || got.confirmedSession != "boot-1.1" || got.fenceAfter != short {
 			t.Errorf("%+v", got)
 		}
 		return err

@@ -31,7 +31,7 @@ func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 		}, "held 7 holders 8"},
 		"abandon": {false, func(t *testing.T, n *node) error {
 			l := n.get(t, a.String())
-			return n.store(t).Abandon(t.Context(), l, l.Holders[0], "gone")
+			return n.store(t).RemoveHolder(t.Context(), l, l.Holders[0], "gone")
 		}, "held 7 holders 9"},
 		"the next sandbox": {false, func(t *testing.T, n *node) error { n.add(t, "c3/eth0", "web-0", a.String()); return nil }, "held 7 holders 8 9 -"},
 		"reserve what is held": {false, func(t *testing.T, n *node) error {
@@ -39,11 +39,11 @@ func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 			return nil
 		}, "held 7 holders 8 9"},
 		"release of one holder by hand": {false, func(t *testing.T, n *node) error {
-			_, _, err := n.store(t).ReleaseByHand(t.Context(), a, Expected{Seen: n.get(t, a.String()), Holders: []Holder{{ContainerID: "c1", IfName: "eth0"}}})
+			_, _, err := n.store(t).ReleaseByHand(t.Context(), a, Expected{Lease: n.get(t, a.String()), Holders: []Holder{{ContainerID: "c1", IfName: "eth0"}}})
 			return err
 		}, "held 7 holders 9"},
 		"release of all holders by hand": {false, func(t *testing.T, n *node) error {
-			_, _, err := n.store(t).ReleaseByHand(t.Context(), a, Expected{Seen: n.get(t, a.String())})
+			_, _, err := n.store(t).ReleaseByHand(t.Context(), a, Expected{Lease: n.get(t, a.String())})
 			return err
 		}, "quarantined 7 last 9"},
 		"conflict": {false, func(t *testing.T, n *node) error {
@@ -79,7 +79,7 @@ func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 			return nil
 		}, "reserved 7 last 8"},
 		"release of what is reserved": {true, func(t *testing.T, n *node) error {
-			_, _, err := n.store(t).ReleaseByHand(t.Context(), a, Expected{Seen: n.get(t, a.String())})
+			_, _, err := n.store(t).ReleaseByHand(t.Context(), a, Expected{Lease: n.get(t, a.String())})
 			return err
 		}, "quarantined 7 last 8"},
 		"reset of the clock, reserved": {true, func(t *testing.T, n *node) error {
@@ -109,7 +109,7 @@ func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 			if got := fields(n.get(t, a.String())); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
-			n.sound(t)
+			n.expectVerified(t)
 		})
 	}
 }

@@ -40,35 +40,35 @@ type SetUsage struct {
 	gives RangeSet
 }
 
-// Usage counts the leases of each range set that ADDs asked for, the sets of the last ADD first. ErrNone:
+// Usage counts the leases of each range set that ADDs asked for, the sets of the last ADD first. ErrNotLeased:
 // nothing was ever given.
 func (s *Store) Usage(ctx context.Context) (Usage, error) {
 	u := Usage{Network: s.network, Sets: []SetUsage{}}
-	err := s.view(ctx, func(l *leases) error {
-		known, err := l.known()
+	err := s.view(ctx, func(l *leaseTx) error {
+		requested, err := l.requestedRanges()
 		if err != nil {
 			return err
 		}
-		for i := range known {
-			if known[i], err = u.add(l, known[i]); err != nil {
+		for i := range requested {
+			if requested[i], err = u.add(l, requested[i]); err != nil {
 				return err
 			}
 		}
-		if len(known) == 0 {
+		if len(requested) == 0 {
 			u.Remarks = append(u.Remarks, "its ranges are known from the next ADD on")
 		}
 		unkept := 0
 		err = l.each(func(lease Lease) error {
-			if lease, leased := l.asOfNow(lease); leased {
+			if lease, leased := l.asCurrent(lease); leased {
 				u.count(lease)
-				u.remarkGateway(lease, known)
-				if l.isUnkept(lease, known) {
+				u.remarkGateway(lease, requested)
+				if l.lacksSticky(lease, requested) {
 					unkept++
 				}
 			}
 			return nil
 		})
-		u.remarkUnkept(unkept)
+		u.remarkLacksSticky(unkept)
 		return err
 	})
 	for i := range u.Sets {
@@ -78,18 +78,18 @@ func (s *Store) Usage(ctx context.Context) (Usage, error) {
 }
 
 // add adds the sets of what an ADD asked for. It returns that with the sets of its pools.
-func (u *Usage) add(l *leases, k Known) (Known, error) {
-	k, pools, err := l.spread(k)
+func (u *Usage) add(l *leaseTx, k RequestedRanges) (RequestedRanges, error) {
+	k, pools, err := l.expandPools(k)
 	if err != nil {
 		return k, err
 	}
 	for i, set := range k.Sets {
-		of := SetUsage{Set: i, Ranges: set, gives: set}
+		usage := SetUsage{Set: i, Ranges: set, gives: set}
 		if len(pools) > 0 {
-			of.Pool, of.gives = pools[i].layout.Name, slices.Concat(pools[i].sure, pools[i].doubtful)
+			usage.Pool, usage.gives = pools[i].layout.Name, slices.Concat(pools[i].ready, pools[i].needsProbe)
 		}
-		if of.Size = of.gives.size(); len(set) > 0 {
-			u.Sets = append(u.Sets, of)
+		if usage.Size = usage.gives.size(); len(set) > 0 {
+			u.Sets = append(u.Sets, usage)
 		}
 	}
 	return k, nil
@@ -125,11 +125,11 @@ func (s *SetUsage) sum() {
 }
 
 // remarkGateway remarks on a gateway of the last ADD that is a pod's address.
-func (u *Usage) remarkGateway(lease Lease, known []Known) {
-	if len(known) == 0 || lease.State != Held {
+func (u *Usage) remarkGateway(lease Lease, requested []RequestedRanges) {
+	if len(requested) == 0 || lease.State != Held {
 		return
 	}
-	for _, set := range known[0].Sets {
+	for _, set := range requested[0].Sets {
 		for _, r := range set {
 			if r.Gateway == lease.Address {
 				u.Remarks = append(u.Remarks, gatewayRemark(r, lease))
@@ -138,25 +138,25 @@ func (u *Usage) remarkGateway(lease Lease, known []Known) {
 	}
 }
 
-// isUnkept says whether the owner will lose the address although the configuration of the last ADD is sticky:
+// lacksSticky says whether the owner will lose the address although the configuration of the last ADD is sticky:
 // sticky was added after the address was given.
-func (l *leases) isUnkept(lease Lease, known []Known) bool {
-	if len(known) == 0 || !known[0].Policy.Sticky || lease.State != Held || !lease.owned() {
+func (l *leaseTx) lacksSticky(lease Lease, requested []RequestedRanges) bool {
+	if len(requested) == 0 || !requested[0].Policy.Sticky || lease.State != Held || !lease.hasOwner() {
 		return false
 	}
-	n, _ := known[0].set(lease.Address)
-	return n >= 0 && !lease.Newest().Policy.Sticky && !lease.byHand(l.now)
+	n, _ := requested[0].setOf(lease.Address)
+	return n >= 0 && !lease.Newest().Policy.Sticky && !lease.isReservedByHand(l.instant)
 }
 
-func (u *Usage) remarkUnkept(n int) {
+func (u *Usage) remarkLacksSticky(n int) {
 	if n == 0 {
 		return
 	}
-	which := "1 held address was"
+	subject := "1 held address was"
 	if n > 1 {
-		which = fmt.Sprintf("%d held addresses were", n)
+		subject = fmt.Sprintf("%d held addresses were", n)
 	}
 	u.Remarks = append(u.Remarks, fmt.Sprintf(
 		`%s given before "sticky" came into the configuration. The next boot gives up such an address, and so does a DEL that comes with the earlier configuration. `+
-			`To keep one: relink ipam reserve ADDRESS NAMESPACE/POD --network %s`, which, u.Network))
+			`To keep one: relink ipam reserve ADDRESS NAMESPACE/POD --network %s`, subject, u.Network))
 }

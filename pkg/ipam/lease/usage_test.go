@@ -43,7 +43,7 @@ func TestUsageCountsWhatAddsGive(t *testing.T) {
 	n.del(t, "c3/eth0")
 	n.expectUsage(t, "two holders are one, one reserved", "0 10.3.0.2-10.3.0.11: 8, 1 held, 1 reserved, 0 in quarantine, 6 free, 0.250",
 		six+"1 held, 1 reserved, 0 in quarantine, 18446744073709551612 free, 0.000", "1 outside")
-	n.sets = []RangeSet{tens(7)}
+	n.sets = []RangeSet{tenAddresses(7)}
 	n.policy = minute
 	n.add(t, "c4/eth0", "web-4", "10.7.0.10")
 	n.del(t, "c4/eth0")
@@ -97,10 +97,10 @@ func TestUsageRemarks(t *testing.T) {
 	expect("the hour is over", "1 held address was"+unkept)
 	n.add(t, "next/eth0", "web-2", "10.3.0.4")
 	expect("its next sandbox has it kept")
-	must(t, n.store(t).change(t.Context(), func(l *leases) error {
+	must(t, n.store(t).change(t.Context(), func(l *leaseTx) error {
 		set := subnet("10.3.0.3", "10.3.0.9")
 		set[0].Gateway = addr("10.3.0.2")
-		return l.remember(Known{Sets: []RangeSet{set}, Policy: sticky})
+		return l.putLastRequested(RequestedRanges{Sets: []RangeSet{set}, Policy: sticky})
 	}))
 	expect("a pod has the gateway", "10.3.0.2, the gateway of 10.3.0.0/24, is held by eth0 of c0 on pods (pod default/web-0): "+
 		"the other pods send their traffic to that pod. Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network pods frees the address")

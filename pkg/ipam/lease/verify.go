@@ -10,17 +10,17 @@ import (
 )
 
 // Verify says where the indices do not agree with the leases: an index that lacks a lease or has one too
-// many, a run that has a gap or is too short. errors.Is matches ErrDamaged; ErrNone: nothing was ever given.
+// many, a run that has a gap or is too short. errors.Is matches ErrDamaged; ErrNotLeased: nothing was ever given.
 func (s *Store) Verify(ctx context.Context) error {
-	err := s.view(ctx, (*leases).verify)
-	if err == nil || errors.Is(err, ErrNone) || errors.Is(err, ErrDamaged) {
+	err := s.view(ctx, (*leaseTx).verify)
+	if err == nil || errors.Is(err, ErrNotLeased) || errors.Is(err, ErrDamaged) {
 		return err
 	}
 	return fmt.Errorf("verify: %w", err)
 }
 
 // verify builds the indices anew and compares.
-func (l *leases) verify() error {
+func (l *leaseTx) verify() error {
 	attachments, owners, ends, runs := index{}, index{}, index{}, index{}
 	var run Span
 	err := l.byAddress.ForEach(func(key, b []byte) error {
@@ -52,22 +52,22 @@ func (l *leases) verify() error {
 }
 
 // verifyPools reads everything about pools. Each grant is of a pool whose layout is known.
-func (l *leases) verifyPools() error {
+func (l *leaseTx) verifyPools() error {
 	_, err := l.namedPools()
-	known := map[string]bool{}
+	layouts := map[string]bool{}
 	for _, name := range l.allPools(nil) {
 		layout, wrong := l.layout(name)
 		if wrong == nil && layout.Name != name {
 			wrong = fmt.Errorf("the layout of pool %s is kept as that of %s: %w", layout.Name, name, ErrDamaged)
 		}
-		err, known[name] = errors.Join(err, wrong), true
+		err, layouts[name] = errors.Join(err, wrong), true
 	}
 	if l.grants == nil {
 		return err
 	}
 	return errors.Join(err, l.grants.ForEach(func(key, b []byte) error {
 		g, _, err := decodeGrant(key, b)
-		if err == nil && !known[g.Pool] {
+		if err == nil && !layouts[g.Pool] {
 			err = fmt.Errorf("grant %s is of a pool that the store does not know: %w", g.Name(), ErrDamaged)
 		}
 		return err

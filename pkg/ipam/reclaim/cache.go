@@ -16,8 +16,8 @@ type cache struct {
 	dir string
 	// entries are by container ID. A container that only Multus knows may have none.
 	entries map[string][]cnicache.Entry
-	// blind is why there may be more entries than these, empty if all are known.
-	blind string
+	// incomplete is why there may be more entries than these, empty if all are known.
+	incomplete string
 	// missing says that there is no cache at all.
 	missing bool
 	// problems say what cannot be read, and why.
@@ -34,18 +34,18 @@ func readCache(dir string) (cache, error) {
 	c := cache{dir: dir, entries: map[string][]cnicache.Entry{}}
 	results := filepath.Join(dir, "results")
 	if _, err := os.Stat(results); err != nil {
-		c.blind = fmt.Sprintf("there is no CNI cache in %s (%s): --cni-cache names the directory that has it", dir, err)
-		c.problems, c.missing = []string{c.blind}, true
+		c.incomplete = fmt.Sprintf("there is no CNI cache in %s (%s): --cni-cache names the directory that has it", dir, err)
+		c.problems, c.missing = []string{c.incomplete}, true
 		return c, nil
 	}
-	all, unreadable, err := cnicache.Read(dir)
-	delegating, listErr := cnicache.Delegating(dir)
+	entries, unreadable, err := cnicache.Read(dir)
+	delegating, listErr := cnicache.MultusContainerIDs(dir)
 	if err := errors.Join(err, listErr); err != nil {
-		c.blind = err.Error()
-		c.problems = []string{c.blind}
+		c.incomplete = err.Error()
+		c.problems = []string{c.incomplete}
 		return c, nil
 	}
-	for _, e := range all {
+	for _, e := range entries {
 		id := e.Attachment.ContainerID
 		c.entries[id] = append(c.entries[id], e)
 	}
@@ -60,28 +60,28 @@ func readCache(dir string) (cache, error) {
 	switch len(unreadable) {
 	case 0:
 	case 1:
-		c.blind = c.problems[0]
+		c.incomplete = c.problems[0]
 	default:
-		c.blind = fmt.Sprintf("%s, and %d more files cannot be read", c.problems[0], len(unreadable)-1)
+		c.incomplete = fmt.Sprintf("%s, and %d more files cannot be read", c.problems[0], len(unreadable)-1)
 	}
 	return c, nil
 }
 
 // has says whether the caches have the container.
 func (c cache) has(containerID string) bool {
-	_, has := c.entries[containerID]
-	return has
+	_, found := c.entries[containerID]
+	return found
 }
 
 // Entry returns what the CNI caches have of the attachment. An entry that names the pod goes first. An entry of
 // another network only shows that the container is known.
-func (n *Node) Entry(of attachment.Key) (cnicache.Entry, bool) {
-	all := slices.DeleteFunc(slices.Clone(n.cache.entries[of.ContainerID]), func(e cnicache.Entry) bool { return e.Attachment != of })
-	if len(all) == 0 {
+func (n *Node) Entry(key attachment.Key) (cnicache.Entry, bool) {
+	entries := slices.DeleteFunc(slices.Clone(n.cache.entries[key.ContainerID]), func(e cnicache.Entry) bool { return e.Attachment != key })
+	if len(entries) == 0 {
 		return cnicache.Entry{}, false
 	}
-	if i := slices.IndexFunc(all, func(e cnicache.Entry) bool { return e.Pod.Name != "" }); i >= 0 {
-		return all[i], true
+	if i := slices.IndexFunc(entries, func(e cnicache.Entry) bool { return e.Pod.Name != "" }); i >= 0 {
+		return entries[i], true
 	}
-	return all[0], true
+	return entries[0], true
 }

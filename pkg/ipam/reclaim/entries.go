@@ -9,41 +9,41 @@ import (
 	"github.com/relink-cni/relink/pkg/cnicache"
 )
 
-// Entries returns what the CNI caches have of the container. known is true for a container of which they have no more than its name.
-func (n *Node) Entries(containerID string) (all []cnicache.Entry, known bool) {
-	all, known = n.cache.entries[containerID]
-	return slices.Clone(all), known
+// Entries returns what the CNI caches have of the container. ok is true for a container of which they have no more than its name.
+func (n *Node) Entries(containerID string) (entries []cnicache.Entry, ok bool) {
+	entries, ok = n.cache.entries[containerID]
+	return slices.Clone(entries), ok
 }
 
 // EntriesOf returns what the CNI caches have of the network, in the order of the container IDs.
-func (n *Node) EntriesOf(network string) (all []cnicache.Entry) {
+func (n *Node) EntriesOf(network string) (entries []cnicache.Entry) {
 	for _, id := range slices.Sorted(maps.Keys(n.cache.entries)) {
 		for _, e := range n.cache.entries[id] {
 			if e.Attachment.Network == network {
-				all = append(all, e)
+				entries = append(entries, e)
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b cnicache.Entry) int {
+	slices.SortStableFunc(entries, func(a, b cnicache.Entry) int {
 		return cmp.Or(cmp.Compare(a.Attachment.ContainerID, b.Attachment.ContainerID), cmp.Compare(a.Attachment.IfName, b.Attachment.IfName))
 	})
-	return all
+	return entries
 }
 
-// UnreadCache says why the CNI caches can have more than Entries returns: missing if there is no cache at all, and a line for each file
+// CacheProblems says why the CNI caches can have more than Entries returns: missing if there is no cache at all, and a line for each file
 // that cannot be read.
-func (n *Node) UnreadCache() (missing string, torn []string) {
+func (n *Node) CacheProblems() (missing string, torn []string) {
 	if n.cache.missing {
-		return n.cache.blind, nil
+		return n.cache.incomplete, nil
 	}
 	return "", slices.Clone(n.cache.problems)
 }
 
-// With names the sandbox of this node that has the address, empty for none.
-func (n *Node) With(a netip.Addr) string {
-	for _, at := range n.having[a] {
-		if !n.hosts[at] {
-			return n.live[at].name
+// SandboxWith names the sandbox of this node that has the address, empty for none.
+func (n *Node) SandboxWith(a netip.Addr) string {
+	for _, id := range n.holders[a] {
+		if !n.hosts[id] {
+			return n.live[id].name
 		}
 	}
 	return ""

@@ -24,51 +24,51 @@ func TestJudgeOfWhatCannotBeSeen(t *testing.T) {
 	known := attachment.Namespace{BootID: "boot-1", Device: 4, Inode: 7, Cookie: 9}
 	for name, test := range map[string]struct {
 		change func(*Node, *lease.Holder)
-		want   Judgement
+		want   SandboxJudgement
 	}{
-		"all is seen": {func(*Node, *lease.Holder) {}, Judgement{Gone, []string{
+		"all is seen": {func(*Node, *lease.Holder) {}, SandboxJudgement{Gone, []string{
 			"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it",
 		}}},
-		"an open file keeps it": {func(n *Node, _ *lease.Holder) { n.kept[7] = "an open file of process 12" }, Judgement{Unknown, []string{
+		"an open file keeps it": {func(n *Node, _ *lease.Holder) { n.keepers[7] = "an open file of process 12" }, SandboxJudgement{Unknown, []string{
 			"an open file of process 12 keeps its network namespace, or one that has its inode now (4:7)",
 		}}},
-		"not all processes are seen": {func(n *Node, _ *lease.Holder) { n.partial = "this is a container" }, Judgement{Unknown, []string{
+		"not all processes are seen": {func(n *Node, _ *lease.Holder) { n.incomplete = "this is a container" }, SandboxJudgement{Unknown, []string{
 			"no mount and no process that is seen here has its network namespace (inode 4:7), but this is a container",
 		}}},
 		"a checkpoint knows a namespace that is there": {func(n *Node, h *lease.Holder) {
 			n.namespaces["c1"], h.Namespace = known, attachment.Namespace{BootID: "boot-1"}
-			n.live[inode{4, 7}] = live{"it", 9}
-		}, Judgement{Alive, []string{"it is in it"}}},
+			n.live[inode{4, 7}] = liveNamespace{"it", 9}
+		}, SandboxJudgement{Alive, []string{"it is in it"}}},
 		"a checkpoint knows a namespace that is gone": {func(n *Node, h *lease.Holder) {
 			n.namespaces["c1"], h.Namespace = known, attachment.Namespace{BootID: "boot-1"}
-		}, Judgement{Gone, []string{"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it"}}},
+		}, SandboxJudgement{Gone, []string{"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it"}}},
 		"a checkpoint of an earlier boot says nothing": {func(n *Node, h *lease.Holder) {
 			n.namespaces["c1"] = attachment.Namespace{BootID: "boot-0", Device: 4, Inode: 7, Cookie: 9}
-			h.Namespace, n.having = attachment.Namespace{BootID: "boot-1"}, map[netip.Addr][]inode{address: {{4, 8}}}
-			n.live[inode{4, 8}] = live{"it", 9}
-		}, Judgement{Unknown, []string{"its network namespace was not recorded", "it has the address"}}},
+			h.Namespace, n.holders = attachment.Namespace{BootID: "boot-1"}, map[netip.Addr][]inode{address: {{4, 8}}}
+			n.live[inode{4, 8}] = liveNamespace{"it", 9}
+		}, SandboxJudgement{Unknown, []string{"its network namespace was not recorded", "it has the address"}}},
 		"its checkpoint cannot be read": {func(n *Node, h *lease.Holder) {
 			n.unreadable, h.Namespace = map[string]string{"c1": "torn"}, attachment.Namespace{BootID: "boot-1"}
-		}, Judgement{Unknown, []string{"its network namespace was not recorded", "torn"}}},
+		}, SandboxJudgement{Unknown, []string{"its network namespace was not recorded", "torn"}}},
 		"another's checkpoint cannot be read": {func(n *Node, h *lease.Holder) {
 			n.unreadable, h.Namespace = map[string]string{"c2": "torn"}, attachment.Namespace{BootID: "boot-1"}
-		}, Judgement{Gone, []string{"its network namespace was not recorded", "no network namespace has the address", "the CNI cache in /cache does not have it"}}},
+		}, SandboxJudgement{Gone, []string{"its network namespace was not recorded", "no network namespace has the address", "the CNI cache in /cache does not have it"}}},
 		"imported, and a namespace has the address": {func(n *Node, h *lease.Holder) {
-			h.Origin, n.having = lease.Imported, map[netip.Addr][]inode{address: {{4, 8}}}
-			n.live[inode{4, 8}] = live{"it", 9}
-		}, Judgement{Unknown, []string{
+			h.Origin, n.holders = lease.Imported, map[netip.Addr][]inode{address: {{4, 8}}}
+			n.live[inode{4, 8}] = liveNamespace{"it", 9}
+		}, SandboxJudgement{Unknown, []string{
 			"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it",
 			"but an import took that from a CNI cache, and it has the address",
 		}}},
 		"imported, and another can't be looked into": {func(n *Node, h *lease.Holder) {
-			h.Origin, n.closed = lease.Imported, []string{"it: no"}
-		}, Judgement{Unknown, []string{
+			h.Origin, n.uninspected = lease.Imported, []string{"it: no"}
+		}, SandboxJudgement{Unknown, []string{
 			"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it",
 			"but an import took that from a CNI cache, and it may be one that cannot be looked into: it: no",
 		}}},
 	} {
 		n := &Node{
-			bootID: "boot-1", live: map[inode]live{}, kept: map[uint64]string{}, namespaces: map[string]attachment.Namespace{},
+			bootID: "boot-1", live: map[inode]liveNamespace{}, keepers: map[uint64]string{}, namespaces: map[string]attachment.Namespace{},
 			cache: cache{dir: "/cache"},
 		}
 		h := lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: known, Since: now.Add(-time.Hour)}
@@ -84,15 +84,15 @@ func TestLookAgain(t *testing.T) {
 	there, gone := idOf(t, fresh.Sandbox(t)), goneNamespace(t)
 	reused := there
 	reused.Cookie++
-	want, states := []State{Kept, ToReclaim, ToReclaim, Kept, ToReclaim}, []State(nil)
-	var found []Finding
+	want, states := []HolderState{Kept, ToReclaim, ToReclaim, Kept, ToReclaim}, []HolderState(nil)
+	var found []HolderFinding
 	// For a moment, another namespace of this machine may have the inode of the one that is gone.
 	for range 500 {
-		found = []Finding{
-			{State: ToReclaim, judged: there}, {State: ToReclaim, judged: gone}, {State: ToReclaim, judged: reused}, {State: Kept, judged: there},
-			{State: ToReclaim, judged: attachment.Namespace{BootID: there.BootID}},
+		found = []HolderFinding{
+			{State: ToReclaim, namespace: there}, {State: ToReclaim, namespace: gone}, {State: ToReclaim, namespace: reused}, {State: Kept, namespace: there},
+			{State: ToReclaim, namespace: attachment.Namespace{BootID: there.BootID}},
 		}
-		lookAgain(t.Context(), found, there.BootID)
+		searchAgain(t.Context(), found, there.BootID)
 		states = nil
 		for _, f := range found {
 			states = append(states, f.State)
@@ -129,7 +129,7 @@ func TestLookFindsWhatASocketKeeps(t *testing.T) {
 	}
 	fresh.Remove(t, path)
 	await(t, "the end of the thread, so that only the socket is left", func() bool {
-		all, err := sandbox.Kept()
+		all, err := sandbox.FindKeepers()
 		_, there := all[id.Inode]
 		return err == nil && !there
 	})

@@ -21,24 +21,26 @@ func TestMain(m *testing.M) {
 
 var address = netip.MustParseAddr("10.231.77.5")
 
-// quiet returns a node that was looked at without a problem.
-func quiet() *Node {
+// emptyNode returns a node that was looked at without a problem.
+func emptyNode() *Node {
 	return &Node{
 		bootID: "boot-2",
-		live: map[inode]live{
+		live: map[inode]liveNamespace{
 			{4, 100}: {"the network namespace at /run/netns/a", 7}, {4, 200}: {"the network namespace at /run/netns/b", 17}, {4, 1}: {"the host's network namespace", 1},
 		},
-		having: map[netip.Addr][]inode{},
-		cache:  cache{dir: "/cache", entries: map[string][]cnicache.Entry{}},
+		holders: map[netip.Addr][]inode{},
+		cache:   cache{dir: "/cache", entries: map[string][]cnicache.Entry{}},
 	}
 }
 
 func (n *Node) cached() { n.cache.entries["c1"] = []cnicache.Entry{{}} }
-func (n *Node) blind()  { n.cache.blind = "CNI cache /cache/results/x: torn" }
+func (n *Node) blind()  { n.cache.incomplete = "CNI cache /cache/results/x: torn" }
 func (n *Node) has() {
-	n.having[address] = []inode{{4, 200}, {4, 1}}
+	n.holders[address] = []inode{{4, 200}, {4, 1}}
 }
-func (n *Node) shut() { n.closed = []string{"the network namespace at /run/netns/c: no"} }
+func (n *Node) addUninspected() {
+	n.uninspected = []string{"the network namespace at /run/netns/c: no"}
+}
 func (n *Node) nothing() {
 }
 
@@ -77,36 +79,36 @@ func TestJudge(t *testing.T) {
 		"its namespace is gone":                               {in(4, 101, 7), time.Hour, (*Node).nothing, Gone, []string{gone, uncached}},
 		"its namespace is gone a moment after it came":        {in(4, 101, 7), time.Second, (*Node).nothing, Gone, []string{gone, uncached}},
 		"its namespace is gone, another has the address":      {in(4, 101, 7), time.Hour, (*Node).has, Gone, []string{gone, uncached}},
-		"its namespace is gone, another can't be looked into": {in(4, 101, 7), time.Hour, (*Node).shut, Gone, []string{gone, uncached}},
+		"its namespace is gone, another can't be looked into": {in(4, 101, 7), time.Hour, (*Node).addUninspected, Gone, []string{gone, uncached}},
 		"the inode is of another file system": {in(5, 100, 7), time.Hour, (*Node).nothing, Gone,
 			[]string{"no mount and no process has its network namespace (inode 5:100)", uncached}},
-		"its namespace is gone, and the cache has it":            {in(4, 101, 7), time.Hour, (*Node).cached, Due, []string{gone, owed}},
+		"its namespace is gone, and the cache has it":            {in(4, 101, 7), time.Hour, (*Node).cached, DELDue, []string{gone, owed}},
 		"its namespace is gone, and the cache can't be read":     {in(4, 101, 7), time.Hour, (*Node).blind, Unknown, []string{gone, notKnown}},
 		"the inode was given again":                              {in(4, 100, 9), time.Hour, (*Node).nothing, Gone, []string{reused, uncached}},
-		"the inode was given again, and the cache has it":        {in(4, 100, 9), time.Hour, (*Node).cached, Due, []string{reused, owed}},
+		"the inode was given again, and the cache has it":        {in(4, 100, 9), time.Hour, (*Node).cached, DELDue, []string{reused, owed}},
 		"the inode was given again, and the cache can't be read": {in(4, 100, 9), time.Hour, (*Node).blind, Unknown, []string{reused, notKnown}},
 		"its cookie is not known":                                {in(4, 100, 0), time.Hour, (*Node).nothing, Unknown, []string{noCookie}},
 		"its cookie is not known, and the cache has it":          {in(4, 100, 0), time.Hour, (*Node).cached, Alive, []string{noCookie}},
 		"the other's cookie is not known": {in(4, 100, 7), time.Hour,
-			func(n *Node) { n.live[inode{4, 100}] = live{"the network namespace at /run/netns/a", 0} }, Unknown, []string{noCookie}},
+			func(n *Node) { n.live[inode{4, 100}] = liveNamespace{"the network namespace at /run/netns/a", 0} }, Unknown, []string{noCookie}},
 
 		"no namespace has the address":                       {path, time.Hour, (*Node).nothing, Gone, []string{unrecorded, nowhere, uncached}},
 		"not even a path was recorded":                       {attachment.Namespace{BootID: "boot-2"}, time.Hour, (*Node).nothing, Gone, []string{unrecorded, nowhere, uncached}},
 		"no namespace has the address, the cache has it":     {path, time.Hour, (*Node).cached, Unknown, []string{unrecorded, nowhere + ", but the CNI cache in /cache has it: it is alive, or its runtime owes a DEL"}},
 		"a namespace has the address, and the cache has it":  {path, time.Hour, func(n *Node) { n.has(); n.cached() }, Alive, []string{unrecorded, "the CNI cache in /cache has it, and the network namespace at /run/netns/b and the host's network namespace has the address"}},
 		"a namespace has the address":                        {path, time.Hour, (*Node).has, Unknown, []string{unrecorded, elsewhere}},
-		"the address is there, another can't be looked into": {path, time.Hour, func(n *Node) { n.has(); n.shut() }, Unknown, []string{unrecorded, elsewhere}},
-		"a namespace can't be looked into":                   {path, time.Hour, (*Node).shut, Unknown, []string{unrecorded, "it may be one that cannot be looked into: the network namespace at /run/netns/c: no"}},
+		"the address is there, another can't be looked into": {path, time.Hour, func(n *Node) { n.has(); n.addUninspected() }, Unknown, []string{unrecorded, elsewhere}},
+		"a namespace can't be looked into":                   {path, time.Hour, (*Node).addUninspected, Unknown, []string{unrecorded, "it may be one that cannot be looked into: the network namespace at /run/netns/c: no"}},
 		"no namespace has it, and the cache can't be read":   {path, time.Hour, (*Node).blind, Unknown, []string{unrecorded, nowhere, notKnown}},
 		"an ADD may be under way":                            {path, time.Minute, (*Node).nothing, Unknown, []string{unrecorded, "it was given the address less than 10m0s ago: its ADD may not be over"}},
 		"given after now, by a clock that was set":           {path, -time.Hour, (*Node).nothing, Unknown, []string{unrecorded, "it was given the address less than 10m0s ago: its ADD may not be over"}},
 		"an ADD is over":                                     {path, LongestADD, (*Node).nothing, Gone, []string{unrecorded, nowhere, uncached}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := quiet()
+			n := emptyNode()
 			test.node(n)
 			h := lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: test.namespace, Since: now.Add(-test.since)}
-			if diff := cmp.Diff(Judgement{test.want, test.evidence}, n.Judge(address, h, now)); diff != "" {
+			if diff := cmp.Diff(SandboxJudgement{test.want, test.evidence}, n.Judge(address, h, now)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -115,9 +117,9 @@ func TestJudge(t *testing.T) {
 
 // Evidence about another container keeps no holder.
 func TestJudgeLooksForTheContainerItself(t *testing.T) {
-	n := quiet()
+	n := emptyNode()
 	n.cached()
-	n.having[netip.MustParseAddr("10.231.77.50")] = []inode{{4, 1}}
+	n.holders[netip.MustParseAddr("10.231.77.50")] = []inode{{4, 1}}
 	h := lease.Holder{ContainerID: "c10", IfName: "eth0", Namespace: attachment.Namespace{BootID: "boot-2"}}
 	if j := n.Judge(address, h, time.Now()); j.Verdict != Gone {
 		t.Errorf("%+v", j)
@@ -143,8 +145,8 @@ func TestJudgeBesideOtherHolders(t *testing.T) {
 		"it is unknown":           {[]inode{{4, 200}}, in(0, 0, 0), Unknown, b + " has the address"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := quiet()
-			n.having[address] = test.having
+			n := emptyNode()
+			n.holders[address] = test.having
 			h := lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: attachment.Namespace{BootID: "boot-2"}}
 			j := n.Judge(address, h, time.Now(), test.other)
 			if j.Verdict != test.want || j.Evidence[len(j.Evidence)-1] != test.last {

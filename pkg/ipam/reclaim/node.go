@@ -20,32 +20,32 @@ import (
 type Node struct {
 	bootID string
 	// live are the network namespaces that are mounted or that have a process, the host's among them.
-	live map[inode]live
-	// having are the namespaces that have an address.
-	having map[netip.Addr][]inode
-	// kept are the namespaces that are not in live and that something else keeps, by inode.
-	kept map[uint64]string
-	// partial is why there may be more namespaces than were seen. It is empty if all were seen.
-	partial string
-	// further looks at what only a search finds. It is called once, when something is missing. nil: it was
+	live map[inode]liveNamespace
+	// holders are the namespaces that have an address.
+	holders map[netip.Addr][]inode
+	// keepers are the namespaces that are not in live and that something else keeps, by inode.
+	keepers map[uint64]string
+	// incomplete is why there may be more namespaces than were seen. It is empty if all were seen.
+	incomplete string
+	// searchOnce looks at what only a search finds. It is called once, when something is missing. nil: it was
 	// called, or there is nothing to call.
-	further func()
+	searchOnce func()
 	// namespaces are the namespaces of containers that somebody else has recorded.
 	namespaces map[string]attachment.Namespace
 	// unreadable are the containers whose record cannot be read, and why.
 	unreadable map[string]string
 	// hosts are the namespaces of live that are not sandboxes.
 	hosts map[inode]bool
-	// closed names the namespaces that cannot be looked into, and says why.
-	closed []string
-	cache  cache
+	// uninspected names the namespaces that cannot be looked into, and says why.
+	uninspected []string
+	cache       cache
 }
 
 // inode tells namespaces apart at one moment.
 type inode struct{ device, number uint64 }
 
-// live is a namespace that is there.
-type live struct {
+// liveNamespace is a namespace that is there.
+type liveNamespace struct {
 	// name is for people.
 	name string
 	// cookie is 0 if it cannot be read.
@@ -66,70 +66,70 @@ type Sources struct {
 
 // Look looks at this node. What cannot be looked at is no error, but makes verdicts Unknown. The error says
 // that the processes of the node cannot be seen, or is that of ctx.
-func Look(ctx context.Context, from Sources) (*Node, error) {
+func Look(ctx context.Context, sources Sources) (*Node, error) {
 	bootID, err := boot.ID()
 	if err != nil {
 		return nil, err
 	}
-	if err := seesAll(); err != nil {
+	if err := checkAllVisible(); err != nil {
 		return nil, err
 	}
 	n := &Node{
-		bootID: bootID, live: map[inode]live{}, having: map[netip.Addr][]inode{}, kept: map[uint64]string{}, hosts: map[inode]bool{},
-		namespaces: from.Namespaces, unreadable: from.Unreadable,
+		bootID: bootID, live: map[inode]liveNamespace{}, holders: map[netip.Addr][]inode{}, keepers: map[uint64]string{}, hosts: map[inode]bool{},
+		namespaces: sources.Namespaces, unreadable: sources.Unreadable,
 	}
-	n.further = func() { n.lookFurther(ctx) }
-	if !from.AllProcesses {
-		n.partial = "not all processes of the node are seen here, in another PID namespace than the node's"
-		n.closed = append(n.closed, n.partial)
+	n.searchOnce = func() { n.searchNamespaces(ctx) }
+	if !sources.AllProcesses {
+		n.incomplete = "not all processes of the node are seen here, in another PID namespace than the node's"
+		n.uninspected = append(n.uninspected, n.incomplete)
 	}
-	kept, err := sandbox.Kept()
+	kept, err := sandbox.FindKeepers()
 	if err != nil {
 		return nil, err
 	}
-	n.lookAtHosts(ctx)
-	if err := n.lookAtSandboxes(ctx); err != nil {
+	n.inspectHosts(ctx)
+	if err := n.inspectSandboxes(ctx); err != nil {
 		return nil, err
 	}
-	if err := n.lookForKept(ctx, kept); err != nil {
+	if err := n.inspectKept(ctx, kept); err != nil {
 		return nil, err
 	}
-	n.cache, err = readCache(from.CacheDir)
+	n.cache, err = readCache(sources.CacheDir)
 	return n, err
 }
 
-// lookForKept looks into the namespaces that something keeps and that have no mount and no process of their
-// own. It notes those that cannot be looked into. left are the namespaces that were kept before the look.
+// inspectKept looks into the namespaces that something keeps and that have no mount and no process of their
+// own. It notes those that cannot be looked into. rest are the namespaces that were kept before the look.
 // Newer ones are not judged, and those that have gone since do not matter.
-func (n *Node) lookForKept(ctx context.Context, left map[uint64]sandbox.Keeper) error {
-	for at := range n.live {
-		delete(left, at.number)
+func (n *Node) inspectKept(ctx context.Context, rest map[uint64]sandbox.NamespaceKeeper) error {
+	for id := range n.live {
+		delete(rest, id.number)
 	}
 	const looks = 3 // Each look reads the open files of all processes.
 	for range looks {
-		if len(left) == 0 || ctx.Err() != nil {
+		if len(rest) == 0 || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		now, err := sandbox.Kept()
+		current, err := sandbox.FindKeepers()
 		if err != nil {
 			return err
 		}
-		maps.DeleteFunc(left, func(number uint64, _ sandbox.Keeper) bool {
-			keeper, still := now[number]
-			return !still || n.lookIntoKept(ctx, number, keeper)
+		maps.DeleteFunc(rest, func(number uint64, _ sandbox.NamespaceKeeper) bool {
+			keeper, ok := current[number]
+			return !ok || n.inspectKeeper(ctx, number, keeper)
 		})
 	}
-	for _, number := range slices.Sorted(maps.Keys(left)) {
-		n.cannotLookInto(number, left[number].By)
+	for _, number := range slices.Sorted(maps.Keys(rest)) {
+		n.noteUninspected(number, rest[number].Description)
 	}
 	return nil
 }
 
-// lookIntoKept says whether the namespace could be looked into.
-func (n *Node) lookIntoKept(ctx context.Context, number uint64, k sandbox.Keeper) bool {
+// inspectKeeper says whether the namespace could be looked into.
+func (n *Node) inspectKeeper(ctx context.Context, number uint64, k sandbox.NamespaceKeeper) bool {
 	for _, path := range k.Paths() {
-		device, is, ok := sandbox.Identify(path)
-		if ok && is == number && n.lookInto(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{path}}, nameOfKept(k)) {
+		device, inodeNumber, ok := sandbox.Identify(path)
+		if ok && inodeNumber == number && n.inspect(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{path}}, nameOfKept(k)) {
 			return true
 		}
 	}
@@ -138,21 +138,21 @@ func (n *Node) lookIntoKept(ctx context.Context, number uint64, k sandbox.Keeper
 
 // Problems says what could not be looked at. Judge can add to it.
 func (n *Node) Problems() []string {
-	all := slices.Concat(n.closed, n.cache.problems)
+	problems := slices.Concat(n.uninspected, n.cache.problems)
 	for _, id := range slices.Sorted(maps.Keys(n.unreadable)) {
-		all = append(all, n.unreadable[id])
+		problems = append(problems, n.unreadable[id])
 	}
-	return all
+	return problems
 }
 
 // Has says whether the namespace had the address at the look, and is a sandbox's.
 func (n *Node) Has(id attachment.Namespace, a netip.Addr) bool {
-	at := inode{id.Device, id.Inode}
-	return slices.Contains(n.having[a], at) && !n.hosts[at] && id.Cookie == n.live[at].cookie
+	key := inode{id.Device, id.Inode}
+	return slices.Contains(n.holders[a], key) && !n.hosts[key] && id.Cookie == n.live[key].cookie
 }
 
-// seesAll reports processes whose namespaces the caller may not see: their sandboxes would look gone.
-func seesAll() error {
+// checkAllVisible reports processes whose namespaces the caller may not see: their sandboxes would look gone.
+func checkAllVisible() error {
 	hidden, err := sandbox.Hidden()
 	if err != nil {
 		return err
@@ -163,52 +163,52 @@ func seesAll() error {
 	return nil
 }
 
-// lookAtHosts looks into the namespaces of PID 1 and of the caller, which are not sandboxes. Some systems
+// inspectHosts looks into the namespaces of PID 1 and of the caller, which are not sandboxes. Some systems
 // let nobody see the namespace of PID 1.
-func (n *Node) lookAtHosts(ctx context.Context) {
+func (n *Node) inspectHosts(ctx context.Context) {
 	for _, path := range []string{"/proc/1/ns/net", "/proc/self/ns/net"} {
 		device, number, ok := sandbox.Identify(path)
 		if ok {
 			n.hosts[inode{device, number}] = true
 		}
-		if _, known := n.live[inode{device, number}]; ok && !known {
-			n.lookInto(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{path}}, "the host's network namespace")
+		if _, exists := n.live[inode{device, number}]; ok && !exists {
+			n.inspect(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{path}}, "the host's network namespace")
 		}
 	}
 }
 
-// looks is how often a sandbox is looked for if none of its paths leads to it.
-const looks = 10
+// maxLooks is how often a sandbox is looked for if none of its paths leads to it.
+const maxLooks = 10
 
-// lookAtSandboxes looks into the sandboxes. If none of the paths of a sandbox leads to it, it looks again: the
+// inspectSandboxes looks into the sandboxes. If none of the paths of a sandbox leads to it, it looks again: the
 // sandbox is gone, or has other paths by now.
-func (n *Node) lookAtSandboxes(ctx context.Context) error {
-	left, err := sandbox.List()
-	for again := 1; err == nil && ctx.Err() == nil; again++ {
-		left = n.lookIntoEach(ctx, left)
-		if len(left) == 0 || again == looks {
+func (n *Node) inspectSandboxes(ctx context.Context) error {
+	rest, err := sandbox.List()
+	for attempt := 1; err == nil && ctx.Err() == nil; attempt++ {
+		rest = n.inspectEach(ctx, rest)
+		if len(rest) == 0 || attempt == maxLooks {
 			break
 		}
-		left, err = stillThere(left)
+		rest, err = listAgain(rest)
 	}
-	for _, s := range left {
-		n.live[inode{s.Device, s.Inode}] = live{name: nameOf(s)}
-		n.closed = append(n.closed, nameOf(s)+": none of its paths leads to it")
+	for _, s := range rest {
+		n.live[inode{s.Device, s.Inode}] = liveNamespace{name: nameOf(s)}
+		n.uninspected = append(n.uninspected, nameOf(s)+": none of its paths leads to it")
 	}
 	return errors.Join(err, ctx.Err())
 }
 
-// stillThere returns those that are there now, with the paths that they have now.
-func stillThere(missed []sandbox.Sandbox) ([]sandbox.Sandbox, error) {
-	all, err := sandbox.List()
-	return slices.DeleteFunc(all, func(s sandbox.Sandbox) bool {
+// listAgain returns those that are there now, with the paths that they have now.
+func listAgain(missed []sandbox.Sandbox) ([]sandbox.Sandbox, error) {
+	sandboxes, err := sandbox.List()
+	return slices.DeleteFunc(sandboxes, func(s sandbox.Sandbox) bool {
 		return !slices.ContainsFunc(missed, func(m sandbox.Sandbox) bool { return m.Device == s.Device && m.Inode == s.Inode })
 	}), err
 }
 
-func (n *Node) lookIntoEach(ctx context.Context, all []sandbox.Sandbox) (missed []sandbox.Sandbox) {
-	for _, s := range all {
-		if ctx.Err() == nil && !n.lookInto(ctx, s, nameOf(s)) {
+func (n *Node) inspectEach(ctx context.Context, sandboxes []sandbox.Sandbox) (missed []sandbox.Sandbox) {
+	for _, s := range sandboxes {
+		if ctx.Err() == nil && !n.inspect(ctx, s, nameOf(s)) {
 			missed = append(missed, s)
 		}
 	}
@@ -217,10 +217,10 @@ func (n *Node) lookIntoEach(ctx context.Context, all []sandbox.Sandbox) (missed 
 
 func nameOf(s sandbox.Sandbox) string { return "the network namespace at " + s.Paths[0] }
 
-// lookInto notes the namespace with its cookie and addresses. It returns false if none of the paths leads to
+// inspect notes the namespace with its cookie and addresses. It returns false if none of the paths leads to
 // the namespace.
-func (n *Node) lookInto(ctx context.Context, s sandbox.Sandbox, name string) bool {
-	at := inode{s.Device, s.Inode}
+func (n *Node) inspect(ctx context.Context, s sandbox.Sandbox, name string) bool {
+	key := inode{s.Device, s.Inode}
 	var failed error
 	for _, path := range s.Paths {
 		id, err := identity.Read(path)
@@ -228,7 +228,7 @@ func (n *Node) lookInto(ctx context.Context, s sandbox.Sandbox, name string) boo
 			continue // Something else was mounted there meanwhile.
 		}
 		if err == nil {
-			n.live[at] = live{name: name, cookie: id.Cookie}
+			n.live[key] = liveNamespace{name: name, cookie: id.Cookie}
 			err = n.noteAddresses(id)
 		}
 		switch {
@@ -245,10 +245,10 @@ func (n *Node) lookInto(ctx context.Context, s sandbox.Sandbox, name string) boo
 	if failed == nil {
 		return false
 	}
-	if _, known := n.live[at]; !known {
-		n.live[at] = live{name: name}
+	if _, ok := n.live[key]; !ok {
+		n.live[key] = liveNamespace{name: name}
 	}
-	n.closed = append(n.closed, fmt.Sprintf("%s: %v", name, failed))
+	n.uninspected = append(n.uninspected, fmt.Sprintf("%s: %v", name, failed))
 	return true
 }
 
@@ -262,13 +262,13 @@ func (n *Node) noteAddresses(id attachment.Namespace) error {
 	if err := id.Same(namespace.Identity()); err != nil {
 		return err
 	}
-	all, err := namespace.EveryAddress()
+	addresses, err := namespace.AllAddresses()
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	for _, a := range slices.Compact(all) {
-		n.having[a] = append(n.having[a], inode{id.Device, id.Inode})
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	for _, a := range slices.Compact(addresses) {
+		n.holders[a] = append(n.holders[a], inode{id.Device, id.Inode})
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func await(t *testing.T, what string, done func() bool) {
 func judged(n *Node, a string, namespace attachment.Namespace) (Verdict, string) {
 	h := lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: namespace, Since: time.Now().Add(-time.Hour)}
 	j := n.Judge(netip.MustParseAddr(a), h, time.Now())
-	return j.Verdict, j.Why()
+	return j.Verdict, j.Reason()
 }
 
 func expect(t *testing.T, n *Node, a string, namespace attachment.Namespace, want Verdict, why string) {
@@ -194,15 +194,15 @@ func TestWhatTheCachesSay(t *testing.T) {
 	}{
 		"nothing":                     {caches(t, nil), Gone, "does not have it", nil},
 		"another container":           {caches(t, map[string]string{"results/x": cachedResult("lan", "c10", "eth0", "web-0")}), Gone, "does not have it", nil},
-		"the runtime":                 {caches(t, map[string]string{"results/lan-c1-eth0": lan}), Due, "has it: its runtime owes a DEL", nil},
-		"another of its interfaces":   {caches(t, map[string]string{"results/x": cachedResult("lan", "c1", "net1", "web-0")}), Due, "has it: its runtime owes a DEL", nil},
-		"Multus, with results":        {caches(t, map[string]string{"multus/results/lan-c1-net1": cachedResult("lan", "c1", "net1", "web-0")}), Due, "has it: its runtime owes a DEL", nil},
-		"Multus, with delegates":      {caches(t, map[string]string{"results/x": cachedResult("multus", "c1", "eth0", "web-0"), "multus/c1": `[{"Conf":{"name":"lan"}}]`}), Due, "has it: its runtime owes a DEL", nil},
-		"Multus alone":                {caches(t, map[string]string{"multus/c1": `[{"Conf":{"name":"lan"}}]`}), Due, "has it: its runtime owes a DEL", nil},
+		"the runtime":                 {caches(t, map[string]string{"results/lan-c1-eth0": lan}), DELDue, "has it: its runtime owes a DEL", nil},
+		"another of its interfaces":   {caches(t, map[string]string{"results/x": cachedResult("lan", "c1", "net1", "web-0")}), DELDue, "has it: its runtime owes a DEL", nil},
+		"Multus, with results":        {caches(t, map[string]string{"multus/results/lan-c1-net1": cachedResult("lan", "c1", "net1", "web-0")}), DELDue, "has it: its runtime owes a DEL", nil},
+		"Multus, with delegates":      {caches(t, map[string]string{"results/x": cachedResult("multus", "c1", "eth0", "web-0"), "multus/c1": `[{"Conf":{"name":"lan"}}]`}), DELDue, "has it: its runtime owes a DEL", nil},
+		"Multus alone":                {caches(t, map[string]string{"multus/c1": `[{"Conf":{"name":"lan"}}]`}), DELDue, "has it: its runtime owes a DEL", nil},
 		"a torn file of another":      {caches(t, map[string]string{"results/lan-c9-eth0": lan[:40]}), Unknown, "results/lan-c9-eth0: unexpected end of JSON input", []string{"results/lan-c9-eth0"}},
 		"a torn file of Multus":       {caches(t, map[string]string{"multus/c9": "["}), Unknown, "multus/c9: unexpected end of JSON input", []string{"multus/c9"}},
 		"several torn files":          {caches(t, map[string]string{"results/a": "", "results/b": "", "multus/c9": "["}), Unknown, "results/a: unexpected end of JSON input, and 2 more files cannot be read", []string{"results/a", "results/b", "multus/c9"}},
-		"it, beside a torn file":      {caches(t, map[string]string{"results/lan-c1-eth0": lan, "results/x": ""}), Due, "has it: its runtime owes a DEL", []string{"results/x"}},
+		"it, beside a torn file":      {caches(t, map[string]string{"results/lan-c1-eth0": lan, "results/x": ""}), DELDue, "has it: its runtime owes a DEL", []string{"results/x"}},
 		"no such directory":           {filepath.Join(t.TempDir(), "cni"), Unknown, "there is no CNI cache in", []string{"--cni-cache names the directory that has it"}},
 		"a directory without a cache": {t.TempDir(), Unknown, "there is no CNI cache in", []string{"--cni-cache names the directory that has it"}},
 		"a file in its place":         {fileAt(t, "results"), Unknown, "not a directory", []string{"not a directory"}},
@@ -273,8 +273,8 @@ func TestLookWhileNamespacesComeAndGo(t *testing.T) {
 	for range 200 {
 		n := look(t, none)
 		expect(t, n, "10.231.77.5", id, Alive, path)
-		if len(n.closed) > 0 {
-			t.Errorf("not looked into: %q", n.closed)
+		if len(n.uninspected) > 0 {
+			t.Errorf("not looked into: %q", n.uninspected)
 		}
 	}
 	close(stop)
@@ -305,14 +305,14 @@ func TestLookIntoWhatAThreadIsInForAMoment(t *testing.T) {
 			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 				t.Fatal(err)
 			}
-			visitOften(t, stays)
+			openOften(t, stays)
 			none := caches(t, nil)
 			for range 30 {
 				n := look(t, none)
 				expect(t, n, "10.231.77.5", id, Alive, "it is in the network namespace that ")
 				expect(t, n, "10.231.77.5", attachment.Namespace{BootID: id.BootID}, Gone, "no network namespace has the address")
-				if len(n.closed) > 0 {
-					t.Fatalf("not looked into: %q", n.closed)
+				if len(n.uninspected) > 0 {
+					t.Fatalf("not looked into: %q", n.uninspected)
 				}
 			}
 		})
@@ -337,8 +337,8 @@ func startApart(t *testing.T) (pid int) {
 	return cmd.Process.Pid
 }
 
-// visitOften lets threads enter and leave the namespace until the test ends.
-func visitOften(t *testing.T, path string) {
+// openOften lets threads enter and leave the namespace until the test ends.
+func openOften(t *testing.T, path string) {
 	t.Helper()
 	stop := make(chan struct{})
 	var stopped sync.WaitGroup
@@ -375,25 +375,25 @@ func visitOften(t *testing.T, path string) {
 
 // A namespace that exists but cannot be opened counts as existing.
 func TestANamespaceThatCannotBeLookedInto(t *testing.T) {
-	n := quiet()
+	n := emptyNode()
 	long := "/" + strings.Repeat("a", 300)
-	if !n.lookInto(t.Context(), sandbox.Sandbox{Device: 4, Inode: 101, Paths: []string{"/nowhere", long}}, "it") {
+	if !n.inspect(t.Context(), sandbox.Sandbox{Device: 4, Inode: 101, Paths: []string{"/nowhere", long}}, "it") {
 		t.Error("it is called missed")
 	}
 	want := "it: open namespace " + long + ": file name too long"
-	if !slices.Equal(n.Problems(), []string{want}) || n.live[inode{4, 101}] != (live{name: "it"}) {
+	if !slices.Equal(n.Problems(), []string{want}) || n.live[inode{4, 101}] != (liveNamespace{name: "it"}) {
 		t.Errorf("problems %q, want %q; live %v", n.Problems(), want, n.live)
 	}
-	if n.lookInto(t.Context(), sandbox.Sandbox{Device: 4, Inode: 102, Paths: []string{"/nowhere"}}, "it") {
+	if n.inspect(t.Context(), sandbox.Sandbox{Device: 4, Inode: 102, Paths: []string{"/nowhere"}}, "it") {
 		t.Error("one that is gone is called looked into")
 	}
 	path := fresh.Sandbox(t)
-	if n.lookInto(t.Context(), sandbox.Sandbox{Device: 4, Inode: 102, Paths: []string{path}}, "it") {
+	if n.inspect(t.Context(), sandbox.Sandbox{Device: 4, Inode: 102, Paths: []string{path}}, "it") {
 		t.Error("one that is at none of its paths is called looked into")
 	}
 	id := idOf(t, path)
-	if !n.lookInto(t.Context(), sandbox.Sandbox{Device: id.Device, Inode: id.Inode, Paths: []string{"/nowhere", path}}, "it") || len(n.closed) != 1 {
-		t.Errorf("its second path is not tried: %q", n.closed)
+	if !n.inspect(t.Context(), sandbox.Sandbox{Device: id.Device, Inode: id.Inode, Paths: []string{"/nowhere", path}}, "it") || len(n.uninspected) != 1 {
+		t.Errorf("its second path is not tried: %q", n.uninspected)
 	}
 	if got := n.live[inode{id.Device, id.Inode}]; got.cookie != id.Cookie {
 		t.Errorf("cookie %d, want %d", got.cookie, id.Cookie)

@@ -52,7 +52,7 @@ func (n *node) add(a, id string, namespace attachment.Namespace, pod string, p l
 	n.t.Helper()
 	r := lease.Request{
 		Attachment: attachment.Key{Network: n.store.Network(), ContainerID: id, IfName: "eth0"}, Namespace: namespace,
-		Sets: []lease.RangeSet{set}, Wanted: []netip.Addr{netip.MustParseAddr(a)}, Policy: p,
+		Sets: []lease.RangeSet{set}, RequestedAddresses: []netip.Addr{netip.MustParseAddr(a)}, Policy: p,
 	}
 	if pod != "" {
 		r.Owner = attachment.Pod{Namespace: "shop", Name: pod}.Owner()
@@ -69,8 +69,8 @@ func (n *node) imported(a, id string, since time.Duration) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	err = n.store.TakeIn(n.t.Context(), false, func(lease.View) (lease.Intake, error) {
-		return lease.Intake{Leases: []lease.Lease{{
+	err = n.store.Import(n.t.Context(), false, func(lease.ImportView) (lease.Import, error) {
+		return lease.Import{Leases: []lease.Lease{{
 			Address: netip.MustParseAddr(a), Network: n.store.Network(), State: lease.Held,
 			Holders: []lease.Holder{{
 				ContainerID: id, IfName: "eth0", Origin: lease.Imported, Namespace: attachment.Namespace{BootID: bootID},
@@ -83,7 +83,7 @@ func (n *node) imported(a, id string, since time.Duration) {
 	}
 }
 
-func (n *node) run(dryRun bool, cacheDir string) Report {
+func (n *node) run(dryRun bool, cacheDir string) HolderReport {
 	n.t.Helper()
 	r, err := Run(n.t.Context(), []*lease.Store{n.store}, Options{Sources: Sources{CacheDir: cacheDir, AllProcesses: true}, DryRun: dryRun})
 	if err != nil {
@@ -111,10 +111,10 @@ func (n *node) leases() []string {
 }
 
 // lines returns the findings without their evidence.
-func lines(r Report) []string {
+func lines(r HolderReport) []string {
 	var all []string
 	for _, f := range r.Holders {
-		all = append(all, strings.TrimSpace(fmt.Sprint(f.Address, " ", f.Holder.ContainerID, " ", f.Verdict, ", ", f.State, " ", f.Becomes)))
+		all = append(all, strings.TrimSpace(fmt.Sprint(f.Address, " ", f.Holder.ContainerID, " ", f.Verdict, ", ", f.State, " ", f.StateAfter)))
 	}
 	return all
 }
@@ -170,7 +170,7 @@ func TestRun(t *testing.T) {
 		"10.231.77.13 imported-now unknown, kept",
 		"10.231.77.14 imported-there unknown, kept",
 	}
-	found := func(state State) []string {
+	found := func(state HolderState) []string {
 		is := "gone, " + string(state) + " "
 		return []string{
 			"10.231.77.3 gone " + is + "quarantined",
@@ -231,7 +231,7 @@ func TestRunLeavesTheEvidence(t *testing.T) {
 	}
 	want := fmt.Sprintf("its sandbox is gone: no mount and no process has its network namespace (inode %d:%d); the CNI cache in %s does not have it",
 		gone.Device, gone.Inode, cacheDir)
-	if last := events[1]; last.What != lease.GaveUp || last.ContainerID != "gone" || last.Why != want {
+	if last := events[1]; last.Type != lease.GaveUp || last.ContainerID != "gone" || last.Reason != want {
 		t.Errorf("%+v, want %s", last, want)
 	}
 }
@@ -277,7 +277,7 @@ func TestRunOfSeveralStores(t *testing.T) {
 }
 
 // judge lists and judges the holders. The test then acts itself.
-func (n *node) judge() []Finding {
+func (n *node) judge() []HolderFinding {
 	n.t.Helper()
 	r := run{}
 	r.list(n.t.Context(), n.store)
@@ -302,7 +302,7 @@ func TestReclaimComparesTheHolder(t *testing.T) {
 	n.add("10.231.77.5", "c3", alive, "", lease.Policy{})
 	reclaim(t.Context(), n.store, found)
 	want := []string{"10.231.77.3 c1 gone, given up meanwhile", "10.231.77.4 c2 gone, given up meanwhile", "10.231.77.5 c3 gone, given up meanwhile", "10.231.77.6 c4 gone, reclaimed free"}
-	if diff := cmp.Diff(want, lines(Report{Holders: found})); diff != "" {
+	if diff := cmp.Diff(want, lines(HolderReport{Holders: found})); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"10.231.77.4 held other", "10.231.77.5 held c3"}, n.leases()); diff != "" {
@@ -330,10 +330,10 @@ func TestReclaimGoesOnAfterAFailure(t *testing.T) {
 	if found[0].State != Failed || !strings.Contains(found[0].Error, "lease: not usable: ") || found[1].State != Reclaimed {
 		t.Errorf("%+v", found)
 	}
-	if (Report{Holders: found}).Complete() {
+	if (HolderReport{Holders: found}).Complete() {
 		t.Error("a failure is called well")
 	}
-	if _, err := n.store.Get(t.Context(), netip.MustParseAddr("10.231.77.4")); !errors.Is(err, lease.ErrNone) {
+	if _, err := n.store.Get(t.Context(), netip.MustParseAddr("10.231.77.4")); !errors.Is(err, lease.ErrNotLeased) {
 		t.Errorf("10.231.77.4: %v", err)
 	}
 }

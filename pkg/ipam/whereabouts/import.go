@@ -8,58 +8,58 @@ import (
 	"slices"
 
 	"github.com/relink-cni/relink/pkg/cnicache"
-	"github.com/relink-cni/relink/pkg/ipam/intake"
+	"github.com/relink-cni/relink/pkg/ipam/importer"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 )
 
-// Import takes over the addresses that pods of this node have in the network, as intake.Import does. The CNI caches tell which
+// Import takes over the addresses that pods of this node have in the network, as importer.Import does. The CNI caches tell which
 // these are. path is where the IPPools come from, for people. Without CNI caches it is an error: no allocation would be
 // this node's.
-func Import(ctx context.Context, store *lease.Store, p Pools, path string, o intake.Options) (intake.Report, error) {
-	return intake.Import(ctx, store, func(n *reclaim.Node) (intake.Source, error) { return p.on(n, store.Network(), path) }, o)
+func Import(ctx context.Context, store *lease.Store, p Pools, path string, o importer.Options) (importer.ImportReport, error) {
+	return importer.Import(ctx, store, func(n *reclaim.Node) (importer.Source, error) { return p.source(n, store.Network(), path) }, o)
 }
 
-// node is what is known of the node.
-type node interface {
-	intake.Caches
-	Entries(containerID string) (all []cnicache.Entry, known bool)
-	UnreadCache() (missing string, torn []string)
-	With(a netip.Addr) string
+// nodeCaches is what is known of the node.
+type nodeCaches interface {
+	importer.Caches
+	Entries(containerID string) (entries []cnicache.Entry, ok bool)
+	CacheProblems() (missing string, torn []string)
+	SandboxWith(a netip.Addr) string
 }
 
-// on returns what the IPPools say of the network on this node.
-func (p Pools) on(n node, network, path string) (intake.Source, error) {
-	s := intake.Source{Plugin: "Whereabouts", Path: path, Noun: "allocation", Copy: true, Unknown: slices.Clone(p.unknown)}
-	missing, torn := n.UnreadCache()
+// source returns what the IPPools say of the network on this node.
+func (p Pools) source(n nodeCaches, network, path string) (importer.Source, error) {
+	s := importer.Source{Plugin: "Whereabouts", Path: path, Noun: "allocation", Copy: true, Unknown: slices.Clone(p.unknown)}
+	missing, torn := n.CacheProblems()
 	if missing != "" {
 		return s, errors.New("nothing tells which allocations are this node's: " + missing)
 	}
-	for _, why := range torn {
-		s.Unknown = append(s.Unknown, intake.Outcome{State: intake.Ignored, Why: why + ": a pod may be left out because of that"})
+	for _, reason := range torn {
+		s.Unknown = append(s.Unknown, importer.EntryOutcome{State: importer.Ignored, Reason: reason + ": a pod may be left out because of that"})
 	}
 	for _, a := range p.allocations {
-		entries, known := n.Entries(a.containerID)
-		switch e, of := place(a, entries, network); {
-		case !known && n.With(a.address) == "":
-			s.Elsewhere++
-		case !known:
-			s.Unknown = append(s.Unknown, intake.Outcome{Address: a.address, State: intake.Missing, Why: fmt.Sprintf(
-				"%s has it, and no CNI cache of this node has the sandbox %s of its allocation: delete the pod there", n.With(a.address), a.containerID)})
-		case of != network:
+		entries, ok := n.Entries(a.containerID)
+		switch e, networkName := entryOf(a, entries, network); {
+		case !ok && n.SandboxWith(a.address) == "":
+			s.OnOtherNodes++
+		case !ok:
+			s.Unknown = append(s.Unknown, importer.EntryOutcome{Address: a.address, State: importer.Missing, Reason: fmt.Sprintf(
+				"%s has it, and no CNI cache of this node has the sandbox %s of its allocation: delete the pod there", n.SandboxWith(a.address), a.containerID)})
+		case networkName != network:
 			s.OtherNetworks++
 		default:
-			add(&s, e)
+			addEntry(&s, e)
 		}
 	}
-	s.Unlisted = intake.Unlisted(n, network, p.has)
+	s.Unlisted = importer.Unlisted(n, network, p.has)
 	return s, nil
 }
 
-// place returns whose the allocation is, and in which network. The container is one of this node, and the CNI caches have these
+// entryOf returns whose the allocation is, and in which network. The container is one of this node, and the CNI caches have these
 // entries of it. If they do not tell the network, it can be this one.
-func place(a allocation, entries []cnicache.Entry, network string) (_ intake.Entry, of string) {
-	e := intake.Entry{Address: a.address, Name: a.address.String(), ContainerID: a.containerID, IfName: a.ifName, Pod: a.pod}
+func entryOf(a allocation, entries []cnicache.Entry, network string) (_ importer.Entry, networkName string) {
+	e := importer.Entry{Address: a.address, Name: a.address.String(), ContainerID: a.containerID, IfName: a.ifName, Pod: a.pod}
 	fits := func(c cnicache.Entry) bool { return c.Attachment.IfName == a.ifName }
 	if a.ifName == "" {
 		fits = func(c cnicache.Entry) bool { return slices.Contains(c.Addresses(), a.address) }
@@ -78,14 +78,14 @@ func place(a allocation, entries []cnicache.Entry, network string) (_ intake.Ent
 	return e, network
 }
 
-// add adds an entry. With overlapping ranges, an address can have several allocations.
-func add(s *intake.Source, e intake.Entry) {
+// addEntry adds an entry. With overlapping ranges, an address can have several allocations.
+func addEntry(s *importer.Source, e importer.Entry) {
 	n := len(s.Entries) - 1
 	switch {
 	case n < 0 || s.Entries[n].Address != e.Address:
 		s.Entries = append(s.Entries, e)
 	case s.Entries[n].ContainerID != e.ContainerID || s.Entries[n].IfName != e.IfName:
-		s.Unknown = append(s.Unknown, intake.Outcome{Address: e.Address, State: intake.Conflict, Why: fmt.Sprintf(
+		s.Unknown = append(s.Unknown, importer.EntryOutcome{Address: e.Address, State: importer.Conflict, Reason: fmt.Sprintf(
 			"%s of %s has it by another allocation: delete one of the two pods", s.Entries[n].IfName, s.Entries[n].ContainerID)})
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/ipam/intake"
+	"github.com/relink-cni/relink/pkg/ipam/importer"
 )
 
 // Pools are the IPPools of a cluster.
@@ -22,7 +22,7 @@ type Pools struct {
 	// allocations are in the order of the addresses.
 	allocations []allocation
 	// unknown is what no Whereabouts has written.
-	unknown []intake.Outcome
+	unknown []importer.EntryOutcome
 }
 
 // allocation is an address that Whereabouts has given.
@@ -57,10 +57,10 @@ type object struct {
 // group is the API group of Whereabouts.
 const group = "whereabouts.cni.cncf.io/"
 
-// Printed is the command that prints what Read reads.
-const Printed = "kubectl get ippools.whereabouts.cni.cncf.io -A -o json"
+// PrintCommand is the command that prints what Read reads.
+const PrintCommand = "kubectl get ippools.whereabouts.cni.cncf.io -A -o json"
 
-var errNone = errors.New("it has no IPPool of Whereabouts: make it by " + Printed)
+var errNone = errors.New("it has no IPPool of Whereabouts: make it by " + PrintCommand)
 
 // Read reads IPPools, or a list of them, in JSON. What no Whereabouts has written in an IPPool does not keep the rest.
 func Read(b []byte) (Pools, error) {
@@ -84,14 +84,14 @@ func Read(b []byte) (Pools, error) {
 	}
 	switch {
 	case len(p.ranges) == 0 && len(p.unknown) > 0:
-		return Pools{}, fmt.Errorf("%w (%s: %s)", errNone, p.unknown[0].File, p.unknown[0].Why)
+		return Pools{}, fmt.Errorf("%w (%s: %s)", errNone, p.unknown[0].File, p.unknown[0].Reason)
 	case len(p.ranges) == 0:
 		return Pools{}, errNone
 	}
 	slices.SortStableFunc(p.allocations, func(a, b allocation) int {
 		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.name, b.name), cmp.Compare(a.containerID, b.containerID), cmp.Compare(a.ifName, b.ifName))
 	})
-	slices.SortStableFunc(p.unknown, func(a, b intake.Outcome) int {
+	slices.SortStableFunc(p.unknown, func(a, b importer.EntryOutcome) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), a.Address.Compare(b.Address))
 	})
 	return p, nil
@@ -99,8 +99,8 @@ func Read(b []byte) (Pools, error) {
 
 func (o object) isPool() bool { return o.Kind == "IPPool" && strings.HasPrefix(o.APIVersion, group) }
 
-func (p *Pools) ignore(a netip.Addr, name, why string) {
-	p.unknown = append(p.unknown, intake.Outcome{File: name, Address: a, State: intake.Ignored, Why: why})
+func (p *Pools) ignore(a netip.Addr, name, reason string) {
+	p.unknown = append(p.unknown, importer.EntryOutcome{File: name, Address: a, State: importer.Ignored, Reason: reason})
 }
 
 // add adds an IPPool. Its name says nothing more: it is made of the network, the node and the range.
@@ -112,17 +112,17 @@ func (p *Pools) add(o object) {
 		return
 	}
 	p.ranges = append(p.ranges, subnet.Masked())
-	for offset, given := range o.Spec.Allocations {
-		a, ok := at(subnet, offset)
+	for offset, entry := range o.Spec.Allocations {
+		a, ok := addressAt(subnet, offset)
 		if !ok {
 			p.ignore(netip.Addr{}, fmt.Sprintf("%s, allocation %q", name, offset), "it is no address of "+o.Spec.Range)
 			continue
 		}
-		if err := validate(given.ID, given.IfName); err != nil {
+		if err := validate(entry.ID, entry.IfName); err != nil {
 			p.ignore(a, name, fmt.Sprintf("nobody can tell whose it is, and a pod may have it: %v", err))
 			continue
 		}
-		p.allocations = append(p.allocations, allocation{address: a, name: name, containerID: given.ID, ifName: given.IfName, pod: podOf(given.PodRef)})
+		p.allocations = append(p.allocations, allocation{address: a, name: name, containerID: entry.ID, ifName: entry.IfName, pod: podOf(entry.PodRef)})
 	}
 }
 
@@ -132,8 +132,8 @@ func validate(containerID, ifName string) error {
 	return key.Validate()
 }
 
-// at returns the address so far from the first one of the network. As in Whereabouts, that is the one that is written before the slash.
-func at(subnet netip.Prefix, offset string) (netip.Addr, bool) {
+// addressAt returns the address so far from the first one of the network. As in Whereabouts, that is the one that is written before the slash.
+func addressAt(subnet netip.Prefix, offset string) (netip.Addr, bool) {
 	n, err := strconv.ParseUint(offset, 10, 64)
 	if err != nil {
 		return netip.Addr{}, false

@@ -20,13 +20,13 @@ func listOf(items ...string) string {
 	return `{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[` + strings.Join(items, ",") + `]}`
 }
 
-// told is what was read, in few words.
-func told(p Pools) (words []string) {
+// poolLines is what was read, in few words.
+func poolLines(p Pools) (words []string) {
 	for _, a := range p.allocations {
 		words = append(words, fmt.Sprintf("%s %s %s %s/%s", a.address, a.containerID, a.ifName, a.pod.Namespace, a.pod.Name))
 	}
 	for _, o := range p.unknown {
-		words = append(words, fmt.Sprintf("%s %s: %s: %s", o.Address, o.File, o.State, o.Why))
+		words = append(words, fmt.Sprintf("%s %s: %s: %s", o.Address, o.File, o.State, o.Reason))
 	}
 	return words
 }
@@ -82,7 +82,7 @@ func TestRead(t *testing.T) {
 		},
 	} {
 		p, err := Read([]byte(test.text))
-		if got := told(p); err != nil || !slices.Equal(got, test.want) {
+		if got := poolLines(p); err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 		}
 	}
@@ -94,7 +94,7 @@ func TestReadOfWhatHasNoIPPool(t *testing.T) {
 		`{"kind":"Status","apiVersion":"v1","message":"the server doesn't have a resource type"}`, `{"kind":"List","items":{}}`, ipPool("x", "::ffff:10.3.0.0/120", ""),
 	} {
 		if p, err := Read([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), "it has no IPPool of Whereabouts: make it by kubectl get ippools.whereabouts.cni.cncf.io -A -o json") {
-			t.Errorf("%s: %v, %v", text, told(p), err)
+			t.Errorf("%s: %v, %v", text, poolLines(p), err)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestAt(t *testing.T) {
 		for range n {
 			want = want.Next()
 		}
-		got, ok := at(subnet, fmt.Sprint(n))
+		got, ok := addressAt(subnet, fmt.Sprint(n))
 		if ok != subnet.Contains(want) || ok && got != want {
 			t.Fatalf("%s + %d = %s, %t, want %s", subnet, n, got, ok, want)
 		}
@@ -131,7 +131,7 @@ func FuzzParseWhereabouts(f *testing.F) {
 			}
 		}
 		for _, o := range p.unknown {
-			if o.State.Done() || o.Why == "" {
+			if o.State.IsSettled() || o.Reason == "" {
 				t.Errorf("%+v", o)
 			}
 		}

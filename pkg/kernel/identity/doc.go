@@ -5,6 +5,6 @@
 // attachment.Namespace has the namespace's cookie as well, which no other namespace gets until the
 // next boot, and the ID of the boot.
 //
-// Open and Read look at a path: a bind mount of a runtime, or /proc/PID/ns/net. OfSocket looks at an
+// Open and Read look at a path: a bind mount of a runtime, or /proc/PID/ns/net. SocketNamespace looks at an
 // open file of a process, which keeps its namespace alive even where no path leads to it.
 package identity

@@ -36,8 +36,8 @@ func Resolve(path string) string {
 func Open(path string) (fd int, _ attachment.Namespace, err error) {
 	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if resolved := Resolve(path); errors.Is(err, unix.ENOENT) && resolved != path {
-		if again, failed := unix.Open(resolved, unix.O_RDONLY|unix.O_CLOEXEC, 0); failed == nil {
-			fd, err, path = again, nil, resolved
+		if resolvedFD, failed := unix.Open(resolved, unix.O_RDONLY|unix.O_CLOEXEC, 0); failed == nil {
+			fd, err, path = resolvedFD, nil, resolved
 		}
 	}
 	if errors.Is(err, unix.EACCES) {
@@ -54,7 +54,7 @@ func Open(path string) (fd int, _ attachment.Namespace, err error) {
 	if err != nil {
 		return -1, attachment.Namespace{}, fmt.Errorf("open namespace %s: %w", path, err)
 	}
-	id, err := of(fd, path)
+	id, err := identify(fd, path)
 	if err != nil {
 		_ = unix.Close(fd)
 		return -1, attachment.Namespace{}, err
@@ -62,10 +62,10 @@ func Open(path string) (fd int, _ attachment.Namespace, err error) {
 	return fd, id, nil
 }
 
-// of returns the identity of the open namespace, without its cookie. The path holds a namespace
+// identify returns the identity of the open namespace, without its cookie. The path holds a namespace
 // only if it is an nsfs file of a network namespace. When a bind mount goes, the plain file that
 // carried it stays behind.
-func of(fd int, path string) (attachment.Namespace, error) {
+func identify(fd int, path string) (attachment.Namespace, error) {
 	id := attachment.Namespace{Path: path}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
@@ -105,18 +105,18 @@ func Read(path string) (attachment.Namespace, error) {
 // a socket in the namespace.
 func cookie(fd int) uint64 {
 	runtime.LockOSThread()
-	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	original, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		runtime.UnlockOSThread()
 		return 0
 	}
-	defer func() { _ = unix.Close(home) }()
+	defer func() { _ = unix.Close(original) }()
 	if unix.Setns(fd, unix.CLONE_NEWNET) != nil {
 		runtime.UnlockOSThread()
 		return 0
 	}
-	value := cookieHere()
-	if unix.Setns(home, unix.CLONE_NEWNET) == nil {
+	value := threadCookie()
+	if unix.Setns(original, unix.CLONE_NEWNET) == nil {
 		// If the thread cannot go back, it stays locked, and ends with its goroutine. So nothing
 		// else runs in the wrong namespace.
 		runtime.UnlockOSThread()
@@ -124,7 +124,7 @@ func cookie(fd int) uint64 {
 	return value
 }
 
-func cookieHere() uint64 {
+func threadCookie() uint64 {
 	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0

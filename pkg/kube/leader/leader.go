@@ -45,7 +45,7 @@ func Lead(ctx context.Context, client *kube.Client, e Election, lead func(contex
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: lead,
 			OnStoppedLeading: func() { e.Log.Info("this process does not lead", "lease", e.Name) },
-			OnNewLeader:      func(who string) { e.Log.Info("a process leads", "lease", e.Name, "who", who) },
+			OnNewLeader:      func(identity string) { e.Log.Info("a process leads", "lease", e.Name, "who", identity) },
 		},
 	})
 	if err != nil {

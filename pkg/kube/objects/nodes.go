@@ -43,7 +43,7 @@ type condition struct {
 	Status string `json:"status"`
 }
 
-func (n node) known() pool.Node {
+func (n node) poolNode() pool.Node {
 	out := slices.ContainsFunc(n.Spec.Taints, func(t taint) bool { return t.Key == "node.kubernetes.io/out-of-service" })
 	ready := slices.Contains(n.Status.Conditions, condition{"Ready", "True"})
 	return pool.Node{Name: n.Metadata.Name, UID: n.Metadata.UID, OutOfService: out, Ready: ready, Boot: n.Status.NodeInfo.BootID}
@@ -53,16 +53,16 @@ func (n node) known() pool.Node {
 func (p PoolAPI) Node(ctx context.Context, name string) (pool.Node, error) {
 	var n node
 	err := p.get(ctx, nodes, name, &n)
-	return n.known(), err
+	return n.poolNode(), err
 }
 
 // Nodes implements pool.API.
-func (p PoolAPI) Nodes(ctx context.Context) (all []pool.Node, err error) {
-	made, err := list[node](ctx, p, nodes, selector{})
-	for _, n := range made {
-		all = append(all, n.known())
+func (p PoolAPI) Nodes(ctx context.Context) (poolNodes []pool.Node, err error) {
+	items, err := list[node](ctx, p, nodes, selector{})
+	for _, n := range items {
+		poolNodes = append(poolNodes, n.poolNode())
 	}
-	return all, err
+	return poolNodes, err
 }
 
 // nodeLease is what counts of a Lease.
@@ -73,7 +73,7 @@ type nodeLease struct {
 	} `json:"spec"`
 }
 
-func (l nodeLease) known() pool.NodeLease {
+func (l nodeLease) poolLease() pool.NodeLease {
 	return pool.NodeLease{Node: l.Metadata.Name, UID: l.Metadata.UID, Version: l.Metadata.ResourceVersion, Renewed: l.Spec.RenewTime}
 }
 
@@ -81,14 +81,14 @@ func (l nodeLease) known() pool.NodeLease {
 func (p PoolAPI) NodeLease(ctx context.Context, node string) (pool.NodeLease, error) {
 	var l nodeLease
 	err := p.get(ctx, nodeLeases, node, &l)
-	return l.known(), err
+	return l.poolLease(), err
 }
 
 // NodeLeases implements pool.API.
-func (p PoolAPI) NodeLeases(ctx context.Context) (all []pool.NodeLease, err error) {
-	made, err := list[nodeLease](ctx, p, nodeLeases, selector{})
-	for _, l := range made {
-		all = append(all, l.known())
+func (p PoolAPI) NodeLeases(ctx context.Context) (leases []pool.NodeLease, err error) {
+	items, err := list[nodeLease](ctx, p, nodeLeases, selector{})
+	for _, l := range items {
+		leases = append(leases, l.poolLease())
 	}
-	return all, err
+	return leases, err
 }

@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	// ErrNotThere says that the API itself has answered that the object does not exist. It is a proof.
-	ErrNotThere = errors.New("the Kubernetes API answers that it does not exist")
+	// ErrNotFound says that the API itself has answered that the object does not exist. It is a proof.
+	ErrNotFound = errors.New("the Kubernetes API answers that it does not exist")
 	// ErrNotServed says that nobody serves the object's kind: a definition or an aggregated API is missing, or a proxy
 	// has answered. It proves nothing about the object.
 	ErrNotServed = errors.New("the Kubernetes API does not serve it")
@@ -55,33 +55,33 @@ type Object struct {
 }
 
 // Read returns the object as it is now. Without a resource version in the request, the API asks its store, and not its
-// cache. The error matches ErrNotThere or ErrNotServed.
-func (c *Client) Read(ctx context.Context, k Kind, namespace, name string) (made Object, err error) {
+// cache. The error matches ErrNotFound or ErrNotServed.
+func (c *Client) Read(ctx context.Context, k Kind, namespace, name string) (object Object, err error) {
 	for _, version := range k.Versions {
-		made, err = c.readVersion(ctx, k, version, namespace, name)
+		object, err = c.readVersion(ctx, k, version, namespace, name)
 		if !errors.Is(err, ErrNotServed) {
-			return made, err
+			return object, err
 		}
 	}
-	return made, err
+	return object, err
 }
 
 func (c *Client) readVersion(ctx context.Context, k Kind, version, namespace, name string) (Object, error) {
 	var code int
 	body, err := c.api.Get().AbsPath(Root(k.Group, version)).NamespaceIfScoped(namespace, namespace != "").Resource(k.Resource).Name(name).
 		SetHeader("Accept", k.Accept).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-	if err := answer(request{k, version, name, "get", k.Resource}, code, body, err); err != nil {
+	if err := checkAnswer(request{k, version, name, "get", k.Resource}, code, body, err); err != nil {
 		return Object{}, err
 	}
-	var made Object
-	if err := json.Unmarshal(body, &made); err != nil {
+	var object Object
+	if err := json.Unmarshal(body, &object); err != nil {
 		return Object{}, fmt.Errorf("the answer of the Kubernetes API about %s %s cannot be read: %w", k.Resource, name, err)
 	}
 	// A proxy can answer with anything. Nobody is gone because of that.
-	if m := made.Metadata; m.Name != name || m.Namespace != namespace || m.UID == "" {
+	if m := object.Metadata; m.Name != name || m.Namespace != namespace || m.UID == "" {
 		return Object{}, fmt.Errorf("the answer of the Kubernetes API is not about %s %s/%s", k.Resource, namespace, name)
 	}
-	return made, nil
+	return object, nil
 }
 
 // PatchStatus merges the change into the status of the object. The change has the UID and the resource version of what was read.
@@ -91,14 +91,14 @@ func (c *Client) PatchStatus(ctx context.Context, k Kind, namespace, name string
 	version := k.Versions[0]
 	body, err := c.api.Patch(types.MergePatchType).AbsPath(Root(k.Group, version)).NamespaceIfScoped(namespace, namespace != "").Resource(k.Resource).Name(name).
 		SubResource("status").SetHeader("Accept", k.Accept).Body(change).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-	return answer(request{k, version, name, "patch", k.Resource + "/status"}, code, body, err)
+	return checkAnswer(request{k, version, name, "patch", k.Resource + "/status"}, code, body, err)
 }
 
 // ReadPath reads what the API says about itself at the path. The error matches ErrNotServed if it has nothing there.
 func (c *Client) ReadPath(ctx context.Context, path string, into any) error {
 	var code int
 	body, err := c.api.Get().AbsPath(path).SetHeader("Accept", Whole).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-	if err := answer(request{verb: "get", right: path}, code, body, err); err != nil {
+	if err := checkAnswer(request{verb: "get", right: path}, code, body, err); err != nil {
 		return err
 	}
 	return json.Unmarshal(body, into)
@@ -122,8 +122,8 @@ type request struct {
 	right string
 }
 
-// ofKubelets are resources that a kubelet may read without the group system:nodes.
-var ofKubelets = []string{"pods", nodes.Resource, nodeLeases.Resource}
+// kubeletResources are resources that a kubelet may read without the group system:nodes.
+var kubeletResources = []string{"pods", nodes.Resource, nodeLeases.Resource}
 
 // rule is what a ClusterRole must have for the request.
 func (r request) rule() string {
@@ -131,42 +131,42 @@ func (r request) rule() string {
 		return fmt.Sprintf("{nonResourceURLs: [%q], verbs: [%q]}", r.right, r.verb)
 	}
 	rule := fmt.Sprintf("{apiGroups: [%q], resources: [%q], verbs: [%q]}", r.Group, r.right, r.verb)
-	if !slices.Contains(ofKubelets, r.Resource) && r.Group != pool.Group {
+	if !slices.Contains(kubeletResources, r.Resource) && r.Group != pool.Group {
 		rule += ", which a kubelet has only if you bind it to the group system:nodes"
 	}
 	return rule
 }
 
-// answer returns nil if the request has succeeded, and otherwise what the answer means.
+// checkAnswer returns nil if the request has succeeded, and otherwise what the answer means.
 //
 // client-go makes the same error of a 404 of the API about the object and of a 404 about anything else. Only a Status that
 // names the object is a proof.
-func answer(r request, code int, body []byte, err error) error {
+func checkAnswer(r request, code int, body []byte, err error) error {
 	if status := apierrors.APIStatus(nil); code == 0 && errors.As(err, &status) {
 		code, body = int(status.Status().Code), nil // client-go keeps no body of a type that it does not know.
 	}
 	var s metav1.Status
-	own := json.Unmarshal(body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1" && s.Status == metav1.StatusFailure
+	isStatus := json.Unmarshal(body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1" && s.Status == metav1.StatusFailure
 	switch {
 	case err == nil:
 		return nil
 	case code == 0:
 		return fmt.Errorf("the Kubernetes API does not answer: %w", err)
-	case code == http.StatusNotFound && own && s.Reason == metav1.StatusReasonNotFound && s.Details != nil &&
+	case code == http.StatusNotFound && isStatus && s.Reason == metav1.StatusReasonNotFound && s.Details != nil &&
 		s.Details.Name == r.object && s.Details.Group == r.Group && s.Details.Kind == r.Resource:
-		return fmt.Errorf("%w: %s", ErrNotThere, s.Message)
+		return fmt.Errorf("%w: %s", ErrNotFound, s.Message)
 	case code == http.StatusNotFound:
 		return fmt.Errorf("%w: %s has no %s", ErrNotServed, Root(r.Group, r.version), r.Resource)
-	case code == http.StatusForbidden && own && deniedByPolicy(s.Message):
-		return fmt.Errorf("%w: %s", ErrRefused, words(own, s, code))
+	case code == http.StatusForbidden && isStatus && deniedByPolicy(s.Message):
+		return fmt.Errorf("%w: %s", ErrRefused, statusText(isStatus, s, code))
 	case code == http.StatusForbidden:
-		return fmt.Errorf("%w: %s. This account needs the rule %s", ErrRefused, words(own, s, code), r.rule())
+		return fmt.Errorf("%w: %s. This account needs the rule %s", ErrRefused, statusText(isStatus, s, code), r.rule())
 	case code == http.StatusConflict:
-		return fmt.Errorf("%w: %s", ErrConflict, words(own, s, code))
+		return fmt.Errorf("%w: %s", ErrConflict, statusText(isStatus, s, code))
 	case code == http.StatusTooManyRequests:
-		return fmt.Errorf("%w: %s", ErrBusy, words(own, s, code))
+		return fmt.Errorf("%w: %s", ErrBusy, statusText(isStatus, s, code))
 	}
-	return fmt.Errorf("the Kubernetes API answers with an error: %s", words(own, s, code))
+	return fmt.Errorf("the Kubernetes API answers with an error: %s", statusText(isStatus, s, code))
 }
 
 // deniedByPolicy says whether a policy or a webhook refuses what the request does. The account has the right to do it then, and no rule
@@ -175,9 +175,9 @@ func deniedByPolicy(message string) bool {
 	return strings.Contains(message, " denied request: ") || strings.Contains(message, " denied the request")
 }
 
-// words are what the API says, or the status of an answer that is not the API's own.
-func words(own bool, s metav1.Status, code int) string {
-	if own && s.Message != "" {
+// statusText are what the API says, or the status of an answer that is not the API's own.
+func statusText(isStatus bool, s metav1.Status, code int) string {
+	if isStatus && s.Message != "" {
 		return fmt.Sprintf("%s (status %d)", s.Message, code)
 	}
 	return fmt.Sprintf("status %d, not in the API's own form", code)

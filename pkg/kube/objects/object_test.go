@@ -73,7 +73,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		want        string
 	}{
 		"it is there":                   {200, "application/json", there, nil, ""},
-		"it is not there":               {404, "application/json", own, ErrNotThere, `the Kubernetes API answers that it does not exist: statefulsets "web" not found`},
+		"it is not there":               {404, "application/json", own, ErrNotFound, `the Kubernetes API answers that it does not exist: statefulsets "web" not found`},
 		"its words in another type":     {404, "text/plain", own, ErrNotServed, "does not serve it"},
 		"no such kind":                  {404, "text/plain; charset=utf-8", "404 page not found\n", ErrNotServed, "the Kubernetes API does not serve it: /apis/apps/v1 has no statefulsets"},
 		"a proxy's page":                {404, "text/html", "<html><h1>404 Not Found</h1></html>", ErrNotServed, "does not serve it"},
@@ -117,7 +117,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 				}
 				return
 			}
-			for _, of := range []error{ErrNotThere, ErrNotServed, ErrConflict} {
+			for _, of := range []error{ErrNotFound, ErrNotServed, ErrConflict} {
 				if want := test.is != nil && errors.Is(test.is, of); errors.Is(err, of) != want {
 					t.Errorf("%v is %v", err, of)
 				}
@@ -142,9 +142,9 @@ func TestVersions(t *testing.T) {
 		asked        []string
 	}{
 		"the newer one has it":  {200, 200, nil, []string{"GET " + newer}},
-		"the newer one has not": {404, 200, ErrNotThere, []string{"GET " + newer}},
+		"the newer one has not": {404, 200, ErrNotFound, []string{"GET " + newer}},
 		"an old OpenKruise":     {0, 200, nil, []string{"GET " + newer, "GET " + older}},
-		"an old one has not":    {0, 404, ErrNotThere, []string{"GET " + newer, "GET " + older}},
+		"an old one has not":    {0, 404, ErrNotFound, []string{"GET " + newer, "GET " + older}},
 		"no OpenKruise":         {0, 0, ErrNotServed, []string{"GET " + newer, "GET " + older}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestVersions(t *testing.T) {
 func TestANameThatIsAPath(t *testing.T) {
 	c, asked := served(t, http.NotFound)
 	for _, name := range []string{"", ".", "..", "../../secrets/x", "a/b", "a%2fb"} {
-		if _, err := c.Read(t.Context(), sets, "shop", name); err == nil || errors.Is(err, ErrNotThere) || errors.Is(err, ErrNotServed) {
+		if _, err := c.Read(t.Context(), sets, "shop", name); err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotServed) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -187,7 +187,7 @@ func TestTooManyRequests(t *testing.T) {
 		"of the storage":      `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"storage is (re)initializing","reason":"TooManyRequests","code":429}`,
 	} {
 		said := []byte(body)
-		err := poolError(answer(request{AddressPools, pool.Version, "", "list", "addresspools"}, http.StatusTooManyRequests, said, errors.New("429")), said)
+		err := poolError(checkAnswer(request{AddressPools, pool.Version, "", "list", "addresspools"}, http.StatusTooManyRequests, said, errors.New("429")), said)
 		if !errors.Is(err, pool.ErrBusy) || errors.Is(err, pool.ErrRefused) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -33,9 +33,9 @@ var _ pool.API = PoolAPI{}
 func NewPoolAPI(client *Client) PoolAPI { return PoolAPI{client} }
 
 // Pool implements pool.API.
-func (p PoolAPI) Pool(ctx context.Context, name string) (made pool.Pool, err error) {
-	err = p.get(ctx, AddressPools, name, &made)
-	return made, err
+func (p PoolAPI) Pool(ctx context.Context, name string) (stored pool.Pool, err error) {
+	err = p.get(ctx, AddressPools, name, &stored)
+	return stored, err
 }
 
 // Pools implements pool.API.
@@ -44,34 +44,34 @@ func (p PoolAPI) Pools(ctx context.Context) ([]pool.Pool, error) {
 }
 
 // UpdatePool implements pool.API.
-func (p PoolAPI) UpdatePool(ctx context.Context, o pool.Pool) (made pool.Pool, err error) {
+func (p PoolAPI) UpdatePool(ctx context.Context, o pool.Pool) (stored pool.Pool, err error) {
 	var recovery any // nil removes it.
-	if text, is := o.Metadata.Annotations[pool.RecoveryKey]; is {
+	if text, found := o.Metadata.Annotations[pool.RecoveryKey]; found {
 		recovery = text
 	}
 	change := map[string]any{"metadata": map[string]any{
 		"uid": o.Metadata.UID, "resourceVersion": o.Metadata.ResourceVersion, "finalizers": o.Metadata.Finalizers,
 		"annotations": map[string]any{pool.RecoveryKey: recovery},
 	}}
-	err = p.patch(ctx, o.Metadata.Name, change, &made)
-	return made, err
+	err = p.patch(ctx, o.Metadata.Name, change, &stored)
+	return stored, err
 }
 
 // UpdatePoolStatus implements pool.API.
-func (p PoolAPI) UpdatePoolStatus(ctx context.Context, o pool.Pool) (made pool.Pool, err error) {
+func (p PoolAPI) UpdatePoolStatus(ctx context.Context, o pool.Pool) (stored pool.Pool, err error) {
 	type whole struct {
 		meta
 		pool.Pool
 	}
 	r := p.client.api.Put().Resource(AddressPools.Resource).Name(o.Metadata.Name).SubResource("status")
-	err = p.send(ctx, r, AddressPools, "update", o.Metadata.Name, whole{metaOf(AddressPools), o}, &made)
-	return made, err
+	err = p.send(ctx, r, AddressPools, "update", o.Metadata.Name, whole{metaOf(AddressPools), o}, &stored)
+	return stored, err
 }
 
 // Block implements pool.API.
-func (p PoolAPI) Block(ctx context.Context, name string) (made pool.Block, err error) {
-	err = p.get(ctx, AddressBlocks, name, &made)
-	return made, err
+func (p PoolAPI) Block(ctx context.Context, name string) (stored pool.Block, err error) {
+	err = p.get(ctx, AddressBlocks, name, &stored)
+	return stored, err
 }
 
 // Blocks implements pool.API.
@@ -86,15 +86,15 @@ func (p PoolAPI) BlocksOf(ctx context.Context, node string) ([]pool.Block, error
 }
 
 // CreateBlock implements pool.API.
-func (p PoolAPI) CreateBlock(ctx context.Context, b pool.Block) (made pool.Block, err error) {
-	err = p.create(ctx, AddressBlocks, b.Metadata.Name, block{metaOf(AddressBlocks), b}, &made)
-	return made, err
+func (p PoolAPI) CreateBlock(ctx context.Context, b pool.Block) (stored pool.Block, err error) {
+	err = p.create(ctx, AddressBlocks, b.Metadata.Name, block{metaOf(AddressBlocks), b}, &stored)
+	return stored, err
 }
 
 // UpdateBlock implements pool.API.
-func (p PoolAPI) UpdateBlock(ctx context.Context, b pool.Block) (made pool.Block, err error) {
-	err = p.update(ctx, AddressBlocks, b.Metadata.Name, block{metaOf(AddressBlocks), b}, &made)
-	return made, err
+func (p PoolAPI) UpdateBlock(ctx context.Context, b pool.Block) (stored pool.Block, err error) {
+	err = p.update(ctx, AddressBlocks, b.Metadata.Name, block{metaOf(AddressBlocks), b}, &stored)
+	return stored, err
 }
 
 // DeleteBlock implements pool.API.
@@ -103,9 +103,9 @@ func (p PoolAPI) DeleteBlock(ctx context.Context, b pool.Block) error {
 }
 
 // Claim implements pool.API.
-func (p PoolAPI) Claim(ctx context.Context, name string) (made pool.Claim, err error) {
-	err = p.get(ctx, addressClaims, name, &made)
-	return made, err
+func (p PoolAPI) Claim(ctx context.Context, name string) (stored pool.Claim, err error) {
+	err = p.get(ctx, addressClaims, name, &stored)
+	return stored, err
 }
 
 // Claims implements pool.API.
@@ -124,15 +124,15 @@ func (p PoolAPI) ClaimsAt(ctx context.Context, a netip.Addr) ([]pool.Claim, erro
 }
 
 // CreateClaim implements pool.API.
-func (p PoolAPI) CreateClaim(ctx context.Context, c pool.Claim) (made pool.Claim, err error) {
-	err = p.create(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &made)
-	return made, err
+func (p PoolAPI) CreateClaim(ctx context.Context, c pool.Claim) (stored pool.Claim, err error) {
+	err = p.create(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &stored)
+	return stored, err
 }
 
 // UpdateClaim implements pool.API.
-func (p PoolAPI) UpdateClaim(ctx context.Context, c pool.Claim) (made pool.Claim, err error) {
-	err = p.update(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &made)
-	return made, err
+func (p PoolAPI) UpdateClaim(ctx context.Context, c pool.Claim) (stored pool.Claim, err error) {
+	err = p.update(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &stored)
+	return stored, err
 }
 
 // DeleteClaim implements pool.API.
@@ -206,35 +206,35 @@ func (p PoolAPI) send(ctx context.Context, r *rest.Request, k Kind, verb, name s
 		r = r.Namespace(namespace)
 	}
 	var code int
-	said, err := r.AbsPath(Root(k.Group, k.Versions[0])).SetHeader("Accept", Whole).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-	if err := poolError(answer(request{k, k.Versions[0], name, verb, k.Resource}, code, said, err), said); err != nil {
+	response, err := r.AbsPath(Root(k.Group, k.Versions[0])).SetHeader("Accept", Whole).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
+	if err := poolError(checkAnswer(request{k, k.Versions[0], name, verb, k.Resource}, code, response, err), response); err != nil {
 		return fmt.Errorf("%s %s %s: %w", verb, k.Name, name, err)
 	}
 	if into == nil {
 		return nil
 	}
-	if err := json.Unmarshal(said, into); err != nil {
+	if err := json.Unmarshal(response, into); err != nil {
 		return fmt.Errorf("the answer of the Kubernetes API about %s %s cannot be read: %w", k.Name, name, err)
 	}
-	var is struct {
+	var identity struct {
 		Metadata pool.Meta `json:"metadata"`
 	}
 	// A proxy can answer with anything.
-	if err := json.Unmarshal(said, &is); err != nil || is.Metadata.Name != name || is.Metadata.UID == "" {
+	if err := json.Unmarshal(response, &identity); err != nil || identity.Metadata.Name != name || identity.Metadata.UID == "" {
 		return fmt.Errorf("the answer of the Kubernetes API is not about %s %s", k.Name, name)
 	}
 	return nil
 }
 
-// poolError makes an error match those of package pool. said is the body of the answer.
-func poolError(err error, said []byte) error {
+// poolError makes an error match those of package pool. response is the body of the answer.
+func poolError(err error, response []byte) error {
 	var s metav1.Status
-	_ = json.Unmarshal(said, &s) // It need not be a Status.
+	_ = json.Unmarshal(response, &s) // It need not be a Status.
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrNotThere):
-		return matching{err, pool.ErrNotThere}
+	case errors.Is(err, ErrNotFound):
+		return matching{err, pool.ErrNotFound}
 	case errors.Is(err, ErrConflict) && s.Reason == metav1.StatusReasonAlreadyExists:
 		return fmt.Errorf("%w: %w", pool.ErrExists, err)
 	case errors.Is(err, ErrConflict):
@@ -252,33 +252,33 @@ func poolError(err error, said []byte) error {
 // matching is an error that matches another one, too, and says the same.
 type matching struct {
 	error
-	also error
+	sentinel error
 }
 
 // Unwrap returns both.
-func (m matching) Unwrap() []error { return []error{m.error, m.also} }
+func (m matching) Unwrap() []error { return []error{m.error, m.sentinel} }
 
-// mostListed is how many objects a page of a list has.
-const mostListed = 500
+// maxListed is how many objects a page of a list has.
+const maxListed = 500
 
 // list reads all objects that the selector selects. The pages are of one state of the API. Without a resource version, the
 // API answers with what its store has.
-func list[T any](ctx context.Context, p PoolAPI, k Kind, by selector) (all []T, err error) {
+func list[T any](ctx context.Context, p PoolAPI, k Kind, filter selector) (items []T, err error) {
 	next := ""
 	for {
 		var code int
-		r := p.client.api.Get().AbsPath(Root(k.Group, k.Versions[0])).Resource(k.Resource).Param("limit", strconv.Itoa(mostListed))
+		r := p.client.api.Get().AbsPath(Root(k.Group, k.Versions[0])).Resource(k.Resource).Param("limit", strconv.Itoa(maxListed))
 		if namespace := namespaceOf(k); namespace != "" {
 			r = r.Namespace(namespace)
 		}
-		if by.key != "" {
-			r = r.Param(by.key, by.value)
+		if filter.key != "" {
+			r = r.Param(filter.key, filter.value)
 		}
 		if next != "" {
 			r = r.Param("continue", next)
 		}
-		said, err := r.SetHeader("Accept", Whole).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-		if err := poolError(answer(request{k, k.Versions[0], "", "list", k.Resource}, code, said, err), said); err != nil {
+		response, err := r.SetHeader("Accept", Whole).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
+		if err := poolError(checkAnswer(request{k, k.Versions[0], "", "list", k.Resource}, code, response, err), response); err != nil {
 			return nil, fmt.Errorf("list %s: %w", k.Resource, err)
 		}
 		var page struct {
@@ -288,12 +288,12 @@ func list[T any](ctx context.Context, p PoolAPI, k Kind, by selector) (all []T, 
 			} `json:"metadata"`
 			Items []T `json:"items"`
 		}
-		if err := json.NewDecoder(bytes.NewReader(said)).Decode(&page); err != nil || page.Kind != k.Name+"List" {
+		if err := json.NewDecoder(bytes.NewReader(response)).Decode(&page); err != nil || page.Kind != k.Name+"List" {
 			return nil, fmt.Errorf("the answer of the Kubernetes API is no %sList: %w", k.Name, err)
 		}
-		all = append(all, page.Items...)
+		items = append(items, page.Items...)
 		if next = page.Metadata.Continue; next == "" {
-			return all, nil
+			return items, nil
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 var errAway = errors.New("the connection was lost")
 
-// watched is an API with the pool lan: 10.3.0.0 to 10.3.0.11 in three blocks, and the nodes n1 and n2. A controller looks at it.
-type watched struct {
+// testController is an API with the pool lan: 10.3.0.0 to 10.3.0.11 in three blocks, and the nodes n1 and n2. A controller looks at it.
+type testController struct {
 	*pooltest.API
 	*Controller
 	t   *testing.T
@@ -27,14 +27,14 @@ type watched struct {
 
 var day = time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
 
-func newWatched(t *testing.T) *watched {
+func newTestController(t *testing.T) *testController {
 	t.Helper()
-	w := &watched{API: &pooltest.API{}, t: t}
+	w := &testController{API: &pooltest.API{}, t: t}
 	w.AddNode(pool.Node{Name: "n1"})
 	w.AddNode(pool.Node{Name: "n2"})
 	w.AddPool(pool.Pool{Metadata: pool.Meta{Name: "lan", Finalizers: []string{pool.Finalizer}}, Spec: pool.Spec{Subnet: "10.2.0.0/15", Ranges: []string{"10.3.0.0-10.3.0.11"}, BlockSize: 4}})
 	w.Controller = New(w.API, slog.New(slog.NewTextHandler(&w.log, nil)))
-	w.now = func() time.Time { return day }
+	w.clock = func() time.Time { return day }
 	return w
 }
 
@@ -42,8 +42,8 @@ func party(node string) pool.Party {
 	return pool.Party{Node: node, Network: "net", Store: "store-" + node}
 }
 
-// taken makes a block of which each of the nodes has an address.
-func (w *watched) taken(index int64, nodes ...string) {
+// addBlock makes a block of which each of the nodes has an address.
+func (w *testController) addBlock(index int64, nodes ...string) {
 	w.t.Helper()
 	l, err := w.pool("lan").Layout()
 	if err != nil {
@@ -51,12 +51,12 @@ func (w *watched) taken(index int64, nodes ...string) {
 	}
 	b, _ := pool.NewBlock(l, index, party(nodes[0]), "boot")
 	for i, n := range nodes[1:] {
-		b = b.GiveTo(party(nodes[0]), []int{3 - i}, party(n))
+		b = b.HandOver(party(nodes[0]), []int{3 - i}, party(n))
 	}
 	w.AddBlock(b)
 }
 
-func (w *watched) pool(name string) pool.Pool {
+func (w *testController) pool(name string) pool.Pool {
 	w.t.Helper()
 	p, err := w.Pool(w.t.Context(), name)
 	if err != nil {
@@ -65,16 +65,16 @@ func (w *watched) pool(name string) pool.Pool {
 	return p
 }
 
-// look looks once. No text stands for no error.
-func (w *watched) look(text string) {
+// reconcile looks once. No text stands for no error.
+func (w *testController) reconcile(text string) {
 	w.t.Helper()
-	if err := w.Look(w.t.Context()); (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
+	if err := w.Reconcile(w.t.Context()); (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
 		w.t.Errorf("look: %v, want %q", err, text)
 	}
 }
 
 // fences says of each holder of a block why it is fenced.
-func (w *watched) fences(block string) (all []string) {
+func (w *testController) fences(block string) (all []string) {
 	w.t.Helper()
 	b, err := w.Block(w.t.Context(), block)
 	if err != nil {
@@ -99,40 +99,40 @@ func TestFence(t *testing.T) {
 			return nil
 		}
 	}
-	dead := func(w *watched) { w.AddNode(pool.Node{Name: "n2", OutOfService: true}) }
+	dead := func(w *testController) { w.AddNode(pool.Node{Name: "n2", OutOfService: true}) }
 	for name, test := range map[string]struct {
-		before func(*watched)
+		before func(*testController)
 		err    string
 		want   string
 		// then is what the next look makes of it.
 		then string
 	}{
-		"nobody is dead": {func(*watched) {}, "", "[n1:  n2: ]", "[n1:  n2: ]"},
+		"nobody is dead": {func(*testController) {}, "", "[n1:  n2: ]", "[n1:  n2: ]"},
 		"n2 is dead":     {dead, "", "[n1:  n2: " + proof + "]", "[n1:  n2: " + proof + "]"},
-		"a node is gone": {func(w *watched) { w.taken(1, "n3") }, "", "[n1:  n2: ]", "[n1:  n2: ]"},
-		"fenced by a hand": {func(w *watched) {
+		"a node is gone": {func(w *testController) { w.addBlock(1, "n3") }, "", "[n1:  n2: ]", "[n1:  n2: ]"},
+		"fenced by a hand": {func(w *testController) {
 			w.EditBlock("lan-0", func(b *pool.Block) { b.Spec.Holders[1].Fenced = "burnt" })
 			dead(w)
 		}, "", "[n1:  n2: burnt]", "[n1:  n2: burnt]"},
-		"the taint is gone at that moment": {func(w *watched) {
+		"the taint is gone at that moment": {func(w *testController) {
 			dead(w)
-			w.On = once("get node n2", func() { w.AddNode(pool.Node{Name: "n2"}) })
+			w.BeforeRequest = once("get node n2", func() { w.AddNode(pool.Node{Name: "n2"}) })
 		}, "", "[n1:  n2: ]", "[n1:  n2: ]"},
-		"n2 is back at that moment": {func(w *watched) {
+		"n2 is back at that moment": {func(w *testController) {
 			dead(w)
-			w.On = once("update block lan-0", func() {
+			w.BeforeRequest = once("update block lan-0", func() {
 				w.EditBlock("lan-0", func(b *pool.Block) { *b, _ = b.Confirm(party("n2"), "next") })
 			})
 		}, "", "[n1:  n2: ]", "[n1:  n2: " + proof + "]"},
-		"the block is gone at that moment": {func(w *watched) {
-			w.taken(1, "n2")
+		"the block is gone at that moment": {func(w *testController) {
+			w.addBlock(1, "n2")
 			dead(w)
-			w.On = once("update block lan-1", func() { w.Forget("lan-1") })
+			w.BeforeRequest = once("update block lan-1", func() { w.Forget("lan-1") })
 		}, "", "[n1:  n2: " + proof + "]", "[n1:  n2: " + proof + "]"},
-		"the taint cannot be read": {func(w *watched) {
+		"the taint cannot be read": {func(w *testController) {
 			dead(w)
 			left := errAway
-			w.On = func(r string) error {
+			w.BeforeRequest = func(r string) error {
 				if r != "get node n2" {
 					return nil
 				}
@@ -143,14 +143,14 @@ func TestFence(t *testing.T) {
 		}, errAway.Error(), "[n1:  n2: ]", "[n1:  n2: " + proof + "]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWatched(t)
-			w.taken(0, "n1", "n2")
+			w := newTestController(t)
+			w.addBlock(0, "n1", "n2")
 			test.before(w)
-			w.look(test.err)
+			w.reconcile(test.err)
 			if got := fmt.Sprint(w.fences("lan-0")); got != test.want {
 				t.Errorf("the fences are %s, want %s", got, test.want)
 			}
-			w.look("")
+			w.reconcile("")
 			if got := fmt.Sprint(w.fences("lan-0")); got != test.then {
 				t.Errorf("the next look: the fences are %s, want %s", got, test.then)
 			}
@@ -160,13 +160,13 @@ func TestFence(t *testing.T) {
 
 // What a dead node asks for is asked for no more.
 func TestADeadNodeAsksForNothing(t *testing.T) {
-	w := newWatched(t)
-	w.taken(0, "n1")
+	w := newTestController(t)
+	w.addBlock(0, "n1")
 	w.EditBlock("lan-0", func(b *pool.Block) {
-		*b = b.Ask(pool.Want{Party: party("n1"), Count: 1}).Ask(pool.Want{Party: party("n2"), Count: 1})
+		*b = b.Request(pool.Want{Party: party("n1"), Count: 1}).Request(pool.Want{Party: party("n2"), Count: 1})
 	})
 	w.AddNode(pool.Node{Name: "n2", OutOfService: true})
-	w.look("")
+	w.reconcile("")
 	b, err := w.Block(t.Context(), "lan-0")
 	if err != nil || len(b.Spec.Want) != 1 || b.Spec.Want[0].Node != "n1" {
 		t.Errorf("%+v, %v", b.Spec.Want, err)
@@ -190,21 +190,21 @@ func TestTheEndOfARecovery(t *testing.T) {
 		"one is dead":       {[]string{"n1"}, nodes(n1, deadN2), "", true},
 		"no nodes":          {[]string{"n1"}, nil, "", false},
 	} {
-		r := pool.Recovery{Why: "a loss", Asserted: test.asserted}
+		r := pool.Recovery{Reason: "a loss", Asserted: test.asserted}
 		var waits []string
 		for _, n := range unasserted(r, test.nodes) {
 			waits = append(waits, n.Name)
 		}
-		if got := complete(r, test.nodes); got != test.complete || strings.Join(waits, " ") != test.waits {
+		if got := allAsserted(r, test.nodes); got != test.complete || strings.Join(waits, " ") != test.waits {
 			t.Errorf("%s: complete %t, it waits for %v, want %t, %s", name, got, waits, test.complete, test.waits)
 		}
 	}
-	w := newWatched(t)
+	w := newTestController(t)
 	assert := func(names ...string) {
 		w.EditPool("lan", func(p *pool.Pool) {
-			*p = p.WithRecovery(&pool.Recovery{Why: "a loss", Asserted: names})
+			*p = p.WithRecovery(&pool.Recovery{Reason: "a loss", Asserted: names})
 		})
-		w.look("")
+		w.reconcile("")
 	}
 	assert("n1")
 	if w.pool("lan").Recovery() == nil {
@@ -214,7 +214,7 @@ func TestTheEndOfARecovery(t *testing.T) {
 	if w.pool("lan").Recovery() != nil {
 		t.Error("the recovery goes on")
 	}
-	w.On = func(r string) error {
+	w.BeforeRequest = func(r string) error {
 		if r == "update pool lan" {
 			return pool.ErrConflict
 		}
@@ -228,77 +228,77 @@ func TestTheEndOfARecovery(t *testing.T) {
 
 // A deleted pool stays as long as somebody has a block.
 func TestTheEndOfAPool(t *testing.T) {
-	w := newWatched(t)
-	w.taken(0, "n1")
+	w := newTestController(t)
+	w.addBlock(0, "n1")
 	w.EditPool("lan", func(p *pool.Pool) { p.Metadata.Finalizers = []string{"example.org/hold", pool.Finalizer} })
 	w.RemovePool("lan")
-	w.look("")
+	w.reconcile("")
 	if got := w.pool("lan").Metadata.Finalizers; !slices.Contains(got, pool.Finalizer) {
 		t.Errorf("while n1 has a block: %v", got)
 	}
 	w.Forget("lan-0")
-	w.look("")
+	w.reconcile("")
 	if got := fmt.Sprint(w.pool("lan").Metadata.Finalizers); got != "[example.org/hold]" {
 		t.Errorf("the finalizers are %s", got)
 	}
 	before := len(w.Requests())
-	w.look("")
+	w.reconcile("")
 	if got := w.Requests()[before:]; slices.ContainsFunc(got, func(r string) bool { return strings.HasPrefix(r, "update") }) {
 		t.Errorf("it goes on: %v", got)
 	}
 	w.EditPool("lan", func(p *pool.Pool) { p.Metadata.Finalizers = []string{pool.Finalizer} })
-	w.look("")
-	w.look("")
-	if _, err := w.Pool(t.Context(), "lan"); !errors.Is(err, pool.ErrNotThere) {
+	w.reconcile("")
+	w.reconcile("")
+	if _, err := w.Pool(t.Context(), "lan"); !errors.Is(err, pool.ErrNotFound) {
 		t.Errorf("the pool is there: %v", err)
 	}
 }
 
 // The status tells what is taken, and is written only if it has changed.
 func TestStatus(t *testing.T) {
-	w := newWatched(t)
-	w.taken(1, "n1", "n2")
-	w.EditBlock("lan-1", func(b *pool.Block) { *b = b.GiveBack(party("n1"), []int{0}) })
-	w.look("")
+	w := newTestController(t)
+	w.addBlock(1, "n1", "n2")
+	w.EditBlock("lan-1", func(b *pool.Block) { *b = b.Release(party("n1"), []int{0}) })
+	w.reconcile("")
 	first := w.pool("lan").Status
-	want := pool.Status{Blocks: 3, Taken: 1, Addresses: "12", Granted: 3, Free: "BQ==", Sequence: 1, Updated: "2026-03-01T11:00:00Z"}
+	want := pool.Status{Blocks: 3, Existing: 1, Addresses: "12", Granted: 3, Free: "BQ==", Sequence: 1, Updated: "2026-03-01T11:00:00Z"}
 	if first != want {
 		t.Errorf("%+v, want %+v", first, want)
 	}
-	w.now = func() time.Time { return day.Add(time.Hour) }
-	w.look("")
+	w.clock = func() time.Time { return day.Add(time.Hour) }
+	w.reconcile("")
 	if got := w.pool("lan").Status; got != first {
 		t.Errorf("nothing has changed: %+v", got)
 	}
-	w.taken(0, "n1")
-	w.look("")
+	w.addBlock(0, "n1")
+	w.reconcile("")
 	if got := w.pool("lan").Status; got.Sequence != 2 || got.Free != "BA==" || got.Updated != "2026-03-01T12:00:00Z" {
 		t.Errorf("another block: %+v", got)
 	}
 	w.EditPool("lan", func(p *pool.Pool) { p.Spec.Subnet = "nonsense" })
-	w.look("")
+	w.reconcile("")
 	got := w.pool("lan").Status
 	if !strings.Contains(got.Problem, `invalid spec.subnet "nonsense"`) || got.Sequence != 3 {
 		t.Errorf("a wrong spec: %+v", got)
 	}
-	if got.Taken != 2 || got.Granted != 7 {
+	if got.Existing != 2 || got.Granted != 7 {
 		t.Errorf("a wrong spec changes what nodes have: %+v", got)
 	}
 }
 
 // What one pool does not get does not stop the others.
 func TestPoolsDoNotStopEachOther(t *testing.T) {
-	w := newWatched(t)
+	w := newTestController(t)
 	for name, subnet := range map[string]string{"a": "10.4.0.0/24", "z": "10.5.0.0/24"} {
 		w.AddPool(pool.Pool{Metadata: pool.Meta{Name: name}, Spec: pool.Spec{Subnet: subnet}})
 	}
-	w.On = func(r string) error {
+	w.BeforeRequest = func(r string) error {
 		if r == "list blocks of pool a" || r == "update status of pool lan" {
 			return errAway
 		}
 		return nil
 	}
-	w.look(errAway.Error())
+	w.reconcile(errAway.Error())
 	if got := w.pool("z").Status; got.Blocks == 0 {
 		t.Errorf("the last pool was not looked at: %+v", got)
 	}
@@ -306,14 +306,14 @@ func TestPoolsDoNotStopEachOther(t *testing.T) {
 
 // What a look has found is shown, as long as the process leads.
 func TestSeen(t *testing.T) {
-	w := newWatched(t)
-	w.taken(0, "n1", "n2")
+	w := newTestController(t)
+	w.addBlock(0, "n1", "n2")
 	w.EditBlock("lan-0", func(b *pool.Block) { b.Spec.Holders[1].Fenced = "burnt" })
 	w.AddPool(pool.Pool{Metadata: pool.Meta{Name: "held"}, Spec: pool.Spec{Subnet: "10.4.0.0/24", Paused: true}})
 	w.AddPool(pool.Pool{Metadata: pool.Meta{Name: "twice"}, Spec: pool.Spec{Subnet: "10.4.0.0/24", Ranges: []string{"10.4.0.9"}}})
 	w.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Asserted: []string{"n1"}}) })
-	w.leads(true)
-	w.look("")
+	w.setLeading(true)
+	w.reconcile("")
 	found, at, leads := w.Seen()
 	var got []string
 	for _, f := range found {
@@ -328,7 +328,7 @@ func TestSeen(t *testing.T) {
 	if !slices.Equal(got, want) || at != day || !leads {
 		t.Errorf("%s at %s, leads %t, want\n%s", strings.Join(got, "\n"), at, leads, strings.Join(want, "\n"))
 	}
-	w.leads(false)
+	w.setLeading(false)
 	if found, at, leads := w.Seen(); found != nil || !at.IsZero() || leads {
 		t.Errorf("another process leads: %v, %s, %t", found, at, leads)
 	}
@@ -337,9 +337,9 @@ func TestSeen(t *testing.T) {
 // The hint has a bit for each block that does not exist, and says nothing of blocks beyond it.
 func TestTheHintIsBounded(t *testing.T) {
 	p := pool.Pool{Metadata: pool.Meta{Name: "big", UID: "u"}, Spec: pool.Spec{Subnet: "fd00::/64"}}
-	b := pool.Block{Spec: pool.BlockSpec{Index: mostHinted, Addresses: "A.", First: netip.MustParseAddr("fd00::1")}}
+	b := pool.Block{Spec: pool.BlockSpec{Index: maxHinted, Addresses: "A.", First: netip.MustParseAddr("fd00::1")}}
 	s := Status(p, nil, []pool.Block{b, {Spec: pool.BlockSpec{Index: 0}}})
-	if len(s.Free) != (mostHinted/8+2)/3*4 || !strings.HasPrefix(s.Free, "/v//") || s.Taken != 2 || s.Granted != 1 {
-		t.Errorf("%d characters, %s, taken %d, granted %d", len(s.Free), s.Free[:8], s.Taken, s.Granted)
+	if len(s.Free) != (maxHinted/8+2)/3*4 || !strings.HasPrefix(s.Free, "/v//") || s.Existing != 2 || s.Granted != 1 {
+		t.Errorf("%d characters, %s, taken %d, granted %d", len(s.Free), s.Free[:8], s.Existing, s.Granted)
 	}
 }

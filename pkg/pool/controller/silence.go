@@ -9,76 +9,76 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// mostGap is the longest time between two looks at the Leases. After a longer one, as when the API was away, all nodes get their whole
+// maxGap is the longest time between two looks at the Leases. After a longer one, as when the API was away, all nodes get their whole
 // time once more: they could not renew their Leases meanwhile.
-const mostGap = 4 * every
+const maxGap = 4 * reconcileInterval
 
-// alive is how old the renewal of a node may be that counts as one that lives.
-const alive = 2 * time.Minute
+// aliveAge is how old the renewal of a node may be that counts as one that lives.
+const aliveAge = 2 * time.Minute
 
-// silence is since when nodes have shown no sign of life. It is only in memory: a new leader begins to count anew, and so fences later.
-type silence struct {
+// silenceTracker is since when nodes have shown no sign of life. It is only in memory: a new leader begins to count anew, and so fences later.
+type silenceTracker struct {
 	// nodes are the Leases. Those of a node that has none are there as soon as somebody asks for it.
-	nodes map[string]sighting[pool.NodeLease]
+	nodes map[string]stableValue[pool.NodeLease]
 	// holders are what holders say, by block and store. It changes when a holder begins anew after a silence.
-	holders map[string]sighting[said]
-	// asked are the nodes and the holders that this look has seen in blocks, nil if it has not read the Leases.
-	asked map[string]bool
-	// looked is when the Leases were read last.
-	looked time.Time
-	// most says that at least half of the nodes live, and spared that it has kept somebody from being fenced in this look.
-	most, spared bool
+	holders map[string]stableValue[holderSession]
+	// referenced are the nodes and the holders that this look has seen in blocks, nil if it has not read the Leases.
+	referenced map[string]bool
+	// readAt is when the Leases were read last.
+	readAt time.Time
+	// majorityAlive says that at least half of the nodes live, and spared that it has kept somebody from being fenced in this look.
+	majorityAlive, spared bool
 }
 
-// sighting is a value, and since when it is the same.
-type sighting[T comparable] struct {
+// stableValue is a value, and since when it is the same.
+type stableValue[T comparable] struct {
 	value T
 	since time.Time
 }
 
-// said is what a holder says of itself in a block.
-type said struct{ boot, fenceAfter string }
+// holderSession is what a holder says of itself in a block.
+type holderSession struct{ boot, fenceAfter string }
 
-// now returns what is seen after the value was read again.
-func (s sighting[T]) now(value T, at time.Time) sighting[T] {
+// update returns what is seen after the value was read again.
+func (s stableValue[T]) update(value T, instant time.Time) stableValue[T] {
 	if s.since.IsZero() || s.value != value {
-		s.value, s.since = value, at
+		s.value, s.since = value, instant
 	}
 	return s
 }
 
-// read reads all Leases, if a pool has spec.fenceAfter.
-func (s *silence) read(ctx context.Context, api pool.API, pools []pool.Pool, now func() time.Time) error {
-	s.asked, s.spared = nil, false
-	if !wanted(pools) {
-		*s = silence{}
+// readLeases reads all Leases, if a pool has spec.fenceAfter.
+func (s *silenceTracker) readLeases(ctx context.Context, api pool.API, pools []pool.Pool, clock func() time.Time) error {
+	s.referenced, s.spared = nil, false
+	if !fencesByTime(pools) {
+		*s = silenceTracker{}
 		return nil
 	}
-	all, err := api.NodeLeases(ctx)
+	leases, err := api.NodeLeases(ctx)
 	if err != nil {
 		return err
 	}
-	at := now() // Each value was written before.
-	if at.Sub(s.looked) > mostGap {
-		s.nodes, s.holders = map[string]sighting[pool.NodeLease]{}, map[string]sighting[said]{}
+	instant := clock() // Each value was written before.
+	if instant.Sub(s.readAt) > maxGap {
+		s.nodes, s.holders = map[string]stableValue[pool.NodeLease]{}, map[string]stableValue[holderSession]{}
 	}
-	is := map[string]pool.NodeLease{}
-	lives := 0
-	for _, l := range all {
-		is[l.Node] = l
-		if s.nodes[l.Node] = s.nodes[l.Node].now(l, at); at.Sub(s.nodes[l.Node].since) < alive {
-			lives++
+	leaseOf := map[string]pool.NodeLease{}
+	aliveNodes := 0
+	for _, l := range leases {
+		leaseOf[l.Node] = l
+		if s.nodes[l.Node] = s.nodes[l.Node].update(l, instant); instant.Sub(s.nodes[l.Node].since) < aliveAge {
+			aliveNodes++
 		}
 	}
-	for node, was := range s.nodes {
-		s.nodes[node] = was.now(is[node], at)
+	for node, previous := range s.nodes {
+		s.nodes[node] = previous.update(leaseOf[node], instant)
 	}
-	s.looked, s.most, s.asked = at, lives > 0 && 2*lives >= len(all), map[string]bool{}
+	s.readAt, s.majorityAlive, s.referenced = instant, aliveNodes > 0 && 2*aliveNodes >= len(leases), map[string]bool{}
 	return nil
 }
 
-// wanted says whether any pool has its silent nodes fenced.
-func wanted(pools []pool.Pool) bool {
+// fencesByTime says whether any pool has its silent nodes fenced.
+func fencesByTime(pools []pool.Pool) bool {
 	for _, p := range pools {
 		if p.Spec.FenceAfter != "" {
 			return true
@@ -87,13 +87,13 @@ func wanted(pools []pool.Pool) bool {
 	return false
 }
 
-// of returns since when the holder is silent in the block. The block was read before at.
-func (s *silence) of(b pool.Block, h pool.Holder, at time.Time) time.Time {
+// silentSince returns since when the holder is silent in the block. The block was read before at.
+func (s *silenceTracker) silentSince(b pool.Block, h pool.Holder, instant time.Time) time.Time {
 	// A Lease that was never seen is missing from now on.
-	s.nodes[h.Node] = s.nodes[h.Node].now(s.nodes[h.Node].value, at)
+	s.nodes[h.Node] = s.nodes[h.Node].update(s.nodes[h.Node].value, instant)
 	key := b.Metadata.UID + " " + h.Store
-	s.asked[h.Node], s.asked[key] = true, true
-	s.holders[key] = s.holders[key].now(said{h.Boot, h.FenceAfter}, at)
+	s.referenced[h.Node], s.referenced[key] = true, true
+	s.holders[key] = s.holders[key].update(holderSession{h.Boot, h.FenceAfter}, instant)
 	if node := s.nodes[h.Node].since; node.After(s.holders[key].since) {
 		return node
 	}
@@ -107,14 +107,14 @@ func (s *silence) of(b pool.Block, h pool.Holder, at time.Time) time.Time {
 // If less than half of the nodes live, nobody is fenced: rather the network or the API is broken.
 func (c *Controller) fenceSilent(ctx context.Context, p pool.Pool, b pool.Block) error {
 	l, err := p.Layout()
-	if err != nil || l.FenceAfter == 0 || p.Recovery() != nil || c.silence.asked == nil {
+	if err != nil || l.FenceAfter == 0 || p.Recovery() != nil || c.silence.referenced == nil {
 		return nil // A wrong spec is in the status.
 	}
-	at := c.now()
+	instant := c.clock()
 	since := map[string]time.Time{}
 	for _, h := range b.Spec.Holders {
-		if own := h.Silence(); own > 0 {
-			if begun := c.silence.of(b, h, at); at.Sub(begun) >= max(own, l.FenceAfter) {
+		if timeout := h.FenceTimeout(); timeout > 0 {
+			if begun := c.silence.silentSince(b, h, instant); instant.Sub(begun) >= max(timeout, l.FenceAfter) {
 				since[h.Store] = begun
 			}
 		}
@@ -122,7 +122,7 @@ func (c *Controller) fenceSilent(ctx context.Context, p pool.Pool, b pool.Block)
 	if len(since) == 0 {
 		return nil
 	}
-	if !c.silence.most {
+	if !c.silence.majorityAlive {
 		c.silence.spared = true
 		return nil
 	}
@@ -132,36 +132,36 @@ func (c *Controller) fenceSilent(ctx context.Context, p pool.Pool, b pool.Block)
 // fenceStores fences the stores in the block, if their nodes are silent still. A Lease that is the same after the block was read shows
 // that the node has not begun anew before: what it writes into the block later makes the API refuse the fence.
 func (c *Controller) fenceStores(ctx context.Context, b pool.Block, fenceAfter time.Duration, since map[string]time.Time) error {
-	next, why := b, ""
+	next, reason := b, ""
 	for _, h := range b.Spec.Holders {
-		begun, is := since[h.Store]
-		if !is {
+		begun, found := since[h.Store]
+		if !found {
 			continue
 		}
-		now, err := c.api.NodeLease(ctx, h.Node)
+		current, err := c.api.NodeLease(ctx, h.Node)
 		switch {
-		case errors.Is(err, pool.ErrNotThere):
-			now = pool.NodeLease{}
+		case errors.Is(err, pool.ErrNotFound):
+			current = pool.NodeLease{}
 		case err != nil:
 			return err
 		}
-		if now != c.silence.nodes[h.Node].value {
+		if current != c.silence.nodes[h.Node].value {
 			continue
 		}
-		why = pool.SilentSince(begun, fenceAfter)
-		next, _ = next.Fence(h.Is, why)
+		reason = pool.SilenceReason(begun, fenceAfter)
+		next, _ = next.Fence(h.SameParty, reason)
 	}
-	if why == "" {
+	if reason == "" {
 		return nil
 	}
-	return c.write(ctx, next, "a node is silent for too long: others may take its addresses", why)
+	return c.writeFence(ctx, next, "a node is silent for too long: others may take its addresses", reason)
 }
 
 // forget drops what this look has not seen in a block. Whatever comes back is counted anew.
-func (s *silence) forget() {
-	if s.asked == nil {
+func (s *silenceTracker) forget() {
+	if s.referenced == nil {
 		return
 	}
-	maps.DeleteFunc(s.holders, func(key string, _ sighting[said]) bool { return !s.asked[key] })
-	maps.DeleteFunc(s.nodes, func(node string, l sighting[pool.NodeLease]) bool { return l.value.UID == "" && !s.asked[node] })
+	maps.DeleteFunc(s.holders, func(key string, _ stableValue[holderSession]) bool { return !s.referenced[key] })
+	maps.DeleteFunc(s.nodes, func(node string, l stableValue[pool.NodeLease]) bool { return l.value.UID == "" && !s.referenced[node] })
 }

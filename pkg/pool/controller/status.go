@@ -6,16 +6,16 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// mostHinted is how many blocks the hint is about: 8 KB.
-const mostHinted = 1 << 16
+// maxHinted is how many blocks the hint is about: 8 KB.
+const maxHinted = 1 << 16
 
-// Status returns the status of a pool with those blocks, without Sequence and Updated. all are all pools. What nodes have is counted, also
+// Status returns the status of a pool with those blocks, without Sequence and Updated. pools are pools pools. What nodes have is counted, also
 // if the spec is wrong: the finalizer's policy believes it.
-func Status(p pool.Pool, all []pool.Pool, blocks []pool.Block) pool.Status {
-	s := pool.Status{Taken: int64(len(blocks)), ObservedGeneration: p.Metadata.Generation}
+func Status(p pool.Pool, pools []pool.Pool, blocks []pool.Block) pool.Status {
+	s := pool.Status{Existing: int64(len(blocks)), ObservedGeneration: p.Metadata.Generation}
 	for _, b := range blocks {
 		for _, c := range b.Spec.Addresses {
-			if c != pool.Nobodys && c != pool.Never {
+			if c != pool.Unassigned && c != pool.Excluded {
 				s.Granted++
 			}
 		}
@@ -26,13 +26,13 @@ func Status(p pool.Pool, all []pool.Pool, blocks []pool.Block) pool.Status {
 		return s
 	}
 	n := l.Blocks()
-	s.Blocks, s.Addresses, s.Problem = n, l.Addresses().String(), p.Stopped(all)
-	bits := make([]byte, (min(n, mostHinted)+7)/8)
-	for i := range min(n, mostHinted) {
+	s.Blocks, s.Addresses, s.Problem = n, l.Addresses().String(), p.OverlapReason(pools)
+	bits := make([]byte, (min(n, maxHinted)+7)/8)
+	for i := range min(n, maxHinted) {
 		bits[i/8] |= 1 << (i % 8)
 	}
 	for _, b := range blocks {
-		if i := b.Spec.Index; i >= 0 && i < min(n, mostHinted) {
+		if i := b.Spec.Index; i >= 0 && i < min(n, maxHinted) {
 			bits[i/8] &^= 1 << (i % 8)
 		}
 	}

@@ -20,8 +20,8 @@ type cluster struct {
 	fails map[string]error
 }
 
-// on is what happens before a request.
-func (c *cluster) on(request string) error {
+// beforeRequest is what happens before a request.
+func (c *cluster) beforeRequest(request string) error {
 	name, _ := strings.CutPrefix(request, "update block ")
 	if change := c.meanwhile[name]; change != nil {
 		delete(c.meanwhile, name)
@@ -54,32 +54,32 @@ var (
 	other   = party("node1", "one")
 )
 
-// three is a cluster with a pool of three blocks: one of the dead node, one of it and another node, one in which it asks.
-func three(t *testing.T) *cluster {
+// newCluster is a cluster with a pool of three blocks: one of the dead node, one of it and another node, one in which it asks.
+func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	l, err := pool.Pool{Metadata: pool.Meta{Name: "lan", UID: "p"}, Spec: pool.Spec{Subnet: "10.3.0.0/24", BlockSize: 4}}.Layout()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &cluster{API: &pooltest.API{}, meanwhile: map[string]func(*cluster){}, fails: map[string]error{}}
-	c.On = c.on
+	c.BeforeRequest = c.beforeRequest
 	c.AddNode(pool.Node{Name: "node1"})
 	c.AddNode(pool.Node{Name: "node3", Boot: "boot-2"})
 	for i, of := range []pool.Party{dead, dead, other} {
 		b, _ := pool.NewBlock(l, int64(i), of, "boot-1")
 		switch i {
 		case 1:
-			b = b.GiveTo(dead, []int{2, 3}, other)
+			b = b.HandOver(dead, []int{2, 3}, other)
 		case 2:
-			b = b.Ask(pool.Want{Party: dead, Count: 2})
+			b = b.Request(pool.Want{Party: dead, Count: 2})
 		}
 		c.AddBlock(b)
 	}
 	return c
 }
 
-// told is a report in few words.
-func told(r Report) string {
+// resultText is a report in few words.
+func resultText(r Result) string {
 	var all []string
 	for _, p := range r.Parts {
 		text := fmt.Sprintf("%s %s %d", p.Block, p.Store, p.Addresses)
@@ -108,11 +108,11 @@ func TestRun(t *testing.T) {
 	}{
 		"all": {func(*cluster) {}, all("fenced"), "", true},
 		"another node changes a block": {func(c *cluster) {
-			c.edits("lan-1", func(b pool.Block) pool.Block { return b.GiveBack(other, []int{2}) })
-			c.edits("lan-2", func(b pool.Block) pool.Block { return b.GiveBack(other, []int{2}) })
+			c.edits("lan-1", func(b pool.Block) pool.Block { return b.Release(other, []int{2}) })
+			c.edits("lan-2", func(b pool.Block) pool.Block { return b.Release(other, []int{2}) })
 		}, all("fenced"), "", true},
 		"the controller is first": {func(c *cluster) {
-			c.edits("lan-0", func(b pool.Block) pool.Block { b, _ = b.Fence(dead.Is, "taint"); return b })
+			c.edits("lan-0", func(b pool.Block) pool.Block { b, _ = b.Fence(dead.SameParty, "taint"); return b })
 		}, all("fenced"), "", true},
 		"the block that it asked is deleted": {func(c *cluster) {
 			c.meanwhile["lan-2"] = func(c *cluster) { c.Forget("lan-2") }
@@ -134,7 +134,7 @@ func TestRun(t *testing.T) {
 		}, "lan-0 old 4 left: " + alive("it has given back all that it had of AddressBlock lan-0") + ", lan-1 old 2 " + left + ", lan-2 old 0?2 " + left,
 			alive("it has given back all that it had of AddressBlock lan-0"), false},
 		"it asks for more": {func(c *cluster) {
-			c.edits("lan-2", func(b pool.Block) pool.Block { return b.Ask(pool.Want{Party: dead, Count: 5}) })
+			c.edits("lan-2", func(b pool.Block) pool.Block { return b.Request(pool.Want{Party: dead, Count: 5}) })
 		}, "lan-0 old 4 fenced, lan-1 old 2 fenced, lan-2 old 0?2 left: " + alive("it asks for addresses of AddressBlock lan-2"),
 			alive("it asks for addresses of AddressBlock lan-2"), false},
 		"the API refuses one": {func(c *cluster) { c.fails["update block lan-0"] = pool.ErrRefused },
@@ -145,21 +145,21 @@ func TestRun(t *testing.T) {
 			c.EditBlock("lan-0", func(b *pool.Block) { b.Spec.Epoch = 0 })
 		}, "lan-0 old 4 failed: AddressBlock lan-0 is not as relink writes it: index 0, epoch 0, lan-1 old 2 fenced, lan-2 old 0?2 fenced", "", false},
 		"one is fenced before": {func(c *cluster) {
-			c.EditBlock("lan-0", func(b *pool.Block) { *b, _ = b.Fence(dead.Is, "taint") })
+			c.EditBlock("lan-0", func(b *pool.Block) { *b, _ = b.Fence(dead.SameParty, "taint") })
 		}, "lan-0 old 4 fenced before: taint, lan-1 old 2 fenced, lan-2 old 0?2 fenced", "", true},
 	} {
-		c := three(t)
+		c := newCluster(t)
 		test.prepare(c)
-		plan, err := Look(t.Context(), Options{API: c, Node: "node3", Why: "by hand: me"})
+		plan, err := NewPlan(t.Context(), Target{API: c, Node: "node3", Reason: "by hand: me"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := told(plan.Report())
+		before := resultText(plan.Preview())
 		r := plan.Run(t.Context())
-		if got := told(r); got != test.want || r.Alive != test.alive || r.Complete() != test.complete {
+		if got := resultText(r); got != test.want || r.Alive != test.alive || r.Complete() != test.complete {
 			t.Errorf("%s: %s\nalive %q, complete %t, want\n%s\nalive %q, complete %t", name, got, r.Alive, r.Complete(), test.want, test.alive, test.complete)
 		}
-		if told(plan.Report()) != before {
+		if resultText(plan.Preview()) != before {
 			t.Errorf("%s: the run has changed the plan", name)
 		}
 		for _, b := range c.all(t) {
@@ -174,24 +174,24 @@ func TestRun(t *testing.T) {
 
 // A node with a new disk has two stores. Only the named one is fenced.
 func TestStores(t *testing.T) {
-	c := three(t)
-	c.EditBlock("lan-1", func(b *pool.Block) { *b, _ = b.GiveTo(other, []int{2}, renewed).Confirm(renewed, "boot-2.3") })
-	plan, err := Look(t.Context(), Options{API: c, Node: "node3", Stores: []string{"old"}, Why: "new disk"})
+	c := newCluster(t)
+	c.EditBlock("lan-1", func(b *pool.Block) { *b, _ = b.HandOver(other, []int{2}, renewed).Confirm(renewed, "boot-2.3") })
+	plan, err := NewPlan(t.Context(), Target{API: c, Node: "node3", Stores: []string{"old"}, Reason: "new disk"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := plan.Run(t.Context())
-	if want := "lan-0 old 4 fenced, lan-1 old 2 fenced, lan-2 old 0?2 fenced"; told(r) != want || !slices.Equal(r.Spared, []string{"new"}) || !r.Complete() {
-		t.Errorf("%s, spared %v, want %s, spared new", told(r), r.Spared, want)
+	if want := "lan-0 old 4 fenced, lan-1 old 2 fenced, lan-2 old 0?2 fenced"; resultText(r) != want || !slices.Equal(r.Spared, []string{"new"}) || !r.Complete() {
+		t.Errorf("%s, spared %v, want %s, spared new", resultText(r), r.Spared, want)
 	}
-	if now := c.all(t)[1]; !now.Has(renewed, 2) || now.Has(dead, 0) {
+	if now := c.all(t)[1]; !now.HeldBy(renewed, 2) || now.HeldBy(dead, 0) {
 		t.Errorf("the block is %+v", now.Spec)
 	}
-	plan, err = Look(t.Context(), Options{API: c, Node: "node3"})
-	if want := "lan-0 old 4 fenced before: new disk, lan-1 old 2 fenced before: new disk, lan-1 new 1 to fence"; err != nil || told(plan.Report()) != want {
-		t.Errorf("afterwards: %s, %v, want %s", told(plan.Report()), err, want)
+	plan, err = NewPlan(t.Context(), Target{API: c, Node: "node3"})
+	if want := "lan-0 old 4 fenced before: new disk, lan-1 old 2 fenced before: new disk, lan-1 new 1 to fence"; err != nil || resultText(plan.Preview()) != want {
+		t.Errorf("afterwards: %s, %v, want %s", resultText(plan.Preview()), err, want)
 	}
-	for _, p := range plan.Report().Parts {
+	for _, p := range plan.Preview().Parts {
 		if p.ThisBoot != (p.Store == "new") {
 			t.Errorf("store %s is in use: %t", p.Store, p.ThisBoot)
 		}
@@ -204,14 +204,14 @@ func TestLook(t *testing.T) {
 		prepare func(*cluster)
 		node    string
 		stores  []string
-		object  Object
+		object  NodeObject
 		why     string
 		parts   int
 		err     string
 	}{
 		"not ready":            {func(*cluster) {}, "node3", nil, NotReady, "", 3, ""},
 		"ready":                {func(c *cluster) { c.AddNode(pool.Node{Name: "node3", Ready: true}) }, "node3", nil, Ready, "", 3, ""},
-		"the object is gone":   {func(c *cluster) { c.fails["get node node3"] = pool.ErrNotThere }, "node3", nil, Gone, "", 3, ""},
+		"the object is gone":   {func(c *cluster) { c.fails["get node node3"] = pool.ErrNotFound }, "node3", nil, Gone, "", 3, ""},
 		"no right to see it":   {func(c *cluster) { c.fails["get node node3"] = pool.ErrRefused }, "node3", nil, Unknown, "the Kubernetes API refuses", 3, ""},
 		"a node without pools": {func(c *cluster) { c.AddNode(pool.Node{Name: "node9", Ready: true}) }, "node9", nil, Ready, "", 0, ""},
 		"no such node":         {func(*cluster) {}, "node9", nil, Gone, "", 0, nobody},
@@ -220,14 +220,14 @@ func TestLook(t *testing.T) {
 		"another node's store": {func(*cluster) {}, "node3", []string{"one"}, NotReady, "", 3, "--store one matches nothing: the stores of node3 are old"},
 		"a store of no pools":  {func(c *cluster) { c.AddNode(pool.Node{Name: "node9"}) }, "node9", []string{"old"}, NotReady, "", 0, "--store old matches nothing: the stores of node9 are none"},
 	} {
-		c := three(t)
+		c := newCluster(t)
 		test.prepare(c)
-		plan, err := Look(t.Context(), Options{API: c, Node: test.node, Stores: test.stores})
-		r := plan.Report()
-		if r.Object != test.object || r.ObjectWhy != test.why || len(r.Parts) != test.parts || (err != nil) != (test.err != "") {
-			t.Errorf("%s: the object is %s (%s), %s, %v", name, r.Object, r.ObjectWhy, told(r), err)
+		plan, err := NewPlan(t.Context(), Target{API: c, Node: test.node, Stores: test.stores})
+		r := plan.Preview()
+		if r.Object != test.object || r.ObjectReason != test.why || len(r.Parts) != test.parts || (err != nil) != (test.err != "") {
+			t.Errorf("%s: the object is %s (%s), %s, %v", name, r.Object, r.ObjectReason, resultText(r), err)
 		}
-		if err != nil && (err.Error() != test.err || !errors.Is(err, ErrNothing)) {
+		if err != nil && (err.Error() != test.err || !errors.Is(err, ErrNoMatch)) {
 			t.Errorf("%s: %v, want %s", name, err, test.err)
 		}
 		if all := c.Requests(); slices.ContainsFunc(all, func(r string) bool { return strings.HasPrefix(r, "update") }) {

@@ -2,40 +2,40 @@ package fence
 
 import "slices"
 
-// Object is what is known of a Node object.
-type Object string
+// NodeObject is what is known of a Node object.
+type NodeObject string
 
 // What is known of a Node object.
 const (
 	// Ready means that the kubelet has answered lately.
-	Ready    Object = "ready"
-	NotReady Object = "not ready"
+	Ready    NodeObject = "ready"
+	NotReady NodeObject = "not ready"
 	// Gone means that the API itself does not have it.
-	Gone Object = "gone"
+	Gone NodeObject = "gone"
 	// Unknown means that the API did not say.
-	Unknown Object = "unknown"
+	Unknown NodeObject = "unknown"
 )
 
-// State is what becomes of a store's part of a block.
-type State string
+// PartState is what becomes of a store's part of a block.
+type PartState string
 
 // What becomes of a store's part of a block.
 const (
-	ToFence State = "to fence"
-	Fenced  State = "fenced"
+	ToFence PartState = "to fence"
+	Fenced  PartState = "fenced"
 	// FencedBefore means that somebody else has fenced it.
-	FencedBefore State = "fenced before"
-	// Left means that it was left as it is, because the node lives.
-	Left   State = "left"
-	Failed State = "failed"
+	FencedBefore PartState = "fenced before"
+	// Skipped means that it was left as it is, because the node lives.
+	Skipped PartState = "left"
+	Failed  PartState = "failed"
 )
 
-// Report is what a run has done, or would do.
-type Report struct {
+// Result is what a run has done, or would do.
+type Result struct {
 	Node string `json:"node"`
-	// Object is what the API tells of the Node object, ObjectWhy why it is unknown.
-	Object    Object `json:"object"`
-	ObjectWhy string `json:"objectWhy,omitempty"`
+	// Object is what the API tells of the Node object, ObjectReason why it is unknown.
+	Object       NodeObject `json:"object"`
+	ObjectReason string     `json:"objectWhy,omitempty"`
 	// Boot is the boot that the kubelet has told last, empty for none.
 	Boot string `json:"boot,omitempty"`
 	// Parts are what is fenced. Spared are the stores of the node that are not.
@@ -55,14 +55,14 @@ type Part struct {
 	Addresses int `json:"addresses"`
 	Asks      int `json:"asks,omitempty"`
 	// ThisBoot says that the store was in use in that boot.
-	ThisBoot bool  `json:"thisBoot"`
-	State    State `json:"state"`
+	ThisBoot bool      `json:"thisBoot"`
+	State    PartState `json:"state"`
 	// Reason is why it was not fenced, or the proof by which it was fenced before.
 	Reason string `json:"reason,omitempty"`
 }
 
 // Count returns how many parts are in the state.
-func (r Report) Count(s State) (n int) {
+func (r Result) Count(s PartState) (n int) {
 	for _, p := range r.Parts {
 		if p.State == s {
 			n++
@@ -72,7 +72,7 @@ func (r Report) Count(s State) (n int) {
 }
 
 // Addresses returns how many addresses the parts in that state have.
-func (r Report) Addresses(s State) (n int) {
+func (r Result) Addresses(s PartState) (n int) {
 	for _, p := range r.Parts {
 		if p.State == s {
 			n += p.Addresses
@@ -82,9 +82,9 @@ func (r Report) Addresses(s State) (n int) {
 }
 
 // Complete says whether all is fenced.
-func (r Report) Complete() bool { return r.Alive == "" && r.Count(Left)+r.Count(Failed) == 0 }
+func (r Result) Complete() bool { return r.Alive == "" && r.Count(Skipped)+r.Count(Failed) == 0 }
 
-func (r Report) clone() Report {
+func (r Result) clone() Result {
 	r.Parts, r.Spared = slices.Clone(r.Parts), slices.Clone(r.Spared)
 	return r
 }

@@ -12,11 +12,11 @@ import (
 
 // API is a pool.API in memory. Its methods may be called at any time. The zero value is ready for use.
 type API struct {
-	// On is called before each request, with what is asked, such as "update block lan-0". Its error is the answer, and nothing is
+	// BeforeRequest is called before each request, with what is asked, such as "update block lan-0". Its error is the answer, and nothing is
 	// done then. It may change objects, as somebody else would at that moment. It is set before the API is used.
-	On func(request string) error
-	// Lose is called after each request that the API has done. Its error is the answer. It is set before the API is used.
-	Lose func(request string) error
+	BeforeRequest func(request string) error
+	// AfterRequest is called after each request that the API has done. Its error is the answer. It is set before the API is used.
+	AfterRequest func(request string) error
 
 	mu       sync.Mutex
 	requests []string
@@ -60,13 +60,13 @@ func (a *API) SetLease(l pool.NodeLease) {
 }
 
 // AddPool makes a pool as a person does. It returns what the API has made.
-func (a *API) AddPool(p pool.Pool) pool.Pool { return mustMake(a, &a.pools, p) }
+func (a *API) AddPool(p pool.Pool) pool.Pool { return mustCreate(a, &a.pools, p) }
 
 // AddBlock makes a block as a person does.
-func (a *API) AddBlock(b pool.Block) pool.Block { return mustMake(a, &a.blocks, b) }
+func (a *API) AddBlock(b pool.Block) pool.Block { return mustCreate(a, &a.blocks, b) }
 
 // AddClaim makes a claim as a person does.
-func (a *API) AddClaim(c pool.Claim) pool.Claim { return mustMake(a, &a.claims, c) }
+func (a *API) AddClaim(c pool.Claim) pool.Claim { return mustCreate(a, &a.claims, c) }
 
 // EditPool changes a pool that exists, whatever it is. EditBlock and EditClaim do it with the other objects.
 func (a *API) EditPool(name string, change func(*pool.Pool)) { edit(a, &a.pools, name, change) }
@@ -81,9 +81,9 @@ func (a *API) EditClaim(name string, change func(*pool.Claim)) { edit(a, &a.clai
 func (a *API) RemovePool(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p := a.pools.all[name]
+	p := a.pools.objects[name]
 	if len(p.Metadata.Finalizers) == 0 {
-		delete(a.pools.all, name)
+		delete(a.pools.objects, name)
 		return
 	}
 	p.Metadata.DeletionTimestamp = "2026-03-01T11:00:00Z"
@@ -94,8 +94,8 @@ func (a *API) RemovePool(name string) {
 func (a *API) Forget(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.blocks.all, name)
-	delete(a.claims.all, name)
+	delete(a.blocks.objects, name)
+	delete(a.claims.objects, name)
 }
 
 // Pool implements pool.API.
@@ -111,28 +111,28 @@ func (a *API) Pools(context.Context) ([]pool.Pool, error) {
 // UpdatePool implements pool.API.
 func (a *API) UpdatePool(_ context.Context, p pool.Pool) (pool.Pool, error) {
 	return request(a, "update pool "+p.Metadata.Name, func() (pool.Pool, error) {
-		now, err := a.pools.asRead(p)
+		current, err := a.pools.current(p)
 		if err != nil {
 			return p, err
 		}
-		now.Metadata.Finalizers, now.Metadata.Annotations = p.Metadata.Finalizers, p.Metadata.Annotations
-		made := a.pools.put(a, now)
-		if now.Metadata.DeletionTimestamp != "" && len(now.Metadata.Finalizers) == 0 {
-			delete(a.pools.all, now.Metadata.Name)
+		current.Metadata.Finalizers, current.Metadata.Annotations = p.Metadata.Finalizers, p.Metadata.Annotations
+		stored := a.pools.put(a, current)
+		if current.Metadata.DeletionTimestamp != "" && len(current.Metadata.Finalizers) == 0 {
+			delete(a.pools.objects, current.Metadata.Name)
 		}
-		return made, nil
+		return stored, nil
 	})
 }
 
 // UpdatePoolStatus implements pool.API.
 func (a *API) UpdatePoolStatus(_ context.Context, p pool.Pool) (pool.Pool, error) {
 	return request(a, "update status of pool "+p.Metadata.Name, func() (pool.Pool, error) {
-		now, err := a.pools.asRead(p)
+		current, err := a.pools.current(p)
 		if err != nil {
 			return p, err
 		}
-		now.Status = p.Status
-		return a.pools.put(a, now), nil
+		current.Status = p.Status
+		return a.pools.put(a, current), nil
 	})
 }
 
@@ -151,13 +151,13 @@ func (a *API) Blocks(_ context.Context, name string) ([]pool.Block, error) {
 // BlocksOf implements pool.API.
 func (a *API) BlocksOf(_ context.Context, node string) ([]pool.Block, error) {
 	return request(a, "list blocks of node "+node, func() ([]pool.Block, error) {
-		return a.blocks.list(func(b pool.Block) bool { _, is := b.Metadata.Labels[pool.NodeLabel(node)]; return is }), nil
+		return a.blocks.list(func(b pool.Block) bool { _, found := b.Metadata.Labels[pool.NodeLabel(node)]; return found }), nil
 	})
 }
 
 // CreateBlock implements pool.API.
 func (a *API) CreateBlock(_ context.Context, b pool.Block) (pool.Block, error) {
-	return request(a, "create block "+b.Metadata.Name, func() (pool.Block, error) { return a.blocks.make(a, b) })
+	return request(a, "create block "+b.Metadata.Name, func() (pool.Block, error) { return a.blocks.create(a, b) })
 }
 
 // UpdateBlock implements pool.API.
@@ -199,7 +199,7 @@ func (a *API) ClaimsAt(_ context.Context, address netip.Addr) ([]pool.Claim, err
 
 // CreateClaim implements pool.API.
 func (a *API) CreateClaim(_ context.Context, c pool.Claim) (pool.Claim, error) {
-	return request(a, "create claim "+c.Metadata.Name, func() (pool.Claim, error) { return a.claims.make(a, c) })
+	return request(a, "create claim "+c.Metadata.Name, func() (pool.Claim, error) { return a.claims.create(a, c) })
 }
 
 // UpdateClaim implements pool.API.
@@ -216,9 +216,9 @@ func (a *API) DeleteClaim(_ context.Context, c pool.Claim) error {
 // Node implements pool.API.
 func (a *API) Node(_ context.Context, name string) (pool.Node, error) {
 	return request(a, "get node "+name, func() (pool.Node, error) {
-		n, is := a.nodes[name]
-		if !is {
-			return n, fmt.Errorf("node %s: %w", name, pool.ErrNotThere)
+		n, ok := a.nodes[name]
+		if !ok {
+			return n, fmt.Errorf("node %s: %w", name, pool.ErrNotFound)
 		}
 		return n, nil
 	})
@@ -226,40 +226,40 @@ func (a *API) Node(_ context.Context, name string) (pool.Node, error) {
 
 // Nodes implements pool.API.
 func (a *API) Nodes(context.Context) ([]pool.Node, error) {
-	return request(a, "list nodes", func() (all []pool.Node, err error) {
+	return request(a, "list nodes", func() (nodes []pool.Node, err error) {
 		for _, name := range sorted(a.nodes) {
-			all = append(all, a.nodes[name])
+			nodes = append(nodes, a.nodes[name])
 		}
-		return all, nil
+		return nodes, nil
 	})
 }
 
 // request does what is asked, as the only one at that moment.
-func request[T any](a *API, what string, do func() (T, error)) (made T, err error) {
-	var none T
-	if a.On != nil {
-		if err := a.On(what); err != nil {
-			return none, err
+func request[T any](a *API, text string, operation func() (T, error)) (result T, err error) {
+	var zero T
+	if a.BeforeRequest != nil {
+		if err := a.BeforeRequest(text); err != nil {
+			return zero, err
 		}
 	}
 	a.mu.Lock()
-	a.requests = append(a.requests, what)
-	made, err = do()
+	a.requests = append(a.requests, text)
+	result, err = operation()
 	a.mu.Unlock()
-	if a.Lose != nil && err == nil {
-		if err := a.Lose(what); err != nil {
-			return none, err
+	if a.AfterRequest != nil && err == nil {
+		if err := a.AfterRequest(text); err != nil {
+			return zero, err
 		}
 	}
-	return made, err
+	return result, err
 }
 
 // NodeLease implements pool.API.
 func (a *API) NodeLease(_ context.Context, node string) (pool.NodeLease, error) {
 	return request(a, "get lease "+node, func() (pool.NodeLease, error) {
-		l, is := a.leases[node]
-		if !is {
-			return l, fmt.Errorf("lease %s: %w", node, pool.ErrNotThere)
+		l, ok := a.leases[node]
+		if !ok {
+			return l, fmt.Errorf("lease %s: %w", node, pool.ErrNotFound)
 		}
 		return l, nil
 	})
@@ -267,10 +267,10 @@ func (a *API) NodeLease(_ context.Context, node string) (pool.NodeLease, error) 
 
 // NodeLeases implements pool.API.
 func (a *API) NodeLeases(context.Context) ([]pool.NodeLease, error) {
-	return request(a, "list leases", func() (all []pool.NodeLease, err error) {
+	return request(a, "list leases", func() (leases []pool.NodeLease, err error) {
 		for _, node := range sorted(a.leases) {
-			all = append(all, a.leases[node])
+			leases = append(leases, a.leases[node])
 		}
-		return all, nil
+		return leases, nil
 	})
 }

@@ -50,9 +50,9 @@ func TestOnlyWhatWasReadIsChanged(t *testing.T) {
 		"a second one":           {exists, pool.ErrExists},
 		"delete an older one":    {unread, pool.ErrConflict},
 		"delete":                 {gone, nil},
-		"what is deleted":        {missing, pool.ErrNotThere},
+		"what is deleted":        {missing, pool.ErrNotFound},
 		"another one":            {replaced, pool.ErrConflict},
-		"update what is missing": {func() error { _, err := a.UpdateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: "c"}}); return err }(), pool.ErrNotThere},
+		"update what is missing": {func() error { _, err := a.UpdateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: "c"}}); return err }(), pool.ErrNotFound},
 	} {
 		if !errors.Is(is[0], is[1]) || is[1] == nil && is[0] != nil {
 			t.Errorf("%s: %v, want %v", what, is[0], is[1])
@@ -100,7 +100,7 @@ func TestPools(t *testing.T) {
 	}
 	a.AddPool(pool.Pool{Metadata: pool.Meta{Name: "wan"}})
 	a.RemovePool("wan")
-	if _, err := a.Pool(ctx, "wan"); !errors.Is(err, pool.ErrNotThere) {
+	if _, err := a.Pool(ctx, "wan"); !errors.Is(err, pool.ErrNotFound) {
 		t.Errorf("without a finalizer: %v", err)
 	}
 }
@@ -144,7 +144,7 @@ func TestLists(t *testing.T) {
 	if err != nil || len(nodes) != 2 || nodes[0].Name != "n1" || !nodes[0].OutOfService {
 		t.Errorf("%+v, %v", nodes, err)
 	}
-	if _, err := a.Node(ctx, "n3"); !errors.Is(err, pool.ErrNotThere) {
+	if _, err := a.Node(ctx, "n3"); !errors.Is(err, pool.ErrNotFound) {
 		t.Errorf("a node that is not there: %v", err)
 	}
 	a.Forget("lan-0")
@@ -156,18 +156,18 @@ func TestLists(t *testing.T) {
 // A request can fail before the API has done it, and its answer can get lost.
 func TestRequestsFail(t *testing.T) {
 	ctx := t.Context()
-	a := &pooltest.API{On: func(request string) error {
+	a := &pooltest.API{BeforeRequest: func(request string) error {
 		if request == "create block lan-0" {
 			return errAway
 		}
 		return nil
-	}, Lose: func(request string) error {
+	}, AfterRequest: func(request string) error {
 		if request == "create block lan-1" {
 			return errAway
 		}
 		return nil
 	}}
-	for name, want := range map[string]error{"lan-0": pool.ErrNotThere, "lan-1": nil} {
+	for name, want := range map[string]error{"lan-0": pool.ErrNotFound, "lan-1": nil} {
 		if _, err := a.CreateBlock(ctx, block(name, "n1")); !errors.Is(err, errAway) {
 			t.Errorf("%s: %v", name, err)
 		}

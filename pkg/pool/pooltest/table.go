@@ -17,7 +17,7 @@ type object interface {
 }
 
 // table has all objects of one kind, by name. Who uses it holds API.mu.
-type table[T object] struct{ all map[string]T }
+type table[T object] struct{ objects map[string]T }
 
 // metaOf returns the metadata of an object.
 func metaOf[T object](o *T) *pool.Meta {
@@ -32,8 +32,8 @@ func metaOf[T object](o *T) *pool.Meta {
 	return nil
 }
 
-// copied returns the object as it comes over the wire: nobody shares its parts.
-func copied[T object](o T) (c T) {
+// deepCopy returns the object as it comes over the wire: nobody shares its parts.
+func deepCopy[T object](o T) (c T) {
 	b, err := json.Marshal(o)
 	if err == nil {
 		err = json.Unmarshal(b, &c)
@@ -45,28 +45,28 @@ func copied[T object](o T) (c T) {
 }
 
 func (t *table[T]) get(name string) (T, error) {
-	o, is := t.all[name]
-	if !is {
-		return o, fmt.Errorf("%s: %w", name, pool.ErrNotThere)
+	o, ok := t.objects[name]
+	if !ok {
+		return o, fmt.Errorf("%s: %w", name, pool.ErrNotFound)
 	}
-	return copied(o), nil
+	return deepCopy(o), nil
 }
 
 // list returns the objects that are wanted, all for nil, in the order of their names.
-func (t *table[T]) list(wanted func(T) bool) (all []T) {
-	for _, name := range sorted(t.all) {
-		if o := t.all[name]; wanted == nil || wanted(o) {
-			all = append(all, copied(o))
+func (t *table[T]) list(wanted func(T) bool) (objects []T) {
+	for _, name := range sorted(t.objects) {
+		if o := t.objects[name]; wanted == nil || wanted(o) {
+			objects = append(objects, deepCopy(o))
 		}
 	}
-	return all
+	return objects
 }
 
-// make makes an object that does not exist.
-func (t *table[T]) make(a *API, o T) (T, error) {
-	o = copied(o)
+// create makes an object that does not exist.
+func (t *table[T]) create(a *API, o T) (T, error) {
+	o = deepCopy(o)
 	m := metaOf(&o)
-	if _, is := t.all[m.Name]; is {
+	if _, exists := t.objects[m.Name]; exists {
 		return o, fmt.Errorf("%s: %w", m.Name, pool.ErrExists)
 	}
 	a.last++
@@ -77,36 +77,36 @@ func (t *table[T]) make(a *API, o T) (T, error) {
 	return t.put(a, o), nil
 }
 
-// asRead returns the object as it is now, if it is still as it was read.
-func (t *table[T]) asRead(o T) (now T, err error) {
+// current returns the object as it is now, if it is still as it was read.
+func (t *table[T]) current(o T) (current T, err error) {
 	m := metaOf(&o)
-	if now, err = t.get(m.Name); err != nil {
-		return now, err
+	if current, err = t.get(m.Name); err != nil {
+		return current, err
 	}
-	if is := metaOf(&now); m.UID != is.UID || m.ResourceVersion != is.ResourceVersion {
-		return now, fmt.Errorf("%s: %w", m.Name, pool.ErrConflict)
+	if currentMeta := metaOf(&current); m.UID != currentMeta.UID || m.ResourceVersion != currentMeta.ResourceVersion {
+		return current, fmt.Errorf("%s: %w", m.Name, pool.ErrConflict)
 	}
-	return now, nil
+	return current, nil
 }
 
 func (t *table[T]) update(a *API, o T) (T, error) {
-	now, err := t.asRead(o)
+	current, err := t.current(o)
 	if err != nil {
 		return o, err
 	}
-	o = copied(o)
-	if reflect.DeepEqual(now, o) {
+	o = deepCopy(o)
+	if reflect.DeepEqual(current, o) {
 		return o, nil // It keeps its resource version, as in the API.
 	}
 	return t.put(a, o), nil
 }
 
 func (t *table[T]) remove(o T) (T, error) {
-	now, err := t.asRead(o)
+	current, err := t.current(o)
 	if err == nil {
-		delete(t.all, metaOf(&now).Name)
+		delete(t.objects, metaOf(&current).Name)
 	}
-	return now, err
+	return current, err
 }
 
 // put stores the object with a new resource version.
@@ -114,22 +114,22 @@ func (t *table[T]) put(a *API, o T) T {
 	a.last++
 	m := metaOf(&o)
 	m.ResourceVersion = strconv.FormatInt(a.last, 10)
-	if t.all == nil {
-		t.all = map[string]T{}
+	if t.objects == nil {
+		t.objects = map[string]T{}
 	}
-	t.all[m.Name] = copied(o)
+	t.objects[m.Name] = deepCopy(o)
 	return o
 }
 
-// mustMake makes an object of a test, which does not exist.
-func mustMake[T object](a *API, t *table[T], o T) T {
+// mustCreate makes an object of a test, which does not exist.
+func mustCreate[T object](a *API, t *table[T], o T) T {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	made, err := t.make(a, o)
+	stored, err := t.create(a, o)
 	if err != nil {
 		panic(err) // The test is wrong.
 	}
-	return copied(made)
+	return deepCopy(stored)
 }
 
 // edit changes an object of a test, which exists.

@@ -20,14 +20,14 @@ const (
 // without events (containerd before 1.7) gives no values. The channel is never closed.
 func (c *Client) Changes(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
-	go c.listen(ctx, changed)
+	go c.watchEvents(ctx, changed)
 	return changed
 }
 
-func (c *Client) listen(ctx context.Context, changed chan<- struct{}) {
+func (c *Client) watchEvents(ctx context.Context, changed chan<- struct{}) {
 	pause := shortestPause
 	for ctx.Err() == nil {
-		heard, supported := c.hear(ctx, changed)
+		heard, supported := c.receiveEvents(ctx, changed)
 		if !supported {
 			return
 		}
@@ -42,8 +42,8 @@ func (c *Client) listen(ctx context.Context, changed chan<- struct{}) {
 	}
 }
 
-// hear listens until the stream ends. heard says that there were events. supported says that it makes sense to try again.
-func (c *Client) hear(ctx context.Context, changed chan<- struct{}) (heard, supported bool) {
+// receiveEvents listens until the stream ends. heard says that there were events. supported says that it makes sense to try again.
+func (c *Client) receiveEvents(ctx context.Context, changed chan<- struct{}) (heard, supported bool) {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return false, true
@@ -52,20 +52,20 @@ func (c *Client) hear(ctx context.Context, changed chan<- struct{}) (heard, supp
 	for err == nil {
 		if _, err = events.Recv(); err == nil {
 			heard = true
-			hint(changed)
+			signal(changed)
 		}
 	}
 	if status.Code(err) == codes.Unimplemented {
 		return heard, false
 	}
-	c.lost(conn, err)
+	c.dropIfUnavailable(conn, err)
 	if heard {
-		hint(changed) // What happens until the next attempt is not heard.
+		signal(changed) // What happens until the next attempt is not heard.
 	}
 	return heard, true
 }
 
-func hint(changed chan<- struct{}) {
+func signal(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:
 	default:

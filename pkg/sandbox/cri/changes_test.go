@@ -51,7 +51,7 @@ func TestChangesOfARuntimeWithoutEvents(t *testing.T) {
 	c := client(t, socket, listLimit)
 	changed := make(chan struct{}, 1)
 	ended := make(chan struct{})
-	go func() { c.listen(t.Context(), changed); close(ended) }()
+	go func() { c.watchEvents(t.Context(), changed); close(ended) }()
 	select {
 	case <-ended:
 	case <-time.After(patience):
@@ -67,7 +67,7 @@ func TestChangesEnd(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	c := client(t, socketIn(t), listLimit)
-	go func() { c.listen(ctx, make(chan struct{}, 1)); close(ended) }()
+	go func() { c.watchEvents(ctx, make(chan struct{}, 1)); close(ended) }()
 	stop()
 	select {
 	case <-ended:

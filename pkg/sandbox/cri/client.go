@@ -21,8 +21,8 @@ const (
 	answerLimit = 2 * time.Second
 	// listLimit is how long a runtime may take to tell of all its sandboxes.
 	listLimit = 10 * time.Second
-	// mostBytes is the greatest answer that is accepted; the kubelet has the same limit (maxMsgSize in cri-client).
-	mostBytes = 16 << 20
+	// maxBytes is the greatest answer that is accepted; the kubelet has the same limit (maxMsgSize in cri-client).
+	maxBytes = 16 << 20
 )
 
 // ErrOldAPI says that the runtime does not serve CRI v1.
@@ -41,10 +41,10 @@ type Client struct {
 
 // connection is a runtime that has answered.
 type connection struct {
-	at      endpoint
-	runtime string // name and version
-	wire    *grpc.ClientConn
-	api     runtimeapi.RuntimeServiceClient
+	endpoint endpoint
+	runtime  string // name and version
+	wire     *grpc.ClientConn
+	api      runtimeapi.RuntimeServiceClient
 }
 
 // New returns a client of the runtime at the endpoint, as unix:///run/x.sock or as a path. An empty endpoint stands for the
@@ -59,7 +59,7 @@ func New(named string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.from = ""
+	e.source = ""
 	return &Client{find: func() ([]endpoint, error) { return []endpoint{e}, nil }, limit: listLimit}, nil
 }
 
@@ -80,7 +80,7 @@ func (c *Client) Runtime(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s at %s", conn.runtime, conn.at), nil
+	return fmt.Sprintf("%s at %s", conn.runtime, conn.endpoint), nil
 }
 
 // connect returns the connection to the only runtime that answers. It is an error if several answer: a runtime without
@@ -97,8 +97,8 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 	}
 	var answer []*connection
 	var failures []error
-	for _, at := range candidates {
-		conn, err := dial(ctx, at, min(answerLimit, c.limit))
+	for _, ep := range candidates {
+		conn, err := dial(ctx, ep, min(answerLimit, c.limit))
 		if err != nil {
 			failures = append(failures, err)
 			continue
@@ -112,21 +112,21 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 		c.conn = answer[0]
 		return c.conn, nil
 	}
-	var all []string
+	var names []string
 	for _, conn := range answer {
-		all = append(all, fmt.Sprintf("%s at %s", conn.runtime, conn.at))
+		names = append(names, fmt.Sprintf("%s at %s", conn.runtime, conn.endpoint))
 		_ = conn.wire.Close()
 	}
 	return nil, fmt.Errorf("several container runtimes answer (%s): name the kubelet's as runtime-endpoint in %s, or in %s",
-		strings.Join(all, ", "), configFile, endpointEnv)
+		strings.Join(names, ", "), configFile, endpointEnv)
 }
 
 // dial connects to the endpoint and waits for its answer.
-func dial(ctx context.Context, at endpoint, limit time.Duration) (*connection, error) {
-	wire, err := grpc.NewClient("unix://"+at.socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostBytes)))
+func dial(ctx context.Context, ep endpoint, limit time.Duration) (*connection, error) {
+	wire, err := grpc.NewClient("unix://"+ep.socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxBytes)))
 	if err != nil {
-		return nil, fmt.Errorf("container runtime at %s: %w", at, err)
+		return nil, fmt.Errorf("container runtime at %s: %w", ep, err)
 	}
 	api := runtimeapi.NewRuntimeServiceClient(wire)
 	ctx, stop := context.WithTimeout(ctx, limit)
@@ -134,13 +134,13 @@ func dial(ctx context.Context, at endpoint, limit time.Duration) (*connection, e
 	version, err := api.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil {
 		_ = wire.Close()
-		return nil, explain(at, limit, err)
+		return nil, statusError(ep, limit, err)
 	}
-	return &connection{at: at, runtime: version.RuntimeName + " " + version.RuntimeVersion, wire: wire, api: api}, nil
+	return &connection{endpoint: ep, runtime: version.RuntimeName + " " + version.RuntimeVersion, wire: wire, api: api}, nil
 }
 
-// forget drops a connection whose runtime went away. Then the next call searches for the runtime again.
-func (c *Client) forget(conn *connection) {
+// drop drops a connection whose runtime went away. Then the next call searches for the runtime again.
+func (c *Client) drop(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn == conn {
@@ -149,18 +149,18 @@ func (c *Client) forget(conn *connection) {
 	}
 }
 
-// explain returns an error that names the endpoint and says what its answer means.
-func explain(at endpoint, limit time.Duration, err error) error {
-	said := status.Convert(err)
-	switch said.Code() {
+// statusError returns an error that names the endpoint and says what its answer means.
+func statusError(ep endpoint, limit time.Duration, err error) error {
+	st := status.Convert(err)
+	switch st.Code() {
 	case codes.DeadlineExceeded:
-		return fmt.Errorf("container runtime at %s: no answer within %v: %w", at, limit, context.DeadlineExceeded)
+		return fmt.Errorf("container runtime at %s: no answer within %v: %w", ep, limit, context.DeadlineExceeded)
 	case codes.Unimplemented:
-		return fmt.Errorf("container runtime at %s: %w (%s)", at, ErrOldAPI, said.Message())
+		return fmt.Errorf("container runtime at %s: %w (%s)", ep, ErrOldAPI, st.Message())
 	case codes.Unavailable:
-		return fmt.Errorf("container runtime at %s: it cannot be reached, is it running? (%s)", at, said.Message())
+		return fmt.Errorf("container runtime at %s: it cannot be reached, is it running? (%s)", ep, st.Message())
 	case codes.Canceled:
-		return fmt.Errorf("container runtime at %s: %w", at, context.Canceled)
+		return fmt.Errorf("container runtime at %s: %w", ep, context.Canceled)
 	}
-	return fmt.Errorf("container runtime at %s: %s", at, said.Message())
+	return fmt.Errorf("container runtime at %s: %s", ep, st.Message())
 }

@@ -18,35 +18,35 @@ import (
 )
 
 var (
-	ready = sandbox.OfRuntime{
+	ready = sandbox.RuntimeSandbox{
 		ContainerID: readyID, Ready: true, Netns: "/var/run/netns/cni-5345bd7c-6cd2-1ade-57ac-1325b532b78f", Created: time.Unix(0, 1795370276389404591),
 		Pod: attachment.Pod{Namespace: "default", Name: "web-1-node", UID: "2583e6858567641101ba9a7f4e5bc0b2"},
 	}
-	stopped = sandbox.OfRuntime{
+	stopped = sandbox.RuntimeSandbox{
 		ContainerID: stoppedID, Netns: "/var/run/netns/cni-6c266095-ae6b-422c-d029-1ed1a9355adb", Created: time.Unix(0, 1795370276397730200),
 		Pod: attachment.Pod{Namespace: "default", Name: "web-0-node", UID: "8a58655710f10c3e85a832e1524cc905"},
 	}
 )
 
 // without returns the sandbox without its network namespace.
-func without(s sandbox.OfRuntime) sandbox.OfRuntime { s.Netns = ""; return s }
+func without(s sandbox.RuntimeSandbox) sandbox.RuntimeSandbox { s.Netns = ""; return s }
 
 func TestSandboxes(t *testing.T) {
 	for name, test := range map[string]struct {
 		status func(*runtimeapi.PodSandboxStatusResponse) error // of the sandbox that is ready
-		want   []sandbox.OfRuntime
+		want   []sandbox.RuntimeSandbox
 		err    string
 	}{
-		"as recorded": {nil, []sandbox.OfRuntime{ready, stopped}, ""},
+		"as recorded": {nil, []sandbox.RuntimeSandbox{ready, stopped}, ""},
 		"gone meanwhile": {
 			func(*runtimeapi.PodSandboxStatusResponse) error { return status.Error(codes.NotFound, "not found") },
-			[]sandbox.OfRuntime{stopped}, "",
+			[]sandbox.RuntimeSandbox{stopped}, "",
 		},
 		"no status": {
 			func(*runtimeapi.PodSandboxStatusResponse) error {
 				return status.Error(codes.Unknown, "the shim is away")
 			},
-			[]sandbox.OfRuntime{without(ready), stopped}, "sandbox " + readyID + " of default/web-1-node: container runtime at unix://SOCKET: the shim is away",
+			[]sandbox.RuntimeSandbox{without(ready), stopped}, "sandbox " + readyID + " of default/web-1-node: container runtime at unix://SOCKET: the shim is away",
 		},
 		"the host's network": {
 			func(s *runtimeapi.PodSandboxStatusResponse) error {
@@ -54,21 +54,21 @@ func TestSandboxes(t *testing.T) {
 				s.Info = nil
 				return nil
 			},
-			[]sandbox.OfRuntime{func(s sandbox.OfRuntime) sandbox.OfRuntime { s.HostNetwork = true; return s }(without(ready)), stopped}, "",
+			[]sandbox.RuntimeSandbox{func(s sandbox.RuntimeSandbox) sandbox.RuntimeSandbox { s.HostNetwork = true; return s }(without(ready)), stopped}, "",
 		},
 		"a runtime that tells nothing": {
 			func(s *runtimeapi.PodSandboxStatusResponse) error { s.Info = nil; return nil },
-			[]sandbox.OfRuntime{without(ready), stopped},
+			[]sandbox.RuntimeSandbox{without(ready), stopped},
 			"container runtime at unix://SOCKET: sandbox " + readyID + ` of default/web-1-node: its verbose status has no part "info", so its network namespace is not known`,
 		},
 		"the status of another sandbox": {
 			func(s *runtimeapi.PodSandboxStatusResponse) error { s.Status.Id = stoppedID; return nil },
-			[]sandbox.OfRuntime{without(ready), stopped},
+			[]sandbox.RuntimeSandbox{without(ready), stopped},
 			"container runtime at unix://SOCKET: asked about sandbox " + readyID + ` of default/web-1-node, it told of "` + stoppedID + `"`,
 		},
 		"an empty status": {
 			func(s *runtimeapi.PodSandboxStatusResponse) error { s.Reset(); return nil },
-			[]sandbox.OfRuntime{without(ready), stopped},
+			[]sandbox.RuntimeSandbox{without(ready), stopped},
 			"container runtime at unix://SOCKET: asked about sandbox " + readyID + ` of default/web-1-node, it told of ""`,
 		},
 		"a stopped sandbox needs no namespace": {
@@ -76,7 +76,7 @@ func TestSandboxes(t *testing.T) {
 				s.Info, s.Status.State = nil, runtimeapi.PodSandboxState_SANDBOX_NOTREADY
 				return nil
 			},
-			[]sandbox.OfRuntime{func(s sandbox.OfRuntime) sandbox.OfRuntime { s.Ready = false; return s }(without(ready)), stopped}, "",
+			[]sandbox.RuntimeSandbox{func(s sandbox.RuntimeSandbox) sandbox.RuntimeSandbox { s.Ready = false; return s }(without(ready)), stopped}, "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,15 +31,15 @@ var defaultSockets = []string{
 // endpoint is the socket of a runtime, and who names it.
 type endpoint struct {
 	socket string
-	// from is who names it, empty for a default.
-	from string
+	// source is who names it, empty for a default.
+	source string
 }
 
 func (e endpoint) String() string {
-	if e.from == "" {
+	if e.source == "" {
 		return "unix://" + e.socket
 	}
-	return "unix://" + e.socket + " (from " + e.from + ")"
+	return "unix://" + e.socket + " (from " + e.source + ")"
 }
 
 // finder finds the runtime's socket. Tests have an environment and a root directory of their own.
@@ -55,12 +55,12 @@ func (f finder) find() ([]endpoint, error) {
 		e, err := parseEndpoint(named, endpointEnv)
 		return []endpoint{e}, err
 	}
-	named, from, err := f.configured()
+	named, source, err := f.configured()
 	if err != nil {
 		return nil, err
 	}
 	if named != "" {
-		e, err := parseEndpoint(named, from)
+		e, err := parseEndpoint(named, source)
 		return []endpoint{e}, err
 	}
 	var found []endpoint
@@ -79,10 +79,10 @@ func (f finder) find() ([]endpoint, error) {
 
 // configured returns the endpoint in crictl's configuration file, and the path of the file. Without such a file the
 // endpoint is empty.
-func (f finder) configured() (named, from string, err error) {
+func (f finder) configured() (named, source string, err error) {
 	path, asked := filepath.Join(f.root, configFile), false
-	if other := f.getenv(configEnv); other != "" {
-		path, asked = other, true
+	if custom := f.getenv(configEnv); custom != "" {
+		path, asked = custom, true
 	}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !asked {
@@ -101,10 +101,10 @@ func (f finder) configured() (named, from string, err error) {
 }
 
 // parseEndpoint accepts unix:///run/x.sock and /run/x.sock, as crictl does on Linux.
-func parseEndpoint(named, from string) (endpoint, error) {
+func parseEndpoint(named, source string) (endpoint, error) {
 	socket := strings.TrimPrefix(named, "unix://")
 	if !filepath.IsAbs(socket) {
-		return endpoint{}, fmt.Errorf("%s: %q is not the socket of a container runtime: write it as unix:///run/containerd/containerd.sock", from, named)
+		return endpoint{}, fmt.Errorf("%s: %q is not the socket of a container runtime: write it as unix:///run/containerd/containerd.sock", source, named)
 	}
-	return endpoint{socket: socket, from: from}, nil
+	return endpoint{socket: socket, source: source}, nil
 }

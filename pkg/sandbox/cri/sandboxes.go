@@ -16,13 +16,13 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// atOnce is how many questions a runtime gets at a time.
-const atOnce = 8
+// maxParallel is how many questions a runtime gets at a time.
+const maxParallel = 8
 
 // Sandboxes returns the runtime's sandboxes. It takes ten seconds at most. It leaves out a sandbox that goes during the
 // call. With an error, it still returns the sandboxes that the runtime reported. The error names the endpoint.
 // errors.Is matches sandbox.ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded.
-func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.OfRuntime, error) {
+func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error) {
 	ctx, stop := context.WithTimeout(ctx, c.limit)
 	defer stop()
 	conn, err := c.connect(ctx)
@@ -31,40 +31,40 @@ func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.OfRuntime, error) {
 	}
 	list, err := conn.api.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
-		c.lost(conn, err)
-		return nil, explain(conn.at, c.limit, err)
+		c.dropIfUnavailable(conn, err)
+		return nil, statusError(conn.endpoint, c.limit, err)
 	}
-	found := make([]*sandbox.OfRuntime, len(list.Items))
+	found := make([]*sandbox.RuntimeSandbox, len(list.Items))
 	failures := make([]error, len(list.Items))
 	var asking errgroup.Group
-	asking.SetLimit(atOnce)
+	asking.SetLimit(maxParallel)
 	for i, item := range list.Items {
 		asking.Go(func() error {
-			found[i], failures[i] = conn.ask(ctx, c.limit, item)
+			found[i], failures[i] = conn.sandboxStatus(ctx, c.limit, item)
 			return nil
 		})
 	}
 	_ = asking.Wait() // No question returns an error: each failure has its place.
-	var all []sandbox.OfRuntime
+	var sandboxes []sandbox.RuntimeSandbox
 	for _, s := range found {
 		if s != nil {
-			all = append(all, *s)
+			sandboxes = append(sandboxes, *s)
 		}
 	}
-	return all, errors.Join(failures...)
+	return sandboxes, errors.Join(failures...)
 }
 
-// lost forgets the connection if the runtime went away.
-func (c *Client) lost(conn *connection, err error) {
+// dropIfUnavailable forgets the connection if the runtime went away.
+func (c *Client) dropIfUnavailable(conn *connection, err error) {
 	if status.Code(err) == codes.Unavailable {
-		c.forget(conn)
+		c.drop(conn)
 	}
 }
 
-// ask returns the sandbox with its network namespace. Only the verbose status has the namespace. ask returns nil for a
+// sandboxStatus returns the sandbox with its network namespace. Only the verbose status has the namespace. ask returns nil for a
 // sandbox that has gone. If the status lacks the namespace, ask returns the sandbox and an error.
-func (conn *connection) ask(ctx context.Context, limit time.Duration, item *runtimeapi.PodSandbox) (*sandbox.OfRuntime, error) {
-	s := &sandbox.OfRuntime{
+func (conn *connection) sandboxStatus(ctx context.Context, limit time.Duration, item *runtimeapi.PodSandbox) (*sandbox.RuntimeSandbox, error) {
+	s := &sandbox.RuntimeSandbox{
 		ContainerID: item.Id,
 		Pod: attachment.Pod{
 			Namespace: item.GetMetadata().GetNamespace(), Name: item.GetMetadata().GetName(), UID: item.GetMetadata().GetUid(),
@@ -77,10 +77,10 @@ func (conn *connection) ask(ctx context.Context, limit time.Duration, item *runt
 		return nil, nil
 	}
 	if err != nil {
-		return s, fmt.Errorf("sandbox %s of %s/%s: %w", s.ContainerID, s.Pod.Namespace, s.Pod.Name, explain(conn.at, limit, err))
+		return s, fmt.Errorf("sandbox %s of %s/%s: %w", s.ContainerID, s.Pod.Namespace, s.Pod.Name, statusError(conn.endpoint, limit, err))
 	}
-	if is := answer.GetStatus().GetId(); is != s.ContainerID {
-		return s, fmt.Errorf("container runtime at %s: asked about sandbox %s of %s/%s, it told of %q", conn.at, s.ContainerID, s.Pod.Namespace, s.Pod.Name, is)
+	if id := answer.GetStatus().GetId(); id != s.ContainerID {
+		return s, fmt.Errorf("container runtime at %s: asked about sandbox %s of %s/%s, it told of %q", conn.endpoint, s.ContainerID, s.Pod.Namespace, s.Pod.Name, id)
 	}
 	s.Ready = answer.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	options := answer.GetStatus().GetLinux().GetNamespaces().GetOptions()
@@ -90,7 +90,7 @@ func (conn *connection) ask(ctx context.Context, limit time.Duration, item *runt
 	}
 	s.Netns, err = netnsIn(answer.Info)
 	if err != nil && s.Ready {
-		return s, fmt.Errorf("container runtime at %s: sandbox %s of %s/%s: %w", conn.at, s.ContainerID, s.Pod.Namespace, s.Pod.Name, err)
+		return s, fmt.Errorf("container runtime at %s: sandbox %s of %s/%s: %w", conn.endpoint, s.ContainerID, s.Pod.Namespace, s.Pod.Name, err)
 	}
 	return s, nil
 }

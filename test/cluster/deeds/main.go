@@ -17,7 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/keeper"
+	"github.com/relink-cni/relink/pkg/pool/node"
 )
 
 func main() {
@@ -32,9 +32,9 @@ func main() {
 
 const network = "lan"
 
-// node is the node that does the deeds.
-type node struct {
-	*keeper.Keeper
+// member is the node that does the deeds.
+type member struct {
+	*node.Controller
 	store *lease.Store
 }
 
@@ -50,7 +50,7 @@ func do(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	n := node{keeper.New(keeper.Options{
+	n := member{node.New(node.Config{
 		API: kube.NewPools(client), Node: args[1], Dir: args[2], Log: log, Surplus: time.Nanosecond, Settling: time.Nanosecond,
 	}), nil}
 	if n.store, err = lease.Open(args[2], network); err != nil {
@@ -60,7 +60,7 @@ func do(ctx context.Context, args []string) error {
 		what, whom, _ := strings.Cut(deed, "=")
 		switch what {
 		case "look":
-			n.Look(ctx)
+			n.Reconcile(ctx)
 		case "start":
 			n.start(ctx, whom, "")
 		case "own":
@@ -78,7 +78,7 @@ func do(ctx context.Context, args []string) error {
 }
 
 // start is an ADD. With an owner, the pod has its owner's address.
-func (n node) start(ctx context.Context, container, owner string) {
+func (n member) start(ctx context.Context, container, owner string) {
 	const limit = 400 * time.Millisecond // Nobody answers meanwhile.
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -86,7 +86,7 @@ func (n node) start(ctx context.Context, container, owner string) {
 	a := pool.Acquisition{Network: network, Pool: network, IfName: "eth0"}
 	if owner != "" {
 		a.Owner = attachment.Owner{Kind: attachment.OwnerPod, Namespace: "shop", Name: owner}
-		r.Owner, r.Policy, r.Acquired = a.Owner, lease.Policy{Sticky: true}, r.Pools
+		r.Owner, r.Policy, r.QueriedPools = a.Owner, lease.Policy{Sticky: true}, r.Pools
 		if _, err := n.Acquire(ctx, a); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return
@@ -99,7 +99,7 @@ func (n node) start(ctx context.Context, container, owner string) {
 		}
 	}
 	if err == nil && owner != "" {
-		if err = n.Claim(ctx, pool.Claimed{Acquisition: a, Address: got[0].Address}); err == nil {
+		if err = n.Claim(ctx, pool.ClaimedAddress{Acquisition: a, Address: got[0].Address}); err == nil {
 			err = n.store.MarkClaimed(ctx, got[0].Address, a.Owner)
 		}
 	}
@@ -109,10 +109,10 @@ func (n node) start(ctx context.Context, container, owner string) {
 }
 
 // end is a DEL.
-func (n node) end(ctx context.Context, container string) error {
+func (n member) end(ctx context.Context, container string) error {
 	policy := lease.Policy{Sticky: strings.HasPrefix(container, "of-")}
 	err := n.store.Release(ctx, attachment.Key{Network: network, ContainerID: container, IfName: "eth0"}, policy)
-	if errors.Is(err, lease.ErrNone) {
+	if errors.Is(err, lease.ErrNotLeased) {
 		return nil
 	}
 	return err

@@ -167,7 +167,7 @@ func FuzzEachAttribute(f *testing.F) {
 	} {
 		request := nl.NewNetlinkRequest(kind, 0)
 		request.AddData(payload)
-		if err := s.Dump(Message{Request: request, What: "list"}, func() {}, func(payload []byte) error {
+		if err := s.Dump(Message{Request: request, Action: "list"}, func() {}, func(payload []byte) error {
 			f.Add(bytes.Clone(payload), uint8(16))
 			return nil
 		}); err != nil {

@@ -36,7 +36,7 @@ func (b *batch) step() string { return b.messages[0].step() }
 
 // receive reads the answers up to that of the last message.
 func (b *batch) receive(s *Socket) error {
-	return s.receive(func(m *syscall.NetlinkMessage) (more bool, err error) {
+	return s.receive(func(m *syscall.NetlinkMessage) (proceed bool, err error) {
 		i, ok := b.places[m.Header.Seq]
 		switch {
 		case !ok:

@@ -16,14 +16,14 @@ const maxDumps = 20
 // ErrChanging says that a list changed during each reading. By then each has had the answers of all readings.
 var ErrChanging = fmt.Errorf("the list changed during each of %d readings", maxDumps)
 
-// Dump sends a request for a list, and calls each with the payload of every answer. The payload is
+// Dump sends a request for a list, and calls handle with the payload of every answer. The payload is
 // valid during the call only. Dump calls reset before each attempt: if the list changed while it
 // was read, it reads the list again from the start. At last it returns ErrChanging.
-func (s *Socket) Dump(m Message, reset func(), each func(payload []byte) error) error {
+func (s *Socket) Dump(m Message, reset func(), handle func(payload []byte) error) error {
 	m.Request.Flags |= unix.NLM_F_DUMP
 	for range maxDumps {
 		reset()
-		interrupted, err := s.dumpOnce(m.Request, each)
+		interrupted, err := s.dumpOnce(m.Request, handle)
 		if err != nil {
 			return m.explain(err)
 		}
@@ -31,10 +31,10 @@ func (s *Socket) Dump(m Message, reset func(), each func(payload []byte) error) 
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: %w", m.What, ErrChanging)
+	return fmt.Errorf("%s: %w", m.Action, ErrChanging)
 }
 
-func (s *Socket) dumpOnce(request *nl.NetlinkRequest, each func([]byte) error) (interrupted bool, err error) {
+func (s *Socket) dumpOnce(request *nl.NetlinkRequest, handle func([]byte) error) (interrupted bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.send(request.Serialize()); err != nil {
@@ -53,7 +53,7 @@ func (s *Socket) dumpOnce(request *nl.NetlinkRequest, each func([]byte) error) (
 		// After a failure the rest is read too. An answer that stays in the socket would be taken
 		// for that of the next request.
 		if failed == nil {
-			failed = each(m.Data)
+			failed = handle(m.Data)
 		}
 		return true, nil
 	})

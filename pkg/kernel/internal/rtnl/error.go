@@ -12,13 +12,13 @@ import (
 // Error is how the kernel refuses a request. errors.Is matches the Errno.
 type Error struct {
 	Errno syscall.Errno
-	// Words are the kernel's own explanation. They are empty if it has none.
-	Words string
+	// Message are the kernel's own explanation. They are empty if it has none.
+	Message string
 }
 
 func (e *Error) Error() string {
-	if e.Words != "" {
-		return e.Errno.Error() + ": " + e.Words
+	if e.Message != "" {
+		return e.Errno.Error() + ": " + e.Message
 	}
 	// Where EPERM means something else, the kernel explains it. An example is a NIC that is up and
 	// cannot be enslaved (bond_enslave).
@@ -47,7 +47,7 @@ func parseError(m *syscall.NetlinkMessage) error {
 		// Whatever the words are, the number is known.
 		_ = EachAttribute(m.Data, header, func(a *Attribute) {
 			if a.Type() == unix.NLMSGERR_ATTR_MSG {
-				e.Words = a.Text()
+				e.Message = a.Text()
 			}
 		})
 	}

@@ -15,15 +15,15 @@ import (
 // ErrOverrun says that messages of the kernel are lost, or that one cannot be read.
 var ErrOverrun = errors.New("messages of the kernel are lost")
 
-// Own is the number of the namespace of the listener's socket.
-const Own = -1
+// LocalNSID is the number of the namespace of the listener's socket.
+const LocalNSID = -1
 
-// Hearing says what a Listener hears.
-type Hearing struct {
+// Subscription says what a Listener hears.
+type Subscription struct {
 	// Groups are the multicast groups (RTNLGRP_*).
 	Groups []int
-	// All hears every namespace that has a number in the socket's own. It needs CAP_NET_BROADCAST.
-	All bool
+	// AllNamespaces hears every namespace that has a number in the socket's own. It needs CAP_NET_BROADCAST.
+	AllNamespaces bool
 	// ReceiveBuffer is SO_RCVBUFFORCE in bytes. It needs CAP_NET_ADMIN. The kernel takes twice as much.
 	ReceiveBuffer int
 }
@@ -38,7 +38,7 @@ type Listener struct {
 
 // NewListener makes a Listener of the descriptor, and owns it from now on. If it fails, it closes it. The socket must be
 // made with SOCK_NONBLOCK. If it has a filter, that drops messages before they take room in the receive buffer. What changes after NewListener has returned is heard.
-func NewListener(fd int, h Hearing) (*Listener, error) {
+func NewListener(fd int, h Subscription) (*Listener, error) {
 	if err := h.subscribe(fd); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
@@ -52,14 +52,14 @@ func NewListener(fd int, h Hearing) (*Listener, error) {
 	return &Listener{file: file, conn: conn, buf: make([]byte, 64<<10), aside: make([]byte, unix.CmsgSpace(4)*2)}, nil
 }
 
-func (h Hearing) subscribe(fd int) error {
+func (h Subscription) subscribe(fd int) error {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("bind netlink socket: %w", err)
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, h.ReceiveBuffer); err != nil {
 		return fmt.Errorf("set SO_RCVBUFFORCE: %w", privilege.Explain(err, "CAP_NET_ADMIN"))
 	}
-	if h.All {
+	if h.AllNamespaces {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
 			return fmt.Errorf("set NETLINK_LISTEN_ALL_NSID: %w", privilege.Explain(err, "CAP_NET_BROADCAST"))
 		}
@@ -84,15 +84,15 @@ func (l *Listener) Wait() error {
 }
 
 // Read reads one datagram, and calls handle with each message in it and with the number of the namespace that it is
-// about. A message is valid during the call only. Read waits for nothing: more is false if nothing was there. It returns
+// about. A message is valid during the call only. Read waits for nothing: found is false if nothing was there. It returns
 // ErrOverrun if something is lost. The kernel then tells nothing more until the socket is empty.
-func (l *Listener) Read(handle func(namespace int, m *syscall.NetlinkMessage)) (more bool, err error) {
-	controlErr := l.conn.Control(func(fd uintptr) { more, err = l.read(int(fd), handle) })
-	return more, errors.Join(controlErr, err)
+func (l *Listener) Read(handle func(namespace int, m *syscall.NetlinkMessage)) (found bool, err error) {
+	controlErr := l.conn.Control(func(fd uintptr) { found, err = l.read(int(fd), handle) })
+	return found, errors.Join(controlErr, err)
 }
 
-func (l *Listener) read(fd int, handle func(int, *syscall.NetlinkMessage)) (more bool, err error) {
-	size, aside, flags, from, err := unix.Recvmsg(fd, l.buf, l.aside, unix.MSG_DONTWAIT)
+func (l *Listener) read(fd int, handle func(int, *syscall.NetlinkMessage)) (found bool, err error) {
+	size, aside, flags, addr, err := unix.Recvmsg(fd, l.buf, l.aside, unix.MSG_DONTWAIT)
 	switch {
 	case errors.Is(err, unix.EAGAIN):
 		return false, nil
@@ -102,7 +102,7 @@ func (l *Listener) read(fd int, handle func(int, *syscall.NetlinkMessage)) (more
 		return true, fmt.Errorf("%w: %w", ErrOverrun, err)
 	}
 	// A process in a sandbox, which is a stranger, can send messages to a group too. The port of the kernel is 0.
-	if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
+	if sender, ok := addr.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
 		return true, nil
 	}
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
@@ -131,12 +131,12 @@ func namespaceIn(aside []byte) (int, error) {
 	for len(aside) > 0 {
 		header, data, rest, err := unix.ParseOneSocketControlMessage(aside)
 		if err != nil {
-			return Own, fmt.Errorf("%w: %w", ErrOverrun, err)
+			return LocalNSID, fmt.Errorf("%w: %w", ErrOverrun, err)
 		}
 		if header.Level == unix.SOL_NETLINK && header.Type == unix.NETLINK_LISTEN_ALL_NSID && len(data) >= 4 {
 			return int(int32(binary.NativeEndian.Uint32(data))), nil
 		}
 		aside = rest
 	}
-	return Own, nil
+	return LocalNSID, nil
 }

@@ -14,9 +14,9 @@ import (
 // Message is one netlink request.
 type Message struct {
 	Request *nl.NetlinkRequest
-	// What says what the request is for. It begins with a verb, and each error of the request
+	// Action says what the request is for. It begins with a verb, and each error of the request
 	// begins with it.
-	What string
+	Action string
 	// MayExist says that the object that the request makes may be there already. MayLack says that
 	// the object that the request deletes may be gone.
 	MayExist, MayLack bool
@@ -31,10 +31,10 @@ type Message struct {
 func (m Message) explain(err error) error {
 	if m.Advise != nil {
 		if advice := m.Advise(err); advice != "" {
-			return fmt.Errorf("%s: %w: %s", m.What, err, advice)
+			return fmt.Errorf("%s: %w: %s", m.Action, err, advice)
 		}
 	}
-	return fmt.Errorf("%s: %w", m.What, err)
+	return fmt.Errorf("%s: %w", m.Action, err)
 }
 
 // tolerates says that the error is no failure of this request.
@@ -42,9 +42,9 @@ func (m Message) tolerates(err error) bool {
 	return m.MayExist && errors.Is(err, unix.EEXIST) || m.MayLack && (errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EADDRNOTAVAIL))
 }
 
-// step is the verb of What. Names are left out, because some are chosen at random.
+// step is the verb of Action. Names are left out, because some are chosen at random.
 func (m Message) step() string {
-	verb, _, _ := strings.Cut(m.What, " ")
+	verb, _, _ := strings.Cut(m.Action, " ")
 	return verb
 }
 
@@ -83,12 +83,12 @@ func (s *Socket) RunEach(messages ...Message) []error {
 	return b.end(err)
 }
 
-// RunAfter runs first, and the others only if that succeeds. All this is one turn. If first fails,
+// RunAfter runs first, and the rest only if that succeeds. All this is one turn. If first fails,
 // the kernel would do the others to another device, which has the place of first. RunAfter returns
 // the outcome of each of the others at its place, and the error of first. If that failed, the others have no outcome.
-func (s *Socket) RunAfter(first Message, others ...Message) (outcomes []error, failed error) {
-	now, later := others[:min(len(others), MaxBatch)], others[min(len(others), MaxBatch):]
-	a, b := newBatch([]Message{first}), newBatch(now)
+func (s *Socket) RunAfter(first Message, rest ...Message) (outcomes []error, failed error) {
+	head, later := rest[:min(len(rest), MaxBatch)], rest[min(len(rest), MaxBatch):]
+	a, b := newBatch([]Message{first}), newBatch(head)
 	if outcomes, failed = s.runBatchAfter(a, b); failed == nil && len(later) > 0 {
 		outcomes = append(outcomes, s.RunEach(later...)...)
 	}

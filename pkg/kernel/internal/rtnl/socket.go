@@ -61,7 +61,7 @@ var receiveBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); retu
 
 // receive calls handle with each answer until it wants no more. After a failure, receive empties
 // the socket: the kernel sends nothing to a socket that has overflowed until it is empty.
-func (s *Socket) receive(handle func(*syscall.NetlinkMessage) (more bool, err error)) error {
+func (s *Socket) receive(handle func(*syscall.NetlinkMessage) (proceed bool, err error)) error {
 	buf := receiveBuffers.Get().(*[]byte)
 	defer receiveBuffers.Put(buf)
 	err := s.receiveInto(*buf, handle)
@@ -80,9 +80,9 @@ func (s *Socket) discardAnswers(buf []byte) {
 	}
 }
 
-func (s *Socket) receiveInto(buf []byte, handle func(*syscall.NetlinkMessage) (more bool, err error)) error {
+func (s *Socket) receiveInto(buf []byte, handle func(*syscall.NetlinkMessage) (proceed bool, err error)) error {
 	for {
-		size, _, flags, from, err := unix.Recvmsg(s.fd, buf, nil, 0)
+		size, _, flags, addr, err := unix.Recvmsg(s.fd, buf, nil, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -94,7 +94,7 @@ func (s *Socket) receiveInto(buf []byte, handle func(*syscall.NetlinkMessage) (m
 		}
 		// A process in a sandbox, which is a stranger, can send netlink messages to this socket
 		// too. The port of the kernel is 0.
-		if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
+		if sender, ok := addr.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
 			continue
 		}
 		messages, err := syscall.ParseNetlinkMessage(buf[:size])
@@ -102,7 +102,7 @@ func (s *Socket) receiveInto(buf []byte, handle func(*syscall.NetlinkMessage) (m
 			return fmt.Errorf("netlink answer: %w", err)
 		}
 		for i := range messages {
-			if more, err := handle(&messages[i]); !more || err != nil {
+			if proceed, err := handle(&messages[i]); !proceed || err != nil {
 				return err
 			}
 		}

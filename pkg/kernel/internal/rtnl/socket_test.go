@@ -41,7 +41,7 @@ func onDevice(kind, index int) *nl.NetlinkRequest {
 
 // noDevice returns a request that sets down a device that does not exist.
 func noDevice() Message {
-	return Message{Request: onDevice(unix.RTM_SETLINK, 99999), What: "set nothing down"}
+	return Message{Request: onDevice(unix.RTM_SETLINK, 99999), Action: "set nothing down"}
 }
 
 func times(count int, m func() Message) []Message {
@@ -56,7 +56,7 @@ func times(count int, m func() Message) []Message {
 func names(t testing.TB, s *Socket) []string {
 	t.Helper()
 	var all []string
-	err := s.Dump(Message{Request: onDevice(unix.RTM_GETLINK, 0), What: "list devices"}, func() { all = nil }, func(payload []byte) error {
+	err := s.Dump(Message{Request: onDevice(unix.RTM_GETLINK, 0), Action: "list devices"}, func() { all = nil }, func(payload []byte) error {
 		return EachAttribute(payload, unix.SizeofIfInfomsg, func(a *Attribute) {
 			if a.Type() == unix.IFLA_IFNAME {
 				all = append(all, a.Text())
@@ -72,7 +72,7 @@ func names(t testing.TB, s *Socket) []string {
 // The kernel works through a batch to its end. Each outcome is at its message's position.
 func TestRunEachTellsEachOutcome(t *testing.T) {
 	s := newSocket(t)
-	lo := Message{Request: onDevice(unix.RTM_SETLINK, 1), What: "set lo down"}
+	lo := Message{Request: onDevice(unix.RTM_SETLINK, 1), Action: "set lo down"}
 	outcomes := s.RunEach(noDevice(), lo, noDevice())
 	if outcomes[1] != nil {
 		t.Errorf("lo: %v", outcomes[1])
@@ -90,7 +90,7 @@ func TestRunAfterSendsNothingAfterAFailure(t *testing.T) {
 	rename := func(name string) Message {
 		request := onDevice(unix.RTM_SETLINK, 1)
 		request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
-		return Message{Request: request, What: "rename lo"}
+		return Message{Request: request, Action: "rename lo"}
 	}
 	for hold, name := range map[bool]string{false: "lo1", true: "lo2"} {
 		HoldProcessor(hold)
@@ -101,7 +101,7 @@ func TestRunAfterSendsNothingAfterAFailure(t *testing.T) {
 		if all := names(t, s); !slices.Equal(all, []string{"lo"}) {
 			t.Errorf("devices %v", all)
 		}
-		first := Message{Request: onDevice(unix.RTM_SETLINK, 1), What: "set lo down"}
+		first := Message{Request: onDevice(unix.RTM_SETLINK, 1), Action: "set lo down"}
 		if outcomes, failed = s.RunAfter(first, append(times(MaxBatch, noDevice), rename(name))...); failed != nil || !errors.Is(errors.Join(outcomes...), unix.ENODEV) {
 			t.Errorf("%v, %v", failed, outcomes)
 		}
@@ -187,9 +187,9 @@ func TestErrorsHaveTheKernelsWords(t *testing.T) {
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("nosuchkind"))
 	request.AddData(info)
-	err := s.Run(Message{Request: request, What: "create it"})
+	err := s.Run(Message{Request: request, Action: "create it"})
 	var refused *Error
-	if !errors.As(err, &refused) || refused.Errno != unix.EOPNOTSUPP || refused.Words != "Unknown device type" {
+	if !errors.As(err, &refused) || refused.Errno != unix.EOPNOTSUPP || refused.Message != "Unknown device type" {
 		t.Errorf("%v", err)
 	}
 }

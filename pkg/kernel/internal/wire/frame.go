@@ -49,18 +49,18 @@ func arpRequest(mac net.HardwareAddr, sender, target netip.Addr) []byte {
 
 // icmpv6 returns an Ethernet frame with the message to the group. The message has an even length,
 // and a checksum of zero, which icmpv6 sets.
-func icmpv6(mac net.HardwareAddr, from, group netip.Addr, message []byte) []byte {
-	binary.BigEndian.PutUint16(message[2:], icmpv6Checksum(from, group, message))
+func icmpv6(mac net.HardwareAddr, source, group netip.Addr, message []byte) []byte {
+	binary.BigEndian.PutUint16(message[2:], icmpv6Checksum(source, group, message))
 	f := ethernet(groupMAC(group), mac, unix.ETH_P_IPV6)
 	f = append(f, 0x60, 0, 0, 0)
 	f = binary.BigEndian.AppendUint16(f, uint16(len(message)))
 	f = append(f, unix.IPPROTO_ICMPV6, neighbourHopLimit)
-	f = append(append(f, from.AsSlice()...), group.AsSlice()...)
+	f = append(append(f, source.AsSlice()...), group.AsSlice()...)
 	return append(f, message...)
 }
 
-func ethernet(to, from net.HardwareAddr, protocol uint16) []byte {
-	f := append(append(make([]byte, 0, 96), to...), from...)
+func ethernet(destination, source net.HardwareAddr, protocol uint16) []byte {
+	f := append(append(make([]byte, 0, 96), destination...), source...)
 	return binary.BigEndian.AppendUint16(f, protocol)
 }
 
@@ -84,8 +84,8 @@ var solicitedNodePrefix = []byte{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff}
 
 // icmpv6Checksum returns the checksum of a message of even length whose own checksum is zero (RFC
 // 4443, section 2.3). For a message with the right checksum, it returns zero.
-func icmpv6Checksum(from, to netip.Addr, message []byte) uint16 {
-	b := append(append([]byte{}, from.AsSlice()...), to.AsSlice()...)
+func icmpv6Checksum(source, destination netip.Addr, message []byte) uint16 {
+	b := append(append([]byte{}, source.AsSlice()...), destination.AsSlice()...)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(message)))
 	b = append(b, 0, 0, 0, unix.IPPROTO_ICMPV6)
 	b = append(b, message...)

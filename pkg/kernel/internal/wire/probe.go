@@ -83,7 +83,7 @@ func parseARP(packet []byte) (netip.Addr, net.HardwareAddr) {
 // the MAC of the target. If the packet does not have it, that is the MAC of the sender. The address
 // is invalid if the packet is no such message, or breaks a rule of RFC 4861, section 7.1.
 func parseNeighbourMessage(packet []byte, sender net.HardwareAddr, nonce []byte) (netip.Addr, net.HardwareAddr) {
-	from, to, message := parseICMPv6(packet)
+	source, destination, message := parseICMPv6(packet)
 	if message == nil {
 		return netip.Addr{}, nil
 	}
@@ -94,18 +94,18 @@ func parseNeighbourMessage(packet []byte, sender net.HardwareAddr, nonce []byte)
 	}
 	switch message[0] {
 	case neighbourAdvertisement:
-		if solicited := message[4]&0x40 != 0; solicited && to.IsMulticast() {
+		if solicited := message[4]&0x40 != 0; solicited && destination.IsMulticast() {
 			return netip.Addr{}, nil
 		}
-		if at, ok := options[targetMACOption]; ok && len(at) == len(sender) {
-			sender = at
+		if mac, ok := options[targetMACOption]; ok && len(mac) == len(sender) {
+			sender = mac
 		}
 		return target, sender
 	case neighbourSolicitation:
 		_, hasSource := options[sourceMACOption]
-		own := bytes.Equal(options[nonceOption], nonce)
+		looped := bytes.Equal(options[nonceOption], nonce)
 		// A solicitation with a source comes from a host that looks for the owner of the address.
-		if !from.IsUnspecified() || to != solicitedNode(target) || hasSource || own {
+		if !source.IsUnspecified() || destination != solicitedNode(target) || hasSource || looped {
 			return netip.Addr{}, nil
 		}
 		return target, sender
@@ -117,21 +117,21 @@ func parseNeighbourMessage(packet []byte, sender net.HardwareAddr, nonce []byte)
 // is long enough for a neighbour message, comes from this link, has code 0 and has the right
 // checksum. Extension headers are not looked behind, because neighbour messages have none (RFC 6980
 // forbids fragments).
-func parseICMPv6(packet []byte) (from, to netip.Addr, message []byte) {
+func parseICMPv6(packet []byte) (source, destination netip.Addr, message []byte) {
 	if len(packet) < ipv6Len || packet[0]>>4 != 6 || packet[6] != unix.IPPROTO_ICMPV6 || packet[7] != neighbourHopLimit {
-		return from, to, nil
+		return source, destination, nil
 	}
 	length := int(binary.BigEndian.Uint16(packet[4:]))
 	// Options fill units of 8 bytes. Padding may follow the packet.
 	if length < neighbourLen || length%8 != 0 || length > len(packet)-ipv6Len {
-		return from, to, nil
+		return source, destination, nil
 	}
-	from, to = netip.AddrFrom16([16]byte(packet[8:24])), netip.AddrFrom16([16]byte(packet[24:40]))
+	source, destination = netip.AddrFrom16([16]byte(packet[8:24])), netip.AddrFrom16([16]byte(packet[24:40]))
 	message = packet[ipv6Len : ipv6Len+length]
-	if message[1] != 0 || icmpv6Checksum(from, to, message) != 0 {
-		return from, to, nil
+	if message[1] != 0 || icmpv6Checksum(source, destination, message) != 0 {
+		return source, destination, nil
 	}
-	return from, to, message
+	return source, destination, message
 }
 
 // parseOptions returns the first option of each type, without its type and length. ok is false if
@@ -143,7 +143,7 @@ func parseOptions(b []byte) (options map[byte][]byte, ok bool) {
 			return nil, false
 		}
 		size := int(b[1]) * 8
-		if _, again := options[b[0]]; !again {
+		if _, exists := options[b[0]]; !exists {
 			options[b[0]] = b[2:size]
 		}
 		b = b[size:]

@@ -10,16 +10,16 @@ import (
 )
 
 // Solicitation returns an Ethernet frame by which the host with this MAC and this address asks for the
-// MAC of the target: an ARP request (RFC 826) or a neighbour solicitation (RFC 4861, section 4.3). from
+// MAC of the target: an ARP request (RFC 826) or a neighbour solicitation (RFC 4861, section 4.3). source
 // and target are of one family. The neighbours send their answers to the MAC alone.
-func Solicitation(mac net.HardwareAddr, from, target netip.Addr) []byte {
+func Solicitation(mac net.HardwareAddr, source, target netip.Addr) []byte {
 	if target.Is4() {
-		return arpRequest(mac, from, target)
+		return arpRequest(mac, source, target)
 	}
 	ns := []byte{neighbourSolicitation, 0, 0, 0, 0, 0, 0, 0} // code, checksum, reserved
 	ns = append(ns, target.AsSlice()...)
 	ns = append(append(ns, sourceMACOption, 1), mac...) // 8 bytes
-	return icmpv6(mac, from, solicitedNode(target), ns)
+	return icmpv6(mac, source, solicitedNode(target), ns)
 }
 
 // ParseSolicited returns what a host says in an answer to a Solicitation. mac is that of the host which

@@ -1,0 +1,249 @@
+package capture
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture/netfix"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/pkg/selection"
+)
+
+func ns(inode uint64) attachment.Namespace {
+	return attachment.Namespace{Path: "/run/netns/a", BootID: "b", Device: 4, Inode: inode, Cookie: inode * 10}
+}
+
+// eth0 returns a macvlan with an address and a route.
+func eth0(change func(*netstate.Interface)) netstate.Interface {
+	i := netstate.Interface{
+		Link: netstate.Link{
+			Kind: netstate.KindMacvlan, Name: "eth0", MAC: "02:00:00:00:00:01", MTU: 1500, Up: true,
+			Macvlan: &netstate.Macvlan{Mode: "bridge"},
+		},
+		Parents:   []netstate.Device{{Kind: netstate.KindBond, Name: "bond0", Bond: &netstate.Bond{}}},
+		Addresses: []netstate.Address{{Prefix: netip.MustParsePrefix("10.0.0.2/24")}},
+		Routes:    []netstate.Route{{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("10.0.0.1"), Table: 254}},
+	}
+	if change != nil {
+		change(&i)
+	}
+	return i
+}
+
+func key(id, ifName string) attachment.Key {
+	return attachment.Key{Network: "lan", ContainerID: id, IfName: ifName}
+}
+
+func found(id string, inode uint64, change func(*netstate.Interface)) LiveInterface {
+	return LiveInterface{Identity: Identity{Attachment: key(id, "eth0")}, Namespace: ns(inode), Live: eth0(change)}
+}
+
+func recordOn(id string, inode uint64, writer string) checkpoint.Record {
+	return checkpoint.Record{Attachment: key(id, "eth0"), Namespace: ns(inode), Interface: eth0(nil), Writer: writer}
+}
+
+// decided is the part of an action that a test compares.
+type decided struct {
+	Do     Verb
+	ID     string
+	Reason string
+}
+
+func TestDecide(t *testing.T) {
+	torn := fmt.Errorf("%w: it ends early", checkpoint.ErrTorn)
+	for name, test := range map[string]struct {
+		node          Node
+		plain, renews []decided // The decisions without and with refresh.
+	}{
+		"nothing there": {},
+		"no checkpoint": {
+			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}},
+			plain:  []decided{{Capture, "c1", "it has no checkpoint"}},
+			renews: []decided{{Capture, "c1", "it has no checkpoint"}},
+		},
+		"no checkpoint, and it does not look well": {
+			node: Node{Interfaces: []LiveInterface{
+				found("c1", 1, func(i *netstate.Interface) { i.Link.Up = false }),
+				{Identity: Identity{Attachment: key("c2", "eth0"), Note: "nobody knows it"}, Namespace: ns(2), Live: eth0(nil), ParentDown: "bond0"},
+			}},
+			plain: []decided{
+				{Refuse, "c1", "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"},
+				{Capture, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
+			},
+			renews: []decided{
+				{Refuse, "c1", "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"},
+				{Capture, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
+			},
+		},
+		"a checkpoint": {
+			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, LiveNamespaces: []attachment.Namespace{ns(1)}, Records: []checkpoint.Record{recordOn("c1", 1, "relink-macvlan")}},
+			plain:  []decided{{Keep, "c1", "it has a checkpoint"}},
+			renews: []decided{{Refresh, "c1", "as it was recorded"}},
+		},
+		"a checkpoint under another container ID": {
+			node:   Node{Interfaces: []LiveInterface{found("other", 1, nil)}, Records: []checkpoint.Record{recordOn("c1", 1, "")}},
+			plain:  []decided{{Keep, "c1", "it has a checkpoint"}},
+			renews: []decided{{Refresh, "c1", "as it was recorded"}},
+		},
+		"a checkpoint of another namespace by the same name": {
+			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Records: []checkpoint.Record{recordOn("c1", 2, "")}},
+			plain:  []decided{{Refuse, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
+			renews: []decided{{Refuse, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
+		},
+		"a torn checkpoint": {
+			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Unreadable: []checkpoint.Unreadable{{ContainerID: "c1", IfName: "eth0", Err: torn}}},
+			plain:  []decided{{Refuse, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+			renews: []decided{{Capture, "c1", "its checkpoint was torn: it is written anew"}},
+		},
+		"a sandbox's directory that can't be read": {
+			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Unreadable: []checkpoint.Unreadable{{ContainerID: "c1", Err: torn}}},
+			plain:  []decided{{Refuse, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+			renews: []decided{{Refuse, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+		},
+		"gone from a living sandbox, and from a dead one": {
+			node: Node{
+				LiveNamespaces: []attachment.Namespace{ns(1), ns(5)},
+				Devices:        map[attachment.Namespace]netstate.Devices{ns(1): nil},
+				Records:        []checkpoint.Record{recordOn("c1", 1, ""), recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("not listed", 5, "")},
+				Absent:         []checkpoint.Record{recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("c4", 4, netfix.Writer), recordOn("c6", 6, Writer), recordOn("c7", 7, Writer)},
+				Evidence:       map[attachment.Namespace]sandbox.Evidence{ns(3): {Verdict: sandbox.VerdictGone}, ns(4): {Verdict: sandbox.VerdictGone}, ns(6): {Verdict: sandbox.VerdictAlive, Reason: "process 7 keeps it"}},
+			},
+			plain: []decided{
+				{Forget, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Forget, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Keep, "c6", "its sandbox was not found, but is not proven gone: process 7 keeps it"},
+				{Keep, "c7", "its sandbox was not found, but is not proven gone: "},
+			},
+			renews: []decided{
+				{Refuse, "c1", "eth0 is gone from the sandbox: relink restore brings it back"},
+				{Forget, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Forget, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Keep, "c6", "its sandbox was not found, but is not proven gone: process 7 keeps it"},
+				{Keep, "c7", "its sandbox was not found, but is not proven gone: "},
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for refresh, want := range map[bool][]decided{false: test.plain, true: test.renews} {
+				var got []decided
+				for _, a := range Decide(test.node, refresh) {
+					got = append(got, decided{a.Verb, a.Attachment.ContainerID, a.Reason})
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("refresh %v: %s", refresh, diff)
+				}
+			}
+		})
+	}
+}
+
+// A refresh announces nothing. So an announcement that was owed before is still owed.
+func TestRefreshKeepsWhatIsOwed(t *testing.T) {
+	for _, owed := range []bool{true, false} {
+		r := recordOn("c1", 1, "relink-macvlan")
+		r.AnnouncementOwed = owed
+		actions := Decide(Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Records: []checkpoint.Record{r}}, true)
+		if got := recordOf(actions[0]); actions[0].Verb != Refresh || got.AnnouncementOwed != owed {
+			t.Errorf("owed %v: %s, owed %v", owed, actions[0].Verb, got.AnnouncementOwed)
+		}
+	}
+}
+
+func TestRefreshIsNoWorse(t *testing.T) {
+	const repair = ": relink restore repairs it"
+	for name, test := range map[string]struct {
+		change     func(*netstate.Interface)
+		parentDown string
+		want       Verb
+		reason     string
+	}{
+		"down":            {func(i *netstate.Interface) { i.Link.Up = false }, "", Refuse, "eth0 is down" + repair},
+		"parent down":     {nil, "bond0", Refuse, "its parent bond0 is down" + repair},
+		"address lost":    {func(i *netstate.Interface) { i.Addresses = nil }, "", Refuse, "address 10.0.0.2/24 is missing" + repair},
+		"route lost":      {func(i *netstate.Interface) { i.Routes = nil }, "", Refuse, "route 0.0.0.0/0 via 10.0.0.1 is missing" + repair},
+		"another kind":    {func(i *netstate.Interface) { i.Link.Kind = netstate.KindVLAN }, "", Refuse, "kind is vlan, not macvlan" + repair},
+		"another parent":  {func(i *netstate.Interface) { i.Parents[0].Name = "bond1" }, "", Refuse, "parent is bond1 (bond), not bond0 (bond)" + repair},
+		"another MAC":     {func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:02" }, "", Refresh, "MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01"},
+		"another MTU":     {func(i *netstate.Interface) { i.Link.MTU = 1400 }, "", Refresh, "MTU is 1400, not 1500"},
+		"another gateway": {func(i *netstate.Interface) { i.Routes[0].Gateway = netip.MustParseAddr("10.0.0.9") }, "", Refresh, "route is 0.0.0.0/0 via 10.0.0.9, not 0.0.0.0/0 via 10.0.0.1"},
+		"one address more": {func(i *netstate.Interface) {
+			i.Addresses = append(i.Addresses, netstate.Address{Prefix: netip.MustParsePrefix("10.0.0.3/24")})
+		}, "", Refresh, "as it was recorded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := found("c1", 1, test.change)
+			f.ParentDown = test.parentDown
+			a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{recordOn("c1", 1, "")}}, true)[0]
+			if a.Verb != test.want || a.Reason != test.reason {
+				t.Errorf("%s: %s", a.Verb, a.Reason)
+			}
+		})
+	}
+}
+
+// An interface that was renamed is found by its index.
+func TestRefreshOfARenamedInterface(t *testing.T) {
+	const from = "it was renamed from eth0 to web0"
+	for name, test := range map[string]struct {
+		change func(*netstate.Interface)
+		want   Verb
+		reason string
+	}{
+		"nothing else": {func(*netstate.Interface) {}, Refresh, from},
+		"another MAC":  {func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:02" }, Refresh, from + "; MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01"},
+		"a route lost": {func(i *netstate.Interface) { i.Routes = nil }, Refuse, from + "; route 0.0.0.0/0 via 10.0.0.1 is missing: relink restore repairs it once it is renamed back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := found("c1", 1, test.change)
+			r := recordOn("c1", 1, "")
+			f.Live.Link.Name, f.Live.Link.Index, r.Interface.Link.Index = "web0", 5, 5
+			if a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{r}}, true)[0]; a.Verb != test.want || a.Reason != test.reason {
+				t.Errorf("%s: %s", a.Verb, a.Reason)
+			}
+		})
+	}
+}
+
+func TestRefreshKeepsWhatTheKernelDoesNotKnow(t *testing.T) {
+	r := recordOn("c1", 1, "relink-macvlan")
+	r.Pod = attachment.Pod{Namespace: "shop", Name: "web"}
+	r.CNI.Config = []byte(`{"name": "lan"}`)
+	a := Decide(Node{Interfaces: []LiveInterface{found("other", 1, nil)}, Records: []checkpoint.Record{r}}, true)[0]
+	got := recordOf(a)
+	if got.Attachment != r.Attachment || got.Pod != r.Pod || string(got.CNI.Config) != string(r.CNI.Config) ||
+		got.Writer != Writer {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	actions := []InterfaceAction{
+		{Attachment: key("abc1", "eth0"), Pod: attachment.Pod{Namespace: "shop", Name: "web"}},
+		{Attachment: key("abc2", "eth0")}, {Attachment: key("abc", "eth0")}, {Attachment: key("abc1", "net1")},
+	}
+	things := candidatesOf(actions, nil, nil)
+	for id, want := range map[string]int{"abc1": 2, "abc": 1, "shop/web": 2, "abc2": 1} {
+		if got, _, err := selectActions(actions, nil, things, selection.Selection{Names: []string{id}}); err != nil || len(got) != want {
+			t.Errorf("%s: %d %v", id, len(got), err)
+		}
+	}
+	for _, id := range []string{"", "ab", "shop/db", "x"} {
+		if got, _, err := selectActions(actions, nil, things, selection.Selection{Names: []string{id}}); err == nil {
+			t.Errorf("%q: %v", id, got)
+		}
+	}
+	// What only the first look has found is no mistake in the name.
+	more := append(things, selection.Candidate{Pod: attachment.Pod{Namespace: "shop", Name: "db"}, ContainerID: "d1"})
+	if got, _, err := selectActions(actions, nil, more, selection.Selection{Names: []string{"shop/db", "abc"}}); err != nil || len(got) != 1 {
+		t.Error(got, err)
+	}
+	if got, _, err := selectActions(actions, nil, things, selection.Selection{}); err != nil || len(got) != len(actions) {
+		t.Error(got, err)
+	}
+}

@@ -1,0 +1,277 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/inparallel"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// inspector is a look at what runs on the node.
+type inspector struct {
+	host        *kernel.Namespace
+	hostDevices netstate.Devices
+	cache       []cacheEntry
+	// records are the checkpoints that exist. attached are the names of interfaces that the operator
+	// calls attached.
+	records  recordIndex
+	attached []string
+	// skipRecorded skips interfaces that have a record.
+	skipRecorded bool
+	// masquerades says that a rule of iptables for host access may be in the host.
+	masquerades bool
+}
+
+// newInspector opens the host, and the caller closes it. torn are the errors of entries in the caches
+// that cannot be read.
+func newInspector(opts Options, records []checkpoint.Record, unreadable []checkpoint.Unreadable, onlyNew bool) (l *inspector, torn []error, err error) {
+	l = &inspector{skipRecorded: onlyNew, masquerades: len(opts.Store.MasqueradeFamilies()) > 0, records: indexRecords(records, unreadable), attached: opts.Attached}
+	entries, torn, err := cnicache.Read(opts.CacheDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.cache = locateEntries(entries)
+	if l.host, err = kernel.OpenHost(); err != nil {
+		return nil, nil, err
+	}
+	if l.hostDevices, err = l.host.Devices(); err != nil {
+		l.close()
+		return nil, nil, err
+	}
+	return l, torn, nil
+}
+
+func (l *inspector) close() { l.host.Close() }
+
+// locateEntries returns the entries whose namespace exists.
+func locateEntries(entries []cnicache.Entry) []cacheEntry {
+	var result []cacheEntry
+	for _, e := range entries {
+		if e.Netns == "" {
+			continue
+		}
+		if device, inode, ok := sandbox.Identify(e.Netns); ok {
+			result = append(result, cacheEntry{Entry: e, device: device, inode: inode})
+		}
+	}
+	return result
+}
+
+// sandboxResult is the result of a look into one sandbox.
+type sandboxResult struct {
+	found []LiveInterface
+	// namespace is nil if the sandbox has gone meanwhile.
+	namespace *attachment.Namespace
+	// listed says that devices has all devices of the sandbox.
+	listed   bool
+	devices  netstate.Devices
+	problems []InspectionProblem
+}
+
+// inspectNode looks into the sandboxes of the node: into all of them, or only into some if that is not nil. The node
+// that it returns has no records yet.
+func (l *inspector) inspectNode(limit map[namespaceFile]bool) (node Node, problems []InspectionProblem, err error) {
+	sandboxes, err := sandbox.List()
+	if err != nil {
+		return Node{}, nil, err
+	}
+	if limit != nil {
+		sandboxes = slices.DeleteFunc(sandboxes, func(s sandbox.Sandbox) bool { return !limit[namespaceFile{s.Device, s.Inode}] })
+	}
+	results := make([]sandboxResult, len(sandboxes))
+	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) { results[i] = l.inspectSandbox(sandboxes[i]) })
+	node.Devices = map[attachment.Namespace]netstate.Devices{}
+	for _, r := range results {
+		node.Interfaces, problems = append(node.Interfaces, r.found...), append(problems, r.problems...)
+		if r.namespace != nil {
+			node.LiveNamespaces = append(node.LiveNamespaces, *r.namespace)
+		}
+		if r.listed {
+			node.Devices[*r.namespace] = r.devices
+		}
+	}
+	return node, problems, nil
+}
+
+func (l *inspector) inspectSandbox(s sandbox.Sandbox) sandboxResult {
+	namespace, err := openByPaths(s)
+	if err != nil {
+		return sandboxResult{problems: []InspectionProblem{l.problem(attachment.Namespace{Device: s.Device, Inode: s.Inode}, "", err)}}
+	}
+	if namespace == nil {
+		return sandboxResult{}
+	}
+	defer namespace.Close()
+	id := namespace.Identity()
+	room, err := l.openInspector(namespace)
+	if err != nil {
+		return sandboxResult{namespace: &id, problems: []InspectionProblem{l.problem(id, "", err)}}
+	}
+	result := sandboxResult{namespace: &id, listed: true, devices: room.sandboxDevices}
+	for _, d := range room.sandboxDevices {
+		if d.Name == "lo" || l.skipRecorded && room.records.recorded(d.Index) {
+			continue
+		}
+		f, err := room.inspect(d.Name)
+		switch {
+		case err != nil:
+			result.problems = append(result.problems, l.problem(id, d.Name, err))
+		case f != nil:
+			result.found = append(result.found, *f)
+		}
+	}
+	return result
+}
+
+// sandboxInspector is one sandbox that is looked into.
+type sandboxInspector struct {
+	*inspector
+	namespace *kernel.Namespace
+	// sandboxDevices are its devices, except those under construction.
+	sandboxDevices netstate.Devices
+	records        matchedRecords
+	// extent is how much of an interface is read.
+	extent kernel.Extent
+	// stacks are what the sandbox has on the host's devices. It is nil before somebody asks.
+	stacks map[hostStack][]sibling
+}
+
+func (l *inspector) openInspector(namespace *kernel.Namespace) (*sandboxInspector, error) {
+	id := namespace.Identity()
+	devices, err := namespace.Devices()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", id.Path, err)
+	}
+	devices = slices.DeleteFunc(devices, kernel.Unfinished)
+	return &sandboxInspector{inspector: l, namespace: namespace, sandboxDevices: devices, records: l.records.match(id, devices), extent: kernel.CheckpointExtent}, nil
+}
+
+// openByPaths opens the sandbox by the first of its paths that still leads there. It returns nil if none
+// does.
+func openByPaths(s sandbox.Sandbox) (*kernel.Namespace, error) {
+	for _, path := range s.Paths {
+		namespace, err := kernel.Open(path)
+		if errors.Is(err, kernel.ErrNoNamespace) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if id := namespace.Identity(); id.Device == s.Device && id.Inode == s.Inode {
+			return namespace, nil
+		}
+		namespace.Close()
+	}
+	return nil, nil
+}
+
+// inspect looks at one interface. It returns nil if the interface is gone, or if no checkpoint can hold
+// it. It also returns nil if the interface is on no device of the host, is in no cache and is not
+// recorded.
+func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
+	host, path := r.hostDevices, r.namespace.Path()
+	live, err := kernel.Capture(r.host, r.namespace, host, name, r.extent)
+	if err != nil && !isNotCapturable(err) {
+		host, live, err = r.retry(name)
+	}
+	vf := new(kernel.VFError)
+	if isNotCapturable(err) && !errors.As(err, &vf) {
+		return nil, nil
+	}
+	if err != nil && !isNotCapturable(err) {
+		return nil, fmt.Errorf("%s: %s: %w", path, name, err)
+	}
+	uptime, uptimeErr := boot.Uptime()
+	if uptimeErr != nil {
+		return nil, uptimeErr
+	}
+	f := &LiveInterface{Namespace: r.namespace.Identity(), Live: live, ReadAt: uptime, Devices: r.sandboxDevices}
+	f.Identity = identify(f.Namespace, live.Link, r.cache).withRecords(f.Namespace, r.records.records)
+	if err != nil {
+		if f.VFReason = vf.Error(); f.InCache || r.records.recorded(live.Link.Index) {
+			return f, nil
+		}
+		return nil, nil
+	}
+	if !f.InCache && !r.records.recorded(live.Link.Index) {
+		if !isOnHostDevice(live) {
+			return nil, nil
+		}
+		if f.Origin, f.Reason, err = r.findOrigin(*f); err != nil {
+			return nil, err
+		}
+	}
+	if _, readable := r.records.record(*f); !readable {
+		if err := r.captureAccess(f); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, name, err)
+		}
+	}
+	devices := host
+	if live.ParentsInSandbox {
+		devices = r.sandboxDevices
+	}
+	f.ParentDown = firstDownParent(live.Parents, devices)
+	if err := live.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %s can't be remembered: %w", path, name, err)
+	}
+	return f, nil
+}
+
+// captureAccess finds out which host access the interface has.
+func (r *sandboxInspector) captureAccess(f *LiveInterface) (err error) {
+	lost := hostaccess.LostPod{Devices: r.sandboxDevices, Interface: f.Live, Assigned: f.CNI.Addresses(), Masquerades: r.masquerades}
+	f.access, err = hostaccess.Capture(r.host, r.namespace, lost)
+	if errors.Is(err, hostaccess.ErrNoFilter) {
+		f.addNote("it is remembered without masquerade: " + printable.Joined(err))
+		return nil
+	}
+	return err
+}
+
+// isNotCapturable reports whether the error says that there is nothing for a checkpoint to hold.
+func isNotCapturable(err error) bool {
+	return errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrNoDevice)
+}
+
+// retry looks again, at the host too: devices can come and go during a look.
+func (r *sandboxInspector) retry(name string) (netstate.Devices, netstate.Interface, error) {
+	host, err := r.host.Devices()
+	if err != nil {
+		return nil, netstate.Interface{}, err
+	}
+	live, err := kernel.Capture(r.host, r.namespace, host, name, r.extent)
+	if err == nil || isNotCapturable(err) {
+		return host, live, err
+	}
+	if exists, existsErr := r.namespace.Exists(name); existsErr == nil && !exists {
+		err = fmt.Errorf("%s: %w", name, kernel.ErrNoDevice)
+	}
+	return host, live, err
+}
+
+// isOnHostDevice says that somebody outside gave the sandbox this interface, as a CNI plugin does. What a
+// process in the sandbox makes for itself is not on a device of the host. The exception is what it
+// stacks on a given interface (whose). A NIC of its own is on nothing.
+func isOnHostDevice(i netstate.Interface) bool {
+	return len(i.Parents) > 0 && !i.ParentsInSandbox && i.Link.Kind != netstate.KindNIC
+}
+
+func firstDownParent(parents []netstate.Device, devices netstate.Devices) string {
+	for _, p := range parents {
+		if d, ok := devices.ByName(p.Name); ok && !d.Up {
+			return p.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,108 @@
+package netfix
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// ParentSpec says what lost interfaces were on. The files do not tell.
+type ParentSpec struct {
+	// Devices are names of devices of the host. The first that exists is taken.
+	Devices []string
+	// VLAN is the 802.1q VLAN of that device. 0 stands for the device itself.
+	VLAN int
+	// MTU is that of the interfaces. 0 stands for the MTU of what they are on.
+	MTU int
+}
+
+// resolve returns the chain of parents, the nearest first, and the MTU of the interfaces. The VLAN
+// device may be missing: restore creates it.
+func (b ParentSpec) resolve(devices netstate.Devices) ([]netstate.Device, int, error) {
+	base, err := b.base(devices)
+	if err != nil {
+		return nil, 0, err
+	}
+	parents, err := devices.Chain(base.Index)
+	if err == nil && b.VLAN != 0 {
+		parents, err = b.addVLAN(devices, base, parents)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, p := range parents[:len(parents)-1] {
+		if p.Kind != netstate.KindVLAN {
+			return nil, 0, fmt.Errorf("invalid --parent %q: %s is a %s on %s, and a parent is a VLAN or stacked on nothing",
+				base.Name, p.Name, p.Kind, parents[i+1].Name)
+		}
+	}
+	mtu := b.MTU
+	switch limit := parents[0].MTU; {
+	case mtu == 0:
+		mtu = limit
+	case mtu < netstate.MinMTU || mtu > limit:
+		return nil, 0, fmt.Errorf("invalid --mtu %d: must be between %d and %d, the MTU of %s", mtu, netstate.MinMTU, limit, parents[0].Name)
+	}
+	// The interfaces may be gone, and with them the devices that they were on.
+	return netstate.WithIndices(parents, nil), mtu, nil
+}
+
+// base returns the first of the devices that exists.
+func (b ParentSpec) base(devices netstate.Devices) (netstate.LiveDevice, error) {
+	if len(b.Devices) == 0 {
+		return netstate.LiveDevice{}, errors.New("--parent is missing: name the device that the pods are on, such as eth0. Of several, such as bond4,eth0, the first that exists is taken")
+	}
+	for _, name := range b.Devices {
+		if err := attachment.ValidateIfName(name); err != nil {
+			return netstate.LiveDevice{}, fmt.Errorf("invalid --parent: device %q %w", name, err)
+		}
+	}
+	for _, name := range b.Devices {
+		d, ok := devices.ByAnyName(name)
+		if !ok {
+			continue
+		}
+		if over, ok := devices.AggregateOf(d); ok {
+			return d, fmt.Errorf("invalid --parent %q: it is a member of %s and would take the frames of %[2]s: name %[2]s", name, over.Name)
+		}
+		return d, nil
+	}
+	problem := "it does not exist"
+	if len(b.Devices) > 1 {
+		problem = "none of them exists"
+	}
+	return netstate.LiveDevice{}, fmt.Errorf("invalid --parent %q: %s: name a device that is there", strings.Join(b.Devices, ","), problem)
+}
+
+// addVLAN puts the VLAN on the chain. If the VLAN device exists, it takes that one, whatever its name
+// is.
+func (b ParentSpec) addVLAN(devices netstate.Devices, base netstate.LiveDevice, chain []netstate.Device) ([]netstate.Device, error) {
+	vlan := netstate.VLAN{ID: b.VLAN, Protocol: netstate.Protocol8021Q}
+	if err := vlan.Validate(); err != nil {
+		return nil, fmt.Errorf("invalid --vlan %d: must be between %d and %d, or 0 for none", b.VLAN, netstate.MinVLANID, netstate.MaxVLANID)
+	}
+	if existing, ok := devices.VLANOn(base.Index, vlan); ok {
+		return devices.Chain(existing.Index)
+	}
+	name := fmt.Sprintf("%s.%d", base.Name, b.VLAN)
+	if err := attachment.ValidateIfName(name); err != nil {
+		return nil, fmt.Errorf("invalid --vlan %d: the device's name %q %w: make it by hand under another", b.VLAN, name, err)
+	}
+	if existing, ok := devices.ByName(name); ok {
+		return nil, fmt.Errorf("invalid --vlan %d: %s is there but is %s, not %s on %s: remove or rename it",
+			b.VLAN, name, describe(devices, existing), vlan, base.Name)
+	}
+	missing := netstate.Device{Kind: netstate.KindVLAN, Name: name, MAC: base.MAC, MTU: base.MTU, VLAN: &vlan}
+	return append([]netstate.Device{missing}, chain...), nil
+}
+
+func describe(devices netstate.Devices, d netstate.LiveDevice) string {
+	if d.VLAN == nil {
+		return "a " + d.Kind
+	}
+	parent, _ := devices.ByIndex(d.ParentIndex)
+	return fmt.Sprintf("%s on %s", d.VLAN, parent.Name)
+}

@@ -1,0 +1,237 @@
+package netfix
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// Options of a run.
+type Options struct {
+	Store *checkpoint.Store
+	// Dir is where the tool's files are.
+	Dir    string
+	Parent ParentSpec
+	// Replace writes checkpoints anew that an import wrote from a file, while their interfaces are
+	// gone.
+	Replace bool
+	// DryRun decides and writes nothing.
+	DryRun bool
+}
+
+// FileState is what became of a file. A dry run has those that begin with To in place of the others.
+type FileState string
+
+// The states.
+const (
+	Imported  FileState = "imported"
+	Replaced  FileState = "replaced"
+	ToImport  FileState = "to import"
+	ToReplace FileState = "to replace"
+	Kept      FileState = "kept"
+	Refused   FileState = "refused"
+	Failed    FileState = "failed"
+)
+
+// FileOutcome is what is reported of one file.
+type FileOutcome struct {
+	// Path is the file's.
+	Path string `json:"path"`
+	// PodName is what the file has. Pod has it only if it can be a pod's name.
+	PodName    string               `json:"podName,omitempty"`
+	Attachment attachment.Key       `json:"attachment,omitzero"`
+	Pod        attachment.Pod       `json:"pod,omitzero"`
+	Namespace  attachment.Namespace `json:"namespace,omitzero"`
+	Interface  *netstate.Interface  `json:"interface,omitempty"`
+	// Source is empty if nothing is written.
+	Source Source    `json:"from,omitempty"`
+	State  FileState `json:"state"`
+	Reason string    `json:"reason"`
+}
+
+// FileReport is the whole of what a run found and did.
+type FileReport struct {
+	DryRun bool          `json:"dryRun"`
+	Files  []FileOutcome `json:"files"`
+}
+
+// Complete says that everything is remembered that the files name.
+func (r FileReport) Complete() bool {
+	for _, o := range r.Files {
+		if o.State == Refused || o.State == Failed {
+			return false
+		}
+	}
+	return true
+}
+
+// importRun is one run under way.
+type importRun struct {
+	Options
+	inspector *inspector
+	node      Node
+}
+
+// Run writes checkpoints of the attachments of the files. One failure does not stop the others; the
+// report has all of them. Run returns an error if it could look at nothing, or if no parent exists.
+func Run(ctx context.Context, opts Options) (FileReport, error) {
+	r := &importRun{Options: opts, node: Node{Replace: opts.Replace}}
+	found, err := readDir(opts.Dir)
+	if err != nil {
+		return FileReport{}, err
+	}
+	if r.inspector, err = newInspector(); err != nil {
+		return FileReport{}, err
+	}
+	defer r.inspector.close()
+	if r.node.Parents, r.node.MTU, err = opts.Parent.resolve(r.inspector.devices); err != nil {
+		return FileReport{}, err
+	}
+	if r.node.Records, r.node.Unreadable, err = opts.Store.List(); err != nil {
+		return FileReport{}, err
+	}
+	for i, f := range found {
+		if f.Err == nil {
+			found[i].Sandbox, found[i].Err = r.inspector.inspect(f.File)
+		}
+	}
+	report := FileReport{DryRun: opts.DryRun, Files: []FileOutcome{}}
+	for i, a := range Decide(found, r.node) {
+		report.Files = append(report.Files, r.execute(ctx, found[i], a, conflictingFiles(found[i], found)))
+	}
+	return report, nil
+}
+
+// execute does what was decided. A dry run does nothing.
+func (r *importRun) execute(ctx context.Context, f Candidate, a FileAction, rivals []string) FileOutcome {
+	switch {
+	case f.Err != nil:
+		return failedOutcome(f, f.Err)
+	case ctx.Err() != nil:
+		return failedOutcome(f, errors.New("interrupted before it was written"))
+	case a.writes() && r.DryRun:
+		return outcomeOf(f, a, plannedStates[a.Verb])
+	case a.writes():
+		return r.writeCheckpoint(ctx, f, rivals)
+	}
+	return outcomeOf(f, a, finalStates[a.Verb])
+}
+
+// writes says that the action writes a checkpoint.
+func (a FileAction) writes() bool { return a.Verb == Import || a.Verb == Replace }
+
+// plannedStates and done map what was decided to states.
+var (
+	plannedStates = map[FileVerb]FileState{Import: ToImport, Replace: ToReplace}
+	finalStates   = map[FileVerb]FileState{Import: Imported, Replace: Replaced, Keep: Kept, Refuse: Refused}
+)
+
+func outcomeOf(f Candidate, a FileAction, state FileState) FileOutcome {
+	o := FileOutcome{
+		Path: f.Path, PodName: f.File.PodName, Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace,
+		Source: a.Source, State: state, Reason: a.Reason,
+	}
+	if a.Verb != Refuse {
+		o.Interface = &a.Interface
+	}
+	return o
+}
+
+// failedOutcome reports a file that could not be looked at. If its sandbox is gone, or is none, the file is
+// refused.
+func failedOutcome(f Candidate, err error) FileOutcome {
+	o := FileOutcome{Path: f.Path, PodName: f.File.PodName, State: Failed, Reason: printable.Joined(err)}
+	if f.File.ContainerID != "" {
+		o.Attachment = attachment.Key{Network: checkpoint.NetworkUnknown, ContainerID: f.File.ContainerID, IfName: f.File.IfName}
+		o.Pod = f.File.Pod()
+	}
+	if errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, errHost) {
+		o.State = Refused
+	}
+	return o
+}
+
+// writeCheckpoint decides again under the sandbox's lock, from what is there then, and saves the checkpoint.
+func (r *importRun) writeCheckpoint(ctx context.Context, f Candidate, rivals []string) FileOutcome {
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
+	defer cancel()
+	unlock, err := r.Store.Lock(ctx, f.File.ContainerID)
+	if err != nil {
+		return failedOutcome(f, err)
+	}
+	defer unlock()
+	shared, err := r.Store.LockParents(ctx)
+	if err != nil {
+		return failedOutcome(f, err)
+	}
+	defer shared.Release()
+	expected := f.Sandbox.Namespace
+	if f.Sandbox, err = r.inspector.inspect(f.File); err != nil {
+		return failedOutcome(f, err)
+	}
+	if err := expected.Same(f.Sandbox.Namespace); err != nil {
+		return failedOutcome(f, fmt.Errorf("%s: %w", f.File.Netns, err))
+	}
+	a := decide(f, rivals, r.currentNode(f))
+	if a.writes() && r.Store.Detaching(a.Namespace, a.Attachment.IfName) {
+		a.Verb, a.Source, a.Reason = Refuse, "", "it is being detached"
+	}
+	if a.writes() {
+		record := recordOf(f.File, a)
+		if err := r.Store.Save(record); err != nil {
+			return failedOutcome(f, err)
+		}
+		r.node.Records = append(r.node.Records, record)
+	}
+	return outcomeOf(f, a, finalStates[a.Verb])
+}
+
+// currentNode returns the checkpoints as they are now, as far as they matter for the file: its own one,
+// and the one that capture writes if it does not know the container ID. Neither changes until the
+// locks are released.
+func (r *importRun) currentNode(f Candidate) Node {
+	node := r.node
+	node.Records, node.Unreadable = nil, nil
+	ids := []string{f.File.ContainerID, checkpoint.UnnamedID(f.Sandbox.Namespace)}
+	for _, id := range ids {
+		record, err := r.Store.Load(id, f.File.IfName)
+		switch {
+		case errors.Is(err, checkpoint.ErrNoCheckpoint):
+		case err != nil:
+			node.Unreadable = append(node.Unreadable, checkpoint.Unreadable{ContainerID: f.File.ContainerID, IfName: f.File.IfName, Err: err})
+		default:
+			node.Records = append(node.Records, record)
+		}
+	}
+	for _, record := range r.node.Records {
+		key := record.Attachment
+		if (key.ContainerID != ids[0] && key.ContainerID != ids[1]) || key.IfName != f.File.IfName {
+			node.Records = append(node.Records, record)
+		}
+	}
+	return node
+}
+
+// unknownConfig is the CNI configuration in such a record: the tool had none.
+const unknownConfig = `{"name":"` + checkpoint.NetworkUnknown + `","type":"macvlan"}`
+
+func recordOf(file File, a FileAction) checkpoint.Record {
+	writer := Writer
+	if a.Source == FromFile {
+		writer = WriterFromFile
+	}
+	return checkpoint.Record{
+		Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace, Interface: a.Interface,
+		CNI:    checkpoint.CNI{Config: json.RawMessage(unknownConfig), Result: file.Result},
+		Writer: writer, CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
+	}
+}

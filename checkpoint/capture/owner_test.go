@@ -1,0 +1,150 @@
+package capture
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+func TestOwnerOf(t *testing.T) {
+	web := attachment.Pod{Namespace: "shop", Name: "web"}
+	entry := func(network, id, ifName, mac string, delegate bool, inode uint64) cacheEntry {
+		return cacheEntry{Entry: cnicache.Entry{
+			Attachment: attachment.Key{Network: network, ContainerID: id, IfName: ifName}, Pod: web, MAC: mac, Delegate: delegate,
+		}, device: 4, inode: inode}
+	}
+	own := func(network, id string) attachment.Key {
+		return attachment.Key{Network: network, ContainerID: id, IfName: "eth0"}
+	}
+	const mac, otherMAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
+	unnamed := own("unknown", "ns-1-10")
+	for name, test := range map[string]struct {
+		cache []cacheEntry
+		want  Identity
+	}{
+		"no cache": {
+			nil, Identity{Attachment: unnamed, Note: "no CNI cache knows the sandbox: its container ID is made from the namespace"},
+		},
+		"another sandbox's": {
+			[]cacheEntry{entry("lan", "c2", "eth0", mac, false, 2)},
+			Identity{Attachment: unnamed, Note: "no CNI cache knows the sandbox: its container ID is made from the namespace"},
+		},
+		"its own": {
+			[]cacheEntry{entry("lan", "c1", "eth0", mac, false, 1), entry("storage", "c1", "net1", "", false, 1)},
+			Identity{Attachment: own("lan", "c1"), Pod: web, InCache: true},
+		},
+		"a MAC that was changed later": {
+			[]cacheEntry{entry("lan", "c1", "eth0", otherMAC, false, 1)}, Identity{Attachment: own("lan", "c1"), Pod: web, InCache: true},
+		},
+		"Multus and its delegate": {
+			[]cacheEntry{entry("multus", "c1", "eth0", mac, false, 1), entry("lan", "c1", "eth0", mac, true, 1)},
+			Identity{Attachment: own("lan", "c1"), Pod: web, InCache: true},
+		},
+		"one left over at a path used again": {
+			[]cacheEntry{entry("lan", "old", "eth0", otherMAC, false, 1), entry("lan", "c1", "eth0", mac, false, 1)},
+			Identity{Attachment: own("lan", "c1"), Pod: web, InCache: true},
+		},
+		"two that nothing tells apart": {
+			[]cacheEntry{entry("lan", "old", "eth0", "", false, 1), entry("lan", "c1", "eth0", "", false, 1)},
+			Identity{Attachment: unnamed, Note: "the CNI cache has 2 container IDs for it: its container ID is made from the namespace"},
+		},
+		"the sandbox, by another interface": {
+			[]cacheEntry{entry("lan", "c1", "net1", "", false, 1)},
+			Identity{Attachment: own("unknown", "c1"), Pod: web, Note: `no CNI cache knows the interface's network: it is remembered as "unknown"`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := identify(ns(1), netstate.Link{Name: "eth0", MAC: mac}, test.cache)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestOnHost(t *testing.T) {
+	there, inside, none := eth0(nil), eth0(nil), eth0(nil)
+	inside.ParentsInSandbox = true
+	none.Parents = nil
+	if !isOnHostDevice(there) || isOnHostDevice(inside) || isOnHostDevice(none) {
+		t.Error("only what is stacked on the host's is one that nobody names")
+	}
+}
+
+func TestOriginOf(t *testing.T) {
+	const alone = "no CNI cache has it, and it is on "
+	for name, test := range map[string]struct {
+		neighbours []sibling
+		want       Origin
+		why        string
+	}{
+		"alone on its parent": {nil, Attached, ""},
+		"beside an attachment": {
+			[]sibling{{"net1", false}, {"eth0", true}}, PodMade,
+			alone + "the parent of eth0, lan0: it is taken to be the pod's own. If it was attached: relink capture --attached vrrp.51",
+		},
+		"beside others that nobody knows": {
+			[]sibling{{"eth0", false}, {"net1", false}}, Unclear,
+			alone + "one parent, lan0, with eth0, net1: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached vrrp.51",
+		},
+		"beside very many": {
+			[]sibling{{"a", false}, {"b", false}, {"c", false}, {"d", false}, {"e", false}, {"f", false}, {"g", false}}, Unclear,
+			alone + "one parent, lan0, with a, b, c, d, e, and 2 more: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached vrrp.51",
+		},
+	} {
+		if got, why := originOf("vrrp.51", "lan0", test.neighbours); got != test.want || why != test.why {
+			t.Errorf("%s: %q, %s", name, got, why)
+		}
+	}
+}
+
+func TestIsGone(t *testing.T) {
+	r := checkpoint.Record{Namespace: attachment.Namespace{Path: "/missing", BootID: "b", Device: 4, Inode: 1, Cookie: 10}}
+	if !isAbsent(r, nil) {
+		t.Error("its path is gone, and it is nowhere else")
+	}
+	if isAbsent(r, []attachment.Namespace{ns(1)}) {
+		t.Error("it lives under another path")
+	}
+	r.Namespace.Path = "/proc/self/ns/net"
+	if !isAbsent(r, nil) {
+		t.Error("another one is at its path")
+	}
+}
+
+// If no cache knows the owner, the other checkpoints of the namespace do.
+func TestOwnerByNeighbours(t *testing.T) {
+	web := attachment.Pod{Namespace: "shop", Name: "web"}
+	of := func(id string, pod attachment.Pod) checkpoint.Record {
+		return checkpoint.Record{Attachment: key(id, "net1"), Pod: pod, Namespace: ns(1)}
+	}
+	unnamed := Identity{Attachment: attachment.Key{Network: "unknown", ContainerID: "ns-1-10", IfName: "eth0"}, Note: "nothing"}
+	told := func(id string, pod attachment.Pod) Identity {
+		return Identity{
+			Attachment: attachment.Key{Network: "unknown", ContainerID: id, IfName: "eth0"}, Pod: pod,
+			Note: `no CNI cache knows the interface's network: it is remembered as "unknown"`,
+		}
+	}
+	named := Identity{Attachment: key("c9", "eth0"), InCache: true}
+	for name, test := range map[string]struct {
+		is      Identity
+		records []checkpoint.Record
+		want    Identity
+	}{
+		"none":                         {unnamed, nil, unnamed},
+		"one":                          {unnamed, []checkpoint.Record{of("c1", web)}, told("c1", web)},
+		"two, of which one has no pod": {unnamed, []checkpoint.Record{of("c1", web), of("c1", attachment.Pod{})}, told("c1", web)},
+		"two that disagree":            {unnamed, []checkpoint.Record{of("c1", web), of("c2", web)}, unnamed},
+		"one that has no name either":  {unnamed, []checkpoint.Record{of("ns-1-10", attachment.Pod{})}, unnamed},
+		"a cache goes before":          {named, []checkpoint.Record{of("c1", web)}, named},
+	} {
+		if diff := cmp.Diff(test.want, test.is.withRecords(ns(1), test.records)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

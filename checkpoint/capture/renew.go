@@ -1,0 +1,358 @@
+package capture
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// LinkHistory is what a listener to the kernel knows about a sandbox.
+type LinkHistory struct {
+	// Down are the indexes of the devices that were down or gone while the sandbox was read. The reading of such a
+	// device may be incomplete. Index 0 stands for any device.
+	Down map[int]bool
+	// NeverDown says that no device of the sandbox was down since all its interfaces were last found whole. Then
+	// anything missing now was removed on purpose: the kernel drops addresses and routes by itself only when a device
+	// goes down.
+	NeverDown bool
+}
+
+// Renewal renews the checkpoints of one sandbox. It looks at no other sandbox, and writes no checkpoint for an
+// interface that has none.
+type Renewal struct {
+	Store *checkpoint.Store
+	// Host is the host's namespace. Devices are its devices as they are now.
+	Host    *kernel.Namespace
+	Devices netstate.Devices
+	// Namespace is the sandbox. ContainerIDs are the IDs under which it has checkpoints.
+	Namespace    attachment.Namespace
+	ContainerIDs []string
+	// Quick reads only the sysctls that a checkpoint has, because sysctls take most of the time of a capture. For the
+	// others, the checkpoints keep their values.
+	Quick bool
+	// LinkHistory is called once: after the reading, and before the decision.
+	LinkHistory func() LinkHistory
+}
+
+// errWentDown says that an interface went down or was deleted during the reading.
+var errWentDown = fmt.Errorf("an interface went down while it was read: %w", kernel.ErrNoDevice)
+
+// Renew captures the interfaces that have checkpoints. It decides like a capture with Refresh, and writes the
+// checkpoints that are out of date. It writes nothing if only the time differs. It never writes a state that was read
+// while an interface or a parent went away.
+//
+// Renew returns checkpoint.ErrBusy at once if another process works on the sandbox. It returns kernel.ErrNoNamespace or
+// attachment.ErrOtherNamespace if the sandbox is gone. It returns checkpoint.ErrUnfinishedMove if a move did not end. It returns kernel.ErrNoDevice if an interface or a parent went
+// down or was deleted during the reading. In these cases it writes nothing.
+func (n Renewal) Renew(ctx context.Context) (outcomes []InterfaceOutcome, err error) {
+	err = n.underLock(ctx, func() error {
+		outcomes, err = n.renew()
+		return err
+	})
+	return outcomes, err
+}
+
+// underLock calls f under the sandbox's lock, while it holds the VLAN parents.
+func (n Renewal) underLock(ctx context.Context, f func() error) error {
+	for _, id := range n.ContainerIDs {
+		unlock, err := n.Store.TryLock(id)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if err := n.Store.CheckNoMove(id); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
+	defer cancel()
+	shared, err := n.Store.LockParents(ctx)
+	if err != nil {
+		return err
+	}
+	defer shared.Release()
+	return f()
+}
+
+// renewalRun is a running Renewal. It has the sandbox's lock.
+type renewalRun struct {
+	Renewal
+	inspector  *sandboxInspector
+	records    []checkpoint.Record
+	unreadable []checkpoint.Unreadable
+	interfaces []LiveInterface
+}
+
+func (n Renewal) renew() ([]InterfaceOutcome, error) {
+	r := &renewalRun{Renewal: n}
+	for _, id := range n.ContainerIDs {
+		records, unreadable := n.Store.ListSandbox(id)
+		r.records, r.unreadable = append(r.records, records...), append(r.unreadable, unreadable...)
+	}
+	if len(r.records) == 0 {
+		return nil, nil
+	}
+	namespace, err := kernel.OpenSame(n.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer namespace.Close()
+	if err := r.readInterfaces(namespace); err != nil {
+		return nil, err
+	}
+	heard := n.LinkHistory()
+	if heard.Down[0] || slices.ContainsFunc(r.interfaces, func(f LiveInterface) bool { return heard.Down[f.Live.Link.Index] }) {
+		return nil, errWentDown
+	}
+	if err := r.checkStillUp(); err != nil {
+		return nil, err
+	}
+	return r.updateCheckpoints(heard.NeverDown), nil
+}
+
+// readInterfaces reads the interfaces of all records.
+func (r *renewalRun) readInterfaces(namespace *kernel.Namespace) (err error) {
+	l := &inspector{host: r.Host, hostDevices: r.Devices, records: indexRecords(r.records, r.unreadable)}
+	if r.inspector, err = l.openInspector(namespace); err != nil {
+		return err
+	}
+	for _, record := range r.inspector.records.records {
+		device, exists := r.inspector.records.device(record)
+		if !exists {
+			continue
+		}
+		if r.Quick {
+			r.inspector.extent.ChangedSettings, r.inspector.extent.Settings = false, slices.Collect(maps.Keys(record.Interface.Settings))
+		}
+		f, err := r.inspector.inspect(device.Name)
+		if err != nil {
+			return err
+		}
+		if f != nil {
+			r.interfaces = append(r.interfaces, *f)
+		}
+	}
+	return nil
+}
+
+// checkStillUp returns ErrNoDevice unless all interfaces and parents that were up are still up. When a parent goes,
+// the kernel first sets the interface down, then drops its routes and addresses, and then deletes it. So if an
+// interface is still up now, everything that was read about it before is whole.
+func (r *renewalRun) checkStillUp() error {
+	for _, f := range r.interfaces {
+		if err := checkDeviceUp(r.inspector.namespace, f.Live.Link.Index, f.Live.Link.Up); err != nil {
+			return err
+		}
+		namespace, devices := r.Host, r.Devices
+		if f.Live.ParentsInSandbox {
+			namespace, devices = r.inspector.namespace, r.inspector.sandboxDevices
+		}
+		for _, p := range f.Live.Parents {
+			parent, exists := devices.ByName(p.Name)
+			if !exists {
+				return errWentDown // The device came during the reading.
+			}
+			if err := checkDeviceUp(namespace, parent.Index, parent.Up); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkDeviceUp returns ErrNoDevice unless the device is there. A device that was up must still be up.
+func checkDeviceUp(n *kernel.Namespace, index int, wasUp bool) error {
+	device, err := n.Device(index)
+	if err == nil && wasUp && !device.Up {
+		return errWentDown
+	}
+	return err
+}
+
+// updateCheckpoints compares the reading with the checkpoints, and writes those that are out of date.
+func (r *renewalRun) updateCheckpoints(unbroken bool) (outcomes []InterfaceOutcome) {
+	inside := r.inspector.records
+	found := map[attachment.Key]bool{}
+	for _, f := range r.interfaces {
+		f.NeverDown = unbroken
+		record, readable := inside.record(f)
+		if !readable {
+			continue // Its checkpoint is torn. Nobody has asked to repair that.
+		}
+		found[record.Attachment] = true
+		outcomes = append(outcomes, r.updateCheckpoint(decide(f, inside, r.records, r.unreadable, true), record, f.ReadAt))
+	}
+	for _, record := range inside.records {
+		if _, torn := inside.unreadable(record); torn || found[record.Attachment] {
+			continue
+		}
+		if reason := inside.missingReason(record); reason != "" {
+			outcomes = append(outcomes, outcomeOf(recordAction(record, Refuse, reason), Refused))
+		}
+	}
+	return outcomes
+}
+
+// updateCheckpoint carries out the action, if it changes the record. readAt is when the interface was read.
+func (r *renewalRun) updateCheckpoint(a InterfaceAction, previous checkpoint.Record, readAt time.Duration) InterfaceOutcome {
+	if a.Verb != Refresh {
+		return outcomeOf(a, finalStates[a.Verb])
+	}
+	if r.Store.Detaching(a.Namespace, previous.Attachment.IfName) {
+		a.Reason = "it is being detached"
+		return outcomeOf(a, Kept)
+	}
+	record := recordOf(a)
+	if !mayForget(previous) {
+		record.Writer = previous.Writer // The writer stays the plugin that attached the interface: its DEL will forget the record.
+	}
+	if r.Quick {
+		record.Interface.NotCaptured = previous.Interface.NotCaptured
+	}
+	if !a.Interface.Carrier {
+		keepWithoutRouteFlags(previous.Interface.Addresses, record.Interface.Addresses)
+	}
+	record.Interface.Parents = mergeLostParts(previous.Interface.Parents, record.Interface.Parents, readAt)
+	if isSameContent(previous, record, readAt) {
+		return outcomeOf(a, Kept)
+	}
+	o := outcomeOf(a, Refreshed)
+	if err := r.Store.Save(record); err != nil {
+		o.setFailed(err)
+	}
+	return o
+}
+
+// keepWithoutRouteFlags keeps what the record says about addresses without the kernel's route. A link without carrier does
+// not show that.
+func keepWithoutRouteFlags(recorded, live []netstate.Address) {
+	for i := range live {
+		live[i].WithoutRoute = slices.ContainsFunc(recorded, func(a netstate.Address) bool { return a.Prefix == live[i].Prefix && a.WithoutRoute })
+	}
+}
+
+// mergeLostParts returns the parents as they are, and adds the bond members, addresses and routes that they have lost. Such a
+// loss is not a change in the pod. It can come from a restart of the host's network that is half done. uptime is a time since
+// the boot.
+func mergeLostParts(recorded, live []netstate.Device, uptime time.Duration) []netstate.Device {
+	live = slices.Clone(live)
+	for i := range min(len(recorded), len(live)) {
+		if !recorded[i].SameDevice(live[i]) {
+			continue
+		}
+		if hasLostCarried(recorded[i], live[i], uptime) {
+			live[i].Carried = recorded[i].Carried
+		}
+		if members, lost := mergeLostMembers(recorded[i], live[i]); lost {
+			bond, index, carried := *recorded[i].Bond, live[i].IfIndex, live[i].Carried
+			// A bond without members has a wrong MAC and wrong options.
+			live[i] = recorded[i]
+			bond.Members = members
+			live[i].Bond, live[i].IfIndex, live[i].Carried = &bond, index, carried
+		}
+	}
+	return live
+}
+
+// mergeLostMembers returns the recorded members. Those that are there are as they are now. lost says that a member is
+// missing.
+func mergeLostMembers(recorded, live netstate.Device) (members []netstate.Member, lost bool) {
+	if recorded.Bond == nil || live.Bond == nil {
+		return nil, false
+	}
+	for _, m := range recorded.Bond.Members {
+		i := slices.IndexFunc(live.Bond.Members, func(member netstate.Member) bool {
+			return member.Name == m.Name || m.Identified() && m.Same(member.NIC)
+		})
+		if i < 0 {
+			members, lost = append(members, m), true
+		} else {
+			members = append(members, live.Bond.Members[i])
+		}
+	}
+	return members, lost
+}
+
+// hasLostCarried reports whether the parent lacks an address or a route that it was given.
+func hasLostCarried(recorded, live netstate.Device, uptime time.Duration) bool {
+	if recorded.Carried == nil {
+		return false
+	}
+	carried := cmp.Or(live.Carried, &netstate.Carried{})
+	return len(netstate.Diff(carriedInterface(*recorded.Carried).Unexpired(uptime), carriedInterface(*carried))) > 0
+}
+
+// carriedInterface returns an interface with what a parent carries, for a comparison.
+func carriedInterface(c netstate.Carried) netstate.Interface {
+	return netstate.Interface{Addresses: c.Addresses, Routes: c.Routes}
+}
+
+// isSameContent says that the records differ at most in the time, and in lifetimes as far as renewed allows. uptime is a time
+// since the boot.
+func isSameContent(previous, current checkpoint.Record, uptime time.Duration) bool {
+	// The paths can differ. The path that the runtime gave stays valid.
+	if previous.Namespace.Same(current.Namespace) != nil || previous.Pod != current.Pod || previous.AnnouncementOwed != current.AnnouncementOwed {
+		return false
+	}
+	a, errA := json.Marshal(previous.Interface)
+	b, errB := json.Marshal(keepLifetimes(previous.Interface, current.Interface, uptime))
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// keepLifetimes returns the interface as it is, with the recorded lifetimes where a restore may give those.
+func keepLifetimes(recorded, live netstate.Interface, uptime time.Duration) netstate.Interface {
+	live.Addresses = keepAddressLifetimes(recorded.Addresses, live.Addresses, uptime)
+	live.Parents = slices.Clone(live.Parents)
+	for i := range min(len(recorded.Parents), len(live.Parents)) {
+		before, carried := recorded.Parents[i].Carried, live.Parents[i].Carried
+		if before != nil && carried != nil {
+			restored := *carried
+			restored.Addresses = keepAddressLifetimes(before.Addresses, carried.Addresses, uptime)
+			live.Parents[i].Carried = &restored
+		}
+	}
+	return live
+}
+
+func keepAddressLifetimes(recordedList, live []netstate.Address, uptime time.Duration) []netstate.Address {
+	limited := func(a netstate.Address) bool { return a.ValidUntil != 0 || a.PreferredUntil != 0 }
+	if !slices.ContainsFunc(live, limited) {
+		return live
+	}
+	type identity struct{ prefix, peer netip.Prefix }
+	recorded := make(map[identity]netstate.Address, len(recordedList))
+	for _, a := range recordedList {
+		recorded[identity{a.Prefix, a.Peer}] = a
+	}
+	live = slices.Clone(live)
+	for i := range live {
+		before := recorded[identity{live[i].Prefix, live[i].Peer}]
+		if lifetimeMatches(before.ValidUntil, live[i].ValidUntil, uptime) && lifetimeMatches(before.PreferredUntil, live[i].PreferredUntil, uptime) {
+			live[i].ValidUntil, live[i].PreferredUntil = before.ValidUntil, before.PreferredUntil
+		}
+	}
+	return live
+}
+
+// lifetimeMatches says that the recorded end of a lifetime is as good as the present one: a restore would give at least three
+// quarters of what is left, and no more than that. Some clients renew their lease every few seconds, and a checkpoint is not
+// written for each time. Most renew it when half of it is left: then the checkpoint is written. Both ends are rounded.
+func lifetimeMatches(recorded, present int64, uptime time.Duration) bool {
+	if recorded == 0 || present == 0 {
+		return recorded == present
+	}
+	recordedRest, presentRest := netstate.Remaining(recorded, uptime), netstate.Remaining(present, uptime)
+	return recordedRest <= presentRest+1 && 4*(recordedRest+1) >= 3*presentRest
+}

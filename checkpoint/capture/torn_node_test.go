@@ -1,0 +1,247 @@
+package capture_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/test/fresh"
+)
+
+// tear cuts the node's only checkpoint to this part of its bytes, and returns the checkpoint as it was.
+func (n *node) tear(t *testing.T, part float64) checkpoint.Record {
+	t.Helper()
+	records := n.Records(t)
+	if len(records) != 1 {
+		t.Fatalf("%d checkpoints", len(records))
+	}
+	path := n.file(records[0])
+	info, err := os.Stat(path)
+	if err == nil {
+		err = os.Truncate(path, int64(part*float64(info.Size())))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records[0]
+}
+
+func (n *node) file(r checkpoint.Record) string {
+	return filepath.Join(n.Store.Dir(), r.Attachment.ContainerID, r.Attachment.IfName+".json")
+}
+
+// expectRewritten expects that capture --refresh writes the torn checkpoint anew, and that a restore from it builds the same
+// interface.
+func (n *node) expectRewritten(t *testing.T, netns string, was checkpoint.Record) {
+	t.Helper()
+	before := state(t, netns)
+	n.Says(t, 1, "list", "torn or no checkpoint", "relink capture --refresh "+was.Attachment.ContainerID+" mends it")
+	n.Says(t, 1, "capture", "its checkpoint cannot be read", "1 refused\n")
+	n.Says(t, 0, "capture --refresh "+was.Attachment.ContainerID, "its checkpoint was torn: it is written anew", "1 captured\n")
+	records := n.Records(t)
+	if len(records) != 1 || records[0].Attachment != was.Attachment || records[0].Pod != was.Pod {
+		t.Fatalf("%+v\nwas %+v", records, was)
+	}
+	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
+	n.LoseParent(t)
+	n.Says(t, 0, "restore", "1 restored")
+	if after := state(t, netns); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+func TestRefreshMendsATornCheckpointThatTheCacheNames(t *testing.T) {
+	for name, part := range map[string]float64{"empty": 0, "in the middle": 0.5, "near the end": 0.95} {
+		t.Run(name, func(t *testing.T) {
+			n, netns := newNode(t), fresh.Sandbox(t)
+			n.cnitool(t, "add", "stock", "web", netns)
+			n.Says(t, 0, "capture", "1 captured\n")
+			n.expectRewritten(t, netns, n.tear(t, part))
+		})
+	}
+}
+
+// Without a cache, the readable part of the checkpoint names the sandbox. So a DEL by its container ID forgets the
+// checkpoint later.
+func TestRefreshMendsATornCheckpointThatNoCacheNames(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	if out, err := n.runPlugin("ADD", "hand", netns); err != nil {
+		t.Fatal(out, err)
+	}
+	fresh.Run(t, netns, "ip addr add 10.9.0.7/16 dev eth0")
+	n.Says(t, 0, "capture --refresh", "1 refreshed\n")
+	n.expectRewritten(t, netns, n.tear(t, 0.6))
+	if out, err := n.runPlugin("DEL", "hand", netns); err != nil {
+		t.Fatal(out, err)
+	}
+	if left := n.Records(t); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+// If nothing names the sandbox, the interface is remembered under a made-up name. The torn file stays until somebody
+// drops it.
+func TestATornCheckpointOfWhichNothingTellsTheSandbox(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	if out, err := n.runPlugin("ADD", "hand", netns); err != nil {
+		t.Fatal(out, err)
+	}
+	n.tear(t, 0)
+	n.Says(t, 1, "capture --refresh", "nothing tells which sandbox it is of: relink forget hand --force drops it, with every other checkpoint of this container ID", "1 captured, 1 refused\n")
+	n.Says(t, 0, "forget hand --force --yes", "1 forgotten")
+	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
+}
+
+// A torn checkpoint is not replaced by one that has less than its readable part.
+func TestRefreshRefusesLessThanATornCheckpointHas(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	n.tear(t, 0.95)
+	fresh.Run(t, netns, "ip route del default")
+	n.Says(t, 1, "capture --refresh", "what can be read of it is not there: route 0.0.0.0/0", "1 refused\n")
+	fresh.Run(t, netns, "ip route add default via 10.9.0.1")
+	n.LoseParent(t)
+	n.Says(t, 1, "capture --refresh", "no interface of the sandbox is found for it: nothing can bring that back", "1 refused\n")
+}
+
+// tearAll cuts each checkpoint of the node behind its link, and returns the checkpoints as they were.
+func (n *node) tearAll(t *testing.T) []checkpoint.Record {
+	t.Helper()
+	records := n.Records(t)
+	for _, r := range records {
+		b, err := os.ReadFile(n.file(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, _, cut := strings.Cut(string(b), `"addresses"`)
+		if !cut {
+			t.Fatalf("no addresses in %s", b)
+		}
+		if err := os.WriteFile(n.file(r), []byte(whole), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return records
+}
+
+// Two interfaces of a pod have swapped their names, as KubeVirt does. Each torn checkpoint gets its own interface back.
+func TestRefreshMendsTornCheckpointsWhoseInterfacesSwappedNames(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	macvlanByHand(t, "lan0", netns, "eth0")
+	macvlanByHand(t, "lan0", netns, "net1")
+	fresh.Run(t, netns, "ip addr add 10.9.0.7/16 dev eth0; ip addr add 10.9.0.8/16 dev net1")
+	n.Says(t, 0, "capture --attached eth0 --attached net1", "2 captured\n")
+	was := n.tearAll(t)
+	fresh.Run(t, netns, "ip link set eth0 name tmp; ip link set net1 name eth0; ip link set tmp name net1")
+	n.Says(t, 0, "capture --refresh --dry-run", "2 to capture\n")
+	n.Says(t, 0, "capture --refresh", "2 captured\n")
+	now := n.Records(t)
+	if len(was) != 2 || len(now) != 2 {
+		t.Fatalf("%d checkpoints, there were %d", len(now), len(was))
+	}
+	for i, r := range now {
+		if r.Attachment != was[i].Attachment || r.Interface.Link.Index != was[i].Interface.Link.Index || r.Interface.Link.Name == was[i].Interface.Link.Name {
+			t.Errorf("%+v\nwas %+v", r, was[i])
+		}
+	}
+	n.Says(t, 0, "check", "2 attachments as recorded, 0 not\n")
+}
+
+// Another namespace has the path of the sandbox now. The cache still has it for the old container.
+func TestRefreshMendsNoTornCheckpointByAnotherPodsInterface(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	was := n.tearAll(t)
+	fresh.Remove(t, netns)
+	fresh.At(t, netns)
+	macvlanByHand(t, "lan0", netns, "eth0")
+	n.awaitLine(t, "capture --refresh --dry-run", "its checkpoint is torn, and its sandbox is gone", "1 to forget, 1 refused\n")
+	n.awaitLine(t, "capture --refresh", "its name is that of a checkpoint of another namespace", "1 forgotten, 1 refused\n")
+	if left := n.Records(t); len(was) != 1 || len(left) > 0 {
+		t.Errorf("left: %+v, there were %d", left, len(was))
+	}
+}
+
+// The parents of a torn checkpoint may not be readable. It still tells that its interface was attached.
+func TestATornCheckpointWithoutParentsWhoseInterfaceIsGone(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	path := n.file(n.Records(t)[0])
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, _, _ := strings.Cut(string(b), `"parents"`)
+	if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, netns, "link del eth0")
+	macvlanByHand(t, "lan0", netns, "net1")
+	n.Says(t, 1, "capture --refresh", "no interface of the sandbox is found for it", "1 captured, 1 refused\n")
+}
+
+func TestRefreshForgetsATornCheckpointWhoseSandboxIsGone(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	n.tear(t, 0.6)
+	if err := os.RemoveAll(filepath.Join(n.cache, "results")); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, netns)
+	n.awaitLine(t, "capture --refresh", "its checkpoint is torn, and its sandbox is gone", "1 forgotten\n")
+	n.Says(t, 0, "check", "0 attachments as recorded, 0 not")
+}
+
+// awaitLine runs relink until it says all of that. For a moment, another process of this machine can have the inode of
+// a namespace that is gone.
+func (n *node) awaitLine(t *testing.T, line string, says ...string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		out, _ := n.Relink(strings.Fields(line)...)
+		missing := slices.IndexFunc(says, func(s string) bool { return !strings.Contains(out, s) })
+		if missing < 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("relink %s does not say %q:\n%s", line, says[missing], out)
+		}
+	}
+}
+
+// A path that vanished is no proof. While a process is in the namespace, its checkpoint stays.
+func TestCaptureKeepsWhatAProcessKeeps(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "stock", "web", netns)
+	n.Says(t, 0, "capture", "1 captured\n")
+	f, err := os.Open(netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.Remove(t, netns)
+	n.Says(t, 0, "capture", "its sandbox was not found, but is not proven gone: nothing leads to it at "+netns+", but an open file of process", "1 kept\n")
+	_ = f.Close()
+	n.awaitLine(t, "capture", "no DEL forgets what relink did not attach", "1 forgotten\n")
+}
+
+// The checkpoint of a newer relink is whole. Nothing overwrites it.
+func TestRefreshKeepsTheCheckpointOfANewerRelink(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "chained", "web", netns)
+	path := n.file(n.Records(t)[0])
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := strings.Replace(string(b), `"version": 5`, `"version": 99`, 1)
+	if err := os.WriteFile(path, []byte(newer), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.Says(t, 1, "capture --refresh", "unknown checkpoint version: 99, this relink reads 1 to 7: a newer relink wrote it", "1 refused\n")
+	if now, err := os.ReadFile(path); err != nil || string(now) != newer {
+		t.Errorf("it is now %s, %v", now, err)
+	}
+}

@@ -1,0 +1,239 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Options of a Refresher.
+type Options struct {
+	Store *checkpoint.Store
+	// Host is the host's namespace. It stays open until Run has returned.
+	Host *kernel.Namespace
+	// ReceiveBuffer is the receive buffer of the watch of the sandboxes (kernel.WatchOptions).
+	ReceiveBuffer int
+	// OnError is called with each failure to read or write. The Refresher tries again by itself. OnError may be nil.
+	OnError func(namespace attachment.Namespace, err error)
+	// OnRefusals is called when Refusals has changed. It may be nil. It must not call the Refresher.
+	OnRefusals func()
+	// OnRead is called after each reading with the sandbox's container IDs. It may be nil. It must not call the Refresher.
+	OnRead func(containerIDs ...string)
+}
+
+// Refusal says why the checkpoint of an attachment is not renewed: the interface is gone, down, on another parent, or
+// lacks something, or the sandbox is not found.
+type Refusal struct {
+	Attachment attachment.Key
+	Pod        attachment.Pod
+	Reason     string
+}
+
+// Counters count from the start of the Refresher.
+type Counters struct {
+	// Readings are looks into one sandbox. Refreshes are written checkpoints. Refusals are new findings. Failures are
+	// readings that did not finish. Overruns is how often the kernel's messages were lost because nobody read them in
+	// time.
+	Readings, Refreshes, Refusals, Failures, Overruns uint64
+}
+
+// Refresher keeps the checkpoints of a store fresh. Its methods can be called at any time, from several goroutines.
+type Refresher struct {
+	Options
+	watch     *kernel.SandboxWatch
+	hostWatch *kernel.Watch
+	wake      chan struct{}
+	holds     chan holdRequest
+	// listening is closed after the first reading of all sandboxes.
+	listening chan struct{}
+
+	// Only the goroutine of Run uses these. devices are the host's devices. They are nil if they are out of date.
+	devices   netstate.Devices
+	sandboxes map[attachment.Namespace]*sandbox
+	active    map[*sandbox]struct{}
+	// earliestProof is when missing sandboxes may be proven gone next.
+	earliestProof time.Time
+
+	mu sync.Mutex
+	// requested are the container IDs whose checkpoints may have changed. The value says that the sandbox has changed too.
+	requested map[string]bool
+	held      map[string]int
+	refusals  map[attachment.Key]Refusal
+	counters  Counters
+}
+
+// New returns a Refresher that already listens to the kernel. The caller calls Run. New needs CAP_NET_BROADCAST.
+func New(opts Options) (*Refresher, error) {
+	r := &Refresher{
+		Options: opts, wake: make(chan struct{}, 1), holds: make(chan holdRequest), listening: make(chan struct{}), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
+		requested: map[string]bool{}, held: map[string]int{}, refusals: map[attachment.Key]Refusal{},
+	}
+	if r.OnRefusals == nil {
+		r.OnRefusals = func() {}
+	}
+	if r.OnRead == nil {
+		r.OnRead = func(...string) {}
+	}
+	if r.OnError == nil {
+		r.OnError = func(attachment.Namespace, error) {}
+	}
+	var err error
+	if r.hostWatch, err = opts.Host.Watch(kernel.WatchOptions{}); err != nil {
+		return nil, err
+	}
+	if r.watch, err = opts.Host.WatchSandboxes(kernel.WatchOptions{ReceiveBuffer: opts.ReceiveBuffer}); err != nil {
+		r.hostWatch.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Run renews checkpoints until ctx is done, and then ends the watches. It first looks at all checkpoints. Call it once.
+func (r *Refresher) Run(ctx context.Context) error {
+	defer r.hostWatch.Close()
+	defer r.watch.Close()
+	if err := r.requestAll(); err != nil {
+		return fmt.Errorf("keep checkpoints fresh: %w", err)
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	first := sync.OnceFunc(func() { close(r.listening) })
+	for ctx.Err() == nil {
+		r.readEvents()
+		r.loadRequested()
+		if next, ok := r.readDue(ctx); ok {
+			timer.Reset(time.Until(next))
+		}
+		first()
+		select {
+		case <-ctx.Done():
+		case <-r.watch.Changed():
+		case <-r.wake:
+		case h := <-r.holds:
+			r.readForHold(ctx, h)
+		case <-timer.C:
+		}
+	}
+	return nil
+}
+
+func (r *Refresher) requestAll() error {
+	records, _, err := r.Store.List()
+	for _, record := range records {
+		r.CheckpointsChanged(record.Attachment.ContainerID)
+	}
+	return err
+}
+
+// Listening returns a channel that is closed when Run has read all sandboxes for the first time. From then on, Run
+// hears of each change.
+func (r *Refresher) Listening() <-chan struct{} { return r.listening }
+
+// CheckpointsChanged says that the checkpoints of the container may have been written or forgotten.
+func (r *Refresher) CheckpointsChanged(containerID string) { r.request(containerID, false) }
+
+// holdRequest is a request of Hold.
+type holdRequest struct {
+	containerIDs []string
+	finished     chan struct{}
+}
+
+// holdTimeout bounds the wait of a Hold for the present reading. Most readings take a few milliseconds.
+const holdTimeout = 250 * time.Millisecond
+
+// Hold makes the Refresher leave the sandboxes of the containers alone, until the caller gives each to Release. Each
+// Hold needs its own Release. Hold first waits until the checkpoints contain what the kernel has reported so far, so
+// that a restore brings back the last state. It does not wait for a long reading, or after the end of ctx. The
+// sandboxes are held in all cases. Run must be running.
+func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, id := range containerIDs {
+			r.held[id]++
+		}
+	}()
+	h := holdRequest{containerIDs: containerIDs, finished: make(chan struct{})}
+	select {
+	case r.holds <- h:
+	case <-time.After(holdTimeout): // A pod can have so many routes that its reading takes seconds.
+		return
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-h.finished:
+	case <-ctx.Done():
+	}
+}
+
+// readForHold reads sandboxes before they are held, if the kernel has reported more than a loss. For the others, a
+// reading would add nothing to the checkpoints, and a parent that goes marks hundreds of them at once. Of sandboxes
+// whose readings take long, readForHold writes only what the kernel has reported.
+func (r *Refresher) readForHold(ctx context.Context, h holdRequest) {
+	defer close(h.finished)
+	r.readEvents()
+	r.loadRequested()
+	for s := range r.active {
+		switch {
+		case len(s.events) == 0, !slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }):
+		case s.pace.slow:
+			r.saveEvents(ctx, s, s.events)
+		default:
+			r.read(ctx, s)
+		}
+	}
+}
+
+// Release ends a Hold. After the last Release of a sandbox, the Refresher reads it.
+func (r *Refresher) Release(containerID string) {
+	r.mu.Lock()
+	if r.held[containerID]--; r.held[containerID] <= 0 {
+		delete(r.held, containerID)
+	}
+	r.mu.Unlock()
+	r.request(containerID, true)
+}
+
+func (r *Refresher) request(containerID string, changed bool) {
+	r.mu.Lock()
+	r.requested[containerID] = r.requested[containerID] || changed
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Refusals returns why checkpoints are not renewed, ordered by container ID and interface. They include interfaces that
+// went with their parents.
+func (r *Refresher) Refusals() []Refusal {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	result := make([]Refusal, 0, len(r.refusals))
+	for _, f := range r.refusals {
+		result = append(result, f)
+	}
+	slices.SortFunc(result, func(a, b Refusal) int { return compareKeys(a.Attachment, b.Attachment) })
+	return result
+}
+
+// Counters returns what was counted so far.
+func (r *Refresher) Counters() Counters {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counters
+}
+
+func (r *Refresher) count(f func(*Counters)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.counters)
+}

@@ -1,0 +1,240 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	onnode "github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// readDue reads all sandboxes that are due. It returns when the next one is due, or false if none is. A Hold waits for
+// one reading at most.
+func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
+	for ctx.Err() == nil {
+		select {
+		case h := <-r.holds:
+			r.readForHold(ctx, h)
+		default:
+		}
+		s, due := r.nextDue()
+		if s == nil {
+			return time.Time{}, false
+		}
+		if due.After(time.Now()) {
+			return due, true
+		}
+		r.read(ctx, s)
+	}
+	return time.Time{}, false
+}
+
+// nextDue returns the sandbox that is due first. It leaves out held sandboxes.
+func (r *Refresher) nextDue() (first *sandbox, earliest time.Time) {
+	r.mu.Lock()
+	held := maps.Clone(r.held)
+	r.mu.Unlock()
+	for s := range r.active {
+		due, ok := s.pace.due()
+		if !ok {
+			delete(r.active, s)
+			continue
+		}
+		if len(held) > 0 && slices.ContainsFunc(s.containers(), func(id string) bool { return held[id] > 0 }) {
+			continue // Release marks the sandbox.
+		}
+		if first == nil || due.Before(earliest) {
+			first, earliest = s, due
+		}
+	}
+	return first, earliest
+}
+
+// read reads the sandbox once, and renews its checkpoints.
+func (r *Refresher) read(ctx context.Context, s *sandbox) {
+	r.count(func(c *Counters) { c.Readings++ })
+	r.readEvents() // Reports after this belong to the time of the reading.
+	began := time.Now()
+	s.pace.begin()
+	s.suspectSinceRead, s.down = false, map[int]bool{}
+	events := s.events
+	s.events = nil
+	outcomes, err := r.renew(ctx, s)
+	s.down = nil
+	for index, during := range s.events {
+		events.add(index, during)
+	}
+	switch {
+	case isLost(outcomes, err):
+		r.saveEvents(ctx, s, events)
+	case err != nil: // Nothing was read: what goes next may be the device.
+		s.events = events
+	}
+	switch {
+	case err == nil:
+		s.missing = false
+		r.OnRead(s.containers()...)
+		if r.handleOutcomes(s, outcomes) {
+			s.pace.end(began, time.Now())
+		} else {
+			s.pace.failed(began, time.Now(), longestRetry)
+		}
+	case errors.Is(err, kernel.ErrNoNamespace), errors.Is(err, attachment.ErrOtherNamespace):
+		r.handleMissing(ctx, s, began, err)
+	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, kernel.ErrNoDevice):
+		// Another process works on the sandbox, or an interface goes at this moment.
+		s.pace.failed(began, time.Now(), longestPause)
+	default:
+		s.pace.failed(began, time.Now(), longestRetry)
+		r.count(func(c *Counters) { c.Failures++ })
+		r.OnError(s.namespace, err)
+	}
+}
+
+// proofTimeout bounds the proof that sandboxes are gone. Meanwhile nothing else is read.
+const proofTimeout = 2 * time.Second
+
+// handleMissing handles a sandbox to which nothing leads. It drops one that has no checkpoint any more, and one that is proven
+// gone. Any other is a finding until it is found again: nobody else would say that its checkpoints grow old.
+func (r *Refresher) handleMissing(ctx context.Context, s *sandbox, began time.Time, cause error) {
+	var records []checkpoint.Record
+	for _, containerID := range s.containers() {
+		inside, _ := r.Store.ListSandbox(containerID)
+		records = append(records, inside...)
+	}
+	records = slices.DeleteFunc(records, func(record checkpoint.Record) bool { return withoutPath(record.Namespace) != withoutPath(s.namespace) })
+	if len(records) == 0 {
+		r.drop(s)
+		return
+	}
+	s.missing = true
+	ended := time.Now() // The proof has a pace of its own.
+	if r.dropProvenGone(ctx); r.sandboxes[withoutPath(s.namespace)] != s {
+		return
+	}
+	cause = fmt.Errorf("its network namespace is not found, and so its checkpoint is not kept fresh: %w", cause)
+	for _, record := range records {
+		r.setRefusal(Refusal{Attachment: record.Attachment, Pod: record.Pod, Reason: cause.Error()})
+	}
+	s.setSuspect()
+	s.pace.failed(began, ended, longestRetry)
+	r.count(func(c *Counters) { c.Failures++ })
+	r.OnError(s.namespace, cause)
+}
+
+// dropProvenGone drops the missing sandboxes that are proven gone. One proof serves all of them, and proofs take at most 1/share
+// of the time: each reads all of /proc.
+func (r *Refresher) dropProvenGone(ctx context.Context) {
+	began := time.Now()
+	if began.Before(r.earliestProof) {
+		return
+	}
+	var missing []attachment.Namespace
+	for _, s := range r.sandboxes {
+		if s.missing {
+			missing = append(missing, s.namespace)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+	defer cancel()
+	for namespace := range onnode.ProvenGone(ctx, onnode.SeesAllProcesses(), missing...) {
+		r.drop(r.sandboxes[withoutPath(namespace)])
+		r.OnRefusals()
+	}
+	r.earliestProof = time.Now().Add((timeShare - 1) * time.Since(began))
+}
+
+func (r *Refresher) renew(ctx context.Context, s *sandbox) (_ []capture.InterfaceOutcome, err error) {
+	if !s.watched {
+		if err := r.watch.Add(s.namespace); err != nil {
+			return nil, err
+		}
+		s.watched = true
+	}
+	if r.devices == nil {
+		if r.devices, err = r.Host.Devices(); err != nil {
+			return nil, err
+		}
+	}
+	return capture.Renewal{
+		Store: r.Store, Host: r.Host, Devices: r.devices, Namespace: s.namespace, ContainerIDs: s.containers(), Quick: s.pace.isAfterChange(time.Now()),
+		LinkHistory: func() capture.LinkHistory {
+			r.readEvents()
+			return capture.LinkHistory{Down: s.down, NeverDown: !s.suspect}
+		},
+	}.Renew(ctx)
+}
+
+// isLost reports whether an interface was gone or not whole. Then nothing about it was written.
+func isLost(outcomes []capture.InterfaceOutcome, err error) bool {
+	return errors.Is(err, kernel.ErrNoDevice) || slices.ContainsFunc(outcomes, func(o capture.InterfaceOutcome) bool { return o.State == capture.Refused })
+}
+
+// saveEvents adds to the checkpoints what the kernel has reported, where a reading came too late, or would take too long.
+func (r *Refresher) saveEvents(ctx context.Context, s *sandbox, events deviceEvents) {
+	s.events = nil
+	if len(events) == 0 {
+		return
+	}
+	written, err := capture.Renewal{Store: r.Store, Namespace: s.namespace, ContainerIDs: s.containers()}.AddEvents(ctx, events)
+	switch {
+	case errors.Is(err, checkpoint.ErrBusy):
+		s.events = events
+		r.mark(s)
+	case err != nil:
+		r.OnError(s.namespace, err)
+	}
+	r.count(func(c *Counters) { c.Refreshes += uint64(written) })
+}
+
+// handleOutcomes handles the outcomes of a reading. It returns false if the sandbox has to be read again.
+func (r *Refresher) handleOutcomes(s *sandbox, outcomes []capture.InterfaceOutcome) (complete bool) {
+	complete = true
+	whole := true
+	for _, o := range outcomes {
+		switch o.State {
+		case capture.Refused:
+			whole = false
+			r.setRefusal(Refusal{Attachment: o.Attachment, Pod: o.Pod, Reason: o.Reason})
+			continue
+		case capture.Failed:
+			complete, whole = false, false
+			r.count(func(c *Counters) { c.Failures++ })
+			r.OnError(s.namespace, errors.New(o.Reason))
+			continue
+		case capture.Refreshed:
+			r.count(func(c *Counters) { c.Refreshes++ })
+		}
+		r.clearRefusal(o.Attachment)
+	}
+	if whole {
+		s.suspect = s.suspectSinceRead
+	}
+	return complete
+}
+
+func (r *Refresher) setRefusal(f Refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refusals[f.Attachment] != f {
+		r.counters.Refusals++
+		r.OnRefusals()
+	}
+	r.refusals[f.Attachment] = f
+}
+
+func (r *Refresher) clearRefusal(key attachment.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, exists := r.refusals[key]; exists {
+		delete(r.refusals, key)
+		r.OnRefusals()
+	}
+}

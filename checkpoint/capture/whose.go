@@ -1,0 +1,130 @@
+package capture
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Origin is who made an interface on a device of the host.
+type Origin string
+
+// The origins.
+const (
+	// Attached: a CNI plugin made it for the pod, or something like a plugin.
+	Attached Origin = ""
+	// PodMade: a process in the pod stacked it on an attachment. The kernel then reports the
+	// attachment's parent as its parent.
+	PodMade Origin = "the pod's own"
+	// Unclear: nobody can tell which of several interfaces was attached.
+	Unclear Origin = "unclear"
+)
+
+// sibling is another interface of the sandbox on the same device of the host. The pod could have
+// stacked the first one on it.
+type sibling struct {
+	name string
+	// attached says that a cache, a checkpoint or the operator knows it as attached.
+	attached bool
+}
+
+// maxNamed is how many neighbours a message names: a pod can have thousands.
+const maxNamed = 5
+
+// originOf decides who made the interface name. It is a pure function. No cache, no checkpoint and
+// no operator knows the interface. An interface that is alone on its parent comes from outside: a
+// pod reaches the host's devices only through what it was given.
+func originOf(name, parent string, neighbours []sibling) (Origin, string) {
+	if len(neighbours) == 0 {
+		return Attached, ""
+	}
+	index := slices.IndexFunc(neighbours, func(n sibling) bool { return n.attached })
+	if index >= 0 {
+		return PodMade, fmt.Sprintf("no CNI cache has it, and it is on the parent of %s, %s: it is taken to be the pod's own. If it was attached: relink capture --attached %s",
+			neighbours[index].name, parent, name)
+	}
+	var names []string
+	for _, n := range neighbours[:min(len(neighbours), maxNamed)] {
+		names = append(names, n.name)
+	}
+	if extra := len(neighbours) - len(names); extra > 0 {
+		names = append(names, fmt.Sprintf("and %d more", extra))
+	}
+	return Unclear, fmt.Sprintf("no CNI cache has it, and it is on one parent, %s, with %s: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached %s",
+		parent, strings.Join(names, ", "), name)
+}
+
+// stackKind returns the kind of links that can carry a link of this kind unseen: the kernel reports
+// their parent as its parent.
+func stackKind(kind string) string {
+	switch kind {
+	case netstate.KindMacvlan, netstate.KindMacvtap:
+		return netstate.KindMacvlan
+	case netstate.KindIPvlan:
+		return netstate.KindIPvlan
+	}
+	return ""
+}
+
+// isKnown says that a checkpoint or the operator knows the device.
+func (r *sandboxInspector) isKnown(name string, index int) bool {
+	return r.records.recorded(index) || slices.Contains(r.attached, name)
+}
+
+// hostStack is a device of the host, and the kind of what the sandbox has on it.
+type hostStack struct{ parent, kind string }
+
+// findOrigin decides who made an interface on a device of the host. Neither a cache nor a checkpoint has
+// the interface.
+func (r *sandboxInspector) findOrigin(f LiveInterface) (Origin, string, error) {
+	link, parent := f.Live.Link, f.Live.Parents[0].Name
+	kind := stackKind(link.Kind)
+	if kind == "" || r.isKnown(link.Name, link.Index) {
+		return Attached, "", nil
+	}
+	if err := r.readStacks(); err != nil {
+		return "", "", err
+	}
+	neighbours := slices.DeleteFunc(slices.Clone(r.stacks[hostStack{parent, kind}]), func(n sibling) bool { return n.name == link.Name })
+	origin, reason := originOf(link.Name, parent, neighbours)
+	return origin, reason, nil
+}
+
+// readStacks finds out once what the sandbox has on each device of the host, and what it has lost
+// there.
+func (r *sandboxInspector) readStacks() error {
+	if r.stacks != nil {
+		return nil
+	}
+	parents, err := r.namespace.ParentsIn(r.host)
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.namespace.Path(), err)
+	}
+	host, err := r.host.Devices()
+	if err != nil {
+		return err
+	}
+	r.stacks = map[hostStack][]sibling{}
+	for _, lost := range r.records.lost() {
+		// The parents of a torn checkpoint may not be readable.
+		if i := lost.Interface; stackKind(i.Link.Kind) != "" && !i.ParentsInSandbox && len(i.Parents) > 0 {
+			key := hostStack{i.Parents[0].Name, stackKind(i.Link.Kind)}
+			r.stacks[key] = append(r.stacks[key], sibling{name: i.Link.Name, attached: true})
+		}
+	}
+	for _, d := range r.sandboxDevices {
+		if parent, ok := host.ByIndex(parents[d.Index]); ok && stackKind(d.Kind) != "" {
+			key := hostStack{parent.Name, stackKind(d.Kind)}
+			r.stacks[key] = append(r.stacks[key], sibling{name: d.Name, attached: r.isAttached(d)})
+		}
+	}
+	return nil
+}
+
+// isAttached says that a cache, a checkpoint or the operator knows the device.
+func (r *sandboxInspector) isAttached(d netstate.LiveDevice) bool {
+	owner := identify(r.namespace.Identity(), netstate.Link{Name: d.Name, MAC: d.MAC}, r.cache)
+	return owner.InCache || r.isKnown(d.Name, d.Index)
+}

@@ -1,0 +1,305 @@
+package hostends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netfilter"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// Errors of AddPath that callers match with errors.Is.
+var (
+	// ErrNoAddress: the attachment has no address to be reached at.
+	ErrNoAddress = errors.New("the pod's interface has no address")
+	// ErrOtherPath: the node reaches the pod over another network, or has host access by another one.
+	ErrOtherPath = errors.New("the node reaches the pod another way")
+)
+
+// LostRouteError says that the pod would lose a way that it has.
+type LostRouteError struct {
+	// Key is "services" or "extra", and Index the place of Network there.
+	Key     string
+	Index   int
+	Network netip.Prefix
+	// Reason says which way that is, and what to do.
+	Reason string
+}
+
+func (e *LostRouteError) Error() string { return fmt.Sprintf("%s: %s %s", e.Key, e.Network, e.Reason) }
+
+// Target is the attachment that gets host access.
+type Target struct {
+	Store     *checkpoint.Store
+	Key       attachment.Key
+	Pod       attachment.Pod
+	Interface netstate.Interface
+	// Host and Sandbox are open during the call. The caller holds the sandbox's lock.
+	Host, Sandbox *kernel.Namespace
+}
+
+// AddPath makes the path between the pod and its node, and returns what a checkpoint has of it. Its part of the undo takes
+// everything away again.
+func AddPath(ctx context.Context, target Target, options hostaccess.Options, undo *cniplugin.Undo) (*hostaccess.Access, error) {
+	var addresses []netip.Addr
+	for _, a := range target.Interface.Addresses {
+		addresses = append(addresses, a.Prefix.Addr())
+	}
+	access, err := hostaccess.NewAccess(target.Key, target.Pod, options, target.Interface.Link.MTU, addresses)
+	if err != nil {
+		return nil, err
+	}
+	if len(access.Addresses) == 0 {
+		return nil, ErrNoAddress
+	}
+	if err := errors.Join(target.checkOnlyPath(), target.checkLostRoutes(options)); err != nil {
+		return nil, err
+	}
+	if err := hostaccess.CheckPodAddresses(target.Host, access.Addresses); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoAddress, err)
+	}
+	pod := hostaccess.Pod{Access: access, Host: target.Host, Sandbox: target.Sandbox}
+	if err := target.clearLeftovers(ctx, access.HostName); err != nil {
+		return nil, err
+	}
+	namespace := target.Sandbox.Identity()
+	undo.Push("host access", func() error { return undoAddPath(ctx, target.Store, access, namespace) })
+	node, err := hostaccess.ReadNode(target.Host)
+	if err != nil {
+		return nil, err
+	}
+	// The pair comes before the lock: while it is there, nobody takes away what all pods share.
+	if err := pod.Build(node); err != nil {
+		return nil, err
+	}
+	if err := claimRoutes(ctx, target.Store, target.Host, access, node); err != nil {
+		return nil, err
+	}
+	return &access, addMasquerade(ctx, target.Store, target.Host, access)
+}
+
+// clearLeftovers takes away what a killed AddPath of the same attachment has left: it can have had other settings.
+func (t Target) clearLeftovers(ctx context.Context, hostName string) error {
+	exists, err := t.Host.Exists(hostName)
+	if err != nil || !exists {
+		return err
+	}
+	removeErr := errors.Join(RemovePath(ctx, t.Store, t.Host, hostName, len(t.Store.MasqueradeFamilies()) > 0))
+	return errors.Join(clearSandbox(t.Store, t.Key, t.Sandbox), removeErr)
+}
+
+// clearSandbox takes away what a kill has left in the sandbox, unless another attachment of the pod has host access: it may be that
+// one's.
+func clearSandbox(store *checkpoint.Store, key attachment.Key, sandbox *kernel.Namespace) error {
+	records, _ := store.ListSandbox(key.ContainerID)
+	if slices.ContainsFunc(records, func(r checkpoint.Record) bool { return r.HostAccess != nil && r.Attachment != key }) {
+		return nil
+	}
+	return hostaccess.ClearLeftovers(sandbox)
+}
+
+// claimRoutes makes the host's routes to the pod, also if another pod has had the address until now.
+func claimRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access, node hostaccess.Node) error {
+	unlock, err := lockHostAccess(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	failed := hostaccess.TakeRoutes(host, access, node)
+	if failed == nil {
+		return nil
+	}
+	// The kernel takes no source that is gone.
+	if current, err := hostaccess.ReadNode(host); err == nil && !current.Equal(node) {
+		return hostaccess.TakeRoutes(host, access, current)
+	}
+	return failed
+}
+
+func addMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access) error {
+	if !access.Masquerade {
+		return nil
+	}
+	unlock, err := lockMasquerade(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := store.NoteMasquerade(hostaccess.FamiliesOf(access)...); err != nil {
+		return err
+	}
+	node, err := hostaccess.ReadNode(host) // Its address can have changed during the wait.
+	if err != nil {
+		return err
+	}
+	return hostaccess.AddMasquerade(host, node, access)
+}
+
+// checkLostRoutes refuses a network to be reached through the node for which the pod has an equal route, or that has the way to the pod's
+// gateway.
+func (t Target) checkLostRoutes(options hostaccess.Options) error {
+	for i, p := range options.Services {
+		if reason := t.lostRoute(p); reason != "" {
+			return &LostRouteError{"services", i, p, reason}
+		}
+	}
+	for i, p := range options.Extra {
+		if reason := t.lostRoute(p); reason != "" {
+			return &LostRouteError{"extra", i, p, reason}
+		}
+	}
+	return nil
+}
+
+// lostRoute says which way the pod would lose by a route to p through the node. It is empty if it loses none.
+func (t Target) lostRoute(p netip.Prefix) string {
+	for _, a := range t.Interface.Addresses {
+		network := a.Prefix.Masked()
+		if p == network || p.Bits() >= network.Bits() && slices.ContainsFunc(t.Interface.Routes, func(r netstate.Route) bool { return p.Contains(r.Gateway) && network.Contains(r.Gateway) }) {
+			return "has the pod's own network or its gateway: leave it out"
+		}
+	}
+	if slices.ContainsFunc(t.Interface.Routes, func(r netstate.Route) bool { return r.Destination == p && r.Table == mainTable }) {
+		return fmt.Sprintf("is the destination of a route that the pod has over %s: leave it out in one place", t.Interface.Link.Name)
+	}
+	return ""
+}
+
+// mainTable is RT_TABLE_MAIN.
+const mainTable = 254
+
+// undoAddPath undoes a AddPath. By then, the namespaces that AddPath had may be closed.
+func undoAddPath(ctx context.Context, store *checkpoint.Store, access hostaccess.Access, namespace attachment.Namespace) error {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	var cleared error
+	if sandbox, err := kernel.OpenSame(namespace); err == nil {
+		cleared = hostaccess.Pod{Access: access, Host: host, Sandbox: sandbox}.Clear()
+		sandbox.Close()
+	}
+	return errors.Join(cleared, errors.Join(RemovePath(ctx, store, host, access.HostName, access.Masquerade)))
+}
+
+// checkOnlyPath refuses host access to a pod that another network gives its default route: the node reaches the pod over that one,
+// and the answers must go there.
+func (t Target) checkOnlyPath() error {
+	index, err := t.Sandbox.Index(t.Interface.Link.Name)
+	if err != nil {
+		return err
+	}
+	ipv4, ipv6, err := t.Sandbox.DefaultRoutes()
+	if err != nil {
+		return err
+	}
+	for _, route := range []kernel.DefaultRoute{ipv4, ipv6} {
+		if route.Index == 0 || route.Index == index {
+			continue
+		}
+		device, err := t.Sandbox.NameOf(route.Index)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: its default route goes over %s, which is another network's. Give host access to that network if it needs it", ErrOtherPath, device)
+	}
+	records, _ := t.Store.ListSandbox(t.Key.ContainerID)
+	for _, r := range records {
+		if r.HostAccess != nil && r.Attachment != t.Key {
+			return fmt.Errorf("%w: it has host access by its interface %s. Keep one of them", ErrOtherPath, r.Attachment.IfName)
+		}
+	}
+	return nil
+}
+
+// RemovePath deletes the pair, and what the host has for it. It is no error if nothing is there. masquerades says that there may be a
+// rule of iptables. If another sandbox of the same pod has the address, the host's route goes there. keptErr says why the rules of iptables
+// stay: no iptables can read them, and the next try would find the same. They stay noted, so that a sweep deletes them.
+func RemovePath(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string, masquerades bool) (keptErr, err error) {
+	alias, err := hostaccess.Remove(host, hostName)
+	errs := []error{err}
+	if masquerades {
+		keptErr, err = removeMasquerade(ctx, store, host, hostName)
+		errs = append(errs, err)
+	}
+	if alias != "" {
+		return keptErr, errors.Join(append(errs, removeUnused(ctx, store, host), reassignRoutes(ctx, store, host, alias))...)
+	}
+	// Nothing was there. A killed RemovePath can have left what all pods share: nobody waits for that.
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := removeUnused(cancelled, store, host); !errors.Is(err, checkpoint.ErrBusy) {
+		errs = append(errs, err)
+	}
+	return keptErr, errors.Join(errs...)
+}
+
+func removeUnused(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace) error {
+	unlock, err := lockHostAccess(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return hostaccess.RemoveUnused(host)
+}
+
+// removeMasquerade deletes the rules of iptables. keptErr is that of RemovePath.
+func removeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string) (keptErr, err error) {
+	unlock, err := lockMasquerade(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	families := store.MasqueradeFamilies()
+	lost := len(families) == 0 // Somebody may have removed the store. Then nobody knows which family has rules.
+	if lost {
+		families = []netfilter.Family{netfilter.IPv4, netfilter.IPv6}
+	}
+	var kept, errs []error
+	for _, family := range families {
+		switch err := hostaccess.RemoveMasquerade(host, []netfilter.Family{family}, hostName); {
+		case hostaccess.IsTransient(err):
+			errs = append(errs, err)
+		case errors.Is(err, hostaccess.ErrNoIPTables) || lost:
+			// Without iptables the note stays: whoever has iptables sweeps.
+		default:
+			kept = append(kept, err)
+		}
+	}
+	return errors.Join(kept...), errors.Join(errs...)
+}
+
+// reassignRoutes makes the routes to another sandbox of the pod that the alias names: it can have the same addresses.
+func reassignRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, alias string) error {
+	ends, err := host.Ends()
+	if err != nil {
+		return err
+	}
+	for _, link := range ends {
+		key, ours := hostaccess.ParseAlias(link.Alias)
+		if !ours || !hostaccess.SamePod(alias, link.Alias) {
+			continue
+		}
+		r, err := store.Load(key.ContainerID, key.IfName)
+		if err != nil || r.HostAccess == nil {
+			continue
+		}
+		node, err := hostaccess.ReadNode(host)
+		if err != nil {
+			return err
+		}
+		if _, err := (Host{Store: store, Host: host, Records: []checkpoint.Record{r}}).AssertRoutes(ctx, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,392 @@
+package hostends
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/kernel"
+)
+
+// AccessDrift is a host access that somebody has changed.
+type AccessDrift struct {
+	Attachment attachment.Key
+	Pod        attachment.Pod
+	Reason     string
+}
+
+// ReconcilerOptions are those of a Reconciler.
+type ReconcilerOptions struct {
+	Store *checkpoint.Store
+	// Host is the host's namespace. It stays open until Run has returned.
+	Host *kernel.Namespace
+	// ReceiveBuffer is that of the watch, in bytes. 0 stands for the kernel package's own choice.
+	ReceiveBuffer int
+	// OnDone is called with what was made right, in words, and why. OnError is called with each failure: the Reconciler tries
+	// again by itself. OnDrifts is called when Drifts has changed. None may call the Reconciler, and each may be nil. Several
+	// goroutines call OnDone and OnError.
+	OnDone   func(steps []string)
+	OnError  func(err error)
+	OnDrifts func()
+}
+
+// Reconciler makes right what follows from the node: see the package. Run does the work. The other methods may be called from
+// several goroutines at once, and wait for nothing.
+type Reconciler struct {
+	ReconcilerOptions
+	wake chan struct{}
+	// podsBudget is the constant, but for tests.
+	podsBudget time.Duration
+
+	// filter wakes the one who keeps the rules of iptables right.
+	filter chan struct{}
+
+	// Only Run uses these. broken are the accesses whose end in the host was missing or down at the last look. durations is how long
+	// the last look at a pod took, and failures is how often it has failed in a row.
+	broken    map[string]bool
+	durations map[attachment.Key]time.Duration
+	failures  map[attachment.Key]int
+
+	mu sync.Mutex
+	// records are those with host access. complete says that they are all of the node's.
+	records  map[attachment.Key]checkpoint.Record
+	complete bool
+	// marked are those to look at. The host is looked at each time.
+	marked map[attachment.Key]bool
+	drifts map[attachment.Key]AccessDrift
+}
+
+// NewReconciler returns a Reconciler that knows of no pod yet.
+func NewReconciler(opts ReconcilerOptions) *Reconciler {
+	if opts.OnDone == nil {
+		opts.OnDone = func([]string) {}
+	}
+	if opts.OnError == nil {
+		opts.OnError = func(error) {}
+	}
+	if opts.OnDrifts == nil {
+		opts.OnDrifts = func() {}
+	}
+	return &Reconciler{
+		ReconcilerOptions: opts, wake: make(chan struct{}, 1), filter: make(chan struct{}, 1), podsBudget: podsBudget,
+		durations: map[attachment.Key]time.Duration{}, failures: map[attachment.Key]int{},
+		records: map[attachment.Key]checkpoint.Record{}, marked: map[attachment.Key]bool{}, drifts: map[attachment.Key]AccessDrift{},
+	}
+}
+
+// SetRecords tells the Reconciler all records of living sandboxes. complete says that none is missing.
+func (k *Reconciler) SetRecords(records []checkpoint.Record, complete bool) {
+	k.mu.Lock()
+	previous, wasComplete := k.records, k.complete
+	k.records, k.complete = map[attachment.Key]checkpoint.Record{}, complete
+	changed, masquerades := false, false
+	for _, r := range records {
+		if r.HostAccess == nil {
+			continue
+		}
+		k.records[r.Attachment] = r
+		before, ok := previous[r.Attachment]
+		if !ok || !before.CapturedAt.Equal(r.CapturedAt) || !reflect.DeepEqual(before.HostAccess, r.HostAccess) {
+			k.marked[r.Attachment], changed = true, true
+			masquerades = masquerades || r.HostAccess.Masquerade
+		}
+	}
+	changed = changed || len(previous) != len(k.records) || complete != wasComplete
+	for key := range k.drifts {
+		if _, ok := k.records[key]; !ok {
+			delete(k.drifts, key)
+		}
+	}
+	k.mu.Unlock()
+	if changed {
+		wake(k.wake)
+	}
+	if masquerades {
+		wake(k.filter)
+	}
+}
+
+// MarkSandboxes makes the Reconciler look at these sandboxes: something has changed there.
+func (k *Reconciler) MarkSandboxes(containerIDs ...string) {
+	k.mu.Lock()
+	marked := false
+	for key := range k.records {
+		if slices.Contains(containerIDs, key.ContainerID) {
+			k.marked[key], marked = true, true
+		}
+	}
+	k.mu.Unlock()
+	if marked {
+		wake(k.wake)
+	}
+}
+
+func wake(signal chan<- struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
+
+// Drifts returns the host accesses that somebody has changed.
+func (k *Reconciler) Drifts() []AccessDrift {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Values(k.drifts))
+}
+
+const (
+	// minPause is the time from a change to the look, and the least time between two looks. maxPause is the longest one: the
+	// probes' source is right again within a second.
+	minPause, maxPause = 50 * time.Millisecond, 300 * time.Millisecond
+	// podsBudget is how long a look works on pods, before the host is looked at again. A node can have many pods, and the
+	// probes' source must not wait for them.
+	podsBudget = 200 * time.Millisecond
+	// pauseFactor: about 1/pauseFactor of the time goes into looks. A node can have a routing daemon that changes routes all the
+	// time.
+	pauseFactor = 10
+	// retryDelay is how soon a failed look is repeated. interval is how often the Reconciler looks without an event: changes of iptables
+	// cause none.
+	retryDelay = time.Second
+	interval   = time.Minute
+)
+
+// Run keeps all host accesses right until ctx is done. On a node that never had a pod with host access, it costs nothing.
+func (k *Reconciler) Run(ctx context.Context) error {
+	for !k.hasWork() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.wake:
+		}
+	}
+	// First the watch, then the look: nothing is missed in between.
+	watch, err := k.Host.WatchAddressing(kernel.WatchOptions{ReceiveBuffer: k.ReceiveBuffer})
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	var filters sync.WaitGroup
+	filters.Go(func() { k.reconcileFilter(ctx) })
+	defer filters.Wait()
+	var last hostaccess.Node
+	next := time.Duration(0)
+	for {
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-watch.Changed():
+			// A change of an address comes as several messages, and several addresses often change at once.
+			if !sleep(ctx, minPause) {
+				return nil
+			}
+			watch.Take()
+		case <-k.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		began := time.Now()
+		pending, err := k.reconcileTwice(ctx, &last)
+		if err != nil {
+			k.OnError(err)
+		}
+		next = nextDelay(pending, err)
+		if pending && err == nil {
+			continue // The host comes first again.
+		}
+		if !sleep(ctx, min(max(minPause, pauseFactor*time.Since(began)), maxPause)) {
+			return nil
+		}
+	}
+}
+
+// nextDelay is how long the Reconciler waits for an event after a look.
+func nextDelay(pending bool, err error) time.Duration {
+	switch {
+	case pending:
+		return 0
+	case err != nil:
+		return retryDelay
+	}
+	return interval
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// hasWork says that there is a pod with host access, or that one that is gone may have left something.
+func (k *Reconciler) hasWork() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.records) > 0 || k.complete && (k.Store.HadHostAccess() || len(k.Store.MasqueradeFamilies()) > 0)
+}
+
+// reconcileTwice looks again after a failure. An address can go between two steps of a look. Then the kernel refuses it as a source.
+func (k *Reconciler) reconcileTwice(ctx context.Context, last *hostaccess.Node) (pending bool, err error) {
+	if pending, err = k.reconcile(ctx, last); err == nil {
+		return pending, nil
+	}
+	sleep(ctx, minPause)
+	return k.reconcile(ctx, last)
+}
+
+// reconcile makes the host's part right, and the pods' parts if the node is not what it was at the last look. pending says that pods are
+// left for the next look.
+func (k *Reconciler) reconcile(ctx context.Context, last *hostaccess.Node) (pending bool, err error) {
+	node, err := hostaccess.ReadNode(k.Host)
+	if err != nil {
+		return false, err
+	}
+	before := *last
+	*last = node
+	records, complete := k.snapshot()
+	k.forgetPods(records)
+	moved := node.Source4 != before.Source4 || node.Source6 != before.Source6
+	if moved {
+		wake(k.filter)
+	}
+	host := Host{Store: k.Store, Host: k.Host, Records: records, Complete: complete, AddsUnlocked: true}
+	marked := k.takeMarked(node.Equal(before))
+	var result reconcileResult
+	if moved && node.KeepsSources(before) {
+		// The pods answer to the earlier source. They must have routes to the new one before the node uses it.
+		k.reconcilePods(marked, node, &result, func() bool { return false })
+		remaining := k.reconcileHost(ctx, host, node, &result)
+		k.mark(remaining...)
+		pending = len(remaining) > 0
+	} else {
+		marked = append(marked, k.reconcileHost(ctx, host, node, &result)...)
+		began := time.Now()
+		pending = k.reconcilePods(marked, node, &result, func() bool { return time.Since(began) >= k.podsBudget })
+	}
+	if len(result.steps) > 0 {
+		k.OnDone(result.steps)
+	}
+	return pending, errors.Join(result.failed...)
+}
+
+// reconcileResult is what a look has done, and what failed.
+type reconcileResult struct {
+	steps  []string
+	failed []error
+}
+
+// reconcileHost makes the host's part right. It returns the pods to look at: those whose end has broken or is whole again, and those whose
+// routes could not be made.
+func (k *Reconciler) reconcileHost(ctx context.Context, host Host, node hostaccess.Node, w *reconcileResult) (records []checkpoint.Record) {
+	plan, err := host.AssertRoutes(ctx, node)
+	records = k.changedEnds(host.Records, plan.Broken)
+	if err == nil {
+		w.steps = append(w.steps, plan.Steps()...)
+		return records
+	}
+	w.failed = append(w.failed, err)
+	for _, r := range host.Records {
+		if slices.Contains(plan.Lacking, r.HostAccess.HostName) {
+			records = append(records, r)
+		}
+	}
+	return records
+}
+
+// reconcilePods makes right what follows from the node in these pods, until enough says so. pending says that some are left for the next look.
+func (k *Reconciler) reconcilePods(records []checkpoint.Record, node hostaccess.Node, w *reconcileResult, expired func() bool) (pending bool) {
+	for i, r := range records {
+		if i > 0 && expired() {
+			k.mark(records[i:]...)
+			return true
+		}
+		start := time.Now()
+		steps, err := k.reconcilePod(r, node)
+		k.durations[r.Attachment] = time.Since(start)
+		w.steps = append(w.steps, steps...)
+		if err == nil {
+			delete(k.failures, r.Attachment)
+			continue
+		}
+		w.failed = append(w.failed, err)
+		// A pod can make it impossible for good. It is looked at again when something changes.
+		if k.failures[r.Attachment]++; k.failures[r.Attachment] <= maxFailures || errors.Is(err, checkpoint.ErrBusy) {
+			k.mark(r)
+		}
+	}
+	return false
+}
+
+// maxFailures is how often a pod that fails is looked at again without a change.
+const maxFailures = 30
+
+// snapshot returns all records. complete says that none is missing.
+func (k *Reconciler) snapshot() (records []checkpoint.Record, complete bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Values(k.records)), k.complete
+}
+
+// takeMarked returns the records to look at. Those that take long come last: a pod can have very many routes.
+func (k *Reconciler) takeMarked(sameNode bool) (marked []checkpoint.Record) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, r := range k.records {
+		if !sameNode || k.marked[key] {
+			marked = append(marked, r)
+		}
+	}
+	clear(k.marked)
+	slices.SortFunc(marked, func(a, b checkpoint.Record) int {
+		return cmp.Compare(k.durations[a.Attachment], k.durations[b.Attachment])
+	})
+	return marked
+}
+
+// forgetPods drops what is known of the looks at pods that are gone.
+func (k *Reconciler) forgetPods(records []checkpoint.Record) {
+	if len(k.durations) <= len(records) {
+		return
+	}
+	recorded := map[attachment.Key]bool{}
+	for _, r := range records {
+		recorded[r.Attachment] = true
+	}
+	maps.DeleteFunc(k.durations, func(key attachment.Key, _ time.Duration) bool { return !recorded[key] })
+	maps.DeleteFunc(k.failures, func(key attachment.Key, _ int) bool { return !recorded[key] })
+}
+
+// changedEnds returns the records whose end in the host has broken or is whole again since the last look.
+func (k *Reconciler) changedEnds(records []checkpoint.Record, broken []string) (changed []checkpoint.Record) {
+	previous := k.broken
+	k.broken = map[string]bool{}
+	for _, name := range broken {
+		k.broken[name] = true
+	}
+	for _, r := range records {
+		if name := r.HostAccess.HostName; previous[name] != k.broken[name] {
+			changed = append(changed, r)
+		}
+	}
+	return changed
+}
+
+func (k *Reconciler) mark(records ...checkpoint.Record) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range records {
+		k.marked[r.Attachment] = true
+	}
+}

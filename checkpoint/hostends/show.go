@@ -1,0 +1,150 @@
+package hostends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/inparallel"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// PodReport is one host access as it is.
+type PodReport struct {
+	Attachment attachment.Key    `json:"attachment"`
+	Pod        attachment.Pod    `json:"pod,omitzero"`
+	Access     hostaccess.Access `json:"hostAccess"`
+	// Problems say what is not as it should be, and which address gets no answer. It is empty if all is well.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// AccessReport is what Inspect has found.
+type AccessReport struct {
+	Node hostaccess.Node `json:"node"`
+	Pods []PodReport     `json:"pods"`
+	// Problems are the host's. Notes say what its settings do not allow.
+	Problems []string `json:"problems,omitempty"`
+	Notes    []string `json:"notes,omitempty"`
+}
+
+// IsHealthy says that nothing is wrong.
+func (r AccessReport) IsHealthy() bool {
+	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Pods, func(s PodReport) bool { return len(s.Problems) > 0 })
+}
+
+// probeTimeout bounds the wait for an answer of a pod or of the node. They are one hop apart.
+const probeTimeout = time.Second
+
+// Inspect compares the host access of the records with what it should be. It also asks each pod from the node, and the node from each
+// pod, whether an answer comes: a firewall can be in the way. It changes nothing. complete says that these are complete of the node's records.
+func Inspect(ctx context.Context, store *checkpoint.Store, records []checkpoint.Record, complete bool) (AccessReport, error) {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return AccessReport{}, err
+	}
+	defer host.Close()
+	node, err := hostaccess.ReadNode(host)
+	if err != nil {
+		return AccessReport{}, err
+	}
+	records = slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool { return r.HostAccess == nil })
+	report := AccessReport{Node: node, Pods: make([]PodReport, len(records))}
+	lacks := Host{Store: store, Host: host, Records: records, Complete: complete}.Compare(node)
+	report.Problems, report.Notes = slices.Concat(lacks.Plan.Summary(), lacks.Filter), sysctlNotes(records)
+	if err := lacks.Err(); err != nil {
+		report.Problems = append(report.Problems, printable.Joined(err)) // The pods are shown all the same.
+	}
+	if node.NoIPv6 && slices.ContainsFunc(records, func(r checkpoint.Record) bool { return slices.ContainsFunc(r.HostAccess.Addresses, netip.Addr.Is6) }) {
+		report.Notes = append(report.Notes, "the node has no IPv6: the pods have host access by IPv4 alone")
+	}
+	if node.Skipped > 0 {
+		report.Notes = append(report.Notes, fmt.Sprintf("the node has too many addresses: the pods have no routes to %d of them", node.Skipped))
+	}
+	const atOnce = 16
+	inparallel.Do(atOnce, len(records), func(i int) {
+		if ctx.Err() == nil {
+			report.Pods[i] = inspectPod(host, node, records[i])
+		}
+	})
+	return report, ctx.Err()
+}
+
+func inspectPod(host *kernel.Namespace, node hostaccess.Node, r checkpoint.Record) PodReport {
+	s := PodReport{Attachment: r.Attachment, Pod: r.Pod, Access: *r.HostAccess}
+	sandbox, err := kernel.OpenSame(r.Namespace)
+	if err != nil {
+		s.Problems = append(s.Problems, printable.Joined(err))
+		return s
+	}
+	defer sandbox.Close()
+	inspection, err := r.HostAccessPod(host, sandbox).Inspect(node)
+	if err != nil {
+		s.Problems = append(s.Problems, printable.Joined(err))
+		return s
+	}
+	s.Problems = inspection.Differences
+	if inspection.FilterErr != nil {
+		s.Problems = append(s.Problems, printable.Joined(inspection.FilterErr))
+	}
+	if len(s.Problems) > 0 {
+		return s
+	}
+	probed := false
+	for _, addr := range r.HostAccess.Addresses {
+		source := node.Source4
+		if addr.Is6() {
+			if source = node.Source6; node.NoIPv6 {
+				continue
+			}
+		}
+		probed = true
+		s.probe("the node", host, source, addr)
+		s.probe("the pod", sandbox, addr, source)
+	}
+	if !probed {
+		s.Problems = append(s.Problems, fmt.Sprintf("there is no path: the pod has the addresses %v, and the node none of their family", r.HostAccess.Addresses))
+	}
+	return s
+}
+
+// probe notes if no answer comes.
+func (s *PodReport) probe(source string, ns *kernel.Namespace, sourceAddr, target netip.Addr) {
+	err := ns.ProbeTCP(sourceAddr, target, probeTimeout)
+	if err == nil {
+		return
+	}
+	problem := fmt.Sprintf("%s (%s) does not reach %s: %v", source, sourceAddr, target, err)
+	if errors.Is(err, kernel.ErrNoAnswer) || errors.Is(err, kernel.ErrRejected) {
+		problem += fmt.Sprintf(". A firewall of the node or of the pod may drop it: the device is %s in the host and %s in the pod", s.Access.HostName, s.Access.Name)
+	}
+	s.Problems = append(s.Problems, problem)
+}
+
+// sysctlNotes are settings of the node that stand in the way. relink changes none of them.
+func sysctlNotes(records []checkpoint.Record) (notes []string) {
+	services := func(ipv6 bool) bool {
+		return slices.ContainsFunc(records, func(r checkpoint.Record) bool {
+			return slices.ContainsFunc(slices.Concat(r.HostAccess.Services, r.HostAccess.Extra), func(p netip.Prefix) bool { return p.Addr().Is6() == ipv6 })
+		})
+	}
+	for _, f := range []struct {
+		ipv6         bool
+		path, sysctl string
+	}{
+		{false, "/proc/sys/net/ipv4/ip_forward", "net.ipv4.ip_forward"}, {true, "/proc/sys/net/ipv6/conf/all/forwarding", "net.ipv6.conf.all.forwarding"},
+	} {
+		if b, err := os.ReadFile(f.path); err == nil && strings.TrimSpace(string(b)) == "0" && services(f.ipv6) {
+			notes = append(notes, fmt.Sprintf("%s is 0: the pods reach no ClusterIP whose backend is another pod. kube-proxy needs 1, too", f.sysctl))
+		}
+	}
+	return notes
+}

@@ -1,0 +1,310 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/ipam/reclaim"
+	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// EntryState is what became of an entry of the other plugin, or of an imported address without an entry. In a dry run, a
+// state that begins with To replaces the other one.
+type EntryState string
+
+// The states.
+const (
+	Imported EntryState = "imported"
+	ToImport EntryState = "to import"
+	// Present says that the lease agrees with the entry.
+	Present EntryState = "already there"
+	// Completed is Present, and the lease got what an earlier import did not know: pod, namespace or policy.
+	Completed  EntryState = "completed"
+	ToComplete EntryState = "to complete"
+	// NoSandbox says that the lease agrees with the entry, and that the sandbox is proven gone. The address
+	// is held until it is reclaimed.
+	NoSandbox EntryState = "no live sandbox"
+	// GivenUp says that the plugin has no such entry any more, and that the sandbox is gone. The holder has
+	// given up the address.
+	GivenUp  EntryState = "given up"
+	ToGiveUp EntryState = "to give up"
+	// Kept says that the plugin has no such entry any more, and that the sandbox may be alive.
+	Kept EntryState = "kept"
+	// OutOfDate says that the lease names another attachment, and that the entry's sandbox is proven gone.
+	OutOfDate EntryState = "out of date"
+	// Torn says that nobody can tell whose the address is: it is held back.
+	Torn EntryState = "torn"
+	// Conflict says that the lease names another attachment. The lease is kept.
+	Conflict EntryState = "conflict"
+	// Ignored says that the entry is not as the plugin writes it.
+	Ignored EntryState = "ignored"
+	// Missing says that a pod of this node has the address by the CNI caches, and that the plugin has no entry of it.
+	Missing EntryState = "missing"
+	// Refused says that the pool does not give the address to this node.
+	Refused EntryState = "refused"
+)
+
+// EntryOutcome is the report on one entry, or on an imported address without an entry.
+type EntryOutcome struct {
+	// File is the entry's name, empty if there is none.
+	File string `json:"file,omitempty"`
+	// Address is the zero Addr for an ignored entry.
+	Address netip.Addr `json:"address,omitzero"`
+	// Attachment has the address by the file, or had it by the earlier import.
+	Attachment attachment.Key `json:"attachment,omitzero"`
+	// Owner is the attachment's pod, as far as it is known.
+	Owner attachment.Owner `json:"owner,omitzero"`
+	State EntryState       `json:"state"`
+	// Reason is for people. It is empty if the state says everything.
+	Reason string `json:"why,omitempty"`
+}
+
+// LastGiven is the address after which the search for a free address goes on.
+type LastGiven struct {
+	Set     int        `json:"set"`
+	Address netip.Addr `json:"address"`
+}
+
+// ImportReport is everything that an import found and did.
+type ImportReport struct {
+	Network string `json:"network"`
+	// Dir is the path of the source.
+	Dir    string `json:"dir"`
+	DryRun bool   `json:"dryRun"`
+	// Pools are those that the addresses are of. Closed says why they give nothing now: only a dry run has it.
+	Pools  []string `json:"pools,omitempty"`
+	Closed string   `json:"closed,omitempty"`
+	// OnOtherNodes is how many entries are of other nodes, and OtherNetworks how many are of other networks of this node.
+	OnOtherNodes  int            `json:"elsewhere,omitempty"`
+	OtherNetworks int            `json:"otherNetworks,omitempty"`
+	Files         []EntryOutcome `json:"files"`
+	// Last are the range sets whose next address comes after that of host-local.
+	Last []LastGiven `json:"last"`
+	// Problems say what of the node could not be looked at. Pods may be unknown because of that.
+	Problems []string `json:"problems"`
+	// Failed says what the agent has not done. Another import does it.
+	Failed []string `json:"failed,omitempty"`
+}
+
+// Complete says that every lease agrees with its entry, and that nothing else needs a look. A sandbox that is gone
+// is for reclaim.
+func (r ImportReport) Complete() bool {
+	return len(r.Failed) == 0 && !slices.ContainsFunc(r.Files, func(f EntryOutcome) bool { return !f.State.IsSettled() })
+}
+
+// IsSettled says that the entry needs no look.
+func (s EntryState) IsSettled() bool {
+	switch s {
+	case Torn, Conflict, Ignored, Kept, Missing, Refused:
+		return false
+	}
+	return true
+}
+
+// Source is what another IPAM plugin says of the addresses that it has given.
+type Source struct {
+	// Plugin is the plugin's name, and Path the directory or the file that was read.
+	Plugin, Path string
+	// Noun is what an entry is called: a file, or an allocation.
+	Noun string
+	// Copy says that the source is a copy of what the plugin has: it can be older than a pod.
+	Copy bool
+	// Alias is the name that the network may have in the CNI caches, empty for the store's.
+	Alias string
+	// Entries are in the order of the addresses. Each has another one.
+	Entries []Entry
+	// Last has the last address that was given of each range set, by the number of the set.
+	Last map[int]netip.Addr
+	// Unknown are entries that are not as the plugin writes them.
+	Unknown []EntryOutcome
+	// Unlisted are what pods of this node have by the CNI caches, and what the plugin has no entry of.
+	Unlisted []Entry
+	// OnOtherNodes and OtherNetworks are those of a ImportReport.
+	OnOtherNodes, OtherNetworks int
+}
+
+// Entry says whose an address is.
+type Entry struct {
+	Address netip.Addr
+	// Name is that of the entry, for people.
+	Name string
+	// ContainerID and IfName are set if Torn is empty.
+	ContainerID, IfName string
+	// Pod is the pod as far as the plugin knows it.
+	Pod attachment.Pod
+	// Torn is why nobody can tell whose the address is.
+	Torn    string
+	Written time.Time
+}
+
+// Options of an import.
+type Options struct {
+	reclaim.Sources
+	// DryRun decides and changes nothing.
+	DryRun bool
+	// Policy has Sticky and Retain of the addresses whose owner is known. Owners tells whose the pods are. Without it, an address is
+	// kept for the pod by its name.
+	Policy lease.Policy
+	Owners OwnerAsker
+	// Pools are those of the network, in the order of its configuration. Agent takes addresses of them. Without pools, nobody is asked.
+	Pools []string
+	Agent Agent
+}
+
+// Agent has this node's part of address pools.
+type Agent interface {
+	pool.Importer
+	Claim(ctx context.Context, c pool.ClaimedAddress) error
+}
+
+// Import takes over the addresses that another plugin has given in the store's network: all or none. readSource returns what the plugin says,
+// after a look at the node. The CNI caches name the pods. Import can be run again at any time: a lease that is there is
+// kept, and completed. An imported lease whose entry is gone is given up, unless its sandbox may be alive. An
+// address whose entry is torn is reserved for nobody until somebody releases it: a pod may have it. If there is an
+// error, nothing was taken over. lease.ErrBusy: others had locked the store for as long as the caller waited.
+//
+// With pools, the leases come first: a free address of a pool could be given to another pod. The agent takes their addresses
+// then. What it does not take is Refused.
+func Import(ctx context.Context, store *lease.Store, readSource func(*reclaim.Node) (Source, error), o Options) (ImportReport, error) {
+	node, err := reclaim.Look(ctx, o.Sources)
+	if err != nil {
+		return ImportReport{}, fmt.Errorf("look for the sandboxes: %w", err)
+	}
+	source, err := readSource(node)
+	if err != nil {
+		return ImportReport{}, err
+	}
+	im := importRun{Source: source, network: store.Network(), policy: o.Policy, node: node, instant: time.Now(), pooled: len(o.Pools) > 0}
+	return im.run(ctx, store, o)
+}
+
+// run is Import after the look at the node.
+func (im *importRun) run(ctx context.Context, store *lease.Store, o Options) (ImportReport, error) {
+	if o.Owners != nil {
+		if err := im.askOwners(ctx, store, o); err != nil {
+			return ImportReport{}, err
+		}
+	}
+	if im.pooled {
+		if err := im.askPools(ctx, store, o); err != nil {
+			return ImportReport{}, err
+		}
+	}
+	if err := store.Import(ctx, o.DryRun, im.decide); err != nil {
+		return ImportReport{}, err
+	}
+	if im.pooled && !o.DryRun {
+		im.takeFromPools(ctx, store, o)
+	}
+	return im.report(o), nil
+}
+
+// nodeEvidence is what is known of the node.
+type nodeEvidence interface {
+	Judge(a netip.Addr, h lease.Holder, instant time.Time, otherHolders ...lease.Holder) reclaim.SandboxJudgement
+	Entry(key attachment.Key) (cnicache.Entry, bool)
+	Has(id attachment.Namespace, a netip.Addr) bool
+	Problems() []string
+}
+
+// importRun decides about the entries of a source.
+type importRun struct {
+	Source
+	network string
+	policy  lease.Policy
+	node    nodeEvidence
+	// instant is the time of day, as in the times of the entries.
+	instant time.Time
+	// view is the store before the import.
+	view lease.ImportView
+
+	// pooled says that the network has pools.
+	pooled bool
+	// refused has why the pools do not give an address. closed and failed are those of a ImportReport.
+	refused map[netip.Addr]string
+	closed  string
+	failed  []string
+
+	// pendingOwners are the pods of whose owners nobody was asked so far, and answers are the answers. Both are nil if addresses are kept for
+	// pods by their names.
+	pendingOwners map[attachment.Key]attachment.Pod
+	answers       map[attachment.Key]owner.Answer
+
+	// wanted are the addresses that have a lease at the end.
+	wanted []netip.Addr
+	files  []EntryOutcome
+	batch  lease.Import
+}
+
+// decide decides about each entry, and about each imported address that has no entry any more.
+func (im *importRun) decide(v lease.ImportView) (lease.Import, error) {
+	im.view, im.files, im.wanted, im.batch = v, nil, nil, lease.Import{Reason: fmt.Sprintf("from %s's %s", im.Plugin, im.Path), Last: map[int]netip.Addr{}}
+	for _, e := range im.Entries {
+		previous, err := v.Get(e.Address)
+		if err != nil {
+			return lease.Import{}, err
+		}
+		if e.Torn != "" {
+			im.decideTorn(e, previous)
+		} else {
+			im.decideEntry(e, previous)
+		}
+	}
+	for _, e := range im.Unlisted {
+		previous, err := v.Get(e.Address)
+		if err != nil {
+			return lease.Import{}, err
+		}
+		im.decideUnlisted(e, previous)
+	}
+	if err := im.decideWithoutEntry(); err != nil {
+		return lease.Import{}, err
+	}
+	slices.SortStableFunc(im.files, func(a, b EntryOutcome) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(im.batch.Leases, func(a, b lease.Lease) int { return a.Address.Compare(b.Address) })
+	for set, a := range im.Last {
+		// If relink has given an address of the set since, its own last address is right.
+		if !v.LastGiven(set).IsValid() {
+			im.batch.Last[set] = a
+		}
+	}
+	return im.batch, nil
+}
+
+func (im *importRun) report(o Options) ImportReport {
+	r := ImportReport{
+		Network: im.network, Dir: im.Path, DryRun: o.DryRun, Pools: o.Pools, Closed: im.closed, Last: []LastGiven{},
+		OnOtherNodes: im.OnOtherNodes, OtherNetworks: im.OtherNetworks, Failed: im.failed,
+		Files: append(append([]EntryOutcome{}, im.files...), im.Unknown...), Problems: append([]string{}, im.node.Problems()...),
+	}
+	if o.DryRun {
+		for i, f := range r.Files {
+			r.Files[i].State = f.State.planned()
+		}
+	}
+	for _, set := range slices.Sorted(maps.Keys(im.batch.Last)) {
+		r.Last = append(r.Last, LastGiven{set, im.batch.Last[set]})
+	}
+	return r
+}
+
+// planned is the state in a dry run.
+func (s EntryState) planned() EntryState {
+	switch s {
+	case Imported:
+		return ToImport
+	case Completed:
+		return ToComplete
+	case GivenUp:
+		return ToGiveUp
+	}
+	return s
+}

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// apiHealth is an API that tells the keeper whether it answers.
+type apiHealth struct {
+	pool.API
+	controller *Controller
+}
+
+// promptAnswer is how long an API that works takes to answer at most.
+const promptAnswer = time.Second
+
+// observeRequest makes a request, and notes what the error says of the API: each of package pool's errors is an answer. A request that its
+// caller has ended before it was due says nothing. A busy API is not away, and has not looked at what it has: that says nothing, too.
+func observeRequest[T any](ctx context.Context, w apiHealth, ask func() (T, error)) (T, error) {
+	began := w.controller.clock()
+	result, err := ask()
+	if errors.Is(err, pool.ErrBusy) {
+		return result, err
+	}
+	reachable := isAnswer(err)
+	if reachable || ctx.Err() == nil || w.controller.clock().Sub(began) > promptAnswer {
+		w.controller.noteAnswer(reachable)
+	}
+	return result, err
+}
+
+// Writes returns how many changes of blocks and claims the keeper has made in the API.
+func (nc *Controller) Writes() int {
+	nc.mu.Lock()
+	defer nc.mu.Unlock()
+	return nc.writes
+}
+
+// LastAnswer returns when the API answered last. Before the first answer it is when the keeper was made. uses says whether a
+// network of this node has a pool, so that the keeper asks all the time.
+func (nc *Controller) LastAnswer() (instant time.Time, uses bool) {
+	select {
+	case <-nc.poolsUsed:
+		uses = true
+	default:
+	}
+	nc.mu.Lock()
+	defer nc.mu.Unlock()
+	if instant = nc.lastAnswer; instant.IsZero() {
+		instant = nc.startedAt
+	}
+	return instant, uses
+}
+
+// countWrite counts a change of the API, if it has succeeded.
+func (nc *Controller) countWrite(err error) {
+	if err != nil {
+		return
+	}
+	nc.mu.Lock()
+	defer nc.mu.Unlock()
+	nc.writes++
+}
+
+func isAnswer(err error) bool {
+	if err == nil {
+		return true
+	}
+	for _, e := range []error{pool.ErrNotFound, pool.ErrExists, pool.ErrConflict, pool.ErrRefused} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w apiHealth) Pool(ctx context.Context, name string) (pool.Pool, error) {
+	return observeRequest(ctx, w, func() (pool.Pool, error) { return w.API.Pool(ctx, name) })
+}
+
+func (w apiHealth) Pools(ctx context.Context) ([]pool.Pool, error) {
+	return observeRequest(ctx, w, func() ([]pool.Pool, error) { return w.API.Pools(ctx) })
+}
+
+func (w apiHealth) Block(ctx context.Context, name string) (pool.Block, error) {
+	return observeRequest(ctx, w, func() (pool.Block, error) { return w.API.Block(ctx, name) })
+}
+
+func (w apiHealth) Blocks(ctx context.Context, name string) ([]pool.Block, error) {
+	return observeRequest(ctx, w, func() ([]pool.Block, error) { return w.API.Blocks(ctx, name) })
+}
+
+func (w apiHealth) BlocksOf(ctx context.Context, node string) ([]pool.Block, error) {
+	return observeRequest(ctx, w, func() ([]pool.Block, error) { return w.API.BlocksOf(ctx, node) })
+}

@@ -1,0 +1,240 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// Claim implements pool.Agent.
+func (nc *Controller) Claim(ctx context.Context, c pool.ClaimedAddress) error {
+	ctx, cancel := context.WithTimeout(ctx, pool.AgentLimit)
+	defer cancel()
+	sc, err := nc.storeController(c.Network)
+	if err != nil {
+		return err
+	}
+	s, err := sc.state(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	return sc.writeClaim(ctx, c, s.me)
+}
+
+// writeClaim makes the claim say what the owner has here, and tries again if somebody else changes it meanwhile.
+func (sc *storeController) writeClaim(ctx context.Context, c pool.ClaimedAddress, me pool.Party) (err error) {
+	for range maxTries {
+		if err = sc.tryWriteClaim(ctx, c, me); !errors.Is(err, pool.ErrConflict) && !errors.Is(err, pool.ErrExists) && !errors.Is(err, pool.ErrNotFound) {
+			break
+		}
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// tryWriteClaim makes the claim, or changes it from where the owner's pod was before. The policies let a node change the address and the
+// time of a claim of its own only, so a claim that comes from another node takes two changes.
+func (sc *storeController) tryWriteClaim(ctx context.Context, c pool.ClaimedAddress, me pool.Party) error {
+	name := pool.ClaimName(c.Pool, c.IfName, c.Owner)
+	want := pool.ClaimSpec{Pool: c.Pool, IfName: c.IfName, Owner: c.Owner, Address: c.Address, Epoch: 1, Active: pool.Place{Party: me, PodUID: c.Pod.UID}}
+	if c.Retain > 0 {
+		want.Retain = c.Retain.String()
+	}
+	current, err := sc.API.Claim(ctx, name)
+	if errors.Is(err, pool.ErrNotFound) {
+		_, err = sc.API.CreateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: name}, Spec: want})
+		sc.countWrite(err)
+		return err
+	}
+	if err == nil && !current.Spec.Active.SameParty(me) {
+		current.Spec.Epoch, current.Spec.Active, current.Spec.Target, current.Spec.Accepted = current.Spec.Epoch+1, want.Active, nil, ""
+		current, err = sc.API.UpdateClaim(ctx, current)
+		sc.countWrite(err)
+	}
+	if err != nil {
+		return err
+	}
+	if current.Spec.Address == want.Address && current.Spec.Retain == want.Retain && current.Spec.Active.PodUID == want.Active.PodUID {
+		return nil
+	}
+	current.Spec.Address, current.Spec.Retain, current.Spec.Active.PodUID = want.Address, want.Retain, want.Active.PodUID
+	_, err = sc.API.UpdateClaim(ctx, current)
+	sc.countWrite(err)
+	return err
+}
+
+// isClaimable says whether the API has a claim of the lease.
+func isClaimable(l lease.Lease) bool {
+	return l.Newest().Policy.KeptByAPI() && l.Owner.Name != "" && (l.State == lease.Held || l.State == lease.Reserved)
+}
+
+// claimMissing claims what owners have here and the API does not know of: a machine that has come from another node, and an ADD that
+// was killed.
+func (sc *storeController) claimMissing(ctx context.Context, s state) error {
+	var errs []error
+	for _, p := range s.Pools {
+		for a, l := range p.Leased {
+			if l.Claimed || !isClaimable(l) || !sc.hasAddress(s, p.Name, a) || s.Time.Sub(l.Newest().Since) < pool.AgentLimit {
+				continue // An ADD that goes on claims it itself.
+			}
+			errs = append(errs, sc.claimLate(ctx, p.Name, l, s.me))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// claimLate claims what no ADD has claimed. If the owner has another address on another node meanwhile, this one was for a pod that
+// has never started: nobody would ever ask for it.
+func (sc *storeController) claimLate(ctx context.Context, name string, l lease.Lease, me pool.Party) error {
+	c, err := sc.API.Claim(ctx, pool.ClaimName(name, l.Newest().IfName, l.Owner))
+	switch {
+	case ignore(err, pool.ErrNotFound) != nil:
+		return unavailable(err)
+	case err == nil && c.Spec.Address != l.Address && !c.Spec.Active.SameParty(me):
+		return sc.endReservation(ctx, l, c)
+	}
+	if err := sc.writeClaim(ctx, l.ClaimOf(name), me); err != nil {
+		return err
+	}
+	return sc.store.MarkClaimed(ctx, l.Address, l.Owner)
+}
+
+// endReservation ends the reservation of an address whose owner has the claim's instead.
+func (sc *storeController) endReservation(ctx context.Context, l lease.Lease, c pool.Claim) error {
+	if l.State != lease.Reserved || l.ByHand {
+		return nil
+	}
+	reason := fmt.Sprintf("the owner has %s instead, on node %s", c.Spec.Address, c.Spec.Active.Node)
+	return ignore(sc.store.EndReservation(ctx, l, reason), lease.ErrNotLeased, lease.ErrHolderChanged)
+}
+
+// reconcileClaims compares the claims of this node with its leases. It deletes claims whose owners have no lease here any more: their
+// time is over, or a person has released the address. It makes claims again that somebody has deleted.
+func (sc *storeController) reconcileClaims(ctx context.Context) error {
+	return sc.compareClaims(ctx, sc.restoreClaim)
+}
+
+// compareClaims calls differs for each lease of which the claims of this node do not tell.
+func (sc *storeController) compareClaims(ctx context.Context, differs func(context.Context, string, lease.Lease, pool.Party) error) error {
+	s, err := sc.state(ctx)
+	if err != nil || s.ID == "" {
+		return err
+	}
+	claims, err := sc.API.ClaimsOf(ctx, sc.Node)
+	if err != nil {
+		return unavailable(err)
+	}
+	if s, err = sc.state(ctx); err != nil { // An ADD gets its address before it makes the claim. So each claim in the list has its lease by now.
+		return err
+	}
+	addressOf := map[string]netip.Addr{}
+	for _, c := range claims {
+		if c.Spec.Active.SameParty(s.me) {
+			addressOf[c.Metadata.Name] = c.Spec.Address
+		}
+	}
+	errs := []error{sc.dropClaims(ctx, s, claims)}
+	for _, p := range s.Pools {
+		for a, l := range p.Leased {
+			if l.Claimed && isClaimable(l) && sc.hasAddress(s, p.Name, a) && addressOf[pool.ClaimName(p.Name, l.Newest().IfName, l.Owner)] != a {
+				errs = append(errs, differs(ctx, p.Name, l, s.me))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dropClaims deletes those of the claims whose owners have no lease here any more.
+func (sc *storeController) dropClaims(ctx context.Context, s state, claims []pool.Claim) error {
+	var errs []error
+	for _, c := range claims {
+		if !c.Spec.Active.SameParty(s.me) {
+			continue
+		}
+		l, leased := s.poolState(c.Spec.Pool).Leased[c.Spec.Address]
+		if leased && pool.ClaimName(c.Spec.Pool, l.Newest().IfName, l.Owner) == c.Metadata.Name {
+			continue
+		}
+		if !sc.hasAddress(s, c.Spec.Pool, c.Spec.Address) {
+			if nobodys, err := sc.isUnassigned(ctx, c); err != nil || !nobodys {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		if err := ignore(sc.API.DeleteClaim(ctx, c), pool.ErrNotFound, pool.ErrConflict); err != nil {
+			errs = append(errs, unavailable(err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isUnassigned says whether nobody has the address of the claim: the owner's time was over, and this node gave the address back.
+func (sc *storeController) isUnassigned(ctx context.Context, c pool.Claim) (bool, error) {
+	l, err := sc.layout(ctx, c.Spec.Pool)
+	if err != nil {
+		return false, err
+	}
+	index, found := l.Index(c.Spec.Address)
+	if !found {
+		return false, nil
+	}
+	b, err := sc.API.Block(ctx, pool.BlockName(c.Spec.Pool, index))
+	if errors.Is(err, pool.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, unavailable(err)
+	}
+	i := b.Offset(c.Spec.Address)
+	return i >= 0 && b.Spec.Addresses[i] == pool.Unassigned, nil
+}
+
+// reassert is for an API that has lost something. The lease is newer than a claim with another address.
+func (sc *storeController) reassert(ctx context.Context, name string, l lease.Lease, me pool.Party) error {
+	c, err := sc.API.Claim(ctx, pool.ClaimName(name, l.Newest().IfName, l.Owner))
+	if err == nil && c.Spec.Address == l.Address {
+		return nil // The block says who has it.
+	}
+	if ignore(err, pool.ErrNotFound) != nil {
+		return unavailable(err)
+	}
+	return sc.writeClaim(ctx, l.ClaimOf(name), me)
+}
+
+// restoreClaim is for an owner's address of which the claims of this node do not tell. If the claim is gone, it is made again. If the
+// owner has another address by now, nobody would ever ask for this one.
+func (sc *storeController) restoreClaim(ctx context.Context, name string, l lease.Lease, me pool.Party) error {
+	c, err := sc.API.Claim(ctx, pool.ClaimName(name, l.Newest().IfName, l.Owner))
+	switch {
+	case errors.Is(err, pool.ErrNotFound), err == nil && c.Spec.Address == l.Address && l.State == lease.Held:
+		return sc.writeClaim(ctx, l.ClaimOf(name), me)
+	case err != nil:
+		return unavailable(err)
+	case c.Spec.Address == l.Address:
+		return nil
+	}
+	return sc.endReservation(ctx, l, c)
+}
+
+// dropClaim deletes a claim of an address that the owner does not have any more: another owner has it here. The claim can be one of
+// a node that was declared dead. Only its own node may delete a claim, so this node makes it its own first.
+func (sc *storeController) dropClaim(ctx context.Context, name string, w pool.Want, me pool.Party) error {
+	if !pool.IsClaimName(name, w.Claim) {
+		return nil
+	}
+	c, err := sc.API.Claim(ctx, w.Claim)
+	if err == nil && c.Spec.Address == w.Address && !c.Spec.Active.SameParty(me) {
+		c.Spec.Epoch, c.Spec.Active, c.Spec.Target, c.Spec.Accepted = c.Spec.Epoch+1, pool.Place{Party: me}, nil, ""
+		c, err = sc.API.UpdateClaim(ctx, c)
+	}
+	if err != nil || c.Spec.Address != w.Address {
+		return ignore(err, pool.ErrNotFound, pool.ErrConflict)
+	}
+	return ignore(sc.API.DeleteClaim(ctx, c), pool.ErrNotFound, pool.ErrConflict)
+}

@@ -1,0 +1,294 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// Config are what a Controller needs.
+type Config struct {
+	API pool.API
+	// Node is the node's name in Kubernetes.
+	Node string
+	// Dir is the directory of the stores.
+	Dir string
+	Log *slog.Logger
+	// Surplus is how long a node keeps more than it needs; 0 for DefaultSurplus.
+	Surplus time.Duration
+	// Settling is how long the keeper has seen the API before it takes anything new; 0 for 5 s.
+	Settling time.Duration
+	// Watch sends what changes in the API until the context ends, as kube.Pools.Watch does.
+	Watch func(context.Context, chan<- pool.Change)
+	// Open opens the store of a network; nil for lease.Open.
+	Open func(network string) (*lease.Store, error)
+	// Uptime returns the time since the boot, as the stores know it; nil for boot.Uptime.
+	Uptime func() (time.Duration, error)
+}
+
+// DefaultSurplus is how long a node keeps more addresses than it needs.
+const DefaultSurplus = 5 * time.Minute
+
+// Controller implements pool.Agent. Its methods may be called at any time.
+type Controller struct {
+	Config
+	// poolsUsed is closed when a network of this node has a pool.
+	poolsUsed chan struct{}
+	usedOnce  sync.Once
+	mu        sync.Mutex
+	stores    map[string]*storeController
+	uid       string
+	layouts   map[string]pool.Layout
+	// writes are changes of the API that have succeeded.
+	writes int
+	// loggedErrors are the errors that the log has, by what was done.
+	loggedErrors map[string]string
+	// sequence is the greatest of each pool that was seen.
+	sequence map[string]int64
+	// reachableSince is since when the API answers, zero if it does not. lastAnswer is when it answered lastAnswer.
+	reachableSince, lastAnswer time.Time
+	// startedAt is when the keeper was made.
+	startedAt time.Time
+	// leaseMu guards the Lease that was read last, and the time since the boot when that read began.
+	leaseMu     sync.Mutex
+	leaseRead   pool.NodeLease
+	leaseReadAt time.Duration
+	// missed says that the API was away since all blocks were read.
+	missed bool
+	// clock has the time since the boot in it, which nobody can set.
+	clock func() time.Time
+	// background is the context of what goes on after an ADD has given up. die ends it.
+	background       context.Context
+	cancelBackground context.CancelFunc
+}
+
+var (
+	_ pool.Agent    = (*Controller)(nil)
+	_ pool.Importer = (*Controller)(nil)
+)
+
+// New returns a keeper of the node's stores.
+func New(o Config) *Controller {
+	if o.Surplus == 0 {
+		o.Surplus = DefaultSurplus
+	}
+	if o.Open == nil {
+		o.Open = func(network string) (*lease.Store, error) { return lease.Open(o.Dir, network) }
+	}
+	if o.Uptime == nil {
+		o.Uptime = boot.Uptime
+	}
+	if o.Settling == 0 {
+		o.Settling = defaultSettling
+	}
+	nc := &Controller{
+		Config: o, stores: map[string]*storeController{}, layouts: map[string]pool.Layout{}, sequence: map[string]int64{}, loggedErrors: map[string]string{}, clock: time.Now,
+		poolsUsed: make(chan struct{}),
+	}
+	nc.startedAt = nc.clock()
+	nc.background, nc.cancelBackground = context.WithCancel(context.Background())
+	nc.API = apiHealth{o.API, nc}
+	return nc
+}
+
+// SetClock gives the keeper another clock, for tests. The time since the boot is in it.
+func (nc *Controller) SetClock(clock func() time.Time) { nc.clock = clock }
+
+// storeController returns the keeper's part for a network.
+func (nc *Controller) storeController(network string) (*storeController, error) {
+	nc.mu.Lock()
+	defer nc.mu.Unlock()
+	if sc := nc.stores[network]; sc != nil {
+		return sc, nil
+	}
+	store, err := nc.Open(network)
+	if err != nil {
+		return nil, err
+	}
+	sc := &storeController{
+		Controller: nc, store: store, network: network, turn: make(chan struct{}, 1), arrivals: make(chan struct{}),
+		surplusSince: map[string]time.Time{}, exhaustedAt: map[string]time.Time{}, filledAt: map[string]time.Time{}, requested: map[string]addressRequest{}, requestedBlocks: map[string]pool.BlockSpec{}, fenced: map[string]pool.BlockSpec{}, handedOver: map[handOverKey]handOverCount{}, storedLayouts: map[string]pool.Layout{}, handledVersions: map[string]string{}, waiting: map[string]int{},
+	}
+	nc.stores[network] = sc
+	return sc, nil
+}
+
+// allStores returns the members of the networks that have a store.
+func (nc *Controller) allStores() (stores []*storeController, err error) {
+	networks, err := lease.Networks(nc.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, network := range networks {
+		sc, wrong := nc.storeController(network)
+		if wrong != nil {
+			err = errors.Join(err, wrong)
+			continue
+		}
+		stores = append(stores, sc)
+	}
+	return stores, err
+}
+
+// networkOf returns the network whose store is at the path, empty for none.
+func networkOf(path string) string {
+	name := filepath.Base(path)
+	network, ok := strings.CutSuffix(name, ".db")
+	if !ok || attachment.ValidateName(network) != nil {
+		return ""
+	}
+	return network
+}
+
+// nodeUID returns the UID of the node's object. It is empty if the API does not tell it: then only the name says whose a store is.
+func (nc *Controller) nodeUID(ctx context.Context) string {
+	nc.mu.Lock()
+	uid := nc.uid
+	nc.mu.Unlock()
+	if uid != "" {
+		return uid
+	}
+	return nc.readUID(ctx)
+}
+
+// readUID is nodeUID by a new read. Somebody can make the object anew while this agent runs: the stores learn that in this boot, or the next
+// one would take them for those of another machine.
+func (nc *Controller) readUID(ctx context.Context) string {
+	n, err := nc.API.Node(ctx, nc.Node)
+	nc.mu.Lock()
+	defer nc.mu.Unlock()
+	if err == nil && n.UID != "" {
+		nc.uid = n.UID
+	}
+	return nc.uid
+}
+
+// readPool reads a pool. The error matches pool.ErrUnknown or pool.ErrUnavailable.
+func (nc *Controller) readPool(ctx context.Context, name string) (pool.Layout, error) {
+	p, err := nc.API.Pool(ctx, name)
+	if errors.Is(err, pool.ErrNotFound) {
+		return pool.Layout{}, unknownPool(name)
+	}
+	if err != nil {
+		return pool.Layout{}, unavailable(err)
+	}
+	return nc.cacheLayout(p)
+}
+
+// view is a pool as it is now, among the others.
+type view struct {
+	pool.Pool
+	layout pool.Layout
+	// shared are the blocks of other pools that share addresses with this one: nobody takes any of their addresses.
+	shared []pool.Span
+	// overlapReason says which older pool stops this one, empty for none.
+	overlapReason string
+	// closedReason says why nobody on this node takes anything of the pool, empty if somebody may. importClosedReason is the same for an import,
+	// which does not mind a pause.
+	closedReason, importClosedReason string
+}
+
+// readView reads all pools, and then the blocks of those that share addresses with this one. Who has made a block, and then reads this view,
+// knows for sure whether another pool has its addresses. Either that pool is older, and stops this one. Or who made the other block has
+// not seen the addresses in this pool after that, and so the other block was there before this one.
+func (nc *Controller) readView(ctx context.Context, name string) (view, error) {
+	pools, err := nc.API.Pools(ctx)
+	if err != nil {
+		return view{}, unavailable(err)
+	}
+	index := slices.IndexFunc(pools, func(p pool.Pool) bool { return p.Metadata.Name == name })
+	if index < 0 {
+		return view{}, unknownPool(name)
+	}
+	p := pools[index]
+	l, err := nc.cacheLayout(p)
+	if err != nil {
+		return view{}, err
+	}
+	shared, err := nc.sharedSpans(ctx, p.Overlapping(pools))
+	if err != nil {
+		return view{}, err
+	}
+	overlapReason := p.OverlapReason(pools)
+	return view{p, l, shared, overlapReason, cmp.Or(nc.closedReason(p), overlapReason), cmp.Or(nc.importClosedReason(p), overlapReason)}, nil
+}
+
+// sharedSpans returns the blocks of the pools. One that recovers can have had a block anywhere.
+func (nc *Controller) sharedSpans(ctx context.Context, pools []pool.Pool) (spans []pool.Span, err error) {
+	for _, p := range pools {
+		if p.Recovery() != nil {
+			spans = append(spans, p.Extent()...)
+			continue
+		}
+		blocks, err := nc.API.Blocks(ctx, p.Metadata.Name)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for _, b := range blocks {
+			spans = append(spans, b.Span())
+		}
+	}
+	return spans, nil
+}
+
+// allowsBlock says whether this node may take the block. Of one whose addresses are all excluded it would have nothing.
+func (v view) allowsBlock(index int64) bool {
+	span, ok := v.layout.Block(index)
+	return ok && v.unshared(span) && v.layout.AnyAssignable(span)
+}
+
+// unshared says whether no other pool has given any address of the span.
+func (v view) unshared(s pool.Span) bool { return !slices.ContainsFunc(v.shared, s.Overlaps) }
+
+// allowsAddress says whether this node may take an address of a block that exists.
+func (v view) allowsAddress(a netip.Addr) bool {
+	return !v.layout.Excluded(a) && v.unshared(pool.Span{First: a, Last: a})
+}
+
+// sharedError is the error for addresses that view does not give.
+func sharedError(subject string) error {
+	return unavailable(fmt.Errorf("%s is in a block of another AddressPool, too", subject))
+}
+
+func unknownPool(name string) error {
+	return fmt.Errorf("%w: there is no AddressPool %s: make it, or correct ipam.pool", pool.ErrUnknown, name)
+}
+
+// cacheLayout notes what the pool is like.
+func (nc *Controller) cacheLayout(p pool.Pool) (pool.Layout, error) {
+	l, err := p.Layout()
+	if err != nil {
+		return l, fmt.Errorf("%w: %w", pool.ErrUnknown, err)
+	}
+	nc.mu.Lock()
+	defer nc.mu.Unlock()
+	nc.layouts[p.Metadata.Name] = l
+	return l, nil
+}
+
+// layout returns what the pool was like when it was read last.
+func (nc *Controller) layout(ctx context.Context, name string) (pool.Layout, error) {
+	nc.mu.Lock()
+	l, ok := nc.layouts[name]
+	nc.mu.Unlock()
+	if ok {
+		return l, nil
+	}
+	return nc.readPool(ctx, name)
+}
+
+// unavailable makes an error match pool.ErrUnavailable.
+func unavailable(err error) error { return fmt.Errorf("%w: %w", pool.ErrUnavailable, err) }

@@ -1,0 +1,71 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// errForeignBlock says that a block is not one that the pool is cut into, and that this node has nothing of it. Somebody has made it up, and
+// can have made this node one of its holders: nothing of it counts, and everything else goes on.
+var errForeignBlock = errors.New("is no block of the pool")
+
+// checkBlock returns an error if the block is not one that the pool is cut into. before is what this node has of it: a person can have made
+// another pool of the same name meanwhile.
+func (sc *storeController) checkBlock(ctx context.Context, b pool.Block, before pool.Grant) error {
+	if err := b.Check(); err != nil {
+		return foreignBlock(before, err)
+	}
+	l, err := sc.layout(ctx, b.Spec.Pool)
+	if err == nil && l.UID != b.Spec.PoolUID { // It can be another pool by now.
+		l, err = sc.readPool(ctx, b.Spec.Pool)
+	}
+	if errors.Is(err, pool.ErrUnknown) {
+		return errors.Join(err, foreignBlock(before, err))
+	}
+	if err != nil {
+		return err
+	}
+	if isBlockOf(l, b) || !before.Empty() && before.Block == b.Metadata.UID {
+		return nil
+	}
+	return foreignBlock(before, fmt.Errorf("AddressBlock %s has the addresses %s, and the pool has others there: delete it if no pod has any of them", b.Metadata.Name, b.Span()))
+}
+
+// errOverlaps says that a block shares addresses with another pool, and that this node has given none of it. Nothing of it counts, and
+// everything else goes on.
+var errOverlaps = errors.New("another AddressPool has addresses of it")
+
+// checkOverlap returns an error if the store has made a block, has not noted it so far, and another pool has its addresses: the agent has ended
+// after it made the block, and before it looked at the other pools. The block stays: it is not known for sure that no pod has any of it.
+func (sc *storeController) checkOverlap(ctx context.Context, b pool.Block, before pool.Grant, me pool.Party) error {
+	h, found := b.Holder(me)
+	if !found || h.Fenced != "" || h.Epoch != 1 || b.Spec.Node != sc.Node || !before.Empty() || before.Block == b.Metadata.UID || sc.comparedUID == b.Metadata.UID {
+		return nil
+	}
+	switch v, err := sc.readView(ctx, b.Spec.Pool); {
+	case errors.Is(err, pool.ErrUnknown):
+		return foreignBlock(before, err)
+	case err != nil:
+		return err
+	case v.overlapReason != "" || !v.unshared(b.Span()):
+		return unavailable(fmt.Errorf("AddressBlock %s: %w: delete it if no pod has any of it", b.Metadata.Name, errOverlaps))
+	}
+	return nil
+}
+
+// isBlockOf says whether the pool is cut into blocks of which this is one.
+func isBlockOf(l pool.Layout, b pool.Block) bool {
+	span, ok := l.Block(b.Spec.Index)
+	return ok && span == b.Span()
+}
+
+// foreignBlock makes the error match errForeignBlock, if the node has nothing of the block.
+func foreignBlock(before pool.Grant, err error) error {
+	if before.Empty() {
+		err = fmt.Errorf("%w: it %w", err, errForeignBlock)
+	}
+	return unavailable(err)
+}

@@ -1,0 +1,174 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// handOverKey is a party that asks on a block.
+type handOverKey struct{ block, store string }
+
+// handOverCount is how many addresses of other blocks it has got for what it asked in that epoch of that block.
+type handOverCount struct {
+	n     int
+	uid   string
+	epoch int64
+}
+
+// handedOverTo is what the party has got of other blocks for what it asks. Only the party itself takes back what it asks for, and its agent can
+// be away. So others who change the block change nothing here. If the party asks once more, it does so in another epoch.
+func (sc *storeController) handedOverTo(b pool.Block, w pool.Want) handOverCount {
+	if p := sc.handedOver[handOverKey{b.Metadata.Name, w.Store}]; p.uid == b.Metadata.UID && p.epoch == w.Epoch {
+		return p
+	}
+	return handOverCount{uid: b.Metadata.UID, epoch: w.Epoch}
+}
+
+// pruneHandedOver forgets what parties have got that do not ask on the block any more.
+func (sc *storeController) pruneHandedOver(b pool.Block) {
+	maps.DeleteFunc(sc.handedOver, func(k handOverKey, _ handOverCount) bool {
+		asks := func(w pool.Want) bool { return w.Store == k.store && w.Count > 0 }
+		return k.block == b.Metadata.Name && !slices.ContainsFunc(b.Spec.Want, asks)
+	})
+}
+
+// handOver marks what the store can do without and others want on the block. It returns the store's part of this block.
+func (sc *storeController) handOver(ctx context.Context, b pool.Block, s state, g pool.Grant) (pool.Grant, error) {
+	delete(sc.requestedBlocks, b.Metadata.Name)
+	sc.pruneHandedOver(b)
+	if _, holds := b.Holder(s.me); !holds {
+		return g, nil
+	}
+	for _, w := range b.Spec.Want {
+		if b.IsFenced(w.Party) {
+			continue // It could not get it, and an owner's address would be nobody's.
+		}
+		if !w.SameParty(s.me) {
+			sc.requestedBlocks[b.Metadata.Name] = b.Spec // Until the next look: what they want may be free then.
+		}
+		var err error
+		switch {
+		case w.SameParty(s.me):
+		case w.Address.IsValid():
+			g, err = sc.handOverOwned(ctx, b, w, g)
+		case w.Count > 0:
+			g, err = sc.handOverFree(ctx, b, w, g)
+		}
+		if err != nil {
+			return g, err
+		}
+	}
+	return g, nil
+}
+
+// handOverFree marks free addresses of this block, and passes on those of other blocks if there are not enough. What ADDs of
+// this node wait for stays here.
+func (sc *storeController) handOverFree(ctx context.Context, b pool.Block, w pool.Want, g pool.Grant) (pool.Grant, error) {
+	s, err := sc.state(ctx)
+	if err != nil {
+		return g, err
+	}
+	p := s.poolState(b.Spec.Pool)
+	limit := min(w.Count, freeCount(p)-sc.waitingCount(p.Name))
+	if limit <= 0 {
+		return g, nil
+	}
+	before := len(g.Offsets(string(pool.Marked)))
+	if g, err = sc.store.MarkFree(ctx, p.Name, b.Spec.Index, min(limit, p.Free(g))); err != nil {
+		return g, err
+	}
+	got := sc.handedOverTo(b, w)
+	limit = min(limit, w.Count-got.n) - (len(g.Offsets(string(pool.Marked))) - before)
+	for _, grant := range p.Grants {
+		if limit > 0 && grant.Index != b.Spec.Index && p.Free(grant) > 0 {
+			n, err := sc.handOverFrom(ctx, grant, min(limit, p.Free(grant)), w.Party)
+			if err != nil {
+				return g, err
+			}
+			limit -= n
+			if got.n += n; n > 0 {
+				sc.handedOver[handOverKey{b.Metadata.Name, w.Store}] = got
+			}
+		}
+	}
+	return g, nil
+}
+
+// handOverFrom gives free addresses of the block to another party. It returns how many.
+func (sc *storeController) handOverFrom(ctx context.Context, g pool.Grant, limit int, recipient pool.Party) (int, error) {
+	before := len(g.Offsets(string(pool.Marked)))
+	g, err := sc.store.MarkFree(ctx, g.Pool, g.Index, limit)
+	marked := g.Offsets(string(pool.Marked))
+	if err != nil || len(marked) == before {
+		return 0, err
+	}
+	b, err := sc.API.Block(ctx, g.Name())
+	if errors.Is(err, pool.ErrNotFound) {
+		return 0, sc.adoptDeletion(ctx, g.Pool, g.Index)
+	}
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	s, _, err := sc.adopt(ctx, b)
+	if err != nil {
+		return 0, err
+	}
+	err = sc.writeBlock(ctx, b.HandOver(s.me, marked, recipient))
+	if err != nil { // The next visit gives back what is marked.
+		return 0, ignore(err, pool.ErrConflict, pool.ErrNotFound)
+	}
+	return len(marked), nil
+}
+
+// handOverOwned marks the address that an owner's next pod needs on another node, if no pod of this node has it.
+func (sc *storeController) handOverOwned(ctx context.Context, b pool.Block, w pool.Want, g pool.Grant) (pool.Grant, error) {
+	i := b.Offset(w.Address)
+	if i < 0 || g.Offset(w.Address) < 0 {
+		return g, nil
+	}
+	if assignable, _ := g.Assignable(i); !assignable {
+		return g, nil
+	}
+	s, err := sc.state(ctx)
+	if err != nil {
+		return g, err
+	}
+	var o attachment.Owner
+	if l, leased := s.poolState(g.Pool).Leased[w.Address]; leased {
+		if pool.ClaimName(g.Pool, l.Newest().IfName, l.Owner) != w.Claim {
+			return g, sc.dropClaim(ctx, g.Pool, w, s.me)
+		}
+		if l.State == lease.Held {
+			return g, sc.acceptMigration(ctx, w, l, s.me)
+		}
+		o = l.Owner
+	}
+	marked, err := sc.store.MarkAddress(ctx, g.Pool, w.Address, o)
+	if errors.Is(err, lease.ErrHolderChanged) || errors.Is(err, lease.ErrTaken) {
+		return g, nil // A pod of this node has it. Its DEL comes first.
+	}
+	return marked, err
+}
+
+// waitingCount is how many ADDs of this node wait for an address of the pool.
+func (sc *storeController) waitingCount(name string) int {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	return sc.waiting[name]
+}
+
+// ignore drops the error if it is one of these.
+func ignore(err error, ignored ...error) error {
+	for _, e := range ignored {
+		if errors.Is(err, e) {
+			return nil
+		}
+	}
+	return err
+}

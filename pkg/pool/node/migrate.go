@@ -1,0 +1,185 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// A virtual machine migrates from a pod to another one of the same run, on another node. Both pods have the address meanwhile. The
+// block goes on saying that it is the source's. These are the steps:
+//
+//  1. The target's node makes itself the claim's target, and asks for the address on the block.
+//  2. The source's node makes the address wait without a time limit when its pod ends. Then it accepts the target in the claim: from now
+//     on nobody else gets the address.
+//  3. The target's ADD gets the address beside the source. Nobody probes for it or announces it.
+//  4. The source's pod ends. Its node hands the address over, as to any next pod of an owner.
+//  5. The target's node has the address, and makes the claim its own.
+//
+// If the target's pod ends first, its node takes back what it has asked for.
+
+// becomeTarget makes the pod that is about to start the target of the owner's machine, if that migrates. target is the pod's UID then.
+// accepted says that the source's node has accepted it.
+func (sc *storeController) becomeTarget(ctx context.Context, a pool.Acquisition, address netip.Addr, me pool.Party) (target string, accepted bool, err error) {
+	if len(a.Siblings) == 0 || a.Pod.UID == "" {
+		return "", false, nil
+	}
+	c, err := sc.API.Claim(ctx, pool.ClaimName(a.Pool, a.IfName, a.Owner))
+	if errors.Is(err, pool.ErrNotFound) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, unavailable(err)
+	}
+	if c.Spec.Address != address || c.Spec.Active.SameParty(me) || !slices.Contains(a.Siblings, c.Spec.Active.PodUID) {
+		return "", false, nil
+	}
+	place := pool.Place{Party: me, PodUID: a.Pod.UID}
+	if c.Spec.Target != nil && *c.Spec.Target == place {
+		return place.PodUID, c.Spec.Accepted == place.PodUID, nil
+	}
+	c.Spec.Target, c.Spec.Accepted = &place, ""
+	_, err = sc.API.UpdateClaim(ctx, c)
+	sc.countWrite(err)
+	switch {
+	case err == nil:
+		return place.PodUID, false, nil
+	case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotFound):
+		return "", false, nil // The next try reads it again.
+	}
+	return "", false, unavailable(err)
+}
+
+// acceptMigration accepts that the machine of a pod of this node migrates to who wants its address. l is the pod's lease. A pod that is no
+// target so far can become one: its node knows the machine's pod here by the claim, and an ADD that came back to this node has not
+// written there.
+func (sc *storeController) acceptMigration(ctx context.Context, w pool.Want, l lease.Lease, me pool.Party) error {
+	if w.PodUID == "" {
+		return sc.updateActivePod(ctx, w, l, me)
+	}
+	c, err := sc.API.Claim(ctx, w.Claim)
+	if err != nil {
+		return ignore(err, pool.ErrNotFound)
+	}
+	t := c.Spec.Target
+	if !c.Spec.Active.SameParty(me) || c.Spec.Address != w.Address || t == nil || !t.SameParty(w.Party) || t.PodUID != w.PodUID || c.Spec.Accepted == t.PodUID {
+		return nil
+	}
+	if err := sc.store.KeepUntilClaimed(ctx, w.Address, l.Owner); err != nil {
+		return err
+	}
+	c.Spec.Accepted = t.PodUID
+	_, err = sc.API.UpdateClaim(ctx, c)
+	sc.countWrite(err)
+	return ignore(err, pool.ErrConflict, pool.ErrNotFound)
+}
+
+// updateActivePod writes into the claim which pod has the address here, if it is another one by now.
+func (sc *storeController) updateActivePod(ctx context.Context, w pool.Want, l lease.Lease, me pool.Party) error {
+	c, err := sc.API.Claim(ctx, w.Claim)
+	uid := l.Newest().Pod.UID
+	if err != nil || uid == "" || !c.Spec.Active.SameParty(me) || c.Spec.Address != w.Address || c.Spec.Active.PodUID == uid {
+		return ignore(err, pool.ErrNotFound)
+	}
+	c.Spec.Active.PodUID = uid
+	_, err = sc.API.UpdateClaim(ctx, c)
+	sc.countWrite(err)
+	return ignore(err, pool.ErrConflict, pool.ErrNotFound)
+}
+
+// reconcileMigrating is for owners' addresses that this node does not have. A pod that has one beside another node goes on asking for it. An
+// address that waits for nobody is forgotten.
+func (sc *storeController) reconcileMigrating(ctx context.Context, s state) error {
+	var errs []error
+	for _, p := range s.Pools {
+		for a, l := range p.Leased {
+			if l.Owner.Name == "" || sc.hasAddress(s, p.Name, a) {
+				continue
+			}
+			switch l.State {
+			case lease.Held:
+				errs = append(errs, sc.requestMigrating(ctx, p, l, s.me))
+			case lease.Reserved:
+				errs = append(errs, sc.endIncoming(ctx, p, l, s))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// requestMigrating asks for the address of a machine that has come to this node. If the source's node was declared dead, it takes it.
+func (sc *storeController) requestMigrating(ctx context.Context, p lease.PoolState, l lease.Lease, me pool.Party) error {
+	c := l.ClaimOf(p.Name)
+	claim, err := sc.API.Claim(ctx, pool.ClaimName(c.Pool, c.IfName, c.Owner))
+	if err != nil {
+		return ignore(err, pool.ErrNotFound)
+	}
+	if t := claim.Spec.Target; claim.Spec.Address != l.Address || t == nil || !t.SameParty(me) || t.PodUID != c.Pod.UID {
+		return nil
+	}
+	index, found := p.Layout.Index(l.Address)
+	if !found {
+		return nil
+	}
+	_, _, err = sc.obtainAddress(ctx, c.Acquisition, l.Address, index, c.Pod.UID)
+	return err
+}
+
+// endIncoming ends a reservation of an address that this node does not have, unless it is about to come. It first takes back what
+// this node has asked for: otherwise the address could still come, and nobody would know here whose it is. If it is nobody's, and the
+// claim still has it for the owner, this node takes it.
+func (sc *storeController) endIncoming(ctx context.Context, p lease.PoolState, l lease.Lease, s state) error {
+	index, found := p.Layout.Index(l.Address)
+	if found {
+		a := addressRequest{block: pool.BlockName(p.Name, index), want: pool.Want{Party: s.me, Address: l.Address}}
+		if _, asked := sc.requested[a.key()]; asked && l.Last.ContainerID == "" {
+			return nil // withdraw forgets it in time.
+		}
+		if err := sc.cancelRequest(ctx, a); err != nil {
+			return ignore(err, pool.ErrConflict)
+		}
+		delete(sc.requested, a.key())
+	}
+	request := l.ClaimOf(p.Name)
+	c, err := sc.API.Claim(ctx, pool.ClaimName(request.Pool, request.IfName, request.Owner))
+	if ignore(err, pool.ErrNotFound) != nil {
+		return unavailable(err)
+	}
+	exists := err == nil
+	if exists && found && c.Spec.Address == l.Address {
+		if waits, err := sc.reclaimReserved(ctx, c, index, s); waits || err != nil {
+			return err
+		}
+	}
+	if exists {
+		if err := sc.clearTarget(ctx, c, s.me); err != nil {
+			return ignore(err, pool.ErrConflict) // The next look goes on here.
+		}
+	}
+	return sc.store.CancelIncoming(ctx, p.Name, l.Address, l.Owner)
+}
+
+// cancelMigration says in the claim that the machine does not migrate to this node. The error matches pool.ErrConflict if the claim changes at the
+// same time. The claim has to be read again then: it would name a target that never comes.
+func (sc *storeController) cancelMigration(ctx context.Context, claim string, me pool.Party) error {
+	c, err := sc.API.Claim(ctx, claim)
+	if err != nil {
+		return ignore(err, pool.ErrNotFound)
+	}
+	return sc.clearTarget(ctx, c, me)
+}
+
+// clearTarget is cancelMigration for a claim that was just read.
+func (sc *storeController) clearTarget(ctx context.Context, c pool.Claim, me pool.Party) error {
+	if t := c.Spec.Target; t == nil || !t.SameParty(me) {
+		return nil
+	}
+	c.Spec.Target, c.Spec.Accepted = nil, ""
+	_, err := sc.API.UpdateClaim(ctx, c)
+	sc.countWrite(err)
+	return ignore(err, pool.ErrNotFound)
+}

@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// maxRequests is how many nodes are asked at a time.
+const maxRequests = 2
+
+// reclaimFrom looks for single addresses: those that are nobody's, those of fenced nodes, and those that other nodes have too much.
+func (sc *storeController) reclaimFrom(ctx context.Context, blocks []pool.Block, v view, need int) (err error) {
+	if blocks == nil {
+		if blocks, err = sc.API.Blocks(ctx, v.layout.Name); err != nil {
+			return unavailable(err)
+		}
+	}
+	s, err := sc.state(ctx)
+	if err != nil {
+		return err
+	}
+	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b pool.Block) bool { return b.Check() != nil || !isBlockOf(v.layout, b) })
+	if need, err = sc.takeSingle(ctx, blocks, s, need, v, pool.Block.FreeOffsets); err != nil || need <= 0 {
+		return err
+	}
+	if need, err = sc.takeFenced(ctx, blocks, s, need, v); err != nil || need <= 0 {
+		return err
+	}
+	for range maxRequests {
+		if need > 0 && err == nil {
+			err = sc.requestFromNext(ctx, blocks, s.me, need)
+		}
+	}
+	return err
+}
+
+// takeSingle takes some of those addresses of the blocks, but none that the pool excludes by now or that another pool has. It returns how many are still needed.
+func (sc *storeController) takeSingle(ctx context.Context, blocks []pool.Block, s state, need int, v view, offsets func(pool.Block) []int) (int, error) {
+	for _, b := range blocks {
+		if need <= 0 {
+			break
+		}
+		candidates := slices.DeleteFunc(offsets(b), func(i int) bool { return !v.allowsAddress(b.Address(i)) })
+		next, n := b.Take(s.me, candidates[:min(need, len(candidates))])
+		if n == 0 {
+			continue
+		}
+		next, _ = s.withHolderState(next)
+		switch err := sc.writeBlock(ctx, next); {
+		case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotFound):
+		case err != nil:
+			return need, unavailable(err)
+		default:
+			need -= n
+		}
+	}
+	return need, nil
+}
+
+// takeFenced takes addresses of fenced nodes. Those that owners have stay for the owners.
+func (sc *storeController) takeFenced(ctx context.Context, blocks []pool.Block, s state, need int, v view) (int, error) {
+	if !slices.ContainsFunc(blocks, func(b pool.Block) bool { return len(b.FencedOffsets()) > 0 }) {
+		return need, nil
+	}
+	claims, err := sc.API.Claims(ctx, v.layout.Name)
+	if err != nil {
+		return need, unavailable(err)
+	}
+	owned := map[netip.Addr]bool{}
+	for _, c := range claims {
+		owned[c.Spec.Address] = true
+	}
+	return sc.takeSingle(ctx, blocks, s, need, v, func(b pool.Block) []int {
+		return slices.DeleteFunc(b.FencedOffsets(), func(i int) bool { return owned[b.Address(i)] })
+	})
+}
+
+// requestFromNext asks one more node for addresses: the one that has the most, of those that were not asked.
+func (sc *storeController) requestFromNext(ctx context.Context, blocks []pool.Block, me pool.Party, need int) error {
+	countByStore, blockByStore, asked := map[string]int{}, map[string]pool.Block{}, map[string]bool{}
+	for _, b := range blocks {
+		if before, found := sc.requested[b.Metadata.Name]; found && sc.clock().Sub(before.requestedAt) < pool.AgentLimit {
+			for _, h := range b.Spec.Holders {
+				asked[h.Store] = true
+			}
+		}
+		for i := range len(b.Spec.Addresses) {
+			if h, found := b.HolderOf(i); found && !h.SameParty(me) && h.Fenced == "" && !b.IsFenced(me) {
+				countByStore[h.Store]++
+				blockByStore[h.Store] = b
+			}
+		}
+	}
+	best := ""
+	for store, n := range countByStore {
+		if !asked[store] && (best == "" || n > countByStore[best]) {
+			best = store
+		}
+	}
+	if best == "" {
+		return nil
+	}
+	b, w := blockByStore[best], pool.Want{Party: me, Count: need}
+	return sc.requestAddresses(ctx, b, addressRequest{block: b.Metadata.Name, want: w})
+}
+
+// requestAddresses asks the API to note on the block what the store wants. If somebody else changes the block at the same time, nothing is asked. Who
+// asks for any addresses begins a new epoch: the holder hears by it that the store needs as many once more.
+func (sc *storeController) requestAddresses(ctx context.Context, b pool.Block, a addressRequest) error {
+	if a.want.Count > 0 {
+		b.Spec.Epoch++
+		a.want.Epoch = b.Spec.Epoch
+	}
+	_, err := sc.API.UpdateBlock(ctx, b.Request(a.want))
+	sc.countWrite(err)
+	if err != nil {
+		return ignore(err, pool.ErrConflict, pool.ErrNotFound)
+	}
+	a.requestedAt = sc.clock()
+	sc.requested[a.key()] = a
+	return nil
+}

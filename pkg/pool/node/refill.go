@@ -1,0 +1,172 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// Refill implements pool.Agent.
+func (nc *Controller) Refill(ctx context.Context, d pool.Demand) error {
+	ctx, cancel := context.WithTimeout(ctx, pool.AgentLimit)
+	defer cancel()
+	nc.usedOnce.Do(func() { close(nc.poolsUsed) })
+	sc, err := nc.storeController(d.Network)
+	if err != nil {
+		return err
+	}
+	if err := sc.store.SetPools(ctx, d.Pools); err != nil {
+		return unavailable(err)
+	}
+	for _, name := range d.Pools {
+		if err := sc.supplyAddress(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill takes what the store lacks of the pool, whole blocks first. ADDs wait for need addresses: only for these it asks other
+// nodes.
+func (sc *storeController) fill(ctx context.Context, name string, need int) error {
+	if need == 0 && sc.clock().Sub(sc.exhaustedAt[name]) < sc.Surplus {
+		return nil
+	}
+	v, err := sc.openPool(ctx, name)
+	if err != nil {
+		return err
+	}
+	s, err := sc.state(ctx)
+	if err != nil {
+		return err
+	}
+	st := s.poolState(name)
+	lacks := max(pool.Target(v.layout.BlockSize, st.Used+need)-grantedCount(st), need-freeCount(st))
+	search := search{view: v}
+	for lacks > 0 {
+		n, err := sc.takeBlock(ctx, &search)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			sc.exhaustedAt[name] = sc.clock()
+			break
+		}
+		lacks -= n
+	}
+	if s, err = sc.state(ctx); err != nil {
+		return err
+	}
+	if need -= freeCount(s.poolState(name)); need <= 0 {
+		return nil
+	}
+	return sc.reclaimFrom(ctx, search.blocks, v, need)
+}
+
+// openPool reads the pool, and makes sure that this node may take of it.
+func (sc *storeController) openPool(ctx context.Context, name string) (view, error) {
+	v, err := sc.readView(ctx, name)
+	if err != nil {
+		return v, err
+	}
+	if v.closedReason != "" {
+		return v, unavailable(fmt.Errorf("the pool %s gives nothing new: %s", name, v.closedReason))
+	}
+	if len(sc.fenced) > 0 {
+		if err := sc.checkNotDead(ctx); err != nil {
+			return v, err
+		}
+	}
+	v.Pool, err = sc.ensureFinalizer(ctx, v.Pool)
+	return v, err
+}
+
+// ensureFinalizer makes sure that the pool stays as long as somebody has addresses of it.
+func (sc *storeController) ensureFinalizer(ctx context.Context, p pool.Pool) (pool.Pool, error) {
+	if slices.Contains(p.Metadata.Finalizers, pool.Finalizer) {
+		return p, nil
+	}
+	p.Metadata.Finalizers = append(slices.Clone(p.Metadata.Finalizers), pool.Finalizer)
+	stored, err := sc.API.UpdatePool(ctx, p)
+	if errors.Is(err, pool.ErrConflict) {
+		stored, err = sc.API.Pool(ctx, p.Metadata.Name)
+		if err == nil && !slices.Contains(stored.Metadata.Finalizers, pool.Finalizer) {
+			err = errors.New("AddressPool " + p.Metadata.Name + " changes all the time")
+		}
+	}
+	if err != nil {
+		return p, unavailable(err)
+	}
+	return stored, nil
+}
+
+// takeBlock makes one block of the pool, and returns how many addresses the store has got. It returns 0 if all blocks exist.
+func (sc *storeController) takeBlock(ctx context.Context, search *search) (int, error) {
+	s, err := sc.state(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		index, err := search.next(ctx, sc.API)
+		if err != nil || index < 0 {
+			return 0, err
+		}
+		n, err := sc.createBlock(ctx, search.view, index, s)
+		if !errors.Is(err, pool.ErrExists) {
+			return n, err
+		}
+		search.markExisting(index)
+	}
+}
+
+// createBlock makes a block of which all is this node's.
+func (sc *storeController) createBlock(ctx context.Context, v view, index int64, s state) (int, error) {
+	p := s.poolState(v.layout.Name)
+	b, ok := pool.NewBlock(v.layout, index, s.me, p.Session)
+	b, _ = b.WithFenceAfter(s.me, p.FenceAfter)
+	if !ok {
+		return 0, unavailable(fmt.Errorf("the pool %s has no block %d", v.layout.Name, index))
+	}
+	return sc.createCheckedBlock(ctx, v, b, s, func(current view) string { return current.closedReason })
+}
+
+// createCheckedBlock makes the block. The pool could have been deleted since it was read: its blocks count only if it is still there, and
+// closedReason says nothing against it. An unclear answer is followed by a read.
+func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b pool.Block, s state, closed func(view) string) (int, error) {
+	failpoint.Here("before a block is made")
+	stored, err := sc.API.CreateBlock(ctx, b)
+	switch {
+	case errors.Is(err, pool.ErrExists), errors.Is(err, pool.ErrRefused):
+		return 0, err
+	case errors.Is(err, pool.ErrBusy):
+		return 0, unavailable(err)
+	case err != nil:
+		if stored, err = sc.API.Block(ctx, b.Metadata.Name); err != nil {
+			return 0, unavailable(err)
+		}
+		if _, found := stored.Holder(s.me); !found {
+			return 0, pool.ErrExists
+		}
+	}
+	failpoint.Here("block made")
+	current, err := sc.readView(ctx, v.layout.Name)
+	if err != nil {
+		return 0, err
+	}
+	if current.Metadata.UID != v.Metadata.UID || closed(current) != "" || !current.allowsBlock(b.Spec.Index) {
+		reason := fmt.Errorf("the pool %s has changed: %s", v.layout.Name, cmp.Or(closed(current), "it is another one, or another AddressPool has some of the block"))
+		return 0, unavailable(errors.Join(reason, sc.API.DeleteBlock(ctx, stored)))
+	}
+	sc.countWrite(nil)
+	sc.comparedUID = stored.Metadata.UID
+	_, g, err := sc.adopt(ctx, stored)
+	if err == nil {
+		sc.handledVersions[stored.Metadata.Name] = stored.Metadata.ResourceVersion
+	}
+	return len(g.Offsets(pool.GrantedChars)), err
+}

@@ -1,0 +1,299 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+const (
+	// batchDelay is how long the keeper waits after a change of a store: ADDs come in groups.
+	batchDelay = 50 * time.Millisecond
+	// balanceInterval is the time between two looks at each store. A keeper reads all of its blocks anew after syncInterval.
+	balanceInterval = 30 * time.Second
+	syncInterval    = 10 * time.Minute
+	// idleInterval is the time between two questions of a node without pools.
+	idleInterval = 5 * time.Minute
+)
+
+// Run keeps the stores until ctx ends. It watches nothing before a network of this node has a pool: most clusters have none.
+func (nc *Controller) Run(ctx context.Context) {
+	defer nc.stopBackground()
+	if nc.usesPools(ctx) {
+		nc.usedOnce.Do(func() { close(nc.poolsUsed) })
+	}
+	if !nc.waitForPools(ctx) {
+		return
+	}
+	changes := make(chan pool.Change)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { nc.attestLoop(ctx) })
+	if nc.Watch != nil {
+		beside.Go(func() { nc.Watch(ctx, changes) })
+	}
+	nc.reconcileLoop(ctx, changes)
+}
+
+// waitForPools waits until a network of this node has a pool. It returns false if ctx ends before. Pools that recover wait for all nodes, so
+// the node says from time to time that it has nothing. It does not matter here whether the cluster has pools.
+func (nc *Controller) waitForPools(ctx context.Context) bool {
+	tick := time.NewTicker(idleInterval + rand.N(idleInterval/4))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-nc.poolsUsed:
+			return true
+		case <-tick.C:
+			_ = nc.recoverPools(ctx)
+		}
+	}
+}
+
+// usesPools says whether a network of this node has a pool.
+func (nc *Controller) usesPools(ctx context.Context) bool {
+	stores, err := nc.allStores()
+	nc.logOnce("open the stores", err)
+	return slices.ContainsFunc(stores, func(sc *storeController) bool {
+		g, err := sc.store.Granted(ctx)
+		return err == nil && g.ID != ""
+	})
+}
+
+// reconcileLoop is Run for a node that has pools. The changes only say where to look.
+func (nc *Controller) reconcileLoop(ctx context.Context, changes <-chan pool.Change) {
+	stores, err := nc.watchStores()
+	if err != nil {
+		nc.Log.Warn("changes of the addresses are seen only every "+balanceInterval.String(), "error", err)
+	} else {
+		defer func() { _ = stores.Close() }()
+	}
+	tick := time.NewTicker(balanceInterval)
+	defer tick.Stop()
+	due := time.NewTimer(0)
+	isDue := true // A further event does not put it off: ADDs can come all the time.
+	next := nc.clock()
+	back := time.NewTimer(nc.apiCheckDelay())
+	defer back.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case c := <-changes:
+			nc.handleChange(ctx, c)
+			continue
+		case <-back.C:
+			nc.checkAPI(ctx)
+			back.Reset(nc.apiCheckDelay())
+			continue
+		case e := <-events(stores):
+			if networkOf(e.Name) != "" && !isDue {
+				due.Reset(batchDelay)
+				isDue = true
+			}
+			continue
+		case <-tick.C:
+		case <-due.C:
+			isDue = false
+		}
+		if instant := nc.clock(); !instant.Before(next) {
+			next = instant.Add(syncInterval + rand.N(syncInterval/4))
+			nc.logOnce("read the pools", nc.syncAll(ctx))
+		}
+		nc.logOnce("keep the pools", nc.balanceAll(ctx))
+		if nc.apiIdle() {
+			nc.logOnce("ask the Kubernetes API", nc.recoverPools(ctx))
+		}
+	}
+}
+
+// apiCheckDelay is after which time a keeper looks whether the API is back. All keepers do within half of the time that they wait before they
+// take anything new: who knows of a loss can tell it meanwhile.
+func (nc *Controller) apiCheckDelay() time.Duration { return nc.Settling/5 + rand.N(nc.Settling/5+1) }
+
+// checkAPI reads all blocks of all stores as soon as the API answers again. What was read before may be lost.
+func (nc *Controller) checkAPI(ctx context.Context) {
+	if !nc.takeMissed() {
+		return
+	}
+	if err := nc.syncAll(ctx); nc.apiReachable() {
+		nc.logOnce("read the pools", err)
+	}
+}
+
+// watchStores watches the directory of the stores.
+func (nc *Controller) watchStores() (*fsnotify.Watcher, error) {
+	if err := os.MkdirAll(nc.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Add(nc.Dir); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+func events(w *fsnotify.Watcher) chan fsnotify.Event {
+	if w == nil {
+		return nil
+	}
+	return w.Events
+}
+
+// logOnce logs an error once, until it is another one.
+func (nc *Controller) logOnce(operation string, err error) {
+	nc.mu.Lock()
+	defer nc.mu.Unlock()
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text == nc.loggedErrors[operation] {
+		return
+	}
+	nc.loggedErrors[operation] = text
+	if err != nil {
+		nc.Log.Warn(operation, "error", err)
+	}
+}
+
+// Reconcile does at once what Run does every some seconds for each store.
+func (nc *Controller) Reconcile(ctx context.Context) {
+	nc.logOnce("read the pools", nc.syncAll(ctx))
+	nc.logOnce("keep the pools", nc.balanceAll(ctx))
+}
+
+// handleChange looks at what a watch has named.
+func (nc *Controller) handleChange(ctx context.Context, c pool.Change) {
+	if c.APIDown {
+		nc.noteAnswer(false)
+		return
+	}
+	if c.Pool != "" {
+		nc.logOnce("read the pools that have changed", errors.Join(nc.recoverPools(ctx), nc.relayAllLayouts(ctx)))
+		return
+	}
+	stores, err := nc.allStores()
+	for _, sc := range stores {
+		err = errors.Join(err, sc.reconcileChange(ctx, c))
+	}
+	nc.logOnce("look at AddressBlock "+c.Block, err)
+}
+
+// reconcileChange visits a block that has changed, if it concerns the store.
+func (sc *storeController) reconcileChange(ctx context.Context, c pool.Change) error {
+	release, err := sc.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if sc.handledVersions[c.Block] == c.Version {
+		return nil // This store has made the change.
+	}
+	s, err := sc.state(ctx)
+	if err != nil || s.ID == "" {
+		return ignore(err, lease.ErrNotLeased)
+	}
+	b, err := sc.API.Block(ctx, c.Block)
+	switch {
+	case errors.Is(err, pool.ErrNotFound):
+		name := poolOf(s, c.Block)
+		for _, g := range s.poolState(name).Grants {
+			if g.Name() == c.Block && !g.Empty() {
+				return sc.reconcileBlock(ctx, name, g.Index)
+			}
+		}
+		return nil
+	case err != nil:
+		return unavailable(err)
+	case !sc.concerns(s, b):
+		return nil
+	}
+	err = sc.reconcileRead(ctx, b)
+	if errors.Is(err, pool.ErrConflict) || errors.Is(err, pool.ErrNotFound) {
+		return sc.reconcileBlock(ctx, b.Spec.Pool, b.Spec.Index)
+	}
+	return err
+}
+
+// syncAll reads all blocks of all stores.
+func (nc *Controller) syncAll(ctx context.Context) error {
+	stores, err := nc.allStores()
+	if len(stores) > 0 {
+		nc.readUID(ctx)
+	}
+	for _, sc := range stores {
+		err = errors.Join(err, sc.withTurn(ctx, sc.sync), sc.withTurn(ctx, sc.reconcileClaims))
+	}
+	return errors.Join(err, nc.recoverPools(ctx), nc.relayAllLayouts(ctx))
+}
+
+// relayAllLayouts tells the stores what the pools are like now: their exclude, gateway and routes hold for the next ADD.
+func (nc *Controller) relayAllLayouts(ctx context.Context) error {
+	stores, err := nc.allStores()
+	for _, sc := range stores {
+		err = errors.Join(err, sc.withTurn(ctx, sc.relayLayouts))
+	}
+	return err
+}
+
+// relayLayouts tells the store of pools that have changed since it was told last. One of which it has never had anything does not matter.
+func (sc *storeController) relayLayouts(ctx context.Context) error {
+	sc.mu.Lock()
+	layouts := maps.Clone(sc.layouts)
+	sc.mu.Unlock()
+	maps.DeleteFunc(layouts, func(name string, l pool.Layout) bool { return reflect.DeepEqual(sc.storedLayouts[name], l) })
+	if len(layouts) == 0 {
+		return nil
+	}
+	s, err := sc.state(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range s.Pools {
+		l, changed := layouts[p.Name]
+		if !changed || p.Layout.Name == "" {
+			continue
+		}
+		if err := sc.store.PutGrants(ctx, l, nil); err != nil {
+			return err
+		}
+	}
+	maps.Copy(sc.storedLayouts, layouts)
+	return nil
+}
+
+// balanceAll takes and gives back for all stores.
+func (nc *Controller) balanceAll(ctx context.Context) error {
+	stores, err := nc.allStores()
+	for _, sc := range stores {
+		err = errors.Join(err, sc.withTurn(ctx, sc.balance))
+	}
+	return err
+}
+
+// withTurn calls f when it is the store's turn.
+func (sc *storeController) withTurn(ctx context.Context, f func(context.Context) error) error {
+	release, err := sc.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return ignore(f(ctx), lease.ErrNotLeased)
+}

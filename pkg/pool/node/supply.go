@@ -1,0 +1,128 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// answerTimeout is how long a node that was asked for addresses has for its answer, before the next one is asked.
+const answerTimeout = 200 * time.Millisecond
+
+// supplyAddress returns when the store has an address of the pool to give.
+func (sc *storeController) supplyAddress(ctx context.Context, name string) error {
+	sc.addWaiting(name, 1)
+	defer sc.addWaiting(name, -1)
+	for {
+		news := sc.arrivalSignal()
+		enough, err := sc.trySupply(ctx, name)
+		if enough || err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			exhausted := fmt.Errorf("%w: no address of the pool %s is free, and no other node has given one in time", pool.ErrUnavailable, name)
+			return errors.Join(exhausted, err)
+		case <-news:
+		case <-time.After(answerTimeout):
+		}
+	}
+}
+
+// detachedLimit is how long a try goes on at most.
+const detachedLimit = 30 * time.Second
+
+// trySupply makes one try, as the only one for this store. If the ADD does not wait any more, the try goes on: the next ADD needs
+// what it brings, and a busy API would have worked in vain.
+func (sc *storeController) trySupply(ctx context.Context, name string) (enough bool, err error) {
+	release, err := sc.takeTurn(ctx)
+	if err != nil {
+		return false, err
+	}
+	type result struct {
+		enough bool
+		err    error
+	}
+	results := make(chan result, 1)
+	go func() {
+		defer release()
+		ctx, cancel := sc.detach(ctx)
+		defer cancel()
+		enough, err := sc.supplyInTurn(ctx, name)
+		results <- result{enough, err}
+	}()
+	select {
+	case r := <-results:
+		return r.enough, r.err
+	case <-ctx.Done():
+		return false, unavailable(ctx.Err())
+	}
+}
+
+// detach returns a context for what goes on after the end of ctx. It ends with Run.
+func (nc *Controller) detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	nc.mu.Lock()
+	defer nc.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachedLimit)
+	stop := context.AfterFunc(nc.background, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// stopBackground ends what goes on, and waits for its end: it has the turn of its store.
+func (nc *Controller) stopBackground() {
+	nc.mu.Lock()
+	nc.cancelBackground()
+	nc.background, nc.cancelBackground = context.WithCancel(context.Background())
+	stores := slices.Collect(maps.Values(nc.stores))
+	nc.mu.Unlock()
+	for _, sc := range stores {
+		sc.turn <- struct{}{}
+		<-sc.turn
+	}
+}
+
+// supplyInTurn is trySupply for who has the turn.
+func (sc *storeController) supplyInTurn(ctx context.Context, name string) (enough bool, err error) {
+	s, err := sc.readyState(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	if freeCount(s.poolState(name)) > 0 {
+		return true, nil
+	}
+	if sc.clock().Sub(sc.filledAt[name]) < answerTimeout/2 {
+		return false, nil // Another ADD has just looked for all that wait.
+	}
+	// The ADD that began this can have given up by now. It comes again, and needs an address then.
+	err = sc.fill(ctx, name, max(sc.waitingCount(name), 1))
+	if sc.filledAt[name] = sc.clock(); err != nil {
+		return false, err
+	}
+	if s, err = sc.state(ctx); err != nil {
+		return false, unavailable(err)
+	}
+	return freeCount(s.poolState(name)) > 0, nil
+}
+
+// freeCount is how many addresses of the pool the store can give now.
+func freeCount(p lease.PoolState) int { return grantedCount(p) - p.Used }
+
+// addWaiting notes that n more ADDs wait for the pool.
+func (sc *storeController) addWaiting(name string, n int) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.waiting[name] += n
+}
+
+// arrivalSignal returns what is closed when the store gets addresses.
+func (sc *storeController) arrivalSignal() <-chan struct{} {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	return sc.arrivals
+}

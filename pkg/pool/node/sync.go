@@ -1,0 +1,314 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// sync reads all blocks of the store, and brings the store and the API together. Afterwards the store gives addresses in this boot.
+func (sc *storeController) sync(ctx context.Context) error {
+	s, err := sc.state(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	if s.ID == "" {
+		return nil // The network has no pool.
+	}
+	if err := sc.mayConfirm(ctx, s); err != nil {
+		return err
+	}
+	blocks, err := sc.API.BlocksOf(ctx, sc.Node)
+	if err != nil {
+		return unavailable(err)
+	}
+	visited := map[string]bool{}
+	v := syncErrors{store: s}
+	for _, b := range blocks {
+		if !sc.concerns(s, b) {
+			continue
+		}
+		visited[b.Metadata.Name] = true
+		sc.restoreRequests(s, b)
+		if sc.isReconciled(s, b) {
+			continue
+		}
+		// The list is no read that a step can begin with: the step before can have changed this block.
+		if v.add(b.Spec.Pool, sc.reconcileBlock(ctx, b.Spec.Pool, b.Spec.Index)); !sc.apiReachable() {
+			return errors.Join(v.errs...)
+		}
+	}
+	for _, p := range s.Pools {
+		for _, g := range p.Grants {
+			if visited[g.Name()] || g.Empty() {
+				continue
+			}
+			if v.add(g.Pool, sc.reconcileBlock(ctx, g.Pool, g.Index)); !sc.apiReachable() {
+				return errors.Join(v.errs...)
+			}
+		}
+	}
+	sc.logOnce("a block that does not count", errors.Join(v.ignored...))
+	if err := errors.Join(v.errs...); err != nil {
+		return err // What one pool has lost must not hide what another one has.
+	}
+	sc.unwritten = false
+	return sc.store.Confirm(ctx, s.Pools...)
+}
+
+// syncErrors are the errors of the blocks of a store. Those in ignored do not keep it from giving addresses.
+type syncErrors struct {
+	store         state
+	errs, ignored []error
+}
+
+// add takes the error of a block. It does not count if the block is made up, or another pool has its addresses, or if its pool does not exist and the network's
+// configuration does not name that pool.
+func (v *syncErrors) add(name string, err error) {
+	if errors.Is(err, errForeignBlock) || errors.Is(err, errOverlaps) || errors.Is(err, pool.ErrUnknown) && !v.store.poolState(name).Named {
+		v.ignored = append(v.ignored, err)
+		return
+	}
+	v.errs = append(v.errs, err)
+}
+
+// isReconciled says whether the store has met the block as it is, and has nothing to say there. A fence can end any time: when the last pod
+// has ended.
+func (sc *storeController) isReconciled(s state, b pool.Block) bool {
+	h, _ := b.Holder(s.me)
+	_, tells := s.withHolderState(b)
+	return s.mayAssign(b.Spec.Pool) && !tells && h.Fenced == "" && sc.handledVersions[b.Metadata.Name] == b.Metadata.ResourceVersion
+}
+
+// mayConfirm says why the node must not give anything in this boot, or after a silence, yet: whoever reads the taint takes its addresses.
+func (sc *storeController) mayConfirm(ctx context.Context, s state) error {
+	if s.Confirmed && !slices.ContainsFunc(s.Pools, func(p lease.PoolState) bool { return !p.Written }) {
+		return nil
+	}
+	return sc.checkNotDead(ctx)
+}
+
+// checkNotDead fails if a person has declared this node dead, and has not taken that back.
+func (sc *storeController) checkNotDead(ctx context.Context) error {
+	n, err := sc.API.Node(ctx, sc.Node)
+	switch {
+	case errors.Is(err, pool.ErrNotFound):
+		return nil
+	case err != nil:
+		return unavailable(err)
+	case n.OutOfService:
+		return unavailable(errors.New("node " + sc.Node + " has the taint node.kubernetes.io/out-of-service, which declares it dead: remove the taint"))
+	}
+	return nil
+}
+
+// restoreRequests notes what an earlier process has asked for. Nobody waits for that any more.
+func (sc *storeController) restoreRequests(s state, b pool.Block) {
+	for _, w := range b.Spec.Want {
+		a := addressRequest{block: b.Metadata.Name, want: w}
+		if _, found := sc.requested[a.key()]; w.SameParty(s.me) && !found {
+			sc.requested[a.key()] = a
+		}
+	}
+}
+
+// requestPeriod is how long a store goes on asking for an owner's address if no ADD waits. The runtime tries an ADD again within that
+// time. It asks for any address only while an ADD waits: what comes too late would be missing elsewhere.
+const requestPeriod = 2 * time.Minute
+
+// concerns says whether the store has something of the block, or asks for something.
+func (sc *storeController) concerns(s state, b pool.Block) bool {
+	_, holds := b.Holder(s.me)
+	return holds || !s.grant(b.Spec.Pool, b.Spec.Index).Empty() || slices.ContainsFunc(b.Spec.Want, func(w pool.Want) bool { return w.SameParty(s.me) })
+}
+
+// balance takes what the store lacks, and gives back what it has had too much of for a while.
+func (sc *storeController) balance(ctx context.Context) error {
+	s, err := sc.state(ctx)
+	if errors.Is(err, lease.ErrNotLeased) || err == nil && s.ID == "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if sc.mustSync(s) {
+		if err := sc.sync(ctx); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, blocks := range []map[string]pool.BlockSpec{sc.requestedBlocks, sc.fenced} {
+		for _, b := range blocks {
+			errs = append(errs, sc.reconcileBlock(ctx, b.Pool, b.Index))
+		}
+	}
+	for _, p := range s.Pools {
+		if p.Silent { // It would give nothing of more.
+			errs = append(errs, sc.releaseMarked(ctx, p))
+			continue
+		}
+		errs = append(errs, sc.balancePool(ctx, p))
+	}
+	return errors.Join(append(errs, sc.cancelUnneeded(ctx, s), sc.reconcileOwners(ctx))...)
+}
+
+// reconcileOwners does what owners' addresses need.
+func (sc *storeController) reconcileOwners(ctx context.Context) error {
+	s, err := sc.state(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sc.reconcileMigrating(ctx, s), sc.claimMissing(ctx, s))
+}
+
+func (sc *storeController) balancePool(ctx context.Context, p lease.PoolState) error {
+	if err := sc.releaseMarked(ctx, p); err != nil {
+		return err
+	}
+	target, granted := 0, grantedCount(p)
+	if p.Named {
+		l, err := sc.layout(ctx, p.Name)
+		if err != nil {
+			return err
+		}
+		p.Layout = l
+		target = p.Target()
+	}
+	if granted < target {
+		delete(sc.surplusSince, p.Name)
+		return sc.fill(ctx, p.Name, 0)
+	}
+	if granted == target && !hasExcludedBlock(p) {
+		delete(sc.surplusSince, p.Name)
+		return nil
+	}
+	since, found := sc.surplusSince[p.Name]
+	if !found {
+		sc.surplusSince[p.Name] = sc.clock()
+		return nil
+	}
+	if sc.clock().Sub(since) < sc.Surplus {
+		return nil
+	}
+	return sc.releaseSurplus(ctx, p, granted-target)
+}
+
+// releaseMarked goes on with what was marked before this process.
+func (sc *storeController) releaseMarked(ctx context.Context, p lease.PoolState) error {
+	for _, g := range p.Grants {
+		if len(g.Offsets(string(pool.Marked))) > 0 {
+			if err := sc.reconcileBlock(ctx, g.Pool, g.Index); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// releaseSurplus returns blocks of which nobody has an address, but not more than is too much. Of a block with addresses that the pool
+// excludes by now, only the others count.
+func (sc *storeController) releaseSurplus(ctx context.Context, p lease.PoolState, surplus int) error {
+	for _, g := range p.Grants {
+		granted, n := len(g.Offsets(pool.GrantedChars)), p.Gives(g)
+		if granted == 0 || n > surplus || leasedIn(p, g) {
+			continue
+		}
+		marked, err := sc.store.MarkFree(ctx, g.Pool, g.Index, granted)
+		if err != nil {
+			return err
+		}
+		if err := sc.reconcileBlock(ctx, g.Pool, g.Index); err != nil {
+			return err
+		}
+		surplus -= n - p.Gives(marked)
+	}
+	return nil
+}
+
+// hasExcludedBlock says whether the node has a block of which the pool excludes all by now, and no pod has any of it. The
+// node gives it back, also if it has no surplus.
+func hasExcludedBlock(p lease.PoolState) bool {
+	return slices.ContainsFunc(p.Grants, func(g pool.Grant) bool {
+		return len(g.Offsets(pool.GrantedChars)) > 0 && p.Gives(g) == 0 && !leasedIn(p, g)
+	})
+}
+
+// leasedIn says whether any address of the grant has a lease.
+func leasedIn(p lease.PoolState, g pool.Grant) bool {
+	for a := range p.Leased {
+		if g.Offset(a) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// cancelUnneeded takes back what the store has asked for and does not need any more. What an earlier process has asked for, nobody
+// waits for.
+func (sc *storeController) cancelUnneeded(ctx context.Context, s state) error {
+	for key, a := range sc.requested {
+		name := poolOf(s, a.block)
+		waits := sc.waitingCount(name) > 0
+		if waits || a.want.Address.IsValid() && (sc.clock().Sub(a.requestedAt) < requestPeriod || s.poolState(name).Leased[a.want.Address].State == lease.Held) {
+			continue
+		}
+		switch err := sc.cancelRequest(ctx, a); {
+		case errors.Is(err, pool.ErrConflict):
+			continue
+		case err != nil:
+			return err
+		}
+		if a.owner != (attachment.Owner{}) {
+			switch err := sc.cancelMigration(ctx, a.want.Claim, s.me); {
+			case errors.Is(err, pool.ErrConflict):
+				continue
+			case err != nil:
+				return unavailable(err) // The next look goes on here.
+			}
+			if err := sc.store.CancelIncoming(ctx, name, a.want.Address, a.owner); err != nil {
+				return err
+			}
+		}
+		delete(sc.requested, key)
+	}
+	return nil
+}
+
+// cancelRequest takes back what the store has asked for on a block. The store has it afterwards if it has come meanwhile. The error matches
+// pool.ErrConflict if the block changes at the same time.
+func (sc *storeController) cancelRequest(ctx context.Context, a addressRequest) error {
+	b, err := sc.API.Block(ctx, a.block)
+	switch {
+	case errors.Is(err, pool.ErrNotFound):
+	case err != nil:
+		return unavailable(err)
+	case slices.ContainsFunc(b.Spec.Want, func(w pool.Want) bool { return w.SameParty(a.want.Party) && w.Address == a.want.Address }):
+		err = sc.writeBlock(ctx, b.Request(pool.Want{Party: a.want.Party, Address: a.want.Address}))
+	default:
+		_, _, err = sc.adopt(ctx, b)
+	}
+	switch {
+	case errors.Is(err, pool.ErrConflict):
+		return err
+	case err != nil && !errors.Is(err, pool.ErrNotFound):
+		return unavailable(err)
+	}
+	return nil
+}
+
+// poolOf returns the pool of the block with that name.
+func poolOf(s state, block string) string {
+	index := strings.LastIndexByte(block, '-') // A pool's name can begin with that of another one: vlan7 and vlan7-ipv6.
+	for _, p := range s.Pools {
+		if index >= 0 && index < len(block)-1 && block[:index] == p.Name {
+			return p.Name
+		}
+	}
+	return ""
+}

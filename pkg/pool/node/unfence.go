@@ -1,0 +1,146 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/pool"
+)
+
+// unfence tells the API that this node knows of its fence. It waits until no pod has any of the addresses. What claims have for owners
+// of it, and nobody has taken, it takes back: these owners have had no pod since. It waits with that until it may take something,
+// and as long as it is declared dead.
+func (sc *storeController) unfence(ctx context.Context, b pool.Block, s state) error {
+	_, alreadyFenced := sc.fenced[b.Metadata.Name]
+	sc.fenced[b.Metadata.Name] = b.Spec // Nobody else tells when the node can leave.
+	if held := heldAddresses(s.poolState(b.Spec.Pool), b); len(held) > 0 {
+		if h, _ := b.Holder(s.me); !alreadyFenced {
+			sc.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", b.Metadata.Name, "addresses", strings.Join(held, " "), "why", h.Fenced)
+		}
+		return nil
+	}
+	if err := sc.checkNotDead(ctx); err != nil {
+		return err // It would be fenced from all that it takes.
+	}
+	owned, wait, err := sc.ownedClaims(ctx, b, s)
+	if wait || err != nil {
+		return err
+	}
+	if owned, err = sc.reserveOwned(ctx, owned); err != nil {
+		return err
+	}
+	delete(sc.fenced, b.Metadata.Name)
+	next := b.Unfence(s.me)
+	if next.Unused() && len(owned) == 0 {
+		return sc.deleteBlock(ctx, b)
+	}
+	if err := sc.writeBlock(ctx, next); err != nil || len(owned) == 0 {
+		return err
+	}
+	failpoint.Here("block left")
+	return sc.takeOwned(ctx, b.Metadata.Name, owned)
+}
+
+// ownedClaims returns the claims of which this node had the address in the block, and nobody has taken it. A claim can still name the node
+// that has handed the address over. wait says that there are some, and that the node takes nothing of the pool now. A pool that is being
+// deleted gives nothing any more.
+func (sc *storeController) ownedClaims(ctx context.Context, b pool.Block, s state) (owned []pool.Claim, wait bool, err error) {
+	claims, err := sc.API.Claims(ctx, b.Spec.Pool)
+	if err != nil {
+		return nil, false, unavailable(err)
+	}
+	h, _ := b.Holder(s.me)
+	for _, c := range claims {
+		if i := b.Offset(c.Spec.Address); i >= 0 && b.Spec.Addresses[i] == h.ID[0] {
+			owned = append(owned, c)
+		}
+	}
+	if len(owned) == 0 {
+		return nil, false, nil
+	}
+	v, err := sc.readView(ctx, b.Spec.Pool)
+	switch {
+	case errors.Is(err, pool.ErrUnknown), err == nil && v.Metadata.DeletionTimestamp != "":
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	}
+	owned = slices.DeleteFunc(owned, func(c pool.Claim) bool { return !v.allowsAddress(c.Spec.Address) })
+	return owned, len(owned) > 0 && (v.closedReason != "" || s.poolState(b.Spec.Pool).Silent), nil
+}
+
+// reserveOwned reserves the addresses of the claims for the owners before. It returns the claims of which it has.
+func (sc *storeController) reserveOwned(ctx context.Context, owned []pool.Claim) (expected []pool.Claim, err error) {
+	for _, c := range owned {
+		retain, _ := time.ParseDuration(c.Spec.Retain) // Nothing else is for as long as the owner lives.
+		p := lease.Policy{Sticky: true, Retain: lease.Duration(retain), ByOwner: c.Spec.Owner.UID != ""}
+		err := sc.store.ReserveIncoming(ctx, c.Spec.Address, c.Spec.Owner, c.Spec.IfName, p, "this node was declared dead, and is back")
+		switch {
+		case err == nil:
+			expected = append(expected, c)
+		case !errors.Is(err, lease.ErrTaken):
+			return nil, err
+		}
+	}
+	return expected, nil
+}
+
+// takeOwned takes the addresses of the claims that are nobody's. If it does not come to that, endIncoming does it.
+func (sc *storeController) takeOwned(ctx context.Context, block string, owned []pool.Claim) error {
+	b, err := sc.API.Block(ctx, block)
+	if err != nil {
+		return ignore(err, pool.ErrNotFound)
+	}
+	s, err := sc.state(ctx)
+	if err != nil {
+		return err
+	}
+	var offsets []int
+	for _, c := range owned {
+		if i := b.Offset(c.Spec.Address); i >= 0 && b.Spec.Addresses[i] == pool.Unassigned {
+			offsets = append(offsets, i)
+		}
+	}
+	next, n := b.Take(s.me, offsets)
+	if n == 0 {
+		return nil
+	}
+	next, _ = s.withHolderState(next)
+	return sc.writeBlock(ctx, next)
+}
+
+// reclaimReserved takes back an address that waits here for its owner and is nobody's: this node has left the block, and could not take the
+// address after that. waits says that the reservation goes on: the address is here again, or the node can take nothing now.
+func (sc *storeController) reclaimReserved(ctx context.Context, claim pool.Claim, index int64, s state) (waits bool, err error) {
+	b, err := sc.API.Block(ctx, pool.BlockName(claim.Spec.Pool, index))
+	if err != nil {
+		return false, ignore(err, pool.ErrNotFound)
+	}
+	if i := b.Offset(claim.Spec.Address); i < 0 || b.Spec.Addresses[i] != pool.Unassigned {
+		return false, nil
+	}
+	v, err := sc.readView(ctx, claim.Spec.Pool)
+	if err != nil || !v.allowsAddress(claim.Spec.Address) || v.Metadata.DeletionTimestamp != "" {
+		return false, ignore(err, pool.ErrUnknown)
+	}
+	if v.closedReason != "" || s.poolState(claim.Spec.Pool).Silent {
+		return true, nil
+	}
+	return true, ignore(sc.takeOwned(ctx, b.Metadata.Name, []pool.Claim{claim}), pool.ErrConflict, pool.ErrNotFound)
+}
+
+// heldAddresses returns the addresses of the block that pods have here.
+func heldAddresses(p lease.PoolState, b pool.Block) (addresses []string) {
+	for a, l := range p.Leased {
+		if b.Offset(a) >= 0 && l.State == lease.Held {
+			addresses = append(addresses, a.String())
+		}
+	}
+	slices.Sort(addresses)
+	return addresses
+}
