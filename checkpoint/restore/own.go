@@ -147,7 +147,7 @@ func newestCarried(records []checkpoint.Record, nameNow func(checkpoint.Record, 
 }
 
 // planCarried is a pure function: it decides which of the recorded addresses and routes a device of the
-// host gets back. If the device has another address by uptime, the network manager takes care of it. uptime is a time since the
+// host gets back. If the device has another address by now, the network manager takes care of it. uptime is a time since the
 // boot.
 func planCarried(name string, recorded, live netstate.Carried, uptime time.Duration) (steps []Step, note string) {
 	for _, a := range live.Addresses {

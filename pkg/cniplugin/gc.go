@@ -43,7 +43,7 @@ func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool
 	return valid, true, nil
 }
 
-// WithValid returns the configuration of a GC with added attachments in its list of valid ones. It is an
+// WithValid returns the configuration of a GC with more attachments in its list of valid ones. It is an
 // error if the configuration has no list.
 func WithValid(config []byte, added []types.GCAttachment) ([]byte, error) {
 	valid, listed, err := ValidAttachments(config)
@@ -83,7 +83,7 @@ func WithValid(config []byte, added []types.GCAttachment) ([]byte, error) {
 // maxNamed is how many attachments KeptByGC names. A runtime logs the line, and a node can have hundreds.
 const maxNamed = 3
 
-// KeptByGC says in one line kept a GC keeps although the runtime does not list it. Each of kept names one and why it stays. It
+// KeptByGC says in one line what a GC keeps although the runtime does not list it. Each of kept names one and why it stays. It
 // names the first few and counts the others. It is empty for none.
 func KeptByGC(kept []string) string {
 	if len(kept) == 0 {

@@ -20,7 +20,7 @@ type ConfigureOptions struct {
 	// Rebuild says that the interface had all this before. Its IPv6 addresses are then usable at
 	// once, without duplicate address detection. Its routes of one slot stand in the order that
 	// they had. Without Rebuild, each new route stands before its equals, as with the reference
-	// plugins. The kernel announces no address of a Rebuild interface: it would broadcast on the
+	// plugins. The kernel announces no address of a rebuilt interface: it would broadcast on the
 	// interface, which costs time for each macvlan on the parent. The caller announces the
 	// addresses instead.
 	Rebuild bool
@@ -94,7 +94,7 @@ func isPlain(want netstate.Interface, opts ConfigureOptions) bool {
 }
 
 // settingsInOrder returns the settings to write before the interface goes up, and those to write
-// afterwards. Of a Rebuild interface, the setting by which the kernel announces addresses comes
+// afterwards. Of a rebuilt interface, the setting by which the kernel announces addresses comes
 // afterwards: the kernel then announces none.
 func settingsInOrder(settings map[string]string, opts ConfigureOptions) (early, late map[string]string) {
 	value, ok := settings[arpNotify]

@@ -139,7 +139,7 @@ func standIn(r netstate.Route) netstate.Route {
 	return r
 }
 
-// AddRoutes makes routes record the interface record that index, in the order record its record, which is record.
+// AddRoutes makes routes of the interface of that index, in the order of its record.
 // If the interface has a route in the same slot that is not in its record, the new route replaces
 // it. AddRoutes replaces no route of another interface.
 func (n *Namespace) AddRoutes(index int, routes []netstate.Route, record netstate.Interface) error {

@@ -188,7 +188,7 @@ func (ds *differences) link(want, live Link) {
 	}
 }
 
-// without returns the flags that flags does not have.
+// without returns the flags that the others lack.
 func (f LinkFlags) without(flags LinkFlags) LinkFlags {
 	return LinkFlags{
 		Promiscuous: f.Promiscuous && !flags.Promiscuous, AllMulticast: f.AllMulticast && !flags.AllMulticast,

@@ -7,7 +7,7 @@ import (
 )
 
 // OverlapReason says why nobody may take anything of the pool because of another one, empty if they may. Of two pools that share
-// addresses, the younger one stops. pools are pools pools.
+// addresses, the younger one stops. pools are all pools.
 func (p Pool) OverlapReason(pools []Pool) string {
 	for _, o := range p.Overlapping(pools) {
 		if !o.older(p) {

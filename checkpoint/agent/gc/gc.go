@@ -40,7 +40,7 @@ type Auditor struct {
 	logged string
 }
 
-// New returns a Auditor. The caller runs it.
+// New returns an Auditor. The caller runs it.
 func New(o Options) *Auditor { return &Auditor{Options: o} }
 
 // auditTimeout bounds an audit. An API that hangs costs no more.

@@ -40,7 +40,7 @@ type fakeRuntime struct{ err error }
 
 func (r fakeRuntime) Sandboxes(context.Context) ([]sandbox.RuntimeSandbox, error) { return nil, r.err }
 
-// newAuditor returns a Auditor of a node with one reservation, whose owner is gone.
+// newAuditor returns an Auditor of a node with one reservation, whose owner is gone.
 func newAuditor(t *testing.T) (*Auditor, *lease.Store, *bytes.Buffer) {
 	t.Helper()
 	leases, err := lease.Open(t.TempDir(), "lan")

@@ -45,7 +45,7 @@ func (n *network) collectGranted(name string, gauge func(*prometheus.Desc, float
 	}
 }
 
-// NodeController is this node's part of the pools that nodes share: a keeper.Controller. Several goroutines call it at once.
+// NodeController is this node's part of the pools that nodes share: a node.Controller. Several goroutines call it at once.
 type NodeController interface {
 	// Writes returns how many changes of blocks and claims it has made.
 	Writes() int

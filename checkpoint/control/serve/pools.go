@@ -14,7 +14,7 @@ import (
 // errNoPools is the answer to requests for addresses of pools if no API has any.
 var errNoPools = errors.New("relink-agent has no Kubernetes API, which has the address pools: start it with --kubeconfig, or as a DaemonSet")
 
-// Pools are the address pools of the Kubernetes API: a keeper.Controller.
+// Pools are the address pools of the Kubernetes API: a node.Controller.
 type Pools interface {
 	pool.Agent
 	pool.Importer

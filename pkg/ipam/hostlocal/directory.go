@@ -40,7 +40,7 @@ const readers = 16
 type directory struct {
 	// files are the files that are named by an address, in the order of the addresses.
 	files []file
-	// last has the last address that was files of each range set, by the number of the set.
+	// last has the last address that was given of each range set, by the number of the set.
 	last map[int]netip.Addr
 	// unknown has the names of files that are not host-local's, and why they are not.
 	unknown []importer.EntryOutcome

@@ -60,7 +60,7 @@ type Store struct {
 	created bool
 	// remarks are those of the last Allocate.
 	remarks []string
-	// poolAddresses is where the last Allocate's addresses of pools are poolAddresses.
+	// poolAddresses says where the last Allocate's addresses of pools are from.
 	poolAddresses []PoolAddress
 	// onWait is told of long waits for the lock.
 	onWait flock.OnWait

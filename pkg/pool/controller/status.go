@@ -9,7 +9,7 @@ import (
 // maxHinted is how many blocks the hint is about: 8 KB.
 const maxHinted = 1 << 16
 
-// Status returns the status of a pool with those blocks, without Sequence and Updated. pools are pools pools. What nodes have is counted, also
+// Status returns the status of a pool with those blocks, without Sequence and Updated. pools are all pools. What nodes have is counted, also
 // if the spec is wrong: the finalizer's policy believes it.
 func Status(p pool.Pool, pools []pool.Pool, blocks []pool.Block) pool.Status {
 	s := pool.Status{Existing: int64(len(blocks)), ObservedGeneration: p.Metadata.Generation}

@@ -67,7 +67,7 @@ func (sc *storeController) awaitAddress(ctx context.Context, a pool.Acquisition,
 	}
 }
 
-// tryAcquire makes one try, as the only one for this store. found holder no address if it holder not come. holder says who holder it then.
+// tryAcquire makes one try, as the only one for this store. found has no address if it has not come. holder says who has it then.
 func (sc *storeController) tryAcquire(ctx context.Context, a pool.Acquisition, address netip.Addr) (found pool.Acquired, holder string, err error) {
 	release, err := sc.takeTurn(ctx)
 	if err != nil {
@@ -174,7 +174,7 @@ func (sc *storeController) obtainAddress(ctx context.Context, a pool.Acquisition
 	return false, "node " + h.Node, nil
 }
 
-// claimedByOther says whether a dead node holder had the address for another owner, who still holder it by a claim. holder says which node that is.
+// claimedByOther says whether a dead node had the address for another owner, who still has it by a claim. holder says which node that is.
 func (sc *storeController) claimedByOther(ctx context.Context, a pool.Acquisition, b pool.Block, i int) (holder string, claimed bool, err error) {
 	h, found := b.HolderOf(i)
 	if !found {

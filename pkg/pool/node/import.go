@@ -84,7 +84,7 @@ func (r *importRun) groupByBlock(ctx context.Context) (parts []blockPart, err er
 	return parts, nil
 }
 
-// locateAddress returns the pool and the block of the address. reason says reason there is none.
+// locateAddress returns the pool and the block of the address. reason says why there is none.
 func locateAddress(layouts []pool.Layout, a netip.Addr) (_ pool.Layout, index int64, reason string) {
 	for _, l := range layouts {
 		index, found := l.Index(a)
