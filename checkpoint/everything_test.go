@@ -110,12 +110,6 @@ func recordV3Routes() Record {
 	leans.Device, leans.Source = "net1", netip.MustParseAddr("10.3.0.5")
 	leg.NextHops = []netstate.NextHop{{Gateway: netip.MustParseAddr("fe80::1"), Weight: 3}}
 	r.Interface.Routes = []netstate.Route{route("0.0.0.0/0", "10.3.0.1"), leans, leg}
-	r.Interface.RouteOrder = []netstate.Order{
-		{Slot: r.Interface.Routes[0].Slot(), Routes: []netstate.Place{
-			{Device: "net1", Gateway: netip.MustParseAddr("10.4.0.1")}, {Gateway: netip.MustParseAddr("10.3.0.1")},
-			{NextHops: []netstate.NextHop{{Gateway: netip.MustParseAddr("10.3.0.2"), Weight: 1}, {Device: "net1", Weight: 1}}},
-		}},
-		{Slot: leg.Slot(), Routes: []netstate.Place{{Device: "net2", Source: netip.MustParseAddr("fd00:3::5")}, {Gateways: true}}},
-	}
+	r.Interface.Routes[0].First = true
 	return r
 }

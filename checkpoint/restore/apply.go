@@ -352,12 +352,6 @@ func (w *attachmentRestore) applySteps(steps []Step) error {
 	return fmt.Errorf("%s: not a step in a sandbox", steps[0])
 }
 
-// hasCheckpoint says that there is a checkpoint of the interface of the sandbox.
-func (w *attachmentRestore) hasCheckpoint(name string) bool {
-	_, err := w.Store.Load(w.record.Attachment.ContainerID, name)
-	return err == nil
-}
-
 // changeDevice makes a change to the interface of that name in the sandbox.
 func (w *attachmentRestore) changeDevice(c deviceChange, name string) error {
 	device, err := w.liveDevice(name)

@@ -244,7 +244,7 @@ func distinctSteps(outcomes []Outcome, list func(Outcome) []Step) (steps []Step)
 // partNames are what steps in a sandbox change, in the words of an operator.
 var partNames = map[Action]string{
 	SetMTU: "MTU", SetMAC: "MAC", SetKind: "mode and options", SetAttributes: "attributes", SetMaster: "master", SetSetting: "settings",
-	SetUp: "state", AddAddress: "addresses", AddRoute: "routes", OrderRoutes: "order of routes", AddRule: "rules",
+	SetUp: "state", AddAddress: "addresses", AddRoute: "routes", AddRule: "rules",
 	AddNeighbour: "neighbours", AddQdisc: "qdiscs",
 	RaiseMTU: "MTU of a device below", CreateVLAN: "a device below", CreateBond: "a device below", Enslave: "a device below",
 }

@@ -49,7 +49,7 @@ var repairOrder = []netstate.Field{
 	netstate.FieldMode, netstate.FieldOptions, netstate.FieldBCQueue,
 	netstate.FieldMTU, netstate.FieldMAC, netstate.FieldTxQueueLen, netstate.FieldAlias, netstate.FieldGroup, netstate.FieldFlags,
 	netstate.FieldSetting, netstate.FieldMaster, netstate.FieldUp,
-	netstate.FieldAddress, netstate.FieldNeighbour, netstate.FieldRoute, netstate.FieldRouteOrder, netstate.FieldRule, netstate.FieldQdisc,
+	netstate.FieldAddress, netstate.FieldNeighbour, netstate.FieldRoute, netstate.FieldRule, netstate.FieldQdisc,
 }
 
 func repairIndex(f netstate.Field) int { return slices.Index(repairOrder, f) }
@@ -87,8 +87,6 @@ func changeFor(recorded netstate.Interface, d netstate.Difference) change {
 		return addAddress{*d.Address}
 	case netstate.FieldRoute:
 		return addRoute{*d.Route}
-	case netstate.FieldRouteOrder:
-		return orderRoutes{*d.Order}
 	case netstate.FieldRule:
 		return addRule{*d.Rule}
 	case netstate.FieldNeighbour:

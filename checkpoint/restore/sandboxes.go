@@ -186,12 +186,9 @@ func (c *chainRestore) restoreDependents(records []checkpoint.Record, outcomes [
 	return outcomes
 }
 
-// hasDependentRoutes says that routes of the interface depend on other interfaces: they go through those, are in
-// one order with their routes, or have one of their addresses as source.
+// hasDependentRoutes says that routes of the interface depend on other interfaces: they go through those, or
+// have one of their addresses as source.
 func hasDependentRoutes(i netstate.Interface) bool {
-	if len(i.RouteOrder) > 0 {
-		return true
-	}
 	addresses := map[netip.Addr]bool{{}: true}
 	for _, a := range i.Addresses {
 		addresses[a.Prefix.Addr()] = true

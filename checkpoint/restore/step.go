@@ -26,7 +26,6 @@ const (
 	SetSetting    Action = "set-setting"
 	AddAddress    Action = "add-address"
 	AddRoute      Action = "add-route"
-	OrderRoutes   Action = "order-routes"
 	AddRule       Action = "add-rule"
 	AddNeighbour  Action = "add-neighbour"
 	AddQdisc      Action = "add-qdisc"
@@ -105,7 +104,6 @@ type encodedStep struct {
 	Value     string              `json:"value,omitempty"`
 	Address   *netstate.Address   `json:"address,omitempty"`
 	Route     *netstate.Route     `json:"route,omitempty"`
-	Order     *netstate.Order     `json:"order,omitempty"`
 	Rule      *netstate.Rule      `json:"rule,omitempty"`
 	Neighbour *netstate.Neighbour `json:"neighbour,omitempty"`
 	Qdisc     *netstate.Qdisc     `json:"qdisc,omitempty"`

@@ -43,29 +43,7 @@ func (c addRoute) run(h *stepRunner, step Step) error {
 }
 
 func (addRoute) applyAll(w *attachmentRestore, steps []Step) error {
-	wanted, err := w.wantedState()
-	if err != nil {
-		return err
-	}
-	recorded := w.record.Interface
-	recorded.RouteOrder = wanted.RouteOrder
-	return w.sandbox.AddRoutes(w.index, collect(steps, func(c addRoute) netstate.Route { return c.route }), recorded)
-}
-
-// orderRoutes puts routes that compete for one slot in order.
-type orderRoutes struct{ order netstate.Order }
-
-func (orderRoutes) action() Action { return OrderRoutes }
-
-func (c orderRoutes) describe(device string) string {
-	return fmt.Sprintf("put the routes of %s in order: %s", device, c.order)
-}
-
-func (c orderRoutes) encode(e *encodedStep) { e.Order = &c.order }
-
-func (orderRoutes) applyAll(w *attachmentRestore, steps []Step) error {
-	orders := collect(steps, func(c orderRoutes) netstate.Order { return c.order })
-	return w.sandbox.OrderRoutes(steps[0].Device, orders, w.hasCheckpoint)
+	return w.sandbox.AddRoutes(w.index, collect(steps, func(c addRoute) netstate.Route { return c.route }), w.record.Interface)
 }
 
 // collect calls value with each change that is a C, and returns the results.

@@ -42,7 +42,6 @@ func everyStep() []Step {
 		step("eth0", "ipv4/arp_notify is 0, not 1", setSetting{"ipv4/arp_notify", "1"}),
 		step("eth0", "address 10.3.0.5/24 is missing", addAddress{i.Addresses[0]}),
 		step("eth0", "route 10.9.0.0/16 is missing", addRoute{route}),
-		step("eth0", "the order is another", orderRoutes{netstate.Order{Slot: route.Slot(), Routes: []netstate.Place{{Gateway: route.Gateway}, {Device: "net1"}}}}),
 		step("eth0", "rule is missing", addRule{netstate.Rule{From: netip.MustParsePrefix("10.3.0.5/32"), Table: 100, Priority: 1000}}),
 		step("eth0", "neighbour is missing", addNeighbour{netstate.Neighbour{Address: netip.MustParseAddr("10.3.0.1"), MAC: "02:00:00:00:00:09"}}),
 		step("eth0", "qdisc is missing", addQdisc{netstate.Qdisc{Kind: "ingress"}}),
@@ -81,7 +80,7 @@ func TestWhatIsSaidOfEachAction(t *testing.T) {
 func TestWhatIsDoneInOneGo(t *testing.T) {
 	var steps []Step
 	for _, c := range []change{
-		setMTU{}, setSetting{}, setSetting{}, addAddress{}, addAddress{}, addRoute{}, addRoute{}, orderRoutes{}, orderRoutes{}, orderRoutes{}, addRule{}, addRule{},
+		setMTU{}, setSetting{}, setSetting{}, addAddress{}, addAddress{}, addRoute{}, addRoute{}, addRule{}, addRule{},
 	} {
 		steps = append(steps, Step{change: c})
 	}
@@ -89,7 +88,7 @@ func TestWhatIsDoneInOneGo(t *testing.T) {
 	for _, group := range batchSteps(steps) {
 		got = append(got, fmt.Sprint(group[0].Action(), " ", len(group)))
 	}
-	want := list("set-mtu 1", "set-setting 1", "set-setting 1", "add-address 2", "add-route 2", "order-routes 3", "add-rule 1", "add-rule 1")
+	want := list("set-mtu 1", "set-setting 1", "set-setting 1", "add-address 2", "add-route 2", "add-rule 1", "add-rule 1")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -117,7 +116,7 @@ func TestEveryActionCanBeCarriedOut(t *testing.T) {
 			}
 		}
 	}
-	const known = 19
+	const known = 18
 	if len(actions) != known {
 		t.Errorf("%d actions, want %d", len(actions), known)
 	}

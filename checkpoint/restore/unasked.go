@@ -184,13 +184,8 @@ func (p repairScope) filter(steps []Step, i netstate.Interface) []Step {
 			addresses[a.Prefix.Addr()] = true
 		}
 		return slices.DeleteFunc(slices.Clone(steps), func(s Step) bool {
-			switch c := s.change.(type) {
-			case orderRoutes:
-				return false
-			case addRoute:
-				return len(c.route.Devices()) == 0 && addresses[c.route.Source]
-			}
-			return true
+			c, ok := s.change.(addRoute)
+			return !ok || len(c.route.Devices()) == 0 && addresses[c.route.Source]
 		})
 	}
 	return steps

@@ -57,7 +57,6 @@ func factsOf(i netstate.Interface) []fact {
 			fact{name: "Bridge port:", values: port, compared: true})
 	}
 	return append(facts,
-		fact{name: "Route order:", values: orderValues(i.RouteOrder)},
 		fact{name: "Rules:", values: listValues(i.Rules, netstate.Rule.String, netstate.Rule.String)},
 		fact{name: "Neighbours:", values: listValues(i.Neighbours, netstate.Neighbour.String, neighbourDetail)},
 		fact{name: "Settings:", values: mapValues(i.Settings, func(key, setting string) string { return key + " = " + setting })},
@@ -130,15 +129,6 @@ func parentValues(i netstate.Interface) []value {
 		}
 		whole := fmt.Sprintf("%s (kind %s, permanent MAC %q, bus address %q, port %q)", text, d.Kind, d.PermanentMAC, d.BusAddress, d.DevPort)
 		values = append(values, value{key: strconv.Itoa(level), text: text, whole: whole})
-	}
-	return values
-}
-
-func orderValues(orders []netstate.Order) []value {
-	var values []value
-	for _, o := range orders {
-		slot := fmt.Sprintf("%s (tos %#x)", o.Slot, o.TOS)
-		values = append(values, value{key: slot, text: o.String(), whole: o.String()})
 	}
 	return values
 }

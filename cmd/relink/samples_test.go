@@ -57,14 +57,6 @@ func carrying(link netstate.Link, parents ...netstate.Device) netstate.Interface
 			{Destination: prefix("fd00:9::/64"), From: prefix("fd00:8::/64"), Gateway: addr("fd00:3::1"), Table: 254, Priority: 1024, Preference: 1},
 			{Destination: prefix("10.11.0.0/16"), Table: 254, Source: addr("10.3.0.5"), Device: "net1"},
 		},
-		RouteOrder: []netstate.Order{
-			{Slot: netstate.Slot{Destination: prefix("10.9.0.0/16"), Table: 100, Priority: 5, TOS: 4}, Routes: []netstate.Place{
-				{Gateway: addr("10.3.0.1"), Source: addr("10.3.0.5")}, {NextHops: []netstate.NextHop{{Gateway: addr("10.3.0.2"), Weight: 1}}},
-			}},
-			{Slot: netstate.Slot{Destination: prefix("fd00:9::/64"), From: prefix("fd00:8::/64"), Table: 254}, Routes: []netstate.Place{
-				{Device: "net1"}, {Gateways: true},
-			}, Recorded: []string{"net1"}},
-		},
 		Rules: []netstate.Rule{{
 			IPv6: true, Priority: 10, Invert: true, From: prefix("fd00:3::/64"), To: prefix("fd00:4::/64"), TOS: 4, InputDevice: "eth0", OutputDevice: "net1",
 			Action: 7, Table: 100, Protocol: 4, Selectors: map[string]uint64{"fwmark": 1},

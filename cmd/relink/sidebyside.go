@@ -62,7 +62,6 @@ func normalizeLive(recorded, live netstate.Interface) netstate.Interface {
 	}
 	live.Addresses = normalizeAddresses(recorded.Addresses, live.Addresses)
 	live.Routes = normalizeRoutes(recorded.Routes, live.Routes)
-	live.RouteOrder = normalizeOrders(recorded.RouteOrder, live.RouteOrder)
 	if w, h := recorded.Master, live.Master; w != nil && h != nil {
 		master := *h
 		master.Port = maps.Clone(w.Port) // Two other masters are not compared further.
@@ -107,31 +106,6 @@ func normalizeRoutes(recorded, live []netstate.Route) []netstate.Route {
 		}
 	}
 	return slices.Concat(agree, rest)
-}
-
-// normalizeOrders returns the live orders. It returns a recorded order itself where it still holds, because the live
-// order can have more routes.
-func normalizeOrders(recorded, live []netstate.Order) []netstate.Order {
-	unmatched := map[netstate.Slot]netstate.Order{}
-	for _, o := range live {
-		unmatched[o.Slot] = o
-	}
-	var orders []netstate.Order
-	for _, o := range recorded {
-		h, ok := unmatched[o.Slot]
-		if front, back := o.Moves(h.Routes, true); len(front)+len(back) == 0 {
-			orders = append(orders, o)
-		} else if ok {
-			orders = append(orders, h)
-		}
-		delete(unmatched, o.Slot)
-	}
-	for _, o := range live {
-		if _, ok := unmatched[o.Slot]; ok {
-			orders = append(orders, o)
-		}
-	}
-	return orders
 }
 
 // namesOfFacts returns the names of both lists, first those of the record.

@@ -17,7 +17,7 @@ var shownIn = map[netstate.Field][]string{
 	netstate.FieldMAC: {"MAC:"}, netstate.FieldMTU: {"MTU:"}, netstate.FieldTxQueueLen: {"txqueuelen:"},
 	netstate.FieldAlias: {"Alias:"}, netstate.FieldGroup: {"Group:"}, netstate.FieldFlags: {"Flags:"}, netstate.FieldUp: {"Link:"},
 	netstate.FieldMaster: {"Master:", "Bridge port:"}, netstate.FieldSetting: {"Settings:"},
-	netstate.FieldAddress: {"Addresses:"}, netstate.FieldRoute: {"Routes:"}, netstate.FieldRouteOrder: {"Route order:"},
+	netstate.FieldAddress: {"Addresses:"}, netstate.FieldRoute: {"Routes:"},
 	netstate.FieldRule: {"Rules:"}, netstate.FieldNeighbour: {"Neighbours:"}, netstate.FieldQdisc: {"Qdiscs:"},
 }
 
@@ -76,8 +76,8 @@ func expectRowsThatDiffer(t *testing.T, what string, want, have netstate.Interfa
 // whole are the types whose attributes must all occur in a sample. Of the host's devices only the identity matters.
 var whole = []any{
 	netstate.Interface{}, netstate.Link{}, netstate.LinkFlags{}, netstate.Macvlan{}, netstate.IPvlan{}, netstate.VLAN{}, netstate.VLANOptions{},
-	netstate.NIC{}, netstate.Master{}, netstate.Address{}, netstate.Route{}, netstate.NextHop{}, netstate.Order{}, netstate.Slot{},
-	netstate.Place{}, netstate.Rule{}, netstate.Neighbour{}, netstate.Qdisc{}, netstate.Filter{}, netstate.Redirect{},
+	netstate.NIC{}, netstate.Master{}, netstate.Address{}, netstate.Route{}, netstate.NextHop{},
+	netstate.Rule{}, netstate.Neighbour{}, netstate.Qdisc{}, netstate.Filter{}, netstate.Redirect{},
 }
 
 // eachChange changes every attribute below v in turn, calls then with its name, and changes it back. It notes in filled

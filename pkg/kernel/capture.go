@@ -29,9 +29,9 @@ type Extent struct {
 	Rules           bool
 	// Neighbours and Qdiscs read what somebody made, not what the kernel made.
 	Neighbours, Qdiscs bool
-	// Order reads in which order the routes stand among those of other devices. It also reads the
-	// routes of other devices whose source is one of the interface's addresses.
-	Order bool
+	// OtherRoutes reads the routes of other devices, too: those whose source is one of the interface's addresses belong to
+	// the interface, and they tell which of its routes stands first in its slot.
+	OtherRoutes bool
 	// ForCheckpoint leaves out what a checkpoint does not keep: what is too much, or lasts for a time
 	// only.
 	ForCheckpoint bool
@@ -45,16 +45,16 @@ type Extent struct {
 }
 
 // CheckpointExtent is the extent of a checkpoint.
-var CheckpointExtent = Extent{ChangedSettings: true, Rules: true, Neighbours: true, Qdiscs: true, Order: true, ForCheckpoint: true, ParentsCarried: true}
+var CheckpointExtent = Extent{ChangedSettings: true, Rules: true, Neighbours: true, Qdiscs: true, OtherRoutes: true, ForCheckpoint: true, ParentsCarried: true}
 
 // NewInterfaceExtent is the extent of a checkpoint of an interface that was just made. The caller knows the
 // rest: it has set it.
-var NewInterfaceExtent = Extent{Order: true, ForCheckpoint: true, ParentsCarried: true}
+var NewInterfaceExtent = Extent{OtherRoutes: true, ForCheckpoint: true, ParentsCarried: true}
 
 // ExtentOf returns the extent that a comparison with the recorded interface needs.
 func ExtentOf(i netstate.Interface) Extent {
 	e := Extent{Rules: len(i.Rules) > 0, Neighbours: len(i.Neighbours) > 0, Qdiscs: len(i.Qdiscs) > 0}
-	e.Order = len(i.RouteOrder) > 0 || slices.ContainsFunc(i.Routes, func(r netstate.Route) bool { return r.Device != "" })
+	e.OtherRoutes = slices.ContainsFunc(i.Routes, func(r netstate.Route) bool { return r.Device != "" })
 	for key := range i.Settings {
 		e.Settings = append(e.Settings, key)
 	}
@@ -217,13 +217,13 @@ func (c *capture) readCarried() error {
 	}
 	c.captured.Addresses = c.limitAddresses(addresses)
 	routes, err := c.sandbox.routes(routeQuery{
-		index: c.link.index, families: c.extent.families(), table: table, beside: c.extent.Order, addresses: addresses, toKeep: c.extent.ForCheckpoint,
+		index: c.link.index, families: c.extent.families(), table: table, beside: c.extent.OtherRoutes, addresses: addresses, toKeep: c.extent.ForCheckpoint,
 	})
 	if err != nil {
 		return err
 	}
 	c.note(routes.notes...)
-	c.captured.Routes, c.captured.RouteOrder = routes.routes, routes.orders
+	c.captured.Routes = routes.routes
 	if c.link.carrier() {
 		markWithoutRoute(c.captured.Addresses, routes.kernels)
 	}

@@ -39,7 +39,7 @@ func (n *Namespace) carryRoutes(oldIndex, newIndex int) error {
 }
 
 // takeRoutes is carryRoutes. If newIndex is 0, no interface gets the routes. It returns what it took.
-func (n *Namespace) takeRoutes(oldIndex, newIndex int) (removed routeList, err error) {
+func (n *Namespace) takeRoutes(oldIndex, newIndex int) (removed []netstate.Route, err error) {
 	var errs []error
 	for range maxCarries {
 		list, err := n.routesToCarry(oldIndex)
@@ -47,7 +47,7 @@ func (n *Namespace) takeRoutes(oldIndex, newIndex int) (removed routeList, err e
 			return removed, errors.Join(append(errs, err)...)
 		}
 		pending, err := n.carry(oldIndex, newIndex, list)
-		before := len(removed.routes)
+		before := len(removed)
 		errs = append(errs, err)
 		for chunk := range slices.Chunk(pending, rtnl.MaxBatch/2) { // A kill between two requests would leave a route on both.
 			var batch []rtnl.Message
@@ -55,10 +55,9 @@ func (n *Namespace) takeRoutes(oldIndex, newIndex int) (removed routeList, err e
 				batch = chunk[i].appendTo(batch)
 			}
 			took, err := n.endCarry(newIndex, chunk, n.socket.RunEach(batch...))
-			removed.routes, errs = append(removed.routes, took...), append(errs, err)
+			removed, errs = append(removed, took...), append(errs, err)
 		}
-		removed.orders = append(removed.orders, list.orders...)
-		if err := errors.Join(errs...); err != nil && len(removed.routes) == before {
+		if err := errors.Join(errs...); err != nil && len(removed) == before {
 			return removed, err
 		}
 	}
@@ -71,15 +70,9 @@ func (n *Namespace) routesToCarry(index int) (routeList, error) {
 	if err != nil {
 		return routeList{}, err
 	}
-	list, err := n.routes(routeQuery{index: index, families: bothFamilies, table: table, beside: true, sharing: true, toKeep: true})
-	list.routes, _ = inSlotOrder(removable(list.routes), list.orders)
+	list, err := n.routes(routeQuery{index: index, families: bothFamilies, table: table, beside: true, toKeep: true})
+	list.routes = netstate.InOrder(removable(list.routes))
 	return list, err
-}
-
-// asListed returns the routes that were taken in the order of routesToCarry, in that of the kernel's list.
-func (l routeList) asListed() *routeList {
-	l.routes, _ = inSlotOrder(l.routes, l.orders) // Once more: it reverses the routes of a slot.
-	return &l
 }
 
 // carry returns the requests for each route. Without newIndex, nothing is made. A route of which no request can be made is left
@@ -102,7 +95,7 @@ func (n *Namespace) carryOne(oldIndex, newIndex int, r netstate.Route, list rout
 		return []rtnl.Message{replace}, err
 	}
 	if newIndex != 0 {
-		if requests, err = n.addRoutes(newIndex, []netstate.Route{r}, list.orders, true); err != nil {
+		if requests, err = n.addRoutes(newIndex, []netstate.Route{r}, true); err != nil {
 			return nil, err
 		}
 	}

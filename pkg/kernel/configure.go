@@ -163,7 +163,7 @@ func (n *Namespace) afterUp(index int, want netstate.Interface, rebuild bool) (b
 		batch = append(batch, m)
 	}
 	batch = append(batch, removeRoutes(index, want.Addresses)...)
-	routes, err := n.addRoutes(index, want.Routes, want.RouteOrder, rebuild)
+	routes, err := n.addRoutes(index, want.Routes, rebuild)
 	errs, batch = append(errs, err), append(batch, routes...)
 	for _, r := range want.Rules {
 		batch = append(batch, addRule(r))

@@ -26,8 +26,9 @@ type Replacement struct {
 	// temporary is the name of the new one until Swap. retired is the name of the old one
 	// afterwards.
 	temporary, retired string
-	// removed are the routes that were taken off the old one. It is nil as long as the old one works on undisturbed.
-	removed *routeList
+	// removed are the routes that were taken off the old one. disturbed says that the old one does not work any more as it did.
+	removed   []netstate.Route
+	disturbed bool
 }
 
 // BuildReplacement makes an interface in sandbox that can take the place of the one with the index old. want describes
@@ -130,7 +131,7 @@ func (r *Replacement) swapUp() error {
 	}
 	pending, err := r.sandbox.carry(r.Old, r.New, list)
 	want := r.want
-	want.Routes, want.RouteOrder = nil, nil
+	want.Routes = nil
 	before, after, takeoverErr := r.swapRequests(want, late)
 	batch := append([]rtnl.Message{setUp(r.New, r.temporary)}, addAddresses(r.New, early, true)...)
 	// Without the kernel's routes of its addresses, the old interface gets no route by a gateway any more.
@@ -151,9 +152,8 @@ func (r *Replacement) swapUp() error {
 	if failed != nil {
 		return errors.Join(err, takeoverErr, failed)
 	}
-	var carryErr error
-	list.routes, carryErr = r.sandbox.endCarry(r.New, pending, outcomes)
-	r.removed = list.asListed()
+	removed, carryErr := r.sandbox.endCarry(r.New, pending, outcomes)
+	r.removed, r.disturbed = removed, true
 	return errors.Join(append(outcomes, err, takeoverErr, carryErr)...)
 }
 
@@ -178,8 +178,7 @@ func (r *Replacement) swapDown() error {
 	}
 	removeErr := r.sandbox.socket.Run(removeKernelRoutes(r.Old, r.want.Addresses)...) // No route by a gateway comes any more.
 	removed, err := r.sandbox.takeRoutes(r.Old, 0)
-	r.removed = removed.asListed()
-	r.want.Routes, r.want.RouteOrder = r.removed.routes, r.removed.orders
+	r.removed, r.disturbed, r.want.Routes = removed, true, removed
 	readErr := r.refresh() // To take the routes takes a while.
 	early, late := r.splitAddresses()
 	six := slices.IndexFunc(early, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() })
@@ -265,7 +264,7 @@ func (r *Replacement) revert() error {
 	if name, err := r.sandbox.NameOf(r.Old); err != nil || name != r.want.Link.Name {
 		errs = append(errs, err, r.sandbox.socket.Run(rename(r.Old, r.want.Link.Name, false)))
 	}
-	if r.removed == nil {
+	if !r.disturbed {
 		return errors.Join(errs...)
 	}
 	// Down and up gives it the kernel's routes of its addresses again. After them come those that were taken off, and what the
@@ -275,7 +274,7 @@ func (r *Replacement) revert() error {
 		batch = append(batch, setUp(r.Old, r.want.Link.Name))
 	}
 	errs = append(errs, r.sandbox.socket.Run(batch...), r.sandbox.AddAddresses(r.Old, r.want.Addresses))
-	want := netstate.Interface{Neighbours: r.want.Neighbours, Routes: r.removed.routes, RouteOrder: r.removed.orders}
+	want := netstate.Interface{Neighbours: r.want.Neighbours, Routes: r.removed}
 	after, err := r.sandbox.afterUp(r.Old, want, true)
 	return errors.Join(append(errs, err, r.sandbox.socket.Run(after...))...)
 }

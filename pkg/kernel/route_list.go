@@ -18,31 +18,26 @@ import (
 // lock that every pod of the node needs.
 const maxKept = 4096
 
-// maxPlaces is up to how many routes of one slot are kept in their order.
-const maxPlaces = 64
-
 // routeQuery says which routes to read.
 type routeQuery struct {
 	index    int
 	families []int
 	// table is the table of the VRF of the device, 0 for none.
 	table uint32
-	// beside reads how the routes stand among those of other devices. It also reads the routes of
-	// other devices that have one of addresses as their source. Without it, the kernel tells only
-	// of the routes through the device.
+	// beside reads the routes of all devices: which slots the device shares, which of its routes stand first there, and the
+	// routes of other devices that have one of addresses as their source. Without it, the kernel tells only of the routes
+	// through the device.
 	beside    bool
 	addresses []netstate.Address
 	// toKeep leaves out what a checkpoint cannot keep, and notes it.
 	toKeep bool
-	// sharing notes the slots that the device shares, with beside.
-	sharing bool
 }
 
 // routeList is what was read.
 type routeList struct {
 	routes []netstate.Route
-	orders []netstate.Order
-	// shared are the slots that have other routes too. Only a query with sharing fills it.
+	// shared are the slots in which several routes compete. Only a query with beside fills it. The legs of an IPv6 multipath
+	// route are one route of the kernel's list.
 	shared map[netstate.Slot]bool
 	// kernels are the prefixes of the routes that the kernel made of addresses.
 	kernels []netip.Prefix
@@ -67,9 +62,8 @@ type routeReader struct {
 	notes   []string
 	// daemons counts the routes of routing daemons.
 	daemons map[string]int
-	slots   slotReader
-	// allSlots has what slots has, and the routes that come and go by themselves.
-	allSlots slotReader
+	// slots is how many routes each slot has.
+	slots map[netstate.Slot]int
 }
 
 // routes returns the routes through the device that somebody made, and notes those that cannot be
@@ -86,7 +80,7 @@ func (n *Namespace) routes(q routeQuery) (routeList, error) {
 			return list, err
 		}
 	}
-	var list routeList
+	list := routeList{shared: map[netstate.Slot]bool{}}
 	for _, family := range q.families {
 		r := &routeReader{Namespace: n, routeQuery: q, family: family, names: map[int]string{}, sources: map[netip.Addr]bool{}}
 		for _, a := range q.addresses {
@@ -109,19 +103,15 @@ func (r *routeReader) read() error {
 	}
 	reset := func() {
 		r.count, r.surplus, r.unnamed, r.kernels, r.notes = 0, 0, 0, nil, nil
-		r.kept, r.daemons, r.slots = map[int][]parsedRoute{}, map[string]int{}, slotReader{}
-		r.allSlots = slotReader{}
+		r.kept, r.daemons, r.slots = map[int][]parsedRoute{}, map[string]int{}, map[netstate.Slot]int{}
 	}
-	err := r.socket.Dump(rtnl.Message{Request: getRoutes(r.family, through), Action: "list routes"}, reset, func(payload []byte) error {
+	return r.socket.Dump(rtnl.Message{Request: getRoutes(r.family, through), Action: "list routes"}, reset, func(payload []byte) error {
 		route, err := parseRoute(payload)
 		if err == nil && !route.skip {
 			r.classify(route)
 		}
 		return err
 	})
-	r.slots.flush()
-	r.allSlots.flush()
-	return err
 }
 
 // classify puts a route where it belongs.
@@ -129,11 +119,10 @@ func (r *routeReader) classify(route parsedRoute) {
 	owned := route.uses(r.index)
 	daemon := netstate.DaemonOf(route.Protocol)
 	kernels := route.isKernelRoute(r.table)
-	if r.beside && r.sharing {
-		r.allSlots.add(route, owned)
-	}
-	if r.beside && daemon == "" && !route.encapsulated && route.hasPlace() {
-		r.slots.add(route, owned)
+	if r.beside {
+		slot := route.Slot()
+		route.First = r.slots[slot] == 0 && r.family == unix.AF_INET
+		r.slots[slot]++
 	}
 	switch {
 	case !owned:
@@ -201,6 +190,7 @@ func (r *routeReader) ofRank() []parsedRoute {
 // appendTo adds what was read to the list.
 func (r *routeReader) appendTo(list *routeList) error {
 	for _, parsed := range r.ofRank() {
+		parsed.First = parsed.First && r.slots[parsed.Slot()] > 1
 		routes, err := r.withNames(parsed)
 		if err != nil {
 			return err
@@ -211,16 +201,15 @@ func (r *routeReader) appendTo(list *routeList) error {
 		}
 	}
 	list.kernels = append(list.kernels, r.kernels...)
-	if r.sharing {
-		if list.shared == nil {
-			list.shared = map[netstate.Slot]bool{}
+	for slot, count := range r.slots {
+		if count > 1 {
+			list.shared[slot] = true
 		}
-		maps.Copy(list.shared, r.allSlots.shared())
 	}
 	if r.toKeep {
 		list.notes = append(list.notes, slices.Concat(r.notes, r.counts())...)
 	}
-	return r.appendOrders(list)
+	return nil
 }
 
 // keepable returns the routes, without those through a device whose name cannot stand in a
@@ -315,3 +304,5 @@ func getRoutes(family, index int) *nl.NetlinkRequest {
 	}
 	return request
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

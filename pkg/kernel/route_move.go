@@ -10,133 +10,36 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// routeMove replaces a route by another one, or by itself in another place.
-type routeMove struct {
-	// index is the index of the device of both routes.
-	index    int
-	old, new netstate.Route
-	// flags say where the new route stands among its equals.
-	flags int
-}
+// routeExchange replaces a route of the device of that index by another one of the same slot.
+type routeExchange struct{ old, new netstate.Route }
 
-// moves returns what puts the route where flags say. Each leg of an IPv6 multipath route moves by
-// itself.
-func (r *routeReader) moves(parsed parsedRoute, flags int) ([]routeMove, error) {
-	if len(parsed.hops) == 0 || parsed.Destination.Addr().Is4() {
-		named, err := r.withNames(parsed)
-		if err != nil {
-			return nil, err
+// exchange replaces routes of the device of that index. The kernel has no request that replaces a certain one of several
+// routes. A route is taken away and made anew in one datagram, which a kill does not cut in two. If the new one cannot be made,
+// the old one comes back.
+func (n *Namespace) exchange(index int, exchanges []routeExchange) error {
+	var errs []error
+	for chunk := range slices.Chunk(exchanges, rtnl.MaxBatch/2) {
+		var batch, undo []rtnl.Message
+		for _, x := range chunk {
+			remove, removeErr := n.deleteRoute(index, x.old)
+			add, addErr := n.addRoute(index, x.new, placeOf(x.new, true))
+			again, againErr := n.addRoute(index, x.old, placeOf(x.old, true))
+			if err := errors.Join(removeErr, addErr, againErr); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			batch, undo = append(batch, remove, add), append(undo, again)
 		}
-		return []routeMove{{r.index, named[0], named[0], flags}}, nil
-	}
-	var moves []routeMove
-	for i, hop := range parsed.NextHops {
-		leg := parsed.Route
-		leg.NextHops, leg.Unsure = []netstate.NextHop{hop}, i > 0
-		moves = append(moves, routeMove{parsed.hops[i], leg, leg, flags})
-	}
-	return moves, nil
-}
-
-// standInProtocol is the protocol number of a route that stands in for another one. It tells such a
-// route from any other of the pod. No other program is known to use this number.
-const standInProtocol = 114
-
-// movesAtOnce is how many moves go in one datagram. Each takes four requests.
-const movesAtOnce = rtnl.MaxBatch / 4
-
-// exchange is one move with its requests, in their order.
-type exchange struct {
-	routeMove
-	addStandIn, remove, add, removeStandIn rtnl.Message
-}
-
-// move carries the moves out. The kernel has no single request for a move. So that the pod has the
-// route at every moment, a route of a higher metric stands in for it. All requests of a move go in
-// one datagram, so that a kill leaves no stand-in behind. The stand-in alone is tried first. If the
-// kernel refuses it, no route of the slot is taken away.
-func (n *Namespace) move(moves []routeMove) error {
-	exchanges, err := n.exchanges(moves)
-	if err != nil || len(moves) == 0 {
-		return err
-	}
-	refused, err := n.refused(exchanges)
-	failed := []error{err}
-	accepted := slices.DeleteFunc(exchanges, func(x exchange) bool { return refused[x.new.Slot()] })
-	for chunk := range slices.Chunk(accepted, movesAtOnce) {
-		failed = append(failed, n.exchange(chunk))
-	}
-	return errors.Join(failed...)
-}
-
-func (n *Namespace) exchanges(moves []routeMove) ([]exchange, error) {
-	var exchanges []exchange
-	for _, mv := range moves {
-		x, substitute := exchange{routeMove: mv}, standIn(mv.new)
-		substitute.Protocol, substitute.Unsure = standInProtocol, false
-		var errs [4]error
-		x.addStandIn, errs[0] = n.addRoute(mv.index, substitute, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-		x.addStandIn.MayExist = true // In IPv6 somebody may have this route, which can stand in too.
-		x.remove, errs[1] = n.deleteRoute(mv.index, mv.old)
-		x.add, errs[2] = n.addRoute(mv.index, mv.new, unix.NLM_F_CREATE|mv.flags)
-		x.removeStandIn, errs[3] = n.deleteRoute(mv.index, substitute)
-		if err := errors.Join(errs[:]...); err != nil {
-			return nil, err
-		}
-		exchanges = append(exchanges, x)
-	}
-	return exchanges, nil
-}
-
-// refused returns the slots in which the kernel refuses a route.
-func (n *Namespace) refused(exchanges []exchange) (map[netstate.Slot]bool, error) {
-	var try []rtnl.Message
-	for _, x := range exchanges {
-		try = append(try, x.addStandIn, x.removeStandIn)
-	}
-	slots, outcomes := map[netstate.Slot]bool{}, n.socket.RunEach(try...)
-	for i, err := range outcomes {
-		if err != nil {
-			slots[exchanges[i/2].new.Slot()] = true
+		outcomes := n.socket.RunEach(batch...)
+		for i, again := range undo {
+			removed, added := outcomes[2*i], outcomes[2*i+1]
+			if removed == nil && added != nil && !errors.Is(added, unix.EEXIST) {
+				added = errors.Join(added, n.socket.Run(again))
+			}
+			errs = append(errs, removed, added)
 		}
 	}
-	return slots, errors.Join(outcomes...)
-}
-
-// exchange carries out the moves, which must fit one datagram. If a route cannot be made after all,
-// one of the next metric takes its place.
-func (n *Namespace) exchange(exchanges []exchange) error {
-	var batch, last, instead []rtnl.Message
-	for _, x := range exchanges {
-		batch, last = append(batch, x.addStandIn), append(last, x.removeStandIn)
-	}
-	for _, x := range exchanges {
-		batch = append(batch, x.remove, x.add)
-	}
-	outcomes := n.socket.RunEach(append(batch, last...)...)
-	failed := slices.Clone(outcomes)
-	for i, x := range exchanges {
-		removed, added := outcomes[len(exchanges)+2*i], outcomes[len(exchanges)+2*i+1]
-		if removed != nil || added == nil || errors.Is(added, unix.EEXIST) {
-			continue
-		}
-		m, err := n.addRoute(x.index, standIn(x.new), unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		m.MayExist = true
-		instead = append(instead, m)
-	}
-	return errors.Join(append(failed, n.socket.Run(instead...))...)
-}
-
-// standIn returns the route with the next higher metric.
-func standIn(r netstate.Route) netstate.Route {
-	if r.Priority++; r.Priority == 0 {
-		r.Priority -= 2 // The metric was the highest. Take the one below it.
-	}
-	return r
+	return errors.Join(errs...)
 }
 
 // AddRoutes makes routes of the interface of that index, in the order of its record.
@@ -174,7 +77,7 @@ func (n *Namespace) addDirectRoutes(index int, routes []netstate.Route, record n
 	}
 	keep := netstate.RoutesOf(record.Routes)
 	wrong := slices.DeleteFunc(removable(present), keep.Has)
-	return n.addInPlace(index, routes, record.RouteOrder, wrong)
+	return n.addInPlace(index, routes, wrong)
 }
 
 // addDependentRoutes makes routes of the device of that name, whose source is an address of another
@@ -191,7 +94,7 @@ func (n *Namespace) addDependentRoutes(name string, routes []netstate.Route) err
 	}
 	wanted := netstate.RoutesOf(routes)
 	wrong := slices.DeleteFunc(removable(present), func(r netstate.Route) bool { return !wanted.HasHop(r) || wanted.Has(r) })
-	return n.addInPlace(index, routes, nil, wrong)
+	return n.addInPlace(index, routes, wrong)
 }
 
 func (n *Namespace) routesOf(index int) ([]netstate.Route, error) {
@@ -213,12 +116,12 @@ func removable(routes []netstate.Route) []netstate.Route {
 }
 
 // addInPlace makes the routes. Each replaces a wrong one in its slot, if there is one.
-func (n *Namespace) addInPlace(index int, routes []netstate.Route, orders []netstate.Order, wrong []netstate.Route) error {
+func (n *Namespace) addInPlace(index int, routes, wrong []netstate.Route) error {
 	bySlot := map[netstate.Slot][]netstate.Route{}
 	for _, r := range wrong {
 		bySlot[r.Slot()] = append(bySlot[r.Slot()], r)
 	}
-	var moves []routeMove
+	var exchanges []routeExchange
 	var simple []netstate.Route
 	for _, r := range netstate.InOrder(routes) {
 		old := bySlot[r.Slot()]
@@ -226,11 +129,11 @@ func (n *Namespace) addInPlace(index int, routes []netstate.Route, orders []nets
 			simple = append(simple, r)
 			continue
 		}
-		moves, bySlot[r.Slot()] = append(moves, routeMove{index: index, old: old[0], new: r}), old[1:]
+		exchanges, bySlot[r.Slot()] = append(exchanges, routeExchange{old: old[0], new: r}), old[1:]
 	}
-	batch, err := n.addRoutes(index, simple, orders, true)
+	batch, err := n.addRoutes(index, simple, true)
 	for i := range batch {
 		batch[i].MayExist = true
 	}
-	return errors.Join(err, n.socket.Run(batch...), n.move(moves))
+	return errors.Join(err, n.socket.Run(batch...), n.exchange(index, exchanges))
 }

@@ -40,23 +40,14 @@ func removeKernelRoutes(index int, addresses []netstate.Address) []rtnl.Message 
 	return batch
 }
 
-// addRoutes returns the requests that make the routes of the device of that index, in an order in
-// which the kernel accepts them. With asRecorded, the routes of one slot then stand in the order
-// that they had.
-func (n *Namespace) addRoutes(index int, routes []netstate.Route, orders []netstate.Order, asRecorded bool) ([]rtnl.Message, error) {
-	routes = netstate.InOrder(routes)
-	back := map[netstate.Slot]bool{}
-	if asRecorded {
-		routes, back = inSlotOrder(routes, orders)
-	}
+// addRoutes returns the requests that make the routes of the device of that index, in an order in which the kernel accepts
+// them. With asRecorded, a route that was the first of its slot becomes the first again, and the others stand behind what is
+// there, in their order. Without it, each stands before its equals, as with the reference plugins.
+func (n *Namespace) addRoutes(index int, routes []netstate.Route, asRecorded bool) ([]rtnl.Message, error) {
 	var batch []rtnl.Message
 	var errs []error
-	for _, r := range routes {
-		flags := unix.NLM_F_CREATE
-		if back[r.Slot()] {
-			flags |= unix.NLM_F_APPEND
-		}
-		m, err := n.addRoute(index, r, flags)
+	for _, r := range netstate.InOrder(routes) {
+		m, err := n.addRoute(index, r, placeOf(r, asRecorded))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -66,28 +57,13 @@ func (n *Namespace) addRoutes(index int, routes []netstate.Route, orders []netst
 	return batch, errors.Join(errs...)
 }
 
-// inSlotOrder returns the routes in the order in which to make them. It also returns the slots in
-// which they stand behind the routes that are there, because the first route was that of another
-// interface. In the other slots, the kernel puts every new IPv4 route before the last one.
-func inSlotOrder(routes []netstate.Route, orders []netstate.Order) ([]netstate.Route, map[netstate.Slot]bool) {
-	back := map[netstate.Slot]bool{}
-	for _, o := range orders {
-		back[o.Slot] = !o.First()
+// placeOf returns the flags that put a new route in its place. Without NLM_F_APPEND, the kernel puts an IPv4 route before its
+// equals (fib_table_insert).
+func placeOf(r netstate.Route, asRecorded bool) (flags int) {
+	if asRecorded && !r.First {
+		return unix.NLM_F_CREATE | unix.NLM_F_APPEND
 	}
-	// The last route of a slot is made first.
-	places := map[netstate.Slot][]int{}
-	for i, r := range routes {
-		if slot := r.Slot(); r.Destination.Addr().Is4() && !back[slot] {
-			places[slot] = append(places[slot], i)
-		}
-	}
-	ordered := slices.Clone(routes)
-	for _, indices := range places {
-		for i, place := range indices {
-			ordered[place] = routes[indices[len(indices)-1-i]]
-		}
-	}
-	return netstate.InOrder(ordered), back
+	return unix.NLM_F_CREATE
 }
 
 // addRoute returns the request that makes the route of the device of that index. The routes that

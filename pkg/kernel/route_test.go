@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,140 +23,50 @@ func plainPod(t *testing.T) *fixture {
 	return w
 }
 
-func anyDevice(string) bool { return true }
-
-// If a route cannot be made again, OrderRoutes deletes neither this route nor the others that would move with it.
-func TestOrderRoutesLosesNothingWhenARouteIsRefused(t *testing.T) {
+// The first route of a slot comes back before those that are there, and the others behind them. A route of IPv6 is not marked: the
+// kernel puts each behind its equals.
+func TestTheFirstRouteOfASlotBecomesTheFirstAgain(t *testing.T) {
 	w := plainPod(t)
+	show := func() string { return fresh.IP(t, w.path, "route show") }
 	fresh.Run(t, w.path, `set -e
-		ip route append default via 10.3.0.7
-		ip route append default via 10.3.0.8
-		ip route append default via 10.3.0.9`)
-	order := w.capture(t, "eth0").RouteOrder[0]
-	// The kernel would no longer accept the gateway, but it keeps the route.
-	fresh.Run(t, w.path, `set -e
-		ip route flush exact default
-		ip route add 198.18.0.0/24 dev eth0
-		ip route append default via 198.18.0.1
-		ip route append default via 10.3.0.8
-		ip route append default via 10.3.0.7
-		ip route append default via 10.3.0.9
-		ip route del 198.18.0.0/24`)
-	order.Routes = append(order.Routes, netstate.Place{Gateway: addr("198.18.0.1")})
-	before := fresh.IP(t, w.path, "route show")
-	err := w.sandbox.OrderRoutes("eth0", []netstate.Order{order}, anyDevice)
-	if err == nil || !strings.Contains(err.Error(), "add route 0.0.0.0/0 via 198.18.0.1 metric 1: network is unreachable") {
-		t.Errorf("error %v", err)
+		ip link add other0 type veth peer other1; ip link set other0 up; ip link set other1 up; ip addr add 10.4.0.2/24 dev other0
+		for gateway in 10.3.0.7 10.4.0.9 10.3.0.8 10.3.0.9; do ip route append default via $gateway; done
+		ip -6 route append fd00:9::/64 dev eth0; ip -6 route append fd00:9::/64 dev other0
+		ip route append 10.9.0.0/16 via 10.3.0.1; ip route append 10.8.0.0/16 via 10.4.0.1; ip route append 10.8.0.0/16 via 10.3.0.1`)
+	recorded, before := w.capture(t, "eth0"), show()
+	var marked []string
+	for _, r := range recorded.Routes {
+		if r.First {
+			marked = append(marked, r.String())
+		}
 	}
-	if after := fresh.IP(t, w.path, "route show"); after != before {
+	if got := fmt.Sprint(marked); got != "[0.0.0.0/0 via 10.3.0.7]" {
+		t.Errorf("first of their slots: %s", got)
+	}
+	fresh.Run(t, w.path, "ip route flush dev eth0 proto boot")
+	if err := w.sandbox.AddRoutes(must(w.sandbox.Index("eth0"))(t), recorded.Routes, recorded); err != nil {
+		t.Error(err)
+	}
+	after := show()
+	if !strings.HasPrefix(after, "default via 10.3.0.7 dev eth0 \ndefault via 10.4.0.9 dev other0 \ndefault via 10.3.0.8 dev eth0 \ndefault via 10.3.0.9 dev eth0 \n") {
 		t.Errorf("after:\n%s\nbefore:\n%s", after, before)
 	}
 }
 
-// OrderRoutes does not move a route that no checkpoint has, nor one that cannot be made again.
-func TestOrderRoutesRefuses(t *testing.T) {
-	for name, test := range map[string]struct{ lines, says string }{
-		"another's": {`ip link add other0 type veth peer other1; ip link set other0 up
-			ip addr add 10.4.0.2/24 dev other0
-			ip route append 10.9.0.0/16 via 10.4.0.7
-			ip route append 10.9.0.0/16 dev other0
-			ip route append 10.9.0.0/16 dev eth0`, "route 10.9.0.0/16 scope 253 of other0 is in no checkpoint"},
-		"a realm": {`ip route append 10.9.0.0/16 via 10.3.0.7
-			ip route append 10.9.0.0/16 via 10.3.0.8 realms 3
-			ip route append 10.9.0.0/16 via 10.3.0.9`, "route 10.9.0.0/16 via 10.3.0.8 cannot be made again: its realm cannot be described"},
-		"beside a gateway": {`ip -6 route append fd00:9::/64 dev eth0
-			ip -6 route append fd00:9::/64 via fd00:3::9`, "route fd00:9::/64 metric 1024 cannot be told apart from another route of the device"},
-		"legs with more": {`ip link add other0 type veth peer other1; ip link set other0 up
-			ip -6 route append fd00:9::/64 mtu 1400 nexthop via fd00:3::8 nexthop via fd00:3::9
-			ip -6 route append fd00:9::/64 dev other0`,
-			"route fd00:9::/64 metric 1024 mtu 1400 nexthop via fd00:3::8 weight 1 nexthop via fd00:3::9 weight 1 cannot be made again: the kernel tells"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := plainPod(t)
-			fresh.Run(t, w.path, test.lines)
-			orders := w.capture(t, "eth0").RouteOrder
-			if len(orders) != 1 {
-				t.Fatalf("orders %v", orders)
-			}
-			order, before := orders[0], fresh.IP(t, w.path, "-6 route show")+fresh.IP(t, w.path, "route show")
-			last := len(order.Routes) - 1
-			order.Routes[last], order.Routes[last-1] = order.Routes[last-1], order.Routes[last]
-			if err := w.sandbox.OrderRoutes("eth0", []netstate.Order{order}, func(string) bool { return false }); err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("error %v", err)
-			}
-			if after := fresh.IP(t, w.path, "-6 route show") + fresh.IP(t, w.path, "route show"); after != before {
-				t.Errorf("after:\n%s\nbefore:\n%s", after, before)
-			}
-		})
-	}
-}
-
-// OrderRoutes handles the slots of several tables at once. Their routes do not fit into one datagram. A route that the
-// kernel refuses in one slot does not stop the others.
-func TestOrderRoutesOfManySlots(t *testing.T) {
+// A wrong route of the same slot is replaced. If the kernel refuses the recorded one, the wrong one comes back.
+func TestAReplacedRouteComesBackIfTheNewOneIsRefused(t *testing.T) {
 	w := plainPod(t)
-	lines := func(first, second string) string {
-		return `set -e
-		ip route add 198.18.0.0/24 dev eth0
-		for gateway in ` + first + " " + second + `; do
-			for i in $(seq 1 70); do
-				echo "route append 10.9.$i.0/24 via 10.3.0.$gateway"
-				echo "route append 10.9.$i.0/24 via 10.3.0.$gateway table 7"
-			done
-			echo "route append 10.8.0.0/16 via 198.18.0.$gateway"
-		done | ip -batch -
-		ip route del 198.18.0.0/24`
-	}
-	fresh.Run(t, w.path, lines("7", "8"))
-	orders := w.capture(t, "eth0").RouteOrder
-	if len(orders) != 141 {
-		t.Fatalf("%d orders", len(orders))
-	}
-	show := func() (good, refused string) {
-		return fresh.IP(t, w.path, "route show root 10.9.0.0/16 table all"), fresh.IP(t, w.path, "route show exact 10.8.0.0/16")
-	}
-	want, _ := show()
-	fresh.Run(t, w.path, `ip route flush root 10.9.0.0/16 table main; ip route flush table 7; ip route flush exact 10.8.0.0/16
-		`+lines("8", "7"))
-	_, left := show()
-	err := w.sandbox.OrderRoutes("eth0", orders, anyDevice)
-	if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(), "add route 10.8.0.0/16 via 198.18.0.") {
+	fresh.Run(t, w.path, "ip route add 198.18.0.0/24 dev eth0; ip route add default via 198.18.0.1")
+	recorded := w.capture(t, "eth0")
+	fresh.Run(t, w.path, "ip route del default; ip route del 198.18.0.0/24; ip route add default via 10.3.0.7; ip route append default via 10.3.0.8")
+	before := fresh.IP(t, w.path, "route show")
+	defaults := slices.DeleteFunc(slices.Clone(recorded.Routes), func(r netstate.Route) bool { return r.Destination.Bits() > 0 })
+	err := w.sandbox.AddRoutes(must(w.sandbox.Index("eth0"))(t), defaults, recorded)
+	if err == nil || !strings.Contains(err.Error(), "add route 0.0.0.0/0 via 198.18.0.1: network is unreachable") {
 		t.Errorf("error %v", err)
 	}
-	if got, refused := show(); got != want || refused != left {
-		t.Errorf("after:\n%s\n%s\nwant:\n%s\n%s", got, refused, want, left)
-	}
-	if all := fresh.IP(t, w.path, "route show table all"); strings.Contains(all, "metric 1 ") {
-		t.Errorf("something still stands in:\n%s", all)
-	}
-}
-
-// Somebody else's route stays, even if it is in the place where a stand-in would go.
-func TestAStandInTakesNoRouteOfSomebodyElse(t *testing.T) {
-	w := plainPod(t)
-	fresh.Run(t, w.path, `set -e
-		ip route append default via 10.3.0.7
-		ip route append default via 10.3.0.8
-		ip route append default via 10.3.0.8 metric 1
-		ip route append default via 10.3.0.7 metric 1
-		ip -6 route append fd00:9::/64 dev eth0
-		ip link add other0 type veth peer other1; ip link set other0 up
-		ip -6 route append fd00:9::/64 dev other0
-		ip -6 route append fd00:9::/64 dev eth0 metric 1025`)
-	orders := w.capture(t, "eth0").RouteOrder
-	show := func() string { return fresh.IP(t, w.path, "route show") + fresh.IP(t, w.path, "-6 route show") }
-	want := show()
-	fresh.Run(t, w.path, `set -e
-		ip route del default via 10.3.0.7 metric 0; ip route append default via 10.3.0.7
-		ip -6 route del fd00:9::/64 dev eth0 metric 1024; ip -6 route append fd00:9::/64 dev eth0`)
-	if show() == want {
-		t.Fatal("nothing is out of order")
-	}
-	if err := w.sandbox.OrderRoutes("eth0", orders, anyDevice); err != nil {
-		t.Error(err)
-	}
-	if got := show(); got != want {
-		t.Errorf("after:\n%s\nwant:\n%s", got, want)
+	if after := fresh.IP(t, w.path, "route show"); len(after) != len(before) {
+		t.Errorf("after:\n%s\nbefore:\n%s", after, before)
 	}
 }
 
@@ -173,7 +84,7 @@ func TestRoutesOfOthersAreNotRead(t *testing.T) {
 	if told > 10 {
 		t.Errorf("the kernel told %d routes", told)
 	}
-	if extent := ExtentOf(w.capture(t, "eth0")); extent.Order {
+	if extent := ExtentOf(w.capture(t, "eth0")); extent.OtherRoutes {
 		t.Errorf("the routes of others are read for a comparison: %+v", extent)
 	}
 }
@@ -239,7 +150,7 @@ func TestEncapsulatedRoutesAreNotCaptured(t *testing.T) {
 			bare := w.capture(t, "eth0")
 			fresh.Run(t, w.path, add)
 			captured := w.capture(t, "eth0")
-			if got := fmt.Sprint(captured.Routes, captured.RouteOrder, captured.NotCaptured); got != fmt.Sprintf("[] [] [%s]", note) {
+			if got := fmt.Sprint(captured.Routes, captured.NotCaptured); got != fmt.Sprintf("[] [%s]", note) {
 				t.Errorf("captured %s, want the note %q alone", got, note)
 			}
 			if diffs := append(netstate.Diff(bare, captured), netstate.Diff(captured, bare)...); len(diffs) > 0 {

@@ -190,7 +190,6 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 		many("ip addr add 10.9.%d.%d/32 dev eth0", maxKept):                                        "IPv4 addresses beyond the 4096 that are kept of an interface: 1",
 		many("ip rule add from 10.9.%d.%d/32 iif eth0 lookup 7", maxKept+5):                        "rules beyond the 4096 that are kept of an interface: 5",
 		many("ip neigh add 10.9.%d.%d lladdr 02:00:00:00:00:50 nud permanent dev eth0", maxKept+5): "neighbours beyond the 4096 that are kept of an interface: 5",
-		many("ip route append 10.9.0.0/16 via 10.4.%d.%d dev eth0 onlink", maxPlaces+1):            "the order of routes of one slot where there are more than 64, as of 10.9.0.0/16: 1",
 	} {
 		t.Run(change, func(t *testing.T) {
 			w := newFixture(t)
@@ -266,8 +265,8 @@ func TestWhatNamesADeviceThatCannotBeNamedIsNoted(t *testing.T) {
 	if got := fmt.Sprint(captured.Routes); got != "[0.0.0.0/0 via 10.3.0.1 10.61.0.0/16 via 10.3.0.1]" {
 		t.Errorf("routes %s", got)
 	}
-	if len(captured.RouteOrder)+len(captured.Rules) > 0 || captured.Master != nil {
-		t.Errorf("orders %v, rules %v, master %v", captured.RouteOrder, captured.Rules, captured.Master)
+	if len(captured.Rules) > 0 || captured.Master != nil {
+		t.Errorf("rules %v, master %v", captured.Rules, captured.Master)
 	}
 	notes := strings.Join(captured.NotCaptured, "\n")
 	if strings.Contains(notes, "\033") {
@@ -277,7 +276,6 @@ func TestWhatNamesADeviceThatCannotBeNamedIsNoted(t *testing.T) {
 	for _, note := range []string{
 		"route 10.62.0.0/16 nexthop via 10.3.0.1 weight 1 nexthop via 10.60.0.9 weight 1: it goes through " + name,
 		"route 10.63.0.0/16 src 10.3.0.2 scope 253: it goes through " + name,
-		"the order of the routes 0.0.0.0/0: one goes through " + name,
 		"rule 32765: from 10.3.0.2/32 lookup 7: it names " + name, "its master, " + name, "filter u32 of priority 1",
 	} {
 		if !slices.Contains(captured.NotCaptured, note) {

@@ -31,7 +31,6 @@ const (
 	FieldUp         Field = "state"
 	FieldAddress    Field = "address"
 	FieldRoute      Field = "route"
-	FieldRouteOrder Field = "route order"
 	FieldRule       Field = "rule"
 	FieldNeighbour  Field = "neighbour"
 	FieldQdisc      Field = "qdisc"
@@ -45,7 +44,6 @@ type Difference struct {
 	// The missing thing, depending on the field: an address, a route, ..., or the key of a setting.
 	Address   *Address
 	Route     *Route
-	Order     *Order
 	Rule      *Rule
 	Neighbour *Neighbour
 	Qdisc     *Qdisc
@@ -87,7 +85,6 @@ func Diff(want, live Interface) []Difference {
 	ds.settings(want.Settings, live.Settings)
 	ds = append(ds, diffAddresses(want.Addresses, live.Addresses)...)
 	ds = append(ds, diffRoutes(want.Routes, live.Routes)...)
-	ds = append(ds, diffOrders(want.RouteOrder, live.RouteOrder)...)
 	ds.tables(want, live)
 	return ds
 }

@@ -13,9 +13,6 @@ type Interface struct {
 	Master    *Master   `json:"master,omitempty"`
 	Addresses []Address `json:"addresses,omitempty"`
 	Routes    []Route   `json:"routes,omitempty"`
-	// RouteOrder has the slots in which routes of the interface compete with others. The routes that the
-	// kernel makes for addresses are in it, too.
-	RouteOrder []Order `json:"routeOrder,omitempty"`
 	// Rules are those of the sandbox's policy rules that concern the interface.
 	Rules      []Rule      `json:"rules,omitempty"`
 	Neighbours []Neighbour `json:"neighbours,omitempty"`

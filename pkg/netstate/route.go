@@ -38,6 +38,9 @@ type Route struct {
 	// Device is the name of another device in the sandbox that the route goes through. The route still belongs
 	// to the interface, because one of the interface's addresses is the Source.
 	Device string `json:"device,omitempty"`
+	// First says that several IPv4 routes compete for the slot, and that this one stands first: the kernel uses it. It is no part
+	// of what a comparison looks at.
+	First bool `json:"first,omitempty"`
 	// Unsure says that the route is a leg of an IPv6 multipath route. The kernel tells the attributes of another
 	// leg for it, except for the next hop.
 	Unsure bool `json:"-"`
@@ -105,11 +108,22 @@ func (r Route) Detail() string {
 		r, r.Protocol, r.Type, r.TOS, r.Preference, r.Metrics, r.CongestionControl)
 }
 
-// SameSlot says that two routes compete for one place in the routing table. They have the same destination,
-// source, table, metric and type of service.
-func (r Route) SameSlot(route Route) bool {
-	return r.Slot() == route.Slot()
+// Slot is a place in a routing table for which routes compete.
+type Slot struct {
+	Destination netip.Prefix
+	From        netip.Prefix
+	Table       uint32
+	Priority    uint32
+	TOS         uint8
 }
+
+// Slot returns the place in the routing table for which the route competes.
+func (r Route) Slot() Slot {
+	return Slot{Destination: r.Destination, From: r.From, Table: r.Table, Priority: r.Priority, TOS: r.TOS}
+}
+
+// SameSlot says that two routes compete for one slot.
+func (r Route) SameSlot(other Route) bool { return r.Slot() == other.Slot() }
 
 // RouteMetrics are the names of Metrics, in the order of their numbers
 // (linux/rtnetlink.h, RTAX_*); those that are fields of their own are left out.

@@ -3,6 +3,7 @@ package netstate
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -152,4 +153,14 @@ func firstOfSlots(routes []Route) map[Slot]Route {
 		}
 	}
 	return first
+}
+
+// hopWords are the next hops, sorted.
+func hopWords(hops []NextHop) []string {
+	var words []string
+	for _, h := range hops {
+		words = append(words, h.String())
+	}
+	slices.Sort(words)
+	return words
 }

@@ -75,11 +75,6 @@ func (i Interface) Validate() error {
 			return err
 		}
 	}
-	for _, o := range i.RouteOrder {
-		if err := o.Validate(); err != nil {
-			return err
-		}
-	}
 	return i.validateTables()
 }
 

@@ -36,7 +36,7 @@ func checkAdopted(t *rapid.T, was, is Grant, b Block, me Party, lost []int, err 
 		if was.Addresses != "" {
 			before = was.Addresses[i]
 		}
-		want := byte(Granted)
+		want := byte(GrantedMark)
 		switch {
 		case !b.HeldBy(me, i):
 			want = NotGranted
@@ -45,7 +45,7 @@ func checkAdopted(t *rapid.T, was, is Grant, b Block, me Party, lost []int, err 
 		case slices.Contains(b.Spec.Unproven, b.Address(i)):
 			want = GrantedUnproven
 		}
-		gone := want == NotGranted && (before == Granted || before == GrantedUnproven)
+		gone := want == NotGranted && (before == GrantedMark || before == GrantedUnproven)
 		if is.Addresses[i] != want || gone != slices.Contains(lost, i) {
 			t.Fatalf("%q of %s makes %q, lost %v: address %d", was.Addresses, blockText(b), is.Addresses, lost, i)
 		}

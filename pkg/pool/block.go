@@ -36,7 +36,7 @@ type BlockSpec struct {
 	// Epoch grows with each change of an owner.
 	Epoch   int64    `json:"epoch"`
 	Holders []Holder `json:"holders,omitempty"`
-	// Addresses has one character for each address, in order: the ID of a holder, Nobodys, or Never.
+	// Addresses has one character for each address, in order: the ID of a holder, Unassigned, or Excluded.
 	Addresses string `json:"addresses"`
 	// Unproven are addresses that a fenced party had. Its pods may still answer: who gets such an address probes for it before
 	// each use.

@@ -27,7 +27,7 @@ func (m *model) marks(all []step, s *state, n, index int) []step {
 	}
 	if m.broken == unmarks && strings.ContainsRune(g.Addresses, Marked) {
 		c, is := s.clone(), *g
-		is.Addresses = strings.ReplaceAll(is.Addresses, string(Marked), string(Granted))
+		is.Addresses = strings.ReplaceAll(is.Addresses, string(Marked), string(GrantedMark))
 		c.host[n].grants[index] = &is
 		all = append(all, step{n, index, "takes back its marks of block", c, ""})
 	}

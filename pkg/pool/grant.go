@@ -12,8 +12,8 @@ import (
 const (
 	// NotGranted is an address that the party does not have.
 	NotGranted = '.'
-	// Granted is an address that the party may give.
-	Granted = '+'
+	// GrantedMark is an address that the party may give.
+	GrantedMark = '+'
 	// GrantedUnproven is one that it may give after a probe.
 	GrantedUnproven = '?'
 	// Marked is one that it gives back. It never gives it to a pod again, whatever the API has answered so far.
@@ -80,7 +80,7 @@ func (g Grant) Span() Span { return Span{g.First, g.Last()} }
 // Assignable says whether the address with that offset can be given, and whether only after a probe.
 func (g Grant) Assignable(i int) (assignable, probe bool) {
 	c := g.Addresses[i]
-	return c == Granted || c == GrantedUnproven, c == GrantedUnproven
+	return c == GrantedMark || c == GrantedUnproven, c == GrantedUnproven
 }
 
 // Offsets returns the offsets of the addresses with one of the characters.
@@ -94,7 +94,7 @@ func (g Grant) Offsets(chars string) (offsets []int) {
 }
 
 // GrantedChars are the characters of addresses that the party has.
-const GrantedChars = string(Granted) + string(GrantedUnproven)
+const GrantedChars = string(GrantedMark) + string(GrantedUnproven)
 
 // Empty says whether the party has nothing of the block.
 func (g Grant) Empty() bool { return strings.Trim(g.Addresses, string(NotGranted)) == "" }
@@ -128,11 +128,11 @@ func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 		switch {
 		case holds && c == Marked:
 		case holds:
-			if chars[i] = Granted; slices.Contains(s.Unproven, b.Address(i)) {
+			if chars[i] = GrantedMark; slices.Contains(s.Unproven, b.Address(i)) {
 				chars[i] = GrantedUnproven
 			}
 		default:
-			if chars[i] = NotGranted; c == Granted || c == GrantedUnproven {
+			if chars[i] = NotGranted; c == GrantedMark || c == GrantedUnproven {
 				lost = append(lost, i)
 			}
 		}
@@ -167,7 +167,7 @@ func (g Grant) BlockDeleted() (_ Grant, lost []int) {
 func (g Grant) Mark(offsets []int) Grant {
 	chars := []byte(g.Addresses)
 	for _, i := range offsets {
-		if chars[i] == Granted || chars[i] == GrantedUnproven {
+		if chars[i] == GrantedMark || chars[i] == GrantedUnproven {
 			chars[i] = Marked
 		}
 	}

@@ -51,7 +51,7 @@ func stepOf(t *rapid.T, b pool.Block, p pool.Party) (name string, do step) {
 	}
 	text := []byte("....")
 	for _, i := range all(func(i int) bool { h, held := b.HolderOf(i); return !held || h.Fenced == "" }) {
-		text[i] = pool.Granted
+		text[i] = pool.GrantedMark
 	}
 	return name, asserts(p, string(text))
 }

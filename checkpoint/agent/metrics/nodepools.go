@@ -28,7 +28,7 @@ func (n *network) collectGranted(name string, gauge func(*prometheus.Desc, float
 	for _, p := range n.granted.Pools {
 		sure, probed, marked := 0, 0, 0
 		for _, g := range p.Grants {
-			sure += len(g.Offsets(string(pool.Granted)))
+			sure += len(g.Offsets(string(pool.GrantedMark)))
 			probed += len(g.Offsets(string(pool.GrantedUnproven)))
 			marked += len(g.Offsets(string(pool.Marked)))
 		}

@@ -95,7 +95,7 @@ func (p *storedPool) add(g pool.Grant, part Range) {
 	a := g.First
 	for i := range len(g.Addresses) {
 		switch part.Span = (Span{First: a, Last: a}); g.Addresses[i] {
-		case pool.Granted:
+		case pool.GrantedMark:
 			p.ready = p.ready.appendRange(part)
 		case pool.GrantedUnproven:
 			p.needsProbe = p.needsProbe.appendRange(part)

@@ -64,7 +64,7 @@ func (m *poolMachine) put(t *rapid.T) {
 	takesBack := false
 	for i := range next {
 		next[i] = rapid.SampledFrom([]byte{m.chars[i], m.chars[i], '+', '?', '.'}).Draw(t, fmt.Sprint("char ", i))
-		takesBack = takesBack || m.chars[i] == pool.Marked && (next[i] == pool.Granted || next[i] == pool.GrantedUnproven)
+		takesBack = takesBack || m.chars[i] == pool.Marked && (next[i] == pool.GrantedMark || next[i] == pool.GrantedUnproven)
 	}
 	err := m.store(m.t).PutGrants(t.Context(), wide, m.grants(next))
 	if takesBack != (err != nil) {
@@ -171,7 +171,7 @@ func (m *poolMachine) mayRefuse(t *rapid.T, r Request, err error) {
 		t.Fatalf("%+v: %v", r, err)
 	case errors.Is(err, ErrExhausted):
 		for i, c := range m.chars {
-			if !m.isLeased(i) && (c == pool.Granted || c == pool.GrantedUnproven && r.Probes) {
+			if !m.isLeased(i) && (c == pool.GrantedMark || c == pool.GrantedUnproven && r.Probes) {
 				t.Fatalf("%s is free (%s): %v", m.address(i), m.chars, err)
 			}
 		}
