@@ -28,11 +28,12 @@ type image struct {
 	initramfs string
 }
 
-// Prepare downloads the guest's kernel and builds its initramfs unless the cache has them. Run does it by itself; calling
-// it earlier moves the wait. Any number of processes may prepare the same cache at once.
+// Prepare downloads the guest's kernel and builds its initramfs, and fetches a qemu, unless the cache or the system has them. Run does
+// it by itself; calling it earlier moves the wait. Any number of processes may prepare the same cache at once.
 func Prepare(ctx context.Context) error {
-	_, err := prepareImage(ctx)
-	return err
+	_, imageErr := prepareImage(ctx)
+	_, err := findEmulator(ctx)
+	return errors.Join(imageErr, err)
 }
 
 func prepareImage(ctx context.Context) (image, error) {
