@@ -57,58 +57,63 @@ TESTS := test-stories test-cluster test-units test-machine test-crash test-plain
 test: setup  ## all that shows something, once: units, namespaces, kills, stories on a real NIC driver
 	@hack/setup node
 	@echo "$(words $(TESTS)) parts, two at a time; each prints when it ends: $(TESTS)"
-	@rm -f bin/slowest-stories
-	@RELINK_PROGRAMS_BUILT= $(GO) run ./test/binaries/prepare
-	@RELINK_PROGRAMS_BUILT=1 $(MAKE) --no-print-directory -k -j 2 -Otarget $(TESTS); status=$$?; cat bin/slowest-stories 2>/dev/null; exit $$status
+	@rm -f $(RELINK_EVENTS)*
+	@RELINK_PROGRAMS_BUILT= $(GO) run ./test/binaries/prepare || exit; \
+		RELINK_PROGRAMS_BUILT=1 $(MAKE) --no-print-directory -k -j 2 -Otarget $(TESTS); status=$$?; \
+		times >$(RELINK_EVENTS).all; test/run.sh summary <$(RELINK_EVENTS).all && exit $$status
 
 test-long:  ## test, and more of the same: for every night, and before a release
 	@RELINK_LONG=1 $(MAKE) --no-print-directory test FUZZSECONDS=$(or $(FUZZSECONDS),300)
 
 # The linter vets all packages: make lint. No result is taken from go's cache: it knows neither the programs that a test runs
 # nor the kernel. With -trimpath, what is compiled serves all clones of the repository.
-TEST := test -vet=off -count=1 -trimpath -ldflags='-s -w'
+export GO
+# All that the tests tell.
+export RELINK_EVENTS := $(CURDIR)/bin/tests
+TEST := $(CURDIR)/test/run.sh part -vet=off -count=1 -trimpath -ldflags='-s -w'
 
-# These start no goroutine and compute a lot. The race detector would find nothing in them, and make them ten times slower.
-PLAIN := ^(TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestVeryMuchIsCompared|TestIPAMScaling|TestExplore|TestExploreFindsFaults|TestExploreSilence|TestExploreFindsFaultsOfSilence)$$
+# The race detector makes tests two to thirty times slower. make test has it where packages start goroutines: it is of no use elsewhere. The
+# commands start few, and call packages that have the detector in their own tests. make test-long has it for all.
+RACED := $(if $(RELINK_LONG),./...,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' '^\s*go [a-z]|[.]Go\b|inparallel[.]' ./checkpoint ./pkg))))
+
+# Of the packages with the detector, these start no goroutine and compute a lot.
+PLAIN := TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestVeryMuchIsCompared|TestIPAMScaling|TestExplore|TestExploreFindsFaults|TestExploreSilence|TestExploreFindsFaultsOfSilence
+
+# What only make test-long has. How the test machine itself ends, and what it has, takes many boots to show: the stories would fail if the
+# machine did not work. To make a cluster of 5,000 pods takes a minute. That an address has one pod is shown by the explorer for the protocol,
+# by the model for the store, by histories on a real API, and by kills at any time: these show it in other ways.
+LATER := $(if $(RELINK_LONG),none,TestMachineFailures|TestCancelEndsMachine|TestMachineEndsWithKilledParent|TestDealLeavesASpentMachine|TestAgentInALargeCluster|TestChaos|TestTown|TestIPAMScaling|TestIPAMScalingAtOnce)
 
 # In their directories: go shows what they count. Three machines on two processors: each waits for half of its time.
 test-stories:
-	$(GO) -C test/e2e $(TEST) -parallel 3 -timeout 60m
+	cd test/e2e && $(TEST) -parallel 3 -timeout 60m
 
 # The programs that are killed are built without the race detector. With it, this is a test of the tests.
 test-crash:
-	$(GO) -C test/crash $(TEST) $(if $(RELINK_LONG),-race -timeout 4h,-timeout 30m) -skip '$(PLAIN)'
+	cd test/crash && $(TEST) $(if $(RELINK_LONG),-race -timeout 4h -skip '^($(PLAIN))$$',-timeout 30m -skip '^($(LATER))$$')
 
-# make test tests these without the race detector, which makes them two to four times slower. The leases start no
-# goroutine. The command starts three, and calls packages that start more: those have the detector in their own tests.
-# make test-long has it for all.
-UNRACED := $(if $(RELINK_LONG),,./cmd/relink ./pkg/ipam/lease)
+UNITS := $$($(GO) list ./... | grep -v /test/)
 
 test-units:
-	$(GO) $(TEST) -race -timeout 30m -skip '$(PLAIN)' \
-		$$($(GO) list ./... | grep -v -e /test/ $(patsubst ./%,-e /%$$,$(UNRACED)))
+	$(TEST) -race -timeout 30m -skip '^($(PLAIN)|$(LATER))$$' $$(comm -12 <($(GO) list $(RACED) | sort) <(printf '%s\n' $(UNITS) | sort))
 
 test-plain:
-	$(if $(UNRACED),$(GO) $(TEST) -timeout 30m -skip '$(PLAIN)' $(UNRACED))
-	$(GO) $(TEST) -timeout $(if $(RELINK_LONG),4h,30m) -run '$(PLAIN)' ./checkpoint ./pkg/ipam/lease ./pkg/netstate ./pkg/pool ./test/crash
+	$(TEST) -timeout $(if $(RELINK_LONG),4h,30m) -skip '^($(LATER))$$' -run '^($(PLAIN))$$' ./checkpoint $(if $(RELINK_LONG),./pkg/ipam/lease ./pkg/netstate ./pkg/pool ./test/crash)
+	$(if $(RELINK_LONG),,$(TEST) -timeout 30m -skip '^($(LATER))$$' $$(comm -13 <($(GO) list $(RACED) | sort) <(printf '%s\n' $(UNITS) | sort)))
 
 # What is drawn at random; test-units draws each 50 or 100 times. The leases' model is one of PLAIN.
 PROPERTIES := -timeout 4h -v -rapid.checks=2000 \
 	-run 'KilledAnywhereAndRunTwice|NeverLowers|AsItsModel|GoThroughAll|FirstThatIsFree|SizeCountsAll|IsTakenInIsFound|DecodedAsTheyWere|EmptyWhatever|OneFieldThatChanged'
 test-properties:
-	$(GO) test -race ./checkpoint/restore ./pkg/ipam/lease ./pkg/netstate $(PROPERTIES) -skip '$(PLAIN)'
-	$(GO) test ./pkg/ipam/lease $(PROPERTIES) -run '$(PLAIN)'
-
-# How the test machine itself ends, and what it has, takes many boots to show. make test-long does. The stories of make test would
-# fail if the machine did not work. To make a cluster of 5,000 pods takes a minute.
-LONG := $(if $(RELINK_LONG),,-skip '^(TestMachineFailures|TestCancelEndsMachine|TestMachineEndsWithKilledParent|TestDealLeavesASpentMachine|TestAgentInALargeCluster)$$')
+	$(GO) test -race ./checkpoint/restore ./pkg/ipam/lease ./pkg/netstate $(PROPERTIES) -skip '^($(PLAIN))$$'
+	$(GO) test ./pkg/ipam/lease $(PROPERTIES) -run '^($(PLAIN))$$'
 
 # Most of its time, it waits for etcd's disk, and for what nodes and the API do at intervals. So it is a part of its own.
 test-cluster:
-	$(GO) -C test/cluster $(TEST) -timeout 60m $(LONG)
+	cd test/cluster && $(TEST) -timeout 60m -skip '^($(LATER))$$'
 
 test-machine:
-	$(GO) $(TEST) -p 1 -timeout 60m $(LONG) $$($(GO) list ./test/... | grep -v -e /test/cluster$$ -e /test/crash -e /test/e2e $(if $(RELINK_LONG),,-e /vm/guest$$))
+	$(TEST) -p 1 -timeout 60m -skip '^($(LATER))$$' $$($(GO) list ./test/... | grep -v -e /test/cluster$$ -e /test/crash -e /test/e2e $(if $(RELINK_LONG),,-e /vm/guest$$))
 
 # What reads hostile input. Its seeds are a part of test-units.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/capture/netfix FuzzMacvlan=./checkpoint/attach/netconf FuzzVLAN=./checkpoint/attach/netconf FuzzHostAccess=./checkpoint/attach/netconf FuzzRead=./checkpoint/validate \

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/test/fresh"
 	"github.com/relink-cni/relink/test/kubeapi"
 	"github.com/relink-cni/relink/test/node"
 )
@@ -46,7 +47,7 @@ type api struct {
 // startAPI starts etcd and an API server with RBAC, and waits until it answers. The end of the test ends both.
 func startAPI(t *testing.T) *api {
 	t.Helper()
-	made, err := kubeapi.New(t.Context(), t.TempDir())
+	made, err := kubeapi.New(t.Context(), fresh.InMemory(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/test/fresh"
 )
 
 // scramble is a set whose pods all work at the same time.
@@ -171,7 +172,7 @@ func (s *scramble) other(pod string, r *rand.Rand) {
 func TestIPAMScalingAtOnce(t *testing.T) {
 	t.Parallel()
 	runs := times(30)
-	seed, dir := seeded(t), inMemory(t)
+	seed, dir := seeded(t), fresh.InMemory(t)
 	for i := range runs {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		from := newSet(t, fmt.Sprintf("%s/%d", dir, i), r)

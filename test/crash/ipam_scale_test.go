@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/test/fresh"
 )
 
 // seedEnv is the environment variable for the seed whose orders of steps are to be tried again.
@@ -77,15 +76,6 @@ func (h *holder) isWeb() bool { return strings.HasPrefix(h.pod, "web-") }
 
 // holds reports whether the sandbox must have its address.
 func (h *holder) holds() bool { return h.address.IsValid() && !h.deleted }
-
-// inMemory returns a directory in memory, for tests that are not about disks.
-func inMemory(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
-	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	return dir
-}
 
 // newSet returns a set in a new store.
 func newSet(t *testing.T, dir string, r *rand.Rand) *set {
@@ -392,7 +382,7 @@ func (s *set) finish() {
 func TestIPAMScaling(t *testing.T) {
 	t.Parallel()
 	interleavings := times(60)
-	seed, dir := seeded(t), inMemory(t)
+	seed, dir := seeded(t), fresh.InMemory(t)
 	for i := range interleavings {
 		s := newSet(t, fmt.Sprintf("%s/%d", dir, i), rand.New(rand.NewPCG(seed, uint64(i))))
 		s.steps = []string{fmt.Sprintf("%s=%d, interleaving %d, quarantine %s", seedEnv, seed, i, s.plain)}

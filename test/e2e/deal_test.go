@@ -2,13 +2,11 @@ package e2e
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // runsLong are stories that take longer than their length suggests, because a few words start many programs.
@@ -52,32 +50,4 @@ func commandsOf(story string) int {
 		}
 	}
 	return n
-}
-
-// told are the stories that have run, each with its time.
-var told []story
-
-type story struct {
-	name string
-	took time.Duration
-}
-
-func remember(name string, took time.Duration) {
-	told = append(told, story{name, took})
-}
-
-// slowest returns a text about the stories that took longest.
-func slowest() string {
-	const most = 10
-	slices.SortFunc(told, func(a, b story) int { return cmp.Compare(b.took, a.took) })
-	var all time.Duration
-	for _, s := range told {
-		all += s.took
-	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "%d stories, %.0f s in their machines; the slowest:\n", len(told), all.Seconds())
-	for _, s := range told[:min(most, len(told))] {
-		fmt.Fprintf(&text, "%7.1f s  %s\n", s.took.Seconds(), s.name)
-	}
-	return text.String()
 }

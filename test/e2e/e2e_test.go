@@ -44,17 +44,14 @@ func TestMain(m *testing.M) {
 	}
 	_ = os.Setenv(binEnv, dir)
 	_ = os.Setenv(kubenode.Env, node)
-	status := m.Run()
-	fmt.Print(slowest())
-	_ = os.WriteFile("../../bin/slowest-stories", []byte(slowest()), 0o600) // make test prints it at its end.
-	os.Exit(status)
+	os.Exit(m.Run())
 }
 
 // TestStories runs every story on a test machine, on a node in a clean state. The stories of one machine share its
 // NICs, so they run one after the other.
 func TestStories(t *testing.T) {
 	if !vm.InGuest() {
-		vm.Deal(t, stories(t), remember)
+		vm.Deal(t, stories(t))
 		return
 	}
 	tell(t, "testdata")
@@ -63,7 +60,7 @@ func TestStories(t *testing.T) {
 // TestSRIOV runs the story sriov on a machine that has a NIC with VFs.
 func TestSRIOV(t *testing.T) {
 	if !vm.InGuest() {
-		vm.DealOn(t, vm.Config{SRIOV: true}, []string{"sriov"}, remember)
+		vm.DealOn(t, vm.Config{SRIOV: true}, []string{"sriov"})
 		return
 	}
 	tell(t, "testdata/sriov")

@@ -75,6 +75,21 @@ func Sandbox(t testing.TB) string {
 	return path
 }
 
+// InMemory returns a directory in memory, for tests that are not about disks. The end of the test removes it.
+func InMemory(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 // At makes a network namespace at the path, which must not exist. The end of the test removes the namespace.
 func At(t testing.TB, path string) {
 	t.Helper()

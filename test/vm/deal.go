@@ -25,14 +25,14 @@ const (
 // Deal runs the subtests of t with these names, which are there in the guest, and nothing of t here. It deals them out to
 // machines of one processor each, as many as -test.parallel says and four at most: who is done gets the next in the order
 // of names. In the guest this very test binary runs that subtest alone. A machine whose subtest has failed, or has called
-// Spend, is not used again. Deal calls done, which may be nil, one at a time, with how long each that ran took.
-func Deal(t *testing.T, names []string, done func(name string, took time.Duration)) {
+// Spend, is not used again.
+func Deal(t *testing.T, names []string) {
 	t.Helper()
-	DealOn(t, Config{}, names, done)
+	DealOn(t, Config{}, names)
 }
 
 // DealOn is Deal for machines of this kind. It sets their processors and their time limit.
-func DealOn(t *testing.T, kind Config, names []string, done func(name string, took time.Duration)) {
+func DealOn(t *testing.T, kind Config, names []string) {
 	t.Helper()
 	kind.Processors, kind.TimeLimit = 1, 24*time.Hour
 	next := make(chan string, len(names))
@@ -42,10 +42,9 @@ func DealOn(t *testing.T, kind Config, names []string, done func(name string, to
 	close(next)
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d := dealer{kind: kind, done: done}
 	var workers sync.WaitGroup
 	for range min(mostMachines, parallel(), len(names)) {
-		workers.Go(func() { d.work(ctx, t, next) })
+		workers.Go(func() { work(ctx, t, kind, next) })
 	}
 	workers.Wait()
 }
@@ -59,14 +58,8 @@ func parallel() int {
 	return n
 }
 
-type dealer struct {
-	kind Config
-	mu   sync.Mutex
-	done func(name string, took time.Duration)
-}
-
 // work runs subtests until there are no more, all that it can in one machine.
-func (d *dealer) work(ctx context.Context, t *testing.T, next <-chan string) {
+func work(ctx context.Context, t *testing.T, kind Config, next <-chan string) {
 	var session *Session
 	closeSession := func() {
 		if session != nil {
@@ -78,25 +71,15 @@ func (d *dealer) work(ctx context.Context, t *testing.T, next <-chan string) {
 	for name := range next {
 		t.Run(name, func(t *testing.T) { // It does nothing for a name that -test.run leaves out.
 			if session == nil {
-				session = boot(ctx, t, d.kind)
+				session = boot(ctx, t, kind)
 			}
-			start := time.Now()
 			defer func() {
-				d.tell(name, time.Since(start))
 				if t.Failed() || session != nil && session.Spent() {
 					closeSession()
 				}
 			}()
 			runInGuest(ctx, t, session)
 		})
-	}
-}
-
-func (d *dealer) tell(name string, took time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.done != nil {
-		d.done(name, took)
 	}
 }
 

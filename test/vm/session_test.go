@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/relink-cni/relink/test/vm"
 )
@@ -55,7 +54,7 @@ func TestBadSession(t *testing.T) {
 }
 
 // dealtEnv makes TestDealt deal its subtests out. They are for TestDeal, which looks at what
-// is told of them.
+// comes of them.
 const dealtEnv = "RELINK_DEALT"
 
 func TestDealt(t *testing.T) {
@@ -68,7 +67,7 @@ func TestDealt(t *testing.T) {
 	case os.Getenv(dealtEnv) != "":
 		// Who fails costs a machine, so good and wrong share one.
 		names := []string{"good", "crash", "wrong", "missing", "good_too"}
-		vm.Deal(t, names, func(name string, _ time.Duration) { t.Log("told of " + name) })
+		vm.Deal(t, names)
 	}
 }
 
@@ -81,9 +80,9 @@ func TestDeal(t *testing.T) {
 	}
 	for _, want := range []string{
 		"--- FAIL: TestDealt/wrong ", "seen to be wrong", "exit status 1 in the test machine",
-		"--- FAIL: TestDealt/crash ", vm.ErrPanic.Error(), "sysrq triggered crash", "told of crash",
+		"--- FAIL: TestDealt/crash ", vm.ErrPanic.Error(), "sysrq triggered crash",
 		"--- FAIL: TestDealt/missing ", "it did not run in the test machine",
-		"--- PASS: TestDealt/good ", "seen to be good", "told of good",
+		"--- PASS: TestDealt/good ", "seen to be good",
 	} {
 		if !strings.Contains(output, want) {
 			t.Errorf("%q is not told", want)
@@ -113,7 +112,7 @@ func TestSpends(t *testing.T) {
 			}
 		})
 	case os.Getenv(dealtEnv) != "":
-		vm.Deal(t, []string{"first", "second"}, nil)
+		vm.Deal(t, []string{"first", "second"})
 	}
 }
 
