@@ -55,7 +55,7 @@ func carrying(link netstate.Link, parents ...netstate.Device) netstate.Interface
 				{Gateway: addr("10.3.0.1"), Weight: 1, OnLink: true}, {Device: "net1", Gateway: addr("10.4.0.1"), Weight: 2},
 			}},
 			{Destination: prefix("fd00:9::/64"), From: prefix("fd00:8::/64"), Gateway: addr("fd00:3::1"), Table: 254, Priority: 1024, Preference: 1},
-			{Destination: prefix("10.11.0.0/16"), Table: 254, Source: addr("10.3.0.5"), Device: "net1"},
+			{Destination: prefix("10.11.0.0/16"), Table: 254, First: true, Source: addr("10.3.0.5"), Device: "net1"},
 		},
 		Rules: []netstate.Rule{{
 			IPv6: true, Priority: 10, Invert: true, From: prefix("fd00:3::/64"), To: prefix("fd00:4::/64"), TOS: 4, InputDevice: "eth0", OutputDevice: "net1",
