@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/pooltest"
 	"github.com/relink-cni/relink/test/node"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 var errAway = errors.New("the connection was lost")

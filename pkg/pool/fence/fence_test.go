@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/pooltest"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 // cluster is an API that others use at the same time.

@@ -18,7 +18,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/pool/controller"
-	"github.com/relink-cni/relink/pkg/pool/pooltest"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 // clusterModel is three nodes on one API with the pool lan, and a controller. Everybody can be away, and answers can be lost.

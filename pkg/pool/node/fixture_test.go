@@ -16,7 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/pooltest"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 // tester is a test, or a draw of one.

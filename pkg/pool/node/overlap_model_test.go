@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/pooltest"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 // overlapModel is three nodes on one API with pools that overlap. People change the pools, and agents end, at any request.

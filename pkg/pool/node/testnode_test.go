@@ -12,8 +12,8 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/pooltest"
 	"github.com/relink-cni/relink/test/node"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 // testNode is node1 with the network pods, on an API with the pool lan: 10.3.0.0 to 10.3.0.15 in four blocks. The test sets the time.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/pooltest"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 var errAway = errors.New("away")
