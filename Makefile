@@ -11,7 +11,7 @@ PROGRAMS := relink=./cmd/relink relink-agent=./cmd/relink-agent relink-macvlan=.
 	relink-host-access=./plugins/meta/hostaccess
 LDFLAGS := -s -w -X github.com/relink-cni/relink/pkg/cniplugin.Version=$(VERSION)
 
-.PHONY: build man deb demo demo-svg test test-long test-stories test-units test-plain test-crash test-fuzz test-properties test-cluster test-machine lint bench install setup
+.PHONY: build crds man deb demo demo-svg test test-long test-stories test-units test-plain test-crash test-fuzz test-properties test-cluster test-machine lint bench install setup
 
 build:  ## static, trimmed programs in bin/
 	@for p in $(PROGRAMS); do \
@@ -123,9 +123,15 @@ FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/capture/netfix FuzzMacv
 test-fuzz:  ## FUZZSECONDS each, at least
 	@for f in $(FUZZED); do GO=$(GO) hack/fuzz $$f $(or $(FUZZSECONDS),1) || failed=1; done; [ -z "$$failed" ]
 
+CRDS := $(GO) -C hack/crds tool controller-gen crd paths=./v1alpha1 output:crd:stdout
+
+crds:  ## the kinds of shared pools for the API, from pkg/pool
+	$(CRDS) >deploy/kubernetes/pools/crds.yaml
+
 lint: setup
 	@hack/setup lint
 	$(CACHE)/tools/golangci-lint run ./...
+	$(CRDS) | diff deploy/kubernetes/pools/crds.yaml - || { echo "run: make crds" >&2; exit 1; }
 	shellcheck -e SC2187 hack/setup hack/fuzz .ci/run $$(git ls-files '*.sh')
 
 bench: setup  ## beside the peers, in one run: the tables of docs/benchmarks.md, and charts of them

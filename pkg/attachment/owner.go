@@ -10,14 +10,36 @@ const OwnerPod = "pod"
 // nobody.
 type Owner struct {
 	// Group is the API group of Kind, such as "apps". It is empty for the core group.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group,omitempty"`
-	// Kind is as in Kubernetes, such as "StatefulSet", or OwnerPod.
-	Kind      string `json:"kind,omitempty"`
+	// Kind is as in Kubernetes, such as "StatefulSet", or "pod" (OwnerPod).
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind,omitempty"`
+	// Namespace is the owner's.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
+	// Name is the owner's.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
 	// UID is that of the owner's object. It is empty for a pod that is known by its name.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	UID string `json:"uid,omitempty"`
 	// Ordinal tells the pods of a StatefulSet apart.
+	//
+	// +optional
+	// +kubebuilder:validation:Type=integer
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483646
 	Ordinal Ordinal `json:"ordinal,omitzero"`
 }
 

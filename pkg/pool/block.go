@@ -25,60 +25,163 @@ type Block struct {
 }
 
 // BlockSpec says whose each address of the block is.
+//
+// +kubebuilder:validation:XValidation:rule=`self.addresses.split("").all(c, c == '.' || c == '-' || has(self.holders) && self.holders.exists(h, h.id == c))`,message=`each character of addresses must be the id of a holder, '.' or '-'`,fieldPath=".addresses"
+// +kubebuilder:validation:XValidation:rule="self.addresses == oldSelf.addresses || self.epoch > oldSelf.epoch",message="epoch must grow with each change of addresses",fieldPath=".epoch"
 type BlockSpec struct {
-	Pool    string `json:"pool"`
+	// Pool is the name of the AddressPool.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="pool never changes: make another block"
+	Pool string `json:"pool"`
+	// PoolUID is the UID of the AddressPool.
+	//
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="poolUID never changes: make another block"
 	PoolUID string `json:"poolUID"`
-	Index   int64  `json:"index"`
-	// Node has made the block.
-	Node  string     `json:"node"`
+	// Index is the block's place in the pool, from 0.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1048575
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="index never changes: make another block"
+	Index int64 `json:"index"`
+	// Node is the name of the node that has made the block.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="node never changes: make another block"
+	Node string `json:"node"`
+	// First is the first address.
+	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="must be an IP address in its short form, such as 10.3.0.5 or fd00::5"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="first never changes: make another block"
 	First netip.Addr `json:"first"`
-	Last  netip.Addr `json:"last"`
+	// Last is the last address.
+	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="must be an IP address in its short form, such as 10.3.0.5 or fd00::5"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="last never changes: make another block"
+	Last netip.Addr `json:"last"`
 	// Epoch grows with each change of an owner.
-	Epoch   int64    `json:"epoch"`
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4000000000000000000
+	// +kubebuilder:validation:XValidation:rule="self >= oldSelf",message="epoch never gets smaller"
+	Epoch int64 `json:"epoch"`
+	// Holders are the stores that have addresses of the block.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:XValidation:rule="self.all(h, self.exists_one(o, o.store == h.store))",message="each store is one holder only"
 	Holders []Holder `json:"holders,omitempty"`
-	// Addresses has one character for each address, in order: the ID of a holder, Unassigned, or Excluded.
+	// Addresses has one character for each address, in order: the ID of a holder, '.' for one that anybody may take, or '-' for one that is never given.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/.-]+$`
+	// +kubebuilder:validation:XValidation:rule="self.size() == oldSelf.size()",message="the number of addresses never changes: make another block"
 	Addresses string `json:"addresses"`
 	// Unproven are addresses that a fenced party had. Its pods may still answer: who gets such an address probes for it before
 	// each use.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Type=string
+	// +kubebuilder:validation:items:MinLength=2
+	// +kubebuilder:validation:items:MaxLength=39
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="must be an IP address in its short form, such as 10.3.0.5 or fd00::5"
+	// +listType=atomic
 	Unproven []netip.Addr `json:"unproven,omitempty"`
 	// Want are the parties that ask the holders for addresses.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
 	Want []Want `json:"want,omitempty"`
 }
 
 // Holder is a party that has addresses of the block.
 type Holder struct {
 	// ID is the party's character in Addresses.
-	ID string `json:"id"`
-	Party
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]$`
+	ID    string `json:"id"`
+	Party `json:",inline"`
 	// Epoch is the block's, when the holder got an address last.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4000000000000000000
 	Epoch int64 `json:"epoch"`
 	// Boot is the boot of the node in which the holder has last said that it has this, empty if it has not said so yet. After a
 	// silence the holder adds a number to it, and says it again.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	Boot string `json:"boot,omitempty"`
 	// FenceAfter is the pool's, as the holder obeys it. Empty is never: by time alone the controller does not fence it.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	FenceAfter string `json:"fenceAfter,omitempty"`
 	// Fenced says why the holder is proven dead, empty if it is not. Others may take what it has. Only the controller and
 	// people write it.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
 	Fenced string `json:"fenced,omitempty"`
 }
 
 // Want is a party that asks for addresses.
 type Want struct {
-	Party
+	Party `json:",inline"`
 	// Count is how many it asks for.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65536
 	Count int `json:"count,omitempty"`
 	// Epoch is the block's, when the party asked for count addresses last. Only the party changes it: a new one tells who gives that
 	// the party needs as many once more.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4000000000000000000
 	Epoch int64 `json:"epoch,omitempty"`
-	// Address is the one that it asks for, for the owner of the claim with the name Claim. Otherwise it takes any.
+	// Address is the one that it asks for, for the owner of the claim. Otherwise it takes any.
+	//
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="must be an IP address in its short form, such as 10.3.0.5 or fd00::5"
 	Address netip.Addr `json:"address,omitzero"`
-	Claim   string     `json:"claim,omitempty"`
+	// Claim is the name of the claim of that owner.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Claim string `json:"claim,omitempty"`
 	// PodUID is the UID of the pod to which a virtual machine with the address migrates, empty if none does.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	PodUID string `json:"podUID,omitempty"`
 }
 
 // maxEpoch leaves room for more epochs than any block can have.
-const maxEpoch = 1 << 62
+const maxEpoch = 4e18
 
 // errBlock is the error of a block that no relink has written.
 var errBlock = errors.New("is not as relink writes it")

@@ -186,7 +186,7 @@ func TestCheckOfHostileBlocks(t *testing.T) {
 		"of another index":          {change(func(b *Block) { b.Spec.Index = 1 }), "its spec is of p-1"},
 		"a negative index":          {change(func(b *Block) { b.Spec.Index, b.Metadata.Name = -1, "p--1" }), "index -1, epoch 10"},
 		"no epoch":                  {change(func(b *Block) { b.Spec.Epoch = 0 }), "index 0, epoch 0"},
-		"the last epoch":            {change(func(b *Block) { b.Spec.Epoch = maxEpoch + 1 }), "epoch 4611686018427387905"},
+		"the last epoch":            {change(func(b *Block) { b.Spec.Epoch = maxEpoch + 1 }), "epoch 4000000000000000001"},
 		"no addresses":              {change(func(b *Block) { b.Spec.Addresses = "" }), "it has 0 characters for the addresses 10.3.0.10-10.3.0.13"},
 		"too few characters":        {change(func(b *Block) { b.Spec.Addresses = "AB." }), "it has 3 characters for the addresses 10.3.0.10-10.3.0.13"},
 		"too many characters":       {change(func(b *Block) { b.Spec.Addresses = "AB.--" }), "it has 5 characters for the addresses 10.3.0.10-10.3.0.13"},

@@ -18,26 +18,66 @@ type Claim struct {
 }
 
 // ClaimSpec is what is claimed, and by whom.
+//
+// +kubebuilder:validation:XValidation:rule="self.active.store == oldSelf.active.store || self.epoch > oldSelf.epoch",message="epoch must grow when the address moves to another store",fieldPath=".epoch"
 type ClaimSpec struct {
+	// Pool is the name of the AddressPool.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="pool never changes: make another claim"
 	Pool string `json:"pool"`
 	// IfName is the interface of the owner's pods: each interface has its own address.
-	IfName  string           `json:"ifName"`
-	Owner   attachment.Owner `json:"owner"`
-	Address netip.Addr       `json:"address"`
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:Pattern=`^[^/\s]+$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="ifName never changes: make another claim"
+	IfName string `json:"ifName"`
+	// Owner is the workload that the address belongs to.
+	//
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="owner never changes: make another claim"
+	Owner attachment.Owner `json:"owner"`
+	// Address is the owner's address.
+	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="must be an IP address in its short form, such as 10.3.0.5 or fd00::5"
+	Address netip.Addr `json:"address"`
 	// Epoch grows each time that the address moves to another party.
-	Epoch  int64 `json:"epoch"`
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4000000000000000000
+	// +kubebuilder:validation:XValidation:rule="self >= oldSelf",message="epoch never gets smaller"
+	Epoch int64 `json:"epoch"`
+	// Active is where the owner's pod runs, or has run last.
 	Active Place `json:"active"`
 	// Target is where a virtual machine is about to go. Both have the address until the source ends.
+	//
+	// +optional
 	Target *Place `json:"target,omitempty"`
 	// Accepted is the UID of the target's pod, if the node with the address keeps it for this pod until it comes.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	Accepted string `json:"accepted,omitempty"`
 	// Retain is how long the address waits for the owner's next pod, such as 72h; empty for as long as the owner lives.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	Retain string `json:"retain,omitempty"`
 }
 
 // Place is where a pod with the address runs.
 type Place struct {
-	Party
+	Party `json:",inline"`
+	// PodUID is the UID of that pod.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	PodUID string `json:"podUID,omitempty"`
 }
 

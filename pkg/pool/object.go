@@ -23,12 +23,29 @@ type Meta struct {
 
 // Party is who has addresses of a pool: the store of one network on one node. A node with a new disk is another party.
 type Party struct {
-	// Node is the node's name, and NodeUID the UID of its object.
-	Node    string `json:"node"`
+	// Node is the name of the node.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Node string `json:"node"`
+	// NodeUID is the UID of the node's object.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	NodeUID string `json:"nodeUID,omitempty"`
+	// Network is the name of the network on that node.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9_.-]*$`
 	Network string `json:"network"`
 	// Store is the random identity of the store. With the node's name it identifies the party: a copy of a node's disk has the
 	// same store, and is no party of what the node has.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9._-]+$`
 	Store string `json:"store"`
 }
 

@@ -32,46 +32,126 @@ type Pool struct {
 }
 
 // Spec says which addresses the pool has, and what pods get with them. They are of one subnet.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.subnet) || ip(self.gateway).family() == cidr(self.subnet).ip().family() && (cidr(self.subnet).containsIP(self.gateway) || ip(self.gateway).isLinkLocalUnicast())",message="the gateway must be an address of the subnet",messageExpression=`'the gateway ' + self.gateway + ' must be an address of the subnet ' + self.subnet`,fieldPath=".gateway"
+// +kubebuilder:validation:XValidation:rule=`!has(self.ranges) || !isCIDR(self.subnet) || self.ranges.all(r, isCIDR(r) ? cidr(self.subnet).containsCIDR(r) : r.split('-').all(a, !isIP(a) || cidr(self.subnet).containsIP(a)))`,message="ranges must be parts of the subnet",messageExpression=`'ranges must be parts of the subnet ' + self.subnet`,fieldPath=".ranges"
+// +kubebuilder:validation:XValidation:rule="has(oldSelf.ranges) == has(self.ranges)",message="without ranges, the pool is the whole subnet, and gets none later; with ranges, it always has some",fieldPath=".ranges"
+// +kubebuilder:validation:XValidation:rule="self.blockSize == oldSelf.blockSize",message="blockSize never changes: make another pool",fieldPath=".blockSize"
 type Spec struct {
+	// Subnet is the network that the addresses are of, such as 10.3.0.0/24. It never changes.
+	//
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="must be a network such as 10.3.0.0/24"
+	// +kubebuilder:validation:XValidation:rule=`!isCIDR(self) || !['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '255.255.255.255/32', '::/8', 'fe80::/10', 'ff00::/8'].exists(n, cidr(n).containsCIDR(self) || cidr(self).containsCIDR(n))`,message="must have no address of the reserved networks 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255/32, ::/8, fe80::/10, ff00::/8"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subnet never changes: make another pool"
 	Subnet string `json:"subnet"`
 	// Ranges are parts of the subnet, such as 10.3.0.10-10.3.0.250. More can be added at the end. Without any, it is the
 	// whole subnet.
+	//
+	// +optional
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=79
+	// +kubebuilder:validation:items:XValidation:rule=`isCIDR(self) ? cidr(self) == cidr(self).masked() : self.split('-').size() <= 2 && self.split('-').all(a, isIP(a)) && self.contains('.') != self.contains(':')`,message="must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19"
+	// +listType=atomic
 	Ranges []string `json:"ranges,omitempty"`
 	// Exclude are addresses that nobody gets, in the forms of relink-ipam's key.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=79
+	// +kubebuilder:validation:items:XValidation:rule=`isCIDR(self) ? cidr(self) == cidr(self).masked() : self.split('-').size() <= 2 && self.split('-').all(a, isIP(a)) && self.contains('.') != self.contains(':')`,message="must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19"
+	// +listType=atomic
 	Exclude []string `json:"exclude,omitempty"`
-	Gateway string   `json:"gateway,omitempty"`
-	Routes  []Route  `json:"routes,omitempty"`
+	// Gateway is the pods' default gateway. No pod gets its address.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="must be an address of the subnet"
+	Gateway string `json:"gateway,omitempty"`
+	// Routes are what pods get with an address.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	Routes []Route `json:"routes,omitempty"`
 	// BlockSize is the number of addresses of a block. It never changes.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	// +kubebuilder:default=16
 	BlockSize int `json:"blockSize,omitempty"`
 	// Paused: nobody takes anything new from the pool. What nodes have, they give.
+	//
+	// +optional
 	Paused bool `json:"paused,omitempty"`
 	// FenceAfter is after how long without a sign of life a node counts as dead, such as 30m, and at least 10m. Empty is never: only a
 	// person declares a node dead.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+	// +kubebuilder:validation:XValidation:rule=`duration(self) >= duration('10m')`,message="must be at least 10m, such as 30m"
 	FenceAfter string `json:"fenceAfter,omitempty"`
 }
 
 // Route is a route of a pod.
 type Route struct {
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="must be a network such as 10.8.0.0/16"
 	Dst string `json:"dst"`
-	GW  string `json:"gw,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="must be an address"
+	GW string `json:"gw,omitempty"`
 }
 
 // Status is what the controller has counted. It is a hint: nothing is decided by it alone.
 type Status struct {
-	// Blocks is how many blocks the pool has, Existing how many of them exist.
-	Blocks   int64 `json:"blocks"`
+	// Blocks is how many blocks the pool has.
+	//
+	// +kubebuilder:validation:Minimum=0
+	Blocks int64 `json:"blocks"`
+	// Existing, taken in the API, is how many of the blocks exist.
+	//
+	// +kubebuilder:validation:Minimum=0
 	Existing int64 `json:"taken"`
-	// Addresses are all that can be given. Nodes have Granted of them.
+	// Addresses is how many addresses can be given.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:Pattern=`^[0-9]+$`
 	Addresses string `json:"addresses,omitempty"`
-	Granted   int64  `json:"granted"`
+	// Granted is how many of the addresses nodes have.
+	//
+	// +kubebuilder:validation:Minimum=0
+	Granted int64 `json:"granted"`
 	// Free has a bit for each of the first blocks, in base64: 1 for a block that does not exist.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=174764
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]*=*$`
 	Free string `json:"free,omitempty"`
 	// Sequence grows with each change of the status. A node that has seen a greater one knows that the API has lost something.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Sequence int64 `json:"sequence,omitempty"`
 	// Problem says why nobody may take anything of the pool, empty if they may.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Problem string `json:"problem,omitempty"`
+	// Updated is when the controller has counted.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
 	Updated string `json:"updated,omitempty"`
 	// ObservedGeneration is the generation of the pool before the blocks were counted.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
