@@ -20,11 +20,10 @@ type emulator struct {
 	arguments, env []string
 }
 
-// findEmulator returns the system's qemu, or if that does not know igb, one of the backports, which it fetches. qemu 10 needs two thirds
-// of the time of qemu 7.
-func findEmulator(ctx context.Context) (emulator, error) {
+// findEmulator returns the system's qemu. With sriov it returns one that knows igb, and fetches that if the system's is older.
+func findEmulator(ctx context.Context, sriov bool) (emulator, error) {
 	path, err := cache.LookTool(emulatorName)
-	if err != nil || knowsIGB(ctx, path) {
+	if err != nil || !sriov || knowsIGB(ctx, path) {
 		return emulator{path: path}, err
 	}
 	dir, err := prepareEmulator(ctx)
@@ -43,6 +42,12 @@ func findEmulator(ctx context.Context) (emulator, error) {
 func knowsIGB(ctx context.Context, path string) bool {
 	out, err := cache.Tool(ctx, "/", path, "-device", "igb,help")
 	return err == nil && strings.Contains(out, "netdev")
+}
+
+// PrepareSRIOV fetches the qemu of Config.SRIOV, unless the system or the cache has one.
+func PrepareSRIOV(ctx context.Context) error {
+	_, err := findEmulator(ctx, true)
+	return err
 }
 
 // emulatorPackages hold qemu and all that it loads. Its libraries are those of Debian 12's own qemu.

@@ -28,12 +28,11 @@ type image struct {
 	initramfs string
 }
 
-// Prepare downloads the guest's kernel and builds its initramfs, and fetches a qemu, unless the cache or the system has them. Run does
-// it by itself; calling it earlier moves the wait. Any number of processes may prepare the same cache at once.
+// Prepare downloads the guest's kernel and builds its initramfs unless the cache has them. Run does it by itself; calling
+// it earlier moves the wait. Any number of processes may prepare the same cache at once.
 func Prepare(ctx context.Context) error {
-	_, imageErr := prepareImage(ctx)
-	_, err := findEmulator(ctx)
-	return errors.Join(imageErr, err)
+	_, err := prepareImage(ctx)
+	return err
 }
 
 func prepareImage(ctx context.Context) (image, error) {

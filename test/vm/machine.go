@@ -36,7 +36,7 @@ func newMachine(ctx context.Context, cfg Config) (_ *machine, retErr error) {
 	if err != nil {
 		return nil, err
 	}
-	qemu, err := findEmulator(ctx)
+	qemu, err := findEmulator(ctx, cfg.SRIOV)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ type Config struct {
 	MemoryMiB int
 	// Processors is how many the guest has; 0: two.
 	Processors int
-	// SRIOV gives the machine a third NIC, an igb with 7 VFs. The guest has it when it loads igb.
+	// SRIOV gives the machine a third NIC, an igb with 7 VFs. The guest has it when it loads igb. It needs qemu 8 or newer.
 	SRIOV bool
 }
 

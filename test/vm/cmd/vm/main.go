@@ -74,7 +74,7 @@ func parse() (options, []string) {
 
 func run(ctx context.Context, opts options, command []string) (int, error) {
 	if opts.prepare {
-		return 0, vm.Prepare(ctx)
+		return 0, errors.Join(vm.Prepare(ctx), vm.PrepareSRIOV(ctx))
 	}
 	dir, err := os.Getwd()
 	if err != nil {
