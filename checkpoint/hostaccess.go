@@ -2,13 +2,11 @@ package checkpoint
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netfilter"
@@ -64,37 +62,20 @@ func (s *Store) MasqueradeFamilies() (families []netfilter.Family) {
 // ForgetMasquerade notes that no rule of iptables is left.
 func (s *Store) ForgetMasquerade() { _ = os.Remove(filepath.Join(s.dir, masqueradeFile)) }
 
-func (s *Store) accessLockPath() string { return filepath.Join(s.dir, accessLock) }
-
 // HadHostAccess says that a pod has had host access since the boot.
 func (s *Store) HadHostAccess() bool {
-	_, err := os.Stat(s.accessLockPath())
+	_, err := os.Stat(filepath.Join(s.dir, accessLock))
 	return err == nil
 }
 
 // LockHostAccess takes the lock for what the host has for all pods with host access: the policy rules and the stand-in address. It
-// waits until ctx is done and then returns ErrBusy. The holder waits for nothing: no other lock, and no other program.
+// waits as Lock does. The holder waits for nothing: no other lock, and no other program.
 func (s *Store) LockHostAccess(ctx context.Context) (unlock func(), err error) {
-	return s.lockHostFile(ctx, s.accessLockPath(), "host access")
+	return s.lockExclusive(ctx, accessLock, "host access")
 }
 
 // LockMasquerade is LockHostAccess for the chain of iptables in the host, whose programs take time. Only pods with a rule there wait
 // for it.
 func (s *Store) LockMasquerade(ctx context.Context) (unlock func(), err error) {
-	return s.lockHostFile(ctx, filepath.Join(s.dir, masqueradeLock), "the rules of iptables for host access")
-}
-
-func (s *Store) lockHostFile(ctx context.Context, path, subject string) (unlock func(), err error) {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", subject, err)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openNonblock, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", subject, err)
-	}
-	notice := s.onWait.Notice(func() string { return subject })
-	if err := flock.LockWithNotice(ctx, f, flock.Exclusive, notice); err != nil {
-		return nil, fmt.Errorf("lock %s (%s): %w", subject, f.Name(), err)
-	}
-	return func() { _ = f.Close() }, nil
+	return s.lockExclusive(ctx, masqueradeLock, "the rules of iptables for host access")
 }

@@ -10,19 +10,39 @@ import (
 )
 
 // LockHost takes the lock for changes to the host's devices. One restore after the other makes such
-// changes. It waits until ctx is done and then returns ErrBusy. The holder waits for nothing
-// meanwhile: no device, no carrier, no sandbox's lock.
+// changes. It waits as Lock does. The holder waits for nothing meanwhile: no device, no carrier, no sandbox's lock.
 func (s *Store) LockHost(ctx context.Context) (unlock func(), err error) {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("lock the host's devices: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(s.dir, hostLock), os.O_RDWR|os.O_CREATE|openNonblock, 0o600)
+	return s.lockExclusive(ctx, hostLock, "the host's devices")
+}
+
+func (s *Store) lockExclusive(ctx context.Context, name, subject string) (unlock func(), err error) {
+	f, err := s.lockNodeFile(ctx, name, subject, flock.Exclusive)
 	if err != nil {
-		return nil, fmt.Errorf("lock the host's devices: %w", err)
-	}
-	notice := s.onWait.Notice(func() string { return "the host's devices" })
-	if err := flock.LockWithNotice(ctx, f, flock.Exclusive, notice); err != nil {
-		return nil, fmt.Errorf("lock the host's devices (%s): %w", f.Name(), err)
+		return nil, err
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// lockNodeFile locks a file beside the sandboxes' directories. It waits as Lock does.
+func (s *Store) lockNodeFile(ctx context.Context, name, subject string, mode int) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
+	defer cancel()
+	f, err := s.openNodeFile(name, subject)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock.LockWithNotice(ctx, f, mode, s.onWait.Notice(func() string { return subject })); err != nil {
+		return nil, fmt.Errorf("lock %s (%s): %w", subject, f.Name(), err)
+	}
+	return f, nil
+}
+
+func (s *Store) openNodeFile(name, subject string) (f *os.File, err error) {
+	if err = os.MkdirAll(s.dir, 0o700); err == nil {
+		f, err = os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR|os.O_CREATE|openNonblock, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", subject, err)
+	}
+	return f, nil
 }

@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/kernel"
 )
 
 // ErrBusy says that another process holds the sandbox's lock.
@@ -23,12 +25,78 @@ const lockName = ".lock"
 const openNonblock = syscall.O_NONBLOCK
 
 // Lock takes the lock of a sandbox. ADD, DEL, GC and restore hold it while they change something
-// about the sandbox. It waits until ctx is done. Then it returns ErrBusy, with the names of the
-// holders. unlock also removes the sandbox's directory if it is empty.
+// about the sandbox. It waits until ctx is done, and no longer than flock.DefaultTimeout. Then it returns
+// ErrBusy, with the names of the holders. unlock also removes the sandbox's directory if it is empty.
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
+	defer cancel()
 	return s.lock(ctx, containerID, func(f *os.File) error {
 		return flock.LockWithNotice(ctx, f, flock.Exclusive, s.onWait.Notice(func() string { return s.sandboxName(containerID) }))
 	})
+}
+
+// WithLock calls f under the sandbox's lock.
+func (s *Store) WithLock(ctx context.Context, containerID string, f func() error) error {
+	unlock, err := s.Lock(ctx, containerID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f()
+}
+
+// EachSandbox calls f for each container ID, one after the other, under the sandbox's lock. If it cannot take that,
+// it calls f with the reason. No sandbox waits because somebody works on another one.
+func (s *Store) EachSandbox(ctx context.Context, containerIDs []string, f func(i int, err error)) {
+	var mu sync.Mutex
+	call := func(i int, unlock func(), err error) {
+		if err == nil {
+			defer unlock()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		f(i, err)
+	}
+	var waiting sync.WaitGroup
+	for i, id := range containerIDs {
+		unlock, err := s.TryLock(id)
+		if !errors.Is(err, ErrBusy) {
+			call(i, unlock, err)
+			continue
+		}
+		waiting.Go(func() {
+			unlock, err := s.Lock(ctx, id)
+			call(i, unlock, err)
+		})
+	}
+	waiting.Wait()
+}
+
+// Sandbox is a sandbox whose lock is held: the record of one of its attachments as it is now, and the namespace, which is
+// proven to be the recorded one.
+type Sandbox struct {
+	Record    Record
+	Namespace *kernel.Namespace
+}
+
+// WithSandbox calls f with the sandbox of the listed record, under its lock. It returns ErrNoCheckpoint if the
+// attachment was detached meanwhile, and the errors of kernel.OpenSame.
+func (s *Store) WithSandbox(ctx context.Context, listed Record, f func(*Sandbox) error) error {
+	return s.WithLock(ctx, listed.Attachment.ContainerID, func() error { return s.OpenSandbox(listed, f) })
+}
+
+// OpenSandbox is WithSandbox for a caller who holds the lock.
+func (s *Store) OpenSandbox(listed Record, f func(*Sandbox) error) error {
+	record, err := s.Reload(listed)
+	if err != nil {
+		return err
+	}
+	namespace, err := kernel.OpenSame(record.Namespace)
+	if err != nil {
+		return err
+	}
+	defer namespace.Close()
+	return f(&Sandbox{Record: record, Namespace: namespace})
 }
 
 // sandboxName returns the pod's name, or the container ID where no checkpoint tells the pod.
@@ -95,6 +163,9 @@ func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.
 	}
 }
 
+// parentsSubject names the parents in errors and notices.
+const parentsSubject = "the VLAN parents"
+
 // ParentLock is a hold on the host's VLAN parents, which attachments share. An ADD takes it before it
 // looks for the parent. It keeps it until the checkpoint that names the parent is saved.
 type ParentLock struct {
@@ -102,29 +173,14 @@ type ParentLock struct {
 }
 
 // LockParents takes a hold on the parents, which others can have too. While somebody is TryExclusive with
-// them, it waits until ctx is done and then returns ErrBusy.
+// them, it waits as Lock does.
 func (s *Store) LockParents(ctx context.Context) (*ParentLock, error) {
-	f, err := s.openParentLock()
+	f, err := s.lockNodeFile(ctx, parentsLock, parentsSubject, flock.Shared)
 	if err != nil {
 		return nil, err
 	}
-	notice := s.onWait.Notice(func() string { return "the VLAN parents" })
-	if err := flock.LockWithNotice(ctx, f, flock.Shared, notice); err != nil {
-		return nil, fmt.Errorf("lock parents (%s): %w", f.Name(), err)
-	}
 	failpoint.Here("parents shared")
 	return &ParentLock{file: f}, nil
-}
-
-func (s *Store) openParentLock() (*os.File, error) {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("lock parents: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(s.dir, parentsLock), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock parents: %w", err)
-	}
-	return f, nil
 }
 
 // TryExclusive says whether nobody else has a hold. If so, it keeps everybody else off until Release: every

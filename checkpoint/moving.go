@@ -82,7 +82,7 @@ func (s *Store) moveStates(containerID string) (states []MoveState, err error) {
 }
 
 // LockMoves takes the lock that one move of the node holds from its begin to its end. So two moves never write the same
-// note, and nobody finishes a move that is under way. It waits until ctx is done, and then returns ErrBusy.
+// note, and nobody finishes a move that is under way. It waits as Lock does.
 func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(s.movesDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("lock the moves: %w", err)
@@ -91,6 +91,8 @@ func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the moves: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
+	defer cancel()
 	if err := flock.Lock(ctx, dir, flock.Exclusive); err != nil {
 		return nil, fmt.Errorf("another relink move is at work: %w", err)
 	}

@@ -23,7 +23,7 @@ func (s *Store) CheckWritable() error {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}
 	// Not the lock of the host's devices: no ADD takes that.
-	lock, err := s.openParentLock()
+	lock, err := s.openNodeFile(parentsLock, parentsSubject)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -250,17 +249,12 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 	if !c.store.InUse(id) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), flock.DefaultTimeout)
-	defer cancel()
-	unlock, err := c.store.Lock(ctx, id)
-	if err == nil {
-		defer unlock()
-		if r, loadErr := c.store.Load(id, c.args.IfName); loadErr == nil && c.plugin.Kind != "" && r.Interface.Link.Kind != c.plugin.Kind {
+	return lockError(c.store.WithLock(context.Background(), id, func() error {
+		if r, err := c.store.Load(id, c.args.IfName); err == nil && c.plugin.Kind != "" && r.Interface.Link.Kind != c.plugin.Kind {
 			return nil // Another plugin's.
 		}
-		err = c.store.Forget(id, c.args.IfName)
-	}
-	return lockError(err, flock.DefaultTimeout)
+		return c.store.Forget(id, c.args.IfName)
+	}))
 }
 
 // Del forgets the checkpoint. It comes before the interface plugin's DEL, so that no restore brings

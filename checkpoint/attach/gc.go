@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -141,32 +140,20 @@ func proveNamespaces(ctx context.Context, records []checkpoint.Record) map[attac
 	return sandbox.Prove(ctx, sandbox.SeesAllProcesses(), namespaces...)
 }
 
-// forgetAll forgets the records and returns what failed. It works on all at once: none waits because somebody works on
-// another sandbox.
+// forgetAll forgets the records and returns what failed.
 func forgetAll(ctx context.Context, store *checkpoint.Store, records []checkpoint.Record) []error {
+	var ids []string
+	for _, r := range records {
+		ids = append(ids, r.Attachment.ContainerID)
+	}
 	failed := make([]error, len(records))
-	var waiting sync.WaitGroup
-	for i, r := range records {
-		waiting.Go(func() {
-			if err := forget(ctx, store, r); err != nil {
-				failed[i] = cniplugin.Wrap(err, r.Attachment.String())
-			}
-		})
-	}
-	waiting.Wait()
+	store.EachSandbox(ctx, ids, func(i int, err error) {
+		if err == nil {
+			_, err = store.ForgetRecord(records[i])
+		}
+		if err != nil {
+			failed[i] = cniplugin.Wrap(lockError(err), records[i].Attachment.String())
+		}
+	})
 	return failed
-}
-
-func forget(ctx context.Context, store *checkpoint.Store, r checkpoint.Record) error {
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-	defer cancel()
-	unlock, err := store.Lock(ctx, r.Attachment.ContainerID)
-	if err != nil {
-		return lockError(err, flock.DefaultTimeout)
-	}
-	defer unlock()
-	if _, err := store.ForgetRecord(r); err != nil {
-		return cniplugin.Error(types.ErrIOFailure, "%v", err)
-	}
-	return nil
 }

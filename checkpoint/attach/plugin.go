@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -37,9 +36,6 @@ type Plugin struct {
 func (p Plugin) Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: p.Add, Del: p.Del, Check: p.Check, Status: p.Status, GC: p.GC}
 }
-
-// parentLockTimeout bounds the wait for somebody who is alone with the parents. That never takes long.
-const parentLockTimeout = 10 * time.Second
 
 // call is one call of the plugin for an attachment.
 type call struct {
@@ -111,27 +107,23 @@ func (c *call) key() attachment.Key {
 
 // lock keeps every other operation off the sandbox.
 func (c *call) lock(ctx context.Context) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-	defer cancel()
 	unlock, err = c.store.Lock(ctx, c.args.ContainerID)
-	return unlock, lockError(err, flock.DefaultTimeout)
+	return unlock, lockError(err)
 }
 
 // lockParents takes a hold on the parents of the node.
 func (c *call) lockParents(ctx context.Context) (*checkpoint.ParentLock, error) {
-	ctx, cancel := context.WithTimeout(ctx, parentLockTimeout)
-	defer cancel()
 	shared, err := c.store.LockParents(ctx)
-	return shared, lockError(err, parentLockTimeout)
+	return shared, lockError(err)
 }
 
 // lockError makes the runtime try again if somebody else held the lock during the whole wait.
-func lockError(err error, wait time.Duration) error {
+func lockError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, checkpoint.ErrBusy):
-		return cniplugin.Error(types.ErrTryAgainLater, "%v for more than %s", err, wait)
+		return cniplugin.Error(types.ErrTryAgainLater, "%v for more than %s", err, flock.DefaultTimeout)
 	}
 	return cniplugin.Error(types.ErrIOFailure, "%v", err)
 }

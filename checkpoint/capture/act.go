@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -17,9 +16,8 @@ import (
 // writeActions carries the actions out. It decides each of them again under the sandbox's lock, from what is
 // there then: an ADD or a DEL may have come in between.
 func (r *captureRun) writeActions(ctx context.Context, actions []InterfaceAction) {
-	var unnamed []int
-	var waiting sync.WaitGroup
-	defer waiting.Wait()
+	var named, unnamed []int
+	var ids []string
 	for i, a := range actions {
 		switch {
 		case a.Verb == Keep || a.Verb == Refuse || a.Verb == Skip:
@@ -27,18 +25,12 @@ func (r *captureRun) writeActions(ctx context.Context, actions []InterfaceAction
 		case a.Attachment.ContainerID == checkpoint.UnnamedID(a.Namespace):
 			unnamed = append(unnamed, i)
 		default:
-			unlock, err := r.Store.TryLock(a.Attachment.ContainerID)
-			if errors.Is(err, checkpoint.ErrBusy) {
-				// The others do not wait while somebody works on this sandbox.
-				waiting.Go(func() {
-					unlock, err := r.lock(ctx, a.Attachment.ContainerID)
-					r.outcomes[i] = r.writeNamed(ctx, a, unlock, err)
-				})
-				continue
-			}
-			r.outcomes[i] = r.writeNamed(ctx, a, unlock, err)
+			named, ids = append(named, i), append(ids, a.Attachment.ContainerID)
 		}
 	}
+	r.Store.EachSandbox(ctx, ids, func(i int, err error) {
+		r.outcomes[named[i]] = r.writeNamed(ctx, actions[named[i]], err)
+	})
 	// All ADDs of the node wait meanwhile, so a batch must be short.
 	const atOnce = 200
 	for batch := range slices.Chunk(unnamed, atOnce) {
@@ -47,16 +39,13 @@ func (r *captureRun) writeActions(ctx context.Context, actions []InterfaceAction
 }
 
 // writeNamed writes the checkpoint of an attachment whose container ID is known. The caller has taken the
-// sandbox's lock, which ends by unlock. err is why the caller could not take it.
-func (r *captureRun) writeNamed(ctx context.Context, a InterfaceAction, unlock func(), err error) InterfaceOutcome {
+// sandbox's lock. err is why the caller could not take it.
+func (r *captureRun) writeNamed(ctx context.Context, a InterfaceAction, err error) InterfaceOutcome {
 	o := outcomeOf(a, finalStates[a.Verb])
 	if err != nil {
-		o.setFailed(err)
+		o.setFailed(wrapBusy(err))
 		return o
 	}
-	defer unlock()
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-	defer cancel()
 	shared, err := r.Store.LockParents(ctx)
 	if err != nil {
 		o.setFailed(wrapBusy(err))
@@ -139,13 +128,6 @@ func (r *captureRun) lockQuietNode(ctx context.Context) (records []checkpoint.Re
 			return nil, nil, err
 		}
 	}
-}
-
-func (r *captureRun) lock(ctx context.Context, containerID string) (func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-	defer cancel()
-	unlock, err := r.Store.Lock(ctx, containerID)
-	return unlock, wrapBusy(err)
 }
 
 // redecide decides anew and does what it decides.

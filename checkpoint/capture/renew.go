@@ -13,7 +13,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -76,8 +75,6 @@ func (n Renewal) underLock(ctx context.Context, f func() error) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-	defer cancel()
 	shared, err := n.Store.LockParents(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package forget
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -207,13 +207,17 @@ func (p *Plan) Report() CheckpointReport {
 // Run forgets what was decided. One failure does not stop the others.
 func (p *Plan) Run(ctx context.Context) CheckpointReport {
 	report := CheckpointReport{Checkpoints: []CheckpointOutcome{}, Alive: p.alive}
-	for _, c := range p.planned {
-		o := c.outcome(Forgotten)
+	var ids []string
+	var doomed []int
+	for i, c := range p.planned {
+		report.Checkpoints = append(report.Checkpoints, c.outcome(Forgotten))
 		if c.action == doForget {
-			p.forget(ctx, c, &o)
+			ids, doomed = append(ids, c.key().ContainerID), append(doomed, i)
 		}
-		report.Checkpoints = append(report.Checkpoints, o)
 	}
+	p.store.EachSandbox(ctx, ids, func(i int, err error) {
+		p.forget(p.planned[doomed[i]], cmp.Or(ctx.Err(), err), &report.Checkpoints[doomed[i]])
+	})
 	return report
 }
 
@@ -225,14 +229,13 @@ func (c planned) outcome(success CheckpointState) CheckpointOutcome {
 	}
 }
 
-// forget removes the checkpoint if it is still the one that was judged.
-func (p *Plan) forget(ctx context.Context, c planned, o *CheckpointOutcome) {
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-	defer cancel()
-	err := ctx.Err()
+// forget removes the checkpoint if it is still the one that was judged. The caller has the sandbox's lock, or err.
+func (p *Plan) forget(c planned, err error, o *CheckpointOutcome) {
 	forgotten := false
-	if err == nil {
-		forgotten, err = p.forgetLocked(ctx, c)
+	if err == nil && c.unreadable != nil {
+		forgotten, err = p.store.ForgetUnreadable(*c.unreadable)
+	} else if err == nil {
+		forgotten, err = p.store.ForgetRecord(c.record)
 	}
 	switch {
 	case err != nil:
@@ -240,18 +243,6 @@ func (p *Plan) forget(ctx context.Context, c planned, o *CheckpointOutcome) {
 	case !forgotten:
 		o.State, o.Reason = Kept, "it was written anew meanwhile"
 	}
-}
-
-func (p *Plan) forgetLocked(ctx context.Context, c planned) (forgotten bool, err error) {
-	unlock, err := p.store.Lock(ctx, c.key().ContainerID)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	if c.unreadable != nil {
-		return p.store.ForgetUnreadable(*c.unreadable)
-	}
-	return p.store.ForgetRecord(c.record)
 }
 
 // leaseMayRemain says that the addresses of the CNI configuration come from relink-ipam, or that nobody can tell.

@@ -108,7 +108,7 @@ func clearSandbox(store *checkpoint.Store, key attachment.Key, sandbox *kernel.N
 
 // claimRoutes makes the host's routes to the pod, also if another pod has had the address until now.
 func claimRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access, node hostaccess.Node) error {
-	unlock, err := lockHostAccess(ctx, store)
+	unlock, err := store.LockHostAccess(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func addMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Na
 	if !access.Masquerade {
 		return nil
 	}
-	unlock, err := lockMasquerade(ctx, store)
+	unlock, err := store.LockMasquerade(ctx)
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func RemovePath(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 }
 
 func removeUnused(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace) error {
-	unlock, err := lockHostAccess(ctx, store)
+	unlock, err := store.LockHostAccess(ctx)
 	if err != nil {
 		return err
 	}
@@ -254,7 +254,7 @@ func removeUnused(ctx context.Context, store *checkpoint.Store, host *kernel.Nam
 
 // removeMasquerade deletes the rules of iptables. keptErr is that of RemovePath.
 func removeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string) (keptErr, err error) {
-	unlock, err := lockMasquerade(ctx, store)
+	unlock, err := store.LockMasquerade(ctx)
 	if err != nil {
 		return nil, err
 	}

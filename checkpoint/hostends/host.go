@@ -3,30 +3,11 @@ package hostends
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
-
-// lockTimeout bounds the wait for somebody who changes the host's part of host access.
-const lockTimeout = 10 * time.Second
-
-func lockHostAccess(ctx context.Context, store *checkpoint.Store) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	return store.LockHostAccess(ctx)
-}
-
-// masqueradeLockTimeout bounds the wait for others who change the chain of iptables in the host: each takes a tenth of a second.
-const masqueradeLockTimeout = 30 * time.Second
-
-func lockMasquerade(ctx context.Context, store *checkpoint.Store) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, masqueradeLockTimeout)
-	defer cancel()
-	return store.LockMasquerade(ctx)
-}
 
 // Host is the host's part of the host accesses of some records.
 type Host struct {
@@ -99,7 +80,7 @@ func (h Host) AssertRoutes(ctx context.Context, node hostaccess.Node) (hostacces
 	if h.AddsUnlocked && !plan.Removes() {
 		return plan, plan.Run(h.Host)
 	}
-	unlock, err := lockHostAccess(ctx, h.Store)
+	unlock, err := h.Store.LockHostAccess(ctx)
 	if err != nil {
 		return plan, err
 	}
@@ -126,7 +107,7 @@ func (h Host) assertMasquerade(ctx context.Context, node hostaccess.Node) error 
 	if len(h.Store.MasqueradeFamilies()) == 0 && len(hostaccess.Masquerading(checkpoint.HostAccesses(h.Records))) == 0 {
 		return nil
 	}
-	unlock, err := lockMasquerade(ctx, h.Store)
+	unlock, err := h.Store.LockMasquerade(ctx)
 	if err != nil {
 		return err
 	}

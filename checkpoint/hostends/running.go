@@ -28,7 +28,8 @@ const (
 // Add gives host access to a running pod, and notes it in the checkpoint. A pod that has it already with the same options keeps it;
 // with others, Add fails.
 func Add(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record, options hostaccess.Options) (change AccessChange, err error) {
-	err = withSandbox(ctx, store, listed, func(r checkpoint.Record, sandbox *kernel.Namespace) (err error) {
+	err = store.WithSandbox(ctx, listed, func(s *checkpoint.Sandbox) (err error) {
+		r, sandbox := s.Record, s.Namespace
 		if r.HostAccess != nil {
 			if !reflect.DeepEqual(r.HostAccess.Options, options) {
 				return fmt.Errorf("it has host access with other settings: run relink host-access remove %s first", r.Pod)
@@ -72,7 +73,8 @@ func assignedAddresses(r checkpoint.Record) (addresses []netstate.Address, err e
 // Remove takes the host access from the checkpoint of a running pod, and then from the pod. It can be killed and run again: then it also
 // takes away what a killed Add or Remove has left.
 func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record) (change AccessChange, err error) {
-	err = withSandbox(ctx, store, listed, func(r checkpoint.Record, sandbox *kernel.Namespace) error {
+	err = store.WithSandbox(ctx, listed, func(s *checkpoint.Sandbox) error {
+		r, sandbox := s.Record, s.Namespace
 		if change = AlreadyAbsent; r.HostAccess == nil {
 			removeErr := errors.Join(RemovePath(ctx, store, host, hostaccess.HostName(r.Attachment), len(store.MasqueradeFamilies()) > 0))
 			return errors.Join(clearSandbox(store, r.Attachment, sandbox), removeErr)
@@ -93,25 +95,4 @@ func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace
 		return errors.Join(pod.Clear(), removeErr)
 	})
 	return change, err
-}
-
-// withSandbox calls f with the record as it is now and its sandbox, under the sandbox's lock.
-func withSandbox(ctx context.Context, store *checkpoint.Store, listed checkpoint.Record, f func(checkpoint.Record, *kernel.Namespace) error) error {
-	waiting, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	unlock, err := store.Lock(waiting, listed.Attachment.ContainerID)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	r, err := store.Reload(listed)
-	if err != nil {
-		return err
-	}
-	sandbox, err := kernel.OpenSame(r.Namespace)
-	if err != nil {
-		return err
-	}
-	defer sandbox.Close()
-	return f(r, sandbox)
 }

@@ -50,9 +50,7 @@ func groupBySandbox(jobs []*job) (groups [][]*job) {
 
 // moveSandbox moves the attachments of one sandbox under its lock.
 func (r *moveRun) moveSandbox(ctx context.Context, jobs []*job) {
-	waiting, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	unlock, err := r.Store.Lock(waiting, containerID(jobs[0]))
+	unlock, err := r.Store.Lock(ctx, containerID(jobs[0]))
 	if err != nil {
 		for _, j := range jobs {
 			j.setFailed(err)
@@ -82,20 +80,17 @@ var errDetached = errors.New("it was detached in the meantime")
 // moveAttachment moves one attachment. The caller holds the sandbox's lock. If the move fails before the new interface has taken
 // the old one's place, the old interface goes on as before.
 func (r *moveRun) moveAttachment(j *job) error {
-	record, err := r.Store.Reload(j.record)
-	switch {
-	case errors.Is(err, checkpoint.ErrNoCheckpoint):
+	err := r.Store.OpenSandbox(j.record, func(s *checkpoint.Sandbox) error { return r.moveIn(j, s.Record, s.Namespace) })
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return errDetached
-	case err != nil:
-		return err
-	case !sameParents(record.Interface.Parents, j.record.Interface.Parents):
+	}
+	return err
+}
+
+func (r *moveRun) moveIn(j *job, record checkpoint.Record, sandbox *kernel.Namespace) error {
+	if !sameParents(record.Interface.Parents, j.record.Interface.Parents) {
 		return fmt.Errorf("it was moved to %s in the meantime", nearestParent(record.Interface.Parents))
 	}
-	sandbox, err := openSandbox(record.Namespace)
-	if err != nil {
-		return err
-	}
-	defer sandbox.Close()
 	live, err := r.inspectIn(sandbox, record)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -14,38 +15,35 @@ func (r *moveRun) isAsRecorded(ctx context.Context, j *job) bool {
 	if !j.complete {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	unlock, err := r.Store.Lock(ctx, containerID(j))
-	if err != nil {
-		return false
+	same := false
+	err := r.Store.WithSandbox(ctx, j.record, func(s *checkpoint.Sandbox) (err error) {
+		same, err = r.followPod(j, s.Record, s.Namespace)
+		return err
+	})
+	return err == nil && same
+}
+
+// followPod saves what the pod has changed, and says whether the interface is as recorded then.
+func (r *moveRun) followPod(j *job, record checkpoint.Record, sandbox *kernel.Namespace) (same bool, err error) {
+	if record.AnnouncementOwed {
+		return false, nil
 	}
-	defer unlock()
-	record, err := r.Store.Reload(j.record)
-	if err != nil || record.AnnouncementOwed {
-		return false
-	}
-	sandbox, err := openSandbox(record.Namespace)
-	if err != nil {
-		return false
-	}
-	defer sandbox.Close()
 	live, err := kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, replacementExtent(record.Interface))
 	if err != nil || !live.Link.Up {
-		return false
+		return false, err
 	}
 	if changes, err := sandbox.CarrierChanges(live.Link.Index); err != nil || changes != j.carrierChanges {
-		return false // It can have been down: the kernel has taken its routes then, and not the pod.
+		return false, err // It can have been down: the kernel has taken its routes then, and not the pod.
 	}
 	followed, changed := mergePodChanges(record.Interface, live)
 	if changed {
 		record.Interface = followed
 		if err := r.Store.Save(record); err != nil {
-			return false
+			return false, err
 		}
 	}
 	wanted, err := r.Store.Wanted(record, sandbox.Exists)
-	return err == nil && len(netstate.Diff(wanted, live)) == 0
+	return len(netstate.Diff(wanted, live)) == 0, err
 }
 
 // mergePodChanges is a pure function: it returns the recorded interface without the addresses, routes, rules and neighbours that

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -47,7 +46,7 @@ func (r *moveRun) inspectAll() {
 // inspect opens the sandbox of the record, and returns the interface as it is now. The error says why the interface
 // cannot be moved.
 func (r *moveRun) inspect(record checkpoint.Record) (live netstate.Interface, err error) {
-	sandbox, err := openSandbox(record.Namespace)
+	sandbox, err := kernel.OpenSame(record.Namespace)
 	if err != nil {
 		return live, err
 	}
@@ -102,11 +101,6 @@ func replacementExtent(recorded netstate.Interface) kernel.Extent {
 	extent.Settings = kernel.ExtentOf(recorded).Settings
 	extent.ParentsCarried = false // Addresses and routes of the host's devices stay there.
 	return extent
-}
-
-// openSandbox opens the sandbox of the record.
-func openSandbox(identity attachment.Namespace) (*kernel.Namespace, error) {
-	return kernel.OpenSame(identity)
 }
 
 func podName(record checkpoint.Record) string {

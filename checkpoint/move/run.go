@@ -134,8 +134,6 @@ func beginRun(ctx context.Context, opts Options) (*moveRun, func(), error) {
 
 // lockMoves waits until no other move of the node is under way.
 func lockMoves(ctx context.Context, store *checkpoint.Store) (func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
 	unlock, err := store.LockMoves(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("nothing was moved: %w: wait until it ends, and try again", err)
@@ -215,8 +213,6 @@ func (r *moveRun) lockParents(ctx context.Context) (func(), error) {
 	if r.DryRun {
 		return func() {}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
 	shared, err := r.Store.LockParents(ctx)
 	if err != nil {
 		return nil, err

@@ -9,14 +9,10 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/restore"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 )
-
-// lockTimeout is how long to wait for a lock.
-const lockTimeout = flock.DefaultTimeout
 
 // target is a chain of parents that attachments move to.
 type target struct {

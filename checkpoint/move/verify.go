@@ -88,7 +88,7 @@ func (r *moveRun) markDeleted(ctx context.Context) {
 
 // isDeleted says that the sandbox of the record is proven gone, or that it lacks an interface without a checkpoint.
 func isDeleted(ctx context.Context, record checkpoint.Record, vanished bool) bool {
-	namespace, err := openSandbox(record.Namespace)
+	namespace, err := kernel.OpenSame(record.Namespace)
 	if err != nil {
 		return sandbox.ProvenGone(ctx, sandbox.SeesAllProcesses(), record.Namespace)[record.Namespace]
 	}
@@ -231,8 +231,6 @@ func finishKilled(ctx context.Context, store *checkpoint.Store) error {
 // recreateNote writes the note of a move for a record that has a temporary name: the record was read while its interface
 // had that name. The interface of the attachment's name may be the one that took its place.
 func recreateNote(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, record checkpoint.Record) (note checkpoint.Move, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
 	unlock, err := store.Lock(ctx, record.Attachment.ContainerID)
 	if err != nil {
 		return note, err
@@ -242,7 +240,7 @@ func recreateNote(ctx context.Context, store *checkpoint.Store, host *kernel.Nam
 	note = checkpoint.Move{
 		Attachment: key, Namespace: record.Namespace, State: checkpoint.MoveBegun, Name: key.IfName, OldParents: record.Interface.Parents, Index: link.Index,
 	}
-	sandbox, err := openSandbox(record.Namespace)
+	sandbox, err := kernel.OpenSame(record.Namespace)
 	if err != nil {
 		return note, err
 	}
@@ -267,8 +265,6 @@ func recreateNote(ctx context.Context, store *checkpoint.Store, host *kernel.Nam
 
 // finishMove finishes the move of one attachment, under its sandbox's lock.
 func finishMove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, containerID, ifName string) error {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
 	unlock, err := store.Lock(ctx, containerID)
 	if err != nil {
 		return err
@@ -288,7 +284,7 @@ func finishMove(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 	if err != nil {
 		return err
 	}
-	sandbox, err := openSandbox(record.Namespace)
+	sandbox, err := kernel.OpenSame(record.Namespace)
 	if err != nil {
 		return nil //nolint:nilerr // The sandbox has ended: a restore reports that.
 	}
@@ -307,7 +303,7 @@ func finishMove(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 
 // forgetMove deletes what a killed move has left of an attachment that was detached meanwhile. The pod may live on.
 func forgetMove(store *checkpoint.Store, note checkpoint.Move) error {
-	sandbox, err := openSandbox(note.Namespace)
+	sandbox, err := kernel.OpenSame(note.Namespace)
 	if err == nil {
 		defer sandbox.Close()
 		_, err := sandbox.DeleteRetired(note.Index, note.Name)

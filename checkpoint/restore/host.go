@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -158,8 +157,6 @@ func (c *chainRestore) applyHostSteps(steps []Step, giveUp bool) int {
 
 // lockHost keeps off other restores that would change the host's devices, and other chains of this one.
 func (r *restoreRun) lockHost(ctx context.Context) (func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-	defer cancel()
 	r.hostMu.Lock() // Whoever holds it waits for no device, so it is short.
 	unlock, err := r.Store.LockHost(ctx)
 	return unlockBoth(&r.hostMu, unlock, err)

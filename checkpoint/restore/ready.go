@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -29,9 +28,7 @@ func ReadyParents(ctx context.Context, store *checkpoint.Store, host *kernel.Nam
 	chains [][]netstate.Device, dryRun bool,
 ) ([]ReadyChain, []StepResult, error) {
 	if !dryRun {
-		patient, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-		defer cancel()
-		unlock, err := store.LockHost(patient)
+		unlock, err := store.LockHost(ctx)
 		if err != nil {
 			return nil, nil, err
 		}

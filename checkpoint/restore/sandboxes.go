@@ -11,7 +11,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -239,12 +238,11 @@ func (r *restoreRun) lock(ctx context.Context, records []checkpoint.Record) (unl
 	if r.DryRun {
 		return mu.Unlock, nil
 	}
-	patience := flock.DefaultTimeout
 	if r.unasked {
-		patience = busyTimeout
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, busyTimeout)
+		defer cancel()
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	unlock, err = r.Store.Lock(ctx, records[0].Attachment.ContainerID)
 	return unlockBoth(mu, unlock, err)
 }

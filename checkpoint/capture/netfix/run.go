@@ -9,7 +9,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -161,25 +160,29 @@ func failedOutcome(f Candidate, err error) FileOutcome {
 }
 
 // writeCheckpoint decides again under the sandbox's lock, from what is there then, and saves the checkpoint.
-func (r *importRun) writeCheckpoint(ctx context.Context, f Candidate, rivals []string) FileOutcome {
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-	defer cancel()
-	unlock, err := r.Store.Lock(ctx, f.File.ContainerID)
+func (r *importRun) writeCheckpoint(ctx context.Context, f Candidate, rivals []string) (o FileOutcome) {
+	err := r.Store.WithLock(ctx, f.File.ContainerID, func() (err error) {
+		o, err = r.redecide(ctx, f, rivals)
+		return err
+	})
 	if err != nil {
 		return failedOutcome(f, err)
 	}
-	defer unlock()
+	return o
+}
+
+func (r *importRun) redecide(ctx context.Context, f Candidate, rivals []string) (o FileOutcome, err error) {
 	shared, err := r.Store.LockParents(ctx)
 	if err != nil {
-		return failedOutcome(f, err)
+		return o, err
 	}
 	defer shared.Release()
 	expected := f.Sandbox.Namespace
 	if f.Sandbox, err = r.inspector.inspect(f.File); err != nil {
-		return failedOutcome(f, err)
+		return o, err
 	}
 	if err := expected.Same(f.Sandbox.Namespace); err != nil {
-		return failedOutcome(f, fmt.Errorf("%s: %w", f.File.Netns, err))
+		return o, fmt.Errorf("%s: %w", f.File.Netns, err)
 	}
 	a := decide(f, rivals, r.currentNode(f))
 	if a.writes() && r.Store.Detaching(a.Namespace, a.Attachment.IfName) {
@@ -188,11 +191,11 @@ func (r *importRun) writeCheckpoint(ctx context.Context, f Candidate, rivals []s
 	if a.writes() {
 		record := recordOf(f.File, a)
 		if err := r.Store.Save(record); err != nil {
-			return failedOutcome(f, err)
+			return o, err
 		}
 		r.node.Records = append(r.node.Records, record)
 	}
-	return outcomeOf(f, a, finalStates[a.Verb])
+	return outcomeOf(f, a, finalStates[a.Verb]), nil
 }
 
 // currentNode returns the checkpoints as they are now, as far as they matter for the file: its own one,
