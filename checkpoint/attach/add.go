@@ -64,7 +64,8 @@ type addition struct {
 	*call
 	host, sandbox *kernel.Namespace
 	parentLock    *checkpoint.ParentLock
-	devices       netstate.Devices
+	// devices are those of the host that the interface is stacked on. They are nil if a sandbox has its master.
+	devices netstate.Devices
 	// repeated says that there was an earlier ADD of this attachment, as far as anybody can tell.
 	// earlier is its checkpoint, nil if that cannot be read.
 	repeated bool
@@ -172,42 +173,38 @@ func (a *addition) parentNamespace() *kernel.Namespace {
 // build makes the link in the sandbox. It first makes the VLAN parent if that is missing.
 func (a *addition) build() error {
 	ns := a.parentNamespace()
-	devices, err := ns.Devices()
+	master, err := a.master(ns)
 	if err != nil {
 		return err
 	}
-	master, err := a.master(ns, devices)
-	if err != nil {
-		return err
-	}
-	plan, err := parents.PlanParent(devices, master, a.VLAN)
+	plan, err := parents.ReadPlan(ns, master, a.VLAN)
 	if err != nil {
 		return err
 	}
 	if err := parents.CheckMTU(a.MTU, plan.Lower); err != nil {
 		return err
 	}
-	parent, devices, created, err := plan.Ensure(ns, devices)
+	missing := plan.Create
+	plan, created, err := plan.Ensure(ns, master)
 	if created {
-		a.undo.Push("VLAN parent "+plan.Create.Name, func() error { return a.removeUnused(plan.Create.Name) })
+		a.undo.Push("VLAN parent "+missing.Name, func() error { return a.removeUnused(missing.Name) })
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := devices.Chain(parent.Index); err != nil {
+	parent := plan.Lower
+	if _, err := plan.Devices.Chain(parent.Index); err != nil {
 		return cniplugin.ConfigError("master", parent.Name, "can't be remembered: "+err.Error())
 	}
-	a.parent, a.devices = parent, devices
-	if a.LinkInContainer {
-		if a.devices, err = a.host.Devices(); err != nil {
-			return err
-		}
+	if !a.LinkInContainer {
+		a.devices = plan.Devices
 	}
 	link := a.Link
 	link.MTU = a.MTU
 	if a.index, err = kernel.Create(ns, a.sandbox, parent.Index, link); err != nil {
 		return err
 	}
+	a.parent = parent
 	a.undo.Push("interface", a.deleteInterface)
 	return nil
 }

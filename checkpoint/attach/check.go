@@ -102,11 +102,7 @@ func capture(sandbox *kernel.Namespace, ifName string, extent kernel.Extent) (ne
 		return netstate.Interface{}, err
 	}
 	defer host.Close()
-	devices, err := host.Devices()
-	if err != nil {
-		return netstate.Interface{}, err
-	}
-	return kernel.Capture(host, sandbox, devices, ifName, extent)
+	return kernel.Capture(host, sandbox, nil, ifName, extent)
 }
 
 func (c *call) prevResult() (*current.Result, error) {

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,6 +21,27 @@ type fallback struct {
 	devices netstate.Devices
 	master  netstate.LiveDevice
 	missing []string
+}
+
+// readParents adds to the devices those that the records name.
+func (f *fallback) readParents(host *kernel.Namespace, records []checkpoint.Record) error {
+	read := map[string]bool{}
+	for _, r := range records {
+		for _, p := range r.Interface.Parents {
+			if read[p.Name] {
+				continue
+			}
+			read[p.Name] = true
+			index, err := host.Index(p.Name)
+			if err == nil {
+				f.devices, err = host.AddStack(f.devices, index)
+			}
+			if err != nil && !errors.Is(err, kernel.ErrNoDevice) {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // claim is a checkpoint that speaks against a fallback: its attachment is on what is missing, and

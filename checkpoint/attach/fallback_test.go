@@ -178,7 +178,8 @@ func TestMemberOfABondIsNoFallback(t *testing.T) {
 		var config cniplugin.Config
 		config.Name, config.Master = "pods", cniplugin.Names{"bond4", next}
 		a := &addition{call: &call{Request: netconf.Request{Config: config}, store: store}}
-		if _, err := a.master(host, devices); !strings.HasPrefix(codeAndText(err), want) {
+		master, _ := devices.ByName(next)
+		if err := a.checkMaster(host, parents.Master{LiveDevice: master, Missing: []string{"bond4"}, Devices: devices}); !strings.HasPrefix(codeAndText(err), want) {
 			t.Errorf("%s: %s, want %s", next, codeAndText(err), want)
 		}
 	}

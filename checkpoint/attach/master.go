@@ -10,33 +10,38 @@ import (
 	"github.com/relink-cni/relink/checkpoint/attach/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // master returns the master to build on, unless something speaks against it.
-func (a *addition) master(ns *kernel.Namespace, devices netstate.Devices) (netstate.LiveDevice, error) {
-	master, missing, err := parents.Master(ns, devices, a.Master)
-	if err != nil {
-		return master, err
+func (a *addition) master(ns *kernel.Namespace) (parents.Master, error) {
+	master, err := parents.Read(ns, a.Master)
+	if err == nil {
+		err = a.checkMaster(ns, master)
 	}
-	if err := parents.CheckNotMember(devices, master); err != nil {
-		return master, err
+	return master, err
+}
+
+func (a *addition) checkMaster(ns *kernel.Namespace, master parents.Master) error {
+	if err := parents.CheckNotMember(master.Devices, master.LiveDevice); err != nil {
+		return err
 	}
 	// What is in a sandbox is no other attachment's master.
-	if len(missing) > 0 && !a.LinkInContainer {
-		if err := a.checkFallback(fallback{network: a.Name, devices: devices, master: master, missing: missing}); err != nil {
-			return master, err
-		}
+	if len(master.Missing) > 0 && !a.LinkInContainer {
+		return a.checkFallback(ns, master)
 	}
-	return master, nil
+	return nil
 }
 
 // checkFallback refuses a later master of the list while a checkpoint shows that the first is only
 // away for a moment.
-func (a *addition) checkFallback(f fallback) error {
+func (a *addition) checkFallback(host *kernel.Namespace, master parents.Master) error {
 	records, unreadable, err := a.store.List()
 	if err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
+	}
+	f := fallback{network: a.Name, devices: master.Devices, master: master.LiveDevice, missing: master.Missing}
+	if err := f.readParents(host, records); err != nil {
+		return err
 	}
 	if claims := liveClaims(f.claims(records)); len(claims) > 0 {
 		return f.refusal(claims)

@@ -56,12 +56,8 @@ func (c *call) hostMaster() (netstate.LiveDevice, error) {
 		return netstate.LiveDevice{}, err
 	}
 	defer host.Close()
-	devices, err := host.Devices()
-	if err != nil {
-		return netstate.LiveDevice{}, err
-	}
-	master, _, err := parents.Master(host, devices, c.Master)
-	return master, err
+	master, err := parents.Read(host, c.Master)
+	return master.LiveDevice, err
 }
 
 // storeStatus fails if no checkpoints can be kept.

@@ -280,15 +280,12 @@ func removeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel
 
 // reassignRoutes makes the routes to another sandbox of the pod that the alias names: it can have the same addresses.
 func reassignRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, alias string) error {
-	ends, err := host.Ends()
+	ends, err := hostaccess.EndsOfPod(host, alias)
 	if err != nil {
 		return err
 	}
 	for _, link := range ends {
-		key, ours := hostaccess.ParseAlias(link.Alias)
-		if !ours || !hostaccess.SamePod(alias, link.Alias) {
-			continue
-		}
+		key, _ := hostaccess.ParseAlias(link.Alias)
 		r, err := store.Load(key.ContainerID, key.IfName)
 		if err != nil || r.HostAccess == nil {
 			continue

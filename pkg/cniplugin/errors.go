@@ -81,6 +81,10 @@ func codeOf(err error) uint {
 	if errors.As(err, &coded) {
 		return coded.Code
 	}
+	var temporary interface{ Temporary() bool }
+	if errors.As(err, &temporary) && temporary.Temporary() {
+		return types.ErrTryAgainLater
+	}
 	return types.ErrInternal
 }
 

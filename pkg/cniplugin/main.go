@@ -46,6 +46,16 @@ func call(funcs skel.CNIFuncs, versions version.PluginInfo, about string) *types
 	if err := restoreStdin(config); err != nil {
 		return types.NewError(types.ErrIOFailure, err.Error(), "")
 	}
+	for _, command := range []*func(*skel.CmdArgs) error{&funcs.Add, &funcs.Del, &funcs.Check, &funcs.Status, &funcs.GC} {
+		if run := *command; run != nil {
+			*command = func(args *skel.CmdArgs) error {
+				if err := run(args); err != nil {
+					return withCode(err)
+				}
+				return nil
+			}
+		}
+	}
 	return skel.PluginMainFuncsWithError(funcs, versions, about)
 }
 
@@ -115,11 +125,11 @@ func addRootHint(err *types.Error, name string, uid int) *types.Error {
 	return types.NewError(err.Code, fmt.Sprintf("%s (%s needs root and runs as user %d)", err.Msg, name, uid), err.Details)
 }
 
-// withCode returns err with its code. An error without a code gets types.ErrInternal.
+// withCode returns err with its code.
 func withCode(err error) *types.Error {
 	var coded *types.Error
 	if errors.As(err, &coded) {
 		return coded
 	}
-	return types.NewError(types.ErrInternal, err.Error(), "")
+	return types.NewError(codeOf(err), err.Error(), "")
 }

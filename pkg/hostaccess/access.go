@@ -131,6 +131,20 @@ func (a alias) podHash() string {
 	return hex.EncodeToString(sum[:])[:digits]
 }
 
+// podNames are the alternative names of the host's ends of the pod that the alias names. A pod whose sandbox is made anew has several ends
+// for a moment: each has one of them.
+func podNames(text string) (names []string) {
+	const most, digits = 4, 11
+	var a alias
+	if json.Unmarshal([]byte(text), &a) != nil || len(a.podHash()) < digits {
+		return nil
+	}
+	for i := range most {
+		names = append(names, fmt.Sprintf("%sp%s%d", hostPrefix, a.podHash()[:digits], i))
+	}
+	return names
+}
+
 func (a alias) encode() string {
 	b, _ := json.Marshal(a) // Strings only.
 	return string(b)

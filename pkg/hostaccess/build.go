@@ -20,7 +20,7 @@ var ErrTaken = errors.New("the sandbox has a device of that name already")
 // deletes first. If the sandbox has a device of the name, it returns ErrTaken. The caller removes what a failed Build leaves:
 // Remove.
 func (p Pod) Build(node Node) error {
-	pair := kernel.Pair{HostName: p.HostName, Name: p.Name, MAC: p.MAC, MTU: p.MTU, Alias: p.Alias}
+	pair := kernel.Pair{HostName: p.HostName, Name: p.Name, MAC: p.MAC, MTU: p.MTU, Alias: p.Alias, AltNames: podNames(p.Alias)}
 	err := kernel.CreatePair(p.Host, p.Sandbox, pair)
 	if errors.Is(err, kernel.ErrExists) {
 		if _, err := Remove(p.Host, p.HostName); err != nil {

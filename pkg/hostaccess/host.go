@@ -64,40 +64,48 @@ func (s *hostState) hasEnds() bool {
 	return false
 }
 
-func readHost(host *kernel.Namespace) (s hostState, err error) {
-	if s.ends, err = host.Ends(); err != nil {
-		return s, err
+// readHost reads what concerns the accesses: of the ends, theirs and those that have their routes now. An ADD does not pay for all pods of the
+// node. For complete, it reads all ends.
+func readHost(host *kernel.Namespace, accesses []Access, node Node, complete bool) (s hostState, err error) {
+	if complete {
+		s.ends, err = host.Ends()
+		return s, errors.Join(err, s.readAddressing(host))
 	}
-	return s, s.readAddressing(host)
-}
-
-// readHostFor is readHost with two kinds of ends only: that of the access, and those that have its routes now. An ADD does not pay for
-// all pods of the node.
-func readHostFor(host *kernel.Namespace, access Access, node Node) (hostState, error) {
-	s := hostState{ends: map[string]netstate.Link{}}
 	if err := s.readAddressing(host); err != nil {
 		return s, err
 	}
-	names := []string{access.HostName}
-	for index := range s.routeTargets(access, node) {
-		name, err := host.NameOf(index)
-		switch {
-		case err == nil:
-			names = append(names, name)
-		case !errors.Is(err, kernel.ErrNoDevice):
-			return s, err
+	s.ends = map[string]netstate.Link{}
+	for _, access := range accesses {
+		err := s.readEnd(host, access.HostName)
+		for index := range s.routeTargets(access, node) {
+			err = errors.Join(err, s.readEndAt(host, index))
 		}
-	}
-	for _, name := range names {
-		end, err := host.CaptureEndLink(name, host, nil)
-		switch {
-		case err == nil:
-			s.ends[name] = end.Link
-		case !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported):
+		if err != nil {
 			return s, err
 		}
 	}
 	return s, nil
+}
+
+// readEndAt is readEnd for the device of that index.
+func (s *hostState) readEndAt(host *kernel.Namespace, index int) error {
+	name, err := host.NameOf(index)
+	if errors.Is(err, kernel.ErrNoDevice) {
+		return nil
+	}
+	return errors.Join(err, s.readEnd(host, name))
+}
+
+// readEnd reads the end of that name, if there is one.
+func (s *hostState) readEnd(host *kernel.Namespace, name string) error {
+	end, err := host.CaptureEndLink(name, host, nil)
+	switch {
+	case err == nil:
+		s.ends[name] = end.Link
+	case !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported):
+		return err
+	}
+	return nil
 }
 
 // routeTargets returns where the routes to the addresses of the access lead: an address by the index of the device.
@@ -144,7 +152,7 @@ func (p HostPlan) Summary() []string {
 // PlanHost says what the host lacks for the accesses. complete says that these are complete of the node's: then the rules and the stand-in
 // go with the last access.
 func PlanHost(host *kernel.Namespace, accesses []Access, node Node, complete bool) (HostPlan, error) {
-	state, err := readHost(host)
+	state, err := readHost(host, accesses, node, complete)
 	if err != nil {
 		return HostPlan{}, err
 	}
@@ -153,7 +161,7 @@ func PlanHost(host *kernel.Namespace, accesses []Access, node Node, complete boo
 
 // TakeRoutes makes the host's routes to a new pod, also if they go to another one now.
 func TakeRoutes(host *kernel.Namespace, access Access, node Node) error {
-	state, err := readHostFor(host, access, node)
+	state, err := readHost(host, []Access{access}, node, false)
 	if err != nil {
 		return err
 	}
@@ -348,11 +356,39 @@ func (p HostPlan) Run(host *kernel.Namespace) error {
 }
 
 // RemoveUnused takes away what no pod of the node needs any more: the policy rules, and the stand-in. It does nothing while
-// there is a pair of relink's.
+// there is a pair of relink's. A route leads to one: all devices are read only if there is none.
 func RemoveUnused(host *kernel.Namespace) error {
-	state, err := readHost(host)
-	if err != nil || state.hasEnds() {
+	state := hostState{ends: map[string]netstate.Link{}}
+	if err := state.readAddressing(host); err != nil {
 		return err
 	}
-	return planHost(state, nil, Node{}, planScope{complete: true}).Run(host)
+	plan := planHost(state, nil, Node{}, planScope{complete: true})
+	if !plan.Removes() {
+		return nil
+	}
+	for _, r := range state.routes {
+		if err := state.readEndAt(host, r.Index); err != nil || state.hasEnds() {
+			return err
+		}
+	}
+	var err error
+	if state.ends, err = host.Ends(); err != nil || state.hasEnds() {
+		return err
+	}
+	return plan.Run(host)
+}
+
+// EndsOfPod returns the links of the ends of the pod that the alias names.
+func EndsOfPod(host *kernel.Namespace, alias string) ([]netstate.Link, error) {
+	var found []netstate.Link
+	for _, name := range podNames(alias) {
+		end, err := host.CaptureEndLink(name, host, nil)
+		switch {
+		case err == nil && SamePod(alias, end.Link.Alias):
+			found = append(found, end.Link)
+		case err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported):
+			return nil, err
+		}
+	}
+	return found, nil
 }

@@ -74,7 +74,7 @@ func (e Extent) families() []int {
 var bothFamilies = []int{unix.AF_INET, unix.AF_INET6}
 
 // Capture reads the interface ifName of sandbox, and what it is stacked on. devices are those of
-// host, which the caller has read before. What Capture returns is whole: it reads a list again that
+// host, which the caller has read before. Without them, Capture reads those that the interface is stacked on. What Capture returns is whole: it reads a list again that
 // changed meanwhile. It returns ErrNoDevice if the interface is not there, and ErrUnsupported if it
 // cannot be described.
 func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, extent Extent) (netstate.Interface, error) {
@@ -184,7 +184,7 @@ func (c *capture) parents() (err error) {
 		return nil
 	}
 	if c.link.parentNSID < 0 {
-		devices, err := c.sandbox.Devices()
+		devices, err := c.sandbox.AddStack(nil, c.link.parentIndex())
 		if err != nil {
 			return err
 		}
@@ -198,6 +198,11 @@ func (c *capture) parents() (err error) {
 	}
 	if hostID != c.link.parentNSID {
 		return fmt.Errorf("they are neither in the sandbox nor in the host: %w", ErrUnsupported)
+	}
+	if c.devices == nil {
+		if c.devices, err = c.host.AddStack(nil, c.link.parentIndex()); err != nil {
+			return err
+		}
 	}
 	if c.captured.Parents, err = c.devices.Chain(c.link.parentIndex()); err != nil || !c.extent.ParentsCarried {
 		return err

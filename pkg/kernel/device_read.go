@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
@@ -18,15 +19,21 @@ const rtextFilterSkipStats = 1 << 3
 func getLink(index int, name string) *nl.NetlinkRequest {
 	request := linkRequest(unix.RTM_GETLINK, index, 0, 0)
 	request.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(rtextFilterSkipStats)))
-	if name != "" {
+	switch {
+	case len(name) >= unix.IFNAMSIZ:
+		request.AddData(nl.NewRtAttr(unix.IFLA_ALT_IFNAME, nl.ZeroTerminated(name)))
+	case name != "":
 		request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
 	}
 	return request
 }
 
-// links returns all devices of the namespace.
-func (n *Namespace) links() (links []*link, err error) {
+// links returns the devices of the namespace that the kernel finds by the filters, all without one.
+func (n *Namespace) links(filters ...*nl.RtAttr) (links []*link, err error) {
 	list := rtnl.Message{Request: getLink(0, ""), Action: "list devices"}
+	for _, filter := range filters {
+		list.Request.AddData(filter)
+	}
 	err = n.socket.Dump(list, func() { links = links[:0] }, func(payload []byte) error {
 		l, err := parseLink(payload)
 		links = append(links, l)
@@ -55,17 +62,86 @@ func (n *Namespace) ParentsIn(host *Namespace) (map[int]int, error) {
 	return parents, nil
 }
 
+// ofKind finds the devices of the kind. The kernel passes over the filter if it does not know the kind yet.
+func ofKind(kind string) *nl.RtAttr {
+	filter := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	filter.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(kind))
+	return filter
+}
+
 // Devices returns all the devices of the namespace as they are now.
 func (n *Namespace) Devices() (netstate.Devices, error) {
 	links, err := n.links()
 	if err != nil {
 		return nil, err
 	}
-	devices := make(netstate.Devices, len(links))
-	for i, l := range links {
-		if devices[i], err = n.liveDevice(l); err != nil {
+	return n.addDevices(make(netstate.Devices, 0, len(links)), links)
+}
+
+// AddVLANs adds the VLAN devices on the device of that index to those that the caller has read.
+func (n *Namespace) AddVLANs(devices netstate.Devices, parent int) (netstate.Devices, error) {
+	links, err := n.links(ofKind(netstate.KindVLAN))
+	if err != nil {
+		return nil, err
+	}
+	return n.addDevices(devices, slices.DeleteFunc(links, func(l *link) bool {
+		return devices.HasIndex(l.index) || l.kind != netstate.KindVLAN || l.parentNSID >= 0 || l.parent != parent
+	}))
+}
+
+// maxNesting is how many devices the kernel stacks on one another (MAX_NEST_DEV).
+const maxNesting = 8
+
+// AddStack adds to the devices that the caller has read the one of that index and what it is stacked on, with the ports and the master of
+// each. It leaves out what is gone. A list of all devices of a node takes long, and is read again whenever one of them changes.
+func (n *Namespace) AddStack(devices netstate.Devices, index int) (netstate.Devices, error) {
+	for range maxNesting {
+		if index == 0 {
+			break
+		}
+		l, err := n.linkByIndex(index)
+		if errors.Is(err, ErrNoDevice) {
+			break
+		}
+		if err != nil {
 			return nil, err
 		}
+		beside := []*link{l}
+		if l.master != 0 {
+			master, err := n.linkByIndex(l.master)
+			if err == nil {
+				beside = append(beside, master)
+			} else if !errors.Is(err, ErrNoDevice) {
+				return nil, err
+			}
+		}
+		if l.kind != "" && l.kind != netstate.KindVLAN {
+			ports, err := n.links(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(index))))
+			if err != nil {
+				return nil, err
+			}
+			beside = append(beside, ports...)
+		}
+		beside = slices.DeleteFunc(beside, func(l *link) bool { return devices.HasIndex(l.index) })
+		if devices, err = n.addDevices(devices, beside); err != nil {
+			return nil, err
+		}
+		below, _ := devices.ByIndex(index)
+		if !below.Stacked() {
+			break
+		}
+		index = below.ParentIndex
+	}
+	return devices, nil
+}
+
+func (n *Namespace) addDevices(devices netstate.Devices, links []*link) (netstate.Devices, error) {
+	for _, l := range links {
+		d, err := n.liveDevice(l)
+		if err != nil {
+			return nil, err
+		}
+		devices = append(devices, d)
 	}
 	return devices, nil
 }

@@ -19,6 +19,8 @@ type Pair struct {
 	MTU            int
 	// Alias says whose the pair is. It is the host end's (ip-link(8), "alias"), at most 255 bytes.
 	Alias string
+	// AltNames are alternative names for the host's end. It gets the first that no device has, if there is one.
+	AltNames []string
 }
 
 // CreatePair makes both ends, down and without addresses. Neither end asks for neighbours (NOARP): each sends to its own
@@ -33,7 +35,14 @@ func CreatePair(host, sandbox *Namespace, p Pair) error {
 	if exists, err := host.Exists(p.HostName); err != nil || exists {
 		return errors.Join(err, fmt.Errorf("%s in the host: %w", p.HostName, ErrExists))
 	}
-	outcomes := host.socket.RunEach(create, setAlias(p.HostName, p.Alias))
+	batch := []rtnl.Message{create, setAlias(p.HostName, p.Alias)}
+	for _, name := range p.AltNames {
+		if exists, err := host.Exists(name); err == nil && !exists {
+			batch = append(batch, addAltName(p.HostName, name))
+			break
+		}
+	}
+	outcomes := host.socket.RunEach(batch...)
 	switch {
 	case isTaken(outcomes[0]):
 		return fmt.Errorf("%s in the host, or %s in %s: %w", p.HostName, p.Name, sandbox.Path(), ErrExists)
@@ -41,6 +50,16 @@ func CreatePair(host, sandbox *Namespace, p Pair) error {
 		return outcomes[0]
 	}
 	return outcomes[1]
+}
+
+func addAltName(name, alternative string) rtnl.Message {
+	request := linkRequest(unix.RTM_NEWLINKPROP, 0, 0, 0)
+	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	properties := nl.NewRtAttr(unix.IFLA_PROP_LIST|unix.NLA_F_NESTED, nil)
+	properties.AddRtAttr(unix.IFLA_ALT_IFNAME, nl.ZeroTerminated(alternative))
+	request.AddData(properties)
+	return rtnl.Message{Request: request, Action: "name " + name + " " + alternative}
 }
 
 // vethInfoPeer is VETH_INFO_PEER (linux/veth.h).
@@ -159,7 +178,7 @@ func (n *Namespace) end(name string, peer *Namespace, settings []string) (end En
 
 // Ends returns the ends of veth pairs that n has, by their names, with their links alone.
 func (n *Namespace) Ends() (map[string]netstate.Link, error) {
-	links, err := n.links()
+	links, err := n.links(ofKind(netstate.KindVeth))
 	if err != nil {
 		return nil, err
 	}

@@ -137,6 +137,12 @@ func (ds Devices) ByIndex(index int) (LiveDevice, bool) {
 	return ds.find(func(d *LiveDevice) bool { return d.Index == index })
 }
 
+// HasIndex says that there is a device of that index.
+func (ds Devices) HasIndex(index int) bool {
+	_, ok := ds.ByIndex(index)
+	return ok
+}
+
 // VLANOn returns the VLAN device with v's ID and protocol on the parent of that
 // index. The kernel allows one.
 func (ds Devices) VLANOn(parentIndex int, v VLAN) (LiveDevice, bool) {
@@ -177,7 +183,7 @@ func (ds Devices) Chain(index int) ([]Device, error) {
 			return nil, fmt.Errorf("device %s is stacked on itself", d.Name)
 		}
 		chain = append(chain, ds.Recorded(d))
-		if !d.stacked() {
+		if !d.Stacked() {
 			break
 		}
 		index = d.ParentIndex
@@ -185,9 +191,9 @@ func (ds Devices) Chain(index int) ([]Device, error) {
 	return chain, nil
 }
 
-// stacked says whether the parent index means a device below. For a veth it means its peer, and for a NIC it
+// Stacked says whether the parent index means a device below. For a veth it means its peer, and for a NIC it
 // can mean the port of its switch.
-func (d LiveDevice) stacked() bool {
+func (d LiveDevice) Stacked() bool {
 	switch d.Kind {
 	case KindVLAN, KindMacvlan, KindMacvtap, KindIPvlan, "ipvtap":
 		return true

@@ -1,6 +1,7 @@
 package parents
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -39,18 +40,39 @@ func CheckHost(devices netstate.Devices, route int, r netconf.Request) error {
 	return CheckMTU(r.MTU, plan.Lower)
 }
 
-// Master returns the first configured master that exists. If none is configured, it is the
-// device of the default route. missing are the masters before it in the list.
-func Master(ns *kernel.Namespace, devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {
-	if len(names) > 0 {
-		return firstMaster(devices, names)
+// Master is the device that a configuration names to build on.
+type Master struct {
+	netstate.LiveDevice
+	// Missing are the names before it in the list.
+	Missing []string
+	// Devices are the master and what it is stacked on, with the ports and the master of each.
+	Devices netstate.Devices
+}
+
+// Read returns the first configured master that exists. If none is configured, it is the device of the default route.
+func Read(ns *kernel.Namespace, names cniplugin.Names) (m Master, err error) {
+	index := 0
+	if len(names) == 0 {
+		index, err = ns.DefaultRouteDevice()
 	}
-	index, err := ns.DefaultRouteDevice()
+	for _, name := range names {
+		if index, err = ns.Index(name); !errors.Is(err, kernel.ErrNoDevice) {
+			break
+		}
+		err = nil
+	}
 	if err != nil {
-		return master, nil, err
+		return m, err
 	}
-	master, err = routeMaster(devices, index)
-	return master, nil, err
+	if m.Devices, err = ns.AddStack(nil, index); err != nil {
+		return m, err
+	}
+	if len(names) == 0 {
+		m.LiveDevice, err = routeMaster(m.Devices, index)
+	} else {
+		m.LiveDevice, m.Missing, err = firstMaster(m.Devices, names)
+	}
+	return m, err
 }
 
 func firstMaster(devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {

@@ -1,6 +1,7 @@
 package parents
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -17,6 +18,8 @@ type Plan struct {
 	Lower netstate.LiveDevice
 	// Create is the VLAN device to create on it, nil for none.
 	Create *netconf.ParentVLAN
+	// Devices are those that the plan was made of.
+	Devices netstate.Devices
 }
 
 // PlanParent decides what to build the link on. It uses an existing VLAN device only if that is
@@ -35,7 +38,7 @@ func PlanParent(devices netstate.Devices, master netstate.LiveDevice, vlan *netc
 		return Plan{}, cniplugin.ConfigError("vlanName", wanted.Name,
 			fmt.Sprintf("%s on %s is there as %s: name that, or leave vlanName out", vlan.VLAN, master.Name, existing.Name))
 	case wanted.Name == "":
-		wanted.Name = fmt.Sprintf("%s.%d", master.Name, vlan.ID)
+		wanted.Name = defaultName(master, vlan)
 		if err := attachment.ValidateIfName(wanted.Name); err != nil {
 			return Plan{}, cniplugin.ConfigError("vlan", vlan.ID,
 				fmt.Sprintf("the device's name %q %v: give another by vlanName", wanted.Name, err))
@@ -47,6 +50,35 @@ func PlanParent(devices netstate.Devices, master netstate.LiveDevice, vlan *netc
 				wanted.Name, describe(devices, conflict), vlan.VLAN, master.Name))
 	}
 	return Plan{Lower: master, Create: &wanted}, nil
+}
+
+// defaultName is the name of the VLAN device if the configuration has none.
+func defaultName(master netstate.LiveDevice, vlan *netconf.ParentVLAN) string {
+	return fmt.Sprintf("%s.%d", master.Name, vlan.ID)
+}
+
+// ReadPlan is PlanParent with the devices that it needs besides those of the master. It looks for the VLAN device by its name first: only if
+// it has another one, the other VLAN devices are read.
+func ReadPlan(ns *kernel.Namespace, m Master, vlan *netconf.ParentVLAN) (Plan, error) {
+	if vlan == nil {
+		return Plan{Lower: m.LiveDevice, Devices: m.Devices}, nil
+	}
+	devices := m.Devices
+	index, err := ns.Index(cmp.Or(vlan.Name, defaultName(m.LiveDevice, vlan)))
+	if err == nil {
+		devices, err = ns.AddStack(devices, index)
+	} else if errors.Is(err, kernel.ErrNoDevice) {
+		err = nil
+	}
+	if _, ok := devices.VLANOn(m.Index, vlan.VLAN); err == nil && !ok {
+		devices, err = ns.AddVLANs(devices, m.Index)
+	}
+	if err != nil {
+		return Plan{}, err
+	}
+	plan, err := PlanParent(devices, m.LiveDevice, vlan)
+	plan.Devices = devices
+	return plan, err
 }
 
 func describe(devices netstate.Devices, d netstate.LiveDevice) string {
@@ -67,26 +99,23 @@ func CheckMTU(mtu int, parent netstate.LiveDevice) error {
 	return nil
 }
 
-// Ensure returns the device to build on. It creates it if the plan says so, and then made is true,
+// Ensure returns the plan with the device to build on. It creates that if the plan says so, and then created is true,
 // even beside an error. Another ADD may create the same device at the same time. Then Ensure
 // verifies and uses that one.
-func (p Plan) Ensure(host *kernel.Namespace, devices netstate.Devices) (parent netstate.LiveDevice, current netstate.Devices, created bool, err error) {
+func (p Plan) Ensure(ns *kernel.Namespace, m Master) (ensured Plan, created bool, err error) {
 	if p.Create == nil {
-		return p.Lower, devices, false, nil
+		return p, false, nil
 	}
-	err = host.CreateVLAN(p.Lower.Index, netstate.Device{Kind: netstate.KindVLAN, Name: p.Create.Name, VLAN: &p.Create.VLAN})
+	err = ns.CreateVLAN(p.Lower.Index, netstate.Device{Kind: netstate.KindVLAN, Name: p.Create.Name, VLAN: &p.Create.VLAN})
 	if err != nil && !errors.Is(err, kernel.ErrExists) {
-		return parent, nil, false, fmt.Errorf("VLAN parent: %w%s", err, p.hint())
+		return p, false, fmt.Errorf("VLAN parent: %w%s", err, p.hint())
 	}
 	created = err == nil
-	if devices, err = host.Devices(); err != nil {
-		return parent, nil, created, err
-	}
-	recheck, err := PlanParent(devices, p.Lower, p.Create)
-	if err == nil && recheck.Create != nil {
+	ensured, err = ReadPlan(ns, m, p.Create)
+	if err == nil && ensured.Create != nil {
 		err = fmt.Errorf("VLAN parent %s: it was removed while it was being used", p.Create.Name)
 	}
-	return recheck.Lower, devices, created, err
+	return ensured, created, err
 }
 
 // hint adds what the kernel does not say: a VLAN device cannot go up on a device that is down.

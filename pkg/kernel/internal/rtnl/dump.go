@@ -14,7 +14,16 @@ import (
 const maxDumps = 20
 
 // ErrChanging says that a list changed during each reading. By then each has had the answers of all readings.
-var ErrChanging = fmt.Errorf("the list changed during each of %d readings", maxDumps)
+var ErrChanging error = changingError{}
+
+type changingError struct{}
+
+func (changingError) Error() string {
+	return fmt.Sprintf("the list changed during each of %d readings", maxDumps)
+}
+
+// Temporary says that the same request can succeed later.
+func (changingError) Temporary() bool { return true }
 
 // Dump sends a request for a list, and calls handle with the payload of every answer. The payload is
 // valid during the call only. Dump calls reset before each attempt: if the list changed while it
