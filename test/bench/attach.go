@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/test/bench/results"
@@ -27,11 +29,15 @@ type contender struct {
 	pool     string
 	env      []string
 	add, del []time.Duration
+	// addCPU and delCPU are the processor times of the same runs, with those of the IPAM plugin.
+	addCPU, delCPU []time.Duration
 }
 
 // benchAttach measures ADD and DEL of all contenders in turn. So other work on the machine slows all of them down
 // alike.
-func benchAttach(bin string, pairs int) ([]results.Attach, error) {
+//
+// Then it measures the first and the last but one beside so many links of others: the processor time, as relink-ipam waits for the disk.
+func benchAttach(bin string, pairs int) (rows, crowded []results.Attach, err error) {
 	contenders := []*contender{
 		{name: "macvlan + host-local", plugin: "macvlan", ipam: "host-local"},
 		{name: "relink-macvlan + host-local", plugin: "relink-macvlan", ipam: "host-local"},
@@ -40,53 +46,90 @@ func benchAttach(bin string, pairs int) ([]results.Attach, error) {
 	}
 	end, err := serveAgent(agentSocket, serve.Sources{Owners: cached{}})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer end()
 	if err := (&node{perParent: 1, sandboxes: make([]sandbox, 1)}).parents(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	const path = "/run/relink-bench/attach"
 	if err := fresh.Make(path); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// The leases are on a disk, because relink-ipam waits for it.
 	dir, err := os.MkdirTemp("/var/tmp", "relink-bench-")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	for i := range pairs {
-		for j := range contenders {
-			c := contenders[(i+j)%len(contenders)]
-			c.dataDir = filepath.Join(dir, c.ipam+fmt.Sprint(len(c.keys)))
-			if err := c.round(bin, path); err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
+	run := func(contenders []*contender) error {
+		for i := range pairs {
+			for j := range contenders {
+				c := contenders[(i+j)%len(contenders)]
+				c.dataDir = filepath.Join(dir, c.ipam+fmt.Sprint(len(c.keys)))
+				if err := c.round(bin, path); err != nil {
+					return fmt.Errorf("%s: %w", c.name, err)
+				}
 			}
 		}
+		return nil
 	}
-	var rows []results.Attach
+	if err := run(contenders); err != nil {
+		return nil, nil, err
+	}
+	first := contenders[0]
 	for _, c := range contenders {
 		rows = append(rows, results.Attach{
-			Who: c.name, Add: spread(c.add), AddRatio: ratio(c.add, contenders[0].add), Del: spread(c.del), DelRatio: ratio(c.del, contenders[0].del),
+			Who: c.name, Add: spread(c.add), AddRatio: ratio(c.add, first.add), Del: spread(c.del), DelRatio: ratio(c.del, first.del),
 		})
 	}
 	fmt.Printf("ADD and DEL as whole processes, %d paired runs, an empty pool; milliseconds, median (90th percentile)\n\n", pairs)
 	fmt.Println(results.Results{Attach: rows}.AttachTable())
-	return rows, nil
+
+	if err := addForeignLinks(foreignLinks); err != nil {
+		return nil, nil, err
+	}
+	contenders = []*contender{{name: first.name, plugin: first.plugin, ipam: first.ipam}, {name: contenders[2].name, plugin: contenders[2].plugin, ipam: contenders[2].ipam}}
+	if err := run(contenders); err != nil {
+		return nil, nil, err
+	}
+	for _, c := range contenders {
+		crowded = append(crowded, results.Attach{
+			Who: c.name, Add: spread(c.addCPU), AddRatio: ratio(c.addCPU, contenders[0].addCPU), Del: spread(c.delCPU), DelRatio: ratio(c.delCPU, contenders[0].delCPU),
+		})
+	}
+	fmt.Printf("Processor time of ADD and DEL beside %d links of others, %d paired runs; milliseconds, median (90th percentile)\n\n", foreignLinks, pairs)
+	fmt.Println(results.Results{AttachCrowded: crowded}.AttachCrowdedTable())
+	return rows, crowded, nil
+}
+
+// foreignLinks is how many links of others the node has, as the ends of other pods' pairs are.
+const foreignLinks = 1000
+
+// addForeignLinks makes pairs whose ends are both in the host. They go with the program.
+func addForeignLinks(links int) error {
+	for i := range links / 2 {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = fmt.Sprintf("foreign%d", i)
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: fmt.Sprintf("other%d", i)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *contender) round(bin, netns string) error {
-	add, err := c.call(bin, "ADD", netns)
+	add, addCPU, err := c.call(bin, "ADD", netns)
 	if err != nil {
 		return err
 	}
-	del, err := c.call(bin, "DEL", netns)
+	del, delCPU, err := c.call(bin, "DEL", netns)
 	c.add, c.del = append(c.add, add), append(c.del, del)
+	c.addCPU, c.delCPU = append(c.addCPU, addCPU), append(c.delCPU, delCPU)
 	return err
 }
 
-func (c *contender) call(bin, command, netns string) (time.Duration, error) {
+func (c *contender) call(bin, command, netns string) (took, cpu time.Duration, err error) {
 	cmd := exec.Command(filepath.Join(bin, c.plugin))
 	cmd.Env = []string{
 		"CNI_COMMAND=" + command, "CNI_CONTAINERID=bench", "CNI_IFNAME=eth0", "CNI_NETNS=" + netns, "CNI_PATH=" + bin,
@@ -106,11 +149,11 @@ func (c *contender) call(bin, command, netns string) (time.Duration, error) {
 		cmp.Or(c.network, c.plugin), c.plugin, c.ipam, from, c.keys))
 	start := time.Now()
 	out, err := cmd.Output()
-	took := time.Since(start)
+	took = time.Since(start)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", command, err, out)
+		return 0, 0, fmt.Errorf("%s: %w: %s", command, err, out)
 	}
-	return took, nil
+	return took, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 }
 
 func quantile(all []time.Duration, q float64) float64 {

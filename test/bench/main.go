@@ -125,7 +125,7 @@ func bench(bin string, of counts, only, which, kept string) error {
 		name string
 		make func() error
 	}{
-		{"attach", func() (err error) { all.Attach, err = benchAttach(bin, of.pairs); return err }},
+		{"attach", func() (err error) { all.Attach, all.AttachCrowded, err = benchAttach(bin, of.pairs); return err }},
 		{"ipam", func() (err error) { all.IPAM, err = benchIPAM(bin, lists[2], of.pairs); return err }},
 		{"restore", func() (err error) { all.Restore, err = benchRestore(bin, lists[0], lists[1], which); return err }},
 		{"move", func() (err error) { all.Move, err = benchMove(bin, of.moved); return err }},

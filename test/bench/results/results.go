@@ -12,14 +12,16 @@ import (
 // Results are the measurements of one or several runs. A run that measures only one table keeps the others.
 type Results struct {
 	// System names the kernel, the number of processors and the version of Go of the last run.
-	System  string    `json:"system"`
-	Attach  []Attach  `json:"attach"`
-	IPAM    []IPAM    `json:"ipam"`
-	Restore []Restore `json:"restore"`
-	Move    []Move    `json:"move"`
-	Agent   []Agent   `json:"agent"`
-	Audit   []Audit   `json:"audit"`
-	Pools   Pools     `json:"pools"`
+	System string   `json:"system"`
+	Attach []Attach `json:"attach"`
+	// AttachCrowded has processor times, on a node with many links of others.
+	AttachCrowded []Attach  `json:"attachCrowded"`
+	IPAM          []IPAM    `json:"ipam"`
+	Restore       []Restore `json:"restore"`
+	Move          []Move    `json:"move"`
+	Agent         []Agent   `json:"agent"`
+	Audit         []Audit   `json:"audit"`
+	Pools         Pools     `json:"pools"`
 }
 
 // Spread is the median and the 90th percentile of a time, in milliseconds.
@@ -146,9 +148,14 @@ func (r Results) Save(path string) error {
 }
 
 // AttachTable returns the table of Attach in Markdown.
-func (r Results) AttachTable() string {
+func (r Results) AttachTable() string { return attachTable(r.Attach) }
+
+// AttachCrowdedTable returns the table of AttachCrowded in Markdown.
+func (r Results) AttachCrowdedTable() string { return attachTable(r.AttachCrowded) }
+
+func attachTable(rows []Attach) string {
 	t := table("who", "ADD", "ratio", "DEL", "ratio")
-	for _, a := range r.Attach {
+	for _, a := range rows {
 		fmt.Fprintf(t, "| %s | %s | %.2f | %s | %.2f |\n", a.Who, a.Add, a.AddRatio, a.Del, a.DelRatio)
 	}
 	return t.String()
