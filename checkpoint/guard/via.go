@@ -14,7 +14,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -173,7 +172,6 @@ func attachmentName(o move.AttachmentOutcome) string {
 
 // movePods moves the pods. A journal of the move is on disk before the first one.
 func (g *guard) movePods(ctx context.Context) error {
-	kernel.HoldProcessor()
 	for _, v := range g.journal.Plan.Via {
 		report, err := move.Run(ctx, move.Options{
 			Store: g.Store, Source: v.Old, Target: v.New, Force: g.journal.Plan.Force, Wait: g.journal.Plan.Wait, Journal: g.moveJournalPath(v),
@@ -203,7 +201,6 @@ func (g *guard) logMoved(report move.UplinkReport, source, target string) {
 
 // moveBack moves the pods back. If the command failed, the pods stay: nobody knows in which state the device is.
 func (g *guard) moveBack(ctx context.Context) error {
-	kernel.HoldProcessor()
 	failure := textIf(g.journal.isBegun(RunCommand) && g.journal.Run.failed(), "the command "+g.journal.Run.text())
 	wait := g.journal.Plan.Wait
 	if g.isOverdue() {

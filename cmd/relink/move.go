@@ -13,7 +13,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/kernel"
 )
 
 func newMove(open storeOpener, v *verbosity) *cobra.Command {
@@ -83,7 +82,6 @@ func parseMove(pair string) (source, target string, err error) {
 }
 
 func moveAll(ctx context.Context, opts move.Options, output format, s *screen) error {
-	kernel.HoldProcessor()
 	report, err := move.Run(ctx, opts)
 	logMove(opts, report, err)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/kernel"
 )
 
 func newRestore(open storeOpener, v *verbosity) *cobra.Command {
@@ -100,7 +99,6 @@ const heapGrowth = 300
 
 func restoreAll(ctx context.Context, opts restore.Options, output format, s *screen) error {
 	debug.SetGCPercent(heapGrowth)
-	kernel.HoldProcessor()
 	if !opts.DryRun {
 		if err := move.FinishKilled(ctx, opts.Store); err != nil {
 			s.warnf("what a killed relink move has left: %v", err)

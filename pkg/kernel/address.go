@@ -26,9 +26,9 @@ const (
 // the kernel makes by itself and will make again: link-local ones, and those from router
 // advertisements.
 func (n *Namespace) addresses(index int, families []int) (addresses []netstate.Address, err error) {
-	err = n.eachAddress(index, families, func() { addresses = nil }, func(address netstate.Address, origin addressOrigin) {
-		if origin == originUser {
-			addresses = append(addresses, address)
+	err = n.eachAddress(index, families, func() { addresses = nil }, func(a liveAddress) {
+		if !a.kernels {
+			addresses = append(addresses, a.Address)
 		}
 	})
 	return addresses, err
@@ -36,7 +36,7 @@ func (n *Namespace) addresses(index int, families []int) (addresses []netstate.A
 
 // eachAddress calls take with each address of the device. Index 0 means every device. It calls
 // reset before each reading of the list.
-func (n *Namespace) eachAddress(index int, families []int, reset func(), take func(netstate.Address, addressOrigin)) error {
+func (n *Namespace) eachAddress(index int, families []int, reset func(), take func(liveAddress)) error {
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
 	info := nl.NewIfAddrmsg(unix.AF_UNSPEC) // One answer has both families.
 	if len(families) == 1 {
@@ -45,31 +45,32 @@ func (n *Namespace) eachAddress(index int, families []int, reset func(), take fu
 	info.Index = uint32(index)
 	request.AddData(info)
 	return n.socket.Dump(rtnl.Message{Request: request, Action: "list addresses"}, reset, func(payload []byte) error {
-		address, ifIndex, origin, err := parseAddress(payload)
-		if err == nil && ifIndex != 0 && (index == 0 || ifIndex == index) {
-			take(address, origin)
+		a, err := parseAddress(payload)
+		if err == nil && a.index != 0 && (index == 0 || a.index == index) {
+			take(a)
 		}
 		return err
 	})
 }
 
-// addressOrigin says who made an address.
-type addressOrigin int
+// liveAddress is an address with what no record keeps of it.
+type liveAddress struct {
+	netstate.Address
+	// index is that of its device, 0 for an address of another family than IPv4 and IPv6.
+	index int
+	flags uint32
+	// kernels says that the kernel made it by itself.
+	kernels bool
+}
 
-const (
-	originKernel addressOrigin = iota
-	originUser
-)
-
-// parseAddress returns the address in an answer, the index of its device, and who made it. A list
-// of all families can have addresses of others than IPv4 and IPv6: for those the index is 0.
-func parseAddress(payload []byte) (a netstate.Address, ifIndex int, origin addressOrigin, err error) {
+// parseAddress returns the address in an answer.
+func parseAddress(payload []byte) (a liveAddress, err error) {
 	if err := rtnl.CheckHeader(payload, unix.SizeofIfAddrmsg); err != nil {
-		return a, 0, originKernel, err
+		return a, err
 	}
 	info := nl.DeserializeIfAddrmsg(payload)
 	if info.Family != unix.AF_INET && info.Family != unix.AF_INET6 {
-		return a, 0, originKernel, nil
+		return a, nil
 	}
 	var local, peer netip.Addr
 	flags, proto := uint32(info.Flags), uint8(0)
@@ -95,7 +96,7 @@ func parseAddress(payload []byte) (a netstate.Address, ifIndex int, origin addre
 		}
 	})
 	if err != nil {
-		return a, 0, originKernel, err
+		return liveAddress{}, err
 	}
 	bits := int(info.Prefixlen)
 	switch {
@@ -109,34 +110,31 @@ func parseAddress(payload []byte) (a netstate.Address, ifIndex int, origin addre
 		a.Prefix, a.Peer = netip.PrefixFrom(local, local.BitLen()), netip.PrefixFrom(peer, bits)
 	}
 	if !a.Prefix.IsValid() || !a.Peer.IsValid() && peer != local {
-		return a, 0, originKernel, fmt.Errorf("%w: an address of length %d with a prefix of %d bits", rtnl.ErrMalformed, local.BitLen()/8, bits)
+		return liveAddress{}, fmt.Errorf("%w: an address of length %d with a prefix of %d bits", rtnl.ErrMalformed, local.BitLen()/8, bits)
 	}
 	a.Scope, a.Flags = info.Scope, flags&keptFlags
 	if flags&unix.IFA_F_PERMANENT != 0 { // No lifetime has made it deprecated, but somebody.
 		a.Flags |= flags & unix.IFA_F_DEPRECATED
 	}
-	setLifetimes(&a, valid, preferred)
-	return a, int(info.Index), originOf(a, flags, proto), nil
+	setLifetimes(&a.Address, valid, preferred)
+	a.index, a.flags, a.kernels = int(info.Index), flags, isKernels(a.Address, flags, proto)
+	return a, nil
 }
 
-// originOf recognises the addresses that the kernel makes itself. It makes IPv6 addresses with a
+// isKernels recognises the addresses that the kernel makes itself. It makes IPv6 addresses with a
 // lifetime from router advertisements, and marks them since 5.18. It makes link-local addresses
 // too, and kernels before 5.18 do not mark those.
-func originOf(a netstate.Address, flags uint32, proto uint8) addressOrigin {
+func isKernels(a netstate.Address, flags uint32, proto uint8) bool {
 	addr := a.Prefix.Addr()
 	switch {
-	case proto != 0 || flags&unix.IFA_F_TEMPORARY != 0 && addr.Is6():
-		return originKernel
-	case flags&unix.IFA_F_PERMANENT == 0 && addr.Is6() && !kernelAtLeast(5, 18):
-		return originKernel
+	case proto != 0 || flags&unix.IFA_F_TEMPORARY != 0 && addr.Is6(),
+		flags&unix.IFA_F_PERMANENT == 0 && addr.Is6() && !kernelAtLeast(5, 18):
+		return true
 	case flags&unix.IFA_F_PERMANENT == 0, !addr.Is6() || !addr.IsLinkLocalUnicast() || a.Prefix.Bits() != 64:
-		return originUser
+		return false
 	}
 	b := addr.As16()
-	if flags&unix.IFA_F_STABLE_PRIVACY != 0 || (b[11] == 0xff && b[12] == 0xfe) {
-		return originKernel
-	}
-	return originUser
+	return flags&unix.IFA_F_STABLE_PRIVACY != 0 || b[11] == 0xff && b[12] == 0xfe
 }
 
 // addAddresses returns the requests that give the device the addresses. With rebuild, the interface
@@ -194,24 +192,20 @@ func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {
 	if a.Peer.IsValid() {
 		peer, bits = a.Peer.Addr(), a.Peer.Bits()
 	}
-	family := unix.AF_INET
-	if local.Is6() {
-		family = unix.AF_INET6
-	}
-	info := nl.NewIfAddrmsg(family)
+	info := nl.NewIfAddrmsg(familyOf(local))
 	info.Index, info.Prefixlen, info.Scope, info.Flags = uint32(index), uint8(bits), a.Scope, uint8(a.Flags)
 	request.AddData(info)
 	request.AddData(nl.NewRtAttr(unix.IFA_LOCAL, local.AsSlice()))
 	request.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, peer.AsSlice()))
-	request.AddData(nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(a.Flags)))
+	addNumber(request, unix.IFA_FLAGS, a.Flags)
 	if a.Broadcast.IsValid() {
 		request.AddData(nl.NewRtAttr(unix.IFA_BROADCAST, a.Broadcast.AsSlice()))
 	}
 	if a.Metric != 0 {
-		request.AddData(nl.NewRtAttr(unix.IFA_RT_PRIORITY, nl.Uint32Attr(a.Metric)))
+		addNumber(request, unix.IFA_RT_PRIORITY, a.Metric)
 	}
 	if a.Label != "" {
-		request.AddData(nl.NewRtAttr(unix.IFA_LABEL, nl.ZeroTerminated(a.Label)))
+		addText(request, unix.IFA_LABEL, a.Label)
 	}
 }
 
@@ -235,17 +229,17 @@ func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
 // AllAddresses returns the addresses of all devices of the namespace, whoever made them. A pod can change its addresses all
 // the time. Then AllAddresses returns the addresses of all its readings, most of them more than once.
 func (n *Namespace) AllAddresses() ([]netip.Addr, error) {
-	return allReadings(func(reset func(), take func(netstate.Address, addressOrigin)) error {
+	return allReadings(func(reset func(), take func(liveAddress)) error {
 		return n.eachAddress(0, bothFamilies, reset, take)
 	})
 }
 
 // allReadings returns the addresses that read tells. When the list changed during each reading, these are the addresses of
 // all readings. Otherwise they are those of the last one. read calls reset before each reading.
-func allReadings(read func(reset func(), take func(netstate.Address, addressOrigin)) error) (addrs []netip.Addr, err error) {
+func allReadings(read func(reset func(), take func(liveAddress)) error) (addrs []netip.Addr, err error) {
 	var before []netip.Addr
 	reset := func() { before, addrs = append(before, addrs...), nil }
-	err = read(reset, func(a netstate.Address, _ addressOrigin) { addrs = append(addrs, a.Prefix.Addr()) })
+	err = read(reset, func(a liveAddress) { addrs = append(addrs, a.Prefix.Addr()) })
 	if errors.Is(err, rtnl.ErrChanging) {
 		return append(before, addrs...), nil
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
-	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -57,8 +56,8 @@ func TestEveryAddressOfARestlessPod(t *testing.T) {
 	lo := must(pod.LinkByName("lo"))(t)
 	changing := must(netlink.ParseAddr("10.5.0.1/32"))(t)
 	readings, first := 0, false
-	all, err := allReadings(func(again func(), each func(netstate.Address, addressOrigin)) error {
-		err := w.sandbox.eachAddress(0, bothFamilies, func() { readings++; first = true; again() }, func(a netstate.Address, by addressOrigin) {
+	all, err := allReadings(func(again func(), each func(liveAddress)) error {
+		err := w.sandbox.eachAddress(0, bothFamilies, func() { readings++; first = true; again() }, func(a liveAddress) {
 			if first {
 				first = false
 				change := []func(netlink.Link, *netlink.Addr) error{pod.AddrDel, pod.AddrAdd}[readings%2]
@@ -66,7 +65,7 @@ func TestEveryAddressOfARestlessPod(t *testing.T) {
 					t.Errorf("reading %d: %v", readings, err)
 				}
 			}
-			each(a, by)
+			each(a)
 		})
 		if !errors.Is(err, rtnl.ErrChanging) {
 			t.Errorf("the list changed during each of %d readings, and the error is %v", readings, err)

@@ -41,7 +41,7 @@ var answerReaders = []answerReader{
 	{"address", unix.SizeofIfAddrmsg, func(int) []*nl.NetlinkRequest {
 		return []*nl.NetlinkRequest{request(unix.RTM_GETADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC))}
 	}, func(_ *Namespace, payload []byte) error {
-		a, _, _, err := parseAddress(payload)
+		a, err := parseAddress(payload)
 		_, _ = a.String(), a.Validate()
 		return err
 	}},

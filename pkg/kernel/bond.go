@@ -130,9 +130,9 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	}
 	request := linkRequest(unix.RTM_NEWLINK, 0, 0, 0)
 	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(d.Name)))
+	addText(request, unix.IFLA_IFNAME, d.Name)
 	if d.MTU != 0 {
-		request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(d.MTU))))
+		addNumber(request, unix.IFLA_MTU, d.MTU)
 	}
 	if d.MAC != "" {
 		attr, err := macAttr(d.MAC)

@@ -334,8 +334,8 @@ func (n *Namespace) ensureNSID(peer *Namespace) (int, error) {
 func (n *Namespace) createNSID(peer *Namespace) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWNSID, 0)
 	request.AddData(nl.NewRtGenMsg())
-	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(peer.handle))))
-	request.AddData(nl.NewRtAttr(unix.NETNSA_NSID, nl.Uint32Attr(uint32(0xffffffff)))) // -1: any
+	addNumber(request, unix.NETNSA_FD, peer.handle)
+	addNumber(request, unix.NETNSA_NSID, 0xffffffff) // -1: any
 	err := n.socket.Run(rtnl.Message{Request: request, Action: "assign namespace ID"})
 	if errors.Is(err, unix.EEXIST) {
 		return nil
@@ -361,7 +361,7 @@ func (n *Namespace) nsid(peer *Namespace) (int, error) {
 func (n *Namespace) queryNSID(peer *Namespace) (number int, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
 	request.AddData(nl.NewRtGenMsg())
-	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(peer.handle))))
+	addNumber(request, unix.NETNSA_FD, peer.handle)
 	err = n.socket.Get(rtnl.Message{Request: request, Action: "read namespace ID"}, func(payload []byte) (err error) {
 		number, err = parseNSID(payload)
 		return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 
@@ -70,11 +69,6 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 	built.Index = index
 	return built, errors.Join(append(outcomes, err)...)
 }
-
-// HoldProcessor makes Build faster, for a command that does nothing else: the goroutine that sends
-// changes keeps its processor while the kernel makes an interface. On one processor it changes
-// nothing. A deletion or a move of a device, which takes long, holds no processor.
-func HoldProcessor() { rtnl.HoldProcessor(runtime.GOMAXPROCS(0) > 1) }
 
 // Built is what Build has made.
 type Built struct {
@@ -153,18 +147,10 @@ func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []rtnl.M
 // afterUp returns the requests that need the interface to be up. A request that cannot be made is
 // left out, and its error is returned.
 func (n *Namespace) afterUp(index int, want netstate.Interface, rebuild bool) (batch []rtnl.Message, err error) {
-	var errs []error
-	for _, neighbour := range want.Neighbours {
-		m, err := addNeighbour(index, neighbour)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		batch = append(batch, m)
-	}
+	batch, err = requestsOf(want.Neighbours, func(neighbour netstate.Neighbour) (rtnl.Message, error) { return addNeighbour(index, neighbour) })
 	batch = append(batch, removeRoutes(index, want.Addresses)...)
-	routes, err := n.addRoutes(index, want.Routes, rebuild)
-	errs, batch = append(errs, err), append(batch, routes...)
+	routes, routesErr := n.addRoutes(index, want.Routes, rebuild)
+	errs, batch := []error{err, routesErr}, append(batch, routes...)
 	for _, r := range want.Rules {
 		batch = append(batch, addRule(r))
 	}

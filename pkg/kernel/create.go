@@ -99,7 +99,7 @@ func addParentNSID(create rtnl.Message, parentAt, sandbox *Namespace) error {
 	if err != nil {
 		return err
 	}
-	create.Request.AddData(nl.NewRtAttr(unix.IFLA_LINK_NETNSID, nl.Uint32Attr(uint32(id))))
+	addNumber(create.Request, unix.IFLA_LINK_NETNSID, id)
 	return nil
 }
 
@@ -131,7 +131,7 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 	}
 	err = sandbox.runOn(temporary, func(index int) (rtnl.Message, error) {
 		request := setLink(index, 0, 0)
-		request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(link.Name)))
+		addText(request, unix.IFLA_IFNAME, link.Name)
 		return rtnl.Message{Request: request, Action: "rename " + temporary + " to " + link.Name}, nil
 	})
 	if err != nil {
@@ -214,8 +214,8 @@ func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefi
 func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) (rtnl.Message, error) {
 	request := linkRequest(unix.RTM_NEWLINK, index, flags, flags)
 	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
-	request.AddData(nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(parentIndex))))
+	addText(request, unix.IFLA_IFNAME, name)
+	addNumber(request, unix.IFLA_LINK, parentIndex)
 	if link.MAC != "" && !link.SharesMAC() {
 		attr, err := macAttr(link.MAC)
 		if err != nil {
@@ -228,7 +228,7 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 		{unix.IFLA_MTU, link.MTU}, {unix.IFLA_NUM_TX_QUEUES, link.TxQueues}, {unix.IFLA_NUM_RX_QUEUES, link.RxQueues}, {unix.IFLA_GROUP, int(link.Group)},
 	} {
 		if a.value != 0 { // With 0, the kernel chooses.
-			request.AddData(nl.NewRtAttr(a.attr, nl.Uint32Attr(uint32(a.value))))
+			addNumber(request, a.attr, a.value)
 		}
 	}
 	linkInfo, err := linkInfoAttr(link)
@@ -241,7 +241,7 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 
 // addTargetNamespace adds the namespace to make the device in, or to move it to.
 func addTargetNamespace(request *nl.NetlinkRequest, n *Namespace) {
-	request.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(n.handle))))
+	addNumber(request, unix.IFLA_NET_NS_FD, n.handle)
 }
 
 // moveLink returns the request that moves the device of that index to the sandbox. There it gets
@@ -249,9 +249,9 @@ func addTargetNamespace(request *nl.NetlinkRequest, n *Namespace) {
 func moveLink(sandbox *Namespace, index int, link netstate.Link) rtnl.Message {
 	request := setLink(index, 0, 0)
 	addTargetNamespace(request, sandbox)
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(link.Name)))
+	addText(request, unix.IFLA_IFNAME, link.Name)
 	if link.Index != 0 {
-		request.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, nl.Uint32Attr(uint32(link.Index))))
+		addNumber(request, unix.IFLA_NEW_IFINDEX, link.Index)
 	}
 	return rtnl.Message{Request: request, Action: fmt.Sprintf("move %s to %s", link.Name, sandbox.Path())}
 }

@@ -9,22 +9,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// eachWay runs the test once for each way to make an interface: the way of this kernel, the same way with a held
-// processor as in relink restore, and the way of older kernels.
+// eachWay runs the test once for each way to make an interface: the way of this kernel, and that of older kernels.
 func eachWay(t *testing.T, test func(*testing.T)) {
 	t.Run("here", test)
-	if createsInTarget() { // Older kernels cannot build everything in one datagram. Only that needs a held processor.
-		t.Run("holding the processor", func(t *testing.T) {
-			t.Cleanup(func() { rtnl.HoldProcessor(false) })
-			rtnl.HoldProcessor(true) // Hold it even if the machine has several processors.
-			test(t)
-		})
-	}
 	usual := createsInTarget
 	t.Cleanup(func() { createsInTarget = usual })
 	createsInTarget = func() bool { return false }

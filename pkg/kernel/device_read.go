@@ -18,12 +18,12 @@ const rtextFilterSkipStats = 1 << 3
 
 func getLink(index int, name string) *nl.NetlinkRequest {
 	request := linkRequest(unix.RTM_GETLINK, index, 0, 0)
-	request.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(rtextFilterSkipStats)))
+	addNumber(request, unix.IFLA_EXT_MASK, rtextFilterSkipStats)
 	switch {
 	case len(name) >= unix.IFNAMSIZ:
-		request.AddData(nl.NewRtAttr(unix.IFLA_ALT_IFNAME, nl.ZeroTerminated(name)))
+		addText(request, unix.IFLA_ALT_IFNAME, name)
 	case name != "":
-		request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+		addText(request, unix.IFLA_IFNAME, name)
 	}
 	return request
 }

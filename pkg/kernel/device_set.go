@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
@@ -41,7 +40,7 @@ func (n *Namespace) SetUp(index int, name string) error {
 // SetMTU sets the MTU of the device of that index, in bytes. The name is for errors.
 func (n *Namespace) SetMTU(index int, name string, mtu int) error {
 	request := setLink(index, 0, 0)
-	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu))))
+	addNumber(request, unix.IFLA_MTU, mtu)
 	return n.socket.Run(rtnl.Message{Request: request, Action: fmt.Sprintf("set MTU of %s to %d", name, mtu)})
 }
 
@@ -82,7 +81,7 @@ func (n *Namespace) SetAttributes(link netstate.Link) error {
 	return n.runOn(link.Name, func(index int) (rtnl.Message, error) {
 		m, err := setAttributes(index, link)
 		if err == nil && link.Kind != netstate.KindNIC {
-			m.Request.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(link.Group)))
+			addNumber(m.Request, unix.IFLA_GROUP, link.Group)
 			addTxQueueLen(m.Request, link)
 		}
 		return m, err

@@ -130,7 +130,7 @@ func (n *Namespace) parseRedirect(action *rtnl.Attribute) (r netstate.Redirect, 
 func (n *Namespace) addFilter(index int, f netstate.Filter) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	request.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: f.Parent, Info: f.Info})
-	request.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(f.Kind)))
+	addText(request, nl.TCA_KIND, f.Kind)
 	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
 	attrs := filterKinds[f.Kind]
 	if attrs.selector != 0 {

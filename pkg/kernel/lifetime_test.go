@@ -173,12 +173,12 @@ func TestAnAddressOfAnAdvertisementIsTheKernels(t *testing.T) {
 	for name, test := range map[string]struct {
 		flags uint32
 		proto uint8
-		want  addressOrigin
+		want  bool
 	}{
-		"of an advertisement": {0, 2, originKernel},
-		"of DHCPv6":           {0, 0, map[bool]addressOrigin{true: originUser, false: originKernel}[kernelAtLeast(5, 18)]},
+		"of an advertisement": {0, 2, true},
+		"of DHCPv6":           {0, 0, !kernelAtLeast(5, 18)},
 	} {
-		if got := originOf(netstate.Address{Prefix: prefix("fd00:4::7/64"), ValidUntil: 1000}, test.flags, test.proto); got != test.want {
+		if got := isKernels(netstate.Address{Prefix: prefix("fd00:4::7/64"), ValidUntil: 1000}, test.flags, test.proto); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}

@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"errors"
 	"net"
+	"net/netip"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -18,6 +20,36 @@ func linkRequest(kind, index int, flags, mask uint32) *nl.NetlinkRequest {
 	info.Index, info.Flags, info.Change = int32(index), flags, mask
 	request.AddData(info)
 	return request
+}
+
+// addNumber adds an attribute that is a number of four bytes, in the machine's order.
+func addNumber[N ~int | ~int32 | ~uint32](request *nl.NetlinkRequest, attribute int, value N) {
+	request.AddData(nl.NewRtAttr(attribute, nl.Uint32Attr(uint32(value))))
+}
+
+// addText adds an attribute that is a text.
+func addText(request *nl.NetlinkRequest, attribute int, value string) {
+	request.AddData(nl.NewRtAttr(attribute, nl.ZeroTerminated(value)))
+}
+
+// familyOf returns the number of the address's family.
+func familyOf(address netip.Addr) int {
+	if address.Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+// requestsOf returns the request for each of the list. A request that cannot be made is left out, and its error is returned.
+func requestsOf[T any](list []T, request func(T) (rtnl.Message, error)) (batch []rtnl.Message, err error) {
+	var errs []error
+	for _, entry := range list {
+		m, err := request(entry)
+		if errs = append(errs, err); err == nil {
+			batch = append(batch, m)
+		}
+	}
+	return batch, errors.Join(errs...)
 }
 
 // setLink returns a request that changes the device. It sets the flags in mask to those in flags.
@@ -57,8 +89,8 @@ func setAttributes(index int, link netstate.Link) (rtnl.Message, error) {
 			return m, err
 		}
 		m.Request.AddData(mac)
-		m.Request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(link.MTU))))
-		m.Request.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(link.Group)))
+		addNumber(m.Request, unix.IFLA_MTU, link.MTU)
+		addNumber(m.Request, unix.IFLA_GROUP, link.Group)
 		addTxQueueLen(m.Request, link)
 	}
 	if link.Alias != "" {
@@ -69,7 +101,7 @@ func setAttributes(index int, link netstate.Link) (rtnl.Message, error) {
 
 func addTxQueueLen(request *nl.NetlinkRequest, link netstate.Link) {
 	if link.TxQueueLen != nil {
-		request.AddData(nl.NewRtAttr(unix.IFLA_TXQLEN, nl.Uint32Attr(uint32(*link.TxQueueLen))))
+		addNumber(request, unix.IFLA_TXQLEN, *link.TxQueueLen)
 	}
 }
 

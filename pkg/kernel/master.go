@@ -134,7 +134,7 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error
 		return nil, fmt.Errorf("master %s is a %s now, not a %s: %w", m.Name, master.kindOf(), m.Kind, ErrUnsupported)
 	}
 	request := setLink(index, 0, 0)
-	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.index))))
+	addNumber(request, unix.IFLA_MASTER, master.index)
 	batch := []rtnl.Message{{Request: request, Action: "enslave to " + m.Name}}
 	if len(m.Port) == 0 {
 		return batch, nil

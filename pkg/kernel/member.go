@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
@@ -40,7 +39,7 @@ func (n *Namespace) Enslave(nic, bond int) error {
 		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", action, errDeviceInUse))
 	}
 	request := setLink(nic, 0, 0)
-	request.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bond))))
+	addNumber(request, unix.IFLA_MASTER, bond)
 	enslave := rtnl.Message{Request: request, Action: action}
 	if member.up() {
 		if err := n.checkSetDown(nic); err != nil {

@@ -20,7 +20,7 @@ func (n *Namespace) neighbours(index int) ([]netstate.Neighbour, error) {
 		request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
 		request.AddData(&netlink.Ndmsg{Flags: flags})
 		if flags == 0 {
-			request.AddData(nl.NewRtAttr(netlink.NDA_IFINDEX, nl.Uint32Attr(uint32(index))))
+			addNumber(request, netlink.NDA_IFINDEX, index)
 		}
 		list := rtnl.Message{Request: request, Action: "list neighbours"}
 		err := n.socket.Dump(list, func() { dumped = nil }, func(payload []byte) error {
@@ -65,10 +65,7 @@ func parseNeighbour(payload []byte) (neighbour netstate.Neighbour, ifIndex int, 
 // addNeighbour returns the request that makes the entry. It replaces an entry of the same address.
 func addNeighbour(index int, neighbour netstate.Neighbour) (rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	m := &netlink.Ndmsg{Family: unix.AF_INET, Index: uint32(index), State: unix.NUD_PERMANENT, Flags: neighbour.Flags}
-	if neighbour.Address.Is6() {
-		m.Family = unix.AF_INET6
-	}
+	m := &netlink.Ndmsg{Family: uint8(familyOf(neighbour.Address)), Index: uint32(index), State: unix.NUD_PERMANENT, Flags: neighbour.Flags}
 	if neighbour.Proxy {
 		m.Flags |= unix.NTF_PROXY
 	}

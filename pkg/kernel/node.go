@@ -31,49 +31,16 @@ const (
 
 // LocalAddresses returns the addresses of all devices, in the kernel's order.
 func (n *Namespace) LocalAddresses() (addresses []LocalAddress, err error) {
-	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
-	request.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
-	err = n.socket.Dump(rtnl.Message{Request: request, Action: "list addresses"}, func() { addresses = nil }, func(payload []byte) error {
-		a, err := parseLocalAddress(payload)
-		if err == nil && a.Addr.IsValid() {
-			addresses = append(addresses, a)
+	err = n.eachAddress(0, bothFamilies, func() { addresses = nil }, func(a liveAddress) {
+		network, flags := a.Network(), a.flags
+		if !a.Prefix.Addr().Is6() { // For IPv4, this bit says that the address is a secondary one.
+			flags &^= unix.IFA_F_TEMPORARY
 		}
-		return err
+		addresses = append(addresses, LocalAddress{
+			Addr: a.Prefix.Addr(), Bits: network.Bits(), Index: a.index, Scope: a.Scope, Transient: flags&transientFlags != 0, Unusable: flags&unusableFlags != 0,
+		})
 	})
 	return addresses, err
-}
-
-// parseLocalAddress returns the address in an answer. It is not valid for another family than IPv4 and IPv6.
-func parseLocalAddress(payload []byte) (address LocalAddress, err error) {
-	if err := rtnl.CheckHeader(payload, unix.SizeofIfAddrmsg); err != nil {
-		return address, err
-	}
-	info := nl.DeserializeIfAddrmsg(payload)
-	if info.Family != unix.AF_INET && info.Family != unix.AF_INET6 {
-		return address, nil
-	}
-	flags := uint32(info.Flags)
-	var local, peer netip.Addr
-	err = rtnl.EachAttribute(payload, unix.SizeofIfAddrmsg, func(a *rtnl.Attribute) {
-		switch a.Type() {
-		case unix.IFA_LOCAL:
-			local = a.Address()
-		case unix.IFA_ADDRESS:
-			peer = a.Address()
-		case unix.IFA_FLAGS:
-			flags = a.Uint32()
-		}
-	})
-	if !local.IsValid() {
-		local = peer // Of IPv6, the kernel tells IFA_LOCAL only where there is a peer.
-	}
-	// For IPv4, this bit says that the address is a secondary one.
-	if info.Family == unix.AF_INET {
-		flags &^= unix.IFA_F_TEMPORARY
-	}
-	return LocalAddress{
-		Addr: local, Bits: int(info.Prefixlen), Index: int(info.Index), Scope: info.Scope, Transient: flags&transientFlags != 0, Unusable: flags&unusableFlags != 0,
-	}, err
 }
 
 // DefaultRoute is the first default route of the main table.

@@ -97,7 +97,7 @@ func (n *Namespace) AddQdisc(ifName string, q netstate.Qdisc) error {
 func (n *Namespace) addQdisc(index int, q netstate.Qdisc) ([]rtnl.Message, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	request.AddData(&nl.TcMsg{Ifindex: int32(index), Handle: q.Handle, Parent: q.Parent})
-	request.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(q.Kind)))
+	addText(request, nl.TCA_KIND, q.Kind)
 	if len(q.Options) > 0 {
 		request.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, q.Options))
 	}

@@ -23,10 +23,7 @@ const discardPort = 9
 // ProbeTCP begins a TCP connection from one address of n to another address, and ends it. It returns nil if the other end answers,
 // even if it refuses, ErrNoAnswer if nothing comes back within the limit, and ErrRejected. source may be invalid: then the kernel chooses.
 func (n *Namespace) ProbeTCP(source, destination netip.Addr, limit time.Duration) error {
-	family := unix.AF_INET
-	if destination.Is6() {
-		family = unix.AF_INET6
-	}
+	family := familyOf(destination)
 	fd, err := n.openSocket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK)
 	if err != nil {
 		return err

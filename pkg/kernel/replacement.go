@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
@@ -78,9 +77,9 @@ var rebuildOptions = ConfigureOptions{Rebuild: true}
 // gets them before it goes up. Otherwise the kernel would probe for them, would hear the old
 // interface answer, and would not use them.
 func (n *Namespace) linkLocal(index int) (addresses []netstate.Address, err error) {
-	err = n.eachAddress(index, []int{unix.AF_INET6}, func() { addresses = nil }, func(a netstate.Address, origin addressOrigin) {
-		if origin == originKernel && a.Prefix.Addr().IsLinkLocalUnicast() {
-			addresses = append(addresses, a)
+	err = n.eachAddress(index, []int{unix.AF_INET6}, func() { addresses = nil }, func(a liveAddress) {
+		if a.kernels && a.Prefix.Addr().IsLinkLocalUnicast() {
+			addresses = append(addresses, a.Address)
 		}
 	})
 	return addresses, err
@@ -254,7 +253,7 @@ func rename(index int, name string, up bool) rtnl.Message {
 	if up {
 		request = setLink(index, unix.IFF_UP, unix.IFF_UP)
 	}
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	addText(request, unix.IFLA_IFNAME, name)
 	return rtnl.Message{Request: request, Action: fmt.Sprintf("rename the device with index %d to %s", index, name)}
 }
 

@@ -300,7 +300,7 @@ func getRoutes(family, index int) *nl.NetlinkRequest {
 	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
 	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
 	if index != 0 {
-		request.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(index))))
+		addNumber(request, unix.RTA_OIF, index)
 	}
 	return request
 }

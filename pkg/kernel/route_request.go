@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -26,15 +25,12 @@ func removeKernelRoutes(index int, addresses []netstate.Address) []rtnl.Message 
 		network := a.Network()
 		request := nl.NewNetlinkRequest(unix.RTM_DELROUTE, 0)
 		m := &nl.RtMsg{RtMsg: unix.RtMsg{
-			Family: unix.AF_INET, Dst_len: uint8(network.Bits()), Table: unix.RT_TABLE_MAIN,
+			Family: uint8(familyOf(network.Addr())), Dst_len: uint8(network.Bits()), Table: unix.RT_TABLE_MAIN,
 			Protocol: unix.RTPROT_KERNEL, Scope: unix.RT_SCOPE_NOWHERE,
 		}}
-		if network.Addr().Is6() {
-			m.Family = unix.AF_INET6
-		}
 		request.AddData(m)
 		request.AddData(nl.NewRtAttr(unix.RTA_DST, network.Addr().AsSlice()))
-		request.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(index))))
+		addNumber(request, unix.RTA_OIF, index)
 		batch = append(batch, rtnl.Message{Request: request, Action: "remove the kernel's route " + network.String(), MayLack: true})
 	}
 	return batch
@@ -44,17 +40,9 @@ func removeKernelRoutes(index int, addresses []netstate.Address) []rtnl.Message 
 // them. With asRecorded, a route that was the first of its slot becomes the first again, and the others stand behind what is
 // there, in their order. Without it, each stands before its equals, as with the reference plugins.
 func (n *Namespace) addRoutes(index int, routes []netstate.Route, asRecorded bool) ([]rtnl.Message, error) {
-	var batch []rtnl.Message
-	var errs []error
-	for _, r := range netstate.InOrder(routes) {
-		m, err := n.addRoute(index, r, placeOf(r, asRecorded))
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		batch = append(batch, m)
-	}
-	return batch, errors.Join(errs...)
+	return requestsOf(netstate.InOrder(routes), func(r netstate.Route) (rtnl.Message, error) {
+		return n.addRoute(index, r, placeOf(r, asRecorded))
+	})
 }
 
 // placeOf returns the flags that put a new route in its place. Without NLM_F_APPEND, the kernel puts an IPv4 route before its
@@ -93,19 +81,13 @@ func (n *Namespace) deleteRoute(index int, r netstate.Route) (rtnl.Message, erro
 // fillRoute fills in the route of the device of that index. It returns ErrNoDevice if the route
 // goes through another device that is not there.
 func (n *Namespace) fillRoute(request *nl.NetlinkRequest, index int, r netstate.Route) error {
-	if r.Device != "" {
-		device, err := n.link(r.Device)
-		if err != nil {
-			return err
-		}
-		index = device.index
+	index, err := n.indexOr(r.Device, index)
+	if err != nil {
+		return err
 	}
 	m := &nl.RtMsg{RtMsg: unix.RtMsg{
-		Family: unix.AF_INET, Dst_len: uint8(r.Destination.Bits()), Scope: r.Scope, Protocol: r.Protocol, Type: r.Type, Tos: r.TOS,
+		Family: uint8(familyOf(r.Destination.Addr())), Dst_len: uint8(r.Destination.Bits()), Scope: r.Scope, Protocol: r.Protocol, Type: r.Type, Tos: r.TOS,
 	}}
-	if r.Destination.Addr().Is6() {
-		m.Family = unix.AF_INET6
-	}
 	if r.OnLink {
 		m.Flags = unix.RTNH_F_ONLINK
 	}
@@ -144,6 +126,14 @@ func (n *Namespace) fillRoute(request *nl.NetlinkRequest, index int, r netstate.
 	return nil
 }
 
+// indexOr returns the index of the device of that name, or the other index if there is no name.
+func (n *Namespace) indexOr(name string, index int) (int, error) {
+	if name == "" {
+		return index, nil
+	}
+	return n.Index(name)
+}
+
 // addGateway adds the gateway, if there is one. A gateway of another family than the route is
 // RTA_VIA.
 func addGateway(add func(nl.NetlinkRequestData), r netstate.Route, gateway netip.Addr) {
@@ -161,13 +151,9 @@ func addGateway(add func(nl.NetlinkRequestData), r netstate.Route, gateway netip
 func (n *Namespace) nextHops(ifIndex int, r netstate.Route) ([]byte, error) {
 	var list []byte
 	for _, h := range r.NextHops {
-		index := ifIndex
-		if h.Device != "" {
-			device, err := n.link(h.Device)
-			if err != nil {
-				return nil, err
-			}
-			index = device.index
+		index, err := n.indexOr(h.Device, ifIndex)
+		if err != nil {
+			return nil, err
 		}
 		var attrs []byte
 		addGateway(func(d nl.NetlinkRequestData) { attrs = append(attrs, d.Serialize()...) }, r, h.Gateway)

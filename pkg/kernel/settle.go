@@ -4,10 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
 // dadInterval is how often WaitForDAD looks. Duplicate address detection takes a second and
@@ -40,19 +37,6 @@ func (n *Namespace) WaitForDAD(ifName string, limit time.Duration) error {
 // ipv6Flags returns the flags of all IPv6 addresses of the device, combined.
 func (n *Namespace) ipv6Flags(index int) (uint32, error) {
 	var flags uint32
-	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
-	info := nl.NewIfAddrmsg(unix.AF_INET6)
-	info.Index = uint32(index)
-	request.AddData(info)
-	list := rtnl.Message{Request: request, Action: "list addresses"}
-	err := n.socket.Dump(list, func() { flags = 0 }, func(payload []byte) error {
-		if err := rtnl.CheckHeader(payload, unix.SizeofIfAddrmsg); err != nil {
-			return err
-		}
-		if info := nl.DeserializeIfAddrmsg(payload); int(info.Index) == index {
-			flags |= uint32(info.Flags)
-		}
-		return nil
-	})
+	err := n.eachAddress(index, []int{unix.AF_INET6}, func() { flags = 0 }, func(a liveAddress) { flags |= a.flags })
 	return flags, err
 }

@@ -57,48 +57,28 @@ func (n *Namespace) tableRoutes(subject string, filter *nl.RtAttr, keep func(Tab
 // ReplaceRoutes makes the routes. Each takes the place of the one with the same destination, table and metric. It goes on after
 // a failure, and returns all errors.
 func (n *Namespace) ReplaceRoutes(routes []TableRoute) error {
-	var batch []rtnl.Message
-	var errs []error
-	for _, r := range routes {
-		m, err := n.addRoute(r.Index, r.Route, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		batch = append(batch, m)
-	}
-	return errors.Join(append(errs, n.socket.Run(batch...))...)
+	return n.runRoutes(routes, func(r TableRoute) (rtnl.Message, error) {
+		return n.addRoute(r.Index, r.Route, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
+	})
 }
 
 // AddRoutesBeside makes the routes, and leaves those of other devices where they are. It is no error if a route is there.
 func (n *Namespace) AddRoutesBeside(routes []TableRoute) error {
-	var batch []rtnl.Message
-	var errs []error
-	for _, r := range routes {
+	return n.runRoutes(routes, func(r TableRoute) (rtnl.Message, error) {
 		m, err := n.addRoute(r.Index, r.Route, unix.NLM_F_CREATE)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
 		m.MayExist = true
-		batch = append(batch, m)
-	}
-	return errors.Join(append(errs, n.socket.Run(batch...))...)
+		return m, err
+	})
 }
 
 // DeleteRoutes deletes exactly these routes. It is no error if one is gone.
 func (n *Namespace) DeleteRoutes(routes []TableRoute) error {
-	var batch []rtnl.Message
-	var errs []error
-	for _, r := range routes {
-		m, err := n.deleteRoute(r.Index, r.Route)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		batch = append(batch, m)
-	}
-	return errors.Join(append(errs, n.socket.Run(batch...))...)
+	return n.runRoutes(routes, func(r TableRoute) (rtnl.Message, error) { return n.deleteRoute(r.Index, r.Route) })
+}
+
+func (n *Namespace) runRoutes(routes []TableRoute, request func(TableRoute) (rtnl.Message, error)) error {
+	batch, err := requestsOf(routes, request)
+	return errors.Join(err, n.socket.Run(batch...))
 }
 
 // Rules returns the policy rules of the namespace, also the kernel's own. It leaves out those that cannot be described.

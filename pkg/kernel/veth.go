@@ -55,7 +55,7 @@ func CreatePair(host, sandbox *Namespace, p Pair) error {
 func addAltName(name, alternative string) rtnl.Message {
 	request := linkRequest(unix.RTM_NEWLINKPROP, 0, 0, 0)
 	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	addText(request, unix.IFLA_IFNAME, name)
 	properties := nl.NewRtAttr(unix.IFLA_PROP_LIST|unix.NLA_F_NESTED, nil)
 	properties.AddRtAttr(unix.IFLA_ALT_IFNAME, nl.ZeroTerminated(alternative))
 	request.AddData(properties)
@@ -72,9 +72,9 @@ func newPair(sandbox *Namespace, p Pair) (rtnl.Message, error) {
 	}
 	request := linkRequest(unix.RTM_NEWLINK, 0, unix.IFF_NOARP, unix.IFF_NOARP)
 	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(p.HostName)))
+	addText(request, unix.IFLA_IFNAME, p.HostName)
 	request.AddData(mac)
-	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(p.MTU))))
+	addNumber(request, unix.IFLA_MTU, p.MTU)
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindVeth))
 	peer := info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(vethInfoPeer, nil)
@@ -93,7 +93,7 @@ func newPair(sandbox *Namespace, p Pair) (rtnl.Message, error) {
 // is about to make.
 func setAlias(name, alias string) rtnl.Message {
 	request := setLink(0, 0, 0)
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	addText(request, unix.IFLA_IFNAME, name)
 	request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(alias)))
 	return rtnl.Message{Request: request, Action: "set the alias of " + name}
 }
@@ -200,7 +200,7 @@ func (n *Namespace) SetEnd(index int, link netstate.Link) error {
 	flags, mask := flagBits(link.LinkFlags)
 	request := setLink(index, flags|unix.IFF_UP, mask|unix.IFF_UP)
 	request.AddData(mac)
-	request.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(link.MTU))))
+	addNumber(request, unix.IFLA_MTU, link.MTU)
 	if link.Alias != "" {
 		request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
 	}

@@ -45,9 +45,9 @@ func (m *deviceChanges) addEvent(message *syscall.NetlinkMessage) {
 func parseEvent(message *syscall.NetlinkMessage) (event Event) {
 	switch message.Header.Type {
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		address, ifIndex, origin, err := parseAddress(message.Data)
-		if err == nil && ifIndex != 0 && origin == originUser {
-			event.Address = &address
+		a, err := parseAddress(message.Data)
+		if err == nil && a.index != 0 && !a.kernels {
+			event.Address = &a.Address
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		route, err := parseRoute(message.Data)

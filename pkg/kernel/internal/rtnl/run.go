@@ -100,7 +100,7 @@ func (s *Socket) runBatchAfter(a, b *batch) (outcomes []error, failed error) {
 	defer s.mu.Unlock()
 	failpoint.Here("before", a.step())
 	err := s.inTurn(func() error {
-		err := s.sendHolding(a.bytes)
+		err := s.send(a.bytes)
 		if err == nil {
 			err = a.receive(s)
 		}
@@ -109,7 +109,7 @@ func (s *Socket) runBatchAfter(a, b *batch) (outcomes []error, failed error) {
 			return nil
 		}
 		failpoint.Here("before", b.step())
-		return s.sendHolding(b.bytes)
+		return s.send(b.bytes)
 	})
 	if failed != nil {
 		return nil, failed
