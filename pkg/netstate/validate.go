@@ -1,6 +1,7 @@
 package netstate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -44,17 +45,40 @@ func isSettingKey(key string) bool {
 	return ok && name != "" && !strings.ContainsFunc(name, strange)
 }
 
+// validateAll returns the first error of the list.
+func validateAll[T interface{ Validate() error }](list []T) error {
+	for _, entry := range list {
+		if err := entry.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrap puts before err what it is about.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}
+
+// oneOf says that the value is none of the list.
+func oneOf(list []string, label, value string) error {
+	if !slices.Contains(list, value) {
+		return fmt.Errorf("unknown %s %q", label, value)
+	}
+	return nil
+}
+
 // Validate reports the first thing in i that cannot be built as it is described.
 func (i Interface) Validate() error {
-	if err := i.Link.Validate(); err != nil {
-		return fmt.Errorf("link %q: %w", i.Link.Name, err)
-	}
-	if err := i.validateParents(); err != nil {
+	if err := cmp.Or(wrap(i.Link.Validate(), "link %q", i.Link.Name), i.validateParents()); err != nil {
 		return err
 	}
 	if i.Master != nil {
 		if err := i.Master.Validate(); err != nil {
-			return fmt.Errorf("master %q: %w", i.Master.Name, err)
+			return wrap(err, "master %q", i.Master.Name)
 		}
 	}
 	for key, value := range i.Settings {
@@ -65,17 +89,7 @@ func (i Interface) Validate() error {
 			return fmt.Errorf("setting %s: %q is no value", key, value)
 		}
 	}
-	for _, a := range i.Addresses {
-		if err := a.Validate(); err != nil {
-			return err
-		}
-	}
-	for _, r := range i.Routes {
-		if err := r.Validate(); err != nil {
-			return err
-		}
-	}
-	return i.validateTables()
+	return cmp.Or(validateAll(i.Addresses), validateAll(i.Routes), validateAll(i.Rules), validateAll(i.Neighbours), validateAll(i.Qdiscs))
 }
 
 func (i Interface) validateParents() error {
@@ -87,7 +101,7 @@ func (i Interface) validateParents() error {
 	}
 	for n, p := range i.Parents {
 		if err := p.Validate(); err != nil {
-			return fmt.Errorf("parent %q: %w", p.Name, err)
+			return wrap(err, "parent %q", p.Name)
 		}
 		if isBase := n == len(i.Parents)-1; isBase == (p.Kind == KindVLAN) && !i.ParentsInSandbox {
 			return fmt.Errorf("parent %q: a %s at place %d of %d: VLANs are stacked on one base", p.Name, p.Kind, n+1, len(i.Parents))
@@ -96,33 +110,26 @@ func (i Interface) validateParents() error {
 	return nil
 }
 
-// validateTables is Validate for the entries in tables of the namespace.
-func (i Interface) validateTables() error {
-	for _, r := range i.Rules {
-		if err := r.Validate(); err != nil {
-			return err
-		}
+// Validate reports the first thing in n that no kernel accepts.
+func (n Neighbour) Validate() error {
+	if !n.Address.IsValid() {
+		return errors.New("a neighbour without address")
 	}
-	for _, n := range i.Neighbours {
-		if !n.Address.IsValid() {
-			return errors.New("a neighbour without address")
-		}
-		if err := validateMAC(n.MAC); err != nil {
-			return fmt.Errorf("neighbour %s: %w", n.Address, err)
-		}
+	return wrap(validateMAC(n.MAC), "neighbour %s", n.Address)
+}
+
+// Validate reports the first thing in q that cannot be made.
+func (q Qdisc) Validate() error {
+	if err := oneOf(QdiscKinds, "qdisc", q.Kind); err != nil {
+		return err
 	}
-	for _, q := range i.Qdiscs {
-		if !slices.Contains(QdiscKinds, q.Kind) {
-			return fmt.Errorf("unknown qdisc %q", q.Kind)
+	for _, f := range q.Filters {
+		if err := oneOf(FilterKinds, "filter", f.Kind); err != nil {
+			return wrap(err, "qdisc %s", q)
 		}
-		for _, f := range q.Filters {
-			if !slices.Contains(FilterKinds, f.Kind) {
-				return fmt.Errorf("qdisc %s: unknown filter %q", q, f.Kind)
-			}
-			for _, r := range f.Redirects {
-				if err := attachment.ValidateIfName(r.Device); err != nil {
-					return fmt.Errorf("qdisc %s: redirect to %q: %w", q, r.Device, err)
-				}
+		for _, r := range f.Redirects {
+			if err := attachment.ValidateIfName(r.Device); err != nil {
+				return wrap(err, "qdisc %s: redirect to %q", q, r.Device)
 			}
 		}
 	}
@@ -131,10 +138,7 @@ func (i Interface) validateTables() error {
 
 // Validate reports the first thing in l that no kernel accepts.
 func (l Link) Validate() error {
-	if err := attachment.ValidateIfName(l.Name); err != nil {
-		return err
-	}
-	if err := validateMAC(l.MAC); err != nil {
+	if err := cmp.Or(attachment.ValidateIfName(l.Name), validateMAC(l.MAC)); err != nil {
 		return err
 	}
 	numbers := []int{l.MTU, l.Index, l.TxQueues, l.RxQueues}
@@ -175,15 +179,15 @@ const maxAlias = 255
 
 // Validate reports the first thing in m that no kernel accepts.
 func (m Macvlan) Validate() error {
-	if !slices.Contains(MacvlanModes, m.Mode) && m.Mode != "source" {
-		return fmt.Errorf("unknown macvlan mode %q", m.Mode)
+	if err := oneOf(MacvlanModes, "macvlan mode", m.Mode); err != nil && m.Mode != "source" {
+		return err
 	}
 	for _, mac := range m.Sources {
 		if mac == "" {
 			return errors.New("an empty source MAC")
 		}
 		if err := validateMAC(mac); err != nil {
-			return fmt.Errorf("source: %w", err)
+			return wrap(err, "source")
 		}
 	}
 	return nil
@@ -197,13 +201,7 @@ var (
 
 // Validate reports the first thing in v that no kernel accepts.
 func (v IPvlan) Validate() error {
-	if !slices.Contains(IPvlanModes, v.Mode) {
-		return fmt.Errorf("unknown ipvlan mode %q", v.Mode)
-	}
-	if !slices.Contains(IPvlanFlags, v.Flag) {
-		return fmt.Errorf("unknown ipvlan flag %q", v.Flag)
-	}
-	return nil
+	return cmp.Or(oneOf(IPvlanModes, "ipvlan mode", v.Mode), oneOf(IPvlanFlags, "ipvlan flag", v.Flag))
 }
 
 // Validate reports the first thing in v that no kernel accepts. Nil is no options.
@@ -212,8 +210,8 @@ func (v *VLANOptions) Validate() error {
 		return nil
 	}
 	for _, f := range v.Flags {
-		if !slices.Contains(VLANFlags, f) {
-			return fmt.Errorf("unknown VLAN flag %q", f)
+		if err := oneOf(VLANFlags, "VLAN flag", f); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -221,10 +219,7 @@ func (v *VLANOptions) Validate() error {
 
 // Validate reports the first thing in m that cannot be a master.
 func (m Master) Validate() error {
-	if m.Kind != KindBridge && m.Kind != KindVRF {
-		return fmt.Errorf("unknown kind %q", m.Kind)
-	}
-	return attachment.ValidateIfName(m.Name)
+	return cmp.Or(oneOf([]string{KindBridge, KindVRF}, "kind", m.Kind), attachment.ValidateIfName(m.Name))
 }
 
 // Validate reports the first thing in a that no kernel accepts.
@@ -277,8 +272,8 @@ func (r Rule) Validate() error {
 		}
 	}
 	for name := range r.Selectors {
-		if !slices.Contains(RuleSelectors, name) {
-			return fmt.Errorf("rule %s: unknown selector %q", r, name)
+		if err := oneOf(RuleSelectors, "selector", name); err != nil {
+			return wrap(err, "rule %s", r)
 		}
 	}
 	return nil

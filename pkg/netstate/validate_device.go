@@ -1,6 +1,7 @@
 package netstate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -28,13 +29,13 @@ func (d Device) Validate() error {
 	}
 	if d.Bond != nil {
 		for name := range d.Bond.Options {
-			if !slices.Contains(BondOptions, name) {
-				return fmt.Errorf("unknown bond option %q", name)
+			if err := oneOf(BondOptions, "bond option", name); err != nil {
+				return err
 			}
 		}
 		for _, m := range d.Bond.Members {
 			if err := attachment.ValidateIfName(m.Name); err != nil {
-				return fmt.Errorf("member %q: %w", m.Name, err)
+				return wrap(err, "member %q", m.Name)
 			}
 		}
 	}
@@ -46,17 +47,7 @@ func (c *Carried) Validate() error {
 	if c == nil {
 		return nil
 	}
-	for _, a := range c.Addresses {
-		if err := a.Validate(); err != nil {
-			return err
-		}
-	}
-	for _, r := range c.Routes {
-		if err := r.Validate(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(validateAll(c.Addresses), validateAll(c.Routes))
 }
 
 // ParseMAC returns s in the form of Link.MAC. It is an error if s is not the address of an Ethernet device: 6
