@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/coreos/go-iptables/iptables"
-
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -37,18 +35,4 @@ func explain(command string, status int, message string, err error) error {
 		return fmt.Errorf("%s: %w", command, err)
 	}
 	return fmt.Errorf("%s: exit status %d: %s", command, status, message)
-}
-
-// explainChange is explain for an error of go-iptables.
-func explainChange(command string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var exit *iptables.Error
-	if !errors.As(err, &exit) {
-		return explain(command, 0, "", err)
-	}
-	// Its text is "running [...]: exit status 4: message". A comment in the arguments can have anything in it.
-	_, message, _ := strings.Cut(exit.Error(), fmt.Sprintf("]: exit status %d: ", exit.ExitStatus()))
-	return explain(command, exit.ExitStatus(), message, err)
 }

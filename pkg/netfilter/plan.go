@@ -211,7 +211,7 @@ func ruleTooMuch(rule Rule, chain string) string {
 	return fmt.Sprintf("rule is too much in %s: %s", chain, rule)
 }
 
-// arguments are those of iptables, for people to read.
+// arguments are those of iptables.
 func (s step) arguments() []string {
 	option := map[kind]string{newChain: "-N", appendRule: "-A", insertRule: "-I", deleteRule: "-D", deleteAt: "-D", flush: "-F", deleteChain: "-X"}
 	args := []string{option[s.kind], s.chain}

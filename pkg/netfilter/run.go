@@ -7,10 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/coreos/go-iptables/iptables"
 )
 
 const (
@@ -22,7 +21,7 @@ const (
 	limit = 15 * time.Second
 )
 
-// output runs a program and returns what it prints, even if it fails. go-iptables lists one chain only, and says
+// output runs a program and returns what it prints, even if it fails. go-iptables takes no context, lists one chain only, and says
 // of any failure with status 1 that the chain is not there.
 func output(limit time.Duration, path string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -54,67 +53,22 @@ func output(limit time.Duration, path string, args ...string) (string, error) {
 	return stdout.String(), explain(command, exit.ExitCode(), stderr.String(), err)
 }
 
-// editor makes changes by go-iptables. It asks for the program's version once, when there is something to change.
+// editor makes changes.
 type editor struct {
 	family Family
 	path   string
 	// wait and limit are patience and limit but for tests.
-	wait   int
-	limit  time.Duration
-	client *iptables.IPTables
+	wait  int
+	limit time.Duration
 }
 
 // apply makes the steps, until one fails.
 func (e *editor) apply(table string, steps []step) error {
 	for _, s := range steps {
-		if err := e.applyStep(table, s); err != nil {
+		args := append([]string{"-t", table}, s.arguments()...)
+		if _, err := output(e.limit, e.path, append(args, "--wait", strconv.Itoa(e.wait))...); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (e *editor) applyStep(table string, s step) error {
-	command := strings.Join(append([]string{filepath.Base(e.path), "-t", table}, s.arguments()...), " ")
-	return explainChange(command, withDeadline(e.limit, func() error {
-		program, err := e.program()
-		if err != nil {
-			return err
-		}
-		return s.apply(program, table)
-	}))
-}
-
-func (e *editor) program() (*iptables.IPTables, error) {
-	if e.client != nil {
-		return e.client, nil
-	}
-	protocol := iptables.ProtocolIPv4
-	if e.family == IPv6 {
-		protocol = iptables.ProtocolIPv6
-	}
-	client, err := iptables.New(iptables.Path(e.path), iptables.IPFamily(protocol), iptables.Timeout(e.wait))
-	if err == nil {
-		e.client = client
-	}
-	return client, err
-}
-
-// apply makes the step. It asks for nothing before: go-iptables takes any failure with status 1 for "is not there".
-func (s step) apply(program *iptables.IPTables, table string) error {
-	switch s.kind {
-	case newChain:
-		return program.NewChain(table, s.chain)
-	case appendRule:
-		return program.Append(table, s.chain, s.rule...)
-	case insertRule:
-		return program.Insert(table, s.chain, s.position, s.rule...)
-	case deleteRule:
-		return program.Delete(table, s.chain, s.rule...)
-	case deleteAt:
-		return program.DeleteById(table, s.chain, s.position)
-	case flush:
-		return program.ClearChain(table, s.chain)
-	}
-	return program.DeleteChain(table, s.chain)
 }
