@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"github.com/relink-cni/relink/checkpoint/agent"
+	"github.com/relink-cni/relink/checkpoint/agent/metrics"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 )
 
@@ -58,6 +60,13 @@ func isListenAddress(s string) bool {
 	}
 	a, err := netip.ParseAddrPort(s)
 	return err == nil && a.Port() > 0
+}
+
+// newPages are the pages for probes and for Prometheus.
+func newPages(a *agent.Agent, ready <-chan struct{}, exporter *metrics.Metrics) map[string]http.Handler {
+	return map[string]http.Handler{
+		"GET /healthz": healthHandler(a.Healthy), "GET /readyz": healthHandler(readyCheck(ready)), "GET /metrics": exporter.Handler(),
+	}
 }
 
 // readyCheck returns a check that fails until the channel is closed.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net/http"
 
 	"golang.org/x/sync/errgroup"
 
@@ -63,16 +62,14 @@ func run(ctx context.Context, opts options) error {
 	exporter.RegisterAgent(a)
 	audits := newAuditor(opts, sources)
 	exporter.RegisterAudits(audits)
-	pages := map[string]http.Handler{
-		"GET /healthz": healthHandler(a.Healthy), "GET /readyz": healthHandler(readyCheck(ready)), "GET /metrics": exporter.Handler(),
+	if opts.auditEvery > 0 {
+		loops = append(loops, audits.Run)
 	}
+	pages := newPages(a, ready, exporter)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(ctx) })
 	handler := serve.Handler(auditedAgent{a, audits}, sources, pages)
 	group.Go(func() error { return serve.Serve(ctx, listener, handler) })
-	if opts.auditEvery > 0 {
-		group.Go(func() error { audits.Run(ctx); return nil })
-	}
 	for _, loop := range loops {
 		group.Go(func() error { loop(ctx); return nil })
 	}
