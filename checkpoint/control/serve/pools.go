@@ -26,117 +26,34 @@ type Pools interface {
 
 // addPoolHandlers adds the handlers for addresses of pools.
 func (s Sources) addPoolHandlers(mux *http.ServeMux) {
-	mux.HandleFunc("POST "+control.RefillPath, s.requirePools(s.refill))
-	mux.HandleFunc("POST "+control.AcquirePath, s.requirePools(s.acquire))
-	mux.HandleFunc("POST "+control.PoolClaimPath, s.requirePools(s.claimAddress))
-	mux.HandleFunc("POST "+control.PoolImportPath, s.requirePools(s.importAddresses))
-	mux.HandleFunc("GET "+control.PoolsPath, s.requirePools(s.showPools))
-	mux.HandleFunc("GET "+control.BlocksPath, s.requirePools(s.showBlocks))
-	mux.HandleFunc("GET "+control.AddressPath, s.requirePools(s.showAddress))
-}
-
-// requirePools refuses a request that nobody can answer.
-func (s Sources) requirePools(handle http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+	for path, handle := range map[string]http.HandlerFunc{
+		"POST " + control.RefillPath:     post(s.Pools, maxBody, noContent(Pools.Refill)),
+		"POST " + control.AcquirePath:    post(s.Pools, maxBody, Pools.Acquire),
+		"POST " + control.PoolClaimPath:  post(s.Pools, maxBody, noContent(Pools.Claim)),
+		"POST " + control.PoolImportPath: post(s.Pools, maxImport, Pools.Import),
+		"GET " + control.PoolsPath:       answer(func(_ http.ResponseWriter, r *http.Request) (any, error) { return s.Pools.Show(r.Context()) }),
+		"GET " + control.BlocksPath: answer(func(_ http.ResponseWriter, r *http.Request) (any, error) {
+			return s.Pools.ShowBlocks(r.Context(), r.URL.Query().Get("pool"))
+		}),
+		"GET " + control.AddressPath: answer(s.showAddress),
+	} {
 		if s.Pools == nil {
-			writeRefusal(w, control.StatusNoPools, errNoPools)
-			return
+			handle = answer(func(http.ResponseWriter, *http.Request) (any, error) {
+				return nil, refusal{control.StatusNoPools, errNoPools}
+			})
 		}
-		handle(w, r)
+		mux.HandleFunc(path, handle)
 	}
-}
-
-func (s Sources) refill(w http.ResponseWriter, r *http.Request) {
-	var d pool.Demand
-	if !readJSON(w, r, maxBody, &d) {
-		return
-	}
-	if err := s.Pools.Refill(r.Context(), d); err != nil {
-		writePoolRefusal(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func (s Sources) acquire(w http.ResponseWriter, r *http.Request) {
-	var a pool.Acquisition
-	if !readJSON(w, r, maxBody, &a) {
-		return
-	}
-	acquired, err := s.Pools.Acquire(r.Context(), a)
-	if err != nil {
-		writePoolRefusal(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, acquired)
-}
-
-func (s Sources) claimAddress(w http.ResponseWriter, r *http.Request) {
-	var c pool.ClaimedAddress
-	if !readJSON(w, r, maxBody, &c) {
-		return
-	}
-	if err := s.Pools.Claim(r.Context(), c); err != nil {
-		writePoolRefusal(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
 }
 
 // maxImport is how many bytes a pool.Import has at most.
 const maxImport = 64 << 10
 
-func (s Sources) importAddresses(w http.ResponseWriter, r *http.Request) {
-	var request pool.Import
-	if !readJSON(w, r, maxImport, &request) {
-		return
-	}
-	imported, err := s.Pools.Import(r.Context(), request)
-	if err != nil {
-		writePoolRefusal(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, imported)
-}
-
-func (s Sources) showPools(w http.ResponseWriter, r *http.Request) {
-	pools, err := s.Pools.Show(r.Context())
-	if err != nil {
-		writePoolRefusal(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, pools)
-}
-
-func (s Sources) showBlocks(w http.ResponseWriter, r *http.Request) {
-	blocks, err := s.Pools.ShowBlocks(r.Context(), r.URL.Query().Get("pool"))
-	if err != nil {
-		writePoolRefusal(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, blocks)
-}
-
-func (s Sources) showAddress(w http.ResponseWriter, r *http.Request) {
+func (s Sources) showAddress(_ http.ResponseWriter, r *http.Request) (any, error) {
 	text := r.URL.Query().Get("address")
 	a, err := netip.ParseAddr(text)
 	if err != nil {
-		writeRefusal(w, http.StatusBadRequest, fmt.Errorf("invalid address %q: must be an IP address", text))
-		return
+		return nil, refusal{http.StatusBadRequest, fmt.Errorf("invalid address %q: must be an IP address", text)}
 	}
-	standings, err := s.Pools.ShowAddress(r.Context(), a)
-	if err != nil {
-		writePoolRefusal(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, standings)
-}
-
-// writePoolRefusal answers with what control.Client makes the same error of.
-func writePoolRefusal(w http.ResponseWriter, err error) {
-	if errors.Is(err, pool.ErrUnknown) {
-		writeRefusal(w, control.StatusUnknownPool, trimSentinel(pool.ErrUnknown, err))
-		return
-	}
-	writeRefusal(w, http.StatusServiceUnavailable, trimSentinel(pool.ErrUnavailable, err))
+	return s.Pools.ShowAddress(r.Context(), a)
 }

@@ -38,17 +38,15 @@ func Handler(agent Agent, sources Sources, handlers map[string]http.Handler) htt
 	for path, handler := range handlers {
 		mux.Handle(path, handler)
 	}
-	mux.HandleFunc("GET "+control.StatusPath, func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, agent.Status())
-	})
-	mux.HandleFunc("POST "+control.PausePath, func(w http.ResponseWriter, r *http.Request) { handlePause(agent, w, r) })
-	mux.HandleFunc("POST "+control.ResumePath, func(w http.ResponseWriter, r *http.Request) {
-		if err := agent.Resume(r.Context()); err != nil {
-			writeRefusal(w, http.StatusServiceUnavailable, err)
-			return
+	mux.HandleFunc("GET "+control.StatusPath, answer(func(http.ResponseWriter, *http.Request) (any, error) { return agent.Status(), nil }))
+	mux.HandleFunc("POST "+control.PausePath, answer(func(w http.ResponseWriter, r *http.Request) (any, error) {
+		length, reason, err := readPause(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			return nil, refusal{http.StatusBadRequest, err}
 		}
-		w.WriteHeader(http.StatusNoContent)
-	})
+		return agent.Pause(r.Context(), length, reason)
+	}))
+	mux.HandleFunc("POST "+control.ResumePath, answer(func(_ http.ResponseWriter, r *http.Request) (any, error) { return nil, agent.Resume(r.Context()) }))
 	return drainBody(mux)
 }
 
@@ -60,20 +58,6 @@ func drainBody(handler http.Handler) http.Handler {
 		handler.ServeHTTP(w, r)
 		_, _ = io.Copy(io.Discard, io.LimitReader(body, maxUnread)) // readLimit bounds the time.
 	})
-}
-
-func handlePause(agent Agent, w http.ResponseWriter, r *http.Request) {
-	length, reason, err := readPause(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		writeRefusal(w, http.StatusBadRequest, err)
-		return
-	}
-	p, err := agent.Pause(r.Context(), length, reason)
-	if err != nil {
-		writeRefusal(w, http.StatusServiceUnavailable, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, p)
 }
 
 // readPause reads a control.PauseRequest. An empty body means an empty request.
@@ -101,10 +85,6 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(content, '\n')) // A client that is gone needs no answer.
-}
-
-func writeRefusal(w http.ResponseWriter, status int, err error) {
-	writeJSON(w, status, control.Refusal{Error: err.Error()})
 }
 
 // Limits of a request. A slower client loses its connection.
