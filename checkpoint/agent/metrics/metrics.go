@@ -64,7 +64,7 @@ func New(version, leaseDir string) *Metrics {
 	})
 	info.Set(1)
 	m.registry.MustRegister(info, m.wakes, m.losses, m.lost, m.tries, m.outcomes, m.duration, m.lossToRestored, m.backToRestored, m.lossToConnected,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newStoreCollector(leaseDir))
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{storeTable, newStores(leaseDir).show})
 	m.initSeries()
 	return m
 }
@@ -105,7 +105,9 @@ func (m *Metrics) initSeries() {
 }
 
 // RegisterAgent adds the agent to the metrics. Call it once.
-func (m *Metrics) RegisterAgent(a Agent) { m.registry.MustRegister(agentCollector{a}) }
+func (m *Metrics) RegisterAgent(a Agent) {
+	m.registry.MustRegister(collector{agentTable, func(show show) { showAgent(a, show) }})
+}
 
 // Handler answers with all metrics.
 func (m *Metrics) Handler() http.Handler {
@@ -150,23 +152,17 @@ func (m *Metrics) Connected(sinceLoss time.Duration) { m.lossToConnected.Observe
 // Changed implements agent.Observer. No metric is about one pod.
 func (m *Metrics) Changed([]agent.InterfaceChange) {}
 
-var podEvents = newDesc("relink_pod_events_total", "Kubernetes events on pods, by what became of them.", "result")
+var (
+	podEventTable table
+	podEvents     = podEventTable.counter("relink_pod_events_total", "Kubernetes events on pods, by what became of them.", "result")
+)
 
 // RegisterPodEvents adds what became of events on pods, by result. Several goroutines call counts at once. Call
 // RegisterPodEvents once.
 func (m *Metrics) RegisterPodEvents(counts func() map[string]uint64) {
-	m.registry.MustRegister(podEventCollector(counts))
-}
-
-// podEventCollector shows counts of events.
-type podEventCollector func() map[string]uint64
-
-// Describe implements prometheus.Collector.
-func (podEventCollector) Describe(ch chan<- *prometheus.Desc) { ch <- podEvents }
-
-// Collect implements prometheus.Collector.
-func (e podEventCollector) Collect(ch chan<- prometheus.Metric) {
-	for result, n := range e() {
-		ch <- prometheus.MustNewConstMetric(podEvents, prometheus.CounterValue, float64(n), result)
-	}
+	m.registry.MustRegister(collector{podEventTable, func(show show) {
+		for result, n := range counts() {
+			show(podEvents, float64(n), result)
+		}
+	}})
 }

@@ -3,28 +3,27 @@ package metrics
 import (
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
 var (
-	nodeAddresses = newDesc("relink_pool_node_addresses", "Addresses of the AddressPool that this node has, by state: given without a probe, given after a probe, or on the way back to the pool.", "pool", "network", "state")
-	nodeUsed      = newDesc("relink_pool_node_used_addresses", "Addresses of the AddressPool that this node has and that are held, reserved, or quarantined.", "pool", "network")
-	nodeTarget    = newDesc("relink_pool_node_target_addresses", "How many addresses of the AddressPool this node should have: those in use, and a reserve.", "pool", "network")
-	nodeLost      = newDesc("relink_pool_node_lost_addresses", "Addresses of the AddressPool that pods of this node hold, and that this node does not have: other nodes may give them.", "pool", "network")
-	nodeConfirmed = newDesc("relink_pool_node_confirmed", "1 if the agent has read the network's AddressPools since the node's boot, 0 if not. Before that, the node gives nothing of them.", "network")
+	nodeAddresses = storeTable.gauge("relink_pool_node_addresses", "Addresses of the AddressPool that this node has, by state: given without a probe, given after a probe, or on the way back to the pool.", "pool", "network", "state")
+	nodeUsed      = storeTable.gauge("relink_pool_node_used_addresses", "Addresses of the AddressPool that this node has and that are held, reserved, or quarantined.", "pool", "network")
+	nodeTarget    = storeTable.gauge("relink_pool_node_target_addresses", "How many addresses of the AddressPool this node should have: those in use, and a reserve.", "pool", "network")
+	nodeLost      = storeTable.gauge("relink_pool_node_lost_addresses", "Addresses of the AddressPool that pods of this node hold, and that this node does not have: other nodes may give them.", "pool", "network")
+	nodeConfirmed = storeTable.gauge("relink_pool_node_confirmed", "1 if the agent has read the network's AddressPools since the node's boot, 0 if not. Before that, the node gives nothing of them.", "network")
 
-	poolWrites     = newDesc("relink_pool_writes_total", "Changes of AddressBlocks and AddressClaims that the agent has made in the Kubernetes API.")
-	poolLastAnswer = newDesc("relink_pool_api_last_answer_timestamp_seconds", "When the Kubernetes API answered a question about pools last. Before the first answer it is the start of the agent.")
+	nodePoolTable  table
+	poolWrites     = nodePoolTable.counter("relink_pool_writes_total", "Changes of AddressBlocks and AddressClaims that the agent has made in the Kubernetes API.")
+	poolLastAnswer = nodePoolTable.gauge("relink_pool_api_last_answer_timestamp_seconds", "When the Kubernetes API answered a question about pools last. Before the first answer it is the start of the agent.")
 )
 
-// collectGranted shows what the network has of the pools that nodes share. A network without such pools shows nothing.
-func (n *network) collectGranted(name string, gauge func(*prometheus.Desc, float64, ...string)) {
+// showGranted shows what the network has of the pools that nodes share. A network without such pools shows nothing.
+func (n *network) showGranted(name string, show show) {
 	if n.granted.ID == "" {
 		return
 	}
-	gauge(nodeConfirmed, boolValue(n.granted.Confirmed), name)
+	show(nodeConfirmed, boolValue(n.granted.Confirmed), name)
 	for _, p := range n.granted.Pools {
 		sure, probed, marked := 0, 0, 0
 		for _, g := range p.Grants {
@@ -36,12 +35,12 @@ func (n *network) collectGranted(name string, gauge func(*prometheus.Desc, float
 		if !p.Named && sure+probed+marked+lost == 0 {
 			continue // The network had it once.
 		}
-		gauge(nodeAddresses, float64(sure), p.Name, name, "gives")
-		gauge(nodeAddresses, float64(probed), p.Name, name, "gives_probed")
-		gauge(nodeAddresses, float64(marked), p.Name, name, "given_back")
-		gauge(nodeUsed, float64(p.Used), p.Name, name)
-		gauge(nodeTarget, float64(p.Target()), p.Name, name)
-		gauge(nodeLost, float64(lost), p.Name, name)
+		show(nodeAddresses, float64(sure), p.Name, name, "gives")
+		show(nodeAddresses, float64(probed), p.Name, name, "gives_probed")
+		show(nodeAddresses, float64(marked), p.Name, name, "given_back")
+		show(nodeUsed, float64(p.Used), p.Name, name)
+		show(nodeTarget, float64(p.Target()), p.Name, name)
+		show(nodeLost, float64(lost), p.Name, name)
 	}
 }
 
@@ -53,24 +52,13 @@ type NodeController interface {
 	LastAnswer() (lastAnswer time.Time, uses bool)
 }
 
-// RegisterNodeController adds what the keeper does to the metrics. Call it once.
+// RegisterNodeController adds what the controller does to the metrics. Call it once. A node without pools asks the API seldom,
+// so it does not show when.
 func (m *Metrics) RegisterNodeController(k NodeController) {
-	m.registry.MustRegister(nodeControllerCollector{k})
-}
-
-// nodeControllerCollector shows a keeper.
-type nodeControllerCollector struct{ NodeController }
-
-// Describe implements prometheus.Collector.
-func (nodeControllerCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- poolWrites
-	ch <- poolLastAnswer
-}
-
-// Collect implements prometheus.Collector. A node without pools asks the API seldom, so it does not show when.
-func (k nodeControllerCollector) Collect(ch chan<- prometheus.Metric) {
-	ch <- prometheus.MustNewConstMetric(poolWrites, prometheus.CounterValue, float64(k.Writes()))
-	if lastAnswer, uses := k.LastAnswer(); uses {
-		ch <- prometheus.MustNewConstMetric(poolLastAnswer, prometheus.GaugeValue, timestamp(lastAnswer))
-	}
+	m.registry.MustRegister(collector{nodePoolTable, func(show show) {
+		show(poolWrites, float64(k.Writes()))
+		if lastAnswer, uses := k.LastAnswer(); uses {
+			show(poolLastAnswer, timestamp(lastAnswer))
+		}
+	}})
 }

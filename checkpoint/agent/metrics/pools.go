@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
@@ -26,17 +24,19 @@ const (
 )
 
 var (
-	leases    = newDesc("relink_ipam_leases", "Addresses of the pool that are not free, by state: held, reserved, or quarantined.", "network", "ranges", "state")
-	poolSize  = newDesc("relink_ipam_pool_addresses", "Addresses that the pool has.", "network", "ranges")
-	poolFree  = newDesc("relink_ipam_pool_free_addresses", "Addresses of the pool that are free. An ADD takes a quarantined address if none is free.", "network", "ranges")
-	outside   = newDesc("relink_ipam_outside_leases", "Leases of the network outside of all pools that its configuration has.", "network")
-	readable  = newDesc("relink_ipam_store_readable", "1 if the agent could read the network's leases, 0 if not.", "network")
-	storeRead = newDesc("relink_ipam_store_read_timestamp_seconds", "When the agent read the network's leases last.", "network")
+	storeTable table
+
+	leases    = storeTable.gauge("relink_ipam_leases", "Addresses of the pool that are not free, by state: held, reserved, or quarantined.", "network", "ranges", "state")
+	poolSize  = storeTable.gauge("relink_ipam_pool_addresses", "Addresses that the pool has.", "network", "ranges")
+	poolFree  = storeTable.gauge("relink_ipam_pool_free_addresses", "Addresses of the pool that are free. An ADD takes a quarantined address if none is free.", "network", "ranges")
+	outside   = storeTable.gauge("relink_ipam_outside_leases", "Leases of the network outside of all pools that its configuration has.", "network")
+	readable  = storeTable.gauge("relink_ipam_store_readable", "1 if the agent could read the network's leases, 0 if not.", "network")
+	storeRead = storeTable.gauge("relink_ipam_store_read_timestamp_seconds", "When the agent read the network's leases last.", "network")
 )
 
-// storeCollector shows the stores of relink-ipam. A store with many leases takes long to read, and the lock of a reader keeps ADDs
+// stores shows the stores of relink-ipam. A store with many leases takes long to read, and the lock of a reader keeps ADDs
 // waiting. So a store is read only if it has changed, at most every poolsMaxAge, and no question waits longer than scrapeTimeout.
-type storeCollector struct {
+type stores struct {
 	dir string
 
 	mu       sync.Mutex
@@ -59,31 +59,21 @@ type network struct {
 	failed bool
 }
 
-func newStoreCollector(dir string) *storeCollector {
-	return &storeCollector{dir: dir, networks: map[string]*network{}}
+func newStores(dir string) *stores {
+	return &stores{dir: dir, networks: map[string]*network{}}
 }
 
-// Describe implements prometheus.Collector.
-func (p *storeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		leases, poolSize, poolFree, outside, readable, storeRead, nodeAddresses, nodeUsed, nodeTarget, nodeLost, nodeConfirmed,
-	} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (p *storeCollector) Collect(ch chan<- prometheus.Metric) {
+func (p *stores) show(show show) {
 	p.refresh()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, n := range p.networks {
-		n.collect(name, ch)
+		n.show(name, show)
 	}
 }
 
 // refresh starts a reading of the stores if it is time. It waits for the reading for at most scrapeTimeout.
-func (p *storeCollector) refresh() {
+func (p *stores) refresh() {
 	p.mu.Lock()
 	if p.reading == nil && time.Since(p.read) >= poolsMaxAge {
 		p.reading = make(chan struct{})
@@ -101,7 +91,7 @@ func (p *storeCollector) refresh() {
 }
 
 // readAll reads each store that has changed, and then closes done.
-func (p *storeCollector) readAll(finished chan struct{}) {
+func (p *stores) readAll(finished chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	p.mu.Lock()
@@ -163,20 +153,14 @@ func markFailed(before map[string]*network) map[string]*network {
 	return networks
 }
 
-func (n *network) collect(name string, ch chan<- prometheus.Metric) {
-	plain := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		plain(d, v, append([]string{name}, labels...)...)
-	}
-	gauge(readable, boolValue(!n.failed))
+func (n *network) show(name string, show show) {
+	show(readable, boolValue(!n.failed), name)
 	if n.read.IsZero() {
 		return
 	}
-	gauge(storeRead, timestamp(n.read))
-	gauge(outside, float64(n.usage.Outside))
-	n.collectGranted(name, plain)
+	show(storeRead, timestamp(n.read), name)
+	show(outside, float64(n.usage.Outside), name)
+	n.showGranted(name, show)
 	shown := map[string]bool{}
 	for _, set := range n.usage.Sets {
 		ranges := set.Ranges.String()
@@ -184,11 +168,11 @@ func (n *network) collect(name string, ch chan<- prometheus.Metric) {
 			continue
 		}
 		shown[ranges] = true
-		gauge(leases, float64(set.Held), ranges, string(lease.Held))
-		gauge(leases, float64(set.Reserved), ranges, string(lease.Reserved))
-		gauge(leases, float64(set.Quarantined), ranges, string(lease.Quarantined))
-		gauge(poolSize, nearestFloat(set.Size), ranges)
-		gauge(poolFree, nearestFloat(set.Free), ranges)
+		show(leases, float64(set.Held), name, ranges, string(lease.Held))
+		show(leases, float64(set.Reserved), name, ranges, string(lease.Reserved))
+		show(leases, float64(set.Quarantined), name, ranges, string(lease.Quarantined))
+		show(poolSize, nearestFloat(set.Size), name, ranges)
+		show(poolFree, nearestFloat(set.Free), name, ranges)
 	}
 }
 

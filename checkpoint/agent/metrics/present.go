@@ -4,84 +4,61 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
-// agentCollector shows the state of an agent at the moment of the question.
-type agentCollector struct{ agent Agent }
-
-func newDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, labels, nil)
-}
-
 var (
-	attachments     = newDesc("relink_attachments", "Interfaces of pods that have a checkpoint, by state: whole, lost with their NIC, drifted, or their sandbox was not found.", "state")
-	baseAttachments = newDesc("relink_base_attachments", "Interfaces of pods on the NIC or bond.", "base")
-	baseLost        = newDesc("relink_base_lost_attachments", "Interfaces of pods on the NIC or bond that are lost.", "base")
-	baseState       = newDesc("relink_base_state", "1 for the state that the NIC or bond is in, 0 for the others.", "base", "state")
-	baseSince       = newDesc("relink_base_state_since_timestamp_seconds", "When the present state of the NIC or bond began.", "base")
-	baseNext        = newDesc("relink_base_next_try_timestamp_seconds", "When the agent tries again to restore what is on the NIC or bond, after a failure.", "base")
-	owed            = newDesc("relink_announcements_owed", "Interfaces that are restored, but have no carrier: the agent has not told the neighbours yet.")
-	paused          = newDesc("relink_agent_paused", "1 while the agent is paused, 0 otherwise.")
-	pausedSince     = newDesc("relink_agent_paused_since_timestamp_seconds", "When the pause began. There is no series while the agent is not paused.")
-	lastRound       = newDesc("relink_agent_last_round_timestamp_seconds", "When the working loop came round last.")
-	unreadable      = newDesc("relink_checkpoints_unreadable", "Checkpoints that cannot be read.")
-	captured        = newDesc("relink_checkpoint_captured_timestamp_seconds", "When the oldest and the newest checkpoint were written. A checkpoint is written only if its interface has changed.", "which")
-	readings        = newDesc("relink_checkpoint_readings_total", "How often the agent read a pod to keep its checkpoints fresh, by result: complete or failed.", "result")
-	refreshes       = newDesc("relink_checkpoint_refreshes_total", "How often the agent wrote a checkpoint anew because its interface had changed.")
-	refusals        = newDesc("relink_checkpoint_refusals_total", "How often the agent kept a checkpoint because its interface was worse than recorded.")
-	overruns        = newDesc("relink_agent_overruns_total", "How often the kernel sent more messages than the agent could read, by watch: host or pods. The agent then looks at everything anew.", "watch")
+	agentTable table
+
+	attachments     = agentTable.gauge("relink_attachments", "Interfaces of pods that have a checkpoint, by state: whole, lost with their NIC, drifted, or their sandbox was not found.", "state")
+	baseAttachments = agentTable.gauge("relink_base_attachments", "Interfaces of pods on the NIC or bond.", "base")
+	baseLost        = agentTable.gauge("relink_base_lost_attachments", "Interfaces of pods on the NIC or bond that are lost.", "base")
+	baseState       = agentTable.gauge("relink_base_state", "1 for the state that the NIC or bond is in, 0 for the others.", "base", "state")
+	baseSince       = agentTable.gauge("relink_base_state_since_timestamp_seconds", "When the present state of the NIC or bond began.", "base")
+	baseNext        = agentTable.gauge("relink_base_next_try_timestamp_seconds", "When the agent tries again to restore what is on the NIC or bond, after a failure.", "base")
+	owed            = agentTable.gauge("relink_announcements_owed", "Interfaces that are restored, but have no carrier: the agent has not told the neighbours yet.")
+	paused          = agentTable.gauge("relink_agent_paused", "1 while the agent is paused, 0 otherwise.")
+	pausedSince     = agentTable.gauge("relink_agent_paused_since_timestamp_seconds", "When the pause began. There is no series while the agent is not paused.")
+	lastRound       = agentTable.gauge("relink_agent_last_round_timestamp_seconds", "When the working loop came round last.")
+	unreadable      = agentTable.gauge("relink_checkpoints_unreadable", "Checkpoints that cannot be read.")
+	captured        = agentTable.gauge("relink_checkpoint_captured_timestamp_seconds", "When the oldest and the newest checkpoint were written. A checkpoint is written only if its interface has changed.", "which")
+	readings        = agentTable.counter("relink_checkpoint_readings_total", "How often the agent read a pod to keep its checkpoints fresh, by result: complete or failed.", "result")
+	refreshes       = agentTable.counter("relink_checkpoint_refreshes_total", "How often the agent wrote a checkpoint anew because its interface had changed.")
+	refusals        = agentTable.counter("relink_checkpoint_refusals_total", "How often the agent kept a checkpoint because its interface was worse than recorded.")
+	overruns        = agentTable.counter("relink_agent_overruns_total", "How often the kernel sent more messages than the agent could read, by watch: host or pods. The agent then looks at everything anew.", "watch")
 )
 
-// Describe implements prometheus.Collector.
-func (p agentCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		attachments, baseAttachments, baseLost, baseState, baseSince, baseNext, owed, paused, pausedSince, lastRound, unreadable, captured,
-		readings, refreshes, refusals, overruns,
-	} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (p agentCollector) Collect(ch chan<- prometheus.Metric) {
-	status, f := p.agent.Status(), p.agent.Figures()
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	count := func(d *prometheus.Desc, v uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
+// showAgent shows the state of an agent at the moment of the question.
+func showAgent(a Agent, show show) {
+	status, f := a.Status(), a.Figures()
 	bases := basesOf(status.Chains)
 	total, lost := 0, 0
 	for name, b := range bases {
 		total, lost = total+b.attachments, lost+b.lost
-		b.collect(name, gauge)
+		b.show(name, show)
 	}
 	drifted := len(status.Drift)
-	gauge(attachments, float64(max(total-lost-drifted, 0)), "whole")
-	gauge(attachments, float64(lost), "lost")
-	gauge(attachments, float64(drifted), "drifted")
-	gauge(attachments, float64(f.Absent), "sandbox_gone")
-	gauge(owed, float64(status.Unannounced))
-	gauge(paused, boolValue(status.Paused != nil))
+	show(attachments, float64(max(total-lost-drifted, 0)), "whole")
+	show(attachments, float64(lost), "lost")
+	show(attachments, float64(drifted), "drifted")
+	show(attachments, float64(f.Absent), "sandbox_gone")
+	show(owed, float64(status.Unannounced))
+	show(paused, boolValue(status.Paused != nil))
 	if status.Paused != nil {
-		gauge(pausedSince, timestamp(status.Paused.Since))
+		show(pausedSince, timestamp(status.Paused.Since))
 	}
-	gauge(lastRound, timestamp(f.LastRound))
-	gauge(unreadable, float64(f.Unreadable))
+	show(lastRound, timestamp(f.LastRound))
+	show(unreadable, float64(f.Unreadable))
 	if !f.Oldest.IsZero() {
-		gauge(captured, timestamp(f.Oldest), "oldest")
-		gauge(captured, timestamp(f.Newest), "newest")
+		show(captured, timestamp(f.Oldest), "oldest")
+		show(captured, timestamp(f.Newest), "newest")
 	}
-	count(readings, f.Refresher.Readings, "complete")
-	count(readings, f.Refresher.Failures, failed)
-	count(refreshes, f.Refresher.Refreshes)
-	count(refusals, f.Refresher.Refusals)
-	count(overruns, f.Refresher.Overruns, "pods")
-	count(overruns, f.HostOverruns, "host")
+	show(readings, float64(f.Refresher.Readings), "complete")
+	show(readings, float64(f.Refresher.Failures), failed)
+	show(refreshes, float64(f.Refresher.Refreshes))
+	show(refusals, float64(f.Refresher.Refusals))
+	show(overruns, float64(f.Refresher.Overruns), "pods")
+	show(overruns, float64(f.HostOverruns), "host")
 }
 
 // base sums up the chains with one base.
@@ -131,15 +108,15 @@ func rank(s control.ChainState) int {
 	return 0
 }
 
-func (b base) collect(name string, gauge func(*prometheus.Desc, float64, ...string)) {
-	gauge(baseAttachments, float64(b.attachments), name)
-	gauge(baseLost, float64(b.lost), name)
+func (b base) show(name string, show show) {
+	show(baseAttachments, float64(b.attachments), name)
+	show(baseLost, float64(b.lost), name)
 	for _, s := range states {
-		gauge(baseState, boolValue(s == b.state), name, strings.ReplaceAll(string(s), " ", "_"))
+		show(baseState, boolValue(s == b.state), name, strings.ReplaceAll(string(s), " ", "_"))
 	}
-	gauge(baseSince, timestamp(b.since), name)
+	show(baseSince, timestamp(b.since), name)
 	if !b.next.IsZero() {
-		gauge(baseNext, timestamp(b.next), name)
+		show(baseNext, timestamp(b.next), name)
 	}
 }
 
