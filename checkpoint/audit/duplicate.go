@@ -7,7 +7,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/ipam/reclaim"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // user is a live sandbox that has an address on one of its devices.
@@ -88,7 +88,7 @@ func (j *judge) identify(n *Network, l *lease.Lease, u *user) {
 	}
 	for _, h := range l.Holders {
 		verdict := j.Sandboxes.holderVerdict(n, *l, h)
-		inPlace := verdict.state == reclaim.Alive && NamespaceIDOf(h.Namespace) == u.id
+		inPlace := verdict.Verdict == sandbox.VerdictAlive && NamespaceIDOf(h.Namespace) == u.id
 		if inPlace || u.key.ContainerID == h.ContainerID && u.key.ContainerID != "" {
 			u.key, u.pod, u.owner, u.held = h.Key(n.Name), j.holderPod(l, h), l.Owner, true
 			u.resolved, u.shared = h.Owner, h.Policy.Shared

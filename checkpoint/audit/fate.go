@@ -1,12 +1,11 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -27,38 +26,33 @@ const (
 
 // sandboxVerdict is what became of a sandbox.
 type sandboxVerdict struct {
-	state reclaim.Verdict
+	sandbox.Judgement
 	// namespace and runtime are the two proofs.
 	namespace sandbox.Verdict
 	runtime   RuntimeState
 	// path is where a live namespace is.
-	path     string
-	evidence []string
+	path string
+}
+
+// namespaceTexts begin the evidence of a namespace.
+var namespaceTexts = map[sandbox.Verdict]string{
+	sandbox.VerdictGone:    "its network namespace is gone: ",
+	sandbox.VerdictAlive:   "its network namespace is there: ",
+	sandbox.VerdictUnknown: "whether its network namespace is gone is not known: ",
 }
 
 // verdictOf says what became of the sandbox. It is gone if its namespace is, and the runtime does not have it either.
 func (s Sandboxes) verdictOf(containerID string, namespace attachment.Namespace) sandboxVerdict {
 	f := sandboxVerdict{runtime: s.runtimeState(containerID)}
 	if live, ok := s.Live[NamespaceIDOf(namespace)]; ok && namespace.Same(live.Namespace) == nil {
-		f.state, f.namespace, f.path = reclaim.Alive, sandbox.VerdictAlive, live.Namespace.Path
-		f.evidence = []string{"its network namespace is there, at " + live.Namespace.Path}
+		f.namespace, f.path = sandbox.VerdictAlive, live.Namespace.Path
+		f.Judgement = f.With(f.namespace, "its network namespace is there, at %s", f.path)
 		return f
 	}
-	proof, ok := s.Proofs[namespace]
-	if !ok {
-		proof = sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: "nobody has looked for its network namespace"}
-	}
+	proof := cmp.Or(s.Proofs[namespace], sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: "nobody has looked for its network namespace"})
 	f.namespace = proof.Verdict
-	switch proof.Verdict {
-	case sandbox.VerdictGone:
-		f.evidence = []string{"its network namespace is gone: " + proof.Reason}
-		return s.withRuntime(f)
-	case sandbox.VerdictAlive:
-		f.state, f.evidence = reclaim.Alive, []string{"its network namespace is there: " + proof.Reason}
-	default:
-		f.state, f.evidence = reclaim.Unknown, []string{"whether its network namespace is gone is not known: " + proof.Reason}
-	}
-	return f
+	f.Judgement = f.With(proof.Verdict, "%s", namespaceTexts[proof.Verdict]+proof.Reason)
+	return s.withRuntime(f)
 }
 
 // holderVerdict is verdictOf for a holder. If its namespace was not recorded, or only by an import, the namespaces' addresses
@@ -69,36 +63,29 @@ func (s Sandboxes) holderVerdict(n *Network, l lease.Lease, h lease.Holder) sand
 	}
 	j, judged := s.Judged[Holding{n.Dir, n.Name, l.Address, h.ContainerID, h.IfName}]
 	if !judged {
-		j = reclaim.SandboxJudgement{Verdict: reclaim.Unknown, Evidence: []string{"its network namespace was not recorded"}}
+		j = j.With(sandbox.VerdictUnknown, "its network namespace was not recorded")
 	}
-	f := sandboxVerdict{state: j.Verdict, namespace: sandbox.VerdictUnknown, runtime: s.runtimeState(h.ContainerID), evidence: slices.Clone(j.Evidence)}
-	switch j.Verdict {
-	case reclaim.Alive:
-		f.namespace = sandbox.VerdictAlive
-	case reclaim.DELDue:
+	f := sandboxVerdict{Judgement: j, namespace: j.Verdict, runtime: s.runtimeState(h.ContainerID)}
+	if j.Verdict == sandbox.VerdictDELDue {
 		f.namespace = sandbox.VerdictGone
-	case reclaim.Gone:
-		f.namespace = sandbox.VerdictGone
-		return s.withRuntime(f)
 	}
-	return f
+	return s.withRuntime(f)
 }
 
-// withRuntime completes the verdict of a sandbox whose namespace is gone by what the runtime says.
+// withRuntime completes the verdict of a sandbox that is gone by what the runtime says.
 func (s Sandboxes) withRuntime(f sandboxVerdict) sandboxVerdict {
+	if f.Verdict != sandbox.VerdictGone {
+		return f
+	}
 	switch f.runtime {
 	case NotAsked:
-		f.state = reclaim.Unknown
-		f.evidence = append(f.evidence, "the container runtime did not say that it has no such sandbox: "+s.NotAsked)
+		f.Judgement = f.With(sandbox.VerdictUnknown, "the container runtime did not say that it has no such sandbox: %s", s.NotAsked)
 	case Runs:
-		f.state = reclaim.Unknown
-		f.evidence = append(f.evidence, "but the container runtime says that the sandbox is ready")
+		f.Judgement = f.With(sandbox.VerdictUnknown, "but the container runtime says that the sandbox is ready")
 	case Stopped:
-		f.state = reclaim.DELDue
-		f.evidence = append(f.evidence, "the container runtime still has the sandbox, stopped: it owes a DEL")
+		f.Judgement = f.With(sandbox.VerdictDELDue, "the container runtime still has the sandbox, stopped: it owes a DEL")
 	default:
-		f.state = reclaim.Gone
-		f.evidence = append(f.evidence, "the container runtime does not have the sandbox")
+		f.Judgement = f.With(sandbox.VerdictGone, "the container runtime does not have the sandbox")
 	}
 	return f
 }
@@ -116,7 +103,7 @@ func (s Sandboxes) runtimeState(containerID string) RuntimeState {
 	return Absent
 }
 
-// fields are the fate for programs.
+// fields are the verdict for programs.
 func (f sandboxVerdict) fields(namespace attachment.Namespace) Fields {
 	return Fields{Namespace: namespace, NamespaceState: f.namespace, Runtime: f.runtime}
 }

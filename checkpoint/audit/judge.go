@@ -103,13 +103,13 @@ func (j *judge) judgeCheckpoints() {
 		a := &j.Attached[i]
 		r := &a.Record
 		verdict := j.Sandboxes.verdictOf(r.Attachment.ContainerID, r.Namespace)
-		if verdict.state == reclaim.Alive {
+		if verdict.Verdict == sandbox.VerdictAlive {
 			j.addLive(r.Attachment, verdict).attached = a
 			continue
 		}
 		f := Finding{
 			Kind: CheckpointWithoutSandbox, Severity: Information, Attachment: r.Attachment, Pod: r.Pod, Network: r.Attachment.Network, Owner: a.Owner,
-			Evidence: verdict.evidence, Fields: verdict.fields(r.Namespace), Proven: verdict.state == reclaim.Gone, Subject: Subject{Checkpoint: r},
+			Evidence: verdict.Evidence, Fields: verdict.fields(r.Namespace), Proven: verdict.Verdict == sandbox.VerdictGone, Subject: Subject{Checkpoint: r},
 		}
 		f.Fields.Since = r.CapturedAt
 		if verdict.namespace != sandbox.VerdictGone {
@@ -133,8 +133,8 @@ func (j *judge) judgeUnreadable(u *Unreadable) {
 	if namespace.Inode != 0 {
 		verdict := j.Sandboxes.verdictOf(u.ContainerID, namespace)
 		f.Fields = verdict.fields(namespace)
-		f.Evidence = append(f.Evidence, verdict.evidence...)
-		if verdict.state == reclaim.Gone {
+		f.Evidence = append(f.Evidence, verdict.Evidence...)
+		if verdict.Verdict == sandbox.VerdictGone {
 			f.Kind, f.Severity, f.Proven = CheckpointWithoutSandbox, Information, u.IfName != ""
 		}
 	}
@@ -166,14 +166,14 @@ func (j *judge) judgeHolders(n *Network, l *lease.Lease) {
 			instant = j.Time
 		}
 		young := h.Since.After(instant.Add(-reclaim.LongestADD))
-		if verdict.state == reclaim.Alive {
+		if verdict.Verdict == sandbox.VerdictAlive {
 			live := j.addLive(h.Key(n.Name), verdict)
 			live.held = append(live.held, holding{l, *h, young})
 			continue
 		}
 		f := Finding{
 			Kind: LeaseWithoutSandbox, Severity: Information, Attachment: h.Key(n.Name), Pod: j.holderPod(l, *h), Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
-			Evidence: verdict.evidence, Fields: verdict.fields(h.Namespace), Proven: verdict.state == reclaim.Gone, Subject: Subject{Lease: *l, Holder: h},
+			Evidence: verdict.Evidence, Fields: verdict.fields(h.Namespace), Proven: verdict.Verdict == sandbox.VerdictGone, Subject: Subject{Lease: *l, Holder: h},
 		}
 		f.Fields.Since = h.Since
 		if verdict.namespace != sandbox.VerdictGone {

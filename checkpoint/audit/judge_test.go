@@ -12,7 +12,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -39,7 +38,7 @@ func newSnapshot() Snapshot {
 		BootID: "boot", Time: noon, Networks: []Network{{Name: "lan", StoreTime: noon}, {Name: "san", StoreTime: noon}},
 		Sandboxes: Sandboxes{
 			Live: map[NamespaceID]LiveNamespace{}, Runtime: map[string]sandbox.RuntimeSandbox{}, Proofs: map[attachment.Namespace]sandbox.Evidence{},
-			Judged: map[Holding]reclaim.SandboxJudgement{},
+			Judged: map[Holding]sandbox.Judgement{},
 		},
 		Owners: Owners{Judged: map[attachment.Owner]owner.Judgement{}},
 	}
@@ -276,11 +275,11 @@ func TestFindings(t *testing.T) {
 			delete(w.Sandboxes.Runtime, "c1")
 			w.record(checkpoint.UnnamedID(namespace(1)), 1, "eth0", "unknown", "", attachment.Owner{})
 		}},
-		"no namespace recorded, and judged gone": {make: func(w *Snapshot) { w.holdUnrecorded(reclaim.Gone, "no network namespace has the address") },
+		"no namespace recorded, and judged gone": {make: func(w *Snapshot) { w.holdUnrecorded(sandbox.VerdictGone, "no network namespace has the address") },
 			want: []string{"information: lease without sandbox c1/eth0 10.3.0.2 proven"}, why: "no network namespace has the address; the container runtime does not have the sandbox"},
-		"no namespace recorded, and a DEL is due": {make: func(w *Snapshot) { w.holdUnrecorded(reclaim.DELDue, "the CNI cache has it") },
+		"no namespace recorded, and a DEL is due": {make: func(w *Snapshot) { w.holdUnrecorded(sandbox.VerdictDELDue, "the CNI cache has it") },
 			want: []string{"information: lease without sandbox c1/eth0 10.3.0.2"}, why: "the CNI cache has it"},
-		"no namespace recorded, and unknown": {make: func(w *Snapshot) { w.holdUnrecorded(reclaim.Unknown, "the CNI cache has it") },
+		"no namespace recorded, and unknown": {make: func(w *Snapshot) { w.holdUnrecorded(sandbox.VerdictUnknown, "the CNI cache has it") },
 			want: []string{"information: unknown c1/eth0 10.3.0.2"}, why: "the CNI cache has it"},
 		"a checkpoint that cannot be read": {make: func(w *Snapshot) {
 			w.Unreadable = []Unreadable{{Unreadable: checkpoint.Unreadable{ContainerID: "c1", IfName: "eth0", Err: errors.New("torn")}}}
@@ -297,10 +296,10 @@ func TestFindings(t *testing.T) {
 }
 
 // holdUnrecorded is a holder whose namespace was not recorded.
-func (w *Snapshot) holdUnrecorded(v reclaim.Verdict, why string) {
+func (w *Snapshot) holdUnrecorded(v sandbox.Verdict, why string) {
 	w.hold("c1", 1, "eth0", "lan", "10.3.0.2", web(0))
 	w.network("lan").Leases[0].Holders[0].Namespace = attachment.Namespace{BootID: "boot"}
-	w.Sandboxes.Judged[Holding{"", "lan", addr("10.3.0.2"), "c1", "eth0"}] = reclaim.SandboxJudgement{Verdict: v, Evidence: []string{why}}
+	w.Sandboxes.Judged[Holding{"", "lan", addr("10.3.0.2"), "c1", "eth0"}] = sandbox.Judgement{Verdict: v, Evidence: []string{why}}
 }
 
 // expect compares the findings that are not fine, and the evidence of the first of them.

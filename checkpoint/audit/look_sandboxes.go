@@ -244,7 +244,7 @@ func (w *Snapshot) missingNamespaces() []attachment.Namespace {
 func (w *Snapshot) judgeUnrecorded(ctx context.Context, sources Sources) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(sources.ProofTimeout, DefaultProofTimeout))
 	defer cancel()
-	w.Sandboxes.Judged = map[Holding]reclaim.SandboxJudgement{}
+	w.Sandboxes.Judged = map[Holding]sandbox.Judgement{}
 	var node *reclaim.Node
 	for _, n := range w.Networks {
 		for _, l := range n.Leases {

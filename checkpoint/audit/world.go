@@ -7,7 +7,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -92,7 +91,7 @@ type Sandboxes struct {
 	// Proofs are of namespaces that are not in Live.
 	Proofs map[attachment.Namespace]sandbox.Evidence
 	// Judged are the holders whose namespace was not recorded, or comes from a cache.
-	Judged map[Holding]reclaim.SandboxJudgement
+	Judged map[Holding]sandbox.Judgement
 }
 
 // Holding is a holder of an address.

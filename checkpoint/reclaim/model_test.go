@@ -10,7 +10,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	ipamreclaim "github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -127,7 +126,7 @@ func (m *model) snapshot() audit.Snapshot {
 		BootID: "boot", Time: m.now(), Networks: []audit.Network{{Name: "lan", StoreTime: m.now()}},
 		Sandboxes: audit.Sandboxes{
 			Live: map[audit.NamespaceID]audit.LiveNamespace{}, Runtime: map[string]sandbox.RuntimeSandbox{}, Proofs: map[attachment.Namespace]sandbox.Evidence{},
-			Judged: map[audit.Holding]ipamreclaim.SandboxJudgement{},
+			Judged: map[audit.Holding]sandbox.Judgement{},
 		},
 		Owners: audit.Owners{Judged: map[attachment.Owner]owner.Judgement{}},
 	}

@@ -199,10 +199,10 @@ func findingLease(f reclaim.HolderFinding) lease.Lease {
 
 // reclaimedSummary counts the holders by outcome, and says how to go on.
 func reclaimedSummary(report reclaim.HolderReport) string {
-	states, verdicts := map[reclaim.HolderState]int{}, map[reclaim.Verdict]int{reclaim.Alive: report.Alive}
+	states, verdicts := map[reclaim.HolderState]int{}, map[sandbox.Verdict]int{sandbox.VerdictAlive: report.Alive}
 	for _, f := range report.Holders {
 		states[f.State]++
-		if f.State == reclaim.Kept && f.Verdict != reclaim.Alive {
+		if f.State == reclaim.Kept && f.Verdict != sandbox.VerdictAlive {
 			verdicts[f.Verdict]++
 		}
 	}
@@ -212,7 +212,7 @@ func reclaimedSummary(report reclaim.HolderReport) string {
 			parts = append(parts, fmt.Sprintf("%d %s", states[s], s))
 		}
 	}
-	for _, v := range []reclaim.Verdict{reclaim.DELDue, reclaim.Unknown, reclaim.Alive} {
+	for _, v := range []sandbox.Verdict{sandbox.VerdictDELDue, sandbox.VerdictUnknown, sandbox.VerdictAlive} {
 		if verdicts[v] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", verdicts[v], v))
 		}

@@ -11,16 +11,6 @@ import (
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// Verdict says whether a network namespace is there.
-type Verdict string
-
-// The states. Only VerdictGone is a proof that nobody is in the namespace.
-const (
-	VerdictGone    Verdict = "gone"
-	VerdictAlive   Verdict = "alive"
-	VerdictUnknown Verdict = "unknown"
-)
-
 // Evidence is a state and what shows it, for people.
 type Evidence struct {
 	Verdict Verdict

@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // decideEntry decides about an entry that says whose its address is. previous is the lease that the address has, the zero
@@ -43,10 +44,10 @@ func (im *importRun) decideEntry(e Entry, previous lease.Lease) {
 		out.Owner, out.State, out.Reason = previous.Owner, Present, "given up since, and "+previous.Describe()
 	case im.isOtherOwners(previous, out.Owner) && im.isOtherOwners(previous, kept):
 		out.State, out.Reason = Conflict, previous.Describe()+reason
-		if judgement.Verdict == reclaim.Gone {
+		if judgement.Verdict == sandbox.VerdictGone {
 			out.State, out.Reason = OutOfDate, fmt.Sprintf("%s; the %s's sandbox is gone: %s", out.Reason, im.Noun, judgement.Reason())
 		}
-	case im.pooled && judgement.Verdict == reclaim.Gone:
+	case im.pooled && judgement.Verdict == sandbox.VerdictGone:
 		out.State, out.Reason = OutOfDate, fmt.Sprintf("the pool is not asked for it: the %s's sandbox is gone: %s", im.Noun, judgement.Reason())
 	case im.addWanted(&out):
 		im.importLease(e, previous, h, kept)
@@ -78,8 +79,8 @@ func (im *importRun) cacheEntry(key attachment.Key) cnicache.Entry {
 
 // isLastGone says whether the last sandbox that held the address is gone, and not only its lease. j is the
 // judgement of the entry's sandbox. A sandbox of an earlier boot is gone, unless it was attached again.
-func (im *importRun) isLastGone(last lease.Holder, j reclaim.SandboxJudgement) bool {
-	return isGone(j) || last.Namespace.BootID != im.view.BootID && j.Verdict != reclaim.Alive
+func (im *importRun) isLastGone(last lease.Holder, j sandbox.Judgement) bool {
+	return isGone(j) || last.Namespace.BootID != im.view.BootID && j.Verdict != sandbox.VerdictAlive
 }
 
 // isOtherOwners says whether the lease keeps the address from the owner.
@@ -94,8 +95,8 @@ func (im *importRun) isOtherOwners(previous lease.Lease, owner attachment.Owner)
 }
 
 // sandboxState is the state of an address whose lease agrees with its entry.
-func sandboxState(s EntryState, j reclaim.SandboxJudgement) (_ EntryState, reason string) {
-	if j.Verdict == reclaim.Gone {
+func sandboxState(s EntryState, j sandbox.Judgement) (_ EntryState, reason string) {
+	if j.Verdict == sandbox.VerdictGone {
 		return NoSandbox, "held until it is reclaimed: " + j.Reason()
 	}
 	return s, ""
@@ -255,20 +256,20 @@ func (im *importRun) withoutGoneHolders(previous lease.Lease, holder lease.Holde
 
 // isGone says whether the sandbox is gone, for an address that the plugin does not know any more. It does not
 // matter if the runtime still knows the sandbox.
-func isGone(j reclaim.SandboxJudgement) bool {
-	return j.Verdict == reclaim.Gone || j.Verdict == reclaim.DELDue
+func isGone(j sandbox.Judgement) bool {
+	return j.Verdict == sandbox.VerdictGone || j.Verdict == sandbox.VerdictDELDue
 }
 
 // describeVerdict says in words whether a sandbox that is not proven gone is alive.
-func describeVerdict(j reclaim.SandboxJudgement) string {
-	if j.Verdict == reclaim.Alive {
+func describeVerdict(j sandbox.Judgement) string {
+	if j.Verdict == sandbox.VerdictAlive {
 		return "alive"
 	}
 	return "not proven gone"
 }
 
 // giveUpHolder makes the holder give up the address.
-func (im *importRun) giveUpHolder(l lease.Lease, h lease.Holder, reason string, j reclaim.SandboxJudgement) {
+func (im *importRun) giveUpHolder(l lease.Lease, h lease.Holder, reason string, j sandbox.Judgement) {
 	im.batch.GoneHolders = append(im.batch.GoneHolders, lease.GoneHolder{
 		Address: l.Address, Holder: h, Reason: fmt.Sprintf("given up through %s: %s; its sandbox is gone: %s", im.Plugin, reason, j.Reason()),
 	})

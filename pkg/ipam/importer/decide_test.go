@@ -10,23 +10,23 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/ipam/reclaim"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // fakeNode is evidence that the test gives: verdicts and pods by container ID. All other containers are alive, and no cache
 // knows them.
 type fakeNode struct {
-	verdicts map[string]reclaim.Verdict
+	verdicts map[string]sandbox.Verdict
 	pods     map[string]attachment.Pod
 	// network is the network of the cache's entries. Empty means lan.
 	network string
 }
 
-func (e fakeNode) Judge(_ netip.Addr, h lease.Holder, _ time.Time, _ ...lease.Holder) reclaim.SandboxJudgement {
+func (e fakeNode) Judge(_ netip.Addr, h lease.Holder, _ time.Time, _ ...lease.Holder) sandbox.Judgement {
 	if v := e.verdicts[h.ContainerID]; v != "" {
-		return reclaim.SandboxJudgement{Verdict: v, Evidence: []string{"seen"}}
+		return sandbox.Judgement{Verdict: v, Evidence: []string{"seen"}}
 	}
-	return reclaim.SandboxJudgement{Verdict: reclaim.Alive, Evidence: []string{"seen alive"}}
+	return sandbox.Judgement{Verdict: sandbox.VerdictAlive, Evidence: []string{"seen alive"}}
 }
 
 func (e fakeNode) Entry(of attachment.Key) (cnicache.Entry, bool) {
@@ -153,14 +153,14 @@ func TestDecideAboutAFile(t *testing.T) {
 	now := held(lease.Imported, "c1")
 	now.Holders[0].Since = decided
 	gone := func(ids ...string) fakeNode {
-		verdicts := map[string]reclaim.Verdict{}
+		verdicts := map[string]sandbox.Verdict{}
 		for _, id := range ids {
-			verdicts[id] = reclaim.Gone
+			verdicts[id] = sandbox.VerdictGone
 		}
 		return fakeNode{verdicts: verdicts}
 	}
-	is := func(id string, v reclaim.Verdict) fakeNode {
-		return fakeNode{verdicts: map[string]reclaim.Verdict{id: v}}
+	is := func(id string, v sandbox.Verdict) fakeNode {
+		return fakeNode{verdicts: map[string]sandbox.Verdict{id: v}}
 	}
 	pods := fakeNode{pods: map[string]attachment.Pod{"c1": web}}
 	ofWeb := ownedBy(held(lease.Imported, "c1"), web)
@@ -179,8 +179,8 @@ func TestDecideAboutAFile(t *testing.T) {
 		"free":                                  {eth0, lease.Lease{}, fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
 		"free, and its pod is known":            {eth0, lease.Lease{}, pods, decision{[]string{"imported"}, ofWeb, nil}},
 		"free, and its sandbox is gone":         {eth0, lease.Lease{}, gone("c1"), decision{[]string{"no live sandbox: held until it is reclaimed: seen"}, held(lease.Imported, "c1"), nil}},
-		"free, and its DEL is to come":          {eth0, lease.Lease{}, is("c1", reclaim.DELDue), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
-		"free, and nobody knows of its sandbox": {eth0, lease.Lease{}, is("c1", reclaim.Unknown), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"free, and its DEL is to come":          {eth0, lease.Lease{}, is("c1", sandbox.VerdictDELDue), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"free, and nobody knows of its sandbox": {eth0, lease.Lease{}, is("c1", sandbox.VerdictUnknown), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
 		"written by a clock that is ahead":      {future, lease.Lease{}, fakeNode{}, decision{[]string{"imported"}, now, nil}},
 
 		"held as the file says":                 {eth0, held(lease.Imported, "c1"), fakeNode{}, decision{[]string{"already there"}, lease.Lease{}, nil}},
@@ -192,11 +192,11 @@ func TestDecideAboutAFile(t *testing.T) {
 		"held so, and taken over by the next":   {eth0, ownedBy(lease.Lease{Address: subject, Network: "lan", State: lease.Held, Holders: []lease.Holder{holderOf("c1", lease.Imported), holderOf("c2", lease.TakenOver)}}, db), fakeNode{}, decision{[]string{"already there"}, lease.Lease{}, nil}},
 		"given up since, in quarantine":         {eth0, quarantined("c1"), gone("c1"), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
 		"given up since, reserved for its pod":  {eth0, reserved("c1", web), gone("c1"), decision{[]string{"already there: given up since, and reserved for pod shop/web-0"}, lease.Lease{}, nil}},
-		"given up since, its DEL is to come":    {eth0, quarantined("c1"), is("c1", reclaim.DELDue), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
-		"given up since, in an earlier boot":    {eth0, before, is("c1", reclaim.Unknown), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
+		"given up since, its DEL is to come":    {eth0, quarantined("c1"), is("c1", sandbox.VerdictDELDue), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
+		"given up since, in an earlier boot":    {eth0, before, is("c1", sandbox.VerdictUnknown), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
 		"given up in an earlier boot, and back": {eth0, before, fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
 		"given up since, and it is alive":       {eth0, quarantined("c1"), fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
-		"given up since, and nobody knows":      {eth0, quarantined("c1"), is("c1", reclaim.Unknown), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
+		"given up since, and nobody knows":      {eth0, quarantined("c1"), is("c1", sandbox.VerdictUnknown), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
 		"reserved since, and it is alive":       {eth0, reserved("c1", web), pods, decision{[]string{"imported"}, ofWeb, nil}},
 		"reserved since, and its pod unknown":   {eth0, reserved("c1", web), fakeNode{}, decision{[]string{"conflict: reserved for pod shop/web-0"}, lease.Lease{}, nil}},
 		"given up by another":                   {eth0, quarantined("c2"), fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
@@ -210,13 +210,13 @@ func TestDecideAboutAFile(t *testing.T) {
 		"held by another, which is gone, as relink gave it":        {eth0, held(lease.InTurn, "c2"), gone("c2"), decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}, nil}},
 		"held by another interface":                                {eth0, net1, fakeNode{}, decision{[]string{"conflict: held by net1 of c1 on lan"}, lease.Lease{}, nil}},
 		"held by another, and the file's sandbox is gone":          {eth0, held(lease.InTurn, "c2"), gone("c1"), decision{[]string{"out of date: held by eth0 of c2 on lan; the file's sandbox is gone: seen"}, lease.Lease{}, nil}},
-		"held by another, and the file's DEL is to come":           {eth0, held(lease.InTurn, "c2"), is("c1", reclaim.DELDue), decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}, nil}},
+		"held by another, and the file's DEL is to come":           {eth0, held(lease.InTurn, "c2"), is("c1", sandbox.VerdictDELDue), decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}, nil}},
 		"reserved for another pod, and the file's sandbox is gone": {eth0, reserved("", db), gone("c1"), decision{[]string{"out of date: reserved for pod shop/db-0; the file's sandbox is gone: seen"}, lease.Lease{}, nil}},
 
 		"imported for another, which is gone":         {eth0, held(lease.Imported, "c2"), gone("c2"), decision{[]string{noFile, "imported"}, held(lease.Imported, "c1"), []string{"c2"}}},
-		"imported for another, whose DEL is to come":  {eth0, held(lease.Imported, "c2"), is("c2", reclaim.DELDue), decision{[]string{noFile, "imported"}, held(lease.Imported, "c1"), []string{"c2"}}},
+		"imported for another, whose DEL is to come":  {eth0, held(lease.Imported, "c2"), is("c2", sandbox.VerdictDELDue), decision{[]string{noFile, "imported"}, held(lease.Imported, "c1"), []string{"c2"}}},
 		"imported for another, which is alive":        {eth0, held(lease.Imported, "c2"), fakeNode{}, decision{[]string{"conflict: held by eth0 of c2 on lan; the sandbox c2 is alive: seen alive"}, lease.Lease{}, nil}},
-		"imported for another, of which is not known": {eth0, held(lease.Imported, "c2"), is("c2", reclaim.Unknown), decision{[]string{"conflict: held by eth0 of c2 on lan; the sandbox c2 is not proven gone: seen"}, lease.Lease{}, nil}},
+		"imported for another, of which is not known": {eth0, held(lease.Imported, "c2"), is("c2", sandbox.VerdictUnknown), decision{[]string{"conflict: held by eth0 of c2 on lan; the sandbox c2 is not proven gone: seen"}, lease.Lease{}, nil}},
 		"imported for another of the policy's pod": {eth0, ownedBy(lease.Lease{Address: subject, Network: "lan", State: lease.Held, Holders: []lease.Holder{
 			{ContainerID: "c2", IfName: "eth0", Origin: lease.Imported, Policy: lease.Policy{Sticky: true}}}}, db), gone("c2"),
 			decision{[]string{noFile, "imported"}, held(lease.Imported, "c1"), []string{"c2"}}},
@@ -258,15 +258,15 @@ func TestDecideWithoutAFile(t *testing.T) {
 		node fakeNode
 		want decision
 	}{
-		"its sandbox is gone":                      {held(lease.Imported, "c1"), fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
-		"its DEL is to come":                       {held(lease.Imported, "c1"), fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.DELDue}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
+		"its sandbox is gone":                      {held(lease.Imported, "c1"), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
+		"its DEL is to come":                       {held(lease.Imported, "c1"), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictDELDue}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
 		"its sandbox is alive":                     {held(lease.Imported, "c1"), fakeNode{}, decision{[]string{"kept: " + noFile + "its sandbox is alive: seen alive"}, lease.Lease{}, nil}},
-		"nobody knows of its sandbox":              {held(lease.Imported, "c1"), fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Unknown}}, decision{[]string{"kept: " + noFile + "its sandbox is not proven gone: seen"}, lease.Lease{}, nil}},
+		"nobody knows of its sandbox":              {held(lease.Imported, "c1"), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictUnknown}}, decision{[]string{"kept: " + noFile + "its sandbox is not proven gone: seen"}, lease.Lease{}, nil}},
 		"it is alive, and its pod is known now":    {held(lease.Imported, "c1"), fakeNode{pods: map[string]attachment.Pod{"c1": web}}, decision{[]string{"kept: " + noFile + "its sandbox is alive: seen alive"}, ofWeb, nil}},
-		"its next sandbox has taken it over":       {both, fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone, "c2": reclaim.Gone}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
-		"relink gave it":                           {held(lease.InTurn, "c1"), fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}}, decision{}},
-		"an operator reserved it":                  {byHand(reserved("c1", web)), fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}}, decision{}},
-		"it is in quarantine":                      {quarantined("c1"), fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}}, decision{}},
+		"its next sandbox has taken it over":       {both, fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone, "c2": sandbox.VerdictGone}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
+		"relink gave it":                           {held(lease.InTurn, "c1"), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, decision{}},
+		"an operator reserved it":                  {byHand(reserved("c1", web)), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, decision{}},
+		"it is in quarantine":                      {quarantined("c1"), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, decision{}},
 		"it is held back for a file that was torn": {backHeld(), fakeNode{}, decision{}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // EntryState is what became of an entry of the other plugin, or of an imported address without an entry. In a dry run, a
@@ -209,7 +210,7 @@ func (im *importRun) run(ctx context.Context, store *lease.Store, o Options) (Im
 
 // nodeEvidence is what is known of the node.
 type nodeEvidence interface {
-	Judge(a netip.Addr, h lease.Holder, instant time.Time, otherHolders ...lease.Holder) reclaim.SandboxJudgement
+	Judge(a netip.Addr, h lease.Holder, instant time.Time, otherHolders ...lease.Holder) sandbox.Judgement
 	Entry(key attachment.Key) (cnicache.Entry, bool)
 	Has(id attachment.Namespace, a netip.Addr) bool
 	Problems() []string

@@ -11,8 +11,8 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // OwnerAsker tells whose pods are, by the Kubernetes API.
@@ -52,7 +52,7 @@ func (im *importRun) askOwners(ctx context.Context, store *lease.Store, o Option
 
 // ownerOf returns what the API knows of the pod, false if nobody was asked or could tell. It notes a pod that nobody was asked about so
 // far. j is the judgement of its sandbox: the API does not know a pod that is gone.
-func (im *importRun) ownerOf(key attachment.Key, pod attachment.Pod, j reclaim.SandboxJudgement) (owner.Answer, bool) {
+func (im *importRun) ownerOf(key attachment.Key, pod attachment.Pod, j sandbox.Judgement) (owner.Answer, bool) {
 	answer, ok := im.answers[key]
 	if !ok && im.pendingOwners != nil && pod.Owner() != (attachment.Owner{}) && !isGone(j) {
 		im.pendingOwners[key] = pod

@@ -12,8 +12,8 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 var (
@@ -131,7 +131,7 @@ func TestImportForOwnersAgain(t *testing.T) {
 
 // The API knows no pod whose sandbox is gone, and the owner of an operator's reservation stays.
 func TestWhoIsNotAsked(t *testing.T) {
-	im := newImporter(fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}, pods: map[string]attachment.Pod{"c1": web, "c2": web}}, lease.Policy{Sticky: true})
+	im := newImporter(fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}, pods: map[string]attachment.Pod{"c1": web, "c2": web}}, lease.Policy{Sticky: true})
 	im.pendingOwners = map[attachment.Key]attachment.Pod{}
 	im.decideEntry(Entry{Address: subject, ContainerID: "c1", IfName: "eth0"}, lease.Lease{})
 	if len(im.pendingOwners) > 0 {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // fakeAgent is an agent that gives all addresses but those that it refuses.
@@ -115,7 +115,7 @@ func TestImportIntoAPool(t *testing.T) {
 			"10.3.0.5 imported, 10.3.0.6 imported, failed: other nodes do not know that the owner of 10.3.0.5 keeps it: run it again: the connection was lost", 2,
 		},
 		"what is gone": {
-			fakeAgent{}, Options{}, fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}}, both, []string{"asks for lan [lan wan] [10.3.0.6], 0 leases", "takes lan [lan wan] [10.3.0.6], 1 leases"},
+			fakeAgent{}, Options{}, fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, both, []string{"asks for lan [lan wan] [10.3.0.6], 0 leases", "takes lan [lan wan] [10.3.0.6], 1 leases"},
 			"10.3.0.5 out of date: the pool is not asked for it: the allocation's sandbox is gone: seen, 10.3.0.6 imported", 1,
 		},
 		"what is torn": {
@@ -212,11 +212,11 @@ func TestUnlisted(t *testing.T) {
 	}{
 		"a pod": {lease.Lease{}, fakeNode{pods: map[string]attachment.Pod{"c1": web}},
 			"missing: the CNI cache has it for this pod, and /networks/lan has no file of it: delete the pod"},
-		"a pod of which is not known":   {lease.Lease{}, fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Unknown}}, "missing: the CNI"},
+		"a pod of which is not known":   {lease.Lease{}, fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictUnknown}}, "missing: the CNI"},
 		"an address of another one":     {held(lease.InTurn, "c2"), fakeNode{}, "missing: the CNI"},
 		"a pod that relink knows":       {held(lease.InTurn, "c1"), fakeNode{}, ""},
-		"a pod that is gone":            {lease.Lease{}, fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.Gone}}, ""},
-		"a pod whose DEL is still owed": {lease.Lease{}, fakeNode{verdicts: map[string]reclaim.Verdict{"c1": reclaim.DELDue}}, ""},
+		"a pod that is gone":            {lease.Lease{}, fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, ""},
+		"a pod whose DEL is still owed": {lease.Lease{}, fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictDELDue}}, ""},
 	} {
 		im := newImporter(test.node, lease.Policy{})
 		im.decideUnlisted(e, test.was)

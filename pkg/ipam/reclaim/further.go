@@ -112,9 +112,9 @@ func searchAgain(ctx context.Context, found []HolderFinding, bootID string) {
 			continue
 		}
 		if keeper, kept := keepers[f.namespace.Inode]; kept && !keeper.KeepsAnother(f.namespace) {
-			found[i].State, found[i].SandboxJudgement = Kept, f.with(Unknown, "at a second look %s keeps its network namespace, or one that has its inode now", keeper.Description)
+			found[i].State, found[i].Judgement = Kept, f.With(sandbox.VerdictUnknown, "at a second look %s keeps its network namespace, or one that has its inode now", keeper.Description)
 		} else if !kept && blind != "" {
-			found[i].State, found[i].SandboxJudgement = Kept, f.with(Unknown, "a second look was not possible: %s", blind)
+			found[i].State, found[i].Judgement = Kept, f.With(sandbox.VerdictUnknown, "a second look was not possible: %s", blind)
 		}
 	}
 }

@@ -9,34 +9,8 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
-
-// Verdict says whether the sandbox of a holder is still there.
-type Verdict string
-
-// The verdicts. Only Gone proves that nobody will give up the address.
-const (
-	Gone Verdict = "gone"
-	// DELDue says that the sandbox's network namespace is gone, and that its runtime still knows the sandbox:
-	// the runtime owes a DEL.
-	DELDue  Verdict = "DEL due"
-	Alive   Verdict = "alive"
-	Unknown Verdict = "unknown"
-)
-
-// SandboxJudgement is a verdict and its evidence, for people.
-type SandboxJudgement struct {
-	Verdict  Verdict  `json:"verdict"`
-	Evidence []string `json:"evidence"`
-}
-
-// Reason is the evidence in one line.
-func (j SandboxJudgement) Reason() string { return strings.Join(j.Evidence, "; ") }
-
-// with returns the judgement with one more piece of evidence.
-func (j SandboxJudgement) with(v Verdict, format string, args ...any) SandboxJudgement {
-	return SandboxJudgement{v, append(j.Evidence, fmt.Sprintf(format, args...))}
-}
 
 // LongestADD is longer than any ADD takes: the kubelet gives up after some minutes. Before that, nobody is proven gone by what
 // an ADD has not done yet.
@@ -45,16 +19,16 @@ const LongestADD = 10 * time.Minute
 // Judge says whether the sandbox of a holder of the address is still there. instant is the time by the clock that
 // the holder's Since was taken from. If a namespace is known to belong to one of the others, its addresses
 // say nothing about this holder.
-func (n *Node) Judge(a netip.Addr, h lease.Holder, instant time.Time, otherHolders ...lease.Holder) SandboxJudgement {
+func (n *Node) Judge(a netip.Addr, h lease.Holder, instant time.Time, otherHolders ...lease.Holder) sandbox.Judgement {
 	h.Namespace = n.namespaceOf(h)
 	if h.Namespace.BootID != n.bootID {
-		return SandboxJudgement{}.with(Gone, "it held the address in an earlier boot (boot ID %s, now %s)", h.Namespace.BootID, n.bootID)
+		return sandbox.Judgement{}.With(sandbox.VerdictGone, "it held the address in an earlier boot (boot ID %s, now %s)", h.Namespace.BootID, n.bootID)
 	}
 	if h.Namespace.Inode == 0 {
 		return n.judgeByAddress(a, h, instant, otherHolders)
 	}
 	j := n.judgeByNamespace(h)
-	if h.Origin == lease.Imported && j.Verdict != Alive && j.Verdict != Unknown {
+	if h.Origin == lease.Imported && j.Verdict != sandbox.VerdictAlive && j.Verdict != sandbox.VerdictUnknown {
 		return n.judgeImported(a, j, otherHolders)
 	}
 	return j
@@ -72,7 +46,7 @@ func (n *Node) namespaceOf(h lease.Holder) attachment.Namespace {
 // judgeImported is for an imported holder whose namespace is gone. The import has taken the namespace's path
 // from a CNI cache, and that path can have led to a stranger's namespace. So no namespace may have the address,
 // either.
-func (n *Node) judgeImported(a netip.Addr, j SandboxJudgement, otherHolders []lease.Holder) SandboxJudgement {
+func (n *Node) judgeImported(a netip.Addr, j sandbox.Judgement, otherHolders []lease.Holder) sandbox.Judgement {
 	names, nowhere := n.namesOf(a, otherHolders)
 	if names == "" {
 		n.searchMissing()
@@ -80,15 +54,15 @@ func (n *Node) judgeImported(a netip.Addr, j SandboxJudgement, otherHolders []le
 	}
 	switch {
 	case names != "":
-		return j.with(Unknown, "but an import took that from a CNI cache, and %s has the address", names)
+		return j.With(sandbox.VerdictUnknown, "but an import took that from a CNI cache, and %s has the address", names)
 	case len(n.uninspected) > 0:
-		return j.with(Unknown, "but an import took that from a CNI cache, and it may be one that cannot be looked into: %s", strings.Join(n.uninspected, ", "))
+		return j.With(sandbox.VerdictUnknown, "but an import took that from a CNI cache, and it may be one that cannot be looked into: %s", strings.Join(n.uninspected, ", "))
 	}
-	return j.with(j.Verdict, "%s", nowhere)
+	return j.With(j.Verdict, "%s", nowhere)
 }
 
 // judgeByNamespace is for a holder whose namespace is known.
-func (n *Node) judgeByNamespace(h lease.Holder) SandboxJudgement {
+func (n *Node) judgeByNamespace(h lease.Holder) sandbox.Judgement {
 	recorded := h.Namespace
 	current, found := n.live[inode{recorded.Device, recorded.Inode}]
 	if !found {
@@ -98,30 +72,30 @@ func (n *Node) judgeByNamespace(h lease.Holder) SandboxJudgement {
 	kept, isKept := n.keepers[recorded.Inode]
 	switch {
 	case !found && isKept:
-		return SandboxJudgement{}.with(Unknown, "%s keeps its network namespace, or one that has its inode now (%d:%d)", kept, recorded.Device, recorded.Inode)
+		return sandbox.Judgement{}.With(sandbox.VerdictUnknown, "%s keeps its network namespace, or one that has its inode now (%d:%d)", kept, recorded.Device, recorded.Inode)
 	case !found && n.incomplete != "":
-		return SandboxJudgement{}.with(Unknown, "no mount and no process that is seen here has its network namespace (inode %d:%d), but %s", recorded.Device, recorded.Inode, n.incomplete)
+		return sandbox.Judgement{}.With(sandbox.VerdictUnknown, "no mount and no process that is seen here has its network namespace (inode %d:%d), but %s", recorded.Device, recorded.Inode, n.incomplete)
 	case !found:
-		j := SandboxJudgement{}.with(DELDue, "no mount and no process has its network namespace (inode %d:%d)", recorded.Device, recorded.Inode)
+		j := sandbox.Judgement{}.With(sandbox.VerdictDELDue, "no mount and no process has its network namespace (inode %d:%d)", recorded.Device, recorded.Inode)
 		return n.judgeByCache(h, j)
 	case recorded.Cookie == 0 || current.cookie == 0:
-		j := SandboxJudgement{}.with(Alive, "%s has the inode of its network namespace (%d:%d), and may be another one: the cookies are not known",
+		j := sandbox.Judgement{}.With(sandbox.VerdictAlive, "%s has the inode of its network namespace (%d:%d), and may be another one: the cookies are not known",
 			current.name, recorded.Device, recorded.Inode)
 		if !n.cache.has(h.ContainerID) {
-			j.Verdict = Unknown
+			j.Verdict = sandbox.VerdictUnknown
 		}
 		return j
 	case recorded.Cookie != current.cookie:
-		j := SandboxJudgement{}.with(DELDue, "its network namespace is gone: %s has the inode now (%d:%d, cookie %d; it had cookie %d)",
+		j := sandbox.Judgement{}.With(sandbox.VerdictDELDue, "its network namespace is gone: %s has the inode now (%d:%d, cookie %d; it had cookie %d)",
 			current.name, recorded.Device, recorded.Inode, current.cookie, recorded.Cookie)
 		return n.judgeByCache(h, j)
 	}
-	return SandboxJudgement{}.with(Alive, "it is in %s", current.name)
+	return sandbox.Judgement{}.With(sandbox.VerdictAlive, "it is in %s", current.name)
 }
 
 // judgeByAddress is for a holder whose namespace is unknown. It looks for the address in all namespaces.
-func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, instant time.Time, otherHolders []lease.Holder) SandboxJudgement {
-	j := SandboxJudgement{}.with(Unknown, "its network namespace was not recorded")
+func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, instant time.Time, otherHolders []lease.Holder) sandbox.Judgement {
+	j := sandbox.Judgement{}.With(sandbox.VerdictUnknown, "its network namespace was not recorded")
 	names, nowhere := n.namesOf(a, otherHolders)
 	if names == "" {
 		n.searchMissing()
@@ -129,21 +103,21 @@ func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, instant time.Time, o
 	}
 	if n.cache.has(h.ContainerID) {
 		if names != "" {
-			return j.with(Alive, "the CNI cache in %s has it, and %s has the address", n.cache.dir, names)
+			return j.With(sandbox.VerdictAlive, "the CNI cache in %s has it, and %s has the address", n.cache.dir, names)
 		}
-		return j.with(Unknown, "%s, but the CNI cache in %s has it: it is alive, or its runtime owes a DEL", nowhere, n.cache.dir)
+		return j.With(sandbox.VerdictUnknown, "%s, but the CNI cache in %s has it: it is alive, or its runtime owes a DEL", nowhere, n.cache.dir)
 	}
 	switch {
 	case names != "":
-		return j.with(Unknown, "%s has the address", names)
+		return j.With(sandbox.VerdictUnknown, "%s has the address", names)
 	case len(n.uninspected) > 0:
-		return j.with(Unknown, "it may be one that cannot be looked into: %s", strings.Join(n.uninspected, ", "))
+		return j.With(sandbox.VerdictUnknown, "it may be one that cannot be looked into: %s", strings.Join(n.uninspected, ", "))
 	case n.unreadable[h.ContainerID] != "":
-		return j.with(Unknown, "%s", n.unreadable[h.ContainerID])
+		return j.With(sandbox.VerdictUnknown, "%s", n.unreadable[h.ContainerID])
 	case h.Since.After(instant.Add(-LongestADD)):
-		return j.with(Unknown, "it was given the address less than %s ago: its ADD may not be over", LongestADD)
+		return j.With(sandbox.VerdictUnknown, "it was given the address less than %s ago: its ADD may not be over", LongestADD)
 	}
-	return n.judgeByCache(h, j.with(Unknown, "%s", nowhere))
+	return n.judgeByCache(h, j.With(sandbox.VerdictUnknown, "%s", nowhere))
 }
 
 // namesOf names the namespaces that have the address, except those of the others. nowhere is the evidence if
@@ -165,12 +139,12 @@ func (n *Node) namesOf(a netip.Addr, otherHolders []lease.Holder) (names, nowher
 }
 
 // judgeByCache is for a holder whose network namespace is gone.
-func (n *Node) judgeByCache(h lease.Holder, j SandboxJudgement) SandboxJudgement {
+func (n *Node) judgeByCache(h lease.Holder, j sandbox.Judgement) sandbox.Judgement {
 	switch {
 	case n.cache.has(h.ContainerID):
-		return j.with(j.Verdict, "the CNI cache in %s has it: its runtime owes a DEL", n.cache.dir)
+		return j.With(j.Verdict, "the CNI cache in %s has it: its runtime owes a DEL", n.cache.dir)
 	case n.cache.incomplete != "":
-		return j.with(Unknown, "whether its runtime owes a DEL is not known: %s", n.cache.incomplete)
+		return j.With(sandbox.VerdictUnknown, "whether its runtime owes a DEL is not known: %s", n.cache.incomplete)
 	}
-	return j.with(Gone, "the CNI cache in %s does not have it", n.cache.dir)
+	return j.With(sandbox.VerdictGone, "the CNI cache in %s does not have it", n.cache.dir)
 }

@@ -24,45 +24,45 @@ func TestJudgeOfWhatCannotBeSeen(t *testing.T) {
 	known := attachment.Namespace{BootID: "boot-1", Device: 4, Inode: 7, Cookie: 9}
 	for name, test := range map[string]struct {
 		change func(*Node, *lease.Holder)
-		want   SandboxJudgement
+		want   sandbox.Judgement
 	}{
-		"all is seen": {func(*Node, *lease.Holder) {}, SandboxJudgement{Gone, []string{
+		"all is seen": {func(*Node, *lease.Holder) {}, sandbox.Judgement{Verdict: sandbox.VerdictGone, Evidence: []string{
 			"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it",
 		}}},
-		"an open file keeps it": {func(n *Node, _ *lease.Holder) { n.keepers[7] = "an open file of process 12" }, SandboxJudgement{Unknown, []string{
+		"an open file keeps it": {func(n *Node, _ *lease.Holder) { n.keepers[7] = "an open file of process 12" }, sandbox.Judgement{Verdict: sandbox.VerdictUnknown, Evidence: []string{
 			"an open file of process 12 keeps its network namespace, or one that has its inode now (4:7)",
 		}}},
-		"not all processes are seen": {func(n *Node, _ *lease.Holder) { n.incomplete = "this is a container" }, SandboxJudgement{Unknown, []string{
+		"not all processes are seen": {func(n *Node, _ *lease.Holder) { n.incomplete = "this is a container" }, sandbox.Judgement{Verdict: sandbox.VerdictUnknown, Evidence: []string{
 			"no mount and no process that is seen here has its network namespace (inode 4:7), but this is a container",
 		}}},
 		"a checkpoint knows a namespace that is there": {func(n *Node, h *lease.Holder) {
 			n.namespaces["c1"], h.Namespace = known, attachment.Namespace{BootID: "boot-1"}
 			n.live[inode{4, 7}] = liveNamespace{"it", 9}
-		}, SandboxJudgement{Alive, []string{"it is in it"}}},
+		}, sandbox.Judgement{Verdict: sandbox.VerdictAlive, Evidence: []string{"it is in it"}}},
 		"a checkpoint knows a namespace that is gone": {func(n *Node, h *lease.Holder) {
 			n.namespaces["c1"], h.Namespace = known, attachment.Namespace{BootID: "boot-1"}
-		}, SandboxJudgement{Gone, []string{"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it"}}},
+		}, sandbox.Judgement{Verdict: sandbox.VerdictGone, Evidence: []string{"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it"}}},
 		"a checkpoint of an earlier boot says nothing": {func(n *Node, h *lease.Holder) {
 			n.namespaces["c1"] = attachment.Namespace{BootID: "boot-0", Device: 4, Inode: 7, Cookie: 9}
 			h.Namespace, n.holders = attachment.Namespace{BootID: "boot-1"}, map[netip.Addr][]inode{address: {{4, 8}}}
 			n.live[inode{4, 8}] = liveNamespace{"it", 9}
-		}, SandboxJudgement{Unknown, []string{"its network namespace was not recorded", "it has the address"}}},
+		}, sandbox.Judgement{Verdict: sandbox.VerdictUnknown, Evidence: []string{"its network namespace was not recorded", "it has the address"}}},
 		"its checkpoint cannot be read": {func(n *Node, h *lease.Holder) {
 			n.unreadable, h.Namespace = map[string]string{"c1": "torn"}, attachment.Namespace{BootID: "boot-1"}
-		}, SandboxJudgement{Unknown, []string{"its network namespace was not recorded", "torn"}}},
+		}, sandbox.Judgement{Verdict: sandbox.VerdictUnknown, Evidence: []string{"its network namespace was not recorded", "torn"}}},
 		"another's checkpoint cannot be read": {func(n *Node, h *lease.Holder) {
 			n.unreadable, h.Namespace = map[string]string{"c2": "torn"}, attachment.Namespace{BootID: "boot-1"}
-		}, SandboxJudgement{Gone, []string{"its network namespace was not recorded", "no network namespace has the address", "the CNI cache in /cache does not have it"}}},
+		}, sandbox.Judgement{Verdict: sandbox.VerdictGone, Evidence: []string{"its network namespace was not recorded", "no network namespace has the address", "the CNI cache in /cache does not have it"}}},
 		"imported, and a namespace has the address": {func(n *Node, h *lease.Holder) {
 			h.Origin, n.holders = lease.Imported, map[netip.Addr][]inode{address: {{4, 8}}}
 			n.live[inode{4, 8}] = liveNamespace{"it", 9}
-		}, SandboxJudgement{Unknown, []string{
+		}, sandbox.Judgement{Verdict: sandbox.VerdictUnknown, Evidence: []string{
 			"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it",
 			"but an import took that from a CNI cache, and it has the address",
 		}}},
 		"imported, and another can't be looked into": {func(n *Node, h *lease.Holder) {
 			h.Origin, n.uninspected = lease.Imported, []string{"it: no"}
-		}, SandboxJudgement{Unknown, []string{
+		}, sandbox.Judgement{Verdict: sandbox.VerdictUnknown, Evidence: []string{
 			"no mount and no process has its network namespace (inode 4:7)", "the CNI cache in /cache does not have it",
 			"but an import took that from a CNI cache, and it may be one that cannot be looked into: it: no",
 		}}},
@@ -102,7 +102,7 @@ func TestLookAgain(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if diff := cmp.Diff(want, states); diff != "" || found[0].Verdict != Unknown {
+	if diff := cmp.Diff(want, states); diff != "" || found[0].Verdict != sandbox.VerdictUnknown {
 		t.Errorf("%s, %+v", diff, found)
 	}
 }
@@ -134,8 +134,8 @@ func TestLookFindsWhatASocketKeeps(t *testing.T) {
 		return err == nil && !there
 	})
 	none := caches(t, nil)
-	expect(t, look(t, none), "10.231.77.5", id, Alive, "it is in the network namespace that a socket of process ")
-	expect(t, look(t, none), "10.231.77.5", attachment.Namespace{BootID: id.BootID}, Unknown, "that a socket of process ")
+	expect(t, look(t, none), "10.231.77.5", id, sandbox.VerdictAlive, "it is in the network namespace that a socket of process ")
+	expect(t, look(t, none), "10.231.77.5", attachment.Namespace{BootID: id.BootID}, sandbox.VerdictUnknown, "that a socket of process ")
 	_ = unix.Close(fd)
-	expect(t, look(t, none), "10.231.77.5", id, Gone, "no mount and no process")
+	expect(t, look(t, none), "10.231.77.5", id, sandbox.VerdictGone, "no mount and no process")
 }

@@ -100,13 +100,13 @@ func await(t *testing.T, what string, done func() bool) {
 }
 
 // judged returns the verdict on a holder that got the address long ago, and the evidence.
-func judged(n *Node, a string, namespace attachment.Namespace) (Verdict, string) {
+func judged(n *Node, a string, namespace attachment.Namespace) (sandbox.Verdict, string) {
 	h := lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: namespace, Since: time.Now().Add(-time.Hour)}
 	j := n.Judge(netip.MustParseAddr(a), h, time.Now())
 	return j.Verdict, j.Reason()
 }
 
-func expect(t *testing.T, n *Node, a string, namespace attachment.Namespace, want Verdict, why string) {
+func expect(t *testing.T, n *Node, a string, namespace attachment.Namespace, want sandbox.Verdict, why string) {
 	t.Helper()
 	if got, evidence := judged(n, a, namespace); got != want || !strings.Contains(evidence, why) {
 		t.Errorf("%s, %q; want %s, %q", got, evidence, want, why)
@@ -125,24 +125,24 @@ func TestANamespaceIsKnownByMountsAndProcesses(t *testing.T) {
 	ofLone := idOf(t, lone)
 
 	n := look(t, none)
-	expect(t, n, a, ofMounted, Alive, "it is in the network namespace at "+mounted)
-	expect(t, n, a, ofBoth, Alive, "it is in the network namespace at "+both)
-	expect(t, n, a, ofLone, Alive, "it is in the network namespace at "+lone)
+	expect(t, n, a, ofMounted, sandbox.VerdictAlive, "it is in the network namespace at "+mounted)
+	expect(t, n, a, ofBoth, sandbox.VerdictAlive, "it is in the network namespace at "+both)
+	expect(t, n, a, ofLone, sandbox.VerdictAlive, "it is in the network namespace at "+lone)
 	other := ofMounted
 	other.Cookie++
-	expect(t, n, a, other, Gone, fmt.Sprintf("has the inode now (%d:%d, cookie %d; it had cookie %d)", other.Device, other.Inode, ofMounted.Cookie, other.Cookie))
-	expect(t, n, a, idOf(t, "/proc/self/ns/net"), Alive, "it is in the host's network namespace")
+	expect(t, n, a, other, sandbox.VerdictGone, fmt.Sprintf("has the inode now (%d:%d, cookie %d; it had cookie %d)", other.Device, other.Inode, ofMounted.Cookie, other.Cookie))
+	expect(t, n, a, idOf(t, "/proc/self/ns/net"), sandbox.VerdictAlive, "it is in the host's network namespace")
 
 	fresh.Remove(t, mounted)
 	fresh.Remove(t, both)
 	endLone()
 	n = look(t, none)
-	expect(t, n, a, ofMounted, Gone, "no mount and no process")
-	expect(t, n, a, ofBoth, Alive, "it is in the network namespace at "+inBoth)
-	expect(t, n, a, ofLone, Gone, "no mount and no process")
+	expect(t, n, a, ofMounted, sandbox.VerdictGone, "no mount and no process")
+	expect(t, n, a, ofBoth, sandbox.VerdictAlive, "it is in the network namespace at "+inBoth)
+	expect(t, n, a, ofLone, sandbox.VerdictGone, "no mount and no process")
 
 	endBoth()
-	expect(t, look(t, none), a, ofBoth, Gone, "no mount and no process")
+	expect(t, look(t, none), a, ofBoth, sandbox.VerdictGone, "no mount and no process")
 }
 
 // If no namespace was recorded, any namespace with the address may be the holder's.
@@ -158,11 +158,11 @@ func TestAnAddressIsLookedForInEveryNamespace(t *testing.T) {
 	unrecorded := idOf(t, path)
 	unrecorded.Device, unrecorded.Inode, unrecorded.Cookie = 0, 0, 0
 	n := look(t, none)
-	expect(t, n, "10.231.77.5", unrecorded, Unknown, "the network namespace at "+path+" has the address")
-	expect(t, n, "fd00:3::5", unrecorded, Unknown, "the network namespace at "+path+" has the address")
-	expect(t, n, "10.231.77.6", unrecorded, Unknown, "the network namespace at "+lone+" has the address")
-	expect(t, n, "10.231.77.7", unrecorded, Unknown, "the host's network namespace has the address")
-	expect(t, n, "10.231.77.8", unrecorded, Gone, "no network namespace has the address")
+	expect(t, n, "10.231.77.5", unrecorded, sandbox.VerdictUnknown, "the network namespace at "+path+" has the address")
+	expect(t, n, "fd00:3::5", unrecorded, sandbox.VerdictUnknown, "the network namespace at "+path+" has the address")
+	expect(t, n, "10.231.77.6", unrecorded, sandbox.VerdictUnknown, "the network namespace at "+lone+" has the address")
+	expect(t, n, "10.231.77.7", unrecorded, sandbox.VerdictUnknown, "the host's network namespace has the address")
+	expect(t, n, "10.231.77.8", unrecorded, sandbox.VerdictGone, "no network namespace has the address")
 
 	fresh.Run(t, path, "ip addr add 10.231.77.6/24 dev one")
 	_, why := judged(look(t, none), "10.231.77.6", unrecorded)
@@ -188,24 +188,24 @@ func TestWhatTheCachesSay(t *testing.T) {
 	lan := cachedResult("lan", "c1", "eth0", "web-0")
 	for name, test := range map[string]struct {
 		dir      string
-		want     Verdict
+		want     sandbox.Verdict
 		why      string
 		problems []string
 	}{
-		"nothing":                     {caches(t, nil), Gone, "does not have it", nil},
-		"another container":           {caches(t, map[string]string{"results/x": cachedResult("lan", "c10", "eth0", "web-0")}), Gone, "does not have it", nil},
-		"the runtime":                 {caches(t, map[string]string{"results/lan-c1-eth0": lan}), DELDue, "has it: its runtime owes a DEL", nil},
-		"another of its interfaces":   {caches(t, map[string]string{"results/x": cachedResult("lan", "c1", "net1", "web-0")}), DELDue, "has it: its runtime owes a DEL", nil},
-		"Multus, with results":        {caches(t, map[string]string{"multus/results/lan-c1-net1": cachedResult("lan", "c1", "net1", "web-0")}), DELDue, "has it: its runtime owes a DEL", nil},
-		"Multus, with delegates":      {caches(t, map[string]string{"results/x": cachedResult("multus", "c1", "eth0", "web-0"), "multus/c1": `[{"Conf":{"name":"lan"}}]`}), DELDue, "has it: its runtime owes a DEL", nil},
-		"Multus alone":                {caches(t, map[string]string{"multus/c1": `[{"Conf":{"name":"lan"}}]`}), DELDue, "has it: its runtime owes a DEL", nil},
-		"a torn file of another":      {caches(t, map[string]string{"results/lan-c9-eth0": lan[:40]}), Unknown, "results/lan-c9-eth0: unexpected end of JSON input", []string{"results/lan-c9-eth0"}},
-		"a torn file of Multus":       {caches(t, map[string]string{"multus/c9": "["}), Unknown, "multus/c9: unexpected end of JSON input", []string{"multus/c9"}},
-		"several torn files":          {caches(t, map[string]string{"results/a": "", "results/b": "", "multus/c9": "["}), Unknown, "results/a: unexpected end of JSON input, and 2 more files cannot be read", []string{"results/a", "results/b", "multus/c9"}},
-		"it, beside a torn file":      {caches(t, map[string]string{"results/lan-c1-eth0": lan, "results/x": ""}), DELDue, "has it: its runtime owes a DEL", []string{"results/x"}},
-		"no such directory":           {filepath.Join(t.TempDir(), "cni"), Unknown, "there is no CNI cache in", []string{"--cni-cache names the directory that has it"}},
-		"a directory without a cache": {t.TempDir(), Unknown, "there is no CNI cache in", []string{"--cni-cache names the directory that has it"}},
-		"a file in its place":         {fileAt(t, "results"), Unknown, "not a directory", []string{"not a directory"}},
+		"nothing":                     {caches(t, nil), sandbox.VerdictGone, "does not have it", nil},
+		"another container":           {caches(t, map[string]string{"results/x": cachedResult("lan", "c10", "eth0", "web-0")}), sandbox.VerdictGone, "does not have it", nil},
+		"the runtime":                 {caches(t, map[string]string{"results/lan-c1-eth0": lan}), sandbox.VerdictDELDue, "has it: its runtime owes a DEL", nil},
+		"another of its interfaces":   {caches(t, map[string]string{"results/x": cachedResult("lan", "c1", "net1", "web-0")}), sandbox.VerdictDELDue, "has it: its runtime owes a DEL", nil},
+		"Multus, with results":        {caches(t, map[string]string{"multus/results/lan-c1-net1": cachedResult("lan", "c1", "net1", "web-0")}), sandbox.VerdictDELDue, "has it: its runtime owes a DEL", nil},
+		"Multus, with delegates":      {caches(t, map[string]string{"results/x": cachedResult("multus", "c1", "eth0", "web-0"), "multus/c1": `[{"Conf":{"name":"lan"}}]`}), sandbox.VerdictDELDue, "has it: its runtime owes a DEL", nil},
+		"Multus alone":                {caches(t, map[string]string{"multus/c1": `[{"Conf":{"name":"lan"}}]`}), sandbox.VerdictDELDue, "has it: its runtime owes a DEL", nil},
+		"a torn file of another":      {caches(t, map[string]string{"results/lan-c9-eth0": lan[:40]}), sandbox.VerdictUnknown, "results/lan-c9-eth0: unexpected end of JSON input", []string{"results/lan-c9-eth0"}},
+		"a torn file of Multus":       {caches(t, map[string]string{"multus/c9": "["}), sandbox.VerdictUnknown, "multus/c9: unexpected end of JSON input", []string{"multus/c9"}},
+		"several torn files":          {caches(t, map[string]string{"results/a": "", "results/b": "", "multus/c9": "["}), sandbox.VerdictUnknown, "results/a: unexpected end of JSON input, and 2 more files cannot be read", []string{"results/a", "results/b", "multus/c9"}},
+		"it, beside a torn file":      {caches(t, map[string]string{"results/lan-c1-eth0": lan, "results/x": ""}), sandbox.VerdictDELDue, "has it: its runtime owes a DEL", []string{"results/x"}},
+		"no such directory":           {filepath.Join(t.TempDir(), "cni"), sandbox.VerdictUnknown, "there is no CNI cache in", []string{"--cni-cache names the directory that has it"}},
+		"a directory without a cache": {t.TempDir(), sandbox.VerdictUnknown, "there is no CNI cache in", []string{"--cni-cache names the directory that has it"}},
+		"a file in its place":         {fileAt(t, "results"), sandbox.VerdictUnknown, "not a directory", []string{"not a directory"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := look(t, test.dir)
@@ -272,7 +272,7 @@ func TestLookWhileNamespacesComeAndGo(t *testing.T) {
 	id, none := idOf(t, path), caches(t, nil)
 	for range 200 {
 		n := look(t, none)
-		expect(t, n, "10.231.77.5", id, Alive, path)
+		expect(t, n, "10.231.77.5", id, sandbox.VerdictAlive, path)
 		if len(n.uninspected) > 0 {
 			t.Errorf("not looked into: %q", n.uninspected)
 		}
@@ -309,8 +309,8 @@ func TestLookIntoWhatAThreadIsInForAMoment(t *testing.T) {
 			none := caches(t, nil)
 			for range 30 {
 				n := look(t, none)
-				expect(t, n, "10.231.77.5", id, Alive, "it is in the network namespace that ")
-				expect(t, n, "10.231.77.5", attachment.Namespace{BootID: id.BootID}, Gone, "no network namespace has the address")
+				expect(t, n, "10.231.77.5", id, sandbox.VerdictAlive, "it is in the network namespace that ")
+				expect(t, n, "10.231.77.5", attachment.Namespace{BootID: id.BootID}, sandbox.VerdictGone, "no network namespace has the address")
 				if len(n.uninspected) > 0 {
 					t.Fatalf("not looked into: %q", n.uninspected)
 				}

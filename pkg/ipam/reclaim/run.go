@@ -10,6 +10,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // Options of a run.
@@ -47,7 +48,7 @@ type HolderFinding struct {
 	Network string           `json:"network"`
 	Owner   attachment.Owner `json:"owner,omitzero"`
 	Holder  lease.Holder     `json:"holder"`
-	SandboxJudgement
+	sandbox.Judgement
 	State HolderState `json:"state"`
 	// StateAfter is the state of the address without the holders that are gone. It is empty for a holder that is
 	// kept.
@@ -78,7 +79,7 @@ type HolderReport struct {
 func (r HolderReport) Complete() bool {
 	unknown, failed := false, len(r.Failures) > 0
 	for _, f := range r.Holders {
-		unknown, failed = unknown || f.Verdict == Unknown, failed || f.State == Failed
+		unknown, failed = unknown || f.Verdict == sandbox.VerdictUnknown, failed || f.State == Failed
 	}
 	return !failed && (!unknown || len(r.Problems) == 0)
 }
@@ -154,14 +155,14 @@ func (r *run) judge(node *Node, h held) []HolderFinding {
 				instant = instant.Add(h.ahead)
 			}
 			j := node.Judge(l.Address, holder, instant, OtherHolders(l, holder)...)
-			if j.Verdict == Alive {
+			if j.Verdict == sandbox.VerdictAlive {
 				r.report.Alive++
 				if !r.WithAlive {
 					continue
 				}
 			}
-			f := HolderFinding{Address: l.Address, Network: l.Network, Owner: l.Owner, Holder: holder, SandboxJudgement: j, State: Kept, lease: l, namespace: node.namespaceOf(holder)}
-			if j.Verdict == Gone {
+			f := HolderFinding{Address: l.Address, Network: l.Network, Owner: l.Owner, Holder: holder, Judgement: j, State: Kept, lease: l, namespace: node.namespaceOf(holder)}
+			if j.Verdict == sandbox.VerdictGone {
 				f.State = ToReclaim
 			}
 			found = append(found, f)
