@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // LockHost takes the lock for changes to the host's devices. One restore after the other makes such
@@ -39,7 +40,7 @@ func (s *Store) lockNodeFile(ctx context.Context, name, subject string, mode int
 
 func (s *Store) openNodeFile(name, subject string) (f *os.File, err error) {
 	if err = os.MkdirAll(s.dir, 0o700); err == nil {
-		f, err = os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR|os.O_CREATE|openNonblock, 0o600)
+		f, err = os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR|os.O_CREATE|statefile.OpenFlags, 0o600)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", subject, err)

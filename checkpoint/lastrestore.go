@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // MaxFailed is how many failed attachments a LastRestore has at most.
@@ -46,38 +46,37 @@ type FailedRestore struct {
 // SaveLastRestore writes it in place of that of the restore before.
 func (s *Store) SaveLastRestore(l LastRestore) error {
 	b, err := json.MarshalIndent(l, "", "  ")
-	if err != nil {
-		return fmt.Errorf("note what the restore did: %w", err)
+	if err == nil {
+		err = s.writeNote(s.lastRestorePath(), append(b, '\n'))
 	}
-	f, err := s.createNote(func(f *os.File) error {
-		if _, err := f.Write(append(b, '\n')); err != nil {
-			return err
-		}
-		failpoint.Here("before noting the last restore")
-		return os.Rename(f.Name(), s.lastRestorePath())
-	})
 	if err != nil {
 		return fmt.Errorf("note what the restore did: %w", err)
 	}
 	failpoint.Here("last restore noted")
-	return f.Close()
+	return nil
+}
+
+// loadNote reads a note. It returns ErrNoCheckpoint if there is none, or ErrTorn for a file that this relink cannot read.
+func loadNote(path string, note any) error {
+	err := statefile.Load(path, note)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: %w", path, ErrNoCheckpoint)
+	case err == nil, errors.As(err, new(*fs.PathError)):
+		return err
+	}
+	return fmt.Errorf("%s: %w: %w", path, ErrTorn, errors.Unwrap(err))
 }
 
 // LastRestore returns what the last restore of this boot did. ErrNoCheckpoint: there was none. ErrTorn: the
 // file is none that this relink can read.
 func (s *Store) LastRestore() (LastRestore, error) {
 	var l LastRestore
-	b, err := os.ReadFile(s.lastRestorePath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return l, fmt.Errorf("the last restore: %w", ErrNoCheckpoint)
+	err := loadNote(s.lastRestorePath(), &l)
+	if err != nil && !errors.Is(err, ErrTorn) {
+		err = fmt.Errorf("the last restore: %w", err)
 	}
-	if err != nil {
-		return l, fmt.Errorf("the last restore: %w", err)
-	}
-	if err := json.Unmarshal(b, &l); err != nil {
-		return LastRestore{}, fmt.Errorf("%s: %w: %w", s.lastRestorePath(), ErrTorn, err)
-	}
-	return l, nil
+	return l, err
 }
 
 // It is beside the notes of restores that are under way: those that come to their end remove what a

@@ -8,21 +8,17 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // ErrBusy says that another process holds the sandbox's lock.
 var ErrBusy = flock.ErrBusy
 
 const lockName = ".lock"
-
-// openNonblock opens a file without a poller. Package os would try to add the file to one, which takes
-// four system calls and fails for regular files.
-const openNonblock = syscall.O_NONBLOCK
 
 // Lock takes the lock of a sandbox. ADD, DEL, GC and restore hold it while they change something
 // about the sandbox. It waits until ctx is done, and no longer than flock.DefaultTimeout. Then it returns
@@ -195,7 +191,7 @@ func (p *ParentLock) Release() { _ = p.file.Close() }
 
 func openLock(ctx context.Context, dir string) (*os.File, error) {
 	for tried := false; ; tried = true {
-		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|openNonblock, 0o600)
+		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|statefile.OpenFlags, 0o600)
 		if errors.Is(err, fs.ErrNotExist) && (!tried || ctx.Err() == nil) {
 			// There is no directory, or somebody removed it in between. None can be made behind a link
 			// to nowhere.

@@ -2,10 +2,8 @@ package checkpoint
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // MoveState says how far the move of an attachment is.
@@ -103,18 +102,11 @@ func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
 // directory. The caller holds the sandbox's lock.
 func (s *Store) SaveMove(m Move) error {
 	path := s.movePath(m.Attachment.ContainerID, m.Attachment.IfName)
-	b, err := json.MarshalIndent(m, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	leftovers, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"*")) // By a kill.
+	for _, temporary := range leftovers {
+		_ = os.Remove(temporary)
 	}
-	if err == nil {
-		leftovers, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"*")) // By a kill.
-		for _, temporary := range leftovers {
-			_ = os.Remove(temporary)
-		}
-		err = replaceFile(path, append(b, '\n'))
-	}
-	if err != nil {
+	if err := statefile.Save(path, m); err != nil {
 		return fmt.Errorf("note the move of %s: %w", m.Attachment, err)
 	}
 	instant := time.Now()
@@ -126,17 +118,10 @@ func (s *Store) SaveMove(m Move) error {
 // cannot read.
 func (s *Store) LoadMove(containerID, ifName string) (m Move, err error) {
 	path := s.movePath(containerID, ifName)
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return m, fmt.Errorf("%s: %w", path, ErrNoCheckpoint)
+	if err = loadNote(path, &m); err == nil && (m.Attachment.ContainerID != containerID || m.Attachment.IfName != ifName) {
+		err = fmt.Errorf("%s: %w: it is that of %s", path, ErrTorn, m.Attachment)
 	}
-	if err != nil {
-		return m, err
-	}
-	if err := json.Unmarshal(b, &m); err != nil || m.Attachment.ContainerID != containerID || m.Attachment.IfName != ifName {
-		return Move{}, fmt.Errorf("%s: %w: %w", path, ErrTorn, err)
-	}
-	return m, nil
+	return m, err
 }
 
 // Moves returns all notes. One that cannot be read is an error, and the others are returned beside it.
@@ -160,7 +145,7 @@ func (s *Store) Moves() (moves []Move, err error) {
 // ForgetMove removes the note of the attachment. None is no error.
 func (s *Store) ForgetMove(containerID, ifName string) error {
 	path := s.movePath(containerID, ifName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := statefile.Remove(path); err != nil {
 		return fmt.Errorf("forget the move: %w", err)
 	}
 	_ = os.Remove(filepath.Dir(path)) // It stays while the sandbox has other notes.

@@ -22,16 +22,10 @@ func (s *Store) NoteRenamed(was, is string) error {
 	if err := os.MkdirAll(s.renamed(), 0o700); err != nil {
 		return fmt.Errorf("note that %s is %s now: %w", was, is, err)
 	}
-	f, err := s.createNote(func(f *os.File) error {
-		if _, err := f.WriteString(is); err != nil {
-			return err
-		}
-		return os.Rename(f.Name(), filepath.Join(s.renamed(), was))
-	})
-	if err != nil {
+	if err := s.writeNote(filepath.Join(s.renamed(), was), []byte(is)); err != nil {
 		return fmt.Errorf("note that %s is %s now: %w", was, is, err)
 	}
-	return f.Close()
+	return nil
 }
 
 // RenamedTo returns what an operator has said that the device was is called now, "" if nobody has.
@@ -48,16 +42,10 @@ func (s *Store) RenamedTo(was string) (string, error) {
 
 // NoteExchanged notes that checkpoints are about to be rewritten for the exchange of names, such as "eth0=eth1 eth1=eth0".
 func (s *Store) NoteExchanged(exchange string) error {
-	f, err := s.createNote(func(f *os.File) error {
-		if _, err := f.WriteString(exchange); err != nil {
-			return err
-		}
-		return os.Rename(f.Name(), s.ExchangedPath())
-	})
-	if err != nil {
+	if err := s.writeNote(s.ExchangedPath(), []byte(exchange)); err != nil {
 		return fmt.Errorf("note the exchange of names: %w", err)
 	}
-	return f.Close()
+	return nil
 }
 
 // Exchanged returns the last exchange of names for which checkpoints were rewritten since the boot, "" for none.

@@ -68,6 +68,21 @@ func (s *Store) tryCreateNote(finish func(*os.File) error) (*os.File, error) {
 	return nil, err
 }
 
+// writeNote replaces a file beside the notes of restores, whose ends remove what a kill leaves of it.
+func (s *Store) writeNote(path string, content []byte) error {
+	f, err := s.createNote(func(f *os.File) error {
+		if _, err := f.Write(content); err != nil {
+			return err
+		}
+		failpoint.Here("before renaming note")
+		return os.Rename(f.Name(), path)
+	})
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // End ends the note. r may be nil. An attachment is announced if its neighbours know its addresses, or if its checkpoint
 // says that they do not. End takes such attachments out of the notes, those of killed restores included, and also
 // attachments without a checkpoint. A note stays until it names no attachment.

@@ -11,13 +11,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 const (
@@ -74,33 +73,11 @@ func (s *Store) Save(r Record) error {
 	if err != nil {
 		return err
 	}
-	dir := s.sandboxDir(r.Attachment.ContainerID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("save checkpoint: %w", err)
-	}
 	path := s.path(r.Attachment.ContainerID, r.Attachment.IfName)
-	if err := replaceFile(path, b); err != nil {
+	if err := statefile.Write(path, b); err != nil {
 		return fmt.Errorf("save checkpoint %s: %w", path, err)
 	}
-	failpoint.Here("saved")
-	return syncDir(dir)
-}
-
-// replaceFile writes b in place of the file, or changes nothing.
-func replaceFile(path string, b []byte) error {
-	failpoint.Here("before saving")
-	// Beside its target, so that the rename never crosses file systems.
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o600))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Cleanup() }()
-	failpoint.Here("temporary file made")
-	if _, err := f.Write(b); err != nil {
-		return err
-	}
-	failpoint.Here("temporary file written")
-	return f.CloseAtomicallyReplace()
+	return nil
 }
 
 // Load returns the attachment's record. Its errors are ErrNoCheckpoint, ErrTorn, ErrVersion, or those of
@@ -139,7 +116,7 @@ func (s *Store) Reload(r Record) (Record, error) {
 }
 
 func readFile(path string) ([]byte, fs.FileInfo, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|openNonblock, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|statefile.OpenFlags, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -167,7 +144,7 @@ func (s *Store) Forget(containerID, ifName string) error {
 	if err != nil {
 		return fmt.Errorf("forget checkpoint: %w", err)
 	}
-	return syncDir(s.sandboxDir(containerID))
+	return statefile.SyncDir(s.sandboxDir(containerID))
 }
 
 // List returns all records, ordered by container ID and interface name, and what it could not read.
@@ -228,15 +205,3 @@ func (s *Store) listSandbox(containerID string) (records []Record, unreadable []
 
 // isTemporary says that the file is the lock or a leftover of a killed Save, not a checkpoint.
 func isTemporary(name string) bool { return strings.HasPrefix(name, ".") }
-
-func syncDir(dir string) error {
-	d, err := os.OpenFile(dir, os.O_RDONLY|openNonblock, 0)
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	defer func() { _ = d.Close() }()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
-}

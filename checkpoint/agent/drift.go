@@ -1,22 +1,18 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture/watch"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // drift is an attachment that differs from its record while its parent is there. The record stays as it is, because a
@@ -192,29 +188,15 @@ func (a *Agent) saveDrifts() {
 		}
 	}
 	slices.SortFunc(confirmed, func(a, b drift) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
-	b, err := json.MarshalIndent(confirmed, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(a.driftFile()), 0o700)
-	}
-	if err == nil {
-		err = renameio.WriteFile(a.driftFile(), append(b, '\n'), 0o600)
-	}
-	if err != nil {
+	if err := statefile.Save(a.driftFile(), confirmed); err != nil {
 		a.Log.Warn("drift cannot be noted: after a restart the agent may undo such a change together with a loss", "error", err)
 	}
 }
 
 func (a *Agent) loadDrifts() error {
-	b, err := os.ReadFile(a.driftFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	var confirmed []drift
-	if err := json.Unmarshal(b, &confirmed); err != nil {
-		return fmt.Errorf("%s: %w", a.driftFile(), err)
+	if err := statefile.Load(a.driftFile(), &confirmed); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	for _, d := range confirmed {
 		a.drifts[d.Attachment] = &d

@@ -2,17 +2,14 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // pauseFile is the path of the file that keeps a pause across a restart of the agent. Operators count on that.
@@ -20,32 +17,18 @@ func (a *Agent) pauseFile() string { return filepath.Join(a.Store.AgentDir(), "p
 
 // loadPause returns the pause in the file. It returns nil if there is none, or if its time is over.
 func loadPause(path string) (*control.Pause, error) {
-	b, err := os.ReadFile(path)
+	var p control.Pause
+	err := statefile.Load(path, &p)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	var p control.Pause
-	if err := json.Unmarshal(b, &p); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
 	if remaining, limited := p.Remaining(); limited && remaining == 0 {
 		return nil, nil
 	}
 	return &p, nil
-}
-
-func savePause(path string, p control.Pause) error {
-	b, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	return renameio.WriteFile(path, b, 0o600)
 }
 
 // runInLoop makes the loop run f, and waits for the end of f.
@@ -75,7 +58,7 @@ func (a *Agent) Pause(ctx context.Context, length time.Duration, reason string) 
 	if err != nil {
 		return p, err
 	}
-	if err := savePause(a.pauseFile(), p); err != nil {
+	if err := statefile.Save(a.pauseFile(), p); err != nil {
 		return p, fmt.Errorf("note the pause: %w", err)
 	}
 	err = a.runInLoop(ctx, func() {
@@ -128,7 +111,7 @@ func (a *Agent) endPause(reason string) {
 	}
 	a.paused, a.stale = nil, true
 	a.Log.Info("the agent goes on", "why", reason)
-	if err := os.Remove(a.pauseFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := statefile.Remove(a.pauseFile()); err != nil {
 		a.Log.Warn("the note of the pause cannot be deleted: after its next start the agent will be paused", "error", err)
 	}
 }

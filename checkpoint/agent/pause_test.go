@@ -9,6 +9,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/statefile"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -34,7 +35,7 @@ func TestNotedPause(t *testing.T) {
 		"without an end, of an earlier one": {control.Pause{Since: time.Unix(1, 0), BootID: otherBoot.BootID}, true, false},
 	} {
 		path := filepath.Join(t.TempDir(), "pause.json")
-		if err := savePause(path, test.noted); err != nil {
+		if err := statefile.Save(path, test.noted); err != nil {
 			t.Fatal(err)
 		}
 		p, err := loadPause(path)

@@ -1,19 +1,16 @@
 package guard
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // journalVersion is the version of the journal's format.
@@ -170,18 +167,7 @@ func journalPath(dir string) string { return filepath.Join(dir, "journal.json") 
 
 // save writes the journal. It is on disk when save returns.
 func (j Journal) save(dir string) error {
-	b, err := json.MarshalIndent(j, "", "  ")
-	if err != nil {
-		return fmt.Errorf("guard's journal: %w", err)
-	}
-	if err := renameio.WriteFile(journalPath(dir), append(b, '\n'), 0o600); err != nil {
-		return fmt.Errorf("guard's journal: %w", err)
-	}
-	d, err := os.Open(dir)
-	if err == nil {
-		err = errors.Join(d.Sync(), d.Close())
-	}
-	if err != nil {
+	if err := statefile.Save(journalPath(dir), j); err != nil {
 		return fmt.Errorf("guard's journal: %w", err)
 	}
 	return nil
@@ -192,15 +178,11 @@ var errNoJournal = errors.New("no guard has run since the boot")
 
 // load reads the journal of the last guard. It returns errNoJournal if there is none of this boot.
 func load(dir string) (Journal, error) {
-	b, err := os.ReadFile(journalPath(dir))
-	if errors.Is(err, fs.ErrNotExist) {
+	var j Journal
+	if err := statefile.Load(journalPath(dir), &j); errors.Is(err, fs.ErrNotExist) {
 		return Journal{}, errNoJournal
 	} else if err != nil {
-		return Journal{}, fmt.Errorf("guard's journal: %w", err)
-	}
-	var j Journal
-	if err := json.Unmarshal(b, &j); err != nil {
-		return Journal{}, fmt.Errorf("guard's journal %s: %w: start the kubelet yourself, and remove the file", journalPath(dir), err)
+		return Journal{}, fmt.Errorf("guard's journal %w: start the kubelet yourself, and remove the file", err)
 	}
 	if j.Version != journalVersion {
 		return Journal{}, fmt.Errorf("guard's journal %s has version %d, and this relink knows version %d: use the relink that wrote it", journalPath(dir), j.Version, journalVersion)

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // File is a file to install.
@@ -103,7 +105,7 @@ func (f File) write(path string) error {
 	if err := pending.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return statefile.SyncDir(filepath.Dir(path))
 }
 
 // makeDir makes a directory and the missing directories above it. It ignores the umask, because other programs put
@@ -125,13 +127,4 @@ func makeDir(dir string) error {
 		return err
 	}
 	return os.Chmod(dir, dirMode)
-}
-
-// syncDir writes a directory's entries to the disk.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -2,18 +2,16 @@ package move
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"slices"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // journal has what is needed to move attachments back to where they were.
@@ -41,11 +39,7 @@ func (r *moveRun) writeJournal() error {
 			Attachment: j.record.Attachment, OldParents: j.record.Interface.Parents, NewParents: j.target.Found, Index: j.record.Interface.Link.Index,
 		})
 	}
-	b, err := json.MarshalIndent(contents, "", "  ")
-	if err == nil {
-		err = renameio.WriteFile(r.Journal, append(b, '\n'), 0o600)
-	}
-	if err != nil {
+	if err := statefile.Save(r.Journal, contents); err != nil {
 		return fmt.Errorf("journal of the move: %w", err)
 	}
 	return nil
@@ -75,13 +69,11 @@ func Revert(ctx context.Context, opts Options) (UplinkReport, error) {
 }
 
 func readJournal(path string) ([]journalEntry, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("journal of the move: %w", err)
-	}
 	var contents journal
-	if err := json.Unmarshal(b, &contents); err != nil {
-		return nil, fmt.Errorf("journal of the move %s: %w: %w", path, checkpoint.ErrTorn, err)
+	if err := statefile.Load(path, &contents); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("journal of the move: %w", err)
+	} else if err != nil {
+		return nil, fmt.Errorf("journal of the move: %w: %w", checkpoint.ErrTorn, err)
 	}
 	for _, e := range contents.Moves {
 		if len(e.OldParents) == 0 || len(e.NewParents) == 0 {

@@ -2,7 +2,6 @@ package reclaim
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,11 +11,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // Sightings are the things that the last pass saw proven dead.
@@ -103,37 +101,16 @@ func sightingsFile(s *checkpoint.Store) string { return filepath.Join(s.AgentDir
 
 // loadSightings returns the sightings of the last pass. A file that cannot be read is an error, and the same as none.
 func loadSightings(s *checkpoint.Store) (Sightings, error) {
-	info, err := os.Lstat(sightingsFile(s))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Sightings{}, nil
-	}
-	var b []byte
 	var loaded Sightings
-	if err == nil && !info.Mode().IsRegular() { // A pipe would hang for ever.
-		err = errors.New("is no regular file")
-	}
-	if err == nil {
-		b, err = os.ReadFile(sightingsFile(s))
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &loaded)
-	}
-	if err != nil {
-		return Sightings{}, fmt.Errorf("%s: %w: what earlier passes saw does not count", sightingsFile(s), err)
+	if err := statefile.Load(sightingsFile(s), &loaded); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Sightings{}, fmt.Errorf("%w: what earlier passes saw does not count", err)
 	}
 	return loaded, nil
 }
 
 // saveSightings replaces the sightings of the last pass, whole or not at all.
 func saveSightings(s *checkpoint.Store, sightings Sightings) error {
-	b, err := json.Marshal(sightings)
-	if err == nil {
-		err = os.MkdirAll(s.AgentDir(), 0o700)
-	}
-	if err == nil {
-		err = renameio.WriteFile(sightingsFile(s), append(b, '\n'), 0o600, renameio.WithTempDir(s.AgentDir()))
-	}
-	if err != nil {
+	if err := statefile.Save(sightingsFile(s), sightings); err != nil {
 		return fmt.Errorf("note what was seen: %w", err)
 	}
 	return nil
