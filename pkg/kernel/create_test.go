@@ -13,7 +13,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// eachWay runs the test once for each way to make an interface: the way of this kernel, and that of older kernels.
+// eachWay runs the test once for each way to make an interface: the way of this kernel, and the way of
+// older kernels.
 func eachWay(t *testing.T, test func(*testing.T)) {
 	t.Run("here", test)
 	usual := createsInTarget
