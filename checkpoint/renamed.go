@@ -10,55 +10,34 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// NoteRenamed notes that the checkpoints named a device was, and that an operator said that it is
-// called is now. A restore writes the new name into the checkpoints: the note tells that the old one was
-// right, when it is said again.
-func (s *Store) NoteRenamed(was, is string) error {
-	for _, name := range []string{was, is} {
+// NoteRenamed notes that an operator said that the device oldName of the checkpoints is newName now. A restore writes the
+// new name into the checkpoints. The note tells that the old one was right, when it is said again.
+func (s *Store) NoteRenamed(oldName, newName string) error {
+	for _, name := range []string{oldName, newName} {
 		if err := attachment.ValidateIfName(name); err != nil {
-			return fmt.Errorf("note that %q is %q now: %q %w", was, is, name, err)
+			return fmt.Errorf("note that %q is %q now: %q %w", oldName, newName, name, err)
 		}
 	}
 	if err := os.MkdirAll(s.renamed(), 0o700); err != nil {
-		return fmt.Errorf("note that %s is %s now: %w", was, is, err)
+		return fmt.Errorf("note that %s is %s now: %w", oldName, newName, err)
 	}
-	if err := s.writeNote(filepath.Join(s.renamed(), was), []byte(is)); err != nil {
-		return fmt.Errorf("note that %s is %s now: %w", was, is, err)
-	}
-	return nil
-}
-
-// RenamedTo returns what an operator has said that the device was is called now, "" if nobody has.
-func (s *Store) RenamedTo(was string) (string, error) {
-	if err := attachment.ValidateIfName(was); err != nil {
-		return "", fmt.Errorf("device %q %w", was, err)
-	}
-	is, err := os.ReadFile(filepath.Join(s.renamed(), was))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("what %s is now: %w", was, err)
-	}
-	return string(is), nil
-}
-
-// NoteExchanged notes that checkpoints are about to be rewritten for the exchange of names, such as "eth0=eth1 eth1=eth0".
-func (s *Store) NoteExchanged(exchange string) error {
-	if err := s.writeNote(s.ExchangedPath(), []byte(exchange)); err != nil {
-		return fmt.Errorf("note the exchange of names: %w", err)
+	if err := s.writeNote(filepath.Join(s.renamed(), oldName), []byte(newName)); err != nil {
+		return fmt.Errorf("note that %s is %s now: %w", oldName, newName, err)
 	}
 	return nil
 }
 
-// Exchanged returns the last exchange of names for which checkpoints were rewritten since the boot, "" for none.
-func (s *Store) Exchanged() (string, error) {
-	b, err := os.ReadFile(s.ExchangedPath())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("the last exchange of names: %w", err)
+// RenamedTo returns what an operator has said that the device is called now, "" if nobody has.
+func (s *Store) RenamedTo(oldName string) (string, error) {
+	if err := attachment.ValidateIfName(oldName); err != nil {
+		return "", fmt.Errorf("device %q %w", oldName, err)
 	}
-	return string(b), nil
+	newName, err := os.ReadFile(filepath.Join(s.renamed(), oldName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("what %s is now: %w", oldName, err)
+	}
+	return string(newName), nil
 }
-
-// ExchangedPath is the file with the note of NoteExchanged.
-func (s *Store) ExchangedPath() string { return filepath.Join(s.restoresDir(), "exchanged") }
 
 // It is beside the notes of restores that are under way, as lastRestore is.
 func (s *Store) renamed() string { return filepath.Join(s.restoresDir(), "renamed") }

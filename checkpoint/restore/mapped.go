@@ -8,19 +8,29 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // checkNames refuses names in --parent that cannot be right.
 func (o Options) checkNames(records []checkpoint.Record) error {
-	before, err := o.Store.Exchanged()
-	if err != nil {
-		return err
-	}
-	if err := checkExchange(o.Mapped, o.Select, before, o.Store.ExchangedPath()); err != nil {
+	if err := checkOverlap(o.Mapped); err != nil {
 		return err
 	}
 	return checkMapped(o.Mapped, records, o.Store.RenamedTo)
+}
+
+// checkOverlap refuses to give one device the old name of another: a second run would change the names in the
+// checkpoints once more.
+func checkOverlap(mapped map[string]string) error {
+	for _, oldName := range slices.Sorted(maps.Keys(mapped)) {
+		newName := mapped[oldName]
+		if next, chained := mapped[newName]; chained && newName != oldName && next != newName {
+			return fmt.Errorf("--parent %s=%s together with --parent %s=%s: %s would mean two devices. "+
+				"NICs that exchanged their names are told apart by their hardware: relink restore without --parent. "+
+				"To move pods, restore them by name with one of the two: relink restore --parent %s=%s POD",
+				oldName, newName, newName, next, newName, oldName, newName)
+		}
+	}
+	return nil
 }
 
 // checkMapped refuses an old name in --parent that no record has. A restore writes the new names into
@@ -50,54 +60,6 @@ func checkMapped(mapped map[string]string, records []checkpoint.Record, renamed 
 			return fmt.Errorf("--parent %s=%s: no checkpoint has a parent or bond member %s; they have: %s",
 				oldName, newName, oldName, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 		}
-	}
-	return nil
-}
-
-// exchangeOf returns the pairs of names that are said, if one device gets the old name of another. It is empty if no
-// meaning of a name changes.
-func exchangeOf(mapped map[string]string) string {
-	if _, _, found := overlap(mapped); !found {
-		return ""
-	}
-	var pairs []string
-	for _, oldName := range slices.Sorted(maps.Keys(mapped)) {
-		if newName := mapped[oldName]; newName != oldName {
-			pairs = append(pairs, oldName+"="+newName)
-		}
-	}
-	return strings.Join(pairs, " ")
-}
-
-// overlap returns two pairs of names, by their old ones. The new name of the first is the old name of the second.
-func overlap(mapped map[string]string) (first, second string, found bool) {
-	for _, oldName := range slices.Sorted(maps.Keys(mapped)) {
-		newName := mapped[oldName]
-		if next, chained := mapped[newName]; chained && newName != oldName && next != newName {
-			return oldName, newName, true
-		}
-	}
-	return "", "", false
-}
-
-// checkExchange refuses to give one device the old name of another for a part of the checkpoints, or a second time.
-// A part would have the new names, and the other part the old ones. Nothing would tell them apart then, so that no
-// later restore could finish the exchange. And a second time would change the names of those once more that have the new
-// ones. before is the last exchange for which checkpoints were rewritten, and note is the file that says so.
-func checkExchange(mapped map[string]string, sel selection.Selection, before, note string) error {
-	oldName, newName, found := overlap(mapped)
-	if !found {
-		return nil
-	}
-	option := fmt.Sprintf("--parent %s=%s together with --parent %s=%s", oldName, newName, newName, mapped[newName])
-	if !sel.MatchesAll() {
-		return fmt.Errorf("%s changes the meaning of %s, so it has to be for all pods at once: restore without %s",
-			option, newName, strings.Join(sel.Words(), " "))
-	}
-	if before == exchangeOf(mapped) {
-		return fmt.Errorf("%s was said before: the checkpoints that it has reached name the new devices, and a second time would change them once more. "+
-			"If all pods were restored: relink restore. For a pod that it did not reach: relink restore --parent %s=%s POD. To exchange all once more: remove %s first",
-			option, oldName, newName, note)
 	}
 	return nil
 }
@@ -134,31 +96,4 @@ func (r *restoreRun) noteMapped() {
 			}
 		}
 	}
-}
-
-// noteExchange writes down that checkpoints change their names now, if --parent exchanges names. It comes before the first
-// checkpoint changes: without the note, the same command would change a part of them twice.
-func (r *restoreRun) noteExchange() error {
-	r.exchange.Do(func() {
-		if exchange := exchangeOf(r.Mapped); exchange != "" {
-			r.exchangeErr = r.Store.NoteExchanged(exchange)
-		}
-	})
-	return r.exchangeErr
-}
-
-// exchangeProblem says what to do about attachments that an exchange of names did not reach. It returns "" if there are
-// none.
-func (r *restoreRun) exchangeProblem(outcomes []*Outcome) string {
-	oldName, newName, found := overlap(r.Mapped)
-	if !found || r.DryRun {
-		return ""
-	}
-	for _, o := range outcomes {
-		if o.State == Failed {
-			return fmt.Sprintf("not all pods were reached by the exchange of names: before any other restore, restore each of them by its own device alone, "+
-				"such as relink restore --parent %s=%s %s", oldName, newName, o.argument())
-		}
-	}
-	return ""
 }

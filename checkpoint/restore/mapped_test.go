@@ -2,16 +2,13 @@ package restore
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/selection"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -97,107 +94,28 @@ func TestAParentThatCannotBeNoted(t *testing.T) {
 	}
 }
 
-// An exchange of names for only some of the checkpoints could never be finished.
-func TestAnExchangeIsForAllPods(t *testing.T) {
-	one, all := selection.Selection{Names: []string{"shop/web-0"}}, selection.Selection{}
+// With one device under two names, a second run would move pods once more.
+func TestParentsThatOverlapAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		mapped map[string]string
-		by     selection.Selection
-		before string
 		want   string
 	}{
-		"all":                  {map[string]string{"lan0": "lan2", "lan2": "lan0"}, all, "", ""},
-		"after another one":    {map[string]string{"lan0": "lan2", "lan2": "lan0"}, all, "lan0=lan4 lan4=lan0", ""},
-		"one pod, no exchange": {map[string]string{"lan0": "lan2"}, one, "lan0=lan2", ""},
-		"said of itself":       {map[string]string{"lan0": "lan2", "lan2": "lan2", "lan1": "lan1"}, one, "", ""},
-		"a second time": {map[string]string{"lan0": "lan2", "lan2": "lan0", "lan1": "lan1"}, all, "lan0=lan2 lan2=lan0",
-			"--parent lan0=lan2 together with --parent lan2=lan0 was said before: the checkpoints that it has reached name the new devices, and a second time would change them once more. " +
-				"If all pods were restored: relink restore. For a pod that it did not reach: relink restore --parent lan0=lan2 POD. To exchange all once more: remove /run/note first"},
-		"one pod": {map[string]string{"lan0": "lan2", "lan2": "lan0"}, one, "",
-			"--parent lan0=lan2 together with --parent lan2=lan0 changes the meaning of lan2, so it has to be for all pods at once: restore without shop/web-0"},
-		"a chain": {map[string]string{"lan0": "lan2", "lan2": "lan4"}, selection.Selection{Parent: "lan0", Namespace: "shop"}, "",
-			"--parent lan0=lan2 together with --parent lan2=lan4 changes the meaning of lan2, so it has to be for all pods at once: restore without --namespace shop --parent lan0"},
+		"one":            {map[string]string{"lan0": "lan2"}, ""},
+		"both to one":    {map[string]string{"lan0": "lan2", "lan1": "lan2"}, ""},
+		"said of itself": {map[string]string{"lan0": "lan2", "lan2": "lan2", "lan1": "lan1"}, ""},
+		"an exchange": {map[string]string{"lan0": "lan2", "lan2": "lan0"}, "--parent lan0=lan2 together with --parent lan2=lan0: lan2 would mean two devices. " +
+			"NICs that exchanged their names are told apart by their hardware: relink restore without --parent. " +
+			"To move pods, restore them by name with one of the two: relink restore --parent lan0=lan2 POD"},
+		"a chain": {map[string]string{"lan0": "lan2", "lan2": "lan4"}, "--parent lan0=lan2 together with --parent lan2=lan4: lan2 would mean two devices. " +
+			"NICs that exchanged their names are told apart by their hardware: relink restore without --parent. " +
+			"To move pods, restore them by name with one of the two: relink restore --parent lan0=lan2 POD"},
 	} {
 		got := ""
-		if err := checkExchange(test.mapped, test.by, test.before, "/run/note"); err != nil {
+		if err := checkOverlap(test.mapped); err != nil {
 			got = err.Error()
 		}
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
-	}
-	p := newLiveSandbox(t)
-	before := must(p.store.Load("c1", "eth0"))(t)
-	opts := Options{Store: p.store, Select: selection.Selection{Names: []string{"c1"}}, ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "lan1", "lan1": "lan0"}}}
-	if _, err := Run(t.Context(), opts); err == nil || !strings.HasSuffix(err.Error(), "restore without c1") {
-		t.Errorf("an exchange for one sandbox: %v", err)
-	}
-	if after := must(p.store.Load("c1", "eth0"))(t); after.Interface.Parents[0].Name != before.Interface.Parents[0].Name {
-		t.Errorf("the checkpoint was changed: %+v", after.Interface.Parents)
-	}
-}
-
-// Said a second time, an exchange would put the pods on the wrong devices: the checkpoints name the new ones by then.
-func TestAnExchangeIsSaidOnce(t *testing.T) {
-	p := newLiveSandbox(t)
-	p.attach(t, "net1", 2)
-	second := must(p.store.Load("c1", "net1"))(t)
-	second.Interface.Parents[0].Name = "lan1"
-	if err := p.store.Save(second); err != nil {
-		t.Fatal(err)
-	}
-	fresh.IP(t, "", "link del lan0")
-	parent(t)
-	opts := Options{Store: p.store, ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "lan1", "lan1": "lan0"}}}
-	dry := opts
-	dry.DryRun = true
-	must(Run(t.Context(), dry))(t)
-	if report := must(Run(t.Context(), opts))(t); !report.AsRecorded() {
-		t.Errorf("%+v", report)
-	}
-	names := func() string {
-		return must(p.store.Load("c1", "eth0"))(t).Interface.Parents[0].Name + " " + must(p.store.Load("c1", "net1"))(t).Interface.Parents[0].Name
-	}
-	if names() != "lan1 lan0" {
-		t.Errorf("the checkpoints have %s", names())
-	}
-	fresh.IP(t, "", "link del lan0")
-	parent(t)
-	for _, again := range []Options{opts, dry} {
-		if _, err := Run(t.Context(), again); err == nil || !strings.Contains(err.Error(), "was said before") {
-			t.Errorf("said again: %v", err)
-		}
-	}
-	if report := must(Run(t.Context(), Options{Store: p.store}))(t); !report.AsRecorded() || names() != "lan1 lan0" {
-		t.Errorf("the checkpoints have %s\n%+v", names(), report)
-	}
-	if err := os.Remove(p.store.ExchangedPath()); err != nil {
-		t.Error(err)
-	}
-	fresh.IP(t, "", "link del lan0")
-	parent(t)
-	if report := must(Run(t.Context(), opts))(t); !report.AsRecorded() || names() != "lan0 lan1" {
-		t.Errorf("the checkpoints have %s\n%+v", names(), report)
-	}
-}
-
-// A pod that an exchange did not reach must not be restored onto its old device.
-func TestAnExchangeNamesWhatItDidNotReach(t *testing.T) {
-	mapped := map[string]string{"lan0": "lan2", "lan2": "lan0"}
-	failed := &Outcome{State: Failed, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}}
-	for name, test := range map[string]struct {
-		mapped   map[string]string
-		outcomes []*Outcome
-		problem  bool
-	}{
-		"all reached": {mapped, []*Outcome{{State: Restored}, {State: SandboxGone}}, false},
-		"one failed":  {mapped, []*Outcome{{State: Restored}, failed, failed}, true},
-		"one device":  {map[string]string{"lan0": "lan2"}, []*Outcome{failed}, false},
-	} {
-		r := &restoreRun{Options: Options{ParentOptions: ParentOptions{Mapped: test.mapped}}}
-		const want = "such as relink restore --parent lan0=lan2 shop/web-0"
-		if problem := r.exchangeProblem(test.outcomes); (problem != "") != test.problem || test.problem && !strings.HasSuffix(problem, want) {
-			t.Errorf("%s: %q", name, problem)
 		}
 	}
 }

@@ -104,11 +104,6 @@ func TestPlanOfABaseThatTheOperatorMapped(t *testing.T) {
 			mapped: map[string]string{"eth1": "eth9"},
 			want:   planResult{On: list(""), Broken: list("eth9, told by --parent for eth1, is not there ?")},
 		},
-		"two exchanged": {
-			there: devices{up(2, nic("eth1", 1), 0), up(3, nic("eth2", 2), 0)}, chains: []stack{{nic("eth1", 1)}, {nic("eth2", 2)}},
-			mapped: map[string]string{"eth1": "eth2", "eth2": "eth1"},
-			want:   planResult{On: list("eth2", "eth1"), Notes: list("eth1 is eth2, as told by --parent", "eth2 is eth1, as told by --parent")},
-		},
 		"below a VLAN, which is made there": {
 			there: devices{up(3, nic("eth9", 9), 0)}, chains: oneChain(vlan("eth1.3", 3), nic("eth1", 1)),
 			mapped: map[string]string{"eth1": "eth9"},

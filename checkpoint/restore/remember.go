@@ -26,11 +26,6 @@ func (w *attachmentRestore) saveRecord(whole bool) error {
 	if (sameParents && sameIndices(parents, recorded) || w.isNIC()) && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
 		return nil
 	}
-	if !sameParents {
-		if err := w.noteExchange(); err != nil {
-			return err
-		}
-	}
 	if !w.isNIC() {
 		w.record.Interface.Parents = parents
 	}

@@ -77,9 +77,6 @@ type restoreRun struct {
 	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
 	mu       sync.Mutex
 	vanished []missingNamespace
-	// exchange notes that --parent exchanges names, once.
-	exchange    sync.Once
-	exchangeErr error
 	// cachedNode are the node's addresses, for host access.
 	cachedNode cachedNode
 	// notes are those that concern the run itself.
@@ -197,9 +194,6 @@ func (r *restoreRun) report(outcomes []*Outcome) Report {
 	}
 	for _, o := range outcomes {
 		report.Attachments = append(report.Attachments, *o)
-	}
-	if problem := r.exchangeProblem(r.outcomes()); problem != "" {
-		report.problem(problem)
 	}
 	return report
 }
