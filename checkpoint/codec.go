@@ -21,7 +21,7 @@ var (
 
 // Encode returns the record as it is stored. It fails if Decode would not accept the result.
 func Encode(r Record) ([]byte, error) {
-	r.Version = r.version()
+	r.Version = Version
 	if err := r.Validate(); err != nil {
 		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}
@@ -33,20 +33,15 @@ func Encode(r Record) ([]byte, error) {
 }
 
 // Decode returns the whole record in b, or an error. It refuses a field that this version does not
-// know: what the field asks for would be lost. A record of an older version becomes one of this
-// version.
+// know: what the field asks for would be lost.
 func Decode(b []byte) (Record, error) {
 	var r Record
-	if err := jsonv2.Unmarshal(b, &r, strictFormat); err != nil || r.Version < Oldest || r.Version > Version {
+	if err := jsonv2.Unmarshal(b, &r, strictFormat); err != nil || r.Version != Version {
 		return Record{}, explain(b, err)
 	}
 	if err := r.Validate(); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrTorn, err)
 	}
-	if r.Version < routesApart {
-		r.upgradeRoutes()
-	}
-	r.Version = Version
 	return r, nil
 }
 
@@ -72,10 +67,8 @@ func explain(b []byte, err error) error {
 		return fmt.Errorf("%w: %w", ErrTorn, headErr)
 	case head.Version == nil:
 		return fmt.Errorf("%w: it has no version", ErrTorn)
-	case *head.Version > Version:
-		return fmt.Errorf("%w: %d, this relink reads %d to %d: a newer relink wrote it", ErrVersion, *head.Version, Oldest, Version)
-	case *head.Version < Oldest:
-		return fmt.Errorf("%w: %d, this relink reads %d to %d", ErrVersion, *head.Version, Oldest, Version)
+	case *head.Version != Version:
+		return fmt.Errorf("%w: %d, this relink reads %d: another relink wrote it", ErrVersion, *head.Version, Version)
 	}
 	return fmt.Errorf("%w: %w", ErrTorn, locateError(err))
 }

@@ -8,8 +8,8 @@ import (
 
 func number[T any](n T) *T { return &n }
 
-// fullRecordV2 returns a record with all that version 2 has.
-func fullRecordV2() Record {
+// fullRecord returns a record with all but the owner, host access and lifetimes.
+func fullRecord() Record {
 	r := dualStack()
 	i := &r.Interface
 	i.Link.TxQueueLen, i.Link.TxQueues, i.Link.RxQueues = number(0), 1, 1
@@ -48,27 +48,12 @@ func fullRecordV2() Record {
 		}}},
 	}
 	i.NotCaptured = []string{"qdisc htb 2:"}
-	return r
-}
-
-// fullRecordV4 returns a record with all that version 4 has.
-func fullRecordV4() Record {
-	r := everythingOfV3()
-	parents := r.Interface.Parents
-	parents[0].IfIndex, parents[1].IfIndex = 12, 5
-	members := parents[1].Bond.Members
-	members[0].IfIndex, members[1].IfIndex = 2, 3
-	return r
-}
-
-// everythingOfV3 returns a record with all that version 3 has.
-func everythingOfV3() Record {
-	r := fullRecordV2()
 	r.AnnouncementOwed = true
-	parents := r.Interface.Parents
-	parents[0].Carried.NotRestored = []string{"member of br0 (bridge)", "setting ipv4/rp_filter=2"}
-	members := parents[1].Bond.Members
+	i.Parents[0].Carried.NotRestored = []string{"member of br0 (bridge)", "setting ipv4/rp_filter=2"}
+	i.Parents[0].IfIndex, i.Parents[1].IfIndex = 12, 5
+	members := bond.Members
 	members[0].DevPort, members[1].DevPort = "0", "1"
+	members[0].IfIndex, members[1].IfIndex = 2, 3
 	return r
 }
 
@@ -103,8 +88,8 @@ func hostDevice() Record {
 	return r
 }
 
-// recordV3Routes returns a record with what version 3 added to the routes of version 2.
-func recordV3Routes() Record {
+// routesOfOthers returns a record whose routes depend on other interfaces.
+func routesOfOthers() Record {
 	r := podRecord(sandboxID, "eth0", "default", "two-defaults")
 	leans, leg := route("192.0.2.0/24", ""), route("::/0", "")
 	leans.Device, leans.Source = "net1", netip.MustParseAddr("10.3.0.5")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -14,31 +13,19 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Version is the version of the format that Encode writes. docs/state-format.md
-// describes it. Decode also reads the versions from Oldest on.
-const (
-	Version = 7
-	Oldest  = 1
-
-	// beforeHostAccess and beforeLifetimes are the last versions without that. A record is written as the
-	// earliest of these versions that has all of it, so that an older relink can read it after a downgrade.
-	beforeHostAccess = 5
-	beforeLifetimes  = 6
-	// routesApart is the first version in which all routes are the interface's own: no leg of an IPv6
-	// route through another interface, and no route of a routing daemon.
-	routesApart = 3
-)
+// Version is the version of the format. docs/state-format.md describes it.
+const Version = 1
 
 // Record is the checkpoint of one attachment.
 type Record struct {
 	Version    int            `json:"version"`
 	Attachment attachment.Key `json:"attachment"`
 	Pod        attachment.Pod `json:"pod,omitzero"`
-	// Owner is the pod's by the Kubernetes API, nobody if the API was not asked. It is from version 5 on.
+	// Owner is the pod's by the Kubernetes API, nobody if the API was not asked.
 	Owner     attachment.Owner     `json:"owner,omitzero"`
 	Namespace attachment.Namespace `json:"namespace"`
 	Interface netstate.Interface   `json:"interface"`
-	// HostAccess is the path between the pod and its node, nil for none. It is from version 6 on.
+	// HostAccess is the path between the pod and its node, nil for none.
 	HostAccess *hostaccess.Access `json:"hostAccess,omitempty"`
 	CNI        CNI                `json:"cni"`
 	// Writer is the program that captured the record, such as relink-macvlan.
@@ -84,31 +71,6 @@ func (c CNI) Addresses() (addresses []netip.Addr) {
 		}
 	}
 	return addresses
-}
-
-// upgradeRoutes converts the routes of an older version.
-func (r *Record) upgradeRoutes() {
-	r.Interface.Routes = netstate.RecordedRoutes(r.Interface.Routes)
-	for i := range r.Interface.Parents {
-		if carried := r.Interface.Parents[i].Carried; carried != nil {
-			carried.Routes = netstate.RecordedRoutes(carried.Routes)
-		}
-	}
-}
-
-// version returns the version that r is written as.
-func (r Record) version() int {
-	limited := func(a netstate.Address) bool { return a.ValidUntil != 0 || a.PreferredUntil != 0 }
-	carries := func(p netstate.Device) bool {
-		return p.Carried != nil && slices.ContainsFunc(p.Carried.Addresses, limited)
-	}
-	switch {
-	case slices.ContainsFunc(r.Interface.Addresses, limited), slices.ContainsFunc(r.Interface.Parents, carries):
-		return Version
-	case r.HostAccess != nil:
-		return beforeLifetimes
-	}
-	return beforeHostAccess
 }
 
 // Validate returns the first reason why nobody can act upon r.

@@ -155,7 +155,7 @@ func TestLoadNamesTheFileThatIsWrong(t *testing.T) {
 		says string
 	}{
 		"torn":  {ErrTorn, "/c1/torn.json: torn or no checkpoint: unexpected end of JSON input: relink capture --refresh c1 mends it"},
-		"later": {ErrVersion, "/c1/later.json: unknown checkpoint version: 8, this relink reads 1 to 7: a newer relink wrote it"},
+		"later": {ErrVersion, "/c1/later.json: unknown checkpoint version: 8, this relink reads 1: another relink wrote it"},
 		"net1":  {ErrTorn, "/c1/net1.json: torn or no checkpoint: it is that of net1 of cnitool-77383ca0a0715733ca6f on pods: relink capture --refresh c1 mends it"},
 		"net2":  {ErrTorn, "/c1/net2.json: torn or no checkpoint: it is that of net1 of c1 on pods: relink capture --refresh c1 mends it"},
 	} {

@@ -49,7 +49,7 @@ func decodePartial(b []byte) Record {
 	if json.Unmarshal(wholePrefix(b), &parts) != nil {
 		return Record{}
 	}
-	r := Record{
+	return Record{
 		Version:    decodePart[int](parts["version"]),
 		Attachment: decodePart[attachment.Key](parts["attachment"]),
 		Pod:        decodePart[attachment.Pod](parts["pod"]),
@@ -60,10 +60,6 @@ func decodePartial(b []byte) Record {
 		CNI:        decodePart[CNI](parts["cni"]),
 		Writer:     decodePart[string](parts["writer"]),
 	}
-	if r.Version < routesApart {
-		r.upgradeRoutes()
-	}
-	return r
 }
 
 // decodePart is empty where b is not of its type.

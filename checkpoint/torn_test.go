@@ -77,7 +77,7 @@ func TestWhatIsLeftOfATornCheckpoint(t *testing.T) {
 
 // Wherever the file is torn, the readable part is what was there, and never half of an identity.
 func TestEveryTearLeavesWhatWasThere(t *testing.T) {
-	was := fullRecordV4()
+	was := fullRecord()
 	b, err := Encode(was)
 	if err != nil {
 		t.Fatal(err)

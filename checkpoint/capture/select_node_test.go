@@ -63,9 +63,9 @@ func TestANewerCheckpointIsRefusedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := strings.Replace(string(b), `"version": 5`, `"version": 99`, 1)
+	newer := strings.Replace(string(b), `"version": 1`, `"version": 99`, 1)
 	if newer == string(b) {
-		newer = strings.Replace(string(b), `"version":5`, `"version":99`, 1)
+		newer = strings.Replace(string(b), `"version":1`, `"version":99`, 1)
 	}
 	if err := os.WriteFile(path, []byte(newer), 0o600); err != nil {
 		t.Fatal(err)

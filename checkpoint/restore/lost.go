@@ -139,8 +139,7 @@ func AwayNICLoss(devices netstate.Devices, link netstate.Link) *Loss {
 	return &Loss{Device: nameInHost(link), Reason: nameInHost(link) + " has gone from its sandbox, and is not in the host"}
 }
 
-// LacksParentIndex says that the record does not have the index of the device below its interface. Records before version 4
-// and records of relink import do not have it.
+// LacksParentIndex says that the record does not have the index of the device below its interface, as one of relink import.
 func LacksParentIndex(r checkpoint.Record) bool {
 	return onHost(&r) && len(r.Interface.Parents) > 0 && r.Interface.Parents[0].IfIndex == 0
 }

@@ -14,15 +14,3 @@ var daemons = map[uint8]string{
 // DaemonOf returns the name of the routing daemon that makes routes of that protocol. It is empty if there is
 // none.
 func DaemonOf(protocol uint8) string { return daemons[protocol] }
-
-// RecordedRoutes returns the routes that are remembered, in the form in which they are. A leg of an IPv6 route through
-// several next hops is a route of its own. Routes of routing daemons are left out.
-func RecordedRoutes(routes []Route) []Route {
-	var kept []Route
-	for _, r := range routes {
-		if DaemonOf(r.Protocol) == "" {
-			kept = append(kept, r.Legs()...)
-		}
-	}
-	return kept
-}
