@@ -2,7 +2,6 @@ package results
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -86,44 +85,5 @@ func TestKept(t *testing.T) {
 	}
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "read results") {
 		t.Errorf("a torn file: %v", err)
-	}
-}
-
-// TestNotInTheProduct checks that no released program links a package that draws charts or reads documents.
-func TestNotInTheProduct(t *testing.T) {
-	cmd := exec.Command("go", "list", "-deps", "./cmd/...", "./plugins/...")
-	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil || !strings.Contains(string(out), "github.com/relink-cni/relink/checkpoint/attach") {
-		t.Fatalf("%v: %s", err, out)
-	}
-	for _, module := range []string{"gonum.org", "goldmark", "mvdan.cc"} {
-		if strings.Contains(string(out), module) {
-			t.Errorf("the product links %s", module)
-		}
-	}
-}
-
-// TestLeanPrograms checks that the command and the plugins link nothing of what only relink-agent needs: each pod start pays for
-// what they link. The command asks the Kubernetes API when a person fences a node. It does so with the part of client-go that finds and
-// reaches an API.
-func TestLeanPrograms(t *testing.T) {
-	for program, heavy := range map[string][]string{
-		"./cmd/relink":  {"k8s.io/client-go/kubernetes/", "k8s.io/client-go/metadata/", "k8s.io/client-go/tools/cache/", "k8s.io/api/", "google.golang.org/protobuf/", "google.golang.org/grpc/", "github.com/prometheus/"},
-		"./plugins/...": {"k8s.io/client-go/", "k8s.io/api/", "google.golang.org/grpc/", "github.com/prometheus/"}, // libcni links net/http.
-	} {
-		cmd := exec.Command("go", "list", "-deps", program)
-		cmd.Dir = root
-		out, err := cmd.Output()
-		if err != nil || !strings.Contains(string(out), "github.com/relink-cni/relink/checkpoint") {
-			t.Fatalf("%v: %s", err, out)
-		}
-		for name := range strings.FieldsSeq(string(out)) {
-			for _, h := range heavy {
-				if strings.HasPrefix(name+"/", h) {
-					t.Errorf("%s links %s", program, name)
-				}
-			}
-		}
 	}
 }
