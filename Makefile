@@ -92,6 +92,9 @@ test-stories:
 test-crash:
 	cd test/crash && $(TEST) $(if $(RELINK_LONG),-race -timeout 4h -skip '^($(PLAIN))$$',-timeout 30m -skip '^($(LATER))$$')
 
+# What has a go.mod of its own, so that its requirements are not the product's: ./... leaves it out.
+MODULES := $(patsubst %/go.mod,%,$(wildcard */*/go.mod))
+
 UNITS := $$($(GO) list ./... | grep -v /test/)
 
 test-units:
@@ -110,10 +113,11 @@ test-properties:
 
 # Most of its time, it waits for etcd's disk, and for what nodes and the API do at intervals. So it is a part of its own.
 test-cluster:
-	cd test/cluster && $(TEST) -timeout 60m -skip '^($(LATER))$$'
+	cd test/cluster && $(TEST) -timeout 60m -skip '^($(LATER))$$' ./...
 
 test-machine:
-	$(TEST) -p 1 -timeout 60m -skip '^($(LATER))$$' $$($(GO) list ./test/... | grep -v -e /test/cluster$$ -e /test/crash -e /test/e2e $(if $(RELINK_LONG),,-e /vm/guest$$))
+	@$(TEST) -p 1 -timeout 60m -skip '^($(LATER))$$' $$($(GO) list ./test/... | grep -v -e /test/crash -e /test/e2e $(if $(RELINK_LONG),,-e /vm/guest$$)) || failed=1; \
+		for m in $(filter-out test/cluster,$(MODULES)); do (cd $$m && $(TEST) -p 1 -timeout 60m ./...) || failed=1; done; [ -z "$$failed" ]
 
 # What reads hostile input. Its seeds are a part of test-units.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/capture/netfix FuzzMacvlan=./checkpoint/attach/netconf FuzzVLAN=./checkpoint/attach/netconf FuzzHostAccess=./checkpoint/attach/netconf FuzzRead=./checkpoint/validate \
@@ -134,9 +138,9 @@ COUNTS := -tokens 490000 -odd 0.5
 lint: setup
 	@hack/setup lint
 	$(GO) run ./hack/count $(COUNTS)
-	$(CACHE)/tools/golangci-lint run ./...
+	@for m in . $(MODULES); do echo "lint $$m"; (cd $$m && $(CACHE)/tools/golangci-lint run ./...) || failed=1; done; [ -z "$$failed" ]
 	$(CRDS) | diff deploy/kubernetes/pools/crds.yaml - || { echo "run: make crds" >&2; exit 1; }
 	shellcheck -e SC2187 hack/setup hack/fuzz .ci/run $$(git ls-files '*.sh')
 
 bench: setup  ## beside the peers, in one run: the tables of docs/benchmarks.md, and charts of them
-	$(GO) run ./test/bench
+	$(GO) -C test/bench run .

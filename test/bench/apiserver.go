@@ -17,6 +17,9 @@ import (
 	"syscall"
 	"time"
 
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/test/kubeapi"
@@ -85,8 +88,14 @@ func startServer(dir string) (_ *server, err error) {
 		return s, err
 	}
 	for _, dir := range []string{"examples/pools", "pools/nodes"} {
-		if err := s.Apply("deploy/kubernetes/" + dir); err != nil {
+		all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "deploy/kubernetes/"+dir)
+		if err != nil {
 			return s, err
+		}
+		for _, r := range all.Resources() {
+			if err := s.Apply(r); err != nil {
+				return s, err
+			}
 		}
 	}
 	return s, s.awaitPolicies()

@@ -35,6 +35,13 @@ func main() {
 	kept := flag.String("results", "docs/images/benchmarks.json", "`file` that keeps what was measured; the charts are drawn beside it")
 	drawOnly := flag.Bool("draw", false, "measure nothing; draw the charts of -results")
 	flag.Parse()
+	root, err := binaries.Root()
+	if err == nil {
+		err = os.Chdir(root)
+	}
+	if err != nil {
+		exit(err)
+	}
 	if *drawOnly {
 		exit(draw(*kept))
 	}

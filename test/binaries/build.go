@@ -47,11 +47,15 @@ var named = []string{
 const builtEnv = "RELINK_PROGRAMS_BUILT"
 
 // Build builds all programs into dir, static and stripped as they are released, but
-// for the build tags. The caller is in the module. Packages whose tests run at once may
+// for the build tags. Packages whose tests run at once may
 // build into one directory: one does, and the others find that done and change nothing.
 func Build(dir string, tags ...string) error {
 	if os.Getenv(builtEnv) != "" {
 		return nil
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -85,8 +89,28 @@ func BuildTests(path, pkg string) error {
 	return run("test", "-c", "-trimpath", "-ldflags=-s -w", "-o", path, module+"/"+pkg)
 }
 
+// Root returns the directory of the module that has relink's programs. The working directory is in it, if in a module of its own.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if text, _ := os.ReadFile(filepath.Join(dir, "go.mod")); strings.HasPrefix(string(text), "module "+module+"\n") {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no directory above has the go.mod of %s", module)
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", err
+}
+
 func run(args ...string) error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
 	cmd := exec.Command("go", args...)
+	cmd.Dir = root // Another module may have other versions.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)

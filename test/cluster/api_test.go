@@ -17,6 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resource"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/test/fresh"
@@ -151,11 +154,23 @@ func (a *api) deploy(t *testing.T) {
 	a.apply(t, "examples/registry")
 }
 
+// built runs kustomize in a directory of deploy/.
+func built(t *testing.T, dir string) []*resource.Resource {
+	t.Helper()
+	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "../../deploy/kubernetes/"+dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.Resources()
+}
+
 // apply applies a directory of deploy/. The API refuses keys that it does not know.
 func (a *api) apply(t *testing.T, dir string) {
 	t.Helper()
-	if err := a.Apply("../../deploy/kubernetes/" + dir); err != nil {
-		t.Fatal(err)
+	for _, r := range built(t, dir) {
+		if err := a.Apply(r); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

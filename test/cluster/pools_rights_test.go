@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/relink-cni/relink/pkg/pool"
 )
@@ -178,12 +176,9 @@ func (a *api) flows(t *testing.T, users map[string]user) {
 // restricted makes pods as the Deployment and the DaemonSet would, in a namespace of the level restricted.
 func (a *api) restricted(t *testing.T) {
 	a.create(t, "/api/v1/namespaces", m{"metadata": m{"name": "strict", "labels": m{"pod-security.kubernetes.io/enforce": "restricted"}}}, &struct{}{})
-	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "../../deploy/kubernetes/examples/pools")
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := built(t, "examples/pools")
 	for kind, want := range map[string]string{"Deployment": "", "DaemonSet": "violates PodSecurity"} {
-		for _, r := range all.Resources() {
+		for _, r := range objects {
 			if r.GetKind() != kind {
 				continue
 			}

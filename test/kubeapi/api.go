@@ -16,8 +16,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
 const (
@@ -127,26 +125,26 @@ var Collections = map[string]string{
 	"PriorityLevelConfiguration":       "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
 }
 
-// Apply applies a directory with a kustomization. The API refuses keys that it does not know.
-func (a *API) Apply(dir string) error {
-	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
-	if err != nil {
-		return err
+// An Object is one of what kustomize has built.
+type Object interface {
+	GetKind() string
+	GetNamespace() string
+	GetName() string
+	AsYAML() ([]byte, error)
+}
+
+// Apply applies an object. The API refuses keys that it does not know.
+func (a *API) Apply(o Object) error {
+	text, err := o.AsYAML()
+	if err != nil || Collections[o.GetKind()] == "" {
+		return fmt.Errorf("%s: no collection is known of it: %w", o.GetKind(), err)
 	}
-	for _, r := range all.Resources() {
-		text, err := r.AsYAML()
-		if err != nil || Collections[r.GetKind()] == "" {
-			return fmt.Errorf("%s: no collection is known of it: %w", r.GetKind(), err)
-		}
-		path := Collections[r.GetKind()]
-		if r.GetNamespace() == corev1.NamespaceNodeLease {
-			path = strings.Replace(path, "relink-system", r.GetNamespace(), 1)
-		}
-		if _, err := a.Ask(http.MethodPatch, path+"/"+r.GetName()+"?fieldManager=test&fieldValidation=Strict", "application/apply-patch+yaml", text); err != nil {
-			return err
-		}
+	path := Collections[o.GetKind()]
+	if o.GetNamespace() == corev1.NamespaceNodeLease {
+		path = strings.Replace(path, "relink-system", o.GetNamespace(), 1)
 	}
-	return nil
+	_, err = a.Ask(http.MethodPatch, path+"/"+o.GetName()+"?fieldManager=test&fieldValidation=Strict", "application/apply-patch+yaml", text)
+	return err
 }
 
 // Config writes a kubeconfig with the credentials of user, and returns its path.

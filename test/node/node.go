@@ -35,7 +35,7 @@ func MainAlone(m *testing.M) {
 
 // makePrograms exits if it fails.
 func makePrograms(prepare []func(context.Context) error) {
-	root, err := moduleRoot()
+	root, err := binaries.Root()
 	if err == nil {
 		Bin = filepath.Join(root, "bin", "test")
 		if !fresh.Inside() { // There, nothing can be downloaded.
@@ -55,21 +55,6 @@ func build(prepare []func(context.Context) error) error {
 		}
 	}
 	return binaries.Build(Bin)
-}
-
-// moduleRoot returns the nearest directory above that has a go.mod.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, none := os.Stat(filepath.Join(dir, "go.mod")); none == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("no directory above has a go.mod")
-		}
-		dir = filepath.Dir(dir)
-	}
-	return "", err
 }
 
 // Node is a host with a parent for pods, lan0, and a checkpoint store.

@@ -50,7 +50,7 @@ func TestCharts(t *testing.T) {
 		}
 		want, err := os.ReadFile(filepath.Join(root, "docs/images", filepath.Base(path)))
 		if err != nil || string(got) != string(want) {
-			t.Errorf("docs/images/%s is not drawn of docs/images/benchmarks.json: go run ./test/bench -draw (%v)", filepath.Base(path), err)
+			t.Errorf("docs/images/%s is not drawn of docs/images/benchmarks.json: go -C test/bench run . -draw (%v)", filepath.Base(path), err)
 		}
 	}
 }
