@@ -90,36 +90,20 @@ func nameOfKept(k sandbox.NamespaceKeeper) string {
 	return "the network namespace that " + k.Description + " keeps"
 }
 
-// searchAgain looks once more for the namespaces of the holders that will be reclaimed, right before that. A
+// proveAgain looks once more for the namespaces of the holders that will be reclaimed, right before that. A
 // namespace that short-lived processes hand on can be missed once. A holder whose namespace is found, or may
 // be there, is kept.
-func searchAgain(ctx context.Context, found []HolderFinding, bootID string) {
-	var wanted []uint64
+func proveAgain(ctx context.Context, allProcesses bool, found []HolderFinding) {
+	var namespaces []attachment.Namespace
 	for _, f := range found {
-		if f.State == ToReclaim && f.inNamespace(bootID) {
-			wanted = append(wanted, f.namespace.Inode)
+		if f.State == ToReclaim && f.namespace.Inode != 0 {
+			namespaces = append(namespaces, f.namespace)
 		}
 	}
-	if len(wanted) == 0 {
-		return
-	}
-	keepers, blind, err := sandbox.Search(ctx, wanted...)
-	if err != nil {
-		blind = err.Error()
-	}
+	proven := sandbox.Prove(ctx, allProcesses, namespaces...)
 	for i, f := range found {
-		if f.State != ToReclaim || !f.inNamespace(bootID) {
-			continue
-		}
-		if keeper, kept := keepers[f.namespace.Inode]; kept && !keeper.KeepsAnother(f.namespace) {
-			found[i].State, found[i].Judgement = Kept, f.With(sandbox.VerdictUnknown, "at a second look %s keeps its network namespace, or one that has its inode now", keeper.Description)
-		} else if !kept && blind != "" {
-			found[i].State, found[i].Judgement = Kept, f.With(sandbox.VerdictUnknown, "a second look was not possible: %s", blind)
+		if e, ok := proven[f.namespace]; ok && f.State == ToReclaim && e.Verdict != sandbox.VerdictGone {
+			found[i].State, found[i].Judgement = Kept, f.With(sandbox.VerdictUnknown, "at a second look: %s", e.Reason)
 		}
 	}
-}
-
-// inNamespace says whether the verdict is about a namespace of this boot.
-func (f HolderFinding) inNamespace(bootID string) bool {
-	return f.namespace != (attachment.Namespace{}) && f.namespace.Inode != 0 && f.namespace.BootID == bootID
 }

@@ -92,7 +92,7 @@ func TestLookAgain(t *testing.T) {
 			{State: ToReclaim, namespace: there}, {State: ToReclaim, namespace: gone}, {State: ToReclaim, namespace: reused}, {State: Kept, namespace: there},
 			{State: ToReclaim, namespace: attachment.Namespace{BootID: there.BootID}},
 		}
-		searchAgain(t.Context(), found, there.BootID)
+		proveAgain(t.Context(), true, found)
 		states = nil
 		for _, f := range found {
 			states = append(states, f.State)

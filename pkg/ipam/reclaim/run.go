@@ -116,7 +116,7 @@ func Run(ctx context.Context, stores []*lease.Store, o Options) (HolderReport, e
 		if o.DryRun {
 			r.preview(ctx, h.store, found)
 		} else {
-			searchAgain(ctx, found, node.bootID)
+			proveAgain(ctx, r.AllProcesses, found)
 			reclaim(ctx, h.store, found)
 		}
 		r.report.Holders = append(r.report.Holders, found...)
