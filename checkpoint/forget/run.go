@@ -24,9 +24,6 @@ type Options struct {
 	Stale bool
 	// Force forgets what Select names, even if the sandbox is alive or nobody knows.
 	Force bool
-	// Chosen says which of the selected checkpoints are meant. nil: all. A checkpoint that cannot be read may have an
-	// empty namespace.
-	Chosen func(attachment.Key, attachment.Namespace) bool
 	// AllProcesses says that relink sees all processes of the node (sandbox.SeesAllProcesses).
 	AllProcesses bool
 }
@@ -154,7 +151,7 @@ func candidates(ctx context.Context, opts Options) ([]candidate, error) {
 	selectable = selection.WithPods(selectable)
 	var selected []candidate
 	for i, c := range proveSandboxes(ctx, opts.AllProcesses, records, unreadable) {
-		if chosen[i] && (opts.Chosen == nil || opts.Chosen(c.key(), c.record.Namespace)) {
+		if chosen[i] {
 			c.guessed = opts.Select.Guesses(selectable[i])
 			selected = append(selected, c)
 		}

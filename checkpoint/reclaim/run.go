@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
-	"github.com/relink-cni/relink/checkpoint/forget"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // Options of a pass.
@@ -252,6 +252,9 @@ func (p *pass) endReservation(ctx context.Context, o *GCOutcome) {
 	}
 }
 
+// errWrittenAnew says that a checkpoint is not the one that was judged.
+var errWrittenAnew = errors.New("it was written anew meanwhile")
+
 // tryFree calls free and notes what became of the thing.
 func (p *pass) tryFree(ctx context.Context, o *GCOutcome, free func() error) bool {
 	err := ctx.Err()
@@ -261,7 +264,7 @@ func (p *pass) tryFree(ctx context.Context, o *GCOutcome, free func() error) boo
 	switch {
 	case err == nil:
 		o.State = Freed
-	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased):
+	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased), errors.Is(err, errWrittenAnew):
 		o.State, o.Reason = Passed, err.Error()
 	default:
 		o.State, o.Reason = Failed, err.Error()
@@ -282,41 +285,39 @@ func (o *GCOutcome) setAddressState(l lease.Lease, err error) {
 	}
 }
 
-// forgetCheckpoints drops checkpoints. Package forget proves once more that their namespaces are gone, and compares under the lock
-// of the sandbox.
+// forgetCheckpoints drops checkpoints. It first proves once more that their namespaces are gone.
 func (p *pass) forgetCheckpoints(ctx context.Context, due []*GCOutcome) {
 	if len(due) == 0 || p.DryRun {
 		return
 	}
-	type interfaceID struct{ containerID, ifName string }
-	outcomes, reasons := map[interfaceID]*GCOutcome{}, map[*GCOutcome]string{}
+	var namespaces []attachment.Namespace
 	for _, o := range due {
-		reasons[o] = o.Reason
-		outcomes[interfaceID{o.Attachment.ContainerID, o.Attachment.IfName}] = o
-		o.State, o.Reason = Passed, "it is not there any more, or its sandbox is alive"
+		namespaces = append(namespaces, o.Fields.Namespace)
 	}
-	plan, err := forget.NewPlan(ctx, forget.Options{
-		Store: p.Store, Stale: true, AllProcesses: p.AllProcesses,
-		Chosen: func(key attachment.Key, namespace attachment.Namespace) bool {
-			o, ok := outcomes[interfaceID{key.ContainerID, key.IfName}]
-			return ok && o.Fields.Namespace == namespace
-		},
+	proven := sandbox.Prove(ctx, p.AllProcesses, namespaces...)
+	var dead []*GCOutcome
+	var ids []string
+	for _, o := range due {
+		if e := proven[o.Fields.Namespace]; e.Verdict != sandbox.VerdictGone {
+			o.State, o.Reason = Kept, "looked for once more, right before: "+e.Reason
+			continue
+		}
+		dead, ids = append(dead, o), append(ids, o.Attachment.ContainerID)
+	}
+	p.Store.EachSandbox(ctx, ids, func(i int, err error) {
+		p.tryFree(ctx, dead[i], func() error {
+			forgotten, subject := false, dead[i].Subject
+			switch {
+			case err != nil:
+			case subject.Unreadable != nil:
+				forgotten, err = p.Store.ForgetUnreadable(*subject.Unreadable)
+			default:
+				forgotten, err = p.Store.ForgetRecord(*subject.Checkpoint)
+			}
+			if err == nil && !forgotten {
+				err = errWrittenAnew
+			}
+			return err
+		})
 	})
-	if err != nil {
-		for _, o := range due {
-			o.State, o.Reason = Failed, err.Error()
-		}
-		return
-	}
-	for _, f := range plan.Run(ctx).Checkpoints {
-		o := outcomes[interfaceID{f.Attachment.ContainerID, f.Attachment.IfName}]
-		switch f.State {
-		case forget.Forgotten:
-			o.State, o.Reason = Freed, reasons[o]
-		case forget.Kept:
-			o.State, o.Reason = Kept, f.Reason
-		default:
-			o.State, o.Reason = Failed, f.Reason
-		}
-	}
 }
