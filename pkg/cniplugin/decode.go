@@ -93,10 +93,10 @@ func syntaxError(key string, b []byte, err error) error {
 	switch {
 	case len(bytes.TrimSpace(b)) == 0:
 		return Error(types.ErrDecodingFailure, "%s: is empty: must be an object in JSON", subject)
-	case errors.Is(err, io.ErrUnexpectedEOF), isEOF(err):
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return Error(types.ErrDecodingFailure, "%s: is no JSON: it ends too early: a quotation mark or a bracket is missing", subject)
 	case !utf8.Valid(b):
-		return Error(types.ErrDecodingFailure, "%s: is no JSON: line %d has bytes that are not UTF-8", subject, lineAt(b, invalidUTF8(b)))
+		return Error(types.ErrDecodingFailure, "%s: is no JSON: line %d has bytes that are not UTF-8", subject, lineAt(b, bytes.IndexRune(b, utf8.RuneError)))
 	case syntax != nil:
 		offset := int(min(max(syntax.ByteOffset, 0), int64(len(b))))
 		// The decoder can point into the middle of a word. A reader looks for the whole word.
@@ -110,19 +110,6 @@ func syntaxError(key string, b []byte, err error) error {
 }
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
-
-func isEOF(err error) bool { return errors.Is(err, io.EOF) }
-
-func invalidUTF8(b []byte) int {
-	for i := 0; i < len(b); {
-		r, n := utf8.DecodeRune(b[i:])
-		if r == utf8.RuneError && n == 1 {
-			return i
-		}
-		i += n
-	}
-	return len(b)
-}
 
 // lineAt returns the number of the line that has the byte. The first line is 1.
 func lineAt(b []byte, offset int) int { return 1 + bytes.Count(b[:min(offset, len(b))], []byte("\n")) }

@@ -2,7 +2,9 @@ package cniplugin
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -75,7 +77,7 @@ func (k *Keys) Examine(path string, b []byte) ([]UnknownKey, error) {
 	if err := e.value(path, k); err != nil {
 		return nil, syntaxError(path, b, err)
 	}
-	if _, err := e.decoder.ReadToken(); err == nil || !isEOF(err) {
+	if _, err := e.decoder.ReadToken(); err == nil || !errors.Is(err, io.EOF) {
 		return nil, syntaxError(path, b, err)
 	}
 	return e.unknownKeys, nil
@@ -181,13 +183,11 @@ func (e *examination) addUnknown(path string, k *Keys, name string) {
 	}
 	if i := slices.IndexFunc(k.Elsewhere, func(h Hint) bool { return h.Key == normalized(name) }); i >= 0 {
 		e.add(path, name, k.Elsewhere[i].Remedy)
-		return
-	}
-	if near := k.nearest(name); near != "" {
+	} else if near := k.nearest(name); near != "" {
 		e.add(path, name, suggestion(k.Program, near))
-		return
+	} else {
+		e.unknownKeys = append(e.unknownKeys, UnknownKey{Key: joinPath(path, name)})
 	}
-	e.unknownKeys = append(e.unknownKeys, UnknownKey{Key: joinPath(path, name)})
 }
 
 func (e *examination) add(path, name, remedy string) {

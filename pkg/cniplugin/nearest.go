@@ -71,12 +71,7 @@ func normalized(s string) string {
 }
 
 func sameLetters(a, b string) bool {
-	var count [256]int
-	for i := range len(a) {
-		count[a[i]]++
-		count[b[i]]--
-	}
-	return count == [256]int{}
+	return slices.Equal(slices.Sorted(slices.Values([]byte(a))), slices.Sorted(slices.Values([]byte(b))))
 }
 
 // distance returns how many mistakes make b of a. No part is changed twice (optimal string alignment).

@@ -51,11 +51,6 @@ func open(family Family, owned string, directories []string) (*Tables, error) {
 	return &Tables{editor: e, owned: owned, installed: programs, chosen: chosen, namespace: namespace}, nil
 }
 
-// String says which iptables this is, and why.
-func (t *Tables) String() string {
-	return t.Program() + ": " + t.chosen.reason
-}
-
 // Family is that of the tables.
 func (t *Tables) Family() Family { return t.editor.family }
 

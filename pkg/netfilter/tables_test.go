@@ -186,7 +186,7 @@ func TestTheVariantChanges(t *testing.T) {
 		}
 		others := tables.OtherVariants()
 		if len(others) != 1 || tables.chosen.variant != legacy || others[0].chosen.variant != nft {
-			return fmt.Errorf("%s, beside %d others", tables, len(others))
+			return fmt.Errorf("%s, beside %d others", tables.Program(), len(others))
 		}
 		return errors.Join(others[0].Keep("nat", "RELINK-NAT", func(Rule) bool { return false }), others[0].Remove("mangle", "RELINK-SAVE"))
 	})
@@ -222,7 +222,7 @@ func TestWithoutNFTables(t *testing.T) {
 		}
 		others := tables.OtherVariants()
 		if len(others) != 1 {
-			return fmt.Errorf("%s, beside %d others", tables, len(others))
+			return fmt.Errorf("%s, beside %d others", tables.Program(), len(others))
 		}
 		return errors.Join(others[0].Keep("nat", "RELINK-NAT", func(Rule) bool { return false }), others[0].Remove("mangle", "RELINK-SAVE"))
 	})

@@ -89,7 +89,7 @@ func TestOpen(t *testing.T) {
 						}
 						return nil
 					}
-					if got := tables.String(); got != family.program()+test.want {
+					if got := tables.Program() + ": " + tables.chosen.reason; got != family.program()+test.want {
 						t.Errorf("%s, want %s", got, test.want)
 					}
 					return errors.Join(tables.Ensure(saveChain()), checkNoDifference(tables, saveChain()), tables.Remove("mangle", "RELINK-SAVE"))

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
@@ -100,15 +99,4 @@ func (s *Survey) addCache(dir string, place map[identity]int) {
 		k := &s.Sandboxes[i]
 		k.Source, k.ContainerID, k.Pod = SourceCache, e.Attachment.ContainerID, e.Pod
 	}
-}
-
-// String describes the sandbox in one line, for people.
-func (k NodeSandbox) String() string {
-	switch {
-	case k.Source == SourceNone:
-		return fmt.Sprintf("%s: known to nobody", k.Paths[0])
-	case k.Source == SourceRuntime && !k.Ready:
-		return fmt.Sprintf("%s: %v, sandbox %s, stopped, by the %s", k.Paths[0], k.Pod, k.ContainerID, k.Source)
-	}
-	return fmt.Sprintf("%s: %v, sandbox %s, by the %s", k.Paths[0], k.Pod, k.ContainerID, k.Source)
 }

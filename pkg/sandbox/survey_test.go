@@ -133,3 +133,14 @@ func TestLookReportsATornCache(t *testing.T) {
 		t.Errorf("the runtime told all, so no cache is asked: %v, %v", s.Incomplete, err)
 	}
 }
+
+// String describes the sandbox in one line, for people.
+func (k NodeSandbox) String() string {
+	switch {
+	case k.Source == SourceNone:
+		return fmt.Sprintf("%s: known to nobody", k.Paths[0])
+	case k.Source == SourceRuntime && !k.Ready:
+		return fmt.Sprintf("%s: %v, sandbox %s, stopped, by the %s", k.Paths[0], k.Pod, k.ContainerID, k.Source)
+	}
+	return fmt.Sprintf("%s: %v, sandbox %s, by the %s", k.Paths[0], k.Pod, k.ContainerID, k.Source)
+}
