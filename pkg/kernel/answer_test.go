@@ -104,7 +104,7 @@ func readLink(_ *Namespace, payload []byte) error {
 	_, errs[4] = vrfTable(l.data)
 	_, errs[5] = filtersVLANs(l.data)
 	_, errs[6] = parsePort(l.portData)
-	_, errs[7] = vxlanDevice(l.data)
+	_, errs[7] = attributeOf(l.data, 0, nl.IFLA_VXLAN_LINK)
 	return errors.Join(errs...)
 }
 

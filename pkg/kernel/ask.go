@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/relink-cni/relink/pkg/kernel/internal/wire"
 )
 
 // ProbeUpDevice asks on the link of the device of that index who has the addresses, and returns those that
@@ -19,14 +15,8 @@ func (n *Namespace) ProbeUpDevice(ctx context.Context, index int, addresses []ne
 	if err := errors.Join(p.validate(addresses), ctx.Err()); err != nil || len(addresses) == 0 {
 		return nil, err
 	}
-	link, err := n.linkByIndex(index)
-	switch {
-	case err != nil:
-	case !link.up():
-		err = fmt.Errorf("%s is down: %w", link.name, ErrNoCarrier)
-	case len(link.mac) != len(wire.AllNodesMAC) || link.flags&unix.IFF_NOARP != 0:
-		err = fmt.Errorf("%s, a %s, does not resolve addresses: %w", link.name, link.kindOf(), ErrUnsupported)
-	default:
+	link, err := n.probeable(index, true)
+	if err == nil {
 		answers, err = n.probeUp(ctx, link, addresses, p)
 	}
 	if err != nil {

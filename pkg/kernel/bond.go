@@ -128,9 +128,7 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	if mode < 0 {
 		return fmt.Errorf("bond %s: mode %q: %w", d.Name, d.Bond.Mode, ErrUnsupported)
 	}
-	request := linkRequest(unix.RTM_NEWLINK, 0, 0, 0)
-	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	addText(request, unix.IFLA_IFNAME, d.Name)
+	request := newDevice(d.Name, 0, 0)
 	if d.MTU != 0 {
 		addNumber(request, unix.IFLA_MTU, d.MTU)
 	}

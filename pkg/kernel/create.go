@@ -212,9 +212,7 @@ func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefi
 
 // newLink returns the request that makes the device with the flags set.
 func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) (rtnl.Message, error) {
-	request := linkRequest(unix.RTM_NEWLINK, index, flags, flags)
-	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	addText(request, unix.IFLA_IFNAME, name)
+	request := newDevice(name, index, flags)
 	addNumber(request, unix.IFLA_LINK, parentIndex)
 	if link.MAC != "" && !link.SharesMAC() {
 		attr, err := macAttr(link.MAC)

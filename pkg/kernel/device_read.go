@@ -234,17 +234,6 @@ func (n *Namespace) CurrentName(link netstate.Link) (string, error) {
 	return current.name, nil
 }
 
-// vxlanDevice returns the index of the device that a VXLAN sends by, 0 if it takes any. The kernel deletes the VXLAN with
-// that device, but does not call it the parent.
-func vxlanDevice(data []byte) (index int, err error) {
-	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
-		if a.Type() == nl.IFLA_VXLAN_LINK {
-			index = int(a.Uint32())
-		}
-	})
-	return index, err
-}
-
 // liveDevice returns the link as a device that others can be stacked on.
 func (n *Namespace) liveDevice(l *link) (netstate.LiveDevice, error) {
 	d := netstate.LiveDevice{
@@ -267,7 +256,9 @@ func (n *Namespace) liveDevice(l *link) (netstate.LiveDevice, error) {
 		d.Bond, d.PrimaryIndex, err = parseBond(l.data)
 	case "vxlan":
 		if d.ParentIndex == 0 && l.parentNSID < 0 {
-			d.ParentIndex, err = vxlanDevice(l.data)
+			// The device that it sends by, 0 if it takes any. The kernel deletes the VXLAN with that device, but does not call
+			// it the parent.
+			d.ParentIndex, err = attributeOf(l.data, 0, nl.IFLA_VXLAN_LINK)
 		}
 	case "":
 		d.NIC, d.PF = n.hardware(l)

@@ -29,37 +29,32 @@ func (n *Namespace) hardware(l *link) (nic netstate.NIC, pf string) {
 	if l.flags&unix.IFF_LOOPBACK != 0 {
 		return nic, ""
 	}
-	sysNIC, pf, err := n.fromSysfs(l)
+	port, pf, err := n.fromSysfs(l)
 	if err != nil {
 		return nic, "" // The NIC has gone in the meantime, or there is no sysfs.
 	}
-	if nic.BusAddress == "" {
-		nic.BusAddress = sysNIC.BusAddress
-	}
 	if nic.Identified() {
-		nic.DevPort = sysNIC.DevPort
+		nic.DevPort = port
 	}
 	return nic, pf
 }
 
-// fromSysfs returns what netlink does not tell: the port of its hardware that the NIC is, before Linux 5.14 the name of
-// the device on its bus, and the physical function of a VF.
-func (n *Namespace) fromSysfs(l *link) (nic netstate.NIC, pf string, err error) {
+// fromSysfs returns what netlink does not tell: the port of its hardware that the NIC is, and the physical function of a VF.
+func (n *Namespace) fromSysfs(l *link) (port, pf string, err error) {
 	sysfs, err := n.openSysfs()
 	if err != nil {
-		return nic, "", err
+		return "", "", err
 	}
 	defer func() { _ = sysfs.Close() }()
 	dir, err := n.sysfsDir(sysfs, l)
 	if err != nil {
-		return nic, "", err
+		return "", "", err
 	}
 	defer func() { _ = dir.Close() }()
-	if nic.DevPort, err = readAt(dir, "dev_port"); err != nil {
-		return nic, "", err
+	if port, err = readAt(dir, "dev_port"); err != nil {
+		return "", "", err
 	}
-	nic.BusAddress = linkedAt(dir, "device")
-	return nic, linkedAt(dir, "device/physfn"), nil
+	return port, linkedAt(dir, "device/physfn"), nil
 }
 
 // linkedAt returns the last part of what the link leads to, empty if there is no link.

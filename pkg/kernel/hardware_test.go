@@ -29,18 +29,18 @@ func TestThePortIsReadHereAndInASandbox(t *testing.T) {
 		device string
 	}{"host": {w.host, "lan0"}, "sandbox": {w.sandbox, "inside"}} {
 		l := must(test.at.link(test.device))(t)
-		if nic, pf, err := test.at.fromSysfs(l); err != nil || nic.DevPort != "0" || nic.BusAddress+pf != "" {
-			t.Errorf("%s: %+v, PF %q, %v", name, nic, pf, err)
+		if port, pf, err := test.at.fromSysfs(l); err != nil || port != "0" || pf != "" {
+			t.Errorf("%s: port %q, PF %q, %v", name, port, pf, err)
 		}
 		l.name = "lo" // As if the device were renamed meanwhile, and another device had its name.
-		if nic, _, err := test.at.fromSysfs(l); err != nil || nic.DevPort != "0" {
-			t.Errorf("%s, renamed: %+v, %v", name, nic, err)
+		if port, _, err := test.at.fromSysfs(l); err != nil || port != "0" {
+			t.Errorf("%s, renamed: port %q, %v", name, port, err)
 		}
 	}
 	gone := must(w.host.link("lan0"))(t)
 	gone.index = 1 << 20
-	if nic, _, err := w.host.fromSysfs(gone); err == nil {
-		t.Errorf("of a device that is gone: %+v", nic)
+	if port, _, err := w.host.fromSysfs(gone); err == nil {
+		t.Errorf("of a device that is gone: port %q", port)
 	}
 }
 

@@ -52,6 +52,14 @@ func requestsOf[T any](list []T, request func(T) (rtnl.Message, error)) (batch [
 	return batch, errors.Join(errs...)
 }
 
+// newDevice returns a request that makes a device with the flags set.
+func newDevice(name string, index int, flags uint32) *nl.NetlinkRequest {
+	request := linkRequest(unix.RTM_NEWLINK, index, flags, flags)
+	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	addText(request, unix.IFLA_IFNAME, name)
+	return request
+}
+
 // setLink returns a request that changes the device. It sets the flags in mask to those in flags.
 func setLink(index int, flags, mask uint32) *nl.NetlinkRequest {
 	return linkRequest(unix.RTM_SETLINK, index, flags, mask)
@@ -78,12 +86,12 @@ func hasAttributes(link netstate.Link) bool {
 	return mask != 0 || link.Alias != "" || link.Kind == netstate.KindNIC
 }
 
-// setAttributes returns the request that sets the alias, the flags, and for a NIC the MAC, MTU and
+// setAttributes returns the request that sets the alias, the flags, and for a NIC or an end of a pair the MAC, MTU and
 // the like. The kernel takes these only of a device that is there already.
 func setAttributes(index int, link netstate.Link) (rtnl.Message, error) {
 	flags, mask := flagBits(link.LinkFlags)
 	m := rtnl.Message{Request: setLink(index, flags, mask), Action: "set the attributes of " + link.Name}
-	if link.Kind == netstate.KindNIC {
+	if link.Kind == netstate.KindNIC || link.Kind == netstate.KindVeth {
 		mac, err := macAttr(link.MAC)
 		if err != nil {
 			return m, err

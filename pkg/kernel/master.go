@@ -79,13 +79,9 @@ func (c *capture) master() (table uint32, err error) {
 }
 
 // vrfTable returns the number of the VRF's table.
-func vrfTable(data []byte) (table uint32, err error) {
-	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
-		if a.Type() == nl.IFLA_VRF_TABLE {
-			table = a.Uint32()
-		}
-	})
-	return table, err
+func vrfTable(data []byte) (uint32, error) {
+	table, err := attributeOf(data, 0, nl.IFLA_VRF_TABLE)
+	return uint32(table), err
 }
 
 // tableOfVRF returns the number of the table of the VRF that the device is in, 0 for none.

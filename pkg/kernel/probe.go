@@ -56,7 +56,7 @@ func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr
 	if err := errors.Join(p.validate(addresses), ctx.Err()); err != nil || len(addresses) == 0 {
 		return nil, err
 	}
-	link, err := n.probeable(index)
+	link, err := n.probeable(index, false)
 	if err != nil {
 		return nil, fmt.Errorf("probe on device %d: %w", index, err)
 	}
@@ -84,12 +84,14 @@ func (p ProbeOptions) validate(addresses []netip.Addr) error {
 }
 
 // probeable returns the device, or an error if it cannot be probed on.
-func (n *Namespace) probeable(index int) (*link, error) {
+func (n *Namespace) probeable(index int, up bool) (*link, error) {
 	link, err := n.linkByIndex(index)
 	switch {
 	case err != nil:
 		return nil, err
-	case link.up():
+	case up && !link.up():
+		return nil, fmt.Errorf("%s is down: %w", link.name, ErrNoCarrier)
+	case !up && link.up():
 		// When the probing ends, it would be set down, and its routes would go.
 		return nil, fmt.Errorf("%s is up: %w", link.name, errDeviceInUse)
 	case len(link.mac) != len(wire.AllNodesMAC) || link.flags&unix.IFF_NOARP != 0:

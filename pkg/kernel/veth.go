@@ -70,18 +70,15 @@ func newPair(sandbox *Namespace, p Pair) (rtnl.Message, error) {
 	if err != nil {
 		return rtnl.Message{}, err
 	}
-	request := linkRequest(unix.RTM_NEWLINK, 0, unix.IFF_NOARP, unix.IFF_NOARP)
-	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	addText(request, unix.IFLA_IFNAME, p.HostName)
+	request := newDevice(p.HostName, 0, unix.IFF_NOARP)
 	request.AddData(mac)
 	addNumber(request, unix.IFLA_MTU, p.MTU)
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindVeth))
 	peer := info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(vethInfoPeer, nil)
-	head := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	head.Flags, head.Change = unix.IFF_NOARP, unix.IFF_NOARP
-	peer.AddChild(head)
-	peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(p.Name))
+	for _, part := range newDevice(p.Name, 0, unix.IFF_NOARP).Data {
+		peer.AddChild(part)
+	}
 	peer.AddChild(mac)
 	peer.AddRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(p.MTU)))
 	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(sandbox.handle)))
@@ -193,16 +190,9 @@ func (n *Namespace) Ends() (map[string]netstate.Link, error) {
 
 // SetEnd gives the end of that index the MAC, the MTU, the flags and the alias of the link, and sets it up.
 func (n *Namespace) SetEnd(index int, link netstate.Link) error {
-	mac, err := macAttr(link.MAC)
+	m, err := setAttributes(index, link)
 	if err != nil {
 		return err
 	}
-	flags, mask := flagBits(link.LinkFlags)
-	request := setLink(index, flags|unix.IFF_UP, mask|unix.IFF_UP)
-	request.AddData(mac)
-	addNumber(request, unix.IFLA_MTU, link.MTU)
-	if link.Alias != "" {
-		request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
-	}
-	return n.socket.Run(rtnl.Message{Request: request, Action: "set-end " + link.Name})
+	return n.socket.Run(m, setUp(index, link.Name))
 }
