@@ -140,6 +140,7 @@ lint: setup
 	$(GO) run ./hack/count $(COUNTS)
 	@for m in . $(MODULES); do echo "lint $$m"; (cd $$m && $(CACHE)/tools/golangci-lint run ./...) || failed=1; done; [ -z "$$failed" ]
 	$(CRDS) | diff deploy/kubernetes/pools/crds.yaml - || { echo "run: make crds" >&2; exit 1; }
+	@! git grep -nE '\.Same\([A-Za-z.]+\.Identity\(\)\)' -- '*.go' ':!pkg/kernel' || { echo 'compare a namespace by CheckSame'; false; }
 	shellcheck -e SC2187 hack/setup hack/fuzz .ci/run $$(git ls-files '*.sh')
 
 bench: setup  ## beside the peers, in one run: the tables of docs/benchmarks.md, and charts of them

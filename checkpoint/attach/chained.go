@@ -211,7 +211,7 @@ func (p Chained) saveCheckpoint(c *call, undo *cniplugin.Undo) error {
 // earlierAccess returns the host access that relink-host-access gave before in the same list, nil for none.
 func (c *call) earlierAccess(sandbox *kernel.Namespace) *hostaccess.Access {
 	r, err := c.store.Load(c.args.ContainerID, c.args.IfName)
-	if err != nil || r.Namespace.Same(sandbox.Identity()) != nil {
+	if err != nil || sandbox.CheckSame(r.Namespace) != nil {
 		return nil
 	}
 	return r.HostAccess

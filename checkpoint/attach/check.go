@@ -86,7 +86,7 @@ func (c *call) recorded() (checkpoint.Record, error) {
 
 // captureRecorded captures the interface. It fails if the sandbox is not the recorded one.
 func (c *call) captureRecorded(sandbox *kernel.Namespace, recorded checkpoint.Record) (netstate.Interface, error) {
-	if err := recorded.Namespace.Same(sandbox.Identity()); err != nil {
+	if err := sandbox.CheckSame(recorded.Namespace); err != nil {
 		return netstate.Interface{}, cniplugin.Error(cniplugin.CodeDiffers, "namespace %s: %v", c.args.Netns, err)
 	}
 	live, err := capture(sandbox, recorded.Interface.Link.Name, kernel.Extent{})

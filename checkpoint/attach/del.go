@@ -158,13 +158,13 @@ func isHost(sandbox *kernel.Namespace) (bool, error) {
 		return false, err
 	}
 	defer host.Close()
-	return host.Identity().Same(sandbox.Identity()) == nil, nil
+	return sandbox.CheckSame(host.Identity()) == nil, nil
 }
 
 func (c *call) mayDeleteInterface(sandbox *kernel.Namespace, recorded *checkpoint.Record) (bool, error) {
 	if recorded != nil {
 		// It is a stranger's. What was in the recorded one went with that.
-		return recorded.Namespace.Same(sandbox.Identity()) == nil, nil
+		return sandbox.CheckSame(recorded.Namespace) == nil, nil
 	}
 	if host, err := isHost(sandbox); err != nil || host {
 		return false, err

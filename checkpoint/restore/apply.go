@@ -17,7 +17,7 @@ func (c *chainRestore) restoreAttachment(record checkpoint.Record, o *Outcome) {
 	sandbox, err := c.openNamespace(record.Namespace)
 	if err == nil {
 		defer sandbox.Close()
-		err = record.Namespace.Same(sandbox.Identity())
+		err = sandbox.CheckSame(record.Namespace)
 	}
 	if err != nil {
 		o.setFailed(err)

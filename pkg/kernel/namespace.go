@@ -191,6 +191,11 @@ func processNamespace() (netns.NsHandle, error) {
 	return *processNS.Load(), nil
 }
 
+// CheckSame returns attachment.ErrOtherNamespace unless n is the recorded namespace.
+func (n *Namespace) CheckSame(recorded attachment.Namespace) error {
+	return recorded.Same(n.Identity())
+}
+
 // OpenSame opens the recorded namespace: at its path, or else where sandbox.FindPaths finds it. Nobody else opens a recorded
 // namespace. If nothing leads to it, OpenSame returns the error of the path: ErrNoNamespace or
 // attachment.ErrOtherNamespace.

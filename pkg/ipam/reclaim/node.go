@@ -259,7 +259,7 @@ func (n *Node) noteAddresses(id attachment.Namespace) error {
 		return err
 	}
 	defer namespace.Close()
-	if err := id.Same(namespace.Identity()); err != nil {
+	if err := namespace.CheckSame(id); err != nil {
 		return err
 	}
 	addresses, err := namespace.AllAddresses()
