@@ -16,6 +16,11 @@ func (s *Store) LockHost(ctx context.Context) (unlock func(), err error) {
 	return s.lockExclusive(ctx, hostLock, "the host's devices")
 }
 
+// LockGC keeps other passes of gc away. It waits as Lock does.
+func (s *Store) LockGC(ctx context.Context) (unlock func(), err error) {
+	return s.lockExclusive(ctx, agentDir+"/gc.lock", "gc")
+}
+
 func (s *Store) lockExclusive(ctx context.Context, name, subject string) (unlock func(), err error) {
 	f, err := s.lockNodeFile(ctx, name, subject, flock.Exclusive)
 	if err != nil {
@@ -39,8 +44,9 @@ func (s *Store) lockNodeFile(ctx context.Context, name, subject string, mode int
 }
 
 func (s *Store) openNodeFile(name, subject string) (f *os.File, err error) {
-	if err = os.MkdirAll(s.dir, 0o700); err == nil {
-		f, err = os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR|os.O_CREATE|statefile.OpenFlags, 0o600)
+	path := filepath.Join(s.dir, name)
+	if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|statefile.OpenFlags, 0o600)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", subject, err)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/statefile"
 )
@@ -83,19 +82,11 @@ func (s *Store) moveStates(containerID string) (states []MoveState, err error) {
 // LockMoves takes the lock that one move of the node holds from its begin to its end. So two moves never write the same
 // note, and nobody finishes a move that is under way. It waits as Lock does.
 func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
-	if err := os.MkdirAll(s.movesDir(), 0o700); err != nil {
-		return nil, fmt.Errorf("lock the moves: %w", err)
+	unlock, err = s.lockExclusive(ctx, movingDir+"/.lock", "the moves")
+	if errors.Is(err, ErrBusy) {
+		err = fmt.Errorf("another relink move is at work: %w", err)
 	}
-	dir, err := os.Open(s.movesDir())
-	if err != nil {
-		return nil, fmt.Errorf("lock the moves: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-	defer cancel()
-	if err := flock.Lock(ctx, dir, flock.Exclusive); err != nil {
-		return nil, fmt.Errorf("another relink move is at work: %w", err)
-	}
-	return func() { _ = dir.Close() }, nil
+	return unlock, err
 }
 
 // SaveMove writes the note in place of an earlier one of the attachment, and wakes those who watch the sandbox's

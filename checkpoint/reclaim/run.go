@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) (GCReport, error) {
 		o.Grace = DefaultGrace
 	}
 	if !o.DryRun {
-		unlock, err := lockGC(ctx, o.Store)
+		unlock, err := o.Store.LockGC(ctx)
 		if err != nil {
 			return GCReport{}, err
 		}

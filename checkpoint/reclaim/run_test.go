@@ -381,7 +381,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 // One pass waits for the other.
 func TestTwoPasses(t *testing.T) {
 	n := newNode(t)
-	unlock, err := lockGC(t.Context(), n.store)
+	unlock, err := n.store.LockGC(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

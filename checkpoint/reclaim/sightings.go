@@ -1,19 +1,16 @@
 package reclaim
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/statefile"
 )
 
@@ -114,21 +111,4 @@ func saveSightings(s *checkpoint.Store, sightings Sightings) error {
 		return fmt.Errorf("note what was seen: %w", err)
 	}
 	return nil
-}
-
-// lockGC keeps other passes away. errors.Is matches flock.ErrBusy if another one goes on for too long.
-func lockGC(ctx context.Context, s *checkpoint.Store) (unlock func(), err error) {
-	if err := os.MkdirAll(s.AgentDir(), 0o700); err != nil {
-		return nil, fmt.Errorf("lock gc: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(s.AgentDir(), "gc.lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock gc: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
-	defer cancel()
-	if err := flock.Lock(ctx, f, flock.Exclusive); err != nil {
-		return nil, fmt.Errorf("lock gc (%s): %w", f.Name(), err)
-	}
-	return func() { _ = f.Close() }, nil
 }
