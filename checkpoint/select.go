@@ -1,8 +1,6 @@
 package checkpoint
 
 import (
-	"slices"
-
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 )
@@ -30,7 +28,7 @@ func (s *Store) SelectAmong(sel selection.Selection, list func([]Record, []Unrea
 	if err != nil {
 		return nil, nil, err
 	}
-	return keepChosen(records, chosen), keepChosen(unreadable, chosen[len(records):]), nil
+	return selection.Keep(records, chosen), selection.Keep(unreadable, chosen[len(records):]), nil
 }
 
 // Candidates returns what can be selected: the records, and then what cannot be read. Of the latter is known what
@@ -50,13 +48,4 @@ func Candidates(records []Record, unreadable []Unreadable) []selection.Candidate
 		})
 	}
 	return candidates
-}
-
-// keepChosen returns what is chosen of the list, which it changes.
-func keepChosen[T any](list []T, chosen []bool) []T {
-	i := -1
-	return slices.DeleteFunc(list, func(T) bool {
-		i++
-		return !chosen[i]
-	})
 }

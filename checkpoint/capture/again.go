@@ -24,7 +24,7 @@ func (r *captureRun) recheck(ctx context.Context, actions []InterfaceAction) {
 		return
 	}
 	second := newRun(r.Options)
-	node, err := second.readSandboxes(doubtful)
+	node, err := second.readSandboxes(doubtful, false)
 	if err != nil {
 		r.problems = append(r.problems, InspectionProblem{Text: "the second look at what was not captured failed: " + printable.Joined(err)})
 		return

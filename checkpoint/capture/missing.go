@@ -52,22 +52,15 @@ func recheckUnrecorded(opts Options, first []LiveInterface, problems []Inspectio
 
 // inspectUnrecorded looks once, into all sandboxes or only into some.
 func inspectUnrecorded(opts Options, limit map[namespaceFile]bool) (unrecorded []LiveInterface, problems []InspectionProblem, err error) {
-	records, unreadable, err := opts.Store.List()
+	r := newRun(opts)
+	node, err := r.readSandboxes(limit, true)
 	if err != nil {
 		return nil, nil, err
 	}
-	l, _, err := newInspector(opts, records, unreadable, true)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer l.close()
-	node, problems, err := l.inspectNode(limit)
-	if err != nil {
-		return nil, nil, err
-	}
+	defer r.inspector.close()
 	for _, f := range node.Interfaces {
 		// An interface whose checkpoint has a known namespace is not among those found.
-		if _, torn := findUnreadable(f, matchedRecords{}, records, unreadable); torn {
+		if _, torn := findUnreadable(f, matchedRecords{}, node.Records, node.Unreadable); torn {
 			continue // The checkpoint itself is reported.
 		}
 		if err := f.Attachment.Validate(); err != nil {
@@ -77,7 +70,7 @@ func inspectUnrecorded(opts Options, limit map[namespaceFile]bool) (unrecorded [
 			unrecorded = append(unrecorded, f)
 		}
 	}
-	return unrecorded, problems, nil
+	return unrecorded, r.problems, nil
 }
 
 // interfaceKey identifies an interface of a running sandbox. Its namespace has no path: a namespace can have many,

@@ -151,7 +151,7 @@ func newRun(opts Options) *captureRun {
 
 // readNode looks at everything that is remembered and everything that runs.
 func (r *captureRun) readNode(ctx context.Context) (Node, error) {
-	if _, err := r.readSandboxes(nil); err != nil {
+	if _, err := r.readSandboxes(nil, false); err != nil {
 		return Node{}, err
 	}
 	for _, record := range r.node.Records {
@@ -163,15 +163,15 @@ func (r *captureRun) readNode(ctx context.Context) (Node, error) {
 	return r.node, nil
 }
 
-// readSandboxes looks at what is remembered and at what runs in all sandboxes, or only in some if that is not nil. The
-// caller closes r.look unless there is an error.
-func (r *captureRun) readSandboxes(limit map[namespaceFile]bool) (Node, error) {
+// readSandboxes looks at what is remembered and at what runs in all sandboxes, or only in some if that is not nil. onlyNew skips
+// interfaces that have a record. The caller closes r.inspector unless there is an error.
+func (r *captureRun) readSandboxes(limit map[namespaceFile]bool, onlyNew bool) (Node, error) {
 	records, unreadable, err := r.Store.List()
 	if err != nil {
 		return Node{}, err
 	}
 	var torn []error
-	if r.inspector, torn, err = newInspector(r.Options, records, unreadable, false); err != nil {
+	if r.inspector, torn, err = newInspector(r.Options, records, unreadable, onlyNew); err != nil {
 		return Node{}, err
 	}
 	node, problems, err := r.inspector.inspectNode(limit)

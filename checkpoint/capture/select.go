@@ -18,7 +18,7 @@ func selectActions(actions []InterfaceAction, problems []InspectionProblem, thin
 	if err != nil {
 		return nil, nil, err
 	}
-	return keepChosen(actions, chosen), keepChosen(problems, chosen[len(actions):]), nil
+	return selection.Keep(actions, chosen), selection.Keep(problems, chosen[len(actions):]), nil
 }
 
 // candidates returns how the actions, and then the problems of the look, are selected.
@@ -50,16 +50,6 @@ func (a InterfaceAction) candidate(naming *restore.Naming) selection.Candidate {
 		t.Network = ""
 	}
 	return t
-}
-
-// keepChosen returns what is chosen of the list.
-func keepChosen[T any](list []T, chosen []bool) (kept []T) {
-	for i, item := range list {
-		if chosen[i] {
-			kept = append(kept, item)
-		}
-	}
-	return kept
 }
 
 // Candidate is how the interface is selected. If no cache and no checkpoint knows the sandbox, its pod is empty and

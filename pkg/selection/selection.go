@@ -287,3 +287,13 @@ func joinFirst(items []string) string {
 	}
 	return strings.Join(items, ", ")
 }
+
+// Keep returns what is chosen of the list.
+func Keep[T any](list []T, chosen []bool) (kept []T) {
+	for i, item := range list {
+		if chosen[i] {
+			kept = append(kept, item)
+		}
+	}
+	return kept
+}

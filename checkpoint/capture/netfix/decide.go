@@ -21,12 +21,6 @@ const (
 // IsImported says that an import wrote the record, and no capture since.
 func IsImported(r checkpoint.Record) bool { return r.Writer == Writer || r.Writer == WriterFromFile }
 
-// isFromFile says that the record is from a file alone. Older relinks did not note that. In their
-// records the interface has no index until a restore has built it.
-func isFromFile(r checkpoint.Record) bool {
-	return r.Writer == WriterFromFile || r.Writer == Writer && r.Interface.Link.Index == 0
-}
-
 // Candidate is one file, and what there is of its sandbox.
 type Candidate struct {
 	// Path is the file's.
@@ -188,7 +182,7 @@ func decideReplace(a *FileAction, f Candidate, r checkpoint.Record, node Node) (
 	a.keepRecord(r)
 	live := f.Sandbox.Live
 	switch {
-	case !isFromFile(r):
+	case r.Writer != WriterFromFile:
 		return nil, fmt.Sprintf("its checkpoint is not from a file: %s wrote it, from the live interface", r.Writer)
 	case len(netstate.Diff(interfaceFromFile(f.File, node), r.Interface)) == 0:
 		return nil, "it was imported like this already"

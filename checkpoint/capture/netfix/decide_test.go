@@ -304,10 +304,6 @@ func TestDecideReplace(t *testing.T) {
 			node: func() Node { n := imported(nil); n.Replace = false; return n }(),
 			want: decided{Keep, "", own, "it has a checkpoint"},
 		},
-		"by an older relink": {
-			node: imported(func(r *checkpoint.Record) { r.Writer = Writer }),
-			want: decided{Replace, FromFile, own, anew},
-		},
 		"while the interface was there": {
 			node: imported(func(r *checkpoint.Record) { r.Writer, r.Interface.Link.Index = Writer, 7 }),
 			want: decided{Keep, "", own, "its checkpoint is not from a file: relink import wrote it, from the live interface"},
