@@ -92,7 +92,7 @@ func (c *call) open(ctx context.Context) (_ *addition, err error) {
 	if add.host, err = kernel.OpenHost(); err != nil {
 		return nil, err
 	}
-	if add.sandbox.Identity().Same(add.host.Identity()) == nil {
+	if add.sandbox.CheckSame(add.host.Identity()) == nil {
 		return nil, cniplugin.Error(types.ErrInvalidNetNS, "CNI_NETNS: %q is the host's own namespace", c.args.Netns)
 	}
 	exists, err := add.sandbox.Exists(c.args.IfName)

@@ -240,7 +240,7 @@ func TestRefreshKeepsTheCheckpointOfANewerRelink(t *testing.T) {
 	if err := os.WriteFile(path, []byte(newer), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.Says(t, 1, "capture --refresh", "unknown checkpoint version: 99, this relink reads 1 to 7: a newer relink wrote it", "1 refused\n")
+	n.Says(t, 1, "capture --refresh", "unknown checkpoint version: 99, this relink reads 1: another relink wrote it", "1 refused\n")
 	if now, err := os.ReadFile(path); err != nil || string(now) != newer {
 		t.Errorf("it is now %s, %v", now, err)
 	}
