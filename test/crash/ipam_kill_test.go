@@ -46,8 +46,7 @@ const (
 func added(t *testing.T, p *pool, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
-		_, err := p.claim(pod, pod).add()
-		must(t, err)
+		p.claim(pod, pod).added(t)
 	}
 }
 
@@ -55,7 +54,7 @@ func added(t *testing.T, p *pool, pods ...string) {
 func deleted(t *testing.T, p *pool, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
-		must(t, p.claim(pod, pod).del())
+		p.claim(pod, pod).deleted(t)
 	}
 }
 
@@ -104,8 +103,7 @@ func others(t *testing.T, p *pool) {
 func ipamAdds() map[string]deed {
 	takeover := addOf(sticky+ranges(poolSize), func(t *testing.T, p *pool) {
 		others(t, p)
-		_, err := web("web1")(p).add()
-		must(t, err)
+		web("web1")(p).added(t)
 	}, web("web2"))
 	takeover.next[lateDEL] = func(t *testing.T, p *pool) {
 		takeover.next[repeatADD](t, p)
@@ -126,15 +124,13 @@ func ipamAdds() map[string]deed {
 		"two families":           addOf(plain+dual, others, web("web1")),
 		"taken over":             takeover,
 		"reserved for the owner": addOf(sticky+ranges(poolSize), func(t *testing.T, p *pool) {
-			_, err := web("web1")(p).add()
-			must(t, err)
-			must(t, web("web1")(p).del())
+			web("web1")(p).added(t)
+			web("web1")(p).deleted(t)
 			others(t, p)
 		}, web("web2")),
 		"repeated": addOf(plain+ranges(poolSize), func(t *testing.T, p *pool) {
 			others(t, p)
-			_, err := web("web1")(p).add()
-			must(t, err)
+			web("web1")(p).added(t)
 		}, web("web1")),
 		"requested": addOf(plain+ranges(poolSize), others, func(p *pool) claim {
 			c := web("web1")(p)
@@ -155,8 +151,7 @@ func ipamAdds() map[string]deed {
 		}, web("web1")),
 		"after a boot, the owner's": addOf(sticky+ranges(poolSize), func(t *testing.T, p *pool) {
 			others(t, p)
-			_, err := web("web1")(p).add()
-			must(t, err)
+			web("web1")(p).added(t)
 			p.inEarlierBoot(t)
 		}, web("web2")),
 	}
@@ -183,8 +178,7 @@ func delOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) dee
 func ipamDels() map[string]deed {
 	withOthers := func(t *testing.T, p *pool) {
 		others(t, p)
-		_, err := web("web1")(p).add()
-		must(t, err)
+		web("web1")(p).added(t)
 	}
 	return map[string]deed{
 		"quarantine":    delOf(plain+ranges(poolSize), withOthers, web("web1")),
@@ -193,8 +187,7 @@ func ipamDels() map[string]deed {
 		"two families":  delOf(plain+dual, withOthers, web("web1")),
 		"late": delOf(sticky+ranges(poolSize), func(t *testing.T, p *pool) {
 			withOthers(t, p)
-			_, err := web("web2")(p).add()
-			must(t, err)
+			web("web2")(p).added(t)
 		}, web("web1")),
 		"after a boot": delOf(plain+ranges(poolSize), func(t *testing.T, p *pool) {
 			withOthers(t, p)
@@ -220,7 +213,11 @@ func gcOf(keys string, before func(*testing.T, *pool), valid ...string) deed {
 				_, err := output(gc(p))
 				must(t, err)
 			},
-			thenDEL: func(t *testing.T, p *pool) { deleted(t, p, "b", "c", "d", "web1") },
+			thenDEL: func(t *testing.T, p *pool) {
+				for _, id := range []string{"b", "c", "d", "web1"} {
+					must(t, p.claim(id, id).del())
+				}
+			},
 		},
 		repeats: []string{repeatGC},
 	}
@@ -236,8 +233,7 @@ func ipamGCs() map[string]deed {
 		"taken over": gcOf(sticky+ranges(poolSize), func(t *testing.T, p *pool) {
 			added(t, p, "a")
 			for _, id := range []string{"web1", "web2"} {
-				_, err := web(id)(p).add()
-				must(t, err)
+				web(id)(p).added(t)
 			}
 		}, "web2"),
 		"after a boot": gcOf(plain+ranges(poolSize), func(t *testing.T, p *pool) {

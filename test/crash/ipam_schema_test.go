@@ -66,8 +66,7 @@ func (p *pool) isOfSchema(t *testing.T, want string) {
 func migrations() map[string]deed {
 	full := ofOlder(func(t *testing.T, p *pool) {
 		others(t, p)
-		_, err := web("web1")(p).add()
-		must(t, err)
+		web("web1")(p).added(t)
 	})
 	return map[string]deed{
 		"ADD":        addOf(plain+ranges(poolSize), ofOlder(others), web("web1")),
