@@ -31,8 +31,8 @@ func (g *guard) finishCommand() (environment, command []string, err error) {
 	return environment, command, nil
 }
 
-// arm starts a process that waits. It has a session of its own, so it outlives this process.
-func (noSystemd) arm(_ context.Context, id string, after time.Duration, environment, command []string) (RestartTimer, error) {
+// armProcess starts a process that waits. It has a session of its own, so it outlives this process.
+func armProcess(id string, after time.Duration, environment, command []string) (RestartTimer, error) {
 	seconds := strconv.Itoa(int(after / time.Second))
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" HUP; sleep "$0"; exec "$@"`, seconds}, command...)...)
 	cmd.Env = append(append(os.Environ(), environment...), armedEnv+"="+id)

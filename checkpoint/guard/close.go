@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +18,7 @@ import (
 
 // awaitCommand waits for the command of a killed guard. Nobody can learn the command's exit status any more. At the limit,
 // awaitCommand ends the command.
-func (g *guard) awaitCommand() error {
+func (g *guard) awaitCommand(context.Context) error {
 	p, r := g.journal.Plan, &g.journal.Run
 	for signals := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}; ; {
 		alive := g.livingProcesses()
@@ -94,7 +93,7 @@ func (g *guard) restore(ctx context.Context) error {
 	for _, o := range report.Attachments {
 		switch {
 		case o.Differs():
-			g.troublef("%s: %s", sandboxName(o), o.FullReason())
+			g.troublef("%s: %s", sandboxName(o.Pod, o.Attachment), o.FullReason())
 		case o.State == restore.Restored || o.State == restore.Repaired:
 			back++
 		}
@@ -136,7 +135,7 @@ func (g *guard) reportMissing(ctx context.Context) {
 	}
 	for _, recorded := range vanished {
 		g.troublef("%s %s: its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod",
-			cmp.Or(textIf(recorded.Pod.Name != "", recorded.Pod.String()), "sandbox "+recorded.Attachment.ContainerID), recorded.Attachment.IfName)
+			sandboxName(recorded.Pod, recorded.Attachment), recorded.Attachment.IfName)
 	}
 }
 
@@ -237,7 +236,7 @@ func (a AgentPause) remaining() time.Duration {
 }
 
 // report says what became of everything, and finishes the journal.
-func (g *guard) report() {
+func (g *guard) report(context.Context) error {
 	g.journal.Status, g.journal.Finished = ExitStatus(g.journal), time.Now().UTC()
 	if g.journal.Abandoned != "" {
 		g.alertf("the command was not run: %s", g.journal.Abandoned)
@@ -260,4 +259,5 @@ func (g *guard) report() {
 			textIf(len(g.journal.Troubles) > g.journal.Staying, ", relink restore tries again"))
 	}
 	g.logf("relink guard took %s, and ends with exit status %d", g.journal.sinceBegun(g.journal.Steps[0].Step).Round(time.Millisecond), g.journal.Status)
+	return nil
 }

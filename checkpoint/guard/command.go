@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ func findProgram(program string) (string, error) {
 }
 
 // runCommand runs the command until its end or its limit, and notes how it ended.
-func (g *guard) runCommand() error {
+func (g *guard) runCommand(context.Context) error {
 	cmd := exec.Command(g.journal.Plan.Path, g.journal.Plan.Command[1:]...)
 	cmd.Args[0] = g.journal.Plan.Command[0]
 	cmd.Env = append(os.Environ(), markEnv+"="+g.journal.ID)

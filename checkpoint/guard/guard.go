@@ -37,7 +37,7 @@ type Options struct {
 	Quiet bool
 }
 
-// ExitError is an error with its own exit status.
+// ExitError is an error with its own exit status. Any other error means StatusNotRun.
 type ExitError struct {
 	Status int
 	err    error
@@ -46,16 +46,11 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.err.Error() }
 func (e *ExitError) Unwrap() error { return e.err }
 
-// notRunError returns an error that says why the command is not run.
-func notRunError(format string, args ...any) error {
-	return &ExitError{StatusNotRun, fmt.Errorf(format, args...)}
-}
-
 // guard is a running guard.
 type guard struct {
 	Options
 	dir     string
-	units   unitManager
+	units   systemd
 	agent   control.Client
 	console *console
 	log     *os.File
@@ -68,7 +63,7 @@ type guard struct {
 	notes []string
 }
 
-// Run carries out the plan, and returns the journal at the end. It returns an *ExitError if it did nothing. While it
+// Run carries out the plan, and returns the journal at the end. It returns an error if it did nothing. While it
 // runs, SIGHUP does nothing. SIGINT, SIGQUIT and SIGTERM end the command, and Run puts everything back.
 func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	g, unlock, err := openGuard(opts)
@@ -77,28 +72,28 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	}
 	defer unlock()
 	if last, err := load(g.dir); err == nil && last.Finished.IsZero() {
-		return Journal{}, notRunError("a guard was killed at the step %q: run relink guard --resume first", last.current().Step)
+		return Journal{}, fmt.Errorf("a guard was killed at the step %q: run relink guard --resume first", last.current().Step)
 	} else if err != nil && !errors.Is(err, errNoJournal) {
-		return Journal{}, &ExitError{StatusNotRun, err}
+		return Journal{}, err
 	}
 	if r, ok := removalOf(plan.Command); ok && !plan.Force {
-		return Journal{}, notRunError("the command only takes a device away: %s. A shell that reads && or ; ends guard's command there. "+
+		return Journal{}, fmt.Errorf("the command only takes a device away: %s. A shell that reads && or ; ends guard's command there. "+
 			"To bring the device back under guard: %s; --force runs the command as it is", r.line, r.suggestion())
 	}
 	if plan.Path, err = findProgram(plan.Command[0]); err != nil {
 		return Journal{}, err
 	}
 	if plan.Via, err = g.chooseVia(plan.Via); err != nil {
-		return Journal{}, &ExitError{StatusNotRun, err}
+		return Journal{}, err
 	}
 	if plan.Stop, err = g.chooseUnits(ctx, plan); err != nil {
-		return Journal{}, &ExitError{StatusNotRun, err}
+		return Journal{}, err
 	}
 	if g.journal, err = newJournal(plan); err != nil {
-		return Journal{}, &ExitError{StatusNotRun, err}
+		return Journal{}, err
 	}
 	if err := g.openLog(os.O_TRUNC); err != nil {
-		return Journal{}, &ExitError{StatusNotRun, err}
+		return Journal{}, err
 	}
 	defer g.close()
 	for _, line := range plan.lines(time.Now(), logPath(g.dir)) {
@@ -107,7 +102,7 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	return g.runSteps(ctx)
 }
 
-// Finish finishes the work of a killed guard. It returns an *ExitError if no guard has run, or if the guard is alive.
+// Finish finishes the work of a killed guard. It returns an error if no guard has run, or if the guard is alive.
 // For a guard that has already finished, it returns the journal. With an ID, it finishes only that guard.
 func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 	g, unlock, err := openGuard(opts)
@@ -116,7 +111,7 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 	}
 	defer unlock()
 	if g.journal, err = load(g.dir); err != nil {
-		return Journal{}, &ExitError{StatusNotRun, err}
+		return Journal{}, err
 	}
 	if id != "" && g.journal.ID != id {
 		return g.journal, nil
@@ -129,7 +124,7 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 	}
 	g.Store = checkpoint.OpenStore(g.journal.Plan.CheckpointDir)
 	if err := g.openLog(os.O_APPEND); err != nil {
-		return Journal{}, &ExitError{StatusNotRun, err}
+		return Journal{}, err
 	}
 	defer g.close()
 	g.journal.Resumed, g.journal.PID = true, os.Getpid()
@@ -142,19 +137,19 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 
 // openGuard takes the lock that all guards share. Child processes do not inherit it.
 func openGuard(opts Options) (g *guard, unlock func(), err error) {
-	g = &guard{Options: opts, dir: Dir(), units: detectManager(), signals: make(chan os.Signal, 8)}
+	g = &guard{Options: opts, dir: Dir(), units: detectSystemd(), signals: make(chan os.Signal, 8)}
 	if err := os.MkdirAll(g.dir, 0o700); err != nil {
-		return nil, nil, &ExitError{StatusNotRun, fmt.Errorf("guard's directory: %w", err)}
+		return nil, nil, fmt.Errorf("guard's directory: %w", err)
 	}
 	lock, err := os.OpenFile(lockPath(g.dir), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, nil, &ExitError{StatusNotRun, fmt.Errorf("guard's lock: %w", err)}
+		return nil, nil, fmt.Errorf("guard's lock: %w", err)
 	}
 	// LoadView holds the lock for a moment.
 	short, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := flock.Lock(short, lock, flock.Exclusive); err != nil {
-		return nil, nil, notRunError("another guard is under way: %w: relink guard --follow shows it", err)
+		return nil, nil, fmt.Errorf("another guard is under way: %w: relink guard --follow shows it", err)
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP)
 	// SIGQUIT is for people who find that ^C takes too long. Without this it would end the guard in the middle of its
@@ -196,7 +191,7 @@ func (g *guard) chooseUnits(ctx context.Context, plan Plan) (units []string, err
 		if err != nil {
 			return nil, err
 		}
-		if _, isNone := g.units.(noSystemd); isNone {
+		if !g.units.running {
 			return nil, fmt.Errorf("invalid --stop %q: %w: stop it yourself, and leave --stop out", unit, errNoSystemd)
 		}
 		ok, err := g.units.isLoaded(ctx, full)
@@ -305,44 +300,13 @@ func (g *guard) interrupted(ctx context.Context) bool {
 
 // runStep carries out one step. Each step can be done twice.
 func (g *guard) runStep(ctx context.Context, step Step) error {
-	switch step {
-	case Check:
-		return g.check(ctx)
-	case Capture:
-		return g.capture(ctx)
-	case PauseAgent:
-		return g.pauseAgent(ctx)
-	case CheckMove:
-		return g.checkMove(ctx)
-	case NoteUnits:
-		return g.noteUnits(ctx)
-	case ArmRestart:
-		return g.armRestart(ctx)
-	case MovePods:
-		return g.movePods(ctx)
-	case StopUnits:
-		return g.stopUnits(ctx)
-	case RunCommand:
-		return g.runCommand()
-	case AwaitCommand:
-		return g.awaitCommand()
-	case Restore:
-		return g.restore(ctx)
-	case MoveBack:
-		return g.moveBack(ctx)
-	case AskGateways:
-		return g.verify(ctx)
-	case StartUnits:
-		return g.startUnits(ctx)
-	case ResumeAgent:
-		return g.resumeAgent(ctx)
-	case DisarmRestart:
-		return g.disarmRestart(ctx)
-	case Report:
-		g.report()
-		return nil
+	carryOut := map[Step]func(context.Context) error{
+		Check: g.check, Capture: g.capture, PauseAgent: g.pauseAgent, CheckMove: g.checkMove, NoteUnits: g.noteUnits, ArmRestart: g.armRestart,
+		MovePods: g.movePods, StopUnits: g.stopUnits, RunCommand: g.runCommand,
+		AwaitCommand: g.awaitCommand, Restore: g.restore, MoveBack: g.moveBack, AskGateways: g.verify, StartUnits: g.startUnits,
+		ResumeAgent: g.resumeAgent, DisarmRestart: g.disarmRestart, Report: g.report,
 	}
-	return fmt.Errorf("no such step: %s", step)
+	return carryOut[step](ctx)
 }
 
 // activeUnits returns the names of the units that the guard found running.

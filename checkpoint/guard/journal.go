@@ -111,22 +111,21 @@ type CommandResult struct {
 	Remaining []string `json:"left,omitempty"`
 }
 
-func (j Journal) isBegun(s Step) bool {
-	for _, t := range j.Steps {
-		if t.Step == s {
-			return true
+// times returns the times of the step, nil if it was not begun.
+func (j *Journal) times(s Step) *StepTimes {
+	for i := range j.Steps {
+		if j.Steps[i].Step == s {
+			return &j.Steps[i]
 		}
 	}
-	return false
+	return nil
 }
 
-func (j Journal) isDone(s Step) bool {
-	for _, t := range j.Steps {
-		if t.Step == s {
-			return !t.Ended.IsZero()
-		}
-	}
-	return false
+func (j *Journal) isBegun(s Step) bool { return j.times(s) != nil }
+
+func (j *Journal) isDone(s Step) bool {
+	t := j.times(s)
+	return t != nil && !t.Ended.IsZero()
 }
 
 // begin notes that the step is begun. A step that is begun again keeps its place.
@@ -137,26 +136,23 @@ func (j *Journal) begin(s Step, instant time.Time, uptime time.Duration) {
 }
 
 // sinceBegun returns the time since the step was begun, 0 if it was not.
-func (j Journal) sinceBegun(s Step) time.Duration {
-	uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
-	for _, t := range j.Steps {
-		if t.Step == s {
-			return uptime - t.Uptime
-		}
+func (j *Journal) sinceBegun(s Step) time.Duration {
+	t := j.times(s)
+	if t == nil {
+		return 0
 	}
-	return 0
+	uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
+	return uptime - t.Uptime
 }
 
 func (j *Journal) end(s Step, instant time.Time) {
-	for i := range j.Steps {
-		if j.Steps[i].Step == s {
-			j.Steps[i].Ended = instant
-		}
+	if t := j.times(s); t != nil {
+		t.Ended = instant
 	}
 }
 
 // current returns the step that is under way, or else the last one.
-func (j Journal) current() StepTimes {
+func (j *Journal) current() StepTimes {
 	if len(j.Steps) == 0 {
 		return StepTimes{Step: Check, Begun: j.StartedAt}
 	}
@@ -166,7 +162,7 @@ func (j Journal) current() StepTimes {
 func journalPath(dir string) string { return filepath.Join(dir, "journal.json") }
 
 // save writes the journal. It is on disk when save returns.
-func (j Journal) save(dir string) error {
+func (j *Journal) save(dir string) error {
 	if err := statefile.Save(journalPath(dir), j); err != nil {
 		return fmt.Errorf("guard's journal: %w", err)
 	}

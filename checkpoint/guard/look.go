@@ -57,30 +57,30 @@ func isLocked(path string) bool {
 const followInterval = 100 * time.Millisecond
 
 // Follow writes the log of the last guard to out until the guard has finished. It returns the guard's exit status. Its
-// error is an *ExitError if no guard ran, or if the guard was killed.
+// error says that no guard ran, or that the guard was killed.
 func Follow(ctx context.Context, out io.Writer) (int, error) {
 	log, err := os.Open(logPath(Dir()))
 	if err != nil {
-		return 0, notRunError("no guard has run since the boot: %w", err)
+		return 0, fmt.Errorf("no guard has run since the boot: %w", err)
 	}
 	defer func() { _ = log.Close() }() // It was only read.
 	for {
 		view, _, err := LoadView()
 		if err != nil {
-			return 0, &ExitError{StatusNotRun, err}
+			return 0, err
 		}
 		if _, err := io.Copy(out, log); err != nil {
-			return 0, &ExitError{StatusNotRun, fmt.Errorf("follow: %w", err)}
+			return 0, fmt.Errorf("follow: %w", err)
 		}
 		switch {
 		case !view.Finished.IsZero() && !view.Alive: // A living guard may be the next one, which has no journal yet.
 			return view.Status, nil
 		case !view.Alive && view.Finished.IsZero():
-			return 0, notRunError("the guard was killed at the step %q: relink guard --resume finishes its work", view.Step)
+			return 0, fmt.Errorf("the guard was killed at the step %q: relink guard --resume finishes its work", view.Step)
 		}
 		select {
 		case <-ctx.Done():
-			return 0, notRunError("interrupted: the guard itself goes on")
+			return 0, fmt.Errorf("interrupted: the guard itself goes on")
 		case <-time.After(followInterval):
 		}
 	}

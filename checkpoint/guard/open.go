@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -64,17 +65,17 @@ func (g *guard) recordAttachments() error {
 func differences(report restore.Report) (wrong []string) {
 	for _, o := range report.Attachments {
 		if o.Differs() {
-			wrong = append(wrong, sandboxName(o)+": "+o.FullReason())
+			wrong = append(wrong, sandboxName(o.Pod, o.Attachment)+": "+o.FullReason())
 		}
 	}
 	return append(wrong, report.Problems...)
 }
 
-func sandboxName(o restore.Outcome) string {
-	if o.Pod.Name == "" {
-		return "sandbox " + o.Attachment.ContainerID
+func sandboxName(pod attachment.Pod, key attachment.Key) string {
+	if pod.Name == "" {
+		return "sandbox " + key.ContainerID
 	}
-	return o.Pod.String()
+	return pod.String()
 }
 
 // firstReasons names the first few of all.

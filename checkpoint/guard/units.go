@@ -17,19 +17,6 @@ import (
 // Kubelets are the units that can contain the kubelet: its own, and those of k3s and RKE2.
 var Kubelets = []string{"kubelet.service", "k3s-agent.service", "k3s.service", "rke2-agent.service", "rke2-server.service"}
 
-// unitManager controls the units of the node.
-type unitManager interface {
-	// isLoaded says whether there is such a unit.
-	isLoaded(ctx context.Context, unit string) (bool, error)
-	// isActive says whether the unit runs or is starting.
-	isActive(ctx context.Context, unit string) (bool, error)
-	stop(ctx context.Context, unit string) error
-	start(ctx context.Context, unit string) error
-	// arm makes sure that the command line runs after that time, whatever becomes of this process. environment is added
-	// to its environment.
-	arm(ctx context.Context, id string, after time.Duration, environment, command []string) (RestartTimer, error)
-}
-
 // RestartTimer is the timer of systemd, or the process, that starts the units if the guard does not.
 type RestartTimer struct {
 	Timer string `json:"timer,omitempty"`
@@ -39,15 +26,20 @@ type RestartTimer struct {
 // systemdDir is a directory that is there if systemd runs this machine (sd_booted(3)).
 const systemdDir = "/run/systemd/system"
 
-// detectManager returns the manager of this node.
-func detectManager() unitManager {
-	if info, err := os.Stat(systemdDir); err == nil && info.IsDir() {
-		if _, err := exec.LookPath("systemctl"); err == nil {
-			return systemd{}
-		}
+// systemd asks systemctl(1) and systemd-run(1). On a machine that it does not run there are no units.
+type systemd struct{ running bool }
+
+// detectSystemd finds out whether systemd runs this machine.
+func detectSystemd() systemd {
+	info, err := os.Stat(systemdDir)
+	if err == nil && info.IsDir() {
+		_, err = exec.LookPath("systemctl")
+		return systemd{running: err == nil}
 	}
-	return noSystemd{}
+	return systemd{}
 }
+
+var errNoSystemd = errors.New("systemd does not run this machine")
 
 // unitName matches the names of units that systemd accepts (systemd.unit(5)).
 var unitName = regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]+\.[a-z]+$`)
@@ -64,14 +56,14 @@ func fullName(unit string) (string, error) {
 	return full, nil
 }
 
-// systemd asks systemctl(1) and systemd-run(1).
-type systemd struct{}
-
 // unitPatience is how long systemctl may take. A unit that does not stop gets TERM and then KILL from systemd, usually
 // after 90 s.
 const unitPatience = 2 * time.Minute
 
-func (systemd) run(ctx context.Context, name string, args ...string) (string, error) {
+func (s systemd) run(ctx context.Context, name string, args ...string) (string, error) {
+	if !s.running {
+		return "", errNoSystemd
+	}
 	ctx, cancel := context.WithTimeout(ctx, unitPatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -84,10 +76,12 @@ func (systemd) run(ctx context.Context, name string, args ...string) (string, er
 	return text, nil
 }
 
-// property returns one property of the unit.
+// property returns one property of the unit, empty without systemd.
 func (s systemd) property(ctx context.Context, unit, name string) (string, error) {
 	out, err := s.run(ctx, "systemctl", "show", "--property="+name, unit)
-	if err != nil {
+	if errors.Is(err, errNoSystemd) {
+		return "", nil
+	} else if err != nil {
 		return "", err
 	}
 	value, ok := strings.CutPrefix(out, name+"=")
@@ -97,11 +91,13 @@ func (s systemd) property(ctx context.Context, unit, name string) (string, error
 	return value, nil
 }
 
+// isLoaded says whether there is such a unit.
 func (s systemd) isLoaded(ctx context.Context, unit string) (bool, error) {
 	state, err := s.property(ctx, unit, "LoadState")
 	return state == "loaded", err
 }
 
+// isActive says whether the unit runs or is starting.
 func (s systemd) isActive(ctx context.Context, unit string) (bool, error) {
 	state, err := s.property(ctx, unit, "ActiveState")
 	return state == "active" || state == "activating" || state == "reloading", err
@@ -117,6 +113,7 @@ func (s systemd) start(ctx context.Context, unit string) error {
 	return err
 }
 
+// arm makes sure that the command line runs after that time, whatever becomes of this process. environment is added to its environment.
 func (s systemd) arm(ctx context.Context, id string, after time.Duration, environment, command []string) (RestartTimer, error) {
 	unit := timerName(id)
 	args := []string{
@@ -127,17 +124,7 @@ func (s systemd) arm(ctx context.Context, id string, after time.Duration, enviro
 		args = append(args, "--setenv="+variable)
 	}
 	if _, err := s.run(ctx, "systemd-run", append(append(args, "--"), command...)...); err != nil {
-		return noSystemd{}.arm(ctx, id, after, environment, command)
+		return armProcess(id, after, environment, command)
 	}
 	return RestartTimer{Timer: unit + ".timer"}, nil
 }
-
-// noSystemd is for a machine without systemd. It has no units.
-type noSystemd struct{}
-
-var errNoSystemd = errors.New("systemd does not run this machine")
-
-func (noSystemd) isLoaded(context.Context, string) (bool, error) { return false, nil }
-func (noSystemd) isActive(context.Context, string) (bool, error) { return false, nil }
-func (noSystemd) stop(context.Context, string) error             { return errNoSystemd }
-func (noSystemd) start(context.Context, string) error            { return errNoSystemd }

@@ -167,7 +167,7 @@ func countState(report move.UplinkReport, state move.AttachmentState) (n int) {
 
 // attachmentName names the attachment.
 func attachmentName(o move.AttachmentOutcome) string {
-	return cmp.Or(textIf(o.Pod.Name != "", o.Pod.String()), "sandbox "+o.Attachment.ContainerID) + " " + o.Attachment.IfName
+	return sandboxName(o.Pod, o.Attachment) + " " + o.Attachment.IfName
 }
 
 // movePods moves the pods. A journal of the move is on disk before the first one.
