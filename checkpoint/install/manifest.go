@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,12 +70,7 @@ func loadManifest(root string) (manifest, error) {
 // save writes the manifest, its files in order.
 func (m manifest) save(root string) error {
 	m.Version = manifestVersion
-	slices.SortFunc(m.Files, func(a, b entry) int {
-		if a.Path < b.Path {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(m.Files, func(a, b entry) int { return cmp.Compare(a.Path, b.Path) })
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err

@@ -45,14 +45,9 @@ func planInstall(files []targetFile, previous manifest, states map[string]fileSt
 		steps = append(steps, FileStep{f.Path, action, reason, f.File, f.sum})
 	}
 	for _, e := range previous.Files {
-		if slices.ContainsFunc(files, func(f targetFile) bool { return f.Path == e.Path }) {
-			continue
+		if !slices.ContainsFunc(files, func(f targetFile) bool { return f.Path == e.Path }) {
+			steps = append(steps, decideRemove(e, states[e.Path]))
 		}
-		step := decideRemove(e, states[e.Path])
-		if step.Action == Remove {
-			step.Reason = "this version does not have it"
-		}
-		steps = append(steps, step)
 	}
 	return steps
 }
@@ -78,15 +73,7 @@ func decideInstall(f targetFile, installed []string, current fileState, force bo
 	return Refuse, "relink install has not put it there: move it away, or use --force to replace it"
 }
 
-// planUninstall decides about each file that was installed.
-func planUninstall(previous manifest, states map[string]fileState) []FileStep {
-	var steps []FileStep
-	for _, e := range previous.Files {
-		steps = append(steps, decideRemove(e, states[e.Path]))
-	}
-	return steps
-}
-
+// decideRemove decides about a file that was installed, and that is not to be there.
 func decideRemove(e entry, current fileState) FileStep {
 	switch {
 	case !current.exists:

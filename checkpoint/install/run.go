@@ -81,13 +81,29 @@ func (o Options) Plan() (*Plan, error) {
 		}
 		targets = append(targets, targetFile{f, sum})
 	}
-	states, err := o.readStates(list, p.previous)
-	if err != nil {
-		return nil, err
-	}
 	// Without a manifest, nobody knows who installed a plugin. But its name begins with relink, so it is relink's.
-	p.Steps = planInstall(targets, p.previous, states, o.Force || o.PluginsOnly)
-	return p, nil
+	return p, p.decide(targets, o.Force || o.PluginsOnly)
+}
+
+// decide looks at the paths of the files and of the manifest, and decides about each.
+func (p *Plan) decide(targets []targetFile, force bool) error {
+	states := map[string]fileState{}
+	paths := slices.Clone(p.previous.Files)
+	for _, f := range targets {
+		paths = append(paths, entry{Path: f.Path})
+	}
+	for _, e := range paths {
+		if _, exists := states[e.Path]; exists {
+			continue // Each look reads the whole file.
+		}
+		state, err := readState(inRoot(p.opts.Root, e.Path))
+		if err != nil {
+			return err
+		}
+		states[e.Path] = state
+	}
+	p.Steps = planInstall(targets, p.previous, states, force)
+	return nil
 }
 
 // packagedAgent is where a package of a distribution puts the agent.
@@ -112,35 +128,8 @@ func (o Options) PlanUninstall() (*Plan, error) {
 	if previous.Version == 0 {
 		return nil, fmt.Errorf("%w: there is no %s", ErrNotInstalled, inRoot(o.Root, manifestPath))
 	}
-	states, err := o.readStates(nil, previous)
-	if err != nil {
-		return nil, err
-	}
-	return &Plan{Steps: planUninstall(previous, states), opts: o, previous: previous}, nil
-}
-
-// readStates looks at the paths of the files and of the manifest.
-func (o Options) readStates(list []File, previous manifest) (map[string]fileState, error) {
-	states := map[string]fileState{}
-	add := func(path string) error {
-		if _, exists := states[path]; exists {
-			return nil // Each look reads the whole file.
-		}
-		state, err := readState(inRoot(o.Root, path))
-		states[path] = state
-		return err
-	}
-	for _, f := range list {
-		if err := add(f.Path); err != nil {
-			return nil, err
-		}
-	}
-	for _, e := range previous.Files {
-		if err := add(e.Path); err != nil {
-			return nil, err
-		}
-	}
-	return states, nil
+	p := &Plan{opts: o, previous: previous}
+	return p, p.decide(nil, false)
 }
 
 // Install carries out the plan of Options.Plan. After that, the caller starts the agent and calls SaveStarted. The error
