@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,27 +47,14 @@ output names it; 2: usage or environment.`,
 			if err != nil {
 				return err
 			}
-			return writeAudit(report, output, screenOf(cmd, v))
+			s := screenOf(cmd, v)
+			return present(report, output, s, report.IsHealthy(), func() { auditLines(report, s) })
 		},
 	}
 	addOnlyDataDir(cmd.Flags(), &leases)
 	addCacheDir(cmd, &cacheDir)
 	addOutput(cmd, &output)
 	return cmd
-}
-
-func writeAudit(report audit.NodeReport, output format, s *screen) error {
-	if output.isData() {
-		if err := output.write(s.out, report); err != nil {
-			return err
-		}
-	} else {
-		auditLines(report, s)
-	}
-	if !report.IsHealthy() {
-		return errDiffers
-	}
-	return nil
 }
 
 func auditLines(report audit.NodeReport, s *screen) {
@@ -99,9 +85,7 @@ func printUnseen(problems, notes []string, ownersLeft int, s *screen) {
 	if s.quiet {
 		return
 	}
-	for _, note := range notes {
-		s.printf("%s", note)
-	}
+	s.printLines(notes)
 	if ownersLeft > 0 {
 		s.printf("%s not asked for: there are too many for one look. Another look asks for others", count(ownersLeft, "owner"))
 	}
@@ -172,7 +156,7 @@ func writeFindings(lines []findingLine, s *screen) {
 		l := alike[0]
 		subject := l.name()
 		if len(alike) > 1 {
-			subject = fmt.Sprintf("%d of them (%s)", len(alike), firstNames(alike))
+			subject = fmt.Sprintf("%d of them (%s)", len(alike), firstNames(alike, findingLine.short))
 		}
 		line := l.head
 		if subject != "" {
@@ -183,19 +167,4 @@ func writeFindings(lines []findingLine, s *screen) {
 		}
 		s.printf("%s", line)
 	}
-}
-
-// firstNames names the first few of them.
-func firstNames(lines []findingLine) string {
-	const named = 3
-	var names []string
-	for _, l := range lines {
-		if name := l.short(); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	if len(names) <= named {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
 }

@@ -80,95 +80,36 @@ func checkCacheDir(cmd *cobra.Command, dir string) error {
 
 func captureAll(ctx context.Context, opts capture.Options, output format, s *screen) error {
 	report, err := capture.Run(ctx, opts)
-	logCapture(opts.DryRun, report, err)
+	captured := capturedOutcomes(report)
+	captured.log(opts.DryRun, err)
 	if err != nil {
 		return err
 	}
 	for _, note := range report.Notes {
 		s.warnf("%s", note)
 	}
-	if output.isData() {
-		err = output.write(s.out, report)
-	} else {
-		writeCaptured(report, output.wide(), s)
-	}
-	if err != nil {
-		return err
-	}
-	if !report.Complete() {
-		return errDiffers
-	}
-	return nil
+	return present(report, output, s, report.Complete(), func() { captured.write(output.wide(), s) })
 }
 
-func writeCaptured(report capture.InterfaceReport, wide bool, s *screen) {
-	outcomes := slices.Clone(report.Interfaces)
-	slices.SortStableFunc(outcomes, func(a, b capture.InterfaceOutcome) int {
-		return cmp.Or(compareBool(hasFailed(a), hasFailed(b)), strings.Compare(captureCell(a), captureCell(b)),
-			strings.Compare(a.Attachment.IfName, b.Attachment.IfName))
-	})
-	if s.quiet {
-		outcomes = slices.DeleteFunc(outcomes, func(o capture.InterfaceOutcome) bool { return !hasFailed(o) })
-	}
-	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE"}, column{name: "NETWORK", spare: 2},
-		column{name: "PARENTS", spare: 1}, column{name: "ADDRESSES", spare: 3}, column{name: stateColumn}, column{name: "WHY"})
-	for _, alike := range foldEqual(outcomes, s, func(o capture.InterfaceOutcome) string { return string(o.State) + o.Reason }) {
-		o := alike[0]
-		if len(alike) > 1 {
-			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), o.Reason)
-			continue
-		}
-		t.row(captureCell(o), o.Attachment.ContainerID, o.Attachment.IfName, o.Attachment.Network, parentNames(o.Interface.Parents),
-			addressList(o.Interface.Addresses), string(o.State), o.Reason)
-	}
-	t.write(s)
-	writeNotCaptured(outcomes, s)
-	for _, p := range report.Problems {
-		s.printf("%s", p)
-	}
-	s.info(capturedSummary(report))
-}
-
-// writeNotCaptured lists below the table what was refused or failed. The table can cut a reason short.
-func writeNotCaptured(outcomes []capture.InterfaceOutcome, s *screen) {
-	var lines []checkLine
-	for _, o := range outcomes {
-		if hasFailed(o) {
-			lines = append(lines, failureLine(o.Pod.String(), o.Namespace.Path, o.Attachment.IfName, string(o.State), o.Reason))
-		}
-	}
-	writeLines(lines, s)
-}
-
-func hasFailed(o capture.InterfaceOutcome) bool {
-	return o.State == capture.Refused || o.State == capture.Failed
-}
-
-// captureCell returns the text that names the interface's sandbox.
-func captureCell(o capture.InterfaceOutcome) string {
-	if o.Pod.Name == "" {
-		return o.Namespace.Path
-	}
-	return o.Pod.String()
-}
-
-// capturedSummary counts the interfaces by state.
-func capturedSummary(report capture.InterfaceReport) string {
-	counts := map[capture.InterfaceState]int{}
+// capturedOutcomes are the interfaces, in order by sandbox.
+func capturedOutcomes(report capture.InterfaceReport) outcomes {
+	captured := outcomes{problems: report.Problems, columns: []column{
+		{name: "POD"}, {name: "SANDBOX", wide: true}, {name: "INTERFACE"}, {name: "NETWORK", spare: 2}, {name: "PARENTS", spare: 1}, {name: "ADDRESSES", spare: 3},
+	}}
 	for _, o := range report.Interfaces {
-		counts[o.State]++
+		sandbox := o.Pod.String()
+		if o.Pod.Name == "" {
+			sandbox = o.Namespace.Path
+		}
+		captured.list = append(captured.list, newOutcome(o.Pod, o.Namespace.Path, o.Attachment, o.State, o.Reason, o.State == capture.Refused || o.State == capture.Failed,
+			sandbox, o.Attachment.ContainerID, o.Attachment.IfName, o.Attachment.Network, parentNames(o.Interface.Parents), addressList(o.Interface.Addresses)))
 	}
-	var parts []string
-	for _, s := range []capture.InterfaceState{
+	slices.SortStableFunc(captured.list, func(a, b outcome) int {
+		return cmp.Or(cmp.Compare(a.cells[0], b.cells[0]), cmp.Compare(a.cells[2], b.cells[2]))
+	})
+	captured.summary = cmp.Or(strings.Join(countStates([]capture.InterfaceState{
 		capture.Captured, capture.Refreshed, capture.Forgotten, capture.ToCapture, capture.ToRefresh, capture.ToForget,
 		capture.Kept, capture.Skipped, capture.Refused, capture.Failed,
-	} {
-		if counts[s] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
-		}
-	}
-	if len(parts) == 0 {
-		return "no interfaces to remember"
-	}
-	return strings.Join(parts, ", ")
+	}, countOf[capture.InterfaceState](captured.list)), ", "), "no interfaces to remember")
+	return captured
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -91,17 +90,9 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 	for _, p := range problems {
 		report.Problems = append(report.Problems, p.Text)
 	}
-	if output.isData() {
-		if err := output.write(s.out, checkReport{report, uncapturedList(missing)}); err != nil {
-			return err
-		}
-	} else {
+	return present(checkReport{report, uncapturedList(missing)}, output, s, report.AsRecorded() && len(missing) == 0, func() {
 		checkLines(report, missing, opts.Store.Dir(), s)
-	}
-	if !report.AsRecorded() || len(missing) > 0 {
-		return errDiffers
-	}
-	return nil
+	})
 }
 
 // errInterrupted says that relink did not look at everything, so it does not know the rest.
@@ -233,16 +224,12 @@ func checkLines(report restore.Report, missing []capture.LiveInterface, dir stri
 		})
 	}
 	if !s.quiet {
-		for _, note := range report.Notes {
-			s.printf("%s", note)
-		}
+		s.printLines(report.Notes)
 		writeLines(goneSandboxes, s)
 		writeLines(notCaptured, s)
 	}
 	writeLines(unknown, s)
-	for _, p := range report.Problems {
-		s.printf("%s", p)
-	}
+	s.printLines(report.Problems)
 	writeLines(differ, s)
 	summary := fmt.Sprintf("%s as recorded, %d not", count(len(report.Attachments)-len(differ)-len(goneSandboxes), "attachment"), len(differ))
 	if len(goneSandboxes) > 0 {
@@ -265,28 +252,17 @@ func writeLines(lines []checkLine, s *screen) {
 		case len(alike) == 1:
 			s.printf("%s %s %s: %s", l.pod, l.place, l.ifName, l.text)
 		case l.group != "":
-			s.printf("%s (%s): %s. One of them: %s", count(len(alike), "interface"), firstPods(alike), l.group, l.text)
+			s.printf("%s (%s): %s. One of them: %s", count(len(alike), "interface"), firstNames(alike, checkLine.name), l.group, l.text)
 		default:
-			s.printf("%s (%s): %s", count(len(alike), "interface"), firstPods(alike), l.text)
+			s.printf("%s (%s): %s", count(len(alike), "interface"), firstNames(alike, checkLine.name), l.text)
 		}
 	}
 }
 
-// firstPods names the first few of them.
-func firstPods(lines []checkLine) string {
-	const named = 3
-	var names []string
-	for _, l := range lines {
-		name := l.pod
-		if name == "-" {
-			name = l.place
-		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+// name is the name in a list.
+func (l checkLine) name() string {
+	if l.pod == "-" {
+		return l.place
 	}
-	if len(names) <= named {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
+	return l.pod
 }

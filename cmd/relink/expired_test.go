@@ -26,7 +26,7 @@ func TestTablesLeaveOutWhatHasExpired(t *testing.T) {
 		"list": func(s *screen) { listTable([]listedAttachment{{Record: r}}, false, s) },
 		"wide": func(s *screen) { listTable([]listedAttachment{{Record: r}}, true, s) },
 		"restore": func(s *screen) {
-			writeAttachments(restore.Report{Attachments: []restore.Outcome{{Interface: i}}}, true, s)
+			restoredOutcomes(restore.Report{Attachments: []restore.Outcome{{Interface: i}}}, "").writeTable(true, s)
 		},
 		"show": func(s *screen) { describeAttachment(comparedAttachment{Record: r}, s) },
 	} {

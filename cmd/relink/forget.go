@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,8 +64,14 @@ environment.`,
 			if !dryRun {
 				report = plan.Run(cmd.Context())
 			}
-			logForget(dryRun, report)
-			return writeForget(report, output, s)
+			forgotten := forgottenOutcomes(report)
+			forgotten.log(dryRun, nil)
+			return present(report, output, s, report.Complete(), func() {
+				forgotten.write(output.wide(), s)
+				if report.LeasesMayRemain() {
+					s.info("their addresses may still be leased: relink ipam reclaim shows those of sandboxes that are gone")
+				}
+			})
 		},
 	}
 	addSelection(cmd, open, &opts.Select)
@@ -86,7 +93,7 @@ func confirmForget(ctx context.Context, report forget.CheckpointReport, stdin io
 		return errors.New("relink forget needs --yes where nobody can be asked: standard input and standard error must be a terminal. --dry-run prints what would be dropped")
 	}
 	asking := s.dialogue()
-	forgetTable(report, false, asking)
+	forgottenOutcomes(report).writeTable(false, asking)
 	fmt.Fprintf(asking.out, "Forget %s? [y/N] ", count(report.Count(forget.ToForget), "checkpoint"))
 	answer, err := readLine(ctx, f)
 	if err != nil {
@@ -123,60 +130,17 @@ func readLine(ctx context.Context, input io.Reader) (string, error) {
 	return "", ctx.Err()
 }
 
-func writeForget(report forget.CheckpointReport, output format, s *screen) error {
-	if output.isData() {
-		if err := output.write(s.out, report); err != nil {
-			return err
-		}
-	} else {
-		forgetTable(report, output.wide(), s)
-		writeKept(report, s)
-		s.info(forgetSummary(report))
-		if report.LeasesMayRemain() {
-			s.info("their addresses may still be leased: relink ipam reclaim shows those of sandboxes that are gone")
-		}
-	}
-	if !report.Complete() {
-		return errDiffers
-	}
-	return nil
-}
-
-func forgetTable(report forget.CheckpointReport, wide bool, s *screen) {
-	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", spare: 1}, column{name: "INTERFACE"}, column{name: stateColumn}, column{name: "WHY"})
+func forgottenOutcomes(report forget.CheckpointReport) outcomes {
+	forgotten := outcomes{columns: []column{{name: "POD"}, {name: "SANDBOX", spare: 1}, {name: "INTERFACE"}}}
 	for _, o := range report.Checkpoints {
-		if s.quiet && o.State != forget.Kept && o.State != forget.Failed {
-			continue
-		}
-		t.row(o.Pod.String(), selection.ShortID(o.Attachment.ContainerID), o.Attachment.IfName, string(o.State), o.Reason)
+		id := selection.ShortID(o.Attachment.ContainerID)
+		forgotten.list = append(forgotten.list, newOutcome(o.Pod, id, o.Attachment, o.State, o.Reason, o.State == forget.Kept || o.State == forget.Failed,
+			o.Pod.String(), id, o.Attachment.IfName))
 	}
-	t.write(s)
-}
-
-// writeKept lists below the table what is not forgotten. The table can cut a reason short.
-func writeKept(report forget.CheckpointReport, s *screen) {
-	var lines []checkLine
-	for _, o := range report.Checkpoints {
-		if o.State == forget.Kept || o.State == forget.Failed {
-			lines = append(lines, failureLine(o.Pod.String(), selection.ShortID(o.Attachment.ContainerID), o.Attachment.IfName, string(o.State), o.Reason))
-		}
-	}
-	writeLines(lines, s)
-}
-
-// forgetSummary counts the checkpoints by state.
-func forgetSummary(report forget.CheckpointReport) string {
-	var parts []string
-	for _, state := range []forget.CheckpointState{forget.ToForget, forget.Forgotten, forget.Kept, forget.Failed} {
-		if n := report.Count(state); n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
-		}
-	}
+	parts := countStates([]forget.CheckpointState{forget.ToForget, forget.Forgotten, forget.Kept, forget.Failed}, report.Count)
 	if report.Alive > 0 {
 		parts = append(parts, fmt.Sprintf("%d of living sandboxes", report.Alive))
 	}
-	if len(parts) == 0 {
-		return "no checkpoints"
-	}
-	return strings.Join(parts, ", ")
+	forgotten.summary = cmp.Or(strings.Join(parts, ", "), "no checkpoints")
+	return forgotten
 }

@@ -53,7 +53,8 @@ Exit status 0: done; 1: something could not be freed or looked at, and the outpu
 				return err
 			}
 			logGC(report)
-			return writeGC(report, output, screenOf(cmd, v))
+			s := screenOf(cmd, v)
+			return present(report, output, s, report.Complete(), func() { gcLines(report, s) })
 		},
 	}
 	flags := cmd.Flags()
@@ -63,20 +64,6 @@ Exit status 0: done; 1: something could not be freed or looked at, and the outpu
 	addCacheDir(cmd, &cacheDir)
 	addOutput(cmd, &output)
 	return cmd
-}
-
-func writeGC(report reclaim.GCReport, output format, s *screen) error {
-	if output.isData() {
-		if err := output.write(s.out, report); err != nil {
-			return err
-		}
-	} else {
-		gcLines(report, s)
-	}
-	if !report.Complete() {
-		return errDiffers
-	}
-	return nil
 }
 
 func gcLines(report reclaim.GCReport, s *screen) {
@@ -139,20 +126,14 @@ func nextState(o reclaim.GCOutcome) string {
 
 // gcSummary counts the things by state.
 func gcSummary(report reclaim.GCReport) string {
-	var parts []string
-	for _, state := range reclaim.GCStates {
-		if n := report.Count(state); n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
-		}
-	}
-	return cmp.Or(strings.Join(parts, ", "), "nothing to free")
+	return cmp.Or(strings.Join(countStates(reclaim.GCStates, report.Count), ", "), "nothing to free")
 }
 
 func logGC(report reclaim.GCReport) {
 	var failures []string
 	for _, o := range report.Outcomes {
 		if o.State == reclaim.Failed {
-			failures = append(failures, failure(o.Pod, o.Attachment, o.Reason))
+			failures = append(failures, attachmentName(o.Pod, o.Attachment)+": "+o.Reason)
 		}
 	}
 	logRun(report.DryRun, gcSummary(report), append(failures, report.Problems...), nil)

@@ -66,7 +66,8 @@ environment.`,
 			if err != nil {
 				return err
 			}
-			return writeHostAccess(report, output, screenOf(cmd, v))
+			s := screenOf(cmd, v)
+			return present(report, output, s, report.IsHealthy(), func() { writeHostAccess(report, output.wide(), s) })
 		},
 	}
 	addSelection(cmd, open, &filter)
@@ -75,37 +76,23 @@ environment.`,
 	return cmd
 }
 
-func writeHostAccess(report hostends.AccessReport, output format, s *screen) error {
-	if output.isData() {
-		if err := output.write(s.out, report); err != nil {
-			return err
-		}
-	} else {
-		hostAccessTable(report, output.wide(), s)
-		if !s.quiet {
-			for _, note := range report.Notes {
-				s.printf("%s", note)
-			}
-		}
-		for _, p := range report.Problems {
-			s.printf("%s", p)
-		}
-		wrong := 0
-		for _, p := range report.Pods {
-			for _, problem := range p.Problems {
-				s.printf("%s %s: %s", p.Pod, p.Attachment.IfName, problem)
-			}
-			if len(p.Problems) > 0 {
-				wrong++
-			}
-		}
-		s.info(fmt.Sprintf("%s with host access, %d with a problem. The node speaks to them as %s",
-			count(len(report.Pods), "pod"), wrong, sourceAddresses(report)))
+func writeHostAccess(report hostends.AccessReport, wide bool, s *screen) {
+	hostAccessTable(report, wide, s)
+	if !s.quiet {
+		s.printLines(report.Notes)
 	}
-	if !report.IsHealthy() {
-		return errDiffers
+	s.printLines(report.Problems)
+	wrong := 0
+	for _, p := range report.Pods {
+		for _, problem := range p.Problems {
+			s.printf("%s %s: %s", p.Pod, p.Attachment.IfName, problem)
+		}
+		if len(p.Problems) > 0 {
+			wrong++
+		}
 	}
-	return nil
+	s.info(fmt.Sprintf("%s with host access, %d with a problem. The node speaks to them as %s",
+		count(len(report.Pods), "pod"), wrong, sourceAddresses(report)))
 }
 
 // sourceAddresses are the addresses of the node that its pods see.
@@ -127,12 +114,7 @@ func sourceAddresses(report hostends.AccessReport) string {
 }
 
 func hasFamily(addresses []netip.Addr, ipv6 bool) bool {
-	for _, a := range addresses {
-		if a.Is6() == ipv6 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(addresses, func(a netip.Addr) bool { return a.Is6() == ipv6 })
 }
 
 func hostAccessTable(report hostends.AccessReport, wide bool, s *screen) {
@@ -286,22 +268,14 @@ func (c *accessChange) run(cmd *cobra.Command, open storeOpener, args []string, 
 	}
 	results = append(results, c.changeAll(cmd.Context(), store, host, records)...)
 	s := screenOf(cmd, v)
-	if c.output.isData() {
-		if err := c.output.write(s.out, results); err != nil {
-			return err
-		}
-	} else {
+	complete := !slices.ContainsFunc(results, func(r accessOutcome) bool { return r.State == failed })
+	return present(results, c.output, s, complete, func() {
 		for _, r := range results {
-			if s.quiet && r.Reason == "" {
-				continue
+			if !s.quiet || r.Reason != "" {
+				s.printf("%s", strings.TrimSuffix(fmt.Sprintf("%s %s: host access %s: %s", r.Pod, r.Attachment.IfName, r.State, r.Reason), ": "))
 			}
-			s.printf("%s", strings.TrimSuffix(fmt.Sprintf("%s %s: host access %s: %s", r.Pod, r.Attachment.IfName, r.State, r.Reason), ": "))
 		}
-	}
-	if slices.ContainsFunc(results, func(r accessOutcome) bool { return r.State == failed }) {
-		return errDiffers
-	}
-	return nil
+	})
 }
 
 // failed is the state of an attachment that could not be changed.

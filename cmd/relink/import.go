@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -53,61 +53,31 @@ or environment.`,
 
 func importAll(ctx context.Context, opts netfix.Options, output format, s *screen) error {
 	report, err := netfix.Run(ctx, opts)
-	logImport(opts.DryRun, report, opts.Dir, err)
+	imported := importedOutcomes(report, opts.Dir)
+	imported.log(opts.DryRun, err)
 	if err != nil {
 		return err
 	}
-	if output.isData() {
-		err = output.write(s.out, report)
-	} else {
-		writeImported(report, opts.Dir, output.wide(), s)
-	}
-	if err != nil {
-		return err
-	}
-	if !report.Complete() {
-		return errDiffers
-	}
-	return nil
+	return present(report, output, s, report.Complete(), func() { imported.write(output.wide(), s) })
 }
 
-func writeImported(report netfix.FileReport, dir string, wide bool, s *screen) {
-	t := newTable(wide, column{name: "FILE"}, column{name: "POD"}, column{name: "INTERFACE", spare: 1}, column{name: "PARENTS", spare: 3},
-		column{name: "MAC", wide: true}, column{name: "ADDRESSES", spare: 2}, column{name: stateColumn}, column{name: "WHY"})
-	var notImported []checkLine // Written below the table, which can cut a reason short.
+func importedOutcomes(report netfix.FileReport, dir string) outcomes {
+	imported := outcomes{columns: []column{
+		{name: "FILE"}, {name: "POD"}, {name: "INTERFACE", spare: 1}, {name: "PARENTS", spare: 3}, {name: "MAC", wide: true}, {name: "ADDRESSES", spare: 2},
+	}}
 	for _, o := range report.Files {
-		failed := o.State == netfix.Refused || o.State == netfix.Failed
-		if failed {
-			notImported = append(notImported, failureLine(filepath.Base(o.Path), o.PodName, o.Attachment.IfName, string(o.State), o.Reason))
-		} else if s.quiet {
-			continue
-		}
 		var i netstate.Interface
 		if o.Interface != nil {
 			i = *o.Interface
 		}
-		t.row(filepath.Base(o.Path), o.PodName, o.Attachment.IfName, parentNames(i.Parents), i.Link.MAC,
-			addressList(i.Addresses), string(o.State), o.Reason)
+		file := filepath.Base(o.Path)
+		entry := newOutcome(o.Pod, o.PodName, o.Attachment, o.State, o.Reason, o.State == netfix.Refused || o.State == netfix.Failed,
+			file, o.PodName, o.Attachment.IfName, parentNames(i.Parents), i.Link.MAC, addressList(i.Addresses))
+		entry.name, entry.subject.pod = o.Path, file
+		imported.list = append(imported.list, entry)
 	}
-	t.write(s)
-	writeLines(notImported, s)
-	s.info(importedSummary(report, dir))
-}
-
-// importedSummary counts the files by state.
-func importedSummary(report netfix.FileReport, dir string) string {
-	counts := map[netfix.FileState]int{}
-	for _, o := range report.Files {
-		counts[o.State]++
-	}
-	var parts []string
-	for _, s := range []netfix.FileState{netfix.Imported, netfix.Replaced, netfix.ToImport, netfix.ToReplace, netfix.Kept, netfix.Refused, netfix.Failed} {
-		if counts[s] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
-		}
-	}
-	if len(parts) == 0 {
-		return "no checkpoints of i40e_net_fix in " + dir
-	}
-	return strings.Join(parts, ", ")
+	imported.summary = cmp.Or(strings.Join(countStates(
+		[]netfix.FileState{netfix.Imported, netfix.Replaced, netfix.ToImport, netfix.ToReplace, netfix.Kept, netfix.Refused, netfix.Failed},
+		countOf[netfix.FileState](imported.list)), ", "), "no checkpoints of i40e_net_fix in "+dir)
+	return imported
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func newMove(open storeOpener, v *verbosity) *cobra.Command {
@@ -83,92 +83,41 @@ func parseMove(pair string) (source, target string, err error) {
 
 func moveAll(ctx context.Context, opts move.Options, output format, s *screen) error {
 	report, err := move.Run(ctx, opts)
-	logMove(opts, report, err)
+	moved := movedOutcomes(opts, report)
+	moved.log(opts.DryRun, err)
 	if err != nil {
 		return err
 	}
-	if output.isData() {
-		if err := output.write(s.out, report); err != nil {
-			return err
+	return present(report, output, s, report.Complete(), func() {
+		for _, note := range report.Notes {
+			s.info(note)
 		}
-	} else {
-		writeMove(opts, report, s)
-	}
-	if !report.Complete() {
-		return errDiffers
-	}
-	return nil
+		for _, step := range report.Steps {
+			s.printStep(step, step.Reason, step.Error)
+		}
+		moved.write(false, s)
+	})
 }
 
-func logMove(opts move.Options, report move.UplinkReport, err error) {
-	var failures []string
-	for _, o := range report.Attachments {
-		if o.State == move.Failed || o.State == move.Refused {
-			failures = append(failures, failure(o.Pod, o.Attachment, o.Reason))
-		}
-	}
-	logRun(opts.DryRun, moveSummary(opts, report), append(failures, report.Problems...), err)
-}
-
-func writeMove(opts move.Options, report move.UplinkReport, s *screen) {
-	for _, note := range report.Notes {
-		s.info(note)
-	}
-	for _, step := range report.Steps {
-		line := fmt.Sprintf("%s: %s", step, step.Reason)
-		if step.Error != "" {
-			s.printf("%s: FAILED: %s", line, step.Error)
-		} else {
-			s.info(line)
-		}
-	}
-	t := newTable(false, column{name: "POD"}, column{name: "INTERFACE", spare: 1}, column{name: "FROM", spare: 3}, column{name: "TO", spare: 2},
-		column{name: stateColumn}, column{name: "WHY"})
-	outcomes := slices.Clone(report.Attachments)
-	slices.SortStableFunc(outcomes, func(a, b move.AttachmentOutcome) int { return compareBool(a.Reason != "", b.Reason != "") })
-	if s.quiet {
-		outcomes = slices.DeleteFunc(outcomes, func(o move.AttachmentOutcome) bool { return o.Reason == "" })
-	}
-	for _, alike := range foldEqual(outcomes, s, func(o move.AttachmentOutcome) string {
-		return strings.Join([]string{o.OldParent, o.NewParent, string(o.State), o.Reason}, " ")
-	}) {
-		o := alike[0]
-		if len(alike) > 1 {
-			t.row(count(len(alike), "interface"), "", o.OldParent, o.NewParent, string(o.State), o.Reason)
-		} else {
-			t.row(podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName, o.OldParent, o.NewParent, string(o.State), o.Reason)
-		}
-	}
-	t.write(s)
-	for _, p := range report.Problems {
-		s.printf("%s", p)
-	}
-	s.info(moveSummary(opts, report))
-}
-
-// moveSummary counts the attachments by state.
-func moveSummary(opts move.Options, report move.UplinkReport) string {
-	counts := map[move.AttachmentState]int{}
+func movedOutcomes(opts move.Options, report move.UplinkReport) outcomes {
+	moved := outcomes{problems: report.Problems, columns: []column{{name: "POD"}, {name: "INTERFACE", spare: 1}, {name: "FROM", spare: 3}, {name: "TO", spare: 2}}}
 	slowest := time.Duration(0)
 	for _, o := range report.Attachments {
-		counts[o.State]++
 		slowest = max(slowest, o.SwitchDuration)
+		moved.list = append(moved.list, newOutcome(o.Pod, selection.ShortID(o.Attachment.ContainerID), o.Attachment, o.State, o.Reason, o.State == move.Failed || o.State == move.Refused,
+			podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName, o.OldParent, o.NewParent))
 	}
-	var parts []string
-	for _, state := range []move.AttachmentState{move.Moved, move.ToMove, move.Deleted, move.Refused, move.Failed} {
-		if n := counts[state]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
-		}
-	}
+	countMoved := countOf[move.AttachmentState](moved.list)
+	parts := countStates([]move.AttachmentState{move.Moved, move.ToMove, move.Deleted, move.Refused, move.Failed}, countMoved)
 	if n := len(report.Problems); n > 0 {
 		parts = append(parts, count(n, "other problem"))
 	}
-	line := fmt.Sprintf("%s=%s: %s in %s", opts.Source, opts.Target, cmp.Or(strings.Join(parts, ", "), "nothing to move"), report.Duration.Round(time.Millisecond))
+	moved.summary = fmt.Sprintf("%s=%s: %s in %s", opts.Source, opts.Target, cmp.Or(strings.Join(parts, ", "), "nothing to move"), report.Duration.Round(time.Millisecond))
 	switch {
 	case slowest > 0:
-		line += fmt.Sprintf("; a pod took %s at most to switch", slowest.Round(10*time.Microsecond))
-	case report.Unchanged() && !report.DryRun && counts[move.Refused] > 0:
-		line += "; nothing was moved: --force moves what can be moved"
+		moved.summary += fmt.Sprintf("; a pod took %s at most to switch", slowest.Round(10*time.Microsecond))
+	case report.Unchanged() && !report.DryRun && countMoved(move.Refused) > 0:
+		moved.summary += "; nothing was moved: --force moves what can be moved"
 	}
-	return line
+	return moved
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -105,85 +103,42 @@ func restoreAll(ctx context.Context, opts restore.Options, output format, s *scr
 		}
 	}
 	report, err := restore.Run(ctx, opts)
-	logRestore(opts.DryRun, report, opts.Store.Dir(), err)
+	restored := restoredOutcomes(report, opts.Store.Dir())
+	restored.log(opts.DryRun, err)
 	if err != nil {
 		return err
 	}
-	if output.isData() {
-		if err := output.write(s.out, report); err != nil {
-			return err
+	return present(report, output, s, report.AsRecorded(), func() {
+		for _, note := range report.Notes {
+			s.info(note)
 		}
-	} else {
-		writeReport(report, opts.Store.Dir(), output.wide(), s)
-	}
-	if !report.AsRecorded() {
-		return errDiffers
-	}
-	return nil
+		for _, step := range report.Parents {
+			s.printStep(step, step.Reason, step.Error)
+		}
+		restored.write(output.wide(), s)
+	})
 }
 
-func writeReport(report restore.Report, dir string, wide bool, s *screen) {
-	for _, note := range report.Notes {
-		s.info(note)
-	}
-	for _, step := range report.Parents {
-		line := fmt.Sprintf("%s: %s", step, step.Reason)
-		switch {
-		case step.Error != "":
-			s.printf("%s: FAILED: %s", line, step.Error)
-		default:
-			s.info(line)
-		}
-	}
-	writeAttachments(report, wide, s)
-	writeFailures(report, s)
-	for _, p := range report.Problems {
-		s.printf("%s", p)
-	}
-	s.info(summary(report, dir))
-}
-
-// writeFailures lists below the table what failed or would fail. The table can cut a reason short.
-func writeFailures(report restore.Report, s *screen) {
-	var failed []checkLine
-	for _, o := range report.Attachments {
-		switch o.State {
-		case restore.Failed:
-			failed = append(failed, outcomeLine(o, "FAILED: "+o.FullReason()))
-		case restore.Blocked:
-			failed = append(failed, outcomeLine(o, "BLOCKED: "+o.FullReason()))
-		}
-	}
-	writeLines(failed, s)
-}
-
-// writeAttachments writes the table, sorted by pod. Failures come last.
-func writeAttachments(report restore.Report, wide bool, s *screen) {
-	outcomes := slices.Clone(report.Attachments)
-	slices.SortStableFunc(outcomes, func(a, b restore.Outcome) int { return compareBool(a.Differs(), b.Differs()) })
-	if s.quiet {
-		outcomes = slices.DeleteFunc(outcomes, func(o restore.Outcome) bool { return !o.Differs() })
-	}
-	if len(outcomes) == 0 {
-		return
-	}
-	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE", spare: 1}, column{name: "PARENT", spare: 2},
-		column{name: "ADDRESS", spare: 3}, column{name: "MAC", spare: 4}, column{name: stateColumn}, column{name: "WHY"})
-	for _, alike := range foldEqual(outcomes, s, func(o restore.Outcome) string { return string(o.State) + cmp.Or(outcomeGroup(o), tableReason(o)) }) {
-		o := alike[0]
-		if len(alike) > 1 {
-			t.row(count(len(alike), "interface"), "", "", "", "", "", string(o.State), cmp.Or(outcomeGroup(o), tableReason(o)))
-		} else {
-			t.row(podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.ContainerID, o.Attachment.IfName, o.Parent,
-				addressList(unexpired(o.Interface).Addresses), o.Interface.Link.MAC, string(o.State), tableReason(o))
+// restoredOutcomes are the attachments, in order by pod. dir is the directory of their checkpoints.
+func restoredOutcomes(report restore.Report, dir string) outcomes {
+	restored := outcomes{problems: report.Problems, summary: summary(report, dir), columns: []column{
+		{name: "POD"}, {name: "SANDBOX", wide: true}, {name: "INTERFACE", spare: 1}, {name: "PARENT", spare: 2}, {name: "ADDRESS", spare: 3}, {name: "MAC", spare: 4},
+	}}
+	for _, a := range report.Attachments {
+		o := outcome{
+			subject: outcomeLine(a, ""), name: attachmentName(a.Pod, a.Attachment), state: string(a.State), reason: tableReason(a), detail: a.FullReason(),
+			differs: a.Differs(), failed: a.State == restore.Failed || a.State == restore.Blocked,
+			cells: []string{podCell(a.Pod, a.Attachment.ContainerID), a.Attachment.ContainerID, a.Attachment.IfName, a.Parent,
+				addressList(unexpired(a.Interface).Addresses), a.Interface.Link.MAC},
 		}
 		if report.DryRun {
-			for _, step := range o.Steps {
-				t.row(" ", " ", " ", " ", " ", " ", " ", step.String())
+			for _, step := range a.Steps {
+				o.steps = append(o.steps, step.String())
 			}
 		}
+		restored.list = append(restored.list, o)
 	}
-	t.write(s)
+	return restored
 }
 
 // tableReason is the reason in a table. The steps of the parents are printed above the table already, because they
@@ -201,15 +156,10 @@ func summary(report restore.Report, dir string) string {
 	for _, o := range report.Attachments {
 		counts[o.State]++
 	}
-	var parts []string
-	for _, s := range []restore.State{
+	parts := countStates([]restore.State{
 		restore.Restored, restore.Repaired, restore.ToRestore, restore.ToRepair,
 		restore.AsRecorded, restore.SandboxGone, restore.Failed, restore.Blocked,
-	} {
-		if counts[s] > 0 {
-			parts = append(parts, stateCount(counts[s], s))
-		}
-	}
+	}, func(state restore.State) int { return counts[state] })
 	if len(parts) == 0 {
 		parts = []string{"no attachments are remembered in " + dir}
 	}

@@ -52,7 +52,7 @@ func screenOf(cmd *cobra.Command, v *verbosity) *screen {
 // in full.
 func (s *screen) dialogue() *screen {
 	f := terminal(s.err)
-	return &screen{out: s.err, err: s.err, colour: f != nil && wantsColour()}
+	return &screen{verbosity: verbosity{verbose: true}, out: s.err, err: s.err, colour: f != nil && wantsColour()}
 }
 
 // wantsColour reports whether the environment allows colours on a terminal.
@@ -82,6 +82,13 @@ func widthOf(f *os.File) int {
 
 // printf writes one line.
 func (s *screen) printf(format string, args ...any) { printLine(s.out, format, args...) }
+
+// printLines writes each text on a line.
+func (s *screen) printLines(lines []string) {
+	for _, line := range lines {
+		s.printf("%s", line)
+	}
+}
 
 // printFitted writes one line, cut to the width of the terminal. A verbose screen shows the whole line.
 func (s *screen) printFitted(format string, args ...any) {

@@ -39,8 +39,8 @@ var colours = map[string]paint{
 func stateColour(state string) paint { return colours[state] }
 
 // stateCount says how many attachments are in a state.
-func stateCount(n int, state restore.State) string {
-	if state == restore.SandboxGone {
+func stateCount[S ~string](n int, state S) string {
+	if string(state) == string(restore.SandboxGone) {
 		return count(n, "sandbox") + " gone"
 	}
 	return fmt.Sprintf("%d %s", n, state)

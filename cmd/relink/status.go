@@ -226,17 +226,7 @@ func summarizeStatus(report restore.Report, missing []capture.LiveInterface) nod
 func isUnreadable(o restore.Outcome) bool { return o.Interface.Link.Name == "" }
 
 func (status nodeStatus) show(output format, s *screen) error {
-	if output.isData() {
-		if err := output.write(s.out, status); err != nil {
-			return err
-		}
-	} else {
-		status.write(s)
-	}
-	if !status.recorded {
-		return errDiffers
-	}
-	return nil
+	return present(status, output, s, status.recorded, func() { status.write(s) })
 }
 
 // leasePatience is how long a status waits for the lock of a network's leases.

@@ -101,12 +101,7 @@ func (status nodeStatus) writeUnknown(s *screen) {
 // stateCounts returns the numbers of attachments by state, first of those that are right.
 func (status nodeStatus) stateCounts() string {
 	order := []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Blocked, restore.SandboxGone}
-	var parts []string
-	for _, state := range order {
-		if n := status.Attachments[state]; n > 0 {
-			parts = append(parts, stateCount(n, state))
-		}
-	}
+	parts := countStates(order, func(state restore.State) int { return status.Attachments[state] })
 	return cmp.Or(strings.Join(parts, ", "), "none is remembered")
 }
 
@@ -280,12 +275,7 @@ func (status nodeStatus) writeLastRestore(s *screen, shown screenLimits) {
 }
 
 func lastCounts(l checkpoint.LastRestore) string {
-	var parts []string
-	for _, state := range slices.Sorted(maps.Keys(l.Counts)) {
-		if n := l.Counts[state]; n > 0 {
-			parts = append(parts, stateCount(n, restore.State(state)))
-		}
-	}
+	parts := countStates(slices.Sorted(maps.Keys(l.Counts)), func(state string) int { return l.Counts[state] })
 	if l.Problems > 0 {
 		parts = append(parts, count(l.Problems, "other problem"))
 	}

@@ -144,12 +144,3 @@ func columns(names ...string) []column {
 	}
 	return list
 }
-
-// failureLine is the line below a table about an attachment that failed or was refused. place says where the interface is.
-// Unknown values become a dash.
-func failureLine(pod, place, ifName, state, reason string) checkLine {
-	return checkLine{
-		pod: cmp.Or(pod, "-"), place: cmp.Or(place, "-"), ifName: cmp.Or(ifName, "-"),
-		text: strings.ToUpper(state) + ": " + reason,
-	}
-}

@@ -30,28 +30,18 @@ could be read.`,
 			if err != nil {
 				return err
 			}
-			if err := writeValidated(report, output, screenOf(cmd, v)); err != nil {
-				return err
-			}
-			if report.Errors > 0 {
-				return errDiffers
-			}
-			return nil
+			s := screenOf(cmd, v)
+			return present(report, output, s, report.Errors == 0, func() {
+				for _, finding := range report.Findings {
+					s.printf("%s", finding)
+				}
+				s.info(fmt.Sprintf("%s in %s: %s, %s",
+					count(report.Networks, "network"), count(report.Files, "file"), count(report.Errors, "error"), count(report.Warnings, "warning")))
+			})
 		},
 	}
 	cmd.Flags().StringArrayVar(&opts.PluginDirs, "cni-bin", validate.PluginDirs, "`directory` of the runtime's plugins (repeatable)")
 	cmd.Flags().BoolVar(&opts.FilesOnly, "files-only", false, "do not look at this node")
 	addOutput(cmd, &output)
 	return cmd
-}
-
-func writeValidated(r validate.ConfigReport, output format, s *screen) error {
-	if output.isData() {
-		return output.write(s.out, r)
-	}
-	for _, finding := range r.Findings {
-		s.printf("%s", finding)
-	}
-	s.info(fmt.Sprintf("%s in %s: %s, %s", count(r.Networks, "network"), count(r.Files, "file"), count(r.Errors, "error"), count(r.Warnings, "warning")))
-	return nil
 }

@@ -45,11 +45,7 @@ Exit status 0: always; 2: usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, s := currentVersions(), screenOf(cmd, v)
-			if output.isData() {
-				return output.write(s.out, report)
-			}
-			report.write(s)
-			return nil
+			return present(report, output, s, true, func() { report.write(s) })
 		},
 	}
 	addOutput(cmd, &output)

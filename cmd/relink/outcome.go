@@ -1,0 +1,181 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/runlog"
+)
+
+// outcome is what became of one thing. It is a row of a table, and a line below the table and in the log if it went wrong.
+type outcome struct {
+	// subject names it in the line below the table, name in the log. The group of subject stands for reasons that differ only in a path.
+	subject checkLine
+	name    string
+	// cells are those of its row before STATE and WHY.
+	cells []string
+	// reason is what a table says. detail is all of it.
+	state, reason, detail string
+	// differs says that it is not as it should be. failed says that it has a line below the table, which can cut a reason short.
+	differs, failed bool
+	// steps are rows of their own.
+	steps []string
+}
+
+// newOutcome returns what became of an attachment. place says where it is.
+func newOutcome[S ~string](pod attachment.Pod, place string, key attachment.Key, state S, reason string, failed bool, cells ...string) outcome {
+	return outcome{
+		subject: checkLine{pod: pod.String(), place: place, ifName: key.IfName}, name: attachmentName(pod, key),
+		cells: cells, state: string(state), reason: reason, detail: reason, differs: failed, failed: failed,
+	}
+}
+
+// attachmentName names the attachment, and its pod if it is known.
+func attachmentName(pod attachment.Pod, key attachment.Key) string {
+	if pod == (attachment.Pod{}) {
+		return key.ContainerID + " " + key.IfName
+	}
+	return fmt.Sprintf("%s %s (%s)", pod, key.IfName, key.ContainerID)
+}
+
+// outcomes is what became of everything that a verb has dealt with.
+type outcomes struct {
+	// columns are those of the table before STATE and WHY.
+	columns  []column
+	list     []outcome
+	problems []string
+	summary  string
+}
+
+// write writes the table, what failed, and the summary.
+func (r outcomes) write(wide bool, s *screen) {
+	r.writeTable(wide, s)
+	var failures []checkLine
+	for _, o := range r.list {
+		if o.failed {
+			line := o.subject
+			line.pod, line.place, line.ifName = cmp.Or(line.pod, "-"), cmp.Or(line.place, "-"), cmp.Or(line.ifName, "-")
+			line.text = strings.ToUpper(o.state) + ": " + o.detail
+			failures = append(failures, line)
+		}
+	}
+	writeLines(failures, s)
+	s.printLines(r.problems)
+	s.info(r.summary)
+}
+
+// writeTable writes one row for each outcome, or one for many that are alike. Failures come last.
+func (r outcomes) writeTable(wide bool, s *screen) {
+	shown := slices.Clone(r.list)
+	if s.quiet {
+		shown = slices.DeleteFunc(shown, func(o outcome) bool { return !o.differs })
+	}
+	slices.SortStableFunc(shown, func(a, b outcome) int { return compareBool(a.differs, b.differs) })
+	t := newTable(wide, append(slices.Clone(r.columns), column{name: stateColumn}, column{name: "WHY"})...)
+	for _, alike := range foldEqual(shown, s, func(o outcome) string { return o.state + cmp.Or(o.subject.group, o.reason) }) {
+		o := alike[0]
+		if len(alike) > 1 {
+			o.cells, o.reason = commonCells(alike), cmp.Or(o.subject.group, o.reason)
+		}
+		t.row(slices.Concat(o.cells, []string{o.state, o.reason})...)
+		for _, step := range o.steps {
+			t.row(append(slices.Repeat([]string{" "}, len(r.columns)+1), step)...)
+		}
+	}
+	t.write(s)
+}
+
+// commonCells are the cells that are the same in all rows, behind the number of rows.
+func commonCells(alike []outcome) []string {
+	cells := slices.Clone(alike[0].cells)
+	for _, o := range alike {
+		for i, text := range o.cells {
+			if text != cells[i] {
+				cells[i] = ""
+			}
+		}
+	}
+	cells[0] = count(len(alike), "interface")
+	return cells
+}
+
+// log writes what a run has changed to the journal or to syslog.
+func (r outcomes) log(dryRun bool, err error) {
+	var failures []string
+	for _, o := range r.list {
+		if o.differs {
+			failures = append(failures, o.name+": "+o.detail)
+		}
+	}
+	logRun(dryRun, r.summary, append(failures, r.problems...), err)
+}
+
+// logRun writes what a run has changed to the journal or to syslog. A dry run changes nothing.
+func logRun(dryRun bool, summary string, failures []string, err error) {
+	if !dryRun {
+		runlog.Current().Write(runlog.Run{Summary: summary, Failures: failures, Err: err})
+	}
+}
+
+// countOf returns a function that counts the outcomes in a state.
+func countOf[S ~string](list []outcome) func(S) int {
+	return func(state S) (n int) {
+		for _, o := range list {
+			if o.state == string(state) {
+				n++
+			}
+		}
+		return n
+	}
+}
+
+// countStates says how many things are in each state.
+func countStates[S ~string](states []S, countOf func(S) int) (parts []string) {
+	for _, state := range states {
+		if n := countOf(state); n > 0 {
+			parts = append(parts, stateCount(n, state))
+		}
+	}
+	return parts
+}
+
+// firstNames names the first few of them, each of them once.
+func firstNames[T any](list []T, nameOf func(T) string) string {
+	const shown = 3
+	var names []string
+	for _, element := range list {
+		if name := nameOf(element); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) <= shown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+}
+
+// present prints a report for programs or for people. It returns errDiffers unless everything is as it should be.
+func present(report any, output format, s *screen, complete bool, print func()) error {
+	if !output.isData() {
+		print()
+	} else if err := output.write(s.out, report); err != nil {
+		return err
+	}
+	if !complete {
+		return errDiffers
+	}
+	return nil
+}
+
+// printStep writes what was done to a device.
+func (s *screen) printStep(step fmt.Stringer, reason, failure string) {
+	line := fmt.Sprintf("%s: %s", step, reason)
+	if failure != "" {
+		s.printf("%s: FAILED: %s", line, failure)
+	} else {
+		s.info(line)
+	}
+}
