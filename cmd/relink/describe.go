@@ -29,13 +29,16 @@ func (d *description) timeRow(name string, instant time.Time) {
 	}
 }
 
-// write writes the rows, and an empty line.
-func (d *description) write(s *screen) {
-	d.writeRows(s)
-	s.printf("")
+// list adds a list. Its name stands before the first value.
+func (d *description) list(name string, values []string) {
+	for _, value := range values {
+		d.row(name, "%s", value)
+		name = ""
+	}
 }
 
-func (d *description) writeRows(s *screen) {
+// write writes the rows, and an empty line.
+func (d *description) write(s *screen) {
 	width := 0
 	for _, r := range d.rows {
 		width = max(width, utf8.RuneCountInString(r[0]))
@@ -43,4 +46,5 @@ func (d *description) writeRows(s *screen) {
 	for _, r := range d.rows {
 		s.printf("%s%s%s%s", r[0], strings.Repeat(" ", width-utf8.RuneCountInString(r[0])), gap, r[1])
 	}
+	s.printf("")
 }

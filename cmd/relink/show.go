@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -17,8 +19,8 @@ func newShow(open storeOpener, v *verbosity) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [NAMESPACE/]POD|ID...",
 		Short: "Show what the checkpoints of a pod have, and what differs now",
-		Long: `Show everything that the checkpoints of a pod have. Where an interface is not as recorded, the
-column LIVE shows what is there now.
+		Long: `Show everything that the checkpoints of a pod have. Where an interface is not as recorded, it says
+what differs, and what was added.
 
 ` + namingHelp + `
 
@@ -74,19 +76,15 @@ func show(store *checkpoint.Store, report restore.Report, filter selection.Selec
 		}
 		attachments = append(attachments, entry)
 	}
-	if output.isData() {
-		if err := output.write(s.out, orEmpty(attachments)); err != nil {
-			return err
-		}
-	} else {
+	err = present(orEmpty(attachments), output, s, true, func() {
 		for _, entry := range attachments {
 			describeAttachment(entry, s)
 		}
-	}
-	return printUnreadable(s, unreadable)
+	})
+	return cmp.Or(err, printUnreadable(s, unreadable))
 }
 
-// describeAttachment writes a record in the layout of kubectl describe, with the live differences beside it.
+// describeAttachment writes a record in the layout of kubectl describe.
 func describeAttachment(entry comparedAttachment, s *screen) {
 	r := entry.Record
 	var d description
@@ -100,31 +98,16 @@ func describeAttachment(entry comparedAttachment, s *screen) {
 	}
 	d.row("State:", "%s", entry.State)
 	d.row("Why:", "%s", entry.Reason)
-	if entry.Live == nil {
-		for _, f := range factsOf(unexpired(r.Interface)) {
-			for i, v := range f.values {
-				if !f.compared {
-					d.row(firstOnly(i, f.name), "%s", v.text)
-				}
-			}
-		}
-		d.write(s)
-		return
+	recorded := unexpired(r.Interface)
+	if entry.Live != nil {
+		d.list("Added:", additions(recorded, *entry.Live))
 	}
-	d.writeRows(s)
-	writeComparison(unexpired(r.Interface), *entry.Live, s)
+	d.describeInterface(recorded)
+	d.write(s)
 }
 
 // unexpired returns the interface as the pod can have it now: "as recorded" does not mean addresses that have expired.
 func unexpired(i netstate.Interface) netstate.Interface {
 	uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
 	return i.Unexpired(uptime)
-}
-
-// firstOnly returns the name of a list for its first value, and nothing for the others.
-func firstOnly(i int, name string) string {
-	if i == 0 {
-		return name
-	}
-	return ""
 }
