@@ -36,9 +36,6 @@ output names it; 2: usage or environment.`,
   relink audit -o json  # with the evidence as fields`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkCacheDir(cmd, cacheDir); err != nil {
-				return err
-			}
 			sources, err := auditSources(cmd.Context(), open, leases, cacheDir)
 			if err != nil {
 				return err

@@ -42,9 +42,6 @@ output names it; 2: usage or environment.`,
   relink capture --refresh shop/db  # record how a pod is now`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
-			if err := checkCacheDir(cmd, opts.CacheDir); err != nil {
-				return err
-			}
 			if opts.Store, err = open(); err != nil {
 				return err
 			}

@@ -38,9 +38,6 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
   relink check -q              # prints nothing if all is well`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
-			if err := checkCacheDir(cmd, cacheDir); err != nil {
-				return err
-			}
 			if opts.Store, err = open(); err != nil {
 				return err
 			}

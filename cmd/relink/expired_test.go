@@ -28,7 +28,7 @@ func TestTablesLeaveOutWhatHasExpired(t *testing.T) {
 		"restore": func(s *screen) {
 			restoredOutcomes(restore.Report{Attachments: []restore.Outcome{{Interface: i}}}, "").writeTable(true, s)
 		},
-		"show": func(s *screen) { describeAttachment(comparedAttachment{Record: r}, s) },
+		"show": func(s *screen) { describeAttachment(listedAttachment{Record: r}, s) },
 	} {
 		var b bytes.Buffer
 		write(&screen{out: &b, err: &b})

@@ -42,9 +42,6 @@ Exit status 0: done; 1: something could not be freed or looked at, and the outpu
 			if opts.Grace < reclaim.MinGrace {
 				return fmt.Errorf("invalid --grace %s: must be at least %s, because an ADD can take nearly that long", opts.Grace, reclaim.MinGrace)
 			}
-			if err := checkCacheDir(cmd, cacheDir); err != nil {
-				return err
-			}
 			if opts.Sources, err = auditSources(cmd.Context(), open, leases, cacheDir); err != nil {
 				return err
 			}

@@ -105,9 +105,6 @@ func checkGuard(cmd *cobra.Command, plan guard.Plan, resume string, follow bool)
 	if plan.Wait < 0 {
 		return fmt.Errorf("invalid --wait %s: must not be negative", plan.Wait)
 	}
-	if err := checkCacheDir(cmd, plan.CacheDir); err != nil {
-		return err
-	}
 	if (follow || resume != "") && len(plan.Via) > 0 {
 		return errors.New("--follow and --resume take no --via: the guard that began knows it")
 	}

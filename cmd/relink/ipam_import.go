@@ -72,7 +72,7 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(call.check(retain), checkCacheDir(cmd, call.CacheDir)); err != nil {
+			if err := call.check(retain); err != nil {
 				return err
 			}
 			if err := addCheckpoints(&call.Sources, open); err != nil {

@@ -44,9 +44,6 @@ could not look at part of the node; 2: usage or environment.`,
   relink ipam reclaim --yes          # give it up
   relink ipam reclaim shop/web-0     # only what a pod holds`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkCacheDir(cmd, opts.CacheDir); err != nil {
-				return err
-			}
 			if err := addCheckpoints(&opts.Sources, open); err != nil {
 				return err
 			}

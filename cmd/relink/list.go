@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -9,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -36,11 +38,23 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			report, err := inspectAttachments(cmd.Context(), opts)
+			attachments, unreadable, err := listAttachments(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
-			return list(opts.Store, report, opts.Select, output, screenOf(cmd, v))
+			s := screenOf(cmd, v)
+			err = present(attachments, output, s, len(unreadable) == 0, func() {
+				switch {
+				case output.name == formatName:
+					writeNames(attachments, s)
+				case len(attachments)+len(unreadable) == 0:
+					s.warnf("nothing is remembered in %s", opts.Store.Dir())
+				default:
+					listTable(attachments, output.wide(), s)
+				}
+			})
+			printUnreadable(s, unreadable)
+			return err
 		},
 	}
 	addSelection(cmd, open, &opts.Select)
@@ -49,43 +63,42 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 	return cmd
 }
 
-// listedAttachment is an attachment as list prints it for programs.
+// listedAttachment is an attachment and how it is.
 type listedAttachment struct {
 	checkpoint.Record
 	State  restore.State `json:"state"`
 	Reason string        `json:"why,omitempty"`
+	// Live is the present interface, if it exists, differs from the record and was kept.
+	Live *netstate.Interface `json:"live,omitempty"`
 }
 
-func list(store *checkpoint.Store, report restore.Report, filter selection.Selection, output format, s *screen) error {
-	records, unreadable, err := restore.Select(store, filter)
+// listAttachments looks at what is selected.
+func listAttachments(ctx context.Context, opts restore.Options) ([]listedAttachment, []checkpoint.Unreadable, error) {
+	report, err := inspectAttachments(ctx, opts)
 	if err != nil {
-		return err
+		return nil, nil, err
+	}
+	records, unreadable, err := restore.Select(opts.Store, opts.Select)
+	if err != nil {
+		return nil, nil, err
 	}
 	recorded := map[attachment.Key]checkpoint.Record{}
 	for _, r := range records {
 		recorded[r.Attachment] = r
 	}
-	var attachments []listedAttachment
+	attachments := []listedAttachment{}
 	for _, o := range report.Attachments {
-		// An attachment that was forgotten since the look is no longer listed.
-		if r, exists := recorded[o.Attachment]; exists {
-			attachments = append(attachments, listedAttachment{Record: r, State: stateOf(o), Reason: o.FullReason()})
+		r, exists := recorded[o.Attachment]
+		if !exists {
+			continue // It cannot be read, or was forgotten since the look.
 		}
+		listed := listedAttachment{Record: r, State: stateOf(o), Reason: o.FullReason()}
+		if o.Differs() {
+			listed.Live = o.Live
+		}
+		attachments = append(attachments, listed)
 	}
-	switch {
-	case output.isData():
-		err = output.write(s.out, orEmpty(attachments))
-	case output.name == formatName:
-		writeNames(attachments, s)
-	case len(attachments) == 0 && len(unreadable) == 0:
-		s.warnf("nothing is remembered in %s", store.Dir())
-	default:
-		listTable(attachments, output.wide(), s)
-	}
-	if err != nil {
-		return err
-	}
-	return printUnreadable(s, unreadable)
+	return attachments, unreadable, nil
 }
 
 func listTable(attachments []listedAttachment, wide bool, s *screen) {
@@ -140,13 +153,9 @@ func age(instant time.Time) string {
 // humanDuration is a time that has passed, as kubectl shows it. A clock that was set back makes none negative.
 func humanDuration(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
-// printUnreadable names the checkpoints that could not be read. Its error decides the exit status.
-func printUnreadable(s *screen, unreadable []checkpoint.Unreadable) error {
+// printUnreadable names the checkpoints that could not be read.
+func printUnreadable(s *screen, unreadable []checkpoint.Unreadable) {
 	for _, u := range unreadable {
 		printError(s.err, u.Err)
 	}
-	if len(unreadable) > 0 {
-		return errDiffers
-	}
-	return nil
 }

@@ -36,10 +36,11 @@ func addOutput(cmd *cobra.Command, f *format, additional ...string) {
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// addCacheDir adds --cni-cache to the command.
+// addCacheDir adds --cni-cache to the command, and refuses a wrong one before the command runs.
 func addCacheDir(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "cni-cache", cnicache.DefaultDir, "`directory` of the CNI caches (of libcni and Multus), which name the pods")
 	must(cmd.MarkFlagDirname("cni-cache"))
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return checkCacheDir(cmd, *dir) }
 }
 
 func (f *format) String() string { return f.name }

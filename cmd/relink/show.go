@@ -1,16 +1,11 @@
 package main
 
 import (
-	"cmp"
-
 	"github.com/spf13/cobra"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func newShow(open storeOpener, v *verbosity) *cobra.Command {
@@ -34,11 +29,18 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 			if opts.Store, err = open(); err != nil {
 				return err
 			}
-			report, err := inspectAttachments(cmd.Context(), opts)
+			attachments, unreadable, err := listAttachments(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
-			return show(opts.Store, report, opts.Select, output, screenOf(cmd, v))
+			s := screenOf(cmd, v)
+			err = present(attachments, output, s, len(unreadable) == 0, func() {
+				for _, entry := range attachments {
+					describeAttachment(entry, s)
+				}
+			})
+			printUnreadable(s, unreadable)
+			return err
 		},
 	}
 	addSelection(cmd, open, &opts.Select)
@@ -47,45 +49,8 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 	return cmd
 }
 
-// comparedAttachment is an attachment as show prints it for programs.
-type comparedAttachment struct {
-	checkpoint.Record
-	State  restore.State `json:"state"`
-	Reason string        `json:"why,omitempty"`
-	// Live is the present interface, if it exists and differs from the record.
-	Live *netstate.Interface `json:"live,omitempty"`
-}
-
-func show(store *checkpoint.Store, report restore.Report, filter selection.Selection, output format, s *screen) error {
-	records, unreadable, err := restore.Select(store, filter)
-	if err != nil {
-		return err
-	}
-	found := map[attachment.Key]restore.Outcome{}
-	for _, o := range report.Attachments {
-		found[o.Attachment] = o
-	}
-	var attachments []comparedAttachment
-	for _, r := range records {
-		entry := comparedAttachment{Record: r}
-		if o, looked := found[r.Attachment]; looked {
-			entry.State, entry.Reason = stateOf(o), o.FullReason()
-			if o.Differs() {
-				entry.Live = o.Live
-			}
-		}
-		attachments = append(attachments, entry)
-	}
-	err = present(orEmpty(attachments), output, s, true, func() {
-		for _, entry := range attachments {
-			describeAttachment(entry, s)
-		}
-	})
-	return cmp.Or(err, printUnreadable(s, unreadable))
-}
-
 // describeAttachment writes a record in the layout of kubectl describe.
-func describeAttachment(entry comparedAttachment, s *screen) {
+func describeAttachment(entry listedAttachment, s *screen) {
 	r := entry.Record
 	var d description
 	d.row("Pod:", "%s", r.Pod)

@@ -43,9 +43,6 @@ environment.`,
 			if interval <= 0 {
 				return fmt.Errorf("invalid --interval %s: must be more than 0", interval)
 			}
-			if err := checkCacheDir(cmd, cacheDir); err != nil {
-				return err
-			}
 			if _, err := leases.path(); err != nil {
 				return err
 			}
