@@ -1,8 +1,8 @@
 package control
 
 import (
+	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,8 +10,10 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"net/http"
+	"net/textproto"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -66,7 +68,14 @@ func (c Client) Resume(ctx context.Context) error {
 
 // request sends a request and stores the answer in into. body and into may be nil.
 func (c Client) request(ctx context.Context, method, path string, body, response any) error {
-	patience, socket := cmp.Or(c.Patience, Patience), cmp.Or(c.Path, Socket())
+	patience := c.Patience
+	if patience == 0 {
+		patience = Patience
+	}
+	socket := c.Path
+	if socket == "" {
+		socket = Socket()
+	}
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := exchange(bounded, socket, method, path, body, response)
@@ -92,40 +101,78 @@ func (c Client) request(ctx context.Context, method, path string, body, response
 
 // exchange makes a connection for one request and its answer.
 func exchange(ctx context.Context, socket, method, path string, body, response any) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // Either the answer is complete, or there already is an error.
+	// A deadline in the past ends reading and writing at once.
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	request, err := encodeRequest(method, path, body)
+	if err != nil {
+		return err
+	}
+	// An agent that refuses may answer before it has read the whole request.
+	_, writeErr := conn.Write(request)
+	status, answer, err := readAnswer(conn)
+	if err != nil {
+		return errors.Join(err, writeErr)
+	}
+	if status < 200 || status > 299 {
+		return newRefusedError(status, answer)
+	}
+	if response == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, response); err != nil {
+		return fmt.Errorf("its answer is no %T in JSON: %w", response, err)
+	}
+	return nil
+}
+
+// encodeRequest returns the request as HTTP/1.0: after the answer, the connection ends.
+func encodeRequest(method, path string, body any) ([]byte, error) {
 	var content []byte
 	if body != nil {
 		var err error
 		if content, err = json.Marshal(body); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://relink"+path, bytes.NewReader(content))
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s HTTP/1.0\r\nHost: relink\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, len(content))
+	b.Write(content)
+	return b.Bytes(), nil
+}
+
+// readAnswer reads an answer to a request of HTTP/1.0. A server sends no chunks to such a client (RFC 9112, section
+// 6.1). Without a length, the body goes on to the end of the connection.
+func readAnswer(conn io.Reader) (status int, body []byte, err error) {
+	limited := &io.LimitedReader{R: conn, N: maxAnswer + 1}
+	r := textproto.NewReader(bufio.NewReader(limited))
+	line, err := r.ReadLine()
 	if err != nil {
-		return err
+		return 0, nil, fmt.Errorf("read its answer: %w", err)
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}
-	answer, err := transport.RoundTrip(request)
+	version, rest, _ := strings.Cut(line, " ")
+	code, _, _ := strings.Cut(rest, " ")
+	if status, err = strconv.Atoi(code); err != nil || !strings.HasPrefix(version, "HTTP/1.") {
+		return 0, nil, fmt.Errorf("its answer begins with %q: this is not HTTP", line)
+	}
+	header, err := r.ReadMIMEHeader()
 	if err != nil {
-		return err
+		return 0, nil, fmt.Errorf("read its answer: %w", err)
 	}
-	defer func() { _ = answer.Body.Close() }() // Either the answer is complete, or there already is an error.
-	content, err = io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("read its answer: %w", err)
-	case len(content) > maxAnswer:
-		return fmt.Errorf("its answer is longer than %d bytes", maxAnswer)
-	case answer.StatusCode/100 != 2:
-		return newRefusedError(answer.StatusCode, content)
-	case response == nil:
-		return nil
+	if body, err = io.ReadAll(r.R); err != nil {
+		return 0, nil, fmt.Errorf("read its answer: %w", err)
 	}
-	if err := json.Unmarshal(content, response); err != nil {
-		return fmt.Errorf("its answer is no %T in JSON: %w", response, err)
+	if limited.N <= 0 {
+		return 0, nil, fmt.Errorf("its answer is longer than %d bytes", maxAnswer)
 	}
-	return nil
+	if length := header.Get("Content-Length"); length != "" && length != strconv.Itoa(len(body)) {
+		return 0, nil, fmt.Errorf("its answer is cut off: %d of %s bytes came", len(body), length)
+	}
+	return status, body, nil
 }
 
 // refusedError is ErrRefused with the status and what the agent says.

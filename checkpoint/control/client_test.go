@@ -47,11 +47,11 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		cause  error
 		want   string
 	}{
-		"nothing":           {"", io.EOF, "relink-agent at "},
-		"another protocol":  {"SSH-2.0-OpenSSH\r\n", nil, `malformed HTTP response "SSH-2.0-OpenSSH"`},
-		"a number alone":    {"200\r\n\r\n", nil, "malformed HTTP"},
-		"an endless header": {ok + "A: b\r\n", io.ErrUnexpectedEOF, "relink-agent at "},
-		"cut off":           {ok + "Content-Length: 10\r\n\r\n{}", io.ErrUnexpectedEOF, "read its answer"},
+		"nothing":           {"", io.EOF, "read its answer"},
+		"another protocol":  {"SSH-2.0-OpenSSH\r\n", nil, `its answer begins with "SSH-2.0-OpenSSH": this is not HTTP`},
+		"a number alone":    {"200\r\n\r\n", nil, "this is not HTTP"},
+		"an endless header": {ok + "A: b\r\n", io.EOF, "read its answer"},
+		"cut off":           {ok + "Content-Length: 10\r\n\r\n{}", nil, "its answer is cut off: 2 of 10 bytes came"},
 		"no JSON":           {ok + "\r\n<html>", nil, "its answer is no *control.Status in JSON"},
 		"a bare error":      {"HTTP/1.0 404 Not Found\r\n\r\n404 page not found", control.ErrRefused, "HTTP status 404"},
 		"a reason":          {"HTTP/1.0 503 x\r\n\r\n" + `{"error":"it is ending"}`, control.ErrRefused, "relink-agent refused: it is ending"},

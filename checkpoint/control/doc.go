@@ -18,5 +18,6 @@
 //	GET  /v1/sandboxes the container runtime's Sandboxes
 //	GET  /healthz, /readyz, /metrics
 //
-// A refused request gets a Refusal as its body. Package serve is the agent's end.
+// A refused request gets a Refusal as its body. The client writes and reads HTTP without net/http, because net/http
+// would make the command relink larger by half. Package serve is the agent's end.
 package control

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +54,8 @@ func ownerError(err error) error {
 		return fmt.Errorf("%w: %w", owner.ErrUnavailable, err)
 	}
 	switch refused.status {
+	case statusNotFound:
+		return fmt.Errorf("%w: this relink-agent is too old: it does not know of owners", owner.ErrUnavailable)
 	case StatusInvalid:
 		return fmt.Errorf("%w: %s", owner.ErrInvalid, refused.message)
 	case StatusDiffers:
@@ -62,6 +63,9 @@ func ownerError(err error) error {
 	}
 	return fmt.Errorf("%w: %s", owner.ErrUnavailable, refused.message)
 }
+
+// statusNotFound is the answer to a path that an older agent does not have.
+const statusNotFound = 404
 
 // noAgentError is owner.ErrUnavailable for a node without an agent. It matches owner.ErrNoAsker, too.
 type noAgentError struct{ noAgent error }
@@ -77,7 +81,9 @@ const judgePatience = 40 * time.Second
 
 // Judge has the agent ask the API about each owner. It is owner.Judge's. Owners of which the agent says nothing are unknown.
 func (c Client) Judge(ctx context.Context, owners []attachment.Owner) []owner.Judgement {
-	c.Patience = cmp.Or(c.Patience, judgePatience)
+	if c.Patience == 0 {
+		c.Patience = judgePatience
+	}
 	judgements := make([]owner.Judgement, 0, len(owners))
 	var err error
 	for batch := range slices.Chunk(owners, MaxOwners) {
@@ -109,7 +115,9 @@ const sandboxesPatience = 15 * time.Second
 
 // Sandboxes has the agent ask the container runtime. It is sandbox.Runtime's.
 func (c Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error) {
-	c.Patience = cmp.Or(c.Patience, sandboxesPatience)
+	if c.Patience == 0 {
+		c.Patience = sandboxesPatience
+	}
 	var s Sandboxes
 	if err := c.request(ctx, "GET", SandboxesPath, nil, &s); err != nil {
 		return nil, err

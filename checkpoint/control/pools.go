@@ -21,7 +21,7 @@ const (
 	StatusNoPools     = 501
 )
 
-// ErrNoPools means that the agent knows of no pools: it has no Kubernetes API.
+// ErrNoPools means that the agent knows of no pools: it has no Kubernetes API, or it is too old.
 var ErrNoPools = errors.New("no address pools are known")
 
 var (
@@ -95,7 +95,9 @@ func (c Client) Address(ctx context.Context, a netip.Addr) (standings []pool.Add
 
 // requestPools makes a request, and gives its error the meaning that pool.Agent has for it.
 func (c Client) requestPools(ctx context.Context, method, path string, body, response any) error {
-	c.Patience = cmp.Or(c.Patience, poolPatience)
+	if c.Patience == 0 {
+		c.Patience = poolPatience
+	}
 	err := c.request(ctx, method, path, body, response)
 	var refused *refusedError
 	switch {
@@ -105,6 +107,8 @@ func (c Client) requestPools(ctx context.Context, method, path string, body, res
 		return fmt.Errorf("%w: %w", pool.ErrUnavailable, err)
 	}
 	switch refused.status {
+	case statusNotFound:
+		return fmt.Errorf("%w: %w: this relink-agent is too old", pool.ErrUnavailable, ErrNoPools)
 	case StatusNoPools:
 		return fmt.Errorf("%w: %w: %s", pool.ErrUnavailable, ErrNoPools, refused.message)
 	case StatusUnknownPool:
