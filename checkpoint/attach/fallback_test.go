@@ -207,10 +207,10 @@ func TestVLANParentIsTheOneOnTheMaster(t *testing.T) {
 		"it has the name that is asked for":   {master: "eth0", id: 3, named: "bond4.3", below: "bond4.3"},
 		"its usual name would be too long":    {master: "averylongname0", id: 1000, below: "v1000"},
 		"it has another than is asked for":    {master: "eth0", id: 3, named: "pods", err: `7: invalid "vlanName": "pods": VLAN 3 on eth0 is there as bond4.3: name that, or leave vlanName out`},
-		"another has the usual name":          {master: "eth0", id: 5, err: `7: invalid "vlan": 5: eth0.5 is there but is VLAN 6 on eth0, not VLAN 5 on eth0: remove it, or give another name by vlanName`},
-		"another has the name":                {master: "eth0", id: 9, named: "eth0.4", err: `7: invalid "vlan": 9: eth0.4 is there but is VLAN 4 on eth0, not VLAN 9 on eth0: remove it, or give another name by vlanName`},
-		"what has the name is no VLAN at all": {master: "eth0", id: 9, named: "averylongname0", err: `7: invalid "vlan": 9: averylongname0 is there but is a nic, not VLAN 9 on eth0: remove it, or give another name by vlanName`},
-		"no name is short enough":             {master: "averylongname0", id: 9, err: `7: invalid "vlan": 9: the device's name "averylongname0.9" has 16 characters, the kernel allows 15: give another by vlanName`},
+		"another has the usual name":          {master: "eth0", id: 5, err: `7: invalid "vlan": 5: eth0.5 is there but is VLAN 6 on eth0, not VLAN 5 on eth0: give another name by vlanName`},
+		"another has the name":                {master: "eth0", id: 9, named: "eth0.4", err: `7: invalid "vlan": 9: eth0.4 is there but is VLAN 4 on eth0, not VLAN 9 on eth0: give another name by vlanName`},
+		"what has the name is no VLAN at all": {master: "eth0", id: 9, named: "averylongname0", err: `7: invalid "vlan": 9: averylongname0 is there but is a nic, not VLAN 9 on eth0: give another name by vlanName`},
+		"no name is short enough":             {master: "averylongname0", id: 9, err: `7: invalid "vlan": 9: the device's name "averylongname0.9" has 16 characters, the kernel allows 15: give another name by vlanName`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			master, _ := devices.ByName(test.master)

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -38,8 +38,8 @@ func checkUplink(devices netstate.Devices, source, target string) (netstate.Live
 	if below, err := devices.Chain(device.Index); err == nil && slices.ContainsFunc(below, func(d netstate.Device) bool { return d.Name == source }) {
 		return device, fmt.Errorf("%s is on %s, and would go with it: name a device that stays without %s", target, source, source)
 	}
-	if over, ok := devices.AggregateOf(device); ok {
-		return device, fmt.Errorf("%s is a member of %s: name %s, or take %s out of it", target, over.Name, over.Name, target)
+	if err := parents.CheckMember(devices, device); err != nil {
+		return device, fmt.Errorf("invalid device %q: %w", target, err)
 	}
 	return device, nil
 }
@@ -117,7 +117,7 @@ func (n *vlanPlanner) planChain(i netstate.Interface, place int, uplink netstate
 	chain = below
 	parent := uplink
 	for k := place - 1; k >= 0; k-- {
-		vlan, live, refused := n.planVLAN(i.Parents[k], i.Parents[k+1], i.Link.MTU, parent, chain[0])
+		vlan, live, refused := n.planVLAN(i.Parents[k], i.Parents[k+1], i.Link.MTU, parent)
 		if refused != "" {
 			return nil, refused
 		}
@@ -131,34 +131,32 @@ func (n *vlanPlanner) planChain(i netstate.Interface, place int, uplink netstate
 	return chain, ""
 }
 
-// planVLAN returns the VLAN device on the uplink that corresponds to the recorded one. live is the zero value if the
-// device has to be made.
-func (n *vlanPlanner) planVLAN(recorded, recordedBelow netstate.Device, mtu int, parent netstate.LiveDevice, below netstate.Device) (vlan netstate.Device, live netstate.LiveDevice, refused string) {
+// planVLAN returns the VLAN device on the parent that corresponds to the recorded one. live has no index if the device has to
+// be made.
+func (n *vlanPlanner) planVLAN(recorded, recordedBelow netstate.Device, mtu int, parent netstate.LiveDevice) (vlan netstate.Device, live netstate.LiveDevice, refused string) {
 	if recorded.VLAN == nil {
-		return vlan, live, fmt.Sprintf("%s, a %s, cannot be made on %s", recorded.Name, recorded.Kind, below.Name)
+		return vlan, live, fmt.Sprintf("%s, a %s, cannot be made on %s", recorded.Name, recorded.Kind, parent.Name)
 	}
-	if existing, ok := n.devices.VLANOn(parent.Index, *recorded.VLAN); ok && parent.Index != 0 {
-		if mtu > existing.MTU {
-			return vlan, live, fmt.Sprintf("its MTU %d does not fit %s, which has %d: ip link set %s mtu %d", mtu, existing.Name, existing.MTU, existing.Name, mtu)
-		}
+	existing, name, err := parents.PlanVLAN(n.devices, parent, *recorded.VLAN, "")
+	if planned, twice := n.reserved[name]; err == nil && twice && planned != *recorded.VLAN {
+		err = fmt.Errorf("%s is to be %s, not %s on %s", name, planned, recorded.VLAN, parent.Name)
+	}
+	switch {
+	case err != nil:
+		return vlan, live, fmt.Sprintf("%v: make one for this VLAN by hand", err)
+	case name != "":
+		n.reserved[name] = *recorded.VLAN
+	case mtu > existing.MTU:
+		return vlan, live, fmt.Sprintf("its MTU %d does not fit %s, which has %d: ip link set %s mtu %d", mtu, existing.Name, existing.MTU, existing.Name, mtu)
+	default:
 		return n.devices.Recorded(existing), existing, ""
 	}
-	device := recorded
-	device.Name = fmt.Sprintf("%s.%d", below.Name, recorded.VLAN.ID)
-	device.MTU, device.Carried = min(recorded.MTU, below.MTU), nil
+	vlan = recorded
+	vlan.Name, vlan.MTU, vlan.Carried = name, min(recorded.MTU, parent.MTU), nil
 	if recorded.MAC == recordedBelow.MAC {
-		device.MAC = below.MAC
+		vlan.MAC = parent.MAC
 	}
-	existing, occupied := n.devices.ByName(device.Name)
-	planned, twice := n.reserved[device.Name]
-	if err := attachment.ValidateIfName(device.Name); err != nil {
-		return vlan, live, fmt.Sprintf("the VLAN device's name %q %v: make a device for %s on %s yourself", device.Name, err, recorded.VLAN, below.Name)
-	}
-	if occupied || twice && planned != *recorded.VLAN {
-		return vlan, live, fmt.Sprintf("%s is there as a %s, and not as %s on %s: rename it", device.Name, existing.Kind, recorded.VLAN, below.Name)
-	}
-	n.reserved[device.Name] = *recorded.VLAN
-	return device, live, ""
+	return vlan, netstate.LiveDevice{Device: vlan}, ""
 }
 
 // surroundings are what a sandbox has besides the interface.

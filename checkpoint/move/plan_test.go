@@ -67,7 +67,7 @@ func TestPlanMoves(t *testing.T) {
 		"a VLAN device that is there":         {"eth0", recordOn("a", vlan5, eth0), "prod(1500) eth2(1500)", ""},
 		"a stack of two VLANs":                {"eth0", recordOn("a", inner, vlan3, eth0), "eth2.3.7(1500) eth2.3(1500) eth2(1500)", ""},
 		"the VLAN device itself is replaced":  {"eth0.3", recordOn("a", vlan3, eth0), "eth2(1500)", ""},
-		"the name of the VLAN device is used": {"eth0", recordOn("a", vlanOn(eth0, 20, 8), eth0), "", "eth2.8 is there as a nic, and not as VLAN 8 on eth2: rename it"},
+		"the name of the VLAN device is used": {"eth0", recordOn("a", vlanOn(eth0, 20, 8), eth0), "", "eth2.8 is there but is a nic, not VLAN 8 on eth2: make one for this VLAN by hand"},
 		"the MTU does not fit": {
 			"eth0", changed(recordOn("a", vlan3, eth0), func(i *netstate.Interface) { i.Link.MTU = 9000 }), "", "its MTU 9000 does not fit eth2, which has 1500: ip link set eth2 mtu 9000",
 		},
@@ -139,7 +139,7 @@ func TestUplink(t *testing.T) {
 		"gone":   "gone is not there: name a device of this host",
 		"down":   "down is down: set it up first (ip link set down up)",
 		"dark":   "dark has no carrier: look at the link, the cable and the switch's port",
-		"eth1":   "eth1 is a member of bond4: name bond4, or take eth1 out of it",
+		"eth1":   "invalid device \"eth1\": it is a member of bond4 and would take the frames of bond4: name bond4, or take eth1 out of it",
 		"eth0.5": "eth0.5 is on eth0, and would go with it: name a device that stays without eth0",
 	} {
 		_, err := checkUplink(devices, "eth0", to)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -64,10 +65,10 @@ type sharedPlan struct {
 
 // chain returns what the plan says of the parents, the steps that it needs for them, and the live
 // chain after those steps.
-func (s *sharedPlan) chain(parents []netstate.Device) (r chainResult, steps []Step, live []netstate.Device, err error) {
+func (s *sharedPlan) chain(recorded []netstate.Device) (r chainResult, steps []Step, live []netstate.Device, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r = s.plan.chain(parents); r.blocker != nil {
+	if r = s.plan.chain(recorded); r.blocker != nil {
 		return r, nil, nil, nil
 	}
 	live, err = s.plan.devices.Chain(r.parent.Index)
@@ -280,28 +281,28 @@ func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below net
 		return 0, &Problem{Reason: fmt.Sprintf("%s is recorded as a %s on %s, which can't be built", recorded.Name, recorded.Kind, below.Name)}
 	}
 	name := recorded.Name
-	if target, ok := p.Mapped[name]; ok {
+	target, mapped := p.Mapped[name]
+	if mapped {
 		if p.byName(target) < 0 {
 			return 0, missingTarget(target, name)
 		}
 		r.notes = append(r.notes, mappedNote(name, target))
 		name = target
 	}
-	if i := p.byName(name); i >= 0 {
-		d := p.devices[i]
-		if d.VLAN == nil || *d.VLAN != *recorded.VLAN || d.ParentIndex != below.Index {
-			return 0, &Problem{Reason: fmt.Sprintf("%s is there but is %s, recorded as %s on %s: left alone",
-				d.Name, p.describe(d), recorded.VLAN, below.Name)}
+	existing, newName, err := parents.PlanVLAN(p.devices, below, *recorded.VLAN, name)
+	switch {
+	case err != nil:
+		return 0, &Problem{Reason: err.Error() + ": left alone"}
+	case newName == "" && mapped && existing.Name != name:
+		return 0, &Problem{Reason: fmt.Sprintf("%s on %s is %s, not %s, told by --parent: left alone", recorded.VLAN, below.Name, existing.Name, name)}
+	case newName == "":
+		if existing.Name != name {
+			r.addNote(fmt.Sprintf("%s is now %s (same %s on %s)", name, existing.Name, existing.VLAN, below.Name))
 		}
-		return i, nil
+		return p.byName(existing.Name), nil
 	}
-	if d, ok := p.devices.VLANOn(below.Index, *recorded.VLAN); ok {
-		r.addNote(fmt.Sprintf("%s is now %s (same %s on %s)", recorded.Name, d.Name, d.VLAN, below.Name))
-		return p.byName(d.Name), nil
-	}
-	if over, ok := p.devices.AggregateOf(below); ok {
-		return 0, &Problem{Reason: fmt.Sprintf("%s is a member of %s now: %s on it would take the frames that %s should get. "+
-			"To move to %s: --parent %s=%s", below.Name, over.Name, recorded.VLAN, over.Name, over.Name, recordedBelow.Name, over.Name)}
+	if err := parents.CheckMember(p.devices, below); err != nil {
+		return 0, &Problem{Reason: fmt.Sprintf("%s: %v. To move to %s: --parent %s=%[3]s", below.Name, err, err.Bond, recordedBelow.Name)}
 	}
 	created := recorded
 	if recorded.MAC == recordedBelow.MAC {
@@ -318,11 +319,4 @@ func (p *ParentPlan) addDevice(d netstate.LiveDevice) int {
 	d.Index = -len(p.devices) - 1
 	p.devices = append(p.devices, d)
 	return len(p.devices) - 1
-}
-
-func (p *ParentPlan) describe(d netstate.LiveDevice) string {
-	if d.VLAN == nil {
-		return "a " + d.Kind
-	}
-	return fmt.Sprintf("%s on %s", d.VLAN, p.nameOf(d.ParentIndex))
 }

@@ -23,7 +23,7 @@ func TestPlanOfAVLANParent(t *testing.T) {
 		},
 		"missing on a member of a bond": {
 			there: devices{enslaved(2, nic("eth1", 1), 9), up(9, bond("bond4"), 0)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1 is a member of bond4 now: VLAN 3 on it would take the frames that bond4 should get. " +
+			want: planResult{On: list(""), Broken: list("eth1: it is a member of bond4 and would take the frames of bond4: name bond4, or take eth1 out of it. " +
 				"To move to bond4: --parent eth1=bond4")},
 		},
 		"present on a member of a bond": {
@@ -50,23 +50,23 @@ func TestPlanOfAVLANParent(t *testing.T) {
 		},
 		"another ID under the name": {
 			there: devices{eth1, up(4, vlan("eth1.3", 4), 2)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 4 on eth1, recorded as VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 4 on eth1, not VLAN 3 on eth1: left alone")},
 		},
 		"another parent under the name": {
 			there: devices{eth1, eth2, up(4, vlan("eth1.3", 3), 3)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on eth2, recorded as VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on eth2, not VLAN 3 on eth1: left alone")},
 		},
 		"a parent elsewhere under the name": {
 			there: devices{eth1, up(4, vlan("eth1.3", 3), 0)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on the device with index 0, recorded as VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3, not VLAN 3 on eth1: left alone")},
 		},
 		"another protocol under the name": {
 			there: devices{eth1, up(4, serviceVLAN("eth1.3", 3), 2)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 (802.1ad) on eth1, recorded as VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 (802.1ad) on eth1, not VLAN 3 on eth1: left alone")},
 		},
 		"no VLAN under the name": {
 			there: devices{eth1, up(4, deviceOfKind("bridge", "eth1.3"), 0)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is a bridge, recorded as VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is a bridge, not VLAN 3 on eth1: left alone")},
 		},
 		"the same VLAN under another name": {
 			there: devices{eth1, up(4, vlan("vlan3", 3), 2)}, chains: recorded,
@@ -84,7 +84,7 @@ func TestPlanOfAVLANParent(t *testing.T) {
 			there: devices{down(2, nic("eth1", 1), 0), up(4, vlan("eth1.3", 4), 2)}, chains: recorded,
 			want: planResult{
 				On: list(""), Steps: list("set eth1 up: it is down"),
-				Broken: list("eth1.3 is there but is VLAN 4 on eth1, recorded as VLAN 3 on eth1: left alone"),
+				Broken: list("eth1.3 is there but is VLAN 4 on eth1, not VLAN 3 on eth1: left alone"),
 			},
 		},
 		"something in between that is no VLAN": {
@@ -220,7 +220,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 			chains: []stack{{vlan("pods", 3), nic("eth1", 1)}, {vlan("pods", 4), nic("eth1", 1)}},
 			want: planResult{
 				On: list("pods", ""), Steps: list("create pods, VLAN 3 on eth1: it is missing"),
-				Broken: list("pods is there but is VLAN 3 on eth1, recorded as VLAN 4 on eth1: left alone"),
+				Broken: list("pods is there but is VLAN 3 on eth1, not VLAN 4 on eth1: left alone"),
 			},
 		},
 		"on the master of one ID, which is two VLANs": {

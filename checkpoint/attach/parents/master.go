@@ -2,12 +2,12 @@ package parents
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -96,13 +96,10 @@ func routeMaster(devices netstate.Devices, index int) (netstate.LiveDevice, erro
 		`no "master" is configured and there is no default route to take it from: name a device`)
 }
 
-// CheckNotMember refuses a master that is a member of a bond. A VLAN device on it would take the bond's
-// frames, and the kernel allows no macvlan on it. A VLAN device that is already on a member is the
-// admin's, who has taken the frames from the bond anyway.
+// CheckNotMember refuses a master that is a member of a bond.
 func CheckNotMember(devices netstate.Devices, master netstate.LiveDevice) error {
-	if over, ok := devices.AggregateOf(master); ok {
-		return cniplugin.ConfigError("master", master.Name,
-			fmt.Sprintf("it is a member of %s and would take the frames of %[1]s: name %[1]s, or take %[2]s out of it", over.Name, master.Name))
+	if err := parents.CheckMember(devices, master); err != nil {
+		return cniplugin.ConfigError("master", master.Name, err.Error())
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
-	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -22,39 +22,25 @@ type Plan struct {
 	Devices netstate.Devices
 }
 
-// PlanParent decides what to build the link on. It uses an existing VLAN device only if that is
-// exactly the wanted one. Without a configured name, that is the one with the ID and the protocol on
-// the master: a restore that moves attachments to another NIC keeps the VLAN device's old name.
+// PlanParent decides what to build the link on. It uses an existing VLAN device only if that has the
+// configured name, if there is one.
 func PlanParent(devices netstate.Devices, master netstate.LiveDevice, vlan *netconf.ParentVLAN) (Plan, error) {
 	if vlan == nil {
 		return Plan{Lower: master}, nil
 	}
 	wanted := *vlan
-	existing, ok := devices.VLANOn(master.Index, vlan.VLAN)
+	existing, name, err := parents.PlanVLAN(devices, master, vlan.VLAN, vlan.Name)
 	switch {
-	case ok && (wanted.Name == "" || wanted.Name == existing.Name):
-		return Plan{Lower: existing}, nil
-	case ok:
-		return Plan{}, cniplugin.ConfigError("vlanName", wanted.Name,
+	case err != nil:
+		return Plan{}, cniplugin.ConfigError("vlan", vlan.ID, fmt.Sprintf("%v: give another name by vlanName", err))
+	case name != "":
+		wanted.Name = name
+		return Plan{Lower: master, Create: &wanted}, nil
+	case vlan.Name != "" && vlan.Name != existing.Name:
+		return Plan{}, cniplugin.ConfigError("vlanName", vlan.Name,
 			fmt.Sprintf("%s on %s is there as %s: name that, or leave vlanName out", vlan.VLAN, master.Name, existing.Name))
-	case wanted.Name == "":
-		wanted.Name = defaultName(master, vlan)
-		if err := attachment.ValidateIfName(wanted.Name); err != nil {
-			return Plan{}, cniplugin.ConfigError("vlan", vlan.ID,
-				fmt.Sprintf("the device's name %q %v: give another by vlanName", wanted.Name, err))
-		}
 	}
-	if conflict, ok := devices.ByName(wanted.Name); ok {
-		return Plan{}, cniplugin.ConfigError("vlan", vlan.ID,
-			fmt.Sprintf("%s is there but is %s, not %s on %s: remove it, or give another name by vlanName",
-				wanted.Name, describe(devices, conflict), vlan.VLAN, master.Name))
-	}
-	return Plan{Lower: master, Create: &wanted}, nil
-}
-
-// defaultName is the name of the VLAN device if the configuration has none.
-func defaultName(master netstate.LiveDevice, vlan *netconf.ParentVLAN) string {
-	return fmt.Sprintf("%s.%d", master.Name, vlan.ID)
+	return Plan{Lower: existing}, nil
 }
 
 // ReadPlan is PlanParent with the devices that it needs besides those of the master. It looks for the VLAN device by its name first: only if
@@ -64,7 +50,7 @@ func ReadPlan(ns *kernel.Namespace, m Master, vlan *netconf.ParentVLAN) (Plan, e
 		return Plan{Lower: m.LiveDevice, Devices: m.Devices}, nil
 	}
 	devices := m.Devices
-	index, err := ns.Index(cmp.Or(vlan.Name, defaultName(m.LiveDevice, vlan)))
+	index, err := ns.Index(cmp.Or(vlan.Name, parents.VLANName(m.LiveDevice, vlan.VLAN)))
 	if err == nil {
 		devices, err = ns.AddStack(devices, index)
 	} else if errors.Is(err, kernel.ErrNoDevice) {
@@ -79,16 +65,6 @@ func ReadPlan(ns *kernel.Namespace, m Master, vlan *netconf.ParentVLAN) (Plan, e
 	plan, err := PlanParent(devices, m.LiveDevice, vlan)
 	plan.Devices = devices
 	return plan, err
-}
-
-func describe(devices netstate.Devices, d netstate.LiveDevice) string {
-	if d.VLAN == nil {
-		return "a " + d.Kind
-	}
-	if parent, ok := devices.ByIndex(d.ParentIndex); ok {
-		return fmt.Sprintf("%s on %s", d.VLAN, parent.Name)
-	}
-	return d.VLAN.String()
 }
 
 // CheckMTU reports an MTU that is too large for the parent.

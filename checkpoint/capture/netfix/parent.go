@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -26,28 +27,28 @@ func (b ParentSpec) resolve(devices netstate.Devices) ([]netstate.Device, int, e
 	if err != nil {
 		return nil, 0, err
 	}
-	parents, err := devices.Chain(base.Index)
+	chain, err := devices.Chain(base.Index)
 	if err == nil && b.VLAN != 0 {
-		parents, err = b.addVLAN(devices, base, parents)
+		chain, err = b.addVLAN(devices, base, chain)
 	}
 	if err != nil {
 		return nil, 0, err
 	}
-	for i, p := range parents[:len(parents)-1] {
+	for i, p := range chain[:len(chain)-1] {
 		if p.Kind != netstate.KindVLAN {
 			return nil, 0, fmt.Errorf("invalid --parent %q: %s is a %s on %s, and a parent is a VLAN or stacked on nothing",
-				base.Name, p.Name, p.Kind, parents[i+1].Name)
+				base.Name, p.Name, p.Kind, chain[i+1].Name)
 		}
 	}
 	mtu := b.MTU
-	switch limit := parents[0].MTU; {
+	switch limit := chain[0].MTU; {
 	case mtu == 0:
 		mtu = limit
 	case mtu < netstate.MinMTU || mtu > limit:
-		return nil, 0, fmt.Errorf("invalid --mtu %d: must be between %d and %d, the MTU of %s", mtu, netstate.MinMTU, limit, parents[0].Name)
+		return nil, 0, fmt.Errorf("invalid --mtu %d: must be between %d and %d, the MTU of %s", mtu, netstate.MinMTU, limit, chain[0].Name)
 	}
 	// The interfaces may be gone, and with them the devices that they were on.
-	return netstate.WithIndices(parents, nil), mtu, nil
+	return netstate.WithIndices(chain, nil), mtu, nil
 }
 
 // base returns the first of the devices that exists.
@@ -65,8 +66,8 @@ func (b ParentSpec) base(devices netstate.Devices) (netstate.LiveDevice, error) 
 		if !ok {
 			continue
 		}
-		if over, ok := devices.AggregateOf(d); ok {
-			return d, fmt.Errorf("invalid --parent %q: it is a member of %s and would take the frames of %[2]s: name %[2]s", name, over.Name)
+		if err := parents.CheckMember(devices, d); err != nil {
+			return d, fmt.Errorf("invalid --parent %q: %w", name, err)
 		}
 		return d, nil
 	}
@@ -84,25 +85,13 @@ func (b ParentSpec) addVLAN(devices netstate.Devices, base netstate.LiveDevice, 
 	if err := vlan.Validate(); err != nil {
 		return nil, fmt.Errorf("invalid --vlan %d: must be between %d and %d, or 0 for none", b.VLAN, netstate.MinVLANID, netstate.MaxVLANID)
 	}
-	if existing, ok := devices.VLANOn(base.Index, vlan); ok {
+	existing, name, err := parents.PlanVLAN(devices, base, vlan, "")
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("invalid --vlan %d: %w: make one for this VLAN by hand", b.VLAN, err)
+	case name == "":
 		return devices.Chain(existing.Index)
-	}
-	name := fmt.Sprintf("%s.%d", base.Name, b.VLAN)
-	if err := attachment.ValidateIfName(name); err != nil {
-		return nil, fmt.Errorf("invalid --vlan %d: the device's name %q %w: make it by hand under another", b.VLAN, name, err)
-	}
-	if existing, ok := devices.ByName(name); ok {
-		return nil, fmt.Errorf("invalid --vlan %d: %s is there but is %s, not %s on %s: remove or rename it",
-			b.VLAN, name, describe(devices, existing), vlan, base.Name)
 	}
 	missing := netstate.Device{Kind: netstate.KindVLAN, Name: name, MAC: base.MAC, MTU: base.MTU, VLAN: &vlan}
 	return append([]netstate.Device{missing}, chain...), nil
-}
-
-func describe(devices netstate.Devices, d netstate.LiveDevice) string {
-	if d.VLAN == nil {
-		return "a " + d.Kind
-	}
-	parent, _ := devices.ByIndex(d.ParentIndex)
-	return fmt.Sprintf("%s on %s", d.VLAN, parent.Name)
 }
