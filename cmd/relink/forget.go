@@ -64,14 +64,7 @@ environment.`,
 			if !dryRun {
 				report = plan.Run(cmd.Context())
 			}
-			forgotten := forgottenOutcomes(report)
-			forgotten.log(dryRun, nil)
-			return present(report, output, s, report.Complete(), func() {
-				forgotten.write(output.wide(), s)
-				if report.LeasesMayRemain() {
-					s.info("their addresses may still be leased: relink ipam reclaim shows those of sandboxes that are gone")
-				}
-			})
+			return presentForgotten(report, output, s, dryRun)
 		},
 	}
 	addSelection(cmd, open, &opts.Select)
@@ -83,6 +76,17 @@ environment.`,
 	flags.BoolVar(&dryRun, "dry-run", false, "print what would be dropped and why, and drop nothing")
 	addOutput(cmd, &output, formatWide)
 	return cmd
+}
+
+func presentForgotten(report forget.CheckpointReport, output format, s *screen, dryRun bool) error {
+	forgotten := forgottenOutcomes(report)
+	forgotten.log(dryRun, nil)
+	return present(report, output, s, report.Complete(), func() {
+		forgotten.write(output.wide(), s)
+		if report.LeasesMayRemain() {
+			s.info("their addresses may still be leased: relink ipam reclaim shows those of sandboxes that are gone")
+		}
+	})
 }
 
 // confirmForget shows in full what would be dropped, and asks. Both go to standard error, because standard output can be a

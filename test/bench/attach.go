@@ -78,11 +78,7 @@ func benchAttach(bin string, pairs int) (rows, crowded []results.Attach, err err
 		return nil, nil, err
 	}
 	first := contenders[0]
-	for _, c := range contenders {
-		rows = append(rows, results.Attach{
-			Who: c.name, Add: spread(c.add), AddRatio: ratio(c.add, first.add), Del: spread(c.del), DelRatio: ratio(c.del, first.del),
-		})
-	}
+	rows = attachRows(contenders, func(c *contender) (add, del []time.Duration) { return c.add, c.del })
 	fmt.Printf("ADD and DEL as whole processes, %d paired runs, an empty pool; milliseconds, median (90th percentile)\n\n", pairs)
 	fmt.Println(results.Results{Attach: rows}.AttachTable())
 
@@ -93,14 +89,20 @@ func benchAttach(bin string, pairs int) (rows, crowded []results.Attach, err err
 	if err := run(contenders); err != nil {
 		return nil, nil, err
 	}
-	for _, c := range contenders {
-		crowded = append(crowded, results.Attach{
-			Who: c.name, Add: spread(c.addCPU), AddRatio: ratio(c.addCPU, contenders[0].addCPU), Del: spread(c.delCPU), DelRatio: ratio(c.delCPU, contenders[0].delCPU),
-		})
-	}
+	crowded = attachRows(contenders, func(c *contender) (add, del []time.Duration) { return c.addCPU, c.delCPU })
 	fmt.Printf("Processor time of ADD and DEL beside %d links of others, %d paired runs; milliseconds, median (90th percentile)\n\n", foreignLinks, pairs)
 	fmt.Println(results.Results{AttachCrowded: crowded}.AttachCrowdedTable())
 	return rows, crowded, nil
+}
+
+// attachRows returns a row for each contender, beside the first.
+func attachRows(contenders []*contender, times func(*contender) (add, del []time.Duration)) (rows []results.Attach) {
+	firstAdd, firstDel := times(contenders[0])
+	for _, c := range contenders {
+		add, del := times(c)
+		rows = append(rows, results.Attach{Who: c.name, Add: spread(add), AddRatio: ratio(add, firstAdd), Del: spread(del), DelRatio: ratio(del, firstDel)})
+	}
+	return rows
 }
 
 // foreignLinks is how many links of others the node has, as the ends of other pods' pairs are.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
