@@ -278,7 +278,7 @@ var breakages = map[string]func(t *testing.T, p *pod){
 	"the parent goes and comes back": func(t *testing.T, _ *pod) { loseParent(t) },
 	"the pair is changed": func(t *testing.T, p *pod) {
 		fresh.Run(t, p.netns, "ip link set host0 down mtu 1400 address 02:00:00:00:00:01; ip address flush dev host0; iptables -t mangle -D OUTPUT 1")
-		fresh.Run(t, "", "ip link set $(ip -o link show type veth | grep -o 'rl[0-9a-f]*' | head -n 1) down; ip rule del priority 1140")
+		fresh.Run(t, "", "ip link set $(ip -o link show type veth | grep -oE ' rl[0-9a-f]+@' | tr -d ' @' | head -n 1) down; ip rule del priority 1140")
 	},
 }
 

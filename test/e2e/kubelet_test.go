@@ -173,7 +173,7 @@ func survey() {
 	s, err := sandbox.NewSurvey(context.Background(), runtime, cnicache.DefaultDir)
 	exitOn(err)
 	for _, known := range s.Sandboxes {
-		fmt.Println(known)
+		fmt.Printf("%s: %v, sandbox %s, by the %s\n", known.Paths[0], known.Pod, known.ContainerID, known.Source)
 	}
 	if !s.Complete() {
 		fmt.Println("incomplete:", s.Incomplete)
