@@ -34,6 +34,21 @@ func (n *Namespace) addresses(index int, families []int) (addresses []netstate.A
 	return addresses, err
 }
 
+// pendingRoutes returns the networks to which the kernel has no route yet: of an IPv6 address with a peer, it makes the route when
+// it has found no other host with the address (__ipv6_ifa_notify). Whoever wants to know which routes are missing calls it before
+// the routes are read.
+func (n *Namespace) pendingRoutes(index int, addresses []netstate.Address) (networks []netip.Prefix, err error) {
+	if !slices.ContainsFunc(addresses, func(a netstate.Address) bool { return a.Peer.IsValid() && a.Peer.Addr().Is6() }) {
+		return nil, nil
+	}
+	err = n.eachAddress(index, []int{unix.AF_INET6}, func() { networks = nil }, func(a liveAddress) {
+		if a.Peer.IsValid() && a.flags&unix.IFA_F_TENTATIVE != 0 {
+			networks = append(networks, a.Network())
+		}
+	})
+	return networks, err
+}
+
 // eachAddress calls take with each address of the device. Index 0 means every device. It calls
 // reset before each reading of the list.
 func (n *Namespace) eachAddress(index int, families []int, reset func(), take func(liveAddress)) error {

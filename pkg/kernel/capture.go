@@ -221,6 +221,10 @@ func (c *capture) readCarried() error {
 		return err
 	}
 	c.captured.Addresses = c.limitAddresses(addresses)
+	pending, err := c.sandbox.pendingRoutes(c.link.index, addresses)
+	if err != nil {
+		return err
+	}
 	routes, err := c.sandbox.routes(routeQuery{
 		index: c.link.index, families: c.extent.families(), table: table, beside: c.extent.OtherRoutes, addresses: addresses, toKeep: c.extent.ForCheckpoint,
 	})
@@ -230,7 +234,7 @@ func (c *capture) readCarried() error {
 	c.note(routes.notes...)
 	c.captured.Routes = routes.routes
 	if c.link.carrier() {
-		markWithoutRoute(c.captured.Addresses, routes.kernels)
+		markWithoutRoute(c.captured.Addresses, append(pending, routes.kernels...))
 	}
 	if c.link.hasXDP {
 		c.note("its XDP program")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -157,5 +158,30 @@ func TestEncapsulatedRoutesAreNotCaptured(t *testing.T) {
 				t.Errorf("differs: %v", diffs)
 			}
 		})
+	}
+}
+
+// The kernel makes the route to the peer of an IPv6 address when it has looked for duplicates, which takes a second. A route that is
+// not there before that was taken away by nobody.
+func TestARouteThatComesLaterIsNotMissing(t *testing.T) {
+	w := plainPod(t)
+	withoutRoute := func() (found []string) {
+		for _, a := range w.capture(t, "eth0").Addresses {
+			if a.WithoutRoute {
+				found = append(found, a.String())
+			}
+		}
+		return found
+	}
+	fresh.IP(t, w.path, "addr add fd00:5::1 peer fd00:5::2 dev eth0")
+	if found := withoutRoute(); len(found) > 0 {
+		t.Errorf("without a route, it is said: %v", found)
+	}
+	if err := w.sandbox.WaitForDAD("eth0", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, w.path, "-6 route del fd00:5::2 dev eth0 proto kernel")
+	if found := withoutRoute(); fmt.Sprint(found) != "[fd00:5::1 peer fd00:5::2/128]" {
+		t.Errorf("without a route: %v", found)
 	}
 }
