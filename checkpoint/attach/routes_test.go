@@ -276,3 +276,20 @@ func TestAPodWithVeryManyOfEverything(t *testing.T) {
 		t.Errorf("%d routes came back", count)
 	}
 }
+
+// The default route of the interface that is left does not lose its place in the checkpoint while its rival is away.
+func TestAWinnerStaysTheWinnerWhileItsRivalIsAway(t *testing.T) {
+	p := newPod(t, second, first) // What comes last stands first.
+	p.relink(t, "capture", "--refresh")
+	before := p.routes(t)
+	fresh.IP(t, "", "link del wan0")
+	p.relink(t, "capture", "--refresh", "c1", "--network", first.parent)
+	fresh.IP(t, "", "link del lan0")
+	p.makeParent(t, "wan0")
+	p.relink(t, "restore", "--network", second.parent)
+	p.makeParent(t, "lan0")
+	p.relink(t, "restore", "--wait", "5s")
+	if after := p.routes(t); after != before {
+		t.Errorf("after:\n%s\nbefore:\n%s", after, before)
+	}
+}

@@ -263,8 +263,21 @@ func decideRecorded(a InterfaceAction, f LiveInterface, r checkpoint.Record, ref
 		a.Verb, a.Reason = Refuse, reason+": relink restore repairs it"
 	default:
 		a.Verb, a.Reason = Refresh, changeReason(oldName, newName, diffs)
+		a.Interface.Routes = keepFirst(r.Interface.Routes, f.Live.Routes)
 	}
 	return a
+}
+
+// keepFirst returns the live routes. One whose rivals are gone stays the first of its slot if it was recorded so: the rivals can be those of
+// an interface that is lost, and come back.
+func keepFirst(recorded, live []netstate.Route) []netstate.Route {
+	live = slices.Clone(live)
+	for i := range live {
+		if live[i].Uncontested {
+			live[i].First = slices.ContainsFunc(recorded, func(r netstate.Route) bool { return r.First && r.Equal(live[i]) })
+		}
+	}
+	return live
 }
 
 // changeReason says how the new checkpoint differs from the old one.

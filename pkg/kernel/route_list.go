@@ -190,7 +190,9 @@ func (r *routeReader) ofRank() []parsedRoute {
 // appendTo adds what was read to the list.
 func (r *routeReader) appendTo(list *routeList) error {
 	for _, parsed := range r.ofRank() {
-		parsed.First = parsed.First && r.slots[parsed.Slot()] > 1
+		if parsed.First && r.slots[parsed.Slot()] == 1 {
+			parsed.First, parsed.Uncontested = false, true
+		}
 		routes, err := r.withNames(parsed)
 		if err != nil {
 			return err

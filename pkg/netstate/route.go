@@ -41,6 +41,8 @@ type Route struct {
 	// First says that several IPv4 routes compete for the slot, and that this one stands first: the kernel uses it. It is no part
 	// of what a comparison looks at.
 	First bool `json:"first,omitempty"`
+	// Uncontested says that a capture has found no other route in the slot: the route tells nothing about First then.
+	Uncontested bool `json:"-"`
 	// Unsure says that the route is a leg of an IPv6 multipath route. The kernel tells the attributes of another
 	// leg for it, except for the next hop.
 	Unsure bool `json:"-"`
