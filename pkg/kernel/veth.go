@@ -19,7 +19,7 @@ type Pair struct {
 	MTU            int
 	// Alias says whose the pair is. It is the host end's (ip-link(8), "alias"), at most 255 bytes.
 	Alias string
-	// AltNames are alternative names for the host's end. It gets the first that no device has, if there is one.
+	// AltNames are alternative names for the host's end. It gets the first that no device has, none if devices have them all.
 	AltNames []string
 }
 
@@ -35,19 +35,17 @@ func CreatePair(host, sandbox *Namespace, p Pair) error {
 	if exists, err := host.Exists(p.HostName); err != nil || exists {
 		return errors.Join(err, fmt.Errorf("%s in the host: %w", p.HostName, ErrExists))
 	}
-	batch := []rtnl.Message{create, setAlias(p.HostName, p.Alias)}
-	for _, name := range p.AltNames {
-		if exists, err := host.Exists(name); err == nil && !exists {
-			batch = append(batch, addAltName(p.HostName, name))
-			break
-		}
-	}
-	outcomes := host.socket.RunEach(batch...)
+	outcomes := host.socket.RunEach(create, setAlias(p.HostName, p.Alias))
 	switch {
 	case isTaken(outcomes[0]):
 		return fmt.Errorf("%s in the host, or %s in %s: %w", p.HostName, p.Name, sandbox.Path(), ErrExists)
 	case outcomes[0] != nil:
 		return outcomes[0]
+	}
+	for _, name := range p.AltNames {
+		if err := host.socket.Run(addAltName(p.HostName, name)); !isTaken(err) {
+			return errors.Join(outcomes[1], err)
+		}
 	}
 	return outcomes[1]
 }
