@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
@@ -252,8 +253,11 @@ func (p *pass) endReservation(ctx context.Context, o *GCOutcome) {
 	}
 }
 
-// errWrittenAnew says that a checkpoint is not the one that was judged.
-var errWrittenAnew = errors.New("it was written anew meanwhile")
+// errWrittenAnew and errForgotten say that a checkpoint is not the one that was judged, or that somebody else has dropped it.
+var (
+	errWrittenAnew = errors.New("it was written anew meanwhile")
+	errForgotten   = errors.New("it was dropped meanwhile")
+)
 
 // tryFree calls free and notes what became of the thing.
 func (p *pass) tryFree(ctx context.Context, o *GCOutcome, free func() error) bool {
@@ -264,7 +268,7 @@ func (p *pass) tryFree(ctx context.Context, o *GCOutcome, free func() error) boo
 	switch {
 	case err == nil:
 		o.State = Freed
-	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased), errors.Is(err, errWrittenAnew):
+	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased), errors.Is(err, errWrittenAnew), errors.Is(err, errForgotten):
 		o.State, o.Reason = Passed, err.Error()
 	default:
 		o.State, o.Reason = Failed, err.Error()
@@ -306,9 +310,14 @@ func (p *pass) forgetCheckpoints(ctx context.Context, due []*GCOutcome) {
 	}
 	p.Store.EachSandbox(ctx, ids, func(i int, err error) {
 		p.tryFree(ctx, dead[i], func() error {
-			forgotten, subject := false, dead[i].Subject
+			forgotten, subject, key := false, dead[i].Subject, dead[i].Attachment
+			if err != nil {
+				return err
+			}
+			_, err := p.Store.Load(key.ContainerID, key.IfName)
 			switch {
-			case err != nil:
+			case errors.Is(err, checkpoint.ErrNoCheckpoint):
+				return errForgotten
 			case subject.Unreadable != nil:
 				forgotten, err = p.Store.ForgetUnreadable(*subject.Unreadable)
 			default:
