@@ -168,8 +168,8 @@ type ParentLock struct {
 	file *os.File
 }
 
-// LockParents takes a hold on the parents, which others can have too. While somebody is TryExclusive with
-// them, it waits as Lock does.
+// LockParents takes a hold on the parents, which others can have too. While somebody has them
+// alone (TryExclusive), it waits as Lock does.
 func (s *Store) LockParents(ctx context.Context) (*ParentLock, error) {
 	f, err := s.lockNodeFile(ctx, parentsLock, parentsSubject, flock.Shared)
 	if err != nil {

@@ -176,7 +176,7 @@ func (t Target) lostRoute(p netip.Prefix) string {
 // mainTable is RT_TABLE_MAIN.
 const mainTable = 254
 
-// undoAddPath undoes a AddPath. By then, the namespaces that AddPath had may be closed.
+// undoAddPath undoes an AddPath. By then, the namespaces that AddPath had may be closed.
 func undoAddPath(ctx context.Context, store *checkpoint.Store, access hostaccess.Access, namespace attachment.Namespace) error {
 	host, err := kernel.OpenHost()
 	if err != nil {

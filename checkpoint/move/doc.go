@@ -7,7 +7,7 @@
 //   - prepareTargets (target.go) makes the new parents ready, and asks there for the pods' gateways.
 //   - A mover (act.go) moves one attachment under its sandbox's lock: it builds the new interface beside the old one
 //     (kernel.BuildReplacement), lets it take the old one's place, tells the neighbours, and saves the record.
-//   - verifyMoved (verifyMoved.go) has a restore compare everything with the records and repair what differs. Then it deletes the
+//   - verifyMoved (verify.go) has a restore compare everything with the records and repair what differs. Then it deletes the
 //     old interfaces.
 //
 // Before anything is changed in a sandbox, a note (checkpoint.Move) says what belongs to the move. FinishKilled finishes

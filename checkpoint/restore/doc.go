@@ -9,8 +9,8 @@
 //   - A ParentPlan (parents.go, bond.go, find.go, claim.go) decides on a picture of the host's devices which
 //     Steps bring the recorded parents back. It is pure: Run waits (wait.go), looks and plans again until
 //     nothing is missing that may still appear.
-//   - stepRunner (stepRunner.go, host.go) carry the steps in the host out, under a lock of the store.
-//   - A attachmentRestore (apply.go) does one attachment: planInterface (interface.go) compares the record with the live
+//   - stepRunner (hands.go, host.go) carry the steps in the host out, under a lock of the store.
+//   - An attachmentRestore (apply.go) does one attachment: planInterface (interface.go) compares the record with the live
 //     interface, and the Steps that it plans are carried out in the sandbox. Sandboxes are done beside each
 //     other (sandboxes.go).
 //   - awaitCarrier (carrier.go) waits for carrier, so that the neighbours can be told the addresses

@@ -5,7 +5,7 @@
 // when the sandbox has been quiet for a while. It limits how often it reads a sandbox, whatever the pod does (pace). It
 // writes nothing if only the time differs.
 //
-// A capture refuses a state that is worse than the recorded one. Such a refusal is a Refusal. It stays until the
+// A capture refuses a state that is worse than the recorded one. A Refusal tells of it. It stays until the
 // interface is as recorded again, or until somebody decides (relink capture --refresh, relink restore).
 //
 // When an interface goes down, the kernel reports that before it drops the interface's addresses and routes. So the

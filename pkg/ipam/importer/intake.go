@@ -128,7 +128,7 @@ type Source struct {
 	Unknown []EntryOutcome
 	// Unlisted are what pods of this node have by the CNI caches, and what the plugin has no entry of.
 	Unlisted []Entry
-	// OnOtherNodes and OtherNetworks are those of a ImportReport.
+	// OnOtherNodes and OtherNetworks are those of an ImportReport.
 	OnOtherNodes, OtherNetworks int
 }
 
@@ -229,7 +229,7 @@ type importRun struct {
 
 	// pooled says that the network has pools.
 	pooled bool
-	// refused has why the pools do not give an address. closed and failed are those of a ImportReport.
+	// refused has why the pools do not give an address. closed and failed are those of an ImportReport.
 	refused map[netip.Addr]string
 	closed  string
 	failed  []string

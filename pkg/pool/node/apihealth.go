@@ -8,7 +8,7 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// apiHealth is an API that tells the keeper whether it answers.
+// apiHealth is an API that tells the controller whether it answers.
 type apiHealth struct {
 	pool.API
 	controller *Controller
@@ -32,15 +32,15 @@ func observeRequest[T any](ctx context.Context, w apiHealth, ask func() (T, erro
 	return result, err
 }
 
-// Writes returns how many changes of blocks and claims the keeper has made in the API.
+// Writes returns how many changes of blocks and claims the controller has made in the API.
 func (nc *Controller) Writes() int {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()
 	return nc.writes
 }
 
-// LastAnswer returns when the API answered last. Before the first answer it is when the keeper was made. uses says whether a
-// network of this node has a pool, so that the keeper asks all the time.
+// LastAnswer returns when the API answered last. Before the first answer it is when the controller was made. uses says whether a
+// network of this node has a pool, so that the controller asks all the time.
 func (nc *Controller) LastAnswer() (instant time.Time, uses bool) {
 	select {
 	case <-nc.poolsUsed:

@@ -19,7 +19,7 @@ type errorAPI struct {
 
 func (a *errorAPI) Pools(context.Context) ([]pool.Pool, error) { return nil, a.err }
 
-// A keeper takes nothing new for a while after the API was away. An API that was only busy has lost nothing meanwhile.
+// A controller takes nothing new for a while after the API was away. An API that was only busy has lost nothing meanwhile.
 func TestABusyAPIIsNotAway(t *testing.T) {
 	for name, test := range map[string]struct {
 		with    error

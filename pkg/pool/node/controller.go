@@ -29,7 +29,7 @@ type Config struct {
 	Log *slog.Logger
 	// Surplus is how long a node keeps more than it needs; 0 for DefaultSurplus.
 	Surplus time.Duration
-	// Settling is how long the keeper has seen the API before it takes anything new; 0 for 5 s.
+	// Settling is how long the controller has seen the API before it takes anything new; 0 for 5 s.
 	Settling time.Duration
 	// Watch sends what changes in the API until the context ends, as kube.Pools.Watch does.
 	Watch func(context.Context, chan<- pool.Change)
@@ -58,9 +58,9 @@ type Controller struct {
 	loggedErrors map[string]string
 	// sequence is the greatest of each pool that was seen.
 	sequence map[string]int64
-	// reachableSince is since when the API answers, zero if it does not. lastAnswer is when it answered lastAnswer.
+	// reachableSince is since when the API answers, zero if it does not. lastAnswer is when it answered last.
 	reachableSince, lastAnswer time.Time
-	// startedAt is when the keeper was made.
+	// startedAt is when the controller was made.
 	startedAt time.Time
 	// leaseMu guards the Lease that was read last, and the time since the boot when that read began.
 	leaseMu     sync.Mutex
@@ -80,7 +80,7 @@ var (
 	_ pool.Importer = (*Controller)(nil)
 )
 
-// New returns a keeper of the node's stores.
+// New returns a controller of the node's stores.
 func New(o Config) *Controller {
 	if o.Surplus == 0 {
 		o.Surplus = DefaultSurplus
@@ -104,10 +104,10 @@ func New(o Config) *Controller {
 	return nc
 }
 
-// SetClock gives the keeper another clock, for tests. The time since the boot is in it.
+// SetClock gives the controller another clock, for tests. The time since the boot is in it.
 func (nc *Controller) SetClock(clock func() time.Time) { nc.clock = clock }
 
-// storeController returns the keeper's part for a network.
+// storeController returns the controller's part for a network.
 func (nc *Controller) storeController(network string) (*storeController, error) {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()

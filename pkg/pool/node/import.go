@@ -210,7 +210,7 @@ func (r *importRun) openForImport(ctx context.Context, name string) (view, error
 	return v, err
 }
 
-// waitSettled returns when this keeper has seen the API for long enough.
+// waitSettled returns when this controller has seen the API for long enough.
 func (nc *Controller) waitSettled(ctx context.Context) error {
 	for !nc.settled() {
 		if _, err := nc.API.Pools(ctx); err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// defaultSettling is how long a keeper has seen the API before it takes anything new. If the API has lost something, the nodes that know
+// defaultSettling is how long a controller has seen the API before it takes anything new. If the API has lost something, the nodes that know
 // of it tell it meanwhile.
 const defaultSettling = 5 * time.Second
 
-// maxSilence is after how long without an answer a keeper begins to settle again.
+// maxSilence is after how long without an answer a controller begins to settle again.
 const maxSilence = time.Minute
 
 // noteAnswer notes that the API has answered, or has not.
@@ -47,7 +47,7 @@ func (nc *Controller) takeMissed() (missed bool) {
 	return missed
 }
 
-// settled says whether the keeper has seen the API for long enough.
+// settled says whether the controller has seen the API for long enough.
 func (nc *Controller) settled() bool {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()
@@ -84,7 +84,7 @@ func (nc *Controller) importClosedReason(p pool.Pool) string {
 	return ""
 }
 
-// lostSequence says whether this keeper has seen a newer status of the pool.
+// lostSequence says whether this controller has seen a newer status of the pool.
 func (nc *Controller) lostSequence(p pool.Pool) bool {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()

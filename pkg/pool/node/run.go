@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// batchDelay is how long the keeper waits after a change of a store: ADDs come in groups.
+	// batchDelay is how long the controller waits after a change of a store: ADDs come in groups.
 	batchDelay = 50 * time.Millisecond
-	// balanceInterval is the time between two looks at each store. A keeper reads all of its blocks anew after syncInterval.
+	// balanceInterval is the time between two looks at each store. A controller reads all of its blocks anew after syncInterval.
 	balanceInterval = 30 * time.Second
 	syncInterval    = 10 * time.Minute
 	// idleInterval is the time between two questions of a node without pools.
@@ -120,7 +120,7 @@ func (nc *Controller) reconcileLoop(ctx context.Context, changes <-chan pool.Cha
 	}
 }
 
-// apiCheckDelay is after which time a keeper looks whether the API is back. All keepers do within half of the time that they wait before they
+// apiCheckDelay is after which time a controller looks whether the API is back. All controllers do within half of the time that they wait before they
 // take anything new: who knows of a loss can tell it meanwhile.
 func (nc *Controller) apiCheckDelay() time.Duration { return nc.Settling/5 + rand.N(nc.Settling/5+1) }
 
