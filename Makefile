@@ -57,10 +57,10 @@ TESTS := test-stories test-cluster test-units test-machine test-crash test-plain
 test: setup  ## all that shows something, once: units, namespaces, kills, stories on a real NIC driver
 	@hack/setup node
 	@echo "$(words $(TESTS)) parts, two at a time; each prints when it ends: $(TESTS)"
-	@rm -f $(RELINK_EVENTS)*
+	@rm -rf $(RELINK_EVENTS) && mkdir -p $(RELINK_EVENTS)
 	@RELINK_PROGRAMS_BUILT= $(GO) run ./test/binaries/prepare || exit; \
 		RELINK_PROGRAMS_BUILT=1 $(MAKE) --no-print-directory -k -j 2 -Otarget $(TESTS); status=$$?; \
-		times >$(RELINK_EVENTS).all; test/run.sh summary <$(RELINK_EVENTS).all && exit $$status
+		times >$(RELINK_EVENTS)/all; test/run.sh summary <$(RELINK_EVENTS)/all && exit $$status
 
 test-long:  ## test, and more of the same: for every night, and before a release
 	@RELINK_LONG=1 $(MAKE) --no-print-directory test FUZZSECONDS=$(or $(FUZZSECONDS),300)
