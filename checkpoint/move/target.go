@@ -75,7 +75,7 @@ func (r *moveRun) prepareParents(ctx context.Context, targets []*target) (waitin
 		waiting = waiting || t.Problem != nil && t.Problem.Transient
 	}
 	for _, s := range steps {
-		if s.Action() == restore.CreateVLAN && s.Error == "" && !r.DryRun {
+		if s.Action == restore.CreateVLAN && s.Error == "" && !r.DryRun {
 			r.createdVLANs = append(r.createdVLANs, s.Device)
 		}
 	}

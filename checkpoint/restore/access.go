@@ -12,20 +12,8 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// RepairHostAccess makes the path between a pod and its node right.
-const RepairHostAccess Action = "mend-host-access"
-
 // accessDevice stands for the pair and all that belongs to it.
 const accessDevice = "host access"
-
-// repairAccess is that step. Its reasons say what is wrong: all of it is mended at once.
-type repairAccess struct{}
-
-func (repairAccess) action() Action { return RepairHostAccess }
-
-func (repairAccess) describe(string) string { return "mend the host access" }
-
-func (repairAccess) encode(*encodedStep) {}
 
 // cachedNode reads the node's addresses once in a run.
 type cachedNode struct {
@@ -61,7 +49,7 @@ func (w *attachmentRestore) repairAccess() {
 		}
 		return
 	}
-	w.outcome.addStep(Step{Device: accessDevice, Reason: strings.Join(inspection.Differences, ", "), change: repairAccess{}}, w.DryRun)
+	w.outcome.addStep(Step{Action: RepairHostAccess, Device: accessDevice, Reason: strings.Join(inspection.Differences, ", ")}, w.DryRun)
 	if w.DryRun {
 		return
 	}
@@ -124,7 +112,7 @@ func (r *restoreRun) repairHostAccess(ctx context.Context, records []checkpoint.
 			failed = printable.Joined(part.err)
 		}
 		for _, reason := range part.reasons {
-			steps = append(steps, StepResult{Step: Step{Device: accessDevice, Reason: reason, change: repairAccess{}}, Error: failed})
+			steps = append(steps, StepResult{Step: Step{Action: RepairHostAccess, Device: accessDevice, Reason: reason}, Error: failed})
 		}
 	}
 	return steps, errors.Join(errs...)

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -113,7 +114,7 @@ func (w *attachmentRestore) finishUnchanged() error {
 
 func stateAfter(steps []Step, created, repaired State) State {
 	for _, s := range steps {
-		if s.Action() == Create || s.Action() == MoveNIC {
+		if s.Action == Create || s.Action == MoveNIC {
 			return created
 		}
 	}
@@ -163,7 +164,7 @@ func (c *chainRestore) failureReasons(steps []Step) string {
 	for _, step := range steps {
 		text := stepReasons([]Step{step})
 		for _, result := range c.report.Parents {
-			if result.Error != "" && result.Device == step.Device && result.Action() == step.Action() {
+			if result.Error != "" && result.Device == step.Device && result.Action == step.Action {
 				text = result.Error
 			}
 		}
@@ -209,16 +210,16 @@ func (w *attachmentRestore) findParentInSandbox() error {
 	if len(w.sandboxSteps) == 0 || w.DryRun {
 		return w.useParent(plan.devices, result.parent.Index)
 	}
-	hands := newStepRunner(w.sandbox)
+	runner := newStepRunner(w.sandbox)
 	for _, step := range w.sandboxSteps {
-		if err := hands.run(step); err != nil {
+		if err := runner.run(step); err != nil {
 			return err
 		}
 	}
 	if devices, err = w.sandbox.Devices(); err != nil {
 		return err
 	}
-	return w.useParent(devices, hands.indexOf(result.parent.Index))
+	return w.useParent(devices, runner.indexOf(result.parent.Index))
 }
 
 func (w *attachmentRestore) useParent(devices netstate.Devices, index int) (err error) {
@@ -272,7 +273,7 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	if missing && w.indexOwnerName != "" && len(steps) > 0 {
 		steps[0].Reason += "; " + otherIndex(w.record.Interface.Link.Index, w.indexOwnerName)
 	}
-	w.hasAddresses = !missing && !slices.ContainsFunc(steps, func(s Step) bool { return s.Action() == AddAddress })
+	w.hasAddresses = !missing && !slices.ContainsFunc(steps, func(s Step) bool { return s.Action == AddAddress })
 	return steps, nil
 }
 
@@ -328,44 +329,32 @@ func (w *attachmentRestore) apply(steps []Step) error {
 	return errors.Join(errs...)
 }
 
-// batchSteps groups steps that follow each other and are done in one go.
-func batchSteps(steps []Step) [][]Step {
-	var groups [][]Step
-	start := 0
-	for i := range steps {
-		_, batched := steps[i].change.(batchChange)
-		if !batched || i+1 == len(steps) || steps[i+1].Action() != steps[i].Action() {
-			groups, start = append(groups, steps[start:i+1]), i+1
-		}
-	}
-	return groups
-}
-
 // applySteps runs steps that batchSteps has grouped.
-func (w *attachmentRestore) applySteps(steps []Step) error {
-	switch c := steps[0].change.(type) {
-	case batchChange:
-		return c.applyAll(w, steps)
-	case sandboxChange:
-		return c.apply(w, steps[0].Device)
+func (w *attachmentRestore) applySteps(steps []Step) (err error) {
+	switch steps[0].Action {
+	case Create:
+		w.built, err = kernel.Build(w.parentNamespace(), w.sandbox, w.parent.Index, *w.wanted, rebuildOptions)
+		return err
+	case MoveNIC:
+		return w.moveNIC()
+	default:
+		return change(w.sandbox, w.index, w.record.Interface, steps...)
 	}
-	return fmt.Errorf("%s: not a step in a sandbox", steps[0])
 }
 
-// changeDevice makes a change to the interface of that name in the sandbox.
-func (w *attachmentRestore) changeDevice(c deviceChange, name string) error {
-	device, err := w.liveDevice(name)
+// rebuildOptions says that the record has the whole state of an interface that is made.
+var rebuildOptions = kernel.ConfigureOptions{Rebuild: true}
+
+// moveNIC moves the NIC that was found in the host into the sandbox.
+func (w *attachmentRestore) moveNIC() error {
+	unlock, err := w.lockHost(context.Background())
 	if err != nil {
 		return err
 	}
-	return newStepRunner(w.sandbox).run(Step{Device: name, change: c, planned: device})
-}
-
-// liveDevice returns the interface of that name in the sandbox.
-func (w *attachmentRestore) liveDevice(name string) (netstate.LiveDevice, error) {
-	index, err := w.sandbox.Index(name)
+	defer unlock()
+	index, err := newStepRunner(w.host).check(w.parent)
 	if err != nil {
-		return netstate.LiveDevice{}, err
+		return err
 	}
-	return w.sandbox.Device(index)
+	return kernel.MoveNIC(w.host, w.sandbox, index, *w.wanted, rebuildOptions)
 }

@@ -23,8 +23,8 @@ func (p *ParentPlan) planMissingBond(recorded netstate.Device, notThere *Problem
 	bond.Members = nil
 	live.Bond = &bond
 	index := p.addDevice(netstate.LiveDevice{Device: live})
-	p.addStep(Step{Device: recorded.Name, Reason: "it is missing, and --rebuild-bond was given", planned: p.devices[index],
-		change: createBond{recorded: recorded, primary: p.findPrimary(*recorded.Bond)}})
+	p.addStep(Step{Action: CreateBond, Device: recorded.Name, Reason: "it is missing, and --rebuild-bond was given",
+		Bond: recorded.Bond, MTU: recorded.MTU, planned: p.devices[index], other: p.findPrimary(*recorded.Bond)})
 	return index, nil
 }
 
@@ -129,7 +129,7 @@ func (p *ParentPlan) canBeMember(m netstate.Member, index int) bool {
 
 // isWithheld says that the NIC is to be made a member, and that this is not allowed yet.
 func (p *ParentPlan) isWithheld(nic netstate.LiveDevice) bool {
-	return slices.ContainsFunc(p.withheld, func(s Step) bool { return s.Action() == Enslave && s.planned.Index == nic.Index })
+	return slices.ContainsFunc(p.withheld, func(s Step) bool { return s.Action == Enslave && s.planned.Index == nic.Index })
 }
 
 // planEnslave plans to make the NIC a member of the bond. name is the recorded name of the NIC.
@@ -138,6 +138,6 @@ func (p *ParentPlan) planEnslave(nic *netstate.LiveDevice, bond netstate.LiveDev
 	if nic.Name != name {
 		reason = fmt.Sprintf("it was a member of %s as %s when recorded and is free", bond.Name, name)
 	}
-	p.addStep(Step{Device: nic.Name, Reason: reason, change: enslave{bond}, planned: *nic})
+	p.addStep(Step{Action: Enslave, Device: nic.Name, Parent: bond.Name, Reason: reason, planned: *nic, other: bond})
 	nic.MasterIndex, nic.Up = bond.Index, true
 }

@@ -196,7 +196,7 @@ func lostReason(base string, outcomes []Outcome) string {
 	}
 	var devices []string
 	for _, step := range distinctSteps(outcomes, func(o Outcome) []Step { return o.hostSteps }) {
-		if step.Action() == CreateVLAN || step.Action() == CreateBond {
+		if step.Action == CreateVLAN || step.Action == CreateBond {
 			devices = appendNew(devices, step.Device)
 		}
 	}
@@ -252,7 +252,7 @@ var partNames = map[Action]string{
 // changedParts names what the steps change, each once, in their order.
 func changedParts(steps []Step) (parts []string) {
 	for _, s := range steps {
-		parts = appendNew(parts, cmp.Or(partNames[s.Action()], string(s.Action())))
+		parts = appendNew(parts, cmp.Or(partNames[s.Action], string(s.Action)))
 	}
 	return parts
 }

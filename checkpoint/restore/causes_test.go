@@ -35,14 +35,16 @@ func causeLines(causes []Cause) (all []string) {
 }
 
 func TestCauses(t *testing.T) {
-	make3 := Step{Device: "eth1.3", Reason: "it is missing", change: createVLAN{recorded: vlan("eth1.3", 3)}}
-	make4 := Step{Device: "eth1.4", Reason: "it is missing", change: createVLAN{recorded: vlan("eth1.4", 4)}}
-	member := Step{Device: "eth1", Reason: "it was a member of bond4 when recorded and is free", change: enslave{up(9, bond("bond4"), 0)}}
-	build := Step{Device: "eth0", Reason: "it is gone from the sandbox", change: create{recorded: pod(), parent: "eth1.3"}}
+	make3 := Step{Action: CreateVLAN, Device: "eth1.3", Reason: "it is missing", VLAN: vlan("eth1.3", 3).VLAN}
+	make4 := Step{Action: CreateVLAN, Device: "eth1.4", Reason: "it is missing", VLAN: vlan("eth1.4", 4).VLAN}
+	member := Step{Action: Enslave, Device: "eth1", Parent: "bond4", Reason: "it was a member of bond4 when recorded and is free"}
+	link := pod().Link
+	build := Step{Action: Create, Device: "eth0", Reason: "it is gone from the sandbox", Link: &link, Parent: "eth1.3"}
 	mtu := func(have int) Step {
-		return Step{Device: "eth0", Reason: fmt.Sprintf("MTU is %d, not 1500", have), change: setMTU{1500}}
+		return Step{Action: SetMTU, Device: "eth0", Reason: fmt.Sprintf("MTU is %d, not 1500", have), MTU: 1500}
 	}
-	noAddress := Step{Device: "eth0", Reason: "address 10.3.0.5/24 is missing", change: addAddress{address("10.3.0.5/24")}}
+	lost := address("10.3.0.5/24")
+	noAddress := Step{Action: AddAddress, Device: "eth0", Reason: "address 10.3.0.5/24 is missing", Address: &lost}
 	lostOn := func(base string, below ...Step) Outcome {
 		return Outcome{State: ToRestore, base: base, hostSteps: below, Steps: []Step{build}}
 	}
@@ -164,10 +166,10 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 				Reason: name(t, "reason", "no", "never"), base: name(t, "base", "", "eth1", "bond4"), blocked: name(t, "blocked", "", "eth1", "eth2"),
 				awaited: name(t, "waited for", "", "", "eth1"), NoCarrier: name(t, "no carrier", "", "", "eth1"), ownLink: rapid.Bool().Draw(t, "own link"),
 				AnnouncementOwed: rapid.Bool().Draw(t, "owed"), Parent: name(t, "parent", "", "eth1"),
-				hostSteps: []Step{{Device: "eth1", Reason: "it is down", change: setUp{}}},
+				hostSteps: []Step{{Action: SetUp, Device: "eth1", Reason: "it is down"}},
 			})
 			for range rapid.IntRange(0, 2).Draw(t, "steps") {
-				o.Steps = append(o.Steps, Step{Device: "eth0", Reason: name(t, "why", "a", "b"), change: rapid.SampledFrom([]change{setMTU{}, setUp{}}).Draw(t, "change")})
+				o.Steps = append(o.Steps, Step{Action: rapid.SampledFrom([]Action{SetMTU, SetUp}).Draw(t, "action"), Device: "eth0", Reason: name(t, "why", "a", "b")})
 			}
 			report.Attachments = append(report.Attachments, o)
 			if o.Differs() || o.IsAsRecorded() && (o.NoCarrier != "" || o.AnnouncementOwed) {

@@ -9,7 +9,7 @@
 //   - A ParentPlan (parents.go, bond.go, find.go, claim.go) decides on a picture of the host's devices which
 //     Steps bring the recorded parents back. It is pure: Run waits (wait.go), looks and plans again until
 //     nothing is missing that may still appear.
-//   - stepRunner (hands.go, host.go) carry the steps in the host out, under a lock of the store.
+//   - A stepRunner (step_run.go, host.go) carries the steps in the host out, under a lock of the store.
 //   - An attachmentRestore (apply.go) does one attachment: planInterface (interface.go) compares the record with the live
 //     interface, and the Steps that it plans are carried out in the sandbox. Sandboxes are done beside each
 //     other (sandboxes.go).
@@ -19,9 +19,8 @@
 // A Restorer (restorer.go) does the same for one chain, and unasked: relink-agent uses it. It restores a Loss only
 // (lost.go), and takes only steps in the host that undo nobody's doing (unasked.go).
 //
-// A Step has the device, the reason, and a change: one type for each Action (step_*.go), which knows how to
-// say itself, how to be carried out, and what JSON has of it. A dry run makes the same plan, carries nothing
-// out, and returns the same Report.
+// A Step (step.go) is data: the action, the device, the reason, and what the action needs. A dry run makes the same
+// plan, carries nothing out, and returns the same Report.
 //
 // The Report has an Outcome for each attachment. Causes groups those that are not as recorded by what they
 // have in common. Report.Devices says how the parents are.

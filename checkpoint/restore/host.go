@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 )
@@ -137,11 +136,11 @@ func (c *chainRestore) applyPlan() error {
 // applyHostSteps carries out steps on devices of the host, and reports them. A dry run only reports them. It
 // returns how many steps it has finished: with giveUp it stops at a step whose devices have changed.
 func (c *chainRestore) applyHostSteps(steps []Step, giveUp bool) int {
-	hands := newStepRunner(c.host)
+	runner := newStepRunner(c.host)
 	for i, step := range steps {
 		result := StepResult{Step: step}
 		if !c.DryRun {
-			err := hands.run(step)
+			err := runner.run(step)
 			if giveUp && errors.Is(err, errChanged) {
 				return i
 			}
@@ -160,18 +159,4 @@ func (r *restoreRun) lockHost(ctx context.Context) (func(), error) {
 	r.hostMu.Lock() // Whoever holds it waits for no device, so it is short.
 	unlock, err := r.Store.LockHost(ctx)
 	return unlockBoth(&r.hostMu, unlock, err)
-}
-
-// moveNIC moves the NIC that was found in the host into the sandbox.
-func (w *attachmentRestore) moveNIC(want netstate.Interface, opts kernel.ConfigureOptions) error {
-	unlock, err := w.lockHost(context.Background())
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	index, err := newStepRunner(w.host).check(w.parent)
-	if err != nil {
-		return err
-	}
-	return kernel.MoveNIC(w.host, w.sandbox, index, want, opts)
 }

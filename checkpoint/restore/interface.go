@@ -15,86 +15,69 @@ import (
 func planInterface(recorded netstate.Interface, live *netstate.Interface, parent string, parents []netstate.Device) ([]Step, *Problem) {
 	name := recorded.Link.Name
 	if live == nil {
+		step := Step{Action: Create, Device: name, Parent: parent, Link: &recorded.Link, Reason: "it is gone from the sandbox"}
 		if recorded.Link.Kind == netstate.KindNIC {
-			return []Step{{Device: name, Reason: "it is gone from the sandbox, and the host has it", change: moveNIC{recorded: recorded, hostName: parent}}}, nil
+			step.Action, step.Reason = MoveNIC, step.Reason+", and the host has it"
 		}
-		return []Step{{Device: name, Reason: "it is gone from the sandbox", change: create{recorded: recorded, parent: parent}}}, nil
+		return []Step{step}, nil
 	}
 	recorded.Parents = parents
 	differences := netstate.Diff(recorded, *live)
-	slices.SortStableFunc(differences, func(a, b netstate.Difference) int { return repairIndex(a.Field) - repairIndex(b.Field) })
+	slices.SortStableFunc(differences, func(a, b netstate.Difference) int {
+		return slices.Index(repairOrder, actions[a.Field]) - slices.Index(repairOrder, actions[b.Field])
+	})
 	var steps []Step
 	for _, d := range differences {
-		step, problem := planRepair(recorded, d)
-		if problem != nil {
-			return nil, problem
+		action, ok := actions[d.Field]
+		switch {
+		case d.Field == netstate.FieldMode && (d.Want == "passthru" || d.Live == "passthru"):
+			return nil, &Problem{Reason: fmt.Sprintf("%s: %s, and the kernel does not change passthru: left alone", name, d)}
+		case !ok:
+			return nil, &Problem{Reason: fmt.Sprintf("%s is there, but its %s: left alone", name, d)}
 		}
 		// One step sets everything that one message sets. Those differences follow each other.
-		if last := len(steps) - 1; last >= 0 && steps[last].Action() == step.Action() && isOneMessage(step) {
-			steps[last].Reason += ", " + step.Reason
+		if last := len(steps) - 1; last >= 0 && steps[last].Action == action && (action == SetKind || action == SetAttributes) {
+			steps[last].Reason += ", " + d.String()
 			continue
 		}
-		steps = append(steps, step)
+		steps = append(steps, repairStep(action, recorded, d))
 	}
 	return steps, nil
 }
 
-// isOneMessage says that the step sets all that there is of its action.
-func isOneMessage(step Step) bool { return step.Action() == SetKind || step.Action() == SetAttributes }
+// actions has what repairs a difference. What is not in it cannot be repaired.
+var actions = map[netstate.Field]Action{
+	netstate.FieldMode: SetKind, netstate.FieldOptions: SetKind, netstate.FieldBCQueue: SetKind,
+	netstate.FieldMTU: SetMTU, netstate.FieldMAC: SetMAC,
+	netstate.FieldTxQueueLen: SetAttributes, netstate.FieldAlias: SetAttributes, netstate.FieldGroup: SetAttributes, netstate.FieldFlags: SetAttributes,
+	netstate.FieldSetting: SetSetting, netstate.FieldMaster: SetMaster, netstate.FieldUp: SetUp, netstate.FieldAddress: AddAddress,
+	netstate.FieldNeighbour: AddNeighbour, netstate.FieldRoute: AddRoute, netstate.FieldRule: AddRule, netstate.FieldQdisc: AddQdisc,
+}
 
 // repairOrder is the order in which the differences of an interface are repaired: the link before
-// it goes up, and addresses before the routes that need them.
-var repairOrder = []netstate.Field{
-	netstate.FieldKind, netstate.FieldVLAN, netstate.FieldParent,
-	netstate.FieldMode, netstate.FieldOptions, netstate.FieldBCQueue,
-	netstate.FieldMTU, netstate.FieldMAC, netstate.FieldTxQueueLen, netstate.FieldAlias, netstate.FieldGroup, netstate.FieldFlags,
-	netstate.FieldSetting, netstate.FieldMaster, netstate.FieldUp,
-	netstate.FieldAddress, netstate.FieldNeighbour, netstate.FieldRoute, netstate.FieldRule, netstate.FieldQdisc,
+// it goes up, and addresses before the routes that need them. What cannot be repaired comes first.
+var repairOrder = []Action{
+	SetKind, SetMTU, SetMAC, SetAttributes, SetSetting, SetMaster, SetUp, AddAddress, AddNeighbour, AddRoute, AddRule, AddQdisc,
 }
 
-func repairIndex(f netstate.Field) int { return slices.Index(repairOrder, f) }
-
-func planRepair(recorded netstate.Interface, d netstate.Difference) (Step, *Problem) {
-	name := recorded.Link.Name
-	if d.Field == netstate.FieldMode && (d.Want == "passthru" || d.Live == "passthru") {
-		return Step{}, &Problem{Reason: fmt.Sprintf("%s: %s, and the kernel does not change passthru: left alone", name, d)}
+// repairStep returns the step of the action for the difference.
+func repairStep(action Action, recorded netstate.Interface, d netstate.Difference) Step {
+	step := Step{
+		Action: action, Device: recorded.Link.Name, Reason: d.String(),
+		Setting: d.Setting, Value: recorded.Settings[d.Setting],
+		Address: d.Address, Route: d.Route, Rule: d.Rule, Neighbour: d.Neighbour, Qdisc: d.Qdisc,
 	}
-	c := changeFor(recorded, d)
-	if c == nil {
-		return Step{}, &Problem{Reason: fmt.Sprintf("%s is there, but its %s: left alone", name, d)}
+	switch action {
+	case SetKind, SetAttributes:
+		step.Link = &recorded.Link
+	case SetMTU:
+		step.MTU = recorded.Link.MTU
+	case SetMAC:
+		step.MAC = recorded.Link.MAC
+	case SetMaster:
+		step.Master = recorded.Master
 	}
-	return Step{Device: name, Reason: d.String(), change: c}, nil
-}
-
-// changeFor returns what mends the difference, nil if nothing does.
-func changeFor(recorded netstate.Interface, d netstate.Difference) change {
-	switch d.Field {
-	case netstate.FieldMode, netstate.FieldOptions, netstate.FieldBCQueue:
-		return setKind{recorded.Link}
-	case netstate.FieldMTU:
-		return setMTU{recorded.Link.MTU}
-	case netstate.FieldMAC:
-		return setMAC{recorded.Link.MAC}
-	case netstate.FieldTxQueueLen, netstate.FieldAlias, netstate.FieldGroup, netstate.FieldFlags:
-		return setAttributes{recorded.Link}
-	case netstate.FieldMaster:
-		return setMaster{*recorded.Master}
-	case netstate.FieldSetting:
-		return setSetting{d.Setting, recorded.Settings[d.Setting]}
-	case netstate.FieldUp:
-		return setUp{}
-	case netstate.FieldAddress:
-		return addAddress{*d.Address}
-	case netstate.FieldRoute:
-		return addRoute{*d.Route}
-	case netstate.FieldRule:
-		return addRule{*d.Rule}
-	case netstate.FieldNeighbour:
-		return addNeighbour{*d.Neighbour}
-	case netstate.FieldQdisc:
-		return addQdisc{*d.Qdisc}
-	}
-	return nil
+	return step
 }
 
 // stepReasons joins the steps' reasons for a table or a line.

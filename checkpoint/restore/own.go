@@ -15,7 +15,7 @@ import (
 // if the operator asked for that. Otherwise it says what they lack.
 func (c *chainRestore) restoreCarried() error {
 	for _, step := range c.report.Parents {
-		if (step.Action() == CreateVLAN || step.Action() == CreateBond) && step.Error == "" {
+		if (step.Action == CreateVLAN || step.Action == CreateBond) && step.Error == "" {
 			c.report.Notes = append(c.report.Notes, notRestoredNotes(step.Device, c.records)...)
 		}
 	}
@@ -78,11 +78,10 @@ func notRestoredNotes(name string, records []checkpoint.Record) []string {
 func lackingNote(name string, steps []Step) string {
 	var items []string
 	for _, s := range steps {
-		switch c := s.change.(type) {
-		case addAddress:
-			items = append(items, "address "+c.address.String())
-		case addRoute:
-			items = append(items, "route "+c.route.String())
+		if s.Action == AddAddress {
+			items = append(items, "address "+s.Address.String())
+		} else {
+			items = append(items, "route "+s.Route.String())
 		}
 	}
 	return fmt.Sprintf("%s in the host lacks what it carried when recorded (%s): --host-addresses brings it back, where the host's network manager does not",
@@ -160,16 +159,7 @@ func planCarried(name string, recorded, live netstate.Carried, uptime time.Durat
 		if d.Live != "" {
 			continue // It is there in another form.
 		}
-		step := Step{Device: name, Reason: d.String()}
-		switch d.Field {
-		case netstate.FieldAddress:
-			step.change = addAddress{*d.Address}
-		case netstate.FieldRoute:
-			step.change = addRoute{*d.Route}
-		default:
-			continue
-		}
-		steps = append(steps, step)
+		steps = append(steps, Step{Action: actions[d.Field], Device: name, Reason: d.String(), Address: d.Address, Route: d.Route})
 	}
 	return steps, ""
 }

@@ -183,8 +183,7 @@ func (p *ParentPlan) stepsConcerning(index int, candidates []Step) []Step {
 	}
 	var steps []Step
 	for _, s := range candidates {
-		change, isMember := s.change.(enslave)
-		if slices.ContainsFunc(chain, func(d netstate.Device) bool { return d.Name == s.Device || isMember && d.Name == change.bond.Name }) {
+		if slices.ContainsFunc(chain, func(d netstate.Device) bool { return d.Name == s.Device || s.Action == Enslave && d.Name == s.Parent }) {
 			steps = append(steps, s)
 		}
 	}
@@ -216,8 +215,8 @@ func (p *ParentPlan) planMTU(index int, recorded netstate.Device) {
 	if live.MTU >= recorded.MTU {
 		return
 	}
-	p.addStep(Step{Device: live.Name, Reason: fmt.Sprintf("its MTU is %d, recorded %d", live.MTU, recorded.MTU),
-		change: raiseMTU{setMTU{recorded.MTU}}, planned: *live})
+	p.addStep(Step{Action: RaiseMTU, Device: live.Name, Reason: fmt.Sprintf("its MTU is %d, recorded %d", live.MTU, recorded.MTU),
+		MTU: recorded.MTU, planned: *live})
 	live.MTU = recorded.MTU
 }
 
@@ -226,7 +225,7 @@ func (p *ParentPlan) planUp(index int) {
 	if live.Up {
 		return
 	}
-	p.addStep(Step{Device: live.Name, Reason: "it is down", change: setUp{}, planned: *live})
+	p.addStep(Step{Action: SetUp, Device: live.Name, Reason: "it is down", planned: *live})
 	live.Up = true
 }
 
@@ -309,7 +308,8 @@ func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below net
 		created.MAC = "" // It gets the MAC of the device below, whatever that is now.
 	}
 	index := p.addDevice(netstate.LiveDevice{Device: created, ParentIndex: below.Index, Up: true, Carrier: below.Carrier})
-	p.addStep(Step{Device: recorded.Name, Reason: "it is missing", change: createVLAN{recorded: created, parent: below}, planned: p.devices[index]})
+	p.addStep(Step{Action: CreateVLAN, Device: recorded.Name, Parent: below.Name, Reason: "it is missing",
+		VLAN: created.VLAN, MTU: created.MTU, planned: p.devices[index], other: below})
 	return index, nil
 }
 

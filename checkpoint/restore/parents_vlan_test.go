@@ -169,10 +169,10 @@ func TestPlanCreatesAVLANAsRecorded(t *testing.T) {
 	recorded := mtu(serviceVLAN("s100", 100), 4000)
 	p.chain(stack{recorded, nic("eth1", 1)})
 	want := []Step{{
-		Device: "s100", Reason: "it is missing", planned: up(-2, recorded, 2),
-		change: createVLAN{recorded: recorded, parent: up(2, mtu(nic("eth1", 1), 9000), 0)},
+		Action: CreateVLAN, Device: "s100", Parent: "eth1", Reason: "it is missing", VLAN: recorded.VLAN, MTU: 4000,
+		planned: up(-2, recorded, 2), other: up(2, mtu(nic("eth1", 1), 9000), 0),
 	}}
-	if diff := cmp.Diff(want, p.Steps(), cmp.AllowUnexported(Step{}, createVLAN{})); diff != "" {
+	if diff := cmp.Diff(want, p.Steps(), cmp.AllowUnexported(Step{})); diff != "" {
 		t.Errorf("Steps() (-want +got):\n%s", diff)
 	}
 }

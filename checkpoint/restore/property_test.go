@@ -158,7 +158,7 @@ func TestRestoreOfAnInterfaceCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 			// A kill comes after one of the steps, perhaps after the last one.
 			for _, step := range steps[:rapid.IntRange(1, len(steps)).Draw(t, "killed after")] {
 				var err error
-				if live, err = simulateSandbox(live, step, recorded.Routes, recorded.Parents); err != nil {
+				if live, err = simulateSandbox(live, step, recorded); err != nil {
 					t.Fatal(err)
 				}
 			}

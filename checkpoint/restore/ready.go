@@ -79,9 +79,9 @@ func leftOver(steps []Step, dryRun bool) (results []StepResult) {
 
 // carryOut does the steps, and stops at one whose devices have changed: the next plan knows better.
 func carryOut(host *kernel.Namespace, steps []Step) (results []StepResult) {
-	hands := newStepRunner(host)
+	runner := newStepRunner(host)
 	for _, step := range steps {
-		err := hands.run(step)
+		err := runner.run(step)
 		if errors.Is(err, errChanged) {
 			return results
 		}

@@ -1,7 +1,7 @@
 package restore
 
 import (
-	"encoding/json"
+	"fmt"
 
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -29,73 +29,22 @@ const (
 	AddRule       Action = "add-rule"
 	AddNeighbour  Action = "add-neighbour"
 	AddQdisc      Action = "add-qdisc"
+	// RepairHostAccess makes the path between a pod and its node right. Its reasons say what is wrong: all of it is mended at once.
+	RepairHostAccess Action = "mend-host-access"
 )
 
-// Step is one change and the reason for it.
+// Step is one change and the reason for it. Each action has the fields that it needs.
 type Step struct {
-	// Device is the name of what is changed.
-	Device string
-	Reason string
-	change change
-	// planned is Device as it was when the step was planned. Only steps on parents have it. A device
-	// that a step makes has a negative index.
-	planned netstate.LiveDevice
-}
-
-// change is what a step does: one type for each Action.
-type change interface {
-	action() Action
-	// describe says what is done to the device, without the reason.
-	describe(device string) string
-	// encode fills in what JSON has of the change besides its action.
-	encode(*encodedStep)
-}
-
-// deviceChange is a change that hands make to the device that the step was planned for.
-type deviceChange interface {
-	change
-	run(*stepRunner, Step) error
-}
-
-// sandboxChange is a change to the interface of an attachment.
-type sandboxChange interface {
-	change
-	apply(w *attachmentRestore, device string) error
-}
-
-// batchChange is a change of which several are made to an interface in one go. Each one alone would
-// have to read all addresses or routes.
-type batchChange interface {
-	change
-	// applyAll makes the changes of the steps, all of which are of its type.
-	applyAll(w *attachmentRestore, steps []Step) error
-}
-
-// Action returns what the step does.
-func (s Step) Action() Action { return s.change.action() }
-
-// String says what the step does, without the reason.
-func (s Step) String() string { return s.change.describe(s.Device) }
-
-// MarshalJSON returns the step in the form that encodedStep describes.
-func (s Step) MarshalJSON() ([]byte, error) { return json.Marshal(s.encoded()) }
-
-func (s Step) encoded() encodedStep {
-	e := encodedStep{Action: s.Action(), Device: s.Device, Reason: s.Reason}
-	s.change.encode(&e)
-	return e
-}
-
-// encodedStep is a step as JSON. Each action has the fields that it needs.
-type encodedStep struct {
 	Action Action `json:"action"`
+	// Device is the name of what is changed.
 	Device string `json:"device"`
 	// Parent is the parent of a device to create, the bond of a NIC to enslave, the host's
 	// NIC to move.
-	Parent    string              `json:"on,omitempty"`
-	Reason    string              `json:"reason"`
-	MTU       int                 `json:"mtu,omitempty"`
-	MAC       string              `json:"mac,omitempty"`
+	Parent string `json:"on,omitempty"`
+	Reason string `json:"reason"`
+	MTU    int    `json:"mtu,omitempty"`
+	MAC    string `json:"mac,omitempty"`
+	// VLAN, Bond and Link are those of a device to create or to move. Link also has the attributes to set.
 	VLAN      *netstate.VLAN      `json:"vlan,omitempty"`
 	Bond      *netstate.Bond      `json:"bond,omitempty"`
 	Link      *netstate.Link      `json:"link,omitempty"`
@@ -107,21 +56,62 @@ type encodedStep struct {
 	Rule      *netstate.Rule      `json:"rule,omitempty"`
 	Neighbour *netstate.Neighbour `json:"neighbour,omitempty"`
 	Qdisc     *netstate.Qdisc     `json:"qdisc,omitempty"`
+	// planned is Device as it was when the step was planned. Only steps on parents have it. A device
+	// that a step makes has a negative index, and is there as it is to become.
+	planned netstate.LiveDevice
+	// other is the second device that such a step is about: the parent of a VLAN device, the bond of a member, or the
+	// primary member of a bond. A bond whose primary member is not there has none.
+	other netstate.LiveDevice
+}
+
+// String says what the step does, without the reason.
+func (s Step) String() string {
+	switch s.Action {
+	case CreateBond:
+		return fmt.Sprintf("create %s, a bond of mode %s", s.Device, s.Bond.Mode)
+	case CreateVLAN:
+		return fmt.Sprintf("create %s, %s on %s", s.Device, s.VLAN, s.Parent)
+	case Create:
+		return fmt.Sprintf("create %s, %s on %s", s.Device, s.Link.Kind, s.Parent)
+	case MoveNIC:
+		return fmt.Sprintf("move %s of the host to the sandbox as %s", s.Parent, s.Device)
+	case Enslave:
+		return fmt.Sprintf("enslave %s to %s", s.Device, s.Parent)
+	case SetMaster:
+		return fmt.Sprintf("enslave %s to %s", s.Device, s.Master)
+	case SetMTU, RaiseMTU:
+		return fmt.Sprintf("set MTU of %s to %d", s.Device, s.MTU)
+	case SetMAC:
+		return fmt.Sprintf("set MAC of %s to %s", s.Device, s.MAC)
+	case SetKind:
+		return fmt.Sprintf("set the %s attributes of %s", s.Link.Kind, s.Device)
+	case SetAttributes:
+		return "set the attributes of " + s.Device
+	case SetSetting:
+		return fmt.Sprintf("set %s of %s to %s", s.Setting, s.Device, s.Value)
+	case SetUp:
+		return fmt.Sprintf("set %s up", s.Device)
+	case AddAddress:
+		return fmt.Sprintf("add address %s to %s", s.Address, s.Device)
+	case AddRoute:
+		return fmt.Sprintf("add route %s to %s", s.Route, s.Device)
+	case AddRule:
+		return fmt.Sprintf("add rule %s", s.Rule)
+	case AddNeighbour:
+		return fmt.Sprintf("add neighbour %s to %s", s.Neighbour, s.Device)
+	case AddQdisc:
+		return fmt.Sprintf("add qdisc %s to %s", s.Qdisc, s.Device)
+	case RepairHostAccess:
+		return "mend the host access"
+	}
+	return fmt.Sprintf("%s %s", s.Action, s.Device)
 }
 
 // StepResult is what became of a step that concerns no sandbox.
 type StepResult struct {
 	Step
 	// Error is empty for a step that worked, or that a dry run did not do.
-	Error string
-}
-
-// MarshalJSON returns the step in the form that encodedStep describes, with the error if there is one.
-func (r StepResult) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		encodedStep
-		Error string `json:"error,omitempty"`
-	}{r.encoded(), r.Error})
+	Error string `json:"error,omitempty"`
 }
 
 // Problem is a reason why something cannot be made to agree with its record.

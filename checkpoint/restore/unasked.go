@@ -100,7 +100,7 @@ func (t Task) isReady(plan *ParentPlan, policy policy, r *checkpoint.Record, mem
 	}
 	for _, step := range plan.withheldFor(result.parent.Index) {
 		switch {
-		case step.Action() == Enslave:
+		case step.Action == Enslave:
 			// The pods do not need the member to be built.
 		case policy.isManagerStep(step):
 			return o.addProblem(&Problem{Reason: step.Device + ": " + step.Reason, Transient: true})
@@ -151,14 +151,14 @@ func (p policy) addRecorded(d netstate.Device) {
 }
 
 func (p policy) isManagerStep(s Step) bool {
-	if change, ok := s.change.(enslave); ok && !p.recorded[change.bond.Index] {
+	if s.Action == Enslave && !p.recorded[s.other.Index] {
 		return true // The bond is new: its members are free because the old bond went.
 	}
-	return s.Action() != CreateVLAN && !p.recorded[s.planned.Index]
+	return s.Action != CreateVLAN && !p.recorded[s.planned.Index]
 }
 
 func (p policy) allows(s Step) bool {
-	return s.Action() == CreateVLAN || p.allowManagerSteps && p.isManagerStep(s)
+	return s.Action == CreateVLAN || p.allowManagerSteps && p.isManagerStep(s)
 }
 
 // repairScope says how much of an attachment a restore repairs.
@@ -184,8 +184,7 @@ func (p repairScope) filter(steps []Step, i netstate.Interface) []Step {
 			addresses[a.Prefix.Addr()] = true
 		}
 		return slices.DeleteFunc(slices.Clone(steps), func(s Step) bool {
-			c, ok := s.change.(addRoute)
-			return !ok || len(c.route.Devices()) == 0 && addresses[c.route.Source]
+			return s.Action != AddRoute || len(s.Route.Devices()) == 0 && addresses[s.Route.Source]
 		})
 	}
 	return steps
