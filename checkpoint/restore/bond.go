@@ -24,7 +24,7 @@ func (p *ParentPlan) planMissingBond(recorded netstate.Device, notThere *Problem
 	live.Bond = &bond
 	index := p.addDevice(netstate.LiveDevice{Device: live})
 	p.addStep(Step{Action: CreateBond, Device: recorded.Name, Reason: "it is missing, and --rebuild-bond was given",
-		Bond: recorded.Bond, MTU: recorded.MTU, planned: p.devices[index], other: p.findPrimary(*recorded.Bond)})
+		Bond: recorded.Bond, MTU: recorded.MTU, planned: p.devices[index], related: p.findPrimary(*recorded.Bond)})
 	return index, nil
 }
 
@@ -138,6 +138,6 @@ func (p *ParentPlan) planEnslave(nic *netstate.LiveDevice, bond netstate.LiveDev
 	if nic.Name != name {
 		reason = fmt.Sprintf("it was a member of %s as %s when recorded and is free", bond.Name, name)
 	}
-	p.addStep(Step{Action: Enslave, Device: nic.Name, Parent: bond.Name, Reason: reason, planned: *nic, other: bond})
+	p.addStep(Step{Action: Enslave, Device: nic.Name, Parent: bond.Name, Reason: reason, planned: *nic, related: bond})
 	nic.MasterIndex, nic.Up = bond.Index, true
 }

@@ -14,7 +14,7 @@ const (
 	// noMatch: the NIC has neither the MAC nor the place.
 	noMatch matchRank = iota
 	// matchBus: the NIC is at the recorded bus address and port. Its MAC is another one, or is not
-	// known.
+	// known. A port that is not known is no match: the card may have been exchanged, and its names given anew.
 	matchBus
 	// matchMapped is matchBus, and the operator says that it is the one.
 	matchMapped
@@ -25,7 +25,7 @@ const (
 )
 
 func (p *ParentPlan) rank(recorded netstate.Member, live netstate.LiveDevice) matchRank {
-	samePlace := live.Kind == netstate.KindNIC && recorded.SamePlace(live.NIC)
+	samePlace := recorded.BusAddress != "" && recorded.BusAddress == live.BusAddress && recorded.DevPort == live.DevPort
 	target, mapped := p.Mapped[recorded.Name]
 	switch hasMAC := recorded.PermanentMAC != "" && recorded.PermanentMAC == live.PermanentMAC; {
 	case live.Kind != netstate.KindNIC, mapped && target != live.Name:
@@ -86,9 +86,7 @@ func (p *ParentPlan) betterMatch(wanted netstate.Member, live netstate.LiveDevic
 }
 
 // chooseNIC returns the place of the wanted NIC where it has the same claim to several. A newer record
-// of the same slot decides, then the name. It returns -1 if neither decides. The names of an exchanged
-// card prove nothing if its ports differ: they may have been given anew, and the recorded port is not
-// known.
+// of the same slot decides, then the name. It returns -1 if neither decides.
 func (p *ParentPlan) chooseNIC(wanted netstate.Member, f nicMatch) int {
 	if len(f.free) == 1 {
 		return f.free[0]
@@ -97,16 +95,10 @@ func (p *ParentPlan) chooseNIC(wanted netstate.Member, f nicMatch) int {
 	if len(newer) == 1 {
 		return newer[0]
 	}
-	n := p.indexNamed(wanted.Name, f.free)
-	if n < 0 {
-		return -1
+	if n := p.indexNamed(wanted.Name, f.free); n >= 0 {
+		return f.free[n]
 	}
-	live := p.devices[f.free[n]]
-	otherPort := func(i int) bool { return p.devices[i].DevPort != live.DevPort }
-	if f.rank == matchBus && isExchanged(wanted.NIC, live.NIC) && slices.ContainsFunc(f.free, otherPort) {
-		return -1
-	}
-	return f.free[n]
+	return -1
 }
 
 // hasNewerRecord says that another record of the wanted NIC has a greater claim to the live one.

@@ -50,7 +50,6 @@ func (p *ParentPlan) otherKind(index int, recorded string) *Problem {
 
 // findNIC returns the place of the NIC that the wanted one has the greatest claim to.
 func (p *ParentPlan) findNIC(wanted netstate.Member) (int, string, *Problem) {
-	wanted = withPort(wanted, p.recorded)
 	f := p.matchNIC(wanted)
 	switch {
 	case len(f.free) == 0 && f.better != nil:
@@ -99,8 +98,7 @@ func (p *ParentPlan) missingNIC(name string, nic netstate.NIC) *Problem {
 			return p.otherKind(i, netstate.KindNIC)
 		}
 		return &Problem{Transient: true, Reason: fmt.Sprintf(
-			"%s is another NIC now (permanent MAC %s, bus address %s; recorded %s, %s): use it by --parent %s=%s",
-			name, d.PermanentMAC, d.BusAddress, nic.PermanentMAC, nic.BusAddress, name, name)}
+			"%s is another NIC now (%s; recorded %s): use it by --parent %[1]s=%[1]s", name, d.Hardware(), nic.Hardware())}
 	}
 	return &Problem{Transient: true, Reason: fmt.Sprintf("%s (%s) is not there", name, nic.Hardware())}
 }

@@ -19,7 +19,7 @@ type ParentPlan struct {
 	steps   []Step
 	// withheld are the steps that are not allowed. The picture is as if they were done, too.
 	withheld []Step
-	// recorded are all the NICs that records name, by the names that they had, with their ports.
+	// recorded are all the NICs that records name, by the names that they had.
 	recorded []netstate.Member
 	// earlierSteps are steps of an earlier plan that were carried out.
 	earlierSteps []Step
@@ -86,7 +86,7 @@ func (s *sharedPlan) findHostNIC(link netstate.Link) (netstate.LiveDevice, *Prob
 // NewParentPlan plans on the devices as they are. It does not change the list. recorded are all the
 // NICs that records name, so that none of them is taken for another.
 func NewParentPlan(devices netstate.Devices, recorded []netstate.Member, opts ParentOptions) *ParentPlan {
-	return &ParentPlan{devices: slices.Clone(devices), recorded: withPorts(recorded), ParentOptions: opts, results: map[string]chainResult{}}
+	return &ParentPlan{devices: slices.Clone(devices), recorded: recorded, ParentOptions: opts, results: map[string]chainResult{}}
 }
 
 // Steps are what has been planned so far, in the order in which it is to be done.
@@ -309,7 +309,7 @@ func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below net
 	}
 	index := p.addDevice(netstate.LiveDevice{Device: created, ParentIndex: below.Index, Up: true, Carrier: below.Carrier})
 	p.addStep(Step{Action: CreateVLAN, Device: recorded.Name, Parent: below.Name, Reason: "it is missing",
-		VLAN: created.VLAN, MTU: created.MTU, planned: p.devices[index], other: below})
+		VLAN: created.VLAN, MTU: created.MTU, planned: p.devices[index], related: below})
 	return index, nil
 }
 

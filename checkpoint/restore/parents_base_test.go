@@ -48,7 +48,7 @@ func TestPlanOfABase(t *testing.T) {
 		"another NIC under the old name": {
 			there: devices{up(2, nic("eth1", 2), 0)}, chains: oneChain(nic("eth1", 1)),
 			want: planResult{On: list(""), Broken: list("eth1 is another NIC now (permanent MAC 52:54:00:00:00:02, bus address 0000:00:02.0; " +
-				"recorded 52:54:00:00:00:01, 0000:00:01.0): use it by --parent eth1=eth1 ?")},
+				"recorded permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0): use it by --parent eth1=eth1 ?")},
 		},
 		"two NICs with the MAC, one has the old name": {
 			there:  devices{up(2, noBus(nic("eth5", 1)), 0), up(3, noBus(nic("eth1", 1)), 0)},
@@ -155,7 +155,7 @@ func TestPlanOfABond(t *testing.T) {
 		"a member is another NIC now": {
 			there: devices{up(2, nic("eth1", 9), 0), up(4, bond("bond4"), 0)}, chains: oneChain(bond("bond4", 1)),
 			want: planResult{On: list("bond4"), Problems: list("bond4 lacks its member: eth1 is another NIC now " +
-				"(permanent MAC 52:54:00:00:00:09, bus address 0000:00:09.0; recorded 52:54:00:00:00:01, 0000:00:01.0): use it by --parent eth1=eth1 ?")},
+				"(permanent MAC 52:54:00:00:00:09, bus address 0000:00:09.0; recorded permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0): use it by --parent eth1=eth1 ?")},
 		},
 		"a member belongs to another bond": {
 			there:  devices{enslaved(2, nic("eth1", 1), 5), up(4, bond("bond4"), 0), up(5, bond("bond5"), 0)},

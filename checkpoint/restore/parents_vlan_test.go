@@ -170,7 +170,7 @@ func TestPlanCreatesAVLANAsRecorded(t *testing.T) {
 	p.chain(stack{recorded, nic("eth1", 1)})
 	want := []Step{{
 		Action: CreateVLAN, Device: "s100", Parent: "eth1", Reason: "it is missing", VLAN: recorded.VLAN, MTU: 4000,
-		planned: up(-2, recorded, 2), other: up(2, mtu(nic("eth1", 1), 9000), 0),
+		planned: up(-2, recorded, 2), related: up(2, mtu(nic("eth1", 1), 9000), 0),
 	}}
 	if diff := cmp.Diff(want, p.Steps(), cmp.AllowUnexported(Step{})); diff != "" {
 		t.Errorf("Steps() (-want +got):\n%s", diff)

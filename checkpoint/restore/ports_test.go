@@ -37,7 +37,7 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 		"say --parent eth1=eth1 to use it for eth1, or --parent eth0=eth1 to use it for eth0 ?"
 	bond4 := up(4, bond("bond4"), 0)
 	both := bondOf(port("eth0", 1, "0"), port("eth1", 2, "1"))
-	oldBoth := bondOf(port("eth0", 1, ""), port("eth1", 2, ""))
+	portless := bondOf(port("eth0", 1, ""), port("eth1", 2, ""))
 	enslave := func(name, was string) string {
 		if name == was {
 			return fmt.Sprintf("enslave %s to bond4: it was a member of bond4 when recorded and is free", name)
@@ -51,11 +51,12 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 				Problems: list("bond4 lacks its member: eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) is not there ?")},
 		},
 		"only the second is there, of a record without ports": {
-			there: devices{bond4, down(3, port("eth1", 2, "1"), 0)}, chains: oneChain(oldBoth),
-			want: planResult{On: list("bond4"), Steps: list(enslave("eth1", "eth1")), Problems: list("bond4 lacks its member: " + isEth1)},
+			there: devices{bond4, down(3, port("eth1", 2, "1"), 0)}, chains: oneChain(portless),
+			want: planResult{On: list("bond4"), Steps: list(enslave("eth1", "eth1")),
+				Problems: list("bond4 lacks its member: eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) is not there ?")},
 		},
 		"only the second is there, which another record names": {
-			there: devices{up(3, port("eth1", 2, "1"), 0)}, chains: []stack{{port("eth0", 1, "")}, {port("eth1", 2, "")}},
+			there: devices{up(3, port("eth1", 2, "0"), 0)}, chains: []stack{{port("eth0", 1, "0")}, {port("eth1", 2, "0")}},
 			want: planResult{On: list("", "eth1"), Broken: list(isEth1)},
 		},
 		"the card was exchanged": {
@@ -65,15 +66,15 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 				"eth0 is another card in the place of eth1 (bus address 0000:3b:00.0; permanent MAC 52:54:00:00:00:08, recorded 52:54:00:00:00:02)")},
 		},
 		"the card was exchanged, and the record has no ports": {
-			there: devices{bond4, down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: oneChain(oldBoth),
+			there: devices{bond4, down(2, port("eth0", 8, "1"), 0), down(3, port("eth1", 9, "0"), 0)}, chains: oneChain(portless),
 			want: planResult{On: list("bond4"), Problems: list(
-				"bond4 lacks its member: the recorded eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) could be what is now "+
-					"eth0 (permanent MAC 52:54:00:00:00:08, bus address 0000:3b:00.0, port 1) or eth1 (permanent MAC 52:54:00:00:00:09, bus address 0000:3b:00.0): say which, such as --parent eth0=eth0",
-				"bond4 lacks its member: the recorded eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0) could be what is now "+
-					"eth1 (permanent MAC 52:54:00:00:00:09, bus address 0000:3b:00.0) or eth0 (permanent MAC 52:54:00:00:00:08, bus address 0000:3b:00.0, port 1): say which, such as --parent eth1=eth1")},
+				"bond4 lacks its member: eth0 is another NIC now "+
+					"(permanent MAC 52:54:00:00:00:08, bus address 0000:3b:00.0, port 1; recorded permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0): use it by --parent eth0=eth0 ?",
+				"bond4 lacks its member: eth1 is another NIC now "+
+					"(permanent MAC 52:54:00:00:00:09, bus address 0000:3b:00.0; recorded permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0): use it by --parent eth1=eth1 ?")},
 		},
 		"the card was exchanged, and one of the new ports is there": {
-			there: devices{up(3, port("eth1", 9, "0"), 0)}, chains: []stack{{port("eth0", 1, "")}, {port("eth1", 2, "")}},
+			there: devices{up(3, port("eth1", 9, "0"), 0)}, chains: []stack{{port("eth0", 1, "0")}, {port("eth1", 2, "0")}},
 			want: planResult{On: list("", ""), Broken: list(
 				either, either)},
 		},

@@ -24,33 +24,6 @@ func isSameNIC(a, b netstate.Member) bool {
 	return !apart && a.Name == b.Name
 }
 
-// withPort gives the recorded NIC the port that other records know. An older relink recorded no port.
-// Records with its MAC and name decide first, then those with its MAC, then those with its name.
-func withPort(m netstate.Member, recorded []netstate.Member) netstate.Member {
-	if m.BusAddress == "" || m.DevPort != "" {
-		return m
-	}
-	sameMAC := func(r netstate.Member) bool { return m.PermanentMAC != "" && r.PermanentMAC == m.PermanentMAC }
-	sameName := func(r netstate.Member) bool { return r.Name == m.Name }
-	for _, alike := range []func(netstate.Member) bool{
-		func(r netstate.Member) bool { return sameMAC(r) && sameName(r) }, sameMAC, sameName,
-	} {
-		var ports []string
-		for _, r := range recorded {
-			if r.BusAddress == m.BusAddress && r.DevPort != "" && alike(r) {
-				ports = appendNew(ports, r.DevPort)
-			}
-		}
-		if len(ports) == 1 {
-			m.DevPort = ports[0]
-		}
-		if len(ports) > 0 {
-			return m
-		}
-	}
-	return m
-}
-
 // allNICs returns the NICs that any checkpoint names, also those of sandboxes that are not selected.
 // The NICs of sandboxes that are gone are nobody's. chosen are the selected records.
 func (r *restoreRun) allNICs(ctx context.Context, chosen locatedRecords) ([]netstate.Member, error) {
@@ -85,15 +58,6 @@ func appendKnown(nics []netstate.Member, members ...netstate.Member) []netstate.
 		if m.Identified() && !slices.Contains(nics, m) {
 			nics = append(nics, m)
 		}
-	}
-	return nics
-}
-
-// withPorts gives each recorded NIC its port, if any of the records knows it.
-func withPorts(recorded []netstate.Member) []netstate.Member {
-	var nics []netstate.Member
-	for _, m := range recorded {
-		nics = appendKnown(nics, withPort(m, recorded))
 	}
 	return nics
 }

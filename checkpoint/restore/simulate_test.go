@@ -14,7 +14,7 @@ func simulateHost(there devices, s Step) (devices, error) {
 	// A step finds its devices by their index.
 	seen := []netstate.LiveDevice{s.planned}
 	if s.Action == Enslave || s.Action == CreateVLAN {
-		seen = append(seen, s.other)
+		seen = append(seen, s.related)
 	}
 	for _, seen := range seen {
 		if seen.Index == 0 {

@@ -55,7 +55,8 @@ func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 		},
 		"some records are of the new card, the old have no port": {
 			there: devices{uplink}, chains: []stack{{atSlot(slotA, "", nic("eth0", 1))}, {now}},
-			want: planResult{On: list("eth0", "eth0"), Notes: list(exchangedNote("eth0", "eth0", 9, 1))},
+			want: planResult{On: list("", "eth0"), Broken: list("eth0 is another NIC now " +
+				"(permanent MAC 52:54:00:00:00:09, bus address 0000:3b:00.0; recorded permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0): use it by --parent eth0=eth0 ?")},
 		},
 		"the card was exchanged twice": {
 			there: devices{uplink}, chains: []stack{{old}, {atSlot(slotA, "0", nic("eth0", 2))}},
@@ -96,7 +97,7 @@ func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 		},
 		"the operator says what one of two is": {
 			there:  devices{up(2, atSlot(slotA, "0", nic("eth1", 9)), 0)},
-			chains: []stack{{atSlot(slotA, "", nic("eth0", 1))}, {atSlot(slotA, "", nic("eth1", 2))}},
+			chains: []stack{{atSlot(slotA, "0", nic("eth0", 1))}, {atSlot(slotA, "0", nic("eth1", 2))}},
 			mapped: map[string]string{"eth0": "eth1"},
 			want: planResult{On: list("eth1", ""), Notes: list("eth0 is eth1, as told by --parent"), Broken: list(
 				"the recorded eth1 " + nicWords(2, slotA) + " is not there; what is eth1 now is the recorded eth0 " + nicWords(1, slotA) +
@@ -104,7 +105,7 @@ func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 		},
 		"the operator says that one of two is elsewhere": {
 			there:  devices{up(2, atSlot(slotA, "0", nic("eth1", 9)), 0), up(3, nic("eth7", 7), 0)},
-			chains: []stack{{atSlot(slotA, "", nic("eth0", 1))}, {atSlot(slotA, "", nic("eth1", 2))}},
+			chains: []stack{{atSlot(slotA, "0", nic("eth0", 1))}, {atSlot(slotA, "0", nic("eth1", 2))}},
 			mapped: map[string]string{"eth0": "eth7"},
 			want:   planResult{On: list("eth7", "eth1"), Notes: list("eth0 is eth7, as told by --parent", exchangedNote("eth1", "eth1", 9, 2))},
 		},
@@ -146,7 +147,9 @@ func TestPlanTellsNICsAtOnePlaceApartByName(t *testing.T) {
 		},
 		"ports of a card, of records without ports": {
 			there:  devices{up(2, noMAC(atSlot(slotA, "0", nic("eth0", 0))), 0), up(3, noMAC(atSlot(slotA, "1", nic("eth1", 0))), 0)},
-			chains: []stack{{oldPort("eth1")}, {oldPort("eth0")}}, want: planResult{On: list("eth1", "eth0")},
+			chains: []stack{{oldPort("eth1")}, {oldPort("eth0")}}, want: planResult{On: list("", ""), Broken: list(
+				"eth1 is another NIC now (no permanent MAC, bus address 0000:3b:00.0, port 1; recorded no permanent MAC, bus address 0000:3b:00.0): use it by --parent eth1=eth1 ?",
+				"eth0 is another NIC now (no permanent MAC, bus address 0000:3b:00.0; recorded no permanent MAC, bus address 0000:3b:00.0): use it by --parent eth0=eth0 ?")},
 		},
 		"a NIC that tells nothing has the name of one that has another now": {
 			there: devices{up(2, switchPort("lan0"), 0)}, chains: []stack{{deviceOfKind(netstate.KindNIC, "lan0")}, {switchPort("lan1")}},
@@ -198,8 +201,8 @@ func TestPlanTellsNICsWithOneMACApartByPlace(t *testing.T) {
 	}.run(t)
 }
 
-// An older relink recorded no ports.
-func TestPlanKnowsThePortFromAnotherRecord(t *testing.T) {
+// A record without a port is not at the place of any port.
+func TestPlanDoesNotGuessThePort(t *testing.T) {
 	other := up(3, atSlot(slotA, "1", nic("eth1", 7)), 0)
 	old, missing := atSlot(slotA, "", nic("eth0", 1)), "eth0 "+nicWords(1, slotA)+" is not there ?"
 	planTests{

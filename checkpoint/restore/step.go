@@ -59,9 +59,9 @@ type Step struct {
 	// planned is Device as it was when the step was planned. Only steps on parents have it. A device
 	// that a step makes has a negative index, and is there as it is to become.
 	planned netstate.LiveDevice
-	// other is the second device that such a step is about: the parent of a VLAN device, the bond of a member, or the
+	// related is the second device that such a step is about: the parent of a VLAN device, the bond of a member, or the
 	// primary member of a bond. A bond whose primary member is not there has none.
-	other netstate.LiveDevice
+	related netstate.LiveDevice
 }
 
 // String says what the step does, without the reason.

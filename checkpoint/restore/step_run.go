@@ -81,22 +81,22 @@ func newStepRunner(namespace *kernel.Namespace) *stepRunner {
 
 // run carries the step out. It looks at the step's devices once more before.
 func (h *stepRunner) run(step Step) error {
-	other, err := 0, error(nil)
-	if step.other.Index != 0 {
-		other, err = h.check(step.other)
+	related, err := 0, error(nil)
+	if step.related.Index != 0 {
+		related, err = h.check(step.related)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", step, err)
 	}
 	if step.Action == CreateBond || step.Action == CreateVLAN {
-		return h.create(step, other)
+		return h.create(step, related)
 	}
 	index, err := h.check(step.planned)
 	if err != nil {
 		return fmt.Errorf("%s: %w", step, err)
 	}
 	if step.Action == Enslave {
-		err = h.namespace.Enslave(index, other)
+		err = h.namespace.Enslave(index, related)
 	} else {
 		err = change(h.namespace, index, netstate.Interface{}, step)
 	}
@@ -111,12 +111,12 @@ func (h *stepRunner) run(step Step) error {
 
 // create makes a bond or a VLAN device. An ADD or the host's network manager may be faster. The device that they made is used if it
 // is the one that was to be made.
-func (h *stepRunner) create(step Step, other int) (err error) {
+func (h *stepRunner) create(step Step, related int) (err error) {
 	if step.Action == CreateBond {
-		err = h.namespace.CreateBond(step.planned.Device, other)
+		err = h.namespace.CreateBond(step.planned.Device, related)
 	} else {
-		err = h.namespace.CreateVLAN(other, step.planned.Device)
-		step.planned.ParentIndex = other
+		err = h.namespace.CreateVLAN(related, step.planned.Device)
+		step.planned.ParentIndex = related
 	}
 	if errors.Is(err, kernel.ErrExists) {
 		return fmt.Errorf("%w: %w", errChanged, err)

@@ -151,7 +151,7 @@ func (p policy) addRecorded(d netstate.Device) {
 }
 
 func (p policy) isManagerStep(s Step) bool {
-	if s.Action == Enslave && !p.recorded[s.other.Index] {
+	if s.Action == Enslave && !p.recorded[s.related.Index] {
 		return true // The bond is new: its members are free because the old bond went.
 	}
 	return s.Action != CreateVLAN && !p.recorded[s.planned.Index]
