@@ -55,7 +55,7 @@ Exit status 0: always; 2: usage.`,
 func currentVersions() versions {
 	report := versions{
 		Version: cniplugin.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: kernelRelease(),
-		Checkpoints: [2]int{checkpoint.Version, checkpoint.Version}, Leases: [2]int{lease.OldestSchema, lease.Schema},
+		Checkpoints: [2]int{checkpoint.Version, checkpoint.Version}, Leases: [2]int{lease.Schema, lease.Schema},
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, setting := range info.Settings {

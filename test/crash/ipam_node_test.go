@@ -161,26 +161,16 @@ func (c claim) del() error {
 	return err
 }
 
-// added is an ADD that makes the state for what is tested. This process does it, if relink-ipam is the present one: another program
-// takes ten times as long.
+// added is an ADD that makes the state for what is tested. This process does it: another program takes ten times as long.
 func (c claim) added(t *testing.T) {
 	t.Helper()
-	var err error
-	if c.programs == older {
-		_, err = c.add()
-	} else {
-		_, _, err = ipam.Add(t.Context(), c.skelArgs(""), nil)
-	}
+	_, _, err := ipam.Add(t.Context(), c.skelArgs(""), nil)
 	must(t, err)
 }
 
 // deleted is a DEL for the same purpose. The store counts milliseconds: what is deleted next comes later.
 func (c claim) deleted(t *testing.T) {
 	t.Helper()
-	if c.programs == older {
-		must(t, c.del())
-		return
-	}
 	must(t, ipam.Del(t.Context(), c.skelArgs("")))
 	time.Sleep(2 * time.Millisecond)
 }

@@ -13,18 +13,14 @@ import (
 )
 
 // bin is the directory of the programs that can be killed at a step. released has the programs as they are released.
-// older has the relink-ipam of schema 1.
-var bin, released, older string
+var bin, released string
 
 func TestMain(m *testing.M) {
 	dir, err := filepath.Abs("../../bin")
-	bin, released, older = filepath.Join(dir, "test-failpoint"), filepath.Join(dir, "test"), filepath.Join(dir, "test-schema1")
+	bin, released = filepath.Join(dir, "test-failpoint"), filepath.Join(dir, "test")
 	if err == nil && os.Getenv("RELINK_FRESH") == "" {
 		if err = binaries.Build(released); err == nil {
 			err = binaries.Build(bin, "failpoint")
-		}
-		if err == nil {
-			err = buildOlder("../..", older)
 		}
 	}
 	if err != nil {

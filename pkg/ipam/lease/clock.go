@@ -19,19 +19,15 @@ type clockMark struct {
 	bootID string
 }
 
-// lastMark returns the mark of the last change. Schema 1 had only the time.
+// lastMark returns the mark of the last change.
 func (l *leaseTx) lastMark() (clockMark, bool) {
 	const number = 8
 	b := l.meta.Get([]byte(keyClock))
-	if len(b) < number {
+	if len(b) < 2*number {
 		return clockMark{}, false
 	}
-	m := clockMark{time: timeOf(b[:number])}
-	if len(b) >= 2*number {
-		m.uptime = time.Duration(binary.BigEndian.Uint64(b[number:])) * time.Millisecond
-		m.bootID = string(b[2*number:])
-	}
-	return m, true
+	uptime := time.Duration(binary.BigEndian.Uint64(b[number:])) * time.Millisecond
+	return clockMark{time: timeOf(b[:number]), uptime: uptime, bootID: string(b[2*number:])}, true
 }
 
 // storeTime returns the store's time now.

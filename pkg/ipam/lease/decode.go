@@ -17,7 +17,7 @@ import (
 // nothing is lost when the object is written again.
 type unknown map[string]jsontext.Value
 
-// decodeLease reads a lease of the present schema.
+// decodeLease reads a lease.
 func decodeLease(b []byte) (l Lease, err error) {
 	err = decode(b, func(r *reader) { l = r.lease() })
 	if err != nil {
@@ -26,7 +26,7 @@ func decodeLease(b []byte) (l Lease, err error) {
 	return l, nil
 }
 
-// decodeState reads only the state of a lease, of any schema.
+// decodeState reads only the state of a lease.
 func decodeState(b []byte) (s State, err error) {
 	r := newReader(b)
 	r.token('{')
@@ -287,8 +287,6 @@ func (r *reader) holder() (h Holder) {
 			h.Network = r.text()
 		case "pod":
 			h.Pod = r.pod()
-		case "podUID": // In schema 2.
-			h.Pod.UID = r.text()
 		case "owner":
 			h.Owner = r.owner()
 		case "namespace":

@@ -154,14 +154,11 @@ func ordinalText(o attachment.Ordinal) string {
 	return strconv.Itoa(number)
 }
 
-// textsOfV2 is how many texts an event of schema 2 has.
-const textsOfV2 = 10
-
 // decodeEvent reads what encodeEvent has written. Further texts are from a newer relink.
 func decodeEvent(b []byte) (Event, error) {
 	const number, address = 8, 16
 	if len(b) < number+address {
-		return Event{}, fmt.Errorf("event: %w: it was cut short", ErrDamaged)
+		return Event{}, fmt.Errorf("event: %w", errCutShort)
 	}
 	e := Event{Time: timeOf(b[:number])}
 	if a := addressOf(b[number : number+address]); a != noAddress {
@@ -169,19 +166,14 @@ func decodeEvent(b []byte) (Event, error) {
 	}
 	b = b[number+address:]
 	ordinal := ""
-	for i, text := range []*string{
+	for _, text := range []*string{
 		(*string)(&e.Type), &e.Reason, (*string)(&e.StateAfter), &e.ContainerID, &e.IfName, &e.PodUID,
 		&e.Owner.Kind, &e.Owner.Namespace, &e.Owner.Name, &e.Owner.UID, &e.Owner.Group, &ordinal,
 	} {
-		const length = 4
-		if i >= textsOfV2 && len(b) == 0 {
-			break
+		var err error
+		if *text, b, err = firstText(b); err != nil {
+			return Event{}, fmt.Errorf("event: %w", err)
 		}
-		if len(b) < length || uint64(len(b)-length) < uint64(binary.BigEndian.Uint32(b)) {
-			return Event{}, fmt.Errorf("event: %w: it was cut short", ErrDamaged)
-		}
-		end := length + int(binary.BigEndian.Uint32(b))
-		*text, b = string(b[length:end]), b[end:]
 	}
 	if number, err := strconv.Atoi(ordinal); err == nil {
 		e.Owner.Ordinal = attachment.OrdinalOf(number)
@@ -219,9 +211,6 @@ func (s *Store) History(ctx context.Context, a netip.Addr) ([]Event, error) {
 
 // eachEvent calls f for every event, the oldest first.
 func (l *leaseTx) eachEvent(f func(Event)) error {
-	if l.events == nil {
-		return nil // Schema 1 has none.
-	}
 	return l.events.ForEach(func(_, b []byte) error {
 		e, err := decodeEvent(b)
 		if err == nil {

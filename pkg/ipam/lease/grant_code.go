@@ -38,10 +38,7 @@ func decodeGrant(key, b []byte) (g pool.Grant, rest []byte, err error) {
 	g.Epoch, g.First = int64(binary.BigEndian.Uint64(b)), addressOf(b[number:number+address])
 	rest = b[number+address:]
 	texts := []*string{&g.Addresses, &g.Block, &g.PoolUID, &g.Ended}
-	for i, text := range texts {
-		if i == len(texts)-1 && len(rest) == 0 {
-			break // The first relink with pools has not written it.
-		}
+	for _, text := range texts {
 		if *text, rest, err = firstText(rest); err != nil {
 			return g, nil, fmt.Errorf("grant %s: %w", g.Name(), err)
 		}

@@ -212,9 +212,6 @@ func (l *leaseTx) namedPools() ([]string, error) {
 // allPools returns the named pools, and then those that are named no more.
 func (l *leaseTx) allPools(named []string) []string {
 	names := slices.Clone(named)
-	if l.layouts == nil {
-		return names
-	}
 	cursor := l.layouts.Cursor()
 	for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
 		if name := string(k); !slices.Contains(named, name) {
@@ -226,9 +223,6 @@ func (l *leaseTx) allPools(named []string) []string {
 
 // layout returns the pool as the agent last read it, the zero Layout before.
 func (l *leaseTx) layout(name string) (pool.Layout, error) {
-	if l.layouts == nil {
-		return pool.Layout{}, nil
-	}
 	b := l.layouts.Get([]byte(name))
 	if b == nil {
 		return pool.Layout{}, nil
@@ -248,9 +242,6 @@ func (l *leaseTx) grantsOf(name string) (grants []pool.Grant, err error) {
 
 // eachGrant calls f for every grant of the pool, in the order of the index.
 func (l *leaseTx) eachGrant(name string, f func(pool.Grant)) error {
-	if l.grants == nil {
-		return nil
-	}
 	prefix := textKey(name)
 	cursor := l.grants.Cursor()
 	for k, b := cursor.Seek(prefix); bytes.HasPrefix(k, prefix); k, b = cursor.Next() {
@@ -268,15 +259,12 @@ var ErrNotGranted = errors.New("not granted to this node")
 
 // grant returns the grant of a block. rest is what a newer relink has added.
 func (l *leaseTx) grant(name string, index int64) (g pool.Grant, rest []byte, err error) {
-	if l.grants != nil {
-		key := grantKey(name, index)
-		if b := l.grants.Get(key); b != nil {
-			g, rest, err = decodeGrant(key, b)
-			if err != nil {
-				err = fmt.Errorf("store %s: %w", l.store.path, err)
-			}
-			return g, rest, err
+	key := grantKey(name, index)
+	if b := l.grants.Get(key); b != nil {
+		if g, rest, err = decodeGrant(key, b); err != nil {
+			err = fmt.Errorf("store %s: %w", l.store.path, err)
 		}
+		return g, rest, err
 	}
 	return g, nil, fmt.Errorf("block %s is %w", pool.BlockName(name, index), ErrNotGranted)
 }

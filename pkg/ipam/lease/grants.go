@@ -22,7 +22,7 @@ const maxEmptyGrants = 512
 // mark back. ErrNotLeased: there is no store.
 func (s *Store) PutGrants(ctx context.Context, layout pool.Layout, grants []pool.Grant) error {
 	return s.changeGrants(ctx, func(l *leaseTx) error {
-		if err := errors.Join(l.makePoolBuckets(), l.ensureID()); err != nil {
+		if err := l.ensureID(); err != nil {
 			return err
 		}
 		changed, err := l.putLayout(layout)
@@ -57,15 +57,6 @@ func (s *Store) changeGrants(ctx context.Context, change func(*leaseTx) error) e
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
-	return err
-}
-
-// makePoolBuckets makes the buckets of pools, if the store has none.
-func (l *leaseTx) makePoolBuckets() (err error) {
-	if l.layouts, err = l.tx.CreateBucketIfNotExists([]byte(bucketPools)); err != nil {
-		return err
-	}
-	l.grants, err = l.tx.CreateBucketIfNotExists([]byte(bucketGrants))
 	return err
 }
 

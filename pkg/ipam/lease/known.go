@@ -140,9 +140,6 @@ func requestedRangesKey(i int) []byte { return binary.BigEndian.AppendUint16(nil
 
 // requestedRanges returns what ADDs asked for, the last one first.
 func (l *leaseTx) requestedRanges() ([]RequestedRanges, error) {
-	if l.ranges == nil {
-		return nil, nil // Schema 1 does not know.
-	}
 	var requested []RequestedRanges
 	err := l.ranges.ForEach(func(_, b []byte) error {
 		k, err := decodeRequestedRanges(b)

@@ -17,19 +17,14 @@ import (
 
 // leaseTx are the leases of a network in a transaction, and the indices to find them.
 type leaseTx struct {
-	store *Store
-	// schema is that of the store. It is 1 only while a store is read.
-	schema  int
+	store   *Store
 	instant time.Time
 	// startMark is the boot, and the time since, at which now was read.
 	startMark clockMark
 	// newEvents are the events of this change.
 	newEvents []Event
 
-	meta, byAddress, byAttachment, byOwner, runs, ends, last, ranges, events *bolt.Bucket
-	// layouts and grants are nil in a store without pools, terms in one whose pools have no terms. tx makes them.
-	layouts, grants, terms *bolt.Bucket
-	tx                     *bolt.Tx
+	meta, byAddress, byAttachment, byOwner, runs, ends, last, ranges, events, layouts, grants, terms *bolt.Bucket
 }
 
 // buckets are the buckets by their names.
@@ -37,19 +32,13 @@ func (l *leaseTx) buckets() map[string]**bolt.Bucket {
 	return map[string]**bolt.Bucket{
 		bucketMeta: &l.meta, bucketLeases: &l.byAddress, bucketAttachments: &l.byAttachment, bucketOwners: &l.byOwner,
 		bucketRuns: &l.runs, bucketEnds: &l.ends, bucketLast: &l.last, bucketRanges: &l.ranges, bucketEvents: &l.events,
+		bucketPools: &l.layouts, bucketGrants: &l.grants, bucketTerms: &l.terms,
 	}
 }
 
 // decode reads a lease as the store has it.
 func (l *leaseTx) decode(b []byte) (Lease, error) {
-	decode := decodeLease
-	switch l.schema {
-	case schemaV1:
-		decode = decodeLeaseV1
-	case schemaV2:
-		decode = decodeLeaseV2
-	}
-	lease, err := decode(b)
+	lease, err := decodeLease(b)
 	lease.Network = l.store.network
 	return lease, err
 }
@@ -99,7 +88,7 @@ func (l *leaseTx) put(lease Lease) error {
 	for _, k := range heldKeys(lease) {
 		errs = append(errs, l.byAttachment.Put(k, nil))
 	}
-	if k := l.ownedKey(lease); k != nil {
+	if k := ownedKey(lease); k != nil {
 		errs = append(errs, l.byOwner.Put(k, nil))
 	}
 	if k := endKey(lease); k != nil {
@@ -118,7 +107,7 @@ func (l *leaseTx) unindex(lease Lease) error {
 	for _, k := range heldKeys(lease) {
 		errs = append(errs, l.byAttachment.Delete(k))
 	}
-	if k := l.ownedKey(lease); k != nil {
+	if k := ownedKey(lease); k != nil {
 		errs = append(errs, l.byOwner.Delete(k))
 	}
 	if k := endKey(lease); k != nil {
@@ -134,7 +123,7 @@ func (l *leaseTx) heldBy(a attachment.Key) ([]Lease, error) {
 
 // ownedBy returns what is held for the owner or reserved for it.
 func (l *leaseTx) ownedBy(o attachment.Owner) ([]Lease, error) {
-	return l.findByPrefix(l.byOwner, ownerKey(o), func(lease Lease) [][]byte { return [][]byte{l.ownedKey(lease)} })
+	return l.findByPrefix(l.byOwner, ownerKey(o), func(lease Lease) [][]byte { return [][]byte{ownedKey(lease)} })
 }
 
 // findByPrefix returns the leases of the index whose keys begin with prefix. keys are those of a lease in this index.
@@ -246,9 +235,6 @@ func ownerKey(o attachment.Owner) []byte {
 	return textKey(o.Group, o.Kind, o.Namespace, o.Name, o.UID, ordinalText(o.Ordinal))
 }
 
-// ownerKeyV2 is the key in the schemas before 3.
-func ownerKeyV2(o attachment.Owner) []byte { return textKey(o.Kind, o.Namespace, o.Name, o.UID) }
-
 func timeKey(t time.Time) []byte { return binary.BigEndian.AppendUint64(nil, uint64(t.UnixMilli())) }
 
 func timeOf(key []byte) time.Time { return time.UnixMilli(int64(binary.BigEndian.Uint64(key))).UTC() }
@@ -263,15 +249,11 @@ func heldKeys(l Lease) [][]byte {
 }
 
 // ownedKey is the key of a lease in bucketOwners, nil for none.
-func (l *leaseTx) ownedKey(lease Lease) []byte {
+func ownedKey(lease Lease) []byte {
 	if lease.State == Quarantined || !lease.hasOwner() {
 		return nil
 	}
-	key := ownerKey
-	if l.schema < schema {
-		key = ownerKeyV2
-	}
-	return append(key(lease.Owner), addressKey(lease.Address)...)
+	return append(ownerKey(lease.Owner), addressKey(lease.Address)...)
 }
 
 func endKey(l Lease) []byte {

@@ -49,7 +49,7 @@ func (l *leaseTx) checkMachine() error {
 	if err := l.foreignError(); err != nil {
 		return err
 	}
-	if id := l.store.machineID(); l.tx.Writable() && id != "" && len(l.meta.Get([]byte(keyMachine))) == 0 {
+	if id := l.store.machineID(); l.meta.Writable() && id != "" && len(l.meta.Get([]byte(keyMachine))) == 0 {
 		return l.meta.Put([]byte(keyMachine), []byte(id))
 	}
 	return nil

@@ -31,7 +31,7 @@ type machine struct {
 
 func newMachine(t *rapid.T, dir string, disk *machineDisk) *machine {
 	m := &machine{disk: disk, model: &model{
-		day: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), uptime: time.Minute, bootID: "boot-0", state: modelState{schema: schema},
+		day: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), uptime: time.Minute, bootID: "boot-0",
 	}}
 	m.store = &Store{network: "pods", path: dir + "/pods.db", wait: time.Minute, bootID: "boot-0"}
 	m.store.clock = func() time.Time { return m.model.day }
@@ -405,7 +405,7 @@ func TestStoreDoesAsItsModel(t *testing.T) {
 			"settled": m.settled, "settled too": m.settled, "abandon": m.abandon, "reserve": m.reserve, "reserve too": m.reserve,
 			"release": m.releaseByHand, "conflict": m.conflict, "crash": m.crash, "later": m.later, "later too": m.later,
 			"reboot": m.reboot, "set the clock": m.setClock, "reset the clock": m.resetClock,
-			"back up": m.backUp, "restore": m.restore, "go back to schema 1": m.downgradeStore, "go on to a newer schema": m.upgradeStore,
+			"back up": m.backUp, "restore": m.restore, "add to the schema": m.addToStore,
 			"copy with holes": m.copyWithHoles, "fill the disk": m.fillDisk, "fill the disk too": m.fillDisk, "empty the disk": m.emptyDisk, "": m.check,
 		})
 	})

@@ -107,9 +107,6 @@ func (m *model) conflict(key attachment.Key, a netip.Addr) (exchanged bool, err 
 func (m *model) resetClock() {
 	was, now := m.now(), m.day
 	s := m.state.clone()
-	if s.schema == schemaV1 {
-		s.schema = schema
-	}
 	// A time in the future stays as far ahead as before. A time in the past stays in the past.
 	ahead := func(t time.Time) time.Time {
 		if t.After(was) {

@@ -20,7 +20,8 @@ type model struct {
 
 // modelState is the content of a store on disk.
 type modelState struct {
-	schema int
+	// future says that a newer relink has added to the store.
+	future bool
 	// bootID is the boot of the last ADD.
 	bootID string
 	mark   clockMark
@@ -70,9 +71,6 @@ func (m *model) change(f func(*modelState) error) error {
 			return nil
 		}
 		return err
-	}
-	if s.schema == schemaV1 {
-		s.schema = schema
 	}
 	s.mark = clockMark{time: m.now(), uptime: m.uptime, bootID: m.bootID}
 	m.state = s

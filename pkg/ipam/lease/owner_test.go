@@ -249,21 +249,6 @@ func TestOnePodOfASharedOwnerLetsTheOthersAddressesWait(t *testing.T) {
 	n.expect(t, "two wait", "10.3.0.2 held d/eth0 a", "10.3.0.3 reserved cb/eth0 ours", "10.3.0.4 reserved cc/eth0 ours")
 }
 
-// What a relink before had reserved for a pod by its name is found under the pod's owner.
-func TestReservationsOfOlderSchemasAreFoundUnderTheOwner(t *testing.T) {
-	for _, name := range []string{"schema1", "schema2"} {
-		n := goldenNodes(t)[name]
-		copyFile(t, goldenFile(name+".db"), n.path())
-		n.policy = sticky
-		l := n.gives(t, n.ofOwner("new/eth0", "db-1", set("db", 1)), "10.3.0.6")
-		if l.Owner != set("db", 1) || l.Newest().Pod.Name != "db-1" {
-			t.Errorf("%s: %+v", name, l)
-		}
-		n.del(t, "new/eth0")
-		n.gives(t, n.ofOwner("next/eth0", "db-1", set("db", 1)), "10.3.0.6")
-	}
-}
-
 // A virtual machine that was made anew has the name of the one before. A refusal tells the two apart, and says when the address
 // can be had.
 func TestTheOwnerOfThatNameBefore(t *testing.T) {

@@ -246,9 +246,6 @@ func (s *Store) handoverOf(o *opened) (handover, error) {
 		if err != nil {
 			return err
 		}
-		if l.schema > schema {
-			return fmt.Errorf("a newer relink wrote the leases of network %s, in schema %d, and this one would lose some of them; run the command of the newer one", s.network, l.schema)
-		}
 		c.instant, c.mark, c.target = l.instant, bytes.Clone(l.meta.Get([]byte(keyHandover))), l.frozenFor()
 		err = l.each(func(lease Lease) error {
 			if lease, ok := l.asCurrent(lease); ok {

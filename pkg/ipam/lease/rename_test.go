@@ -243,20 +243,6 @@ func TestRenameBetweenClocks(t *testing.T) {
 	}
 }
 
-func TestRenameOfSchema1(t *testing.T) {
-	n := goldenNodes(t)["schema1"]
-	copyFile(t, goldenFile("schema1.db"), n.path())
-	to := n.withNetwork("new")
-	to.addWanted(t, "n1/eth0", "x", "10.3.0.99")
-	want := n.lines(t)
-	if count, err := n.rename(t, to); count != 14 || err != nil {
-		t.Errorf("%d leases, %v", count, err)
-	}
-	at := len(want) - 3 // Insert it before the IPv6 addresses.
-	want = append(want[:at:at], append([]string{"10.3.0.99 held n1/eth0 x"}, want[at:]...)...)
-	to.expect(t, "merged", want...)
-}
-
 func TestRenameThatHasNothingToDo(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	to := n.withNetwork("new")

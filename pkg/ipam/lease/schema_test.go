@@ -14,8 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	bolt "go.etcd.io/bbolt"
-
-	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 // operations are all operations that open a store, by name. Each changes a store that eventful has made, or reads it.
@@ -69,8 +67,7 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 // withSchema returns a node with the store that eventful made, changed as another program would.
 func withSchema(t *testing.T, change func(*bolt.Tx) error) *node {
 	t.Helper()
-	n := goldenNodes(t)["schema3"]
-	copyFile(t, goldenFile("schema3.db"), n.path())
+	n := goldenNode(t)
 	edit(t, n.path(), change)
 	// bbolt has made the file longer. An ADD would make room in it.
 	must(t, os.Truncate(n.path(), used(t, n.path())))
@@ -93,19 +90,17 @@ func putMeta(values map[string]string) func(*bolt.Tx) error {
 
 // A store that this relink does not understand stays as it is, whatever the operation.
 func TestStoreThatThisRelinkCantReadIsLeftAsItIs(t *testing.T) {
-	newer := "a newer relink wrote it, in schema 4, and this one knows schemas up to 3; install the newer one again on this node"
+	newer := "a newer relink wrote it, in schema 2, and this one knows schema 1; install the newer one again on this node"
 	for name, test := range map[string]struct {
 		change func(*bolt.Tx) error
 		why    string
 	}{
-		"newer, and needs a newer reader": {putMeta(map[string]string{keySchema: "4", keyReader: "4"}), newer},
-		"newer, and says no reader":       {putMeta(map[string]string{keySchema: "4", keyReader: ""}), newer},
-		"newer, and its reader is none":   {putMeta(map[string]string{keySchema: "4", keyReader: "x"}), newer},
-		"no schema":                       {putMeta(map[string]string{keySchema: ""}), `its schema is "", which does not exist`},
-		"schema 0":                        {putMeta(map[string]string{keySchema: "0"}), `its schema is "0", which does not exist`},
-		"no runs":                         {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketRuns)) }, `it has no bucket "runs"`},
-		"no events":                       {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketEvents)) }, `it has no bucket "events"`},
-		"no meta":                         {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketMeta)) }, `it has no bucket "meta"`},
+		"newer":     {putMeta(map[string]string{keySchema: "2"}), newer},
+		"no schema": {putMeta(map[string]string{keySchema: ""}), `its schema is "", which does not exist`},
+		"schema 0":  {putMeta(map[string]string{keySchema: "0"}), `its schema is "0", which does not exist`},
+		"no runs":   {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketRuns)) }, `it has no bucket "runs"`},
+		"no events": {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketEvents)) }, `it has no bucket "events"`},
+		"no meta":   {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(bucketMeta)) }, `it has no bucket "meta"`},
 	} {
 		n := withSchema(t, test.change)
 		before := sumOf(t, n.path())
@@ -135,9 +130,8 @@ func TestStoreThatWasCutShortIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// A newer relink may leave this relink able to read its store. Then this one can replace the newer one and be replaced
-// again. Nothing is lost.
-func TestNothingOfANewerSchemaIsLost(t *testing.T) {
+// A newer relink may add to the schema. This one can replace the newer one and be replaced again. Nothing is lost.
+func TestNothingThatANewerRelinkAddsIsLost(t *testing.T) {
 	future := map[string]any{"future": 1}
 	// change adds to each JSON value what a newer relink may add.
 	change := func(b *bolt.Bucket) error {
@@ -163,7 +157,7 @@ func TestNothingOfANewerSchemaIsLost(t *testing.T) {
 		}
 		return errors.Join(bucket.Put([]byte("k"), []byte("v")), nested.Put([]byte("k"), []byte("v")),
 			withMoreTexts(tx.Bucket([]byte(bucketEvents))), change(tx.Bucket([]byte(bucketRanges))),
-			putMeta(map[string]string{keySchema: "4", keyReader: "3", "future": "1"})(tx))
+			putMeta(map[string]string{"future": "1"})(tx))
 	})
 	operations := n.operations(t)
 	delete(operations, "rename") // It leaves no store.
@@ -182,7 +176,7 @@ func TestNothingOfANewerSchemaIsLost(t *testing.T) {
 	stored := contents(t, n.path())
 	meta := stored[bucketMeta]
 	delete(meta, `"clock"`)
-	if diff := cmp.Diff(map[string]string{`"schema"`: `"4"`, `"reader"`: `"3"`, `"future"`: `"1"`, `"boot"`: `"boot-1"`}, meta); diff != "" {
+	if diff := cmp.Diff(map[string]string{`"schema"`: `"1"`, `"future"`: `"1"`, `"boot"`: `"boot-1"`}, meta); diff != "" {
 		t.Errorf("meta (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]string{`"k"`: `"v"`, `"nested"`: `""`}, stored["future"]); diff != "" {
@@ -218,7 +212,7 @@ func withMoreTexts(events *bolt.Bucket) error {
 
 func eventsInGolden(t *testing.T) int {
 	t.Helper()
-	return len(contents(t, goldenFile("schema3.db"))[bucketEvents])
+	return len(contents(t, goldenFile("schema1.db"))[bucketEvents])
 }
 
 // withMore adds fields to an object in JSON.
@@ -246,73 +240,4 @@ func hasField(t *testing.T, values map[string]string, field string) (n int) {
 		}
 	}
 	return n
-}
-
-// In schema 1, an owner whose name is not UTF-8 was found by its raw name, while its lease said another name.
-func TestOwnersOfSchema1AreFoundByWhatTheirLeasesSay(t *testing.T) {
-	n := goldenNodes(t)["schema1"]
-	copyFile(t, goldenFile("schema1.db"), n.path())
-	edit(t, n.path(), func(tx *bolt.Tx) error {
-		owners := tx.Bucket([]byte(bucketOwners))
-		k := append(ownerKeyV2(attachment.Owner{Kind: "pod", Namespace: "default", Name: "db-\xff"}), addressKey(addr("10.3.0.6"))...)
-		return errors.Join(owners.Delete(append(ownerKeyV2(pod("db-1")), addressKey(addr("10.3.0.6"))...)), owners.Put(k, nil))
-	})
-	if err := n.store(t).Verify(t.Context()); !errors.Is(err, ErrDamaged) {
-		t.Errorf("before: %v", err)
-	}
-	n.del(t, "c1/eth0")
-	n.expectVerified(t)
-}
-
-// Somebody may put the file of schema 1 back, such as from a backup. Then it is migrated again.
-func TestSchema1IsMigratedByTheFirstChangeOnly(t *testing.T) {
-	n := goldenNodes(t)["schema1"]
-	copyFile(t, goldenFile("schema1.db"), n.path())
-	before := sumOf(t, n.path())
-	unchanged := map[string]func() error{
-		"DEL of who holds nothing": func() error { return n.store(t).Release(t.Context(), n.key("x/eth0"), Policy{}) },
-		"GC of nothing":            func() error { return n.store(t).Collect(t.Context(), func(Holder) bool { return true }) },
-		"an import without effect": func() error {
-			return n.store(t).Import(t.Context(), true, func(v ImportView) (Import, error) {
-				l, err := v.Get(addr("10.3.0.30"))
-				if err != nil || l.Newest().Origin != Imported {
-					t.Errorf("%+v, %v", l, err)
-				}
-				return Import{Leases: []Lease{{Address: addr("10.3.0.99"), State: Quarantined}}}, nil
-			})
-		},
-		"history": func() error { _, err := n.store(t).History(t.Context(), addr("10.3.0.2")); return err },
-		"usage": func() error {
-			u, err := n.store(t).Usage(t.Context())
-			if u.Outside != 14 || len(u.Sets) != 0 {
-				t.Errorf("usage of schema 1: %+v", u)
-			}
-			return err
-		},
-		"a change that fails": func() error {
-			_, err := n.try(t, "x/eth0", "x", "10.3.0.2")
-			if !errors.Is(err, ErrTaken) {
-				t.Errorf("an address of another: %v", err)
-			}
-			return nil
-		},
-	}
-	for name, operation := range unchanged {
-		must(t, operation())
-		if got := contents(t, n.path())[bucketMeta][`"schema"`]; got != `"1"` {
-			t.Errorf("%s: schema %s", name, got)
-		}
-	}
-	if got := sumOf(t, n.path()); len(got) == len(before) && got != before {
-		t.Error("the file has changed")
-	}
-	n.del(t, "c1/eth0")
-	if got := contents(t, n.path())[bucketMeta][`"schema"`]; got != `"3"` {
-		t.Errorf("after a DEL: schema %s", got)
-	}
-	n.expect(t, "after a DEL",
-		"10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 held c2/eth0", "10.3.0.4 quarantined c3/eth0 gone-0", "10.3.0.5 held c4/eth0 db-0",
-		"10.3.0.6 reserved c5/eth0 db-1", "10.3.0.7 reserved c6/net1 kv-0", "10.3.0.8 quarantined c7/eth0", "10.3.0.20 reserved hand-0",
-		"10.3.0.21 reserved hand-1", "10.3.0.30 held c8/eth0", "10.3.0.31 reserved", "fd00:3::2 quarantined c1/eth0 web-0",
-		"fd00:3::3 held c2/eth0", "fd00:3::4 quarantined c3/eth0 gone-0")
 }

@@ -215,9 +215,6 @@ func (l *leaseTx) putSign(s sign) error {
 
 // term returns what the store obeys of the pool, the zero term for nothing.
 func (l *leaseTx) term(name string) (t term, err error) {
-	if l.terms == nil {
-		return t, nil
-	}
 	b := l.terms.Get([]byte(name))
 	if b == nil {
 		return t, nil
@@ -233,10 +230,7 @@ func (l *leaseTx) term(name string) (t term, err error) {
 	return t, nil
 }
 
-func (l *leaseTx) putTerm(name string, t term) (err error) {
-	if l.terms, err = l.tx.CreateBucketIfNotExists([]byte(bucketTerms)); err != nil {
-		return err
-	}
+func (l *leaseTx) putTerm(name string, t term) error {
 	b := binary.BigEndian.AppendUint64(nil, uint64(t.fenceAfter))
 	b = binary.BigEndian.AppendUint64(b, t.session)
 	return l.terms.Put([]byte(name), append(append(b, textKey(t.confirmedSession)...), t.rest...))
@@ -245,9 +239,6 @@ func (l *leaseTx) putTerm(name string, t term) (err error) {
 // verifyTerms reads the sign of life and all terms.
 func (l *leaseTx) verifyTerms() error {
 	_, err := l.sign()
-	if l.terms == nil {
-		return err
-	}
 	return errors.Join(err, l.terms.ForEach(func(name, _ []byte) error {
 		_, err := l.term(string(name))
 		return err

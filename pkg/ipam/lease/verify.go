@@ -37,7 +37,7 @@ func (l *leaseTx) verify() error {
 		if (lease.State == Held) != (len(lease.Holders) > 0) {
 			return fmt.Errorf("the lease of %s is %s and has %d holders: %w", lease.Address, lease.State, len(lease.Holders), ErrDamaged)
 		}
-		owners.add(l.ownedKey(lease))
+		owners.add(ownedKey(lease))
 		ends.add(endKey(lease))
 		if !run.Last.IsValid() || run.Last.Next() != lease.Address {
 			run.First = lease.Address
@@ -61,9 +61,6 @@ func (l *leaseTx) verifyPools() error {
 			wrong = fmt.Errorf("the layout of pool %s is kept as that of %s: %w", layout.Name, name, ErrDamaged)
 		}
 		err, layouts[name] = errors.Join(err, wrong), true
-	}
-	if l.grants == nil {
-		return err
 	}
 	return errors.Join(err, l.grants.ForEach(func(key, b []byte) error {
 		g, _, err := decodeGrant(key, b)
