@@ -55,6 +55,9 @@ type Acquisition struct {
 	Siblings []string `json:"siblings,omitempty"`
 }
 
+// ClaimName returns the name of the owner's claim.
+func (a Acquisition) ClaimName() string { return ClaimName(a.Pool, a.IfName, a.Owner) }
+
 // Acquired is what an owner has.
 type Acquired struct {
 	// Address is the zero Addr if the owner has none so far.

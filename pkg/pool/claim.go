@@ -71,6 +71,12 @@ type ClaimSpec struct {
 	Retain string `json:"retain,omitempty"`
 }
 
+// MovedTo returns the claim after another party has got the address. Nothing migrates any more then.
+func (c Claim) MovedTo(active Place) Claim {
+	c.Spec.Epoch, c.Spec.Active, c.Spec.Target, c.Spec.Accepted = c.Spec.Epoch+1, active, nil, ""
+	return c
+}
+
 // Place is where a pod with the address runs.
 type Place struct {
 	Party `json:",inline"`

@@ -83,6 +83,12 @@ func (g Grant) Assignable(i int) (assignable, probe bool) {
 	return c == GrantedMark || c == GrantedUnproven, c == GrantedUnproven
 }
 
+// MayGive says whether the party may give the address.
+func (g Grant) MayGive(a netip.Addr) bool {
+	i := g.Offset(a)
+	return i >= 0 && strings.IndexByte(GrantedChars, g.Addresses[i]) >= 0
+}
+
 // Offsets returns the offsets of the addresses with one of the characters.
 func (g Grant) Offsets(chars string) (offsets []int) {
 	for i := range len(g.Addresses) {

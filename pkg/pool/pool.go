@@ -31,6 +31,9 @@ type Pool struct {
 	Status   Status `json:"status,omitzero"`
 }
 
+// HasFinalizer says whether the pool stays until no node has an address of it.
+func (p Pool) HasFinalizer() bool { return slices.Contains(p.Metadata.Finalizers, Finalizer) }
+
 // Spec says which addresses the pool has, and what pods get with them. They are of one subnet.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.subnet) || ip(self.gateway).family() == cidr(self.subnet).ip().family() && (cidr(self.subnet).containsIP(self.gateway) || ip(self.gateway).isLinkLocalUnicast())",message="the gateway must be an address of the subnet",messageExpression=`'the gateway ' + self.gateway + ' must be an address of the subnet ' + self.subnet`,fieldPath=".gateway"

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -29,33 +28,21 @@ func (nc *Controller) recoverPool(ctx context.Context, name string, r pool.Recov
 	if err != nil {
 		return err
 	}
-	return nc.noteAsserted(ctx, name)
+	return nc.updatePool(ctx, name, func(p pool.Pool) (pool.Pool, bool) {
+		r := p.Recovery()
+		if r == nil {
+			return p, false
+		}
+		next, missing := r.WithAsserted(nc.Node)
+		return p.WithRecovery(&next), missing
+	})
 }
 
-func assertAll(ctx context.Context, stores []*storeController, name string, asserted []string) error {
-	var errs []error
+func assertAll(ctx context.Context, stores []*storeController, name string, asserted []string) (err error) {
 	for _, sc := range stores {
-		errs = append(errs, sc.assertPool(ctx, name, asserted))
+		err = errors.Join(err, sc.withTurn(ctx, func(ctx context.Context) error { return sc.assertPool(ctx, name, asserted) }))
 	}
-	return errors.Join(errs...)
-}
-
-// noteAsserted notes in the pool that this node has asserted what it has.
-func (nc *Controller) noteAsserted(ctx context.Context, name string) error {
-	for range maxTries {
-		p, err := nc.API.Pool(ctx, name)
-		if err != nil || p.Recovery() == nil {
-			return err
-		}
-		next, missing := p.Recovery().WithAsserted(nc.Node)
-		if !missing {
-			return nil
-		}
-		if _, err = nc.API.UpdatePool(ctx, p.WithRecovery(&next)); !errors.Is(err, pool.ErrConflict) {
-			return err
-		}
-	}
-	return pool.ErrConflict
+	return err
 }
 
 // errAwaitsNode says that another node has to assert first.
@@ -64,18 +51,13 @@ var errAwaitsNode = errors.New("this node waits for another node's part in the r
 // assertPool tells the API all that the store has of the pool, and that it has nothing else. asserted are the nodes that have done
 // so: what one of these has, it has not given up.
 func (sc *storeController) assertPool(ctx context.Context, name string, asserted []string) error {
-	release, err := sc.takeTurn(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
 	s, err := sc.state(ctx)
 	if err != nil || s.ID == "" {
-		return ignore(err, lease.ErrNotLeased)
+		return err
 	}
 	blocks, err := sc.API.Blocks(ctx, name)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
 	present := map[int64]bool{}
 	var errs []error
@@ -101,81 +83,65 @@ func (sc *storeController) dropForeignGrant(ctx context.Context, g pool.Grant, s
 	return sc.storeGrant(ctx, g, emptied)
 }
 
-// isOtherPool says whether the store has the block of an earlier pool of the same name. It fails if the pool is the same, and no
-// longer has these addresses there.
-func isOtherPool(g pool.Grant, l pool.Layout) (bool, error) {
-	switch span, ok := l.Block(g.Index); {
-	case g.Empty(), ok && span == g.Span():
-		return false, nil
-	case g.PoolUID != "" && g.PoolUID != l.UID:
-		return true, nil
-	}
-	return false, unavailable(fmt.Errorf("AddressBlock %s: this node has %s of it, and the pool does not have them there by now: write its ranges as they were", g.Name(), g.Span()))
-}
-
-// assertBlock tells the API what the store has of a block.
+// assertBlock tells the API what the store has of a block. The store can have it of an earlier pool of the same name.
 func (sc *storeController) assertBlock(ctx context.Context, g pool.Grant, s state, asserted []string) error {
 	l, err := sc.layout(ctx, g.Pool)
 	if err != nil {
 		return err
 	}
-	if another, err := isOtherPool(g, l); err != nil {
-		return err
-	} else if another {
+	switch span, ok := l.Block(g.Index); {
+	case g.Empty(), ok && span == g.Span():
+		return retry("AddressBlock "+g.Name(), func() error { return sc.tryAssert(ctx, l, g, s, asserted) })
+	case g.PoolUID != "" && g.PoolUID != l.UID:
 		return sc.dropForeignGrant(ctx, g, s)
 	}
-	for range maxTries {
-		b, err := sc.API.Block(ctx, g.Name())
-		exists := err == nil
-		switch {
-		case errors.Is(err, pool.ErrNotFound):
-			if b, _ = pool.NewBlock(l, g.Index, s.me, s.poolState(g.Pool).Session); g.Empty() && len(sc.unassertedHeld(b, s)) == 0 {
-				return nil
-			}
-		case err != nil:
-			return unavailable(err)
-		case b.Check() != nil || !g.Empty() && g.Span() != b.Span():
-			return unavailable(fmt.Errorf("AddressBlock %s has the addresses %s, and this node has %s of it: delete it if no pod has any of them", g.Name(), b.Span(), g.Span()))
+	return fmt.Errorf("AddressBlock %s: this node has %s of it, and the pool does not have them there by now: write its ranges as they were", g.Name(), g.Span())
+}
+
+// tryAssert makes one try. The error matches one of package pool's if the block must be read again.
+func (sc *storeController) tryAssert(ctx context.Context, l pool.Layout, g pool.Grant, s state, asserted []string) error {
+	b, err := sc.API.Block(ctx, g.Name())
+	write := sc.API.UpdateBlock
+	switch {
+	case errors.Is(err, pool.ErrNotFound):
+		write = sc.API.CreateBlock
+		if b, _ = pool.NewBlock(l, g.Index, s.me, s.poolState(g.Pool).Session); g.Empty() && len(sc.unassertedHeld(b, s)) == 0 {
+			return nil
 		}
-		if free := sc.unassertedHeld(b, s); len(free) > 0 {
-			return unassertedError(b, s, free)
-		}
-		next, conflicts := g.Assert(b, s.me)
-		next, _ = next.WithFenceAfter(s.me, s.poolState(g.Pool).FenceAfter)
-		var stored pool.Block
-		if exists {
-			stored, err = sc.API.UpdateBlock(ctx, next)
-		} else {
-			stored, err = sc.API.CreateBlock(ctx, next)
-		}
-		if errors.Is(err, pool.ErrConflict) || errors.Is(err, pool.ErrExists) || errors.Is(err, pool.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return unavailable(err)
-		}
-		sc.countWrite(nil)
-		waits, waiting := sc.heldConflicts(stored, s, conflicts, asserted)
-		kept, err := g.AdoptAsserted(stored, s.me, waits)
-		if err != nil {
-			return err
-		}
-		return errors.Join(sc.storeGrant(ctx, s.grant(g.Pool, g.Index), kept), waiting)
+	case err != nil:
+		return err
+	case b.Check() != nil || !g.Empty() && g.Span() != b.Span():
+		return fmt.Errorf("AddressBlock %s has the addresses %s, and this node has %s of it: delete it if no pod has any of them", g.Name(), b.Span(), g.Span())
 	}
-	return unavailable(pool.ErrConflict)
+	if free := sc.unassertedHeld(b, s); len(free) > 0 {
+		return unassertedError(b, s, free)
+	}
+	next, conflicts := g.Assert(b, s.me)
+	next, _ = next.WithFenceAfter(s.me, s.poolState(g.Pool).FenceAfter)
+	stored, err := write(ctx, next)
+	if err != nil {
+		return err
+	}
+	sc.countWrite(nil)
+	waits, waiting := sc.heldConflicts(stored, s, conflicts, asserted)
+	kept, err := g.AdoptAsserted(stored, s.me, waits)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sc.storeGrant(ctx, s.grant(g.Pool, g.Index), kept), waiting)
 }
 
 // unassertedHeld returns the addresses of the block that pods have here, and that would be nobody's when this node has asserted what it has. A
 // node that is fenced there cannot take them. One that was fenced has lost them, also if the API has forgotten that. So the recovery must
 // go on until the pods have ended, or until another node says that it has the addresses: afterwards anybody can take them.
 func (sc *storeController) unassertedHeld(b pool.Block, s state) []string {
-	return slices.DeleteFunc(heldAddresses(s.poolState(b.Spec.Pool), b), func(text string) bool {
+	return slices.DeleteFunc(heldAddresses(s.poolState(b.Spec.Pool), b.Span()), func(text string) bool {
 		a := netip.MustParseAddr(text)
 		h, held := b.HolderOf(b.Offset(a))
 		if b.IsFenced(s.me) {
 			return held
 		}
-		return held && !h.SameParty(s.me) || sc.hasAddress(s, b.Spec.Pool, a)
+		return held && !h.SameParty(s.me) || s.mayGive(b.Spec.Pool, a)
 	})
 }
 
@@ -185,12 +151,12 @@ func unassertedError(b pool.Block, s state, free []string) error {
 	if b.IsFenced(s.me) {
 		reason = "the API has this node as declared dead there, as it was before, and has as nobody's"
 	}
-	return unavailable(fmt.Errorf("AddressBlock %s: %s %s: delete the pods here that have them", b.Metadata.Name, reason, strings.Join(free, " ")))
+	return fmt.Errorf("AddressBlock %s: %s %s: delete the pods here that have them", b.Metadata.Name, reason, strings.Join(free, " "))
 }
 
 // heldInGrant returns the addresses that pods have here of the block of which the store has a part.
 func heldInGrant(g pool.Grant, s state) []string {
-	return heldAddresses(s.poolState(g.Pool), pool.Block{Spec: pool.BlockSpec{First: g.First, Last: g.Last()}})
+	return heldAddresses(s.poolState(g.Pool), g.Span())
 }
 
 // heldConflicts returns those of the addresses that pods of this node have, and that another node may give up: it has not asserted
@@ -203,7 +169,7 @@ func (sc *storeController) heldConflicts(b pool.Block, s state, conflicts []neti
 		h, _ := b.HolderOf(b.Offset(a))
 		if !slices.Contains(asserted, h.Node) {
 			waits = append(waits, a)
-			waiting = unavailable(fmt.Errorf("%w: the API has %s of AddressBlock %s as of node %s, and this node has it: %s must assert what it has, or be declared dead", errAwaitsNode, a, b.Metadata.Name, h.Node, h.Node))
+			waiting = fmt.Errorf("%w: the API has %s of AddressBlock %s as of node %s, and this node has it: %s must assert what it has, or be declared dead", errAwaitsNode, a, b.Metadata.Name, h.Node, h.Node)
 			continue
 		}
 		sc.Log.Error("another node has an address that this node has, too: the API had lost it. Look at both nodes' pods", "address", a.String(), "block", b.Metadata.Name, "node", h.Node)

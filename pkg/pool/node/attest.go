@@ -111,7 +111,7 @@ func (nc *Controller) readSign(ctx context.Context) (lease.Sign, error) {
 		return lease.Sign{}, fmt.Errorf("the kubelet has no Lease kube-node-lease/%s: pools with spec.fenceAfter give nothing without it", nc.Node)
 	}
 	if err != nil {
-		return lease.Sign{}, unavailable(err)
+		return lease.Sign{}, err
 	}
 	var s lease.Sign
 	if nodeLease.RenewedSince(nc.leaseRead) {

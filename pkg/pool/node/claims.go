@@ -12,60 +12,61 @@ import (
 
 // Claim implements pool.Agent.
 func (nc *Controller) Claim(ctx context.Context, c pool.ClaimedAddress) error {
-	ctx, cancel := context.WithTimeout(ctx, pool.AgentLimit)
-	defer cancel()
-	sc, err := nc.storeController(c.Network)
-	if err != nil {
-		return err
-	}
-	s, err := sc.state(ctx)
-	if err != nil {
-		return unavailable(err)
-	}
-	return sc.writeClaim(ctx, c, s.me)
+	return nc.serve(ctx, c.Network, pool.AgentLimit, func(ctx context.Context, sc *storeController) error {
+		s, err := sc.state(ctx)
+		if err != nil {
+			return err
+		}
+		return sc.writeClaim(ctx, c, s.me)
+	})
 }
 
-// writeClaim makes the claim say what the owner has here, and tries again if somebody else changes it meanwhile.
-func (sc *storeController) writeClaim(ctx context.Context, c pool.ClaimedAddress, me pool.Party) (err error) {
-	for range maxTries {
-		if err = sc.tryWriteClaim(ctx, c, me); !errors.Is(err, pool.ErrConflict) && !errors.Is(err, pool.ErrExists) && !errors.Is(err, pool.ErrNotFound) {
-			break
-		}
-	}
+// claim returns the claim of that name, the zero Claim if there is none.
+func (nc *Controller) claim(ctx context.Context, name string) (pool.Claim, error) {
+	c, err := nc.API.Claim(ctx, name)
 	if err != nil {
-		return unavailable(err)
+		return pool.Claim{}, ignore(err, pool.ErrNotFound)
 	}
-	return nil
+	return c, nil
+}
+
+// updateClaim writes a claim that was just read.
+func (nc *Controller) updateClaim(ctx context.Context, c pool.Claim) (pool.Claim, error) {
+	stored, err := nc.API.UpdateClaim(ctx, c)
+	nc.countWrite(err)
+	return stored, err
+}
+
+// writeClaim makes the claim say what the owner has here.
+func (sc *storeController) writeClaim(ctx context.Context, c pool.ClaimedAddress, me pool.Party) (err error) {
+	return retry("AddressClaim "+c.ClaimName(), func() error { return sc.tryWriteClaim(ctx, c, me) })
 }
 
 // tryWriteClaim makes the claim, or changes it from where the owner's pod was before. The policies let a node change the address and the
 // time of a claim of its own only, so a claim that comes from another node takes two changes.
 func (sc *storeController) tryWriteClaim(ctx context.Context, c pool.ClaimedAddress, me pool.Party) error {
-	name := pool.ClaimName(c.Pool, c.IfName, c.Owner)
 	want := pool.ClaimSpec{Pool: c.Pool, IfName: c.IfName, Owner: c.Owner, Address: c.Address, Epoch: 1, Active: pool.Place{Party: me, PodUID: c.Pod.UID}}
 	if c.Retain > 0 {
 		want.Retain = c.Retain.String()
 	}
-	current, err := sc.API.Claim(ctx, name)
-	if errors.Is(err, pool.ErrNotFound) {
-		_, err = sc.API.CreateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: name}, Spec: want})
+	current, err := sc.claim(ctx, c.ClaimName())
+	switch {
+	case err != nil:
+		return err
+	case current.Metadata.Name == "":
+		_, err = sc.API.CreateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: c.ClaimName()}, Spec: want})
 		sc.countWrite(err)
 		return err
-	}
-	if err == nil && !current.Spec.Active.SameParty(me) {
-		current.Spec.Epoch, current.Spec.Active, current.Spec.Target, current.Spec.Accepted = current.Spec.Epoch+1, want.Active, nil, ""
-		current, err = sc.API.UpdateClaim(ctx, current)
-		sc.countWrite(err)
-	}
-	if err != nil {
-		return err
+	case !current.Spec.Active.SameParty(me):
+		if current, err = sc.updateClaim(ctx, current.MovedTo(want.Active)); err != nil {
+			return err
+		}
 	}
 	if current.Spec.Address == want.Address && current.Spec.Retain == want.Retain && current.Spec.Active.PodUID == want.Active.PodUID {
 		return nil
 	}
 	current.Spec.Address, current.Spec.Retain, current.Spec.Active.PodUID = want.Address, want.Retain, want.Active.PodUID
-	_, err = sc.API.UpdateClaim(ctx, current)
-	sc.countWrite(err)
+	_, err = sc.updateClaim(ctx, current)
 	return err
 }
 
@@ -80,7 +81,7 @@ func (sc *storeController) claimMissing(ctx context.Context, s state) error {
 	var errs []error
 	for _, p := range s.Pools {
 		for a, l := range p.Leased {
-			if l.Claimed || !isClaimable(l) || !sc.hasAddress(s, p.Name, a) || s.Time.Sub(l.Newest().Since) < pool.AgentLimit {
+			if l.Claimed || !isClaimable(l) || !s.mayGive(p.Name, a) || s.Time.Sub(l.Newest().Since) < pool.AgentLimit {
 				continue // An ADD that goes on claims it itself.
 			}
 			errs = append(errs, sc.claimLate(ctx, p.Name, l, s.me))
@@ -92,14 +93,15 @@ func (sc *storeController) claimMissing(ctx context.Context, s state) error {
 // claimLate claims what no ADD has claimed. If the owner has another address on another node meanwhile, this one was for a pod that
 // has never started: nobody would ever ask for it.
 func (sc *storeController) claimLate(ctx context.Context, name string, l lease.Lease, me pool.Party) error {
-	c, err := sc.API.Claim(ctx, pool.ClaimName(name, l.Newest().IfName, l.Owner))
+	request := l.ClaimOf(name)
+	c, err := sc.claim(ctx, request.ClaimName())
 	switch {
-	case ignore(err, pool.ErrNotFound) != nil:
-		return unavailable(err)
-	case err == nil && c.Spec.Address != l.Address && !c.Spec.Active.SameParty(me):
+	case err != nil:
+		return err
+	case c.Metadata.Name != "" && c.Spec.Address != l.Address && !c.Spec.Active.SameParty(me):
 		return sc.endReservation(ctx, l, c)
 	}
-	if err := sc.writeClaim(ctx, l.ClaimOf(name), me); err != nil {
+	if err := sc.writeClaim(ctx, request, me); err != nil {
 		return err
 	}
 	return sc.store.MarkClaimed(ctx, l.Address, l.Owner)
@@ -128,7 +130,7 @@ func (sc *storeController) compareClaims(ctx context.Context, differs func(conte
 	}
 	claims, err := sc.API.ClaimsOf(ctx, sc.Node)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
 	if s, err = sc.state(ctx); err != nil { // An ADD gets its address before it makes the claim. So each claim in the list has its lease by now.
 		return err
@@ -142,7 +144,7 @@ func (sc *storeController) compareClaims(ctx context.Context, differs func(conte
 	errs := []error{sc.dropClaims(ctx, s, claims)}
 	for _, p := range s.Pools {
 		for a, l := range p.Leased {
-			if l.Claimed && isClaimable(l) && sc.hasAddress(s, p.Name, a) && addressOf[pool.ClaimName(p.Name, l.Newest().IfName, l.Owner)] != a {
+			if l.Claimed && isClaimable(l) && s.mayGive(p.Name, a) && addressOf[l.ClaimOf(p.Name).ClaimName()] != a {
 				errs = append(errs, differs(ctx, p.Name, l, s.me))
 			}
 		}
@@ -158,18 +160,16 @@ func (sc *storeController) dropClaims(ctx context.Context, s state, claims []poo
 			continue
 		}
 		l, leased := s.poolState(c.Spec.Pool).Leased[c.Spec.Address]
-		if leased && pool.ClaimName(c.Spec.Pool, l.Newest().IfName, l.Owner) == c.Metadata.Name {
+		if leased && l.ClaimOf(c.Spec.Pool).ClaimName() == c.Metadata.Name {
 			continue
 		}
-		if !sc.hasAddress(s, c.Spec.Pool, c.Spec.Address) {
+		if !s.mayGive(c.Spec.Pool, c.Spec.Address) {
 			if nobodys, err := sc.isUnassigned(ctx, c); err != nil || !nobodys {
 				errs = append(errs, err)
 				continue
 			}
 		}
-		if err := ignore(sc.API.DeleteClaim(ctx, c), pool.ErrNotFound, pool.ErrConflict); err != nil {
-			errs = append(errs, unavailable(err))
-		}
+		errs = append(errs, ignoreChanged(sc.API.DeleteClaim(ctx, c)))
 	}
 	return errors.Join(errs...)
 }
@@ -185,11 +185,8 @@ func (sc *storeController) isUnassigned(ctx context.Context, c pool.Claim) (bool
 		return false, nil
 	}
 	b, err := sc.API.Block(ctx, pool.BlockName(c.Spec.Pool, index))
-	if errors.Is(err, pool.ErrNotFound) {
-		return true, nil
-	}
 	if err != nil {
-		return false, unavailable(err)
+		return errors.Is(err, pool.ErrNotFound), ignore(err, pool.ErrNotFound)
 	}
 	i := b.Offset(c.Spec.Address)
 	return i >= 0 && b.Spec.Addresses[i] == pool.Unassigned, nil
@@ -197,12 +194,9 @@ func (sc *storeController) isUnassigned(ctx context.Context, c pool.Claim) (bool
 
 // reassert is for an API that has lost something. The lease is newer than a claim with another address.
 func (sc *storeController) reassert(ctx context.Context, name string, l lease.Lease, me pool.Party) error {
-	c, err := sc.API.Claim(ctx, pool.ClaimName(name, l.Newest().IfName, l.Owner))
-	if err == nil && c.Spec.Address == l.Address {
-		return nil // The block says who has it.
-	}
-	if ignore(err, pool.ErrNotFound) != nil {
-		return unavailable(err)
+	c, err := sc.claim(ctx, l.ClaimOf(name).ClaimName())
+	if err != nil || c.Spec.Address == l.Address { // The block says who has it.
+		return err
 	}
 	return sc.writeClaim(ctx, l.ClaimOf(name), me)
 }
@@ -210,13 +204,14 @@ func (sc *storeController) reassert(ctx context.Context, name string, l lease.Le
 // restoreClaim is for an owner's address of which the claims of this node do not tell. If the claim is gone, it is made again. If the
 // owner has another address by now, nobody would ever ask for this one.
 func (sc *storeController) restoreClaim(ctx context.Context, name string, l lease.Lease, me pool.Party) error {
-	c, err := sc.API.Claim(ctx, pool.ClaimName(name, l.Newest().IfName, l.Owner))
+	c, err := sc.claim(ctx, l.ClaimOf(name).ClaimName())
+	matches := c.Spec.Address == l.Address
 	switch {
-	case errors.Is(err, pool.ErrNotFound), err == nil && c.Spec.Address == l.Address && l.State == lease.Held:
-		return sc.writeClaim(ctx, l.ClaimOf(name), me)
 	case err != nil:
-		return unavailable(err)
-	case c.Spec.Address == l.Address:
+		return err
+	case c.Metadata.Name == "", matches && l.State == lease.Held:
+		return sc.writeClaim(ctx, l.ClaimOf(name), me)
+	case matches:
 		return nil
 	}
 	return sc.endReservation(ctx, l, c)
@@ -228,13 +223,12 @@ func (sc *storeController) dropClaim(ctx context.Context, name string, w pool.Wa
 	if !pool.IsClaimName(name, w.Claim) {
 		return nil
 	}
-	c, err := sc.API.Claim(ctx, w.Claim)
+	c, err := sc.claim(ctx, w.Claim)
 	if err == nil && c.Spec.Address == w.Address && !c.Spec.Active.SameParty(me) {
-		c.Spec.Epoch, c.Spec.Active, c.Spec.Target, c.Spec.Accepted = c.Spec.Epoch+1, pool.Place{Party: me}, nil, ""
-		c, err = sc.API.UpdateClaim(ctx, c)
+		c, err = sc.updateClaim(ctx, c.MovedTo(pool.Place{Party: me}))
 	}
 	if err != nil || c.Spec.Address != w.Address {
-		return ignore(err, pool.ErrNotFound, pool.ErrConflict)
+		return ignoreChanged(err)
 	}
-	return ignore(sc.API.DeleteClaim(ctx, c), pool.ErrNotFound, pool.ErrConflict)
+	return ignoreChanged(sc.API.DeleteClaim(ctx, c))
 }

@@ -126,6 +126,21 @@ func (nc *Controller) storeController(network string) (*storeController, error) 
 	return sc, nil
 }
 
+// noteUse notes that a network of this node has a pool.
+func (nc *Controller) noteUse() { nc.usedOnce.Do(func() { close(nc.poolsUsed) }) }
+
+// serve does for a network's store what an ADD or a person asks for. It takes the limit at most, and its errors match pool.ErrUnknown or
+// pool.ErrUnavailable.
+func (nc *Controller) serve(ctx context.Context, network string, limit time.Duration, f func(context.Context, *storeController) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	sc, err := nc.storeController(network)
+	if err != nil {
+		return unavailable(err)
+	}
+	return unavailable(f(ctx, sc))
+}
+
 // allStores returns the members of the networks that have a store.
 func (nc *Controller) allStores() (stores []*storeController, err error) {
 	networks, err := lease.Networks(nc.Dir)
@@ -141,6 +156,15 @@ func (nc *Controller) allStores() (stores []*storeController, err error) {
 		stores = append(stores, sc)
 	}
 	return stores, err
+}
+
+// eachStore calls f for each store, when it is the store's turn. One store's failure does not stop the others.
+func (nc *Controller) eachStore(ctx context.Context, f func(*storeController, context.Context) error) error {
+	stores, err := nc.allStores()
+	for _, sc := range stores {
+		err = errors.Join(err, sc.withTurn(ctx, func(ctx context.Context) error { return f(sc, ctx) }))
+	}
+	return err
 }
 
 // networkOf returns the network whose store is at the path, empty for none.
@@ -176,16 +200,33 @@ func (nc *Controller) readUID(ctx context.Context) string {
 	return nc.uid
 }
 
-// readPool reads a pool. The error matches pool.ErrUnknown or pool.ErrUnavailable.
+// readPool reads a pool. The error matches pool.ErrUnknown if there is none, or if its spec is wrong.
 func (nc *Controller) readPool(ctx context.Context, name string) (pool.Layout, error) {
 	p, err := nc.API.Pool(ctx, name)
 	if errors.Is(err, pool.ErrNotFound) {
 		return pool.Layout{}, unknownPool(name)
 	}
 	if err != nil {
-		return pool.Layout{}, unavailable(err)
+		return pool.Layout{}, err
 	}
 	return nc.cacheLayout(p)
+}
+
+// updatePool makes a change of the pool, if there is something to change.
+func (nc *Controller) updatePool(ctx context.Context, name string, change func(pool.Pool) (_ pool.Pool, changed bool)) error {
+	return retry("AddressPool "+name, func() error {
+		p, err := nc.API.Pool(ctx, name)
+		if errors.Is(err, pool.ErrNotFound) {
+			return unknownPool(name)
+		}
+		if err != nil {
+			return err
+		}
+		if p, changed := change(p); changed {
+			_, err = nc.API.UpdatePool(ctx, p)
+		}
+		return err
+	})
 }
 
 // view is a pool as it is now, among the others.
@@ -196,9 +237,8 @@ type view struct {
 	shared []pool.Span
 	// overlapReason says which older pool stops this one, empty for none.
 	overlapReason string
-	// closedReason says why nobody on this node takes anything of the pool, empty if somebody may. importClosedReason is the same for an import,
-	// which does not mind a pause.
-	closedReason, importClosedReason string
+	// reason says why nobody on this node takes anything of the pool, empty if somebody may. A pause is not in it.
+	reason string
 }
 
 // readView reads all pools, and then the blocks of those that share addresses with this one. Who has made a block, and then reads this view,
@@ -207,7 +247,7 @@ type view struct {
 func (nc *Controller) readView(ctx context.Context, name string) (view, error) {
 	pools, err := nc.API.Pools(ctx)
 	if err != nil {
-		return view{}, unavailable(err)
+		return view{}, err
 	}
 	index := slices.IndexFunc(pools, func(p pool.Pool) bool { return p.Metadata.Name == name })
 	if index < 0 {
@@ -223,7 +263,15 @@ func (nc *Controller) readView(ctx context.Context, name string) (view, error) {
 		return view{}, err
 	}
 	overlapReason := p.OverlapReason(pools)
-	return view{p, l, shared, overlapReason, cmp.Or(nc.closedReason(p), overlapReason), cmp.Or(nc.importClosedReason(p), overlapReason)}, nil
+	return view{p, l, shared, overlapReason, cmp.Or(nc.closedReason(p), overlapReason)}, nil
+}
+
+// closedReason says why nobody on this node takes anything of the pool, empty if somebody may. An import does not mind a pause.
+func (v view) closedReason(importing bool) string {
+	if v.Spec.Paused && v.Metadata.DeletionTimestamp == "" && !importing {
+		return "spec.paused is true"
+	}
+	return v.reason
 }
 
 // sharedSpans returns the blocks of the pools. One that recovers can have had a block anywhere.
@@ -235,7 +283,7 @@ func (nc *Controller) sharedSpans(ctx context.Context, pools []pool.Pool) (spans
 		}
 		blocks, err := nc.API.Blocks(ctx, p.Metadata.Name)
 		if err != nil {
-			return nil, unavailable(err)
+			return nil, err
 		}
 		for _, b := range blocks {
 			spans = append(spans, b.Span())
@@ -260,7 +308,7 @@ func (v view) allowsAddress(a netip.Addr) bool {
 
 // sharedError is the error for addresses that view does not give.
 func sharedError(subject string) error {
-	return unavailable(fmt.Errorf("%s is in a block of another AddressPool, too", subject))
+	return fmt.Errorf("%s is in a block of another AddressPool, too", subject)
 }
 
 func unknownPool(name string) error {
@@ -289,6 +337,3 @@ func (nc *Controller) layout(ctx context.Context, name string) (pool.Layout, err
 	}
 	return nc.readPool(ctx, name)
 }
-
-// unavailable makes an error match pool.ErrUnavailable.
-func unavailable(err error) error { return fmt.Errorf("%w: %w", pool.ErrUnavailable, err) }

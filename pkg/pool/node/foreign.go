@@ -23,7 +23,7 @@ func (sc *storeController) checkBlock(ctx context.Context, b pool.Block, before 
 		l, err = sc.readPool(ctx, b.Spec.Pool)
 	}
 	if errors.Is(err, pool.ErrUnknown) {
-		return errors.Join(err, foreignBlock(before, err))
+		return foreignBlock(before, err)
 	}
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (sc *storeController) checkOverlap(ctx context.Context, b pool.Block, befor
 	case err != nil:
 		return err
 	case v.overlapReason != "" || !v.unshared(b.Span()):
-		return unavailable(fmt.Errorf("AddressBlock %s: %w: delete it if no pod has any of it", b.Metadata.Name, errOverlaps))
+		return fmt.Errorf("AddressBlock %s: %w: delete it if no pod has any of it", b.Metadata.Name, errOverlaps)
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func isBlockOf(l pool.Layout, b pool.Block) bool {
 // foreignBlock makes the error match errForeignBlock, if the node has nothing of the block.
 func foreignBlock(before pool.Grant, err error) error {
 	if before.Empty() {
-		err = fmt.Errorf("%w: it %w", err, errForeignBlock)
+		return fmt.Errorf("%w: it %w", err, errForeignBlock)
 	}
-	return unavailable(err)
+	return err
 }

@@ -56,7 +56,7 @@ func (sc *storeController) handOver(ctx context.Context, b pool.Block, s state, 
 		switch {
 		case w.SameParty(s.me):
 		case w.Address.IsValid():
-			g, err = sc.handOverOwned(ctx, b, w, g)
+			g, err = sc.handOverOwned(ctx, w, g)
 		case w.Count > 0:
 			g, err = sc.handOverFree(ctx, b, w, g)
 		}
@@ -113,26 +113,21 @@ func (sc *storeController) handOverFrom(ctx context.Context, g pool.Grant, limit
 		return 0, sc.adoptDeletion(ctx, g.Pool, g.Index)
 	}
 	if err != nil {
-		return 0, unavailable(err)
+		return 0, err
 	}
 	s, _, err := sc.adopt(ctx, b)
 	if err != nil {
 		return 0, err
 	}
-	err = sc.writeBlock(ctx, b.HandOver(s.me, marked, recipient))
-	if err != nil { // The next visit gives back what is marked.
-		return 0, ignore(err, pool.ErrConflict, pool.ErrNotFound)
+	if err = sc.writeBlock(ctx, b.HandOver(s.me, marked, recipient)); err != nil {
+		return 0, ignoreChanged(err) // The next visit gives back what is marked.
 	}
 	return len(marked), nil
 }
 
 // handOverOwned marks the address that an owner's next pod needs on another node, if no pod of this node has it.
-func (sc *storeController) handOverOwned(ctx context.Context, b pool.Block, w pool.Want, g pool.Grant) (pool.Grant, error) {
-	i := b.Offset(w.Address)
-	if i < 0 || g.Offset(w.Address) < 0 {
-		return g, nil
-	}
-	if assignable, _ := g.Assignable(i); !assignable {
+func (sc *storeController) handOverOwned(ctx context.Context, w pool.Want, g pool.Grant) (pool.Grant, error) {
+	if !g.MayGive(w.Address) {
 		return g, nil
 	}
 	s, err := sc.state(ctx)
@@ -141,7 +136,7 @@ func (sc *storeController) handOverOwned(ctx context.Context, b pool.Block, w po
 	}
 	var o attachment.Owner
 	if l, leased := s.poolState(g.Pool).Leased[w.Address]; leased {
-		if pool.ClaimName(g.Pool, l.Newest().IfName, l.Owner) != w.Claim {
+		if l.ClaimOf(g.Pool).ClaimName() != w.Claim {
 			return g, sc.dropClaim(ctx, g.Pool, w, s.me)
 		}
 		if l.State == lease.Held {
@@ -161,14 +156,4 @@ func (sc *storeController) waitingCount(name string) int {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	return sc.waiting[name]
-}
-
-// ignore drops the error if it is one of these.
-func ignore(err error, ignored ...error) error {
-	for _, e := range ignored {
-		if errors.Is(err, e) {
-			return nil
-		}
-	}
-	return err
 }

@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,39 +15,38 @@ import (
 
 // Import implements pool.Importer.
 func (nc *Controller) Import(ctx context.Context, request pool.Import) (pool.Imported, error) {
-	ctx, cancel := context.WithTimeout(ctx, pool.ImportLimit)
-	defer cancel()
+	result := pool.Imported{Pools: map[netip.Addr]string{}, Refused: map[netip.Addr]string{}}
 	if len(request.Addresses) > pool.MaxImported {
-		return pool.Imported{}, fmt.Errorf("%w: %d addresses are too many for one request: give %d at most", pool.ErrUnknown, len(request.Addresses), pool.MaxImported)
+		return result, fmt.Errorf("%w: %d addresses are too many for one request: give %d at most", pool.ErrUnknown, len(request.Addresses), pool.MaxImported)
 	}
-	sc, err := nc.storeController(request.Network)
-	if err != nil {
-		return pool.Imported{}, err
-	}
-	r := importRun{storeController: sc, spec: request, result: pool.Imported{Pools: map[netip.Addr]string{}, Refused: map[netip.Addr]string{}}}
-	parts, err := r.groupByBlock(ctx)
-	if err != nil {
-		return pool.Imported{}, err
-	}
-	if !request.DryRun {
-		nc.usedOnce.Do(func() { close(nc.poolsUsed) })
-		if err := sc.store.SetPools(ctx, request.Pools); err != nil {
-			return pool.Imported{}, unavailable(err)
+	err := nc.serve(ctx, request.Network, pool.ImportLimit, func(ctx context.Context, sc *storeController) error {
+		r := importRun{sc, request, &result}
+		parts, err := r.groupByBlock(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	for _, p := range parts {
-		if err := r.takePart(ctx, p); err != nil {
-			return r.result, err
+		if !request.DryRun {
+			nc.noteUse()
+			if err := sc.store.SetPools(ctx, request.Pools); err != nil {
+				return err
+			}
 		}
-	}
-	return r.result, nil
+		for _, p := range parts {
+			try := func(ctx context.Context) error { return r.tryPart(ctx, p) }
+			if err := retry("AddressBlock "+pool.BlockName(p.pool, p.index), func() error { return sc.withTurn(ctx, try) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return result, err
 }
 
 // importRun is an import that is under way.
 type importRun struct {
 	*storeController
 	spec   pool.Import
-	result pool.Imported
+	result *pool.Imported
 }
 
 // blockPart are the addresses that are in one block.
@@ -107,48 +105,59 @@ func locateAddress(layouts []pool.Layout, a netip.Addr) (_ pool.Layout, index in
 	return pool.Layout{}, 0, "it is in no subnet of these pools: name the pool that has it, too"
 }
 
-// takePart takes the addresses of one block.
-func (r *importRun) takePart(ctx context.Context, p blockPart) error {
-	for range maxTries {
-		err := r.tryPart(ctx, p)
-		if !errors.Is(err, pool.ErrConflict) && !errors.Is(err, pool.ErrNotFound) && !errors.Is(err, pool.ErrExists) {
-			return err
-		}
-	}
-	return unavailable(fmt.Errorf("AddressBlock %s changes all the time", pool.BlockName(p.pool, p.index)))
-}
-
-// tryPart makes one try, as the only one for this store.
+// tryPart takes the addresses of one block. A dry run only says what it would do. The error matches one of package pool's if the block must be
+// read again.
 func (r *importRun) tryPart(ctx context.Context, p blockPart) error {
-	release, err := r.takeTurn(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
 	s, err := r.currentState(ctx, p.pool)
 	if err != nil {
 		return err
 	}
-	p.addresses = slices.DeleteFunc(slices.Clone(p.addresses), func(a netip.Addr) bool { return r.recordGranted(s, p, a) })
+	p.addresses = slices.DeleteFunc(slices.Clone(p.addresses), func(a netip.Addr) bool { return r.recordGranted(s, p.pool, a) })
 	if len(p.addresses) == 0 {
 		return nil
 	}
 	v, err := r.openForImport(ctx, p.pool)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !v.allowsBlock(p.index):
-		r.refuse(p, "another AddressPool has some of its block, too: make a pool of other addresses")
-		return nil
 	}
 	b, err := r.API.Block(ctx, pool.BlockName(p.pool, p.index))
-	switch {
-	case errors.Is(err, pool.ErrNotFound):
-		return r.takeFromNewBlock(ctx, v, p, s)
-	case err != nil:
-		return unavailable(err)
+	exists := err == nil
+	if exists {
+		err = b.Check()
 	}
-	return r.takeFromBlock(ctx, b, p)
+	if ignore(err, pool.ErrNotFound) != nil {
+		return err
+	}
+	p.addresses = slices.DeleteFunc(p.addresses, func(a netip.Addr) bool {
+		reason := ""
+		switch {
+		case !v.allowsBlock(p.index):
+			reason = "another AddressPool has some of its block, too: make a pool of other addresses"
+		case exists:
+			reason = refusalReason(b, s.me, a)
+		}
+		if reason != "" {
+			r.result.Refused[a] = reason
+		}
+		return reason != ""
+	})
+	switch {
+	case len(p.addresses) == 0:
+		return nil
+	case r.spec.DryRun:
+		for _, a := range p.addresses {
+			r.result.Pools[a] = p.pool
+		}
+		return nil
+	case exists:
+		err = r.takeFromBlock(ctx, b, p)
+	default:
+		err = r.takeFromNewBlock(ctx, v, p, s)
+	}
+	if err != nil {
+		return err
+	}
+	return r.recordResult(ctx, p)
 }
 
 // currentState is the store's state before its part of a block changes. A dry run makes no store, and confirms nothing.
@@ -157,28 +166,16 @@ func (r *importRun) currentState(ctx context.Context, name string) (state, error
 		return r.readyState(ctx, name)
 	}
 	s, err := r.state(ctx)
-	if errors.Is(err, lease.ErrNotLeased) {
-		return state{}, nil
-	}
-	if err != nil {
-		return s, unavailable(err)
-	}
-	return s, nil
+	return s, ignore(err, lease.ErrNotLeased)
 }
 
 // recordGranted notes that the store has the address, if it has.
-func (r *importRun) recordGranted(s state, p blockPart, a netip.Addr) bool {
-	held := r.hasAddress(s, p.pool, a)
+func (r *importRun) recordGranted(s state, name string, a netip.Addr) bool {
+	held := s.mayGive(name, a)
 	if held {
-		r.result.Pools[a] = p.pool
+		r.result.Pools[a] = name
 	}
 	return held
-}
-
-func (r *importRun) refuse(p blockPart, reason string) {
-	for _, a := range p.addresses {
-		r.result.Refused[a] = reason
-	}
 }
 
 // openForImport reads the pool, and makes sure that it is paused, and that nothing else keeps this node from taking of it. A dry run
@@ -191,34 +188,31 @@ func (r *importRun) openForImport(ctx context.Context, name string) (view, error
 	if err != nil {
 		return v, err
 	}
-	reason := ""
-	switch {
-	case v.importClosedReason != "":
-		reason = fmt.Sprintf("the pool %s gives nothing new: %s", name, v.importClosedReason)
-	case !v.Spec.Paused:
-		reason = fmt.Sprintf("the pool %s is not paused, so other nodes could take addresses that pods have whose nodes are not imported yet: "+
+	if reason := v.closedReason(true); reason != "" {
+		err = closedError(name, reason)
+	} else if !v.Spec.Paused {
+		err = fmt.Errorf("the pool %s is not paused, so other nodes could take addresses that pods have whose nodes are not imported yet: "+
 			`kubectl patch addresspool %s --type merge -p '{"spec": {"paused": true}}'`, name, name)
 	}
 	switch {
-	case r.spec.DryRun:
-		r.result.Closed = cmp.Or(r.result.Closed, reason)
+	case err != nil && r.spec.DryRun:
+		r.result.Closed = cmp.Or(r.result.Closed, err.Error())
 		return v, nil
-	case reason != "":
-		return v, unavailable(errors.New(reason))
+	case err != nil || r.spec.DryRun:
+		return v, err
 	}
-	v.Pool, err = r.ensureFinalizer(ctx, v.Pool)
-	return v, err
+	return v, r.ensureFinalizer(ctx, v.Pool)
 }
 
 // waitSettled returns when this controller has seen the API for long enough.
 func (nc *Controller) waitSettled(ctx context.Context) error {
 	for !nc.settled() {
 		if _, err := nc.API.Pools(ctx); err != nil {
-			return unavailable(err)
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return unavailable(ctx.Err())
+			return ctx.Err()
 		case <-time.After(min(nc.Settling, answerTimeout)):
 		}
 	}
@@ -227,66 +221,34 @@ func (nc *Controller) waitSettled(ctx context.Context) error {
 
 // takeFromNewBlock makes the block, with only these addresses as this store's.
 func (r *importRun) takeFromNewBlock(ctx context.Context, v view, p blockPart, s state) error {
-	if !r.spec.DryRun {
-		b, ok := pool.NewBlockWith(v.layout, p.index, s.me, s.poolState(p.pool).Session, p.addresses)
-		if !ok {
-			return unavailable(fmt.Errorf("the pool %s has changed: run it again", p.pool))
-		}
-		b, _ = b.WithFenceAfter(s.me, s.poolState(p.pool).FenceAfter)
-		if _, err := r.createCheckedBlock(ctx, v, b, s, func(current view) string { return current.importClosedReason }); err != nil {
-			return err
-		}
+	b, ok := pool.NewBlockWith(v.layout, p.index, s.me, s.poolState(p.pool).Session, p.addresses)
+	if !ok {
+		return fmt.Errorf("the pool %s has changed: run it again", p.pool)
 	}
-	return r.recordResult(ctx, p)
+	b, _ = b.WithFenceAfter(s.me, s.poolState(p.pool).FenceAfter)
+	_, err := r.createCheckedBlock(ctx, v, b, s, true)
+	return err
 }
 
 // takeFromBlock takes those of the block's addresses that are nobody's.
 func (r *importRun) takeFromBlock(ctx context.Context, b pool.Block, p blockPart) error {
-	s, err := r.adoptBlock(ctx, b)
+	s, _, err := r.adopt(ctx, b)
 	if err != nil {
 		return err
 	}
 	var offsets []int
-	remaining := p
-	remaining.addresses = nil
 	for _, a := range p.addresses {
-		if reason := refusalReason(b, s.me, a); reason != "" {
-			r.result.Refused[a] = reason
-			continue
-		}
-		remaining.addresses = append(remaining.addresses, a)
 		if i := b.Offset(a); b.Spec.Addresses[i] == pool.Unassigned {
 			offsets = append(offsets, i)
 		}
 	}
-	if next, n := b.Take(s.me, offsets); n > 0 && !r.spec.DryRun {
-		next, _ = s.withHolderState(next)
-		failpoint.Here("before addresses are imported")
-		if err := r.writeBlock(ctx, next); err != nil {
-			return retriable(err)
-		}
+	next, n := b.Take(s.me, offsets)
+	if n == 0 {
+		return nil
 	}
-	return r.recordResult(ctx, remaining)
-}
-
-// retriable makes an error match pool.ErrUnavailable, if the step is not made again.
-func retriable(err error) error {
-	if errors.Is(err, pool.ErrConflict) || errors.Is(err, pool.ErrNotFound) {
-		return err
-	}
-	return unavailable(err)
-}
-
-// adoptBlock is adopt. A dry run only looks whether the block is as relink writes it.
-func (r *importRun) adoptBlock(ctx context.Context, b pool.Block) (state, error) {
-	if !r.spec.DryRun {
-		s, _, err := r.adopt(ctx, b)
-		return s, err
-	}
-	if err := b.Check(); err != nil {
-		return state{}, unavailable(err)
-	}
-	return r.currentState(ctx, b.Spec.Pool)
+	next, _ = s.withHolderState(next)
+	failpoint.Here("before addresses are imported")
+	return r.writeBlock(ctx, next)
 }
 
 // refusalReason says why the party does not get the address of the block, empty if it has it or if it is nobody's.
@@ -312,14 +274,11 @@ func refusalReason(b pool.Block, me pool.Party, a netip.Addr) string {
 // recordResult notes which of the addresses the store has now.
 func (r *importRun) recordResult(ctx context.Context, p blockPart) error {
 	s, err := r.state(ctx)
-	if err != nil && !r.spec.DryRun {
-		return unavailable(err)
+	if err != nil {
+		return err
 	}
 	for _, a := range p.addresses {
-		switch {
-		case r.spec.DryRun:
-			r.result.Pools[a] = p.pool
-		case !r.recordGranted(s, p, a):
+		if !r.recordGranted(s, p.pool, a) {
 			r.result.Refused[a] = "this node is giving it back, or its block has no place for one more store: run it again"
 		}
 	}

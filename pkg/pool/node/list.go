@@ -13,29 +13,21 @@ import (
 // Show returns all pools as the API has them now, in the order of their names.
 func (nc *Controller) Show(ctx context.Context) ([]pool.Pool, error) {
 	pools, err := nc.API.Pools(ctx)
-	if err != nil {
-		return nil, unavailable(err)
-	}
 	slices.SortFunc(pools, func(a, b pool.Pool) int { return cmp.Compare(a.Metadata.Name, b.Metadata.Name) })
-	return pools, nil
+	return pools, unavailable(err)
 }
 
 // ShowBlocks returns all blocks of a pool as the API has them now, in the order of the index. The error matches pool.ErrUnknown if
 // there is no such pool.
 func (nc *Controller) ShowBlocks(ctx context.Context, name string) ([]pool.Block, error) {
-	_, err := nc.API.Pool(ctx, name)
-	switch {
-	case errors.Is(err, pool.ErrNotFound):
+	if _, err := nc.API.Pool(ctx, name); errors.Is(err, pool.ErrNotFound) {
 		return nil, unknownPool(name)
-	case err != nil:
+	} else if err != nil {
 		return nil, unavailable(err)
 	}
 	blocks, err := nc.API.Blocks(ctx, name)
-	if err != nil {
-		return nil, unavailable(err)
-	}
 	slices.SortFunc(blocks, func(a, b pool.Block) int { return cmp.Compare(a.Spec.Index, b.Spec.Index) })
-	return blocks, nil
+	return blocks, unavailable(err)
 }
 
 // ShowAddress returns what the API says now of an address, for each pool that has it. Nobody has an address whose block does not
@@ -69,11 +61,8 @@ func (nc *Controller) ShowAddress(ctx context.Context, a netip.Addr) ([]pool.Add
 		return nil, nil
 	}
 	claims, err := nc.API.ClaimsAt(ctx, a)
-	if err != nil {
-		return nil, unavailable(err)
-	}
 	for i := range statuses {
 		statuses[i].Claims = slices.DeleteFunc(slices.Clone(claims), func(c pool.Claim) bool { return c.Spec.Pool != statuses[i].Pool })
 	}
-	return statuses, nil
+	return statuses, unavailable(err)
 }

@@ -28,67 +28,45 @@ func (sc *storeController) becomeTarget(ctx context.Context, a pool.Acquisition,
 	if len(a.Siblings) == 0 || a.Pod.UID == "" {
 		return "", false, nil
 	}
-	c, err := sc.API.Claim(ctx, pool.ClaimName(a.Pool, a.IfName, a.Owner))
-	if errors.Is(err, pool.ErrNotFound) {
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, unavailable(err)
-	}
-	if c.Spec.Address != address || c.Spec.Active.SameParty(me) || !slices.Contains(a.Siblings, c.Spec.Active.PodUID) {
-		return "", false, nil
+	c, err := sc.claim(ctx, a.ClaimName())
+	if err != nil || c.Spec.Address != address || c.Spec.Active.SameParty(me) || !slices.Contains(a.Siblings, c.Spec.Active.PodUID) {
+		return "", false, err
 	}
 	place := pool.Place{Party: me, PodUID: a.Pod.UID}
 	if c.Spec.Target != nil && *c.Spec.Target == place {
 		return place.PodUID, c.Spec.Accepted == place.PodUID, nil
 	}
 	c.Spec.Target, c.Spec.Accepted = &place, ""
-	_, err = sc.API.UpdateClaim(ctx, c)
-	sc.countWrite(err)
-	switch {
-	case err == nil:
-		return place.PodUID, false, nil
-	case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotFound):
-		return "", false, nil // The next try reads it again.
+	if _, err = sc.updateClaim(ctx, c); err != nil {
+		return "", false, ignoreChanged(err) // The next try reads it again.
 	}
-	return "", false, unavailable(err)
+	return place.PodUID, false, nil
 }
 
 // acceptMigration accepts that the machine of a pod of this node migrates to who wants its address. l is the pod's lease. A pod that is no
 // target so far can become one: its node knows the machine's pod here by the claim, and an ADD that came back to this node has not
 // written there.
 func (sc *storeController) acceptMigration(ctx context.Context, w pool.Want, l lease.Lease, me pool.Party) error {
-	if w.PodUID == "" {
-		return sc.updateActivePod(ctx, w, l, me)
-	}
-	c, err := sc.API.Claim(ctx, w.Claim)
-	if err != nil {
-		return ignore(err, pool.ErrNotFound)
-	}
-	t := c.Spec.Target
-	if !c.Spec.Active.SameParty(me) || c.Spec.Address != w.Address || t == nil || !t.SameParty(w.Party) || t.PodUID != w.PodUID || c.Spec.Accepted == t.PodUID {
-		return nil
-	}
-	if err := sc.store.KeepUntilClaimed(ctx, w.Address, l.Owner); err != nil {
+	c, err := sc.claim(ctx, w.Claim)
+	if err != nil || !c.Spec.Active.SameParty(me) || c.Spec.Address != w.Address {
 		return err
 	}
-	c.Spec.Accepted = t.PodUID
-	_, err = sc.API.UpdateClaim(ctx, c)
-	sc.countWrite(err)
-	return ignore(err, pool.ErrConflict, pool.ErrNotFound)
-}
-
-// updateActivePod writes into the claim which pod has the address here, if it is another one by now.
-func (sc *storeController) updateActivePod(ctx context.Context, w pool.Want, l lease.Lease, me pool.Party) error {
-	c, err := sc.API.Claim(ctx, w.Claim)
 	uid := l.Newest().Pod.UID
-	if err != nil || uid == "" || !c.Spec.Active.SameParty(me) || c.Spec.Address != w.Address || c.Spec.Active.PodUID == uid {
-		return ignore(err, pool.ErrNotFound)
+	switch t := c.Spec.Target; {
+	case w.PodUID == "" && (uid == "" || c.Spec.Active.PodUID == uid):
+		return nil
+	case w.PodUID == "":
+		c.Spec.Active.PodUID = uid
+	case t == nil || !t.SameParty(w.Party) || t.PodUID != w.PodUID || c.Spec.Accepted == t.PodUID:
+		return nil
+	default:
+		if err := sc.store.KeepUntilClaimed(ctx, w.Address, l.Owner); err != nil {
+			return err
+		}
+		c.Spec.Accepted = t.PodUID
 	}
-	c.Spec.Active.PodUID = uid
-	_, err = sc.API.UpdateClaim(ctx, c)
-	sc.countWrite(err)
-	return ignore(err, pool.ErrConflict, pool.ErrNotFound)
+	_, err = sc.updateClaim(ctx, c)
+	return ignoreChanged(err)
 }
 
 // reconcileMigrating is for owners' addresses that this node does not have. A pod that has one beside another node goes on asking for it. An
@@ -97,7 +75,7 @@ func (sc *storeController) reconcileMigrating(ctx context.Context, s state) erro
 	var errs []error
 	for _, p := range s.Pools {
 		for a, l := range p.Leased {
-			if l.Owner.Name == "" || sc.hasAddress(s, p.Name, a) {
+			if l.Owner.Name == "" || s.mayGive(p.Name, a) {
 				continue
 			}
 			switch l.State {
@@ -114,12 +92,9 @@ func (sc *storeController) reconcileMigrating(ctx context.Context, s state) erro
 // requestMigrating asks for the address of a machine that has come to this node. If the source's node was declared dead, it takes it.
 func (sc *storeController) requestMigrating(ctx context.Context, p lease.PoolState, l lease.Lease, me pool.Party) error {
 	c := l.ClaimOf(p.Name)
-	claim, err := sc.API.Claim(ctx, pool.ClaimName(c.Pool, c.IfName, c.Owner))
-	if err != nil {
-		return ignore(err, pool.ErrNotFound)
-	}
-	if t := claim.Spec.Target; claim.Spec.Address != l.Address || t == nil || !t.SameParty(me) || t.PodUID != c.Pod.UID {
-		return nil
+	claim, err := sc.claim(ctx, c.ClaimName())
+	if t := claim.Spec.Target; err != nil || claim.Spec.Address != l.Address || t == nil || !t.SameParty(me) || t.PodUID != c.Pod.UID {
+		return err
 	}
 	index, found := p.Layout.Index(l.Address)
 	if !found {
@@ -144,42 +119,37 @@ func (sc *storeController) endIncoming(ctx context.Context, p lease.PoolState, l
 		}
 		delete(sc.requested, a.key())
 	}
-	request := l.ClaimOf(p.Name)
-	c, err := sc.API.Claim(ctx, pool.ClaimName(request.Pool, request.IfName, request.Owner))
-	if ignore(err, pool.ErrNotFound) != nil {
-		return unavailable(err)
+	c, err := sc.claim(ctx, l.ClaimOf(p.Name).ClaimName())
+	if err != nil {
+		return err
 	}
-	exists := err == nil
-	if exists && found && c.Spec.Address == l.Address {
+	if found && c.Spec.Address == l.Address {
 		if waits, err := sc.reclaimReserved(ctx, c, index, s); waits || err != nil {
 			return err
 		}
 	}
-	if exists {
-		if err := sc.clearTarget(ctx, c, s.me); err != nil {
-			return ignore(err, pool.ErrConflict) // The next look goes on here.
-		}
+	if err := sc.clearTarget(ctx, c, s.me); err != nil {
+		return ignore(err, pool.ErrConflict) // The next look goes on here.
 	}
 	return sc.store.CancelIncoming(ctx, p.Name, l.Address, l.Owner)
 }
 
-// cancelMigration says in the claim that the machine does not migrate to this node. The error matches pool.ErrConflict if the claim changes at the
-// same time. The claim has to be read again then: it would name a target that never comes.
-func (sc *storeController) cancelMigration(ctx context.Context, claim string, me pool.Party) error {
-	c, err := sc.API.Claim(ctx, claim)
-	if err != nil {
-		return ignore(err, pool.ErrNotFound)
-	}
-	return sc.clearTarget(ctx, c, me)
-}
-
-// clearTarget is cancelMigration for a claim that was just read.
+// clearTarget says in a claim that was just read that the machine does not migrate to this node. The error matches pool.ErrConflict if the claim
+// changes at the same time. It has to be read again then: it would name a target that never comes.
 func (sc *storeController) clearTarget(ctx context.Context, c pool.Claim, me pool.Party) error {
 	if t := c.Spec.Target; t == nil || !t.SameParty(me) {
 		return nil
 	}
 	c.Spec.Target, c.Spec.Accepted = nil, ""
-	_, err := sc.API.UpdateClaim(ctx, c)
-	sc.countWrite(err)
+	_, err := sc.updateClaim(ctx, c)
 	return ignore(err, pool.ErrNotFound)
+}
+
+// cancelMigration is clearTarget for the claim of that name.
+func (sc *storeController) cancelMigration(ctx context.Context, claim string, me pool.Party) error {
+	c, err := sc.claim(ctx, claim)
+	if err != nil {
+		return err
+	}
+	return sc.clearTarget(ctx, c, me)
 }

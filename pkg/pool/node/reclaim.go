@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 
@@ -16,7 +15,7 @@ const maxRequests = 2
 func (sc *storeController) reclaimFrom(ctx context.Context, blocks []pool.Block, v view, need int) (err error) {
 	if blocks == nil {
 		if blocks, err = sc.API.Blocks(ctx, v.layout.Name); err != nil {
-			return unavailable(err)
+			return err
 		}
 	}
 	s, err := sc.state(ctx)
@@ -45,20 +44,27 @@ func (sc *storeController) takeSingle(ctx context.Context, blocks []pool.Block, 
 			break
 		}
 		candidates := slices.DeleteFunc(offsets(b), func(i int) bool { return !v.allowsAddress(b.Address(i)) })
-		next, n := b.Take(s.me, candidates[:min(need, len(candidates))])
-		if n == 0 {
-			continue
+		n, err := sc.take(ctx, b, s, candidates[:min(need, len(candidates))])
+		if err != nil {
+			return need, err
 		}
-		next, _ = s.withHolderState(next)
-		switch err := sc.writeBlock(ctx, next); {
-		case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotFound):
-		case err != nil:
-			return need, unavailable(err)
-		default:
-			need -= n
-		}
+		need -= n
 	}
 	return need, nil
+}
+
+// take takes those of the addresses that are nobody's or a fenced node's. It returns how many the store has got: none if somebody changes
+// the block at the same time.
+func (sc *storeController) take(ctx context.Context, b pool.Block, s state, offsets []int) (int, error) {
+	next, n := b.Take(s.me, offsets)
+	if n == 0 {
+		return 0, nil
+	}
+	next, _ = s.withHolderState(next)
+	if err := sc.writeBlock(ctx, next); err != nil {
+		return 0, ignoreChanged(err)
+	}
+	return n, nil
 }
 
 // takeFenced takes addresses of fenced nodes. Those that owners have stay for the owners.
@@ -68,7 +74,7 @@ func (sc *storeController) takeFenced(ctx context.Context, blocks []pool.Block, 
 	}
 	claims, err := sc.API.Claims(ctx, v.layout.Name)
 	if err != nil {
-		return need, unavailable(err)
+		return need, err
 	}
 	owned := map[netip.Addr]bool{}
 	for _, c := range claims {
@@ -118,7 +124,7 @@ func (sc *storeController) requestAddresses(ctx context.Context, b pool.Block, a
 	_, err := sc.API.UpdateBlock(ctx, b.Request(a.want))
 	sc.countWrite(err)
 	if err != nil {
-		return ignore(err, pool.ErrConflict, pool.ErrNotFound)
+		return ignoreChanged(err)
 	}
 	a.requestedAt = sc.clock()
 	sc.requested[a.key()] = a

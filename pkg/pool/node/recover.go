@@ -61,16 +61,8 @@ func (nc *Controller) apiIdle() bool {
 	return nc.clock().Sub(nc.lastAnswer) > maxSilence/3
 }
 
-// closedReason says why nobody on this node takes anything of the pool, empty if somebody may.
+// closedReason says why nobody on this node takes anything of the pool, empty if somebody may. A pause is not in it.
 func (nc *Controller) closedReason(p pool.Pool) string {
-	if p.Spec.Paused && p.Metadata.DeletionTimestamp == "" {
-		return "spec.paused is true"
-	}
-	return nc.importClosedReason(p)
-}
-
-// importClosedReason is closed for an import: it does not mind a pause.
-func (nc *Controller) importClosedReason(p pool.Pool) string {
 	switch r := p.Recovery(); {
 	case p.Metadata.DeletionTimestamp != "":
 		return "it is being deleted"
@@ -107,32 +99,22 @@ func (nc *Controller) acceptSequence(p pool.Pool) {
 // returns an error in any case.
 func (sc *storeController) declareLoss(ctx context.Context, name string, lost error) error {
 	sc.Log.Error("the Kubernetes API has lost what this node has: the pool gives nothing new until all nodes have said what they have", "pool", name, "error", lost)
-	return unavailable(errors.Join(lost, sc.beginRecovery(ctx, name, lost.Error())))
+	return errors.Join(lost, sc.beginRecovery(ctx, name, lost.Error()))
 }
 
 // beginRecovery begins the pool's recovery.
 func (nc *Controller) beginRecovery(ctx context.Context, name, reason string) error {
-	for range maxTries {
-		p, err := nc.API.Pool(ctx, name)
-		if errors.Is(err, pool.ErrNotFound) {
-			return unknownPool(name)
-		}
-		if err != nil || p.Recovery() != nil {
-			return err
-		}
+	return nc.updatePool(ctx, name, func(p pool.Pool) (pool.Pool, bool) {
 		r := pool.Recovery{Since: nc.clock().UTC().Format(time.RFC3339), Reason: "node " + nc.Node + ": " + reason}
-		if _, err = nc.API.UpdatePool(ctx, p.WithRecovery(&r)); !errors.Is(err, pool.ErrConflict) {
-			return err
-		}
-	}
-	return pool.ErrConflict
+		return p.WithRecovery(&r), p.Recovery() == nil
+	})
 }
 
 // recoverPools reads all pools, and asserts what the stores of this node have, in each pool that recovers.
 func (nc *Controller) recoverPools(ctx context.Context) error {
 	pools, err := nc.API.Pools(ctx)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
 	var errs []error
 	for _, p := range pools {

@@ -13,22 +13,18 @@ import (
 
 // Refill implements pool.Agent.
 func (nc *Controller) Refill(ctx context.Context, d pool.Demand) error {
-	ctx, cancel := context.WithTimeout(ctx, pool.AgentLimit)
-	defer cancel()
-	nc.usedOnce.Do(func() { close(nc.poolsUsed) })
-	sc, err := nc.storeController(d.Network)
-	if err != nil {
-		return err
-	}
-	if err := sc.store.SetPools(ctx, d.Pools); err != nil {
-		return unavailable(err)
-	}
-	for _, name := range d.Pools {
-		if err := sc.supplyAddress(ctx, name); err != nil {
+	return nc.serve(ctx, d.Network, pool.AgentLimit, func(ctx context.Context, sc *storeController) error {
+		nc.noteUse()
+		if err := sc.store.SetPools(ctx, d.Pools); err != nil {
 			return err
 		}
-	}
-	return nil
+		for _, name := range d.Pools {
+			if err := sc.supplyAddress(ctx, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // fill takes what the store lacks of the pool, whole blocks first. ADDs wait for need addresses: only for these it asks other
@@ -74,35 +70,31 @@ func (sc *storeController) openPool(ctx context.Context, name string) (view, err
 	if err != nil {
 		return v, err
 	}
-	if v.closedReason != "" {
-		return v, unavailable(fmt.Errorf("the pool %s gives nothing new: %s", name, v.closedReason))
+	if reason := v.closedReason(false); reason != "" {
+		return v, closedError(name, reason)
 	}
 	if len(sc.fenced) > 0 {
 		if err := sc.checkNotDead(ctx); err != nil {
 			return v, err
 		}
 	}
-	v.Pool, err = sc.ensureFinalizer(ctx, v.Pool)
-	return v, err
+	return v, sc.ensureFinalizer(ctx, v.Pool)
+}
+
+func closedError(name, reason string) error {
+	return fmt.Errorf("the pool %s gives nothing new: %s", name, reason)
 }
 
 // ensureFinalizer makes sure that the pool stays as long as somebody has addresses of it.
-func (sc *storeController) ensureFinalizer(ctx context.Context, p pool.Pool) (pool.Pool, error) {
-	if slices.Contains(p.Metadata.Finalizers, pool.Finalizer) {
-		return p, nil
+func (nc *Controller) ensureFinalizer(ctx context.Context, p pool.Pool) error {
+	if p.HasFinalizer() {
+		return nil
 	}
-	p.Metadata.Finalizers = append(slices.Clone(p.Metadata.Finalizers), pool.Finalizer)
-	stored, err := sc.API.UpdatePool(ctx, p)
-	if errors.Is(err, pool.ErrConflict) {
-		stored, err = sc.API.Pool(ctx, p.Metadata.Name)
-		if err == nil && !slices.Contains(stored.Metadata.Finalizers, pool.Finalizer) {
-			err = errors.New("AddressPool " + p.Metadata.Name + " changes all the time")
-		}
-	}
-	if err != nil {
-		return p, unavailable(err)
-	}
-	return stored, nil
+	return nc.updatePool(ctx, p.Metadata.Name, func(p pool.Pool) (pool.Pool, bool) {
+		missing := !p.HasFinalizer()
+		p.Metadata.Finalizers = append(slices.Clone(p.Metadata.Finalizers), pool.Finalizer)
+		return p, missing
+	})
 }
 
 // takeBlock makes one block of the pool, and returns how many addresses the store has got. It returns 0 if all blocks exist.
@@ -130,24 +122,22 @@ func (sc *storeController) createBlock(ctx context.Context, v view, index int64,
 	b, ok := pool.NewBlock(v.layout, index, s.me, p.Session)
 	b, _ = b.WithFenceAfter(s.me, p.FenceAfter)
 	if !ok {
-		return 0, unavailable(fmt.Errorf("the pool %s has no block %d", v.layout.Name, index))
+		return 0, fmt.Errorf("the pool %s has no block %d", v.layout.Name, index)
 	}
-	return sc.createCheckedBlock(ctx, v, b, s, func(current view) string { return current.closedReason })
+	return sc.createCheckedBlock(ctx, v, b, s, false)
 }
 
 // createCheckedBlock makes the block. The pool could have been deleted since it was read: its blocks count only if it is still there, and
-// closedReason says nothing against it. An unclear answer is followed by a read.
-func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b pool.Block, s state, closed func(view) string) (int, error) {
+// its closedReason says nothing against it. An unclear answer is followed by a read.
+func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b pool.Block, s state, importing bool) (int, error) {
 	failpoint.Here("before a block is made")
 	stored, err := sc.API.CreateBlock(ctx, b)
 	switch {
-	case errors.Is(err, pool.ErrExists), errors.Is(err, pool.ErrRefused):
+	case err != nil && (isAnswer(err) || errors.Is(err, pool.ErrBusy)):
 		return 0, err
-	case errors.Is(err, pool.ErrBusy):
-		return 0, unavailable(err)
 	case err != nil:
 		if stored, err = sc.API.Block(ctx, b.Metadata.Name); err != nil {
-			return 0, unavailable(err)
+			return 0, err
 		}
 		if _, found := stored.Holder(s.me); !found {
 			return 0, pool.ErrExists
@@ -158,9 +148,9 @@ func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b poo
 	if err != nil {
 		return 0, err
 	}
-	if current.Metadata.UID != v.Metadata.UID || closed(current) != "" || !current.allowsBlock(b.Spec.Index) {
-		reason := fmt.Errorf("the pool %s has changed: %s", v.layout.Name, cmp.Or(closed(current), "it is another one, or another AddressPool has some of the block"))
-		return 0, unavailable(errors.Join(reason, sc.API.DeleteBlock(ctx, stored)))
+	if reason := current.closedReason(importing); reason != "" || current.Metadata.UID != v.Metadata.UID || !current.allowsBlock(b.Spec.Index) {
+		reason = cmp.Or(reason, "it is another one, or another AddressPool has some of the block")
+		return 0, errors.Join(fmt.Errorf("the pool %s has changed: %s", v.layout.Name, reason), sc.API.DeleteBlock(ctx, stored))
 	}
 	sc.countWrite(nil)
 	sc.comparedUID = stored.Metadata.UID

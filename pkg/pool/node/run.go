@@ -31,7 +31,7 @@ const (
 func (nc *Controller) Run(ctx context.Context) {
 	defer nc.stopBackground()
 	if nc.usesPools(ctx) {
-		nc.usedOnce.Do(func() { close(nc.poolsUsed) })
+		nc.noteUse()
 	}
 	if !nc.waitForPools(ctx) {
 		return
@@ -113,7 +113,7 @@ func (nc *Controller) reconcileLoop(ctx context.Context, changes <-chan pool.Cha
 			next = instant.Add(syncInterval + rand.N(syncInterval/4))
 			nc.logOnce("read the pools", nc.syncAll(ctx))
 		}
-		nc.logOnce("keep the pools", nc.balanceAll(ctx))
+		nc.logOnce("keep the pools", nc.eachStore(ctx, (*storeController).balance))
 		if nc.apiIdle() {
 			nc.logOnce("ask the Kubernetes API", nc.recoverPools(ctx))
 		}
@@ -176,7 +176,7 @@ func (nc *Controller) logOnce(operation string, err error) {
 // Reconcile does at once what Run does every some seconds for each store.
 func (nc *Controller) Reconcile(ctx context.Context) {
 	nc.logOnce("read the pools", nc.syncAll(ctx))
-	nc.logOnce("keep the pools", nc.balanceAll(ctx))
+	nc.logOnce("keep the pools", nc.eachStore(ctx, (*storeController).balance))
 }
 
 // handleChange looks at what a watch has named.
@@ -189,26 +189,18 @@ func (nc *Controller) handleChange(ctx context.Context, c pool.Change) {
 		nc.logOnce("read the pools that have changed", errors.Join(nc.recoverPools(ctx), nc.relayAllLayouts(ctx)))
 		return
 	}
-	stores, err := nc.allStores()
-	for _, sc := range stores {
-		err = errors.Join(err, sc.reconcileChange(ctx, c))
-	}
+	err := nc.eachStore(ctx, func(sc *storeController, ctx context.Context) error { return sc.reconcileChange(ctx, c) })
 	nc.logOnce("look at AddressBlock "+c.Block, err)
 }
 
 // reconcileChange visits a block that has changed, if it concerns the store.
 func (sc *storeController) reconcileChange(ctx context.Context, c pool.Change) error {
-	release, err := sc.takeTurn(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
 	if sc.handledVersions[c.Block] == c.Version {
 		return nil // This store has made the change.
 	}
 	s, err := sc.state(ctx)
 	if err != nil || s.ID == "" {
-		return ignore(err, lease.ErrNotLeased)
+		return err
 	}
 	b, err := sc.API.Block(ctx, c.Block)
 	switch {
@@ -221,12 +213,11 @@ func (sc *storeController) reconcileChange(ctx context.Context, c pool.Change) e
 		}
 		return nil
 	case err != nil:
-		return unavailable(err)
+		return err
 	case !sc.concerns(s, b):
 		return nil
 	}
-	err = sc.reconcileRead(ctx, b)
-	if errors.Is(err, pool.ErrConflict) || errors.Is(err, pool.ErrNotFound) {
+	if err = sc.reconcileRead(ctx, b); err != nil && ignoreChanged(err) == nil {
 		return sc.reconcileBlock(ctx, b.Spec.Pool, b.Spec.Index)
 	}
 	return err
@@ -234,23 +225,13 @@ func (sc *storeController) reconcileChange(ctx context.Context, c pool.Change) e
 
 // syncAll reads all blocks of all stores.
 func (nc *Controller) syncAll(ctx context.Context) error {
-	stores, err := nc.allStores()
-	if len(stores) > 0 {
-		nc.readUID(ctx)
-	}
-	for _, sc := range stores {
-		err = errors.Join(err, sc.withTurn(ctx, sc.sync), sc.withTurn(ctx, sc.reconcileClaims))
-	}
-	return errors.Join(err, nc.recoverPools(ctx), nc.relayAllLayouts(ctx))
+	nc.readUID(ctx)
+	return errors.Join(nc.eachStore(ctx, (*storeController).sync), nc.eachStore(ctx, (*storeController).reconcileClaims), nc.recoverPools(ctx), nc.relayAllLayouts(ctx))
 }
 
 // relayAllLayouts tells the stores what the pools are like now: their exclude, gateway and routes hold for the next ADD.
 func (nc *Controller) relayAllLayouts(ctx context.Context) error {
-	stores, err := nc.allStores()
-	for _, sc := range stores {
-		err = errors.Join(err, sc.withTurn(ctx, sc.relayLayouts))
-	}
-	return err
+	return nc.eachStore(ctx, (*storeController).relayLayouts)
 }
 
 // relayLayouts tells the store of pools that have changed since it was told last. One of which it has never had anything does not matter.
@@ -277,15 +258,6 @@ func (sc *storeController) relayLayouts(ctx context.Context) error {
 	}
 	maps.Copy(sc.storedLayouts, layouts)
 	return nil
-}
-
-// balanceAll takes and gives back for all stores.
-func (nc *Controller) balanceAll(ctx context.Context) error {
-	stores, err := nc.allStores()
-	for _, sc := range stores {
-		err = errors.Join(err, sc.withTurn(ctx, sc.balance))
-	}
-	return err
 }
 
 // withTurn calls f when it is the store's turn.

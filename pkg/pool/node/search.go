@@ -77,7 +77,7 @@ func (s *search) firstFrom(start, n int64, fit func(int64) bool) int64 {
 // list asks for all blocks.
 func (s *search) list(ctx context.Context, api pool.API) (err error) {
 	if s.blocks, err = api.Blocks(ctx, s.layout.Name); err != nil {
-		return unavailable(err)
+		return err
 	}
 	if s.blocks == nil {
 		s.blocks = []pool.Block{}

@@ -13,9 +13,6 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// maxTries bounds how often a block is read again that somebody else changes at the same time.
-const maxTries = 8
-
 // storeController is a store of the node. It does one thing at a time: who has the turn reads a block, and uses that read once.
 type storeController struct {
 	*Controller
@@ -76,7 +73,7 @@ func (sc *storeController) takeTurn(ctx context.Context) (release func(), err er
 	case sc.turn <- struct{}{}:
 		return func() { <-sc.turn }, nil
 	case <-ctx.Done():
-		return nil, unavailable(fmt.Errorf("the agent is busy with network %s: %w", sc.network, ctx.Err()))
+		return nil, fmt.Errorf("the agent is busy with network %s: %w", sc.network, ctx.Err())
 	}
 }
 
@@ -111,26 +108,20 @@ func (sc *storeController) readyState(ctx context.Context, name string) (state, 
 	s, err := sc.state(ctx)
 	if errors.Is(err, lease.ErrNotLeased) || err == nil && s.ID == "" {
 		if err := sc.store.SetPools(ctx, []string{name}); err != nil {
-			return s, unavailable(err)
+			return s, err
 		}
 		s, err = sc.state(ctx)
 	}
-	if err != nil {
-		return s, unavailable(err)
-	}
 	switch {
-	case s.mayAssign(name):
-		return s, nil
+	case err != nil, s.mayAssign(name):
+		return s, err
 	case s.poolState(name).Silent:
-		return s, unavailable(fmt.Errorf("relink-agent waits for the kubelet to renew the Lease kube-node-lease/%s", sc.Node))
+		return s, fmt.Errorf("relink-agent waits for the kubelet to renew the Lease kube-node-lease/%s", sc.Node)
 	}
 	if err := sc.sync(ctx); err != nil {
 		return s, err
 	}
-	if s, err = sc.state(ctx); err != nil {
-		return s, unavailable(err)
-	}
-	return s, nil
+	return sc.state(ctx)
 }
 
 // poolState returns what the store has of the pool.
@@ -162,19 +153,16 @@ func grantedCount(p lease.PoolState) (n int) {
 
 // reconcileBlock reads the block, and brings the store and the API together.
 func (sc *storeController) reconcileBlock(ctx context.Context, name string, index int64) error {
-	for range maxTries {
+	return retry("AddressBlock "+pool.BlockName(name, index), func() error {
 		b, err := sc.API.Block(ctx, pool.BlockName(name, index))
 		if errors.Is(err, pool.ErrNotFound) {
 			return sc.adoptDeletion(ctx, name, index)
 		}
 		if err != nil {
-			return unavailable(err)
-		}
-		if err = sc.reconcileRead(ctx, b); !errors.Is(err, pool.ErrConflict) && !errors.Is(err, pool.ErrNotFound) {
 			return err
 		}
-	}
-	return unavailable(fmt.Errorf("AddressBlock %s changes all the time", pool.BlockName(name, index)))
+		return sc.reconcileRead(ctx, b)
+	})
 }
 
 // reconcileRead brings the store and a block together that was just read. The error matches pool.ErrConflict or pool.ErrNotFound if

@@ -19,16 +19,29 @@ const answerTimeout = 200 * time.Millisecond
 func (sc *storeController) supplyAddress(ctx context.Context, name string) error {
 	sc.addWaiting(name, 1)
 	defer sc.addWaiting(name, -1)
+	enough := false
+	err := sc.await(ctx, func() (_ bool, err error) {
+		enough, err = sc.trySupply(ctx, name)
+		return enough, err
+	})
+	if !enough && ctx.Err() != nil {
+		return errors.Join(fmt.Errorf("%w: no address of the pool %s is free, and no other node has given one in time", pool.ErrUnavailable, name), err)
+	}
+	return err
+}
+
+// await makes tries until one brings what an ADD waits for, or fails. It makes the next one when the store has got addresses. At the end of ctx
+// it returns the error of the last try.
+func (sc *storeController) await(ctx context.Context, try func() (came bool, err error)) error {
 	for {
 		news := sc.arrivalSignal()
-		enough, err := sc.trySupply(ctx, name)
-		if enough || err != nil && ctx.Err() == nil {
+		came, err := try()
+		if came || err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			exhausted := fmt.Errorf("%w: no address of the pool %s is free, and no other node has given one in time", pool.ErrUnavailable, name)
-			return errors.Join(exhausted, err)
+			return err
 		case <-news:
 		case <-time.After(answerTimeout):
 		}
@@ -61,7 +74,7 @@ func (sc *storeController) trySupply(ctx context.Context, name string) (enough b
 	case r := <-results:
 		return r.enough, r.err
 	case <-ctx.Done():
-		return false, unavailable(ctx.Err())
+		return false, ctx.Err()
 	}
 }
 
@@ -104,10 +117,8 @@ func (sc *storeController) supplyInTurn(ctx context.Context, name string) (enoug
 	if sc.filledAt[name] = sc.clock(); err != nil {
 		return false, err
 	}
-	if s, err = sc.state(ctx); err != nil {
-		return false, unavailable(err)
-	}
-	return freeCount(s.poolState(name)) > 0, nil
+	s, err = sc.state(ctx)
+	return err == nil && freeCount(s.poolState(name)) > 0, err
 }
 
 // freeCount is how many addresses of the pool the store can give now.

@@ -15,18 +15,15 @@ import (
 // sync reads all blocks of the store, and brings the store and the API together. Afterwards the store gives addresses in this boot.
 func (sc *storeController) sync(ctx context.Context) error {
 	s, err := sc.state(ctx)
-	if err != nil {
-		return unavailable(err)
-	}
-	if s.ID == "" {
-		return nil // The network has no pool.
+	if err != nil || s.ID == "" { // The network has no pool.
+		return err
 	}
 	if err := sc.mayConfirm(ctx, s); err != nil {
 		return err
 	}
 	blocks, err := sc.API.BlocksOf(ctx, sc.Node)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
 	visited := map[string]bool{}
 	v := syncErrors{store: s}
@@ -97,15 +94,10 @@ func (sc *storeController) mayConfirm(ctx context.Context, s state) error {
 // checkNotDead fails if a person has declared this node dead, and has not taken that back.
 func (sc *storeController) checkNotDead(ctx context.Context) error {
 	n, err := sc.API.Node(ctx, sc.Node)
-	switch {
-	case errors.Is(err, pool.ErrNotFound):
-		return nil
-	case err != nil:
-		return unavailable(err)
-	case n.OutOfService:
-		return unavailable(errors.New("node " + sc.Node + " has the taint node.kubernetes.io/out-of-service, which declares it dead: remove the taint"))
+	if err == nil && n.OutOfService {
+		err = errors.New("node " + sc.Node + " has the taint node.kubernetes.io/out-of-service, which declares it dead: remove the taint")
 	}
-	return nil
+	return ignore(err, pool.ErrNotFound)
 }
 
 // restoreRequests notes what an earlier process has asked for. Nobody waits for that any more.
@@ -131,11 +123,8 @@ func (sc *storeController) concerns(s state, b pool.Block) bool {
 // balance takes what the store lacks, and gives back what it has had too much of for a while.
 func (sc *storeController) balance(ctx context.Context) error {
 	s, err := sc.state(ctx)
-	if errors.Is(err, lease.ErrNotLeased) || err == nil && s.ID == "" {
-		return nil
-	}
-	if err != nil {
-		return err
+	if err != nil || s.ID == "" {
+		return ignore(err, lease.ErrNotLeased)
 	}
 	if sc.mustSync(s) {
 		if err := sc.sync(ctx); err != nil {
@@ -258,19 +247,16 @@ func (sc *storeController) cancelUnneeded(ctx context.Context, s state) error {
 		if waits || a.want.Address.IsValid() && (sc.clock().Sub(a.requestedAt) < requestPeriod || s.poolState(name).Leased[a.want.Address].State == lease.Held) {
 			continue
 		}
-		switch err := sc.cancelRequest(ctx, a); {
+		err := sc.cancelRequest(ctx, a)
+		if err == nil && a.owner != (attachment.Owner{}) {
+			err = sc.cancelMigration(ctx, a.want.Claim, s.me)
+		}
+		switch {
 		case errors.Is(err, pool.ErrConflict):
-			continue
+			continue // The next look goes on here.
 		case err != nil:
 			return err
-		}
-		if a.owner != (attachment.Owner{}) {
-			switch err := sc.cancelMigration(ctx, a.want.Claim, s.me); {
-			case errors.Is(err, pool.ErrConflict):
-				continue
-			case err != nil:
-				return unavailable(err) // The next look goes on here.
-			}
+		case a.owner != (attachment.Owner{}):
 			if err := sc.store.CancelIncoming(ctx, name, a.want.Address, a.owner); err != nil {
 				return err
 			}
@@ -285,21 +271,13 @@ func (sc *storeController) cancelUnneeded(ctx context.Context, s state) error {
 func (sc *storeController) cancelRequest(ctx context.Context, a addressRequest) error {
 	b, err := sc.API.Block(ctx, a.block)
 	switch {
-	case errors.Is(err, pool.ErrNotFound):
 	case err != nil:
-		return unavailable(err)
 	case slices.ContainsFunc(b.Spec.Want, func(w pool.Want) bool { return w.SameParty(a.want.Party) && w.Address == a.want.Address }):
 		err = sc.writeBlock(ctx, b.Request(pool.Want{Party: a.want.Party, Address: a.want.Address}))
 	default:
 		_, _, err = sc.adopt(ctx, b)
 	}
-	switch {
-	case errors.Is(err, pool.ErrConflict):
-		return err
-	case err != nil && !errors.Is(err, pool.ErrNotFound):
-		return unavailable(err)
-	}
-	return nil
+	return ignore(err, pool.ErrNotFound)
 }
 
 // poolOf returns the pool of the block with that name.

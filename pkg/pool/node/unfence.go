@@ -18,7 +18,7 @@ import (
 func (sc *storeController) unfence(ctx context.Context, b pool.Block, s state) error {
 	_, alreadyFenced := sc.fenced[b.Metadata.Name]
 	sc.fenced[b.Metadata.Name] = b.Spec // Nobody else tells when the node can leave.
-	if held := heldAddresses(s.poolState(b.Spec.Pool), b); len(held) > 0 {
+	if held := heldAddresses(s.poolState(b.Spec.Pool), b.Span()); len(held) > 0 {
 		if h, _ := b.Holder(s.me); !alreadyFenced {
 			sc.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", b.Metadata.Name, "addresses", strings.Join(held, " "), "why", h.Fenced)
 		}
@@ -52,7 +52,7 @@ func (sc *storeController) unfence(ctx context.Context, b pool.Block, s state) e
 func (sc *storeController) ownedClaims(ctx context.Context, b pool.Block, s state) (owned []pool.Claim, wait bool, err error) {
 	claims, err := sc.API.Claims(ctx, b.Spec.Pool)
 	if err != nil {
-		return nil, false, unavailable(err)
+		return nil, false, err
 	}
 	h, _ := b.Holder(s.me)
 	for _, c := range claims {
@@ -71,7 +71,7 @@ func (sc *storeController) ownedClaims(ctx context.Context, b pool.Block, s stat
 		return nil, false, err
 	}
 	owned = slices.DeleteFunc(owned, func(c pool.Claim) bool { return !v.allowsAddress(c.Spec.Address) })
-	return owned, len(owned) > 0 && (v.closedReason != "" || s.poolState(b.Spec.Pool).Silent), nil
+	return owned, len(owned) > 0 && (v.closedReason(false) != "" || s.poolState(b.Spec.Pool).Silent), nil
 }
 
 // reserveOwned reserves the addresses of the claims for the owners before. It returns the claims of which it has.
@@ -106,12 +106,8 @@ func (sc *storeController) takeOwned(ctx context.Context, block string, owned []
 			offsets = append(offsets, i)
 		}
 	}
-	next, n := b.Take(s.me, offsets)
-	if n == 0 {
-		return nil
-	}
-	next, _ = s.withHolderState(next)
-	return sc.writeBlock(ctx, next)
+	_, err = sc.take(ctx, b, s, offsets)
+	return err
 }
 
 // reclaimReserved takes back an address that waits here for its owner and is nobody's: this node has left the block, and could not take the
@@ -128,16 +124,16 @@ func (sc *storeController) reclaimReserved(ctx context.Context, claim pool.Claim
 	if err != nil || !v.allowsAddress(claim.Spec.Address) || v.Metadata.DeletionTimestamp != "" {
 		return false, ignore(err, pool.ErrUnknown)
 	}
-	if v.closedReason != "" || s.poolState(claim.Spec.Pool).Silent {
+	if v.closedReason(false) != "" || s.poolState(claim.Spec.Pool).Silent {
 		return true, nil
 	}
-	return true, ignore(sc.takeOwned(ctx, b.Metadata.Name, []pool.Claim{claim}), pool.ErrConflict, pool.ErrNotFound)
+	return true, sc.takeOwned(ctx, b.Metadata.Name, []pool.Claim{claim})
 }
 
-// heldAddresses returns the addresses of the block that pods have here.
-func heldAddresses(p lease.PoolState, b pool.Block) (addresses []string) {
+// heldAddresses returns the addresses of the span that pods have here.
+func heldAddresses(p lease.PoolState, span pool.Span) (addresses []string) {
 	for a, l := range p.Leased {
-		if b.Offset(a) >= 0 && l.State == lease.Held {
+		if span.Contains(a) && l.State == lease.Held {
 			addresses = append(addresses, a.String())
 		}
 	}
