@@ -44,7 +44,7 @@ func (r *restoreRun) announceOwed(o *Outcome) error {
 	switch {
 	case !errors.Is(err, checkpoint.ErrBusy):
 		return err
-	case r.unasked, r.shared[o.Attachment.ContainerID] != nil:
+	case r.unasked, r.sandboxes[o.Attachment.ContainerID].chains > 1:
 		// The caller comes again, and so does a run whose other chain is at work on the sandbox. Announcing twice does no
 		// harm.
 		o.AnnouncementOwed, o.owedInRecordOnly = true, true

@@ -347,7 +347,7 @@ var rebuildOptions = kernel.ConfigureOptions{Rebuild: true}
 
 // moveNIC moves the NIC that was found in the host into the sandbox.
 func (w *attachmentRestore) moveNIC() error {
-	unlock, err := w.lockHost(context.Background())
+	unlock, err := w.Store.LockHost(context.Background())
 	if err != nil {
 		return err
 	}

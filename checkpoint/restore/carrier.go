@@ -51,7 +51,7 @@ func (c *chainRestore) awaitCarrier(ctx context.Context) {
 // announcement was to be noted, so this one tries once more.
 func (c *chainRestore) reportUnconnected(ctx context.Context) {
 	rest := c.pending(c.outcomes)
-	if !c.DryRun && len(rest) > 0 && len(c.shared) > 0 {
+	if !c.DryRun && len(rest) > 0 && len(c.chains) > 1 {
 		rest, c.unannounced = c.announceConnected(rest)
 	}
 	if ctx.Err() != nil && !c.DryRun {

@@ -322,7 +322,7 @@ func TestTheNoteOfAnAnnouncementIsNotWaitedFor(t *testing.T) {
 	host := must(kernel.OpenHost())(t)
 	defer host.Close()
 	r := newRun(Options{Store: store, Wait: time.Minute, Waiting: func(reasons []string) { t.Errorf("it waits for %q", reasons) }}, host)
-	r.shared = map[string]*sharedSandbox{"c1": {}}
+	r.sandboxes = map[string]*sandboxRestore{"c1": {chains: 2}}
 	r.waitingFor = make([][]string, 1)
 	o := &Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Restored, AnnouncementOwed: true}
 	o.Interface.Link.Kind = netstate.KindNIC // Nothing is announced for one that is gone.

@@ -2,7 +2,6 @@ package restore
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -42,16 +41,16 @@ type chainRestore struct {
 // newChains makes the run's chains of the records.
 func (r *restoreRun) newChains(records []checkpoint.Record) {
 	chains := Chains(records, r.Mapped)
-	counts := map[string]int{}
 	for i, c := range chains {
 		groups := bySandbox(c.Records)
 		r.chains = append(r.chains, &chainRestore{restoreRun: r, position: i, records: c.Records, groups: groups, nicInSandbox: map[attachment.Key]bool{}, report: Report{Parents: []StepResult{}}})
 		for _, group := range groups {
 			id := group[0].Attachment.ContainerID
-			if counts[id]++; counts[id] == 2 {
-				r.shared[id] = &sharedSandbox{}
+			if r.sandboxes[id] == nil {
+				r.sandboxes[id] = &sandboxRestore{}
 			}
-			r.multipleRecords[id] = r.multipleRecords[id] || len(group) > 1 || r.shared[id] != nil
+			r.sandboxes[id].chains++
+			r.sandboxes[id].records += len(group)
 			r.groups++
 		}
 	}
@@ -66,43 +65,6 @@ func (c *chainRestore) restore(ctx context.Context) error {
 	c.outcomes = c.restoreSandboxes(ctx)
 	c.awaitCarrier(ctx)
 	return nil
-}
-
-// sharedSandbox is a sandbox whose attachments are in several chains of the run.
-type sharedSandbox struct {
-	// The chain that works on the sandbox holds mu. The sandbox's lock in the store would do too, but has a limited
-	// wait of its own.
-	mu sync.Mutex
-	// restored are the attachments that earlier chains of the run have restored.
-	restored []restoredByChain
-}
-
-type restoredByChain struct {
-	chain   *chainRestore
-	record  checkpoint.Record
-	outcome *Outcome
-}
-
-// restoreEarlier restores again what earlier chains have restored in the sandbox, if it depends on interfaces that this
-// chain has now changed. Then it adds this chain's attachments to restored. The caller holds the sandbox's lock.
-func (s *sharedSandbox) restoreEarlier(c *chainRestore, records []checkpoint.Record, outcomes []*Outcome) {
-	changed := slices.ContainsFunc(outcomes, func(o *Outcome) bool { return len(o.Steps) > 0 && !c.DryRun })
-	for _, d := range s.restored {
-		if !hasDependentRoutes(d.outcome.Interface) || !changed {
-			continue
-		}
-		if outcome := d.chain.restoreCurrent(d.record); outcome != nil {
-			d.chain.outcomesMu.Lock()
-			outcome = outcome.addEarlier(d.outcome)
-			c.saveIndices([]*Outcome{outcome})
-			*d.outcome = *outcome
-			d.chain.outcomesMu.Unlock()
-		}
-	}
-	for _, o := range outcomes {
-		i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment == o.Attachment })
-		s.restored = append(s.restored, restoredByChain{chain: c, record: records[i], outcome: o})
-	}
 }
 
 // setWaiting reports what all chains of the run wait for. reasons are those of this chain: without reasons, the chain

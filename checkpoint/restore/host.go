@@ -2,7 +2,6 @@ package restore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,7 +33,7 @@ func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (
 			c.report.problem("interrupted before anything was done to the host's devices")
 			return true, c.useCurrentHost()
 		}
-		unlock, err := c.lockHost(ctx)
+		unlock, err := c.Store.LockHost(ctx)
 		if err != nil {
 			c.report.problem(printable.Joined(err) + ": nothing is done to the host's devices")
 			return true, c.useCurrentHost()
@@ -133,30 +132,14 @@ func (c *chainRestore) applyPlan() error {
 	}
 }
 
-// applyHostSteps carries out steps on devices of the host, and reports them. A dry run only reports them. It
-// returns how many steps it has finished: with giveUp it stops at a step whose devices have changed.
+// applyHostSteps runs steps on devices of the host, and reports them. It returns how many it has finished with.
 func (c *chainRestore) applyHostSteps(steps []Step, giveUp bool) int {
-	runner := newStepRunner(c.host)
-	for i, step := range steps {
-		result := StepResult{Step: step}
-		if !c.DryRun {
-			err := runner.run(step)
-			if giveUp && errors.Is(err, errChanged) {
-				return i
-			}
-			if err != nil {
-				result.Error = err.Error()
-				c.report.problem(err.Error())
-			}
+	results := runSteps(c.host, steps, c.DryRun, giveUp)
+	for _, r := range results {
+		if r.Error != "" {
+			c.report.problem(r.Error)
 		}
-		c.report.Parents = append(c.report.Parents, result)
 	}
-	return len(steps)
-}
-
-// lockHost keeps off other restores that would change the host's devices, and other chains of this one.
-func (r *restoreRun) lockHost(ctx context.Context) (func(), error) {
-	r.hostMu.Lock() // Whoever holds it waits for no device, so it is short.
-	unlock, err := r.Store.LockHost(ctx)
-	return unlockBoth(&r.hostMu, unlock, err)
+	c.report.Parents = append(c.report.Parents, results...)
+	return len(results)
 }

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -29,40 +30,20 @@ func Losses(devices netstate.Devices, records []checkpoint.Record) []*Loss {
 		present[devices[i].Index] = &devices[i]
 	}
 	losses := make([]*Loss, len(records))
-	lost := map[string]map[string]*Loss{} // by sandbox and interface
-	note := func(i int, l *Loss) {
-		losses[i] = l
-		id := records[i].Attachment.ContainerID
-		if l != nil {
-			if lost[id] == nil {
-				lost[id] = map[string]*Loss{}
-			}
-			lost[id][records[i].Interface.Link.Name] = l
-		}
-	}
+	type name struct{ containerID, ifName string }
+	lost := map[name]*Loss{}
 	for i := range records {
 		if r := &records[i]; !r.Interface.ParentsInSandbox {
-			note(i, lossInHost(devices, present, r))
+			losses[i] = lossInHost(devices, present, r)
+			lost[name{r.Attachment.ContainerID, r.Interface.Link.Name}] = losses[i]
 		}
 	}
-	// An interface on another interface of the sandbox goes with that one, and with everything below it.
-	for range records {
-		found := false
-		for i := range records {
-			r := &records[i]
-			if losses[i] != nil || !r.Interface.ParentsInSandbox || len(r.Interface.Parents) == 0 {
-				continue
-			}
+	// An interface on another interface of the sandbox goes with that one. Its parents are all that is below it.
+	for i := range records {
+		if r := &records[i]; r.Interface.ParentsInSandbox {
 			for _, p := range r.Interface.Parents {
-				if below := lost[r.Attachment.ContainerID][p.Name]; below != nil {
-					note(i, below)
-					found = true
-					break
-				}
+				losses[i] = cmp.Or(losses[i], lost[name{r.Attachment.ContainerID, p.Name}])
 			}
-		}
-		if !found {
-			break
 		}
 	}
 	return losses

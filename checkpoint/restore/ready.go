@@ -46,10 +46,13 @@ func ReadyParents(ctx context.Context, store *checkpoint.Store, host *kernel.Nam
 		}
 		plan := NewParentPlan(devices, recorded, ParentOptions{})
 		ready, steps := readyBy(plan, chains, dryRun || pass <= maxPasses), plan.Steps()
-		if len(steps) == 0 || dryRun || pass > maxPasses {
-			return ready, append(results, leftOver(steps, dryRun)...), nil
+		if pass > maxPasses {
+			return ready, results, nil
 		}
-		results = append(results, carryOut(host, steps)...)
+		results = append(results, runSteps(host, steps, dryRun, true)...)
+		if len(steps) == 0 || dryRun {
+			return ready, results, nil
+		}
 	}
 }
 
@@ -65,29 +68,20 @@ func readyBy(plan *ParentPlan, chains [][]netstate.Device, further bool) (ready 
 	return ready
 }
 
-// leftOver are the steps that a dry run does not do, and those that could not be done.
-func leftOver(steps []Step, dryRun bool) (results []StepResult) {
+// runSteps carries out steps on devices of the host. With giveUp, it stops at a step whose devices have changed: the next plan knows
+// better. It returns what became of the steps that it has finished with. A dry run does none of them.
+func runSteps(host *kernel.Namespace, steps []Step, dryRun, giveUp bool) (results []StepResult) {
+	runner := newStepRunner(host)
 	for _, step := range steps {
 		result := StepResult{Step: step}
 		if !dryRun {
-			result.Error = "not done"
-		}
-		results = append(results, result)
-	}
-	return results
-}
-
-// carryOut does the steps, and stops at one whose devices have changed: the next plan knows better.
-func carryOut(host *kernel.Namespace, steps []Step) (results []StepResult) {
-	runner := newStepRunner(host)
-	for _, step := range steps {
-		err := runner.run(step)
-		if errors.Is(err, errChanged) {
-			return results
-		}
-		result := StepResult{Step: step}
-		if err != nil {
-			result.Error = err.Error()
+			err := runner.run(step)
+			if giveUp && errors.Is(err, errChanged) {
+				break
+			}
+			if err != nil {
+				result.Error = err.Error()
+			}
 		}
 		results = append(results, result)
 	}

@@ -19,7 +19,7 @@ func (w *attachmentRestore) saveRecord(whole bool) error {
 	}
 	w.outcome.foundParents = w.foundParents
 	parents := w.foundParents
-	if !whole || w.multipleRecords[w.record.Attachment.ContainerID] {
+	if !whole || w.sandboxes[w.record.Attachment.ContainerID].records > 1 {
 		parents = netstate.WithIndices(parents, recorded)
 	}
 	sameParents := w.isNIC() || chainKey(parents) == chainKey(recorded)
@@ -33,22 +33,29 @@ func (w *attachmentRestore) saveRecord(whole bool) error {
 	return w.Store.Save(w.record)
 }
 
-// saveIndices writes the indices of the parents into the records of a sandbox with several attachments. It is
+// saveIndices writes the indices of the parents into the record, in a sandbox with several attachments. It is
 // called when all attachments are done. The caller holds the sandbox's lock.
-func (c *chainRestore) saveIndices(outcomes []*Outcome) {
-	for _, o := range outcomes {
-		if c.DryRun || !o.IsAsRecorded() || o.foundParents == nil {
-			continue
-		}
-		record, err := c.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
-		if err != nil || sameIndices(o.foundParents, record.Interface.Parents) || chainKey(o.foundParents) != chainKey(record.Interface.Parents) {
-			continue
-		}
-		record.Interface.Parents = o.foundParents
-		if err := c.Store.Save(record); err != nil {
-			o.setFailed(err)
-		}
+func (c *chainRestore) saveIndices(o *Outcome) {
+	if c.DryRun || !o.IsAsRecorded() || o.foundParents == nil {
+		return
 	}
+	record, err := c.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
+	if err != nil || sameIndices(o.foundParents, record.Interface.Parents) || chainKey(o.foundParents) != chainKey(record.Interface.Parents) {
+		return
+	}
+	record.Interface.Parents = o.foundParents
+	if err := c.Store.Save(record); err != nil {
+		failed := *o
+		failed.setFailed(err)
+		c.setOutcome(o, &failed)
+	}
+}
+
+// setOutcome changes an outcome that the chain may be looking at.
+func (c *chainRestore) setOutcome(o, changed *Outcome) {
+	c.outcomesMu.Lock()
+	defer c.outcomesMu.Unlock()
+	*o = *changed
 }
 
 // sameIndices says that the devices have the same indices in a and b. Both have the same devices.

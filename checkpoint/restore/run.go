@@ -54,14 +54,10 @@ type restoreRun struct {
 	chains   []*chainRestore
 	// groups is how many times a chain has a sandbox. finished is how many of them are finished. mu guards finished.
 	groups, finished int
-	// multipleRecords are the sandboxes that have several records, by their container IDs.
-	multipleRecords map[string]bool
-	// shared are the sandboxes that several chains have, by their container IDs.
-	shared map[string]*sharedSandbox
+	// sandboxes are those of the chains, by their container IDs.
+	sandboxes map[string]*sandboxRestore
 	// workers has a place for each sandbox that is restored at the same time.
 	workers chan struct{}
-	// hostMu is held together with the host's lock.
-	hostMu sync.Mutex
 	// waitingFor is what each chain waits for. mu guards it.
 	waitingFor [][]string
 	// movedPaths has the paths of namespaces that are not at their recorded ones any more. It does not change
@@ -156,7 +152,7 @@ func compareKeys(a, b attachment.Key) int {
 
 func newRun(opts Options, host *kernel.Namespace) *restoreRun {
 	return &restoreRun{
-		Options: opts, host: host, movedPaths: map[attachment.Namespace]string{}, multipleRecords: map[string]bool{}, scopes: map[attachment.Key]repairScope{}, shared: map[string]*sharedSandbox{},
+		Options: opts, host: host, movedPaths: map[attachment.Namespace]string{}, sandboxes: map[string]*sandboxRestore{}, scopes: map[attachment.Key]repairScope{},
 		workers: make(chan struct{}, workersPerCPU*runtime.GOMAXPROCS(0)),
 	}
 }

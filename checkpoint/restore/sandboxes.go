@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -35,14 +34,22 @@ func (c *chainRestore) restoreSandboxes(ctx context.Context) []*Outcome {
 	inparallel.Do(cap(c.workers), len(c.groups), func(i int) {
 		c.workers <- struct{}{}
 		defer func() { <-c.workers }()
-		unlock, err := c.tryLock(c.groups[i])
+		unlock, err := func() {}, error(nil)
+		if !c.DryRun {
+			unlock, err = c.Store.TryLockRecord(c.groups[i][0])
+		}
 		if !errors.Is(err, checkpoint.ErrBusy) {
 			finish(i, unlock, err)
 			return
 		}
 		// Somebody is at work on this sandbox. The others do not wait for that.
 		waiting.Go(func() {
-			unlock, err := c.lock(ctx, c.groups[i])
+			lockCtx, cancel := ctx, func() {}
+			if c.unasked {
+				lockCtx, cancel = context.WithTimeout(ctx, busyTimeout)
+			}
+			defer cancel()
+			unlock, err := c.Store.Lock(lockCtx, c.groups[i][0].Attachment.ContainerID)
 			finish(i, unlock, err)
 		})
 	})
@@ -104,20 +111,58 @@ func (c *chainRestore) restoreSandbox(ctx context.Context, records []checkpoint.
 		}
 		return outcomes
 	}
+	sandbox := c.sandboxes[records[0].Attachment.ContainerID]
+	sandbox.mu.Lock()
+	defer sandbox.mu.Unlock()
+	first := len(sandbox.restored)
 	for _, record := range records {
 		if o := c.restoreCurrent(record); o != nil {
+			sandbox.restored = append(sandbox.restored, restoredAttachment{chain: c, record: record, outcome: o})
 			outcomes = append(outcomes, o)
 		}
 	}
-	outcomes = c.restoreDependents(records, outcomes)
-	id := records[0].Attachment.ContainerID
-	if s := c.shared[id]; s != nil {
-		s.restoreEarlier(c, records, outcomes)
-	}
-	if c.multipleRecords[id] {
-		c.saveIndices(outcomes)
-	}
+	sandbox.restoreDependents(first)
 	return outcomes
+}
+
+// sandboxRestore is a sandbox of the run. Several chains can have attachments in it.
+type sandboxRestore struct {
+	// chains is the number of those chains, and records that of their records.
+	chains, records int
+	// restored are the attachments that were restored so far. mu guards it: a dry run takes no other lock.
+	mu       sync.Mutex
+	restored []restoredAttachment
+}
+
+type restoredAttachment struct {
+	chain   *chainRestore
+	record  checkpoint.Record
+	outcome *Outcome
+}
+
+// restoreDependents restores again what depends on other interfaces of the sandbox, because these are there by now: an attachment that
+// failed, and one that was done before another one was changed. A chain has restored those from the place first on, and others have
+// restored those before. Then it writes the indices of the parents into the records.
+func (s *sandboxRestore) restoreDependents(first int) {
+	changedAfter := false
+	repeat := make([]bool, len(s.restored))
+	for i, r := range slices.Backward(s.restored) {
+		repeat[i] = hasDependentRoutes(r.outcome.Interface) && (r.outcome.State == Failed || changedAfter)
+		changedAfter = changedAfter || i >= first && len(r.outcome.Steps) > 0 && !r.chain.DryRun
+	}
+	for i, r := range s.restored {
+		if !repeat[i] {
+			continue
+		}
+		if outcome := r.chain.restoreCurrent(r.record); outcome != nil {
+			r.chain.setOutcome(r.outcome, outcome.addEarlier(r.outcome))
+		}
+	}
+	for i, r := range s.restored {
+		if s.records > 1 && (repeat[i] || i >= first) {
+			r.chain.saveIndices(r.outcome)
+		}
+	}
 }
 
 // setInterrupted says that an interrupt came before the attachment, and what was missing for it.
@@ -160,39 +205,16 @@ func (c *chainRestore) awaitedDevice(record *checkpoint.Record) (device, awaited
 	return "", ""
 }
 
-// restoreDependents restores again what depends on other interfaces of the sandbox, because these are there by
-// now: an attachment that failed, and one that was done before another one was changed.
-func (c *chainRestore) restoreDependents(records []checkpoint.Record, outcomes []*Outcome) []*Outcome {
-	changedAfter := false
-	repeat := make([]bool, len(outcomes))
-	for i, o := range slices.Backward(outcomes) {
-		repeat[i] = hasDependentRoutes(o.Interface) && (o.State == Failed || changedAfter)
-		changedAfter = changedAfter || len(o.Steps) > 0 && !c.DryRun
-	}
-	for i, o := range outcomes {
-		if !repeat[i] {
-			continue
-		}
-		for _, record := range records {
-			if record.Attachment != o.Attachment {
-				continue
-			}
-			if outcome := c.restoreCurrent(record); outcome != nil {
-				outcomes[i] = outcome.addEarlier(o)
-			}
-		}
-	}
-	return outcomes
+// hasDependentRoutes says that routes of the interface depend on other interfaces.
+func hasDependentRoutes(i netstate.Interface) bool {
+	return slices.ContainsFunc(i.Routes, func(route netstate.Route) bool { return isDependent(route, i) })
 }
 
-// hasDependentRoutes says that routes of the interface depend on other interfaces: they go through those, or
-// have one of their addresses as source.
-func hasDependentRoutes(i netstate.Interface) bool {
-	addresses := map[netip.Addr]bool{{}: true}
-	for _, a := range i.Addresses {
-		addresses[a.Prefix.Addr()] = true
-	}
-	return slices.ContainsFunc(i.Routes, func(route netstate.Route) bool { return len(route.Devices()) > 0 || !addresses[route.Source] })
+// isDependent says that the route of the interface depends on other interfaces: it goes through those, or has one of their addresses as
+// source.
+func isDependent(route netstate.Route, i netstate.Interface) bool {
+	return len(route.Devices()) > 0 || route.Source.IsValid() &&
+		!slices.ContainsFunc(i.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr() == route.Source })
 }
 
 // addEarlier adds to the outcome what was done on the same attachment the first time.
@@ -230,49 +252,4 @@ func (c *chainRestore) restoreCurrent(listed checkpoint.Record) *Outcome {
 	o := outcomeOf(record)
 	c.restoreAttachment(record, o)
 	return o
-}
-
-func (r *restoreRun) lock(ctx context.Context, records []checkpoint.Record) (unlock func(), err error) {
-	mu := r.processLock(records)
-	mu.Lock()
-	if r.DryRun {
-		return mu.Unlock, nil
-	}
-	if r.unasked {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, busyTimeout)
-		defer cancel()
-	}
-	unlock, err = r.Store.Lock(ctx, records[0].Attachment.ContainerID)
-	return unlockBoth(mu, unlock, err)
-}
-
-// tryLock returns checkpoint.ErrBusy where lock would wait. A dry run takes no lock of the store.
-func (r *restoreRun) tryLock(records []checkpoint.Record) (unlock func(), err error) {
-	mu := r.processLock(records)
-	if !mu.TryLock() {
-		return nil, checkpoint.ErrBusy
-	}
-	if r.DryRun {
-		return mu.Unlock, nil
-	}
-	unlock, err = r.Store.TryLockRecord(records[0])
-	return unlockBoth(mu, unlock, err)
-}
-
-// processLock returns what the run's chains lock before they lock the sandbox for other processes.
-func (r *restoreRun) processLock(records []checkpoint.Record) *sync.Mutex {
-	if s := r.shared[records[0].Attachment.ContainerID]; s != nil {
-		return &s.mu
-	}
-	return &sync.Mutex{}
-}
-
-// unlockBoth returns what unlocks both locks. If there is an error, it has unlocked mu.
-func unlockBoth(mu *sync.Mutex, unlock func(), err error) (func(), error) {
-	if err != nil {
-		mu.Unlock()
-		return nil, err
-	}
-	return func() { unlock(); mu.Unlock() }, nil
 }

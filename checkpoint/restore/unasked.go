@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -179,13 +178,7 @@ func (p repairScope) filter(steps []Step, i netstate.Interface) []Step {
 	case hostOnly:
 		return nil
 	case dependentRoutes:
-		addresses := map[netip.Addr]bool{{}: true}
-		for _, a := range i.Addresses {
-			addresses[a.Prefix.Addr()] = true
-		}
-		return slices.DeleteFunc(slices.Clone(steps), func(s Step) bool {
-			return s.Action != AddRoute || len(s.Route.Devices()) == 0 && addresses[s.Route.Source]
-		})
+		return slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return s.Action != AddRoute || !isDependent(*s.Route, i) })
 	}
 	return steps
 }
