@@ -168,7 +168,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	// First the watch, then the first look: nothing is missed in between.
-	deviceWatch, err := restorer.Host().Watch(kernel.WatchOptions{ReceiveBuffer: opts.ReceiveBuffer})
+	deviceWatch, err := restorer.Host().Watch(opts.ReceiveBuffer)
 	if err != nil {
 		restorer.Close()
 		return nil, err

@@ -169,7 +169,7 @@ func (k *Reconciler) Run(ctx context.Context) error {
 		}
 	}
 	// First the watch, then the look: nothing is missed in between.
-	watch, err := k.Host.WatchAddressing(kernel.WatchOptions{ReceiveBuffer: k.ReceiveBuffer})
+	watch, err := k.Host.WatchAddressing(k.ReceiveBuffer)
 	if err != nil {
 		return err
 	}

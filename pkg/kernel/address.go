@@ -26,11 +26,12 @@ const (
 // the kernel makes by itself and will make again: link-local ones, and those from router
 // advertisements.
 func (n *Namespace) addresses(index int, families []int) (addresses []netstate.Address, err error) {
-	err = n.eachAddress(index, families, func() { addresses = nil }, func(a liveAddress) {
+	live, err := n.liveAddresses(index, families)
+	for _, a := range live {
 		if !a.kernels {
 			addresses = append(addresses, a.Address)
 		}
-	})
+	}
 	return addresses, err
 }
 
@@ -41,31 +42,31 @@ func (n *Namespace) pendingRoutes(index int, addresses []netstate.Address) (netw
 	if !slices.ContainsFunc(addresses, func(a netstate.Address) bool { return a.Peer.IsValid() && a.Peer.Addr().Is6() }) {
 		return nil, nil
 	}
-	err = n.eachAddress(index, []int{unix.AF_INET6}, func() { networks = nil }, func(a liveAddress) {
+	live, err := n.liveAddresses(index, []int{unix.AF_INET6})
+	for _, a := range live {
 		if a.Peer.IsValid() && a.flags&unix.IFA_F_TENTATIVE != 0 {
 			networks = append(networks, a.Network())
 		}
-	})
+	}
 	return networks, err
 }
 
-// eachAddress calls take with each address of the device. Index 0 means every device. It calls
-// reset before each reading of the list.
-func (n *Namespace) eachAddress(index int, families []int, reset func(), take func(liveAddress)) error {
-	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, 0)
+// liveAddresses returns the addresses of the device. Index 0 means every device.
+func (n *Namespace) liveAddresses(index int, families []int) ([]liveAddress, error) {
+	return listOf(n, addressList(index, families), func(payload []byte) (liveAddress, bool, error) {
+		a, err := parseAddress(payload)
+		return a, a.index != 0 && (index == 0 || a.index == index), err
+	})
+}
+
+// addressList returns the request for the addresses of the device.
+func addressList(index int, families []int) rtnl.Message {
 	info := nl.NewIfAddrmsg(unix.AF_UNSPEC) // One answer has both families.
 	if len(families) == 1 {
 		info.Family = uint8(families[0])
 	}
 	info.Index = uint32(index)
-	request.AddData(info)
-	return n.socket.Dump(rtnl.Message{Request: request, Action: "list addresses"}, reset, func(payload []byte) error {
-		a, err := parseAddress(payload)
-		if err == nil && a.index != 0 && (index == 0 || a.index == index) {
-			take(a)
-		}
-		return err
-	})
+	return newMessage(unix.RTM_GETADDR, 0, "list addresses", info)
 }
 
 // liveAddress is an address with what no record keeps of it.
@@ -90,24 +91,10 @@ func parseAddress(payload []byte) (a liveAddress, err error) {
 	var local, peer netip.Addr
 	flags, proto := uint32(info.Flags), uint8(0)
 	valid, preferred := uint32(unlimited), uint32(unlimited)
+	fields := append(addressFields(&a.Address, &local, &peer, &flags), field{ifaProto, &proto})
 	err = rtnl.EachAttribute(payload, unix.SizeofIfAddrmsg, func(attr *rtnl.Attribute) {
-		switch attr.Type() {
-		case unix.IFA_LOCAL:
-			local = attr.Address()
-		case unix.IFA_ADDRESS:
-			peer = attr.Address()
-		case unix.IFA_BROADCAST:
-			a.Broadcast = attr.Address()
-		case unix.IFA_LABEL:
-			a.Label = attr.Text()
-		case unix.IFA_FLAGS:
-			flags = attr.Uint32()
-		case unix.IFA_RT_PRIORITY:
-			a.Metric = attr.Uint32()
-		case unix.IFA_CACHEINFO:
+		if !readField(fields, attr) && attr.Type() == unix.IFA_CACHEINFO {
 			preferred, valid = attr.Uint32(), attr.Uint32At(4) // struct ifa_cacheinfo (linux/if_addr.h), of 16 bytes
-		case ifaProto:
-			proto = attr.Uint8()
 		}
 	})
 	if err != nil {
@@ -186,22 +173,19 @@ func inListOrder(addresses []netstate.Address) []netstate.Address {
 
 // addAddress returns the request that gives the device the address.
 func addAddress(index int, a netstate.Address) rtnl.Message {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	fillAddress(request, index, a)
+	m := addressMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add address ", index, a)
 	if valid, preferred := lifetimes(a); valid != unlimited || preferred != unlimited { // Without the attribute, both are.
-		request.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, slices.Concat(nl.Uint32Attr(preferred), nl.Uint32Attr(valid), make([]byte, 8))))
+		m.AddRtAttr(unix.IFA_CACHEINFO, slices.Concat(nl.Uint32Attr(preferred), nl.Uint32Attr(valid), make([]byte, 8)))
 	}
-	return rtnl.Message{Request: request, Action: "add address " + a.String()}
+	return m
 }
 
 func deleteAddress(index int, a netstate.Address) rtnl.Message {
-	request := nl.NewNetlinkRequest(unix.RTM_DELADDR, 0)
 	a.Label = "" // With a label, the kernel deletes only an address that has the same one.
-	fillAddress(request, index, a)
-	return rtnl.Message{Request: request, Action: "remove address " + a.String()}
+	return addressMessage(unix.RTM_DELADDR, 0, "remove address ", index, a)
 }
 
-func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {
+func addressMessage(kind, flags int, verb string, index int, a netstate.Address) rtnl.Message {
 	local, peer := a.Prefix.Addr(), a.Prefix.Addr()
 	bits := a.Prefix.Bits()
 	if a.Peer.IsValid() {
@@ -209,18 +193,16 @@ func fillAddress(request *nl.NetlinkRequest, index int, a netstate.Address) {
 	}
 	info := nl.NewIfAddrmsg(familyOf(local))
 	info.Index, info.Prefixlen, info.Scope, info.Flags = uint32(index), uint8(bits), a.Scope, uint8(a.Flags)
-	request.AddData(info)
-	request.AddData(nl.NewRtAttr(unix.IFA_LOCAL, local.AsSlice()))
-	request.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, peer.AsSlice()))
-	addNumber(request, unix.IFA_FLAGS, a.Flags)
-	if a.Broadcast.IsValid() {
-		request.AddData(nl.NewRtAttr(unix.IFA_BROADCAST, a.Broadcast.AsSlice()))
-	}
-	if a.Metric != 0 {
-		addNumber(request, unix.IFA_RT_PRIORITY, a.Metric)
-	}
-	if a.Label != "" {
-		addText(request, unix.IFA_LABEL, a.Label)
+	m := newMessage(kind, flags, verb+a.String(), info)
+	addFields(m, addressFields(&a, &local, &peer, &a.Flags))
+	return m
+}
+
+// addressFields are the attributes of an address that are alike in requests and answers.
+func addressFields(a *netstate.Address, local, peer *netip.Addr, flags *uint32) []field {
+	return []field{
+		{unix.IFA_LOCAL, local}, {unix.IFA_ADDRESS, peer}, {unix.IFA_FLAGS, flags},
+		{unix.IFA_BROADCAST, &a.Broadcast}, {unix.IFA_RT_PRIORITY, &a.Metric}, {unix.IFA_LABEL, &a.Label},
 	}
 }
 
@@ -243,22 +225,23 @@ func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
 
 // AllAddresses returns the addresses of all devices of the namespace, whoever made them. A pod can change its addresses all
 // the time. Then AllAddresses returns the addresses of all its readings, most of them more than once.
-func (n *Namespace) AllAddresses() ([]netip.Addr, error) {
-	return allReadings(func(reset func(), take func(liveAddress)) error {
-		return n.eachAddress(0, bothFamilies, reset, take)
-	})
-}
+func (n *Namespace) AllAddresses() ([]netip.Addr, error) { return n.allAddresses(parseAddress) }
 
-// allReadings returns the addresses that read tells. When the list changed during each reading, these are the addresses of
-// all readings. Otherwise they are those of the last one. read calls reset before each reading.
-func allReadings(read func(reset func(), take func(liveAddress)) error) (addrs []netip.Addr, err error) {
-	var before []netip.Addr
-	reset := func() { before, addrs = append(before, addrs...), nil }
-	err = read(reset, func(a liveAddress) { addrs = append(addrs, a.Prefix.Addr()) })
+// allAddresses is AllAddresses. Tests change the addresses while they are read.
+func (n *Namespace) allAddresses(parse func(payload []byte) (liveAddress, error)) ([]netip.Addr, error) {
+	var seen []netip.Addr
+	addresses, err := listOf(n, addressList(0, bothFamilies), func(payload []byte) (netip.Addr, bool, error) {
+		a, err := parse(payload)
+		addr := a.Prefix.Addr()
+		if addr.IsValid() {
+			seen = append(seen, addr)
+		}
+		return addr, addr.IsValid(), err
+	})
 	if errors.Is(err, rtnl.ErrChanging) {
-		return append(before, addrs...), nil
+		return seen, nil
 	}
-	return addrs, err
+	return addresses, err
 }
 
 // AddAddresses gives the device of that index addresses that it had before. An address that is

@@ -20,69 +20,58 @@ type answerReader struct {
 	name   string
 	header int
 	// requests ask the kernel for answers of this kind.
-	requests func(index int) []*nl.NetlinkRequest
+	requests func(index int) []rtnl.Message
 	read     func(n *Namespace, payload []byte) error
 }
 
-func request(kind int, header nl.NetlinkRequestData, attrs ...nl.NetlinkRequestData) *nl.NetlinkRequest {
-	r := nl.NewNetlinkRequest(kind, 0)
-	r.AddData(header)
-	for _, a := range attrs {
-		r.AddData(a)
-	}
-	return r
-}
-
-func ofFamily(family int) *nl.RtMsg { return &nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}} }
-
 // answerReaders are all readers of answers.
 var answerReaders = []answerReader{
-	{"link", unix.SizeofIfInfomsg, func(int) []*nl.NetlinkRequest { return []*nl.NetlinkRequest{getLink(0, "")} }, readLink},
-	{"address", unix.SizeofIfAddrmsg, func(int) []*nl.NetlinkRequest {
-		return []*nl.NetlinkRequest{request(unix.RTM_GETADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC))}
+	{"link", unix.SizeofIfInfomsg, func(int) []rtnl.Message { return []rtnl.Message{getLink("list", 0, "")} }, readLink},
+	{"address", unix.SizeofIfAddrmsg, func(int) []rtnl.Message {
+		return []rtnl.Message{newMessage(unix.RTM_GETADDR, 0, "list", nl.NewIfAddrmsg(unix.AF_UNSPEC))}
 	}, func(_ *Namespace, payload []byte) error {
 		a, err := parseAddress(payload)
 		_, _ = a.String(), a.Validate()
 		return err
 	}},
-	{"route", unix.SizeofRtMsg, func(int) []*nl.NetlinkRequest {
-		return []*nl.NetlinkRequest{getRoutes(unix.AF_INET, 0), getRoutes(unix.AF_INET6, 0)}
+	{"route", unix.SizeofRtMsg, func(int) []rtnl.Message {
+		return []rtnl.Message{getRoutes(unix.AF_INET, 0), getRoutes(unix.AF_INET6, 0)}
 	}, func(_ *Namespace, payload []byte) error {
 		r, err := parseRoute(payload)
 		_, _, _ = r.String(), r.rank(), r.hasPlace()
 		return err
 	}},
-	{"rule", sizeofRuleHeader, func(int) []*nl.NetlinkRequest {
-		return []*nl.NetlinkRequest{request(unix.RTM_GETRULE, ofFamily(unix.AF_INET)), request(unix.RTM_GETRULE, ofFamily(unix.AF_INET6))}
+	{"rule", sizeofRuleHeader, func(int) []rtnl.Message {
+		return []rtnl.Message{newMessage(unix.RTM_GETRULE, 0, "list", ofFamily(unix.AF_INET)), newMessage(unix.RTM_GETRULE, 0, "list", ofFamily(unix.AF_INET6))}
 	}, func(_ *Namespace, payload []byte) error {
 		r, _, err := parseRule(payload)
 		_ = r.String()
 		return err
 	}},
-	{"neighbour", unix.SizeofNdMsg, func(int) []*nl.NetlinkRequest {
-		return []*nl.NetlinkRequest{request(unix.RTM_GETNEIGH, &netlink.Ndmsg{}), request(unix.RTM_GETNEIGH, &netlink.Ndmsg{Flags: unix.NTF_PROXY})}
+	{"neighbour", unix.SizeofNdMsg, func(int) []rtnl.Message {
+		return []rtnl.Message{newMessage(unix.RTM_GETNEIGH, 0, "list", &netlink.Ndmsg{}), newMessage(unix.RTM_GETNEIGH, 0, "list", &netlink.Ndmsg{Flags: unix.NTF_PROXY})}
 	}, func(_ *Namespace, payload []byte) error {
 		neighbour, _, err := parseNeighbour(payload)
 		_ = neighbour.String()
 		return err
 	}},
-	{"MAC that is received", unix.SizeofNdMsg, func(int) []*nl.NetlinkRequest {
-		return []*nl.NetlinkRequest{request(unix.RTM_GETNEIGH, &netlink.Ndmsg{Family: unix.AF_BRIDGE})}
+	{"MAC that is received", unix.SizeofNdMsg, func(int) []rtnl.Message {
+		return []rtnl.Message{newMessage(unix.RTM_GETNEIGH, 0, "list", &netlink.Ndmsg{Family: unix.AF_BRIDGE})}
 	}, func(_ *Namespace, payload []byte) error {
 		_, _, err := parseFDBEntry(payload)
 		return err
 	}},
-	{"qdisc and filter", nl.SizeofTcMsg, func(index int) []*nl.NetlinkRequest {
-		return []*nl.NetlinkRequest{
-			request(unix.RTM_GETQDISC, &nl.TcMsg{Ifindex: int32(index)}),
-			request(unix.RTM_GETTFILTER, &nl.TcMsg{Ifindex: int32(index), Parent: 0xffff0000}),
+	{"qdisc and filter", nl.SizeofTcMsg, func(index int) []rtnl.Message {
+		return []rtnl.Message{
+			newMessage(unix.RTM_GETQDISC, 0, "list", &nl.TcMsg{Ifindex: int32(index)}),
+			newMessage(unix.RTM_GETTFILTER, 0, "list", &nl.TcMsg{Ifindex: int32(index), Parent: 0xffff0000}),
 		}
 	}, func(n *Namespace, payload []byte) error {
-		_, kind, options, err := parseTc(payload)
+		a, err := parseTc(payload)
 		if err != nil {
 			return err
 		}
-		_, err = n.parseFilter(&netstate.Filter{Kind: kind}, options)
+		_, err = n.parseFilter(&netstate.Filter{Kind: a.kind}, a.options)
 		return err
 	}},
 }
@@ -114,7 +103,7 @@ func (r answerReader) collect(t testing.TB, n *Namespace, index int) [][]byte {
 	var all [][]byte
 	for _, request := range r.requests(index) {
 		var some [][]byte
-		err := n.socket.Dump(rtnl.Message{Request: request, Action: "list"}, func() { some = nil }, func(payload []byte) error {
+		err := n.socket.Dump(request, func() { some = nil }, func(payload []byte) error {
 			some = append(some, bytes.Clone(payload))
 			return nil
 		})

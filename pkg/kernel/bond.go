@@ -128,18 +128,17 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	if mode < 0 {
 		return fmt.Errorf("bond %s: mode %q: %w", d.Name, d.Bond.Mode, ErrUnsupported)
 	}
-	request := newDevice(d.Name, 0, 0)
-	if d.MTU != 0 {
-		addNumber(request, unix.IFLA_MTU, d.MTU)
-	}
+	create := newDevice(fmt.Sprintf("create bond %s of mode %s", d.Name, d.Bond.Mode), d.Name, 0, 0)
+	create.Advise = missingModule(netstate.KindBond)
+	addFields(create, []field{{unix.IFLA_MTU, &d.MTU}})
 	if d.MAC != "" {
 		attr, err := macAttr(d.MAC)
 		if err != nil {
 			return err
 		}
-		request.AddData(attr)
+		create.Add(attr)
 	}
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info := create.AddRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindBond))
 	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
 	data.AddRtAttr(nl.IFLA_BOND_MODE, nl.Uint8Attr(uint8(mode)))
@@ -156,13 +155,8 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 		}
 		data.AddRtAttr(nl.IFLA_BOND_AD_ACTOR_SYSTEM, mac)
 	}
-	if primary != 0 {
-		data.AddRtAttr(nl.IFLA_BOND_PRIMARY, nl.Uint32Attr(uint32(primary)))
-	}
-	request.AddData(info)
-	return asErrExists(n.socket.Run(rtnl.Message{
-		Request: request, Action: fmt.Sprintf("create bond %s of mode %s", d.Name, d.Bond.Mode), Advise: missingModule(netstate.KindBond),
-	}))
+	addFields(data, []field{{nl.IFLA_BOND_PRIMARY, &primary}})
+	return asErrExists(n.socket.Run(create))
 }
 
 // addARPTargets adds the targets, numbered from 0 in each family.

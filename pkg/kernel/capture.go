@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -328,47 +327,36 @@ func (n *Namespace) ensureNSID(peer *Namespace) (int, error) {
 	if err != nil || id >= 0 {
 		return id, err
 	}
-	if err := n.createNSID(peer); err != nil {
+	create := newMessage(unix.RTM_NEWNSID, 0, "assign namespace ID", nl.NewRtGenMsg(), uint32Attr(unix.NETNSA_FD, peer.handle), uint32Attr(unix.NETNSA_NSID, -1))
+	create.MayExist = true
+	if err := n.socket.Run(create); err != nil {
 		return -1, err
 	}
-	return n.nsid(peer)
-}
-
-// createNSID asks the kernel to give peer a number in n, unless it has one.
-func (n *Namespace) createNSID(peer *Namespace) error {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWNSID, 0)
-	request.AddData(nl.NewRtGenMsg())
-	addNumber(request, unix.NETNSA_FD, peer.handle)
-	addNumber(request, unix.NETNSA_NSID, 0xffffffff) // -1: any
-	err := n.socket.Run(rtnl.Message{Request: request, Action: "assign namespace ID"})
-	if errors.Is(err, unix.EEXIST) {
-		return nil
-	}
-	return err
-}
-
-// nsid returns the number by which n knows peer (ip-netns(8), "nsid"), or -1 if n has no number
-// for it.
-func (n *Namespace) nsid(peer *Namespace) (int, error) {
-	if id, ok := n.nsids.Load(peer); ok {
-		return id.(int), nil
-	}
-	id, err := n.queryNSID(peer)
-	if err == nil && id >= 0 {
-		n.nsids.Store(peer, id)
-		peer.referrers.Store(n, struct{}{})
+	if id, err = n.nsid(peer); err == nil && id < 0 {
+		err = errors.New("the kernel gives it no number (RTM_NEWNSID)")
 	}
 	return id, err
 }
 
-// queryNSID is nsid, but always asks the kernel.
-func (n *Namespace) queryNSID(peer *Namespace) (number int, err error) {
-	request := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
-	request.AddData(nl.NewRtGenMsg())
-	addNumber(request, unix.NETNSA_FD, peer.handle)
-	err = n.socket.Get(rtnl.Message{Request: request, Action: "read namespace ID"}, func(payload []byte) (err error) {
+// peerNumber is the number by which a namespace knows another.
+type peerNumber struct {
+	peer   *Namespace
+	number int
+}
+
+// nsid returns the number by which n knows peer (ip-netns(8), "nsid"), or -1 if n has no number
+// for it.
+func (n *Namespace) nsid(peer *Namespace) (number int, err error) {
+	if last := n.lastPeer.Load(); last != nil && last.peer == peer {
+		return last.number, nil
+	}
+	get := newMessage(unix.RTM_GETNSID, 0, "read namespace ID", nl.NewRtGenMsg(), uint32Attr(unix.NETNSA_FD, peer.handle))
+	err = n.socket.Get(get, func(payload []byte) (err error) {
 		number, err = parseNSID(payload)
 		return err
 	})
+	if err == nil && number >= 0 {
+		n.lastPeer.Store(&peerNumber{peer, number})
+	}
 	return number, err
 }

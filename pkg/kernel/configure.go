@@ -55,10 +55,11 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 	}
 	after, err := sandbox.afterUp(index, want, opts.Rebuild)
 	_, late := settingsInOrder(want.Settings, opts)
-	look := rtnl.Message{Request: getLink(index, ""), Action: "read device " + want.Link.Name, Take: func(payload []byte) (err error) {
+	look := getLink("read device "+want.Link.Name, index, "")
+	look.Take = func(payload []byte) (err error) {
 		built.link, err = parseLink(payload)
 		return err
-	}}
+	}
 	// The setting goes before the addresses. If a kill leaves an interface without the setting, it
 	// has no address either, and no capture remembers it.
 	rest := slices.Concat(arpNotifyRequest(index, late), addAddresses(index, want.Addresses, opts.Rebuild), after, []rtnl.Message{look})
@@ -176,7 +177,7 @@ func setUpAs(index int, link netstate.Link) (rtnl.Message, error) {
 	if err != nil {
 		return rtnl.Message{}, err
 	}
-	up.Request.AddData(attr)
+	up.Add(attr)
 	return up, nil
 }
 

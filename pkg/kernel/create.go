@@ -99,7 +99,7 @@ func addParentNSID(create rtnl.Message, parentAt, sandbox *Namespace) error {
 	if err != nil {
 		return err
 	}
-	addNumber(create.Request, unix.IFLA_LINK_NETNSID, id)
+	create.Add(uint32Attr(unix.IFLA_LINK_NETNSID, id))
 	return nil
 }
 
@@ -125,14 +125,12 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 	if err != nil {
 		return err
 	}
-	addTargetNamespace(create.Request, sandbox)
+	create.Add(targetNamespace(sandbox))
 	if err := parentAt.socket.Run(create); err != nil {
 		return err
 	}
 	err = sandbox.runOn(temporary, func(index int) (rtnl.Message, error) {
-		request := setLink(index, 0, 0)
-		addText(request, unix.IFLA_IFNAME, link.Name)
-		return rtnl.Message{Request: request, Action: "rename " + temporary + " to " + link.Name}, nil
+		return setLink("rename "+temporary+" to "+link.Name, index, textAttr(unix.IFLA_IFNAME, link.Name)), nil
 	})
 	if err != nil {
 		_ = sandbox.Delete(temporary)
@@ -212,44 +210,35 @@ func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefi
 
 // newLink returns the request that makes the device with the flags set.
 func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) (rtnl.Message, error) {
-	request := newDevice(name, index, flags)
-	addNumber(request, unix.IFLA_LINK, parentIndex)
+	m := newDevice(fmt.Sprintf("create %s %s", link.Kind, link.Name), name, index, flags)
+	m.Advise = missingModule(link.Kind)
+	m.Add(uint32Attr(unix.IFLA_LINK, parentIndex))
 	if link.MAC != "" && !link.SharesMAC() {
 		attr, err := macAttr(link.MAC)
 		if err != nil {
-			return rtnl.Message{}, err
+			return m, err
 		}
-		request.AddData(attr)
+		m.Add(attr)
 	}
-	addTxQueueLen(request, link)
-	for _, a := range []struct{ attr, value int }{
-		{unix.IFLA_MTU, link.MTU}, {unix.IFLA_NUM_TX_QUEUES, link.TxQueues}, {unix.IFLA_NUM_RX_QUEUES, link.RxQueues}, {unix.IFLA_GROUP, int(link.Group)},
-	} {
-		if a.value != 0 { // With 0, the kernel chooses.
-			addNumber(request, a.attr, a.value)
-		}
-	}
+	addTxQueueLen(m, link)
+	addFields(m, []field{ // With 0, the kernel chooses.
+		{unix.IFLA_MTU, &link.MTU}, {unix.IFLA_NUM_TX_QUEUES, &link.TxQueues}, {unix.IFLA_NUM_RX_QUEUES, &link.RxQueues}, {unix.IFLA_GROUP, &link.Group},
+	})
 	linkInfo, err := linkInfoAttr(link)
 	if err != nil {
-		return rtnl.Message{}, err
+		return m, err
 	}
-	request.AddData(linkInfo)
-	return rtnl.Message{Request: request, Action: fmt.Sprintf("create %s %s", link.Kind, link.Name), Advise: missingModule(link.Kind)}, nil
+	m.Add(linkInfo)
+	return m, nil
 }
 
-// addTargetNamespace adds the namespace to make the device in, or to move it to.
-func addTargetNamespace(request *nl.NetlinkRequest, n *Namespace) {
-	addNumber(request, unix.IFLA_NET_NS_FD, n.handle)
-}
+// targetNamespace is the namespace to make the device in, or to move it to.
+func targetNamespace(n *Namespace) *nl.RtAttr { return uint32Attr(unix.IFLA_NET_NS_FD, n.handle) }
 
 // moveLink returns the request that moves the device of that index to the sandbox. There it gets
 // the name of the link, and its index unless that is 0.
 func moveLink(sandbox *Namespace, index int, link netstate.Link) rtnl.Message {
-	request := setLink(index, 0, 0)
-	addTargetNamespace(request, sandbox)
-	addText(request, unix.IFLA_IFNAME, link.Name)
-	if link.Index != 0 {
-		addNumber(request, unix.IFLA_NEW_IFINDEX, link.Index)
-	}
-	return rtnl.Message{Request: request, Action: fmt.Sprintf("move %s to %s", link.Name, sandbox.Path())}
+	m := setLink(fmt.Sprintf("move %s to %s", link.Name, sandbox.Path()), index, targetNamespace(sandbox), textAttr(unix.IFLA_IFNAME, link.Name))
+	addFields(m, []field{{unix.IFLA_NEW_IFINDEX, &link.Index}})
+	return m
 }

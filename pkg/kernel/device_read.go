@@ -16,30 +16,37 @@ import (
 // rtextFilterSkipStats is RTEXT_FILTER_SKIP_STATS: the answer has no counters (since 4.4).
 const rtextFilterSkipStats = 1 << 3
 
-func getLink(index int, name string) *nl.NetlinkRequest {
-	request := linkRequest(unix.RTM_GETLINK, index, 0, 0)
-	addNumber(request, unix.IFLA_EXT_MASK, rtextFilterSkipStats)
+func getLink(action string, index int, name string) rtnl.Message {
+	m := linkMessage(unix.RTM_GETLINK, action, index, 0, 0, uint32Attr(unix.IFLA_EXT_MASK, rtextFilterSkipStats))
 	switch {
 	case len(name) >= unix.IFNAMSIZ:
-		addText(request, unix.IFLA_ALT_IFNAME, name)
+		m.Add(textAttr(unix.IFLA_ALT_IFNAME, name))
 	case name != "":
-		addText(request, unix.IFLA_IFNAME, name)
+		m.Add(textAttr(unix.IFLA_IFNAME, name))
 	}
-	return request
+	return m
 }
 
 // links returns the devices of the namespace that the kernel finds by the filters, all without one.
-func (n *Namespace) links(filters ...*nl.RtAttr) (links []*link, err error) {
-	list := rtnl.Message{Request: getLink(0, ""), Action: "list devices"}
-	for _, filter := range filters {
-		list.Request.AddData(filter)
-	}
-	err = n.socket.Dump(list, func() { links = links[:0] }, func(payload []byte) error {
+func (n *Namespace) links(filters ...nl.NetlinkRequestData) ([]*link, error) {
+	list := getLink("list devices", 0, "")
+	list.Add(filters...)
+	return listOf(n, list, func(payload []byte) (*link, bool, error) {
 		l, err := parseLink(payload)
-		links = append(links, l)
+		return l, true, err
+	})
+}
+
+// listOf returns those of a list of the kernel that parse wants to keep.
+func listOf[T any](n *Namespace, request rtnl.Message, parse func(payload []byte) (entry T, keep bool, err error)) (entries []T, err error) {
+	err = n.socket.Dump(request, func() { entries = nil }, func(payload []byte) error {
+		entry, keep, err := parse(payload)
+		if err == nil && keep {
+			entries = append(entries, entry)
+		}
 		return err
 	})
-	return links, err
+	return entries, err
 }
 
 // ParentsIn returns the devices of the namespace that have their parent in host: the index of the
@@ -116,7 +123,7 @@ func (n *Namespace) AddStack(devices netstate.Devices, index int) (netstate.Devi
 			}
 		}
 		if l.kind != "" && l.kind != netstate.KindVLAN {
-			ports, err := n.links(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(index))))
+			ports, err := n.links(uint32Attr(unix.IFLA_MASTER, index))
 			if err != nil {
 				return nil, err
 			}
@@ -170,7 +177,7 @@ func (n *Namespace) getLink(index int, name string) (*link, error) {
 	if index != 0 {
 		asked = fmt.Sprintf("the device with index %d", index)
 	}
-	err := n.socket.Get(rtnl.Message{Request: getLink(index, name), Action: "read device " + asked}, func(payload []byte) (err error) {
+	err := n.socket.Get(getLink("read device "+asked, index, name), func(payload []byte) (err error) {
 		found, err = parseLink(payload)
 		return err
 	})

@@ -39,9 +39,7 @@ func (n *Namespace) SetUp(index int, name string) error {
 
 // SetMTU sets the MTU of the device of that index, in bytes. The name is for errors.
 func (n *Namespace) SetMTU(index int, name string, mtu int) error {
-	request := setLink(index, 0, 0)
-	addNumber(request, unix.IFLA_MTU, mtu)
-	return n.socket.Run(rtnl.Message{Request: request, Action: fmt.Sprintf("set MTU of %s to %d", name, mtu)})
+	return n.socket.Run(setLink(fmt.Sprintf("set MTU of %s to %d", name, mtu), index, uint32Attr(unix.IFLA_MTU, mtu)))
 }
 
 // SetMAC sets the device's MAC, or returns ErrNoDevice.
@@ -52,9 +50,7 @@ func (n *Namespace) SetMAC(name, mac string) error {
 		if err != nil {
 			return rtnl.Message{}, fmt.Errorf("%s: %w", action, err)
 		}
-		request := setLink(index, 0, 0)
-		request.AddData(attr)
-		return rtnl.Message{Request: request, Action: action}, nil
+		return setLink(action, index, attr), nil
 	})
 }
 
@@ -69,9 +65,7 @@ func (n *Namespace) SetKind(link netstate.Link) error {
 			return rtnl.Message{}, fmt.Errorf("%s: %w", action, err)
 		}
 		// The kernel takes the attributes of a kind with RTM_NEWLINK only.
-		request := linkRequest(unix.RTM_NEWLINK, index, 0, 0)
-		request.AddData(attr)
-		return rtnl.Message{Request: request, Action: action}, nil
+		return linkMessage(unix.RTM_NEWLINK, action, index, 0, 0, attr), nil
 	})
 }
 
@@ -81,8 +75,8 @@ func (n *Namespace) SetAttributes(link netstate.Link) error {
 	return n.runOn(link.Name, func(index int) (rtnl.Message, error) {
 		m, err := setAttributes(index, link)
 		if err == nil && link.Kind != netstate.KindNIC {
-			addNumber(m.Request, unix.IFLA_GROUP, link.Group)
-			addTxQueueLen(m.Request, link)
+			m.Add(uint32Attr(unix.IFLA_GROUP, link.Group))
+			addTxQueueLen(m, link)
 		}
 		return m, err
 	})

@@ -27,28 +27,18 @@ const (
 
 // filters returns the filters of that parent, and notes those that cannot be described.
 func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter, notes []string, err error) {
-	type answer struct {
-		header  nl.TcMsg
-		kind    string
-		options []byte
-	}
-	var answers []answer
-	request := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, 0)
-	request.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: parent})
-	err = n.socket.Dump(rtnl.Message{Request: request, Action: "list filters"}, func() { answers = nil }, func(payload []byte) error {
-		m, kind, options, err := parseTc(payload)
+	list := newMessage(unix.RTM_GETTFILTER, 0, "list filters", &nl.TcMsg{Ifindex: int32(index), Parent: parent})
+	answers, err := listOf(n, list, func(payload []byte) (tcAnswer, bool, error) {
+		a, err := parseTc(payload)
 		// The list also has the tables that hold filters. The kernel makes these with the filters.
-		if err == nil && m.Handle != 0 && (kind != "u32" || m.Handle&u32Node != 0) {
-			answers = append(answers, answer{*m, kind, options})
-		}
-		return err
+		return a, a.Handle != 0 && (a.kind != "u32" || a.Handle&u32Node != 0), err
 	})
 	if surplus := len(answers) - maxKept; surplus > 0 {
 		notes = append(notes, fmt.Sprintf("filters beyond the %d that are kept of a qdisc: %d", maxKept, surplus))
 		answers = answers[:maxKept]
 	}
 	for _, a := range answers {
-		f := netstate.Filter{Kind: a.kind, Parent: parent, Info: a.header.Info}
+		f := netstate.Filter{Kind: a.kind, Parent: parent, Info: a.Info}
 		complete, err := n.parseFilter(&f, a.options)
 		switch {
 		case err != nil:
@@ -56,7 +46,7 @@ func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter
 		case complete:
 			filters = append(filters, f)
 		default:
-			notes = append(notes, fmt.Sprintf("filter %s of priority %d", a.kind, a.header.Info>>16))
+			notes = append(notes, fmt.Sprintf("filter %s of priority %d", a.kind, a.Info>>16))
 		}
 	}
 	return filters, notes, err
@@ -64,15 +54,19 @@ func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter
 
 // filterAttributes are the types of the attributes of a kind of filter (linux/pkt_cls.h).
 type filterAttributes struct {
-	classID, selector, flags, actions uint16
+	classID, selector, flags, actions int
 	// unknown are the attributes that cannot be described.
-	unknown []uint16
+	unknown []int
+}
+
+func (attrs filterAttributes) fields(f *netstate.Filter) []field {
+	return []field{{attrs.selector, &f.Selector}, {attrs.classID, &f.ClassID}, {attrs.flags, &f.Flags}}
 }
 
 var filterKinds = map[string]filterAttributes{
 	"u32": {
 		classID: nl.TCA_U32_CLASSID, selector: nl.TCA_U32_SEL, flags: u32Flags, actions: nl.TCA_U32_ACT,
-		unknown: []uint16{nl.TCA_U32_POLICE, nl.TCA_U32_INDEV, nl.TCA_U32_MARK},
+		unknown: []int{nl.TCA_U32_POLICE, nl.TCA_U32_INDEV, nl.TCA_U32_MARK},
 	},
 	"matchall": {classID: nl.TCA_MATCHALL_CLASSID, flags: nl.TCA_MATCHALL_FLAGS, actions: nl.TCA_MATCHALL_ACT},
 }
@@ -84,13 +78,9 @@ func (n *Namespace) parseFilter(f *netstate.Filter, options []byte) (complete bo
 		return false, nil
 	}
 	err = rtnl.EachAttribute(options, 0, func(a *rtnl.Attribute) {
-		switch attr := a.Type(); {
-		case attr == attrs.classID:
-			f.ClassID = a.Uint32()
-		case attr == attrs.selector && attr != 0:
-			f.Selector = a.Value()
-		case attr == attrs.flags:
-			f.Flags = a.Uint32() & askedFlags
+		switch attr := int(a.Type()); {
+		case readField(attrs.fields(f), a):
+			f.Flags &= askedFlags
 		case attr == attrs.actions:
 			// Each action is in an attribute that is numbered from 1.
 			a.Each(func(action *rtnl.Attribute) {
@@ -128,25 +118,16 @@ func (n *Namespace) parseRedirect(action *rtnl.Attribute) (r netstate.Redirect, 
 
 // addFilter returns the request that makes the filter.
 func (n *Namespace) addFilter(index int, f netstate.Filter) (rtnl.Message, error) {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	request.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: f.Parent, Info: f.Info})
-	addText(request, nl.TCA_KIND, f.Kind)
-	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
+	m := newMessage(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add filter "+f.Kind,
+		&nl.TcMsg{Ifindex: int32(index), Parent: f.Parent, Info: f.Info}, textAttr(nl.TCA_KIND, f.Kind))
+	options := m.AddRtAttr(nl.TCA_OPTIONS, nil)
 	attrs := filterKinds[f.Kind]
-	if attrs.selector != 0 {
-		options.AddRtAttr(int(attrs.selector), f.Selector)
-	}
-	if f.ClassID != 0 {
-		options.AddRtAttr(int(attrs.classID), nl.Uint32Attr(f.ClassID))
-	}
-	if f.Flags != 0 {
-		options.AddRtAttr(int(attrs.flags), nl.Uint32Attr(f.Flags))
-	}
-	actions := options.AddRtAttr(int(attrs.actions), nil)
+	addFields(options, attrs.fields(&f))
+	actions := options.AddRtAttr(attrs.actions, nil)
 	for i, r := range f.Redirects {
 		target, err := n.Index(r.Device)
 		if err != nil {
-			return rtnl.Message{}, fmt.Errorf("filter that redirects to %s: %w", r.Device, err)
+			return m, fmt.Errorf("filter that redirects to %s: %w", r.Device, err)
 		}
 		action := actions.AddRtAttr(i+1, nil)
 		action.AddRtAttr(nl.TCA_ACT_KIND, nl.ZeroTerminated("mirred"))
@@ -157,6 +138,5 @@ func (n *Namespace) addFilter(index int, f netstate.Filter) (rtnl.Message, error
 		native.PutUint32(params[24:], uint32(target))
 		action.AddRtAttr(nl.TCA_ACT_OPTIONS, nil).AddRtAttr(nl.TCA_MIRRED_PARMS, params)
 	}
-	request.AddData(options)
-	return rtnl.Message{Request: request, Action: "add filter " + f.Kind}, nil
+	return m, nil
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"reflect"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -12,24 +14,88 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// linkRequest returns a request of that type for the device of that index. The index is 0 for a
+// newMessage returns a request of that type, made of a header and attributes.
+func newMessage(kind, flags int, action string, parts ...nl.NetlinkRequestData) rtnl.Message {
+	request := nl.NewNetlinkRequest(kind, flags)
+	request.Data = parts
+	return rtnl.Message{Request: request, Action: action}
+}
+
+// linkMessage returns a request of that type for the device of that index. The index is 0 for a
 // device that has none yet. The request sets the flags in mask to those in flags.
-func linkRequest(kind, index int, flags, mask uint32) *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(kind, 0)
+func linkMessage(kind int, action string, index int, flags, mask uint32, attributes ...nl.NetlinkRequestData) rtnl.Message {
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	info.Index, info.Flags, info.Change = int32(index), flags, mask
-	request.AddData(info)
-	return request
+	m := newMessage(kind, 0, action, info)
+	m.Add(attributes...)
+	return m
 }
 
-// addNumber adds an attribute that is a number of four bytes, in the machine's order.
-func addNumber[N ~int | ~int32 | ~uint32](request *nl.NetlinkRequest, attribute int, value N) {
-	request.AddData(nl.NewRtAttr(attribute, nl.Uint32Attr(uint32(value))))
+// uint32Attr returns an attribute that is a number of four bytes, in the machine's order.
+func uint32Attr[N ~int | ~int32 | ~uint32](attribute int, value N) *nl.RtAttr {
+	return nl.NewRtAttr(attribute, nl.Uint32Attr(uint32(value)))
 }
 
-// addText adds an attribute that is a text.
-func addText(request *nl.NetlinkRequest, attribute int, value string) {
-	request.AddData(nl.NewRtAttr(attribute, nl.ZeroTerminated(value)))
+// textAttr returns an attribute that is a text.
+func textAttr(attribute int, value string) *nl.RtAttr {
+	return nl.NewRtAttr(attribute, nl.ZeroTerminated(value))
+}
+
+// field is an attribute of a message, and where its value belongs: the address of a number, a text or the like.
+type field struct {
+	attr  int
+	value any
+}
+
+// readField reads the attribute into the field that it belongs to. It returns false if there is none.
+func readField(fields []field, a *rtnl.Attribute) bool {
+	i := slices.IndexFunc(fields, func(f field) bool { return f.attr == int(a.Type()) })
+	if i < 0 {
+		return false
+	}
+	switch v := fields[i].value.(type) {
+	case *uint8:
+		*v = a.Uint8()
+	case *uint32:
+		*v = a.Uint32()
+	case *int:
+		*v = a.Int32()
+	case *string:
+		*v = a.Text()
+	case *netip.Addr:
+		*v = a.Address()
+	case *[]byte:
+		*v = a.Copy()
+	}
+	return true
+}
+
+// attributeList is a request, or an attribute that is a list of attributes itself.
+type attributeList interface {
+	AddRtAttr(attribute int, value []byte) *nl.RtAttr
+}
+
+// addFields adds the fields that are not zero.
+func addFields(list attributeList, fields []field) {
+	for _, f := range fields {
+		if reflect.ValueOf(f.value).Elem().IsZero() {
+			continue
+		}
+		switch v := f.value.(type) {
+		case *uint8:
+			list.AddRtAttr(f.attr, nl.Uint8Attr(*v))
+		case *uint32:
+			list.AddRtAttr(f.attr, nl.Uint32Attr(*v))
+		case *int:
+			list.AddRtAttr(f.attr, nl.Uint32Attr(uint32(*v)))
+		case *string:
+			list.AddRtAttr(f.attr, nl.ZeroTerminated(*v))
+		case *netip.Addr:
+			list.AddRtAttr(f.attr, v.AsSlice())
+		case *[]byte:
+			list.AddRtAttr(f.attr, *v)
+		}
+	}
 }
 
 // familyOf returns the number of the address's family.
@@ -53,30 +119,29 @@ func requestsOf[T any](list []T, request func(T) (rtnl.Message, error)) (batch [
 }
 
 // newDevice returns a request that makes a device with the flags set.
-func newDevice(name string, index int, flags uint32) *nl.NetlinkRequest {
-	request := linkRequest(unix.RTM_NEWLINK, index, flags, flags)
-	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	addText(request, unix.IFLA_IFNAME, name)
-	return request
+func newDevice(action, name string, index int, flags uint32) rtnl.Message {
+	m := linkMessage(unix.RTM_NEWLINK, action, index, flags, flags, textAttr(unix.IFLA_IFNAME, name))
+	m.Request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	return m
 }
 
-// setLink returns a request that changes the device. It sets the flags in mask to those in flags.
-func setLink(index int, flags, mask uint32) *nl.NetlinkRequest {
-	return linkRequest(unix.RTM_SETLINK, index, flags, mask)
+// setLink returns a request that gives the device the attributes.
+func setLink(action string, index int, attributes ...nl.NetlinkRequestData) rtnl.Message {
+	return linkMessage(unix.RTM_SETLINK, action, index, 0, 0, attributes...)
 }
 
 // setUp returns the request that sets the device up.
 func setUp(index int, name string) rtnl.Message {
-	return rtnl.Message{Request: setLink(index, unix.IFF_UP, unix.IFF_UP), Action: "set " + name + " up"}
+	return linkMessage(unix.RTM_SETLINK, "set "+name+" up", index, unix.IFF_UP, unix.IFF_UP)
 }
 
 // setDown returns the request that sets the device down.
 func setDown(index int, name string) rtnl.Message {
-	return rtnl.Message{Request: setLink(index, 0, unix.IFF_UP), Action: "set " + name + " down"}
+	return linkMessage(unix.RTM_SETLINK, "set "+name+" down", index, 0, unix.IFF_UP)
 }
 
 func deleteLink(index int, name string) rtnl.Message {
-	return rtnl.Message{Request: linkRequest(unix.RTM_DELLINK, index, 0, 0), Action: "delete " + name}
+	return linkMessage(unix.RTM_DELLINK, "delete "+name, index, 0, 0)
 }
 
 // hasAttributes says whether a new device lacks something that setAttributes sets. A NIC always
@@ -90,26 +155,24 @@ func hasAttributes(link netstate.Link) bool {
 // the like. The kernel takes these only of a device that is there already.
 func setAttributes(index int, link netstate.Link) (rtnl.Message, error) {
 	flags, mask := flagBits(link.LinkFlags)
-	m := rtnl.Message{Request: setLink(index, flags, mask), Action: "set the attributes of " + link.Name}
+	m := linkMessage(unix.RTM_SETLINK, "set the attributes of "+link.Name, index, flags, mask)
 	if link.Kind == netstate.KindNIC || link.Kind == netstate.KindVeth {
 		mac, err := macAttr(link.MAC)
 		if err != nil {
 			return m, err
 		}
-		m.Request.AddData(mac)
-		addNumber(m.Request, unix.IFLA_MTU, link.MTU)
-		addNumber(m.Request, unix.IFLA_GROUP, link.Group)
-		addTxQueueLen(m.Request, link)
+		m.Add(mac, uint32Attr(unix.IFLA_MTU, link.MTU), uint32Attr(unix.IFLA_GROUP, link.Group))
+		addTxQueueLen(m, link)
 	}
 	if link.Alias != "" {
-		m.Request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
+		m.Add(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
 	}
 	return m, nil
 }
 
-func addTxQueueLen(request *nl.NetlinkRequest, link netstate.Link) {
+func addTxQueueLen(m rtnl.Message, link netstate.Link) {
 	if link.TxQueueLen != nil {
-		addNumber(request, unix.IFLA_TXQLEN, *link.TxQueueLen)
+		m.Add(uint32Attr(unix.IFLA_TXQLEN, *link.TxQueueLen))
 	}
 }
 

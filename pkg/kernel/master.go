@@ -129,23 +129,20 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error
 	if master.kindOf() != m.Kind {
 		return nil, fmt.Errorf("master %s is a %s now, not a %s: %w", m.Name, master.kindOf(), m.Kind, ErrUnsupported)
 	}
-	request := setLink(index, 0, 0)
-	addNumber(request, unix.IFLA_MASTER, master.index)
-	batch := []rtnl.Message{{Request: request, Action: "enslave to " + m.Name}}
+	batch := []rtnl.Message{setLink("enslave to "+m.Name, index, uint32Attr(unix.IFLA_MASTER, master.index))}
 	if len(m.Port) == 0 {
 		return batch, nil
 	}
-	request = linkRequest(unix.RTM_NEWLINK, index, 0, 0)
-	port := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	port.AddRtAttr(nl.IFLA_INFO_SLAVE_KIND, nl.NonZeroTerminated(m.Kind))
-	data := port.AddRtAttr(nl.IFLA_INFO_SLAVE_DATA, nil)
+	port := linkMessage(unix.RTM_NEWLINK, "set up the port of "+m.Name, index, 0, 0)
+	info := port.AddRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_SLAVE_KIND, nl.NonZeroTerminated(m.Kind))
+	data := info.AddRtAttr(nl.IFLA_INFO_SLAVE_DATA, nil)
 	for _, p := range portAttributes {
 		if value, ok := m.Port[p.name]; ok {
 			data.AddRtAttr(int(p.attr), numberAttr(value, p.bytes))
 		}
 	}
-	request.AddData(port)
-	return append(batch, rtnl.Message{Request: request, Action: "set up the port of " + m.Name}), nil
+	return append(batch, port), nil
 }
 
 // SetMaster makes the interface a port of the recorded bridge or VRF. It returns ErrNoDevice if one

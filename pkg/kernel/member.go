@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
 // errDeviceInUse says that a device has another use: it has a master, or addresses of its own.
@@ -38,9 +36,7 @@ func (n *Namespace) Enslave(nic, bond int) error {
 	if used, err := n.HasAddresses(nic); err != nil || used {
 		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", action, errDeviceInUse))
 	}
-	request := setLink(nic, 0, 0)
-	addNumber(request, unix.IFLA_MASTER, bond)
-	enslave := rtnl.Message{Request: request, Action: action}
+	enslave := setLink(action, nic, uint32Attr(unix.IFLA_MASTER, bond))
 	if member.up() {
 		if err := n.checkSetDown(nic); err != nil {
 			return fmt.Errorf("%s: %w", action, err)

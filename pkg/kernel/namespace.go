@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"github.com/vishvananda/netns"
@@ -36,11 +35,9 @@ type Namespace struct {
 	handle netns.NsHandle
 	socket *rtnl.Socket
 	id     attachment.Namespace
-	// nsids are the numbers by which this namespace knows others. A number stays once the kernel
-	// has given it. knownBy are the namespaces that have n in known. A host stays open for long, and must not keep what
-	// it knew of sandboxes that were closed.
-	nsids     sync.Map // of int by *Namespace
-	referrers sync.Map // of struct{} by *Namespace
+	// lastPeer is the namespace whose number was asked for last, nil at first. Most often that is the host. A number stays
+	// once the kernel has given it.
+	lastPeer atomic.Pointer[peerNumber]
 }
 
 // Open opens the network namespace at path. It returns ErrNoNamespace if there is none.
@@ -128,14 +125,6 @@ func (n *Namespace) Path() string { return n.id.Path }
 
 // Close releases the namespace and its socket. It can be called twice.
 func (n *Namespace) Close() {
-	n.referrers.Range(func(referrer, _ any) bool {
-		referrer.(*Namespace).nsids.Delete(n)
-		return true
-	})
-	n.nsids.Range(func(peer, _ any) bool {
-		peer.(*Namespace).referrers.Delete(n)
-		return true
-	})
 	if n.socket != nil {
 		n.socket.Close()
 		n.socket = nil

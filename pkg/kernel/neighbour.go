@@ -5,7 +5,6 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
@@ -16,19 +15,13 @@ import (
 func (n *Namespace) neighbours(index int) ([]netstate.Neighbour, error) {
 	var entries []netstate.Neighbour
 	for _, flags := range []uint8{0, unix.NTF_PROXY} {
-		var dumped []netstate.Neighbour
-		request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
-		request.AddData(&netlink.Ndmsg{Flags: flags})
+		list := newMessage(unix.RTM_GETNEIGH, 0, "list neighbours", &netlink.Ndmsg{Flags: flags})
 		if flags == 0 {
-			addNumber(request, netlink.NDA_IFINDEX, index)
+			list.Add(uint32Attr(netlink.NDA_IFINDEX, index))
 		}
-		list := rtnl.Message{Request: request, Action: "list neighbours"}
-		err := n.socket.Dump(list, func() { dumped = nil }, func(payload []byte) error {
+		dumped, err := listOf(n, list, func(payload []byte) (netstate.Neighbour, bool, error) {
 			neighbour, ifIndex, err := parseNeighbour(payload)
-			if err == nil && ifIndex == index {
-				dumped = append(dumped, neighbour)
-			}
-			return err
+			return neighbour, ifIndex == index, err
 		})
 		if err != nil {
 			return nil, err
@@ -64,21 +57,20 @@ func parseNeighbour(payload []byte) (neighbour netstate.Neighbour, ifIndex int, 
 
 // addNeighbour returns the request that makes the entry. It replaces an entry of the same address.
 func addNeighbour(index int, neighbour netstate.Neighbour) (rtnl.Message, error) {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	m := &netlink.Ndmsg{Family: uint8(familyOf(neighbour.Address)), Index: uint32(index), State: unix.NUD_PERMANENT, Flags: neighbour.Flags}
+	header := &netlink.Ndmsg{Family: uint8(familyOf(neighbour.Address)), Index: uint32(index), State: unix.NUD_PERMANENT, Flags: neighbour.Flags}
 	if neighbour.Proxy {
-		m.Flags |= unix.NTF_PROXY
+		header.Flags |= unix.NTF_PROXY
 	}
-	request.AddData(m)
-	request.AddData(nl.NewRtAttr(netlink.NDA_DST, neighbour.Address.AsSlice()))
+	m := newMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add neighbour "+neighbour.String(), header)
+	m.AddRtAttr(netlink.NDA_DST, neighbour.Address.AsSlice())
 	if neighbour.MAC != "" {
 		mac, err := net.ParseMAC(neighbour.MAC)
 		if err != nil {
-			return rtnl.Message{}, err
+			return m, err
 		}
-		request.AddData(nl.NewRtAttr(netlink.NDA_LLADDR, mac))
+		m.AddRtAttr(netlink.NDA_LLADDR, mac)
 	}
-	return rtnl.Message{Request: request, Action: "add neighbour " + neighbour.String()}, nil
+	return m, nil
 }
 
 // AddNeighbour makes the entry of the interface. It replaces an entry of the same address. It

@@ -4,10 +4,7 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
 // LocalAddress is an address of a device, whoever made it.
@@ -31,7 +28,8 @@ const (
 
 // LocalAddresses returns the addresses of all devices, in the kernel's order.
 func (n *Namespace) LocalAddresses() (addresses []LocalAddress, err error) {
-	err = n.eachAddress(0, bothFamilies, func() { addresses = nil }, func(a liveAddress) {
+	live, err := n.liveAddresses(0, bothFamilies)
+	for _, a := range live {
 		network, flags := a.Network(), a.flags
 		if !a.Prefix.Addr().Is6() { // For IPv4, this bit says that the address is a secondary one.
 			flags &^= unix.IFA_F_TEMPORARY
@@ -39,7 +37,7 @@ func (n *Namespace) LocalAddresses() (addresses []LocalAddress, err error) {
 		addresses = append(addresses, LocalAddress{
 			Addr: a.Prefix.Addr(), Bits: network.Bits(), Index: a.index, Scope: a.Scope, Transient: flags&transientFlags != 0, Unusable: flags&unusableFlags != 0,
 		})
-	})
+	}
 	return addresses, err
 }
 
@@ -59,11 +57,10 @@ func (n *Namespace) DefaultRoutes() (ipv4, ipv6 DefaultRoute, err error) {
 	return ipv4, ipv6, err
 }
 
-func (n *Namespace) defaultRoute(family uint8) (first DefaultRoute, err error) {
-	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
-	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Table: unix.RT_TABLE_MAIN}})
-	list := rtnl.Message{Request: request, Action: "list routes"}
-	err = n.socket.Dump(list, func() { first = DefaultRoute{} }, func(payload []byte) error {
+func (n *Namespace) defaultRoute(family int) (first DefaultRoute, err error) {
+	header := ofFamily(family)
+	header.Table = unix.RT_TABLE_MAIN
+	err = n.socket.Dump(newMessage(unix.RTM_GETROUTE, 0, "list routes", header), func() { first = DefaultRoute{} }, func(payload []byte) error {
 		r, err := parseRoute(payload)
 		if err != nil || first.Index != 0 || r.skip || r.Destination.Bits() != 0 || r.Table != unix.RT_TABLE_MAIN || r.Type != unix.RTN_UNICAST {
 			return err

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -15,33 +14,28 @@ import (
 // qdiscs returns the queueing disciplines that somebody gave the device, with their filters. The
 // notes name what cannot be described.
 func (n *Namespace) qdiscs(index int) (qdiscs []netstate.Qdisc, notes []string, err error) {
-	request := nl.NewNetlinkRequest(unix.RTM_GETQDISC, 0)
-	request.AddData(&nl.TcMsg{Ifindex: int32(index)})
-	err = n.socket.Dump(rtnl.Message{Request: request, Action: "list qdiscs"}, func() { qdiscs, notes = nil, nil }, func(payload []byte) error {
-		m, kind, options, err := parseTc(payload)
-		// The qdiscs that the kernel gives every device have no handle.
-		if err != nil || int(m.Ifindex) != index || m.Handle == 0 {
-			return err
-		}
-		if !slices.Contains(netstate.QdiscKinds, kind) || m.Parent != netlink.HANDLE_ROOT && m.Parent != netlink.HANDLE_INGRESS {
-			notes = append(notes, fmt.Sprintf("qdisc %s %x:", kind, m.Handle>>16))
-			return nil
-		}
-		qdiscs = append(qdiscs, netstate.Qdisc{Kind: kind, Handle: m.Handle, Parent: m.Parent, Options: options})
-		return nil
+	list := newMessage(unix.RTM_GETQDISC, 0, "list qdiscs", &nl.TcMsg{Ifindex: int32(index)})
+	answers, err := listOf(n, list, func(payload []byte) (tcAnswer, bool, error) {
+		a, err := parseTc(payload)
+		return a, int(a.Ifindex) == index && a.Handle != 0, err // The qdiscs that the kernel gives every device have no handle.
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range qdiscs {
-		q := &qdiscs[i]
-		for _, hook := range hooks(*q) {
+	for _, a := range answers {
+		q := netstate.Qdisc{Kind: a.kind, Handle: a.Handle, Parent: a.Parent, Options: a.options}
+		if !slices.Contains(netstate.QdiscKinds, q.Kind) || q.Parent != netlink.HANDLE_ROOT && q.Parent != netlink.HANDLE_INGRESS {
+			notes = append(notes, "qdisc "+q.String())
+			continue
+		}
+		for _, hook := range hooks(q) {
 			filters, unknown, err := n.filters(index, hook)
 			if err != nil {
 				return nil, nil, err
 			}
 			q.Filters, notes = append(q.Filters, filters...), append(notes, unknown...)
 		}
+		qdiscs = append(qdiscs, q)
 	}
 	return qdiscs, notes, nil
 }
@@ -57,21 +51,20 @@ func hooks(q netstate.Qdisc) []uint32 {
 	return nil
 }
 
-// parseTc returns the header, the kind and a copy of the options in an answer.
-func parseTc(payload []byte) (m *nl.TcMsg, kind string, options []byte, err error) {
+// tcAnswer is an answer about a qdisc or a filter: its header, its kind and a copy of its options.
+type tcAnswer struct {
+	nl.TcMsg
+	kind    string
+	options []byte
+}
+
+func parseTc(payload []byte) (a tcAnswer, err error) {
 	if err := rtnl.CheckHeader(payload, nl.SizeofTcMsg); err != nil {
-		return nil, "", nil, err
+		return a, err
 	}
-	header := *nl.DeserializeTcMsg(payload)
-	err = rtnl.EachAttribute(payload, nl.SizeofTcMsg, func(a *rtnl.Attribute) {
-		switch a.Type() {
-		case nl.TCA_KIND:
-			kind = a.Text()
-		case nl.TCA_OPTIONS:
-			options = a.Copy()
-		}
-	})
-	return &header, kind, options, err
+	a.TcMsg = *nl.DeserializeTcMsg(payload)
+	fields := []field{{nl.TCA_KIND, &a.kind}, {nl.TCA_OPTIONS, &a.options}}
+	return a, rtnl.EachAttribute(payload, nl.SizeofTcMsg, func(attr *rtnl.Attribute) { readField(fields, attr) })
 }
 
 // AddQdisc gives the interface the queueing discipline and its filters. It replaces the qdisc that
@@ -86,22 +79,17 @@ func (n *Namespace) AddQdisc(ifName string, q netstate.Qdisc) error {
 	if err != nil {
 		return err
 	}
-	remove := nl.NewNetlinkRequest(unix.RTM_DELQDISC, 0)
-	remove.AddData(&nl.TcMsg{Ifindex: int32(index), Parent: q.Parent})
 	// The qdisc that is there may be the kernel's own, which cannot be removed.
-	_ = n.socket.Run(rtnl.Message{Request: remove, Action: "remove qdisc"})
+	_ = n.socket.Run(newMessage(unix.RTM_DELQDISC, 0, "remove qdisc", &nl.TcMsg{Ifindex: int32(index), Parent: q.Parent}))
 	return n.socket.Run(batch...)
 }
 
 // addQdisc returns the requests that make the qdisc and its filters.
 func (n *Namespace) addQdisc(index int, q netstate.Qdisc) ([]rtnl.Message, error) {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	request.AddData(&nl.TcMsg{Ifindex: int32(index), Handle: q.Handle, Parent: q.Parent})
-	addText(request, nl.TCA_KIND, q.Kind)
-	if len(q.Options) > 0 {
-		request.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, q.Options))
-	}
-	batch := []rtnl.Message{{Request: request, Action: "add qdisc " + q.String()}}
+	m := newMessage(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add qdisc "+q.String(),
+		&nl.TcMsg{Ifindex: int32(index), Handle: q.Handle, Parent: q.Parent})
+	addFields(m, []field{{nl.TCA_KIND, &q.Kind}, {nl.TCA_OPTIONS, &q.Options}})
+	batch := []rtnl.Message{m}
 	for _, f := range q.Filters {
 		m, err := n.addFilter(index, f)
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
@@ -15,16 +14,14 @@ import (
 // Receives says whether the device of that index takes frames for that MAC beside those for its own. It does for each interface with a
 // MAC of its own that is on the device and up, in whatever namespace. So this tells whether such an interface is still there if its
 // namespace cannot be opened any more: the kernel takes a moment to end a namespace.
-func (n *Namespace) Receives(index int, mac string) (receives bool, err error) {
-	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
-	request.AddData(&netlink.Ndmsg{Family: unix.AF_BRIDGE, Index: uint32(index)})
-	list := rtnl.Message{Request: request, Action: "list the MACs for which devices take frames"}
-	err = n.socket.Dump(list, func() { receives = false }, func(payload []byte) error {
+func (n *Namespace) Receives(index int, mac string) (bool, error) {
+	header := &netlink.Ndmsg{Family: unix.AF_BRIDGE, Index: uint32(index)}
+	list := newMessage(unix.RTM_GETNEIGH, 0, "list the MACs for which devices take frames", header)
+	received, err := listOf(n, list, func(payload []byte) (string, bool, error) {
 		ifIndex, address, err := parseFDBEntry(payload)
-		receives = receives || ifIndex == index && strings.EqualFold(address, mac)
-		return err
+		return address, ifIndex == index && strings.EqualFold(address, mac), err
 	})
-	return receives, err
+	return len(received) > 0, err
 }
 
 // parseFDBEntry returns the MAC in an answer, and the index of its device.

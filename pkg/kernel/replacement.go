@@ -77,11 +77,12 @@ var rebuildOptions = ConfigureOptions{Rebuild: true}
 // gets them before it goes up. Otherwise the kernel would probe for them, would hear the old
 // interface answer, and would not use them.
 func (n *Namespace) linkLocal(index int) (addresses []netstate.Address, err error) {
-	err = n.eachAddress(index, []int{unix.AF_INET6}, func() { addresses = nil }, func(a liveAddress) {
+	live, err := n.liveAddresses(index, []int{unix.AF_INET6})
+	for _, a := range live {
 		if a.kernels && a.Prefix.Addr().IsLinkLocalUnicast() {
 			addresses = append(addresses, a.Address)
 		}
-	})
+	}
 	return addresses, err
 }
 
@@ -249,12 +250,11 @@ func (r *Replacement) swapRequests(want netstate.Interface, addresses []netstate
 
 // rename returns the request that renames the device of that index, and then sets it up if asked.
 func rename(index int, name string, up bool) rtnl.Message {
-	request := setLink(index, 0, 0)
+	var flags uint32
 	if up {
-		request = setLink(index, unix.IFF_UP, unix.IFF_UP)
+		flags = unix.IFF_UP
 	}
-	addText(request, unix.IFLA_IFNAME, name)
-	return rtnl.Message{Request: request, Action: fmt.Sprintf("rename the device with index %d to %s", index, name)}
+	return linkMessage(unix.RTM_SETLINK, fmt.Sprintf("rename the device with index %d to %s", index, name), index, flags, flags, textAttr(unix.IFLA_IFNAME, name))
 }
 
 // revert gives the old interface its name back, and deletes the new one.

@@ -73,8 +73,23 @@ func parseRoute(payload []byte) (r parsedRoute, err error) {
 		OnLink:      m.Flags&unix.RTNH_F_ONLINK != 0,
 		Destination: unspecified(m.Family),
 	}
-	err = rtnl.EachAttribute(payload, unix.SizeofRtMsg, func(a *rtnl.Attribute) { r.parseAttribute(a, m) })
+	fields := append(routeFields(&r.Route), field{unix.RTA_OIF, &r.oif})
+	err = rtnl.EachAttribute(payload, unix.SizeofRtMsg, func(a *rtnl.Attribute) {
+		if !readField(fields, a) {
+			r.parseAttribute(a, m)
+		}
+	})
 	return r, err
+}
+
+// routeFields are the attributes of a route that are alike in requests and answers.
+func routeFields(r *netstate.Route) []field {
+	return []field{{unix.RTA_PREFSRC, &r.Source}, {unix.RTA_TABLE, &r.Table}, {unix.RTA_PRIORITY, &r.Priority}, {unix.RTA_PREF, &r.Preference}}
+}
+
+// metricFields are the metrics that have fields of their own.
+func metricFields(r *netstate.Route) []field {
+	return []field{{rtaxMTU, &r.MTU}, {rtaxAdvMSS, &r.AdvMSS}, {rtaxCongestionControl, &r.CongestionControl}}
 }
 
 func (r *parsedRoute) parseAttribute(a *rtnl.Attribute, m *nl.RtMsg) {
@@ -83,20 +98,6 @@ func (r *parsedRoute) parseAttribute(a *rtnl.Attribute, m *nl.RtMsg) {
 		r.Destination = prefixOf(a, m.Dst_len)
 	case unix.RTA_SRC:
 		r.From = prefixOf(a, m.Src_len)
-	case unix.RTA_GATEWAY:
-		r.Gateway = a.Address()
-	case unix.RTA_VIA:
-		r.Gateway = parseVia(a)
-	case unix.RTA_PREFSRC:
-		r.Source = a.Address()
-	case unix.RTA_OIF:
-		r.oif = a.Int32()
-	case unix.RTA_TABLE:
-		r.Table = a.Uint32()
-	case unix.RTA_PRIORITY:
-		r.Priority = a.Uint32()
-	case unix.RTA_PREF:
-		r.Preference = a.Uint8()
 	case unix.RTA_CACHEINFO:
 		r.expires = a.Uint32At(expiresAt) != 0
 	case unix.RTA_METRICS:
@@ -104,16 +105,21 @@ func (r *parsedRoute) parseAttribute(a *rtnl.Attribute, m *nl.RtMsg) {
 	case unix.RTA_MULTIPATH:
 		r.parseHops(a)
 	default:
-		r.undescribed(a.Type())
+		r.parseHopAttribute(a, &r.Gateway)
 	}
 }
 
-// undescribed notes an attribute of the route or of a next hop that cannot be described.
-func (r *parsedRoute) undescribed(attribute uint16) {
-	if attribute == unix.RTA_ENCAP {
+// parseHopAttribute reads an attribute that a route and each of several next hops can have, or notes that it cannot be described.
+func (r *parsedRoute) parseHopAttribute(a *rtnl.Attribute, gateway *netip.Addr) {
+	switch a.Type() {
+	case unix.RTA_GATEWAY:
+		*gateway = a.Address()
+	case unix.RTA_VIA:
+		*gateway = parseVia(a)
+	case unix.RTA_ENCAP:
 		r.encapsulated = true
 	}
-	if name, ok := lostAttributes[attribute]; ok {
+	if name, ok := lostAttributes[a.Type()]; ok {
 		r.undescribable = append(r.undescribable, name)
 	}
 }
@@ -152,19 +158,14 @@ const (
 )
 
 func (r *parsedRoute) parseMetric(a *rtnl.Attribute) {
-	switch number := int(a.Type()); {
-	case number == rtaxCongestionControl:
-		r.CongestionControl = a.Text()
-	case number == rtaxMTU:
-		r.MTU = a.Uint32()
-	case number == rtaxAdvMSS:
-		r.AdvMSS = a.Uint32()
-	case number < len(netstate.RouteMetrics) && netstate.RouteMetrics[number] != "":
-		if r.Metrics == nil {
-			r.Metrics = map[string]uint32{}
-		}
-		r.Metrics[netstate.RouteMetrics[number]] = a.Uint32()
+	number := int(a.Type())
+	if readField(metricFields(&r.Route), a) || number >= len(netstate.RouteMetrics) || netstate.RouteMetrics[number] == "" {
+		return
 	}
+	if r.Metrics == nil {
+		r.Metrics = map[string]uint32{}
+	}
+	r.Metrics[netstate.RouteMetrics[number]] = a.Uint32()
 }
 
 // parseHops reads the next hops of a multipath route. They are a list of struct rtnexthop, each
@@ -178,16 +179,7 @@ func (r *parsedRoute) parseHops(list *rtnl.Attribute) {
 			return
 		}
 		hop := netstate.NextHop{OnLink: b[2]&unix.RTNH_F_ONLINK != 0, Weight: int(b[3]) + 1}
-		err := rtnl.EachAttribute(b[:size], unix.SizeofRtNexthop, func(a *rtnl.Attribute) {
-			switch a.Type() {
-			case unix.RTA_GATEWAY:
-				hop.Gateway = a.Address()
-			case unix.RTA_VIA:
-				hop.Gateway = parseVia(a)
-			default:
-				r.undescribed(a.Type())
-			}
-		})
+		err := rtnl.EachAttribute(b[:size], unix.SizeofRtNexthop, func(a *rtnl.Attribute) { r.parseHopAttribute(a, &hop.Gateway) })
 		if list.Fail(err); err != nil {
 			return
 		}

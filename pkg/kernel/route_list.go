@@ -105,7 +105,7 @@ func (r *routeReader) read() error {
 		r.count, r.surplus, r.unnamed, r.kernels, r.notes = 0, 0, 0, nil, nil
 		r.kept, r.daemons, r.slots = map[int][]parsedRoute{}, map[string]int{}, map[netstate.Slot]int{}
 	}
-	return r.socket.Dump(rtnl.Message{Request: getRoutes(r.family, through), Action: "list routes"}, reset, func(payload []byte) error {
+	return r.socket.Dump(getRoutes(r.family, through), reset, func(payload []byte) error {
 		route, err := parseRoute(payload)
 		if err == nil && !route.skip {
 			r.classify(route)
@@ -298,13 +298,13 @@ func (r *routeReader) nameOf(index int) (string, error) {
 
 // getRoutes returns the request for the routes through the device of that index. Index 0 means all
 // routes.
-func getRoutes(family, index int) *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
-	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
-	if index != 0 {
-		addNumber(request, unix.RTA_OIF, index)
-	}
-	return request
+func getRoutes(family, index int) rtnl.Message {
+	m := newMessage(unix.RTM_GETROUTE, 0, "list routes", ofFamily(family))
+	addFields(m, []field{{unix.RTA_OIF, &index}})
+	return m
 }
+
+// ofFamily is the header of a request for routes or rules of that family.
+func ofFamily(family int) *nl.RtMsg { return &nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}} }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -23,15 +23,14 @@ func removeKernelRoutes(index int, addresses []netstate.Address) []rtnl.Message 
 	var batch []rtnl.Message
 	for _, a := range addresses {
 		network := a.Network()
-		request := nl.NewNetlinkRequest(unix.RTM_DELROUTE, 0)
-		m := &nl.RtMsg{RtMsg: unix.RtMsg{
+		header := &nl.RtMsg{RtMsg: unix.RtMsg{
 			Family: uint8(familyOf(network.Addr())), Dst_len: uint8(network.Bits()), Table: unix.RT_TABLE_MAIN,
 			Protocol: unix.RTPROT_KERNEL, Scope: unix.RT_SCOPE_NOWHERE,
 		}}
-		request.AddData(m)
-		request.AddData(nl.NewRtAttr(unix.RTA_DST, network.Addr().AsSlice()))
-		addNumber(request, unix.RTA_OIF, index)
-		batch = append(batch, rtnl.Message{Request: request, Action: "remove the kernel's route " + network.String(), MayLack: true})
+		m := newMessage(unix.RTM_DELROUTE, 0, "remove the kernel's route "+network.String(), header, uint32Attr(unix.RTA_OIF, index))
+		m.AddRtAttr(unix.RTA_DST, network.Addr().AsSlice())
+		m.MayLack = true
+		batch = append(batch, m)
 	}
 	return batch
 }
@@ -57,73 +56,53 @@ func placeOf(r netstate.Route, asRecorded bool) (flags int) {
 // addRoute returns the request that makes the route of the device of that index. The routes that
 // are in its slot stay.
 func (n *Namespace) addRoute(index int, r netstate.Route, flags int) (rtnl.Message, error) {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, flags)
-	action := "add route " + r.String()
-	if err := n.fillRoute(request, index, r); err != nil {
-		return rtnl.Message{}, fmt.Errorf("%s: %w", action, err)
-	}
-	return rtnl.Message{Request: request, Action: action}, nil
+	return n.routeMessage(unix.RTM_NEWROUTE, flags, "add route ", index, r)
 }
 
 // deleteRoute returns the request that deletes exactly this route.
 func (n *Namespace) deleteRoute(index int, r netstate.Route) (rtnl.Message, error) {
-	request := nl.NewNetlinkRequest(unix.RTM_DELROUTE, 0)
-	action := "remove route " + r.String()
 	if r.Unsure {
 		r.Protocol = unix.RTPROT_UNSPEC // Any: the recorded one is that of another leg.
 	}
-	if err := n.fillRoute(request, index, r); err != nil {
-		return rtnl.Message{}, fmt.Errorf("%s: %w", action, err)
-	}
-	return rtnl.Message{Request: request, Action: action, MayLack: true}, nil
+	m, err := n.routeMessage(unix.RTM_DELROUTE, 0, "remove route ", index, r)
+	m.MayLack = true
+	return m, err
 }
 
-// fillRoute fills in the route of the device of that index. It returns ErrNoDevice if the route
+// routeMessage returns a request about the route of the device of that index. It returns ErrNoDevice if the route
 // goes through another device that is not there.
-func (n *Namespace) fillRoute(request *nl.NetlinkRequest, index int, r netstate.Route) error {
-	index, err := n.indexOr(r.Device, index)
-	if err != nil {
-		return err
-	}
-	m := &nl.RtMsg{RtMsg: unix.RtMsg{
+func (n *Namespace) routeMessage(kind, flags int, verb string, index int, r netstate.Route) (rtnl.Message, error) {
+	header := &nl.RtMsg{RtMsg: unix.RtMsg{
 		Family: uint8(familyOf(r.Destination.Addr())), Dst_len: uint8(r.Destination.Bits()), Scope: r.Scope, Protocol: r.Protocol, Type: r.Type, Tos: r.TOS,
 	}}
 	if r.OnLink {
-		m.Flags = unix.RTNH_F_ONLINK
+		header.Flags = unix.RTNH_F_ONLINK
 	}
-	request.AddData(m)
-	add := func(attr int, value []byte) { request.AddData(nl.NewRtAttr(attr, value)) }
+	m := newMessage(kind, flags, verb+r.String(), header)
 	if r.Destination.Bits() > 0 {
-		add(unix.RTA_DST, r.Destination.Masked().Addr().AsSlice())
+		m.AddRtAttr(unix.RTA_DST, r.Destination.Masked().Addr().AsSlice())
 	}
 	if r.From.IsValid() {
-		m.Src_len = uint8(r.From.Bits())
-		add(unix.RTA_SRC, r.From.Masked().Addr().AsSlice())
+		header.Src_len = uint8(r.From.Bits())
+		m.AddRtAttr(unix.RTA_SRC, r.From.Masked().Addr().AsSlice())
 	}
-	if r.Source.IsValid() {
-		add(unix.RTA_PREFSRC, r.Source.AsSlice())
+	addFields(m, routeFields(&r))
+	if attr := metrics(r); attr.Len() > unix.SizeofRtAttr {
+		m.Add(attr)
 	}
-	add(unix.RTA_TABLE, nl.Uint32Attr(r.Table))
-	if r.Priority != 0 {
-		add(unix.RTA_PRIORITY, nl.Uint32Attr(r.Priority))
-	}
-	if r.Preference != 0 {
-		add(unix.RTA_PREF, nl.Uint8Attr(r.Preference))
-	}
-	if attr := metrics(r); attr != nil {
-		request.AddData(attr)
-	}
+	index, err := n.indexOr(r.Device, index)
 	if len(r.NextHops) == 0 {
-		add(unix.RTA_OIF, nl.Uint32Attr(uint32(index)))
-		addGateway(request.AddData, r, r.Gateway)
-		return nil
+		m.Add(uint32Attr(unix.RTA_OIF, index))
+		addGateway(m, r, r.Gateway)
+	} else if err == nil {
+		var hops []byte
+		hops, err = n.nextHops(index, r)
+		m.AddRtAttr(unix.RTA_MULTIPATH, hops)
 	}
-	hops, err := n.nextHops(index, r)
 	if err != nil {
-		return err
+		err = fmt.Errorf("%s: %w", m.Action, err)
 	}
-	add(unix.RTA_MULTIPATH, hops)
-	return nil
+	return m, err
 }
 
 // indexOr returns the index of the device of that name, or the other index if there is no name.
@@ -136,61 +115,46 @@ func (n *Namespace) indexOr(name string, index int) (int, error) {
 
 // addGateway adds the gateway, if there is one. A gateway of another family than the route is
 // RTA_VIA.
-func addGateway(add func(nl.NetlinkRequestData), r netstate.Route, gateway netip.Addr) {
-	switch {
-	case !gateway.IsValid():
-	case gateway.Is6() && r.Destination.Addr().Is4():
-		add(nl.NewRtAttr(unix.RTA_VIA, append(nl.Uint16Attr(unix.AF_INET6), gateway.AsSlice()...)))
-	default:
-		add(nl.NewRtAttr(unix.RTA_GATEWAY, gateway.AsSlice()))
+func addGateway(list attributeList, r netstate.Route, gateway netip.Addr) {
+	if gateway.Is6() && r.Destination.Addr().Is4() {
+		list.AddRtAttr(unix.RTA_VIA, append(nl.Uint16Attr(unix.AF_INET6), gateway.AsSlice()...))
+		return
 	}
+	addFields(list, []field{{unix.RTA_GATEWAY, &gateway}})
 }
 
 // nextHops returns the value of RTA_MULTIPATH: a list of struct rtnexthop, each followed by
 // attributes of its own.
 func (n *Namespace) nextHops(ifIndex int, r netstate.Route) ([]byte, error) {
-	var list []byte
+	var hops []byte
 	for _, h := range r.NextHops {
 		index, err := n.indexOr(h.Device, ifIndex)
 		if err != nil {
 			return nil, err
 		}
-		var attrs []byte
-		addGateway(func(d nl.NetlinkRequestData) { attrs = append(attrs, d.Serialize()...) }, r, h.Gateway)
+		list := nl.NewRtAttr(0, nil)
+		addGateway(list, r, h.Gateway)
+		attrs := list.Serialize()[unix.SizeofRtAttr:]
 		var flags uint8
 		if h.OnLink {
 			flags = unix.RTNH_F_ONLINK
 		}
 		// struct rtnexthop: the length, the flags, the weight less one, the device.
-		list = append(list, nl.Uint16Attr(uint16(unix.SizeofRtNexthop+len(attrs)))...)
-		list = append(list, flags, uint8(h.Weight-1))
-		list = append(append(list, nl.Uint32Attr(uint32(index))...), attrs...)
+		hops = append(hops, nl.Uint16Attr(uint16(unix.SizeofRtNexthop+len(attrs)))...)
+		hops = append(hops, flags, uint8(h.Weight-1))
+		hops = append(append(hops, nl.Uint32Attr(uint32(index))...), attrs...)
 	}
-	return list, nil
+	return hops, nil
 }
 
-// metrics returns RTA_METRICS, or nil for a route without metrics.
+// metrics returns RTA_METRICS.
 func metrics(r netstate.Route) *nl.RtAttr {
-	var attr *nl.RtAttr
-	add := func(number int, value []byte) {
-		if attr == nil {
-			attr = nl.NewRtAttr(unix.RTA_METRICS, nil)
-		}
-		attr.AddRtAttr(number, value)
-	}
-	if r.MTU != 0 {
-		add(rtaxMTU, nl.Uint32Attr(r.MTU))
-	}
-	if r.AdvMSS != 0 {
-		add(rtaxAdvMSS, nl.Uint32Attr(r.AdvMSS))
-	}
+	attr := nl.NewRtAttr(unix.RTA_METRICS, nil)
+	addFields(attr, metricFields(&r))
 	for number, name := range netstate.RouteMetrics {
 		if value, ok := r.Metrics[name]; ok && name != "" {
-			add(number, nl.Uint32Attr(value))
+			attr.AddRtAttr(number, nl.Uint32Attr(value))
 		}
-	}
-	if r.CongestionControl != "" {
-		add(rtaxCongestionControl, nl.ZeroTerminated(r.CongestionControl))
 	}
 	return attr
 }

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -78,7 +77,7 @@ func TestRoutesOfOthersAreNotRead(t *testing.T) {
 	fresh.Run(t, w.path, "ip link add other0 type veth peer other1; ip link set other0 up; "+
 		many("ip route add 10.9.%d.%d/32 dev other0", 3000)+"; ip route add default via 10.3.0.1")
 	told := 0
-	list := rtnl.Message{Request: getRoutes(unix.AF_INET, must(w.sandbox.Index("eth0"))(t)), Action: "list routes"}
+	list := getRoutes(unix.AF_INET, must(w.sandbox.Index("eth0"))(t))
 	if err := w.sandbox.socket.Dump(list, func() { told = 0 }, func([]byte) error { told++; return nil }); err != nil {
 		t.Fatal(err)
 	}

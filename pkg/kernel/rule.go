@@ -18,8 +18,6 @@ import (
 const (
 	sizeofRuleHeader = unix.SizeofRtMsg
 	ruleInvert       = 0x2
-	// ruleProtocol is FRA_PROTOCOL.
-	ruleProtocol = nl.FRA_PROTOCOL
 )
 
 // ruleSelector is an attribute of a rule whose value is a number, or a range of two.
@@ -62,28 +60,27 @@ func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
 
 // allRules returns all policy rules that can be described, whoever made them.
 func (n *Namespace) allRules() (rules []netstate.Rule, notes []string, err error) {
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		var found []netstate.Rule
-		var unknown []string
-		request := nl.NewNetlinkRequest(unix.RTM_GETRULE, 0)
-		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family}})
-		err := n.socket.Dump(rtnl.Message{Request: request, Action: "list rules"}, func() { found, unknown = nil, nil }, func(payload []byte) error {
+	type answer struct {
+		rule netstate.Rule
+		note string
+	}
+	for _, family := range bothFamilies {
+		list := newMessage(unix.RTM_GETRULE, 0, "list rules", ofFamily(family))
+		answers, err := listOf(n, list, func(payload []byte) (answer, bool, error) {
 			r, note, err := parseRule(payload)
-			switch {
-			case err != nil:
-				return err
-			case note != "":
-				unknown = append(unknown, note)
-			default:
-				found = append(found, r)
-			}
-			return nil
+			return answer{r, note}, true, err
 		})
 		// A kernel without IPv6 or policy rules has no rules.
 		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
 			return nil, nil, err
 		}
-		rules, notes = append(rules, found...), append(notes, unknown...)
+		for _, a := range answers {
+			if a.note != "" {
+				notes = append(notes, a.note)
+			} else {
+				rules = append(rules, a.rule)
+			}
+		}
 	}
 	return rules, notes, nil
 }
@@ -127,16 +124,11 @@ func parseRuleAttribute(r *netstate.Rule, a *rtnl.Attribute, m *nl.RtMsg) bool {
 		r.From = prefixOf(a, m.Src_len)
 	case nl.FRA_DST:
 		r.To = prefixOf(a, m.Dst_len)
-	case nl.FRA_IIFNAME:
-		r.InputDevice = a.Text()
-	case nl.FRA_OIFNAME:
-		r.OutputDevice = a.Text()
-	case nl.FRA_TABLE:
-		r.Table = a.Uint32()
-	case ruleProtocol:
-		r.Protocol = a.Uint8()
 	case nl.FRA_PAD:
 	default:
+		if readField(ruleFields(r), a) {
+			return true
+		}
 		i := slices.IndexFunc(ruleSelectors, func(s ruleSelector) bool { return s.attr == a.Type() })
 		if i < 0 {
 			return false
@@ -144,6 +136,11 @@ func parseRuleAttribute(r *netstate.Rule, a *rtnl.Attribute, m *nl.RtMsg) bool {
 		ruleSelectors[i].take(r, a)
 	}
 	return true
+}
+
+// ruleFields are the attributes of a rule that are alike in requests and answers.
+func ruleFields(r *netstate.Rule) []field {
+	return []field{{nl.FRA_IIFNAME, &r.InputDevice}, {nl.FRA_OIFNAME, &r.OutputDevice}, {nl.FRA_TABLE, &r.Table}, {nl.FRA_PROTOCOL, &r.Protocol}}
 }
 
 func (s ruleSelector) take(r *netstate.Rule, a *rtnl.Attribute) {
@@ -181,43 +178,30 @@ func (s ruleSelector) encode(value uint64) []byte {
 
 // addRule returns the request that makes the rule, if it is missing.
 func addRule(r netstate.Rule) rtnl.Message {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	m := &nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET, Tos: r.TOS, Type: r.Action}}
+	header := &nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET, Tos: r.TOS, Type: r.Action}}
 	if r.IPv6 {
-		m.Family = unix.AF_INET6
+		header.Family = unix.AF_INET6
 	}
 	if r.Invert {
-		m.Flags = ruleInvert
+		header.Flags = ruleInvert
 	}
-	request.AddData(m)
-	add := func(attr int, value []byte) { request.AddData(nl.NewRtAttr(attr, value)) }
-	add(nl.FRA_PRIORITY, nl.Uint32Attr(r.Priority))
+	m := newMessage(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add rule "+r.String(), header, uint32Attr(nl.FRA_PRIORITY, r.Priority))
+	m.MayExist = true
 	if r.From.IsValid() {
-		m.Src_len = uint8(r.From.Bits())
-		add(nl.FRA_SRC, r.From.Addr().AsSlice())
+		header.Src_len = uint8(r.From.Bits())
+		m.AddRtAttr(nl.FRA_SRC, r.From.Addr().AsSlice())
 	}
 	if r.To.IsValid() {
-		m.Dst_len = uint8(r.To.Bits())
-		add(nl.FRA_DST, r.To.Addr().AsSlice())
+		header.Dst_len = uint8(r.To.Bits())
+		m.AddRtAttr(nl.FRA_DST, r.To.Addr().AsSlice())
 	}
-	if r.InputDevice != "" {
-		add(nl.FRA_IIFNAME, nl.ZeroTerminated(r.InputDevice))
-	}
-	if r.OutputDevice != "" {
-		add(nl.FRA_OIFNAME, nl.ZeroTerminated(r.OutputDevice))
-	}
-	if r.Table != 0 {
-		add(nl.FRA_TABLE, nl.Uint32Attr(r.Table))
-	}
-	if r.Protocol != 0 {
-		add(ruleProtocol, nl.Uint8Attr(r.Protocol))
-	}
+	addFields(m, ruleFields(&r))
 	for _, s := range ruleSelectors {
 		if value, ok := r.Selectors[s.name]; ok {
-			add(int(s.attr), s.encode(value))
+			m.AddRtAttr(int(s.attr), s.encode(value))
 		}
 	}
-	return rtnl.Message{Request: request, Action: "add rule " + r.String(), MayExist: true}
+	return m
 }
 
 // AddRule makes the policy rule, if it is missing.

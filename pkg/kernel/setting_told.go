@@ -64,10 +64,8 @@ func arpNotifyRequest(index int, settings map[string]string) []rtnl.Message {
 		return nil
 	}
 	number, _ := strconv.Atoi(value)
-	request := setLink(index, 0, 0)
-	conf := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
-	place := devconf[arpNotify].place + 1
-	conf.AddRtAttr(unix.AF_INET, nil).AddRtAttr(unix.IFLA_INET_CONF, nil).AddRtAttr(place, nl.Uint32Attr(uint32(number)))
-	request.AddData(conf)
-	return []rtnl.Message{{Request: request, Action: "set " + arpNotify + " to " + value}}
+	m := setLink("set "+arpNotify+" to "+value, index)
+	conf := m.AddRtAttr(unix.IFLA_AF_SPEC, nil).AddRtAttr(unix.AF_INET, nil).AddRtAttr(unix.IFLA_INET_CONF, nil)
+	conf.AddRtAttr(devconf[arpNotify].place+1, nl.Uint32Attr(uint32(number)))
+	return []rtnl.Message{m}
 }

@@ -35,8 +35,10 @@ func (n *Namespace) WaitForDAD(ifName string, limit time.Duration) error {
 }
 
 // ipv6Flags returns the flags of all IPv6 addresses of the device, combined.
-func (n *Namespace) ipv6Flags(index int) (uint32, error) {
-	var flags uint32
-	err := n.eachAddress(index, []int{unix.AF_INET6}, func() { flags = 0 }, func(a liveAddress) { flags |= a.flags })
+func (n *Namespace) ipv6Flags(index int) (flags uint32, err error) {
+	addresses, err := n.liveAddresses(index, []int{unix.AF_INET6})
+	for _, a := range addresses {
+		flags |= a.flags
+	}
 	return flags, err
 }

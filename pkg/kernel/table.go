@@ -20,7 +20,7 @@ type TableRoute struct {
 // TableRoutes returns the routes of a table, of both families. It leaves out what cannot be described: encapsulations and the
 // like. If keep is not nil, it keeps only those: a pod can have very many.
 func (n *Namespace) TableRoutes(table uint32, keep func(netstate.Route) bool) ([]TableRoute, error) {
-	filter := nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(table))
+	filter := uint32Attr(unix.RTA_TABLE, table)
 	return n.tableRoutes(fmt.Sprintf("table %d", table), filter, func(r TableRoute) bool {
 		return r.Table == table && (keep == nil || keep(r.Route))
 	})
@@ -30,20 +30,11 @@ func (n *Namespace) TableRoutes(table uint32, keep func(netstate.Route) bool) ([
 func (n *Namespace) tableRoutes(subject string, filter *nl.RtAttr, keep func(TableRoute) bool) ([]TableRoute, error) {
 	var routes []TableRoute
 	for _, family := range bothFamilies {
-		var found []TableRoute
-		request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
-		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
-		request.AddData(filter)
-		list := rtnl.Message{Request: request, Action: "list the routes of " + subject}
-		err := n.socket.Dump(list, func() { found = nil }, func(payload []byte) error {
+		list := newMessage(unix.RTM_GETROUTE, 0, "list the routes of "+subject, ofFamily(family), filter)
+		found, err := listOf(n, list, func(payload []byte) (TableRoute, bool, error) {
 			r, err := parseRoute(payload)
-			if err != nil || r.skip || len(r.undescribable) > 0 || len(r.hops) > 0 {
-				return err
-			}
-			if route := (TableRoute{Route: r.Route, Index: r.oif}); keep(route) {
-				found = append(found, route)
-			}
-			return nil
+			route := TableRoute{Route: r.Route, Index: r.oif}
+			return route, err == nil && !r.skip && len(r.undescribable) == 0 && len(r.hops) == 0 && keep(route), err
 		})
 		// The kernel has no such table before its first route.
 		if err != nil && !errors.Is(err, unix.ENOENT) {

@@ -51,46 +51,37 @@ func CreatePair(host, sandbox *Namespace, p Pair) error {
 }
 
 func addAltName(name, alternative string) rtnl.Message {
-	request := linkRequest(unix.RTM_NEWLINKPROP, 0, 0, 0)
-	request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	addText(request, unix.IFLA_IFNAME, name)
-	properties := nl.NewRtAttr(unix.IFLA_PROP_LIST|unix.NLA_F_NESTED, nil)
-	properties.AddRtAttr(unix.IFLA_ALT_IFNAME, nl.ZeroTerminated(alternative))
-	request.AddData(properties)
-	return rtnl.Message{Request: request, Action: "name " + name + " " + alternative}
+	m := linkMessage(unix.RTM_NEWLINKPROP, "name "+name+" "+alternative, 0, 0, 0, textAttr(unix.IFLA_IFNAME, name))
+	m.Request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	m.AddRtAttr(unix.IFLA_PROP_LIST|unix.NLA_F_NESTED, nil).AddChild(textAttr(unix.IFLA_ALT_IFNAME, alternative))
+	return m
 }
 
 // vethInfoPeer is VETH_INFO_PEER (linux/veth.h).
 const vethInfoPeer = 1
 
 func newPair(sandbox *Namespace, p Pair) (rtnl.Message, error) {
+	m := newDevice("create-pair "+p.HostName, p.HostName, 0, unix.IFF_NOARP)
+	m.Advise = missingModule(netstate.KindVeth)
 	mac, err := macAttr(p.MAC)
 	if err != nil {
-		return rtnl.Message{}, err
+		return m, err
 	}
-	request := newDevice(p.HostName, 0, unix.IFF_NOARP)
-	request.AddData(mac)
-	addNumber(request, unix.IFLA_MTU, p.MTU)
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	mtu := uint32Attr(unix.IFLA_MTU, p.MTU)
+	m.Add(mac, mtu)
+	info := m.AddRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindVeth))
 	peer := info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(vethInfoPeer, nil)
-	for _, part := range newDevice(p.Name, 0, unix.IFF_NOARP).Data {
+	for _, part := range append(newDevice("", p.Name, 0, unix.IFF_NOARP).Request.Data, mac, mtu, targetNamespace(sandbox)) {
 		peer.AddChild(part)
 	}
-	peer.AddChild(mac)
-	peer.AddRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(p.MTU)))
-	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(sandbox.handle)))
-	request.AddData(info)
-	return rtnl.Message{Request: request, Action: "create-pair " + p.HostName, Advise: missingModule(netstate.KindVeth)}, nil
+	return m, nil
 }
 
 // setAlias returns the request that sets the alias of the device of that name. The kernel takes no alias for a device that it
 // is about to make.
 func setAlias(name, alias string) rtnl.Message {
-	request := setLink(0, 0, 0)
-	addText(request, unix.IFLA_IFNAME, name)
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(alias)))
-	return rtnl.Message{Request: request, Action: "set the alias of " + name}
+	return setLink("set the alias of "+name, 0, textAttr(unix.IFLA_IFNAME, name), nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(alias)))
 }
 
 // End is one end of a veth pair.
@@ -122,7 +113,7 @@ func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (En
 	if end.Addresses, err = n.addresses(link.index, bothFamilies); err != nil {
 		return end, err
 	}
-	filter := nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(link.index)))
+	filter := uint32Attr(unix.RTA_OIF, link.index)
 	routes, err := n.tableRoutes(name, filter, func(r TableRoute) bool { return r.Index == link.index && parts.Routes(r.Route) })
 	if err != nil {
 		return end, err

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,28 +15,6 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
-// ChangeKind says which sorts of things changed. Each bit is one sort.
-type ChangeKind uint16
-
-// The sorts.
-const (
-	// LinkChanged: a device came, went or changed.
-	LinkChanged ChangeKind = 1 << iota
-	// LinkDown: a device was down or went. The kernel reports this before it drops the addresses and routes of the
-	// device (dev_close_many and __dev_notify_flags in net/core/dev.c). The device may be up again by now.
-	LinkDown
-	AddressChanged
-	RouteChanged
-	RuleChanged
-	NeighbourChanged
-	SettingChanged
-	QdiscChanged
-	// NamespaceGone: the kernel says that the namespace has ended, so the watch does not hear it any more. It is the
-	// last change of that namespace. Very rarely the namespace has not ended: another one had its number before, and
-	// ended while Add ran. Then a new Add succeeds.
-	NamespaceGone
-)
-
 // Change says that something about a device has changed. It does not have the new state: the caller looks at the
 // device.
 type Change struct {
@@ -43,7 +22,13 @@ type Change struct {
 	Namespace attachment.Namespace
 	// Index is the device's index. It is 0 if the change is about no device or about several.
 	Index int
-	Kinds ChangeKind
+	// Down says that a device was down or went. The kernel reports this before it drops the addresses and routes of the
+	// device (dev_close_many and __dev_notify_flags in net/core/dev.c). The device may be up again by now.
+	Down bool
+	// NamespaceGone: the kernel says that the namespace has ended, so the watch does not hear it any more. It is the
+	// last change of that namespace. Very rarely the namespace has not ended: another one had its number before, and
+	// ended while Add ran. Then a new Add succeeds.
+	NamespaceGone bool
 	// Before are addresses and routes that came or went before the device was first down, in order. A reading of the
 	// device may come too late for them. Before does not have every change. Only a SandboxWatch fills it in.
 	Before []Event
@@ -58,12 +43,6 @@ type Changes struct {
 	Overrun bool
 	// List has an entry for each device that changed.
 	List []Change
-}
-
-// WatchOptions are those of a watch.
-type WatchOptions struct {
-	// ReceiveBuffer is how many bytes of messages the kernel keeps for the watch. 0 means 4 MiB.
-	ReceiveBuffer int
 }
 
 const (
@@ -111,28 +90,31 @@ type watchedNamespace struct {
 
 // deviceChanges is what has changed about one device.
 type deviceChanges struct {
-	kinds  ChangeKind
-	before []Event
-	// closed says that before is complete. tooMuch says that there were more changes than before can have.
-	closed, tooMuch bool
+	Change
+	// closed says that Before is complete.
+	closed bool
 }
 
 // Watch hears the changes of all devices of n, but not of their addresses and routes. It reports everything that
-// changes after Watch has returned. So the caller first calls Watch, and then looks at the devices.
-func (n *Namespace) Watch(opts WatchOptions) (*Watch, error) {
-	return n.watchOwn(opts, []int{unix.RTNLGRP_LINK})
+// changes after Watch has returned. So the caller first calls Watch, and then looks at the devices. receiveBuffer is how
+// many bytes of messages the kernel keeps for the watch. 0 means 4 MiB.
+func (n *Namespace) Watch(receiveBuffer int) (*Watch, error) {
+	return n.watchOwn(receiveBuffer, unix.RTNLGRP_LINK)
 }
 
 // WatchAddressing is Watch, and also hears the changes of addresses, routes and policy rules.
-func (n *Namespace) WatchAddressing(opts WatchOptions) (*Watch, error) {
-	return n.watchOwn(opts, []int{
-		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
-		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
-	})
+func (n *Namespace) WatchAddressing(receiveBuffer int) (*Watch, error) {
+	return n.watchOwn(receiveBuffer, addressingGroups...)
 }
 
-func (n *Namespace) watchOwn(opts WatchOptions, groups []int) (*Watch, error) {
-	w, err := n.watch(opts, rtnl.Subscription{Groups: groups})
+// addressingGroups are the groups that WatchAddressing hears.
+var addressingGroups = []int{
+	unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
+}
+
+func (n *Namespace) watchOwn(receiveBuffer int, groups ...int) (*Watch, error) {
+	w, err := n.watch(rtnl.Subscription{Groups: groups, ReceiveBuffer: receiveBuffer})
 	if err != nil {
 		return nil, err
 	}
@@ -142,10 +124,8 @@ func (n *Namespace) watchOwn(opts WatchOptions, groups []int) (*Watch, error) {
 }
 
 // watch returns a watch that does not listen yet.
-func (n *Namespace) watch(opts WatchOptions, hearing rtnl.Subscription) (*Watch, error) {
-	if hearing.ReceiveBuffer = opts.ReceiveBuffer; hearing.ReceiveBuffer == 0 {
-		hearing.ReceiveBuffer = defaultReceiveBuffer
-	}
+func (n *Namespace) watch(hearing rtnl.Subscription) (*Watch, error) {
+	hearing.ReceiveBuffer = cmp.Or(hearing.ReceiveBuffer, defaultReceiveBuffer)
 	fd, err := n.openSocket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK)
 	if err != nil {
 		return nil, err
@@ -188,8 +168,8 @@ func (w *Watch) Take() Changes {
 	w.read()
 	changes := Changes{Overrun: w.overrun}
 	for _, s := range w.dirty {
-		for index, m := range s.marks {
-			changes.List = append(changes.List, Change{Namespace: s.namespace, Index: index, Kinds: m.kinds, Before: m.before, TooMuch: m.tooMuch})
+		for _, m := range s.marks {
+			changes.List = append(changes.List, m.Change)
 		}
 		s.marks = nil
 	}
@@ -242,22 +222,20 @@ func (w *Watch) handle(number int, m *syscall.NetlinkMessage) {
 	if !heard {
 		return
 	}
-	index, sorts, err := parseChange(m)
-	if err != nil {
-		w.overrun = true
+	index, found, err := parseChange(m)
+	w.overrun = w.overrun || err != nil
+	if err != nil || !found {
 		return
 	}
-	if sorts == 0 {
-		return
-	}
-	marked := w.mark(s, index, sorts)
+	marked := w.mark(s, index)
+	marked.Down = marked.Down || isLinkDown(m)
 	if s.withEvents && index != 0 {
 		marked.addEvent(m)
 	}
 }
 
 // mark marks the device, and returns its mark.
-func (w *Watch) mark(s *watchedNamespace, index int, sorts ChangeKind) *deviceChanges {
+func (w *Watch) mark(s *watchedNamespace, index int) *deviceChanges {
 	if s.marks == nil {
 		s.marks = map[int]*deviceChanges{}
 		w.dirty = append(w.dirty, s)
@@ -268,9 +246,8 @@ func (w *Watch) mark(s *watchedNamespace, index int, sorts ChangeKind) *deviceCh
 		m, exists = s.marks[index]
 	}
 	if !exists {
-		m = &deviceChanges{closed: index == 0}
+		m = &deviceChanges{Change: Change{Namespace: s.namespace, Index: index}, closed: index == 0}
 		s.marks[index] = m
 	}
-	m.kinds |= sorts
 	return m
 }

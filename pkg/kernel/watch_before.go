@@ -30,13 +30,13 @@ func (t Event) SameObject(event Event) bool {
 // addEvent handles what a message says about the addresses and routes of the device. When the device goes down, the kernel
 // reports that before it drops them. So addEvent ignores everything after that report.
 func (m *deviceChanges) addEvent(message *syscall.NetlinkMessage) {
-	m.closed = m.closed || m.kinds&LinkDown != 0
+	m.closed = m.closed || m.Down
 	event := parseEvent(message)
 	if m.closed || event.Address == nil && event.Route == nil {
 		return
 	}
-	if m.before = append(slices.DeleteFunc(m.before, event.SameObject), event); len(m.before) > maxBefore {
-		m.before, m.closed, m.tooMuch = nil, true, true
+	if m.Before = append(slices.DeleteFunc(m.Before, event.SameObject), event); len(m.Before) > maxBefore {
+		m.Before, m.closed, m.TooMuch = nil, true, true
 	}
 }
 

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"syscall"
 
@@ -23,16 +22,14 @@ type SandboxWatch struct {
 }
 
 // sandboxGroups are the groups that a SandboxWatch hears. RTNLGRP_NSID reports which namespaces have ended.
-var sandboxGroups = []int{
-	unix.RTNLGRP_NSID, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
-	unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_NETCONF,
-	unix.RTNLGRP_IPV6_NETCONF, unix.RTNLGRP_TC,
-}
+var sandboxGroups = append([]int{
+	unix.RTNLGRP_NSID, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF, unix.RTNLGRP_TC,
+}, addressingGroups...)
 
 // WatchSandboxes hears the namespaces that Add names. n is the host, and stays open until the watch is closed. The watch
 // needs CAP_NET_BROADCAST.
-func (n *Namespace) WatchSandboxes(opts WatchOptions) (*SandboxWatch, error) {
-	w, err := n.watch(opts, rtnl.Subscription{Groups: sandboxGroups, AllNamespaces: true})
+func (n *Namespace) WatchSandboxes(receiveBuffer int) (*SandboxWatch, error) {
+	w, err := n.watch(rtnl.Subscription{Groups: sandboxGroups, AllNamespaces: true, ReceiveBuffer: receiveBuffer})
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +45,7 @@ func (w *SandboxWatch) Add(namespace attachment.Namespace) error {
 		return err
 	}
 	defer ns.Close()
-	number, err := w.host.uncachedNSID(ns)
+	number, err := w.host.ensureNSID(ns)
 	if err != nil {
 		return fmt.Errorf("namespace %s: %w", namespace.Path, err)
 	}
@@ -86,24 +83,7 @@ func (w *Watch) handleNSID(m *syscall.NetlinkMessage) {
 	}
 	// Later messages with this number are about another namespace.
 	delete(w.sources, number)
-	w.mark(s, 0, NamespaceGone)
-}
-
-// uncachedNSID returns the number by which n knows other, as assignID does. It asks the kernel each time and remembers
-// nothing, because a long-lived host opens many sandboxes.
-func (n *Namespace) uncachedNSID(peer *Namespace) (int, error) {
-	number, err := n.queryNSID(peer)
-	if err != nil || number >= 0 {
-		return number, err
-	}
-	if err := n.createNSID(peer); err != nil {
-		return -1, err
-	}
-	number, err = n.queryNSID(peer)
-	if err == nil && number < 0 {
-		err = errors.New("the kernel gives it no number (RTM_NEWNSID)")
-	}
-	return number, err
+	w.mark(s, 0).NamespaceGone = true
 }
 
 // parseNSID returns the number in a message, or -1 if there is none.

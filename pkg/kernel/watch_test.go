@@ -91,7 +91,7 @@ func TestAWatchKeepsUpWithTheKernel(t *testing.T) {
 	}{"a small buffer": {4 << 10, true}, "the usual buffer": {0, false}} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
-			watch := must(w.host.Watch(WatchOptions{ReceiveBuffer: test.buffer}))(t)
+			watch := must(w.host.Watch(test.buffer))(t)
 			defer watch.Close()
 			state, anew := stateOf(t, w.host), 0
 			made := make(chan struct{})
@@ -127,18 +127,18 @@ func TestAWatchKeepsUpWithTheKernel(t *testing.T) {
 	}
 }
 
-// sorted returns the sorts of the changes by the index, and fails the test if they are of another namespace.
-func sorted(t *testing.T, of attachment.Namespace, changes Changes) map[int]ChangeKind {
+// byIndex returns the changes by the index, and fails the test if they are of another namespace.
+func byIndex(t *testing.T, of attachment.Namespace, changes Changes) map[int]Change {
 	t.Helper()
 	if changes.Overrun {
 		t.Error("overrun")
 	}
-	all := map[int]ChangeKind{}
+	all := map[int]Change{}
 	for _, c := range changes.List {
 		if c.Namespace != of {
 			t.Errorf("a change of %+v", c.Namespace)
 		}
-		all[c.Index] |= c.Kinds
+		all[c.Index] = c
 	}
 	return all
 }
@@ -151,7 +151,7 @@ func TestASandboxWatchTellsWhatChanged(t *testing.T) {
 	fresh.Run(t, w.path, "ip link add eth0 type veth peer name far; ip link set eth0 addrgenmode none; ip link set far addrgenmode none; "+
 		"ip link set far up; ip link set eth0 up; ip addr add 10.9.0.2/24 dev eth0 nodad")
 	fresh.Run(t, other, "ip link add eth0 type bridge")
-	watch := must(w.host.WatchSandboxes(WatchOptions{}))(t)
+	watch := must(w.host.WatchSandboxes(0))(t)
 	defer watch.Close()
 	of := w.sandbox.Identity()
 	if err := errors.Join(watch.Add(of), watch.Add(of)); err != nil {
@@ -163,31 +163,31 @@ func TestASandboxWatchTellsWhatChanged(t *testing.T) {
 	for _, test := range []struct {
 		name, line string
 		index      int
-		sorts      ChangeKind
+		told, down bool
 	}{
-		{"MTU", "ip link set eth0 mtu 1400", eth0, LinkChanged},
-		{"IPv4 route", "ip route add 10.8.0.0/24 via 10.9.0.1", eth0, RouteChanged},
-		{"IPv6 route", "ip route add fd00:8::/64 dev eth0", eth0, RouteChanged},
-		{"route without a device", "ip route add blackhole 10.7.0.0/24", 0, RouteChanged},
-		{"IPv4 address", "ip addr add 10.6.0.1/32 dev eth0", eth0, AddressChanged | RouteChanged},
-		{"IPv4 rule", "ip rule add from 10.9.0.2 table 100", 0, RuleChanged},
-		{"IPv6 rule", "ip -6 rule add from fd00::1 table 100", 0, RuleChanged},
-		{"permanent neighbour", "ip neigh add 10.9.0.1 lladdr 02:00:00:00:00:09 dev eth0", eth0, NeighbourChanged},
-		{"permanent neighbour goes", "ip neigh del 10.9.0.1 dev eth0", eth0, NeighbourChanged},
-		{"learnt neighbour", "ip neigh add 10.9.0.3 lladdr 02:00:00:00:00:09 nud reachable dev eth0; ip neigh change 10.9.0.3 nud stale dev eth0 lladdr 02:00:00:00:00:08", 0, 0},
-		{"forwarding setting", "echo 2 >/proc/sys/net/ipv4/conf/eth0/rp_filter", eth0, SettingChanged},
-		{"qdisc", "tc qdisc add dev eth0 root tbf rate 1mbit burst 32k latency 400ms", eth0, QdiscChanged},
-		{"down", "ip link set eth0 down", eth0, LinkChanged | LinkDown},
-		{"bridge's entry", "ip link add br0 type bridge; ip link set far master br0", -1, 0},
+		{"MTU", "ip link set eth0 mtu 1400", eth0, true, false},
+		{"IPv4 route", "ip route add 10.8.0.0/24 via 10.9.0.1", eth0, true, false},
+		{"IPv6 route", "ip route add fd00:8::/64 dev eth0", eth0, true, false},
+		{"route without a device", "ip route add blackhole 10.7.0.0/24", 0, true, false},
+		{"IPv4 address", "ip addr add 10.6.0.1/32 dev eth0", eth0, true, false},
+		{"IPv4 rule", "ip rule add from 10.9.0.2 table 100", 0, true, false},
+		{"IPv6 rule", "ip -6 rule add from fd00::1 table 100", 0, true, false},
+		{"permanent neighbour", "ip neigh add 10.9.0.1 lladdr 02:00:00:00:00:09 dev eth0", eth0, true, false},
+		{"permanent neighbour goes", "ip neigh del 10.9.0.1 dev eth0", eth0, true, false},
+		{"learnt neighbour", "ip neigh add 10.9.0.3 lladdr 02:00:00:00:00:09 nud reachable dev eth0; ip neigh change 10.9.0.3 nud stale dev eth0 lladdr 02:00:00:00:00:08", 0, false, false},
+		{"forwarding setting", "echo 2 >/proc/sys/net/ipv4/conf/eth0/rp_filter", eth0, true, false},
+		{"qdisc", "tc qdisc add dev eth0 root tbf rate 1mbit burst 32k latency 400ms", eth0, true, false},
+		{"down", "ip link set eth0 down", eth0, true, true},
+		{"bridge's entry", "ip link add br0 type bridge; ip link set far master br0", -1, false, false},
 	} {
 		fresh.Run(t, w.path, test.line)
 		fresh.Run(t, other, "ip link set eth0 mtu 1300; ip link set eth0 mtu 1400")
-		got := sorted(t, of, watch.Take())
+		got := byIndex(t, of, watch.Take())
 		if test.index < 0 {
 			continue // It only prepares the next one.
 		}
-		if test.sorts == 0 && len(got) > 0 || got[test.index]&test.sorts != test.sorts {
-			t.Errorf("%s: told %v, want %b of device %d", test.name, got, test.sorts, test.index)
+		if change, told := got[test.index]; told != test.told || !told && len(got) > 0 || change.Down != test.down {
+			t.Errorf("%s: told %v, want %t, down %t of device %d", test.name, got, test.told, test.down, test.index)
 		}
 	}
 	fresh.Run(t, w.path, "bridge fdb add 02:00:00:00:00:07 dev far master static")
@@ -204,7 +204,7 @@ func TestASandboxWatchTellsWhatChanged(t *testing.T) {
 // A namespace ends while it is heard, and its number goes to the next one.
 func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 	w := newFixture(t)
-	watch := must(w.host.WatchSandboxes(WatchOptions{}))(t)
+	watch := must(w.host.WatchSandboxes(0))(t)
 	defer watch.Close()
 	for round := range 5 {
 		path := t.TempDir() + "/ns"
@@ -216,19 +216,17 @@ func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 			t.Fatal(err)
 		}
 		fresh.Run(t, path, "ip link add eth0 type bridge")
-		if got := sorted(t, id, watch.Take()); len(got) != 1 {
+		if got := byIndex(t, id, watch.Take()); len(got) != 1 {
 			t.Errorf("round %d: %v", round, got)
 		}
 		fresh.Remove(t, path)
-		var got ChangeKind
+		gone := false
 		// The kernel ends namespaces one batch after the other. Those of other tests may come first.
 		within(t, 2*time.Minute, "the namespace ends", func() bool {
 			for _, c := range watch.Take().List {
-				if c.Namespace == id {
-					got |= c.Kinds
-				}
+				gone = gone || c.Namespace == id && c.NamespaceGone
 			}
-			return got&NamespaceGone != 0
+			return gone
 		})
 		if err := watch.Add(id); !errors.Is(err, ErrNoNamespace) {
 			t.Errorf("added after its end: %v", err)
@@ -243,16 +241,16 @@ func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 // A pod makes more devices than a watch tells apart. None is lost: index 0 stands for the rest.
 func TestAWatchHasBoundedMemory(t *testing.T) {
 	w := newFixture(t)
-	watch := must(w.sandbox.Watch(WatchOptions{}))(t)
+	watch := must(w.sandbox.Watch(0))(t)
 	defer watch.Close()
 	var batch strings.Builder
 	for i := range maxMarks + 50 {
 		fmt.Fprintf(&batch, "link add v%d type bridge\n", i)
 	}
 	fresh.Run(t, w.path, "ip -batch - <<'X'\n"+batch.String()+"X")
-	got := sorted(t, w.sandbox.Identity(), watch.Take())
-	if len(got) != maxMarks+1 || got[0] != LinkChanged|LinkDown {
-		t.Errorf("%d devices, and %b for the rest", len(got), got[0])
+	got := byIndex(t, w.sandbox.Identity(), watch.Take())
+	if len(got) != maxMarks+1 || !got[0].Down {
+		t.Errorf("%d devices, and %+v for the rest", len(got), got[0])
 	}
 }
 
@@ -267,7 +265,7 @@ func TestAClosedWatchLeavesNothing(t *testing.T) {
 		return len(all)
 	}
 	once := func() {
-		host, all := must(w.host.Watch(WatchOptions{}))(t), must(w.host.WatchSandboxes(WatchOptions{}))(t)
+		host, all := must(w.host.Watch(0))(t), must(w.host.WatchSandboxes(0))(t)
 		if err := all.Add(w.sandbox.Identity()); err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +298,7 @@ func TestAWatchSaysWhichCapabilityIsMissing(t *testing.T) {
 	}
 	host, err := OpenHost()
 	if err == nil {
-		_, err = host.WatchSandboxes(WatchOptions{})
+		_, err = host.WatchSandboxes(0)
 	}
 	fmt.Println(err)
 }

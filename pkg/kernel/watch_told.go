@@ -16,48 +16,35 @@ const netconfIndex = 1
 // ifaddrmsg, ndmsg and tcmsg.
 const indexAt = 4
 
-// parseChange returns the sort of change in a message, and the device. The sort is 0 if the message is of no interest. told
-// returns ErrMalformed for a message that is cut off.
-func parseChange(m *syscall.NetlinkMessage) (index int, sorts ChangeKind, err error) {
+// parseChange returns the device that a message is about, 0 for none or several. found is false for a message that is of no interest.
+// parseChange returns ErrMalformed for a message that is cut off.
+func parseChange(m *syscall.NetlinkMessage) (index int, found bool, err error) {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		return parseLinkChange(m)
-	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		if err := rtnl.CheckHeader(m.Data, unix.SizeofIfInfomsg); err != nil || m.Data[0] != unix.AF_UNSPEC {
+			return 0, false, err // Otherwise it is about one protocol's part of the device.
+		}
 		index, err = indexIn(m.Data)
-		return index, AddressChanged, err
-	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR, unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH,
+		unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER, unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS:
 		index, err = indexIn(m.Data)
-		return index, NeighbourChanged, err
-	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER, unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS:
-		index, err = indexIn(m.Data)
-		return index, QdiscChanged, err
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		index, err = attributeOf(m.Data, unix.SizeofRtMsg, unix.RTA_OIF)
-		return index, RouteChanged, err
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
-		return 0, RuleChanged, nil
 	case unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
 		// The kernel pads struct netconfmsg, which is one byte long.
 		index, err = attributeOf(m.Data, 4, netconfIndex)
-		return max(index, 0), SettingChanged, err
+		index = max(index, 0)
+	default:
+		return 0, false, nil
 	}
-	return 0, 0, nil
+	return index, true, err
 }
 
-func parseLinkChange(m *syscall.NetlinkMessage) (index int, sorts ChangeKind, err error) {
-	if err := rtnl.CheckHeader(m.Data, unix.SizeofIfInfomsg); err != nil {
-		return 0, 0, err
-	}
-	if m.Data[0] != unix.AF_UNSPEC { // The message is about one protocol's part of the device.
-		return 0, 0, nil
-	}
+// isLinkDown says that the device is down or gone. parseChange has checked the message.
+func isLinkDown(m *syscall.NetlinkMessage) bool {
 	const flagsAt = 8
-	sorts = LinkChanged
-	if flags := binary.NativeEndian.Uint32(m.Data[flagsAt:]); m.Header.Type == unix.RTM_DELLINK || flags&unix.IFF_UP == 0 {
-		sorts |= LinkDown
-	}
-	index, err = indexIn(m.Data)
-	return index, sorts, err
+	return m.Header.Type == unix.RTM_DELLINK || m.Header.Type == unix.RTM_NEWLINK && binary.NativeEndian.Uint32(m.Data[flagsAt:])&unix.IFF_UP == 0
 }
 
 func indexIn(payload []byte) (int, error) {

@@ -18,7 +18,7 @@ type Options struct {
 	Store *checkpoint.Store
 	// Host is the host's namespace. It stays open until Run has returned.
 	Host *kernel.Namespace
-	// ReceiveBuffer is the receive buffer of the watch of the sandboxes (kernel.WatchOptions).
+	// ReceiveBuffer is the receive buffer of the watch of the sandboxes.
 	ReceiveBuffer int
 	// OnError is called with each failure to read or write. The Refresher tries again by itself. OnError may be nil.
 	OnError func(namespace attachment.Namespace, err error)
@@ -85,10 +85,10 @@ func New(opts Options) (*Refresher, error) {
 		r.OnError = func(attachment.Namespace, error) {}
 	}
 	var err error
-	if r.hostWatch, err = opts.Host.Watch(kernel.WatchOptions{}); err != nil {
+	if r.hostWatch, err = opts.Host.Watch(0); err != nil {
 		return nil, err
 	}
-	if r.watch, err = opts.Host.WatchSandboxes(kernel.WatchOptions{ReceiveBuffer: opts.ReceiveBuffer}); err != nil {
+	if r.watch, err = opts.Host.WatchSandboxes(opts.ReceiveBuffer); err != nil {
 		r.hostWatch.Close()
 		return nil, err
 	}

@@ -191,10 +191,10 @@ func (r *Refresher) readEvents() {
 		if !ok {
 			continue
 		}
-		if c.Kinds&kernel.NamespaceGone != 0 {
+		if c.NamespaceGone {
 			s.watched = false
 		}
-		if c.Kinds&kernel.LinkDown != 0 {
+		if c.Down {
 			s.setSuspect()
 			if s.down != nil {
 				s.down[c.Index] = true

@@ -20,7 +20,7 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 		want    int // how much is told, -1 for too much
 	}{
 		"one after the other":   {[]kernel.Change{{Before: []kernel.Event{came(1)}}, {Before: []kernel.Event{came(2)}}}, 2},
-		"only a link":           {[]kernel.Change{{Before: []kernel.Event{came(1)}}, {Kinds: kernel.LinkChanged}}, 1},
+		"only a link":           {[]kernel.Change{{Before: []kernel.Event{came(1)}}, {}}, 1},
 		"too much at once":      {[]kernel.Change{{Before: []kernel.Event{came(1)}}, {TooMuch: true}}, -1},
 		"too much, and more":    {[]kernel.Change{{TooMuch: true}, {Before: []kernel.Event{came(1)}}}, -1},
 		"too much, all in all":  {[]kernel.Change{{Before: make([]kernel.Event, 40)}, {Before: make([]kernel.Event, 40)}}, -1},

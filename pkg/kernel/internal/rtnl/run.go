@@ -27,6 +27,18 @@ type Message struct {
 	Advise func(error) string
 }
 
+// Add adds attributes to the request.
+func (m Message) Add(attributes ...nl.NetlinkRequestData) {
+	m.Request.Data = append(m.Request.Data, attributes...)
+}
+
+// AddRtAttr adds an attribute to the request, as the method of nl.RtAttr adds one to an attribute.
+func (m Message) AddRtAttr(attribute int, value []byte) *nl.RtAttr {
+	attr := nl.NewRtAttr(attribute, value)
+	m.Add(attr)
+	return attr
+}
+
 // explain returns the error with what the message is for.
 func (m Message) explain(err error) error {
 	if m.Advise != nil {
