@@ -42,8 +42,8 @@ type Options struct {
 	LoopInterval time.Duration
 	// ReceiveBuffer is the size of the receive buffer for the host's devices, in bytes. 0 means the default.
 	ReceiveBuffer int
-	// Observer hears what the agent does. It may be nil.
-	Observer Observer
+	// Observers hear what the agent does.
+	Observers []func(Event)
 }
 
 // Agent watches a node. Its methods Status, Pause and Resume may be called from several goroutines at once.
@@ -159,9 +159,6 @@ func (a *Agent) startFinishingMoves() {
 func New(opts Options) (*Agent, error) {
 	if opts.LoopInterval == 0 {
 		opts.LoopInterval = time.Minute
-	}
-	if opts.Observer == nil {
-		opts.Observer = Observers{}
 	}
 	restorer, err := restore.NewRestorer(opts.Store)
 	if err != nil {

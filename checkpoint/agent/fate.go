@@ -126,7 +126,7 @@ func (a *Agent) reportChanges(held bool, instant time.Time) {
 		}
 	}
 	if len(changes) > 0 {
-		a.Observer.Changed(changes)
+		a.observe(Changes(changes))
 	}
 }
 

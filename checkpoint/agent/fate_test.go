@@ -110,7 +110,7 @@ func TestChangesOfInterfaces(t *testing.T) {
 	shortenStuckLimits(t)
 	n, o := newNode(t, "lan0"), &observed{}
 	fine, occupied, ends := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2), n.attach(t, "lan0", 3)
-	n.start(t, func(opts *Options) { opts.Observer = Observers{&observed{}, o} })
+	n.start(t, func(opts *Options) { opts.Observers = []func(Event){new(observed).hear, o.hear} })
 	fresh.IP(t, "", "link del lan0")
 	n.awaitState(t, "lan0", control.Lost)
 	n.forget(t, ends)
@@ -155,7 +155,7 @@ func TestWhatIsBlockedIsStuck(t *testing.T) {
 	shortenStuckLimits(t)
 	n, o := newNode(t, "lan0"), &observed{}
 	p := n.attach(t, "lan0", 1)
-	n.start(t, func(opts *Options) { opts.Observer = o })
+	n.start(t, func(opts *Options) { opts.Observers = []func(Event){o.hear} })
 	fresh.IP(t, "", "link del lan0")
 	n.awaitState(t, "lan0", control.Lost)
 	fresh.Run(t, "", "ip link add lan0 type bridge; ip link set lan0 up")

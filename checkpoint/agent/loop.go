@@ -35,31 +35,33 @@ func (a *Agent) loop(ctx context.Context) {
 	for {
 		a.recordRound()
 		timer.Reset(a.nextWake(time.Now()))
+		var source WakeSource
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.watch.Changed():
-			a.Observer.LoopWoke(WakeDevices)
+			source = WakeDevices
 			changes := a.watch.Take()
 			if changes.Overrun {
 				a.overruns++
 			}
 			a.stale = a.stale || changes.Overrun || len(changes.List) > 0
 		case <-a.index.changed:
-			a.Observer.LoopWoke(WakeCheckpoints)
+			source = WakeCheckpoints
 			a.outdated = true
 		case <-a.findings: // decide reads the findings.
-			a.Observer.LoopWoke(WakeFindings)
+			source = WakeFindings
 		case e := <-a.restoreEnds:
-			a.Observer.LoopWoke(WakeRestores)
+			source = WakeRestores
 			a.finishRestore(e)
 		case request := <-a.requests:
-			a.Observer.LoopWoke(WakeRequests)
+			source = WakeRequests
 			request()
 		case <-timer.C:
-			a.Observer.LoopWoke(WakeTimer)
+			source = WakeTimer
 			a.checkPeriodic(time.Now())
 		}
+		a.observe(source)
 		if (a.stale || a.outdated) && time.Now().Before(a.earliestScan()) {
 			continue // The timer ends when the loop may look.
 		}
@@ -254,9 +256,12 @@ func (a *Agent) decide(ctx context.Context) {
 		c.update(a.devices, a.withoutTakenAway(c), a.nics, a.RebuildBond, instant)
 		if before == 0 && c.view.lost > 0 {
 			a.logLoss(c)
-			a.observeLoss(c)
+			a.observe(LossCount(c.view.lost))
 		}
-		a.observeOutageEnd(c)
+		if c.outage != nil {
+			a.observe(*c.outage)
+			c.outage = nil
+		}
 	}
 	rules := rules{paused: a.paused != nil, pauseEnds: a.pauseEnds(instant), guarded: len(lost) > 0 && a.Store.Guarded(), grace: a.HostGrace}
 	a.reportChanges(rules.paused || rules.guarded, instant)

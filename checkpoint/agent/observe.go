@@ -4,76 +4,32 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture/watch"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// Observer hears what the agent does. The loop calls its methods, so they return at once.
-type Observer interface {
-	// LoopWoke is called each time the loop wakes, with the cause.
-	LoopWoke(WakeSource)
-	// Lost is called when a chain that was whole loses interfaces.
-	Lost(base string, lost []checkpoint.Record)
-	// RestoreTried is called at the end of each try to restore.
-	RestoreTried(Try)
-	// OutageEnded is called when nothing of a chain is lost any more, and the agent has restored something of it.
-	OutageEnded(Outage)
-	// Connected is called when there was carrier and the neighbours know all restored addresses. It gets the time since
-	// the loss.
-	Connected(sinceLoss time.Duration)
-	// Changed is called with what has become of interfaces. The list is never empty.
-	Changed([]InterfaceChange)
-}
+// Event is what an observer hears: a WakeSource, a LossCount, a Try, an Outage, a Connection or Changes. The loop calls the
+// observers one after the other, so they return at once.
+type Event any
 
-// Observers passes each call to all its members, one after the other. An Observer that needs only some methods embeds
-// an empty Observers.
-type Observers []Observer
-
-// LoopWoke implements Observer.
-func (list Observers) LoopWoke(s WakeSource) {
-	for _, o := range list {
-		o.LoopWoke(s)
+// observe tells each observer.
+func (a *Agent) observe(e Event) {
+	for _, observer := range a.Observers {
+		observer(e)
 	}
 }
 
-// Lost implements Observer.
-func (list Observers) Lost(base string, lost []checkpoint.Record) {
-	for _, o := range list {
-		o.Lost(base, lost)
-	}
-}
+// LossCount is how many interfaces a chain loses that was whole.
+type LossCount int
 
-// RestoreTried implements Observer.
-func (list Observers) RestoreTried(t Try) {
-	for _, o := range list {
-		o.RestoreTried(t)
-	}
-}
+// Connection says that there was carrier, and that the neighbours know all restored addresses. It is the time since the loss.
+type Connection time.Duration
 
-// OutageEnded implements Observer.
-func (list Observers) OutageEnded(out Outage) {
-	for _, o := range list {
-		o.OutageEnded(out)
-	}
-}
+// Changes are what has become of interfaces. The list is never empty.
+type Changes []InterfaceChange
 
-// Connected implements Observer.
-func (list Observers) Connected(sinceLoss time.Duration) {
-	for _, o := range list {
-		o.Connected(sinceLoss)
-	}
-}
-
-// Changed implements Observer.
-func (list Observers) Changed(changes []InterfaceChange) {
-	for _, o := range list {
-		o.Changed(changes)
-	}
-}
-
-// WakeSource is what wakes the loop.
+// WakeSource is what has woken the loop.
 type WakeSource string
 
 // All sources.
@@ -89,7 +45,7 @@ const (
 // WakeSources are all sources.
 var WakeSources = []WakeSource{WakeDevices, WakeCheckpoints, WakeFindings, WakeRestores, WakeRequests, WakeTimer}
 
-// Try is one try to restore the lost interfaces of a chain.
+// Try is one try to restore the lost interfaces of a chain. It is over.
 type Try struct {
 	Base     string
 	Duration time.Duration
@@ -99,7 +55,7 @@ type Try struct {
 	Reason string
 }
 
-// Outage is a time during which interfaces of a chain were lost.
+// Outage is a time during which interfaces of a chain were lost. It is over, and the agent has restored something of them.
 type Outage struct {
 	Base string
 	// LostAt is when the agent saw the loss. BackAt is when it could restore a part. WholeAt is when the last restore
@@ -176,17 +132,6 @@ func (a *Agent) countFigures() Figures {
 	return f
 }
 
-// observeLoss tells the observer which records of the chain are lost.
-func (a *Agent) observeLoss(c *chain) {
-	var lost []checkpoint.Record
-	for i, l := range c.losses {
-		if l != nil {
-			lost = append(lost, c.Records[i])
-		}
-	}
-	a.Observer.Lost(c.Base, lost)
-}
-
 // observeTry tells the observer of the end of a restore.
 func (a *Agent) observeTry(e restoreEnd) {
 	c := e.chain
@@ -203,7 +148,7 @@ func (a *Agent) observeTry(e restoreEnd) {
 			try.Outcomes = append(try.Outcomes, o)
 		}
 	}
-	a.Observer.RestoreTried(try)
+	a.observe(try)
 	a.countTry(c, try)
 	for _, o := range try.Outcomes {
 		if o.State == restore.Restored || o.State == restore.Repaired {
@@ -225,16 +170,8 @@ func (c *chain) noteRestored(instant time.Time) {
 // observeConnected tells the observer when the neighbours know all restored addresses of the chain.
 func (a *Agent) observeConnected(c *chain) {
 	if !c.unconnectedSince.IsZero() && len(c.owed) == 0 && c.view.failure == "" {
-		a.Observer.Connected(time.Since(c.unconnectedSince))
+		a.observe(Connection(time.Since(c.unconnectedSince)))
 		c.unconnectedSince = time.Time{}
-	}
-}
-
-// observeOutageEnd tells the observer of an outage that is over.
-func (a *Agent) observeOutageEnd(c *chain) {
-	if o := c.outage; o != nil {
-		c.outage = nil
-		a.Observer.OutageEnded(*o)
 	}
 }
 

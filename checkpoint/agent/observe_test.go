@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/test/fresh"
@@ -31,22 +30,26 @@ func (o *observed) add(f func()) {
 	f()
 }
 
-func (o *observed) LoopWoke(s WakeSource) {
+func (o *observed) hear(event Event) {
 	o.add(func() {
-		if o.woke == nil {
-			o.woke = map[WakeSource]int{}
+		switch e := event.(type) {
+		case WakeSource:
+			if o.woke == nil {
+				o.woke = map[WakeSource]int{}
+			}
+			o.woke[e]++
+		case LossCount:
+			o.lost = append(o.lost, int(e))
+		case Try:
+			o.tries = append(o.tries, e)
+		case Outage:
+			o.outages = append(o.outages, e)
+		case Connection:
+			o.connected = append(o.connected, time.Duration(e))
+		case Changes:
+			o.changes = append(o.changes, e...)
 		}
-		o.woke[s]++
 	})
-}
-func (o *observed) Lost(_ string, lost []checkpoint.Record) {
-	o.add(func() { o.lost = append(o.lost, len(lost)) })
-}
-func (o *observed) RestoreTried(t Try)        { o.add(func() { o.tries = append(o.tries, t) }) }
-func (o *observed) OutageEnded(out Outage)    { o.add(func() { o.outages = append(o.outages, out) }) }
-func (o *observed) Connected(d time.Duration) { o.add(func() { o.connected = append(o.connected, d) }) }
-func (o *observed) Changed(c []InterfaceChange) {
-	o.add(func() { o.changes = append(o.changes, c...) })
 }
 
 // has waits until f accepts what was heard.
@@ -62,7 +65,7 @@ func (o *observed) has(t *testing.T, what string, f func() bool) {
 func TestAnOutageIsMeasured(t *testing.T) {
 	n, o := newNode(t, "lan0"), &observed{}
 	pods := []pod{n.attach(t, "lan0", 1), n.attach(t, "lan0", 2)}
-	n.start(t, func(opts *Options) { opts.Observer = o })
+	n.start(t, func(opts *Options) { opts.Observers = []func(Event){o.hear} })
 	fresh.IP(t, "", "link del lan0")
 	n.awaitState(t, "lan0", control.Lost)
 	o.has(t, "the loss", func() bool { return slices.Equal(o.lost, []int{2}) })
@@ -79,7 +82,7 @@ func TestAnOutageIsMeasured(t *testing.T) {
 			t.Errorf("try %+v", try)
 		}
 		if len(o.connected) > 0 {
-			t.Error("the observer heard Connected without carrier")
+			t.Error("the observer heard of a connection without carrier")
 		}
 	})
 	fresh.IP(t, "", "link set lan0p up")

@@ -33,7 +33,7 @@ func run(ctx context.Context, opts options) error {
 	}
 	defer runtime.Close()
 	exporter := metrics.New(cniplugin.Version, leases)
-	observers := agent.Observers{exporter}
+	observers := []func(agent.Event){exporter.Observe}
 	sources := serve.Sources{Runtime: runtime}
 	var loops []func(context.Context)
 	if opts.api != nil {
@@ -51,7 +51,7 @@ func run(ctx context.Context, opts options) error {
 		Ready:        func() { close(ready); opts.supervisor.notifyReady() },
 		Alive:        opts.supervisor.notifyWatchdog,
 		LoopInterval: opts.supervisor.maxWait(),
-		Observer:     observers,
+		Observers:    observers,
 		Runtime:      runtime,
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package metrics shows relink-agent to Prometheus. [Metrics] is the agent's Observer: it counts and measures what
+// Package metrics shows relink-agent to Prometheus. [Metrics] observes the agent: it counts and measures what
 // happens. When somebody asks, the present state comes from the agent's Status and Figures, and from the stores of
 // relink-ipam. [ControllerHandler] shows the process that keeps address pools as a whole.
 //

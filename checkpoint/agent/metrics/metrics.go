@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/agent"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
@@ -20,7 +19,7 @@ type Agent interface {
 	Figures() agent.Figures
 }
 
-// Metrics counts what an agent does. It is the agent's Observer.
+// Metrics counts what an agent does: Observe is an observer of the agent.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -114,17 +113,27 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// LoopWoke implements agent.Observer.
-func (m *Metrics) LoopWoke(s agent.WakeSource) { m.wakes.WithLabelValues(string(s)).Inc() }
-
-// Lost implements agent.Observer.
-func (m *Metrics) Lost(_ string, lost []checkpoint.Record) {
-	m.losses.Inc()
-	m.lost.Add(float64(len(lost)))
+// Observe counts what the agent does. No metric is about one pod.
+func (m *Metrics) Observe(event agent.Event) {
+	switch e := event.(type) {
+	case agent.WakeSource:
+		m.wakes.WithLabelValues(string(e)).Inc()
+	case agent.LossCount:
+		m.losses.Inc()
+		m.lost.Add(float64(e))
+	case agent.Try:
+		m.observeTry(e)
+	case agent.Outage:
+		m.lossToRestored.Observe(e.WholeAt.Sub(e.LostAt).Seconds())
+		if !e.BackAt.IsZero() {
+			m.backToRestored.Observe(e.WholeAt.Sub(e.BackAt).Seconds())
+		}
+	case agent.Connection:
+		m.lossToConnected.Observe(time.Duration(e).Seconds())
+	}
 }
 
-// RestoreTried implements agent.Observer.
-func (m *Metrics) RestoreTried(t agent.Try) {
+func (m *Metrics) observeTry(t agent.Try) {
 	result := restored
 	if t.Reason != "" {
 		result = failed
@@ -137,20 +146,6 @@ func (m *Metrics) RestoreTried(t agent.Try) {
 		}
 	}
 }
-
-// OutageEnded implements agent.Observer.
-func (m *Metrics) OutageEnded(o agent.Outage) {
-	m.lossToRestored.Observe(o.WholeAt.Sub(o.LostAt).Seconds())
-	if !o.BackAt.IsZero() {
-		m.backToRestored.Observe(o.WholeAt.Sub(o.BackAt).Seconds())
-	}
-}
-
-// Connected implements agent.Observer.
-func (m *Metrics) Connected(sinceLoss time.Duration) { m.lossToConnected.Observe(sinceLoss.Seconds()) }
-
-// Changed implements agent.Observer. No metric is about one pod.
-func (m *Metrics) Changed([]agent.InterfaceChange) {}
 
 var (
 	podEventTable table

@@ -18,7 +18,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/agent"
 	"github.com/relink-cni/relink/checkpoint/agent/metrics"
 	"github.com/relink-cni/relink/checkpoint/capture/watch"
@@ -131,12 +130,12 @@ func TestWhatIsShown(t *testing.T) {
 	allocate(t, dir, "lan", 1)
 	allocate(t, dir, "lan", 2)
 	m := fullMetrics(dir)
-	m.LoopWoke(agent.WakeDevices)
-	m.Lost("eth0", make([]checkpoint.Record, 3))
-	m.RestoreTried(agent.Try{Duration: 30 * time.Millisecond, Outcomes: []restore.Outcome{{State: restore.Restored}, {State: restore.Restored}, {State: restore.SandboxGone}}})
-	m.RestoreTried(agent.Try{Duration: 30 * time.Second, Reason: "no such device"})
-	m.OutageEnded(agent.Outage{LostAt: time.Unix(100, 0), BackAt: time.Unix(107, 0), WholeAt: time.Unix(107, 40_000_000)})
-	m.Connected(9 * time.Second)
+	m.Observe(agent.WakeDevices)
+	m.Observe(agent.LossCount(3))
+	m.Observe(agent.Try{Duration: 30 * time.Millisecond, Outcomes: []restore.Outcome{{State: restore.Restored}, {State: restore.Restored}, {State: restore.SandboxGone}}})
+	m.Observe(agent.Try{Duration: 30 * time.Second, Reason: "no such device"})
+	m.Observe(agent.Outage{LostAt: time.Unix(100, 0), BackAt: time.Unix(107, 0), WholeAt: time.Unix(107, 40_000_000)})
+	m.Observe(agent.Connection(9 * time.Second))
 	expectLines(t, scrape(t, m),
 		`relink_agent_build_info{version="v1"} 1`,
 		`relink_attachments{state="whole"} 10`, `relink_attachments{state="lost"} 4`, `relink_attachments{state="drifted"} 2`, `relink_attachments{state="sandbox_gone"} 5`,

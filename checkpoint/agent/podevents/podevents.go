@@ -28,23 +28,17 @@ type Recorder interface {
 	Record(pod attachment.Pod, warning bool, reason, message string)
 }
 
-// NewObserver returns an Observer that passes changes to the recorder as events.
-func NewObserver(r Recorder) agent.Observer { return observer{recorder: r} }
-
-// observer hears only about changes: its Observers is empty.
-type observer struct {
-	agent.Observers
-	recorder Recorder
-}
-
-// Changed implements agent.Observer.
-func (t observer) Changed(changes []agent.InterfaceChange) {
-	for _, c := range changes {
-		if c.Pod == (attachment.Pod{}) {
-			continue // This is not a sandbox of Kubernetes.
+// NewObserver returns an observer that passes changes to the recorder as events.
+func NewObserver(recorder Recorder) func(agent.Event) {
+	return func(event agent.Event) {
+		changes, _ := event.(agent.Changes)
+		for _, c := range changes {
+			if c.Pod == (attachment.Pod{}) {
+				continue // This is not a sandbox of Kubernetes.
+			}
+			e := NewEvent(c)
+			recorder.Record(c.Pod, e.Warning, e.Reason, e.Message)
 		}
-		e := NewEvent(c)
-		t.recorder.Record(c.Pod, e.Warning, e.Reason, e.Message)
 	}
 }
 

@@ -77,9 +77,9 @@ func (r *recorder) Record(pod attachment.Pod, _ bool, reason, _ string) {
 func TestTo(t *testing.T) {
 	r := &recorder{}
 	o := podevents.NewObserver(r)
-	o.LoopWoke(agent.WakeTimer)
-	o.Connected(time.Second)
-	o.Changed([]agent.InterfaceChange{
+	o(agent.WakeTimer)
+	o(agent.Connection(time.Second))
+	o(agent.Changes{
 		{Attachment: eth0, Pod: attachment.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, State: agent.Lost},
 		{Attachment: eth0, State: agent.Lost},
 		{Attachment: eth0, Pod: attachment.Pod{Namespace: "shop", Name: "web-1"}, State: agent.Back},
