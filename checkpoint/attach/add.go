@@ -32,6 +32,9 @@ func (p Plugin) Add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
+	if p.isChained() {
+		return c.addChained()
+	}
 	if err := c.key().Validate(); err != nil {
 		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
 	}
@@ -347,19 +350,23 @@ func (a *addition) save(ctx context.Context, result *current.Result, live netsta
 		return err
 	}
 	live.Settings = settings(live.Addresses)
-	record := checkpoint.Record{
-		Attachment: a.key(),
-		Pod:        a.env.Pod,
-		Owner:      a.ipam.Owner(ctx),
-		Namespace:  a.sandbox.Identity(),
+	a.undo.Push("checkpoint", a.restoreCheckpoint)
+	return a.store.Save(a.record(ctx, a.sandbox, live, a.access, raw))
+}
+
+// record is what the checkpoint has of the attachment.
+func (c *call) record(ctx context.Context, sandbox *kernel.Namespace, live netstate.Interface, access *hostaccess.Access, result []byte) checkpoint.Record {
+	return checkpoint.Record{
+		Attachment: c.key(),
+		Pod:        c.env.Pod,
+		Owner:      c.ipam.Owner(ctx),
+		Namespace:  sandbox.Identity(),
 		Interface:  live,
-		HostAccess: a.access,
-		CNI:        checkpoint.CNI{Config: a.args.StdinData, Result: raw},
-		Writer:     a.plugin.Name,
+		HostAccess: access,
+		CNI:        checkpoint.CNI{Config: c.args.StdinData, Result: result},
+		Writer:     c.plugin.Name,
 		CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
 	}
-	a.undo.Push("checkpoint", a.restoreCheckpoint)
-	return a.store.Save(record)
 }
 
 // restoreCheckpoint puts the earlier checkpoint back.

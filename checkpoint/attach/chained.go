@@ -9,68 +9,25 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"time"
 
-	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
-	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/hostaccess"
-	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// Chained is the plugin that remembers what the earlier plugins of a list have built. relink-checkpoint
-// changes nothing in the sandbox. relink-host-access adds host access.
-type Chained struct {
-	// Name is the plugin's: relink-checkpoint or relink-host-access.
-	Name string
-	// Parse reads the plugin's configuration.
-	Parse func(config []byte) (netconf.Request, []error)
-	// Stderr gets a line about what cannot be remembered. nil stands for the process's own.
-	Stderr io.Writer
-}
-
-// Funcs returns the plugin's entry points for skel.PluginMainFuncs.
-func (p Chained) Funcs() skel.CNIFuncs {
-	return skel.CNIFuncs{Add: p.Add, Del: p.Del, Check: p.Check, Status: p.Status, GC: p.GC}
-}
-
-// begin reads what the runtime gives. If the configuration names an IPAM plugin, that is for the
-// interface plugin.
-func (p Chained) begin(args *skel.CmdArgs) (*call, error) {
-	request, errs := p.Parse(args.StdinData)
-	if err := cniplugin.FirstError(errs); err != nil {
-		return nil, err
-	}
-	store, err := netconf.OpenStore(request.Config)
-	if err != nil {
-		return nil, err
-	}
-	env, err := cniplugin.ParseArgs(args.Args)
-	if err != nil {
-		return nil, err
-	}
-	return &call{Request: request, plugin: Plugin{Name: p.Name}, args: args, env: env, store: store}, nil
-}
-
-// Add remembers the interface as it is now and prints prevResult. If an interface cannot be
-// remembered, the pod starts all the same: Add says so on stderr and writes nothing. Host access needs a
+// addChained remembers the interface as it is now and prints prevResult. If an interface cannot be
+// remembered, the pod starts all the same: addChained says so on stderr and writes nothing. Host access needs a
 // checkpoint, so relink-host-access fails then.
-func (p Chained) Add(args *skel.CmdArgs) (err error) {
-	c, err := p.begin(args)
-	if err != nil {
-		return err
-	}
+func (c *call) addChained() (err error) {
 	if c.PrevResult == nil {
-		return netconf.NoInterface(p.Name)
+		return netconf.NoInterface(c.plugin.Name)
 	}
 	previous, err := c.Previous()
 	if err != nil {
@@ -90,7 +47,7 @@ func (p Chained) Add(args *skel.CmdArgs) (err error) {
 			err = cniplugin.Join(err, undo.Run())
 		}
 	}()
-	if err := p.saveCheckpoint(c, &undo); err != nil {
+	if err := c.saveCheckpoint(&undo); err != nil {
 		return err
 	}
 	failpoint.Here("before printing")
@@ -156,7 +113,7 @@ func (c *call) printPrevResult(w io.Writer, previous types.Result) error {
 }
 
 // saveCheckpoint saves the checkpoint, or says why there is none.
-func (p Chained) saveCheckpoint(c *call, undo *cniplugin.Undo) error {
+func (c *call) saveCheckpoint(undo *cniplugin.Undo) error {
 	sandbox, err := c.openSandbox()
 	if err != nil {
 		return err
@@ -173,19 +130,19 @@ func (p Chained) saveCheckpoint(c *call, undo *cniplugin.Undo) error {
 		err = checkDescribable(live)
 	}
 	if vf := new(kernel.VFError); errors.As(err, &vf) {
-		return cniplugin.ConfigError("type", p.Name, vf.Error()+". Take "+p.Name+" out of this list: the pod then starts, and relink does not restore it")
+		return cniplugin.ConfigError("type", c.plugin.Name, vf.Error()+". Take "+c.plugin.Name+" out of this list: the pod then starts, and relink does not restore it")
 	}
 	if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrNoDevice) {
 		if c.HostAccess != nil {
 			return c.accessRefused(fmt.Sprintf("%s cannot have host access, which is for macvlan and ipvlan: %v", c.args.IfName, err))
 		}
-		p.warn("%s of %s can't be remembered, and will not be restored: %v", c.args.IfName, c.args.ContainerID, err)
+		c.plugin.warn("%s of %s can't be remembered, and will not be restored: %v", c.args.IfName, c.args.ContainerID, err)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
-	record := c.chainedRecord(sandbox, live)
+	record := c.record(context.Background(), sandbox, live, c.earlierAccess(sandbox), c.PrevResult)
 	if earlier := record.HostAccess; c.HostAccess != nil && earlier != nil && !reflect.DeepEqual(earlier.Options, *c.HostAccess) {
 		return cniplugin.ConfigError("type", c.plugin.Name, "the pod has host access already, by an earlier plugin of the list: keep it once")
 	}
@@ -225,20 +182,6 @@ func checkDescribable(live netstate.Interface) error {
 	return nil
 }
 
-func (c *call) chainedRecord(sandbox *kernel.Namespace, live netstate.Interface) checkpoint.Record {
-	return checkpoint.Record{
-		Attachment: c.key(),
-		Pod:        c.env.Pod,
-		Owner:      ipam.New(c.args, c.Network, control.Client{}).Owner(context.Background()),
-		Namespace:  sandbox.Identity(),
-		Interface:  live,
-		HostAccess: c.earlierAccess(sandbox),
-		CNI:        checkpoint.CNI{Config: c.args.StdinData, Result: json.RawMessage(c.PrevResult)},
-		Writer:     c.plugin.Name,
-		CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
-	}
-}
-
 // forgetUnnamed removes the checkpoint that `relink capture` wrote of the same interface without
 // knowing its container ID. A capture can do that between the interface plugin's ADD and this one,
 // or after a killed ADD.
@@ -255,32 +198,6 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 		}
 		return c.store.Forget(id, c.args.IfName)
 	}))
-}
-
-// Del forgets the checkpoint. It comes before the interface plugin's DEL, so that no restore brings
-// the interface back. It is no error if something is gone already.
-func (p Chained) Del(args *skel.CmdArgs) error {
-	c, err := beginDel(args)
-	if err != nil {
-		return err
-	}
-	c.plugin.Name = p.Name
-	unlock, err := c.lock(context.Background())
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	recorded, err := c.loadRecord()
-	if err != nil {
-		return err
-	}
-	if err := c.beginDetach(recorded); err != nil {
-		return err
-	}
-	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
-		return cniplugin.Error(types.ErrIOFailure, "%v", err)
-	}
-	return c.removeHostAccess(context.Background(), recorded)
 }
 
 // beginDetach makes sure that no `relink capture` remembers the interface anew before the interface
@@ -300,76 +217,4 @@ func (c *call) noteDetach(sandbox *kernel.Namespace) error {
 	// If nothing can be written, nobody can write a checkpoint either.
 	_ = c.store.BeginDetach(sandbox.Identity(), c.args.IfName)
 	return c.forgetUnnamed(sandbox)
-}
-
-// Check compares as Plugin.Check does. The interface plugin has a CHECK of its own for what it lists in the result.
-func (p Chained) Check(args *skel.CmdArgs) error {
-	c, err := Plugin{Name: p.Name}.beginCheck(args)
-	if err != nil {
-		return err
-	}
-	sandbox, err := c.openSandbox()
-	if err != nil {
-		return err
-	}
-	defer sandbox.Close()
-	result, err := c.prevResult()
-	if err != nil {
-		return err
-	}
-	recorded, err := c.recorded()
-	if coded := new(types.Error); errors.As(err, &coded) && coded.Code == types.ErrUnknownContainer {
-		// What cannot be remembered has none.
-		if _, captureErr := capture(sandbox, args.IfName, kernel.Extent{}); errors.Is(captureErr, kernel.ErrUnsupported) || errors.Is(captureErr, kernel.ErrNoDevice) {
-			return nil
-		}
-	}
-	if err != nil {
-		return err
-	}
-	found, err := c.compare(sandbox, recorded, result)
-	if err != nil {
-		return err
-	}
-	return differsError(args.IfName, found)
-}
-
-// Status fails where no checkpoint can be kept, and where iptables is missing, as Plugin.Status does.
-func (p Chained) Status(args *skel.CmdArgs) error {
-	c, err := p.begin(args)
-	if err != nil {
-		return err
-	}
-	return cniplugin.Join(storeStatus(c.store), c.accessStatus())
-}
-
-// GC forgets checkpoints as Plugin.GC does: those of this network's attachments that the runtime
-// does not call valid any more, and whose network namespaces are proven gone.
-func (p Chained) GC(args *skel.CmdArgs) error {
-	config, store, err := beginGC(args)
-	if err != nil {
-		return err
-	}
-	valid, listed, err := cniplugin.ValidAttachments(args.StdinData)
-	if err != nil {
-		return err
-	}
-	if !listed {
-		p.warn("GC without cni.dev/valid-attachments: every checkpoint is kept")
-		return nil
-	}
-	kept, err := forgetInvalid(context.Background(), store, config.Name, valid)
-	err = cniplugin.Join(err, sweepHostAccess(context.Background(), store))
-	if message := kept.message(); message != "" {
-		p.warn("%s", message)
-	}
-	return err
-}
-
-func (p Chained) warn(format string, args ...any) {
-	w := p.Stderr
-	if w == nil {
-		w = os.Stderr
-	}
-	fmt.Fprintln(w, printable.Line(p.Name+": "+fmt.Sprintf(format, args...)))
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // Check compares what the CNI result tracks, and what the plugin alone owns, with what is there. It asks the IPAM plugin, too. Its
-// error names all differences.
+// error names all differences. For a chained plugin, the interface plugin has a CHECK of its own for what it lists in the result.
 func (p Plugin) Check(args *skel.CmdArgs) error {
 	c, err := p.beginCheck(args)
 	if err != nil {
@@ -34,15 +34,31 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 		return err
 	}
 	recorded, err := c.recorded()
+	if p.isChained() && isUnrecordable(sandbox, args.IfName, err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	differences := resultDifferences(args, result)
+	var differences []string
+	if !p.isChained() {
+		differences = resultDifferences(args, result)
+	}
 	compared, err := c.compare(sandbox, recorded, result)
 	if err != nil {
 		return err
 	}
 	return cniplugin.Join(differsError(args.IfName, append(differences, compared...)), c.ipam.Check(context.Background()))
+}
+
+// isUnrecordable says that there is no checkpoint because the interface cannot be remembered.
+func isUnrecordable(sandbox *kernel.Namespace, ifName string, err error) bool {
+	coded := new(types.Error)
+	if !errors.As(err, &coded) || coded.Code != types.ErrUnknownContainer {
+		return false
+	}
+	_, err = capture(sandbox, ifName, kernel.Extent{})
+	return errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrNoDevice)
 }
 
 // differsError is the error of a CHECK that has found these differences, nil for none.

@@ -21,13 +21,13 @@ import (
 // Del detaches the sandbox. It forgets the checkpoint, so that no restore brings the interface back.
 // Then it deletes the interface, and then it gives the addresses back. It is no error if the
 // namespace, the interface, the master or the checkpoint is gone: Del looks up nothing of the
-// configuration in the host. The record says where the sandbox is. If it does not, CNI_NETNS counts.
+// configuration in the host. The record says where the sandbox is. If it does not, CNI_NETNS counts. A chained plugin deletes no
+// interface: its DEL comes before that of the interface plugin.
 func (p Plugin) Del(args *skel.CmdArgs) error {
-	c, err := beginDel(args)
+	c, err := p.beginDel(args)
 	if err != nil {
 		return err
 	}
-	c.plugin = p
 	ctx := context.Background()
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -39,11 +39,20 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if p.isChained() {
+		if err := c.beginDetach(recorded); err != nil {
+			return err
+		}
+	}
 	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
 	// The host's routes to the addresses go before somebody else gets these.
-	if err := cniplugin.Join(c.removeHostAccess(ctx, recorded), c.deleteInterface(recorded)); err != nil {
+	err = c.removeHostAccess(ctx, recorded)
+	if !p.isChained() {
+		err = cniplugin.Join(err, c.deleteInterface(recorded))
+	}
+	if err != nil {
 		return err
 	}
 	return c.ipam.Del(ctx)
@@ -51,7 +60,7 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 
 // beginDel reads only what a DEL needs of the configuration. So a configuration that an ADD would
 // refuse now can still be detached.
-func beginDel(args *skel.CmdArgs) (*call, error) {
+func (p Plugin) beginDel(args *skel.CmdArgs) (*call, error) {
 	read, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
 		return nil, err
@@ -68,8 +77,11 @@ func beginDel(args *skel.CmdArgs) (*call, error) {
 	if err != nil {
 		store = checkpoint.OpenStore(checkpoint.DefaultDir)
 	}
+	if p.isChained() {
+		config.IPAM = cniplugin.IPAMSection{}
+	}
 	c := &call{
-		Request: netconf.Request{Config: config}, args: args, store: store,
+		Request: netconf.Request{Config: config}, plugin: p, args: args, store: store,
 		ipam:        delegate.New(args, config.Network, nil),
 		masquerades: read.WantsMasquerade(),
 	}

@@ -3,20 +3,16 @@ package attach
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
-	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -26,7 +22,7 @@ import (
 // to do the same, and to keep the addresses of what is kept. It goes on after a failure and reports all.
 // If the list of valid attachments is missing, it forgets nothing: an empty list is something else.
 func (p Plugin) GC(args *skel.CmdArgs) error {
-	config, store, err := beginGC(args)
+	config, store, err := p.readConfig(args)
 	if err != nil {
 		return err
 	}
@@ -36,13 +32,13 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		return err
 	}
 	if !listed {
-		fmt.Fprintln(os.Stderr, p.Name+": GC without cni.dev/valid-attachments: every checkpoint is kept")
+		p.warn("GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return delegate.New(args, config.Network, nil).GC(ctx)
 	}
 	kept, err := forgetInvalid(ctx, store, config.Name, valid)
 	err = cniplugin.Join(err, sweepHostAccess(ctx, store))
 	if message := kept.message(); message != "" {
-		fmt.Fprintln(os.Stderr, printable.Line(p.Name+": "+message))
+		p.warn("%s", message)
 	}
 	// A restore can still bring back what is left, and needs its addresses.
 	if kept.failed {
@@ -54,21 +50,6 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		return cniplugin.Join(err, unlisted)
 	}
 	return cniplugin.Join(err, delegate.New(&rest, config.Network, nil).GC(ctx))
-}
-
-// beginGC reads what a GC needs of the configuration: no more, so that a wrong key elsewhere in it
-// keeps nothing from being given up.
-func beginGC(args *skel.CmdArgs) (cniplugin.Config, *checkpoint.Store, error) {
-	read, err := cniplugin.ReadDelConfig(args.StdinData)
-	if err != nil {
-		return cniplugin.Config{}, nil, err
-	}
-	config, err := read.Config()
-	if err != nil {
-		return config, nil, err
-	}
-	store, err := netconf.OpenStore(config)
-	return config, store, err
 }
 
 // keptCheckpoints is what a GC has not forgotten although the runtime does not call it valid.

@@ -3,6 +3,8 @@ package attach
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -19,18 +21,24 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// Plugin is an interface plugin. Its configuration says what to build. How to build it is the same
-// for all.
+// Plugin is an interface plugin, or one that comes after an interface plugin in a list. Its configuration says what to build.
+// How to build it is the same for all.
 type Plugin struct {
 	// Name is the plugin's, such as relink-macvlan.
 	Name string
-	// Kind is the kind of the links that it makes (netstate.KindMacvlan, ...).
+	// Kind is the kind of the links that it makes (netstate.KindMacvlan, ...). It is empty for a chained plugin: that one
+	// remembers what the earlier plugins of the list have built. relink-checkpoint changes nothing in the sandbox.
+	// relink-host-access adds host access.
 	Kind string
 	// Parse reads the plugin's configuration for an ADD and a STATUS.
 	Parse netconf.Reader
 }
+
+// isChained says that the plugin comes after an interface plugin, which has what "ipam" names.
+func (p Plugin) isChained() bool { return p.Kind == "" }
 
 // Funcs returns the plugin's entry points for skel.PluginMainFuncs.
 func (p Plugin) Funcs() skel.CNIFuncs {
@@ -82,23 +90,38 @@ func (p Plugin) beginCheck(args *skel.CmdArgs) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	detached, err := cniplugin.ReadDelConfig(args.StdinData)
+	config, store, err := p.readConfig(args)
 	if err != nil {
 		return nil, err
 	}
-	config, err := detached.Config()
-	if err != nil {
-		return nil, err
-	}
-	config.Network = network
-	store, err := netconf.OpenStore(config)
-	if err != nil {
-		return nil, err
-	}
+	network.IPAM, config.Network = config.IPAM, network
 	return &call{
 		Request: netconf.Request{Config: config}, plugin: p, args: args, env: env, store: store,
 		ipam: delegate.New(args, network, control.Client{}),
 	}, nil
+}
+
+// readConfig reads what a GC and a CHECK need of the configuration: no more, so that a wrong key elsewhere in it keeps
+// nothing from being given up.
+func (p Plugin) readConfig(args *skel.CmdArgs) (cniplugin.Config, *checkpoint.Store, error) {
+	read, err := cniplugin.ReadDelConfig(args.StdinData)
+	if err != nil {
+		return cniplugin.Config{}, nil, err
+	}
+	config, err := read.Config()
+	if err != nil {
+		return config, nil, err
+	}
+	if p.isChained() {
+		config.IPAM = cniplugin.IPAMSection{}
+	}
+	store, err := netconf.OpenStore(config)
+	return config, store, err
+}
+
+// warn writes a line for the administrator.
+func (p Plugin) warn(format string, args ...any) {
+	fmt.Fprintln(os.Stderr, printable.Line(p.Name+": "+fmt.Sprintf(format, args...)))
 }
 
 func (c *call) key() attachment.Key {

@@ -29,11 +29,8 @@ func (p Plugin) Status(args *skel.CmdArgs) error {
 }
 
 func (c *call) masterStatus() error {
-	if c.LinkInContainer {
+	if c.plugin.isChained() || c.LinkInContainer || c.store.Guarded() {
 		return nil // STATUS is about no sandbox.
-	}
-	if c.store.Guarded() {
-		return nil
 	}
 	master, err := c.hostMaster()
 	coded := new(types.Error)

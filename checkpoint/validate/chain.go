@@ -24,7 +24,7 @@ var pluginNames = []string{netconf.MacvlanName, netconf.VLANName, netconf.Checkp
 
 // chained are the plugins that come after an interface plugin.
 var chained = map[string]struct {
-	read func([]byte) (netconf.Request, []error)
+	read netconf.Reader
 	keys *cniplugin.Keys
 }{
 	netconf.CheckpointName: {netconf.Checkpoint, &netconf.CheckpointKeys},
@@ -64,23 +64,14 @@ type plugin struct {
 // listKeys are the keys of a list of plugins (libcni.NetworkConfFromBytes). libcni passes the others to no plugin: a pod whose VLAN is
 // written there would start without one.
 var listKeys = cniplugin.Keys{
-	Program: "a list of plugins",
-	Accepted: []cniplugin.Key{
-		{Name: "cniVersion"}, {Name: "cniVersions"}, {Name: "name"}, {Name: "plugins"}, {Name: "disableCheck"}, {Name: "disableGC"}, {Name: "loadOnlyInlinedPlugins"},
-	},
-	Elsewhere: misplacedHints("vlan", "vlans", "vlanid", "vlantag", "vlanprotocol", "vlanname", "master", "mtu", "mac", "mode", "ipam", "dns", "hostaccess",
+	Program:  "a list of plugins",
+	Accepted: cniplugin.KeyNames("cniVersion", "cniVersions", "name", "plugins", "disableCheck", "disableGC", "loadOnlyInlinedPlugins"),
+	Elsewhere: cniplugin.Hints(noPluginRemedy, "vlan", "vlans", "vlanid", "vlantag", "vlanprotocol", "vlanname", "master", "mtu", "mac", "mode", "ipam", "dns", "hostaccess",
 		"checkpointdir", "linkincontainer", "statuscarrier", "allowpersistentips", "capabilities", "pool", "ranges", "subnet", "sticky"),
 }
 
 // noPluginRemedy is an error for validate alone: the plugins that lack the key do not know of it.
 const noPluginRemedy = `no plugin gets it: write it in the plugin's object in "plugins"`
-
-func misplacedHints(keys ...string) (hints []cniplugin.Hint) {
-	for _, key := range keys {
-		hints = append(hints, cniplugin.Hint{Key: key, Remedy: noPluginRemedy})
-	}
-	return hints
-}
 
 // chainReader takes one network apart.
 type chainReader struct {
@@ -242,7 +233,7 @@ func (r *chainReader) readPlugin(place string, config, written []byte) {
 	case reader != nil:
 		r.readInterface(&p, config, reader)
 	case chained[head.Type].read != nil:
-		c, errs := chained[head.Type].read(config)
+		c, errs := chained[head.Type].read(config, cniplugin.Args{})
 		if err := cniplugin.CheckVersion(r.version, netconf.CheckpointVersions.SupportedVersions()); err != nil {
 			errs = append(errs, err)
 		}

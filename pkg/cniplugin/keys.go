@@ -33,6 +33,14 @@ type Key struct {
 	Nested *Keys
 }
 
+// KeyNames returns known keys into whose values nobody looks.
+func KeyNames(names ...string) (keys []Key) {
+	for _, name := range names {
+		keys = append(keys, Key{Name: name})
+	}
+	return keys
+}
+
 // Hint says what to do about a key that is wrong where it is.
 type Hint struct {
 	// Key is in small letters, without '_' and '-'. In a comparison these and the case do not count.
@@ -41,12 +49,17 @@ type Hint struct {
 	Remedy string
 }
 
-// HintsFor returns the hints for words that people write for a key. program is the program's name, as in Keys.
-func HintsFor(program, key string, words ...string) (hints []Hint) {
-	for _, word := range words {
-		hints = append(hints, Hint{Key: word, Remedy: suggestion(program, key)})
+// Hints returns hints with the same remedy for several keys.
+func Hints(remedy string, keys ...string) (hints []Hint) {
+	for _, key := range keys {
+		hints = append(hints, Hint{Key: key, Remedy: remedy})
 	}
 	return hints
+}
+
+// HintsFor returns the hints for words that people write for a key. program is the program's name, as in Keys.
+func HintsFor(program, key string, words ...string) []Hint {
+	return Hints(suggestion(program, key), words...)
 }
 
 func suggestion(program, key string) string {

@@ -18,20 +18,19 @@ var CheckpointVersions = version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.
 // list.
 var CheckpointKeys = cniplugin.Keys{
 	Program:  CheckpointName,
-	Accepted: append(slices.Clip(cniplugin.NetworkKeys), cniplugin.Key{Name: "dns"}, cniplugin.Key{Name: "checkpointDir"}),
-	Elsewhere: append(slices.Concat(ipamHints, hints(interfaceHint, slices.Concat(vlanSynonyms, masterSynonyms)...)), interfaceHint("master"), interfaceHint("mode"), interfaceHint("mtu"), interfaceHint("mac"),
-		interfaceHint("vlan"), interfaceHint("vlanid"), interfaceHint("vlanprotocol"), interfaceHint("vlanname"), interfaceHint("bcqueuelen"),
-		interfaceHint("linkincontainer"), interfaceHint("statuscarrier"),
-		cniplugin.Hint{Key: "hostaccess", Remedy: "a key of relink-macvlan; after a stock plugin, use relink-host-access"}),
+	Accepted: slices.Concat(cniplugin.NetworkKeys, cniplugin.KeyNames("dns", "checkpointDir")),
+	Elsewhere: slices.Concat(ipamHints, interfaceHints(vlanSynonyms...), interfaceHints(masterSynonyms...), interfaceHints("master", "mode", "mtu", "mac", "vlan",
+		"vlanid", "vlanprotocol", "vlanname", "bcqueuelen", "linkincontainer", "statuscarrier"),
+		cniplugin.Hints("a key of relink-macvlan; after a stock plugin, use relink-host-access", "hostaccess")),
 }
 
-func interfaceHint(key string) cniplugin.Hint {
-	return cniplugin.Hint{Key: key, Remedy: "a key of the interface plugin: write it in that plugin's object of the list"}
+func interfaceHints(keys ...string) []cniplugin.Hint {
+	return cniplugin.Hints("a key of the interface plugin: write it in that plugin's object of the list", keys...)
 }
 
 // Checkpoint reads relink-checkpoint's configuration, and returns everything that is wrong. It leaves "ipam" to the
 // interface plugin.
-func Checkpoint(b []byte) (Request, []error) {
+func Checkpoint(b []byte, _ cniplugin.Args) (Request, []error) {
 	var c struct {
 		cniplugin.Network
 		CheckpointDir string `json:"checkpointDir"`

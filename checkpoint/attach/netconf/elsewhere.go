@@ -1,16 +1,19 @@
 package netconf
 
-import "github.com/relink-cni/relink/pkg/cniplugin"
+import (
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/cniplugin"
+)
 
 // ipamHints are the keys that belong in "ipam". Beside it nobody would read them.
-var ipamHints = []cniplugin.Hint{
-	ipamHint("subnet", "subnet"), ipamHint("ranges", "ranges"), ipamHint("rangestart", "rangeStart"), ipamHint("rangeend", "rangeEnd"),
-	ipamHint("datadir", "dataDir"), ipamHint("resolvconf", "resolvConf"), ipamHint("sticky", "sticky"), ipamHint("retain", "retain"),
-	ipamHint("quarantine", "quarantine"), ipamHint("conflictdetection", "conflictDetection"), ipamHint("statusexhausted", "statusExhausted"),
-	ipamHint("addresses", "addresses"), ipamHint("gateway", "gateway"), ipamHint("routes", "routes"), ipamHint("exclude", "exclude"),
-	ipamHint("pool", "pool"), ipamHint("pools", "pool"), ipamHint("addresspool", "pool"), ipamHint("static", "static"), ipamHint("range", "subnet"),
-}
+var ipamHints = slices.Concat(ipamHintsFor("subnet", "range"), ipamHintsFor("pool", "pools", "addresspool"), ipamHintsFor("ranges"), ipamHintsFor("rangeStart"),
+	ipamHintsFor("rangeEnd"), ipamHintsFor("dataDir"), ipamHintsFor("resolvConf"), ipamHintsFor("sticky"), ipamHintsFor("retain"), ipamHintsFor("quarantine"),
+	ipamHintsFor("conflictDetection"), ipamHintsFor("statusExhausted"), ipamHintsFor("addresses"), ipamHintsFor("gateway"), ipamHintsFor("routes"),
+	ipamHintsFor("exclude"), ipamHintsFor("static"))
 
-func ipamHint(key, name string) cniplugin.Hint {
-	return cniplugin.Hint{Key: key, Remedy: `a key of the IPAM plugin: write "` + name + `" in "ipam"`}
+// ipamHintsFor are the hints for the key of "ipam" and for other words for it.
+func ipamHintsFor(name string, words ...string) []cniplugin.Hint {
+	return cniplugin.Hints(`a key of the IPAM plugin: write "`+name+`" in "ipam"`, append(words, strings.ToLower(name))...)
 }

@@ -16,27 +16,21 @@ import (
 const HostAccessName = "relink-host-access"
 
 // accessKeys are the keys of "hostAccess". The plugin relink-host-access has them beside its own.
-var accessKeys = []cniplugin.Key{
-	{Name: "ifName"}, {Name: "services"}, {Name: "extra"}, {Name: "preserveSource"}, {Name: "mark"}, {Name: "masquerade"},
-}
+var accessKeys = cniplugin.KeyNames("ifName", "services", "extra", "preserveSource", "mark", "masquerade")
 
 var (
 	// hostAccessKeys are the keys of the object "hostAccess".
 	hostAccessKeys = cniplugin.Keys{Program: `"hostAccess"`, Accepted: accessKeys, Elsewhere: slices.Concat(
 		cniplugin.HintsFor(`"hostAccess"`, "masquerade", "masq", "ipmasq", "snat"), cniplugin.HintsFor(`"hostAccess"`, "mark", "fwmark"),
 		cniplugin.HintsFor(`"hostAccess"`, "services", "servicecidr", "servicecidrs"),
-		hints(outsideAccessHint, "vlan", "vlans", "vlanid", "vlantag", "vlanprotocol", "vlanname", "master", "mtu", "mac", "mode", "ipam", "checkpointdir"))}
+		cniplugin.Hints(`a key of relink-macvlan: write it beside "hostAccess", not in it`, "vlan", "vlans", "vlanid", "vlantag", "vlanprotocol", "vlanname", "master", "mtu", "mac", "mode", "ipam", "checkpointdir"))}
 	// HostAccessKeys are the plugin's keys.
 	HostAccessKeys = cniplugin.Keys{
 		Program: HostAccessName, Accepted: slices.Concat(CheckpointKeys.Accepted, accessKeys),
 		// The first hint for a key counts.
-		Elsewhere: append([]cniplugin.Hint{{Key: "hostaccess", Remedy: "a key of relink-macvlan; here, write its keys beside \"type\""}}, CheckpointKeys.Elsewhere...),
+		Elsewhere: append(cniplugin.Hints("a key of relink-macvlan; here, write its keys beside \"type\"", "hostaccess"), CheckpointKeys.Elsewhere...),
 	}
 )
-
-func outsideAccessHint(key string) cniplugin.Hint {
-	return cniplugin.Hint{Key: key, Remedy: `a key of relink-macvlan: write it beside "hostAccess", not in it`}
-}
 
 // accessConfig are the keys as they are written.
 type accessConfig struct {
@@ -153,7 +147,7 @@ func parseMark(key string, b json.RawMessage) (uint32, error) {
 }
 
 // HostAccess reads relink-host-access' configuration, and returns everything that is wrong.
-func HostAccess(b []byte) (Request, []error) {
+func HostAccess(b []byte, _ cniplugin.Args) (Request, []error) {
 	var c struct {
 		cniplugin.Network
 		CheckpointDir string `json:"checkpointDir"`

@@ -89,11 +89,11 @@ func TestHostAccessKeys(t *testing.T) {
 
 // The plugin relink-host-access has the keys beside its type, and says so to those who know relink-macvlan's.
 func TestHostAccessPlugin(t *testing.T) {
-	request, errs := HostAccess([]byte(`{"name": "lan", "type": "relink-host-access", "services": ["10.96.0.0/12"], "preserveSource": true}`))
+	request, errs := HostAccess([]byte(`{"name": "lan", "type": "relink-host-access", "services": ["10.96.0.0/12"], "preserveSource": true}`), cniplugin.Args{})
 	if len(errs) > 0 || request.HostAccess == nil || len(request.HostAccess.Services) != 1 || request.HostAccess.Mark != hostaccess.DefaultMark {
 		t.Errorf("%+v, %v", request.HostAccess, errs)
 	}
-	_, errs = HostAccess([]byte(`{"name": "lan", "type": "relink-host-access", "hostAccess": true, "extra": ["x"]}`))
+	_, errs = HostAccess([]byte(`{"name": "lan", "type": "relink-host-access", "hostAccess": true, "extra": ["x"]}`), cniplugin.Args{})
 	const want = `invalid configuration key "hostAccess": a key of relink-macvlan; here, write its keys beside "type"` + "\n" +
 		`invalid "extra[0]": "x": must be a network such as 10.96.0.0/12, or an address`
 	if diff := cmp.Diff(want, messages(t, errs)); diff != "" {
@@ -118,7 +118,7 @@ func FuzzHostAccess(f *testing.F) {
 	f.Add([]byte(`{"name": "lan", "type": "relink-host-access", "services": ["10.96.0.0/12", "fd00:96::/108"], "extra": ["169.254.20.10"]}`))
 	f.Add([]byte(`{"name": "lan", "type": "relink-host-access", "ifName": "host0", "preserveSource": true, "mark": "0x8", "masquerade": true}`))
 	f.Fuzz(func(t *testing.T, config []byte) {
-		request, errs := HostAccess(config)
+		request, errs := HostAccess(config, cniplugin.Args{})
 		for _, err := range errs {
 			if coded := (*types.Error)(nil); !errors.As(err, &coded) || coded.Code == 0 {
 				t.Errorf("%v has no code", err)

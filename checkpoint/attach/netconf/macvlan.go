@@ -15,18 +15,12 @@ const MacvlanName = "relink-macvlan"
 // MacvlanKeys are the plugin's keys.
 var MacvlanKeys = cniplugin.Keys{
 	Program: MacvlanName,
-	Accepted: append(slices.Clip(cniplugin.ConfigKeys),
-		cniplugin.Key{Name: "mode"}, cniplugin.Key{Name: "mac"}, cniplugin.Key{Name: "bcqueuelen"},
-		cniplugin.Key{Name: "vlan"}, cniplugin.Key{Name: "vlanProtocol"}, cniplugin.Key{Name: "vlanName"},
-		cniplugin.Key{Name: "hostAccess", Nested: &hostAccessKeys}),
-	Elsewhere: slices.Concat(ipamHints, synonymHints(MacvlanName, "vlan"), hints(accessHint, "masquerade", "services", "preservesource"),
+	Accepted: slices.Concat(cniplugin.ConfigKeys, cniplugin.KeyNames("mode", "mac", "bcqueuelen", "vlan", "vlanProtocol", "vlanName"),
+		[]cniplugin.Key{{Name: "hostAccess", Nested: &hostAccessKeys}}),
+	Elsewhere: slices.Concat(ipamHints, synonymHints(MacvlanName, "vlan"), cniplugin.Hints(`a key of "hostAccess": write it in "hostAccess": { }`, "masquerade", "services", "preservesource"),
 		cniplugin.HintsFor(MacvlanName, "mac", "macaddress", "macaddr", "hwaddr", "hwaddress"), cniplugin.HintsFor(MacvlanName, "mode", "macvlanmode"),
 		cniplugin.HintsFor(MacvlanName, "vlanName", "vlandevice", "vlaninterface", "vlanifname"),
-		[]cniplugin.Hint{{Key: "vlanid", Remedy: `a key of relink-vlan; relink-macvlan has "vlan"`}}),
-}
-
-func accessHint(key string) cniplugin.Hint {
-	return cniplugin.Hint{Key: key, Remedy: `a key of "hostAccess": write it in "hostAccess": { }`}
+		cniplugin.Hints(`a key of relink-vlan; relink-macvlan has "vlan"`, "vlanid")),
 }
 
 // macvlan has the keys of the reference macvlan plugin, with their meaning, and those

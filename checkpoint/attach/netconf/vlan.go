@@ -13,7 +13,7 @@ const VLANName = "relink-vlan"
 // VLANKeys are the plugin's keys.
 var VLANKeys = cniplugin.Keys{
 	Program:  VLANName,
-	Accepted: append(slices.Clip(cniplugin.ConfigKeys), cniplugin.Key{Name: "vlanId"}, cniplugin.Key{Name: "vlanProtocol"}),
+	Accepted: slices.Concat(cniplugin.ConfigKeys, cniplugin.KeyNames("vlanId", "vlanProtocol")),
 	Elsewhere: append(slices.Concat(ipamHints, synonymHints(VLANName, "vlanId")),
 		cniplugin.Hint{Key: "vlan", Remedy: `a key of relink-macvlan; relink-vlan has "vlanId"`},
 		cniplugin.Hint{Key: "hostaccess", Remedy: "a key of relink-macvlan; a pod on a VLAN device has no host access"},

@@ -21,11 +21,3 @@ func synonymHints(program, vlanKey string) []cniplugin.Hint {
 	return slices.Concat(cniplugin.HintsFor(program, vlanKey, vlanSynonyms...), cniplugin.HintsFor(program, "master", masterSynonyms...),
 		cniplugin.HintsFor(program, "vlanProtocol", "vlanproto", "vlanethertype", "tpid"), cniplugin.HintsFor(program, "mtu", "mtusize", "linkmtu"))
 }
-
-// hints gives many keys the same remedy.
-func hints(hint func(key string) cniplugin.Hint, keys ...string) (list []cniplugin.Hint) {
-	for _, key := range keys {
-		list = append(list, hint(key))
-	}
-	return list
-}

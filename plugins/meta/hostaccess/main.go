@@ -9,6 +9,6 @@ import (
 )
 
 func main() {
-	plugin := attach.Chained{Name: netconf.HostAccessName, Parse: netconf.HostAccess}
+	plugin := attach.Plugin{Name: netconf.HostAccessName, Parse: netconf.HostAccess}
 	cniplugin.Main(plugin.Name, plugin.Funcs(), netconf.CheckpointVersions)
 }
