@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/systemd"
 )
 
 // armedEnv marks the waiting process. The value is the guard's ID.
@@ -32,17 +33,17 @@ func (g *guard) finishCommand() (environment, command []string, err error) {
 }
 
 // armProcess starts a process that waits. It has a session of its own, so it outlives this process.
-func armProcess(id string, after time.Duration, environment, command []string) (RestartTimer, error) {
+func armProcess(id string, after time.Duration, environment, command []string) error {
 	seconds := strconv.Itoa(int(after / time.Second))
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" HUP; sleep "$0"; exec "$@"`, seconds}, command...)...)
 	cmd.Env = append(append(os.Environ(), environment...), armedEnv+"="+id)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return RestartTimer{}, err
+		return err
 	}
 	go func() { _ = cmd.Wait() }() // The process ends when the guard disarms it.
-	return RestartTimer{PID: cmd.Process.Pid}, nil
+	return nil
 }
 
 // disarmRestart undoes arm. It uses only the guard's ID, because a guard can be killed between arming and the note about it.
@@ -56,10 +57,10 @@ func (g *guard) disarmRestart(ctx context.Context) error {
 		}
 	}
 	timer := timerName(g.journal.ID) + ".timer"
-	if ok, err := g.units.isLoaded(ctx, timer); err != nil || !ok {
+	if ok, err := isLoaded(ctx, timer); err != nil || !ok {
 		return err
 	}
-	return g.units.stop(ctx, timer)
+	return systemd.Control(ctx, "stop", timer)
 }
 
 // timerName returns the name of the guard's timer, without the suffix.

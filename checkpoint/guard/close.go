@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -14,38 +13,15 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/pkg/systemd"
 )
 
 // awaitCommand waits for the command of a killed guard. Nobody can learn the command's exit status any more. At the limit,
 // awaitCommand ends the command.
 func (g *guard) awaitCommand(context.Context) error {
-	p, r := g.journal.Plan, &g.journal.Run
-	for signals := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}; ; {
-		alive := g.livingProcesses()
-		if len(alive) == 0 {
-			break
-		}
-		if g.journal.sinceBegun(RunCommand) < p.Limit && !r.Interrupted {
-			select {
-			case <-g.signals:
-				r.Interrupted = true
-			case <-time.After(100 * time.Millisecond):
-			}
-			continue
-		}
-		if len(signals) == 0 {
-			r.Endless = true
-			return fmt.Errorf("the command does not end, not even by SIGKILL: %s", alive[0])
-		}
-		r.LimitPassed = !r.Interrupted
-		g.logf("the command gets %s", signalName(signals[0]))
-		for _, process := range alive {
-			_ = syscall.Kill(process.pid, signals[0])
-		}
-		signals = signals[1:]
-		for end := time.Now().Add(p.KillAfter); len(g.livingProcesses()) > 0 && time.Now().Before(end); {
-			time.Sleep(20 * time.Millisecond)
-		}
+	r := &g.journal.Run
+	if r.Endless = !g.superviseCommand(nil); r.Endless {
+		return fmt.Errorf("the command does not end, not even by SIGKILL: %v", g.livingProcesses())
 	}
 	g.recordRemaining(0)
 	g.logf("the command %s", r.text())
@@ -193,7 +169,7 @@ func (g *guard) isDetached(key attachment.Key) bool {
 func (g *guard) startUnits(ctx context.Context) error {
 	var failed []string
 	for _, unit := range g.journal.activeUnits() {
-		if err := g.units.start(ctx, unit); err != nil {
+		if err := systemd.Control(ctx, "start", unit); err != nil {
 			failed = append(failed, fmt.Sprintf("%s: %v", unit, err))
 			continue
 		}

@@ -63,51 +63,66 @@ func (g *guard) runCommand(context.Context) error {
 	return nil
 }
 
+// pollInterval is how often superviseCommand looks for the processes of a command that another guard has started.
+const pollInterval = 50 * time.Millisecond
+
 // superviseCommand waits for the end of the command. It ends the command at the limit, or when somebody interrupts. It returns
-// false if the command lives on even after SIGKILL.
+// false if the command lives on even after SIGKILL. ended is nil for a command that another guard has started: nobody tells
+// its end.
 func (g *guard) superviseCommand(ended <-chan struct{}) bool {
-	limit := time.NewTimer(g.journal.Plan.Limit)
-	defer limit.Stop()
-	var later <-chan time.Time
+	run := &g.journal.Run
 	ladder := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL}
+	var poll, later <-chan time.Time
+	if ended == nil {
+		ladder = ladder[1:]
+		poll = time.Tick(pollInterval)
+	}
 	// climb sends the next signal, and sets the timer for the one after it. After the last signal it only waits.
-	climb := func() {
+	climb := func(withoutInterrupt bool) {
+		if withoutInterrupt && len(ladder) == 3 {
+			ladder = ladder[1:]
+		}
 		if len(ladder) > 0 {
-			g.signalCommand(ladder[0])
+			g.signalCommand(ladder[0], ended == nil)
 			ladder, later = ladder[1:], time.After(g.journal.Plan.KillAfter)
 		}
 	}
-	for {
+	for limit := time.After(g.journal.Plan.Limit - g.journal.sinceBegun(RunCommand)); ; {
+		if ended == nil && len(g.livingProcesses()) == 0 {
+			return true
+		}
 		select {
 		case <-ended:
 			return true
-		case <-limit.C:
-			g.journal.Run.LimitPassed = true
+		case <-poll:
+		case <-limit:
+			run.LimitPassed = true
 			g.logf("the command has run for %s: guard ends it", g.journal.Plan.Limit)
-			if len(ladder) == 3 {
-				ladder = ladder[1:]
-			}
-			climb()
+			climb(true)
 		case s := <-g.signals:
-			g.journal.Run.Interrupted = true
+			run.Interrupted = true
 			g.logf("%s: guard ends the command, and then puts everything back", s)
-			if s == syscall.SIGTERM && len(ladder) == 3 {
-				ladder = ladder[1:]
-			}
-			climb()
+			climb(s == syscall.SIGTERM)
 		case <-later:
 			if len(ladder) == 0 {
 				return false
 			}
-			climb()
+			climb(false)
 		}
 	}
 }
 
-// signalCommand sends the signal to the command's process group.
-func (g *guard) signalCommand(s syscall.Signal) {
+// signalCommand sends the signal to the command's process group, or to the processes of a command that another guard has
+// started.
+func (g *guard) signalCommand(s syscall.Signal, foreign bool) {
 	g.logf("the command gets %s", signalName(s))
-	_ = syscall.Kill(-g.journal.Run.PID, s)
+	if !foreign {
+		_ = syscall.Kill(-g.journal.Run.PID, s)
+		return
+	}
+	for _, p := range g.livingProcesses() {
+		_ = syscall.Kill(p.pid, s)
+	}
 }
 
 func signalName(s syscall.Signal) string {

@@ -21,6 +21,7 @@ import (
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/systemd"
 )
 
 // Options of a guard.
@@ -50,7 +51,6 @@ func (e *ExitError) Unwrap() error { return e.err }
 type guard struct {
 	Options
 	dir     string
-	units   systemd
 	agent   control.Client
 	console *console
 	log     *os.File
@@ -86,7 +86,7 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	if plan.Via, err = g.chooseVia(plan.Via); err != nil {
 		return Journal{}, err
 	}
-	if plan.Stop, err = g.chooseUnits(ctx, plan); err != nil {
+	if plan.Stop, err = chooseUnits(ctx, plan); err != nil {
 		return Journal{}, err
 	}
 	if g.journal, err = newJournal(plan); err != nil {
@@ -127,7 +127,7 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 		return Journal{}, err
 	}
 	defer g.close()
-	g.journal.Resumed, g.journal.PID = true, os.Getpid()
+	g.journal.Resumed = true
 	if g.journal.Abandoned == "" && !g.journal.isBegun(RunCommand) {
 		g.journal.Abandoned = "the guard was killed before the command was run"
 	}
@@ -137,7 +137,7 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 
 // openGuard takes the lock that all guards share. Child processes do not inherit it.
 func openGuard(opts Options) (g *guard, unlock func(), err error) {
-	g = &guard{Options: opts, dir: Dir(), units: detectSystemd(), signals: make(chan os.Signal, 8)}
+	g = &guard{Options: opts, dir: Dir(), signals: make(chan os.Signal, 8)}
 	if err := os.MkdirAll(g.dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("guard's directory: %w", err)
 	}
@@ -173,28 +173,28 @@ func newJournal(plan Plan) (Journal, error) {
 	}
 	id := make([]byte, 4)
 	_, _ = rand.Read(id) // rand.Read never fails.
-	return Journal{Version: journalVersion, ID: hex.EncodeToString(id), BootID: bootID, PID: os.Getpid(), Plan: plan, StartedAt: time.Now().UTC()}, nil
+	return Journal{Version: journalVersion, ID: hex.EncodeToString(id), BootID: bootID, Plan: plan, StartedAt: time.Now().UTC()}, nil
 }
 
 // chooseUnits returns the full names of the units to stop: those that the operator named, or the kubelet's if there is
 // one. RKE2 installs the units of both of its roles, of which one runs. If all pods are on another uplink during the command, no unit has to stop: the kubelet sees no pod without its
 // network. Then an upgrade can also take longer than Kubernetes waits for a kubelet.
-func (g *guard) chooseUnits(ctx context.Context, plan Plan) (units []string, err error) {
+func chooseUnits(ctx context.Context, plan Plan) (units []string, err error) {
 	if len(plan.Via) > 0 && !plan.Force && len(plan.Stop) == 0 {
 		return nil, nil
 	}
 	if len(plan.Stop) == 0 {
-		return g.kubeletUnits(ctx)
+		return kubeletUnits(ctx)
 	}
 	for _, unit := range plan.Stop {
 		full, err := fullName(unit)
 		if err != nil {
 			return nil, err
 		}
-		if !g.units.running {
-			return nil, fmt.Errorf("invalid --stop %q: %w: stop it yourself, and leave --stop out", unit, errNoSystemd)
+		if !systemd.Running() {
+			return nil, fmt.Errorf("invalid --stop %q: %w: stop it yourself, and leave --stop out", unit, systemd.ErrNotRunning)
 		}
-		ok, err := g.units.isLoaded(ctx, full)
+		ok, err := isLoaded(ctx, full)
 		if err != nil {
 			return nil, err
 		}
@@ -207,10 +207,10 @@ func (g *guard) chooseUnits(ctx context.Context, plan Plan) (units []string, err
 }
 
 // kubeletUnits returns the units of the kubelet that run, or else one that systemd knows.
-func (g *guard) kubeletUnits(ctx context.Context) (running []string, err error) {
+func kubeletUnits(ctx context.Context) (running []string, err error) {
 	var loaded []string
 	for _, unit := range Kubelets {
-		ok, err := g.units.isLoaded(ctx, unit)
+		ok, err := isLoaded(ctx, unit)
 		if err != nil {
 			return nil, err
 		}
@@ -218,7 +218,7 @@ func (g *guard) kubeletUnits(ctx context.Context) (running []string, err error) 
 			continue
 		}
 		loaded = append(loaded, unit)
-		if ok, err = g.units.isActive(ctx, unit); err != nil {
+		if ok, err = isActive(ctx, unit); err != nil {
 			return nil, err
 		} else if ok {
 			running = append(running, unit)

@@ -23,9 +23,7 @@ type Journal struct {
 	ID string `json:"id"`
 	// BootID is the ID of the machine's boot. A journal of an earlier boot is ignored: no pod and no kubelet outlives a
 	// boot.
-	BootID string `json:"bootID"`
-	// PID is the process ID of the guard.
-	PID       int       `json:"pid"`
+	BootID    string    `json:"bootID"`
 	Plan      Plan      `json:"plan"`
 	StartedAt time.Time `json:"startedAt"`
 	// Steps are the steps that were begun, in order.
@@ -40,7 +38,6 @@ type Journal struct {
 	Gateways []Gateway     `json:"gateways,omitempty"`
 	Agent    AgentPause    `json:"agent,omitzero"`
 	Units    []Unit        `json:"units,omitempty"`
-	Armed    *RestartTimer `json:"armed,omitempty"`
 	Run      CommandResult `json:"run,omitzero"`
 	// Troubles name what is not back.
 	Troubles []string `json:"troubles,omitempty"`

@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/systemd"
 )
 
 // shownReasons is how many reasons one line names.
@@ -188,7 +189,7 @@ func (g *guard) pauseFailure(err error) error {
 func (g *guard) noteUnits(ctx context.Context) error {
 	g.journal.Units = nil
 	for _, unit := range g.journal.Plan.Stop {
-		ran, err := g.units.isActive(ctx, unit)
+		ran, err := isActive(ctx, unit)
 		if err != nil {
 			return err
 		}
@@ -206,11 +207,9 @@ func (g *guard) armRestart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	armed, err := g.units.arm(ctx, g.journal.ID, g.journal.Plan.maxDowntime(), environment, command)
-	if err != nil {
+	if err := arm(ctx, g.journal.ID, g.journal.Plan.maxDowntime(), environment, command); err != nil {
 		return fmt.Errorf("nothing would start the units again if the guard were killed: %w", err)
 	}
-	g.journal.Armed = &armed
 	return nil
 }
 
@@ -218,7 +217,7 @@ func (g *guard) armRestart(ctx context.Context) error {
 func (g *guard) stopUnits(ctx context.Context) error {
 	for _, unit := range g.journal.activeUnits() {
 		start := time.Now()
-		if err := g.units.stop(ctx, unit); err != nil {
+		if err := systemd.Control(ctx, "stop", unit); err != nil {
 			return err
 		}
 		g.logf("%s is stopped, in %s", unit, time.Since(start).Round(time.Millisecond))
