@@ -231,12 +231,9 @@ func (c *Client) fulfil(ctx context.Context, f owner.Fulfilment) error {
 // another one.
 func (c *Client) writeIPs(ctx context.Context, f owner.Fulfilment, uid, version string) error {
 	// The definition of IPAMClaim requires ips and ownerPod in a status. A merge keeps the rest of the status.
-	change, err := json.Marshal(map[string]any{
+	change := map[string]any{
 		"metadata": map[string]any{"uid": uid, "resourceVersion": version},
 		"status":   map[string]any{"ips": f.IPs, "ownerPod": f.Pod.Name},
-	})
-	if err != nil {
-		return err
 	}
 	if err := c.PatchStatus(ctx, claims, f.Pod.Namespace, f.Claim.Name, change); err != nil {
 		return unavailable(fmt.Errorf("write the addresses into the IPAMClaim %s: %w", f.Claim.Name, err))

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
@@ -48,15 +49,7 @@ func NewClient(client *objects.Client) (*Client, error) {
 	return &Client{client, events, watcher}, nil
 }
 
-// identity is what identifies a pod. A request for it asks only for the metadata.
-type identity struct {
-	Metadata struct {
-		UID         types.UID         `json:"uid"`
-		Annotations map[string]string `json:"annotations"`
-	} `json:"metadata"`
-}
-
-// podExists says that the pod is in the API under its UID.
+// podExists says that the pod is in the API under its UID. It asks only for the metadata.
 //
 // The UID of a static pod is the hash of its manifest. In the API there is a mirror of the pod, with a UID of its own and with
 // the hash in an annotation. The kubelet writes its events under the hash, and "kubectl describe pod" looks for
@@ -70,12 +63,11 @@ func (c *Client) podExists(ctx context.Context, pod attachment.Pod) (bool, error
 	if err != nil {
 		return false, err
 	}
-	var id identity
-	if err := json.Unmarshal(text, &id); err != nil {
+	var object metav1.PartialObjectMetadata
+	if err := json.Unmarshal(text, &object); err != nil {
 		return false, fmt.Errorf("read the pod %s: %w", pod, err)
 	}
-	uid := types.UID(pod.UID)
-	return id.Metadata.UID == uid || id.Metadata.Annotations[corev1.MirrorPodAnnotationKey] == pod.UID, nil
+	return object.UID == types.UID(pod.UID) || object.Annotations[corev1.MirrorPodAnnotationKey] == pod.UID, nil
 }
 
 // createEvent writes a new event, and returns it as it is in the API.

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -47,7 +48,18 @@ func (o *outage) answered(err error) {
 	}
 }
 
-// listWatch lists and watches the metadata of the objects that selects selects, and tells the outage what the API answers.
+// newInformer watches the metadata of the objects that selects selects, and tells the outage what the API answers. trim leaves what counts of an
+// object.
+func (o *outage) newInformer(client metadata.Interface, k objects.Kind, selects func(*metav1.ListOptions), trim cache.TransformFunc) cache.SharedIndexInformer {
+	api := client.Resource(schema.GroupVersionResource{Group: k.Group, Version: k.Versions[0], Resource: k.Resource})
+	informer := cache.NewSharedIndexInformer(o.listWatch(api, selects), &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
+	// Both fail only after the informer has started.
+	_ = informer.SetTransform(trim)
+	_ = informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // answered has said it.
+	return informer
+}
+
+// listWatch lists and watches the metadata of the objects.
 func (o *outage) listWatch(api metadata.ResourceInterface, selects func(*metav1.ListOptions)) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -73,7 +85,7 @@ func (o *outage) listWatch(api metadata.ResourceInterface, selects func(*metav1.
 	}
 }
 
-// detectEarlyEnd calls begins if the watch ends before its time: the API was away, and may be back already. An API whose etcd is older than
+// detectEarlyEnd calls onBegin if the watch ends before its time: the API was away, and may be back already. An API whose etcd is older than
 // 3.4.31 or 3.5.13 ends each watch that is to begin with a list, before the list is over. client-go lists then: that request tells more.
 func (o *outage) detectEarlyEnd(ctx context.Context, w watch.Interface, options metav1.ListOptions) watch.Interface {
 	const imprecise = time.Second
@@ -81,48 +93,31 @@ func (o *outage) detectEarlyEnd(ctx context.Context, w watch.Interface, options 
 	if seconds := options.TimeoutSeconds; seconds != nil {
 		due = due.Add(time.Duration(*seconds)*time.Second - imprecise)
 	}
-	heard := &forwardedWatch{Interface: w, lists: options.SendInitialEvents != nil, events: make(chan watch.Event), stopped: make(chan struct{})}
+	lists := options.SendInitialEvents != nil // Until a bookmark ends the list with which the watch begins.
+	events := make(chan watch.Event)
+	heard := watch.NewProxyWatcher(events)
 	go func() {
-		heard.forward()
-		select {
-		case <-heard.stopped:
-		default:
-			if !heard.lists && ctx.Err() == nil && time.Now().Before(due) {
-				o.onBegin()
+		defer close(events)
+		defer w.Stop()
+		for {
+			select {
+			case <-heard.StopChan():
+				return
+			case e, ok := <-w.ResultChan():
+				if !ok {
+					if !lists && ctx.Err() == nil && time.Now().Before(due) {
+						o.onBegin()
+					}
+					return
+				}
+				lists = lists && e.Type != watch.Bookmark
+				select {
+				case events <- e:
+				case <-heard.StopChan():
+					return
+				}
 			}
 		}
-		close(heard.events)
 	}()
 	return heard
-}
-
-// forwardedWatch passes on the events of a watch.
-type forwardedWatch struct {
-	watch.Interface
-	// lists says that the list with which the watch begins is not over. A bookmark ends it.
-	lists   bool
-	events  chan watch.Event
-	stop    sync.Once
-	stopped chan struct{}
-}
-
-// forward returns when the watch has ended, or somebody has stopped it.
-func (h *forwardedWatch) forward() {
-	for e := range h.Interface.ResultChan() {
-		h.lists = h.lists && e.Type != watch.Bookmark
-		select {
-		case h.events <- e:
-		case <-h.stopped:
-			return
-		}
-	}
-}
-
-// ResultChan implements watch.Interface.
-func (h *forwardedWatch) ResultChan() <-chan watch.Event { return h.events }
-
-// Stop implements watch.Interface.
-func (h *forwardedWatch) Stop() {
-	h.stop.Do(func() { close(h.stopped) })
-	h.Interface.Stop()
 }

@@ -75,7 +75,7 @@ func (o *Owners) Run(ctx context.Context) {
 		return
 	}
 	// client-go would log each try.
-	o.watch.informer.RunWithContext(klog.NewContext(ctx, klog.Logger{}))
+	o.watch.RunWithContext(klog.NewContext(ctx, klog.Logger{}))
 }
 
 // unavailable makes an error match owner.ErrUnavailable.

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -36,49 +35,34 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 		case <-ctx.Done():
 		}
 	}
-	for _, w := range []struct {
-		kind      objects.Kind
-		selector  string
-		unchanged func(before, after any) bool
-		change    func(*metav1.PartialObjectMetadata) pool.Change
-	}{
-		{objects.AddressPools, "", samePoolSpec, func(o *metav1.PartialObjectMetadata) pool.Change { return pool.Change{Pool: o.Name} }},
-		{objects.AddressBlocks, pool.NodeLabel(node), func(any, any) bool { return false }, func(o *metav1.PartialObjectMetadata) pool.Change {
-			return pool.Change{Block: o.Name, Version: o.ResourceVersion}
-		}},
-	} {
-		informer := p.informer(w.kind, w.selector, log, func() { send(pool.Change{APIDown: true}) })
+	start := func(k objects.Kind, selector string, unchanged func(before, after any) bool, change func(*metav1.PartialObjectMetadata) pool.Change) {
+		o := &outage{
+			log: log, lostMessage: "the Kubernetes API does not show the " + k.Resource + ": changes are seen late", backMessage: "the Kubernetes API shows the " + k.Resource + " again",
+			onBegin: func() { send(pool.Change{APIDown: true}) },
+		}
+		informer := o.newInformer(p.watcher, k, func(o *metav1.ListOptions) { o.LabelSelector = selector }, trimPoolMetadata)
 		notify := func(o any) {
 			if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = tombstone.Obj
 			}
 			if object, ok := o.(*metav1.PartialObjectMetadata); ok {
-				send(w.change(object))
+				send(change(object))
 			}
 		}
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // It fails only after the informer has stopped.
 			AddFunc: notify, DeleteFunc: notify, UpdateFunc: func(before, after any) {
-				if !w.unchanged(before, after) {
+				if !unchanged(before, after) {
 					notify(after)
 				}
 			},
 		})
 		watches.Go(func() { informer.RunWithContext(klog.NewContext(ctx, klog.Logger{})) })
 	}
+	start(objects.AddressPools, "", samePoolSpec, func(o *metav1.PartialObjectMetadata) pool.Change { return pool.Change{Pool: o.Name} })
+	start(objects.AddressBlocks, pool.NodeLabel(node), func(any, any) bool { return false }, func(o *metav1.PartialObjectMetadata) pool.Change {
+		return pool.Change{Block: o.Name, Version: o.ResourceVersion}
+	})
 	watches.Wait()
-}
-
-// informer watches the metadata of the objects with the label. away is called when the API stops answering.
-func (p Pools) informer(k objects.Kind, selector string, log *slog.Logger, away func()) cache.SharedIndexInformer {
-	api := p.watcher.Resource(schema.GroupVersionResource{Group: k.Group, Version: k.Versions[0], Resource: k.Resource})
-	apiOutage := &outage{
-		log: log, onBegin: away, lostMessage: "the Kubernetes API does not show the " + k.Resource + ": changes are seen late", backMessage: "the Kubernetes API shows the " + k.Resource + " again",
-	}
-	lw := apiOutage.listWatch(api, func(o *metav1.ListOptions) { o.LabelSelector = selector })
-	informer := cache.NewSharedIndexInformer(lw, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
-	_ = informer.SetTransform(trimPoolMetadata)
-	_ = informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // The outage has said it.
-	return informer
 }
 
 // trimPoolMetadata leaves only what a Change has, and what samePoolSpec compares.

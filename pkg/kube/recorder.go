@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -111,11 +112,7 @@ func NewRecorder(client *Client, component, node string, log *slog.Logger) *Reco
 func (r *Recorder) Counts() map[string]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	counts := make(map[string]uint64, len(r.counts))
-	for result, n := range r.counts {
-		counts[result] = n
-	}
-	return counts
+	return maps.Clone(r.counts)
 }
 
 func (r *Recorder) count(result string) {

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"context"
 	"log/slog"
 	"strings"
 
@@ -14,29 +13,21 @@ import (
 )
 
 // podWatch keeps what counts of the pods of a node.
-type podWatch struct {
-	informer cache.SharedIndexInformer
-	outage
-}
+type podWatch struct{ cache.SharedIndexInformer }
 
 func newPodWatch(client metadata.Interface, node string, log *slog.Logger) *podWatch {
-	w := &podWatch{outage: outage{
+	o := &outage{
 		log: log, lostMessage: "the Kubernetes API does not show the pods of this node: new pods are asked for one by one", backMessage: "the Kubernetes API shows the pods of this node again",
-	}}
-	api := client.Resource(corev1.SchemeGroupVersion.WithResource(pods.Resource))
+	}
 	// The selector is the one that a kubelet's credentials allow.
 	selector := fields.OneTermEqualSelector("spec.nodeName", node).String()
-	lw := w.listWatch(api, func(o *metav1.ListOptions) { o.FieldSelector = selector })
-	w.informer = cache.NewSharedIndexInformer(lw, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
-	// Both fail only after the informer has started.
-	_ = w.informer.SetTransform(func(o any) (any, error) { return trimPodMetadata(o), nil })
-	_ = w.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // answered has said it.
-	return w
+	trim := func(o any) (any, error) { return trimPodMetadata(o), nil }
+	return &podWatch{o.newInformer(client, pods, func(o *metav1.ListOptions) { o.FieldSelector = selector }, trim)}
 }
 
 // pod returns what was last seen of a pod, nil for nothing. It belongs to the watch, and is not to be changed.
 func (w *podWatch) pod(namespace, name string) *metav1.ObjectMeta {
-	o, exists, err := w.informer.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
+	o, exists, err := w.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
 	if err != nil || !exists {
 		return nil
 	}

@@ -12,13 +12,8 @@ var (
 	nodeLeases = Kind{"coordination.k8s.io", "Lease", "leases", []string{"v1"}, Whole}
 )
 
-// namespaceOf is where the API has the objects of the kind that count here, empty for kinds without a namespace.
-func namespaceOf(k Kind) string {
-	if k.Resource == nodeLeases.Resource {
-		return "kube-node-lease"
-	}
-	return ""
-}
+// leaseNamespace is where the kubelets' Leases are.
+const leaseNamespace = "kube-node-lease"
 
 // node is what counts of a Node.
 type node struct {
@@ -51,14 +46,13 @@ func (n node) poolNode() pool.Node {
 
 // Node implements pool.API.
 func (p PoolAPI) Node(ctx context.Context, name string) (pool.Node, error) {
-	var n node
-	err := p.get(ctx, nodes, name, &n)
+	n, err := one[node](ctx, p, request{Kind: nodes, verb: "get", name: name})
 	return n.poolNode(), err
 }
 
 // Nodes implements pool.API.
 func (p PoolAPI) Nodes(ctx context.Context) (poolNodes []pool.Node, err error) {
-	items, err := list[node](ctx, p, nodes, selector{})
+	items, err := list[node](ctx, p, request{Kind: nodes})
 	for _, n := range items {
 		poolNodes = append(poolNodes, n.poolNode())
 	}
@@ -79,14 +73,13 @@ func (l nodeLease) poolLease() pool.NodeLease {
 
 // NodeLease implements pool.API.
 func (p PoolAPI) NodeLease(ctx context.Context, node string) (pool.NodeLease, error) {
-	var l nodeLease
-	err := p.get(ctx, nodeLeases, node, &l)
+	l, err := one[nodeLease](ctx, p, request{Kind: nodeLeases, verb: "get", namespace: leaseNamespace, name: node})
 	return l.poolLease(), err
 }
 
 // NodeLeases implements pool.API.
 func (p PoolAPI) NodeLeases(ctx context.Context) (leases []pool.NodeLease, err error) {
-	items, err := list[nodeLease](ctx, p, nodeLeases, selector{})
+	items, err := list[nodeLease](ctx, p, request{Kind: nodeLeases, namespace: leaseNamespace})
 	for _, l := range items {
 		leases = append(leases, l.poolLease())
 	}

@@ -1,11 +1,13 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 
@@ -16,18 +18,12 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
+// What an answer means is the same for all objects. ErrNotFound is a proof: the API itself has answered that the object does not exist.
 var (
-	// ErrNotFound says that the API itself has answered that the object does not exist. It is a proof.
-	ErrNotFound = errors.New("the Kubernetes API answers that it does not exist")
+	ErrNotFound, ErrRefused, ErrConflict = pool.ErrNotFound, pool.ErrRefused, pool.ErrConflict
 	// ErrNotServed says that nobody serves the object's kind: a definition or an aggregated API is missing, or a proxy
 	// has answered. It proves nothing about the object.
 	ErrNotServed = errors.New("the Kubernetes API does not serve it")
-	// ErrRefused says that the account has no right to ask.
-	ErrRefused = errors.New("the Kubernetes API refuses")
-	// ErrConflict says that somebody else has changed the object since it was read.
-	ErrConflict = errors.New("somebody has changed it meanwhile")
-	// ErrBusy says that the API has not looked at the request: it has too many.
-	ErrBusy = errors.New("the Kubernetes API has too many requests")
 )
 
 // Kind is where the API has the objects of a kind.
@@ -58,50 +54,28 @@ type Object struct {
 // cache. The error matches ErrNotFound or ErrNotServed.
 func (c *Client) Read(ctx context.Context, k Kind, namespace, name string) (object Object, err error) {
 	for _, version := range k.Versions {
-		object, err = c.readVersion(ctx, k, version, namespace, name)
+		err = c.send(ctx, request{Kind: k, version: version, verb: "get", namespace: namespace, name: name}, &object)
 		if !errors.Is(err, ErrNotServed) {
-			return object, err
+			break
 		}
 	}
 	return object, err
 }
 
-func (c *Client) readVersion(ctx context.Context, k Kind, version, namespace, name string) (Object, error) {
-	var code int
-	body, err := c.api.Get().AbsPath(Root(k.Group, version)).NamespaceIfScoped(namespace, namespace != "").Resource(k.Resource).Name(name).
-		SetHeader("Accept", k.Accept).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-	if err := checkAnswer(request{k, version, name, "get", k.Resource}, code, body, err); err != nil {
-		return Object{}, err
-	}
-	var object Object
-	if err := json.Unmarshal(body, &object); err != nil {
-		return Object{}, fmt.Errorf("the answer of the Kubernetes API about %s %s cannot be read: %w", k.Resource, name, err)
-	}
-	// A proxy can answer with anything. Nobody is gone because of that.
-	if m := object.Metadata; m.Name != name || m.Namespace != namespace || m.UID == "" {
-		return Object{}, fmt.Errorf("the answer of the Kubernetes API is not about %s %s/%s", k.Resource, namespace, name)
-	}
-	return object, nil
-}
-
 // PatchStatus merges the change into the status of the object. The change has the UID and the resource version of what was read.
 // The error matches ErrConflict if the object is not that one any more.
-func (c *Client) PatchStatus(ctx context.Context, k Kind, namespace, name string, change []byte) error {
-	var code int
-	version := k.Versions[0]
-	body, err := c.api.Patch(types.MergePatchType).AbsPath(Root(k.Group, version)).NamespaceIfScoped(namespace, namespace != "").Resource(k.Resource).Name(name).
-		SubResource("status").SetHeader("Accept", k.Accept).Body(change).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-	return checkAnswer(request{k, version, name, "patch", k.Resource + "/status"}, code, body, err)
+func (c *Client) PatchStatus(ctx context.Context, k Kind, namespace, name string, change any) error {
+	_, err := c.do(ctx, request{Kind: k, version: k.Versions[0], verb: "patch", namespace: namespace, name: name, subresource: "status", body: change})
+	return err
 }
 
 // ReadPath reads what the API says about itself at the path. The error matches ErrNotServed if it has nothing there.
-func (c *Client) ReadPath(ctx context.Context, path string, into any) error {
-	var code int
-	body, err := c.api.Get().AbsPath(path).SetHeader("Accept", Whole).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-	if err := checkAnswer(request{verb: "get", right: path}, code, body, err); err != nil {
+func (c *Client) ReadPath(ctx context.Context, location string, into any) error {
+	response, err := c.do(ctx, request{Kind: Kind{Accept: Whole}, verb: "get", path: location})
+	if err != nil {
 		return err
 	}
-	return json.Unmarshal(body, into)
+	return json.Unmarshal(response, into)
 }
 
 // Root is the path of a group's version.
@@ -112,14 +86,74 @@ func Root(group, version string) string {
 	return "/apis/" + group + "/" + version
 }
 
-// request is what the API was asked.
+// methods are the HTTP methods of the verbs.
+var methods = map[string]string{
+	"get": http.MethodGet, "list": http.MethodGet, "create": http.MethodPost, "update": http.MethodPut, "patch": http.MethodPatch, "delete": http.MethodDelete,
+}
+
+// request is what the API is asked.
 type request struct {
 	Kind
-	version string
-	// object is the name of the object.
-	object, verb string
-	// right is what a rule that allows the request names: a resource, or a path if the kind is none.
-	right string
+	version, verb, namespace, name, subresource string
+	// path is where the API says something about itself. The request has no kind then.
+	path string
+	// fields and labels select what a list has, and next is where it goes on. They are empty for all, and for the beginning.
+	fields, labels, next string
+	// body is nil for none. A patch is one to merge.
+	body any
+}
+
+// maxListed is how many objects a page of a list has.
+const maxListed = "500"
+
+// do makes the request once. The error says what the answer means.
+func (c *Client) do(ctx context.Context, r request) (response []byte, err error) {
+	call := c.api.Verb(methods[r.verb]).AbsPath(cmp.Or(r.path, Root(r.Group, r.version))).NamespaceIfScoped(r.namespace, r.namespace != "").
+		Resource(r.Resource).SubResource(r.subresource).SetHeader("Accept", r.Accept).MaxRetries(0)
+	if r.path == "" && r.verb != "list" && r.verb != "create" {
+		call = call.Name(r.name)
+	}
+	if r.verb == "list" {
+		call = call.Param("limit", maxListed)
+	}
+	for key, value := range map[string]string{"fieldSelector": r.fields, "labelSelector": r.labels, "continue": r.next} {
+		if value != "" {
+			call = call.Param(key, value)
+		}
+	}
+	if r.body != nil {
+		body, err := json.Marshal(r.body)
+		if err != nil {
+			return nil, err
+		}
+		contentType := Whole
+		if r.verb == "patch" {
+			contentType = string(types.MergePatchType)
+		}
+		call = call.Body(body).SetHeader("Content-Type", contentType)
+	}
+	var code int
+	response, err = call.Do(ctx).StatusCode(&code).Raw()
+	return response, checkAnswer(r, code, response, err)
+}
+
+// send makes the request, and reads the object in the answer.
+func (c *Client) send(ctx context.Context, r request, into any) error {
+	response, err := c.do(ctx, r)
+	if err != nil {
+		return err
+	}
+	var identity struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+	}
+	if err := errors.Join(json.Unmarshal(response, into), json.Unmarshal(response, &identity)); err != nil {
+		return fmt.Errorf("the answer of the Kubernetes API about %s %s cannot be read: %w", r.Resource, r.name, err)
+	}
+	// A proxy can answer with anything. Nobody is gone because of that.
+	if m := identity.Metadata; m.Name != r.name || m.Namespace != r.namespace || m.UID == "" {
+		return fmt.Errorf("the answer of the Kubernetes API is not about %s %s", r.Resource, path.Join(r.namespace, r.name))
+	}
+	return nil
 }
 
 // kubeletResources are resources that a kubelet may read without the group system:nodes.
@@ -127,10 +161,10 @@ var kubeletResources = []string{"pods", nodes.Resource, nodeLeases.Resource}
 
 // rule is what a ClusterRole must have for the request.
 func (r request) rule() string {
-	if r.Resource == "" {
-		return fmt.Sprintf("{nonResourceURLs: [%q], verbs: [%q]}", r.right, r.verb)
+	if r.path != "" {
+		return fmt.Sprintf("{nonResourceURLs: [%q], verbs: [%q]}", r.path, r.verb)
 	}
-	rule := fmt.Sprintf("{apiGroups: [%q], resources: [%q], verbs: [%q]}", r.Group, r.right, r.verb)
+	rule := fmt.Sprintf("{apiGroups: [%q], resources: [%q], verbs: [%q]}", r.Group, path.Join(r.Resource, r.subresource), r.verb)
 	if !slices.Contains(kubeletResources, r.Resource) && r.Group != pool.Group {
 		rule += ", which a kubelet has only if you bind it to the group system:nodes"
 	}
@@ -142,43 +176,49 @@ func (r request) rule() string {
 // client-go makes the same error of a 404 of the API about the object and of a 404 about anything else. Only a Status that
 // names the object is a proof.
 func checkAnswer(r request, code int, body []byte, err error) error {
+	if err == nil {
+		return nil
+	}
 	if status := apierrors.APIStatus(nil); code == 0 && errors.As(err, &status) {
 		code, body = int(status.Status().Code), nil // client-go keeps no body of a type that it does not know.
 	}
-	var s metav1.Status
-	isStatus := json.Unmarshal(body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1" && s.Status == metav1.StatusFailure
-	switch {
-	case err == nil:
-		return nil
-	case code == 0:
+	if code == 0 {
 		return fmt.Errorf("the Kubernetes API does not answer: %w", err)
-	case code == http.StatusNotFound && isStatus && s.Reason == metav1.StatusReasonNotFound && s.Details != nil &&
-		s.Details.Name == r.object && s.Details.Group == r.Group && s.Details.Kind == r.Resource:
-		return fmt.Errorf("%w: %s", ErrNotFound, s.Message)
-	case code == http.StatusNotFound:
-		return fmt.Errorf("%w: %s has no %s", ErrNotServed, Root(r.Group, r.version), r.Resource)
-	case code == http.StatusForbidden && isStatus && deniedByPolicy(s.Message):
-		return fmt.Errorf("%w: %s", ErrRefused, statusText(isStatus, s, code))
-	case code == http.StatusForbidden:
-		return fmt.Errorf("%w: %s. This account needs the rule %s", ErrRefused, statusText(isStatus, s, code), r.rule())
-	case code == http.StatusConflict:
-		return fmt.Errorf("%w: %s", ErrConflict, statusText(isStatus, s, code))
-	case code == http.StatusTooManyRequests:
-		return fmt.Errorf("%w: %s", ErrBusy, statusText(isStatus, s, code))
 	}
-	return fmt.Errorf("the Kubernetes API answers with an error: %s", statusText(isStatus, s, code))
+	var s metav1.Status
+	if json.Unmarshal(body, &s) != nil || s.Kind != "Status" || s.APIVersion != "v1" || s.Status != metav1.StatusFailure {
+		s = metav1.Status{}
+	}
+	text := fmt.Sprintf("status %d, not in the API's own form", code)
+	if s.Message != "" {
+		text = fmt.Sprintf("%s (status %d)", s.Message, code)
+	}
+	switch d := s.Details; code {
+	case http.StatusNotFound:
+		if s.Reason == metav1.StatusReasonNotFound && d != nil && d.Name == r.name && d.Group == r.Group && d.Kind == r.Resource {
+			return fmt.Errorf("%w: %s", ErrNotFound, s.Message)
+		}
+		return fmt.Errorf("%w: %s has no %s", ErrNotServed, Root(r.Group, r.version), r.Resource)
+	case http.StatusForbidden:
+		if !deniedByPolicy(s.Message) {
+			text += ". This account needs the rule " + r.rule()
+		}
+		return fmt.Errorf("%w: %s", ErrRefused, text)
+	case http.StatusUnprocessableEntity:
+		return fmt.Errorf("%w: %s", ErrRefused, text)
+	case http.StatusConflict:
+		if r.verb == "create" && s.Reason == metav1.StatusReasonAlreadyExists {
+			return fmt.Errorf("%w: %s", pool.ErrExists, text)
+		}
+		return fmt.Errorf("%w: %s", ErrConflict, text)
+	case http.StatusTooManyRequests:
+		return fmt.Errorf("%w: %s", pool.ErrBusy, text)
+	}
+	return fmt.Errorf("the Kubernetes API answers with an error: %s", text)
 }
 
 // deniedByPolicy says whether a policy or a webhook refuses what the request does. The account has the right to do it then, and no rule
 // would help.
 func deniedByPolicy(message string) bool {
 	return strings.Contains(message, " denied request: ") || strings.Contains(message, " denied the request")
-}
-
-// statusText are what the API says, or the status of an answer that is not the API's own.
-func statusText(isStatus bool, s metav1.Status, code int) string {
-	if isStatus && s.Message != "" {
-		return fmt.Sprintf("%s (status %d)", s.Message, code)
-	}
-	return fmt.Sprintf("status %d, not in the API's own form", code)
 }

@@ -186,8 +186,12 @@ func TestTooManyRequests(t *testing.T) {
 		"of the flow control": "Too many requests, please try again later.",
 		"of the storage":      `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"storage is (re)initializing","reason":"TooManyRequests","code":429}`,
 	} {
-		said := []byte(body)
-		err := poolError(checkAnswer(request{AddressPools, pool.Version, "", "list", "addresspools"}, http.StatusTooManyRequests, said, errors.New("429")), said)
+		c, _ := served(t, func(to http.ResponseWriter, _ *http.Request) {
+			to.Header().Set("Content-Type", "application/json")
+			to.WriteHeader(http.StatusTooManyRequests)
+			_, _ = io.WriteString(to, body)
+		})
+		_, err := NewPoolAPI(c).Pools(t.Context())
 		if !errors.Is(err, pool.ErrBusy) || errors.Is(err, pool.ErrRefused) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,18 +1,10 @@
 package objects
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
-	"strconv"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"github.com/relink-cni/relink/pkg/pool"
 )
@@ -33,68 +25,58 @@ var _ pool.API = PoolAPI{}
 func NewPoolAPI(client *Client) PoolAPI { return PoolAPI{client} }
 
 // Pool implements pool.API.
-func (p PoolAPI) Pool(ctx context.Context, name string) (stored pool.Pool, err error) {
-	err = p.get(ctx, AddressPools, name, &stored)
-	return stored, err
+func (p PoolAPI) Pool(ctx context.Context, name string) (pool.Pool, error) {
+	return one[pool.Pool](ctx, p, request{Kind: AddressPools, verb: "get", name: name})
 }
 
 // Pools implements pool.API.
 func (p PoolAPI) Pools(ctx context.Context) ([]pool.Pool, error) {
-	return list[pool.Pool](ctx, p, AddressPools, selector{})
+	return list[pool.Pool](ctx, p, request{Kind: AddressPools})
 }
 
 // UpdatePool implements pool.API.
-func (p PoolAPI) UpdatePool(ctx context.Context, o pool.Pool) (stored pool.Pool, err error) {
+func (p PoolAPI) UpdatePool(ctx context.Context, o pool.Pool) (pool.Pool, error) {
 	var recovery any // nil removes it.
 	if text, found := o.Metadata.Annotations[pool.RecoveryKey]; found {
 		recovery = text
 	}
-	change := map[string]any{"metadata": map[string]any{
+	return one[pool.Pool](ctx, p, request{Kind: AddressPools, verb: "patch", name: o.Metadata.Name, body: map[string]any{"metadata": map[string]any{
 		"uid": o.Metadata.UID, "resourceVersion": o.Metadata.ResourceVersion, "finalizers": o.Metadata.Finalizers,
 		"annotations": map[string]any{pool.RecoveryKey: recovery},
-	}}
-	err = p.patch(ctx, o.Metadata.Name, change, &stored)
-	return stored, err
+	}}})
 }
 
 // UpdatePoolStatus implements pool.API.
-func (p PoolAPI) UpdatePoolStatus(ctx context.Context, o pool.Pool) (stored pool.Pool, err error) {
-	type whole struct {
-		meta
-		pool.Pool
-	}
-	r := p.client.api.Put().Resource(AddressPools.Resource).Name(o.Metadata.Name).SubResource("status")
-	err = p.send(ctx, r, AddressPools, "update", o.Metadata.Name, whole{metaOf(AddressPools), o}, &stored)
-	return stored, err
+func (p PoolAPI) UpdatePoolStatus(ctx context.Context, o pool.Pool) (pool.Pool, error) {
+	r := write(AddressPools, "update", o.Metadata, o.Spec, o.Status)
+	r.subresource = "status"
+	return one[pool.Pool](ctx, p, r)
 }
 
 // Block implements pool.API.
-func (p PoolAPI) Block(ctx context.Context, name string) (stored pool.Block, err error) {
-	err = p.get(ctx, AddressBlocks, name, &stored)
-	return stored, err
+func (p PoolAPI) Block(ctx context.Context, name string) (pool.Block, error) {
+	return one[pool.Block](ctx, p, request{Kind: AddressBlocks, verb: "get", name: name})
 }
 
 // Blocks implements pool.API.
 func (p PoolAPI) Blocks(ctx context.Context, name string) ([]pool.Block, error) {
 	// Not by the label: a long name of a pool is not in it.
-	return list[pool.Block](ctx, p, AddressBlocks, selector{"fieldSelector", "spec.pool=" + name})
+	return list[pool.Block](ctx, p, request{Kind: AddressBlocks, fields: "spec.pool=" + name})
 }
 
 // BlocksOf implements pool.API.
 func (p PoolAPI) BlocksOf(ctx context.Context, node string) ([]pool.Block, error) {
-	return list[pool.Block](ctx, p, AddressBlocks, selector{"labelSelector", pool.NodeLabel(node)})
+	return list[pool.Block](ctx, p, request{Kind: AddressBlocks, labels: pool.NodeLabel(node)})
 }
 
 // CreateBlock implements pool.API.
-func (p PoolAPI) CreateBlock(ctx context.Context, b pool.Block) (stored pool.Block, err error) {
-	err = p.create(ctx, AddressBlocks, b.Metadata.Name, block{metaOf(AddressBlocks), b}, &stored)
-	return stored, err
+func (p PoolAPI) CreateBlock(ctx context.Context, b pool.Block) (pool.Block, error) {
+	return one[pool.Block](ctx, p, write(AddressBlocks, "create", b.Metadata, b.Spec, nil))
 }
 
 // UpdateBlock implements pool.API.
-func (p PoolAPI) UpdateBlock(ctx context.Context, b pool.Block) (stored pool.Block, err error) {
-	err = p.update(ctx, AddressBlocks, b.Metadata.Name, block{metaOf(AddressBlocks), b}, &stored)
-	return stored, err
+func (p PoolAPI) UpdateBlock(ctx context.Context, b pool.Block) (pool.Block, error) {
+	return one[pool.Block](ctx, p, write(AddressBlocks, "update", b.Metadata, b.Spec, nil))
 }
 
 // DeleteBlock implements pool.API.
@@ -103,36 +85,37 @@ func (p PoolAPI) DeleteBlock(ctx context.Context, b pool.Block) error {
 }
 
 // Claim implements pool.API.
-func (p PoolAPI) Claim(ctx context.Context, name string) (stored pool.Claim, err error) {
-	err = p.get(ctx, addressClaims, name, &stored)
-	return stored, err
+func (p PoolAPI) Claim(ctx context.Context, name string) (pool.Claim, error) {
+	return one[pool.Claim](ctx, p, request{Kind: addressClaims, verb: "get", name: name})
 }
 
 // Claims implements pool.API.
 func (p PoolAPI) Claims(ctx context.Context, name string) ([]pool.Claim, error) {
-	return list[pool.Claim](ctx, p, addressClaims, selector{"fieldSelector", "spec.pool=" + name})
+	return p.claimsBy(ctx, "spec.pool="+name)
 }
 
 // ClaimsOf implements pool.API.
 func (p PoolAPI) ClaimsOf(ctx context.Context, node string) ([]pool.Claim, error) {
-	return list[pool.Claim](ctx, p, addressClaims, selector{"fieldSelector", "spec.active.node=" + node})
+	return p.claimsBy(ctx, "spec.active.node="+node)
 }
 
 // ClaimsAt implements pool.API.
 func (p PoolAPI) ClaimsAt(ctx context.Context, a netip.Addr) ([]pool.Claim, error) {
-	return list[pool.Claim](ctx, p, addressClaims, selector{"fieldSelector", "spec.address=" + a.String()})
+	return p.claimsBy(ctx, "spec.address="+a.String())
+}
+
+func (p PoolAPI) claimsBy(ctx context.Context, field string) ([]pool.Claim, error) {
+	return list[pool.Claim](ctx, p, request{Kind: addressClaims, fields: field})
 }
 
 // CreateClaim implements pool.API.
-func (p PoolAPI) CreateClaim(ctx context.Context, c pool.Claim) (stored pool.Claim, err error) {
-	err = p.create(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &stored)
-	return stored, err
+func (p PoolAPI) CreateClaim(ctx context.Context, c pool.Claim) (pool.Claim, error) {
+	return one[pool.Claim](ctx, p, write(addressClaims, "create", c.Metadata, c.Spec, nil))
 }
 
 // UpdateClaim implements pool.API.
-func (p PoolAPI) UpdateClaim(ctx context.Context, c pool.Claim) (stored pool.Claim, err error) {
-	err = p.update(ctx, addressClaims, c.Metadata.Name, claim{metaOf(addressClaims), c}, &stored)
-	return stored, err
+func (p PoolAPI) UpdateClaim(ctx context.Context, c pool.Claim) (pool.Claim, error) {
+	return one[pool.Claim](ctx, p, write(addressClaims, "update", c.Metadata, c.Spec, nil))
 }
 
 // DeleteClaim implements pool.API.
@@ -140,146 +123,54 @@ func (p PoolAPI) DeleteClaim(ctx context.Context, c pool.Claim) error {
 	return p.delete(ctx, addressClaims, c.Metadata)
 }
 
-// meta says what an object is.
-type meta struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+// object is an object as the API takes it.
+type object struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Metadata   pool.Meta `json:"metadata"`
+	Spec       any       `json:"spec"`
+	Status     any       `json:"status,omitempty"`
 }
 
-func metaOf(k Kind) meta { return meta{Root(k.Group, k.Versions[0])[len("/apis/"):], k.Name} }
-
-// block and claim are objects as the API takes them.
-type block struct {
-	meta
-	pool.Block
-}
-
-type claim struct {
-	meta
-	pool.Claim
-}
-
-// get reads an object. Without a resource version in the request, the API asks its store.
-func (p PoolAPI) get(ctx context.Context, k Kind, name string, into any) error {
-	return p.send(ctx, p.client.api.Get().Resource(k.Resource).Name(name), k, "get", name, nil, into)
-}
-
-func (p PoolAPI) create(ctx context.Context, k Kind, name string, object, into any) error {
-	return p.send(ctx, p.client.api.Post().Resource(k.Resource), k, "create", name, object, into)
-}
-
-// update writes an object. It has the UID and the resource version of what was read: the API refuses it otherwise.
-func (p PoolAPI) update(ctx context.Context, k Kind, name string, object, into any) error {
-	return p.send(ctx, p.client.api.Put().Resource(k.Resource).Name(name), k, "update", name, object, into)
-}
-
-func (p PoolAPI) patch(ctx context.Context, name string, change, into any) error {
-	r := p.client.api.Patch(types.MergePatchType).Resource(AddressPools.Resource).Name(name)
-	return p.send(ctx, r, AddressPools, "patch", name, change, into)
+// write returns the request that writes an object. It has the UID and the resource version of what was read: the API refuses it otherwise.
+func write(k Kind, verb string, m pool.Meta, spec, status any) request {
+	return request{Kind: k, verb: verb, name: m.Name, body: object{k.Group + "/" + k.Versions[0], k.Name, m, spec, status}}
 }
 
 // delete deletes the object only if it is still the one that was read.
 func (p PoolAPI) delete(ctx context.Context, k Kind, m pool.Meta) error {
-	uid, version := m.UID, m.ResourceVersion
-	condition := map[string]any{
-		"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]any{"uid": uid, "resourceVersion": version},
-	}
-	if uid == "" || version == "" {
+	if m.UID == "" || m.ResourceVersion == "" {
 		return fmt.Errorf("delete %s %s: it has no UID or no resource version", k.Resource, m.Name)
 	}
-	return p.send(ctx, p.client.api.Delete().Resource(k.Resource).Name(m.Name), k, "delete", m.Name, condition, nil)
+	_, err := p.client.do(ctx, request{Kind: k, version: k.Versions[0], verb: "delete", name: m.Name, body: map[string]any{
+		"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]any{"uid": m.UID, "resourceVersion": m.ResourceVersion},
+	}})
+	return requestError("delete", k.Name+" "+m.Name, err)
 }
 
-// send makes one request, and reads the object in the answer.
-func (p PoolAPI) send(ctx context.Context, r *rest.Request, k Kind, verb, name string, body, into any) error {
-	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		r = r.Body(text)
-		if verb != "patch" {
-			r = r.SetHeader("Content-Type", Whole)
-		}
-	}
-	if namespace := namespaceOf(k); namespace != "" {
-		r = r.Namespace(namespace)
-	}
-	var code int
-	response, err := r.AbsPath(Root(k.Group, k.Versions[0])).SetHeader("Accept", Whole).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-	if err := poolError(checkAnswer(request{k, k.Versions[0], name, verb, k.Resource}, code, response, err), response); err != nil {
-		return fmt.Errorf("%s %s %s: %w", verb, k.Name, name, err)
-	}
-	if into == nil {
+// requestError says what was asked of an API that has not done it.
+func requestError(verb, object string, err error) error {
+	if err == nil {
 		return nil
 	}
-	if err := json.Unmarshal(response, into); err != nil {
-		return fmt.Errorf("the answer of the Kubernetes API about %s %s cannot be read: %w", k.Name, name, err)
-	}
-	var identity struct {
-		Metadata pool.Meta `json:"metadata"`
-	}
-	// A proxy can answer with anything.
-	if err := json.Unmarshal(response, &identity); err != nil || identity.Metadata.Name != name || identity.Metadata.UID == "" {
-		return fmt.Errorf("the answer of the Kubernetes API is not about %s %s", k.Name, name)
-	}
-	return nil
+	return fmt.Errorf("%s %s: %w", verb, object, err)
 }
 
-// poolError makes an error match those of package pool. response is the body of the answer.
-func poolError(err error, response []byte) error {
-	var s metav1.Status
-	_ = json.Unmarshal(response, &s) // It need not be a Status.
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ErrNotFound):
-		return matching{err, pool.ErrNotFound}
-	case errors.Is(err, ErrConflict) && s.Reason == metav1.StatusReasonAlreadyExists:
-		return fmt.Errorf("%w: %w", pool.ErrExists, err)
-	case errors.Is(err, ErrConflict):
-		return matching{err, pool.ErrConflict}
-	case errors.Is(err, ErrBusy):
-		return matching{err, pool.ErrBusy}
-	case errors.Is(err, ErrRefused):
-		return matching{err, pool.ErrRefused}
-	case s.Code == http.StatusUnprocessableEntity:
-		return fmt.Errorf("%w: %w", pool.ErrRefused, err)
-	}
-	return err
+// one makes a request about one object, and returns what the API has then. Without a resource version in the request, the API asks its store.
+func one[T any](ctx context.Context, p PoolAPI, r request) (stored T, err error) {
+	r.version = r.Versions[0]
+	err = p.client.send(ctx, r, &stored)
+	return stored, requestError(r.verb, r.Kind.Name+" "+r.name, err)
 }
 
-// matching is an error that matches another one, too, and says the same.
-type matching struct {
-	error
-	sentinel error
-}
-
-// Unwrap returns both.
-func (m matching) Unwrap() []error { return []error{m.error, m.sentinel} }
-
-// maxListed is how many objects a page of a list has.
-const maxListed = 500
-
-// list reads all objects that the selector selects. The pages are of one state of the API. Without a resource version, the
+// list reads all objects that the request selects. The pages are of one state of the API. Without a resource version, the
 // API answers with what its store has.
-func list[T any](ctx context.Context, p PoolAPI, k Kind, filter selector) (items []T, err error) {
-	next := ""
+func list[T any](ctx context.Context, p PoolAPI, r request) (items []T, err error) {
+	r.version, r.verb = r.Versions[0], "list"
 	for {
-		var code int
-		r := p.client.api.Get().AbsPath(Root(k.Group, k.Versions[0])).Resource(k.Resource).Param("limit", strconv.Itoa(maxListed))
-		if namespace := namespaceOf(k); namespace != "" {
-			r = r.Namespace(namespace)
-		}
-		if filter.key != "" {
-			r = r.Param(filter.key, filter.value)
-		}
-		if next != "" {
-			r = r.Param("continue", next)
-		}
-		response, err := r.SetHeader("Accept", Whole).MaxRetries(0).Do(ctx).StatusCode(&code).Raw()
-		if err := poolError(checkAnswer(request{k, k.Versions[0], "", "list", k.Resource}, code, response, err), response); err != nil {
-			return nil, fmt.Errorf("list %s: %w", k.Resource, err)
+		response, err := p.client.do(ctx, r)
+		if err != nil {
+			return nil, requestError("list", r.Resource, err)
 		}
 		var page struct {
 			Kind     string `json:"kind"`
@@ -288,15 +179,13 @@ func list[T any](ctx context.Context, p PoolAPI, k Kind, filter selector) (items
 			} `json:"metadata"`
 			Items []T `json:"items"`
 		}
-		if err := json.NewDecoder(bytes.NewReader(response)).Decode(&page); err != nil || page.Kind != k.Name+"List" {
-			return nil, fmt.Errorf("the answer of the Kubernetes API is no %sList: %w", k.Name, err)
+		if err := json.Unmarshal(response, &page); err != nil || page.Kind != r.Kind.Name+"List" {
+			return nil, fmt.Errorf("the answer of the Kubernetes API is no %sList: %w", r.Kind.Name, err)
 		}
 		items = append(items, page.Items...)
-		if next = page.Metadata.Continue; next == "" {
+		if page.Metadata.Continue == "" {
 			return items, nil
 		}
+		r.next = page.Metadata.Continue
 	}
 }
-
-// selector is a parameter of a list, none if it is the zero one.
-type selector struct{ key, value string }
