@@ -7,7 +7,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/relink-cni/relink/checkpoint/attach/parents"
+	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 )

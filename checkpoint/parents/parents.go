@@ -1,7 +1,10 @@
-// Package parents decides which VLAN device of the host is a parent, or has to be made, or why not. It touches nothing.
+// Package parents decides which device of the host an attachment is built on: the master that is there, and the VLAN
+// device on it, or the one to make, or why not. Only Read, ReadPlan and Plan.Ensure ask the kernel. What an ADD would be
+// refused for, CheckHost says before there is an ADD.
 package parents
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -25,6 +28,19 @@ func CheckMember(devices netstate.Devices, d netstate.LiveDevice) *MemberError {
 	return nil
 }
 
+// First returns the first of the named devices that exists, and the names before it.
+func First(devices netstate.Devices, names []string) (d netstate.LiveDevice, missing []string, err error) {
+	for i, name := range names {
+		if d, ok := devices.ByAnyName(name); ok {
+			return d, names[:i], nil
+		}
+	}
+	if len(names) > 1 {
+		return d, names, errors.New("none of them exists: name a device that is there")
+	}
+	return d, names, errors.New("does not exist: name a device that is there")
+}
+
 // PlanVLAN returns the VLAN device on the parent, whatever its name: a restore that moves attachments to another NIC keeps
 // the VLAN device's old name. Without such a device, it returns the name of the one to make: the given name, or the usual
 // one if that is empty. A parent that is still to be made has no index.
@@ -33,7 +49,7 @@ func PlanVLAN(devices netstate.Devices, parent netstate.LiveDevice, vlan netstat
 		return existing, "", nil
 	}
 	if name == "" {
-		name = VLANName(parent, vlan)
+		name = vlanName(parent, vlan)
 	}
 	if err := attachment.ValidateIfName(name); err != nil {
 		return existing, "", fmt.Errorf("the device's name %q %w", name, err)
@@ -44,8 +60,8 @@ func PlanVLAN(devices netstate.Devices, parent netstate.LiveDevice, vlan netstat
 	return existing, name, nil
 }
 
-// VLANName is the usual name of the VLAN device on the parent.
-func VLANName(parent netstate.LiveDevice, vlan netstate.VLAN) string {
+// vlanName is the usual name of the VLAN device on the parent.
+func vlanName(parent netstate.LiveDevice, vlan netstate.VLAN) string {
 	return fmt.Sprintf("%s.%d", parent.Name, vlan.ID)
 }
 

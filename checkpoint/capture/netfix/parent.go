@@ -61,21 +61,14 @@ func (b ParentSpec) base(devices netstate.Devices) (netstate.LiveDevice, error) 
 			return netstate.LiveDevice{}, fmt.Errorf("invalid --parent: device %q %w", name, err)
 		}
 	}
-	for _, name := range b.Devices {
-		d, ok := devices.ByAnyName(name)
-		if !ok {
-			continue
-		}
-		if err := parents.CheckMember(devices, d); err != nil {
-			return d, fmt.Errorf("invalid --parent %q: %w", name, err)
-		}
-		return d, nil
+	d, missing, err := parents.First(devices, b.Devices)
+	if err != nil {
+		return d, fmt.Errorf("invalid --parent %q: %w", strings.Join(b.Devices, ","), err)
 	}
-	problem := "it does not exist"
-	if len(b.Devices) > 1 {
-		problem = "none of them exists"
+	if err := parents.CheckMember(devices, d); err != nil {
+		return d, fmt.Errorf("invalid --parent %q: %w", b.Devices[len(missing)], err)
 	}
-	return netstate.LiveDevice{}, fmt.Errorf("invalid --parent %q: %s: name a device that is there", strings.Join(b.Devices, ","), problem)
+	return d, nil
 }
 
 // addVLAN puts the VLAN on the chain. If the VLAN device exists, it takes that one, whatever its name

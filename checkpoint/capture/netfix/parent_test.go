@@ -49,7 +49,7 @@ func TestChoose(t *testing.T) {
 		"none said":                {err: "--parent is missing: name the device that the pods are on, such as eth0. Of several, such as bond4,eth0, the first that exists is taken"},
 		"an empty name":            {below: ParentSpec{Devices: []string{"eth0", ""}}, err: `invalid --parent: device "" is empty`},
 		"none there":               {below: ParentSpec{Devices: []string{"bond4", "eth9"}}, err: `invalid --parent "bond4,eth9": none of them exists: name a device that is there`},
-		"one, not there":           {below: ParentSpec{Devices: []string{"bond4"}}, err: `invalid --parent "bond4": it does not exist: name a device that is there`},
+		"one, not there":           {below: ParentSpec{Devices: []string{"bond4"}}, err: `invalid --parent "bond4": does not exist: name a device that is there`},
 		"stacked on another":       {below: ParentSpec{Devices: []string{"mac0"}}, err: `invalid --parent "mac0": mac0 is a macvlan on eth0, and a parent is a VLAN or stacked on nothing`},
 		"a member of a bond":       {below: ParentSpec{Devices: []string{"bond4", "eth1"}}, err: `invalid --parent "eth1": it is a member of bond0 and would take the frames of bond0: name bond0, or take eth1 out of it`},
 		"no VLAN ID":               {below: ParentSpec{Devices: []string{"eth0"}, VLAN: 4095}, err: "invalid --vlan 4095: must be between 1 and 4094, or 0 for none"},

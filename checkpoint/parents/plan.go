@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
-	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -29,7 +28,7 @@ func PlanParent(devices netstate.Devices, master netstate.LiveDevice, vlan *netc
 		return Plan{Lower: master}, nil
 	}
 	wanted := *vlan
-	existing, name, err := parents.PlanVLAN(devices, master, vlan.VLAN, vlan.Name)
+	existing, name, err := PlanVLAN(devices, master, vlan.VLAN, vlan.Name)
 	switch {
 	case err != nil:
 		return Plan{}, cniplugin.ConfigError("vlan", vlan.ID, fmt.Sprintf("%v: give another name by vlanName", err))
@@ -50,7 +49,7 @@ func ReadPlan(ns *kernel.Namespace, m Master, vlan *netconf.ParentVLAN) (Plan, e
 		return Plan{Lower: m.LiveDevice, Devices: m.Devices}, nil
 	}
 	devices := m.Devices
-	index, err := ns.Index(cmp.Or(vlan.Name, parents.VLANName(m.LiveDevice, vlan.VLAN)))
+	index, err := ns.Index(cmp.Or(vlan.Name, vlanName(m.LiveDevice, vlan.VLAN)))
 	if err == nil {
 		devices, err = ns.AddStack(devices, index)
 	} else if errors.Is(err, kernel.ErrNoDevice) {

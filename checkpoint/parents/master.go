@@ -7,7 +7,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
-	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -20,13 +19,7 @@ func CheckHost(devices netstate.Devices, route int, r netconf.Request) error {
 	if r.LinkInContainer {
 		return nil // Its master is a sandbox's.
 	}
-	var master netstate.LiveDevice
-	var err error
-	if len(r.Master) == 0 {
-		master, err = routeMaster(devices, route)
-	} else {
-		master, _, err = firstMaster(devices, r.Master)
-	}
+	master, _, err := chooseMaster(devices, r.Master, route)
 	if err != nil {
 		return err
 	}
@@ -67,38 +60,29 @@ func Read(ns *kernel.Namespace, names cniplugin.Names) (m Master, err error) {
 	if m.Devices, err = ns.AddStack(nil, index); err != nil {
 		return m, err
 	}
-	if len(names) == 0 {
-		m.LiveDevice, err = routeMaster(m.Devices, index)
-	} else {
-		m.LiveDevice, m.Missing, err = firstMaster(m.Devices, names)
-	}
+	m.LiveDevice, m.Missing, err = chooseMaster(m.Devices, names, index)
 	return m, err
 }
 
-func firstMaster(devices netstate.Devices, names cniplugin.Names) (master netstate.LiveDevice, missing []string, err error) {
-	for i, name := range names {
-		if device, ok := devices.ByAnyName(name); ok {
-			return device, names[:i], nil
+// chooseMaster returns the first of the names that is there, and the names before it. Without names it is the device of the default
+// route.
+func chooseMaster(devices netstate.Devices, names cniplugin.Names, route int) (master netstate.LiveDevice, missing []string, err error) {
+	if len(names) > 0 {
+		if master, missing, err = First(devices, names); err != nil {
+			err = cniplugin.ConfigError("master", strings.Join(names, ", "), err.Error())
 		}
+		return master, missing, err
 	}
-	problem := "does not exist"
-	if len(names) > 1 {
-		problem = "none of them exists"
+	master, ok := devices.ByIndex(route)
+	if !ok || route == 0 {
+		err = cniplugin.Error(types.ErrInvalidNetworkConfig, `no "master" is configured and there is no default route to take it from: name a device`)
 	}
-	return master, names, cniplugin.ConfigError("master", strings.Join(names, ", "), problem+": name a device that is there")
-}
-
-func routeMaster(devices netstate.Devices, index int) (netstate.LiveDevice, error) {
-	if device, ok := devices.ByIndex(index); ok && index != 0 {
-		return device, nil
-	}
-	return netstate.LiveDevice{}, cniplugin.Error(types.ErrInvalidNetworkConfig,
-		`no "master" is configured and there is no default route to take it from: name a device`)
+	return master, nil, err
 }
 
 // CheckNotMember refuses a master that is a member of a bond.
 func CheckNotMember(devices netstate.Devices, master netstate.LiveDevice) error {
-	if err := parents.CheckMember(devices, master); err != nil {
+	if err := CheckMember(devices, master); err != nil {
 		return cniplugin.ConfigError("master", master.Name, err.Error())
 	}
 	return nil
