@@ -15,11 +15,12 @@ type user struct {
 	id   NamespaceID
 	path string
 	addr DeviceAddress
-	// key and owner are those of its attachment. held says that it holds the address.
-	key   attachment.Key
-	pod   attachment.Pod
-	owner attachment.Owner
-	held  bool
+	// key and owner are those of its attachment, and attached is its checkpoint, nil for none. held says that it holds the address.
+	key      attachment.Key
+	attached *Attached
+	pod      attachment.Pod
+	owner    attachment.Owner
+	held     bool
 	// resolved is the owner of a holder by the API, nobody if it was not asked. shared says that this owner has several pods at
 	// a time, each with an address of its own.
 	resolved attachment.Owner
@@ -65,7 +66,7 @@ func (j *judge) judgeDuplicate(n *Network, l *lease.Lease, candidates []user) {
 	for _, u := range candidates {
 		j.identify(n, l, &u)
 		// What is on one parent is in one network. What is elsewhere may have the address in another network.
-		inNetwork := u.key.Network == n.Name || parent != 0 && u.addr.Parent == parent
+		inNetwork := u.attached.isOf(n.Name, u.key) || parent != 0 && u.addr.Parent == parent
 		if !u.held && inNetwork && !slices.ContainsFunc(users, func(listed user) bool { return listed.id == u.id }) {
 			users = append(users, u)
 		}
@@ -83,7 +84,7 @@ func (j *judge) identify(n *Network, l *lease.Lease, u *user) {
 	for i := range j.Attached {
 		a := &j.Attached[i]
 		if NamespaceIDOf(a.Record.Namespace) == u.id && a.Index == u.addr.Index && a.Record.Namespace.Same(j.Sandboxes.Live[u.id].Namespace) == nil {
-			u.key, u.pod, u.owner = a.Record.Attachment, a.Record.Pod, a.Owner
+			u.attached, u.key, u.pod, u.owner = a, a.Record.Attachment, a.Record.Pod, a.Owner
 		}
 	}
 	for _, h := range l.Holders {

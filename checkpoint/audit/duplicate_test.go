@@ -45,6 +45,10 @@ func TestDuplicates(t *testing.T) {
 		}, []string{"error: duplicate address c1/eth0 10.3.0.2"},
 			"shop/web-0 (sandbox c1) has it on eth0, and holds the lease; shop/web-1 (sandbox c2) has it on eth0, without the lease; " +
 				"they are in one network: each gets a part of the other's traffic. Delete one of the pods"},
+		"another pod of the network by another name of it has it": {func(w *Snapshot) {
+			w.record("c2", 2, "eth0", "vlan3", "", web(1)).LeaseStore = "lan"
+			w.address(2, "10.3.0.2", "eth0", 3, 0)
+		}, []string{"error: duplicate address c1/eth0 10.3.0.2"}, ""},
 		"somebody on the same parent has it": {func(w *Snapshot) { w.address(2, "10.3.0.2", "net9", 3, 7) },
 			[]string{"error: duplicate address c1/eth0 10.3.0.2"},
 			"the network namespace at /run/netns/n2 has it on net9, without the lease; shop/web-0 (sandbox c1) has it on eth0, and holds the lease; " +

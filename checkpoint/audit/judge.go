@@ -259,8 +259,8 @@ func (j *judge) interfaceAddresses(a *Attached) (addresses []netip.Addr) {
 	return addresses
 }
 
-// unreadableLeases says why a lease of the attachment can be where nobody has looked. A renamed network can have it under
-// any name.
+// unreadableLeases says why a lease of the attachment can be where nobody has looked. Any configuration can name any
+// store.
 func (j *judge) unreadableLeases(a *Attached) string {
 	if a.LeaseDir != "" {
 		return "its configuration keeps the leases in " + a.LeaseDir + ", which was not read"

@@ -58,7 +58,7 @@ func (w *Snapshot) attach(id string, n uint64, ifName, network, address string, 
 }
 
 func (w *Snapshot) record(id string, n uint64, ifName, network, address string, of attachment.Owner) *Attached {
-	a := Attached{Owner: of, Interface: AsRecorded, Index: len(w.Attached) + 2, Record: checkpoint.Record{
+	a := Attached{Owner: of, Interface: AsRecorded, Index: len(w.Attached) + 2, LeaseStore: network, Record: checkpoint.Record{
 		Attachment: attachment.Key{Network: network, ContainerID: id, IfName: ifName}, Namespace: namespace(n), CapturedAt: noon.Add(-time.Hour),
 		Pod: w.Sandboxes.Runtime[id].Pod, Interface: netstate.Interface{Link: netstate.Link{Name: ifName}},
 	}}

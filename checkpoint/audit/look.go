@@ -201,7 +201,7 @@ func (w *Snapshot) compareInterfaces(ctx context.Context, sources Sources, recor
 			continue // It was detached meanwhile.
 		}
 		a := Attached{Record: r, Owner: cmp.Or(r.Owner, owners[interfaceID{r.Attachment.ContainerID, r.Attachment.IfName}])}
-		a.Assigned, a.LeaseDir = assignedAddresses(r.CNI, w.LeaseDirs)
+		a.readConfig(w.LeaseDirs)
 		switch {
 		case !ok:
 			a.Interface, a.Reason = NotInspected, err.Error()
@@ -238,9 +238,10 @@ func (w *Snapshot) ownersOfHolders() map[interfaceID]attachment.Owner {
 	return byAttachment
 }
 
-// assignedAddresses returns the addresses that relink-ipam gave, by what the runtime gave and got. dir is the directory of the
-// leases if it is none of those that are read.
-func assignedAddresses(cni checkpoint.CNI, dirs []string) (addresses []netip.Addr, dir string) {
+// readConfig notes the addresses that relink-ipam gave, and where their leases are, by what the runtime gave and got. dirs are the
+// directories that are read.
+func (a *Attached) readConfig(dirs []string) {
+	cni := a.Record.CNI
 	var config netConf
 	type ip struct {
 		Address netip.Prefix `json:"address"`
@@ -252,18 +253,21 @@ func assignedAddresses(cni checkpoint.CNI, dirs []string) (addresses []netip.Add
 		IP4 ip `json:"ip4"`
 		IP6 ip `json:"ip6"`
 	}
-	if json.Unmarshal(cni.Config, &config) != nil || config.IPAM.Type != "relink-ipam" || json.Unmarshal(cni.Result, &result) != nil {
-		return nil, ""
+	if json.Unmarshal(cni.Config, &config) != nil || config.IPAM.Type == "" {
+		return
+	}
+	a.LeaseStore = cmp.Or(config.IPAM.Store, a.Record.Attachment.Network)
+	if config.IPAM.Type != "relink-ipam" || json.Unmarshal(cni.Result, &result) != nil {
+		return
 	}
 	for _, entry := range append(result.IPs, result.IP4, result.IP6) {
 		if p := cmp.Or(entry.Address, entry.IP); p.IsValid() {
-			addresses = append(addresses, p.Addr())
+			a.Assigned = append(a.Assigned, p.Addr())
 		}
 	}
 	if dir, err := lease.Dir(config.IPAM.DataDir); err == nil && !slices.Contains(dirs, resolveLinks(dir)) {
-		return addresses, dir
+		a.LeaseDir = dir
 	}
-	return addresses, ""
 }
 
 // String is the number of findings of each kind, for people.

@@ -121,7 +121,7 @@ func (j *judge) unusedReason(n *Network, l *lease.Lease, present []*liveAttachme
 	}
 	if live, ok := j.attachedElsewhere(n, l.Last.IfName, present); ok {
 		lacks := "nothing"
-		if live.key.Network == n.Name {
+		if live.attached.isOf(n.Name, live.key) {
 			lacks = "no " + l.Last.IfName
 		}
 		return live.key.ContainerID, fmt.Sprintf("the owner's pod runs in sandbox %s, which has %s on %s and %s in network %s",
@@ -159,7 +159,8 @@ func (j *judge) attachedElsewhere(n *Network, ifName string, present []*liveAtta
 		if ifName != "" && sibling.key.IfName != ifName {
 			continue
 		}
-		if sibling.key.Network == n.Name || sibling.attached != nil && sibling.attached.Record.Attachment.Network == n.Name {
+		unknown := len(sibling.held) == 0 && sibling.attached.LeaseStore == ""
+		if unknown || sibling.attached.isOf(n.Name, sibling.key) {
 			return nil, false
 		}
 		for _, h := range sibling.held {

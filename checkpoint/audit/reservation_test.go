@@ -49,6 +49,15 @@ func TestReservations(t *testing.T) {
 			w.runPod("c1", 1, "web-0")
 			w.record("c1", 1, "eth0", "san", "", web(0))
 		}, []string{"information: reservation without owner last/eth0 10.3.0.2 proven"}, ""},
+		"the pod is on the network by another name of it": {web(0), func(w *Snapshot, _ *lease.Lease) {
+			w.runOnSAN(web(0))
+			w.Attached[0].LeaseStore = "lan"
+		}, nil, ""},
+		"nobody knows the store of the pod's interface": {pod, func(w *Snapshot, _ *lease.Lease) {
+			w.standing(pod, owner.Exists, "it is there")
+			w.runPod("c1", 1, "web-0")
+			w.record("c1", 1, "eth0", "san", "", web(0)).LeaseStore = ""
+		}, nil, ""},
 		"a VM can plug the interface in again":       {vm, func(w *Snapshot, _ *lease.Lease) { w.runOnSAN(vm) }, nil, ""},
 		"many pods can have the owner":               {attachment.Owner{Group: "apps", Kind: "ReplicaSet", Namespace: "shop", Name: "web", UID: "u1"}, func(w *Snapshot, l *lease.Lease) { w.runOnSAN(l.Owner) }, nil, ""},
 		"the API does not answer, and the pod moved": {web(0), func(w *Snapshot, _ *lease.Lease) { w.runOnSAN(web(0)); w.standing(web(0), owner.Unknown, "403") }, []string{"information: unknown last/eth0 10.3.0.2"}, "whether its owner is gone is not known: 403"},

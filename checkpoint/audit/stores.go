@@ -77,6 +77,7 @@ func resolveLinks(dir string) string {
 type netConf struct {
 	IPAM struct {
 		Type    string `json:"type"`
+		Store   string `json:"store"`
 		DataDir string `json:"dataDir"`
 	} `json:"ipam"`
 	Plugins   []netConf `json:"plugins"`

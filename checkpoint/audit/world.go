@@ -38,9 +38,16 @@ type Attached struct {
 	// Index is that of the device in the sandbox, 0 if it is not there.
 	Index int
 	// Assigned are the addresses that relink-ipam gave it, by the result of the ADD. LeaseDir is the directory of the leases
-	// that its configuration names, empty for one that was read.
-	Assigned []netip.Addr
-	LeaseDir string
+	// that its configuration names, empty for one that was read. LeaseStore is the name of their store,
+	// empty if the configuration of a later plugin does not tell it.
+	Assigned   []netip.Addr
+	LeaseDir   string
+	LeaseStore string
+}
+
+// isOf says whether the attachment gets its addresses from the store of that name. a is nil without a checkpoint.
+func (a *Attached) isOf(store string, key attachment.Key) bool {
+	return key.Network == store || a != nil && (a.Record.Attachment.Network == store || a.LeaseStore == store)
 }
 
 // InterfaceState is how a recorded interface is now.
@@ -61,8 +68,9 @@ type Unreadable struct {
 	Pod attachment.Pod
 }
 
-// Network is the leases of a network.
+// Network is the leases of a network, or of several that have one store.
 type Network struct {
+	// Name is that of the store.
 	Name string
 	// Dir is the directory of its store.
 	Dir string

@@ -291,14 +291,14 @@ func (r *chainReader) checkStore(p *plugin, c cniplugin.Config) {
 
 // checkLeases reports a directory of leases that relink-ipam does not take. A directory or a name of the configuration was
 // reported before.
-func (r *chainReader) checkLeases(p *plugin, dataDir string) {
-	dir, err := lease.Dir(dataDir)
+func (r *chainReader) checkLeases(p *plugin, read ipam.ConfigSummary) {
+	dir, err := lease.Dir(read.DataDir)
 	if err != nil {
 		r.addFinding(Error, p.place, "%s", errorText(err))
 		return
 	}
-	if _, err := lease.Open(dir, r.name); err == nil && filepath.IsAbs(dir) {
-		p.leases = leaseStore{dir: dir, network: r.name}
+	if _, err := lease.Open(dir, read.Store); err == nil && filepath.IsAbs(dir) {
+		p.leases = leaseStore{dir: dir, name: read.Store}
 	}
 }
 
@@ -313,7 +313,7 @@ func (r *chainReader) readIPAM(p *plugin, n cniplugin.Network) {
 			p.resolvConf = read.ResolvConf
 		}
 		p.needsAPI = read.NeedsAPI
-		r.checkLeases(p, read.DataDir)
+		r.checkLeases(p, read)
 		if p.sets = read.Sets; read.Detection && netconf.InterfaceReaders[p.kind] == nil {
 			r.addFinding(Warning, p.place, `"ipam.conflictDetection": %s does not probe for addresses: only relink-macvlan and relink-vlan do`, p.kind)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 // judgeNode says what the node lacks for the chains. An ADD would fail for each of these things.
@@ -44,6 +45,9 @@ func (r *chainReader) checkNode(p plugin, node Node) {
 	}
 	if problem := node.Leases[p.leases]; problem != "" {
 		r.addFinding(Error, p.place, "invalid \"ipam.dataDir\": %q: no lease can be written there: %s", p.leases.dir, problem)
+	}
+	for _, other := range node.OlderLeases[p.leases] {
+		r.addFinding(Warning, p.place, "%s", lease.ElsewhereRemark(r.name, other))
 	}
 	if problem := node.Files[p.resolvConf]; problem != "" {
 		r.addFinding(Error, p.place, "invalid \"ipam.resolvConf\": %q: must be a file that can be read: %s", p.resolvConf, problem)
@@ -83,12 +87,12 @@ func judgeRanges(chains []chain) []ConfigFinding {
 				continue
 			}
 			for _, before := range plugins {
-				if before.chain.name == c.name {
+				if before.leases == p.leases && (before.chain.name == c.name || p.leases != leaseStore{}) {
 					continue // They share their leases.
 				}
 				if shared := sharedSpan(before.plugin, p); shared != "" {
 					r := chainReader{chain: c}
-					r.addFinding(Warning, p.place, "%s are given by the network %q (%s) too: on one VLAN two pods would get the same address: split the range, or give both networks one name",
+					r.addFinding(Warning, p.place, "%s are given by the network %q (%s) too: on one VLAN two pods would get the same address: split the range, or give both networks one \"ipam.store\"",
 						shared, before.chain.name, before.chain.File)
 					findings = append(findings, r.findings...)
 					break

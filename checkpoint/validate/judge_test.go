@@ -172,9 +172,10 @@ func TestNetworksThatGiveTheSameAddresses(t *testing.T) {
 	}{
 		"apart":         {[]Network{network("a", "relink-ipam", "10.3.0.0/24"), network("b", "relink-ipam", "10.4.0.0/24")}, nil},
 		"one name":      {[]Network{network("a", "relink-ipam", "10.3.0.0/24"), network("a", "relink-ipam", "10.3.0.0/24")}, nil},
+		"one store":     {[]Network{network("a", "relink-ipam", "10.3.0.0/24"), network("b", `relink-ipam", "store": "a`, "10.3.0.0/24")}, nil},
 		"others' types": {[]Network{network("a", "whereabouts", "10.3.0.0/24"), network("b", "relink-ipam", "10.3.0.0/24")}, nil},
 		"the same": {[]Network{network("a", "host-local", "10.3.0.0/16"), network("b", "relink-ipam", "10.3.9.0/24")}, []string{
-			`b.conf: relink-macvlan: warning: addresses of 10.3.9.1-10.3.9.254 are given by the network "a" (a.conf) too: on one VLAN two pods would get the same address: split the range, or give both networks one name`,
+			`b.conf: relink-macvlan: warning: addresses of 10.3.9.1-10.3.9.254 are given by the network "a" (a.conf) too: on one VLAN two pods would get the same address: split the range, or give both networks one "ipam.store"`,
 		}},
 	} {
 		chains, _ := readChains(test.networks)

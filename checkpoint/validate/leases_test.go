@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -81,4 +84,37 @@ func TestADirectoryOfLeasesInTheEnvironment(t *testing.T) {
 	if diff := cmp.Diff(want, findingsOf(t, "10.conflist", list(good))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// A network got another name, and its configuration does not name the store with the leases of its pods.
+func TestAnEmptyStoreBesideOneWithLeasesOfTheRanges(t *testing.T) {
+	dir := t.TempDir()
+	allocate := func(network, address string) {
+		t.Helper()
+		store, err := lease.Open(dir, network)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := netip.MustParseAddr(address)
+		set := lease.RangeSet{{Span: lease.Span{First: a, Last: a}, Subnet: netip.MustParsePrefix("10.3.0.0/24")}}
+		if _, err := store.Allocate(t.Context(), lease.Request{Attachment: attachment.Key{Network: network, ContainerID: "c1", IfName: "eth0"}, Sets: []lease.RangeSet{set}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(when, keys string, want ...string) {
+		t.Helper()
+		chains := chainsWithLeases(t, dir+keys)
+		if diff := cmp.Diff(want, lines(judgeNode(chains, ProbeNode(Needs{Leases: chainNeeds(chains).Leases}, nil)))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	allocate("san", "10.4.0.2")
+	expect("other ranges", "")
+	allocate("lan", "10.3.0.2")
+	expect("without the key", "", `10.conf: macvlan: warning: network pods begins with an empty store, and the store lan has leases of the same ranges. `+
+		`If pods is a new name of that network, no ADD knows what its pods hold: add "store": "lan" to "ipam" of its configuration`)
+	expect("with the key", `", "store": "lan`)
+	expect("in another directory", "/other")
+	allocate("pods", "10.3.0.77")
+	expect("with a lease of its own", "")
 }

@@ -28,8 +28,8 @@ type Needs struct {
 	// Modules are kernel modules, Plugins are names of programs, Stores are directories of checkpoints, Files are files
 	// that a plugin reads.
 	Modules, Plugins, Stores, Files []string
-	// Leases are stores of leases.
-	Leases []leaseStore
+	// Leases are stores of leases, with the ranges of their networks.
+	Leases []leaseNeed
 	// Devices says that the devices of the host have to be known, API that ADDs ask the Kubernetes API.
 	Devices, API bool
 	// Access says that a network asks for host access.
@@ -37,7 +37,13 @@ type Needs struct {
 }
 
 // leaseStore is where a network has its leases.
-type leaseStore struct{ dir, network string }
+type leaseStore struct{ dir, name string }
+
+// leaseNeed is a store and the ranges of a network that has its leases there.
+type leaseNeed struct {
+	leaseStore
+	sets []lease.RangeSet
+}
 
 // Node is what is known of this node. What a map does not have is not known. Nothing is reported for it.
 type Node struct {
@@ -54,6 +60,8 @@ type Node struct {
 	Stores map[string]string
 	// Leases says why no lease can be written in a store. "" says that it works.
 	Leases map[leaseStore]string
+	// OlderLeases are the stores with leases of the ranges of a store that has none.
+	OlderLeases map[leaseStore][]string
 	// Files says why a file cannot be read. "" says that it can be read.
 	Files map[string]string
 	// Access is what concerns host access, nil if it is not known.
@@ -76,8 +84,8 @@ func chainNeeds(chains []chain) Needs {
 			if p.store != "" {
 				n.Stores = append(n.Stores, p.store)
 			}
-			if p.leases != (leaseStore{}) && !slices.Contains(n.Leases, p.leases) {
-				n.Leases = append(n.Leases, p.leases)
+			if p.leases != (leaseStore{}) {
+				n.Leases = append(n.Leases, leaseNeed{p.leases, p.sets})
 			}
 			if p.resolvConf != "" {
 				n.Files = append(n.Files, p.resolvConf)
@@ -109,7 +117,7 @@ func (p plugin) modules() []string {
 
 // ProbeNode finds out what the networks need to know of this node. It leaves nothing behind.
 func ProbeNode(needs Needs, pluginDirs []string) Node {
-	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}, Leases: map[leaseStore]string{}, Files: map[string]string{}}
+	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}, Leases: map[leaseStore]string{}, OlderLeases: map[leaseStore][]string{}, Files: map[string]string{}}
 	if needs.Devices {
 		if err := node.probeDevices(); err != nil {
 			node.Unknown = append(node.Unknown, "the devices of this host: "+err.Error())
@@ -129,8 +137,8 @@ func ProbeNode(needs Needs, pluginDirs []string) Node {
 	for _, dir := range needs.Stores {
 		node.probeStore(dir)
 	}
-	for _, store := range needs.Leases {
-		node.probeLeases(store)
+	for _, need := range needs.Leases {
+		node.probeLeases(need)
 	}
 	for _, path := range needs.Files {
 		node.probeFile(path)
@@ -160,10 +168,18 @@ func (n *Node) probeStore(dir string) {
 	}
 }
 
-// probeLeases finds out whether a lease can be written.
-func (n *Node) probeLeases(store leaseStore) {
-	if problem, ok := n.writeProblem("a lease", store.checkWritable()); ok {
-		n.Leases[store] = problem
+// probeLeases finds out whether a lease can be written, and whether the network may have had another name before: its store has no lease, and
+// another store has leases of its ranges.
+func (n *Node) probeLeases(need leaseNeed) {
+	if problem, ok := n.writeProblem("a lease", need.checkWritable()); ok {
+		n.Leases[need.leaseStore] = problem
+	}
+	store, err := lease.Open(need.dir, need.name)
+	if err != nil {
+		return
+	}
+	if leases, err := store.List(context.Background()); len(leases) == 0 && (err == nil || errors.Is(err, lease.ErrNotLeased)) {
+		n.OlderLeases[need.leaseStore], _ = store.LeasedElsewhere(context.Background(), need.sets) // Who cannot read a store cannot write it, either.
 	}
 }
 
@@ -183,7 +199,7 @@ func (n *Node) writeProblem(subject string, err error) (problem string, ok bool)
 // checkWritable says why no lease can be written. Without a file of the network, its directory counts:
 // Store.Writable would make that directory.
 func (l leaseStore) checkWritable() error {
-	store, err := lease.Open(l.dir, l.network)
+	store, err := lease.Open(l.dir, l.name)
 	if err != nil {
 		return err
 	}

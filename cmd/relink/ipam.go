@@ -40,7 +40,7 @@ Exit status: the --help of each verb says it. Without a verb it is 2.`,
 	addGroup(cmd, "Look:", newIPAMList(&dir, v), newIPAMShow(&dir, v), newIPAMUsage(&dir, v))
 	addGroup(cmd, "Pools:", newIPAMPools(v), newIPAMBlocks(v), newIPAMFence(v))
 	addGroup(cmd, "Change:", newIPAMRelease(&dir, v), newIPAMReserve(&dir, v), newIPAMReclaim(&dir, open, v))
-	addGroup(cmd, "Networks:", newIPAMImport(&dir, open, v), newIPAMRename(&dir, v), newIPAMResetClock(&dir, v), newIPAMResetMachine(&dir, v))
+	addGroup(cmd, "Networks:", newIPAMImport(&dir, open, v), newIPAMResetClock(&dir, v), newIPAMResetMachine(&dir, v))
 	return cmd
 }
 
@@ -236,12 +236,6 @@ func timeCell(t time.Time) string {
 
 // storeRemarks says what is wrong with a store, and what to do about it.
 func storeRemarks(ctx context.Context, store *lease.Store) (remarks []string, err error) {
-	switch err := store.BeingRenamed(ctx); {
-	case errors.Is(err, lease.ErrRenaming):
-		remarks = append(remarks, err.Error())
-	case err != nil:
-		return nil, err
-	}
 	remark, err := clockRemark(ctx, store)
 	if remark != "" {
 		remarks = append(remarks, remark)

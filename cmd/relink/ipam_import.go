@@ -90,7 +90,8 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
 			return call.run(cmd.Context(), store, screenOf(cmd, v))
 		},
 	}
-	addNetwork(cmd, dir, &network, "the `network` of the addresses: the name in relink-ipam's configuration")
+	addNetwork(cmd, dir, &network, "the `network` of the addresses: the name in relink-ipam's configuration, or its ipam.store")
+	cmd.Flags().StringVar(&call.Network, "name", "", "the `name` of the network in its configuration, if that names another store (default --network)")
 	addCacheDir(cmd, &call.CacheDir)
 	flags := cmd.Flags()
 	flags.Var(&call.plugin, "from", "the `plugin` that has given them: host-local or whereabouts (default host-local)")

@@ -228,6 +228,7 @@ func (d *leaseDescription) holder(last string, l lease.Lease, h lease.Holder) {
 	} else if h.Owner != (attachment.Owner{}) && h.Owner.Kind != attachment.OwnerPod {
 		d.row(name("Owner:"), "%s", h.Owner)
 	}
+	d.row(name("On network:"), "%s", h.Network)
 	d.row(name("Sandbox:"), "%s", h.ContainerID)
 	d.row(name("Interface:"), "%s", h.IfName)
 	d.row("Pod UID:", "%s", h.Pod.UID)

@@ -72,13 +72,6 @@ func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 	}
 	remarks, err := storeRemarks(ctx, store)
 	u.Remarks = append(u.Remarks, remarks...)
-	if err != nil {
-		return u, err
-	}
-	renamed, err := store.Renamed(ctx)
-	for _, old := range renamed {
-		u.Remarks = append(u.Remarks, lease.RenamedRemark(old, u.Network))
-	}
 	return u, err
 }
 

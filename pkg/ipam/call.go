@@ -118,12 +118,12 @@ func (c *Call) prepare() (network, cniplugin.Args, *lease.Store, error) {
 	if err != nil {
 		return network{}, env, nil, err
 	}
-	store, err := c.open(c.section.DataDir)
+	store, err := c.open(c.section.storeConfig)
 	return n, env, store, err
 }
 
-func (c *Call) open(dataDir string) (*lease.Store, error) {
-	store, err := lease.Open(dataDir, c.config.Name)
+func (c *Call) open(s storeConfig) (*lease.Store, error) {
+	store, err := lease.Open(s.DataDir, s.name(c.config.Name))
 	if err != nil {
 		return nil, withCode(err)
 	}
@@ -137,24 +137,20 @@ func (c *Call) open(dataDir string) (*lease.Store, error) {
 // configuration that an ADD would refuse by now. A "sticky" that was added after the ADD counts from this DEL
 // on.
 func (c *Call) prepareRelease() (store *lease.Store, sticky lease.Policy, err error) {
-	var keys struct {
-		DataDir string `json:"dataDir"`
-		policyConfig
+	var where storeConfig
+	if err := decodeIfAny("ipam", c.config.IPAM.JSON, &where); err != nil {
+		return nil, sticky, err
 	}
+	if err := cniplugin.FirstError(where.problems(c.config.Name)); err != nil {
+		return nil, sticky, err
+	}
+	var keys policyConfig
 	if decodeIfAny("ipam", c.config.IPAM.JSON, &keys) == nil {
-		var wrong []error
-		if sticky, wrong = keys.policy(); len(wrong) > 0 {
-			sticky = lease.Policy{}
+		if policy, wrong := keys.policy(); len(wrong) == 0 {
+			sticky = policy
 		}
-	} else if err := decodeIfAny("ipam", c.config.IPAM.JSON, &struct {
-		DataDir *string `json:"dataDir"`
-	}{&keys.DataDir}); err != nil {
-		return nil, sticky, err
 	}
-	if err := cniplugin.FirstError(checkStorePath(c.config.Name, keys.DataDir)); err != nil {
-		return nil, sticky, err
-	}
-	store, err = c.open(keys.DataDir)
+	store, err = c.open(where)
 	return store, sticky, err
 }
 

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,14 +22,26 @@ import (
 // policyConfig.
 type section struct {
 	rangeConfig
+	storeConfig
 	Ranges     [][]rangeConfig `json:"ranges"`
 	Routes     routes          `json:"routes"`
-	DataDir    string          `json:"dataDir"`
 	ResolvConf string          `json:"resolvConf"`
 	// Pool names an AddressPool, or is a list of names.
 	Pool json.RawMessage `json:"pool"`
 	policyConfig
 }
+
+// storeConfig says where the leases are.
+type storeConfig struct {
+	// Store is the name of the store, empty for the network's name. With it, a network that gets another name keeps its leases, and
+	// several networks give addresses of the same ranges.
+	Store string `json:"store"`
+	// DataDir is the directory of the store, empty for the default.
+	DataDir string `json:"dataDir"`
+}
+
+// name returns the name of the network's store.
+func (s storeConfig) name(network string) string { return cmp.Or(s.Store, network) }
 
 // network is what a configuration comes to.
 type network struct {
@@ -62,8 +75,8 @@ type ConfigSummary struct {
 	// Sets is empty if there are Pools.
 	Sets  []lease.RangeSet
 	Pools []string
-	// DataDir is the directory of the leases, empty for the default.
-	DataDir string
+	// DataDir is the directory of the leases, empty for the default, and Store the name of their store.
+	DataDir, Store string
 	// ResolvConf is the path of a file like resolv.conf(5), empty for none. Nobody has looked whether it is there.
 	ResolvConf string
 	// Detection says that an address is probed for before it is used.
@@ -84,7 +97,7 @@ func Examine(n cniplugin.Network) (ConfigSummary, []error) {
 	if errs = append(errs, wrong...); len(errs) == 0 {
 		errs = parsed.checkRequested()
 	}
-	return ConfigSummary{Sets: parsed.sets, Pools: parsed.pools, DataDir: s.DataDir, ResolvConf: s.ResolvConf, Detection: detection != nil, NeedsAPI: parsed.needsAPIOnNewNode()}, errs
+	return ConfigSummary{Sets: parsed.sets, Pools: parsed.pools, DataDir: s.DataDir, Store: s.name(n.Name), ResolvConf: s.ResolvConf, Detection: detection != nil, NeedsAPI: parsed.needsAPIOnNewNode()}, errs
 }
 
 // checkRequested returns the errors of an ADD for the addresses that are asked for and that it cannot give, whatever is
@@ -120,7 +133,7 @@ func ExamineNetwork(config []byte) ([]cniplugin.UnknownKey, error) {
 func readSection(n cniplugin.Network) (section, []error) {
 	var s section
 	if n.IPAM.JSON == nil {
-		return s, append(checkStorePath(n.Name, ""), cniplugin.ConfigError("ipam", cniplugin.Missing, "must say which addresses to give"))
+		return s, append(s.problems(n.Name), cniplugin.ConfigError("ipam", cniplugin.Missing, "must say which addresses to give"))
 	}
 	var errs []error
 	strange, err := Keys.Examine("ipam", n.IPAM.JSON)
@@ -133,19 +146,25 @@ func readSection(n cniplugin.Network) (section, []error) {
 		}
 	}
 	errs = append(errs, cniplugin.DecodeAll("ipam", n.IPAM.JSON, &s)...)
-	return s, append(errs, checkStorePath(n.Name, s.DataDir)...)
+	return s, append(errs, s.problems(n.Name)...)
 }
 
-// checkStorePath reports a name or a directory by which no store can be found.
-func checkStorePath(name, dataDir string) []error {
+// problems reports a name or a directory by which no store can be found.
+func (s storeConfig) problems(network string) []error {
 	var errs []error
-	if err := attachment.ValidateName(name); err != nil {
-		errs = append(errs, cniplugin.ConfigError("name", name, err.Error()))
-	} else if len(name) > lease.MaxNetwork {
-		errs = append(errs, cniplugin.ConfigError("name", name, fmt.Sprintf("has %d characters: a file's name has room for %d", len(name), lease.MaxNetwork)))
+	check := func(key, name string) {
+		if err := attachment.ValidateName(name); err != nil {
+			errs = append(errs, cniplugin.ConfigError(key, name, err.Error()))
+		} else if len(name) > lease.MaxNetwork {
+			errs = append(errs, cniplugin.ConfigError(key, name, fmt.Sprintf("has %d characters: a file's name has room for %d", len(name), lease.MaxNetwork)))
+		}
 	}
-	if dataDir != "" && !filepath.IsAbs(dataDir) {
-		errs = append(errs, cniplugin.ConfigError("ipam.dataDir", dataDir, "must be an absolute path"))
+	check("name", network)
+	if s.Store != "" {
+		check("ipam.store", s.Store)
+	}
+	if s.DataDir != "" && !filepath.IsAbs(s.DataDir) {
+		errs = append(errs, cniplugin.ConfigError("ipam.dataDir", s.DataDir, "must be an absolute path"))
 	}
 	return errs
 }

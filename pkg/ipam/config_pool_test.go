@@ -75,7 +75,7 @@ func TestExamineKnowsPools(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, errs := Examine(n)
-		if diff := cmp.Diff(ConfigSummary{Pools: []string{"lan", "lan6"}, NeedsAPI: needs}, got); diff != "" || len(errs) > 0 {
+		if diff := cmp.Diff(ConfigSummary{Pools: []string{"lan", "lan6"}, Store: "pods", NeedsAPI: needs}, got); diff != "" || len(errs) > 0 {
 			t.Errorf("%v (-want +got):\n%s", errs, diff)
 		}
 	}

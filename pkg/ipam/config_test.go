@@ -187,6 +187,8 @@ func TestWrongTypesAreNamedByTheirKeys(t *testing.T) {
 		`{"name": "pods", "ipam": {"ranges": [[{"gateway": true}]]}}`:        {7, `invalid "ipam.ranges[0][0].gateway": true: must be a string: put it in quotation marks`},
 		`{"name": "pods", "ipam": {"routes": {"dst": "0.0.0.0/0"}}}`:         {7, `invalid "ipam.routes": {"dst": "0.0.0.0/0"}: must be a list of routes: put it in [ ]`},
 		`{"name": "pods", "ipam": {"dataDir": ["/x"]}}`:                      {7, `invalid "ipam.dataDir": ["/x"]: must be a string`},
+		`{"name": "pods", "ipam": {"store": 3}}`:                             {7, `invalid "ipam.store": 3: must be a string: put it in quotation marks`},
+		`{"name": "pods", "ipam": {"store": "../x"}}`:                        {7, `invalid "ipam.store": "../x": must start with a letter or a digit and contain only letters, digits, '_', '.' and '-'`},
 		`{"name": "pods", "ipam": {"dataDir": "here"}}`:                      {7, `invalid "ipam.dataDir": "here": must be an absolute path`},
 		`{"name": "pods", "ipam": {"resolvConf": "resolv.conf"}}`:            {7, `invalid "ipam.resolvConf": "resolv.conf": must be an absolute path`},
 		`{"name": "pods", "ipam": {"resolvConf": 1}}`:                        {7, `invalid "ipam.resolvConf": 1: must be a string: put it in quotation marks`},

@@ -33,7 +33,7 @@ func (c *Call) GC(ctx context.Context) error {
 	if err != nil {
 		return withCode(ignoreNotLeased(err))
 	}
-	g := collection{network: c.config.Name, valid: valid}
+	g := collection{network: c.config.Name, store: store.Network(), valid: valid}
 	// This can read all of /proc, so it comes before the store is locked. What an ADD changes meanwhile is kept.
 	looking, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
@@ -43,14 +43,14 @@ func (c *Call) GC(ctx context.Context) error {
 	}
 	return withCode(ignoreNotLeased(store.Collect(ctx, func(h lease.Holder) bool {
 		due, _ := g.judge(h)
-		return !due
+		return !due || !g.isOwn(h)
 	})))
 }
 
 // collection is what a GC knows.
 type collection struct {
-	network string
-	valid   map[types.GCAttachment]bool
+	network, store string
+	valid          map[types.GCAttachment]bool
 	// evidence is what was found out about the namespaces of the holders that the runtime does not list.
 	evidence map[attachment.Namespace]sandbox.Evidence
 }
@@ -75,11 +75,14 @@ func (g collection) judge(h lease.Holder) (due bool, reason string) {
 	return e.Verdict == sandbox.VerdictGone, e.Reason
 }
 
-// unlistedHolders are the holders that the runtime does not list and that this GC may give up: those by an earlier name of the
-// network are not its own.
+// isOwn says whether the holder's attachment is of the network: a store can have those of other networks, and those of an earlier name of
+// this one. The runtime does not list them.
+func (g collection) isOwn(h lease.Holder) bool { return h.Key(g.store).Network == g.network }
+
+// unlistedHolders are the holders that the runtime does not list and that this GC may give up.
 func (g collection) unlistedHolders(l lease.Lease) (asked []lease.Holder) {
 	for _, h := range l.Holders {
-		if (h.Network == "" || h.Network == g.network) && !g.isValid(h) {
+		if g.isOwn(h) && !g.isValid(h) {
 			asked = append(asked, h)
 		}
 	}
@@ -101,7 +104,7 @@ func (g collection) kept(leases []lease.Lease) (kept []string) {
 	for _, l := range leases {
 		for _, h := range g.unlistedHolders(l) {
 			if due, reason := g.judge(h); !due {
-				kept = append(kept, fmt.Sprintf("%s of %s: %s", l.Address, h.Key(g.network), reason))
+				kept = append(kept, fmt.Sprintf("%s of %s: %s", l.Address, h.Key(g.store), reason))
 			}
 		}
 	}

@@ -49,7 +49,8 @@ func TestJudgementOfAGC(t *testing.T) {
 	}
 }
 
-// A GC by this name of the network asks only about its own holders, and looks for no other namespace.
+// A GC asks only about its own holders, and looks for no other namespace: the store can have holders of other networks, and of an earlier
+// name of this one.
 func TestGCAsksAboutItsOwnHolders(t *testing.T) {
 	in := func(inode uint64) attachment.Namespace {
 		return attachment.Namespace{Path: "/n", BootID: "b", Inode: inode}
@@ -58,7 +59,7 @@ func TestGCAsksAboutItsOwnHolders(t *testing.T) {
 		{ContainerID: "valid", IfName: "eth0", Namespace: in(1)}, {ContainerID: "old", IfName: "eth0", Network: "before", Namespace: in(2)},
 		{ContainerID: "c1", IfName: "eth0", Namespace: in(3)}, {ContainerID: "c2", IfName: "eth0", Network: "pods", Namespace: in(4)},
 	}}
-	g := collection{network: "pods", valid: map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}}
+	g := collection{network: "pods", store: "pods", valid: map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}}
 	if diff := cmp.Diff([]attachment.Namespace{in(3), in(4)}, g.namespaces([]lease.Lease{l})); diff != "" {
 		t.Errorf("namespaces (-want +got):\n%s", diff)
 	}
@@ -185,4 +186,17 @@ func TestGCKnowsAContainerThatWasStartedAgain(t *testing.T) {
 	}
 	n.expect(t, "while the runtime lists it", "10.3.0.2 held c1/eth0 c1")
 	n.says(t, "while the runtime lists it", "")
+}
+
+// A GC of one network gives up nothing of the other one, even if its sandbox is gone: the runtime's list has no attachment of that.
+func TestGCOfTwoNetworksOfOneStore(t *testing.T) {
+	n, san := newGCNode(t), newGCNode(t)
+	san.dir, san.name, san.ipam = n.dir, "san", n.ipam+`, "store": "pods"`
+	fresh.Remove(t, n.attach(t, "c1"))
+	fresh.Remove(t, san.attach(t, "c2"))
+	n.expectAtLast(t, "by the network of the store's name", n.collect(t, "[]"), "10.3.0.2 quarantined c1/eth0 c1", "10.3.0.3 held c2/eth0 c2")
+	n.says(t, "by the network of the store's name", "")
+	fresh.Remove(t, n.attach(t, "c3"))
+	n.expectAtLast(t, "by the other one", san.collect(t, "[]"), "10.3.0.2 quarantined c1/eth0 c1", "10.3.0.3 quarantined c2/eth0 c2", "10.3.0.4 held c3/eth0 c3")
+	san.says(t, "by the other one", "")
 }

@@ -300,32 +300,81 @@ func TestGatewayThatMovedOntoAHeldAddress(t *testing.T) {
 func TestRenamedNetworkIsSaid(t *testing.T) {
 	n := newNode(t, sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-	n.later(time.Hour)
-	renamed := func(name string) *Call {
-		args := n.args("c2/eth0", "web-1")
-		args.StdinData = []byte(strings.Replace(string(args.StdinData), `"name": "pods"`, `"name": "`+name+`"`, 1))
-		return n.begin(t, args)
-	}
+	n.name = "lan"
 	for range 2 {
-		if _, err := renamed("lan").Add(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		n.add(t, "c2/eth0", "web-1", "10.3.0.2")
 	}
-	want := "relink-ipam: network lan gives addresses of the same ranges as network pods, which has pods and has given none since lan began. " +
-		"If lan is its new name, no ADD knows what those pods hold: relink ipam rename pods lan\n"
+	want := "relink-ipam: network lan begins with an empty store, and the store pods has leases of the same ranges. If lan is a new name of that network, " +
+		"no ADD knows what its pods hold: add \"store\": \"pods\" to \"ipam\" of its configuration\n"
 	if diff := cmp.Diff(want, n.stderr.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// Two networks that work at the same time are two different ones.
-	n.stderr.Reset()
-	n.add(t, "c3/eth0", "web-3", "10.3.0.3")
-	n.later(-time.Hour)
-	if err := os.Remove(n.dir + "/lan.db"); err != nil {
-		t.Fatal(err)
+}
+
+// A network that got another name keeps its store, and each owner its address. Some runtimes send DEL and CHECK with the configuration of
+// the ADD, so with the old name, and others with the new one.
+func TestARenamedNetworkKeepsItsStore(t *testing.T) {
+	old := newNode(t, sticky)
+	for i, id := range []string{"c1", "c2", "c3", "c4"} {
+		old.add(t, id+"/eth0", fmt.Sprint("web-", i), fmt.Sprint("10.3.0.", 2+i))
 	}
-	if _, err := renamed("lan").Add(t.Context()); err != nil || n.stderr.Len() > 0 {
-		t.Errorf("said %q, %v", n.stderr, err)
+	old.del(t, "c3/eth0")
+	renamed := *old
+	renamed.name, renamed.ipam = "lan", sticky+`, "store": "pods"`
+	renamed.add(t, "c5/eth0", "web-2", "10.3.0.4")
+	renamed.add(t, "c6/eth0", "web-0", "10.3.0.2")
+	renamed.add(t, "c7/eth0", "web-9", "10.3.0.6")
+	for _, n := range []*node{old, &renamed} {
+		args := n.args("c2/eth0", "")
+		if err := Check(t.Context(), args); err != nil {
+			t.Errorf("CHECK of %s: %v", args.StdinData, err)
+		}
 	}
+	old.del(t, "c1/eth0")
+	old.del(t, "c2/eth0")
+	renamed.del(t, "c4/eth0")
+	renamed.expect(t, "after the DELs", "10.3.0.2 held c6/eth0 web-0", "10.3.0.3 reserved c2/eth0 web-1", "10.3.0.4 held c5/eth0 web-2",
+		"10.3.0.5 reserved c4/eth0 web-3", "10.3.0.6 held c7/eth0 web-9")
+	renamed.add(t, "c8/eth0", "web-1", "10.3.0.3")
+	if old.stderr.Len() > 0 {
+		t.Errorf("said %q", old.stderr)
+	}
+	if names, err := lease.Networks(old.dir); err != nil || len(names) != 1 {
+		t.Errorf("stores %q, %v", names, err)
+	}
+}
+
+// Two networks with one store give no address twice. A DEL, a repeated ADD or a new sandbox of one changes nothing of the other.
+func TestTwoNetworksOfOneStore(t *testing.T) {
+	n := newNode(t, `"subnet": "10.3.0.0/24"`)
+	san := *n
+	san.name, san.ipam = "san", n.ipam+`, "store": "pods"`
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	san.add(t, "c1/net1", "web-0", "10.3.0.3")
+	n.add(t, "c2/eth0", "web-1", "10.3.0.4")
+	san.add(t, "c2/net1", "web-1", "10.3.0.5")
+	san.add(t, "c2/net1", "web-1", "10.3.0.5")
+	n.del(t, "c1/eth0")
+	san.del(t, "c2/net1")
+	n.expect(t, "after the DELs", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 held c1/net1 web-0", "10.3.0.4 held c2/eth0 web-1", "10.3.0.5 quarantined c2/net1 web-1")
+	l, err := n.store(t).Get(t.Context(), addr("10.3.0.3"))
+	if want := "held by net1 of c1 on san (pod default/web-0)"; err != nil || l.Describe() != want {
+		t.Errorf("%s, %v, want %s", l.Describe(), err, want)
+	}
+}
+
+// The agent knows a network by its store. The API is asked about the network itself.
+func TestTheAgentKnowsANetworkByItsStore(t *testing.T) {
+	n := newNode(t, `"pool": "lan", "store": "pods"`)
+	n.name, n.dirInEnv = "vlan3", true
+	t.Setenv(lease.DirEnv, n.dir)
+	a := &agent{t: t, n: n, gives: map[string]string{"lan": "..++"}}
+	n.owners = a
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	if got := a.requests(); got != "refill pods lan" {
+		t.Errorf("asked %q", got)
+	}
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
 }
 
 // If the configuration becomes "sticky" under running pods, that counts from their next DEL on.

@@ -9,13 +9,13 @@ import (
 // Keys are the keys of relink-ipam's section of a configuration, "ipam".
 var Keys = cniplugin.Keys{
 	Program: PluginName,
-	Accepted: append(cniplugin.KeyNames("type", "pool", "subnet", "rangeStart", "rangeEnd", "gateway", "dataDir", "resolvConf", "exclude", "sticky", "retain",
+	Accepted: append(cniplugin.KeyNames("type", "pool", "subnet", "rangeStart", "rangeEnd", "gateway", "store", "dataDir", "resolvConf", "exclude", "sticky", "retain",
 		"quarantine", "statusExhausted"),
 		cniplugin.Key{Name: "ranges", Nested: &rangeKeys}, cniplugin.Key{Name: "routes", Nested: &routeKeys},
 		cniplugin.Key{Name: "conflictDetection", Nested: &detectionKeys}, cniplugin.Key{Name: "static", Nested: &staticKeys}),
 	Elsewhere: slices.Concat(sectionWords, rangeWords, interfaceWords, whereaboutsRange,
 		cniplugin.Hints(`a key of whereabouts and of runtimeConfig; relink-ipam has "ranges"`, "ipranges"),
-		cniplugin.Hints(`a key of whereabouts; relink-ipam goes by the network's "name": remove it`, "networkname"),
+		cniplugin.Hints(`a key of whereabouts; relink-ipam has "store"`, "networkname"),
 		cniplugin.Hints("a key of whereabouts, which relink-ipam does not have: remove it", "datastore", "kubernetes", "configurationpath", "logfile", "loglevel",
 			"etcdhost", "etcdusername", "etcdpassword", "enableoverlappingranges", "sleepforrace", "nodeslicesize", "optimisticipam", "reconcilercronexpression"),
 		cniplugin.Hints(`a key of whereabouts; relink-ipam has "exclude"`, "omitranges"),
@@ -42,7 +42,7 @@ var rangeKeys = cniplugin.Keys{
 	Program:  PluginName,
 	Accepted: cniplugin.KeyNames("subnet", "rangeStart", "rangeEnd", "gateway"),
 	Elsewhere: slices.Concat(rangeWords, interfaceWords, whereaboutsRange,
-		cniplugin.Hints(`a key of "ipam", for all ranges: write it beside "ranges"`, "exclude", "routes", "pool", "sticky", "retain", "quarantine", "datadir",
+		cniplugin.Hints(`a key of "ipam", for all ranges: write it beside "ranges"`, "exclude", "routes", "pool", "sticky", "retain", "quarantine", "store", "datadir",
 			"resolvconf", "statusexhausted", "conflictdetection", "static")),
 }
 

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"bytes"
+	stdcmp "cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -59,6 +60,8 @@ type node struct {
 	up    time.Duration
 	// stderr is the output besides results.
 	stderr *bytes.Buffer
+	// name is the network's name, empty for pods.
+	name string
 	// ipam are the keys of "ipam" other than dataDir. more are the keys beside "ipam".
 	ipam, more string
 	// owners is who an ADD asks. Nil stands for a node without an agent.
@@ -86,7 +89,7 @@ func (n *node) args(sandbox, pod string) *skel.CmdArgs {
 		dataDir = ""
 	}
 	args := &skel.CmdArgs{ContainerID: id, IfName: ifname, StdinData: fmt.Appendf(nil,
-		`{"cniVersion": "1.1.0", "name": "pods", "ipam": {"type": "relink-ipam", %s%s}%s}`, dataDir, n.ipam, n.more)}
+		`{"cniVersion": "1.1.0", "name": %q, "ipam": {"type": "relink-ipam", %s%s}%s}`, stdcmp.Or(n.name, "pods"), dataDir, n.ipam, n.more)}
 	if pod != "" {
 		args.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod
 	}

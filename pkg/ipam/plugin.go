@@ -165,7 +165,7 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, remark)
 	}
 	if store.Created() {
-		c.sayRenamed(ctx, store)
+		c.warnElsewhere(ctx, n, store)
 	}
 	return result, nil
 }
@@ -191,15 +191,15 @@ func (n network) refusalError(err error) error {
 	return withCode(err)
 }
 
-// sayRenamed warns in the runtime's log that the network may have had another name before. Addresses that its pods
+// warnElsewhere warns in the runtime's log that the network may have had another name before. Addresses that its pods
 // hold by that name would be given again. Only the first ADD of a network says it.
-func (c *Call) sayRenamed(ctx context.Context, store *lease.Store) {
-	names, err := store.Renamed(ctx)
+func (c *Call) warnElsewhere(ctx context.Context, n network, store *lease.Store) {
+	stores, err := store.LeasedElsewhere(ctx, n.sets)
 	if err != nil {
 		return // It is only a warning that is lost.
 	}
-	for _, old := range names {
-		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, lease.RenamedRemark(old, c.config.Name))
+	for _, other := range stores {
+		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, lease.ElsewhereRemark(c.config.Name, other))
 	}
 }
 
@@ -298,7 +298,7 @@ func withCode(err error) error {
 	}
 	code := types.ErrIOFailure
 	switch {
-	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrMoved), errors.Is(err, lease.ErrRenaming), errors.Is(err, lease.ErrExhausted), errors.Is(err, lease.ErrUnconfirmed), errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrInUse):
+	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrMoved), errors.Is(err, lease.ErrExhausted), errors.Is(err, lease.ErrUnconfirmed), errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrInUse):
 		code = types.ErrTryAgainLater
 	case errors.Is(err, lease.ErrDamaged):
 		code = types.ErrDecodingFailure

@@ -66,7 +66,7 @@ func (c *Call) refill(ctx context.Context, store *lease.Store, pools []string, r
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, refillTimeout)
 		defer cancel()
-		err = agent.Refill(ctx, pool.Demand{Network: c.config.Name, Pools: pools})
+		err = agent.Refill(ctx, pool.Demand{Network: store.Network(), Pools: pools})
 	}
 	if err != nil {
 		return poolError(fmt.Errorf("%w: %w", reason, err))
@@ -102,7 +102,7 @@ func (c *Call) acquire(ctx context.Context, e lease.ElsewhereError, r *lease.Req
 
 // acquisition is what the agent is told of the pod.
 func (c *Call) acquisition(name string, r lease.Request) pool.Acquisition {
-	a := pool.Acquisition{Network: c.config.Name, Pool: name, IfName: c.args.IfName, Owner: r.Owner, Pod: r.Pod, Retain: time.Duration(r.Policy.Retain)}
+	a := pool.Acquisition{Network: c.section.name(c.config.Name), Pool: name, IfName: c.args.IfName, Owner: r.Owner, Pod: r.Pod, Retain: time.Duration(r.Policy.Retain)}
 	if !r.Policy.Sticky {
 		a.Retain = minRetain
 	}
@@ -171,7 +171,7 @@ func (c *Call) poolSets(ctx context.Context, n network, store *lease.Store) (set
 	}
 	for i, name := range n.pools {
 		if i >= len(sets) || len(sets[i]) == 0 {
-			return nil, fmt.Errorf("pool %s of network %s: %w", name, c.config.Name, lease.ErrUnconfirmed), nil
+			return nil, fmt.Errorf("pool %s of network %s: %w", name, store.Network(), lease.ErrUnconfirmed), nil
 		}
 	}
 	return sets, nil, nil

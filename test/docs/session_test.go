@@ -79,7 +79,7 @@ modprobe -r e1000e
 modprobe e1000e
 cat >/etc/cni/net.d/10-lan.conflist <<'JSON'
 {"cniVersion": "1.1.0", "name": "lan", "plugins": [{"type": "relink-macvlan", "master": "bond4", "vlna": 3, "mtu": "1400",
-  "ipam": {"type": "relink-ipam", "subnet": "10.3.0.0/24"}}]}
+  "ipam": {"type": "relink-ipam", "subnet": "10.5.0.0/24"}}]}
 JSON
 mkdir -p /tmp/host-local
 printf '4f1c2ab0d6e91\r\neth0' >/tmp/host-local/10.9.0.2

@@ -9,7 +9,7 @@ import (
 
 // ipamHints are the keys that belong in "ipam". Beside it nobody would read them.
 var ipamHints = slices.Concat(ipamHintsFor("subnet", "range"), ipamHintsFor("pool", "pools", "addresspool"), ipamHintsFor("ranges"), ipamHintsFor("rangeStart"),
-	ipamHintsFor("rangeEnd"), ipamHintsFor("dataDir"), ipamHintsFor("resolvConf"), ipamHintsFor("sticky"), ipamHintsFor("retain"), ipamHintsFor("quarantine"),
+	ipamHintsFor("rangeEnd"), ipamHintsFor("store"), ipamHintsFor("dataDir"), ipamHintsFor("resolvConf"), ipamHintsFor("sticky"), ipamHintsFor("retain"), ipamHintsFor("quarantine"),
 	ipamHintsFor("conflictDetection"), ipamHintsFor("statusExhausted"), ipamHintsFor("addresses"), ipamHintsFor("gateway"), ipamHintsFor("routes"),
 	ipamHintsFor("exclude"), ipamHintsFor("static"))
 

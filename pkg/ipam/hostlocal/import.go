@@ -31,10 +31,10 @@ func Import(ctx context.Context, store *lease.Store, dir string, o importer.Opti
 		return importer.ImportReport{}, err
 	}
 	// Whatever has a file is older than the look at the node.
-	return importer.Import(ctx, store, func(n *reclaim.Node) (importer.Source, error) {
+	return importer.Import(ctx, store, func(n *reclaim.Node, network string) (importer.Source, error) {
 		s := d.source(dir)
 		if len(o.Pools) > 0 {
-			s.Unlisted = d.unlisted(n, store.Network(), s.Alias)
+			s.Unlisted = d.unlisted(n, network, s.Alias)
 		}
 		return s, nil
 	}, o)

@@ -39,7 +39,7 @@ func (im *importRun) decideEntry(e Entry, previous lease.Lease) {
 		im.keepForOwner(&h, a)
 	}
 	switch {
-	case previous.Last.Key(im.network) == key && im.isLastGone(previous.Last, judgement):
+	case previous.Last.IsAttachment(key) && im.isLastGone(previous.Last, judgement):
 		// The other plugin was not told, so that the entry is out of date.
 		out.Owner, out.State, out.Reason = previous.Owner, Present, "given up since, and "+previous.Describe()
 	case im.isOtherOwners(previous, out.Owner) && im.isOtherOwners(previous, kept):
@@ -113,13 +113,16 @@ func (im *importRun) holder(e Entry, cached cnicache.Entry) lease.Holder {
 		ContainerID: e.ContainerID, IfName: e.IfName, Origin: lease.Imported, Since: written.UTC().Truncate(time.Millisecond),
 		Policy: lease.Policy{Quarantine: lease.DefaultQuarantine}, Namespace: attachment.Namespace{BootID: im.view.BootID},
 	}
+	if im.network != im.store {
+		h.Network = im.network
+	}
 	im.completeHolder(&h, e.Address, cached, cached.Pod.Owner())
 	return h
 }
 
 // importLease gives the address to the holder. What an operator reserved for the owner stays reserved.
 func (im *importRun) importLease(e Entry, previous lease.Lease, h lease.Holder, owner attachment.Owner) {
-	imported := lease.Lease{Address: e.Address, Network: im.network}
+	imported := lease.Lease{Address: e.Address, Network: im.store}
 	if previous.State == lease.Reserved && previous.ByHand && previous.Owner != (attachment.Owner{}) {
 		owner = previous.Owner // It is this owner, or the pod by its name.
 		imported.ByHand, imported.ByHandAt, imported.ByHandUntil = true, previous.ByHandAt, previous.ByHandUntil
@@ -152,7 +155,7 @@ func (im *importRun) decidePresent(out EntryOutcome, previous lease.Lease) {
 // completeLease returns the lease with what the caches know of its holder, and says what is new. It changes only
 // a holder that an import has made.
 func (im *importRun) completeLease(l lease.Lease, key attachment.Key) (_ lease.Lease, changes []string) {
-	i := slices.IndexFunc(l.Holders, func(h lease.Holder) bool { return h.Key(im.network) == key })
+	i := slices.IndexFunc(l.Holders, func(h lease.Holder) bool { return h.IsAttachment(key) })
 	if l.Holders[i].Origin != lease.Imported {
 		return l, nil
 	}
@@ -176,7 +179,7 @@ func (im *importRun) completeOwner(l lease.Lease, i int, changes []string) (leas
 	if h.Policy.ByOwner || len(l.Holders) > 1 || l.Owner != h.Pod.Owner() {
 		return l, changes
 	}
-	a, ok := im.ownerOf(h.Key(im.network), h.Pod, im.node.Judge(l.Address, *h, im.instant))
+	a, ok := im.ownerOf(h.Key(im.store), h.Pod, im.node.Judge(l.Address, *h, im.instant))
 	if !ok {
 		return l, changes
 	}
@@ -229,10 +232,10 @@ func (im *importRun) namespaceAt(path string, a netip.Addr) attachment.Namespace
 // returns the lease without the imported holders that are gone. reason tells of those that may still be there.
 // holder is the holder that the entry names.
 func (im *importRun) withoutGoneHolders(previous lease.Lease, holder lease.Holder) (_ lease.Lease, reason string) {
-	remaining, named := previous, holder.Key(im.network)
+	remaining, named := previous, holder.Key(im.store)
 	remaining.Holders = nil
 	for _, h := range previous.Holders {
-		if h.Origin != lease.Imported || h.Key(im.network) == named {
+		if h.Origin != lease.Imported || h.IsAttachment(named) {
 			remaining.Holders = append(remaining.Holders, h)
 			continue
 		}
@@ -274,7 +277,7 @@ func (im *importRun) giveUpHolder(l lease.Lease, h lease.Holder, reason string, 
 		Address: l.Address, Holder: h, Reason: fmt.Sprintf("given up through %s: %s; its sandbox is gone: %s", im.Plugin, reason, j.Reason()),
 	})
 	im.files = append(im.files, EntryOutcome{
-		Address: l.Address, Attachment: h.Key(im.network), Owner: l.Owner, State: GivenUp, Reason: fmt.Sprintf("%s; %s", reason, j.Reason()),
+		Address: l.Address, Attachment: h.Key(im.store), Owner: l.Owner, State: GivenUp, Reason: fmt.Sprintf("%s; %s", reason, j.Reason()),
 	})
 }
 
@@ -297,7 +300,7 @@ func (im *importRun) decideMissing(previous lease.Lease) {
 	for _, h := range previous.Holders {
 		if h.Origin == lease.Imported {
 			var changes []string
-			current, changes = im.completeLease(current, h.Key(im.network))
+			current, changes = im.completeLease(current, h.Key(im.store))
 			changed = changed || len(changes) > 0
 		}
 	}
@@ -311,7 +314,7 @@ func (im *importRun) decideMissing(previous lease.Lease) {
 				continue
 			}
 			out := EntryOutcome{
-				Address: previous.Address, Attachment: h.Key(im.network), Owner: current.Owner, State: Kept,
+				Address: previous.Address, Attachment: h.Key(im.store), Owner: current.Owner, State: Kept,
 				Reason: fmt.Sprintf("%s; its sandbox is %s: %s", reason, describeVerdict(j), j.Reason()),
 			}
 			im.addWanted(&out)
@@ -336,7 +339,7 @@ func (im *importRun) decideTorn(e Entry, previous lease.Lease) {
 	default:
 		out.Reason = e.Torn + ": held back, because a pod may have the address"
 		im.batch.Leases = append(im.batch.Leases, lease.Lease{
-			Address: e.Address, Network: im.network, State: lease.Reserved, ReleasedAt: im.view.Time,
+			Address: e.Address, Network: im.store, State: lease.Reserved, ReleasedAt: im.view.Time,
 			Reason: fmt.Sprintf("a pod may have it by %s's %s, which is torn: %s", im.Plugin, filepath.Join(im.Path, e.Name), e.Torn),
 		})
 	}

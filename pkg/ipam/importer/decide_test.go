@@ -52,7 +52,7 @@ var (
 func newImporter(e nodeEvidence, p lease.Policy) *importRun {
 	return &importRun{
 		Source:  Source{Plugin: "host-local", Path: "/networks/lan", Noun: "file"},
-		network: "lan", policy: p, node: e, instant: decided,
+		network: "lan", store: "lan", policy: p, node: e, instant: decided,
 		view: lease.ImportView{Time: decided, BootID: "this boot"},
 	}
 }
@@ -243,6 +243,28 @@ func TestDecideAboutAFile(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// The network goes by another name than its store. An earlier import knew only that of the store.
+func TestDecideForANetworkOfAnotherStore(t *testing.T) {
+	eth0 := Entry{Address: subject, Name: subject.String(), ContainerID: "c1", IfName: "eth0", Written: written}
+	ofVLAN3 := held(lease.Imported, "c1")
+	ofVLAN3.Holders[0].Network = "vlan3"
+	for name, test := range map[string]struct {
+		was  lease.Lease
+		want decision
+	}{
+		"free":                  {lease.Lease{}, decision{[]string{"imported"}, ofVLAN3, nil}},
+		"held as the file says": {ofVLAN3, decision{[]string{"already there"}, lease.Lease{}, nil}},
+		"imported before":       {held(lease.Imported, "c1"), decision{[]string{"already there"}, lease.Lease{}, nil}},
+	} {
+		im := newImporter(fakeNode{}, lease.Policy{})
+		im.network = "vlan3"
+		im.decideEntry(eth0, test.was)
+		if diff := cmp.Diff(test.want, im.decision(t), sameLease); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -76,6 +77,7 @@ type LastGiven struct {
 
 // ImportReport is everything that an import found and did.
 type ImportReport struct {
+	// Network is the name of the store.
 	Network string `json:"network"`
 	// Dir is the path of the source.
 	Dir    string `json:"dir"`
@@ -118,7 +120,7 @@ type Source struct {
 	Noun string
 	// Copy says that the source is a copy of what the plugin has: it can be older than a pod.
 	Copy bool
-	// Alias is the name that the network may have in the CNI caches, empty for the store's.
+	// Alias is another name that the network may have in the CNI caches, empty for none.
 	Alias string
 	// Entries are in the order of the addresses. Each has another one.
 	Entries []Entry
@@ -149,6 +151,8 @@ type Entry struct {
 // Options of an import.
 type Options struct {
 	reclaim.Sources
+	// Network is the network's name, empty for that of the store.
+	Network string
 	// DryRun decides and changes nothing.
 	DryRun bool
 	// Policy has Sticky and Retain of the addresses whose owner is known. Owners tells whose the pods are. Without it, an address is
@@ -166,7 +170,7 @@ type Agent interface {
 	Claim(ctx context.Context, c pool.ClaimedAddress) error
 }
 
-// Import takes over the addresses that another plugin has given in the store's network: all or none. readSource returns what the plugin says,
+// Import takes over the addresses that another plugin has given in a network: all or none. readSource returns what the plugin says of it,
 // after a look at the node. The CNI caches name the pods. Import can be run again at any time: a lease that is there is
 // kept, and completed. An imported lease whose entry is gone is given up, unless its sandbox may be alive. An
 // address whose entry is torn is reserved for nobody until somebody releases it: a pod may have it. If there is an
@@ -174,16 +178,17 @@ type Agent interface {
 //
 // With pools, the leases come first: a free address of a pool could be given to another pod. The agent takes their addresses
 // then. What it does not take is Refused.
-func Import(ctx context.Context, store *lease.Store, readSource func(*reclaim.Node) (Source, error), o Options) (ImportReport, error) {
+func Import(ctx context.Context, store *lease.Store, readSource func(n *reclaim.Node, network string) (Source, error), o Options) (ImportReport, error) {
 	node, err := reclaim.Look(ctx, o.Sources)
 	if err != nil {
 		return ImportReport{}, fmt.Errorf("look for the sandboxes: %w", err)
 	}
-	source, err := readSource(node)
+	network := cmp.Or(o.Network, store.Network())
+	source, err := readSource(node, network)
 	if err != nil {
 		return ImportReport{}, err
 	}
-	im := importRun{Source: source, network: store.Network(), policy: o.Policy, node: node, instant: time.Now(), pooled: len(o.Pools) > 0}
+	im := importRun{Source: source, network: network, store: store.Network(), policy: o.Policy, node: node, instant: time.Now(), pooled: len(o.Pools) > 0}
 	return im.run(ctx, store, o)
 }
 
@@ -219,9 +224,9 @@ type nodeEvidence interface {
 // importRun decides about the entries of a source.
 type importRun struct {
 	Source
-	network string
-	policy  lease.Policy
-	node    nodeEvidence
+	network, store string
+	policy         lease.Policy
+	node           nodeEvidence
 	// instant is the time of day, as in the times of the entries.
 	instant time.Time
 	// view is the store before the import.
@@ -282,7 +287,7 @@ func (im *importRun) decide(v lease.ImportView) (lease.Import, error) {
 
 func (im *importRun) report(o Options) ImportReport {
 	r := ImportReport{
-		Network: im.network, Dir: im.Path, DryRun: o.DryRun, Pools: o.Pools, Closed: im.closed, Last: []LastGiven{},
+		Network: im.store, Dir: im.Path, DryRun: o.DryRun, Pools: o.Pools, Closed: im.closed, Last: []LastGiven{},
 		OnOtherNodes: im.OnOtherNodes, OtherNetworks: im.OtherNetworks, Failed: im.failed,
 		Files: append(append([]EntryOutcome{}, im.files...), im.Unknown...), Problems: append([]string{}, im.node.Problems()...),
 	}

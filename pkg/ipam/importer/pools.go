@@ -17,7 +17,7 @@ func (im *importRun) askPools(ctx context.Context, store *lease.Store, o Options
 	if err := store.Import(ctx, true, im.decide); err != nil || len(im.wanted) == 0 {
 		return err
 	}
-	preview, err := o.Agent.Import(ctx, pool.Import{Network: im.network, Pools: o.Pools, Addresses: im.wanted, DryRun: true})
+	preview, err := o.Agent.Import(ctx, pool.Import{Network: im.store, Pools: o.Pools, Addresses: im.wanted, DryRun: true})
 	if err != nil {
 		return fmt.Errorf("ask for the addresses of the pools: %w", err)
 	}
@@ -34,7 +34,7 @@ func (im *importRun) takeFromPools(ctx context.Context, store *lease.Store, o Op
 	if len(im.wanted) == 0 {
 		return
 	}
-	imported, err := o.Agent.Import(ctx, pool.Import{Network: im.network, Pools: o.Pools, Addresses: im.wanted})
+	imported, err := o.Agent.Import(ctx, pool.Import{Network: im.store, Pools: o.Pools, Addresses: im.wanted})
 	if err != nil {
 		im.failed = append(im.failed, fmt.Sprintf("the leases are there, but this node does not have all of these addresses of the pools: run it again: %v", err))
 	}

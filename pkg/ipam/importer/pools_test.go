@@ -62,7 +62,7 @@ func (a *fakeAgent) leases(ctx context.Context) int {
 func imported(t *testing.T, store *lease.Store, o Options, node nodeEvidence, entries ...Entry) (ImportReport, error) {
 	t.Helper()
 	im := importRun{
-		Source: Source{Plugin: "Whereabouts", Path: "ippools.json", Noun: "allocation", Entries: entries}, network: "lan", policy: o.Policy, node: node, instant: time.Now(),
+		Source: Source{Plugin: "Whereabouts", Path: "ippools.json", Noun: "allocation", Entries: entries}, network: "lan", store: "lan", policy: o.Policy, node: node, instant: time.Now(),
 		pooled: true,
 	}
 	return im.run(t.Context(), store, o)

@@ -133,7 +133,7 @@ func (l *leaseTx) giveUpAll(holders []GoneHolder) error {
 		if err != nil {
 			return err
 		}
-		match := func(h Holder) bool { return h.isAttachment(holder.Holder.Key(l.store.network)) }
+		match := func(h Holder) bool { return h.IsAttachment(holder.Holder.Key(l.store.network)) }
 		if err := l.giveUp(lease, match, holder.Reason); err != nil {
 			return err
 		}

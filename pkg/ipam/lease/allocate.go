@@ -214,17 +214,16 @@ func (c choice) keepHeld(held Lease) (Lease, error) {
 	if wanted.IsValid() && wanted != held.Address {
 		return Lease{}, &RefusedError{Address: wanted, Reason: fmt.Sprintf("cannot be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
 	}
-	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.isAttachment(c.Attachment) })
+	i := slices.IndexFunc(held.Holders, func(h Holder) bool { return h.IsAttachment(c.Attachment) })
 	h, namespace := held.Holders[i], c.Namespace
 	if !c.isRequestingPod(h.Pod) && c.heldByOtherPod(held) {
 		return Lease{}, fmt.Errorf("%s is %w to pod %s: it is %s; DEL %s first", held.Address, ErrTaken, c.Pod, held.Describe(), c.Attachment)
 	}
 	namespace.BootID = h.Namespace.BootID // A holder of an earlier boot is none any more.
-	byThisName := h.Network == "" || h.Network == c.store.network
-	if byThisName && (namespace.Inode == 0 || h.Namespace.Same(namespace) == nil && h.Pod.UID == c.Pod.UID) {
+	if h.Key(c.store.network) == c.Attachment && (namespace.Inode == 0 || h.Namespace.Same(namespace) == nil && h.Pod.UID == c.Pod.UID) {
 		return held, nil
 	}
-	h.Network, h.Pod, h.Owner, h.Since = "", c.Pod, c.APIOwner, c.instant
+	h.Network, h.Pod, h.Owner, h.Since = c.networkOf(c.Attachment), c.Pod, c.APIOwner, c.instant
 	if namespace.Inode != 0 {
 		h.Namespace = namespace
 	}
@@ -365,6 +364,6 @@ func (c choice) isRequestingPod(p attachment.Pod) bool {
 func (c choice) heldByOtherPod(l Lease) bool {
 	shared := c.Policy.Shared || slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Policy.Shared })
 	return shared && slices.ContainsFunc(l.Holders, func(h Holder) bool {
-		return !h.isAttachment(c.Attachment) && !c.isRequestingPod(h.Pod)
+		return !h.IsAttachment(c.Attachment) && !c.isRequestingPod(h.Pod)
 	})
 }

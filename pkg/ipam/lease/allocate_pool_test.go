@@ -403,7 +403,7 @@ func TestTwoNetworksOfAPool(t *testing.T) {
 	n.later(time.Second)
 	n.grant(t, lan, "...+")
 	n.addFrom(t, "c2/eth0", "", "10.3.0.3")
-	if names, err := n.store(t).Renamed(t.Context()); err != nil || len(names) > 0 {
+	if names, err := n.store(t).LeasedElsewhere(t.Context(), nil); err != nil || len(names) > 0 {
 		t.Errorf("%v %v", names, err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"time"
 
@@ -28,7 +27,7 @@ const (
 	Ended EventType = "ended"
 	// InConflict: another host uses it.
 	InConflict EventType = "in conflict"
-	// TakenIn: the lease comes from host-local, or from the store of another network.
+	// LeaseImported: the lease comes from another IPAM plugin.
 	LeaseImported EventType = "taken in"
 	// Awaited: the address waits for an owner, and comes from another node. HandedOver: it goes to another node.
 	Awaited    EventType = "awaited"
@@ -75,24 +74,6 @@ func (l *leaseTx) addEvent(e Event) {
 	l.newEvents = append(l.newEvents, e)
 }
 
-// mergeEvents sorts the events of another store into those of this one, by time.
-func (l *leaseTx) mergeEvents(added []Event) error {
-	var merged []Event
-	recorded := map[Event]bool{}
-	err := l.eachEvent(func(e Event) { merged, recorded[e] = append(merged, e), true })
-	for _, e := range added {
-		if !recorded[e] { // Copies of one store have the same events.
-			merged = append(merged, e)
-		}
-	}
-	if err == nil {
-		err = removeKeys(l.events)
-	}
-	slices.SortStableFunc(merged, func(a, b Event) int { return a.Time.Compare(b.Time) })
-	l.newEvents = append(merged[max(0, len(merged)-maxEvents):], l.newEvents...)
-	return err
-}
-
 // writeEvents records what was noted, and deletes the oldest.
 func (l *leaseTx) writeEvents() error {
 	for _, e := range l.newEvents {
@@ -108,9 +89,9 @@ func (l *leaseTx) writeEvents() error {
 	return l.trimEvents()
 }
 
-// mostEvents bounds how many events a store can have before they are trimmed. A merge of two stores makes the most:
-// maxEvents, and what one change notes at most.
-const mostEvents = 4 * (maxEvents + moreEvents)
+// mostEvents bounds how many events a store can have before they are trimmed: those that it keeps, and what one change notes at
+// most.
+const mostEvents = 2 * (maxEvents + moreEvents)
 
 // trimEvents deletes the oldest events once a store has a quarter more than it keeps. They are numbered without a
 // gap. ErrDamaged: the file has numbers that cannot be. A loop over them would not end.

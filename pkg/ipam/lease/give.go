@@ -62,7 +62,7 @@ func (c choice) give(previous Lease, origin Origin) (Lease, error) {
 		origin, lease.Conflict, lease.Reason = TakenOver, previous.Conflict, previous.Reason
 	}
 	h := Holder{
-		ContainerID: c.Attachment.ContainerID, IfName: c.Attachment.IfName, Pod: c.Pod, Owner: c.APIOwner, Namespace: c.Namespace,
+		ContainerID: c.Attachment.ContainerID, IfName: c.Attachment.IfName, Network: c.networkOf(c.Attachment), Pod: c.Pod, Owner: c.APIOwner, Namespace: c.Namespace,
 		Since: c.instant, Origin: origin, Policy: c.Policy,
 	}
 	h.Namespace.BootID = bootID

@@ -133,6 +133,15 @@ func (p *PoolState) count(lease Lease) {
 	}
 }
 
+// HasPools says whether the store has to do with pools. ErrNotLeased: nothing was ever given.
+func (s *Store) HasPools(ctx context.Context) (found bool, err error) {
+	err = s.view(ctx, func(l *leaseTx) error {
+		found = len(l.meta.Get([]byte(keyID))) > 0
+		return nil
+	})
+	return found, err
+}
+
 // isConfirmed says whether the agent has read the API in this boot.
 func (l *leaseTx) isConfirmed() (bool, error) {
 	bootID, err := l.store.boot()

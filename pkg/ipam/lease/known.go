@@ -93,32 +93,6 @@ func (l *leaseTx) withoutOverlap(i int, ranges, last RequestedRanges) ([]byte, e
 	return encodeRequestedRanges(ranges)
 }
 
-// mergeRequestedRanges notes what ADDs of another network asked for, as if they had come before all ADDs of this one.
-func (l *leaseTx) mergeRequestedRanges(added []RequestedRanges) error {
-	stored, err := l.requestedRanges()
-	if err != nil {
-		return err
-	}
-	var values [][]byte
-	for i := range stored {
-		values = append(values, l.storedRequestedRanges(i))
-	}
-	for _, k := range added {
-		for _, ranges := range stored {
-			k.Sets = k.disjointSets(ranges)
-		}
-		if !slices.ContainsFunc(k.Sets, func(s RangeSet) bool { return len(s) > 0 }) {
-			continue
-		}
-		b, err := encodeRequestedRanges(k)
-		if err != nil {
-			return err
-		}
-		values = append(values, b)
-	}
-	return l.putRequestedRanges(values)
-}
-
 // storedRequestedRanges returns what was asked for as it is stored.
 func (l *leaseTx) storedRequestedRanges(i int) []byte {
 	return bytes.Clone(l.ranges.Get(requestedRangesKey(i)))

@@ -88,8 +88,8 @@ const DefaultQuarantine = Duration(time.Minute)
 type Holder struct {
 	ContainerID string `json:"containerID,omitzero"`
 	IfName      string `json:"ifName,omitzero"`
-	// Network is the name that the network had when the attachment was given the address, empty for its
-	// present name. A runtime may know the attachment by the old name alone.
+	// Network is the attachment's network, empty for the one by whose name the store goes. A network that got another name keeps
+	// its store, and several networks can have one.
 	Network string `json:"network,omitzero"`
 	// Pod is the pod that the sandbox belongs to. The next pod of that name has another UID.
 	Pod attachment.Pod `json:"pod,omitzero"`
@@ -114,20 +114,21 @@ func (h Holder) isZero() bool {
 		h.Since.IsZero() && h.Origin == "" && h.Policy == (Policy{})
 }
 
-// isAttachment says whether the attachment is the holder's. The network is that of the store.
-func (h Holder) isAttachment(a attachment.Key) bool {
+// IsAttachment says whether the attachment is the holder's. No other network has that interface of the container: a DEL can come with the
+// name that the network has now, or with the one that it had at the ADD.
+func (h Holder) IsAttachment(a attachment.Key) bool {
 	return h.ContainerID == a.ContainerID && h.IfName == a.IfName
 }
 
-// Key returns the holder's attachment in the network.
-func (h Holder) Key(network string) attachment.Key {
-	return attachment.Key{Network: network, ContainerID: h.ContainerID, IfName: h.IfName}
+// Key returns the holder's attachment. store is the name of the lease's store.
+func (h Holder) Key(store string) attachment.Key {
+	return attachment.Key{Network: cmp.Or(h.Network, store), ContainerID: h.ContainerID, IfName: h.IfName}
 }
 
 // Lease is an address that is not free.
 type Lease struct {
 	Address netip.Addr `json:"address"`
-	// Network is that of the store. It is not stored.
+	// Network is the name of the store, which need not be that of the holders' networks. It is not stored.
 	Network string `json:"network,omitzero"`
 	// Owner is the owner on whose behalf the address is held, or for whom it is reserved. It is nobody if
 	// the runtime named no pod.
@@ -161,7 +162,7 @@ type Lease struct {
 
 // Holder returns which of the holders the attachment is.
 func (l Lease) Holder(a attachment.Key) (Holder, bool) {
-	if i := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.isAttachment(a) }); i >= 0 {
+	if i := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.IsAttachment(a) }); i >= 0 {
 		return l.Holders[i], true
 	}
 	return Holder{}, false

@@ -47,23 +47,8 @@ func (s *Store) Get(ctx context.Context, a netip.Addr) (Lease, error) {
 	return lease, err
 }
 
-// HeldBy returns what the attachment holds. If the network was renamed, it looks in the store of the new
-// name. ErrNotLeased: nothing was ever given.
-func (s *Store) HeldBy(ctx context.Context, a attachment.Key) ([]Lease, error) {
-	held, err := s.heldInStore(ctx, a)
-	if !errors.Is(err, ErrNotLeased) {
-		return held, err
-	}
-	if target, looked := s.renamedTo(ctx, a); target != nil {
-		return target.heldInStore(ctx, a)
-	} else if looked != nil {
-		return nil, looked
-	}
-	return nil, err
-}
-
-// heldInStore is HeldBy for the store of this name alone.
-func (s *Store) heldInStore(ctx context.Context, a attachment.Key) (held []Lease, err error) {
+// HeldBy returns what the attachment holds. ErrNotLeased: nothing was ever given.
+func (s *Store) HeldBy(ctx context.Context, a attachment.Key) (held []Lease, err error) {
 	err = s.view(ctx, func(l *leaseTx) (err error) {
 		held, err = l.heldBy(a)
 		return err

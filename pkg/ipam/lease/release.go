@@ -1,10 +1,8 @@
 package lease
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -132,37 +130,10 @@ func (l *leaseTx) superseded(lease Lease) (bool, error) {
 
 // Release gives up whatever the attachment holds, and nothing that another one holds, even of the same
 // owner. The address stays reserved for the owner if its lease says so, or sticky, which is the policy in the
-// attachment's configuration now. If the network was renamed, it looks in the store of the new name.
-// ErrNotLeased: there is no store.
+// attachment's configuration now. ErrNotLeased: there is no store.
 func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) error {
 	// A DEL names its sandbox, so it frees nothing of a stranger. A runtime would repeat one that fails for ever.
-	s = s.AllowForeign()
-	unused := false
-	release := func(l *leaseTx) error {
-		if first, _ := l.ranges.Cursor().First(); first == nil { // An ADD that was refused leaves such a store.
-			held, err := l.heldBy(a)
-			unused = len(held) == 0 && err == nil
-		}
-		return l.release(a, sticky)
-	}
-	err := s.change(ctx, release)
-	finished := err == nil && !unused || err != nil && !errors.Is(err, ErrNotLeased) && !errors.Is(err, ErrRenaming) && !errors.Is(err, ErrMoved)
-	if finished {
-		return err
-	}
-	if target, looked := s.renamedTo(ctx, a); target != nil {
-		target = target.AllowForeign()
-		if err = target.change(ctx, release); errors.Is(err, ErrNotLeased) { // Another Rename has just moved it on.
-			err = fmt.Errorf("network %s: %w", target.network, ErrMoved)
-		}
-		return err
-	} else if looked != nil || !errors.Is(err, ErrRenaming) {
-		return cmp.Or(looked, err)
-	}
-	// The other store has not taken the leases yet.
-	frozen := *s
-	frozen.allowFrozen = true
-	return frozen.change(ctx, release)
+	return s.AllowForeign().change(ctx, func(l *leaseTx) error { return l.release(a, sticky) })
 }
 
 func (l *leaseTx) release(a attachment.Key, sticky Policy) error {
@@ -175,7 +146,7 @@ func (l *leaseTx) release(a attachment.Key, sticky Policy) error {
 	}
 	for _, lease := range held {
 		lease.makeSticky(a, sticky)
-		if err := l.giveUp(lease, func(h Holder) bool { return h.isAttachment(a) }, "released"); err != nil {
+		if err := l.giveUp(lease, func(h Holder) bool { return h.IsAttachment(a) }, "released"); err != nil {
 			return err
 		}
 	}
@@ -186,7 +157,7 @@ func (l *leaseTx) release(a attachment.Key, sticky Policy) error {
 func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 	l.Holders = slices.Clone(l.Holders)
 	for i, h := range l.Holders {
-		if !h.isAttachment(a) || !p.Sticky || h.Policy.Sticky {
+		if !h.IsAttachment(a) || !p.Sticky || h.Policy.Sticky {
 			continue
 		}
 		l.Holders[i].Policy.Sticky, l.Holders[i].Policy.Retain = true, p.Retain
@@ -197,21 +168,20 @@ func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 	}
 }
 
-// Collect gives up what holders have that are not kept. Holders by an earlier name of the network stay: a GC by this name
-// does not know them. ErrNotLeased: there is no store.
+// Collect gives up what holders have that are not kept. ErrNotLeased: there is no store.
 func (s *Store) Collect(ctx context.Context, kept func(Holder) bool) error {
 	return s.change(ctx, func(l *leaseTx) error {
-		invalid := func(h Holder) bool { return cmp.Or(h.Network, s.network) == s.network && !kept(h) }
+		due := func(h Holder) bool { return !kept(h) }
 		leases, err := l.all()
 		if err != nil {
 			return err
 		}
-		leases = slices.DeleteFunc(leases, func(lease Lease) bool { return !slices.ContainsFunc(lease.Holders, invalid) })
+		leases = slices.DeleteFunc(leases, func(lease Lease) bool { return !slices.ContainsFunc(lease.Holders, due) })
 		if len(leases) == 0 {
 			return errUnchanged
 		}
 		for _, lease := range leases {
-			if err := l.giveUp(lease, invalid, "its attachment is not valid any more"); err != nil {
+			if err := l.giveUp(lease, due, "its attachment is not valid any more"); err != nil {
 				return err
 			}
 		}
@@ -231,13 +201,13 @@ func (s *Store) ReleasePrevious(ctx context.Context, a attachment.Key, isGone fu
 		}
 		unchanged := errUnchanged
 		for _, lease := range held {
-			before := lease.Holders[:slices.IndexFunc(lease.Holders, func(h Holder) bool { return h.isAttachment(a) })]
+			before := lease.Holders[:slices.IndexFunc(lease.Holders, func(h Holder) bool { return h.IsAttachment(a) })]
 			before = slices.DeleteFunc(slices.Clone(before), func(h Holder) bool { return !isGone(h) })
 			if len(before) == 0 {
 				continue
 			}
 			match := func(h Holder) bool {
-				return slices.ContainsFunc(before, func(b Holder) bool { return h.isAttachment(b.Key(s.network)) })
+				return slices.ContainsFunc(before, func(b Holder) bool { return h.IsAttachment(b.Key(s.network)) })
 			}
 			if err := l.giveUp(lease, match, "its sandbox is gone, and the owner's next one is attached"); err != nil {
 				return err
@@ -258,7 +228,7 @@ func (s *Store) RemoveHolder(ctx context.Context, held Lease, holder Holder, rea
 			return err
 		}
 		match := func(h Holder) bool {
-			return h.isAttachment(holder.Key(s.network)) && h.Since.Equal(holder.Since) && h.Namespace == holder.Namespace
+			return h.IsAttachment(holder.Key(s.network)) && h.Since.Equal(holder.Since) && h.Namespace == holder.Namespace
 		}
 		if !slices.ContainsFunc(lease.Holders, match) {
 			return notAsExpected(lease)

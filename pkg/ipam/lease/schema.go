@@ -19,11 +19,6 @@ const (
 	keySchema = "schema"
 	keyBoot   = "boot"
 	keyClock  = "clock"
-	// keyHandover has the mark of a store that is being put into another one. It is also the beginning of the
-	// key under which the other store notes that it has taken the leases.
-	keyHandover = "handover"
-	// keyFrozen has the name of the network that gets the leases of this store right now.
-	keyFrozen = "renaming to"
 	// keyID has the identity of the store, which makes it a party of its pools. keyPools has the names of the pools, and
 	// keyConfirmed the boot in which the agent has read the API.
 	keyID        = "store"

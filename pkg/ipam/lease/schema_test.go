@@ -47,12 +47,6 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 		"take in, dry": func() error {
 			return s.Import(ctx, true, func(ImportView) (Import, error) { return Import{}, nil })
 		},
-		"rename": func() error {
-			other := *n
-			other.network = "other"
-			_, err := s.Rename(ctx, other.store(t))
-			return err
-		},
 		"list":        func() error { _, err := s.List(ctx); return err },
 		"get":         func() error { _, err := s.Get(ctx, a); return err },
 		"held by":     func() error { _, err := s.HeldBy(ctx, n.key("c1/eth0")); return err },

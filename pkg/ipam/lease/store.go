@@ -46,8 +46,9 @@ const extension = ".db"
 // MaxNetwork is the greatest length of a network's name: NAME_MAX less what the name of the file has besides.
 const MaxNetwork = 255 - len(".") - len(extension) - len(".new")
 
-// Store has the leases of a network. Its file is opened and locked for each change and each look.
+// Store has the leases of a network, or of several that name one store. Its file is opened and locked for each change and each look.
 type Store struct {
+	// network is the store's name: the network's, unless its configuration names another store.
 	network, path string
 	// wait bounds the wait for the lock.
 	wait time.Duration
@@ -64,8 +65,6 @@ type Store struct {
 	poolAddresses []PoolAddress
 	// onWait is told of long waits for the lock.
 	onWait flock.OnWait
-	// allowFrozen allows changes in a store that is being put into another one.
-	allowFrozen bool
 	// allowForeign allows what frees no stranger's address in a store of another machine.
 	allowForeign bool
 	// machine returns the ID of this machine, empty if nobody knows it.
@@ -283,9 +282,6 @@ func (s *Store) commit(o *opened, change func(*leaseTx) error) error {
 		l, err := s.begin(o, tx)
 		if err != nil {
 			return err
-		}
-		if target := l.frozenFor(); target != "" && !s.allowFrozen {
-			return isBeingRenamed(s.network, target)
 		}
 		if err := change(l); err != nil {
 			return err

@@ -61,19 +61,6 @@ func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 			n.add(t, "other/eth0", "web-1", "10.3.0.3")
 			return nil
 		}, "reserved 7 last 9"},
-		"rename": {false, func(t *testing.T, n *node) error {
-			was := *n
-			n.network = "new"
-			_, err := was.store(t).Rename(t.Context(), n.store(t))
-			return err
-		}, "held 7 holders 8 9"},
-		"rename into one that is there": {false, func(t *testing.T, n *node) error {
-			was := *n
-			n.network = "new"
-			n.reserve(t, "10.3.0.9", "web-9", 0)
-			_, err := was.store(t).Rename(t.Context(), n.store(t))
-			return err
-		}, "held 7 holders 8 9"},
 		"reserve what is reserved": {true, func(t *testing.T, n *node) error {
 			n.reserve(t, a.String(), "web-0", time.Hour)
 			return nil

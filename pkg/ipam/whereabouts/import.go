@@ -17,7 +17,7 @@ import (
 // these are. path is where the IPPools come from, for people. Without CNI caches it is an error: no allocation would be
 // this node's.
 func Import(ctx context.Context, store *lease.Store, p Pools, path string, o importer.Options) (importer.ImportReport, error) {
-	return importer.Import(ctx, store, func(n *reclaim.Node) (importer.Source, error) { return p.source(n, store.Network(), path) }, o)
+	return importer.Import(ctx, store, func(n *reclaim.Node, network string) (importer.Source, error) { return p.source(n, network, path) }, o)
 }
 
 // nodeCaches is what is known of the node.
