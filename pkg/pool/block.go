@@ -199,18 +199,15 @@ func NewBlock(l Layout, index int64, me Party, boot string) (_ Block, ok bool) {
 		Pool: l.Name, PoolUID: l.UID, Index: index, Node: me.Node, First: span.First, Last: span.Last, Epoch: 1,
 		Holders: []Holder{{ID: letters[:1], Party: me, Epoch: 1, Boot: boot}},
 	}}
-	var text strings.Builder
-	for a := span.First; ; a = a.Next() {
+	var chars []byte
+	for a := span.First; span.Contains(a); a = a.Next() {
+		c := letters[0]
 		if l.Excluded(a) {
-			text.WriteByte(Excluded)
-		} else {
-			text.WriteByte(letters[0])
+			c = Excluded
 		}
-		if a == span.Last {
-			break
-		}
+		chars = append(chars, c)
 	}
-	b.Spec.Addresses = text.String()
+	b.Spec.Addresses = string(chars)
 	b.setLabels()
 	return b, true
 }
@@ -339,14 +336,8 @@ func (b Block) Take(me Party, offsets []int) (Block, int) {
 	b = b.clone()
 	n := 0
 	for _, i := range offsets {
-		h, held := b.HolderOf(i)
-		fenced := held && h.Fenced != ""
-		if b.Spec.Addresses[i] != Unassigned && !fenced || !b.assign(i, me) {
-			continue
-		}
-		n++
-		if a := b.Address(i); fenced && !slices.Contains(b.Spec.Unproven, a) {
-			b.Spec.Unproven = append(b.Spec.Unproven, a)
+		if h, _ := b.HolderOf(i); (h.Fenced != "" || b.Spec.Addresses[i] == Unassigned) && b.assign(i, me) {
+			n++
 		}
 	}
 	b.dropEmptyHolders()
@@ -354,7 +345,7 @@ func (b Block) Take(me Party, offsets []int) (Block, int) {
 }
 
 // assign makes the address the party's. It is false if the block has no character left for one more holder, or if the party
-// is fenced.
+// is fenced. What a fenced party had is unproven.
 func (b *Block) assign(i int, party Party) bool {
 	index := b.holder(party)
 	if index < 0 {
@@ -370,6 +361,9 @@ func (b *Block) assign(i int, party Party) bool {
 	h := &b.Spec.Holders[index]
 	if h.Fenced != "" {
 		return false
+	}
+	if previous, _ := b.HolderOf(i); previous.Fenced != "" && !slices.Contains(b.Spec.Unproven, b.Address(i)) {
+		b.Spec.Unproven = append(b.Spec.Unproven, b.Address(i))
 	}
 	b.setHolder(i, h.ID[0])
 	h.Epoch = b.Spec.Epoch
@@ -400,14 +394,12 @@ func (b Block) Request(w Want) Block {
 func (b Block) Release(me Party, offsets []int) Block {
 	b = b.clone()
 	for _, i := range offsets {
-		index := b.holder(me)
-		if index < 0 || b.Spec.Addresses[i] != b.Spec.Holders[index].ID[0] {
+		if !b.HeldBy(me, i) {
 			continue
 		}
-		if recipient, ok := b.takeRequest(b.Address(i), me); ok && b.assign(i, recipient) {
-			continue
+		if recipient, ok := b.takeRequest(b.Address(i), me); !ok || !b.assign(i, recipient) {
+			b.setHolder(i, Unassigned)
 		}
-		b.setHolder(i, Unassigned)
 	}
 	b.dropEmptyHolders()
 	return b
@@ -427,8 +419,8 @@ func (b Block) HandOver(me Party, offsets []int, recipient Party) Block {
 
 // IsFenced says whether the party is a holder that is proven dead. It gets nothing of the block before it has left.
 func (b Block) IsFenced(p Party) bool {
-	h, found := b.Holder(p)
-	return found && h.Fenced != ""
+	h, _ := b.Holder(p)
+	return h.Fenced != ""
 }
 
 // takeRequest returns who gets the address: who has asked for this one last, else who asks for any. It strikes that off. An owner's next pod
@@ -436,12 +428,11 @@ func (b Block) IsFenced(p Party) bool {
 func (b *Block) takeRequest(a netip.Addr, except Party) (Party, bool) {
 	index := -1
 	for i, w := range b.Spec.Want {
-		if w.Address == a && !w.SameParty(except) && !b.IsFenced(w.Party) {
+		switch {
+		case w.SameParty(except), b.IsFenced(w.Party):
+		case w.Address == a, w.Count > 0 && index < 0:
 			index = i
 		}
-	}
-	if index < 0 {
-		index = slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.Count > 0 && !w.SameParty(except) && !b.IsFenced(w.Party) })
 	}
 	if index < 0 {
 		return Party{}, false
@@ -477,13 +468,19 @@ func (b Block) Unfence(me Party) Block {
 // Confirm notes that the party still has in this boot of its node what the block says. A fence that was decided before comes too
 // late then: the API refuses it. changed is false if the block says so already, or if the party has nothing of it.
 func (b Block) Confirm(me Party, boot string) (_ Block, changed bool) {
-	b = b.clone()
-	index := b.holder(me)
-	if index < 0 || b.Spec.Holders[index].Fenced != "" || b.Spec.Holders[index].Boot == boot {
+	return b.changeHolder(me, func(h *Holder) { h.Boot = boot })
+}
+
+// changeHolder changes what the party says of itself. changed is false if it says so already, or if it has nothing.
+func (b Block) changeHolder(me Party, change func(*Holder)) (_ Block, changed bool) {
+	before, held := b.Holder(me)
+	if !held || before.Fenced != "" {
 		return b, false
 	}
-	b.Spec.Holders[index].Boot = boot
-	return b, true
+	b = b.clone()
+	h := &b.Spec.Holders[b.holder(me)]
+	change(h)
+	return b, *h != before
 }
 
 // Fence notes that the parties of the node are proven dead. reason is the proof.

@@ -201,56 +201,60 @@ type Layout struct {
 
 // Layout reads the spec. The error names the key, the value and what to do.
 func (p Pool) Layout() (Layout, error) {
-	s := p.Spec
-	l := Layout{Name: p.Metadata.Name, UID: p.Metadata.UID, Routes: s.Routes, BlockSize: cmp.Or(s.BlockSize, DefaultBlockSize), Deleted: p.Metadata.DeletionTimestamp != ""}
-	invalid := func(key, value, problem string) (Layout, error) {
-		return Layout{}, fmt.Errorf("AddressPool %s: invalid spec.%s %q: %s", p.Metadata.Name, key, value, problem)
-	}
-	subnet, err := parseSubnet(s)
-	if err != nil {
-		return invalid("subnet", s.Subnet, err.Error())
-	}
-	l.Subnet = subnet
-	if l.BlockSize < 1 || l.BlockSize > MaxBlockSize {
-		return invalid("blockSize", fmt.Sprint(s.BlockSize), fmt.Sprintf("must be between 1 and %d", MaxBlockSize))
-	}
-	if len(p.Metadata.Name) > MaxName {
-		return Layout{}, fmt.Errorf("AddressPool %s: invalid name: it must have at most %d characters", p.Metadata.Name, MaxName)
-	}
-	if s.Gateway != "" {
-		if l.Gateway, err = netip.ParseAddr(s.Gateway); err != nil || !canBeGateway(l.Gateway, subnet) {
-			return invalid("gateway", s.Gateway, "must be an address of the subnet "+s.Subnet)
-		}
-	}
-	if key, value, problem := invalidRoute(s.Routes); key != "" {
-		return invalid(key, value, problem)
-	}
-	if l.FenceAfter, err = parseFenceAfter(s.FenceAfter); err != nil {
-		return invalid("fenceAfter", s.FenceAfter, err.Error())
-	}
-	if key, value, problem := l.parseSpans(s); key != "" {
-		return invalid(key, value, problem)
+	l := Layout{Name: p.Metadata.Name, UID: p.Metadata.UID, Routes: p.Spec.Routes, BlockSize: cmp.Or(p.Spec.BlockSize, DefaultBlockSize), Deleted: p.Metadata.DeletionTimestamp != ""}
+	if err := l.parse(p.Spec); err != nil {
+		return Layout{}, fmt.Errorf("AddressPool %s: %w", p.Metadata.Name, err)
 	}
 	return l, nil
 }
 
-// invalidRoute says which route cannot be read, and why. key is empty if all can.
-func invalidRoute(routes []Route) (key, value, problem string) {
+// invalid is the error of a key.
+func invalid(key, value, problem string) error {
+	return fmt.Errorf("invalid spec.%s %q: %s", key, value, problem)
+}
+
+func (l *Layout) parse(s Spec) (err error) {
+	if l.Subnet, err = parseSubnet(s); err != nil {
+		return invalid("subnet", s.Subnet, err.Error())
+	}
+	if l.BlockSize < 1 || l.BlockSize > MaxBlockSize {
+		return invalid("blockSize", fmt.Sprint(s.BlockSize), fmt.Sprintf("must be between 1 and %d", MaxBlockSize))
+	}
+	if len(l.Name) > MaxName {
+		return fmt.Errorf("invalid name: it must have at most %d characters", MaxName)
+	}
+	if s.Gateway != "" {
+		if l.Gateway, err = netip.ParseAddr(s.Gateway); err != nil || !canBeGateway(l.Gateway, l.Subnet) {
+			return invalid("gateway", s.Gateway, "must be an address of the subnet "+s.Subnet)
+		}
+	}
+	if err := checkRoutes(s.Routes); err != nil {
+		return err
+	}
+	if l.FenceAfter, err = parseFenceAfter(s.FenceAfter); err != nil {
+		return invalid("fenceAfter", s.FenceAfter, err.Error())
+	}
+	return l.parseSpans(s)
+}
+
+// checkRoutes says which route cannot be read, and why.
+func checkRoutes(routes []Route) error {
 	for i, r := range routes {
+		key := fmt.Sprintf("routes[%d]", i)
 		dst, err := netip.ParsePrefix(r.Dst)
 		if err != nil {
-			return fmt.Sprintf("routes[%d].dst", i), r.Dst, "must be a network such as 10.0.0.0/8"
+			return invalid(key+".dst", r.Dst, "must be a network such as 10.0.0.0/8")
 		}
 		gw, err := netip.ParseAddr(r.GW)
 		switch {
 		case r.GW == "":
 		case err != nil:
-			return fmt.Sprintf("routes[%d].gw", i), r.GW, "must be an address"
+			return invalid(key+".gw", r.GW, "must be an address")
 		case gw.Is4() != dst.Addr().Is4():
-			return fmt.Sprintf("routes[%d].gw", i), r.GW, "must be of the family of dst " + r.Dst
+			return invalid(key+".gw", r.GW, "must be of the family of dst "+r.Dst)
 		}
 	}
-	return "", "", ""
+	return nil
 }
 
 // canBeGateway says whether pods of the subnet can reach it. A link-local gateway can be reached on every link.

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,13 +35,13 @@ func (p Pool) Recovery() *Recovery {
 
 // WithRecovery returns the pool with that recovery, nil to end it.
 func (p Pool) WithRecovery(r *Recovery) Pool {
-	annotations := map[string]string{}
-	for key, value := range p.Metadata.Annotations {
-		annotations[key] = value
-	}
+	annotations := maps.Clone(p.Metadata.Annotations)
 	delete(annotations, RecoveryKey)
 	if r != nil {
 		text, _ := json.Marshal(r) // Texts only.
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
 		annotations[RecoveryKey] = string(text)
 	}
 	p.Metadata.Annotations = annotations
@@ -73,7 +74,7 @@ func (g Grant) Assert(b Block, me Party) (_ Block, conflicts []netip.Addr) {
 	for i := range len(g.Addresses) {
 		assignable, _ := g.Assignable(i)
 		h, held := b.HolderOf(i)
-		holds := held && h.SameParty(me)
+		holds := h.SameParty(me)
 		switch {
 		case holds && h.Fenced != "": // It stays so until the party leaves: pods of it can still have the address.
 		case !assignable && holds:
@@ -82,9 +83,7 @@ func (g Grant) Assert(b Block, me Party) (_ Block, conflicts []netip.Addr) {
 		case held && h.Fenced == "":
 			conflicts = append(conflicts, b.Address(i))
 		case b.Spec.Addresses[i] != Excluded:
-			if a := b.Address(i); b.assign(i, me) && held && !slices.Contains(b.Spec.Unproven, a) {
-				b.Spec.Unproven = append(b.Spec.Unproven, a)
-			}
+			b.assign(i, me)
 		}
 	}
 	b.dropEmptyHolders()

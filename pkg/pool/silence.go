@@ -88,13 +88,7 @@ func (b Block) WithFenceAfter(me Party, fenceAfter time.Duration) (_ Block, chan
 	if fenceAfter > 0 {
 		text = fenceAfter.String()
 	}
-	index := b.holder(me)
-	if index < 0 || b.Spec.Holders[index].Fenced != "" || b.Spec.Holders[index].FenceAfter == text {
-		return b, false
-	}
-	b = b.clone()
-	b.Spec.Holders[index].FenceAfter = text
-	return b, true
+	return b.changeHolder(me, func(h *Holder) { h.FenceAfter = text })
 }
 
 // silencePrefix begins the reason of a fence by time.

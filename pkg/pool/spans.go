@@ -27,21 +27,19 @@ func parseSubnet(s Spec) (netip.Prefix, error) {
 	return subnet, nil
 }
 
-// parseSpans reads what the pool gives, and what it excludes. key is empty if all can be read.
-func (l *Layout) parseSpans(s Spec) (key, value, problem string) {
+// parseSpans reads what the pool gives, and what it excludes.
+func (l *Layout) parseSpans(s Spec) error {
 	for i, text := range s.Ranges {
 		key := fmt.Sprintf("ranges[%d]", i)
 		r, err := ParseSpan(text)
 		switch {
 		case errors.Is(err, errOrder):
-			return key, text, "must have the first address before the last one"
+			return invalid(key, text, "must have the first address before the last one")
 		case err != nil || !l.Subnet.Contains(r.First) || !l.Subnet.Contains(r.Last):
-			return key, text, "must be addresses of the subnet, such as " + hostSpan(l.Subnet).String()
+			return invalid(key, text, "must be addresses of the subnet, such as "+hostSpan(l.Subnet).String())
 		}
-		for _, o := range l.Ranges {
-			if r.Overlaps(o) {
-				return key, text, "must not overlap " + o.String()
-			}
+		if o := slices.IndexFunc(l.Ranges, r.Overlaps); o >= 0 {
+			return invalid(key, text, "must not overlap "+l.Ranges[o].String())
 		}
 		l.Ranges = append(l.Ranges, r)
 	}
@@ -54,11 +52,11 @@ func (l *Layout) parseSpans(s Spec) (key, value, problem string) {
 		e, err := ParseSpan(text)
 		switch {
 		case errors.Is(err, errOrder):
-			return key, text, "must have the first address before the last one"
+			return invalid(key, text, "must have the first address before the last one")
 		case err != nil:
-			return key, text, "must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19"
+			return invalid(key, text, "must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19")
 		case !e.Overlaps(whole):
-			return key, text, "excludes nothing: it must have addresses of the subnet " + s.Subnet
+			return invalid(key, text, "excludes nothing: it must have addresses of the subnet "+s.Subnet)
 		}
 		l.Exclude = append(l.Exclude, e)
 	}
@@ -67,7 +65,7 @@ func (l *Layout) parseSpans(s Spec) (key, value, problem string) {
 			l.Exclude = append(l.Exclude, Span{a, a})
 		}
 	}
-	return "", "", ""
+	return nil
 }
 
 // NetworkOrBroadcast says whether the address is the network's own or the broadcast address: no host can use it, and the pool excludes it.

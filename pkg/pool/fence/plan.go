@@ -11,20 +11,12 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// API is what a fence needs of a pool.API.
-type API interface {
-	Block(ctx context.Context, name string) (pool.Block, error)
-	BlocksOf(ctx context.Context, node string) ([]pool.Block, error)
-	UpdateBlock(ctx context.Context, b pool.Block) (pool.Block, error)
-	Node(ctx context.Context, name string) (pool.Node, error)
-}
-
 // ErrNoMatch says that the command line names nothing that is in any block.
 var ErrNoMatch = errors.New("matches nothing")
 
 // Target say who is dead.
 type Target struct {
-	API API
+	API pool.API
 	// Node is the name of the node. Stores are those of its stores that are gone, none for all.
 	Node   string
 	Stores []string
@@ -127,4 +119,4 @@ func (p Plan) isTarget(party pool.Party) bool {
 }
 
 // Preview says what a run would do.
-func (p Plan) Preview() Result { return p.result.clone() }
+func (p Plan) Preview() Result { return p.result }

@@ -1,7 +1,5 @@
 package fence
 
-import "slices"
-
 // NodeObject is what is known of a Node object.
 type NodeObject string
 
@@ -83,8 +81,3 @@ func (r Result) Addresses(s PartState) (n int) {
 
 // Complete says whether all is fenced.
 func (r Result) Complete() bool { return r.Alive == "" && r.Count(Skipped)+r.Count(Failed) == 0 }
-
-func (r Result) clone() Result {
-	r.Parts, r.Spared = slices.Clone(r.Parts), slices.Clone(r.Spared)
-	return r
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/relink-cni/relink/pkg/pool"
 )
@@ -16,7 +17,8 @@ var errAlive = errors.New("the node lives")
 
 // Run fences what NewPlan has found. A failure of one block does not stop the others. A node that shows that it lives does.
 func (p Plan) Run(ctx context.Context) Result {
-	r := p.result.clone()
+	r := p.result
+	r.Parts = slices.Clone(r.Parts)
 	for _, b := range p.blocks {
 		state, reason := Skipped, "it was not tried, because the node lives"
 		if r.Alive == "" {
@@ -80,25 +82,17 @@ func (p Plan) reread(ctx context.Context, original pool.Block) (pool.Block, erro
 	} else if err := current.Check(); err != nil {
 		return current, err
 	}
+	var parties []pool.Party
 	for _, h := range original.Spec.Holders {
-		if !p.isTarget(h.Party) {
-			continue
-		}
-		if sign := original.SignOfLife(current, h.Party); sign != "" {
-			return current, p.aliveError(original, sign)
-		}
+		parties = append(parties, h.Party)
 	}
 	for _, w := range current.Spec.Want {
-		if !p.isTarget(w.Party) {
-			continue
-		}
-		if sign := original.SignOfLife(current, w.Party); sign != "" {
-			return current, p.aliveError(original, sign)
+		parties = append(parties, w.Party)
+	}
+	for _, party := range parties {
+		if sign := original.SignOfLife(current, party); sign != "" && p.isTarget(party) {
+			return current, fmt.Errorf("%w: %s of AddressBlock %s while this command ran", errAlive, sign, original.Metadata.Name)
 		}
 	}
 	return current, nil
-}
-
-func (p Plan) aliveError(b pool.Block, sign string) error {
-	return fmt.Errorf("%w: %s of AddressBlock %s while this command ran", errAlive, sign, b.Metadata.Name)
 }
