@@ -123,9 +123,9 @@ func decodeElements(value string) (elements []element, err error) {
 // the name in the virtual machine, and KubeVirt gives the pod's interface a hashed one.
 func (c *Client) claim(ctx context.Context, d decision, name, network string) (*owner.Claim, error) {
 	if d.instanceUID == "" {
-		return nil, fmt.Errorf("%w: the pod names the IPAMClaim %s, and its addresses are those of %s: only a launcher of a virtual machine has IPAMClaims. Remove ipam-claim-reference from the pod's annotation", owner.ErrInvalid, name, d.owner)
+		return nil, fmt.Errorf("%w: the pod names the IPAMClaim %s, and its addresses are those of %s: only a launcher of a virtual machine has IPAMClaims. Remove ipam-claim-reference from the pod's annotation", owner.ErrInvalid, name, d.Owner)
 	}
-	object, err := c.Read(ctx, claims, d.owner.Namespace, name)
+	object, err := c.Read(ctx, claims, d.Owner.Namespace, name)
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the pod's IPAMClaim %s: %w", name, err))
 	}
@@ -161,7 +161,7 @@ func checkMachine(claim objects.Object, d decision) error {
 		if err != nil || version.Group != machines.Group {
 			continue
 		}
-		if string(r.UID) == d.owner.UID || r.UID == d.instanceUID {
+		if string(r.UID) == d.Owner.UID || r.UID == d.instanceUID {
 			return nil
 		}
 		reference = &claim.Metadata.OwnerReferences[i]
@@ -170,7 +170,7 @@ func checkMachine(claim objects.Object, d decision) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the pod's IPAMClaim %s belongs to the %s with the UID %s, and the pod runs for %s with the UID %s: name a claim of the pod's own machine", owner.ErrInvalid,
-		claim.Metadata.Name, quoteShort(reference.Kind+" "+reference.Name), quoteShort(string(reference.UID)), d.owner, d.owner.UID)
+		claim.Metadata.Name, quoteShort(reference.Kind+" "+reference.Name), quoteShort(string(reference.UID)), d.Owner, d.Owner.UID)
 }
 
 // ipsOf returns the addresses in the status of an IPAMClaim.

@@ -13,16 +13,14 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kube/objects"
+	"github.com/relink-cni/relink/pkg/owner"
 )
 
-// decision says who the owner of a pod's addresses is. Owner, lasts and alone are as in owner.Answer.
+// decision says who the owner of a pod's addresses is.
 type decision struct {
-	owner        attachment.Owner
-	lasts, alone bool
+	owner.Answer
 	// instanceUID is the UID of the VirtualMachineInstance whose launcher the pod is, empty for any other pod.
 	instanceUID types.UID
-	// siblings are the other launchers that the VirtualMachineInstance lists.
-	siblings []string
 	// reason is the reason in words.
 	reason string
 }
@@ -75,13 +73,8 @@ func kindOf(r *metav1.OwnerReference) (k objects.Kind, ok bool) {
 
 // podOwner is the decision for a pod that is its own owner: the next sandbox of it has the same UID.
 func podOwner(pod *metav1.ObjectMeta, reason string) decision {
-	owner := attachment.Owner{Kind: attachment.OwnerPod, Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
-	return decision{owner: owner, alone: true, reason: reason}
-}
-
-// staticPodOwner is the decision for a static pod: the next pod of its name is the same owner.
-func staticPodOwner(pod attachment.Pod, reason string) decision {
-	return decision{owner: pod.Owner(), lasts: true, alone: true, reason: reason}
+	workload := attachment.Owner{Kind: attachment.OwnerPod, Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+	return decision{Answer: owner.Answer{Owner: workload, SinglePod: true}, reason: reason}
 }
 
 func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k objects.Kind, referents []referent) (decision, *metav1.OwnerReference) {
@@ -95,7 +88,7 @@ func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k objects.Kin
 		return podOwner(pod, "no StatefulSet has the UID of the pod's controller"), nil
 	}
 	d := lastingOwner(pod, set, k, fmt.Sprintf("a StatefulSet of %s controls the pod", k.Group))
-	d.owner.Ordinal = ordinal
+	d.Owner.Ordinal = ordinal
 	return d, nil
 }
 
@@ -135,7 +128,7 @@ func decideMachine(pod *metav1.ObjectMeta, run *metav1.OwnerReference, referents
 		return decision{}, nil, fmt.Errorf("the VirtualMachineInstance %s, which controls the pod %s/%s, does not list the pod's UID %s in status.activePods: virt-controller lists a launcher soon after it has made it", run.Name, pod.Namespace, pod.Name, pod.UID)
 	}
 	d, next := decideLauncher(pod, run, referents)
-	d.instanceUID, d.siblings = run.UID, siblingsOf(pod.UID, referents[0].active)
+	d.instanceUID, d.Siblings = run.UID, siblingsOf(pod.UID, referents[0].active)
 	return d, next, nil
 }
 
@@ -173,6 +166,6 @@ func decideLauncher(pod *metav1.ObjectMeta, run *metav1.OwnerReference, referent
 
 // lastingOwner is the decision for an owner that outlives its pods, and has one at a time.
 func lastingOwner(pod *metav1.ObjectMeta, r *metav1.OwnerReference, k objects.Kind, reason string) decision {
-	owner := attachment.Owner{Group: k.Group, Kind: k.Name, Namespace: pod.Namespace, Name: r.Name, UID: string(r.UID)}
-	return decision{owner: owner, lasts: true, alone: true, reason: reason}
+	workload := attachment.Owner{Group: k.Group, Kind: k.Name, Namespace: pod.Namespace, Name: r.Name, UID: string(r.UID)}
+	return decision{Answer: owner.Answer{Owner: workload, Persistent: true, SinglePod: true}, reason: reason}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/owner"
 )
 
 // by is a reference of a controller. Its UID is "uid-of-NAME".
@@ -38,10 +39,10 @@ func TestDecide(t *testing.T) {
 	noController := *web
 	noController.Controller = nil
 	lasts := func(group, kind, name string, ordinal attachment.Ordinal) decision {
-		return decision{owner: attachment.Owner{Group: group, Kind: kind, Namespace: "shop", Name: name, UID: "uid-of-" + name, Ordinal: ordinal}, lasts: true, alone: true}
+		return decision{Answer: owner.Answer{Owner: attachment.Owner{Group: group, Kind: kind, Namespace: "shop", Name: name, UID: "uid-of-" + name, Ordinal: ordinal}, Persistent: true, SinglePod: true}}
 	}
 	itself := func(name string) decision {
-		return decision{owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: name, UID: "uid-of-" + name}, alone: true}
+		return decision{Answer: owner.Answer{Owner: attachment.Owner{Kind: "pod", Namespace: "shop", Name: name, UID: "uid-of-" + name}, SinglePod: true}}
 	}
 	there, gone := referent{exists: true}, referent{}
 	// lists is the sighting of a VirtualMachineInstance that lists the launchers of the table.
@@ -92,7 +93,7 @@ func TestDecide(t *testing.T) {
 				}
 			}
 			got, next, err := decide(test.pod, test.seen)
-			if err != nil || next != nil || got.owner != test.want.owner || got.lasts != test.want.lasts || got.alone != test.want.alone || got.reason != test.why {
+			if err != nil || next != nil || got.Owner != test.want.Owner || got.Persistent != test.want.Persistent || got.SinglePod != test.want.SinglePod || got.reason != test.why {
 				t.Errorf("%+v, next %v, %v,\nwant %+v because %q", got, next, err, test.want, test.why)
 			}
 		})
@@ -126,7 +127,7 @@ func TestDecideAPodThatTheInstanceDoesNotList(t *testing.T) {
 	} {
 		got, next, err := decide(pod, []referent{run})
 		const want = "the VirtualMachineInstance db, which controls the pod shop/evil, does not list the pod's UID uid-of-evil in status.activePods"
-		if got.owner != (attachment.Owner{}) || next != nil || err == nil || !strings.Contains(err.Error(), want) {
+		if got.Owner != (attachment.Owner{}) || next != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v, %v, want %q", name, got, next, err, want)
 		}
 	}
@@ -147,11 +148,11 @@ func TestDecideSiblings(t *testing.T) {
 		"a migration":  {map[types.UID]string{pod.UID: "node2", "b": "node1", "a": ""}, "[a b]"},
 	} {
 		d, _, err := decide(pod, []referent{{exists: true, active: test.active}})
-		if got := fmt.Sprint(d.answer().Siblings); err != nil || got != test.want {
+		if got := fmt.Sprint(d.Answer.Siblings); err != nil || got != test.want {
 			t.Errorf("%s: %s, %v, want %s", name, got, err, test.want)
 		}
 	}
-	if d, _, err := decide(pod, []referent{{exists: true, active: many}}); err != nil || len(d.siblings) != maxSiblings || d.siblings[maxSiblings-1] != "031" {
-		t.Errorf("many pods: %v, %v", d.siblings, err)
+	if d, _, err := decide(pod, []referent{{exists: true, active: many}}); err != nil || len(d.Siblings) != maxSiblings || d.Siblings[maxSiblings-1] != "031" {
+		t.Errorf("many pods: %v, %v", d.Siblings, err)
 	}
 }

@@ -53,7 +53,7 @@ func (c *Client) annotatedOwner(ctx context.Context, pod *metav1.ObjectMeta, val
 		return decision{}, unavailable(err)
 	}
 	workload := attachment.Owner{Group: k.Group, Kind: k.Name, Namespace: pod.Namespace, Name: parts[3], UID: string(object.Metadata.UID)}
-	return decision{owner: workload, lasts: true, reason: "an annotation of the pod names the owner"}, nil
+	return decision{Answer: owner.Answer{Owner: workload, Persistent: true}, reason: "an annotation of the pod names the owner"}, nil
 }
 
 // discover asks the API where the objects of a kind are. Capital letters in the name do not matter. The error matches errNoKind

@@ -89,7 +89,7 @@ func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error
 		return owner.Answer{}, fmt.Errorf("%w: %w", owner.ErrInvalid, err)
 	}
 	if isStaticPodUID(q.Pod.UID) {
-		return staticPodOwner(q.Pod, "the UID is the hash of a static pod's manifest").answer(), nil
+		return staticPodAnswer(q.Pod), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, owner.AskTimeout)
 	defer cancel()
@@ -106,7 +106,7 @@ func (o *Owners) resolveAnswer(ctx context.Context, q owner.Question) (owner.Ans
 		return owner.Answer{}, err
 	}
 	if isMirror(pod, q.Pod.UID) {
-		return staticPodOwner(q.Pod, "the pod is the mirror of a static pod").answer(), nil
+		return staticPodAnswer(q.Pod), nil
 	}
 	static, err := staticOf(pod.Annotations, q.Network, q.IfName)
 	if err != nil {
@@ -116,9 +116,9 @@ func (o *Owners) resolveAnswer(ctx context.Context, q owner.Question) (owner.Ans
 	if err != nil {
 		return owner.Answer{}, err
 	}
-	a := d.answer()
+	a := d.Answer
 	if a.Static = static; static != nil {
-		if static.Replica, err = o.client.replica(ctx, d.owner); err != nil {
+		if static.Replica, err = o.client.replica(ctx, d.Owner); err != nil {
 			return owner.Answer{}, err
 		}
 	}
@@ -131,8 +131,9 @@ func (o *Owners) resolveAnswer(ctx context.Context, q owner.Question) (owner.Ans
 	return a, nil
 }
 
-func (d decision) answer() owner.Answer {
-	return owner.Answer{Owner: d.owner, Persistent: d.lasts, SinglePod: d.alone, Siblings: d.siblings}
+// staticPodAnswer is the answer for a static pod: the next pod of its name is the same owner.
+func staticPodAnswer(pod attachment.Pod) owner.Answer {
+	return owner.Answer{Owner: pod.Owner(), Persistent: true, SinglePod: true}
 }
 
 // isStaticPodUID says that the UID is of a static pod: 32 hexadecimal digits, the kubelet's hash of the manifest and of the
@@ -217,7 +218,7 @@ func (o *Owners) cachedOwner(ctx context.Context, pod *metav1.ObjectMeta) (decis
 	if current.decision = d; sure {
 		o.verified.Add(pod.UID, current)
 	}
-	o.log.Debug("the owner of a pod's addresses", "pod", attachment.Pod{Namespace: pod.Namespace, Name: pod.Name}, "owner", d.owner, "why", d.reason)
+	o.log.Debug("the owner of a pod's addresses", "pod", attachment.Pod{Namespace: pod.Namespace, Name: pod.Name}, "owner", d.Owner, "why", d.reason)
 	return d, nil
 }
 

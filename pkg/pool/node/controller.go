@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
@@ -120,7 +117,7 @@ func (nc *Controller) storeController(network string) (*storeController, error) 
 	}
 	sc := &storeController{
 		Controller: nc, store: store, network: network, turn: make(chan struct{}, 1), arrivals: make(chan struct{}),
-		surplusSince: map[string]time.Time{}, exhaustedAt: map[string]time.Time{}, filledAt: map[string]time.Time{}, requested: map[string]addressRequest{}, requestedBlocks: map[string]pool.BlockSpec{}, fenced: map[string]pool.BlockSpec{}, handedOver: map[handOverKey]handOverCount{}, storedLayouts: map[string]pool.Layout{}, handledVersions: map[string]string{}, waiting: map[string]int{},
+		surplusSince: map[string]time.Time{}, exhaustedAt: map[string]time.Time{}, filledAt: map[string]time.Time{}, requested: map[string]addressRequest{}, requestedBlocks: map[string]pool.BlockSpec{}, fenced: map[string]pool.BlockSpec{}, handedOver: map[handOverKey]handOverCount{}, handledVersions: map[string]string{}, waiting: map[string]int{},
 	}
 	nc.stores[network] = sc
 	return sc, nil
@@ -165,16 +162,6 @@ func (nc *Controller) eachStore(ctx context.Context, f func(*storeController, co
 		err = errors.Join(err, sc.withTurn(ctx, func(ctx context.Context) error { return f(sc, ctx) }))
 	}
 	return err
-}
-
-// networkOf returns the network whose store is at the path, empty for none.
-func networkOf(path string) string {
-	name := filepath.Base(path)
-	network, ok := strings.CutSuffix(name, ".db")
-	if !ok || attachment.ValidateName(network) != nil {
-		return ""
-	}
-	return network
 }
 
 // nodeUID returns the UID of the node's object. It is empty if the API does not tell it: then only the name says whose a store is.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/pool"
 )
@@ -89,14 +90,13 @@ func (sc *storeController) takeFenced(ctx context.Context, blocks []pool.Block, 
 func (sc *storeController) requestFromNext(ctx context.Context, blocks []pool.Block, me pool.Party, need int) error {
 	countByStore, blockByStore, asked := map[string]int{}, map[string]pool.Block{}, map[string]bool{}
 	for _, b := range blocks {
-		if before, found := sc.requested[b.Metadata.Name]; found && sc.clock().Sub(before.requestedAt) < pool.AgentLimit {
-			for _, h := range b.Spec.Holders {
+		before, found := sc.requested[b.Metadata.Name]
+		for _, h := range b.Spec.Holders {
+			if found && sc.clock().Sub(before.requestedAt) < pool.AgentLimit {
 				asked[h.Store] = true
 			}
-		}
-		for i := range len(b.Spec.Addresses) {
-			if h, found := b.HolderOf(i); found && !h.SameParty(me) && h.Fenced == "" && !b.IsFenced(me) {
-				countByStore[h.Store]++
+			if n := strings.Count(b.Spec.Addresses, h.ID); n > 0 && !h.SameParty(me) && h.Fenced == "" && !b.IsFenced(me) {
+				countByStore[h.Store] += n
 				blockByStore[h.Store] = b
 			}
 		}

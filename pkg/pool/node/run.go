@@ -6,7 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"reflect"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -75,11 +75,12 @@ func (nc *Controller) usesPools(ctx context.Context) bool {
 
 // reconcileLoop is Run for a node that has pools. The changes only say where to look.
 func (nc *Controller) reconcileLoop(ctx context.Context, changes <-chan pool.Change) {
-	stores, err := nc.watchStores()
-	if err != nil {
+	var stored <-chan fsnotify.Event
+	if w, err := nc.watchStores(); err != nil {
 		nc.Log.Warn("changes of the addresses are seen only every "+balanceInterval.String(), "error", err)
 	} else {
-		defer func() { _ = stores.Close() }()
+		defer func() { _ = w.Close() }()
+		stored = w.Events
 	}
 	tick := time.NewTicker(balanceInterval)
 	defer tick.Stop()
@@ -99,8 +100,8 @@ func (nc *Controller) reconcileLoop(ctx context.Context, changes <-chan pool.Cha
 			nc.checkAPI(ctx)
 			back.Reset(nc.apiCheckDelay())
 			continue
-		case e := <-events(stores):
-			if networkOf(e.Name) != "" && !isDue {
+		case e := <-stored:
+			if filepath.Ext(e.Name) == ".db" && !isDue {
 				due.Reset(batchDelay)
 				isDue = true
 			}
@@ -147,13 +148,6 @@ func (nc *Controller) watchStores() (*fsnotify.Watcher, error) {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
-}
-
-func events(w *fsnotify.Watcher) chan fsnotify.Event {
-	if w == nil {
-		return nil
-	}
-	return w.Events
 }
 
 // logOnce logs an error once, until it is another one.
@@ -234,30 +228,21 @@ func (nc *Controller) relayAllLayouts(ctx context.Context) error {
 	return nc.eachStore(ctx, (*storeController).relayLayouts)
 }
 
-// relayLayouts tells the store of pools that have changed since it was told last. One of which it has never had anything does not matter.
+// relayLayouts tells the store what its pools are like now. One of which it has never had anything does not matter.
 func (sc *storeController) relayLayouts(ctx context.Context) error {
-	sc.mu.Lock()
-	layouts := maps.Clone(sc.layouts)
-	sc.mu.Unlock()
-	maps.DeleteFunc(layouts, func(name string, l pool.Layout) bool { return reflect.DeepEqual(sc.storedLayouts[name], l) })
-	if len(layouts) == 0 {
-		return nil
-	}
 	s, err := sc.state(ctx)
 	if err != nil {
 		return err
 	}
+	sc.mu.Lock()
+	layouts := maps.Clone(sc.layouts)
+	sc.mu.Unlock()
 	for _, p := range s.Pools {
-		l, changed := layouts[p.Name]
-		if !changed || p.Layout.Name == "" {
-			continue
-		}
-		if err := sc.store.PutGrants(ctx, l, nil); err != nil {
-			return err
+		if l, found := layouts[p.Name]; found && p.Layout.Name != "" {
+			err = errors.Join(err, sc.store.PutGrants(ctx, l, nil))
 		}
 	}
-	maps.Copy(sc.storedLayouts, layouts)
-	return nil
+	return err
 }
 
 // withTurn calls f when it is the store's turn.

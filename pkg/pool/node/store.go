@@ -40,8 +40,6 @@ type storeController struct {
 	requested map[string]addressRequest
 	// fenced are blocks from which this node was fenced, and of which pods still have addresses.
 	fenced map[string]pool.BlockSpec
-	// storedLayouts is what the store knows of the pools.
-	storedLayouts map[string]pool.Layout
 	// handledVersions is the version of each block that this store has made, or of which it has answered all that others want.
 	handledVersions map[string]string
 	// comparedUID is the UID of the block that this store has made last, and compared with the other pools since.

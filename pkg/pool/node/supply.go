@@ -58,21 +58,19 @@ func (sc *storeController) trySupply(ctx context.Context, name string) (enough b
 	if err != nil {
 		return false, err
 	}
-	type result struct {
-		enough bool
-		err    error
-	}
-	results := make(chan result, 1)
+	var came bool
+	var failure error
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		defer release()
 		ctx, cancel := sc.detach(ctx)
 		defer cancel()
-		enough, err := sc.supplyInTurn(ctx, name)
-		results <- result{enough, err}
+		came, failure = sc.supplyInTurn(ctx, name)
 	}()
 	select {
-	case r := <-results:
-		return r.enough, r.err
+	case <-ended:
+		return came, failure
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}

@@ -21,58 +21,56 @@ func (sc *storeController) sync(ctx context.Context) error {
 	if err := sc.mayConfirm(ctx, s); err != nil {
 		return err
 	}
-	blocks, err := sc.API.BlocksOf(ctx, sc.Node)
+	visits, err := sc.unreconciled(ctx, s)
 	if err != nil {
 		return err
 	}
-	visited := map[string]bool{}
-	v := syncErrors{store: s}
-	for _, b := range blocks {
-		if !sc.concerns(s, b) {
-			continue
+	var errs, ignored []error
+	for _, g := range visits {
+		err := sc.reconcileBlock(ctx, g.Pool, g.Index)
+		// Such a block does not keep the store from giving addresses.
+		if errors.Is(err, errForeignBlock) || errors.Is(err, errOverlaps) || errors.Is(err, pool.ErrUnknown) && !s.poolState(g.Pool).Named {
+			ignored = append(ignored, err)
+		} else {
+			errs = append(errs, err)
 		}
-		visited[b.Metadata.Name] = true
-		sc.restoreRequests(s, b)
-		if sc.isReconciled(s, b) {
-			continue
-		}
-		// The list is no read that a step can begin with: the step before can have changed this block.
-		if v.add(b.Spec.Pool, sc.reconcileBlock(ctx, b.Spec.Pool, b.Spec.Index)); !sc.apiReachable() {
-			return errors.Join(v.errs...)
+		if !sc.apiReachable() {
+			return errors.Join(errs...)
 		}
 	}
-	for _, p := range s.Pools {
-		for _, g := range p.Grants {
-			if visited[g.Name()] || g.Empty() {
-				continue
-			}
-			if v.add(g.Pool, sc.reconcileBlock(ctx, g.Pool, g.Index)); !sc.apiReachable() {
-				return errors.Join(v.errs...)
-			}
-		}
-	}
-	sc.logOnce("a block that does not count", errors.Join(v.ignored...))
-	if err := errors.Join(v.errs...); err != nil {
+	sc.logOnce("a block that does not count", errors.Join(ignored...))
+	if err := errors.Join(errs...); err != nil {
 		return err // What one pool has lost must not hide what another one has.
 	}
 	sc.unwritten = false
 	return sc.store.Confirm(ctx, s.Pools...)
 }
 
-// syncErrors are the errors of the blocks of a store. Those in ignored do not keep it from giving addresses.
-type syncErrors struct {
-	store         state
-	errs, ignored []error
-}
-
-// add takes the error of a block. It does not count if the block is made up, or another pool has its addresses, or if its pool does not exist and the network's
-// configuration does not name that pool.
-func (v *syncErrors) add(name string, err error) {
-	if errors.Is(err, errForeignBlock) || errors.Is(err, errOverlaps) || errors.Is(err, pool.ErrUnknown) && !v.store.poolState(name).Named {
-		v.ignored = append(v.ignored, err)
-		return
+// unreconciled returns the blocks of the store that it has not met as the API has them. The list is no read that a step can begin with: the step
+// before can have changed the block.
+func (sc *storeController) unreconciled(ctx context.Context, s state) (grants []pool.Grant, err error) {
+	blocks, err := sc.API.BlocksOf(ctx, sc.Node)
+	if err != nil {
+		return nil, err
 	}
-	v.errs = append(v.errs, err)
+	listed := map[string]bool{}
+	for _, b := range blocks {
+		if !sc.concerns(s, b) {
+			continue
+		}
+		listed[b.Metadata.Name] = true
+		if sc.restoreRequests(s, b); !sc.isReconciled(s, b) {
+			grants = append(grants, s.grant(b.Spec.Pool, b.Spec.Index))
+		}
+	}
+	for _, p := range s.Pools {
+		for _, g := range p.Grants {
+			if !listed[g.Name()] && !g.Empty() {
+				grants = append(grants, g)
+			}
+		}
+	}
+	return grants, nil
 }
 
 // isReconciled says whether the store has met the block as it is, and has nothing to say there. A fence can end any time: when the last pod
