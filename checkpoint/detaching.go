@@ -19,26 +19,33 @@ const detachLimit = 2 * time.Minute
 // forget the checkpoint. Without the note, a capture would remember the interface as a new one. The
 // caller holds the sandbox's lock. Notes that are out of date are removed.
 func (s *Store) BeginDetach(n attachment.Namespace, ifName string) error {
-	if err := os.MkdirAll(s.detachesDir(), 0o700); err != nil {
+	if err := s.beginDetach(s.detachNote(n, ifName)); err != nil {
 		return fmt.Errorf("note detaching: %w", err)
 	}
-	notes, err := os.ReadDir(s.detachesDir())
+	return nil
+}
+
+func (s *Store) beginDetach(note string) error {
+	dir := filepath.Dir(note)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	notes, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("note detaching: %w", err)
+		return err
 	}
 	for _, entry := range notes {
-		if path := filepath.Join(s.detachesDir(), entry.Name()); !isFresh(path) {
+		if path := filepath.Join(dir, entry.Name()); !isFresh(path) {
 			_ = os.Remove(path)
 		}
 	}
 	uptime, err := boot.Uptime()
 	if err != nil {
-		return fmt.Errorf("note detaching: %w", err)
+		return err
 	}
 	failpoint.Here("before noting DEL")
-	note := s.detachNote(n, ifName)
 	if err := errors.Join(os.WriteFile(note, nil, 0o600), os.Chtimes(note, time.Time{}, time.Unix(0, int64(uptime)))); err != nil {
-		return fmt.Errorf("note detaching: %w", err)
+		return err
 	}
 	failpoint.Here("after noting DEL")
 	return nil
@@ -67,8 +74,6 @@ func isFresh(path string) bool {
 	return err == nil && age >= 0 && age <= detachLimit
 }
 
-func (s *Store) detachesDir() string { return filepath.Join(s.dir, detachingDir) }
-
 func (s *Store) detachNote(n attachment.Namespace, ifName string) string {
-	return filepath.Join(s.detachesDir(), UnnamedID(n)+"."+ifName)
+	return filepath.Join(s.dir, detachingDir, UnnamedID(n)+"."+ifName)
 }

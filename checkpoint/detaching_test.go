@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestDetaching(t *testing.T) {
 		}
 	}
 	begin(b)
-	if notes, err := os.ReadDir(s.detachesDir()); err != nil || len(notes) != 1 {
+	if notes, err := os.ReadDir(filepath.Join(s.dir, detachingDir)); err != nil || len(notes) != 1 {
 		t.Errorf("notes are left: %v %v", notes, err)
 	}
 	if records, unreadable, err := s.List(); err != nil || len(records)+len(unreadable) > 0 {

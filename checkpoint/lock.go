@@ -97,7 +97,7 @@ func (s *Store) OpenSandbox(listed Record, f func(*Sandbox) error) error {
 
 // sandboxName returns the pod's name, or the container ID where no checkpoint tells the pod.
 func (s *Store) sandboxName(containerID string) string {
-	records, _ := s.listSandbox(containerID)
+	records, _ := s.ListSandbox(containerID)
 	for _, r := range records {
 		if r.Pod.Name != "" {
 			return r.Pod.String()
@@ -151,7 +151,7 @@ func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.
 			return nil, fmt.Errorf("lock sandbox %s: %w", containerID, err)
 		}
 		// The previous holder may have removed the directory. Then nobody else looks at this lock.
-		if isCurrentFile(f) {
+		if isFileAt(f, f.Name()) {
 			failpoint.Here("locked")
 			return f, nil
 		}
@@ -244,13 +244,14 @@ func tryFlock(f *os.File) error {
 	return err
 }
 
-func isCurrentFile(f *os.File) bool {
-	locked, err := f.Stat()
+// isFileAt says that the path leads to the open file.
+func isFileAt(f *os.File, path string) bool {
+	opened, err := f.Stat()
 	if err != nil {
 		return false
 	}
-	current, err := os.Stat(f.Name())
-	return err == nil && os.SameFile(locked, current)
+	named, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, named)
 }
 
 // unlock releases the lock. It first removes what a kill left of a Save. Without a checkpoint it
@@ -260,7 +261,7 @@ func (s *Store) unlock(dir string, f *os.File) {
 	defer func() { _ = f.Close() }()
 	failpoint.Here("before unlocking")
 	files, err := os.ReadDir(dir)
-	if err != nil || !isCurrentFile(f) {
+	if err != nil || !isFileAt(f, f.Name()) {
 		return // Somebody removed the directory. What is there now belongs to others.
 	}
 	checkpoints := false
@@ -291,27 +292,36 @@ func (s *Store) InUse(containerID string) bool {
 // NoSandboxLocked says whether nobody holds a sandbox's lock: no operation on a sandbox of this store is under
 // way. One can begin at any moment. Only an ADD cannot, if the caller is TryExclusive with the parents.
 func (s *Store) NoSandboxLocked() (bool, error) {
-	locks, err := filepath.Glob(filepath.Join(s.dir, "*", lockName))
+	_, busy, err := tryLocks(filepath.Join(s.dir, "*", lockName))
 	if err != nil {
 		return false, fmt.Errorf("look at locks: %w", err)
 	}
-	for _, path := range locks {
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // Its sandbox is forgotten.
+	return !busy, nil
+}
+
+// tryLocks returns the files of the pattern that nobody has locked, and whether somebody has locked another one. Its own lock of a
+// moment is shared, so that two callers do not count each other.
+func tryLocks(pattern string) (free []string, busy bool, err error) {
+	paths, _ := filepath.Glob(pattern) // Only a bad pattern is an error.
+	for _, path := range paths {
+		f, openErr := os.OpenFile(path, os.O_RDONLY|statefile.OpenFlags, 0)
+		if errors.Is(openErr, fs.ErrNotExist) {
+			continue // Its owner is done with it.
 		}
-		if err != nil {
-			return false, fmt.Errorf("look at locks: %w", err)
+		if openErr != nil {
+			err = errors.Join(err, openErr)
+			continue
 		}
-		// Shared, so that two callers of NoSandboxLocked do not count each other.
-		err = flock.Try(f, flock.Shared)
+		lockErr := flock.Try(f, flock.Shared)
 		_ = f.Close()
-		if errors.Is(err, flock.ErrBusy) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("look at locks: %w", err)
+		switch {
+		case lockErr == nil:
+			free = append(free, path)
+		case errors.Is(lockErr, flock.ErrBusy):
+			busy = true
+		default:
+			err = errors.Join(err, lockErr)
 		}
 	}
-	return true, nil
+	return free, busy, err
 }

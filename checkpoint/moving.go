@@ -51,8 +51,8 @@ var ErrUnfinishedMove = errors.New("a move did not end: relink restore finishes 
 // CheckNoMove returns ErrUnfinishedMove if the note of a move in the sandbox has begun, or cannot be read. The caller holds the
 // sandbox's lock: so no such move is under way.
 func (s *Store) CheckNoMove(containerID string) error {
-	states, err := s.moveStates(containerID)
-	if err != nil || slices.Contains(states, MoveBegun) {
+	moves, err := s.moves(containerID)
+	if err != nil || slices.ContainsFunc(moves, func(m Move) bool { return m.State == MoveBegun }) {
 		return fmt.Errorf("sandbox %s: %w", containerID, errors.Join(ErrUnfinishedMove, err))
 	}
 	return nil
@@ -60,23 +60,8 @@ func (s *Store) CheckNoMove(containerID string) error {
 
 // HasUnfinishedMove says that a move in the sandbox is under way, or was killed before it was done.
 func (s *Store) HasUnfinishedMove(containerID string) bool {
-	states, err := s.moveStates(containerID)
-	return err != nil || slices.ContainsFunc(states, func(state MoveState) bool { return state != MoveDone })
-}
-
-// moveStates returns the states of the moves in the sandbox.
-func (s *Store) moveStates(containerID string) (states []MoveState, err error) {
-	paths, _ := filepath.Glob(filepath.Join(s.movesDir(), containerID, "[^.]*"+suffix)) // Only a bad pattern is an error.
-	for _, path := range paths {
-		m, loadErr := s.LoadMove(containerID, strings.TrimSuffix(filepath.Base(path), suffix))
-		switch {
-		case loadErr == nil:
-			states = append(states, m.State)
-		case !errors.Is(loadErr, ErrNoCheckpoint):
-			err = errors.Join(err, loadErr)
-		}
-	}
-	return states, err
+	moves, err := s.moves(containerID)
+	return err != nil || slices.ContainsFunc(moves, func(m Move) bool { return m.State != MoveDone })
 }
 
 // LockMoves takes the lock that one move of the node holds from its begin to its end. So two moves never write the same
@@ -116,12 +101,15 @@ func (s *Store) LoadMove(containerID, ifName string) (m Move, err error) {
 }
 
 // Moves returns all notes. One that cannot be read is an error, and the others are returned beside it.
-func (s *Store) Moves() (moves []Move, err error) {
-	paths, _ := filepath.Glob(filepath.Join(s.movesDir(), "*", "[^.]*"+suffix)) // Only a bad pattern is an error.
+func (s *Store) Moves() ([]Move, error) { return s.moves("*") }
+
+// moves is Moves for the sandboxes of the pattern.
+func (s *Store) moves(containerIDs string) (moves []Move, err error) {
+	paths, _ := filepath.Glob(filepath.Join(s.movesDir(), containerIDs, "[^.]*"+suffix)) // Only a bad pattern is an error.
 	var errs []error
 	for _, path := range paths {
 		dir, file := filepath.Split(path)
-		m, err := s.LoadMove(filepath.Base(dir), file[:len(file)-len(suffix)])
+		m, err := s.LoadMove(filepath.Base(dir), strings.TrimSuffix(file, suffix))
 		switch {
 		case errors.Is(err, ErrNoCheckpoint): // Forgotten since the directory was read.
 		case err != nil:

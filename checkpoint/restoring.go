@@ -26,7 +26,7 @@ type RestoreNote struct {
 // without a lock: what that restore changed may not have been announced (Unannounced).
 func (s *Store) BeginRestore(attachments []attachment.Key) (*RestoreNote, error) {
 	f, err := s.createNote(func(f *os.File) error {
-		if err := writeKeys(f, attachments); err != nil {
+		if err := json.NewEncoder(f).Encode(attachments); err != nil {
 			return err
 		}
 		return os.Rename(f.Name(), notePath(f))
@@ -39,32 +39,27 @@ func (s *Store) BeginRestore(attachments []attachment.Key) (*RestoreNote, error)
 }
 
 // createNote makes a file and locks it before others can see it. finish gives it its content and its name.
-func (s *Store) createNote(finish func(*os.File) error) (*os.File, error) {
-	f, err := s.tryCreateNote(finish)
-	for range 3 { // Another restore may remove it before it is locked.
+func (s *Store) createNote(finish func(*os.File) error) (f *os.File, err error) {
+	const attempts = 4 // Another restore may remove it before it is locked.
+	for range attempts {
+		if err = os.MkdirAll(s.restoresDir(), 0o700); err == nil {
+			f, err = os.CreateTemp(s.restoresDir(), ".run-*")
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = flock.Try(f, flock.Exclusive)
+		if err == nil {
+			err = finish(f)
+		}
+		if err == nil {
+			return f, nil
+		}
+		_, _ = f.Close(), os.Remove(f.Name())
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		f, err = s.tryCreateNote(finish)
 	}
-	return f, err
-}
-
-func (s *Store) tryCreateNote(finish func(*os.File) error) (*os.File, error) {
-	if err := os.MkdirAll(s.restoresDir(), 0o700); err != nil {
-		return nil, err
-	}
-	f, err := os.CreateTemp(s.restoresDir(), ".run-*")
-	if err != nil {
-		return nil, err
-	}
-	if err = tryFlock(f); err == nil {
-		if err = finish(f); err == nil {
-			return f, nil
-		}
-		_ = f.Close()
-	}
-	_ = os.Remove(f.Name())
 	return nil, err
 }
 
@@ -91,7 +86,8 @@ func (r *RestoreNote) End(announced func(attachment.Key) bool) {
 		return
 	}
 	failpoint.Here("before ending restore")
-	for _, path := range unlockedFiles(filepath.Join(r.store.restoresDir(), ".run-*")) {
+	leftovers, _, _ := tryLocks(filepath.Join(r.store.restoresDir(), ".run-*"))
+	for _, path := range leftovers {
 		_ = os.Remove(path) // A kill left it.
 	}
 	r.store.removeAnnounced(notePath(r.file), r.attachments, announced)
@@ -131,14 +127,8 @@ func (s *Store) removeAnnounced(path string, attachments []attachment.Key, annou
 		_ = os.Remove(path)
 	case len(attachments):
 	default:
-		f, err := s.createNote(func(f *os.File) error {
-			if err := writeKeys(f, pending); err != nil {
-				return err
-			}
-			return os.Rename(f.Name(), path)
-		})
-		if err == nil {
-			_ = f.Close()
+		if content, err := json.Marshal(pending); err == nil {
+			_ = s.writeNote(path, content)
 		}
 	}
 }
@@ -171,23 +161,9 @@ func (s *Store) HasRestoreNote() bool {
 	return len(paths) > 0
 }
 
-func writeKeys(f *os.File, attachments []attachment.Key) error {
-	return json.NewEncoder(f).Encode(attachments)
-}
-
 func readKeys(f *os.File) (attachments []attachment.Key, err error) {
 	err = json.NewDecoder(f).Decode(&attachments)
 	return attachments, err
-}
-
-// isFileAt says that the path leads to the open file.
-func isFileAt(f *os.File, path string) bool {
-	opened, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	named, err := os.Stat(path)
-	return err == nil && os.SameFile(opened, named)
 }
 
 // notePath is the name under which others see the note.
@@ -196,27 +172,13 @@ func notePath(f *os.File) string {
 	return filepath.Join(dir, strings.TrimPrefix(name, "."))
 }
 
-// unlockedNotes returns the notes that nobody holds.
-func (s *Store) unlockedNotes() []string { return unlockedFiles(s.notePattern()) }
+// unlockedNotes returns the notes that nobody holds. A note that cannot be looked at is none of them.
+func (s *Store) unlockedNotes() []string {
+	free, _, _ := tryLocks(s.notePattern())
+	return free
+}
 
 // notePattern is the pattern of the notes' paths.
 func (s *Store) notePattern() string { return filepath.Join(s.restoresDir(), "run-*") }
-
-// unlockedFiles returns the files of the pattern that nobody has locked.
-func unlockedFiles(pattern string) []string {
-	paths, _ := filepath.Glob(pattern) // Only a bad pattern is an error.
-	var free []string
-	for _, path := range paths {
-		f, err := os.Open(path)
-		if err != nil {
-			continue // Its restore has finished.
-		}
-		if flock.Try(f, flock.Shared) == nil {
-			free = append(free, path)
-		}
-		_ = f.Close()
-	}
-	return free
-}
 
 func (s *Store) restoresDir() string { return filepath.Join(s.dir, restoringDir) }

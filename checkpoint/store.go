@@ -166,7 +166,7 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 	}
 	lists := make([]listed, len(sandboxes))
 	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) {
-		lists[i].records, lists[i].unreadable = s.listSandbox(sandboxes[i].Name())
+		lists[i].records, lists[i].unreadable = s.ListSandbox(sandboxes[i].Name())
 	})
 	records := slices.Grow([]Record(nil), len(lists)) // A record is large to move, and most sandboxes have one.
 	var unreadable []Unreadable
@@ -176,7 +176,8 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 	return records, unreadable, nil
 }
 
-func (s *Store) listSandbox(containerID string) (records []Record, unreadable []Unreadable) {
+// ListSandbox is List for one sandbox. A sandbox without checkpoints has an empty list.
+func (s *Store) ListSandbox(containerID string) (records []Record, unreadable []Unreadable) {
 	files, err := os.ReadDir(s.sandboxDir(containerID))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

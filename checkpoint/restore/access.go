@@ -44,16 +44,14 @@ func (w *attachmentRestore) repairAccess() {
 		return
 	}
 	if len(inspection.Differences) == 0 {
-		if inspection.FilterErr != nil {
-			w.outcome.addFailure(inspection.FilterErr)
+		err = inspection.FilterErr
+	} else {
+		w.outcome.addStep(Step{Action: RepairHostAccess, Device: accessDevice, Reason: strings.Join(inspection.Differences, ", ")}, w.DryRun)
+		if !w.DryRun {
+			err = pod.Repair(inspection, node)
 		}
-		return
 	}
-	w.outcome.addStep(Step{Action: RepairHostAccess, Device: accessDevice, Reason: strings.Join(inspection.Differences, ", ")}, w.DryRun)
-	if w.DryRun {
-		return
-	}
-	if err := pod.Repair(inspection, node); err != nil {
+	if err != nil {
 		w.outcome.addFailure(err)
 	}
 }
@@ -75,9 +73,10 @@ func (o *Outcome) addFailure(err error) {
 	o.State, o.Reason = Failed, joinReasons(o.Reason, "host access: "+printable.Joined(err))
 }
 
+// joinReasons joins two reasons, of which any can be empty.
 func joinReasons(earlier, addition string) string {
-	if earlier == "" {
-		return addition
+	if earlier == "" || addition == "" {
+		return earlier + addition
 	}
 	return earlier + "; " + addition
 }
@@ -98,24 +97,20 @@ func (r *restoreRun) repairHostAccess(ctx context.Context, records []checkpoint.
 	} else {
 		result = host.Assert(ctx, node)
 	}
-	var errs []error
-	for _, part := range []struct {
-		reasons []string
-		err     error
-	}{{result.Plan.Summary(), result.PlanErr}, {result.Filter, result.FilterErr}} {
-		failed := ""
-		switch {
-		case part.err == nil:
-		case r.DryRun || len(part.reasons) == 0:
-			errs = append(errs, part.err)
-		default:
-			failed = printable.Joined(part.err)
+	add := func(reasons []string, failed error) {
+		text := ""
+		if failed != nil && !r.DryRun && len(reasons) > 0 {
+			text = printable.Joined(failed)
+		} else {
+			err = errors.Join(err, failed)
 		}
-		for _, reason := range part.reasons {
-			steps = append(steps, StepResult{Step: Step{Action: RepairHostAccess, Device: accessDevice, Reason: reason}, Error: failed})
+		for _, reason := range reasons {
+			steps = append(steps, StepResult{Step: Step{Action: RepairHostAccess, Device: accessDevice, Reason: reason}, Error: text})
 		}
 	}
-	return steps, errors.Join(errs...)
+	add(result.Plan.Summary(), result.PlanErr)
+	add(result.Filter, result.FilterErr)
+	return steps, err
 }
 
 // addHostSteps adds what repairHostAccess has found to the report.

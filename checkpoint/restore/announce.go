@@ -4,16 +4,14 @@ import (
 	"errors"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// markOwed notes that the neighbours are to be told the addresses. An interface on top of
+// isAnnounced says that the neighbours are told the addresses of the interface. An interface on top of
 // another one in the sandbox is behind the MAC or tag of that one, which is announced itself.
-func (w *attachmentRestore) markOwed() {
-	i := w.record.Interface
-	w.outcome.AnnouncementOwed = len(i.Addresses) > 0 && !i.ParentsInSandbox
-}
+func isAnnounced(i netstate.Interface) bool { return len(i.Addresses) > 0 && !i.ParentsInSandbox }
 
 // announce tells the neighbours the addresses that they are owed, if there is carrier. If there
 // is none, awaitCarrier or the next restore announces them later. Until then the record says that
@@ -40,7 +38,7 @@ func (r *restoreRun) announceOwed(o *Outcome) error {
 		return err
 	}
 	o.Announced, o.AnnouncementOwed = true, false
-	err = r.saveOwed(o, false)
+	err = saveOwed(r.Store, o.Attachment, false)
 	switch {
 	case !errors.Is(err, checkpoint.ErrBusy):
 		return err
@@ -53,13 +51,13 @@ func (r *restoreRun) announceOwed(o *Outcome) error {
 }
 
 // saveOwed writes into the record whether an announcement is owed.
-func (r *restoreRun) saveOwed(o *Outcome, owed bool) error {
-	unlock, err := r.Store.TryLock(o.Attachment.ContainerID)
+func saveOwed(store *checkpoint.Store, key attachment.Key, owed bool) error {
+	unlock, err := store.TryLock(key.ContainerID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	record, err := r.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
+	record, err := store.Load(key.ContainerID, key.IfName)
 	if errors.Is(err, checkpoint.ErrNoCheckpoint) || err == nil && record.AnnouncementOwed == owed {
 		return nil
 	}
@@ -67,7 +65,7 @@ func (r *restoreRun) saveOwed(o *Outcome, owed bool) error {
 		return err
 	}
 	record.AnnouncementOwed = owed
-	return r.Store.Save(record)
+	return store.Save(record)
 }
 
 // announceOnNIC announces the addresses of a NIC in the sandbox. Nothing is owed for one

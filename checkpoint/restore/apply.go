@@ -79,7 +79,7 @@ func (w *attachmentRestore) execute() error {
 		return nil
 	}
 	failed := w.apply(steps)
-	w.markOwed() // Something may be built even if another step failed.
+	w.outcome.AnnouncementOwed = isAnnounced(w.record.Interface) // Something may be built even if another step failed.
 	if failed != nil {
 		return errors.Join(failed, w.announceAndSave(false))
 	}
@@ -102,9 +102,7 @@ func (w *attachmentRestore) announceAndSave(whole bool) error {
 
 // finishUnchanged is for an attachment that is as recorded.
 func (w *attachmentRestore) finishUnchanged() error {
-	if w.record.AnnouncementOwed || w.unsettled[w.record.Attachment] {
-		w.markOwed()
-	}
+	w.outcome.AnnouncementOwed = (w.record.AnnouncementOwed || w.unsettled[w.record.Attachment]) && isAnnounced(w.record.Interface)
 	if w.DryRun {
 		w.checkCarrier()
 		return nil

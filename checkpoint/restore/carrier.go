@@ -76,10 +76,7 @@ func (o *Outcome) addInterruptReason() {
 			text += "; the neighbours are not told yet"
 		}
 	}
-	if o.Reason != "" {
-		text = o.Reason + "; " + text
-	}
-	o.Reason = text
+	o.Reason = joinReasons(o.Reason, text)
 }
 
 // pending returns the attachments that are as recorded and lack only carrier or an
@@ -182,18 +179,17 @@ func cutOffLines(outcomes []*Outcome) (lines []string) {
 
 // cutOffCount says that so many attachments are cut off, and for how many of them an announcement is owed.
 func cutOffCount(count, owed int) string {
-	const later = ": relink restore announces "
+	text, announced, pronoun := fmt.Sprintf("%d attachments cut off", count), fmt.Sprintf("%d of them not", owed), "them"
 	switch {
-	case count == 1 && owed == 0:
-		return "1 attachment cut off"
 	case count == 1:
-		return "1 attachment cut off, not announced yet" + later + "it when there is carrier"
-	case owed == 0:
-		return fmt.Sprintf("%d attachments cut off", count)
+		text, announced, pronoun = "1 attachment cut off", "not", "it"
 	case owed == count:
-		return fmt.Sprintf("%d attachments cut off, none of them announced yet", count) + later + "them when there is carrier"
+		announced = "none of them"
 	}
-	return fmt.Sprintf("%d attachments cut off, %d of them not announced yet", count, owed) + later + "them when there is carrier"
+	if owed == 0 {
+		return text
+	}
+	return fmt.Sprintf("%s, %s announced yet: relink restore announces %s when there is carrier", text, announced, pronoun)
 }
 
 // cutOffCause says why the attachment is not connected.

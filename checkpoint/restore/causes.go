@@ -29,8 +29,6 @@ const (
 	CauseCarrier CauseKind = "carrier"
 	// CauseUnannounced: the neighbours have yet to be told the addresses.
 	CauseUnannounced CauseKind = "unannounced"
-	// CauseInterrupted: the restore was interrupted while it waited for a device.
-	CauseInterrupted CauseKind = "interrupted"
 	// CauseUnreadable: the checkpoints cannot be read.
 	CauseUnreadable CauseKind = "unreadable"
 	// CauseKept: the network namespaces are not at their paths any more, and are not proven gone.
@@ -109,8 +107,6 @@ func (o Outcome) cause() (_ causeKey, ok bool) {
 		return causeKey{kind: CauseUnreadable, detail: unreadableReason(o.unreadable)}, true
 	case failed && o.absence != "":
 		return causeKey{kind: CauseKept, detail: string(o.absence)}, true
-	case failed && o.awaited != "":
-		return causeKey{kind: CauseInterrupted, device: o.awaited}, true
 	case failed && o.blocked != "":
 		return causeKey{kind: CauseDevice, device: o.blocked}, true
 	case failed:
@@ -176,8 +172,6 @@ func reasonOf(key causeKey, outcomes []Outcome) string {
 		return driftReason(key.detail, outcomes)
 	case CauseCarrier, CauseUnannounced:
 		return outcomes[0].cutOffCause()
-	case CauseInterrupted:
-		return "interrupted while waiting for " + key.device
 	case CauseUnreadable, CauseKept:
 		if len(outcomes) > 1 {
 			return sharedReason(key, len(outcomes))

@@ -127,11 +127,11 @@ func TestCauses(t *testing.T) {
 		},
 		"interrupted": {
 			[]Outcome{
-				inPod(1, "eth0", Outcome{State: Failed, awaited: "eth1", Reason: "interrupted while waiting for eth1; not restored"}),
-				inPod(2, "eth0", Outcome{State: Failed, awaited: "eth1", Reason: "interrupted while waiting for udev to be done with eth1; not restored"}),
+				inPod(1, "eth0", Outcome{State: Failed, Reason: "interrupted while waiting for eth1; not restored"}),
+				inPod(2, "eth0", Outcome{State: Failed, Reason: "interrupted while waiting for eth1; not restored"}),
 				inPod(3, "eth0", Outcome{State: Failed, Reason: "interrupted before it was looked at"}),
 			},
-			list(`interrupted "eth1": interrupted while waiting for eth1: 2 of 2`, `failure "": interrupted before it was looked at: 1 of 1`),
+			list(`failure "": interrupted while waiting for eth1; not restored: 2 of 2`, `failure "": interrupted before it was looked at: 1 of 1`),
 		},
 		"on a device of its own sandbox": {
 			[]Outcome{inPod(1, "eth0", lostOn("")), inPod(1, "net1", lostOn("")), inPod(2, "eth0", lostOn(""))},
@@ -164,7 +164,7 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 			o := inPod(n/2, fmt.Sprintf("net%d", n%2), Outcome{
 				State:  rapid.SampledFrom([]State{AsRecorded, Restored, Repaired, ToRestore, ToRepair, SandboxGone, Failed}).Draw(t, "state"),
 				Reason: name(t, "reason", "no", "never"), base: name(t, "base", "", "eth1", "bond4"), blocked: name(t, "blocked", "", "eth1", "eth2"),
-				awaited: name(t, "waited for", "", "", "eth1"), NoCarrier: name(t, "no carrier", "", "", "eth1"), ownLink: rapid.Bool().Draw(t, "own link"),
+				NoCarrier: name(t, "no carrier", "", "", "eth1"), ownLink: rapid.Bool().Draw(t, "own link"),
 				AnnouncementOwed: rapid.Bool().Draw(t, "owed"), Parent: name(t, "parent", "", "eth1"),
 				hostSteps: []Step{{Action: SetUp, Device: "eth1", Reason: "it is down"}},
 			})

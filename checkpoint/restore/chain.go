@@ -24,8 +24,6 @@ type chainRestore struct {
 	afterPlan sharedPlan
 	// lastDevices are the host's devices at the last look.
 	lastDevices netstate.Devices
-	// udevPending are the indices of devices that udev had not finished with at the end of the wait.
-	udevPending []int
 	// nicInSandbox says whether the NICs that belong in sandboxes are there.
 	nicInSandbox map[attachment.Key]bool
 	// outcomes are the outcomes of the records. When all are there, outcomesMu guards what they point to: another chain

@@ -56,30 +56,21 @@ func Chains(records []checkpoint.Record, mapped map[string]string) []Chain {
 
 // chainKeys returns the keys that records of one chain share. There is at least one key.
 func chainKeys(r *checkpoint.Record) []string {
-	sandbox := "sandbox " + r.Attachment.ContainerID + " "
-	linkKey := sandbox + r.Interface.Link.Name
-	if r.Interface.ParentsInSandbox && len(r.Interface.Parents) > 0 {
-		return []string{sandbox + r.Interface.Parents[len(r.Interface.Parents)-1].Name, linkKey}
-	}
-	if link := r.Interface.Link; link.Kind == netstate.KindNIC {
-		nic := netstate.NIC{}
-		if link.NIC != nil {
-			nic = *link.NIC
-		}
-		return append([]string{linkKey, "name " + nameInHost(link)}, hardwareKeys(nic)...)
-	}
-	keys := []string{linkKey}
-	if len(r.Interface.Parents) == 0 {
+	sandbox, parents := "sandbox "+r.Attachment.ContainerID+" ", r.Interface.Parents
+	keys := []string{sandbox + r.Interface.Link.Name}
+	switch {
+	case r.Interface.ParentsInSandbox && len(parents) > 0:
+		return append(keys, sandbox+parents[len(parents)-1].Name)
+	case r.Interface.Link.Kind != netstate.KindNIC && len(parents) == 0:
 		return keys
 	}
-	base := r.Interface.Parents[len(r.Interface.Parents)-1]
-	keys = append(keys, "name "+base.Name)
-	keys = append(keys, hardwareKeys(base.NIC)...)
-	if base.Bond != nil {
-		for _, m := range base.Bond.Members {
-			keys = append(keys, "name "+m.Name)
-			keys = append(keys, hardwareKeys(m.NIC)...)
-		}
+	nics := hostNICs(r)
+	if len(parents) > 0 {
+		base := parents[len(parents)-1]
+		nics = append(nics, netstate.Member{Name: base.Name, NIC: base.NIC})
+	}
+	for _, m := range nics {
+		keys = append(append(keys, "name "+m.Name), hardwareKeys(m.NIC)...)
 	}
 	return keys
 }

@@ -22,9 +22,6 @@ func NewNaming(devices netstate.Devices, records []checkpoint.Record, unreadable
 	for _, u := range unreadable {
 		usable = append(usable, u.Partial)
 	}
-	usable = slices.DeleteFunc(usable, func(r checkpoint.Record) bool {
-		return r.Interface.Link.Kind == netstate.KindNIC && r.Interface.Link.NIC == nil
-	})
 	return &Naming{plan: NewParentPlan(devices, recordedNICs(usable), ParentOptions{}), devices: devices}
 }
 

@@ -1,7 +1,9 @@
 package restore
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -99,48 +101,35 @@ func (c *chainRestore) currentName(record checkpoint.Record, place int) (string,
 
 // carriedRecord is what a device of the host carried, and its name now.
 type carriedRecord struct {
-	name    string
-	carried netstate.Carried
+	name       string
+	capturedAt time.Time
+	carried    netstate.Carried
 }
 
 // newestCarried returns what each device had by its newest record. The newest record can say that the
 // device had nothing. So an address that somebody has removed is not brought back.
 func newestCarried(records []checkpoint.Record, nameNow func(checkpoint.Record, int) (string, bool)) []carriedRecord {
-	type dated struct {
-		carriedRecord
-		record checkpoint.Record
-	}
-	carried := func(r checkpoint.Record) bool {
+	hasCarried := func(r checkpoint.Record) bool {
 		return slices.ContainsFunc(r.Interface.Parents, func(d netstate.Device) bool { return d.Carried != nil })
 	}
-	if !slices.ContainsFunc(records, carried) {
+	if !slices.ContainsFunc(records, hasCarried) {
 		return nil // As on most nodes.
 	}
-	newest := map[string]dated{}
+	newest := map[string]carriedRecord{}
 	for _, record := range records {
-		if !onHost(&record) {
-			continue
-		}
 		for place, p := range record.Interface.Parents {
-			if before, ok := newest[p.Name]; ok && !record.CapturedAt.After(before.record.CapturedAt) {
+			before, ok := newest[p.Name]
+			if !onHost(&record) || ok && !record.CapturedAt.After(before.capturedAt) {
 				continue
 			}
-			d := dated{record: record}
-			if p.Carried != nil {
-				d.carried = *p.Carried
-			}
 			if name, ok := nameNow(record, place); ok {
-				d.name = name
-				newest[p.Name] = d
+				newest[p.Name] = carriedRecord{name: name, capturedAt: record.CapturedAt, carried: *cmp.Or(p.Carried, &netstate.Carried{})}
 			}
 		}
 	}
-	var list []carriedRecord
-	for _, d := range newest {
-		if len(d.carried.Addresses)+len(d.carried.Routes) > 0 {
-			list = append(list, d.carriedRecord)
-		}
-	}
+	list := slices.DeleteFunc(slices.Collect(maps.Values(newest)), func(d carriedRecord) bool {
+		return len(d.carried.Addresses)+len(d.carried.Routes) == 0
+	})
 	slices.SortFunc(list, func(a, b carriedRecord) int { return strings.Compare(a.name, b.name) })
 	return list
 }

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -41,11 +42,16 @@ func (r *restoreRun) allNICs(ctx context.Context, chosen locatedRecords) ([]nets
 func recordedNICs(records []checkpoint.Record) []netstate.Member {
 	var nics []netstate.Member
 	for i := range records {
-		r := &records[i]
-		if link := r.Interface.Link; link.Kind == netstate.KindNIC {
-			nics = appendKnown(nics, netstate.Member{Name: nameInHost(link), NIC: *link.NIC})
-		}
-		nics = appendKnown(nics, hardwareOf(r.Interface.Parents)...)
+		nics = appendKnown(nics, hostNICs(&records[i])...)
+	}
+	return nics
+}
+
+// hostNICs returns the NICs of the host that the record names.
+func hostNICs(r *checkpoint.Record) []netstate.Member {
+	nics := hardwareOf(r.Interface.Parents)
+	if link := r.Interface.Link; link.Kind == netstate.KindNIC {
+		nics = append(nics, netstate.Member{Name: nameInHost(link), NIC: *cmp.Or(link.NIC, &netstate.NIC{})})
 	}
 	return nics
 }

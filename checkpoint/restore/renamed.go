@@ -3,6 +3,7 @@ package restore
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -11,66 +12,50 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// indexOwner is a device of the sandbox that has the recorded index and not the recorded name.
-type indexOwner struct {
-	name string
-	// sameInterface says that it is the recorded interface under a new name.
-	sameInterface bool
-	// mac is the device's.
-	mac string
-}
-
 // findRenamed looks for an interface that is not there under its name. The error says that it is
-// there under another name.
+// there under another name. If another device has the recorded index, findRenamed notes its name.
 func (w *attachmentRestore) findRenamed() error {
-	holder, err := w.findIndexOwner()
-	if err != nil || holder == nil {
+	name, err := w.nameOfIndex()
+	if err != nil || name == "" {
 		return err
-	}
-	if holder.sameInterface {
-		return holder.renamedProblem(w.record, w.sandbox.Path())
-	}
-	w.indexOwnerName = holder.name
-	return nil
-}
-
-// findIndexOwner returns the device that has the recorded index. It is nil if no device has it, or the
-// interface itself.
-func (w *attachmentRestore) findIndexOwner() (*indexOwner, error) {
-	link := w.record.Interface.Link
-	if link.Index == 0 {
-		return nil, nil
-	}
-	name, err := w.sandbox.NameOf(link.Index)
-	if errors.Is(err, kernel.ErrNoDevice) || err == nil && name == link.Name {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	device, err := w.sandbox.Device(link.Index)
-	if errors.Is(err, kernel.ErrNoDevice) || err == nil && kernel.Unfinished(device) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
 	}
 	live, err := kernel.Capture(w.host, w.sandbox, w.devices, name, kernel.Extent{})
 	switch {
 	case errors.Is(err, kernel.ErrNoDevice):
-		return nil, nil
-	case errors.Is(err, kernel.ErrUnsupported):
-		return &indexOwner{name: name}, nil
-	case err != nil:
-		return nil, err
+		return nil
+	case err != nil && !errors.Is(err, kernel.ErrUnsupported):
+		return err
 	}
-	h := &indexOwner{name: name, mac: live.Link.MAC}
-	if !isRenamed(w.record.Interface, live, w.parents) {
-		return h, nil
+	if err == nil && isRenamed(w.record.Interface, live, w.parents) {
+		inside, err := w.matchSandbox()
+		if err != nil {
+			return err
+		}
+		if inside.belongsTo(w.record, live.Link) {
+			return renamedProblem(w.record, live.Link, w.sandbox.Path())
+		}
 	}
-	inside, err := w.matchSandbox()
-	h.sameInterface = err == nil && inside.belongsTo(w.record, live.Link)
-	return h, err
+	w.indexOwnerName = name
+	return nil
+}
+
+// nameOfIndex returns the name of the device that has the recorded index and not the recorded name, "" if there is none.
+func (w *attachmentRestore) nameOfIndex() (string, error) {
+	link := w.record.Interface.Link
+	if link.Index == 0 {
+		return "", nil
+	}
+	name, err := w.sandbox.NameOf(link.Index) // A lost interface takes only this.
+	if err == nil && name != link.Name {
+		var device netstate.LiveDevice
+		if device, err = w.sandbox.Device(link.Index); err == nil && !kernel.Unfinished(device) {
+			return name, nil
+		}
+	}
+	if errors.Is(err, kernel.ErrNoDevice) {
+		err = nil
+	}
+	return "", err
 }
 
 // sandboxRecords has the records of one sandbox, and by the index of a device the record that it belongs to.
@@ -107,12 +92,7 @@ func (i sandboxRecords) belongsTo(record checkpoint.Record, link netstate.Link) 
 
 // hasDevice says that a device belongs to the record.
 func (i sandboxRecords) hasDevice(r checkpoint.Record) bool {
-	for _, record := range i.byIndex {
-		if record.Attachment == r.Attachment {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(i.byIndex)), func(record checkpoint.Record) bool { return record.Attachment == r.Attachment })
 }
 
 // isStranger says that the device under the recorded name may be another one: neither its index nor
@@ -153,18 +133,18 @@ func isRenamed(recorded, live netstate.Interface, parents []netstate.Device) boo
 	return recordedNIC == nil || liveNIC != nil && *recordedNIC == *liveNIC
 }
 
-// renamedProblem says what is there and what to do about it. restore does not rename it back. Whoever renames
+// renamedProblem says as what the interface is there and what to do about it. restore does not rename it back. Whoever renames
 // a pod's interface, as KubeVirt does, works with it under the new name. And before Linux 6.2 it would
 // have to go down for that, and would lose its routes.
-func (h indexOwner) renamedProblem(recorded checkpoint.Record, sandbox string) *Problem {
+func renamedProblem(recorded checkpoint.Record, live netstate.Link, sandbox string) *Problem {
 	link := recorded.Interface.Link
 	mac := ""
-	if link.MAC != "" && link.MAC != h.mac {
-		mac = fmt.Sprintf(", with the MAC %s instead of %s", h.mac, link.MAC)
+	if link.MAC != "" && link.MAC != live.MAC {
+		mac = fmt.Sprintf(", with the MAC %s instead of %s", live.MAC, link.MAC)
 	}
 	return &Problem{Reason: fmt.Sprintf(
 		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: record the new name (relink capture --refresh %s), or rename it back (nsenter --net=%s ip link set %s name %s)",
-		link.Name, h.name, link.Index, mac, outcomeOf(recorded).argument(), sandbox, h.name, link.Name)}
+		link.Name, live.Name, link.Index, mac, outcomeOf(recorded).argument(), sandbox, live.Name, link.Name)}
 }
 
 // otherIndex says that the interface cannot get its index again.

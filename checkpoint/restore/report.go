@@ -63,9 +63,9 @@ type Outcome struct {
 	parentIndex int
 	// Causes uses these. base is the name that the lowest device in the host has now. hostSteps are the
 	// steps in the host that the attachment needs. blocked is the recorded name of a device in the host
-	// that cannot be used. awaited is the recorded name of a device that was missing at an interrupt.
-	base, blocked, awaited string
-	hostSteps              []Step
+	// that cannot be used.
+	base, blocked string
+	hostSteps     []Step
 	// unreadable is why the checkpoint cannot be read. absence says why nothing is restored in a namespace that
 	// is not at its path.
 	unreadable error
@@ -98,12 +98,7 @@ func (o Outcome) argument() string {
 func (o Outcome) Differs() bool { return !o.IsAsRecorded() && o.State != SandboxGone }
 
 // FullReason returns all reasons.
-func (o Outcome) FullReason() string {
-	if o.Reason == "" || o.ParentReason == "" {
-		return o.ParentReason + o.Reason
-	}
-	return o.ParentReason + "; " + o.Reason
-}
+func (o Outcome) FullReason() string { return joinReasons(o.ParentReason, o.Reason) }
 
 // Report is the whole of what a restore found and did.
 type Report struct {

@@ -128,17 +128,14 @@ func (r *Result) AnnounceConnected() (owed int, err error) {
 // What it cannot write stays in the notes, and so does a sandbox on which somebody is at work.
 func (r *Restorer) NoteUnannounced() error {
 	unsettled, err := r.store.Unannounced()
-	run, owed, failed := newRun(Options{Store: r.store}, r.host), map[attachment.Key]bool{}, []error{err}
+	owed, failed := map[attachment.Key]bool{}, []error{err}
 	for key := range unsettled {
 		record, err := r.store.Load(key.ContainerID, key.IfName)
 		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 			continue
 		}
-		if err == nil {
-			w := attachmentRestore{chainRestore: &chainRestore{restoreRun: run}, record: record, outcome: outcomeOf(record)}
-			if w.markOwed(); w.outcome.AnnouncementOwed {
-				err = run.saveOwed(w.outcome, true)
-			}
+		if err == nil && isAnnounced(record.Interface) {
+			err = saveOwed(r.store, key, true)
 		}
 		owed[key] = err == nil
 		if !errors.Is(err, checkpoint.ErrBusy) { // The caller comes again.

@@ -231,13 +231,12 @@ func (r *restoreRun) beginNote(records []checkpoint.Record) *checkpoint.RestoreN
 // owed in the records of failed attachments: of those that were changed, now or by a restore that was killed.
 func (r *restoreRun) settleNote(outcomes []*Outcome) map[attachment.Key]bool {
 	settled := map[attachment.Key]bool{}
+	if r.DryRun {
+		return settled
+	}
 	for _, o := range outcomes {
-		ok := o.recordSaved || o.State == SandboxGone
-		if !ok && !r.DryRun {
-			changed := r.unsettled[o.Attachment] || len(o.Steps) > 0
-			ok = !changed || r.saveOwed(o, true) == nil
-		}
-		settled[o.Attachment] = ok
+		changed := r.unsettled[o.Attachment] || len(o.Steps) > 0
+		settled[o.Attachment] = o.recordSaved || o.State == SandboxGone || !changed || saveOwed(r.Store, o.Attachment, true) == nil
 	}
 	return settled
 }

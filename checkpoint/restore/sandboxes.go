@@ -167,42 +167,29 @@ func (s *sandboxRestore) restoreDependents(first int) {
 
 // setInterrupted says that an interrupt came before the attachment, and what was missing for it.
 func (c *chainRestore) setInterrupted(record *checkpoint.Record, o *Outcome) {
-	device, awaited := c.awaitedDevice(record)
-	if device == "" {
+	if device := c.missingDevice(record); device != "" {
+		o.setFailed(fmt.Errorf("interrupted while waiting for %s; not restored", device))
+	} else {
 		o.setFailed(errors.New("interrupted before it was looked at"))
-		return
 	}
-	o.awaited = device
-	o.setFailed(fmt.Errorf("interrupted while waiting for %s; not restored", awaited))
 }
 
-// awaitedDevice returns the recorded name of the device of the host that the attachment had to wait for,
-// and in words what it waited for. device is empty if it waited for nothing.
-func (c *chainRestore) awaitedDevice(record *checkpoint.Record) (device, awaited string) {
+// missingDevice returns the recorded name of the device of the host that may still appear for the attachment, "" if there is none.
+func (c *chainRestore) missingDevice(record *checkpoint.Record) string {
 	if link := record.Interface.Link; link.Kind == netstate.KindNIC {
-		if _, problem := c.afterPlan.findHostNIC(link); problem == nil || !problem.Transient || c.isInSandbox(*record) {
-			return "", ""
+		if _, problem := c.afterPlan.findHostNIC(link); problem != nil && problem.Transient && !c.isInSandbox(*record) {
+			return nameInHost(link)
 		}
-		return nameInHost(link), nameInHost(link)
+		return ""
 	}
 	if !onHost(record) {
-		return "", ""
+		return ""
 	}
 	parents := record.Interface.Parents
-	result, lacking, _, err := c.afterPlan.chain(parents)
-	switch {
-	case err != nil:
-		return "", ""
-	case result.blocker != nil && result.blocker.Transient:
-		name := parents[result.blockerIndex].Name
-		return name, name
+	if result, _, _, _ := c.afterPlan.chain(parents); result.blocker != nil && result.blocker.Transient {
+		return parents[result.blockerIndex].Name
 	}
-	for _, step := range lacking {
-		if slices.Contains(c.udevPending, step.planned.Index) {
-			return step.Device, "udev to be done with " + step.Device
-		}
-	}
-	return "", ""
+	return ""
 }
 
 // hasDependentRoutes says that routes of the interface depend on other interfaces.

@@ -38,7 +38,7 @@ func (c *chainRestore) planHost(ctx context.Context, start time.Time) (wait bool
 	waited := time.Since(start)
 	if c.DryRun || ctx.Err() != nil || waited >= c.Wait || p.complete() && (len(p.optional) == 0 || waited >= memberWait) {
 		c.reportParentStatus(p)
-		c.report.WaitDuration, c.udevPending = waited, p.udevPendingIndices
+		c.report.WaitDuration = waited
 		c.setWaiting(nil)
 		return false, nil
 	}
@@ -64,9 +64,8 @@ type parentStatus struct {
 	// missing is what attachments cannot do without. optional is what they can do without. Both may
 	// still appear.
 	missing, optional []string
-	// udevPending are the devices that udev is not done with. udevPendingIndices are their indices.
-	udevPending        []string
-	udevPendingIndices []int
+	// udevPending are the devices that udev is not done with.
+	udevPending []string
 }
 
 // complete says that nothing is missing that attachments cannot do without.
@@ -153,7 +152,6 @@ func (p *parentStatus) checkUdev(d netstate.LiveDevice) {
 		p.notes = appendNew(p.notes, fmt.Sprintf("udev: %v", err))
 	case !finished:
 		p.udevPending = appendNew(p.udevPending, d.Name+" is there, but udev is not done with it")
-		p.udevPendingIndices = append(p.udevPendingIndices, d.Index)
 	}
 }
 
