@@ -184,19 +184,20 @@ func (s Span) String() string {
 
 // Layout is what a pool's spec comes to.
 type Layout struct {
-	Name, UID string
-	Subnet    netip.Prefix
+	Name   string       `json:"name"`
+	UID    string       `json:"uid"`
+	Subnet netip.Prefix `json:"subnet"`
 	// Gateway is the zero Addr for none.
-	Gateway netip.Addr
-	Ranges  []Span
-	Exclude []Span
-	Routes  []Route
+	Gateway netip.Addr `json:"gateway"`
+	Ranges  []Span     `json:"ranges"`
+	Exclude []Span     `json:"exclude"`
+	Routes  []Route    `json:"routes"`
 	// BlockSize is the number of addresses of a block, but for the last of each range.
-	BlockSize int
+	BlockSize int `json:"blockSize"`
 	// Deleted says that somebody has deleted the pool: nodes give back what no pod has.
-	Deleted bool
+	Deleted bool `json:"deleted"`
 	// FenceAfter is 0 for never.
-	FenceAfter time.Duration
+	FenceAfter time.Duration `json:"fenceAfter"`
 }
 
 // Layout reads the spec. The error names the key, the value and what to do.

@@ -105,7 +105,7 @@ func backHeld() lease.Lease {
 }
 
 var sameLease = cmp.Options{
-	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.AllowUnexported(lease.Lease{}, lease.Holder{}),
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 }
 
 // decision is the result for one address.

@@ -56,7 +56,7 @@ func (c choice) give(previous Lease, origin Origin) (Lease, error) {
 	}
 	lease := Lease{
 		Address: previous.Address, Network: c.store.network, Owner: owner, State: Held, Holders: slices.Clone(previous.Holders),
-		ByHand: previous.ByHand, ByHandAt: previous.ByHandAt, ByHandUntil: previous.ByHandUntil, Claimed: previous.Claimed && previous.Owner == owner, unknown: previous.unknown,
+		ByHand: previous.ByHand, ByHandAt: previous.ByHandAt, ByHandUntil: previous.ByHandUntil, Claimed: previous.Claimed && previous.Owner == owner, Unknown: previous.Unknown,
 	}
 	if previous.State == Held {
 		origin, lease.Conflict, lease.Reason = TakenOver, previous.Conflict, previous.Reason

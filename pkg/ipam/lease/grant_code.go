@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -88,93 +86,4 @@ func textsOf(b []byte) (texts []string, rest []byte, err error) {
 		}
 	}
 	return texts, rest, err
-}
-
-func encodeLayout(l pool.Layout) ([]byte, error) {
-	return encode(func(w *writer) { w.layout(l) })
-}
-
-func (w *writer) layout(l pool.Layout) {
-	spans := func(key string, list []pool.Span) {
-		w.list(key, len(list), func(i int) { w.object(func() { w.span(list[i]) }) })
-	}
-	w.object(func() {
-		w.text("name", l.Name)
-		w.text("uid", l.UID)
-		w.subnet(l.Subnet)
-		w.address("gateway", l.Gateway)
-		spans("ranges", l.Ranges)
-		spans("exclude", l.Exclude)
-		w.list("routes", len(l.Routes), func(i int) {
-			w.object(func() {
-				w.text("dst", l.Routes[i].Dst)
-				w.text("gw", l.Routes[i].GW)
-			})
-		})
-		w.key("blockSize")
-		w.token(jsontext.Int(int64(l.BlockSize)))
-		w.yes("deleted", l.Deleted)
-		if l.FenceAfter > 0 {
-			w.text("fenceAfter", l.FenceAfter.String())
-		}
-	})
-}
-
-// decodeLayout reads what encodeLayout has written, without the fields that a newer relink has written.
-func decodeLayout(b []byte) (l pool.Layout, err error) {
-	if err := decode(b, func(r *reader) { l = r.layout() }); err != nil {
-		return pool.Layout{}, fmt.Errorf("layout: %w: %w", ErrDamaged, err)
-	}
-	return l, nil
-}
-
-func (r *reader) layout() (l pool.Layout) {
-	spans := func(into *[]pool.Span) {
-		r.list(func() {
-			var s Span
-			r.object(func(key string) { r.end(&s, key) })
-			*into = append(*into, s)
-		})
-	}
-	r.object(func(key string) {
-		switch key {
-		case "name":
-			l.Name = r.text()
-		case "uid":
-			l.UID = r.text()
-		case "subnet":
-			r.parse(&l.Subnet)
-		case "gateway":
-			r.parse(&l.Gateway)
-		case "ranges":
-			spans(&l.Ranges)
-		case "exclude":
-			spans(&l.Exclude)
-		case "routes":
-			r.list(func() { l.Routes = append(l.Routes, r.route()) })
-		case "blockSize":
-			l.BlockSize = int(r.number())
-		case "deleted":
-			l.Deleted = r.yes()
-		case "fenceAfter":
-			r.parse((*Duration)(&l.FenceAfter))
-		default:
-			r.skip()
-		}
-	})
-	return l
-}
-
-func (r *reader) route() (route pool.Route) {
-	r.object(func(key string) {
-		switch key {
-		case "dst":
-			route.Dst = r.text()
-		case "gw":
-			route.GW = r.text()
-		default:
-			r.skip()
-		}
-	})
-	return route
 }

@@ -231,16 +231,13 @@ func (l *leaseTx) allPools(named []string) []string {
 }
 
 // layout returns the pool as the agent last read it, the zero Layout before.
-func (l *leaseTx) layout(name string) (pool.Layout, error) {
-	b := l.layouts.Get([]byte(name))
-	if b == nil {
-		return pool.Layout{}, nil
+func (l *leaseTx) layout(name string) (layout pool.Layout, err error) {
+	if b := l.layouts.Get([]byte(name)); b != nil {
+		if err = decode(b, "layout", &layout); err != nil {
+			err = fmt.Errorf("store %s: pool %s: %w", l.store.path, name, err)
+		}
 	}
-	layout, err := decodeLayout(b)
-	if err != nil {
-		return pool.Layout{}, fmt.Errorf("store %s: pool %s: %w", l.store.path, name, err)
-	}
-	return layout, nil
+	return layout, err
 }
 
 // grantsOf returns what the store has of a pool, in the order of the index.

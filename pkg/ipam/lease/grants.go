@@ -64,9 +64,9 @@ func (l *leaseTx) putLayout(layout pool.Layout) (changed bool, err error) {
 	if layout.Name == "" {
 		return false, errors.New("a pool without a name cannot be stored")
 	}
-	b, err := encodeLayout(layout)
-	if err != nil || bytes.Equal(b, l.layouts.Get([]byte(layout.Name))) {
-		return false, err
+	b := encode(&layout)
+	if bytes.Equal(b, l.layouts.Get([]byte(layout.Name))) {
+		return false, nil
 	}
 	return true, l.layouts.Put([]byte(layout.Name), b)
 }

@@ -13,6 +13,8 @@ type RequestedRanges struct {
 	Sets   []RangeSet `json:"sets"`
 	Pools  []string   `json:"pools,omitempty"`
 	Policy Policy     `json:"policy,omitzero"`
+
+	Unknown Unknown `json:"-"`
 }
 
 // maxRequestedRanges is how many a store remembers. Most networks have one. A runtime that gives pods ranges of their
@@ -45,64 +47,40 @@ func (k RequestedRanges) disjointSets(o RequestedRanges) []RangeSet {
 	return disjoint
 }
 
-// putLastRequested notes what an ADD asks for. It replaces what earlier ADDs asked for of the same addresses. The rest
-// stays as it is stored, with what a newer relink has added.
+// putLastRequested notes what an ADD asks for. It replaces what earlier ADDs asked for of the same addresses.
 func (l *leaseTx) putLastRequested(k RequestedRanges) error {
-	b, err := encodeRequestedRanges(k)
-	if err != nil || bytes.Equal(b, l.ranges.Get(requestedRangesKey(0))) {
-		return err
+	b := encode(&k)
+	if bytes.Equal(b, l.ranges.Get(requestedRangesKey(0))) {
+		return nil
 	}
-	requested, err := l.requestedRanges()
+	earlier, err := l.requestedRanges()
 	if err != nil {
 		return err
 	}
-	if len(requested) > 0 {
-		if last, err := encodeRequestedRanges(requested[0]); err != nil || bytes.Equal(b, last) {
-			return err
+	if len(earlier) > 0 {
+		last := earlier[0]
+		if last.Unknown = nil; bytes.Equal(b, encode(&last)) {
+			return nil
 		}
 	}
-	values := [][]byte{b}
-	for i, ranges := range requested {
-		remaining, err := l.withoutOverlap(i, ranges, k)
-		if err != nil {
-			return err
+	requested := []RequestedRanges{k}
+	for _, ranges := range earlier {
+		if len(ranges.Pools) == 0 || len(k.Pools) > 0 {
+			ranges.Sets = ranges.disjointSets(k)
+			if !slices.ContainsFunc(ranges.Sets, func(s RangeSet) bool { return len(s) > 0 }) {
+				continue
+			}
 		}
-		if remaining != nil {
-			values = append(values, remaining)
-		}
+		requested = append(requested, ranges)
 	}
-	return l.putRequestedRanges(values)
-}
-
-// withoutOverlap returns what was asked for, as it is stored, without the sets that share addresses with the last
-// ADD's. An empty set replaces each of these, so that the others keep their numbers. It returns nil if no
-// set is left.
-func (l *leaseTx) withoutOverlap(i int, ranges, last RequestedRanges) ([]byte, error) {
-	if len(ranges.Pools) > 0 && len(last.Pools) == 0 {
-		return l.storedRequestedRanges(i), nil
-	}
-	disjoint := ranges.disjointSets(last)
-	sameSets := func(a, b RangeSet) bool { return len(a) == len(b) }
-	switch {
-	case !slices.ContainsFunc(disjoint, func(s RangeSet) bool { return len(s) > 0 }):
-		return nil, nil
-	case slices.EqualFunc(disjoint, ranges.Sets, sameSets):
-		return l.storedRequestedRanges(i), nil
-	}
-	ranges.Sets = disjoint
-	return encodeRequestedRanges(ranges)
-}
-
-// storedRequestedRanges returns what was asked for as it is stored.
-func (l *leaseTx) storedRequestedRanges(i int) []byte {
-	return bytes.Clone(l.ranges.Get(requestedRangesKey(i)))
+	return l.putRequestedRanges(requested)
 }
 
 // putRequestedRanges stores what ADDs asked for, the last one first. What is too much for a store is left out.
-func (l *leaseTx) putRequestedRanges(values [][]byte) (err error) {
+func (l *leaseTx) putRequestedRanges(requested []RequestedRanges) (err error) {
 	for i := range maxRequestedRanges {
-		if i < len(values) {
-			err = errors.Join(err, l.ranges.Put(requestedRangesKey(i), values[i]))
+		if i < len(requested) {
+			err = errors.Join(err, l.ranges.Put(requestedRangesKey(i), encode(&requested[i])))
 		} else {
 			err = errors.Join(err, l.ranges.Delete(requestedRangesKey(i)))
 		}
@@ -116,7 +94,8 @@ func requestedRangesKey(i int) []byte { return binary.BigEndian.AppendUint16(nil
 func (l *leaseTx) requestedRanges() ([]RequestedRanges, error) {
 	var requested []RequestedRanges
 	err := l.ranges.ForEach(func(_, b []byte) error {
-		k, err := decodeRequestedRanges(b)
+		var k RequestedRanges
+		err := decode(b, "ranges", &k)
 		requested = append(requested, k)
 		return err
 	})

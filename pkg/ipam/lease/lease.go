@@ -104,14 +104,7 @@ type Holder struct {
 	Origin Origin    `json:"origin,omitzero"`
 	Policy Policy    `json:"policy,omitzero"`
 
-	// unknown are the fields that a newer relink has written.
-	unknown unknown
-}
-
-// isZero says whether the holder is the zero one.
-func (h Holder) isZero() bool {
-	return len(h.unknown) == 0 && h.ContainerID == "" && h.IfName == "" && h.Network == "" && h.Pod == (attachment.Pod{}) && h.Owner == (attachment.Owner{}) && h.Namespace == (attachment.Namespace{}) &&
-		h.Since.IsZero() && h.Origin == "" && h.Policy == (Policy{})
+	Unknown Unknown `json:"-"`
 }
 
 // IsAttachment says whether the attachment is the holder's. No other network has that interface of the container: a DEL can come with the
@@ -156,8 +149,7 @@ type Lease struct {
 	// Claimed: the Kubernetes API knows that the address of a pool is the owner's.
 	Claimed bool `json:"claimed,omitzero"`
 
-	// unknown are the fields that a newer relink has written.
-	unknown unknown
+	Unknown Unknown `json:"-"`
 }
 
 // Holder returns which of the holders the attachment is.

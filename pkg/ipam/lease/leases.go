@@ -80,11 +80,7 @@ func (l *leaseTx) put(lease Lease) error {
 	if err != nil {
 		return err
 	}
-	b, err := encodeLease(lease)
-	if err != nil {
-		return err
-	}
-	errs := []error{l.byAddress.Put(key, b)}
+	errs := []error{l.byAddress.Put(key, encodeLease(lease))}
 	for _, k := range heldKeys(lease) {
 		errs = append(errs, l.byAttachment.Put(k, nil))
 	}

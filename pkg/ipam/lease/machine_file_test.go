@@ -86,17 +86,17 @@ func withFuture(b []byte, n int) []byte {
 
 // hasFuture returns that lease as this relink reads it.
 func hasFuture(l Lease, n int) Lease {
-	field := func(n int) unknown { return unknown{"future": jsontext.Value(strconv.Itoa(n))} }
-	l.unknown = field(n)
+	field := func(n int) Unknown { return Unknown{"future": jsontext.Value(strconv.Itoa(n))} }
+	l.Unknown = field(n)
 	at := n + 1
 	if !reflect.ValueOf(l.Last).IsZero() {
-		l.Last.unknown = field(at)
+		l.Last.Unknown = field(at)
 		at++
 	}
 	holders := l.Holders
 	l.Holders = nil
 	for i, h := range holders {
-		h.unknown = field(at + i)
+		h.Unknown = field(at + i)
 		l.Holders = append(l.Holders, h)
 	}
 	return l

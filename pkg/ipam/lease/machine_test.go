@@ -310,7 +310,7 @@ func (m *machine) resetClock(t *rapid.T) {
 }
 
 var sameLease = cmp.Options{
-	cmp.AllowUnexported(Lease{}, Holder{}), cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty(),
+	cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty(),
 }
 
 // check compares everything.

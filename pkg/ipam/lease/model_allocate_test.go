@@ -314,7 +314,7 @@ func (c modelPick) give(was Lease, a netip.Addr, origin Origin) {
 	}
 	l := Lease{
 		Address: a, Network: "pods", Owner: owner, State: Held, Holders: slices.Clone(was.Holders),
-		ByHand: was.ByHand, ByHandAt: was.ByHandAt, ByHandUntil: was.ByHandUntil, unknown: was.unknown,
+		ByHand: was.ByHand, ByHandAt: was.ByHandAt, ByHandUntil: was.ByHandUntil, Unknown: was.Unknown,
 	}
 	if was.State == Held {
 		origin, l.Conflict = TakenOver, was.Conflict

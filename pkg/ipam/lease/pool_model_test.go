@@ -287,10 +287,9 @@ func TestPoolsAreDecodedAsTheyWereEncoded(t *testing.T) {
 			l.Ranges, l.Exclude = append(l.Ranges, span()), append(l.Exclude, span())
 			l.Routes = append(l.Routes, pool.Route{Dst: text.Draw(t, "dst"), GW: text.Draw(t, "gw")})
 		}
-		b, err := encodeLayout(l)
-		must(t, err)
-		got, err := decodeLayout(b)
-		must(t, err)
+		b := encode(&l)
+		var got pool.Layout
+		must(t, decode(b, "layout", &got))
 		if diff := cmp.Diff(l, got, sameGrant); diff != "" {
 			t.Fatalf("%s (-encoded +decoded):\n%s", b, diff)
 		}

@@ -103,7 +103,7 @@ func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 
 // fields returns the fields of a newer relink in a lease and its holders.
 func fields(l Lease) string {
-	field := func(u unknown) string {
+	field := func(u Unknown) string {
 		switch future, ok := u["future"]; {
 		case len(u) == 0:
 			return " -"
@@ -112,15 +112,15 @@ func fields(l Lease) string {
 		}
 		return fmt.Sprintf(" %s", u)
 	}
-	text := string(l.State) + field(l.unknown)
+	text := string(l.State) + field(l.Unknown)
 	if len(l.Holders) > 0 {
 		text += " holders"
 	}
 	for _, h := range l.Holders {
-		text += field(h.unknown)
+		text += field(h.Unknown)
 	}
-	if len(l.Last.unknown) > 0 {
-		text += " last" + field(l.Last.unknown)
+	if len(l.Last.Unknown) > 0 {
+		text += " last" + field(l.Last.Unknown)
 	}
 	return text
 }
