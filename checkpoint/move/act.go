@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,56 +19,24 @@ import (
 // moveSandboxes moves the attachments. It moves those of one sandbox one after the other, and different sandboxes at the
 // same time. After an interrupt, moves that are under way still finish.
 func (r *moveRun) moveSandboxes(ctx context.Context) {
-	groups := groupBySandbox(r.movableJobs())
-	group := workers()
+	sandboxes := map[string][]*job{}
+	for _, j := range r.jobsThat((*job).isMovable) {
+		sandboxes[j.containerID()] = append(sandboxes[j.containerID()], j)
+	}
 	var mu sync.Mutex
 	count := 0
-	for _, jobs := range groups {
-		group.Go(func() error {
-			r.moveSandbox(ctx, jobs)
-			mu.Lock()
-			defer mu.Unlock()
-			if count++; r.Progress != nil {
-				r.Progress(count, len(groups))
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // The outcomes have the errors.
-}
-
-func groupBySandbox(jobs []*job) (groups [][]*job) {
-	place := map[string]int{}
-	for _, j := range jobs {
-		index, ok := place[containerID(j)]
-		if !ok {
-			index = len(groups)
-			place[containerID(j)], groups = index, append(groups, nil)
-		}
-		groups[index] = append(groups[index], j)
-	}
-	return groups
-}
-
-// moveSandbox moves the attachments of one sandbox under its lock.
-func (r *moveRun) moveSandbox(ctx context.Context, jobs []*job) {
-	unlock, err := r.Store.Lock(ctx, containerID(jobs[0]))
-	if err != nil {
+	forEach(slices.Collect(maps.Values(sandboxes)), func(jobs []*job) {
 		for _, j := range jobs {
-			j.setFailed(err)
+			if err := r.moveAttachment(ctx, j); err != nil {
+				j.setFailed(err)
+			}
 		}
-		return
-	}
-	defer unlock()
-	for _, j := range jobs {
-		if ctx.Err() != nil {
-			j.setFailed(errors.New("interrupted before it was moved"))
-			continue
+		mu.Lock()
+		defer mu.Unlock()
+		if count++; r.Progress != nil {
+			r.Progress(count, len(sandboxes))
 		}
-		if err := r.moveAttachment(j); err != nil {
-			j.setFailed(err)
-		}
-	}
+	})
 }
 
 // setFailed sets the state to Failed.
@@ -77,10 +47,13 @@ func (j *job) setFailed(err error) {
 // errDetached means that the attachment was detached before its move.
 var errDetached = errors.New("it was detached in the meantime")
 
-// moveAttachment moves one attachment. The caller holds the sandbox's lock. If the move fails before the new interface has taken
-// the old one's place, the old interface goes on as before.
-func (r *moveRun) moveAttachment(j *job) error {
-	err := r.Store.OpenSandbox(j.record, func(s *checkpoint.Sandbox) error { return r.moveIn(j, s.Record, s.Namespace) })
+// moveAttachment moves one attachment under its sandbox's lock. If the move fails before the new interface has taken the old one's
+// place, the old interface goes on as before.
+func (r *moveRun) moveAttachment(ctx context.Context, j *job) error {
+	if ctx.Err() != nil {
+		return errors.New("interrupted before it was moved")
+	}
+	err := r.Store.WithSandbox(ctx, j.record, func(s *checkpoint.Sandbox) error { return r.moveIn(j, s.Record, s.Namespace) })
 	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return errDetached
 	}
@@ -95,25 +68,30 @@ func (r *moveRun) moveIn(j *job, record checkpoint.Record, sandbox *kernel.Names
 	if err != nil {
 		return err
 	}
-	note := checkpoint.Move{
-		Attachment: record.Attachment, Namespace: record.Namespace, State: checkpoint.MoveBegun, Name: record.Interface.Link.Name,
-		OldParents: record.Interface.Parents, NewParents: j.target.Found, Index: live.Link.Index,
-	}
+	note := j.note(record)
+	note.Index = live.Link.Index
 	if err := r.Store.SaveMove(note); err != nil {
 		return err
 	}
 	return r.replaceInterface(j, note, record, sandbox, live)
 }
 
+// note says what is to be done, before anything is.
+func (j *job) note(record checkpoint.Record) checkpoint.Move {
+	return checkpoint.Move{
+		Attachment: record.Attachment, Namespace: record.Namespace, State: checkpoint.MoveBegun, Name: record.Interface.Link.Name,
+		OldParents: record.Interface.Parents, NewParents: j.target.Found, Index: record.Interface.Link.Index,
+	}
+}
+
 // replaceInterface builds the new interface and lets it take the old one's place. Then it saves where the attachment is.
 func (r *moveRun) replaceInterface(j *job, note checkpoint.Move, record checkpoint.Record, sandbox *kernel.Namespace, live netstate.Interface) error {
 	live.Link.Index = j.index
 	replacement, err := kernel.BuildReplacement(r.host, sandbox, j.target.Parent.Index, note.Index, live)
-	if err != nil {
-		return errors.Join(err, r.Store.ForgetMove(note.Attachment.ContainerID, note.Attachment.IfName))
+	start, switched := time.Now(), false
+	if err == nil {
+		switched, err = replacement.Swap()
 	}
-	start := time.Now()
-	switched, err := replacement.Swap()
 	if !switched {
 		return errors.Join(err, r.Store.ForgetMove(note.Attachment.ContainerID, note.Attachment.IfName))
 	}

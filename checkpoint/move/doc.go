@@ -5,7 +5,7 @@
 //   - planMoves (plan.go) decides on the records and the host's devices which attachments move, and to which parents.
 //     refusal decides on a look into the pod what cannot be moved, and why. Both are pure.
 //   - prepareTargets (target.go) makes the new parents ready, and asks there for the pods' gateways.
-//   - A mover (act.go) moves one attachment under its sandbox's lock: it builds the new interface beside the old one
+//   - moveAttachment (act.go) moves one attachment under its sandbox's lock: it builds the new interface beside the old one
 //     (kernel.BuildReplacement), lets it take the old one's place, tells the neighbours, and saves the record.
 //   - verifyMoved (verify.go) has a restore compare everything with the records and repair what differs. Then it deletes the
 //     old interfaces.

@@ -6,26 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // journal has what is needed to move attachments back to where they were.
 type journal struct {
-	Moves []journalEntry `json:"moves"`
-}
-
-// journalEntry is one attachment of a journal.
-type journalEntry struct {
-	Attachment attachment.Key    `json:"attachment"`
-	OldParents []netstate.Device `json:"from"`
-	NewParents []netstate.Device `json:"to"`
-	// Index is the index that the interface had on OldParents.
-	Index int `json:"index"`
+	Moves []checkpoint.Move `json:"moves"`
 }
 
 // writeJournal writes what will be moved. When it returns, the journal is on the disk.
@@ -34,10 +22,8 @@ func (r *moveRun) writeJournal() error {
 		return nil
 	}
 	var contents journal
-	for _, j := range r.movableJobs() {
-		contents.Moves = append(contents.Moves, journalEntry{
-			Attachment: j.record.Attachment, OldParents: j.record.Interface.Parents, NewParents: j.target.Found, Index: j.record.Interface.Link.Index,
-		})
+	for _, j := range r.jobsThat((*job).isMovable) {
+		contents.Moves = append(contents.Moves, j.note(j.record))
 	}
 	if err := statefile.Save(r.Journal, contents); err != nil {
 		return fmt.Errorf("journal of the move: %w", err)
@@ -49,26 +35,18 @@ func (r *moveRun) writeJournal() error {
 // opts.From, To, Select and Force, and moves back what it can. It leaves out attachments that have ended or are already
 // back. It brings back the parents as a restore does, including members of bonds. It can be run again.
 func Revert(ctx context.Context, opts Options) (UplinkReport, error) {
-	start := time.Now()
 	entries, err := readJournal(opts.Journal)
 	if err != nil {
 		return UplinkReport{}, err
 	}
 	opts.Journal, opts.Force = "", true
-	r, finish, err := beginRun(ctx, opts)
-	if err != nil {
-		return UplinkReport{}, err
-	}
-	defer finish()
-	moves, notes := planRevert(entries, r.records)
-	r.report.Notes = notes
-	for _, p := range moves {
-		r.moves = append(r.moves, &job{planned: p, outcome: newOutcome(p)})
-	}
-	return r.execute(ctx, start)
+	return run(ctx, opts, func(r *moveRun) error {
+		r.moves, r.report.Notes = planRevert(entries, r.records)
+		return nil
+	})
 }
 
-func readJournal(path string) ([]journalEntry, error) {
+func readJournal(path string) ([]checkpoint.Move, error) {
 	var contents journal
 	if err := statefile.Load(path, &contents); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("journal of the move: %w", err)
@@ -84,7 +62,7 @@ func readJournal(path string) ([]journalEntry, error) {
 }
 
 // planRevert is a pure function: it decides which of the records move back.
-func planRevert(entries []journalEntry, records []checkpoint.Record) (moves []planned, notes []string) {
+func planRevert(entries []checkpoint.Move, records []checkpoint.Record) (moves []*job, notes []string) {
 	for _, e := range entries {
 		i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment == e.Attachment })
 		if i < 0 || sameParents(records[i].Interface.Parents, e.OldParents) {
@@ -95,7 +73,7 @@ func planRevert(entries []journalEntry, records []checkpoint.Record) (moves []pl
 				e.Attachment.IfName, podName(records[i]), nearestParent(records[i].Interface.Parents), nearestParent(e.NewParents)))
 			continue
 		}
-		moves = append(moves, planned{record: records[i], newParents: e.OldParents, index: e.Index})
+		moves = append(moves, newJob(records[i], e.OldParents, e.Index, ""))
 	}
 	return moves, notes
 }

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"runtime"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -17,25 +16,19 @@ import (
 // pkg/kernel makes only one change in the kernel at a time.
 const workersPerCPU = 4
 
-func workers() *errgroup.Group {
-	group := &errgroup.Group{}
-	group.SetLimit(workersPerCPU * runtime.GOMAXPROCS(0))
-	return group
+// forEach calls f for each element of the list, for several at the same time.
+func forEach[T any](list []T, f func(T)) {
+	inparallel.Do(workersPerCPU*runtime.GOMAXPROCS(0), len(list), func(i int) { f(list[i]) })
 }
 
 // inspectAll looks into the pods, and refuses what cannot be moved.
 func (r *moveRun) inspectAll() {
-	group := workers()
-	for _, j := range r.movableJobs() {
-		group.Go(func() error {
-			if _, err := r.inspect(j.record); err != nil {
-				j.refuse(printable.Joined(err))
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // The outcomes have the errors.
-	for _, j := range r.movableJobs() {
+	forEach(r.jobsThat((*job).isMovable), func(j *job) {
+		if _, err := r.inspect(j.record); err != nil {
+			j.refuse(printable.Joined(err))
+		}
+	})
+	for _, j := range r.jobsThat((*job).isMovable) {
 		if j.record.Interface.Link.Kind == netstate.KindMacvtap {
 			r.report.Notes = append(r.report.Notes, fmt.Sprintf(
 				"%s of %s is a macvtap: a program that has its /dev/tap file open has to open the new one", j.record.Interface.Link.Name, podName(j.record)))

@@ -11,17 +11,6 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// planned is one attachment that is to be moved.
-type planned struct {
-	record checkpoint.Record
-	// newParents is the new chain of parents, the nearest first. It is empty if the attachment cannot be moved.
-	newParents []netstate.Device
-	// index is the index that the interface asks for, 0 for any.
-	index int
-	// refused says why the attachment cannot be moved. It is empty if it can be moved.
-	refused string
-}
-
 // checkUplink is a pure function: it checks the device that attachments will move to.
 func checkUplink(devices netstate.Devices, source, target string) (netstate.LiveDevice, error) {
 	device, ok := devices.ByName(target)
@@ -46,24 +35,24 @@ func checkUplink(devices netstate.Devices, source, target string) (netstate.Live
 
 // planMoves is a pure function: it decides which of the records move from the device to the uplink. It leaves out
 // records that are not on the device.
-func planMoves(records []checkpoint.Record, devices netstate.Devices, source string, uplink netstate.LiveDevice) ([]planned, error) {
+func planMoves(records []checkpoint.Record, devices netstate.Devices, source string, uplink netstate.LiveDevice) ([]*job, error) {
 	below, err := devices.Chain(uplink.Index)
 	if err != nil {
 		return nil, err
 	}
 	names := &vlanPlanner{devices: devices, reserved: map[string]netstate.VLAN{}}
-	var moves []planned
+	var moves []*job
 	for _, record := range records {
 		place := slices.IndexFunc(record.Interface.Parents, func(d netstate.Device) bool { return d.Name == source })
 		if record.Interface.Link.Kind == netstate.KindNIC || place < 0 {
 			continue
 		}
-		p := planned{record: record}
-		p.refused = immovableReason(record, records)
-		if p.refused == "" {
-			p.newParents, p.refused = names.planChain(record.Interface, place, uplink, below)
+		var chain []netstate.Device
+		refused := immovableReason(record, records)
+		if refused == "" {
+			chain, refused = names.planChain(record.Interface, place, uplink, below)
 		}
-		moves = append(moves, p)
+		moves = append(moves, newJob(record, chain, 0, refused))
 	}
 	if len(moves) == 0 {
 		return nil, noAttachmentError(records, source)
@@ -138,8 +127,8 @@ func (n *vlanPlanner) planVLAN(recorded, recordedBelow netstate.Device, mtu int,
 		return vlan, live, fmt.Sprintf("%s, a %s, cannot be made on %s", recorded.Name, recorded.Kind, parent.Name)
 	}
 	existing, name, err := parents.PlanVLAN(n.devices, parent, *recorded.VLAN, "")
-	if planned, twice := n.reserved[name]; err == nil && twice && planned != *recorded.VLAN {
-		err = fmt.Errorf("%s is to be %s, not %s on %s", name, planned, recorded.VLAN, parent.Name)
+	if reserved, twice := n.reserved[name]; err == nil && twice && reserved != *recorded.VLAN {
+		err = fmt.Errorf("%s is to be %s, not %s on %s", name, reserved, recorded.VLAN, parent.Name)
 	}
 	switch {
 	case err != nil:

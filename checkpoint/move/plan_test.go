@@ -88,8 +88,8 @@ func TestPlanMoves(t *testing.T) {
 			if err != nil || len(all) != 1 {
 				t.Fatal(all, err)
 			}
-			if got := chainNames(all[0].newParents); got != c.to || all[0].refused != c.why {
-				t.Errorf("to %q, refused %q", got, all[0].refused)
+			if got := chainNames(all[0].newParents); got != c.to || all[0].outcome.Reason != c.why {
+				t.Errorf("to %q, refused %q", got, all[0].outcome.Reason)
 			}
 			if len(all[0].newParents) > 0 && all[0].newParents[0].MAC != eth2.MAC && c.to != "prod(1500) eth2(1500)" {
 				if all[0].newParents[0].VLAN != nil {
@@ -110,8 +110,8 @@ func TestPlanMovesLeavesWhatCarriesAnother(t *testing.T) {
 	if err != nil || len(all) != 3 {
 		t.Fatal(all, err)
 	}
-	if want := "net1 of the pod is on it, and would go with it"; all[0].refused != want || all[1].refused != "" {
-		t.Errorf("%q, %q", all[0].refused, all[1].refused)
+	if want := "net1 of the pod is on it, and would go with it"; all[0].outcome.Reason != want || all[1].outcome.Reason != "" {
+		t.Errorf("%q, %q", all[0].outcome.Reason, all[1].outcome.Reason)
 	}
 }
 
@@ -223,10 +223,10 @@ func TestGatewaysOf(t *testing.T) {
 
 func TestPlanBack(t *testing.T) {
 	eth0, eth2, eth4 := nic(2, "eth0", 1500), nic(4, "eth2", 1500), nic(6, "eth4", 1500)
-	entry := func(id string) journalEntry {
-		return journalEntry{Attachment: recordOn(id).Attachment, OldParents: []netstate.Device{eth0.Device}, NewParents: []netstate.Device{eth2.Device}, Index: 7}
+	entry := func(id string) checkpoint.Move {
+		return checkpoint.Move{Attachment: recordOn(id).Attachment, OldParents: []netstate.Device{eth0.Device}, NewParents: []netstate.Device{eth2.Device}, Index: 7}
 	}
-	all, notes := planRevert([]journalEntry{entry("moved"), entry("ended"), entry("back"), entry("on")}, []checkpoint.Record{recordOn("moved", eth2), recordOn("back", eth0), recordOn("on", eth4), recordOn("new", eth2)})
+	all, notes := planRevert([]checkpoint.Move{entry("moved"), entry("ended"), entry("back"), entry("on")}, []checkpoint.Record{recordOn("moved", eth2), recordOn("back", eth0), recordOn("on", eth4), recordOn("new", eth2)})
 	var got []string
 	for _, p := range all {
 		got = append(got, fmt.Sprintf("%s to %s with index %d", p.record.Attachment.ContainerID, nearestParent(p.newParents), p.index))

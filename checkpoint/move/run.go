@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -49,119 +48,142 @@ type moveRun struct {
 	createdVLANs []string
 }
 
-// job is a planned move with its outcome.
+// job is the move of one attachment.
 type job struct {
-	planned
+	record checkpoint.Record
+	// newParents is the new chain of parents, the nearest first. It is empty if the attachment cannot be moved.
+	newParents []netstate.Device
+	// index is the index that the interface asks for, 0 for any.
+	index   int
 	target  *target
 	outcome AttachmentOutcome
 	// complete says that the new interface has got everything of the old one. What differs from the record later, the pod has changed.
 	complete bool
 	// carrierChanges is how often the new interface had got or lost carrier by then.
 	carrierChanges int
+	// lacking says that the new interface needs a restore.
+	lacking bool
 }
+
+// newJob returns the move of the attachment. refused says why it cannot be moved. It is empty if it can.
+func newJob(record checkpoint.Record, newParents []netstate.Device, index int, refused string) *job {
+	j := &job{record: record, newParents: newParents, index: index, outcome: AttachmentOutcome{
+		Attachment: record.Attachment, Pod: record.Pod, State: ToMove, OldParent: nearestParent(record.Interface.Parents), NewParent: nearestParent(newParents),
+	}}
+	if refused != "" {
+		j.refuse(refused)
+	}
+	return j
+}
+
+// isMovable says that nothing is known that keeps the attachment from being moved. One whose checkpoint has vanished fails when
+// its turn comes.
+func (j *job) isMovable() bool { return j.outcome.State == ToMove || j.outcome.State == Failed }
+
+func (j *job) refuse(reason string) {
+	if j.isMovable() {
+		j.outcome.State, j.outcome.Reason = Refused, reason
+	}
+}
+
+func (j *job) hasSwitched() bool { return j.outcome.SwitchDuration > 0 }
+
+func (j *job) containerID() string { return j.record.Attachment.ContainerID }
 
 // Run moves what is on opts.From to opts.To. It finds out what cannot be moved before it touches anything. If one
 // attachment fails, it stays where it is, and Run goes on with the others. The report has all of them. An error means
 // that nothing was done.
 func Run(ctx context.Context, opts Options) (UplinkReport, error) {
-	start := time.Now()
-	r, finish, err := beginRun(ctx, opts)
-	if err != nil {
-		return UplinkReport{}, err
-	}
-	defer finish()
-	device, err := r.awaitUplink(ctx, start.Add(opts.Wait))
-	if err != nil {
-		return UplinkReport{}, err
-	}
-	records, unreadable, err := opts.Store.Select(opts.Select)
-	if err != nil {
-		return UplinkReport{}, err
-	}
-	for _, u := range unreadable {
-		r.report.Problems = append(r.report.Problems, u.Err.Error())
-	}
-	moves, err := planMoves(records, r.devices, opts.Source, device)
-	if err != nil {
-		return UplinkReport{}, err
-	}
-	for _, p := range moves {
-		p.index = r.previousIndex(p)
-		r.moves = append(r.moves, &job{planned: p, outcome: newOutcome(p)})
-	}
-	return r.execute(ctx, start)
+	deadline := time.Now().Add(opts.Wait)
+	return run(ctx, opts, func(r *moveRun) error {
+		device, err := r.awaitUplink(ctx, deadline)
+		if err != nil {
+			return err
+		}
+		records, unreadable, err := opts.Store.Select(opts.Select)
+		if err != nil {
+			return err
+		}
+		for _, u := range unreadable {
+			r.report.Problems = append(r.report.Problems, u.Err.Error())
+		}
+		r.moves, err = planMoves(records, r.devices, opts.Source, device)
+		for _, j := range r.moves {
+			j.index = r.previousIndex(j)
+		}
+		return err
+	})
 }
 
-// beginRun opens what a move needs, and finishes earlier moves that were killed.
-func beginRun(ctx context.Context, opts Options) (*moveRun, func(), error) {
-	unlock := func() {}
+// run opens what a move needs, finishes earlier moves that were killed, and carries out the moves that plan decides on.
+func run(ctx context.Context, opts Options, plan func(*moveRun) error) (UplinkReport, error) {
+	start := time.Now()
 	if !opts.DryRun {
-		var err error
-		if unlock, err = lockMoves(ctx, opts.Store); err != nil {
-			return nil, nil, err
+		unlock, err := opts.Store.LockMoves(ctx)
+		if err != nil {
+			return UplinkReport{}, fmt.Errorf("nothing was moved: %w: wait until it ends, and try again", err)
 		}
+		defer unlock()
 		if err := finishKilled(ctx, opts.Store); err != nil {
-			unlock()
-			return nil, nil, err
+			return UplinkReport{}, err
 		}
 	}
 	host, err := kernel.OpenHost()
 	if err != nil {
-		unlock()
-		return nil, nil, err
+		return UplinkReport{}, err
 	}
+	defer host.Close()
 	r := &moveRun{Options: opts, host: host, report: UplinkReport{DryRun: opts.DryRun, Attachments: []AttachmentOutcome{}}}
-	fail := func(err error) (*moveRun, func(), error) {
-		host.Close()
-		unlock()
-		return nil, nil, err
-	}
 	if r.devices, err = host.Devices(); err != nil {
-		return fail(err)
+		return UplinkReport{}, err
 	}
 	if r.records, _, err = opts.Store.List(); err != nil {
-		return fail(err)
+		return UplinkReport{}, err
 	}
 	if r.announcer, err = host.NewAnnouncer(); err != nil {
-		return fail(err)
+		return UplinkReport{}, err
 	}
-	return r, func() {
-		r.announcer.Close()
-		host.Close()
-		unlock()
-	}, nil
-}
-
-// lockMoves waits until no other move of the node is under way.
-func lockMoves(ctx context.Context, store *checkpoint.Store) (func(), error) {
-	unlock, err := store.LockMoves(ctx)
+	defer r.announcer.Close()
+	if err = plan(r); err == nil {
+		err = r.execute(ctx)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("nothing was moved: %w: wait until it ends, and try again", err)
+		return UplinkReport{}, err
 	}
-	return unlock, nil
+	return r.buildReport(start), nil
 }
 
 // awaitUplink returns the device that attachments will move to. It waits for the device's carrier until the deadline: a NIC
 // whose driver was just loaded needs seconds. A dry run does not wait.
-func (r *moveRun) awaitUplink(ctx context.Context, deadline time.Time) (netstate.LiveDevice, error) {
-	for {
-		device, err := checkUplink(r.devices, r.Source, r.Target)
-		waiting := err != nil && device.Up && !device.Carrier
-		if !waiting || r.DryRun || time.Now().After(deadline) || ctx.Err() != nil {
-			return device, err
-		}
-		waitPollInterval(ctx)
+func (r *moveRun) awaitUplink(ctx context.Context, deadline time.Time) (device netstate.LiveDevice, err error) {
+	poll(ctx, deadline, func() (pending bool) {
 		if r.devices, err = r.host.Devices(); err != nil {
-			return device, err
+			return false
+		}
+		device, err = checkUplink(r.devices, r.Source, r.Target)
+		return err != nil && device.Up && !device.Carrier && !r.DryRun
+	})
+	return device, err
+}
+
+// pollInterval is the pause between two looks at what may become ready.
+const pollInterval = 100 * time.Millisecond
+
+// poll calls look until nothing is pending, the deadline has passed or ctx has ended. It calls it at least once.
+func poll(ctx context.Context, deadline time.Time, look func() (pending bool)) {
+	for look() && time.Now().Before(deadline) && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
 // previousIndex returns the index that the interface had when it was on the new parent before. It returns 0 if it was
 // never there.
-func (r *moveRun) previousIndex(p planned) int {
-	note, err := r.Store.LoadMove(p.record.Attachment.ContainerID, p.record.Attachment.IfName)
-	if err != nil || len(p.newParents) == 0 || note.State == checkpoint.MoveBegun || baseName(note.OldParents) != baseName(p.newParents) {
+func (r *moveRun) previousIndex(j *job) int {
+	note, err := r.Store.LoadMove(j.containerID(), j.record.Attachment.IfName)
+	if err != nil || len(j.newParents) == 0 || note.State == checkpoint.MoveBegun || baseName(note.OldParents) != baseName(j.newParents) {
 		return 0
 	}
 	return note.Index
@@ -175,17 +197,19 @@ func baseName(chain []netstate.Device) string {
 }
 
 // execute checks everything, and then moves what can be moved.
-func (r *moveRun) execute(ctx context.Context, start time.Time) (UplinkReport, error) {
+func (r *moveRun) execute(ctx context.Context) error {
 	r.inspectAll()
 	r.markDeleted(ctx)
 	if r.canProceed() {
-		shared, err := r.lockParents(ctx)
-		if err != nil {
-			return UplinkReport{}, err
+		if !r.DryRun { // Failed ADDs must not remove VLAN devices that the move will use.
+			shared, err := r.Store.LockParents(ctx)
+			if err != nil {
+				return err
+			}
+			defer shared.Release()
 		}
-		defer shared()
 		if err := r.prepareTargets(ctx); err != nil {
-			return UplinkReport{}, err
+			return err
 		}
 		r.markDeleted(ctx)
 	}
@@ -199,45 +223,26 @@ func (r *moveRun) execute(ctx context.Context, start time.Time) (UplinkReport, e
 	default:
 		if err := r.writeJournal(); err != nil {
 			r.removeCreatedVLANs()
-			return UplinkReport{}, err
+			return err
 		}
 		r.moveSandboxes(ctx)
 		r.verifyMoved(ctx)
 		r.report.Interrupted = ctx.Err() != nil
 	}
-	return r.buildReport(start), nil
-}
-
-// lockParents keeps failed ADDs from removing VLAN devices that the move will use.
-func (r *moveRun) lockParents(ctx context.Context) (func(), error) {
-	if r.DryRun {
-		return func() {}, nil
-	}
-	shared, err := r.Store.LockParents(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return shared.Release, nil
+	return nil
 }
 
 // canProceed says that there is something to move, and that the move may begin.
 func (r *moveRun) canProceed() bool {
-	movable, deleted := 0, 0
-	for _, j := range r.moves {
-		switch {
-		case j.refused == "":
-			movable++
-		case j.outcome.State == Deleted:
-			deleted++
-		}
-	}
-	return movable > 0 && (movable+deleted == len(r.moves) || r.Force) && (len(r.report.Problems) == 0 || r.Force)
+	movable := len(r.jobsThat((*job).isMovable))
+	refused := len(r.jobsThat(func(j *job) bool { return j.outcome.State == Refused }))
+	return movable > 0 && (refused+len(r.report.Problems) == 0 || r.Force)
 }
 
-// movableJobs returns the jobs that can be moved.
-func (r *moveRun) movableJobs() (jobs []*job) {
+// jobsThat returns the jobs that match.
+func (r *moveRun) jobsThat(match func(*job) bool) (jobs []*job) {
 	for _, j := range r.moves {
-		if j.refused == "" {
+		if match(j) {
 			jobs = append(jobs, j)
 		}
 	}
@@ -279,29 +284,9 @@ func sameParents(a, b []netstate.Device) bool {
 	return slices.EqualFunc(a, b, func(x, y netstate.Device) bool { return x.Name == y.Name && x.Kind == y.Kind })
 }
 
-func newOutcome(p planned) AttachmentOutcome {
-	o := AttachmentOutcome{Attachment: p.record.Attachment, Pod: p.record.Pod, State: ToMove, OldParent: nearestParent(p.record.Interface.Parents), NewParent: nearestParent(p.newParents)}
-	if p.refused != "" {
-		o.State, o.Reason = Refused, p.refused
-	}
-	return o
-}
-
 func nearestParent(chain []netstate.Device) string {
 	if len(chain) == 0 {
 		return ""
 	}
 	return chain[0].Name
-}
-
-func (j *job) refuse(reason string) {
-	if j.refused == "" {
-		j.refused, j.outcome.State, j.outcome.Reason = reason, Refused, reason
-	}
-}
-
-func containerID(j *job) string { return j.record.Attachment.ContainerID }
-
-func sameAttachment(key attachment.Key) func(*job) bool {
-	return func(j *job) bool { return j.record.Attachment == key }
 }

@@ -23,17 +23,15 @@ type target struct {
 
 // prepareTargets makes the new parents ready, and checks that the pods can reach their gateways there.
 func (r *moveRun) prepareTargets(ctx context.Context) error {
-	targets := groupByTarget(r.movableJobs())
+	targets := groupByTarget(r.jobsThat((*job).isMovable))
 	deadline := time.Now().Add(r.Wait)
-	for {
-		waiting, err := r.prepareParents(ctx, targets)
-		if err != nil {
-			return err
-		}
-		if !waiting || r.DryRun || time.Now().After(deadline) || ctx.Err() != nil {
-			break
-		}
-		waitPollInterval(ctx)
+	var err error
+	poll(ctx, deadline, func() (pending bool) {
+		pending, err = r.prepareParents(ctx, targets)
+		return err == nil && pending && !r.DryRun
+	})
+	if err != nil {
+		return err
 	}
 	for _, t := range targets {
 		if t.Problem != nil {
@@ -130,20 +128,18 @@ var probeOptions = kernel.ProbeOptions{Count: 2, Wait: 300 * time.Millisecond}
 // probeUnanswered asks for the addresses until all have answered or the deadline has passed. It asks at least once. It returns
 // the addresses that have not answered. Without carrier it returns kernel.ErrNoCarrier.
 func (r *moveRun) probeUnanswered(ctx context.Context, index int, ask []netip.Addr, deadline time.Time) ([]netip.Addr, error) {
-	for {
-		err := r.checkCarrier(index)
-		if err == nil {
+	var err error
+	poll(ctx, deadline, func() (pending bool) {
+		if err = r.checkCarrier(index); err == nil {
 			var answers []kernel.Conflict
 			answers, err = r.host.ProbeUpDevice(ctx, index, ask, probeOptions)
 			ask = slices.DeleteFunc(ask, func(a netip.Addr) bool {
 				return slices.ContainsFunc(answers, func(c kernel.Conflict) bool { return c.Address == a })
 			})
 		}
-		if err == nil && len(ask) == 0 || err != nil && !errors.Is(err, kernel.ErrNoCarrier) || time.Now().After(deadline) || ctx.Err() != nil {
-			return ask, errors.Join(err, ctx.Err())
-		}
-		waitPollInterval(ctx)
-	}
+		return err == nil && len(ask) > 0 || errors.Is(err, kernel.ErrNoCarrier)
+	})
+	return ask, errors.Join(err, ctx.Err())
 }
 
 // checkCarrier returns kernel.ErrNoCarrier if the device has no carrier.
@@ -153,15 +149,6 @@ func (r *moveRun) checkCarrier(index int) error {
 		err = fmt.Errorf("%s: %w", device.Name, kernel.ErrNoCarrier)
 	}
 	return err
-}
-
-const pollInterval = 100 * time.Millisecond
-
-func waitPollInterval(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(pollInterval):
-	}
 }
 
 // gatewaysOf is a pure function: it returns the addresses that must answer on another uplink, at most one of each

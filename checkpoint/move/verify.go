@@ -8,6 +8,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -27,21 +28,12 @@ func (r *moveRun) verifyMoved(ctx context.Context) {
 // repair runs a restore of the sandboxes in which an interface has switched and lacks something.
 func (r *moveRun) repair(ctx context.Context) {
 	r.markDeleted(ctx)
-	lacking := make([]bool, len(r.moves))
-	group := workers()
-	for i, j := range r.moves {
-		if j.outcome.SwitchDuration > 0 && j.outcome.State != Deleted {
-			group.Go(func() error {
-				lacking[i] = !r.isAsRecorded(ctx, j)
-				return nil
-			})
-		}
-	}
-	_ = group.Wait()
+	switched := slices.DeleteFunc(r.jobsThat((*job).hasSwitched), func(j *job) bool { return j.outcome.State == Deleted })
+	forEach(switched, func(j *job) { j.lacking = !r.isAsRecorded(ctx, j) })
 	var ids []string
-	for i, j := range r.moves {
-		if lacking[i] && !slices.Contains(ids, containerID(j)) {
-			ids = append(ids, containerID(j))
+	for _, j := range switched {
+		if j.lacking && !slices.Contains(ids, j.containerID()) {
+			ids = append(ids, j.containerID())
 		}
 	}
 	if len(ids) == 0 {
@@ -53,11 +45,11 @@ func (r *moveRun) repair(ctx context.Context) {
 		return
 	}
 	for _, o := range report.Attachments {
-		place := slices.IndexFunc(r.moves, sameAttachment(o.Attachment))
-		if place < 0 || r.moves[place].outcome.SwitchDuration == 0 || r.moves[place].outcome.State == Deleted {
+		place := slices.IndexFunc(switched, func(j *job) bool { return j.record.Attachment == o.Attachment })
+		if place < 0 {
 			continue
 		}
-		j := r.moves[place]
+		j := switched[place]
 		switch {
 		case o.IsAsRecorded():
 			j.outcome.State, j.outcome.Reason = Moved, ""
@@ -74,12 +66,12 @@ func (r *moveRun) markDeleted(ctx context.Context) {
 		if j.outcome.State == Deleted {
 			continue
 		}
-		_, err := r.Store.Load(j.record.Attachment.ContainerID, j.record.Attachment.IfName)
+		_, err := r.Store.Load(j.containerID(), j.record.Attachment.IfName)
 		vanished := errors.Is(err, checkpoint.ErrNoCheckpoint)
 		switch {
 		case !vanished && kernel.CheckNamespace(j.record.Namespace) == nil:
 		case isDeleted(ctx, j.record, vanished):
-			j.refused, j.outcome.State, j.outcome.Reason = "deleted", Deleted, "it was deleted during the move"
+			j.outcome.State, j.outcome.Reason = Deleted, "it was deleted during the move"
 		case vanished:
 			j.setFailed(errors.New("its checkpoint has vanished, and it is not proven gone: relink capture writes one"))
 		}
@@ -128,19 +120,11 @@ func restoreIfDiffers(ctx context.Context, store *checkpoint.Store, ids []string
 // deleteOldInterfaces deletes the replaced interfaces. It comes after all switches: a deletion holds the kernel's lock, and
 // other interfaces would wait to switch.
 func (r *moveRun) deleteOldInterfaces(ctx context.Context) {
-	group := workers()
-	for _, j := range r.moves {
-		if j.outcome.SwitchDuration == 0 {
-			continue
+	forEach(r.jobsThat((*job).hasSwitched), func(j *job) {
+		if err := finishMove(ctx, r.Store, r.host, j.record.Attachment); err != nil {
+			j.setFailed(fmt.Errorf("it is on %s, but the old interface is still there: %w", j.outcome.NewParent, err))
 		}
-		group.Go(func() error {
-			if err := finishMove(ctx, r.Store, r.host, j.record.Attachment.ContainerID, j.record.Attachment.IfName); err != nil {
-				j.setFailed(fmt.Errorf("it is on %s, but the old interface is still there: %w", j.outcome.NewParent, err))
-			}
-			return nil
-		})
-	}
-	_ = group.Wait()
+	})
 }
 
 // FinishKilled finishes what killed moves have left, and restores their sandboxes. After that, each checkpoint names the
@@ -212,7 +196,7 @@ func finishKilled(ctx context.Context, store *checkpoint.Store) error {
 	}
 	var begun []string
 	for _, m := range notes {
-		err := finishMove(ctx, store, host, m.Attachment.ContainerID, m.Attachment.IfName)
+		err := finishMove(ctx, store, host, m.Attachment)
 		if err != nil && !errors.Is(err, checkpoint.ErrBusy) {
 			errs = append(errs, fmt.Errorf("finish the move of %s: %w", m.Attachment, err))
 		}
@@ -230,75 +214,65 @@ func finishKilled(ctx context.Context, store *checkpoint.Store) error {
 
 // recreateNote writes the note of a move for a record that has a temporary name: the record was read while its interface
 // had that name. The interface of the attachment's name may be the one that took its place.
-func recreateNote(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, record checkpoint.Record) (note checkpoint.Move, err error) {
-	unlock, err := store.Lock(ctx, record.Attachment.ContainerID)
-	if err != nil {
-		return note, err
-	}
-	defer unlock()
-	key, link := record.Attachment, record.Interface.Link
-	note = checkpoint.Move{
-		Attachment: key, Namespace: record.Namespace, State: checkpoint.MoveBegun, Name: key.IfName, OldParents: record.Interface.Parents, Index: link.Index,
-	}
-	sandbox, err := kernel.OpenSame(record.Namespace)
-	if err != nil {
-		return note, err
-	}
-	defer sandbox.Close()
-	devices, err := host.Devices()
-	if err != nil {
-		return note, err
-	}
-	live, err := kernel.Capture(host, sandbox, devices, note.Name, kernel.Extent{})
-	switch {
-	case errors.Is(err, kernel.ErrNoDevice):
-	case err != nil:
-		return note, err
-	case live.Link.Index == link.Index: // Somebody has renamed it back.
-	case live.Link.Kind != link.Kind || !link.SharesMAC() && live.Link.MAC != link.MAC:
-		return note, fmt.Errorf("its checkpoint has the name %s, and another interface is %s: remove one of the two in the pod, then relink restore", link.Name, note.Name)
-	default:
-		note.NewParents = live.Parents
-	}
-	return note, store.SaveMove(note)
+func recreateNote(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record) (note checkpoint.Move, err error) {
+	err = store.WithSandbox(ctx, listed, func(s *checkpoint.Sandbox) error {
+		key, link := s.Record.Attachment, s.Record.Interface.Link
+		note = checkpoint.Move{
+			Attachment: key, Namespace: s.Record.Namespace, State: checkpoint.MoveBegun, Name: key.IfName, OldParents: s.Record.Interface.Parents, Index: link.Index,
+		}
+		devices, err := host.Devices()
+		if err != nil {
+			return err
+		}
+		live, err := kernel.Capture(host, s.Namespace, devices, note.Name, kernel.Extent{})
+		switch {
+		case errors.Is(err, kernel.ErrNoDevice):
+		case err != nil:
+			return err
+		case live.Link.Index == link.Index: // Somebody has renamed it back.
+		case live.Link.Kind != link.Kind || !link.SharesMAC() && live.Link.MAC != link.MAC:
+			return fmt.Errorf("its checkpoint has the name %s, and another interface is %s: remove one of the two in the pod, then relink restore", link.Name, note.Name)
+		default:
+			note.NewParents = live.Parents
+		}
+		return store.SaveMove(note)
+	})
+	return note, err
 }
 
 // finishMove finishes the move of one attachment, under its sandbox's lock.
-func finishMove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, containerID, ifName string) error {
-	unlock, err := store.Lock(ctx, containerID)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	note, err := store.LoadMove(containerID, ifName)
-	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
-		return nil // Another process has finished the move.
-	}
-	if err != nil {
-		return err
-	}
-	record, err := store.Load(containerID, ifName)
-	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
-		return forgetMove(store, note)
-	}
-	if err != nil {
-		return err
-	}
-	sandbox, err := kernel.OpenSame(record.Namespace)
-	if err != nil {
-		return nil //nolint:nilerr // The sandbox has ended: a restore reports that.
-	}
-	defer sandbox.Close()
-	if note.State == checkpoint.MoveBegun {
-		if note, err = resolveMove(store, host, sandbox, note, record); err != nil || note.State == checkpoint.MoveBegun {
+func finishMove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, key attachment.Key) error {
+	return store.WithLock(ctx, key.ContainerID, func() error {
+		note, err := store.LoadMove(key.ContainerID, key.IfName)
+		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+			return nil // Another process has finished the move.
+		}
+		if err != nil {
 			return err
 		}
-	}
-	if _, err := sandbox.DeleteRetired(note.Index, note.Name); err != nil {
-		return err
-	}
-	note.State = checkpoint.MoveDone
-	return store.SaveMove(note)
+		record, err := store.Load(key.ContainerID, key.IfName)
+		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+			return forgetMove(store, note)
+		}
+		if err != nil {
+			return err
+		}
+		sandbox, err := kernel.OpenSame(record.Namespace)
+		if err != nil {
+			return nil //nolint:nilerr // The sandbox has ended: a restore reports that.
+		}
+		defer sandbox.Close()
+		if note.State == checkpoint.MoveBegun {
+			if note, err = resolveMove(store, host, sandbox, note, record); err != nil || note.State == checkpoint.MoveBegun {
+				return err
+			}
+		}
+		if _, err := sandbox.DeleteRetired(note.Index, note.Name); err != nil {
+			return err
+		}
+		note.State = checkpoint.MoveDone
+		return store.SaveMove(note)
+	})
 }
 
 // forgetMove deletes what a killed move has left of an attachment that was detached meanwhile. The pod may live on.
