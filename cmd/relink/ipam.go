@@ -83,8 +83,8 @@ func needsRoot(err error) error {
 	return err
 }
 
-// networks returns the networks that have a store, or just network, unless it is empty.
-func (d leaseDir) networks(network string) ([]string, error) {
+// stores opens the stores of all networks, or just that of network, unless it is empty.
+func (d leaseDir) stores(network string) (stores []*lease.Store, err error) {
 	dir, err := d.path()
 	if err != nil {
 		return nil, err
@@ -93,12 +93,19 @@ func (d leaseDir) networks(network string) ([]string, error) {
 	switch {
 	case err != nil:
 		return nil, needsRoot(err)
-	case network == "":
-		return names, nil
-	case slices.Contains(names, network):
-		return []string{network}, nil
+	case network != "" && !slices.Contains(names, network):
+		return nil, fmt.Errorf("--network %s matches nothing: %s", network, leasesIn(dir, names))
+	case network != "":
+		names = []string{network}
 	}
-	return nil, fmt.Errorf("--network %s matches nothing: %s", network, leasesIn(dir, names))
+	for _, name := range names {
+		store, err := d.open(name)
+		if err != nil {
+			return nil, err
+		}
+		stores = append(stores, store)
+	}
+	return stores, nil
 }
 
 // leasesIn says which networks have leases in the directory.
@@ -136,20 +143,16 @@ func (d leaseDir) open(network string) (*lease.Store, error) {
 func (d leaseDir) openExisting(network string) (*lease.Store, error) {
 	store, err := d.open(network)
 	if err == nil {
-		_, err = d.networks(network)
+		_, err = d.stores(network)
 	}
 	return store, err
 }
 
-// eachStore calls f for the store of each network. A store that cannot be read does not stop the others: it is
+// eachStore calls f for each store. A store that cannot be read does not stop the others: it is
 // reported, and decides the exit status.
-func (d leaseDir) eachStore(networks []string, s *screen, f func(*lease.Store) error) error {
+func eachStore(stores []*lease.Store, s *screen, f func(*lease.Store) error) error {
 	var result error
-	for _, network := range networks {
-		store, err := d.open(network)
-		if err != nil {
-			return err
-		}
+	for _, store := range stores {
 		if err := f(store); err != nil {
 			printError(s.err, needsRoot(err))
 			result = errDiffers

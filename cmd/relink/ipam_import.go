@@ -66,7 +66,7 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
   relink ipam import ippools.json --from whereabouts --network lan --pool lan --pool lan6`,
 		Args: exactArgs("DIR"),
 		ValidArgsFunction: completeArgs(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if call.plugin == whereaboutsPlugin {
+			if call.plugin.name == whereaboutsPlugin {
 				return nil, cobra.ShellCompDirectiveDefault
 			}
 			return nil, cobra.ShellCompDirectiveFilterDirs
@@ -83,8 +83,8 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
 				return err
 			}
 			call.path, call.Policy.Retain, call.Agent = args[0], lease.Duration(retain), control.Client{}
-			call.Policy.Sticky = call.sticky != ""
-			if call.sticky == stickyOwner {
+			call.Policy.Sticky = call.sticky.name != ""
+			if call.sticky.name == stickyOwner {
 				call.Owners = control.Client{}
 			}
 			return call.run(cmd.Context(), store, screenOf(cmd, v))
@@ -94,13 +94,11 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
 	cmd.Flags().StringVar(&call.Network, "name", "", "the `name` of the network in its configuration, if that names another store (default --network)")
 	addCacheDir(cmd, &call.CacheDir)
 	flags := cmd.Flags()
-	flags.Var(&call.plugin, "from", "the `plugin` that has given them: host-local or whereabouts (default host-local)")
-	must(cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(otherPlugins, cobra.ShellCompDirectiveNoFileComp)))
+	addChoice(cmd, &call.plugin, "from", "", "plugin", "the `plugin` that has given them: host-local or whereabouts (default host-local)", hostLocalPlugin, whereaboutsPlugin)
 	flags.StringArrayVar(&call.Pools, "pool", nil, "the address `pool` of the network, once for each pool that ipam.pool names, in that order")
 	must(cmd.RegisterFlagCompletionFunc("pool", completePools))
-	flags.Var(&call.sticky, "sticky", `keep imported addresses, as "sticky" does, if the pod is known: --sticky=owner for the pod's owner`)
+	addChoice(cmd, &call.sticky, "sticky", "", "whom", `keep imported addresses, as "sticky" does, if the pod is known: --sticky=owner for the pod's owner`, stickyPod, stickyOwner)
 	flags.Lookup("sticky").NoOptDefVal = stickyPod
-	must(cmd.RegisterFlagCompletionFunc("sticky", cobra.FixedCompletions(stickyFor, cobra.ShellCompDirectiveNoFileComp)))
 	flags.Var(&retain, "retain", "how long to keep them, such as 72h (default until they are released)")
 	flags.BoolVar(&call.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
 	addOutput(cmd, &call.output, formatWide)
@@ -113,61 +111,27 @@ const (
 	whereaboutsPlugin = "whereabouts"
 )
 
-var otherPlugins = []string{hostLocalPlugin, whereaboutsPlugin}
-
-// pluginFlag is the value of --from. Empty is host-local.
-type pluginFlag string
-
-func (f *pluginFlag) String() string { return string(*f) }
-func (f *pluginFlag) Type() string   { return "plugin" }
-
-// Set takes the flag's value.
-func (f *pluginFlag) Set(s string) error {
-	if !slices.Contains(otherPlugins, s) {
-		return fmt.Errorf("must be %s or %s", hostLocalPlugin, whereaboutsPlugin)
-	}
-	*f = pluginFlag(s)
-	return nil
-}
-
 // The values of --sticky, as those of the key in the network's configuration.
 const (
 	stickyPod   = "pod"
 	stickyOwner = "owner"
 )
 
-var stickyFor = []string{stickyPod, stickyOwner}
-
-// stickyFlag is the value of --sticky. Empty keeps nothing.
-type stickyFlag string
-
-func (f *stickyFlag) String() string { return string(*f) }
-func (f *stickyFlag) Type() string   { return "whom" }
-
-// Set takes the flag's value.
-func (f *stickyFlag) Set(s string) error {
-	if !slices.Contains(stickyFor, s) {
-		return fmt.Errorf("must be %s or %s", stickyPod, stickyOwner)
-	}
-	*f = stickyFlag(s)
-	return nil
-}
-
 // importCall is an import.
 type importCall struct {
 	importer.Options
-	plugin pluginFlag
-	sticky stickyFlag
-	path   string
-	output format
+	// plugin is empty for host-local, and sticky for no owner.
+	plugin, sticky choiceFlag
+	path           string
+	output         format
 }
 
 // check refuses flags that do not go together.
 func (t importCall) check(retain durationFlag) error {
 	switch {
-	case retain != 0 && t.sticky == "":
+	case retain != 0 && t.sticky.name == "":
 		return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", &retain)
-	case t.plugin == whereaboutsPlugin && len(t.Pools) == 0:
+	case t.plugin.name == whereaboutsPlugin && len(t.Pools) == 0:
 		return errors.New("--from whereabouts needs --pool: name the pool that has the addresses from now on")
 	case slices.Contains(t.Pools, ""):
 		return errors.New(`invalid --pool "": it must be the name of an AddressPool`)
@@ -177,14 +141,14 @@ func (t importCall) check(retain durationFlag) error {
 
 // entryNoun is what an entry of the other plugin is called.
 func (t importCall) entryNoun() string {
-	if t.plugin == whereaboutsPlugin {
+	if t.plugin.name == whereaboutsPlugin {
 		return "allocation"
 	}
 	return "file"
 }
 
 func (t importCall) report(ctx context.Context, store *lease.Store) (importer.ImportReport, error) {
-	if t.plugin != whereaboutsPlugin {
+	if t.plugin.name != whereaboutsPlugin {
 		return hostlocal.Import(ctx, store, t.path, t.Options)
 	}
 	pools, err := readIPPools(t.path, os.Stdin)
@@ -232,21 +196,12 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 	if err != nil {
 		return err
 	}
-	if t.output.isData() {
-		if err := t.output.write(s.out, report); err != nil {
-			return err
-		}
-	} else {
-		t.write(report, s)
-	}
+	err = present(report, t.output, s, report.Complete(), func() { t.write(report, s) })
 	printProblems(s, report.Problems)
 	for _, failed := range report.Failed {
 		s.warnf("%s", failed)
 	}
-	if !report.Complete() {
-		return errDiffers
-	}
-	return nil
+	return err
 }
 
 func (t importCall) write(report importer.ImportReport, s *screen) {
@@ -277,7 +232,7 @@ func (t importCall) writeFiles(files []importer.EntryOutcome, s *screen) {
 	}
 	slices.SortStableFunc(shown, func(a, b importer.EntryOutcome) int { return compareBool(!a.State.IsSettled(), !b.State.IsSettled()) })
 	first := "FILE"
-	if t.plugin == whereaboutsPlugin {
+	if t.plugin.name == whereaboutsPlugin {
 		first = "ADDRESS"
 	}
 	table := newTable(t.output.wide(), column{name: first}, column{name: "POD"}, column{name: "SANDBOX", spare: 1}, column{name: "INTERFACE", spare: 2},
@@ -335,16 +290,11 @@ func (t importCall) summary(report importer.ImportReport) string {
 	for _, f := range report.Files {
 		counts[f.State]++
 	}
-	var parts []string
-	for _, s := range []importer.EntryState{
+	parts := countStates([]importer.EntryState{
 		importer.Imported, importer.ToImport, importer.Completed, importer.ToComplete, importer.Present, importer.NoSandbox,
 		importer.GivenUp, importer.ToGiveUp, importer.OutOfDate, importer.Kept, importer.Torn, importer.Conflict, importer.Refused, importer.Missing, importer.Ignored,
-	} {
-		if counts[s] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
-		}
-	}
-	if len(parts) == 0 && t.plugin == whereaboutsPlugin {
+	}, func(s importer.EntryState) int { return counts[s] })
+	if len(parts) == 0 && t.plugin.name == whereaboutsPlugin {
 		parts = append(parts, fmt.Sprintf("no allocation of this node in network %s", report.Network))
 	}
 	if report.OnOtherNodes > 0 {

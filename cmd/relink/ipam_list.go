@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,8 +42,8 @@ Exit status 0: all stores could be read; 1: one could not, and a message names i
 		},
 	}
 	addLeaseSelection(cmd, dir, &choice.Selection)
-	cmd.Flags().Var(&choice.state, "state", "only what is in this `state`: held, reserved or quarantined")
-	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(leaseStates, cobra.ShellCompDirectiveNoFileComp)))
+	addChoice(cmd, &choice.state, "state", "", "state", "only what is in this `state`: held, reserved or quarantined",
+		string(lease.Held), string(lease.Reserved), string(lease.Quarantined))
 	addOutput(cmd, &output, formatWide, formatName)
 	return cmd
 }
@@ -50,25 +51,7 @@ Exit status 0: all stores could be read; 1: one could not, and a message names i
 // leaseChoice chooses leases. A zero field limits nothing.
 type leaseChoice struct {
 	selection.Selection
-	state stateFlag
-}
-
-// leaseStates are the values of --state.
-var leaseStates = []string{string(lease.Held), string(lease.Reserved), string(lease.Quarantined)}
-
-// stateFlag is the value of --state.
-type stateFlag lease.State
-
-func (f *stateFlag) String() string { return string(*f) }
-func (f *stateFlag) Type() string   { return "state" }
-
-// Set takes the flag's value.
-func (f *stateFlag) Set(s string) error {
-	if !slices.Contains(leaseStates, s) {
-		return fmt.Errorf("must be %s, %s or %s", lease.Held, lease.Reserved, lease.Quarantined)
-	}
-	*f = stateFlag(s)
-	return nil
+	state choiceFlag
 }
 
 // selectLeases returns the chosen leases in the order in which they are listed.
@@ -81,7 +64,7 @@ func (c leaseChoice) selectLeases(leases []lease.Lease) ([]lease.Lease, error) {
 	for _, h := range holdings {
 		// All holders of one address follow each other.
 		repeated := len(chosen) > 0 && chosen[len(chosen)-1].Address == h.lease.Address && chosen[len(chosen)-1].Network == h.lease.Network
-		if !repeated && (c.state == "" || h.lease.State == lease.State(c.state)) {
+		if !repeated && (c.state.name == "" || string(h.lease.State) == c.state.name) {
 			chosen = append(chosen, h.lease)
 		}
 	}
@@ -90,13 +73,13 @@ func (c leaseChoice) selectLeases(leases []lease.Lease) ([]lease.Lease, error) {
 }
 
 func listLeases(ctx context.Context, dir leaseDir, choice leaseChoice, output format, s *screen) error {
-	networks, err := dir.networks(choice.Network)
+	stores, err := dir.stores(choice.Network)
 	if err != nil {
 		return err
 	}
 	var collected []lease.Lease
 	var failed []error
-	_ = dir.eachStore(networks, s, func(store *lease.Store) error {
+	_ = eachStore(stores, s, func(store *lease.Store) error {
 		leases, remarks, err := readLeases(ctx, store)
 		collected = append(collected, leases...)
 		for _, remark := range remarks {
@@ -165,10 +148,7 @@ func addressNames(leases []lease.Lease) []string {
 
 // noLease returns the line that says that nothing was found.
 func noLease(choice leaseChoice, dir string) string {
-	state := "held or reserved"
-	if choice.state != "" {
-		state = string(choice.state)
-	}
+	state := cmp.Or(choice.state.name, "held or reserved")
 	switch {
 	case len(choice.Names) > 0 || choice.Namespace != "":
 		return "no such address is " + state

@@ -205,32 +205,26 @@ func (d *leaseDir) completeLeases(valuesOf func(holding) []string) cobra.Complet
 
 // holdingsInTime returns the holdings of the stores that can be read in time.
 func (d *leaseDir) holdingsInTime(ctx context.Context) []holding {
-	networks, err := d.networks("")
+	stores, err := d.stores("")
 	if err != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionWait)
 	defer cancel()
 	var collected []lease.Lease
-	for _, network := range networks {
-		store, err := d.open(network)
-		if err != nil {
-			continue
-		}
-		leases, err := store.List(ctx)
-		if err == nil {
-			collected = append(collected, leases...)
-		}
+	for _, store := range stores {
+		leases, _ := store.List(ctx)
+		collected = append(collected, leases...)
 	}
 	return holdingsOf(collected)
 }
 
 func (d *leaseDir) completeNetworks(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	networks, err := d.networks("")
+	stores, err := d.stores("")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return withPrefix(networks, prefix), cobra.ShellCompDirectiveNoFileComp
+	return withPrefix(texts(stores, (*lease.Store).Network), prefix), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeArgs returns a completion for several arguments, where each argument has a completion of its own.

@@ -57,11 +57,7 @@ func writePools(pools []pool.Pool, output format, s *screen) error {
 	for _, p := range pools {
 		t.row(p.Metadata.Name, p.Spec.Subnet, cmp.Or(p.Status.Addresses, "-"), fmt.Sprint(p.Status.Granted), fmt.Sprint(p.Status.Blocks), fmt.Sprint(p.Status.Existing))
 	}
-	if len(pools) > 0 && !s.quiet {
-		t.write(s)
-	} else if len(pools) == 0 && !s.quiet {
-		s.warnf("the cluster has no AddressPool")
-	}
+	t.writeOr(s, "the cluster has no AddressPool")
 	for _, p := range pools {
 		if reason := stopReason(p); reason != "" {
 			s.printf("%s gives nothing new: %s", p.Metadata.Name, reason)
@@ -69,6 +65,8 @@ func writePools(pools []pool.Pool, output format, s *screen) error {
 	}
 	return nil
 }
+
+const noShare = "no node has any address of the pool"
 
 // showPool shows what the nodes have of a pool.
 func showPool(ctx context.Context, name string, output format, s *screen) error {
@@ -84,11 +82,7 @@ func showPool(ctx context.Context, name string, output format, s *screen) error 
 	for _, n := range shares {
 		t.row(n.Node, n.Network, fmt.Sprint(n.Addresses), fmt.Sprint(n.Blocks), blankZero(n.FencedAddresses), blankZero(n.Wants), strings.Join(n.Boots, ", "))
 	}
-	if len(shares) == 0 && !s.quiet {
-		s.warnf("no node has any address of the pool")
-	} else if !s.quiet {
-		t.write(s)
-	}
+	t.writeOr(s, noShare)
 	for _, n := range shares {
 		for _, reason := range n.Fenced {
 			s.printf("%s: others may take %s: %s", n.Node, count(n.FencedAddresses, "address"), reason)
@@ -169,14 +163,8 @@ func writeBlocks(blocks []pool.Block, output format, s *screen) error {
 	for _, b := range blocks {
 		t.row(b.Metadata.Name, b.Span().String(), nodesOf(b), fmt.Sprint(len(b.FreeOffsets())), askersOf(b))
 	}
-	if len(blocks) == 0 && !s.quiet {
-		s.warnf("no node has any address of the pool")
-	} else if !s.quiet {
-		t.write(s)
-	}
-	for _, line := range fencedLines(blocks) {
-		s.printf("%s", line)
-	}
+	t.writeOr(s, noShare)
+	s.printLines(fencedLines(blocks))
 	return nil
 }
 

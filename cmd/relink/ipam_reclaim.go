@@ -68,29 +68,18 @@ could not look at part of the node; 2: usage or environment.`,
 // storesOf returns the stores of the named networks. It sets opts.Chosen to the named holders. unheld are the named
 // leases that nobody holds.
 func (d leaseDir) storesOf(ctx context.Context, filter selection.Selection, opts *reclaim.Options) (stores []*lease.Store, unheld []lease.Lease, err error) {
-	networks, err := d.networks(filter.Network)
-	if err != nil {
-		return nil, nil, err
-	}
+	stores, err = d.stores(filter.Network)
 	isNamed := len(filter.Names) > 0
+	if err != nil || !isNamed && filter.Namespace == "" {
+		return stores, nil, err
+	}
 	var leases []lease.Lease
-	for _, n := range networks {
-		store, err := d.open(n)
-		if err != nil {
-			return nil, nil, err
-		}
-		stores = append(stores, store)
-		if !isNamed && filter.Namespace == "" {
-			continue
-		}
+	for _, store := range stores {
 		stored, err := store.List(ctx)
 		if err != nil {
 			return nil, nil, err // The named holder may be in this store.
 		}
 		leases = append(leases, stored...)
-	}
-	if !isNamed && filter.Namespace == "" {
-		return stores, nil, nil
 	}
 	named, err := choose(holdingsOf(leases), filter)
 	if err != nil {
@@ -130,21 +119,12 @@ func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Opti
 	if err != nil {
 		return err
 	}
-	if output.isData() {
-		if err := output.write(s.out, report); err != nil {
-			return err
-		}
-	} else {
-		writeReclaimed(report, output.wide(), s)
-	}
+	err = present(report, output, s, report.Complete(), func() { writeReclaimed(report, output.wide(), s) })
 	printProblems(s, report.Problems)
 	for _, f := range report.Failures {
 		printError(s.err, errors.New(f))
 	}
-	if !report.Complete() {
-		return errDiffers
-	}
-	return nil
+	return err
 }
 
 // printProblems reports the parts of the node that relink could not look at.
@@ -203,17 +183,9 @@ func reclaimedSummary(report reclaim.HolderReport) string {
 			verdicts[f.Verdict]++
 		}
 	}
-	var parts []string
-	for _, s := range []reclaim.HolderState{reclaim.ToReclaim, reclaim.Reclaimed, reclaim.ReleasedMeanwhile, reclaim.Failed} {
-		if states[s] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", states[s], s))
-		}
-	}
-	for _, v := range []sandbox.Verdict{sandbox.VerdictDELDue, sandbox.VerdictUnknown, sandbox.VerdictAlive} {
-		if verdicts[v] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", verdicts[v], v))
-		}
-	}
+	parts := append(
+		countStates([]reclaim.HolderState{reclaim.ToReclaim, reclaim.Reclaimed, reclaim.ReleasedMeanwhile, reclaim.Failed}, func(s reclaim.HolderState) int { return states[s] }),
+		countStates([]sandbox.Verdict{sandbox.VerdictDELDue, sandbox.VerdictUnknown, sandbox.VerdictAlive}, func(v sandbox.Verdict) int { return verdicts[v] })...)
 	switch {
 	case len(parts) == 0:
 		return "no address is held: there is nothing to reclaim"

@@ -108,30 +108,26 @@ func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network strin
 	if network != "" {
 		return d.openExisting(network)
 	}
-	networks, err := d.networks("")
+	stores, err := d.stores("")
 	if err != nil {
 		return nil, err
 	}
-	var found []string
-	for _, n := range networks {
-		store, err := d.open(n)
-		if err != nil {
-			return nil, err
-		}
+	var found []*lease.Store
+	for _, store := range stores {
 		switch _, err := store.Get(ctx, address); {
 		case err == nil:
-			found = append(found, n)
+			found = append(found, store)
 		case !errors.Is(err, lease.ErrNotLeased):
 			return nil, fmt.Errorf("the network of %s is not known: give --network NETWORK: %w", address, err)
 		}
 	}
 	switch len(found) {
 	case 0:
-		return nil, reportDifference(s, errors.New(freeText(address, networks)))
+		return nil, reportDifference(s, errors.New(freeText(address, texts(stores, (*lease.Store).Network))))
 	case 1:
-		return d.open(found[0])
+		return found[0], nil
 	}
-	return nil, fmt.Errorf("%s is leased in networks %s: give --network NETWORK", address, strings.Join(found, ", "))
+	return nil, fmt.Errorf("%s is leased in networks %s: give --network NETWORK", address, strings.Join(texts(found, (*lease.Store).Network), ", "))
 }
 
 // expected returns the lease that was seen, with the holders that the user means. errors.Is matches lease.ErrHolderChanged if

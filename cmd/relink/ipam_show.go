@@ -40,11 +40,11 @@ could not be read, and a message says so; 2: usage or environment.`,
 			if err != nil {
 				return err
 			}
-			networks, err := dir.networks(network)
+			stores, err := dir.stores(network)
 			if err != nil {
 				return err
 			}
-			return showLeases(cmd.Context(), *dir, networks, address, output, screenOf(cmd, v))
+			return showLeases(cmd.Context(), stores, address, output, screenOf(cmd, v))
 		},
 	}
 	addNetwork(cmd, dir, &network, "only in this `network`")
@@ -63,11 +63,11 @@ type addressReport struct {
 	Pool *pool.AddressStatus `json:"pool,omitempty"`
 }
 
-func showLeases(ctx context.Context, dir leaseDir, networks []string, address netip.Addr, output format, s *screen) error {
+func showLeases(ctx context.Context, stores []*lease.Store, address netip.Addr, output format, s *screen) error {
 	var found []addressReport
 	var free, excluded []string
 	leased := false
-	incomplete := dir.eachStore(networks, s, func(store *lease.Store) error {
+	incomplete := eachStore(stores, s, func(store *lease.Store) error {
 		entry, err := lookUpAddress(ctx, store, address)
 		if err == nil && entry.NeverReason != "" {
 			excluded = append(excluded, entry.NeverReason)
@@ -79,7 +79,7 @@ func showLeases(ctx context.Context, dir leaseDir, networks []string, address ne
 		}
 		return err
 	})
-	standings, elsewhere, unknown := dir.standings(ctx, networks, address, leased, s)
+	standings, elsewhere, unknown := askStandings(ctx, stores, address, leased, s)
 	for _, standing := range standings {
 		found = append(found, addressReport{Lease: lease.Lease{Address: address}, History: []lease.Event{}, Pool: &standing})
 	}

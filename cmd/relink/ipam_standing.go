@@ -12,10 +12,10 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// standings asks the agent what the pools of the cluster say of an address. elsewhere says that another node has it, unknown that one may
+// askStandings asks the agent what the pools of the cluster say of an address. elsewhere says that another node has it, unknown that one may
 // have it. Most nodes have no pools: then it is no news that nobody can be asked. A leased address is asked about only if it is of a pool.
-func (d leaseDir) standings(ctx context.Context, networks []string, a netip.Addr, leased bool, s *screen) (standings []pool.AddressStatus, elsewhere, unknown bool) {
-	stores, ofPool := d.storesOfPools(ctx, networks, a)
+func askStandings(ctx context.Context, stores []*lease.Store, a netip.Addr, leased bool, s *screen) (standings []pool.AddressStatus, elsewhere, unknown bool) {
+	ids, ofPool := idsOfPools(ctx, stores, a)
 	if leased && !ofPool || ctx.Err() != nil { // Without time left, it would look as if the agent did not answer.
 		return nil, false, false
 	}
@@ -23,18 +23,14 @@ func (d leaseDir) standings(ctx context.Context, networks []string, a netip.Addr
 	if err != nil && (ofPool || !errors.Is(err, control.ErrNoAgent) && !errors.Is(err, control.ErrNoPools)) {
 		s.warnf("which node has %s is unknown: %v", a, poolError{err})
 	}
-	elsewhere = slices.ContainsFunc(standings, func(p pool.AddressStatus) bool { return p.Holder != nil && !slices.Contains(stores, p.Holder.Store) })
+	elsewhere = slices.ContainsFunc(standings, func(p pool.AddressStatus) bool { return p.Holder != nil && !slices.Contains(ids, p.Holder.Store) })
 	return standings, elsewhere, err != nil && ofPool
 }
 
-// storesOfPools returns the identities of this node's stores. ofPool says whether one of them has heard of a pool with the address.
+// idsOfPools returns the identities of this node's stores. ofPool says whether one of them has heard of a pool with the address.
 // Others report a store that cannot be read.
-func (d leaseDir) storesOfPools(ctx context.Context, networks []string, a netip.Addr) (ids []string, ofPool bool) {
-	for _, network := range networks {
-		store, err := d.open(network)
-		if err != nil {
-			continue
-		}
+func idsOfPools(ctx context.Context, stores []*lease.Store, a netip.Addr) (ids []string, ofPool bool) {
+	for _, store := range stores {
 		g, err := store.Granted(ctx)
 		if err != nil || g.ID == "" {
 			continue

@@ -49,12 +49,12 @@ Exit status 0: all stores could be read; 1: one could not, and a message names i
 // usages returns how full each network is, or only the named network. A store that cannot be read does not stop the
 // others: it is reported, and the error is errDiffers.
 func (d leaseDir) usages(ctx context.Context, network string, s *screen) ([]lease.Usage, error) {
-	networks, err := d.networks(network)
+	stores, err := d.stores(network)
 	if err != nil {
 		return nil, err
 	}
 	usages := []lease.Usage{}
-	err = d.eachStore(networks, s, func(store *lease.Store) error {
+	err = eachStore(stores, s, func(store *lease.Store) error {
 		u, err := usageOf(ctx, store)
 		if err == nil {
 			usages = append(usages, u)

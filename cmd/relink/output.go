@@ -22,18 +22,45 @@ const (
 	formatName  = "name"
 )
 
-// format is the value of --output, one of those that the verb has.
-type format struct {
-	name    string
-	choices []string
+// choiceFlag is the value of a flag that takes one of several words.
+type choiceFlag struct {
+	name, kind string
+	choices    []string
 }
+
+// addChoice adds a flag that takes one of the words.
+func addChoice(cmd *cobra.Command, f *choiceFlag, name, shorthand, kind, usage string, words ...string) {
+	f.kind, f.choices = kind, words
+	cmd.Flags().VarP(f, name, shorthand, usage)
+	must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+func (f *choiceFlag) String() string { return f.name }
+func (f *choiceFlag) Type() string   { return f.kind }
+
+// Set takes the flag's value.
+func (f *choiceFlag) Set(s string) error {
+	if !slices.Contains(f.choices, s) {
+		return fmt.Errorf("must be %s", choiceText(f.choices))
+	}
+	f.name = s
+	return nil
+}
+
+// choiceText names all words.
+func choiceText(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// format is the value of --output, one of those that the verb has.
+type format struct{ choiceFlag }
 
 // addOutput adds --output to the command. The verb's formats are table, json, yaml and those in additional.
 func addOutput(cmd *cobra.Command, f *format, additional ...string) {
-	f.name, f.choices = formatTable, []string{formatTable}
-	f.choices = append(append(f.choices, additional...), formatJSON, formatYAML)
-	cmd.Flags().VarP(f, "output", "o", "output `format`: "+f.choice())
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp)))
+	words := slices.Concat([]string{formatTable}, additional, []string{formatJSON, formatYAML})
+	f.name = formatTable
+	addChoice(cmd, &f.choiceFlag, "output", "o", "format", "output `format`: "+choiceText(words), words...)
 }
 
 // addCacheDir adds --cni-cache to the command, and refuses a wrong one before the command runs.
@@ -41,23 +68,6 @@ func addCacheDir(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "cni-cache", cnicache.DefaultDir, "`directory` of the CNI caches (of libcni and Multus), which name the pods")
 	must(cmd.MarkFlagDirname("cni-cache"))
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return checkCacheDir(cmd, *dir) }
-}
-
-func (f *format) String() string { return f.name }
-func (f *format) Type() string   { return "format" }
-
-func (f *format) choice() string {
-	last := len(f.choices) - 1
-	return strings.Join(f.choices[:last], ", ") + " or " + f.choices[last]
-}
-
-// Set takes the flag's value.
-func (f *format) Set(s string) error {
-	if !slices.Contains(f.choices, s) {
-		return fmt.Errorf("must be %s", f.choice())
-	}
-	f.name = s
-	return nil
 }
 
 // wide reports whether a table has all its columns.

@@ -231,16 +231,11 @@ const leasePatience = time.Second
 
 // poolsNearlyFull returns the range sets that are nearly full, and the networks that could not be read.
 func poolsNearlyFull(ctx context.Context, dir leaseDir) (full []fullSet, problems []string) {
-	networks, err := dir.networks("")
+	stores, err := dir.stores("")
 	if err != nil {
 		return nil, []string{err.Error()}
 	}
-	for _, network := range networks {
-		store, err := dir.open(network)
-		if err != nil {
-			problems = append(problems, err.Error())
-			continue
-		}
+	for _, store := range stores {
 		bounded, cancel := context.WithTimeout(ctx, leasePatience)
 		u, err := store.Usage(bounded)
 		cancel()

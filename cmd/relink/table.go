@@ -93,6 +93,17 @@ func (t *table) write(s *screen) {
 	fmt.Fprint(s.raw(), b.String())
 }
 
+// writeOr writes the table, or that it has no row. A quiet screen shows neither.
+func (t *table) writeOr(s *screen, empty string) {
+	switch {
+	case s.quiet:
+	case len(t.rows) == 0:
+		s.warnf("%s", empty)
+	default:
+		t.write(s)
+	}
+}
+
 // fit returns the columns to show, and the width of each column. The last one may be cut down to minLastWidth.
 func (t *table) fit(width int) (shown []int, widths []int) {
 	widths = make([]int, len(t.columns))
