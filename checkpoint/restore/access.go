@@ -46,7 +46,7 @@ func (w *attachmentRestore) repairAccess() {
 	if len(inspection.Differences) == 0 {
 		err = inspection.FilterErr
 	} else {
-		w.outcome.addStep(Step{Action: RepairHostAccess, Device: accessDevice, Reason: strings.Join(inspection.Differences, ", ")}, w.DryRun)
+		w.outcome.addStep(Step{Action: RepairHostAccess, Device: accessDevice, Reason: strings.Join(inspection.Differences, ", ")})
 		if !w.DryRun {
 			err = pod.Repair(inspection, node)
 		}
@@ -57,13 +57,10 @@ func (w *attachmentRestore) repairAccess() {
 }
 
 // addStep adds a step that comes after all others.
-func (o *Outcome) addStep(s Step, dryRun bool) {
+func (o *Outcome) addStep(s Step) {
 	o.Steps = append(o.Steps, s)
 	if o.State == AsRecorded {
 		o.State = Repaired
-		if dryRun {
-			o.State = ToRepair
-		}
 	}
 	o.Reason = joinReasons(o.Reason, stepReasons([]Step{s}))
 }

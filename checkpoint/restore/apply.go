@@ -74,8 +74,8 @@ func (w *attachmentRestore) execute() error {
 		return w.finishUnchanged()
 	}
 	w.outcome.ParentReason, w.outcome.Reason = stepReasons(w.hostSteps), stepReasons(w.outcome.Steps)
+	w.outcome.State = stateAfter(steps)
 	if w.DryRun {
-		w.outcome.State = stateAfter(steps, ToRestore, ToRepair)
 		return nil
 	}
 	failed := w.apply(steps)
@@ -83,7 +83,6 @@ func (w *attachmentRestore) execute() error {
 	if failed != nil {
 		return errors.Join(failed, w.announceAndSave(false))
 	}
-	w.outcome.State = stateAfter(steps, Restored, Repaired)
 	if index := w.record.Interface.Link.Index; w.outcome.State == Restored && index != 0 && index != w.index && w.indexOwnerName == "" {
 		w.outcome.Reason += "; " + otherIndex(index, "another device")
 	}
@@ -110,13 +109,11 @@ func (w *attachmentRestore) finishUnchanged() error {
 	return w.announceAndSave(true)
 }
 
-func stateAfter(steps []Step, created, repaired State) State {
-	for _, s := range steps {
-		if s.Action == Create || s.Action == MoveNIC {
-			return created
-		}
+func stateAfter(steps []Step) State {
+	if slices.ContainsFunc(steps, func(s Step) bool { return s.Action == Create || s.Action == MoveNIC }) {
+		return Restored
 	}
-	return repaired
+	return Repaired
 }
 
 func (w *attachmentRestore) isNIC() bool { return w.record.Interface.Link.Kind == netstate.KindNIC }

@@ -123,8 +123,7 @@ func (p *ParentPlan) canBeMember(m netstate.Member, index int) bool {
 	if p.Mapped[m.Name] != "" || m.Contradicts(p.devices[index].NIC) {
 		return false
 	}
-	_, owned := p.recordedAs(index, m)
-	return !owned
+	return p.recordedAs(index, m) == nil
 }
 
 // isWithheld says that the NIC is to be made a member, and that this is not allowed yet.

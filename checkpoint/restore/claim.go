@@ -62,10 +62,10 @@ func (p *ParentPlan) matchNIC(wanted netstate.Member) (f nicMatch) {
 			if p.rank(wanted, live) != f.rank {
 				continue
 			}
-			if better, ok := p.betterMatch(wanted, live, f.rank); !ok {
+			if better := p.betterMatch(wanted, live, f.rank); better == nil {
 				f.free = append(f.free, i)
 			} else if f.better == nil {
-				f.better, f.betterIndex = &better, i
+				f.better, f.betterIndex = better, i
 			}
 		}
 		if len(f.free) > 0 {
@@ -75,14 +75,14 @@ func (p *ParentPlan) matchNIC(wanted netstate.Member) (f nicMatch) {
 	return f
 }
 
-// betterMatch returns another recorded NIC that has a greater claim to the live one.
-func (p *ParentPlan) betterMatch(wanted netstate.Member, live netstate.LiveDevice, than matchRank) (netstate.Member, bool) {
-	for _, r := range p.recorded {
+// betterMatch returns another recorded NIC that has a greater claim to the live one, nil if there is none.
+func (p *ParentPlan) betterMatch(wanted netstate.Member, live netstate.LiveDevice, than matchRank) *netstate.Member {
+	for i, r := range p.recorded {
 		if p.rank(r, live) > than && !isSameNIC(r, wanted) {
-			return r, true
+			return &p.recorded[i]
 		}
 	}
-	return netstate.Member{}, false
+	return nil
 }
 
 // chooseNIC returns the place of the wanted NIC where it has the same claim to several. A newer record
@@ -91,7 +91,10 @@ func (p *ParentPlan) chooseNIC(wanted netstate.Member, f nicMatch) int {
 	if len(f.free) == 1 {
 		return f.free[0]
 	}
-	newer := slices.DeleteFunc(slices.Clone(f.free), func(i int) bool { return !p.hasNewerRecord(wanted, p.devices[i], f.rank) })
+	hasNewerRecord := func(i int) bool {
+		return slices.ContainsFunc(p.recorded, func(r netstate.Member) bool { return isSameNIC(r, wanted) && p.rank(r, p.devices[i]) > f.rank })
+	}
+	newer := slices.DeleteFunc(slices.Clone(f.free), func(i int) bool { return !hasNewerRecord(i) })
 	if len(newer) == 1 {
 		return newer[0]
 	}
@@ -101,43 +104,37 @@ func (p *ParentPlan) chooseNIC(wanted netstate.Member, f nicMatch) int {
 	return -1
 }
 
-// hasNewerRecord says that another record of the wanted NIC has a greater claim to the live one.
-func (p *ParentPlan) hasNewerRecord(wanted netstate.Member, live netstate.LiveDevice, than matchRank) bool {
-	return slices.ContainsFunc(p.recorded, func(r netstate.Member) bool { return isSameNIC(r, wanted) && p.rank(r, live) > than })
-}
-
 // indexNamed returns which of the devices at those places has the name, -1 if none has.
 func (p *ParentPlan) indexNamed(name string, places []int) int {
 	return slices.IndexFunc(places, func(i int) bool { return p.devices[i].Name == name })
 }
 
-// findRival returns another recorded NIC that the one at that place could be just as well. There is
+// findRival returns another recorded NIC that the one at that place could be just as well, nil if there is none. There is
 // none if both are there under their own names.
-func (p *ParentPlan) findRival(wanted netstate.Member, f nicMatch, index int) (netstate.Member, bool) {
+func (p *ParentPlan) findRival(wanted netstate.Member, f nicMatch, index int) *netstate.Member {
 	ownName := p.devices[index].Name == wanted.Name
-	for _, r := range p.recorded {
+	for i, r := range p.recorded {
 		if isSameNIC(r, wanted) || p.rank(r, p.devices[index]) != f.rank {
 			continue
 		}
 		free := p.matchNIC(r).free
 		ownNames := ownName && r.Name != wanted.Name && p.indexNamed(r.Name, free) >= 0
 		if slices.Contains(free, index) && !ownNames {
-			return r, true
+			return &p.recorded[i]
 		}
 	}
-	return netstate.Member{}, false
+	return nil
 }
 
-// recordedAs returns the recorded NIC that the one at that place is. ok is false if it is the wanted NIC
-// or none.
-func (p *ParentPlan) recordedAs(index int, wanted netstate.Member) (netstate.Member, bool) {
-	for _, r := range p.recorded {
+// recordedAs returns the recorded NIC that the one at that place is, nil if it is the wanted NIC or none.
+func (p *ParentPlan) recordedAs(index int, wanted netstate.Member) *netstate.Member {
+	for i, r := range p.recorded {
 		if isSameNIC(r, wanted) || p.rank(r, p.devices[index]) == noMatch {
 			continue
 		}
 		if found, _, problem := p.findNIC(r); problem == nil && found == index {
-			return r, true
+			return &p.recorded[i]
 		}
 	}
-	return netstate.Member{}, false
+	return nil
 }

@@ -29,8 +29,8 @@ func (p *ParentPlan) find(recorded netstate.Device) (index int, note string, pro
 	if p.devices[i].Kind != recorded.Kind {
 		return 0, "", p.otherKind(i, recorded.Kind)
 	}
-	if owner, ok := p.recordedAs(i, wanted); ok {
-		return 0, "", p.otherNIC(wanted, i, owner)
+	if owner := p.recordedAs(i, wanted); owner != nil {
+		return 0, "", p.otherNIC(wanted, i, *owner)
 	}
 	return i, "", nil
 }
@@ -61,8 +61,8 @@ func (p *ParentPlan) findNIC(wanted netstate.Member) (int, string, *Problem) {
 	if index < 0 {
 		return 0, "", p.ambiguousNIC(wanted, f.free)
 	}
-	if rival, ok := p.findRival(wanted, f, index); ok {
-		return 0, "", p.ambiguousRecord(wanted, rival, index)
+	if rival := p.findRival(wanted, f, index); rival != nil {
+		return 0, "", p.ambiguousRecord(wanted, *rival, index)
 	}
 	return index, p.foundNote(wanted, f, index), nil
 }

@@ -11,43 +11,48 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// restoreParents waits for the bases. Then it brings back the devices between them and the
+// restoreParents plans again and again, until no device is missing that may still appear and udev is
+// done with those that are there, or until the time has passed. Then it brings back the devices between the bases and the
 // interfaces.
 func (c *chainRestore) restoreParents(ctx context.Context) error {
 	for start := time.Now(); ; {
-		if err := c.waitForBases(ctx, start); err != nil {
+		wait, err := c.planHost(ctx, start)
+		if err == nil && !wait {
+			wait, err = c.restoreHostLocked(ctx, start)
+		}
+		if err != nil || !wait {
 			return err
 		}
-		finished, err := c.restoreHostLocked(ctx, start)
-		if finished || err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// restoreHostLocked changes the host's devices, under the lock that keeps other restores off. finished is false
+// restoreHostLocked changes the host's devices, under the lock that keeps other restores off. It changes nothing
 // if there is something to wait for again: nobody waits under the lock.
-func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (finished bool, err error) {
+func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (wait bool, err error) {
 	if !c.DryRun && (len(c.plan.Steps()) > 0 || c.HostAddresses) {
 		if ctx.Err() != nil {
 			c.report.problem("interrupted before anything was done to the host's devices")
-			return true, c.useCurrentHost()
+			return false, c.useCurrentHost()
 		}
 		unlock, err := c.Store.LockHost(ctx)
 		if err != nil {
 			c.report.problem(printable.Joined(err) + ": nothing is done to the host's devices")
-			return true, c.useCurrentHost()
+			return false, c.useCurrentHost()
 		}
 		defer unlock()
 		if wait, err := c.planHost(ctx, start); wait || err != nil {
-			return false, err
+			return wait, err
 		}
 	}
 	if err := c.applyPlan(); err != nil {
 		return false, err
 	}
 	c.replan()
-	return true, c.restoreCarried()
+	return false, c.restoreCarried()
 }
 
 // useCurrentHost goes on with the devices that are there. Sandboxes on them can be restored.

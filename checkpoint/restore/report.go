@@ -26,6 +26,9 @@ const (
 	Failed      State = "failed"
 )
 
+// dryRunStates has what a dry run reports in the place of a state.
+var dryRunStates = map[State]State{Restored: ToRestore, Repaired: ToRepair, Failed: Blocked}
+
 // Outcome is what is reported of one attachment.
 type Outcome struct {
 	Attachment attachment.Key     `json:"attachment"`

@@ -130,12 +130,10 @@ func (r *restoreRun) restoreRecords(ctx context.Context, records []checkpoint.Re
 	report.addHostSteps(r.repairHostAccess(ctx, todo.found, r.Select.MatchesAll() && !r.unasked && len(unreadable) == 0))
 	report.Attachments = append(report.Attachments, unreadableOutcomes(records, unreadable)...)
 	if r.DryRun {
-		r.dropDetached(ctx, &report)
 		for i, o := range report.Attachments {
-			if o.State == Failed {
-				report.Attachments[i].State = Blocked
-			}
+			report.Attachments[i].State = cmp.Or(dryRunStates[o.State], o.State)
 		}
+		r.dropDetached(ctx, &report)
 	}
 	slices.SortStableFunc(report.Attachments, func(a, b Outcome) int {
 		return cmp.Or(

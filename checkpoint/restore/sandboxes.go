@@ -207,7 +207,7 @@ func isDependent(route netstate.Route, i netstate.Interface) bool {
 // addEarlier adds to the outcome what was done on the same attachment the first time.
 func (o *Outcome) addEarlier(first *Outcome) *Outcome {
 	if o.Steps = slices.Concat(first.Steps, o.Steps); len(o.Steps) > 0 && o.IsAsRecorded() {
-		o.State, o.Reason = stateAfter(o.Steps, Restored, Repaired), stepReasons(o.Steps)
+		o.State, o.Reason = stateAfter(o.Steps), stepReasons(o.Steps)
 	}
 	if o.ParentReason == "" {
 		o.ParentReason = first.ParentReason

@@ -12,21 +12,6 @@ import (
 	"github.com/relink-cni/relink/pkg/udev"
 )
 
-// waitForBases plans again and again, until no device is missing that may still appear and udev is
-// done with those that are there, or until the time has passed.
-func (c *chainRestore) waitForBases(ctx context.Context, start time.Time) error {
-	for {
-		wait, err := c.planHost(ctx, start)
-		if !wait || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pollInterval):
-		}
-	}
-}
-
 // planHost plans on the devices as they are now. It says whether there is something to wait for.
 func (c *chainRestore) planHost(ctx context.Context, start time.Time) (wait bool, err error) {
 	devices, err := c.host.Devices()
