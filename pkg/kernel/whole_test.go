@@ -15,10 +15,11 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// incidental matches the output of ip and tc that is no property of the interface: counters, and values that the kernel
-// chooses.
+// incidental matches the output of ip and tc that is no property of the interface: counters, values that the kernel chooses, and an error of
+// ip when another test takes its namespace away meanwhile.
 var incidental = regexp.MustCompile(`bc_queue_len_used \d+|promiscuity \d+|qdisc no\w+|refcnt \d+|0: root|state [A-Z]+|(valid|preferred)_lft \w+|hello_timer.*|` +
-	`(Sent|backlog|rate|index|designated_\w+|port_id|port_no|message_age_timer|forward_delay_timer|root_id|bridge_id) .*|installed .*`)
+	`(Sent|backlog|rate|index|designated_\w+|port_id|port_no|message_age_timer|forward_delay_timer|root_id|bridge_id) .*|installed .*|` +
+	`Error: Peer netns reference is invalid\.`)
 
 // everythingOf returns everything that iproute2 and /proc/sys report of the interface. It first waits until no IPv6
 // address is tentative. The kernel ends that state from a queue, and only then makes the routes of these addresses.

@@ -61,8 +61,8 @@ stop*|start*)
 		echo "$verb $unit" >>log
 		case $verb-$unit in
 		stop-*.timer) rm "$unit" ;;
-		stop-*) echo inactive >"$unit" ;;
-		start-*) echo active >"$unit" ;;
+		stop-*) echo inactive >"$unit.$$" && mv "$unit.$$" "$unit" ;;
+		start-*) echo active >"$unit.$$" && mv "$unit.$$" "$unit" ;; # A test may be reading the unit's state.
 		esac
 	done ;;
 *) echo "unexpected: $*" >&2; exit 1 ;;
