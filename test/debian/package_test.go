@@ -1,37 +1,19 @@
 package debian
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/relink-cni/relink/test/binaries"
-	"github.com/relink-cni/relink/test/vm"
+	"github.com/relink-cni/relink/test/native"
 )
 
-// packagesEnv is the directory of the packages in the test machine.
-const packagesEnv = "RELINK_PACKAGES"
-
-// TestMain makes the packages, and runs the tests in the test machine.
-func TestMain(m *testing.M) {
-	if !vm.InGuest() {
-		dir, err := filepath.Abs("../../bin/test-packages")
-		if err == nil {
-			err = makePackages(dir)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		_ = os.Setenv(packagesEnv, dir)
-	}
-	vm.Main(m)
-}
+// packages is the directory of the packages, beside the programs.
+const packages = "../../bin/test-packages"
 
 // makePackages makes a release in the directory, and packages of it as two versions.
 func makePackages(dir string) error {
@@ -42,7 +24,7 @@ func makePackages(dir string) error {
 	if err := binaries.Build(programs); err != nil {
 		return err
 	}
-	// The machine is slow: the plugins, which are not run here, are small, and nothing is compressed.
+	// The plugins, which are not run here, are small, and nothing is compressed.
 	script := `set -e
 		mkdir -p "$1/man" "$1/completion"
 		for p in relink relink-agent; do ln "$2/$p" "$1/$p"; done
@@ -77,17 +59,19 @@ func agentIs(t *testing.T, active, enabled string) {
 }
 
 func TestPackage(t *testing.T) {
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
-	if err := vm.StartSystemd(ctx); err != nil {
+	debs, err := filepath.Abs(packages)
+	if err != nil {
 		t.Fatal(err)
 	}
-	// Images of containers have a policy that lets no package start a service.
-	must(t, "rm -f /usr/sbin/policy-rc.d")
-	// /var/lib is empty here: dpkg needs its database, with the package that relink depends on.
-	must(t, `mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates /usr/share/man
-		printf 'Package: init-system-helpers\nStatus: install ok installed\nVersion: 1.65\nArchitecture: all\nMaintainer: x\nDescription: x\n' >/var/lib/dpkg/status`)
-	debs := os.Getenv(packagesEnv)
+	if !native.Inside() {
+		if err := makePackages(debs); err != nil {
+			t.Fatal(err)
+		}
+		native.Run(t, debs)
+		return
+	}
+	// Images of containers have a policy that lets no package start a service. This machine may have relink.
+	must(t, "rm -rf /usr/sbin/policy-rc.d /etc/default/relink-agent /var/lib/cni/relink /var/lib/relink")
 	pid := func() string { return must(t, "systemctl show -P MainPID relink-agent") }
 
 	// Two installers would hide each other's files.

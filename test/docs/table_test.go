@@ -174,7 +174,7 @@ var entries = []entry{
 	{"docs/install/daemonset.md", "kubectl delete addresspools --all --wait", parts, "", runtime + ": test/cluster deletes pools"},
 	{"docs/install/daemonset.md", "kubectl delete -k deploy/kubernetes/examples/registry", parts, "", runtime},
 	{"docs/install/daemonset.md", "rm /opt/cni/bin/relink-macvlan /opt/cni/bin/relink-vlan /opt/cni/bin/relink-ipam /opt/cni/bin/relink-checkpoint /opt/cni/bin/relink-host-access", parts, "", runtime},
-	{"docs/install/driver-hooks.md", "cp deploy/systemd/relink-restore@.service /etc/systemd/system/relink-restore@.service", parts, "", "the story unit does it"},
+	{"docs/install/driver-hooks.md", "cp deploy/systemd/relink-restore@.service /etc/systemd/system/relink-restore@.service", parts, "", "the story udev_unit does it"},
 	{"docs/install/driver-hooks.md", "systemctl start --no-block relink-restore@hook.service", parts, "", systemd},
 
 	{"docs/install/crio.md", "crio config 2>/dev/null | grep -A 30 '^\\[crio.network\\]'", parts, "", runtime},

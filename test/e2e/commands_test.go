@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/relink-cni/relink/test/native"
 	"github.com/relink-cni/relink/test/vm"
 )
 
@@ -57,7 +58,7 @@ func run(ts *testscript.TestScript, env []string, name string, args ...string) e
 	}
 	cmd := exec.Command(path, args...)
 	cmd.Dir = ts.Getenv("WORK")
-	for _, v := range []string{"PATH", "CNI_PATH", "NETCONFPATH", "CAP_ARGS", "RELINK_CHECKPOINT_DIR", "RELINK_VM"} {
+	for _, v := range []string{"PATH", "CNI_PATH", "NETCONFPATH", "CAP_ARGS", "RELINK_CHECKPOINT_DIR", "RELINK_VM", native.Env, "RELINK_FAILPOINT_ALL_PROCESSES"} {
 		if value := ts.Getenv(v); value != "" {
 			cmd.Env = append(cmd.Env, v+"="+value)
 		}
@@ -208,15 +209,20 @@ func onWire(device string) bool {
 	}) == nil
 }
 
-// reload [off|on] removes the NICs' driver from the kernel and loads it again, or does one of the two.
+// reload [off|on] removes the NICs' driver from the kernel and loads it again, or does one of the two. On a host without the driver, it takes
+// the NICs away, and brings them back.
 func cmdReload(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 0 || len(args) == 1 && (args[0] == "off" || args[0] == "on"), "reload [off|on]")
+	off, on := []string{"rmmod", "e1000e"}, []string{"modprobe", "e1000e"}
+	if native.Inside() {
+		off, on = []string{"nics", "off"}, []string{"nics", "on"}
+	}
 	half := strings.Join(args, "")
 	if half != "on" {
-		check(ts, program("rmmod", "e1000e"))
+		check(ts, program(off[0], off[1:]...))
 	}
 	if half != "off" {
-		check(ts, program("modprobe", "e1000e"))
+		check(ts, program(on[0], on[1:]...))
 		check(ts, awaitDevices("eth0", "eth1"))
 	}
 }

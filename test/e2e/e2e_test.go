@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/relink-cni/relink/test/binaries"
 	"github.com/relink-cni/relink/test/kubenode"
+	"github.com/relink-cni/relink/test/native"
 	"github.com/relink-cni/relink/test/vm"
 )
 
@@ -20,7 +22,7 @@ const binEnv = "RELINK_E2E_BIN"
 
 // TestMain builds the programs that the stories in the test machines call.
 func TestMain(m *testing.M) {
-	if vm.InGuest() {
+	if vm.InGuest() || native.Inside() {
 		testscript.Main(m, map[string]func(){"tcp-echo": tcpEcho, "tcp-talk": tcpTalk, "busy-pods": busyPods, "survey": survey})
 		return
 	}
@@ -55,6 +57,28 @@ func TestStories(t *testing.T) {
 		return
 	}
 	tell(t, "testdata")
+}
+
+// TestNative runs each story that needs no driver, bond or VLAN on a host of its own in namespaces.
+func TestNative(t *testing.T) {
+	files, err := filepath.Glob("testdata/native/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories in testdata/native: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			if native.Inside() {
+				testscript.RunT(sequential{t}, testscript.Params{Files: []string{file}, Setup: setup, Cmds: commands, Condition: condition, RequireExplicitExec: true})
+				return
+			}
+			t.Parallel()
+			root, err := binaries.Root()
+			if err != nil {
+				t.Fatal(err)
+			}
+			native.Run(t, root, os.Getenv(kubenode.Env))
+		})
+	}
 }
 
 // TestSRIOV runs the story sriov on a machine that has a NIC with VFs.
@@ -99,10 +123,16 @@ func (s sequential) Run(name string, f func(testscript.T)) {
 
 // setup cleans the node and tells the story its paths.
 func setup(env *testscript.Env) error {
-	if err := cleanNode(); err != nil {
-		return fmt.Errorf("clean the node: %w", err)
+	if !native.Inside() { // Such a host is new.
+		if err := cleanNode(); err != nil {
+			return fmt.Errorf("clean the node: %w", err)
+		}
 	}
 	bin := os.Getenv(binEnv)
+	if native.Inside() {
+		bin += "-failpoint" // There, the host's processes are all that there are.
+		env.Setenv("RELINK_FAILPOINT_ALL_PROCESSES", "1")
+	}
 	configs, err := filepath.Abs("../../docs/examples")
 	if err != nil {
 		return err
@@ -112,8 +142,9 @@ func setup(env *testscript.Env) error {
 	env.Setenv("CNI_PATH", bin)
 	env.Setenv("NETCONFPATH", filepath.Join(env.WorkDir, "net.d"))
 	env.Setenv("EXAMPLES", configs)
-	env.Setenv("KILLABLE", bin+"-failpoint")
-	// This test binary is also some of the stories' programs. They need this variable.
+	env.Setenv("KILLABLE", os.Getenv(binEnv)+"-failpoint")
+	// This test binary is also some of the stories' programs. They need these variables.
 	env.Setenv("RELINK_VM", os.Getenv("RELINK_VM"))
+	env.Setenv(native.Env, os.Getenv(native.Env))
 	return nil
 }

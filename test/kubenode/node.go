@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/relink-cni/relink/pkg/sandbox/cri"
+	"github.com/relink-cni/relink/test/native"
 	"github.com/relink-cni/relink/test/vm"
 )
 
@@ -54,11 +55,11 @@ type Node struct {
 	api                 runtimeapi.RuntimeServiceClient
 }
 
-// Start starts containerd and the kubelet in the test machine. cniBin is the directory of the CNI plugins, loopback among them.
+// Start starts containerd and the kubelet in the test machine, or on a host of package native. cniBin is the directory of the CNI plugins, loopback among them.
 // network is the path of the network configuration for the pods to come. The caller stops the node.
 func Start(ctx context.Context, cniBin, network string) (_ *Node, retErr error) {
-	if !vm.InGuest() {
-		return nil, errors.New("a node needs the test machine: it would overwrite the CNI configuration of this host")
+	if !vm.InGuest() && !native.Inside() {
+		return nil, errors.New("a node needs the test machine or a host of its own: it would overwrite the CNI configuration of this host")
 	}
 	dir := os.Getenv(Env)
 	if dir == "" {
