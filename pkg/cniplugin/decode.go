@@ -55,7 +55,7 @@ func DecodeAll(key string, b []byte, part any) []error {
 		if !errors.As(err, &wrong) || wrong.JSONPointer == "" {
 			return errs
 		}
-		start, end := find(b, wrong.JSONPointer)
+		start, end := valueAt(b, wrong.ByteOffset)
 		if end == 0 || string(b[start:end]) == "null" {
 			return errs
 		}
@@ -76,7 +76,7 @@ func decodeError(key string, b []byte, err error) error {
 		if path == "" {
 			return Error(types.ErrDecodingFailure, "network configuration: must be an object")
 		}
-		start, end := find(b, wrong.JSONPointer)
+		start, end := valueAt(b, wrong.ByteOffset)
 		return ConfigError(path, RawValue(b[start:end]), "must be "+expectedType(wrong.GoType, b[start:end]))
 	}
 	return syntaxError(key, b, err)
@@ -126,40 +126,15 @@ func keyPath(key string, pointer jsontext.Pointer) string {
 	return key
 }
 
-// find returns where the value at the place begins and ends in b. Both are 0 if there is none.
-func find(b []byte, pointer jsontext.Pointer) (start, end int) {
-	end = len(b)
-	for token := range pointer.Tokens() {
-		begins, ends := member(b[start:end], token)
-		if ends == 0 {
-			return 0, 0
-		}
-		start, end = start+begins, start+ends
+// valueAt returns where the value that comes next after the offset begins and ends in b. Both are 0 if there is none.
+func valueAt(b []byte, offset int64) (start, end int) {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(b[offset:]), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	value, err := decoder.ReadValue()
+	if err != nil {
+		return 0, 0
 	}
-	return start, end
-}
-
-// member is find for one step down: token is a key of an object or an index of a list.
-func member(b []byte, token string) (begin, end int) {
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	start, err := decoder.ReadToken()
-	isObject := start.Kind() == '{'
-	for i := 0; err == nil; i++ {
-		key := strconv.Itoa(i)
-		if isObject {
-			name, err := decoder.ReadToken()
-			if err != nil || name.Kind() != '"' {
-				return 0, 0
-			}
-			key = name.String()
-		}
-		var value jsontext.Value
-		if value, err = decoder.ReadValue(); err == nil && key == token {
-			end = int(decoder.InputOffset())
-			return end - len(value), end
-		}
-	}
-	return 0, 0
+	end = int(offset + decoder.InputOffset())
+	return end - len(value), end
 }
 
 // expectedType says in words of JSON which value a Go type takes, and what to do about the value that is there.

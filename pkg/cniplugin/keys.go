@@ -86,8 +86,8 @@ type UnknownKey struct {
 // All others are allowed. A configuration has keys for runtimes, for Multus and for plugins that relink does not
 // know. A key with a dot or a slash is never close to a known one: libcni and Kubernetes write their keys so.
 func (k *Keys) Examine(path string, b []byte) ([]UnknownKey, error) {
-	e := examination{decoder: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true))}
-	if err := e.value(path, k); err != nil {
+	e := examination{decoder: jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true)), path: path}
+	if err := e.value(k); err != nil {
 		return nil, syntaxError(path, b, err)
 	}
 	if _, err := e.decoder.ReadToken(); err == nil || !errors.Is(err, io.EOF) {
@@ -112,35 +112,35 @@ func (k *Keys) Check(path string, b []byte) error {
 
 // examination is one pass through a configuration.
 type examination struct {
-	decoder     *jsontext.Decoder
+	decoder *jsontext.Decoder
+	// path is the place of the text in the configuration.
+	path        string
 	unknownKeys []UnknownKey
 }
 
 // value reads the next value. Only an object, or a list of objects, has keys.
-func (e *examination) value(path string, k *Keys) error {
+func (e *examination) value(k *Keys) error {
 	if k == nil {
 		return e.decoder.SkipValue()
 	}
 	switch e.decoder.PeekKind() {
 	case '{':
-		return e.object(path, k)
+		return e.object(k)
 	case '[':
-		if _, err := e.decoder.ReadToken(); err != nil {
-			return err
-		}
-		for i := 0; e.decoder.PeekKind() != ']'; i++ {
-			if err := e.value(fmt.Sprintf("%s[%d]", path, i), k); err != nil {
-				return err
-			}
-		}
 		_, err := e.decoder.ReadToken()
+		for err == nil && e.decoder.PeekKind() != ']' {
+			err = e.value(k)
+		}
+		if err == nil {
+			_, err = e.decoder.ReadToken()
+		}
 		return err
 	}
 	return e.decoder.SkipValue()
 }
 
 // object reads an object with the keys k. The decoder limits the depth.
-func (e *examination) object(path string, k *Keys) error {
+func (e *examination) object(k *Keys) error {
 	if _, err := e.decoder.ReadToken(); err != nil {
 		return err
 	}
@@ -157,15 +157,15 @@ func (e *examination) object(path string, k *Keys) error {
 		if i >= 0 {
 			nested = k.Accepted[i].Nested
 			if counts[i]++; counts[i] == 2 {
-				e.add(path, name, "it is there twice; keep one")
+				e.add("it is there twice; keep one")
 			}
 		} else if similar := k.indexFold(name); similar >= 0 {
 			misspelt = append(misspelt, struct{ place, key int }{len(e.unknownKeys), similar})
-			e.add(path, name, "")
+			e.add("")
 		} else {
-			e.addUnknown(path, k, name)
+			e.add(k.remedy(name))
 		}
-		if err := e.value(joinPath(path, name), nested); err != nil {
+		if err := e.value(nested); err != nil {
 			return err
 		}
 	}
@@ -189,23 +189,27 @@ func (e *examination) setRemedy(place int, name string, duplicate bool) {
 	e.unknownKeys[place].Err = KeyError(e.unknownKeys[place].Key, remedy)
 }
 
-func (e *examination) addUnknown(path string, k *Keys, name string) {
+// remedy says what to do about an unknown key, "" for nothing.
+func (k *Keys) remedy(name string) string {
 	if isForeign(name) {
-		e.unknownKeys = append(e.unknownKeys, UnknownKey{Key: joinPath(path, name)})
-		return
+		return ""
 	}
 	if i := slices.IndexFunc(k.Elsewhere, func(h Hint) bool { return h.Key == normalized(name) }); i >= 0 {
-		e.add(path, name, k.Elsewhere[i].Remedy)
-	} else if near := k.nearest(name); near != "" {
-		e.add(path, name, suggestion(k.Program, near))
-	} else {
-		e.unknownKeys = append(e.unknownKeys, UnknownKey{Key: joinPath(path, name)})
+		return k.Elsewhere[i].Remedy
 	}
+	if near := k.nearest(name); near != "" {
+		return suggestion(k.Program, near)
+	}
+	return ""
 }
 
-func (e *examination) add(path, name, remedy string) {
-	key := joinPath(path, name)
-	e.unknownKeys = append(e.unknownKeys, UnknownKey{Key: key, Err: KeyError(key, remedy)})
+// add adds the key that was read last. It is allowed if there is no remedy.
+func (e *examination) add(remedy string) {
+	unknown := UnknownKey{Key: keyPath(e.path, e.decoder.StackPointer())}
+	if remedy != "" {
+		unknown.Err = KeyError(unknown.Key, remedy)
+	}
+	e.unknownKeys = append(e.unknownKeys, unknown)
 }
 
 // joinPath returns the place of a key: path is that of its object.
