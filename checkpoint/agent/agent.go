@@ -40,8 +40,6 @@ type Options struct {
 	// round of the loop, at least every LoopInterval. Both may be nil.
 	Ready, Alive func()
 	LoopInterval time.Duration
-	// ReceiveBuffer is the size of the receive buffer for the host's devices, in bytes. 0 means the default.
-	ReceiveBuffer int
 	// Observers hear what the agent does.
 	Observers []func(Event)
 }
@@ -55,13 +53,7 @@ type Agent struct {
 	refresher  *watch.Refresher
 	hostAccess *hostends.Reconciler
 	started    time.Time
-	// complaints are about the refresher's errors. Only the refresher's goroutine uses them.
 	complaints complaints
-	// accessComplaints are about the keeper's errors. accessMu guards them.
-	accessComplaints complaints
-	accessMu         sync.Mutex
-	// noteComplaints are about the notes of restores that did not finish. Only the loop uses them.
-	noteComplaints complaints
 
 	// Only the loop uses these.
 	devices netstate.Devices
@@ -165,14 +157,15 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	// First the watch, then the first look: nothing is missed in between.
-	deviceWatch, err := restorer.Host().Watch(opts.ReceiveBuffer)
+	deviceWatch, err := restorer.Host().Watch(0)
 	if err != nil {
 		restorer.Close()
 		return nil, err
 	}
 	a := &Agent{
-		Options: opts, restorer: restorer, watch: deviceWatch, started: time.Now(), stale: true, complaints: complaints{}, accessComplaints: complaints{}, noteComplaints: complaints{},
-		absent: map[attachment.Key]absence{}, surveyed: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{}, awayNICs: map[attachment.Key]*restore.Loss{},
+		Options: opts, restorer: restorer, watch: deviceWatch, started: time.Now(), stale: true,
+		complaints: complaints{log: opts.Log, logged: map[complaint]time.Time{}},
+		absent:     map[attachment.Key]absence{}, surveyed: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{}, awayNICs: map[attachment.Key]*restore.Loss{},
 		lostInterfaces: map[attachment.Key]*lostInterface{},
 		restoreEnds:    make(chan restoreEnd), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
@@ -189,10 +182,10 @@ func New(opts Options) (*Agent, error) {
 		a.Log.Warn("some checkpoints are not watched: the agent reads them once a minute", "error", err)
 	}
 	a.hostAccess = hostends.NewReconciler(hostends.ReconcilerOptions{
-		Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnDone: a.hostAccessChanged, OnError: a.hostAccessFailed, OnDrifts: a.wakeForFindings,
+		Store: opts.Store, Host: restorer.Host(), OnDone: a.hostAccessChanged, OnError: a.hostAccessFailed, OnDrifts: a.wakeForFindings,
 	})
 	a.refresher, err = watch.New(watch.Options{
-		Store: opts.Store, Host: restorer.Host(), ReceiveBuffer: opts.ReceiveBuffer, OnError: a.refreshFailed, OnRefusals: a.wakeForFindings, OnRead: a.hostAccess.MarkSandboxes,
+		Store: opts.Store, Host: restorer.Host(), OnError: a.refreshFailed, OnRefusals: a.wakeForFindings, OnRead: a.hostAccess.MarkSandboxes,
 	})
 	if err != nil {
 		a.Close()
@@ -276,9 +269,7 @@ func (a *Agent) refreshFailed(namespace attachment.Namespace, err error) {
 		a.hasUnfinishedMove.Store(true)
 		a.wakeForFindings()
 	}
-	if text := printable.Joined(err); a.complaints.isNew(namespace, text, time.Now()) {
-		a.Log.Warn("a checkpoint is not kept fresh", "namespace", namespace.Path, "error", text)
-	}
+	a.complaints.warn("a checkpoint is not kept fresh", err, time.Now(), "namespace", namespace.Path)
 }
 
 // hostAccessChanged logs what the keeper has made right. Many pods are one line.
@@ -295,9 +286,5 @@ func (a *Agent) hostAccessFailed(err error) {
 	if err == nil || errors.Is(err, checkpoint.ErrBusy) {
 		return
 	}
-	a.accessMu.Lock()
-	defer a.accessMu.Unlock()
-	if text := printable.Joined(err); a.accessComplaints.isNew(attachment.Namespace{}, text, time.Now()) {
-		a.Log.Warn("host access is not right", "error", text)
-	}
+	a.complaints.warn("host access is not right", err, time.Now())
 }

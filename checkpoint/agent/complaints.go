@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"fmt"
+	"log/slog"
 	"maps"
 	"regexp"
+	"sync"
 	"time"
 
-	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 const (
@@ -16,30 +19,42 @@ const (
 	maxComplaints = 1000
 )
 
-// complaints says which complaints about sandboxes were logged, and when. A full disk gives an error for each sandbox
-// several times per second.
-type complaints map[complaint]time.Time
+// complaints says which complaints were logged, and when. A full disk gives an error for each sandbox several times per second.
+// Several goroutines complain.
+type complaints struct {
+	log    *slog.Logger
+	mu     sync.Mutex
+	logged map[complaint]time.Time
+}
 
 type complaint struct {
-	namespace attachment.Namespace
-	// kind is the error without its numbers, because the names of temporary files have random numbers.
-	kind string
+	// kind is the line without the numbers of the error, because the names of temporary files have random numbers.
+	message, kind, args string
 }
 
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// isNew says whether to log the error now, and notes that it is logged.
-func (c complaints) isNew(namespace attachment.Namespace, text string, instant time.Time) bool {
-	key := complaint{namespace: namespace, kind: numbers.ReplaceAllString(text, "N")}
-	if logged, ok := c[key]; ok && instant.Sub(logged) < complaintInterval {
+// warn logs the error, unless it was logged a short time ago.
+func (c *complaints) warn(message string, err error, instant time.Time, args ...any) {
+	text := printable.Joined(err)
+	if c.isNew(complaint{message, numbers.ReplaceAllString(text, "N"), fmt.Sprint(args...)}, instant) {
+		c.log.Warn(message, append(args, "error", text)...)
+	}
+}
+
+// isNew says whether to log the complaint, and notes that it is logged.
+func (c *complaints) isNew(key complaint, instant time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if logged, ok := c.logged[key]; ok && instant.Sub(logged) < complaintInterval {
 		return false
 	}
-	if len(c) >= maxComplaints {
-		maps.DeleteFunc(c, func(_ complaint, logged time.Time) bool { return instant.Sub(logged) >= complaintInterval })
+	if len(c.logged) >= maxComplaints {
+		maps.DeleteFunc(c.logged, func(_ complaint, logged time.Time) bool { return instant.Sub(logged) >= complaintInterval })
 	}
-	if len(c) >= maxComplaints {
+	if len(c.logged) >= maxComplaints {
 		return false
 	}
-	c[key] = instant
+	c.logged[key] = instant
 	return true
 }

@@ -1,20 +1,27 @@
 package agent
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"testing"
 	"time"
-
-	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 func TestComplaints(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	c := complaints{}
+	var log bytes.Buffer
+	c := complaints{log: slog.New(slog.NewTextHandler(&log, nil)), logged: map[complaint]time.Time{}}
+	warns := func(namespace int, text string, instant time.Time) bool {
+		log.Reset()
+		c.warn("a checkpoint is not kept fresh", errors.New(text), instant, "namespace", namespace)
+		return log.Len() > 0
+	}
 	for _, test := range []struct {
-		inode uint64
-		text  string
-		after time.Duration
-		want  bool
+		namespace int
+		text      string
+		after     time.Duration
+		want      bool
 	}{
 		{1, "open /run/c1/.eth0.json12: read-only", 0, true},
 		{1, "open /run/c1/.eth0.json977: read-only", time.Second, false},
@@ -23,18 +30,18 @@ func TestComplaints(t *testing.T) {
 		{1, "open /run/c1/.eth0.json5: read-only", 3 * time.Second, false},
 		{1, "open /run/c1/.eth0.json5: read-only", complaintInterval, true},
 	} {
-		if got := c.isNew(attachment.Namespace{Inode: test.inode}, test.text, start.Add(test.after)); got != test.want {
-			t.Errorf("%d, %q after %s: %v", test.inode, test.text, test.after, got)
+		if got := warns(test.namespace, test.text, start.Add(test.after)); got != test.want {
+			t.Errorf("%d, %q after %s: %v", test.namespace, test.text, test.after, got)
 		}
 	}
 	later := start.Add(time.Hour)
 	logged := 0
-	for i := range uint64(3 * maxComplaints) {
-		if c.isNew(attachment.Namespace{Inode: i}, "full", later) {
+	for i := range 3 * maxComplaints {
+		if warns(i, "full", later) {
 			logged++
 		}
 	}
-	if logged != maxComplaints || len(c) != maxComplaints {
-		t.Errorf("%d are logged and %d kept", logged, len(c))
+	if logged != maxComplaints || len(c.logged) != maxComplaints {
+		t.Errorf("%d are logged and %d kept", logged, len(c.logged))
 	}
 }

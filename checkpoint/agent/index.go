@@ -128,13 +128,11 @@ func (x *index) close() {
 
 // listen marks each sandbox that changes. It ends when the watcher is closed.
 func (x *index) listen(watcher *fsnotify.Watcher) {
-	events, errs := watcher.Events, watcher.Errors
-	for events != nil || errs != nil {
+	for {
 		select {
-		case e, ok := <-events:
+		case e, ok := <-watcher.Events:
 			if !ok {
-				events = nil
-				continue
+				return
 			}
 			switch id := x.containerIDOf(e.Name); {
 			case filepath.Clean(e.Name) == filepath.Clean(x.store.Dir()) && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
@@ -142,10 +140,9 @@ func (x *index) listen(watcher *fsnotify.Watcher) {
 			case id != "":
 				x.mark(id, nil)
 			}
-		case err, ok := <-errs:
+		case err, ok := <-watcher.Errors:
 			if !ok {
-				errs = nil
-				continue
+				return
 			}
 			x.mark("", err) // Events are lost.
 		}

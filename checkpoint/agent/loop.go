@@ -159,12 +159,8 @@ func (a *Agent) noteUnannounced() {
 	if a.hasRestoreNote = a.Store.HasRestoreNote(); !a.hasRestoreNote {
 		return
 	}
-	err := a.restorer.NoteUnannounced()
-	if err == nil {
-		return
-	}
-	if text := printable.Joined(err); a.noteComplaints.isNew(attachment.Namespace{}, text, time.Now()) {
-		a.Log.Warn("a restore was killed, and the agent cannot note that the neighbours are still to be told", "error", text)
+	if err := a.restorer.NoteUnannounced(); err != nil {
+		a.complaints.warn("a restore was killed, and the agent cannot note that the neighbours are still to be told", err, time.Now())
 	}
 }
 
@@ -382,12 +378,8 @@ func keysOf(records []checkpoint.Record) map[attachment.Key]bool {
 // failureReason says what failed of the attachments that were ready, or else of the host's devices. It is "" if nothing
 // failed. Another attachment of the same sandboxes can lack a device of another base.
 func failureReason(r *restore.Result, ready map[attachment.Key]bool) string {
-	absent := map[attachment.Key]bool{}
-	for _, key := range r.Absent {
-		absent[key] = true
-	}
 	for _, o := range r.Attachments {
-		if o.State == restore.Failed && ready[o.Attachment] && !absent[o.Attachment] {
+		if o.State == restore.Failed && ready[o.Attachment] && !slices.Contains(r.Absent, o.Attachment) {
 			return o.FullReason()
 		}
 	}

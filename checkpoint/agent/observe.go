@@ -2,11 +2,11 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/capture/watch"
 	"github.com/relink-cni/relink/checkpoint/restore"
-	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 // Event is what an observer hears: a WakeSource, a LossCount, a Try, an Outage, a Connection or Changes. The loop calls the
@@ -137,12 +137,8 @@ func (a *Agent) observeTry(e restoreEnd) {
 	c := e.chain
 	try := Try{Base: c.Base, Duration: e.duration, Reason: c.view.failure}
 	if e.result != nil {
-		absent := map[attachment.Key]bool{}
-		for _, key := range e.result.Absent {
-			absent[key] = true
-		}
 		for _, o := range e.result.Attachments {
-			if absent[o.Attachment] {
+			if slices.Contains(e.result.Absent, o.Attachment) {
 				o.State = restore.SandboxGone
 			}
 			try.Outcomes = append(try.Outcomes, o)
@@ -150,11 +146,8 @@ func (a *Agent) observeTry(e restoreEnd) {
 	}
 	a.observe(try)
 	a.countTry(c, try)
-	for _, o := range try.Outcomes {
-		if o.State == restore.Restored || o.State == restore.Repaired {
-			c.noteRestored(time.Now())
-			break
-		}
+	if slices.ContainsFunc(try.Outcomes, func(o restore.Outcome) bool { return o.State == restore.Restored || o.State == restore.Repaired }) {
+		c.noteRestored(time.Now())
 	}
 	a.observeConnected(c)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -60,14 +59,11 @@ func missingCapabilities(granted uint64) []string {
 
 // effectiveCapabilities reads the effective capabilities from the text of /proc/self/status.
 func effectiveCapabilities(status string) (uint64, error) {
-	for line := range strings.Lines(status) {
-		if digits, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			set, err := strconv.ParseUint(strings.TrimSpace(digits), 16, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read this process's capabilities: %w", err)
-			}
-			return set, nil
-		}
+	_, text, _ := strings.Cut(status, "\nCapEff:")
+	digits, _, _ := strings.Cut(text, "\n")
+	set, err := strconv.ParseUint(strings.TrimSpace(digits), 16, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read this process's capabilities: CapEff of /proc/self/status: %w", err)
 	}
-	return 0, errors.New("read this process's capabilities: /proc/self/status has no CapEff")
+	return set, nil
 }

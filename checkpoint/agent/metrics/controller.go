@@ -5,10 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/relink-cni/relink/pkg/pool/controller"
 )
 
@@ -36,13 +32,9 @@ type Controller interface {
 
 // ControllerHandler answers with all metrics of a controller of this version.
 func ControllerHandler(version string, c Controller) http.Handler {
-	r := prometheus.NewRegistry()
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "relink_pool_controller_build_info", Help: "The version of relink-agent that runs as the controller. The value is 1.", ConstLabels: prometheus.Labels{"version": version},
-	})
-	info.Set(1)
-	r.MustRegister(info, collector{controllerTable, func(show show) { showController(c, show) }}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	r := newRegistry("relink_pool_controller_build_info", "The version of relink-agent that runs as the controller. The value is 1.", version)
+	r.MustRegister(collector{controllerTable, func(show show) { showController(c, show) }})
+	return handler(r)
 }
 
 func showController(c Controller, show show) {

@@ -44,7 +44,7 @@ var (
 // New returns the metrics of an agent of this version. leaseDir is the directory of relink-ipam's stores. It need not exist.
 func New(version, leaseDir string) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
+		registry: newRegistry("relink_agent_build_info", "The version of relink-agent. The value is 1.", version),
 		wakes:    counters("relink_agent_wakeups_total", "How often the working loop woke up, by what woke it.", "source"),
 		losses:   counter("relink_losses_total", "How often a NIC or a bond below pods went away."),
 		lost:     counter("relink_lost_attachments_total", "Interfaces of pods that went with their NIC or bond."),
@@ -58,14 +58,24 @@ func New(version, leaseDir string) *Metrics {
 		lossToConnected: histogram("relink_loss_to_connected_seconds",
 			"Time from the loss of a NIC or bond until it had carrier, and the agent had told the neighbours of all restored addresses.", outageBuckets),
 	}
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "relink_agent_build_info", Help: "The version of relink-agent. The value is 1.", ConstLabels: prometheus.Labels{"version": version},
-	})
-	info.Set(1)
-	m.registry.MustRegister(info, m.wakes, m.losses, m.lost, m.tries, m.outcomes, m.duration, m.lossToRestored, m.backToRestored, m.lossToConnected,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{storeTable, newStores(leaseDir).show})
+	m.registry.MustRegister(m.wakes, m.losses, m.lost, m.tries, m.outcomes, m.duration, m.lossToRestored, m.backToRestored, m.lossToConnected,
+		collector{storeTable, newStores(leaseDir).show})
 	m.initSeries()
 	return m
+}
+
+// newRegistry returns a registry with the metrics of every process. name and help are those of the metric with the version.
+func newRegistry(name, help, version string) *prometheus.Registry {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"version": version}})
+	info.Set(1)
+	r := prometheus.NewRegistry()
+	r.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// handler answers with all metrics of the registry.
+func handler(r *prometheus.Registry) http.Handler {
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
 func counter(name, help string) prometheus.Counter {
@@ -109,9 +119,7 @@ func (m *Metrics) RegisterAgent(a Agent) {
 }
 
 // Handler answers with all metrics.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-}
+func (m *Metrics) Handler() http.Handler { return handler(m.registry) }
 
 // Observe counts what the agent does. No metric is about one pod.
 func (m *Metrics) Observe(event agent.Event) {

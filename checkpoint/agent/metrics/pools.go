@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
@@ -41,10 +43,9 @@ type stores struct {
 
 	mu       sync.Mutex
 	networks map[string]*network
-	// reading is closed at the end of the present reading. It is nil if there is none. read is when the last reading
-	// ended.
-	reading chan struct{}
+	// read is when the last reading ended. reading makes the present one serve all that ask.
 	read    time.Time
+	reading singleflight.Group
 }
 
 // network has the values of one store.
@@ -72,45 +73,38 @@ func (p *stores) show(show show) {
 	}
 }
 
-// refresh starts a reading of the stores if it is time. It waits for the reading for at most scrapeTimeout.
+// refresh reads the stores if it is time. It waits for the reading for at most scrapeTimeout.
 func (p *stores) refresh() {
-	p.mu.Lock()
-	if p.reading == nil && time.Since(p.read) >= poolsMaxAge {
-		p.reading = make(chan struct{})
-		go p.readAll(p.reading)
-	}
-	reading := p.reading
-	p.mu.Unlock()
-	if reading == nil {
-		return
-	}
 	select {
-	case <-reading:
+	case <-p.reading.DoChan("", p.readAll):
 	case <-time.After(scrapeTimeout):
 	}
 }
 
-// readAll reads each store that has changed, and then closes done.
-func (p *stores) readAll(finished chan struct{}) {
+// readAll reads each store that has changed.
+func (p *stores) readAll() (any, error) {
+	p.mu.Lock()
+	before, read := p.networks, p.read
+	p.mu.Unlock()
+	if time.Since(read) < poolsMaxAge {
+		return nil, nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
-	p.mu.Lock()
-	before := p.networks
-	p.mu.Unlock()
 	networks := map[string]*network{}
 	names, err := lease.Networks(p.dir)
 	for _, name := range names {
 		networks[name] = readNetwork(ctx, p.dir, name, before[name])
 	}
+	if err != nil { // Not even the names of the stores can be read.
+		for name, n := range before {
+			networks[name] = n.failure()
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil {
-		p.networks = networks
-	} else {
-		p.networks = markFailed(before)
-	}
-	p.reading, p.read = nil, time.Now()
-	close(finished)
+	p.networks, p.read = networks, time.Now()
+	return nil, nil
 }
 
 // readNetwork reads a store, unless it is unchanged.
@@ -132,25 +126,23 @@ func readNetwork(ctx context.Context, dir, name string, before *network) *networ
 	if err == nil {
 		return n
 	}
-	if before == nil {
+	return before.failure()
+}
+
+// failure has the values of the reading before one that failed. n is nil if there was none.
+func (n *network) failure() *network {
+	if n == nil {
 		return &network{failed: true}
 	}
-	return &network{usage: before.usage, granted: before.granted, read: before.read, failed: true}
+	earlier := *n
+	earlier.failed = true
+	return &earlier
 }
 
 // isUnchanged says that the store is the same file as at the last reading, and that nobody has changed it since.
 func (n *network) isUnchanged(file os.FileInfo) bool {
 	return !n.failed && n.file != nil && os.SameFile(n.file, file) && n.file.Size() == file.Size() && n.file.ModTime().Equal(file.ModTime()) &&
 		time.Since(n.read) < unchangedMaxAge
-}
-
-// markFailed marks all stores as failed. It is for the case that not even the names of the stores can be read.
-func markFailed(before map[string]*network) map[string]*network {
-	networks := map[string]*network{}
-	for name, n := range before {
-		networks[name] = &network{usage: n.usage, granted: n.granted, read: n.read, failed: true}
-	}
-	return networks
 }
 
 func (n *network) show(name string, show show) {
