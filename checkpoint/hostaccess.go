@@ -29,7 +29,7 @@ func HostAccesses(records []Record) (accesses []hostaccess.Access) {
 	return accesses
 }
 
-// NoteMasquerade notes that rules of iptables of these families are about to be made in the host. The caller holds LockMasquerade.
+// NoteMasquerade notes that rules of iptables of these families are about to be made in the host. The caller is in WithMasquerade.
 // The note is there while such a rule may be: to look for one takes several processes, and most nodes never have one.
 func (s *Store) NoteMasquerade(families ...netfilter.Family) error {
 	noted := s.MasqueradeFamilies()
@@ -68,14 +68,23 @@ func (s *Store) HadHostAccess() bool {
 	return err == nil
 }
 
-// LockHostAccess takes the lock for what the host has for all pods with host access: the policy rules and the stand-in address. It
-// waits as Lock does. The holder waits for nothing: no other lock, and no other program.
-func (s *Store) LockHostAccess(ctx context.Context) (unlock func(), err error) {
-	return s.lockExclusive(ctx, accessLock, "host access")
+// WithHostAccess calls f under the lock for what the host has for all pods with host access: the policy rules and the stand-in
+// address. It waits as Lock does. f waits for nothing: no other lock, and no other program.
+func (s *Store) WithHostAccess(ctx context.Context, f func() error) error {
+	return s.withExclusive(ctx, accessLock, "host access", f)
 }
 
-// LockMasquerade is LockHostAccess for the chain of iptables in the host, whose programs take time. Only pods with a rule there wait
+// WithMasquerade is WithHostAccess for the chain of iptables in the host, whose programs take time. Only pods with a rule there wait
 // for it.
-func (s *Store) LockMasquerade(ctx context.Context) (unlock func(), err error) {
-	return s.lockExclusive(ctx, masqueradeLock, "the rules of iptables for host access")
+func (s *Store) WithMasquerade(ctx context.Context, f func() error) error {
+	return s.withExclusive(ctx, masqueradeLock, "the rules of iptables for host access", f)
+}
+
+func (s *Store) withExclusive(ctx context.Context, name, subject string, f func() error) error {
+	unlock, err := s.lockExclusive(ctx, name, subject)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f()
 }

@@ -108,52 +108,43 @@ func clearSandbox(store *checkpoint.Store, key attachment.Key, sandbox *kernel.N
 
 // claimRoutes makes the host's routes to the pod, also if another pod has had the address until now.
 func claimRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access, node hostaccess.Node) error {
-	unlock, err := store.LockHostAccess(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	failed := hostaccess.TakeRoutes(host, access, node)
-	if failed == nil {
-		return nil
-	}
-	// The kernel takes no source that is gone.
-	if current, err := hostaccess.ReadNode(host); err == nil && !current.Equal(node) {
-		return hostaccess.TakeRoutes(host, access, current)
-	}
-	return failed
+	return store.WithHostAccess(ctx, func() error {
+		failed := hostaccess.TakeRoutes(host, access, node)
+		if failed == nil {
+			return nil
+		}
+		// The kernel takes no source that is gone.
+		if current, err := hostaccess.ReadNode(host); err == nil && !current.Equal(node) {
+			return hostaccess.TakeRoutes(host, access, current)
+		}
+		return failed
+	})
 }
 
 func addMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access) error {
 	if !access.Masquerade {
 		return nil
 	}
-	unlock, err := store.LockMasquerade(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := store.NoteMasquerade(hostaccess.FamiliesOf(access)...); err != nil {
-		return err
-	}
-	node, err := hostaccess.ReadNode(host) // Its address can have changed during the wait.
-	if err != nil {
-		return err
-	}
-	return hostaccess.AddMasquerade(host, node, access)
+	return store.WithMasquerade(ctx, func() error {
+		if err := store.NoteMasquerade(hostaccess.FamiliesOf(access)...); err != nil {
+			return err
+		}
+		node, err := hostaccess.ReadNode(host) // Its address can have changed during the wait.
+		if err != nil {
+			return err
+		}
+		return hostaccess.AddMasquerade(host, node, access)
+	})
 }
 
 // checkLostRoutes refuses a network to be reached through the node for which the pod has an equal route, or that has the way to the pod's
 // gateway.
 func (t Target) checkLostRoutes(options hostaccess.Options) error {
-	for i, p := range options.Services {
-		if reason := t.lostRoute(p); reason != "" {
-			return &LostRouteError{"services", i, p, reason}
-		}
-	}
-	for i, p := range options.Extra {
-		if reason := t.lostRoute(p); reason != "" {
-			return &LostRouteError{"extra", i, p, reason}
+	for key, networks := range map[string][]netip.Prefix{"services": options.Services, "extra": options.Extra} {
+		for i, p := range networks {
+			if reason := t.lostRoute(p); reason != "" {
+				return &LostRouteError{key, i, p, reason}
+			}
 		}
 	}
 	return nil
@@ -244,38 +235,31 @@ func RemovePath(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 }
 
 func removeUnused(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace) error {
-	unlock, err := store.LockHostAccess(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return hostaccess.RemoveUnused(host)
+	return store.WithHostAccess(ctx, func() error { return hostaccess.RemoveUnused(host) })
 }
 
 // removeMasquerade deletes the rules of iptables. keptErr is that of RemovePath.
 func removeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string) (keptErr, err error) {
-	unlock, err := store.LockMasquerade(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	families := store.MasqueradeFamilies()
-	lost := len(families) == 0 // Somebody may have removed the store. Then nobody knows which family has rules.
-	if lost {
-		families = []netfilter.Family{netfilter.IPv4, netfilter.IPv6}
-	}
-	var kept, errs []error
-	for _, family := range families {
-		switch err := hostaccess.RemoveMasquerade(host, []netfilter.Family{family}, hostName); {
-		case hostaccess.IsTransient(err):
-			errs = append(errs, err)
-		case errors.Is(err, hostaccess.ErrNoIPTables) || lost:
-			// Without iptables the note stays: whoever has iptables sweeps.
-		default:
-			kept = append(kept, err)
+	err = store.WithMasquerade(ctx, func() error {
+		families := store.MasqueradeFamilies()
+		lost := len(families) == 0 // Somebody may have removed the store. Then nobody knows which family has rules.
+		if lost {
+			families = []netfilter.Family{netfilter.IPv4, netfilter.IPv6}
 		}
-	}
-	return errors.Join(kept...), errors.Join(errs...)
+		var errs []error
+		for _, family := range families {
+			switch err := hostaccess.RemoveMasquerade(host, []netfilter.Family{family}, hostName); {
+			case hostaccess.IsTransient(err):
+				errs = append(errs, err)
+			case errors.Is(err, hostaccess.ErrNoIPTables) || lost:
+				// Without iptables the note stays: whoever has iptables sweeps.
+			default:
+				keptErr = errors.Join(keptErr, err)
+			}
+		}
+		return errors.Join(errs...)
+	})
+	return keptErr, err
 }
 
 // reassignRoutes makes the routes to another sandbox of the pod that the alias names: it can have the same addresses.

@@ -80,16 +80,13 @@ func (h Host) AssertRoutes(ctx context.Context, node hostaccess.Node) (hostacces
 	if h.AddsUnlocked && !plan.Removes() {
 		return plan, plan.Run(h.Host)
 	}
-	unlock, err := h.Store.LockHostAccess(ctx)
-	if err != nil {
-		return plan, err
-	}
-	defer unlock()
-	current, err := h.plan(node)
-	if err != nil {
-		return plan, err
-	}
-	return plan, current.Run(h.Host)
+	return plan, h.Store.WithHostAccess(ctx, func() error {
+		current, err := h.plan(node)
+		if err != nil {
+			return err
+		}
+		return current.Run(h.Host)
+	})
 }
 
 // AssertFilter makes the rules of iptables right. It returns what was wrong.
@@ -107,21 +104,18 @@ func (h Host) assertMasquerade(ctx context.Context, node hostaccess.Node) error 
 	if len(h.Store.MasqueradeFamilies()) == 0 && len(hostaccess.Masquerading(checkpoint.HostAccesses(h.Records))) == 0 {
 		return nil
 	}
-	unlock, err := h.Store.LockMasquerade(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	live, err := h.liveAccesses()
-	if err != nil {
-		return err
-	}
-	if wanted := hostaccess.Masquerading(live); len(wanted) > 0 {
-		if err := errors.Join(h.Store.NoteMasquerade(hostaccess.FamiliesOf(wanted...)...), hostaccess.EnsureMasquerade(h.Host, node, wanted...)); err != nil {
+	return h.Store.WithMasquerade(ctx, func() error {
+		live, err := h.liveAccesses()
+		if err != nil {
 			return err
 		}
-	}
-	return h.sweepMasquerade()
+		if wanted := hostaccess.Masquerading(live); len(wanted) > 0 {
+			if err := errors.Join(h.Store.NoteMasquerade(hostaccess.FamiliesOf(wanted...)...), hostaccess.EnsureMasquerade(h.Host, node, wanted...)); err != nil {
+				return err
+			}
+		}
+		return h.sweepMasquerade()
+	})
 }
 
 func (h Host) mayHaveLeftovers() bool { return h.Complete && len(h.Store.MasqueradeFamilies()) > 0 }

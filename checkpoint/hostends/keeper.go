@@ -28,8 +28,6 @@ type ReconcilerOptions struct {
 	Store *checkpoint.Store
 	// Host is the host's namespace. It stays open until Run has returned.
 	Host *kernel.Namespace
-	// ReceiveBuffer is that of the watch, in bytes. 0 stands for the kernel package's own choice.
-	ReceiveBuffer int
 	// OnDone is called with what was made right, in words, and why. OnError is called with each failure: the Reconciler tries
 	// again by itself. OnDrifts is called when Drifts has changed. None may call the Reconciler, and each may be nil. Several
 	// goroutines call OnDone and OnError.
@@ -169,7 +167,7 @@ func (k *Reconciler) Run(ctx context.Context) error {
 		}
 	}
 	// First the watch, then the look: nothing is missed in between.
-	watch, err := k.Host.WatchAddressing(k.ReceiveBuffer)
+	watch, err := k.Host.WatchAddressing(0)
 	if err != nil {
 		return err
 	}

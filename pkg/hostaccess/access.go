@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 )
@@ -176,12 +177,7 @@ func SamePod(first, second string) bool {
 
 // hasFamily says that the access has an address of the family.
 func (a Access) hasFamily(ipv6 bool) bool {
-	for _, addr := range a.Addresses {
-		if addr.Is6() == ipv6 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.Addresses, func(addr netip.Addr) bool { return addr.Is6() == ipv6 })
 }
 
 // singlePrefix is the address with the prefix length of one address.

@@ -86,23 +86,20 @@ func withoutIPv6(err error) error {
 // Remove deletes the pair with that end in the host, and returns its alias. It is no error if it is gone: the alias is empty then. It
 // leaves a device alone that is no veth, or that neither has an alias of relink's nor looks like an end of relink's.
 func Remove(host *kernel.Namespace, hostName string) (alias string, err error) {
-	exists, err := host.Exists(hostName)
-	if err != nil || !exists {
+	end, ok, err := hostEnd(host, hostName, host, nil)
+	if err != nil || !ok {
 		return "", err
 	}
-	end, err := host.CaptureEndLink(hostName, host, nil)
-	if err == nil {
-		if _, ours := ParseAlias(end.Link.Alias); !ours && !end.Link.NoARP {
-			return "", nil
-		}
-		alias = end.Link.Alias
-		failpoint.Here("before pair's end")
-		err = host.Delete(hostName)
-	}
-	if errors.Is(err, kernel.ErrNoDevice) || errors.Is(err, kernel.ErrUnsupported) {
+	if _, ours := ParseAlias(end.Link.Alias); !ours && !end.Link.NoARP {
 		return "", nil
 	}
-	return alias, err
+	failpoint.Here("before pair's end")
+	if err := host.Delete(hostName); errors.Is(err, kernel.ErrNoDevice) || errors.Is(err, kernel.ErrUnsupported) {
+		return "", nil
+	} else if err != nil {
+		return end.Link.Alias, err
+	}
+	return end.Link.Alias, nil
 }
 
 // Repair makes right what Look has found, and looks again. What cannot be mended, or not be looked at, is the error.

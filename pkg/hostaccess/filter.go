@@ -119,7 +119,7 @@ func (a Access) masqueradeRules(family netfilter.Family, node Node) (rules []net
 		}
 		for _, t := range through {
 			rules = append(rules, slices.Concat(netfilter.Rule{"-s", singlePrefix(addr).String(), "-m", "conntrack"}, t, []string{
-				"-m", "comment", "--comment", masqComment(a.HostName), "-j", "SNAT", "--to-source", node.source(addr).String(),
+				"-m", "comment", "--comment", masqComment(a.HostName), "-j", "SNAT", "--to-source", node.source(addr.Is6()).String(),
 			}))
 		}
 	}

@@ -98,14 +98,21 @@ func (s *hostState) readEndAt(host *kernel.Namespace, index int) error {
 
 // readEnd reads the end of that name, if there is one.
 func (s *hostState) readEnd(host *kernel.Namespace, name string) error {
-	end, err := host.CaptureEndLink(name, host, nil)
-	switch {
-	case err == nil:
+	end, ok, err := hostEnd(host, name, host, nil)
+	if ok {
 		s.ends[name] = end.Link
-	case !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported):
-		return err
 	}
-	return nil
+	return err
+}
+
+// hostEnd returns the end of that name in the host, with its settings. ok is false if there is none. sandbox is the namespace of the
+// other end.
+func hostEnd(host *kernel.Namespace, name string, sandbox *kernel.Namespace, settings []string) (end kernel.End, ok bool, err error) {
+	end, err = host.CaptureEndLink(name, sandbox, settings)
+	if errors.Is(err, kernel.ErrNoDevice) || errors.Is(err, kernel.ErrUnsupported) {
+		return end, false, nil
+	}
+	return end, err == nil, err
 }
 
 // routeTargets returns where the routes to the addresses of the access lead: an address by the index of the device.
@@ -294,10 +301,7 @@ func (p *HostPlan) planRule(state hostState, ipv6, needed, unused bool) {
 // planStandIn plans the node's stand-in. It stays while a route has it as its source: the route's pod may not be among those that are
 // looked at.
 func (p *HostPlan) planStandIn(state hostState, ipv6, needed bool) {
-	addr := standIn4
-	if ipv6 {
-		addr = standIn6
-	}
+	addr := standIn(ipv6)
 	exists := slices.ContainsFunc(state.localAddresses, func(a kernel.LocalAddress) bool { return a.Addr == addr })
 	switch {
 	case needed && !exists:
@@ -382,12 +386,12 @@ func RemoveUnused(host *kernel.Namespace) error {
 func EndsOfPod(host *kernel.Namespace, alias string) ([]netstate.Link, error) {
 	var found []netstate.Link
 	for _, name := range podNames(alias) {
-		end, err := host.CaptureEndLink(name, host, nil)
-		switch {
-		case err == nil && SamePod(alias, end.Link.Alias):
-			found = append(found, end.Link)
-		case err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported):
+		end, ok, err := hostEnd(host, name, host, nil)
+		if err != nil {
 			return nil, err
+		}
+		if ok && SamePod(alias, end.Link.Alias) {
+			found = append(found, end.Link)
 		}
 	}
 	return found, nil

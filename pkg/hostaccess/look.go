@@ -3,6 +3,7 @@ package hostaccess
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -56,11 +57,11 @@ func (p Pod) Inspect(node Node) (Inspection, error) {
 	case err != nil:
 		return found, err
 	}
-	host, err := p.Host.CaptureEndLink(p.HostName, p.Sandbox, keys(p.hostSettings(node)))
-	if err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported) {
+	host, ok, err := hostEnd(p.Host, p.HostName, p.Sandbox, keys(p.hostSettings(node)))
+	if err != nil {
 		return found, err
 	}
-	if err != nil || !pod.Joined || pod.PeerIndex != host.Link.Index {
+	if !ok || !pod.Joined || pod.PeerIndex != host.Link.Index {
 		// The pair of somebody else has the name. A pair of relink's own cannot lose one end only.
 		found.foreign = true
 		found.addBreak("%s is not the other end of %s in the host: it is not relink's", p.Name, p.HostName)
@@ -210,10 +211,4 @@ func (s *Inspection) addBreak(format string, args ...any) {
 	s.Breaks = append(s.Breaks, s.Differences[len(s.Differences)-1])
 }
 
-func keys(settings map[string]string) (names []string) {
-	for key := range settings {
-		names = append(names, key)
-	}
-	slices.Sort(names)
-	return names
-}
+func keys(settings map[string]string) []string { return slices.Sorted(maps.Keys(settings)) }

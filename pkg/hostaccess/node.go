@@ -1,6 +1,7 @@
 package hostaccess
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -96,12 +97,7 @@ func nodeOf(local []kernel.LocalAddress, ipv4, ipv6 kernel.DefaultRoute) Node {
 	node.add(local, node.Source4, ipv4, false)
 	node.add(local, node.Source6, ipv6, true)
 	slices.SortFunc(node.Addresses, netip.Addr.Compare)
-	if !node.Source4.IsValid() {
-		node.Source4 = standIn4
-	}
-	if !node.Source6.IsValid() {
-		node.Source6 = standIn6
-	}
+	node.Source4, node.Source6 = cmp.Or(node.Source4, standIn4), cmp.Or(node.Source6, standIn6)
 	return node
 }
 
@@ -166,22 +162,26 @@ func sourceOf(local []kernel.LocalAddress, route kernel.DefaultRoute, ipv6 bool)
 // KeepsSources says that what the node sent from before is still an address of its own, in both families. A stand-in is one until no route
 // has it as its source.
 func (n Node) KeepsSources(before Node) bool {
-	return (before.Source4 == standIn4 || slices.Contains(n.Addresses, before.Source4)) &&
-		(before.Source6 == standIn6 || slices.Contains(n.Addresses, before.Source6))
+	keeps := func(ipv6 bool) bool {
+		return before.standsIn(ipv6) || slices.Contains(n.Addresses, before.source(ipv6))
+	}
+	return keeps(false) && keeps(true)
 }
 
-// source returns the source of what the node sends to the address.
-func (n Node) source(addr netip.Addr) netip.Addr {
-	if addr.Is6() {
+// source returns the source of what the node sends in the family.
+func (n Node) source(ipv6 bool) netip.Addr {
+	if ipv6 {
 		return n.Source6
 	}
 	return n.Source4
 }
 
 // standsIn says that the node's stand-in of the family is in use.
-func (n Node) standsIn(ipv6 bool) bool {
+func (n Node) standsIn(ipv6 bool) bool { return n.source(ipv6) == standIn(ipv6) }
+
+func standIn(ipv6 bool) netip.Addr {
 	if ipv6 {
-		return n.Source6 == standIn6
+		return standIn6
 	}
-	return n.Source4 == standIn4
+	return standIn4
 }

@@ -168,7 +168,7 @@ func (a Access) hostRoutes(node Node) (routes []netstate.Route) {
 			continue
 		}
 		r := route(singlePrefix(addr), Table, hostProtocol)
-		r.Source = node.source(addr)
+		r.Source = node.source(addr.Is6())
 		routes = append(routes, r)
 	}
 	return routes
