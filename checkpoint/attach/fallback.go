@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // fallback is a master that exists, while the masters before it in the configured list are missing.
@@ -193,15 +194,12 @@ const maxNamedClaims = 3
 
 func claimNames(claims []claim) string {
 	var names []string
-	for _, c := range claims[:min(len(claims), maxNamedClaims)] {
+	for _, c := range claims {
 		owner := c.record.Pod.String()
 		if c.record.Pod.Name == "" {
 			owner = c.record.Attachment.ContainerID
 		}
 		names = append(names, c.record.Attachment.IfName+" of "+owner)
 	}
-	if rest := len(claims) - len(names); rest > 0 {
-		names = append(names, fmt.Sprintf("and %d more", rest))
-	}
-	return strings.Join(names, ", ")
+	return printable.First(names, maxNamedClaims, ", ")
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/systemd"
 )
@@ -80,7 +82,7 @@ func (g *guard) restore(ctx context.Context) error {
 	for _, note := range report.Notes {
 		g.notef("%s", note)
 	}
-	g.logf("restored or repaired %s in %s", count(back, "attachment"), report.Duration.Round(time.Millisecond))
+	g.logf("restored or repaired %s in %s", printable.Count(back, "attachment"), report.Duration.Round(time.Millisecond))
 	return nil
 }
 
@@ -118,10 +120,10 @@ func (g *guard) reportMissing(ctx context.Context) {
 // cached are the attachments that are in the caches of libcni and Multus. An error says that it may not have all of them.
 func (g *guard) cached() (map[attachment.Key]bool, error) {
 	attachments := map[attachment.Key]bool{}
-	if g.CacheDir == "" {
+	if g.journal.Plan.CacheDir == "" {
 		return attachments, nil
 	}
-	entries, unreadable, err := cnicache.Read(g.CacheDir)
+	entries, unreadable, err := cnicache.Read(g.journal.Plan.CacheDir)
 	for _, e := range entries {
 		attachments[e.Attachment] = true
 	}
@@ -153,16 +155,8 @@ func (g *guard) verify(ctx context.Context) error {
 
 // isDetached says whether the attachment was detached during the guard, or its sandbox is gone.
 func (g *guard) isDetached(key attachment.Key) bool {
-	records, _, err := g.Store.List()
-	if err != nil {
-		return false
-	}
-	for _, r := range records {
-		if r.Attachment == key {
-			return isSandboxGone(r)
-		}
-	}
-	return true
+	r, err := g.Store.Load(key.ContainerID, key.IfName)
+	return errors.Is(err, checkpoint.ErrNoCheckpoint) || err == nil && kernel.NotFound(r.Namespace)
 }
 
 // startUnits starts the units that ran. If one fails, it still tries the others.
@@ -231,7 +225,7 @@ func (g *guard) report(context.Context) error {
 	if len(g.journal.Troubles) == 0 && g.journal.isBegun(RunCommand) {
 		g.logf("everything is back")
 	} else if len(g.journal.Troubles) > 0 {
-		g.alertf("%s not back: relink status shows what is wrong%s", count(len(g.journal.Troubles), "thing"),
+		g.alertf("%s not back: relink status shows what is wrong%s", printable.Count(len(g.journal.Troubles), "thing"),
 			textIf(len(g.journal.Troubles) > g.journal.Staying, ", relink restore tries again"))
 	}
 	g.logf("relink guard took %s, and ends with exit status %d", g.journal.sinceBegun(g.journal.Steps[0].Step).Round(time.Millisecond), g.journal.Status)

@@ -5,31 +5,23 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// GatewayQuery is an address to ask for, and the pod's address that asks.
-type GatewayQuery struct {
-	Source netip.Addr `json:"from"`
-	Target netip.Addr `json:"of"`
-}
-
 // gatewayQueries returns the questions that the pod's interface asks to find its routers.
-func gatewayQueries(i netstate.Interface) (queries []GatewayQuery) {
+func gatewayQueries(i netstate.Interface) (queries []kernel.Solicitation) {
 	add := func(gateway netip.Addr, device string) {
 		if !gateway.IsValid() || device != "" {
 			return // This route is for another interface.
 		}
 		if source, ok := sourceAddress(gateway, i.Addresses); ok {
-			if q := (GatewayQuery{Source: source, Target: gateway.WithZone("")}); !slices.Contains(queries, q) {
+			if q := (kernel.Solicitation{Source: source, Target: gateway.WithZone("")}); !slices.Contains(queries, q) {
 				queries = append(queries, q)
 			}
 		}
@@ -69,38 +61,31 @@ func answeringGateways(ctx context.Context, store *checkpoint.Store, gateways []
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	var group errgroup.Group
-	group.SetLimit(maxProbes)
-	for _, record := range records {
-		var questions []kernel.Solicitation
-		mine := slices.DeleteFunc(slices.Clone(gateways), func(g Gateway) bool { return g.Attachment != record.Attachment })
-		for _, g := range mine {
-			questions = append(questions, kernel.Solicitation(g.GatewayQuery))
+	found := make([][]netip.Addr, len(records))
+	inparallel.Do(maxProbes, len(records), func(i int) {
+		found[i], _ = probeGateways(ctx, records[i], gateways, opts) // The caller reports a gateway without an answer.
+	})
+	for _, g := range gateways {
+		i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment == g.Attachment })
+		if i >= 0 && slices.Contains(found[i], g.Target) {
+			answered = append(answered, g)
 		}
-		if len(questions) == 0 {
-			continue
-		}
-		group.Go(func() error {
-			found, err := probeGateways(ctx, record, questions, opts)
-			mu.Lock()
-			defer mu.Unlock()
-			for _, g := range mine {
-				if slices.Contains(found, g.Target) {
-					answered = append(answered, g)
-				}
-			}
-			if errors.Is(err, context.Canceled) {
-				return err
-			}
-			return nil // The caller reports a gateway without an answer.
-		})
 	}
-	return answered, group.Wait()
+	return answered, ctx.Err()
 }
 
-// probeGateways asks from inside the record's namespace, if the namespace is still the recorded one.
-func probeGateways(ctx context.Context, record checkpoint.Record, questions []kernel.Solicitation, opts kernel.ProbeOptions) ([]netip.Addr, error) {
+// probeGateways asks for those gateways that are the record's. It asks from inside the record's namespace, if the namespace is
+// still the recorded one.
+func probeGateways(ctx context.Context, record checkpoint.Record, gateways []Gateway, opts kernel.ProbeOptions) ([]netip.Addr, error) {
+	var questions []kernel.Solicitation
+	for _, g := range gateways {
+		if g.Attachment == record.Attachment {
+			questions = append(questions, g.Solicitation)
+		}
+	}
+	if len(questions) == 0 {
+		return nil, nil
+	}
 	sandbox, err := kernel.OpenSame(record.Namespace)
 	if err != nil {
 		return nil, err
@@ -150,7 +135,7 @@ func gatewaysBefore(ctx context.Context, store *checkpoint.Store) (gateways, ans
 			continue
 		}
 		for _, q := range gatewayQueries(r.Interface.Unexpired(uptime)) {
-			gateways = append(gateways, Gateway{Attachment: r.Attachment, Pod: r.Pod, GatewayQuery: q})
+			gateways = append(gateways, Gateway{Attachment: r.Attachment, Pod: r.Pod, Solicitation: q})
 		}
 	}
 	answered, err = answeringGateways(ctx, store, gateways, probeBefore)

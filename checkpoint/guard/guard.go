@@ -27,8 +27,6 @@ import (
 // Options of a guard.
 type Options struct {
 	Store *checkpoint.Store
-	// CacheDir is where the CNI caches are (cnicache.DefaultDir). Empty means none.
-	CacheDir string
 	// Stdin is for the command. It may be nil. The command's output goes to Out. The guard's own lines go to Err.
 	Stdin    *os.File
 	Out, Err io.Writer

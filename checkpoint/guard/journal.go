@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
+	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/statefile"
 )
 
@@ -85,7 +86,7 @@ type RecordedAttachment struct {
 type Gateway struct {
 	Attachment attachment.Key `json:"attachment"`
 	Pod        attachment.Pod `json:"pod,omitzero"`
-	GatewayQuery
+	kernel.Solicitation
 }
 
 // CommandResult is what became of the command.

@@ -8,13 +8,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/flock"
-	"github.com/relink-cni/relink/pkg/kernel"
 )
-
-// isSandboxGone says that nothing leads to the record's sandbox any more.
-func isSandboxGone(r checkpoint.Record) bool { return kernel.NotFound(r.Namespace) }
 
 // View is what other processes see of a guard.
 type View struct {

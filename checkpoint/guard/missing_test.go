@@ -16,7 +16,8 @@ import (
 // CRI-O keeps the network namespace of a pod that has ended, and Multus detaches interfaces of pods that live on. A
 // checkpoint that vanishes without a DEL is missing all the same.
 func TestADetachedInterfaceIsNotMissing(t *testing.T) {
-	g := &guard{Options: Options{Store: checkpoint.OpenStore(t.TempDir()), CacheDir: t.TempDir(), Out: io.Discard, Err: io.Discard}, dir: t.TempDir()}
+	g := &guard{Options: Options{Store: checkpoint.OpenStore(t.TempDir()), Out: io.Discard, Err: io.Discard}, dir: t.TempDir()}
+	g.journal.Plan.CacheDir = t.TempDir()
 	if err := g.openLog(os.O_TRUNC); err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func TestADetachedInterfaceIsNotMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	results := filepath.Join(g.CacheDir, "results")
+	results := filepath.Join(g.journal.Plan.CacheDir, "results")
 	if err := os.Mkdir(results, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -41,9 +41,9 @@ func (g *guard) check(ctx context.Context) error {
 		return err
 	}
 	g.journal.Gateways = answered
-	g.logf("%s checked; gateways that answer: %d of %d", count(len(report.Attachments), "attachment"), len(answered), len(gateways))
+	g.logf("%s checked; gateways that answer: %d of %d", printable.Count(len(report.Attachments), "attachment"), len(answered), len(gateways))
 	if silent := len(gateways) - len(answered); silent > 0 {
-		g.notef("%s did not answer before: guard cannot ask there whether pods are back", count(silent, "gateway"))
+		g.notef("%s did not answer before: guard cannot ask there whether pods are back", printable.Count(silent, "gateway"))
 	}
 	return nil
 }
@@ -80,19 +80,7 @@ func sandboxName(pod attachment.Pod, key attachment.Key) string {
 }
 
 // firstReasons names the first few of all.
-func firstReasons(lines []string) string {
-	if len(lines) <= shownReasons {
-		return strings.Join(lines, "; ")
-	}
-	return fmt.Sprintf("%s; and %d more", strings.Join(lines[:shownReasons], "; "), len(lines)-shownReasons)
-}
-
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
+func firstReasons(lines []string) string { return printable.First(lines, shownReasons, "; ") }
 
 // capture writes the checkpoints that are missing.
 func (g *guard) capture(ctx context.Context) error {
@@ -118,7 +106,7 @@ func (g *guard) capture(ctx context.Context) error {
 	}
 	missing = append(missing, report.Problems...)
 	if captured > 0 {
-		g.logf("captured %s", count(captured, "interface"))
+		g.logf("captured %s", printable.Count(captured, "interface"))
 	}
 	if len(missing) == 0 {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -161,8 +162,8 @@ func TestGatewaysOf(t *testing.T) {
 			{NextHops: []netstate.NextHop{{Gateway: addr("10.9.0.2")}, {Gateway: addr("10.8.0.1"), Device: "net1"}}}, {Gateway: addr("172.16.0.1")},
 		},
 	}
-	want := []GatewayQuery{
-		{addr("10.3.0.5"), addr("10.3.0.1")}, {addr("fd00:3::5"), addr("fe80::1")}, {addr("10.9.0.5"), addr("10.9.0.2")}, {addr("10.9.0.5"), addr("172.16.0.1")},
+	want := []kernel.Solicitation{
+		{Source: addr("10.3.0.5"), Target: addr("10.3.0.1")}, {Source: addr("fd00:3::5"), Target: addr("fe80::1")}, {Source: addr("10.9.0.5"), Target: addr("10.9.0.2")}, {Source: addr("10.9.0.5"), Target: addr("172.16.0.1")},
 	}
 	if got := gatewayQueries(i); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -14,7 +14,9 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Via is a device whose pods move to another device while the command runs.
@@ -107,7 +109,7 @@ func (g *guard) chooseVia(asked []Via) ([]Via, error) {
 	if err != nil {
 		return nil, err
 	}
-	return chooseVia(asked, slices.DeleteFunc(records, isSandboxGone))
+	return chooseVia(asked, slices.DeleteFunc(records, func(r checkpoint.Record) bool { return kernel.NotFound(r.Namespace) }))
 }
 
 // moveJournalPath is the path of the file that says what was moved.
@@ -133,7 +135,7 @@ func (g *guard) checkMove(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("--via %s: %w", v, err)
 		}
-		g.logf("%s can be moved from %s to %s", count(countState(report, move.ToMove), "attachment"), v.Old, v.New)
+		g.logf("%s can be moved from %s to %s", printable.Count(countState(report, move.ToMove), "attachment"), v.Old, v.New)
 	}
 	return nil
 }
@@ -195,7 +197,7 @@ func (g *guard) logMoved(report move.UplinkReport, source, target string) {
 	for _, note := range report.Notes {
 		g.logf("%s", note)
 	}
-	g.logf("moved %s from %s to %s in %s; a pod took %s at most to switch", count(countState(report, move.Moved), "attachment"), source, target,
+	g.logf("moved %s from %s to %s in %s; a pod took %s at most to switch", printable.Count(countState(report, move.Moved), "attachment"), source, target,
 		report.Duration.Round(time.Millisecond), slowest.Round(10*time.Microsecond))
 }
 

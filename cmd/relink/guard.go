@@ -11,7 +11,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/relink-cni/relink/checkpoint/guard"
-	"github.com/relink-cni/relink/pkg/cnicache"
 )
 
 const guardVerb = "guard"
@@ -135,7 +134,7 @@ func runGuard(cmd *cobra.Command, plan guard.Plan, resume string, open storeOpen
 		return err
 	}
 	// Not by way of the streams: nothing may depend on whether somebody reads.
-	opts := guard.Options{Store: store, CacheDir: cnicache.DefaultDir, Out: streamOf(cmd.OutOrStdout()).writer, Err: streamOf(cmd.ErrOrStderr()).writer, Quiet: v.quiet}
+	opts := guard.Options{Store: store, Out: streamOf(cmd.OutOrStdout()).writer, Err: streamOf(cmd.ErrOrStderr()).writer, Quiet: v.quiet}
 	if f, ok := cmd.InOrStdin().(*os.File); ok {
 		opts.Stdin = f
 	}

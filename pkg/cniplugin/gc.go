@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // validKey is the key of a GC's list. oldKey is what the specification called it at first. libcni writes both.
@@ -89,9 +91,5 @@ func KeptByGC(kept []string) string {
 	if len(kept) == 0 {
 		return ""
 	}
-	named := slices.Clone(kept[:min(len(kept), maxNamed)])
-	if rest := len(kept) - len(named); rest > 0 {
-		named = append(named, fmt.Sprintf("and %d more", rest))
-	}
-	return "GC keeps what the runtime does not list, as its network namespace is not proven gone: " + strings.Join(named, "; ")
+	return "GC keeps what the runtime does not list, as its network namespace is not proven gone: " + printable.First(kept, maxNamed, "; ")
 }

@@ -68,21 +68,13 @@ func restoreStdin(config []byte) error {
 	}
 	os.Stdin = os.NewFile(uintptr(pipe[0]), "configuration")
 	writer := os.NewFile(uintptr(pipe[1]), "configuration")
-	write := func() {
+	// This waits for the reader. If nobody reads, because the environment is wrong, the program ends all the same.
+	go func() {
 		_, _ = writer.Write(config)
 		_ = writer.Close()
-	}
-	if len(config) <= roomInPipe {
-		write()
-		return nil
-	}
-	// This waits for the reader. If nobody reads, because the environment is wrong, the program ends all the same.
-	go write()
+	}()
 	return nil
 }
-
-// roomInPipe is a size in bytes that every pipe has room for, also if its user has too many of them (pipe(7)).
-const roomInPipe = 4096
 
 // checkHeader reports what is wrong with the name and the version, for every command. A DEL needs them
 // too.

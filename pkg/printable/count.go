@@ -1,0 +1,23 @@
+package printable
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Count is a number of things: "1 pod", "2 pods".
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// First joins the first of the texts, up to the limit, and counts the others: "a, b, and 3 more".
+func First(texts []string, limit int, separator string) string {
+	if rest := len(texts) - limit; rest > 0 {
+		texts = append(slices.Clone(texts[:limit]), fmt.Sprintf("and %d more", rest))
+	}
+	return strings.Join(texts, separator)
+}
