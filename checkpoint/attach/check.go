@@ -20,7 +20,7 @@ import (
 // Check compares what the CNI result tracks, and what the plugin alone owns, with what is there. It asks the IPAM plugin, too. Its
 // error names all differences. For a chained plugin, the interface plugin has a CHECK of its own for what it lists in the result.
 func (p Plugin) Check(args *skel.CmdArgs) error {
-	c, err := p.beginCheck(args)
+	c, err := p.beginRecorded(args)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
-	"github.com/relink-cni/relink/pkg/ipam/delegate"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
@@ -65,7 +64,7 @@ func (p Plugin) beginDel(args *skel.CmdArgs) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := read.Config()
+	config, err := p.config(read)
 	var store *checkpoint.Store
 	if err == nil {
 		store, err = netconf.OpenStore(config)
@@ -77,14 +76,8 @@ func (p Plugin) beginDel(args *skel.CmdArgs) (*call, error) {
 	if err != nil {
 		store = checkpoint.OpenStore(checkpoint.DefaultDir)
 	}
-	if p.isChained() {
-		config.IPAM = cniplugin.IPAMSection{}
-	}
-	c := &call{
-		Request: netconf.Request{Config: config}, plugin: p, args: args, store: store,
-		ipam:        delegate.New(args, config.Network, nil),
-		masquerades: read.WantsMasquerade(),
-	}
+	c := p.recordedCall(args, cniplugin.Args{}, config, store)
+	c.masquerades = read.WantsMasquerade()
 	if err := c.key().Validate(); err != nil {
 		return nil, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
 	}

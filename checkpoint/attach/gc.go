@@ -22,7 +22,7 @@ import (
 // to do the same, and to keep the addresses of what is kept. It goes on after a failure and reports all.
 // If the list of valid attachments is missing, it forgets nothing: an empty list is something else.
 func (p Plugin) GC(args *skel.CmdArgs) error {
-	config, store, err := p.readConfig(args)
+	c, err := p.beginRecorded(args)
 	if err != nil {
 		return err
 	}
@@ -33,10 +33,10 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 	}
 	if !listed {
 		p.warn("GC without cni.dev/valid-attachments: every checkpoint is kept")
-		return delegate.New(args, config.Network, nil).GC(ctx)
+		return c.ipam.GC(ctx)
 	}
-	kept, err := forgetInvalid(ctx, store, config.Name, valid)
-	err = cniplugin.Join(err, sweepHostAccess(ctx, store))
+	kept, err := forgetInvalid(ctx, c.store, c.Name, valid)
+	err = cniplugin.Join(err, sweepHostAccess(ctx, c.store))
 	if message := kept.message(); message != "" {
 		p.warn("%s", message)
 	}
@@ -49,7 +49,7 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 	if rest.StdinData, unlisted = cniplugin.WithValid(args.StdinData, kept.attachments()); unlisted != nil {
 		return cniplugin.Join(err, unlisted)
 	}
-	return cniplugin.Join(err, delegate.New(&rest, config.Network, nil).GC(ctx))
+	return cniplugin.Join(err, delegate.New(&rest, c.Network, nil).GC(ctx))
 }
 
 // keptCheckpoints is what a GC has not forgotten although the runtime does not call it valid.

@@ -79,44 +79,39 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 	}, nil
 }
 
-// beginCheck is begin for a CHECK. The checkpoint says what was built, so it reads no more of the configuration than
-// cniplugin.ReadCheckConfig and the place of the checkpoint.
-func (p Plugin) beginCheck(args *skel.CmdArgs) (*call, error) {
+// beginRecorded is begin for a CHECK and a GC. The checkpoint says what was built, so it reads no more of the configuration than
+// cniplugin.DelConfig.
+func (p Plugin) beginRecorded(args *skel.CmdArgs) (*call, error) {
 	env, err := cniplugin.ParseArgs(args.Args)
 	if err != nil {
 		return nil, err
 	}
-	network, err := cniplugin.ReadCheckConfig(args.StdinData)
-	if err != nil {
-		return nil, err
-	}
-	config, store, err := p.readConfig(args)
-	if err != nil {
-		return nil, err
-	}
-	network.IPAM, config.Network = config.IPAM, network
-	return &call{
-		Request: netconf.Request{Config: config}, plugin: p, args: args, env: env, store: store,
-		ipam: delegate.New(args, network, control.Client{}),
-	}, nil
-}
-
-// readConfig reads what a GC and a CHECK need of the configuration: no more, so that a wrong key elsewhere in it keeps
-// nothing from being given up.
-func (p Plugin) readConfig(args *skel.CmdArgs) (cniplugin.Config, *checkpoint.Store, error) {
 	read, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
-		return cniplugin.Config{}, nil, err
+		return nil, err
 	}
-	config, err := read.Config()
+	config, err := p.config(read)
 	if err != nil {
-		return config, nil, err
-	}
-	if p.isChained() {
-		config.IPAM = cniplugin.IPAMSection{}
+		return nil, err
 	}
 	store, err := netconf.OpenStore(config)
-	return config, store, err
+	if err != nil {
+		return nil, err
+	}
+	return p.recordedCall(args, env, config, store), nil
+}
+
+// config returns what was read. What "ipam" names is the interface plugin's.
+func (p Plugin) config(read cniplugin.DelConfig) (cniplugin.Config, error) {
+	if p.isChained() {
+		read.IPAM = cniplugin.IPAMSection{}
+	}
+	return read.Config()
+}
+
+// recordedCall is a call that asks nobody about owners.
+func (p Plugin) recordedCall(args *skel.CmdArgs, env cniplugin.Args, config cniplugin.Config, store *checkpoint.Store) *call {
+	return &call{Request: netconf.Request{Config: config}, plugin: p, args: args, env: env, store: store, ipam: delegate.New(args, config.Network, nil)}
 }
 
 // warn writes a line for the administrator.

@@ -176,11 +176,14 @@ func FirstError(errs []error) error {
 	return nil
 }
 
-// DelConfig is what a DEL and a GC read of a configuration. It is no more than they need: a pod can be detached
-// also if an ADD would refuse the configuration by now.
+// DelConfig is what a DEL, a GC and a CHECK read of a configuration. It is no more than they need: a pod can be detached
+// also if an ADD would refuse the configuration by now. An attachment is as its ADD has made it: a runtime may rebuild a pod whose
+// CHECK fails, so a mistake that came into the configuration later must not fail it.
 type DelConfig struct {
+	CNIVersion    string          `json:"cniVersion"`
 	Name          string          `json:"name"`
 	IPAM          IPAMSection     `json:"ipam"`
+	PrevResult    Result          `json:"prevResult"`
 	CheckpointDir json.RawMessage `json:"checkpointDir"`
 	// HostAccess is relink-macvlan's. Masquerade is relink-host-access's, which has its keys beside the others.
 	HostAccess json.RawMessage `json:"hostAccess"`
@@ -196,7 +199,7 @@ func (d DelConfig) WantsMasquerade() bool {
 	return access.Masquerade || string(d.Masquerade) == "true"
 }
 
-// ReadDelConfig reads the configuration in b for a DEL or a GC, as DecodePart does. It fails with code 7 if the
+// ReadDelConfig reads the configuration in b for a DEL, a GC or a CHECK, as DecodePart does. It fails with code 7 if the
 // name or the IPAM section is of a wrong type, and with code 6 if b is no JSON.
 func ReadDelConfig(b []byte) (DelConfig, error) {
 	var d DelConfig
@@ -204,24 +207,15 @@ func ReadDelConfig(b []byte) (DelConfig, error) {
 	return d, err
 }
 
-// ReadCheckConfig reads the configuration in b for a CHECK: what ReadDelConfig reads of a Network, the version and the result of the ADD. An
-// attachment is as its ADD has made it: a runtime may rebuild a pod whose CHECK fails, so a mistake that came into the configuration
-// later must not fail it.
-func ReadCheckConfig(b []byte) (Network, error) {
-	var n struct {
-		CNIVersion string      `json:"cniVersion"`
-		Name       string      `json:"name"`
-		IPAM       IPAMSection `json:"ipam"`
-		PrevResult Result      `json:"prevResult"`
-	}
-	err := DecodePart("", b, &n)
-	return Network{CNIVersion: n.CNIVersion, Name: n.Name, IPAM: n.IPAM, PrevResult: n.PrevResult}, err
+// Network returns what was read of what every plugin has.
+func (d DelConfig) Network() Network {
+	return Network{CNIVersion: d.CNIVersion, Name: d.Name, IPAM: d.IPAM, PrevResult: d.PrevResult}
 }
 
 // Config returns what was read as the configuration of an interface plugin. A checkpointDir that is no string is an
 // error with code 7, and the configuration beside the error does not have it.
 func (d DelConfig) Config() (Config, error) {
-	config := Config{Network: Network{Name: d.Name, IPAM: d.IPAM}}
+	config := Config{Network: d.Network()}
 	if d.CheckpointDir == nil {
 		return config, nil
 	}

@@ -7,7 +7,7 @@
 // An ADD, a CHECK and a STATUS read the configuration in two steps. Keys.Examine goes through the keys once and names those that
 // are misspelt, there twice, or another plugin's. Then Decode or DecodeAll fills the struct, and an error names the key, its value
 // and what is wanted. Config.Problems says which values can't be used. What is in "ipam" stays as it is written (IPAMSection), for
-// the IPAM plugin. A DEL and a GC read no more than DelConfig has: a wrong key elsewhere must not keep a pod from being
+// the IPAM plugin. A DEL, a GC and a CHECK read no more than DelConfig has: a wrong key elsewhere must not keep a pod from being
 // detached. ParseArgs reads CNI_ARGS.
 //
 // Each error has a code of the CNI specification: ConfigError, KeyError and EnvError for what somebody wrote, Error for the rest. Wrap and

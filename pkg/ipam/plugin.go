@@ -78,11 +78,7 @@ func Del(ctx context.Context, args *skel.CmdArgs) error {
 
 // Check decodes as much of the configuration as it needs, and calls Call.Check.
 func Check(ctx context.Context, args *skel.CmdArgs) error {
-	needed, err := cniplugin.ReadCheckConfig(args.StdinData)
-	if err != nil {
-		return err
-	}
-	return New(args, needed, nil).Check(ctx)
+	return withDetachedCall(args, func(c *Call) error { return c.Check(ctx) })
 }
 
 // Status decodes the configuration and calls Call.Status.
@@ -103,14 +99,14 @@ func withCall(args *skel.CmdArgs, f func(*Call) error) error {
 	return f(c)
 }
 
-// withDetachedCall is do for a DEL and a GC. It decodes no more of the configuration than they
+// withDetachedCall is withCall for a DEL, a GC and a CHECK. It decodes no more of the configuration than they
 // need.
 func withDetachedCall(args *skel.CmdArgs, f func(*Call) error) error {
 	needed, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
 		return err
 	}
-	return f(New(args, cniplugin.Network{Name: needed.Name, IPAM: needed.IPAM}, nil))
+	return f(New(args, needed.Network(), nil))
 }
 
 // newCall decodes the configuration.
