@@ -226,7 +226,7 @@ func (a *Agent) announceOwed() {
 				pending = append(pending, r)
 				continue
 			}
-			a.logAnnounced(c, r)
+			a.Log.Info("the neighbours are told", "base", c.Base, "attachments", len(r.Attachments))
 		}
 		c.owed = pending
 		a.observeConnected(c)
@@ -251,7 +251,7 @@ func (a *Agent) decide(ctx context.Context) {
 		before := c.view.lost
 		c.update(a.devices, a.withoutTakenAway(c), a.nics, a.RebuildBond, instant)
 		if before == 0 && c.view.lost > 0 {
-			a.logLoss(c)
+			a.Log.Warn("interfaces are lost", "base", c.Base, "attachments", c.view.lost, "why", printable.Line(c.view.reason))
 			a.observe(LossCount(c.view.lost))
 		}
 		if c.outage != nil {

@@ -147,17 +147,12 @@ func (a *Agent) observeTry(e restoreEnd) {
 	a.observe(try)
 	a.countTry(c, try)
 	if slices.ContainsFunc(try.Outcomes, func(o restore.Outcome) bool { return o.State == restore.Restored || o.State == restore.Repaired }) {
-		c.noteRestored(time.Now())
+		c.wholeAt = time.Now()
+		if c.unconnectedSince.IsZero() {
+			c.unconnectedSince = c.lostAt
+		}
 	}
 	a.observeConnected(c)
-}
-
-// noteRestored notes that a part of the present loss is restored.
-func (c *chain) noteRestored(instant time.Time) {
-	c.wholeAt = instant
-	if c.unconnectedSince.IsZero() {
-		c.unconnectedSince = c.lostAt
-	}
 }
 
 // observeConnected tells the observer when the neighbours know all restored addresses of the chain.

@@ -33,11 +33,6 @@ func (a *Agent) updateStatus() {
 	a.status, a.figures = s, figures
 }
 
-// logLoss logs a loss, as a line that operators may want an alert for.
-func (a *Agent) logLoss(c *chain) {
-	a.Log.Warn("interfaces are lost", "base", c.Base, "attachments", c.view.lost, "why", printable.Line(c.view.reason))
-}
-
 // logRestored logs what a restore has done.
 func (a *Agent) logRestored(c *chain, e restoreEnd) {
 	counts := map[restore.State]int{}
@@ -70,11 +65,6 @@ func (a *Agent) logFailed(c *chain, e restoreEnd) {
 		}
 	}
 	a.Log.Warn("a restore failed", "base", c.Base, "failed", failed, "why", printable.Line(c.view.failure), "nextTry", backoff(c.view.failures))
-}
-
-// logAnnounced logs that the neighbours now know the addresses of a restore that first had no carrier.
-func (a *Agent) logAnnounced(c *chain, r *restore.Result) {
-	a.Log.Info("the neighbours are told", "base", c.Base, "attachments", len(r.Attachments))
 }
 
 // elapsed returns the time since t, 0 if t is zero.

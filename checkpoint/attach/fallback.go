@@ -195,11 +195,7 @@ const maxNamedClaims = 3
 func claimNames(claims []claim) string {
 	var names []string
 	for _, c := range claims {
-		owner := c.record.Pod.String()
-		if c.record.Pod.Name == "" {
-			owner = c.record.Attachment.ContainerID
-		}
-		names = append(names, c.record.Attachment.IfName+" of "+owner)
+		names = append(names, c.record.Attachment.IfName+" of "+c.record.Pod.Or(c.record.Attachment.ContainerID))
 	}
 	return printable.First(names, maxNamedClaims, ", ")
 }

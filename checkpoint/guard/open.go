@@ -27,11 +27,9 @@ func (g *guard) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if wrong := differences(report); len(wrong) > 0 {
-		if !g.journal.Plan.Force {
-			return fmt.Errorf("not everything is as recorded: %s: relink check shows it, relink restore repairs it, --force goes on all the same", firstReasons(wrong))
-		}
-		g.notef("not everything was as recorded before: %s", firstReasons(wrong))
+	if err := g.unlessForced(differences(report), "not everything is as recorded", "relink check shows it, relink restore repairs it, "+goesOn,
+		"not everything was as recorded before"); err != nil {
+		return err
 	}
 	if err := g.recordAttachments(); err != nil {
 		return err
@@ -73,10 +71,22 @@ func differences(report restore.Report) (wrong []string) {
 }
 
 func sandboxName(pod attachment.Pod, key attachment.Key) string {
-	if pod.Name == "" {
-		return "sandbox " + key.ContainerID
+	return pod.Or("sandbox " + key.ContainerID)
+}
+
+// goesOn says what --force does.
+const goesOn = "--force goes on all the same"
+
+// unlessForced returns an error with what is wrong, if there is anything. With --force it only notes that.
+func (g *guard) unlessForced(wrong []string, problem, remedy, note string) error {
+	switch {
+	case len(wrong) == 0:
+		return nil
+	case g.journal.Plan.Force:
+		g.notef("%s: %s", note, firstReasons(wrong))
+		return nil
 	}
-	return pod.String()
+	return fmt.Errorf("%s: %s: %s", problem, firstReasons(wrong), remedy)
 }
 
 // firstReasons names the first few of all.
@@ -108,14 +118,7 @@ func (g *guard) capture(ctx context.Context) error {
 	if captured > 0 {
 		g.logf("captured %s", printable.Count(captured, "interface"))
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	if !g.journal.Plan.Force {
-		return fmt.Errorf("without a checkpoint nothing is restored: %s: relink capture shows it, --force goes on all the same", firstReasons(missing))
-	}
-	g.notef("without a checkpoint: %s", firstReasons(missing))
-	return nil
+	return g.unlessForced(missing, "without a checkpoint nothing is restored", "relink capture shows it, "+goesOn, "without a checkpoint")
 }
 
 // agentPatience is how long a pause waits for a restore of the agent to end.
@@ -166,11 +169,8 @@ func shortened(command string) string {
 
 // pauseFailure is for an agent that runs but could not be paused. It may restore while the command runs.
 func (g *guard) pauseFailure(err error) error {
-	if g.journal.Plan.Force {
-		g.notef("relink-agent is not paused: %v", err)
-		return nil
-	}
-	return fmt.Errorf("relink-agent is not paused: %w: --force goes on all the same", err)
+	const problem = "relink-agent is not paused"
+	return g.unlessForced([]string{err.Error()}, problem, goesOn, problem)
 }
 
 // noteUnits notes which units run.

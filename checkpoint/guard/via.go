@@ -151,11 +151,11 @@ func (g *guard) checkMoved(v Via, report move.UplinkReport) error {
 			wrong = append(wrong, fmt.Sprintf("%s: %s", attachmentName(o), o.Reason))
 		}
 	}
-	if !g.journal.Plan.Force || len(wrong) == 0 {
-		return fmt.Errorf("not everything can be moved: %s: relink move %s --dry-run shows it, --force moves the rest", cmp.Or(firstReasons(wrong), "interrupted"), v)
+	if len(wrong) == 0 {
+		return errors.New("interrupted")
 	}
-	g.notef("not moved to %s, so cut off while %s is away: %s", v.New, v.Old, firstReasons(wrong))
-	return nil
+	return g.unlessForced(wrong, "not everything can be moved", fmt.Sprintf("relink move %s --dry-run shows it, --force moves the rest", v),
+		fmt.Sprintf("not moved to %s, so cut off while %s is away", v.New, v.Old))
 }
 
 func countState(report move.UplinkReport, state move.AttachmentState) (n int) {

@@ -32,7 +32,7 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 		if len(inspection.Differences) > 0 && !inspection.NodeOnly {
 			k.setDrift(r, inspection.Differences)
 		}
-		return nil, fmt.Errorf("%s: %w", podName(r), err)
+		return nil, fmt.Errorf("%s: %w", r.Pod.Or(r.Attachment.String()), err)
 	}
 	k.setDrift(r, inspection.Differences)
 	return steps, nil
@@ -68,17 +68,10 @@ func (k *Reconciler) repairLocked(r checkpoint.Record, pod hostaccess.Pod, node 
 	}
 	for _, d := range inspection.Differences {
 		if !slices.Contains(remaining.Differences, d) {
-			steps = append(steps, podName(r)+": "+d)
+			steps = append(steps, r.Pod.Or(r.Attachment.String())+": "+d)
 		}
 	}
 	return steps, remaining, err
-}
-
-func podName(r checkpoint.Record) string {
-	if r.Pod.Name != "" {
-		return r.Pod.String()
-	}
-	return r.Attachment.String()
 }
 
 // setDrift notes what somebody has changed, or that nothing is changed any more.

@@ -181,7 +181,7 @@ type accessOutcome struct {
 
 func newHostAccessAdd(open storeOpener, v *verbosity) *cobra.Command {
 	var c accessChange
-	var written netconf.AccessFlags
+	var written netconf.AccessConfig
 	cmd := &cobra.Command{
 		Use:   "add POD...",
 		Short: "Give host access to pods that run",
@@ -196,7 +196,7 @@ environment.`,
 		Example: `  relink host-access add shop/web-0
   relink host-access add -n shop --services 10.96.0.0/12 --extra 169.254.20.10`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			options, errs := written.Options()
+			options, errs := written.FlagOptions()
 			if len(errs) > 0 {
 				return errors.New(printable.Joined(errors.Join(errs...)))
 			}
@@ -212,7 +212,7 @@ environment.`,
 	flags.StringSliceVar(&written.Services, "services", nil, "`networks` of ClusterIPs that the pod reaches through the node")
 	flags.StringSliceVar(&written.Extra, "extra", nil, "other `networks` or addresses that it reaches through the node")
 	flags.BoolVar(&written.PreserveSource, "preserve-source", false, "send answers to what came through the node back through it")
-	flags.StringVar(&written.Mark, "mark", "", "one `bit` of the mark for --preserve-source (default 0x10000000)")
+	flags.StringVar((*string)(&written.Mark), "mark", "", "one `bit` of the mark for --preserve-source (default 0x10000000)")
 	flags.BoolVar(&written.Masquerade, "masquerade", false, "give what the pod sends through the node an address of the node")
 	return cmd
 }

@@ -15,9 +15,12 @@ type Pod struct {
 
 // String returns "namespace/name", or "-" for no pod, for people to read. It
 // is never parsed.
-func (p Pod) String() string {
+func (p Pod) String() string { return p.Or("-") }
+
+// Or returns what String returns, or the text for no pod.
+func (p Pod) Or(text string) string {
 	if p.Name == "" {
-		return "-"
+		return text
 	}
 	return p.Namespace + "/" + p.Name
 }

@@ -2,10 +2,12 @@ package netconf
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
@@ -32,19 +34,31 @@ var (
 	}
 )
 
-// accessConfig are the keys as they are written.
-type accessConfig struct {
-	IfName         string          `json:"ifName"`
-	Services       []string        `json:"services"`
-	Extra          []string        `json:"extra"`
-	PreserveSource bool            `json:"preserveSource"`
-	Mark           json.RawMessage `json:"mark"`
-	Masquerade     bool            `json:"masquerade"`
+// AccessConfig are the keys of "hostAccess", or the flags of a command for them.
+type AccessConfig struct {
+	IfName         string   `json:"ifName"`
+	Services       []string `json:"services"`
+	Extra          []string `json:"extra"`
+	PreserveSource bool     `json:"preserveSource"`
+	// Mark is empty for the default.
+	Mark       MarkText `json:"mark"`
+	Masquerade bool     `json:"masquerade"`
+}
+
+// MarkText is the bit of preserveSource as JSON: a number, or a string with one.
+type MarkText string
+
+// UnmarshalJSON keeps the text.
+func (m *MarkText) UnmarshalJSON(b []byte) error {
+	if *m = MarkText(b); *m == "null" {
+		*m = ""
+	}
+	return nil
 }
 
 // hostAccess is "hostAccess": a boolean, or an object with the keys.
 type hostAccess struct {
-	accessConfig
+	AccessConfig
 	disabled bool
 }
 
@@ -60,7 +74,7 @@ func (h *hostAccess) UnmarshalJSON(b []byte) error {
 	case len(text) == 0 || text[0] != '{':
 		return cniplugin.ConfigError("hostAccess", cniplugin.RawValue(b), "must be true or an object")
 	}
-	return cniplugin.DecodePart("hostAccess", b, &h.accessConfig)
+	return cniplugin.DecodePart("hostAccess", b, &h.AccessConfig)
 }
 
 // options returns what is asked for, nil for nothing, and everything that is wrong.
@@ -68,11 +82,11 @@ func (h *hostAccess) options() (*hostaccess.Options, []error) {
 	if h == nil || h.disabled {
 		return nil, nil
 	}
-	return h.accessConfig.options(func(key string) string { return "hostAccess." + key })
+	return h.AccessConfig.options(func(key string) string { return "hostAccess." + key })
 }
 
 // options returns what is asked for, and everything that is wrong. keyName is how messages name a key.
-func (h accessConfig) options(keyName func(key string) string) (*hostaccess.Options, []error) {
+func (h AccessConfig) options(keyName func(key string) string) (*hostaccess.Options, []error) {
 	o := &hostaccess.Options{Name: h.IfName, PreserveSource: h.PreserveSource, Masquerade: h.Masquerade}
 	var errs []error
 	if o.Name == "" {
@@ -88,13 +102,16 @@ func (h accessConfig) options(keyName func(key string) string) (*hostaccess.Opti
 	errs = append(errs, wrong...)
 	o.Extra, wrong = prefixes(keyName("extra"), h.Extra)
 	errs = append(errs, wrong...)
-	mark, err := parseMark(keyName("mark"), h.Mark)
-	if errs = append(errs, err); h.PreserveSource {
+	mark, ok := hostaccess.ParseMark(cmp.Or(strings.Trim(string(h.Mark), `"`), strconv.FormatUint(hostaccess.DefaultMark, 10)))
+	switch {
+	case !ok:
+		errs = append(errs, cniplugin.ConfigError(keyName("mark"), cniplugin.RawValue(h.Mark), `must be one bit of 32, such as "0x10000000"`))
+	case h.PreserveSource:
 		o.Mark = mark
-	} else if h.Mark != nil && string(h.Mark) != "null" {
+	case h.Mark != "":
 		errs = append(errs, cniplugin.ConfigError(keyName("mark"), cniplugin.RawValue(h.Mark), "is of use with "+keyName("preserveSource")+" alone"))
 	}
-	return o, slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	return o, errs
 }
 
 // maxNetworks is how many networks a key can have: each pod gets a route for each.
@@ -129,29 +146,12 @@ func prefixes(key string, texts []string) (networks []netip.Prefix, errs []error
 	return networks, errs
 }
 
-// parseMark reads the bit of preserveSource: a number, or a string with one.
-func parseMark(key string, b json.RawMessage) (uint32, error) {
-	if b == nil || string(b) == "null" {
-		return hostaccess.DefaultMark, nil
-	}
-	text := string(b)
-	var quoted string
-	if json.Unmarshal(b, &quoted) == nil {
-		text = quoted
-	}
-	mark, ok := hostaccess.ParseMark(text)
-	if !ok {
-		return 0, cniplugin.ConfigError(key, cniplugin.RawValue(b), `must be one bit of 32, such as "0x10000000"`)
-	}
-	return mark, nil
-}
-
 // HostAccess reads relink-host-access' configuration, and returns everything that is wrong.
 func HostAccess(b []byte, _ cniplugin.Args) (Request, []error) {
 	var c struct {
 		cniplugin.Network
 		CheckpointDir string `json:"checkpointDir"`
-		accessConfig
+		AccessConfig
 	}
 	errs := decode(b, &HostAccessKeys, &c)
 	config := cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
@@ -161,20 +161,10 @@ func HostAccess(b []byte, _ cniplugin.Args) (Request, []error) {
 	return Request{Config: config, HostAccess: options}, append(errs, wrong...)
 }
 
-// AccessFlags are the keys of "hostAccess" as flags of a command.
-type AccessFlags struct {
-	IfName                     string
-	Services, Extra            []string
-	PreserveSource, Masquerade bool
-	// Mark is empty for the default.
-	Mark string
-}
-
-// Options returns what is asked for, and everything that is wrong.
-func (f AccessFlags) Options() (*hostaccess.Options, []error) {
-	h := accessConfig{IfName: f.IfName, Services: f.Services, Extra: f.Extra, PreserveSource: f.PreserveSource, Masquerade: f.Masquerade}
-	if f.Mark != "" {
-		h.Mark, _ = json.Marshal(f.Mark) // A string.
+// FlagOptions returns what the flags ask for, and everything that is wrong.
+func (h AccessConfig) FlagOptions() (*hostaccess.Options, []error) {
+	if h.Mark != "" {
+		h.Mark = MarkText(strconv.Quote(string(h.Mark)))
 	}
 	return h.options(flagName)
 }

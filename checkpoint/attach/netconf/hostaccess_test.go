@@ -103,7 +103,7 @@ func TestHostAccessPlugin(t *testing.T) {
 
 // A command names its flags.
 func TestHostAccessFlags(t *testing.T) {
-	_, errs := AccessFlags{IfName: "a/b", Services: []string{"x"}, Mark: "1"}.Options()
+	_, errs := AccessConfig{IfName: "a/b", Services: []string{"x"}, Mark: "1"}.FlagOptions()
 	got := messages(t, errs)
 	for _, want := range []string{`invalid "--if-name": "a/b": `, `invalid "--services[0]": "x": `, `invalid "--mark": "1": is of use with --preserve-source alone`} {
 		if !strings.Contains(got, want) {
