@@ -131,11 +131,13 @@ func (r *moveRun) probeUnanswered(ctx context.Context, index int, ask []netip.Ad
 	var err error
 	poll(ctx, deadline, func() (pending bool) {
 		if err = r.checkCarrier(index); err == nil {
-			var answers []kernel.Conflict
-			answers, err = r.host.ProbeUpDevice(ctx, index, ask, probeOptions)
-			ask = slices.DeleteFunc(ask, func(a netip.Addr) bool {
-				return slices.ContainsFunc(answers, func(c kernel.Conflict) bool { return c.Address == a })
-			})
+			var solicitations []kernel.Solicitation
+			for _, a := range ask {
+				solicitations = append(solicitations, kernel.Solicitation{Target: a}) // The host need not have an address there.
+			}
+			var answered []netip.Addr
+			answered, err = r.host.Resolve(ctx, index, solicitations, probeOptions)
+			ask = slices.DeleteFunc(ask, func(a netip.Addr) bool { return slices.Contains(answered, a) })
 		}
 		return err == nil && len(ask) > 0 || errors.Is(err, kernel.ErrNoCarrier)
 	})

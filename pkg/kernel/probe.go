@@ -56,14 +56,26 @@ func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr
 	if err := errors.Join(p.validate(addresses), ctx.Err()); err != nil || len(addresses) == 0 {
 		return nil, err
 	}
-	link, err := n.probeable(index, false)
+	link, err := n.resolving(index)
+	if err == nil && link.up() { // When the probing ends, it would be set down, and its routes would go.
+		err = fmt.Errorf("%s is up: %w", link.name, errDeviceInUse)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("probe on device %d: %w", index, err)
 	}
 	if err := n.socket.Run(setUp(index, link.name)); err != nil {
 		return nil, noCarrier(err) // A VLAN device cannot go up while its parent is down.
 	}
-	conflicts, err = n.probeUp(ctx, link, addresses, p)
+	nonce := make([]byte, wire.NonceLen)
+	_, _ = rand.Read(nonce) // It never fails.
+	q := questions{
+		addresses: addresses,
+		ask: func(a netip.Addr) []byte {
+			return wire.Solicitation(link.mac, unspecified(familyOf(a)).Addr(), a, nonce)
+		},
+		parse: func(frame []byte) (wire.Claim, bool) { return wire.ParseProbeAnswer(frame, link.mac, nonce) },
+	}
+	conflicts, err = n.ask(ctx, link, q, p, carrierLimit)
 	if err != nil {
 		err = fmt.Errorf("probe on %s: %w", link.name, err)
 	}
@@ -83,21 +95,13 @@ func (p ProbeOptions) validate(addresses []netip.Addr) error {
 	return nil
 }
 
-// probeable returns the device, or an error if it cannot be probed on.
-func (n *Namespace) probeable(index int, up bool) (*link, error) {
+// resolving returns the device, or an error if it does not resolve addresses.
+func (n *Namespace) resolving(index int) (*link, error) {
 	link, err := n.linkByIndex(index)
-	switch {
-	case err != nil:
-		return nil, err
-	case up && !link.up():
-		return nil, fmt.Errorf("%s is down: %w", link.name, ErrNoCarrier)
-	case !up && link.up():
-		// When the probing ends, it would be set down, and its routes would go.
-		return nil, fmt.Errorf("%s is up: %w", link.name, errDeviceInUse)
-	case len(link.mac) != len(wire.AllNodesMAC) || link.flags&unix.IFF_NOARP != 0:
-		return nil, fmt.Errorf("%s, a %s, does not resolve addresses: %w", link.name, link.kindOf(), ErrUnsupported)
+	if err == nil && (len(link.mac) != len(wire.AllNodesMAC) || link.flags&unix.IFF_NOARP != 0) {
+		err = fmt.Errorf("%s, a %s, does not resolve addresses: %w", link.name, link.kindOf(), ErrUnsupported)
 	}
-	return link, nil
+	return link, err
 }
 
 // noCarrier returns the error as ErrNoCarrier if it says that the device cannot send. The kernel
@@ -110,18 +114,21 @@ func noCarrier(err error) error {
 	return err
 }
 
-// probeUp is Probe once the device is up.
-func (n *Namespace) probeUp(ctx context.Context, link *link, addresses []netip.Addr, p ProbeOptions) ([]Conflict, error) {
-	nonce := make([]byte, wire.NonceLen)
-	_, _ = rand.Read(nonce) // It never fails.
-	ask := func(a netip.Addr) []byte { return wire.Probe(link.mac, a, nonce) }
-	parse := func(frame []byte) (wire.Claim, bool) { return wire.ParseProbeAnswer(frame, link.mac, nonce) }
-	pr, err := n.newProber(link, addresses, ask, parse)
+// questions are addresses to ask for, with the frame that asks for one, and what reads an answer.
+type questions struct {
+	addresses []netip.Addr
+	ask       func(netip.Addr) []byte
+	parse     func(frame []byte) (wire.Claim, bool)
+}
+
+// ask asks on a device that is up, or comes up within the limit.
+func (n *Namespace) ask(ctx context.Context, link *link, q questions, p ProbeOptions, limit time.Duration) ([]Conflict, error) {
+	pr, err := n.newProber(link, q)
 	if err != nil {
 		return nil, err
 	}
 	defer pr.close()
-	if err := n.awaitCarrier(ctx, link.index, carrierLimit); err != nil {
+	if err := n.awaitCarrier(ctx, link.index, limit); err != nil {
 		return nil, err
 	}
 	failpoint.Here("before probing")
@@ -152,60 +159,46 @@ func (n *Namespace) awaitCarrier(ctx context.Context, index int, limit time.Dura
 
 // prober sends probes and listens for answers.
 type prober struct {
-	addresses []netip.Addr
-	// ask returns the frame that asks for an address. parse reads an answer.
-	ask   func(netip.Addr) []byte
-	parse func(frame []byte) (wire.Claim, bool)
-	// arp and neighbours are packet sockets, nil where no address needs them.
-	arp, neighbours *os.File
+	questions
+	// sockets are a packet socket for the IPv6 addresses and one for the others, as far as there are any.
+	sockets map[bool]*os.File
 
 	mu sync.Mutex
 	// answers has the MAC of another host for each address. It is empty if nobody has answered for
 	// the address.
 	answers    map[netip.Addr]string
-	unanswered int // How many addresses have no MAC in heard.
+	unanswered int // How many addresses have no MAC in answers.
 
-	decided chan struct{} // Closed when free is 0.
+	decided chan struct{} // Closed when unanswered is 0.
 	failed  chan error    // What fails at a socket. There is room for one error each.
 }
 
 // newProber returns a prober, which listens from now on. The caller closes it.
-func (n *Namespace) newProber(link *link, addresses []netip.Addr, ask func(netip.Addr) []byte, parse func([]byte) (wire.Claim, bool)) (pr *prober, err error) {
-	pr = &prober{
-		addresses: addresses, ask: ask, parse: parse, answers: map[netip.Addr]string{},
-		decided: make(chan struct{}), failed: make(chan error, 2),
-	}
+func (n *Namespace) newProber(link *link, q questions) (pr *prober, err error) {
+	pr = &prober{questions: q, sockets: map[bool]*os.File{}, answers: map[netip.Addr]string{}, decided: make(chan struct{}), failed: make(chan error, 2)}
 	// The answers to duplicate address detection go to all nodes.
 	groups := []net.HardwareAddr{wire.AllNodesMAC}
-	for _, a := range addresses {
+	for _, a := range q.addresses {
 		pr.answers[a] = ""
 		if a.Is6() {
 			groups = append(groups, wire.SolicitedNodeMAC(a))
 		}
 	}
 	pr.unanswered = len(pr.answers)
-	defer func() {
-		if err != nil {
-			pr.close()
-		}
-	}()
-	if slices.ContainsFunc(addresses, netip.Addr.Is4) {
-		if pr.arp, err = n.probeSocket(link.index, unix.ETH_P_ARP, wire.ARPFilter, nil); err != nil {
-			return nil, err
-		}
+	if slices.ContainsFunc(q.addresses, netip.Addr.Is4) {
+		pr.sockets[false], err = n.probeSocket(link.index, unix.ETH_P_ARP, wire.ARPFilter, nil)
 	}
-	if len(groups) > 1 {
-		pr.neighbours, err = n.probeSocket(link.index, unix.ETH_P_IPV6, wire.NeighbourFilter, groups)
+	if err == nil && len(groups) > 1 {
+		pr.sockets[true], err = n.probeSocket(link.index, unix.ETH_P_IPV6, wire.NeighbourFilter, groups)
+	}
+	if err != nil {
+		pr.close()
 	}
 	return pr, err
 }
 
-func (pr *prober) sockets() []*os.File {
-	return slices.DeleteFunc([]*os.File{pr.arp, pr.neighbours}, func(f *os.File) bool { return f == nil })
-}
-
 func (pr *prober) close() {
-	for _, socket := range pr.sockets() {
+	for _, socket := range pr.sockets {
 		_ = socket.Close()
 	}
 }
@@ -228,11 +221,11 @@ func (pr *prober) conflicts() []Conflict {
 // everything that came until then has been read.
 func (pr *prober) run(ctx context.Context, p ProbeOptions, connected func() error) error {
 	var listening sync.WaitGroup
-	for _, socket := range pr.sockets() {
+	for _, socket := range pr.sockets {
 		listening.Go(func() { pr.listen(socket) })
 	}
 	defer func() {
-		for _, socket := range pr.sockets() {
+		for _, socket := range pr.sockets {
 			_ = socket.SetReadDeadline(time.Now())
 		}
 		listening.Wait()
@@ -277,17 +270,13 @@ const sendLimit = time.Second
 // another host that probes for it must hear of it. It notes in sent for which addresses a probe got
 // out: a busy parent drops some.
 func (pr *prober) send(deadline time.Time, sent map[netip.Addr]bool, connected func() error) error {
-	for _, socket := range pr.sockets() {
+	for _, socket := range pr.sockets {
 		if err := socket.SetWriteDeadline(deadline); err != nil {
 			return err
 		}
 	}
 	for _, a := range pr.addresses {
-		socket := pr.arp
-		if a.Is6() {
-			socket = pr.neighbours
-		}
-		_, err := socket.Write(pr.ask(a))
+		_, err := pr.sockets[a.Is6()].Write(pr.ask(a))
 		if errors.Is(err, unix.ENOBUFS) && connected() == nil {
 			continue
 		}

@@ -15,11 +15,7 @@ import (
 // on the device that pass the filter, and are for the host or for the groups. The switches on the
 // way do not learn of the groups (as MLD would tell them). If they track groups, the probes of
 // other hosts do not arrive. Answers do arrive, because they go to all nodes.
-func (n *Namespace) probeSocket(index int, protocol uint16, assemble func() ([]bpf.RawInstruction, error), groups []net.HardwareAddr) (*os.File, error) {
-	filter, err := assemble()
-	if err != nil {
-		return nil, err
-	}
+func (n *Namespace) probeSocket(index int, protocol uint16, filter []bpf.Instruction, groups []net.HardwareAddr) (*os.File, error) {
 	// Protocol 0: no frame comes before the socket is bound, and has its filter.
 	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK)
 	if err != nil {
@@ -40,9 +36,13 @@ func (n *Namespace) probeSocket(index int, protocol uint16, assemble func() ([]b
 	return os.NewFile(uintptr(fd), "packet socket"), nil
 }
 
-func attachFilter(fd int, filter []bpf.RawInstruction) error {
-	program := make([]unix.SockFilter, len(filter))
-	for i, f := range filter {
+func attachFilter(fd int, filter []bpf.Instruction) error {
+	assembled, err := bpf.Assemble(filter)
+	if err != nil {
+		return err
+	}
+	program := make([]unix.SockFilter, len(assembled))
+	for i, f := range assembled {
 		program[i] = unix.SockFilter{Code: f.Op, Jt: f.Jt, Jf: f.Jf, K: f.K}
 	}
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})

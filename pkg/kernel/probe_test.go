@@ -368,8 +368,8 @@ func TestProbeCountsAnAnswerThatIsReadLate(t *testing.T) {
 		}
 	}
 	pr := &prober{
-		parse:     func(frame []byte) (wire.Claim, bool) { return wire.ParseProbeAnswer(frame, probeMAC, probeNonce) },
-		addresses: in, answers: map[netip.Addr]string{in[0]: "", in[1]: ""}, unanswered: 2,
+		questions: questions{addresses: in, parse: func(frame []byte) (wire.Claim, bool) { return wire.ParseProbeAnswer(frame, probeMAC, probeNonce) }},
+		answers:   map[netip.Addr]string{in[0]: "", in[1]: ""}, unanswered: 2,
 		decided: make(chan struct{}), failed: make(chan error, 1),
 	}
 	if err := from.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {

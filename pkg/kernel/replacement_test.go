@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"net/netip"
 	"os/exec"
 	"strings"
 	"sync"
@@ -286,18 +285,5 @@ func TestARetiredInterfaceLosesNoRoute(t *testing.T) {
 	now := w.capture(t, "eth0")
 	if lost := netstate.RoutesOf(now.Routes); now.Link.Index != r.New || !lost.Has(before.Routes[0]) || !lost.Has(before.Routes[1]) {
 		t.Errorf("the routes are %v", now.Routes)
-	}
-}
-
-func TestAskFindsWhoAnswersThere(t *testing.T) {
-	w, _ := newUplinks(t)
-	gateways := []netip.Addr{addr("10.9.0.1"), addr("10.9.0.77"), addr("fd00:9::1")}
-	quick := ProbeOptions{Count: 2, Wait: 200 * time.Millisecond}
-	answers := must(w.host.ProbeUpDevice(t.Context(), w.index(t, "lan2"), gateways, quick))(t)
-	if len(answers) != 2 || answers[0].Address != gateways[0] || answers[1].Address != gateways[2] {
-		t.Errorf("answers: %v", answers)
-	}
-	if answers[0].MAC != answers[1].MAC || answers[0].MAC == "" {
-		t.Errorf("of one host: %v", answers)
 	}
 }

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/relink-cni/relink/pkg/kernel/internal/wire"
 )
 
-// Solicitation asks for the neighbour that has the address Of. From is an address of the device that asks.
-// Both are of one family.
+// Solicitation asks for the neighbour that has the address Target. Source is an address of the device that asks, of the same
+// family. Without a Source it asks as a probe does, which needs no address.
 type Solicitation struct{ Source, Target netip.Addr }
 
 // Resolve asks neighbours on the link of the device with that index, as the kernel does before it sends to them. It
@@ -21,42 +19,37 @@ type Solicitation struct{ Source, Target netip.Addr }
 //
 // The device must be up. It returns ErrNoDevice if there is no such device, ErrUnsupported for one that
 // does not resolve addresses, ErrNoCarrier if nothing can be sent, or the error of ctx.
-func (n *Namespace) Resolve(ctx context.Context, index int, questions []Solicitation, p ProbeOptions) (answered []netip.Addr, err error) {
+func (n *Namespace) Resolve(ctx context.Context, index int, solicitations []Solicitation, p ProbeOptions) (answered []netip.Addr, err error) {
 	sources := map[netip.Addr]netip.Addr{}
-	var addresses []netip.Addr
-	for _, q := range questions {
-		if q.Source.Is4() != q.Target.Is4() {
-			return nil, fmt.Errorf("address %s cannot be asked for from %s: they are of two families", q.Target, q.Source)
+	var q questions
+	for _, s := range solicitations {
+		if !s.Source.IsValid() {
+			s.Source = unspecified(familyOf(s.Target)).Addr()
 		}
-		if _, twice := sources[q.Target]; !twice {
-			addresses = append(addresses, q.Target)
+		if s.Source.Is4() != s.Target.Is4() {
+			return nil, fmt.Errorf("address %s cannot be asked for from %s: they are of two families", s.Target, s.Source)
 		}
-		sources[q.Target] = q.Source
+		if _, twice := sources[s.Target]; !twice {
+			q.addresses = append(q.addresses, s.Target)
+		}
+		sources[s.Target] = s.Source
 	}
-	if err := errors.Join(p.validate(addresses), ctx.Err()); err != nil || len(addresses) == 0 {
+	if err := errors.Join(p.validate(q.addresses), ctx.Err()); err != nil || len(q.addresses) == 0 {
 		return nil, err
 	}
-	link, err := n.linkByIndex(index)
+	link, err := n.resolving(index)
 	if err != nil {
 		return nil, fmt.Errorf("ask on device %d: %w", index, err)
 	}
-	if len(link.mac) != len(wire.AllNodesMAC) || link.flags&unix.IFF_NOARP != 0 {
-		return nil, fmt.Errorf("%s, a %s, does not resolve addresses: %w", link.name, link.kindOf(), ErrUnsupported)
+	q.ask = func(a netip.Addr) []byte {
+		return wire.Solicitation(link.mac, sources[a], a, make([]byte, wire.NonceLen))
 	}
-	ask := func(a netip.Addr) []byte { return wire.Solicitation(link.mac, sources[a], a) }
-	parse := func(frame []byte) (wire.Claim, bool) { return wire.ParseSolicited(frame, link.mac) }
-	pr, err := n.newProber(link, addresses, ask, parse)
-	if err != nil {
-		return nil, err
-	}
-	defer pr.close()
-	if err = n.awaitCarrier(ctx, index, 0); err == nil {
-		err = pr.run(ctx, p, func() error { return n.awaitCarrier(ctx, index, 0) })
-	}
+	q.parse = func(frame []byte) (wire.Claim, bool) { return wire.ParseSolicited(frame, link.mac) }
+	conflicts, err := n.ask(ctx, link, q, p, 0)
 	if err != nil {
 		err = fmt.Errorf("ask on %s: %w", link.name, err)
 	}
-	for _, c := range pr.conflicts() {
+	for _, c := range conflicts {
 		answered = append(answered, c.Address)
 	}
 	return answered, err

@@ -30,7 +30,8 @@ func TestResolveFindsTheNeighboursThatAnswer(t *testing.T) {
 		want []netip.Addr
 	}{
 		"IPv4": {[]Solicitation{four}, []netip.Addr{four.Target}}, "IPv6": {[]Solicitation{six}, []netip.Addr{six.Target}},
-		"both": {[]Solicitation{six, four, six}, []netip.Addr{six.Target, four.Target}},
+		"without an address of its own": {[]Solicitation{{Target: six.Target}, {Target: four.Target}}, []netip.Addr{six.Target, four.Target}},
+		"both":                          {[]Solicitation{six, four, six}, []netip.Addr{six.Target, four.Target}},
 	} {
 		if got, err := w.sandbox.Resolve(t.Context(), index, test.ask, patient); err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, %v, want %v", what, got, err, test.want)
@@ -38,7 +39,7 @@ func TestResolveFindsTheNeighboursThatAnswer(t *testing.T) {
 	}
 	// The neighbour asks for the address that nobody has, again and again.
 	fresh.Run(t, neighbour, "ping -c 30 -i 0.02 -W 1 10.3.0.77 >/dev/null 2>&1 & sleep 0.05")
-	if got, err := w.sandbox.Resolve(t.Context(), index, []Solicitation{none}, ProbeOptions{Count: 5, Wait: 50 * time.Millisecond}); err != nil || len(got) > 0 {
+	if got, err := w.sandbox.Resolve(t.Context(), index, []Solicitation{none, {Target: addr("10.3.0.78")}}, ProbeOptions{Count: 5, Wait: 50 * time.Millisecond}); err != nil || len(got) > 0 {
 		t.Errorf("an address that nobody has: %v, %v", got, err)
 	}
 	if _, err := w.sandbox.Resolve(t.Context(), index, []Solicitation{{four.Source, six.Target}}, patient); err == nil {

@@ -71,7 +71,7 @@ func parseRoute(payload []byte) (r parsedRoute, err error) {
 	r.Route = netstate.Route{
 		Table: uint32(m.Table), Scope: m.Scope, Protocol: m.Protocol, Type: m.Type, TOS: m.Tos,
 		OnLink:      m.Flags&unix.RTNH_F_ONLINK != 0,
-		Destination: unspecified(m.Family),
+		Destination: unspecified(int(m.Family)),
 	}
 	fields := append(routeFields(&r.Route), field{unix.RTA_OIF, &r.oif})
 	err = rtnl.EachAttribute(payload, unix.SizeofRtMsg, func(a *rtnl.Attribute) {
@@ -143,7 +143,7 @@ func parseVia(a *rtnl.Attribute) netip.Addr {
 	return addr
 }
 
-func unspecified(family uint8) netip.Prefix {
+func unspecified(family int) netip.Prefix {
 	if family == unix.AF_INET {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -130,11 +129,7 @@ func (n *Namespace) watch(hearing rtnl.Subscription) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	filter, err := bpf.Assemble(watchFilter)
-	if err == nil {
-		err = attachFilter(fd, filter)
-	}
-	if err != nil {
+	if err := attachFilter(fd, watchFilter); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("filter of netlink messages: %w", err)
 	}

@@ -3,11 +3,9 @@
 // RFC 4862, RFC 7527) for IPv6. It opens no socket and knows no device.
 //
 //   - Announcement tells the neighbours which MAC an address is at. Tagged gives a frame a VLAN tag.
-//   - Probe asks whether another host has an address, and ParseProbeAnswer reads what comes
-//     back. What it reads is from strangers: no frame makes it fail, and what is malformed says
-//     nothing.
-//   - Solicitation asks which MAC an address is at, as a host does before it sends to a neighbour.
-//     ParseSolicited reads the answer.
+//   - Solicitation asks which MAC an address is at, as a host does before it sends to a neighbour, or
+//     whether another host has the address. ParseSolicited and ParseProbeAnswer read what comes back.
+//     What they read is from strangers: no frame makes them fail, and what is malformed says nothing.
 //   - ARPFilter and NeighbourFilter are programs for the kernel. They keep all frames away from a
 //     probing socket that cannot answer a probe.
 package wire

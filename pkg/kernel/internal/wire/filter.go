@@ -9,21 +9,14 @@ import (
 // long.
 const AnswerLen = 1514
 
-// ARPFilter returns a socket filter for a packet socket of ETH_P_ARP. It passes all frames that are
+// ARPFilter is a socket filter for a packet socket of ETH_P_ARP. It passes all frames that are
 // for this host.
-func ARPFilter() ([]bpf.RawInstruction, error) {
-	return bpf.Assemble(forThisHost([]bpf.Instruction{bpf.RetConstant{Val: AnswerLen}}))
-}
+var ARPFilter = forThisHost([]bpf.Instruction{bpf.RetConstant{Val: AnswerLen}})
 
-// NeighbourFilter returns a socket filter for a packet socket of ETH_P_IPV6. It passes the
-// neighbour solicitations and advertisements that are for this host.
-func NeighbourFilter() ([]bpf.RawInstruction, error) {
-	return bpf.Assemble(forThisHost(neighbourMessages))
-}
-
-// neighbourMessages passes a frame with a neighbour solicitation or advertisement. It does not look
+// NeighbourFilter is a socket filter for a packet socket of ETH_P_IPV6. It passes the
+// neighbour solicitations and advertisements that are for this host. It does not look
 // behind extension headers, as ParseProbeAnswer does not.
-var neighbourMessages = []bpf.Instruction{
+var NeighbourFilter = forThisHost([]bpf.Instruction{
 	bpf.LoadAbsolute{Off: ethernetLen + 6, Size: 1}, // The next header.
 	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: 4},
 	bpf.LoadAbsolute{Off: ethernetLen + ipv6Len, Size: 1}, // The type of the message.
@@ -31,7 +24,7 @@ var neighbourMessages = []bpf.Instruction{
 	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: neighbourAdvertisement, SkipTrue: 1},
 	bpf.RetConstant{Val: AnswerLen},
 	bpf.RetConstant{Val: 0},
-}
+})
 
 // forThisHost returns the filter, limited to frames that the kernel takes as sent to this host. It
 // drops the frames that the socket itself sends. It also drops the frames of VLANs that have no

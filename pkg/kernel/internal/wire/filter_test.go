@@ -9,7 +9,7 @@ import (
 // This test checks which messages the filter passes, and needs no kernel. The tests of Probe show with real frames that
 // the filter passes only frames for this host.
 func TestNeighbourFilterPassesNeighbourMessages(t *testing.T) {
-	vm, err := bpf.NewVM(neighbourMessages)
+	vm, err := bpf.NewVM(NeighbourFilter[len(forThisHost(nil)):])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,8 +32,8 @@ func TestNeighbourFilterPassesNeighbourMessages(t *testing.T) {
 }
 
 func TestFiltersAssemble(t *testing.T) {
-	for what, filter := range map[string]func() ([]bpf.RawInstruction, error){"ARP": ARPFilter, "neighbour": NeighbourFilter} {
-		raw, err := filter()
+	for what, filter := range map[string][]bpf.Instruction{"ARP": ARPFilter, "neighbour": NeighbourFilter} {
+		raw, err := bpf.Assemble(filter)
 		if err != nil || len(raw) == 0 {
 			t.Fatalf("%s: %v, %v", what, raw, err)
 		}

@@ -13,20 +13,6 @@ import (
 // section 5.3.2).
 const NonceLen = 6
 
-// Probe returns an Ethernet frame that asks all hosts whether one of them has the address. For IPv4
-// it is an ARP probe, which has no address of its sender (RFC 5227, section 2.1.1). For IPv6 it is
-// the neighbour solicitation of duplicate address detection (RFC 4862, section 5.4.2). Its nonce,
-// of NonceLen bytes, lets the sender recognise it (RFC 7527, section 4.1).
-func Probe(mac net.HardwareAddr, addr netip.Addr, nonce []byte) []byte {
-	if addr.Is4() {
-		return arpRequest(mac, netip.IPv4Unspecified(), addr)
-	}
-	ns := []byte{neighbourSolicitation, 0, 0, 0, 0, 0, 0, 0} // code, checksum, reserved
-	ns = append(ns, addr.AsSlice()...)
-	ns = append(append(ns, nonceOption, 1), nonce...)
-	return icmpv6(mac, netip.IPv6Unspecified(), solicitedNode(addr), ns)
-}
-
 // Claim says that the host with this MAC has the address, or probes for it too.
 type Claim struct {
 	Address netip.Addr

@@ -33,14 +33,14 @@ func TestFrames(t *testing.T) {
 		want string
 	}{
 		"ARP probe, RFC 5227 section 2.1.1": {
-			Probe(probeMAC, addr("10.3.0.2"), probeNonce),
+			Solicitation(probeMAC, addr("0.0.0.0"), addr("10.3.0.2"), probeNonce),
 			"ffffffffffff 020000000001 0806" + // to all
 				"0001 0800 06 04 0001" + // Ethernet, IPv4, lengths, request
 				"020000000001 00000000" + // sender: the MAC, no address
 				"000000000000 0a030002", // target: no MAC, the address
 		},
 		"neighbour solicitation, RFC 4862 section 5.4.2": {
-			Probe(probeMAC, addr("fd00:3::a1:b2c3"), probeNonce),
+			Solicitation(probeMAC, addr("::"), addr("fd00:3::a1:b2c3"), probeNonce),
 			"3333ffa1b2c3 020000000001 86dd" + // to the group of RFC 2464 section 7
 				"60000000 0020 3a ff" + // 32 bytes of ICMPv6, hop limit 255
 				"00000000000000000000000000000000" + // from ::
@@ -50,11 +50,11 @@ func TestFrames(t *testing.T) {
 				"0e01 010203040506", // nonce, 8 bytes: RFC 7527, RFC 3971 section 5.3.2
 		},
 		"ARP request, RFC 826": {
-			Solicitation(probeMAC, addr("10.3.0.5"), addr("10.3.0.2")),
+			Solicitation(probeMAC, addr("10.3.0.5"), addr("10.3.0.2"), nil),
 			"ffffffffffff 020000000001 0806 0001 0800 06 04 0001 020000000001 0a030005 000000000000 0a030002",
 		},
 		"neighbour solicitation, RFC 4861 section 4.3": {
-			Solicitation(probeMAC, addr("fd00:3::5"), addr("fd00:3::2")),
+			Solicitation(probeMAC, addr("fd00:3::5"), addr("fd00:3::2"), nil),
 			"3333ff000002 020000000001 86dd 60000000 0020 3a ff" +
 				"fd000003000000000000000000000005 ff0200000000000000000001ff000002" +
 				"8700 7d8d 00000000 fd000003000000000000000000000002" +
@@ -212,10 +212,10 @@ func TestParseProbeAnswer(t *testing.T) {
 // itself, and that padding does not change what a frame claims.
 func FuzzParseProbeAnswer(f *testing.F) {
 	other := net.HardwareAddr{2, 0, 0, 0, 0, 0x99}
-	for _, a := range []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")} {
+	for source, a := range map[netip.Addr]netip.Addr{addr("0.0.0.0"): addr("10.3.0.2"), addr("::"): addr("fd00:3::2")} {
 		f.Add(Announcement(other, a))
-		f.Add(Probe(other, a, make([]byte, NonceLen)))
-		f.Add(Probe(probeMAC, a, probeNonce))
+		f.Add(Solicitation(other, source, a, make([]byte, NonceLen)))
+		f.Add(Solicitation(probeMAC, source, a, probeNonce))
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		frame = bytes.Clone(frame)

@@ -12,13 +12,21 @@ import (
 // Solicitation returns an Ethernet frame by which the host with this MAC and this address asks for the
 // MAC of the target: an ARP request (RFC 826) or a neighbour solicitation (RFC 4861, section 4.3). source
 // and target are of one family. The neighbours send their answers to the MAC alone.
-func Solicitation(mac net.HardwareAddr, source, target netip.Addr) []byte {
+//
+// With an unspecified source it is a probe, which asks all hosts whether one of them has the address: for IPv4 an ARP probe (RFC 5227,
+// section 2.1.1), for IPv6 the neighbour solicitation of duplicate address detection (RFC 4862, section 5.4.2). Its nonce,
+// of NonceLen bytes, lets the sender recognise it (RFC 7527, section 4.1).
+func Solicitation(mac net.HardwareAddr, source, target netip.Addr, nonce []byte) []byte {
 	if target.Is4() {
 		return arpRequest(mac, source, target)
 	}
 	ns := []byte{neighbourSolicitation, 0, 0, 0, 0, 0, 0, 0} // code, checksum, reserved
 	ns = append(ns, target.AsSlice()...)
-	ns = append(append(ns, sourceMACOption, 1), mac...) // 8 bytes
+	if source.IsUnspecified() {
+		ns = append(append(ns, nonceOption, 1), nonce...) // 8 bytes
+	} else {
+		ns = append(append(ns, sourceMACOption, 1), mac...)
+	}
 	return icmpv6(mac, source, solicitedNode(target), ns)
 }
 
