@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/capture/netfix"
-	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 func newImport(open storeOpener, v *verbosity) *cobra.Command {
@@ -66,11 +65,7 @@ func importedOutcomes(report netfix.FileReport, dir string) outcomes {
 		{name: "FILE"}, {name: "POD"}, {name: "INTERFACE", spare: 1}, {name: "PARENTS", spare: 3}, {name: "MAC", wide: true}, {name: "ADDRESSES", spare: 2},
 	}}
 	for _, o := range report.Files {
-		var i netstate.Interface
-		if o.Interface != nil {
-			i = *o.Interface
-		}
-		file := filepath.Base(o.Path)
+		i, file := o.Interface, filepath.Base(o.Path)
 		entry := newOutcome(o.Pod, o.PodName, o.Attachment, o.State, o.Reason, o.State == netfix.Refused || o.State == netfix.Failed,
 			file, o.PodName, o.Attachment.IfName, parentNames(i.Parents), i.Link.MAC, addressList(i.Addresses))
 		entry.name, entry.subject.pod = o.Path, file

@@ -59,17 +59,6 @@ type Node struct {
 	Replace bool
 }
 
-// FileVerb is what to do about a file.
-type FileVerb string
-
-// The verbs.
-const (
-	Import  FileVerb = "import"  // Write the checkpoint.
-	Replace FileVerb = "replace" // Write a checkpoint in place of the one that an import wrote.
-	Keep    FileVerb = "keep"    // Leave the checkpoint that is there as it is.
-	Refuse  FileVerb = "refuse"  // Write none.
-)
-
 // Source says where a checkpoint's contents are from.
 type Source string
 
@@ -79,29 +68,17 @@ const (
 	FromFile Source = "file" // The file, as the interface is gone.
 )
 
-// FileAction is what to do about one file, and why.
-type FileAction struct {
-	Verb       FileVerb
-	Attachment attachment.Key
-	Pod        attachment.Pod
-	Namespace  attachment.Namespace
-	// Interface and Source are what to remember.
-	Interface netstate.Interface
-	Source    Source
-	Reason    string
-}
-
 // Decide returns what to do about each file that could be looked at. It remembers nothing of a
 // namespace that may be a stranger's. An interface that is there proves whose it is by its MAC and
 // addresses. If the interface is gone, nothing may speak against the file.
-func Decide(found []Candidate, node Node) []FileAction {
-	actions := make([]FileAction, len(found))
+func Decide(found []Candidate, node Node) []FileOutcome {
+	outcomes := make([]FileOutcome, len(found))
 	for i, f := range found {
 		if f.Err == nil {
-			actions[i] = decide(f, conflictingFiles(f, found), node)
+			outcomes[i] = decide(f, conflictingFiles(f, found), node)
 		}
 	}
-	return actions
+	return outcomes
 }
 
 // conflictingFiles are the files of other sandboxes that name the same namespace.
@@ -115,41 +92,41 @@ func conflictingFiles(f Candidate, found []Candidate) []string {
 	return paths
 }
 
-func decide(f Candidate, rivals []string, node Node) FileAction {
-	a := FileAction{
-		Attachment: attachment.Key{Network: checkpoint.NetworkUnknown, ContainerID: f.File.ContainerID, IfName: f.File.IfName},
-		Pod:        f.File.Pod(),
-		Namespace:  f.Sandbox.Namespace,
-	}
-	earlier, reason := decideRecorded(&a, f, node)
-	if reason != "" {
-		a.Reason = reason
-		return a
-	}
-	if f.Sandbox.Live != nil {
-		return decideLive(a, f)
+func decide(f Candidate, rivals []string, node Node) FileOutcome {
+	o := newOutcome(f)
+	o.Namespace = f.Sandbox.Namespace
+	earlier, decided := decideRecorded(&o, f, node)
+	switch {
+	case decided:
+		return o
+	case f.Sandbox.Live != nil:
+		o.decideLive(f)
+		return o
 	}
 	if reason := strangerReason(f, rivals, node.Records); reason != "" {
-		a.Verb, a.Reason = Refuse, fmt.Sprintf("%s is gone, and %s", f.File.IfName, reason)
-		return a
+		o.refuse("%s is gone, and %s", f.File.IfName, reason)
+		return o
 	}
-	a.Verb, a.Source, a.Interface = Import, FromFile, interfaceFromFile(f.File, node)
-	a.Reason = fmt.Sprintf("%s is gone from the sandbox: remembered from the file, on %s", f.File.IfName, chainNames(node.Parents))
+	o.State, o.Source, o.Interface = Imported, FromFile, interfaceFromFile(f.File, node)
+	o.Reason = fmt.Sprintf("%s is gone from the sandbox: remembered from the file, on %s", f.File.IfName, chainNames(node.Parents))
 	if earlier != nil {
-		a.Verb = Replace
-		a.Reason = fmt.Sprintf("it was imported onto %s: remembered anew from the file, on %s", chainNames(earlier.Interface.Parents), chainNames(node.Parents))
+		o.State = Replaced
+		o.Reason = fmt.Sprintf("it was imported onto %s: remembered anew from the file, on %s", chainNames(earlier.Interface.Parents), chainNames(node.Parents))
 	}
-	return a
+	return o
+}
+
+func (o *FileOutcome) refuse(format string, args ...any) {
+	o.State, o.Interface, o.Reason = Refused, netstate.Interface{}, fmt.Sprintf(format, args...)
 }
 
 // decideRecorded decides about an attachment that has a checkpoint already. The checkpoint can have another
-// container ID, if capture did not know the right one. decideRecorded returns the checkpoint that is to be
-// replaced, or why nothing is written. It returns neither if there is no checkpoint.
-func decideRecorded(a *FileAction, f Candidate, node Node) (earlier *checkpoint.Record, reason string) {
+// container ID, if capture did not know the right one. If it is to be replaced, decideRecorded returns it.
+func decideRecorded(o *FileOutcome, f Candidate, node Node) (earlier *checkpoint.Record, decided bool) {
 	for _, u := range node.Unreadable {
 		if u.ContainerID == f.File.ContainerID && (u.IfName == f.File.IfName || u.IfName == "") {
-			a.Verb = Refuse
-			return nil, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err)
+			o.refuse("its checkpoint cannot be read: %v", u.Err)
+			return nil, true
 		}
 	}
 	for _, r := range node.Records {
@@ -157,75 +134,72 @@ func decideRecorded(a *FileAction, f Candidate, node Node) (earlier *checkpoint.
 		sameNamespace := r.Namespace.Same(f.Sandbox.Namespace) == nil
 		switch {
 		case sameName && !sameNamespace:
-			a.Verb = Refuse
-			return nil, fmt.Sprintf("its name is that of a checkpoint of another namespace, %s", r.Namespace.Path)
+			o.refuse("its name is that of a checkpoint of another namespace, %s", r.Namespace.Path)
 		case sameName && node.Replace:
-			return decideReplace(a, f, r, node)
+			return decideReplace(o, f, r, node)
 		case sameName:
-			a.keepRecord(r)
-			return nil, "it has a checkpoint"
+			o.keepRecord(r, "it has a checkpoint")
 		case !sameNamespace || r.Attachment.IfName != f.File.IfName:
+			continue
 		case r.Interface.Link.MAC == f.File.MAC:
-			a.keepRecord(r)
-			return nil, "it has a checkpoint, as " + r.Attachment.ContainerID
+			o.keepRecord(r, "it has a checkpoint, as "+r.Attachment.ContainerID)
 		default:
-			a.Verb = Refuse
-			return nil, fmt.Sprintf("the checkpoint of %s in the same namespace says MAC %s, the file %s", r.Attachment, r.Interface.Link.MAC, f.File.MAC)
+			o.refuse("the checkpoint of %s in the same namespace says MAC %s, the file %s", r.Attachment, r.Interface.Link.MAC, f.File.MAC)
 		}
+		return nil, true
 	}
-	return nil, ""
+	return nil, false
 }
 
 // decideReplace returns the record if it is to be replaced: it is from a file alone, and the import
 // says something else now. What was live is never replaced by what a file says.
-func decideReplace(a *FileAction, f Candidate, r checkpoint.Record, node Node) (earlier *checkpoint.Record, reason string) {
-	a.keepRecord(r)
+func decideReplace(o *FileOutcome, f Candidate, r checkpoint.Record, node Node) (earlier *checkpoint.Record, decided bool) {
+	o.keepRecord(r, "it was imported like this already")
 	live := f.Sandbox.Live
 	switch {
 	case r.Writer != WriterFromFile:
-		return nil, fmt.Sprintf("its checkpoint is not from a file: %s wrote it, from the live interface", r.Writer)
+		o.Reason = fmt.Sprintf("its checkpoint is not from a file: %s wrote it, from the live interface", r.Writer)
 	case len(netstate.Diff(interfaceFromFile(f.File, node), r.Interface)) == 0:
-		return nil, "it was imported like this already"
 	case live != nil:
-		a.Verb = Refuse
-		return nil, fmt.Sprintf("it was imported onto %s, and %s is there, on %s. To keep that: relink capture --refresh %s. To import it anew: "+
+		o.refuse("it was imported onto %s, and %s is there, on %s. To keep that: relink capture --refresh %s. To import it anew: "+
 			"take it away first (nsenter --net=%s ip link del %s)", chainNames(r.Interface.Parents), live.Link.Name, chainNames(live.Parents), r.Attachment.ContainerID, f.Sandbox.Namespace.Path, live.Link.Name)
+	default:
+		return &r, false
 	}
-	return &r, ""
+	return nil, true
 }
 
-func (a *FileAction) keepRecord(r checkpoint.Record) {
-	a.Verb, a.Attachment, a.Pod, a.Interface = Keep, r.Attachment, r.Pod, r.Interface
+func (o *FileOutcome) keepRecord(r checkpoint.Record, reason string) {
+	o.State, o.Attachment, o.Pod, o.Interface, o.Reason = Kept, r.Attachment, r.Pod, r.Interface, reason
 }
 
 // decideLive remembers the interface as it is: the file says less. A route that it has lost is
 // remembered from the file, and that it is up.
-func decideLive(a FileAction, f Candidate) FileAction {
+func (o *FileOutcome) decideLive(f Candidate) {
 	state := f.Sandbox
 	if state.Unsupported != nil && state.Live.Link.MAC == f.File.MAC {
-		a.Verb, a.Reason = Refuse, fmt.Sprintf("it can't be remembered: %v", state.Unsupported)
-		return a
+		o.refuse("it can't be remembered: %v", state.Unsupported)
+		return
 	}
 	if reason := contradiction(f.File, *state.Live); reason != "" {
-		a.Verb, a.Reason = Refuse, "the sandbox is a stranger's by now: "+reason
-		return a
+		o.refuse("the sandbox is a stranger's by now: %s", reason)
+		return
 	}
-	a.Verb, a.Source, a.Interface = Import, FromLive, *state.Live
+	o.State, o.Source, o.Interface = Imported, FromLive, *state.Live
 	reasons := []string{f.File.IfName + " is there and as the file says: remembered as it is"}
-	if !a.Interface.Link.Up {
-		a.Interface.Link.Up = true
+	if !o.Interface.Link.Up {
+		o.Interface.Link.Up = true
 		reasons = append(reasons, "it is down, and remembered as up")
 	}
-	a.Interface.Routes = slices.Clone(a.Interface.Routes)
+	o.Interface.Routes = slices.Clone(o.Interface.Routes)
 	for _, route := range f.File.Routes {
-		if !slices.ContainsFunc(a.Interface.Routes, route.SameSlot) {
-			a.Interface.Routes = append(a.Interface.Routes, route)
+		if !slices.ContainsFunc(o.Interface.Routes, route.SameSlot) {
+			o.Interface.Routes = append(o.Interface.Routes, route)
 			reasons = append(reasons, fmt.Sprintf("its route %s is missing, and remembered from the file", route))
 		}
 	}
-	a.Interface.Settings = settings(f.File)
-	a.Reason = strings.Join(reasons, "; ")
-	return a
+	o.Interface.Settings = settings(f.File)
+	o.Reason = strings.Join(reasons, "; ")
 }
 
 // contradiction says how the live interface contradicts the file. It is empty if it does not. An

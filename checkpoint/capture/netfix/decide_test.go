@@ -68,7 +68,7 @@ const (
 
 // decided is the part of an action that a test compares.
 type decided struct {
-	Do     FileVerb
+	Do     FileState
 	From   Source
 	ID     string
 	Reason string
@@ -85,37 +85,37 @@ func TestDecide(t *testing.T) {
 		node   Node
 		want   decided
 	}{
-		"gone":  {want: decided{Import, FromFile, own, "eth0 is gone from the sandbox: remembered from the file, on eth0.3 < eth0"}},
-		"alive": {found: alive(nil), want: decided{Import, FromLive, own, there}},
+		"gone":  {want: decided{Imported, FromFile, own, "eth0 is gone from the sandbox: remembered from the file, on eth0.3 < eth0"}},
+		"alive": {found: alive(nil), want: decided{Imported, FromLive, own, there}},
 		"alive, a day after the file, by another process": {
 			found: func(f *Candidate) {
 				f.Sandbox.Live, f.Sandbox.BootedAt, f.Sandbox.StartedAt = live(nil), noon.Add(time.Hour), noon.Add(2*time.Hour)
 			},
-			want: decided{Import, FromLive, own, there},
+			want: decided{Imported, FromLive, own, there},
 		},
 		"alive, with an address more": {
 			found: alive(func(i *netstate.Interface) {
 				i.Addresses = append([]netstate.Address{address("192.0.2.1/32", "", "")}, i.Addresses...)
 			}),
-			want: decided{Import, FromLive, own, there},
+			want: decided{Imported, FromLive, own, there},
 		},
 		"alive and down, without its route": {
 			found: alive(func(i *netstate.Interface) { i.Link.Up, i.Routes = false, nil }),
-			want: decided{Import, FromLive, own, there +
+			want: decided{Imported, FromLive, own, there +
 				"; it is down, and remembered as up; its route 0.0.0.0/0 via 10.3.0.1 is missing, and remembered from the file"},
 		},
 		"alive, with another gateway": {
 			found: alive(func(i *netstate.Interface) { i.Routes = []netstate.Route{route("0.0.0.0/0", "10.3.0.9", 0)} }),
-			want:  decided{Import, FromLive, own, there},
+			want:  decided{Imported, FromLive, own, there},
 		},
 		"another MAC": {
 			found: alive(func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:09" }),
-			want: decided{Refuse, "", own, "the sandbox is a stranger's by now: what is there as eth0 is a macvlan, 02:00:00:00:00:09 with 10.3.0.5/24; " +
+			want: decided{Refused, "", own, "the sandbox is a stranger's by now: what is there as eth0 is a macvlan, 02:00:00:00:00:09 with 10.3.0.5/24; " +
 				"the file says 02:42:0a:03:00:05 with 10.3.0.5/24"},
 		},
 		"another address": {
 			found: alive(func(i *netstate.Interface) { i.Addresses = []netstate.Address{address("10.3.0.6/24", "", "")} }),
-			want: decided{Refuse, "", own, "the sandbox is a stranger's by now: what is there as eth0 is a macvlan, 02:42:0a:03:00:05 with 10.3.0.6/24; " +
+			want: decided{Refused, "", own, "the sandbox is a stranger's by now: what is there as eth0 is a macvlan, 02:42:0a:03:00:05 with 10.3.0.6/24; " +
 				"the file says 02:42:0a:03:00:05 with 10.3.0.5/24"},
 		},
 		"a stranger's of another kind": {
@@ -123,7 +123,7 @@ func TestDecide(t *testing.T) {
 				f.Sandbox.Live = &netstate.Interface{Link: netstate.Link{Kind: "veth", MAC: "02:00:00:00:00:09"}}
 				f.Sandbox.Unsupported = errors.New("eth0 is a veth: not supported")
 			},
-			want: decided{Refuse, "", own, "the sandbox is a stranger's by now: what is there as eth0 is a veth, 02:00:00:00:00:09 with no address; " +
+			want: decided{Refused, "", own, "the sandbox is a stranger's by now: what is there as eth0 is a veth, 02:00:00:00:00:09 with no address; " +
 				"the file says 02:42:0a:03:00:05 with 10.3.0.5/24"},
 		},
 		"its own, but none to be remembered": {
@@ -131,59 +131,59 @@ func TestDecide(t *testing.T) {
 				f.Sandbox.Live = live(func(i *netstate.Interface) { i.Addresses = nil }) // The addresses were not read.
 				f.Sandbox.Unsupported = errors.New("its parent is elsewhere")
 			},
-			want: decided{Refuse, "", own, "it can't be remembered: its parent is elsewhere"},
+			want: decided{Refused, "", own, "it can't be remembered: its parent is elsewhere"},
 		},
 		"of an earlier boot": {
 			found: func(f *Candidate) { f.Sandbox.BootedAt = noon.Add(2 * time.Second) },
-			want:  decided{Refuse, "", own, "eth0 is gone, and the file is of an earlier boot: so was its sandbox"},
+			want:  decided{Refused, "", own, "eth0 is gone, and the file is of an earlier boot: so was its sandbox"},
 		},
 		"a process of later": {
 			found: func(f *Candidate) { f.Sandbox.StartedAt = noon.Add(2 * time.Second) },
-			want:  decided{Refuse, "", own, "eth0 is gone, and the process at /proc/1234/ns/net started after the file was written: it is a stranger's"},
+			want:  decided{Refused, "", own, "eth0 is gone, and the process at /proc/1234/ns/net started after the file was written: it is a stranger's"},
 		},
 		"by no process": {
 			found: func(f *Candidate) { f.Sandbox.StartedAt = time.Time{} },
-			want:  decided{Import, FromFile, own, "eth0 is gone from the sandbox: remembered from the file, on eth0.3 < eth0"},
+			want:  decided{Imported, FromFile, own, "eth0 is gone from the sandbox: remembered from the file, on eth0.3 < eth0"},
 		},
 		"another interface instead": {
 			found: func(f *Candidate) {
 				f.Sandbox.External = []netstate.LiveDevice{{Device: netstate.Device{Kind: "macvlan", Name: "net1", MAC: "02:00:00:00:00:09"}}}
 			},
-			want: decided{Refuse, "", own, "eth0 is gone, and the sandbox has net1 (macvlan, 02:00:00:00:00:09) instead: it is a stranger's by now"},
+			want: decided{Refused, "", own, "eth0 is gone, and the sandbox has net1 (macvlan, 02:00:00:00:00:09) instead: it is a stranger's by now"},
 		},
 		"two files for one namespace": {
 			others: []Candidate{found(func(f *Candidate) { f.Path, f.File.ContainerID = "/fix/other", "other" })},
-			want:   decided{Refuse, "", own, "eth0 is gone, and /fix/other names the same namespace: only one of the files can be right"},
+			want:   decided{Refused, "", own, "eth0 is gone, and /fix/other names the same namespace: only one of the files can be right"},
 		},
 		"two files for one namespace, of which this one is right": {
 			found:  alive(nil),
 			others: []Candidate{found(func(f *Candidate) { f.Path, f.File.ContainerID = "/fix/other", "other" })},
-			want:   decided{Import, FromLive, own, there},
+			want:   decided{Imported, FromLive, own, there},
 		},
 		"two files for one sandbox": {
 			others: []Candidate{found(func(f *Candidate) { f.Path = "/fix/" + own })},
-			want:   decided{Import, FromFile, own, "eth0 is gone from the sandbox: remembered from the file, on eth0.3 < eth0"},
+			want:   decided{Imported, FromFile, own, "eth0 is gone from the sandbox: remembered from the file, on eth0.3 < eth0"},
 		},
 		"a torn file of another": {
 			others: []Candidate{{Path: "/fix/torn", Err: errors.New("torn")}},
-			want:   decided{Import, FromFile, own, "eth0 is gone from the sandbox: remembered from the file, on eth0.3 < eth0"},
+			want:   decided{Imported, FromFile, own, "eth0 is gone from the sandbox: remembered from the file, on eth0.3 < eth0"},
 		},
 		"a checkpoint": {
 			node: Node{Records: []checkpoint.Record{recordOn(own, 1, "02:00:00:00:00:09")}},
-			want: decided{Keep, "", own, "it has a checkpoint"},
+			want: decided{Kept, "", own, "it has a checkpoint"},
 		},
 		"a checkpoint of another namespace": {
 			node: Node{Records: []checkpoint.Record{recordOn(own, 2, ownMAC)}},
-			want: decided{Refuse, "", own, "its name is that of a checkpoint of another namespace, /proc/1234/ns/net"},
+			want: decided{Refused, "", own, "its name is that of a checkpoint of another namespace, /proc/1234/ns/net"},
 		},
 		"a checkpoint that capture wrote": {
 			node: Node{Records: []checkpoint.Record{recordOn("ns-1-2", 1, ownMAC)}},
-			want: decided{Keep, "", "ns-1-2", "it has a checkpoint, as ns-1-2"},
+			want: decided{Kept, "", "ns-1-2", "it has a checkpoint, as ns-1-2"},
 		},
 		"a checkpoint of another's interface": {
 			found: alive(nil),
 			node:  Node{Records: []checkpoint.Record{recordOn("other", 1, "02:00:00:00:00:09")}},
-			want:  decided{Refuse, "", own, "the checkpoint of eth0 of other on lan in the same namespace says MAC 02:00:00:00:00:09, the file 02:42:0a:03:00:05"},
+			want:  decided{Refused, "", own, "the checkpoint of eth0 of other on lan in the same namespace says MAC 02:00:00:00:00:09, the file 02:42:0a:03:00:05"},
 		},
 		"the sandbox of another's checkpoint": {
 			node: Node{Records: []checkpoint.Record{func() checkpoint.Record {
@@ -191,21 +191,21 @@ func TestDecide(t *testing.T) {
 				r.Attachment.IfName = "net1"
 				return r
 			}()}},
-			want: decided{Refuse, "", own, "eth0 is gone, and the sandbox is that of the checkpoint of net1 of other on lan"},
+			want: decided{Refused, "", own, "eth0 is gone, and the sandbox is that of the checkpoint of net1 of other on lan"},
 		},
 		"a torn checkpoint": {
 			node: Node{Unreadable: []checkpoint.Unreadable{{ContainerID: own, IfName: "eth0", Err: errors.New("torn")}}},
-			want: decided{Refuse, "", own, "its checkpoint cannot be read: torn"},
+			want: decided{Refused, "", own, "its checkpoint cannot be read: torn"},
 		},
 		"a torn checkpoint of another": {
 			node: Node{Unreadable: []checkpoint.Unreadable{{ContainerID: own, IfName: "net1", Err: errors.New("torn")}}},
-			want: decided{Import, FromFile, own, "eth0 is gone from the sandbox: remembered from the file, on eth0.3 < eth0"},
+			want: decided{Imported, FromFile, own, "eth0 is gone from the sandbox: remembered from the file, on eth0.3 < eth0"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.node.Parents, test.node.MTU = onVLAN3, 1500
 			a := Decide(append([]Candidate{found(test.found)}, test.others...), test.node)[0]
-			if diff := cmp.Diff(test.want, decided{a.Verb, a.Source, a.Attachment.ContainerID, a.Reason}); diff != "" {
+			if diff := cmp.Diff(test.want, decided{a.State, a.Source, a.Attachment.ContainerID, a.Reason}); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -295,37 +295,37 @@ func TestDecideReplace(t *testing.T) {
 		node  Node
 		want  decided
 	}{
-		"onto another device": {node: imported(nil), want: decided{Replace, FromFile, own, anew}},
+		"onto another device": {node: imported(nil), want: decided{Replaced, FromFile, own, anew}},
 		"onto the same one": {
 			node: imported(func(r *checkpoint.Record) { r.Interface.Parents = onVLAN3 }),
-			want: decided{Keep, "", own, "it was imported like this already"},
+			want: decided{Kept, "", own, "it was imported like this already"},
 		},
 		"nobody asks": {
 			node: func() Node { n := imported(nil); n.Replace = false; return n }(),
-			want: decided{Keep, "", own, "it has a checkpoint"},
+			want: decided{Kept, "", own, "it has a checkpoint"},
 		},
 		"while the interface was there": {
 			node: imported(func(r *checkpoint.Record) { r.Writer, r.Interface.Link.Index = Writer, 7 }),
-			want: decided{Keep, "", own, "its checkpoint is not from a file: relink import wrote it, from the live interface"},
+			want: decided{Kept, "", own, "its checkpoint is not from a file: relink import wrote it, from the live interface"},
 		},
 		"captured since": {
 			node: imported(func(r *checkpoint.Record) { r.Writer = "relink capture" }),
-			want: decided{Keep, "", own, "its checkpoint is not from a file: relink capture wrote it, from the live interface"},
+			want: decided{Kept, "", own, "its checkpoint is not from a file: relink capture wrote it, from the live interface"},
 		},
 		"restored since": {
 			found: func(f *Candidate) { f.Sandbox.Live = live(nil) }, node: imported(func(r *checkpoint.Record) { r.Interface.Link.Index = 7 }),
-			want: decided{Refuse, "", own, "it was imported onto eth0, and eth0 is there, on eth0. To keep that: relink capture --refresh " + own + ". " +
+			want: decided{Refused, "", own, "it was imported onto eth0, and eth0 is there, on eth0. To keep that: relink capture --refresh " + own + ". " +
 				"To import it anew: take it away first (nsenter --net=/proc/1234/ns/net ip link del eth0)"},
 		},
 		"of a stranger by now": {
 			found: func(f *Candidate) { f.Sandbox.BootedAt = f.ModTime.Add(time.Hour) }, node: imported(nil),
-			want: decided{Refuse, "", own, "eth0 is gone, and the file is of an earlier boot: so was its sandbox"},
+			want: decided{Refused, "", own, "eth0 is gone, and the file is of an earlier boot: so was its sandbox"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.node.Parents, test.node.MTU = onVLAN3, 1500
 			a := Decide([]Candidate{found(test.found)}, test.node)[0]
-			if diff := cmp.Diff(test.want, decided{a.Verb, a.Source, a.Attachment.ContainerID, a.Reason}); diff != "" {
+			if diff := cmp.Diff(test.want, decided{a.State, a.Source, a.Attachment.ContainerID, a.Reason}); diff != "" {
 				t.Error(diff)
 			}
 		})

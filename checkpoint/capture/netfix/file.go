@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 	"unicode"
 
@@ -91,15 +91,10 @@ func (f File) validate() error {
 	return nil
 }
 
-// podName is the form of a pod's name in Kubernetes, a DNS subdomain (RFC 1123).
-var podName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-
-const maxPodName = 253
-
 // Pod is the pod's name, if PodName can be one. The file does not tell the pod's namespace. A name
 // that joins several is not taken apart.
 func (f File) Pod() attachment.Pod {
-	if len(f.PodName) > maxPodName || !podName.MatchString(f.PodName) {
+	if (attachment.Pod{Namespace: "default", Name: f.PodName}).Validate() != nil {
 		return attachment.Pod{}
 	}
 	return attachment.Pod{Name: f.PodName}
@@ -116,6 +111,10 @@ func jsonError(prefix string, err error) error {
 	if errors.As(err, &wrongType) && (prefix != "" || wrongType.Field != "") {
 		key := strings.Trim(prefix+"."+wrongType.Field, ".")
 		return invalidValue(key, wrongType.Value, "must be "+jsonType(wrongType.Type))
+	}
+	var wrongAddress *net.ParseError
+	if errors.As(err, &wrongAddress) {
+		return invalidValue(prefix, wrongAddress.Text, "must be a valid "+wrongAddress.Type)
 	}
 	if unknown, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		return fmt.Errorf("unknown key %s: i40e_net_fix writes netns, podname, sandbox, ifname and result: remove it, if nothing depends on it", unknown)

@@ -39,8 +39,8 @@ func FuzzParse(f *testing.F) {
 		}
 		there := SandboxState{Namespace: attachment.Namespace{Path: file.Netns, BootID: "b", Device: 4, Inode: 5}}
 		a := Decide([]Candidate{{File: file, ModTime: time.Now(), Sandbox: there}}, node)[0]
-		if a.Verb != Import {
-			t.Fatalf("%s: %s", a.Verb, a.Reason)
+		if a.State != Imported {
+			t.Fatalf("%s: %s", a.State, a.Reason)
 		}
 		encoded, err := checkpoint.Encode(recordOf(file, a))
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
@@ -16,65 +15,39 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// result is the part of a CNI result that is read, in the layout of 0.3.0 to 1.1.0. The tool writes
-// that layout whatever cniVersion says, even if cniVersion is missing.
-type result struct {
-	CNIVersion string        `json:"cniVersion"`
-	Interfaces []resultLink  `json:"interfaces"`
-	IPs        []resultIP    `json:"ips"`
-	Routes     []resultRoute `json:"routes"`
-}
-
-type resultLink struct {
-	Name string `json:"name"`
-	MAC  string `json:"mac"`
-}
-
-type resultIP struct {
-	Version   string `json:"version"`
-	Interface *int   `json:"interface"`
-	Address   string `json:"address"`
-	Gateway   string `json:"gateway"`
-}
-
-type resultRoute struct {
-	Dst      string `json:"dst"`
-	GW       string `json:"gw"`
-	MTU      int    `json:"mtu"`
-	AdvMSS   int    `json:"advmss"`
-	Priority int    `json:"priority"`
-	Table    *int   `json:"table"`
-	Scope    *int   `json:"scope"`
-}
-
-// parseResult takes the MAC, the addresses and the routes from the result.
+// parseResult takes the MAC, the addresses and the routes from the result. The tool writes the layout of 0.3.0 to 1.1.0 whatever
+// cniVersion says, even if cniVersion is missing.
 func (f *File) parseResult() error {
-	var r result
+	var r current.Result
 	if err := json.Unmarshal(f.Result, &r); err != nil {
 		return jsonError("result", err)
 	}
 	if err := checkVersion(r.CNIVersion); err != nil {
 		return err
 	}
+	if slices.Contains(r.Interfaces, nil) || slices.Contains(r.IPs, nil) || slices.Contains(r.Routes, nil) {
+		return invalidValue("result", "null", "must not be among the interfaces, ips and routes")
+	}
 	if err := f.parseLink(r.Interfaces); err != nil {
 		return err
 	}
-	var parsed current.Result
-	for i, ip := range r.IPs {
-		config, err := ip.parse("result.ips[" + strconv.Itoa(i) + "].")
-		if err != nil {
+	if err := f.configure(&r); err != nil {
+		return err
+	}
+	for _, ip := range r.IPs {
+		if ip.Interface != nil && *ip.Interface != 0 {
+			return invalidValue("result.ips.interface", strconv.Itoa(*ip.Interface), "must be 0, the pod's one interface")
+		}
+		if err := checkGateway("result.ips.gateway", ip.Gateway, ip.Address); err != nil {
 			return err
 		}
-		parsed.IPs = append(parsed.IPs, config)
 	}
-	for i, route := range r.Routes {
-		config, err := route.parse("result.routes[" + strconv.Itoa(i) + "].")
-		if err != nil {
+	for _, route := range r.Routes {
+		if err := checkGateway("result.routes.gw", route.GW, route.Dst); err != nil {
 			return err
 		}
-		parsed.Routes = append(parsed.Routes, config)
 	}
-	return f.configure(&parsed)
+	return nil
 }
 
 // checkVersion accepts the versions that can have this layout, and those that the tool's libraries
@@ -92,7 +65,7 @@ func checkVersion(v string) error {
 
 // parseLink takes the pod's interface. A result from before CNI 0.3.0 has none, and so no MAC for a
 // restore.
-func (f *File) parseLink(links []resultLink) error {
+func (f *File) parseLink(links []*current.Interface) error {
 	const key = "result.interfaces"
 	if len(links) != 1 {
 		return invalidValue(key, strconv.Itoa(len(links))+" interfaces",
@@ -101,38 +74,20 @@ func (f *File) parseLink(links []resultLink) error {
 	if name := links[0].Name; name != "" && name != f.IfName {
 		return invalidValue(key+"[0].name", name, "must be that of ifname, "+f.IfName)
 	}
-	mac, err := netstate.ParseMAC(links[0].MAC)
+	mac, err := netstate.ParseMAC(links[0].Mac)
 	if err != nil {
-		return invalidValue(key+"[0].mac", links[0].MAC, "must be the interface's MAC: "+err.Error())
+		return invalidValue(key+"[0].mac", links[0].Mac, "must be the interface's MAC: "+err.Error())
 	}
 	f.MAC = mac
 	return nil
 }
 
-func (ip resultIP) parse(key string) (*current.IPConfig, error) {
-	prefix, err := netip.ParsePrefix(ip.Address)
-	if err != nil || !isAssignable(prefix) {
-		return nil, invalidValue(key+"address", ip.Address, "must be an address that a pod can have, with its prefix length, such as 10.3.0.5/24")
+// checkGateway refuses what is no gateway of an address or a route.
+func checkGateway(key string, gateway net.IP, network net.IPNet) error {
+	if gateway == nil || (gateway.To4() == nil) == (network.IP.To4() == nil) && !gateway.IsUnspecified() && !gateway.IsMulticast() {
+		return nil
 	}
-	family := "6"
-	if prefix.Addr().Is4() {
-		family = "4"
-	}
-	if ip.Version != "" && ip.Version != family {
-		return nil, invalidValue(key+"version", ip.Version, "must be "+family+", that of "+ip.Address)
-	}
-	if ip.Interface != nil && *ip.Interface != 0 {
-		return nil, invalidValue(key+"interface", strconv.Itoa(*ip.Interface), "must be 0, the pod's one interface")
-	}
-	config := &current.IPConfig{Interface: ip.Interface, Address: ipNet(prefix)}
-	if ip.Gateway != "" {
-		gateway, err := parseAddr(ip.Gateway)
-		if err != nil || gateway.Is4() != prefix.Addr().Is4() {
-			return nil, invalidValue(key+"gateway", ip.Gateway, "must be an address of the same family as "+ip.Address)
-		}
-		config.Gateway = gateway.AsSlice()
-	}
-	return config, nil
+	return invalidValue(key, gateway.String(), "must be an address of the same family as "+network.String())
 }
 
 // isAssignable says that an interface can be given the address and then has exactly this one. The kernel
@@ -141,37 +96,6 @@ func isAssignable(p netip.Prefix) bool {
 	a := p.Addr()
 	return p.Bits() > 0 && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() &&
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && (a.Is4() || !a.IsLinkLocalUnicast())
-}
-
-func (r resultRoute) parse(key string) (*types.Route, error) {
-	prefix, err := netip.ParsePrefix(r.Dst)
-	if err != nil || prefix.Addr().Is4In6() {
-		return nil, invalidValue(key+"dst", r.Dst, "must be a destination with its prefix length, such as 0.0.0.0/0")
-	}
-	route := &types.Route{
-		Dst: ipNet(prefix), MTU: r.MTU, AdvMSS: r.AdvMSS, Priority: r.Priority, Table: r.Table, Scope: r.Scope,
-	}
-	if r.GW != "" {
-		gateway, err := parseAddr(r.GW)
-		if err != nil || gateway.Is4() != prefix.Addr().Is4() {
-			return nil, invalidValue(key+"gw", r.GW, "must be an address of the same family as "+r.Dst)
-		}
-		route.GW = gateway.AsSlice()
-	}
-	return route, nil
-}
-
-// parseAddr returns an address that can be a gateway.
-func parseAddr(s string) (netip.Addr, error) {
-	a, err := netip.ParseAddr(s)
-	if err == nil && (a.Zone() != "" || a.Is4In6() || a.IsUnspecified() || a.IsMulticast()) {
-		err = fmt.Errorf("%s is no gateway", s)
-	}
-	return a, err
-}
-
-func ipNet(p netip.Prefix) net.IPNet {
-	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // ipv6Priority is the metric of an IPv6 route that is added without one (IP6_RT_PRIO_USER).
@@ -186,8 +110,11 @@ func (f *File) configure(r *current.Result) (err error) {
 	if f.Addresses, err = cniplugin.Addresses(r); err != nil {
 		return fmt.Errorf("result.ips: %w", err)
 	}
-	for i := range f.Addresses {
-		if f.Addresses[i].Prefix.Addr().Is4() {
+	for i, a := range f.Addresses {
+		if !isAssignable(a.Prefix) {
+			return invalidValue("result.ips.address", a.Prefix.String(), "must be an address that a pod can have, with its prefix length, such as 10.3.0.5/24")
+		}
+		if a.Prefix.Addr().Is4() {
 			f.Addresses[i].Label = f.IfName
 		}
 	}

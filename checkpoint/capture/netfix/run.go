@@ -50,7 +50,7 @@ type FileOutcome struct {
 	Attachment attachment.Key       `json:"attachment,omitzero"`
 	Pod        attachment.Pod       `json:"pod,omitzero"`
 	Namespace  attachment.Namespace `json:"namespace,omitzero"`
-	Interface  *netstate.Interface  `json:"interface,omitempty"`
+	Interface  netstate.Interface   `json:"interface,omitzero"`
 	// Source is empty if nothing is written.
 	Source Source    `json:"from,omitempty"`
 	State  FileState `json:"state"`
@@ -104,43 +104,36 @@ func Run(ctx context.Context, opts Options) (FileReport, error) {
 		}
 	}
 	report := FileReport{DryRun: opts.DryRun, Files: []FileOutcome{}}
-	for i, a := range Decide(found, r.node) {
-		report.Files = append(report.Files, r.execute(ctx, found[i], a, conflictingFiles(found[i], found)))
+	for i, o := range Decide(found, r.node) {
+		report.Files = append(report.Files, r.execute(ctx, found[i], o, conflictingFiles(found[i], found)))
 	}
 	return report, nil
 }
 
 // execute does what was decided. A dry run does nothing.
-func (r *importRun) execute(ctx context.Context, f Candidate, a FileAction, rivals []string) FileOutcome {
+func (r *importRun) execute(ctx context.Context, f Candidate, o FileOutcome, rivals []string) FileOutcome {
+	planned, writes := plannedStates[o.State]
 	switch {
 	case f.Err != nil:
 		return failedOutcome(f, f.Err)
 	case ctx.Err() != nil:
 		return failedOutcome(f, errors.New("interrupted before it was written"))
-	case a.writes() && r.DryRun:
-		return outcomeOf(f, a, plannedStates[a.Verb])
-	case a.writes():
+	case writes && r.DryRun:
+		o.State = planned
+	case writes:
 		return r.writeCheckpoint(ctx, f, rivals)
 	}
-	return outcomeOf(f, a, finalStates[a.Verb])
+	return o
 }
 
-// writes says that the action writes a checkpoint.
-func (a FileAction) writes() bool { return a.Verb == Import || a.Verb == Replace }
+// plannedStates are the states in a dry run of what is written otherwise.
+var plannedStates = map[FileState]FileState{Imported: ToImport, Replaced: ToReplace}
 
-// plannedStates and done map what was decided to states.
-var (
-	plannedStates = map[FileVerb]FileState{Import: ToImport, Replace: ToReplace}
-	finalStates   = map[FileVerb]FileState{Import: Imported, Replace: Replaced, Keep: Kept, Refuse: Refused}
-)
-
-func outcomeOf(f Candidate, a FileAction, state FileState) FileOutcome {
-	o := FileOutcome{
-		Path: f.Path, PodName: f.File.PodName, Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace,
-		Source: a.Source, State: state, Reason: a.Reason,
-	}
-	if a.Verb != Refuse {
-		o.Interface = &a.Interface
+func newOutcome(f Candidate) FileOutcome {
+	o := FileOutcome{Path: f.Path, PodName: f.File.PodName}
+	if f.File.ContainerID != "" {
+		o.Attachment = attachment.Key{Network: checkpoint.NetworkUnknown, ContainerID: f.File.ContainerID, IfName: f.File.IfName}
+		o.Pod = f.File.Pod()
 	}
 	return o
 }
@@ -148,11 +141,8 @@ func outcomeOf(f Candidate, a FileAction, state FileState) FileOutcome {
 // failedOutcome reports a file that could not be looked at. If its sandbox is gone, or is none, the file is
 // refused.
 func failedOutcome(f Candidate, err error) FileOutcome {
-	o := FileOutcome{Path: f.Path, PodName: f.File.PodName, State: Failed, Reason: printable.Joined(err)}
-	if f.File.ContainerID != "" {
-		o.Attachment = attachment.Key{Network: checkpoint.NetworkUnknown, ContainerID: f.File.ContainerID, IfName: f.File.IfName}
-		o.Pod = f.File.Pod()
-	}
+	o := newOutcome(f)
+	o.State, o.Reason = Failed, printable.Joined(err)
 	if errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, errHost) {
 		o.State = Refused
 	}
@@ -184,18 +174,21 @@ func (r *importRun) redecide(ctx context.Context, f Candidate, rivals []string) 
 	if err := expected.Same(f.Sandbox.Namespace); err != nil {
 		return o, fmt.Errorf("%s: %w", f.File.Netns, err)
 	}
-	a := decide(f, rivals, r.currentNode(f))
-	if a.writes() && r.Store.Detaching(a.Namespace, a.Attachment.IfName) {
-		a.Verb, a.Source, a.Reason = Refuse, "", "it is being detached"
+	o = decide(f, rivals, r.currentNode(f))
+	if _, writes := plannedStates[o.State]; !writes {
+		return o, nil
 	}
-	if a.writes() {
-		record := recordOf(f.File, a)
-		if err := r.Store.Save(record); err != nil {
-			return o, err
-		}
-		r.node.Records = append(r.node.Records, record)
+	if r.Store.Detaching(o.Namespace, o.Attachment.IfName) {
+		o.Source = ""
+		o.refuse("it is being detached")
+		return o, nil
 	}
-	return outcomeOf(f, a, finalStates[a.Verb]), nil
+	record := recordOf(f.File, o)
+	if err := r.Store.Save(record); err != nil {
+		return o, err
+	}
+	r.node.Records = append(r.node.Records, record)
+	return o, nil
 }
 
 // currentNode returns the checkpoints as they are now, as far as they matter for the file: its own one,
@@ -227,13 +220,13 @@ func (r *importRun) currentNode(f Candidate) Node {
 // unknownConfig is the CNI configuration in such a record: the tool had none.
 const unknownConfig = `{"name":"` + checkpoint.NetworkUnknown + `","type":"macvlan"}`
 
-func recordOf(file File, a FileAction) checkpoint.Record {
+func recordOf(file File, o FileOutcome) checkpoint.Record {
 	writer := Writer
-	if a.Source == FromFile {
+	if o.Source == FromFile {
 		writer = WriterFromFile
 	}
 	return checkpoint.Record{
-		Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace, Interface: a.Interface,
+		Attachment: o.Attachment, Pod: o.Pod, Namespace: o.Namespace, Interface: o.Interface,
 		CNI:    checkpoint.CNI{Config: json.RawMessage(unknownConfig), Result: file.Result},
 		Writer: writer, CapturedAt: time.Now().UTC().Truncate(time.Millisecond),
 	}
