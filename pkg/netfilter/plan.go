@@ -59,36 +59,33 @@ func planShared(rules []Rule, c *Chain) []step {
 	}
 	for _, rule := range c.Rules {
 		if !present[rule.Key()] {
-			steps = append(steps, step{kind: appendRule, chain: c.Name, rule: rule, reason: ruleMissing(rule, c.Name)})
+			steps = append(steps, step{kind: appendRule, chain: c.Name, rule: rule, reason: ruleIs("missing", rule, c.Name)})
 			present[rule.Key()] = true
 		}
 	}
 	return steps
 }
 
-// planRules keeps as many rules as it can. What comes instead of a rule is there before the rule goes.
+// planRules leaves the rules at the beginning and at the end that are right. What comes instead of the others is there before
+// they go.
 func planRules(rules []Rule, c *Chain) []step {
 	if surplus := len(rules) - len(c.Rules); surplus > maxEdits {
 		return planRefill(surplus, c)
 	}
+	position, want := 1, c.Rules
+	for len(rules) > 0 && len(want) > 0 && rules[0].equal(want[0]) {
+		rules, want, position = rules[1:], want[1:], position+1
+	}
+	for len(rules) > 0 && len(want) > 0 && rules[len(rules)-1].equal(want[len(want)-1]) {
+		rules, want = rules[:len(rules)-1], want[:len(want)-1]
+	}
 	var steps []step
-	kept, want := longestCommon(rules, c.Rules), c.Rules
-	position, end := 1, len(rules) // position is where the next rule is.
-	for len(rules) > 0 || len(want) > 0 {
-		switch {
-		case len(kept) > 0 && len(rules) > 0 && len(want) > 0 && rules[0].equal(kept[0]) && want[0].equal(kept[0]):
-			kept, rules, want, position = kept[1:], rules[1:], want[1:], position+1
-		case len(want) > 0 && (len(kept) == 0 || !want[0].equal(kept[0])):
-			s := step{kind: insertRule, chain: c.Name, position: position, rule: want[0], reason: ruleMissing(want[0], c.Name)}
-			if position > end {
-				s.kind, s.position = appendRule, 0
-			}
-			steps = append(steps, s)
-			want, position, end = want[1:], position+1, end+1
-		default:
-			steps = append(steps, step{kind: deleteAt, chain: c.Name, position: position, reason: ruleTooMuch(rules[0], c.Name)})
-			rules, end = rules[1:], end-1
-		}
+	for _, rule := range want {
+		steps = append(steps, step{kind: insertRule, chain: c.Name, position: position, rule: rule, reason: ruleIs("missing", rule, c.Name, rules...)})
+		position++
+	}
+	for _, rule := range rules {
+		steps = append(steps, step{kind: deleteAt, chain: c.Name, position: position, reason: ruleIs("too much", rule, c.Name, want...)})
 	}
 	return steps
 }
@@ -100,39 +97,9 @@ const maxEdits = 16
 func planRefill(surplus int, c *Chain) []step {
 	steps := []step{{kind: flush, chain: c.Name, reason: fmt.Sprintf("%d rules are too much in %s", surplus, c.Name)}}
 	for _, rule := range c.Rules {
-		steps = append(steps, step{kind: appendRule, chain: c.Name, rule: rule, reason: ruleMissing(rule, c.Name)})
+		steps = append(steps, step{kind: appendRule, chain: c.Name, rule: rule, reason: ruleIs("missing", rule, c.Name)})
 	}
 	return steps
-}
-
-// longestCommon returns the longest sequence of rules that is in both, in order.
-func longestCommon(a, b []Rule) []Rule {
-	// length[i][j] is the length of that of a[i:] and b[j:].
-	length := make([][]int, len(a)+1)
-	for i := range length {
-		length[i] = make([]int, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			length[i][j] = max(length[i+1][j], length[i][j+1])
-			if a[i].equal(b[j]) {
-				length[i][j] = length[i+1][j+1] + 1
-			}
-		}
-	}
-	var common []Rule
-	for i, j := 0, 0; i < len(a) && j < len(b); {
-		switch {
-		case a[i].equal(b[j]):
-			common = append(common, a[i])
-			i, j = i+1, j+1
-		case length[i+1][j] >= length[i][j+1]:
-			i++
-		default:
-			j++
-		}
-	}
-	return common
 }
 
 // planJump leaves one right jump. It deletes the others by what they are, not by their number: somebody else can add
@@ -186,7 +153,7 @@ func planKeep(l listing, name string, keep func(Rule) bool) []step {
 	var steps []step
 	for _, rule := range l.rules[name] {
 		if !keep(rule) {
-			steps = append(steps, step{kind: deleteRule, chain: name, rule: rule, reason: ruleTooMuch(rule, name)})
+			steps = append(steps, step{kind: deleteRule, chain: name, rule: rule, reason: ruleIs("too much", rule, name)})
 		}
 	}
 	return steps
@@ -203,12 +170,12 @@ func reasons(steps []step) []string {
 	return texts
 }
 
-func ruleMissing(rule Rule, chain string) string {
-	return fmt.Sprintf("rule is missing in %s: %s", chain, rule)
-}
-
-func ruleTooMuch(rule Rule, chain string) string {
-	return fmt.Sprintf("rule is too much in %s: %s", chain, rule)
+// ruleIs says what is wrong with a rule. The rule is out of place if the others have it, too.
+func ruleIs(wrong string, rule Rule, chain string, others ...Rule) string {
+	if slices.ContainsFunc(others, rule.equal) {
+		wrong = "out of place"
+	}
+	return fmt.Sprintf("rule is %s in %s: %s", wrong, chain, rule)
 }
 
 // arguments are those of iptables.

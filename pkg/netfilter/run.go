@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -31,10 +32,9 @@ func output(limit time.Duration, path string, args ...string) (string, error) {
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // Messages are read.
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = time.Second
-	cmd.Cancel = func() error {
-		killTree(cmd.Process)
-		return nil
-	}
+	// A script that calls iptables would leave it behind, with the script's output open.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err := cmd.Run()
 	if err == nil {
 		return stdout.String(), nil

@@ -188,17 +188,15 @@ func (t *Tables) plan(chains []Chain) ([]step, error) {
 // lock, because another process of relink can make the steps. While another process has the lock, it first looks whether there is
 // something to wait for.
 func (t *Tables) applyPlan(table string, plan func() ([]step, error)) error {
-	lock, err := t.tryLock()
-	if err != nil {
-		return err
-	}
-	if lock == nil {
+	lock, err := t.lock(0)
+	if errors.Is(err, ErrLocked) {
 		if steps, err := plan(); err != nil || len(steps) == 0 {
 			return err
 		}
-		if lock, err = t.lock(); err != nil {
-			return err
-		}
+		lock, err = t.lock(time.Duration(t.editor.wait) * time.Second)
+	}
+	if err != nil {
+		return err
 	}
 	defer func() { _ = lock.Close() }()
 	steps, err := plan()
@@ -221,30 +219,14 @@ func (t *Tables) applyPlan(table string, plan func() ([]step, error)) error {
 	return fmt.Errorf("table %s: after the change, %s", table, strings.Join(reasons(rest), "; "))
 }
 
-// tryLock is lock without waiting. It returns nil if another process has the lock.
-func (t *Tables) tryLock() (*os.File, error) {
-	f, err := os.Open(ownNamespace)
-	if err != nil {
-		return nil, err
-	}
-	if err := flock.Try(f, flock.Exclusive); err != nil {
-		_ = f.Close()
-		if errors.Is(err, flock.ErrBusy) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("lock the chains: %w", err)
-	}
-	return f, nil
-}
-
 // lock keeps other processes of relink away, until the file is closed. It locks the namespace itself: other namespaces have nothing
 // to do with it, and the lock goes with the process.
-func (t *Tables) lock() (*os.File, error) {
+func (t *Tables) lock(wait time.Duration) (*os.File, error) {
 	f, err := os.Open(ownNamespace)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(t.editor.wait)*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	if err := flock.Lock(ctx, f, flock.Exclusive); err != nil {
 		if errors.Is(err, flock.ErrBusy) {

@@ -94,7 +94,11 @@ func TestEnsureRepairs(t *testing.T) {
 		{"a rule missing", "IPT -t mangle -D RELINK-SAVE 2",
 			[]string{"rule is missing in RELINK-SAVE: -i eth1 -m comment --comment other -j CONNMARK --set-xmark 0x0/0x100"}},
 		{"the wrong order", "IPT -t mangle -D RELINK-SAVE 3; IPT -t mangle -I RELINK-SAVE -i eth2 -m comment --comment third -j RETURN",
-			[]string{"rule is too much in RELINK-SAVE: -i eth2 -m comment --comment third -j RETURN", "rule is missing in RELINK-SAVE: -i eth2 -m comment --comment third -j RETURN"}},
+			[]string{
+				`rule is out of place in RELINK-SAVE: -i eth0 -m conntrack --ctstate NEW -m comment --comment "a \"quoted\" it's \\" -j CONNMARK --set-xmark 0x100/0x100`,
+				"rule is out of place in RELINK-SAVE: -i eth1 -m comment --comment other -j CONNMARK --set-xmark 0x0/0x100",
+				"rule is out of place in RELINK-SAVE: -i eth2 -m comment --comment third -j RETURN",
+			}},
 		{"all gone", "IPT -t mangle -F RELINK-SAVE; IPT -t mangle -D PREROUTING 2", []string{
 			`rule is missing in RELINK-SAVE: -i eth0 -m conntrack --ctstate NEW -m comment --comment "a \"quoted\" it's \\" -j CONNMARK --set-xmark 0x100/0x100`,
 			"rule is missing in RELINK-SAVE: -i eth1 -m comment --comment other -j CONNMARK --set-xmark 0x0/0x100",
@@ -317,7 +321,7 @@ func TestLocked(t *testing.T) {
 func TestLockedByRelink(t *testing.T) {
 	p := backend{family: IPv4, variant: nft, path: sandbox(t)}
 	p.with(t, func(tables *Tables) error {
-		lock, err := tables.lock()
+		lock, err := tables.lock(time.Second)
 		if err != nil {
 			return err
 		}
@@ -331,7 +335,7 @@ func TestLockedByRelink(t *testing.T) {
 		if err := tables.Ensure(saveChain()); err != nil {
 			return err
 		}
-		if lock, err = tables.lock(); err != nil {
+		if lock, err = tables.lock(time.Second); err != nil {
 			return err
 		}
 		defer lock.Close()
