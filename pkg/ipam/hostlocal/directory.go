@@ -36,26 +36,6 @@ const maxFile = 1024
 // readers is how many files are read at once. Most of the time each reader waits for the disk.
 const readers = 16
 
-// directory is what a directory of host-local has.
-type directory struct {
-	// files are the files that are named by an address, in the order of the addresses.
-	files []file
-	// last has the last address that was given of each range set, by the number of the set.
-	last map[int]netip.Addr
-	// unknown has the names of files that are not host-local's, and why they are not.
-	unknown []importer.EntryOutcome
-}
-
-// file is a file that is named by an address.
-type file struct {
-	address netip.Addr
-	// containerID and ifName say whose the address is. They are set if torn is empty.
-	containerID, ifName string
-	// torn is why nobody can tell whose the address is.
-	torn    string
-	written time.Time
-}
-
 // lock keeps host-local from changing the directory until unlock is called. It waits for a host-local that is
 // at work, but no longer than wait. A directory without a lock file has never been used by host-local.
 func lock(ctx context.Context, dir string, wait time.Duration) (unlock func(), err error) {
@@ -82,57 +62,58 @@ func lock(ctx context.Context, dir string, wait time.Duration) (unlock func(), e
 	return func() { _ = f.Close() }, nil
 }
 
-// readDirectory reads the directory. A directory without any file of host-local's is an error.
-func readDirectory(ctx context.Context, dir string) (directory, error) {
-	entries, err := os.ReadDir(dir)
+// readDirectory returns what the directory says. A directory without any file of host-local's is an error.
+func readDirectory(ctx context.Context, dir string) (importer.Source, error) {
+	s := importer.Source{Plugin: "host-local", Path: dir, Noun: "file", Last: map[int]netip.Addr{}}
+	files, err := os.ReadDir(dir)
 	if err != nil {
-		return directory{}, fmt.Errorf("read host-local's directory: %w", err)
+		return s, fmt.Errorf("read host-local's directory: %w", err)
 	}
-	d := directory{last: map[int]netip.Addr{}}
+	// The network of host-local may have had another name: that of its directory.
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		s.Alias = filepath.Base(real)
+	}
 	found := false
-	for _, e := range entries {
-		found = d.addFile(dir, e) || found
+	for _, f := range files {
+		found = addFile(&s, f) || found
 	}
 	if !found {
-		return d, fmt.Errorf("%s is not a directory of host-local: its files must have IP addresses as names, as in /var/lib/cni/networks/<network>", dir)
+		return s, fmt.Errorf("%s is not a directory of host-local: its files must have IP addresses as names, as in /var/lib/cni/networks/<network>", dir)
 	}
-	if err := d.read(ctx, dir); err != nil {
-		return d, err
-	}
-	slices.SortFunc(d.files, func(a, b file) int { return a.address.Compare(b.address) })
-	return d, nil
+	err = readEntries(ctx, &s)
+	slices.SortFunc(s.Entries, func(a, b importer.Entry) int { return a.Address.Compare(b.Address) })
+	return s, err
 }
 
 // addFile puts the file where it belongs by its name. It returns whether host-local has files of that name.
-func (d *directory) addFile(dir string, e fs.DirEntry) bool {
-	name := e.Name()
+func addFile(s *importer.Source, f fs.DirEntry) bool {
+	name := f.Name()
 	if a, ok := parseFileName(name); ok {
-		f := file{address: a}
-		if !e.Type().IsRegular() {
-			f.torn = "it is not a regular file"
+		e := importer.Entry{Address: a, Name: name}
+		if !f.Type().IsRegular() {
+			e.Torn = "it is not a regular file"
 		}
-		d.files = append(d.files, f)
+		s.Entries = append(s.Entries, e)
 		return true
 	}
-	if name == lockName && e.Type().IsRegular() {
+	if name == lockName && f.Type().IsRegular() {
 		return true
 	}
 	number, isLast := strings.CutPrefix(name, lastName)
-	if !isLast || !e.Type().IsRegular() {
-		d.ignore(name, "host-local has no files of this name")
+	ignore := func(reason string) {
+		s.Unknown = append(s.Unknown, importer.EntryOutcome{File: name, State: importer.Ignored, Reason: reason})
+	}
+	if !isLast || !f.Type().IsRegular() {
+		ignore("host-local has no files of this name")
 		return false
 	}
-	set, a, err := readLast(number, filepath.Join(dir, name))
+	set, a, err := readLast(number, filepath.Join(s.Path, name))
 	if err != nil {
-		d.ignore(name, err.Error())
+		ignore(err.Error())
 		return true
 	}
-	d.last[set] = a
+	s.Last[set] = a
 	return true
-}
-
-func (d *directory) ignore(name, reason string) {
-	d.unknown = append(d.unknown, importer.EntryOutcome{File: name, State: importer.Ignored, Reason: reason})
 }
 
 // parseFileName reads an address that is written as host-local writes it. host-local looks for no other
@@ -159,47 +140,45 @@ func readLast(number, path string) (int, netip.Addr, error) {
 	return set, a.Unmap(), nil
 }
 
-// read reads the files that are named by addresses.
-func (d *directory) read(ctx context.Context, dir string) error {
-	deleted := make([]bool, len(d.files))
+// readEntries reads the files that are named by addresses.
+func readEntries(ctx context.Context, s *importer.Source) error {
+	deleted := make([]bool, len(s.Entries))
 	var group errgroup.Group
 	group.SetLimit(readers)
-	for i := range d.files {
+	for i := range s.Entries {
 		group.Go(func() error {
 			if ctx.Err() == nil {
-				deleted[i] = d.files[i].read(dir)
+				deleted[i] = readEntry(s.Path, &s.Entries[i])
 			}
 			return ctx.Err()
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	var rest []file
-	for i, f := range d.files {
+	err := group.Wait()
+	var rest []importer.Entry
+	for i, e := range s.Entries {
 		if !deleted[i] {
-			rest = append(rest, f)
+			rest = append(rest, e)
 		}
 	}
-	d.files = rest
-	return nil
+	s.Entries = rest
+	return err
 }
 
-// read reads the file. deleted says that it was deleted meanwhile, which can happen if there is no lock file.
-func (f *file) read(dir string) (deleted bool) {
-	if f.torn != "" {
+// readEntry reads the file. deleted says that it was deleted meanwhile, which can happen if there is no lock file.
+func readEntry(dir string, e *importer.Entry) (deleted bool) {
+	if e.Torn != "" {
 		return false
 	}
-	b, written, err := readBounded(filepath.Join(dir, f.address.String()))
+	b, written, err := readBounded(filepath.Join(dir, e.Name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return true
 	}
 	if err == nil {
-		f.written = written
-		f.containerID, f.ifName, err = parseFile(b)
+		e.Written = written
+		e.ContainerID, e.IfName, err = parseFile(b)
 	}
 	if err != nil {
-		f.torn = err.Error()
+		e.Torn = err.Error()
 	}
 	return false
 }

@@ -3,7 +3,6 @@ package hostlocal
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/ipam/importer"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
@@ -146,8 +146,7 @@ func TestImportHoldsBackWhatCannotBeRead(t *testing.T) {
 	if all := listed(t, s); len(all) != 3 || all[1].State != lease.Reserved || all[2].State != lease.Reserved {
 		t.Errorf("leases: %+v", all)
 	}
-	f := file{address: netip.MustParseAddr("10.231.77.9")}
-	if !f.read(dir) {
+	if !readEntry(dir, &importer.Entry{Name: "10.231.77.9"}) {
 		t.Error("a file that is gone is taken for torn")
 	}
 	_, _, err := readBounded(dir)

@@ -39,13 +39,13 @@ func (p Pools) source(n nodeCaches, network, path string) (importer.Source, erro
 		s.Unknown = append(s.Unknown, importer.EntryOutcome{State: importer.Ignored, Reason: reason + ": a pod may be left out because of that"})
 	}
 	for _, a := range p.allocations {
-		entries, ok := n.Entries(a.containerID)
+		entries, ok := n.Entries(a.ContainerID)
 		switch e, networkName := entryOf(a, entries, network); {
-		case !ok && n.SandboxWith(a.address) == "":
+		case !ok && n.SandboxWith(a.Address) == "":
 			s.OnOtherNodes++
 		case !ok:
-			s.Unknown = append(s.Unknown, importer.EntryOutcome{Address: a.address, State: importer.Missing, Reason: fmt.Sprintf(
-				"%s has it, and no CNI cache of this node has the sandbox %s of its allocation: delete the pod there", n.SandboxWith(a.address), a.containerID)})
+			s.Unknown = append(s.Unknown, importer.EntryOutcome{Address: a.Address, State: importer.Missing, Reason: fmt.Sprintf(
+				"%s has it, and no CNI cache of this node has the sandbox %s of its allocation: delete the pod there", n.SandboxWith(a.Address), a.ContainerID)})
 		case networkName != network:
 			s.OtherNetworks++
 		default:
@@ -58,11 +58,11 @@ func (p Pools) source(n nodeCaches, network, path string) (importer.Source, erro
 
 // entryOf returns whose the allocation is, and in which network. The container is one of this node, and the CNI caches have these
 // entries of it. If they do not tell the network, it can be this one.
-func entryOf(a allocation, entries []cnicache.Entry, network string) (_ importer.Entry, networkName string) {
-	e := importer.Entry{Address: a.address, Name: a.address.String(), ContainerID: a.containerID, IfName: a.ifName, Pod: a.pod}
-	fits := func(c cnicache.Entry) bool { return c.Attachment.IfName == a.ifName }
-	if a.ifName == "" {
-		fits = func(c cnicache.Entry) bool { return slices.Contains(c.Addresses(), a.address) }
+func entryOf(e importer.Entry, entries []cnicache.Entry, network string) (_ importer.Entry, networkName string) {
+	e.Name = e.Address.String()
+	fits := func(c cnicache.Entry) bool { return c.Attachment.IfName == e.IfName }
+	if e.IfName == "" {
+		fits = func(c cnicache.Entry) bool { return slices.Contains(c.Addresses(), e.Address) }
 	}
 	entries = slices.DeleteFunc(slices.Clone(entries), func(c cnicache.Entry) bool { return !fits(c) })
 	if i := slices.IndexFunc(entries, func(c cnicache.Entry) bool { return c.Attachment.Network == network }); i >= 0 {
@@ -72,8 +72,8 @@ func entryOf(a allocation, entries []cnicache.Entry, network string) (_ importer
 	if len(entries) > 0 {
 		return e, entries[0].Attachment.Network
 	}
-	if a.ifName == "" {
-		e.Torn = fmt.Sprintf("no CNI cache tells the interface of the sandbox %s", a.containerID)
+	if e.IfName == "" {
+		e.Torn = fmt.Sprintf("no CNI cache tells the interface of the sandbox %s", e.ContainerID)
 	}
 	return e, network
 }
@@ -92,9 +92,9 @@ func addEntry(s *importer.Source, e importer.Entry) {
 
 // has says whether the container has an allocation of the address.
 func (p Pools) has(a netip.Addr, containerID string) bool {
-	i, _ := slices.BinarySearchFunc(p.allocations, a, func(al allocation, a netip.Addr) int { return al.address.Compare(a) })
-	for ; i < len(p.allocations) && p.allocations[i].address == a; i++ {
-		if p.allocations[i].containerID == containerID {
+	i, _ := slices.BinarySearchFunc(p.allocations, a, func(e importer.Entry, a netip.Addr) int { return e.Address.Compare(a) })
+	for ; i < len(p.allocations) && p.allocations[i].Address == a; i++ {
+		if p.allocations[i].ContainerID == containerID {
 			return true
 		}
 	}

@@ -19,19 +19,10 @@ import (
 type Pools struct {
 	// ranges are those of the IPPools. With node slices each node has one of its own.
 	ranges []netip.Prefix
-	// allocations are in the order of the addresses.
-	allocations []allocation
+	// allocations are in the order of the addresses. Their names are those of the IPPools.
+	allocations []importer.Entry
 	// unknown is what no Whereabouts has written.
 	unknown []importer.EntryOutcome
-}
-
-// allocation is an address that Whereabouts has given.
-type allocation struct {
-	address netip.Addr
-	// name is that of the IPPool, for people.
-	name                string
-	containerID, ifName string
-	pod                 attachment.Pod
 }
 
 // object is an IPPool of whereabouts.cni.cncf.io/v1alpha1, or a list of them (pkg/api/whereabouts.cni.cncf.io/v1alpha1/ippool_types.go).
@@ -88,8 +79,8 @@ func Read(b []byte) (Pools, error) {
 	case len(p.ranges) == 0:
 		return Pools{}, errNone
 	}
-	slices.SortStableFunc(p.allocations, func(a, b allocation) int {
-		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.name, b.name), cmp.Compare(a.containerID, b.containerID), cmp.Compare(a.ifName, b.ifName))
+	slices.SortStableFunc(p.allocations, func(a, b importer.Entry) int {
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ContainerID, b.ContainerID), cmp.Compare(a.IfName, b.IfName))
 	})
 	slices.SortStableFunc(p.unknown, func(a, b importer.EntryOutcome) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), a.Address.Compare(b.Address))
@@ -122,7 +113,7 @@ func (p *Pools) add(o object) {
 			p.ignore(a, name, fmt.Sprintf("nobody can tell whose it is, and a pod may have it: %v", err))
 			continue
 		}
-		p.allocations = append(p.allocations, allocation{address: a, name: name, containerID: entry.ID, ifName: entry.IfName, pod: podOf(entry.PodRef)})
+		p.allocations = append(p.allocations, importer.Entry{Address: a, Name: name, ContainerID: entry.ID, IfName: entry.IfName, Pod: podOf(entry.PodRef)})
 	}
 }
 

@@ -23,7 +23,7 @@ func listOf(items ...string) string {
 // poolLines is what was read, in few words.
 func poolLines(p Pools) (words []string) {
 	for _, a := range p.allocations {
-		words = append(words, fmt.Sprintf("%s %s %s %s/%s", a.address, a.containerID, a.ifName, a.pod.Namespace, a.pod.Name))
+		words = append(words, fmt.Sprintf("%s %s %s %s/%s", a.Address, a.ContainerID, a.IfName, a.Pod.Namespace, a.Pod.Name))
 	}
 	for _, o := range p.unknown {
 		words = append(words, fmt.Sprintf("%s %s: %s: %s", o.Address, o.File, o.State, o.Reason))
@@ -125,8 +125,8 @@ func FuzzParseWhereabouts(f *testing.F) {
 			return
 		}
 		for i, a := range p.allocations {
-			in := slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(a.address) })
-			if !in || validate(a.containerID, a.ifName) != nil || i > 0 && a.address.Less(p.allocations[i-1].address) {
+			in := slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(a.Address) })
+			if !in || validate(a.ContainerID, a.IfName) != nil || i > 0 && a.Address.Less(p.allocations[i-1].Address) {
 				t.Errorf("%+v", a)
 			}
 		}
