@@ -73,22 +73,6 @@ func (k NamespaceKeeper) with(description, path string, l durability) NamespaceK
 	return k
 }
 
-// FindKeepers returns the network namespaces that something on this node keeps, by their inodes. It finds some that
-// List does not: those that a thread or an open file of a process keeps, a mount in another mount namespace, or
-// a mount that something else was mounted over. What goes meanwhile is left out. Search is slower and finds
-// more.
-func FindKeepers() (map[uint64]NamespaceKeeper, error) {
-	pids, err := processes()
-	if err != nil {
-		return nil, err
-	}
-	k := newKeepers()
-	for _, pid := range pids {
-		k.addProcess(pid)
-	}
-	return k.found, nil
-}
-
 // keepers are what was found to keep namespaces.
 type keepers struct {
 	// found are by the inodes of the namespaces.

@@ -93,7 +93,7 @@ func TestKeptFindsWhatNothingLeadsTo(t *testing.T) {
 					t.Fatalf("it is listed: %+v", s)
 				}
 			}
-			kept, err := FindKeepers()
+			kept, err := findKeepers()
 			if err != nil || !strings.HasPrefix(kept[inode].Description, by) {
 				t.Errorf("kept by %q, want %q: %v", kept[inode].Description, by, err)
 			}
@@ -112,7 +112,7 @@ func TestKeptTakesNoDirectoryForANamespace(t *testing.T) {
 	}
 	defer root.Close()
 	_, inode, _ := Identify("/")
-	kept, err := FindKeepers()
+	kept, err := findKeepers()
 	if by, ok := kept[inode]; err != nil || ok {
 		t.Errorf("kept by %+v, %v", by, err)
 	}
@@ -123,7 +123,7 @@ func TestKeptForgetsWhatIsGone(t *testing.T) {
 	fresh.At(t, path)
 	inode := inodeOf(t, path)
 	fresh.Remove(t, path)
-	kept, err := FindKeepers()
+	kept, err := findKeepers()
 	if by, ok := kept[inode]; err != nil || ok {
 		t.Errorf("kept by %+v, %v", by, err)
 	}
@@ -150,4 +150,14 @@ func TestPathsOfAKeeper(t *testing.T) {
 	if got := socket.with("a thread", "/thread", byThread); got.Description != "a thread" || got.Path != "/thread" || got.Cookie != 0 {
 		t.Errorf("a thread besides: %+v", got)
 	}
+}
+
+// findKeepers is one look of a search that asks no sockets.
+func findKeepers() (map[uint64]NamespaceKeeper, error) {
+	pids, err := processes()
+	k := newKeepers()
+	for _, pid := range pids {
+		k.addProcess(pid)
+	}
+	return k.found, err
 }

@@ -13,9 +13,9 @@ import (
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
-// Search looks for network namespaces once more, before one is called gone. It looks at all that FindKeepers looks
-// at, and at the sockets of processes. While processes come and go it looks several times, because each may
-// hand a namespace on to the next one and end. wanted are the inodes to look for, so that the search can end
+// Search looks for network namespaces once more, before one is called gone. It finds some that List does not: those that a thread,
+// an open file or a socket of a process keeps, a mount in another mount namespace, or a mount that something else was mounted over.
+// While processes come and go it looks several times, because each may hand a namespace on to the next one and end. wanted are the inodes to look for, so that the search can end
 // early; none stands for all. blind is why there may be more namespaces than were found, empty if all were
 // seen. A namespace that only the kernel keeps, for a mounted NFS for example, is not seen. The error says that
 // /proc cannot be read at all, or is that of ctx.

@@ -55,7 +55,7 @@ func kept(t *testing.T, open func() (int, error)) (was attachment.Namespace, end
 	t.Cleanup(end)
 	fresh.Remove(t, path)
 	waitFor(t, func() bool { // The thread takes a while to end.
-		all, err := FindKeepers()
+		all, err := findKeepers()
 		_, there := all[was.Inode]
 		return err == nil && !there
 	})

@@ -41,6 +41,7 @@ func (n *Node) CacheProblems() (missing string, torn []string) {
 
 // SandboxWith names the sandbox of this node that has the address, empty for none.
 func (n *Node) SandboxWith(a netip.Addr) string {
+	n.searchMissing() // Something else than a mount or a process may keep it.
 	for _, id := range n.holders[a] {
 		if !n.hosts[id] {
 			return n.live[id].name

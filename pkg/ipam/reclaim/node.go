@@ -83,46 +83,12 @@ func Look(ctx context.Context, sources Sources) (*Node, error) {
 		n.incomplete = "not all processes of the node are seen here, in another PID namespace than the node's"
 		n.uninspected = append(n.uninspected, n.incomplete)
 	}
-	kept, err := sandbox.FindKeepers()
-	if err != nil {
-		return nil, err
-	}
 	n.inspectHosts(ctx)
 	if err := n.inspectSandboxes(ctx); err != nil {
 		return nil, err
 	}
-	if err := n.inspectKept(ctx, kept); err != nil {
-		return nil, err
-	}
 	n.cache, err = readCache(sources.CacheDir)
 	return n, err
-}
-
-// inspectKept looks into the namespaces that something keeps and that have no mount and no process of their
-// own. It notes those that cannot be looked into. rest are the namespaces that were kept before the look.
-// Newer ones are not judged, and those that have gone since do not matter.
-func (n *Node) inspectKept(ctx context.Context, rest map[uint64]sandbox.NamespaceKeeper) error {
-	for id := range n.live {
-		delete(rest, id.number)
-	}
-	const looks = 3 // Each look reads the open files of all processes.
-	for range looks {
-		if len(rest) == 0 || ctx.Err() != nil {
-			return ctx.Err()
-		}
-		current, err := sandbox.FindKeepers()
-		if err != nil {
-			return err
-		}
-		maps.DeleteFunc(rest, func(number uint64, _ sandbox.NamespaceKeeper) bool {
-			keeper, ok := current[number]
-			return !ok || n.inspectKeeper(ctx, number, keeper)
-		})
-	}
-	for _, number := range slices.Sorted(maps.Keys(rest)) {
-		n.noteUninspected(number, rest[number].Description)
-	}
-	return nil
 }
 
 // inspectKeeper says whether the namespace could be looked into.
@@ -148,6 +114,9 @@ func (n *Node) Problems() []string {
 // Has says whether the namespace had the address at the look, and is a sandbox's.
 func (n *Node) Has(id attachment.Namespace, a netip.Addr) bool {
 	key := inode{id.Device, id.Inode}
+	if _, found := n.live[key]; !found {
+		n.searchMissing()
+	}
 	return slices.Contains(n.holders[a], key) && !n.hosts[key] && id.Cookie == n.live[key].cookie
 }
 
@@ -183,36 +152,23 @@ const maxLooks = 10
 // inspectSandboxes looks into the sandboxes. If none of the paths of a sandbox leads to it, it looks again: the
 // sandbox is gone, or has other paths by now.
 func (n *Node) inspectSandboxes(ctx context.Context) error {
-	rest, err := sandbox.List()
+	missed, err := sandbox.List()
 	for attempt := 1; err == nil && ctx.Err() == nil; attempt++ {
-		rest = n.inspectEach(ctx, rest)
-		if len(rest) == 0 || attempt == maxLooks {
+		missed = slices.DeleteFunc(missed, func(s sandbox.Sandbox) bool { return ctx.Err() != nil || n.inspect(ctx, s, nameOf(s)) })
+		if len(missed) == 0 || attempt == maxLooks {
 			break
 		}
-		rest, err = listAgain(rest)
+		before := missed
+		missed, err = sandbox.List()
+		missed = slices.DeleteFunc(missed, func(s sandbox.Sandbox) bool {
+			return !slices.ContainsFunc(before, func(m sandbox.Sandbox) bool { return m.Device == s.Device && m.Inode == s.Inode })
+		})
 	}
-	for _, s := range rest {
+	for _, s := range missed {
 		n.live[inode{s.Device, s.Inode}] = liveNamespace{name: nameOf(s)}
 		n.uninspected = append(n.uninspected, nameOf(s)+": none of its paths leads to it")
 	}
 	return errors.Join(err, ctx.Err())
-}
-
-// listAgain returns those that are there now, with the paths that they have now.
-func listAgain(missed []sandbox.Sandbox) ([]sandbox.Sandbox, error) {
-	sandboxes, err := sandbox.List()
-	return slices.DeleteFunc(sandboxes, func(s sandbox.Sandbox) bool {
-		return !slices.ContainsFunc(missed, func(m sandbox.Sandbox) bool { return m.Device == s.Device && m.Inode == s.Inode })
-	}), err
-}
-
-func (n *Node) inspectEach(ctx context.Context, sandboxes []sandbox.Sandbox) (missed []sandbox.Sandbox) {
-	for _, s := range sandboxes {
-		if ctx.Err() == nil && !n.inspect(ctx, s, nameOf(s)) {
-			missed = append(missed, s)
-		}
-	}
-	return missed
 }
 
 func nameOf(s sandbox.Sandbox) string { return "the network namespace at " + s.Paths[0] }
