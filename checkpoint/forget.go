@@ -2,36 +2,34 @@ package checkpoint
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 )
 
-// ForgetRecord removes the checkpoint that was read as r. The caller holds the sandbox's lock. It
-// returns false if the attachment was made anew since r was read, in the same namespace even:
-// then the checkpoint stays. One that is gone already counts as forgotten.
-func (s *Store) ForgetRecord(r Record) (forgotten bool, err error) {
-	current, err := s.Reload(r)
-	switch {
-	case errors.Is(err, ErrNoCheckpoint):
-		return true, nil
-	case err != nil:
-		return false, err
-	case current.Namespace != r.Namespace || !current.CapturedAt.Equal(r.CapturedAt):
-		return false, nil
-	}
-	return true, s.Forget(r.Attachment.ContainerID, r.Attachment.IfName)
-}
+// ErrWrittenAnew says that the checkpoint is not the one that was read.
+var ErrWrittenAnew = errors.New("it was written anew meanwhile")
 
-// ForgetUnreadable is ForgetRecord for a checkpoint that could not be read. It returns false if
-// the file was written anew since.
-func (s *Store) ForgetUnreadable(u Unreadable) (forgotten bool, err error) {
-	info, err := os.Lstat(s.path(u.ContainerID, u.IfName))
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return true, nil
-	case err != nil:
-		return false, err
-	case u.file != nil && (!os.SameFile(info, u.file) || !info.ModTime().Equal(u.file.ModTime())):
-		return false, nil
+// ForgetListed removes the checkpoint that was read as r, or that could not be read if u is set. The caller holds the
+// sandbox's lock. It returns ErrWrittenAnew if the attachment was made anew since, in the same namespace even: then the
+// checkpoint stays. One that is gone already counts as forgotten.
+func (s *Store) ForgetListed(r Record, u *Unreadable) error {
+	key, same := r.Attachment, false
+	if u != nil {
+		key = u.Attachment()
+		info, err := os.Lstat(s.path(key.ContainerID, key.IfName))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		same = err != nil || u.file == nil || os.SameFile(info, u.file) && info.ModTime().Equal(u.file.ModTime())
+	} else {
+		current, err := s.Reload(r)
+		if err != nil && !errors.Is(err, ErrNoCheckpoint) {
+			return err
+		}
+		same = err != nil || current.Namespace == r.Namespace && current.CapturedAt.Equal(r.CapturedAt)
 	}
-	return true, s.Forget(u.ContainerID, u.IfName)
+	if !same {
+		return ErrWrittenAnew
+	}
+	return s.Forget(key.ContainerID, key.IfName)
 }

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io/fs"
 	"strings"
@@ -27,6 +28,11 @@ type Unreadable struct {
 
 	// file is the one that could not be read, nil where that is not known.
 	file fs.FileInfo
+}
+
+// Attachment returns the attachment as the checkpoint's file names it. Its network is NetworkUnknown if it cannot be read.
+func (u Unreadable) Attachment() attachment.Key {
+	return attachment.Key{Network: cmp.Or(u.Partial.Attachment.Network, NetworkUnknown), ContainerID: u.ContainerID, IfName: u.IfName}
 }
 
 // Unreadable returns what is known of a checkpoint for which Load returned err.

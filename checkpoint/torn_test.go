@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -133,8 +134,8 @@ func TestForgetReadKeepsWhatWasMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []bool{true, false, false, true} {
-		if forgotten, err := s.ForgetRecord(records[i]); forgotten != want || err != nil {
-			t.Errorf("%s: %v, %v, want %v", records[i].Attachment, forgotten, err, want)
+		if err := s.ForgetListed(records[i], nil); (err == nil) != want || err != nil && !errors.Is(err, ErrWrittenAnew) {
+			t.Errorf("%s: %v, want %v", records[i].Attachment, err, want)
 		}
 	}
 	expectFiles(t, s, "c1/", "c2/", "c2/eth0.json", "c3/", "c3/eth0.json", "c4/")
@@ -154,8 +155,8 @@ func TestForgetUnreadableKeepsWhatWasWrittenAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []bool{true, false, true} {
-		if forgotten, err := s.ForgetUnreadable(unreadable[i]); forgotten != want || err != nil {
-			t.Errorf("%s: %v, %v, want %v", unreadable[i].ContainerID, forgotten, err, want)
+		if err := s.ForgetListed(Record{}, &unreadable[i]); (err == nil) != want || err != nil && !errors.Is(err, ErrWrittenAnew) {
+			t.Errorf("%s: %v, want %v", unreadable[i].ContainerID, err, want)
 		}
 	}
 	expectFiles(t, s, "c1/", "c2/", "c2/eth0.json", "c3/")

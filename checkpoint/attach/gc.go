@@ -130,9 +130,9 @@ func forgetAll(ctx context.Context, store *checkpoint.Store, records []checkpoin
 	failed := make([]error, len(records))
 	store.EachSandbox(ctx, ids, func(i int, err error) {
 		if err == nil {
-			_, err = store.ForgetRecord(records[i])
+			err = store.ForgetListed(records[i], nil)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, checkpoint.ErrWrittenAnew) {
 			failed[i] = cniplugin.Wrap(lockError(err), records[i].Attachment.String())
 		}
 	})

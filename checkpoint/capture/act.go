@@ -8,51 +8,48 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
 // writeActions carries the actions out. It decides each of them again under the sandbox's lock, from what is
 // there then: an ADD or a DEL may have come in between.
-func (r *captureRun) writeActions(ctx context.Context, actions []InterfaceAction) {
-	var named, unnamed []int
+func (r *captureRun) writeActions(ctx context.Context) {
+	var named, unnamed []*InterfaceAction
 	var ids []string
-	for i, a := range actions {
-		switch {
-		case a.Verb == Keep || a.Verb == Refuse || a.Verb == Skip:
-			r.outcomes[i] = outcomeOf(a, finalStates[a.Verb])
+	for i := range r.actions {
+		switch a := &r.actions[i]; {
+		case !a.changesCheckpoint():
 		case a.Attachment.ContainerID == checkpoint.UnnamedID(a.Namespace):
-			unnamed = append(unnamed, i)
+			unnamed = append(unnamed, a)
 		default:
-			named, ids = append(named, i), append(ids, a.Attachment.ContainerID)
+			named, ids = append(named, a), append(ids, a.Attachment.ContainerID)
 		}
 	}
 	r.Store.EachSandbox(ctx, ids, func(i int, err error) {
-		r.outcomes[named[i]] = r.writeNamed(ctx, actions[named[i]], err)
+		if err == nil {
+			err = r.writeNamed(ctx, named[i])
+		}
+		if err != nil {
+			named[i].setFailed(wrapBusy(err))
+		}
 	})
 	// All ADDs of the node wait meanwhile, so a batch must be short.
 	const atOnce = 200
 	for batch := range slices.Chunk(unnamed, atOnce) {
-		r.writeUnnamed(ctx, actions, batch)
+		r.writeUnnamed(ctx, batch)
 	}
 }
 
 // writeNamed writes the checkpoint of an attachment whose container ID is known. The caller has taken the
-// sandbox's lock. err is why the caller could not take it.
-func (r *captureRun) writeNamed(ctx context.Context, a InterfaceAction, err error) InterfaceOutcome {
-	o := outcomeOf(a, finalStates[a.Verb])
-	if err != nil {
-		o.setFailed(wrapBusy(err))
-		return o
-	}
+// sandbox's lock.
+func (r *captureRun) writeNamed(ctx context.Context, a *InterfaceAction) error {
 	shared, err := r.Store.LockParents(ctx)
 	if err != nil {
-		o.setFailed(wrapBusy(err))
-		return o
+		return err
 	}
 	defer shared.Release()
-	return r.redecide(a, r.node.Records)
+	return r.write(a, r.node.Records)
 }
 
 // writeUnnamed writes checkpoints of interfaces whose container ID is not known. Nobody can take the lock
@@ -60,39 +57,38 @@ func (r *captureRun) writeNamed(ctx context.Context, a InterfaceAction, err erro
 //
 // It keeps all ADDs of the node off until it is done. It reads the checkpoints, and then makes
 // sure that nobody holds a lock. If a DEL begins later, writeUnnamed has read the checkpoint of its attachment.
-func (r *captureRun) writeUnnamed(ctx context.Context, actions []InterfaceAction, batch []int) {
+func (r *captureRun) writeUnnamed(ctx context.Context, batch []*InterfaceAction) {
 	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
 	for len(batch) > 0 {
 		records, release, err := r.lockQuietNode(ctx)
 		if err != nil {
-			for _, i := range batch {
-				r.outcomes[i] = outcomeOf(actions[i], Failed)
-				r.outcomes[i].setFailed(err)
+			for _, a := range batch {
+				a.setFailed(err)
 			}
 			return
 		}
 		// If somebody works on one of them now, it has to wait for the next round, so that ADDs can go
 		// on.
-		batch = slices.DeleteFunc(batch, func(i int) bool { return r.tryWrite(i, actions[i], records) })
+		batch = slices.DeleteFunc(batch, func(a *InterfaceAction) bool { return r.tryWrite(a, records) })
 		release()
 	}
 }
 
 // tryWrite writes the checkpoint under the sandbox's lock. It returns false if somebody else holds
 // that lock.
-func (r *captureRun) tryWrite(i int, a InterfaceAction, records []checkpoint.Record) bool {
+func (r *captureRun) tryWrite(a *InterfaceAction, records []checkpoint.Record) bool {
 	unlock, err := r.Store.TryLock(a.Attachment.ContainerID)
 	if errors.Is(err, checkpoint.ErrBusy) {
 		return false
 	}
-	if err != nil {
-		r.outcomes[i] = outcomeOf(a, Failed)
-		r.outcomes[i].setFailed(err)
-		return true
+	if err == nil {
+		defer unlock()
+		err = r.write(a, records)
 	}
-	defer unlock()
-	r.outcomes[i] = r.redecide(a, records)
+	if err != nil {
+		a.setFailed(err)
+	}
 	return true
 }
 
@@ -130,40 +126,33 @@ func (r *captureRun) lockQuietNode(ctx context.Context) (records []checkpoint.Re
 	}
 }
 
-// redecide decides anew and does what it decides.
-func (r *captureRun) redecide(decided InterfaceAction, records []checkpoint.Record) InterfaceOutcome {
-	if decided.Verb == Forget {
-		return r.forget(decided)
+// write decides anew and does what it decides.
+func (r *captureRun) write(a *InterfaceAction, records []checkpoint.Record) error {
+	if a.State == Forgotten {
+		return r.forget(a)
 	}
-	o := outcomeOf(decided, Failed)
-	if err := r.Store.CheckNoMove(decided.Attachment.ContainerID); err != nil {
-		o.setFailed(err)
-		return o
+	if err := r.Store.CheckNoMove(a.Attachment.ContainerID); err != nil {
+		return err
 	}
-	f, err := r.reinspect(decided)
+	f, err := r.reinspect(*a)
 	if err != nil {
-		o.setFailed(err)
-		return o
+		return err
 	}
-	action, err := r.currentAction(decided, f, records)
+	current, err := r.currentAction(*a, f, records)
 	if err != nil {
-		o.setFailed(err)
-		return o
+		return err
 	}
 	switch {
-	case action.Verb == Capture && r.Store.Detaching(action.Namespace, action.Attachment.IfName):
-		action.Verb, action.Reason = Keep, "it is being detached"
-	case action.Attachment != decided.Attachment:
+	case current.State == Captured && r.Store.Detaching(current.Namespace, current.Attachment.IfName):
+		current = current.decided(Kept, "it is being detached")
+	case current.Attachment != a.Attachment:
 		// An ADD has given it another container ID, whose lock is not held.
-		action.Verb, action.Reason = Keep, "it was given a checkpoint meanwhile"
+		current = current.decided(Kept, "it was given a checkpoint meanwhile")
 	}
-	o = outcomeOf(action, finalStates[action.Verb])
-	if action.Verb == Capture || action.Verb == Refresh {
-		if err := r.Store.Save(recordOf(action)); err != nil {
-			o.setFailed(err)
-		}
+	if *a = current; !a.changesCheckpoint() {
+		return nil
 	}
-	return o
+	return r.Store.Save(recordOf(*a))
 }
 
 // reinspect looks at the interface as it is now.
@@ -189,15 +178,13 @@ func (r *captureRun) reinspect(decided InterfaceAction) (*LiveInterface, error) 
 func (r *captureRun) currentAction(decided InterfaceAction, f *LiveInterface, records []checkpoint.Record) (InterfaceAction, error) {
 	key := decided.Attachment
 	f.Attachment, f.Pod, f.CNI = key, decided.Pod, decided.cni
-	siblings := slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool {
-		return r.Attachment.ContainerID == key.ContainerID && r.Attachment.IfName == key.IfName
-	})
+	siblings := slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool { return r.Attachment.SameInterface(key) })
 	unreadable := slices.DeleteFunc(slices.Clone(r.node.Unreadable), func(u checkpoint.Unreadable) bool {
-		return isSameCheckpoint(u, key) || slices.ContainsFunc(siblings, func(r checkpoint.Record) bool { return isSameCheckpoint(u, r.Attachment) })
+		return u.Attachment().SameInterface(key) || slices.ContainsFunc(siblings, func(r checkpoint.Record) bool { return u.Attachment().SameInterface(r.Attachment) })
 	})
 	record, err := r.Store.Load(key.ContainerID, key.IfName)
 	switch {
-	case errors.Is(err, checkpoint.ErrNoCheckpoint) && decided.Verb == Refresh:
+	case errors.Is(err, checkpoint.ErrNoCheckpoint) && decided.State == Refreshed:
 		return InterfaceAction{}, errors.New("it was detached meanwhile")
 	case errors.Is(err, checkpoint.ErrNoCheckpoint):
 	case errors.Is(err, checkpoint.ErrTorn), errors.Is(err, checkpoint.ErrVersion):
@@ -211,24 +198,12 @@ func (r *captureRun) currentAction(decided InterfaceAction, f *LiveInterface, re
 	return decide(*f, inside, slices.Concat(siblings, partialRecords(unreadable, siblings)), unreadable, r.Refresh), nil
 }
 
-func isSameCheckpoint(u checkpoint.Unreadable, k attachment.Key) bool {
-	return u.ContainerID == k.ContainerID && u.IfName == k.IfName
-}
-
 // forget removes the checkpoint if it is still the one that was read.
-func (r *captureRun) forget(decided InterfaceAction) InterfaceOutcome {
-	o := outcomeOf(decided, Forgotten)
-	forgotten, err := false, error(nil)
-	if decided.torn != nil {
-		forgotten, err = r.Store.ForgetUnreadable(*decided.torn)
-	} else {
-		forgotten, err = r.Store.ForgetRecord(decided.record)
+func (r *captureRun) forget(a *InterfaceAction) error {
+	err := r.Store.ForgetListed(a.record, a.torn)
+	if errors.Is(err, checkpoint.ErrWrittenAnew) {
+		*a = a.decided(Kept, err.Error())
+		return nil
 	}
-	switch {
-	case err != nil:
-		o.setFailed(err)
-	case !forgotten:
-		o.State, o.Reason = Kept, "it was written anew meanwhile"
-	}
-	return o
+	return err
 }

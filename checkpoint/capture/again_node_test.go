@@ -127,12 +127,12 @@ func TestTheSecondLookFindsASandboxAtAnotherPath(t *testing.T) {
 	fresh.IP(t, down, "link set eth0 down")
 	second := twoPaths(t, down)
 	r := newRun(opts)
-	actions, err := r.firstPass(t.Context())
+	err := r.firstPass(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	fresh.Run(t, "", "umount "+down)
-	r.recheck(t.Context(), actions)
+	r.recheck(t.Context())
 	if got := statesIn(r, identityOf(t, second)); got != "eth0 refused" {
 		t.Errorf("the run has %q", got)
 	}
@@ -141,7 +141,7 @@ func TestTheSecondLookFindsASandboxAtAnotherPath(t *testing.T) {
 // statesIn returns the outcomes in the sandbox, one name and state after the other.
 func statesIn(r *captureRun, namespace attachment.Namespace) string {
 	var all []string
-	for _, o := range r.outcomes {
+	for _, o := range r.actions {
 		if o.Namespace.Same(namespace) == nil {
 			all = append(all, o.Interface.Link.Name+" "+string(o.State))
 		}
@@ -171,12 +171,12 @@ func TestTheSecondLookCaptures(t *testing.T) {
 			opts := opts
 			test.change(&opts)
 			r := newRun(opts)
-			actions, err := r.firstPass(t.Context())
+			err := r.firstPass(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			fresh.Run(t, netns, show)
-			r.recheck(t.Context(), actions)
+			r.recheck(t.Context())
 			if got := statesIn(r, identityOf(t, netns)); got != test.want {
 				t.Errorf("the run has %q, want %q", got, test.want)
 			}
@@ -194,14 +194,14 @@ func TestASecondLookThatFailsKeepsTheReport(t *testing.T) {
 	up, down := unrecorded(t), unrecorded(t)
 	fresh.IP(t, down, "link set eth0 down")
 	r := newRun(opts)
-	actions, err := r.firstPass(t.Context())
+	err := r.firstPass(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(opts.CacheDir, "results"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.recheck(t.Context(), actions)
+	r.recheck(t.Context())
 	if got := statesIn(r, identityOf(t, up)) + ", " + statesIn(r, identityOf(t, down)); got != "eth0 captured, eth0 refused" {
 		t.Errorf("the run has %q", got)
 	}

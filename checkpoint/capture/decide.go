@@ -55,44 +55,35 @@ type Node struct {
 	Absent []checkpoint.Record
 }
 
-// Verb is what to do about an interface.
-type Verb string
-
-// The verbs.
-const (
-	Capture Verb = "capture" // Write its first checkpoint.
-	Refresh Verb = "refresh" // Write a checkpoint in place of the one that is there.
-	Keep    Verb = "keep"    // Leave the checkpoint as it is, as asked for.
-	Refuse  Verb = "refuse"  // Leave the checkpoint as it is, though asked for something else.
-	Forget  Verb = "forget"  // Remove a checkpoint whose sandbox is gone.
-	Skip    Verb = "leave"   // Write none: it is the pod's own.
-)
-
-// InterfaceAction is what to do about one interface, and why.
+// InterfaceAction is what to do about one interface, and why: State is what it comes to. Once it was carried out, State is
+// what it came to.
 type InterfaceAction struct {
-	Verb       Verb
-	Attachment attachment.Key
-	Pod        attachment.Pod
+	InterfaceOutcome
 	// owner is the pod's as far as a checkpoint has it.
 	owner attachment.Owner
 	// access is the pod's host access as far as a checkpoint has it.
-	access    *hostaccess.Access
-	Namespace attachment.Namespace
-	// Interface is as it is now. If it is gone, it is as it was recorded.
-	Interface netstate.Interface
-	Reason    string
-	cni       checkpoint.CNI
+	access *hostaccess.Access
+	cni    checkpoint.CNI
 	// hasCheckpoint is true if the attachment has a checkpoint, readable or not. torn is set if relink cannot read it.
 	hasCheckpoint bool
 	torn          *checkpoint.Unreadable
 	// parents are the parents of an interface that is there. recordedInterface is the interface as far as a checkpoint has it.
 	parents           []netstate.Device
 	recordedInterface *netstate.Interface
-	// record is the checkpoint that a Forget removes, as it was read, unless torn is set.
+	// record is the checkpoint that is to be forgotten, as it was read, unless torn is set.
 	record checkpoint.Record
 	// announcementOwed says that an announcement is owed. A refresh does not send it.
 	announcementOwed bool
 }
+
+// decided returns the action with what it comes to, and why.
+func (a InterfaceAction) decided(state InterfaceState, reason string) InterfaceAction {
+	a.State, a.Reason = state, reason
+	return a
+}
+
+// changesCheckpoint says that the action writes or forgets a checkpoint.
+func (a InterfaceAction) changesCheckpoint() bool { return plannedStates[a.State] != "" }
 
 // Decide returns what to do about each interface that was found, in that order. More actions follow
 // for checkpoints of other interfaces. It keeps an existing checkpoint unless refresh is set. Even
@@ -124,9 +115,9 @@ func decideLive(node Node, refresh bool) []InterfaceAction {
 // decideGone forgets a record only if its sandbox is proven gone. A path that vanished is no proof.
 func decideGone(r checkpoint.Record, evidence sandbox.Evidence) InterfaceAction {
 	if evidence.Verdict != sandbox.VerdictGone {
-		return recordAction(r, Keep, "its sandbox was not found, but is not proven gone: "+evidence.Reason)
+		return recordAction(r, Kept, "its sandbox was not found, but is not proven gone: "+evidence.Reason)
 	}
-	a := recordAction(r, Forget, "its sandbox is gone, and no DEL forgets what relink did not attach")
+	a := recordAction(r, Forgotten, "its sandbox is gone, and no DEL forgets what relink did not attach")
 	a.record = r
 	return a
 }
@@ -154,39 +145,39 @@ func decideMissing(node Node, ofSandbox map[attachment.Namespace]matchedRecords,
 			reason := ofSandbox[namespace].missingReason(r)
 			switch {
 			case !refresh && exists:
-				actions = append(actions, recordAction(r, Keep, reasonRecorded))
+				actions = append(actions, recordAction(r, Kept, reasonRecorded))
 			case refresh && reason != "":
-				actions = append(actions, recordAction(r, Refuse, reason))
+				actions = append(actions, recordAction(r, Refused, reason))
 			}
 		}
 	}
 	return actions
 }
 
-func recordAction(r checkpoint.Record, verb Verb, reason string) InterfaceAction {
-	return InterfaceAction{Verb: verb, Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, Reason: reason, hasCheckpoint: true, recordedInterface: &r.Interface}
+func recordAction(r checkpoint.Record, state InterfaceState, reason string) InterfaceAction {
+	o := InterfaceOutcome{Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, State: state, Reason: reason}
+	return InterfaceAction{InterfaceOutcome: o, hasCheckpoint: true, recordedInterface: &r.Interface}
 }
 
 // decide is Decide for one interface. inside has the records of its sandbox. records have those that are left of torn
 // checkpoints too. A temporary name is never recorded.
 func decide(f LiveInterface, inside matchedRecords, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) InterfaceAction {
 	a := decideByCheckpoint(f, inside, records, unreadable, refresh)
-	if name := f.Live.Link.Name; kernel.IsTemporaryName(name) && (a.Verb == Capture || a.Verb == Refresh) {
-		a.Verb, a.Reason = Refuse, fmt.Sprintf("it has the name %s for a moment: %v", name, checkpoint.ErrUnfinishedMove)
+	if name := f.Live.Link.Name; kernel.IsTemporaryName(name) && a.changesCheckpoint() {
+		return a.decided(Refused, fmt.Sprintf("it has the name %s for a moment: %v", name, checkpoint.ErrUnfinishedMove))
 	}
 	return a
 }
 
 func decideByCheckpoint(f LiveInterface, inside matchedRecords, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) InterfaceAction {
-	a := InterfaceAction{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live, cni: f.CNI, parents: f.Live.Parents, access: f.access}
-	if f.VFReason != "" {
-		a.Verb, a.Reason = Refuse, f.VFReason
-		if r, ok := inside.record(f); ok {
-			a = recordAction(r, Refuse, f.VFReason)
-		}
-		return a
-	}
-	if r, ok := inside.record(f); ok {
+	o := InterfaceOutcome{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live}
+	a := InterfaceAction{InterfaceOutcome: o, cni: f.CNI, parents: f.Live.Parents, access: f.access}
+	switch r, ok := inside.record(f); {
+	case f.VFReason != "" && ok:
+		return recordAction(r, Refused, f.VFReason)
+	case f.VFReason != "":
+		return a.decided(Refused, f.VFReason)
+	case ok:
 		return decideRecorded(a, f, withoutDetachedRoutes(r, f, records), refresh)
 	}
 	if u, torn := findUnreadable(f, inside, records, unreadable); torn {
@@ -194,18 +185,12 @@ func decideByCheckpoint(f LiveInterface, inside matchedRecords, records []checkp
 	}
 	switch f.Origin {
 	case PodMade:
-		a.Verb, a.Reason = Skip, f.Reason
-		return a
+		return a.decided(Skipped, f.Reason)
 	case Unclear:
-		a.Verb, a.Reason = Refuse, f.Reason
-		return a
+		return a.decided(Refused, f.Reason)
 	}
-	i := slices.IndexFunc(records, func(r checkpoint.Record) bool {
-		return r.Attachment.ContainerID == f.Attachment.ContainerID && r.Attachment.IfName == f.Attachment.IfName
-	})
-	if i >= 0 {
-		a.Verb, a.Reason = Refuse, inside.nameConflictReason(records[i])
-		return a
+	if i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment.SameInterface(f.Attachment) }); i >= 0 {
+		return a.decided(Refused, inside.nameConflictReason(records[i]))
 	}
 	return decideNew(a, f)
 }
@@ -215,12 +200,10 @@ func decideByCheckpoint(f LiveInterface, inside matchedRecords, records []checkp
 // moment.
 func decideNew(a InterfaceAction, f LiveInterface) InterfaceAction {
 	if err := a.Attachment.Validate(); err != nil {
-		a.Verb, a.Reason = Refuse, "it has no checkpoint, and "+invalidNameReason(err)
-		return a
+		return a.decided(Refused, "it has no checkpoint, and "+invalidNameReason(err))
 	}
 	if !f.Live.Link.Up {
-		a.Verb, a.Reason = Refuse, "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"
-		return a
+		return a.decided(Refused, "it has no checkpoint, and is down: set it up first, if no plugin is at work on it")
 	}
 	reasons := []string{"it has no checkpoint"}
 	if f.Note != "" {
@@ -229,8 +212,7 @@ func decideNew(a InterfaceAction, f LiveInterface) InterfaceAction {
 	if reason := downReason(f); reason != "" {
 		reasons = append(reasons, reason)
 	}
-	a.Verb, a.Reason = Capture, strings.Join(reasons, "; ")
-	return a
+	return a.decided(Captured, strings.Join(reasons, "; "))
 }
 
 // invalidNameReason says why no checkpoint can have the name of the attachment.
@@ -250,22 +232,19 @@ func decideRecorded(a InterfaceAction, f LiveInterface, r checkpoint.Record, ref
 	}
 	a.access = r.HostAccess
 	if !refresh {
-		a.Verb, a.Reason = Keep, reasonRecorded
-		return a
+		return a.decided(Kept, reasonRecorded)
 	}
 	diffs := netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)
 	oldName, newName := r.Interface.Link.Name, f.Live.Link.Name
 	reason := worseReason(f, r, diffs)
 	switch {
 	case reason != "" && oldName != newName:
-		a.Verb, a.Reason = Refuse, fmt.Sprintf("it was renamed from %s to %s; %s: relink restore repairs it once it is renamed back", oldName, newName, reason)
+		return a.decided(Refused, fmt.Sprintf("it was renamed from %s to %s; %s: relink restore repairs it once it is renamed back", oldName, newName, reason))
 	case reason != "":
-		a.Verb, a.Reason = Refuse, reason+": relink restore repairs it"
-	default:
-		a.Verb, a.Reason = Refresh, changeReason(oldName, newName, diffs)
-		a.Interface.Routes = keepFirst(r.Interface.Routes, f.Live.Routes)
+		return a.decided(Refused, reason+": relink restore repairs it")
 	}
-	return a
+	a.Interface.Routes = keepFirst(r.Interface.Routes, f.Live.Routes)
+	return a.decided(Refreshed, changeReason(oldName, newName, diffs))
 }
 
 // keepFirst returns the live routes. One whose rivals are gone stays the first of its slot if it was recorded so: the rivals can be those of

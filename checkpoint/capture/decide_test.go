@@ -50,7 +50,7 @@ func recordOn(id string, inode uint64, writer string) checkpoint.Record {
 
 // decided is the part of an action that a test compares.
 type decided struct {
-	Do     Verb
+	Do     InterfaceState
 	ID     string
 	Reason string
 }
@@ -64,8 +64,8 @@ func TestDecide(t *testing.T) {
 		"nothing there": {},
 		"no checkpoint": {
 			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}},
-			plain:  []decided{{Capture, "c1", "it has no checkpoint"}},
-			renews: []decided{{Capture, "c1", "it has no checkpoint"}},
+			plain:  []decided{{Captured, "c1", "it has no checkpoint"}},
+			renews: []decided{{Captured, "c1", "it has no checkpoint"}},
 		},
 		"no checkpoint, and it does not look well": {
 			node: Node{Interfaces: []LiveInterface{
@@ -73,38 +73,38 @@ func TestDecide(t *testing.T) {
 				{Identity: Identity{Attachment: key("c2", "eth0"), Note: "nobody knows it"}, Namespace: ns(2), Live: eth0(nil), ParentDown: "bond0"},
 			}},
 			plain: []decided{
-				{Refuse, "c1", "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"},
-				{Capture, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
+				{Refused, "c1", "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"},
+				{Captured, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
 			},
 			renews: []decided{
-				{Refuse, "c1", "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"},
-				{Capture, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
+				{Refused, "c1", "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"},
+				{Captured, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
 			},
 		},
 		"a checkpoint": {
 			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, LiveNamespaces: []attachment.Namespace{ns(1)}, Records: []checkpoint.Record{recordOn("c1", 1, "relink-macvlan")}},
-			plain:  []decided{{Keep, "c1", "it has a checkpoint"}},
-			renews: []decided{{Refresh, "c1", "as it was recorded"}},
+			plain:  []decided{{Kept, "c1", "it has a checkpoint"}},
+			renews: []decided{{Refreshed, "c1", "as it was recorded"}},
 		},
 		"a checkpoint under another container ID": {
 			node:   Node{Interfaces: []LiveInterface{found("other", 1, nil)}, Records: []checkpoint.Record{recordOn("c1", 1, "")}},
-			plain:  []decided{{Keep, "c1", "it has a checkpoint"}},
-			renews: []decided{{Refresh, "c1", "as it was recorded"}},
+			plain:  []decided{{Kept, "c1", "it has a checkpoint"}},
+			renews: []decided{{Refreshed, "c1", "as it was recorded"}},
 		},
 		"a checkpoint of another namespace by the same name": {
 			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Records: []checkpoint.Record{recordOn("c1", 2, "")}},
-			plain:  []decided{{Refuse, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
-			renews: []decided{{Refuse, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
+			plain:  []decided{{Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
+			renews: []decided{{Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
 		},
 		"a torn checkpoint": {
 			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Unreadable: []checkpoint.Unreadable{{ContainerID: "c1", IfName: "eth0", Err: torn}}},
-			plain:  []decided{{Refuse, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
-			renews: []decided{{Capture, "c1", "its checkpoint was torn: it is written anew"}},
+			plain:  []decided{{Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+			renews: []decided{{Captured, "c1", "its checkpoint was torn: it is written anew"}},
 		},
 		"a sandbox's directory that can't be read": {
 			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Unreadable: []checkpoint.Unreadable{{ContainerID: "c1", Err: torn}}},
-			plain:  []decided{{Refuse, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
-			renews: []decided{{Refuse, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+			plain:  []decided{{Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+			renews: []decided{{Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
 		},
 		"gone from a living sandbox, and from a dead one": {
 			node: Node{
@@ -115,17 +115,17 @@ func TestDecide(t *testing.T) {
 				Evidence:       map[attachment.Namespace]sandbox.Evidence{ns(3): {Verdict: sandbox.VerdictGone}, ns(4): {Verdict: sandbox.VerdictGone}, ns(6): {Verdict: sandbox.VerdictAlive, Reason: "process 7 keeps it"}},
 			},
 			plain: []decided{
-				{Forget, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
-				{Forget, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
-				{Keep, "c6", "its sandbox was not found, but is not proven gone: process 7 keeps it"},
-				{Keep, "c7", "its sandbox was not found, but is not proven gone: "},
+				{Forgotten, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Forgotten, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Kept, "c6", "its sandbox was not found, but is not proven gone: process 7 keeps it"},
+				{Kept, "c7", "its sandbox was not found, but is not proven gone: "},
 			},
 			renews: []decided{
-				{Refuse, "c1", "eth0 is gone from the sandbox: relink restore brings it back"},
-				{Forget, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
-				{Forget, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
-				{Keep, "c6", "its sandbox was not found, but is not proven gone: process 7 keeps it"},
-				{Keep, "c7", "its sandbox was not found, but is not proven gone: "},
+				{Refused, "c1", "eth0 is gone from the sandbox: relink restore brings it back"},
+				{Forgotten, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Forgotten, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
+				{Kept, "c6", "its sandbox was not found, but is not proven gone: process 7 keeps it"},
+				{Kept, "c7", "its sandbox was not found, but is not proven gone: "},
 			},
 		},
 	} {
@@ -133,7 +133,7 @@ func TestDecide(t *testing.T) {
 			for refresh, want := range map[bool][]decided{false: test.plain, true: test.renews} {
 				var got []decided
 				for _, a := range Decide(test.node, refresh) {
-					got = append(got, decided{a.Verb, a.Attachment.ContainerID, a.Reason})
+					got = append(got, decided{a.State, a.Attachment.ContainerID, a.Reason})
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("refresh %v: %s", refresh, diff)
@@ -149,8 +149,8 @@ func TestRefreshKeepsWhatIsOwed(t *testing.T) {
 		r := recordOn("c1", 1, "relink-macvlan")
 		r.AnnouncementOwed = owed
 		actions := Decide(Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Records: []checkpoint.Record{r}}, true)
-		if got := recordOf(actions[0]); actions[0].Verb != Refresh || got.AnnouncementOwed != owed {
-			t.Errorf("owed %v: %s, owed %v", owed, actions[0].Verb, got.AnnouncementOwed)
+		if got := recordOf(actions[0]); actions[0].State != Refreshed || got.AnnouncementOwed != owed {
+			t.Errorf("owed %v: %s, owed %v", owed, actions[0].State, got.AnnouncementOwed)
 		}
 	}
 }
@@ -160,28 +160,28 @@ func TestRefreshIsNoWorse(t *testing.T) {
 	for name, test := range map[string]struct {
 		change     func(*netstate.Interface)
 		parentDown string
-		want       Verb
+		want       InterfaceState
 		reason     string
 	}{
-		"down":            {func(i *netstate.Interface) { i.Link.Up = false }, "", Refuse, "eth0 is down" + repair},
-		"parent down":     {nil, "bond0", Refuse, "its parent bond0 is down" + repair},
-		"address lost":    {func(i *netstate.Interface) { i.Addresses = nil }, "", Refuse, "address 10.0.0.2/24 is missing" + repair},
-		"route lost":      {func(i *netstate.Interface) { i.Routes = nil }, "", Refuse, "route 0.0.0.0/0 via 10.0.0.1 is missing" + repair},
-		"another kind":    {func(i *netstate.Interface) { i.Link.Kind = netstate.KindVLAN }, "", Refuse, "kind is vlan, not macvlan" + repair},
-		"another parent":  {func(i *netstate.Interface) { i.Parents[0].Name = "bond1" }, "", Refuse, "parent is bond1 (bond), not bond0 (bond)" + repair},
-		"another MAC":     {func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:02" }, "", Refresh, "MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01"},
-		"another MTU":     {func(i *netstate.Interface) { i.Link.MTU = 1400 }, "", Refresh, "MTU is 1400, not 1500"},
-		"another gateway": {func(i *netstate.Interface) { i.Routes[0].Gateway = netip.MustParseAddr("10.0.0.9") }, "", Refresh, "route is 0.0.0.0/0 via 10.0.0.9, not 0.0.0.0/0 via 10.0.0.1"},
+		"down":            {func(i *netstate.Interface) { i.Link.Up = false }, "", Refused, "eth0 is down" + repair},
+		"parent down":     {nil, "bond0", Refused, "its parent bond0 is down" + repair},
+		"address lost":    {func(i *netstate.Interface) { i.Addresses = nil }, "", Refused, "address 10.0.0.2/24 is missing" + repair},
+		"route lost":      {func(i *netstate.Interface) { i.Routes = nil }, "", Refused, "route 0.0.0.0/0 via 10.0.0.1 is missing" + repair},
+		"another kind":    {func(i *netstate.Interface) { i.Link.Kind = netstate.KindVLAN }, "", Refused, "kind is vlan, not macvlan" + repair},
+		"another parent":  {func(i *netstate.Interface) { i.Parents[0].Name = "bond1" }, "", Refused, "parent is bond1 (bond), not bond0 (bond)" + repair},
+		"another MAC":     {func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:02" }, "", Refreshed, "MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01"},
+		"another MTU":     {func(i *netstate.Interface) { i.Link.MTU = 1400 }, "", Refreshed, "MTU is 1400, not 1500"},
+		"another gateway": {func(i *netstate.Interface) { i.Routes[0].Gateway = netip.MustParseAddr("10.0.0.9") }, "", Refreshed, "route is 0.0.0.0/0 via 10.0.0.9, not 0.0.0.0/0 via 10.0.0.1"},
 		"one address more": {func(i *netstate.Interface) {
 			i.Addresses = append(i.Addresses, netstate.Address{Prefix: netip.MustParsePrefix("10.0.0.3/24")})
-		}, "", Refresh, "as it was recorded"},
+		}, "", Refreshed, "as it was recorded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := found("c1", 1, test.change)
 			f.ParentDown = test.parentDown
 			a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{recordOn("c1", 1, "")}}, true)[0]
-			if a.Verb != test.want || a.Reason != test.reason {
-				t.Errorf("%s: %s", a.Verb, a.Reason)
+			if a.State != test.want || a.Reason != test.reason {
+				t.Errorf("%s: %s", a.State, a.Reason)
 			}
 		})
 	}
@@ -192,19 +192,19 @@ func TestRefreshOfARenamedInterface(t *testing.T) {
 	const from = "it was renamed from eth0 to web0"
 	for name, test := range map[string]struct {
 		change func(*netstate.Interface)
-		want   Verb
+		want   InterfaceState
 		reason string
 	}{
-		"nothing else": {func(*netstate.Interface) {}, Refresh, from},
-		"another MAC":  {func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:02" }, Refresh, from + "; MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01"},
-		"a route lost": {func(i *netstate.Interface) { i.Routes = nil }, Refuse, from + "; route 0.0.0.0/0 via 10.0.0.1 is missing: relink restore repairs it once it is renamed back"},
+		"nothing else": {func(*netstate.Interface) {}, Refreshed, from},
+		"another MAC":  {func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:02" }, Refreshed, from + "; MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01"},
+		"a route lost": {func(i *netstate.Interface) { i.Routes = nil }, Refused, from + "; route 0.0.0.0/0 via 10.0.0.1 is missing: relink restore repairs it once it is renamed back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := found("c1", 1, test.change)
 			r := recordOn("c1", 1, "")
 			f.Live.Link.Name, f.Live.Link.Index, r.Interface.Link.Index = "web0", 5, 5
-			if a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{r}}, true)[0]; a.Verb != test.want || a.Reason != test.reason {
-				t.Errorf("%s: %s", a.Verb, a.Reason)
+			if a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{r}}, true)[0]; a.State != test.want || a.Reason != test.reason {
+				t.Errorf("%s: %s", a.State, a.Reason)
 			}
 		})
 	}
@@ -223,9 +223,12 @@ func TestRefreshKeepsWhatTheKernelDoesNotKnow(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
+	action := func(id, name string, pod attachment.Pod) InterfaceAction {
+		return InterfaceAction{InterfaceOutcome: InterfaceOutcome{Attachment: key(id, name), Pod: pod}}
+	}
 	actions := []InterfaceAction{
-		{Attachment: key("abc1", "eth0"), Pod: attachment.Pod{Namespace: "shop", Name: "web"}},
-		{Attachment: key("abc2", "eth0")}, {Attachment: key("abc", "eth0")}, {Attachment: key("abc1", "net1")},
+		action("abc1", "eth0", attachment.Pod{Namespace: "shop", Name: "web"}),
+		action("abc2", "eth0", attachment.Pod{}), action("abc", "eth0", attachment.Pod{}), action("abc1", "net1", attachment.Pod{}),
 	}
 	things := candidatesOf(actions, nil, nil)
 	for id, want := range map[string]int{"abc1": 2, "abc": 1, "shop/web": 2, "abc2": 1} {

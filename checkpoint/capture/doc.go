@@ -4,7 +4,7 @@
 // what it is like now, whose it is (an [Identity], from the CNI caches) and who made it (its [Origin]).
 // A [Node] has all that was found and all that is remembered. [Decide] is a pure function from a Node
 // to [InterfaceAction]s, each with its reason. Run decides each action again under the sandbox's lock, from what
-// is there then. The result is an [Outcome] of the [Report].
+// is there then. The result is an [InterfaceOutcome] of the [InterfaceReport].
 //
 // A pod that is being attached or detached has no checkpoint for a moment. So a second look follows at everything that
 // was refused, has failed or could not be looked at.

@@ -14,26 +14,20 @@ type namespaceFile struct{ device, inode uint64 }
 
 // recordIndex has what is remembered by the file of its namespace.
 type recordIndex struct {
-	// records are the checkpoints that can be read, and what can be read of the torn ones.
+	// records are the checkpoints that can be read, and what can be read of the torn ones. torn are by their attachments without
+	// the networks.
 	records map[namespaceFile][]checkpoint.Record
-	torn    map[checkpointName]checkpoint.Unreadable
-}
-
-// checkpointName identifies the file of a checkpoint.
-type checkpointName struct{ containerID, ifName string }
-
-func checkpointNameOf(k attachment.Key) checkpointName {
-	return checkpointName{k.ContainerID, k.IfName}
+	torn    map[attachment.Key]checkpoint.Unreadable
 }
 
 func indexRecords(records []checkpoint.Record, unreadable []checkpoint.Unreadable) recordIndex {
-	index := recordIndex{records: map[namespaceFile][]checkpoint.Record{}, torn: map[checkpointName]checkpoint.Unreadable{}}
+	index := recordIndex{records: map[namespaceFile][]checkpoint.Record{}, torn: map[attachment.Key]checkpoint.Unreadable{}}
 	for _, r := range slices.Concat(records, partialRecords(unreadable, records)) {
 		key := namespaceFileOf(r.Namespace)
 		index.records[key] = append(index.records[key], r)
 	}
 	for _, u := range unreadable {
-		index.torn[checkpointName{u.ContainerID, u.IfName}] = u
+		index.torn[u.Attachment().WithoutNetwork()] = u
 	}
 	return index
 }
@@ -54,7 +48,7 @@ func (s recordIndex) match(namespace attachment.Namespace, devices netstate.Devi
 // record like the others. So a torn checkpoint gets the interface that fits it best.
 type matchedRecords struct {
 	records []checkpoint.Record
-	torn    map[checkpointName]checkpoint.Unreadable
+	torn    map[attachment.Key]checkpoint.Unreadable
 	devices netstate.Devices
 	// byIndex has the records by the index of their device.
 	byIndex map[int]checkpoint.Record
@@ -75,7 +69,7 @@ func (m matchedRecords) recorded(index int) bool {
 
 // unreadable returns the torn checkpoint of the record, if the record is what can be read of one.
 func (m matchedRecords) unreadable(r checkpoint.Record) (checkpoint.Unreadable, bool) {
-	u, torn := m.torn[checkpointNameOf(r.Attachment)]
+	u, torn := m.torn[r.Attachment.WithoutNetwork()]
 	return u, torn
 }
 

@@ -196,7 +196,7 @@ func (r *renewalRun) updateCheckpoints(unbroken bool) (outcomes []InterfaceOutco
 			continue
 		}
 		if reason := inside.missingReason(record); reason != "" {
-			outcomes = append(outcomes, outcomeOf(recordAction(record, Refuse, reason), Refused))
+			outcomes = append(outcomes, recordAction(record, Refused, reason).InterfaceOutcome)
 		}
 	}
 	return outcomes
@@ -204,12 +204,11 @@ func (r *renewalRun) updateCheckpoints(unbroken bool) (outcomes []InterfaceOutco
 
 // updateCheckpoint carries out the action, if it changes the record. readAt is when the interface was read.
 func (r *renewalRun) updateCheckpoint(a InterfaceAction, previous checkpoint.Record, readAt time.Duration) InterfaceOutcome {
-	if a.Verb != Refresh {
-		return outcomeOf(a, finalStates[a.Verb])
+	if a.State != Refreshed {
+		return a.InterfaceOutcome
 	}
 	if r.Store.Detaching(a.Namespace, previous.Attachment.IfName) {
-		a.Reason = "it is being detached"
-		return outcomeOf(a, Kept)
+		return a.decided(Kept, "it is being detached").InterfaceOutcome
 	}
 	record := recordOf(a)
 	if !mayForget(previous) {
@@ -223,13 +222,12 @@ func (r *renewalRun) updateCheckpoint(a InterfaceAction, previous checkpoint.Rec
 	}
 	record.Interface.Parents = mergeLostParts(previous.Interface.Parents, record.Interface.Parents, readAt)
 	if isSameContent(previous, record, readAt) {
-		return outcomeOf(a, Kept)
+		return a.decided(Kept, a.Reason).InterfaceOutcome
 	}
-	o := outcomeOf(a, Refreshed)
 	if err := r.Store.Save(record); err != nil {
-		o.setFailed(err)
+		a.setFailed(err)
 	}
-	return o
+	return a.InterfaceOutcome
 }
 
 // keepWithoutRouteFlags keeps what the record says about addresses without the kernel's route. A link without carrier does

@@ -22,19 +22,19 @@ func TestWhatWasTakenAwayOnPurposeIsRenewed(t *testing.T) {
 	const repair = ": relink restore repairs it"
 	for name, test := range map[string]struct {
 		change func(*netstate.Interface)
-		want   Verb
+		want   InterfaceState
 		reason string
 	}{
-		"an address":     {func(i *netstate.Interface) { i.Addresses = nil }, Refresh, "address 10.0.0.2/24 is missing"},
-		"a route":        {func(i *netstate.Interface) { i.Routes = nil }, Refresh, "route 0.0.0.0/0 via 10.0.0.1 is missing"},
-		"down":           {func(i *netstate.Interface) { i.Link.Up = false }, Refuse, "eth0 is down" + repair},
-		"another parent": {func(i *netstate.Interface) { i.Parents[0].Name = "bond1" }, Refuse, "parent is bond1 (bond), not bond0 (bond)" + repair},
+		"an address":     {func(i *netstate.Interface) { i.Addresses = nil }, Refreshed, "address 10.0.0.2/24 is missing"},
+		"a route":        {func(i *netstate.Interface) { i.Routes = nil }, Refreshed, "route 0.0.0.0/0 via 10.0.0.1 is missing"},
+		"down":           {func(i *netstate.Interface) { i.Link.Up = false }, Refused, "eth0 is down" + repair},
+		"another parent": {func(i *netstate.Interface) { i.Parents[0].Name = "bond1" }, Refused, "parent is bond1 (bond), not bond0 (bond)" + repair},
 	} {
 		f := found("c1", 1, test.change)
 		f.NeverDown = true
 		a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{recordOn("c1", 1, "")}}, true)[0]
-		if a.Verb != test.want || a.Reason != test.reason {
-			t.Errorf("%s: %s: %s", name, a.Verb, a.Reason)
+		if a.State != test.want || a.Reason != test.reason {
+			t.Errorf("%s: %s: %s", name, a.State, a.Reason)
 		}
 	}
 }
@@ -172,13 +172,13 @@ func TestARenewalRarelyChangesTheContent(t *testing.T) {
 
 // An address that has expired is not missing, whatever happened to the device.
 func TestAnExpiredAddressIsNotMissing(t *testing.T) {
-	for until, want := range map[int64]Verb{1000: Refresh, 1002: Refuse} {
+	for until, want := range map[int64]InterfaceState{1000: Refreshed, 1002: Refused} {
 		r := recordOn("c1", 1, "")
 		r.Interface.Addresses[0].ValidUntil = until
 		f := found("c1", 1, func(i *netstate.Interface) { i.Addresses, i.Routes = nil, nil })
 		f.ReadAt = 1000 * time.Second
-		if a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{r}}, true)[0]; a.Verb != want {
-			t.Errorf("until %d: %s: %s", until, a.Verb, a.Reason)
+		if a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{r}}, true)[0]; a.State != want {
+			t.Errorf("until %d: %s: %s", until, a.State, a.Reason)
 		}
 	}
 }

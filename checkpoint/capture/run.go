@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,55 +84,47 @@ func (r InterfaceReport) Complete() bool {
 // report has all of them. Run returns an error if it could look at nothing.
 func Run(ctx context.Context, opts Options) (InterfaceReport, error) {
 	r := newRun(opts)
-	actions, err := r.firstPass(ctx)
-	if err != nil {
+	if err := r.firstPass(ctx); err != nil {
 		return InterfaceReport{}, err
 	}
-	r.recheck(ctx, actions)
-	r.report.Interfaces = append(r.report.Interfaces, r.outcomes...)
+	r.recheck(ctx)
+	for _, a := range r.actions {
+		r.report.Interfaces = append(r.report.Interfaces, a.InterfaceOutcome)
+	}
 	r.report.Problems = problemLines(r.problems)
 	return r.report, nil
 }
 
 // firstPass takes the first look, and carries out what it decides about what is selected.
-func (r *captureRun) firstPass(ctx context.Context) ([]InterfaceAction, error) {
+func (r *captureRun) firstPass(ctx context.Context) error {
 	node, err := r.readNode(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer r.inspector.close()
 	actions := Decide(node, r.Refresh)
 	r.firstCandidates = r.candidates(actions)
 	if actions, r.problems, err = selectActions(actions, r.problems, r.firstCandidates, r.Select); err != nil {
-		return nil, err
+		return err
 	}
 	r.execute(ctx, actions)
-	return actions, nil
+	return nil
 }
 
 // execute does what was decided. A dry run only reports it.
 func (r *captureRun) execute(ctx context.Context, actions []InterfaceAction) {
-	r.outcomes = make([]InterfaceOutcome, len(actions))
+	r.actions = actions
 	if !r.DryRun {
-		r.writeActions(ctx, actions)
+		r.writeActions(ctx)
 		return
 	}
-	for i, a := range actions {
-		r.outcomes[i] = outcomeOf(a, plannedStates[a.Verb])
+	for i := range actions {
+		actions[i].State = cmp.Or(plannedStates[actions[i].State], actions[i].State)
 	}
 }
 
-// plannedStates and done map what was decided to states.
-var (
-	plannedStates = map[Verb]InterfaceState{Capture: ToCapture, Refresh: ToRefresh, Forget: ToForget, Keep: Kept, Refuse: Refused, Skip: Skipped}
-	finalStates   = map[Verb]InterfaceState{Capture: Captured, Refresh: Refreshed, Forget: Forgotten, Keep: Kept, Refuse: Refused, Skip: Skipped}
-)
-
-func outcomeOf(a InterfaceAction, state InterfaceState) InterfaceOutcome {
-	return InterfaceOutcome{
-		Attachment: a.Attachment, Pod: a.Pod, Namespace: a.Namespace, Interface: a.Interface, State: state, Reason: a.Reason,
-	}
-}
+// plannedStates are the states in a dry run of what is changed otherwise.
+var plannedStates = map[InterfaceState]InterfaceState{Captured: ToCapture, Refreshed: ToRefresh, Forgotten: ToForget}
 
 // captureRun is one run under way, or its second look.
 type captureRun struct {
@@ -139,7 +132,7 @@ type captureRun struct {
 	inspector *inspector
 	report    InterfaceReport
 	node      Node
-	outcomes  []InterfaceOutcome
+	actions   []InterfaceAction
 	problems  []InspectionProblem
 	// firstCandidates is all that the first look could choose from.
 	firstCandidates []selection.Candidate

@@ -41,7 +41,7 @@ func partialRecords(unreadable []checkpoint.Unreadable, records []checkpoint.Rec
 		if r.Namespace = unreadableNamespace(u, records); u.IfName == "" || r.Namespace == (attachment.Namespace{}) {
 			continue
 		}
-		r.Attachment = attachment.Key{Network: cmp.Or(r.Attachment.Network, checkpoint.NetworkUnknown), ContainerID: u.ContainerID, IfName: u.IfName}
+		r.Attachment = u.Attachment()
 		r.Interface.Link.Name = cmp.Or(r.Interface.Link.Name, u.IfName)
 		result = append(result, r)
 	}
@@ -75,30 +75,26 @@ func decideTorn(a InterfaceAction, f LiveInterface, u checkpoint.Unreadable, rec
 		a.applyPartial(u) // Refused or not, the action is on this checkpoint.
 	}
 	if !refresh || u.IfName == "" || !errors.Is(u.Err, checkpoint.ErrTorn) {
-		a.Verb, a.Reason = Refuse, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err)
-		return a
+		return a.decided(Refused, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err))
 	}
 	r := checkpoint.Record{Attachment: a.Attachment, Interface: overlayPartial(u.Partial.Interface, f.Live)}
 	r = withoutDetachedRoutes(r, f, records)
 	if reason := worseReason(f, r, netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)); reason != "" {
-		a.Verb = Refuse
-		a.Reason = fmt.Sprintf("its checkpoint is torn, and what can be read of it is not there: %s. Put that right by hand and capture again. "+
-			"To capture it as it is: relink forget %s --force drops every checkpoint of this container ID, then relink capture writes them anew", reason, u.ContainerID)
-		return a
+		return a.decided(Refused, fmt.Sprintf("its checkpoint is torn, and what can be read of it is not there: %s. Put that right by hand and capture again. "+
+			"To capture it as it is: relink forget %s --force drops every checkpoint of this container ID, then relink capture writes them anew", reason, u.ContainerID))
 	}
-	a.Verb, a.Reason = Capture, "its checkpoint was torn: it is written anew"
-	return a
+	return a.decided(Captured, "its checkpoint was torn: it is written anew")
 }
 
 // applyPartial gives the action the name of the torn checkpoint, which a DEL goes by, and what else
 // of it can be read.
 func (a *InterfaceAction) applyPartial(u checkpoint.Unreadable) {
-	if a.Attachment.ContainerID != u.ContainerID || a.Attachment.IfName != u.IfName {
-		a.Attachment = attachment.Key{Network: checkpoint.NetworkUnknown, ContainerID: u.ContainerID, IfName: u.IfName}
+	if !a.Attachment.SameInterface(u.Attachment()) {
 		a.Pod, a.cni = attachment.Pod{}, checkpoint.CNI{}
+		a.Attachment.Network = checkpoint.NetworkUnknown
 	}
-	if network := u.Partial.Attachment.Network; a.Attachment.Network == checkpoint.NetworkUnknown && network != "" {
-		a.Attachment.Network = network
+	if a.Attachment.Network == checkpoint.NetworkUnknown {
+		a.Attachment = u.Attachment()
 	}
 	if u.Partial.Pod.Name != "" {
 		a.Pod, a.owner = u.Partial.Pod, u.Partial.Owner
@@ -134,37 +130,32 @@ func overlayPartial(partial, live netstate.Interface) netstate.Interface {
 
 // decideUnmatched decides about the unreadable checkpoints that no action is about. Their interfaces were not found.
 func decideUnmatched(node Node, actions []InterfaceAction) []InterfaceAction {
-	handled := map[checkpointName]bool{}
-	for _, a := range actions {
-		if a.torn != nil {
-			handled[checkpointNameOf(a.Attachment)] = true
-		}
-	}
 	var added []InterfaceAction
 	for _, u := range node.Unreadable {
-		directory := slices.ContainsFunc(actions, func(a InterfaceAction) bool { return u.IfName == "" && a.Attachment.ContainerID == u.ContainerID })
-		if handled[checkpointName{u.ContainerID, u.IfName}] || directory {
+		if slices.ContainsFunc(actions, func(a InterfaceAction) bool {
+			return a.torn != nil && a.Attachment.SameInterface(u.Attachment()) || u.IfName == "" && a.Attachment.ContainerID == u.ContainerID
+		}) {
 			continue
 		}
-		a := InterfaceAction{Namespace: unreadableNamespace(u, node.Records), Interface: u.Partial.Interface, hasCheckpoint: true, torn: &u, recordedInterface: &u.Partial.Interface}
+		o := InterfaceOutcome{Namespace: unreadableNamespace(u, node.Records), Interface: u.Partial.Interface}
+		a := InterfaceAction{InterfaceOutcome: o, hasCheckpoint: true, torn: &u, recordedInterface: &u.Partial.Interface}
 		a.applyPartial(u)
-		a.Verb, a.Reason = decideUnmatchedTorn(u, a.Namespace, node.Evidence[a.Namespace])
-		added = append(added, a)
+		added = append(added, a.decided(decideUnmatchedTorn(u, a.Namespace, node.Evidence[a.Namespace])))
 	}
 	return added
 }
 
-func decideUnmatchedTorn(u checkpoint.Unreadable, n attachment.Namespace, evidence sandbox.Evidence) (Verb, string) {
+func decideUnmatchedTorn(u checkpoint.Unreadable, n attachment.Namespace, evidence sandbox.Evidence) (InterfaceState, string) {
 	forget := fmt.Sprintf("relink forget %s --force drops it, with every other checkpoint of this container ID", u.ContainerID)
 	switch {
 	case u.IfName == "" || !errors.Is(u.Err, checkpoint.ErrTorn):
-		return Refuse, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err)
+		return Refused, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err)
 	case n == attachment.Namespace{}:
-		return Refuse, "its checkpoint is torn, and nothing tells which sandbox it is of: " + forget
+		return Refused, "its checkpoint is torn, and nothing tells which sandbox it is of: " + forget
 	case evidence.Verdict == sandbox.VerdictGone:
-		return Forget, "its checkpoint is torn, and its sandbox is gone: " + evidence.Reason
+		return Forgotten, "its checkpoint is torn, and its sandbox is gone: " + evidence.Reason
 	case evidence.Verdict == sandbox.VerdictAlive:
-		return Refuse, "its checkpoint is torn, and no interface of the sandbox is found for it: nothing can bring that back. " + forget
+		return Refused, "its checkpoint is torn, and no interface of the sandbox is found for it: nothing can bring that back. " + forget
 	}
-	return Refuse, fmt.Sprintf("its checkpoint is torn, and nobody knows whether its sandbox is gone (%s): %s", evidence.Reason, forget)
+	return Refused, fmt.Sprintf("its checkpoint is torn, and nobody knows whether its sandbox is gone (%s): %s", evidence.Reason, forget)
 }

@@ -52,58 +52,58 @@ func TestDecideTorn(t *testing.T) {
 	}{
 		"of another container ID, by its namespace": {
 			Node{Interfaces: []LiveInterface{found("ns-1-10", 1, nil)}, Unreadable: []checkpoint.Unreadable{tornOn("c1", whole)}},
-			[]decided{{Capture, "c1", "its checkpoint was torn: it is written anew"}},
+			[]decided{{Captured, "c1", "its checkpoint was torn: it is written anew"}},
 		},
 		"by the namespace of another checkpoint of its container": {
 			Node{
 				Interfaces: []LiveInterface{found("ns-1-10", 1, nil)}, Unreadable: []checkpoint.Unreadable{tornOn("c1", checkpoint.Record{})},
 				Records: []checkpoint.Record{{Attachment: key("c1", "net1"), Namespace: ns(1), Interface: eth0(func(i *netstate.Interface) { i.Link.Name = "net1"; i.Link.Kind = "vlan" })}},
 			},
-			[]decided{{Capture, "c1", "its checkpoint was torn: it is written anew"}},
+			[]decided{{Captured, "c1", "its checkpoint was torn: it is written anew"}},
 		},
 		"of another namespace": {
 			Node{Interfaces: []LiveInterface{found("ns-2-20", 2, nil)}, Unreadable: []checkpoint.Unreadable{tornOn("c1", whole)}, Evidence: map[attachment.Namespace]sandbox.Evidence{ns(1): {Verdict: sandbox.VerdictUnknown, Reason: "it is dark"}}},
 			[]decided{
-				{Capture, "ns-2-20", "it has no checkpoint"},
-				{Refuse, "c1", "its checkpoint is torn, and nobody knows whether its sandbox is gone (it is dark): relink forget c1 --force drops it, with every other checkpoint of this container ID"},
+				{Captured, "ns-2-20", "it has no checkpoint"},
+				{Refused, "c1", "its checkpoint is torn, and nobody knows whether its sandbox is gone (it is dark): relink forget c1 --force drops it, with every other checkpoint of this container ID"},
 			},
 		},
 		"of another namespace, whose path the cache has for its container ID": {
 			Node{Interfaces: []LiveInterface{found("c1", 2, nil)}, Unreadable: []checkpoint.Unreadable{tornOn("c1", whole)}, Evidence: map[attachment.Namespace]sandbox.Evidence{ns(1): {Verdict: sandbox.VerdictGone, Reason: "nothing keeps it"}}},
 			[]decided{
-				{Refuse, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"},
-				{Forget, "c1", "its checkpoint is torn, and its sandbox is gone: nothing keeps it"},
+				{Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"},
+				{Forgotten, "c1", "its checkpoint is torn, and its sandbox is gone: nothing keeps it"},
 			},
 		},
 		"renamed, with another interface under its name": {
 			Node{Interfaces: []LiveInterface{withName("net9", 5), withName("eth0", 6)}, Unreadable: []checkpoint.Unreadable{tornAt("eth0", 5)}, Devices: devicesOf(withName("net9", 5), withName("eth0", 6))},
 			[]decided{
-				{Capture, "c1", "its checkpoint was torn: it is written anew"},
-				{Refuse, "c1", "its name is taken: net9 was renamed from eth0, and its checkpoint still has that name"},
+				{Captured, "c1", "its checkpoint was torn: it is written anew"},
+				{Refused, "c1", "its name is taken: net9 was renamed from eth0, and its checkpoint still has that name"},
 			},
 		},
 		"two that swapped names": {
 			Node{Interfaces: []LiveInterface{withName("net1", 5), withName("eth0", 6)}, Unreadable: []checkpoint.Unreadable{tornAt("eth0", 5), tornAt("net1", 6)}, Devices: devicesOf(withName("net1", 5), withName("eth0", 6))},
 			[]decided{
-				{Capture, "c1", "its checkpoint was torn: it is written anew"},
-				{Capture, "c1", "its checkpoint was torn: it is written anew"},
+				{Captured, "c1", "its checkpoint was torn: it is written anew"},
+				{Captured, "c1", "its checkpoint was torn: it is written anew"},
 			},
 		},
 		"with an address that is not there": {
 			Node{Interfaces: []LiveInterface{found("c1", 1, loses)}, Unreadable: []checkpoint.Unreadable{tornOn("c1", whole)}},
-			[]decided{{Refuse, "c1", "its checkpoint is torn, and what can be read of it is not there: address 10.0.0.2/24 is missing" + byHand}},
+			[]decided{{Refused, "c1", "its checkpoint is torn, and what can be read of it is not there: address 10.0.0.2/24 is missing" + byHand}},
 		},
 		"without what is not there": {
 			Node{Interfaces: []LiveInterface{found("c1", 1, loses)}, Unreadable: []checkpoint.Unreadable{tornOn("c1", checkpoint.Record{Namespace: ns(1)})}},
-			[]decided{{Capture, "c1", "its checkpoint was torn: it is written anew"}},
+			[]decided{{Captured, "c1", "its checkpoint was torn: it is written anew"}},
 		},
 		"of an interface that is down": {
 			Node{Interfaces: []LiveInterface{found("c1", 1, func(i *netstate.Interface) { i.Link.Up = false })}, Unreadable: []checkpoint.Unreadable{tornOn("c1", checkpoint.Record{})}},
-			[]decided{{Refuse, "c1", "its checkpoint is torn, and what can be read of it is not there: eth0 is down" + byHand}},
+			[]decided{{Refused, "c1", "its checkpoint is torn, and what can be read of it is not there: eth0 is down" + byHand}},
 		},
 		"newer": {
 			Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Unreadable: []checkpoint.Unreadable{newer}},
-			[]decided{{Refuse, "c1", "its checkpoint cannot be read: unknown checkpoint version"}},
+			[]decided{{Refused, "c1", "its checkpoint cannot be read: unknown checkpoint version"}},
 		},
 		"gone, alive without its interface, and not to be told": {
 			Node{
@@ -111,16 +111,16 @@ func TestDecideTorn(t *testing.T) {
 				Evidence:   map[attachment.Namespace]sandbox.Evidence{ns(1): {Verdict: sandbox.VerdictGone, Reason: "nothing keeps it"}, ns(2): {Verdict: sandbox.VerdictAlive}},
 			},
 			[]decided{
-				{Forget, "c1", "its checkpoint is torn, and its sandbox is gone: nothing keeps it"},
-				{Refuse, "c2", "its checkpoint is torn, and no interface of the sandbox is found for it: nothing can bring that back. relink forget c2 --force drops it, with every other checkpoint of this container ID"},
-				{Refuse, "c3", "its checkpoint is torn, and nothing tells which sandbox it is of: relink forget c3 --force drops it, with every other checkpoint of this container ID"},
+				{Forgotten, "c1", "its checkpoint is torn, and its sandbox is gone: nothing keeps it"},
+				{Refused, "c2", "its checkpoint is torn, and no interface of the sandbox is found for it: nothing can bring that back. relink forget c2 --force drops it, with every other checkpoint of this container ID"},
+				{Refused, "c3", "its checkpoint is torn, and nothing tells which sandbox it is of: relink forget c3 --force drops it, with every other checkpoint of this container ID"},
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []decided
 			for _, a := range Decide(test.node, true) {
-				got = append(got, decided{a.Verb, a.Attachment.ContainerID, a.Reason})
+				got = append(got, decided{a.State, a.Attachment.ContainerID, a.Reason})
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -23,53 +23,40 @@ func (c candidate) key() attachment.Key {
 	if c.unreadable == nil {
 		return c.record.Attachment
 	}
-	network := c.record.Attachment.Network
-	if network == "" {
-		network = checkpoint.NetworkUnknown
-	}
-	return attachment.Key{Network: network, ContainerID: c.unreadable.ContainerID, IfName: c.unreadable.IfName}
+	return c.unreadable.Attachment()
 }
 
-// verb is what to do about a checkpoint.
-type verb string
-
-const (
-	doForget verb = "forget"
-	doKeep   verb = "keep"
-	// doSkip is for what nobody asked for.
-	doSkip verb = "pass"
-	// doFail is for what cannot be done.
-	doFail verb = "fail"
-)
+// passed is the state of what nobody asked for.
+const passed CheckpointState = ""
 
 // decide says what to do and why. named says that the operator named checkpoints. Without it the operator asked for all that
 // are stale.
-func decide(c candidate, named, force bool) (verb, string) {
+func decide(c candidate, named, force bool) (CheckpointState, string) {
 	if c.unreadable != nil && c.unreadable.IfName == "" {
-		return doFail, fmt.Sprintf("the sandbox's directory cannot be read: %v", c.unreadable.Err)
+		return Failed, fmt.Sprintf("the sandbox's directory cannot be read: %v", c.unreadable.Err)
 	}
 	reason := c.evidence.Reason
 	switch c.evidence.Verdict {
 	case sandbox.VerdictGone:
-		return doForget, "its sandbox is gone: " + reason
+		return Forgotten, "its sandbox is gone: " + reason
 	case sandbox.VerdictAlive:
 		switch {
 		case !named:
-			return doSkip, "its sandbox is alive: " + reason
+			return passed, "its sandbox is alive: " + reason
 		case c.guessed:
-			return doKeep, fmt.Sprintf("its sandbox is alive: %s. Nothing tells whether it is meant. To forget it: relink forget %s --force", reason, c.key().ContainerID)
+			return Kept, fmt.Sprintf("its sandbox is alive: %s. Nothing tells whether it is meant. To forget it: relink forget %s --force", reason, c.key().ContainerID)
 		case force:
-			return doForget, fmt.Sprintf("its sandbox is alive (%s): relink restore will not bring this interface back", reason)
+			return Forgotten, fmt.Sprintf("its sandbox is alive (%s): relink restore will not bring this interface back", reason)
 		}
-		return doKeep, fmt.Sprintf("its sandbox is alive: %s. --force forgets it all the same: relink restore will not bring this interface back then", reason)
+		return Kept, fmt.Sprintf("its sandbox is alive: %s. --force forgets it all the same: relink restore will not bring this interface back then", reason)
 	}
 	switch {
 	case named && force && !c.guessed:
-		return doForget, fmt.Sprintf("nobody knows whether its sandbox is gone (%s): if it is alive, relink restore will not bring this interface back", reason)
+		return Forgotten, fmt.Sprintf("nobody knows whether its sandbox is gone (%s): if it is alive, relink restore will not bring this interface back", reason)
 	case named && !c.guessed:
-		return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. --force forgets it all the same", reason)
+		return Kept, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. --force forgets it all the same", reason)
 	}
-	return doKeep, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. To forget it all the same: relink forget %s --force", reason, c.key().ContainerID)
+	return Kept, fmt.Sprintf("nobody knows whether its sandbox is gone: %s. To forget it all the same: relink forget %s --force", reason, c.key().ContainerID)
 }
 
 // tornEvidence says whether the sandbox of a torn checkpoint is there. recorded is the evidence of the namespace that can still be

@@ -22,24 +22,24 @@ func TestDecide(t *testing.T) {
 	for name, test := range map[string]struct {
 		is           candidate
 		named, force bool
-		do           verb
+		do           CheckpointState
 		why          string
 	}{
-		"stale, gone":              {is: candidate{record: read, evidence: gone}, do: doForget, why: "its sandbox is gone: nothing keeps it"},
-		"stale, alive":             {is: candidate{record: read, evidence: alive}, do: doSkip, why: "its sandbox is alive: it is at /ns"},
-		"stale, unknown":           {is: candidate{record: read, evidence: unknown}, do: doKeep, why: "nobody knows whether its sandbox is gone: process 7 may not be looked at. To forget it all the same: relink forget c1 --force"},
-		"named, gone":              {is: candidate{record: read, evidence: gone}, named: true, do: doForget, why: "its sandbox is gone: nothing keeps it"},
-		"named, alive":             {is: candidate{record: read, evidence: alive}, named: true, do: doKeep, why: "its sandbox is alive: it is at /ns. --force forgets it all the same: relink restore will not bring this interface back then"},
-		"named, unknown":           {is: candidate{record: read, evidence: unknown}, named: true, do: doKeep, why: "nobody knows whether its sandbox is gone: process 7 may not be looked at. --force forgets it all the same"},
-		"forced, gone":             {is: candidate{record: read, evidence: gone}, named: true, force: true, do: doForget, why: "its sandbox is gone: nothing keeps it"},
-		"forced, alive":            {is: candidate{record: read, evidence: alive}, named: true, force: true, do: doForget, why: "its sandbox is alive (it is at /ns): relink restore will not bring this interface back"},
-		"forced, unknown":          {is: candidate{record: read, evidence: unknown}, named: true, force: true, do: doForget, why: "nobody knows whether its sandbox is gone (process 7 may not be looked at): if it is alive, relink restore will not bring this interface back"},
-		"torn, stale, gone":        {is: candidate{unreadable: torn, evidence: gone}, do: doForget, why: "its sandbox is gone: nothing keeps it"},
-		"torn, stale, unknown":     {is: candidate{unreadable: torn, evidence: unknown}, do: doKeep, why: "nobody knows whether its sandbox is gone: process 7 may not be looked at. To forget it all the same: relink forget c1 --force"},
-		"a guess, alive, forced":   {is: candidate{unreadable: torn, evidence: alive, guessed: true}, named: true, force: true, do: doKeep, why: "its sandbox is alive: it is at /ns. Nothing tells whether it is meant. To forget it: relink forget c1 --force"},
-		"a guess, unknown, forced": {is: candidate{unreadable: torn, evidence: unknown, guessed: true}, named: true, force: true, do: doKeep, why: "nobody knows whether its sandbox is gone: process 7 may not be looked at. To forget it all the same: relink forget c1 --force"},
-		"no directory, forced":     {is: candidate{unreadable: directory, evidence: unknown}, named: true, force: true, do: doFail, why: "the sandbox's directory cannot be read: permission denied"},
-		"no directory, of gone":    {is: candidate{unreadable: directory, evidence: gone}, do: doFail, why: "the sandbox's directory cannot be read: permission denied"},
+		"stale, gone":              {is: candidate{record: read, evidence: gone}, do: Forgotten, why: "its sandbox is gone: nothing keeps it"},
+		"stale, alive":             {is: candidate{record: read, evidence: alive}, do: passed, why: "its sandbox is alive: it is at /ns"},
+		"stale, unknown":           {is: candidate{record: read, evidence: unknown}, do: Kept, why: "nobody knows whether its sandbox is gone: process 7 may not be looked at. To forget it all the same: relink forget c1 --force"},
+		"named, gone":              {is: candidate{record: read, evidence: gone}, named: true, do: Forgotten, why: "its sandbox is gone: nothing keeps it"},
+		"named, alive":             {is: candidate{record: read, evidence: alive}, named: true, do: Kept, why: "its sandbox is alive: it is at /ns. --force forgets it all the same: relink restore will not bring this interface back then"},
+		"named, unknown":           {is: candidate{record: read, evidence: unknown}, named: true, do: Kept, why: "nobody knows whether its sandbox is gone: process 7 may not be looked at. --force forgets it all the same"},
+		"forced, gone":             {is: candidate{record: read, evidence: gone}, named: true, force: true, do: Forgotten, why: "its sandbox is gone: nothing keeps it"},
+		"forced, alive":            {is: candidate{record: read, evidence: alive}, named: true, force: true, do: Forgotten, why: "its sandbox is alive (it is at /ns): relink restore will not bring this interface back"},
+		"forced, unknown":          {is: candidate{record: read, evidence: unknown}, named: true, force: true, do: Forgotten, why: "nobody knows whether its sandbox is gone (process 7 may not be looked at): if it is alive, relink restore will not bring this interface back"},
+		"torn, stale, gone":        {is: candidate{unreadable: torn, evidence: gone}, do: Forgotten, why: "its sandbox is gone: nothing keeps it"},
+		"torn, stale, unknown":     {is: candidate{unreadable: torn, evidence: unknown}, do: Kept, why: "nobody knows whether its sandbox is gone: process 7 may not be looked at. To forget it all the same: relink forget c1 --force"},
+		"a guess, alive, forced":   {is: candidate{unreadable: torn, evidence: alive, guessed: true}, named: true, force: true, do: Kept, why: "its sandbox is alive: it is at /ns. Nothing tells whether it is meant. To forget it: relink forget c1 --force"},
+		"a guess, unknown, forced": {is: candidate{unreadable: torn, evidence: unknown, guessed: true}, named: true, force: true, do: Kept, why: "nobody knows whether its sandbox is gone: process 7 may not be looked at. To forget it all the same: relink forget c1 --force"},
+		"no directory, forced":     {is: candidate{unreadable: directory, evidence: unknown}, named: true, force: true, do: Failed, why: "the sandbox's directory cannot be read: permission denied"},
+		"no directory, of gone":    {is: candidate{unreadable: directory, evidence: gone}, do: Failed, why: "the sandbox's directory cannot be read: permission denied"},
 	} {
 		if do, why := decide(test.is, test.named, test.force); do != test.do || why != test.why {
 			t.Errorf("%s: %s: %s\nwant %s: %s", name, do, why, test.do, test.why)

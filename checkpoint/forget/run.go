@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
@@ -96,16 +97,10 @@ var ErrUsage = errors.New("relink forget needs the names of pods or sandboxes, o
 
 // Plan is what Run does.
 type Plan struct {
-	store   *checkpoint.Store
-	planned []planned
-	alive   int
-}
-
-// planned is a checkpoint, what to do about it and why.
-type planned struct {
-	candidate
-	action verb
-	reason string
+	store *checkpoint.Store
+	// candidates are those of the outcomes in report, which is what Run returns if nothing comes in between.
+	candidates []candidate
+	report     CheckpointReport
 }
 
 // NewPlan decides what to forget, and changes nothing. The error is ErrUsage, or that of reading the
@@ -121,14 +116,18 @@ func NewPlan(ctx context.Context, opts Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan := &Plan{store: opts.Store}
+	plan := &Plan{store: opts.Store, report: CheckpointReport{Checkpoints: []CheckpointOutcome{}}}
 	for _, c := range found {
-		action, reason := decide(c, !opts.Stale, opts.Force)
-		if action == doSkip {
-			plan.alive++
+		state, reason := decide(c, !opts.Stale, opts.Force)
+		if state == passed {
+			plan.report.Alive++
 			continue
 		}
-		plan.planned = append(plan.planned, planned{c, action, reason})
+		plan.candidates = append(plan.candidates, c)
+		plan.report.Checkpoints = append(plan.report.Checkpoints, CheckpointOutcome{
+			Attachment: c.key(), Pod: c.record.Pod, Namespace: c.record.Namespace, Sandbox: c.evidence.Verdict, State: state, Reason: reason,
+			LeaseMayRemain: leaseMayRemain(c.record.CNI.Config),
+		})
 	}
 	return plan, nil
 }
@@ -194,52 +193,38 @@ func proveSandboxes(ctx context.Context, allProcesses bool, records []checkpoint
 
 // Report says what Run would do.
 func (p *Plan) Report() CheckpointReport {
-	report := CheckpointReport{DryRun: true, Checkpoints: []CheckpointOutcome{}, Alive: p.alive}
-	for _, c := range p.planned {
-		report.Checkpoints = append(report.Checkpoints, c.outcome(ToForget))
+	report := p.report
+	report.DryRun, report.Checkpoints = true, slices.Clone(report.Checkpoints)
+	for i, o := range report.Checkpoints {
+		if o.State == Forgotten {
+			report.Checkpoints[i].State = ToForget
+		}
 	}
 	return report
 }
 
-// Run forgets what was decided. One failure does not stop the others.
+// Run forgets what was decided, under the sandboxes' locks. One failure does not stop the others.
 func (p *Plan) Run(ctx context.Context) CheckpointReport {
-	report := CheckpointReport{Checkpoints: []CheckpointOutcome{}, Alive: p.alive}
 	var ids []string
 	var doomed []int
-	for i, c := range p.planned {
-		report.Checkpoints = append(report.Checkpoints, c.outcome(Forgotten))
-		if c.action == doForget {
-			ids, doomed = append(ids, c.key().ContainerID), append(doomed, i)
+	for i, o := range p.report.Checkpoints {
+		if o.State == Forgotten {
+			ids, doomed = append(ids, o.Attachment.ContainerID), append(doomed, i)
 		}
 	}
 	p.store.EachSandbox(ctx, ids, func(i int, err error) {
-		p.forget(p.planned[doomed[i]], cmp.Or(ctx.Err(), err), &report.Checkpoints[doomed[i]])
+		c, o := p.candidates[doomed[i]], &p.report.Checkpoints[doomed[i]]
+		if err = cmp.Or(ctx.Err(), err); err == nil {
+			err = p.store.ForgetListed(c.record, c.unreadable)
+		}
+		switch {
+		case errors.Is(err, checkpoint.ErrWrittenAnew):
+			o.State, o.Reason = Kept, err.Error()
+		case err != nil:
+			o.State, o.Reason = Failed, printable.Joined(err)
+		}
 	})
-	return report
-}
-
-// outcome has the state done where the checkpoint is to be forgotten.
-func (c planned) outcome(success CheckpointState) CheckpointOutcome {
-	return CheckpointOutcome{
-		Attachment: c.key(), Pod: c.record.Pod, Namespace: c.record.Namespace, Sandbox: c.evidence.Verdict, Reason: c.reason,
-		State: map[verb]CheckpointState{doForget: success, doKeep: Kept, doFail: Failed}[c.action], LeaseMayRemain: leaseMayRemain(c.record.CNI.Config),
-	}
-}
-
-// forget removes the checkpoint if it is still the one that was judged. The caller has the sandbox's lock, or err.
-func (p *Plan) forget(c planned, err error, o *CheckpointOutcome) {
-	forgotten := false
-	if err == nil && c.unreadable != nil {
-		forgotten, err = p.store.ForgetUnreadable(*c.unreadable)
-	} else if err == nil {
-		forgotten, err = p.store.ForgetRecord(c.record)
-	}
-	switch {
-	case err != nil:
-		o.State, o.Reason = Failed, printable.Joined(err)
-	case !forgotten:
-		o.State, o.Reason = Kept, "it was written anew meanwhile"
-	}
+	return p.report
 }
 
 // leaseMayRemain says that the addresses of the CNI configuration come from relink-ipam, or that nobody can tell.

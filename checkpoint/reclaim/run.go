@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -253,11 +254,8 @@ func (p *pass) endReservation(ctx context.Context, o *GCOutcome) {
 	}
 }
 
-// errWrittenAnew and errForgotten say that a checkpoint is not the one that was judged, or that somebody else has dropped it.
-var (
-	errWrittenAnew = errors.New("it was written anew meanwhile")
-	errForgotten   = errors.New("it was dropped meanwhile")
-)
+// errForgotten says that somebody else has dropped the checkpoint.
+var errForgotten = errors.New("it was dropped meanwhile")
 
 // tryFree calls free and notes what became of the thing.
 func (p *pass) tryFree(ctx context.Context, o *GCOutcome, free func() error) bool {
@@ -268,7 +266,7 @@ func (p *pass) tryFree(ctx context.Context, o *GCOutcome, free func() error) boo
 	switch {
 	case err == nil:
 		o.State = Freed
-	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased), errors.Is(err, errWrittenAnew), errors.Is(err, errForgotten):
+	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased), errors.Is(err, checkpoint.ErrWrittenAnew), errors.Is(err, errForgotten):
 		o.State, o.Reason = Passed, err.Error()
 	default:
 		o.State, o.Reason = Failed, err.Error()
@@ -310,23 +308,14 @@ func (p *pass) forgetCheckpoints(ctx context.Context, due []*GCOutcome) {
 	}
 	p.Store.EachSandbox(ctx, ids, func(i int, err error) {
 		p.tryFree(ctx, dead[i], func() error {
-			forgotten, subject, key := false, dead[i].Subject, dead[i].Attachment
 			if err != nil {
 				return err
 			}
-			_, err := p.Store.Load(key.ContainerID, key.IfName)
-			switch {
-			case errors.Is(err, checkpoint.ErrNoCheckpoint):
+			subject, key := dead[i].Subject, dead[i].Attachment
+			if _, err := p.Store.Load(key.ContainerID, key.IfName); errors.Is(err, checkpoint.ErrNoCheckpoint) {
 				return errForgotten
-			case subject.Unreadable != nil:
-				forgotten, err = p.Store.ForgetUnreadable(*subject.Unreadable)
-			default:
-				forgotten, err = p.Store.ForgetRecord(*subject.Checkpoint)
 			}
-			if err == nil && !forgotten {
-				err = errWrittenAnew
-			}
-			return err
+			return p.Store.ForgetListed(*cmp.Or(subject.Checkpoint, &checkpoint.Record{}), subject.Unreadable)
 		})
 	})
 }

@@ -25,6 +25,15 @@ func (k Key) String() string {
 	return fmt.Sprintf("%s of %s on %s", k.IfName, k.ContainerID, k.Network)
 }
 
+// WithoutNetwork returns what identifies the attachment on its node.
+func (k Key) WithoutNetwork() Key {
+	k.Network = ""
+	return k
+}
+
+// SameInterface says that both are one attachment, whatever their networks are called.
+func (k Key) SameInterface(other Key) bool { return k.WithoutNetwork() == other.WithoutNetwork() }
+
 // Validate reports the first part of the key that the CNI specification or the kernel does not accept as a
 // name. A valid ContainerID and IfName are also safe as names of files.
 func (k Key) Validate() error {
