@@ -248,13 +248,13 @@ func releaseOutcome(l lease.Lease) string {
 		return ""
 	}
 	instant := time.Now()
-	after, ok := l.GivenUp("", instant)
+	after := l.GivenUp("", instant)
 	byHand := ""
 	if after.ByHand {
 		byHand = ": it was reserved by hand"
 	}
 	switch {
-	case !ok:
+	case after.State == "":
 		return "free"
 	case after.State == lease.Quarantined:
 		return fmt.Sprintf("in quarantine for %s", l.Newest().Policy.Quarantine)

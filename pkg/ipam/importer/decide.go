@@ -253,7 +253,7 @@ func (im *importRun) withoutGoneHolders(previous lease.Lease, holder lease.Holde
 	// Another owner has by now what the policy would reserve. An operator's reservation stays.
 	remaining.Holders = []lease.Holder{previous.Newest()}
 	remaining.Holders[0].Policy = lease.Policy{}
-	remaining, _ = remaining.GivenUp("", im.view.Time)
+	remaining = remaining.GivenUp("", im.view.Time)
 	return remaining, ""
 }
 

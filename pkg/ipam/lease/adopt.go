@@ -43,37 +43,31 @@ type GoneHolder struct {
 	Reason  string
 }
 
-// errDryRun undoes what a dry run did.
-var errDryRun = errors.New("dry run")
-
 // Import stores the leases that decide returns: all or none. A dry run changes nothing.
 func (s *Store) Import(ctx context.Context, dryRun bool, decide func(ImportView) (Import, error)) error {
 	run := func(l *leaseTx) error {
 		if err := l.freeExpired(); err != nil {
 			return err
 		}
-		view, err := l.importView()
-		if err != nil {
-			return err
-		}
-		batch, err := decide(view)
+		batch, err := decide(ImportView{Time: l.instant, BootID: l.bootID(), Each: l.each, LastGiven: l.lastGiven, Get: l.find})
 		if err != nil {
 			return err
 		}
 		if dryRun {
-			return errDryRun
+			return errUnchanged
 		}
 		return l.importLeases(batch)
 	}
 	if !dryRun {
-		return s.updateMuch(ctx, run)
+		err := s.update(ctx, run)
+		if err == nil { // Make room for what was imported. It is on disk even if there is none.
+			_ = s.grow(ctx, func(*leaseTx) error { return errUnchanged })
+		}
+		return err
 	}
 	err := s.change(ctx, run)
 	if errors.Is(err, ErrNotLeased) { // Without a store there is no lease.
-		err = s.decideWithoutStore(decide)
-	}
-	if errors.Is(err, errDryRun) {
-		return nil
+		return s.decideWithoutStore(decide)
 	}
 	return err
 }
@@ -84,25 +78,10 @@ func (s *Store) decideWithoutStore(decide func(ImportView) (Import, error)) erro
 		return err
 	}
 	_, err = decide(ImportView{
-		Time: s.clock().UTC().Truncate(time.Millisecond), BootID: bootID,
-		Get:  func(netip.Addr) (Lease, error) { return Lease{}, nil },
+		Time: s.wallClock(), BootID: bootID, Get: func(netip.Addr) (Lease, error) { return Lease{}, nil },
 		Each: func(func(Lease) error) error { return nil }, LastGiven: func(int) netip.Addr { return netip.Addr{} },
 	})
 	return err
-}
-
-func (l *leaseTx) importView() (ImportView, error) {
-	bootID, err := l.store.boot()
-	return ImportView{
-		Time: l.instant, BootID: bootID, Each: l.each, LastGiven: l.lastGiven,
-		Get: func(a netip.Addr) (Lease, error) {
-			lease, err := l.current(a)
-			if errors.Is(err, ErrNotLeased) {
-				return Lease{}, nil
-			}
-			return lease, err
-		},
-	}, err
 }
 
 func (l *leaseTx) importLeases(batch Import) error {
@@ -133,8 +112,7 @@ func (l *leaseTx) giveUpAll(holders []GoneHolder) error {
 		if err != nil {
 			return err
 		}
-		match := func(h Holder) bool { return h.IsAttachment(holder.Holder.Key(l.store.network)) }
-		if err := l.giveUp(lease, match, holder.Reason); err != nil {
+		if err := l.giveUp(lease, holder.Holder.sameAttachment, holder.Reason); err != nil {
 			return err
 		}
 	}
@@ -145,43 +123,41 @@ func (l *leaseTx) giveUpAll(holders []GoneHolder) error {
 // free address. It changes nothing. It passes over a holder that has given up its address meanwhile.
 // ErrNotLeased: there is no store.
 func (s *Store) PreviewGivenUp(ctx context.Context, holders []GoneHolder) (map[netip.Addr]Lease, error) {
-	remaining := map[netip.Addr]Lease{}
-	err := s.change(ctx, func(l *leaseTx) error {
+	return result(ctx, s.change, func(l *leaseTx) (map[netip.Addr]Lease, error) {
 		present := slices.DeleteFunc(slices.Clone(holders), func(holder GoneHolder) bool {
-			lease, err := l.current(holder.Address)
-			return err != nil || !lease.HeldBy(holder.Holder.Key(s.network))
+			lease, err := l.find(holder.Address)
+			return err != nil || !slices.ContainsFunc(lease.Holders, holder.Holder.sameAttachment)
 		})
 		if err := errors.Join(l.freeExpired(), l.giveUpAll(present)); err != nil {
-			return err
+			return nil, err
 		}
+		remaining := map[netip.Addr]Lease{}
 		for _, holder := range holders {
-			lease, err := l.current(holder.Address)
-			if err != nil && !errors.Is(err, ErrNotLeased) {
-				return err
+			lease, err := l.find(holder.Address)
+			if err != nil {
+				return nil, err
 			}
 			remaining[holder.Address] = lease
 		}
-		return errDryRun
+		return remaining, errUnchanged
 	})
-	if !errors.Is(err, errDryRun) {
-		return nil, err
-	}
-	return remaining, nil
 }
 
 // indexInOrder puts the leases into the index of attachments, before put comes to them. bbolt keeps what
 // a transaction adds in one sorted slice. If 60,000 container IDs came in another order, each would move
 // half of the rest.
-func (l *leaseTx) indexInOrder(leases []Lease) error {
+func (l *leaseTx) indexInOrder(leases []Lease) (err error) {
 	var keys [][]byte
 	for _, lease := range leases {
-		keys = append(keys, heldKeys(lease)...)
+		for _, e := range l.entries(lease) {
+			if e.index == l.byAttachment {
+				keys = append(keys, e.key)
+			}
+		}
 	}
 	slices.SortFunc(keys, bytes.Compare)
 	for _, k := range keys {
-		if err := l.byAttachment.Put(k, nil); err != nil {
-			return err
-		}
+		err = errors.Join(err, l.byAttachment.Put(k, nil))
 	}
-	return nil
+	return err
 }

@@ -139,11 +139,11 @@ func (l *leaseTx) allocateFromSets(r Request, held []Lease) (leases []Lease, err
 func (l *leaseTx) remarkGateways(sets []RangeSet) error {
 	for _, set := range sets {
 		for _, r := range set {
-			lease, leased, err := l.get(r.Gateway)
+			lease, err := l.get(r.Gateway)
 			if err != nil {
 				return err
 			}
-			if leased && lease.State == Held {
+			if lease.State == Held {
 				l.store.remarks = append(l.store.remarks, gatewayRemark(r, lease))
 			}
 		}
@@ -241,12 +241,12 @@ func (c choice) giveRequested(a netip.Addr) (Lease, error) {
 	if ok, reason := c.set.Gives(a); !ok {
 		return Lease{}, refuseExcluded(a, reason)
 	}
-	lease, leased, err := c.get(a)
+	lease, err := c.get(a)
 	if err != nil {
 		return Lease{}, err
 	}
 	switch {
-	case !leased, lease.State == Quarantined, c.hasEnded(lease):
+	case lease.isFree(), lease.State == Quarantined, c.hasEnded(lease):
 		return c.giveInTurn(Lease{Address: a}, Requested)
 	case c.belongsToRequester(lease):
 		return c.give(lease, Requested)

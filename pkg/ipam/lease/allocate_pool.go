@@ -58,7 +58,7 @@ type storedPool struct {
 
 // storedPools reads what the store has of the pools.
 func (l *leaseTx) storedPools(names []string) (pools []*storedPool, err error) {
-	if _, err := l.setPools(names); err != nil {
+	if err := l.setPools(names); err != nil && !errors.Is(err, errUnchanged) {
 		return nil, err
 	}
 	for _, name := range names {
@@ -267,11 +267,11 @@ func (c choice) firstOfPool(addresses []netip.Addr) netip.Addr {
 
 // giveMigrating gives an address that the owner's pod on another node still has.
 func (c choice) giveMigrating(a netip.Addr) (Lease, error) {
-	lease, leased, err := c.get(a)
+	lease, err := c.get(a)
 	switch {
 	case err != nil:
 		return Lease{}, err
-	case !leased, lease.State == Quarantined, c.hasEnded(lease):
+	case lease.isFree(), lease.State == Quarantined, c.hasEnded(lease):
 		return c.give(Lease{Address: a}, FromReservation)
 	case c.belongsToRequester(lease):
 		return c.give(lease, FromReservation)
@@ -338,16 +338,9 @@ func (c choice) exhaustedOfPool() error {
 
 // PoolSets returns all addresses of each pool. The set of a pool that the agent has not read so far is empty. ErrNotLeased: there is
 // no store.
-func (s *Store) PoolSets(ctx context.Context, names []string) (sets []RangeSet, err error) {
-	err = s.view(ctx, func(l *leaseTx) error {
-		for _, name := range names {
-			p, err := l.storedPool(name)
-			if err != nil {
-				return err
-			}
-			sets = append(sets, p.allRanges)
-		}
-		return nil
+func (s *Store) PoolSets(ctx context.Context, names []string) ([]RangeSet, error) {
+	return result(ctx, s.view, func(l *leaseTx) ([]RangeSet, error) {
+		k, _, err := l.expandPools(RequestedRanges{Pools: names})
+		return k.Sets, err
 	})
-	return sets, err
 }

@@ -31,32 +31,29 @@ func (l *leaseTx) lastMark() (clockMark, bool) {
 }
 
 // storeTime returns the store's time now.
-func (l *leaseTx) storeTime() (time.Time, error) {
-	bootID, uptime, err := l.bootClock()
-	if err != nil {
+func (l *leaseTx) storeTime() (_ time.Time, err error) {
+	var start clockMark
+	if start.bootID, err = l.store.boot(); err != nil {
 		return time.Time{}, err
 	}
-	l.startMark = clockMark{uptime: uptime, bootID: bootID}
+	if start.uptime, err = l.store.uptime(); err != nil {
+		return time.Time{}, err
+	}
+	start.uptime = start.uptime.Truncate(time.Millisecond)
+	l.startMark = start
 	ofDay := l.wallClock()
 	m, ok := l.lastMark()
 	switch {
 	case !ok:
 		return ofDay, nil
-	case m.bootID == bootID:
-		return m.time.Add(max(0, uptime-m.uptime)), nil
+	case m.bootID == start.bootID:
+		return m.time.Add(max(0, start.uptime-m.uptime)), nil
 	}
 	return latest(m.time, ofDay), nil
 }
 
-// bootClock returns the ID of this boot, and the time since it, in whole milliseconds.
-func (l *leaseTx) bootClock() (bootID string, uptime time.Duration, err error) {
-	bootID, err = l.store.boot()
-	if err != nil {
-		return "", 0, err
-	}
-	uptime, err = l.store.uptime()
-	return bootID, uptime.Truncate(time.Millisecond), err
-}
+// bootID returns the ID of this boot.
+func (l *leaseTx) bootID() string { return l.startMark.bootID }
 
 // setMark notes the time of this change, and the time since the boot when it was read. So the time that the
 // change itself takes counts.
@@ -67,37 +64,28 @@ func (l *leaseTx) setMark() error {
 
 // ClockAhead returns how far the time of the store is ahead of the time of day. It is negative if the
 // store is behind. ErrNotLeased: there is no store.
-func (s *Store) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
-	err = s.view(ctx, func(l *leaseTx) error {
-		ahead = l.instant.Sub(l.wallClock())
-		return nil
-	})
-	return ahead, err
+func (s *Store) ClockAhead(ctx context.Context) (time.Duration, error) {
+	return result(ctx, s.view, func(l *leaseTx) (time.Duration, error) { return l.instant.Sub(l.wallClock()), nil })
 }
 
-func (l *leaseTx) wallClock() time.Time { return l.store.clock().UTC().Truncate(time.Millisecond) }
+func (l *leaseTx) wallClock() time.Time { return l.store.wallClock() }
+
+func (s *Store) wallClock() time.Time { return s.clock().UTC().Truncate(time.Millisecond) }
 
 // ResetClock sets the time of the store to the time of day, and returns how far it was ahead. What is
 // reserved or in quarantine keeps the time that it has left. What ended only because the time was ahead is
 // in force again, if it was not cleared away yet. ErrNotLeased: there is no store.
 func (s *Store) ResetClock(ctx context.Context) (ahead time.Duration, err error) {
-	err = s.change(ctx, func(l *leaseTx) error {
+	return result(ctx, s.change, func(l *leaseTx) (time.Duration, error) {
 		previous := l.instant
 		l.instant = l.wallClock()
-		ahead = previous.Sub(l.instant)
 		leases, err := l.all()
-		if err != nil {
-			return err
-		}
 		for _, lease := range leases {
-			if err := l.put(lease.withTimeSet(previous, l.instant)); err != nil {
-				return err
-			}
+			err = errors.Join(err, l.put(lease.withTimeSet(previous, l.instant)))
 		}
 		l.addEvent(Event{Type: ClockReset, Reason: "the store's time was " + previous.Format(time.RFC3339)})
-		return nil
+		return previous.Sub(l.instant), err
 	})
-	return ahead, err
 }
 
 // withTimeSet returns the lease of a store whose time was set from was to now.

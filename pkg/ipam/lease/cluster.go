@@ -21,7 +21,7 @@ func (s *Store) CheckCluster(ctx context.Context, uid string) error {
 
 func (l *leaseTx) checkCluster(uid string) error {
 	network := l.store.network
-	switch recorded := string(l.meta.Get([]byte(keyCluster))); recorded {
+	switch recorded := l.text(keyCluster); recorded {
 	case "":
 		return fmt.Errorf("network %s: %w: it knows no pod that runs here, and no owner for whom an address waits, so none of the owners counts as gone. "+
 			"Correct --kubeconfig; if it is right, start a pod on this node", network, ErrNoCluster)
@@ -39,7 +39,7 @@ func (s *Store) SetCluster(ctx context.Context, uid string) error {
 	return s.change(ctx, func(l *leaseTx) error {
 		switch err := l.checkCluster(uid); {
 		case errors.Is(err, ErrNoCluster):
-			return l.meta.Put([]byte(keyCluster), []byte(uid))
+			return l.putText(keyCluster, uid)
 		case err != nil:
 			return err
 		}

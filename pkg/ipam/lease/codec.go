@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
+	bolt "go.etcd.io/bbolt"
 )
 
 // What is stored as JSON is written and read here by the tags of its types. The JSON packages examine a type for long before they first
@@ -66,8 +67,8 @@ func decodeLease(b []byte) (l Lease, err error) {
 	return l, err
 }
 
-// decodeState reads only the state of a lease.
-func decodeState(b []byte) (s State, err error) {
+// decodeState reads only the state of the lease that the store has under the key.
+func (l *leaseTx) decodeState(key, b []byte) (s State, err error) {
 	r := newReader(b)
 	r.token('{')
 	for s == "" && r.next('}') {
@@ -77,7 +78,10 @@ func decodeState(b []byte) (s State, err error) {
 			r.raw()
 		}
 	}
-	return s, r.damage("lease")
+	if err = r.damage("lease"); err != nil {
+		err = fmt.Errorf("%s: %w", addressOf(key), err)
+	}
+	return s, err
 }
 
 // encode returns what v points to in JSON. Fields that are zero are left out.
@@ -136,6 +140,14 @@ func decode(b []byte, name string, v any) error {
 		r.err = errors.New("more follows")
 	}
 	return r.damage(name)
+}
+
+// decodeFrom is decode for the value of the key, if the bucket has it.
+func decodeFrom(bucket *bolt.Bucket, key, name string, v any) error {
+	if b := bucket.Get([]byte(key)); b != nil {
+		return decode(b, name, v)
+	}
+	return nil
 }
 
 // reader reads JSON, and keeps the first error.

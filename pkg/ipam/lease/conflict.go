@@ -32,12 +32,12 @@ func (s *Store) Conflict(ctx context.Context, a attachment.Key, address netip.Ad
 
 // conflict marks the lease. The refusal to exchange it is not an error of the store.
 func (l *leaseTx) conflict(a attachment.Key, address netip.Addr, mac string) (exchanged bool, refusal, err error) {
-	lease, leased, err := l.get(address)
+	lease, err := l.get(address)
 	if err != nil {
 		return false, nil, err
 	}
 	h, holds := lease.Holder(a)
-	if !leased || !holds {
+	if !holds {
 		return false, nil, fmt.Errorf("%s does not hold %s, which %s has", a, address, mac)
 	}
 	if len(lease.Holders) > 1 || h.Origin == TakenOver {
@@ -52,7 +52,7 @@ func (l *leaseTx) conflict(a attachment.Key, address netip.Addr, mac string) (ex
 		return false, refusal, l.put(lease)
 	}
 	lease.Owner = attachment.Owner{}
-	remaining, _ := lease.GivenUp(lease.Reason, l.instant)
+	remaining := lease.GivenUp(lease.Reason, l.instant)
 	event.StateAfter = remaining.State
 	l.addEvent(event.withLease(lease, h))
 	return true, nil, l.put(remaining)

@@ -79,11 +79,9 @@ func (s *Store) initialize(dir *os.File) (retErr error) {
 		return err
 	}
 	failpoint.Here("store half made")
-	if err = o.db.Update(makeBuckets); err == nil {
-		var used int64
-		if used, err = s.check(&o); err == nil {
-			err = o.makeRoom(used)
-		}
+	err = o.db.Update(makeBuckets)
+	if err == nil {
+		err = o.db.View(func(tx *bolt.Tx) error { return o.makeRoom(tx.Size()) })
 	}
 	if err = errors.Join(err, o.db.Close()); err != nil {
 		return err

@@ -36,10 +36,9 @@ func (s *Store) hasLeaseIn(ctx context.Context, sets []RangeSet) (leased bool, e
 		if !slices.ContainsFunc(requested, RequestedRanges{Sets: sets}.overlaps) {
 			return err
 		}
-		return l.each(func(lease Lease) error {
-			lease, current := l.asCurrent(lease)
+		return l.eachCurrent(func(lease Lease) error {
 			n, _ := RequestedRanges{Sets: sets}.setOf(lease.Address)
-			leased = leased || current && n >= 0 && lease.State != Quarantined
+			leased = leased || n >= 0 && lease.State != Quarantined
 			return nil
 		})
 	})

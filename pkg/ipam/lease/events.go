@@ -104,8 +104,7 @@ func (l *leaseTx) trimEvents() error {
 	oldest, ok := numberOf(first)
 	newest, okToo := numberOf(last)
 	if !ok || !okToo || newest != l.events.Sequence() || newest-oldest >= mostEvents {
-		return fmt.Errorf("store %s: %w: its events are numbered from %x to %x, and the last number given is %x",
-			l.store.path, ErrDamaged, first, last, l.events.Sequence())
+		return damaged("its events are numbered from %x to %x, and the last number given is %x", first, last, l.events.Sequence())
 	}
 	if newest-oldest < maxEvents+moreEvents {
 		return nil
@@ -118,12 +117,18 @@ func (l *leaseTx) trimEvents() error {
 	return nil
 }
 
-// encodeEvent writes the time, the address and the texts. JSON would cost each ADD and DEL more than the rest
-// of the event.
+// texts are the texts of the event as it is stored, after the time and the address. JSON would cost each ADD and DEL more than the rest
+// of the event. ordinal is that of the owner.
+func (e *Event) texts(ordinal *string) []*string {
+	return []*string{
+		(*string)(&e.Type), &e.Reason, (*string)(&e.StateAfter), &e.ContainerID, &e.IfName, &e.PodUID,
+		&e.Owner.Kind, &e.Owner.Namespace, &e.Owner.Name, &e.Owner.UID, &e.Owner.Group, ordinal,
+	}
+}
+
 func encodeEvent(e Event) []byte {
-	b := append(timeKey(e.Time), addressKey(e.Address)...)
-	return append(b, textKey(string(e.Type), e.Reason, string(e.StateAfter), e.ContainerID, e.IfName, e.PodUID,
-		e.Owner.Kind, e.Owner.Namespace, e.Owner.Name, e.Owner.UID, e.Owner.Group, ordinalText(e.Owner.Ordinal))...)
+	ordinal := ordinalText(e.Owner.Ordinal)
+	return appendTexts(append(timeKey(e.Time), addressKey(e.Address)...), e.texts(&ordinal)...)
 }
 
 // ordinalText is the number, empty for none.
@@ -136,25 +141,18 @@ func ordinalText(o attachment.Ordinal) string {
 }
 
 // decodeEvent reads what encodeEvent has written. Further texts are from a newer relink.
-func decodeEvent(b []byte) (Event, error) {
+func decodeEvent(b []byte) (e Event, err error) {
 	const number, address = 8, 16
 	if len(b) < number+address {
-		return Event{}, fmt.Errorf("event: %w", errCutShort)
+		return Event{}, errCutShort
 	}
-	e := Event{Time: timeOf(b[:number])}
+	e.Time = timeOf(b[:number])
 	if a := addressOf(b[number : number+address]); a != noAddress {
 		e.Address = a
 	}
-	b = b[number+address:]
-	ordinal := ""
-	for _, text := range []*string{
-		(*string)(&e.Type), &e.Reason, (*string)(&e.StateAfter), &e.ContainerID, &e.IfName, &e.PodUID,
-		&e.Owner.Kind, &e.Owner.Namespace, &e.Owner.Name, &e.Owner.UID, &e.Owner.Group, &ordinal,
-	} {
-		var err error
-		if *text, b, err = firstText(b); err != nil {
-			return Event{}, fmt.Errorf("event: %w", err)
-		}
+	var ordinal string
+	if _, err = readTexts(b[number+address:], e.texts(&ordinal)...); err != nil {
+		return Event{}, err
 	}
 	if number, err := strconv.Atoi(ordinal); err == nil {
 		e.Owner.Ordinal = attachment.OrdinalOf(number)
@@ -179,24 +177,24 @@ func numberOf(key []byte) (n uint64, ok bool) {
 // History returns what happened to the address, the oldest first, as far as the store
 // remembers it. ErrNotLeased: nothing was ever given.
 func (s *Store) History(ctx context.Context, a netip.Addr) ([]Event, error) {
-	var events []Event
-	err := s.view(ctx, func(l *leaseTx) error {
-		return l.eachEvent(func(e Event) {
+	return result(ctx, s.view, func(l *leaseTx) (events []Event, err error) {
+		err = l.eachEvent(func(e Event) {
 			if e.Address == a {
 				events = append(events, e)
 			}
 		})
+		return events, err
 	})
-	return events, err
 }
 
 // eachEvent calls f for every event, the oldest first.
 func (l *leaseTx) eachEvent(f func(Event)) error {
 	return l.events.ForEach(func(_, b []byte) error {
 		e, err := decodeEvent(b)
-		if err == nil {
-			f(e)
+		if err != nil {
+			return fmt.Errorf("event: %w", err)
 		}
-		return err
+		f(e)
+		return nil
 	})
 }

@@ -200,7 +200,7 @@ func TestDamagedEventIsAnError(t *testing.T) {
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	edit(t, n.path(), func(tx *bolt.Tx) error { return tx.Bucket([]byte(bucketEvents)).Put(eventKey(1), []byte("{")) })
 	_, err := n.store(t).History(t.Context(), addr("10.3.0.2"))
-	n.refused(t, "history", err, ErrDamaged, "event: not usable: it was cut short")
+	n.refused(t, "history", err, ErrDamaged, "store DIR/pods.db: event: not usable: it was cut short")
 }
 
 // A loop over the numbers of a damaged file could take years, with the file locked. So the change is refused at once,

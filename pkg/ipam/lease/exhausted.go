@@ -16,7 +16,7 @@ func (l *leaseTx) longestReleased(set RangeSet) (netip.Addr, error) {
 	cursor := l.ends.Cursor()
 	bound := timeKey(l.instant)
 	for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
-		a := addressOf(k[len(bound):])
+		a := indexedAddress(k)
 		if gives, _ := set.Gives(a); !gives {
 			continue
 		}
@@ -30,7 +30,7 @@ func (l *leaseTx) longestReleased(set RangeSet) (netip.Addr, error) {
 				continue
 			}
 		}
-		_, err := l.leaseOfEndKey(k)
+		_, err := l.getIndexed(l.ends, k)
 		return a, err
 	}
 	return netip.Addr{}, nil
@@ -39,14 +39,12 @@ func (l *leaseTx) longestReleased(set RangeSet) (netip.Addr, error) {
 // givesBeforeEnd says whether the address is in quarantine, and no other host uses it. A store with many
 // leases has mostly reservations: of these, only the state is read.
 func (l *leaseTx) givesBeforeEnd(a netip.Addr) (bool, error) {
-	state, err := decodeState(l.byAddress.Get(addressKey(a)))
-	if err != nil {
-		return false, l.decodeError(a, err)
+	key := addressKey(a)
+	state, err := l.decodeState(key, l.byAddress.Get(key))
+	if err != nil || state != Quarantined {
+		return false, err
 	}
-	if state != Quarantined {
-		return false, nil
-	}
-	lease, _, err := l.get(a)
+	lease, err := l.get(a)
 	return !lease.Conflict, err
 }
 
@@ -61,8 +59,8 @@ func (l *leaseTx) canGive(set RangeSet) (bool, error) {
 	found := errors.New("found")
 	err := l.each(func(lease Lease) error {
 		gives, _ := set.Gives(lease.Address)
-		lease, leased := l.asCurrent(lease)
-		if gives && (!leased || lease.State == Reserved && lease.hasOwner() || lease.State == Quarantined && !lease.Conflict) {
+		lease = l.asCurrent(lease)
+		if gives && (lease.isFree() || lease.State == Reserved && lease.hasOwner() || lease.State == Quarantined && !lease.Conflict) {
 			return found
 		}
 		return nil
@@ -75,20 +73,19 @@ func (l *leaseTx) canGive(set RangeSet) (bool, error) {
 
 // Exhausted returns an error for each set of which nobody can be given an address, not even an owner for
 // whom one is reserved. Each matches ErrExhausted. ErrNotLeased: nothing was ever given.
-func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) (full []error, err error) {
-	err = s.view(ctx, func(l *leaseTx) error {
+func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) ([]error, error) {
+	return result(ctx, s.view, func(l *leaseTx) (full []error, err error) {
 		for i, set := range sets {
 			ok, err := l.canGive(set)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if !ok {
 				full = append(full, l.exhausted(i, set))
 			}
 		}
-		return nil
+		return full, nil
 	})
-	return full, err
 }
 
 // exhausted says what keeps every address of the set from being given.
@@ -123,15 +120,14 @@ func (l Lease) WaitsForPod() bool {
 // owners that hold an address here. What an earlier boot held is given up first, as by any change: the ADD that found no address has
 // changed nothing. ErrNotLeased: nothing was ever given.
 func (s *Store) WaitingForPods(ctx context.Context, set RangeSet) (waiting []Lease, err error) {
-	var earlier []Lease
+	earlierBoot := false
 	look := func(l *leaseTx) (err error) {
-		if earlier, err = l.leasesOfEarlierBoots(); err == nil && len(earlier) == 0 {
-			waiting, err = l.waitingForPods(set)
-		}
+		earlierBoot = l.text(keyBoot) != l.bootID()
+		waiting, err = l.waitingForPods(set)
 		return err
 	}
 	err = s.view(ctx, look)
-	if err == nil && len(earlier) > 0 {
+	if err == nil && earlierBoot {
 		if err = s.change(ctx, (*leaseTx).freeExpired); err == nil {
 			err = s.view(ctx, look)
 		}
@@ -145,7 +141,7 @@ func (l *leaseTx) waitingForPods(set RangeSet) (waiting []Lease, err error) {
 		if gives, _ := set.Gives(a); !gives || state != Reserved {
 			return nil
 		}
-		lease, _, err := l.get(a)
+		lease, err := l.get(a)
 		if err != nil || !lease.WaitsForPod() {
 			return err
 		}
@@ -172,11 +168,9 @@ func (l *leaseTx) eachOfState(set RangeSet, f func(netip.Addr, State) error) err
 		cursor := l.byAddress.Cursor()
 		end := addressKey(r.Last)
 		for k, b := cursor.Seek(addressKey(r.First)); k != nil && bytes.Compare(k, end) <= 0; k, b = cursor.Next() {
-			state, err := decodeState(b)
+			state, err := l.decodeState(k, b)
 			if err == nil {
 				err = f(addressOf(k), state)
-			} else {
-				err = l.decodeError(addressOf(k), err)
 			}
 			if err != nil {
 				return err

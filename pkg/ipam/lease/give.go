@@ -46,10 +46,6 @@ func (c choice) giveInTurn(lease Lease, origin Origin) (Lease, error) {
 // earlier one goes when it gives up the address, or when this ADD has succeeded. If this ADD fails, the
 // earlier one has the address as before.
 func (c choice) give(previous Lease, origin Origin) (Lease, error) {
-	bootID, err := c.store.boot()
-	if err != nil {
-		return Lease{}, err
-	}
 	owner := c.Owner
 	if previous.isReservedByHand(c.instant) {
 		owner = previous.Owner // The operator's word stays: the next ADD finds it again.
@@ -65,7 +61,7 @@ func (c choice) give(previous Lease, origin Origin) (Lease, error) {
 		ContainerID: c.Attachment.ContainerID, IfName: c.Attachment.IfName, Network: c.networkOf(c.Attachment), Pod: c.Pod, Owner: c.APIOwner, Namespace: c.Namespace,
 		Since: c.instant, Origin: origin, Policy: c.Policy,
 	}
-	h.Namespace.BootID = bootID
+	h.Namespace.BootID = c.bootID()
 	lease.Holders = append(lease.Holders, h)
 	c.addEvent(Event{Type: Given, Reason: string(origin), StateAfter: Held}.withLease(lease, h))
 	return lease, errors.Join(c.put(lease), c.endOtherReservations(lease, previous.State))
@@ -96,10 +92,7 @@ func (c choice) endOtherReservations(lease Lease, previous State) error {
 		}
 	}
 	for _, reservation := range leases {
-		reason := fmt.Sprintf("the owner has %s instead", lease.Address)
-		remaining, ok := reservation.unreserved(reason, c.instant)
-		c.addEvent(Event{Type: Ended, Reason: reason, StateAfter: remaining.State}.withLease(reservation, Holder{}))
-		if err := c.putRemaining(reservation, remaining, ok, nil, "", ""); err != nil {
+		if err := c.endReservation(reservation, Holder{}, fmt.Sprintf("the owner has %s instead", lease.Address)); err != nil {
 			return err
 		}
 	}

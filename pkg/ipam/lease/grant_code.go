@@ -18,31 +18,32 @@ func grantKey(name string, index int64) []byte {
 
 func encodeGrant(g pool.Grant) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(g.Epoch))
-	b = append(b, addressKey(g.First)...)
-	return append(b, textKey(g.Addresses, g.Block, g.PoolUID, g.Ended)...)
+	return appendTexts(append(b, addressKey(g.First)...), grantTexts(&g)...)
+}
+
+func grantTexts(g *pool.Grant) []*string {
+	return []*string{&g.Addresses, &g.Block, &g.PoolUID, &g.Ended}
 }
 
 // decodeGrant reads what encodeGrant has written. rest is what a newer relink has added.
 func decodeGrant(key, b []byte) (g pool.Grant, rest []byte, err error) {
 	const number, address = 8, 16
-	name, index, err := firstText(key)
+	index, err := readTexts(key, &g.Pool)
 	if err == nil && (len(index) != number || len(b) < number+address) {
 		err = errCutShort
 	}
 	if err != nil {
 		return g, nil, fmt.Errorf("grant %q: %w", key, err)
 	}
-	g.Pool, g.Index = name, int64(binary.BigEndian.Uint64(index))
+	g.Index = int64(binary.BigEndian.Uint64(index))
 	g.Epoch, g.First = int64(binary.BigEndian.Uint64(b)), addressOf(b[number:number+address])
-	rest = b[number+address:]
-	texts := []*string{&g.Addresses, &g.Block, &g.PoolUID, &g.Ended}
-	for _, text := range texts {
-		if *text, rest, err = firstText(rest); err != nil {
-			return g, nil, fmt.Errorf("grant %s: %w", g.Name(), err)
+	if rest, err = readTexts(b[number+address:], grantTexts(&g)...); err == nil {
+		if reason := wrongGrant(g); reason != "" {
+			err = damaged("%s", reason)
 		}
 	}
-	if reason := wrongGrant(g); reason != "" {
-		return g, nil, fmt.Errorf("grant %s: %w: %s", g.Name(), ErrDamaged, reason)
+	if err != nil {
+		return g, nil, fmt.Errorf("grant %s: %w", g.Name(), err)
 	}
 	return g, rest, nil
 }
@@ -65,25 +66,33 @@ func wrongGrant(g pool.Grant) string {
 	return ""
 }
 
-var errCutShort = fmt.Errorf("%w: it was cut short", ErrDamaged)
+var errCutShort = damaged("it was cut short")
 
-// firstText reads the first text of a textKey, and returns what follows it.
-func firstText(b []byte) (text string, rest []byte, err error) {
-	const length = 4
-	if len(b) < length || uint64(len(b)-length) < uint64(binary.BigEndian.Uint32(b)) {
-		return "", nil, errCutShort
+// textKey writes texts so that no two lists of them look alike. No list looks like the beginning of another
+// one of as many texts.
+func textKey(texts ...string) (key []byte) {
+	for i := range texts {
+		key = appendTexts(key, &texts[i])
 	}
-	end := length + int(binary.BigEndian.Uint32(b))
-	return string(b[length:end]), b[end:], nil
+	return key
 }
 
-// textsOf reads all texts of a textKey.
-func textsOf(b []byte) (texts []string, rest []byte, err error) {
-	for rest = b; len(rest) > 0 && err == nil; {
-		var text string
-		if text, rest, err = firstText(rest); err == nil {
-			texts = append(texts, text)
-		}
+func appendTexts(b []byte, texts ...*string) []byte {
+	for _, t := range texts {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(*t))), *t...)
 	}
-	return texts, rest, err
+	return b
+}
+
+// readTexts reads what appendTexts has appended, and returns what follows it.
+func readTexts(b []byte, texts ...*string) (rest []byte, err error) {
+	const length = 4
+	for _, t := range texts {
+		if len(b) < length || uint64(len(b)-length) < uint64(binary.BigEndian.Uint32(b)) {
+			return nil, errCutShort
+		}
+		end := length + int(binary.BigEndian.Uint32(b))
+		*t, b = string(b[length:end]), b[end:]
+	}
+	return b, nil
 }

@@ -55,24 +55,12 @@ type PoolState struct {
 }
 
 // Granted returns what the store has of its pools. ErrNotLeased: there is no store.
-func (s *Store) Granted(ctx context.Context) (g Granted, err error) {
-	err = s.view(ctx, func(l *leaseTx) (err error) {
-		g, err = l.granted()
-		return err
-	})
-	return g, err
+func (s *Store) Granted(ctx context.Context) (Granted, error) {
+	return result(ctx, s.view, (*leaseTx).granted)
 }
 
 func (l *leaseTx) granted() (Granted, error) {
-	confirmed, err := l.isConfirmed()
-	if err != nil {
-		return Granted{}, err
-	}
-	bootID, err := l.store.boot()
-	if err != nil {
-		return Granted{}, err
-	}
-	g := Granted{ID: string(l.meta.Get([]byte(keyID))), Node: string(l.meta.Get([]byte(keyNode))), NodeUID: string(l.meta.Get([]byte(keyNodeUID))), Boot: bootID, Time: l.instant, Confirmed: confirmed}
+	g := Granted{ID: l.text(keyID), Node: l.text(keyNode), NodeUID: l.text(keyNodeUID), Boot: l.bootID(), Time: l.instant, Confirmed: l.isConfirmed()}
 	named, err := l.namedPools()
 	if err != nil {
 		return Granted{}, err
@@ -93,11 +81,9 @@ func (l *leaseTx) granted() (Granted, error) {
 	if len(g.Pools) == 0 {
 		return g, nil
 	}
-	return g, l.each(func(lease Lease) error {
-		if lease, leased := l.asCurrent(lease); leased {
-			for i := range g.Pools {
-				g.Pools[i].count(lease)
-			}
+	return g, l.eachCurrent(func(lease Lease) error {
+		for i := range g.Pools {
+			g.Pools[i].count(lease)
 		}
 		return nil
 	})
@@ -110,8 +96,8 @@ func (l *leaseTx) addTerm(p *PoolState) error {
 		return err
 	}
 	last, err := l.sign()
-	p.FenceAfter, p.Silent = t.fenceAfter, l.isTermOver(t, last)
-	p.Session, p.Written = pool.Session(l.startMark.bootID, t.session), t.isSessionWritten(l.startMark.bootID)
+	p.FenceAfter, p.Silent = t.FenceAfter, l.isTermOver(t, last)
+	p.Session, p.Written = pool.Session(l.bootID(), t.Session), t.isSessionWritten(l.bootID())
 	return err
 }
 
@@ -134,88 +120,61 @@ func (p *PoolState) count(lease Lease) {
 }
 
 // HasPools says whether the store has to do with pools. ErrNotLeased: nothing was ever given.
-func (s *Store) HasPools(ctx context.Context) (found bool, err error) {
-	err = s.view(ctx, func(l *leaseTx) error {
-		found = len(l.meta.Get([]byte(keyID))) > 0
-		return nil
-	})
-	return found, err
+func (s *Store) HasPools(ctx context.Context) (bool, error) {
+	return result(ctx, s.view, func(l *leaseTx) (bool, error) { return l.text(keyID) != "", nil })
 }
 
 // isConfirmed says whether the agent has read the API in this boot.
-func (l *leaseTx) isConfirmed() (bool, error) {
-	bootID, err := l.store.boot()
-	return err == nil && string(l.meta.Get([]byte(keyConfirmed))) == bootID, err
-}
+func (l *leaseTx) isConfirmed() bool { return l.text(keyConfirmed) == l.bootID() }
 
 // Confirm notes that the agent has read the API in this boot. Before, nothing of a pool is given: while the node was away,
 // others may have got what it had. written are pools as Granted has returned them: since then each of their blocks was
 // written, or says the session already. ErrNotLeased: there is no store.
 func (s *Store) Confirm(ctx context.Context, written ...PoolState) error {
 	return s.change(ctx, func(l *leaseTx) error {
-		confirmed, err := l.isConfirmed()
-		if err != nil {
-			return err
-		}
 		changed, err := l.confirmTerms(written)
 		switch {
 		case err != nil:
 			return err
-		case confirmed && !changed:
+		case !l.isConfirmed():
+			failpoint.Here("before confirming pools")
+			return l.putText(keyConfirmed, l.bootID())
+		case !changed:
 			return errUnchanged
-		case confirmed:
-			return nil
 		}
-		bootID, err := s.boot()
-		failpoint.Here("before confirming pools")
-		return errors.Join(err, l.meta.Put([]byte(keyConfirmed), []byte(bootID)))
+		return nil
 	})
 }
 
 // SetPools notes the pools that the network's configuration names, in its order. It makes the store and its identity.
 func (s *Store) SetPools(ctx context.Context, names []string) error {
-	err := s.update(ctx, func(l *leaseTx) error {
-		changed, err := l.setPools(names)
-		if err == nil && !changed {
-			return errUnchanged
-		}
-		return err
-	})
-	if errors.Is(err, errUnchanged) {
-		return nil
-	}
-	return err
+	return s.update(ctx, func(l *leaseTx) error { return l.setPools(names) })
 }
 
-// setPools notes the pools if they are others than before.
-func (l *leaseTx) setPools(names []string) (changed bool, err error) {
-	list := textKey(names...)
+// setPools notes the pools. errUnchanged: they are the same as before.
+func (l *leaseTx) setPools(names []string) error {
+	list := encode(&names)
 	if bytes.Equal(list, l.meta.Get([]byte(keyPools))) {
-		return false, nil
+		return errUnchanged
 	}
 	failpoint.Here("before noting pools")
-	return true, errors.Join(l.ensureID(), l.meta.Put([]byte(keyPools), list))
+	return errors.Join(l.ensureID(), l.meta.Put([]byte(keyPools), list))
 }
 
 // ensureID gives the store its identity, if it has none.
 func (l *leaseTx) ensureID() error {
-	if len(l.meta.Get([]byte(keyID))) > 0 {
+	if l.text(keyID) != "" {
 		return nil
 	}
 	var id [16]byte
-	if _, err := rand.Read(id[:]); err != nil {
-		return err
-	}
-	return l.meta.Put([]byte(keyID), []byte(hex.EncodeToString(id[:])))
+	_, _ = rand.Read(id[:]) // It never fails.
+	return l.putText(keyID, hex.EncodeToString(id[:]))
 }
 
 // namedPools returns the pools that the configuration last named.
-func (l *leaseTx) namedPools() ([]string, error) {
-	names, _, err := textsOf(l.meta.Get([]byte(keyPools)))
-	if err != nil {
-		return nil, fmt.Errorf("store %s: names of pools: %w", l.store.path, err)
-	}
-	return names, nil
+func (l *leaseTx) namedPools() (names []string, err error) {
+	err = decodeFrom(l.meta, keyPools, "names of pools", &names)
+	return names, err
 }
 
 // allPools returns the named pools, and then those that are named no more.
@@ -232,11 +191,7 @@ func (l *leaseTx) allPools(named []string) []string {
 
 // layout returns the pool as the agent last read it, the zero Layout before.
 func (l *leaseTx) layout(name string) (layout pool.Layout, err error) {
-	if b := l.layouts.Get([]byte(name)); b != nil {
-		if err = decode(b, "layout", &layout); err != nil {
-			err = fmt.Errorf("store %s: pool %s: %w", l.store.path, name, err)
-		}
-	}
+	err = decodeFrom(l.layouts, name, "layout of pool "+name, &layout)
 	return layout, err
 }
 
@@ -253,7 +208,7 @@ func (l *leaseTx) eachGrant(name string, f func(pool.Grant)) error {
 	for k, b := cursor.Seek(prefix); bytes.HasPrefix(k, prefix); k, b = cursor.Next() {
 		g, _, err := decodeGrant(k, b)
 		if err != nil {
-			return fmt.Errorf("store %s: %w", l.store.path, err)
+			return err
 		}
 		f(g)
 	}
@@ -267,10 +222,7 @@ var ErrNotGranted = errors.New("not granted to this node")
 func (l *leaseTx) grant(name string, index int64) (g pool.Grant, rest []byte, err error) {
 	key := grantKey(name, index)
 	if b := l.grants.Get(key); b != nil {
-		if g, rest, err = decodeGrant(key, b); err != nil {
-			err = fmt.Errorf("store %s: %w", l.store.path, err)
-		}
-		return g, rest, err
+		return decodeGrant(key, b)
 	}
 	return g, nil, fmt.Errorf("block %s is %w", pool.BlockName(name, index), ErrNotGranted)
 }

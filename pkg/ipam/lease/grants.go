@@ -21,7 +21,7 @@ const maxEmptyGrants = 512
 // PutGrants stores the pool as the agent has read it, and replaces these grants of it. It refuses all of them if one takes a
 // mark back. ErrNotLeased: there is no store.
 func (s *Store) PutGrants(ctx context.Context, layout pool.Layout, grants []pool.Grant) error {
-	return s.changeGrants(ctx, func(l *leaseTx) error {
+	return s.grow(ctx, func(l *leaseTx) error {
 		if err := l.ensureID(); err != nil {
 			return err
 		}
@@ -46,18 +46,6 @@ func (s *Store) PutGrants(ctx context.Context, layout pool.Layout, grants []pool
 		failpoint.Here("grants put")
 		return err
 	})
-}
-
-// changeGrants is change for what can make the store larger.
-func (s *Store) changeGrants(ctx context.Context, change func(*leaseTx) error) error {
-	if exists, err := s.Exists(); err == nil && !exists {
-		return s.noStore()
-	}
-	err := s.grow(ctx, change)
-	if errors.Is(err, errUnchanged) {
-		return nil
-	}
-	return err
 }
 
 func (l *leaseTx) putLayout(layout pool.Layout) (changed bool, err error) {
@@ -121,11 +109,11 @@ func (l *leaseTx) clearClaims(previous, g pool.Grant) error {
 		if gives, _ := g.Assignable(i); gives { // checkMarks has compared the addresses.
 			continue
 		}
-		lease, leased, err := l.get(previous.Address(i))
+		lease, err := l.get(previous.Address(i))
 		if err != nil {
 			return err
 		}
-		if leased && lease.Claimed {
+		if lease.Claimed {
 			lease.Claimed = false
 			if err := l.put(lease); err != nil {
 				return err
@@ -154,31 +142,33 @@ func (l *leaseTx) pruneEmptyGrants(name string) error {
 // MarkFree marks up to most addresses of the grant that nobody has a lease of: the node gives them back, and never gives
 // them to a pod again. It returns the grant as it is stored then. ErrNotGranted: there is no such grant; ErrNotLeased:
 // there is no store.
-func (s *Store) MarkFree(ctx context.Context, poolName string, index int64, limit int) (g pool.Grant, err error) {
-	err = s.change(ctx, func(l *leaseTx) (err error) {
-		if g, _, err = l.grant(poolName, index); err != nil {
-			return err
+func (s *Store) MarkFree(ctx context.Context, poolName string, index int64, limit int) (pool.Grant, error) {
+	return result(ctx, s.change, func(l *leaseTx) (pool.Grant, error) {
+		g, _, err := l.grant(poolName, index)
+		if err != nil {
+			return g, err
 		}
 		layout, err := l.layout(poolName)
 		if err != nil {
-			return err
+			return g, err
 		}
 		free, err := l.freeOffsets(g, layout, limit)
 		if err != nil {
-			return err
+			return g, err
 		}
 		if len(free) == 0 {
-			return errUnchanged
+			return g, errUnchanged
 		}
-		g = g.Mark(free)
 		failpoint.Here("before marking")
-		_, err = l.putGrant(poolName, g)
-		return err
+		return l.putMarks(g, free)
 	})
-	if err != nil {
-		return pool.Grant{}, err
-	}
-	return g, nil
+}
+
+// putMarks marks addresses of the grant, and returns it as it is stored then.
+func (l *leaseTx) putMarks(g pool.Grant, offsets []int) (pool.Grant, error) {
+	g = g.Mark(offsets)
+	_, err := l.putGrant(g.Pool, g)
+	return g, err
 }
 
 // freeOffsets returns the offsets of at most so many addresses of the grant that have no lease, the last ones first. Those that the pool
@@ -191,12 +181,12 @@ func (l *leaseTx) freeOffsets(g pool.Grant, layout pool.Layout, limit int) (free
 		if len(free) >= limit {
 			break
 		}
-		_, err := l.current(g.Address(i))
-		switch {
-		case errors.Is(err, ErrNotLeased):
-			free = append(free, i)
-		case err != nil:
+		lease, err := l.find(g.Address(i))
+		if err != nil {
 			return nil, err
+		}
+		if lease.isFree() {
+			free = append(free, i)
 		}
 	}
 	return free, nil
@@ -205,50 +195,35 @@ func (l *leaseTx) freeOffsets(g pool.Grant, layout pool.Layout, limit int) (free
 // MarkAddress marks the address, so that another node gets it for the owner. It is free, or it waits for exactly this owner.
 // Then its lease ends. ErrTaken: somebody else has it, or a pod does; ErrHolderChanged: the node does not have it; ErrNotLeased:
 // there is no store.
-func (s *Store) MarkAddress(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) (g pool.Grant, err error) {
+func (s *Store) MarkAddress(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) (pool.Grant, error) {
 	o = storable(o)
-	err = s.change(ctx, func(l *leaseTx) error {
-		if err := l.freeExpired(); err != nil {
-			return err
-		}
-		var offset int
-		if g, offset, err = l.grantAt(poolName, a); errors.Is(err, ErrNotGranted) {
-			return fmt.Errorf("%s is %w: %w", a, ErrHolderChanged, err)
-		} else if err != nil {
-			return err
-		}
-		if g.Addresses[offset] == pool.NotGranted {
-			return fmt.Errorf("%s is %w: it is %w", a, ErrHolderChanged, ErrNotGranted)
-		}
-		released, err := l.releaseToOwner(a, o)
+	return result(ctx, s.change, func(l *leaseTx) (pool.Grant, error) {
+		lease, err := l.findAfterExpiry(a)
 		if err != nil {
-			return err
+			return pool.Grant{}, err
 		}
-		if g.Addresses[offset] == pool.Marked && !released {
-			return errUnchanged
+		g, offset, err := l.grantAt(poolName, a)
+		if err == nil && g.Addresses[offset] == pool.NotGranted {
+			err = fmt.Errorf("it is %w", ErrNotGranted)
 		}
-		g = g.Mark([]int{offset})
+		switch {
+		case errors.Is(err, ErrNotGranted):
+			return g, fmt.Errorf("%s is %w: %w", a, ErrHolderChanged, err)
+		case err != nil:
+			return g, err
+		case lease.isFree():
+			if g.Addresses[offset] == pool.Marked {
+				return g, errUnchanged
+			}
+		case lease.State != Reserved || lease.Owner != o || !lease.hasOwner():
+			return g, fmt.Errorf("%s is %w for %s: it is %s", a, ErrTaken, o, lease.describeFor(o))
+		default:
+			l.addEvent(Event{Type: HandedOver, Reason: "the owner's next pod is on another node"}.withLease(lease, lease.Last))
+			if err := l.remove(lease); err != nil {
+				return g, err
+			}
+		}
 		failpoint.Here("before marking address")
-		_, err = l.putGrant(poolName, g)
-		return err
+		return l.putMarks(g, []int{offset})
 	})
-	if err != nil {
-		return pool.Grant{}, err
-	}
-	return g, nil
-}
-
-// releaseToOwner removes the lease by which the address waits for the owner. released is false if there is none.
-func (l *leaseTx) releaseToOwner(a netip.Addr, o attachment.Owner) (released bool, err error) {
-	lease, err := l.current(a)
-	switch {
-	case errors.Is(err, ErrNotLeased):
-		return false, nil
-	case err != nil:
-		return false, err
-	case lease.State != Reserved || lease.Owner != o || !lease.hasOwner():
-		return false, fmt.Errorf("%s is %w for %s: it is %s", a, ErrTaken, o, lease.describeFor(o))
-	}
-	l.addEvent(Event{Type: HandedOver, Reason: "the owner's next pod is on another node"}.withLease(lease, lease.Last))
-	return true, l.remove(lease)
 }

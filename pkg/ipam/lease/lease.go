@@ -175,6 +175,9 @@ func (l Lease) Newest() Holder {
 	return l.Holders[len(l.Holders)-1]
 }
 
+// isFree says whether there is no lease: the address is free.
+func (l Lease) isFree() bool { return l.State == "" }
+
 // hasOwner says whether the lease is on somebody's behalf.
 func (l Lease) hasOwner() bool { return l.Owner != (attachment.Owner{}) }
 
@@ -231,15 +234,14 @@ func (l Lease) describeFor(o attachment.Owner) string {
 // uidOf is the UID of the owner for people.
 func uidOf(o attachment.Owner) string { return cmp.Or(o.UID, "none") }
 
-// withoutHolders returns the lease after those holders gave up the address: held by the others, else reserved,
-// quarantined, or free. ok is false for free.
-func (l Lease) withoutHolders(match func(Holder) bool, reason string, instant time.Time) (_ Lease, ok bool) {
+// withoutHolders returns the lease after those holders gave up the address: held by the others, or GivenUp.
+func (l Lease) withoutHolders(match func(Holder) bool, reason string, instant time.Time) Lease {
 	remaining := slices.DeleteFunc(slices.Clone(l.Holders), match)
 	if len(remaining) == 0 {
 		return l.GivenUp(reason, instant)
 	}
 	l.Holders = remaining
-	return l, true
+	return l
 }
 
 // withoutSticky returns the held lease as if its newest holder had no sticky policy.
@@ -249,9 +251,8 @@ func (l Lease) withoutSticky() Lease {
 	return l
 }
 
-// GivenUp returns the lease after its last holder gave up the address: reserved, quarantined, or free. ok
-// is false for free.
-func (l Lease) GivenUp(reason string, instant time.Time) (_ Lease, ok bool) {
+// GivenUp returns the lease after its last holder gave up the address: reserved, quarantined, or the zero Lease for free.
+func (l Lease) GivenUp(reason string, instant time.Time) Lease {
 	l.Last, l.Holders = l.Newest(), nil
 	if l.Conflict {
 		reason = l.Reason
@@ -259,7 +260,7 @@ func (l Lease) GivenUp(reason string, instant time.Time) (_ Lease, ok bool) {
 	}
 	l.ReleasedAt, l.Reason = instant, reason
 	if l.ByHand && !l.isReservedByHand(instant) {
-		l.ByHand, l.ByHandAt, l.ByHandUntil = false, time.Time{}, time.Time{}
+		l.dropByHand()
 		if l.Last.Policy.ByOwner { // The operator has kept it for the pod by its name. That is over.
 			l.Owner = l.Last.Owner
 		}
@@ -267,13 +268,16 @@ func (l Lease) GivenUp(reason string, instant time.Time) (_ Lease, ok bool) {
 	switch policy := l.Last.Policy; {
 	case l.hasOwner() && (l.ByHand || policy.Sticky):
 		l.State, l.Until, l.Conflict = Reserved, l.reservedUntil(instant), false
-		return l, true
 	case policy.Quarantine > 0:
 		l.State, l.Until = Quarantined, instant.Add(time.Duration(policy.Quarantine))
-		return l, true
+	default:
+		return Lease{}
 	}
-	return Lease{}, false
+	return l
 }
+
+// dropByHand takes back what an operator has reserved.
+func (l *Lease) dropByHand() { l.ByHand, l.ByHandAt, l.ByHandUntil = false, time.Time{}, time.Time{} }
 
 // isReservedByHand says whether an operator's reservation is in force.
 func (l Lease) isReservedByHand(instant time.Time) bool {
@@ -294,16 +298,16 @@ func (l Lease) reservedUntil(instant time.Time) time.Time {
 	return latest(until, l.ByHandUntil)
 }
 
-// unreserved is the lease after its reservation was ended: in quarantine if that is not over, else free. ok
-// is false for free.
-func (l Lease) unreserved(reason string, instant time.Time) (_ Lease, ok bool) {
-	l.ByHand, l.ByHandAt, l.ByHandUntil, l.Last.Policy.Sticky = false, time.Time{}, time.Time{}, false
+// unreserved is the lease after its reservation was ended: in quarantine if that is not over, else the zero Lease for free.
+func (l Lease) unreserved(reason string, instant time.Time) Lease {
 	until := l.ReleasedAt.Add(time.Duration(l.Last.Policy.Quarantine))
 	if l.State != Reserved || !until.After(instant) {
-		return Lease{}, false
+		return Lease{}
 	}
+	l.dropByHand()
+	l.Last.Policy.Sticky = false
 	l.State, l.Until, l.Reason = Quarantined, until, reason
-	return l, true
+	return l
 }
 
 func latest(a, b time.Time) time.Time {

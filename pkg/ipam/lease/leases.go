@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -36,61 +37,51 @@ func (l *leaseTx) buckets() map[string]**bolt.Bucket {
 	}
 }
 
-// decode reads a lease as the store has it.
-func (l *leaseTx) decode(b []byte) (Lease, error) {
+// decode reads the lease that the store has under the key.
+func (l *leaseTx) decode(key, b []byte) (Lease, error) {
 	lease, err := decodeLease(b)
-	lease.Network = l.store.network
-	return lease, err
-}
-
-// get returns the lease of the address, if it is not free.
-func (l *leaseTx) get(a netip.Addr) (Lease, bool, error) {
-	b := l.byAddress.Get(addressKey(a))
-	if b == nil {
-		return Lease{}, false, nil
+	if err == nil && lease.isFree() {
+		err = damaged("the lease has no state")
 	}
-	lease, err := l.decode(b)
 	if err != nil {
-		return Lease{}, false, l.decodeError(a, err)
+		return Lease{}, fmt.Errorf("%s: %w", addressOf(key), err)
 	}
-	return lease, true, nil
+	lease.Network = l.store.network
+	return lease, nil
 }
 
-// decodeError says that the lease of the address cannot be read, and in which store.
-func (l *leaseTx) decodeError(a netip.Addr, err error) error {
-	return fmt.Errorf("store %s: %s: %w", l.store.path, a, err)
+// get returns the lease of the address as it is stored, the zero Lease if the address is free.
+func (l *leaseTx) get(a netip.Addr) (Lease, error) {
+	key := addressKey(a)
+	if b := l.byAddress.Get(key); b != nil {
+		return l.decode(key, b)
+	}
+	return Lease{}, nil
 }
 
 // put stores the lease under its address.
 func (l *leaseTx) put(lease Lease) error {
-	previous, leased, err := l.get(lease.Address)
+	previous, err := l.get(lease.Address)
 	if err != nil {
 		return err
 	}
-	key := addressKey(lease.Address)
 	lease.Owner = storable(lease.Owner)
 	switch _, occupied := l.run(lease.Address); {
-	case leased:
+	case !previous.isFree():
 		err = l.unindex(previous)
 	case occupied: // With one wrong byte in its key, a lease is not found.
-		err = fmt.Errorf("store %s: %w: the index of runs has %s as taken, which has no lease", l.store.path, ErrDamaged, lease.Address)
+		err = damaged("the index of runs has %s as taken, which has no lease", lease.Address)
 	default:
 		err = l.occupy(lease.Address)
 	}
 	if err != nil {
 		return err
 	}
-	errs := []error{l.byAddress.Put(key, encodeLease(lease))}
-	for _, k := range heldKeys(lease) {
-		errs = append(errs, l.byAttachment.Put(k, nil))
+	err = l.byAddress.Put(addressKey(lease.Address), encodeLease(lease))
+	for _, e := range l.entries(lease) {
+		err = errors.Join(err, e.index.Put(e.key, nil))
 	}
-	if k := ownedKey(lease); k != nil {
-		errs = append(errs, l.byOwner.Put(k, nil))
-	}
-	if k := endKey(lease); k != nil {
-		errs = append(errs, l.ends.Put(k, nil))
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 // remove makes the address of the lease free.
@@ -98,36 +89,52 @@ func (l *leaseTx) remove(lease Lease) error {
 	return errors.Join(l.unindex(lease), l.byAddress.Delete(addressKey(lease.Address)), l.vacate(lease.Address))
 }
 
-func (l *leaseTx) unindex(lease Lease) error {
-	var errs []error
-	for _, k := range heldKeys(lease) {
-		errs = append(errs, l.byAttachment.Delete(k))
+func (l *leaseTx) unindex(lease Lease) (err error) {
+	for _, e := range l.entries(lease) {
+		err = errors.Join(err, e.index.Delete(e.key))
 	}
-	if k := ownedKey(lease); k != nil {
-		errs = append(errs, l.byOwner.Delete(k))
+	return err
+}
+
+// entry is what a lease has in an index. The key ends with the lease's address.
+type entry struct {
+	index *bolt.Bucket
+	key   []byte
+}
+
+// entries returns what the lease has in the indices.
+func (l *leaseTx) entries(lease Lease) (entries []entry) {
+	for _, h := range lease.Holders {
+		entries = append(entries, entry{l.byAttachment, textKey(h.ContainerID, h.IfName)})
 	}
-	if k := endKey(lease); k != nil {
-		errs = append(errs, l.ends.Delete(k))
+	if lease.State != Quarantined && lease.hasOwner() {
+		entries = append(entries, entry{l.byOwner, ownerKey(lease.Owner)})
 	}
-	return errors.Join(errs...)
+	if !lease.Until.IsZero() {
+		entries = append(entries, entry{l.ends, timeKey(lease.Until)})
+	}
+	for i := range entries {
+		entries[i].key = append(entries[i].key, addressKey(lease.Address)...)
+	}
+	return entries
 }
 
 // heldBy returns what the attachment holds.
 func (l *leaseTx) heldBy(a attachment.Key) ([]Lease, error) {
-	return l.findByPrefix(l.byAttachment, textKey(a.ContainerID, a.IfName), heldKeys)
+	return l.findByPrefix(l.byAttachment, textKey(a.ContainerID, a.IfName))
 }
 
 // ownedBy returns what is held for the owner or reserved for it.
 func (l *leaseTx) ownedBy(o attachment.Owner) ([]Lease, error) {
-	return l.findByPrefix(l.byOwner, ownerKey(o), func(lease Lease) [][]byte { return [][]byte{ownedKey(lease)} })
+	return l.findByPrefix(l.byOwner, ownerKey(o))
 }
 
-// findByPrefix returns the leases of the index whose keys begin with prefix. keys are those of a lease in this index.
-func (l *leaseTx) findByPrefix(index *bolt.Bucket, prefix []byte, keys func(Lease) [][]byte) ([]Lease, error) {
+// findByPrefix returns the leases of the index whose keys begin with prefix.
+func (l *leaseTx) findByPrefix(index *bolt.Bucket, prefix []byte) ([]Lease, error) {
 	var leases []Lease
 	cursor := index.Cursor()
 	for k, _ := cursor.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = cursor.Next() {
-		lease, err := l.getIndexed(k, addressOf(k[len(prefix):]), keys)
+		lease, err := l.getIndexed(index, k)
 		if err != nil {
 			return nil, err
 		}
@@ -136,12 +143,41 @@ func (l *leaseTx) findByPrefix(index *bolt.Bucket, prefix []byte, keys func(Leas
 	return leases, nil
 }
 
+// getIndexed returns the lease that a key of an index names. ErrDamaged: the lease would not have this key. A key with
+// one wrong byte names somebody else's lease.
+func (l *leaseTx) getIndexed(index *bolt.Bucket, key []byte) (Lease, error) {
+	a := indexedAddress(key)
+	lease, err := l.get(a)
+	switch {
+	case err != nil:
+		return Lease{}, err
+	case lease.isFree():
+		return Lease{}, damaged("an index names %s, which has no lease", a)
+	case !slices.ContainsFunc(l.entries(lease), func(e entry) bool { return e.index == index && bytes.Equal(e.key, key) }):
+		return Lease{}, damaged("an index names %s, whose lease says otherwise", a)
+	}
+	return lease, nil
+}
+
+// indexedAddress returns the address at the end of a key of an index.
+func indexedAddress(key []byte) netip.Addr { return addressOf(key[max(0, len(key)-net.IPv6len):]) }
+
 // each calls f for every lease, in the order of the addresses.
 func (l *leaseTx) each(f func(Lease) error) error {
 	return l.byAddress.ForEach(func(key, b []byte) error {
-		lease, err := l.decode(b)
+		lease, err := l.decode(key, b)
 		if err != nil {
-			return l.decodeError(addressOf(key), err)
+			return err
+		}
+		return f(lease)
+	})
+}
+
+// eachCurrent calls f for every lease as the next change will find it.
+func (l *leaseTx) eachCurrent(f func(Lease) error) error {
+	return l.each(func(lease Lease) error {
+		if lease = l.asCurrent(lease); lease.isFree() {
+			return nil
 		}
 		return f(lease)
 	})
@@ -153,33 +189,13 @@ func (l *leaseTx) endedLeases(limit int) ([]Lease, error) {
 	cursor := l.ends.Cursor()
 	bound := timeKey(l.instant)
 	for k, _ := cursor.First(); k != nil && len(leases) < limit && bytes.Compare(k[:len(bound)], bound) <= 0; k, _ = cursor.Next() {
-		lease, err := l.leaseOfEndKey(k)
+		lease, err := l.getIndexed(l.ends, k)
 		if err != nil {
 			return nil, err
 		}
 		leases = append(leases, lease)
 	}
 	return leases, nil
-}
-
-// leaseOfEndKey returns the lease that the key in bucketEnds names. ErrDamaged: that lease does not end then.
-func (l *leaseTx) leaseOfEndKey(key []byte) (Lease, error) {
-	return l.getIndexed(key, addressOf(key[len(timeKey(l.instant)):]), func(lease Lease) [][]byte { return [][]byte{endKey(lease)} })
-}
-
-// getIndexed returns the lease of the address that a key of an index names. ErrDamaged: the lease would not have this key. A key with
-// one wrong byte names somebody else's lease.
-func (l *leaseTx) getIndexed(key []byte, a netip.Addr, keys func(Lease) [][]byte) (Lease, error) {
-	lease, leased, err := l.get(a)
-	switch {
-	case err != nil:
-		return Lease{}, err
-	case !leased:
-		return Lease{}, fmt.Errorf("store %s: %w: an index names %s, which has no lease", l.store.path, ErrDamaged, a)
-	case !slices.ContainsFunc(keys(lease), func(k []byte) bool { return bytes.Equal(k, key) }):
-		return Lease{}, fmt.Errorf("store %s: %w: an index names %s, whose lease says otherwise", l.store.path, ErrDamaged, a)
-	}
-	return lease, nil
 }
 
 // hasEnded says whether the lease has ended and only waits to be cleared away.
@@ -207,17 +223,6 @@ func addressOf(key []byte) netip.Addr {
 	return a.Unmap()
 }
 
-// textKey writes texts so that no two lists of them look alike. No list looks like the beginning of another
-// one of as many texts.
-func textKey(texts ...string) []byte {
-	var key []byte
-	for _, t := range texts {
-		key = binary.BigEndian.AppendUint32(key, uint32(len(t)))
-		key = append(key, t...)
-	}
-	return key
-}
-
 // storable returns the owner as it will be read again: a text in JSON is always UTF-8. Otherwise the index
 // would have another owner than the lease.
 func storable(o attachment.Owner) attachment.Owner {
@@ -234,27 +239,3 @@ func ownerKey(o attachment.Owner) []byte {
 func timeKey(t time.Time) []byte { return binary.BigEndian.AppendUint64(nil, uint64(t.UnixMilli())) }
 
 func timeOf(key []byte) time.Time { return time.UnixMilli(int64(binary.BigEndian.Uint64(key))).UTC() }
-
-// heldKeys are the keys of a lease in bucketAttachments, one for each holder.
-func heldKeys(l Lease) [][]byte {
-	var keys [][]byte
-	for _, h := range l.Holders {
-		keys = append(keys, append(textKey(h.ContainerID, h.IfName), addressKey(l.Address)...))
-	}
-	return keys
-}
-
-// ownedKey is the key of a lease in bucketOwners, nil for none.
-func ownedKey(lease Lease) []byte {
-	if lease.State == Quarantined || !lease.hasOwner() {
-		return nil
-	}
-	return append(ownerKey(lease.Owner), addressKey(lease.Address)...)
-}
-
-func endKey(l Lease) []byte {
-	if l.Until.IsZero() {
-		return nil
-	}
-	return append(timeKey(l.Until), addressKey(l.Address)...)
-}

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -15,20 +14,19 @@ var ErrForeign = errors.New("it is the store of another machine")
 // foreignError says why the store is not this machine's, nil if it is. An ID that nobody knows proves nothing: in the agent's
 // container there is no machine ID. IDs of machines can be the same on clones; then the agent tells by the node's name.
 func (l *leaseTx) foreignError() error {
-	text := func(key string) string { return string(l.meta.Get([]byte(key))) }
 	path, flags := l.store.path, l.store.flags()
-	switch recorded, current := text(keyMachine), l.store.machineID(); {
+	switch recorded, current := l.text(keyMachine), l.store.machine(); {
 	case recorded != "" && current != "" && recorded != current:
 		return fmt.Errorf("store %s: %w: that one's machine ID is %s (node %s), and this one's is %s. If this is a copy of that machine's disk, run rm %s. "+
 			"If it is the same node and only its machine ID has changed, run relink ipam reset-machine %s",
-			path, ErrForeign, recorded, cmp.Or(text(keyNode), "unknown"), current, path, flags)
+			path, ErrForeign, recorded, cmp.Or(l.text(keyNode), "unknown"), current, path, flags)
 	case l.isNodeRecreated():
 		return fmt.Errorf("store %s: %w: the object of node %s was made anew in Kubernetes, and its UID is another one than %s. If this machine was "+
 			"made from an image, run rm %s. If it is the machine that has written the store, run relink ipam reset-machine %s",
-			path, ErrForeign, text(keyNode), text(keyNodeUID), path, flags)
-	case text(keyElsewhere) != "":
+			path, ErrForeign, l.text(keyNode), l.text(keyNodeUID), path, flags)
+	case l.text(keyElsewhere) != "":
 		return fmt.Errorf("store %s: %w: it is node %s's, and this is node %s. If this is a copy of that node's disk, or the node got another name, run rm %s",
-			path, ErrForeign, text(keyNode), text(keyElsewhere), path)
+			path, ErrForeign, l.text(keyNode), l.text(keyElsewhere), path)
 	}
 	return nil
 }
@@ -49,8 +47,10 @@ func (l *leaseTx) checkMachine() error {
 	if err := l.foreignError(); err != nil {
 		return err
 	}
-	if id := l.store.machineID(); l.meta.Writable() && id != "" && len(l.meta.Get([]byte(keyMachine))) == 0 {
-		return l.meta.Put([]byte(keyMachine), []byte(id))
+	if l.meta.Writable() && l.text(keyMachine) == "" {
+		if id := l.store.machine(); id != "" {
+			return l.putText(keyMachine, id)
+		}
 	}
 	return nil
 }
@@ -68,19 +68,15 @@ func (s *Store) AllowForeign() *Store {
 func (s *Store) SetNode(ctx context.Context, node, uid string) error {
 	var foreign error
 	err := s.AllowForeign().change(ctx, func(l *leaseTx) error {
-		elsewhere, err := l.otherNode(node, uid)
-		if err != nil {
-			return err
-		}
 		changed := false
 		put := func(key, value string) error {
-			if string(l.meta.Get([]byte(key))) == value {
+			if l.text(key) == value {
 				return nil
 			}
 			changed = true
-			return l.meta.Put([]byte(key), []byte(value))
+			return l.putText(key, value)
 		}
-		errs := []error{put(keyElsewhere, elsewhere)}
+		errs := []error{put(keyElsewhere, l.otherNode(node, uid))}
 		if foreign = l.foreignError(); foreign == nil {
 			errs = append(errs, put(keyNode, node))
 			if uid != "" {
@@ -96,32 +92,25 @@ func (s *Store) SetNode(ctx context.Context, node, uid string) error {
 }
 
 // otherNode returns the node's name if the store is of a node with another name, or with the same name and another UID.
-func (l *leaseTx) otherNode(node, uid string) (string, error) {
-	recorded, wasUID := string(l.meta.Get([]byte(keyNode))), string(l.meta.Get([]byte(keyNodeUID)))
-	if recorded == "" || recorded == node && (uid == "" || wasUID == "" || uid == wasUID) {
-		return "", nil
+func (l *leaseTx) otherNode(node, uid string) string {
+	recorded, recordedUID := l.text(keyNode), l.text(keyNodeUID)
+	sameNode := recorded == node && (uid == "" || recordedUID == "" || uid == recordedUID || l.isConfirmed())
+	if recorded == "" || sameNode {
+		return ""
 	}
-	if recorded != node {
-		return node, nil
-	}
-	confirmed, err := l.isConfirmed()
-	if confirmed {
-		node = ""
-	}
-	return node, err
+	return node
 }
 
 // ResetMachine makes the store this machine's: an operator says that the node is the same and got another machine ID. It also
 // forgets the cluster that the owners are of, and the UID of the node: those that come next are right. It returns an error for a store of a node with another name.
 func (s *Store) ResetMachine(ctx context.Context) (changed bool, err error) {
 	err = s.AllowForeign().change(ctx, func(l *leaseTx) error {
-		id, recorded := s.machineID(), string(l.meta.Get([]byte(keyMachine)))
-		cluster, anew := l.meta.Get([]byte(keyCluster)) != nil, l.isNodeRecreated()
-		if recorded == id && !cluster && !anew {
+		id, anew := s.machine(), l.isNodeRecreated()
+		if l.text(keyMachine) == id && l.text(keyCluster) == "" && !anew {
 			return cmp.Or(l.foreignError(), errUnchanged)
 		}
 		changed = true
-		errs := []error{l.meta.Put([]byte(keyMachine), []byte(id)), l.meta.Delete([]byte(keyCluster))}
+		errs := []error{l.putText(keyMachine, id), l.meta.Delete([]byte(keyCluster))}
 		if anew {
 			errs = append(errs, l.meta.Delete([]byte(keyElsewhere)), l.meta.Delete([]byte(keyNodeUID)))
 		}
@@ -132,14 +121,6 @@ func (s *Store) ResetMachine(ctx context.Context) (changed bool, err error) {
 
 // isNodeRecreated says that the agent has found the store on a node of its name whose object has another UID.
 func (l *leaseTx) isNodeRecreated() bool {
-	node := l.meta.Get([]byte(keyElsewhere))
-	return len(node) > 0 && bytes.Equal(node, l.meta.Get([]byte(keyNode)))
-}
-
-// machineID returns the ID of this machine, empty if nobody knows it.
-func (s *Store) machineID() string {
-	if s.machine == nil {
-		return ""
-	}
-	return s.machine()
+	node := l.text(keyElsewhere)
+	return node != "" && node == l.text(keyNode)
 }

@@ -33,7 +33,7 @@ func newMachine(t *rapid.T, dir string, disk *machineDisk) *machine {
 	m := &machine{disk: disk, model: &model{
 		day: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), uptime: time.Minute, bootID: "boot-0",
 	}}
-	m.store = &Store{network: "pods", path: dir + "/pods.db", wait: time.Minute, bootID: "boot-0"}
+	m.store = &Store{machine: func() string { return "" }, network: "pods", path: dir + "/pods.db", wait: time.Minute, bootID: "boot-0"}
 	m.store.clock = func() time.Time { return m.model.day }
 	m.store.uptime = func() (time.Duration, error) { return m.model.uptime, nil }
 	must(t, m.store.create(t.Context()))

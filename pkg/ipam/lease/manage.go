@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,62 +23,68 @@ func notAsExpected(l Lease) error {
 // have ended are left out, and what was held in an earlier boot is not held any more. ErrNotLeased: nothing was
 // ever given.
 func (s *Store) List(ctx context.Context) ([]Lease, error) {
-	var leases []Lease
-	err := s.view(ctx, func(l *leaseTx) error {
-		return l.each(func(lease Lease) error {
-			if lease, ok := l.asCurrent(lease); ok {
-				if len(leases) == cap(leases) {
-					leases = slices.Grow(leases, max(16, len(leases))) // append would add a quarter, and copy much more often.
-				}
-				leases = append(leases, lease)
+	return result(ctx, s.view, func(l *leaseTx) (leases []Lease, err error) {
+		err = l.eachCurrent(func(lease Lease) error {
+			if len(leases) == cap(leases) {
+				leases = slices.Grow(leases, max(16, len(leases))) // append would add a quarter, and copy much more often.
 			}
+			leases = append(leases, lease)
 			return nil
 		})
+		return leases, err
 	})
-	return leases, err
 }
 
 // Get returns the lease of the address. ErrNotLeased: it is free.
 func (s *Store) Get(ctx context.Context, a netip.Addr) (Lease, error) {
-	var lease Lease
-	err := s.view(ctx, func(l *leaseTx) (err error) {
-		lease, err = l.current(a)
-		return err
+	return result(ctx, s.view, func(l *leaseTx) (Lease, error) {
+		lease, err := l.find(a)
+		return lease, cmp.Or(err, l.checkLeased(a, lease))
 	})
-	return lease, err
 }
 
 // HeldBy returns what the attachment holds. ErrNotLeased: nothing was ever given.
-func (s *Store) HeldBy(ctx context.Context, a attachment.Key) (held []Lease, err error) {
-	err = s.view(ctx, func(l *leaseTx) (err error) {
-		held, err = l.heldBy(a)
-		return err
-	})
-	return held, err
+func (s *Store) HeldBy(ctx context.Context, a attachment.Key) ([]Lease, error) {
+	return result(ctx, s.view, func(l *leaseTx) ([]Lease, error) { return l.heldBy(a) })
 }
 
-// current returns the lease of the address, ErrNotLeased if it is free.
-func (l *leaseTx) current(a netip.Addr) (Lease, error) {
-	lease, leased, err := l.get(a)
-	if err != nil {
+// find returns the lease of the address as a change would find it, the zero Lease if the address is free.
+func (l *leaseTx) find(a netip.Addr) (Lease, error) {
+	lease, err := l.get(a)
+	return l.asCurrent(lease), err
+}
+
+// findAfterExpiry is find after freeExpired.
+func (l *leaseTx) findAfterExpiry(a netip.Addr) (Lease, error) {
+	if err := l.freeExpired(); err != nil {
 		return Lease{}, err
 	}
-	if leased {
-		lease, leased = l.asCurrent(lease)
-	}
-	if !leased {
-		return Lease{}, fmt.Errorf("%s is free in network %s: %w", a, l.store.network, ErrNotLeased)
-	}
-	return lease, nil
+	return l.find(a)
 }
 
-// asCurrent returns the lease as a change would find it, and whether it would find one. A look changes
-// nothing, and can come before the first change of a boot.
-func (l *leaseTx) asCurrent(lease Lease) (_ Lease, ok bool) {
-	if slices.ContainsFunc(lease.Holders, l.isOfEarlierBoot) {
-		return lease.withoutHolders(l.isOfEarlierBoot, earlierBootReason, l.instant)
+// current is findAfterExpiry for an address that must not be free: ErrNotLeased.
+func (l *leaseTx) current(a netip.Addr) (Lease, error) {
+	lease, err := l.findAfterExpiry(a)
+	return lease, cmp.Or(err, l.checkLeased(a, lease))
+}
+
+func (l *leaseTx) checkLeased(a netip.Addr, lease Lease) error {
+	if lease.isFree() {
+		return fmt.Errorf("%s is free in network %s: %w", a, l.store.network, ErrNotLeased)
 	}
-	return lease, !l.hasEnded(lease)
+	return nil
+}
+
+// asCurrent returns the lease as a change would find it, the zero Lease if it would find none. A look changes
+// nothing, and can come before the first change of a boot.
+func (l *leaseTx) asCurrent(lease Lease) Lease {
+	switch {
+	case slices.ContainsFunc(lease.Holders, l.isOfEarlierBoot):
+		return lease.withoutHolders(l.isOfEarlierBoot, earlierBootReason, l.instant)
+	case l.hasEnded(lease):
+		return Lease{}
+	}
+	return lease
 }
 
 // Expected is what the caller of ReleaseByHand has seen, and who it means.
@@ -113,21 +120,17 @@ func (h Holder) sameAttachment(o Holder) bool {
 // none of its holders is meant; ErrNotLeased: the address is free.
 func (s *Store) ReleaseByHand(ctx context.Context, a netip.Addr, expected Expected) (before, after Lease, err error) {
 	err = s.change(ctx, func(l *leaseTx) (err error) {
-		if err := l.freeExpired(); err != nil {
-			return err
-		}
 		if before, err = l.current(a); err != nil {
 			return err
 		}
 		if !expected.matches(before) || before.State == Held && !slices.ContainsFunc(before.Holders, expected.includes) {
 			return notAsExpected(before)
 		}
-		var ok bool
-		after, ok = before.releasedByHand(expected.includes, l.instant)
+		after = before.releasedByHand(expected.includes, l.instant)
 		if before.State != Held {
 			l.addEvent(Event{Type: ReleasedByHand, Reason: "it was " + before.Describe(), StateAfter: after.State}.withLease(before, Holder{}))
 		}
-		return l.putRemaining(before, after, ok, expected.includes, ReleasedByHand, byHand)
+		return l.putRemaining(before, after, expected.includes, ReleasedByHand, byHand)
 	})
 	return before, after, err
 }
@@ -140,15 +143,15 @@ const (
 )
 
 // releasedByHand returns the lease after an operator removed some of its holders, or ended its
-// reservation. ok is false for free.
-func (l Lease) releasedByHand(match func(Holder) bool, instant time.Time) (_ Lease, ok bool) {
+// reservation, the zero Lease for free.
+func (l Lease) releasedByHand(match func(Holder) bool, instant time.Time) Lease {
 	if l.State != Held {
 		return l.unreserved(releasedByHand, instant)
 	}
-	if remaining, _ := l.withoutHolders(match, "", instant); remaining.State == Held {
-		return remaining, true
+	if remaining := l.withoutHolders(match, "", instant); remaining.State == Held {
+		return remaining
 	}
 	l = l.withoutSticky()
-	l.ByHand, l.ByHandAt, l.ByHandUntil = false, time.Time{}, time.Time{}
+	l.dropByHand()
 	return l.GivenUp(releasedByHand, instant)
 }

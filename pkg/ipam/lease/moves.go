@@ -24,17 +24,15 @@ func (s *Store) ReserveIncoming(ctx context.Context, a netip.Addr, o attachment.
 		return errors.New("an address cannot be expected for nobody")
 	}
 	o = storable(o)
-	return s.changeGrants(ctx, func(l *leaseTx) error {
-		if err := l.freeExpired(); err != nil {
+	return s.grow(ctx, func(l *leaseTx) error {
+		previous, err := l.findAfterExpiry(a)
+		if err != nil {
 			return err
 		}
-		previous, err := l.current(a)
-		switch {
-		case err != nil && !errors.Is(err, ErrNotLeased):
-			return err
-		case err == nil && previous.State != Quarantined && previous.Owner == o:
-			return errUnchanged
-		case err == nil && previous.State != Quarantined:
+		if !previous.isFree() && previous.State != Quarantined {
+			if previous.Owner == o {
+				return errUnchanged
+			}
 			return fmt.Errorf("%s is %w: it is %s", a, ErrTaken, previous.describeFor(o))
 		}
 		lease := Lease{
@@ -56,13 +54,7 @@ func (s *Store) ReserveIncoming(ctx context.Context, a netip.Addr, o attachment.
 func (s *Store) CancelIncoming(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) error {
 	o = storable(o)
 	return s.change(ctx, func(l *leaseTx) error {
-		if err := l.freeExpired(); err != nil { // A pod of an earlier boot holds nothing any more.
-			return err
-		}
-		lease, err := l.current(a)
-		if errors.Is(err, ErrNotLeased) {
-			return errUnchanged
-		}
+		lease, err := l.findAfterExpiry(a) // A pod of an earlier boot holds nothing any more.
 		if err != nil {
 			return err
 		}
@@ -96,12 +88,12 @@ func (l *leaseTx) mayGive(poolName string, a netip.Addr) (bool, error) {
 func (s *Store) KeepUntilClaimed(ctx context.Context, a netip.Addr, o attachment.Owner) error {
 	o = storable(o)
 	return s.change(ctx, func(l *leaseTx) error {
-		lease, err := l.current(a)
-		if errors.Is(err, ErrNotLeased) || err == nil && (lease.State != Held || lease.Owner != o) {
-			return errUnchanged
-		}
+		lease, err := l.find(a)
 		if err != nil {
 			return err
+		}
+		if lease.State != Held || lease.Owner != o {
+			return errUnchanged
 		}
 		unchanged := errUnchanged
 		lease.Holders = slices.Clone(lease.Holders)
@@ -130,12 +122,12 @@ func (l Lease) ClaimOf(poolName string) pool.ClaimedAddress {
 func (s *Store) MarkClaimed(ctx context.Context, a netip.Addr, o attachment.Owner) error {
 	o = storable(o)
 	return s.change(ctx, func(l *leaseTx) error {
-		lease, err := l.current(a)
-		if errors.Is(err, ErrNotLeased) || err == nil && (lease.Owner != o || lease.Claimed) {
-			return errUnchanged
-		}
+		lease, err := l.find(a)
 		if err != nil {
 			return err
+		}
+		if lease.isFree() || lease.Owner != o || lease.Claimed {
+			return errUnchanged
 		}
 		lease.Claimed = true
 		return l.put(lease)

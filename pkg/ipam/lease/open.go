@@ -41,7 +41,7 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("store %s: %w: %v", s.path, ErrDamaged, r)
+			err = fmt.Errorf("store %s: %w", s.path, damaged("%v", r))
 			// bbolt has mapped the file, and the mapping keeps the lock after the descriptor is closed. The next
 			// look would wait for it.
 			_ = errors.Join(flock.Unlock(o.file), o.file.Close())
@@ -50,18 +50,21 @@ func (s *Store) open(ctx context.Context, readOnly bool, use func(*opened) error
 	o.db, err = bolt.Open(s.path, 0o600, options)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return s.noStore()
+		return fmt.Errorf("network %s: %w (no %s)", s.network, ErrNotLeased, s.path)
 	case errors.Is(err, ErrBusy):
 		return fmt.Errorf("store %s: %w for more than %s", s.path, err, s.wait)
 	case errors.Is(err, ErrMoved):
 		return fmt.Errorf("store %s: %w while it was waited for", s.path, err)
 	case isDamage(err):
-		return fmt.Errorf("store %s: %w: %w", s.path, ErrDamaged, err)
+		return fmt.Errorf("store %s: %w", s.path, damaged("%w", err))
 	case err != nil:
 		return fmt.Errorf("open store: %w", err)
 	}
 	defer func() { err = errors.Join(err, o.db.Close()) }()
-	return use(o)
+	if err = use(o); errors.Is(err, ErrDamaged) {
+		err = fmt.Errorf("store %s: %w", s.path, err)
+	}
+	return err
 }
 
 // openLocked opens the file and locks it. Somebody may replace the file meanwhile, with a backup for

@@ -48,11 +48,11 @@ func TestVerifyReadsPools(t *testing.T) {
 		bucket, key, value string
 		want               string
 	}{
-		"a grant that was cut short":  {bucketGrants, string(grantKey("lan", 0)), "x", `grant "\x00\x00\x00\x03lan\x00\x00\x00\x00\x00\x00\x00\x00": not usable: it was cut short`},
-		"a grant of an unknown pool":  {bucketGrants, string(grantKey("other", 0)), string(encodeGrant(granted(lan, 0, "++++"))), "grant other-0 is of a pool that the store does not know: not usable"},
-		"a layout that is no layout":  {bucketPools, "lan", "x", "store DIR/pods.db: pool lan: layout: not usable"},
-		"a layout with another's key": {bucketPools, "other", `{"name":"lan"}`, "the layout of pool lan is kept as that of other: not usable"},
-		"the names of pools":          {bucketMeta, keyPools, "x", "store DIR/pods.db: names of pools: not usable: it was cut short"},
+		"a grant that was cut short":  {bucketGrants, string(grantKey("lan", 0)), "x", `store DIR/pods.db: grant "\x00\x00\x00\x03lan\x00\x00\x00\x00\x00\x00\x00\x00": not usable: it was cut short`},
+		"a grant of an unknown pool":  {bucketGrants, string(grantKey("other", 0)), string(encodeGrant(granted(lan, 0, "++++"))), "store DIR/pods.db: not usable: grant other-0 is of a pool that the store does not know"},
+		"a layout that is no layout":  {bucketPools, "lan", "x", "store DIR/pods.db: layout of pool lan: not usable"},
+		"a layout with another's key": {bucketPools, "other", `{"name":"lan"}`, "store DIR/pods.db: not usable: the layout of pool lan is kept as that of other"},
+		"the names of pools":          {bucketMeta, keyPools, "7", `store DIR/pods.db: names of pools: not usable: number at "", where [ belongs`},
 	} {
 		n := newNode(t, "10.3.0.20", minute)
 		n.grant(t, lan, "..++")

@@ -15,9 +15,6 @@ func (l Lease) ReservedByHandAt(instant time.Time) bool { return l.isReservedByH
 // by hand; ErrNotLeased: the address is free.
 func (s *Store) EndReservation(ctx context.Context, expected Lease, reason string) error {
 	return s.change(ctx, func(l *leaseTx) error {
-		if err := l.freeExpired(); err != nil {
-			return err
-		}
 		lease, err := l.current(expected.Address)
 		if err != nil {
 			return err
@@ -25,12 +22,7 @@ func (s *Store) EndReservation(ctx context.Context, expected Lease, reason strin
 		if !lease.isReservation(expected) || lease.isReservedByHand(l.instant) {
 			return notAsExpected(lease)
 		}
-		remaining, ok := lease.unreserved(reason, l.instant)
-		l.addEvent(Event{Type: Ended, Reason: reason, StateAfter: remaining.State}.withLease(lease, lease.Last))
-		if !ok {
-			return l.remove(lease)
-		}
-		return l.put(remaining)
+		return l.endReservation(lease, lease.Last, reason)
 	})
 }
 

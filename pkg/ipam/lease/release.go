@@ -38,70 +38,69 @@ const earlierBootReason = "held in an earlier boot"
 // freeEarlierBoots gives up what was held in an earlier boot: no sandbox outlives its boot. Only the first change of a
 // boot has something to do here.
 func (l *leaseTx) freeEarlierBoots() error {
-	bootID, err := l.store.boot()
-	if err != nil || string(l.meta.Get([]byte(keyBoot))) == bootID {
-		return err
+	if l.text(keyBoot) == l.bootID() {
+		return nil
 	}
-	earlier, err := l.leasesOfEarlierBoots()
-	if err != nil {
-		return err
-	}
-	for _, lease := range earlier {
-		if err := l.giveUp(lease, l.isOfEarlierBoot, earlierBootReason); err != nil {
-			return err
-		}
-	}
-	return l.meta.Put([]byte(keyBoot), []byte(bootID))
+	_, err := l.giveUpAny(l.isOfEarlierBoot, earlierBootReason)
+	return errors.Join(err, l.putText(keyBoot, l.bootID()))
 }
 
-// leasesOfEarlierBoots returns what freeEarlierBoots still has to give up in this boot.
-func (l *leaseTx) leasesOfEarlierBoots() ([]Lease, error) {
-	bootID, err := l.store.boot()
-	if err != nil || string(l.meta.Get([]byte(keyBoot))) == bootID {
-		return nil, err
-	}
-	var earlier []Lease
+// giveUpAny removes these holders from all leases. found says whether there were any.
+func (l *leaseTx) giveUpAny(match func(Holder) bool, reason string) (found bool, err error) {
+	var leases []Lease
 	err = l.each(func(lease Lease) error {
-		if slices.ContainsFunc(lease.Holders, l.isOfEarlierBoot) {
-			earlier = append(earlier, lease)
+		if slices.ContainsFunc(lease.Holders, match) {
+			leases = append(leases, lease)
 		}
 		return nil
 	})
-	return earlier, err
+	for _, lease := range leases {
+		err = errors.Join(err, l.giveUp(lease, match, reason))
+	}
+	return len(leases) > 0, err
 }
 
 // isOfEarlierBoot says whether the holder is of an earlier boot, and so gone.
-func (l *leaseTx) isOfEarlierBoot(h Holder) bool {
-	bootID, err := l.store.boot()
-	return err == nil && h.Namespace.BootID != bootID
-}
+func (l *leaseTx) isOfEarlierBoot(h Holder) bool { return h.Namespace.BootID != l.bootID() }
 
 // giveUp removes the holders that are gone. With the last holder, the address is given up.
 func (l *leaseTx) giveUp(lease Lease, match func(Holder) bool, reason string) error {
-	remaining, ok := lease.withoutHolders(match, reason, l.instant)
-	if ok && remaining.State == Reserved && !remaining.ByHand {
+	remaining := lease.withoutHolders(match, reason, l.instant)
+	if remaining.State == Reserved && !remaining.ByHand {
 		superseded, err := l.superseded(remaining)
 		if err != nil {
 			return err
 		}
 		if superseded {
-			remaining, ok = lease.withoutSticky().withoutHolders(match, reason, l.instant)
+			remaining = lease.withoutSticky().withoutHolders(match, reason, l.instant)
 		}
 	}
-	return l.putRemaining(lease, remaining, ok, match, GaveUp, reason)
+	return l.putRemaining(lease, remaining, match, GaveUp, reason)
 }
 
 // putRemaining stores the lease that is left, and notes what happened to each holder that is gone.
-func (l *leaseTx) putRemaining(previous, remaining Lease, ok bool, match func(Holder) bool, eventType EventType, reason string) error {
+func (l *leaseTx) putRemaining(previous, remaining Lease, match func(Holder) bool, eventType EventType, reason string) error {
 	for _, h := range previous.Holders {
 		if match(h) {
 			l.addEvent(Event{Type: eventType, Reason: reason, StateAfter: remaining.State}.withLease(previous, h))
 		}
 	}
-	if !ok {
+	return l.replace(previous, remaining)
+}
+
+// replace stores the lease that is left of the previous one, if any is.
+func (l *leaseTx) replace(previous, remaining Lease) error {
+	if remaining.isFree() {
 		return l.remove(previous)
 	}
 	return l.put(remaining)
+}
+
+// endReservation ends the reservation: the address goes into quarantine, or is free.
+func (l *leaseTx) endReservation(reservation Lease, last Holder, reason string) error {
+	remaining := reservation.unreserved(reason, l.instant)
+	l.addEvent(Event{Type: Ended, Reason: reason, StateAfter: remaining.State}.withLease(reservation, last))
+	return l.replace(reservation, remaining)
 }
 
 // superseded says whether the owner has another address of the same set on the same interface by now. Then
@@ -171,21 +170,11 @@ func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 // Collect gives up what holders have that are not kept. ErrNotLeased: there is no store.
 func (s *Store) Collect(ctx context.Context, kept func(Holder) bool) error {
 	return s.change(ctx, func(l *leaseTx) error {
-		due := func(h Holder) bool { return !kept(h) }
-		leases, err := l.all()
-		if err != nil {
-			return err
-		}
-		leases = slices.DeleteFunc(leases, func(lease Lease) bool { return !slices.ContainsFunc(lease.Holders, due) })
-		if len(leases) == 0 {
+		found, err := l.giveUpAny(func(h Holder) bool { return !kept(h) }, "its attachment is not valid any more")
+		if err == nil && !found {
 			return errUnchanged
 		}
-		for _, lease := range leases {
-			if err := l.giveUp(lease, due, "its attachment is not valid any more"); err != nil {
-				return err
-			}
-		}
-		return nil
+		return err
 	})
 }
 
@@ -206,9 +195,7 @@ func (s *Store) ReleasePrevious(ctx context.Context, a attachment.Key, isGone fu
 			if len(before) == 0 {
 				continue
 			}
-			match := func(h Holder) bool {
-				return slices.ContainsFunc(before, func(b Holder) bool { return h.IsAttachment(b.Key(s.network)) })
-			}
+			match := func(h Holder) bool { return slices.ContainsFunc(before, h.sameAttachment) }
 			if err := l.giveUp(lease, match, "its sandbox is gone, and the owner's next one is attached"); err != nil {
 				return err
 			}
@@ -228,7 +215,7 @@ func (s *Store) RemoveHolder(ctx context.Context, held Lease, holder Holder, rea
 			return err
 		}
 		match := func(h Holder) bool {
-			return h.IsAttachment(holder.Key(s.network)) && h.Since.Equal(holder.Since) && h.Namespace == holder.Namespace
+			return h.sameAttachment(holder) && h.Since.Equal(holder.Since) && h.Namespace == holder.Namespace
 		}
 		if !slices.ContainsFunc(lease.Holders, match) {
 			return notAsExpected(lease)

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,25 +23,18 @@ func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owne
 		return Lease{}, errors.New("an address cannot be reserved for nobody")
 	}
 	owner = storable(owner)
-	var lease Lease
-	err := s.update(ctx, func(l *leaseTx) error {
-		if err := l.freeExpired(); err != nil {
-			return err
+	return result(ctx, s.update, func(l *leaseTx) (Lease, error) {
+		previous, err := l.findAfterExpiry(a)
+		if err = cmp.Or(err, l.checkGiven(a)); err != nil {
+			return Lease{}, err
 		}
-		if err := l.checkGiven(a); err != nil {
-			return err
-		}
-		previous, err := l.current(a)
-		if err != nil && !errors.Is(err, ErrNotLeased) {
-			return err
-		}
-		if lease, err = l.reserved(previous, a, owner, retain); err != nil {
-			return err
+		lease, err := l.reserved(previous, a, owner, retain)
+		if err != nil {
+			return Lease{}, err
 		}
 		l.addEvent(Event{Type: ReservedByHand, StateAfter: lease.State}.withLease(lease, Holder{}))
-		return l.put(lease)
+		return lease, l.put(lease)
 	})
-	return lease, err
 }
 
 // CheckGiven returns ErrNotGiven, with the reason, for an address that no ADD gives on this node: a gateway, an excluded address, or
@@ -85,7 +79,7 @@ func (l *leaseTx) checkGiven(a netip.Addr) error {
 // reserved returns the reservation that follows on the lease that the address had, the zero Lease for free. It
 // ends no earlier than that lease.
 func (l *leaseTx) reserved(previous Lease, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
-	if previous.State != "" && previous.State != Quarantined && previous.Owner != owner {
+	if !previous.isFree() && previous.State != Quarantined && previous.Owner != owner {
 		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, previous.describeFor(owner))
 	}
 	var until time.Time

@@ -3,7 +3,6 @@ package lease
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"net/netip"
 )
 
@@ -74,7 +73,7 @@ func (l *leaseTx) firstFree(t turn) (netip.Addr, error) {
 	for a := t.firstGiven(t.part.First); a.IsValid() && t.part.Contains(a); {
 		run, occupied := l.run(a)
 		if !occupied && l.byAddress.Get(addressKey(a)) != nil {
-			return netip.Addr{}, fmt.Errorf("store %s: %w: the index of runs calls %s free, which has a lease", l.store.path, ErrDamaged, a)
+			return netip.Addr{}, damaged("the index of runs calls %s free, which has a lease", a)
 		}
 		if !occupied {
 			return a, nil

@@ -1,8 +1,6 @@
 package lease
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -59,15 +57,12 @@ func makeBuckets(tx *bolt.Tx) error {
 			return err
 		}
 	}
-	return l.meta.Put([]byte(keySchema), []byte(strconv.Itoa(Schema)))
+	return l.putText(keySchema, strconv.Itoa(Schema))
 }
 
 // begin checks the file's length and the schema, and returns the leases in tx. A file that was cut short is
 // refused even if this look does not need the missing part: the next change would write over it.
 func (s *Store) begin(o *opened, tx *bolt.Tx) (*leaseTx, error) {
-	damaged := func(format string, args ...any) error {
-		return fmt.Errorf("store %s: %w: %s", s.path, ErrDamaged, fmt.Sprintf(format, args...))
-	}
 	if info, err := o.file.Stat(); err != nil || info.Size() < tx.Size() {
 		return nil, damaged("it was cut short of its %d bytes", tx.Size())
 	}
@@ -75,7 +70,7 @@ func (s *Store) begin(o *opened, tx *bolt.Tx) (*leaseTx, error) {
 	if l.meta = tx.Bucket([]byte(bucketMeta)); l.meta == nil {
 		return nil, damaged("it has no bucket %q", bucketMeta)
 	}
-	written := string(l.meta.Get([]byte(keySchema)))
+	written := l.text(keySchema)
 	switch version, err := strconv.Atoi(written); {
 	case err != nil || version < Schema:
 		return nil, damaged("its schema is %q, which does not exist", written)
@@ -105,16 +100,12 @@ func (l *leaseTx) all() ([]Lease, error) {
 	return slices.Clip(leases), err
 }
 
-// removeKeys empties the bucket. It lists the keys first: bbolt does not find a key that stands in the wrong place of
-// a damaged file, and deletes nothing. A loop until the bucket is empty would not end.
-func removeKeys(b *bolt.Bucket) error {
-	var keys [][]byte
-	err := b.ForEach(func(k, _ []byte) error {
-		keys = append(keys, bytes.Clone(k))
-		return nil
-	})
-	for _, k := range keys {
-		err = errors.Join(err, b.Delete(k))
-	}
-	return err
+// text returns the text of a key in bucketMeta, empty for none.
+func (l *leaseTx) text(key string) string { return string(l.meta.Get([]byte(key))) }
+
+func (l *leaseTx) putText(key, text string) error { return l.meta.Put([]byte(key), []byte(text)) }
+
+// damaged returns ErrDamaged with the reason. Store.open adds which store it is.
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrDamaged}, args...)...)
 }

@@ -226,76 +226,61 @@ func (s *Store) update(ctx context.Context, change func(*leaseTx) error) error {
 
 // grow is update for a store that must exist.
 func (s *Store) grow(ctx context.Context, change func(*leaseTx) error) error {
-	return s.open(ctx, false, func(o *opened) error {
-		used, err := s.check(o)
-		if err != nil {
-			return err
-		}
-		if err := o.makeRoom(used); err != nil {
-			return fmt.Errorf("store %s: make room for what gives addresses up: %w", s.path, err)
-		}
-		return s.commit(o, change)
-	})
+	return s.commit(ctx, true, change)
 }
 
-// check says what is wrong with an open store before it is changed, and how much of its file is in use. A
-// file that was cut short would look whole after makeRoom. A store of an unknown schema must not be changed.
-func (s *Store) check(o *opened) (used int64, err error) {
-	err = o.db.View(func(tx *bolt.Tx) error {
-		used = tx.Size()
-		_, err := s.begin(o, tx)
-		return err
-	})
-	return used, err
+// change is grow for what needs no more room on the disk than earlier changes have allocated.
+func (s *Store) change(ctx context.Context, change func(*leaseTx) error) error {
+	return s.commit(ctx, false, change)
 }
 
-// updateMuch is update for a change that may be large, such as an import. It makes room once more at the end.
-// The change is on disk even if there is no room left.
-func (s *Store) updateMuch(ctx context.Context, change func(*leaseTx) error) error {
-	err := s.update(ctx, change)
-	if err == nil {
-		_ = s.update(ctx, func(*leaseTx) error { return errUnchanged })
-	}
-	return err
-}
-
-// errUnchanged says that a change has nothing to do, and so needs no room on the disk.
+// errUnchanged says that a change has nothing to do.
 var errUnchanged = errors.New("nothing to change")
 
-// change is update for a store that must exist. It needs no more room on the disk than earlier changes have
-// allocated.
-func (s *Store) change(ctx context.Context, change func(*leaseTx) error) error {
-	if exists, err := s.Exists(); err == nil && !exists {
-		return s.noStore()
-	}
-	err := s.open(ctx, false, func(o *opened) error { return s.commit(o, change) })
+// commit runs the change in a transaction. roomy says that it makes room first for what gives addresses up.
+func (s *Store) commit(ctx context.Context, roomy bool, change func(*leaseTx) error) error {
+	err := s.open(ctx, false, func(o *opened) error {
+		failpoint.Here("store open")
+		err := o.db.Update(func(tx *bolt.Tx) error {
+			l, err := s.begin(o, tx)
+			if err != nil {
+				return err
+			}
+			if roomy {
+				if err := o.makeRoom(tx.Size()); err != nil {
+					return fmt.Errorf("store %s: make room for what gives addresses up: %w", s.path, err)
+				}
+			}
+			if err = change(l); err == nil {
+				err = l.endChange()
+			}
+			if err != nil {
+				return err
+			}
+			failpoint.Here("before committing")
+			return nil
+		})
+		if err == nil {
+			failpoint.Here("committed")
+		}
+		return err
+	})
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
 	return err
 }
 
-// commit runs the change in a transaction.
-func (s *Store) commit(o *opened, change func(*leaseTx) error) error {
-	failpoint.Here("store open")
-	err := o.db.Update(func(tx *bolt.Tx) error {
-		l, err := s.begin(o, tx)
-		if err != nil {
-			return err
-		}
-		if err := change(l); err != nil {
-			return err
-		}
-		if err := l.endChange(); err != nil {
-			return err
-		}
-		failpoint.Here("before committing")
-		return nil
+// result returns what f returns, which runs as a change or a look.
+func result[T any](ctx context.Context, run func(context.Context, func(*leaseTx) error) error, f func(*leaseTx) (T, error)) (value T, err error) {
+	err = run(ctx, func(l *leaseTx) (err error) {
+		value, err = f(l)
+		return err
 	})
-	if err == nil {
-		failpoint.Here("committed")
+	if err != nil {
+		value = *new(T)
 	}
-	return err
+	return value, err
 }
 
 // view runs look on the leases. ErrNotLeased: there are none.
@@ -309,8 +294,4 @@ func (s *Store) view(ctx context.Context, look func(*leaseTx) error) error {
 			return look(l)
 		})
 	})
-}
-
-func (s *Store) noStore() error {
-	return fmt.Errorf("network %s: %w (no %s)", s.network, ErrNotLeased, s.path)
 }

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -33,26 +32,26 @@ func (unconfirmed) Is(target error) bool { return target == ErrUnconfirmed }
 // Sign is a sign of life of this node in this boot: a renewal of its Lease in the API. The zero Sign is none.
 type Sign struct {
 	// Lease is the UID of the Lease.
-	Lease string
+	Lease string `json:"lease"`
 	// After is a time since the boot. The renewal was written later.
-	After time.Duration
+	After time.Duration `json:"after"`
 }
 
-// sign is the last sign of life that the store knows.
+// sign is the last sign of life that the store knows, in JSON under keySign.
 type sign struct {
 	Sign
-	bootID string
+	BootID  string  `json:"bootID"`
+	Unknown Unknown `json:"-"`
 }
 
-// term is what a store obeys of a pool.
+// term is what a store obeys of a pool, in JSON in bucketTerms.
 type term struct {
-	// fenceAfter is the pool's key. 0 is never.
-	fenceAfter time.Duration
-	// session is how often the store has begun anew with the pool, and confirmed the session in which all blocks were written last.
-	session          uint64
-	confirmedSession string
-	// rest is what a newer relink has added.
-	rest []byte
+	// FenceAfter is the pool's key. 0 is never.
+	FenceAfter time.Duration `json:"fenceAfter"`
+	// Session is how often the store has begun anew with the pool, and ConfirmedSession the session in which all blocks were written last.
+	Session          uint64  `json:"session"`
+	ConfirmedSession string  `json:"confirmedSession"`
+	Unknown          Unknown `json:"-"`
 }
 
 // Renew notes a sign of life, and what the pools have as spec.fenceAfter, as far as the caller has read that. It begins a new session
@@ -60,66 +59,64 @@ type term struct {
 // that is over never goes on: somebody may have decided a fence meanwhile. changed says that the blocks have to be told. ErrNotLeased:
 // there is no store.
 func (s *Store) Renew(ctx context.Context, renewal Sign, fenceAfter map[string]time.Duration) (changed bool, err error) {
-	err = s.changeGrants(ctx, func(l *leaseTx) error {
+	return result(ctx, s.grow, func(l *leaseTx) (changed bool, err error) {
 		previous, err := l.sign()
 		if err != nil {
-			return err
+			return false, err
 		}
 		named, err := l.namedPools()
 		if err != nil {
-			return err
+			return false, err
 		}
-		current, obeys := sign{renewal, l.startMark.bootID}.orLater(previous), false
+		current, obeys := sign{Sign: renewal, BootID: l.bootID()}.orLater(previous), false
 		for _, name := range l.allPools(named) {
 			t, err := l.term(name)
 			if err != nil {
-				return err
+				return false, err
 			}
 			next := t
 			if want, ok := fenceAfter[name]; ok {
 				next = t.withFenceAfter(want, renewal)
 			}
-			if renewal.Lease != "" && next.session == t.session && !l.isTermOver(next, current) && (l.isTermOver(t, previous) || t.fenceAfter > 0 && current.Lease != previous.Lease) {
-				next.session++
+			if renewal.Lease != "" && next.Session == t.Session && !l.isTermOver(next, current) && (l.isTermOver(t, previous) || t.FenceAfter > 0 && current.Lease != previous.Lease) {
+				next.Session++
 			}
-			obeys = obeys || next.fenceAfter > 0
-			if next.fenceAfter != t.fenceAfter || next.session != t.session {
+			obeys = obeys || next.FenceAfter > 0
+			if next.FenceAfter != t.FenceAfter || next.Session != t.Session {
 				changed = true
-				err = l.putTerm(name, next)
-			}
-			if err != nil {
-				return err
+				if err := l.putTerm(name, next); err != nil {
+					return false, err
+				}
 			}
 		}
 		failpoint.Here("before noting a sign of life")
 		switch {
 		case obeys && renewal.Lease != "":
-			return l.putSign(current)
+			return changed, l.meta.Put([]byte(keySign), encode(&current))
 		case changed:
-			return nil
+			return true, nil
 		}
-		return errUnchanged
+		return false, errUnchanged
 	})
-	return changed, err
 }
 
 // withFenceAfter returns the term of a pool with that spec.fenceAfter. A shorter time is obeyed at once, if the store knows a sign of life:
 // the blocks hear of it later. A longer one is obeyed when the blocks have heard of it: that is a new session.
 func (t term) withFenceAfter(want time.Duration, renewal Sign) term {
 	switch {
-	case want == t.fenceAfter:
-	case want == 0, t.fenceAfter > 0 && want > t.fenceAfter:
-		t.fenceAfter = want
-		t.session++
+	case want == t.FenceAfter:
+	case want == 0, t.FenceAfter > 0 && want > t.FenceAfter:
+		t.FenceAfter = want
+		t.Session++
 	case renewal.Lease != "":
-		t.fenceAfter = want
+		t.FenceAfter = want
 	}
 	return t
 }
 
 // orLater returns the later of two signs, of the same Lease in the same boot.
 func (s sign) orLater(previous sign) sign {
-	if previous.bootID == s.bootID && previous.Lease == s.Lease {
+	if previous.BootID == s.BootID && previous.Lease == s.Lease {
 		s.After = max(s.After, previous.After)
 	}
 	return s
@@ -127,15 +124,15 @@ func (s sign) orLater(previous sign) sign {
 
 // isTermOver says whether the term is over now.
 func (l *leaseTx) isTermOver(t term, last sign) bool {
-	if t.fenceAfter == 0 {
+	if t.FenceAfter == 0 {
 		return false
 	}
-	return last.bootID != l.startMark.bootID || l.startMark.uptime >= last.After+pool.GrantPeriod(t.fenceAfter)
+	return last.BootID != l.bootID() || l.startMark.uptime >= last.After+pool.GrantPeriod(t.FenceAfter)
 }
 
 // isSessionWritten says whether all blocks of the pool were written in its session. The first one begins with the boot.
 func (t term) isSessionWritten(bootID string) bool {
-	return t.session == 0 || t.confirmedSession == pool.Session(bootID, t.session)
+	return t.Session == 0 || t.ConfirmedSession == pool.Session(bootID, t.Session)
 }
 
 // confirmTerms notes the pools whose blocks were written in their sessions. One of which the term is over meanwhile begins anew with
@@ -150,11 +147,11 @@ func (l *leaseTx) confirmTerms(written []PoolState) (changed bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		session := pool.Session(l.startMark.bootID, t.session)
-		if p.Silent || p.Session != session || t.isSessionWritten(l.startMark.bootID) || l.isTermOver(t, last) {
+		session := pool.Session(l.bootID(), t.Session)
+		if p.Silent || p.Session != session || t.isSessionWritten(l.bootID()) || l.isTermOver(t, last) {
 			continue
 		}
-		t.confirmedSession, changed = session, true
+		t.ConfirmedSession, changed = session, true
 		if err := l.putTerm(p.Name, t); err != nil {
 			return false, err
 		}
@@ -164,10 +161,6 @@ func (l *leaseTx) confirmTerms(written []PoolState) (changed bool, err error) {
 
 // suspension says why the store gives nothing new of the pool, nil if it does.
 func (l *leaseTx) suspension(name string) error {
-	confirmed, err := l.isConfirmed()
-	if err != nil {
-		return err
-	}
 	t, err := l.term(name)
 	if err != nil {
 		return err
@@ -177,63 +170,28 @@ func (l *leaseTx) suspension(name string) error {
 	case err != nil:
 		return err
 	case l.isTermOver(t, last):
-		return fmt.Errorf("pool %s of network %s: %w (spec.fenceAfter is %s): others may soon get its addresses; it gives some again when the kubelet and relink-agent reach the API", name, l.store.network, ErrSilent, t.fenceAfter)
-	case !confirmed:
+		return fmt.Errorf("pool %s of network %s: %w (spec.fenceAfter is %s): others may soon get its addresses; it gives some again when the kubelet and relink-agent reach the API", name, l.store.network, ErrSilent, t.FenceAfter)
+	case !l.isConfirmed():
 		return fmt.Errorf("pool %s of network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", name, l.store.network, ErrUnconfirmed)
-	case !t.isSessionWritten(l.startMark.bootID):
+	case !t.isSessionWritten(l.bootID()):
 		return fmt.Errorf("pool %s of network %s: %w: relink-agent does so as soon as the Kubernetes API answers", name, l.store.network, errUnwritten)
 	}
 	return nil
 }
 
-// The encodings of a sign and of a term: a number of nanoseconds, and what follows it.
-
-const number = 8
-
 func (l *leaseTx) sign() (s sign, err error) {
-	b := l.meta.Get([]byte(keySign))
-	if b == nil {
-		return s, nil
-	}
-	if len(b) < number {
-		return s, fmt.Errorf("store %s: sign of life: %w", l.store.path, errCutShort)
-	}
-	s.After = time.Duration(binary.BigEndian.Uint64(b))
-	rest := b[number:]
-	for _, text := range []*string{&s.bootID, &s.Lease} {
-		if *text, rest, err = firstText(rest); err != nil {
-			return s, fmt.Errorf("store %s: sign of life: %w", l.store.path, err)
-		}
-	}
-	return s, nil
-}
-
-func (l *leaseTx) putSign(s sign) error {
-	b := binary.BigEndian.AppendUint64(nil, uint64(s.After))
-	return l.meta.Put([]byte(keySign), append(b, textKey(s.bootID, s.Lease)...))
+	err = decodeFrom(l.meta, keySign, "sign of life", &s)
+	return s, err
 }
 
 // term returns what the store obeys of the pool, the zero term for nothing.
 func (l *leaseTx) term(name string) (t term, err error) {
-	b := l.terms.Get([]byte(name))
-	if b == nil {
-		return t, nil
-	}
-	err = errCutShort
-	if len(b) >= 2*number {
-		t.fenceAfter, t.session = time.Duration(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint64(b[number:])
-		t.confirmedSession, t.rest, err = firstText(b[2*number:])
-	}
-	if err != nil {
-		return term{}, fmt.Errorf("store %s: term of pool %s: %w", l.store.path, name, err)
-	}
-	return t, nil
+	err = decodeFrom(l.terms, name, "term of pool "+name, &t)
+	return t, err
 }
 
 func (l *leaseTx) putTerm(name string, t term) error {
-	b := binary.BigEndian.AppendUint64(nil, uint64(t.fenceAfter))
-	b = binary.BigEndian.AppendUint64(b, t.session)
-	return l.terms.Put([]byte(name), append(append(b, textKey(t.confirmedSession)...), t.rest...))
+	return l.terms.Put([]byte(name), encode(&t))
 }
 
 // verifyTerms reads the sign of life and all terms.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -215,10 +217,10 @@ func TestRenewSaysWhatHasChanged(t *testing.T) {
 // A damaged sign or term is told, and gives nothing.
 func TestDamagedTerms(t *testing.T) {
 	for name, test := range map[string]struct{ bucket, key, value, want string }{
-		"a sign":           {bucketMeta, keySign, "x", "store DIR/pods.db: sign of life: not usable: it was cut short"},
-		"the texts of one": {bucketMeta, keySign, "12345678x", "store DIR/pods.db: sign of life: not usable: it was cut short"},
-		"a term":           {bucketTerms, "lan", "12345678", "store DIR/pods.db: term of pool lan: not usable: it was cut short"},
-		"the text of one":  {bucketTerms, "lan", "1234567812345678x", "store DIR/pods.db: term of pool lan: not usable: it was cut short"},
+		"a sign":             {bucketMeta, keySign, "7", `store DIR/pods.db: sign of life: not usable: number at "", where { belongs`},
+		"the Lease of one":   {bucketMeta, keySign, `{"lease":7}`, `store DIR/pods.db: sign of life: not usable: number at "/lease", where string belongs`},
+		"a term":             {bucketTerms, "lan", "7", `store DIR/pods.db: term of pool lan: not usable: number at "", where { belongs`},
+		"the session of one": {bucketTerms, "lan", `{"confirmedSession":7}`, `store DIR/pods.db: term of pool lan: not usable: number at "/confirmedSession", where string belongs`},
 	} {
 		l := newTermNode(t)
 		l.sign(t, "lease-1", 0, map[string]time.Duration{"lan": short})
@@ -239,7 +241,7 @@ func TestATermKeepsWhatItDoesNotKnow(t *testing.T) {
 	l.sign(t, "lease-1", 0, map[string]time.Duration{"lan": short})
 	must(t, l.store(t).change(t.Context(), func(l *leaseTx) error {
 		t, err := l.term("lan")
-		t.rest = []byte("newer")
+		t.Unknown = Unknown{"future": jsontext.Value("7")}
 		return errors.Join(err, l.putTerm("lan", t))
 	}))
 	l.later(short)
@@ -247,7 +249,7 @@ func TestATermKeepsWhatItDoesNotKnow(t *testing.T) {
 	must(t, l.store(t).Confirm(t.Context(), l.granted(t).Pools...))
 	must(t, l.store(t).view(t.Context(), func(l *leaseTx) error {
 		got, err := l.term("lan")
-		if string(got.rest) != "newer" || got.session != 1 || got.confirmedSession != "boot-1.1" || got.fenceAfter != short {
+		if string(got.Unknown["future"]) != "7" || got.Session != 1 || got.ConfirmedSession != "boot-1.1" || got.FenceAfter != short {
 			t.Errorf("%+v", got)
 		}
 		return err

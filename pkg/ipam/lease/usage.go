@@ -58,13 +58,11 @@ func (s *Store) Usage(ctx context.Context) (Usage, error) {
 			u.Remarks = append(u.Remarks, "its ranges are known from the next ADD on")
 		}
 		unkept := 0
-		err = l.each(func(lease Lease) error {
-			if lease, leased := l.asCurrent(lease); leased {
-				u.count(lease)
-				u.remarkGateway(lease, requested)
-				if l.lacksSticky(lease, requested) {
-					unkept++
-				}
+		err = l.eachCurrent(func(lease Lease) error {
+			u.count(lease)
+			u.remarkGateway(lease, requested)
+			if l.lacksSticky(lease, requested) {
+				unkept++
 			}
 			return nil
 		})

@@ -21,24 +21,23 @@ func (s *Store) Verify(ctx context.Context) error {
 
 // verify builds the indices anew and compares.
 func (l *leaseTx) verify() error {
-	attachments, owners, ends, runs := index{}, index{}, index{}, index{}
+	runs := index{}
+	want := map[*bolt.Bucket]index{l.byAttachment: {}, l.byOwner: {}, l.ends: {}, l.runs: runs}
 	var run Span
 	err := l.byAddress.ForEach(func(key, b []byte) error {
-		lease, err := l.decode(b)
+		lease, err := l.decode(key, b)
 		if err != nil {
 			return err
 		}
 		if !bytes.Equal(key, addressKey(lease.Address)) {
-			return fmt.Errorf("the lease of %s is kept as that of %s: %w", lease.Address, addressOf(key), ErrDamaged)
-		}
-		for _, k := range heldKeys(lease) {
-			attachments.add(k)
+			return damaged("the lease of %s is kept as that of %s", lease.Address, addressOf(key))
 		}
 		if (lease.State == Held) != (len(lease.Holders) > 0) {
-			return fmt.Errorf("the lease of %s is %s and has %d holders: %w", lease.Address, lease.State, len(lease.Holders), ErrDamaged)
+			return damaged("the lease of %s is %s and has %d holders", lease.Address, lease.State, len(lease.Holders))
 		}
-		owners.add(ownedKey(lease))
-		ends.add(endKey(lease))
+		for _, e := range l.entries(lease) {
+			want[e.index][string(e.key)] = nil
+		}
 		if !run.Last.IsValid() || run.Last.Next() != lease.Address {
 			run.First = lease.Address
 		}
@@ -46,9 +45,12 @@ func (l *leaseTx) verify() error {
 		runs[string(addressKey(run.First))] = addressKey(run.Last)
 		return nil
 	})
-	return errors.Join(err,
-		attachments.compare(bucketAttachments, l.byAttachment), owners.compare(bucketOwners, l.byOwner),
-		ends.compare(bucketEnds, l.ends), runs.compare(bucketRuns, l.runs), l.verifyPools(), l.verifyTerms())
+	buckets := l.buckets()
+	for _, name := range []string{bucketAttachments, bucketOwners, bucketEnds, bucketRuns} {
+		bucket := *buckets[name]
+		err = errors.Join(err, want[bucket].compare(name, bucket))
+	}
+	return errors.Join(err, l.verifyPools(), l.verifyTerms())
 }
 
 // verifyPools reads everything about pools. Each grant is of a pool whose layout is known.
@@ -58,14 +60,14 @@ func (l *leaseTx) verifyPools() error {
 	for _, name := range l.allPools(nil) {
 		layout, wrong := l.layout(name)
 		if wrong == nil && layout.Name != name {
-			wrong = fmt.Errorf("the layout of pool %s is kept as that of %s: %w", layout.Name, name, ErrDamaged)
+			wrong = damaged("the layout of pool %s is kept as that of %s", layout.Name, name)
 		}
 		err, layouts[name] = errors.Join(err, wrong), true
 	}
 	return errors.Join(err, l.grants.ForEach(func(key, b []byte) error {
 		g, _, err := decodeGrant(key, b)
 		if err == nil && !layouts[g.Pool] {
-			err = fmt.Errorf("grant %s is of a pool that the store does not know: %w", g.Name(), ErrDamaged)
+			err = damaged("grant %s is of a pool that the store does not know", g.Name())
 		}
 		return err
 	}))
@@ -74,25 +76,18 @@ func (l *leaseTx) verifyPools() error {
 // index is what a bucket should have.
 type index map[string][]byte
 
-// add adds a key without a value, nil for none.
-func (i index) add(key []byte) {
-	if key != nil {
-		i[string(key)] = nil
-	}
-}
-
 func (i index) compare(name string, b *bolt.Bucket) error {
 	found := 0
 	err := b.ForEach(func(k, v []byte) error {
 		want, ok := i[string(k)]
 		if !ok || !bytes.Equal(want, v) {
-			return fmt.Errorf("bucket %s has %x: %x, which belongs to no lease: %w", name, k, v, ErrDamaged)
+			return damaged("bucket %s has %x: %x, which belongs to no lease", name, k, v)
 		}
 		found++
 		return nil
 	})
 	if err == nil && found < len(i) {
-		err = fmt.Errorf("bucket %s lacks %d of %d entries: %w", name, len(i)-found, len(i), ErrDamaged)
+		err = damaged("bucket %s lacks %d of %d entries", name, len(i)-found, len(i))
 	}
 	return err
 }

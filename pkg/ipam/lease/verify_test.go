@@ -55,8 +55,8 @@ func TestVerifyFindsWhatIsNotAsTheLeasesSay(t *testing.T) {
 		"a lease by another's address":  {changed(func(l map[string]any) { l["address"] = "10.3.0.9" }), "the lease of 10.3.0.9 is kept as that of 10.3.0.3"},
 		"held by nobody":                {changed(func(l map[string]any) { delete(l, "holders") }), "the lease of 10.3.0.3 is held and has 0 holders"},
 		"quarantined, and has a holder": {changed(func(l map[string]any) { l["state"] = "quarantined" }), "the lease of 10.3.0.3 is quarantined and has 2 holders"},
-		"no lease in JSON":              {put(bucketLeases, three, []byte("{")), "lease: not usable: "},
-		"a lease of another type":       {changed(func(l map[string]any) { l["until"] = 7 }), "lease: not usable: "},
+		"no lease in JSON":              {put(bucketLeases, three, []byte("{")), "10.3.0.3: lease: not usable: "},
+		"a lease of another type":       {changed(func(l map[string]any) { l["until"] = 7 }), "10.3.0.3: lease: not usable: "},
 	} {
 		n := newNode(t, "10.3.0.9", sticky)
 		n.add(t, "c1/eth0", "web-0", "10.3.0.2")
@@ -75,7 +75,11 @@ func TestVerifyFindsWhatIsNotAsTheLeasesSay(t *testing.T) {
 			}
 			continue
 		}
-		if err == nil || !strings.HasPrefix(err.Error(), test.why) || !strings.Contains(err.Error(), ErrDamaged.Error()) {
+		begins := "store " + n.path() + ": "
+		if !strings.HasPrefix(test.why, "10.3.0.3: ") {
+			begins += "not usable: "
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), begins+test.why) || !strings.Contains(err.Error(), ErrDamaged.Error()) {
 			t.Errorf("%s: %v, want %s", name, err, test.why)
 		}
 	}

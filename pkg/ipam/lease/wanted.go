@@ -112,11 +112,11 @@ func (c choice) giveCandidate(list []netip.Addr) (Lease, error) {
 	var free, resting netip.Addr
 	var refusals []string
 	for _, a := range list {
-		lease, leased, err := c.get(a)
+		lease, err := c.get(a)
 		switch {
 		case err != nil:
 			return Lease{}, err
-		case !leased, c.hasEnded(lease):
+		case lease.isFree(), c.hasEnded(lease):
 			free = cmp.Or(free, a)
 		case c.belongsToRequester(lease):
 			mine = append(mine, lease)
