@@ -79,8 +79,11 @@ func start(t *testing.T, directories []string) (*host, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("new namespaces (needs root): %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // Its log tells more than its status.
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // It may have ended by itself.
 		<-ended
@@ -95,8 +98,7 @@ func start(t *testing.T, directories []string) (*host, error) {
 			return h, nil
 		}
 		select {
-		case err := <-ended:
-			ended <- err
+		case <-ended:
 		case <-ctx.Done():
 		case <-time.After(50 * time.Millisecond):
 			continue
