@@ -1,17 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/relink-cni/relink/checkpoint/forget"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -57,7 +51,9 @@ environment.`,
 			}
 			report := plan.Report()
 			if !confirmed && !dryRun && report.Count(forget.ToForget) > 0 {
-				if err := confirmForget(cmd.Context(), report, cmd.InOrStdin(), s); err != nil {
+				question := fmt.Sprintf("Forget %s? [y/N] ", count(report.Count(forget.ToForget), "checkpoint"))
+				show := func(s *screen) { forgottenOutcomes(report).writeTable(false, s) }
+				if err := s.confirm(cmd, "forgotten", show, question, "y", "Y", "yes", "Yes", "YES"); err != nil {
 					return err
 				}
 			}
@@ -87,51 +83,6 @@ func presentForgotten(report forget.CheckpointReport, output format, s *screen, 
 			s.info("their addresses may still be leased: relink ipam reclaim shows those of sandboxes that are gone")
 		}
 	})
-}
-
-// confirmForget shows in full what would be dropped, and asks. Both go to standard error, because standard output can be a
-// file. It returns errDiffers if the answer is no, or if the context ends first.
-func confirmForget(ctx context.Context, report forget.CheckpointReport, stdin io.Reader, s *screen) error {
-	f, ok := stdin.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) || terminal(s.err) == nil {
-		return errors.New("relink forget needs --yes where nobody can be asked: standard input and standard error must be a terminal. --dry-run prints what would be dropped")
-	}
-	asking := s.dialogue()
-	forgottenOutcomes(report).writeTable(false, asking)
-	fmt.Fprintf(asking.out, "Forget %s? [y/N] ", count(report.Count(forget.ToForget), "checkpoint"))
-	answer, err := readLine(ctx, f)
-	if err != nil {
-		fmt.Fprintln(asking.out) // The user typed no newline.
-	} else if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
-		return nil
-	}
-	asking.printf("nothing is forgotten")
-	if err == nil || errors.Is(err, io.EOF) || ctx.Err() != nil {
-		return errDiffers
-	}
-	return err
-}
-
-// readLine returns the next line, or the context's error once the context has ended. A read that has begun then goes on
-// until the program ends, because nothing can interrupt a read from a terminal.
-func readLine(ctx context.Context, input io.Reader) (string, error) {
-	type result struct {
-		line string
-		err  error
-	}
-	read := make(chan result, 1)
-	go func() {
-		line, err := bufio.NewReader(input).ReadString('\n')
-		read <- result{line, err}
-	}()
-	select {
-	case <-ctx.Done():
-	case r := <-read:
-		if ctx.Err() == nil {
-			return r.line, r.err
-		}
-	}
-	return "", ctx.Err()
 }
 
 func forgottenOutcomes(report forget.CheckpointReport) outcomes {

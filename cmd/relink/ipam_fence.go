@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/user"
@@ -15,7 +13,6 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/pool/fence"
@@ -108,7 +105,11 @@ func (f *fenceCall) run(cmd *cobra.Command, node string, s *screen) error {
 	report := plan.Preview()
 	due := report.Count(fence.ToFence) > 0 && !f.dryRun
 	if due && !f.confirmed {
-		if err := confirmFence(cmd.Context(), report, cmd.InOrStdin(), s); err != nil {
+		show := func(s *screen) {
+			fenceTable(report, false, s)
+			s.printLines(append([]string{fenceConsequence(report)}, fenceWarnings(report)...))
+		}
+		if err := s.confirm(cmd, "fenced", show, "Type the node's name to declare it dead: ", report.Node); err != nil {
 			return err
 		}
 	} else if due {
@@ -133,31 +134,4 @@ func userAtHost() string {
 		host = "unknown"
 	}
 	return cmp.Or(name, "unknown") + "@" + host
-}
-
-// confirmFence shows what the node has and what a fence means, and asks for the node's name, on standard error. It returns errDiffers if
-// the answer is another one, or if the context ends first.
-func confirmFence(ctx context.Context, report fence.Result, stdin io.Reader, s *screen) error {
-	f, ok := stdin.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) || terminal(s.err) == nil {
-		return errors.New("relink ipam fence needs --yes where nobody can be asked: standard input and standard error must be a terminal. --dry-run prints what would be fenced")
-	}
-	asking := s.dialogue()
-	fenceTable(report, false, asking)
-	asking.printf("%s", fenceConsequence(report))
-	for _, line := range fenceWarnings(report) {
-		asking.printf("%s", line)
-	}
-	fmt.Fprint(asking.out, "Type the node's name to declare it dead: ")
-	answer, err := readLine(ctx, f)
-	if err != nil {
-		fmt.Fprintln(asking.out) // The user typed no newline.
-	} else if strings.TrimSpace(answer) == report.Node {
-		return nil
-	}
-	asking.printf("nothing is fenced")
-	if err == nil || errors.Is(err, io.EOF) || ctx.Err() != nil {
-		return errDiffers
-	}
-	return err
 }
