@@ -80,21 +80,21 @@ func (c *Call) read() (*section, error) {
 // Read returns the error that an ADD, a CHECK or a STATUS would have from the configuration, CNI_ARGS and the
 // environment. It opens no store.
 func (c *Call) Read() error {
-	env, err := cniplugin.ParseArgs(c.args.Args)
-	if err != nil {
+	if _, err := c.readAll(); err != nil {
 		return err
 	}
-	if _, err = c.readAll(env); err != nil {
-		return err
-	}
-	_, err = lease.Dir(c.section.DataDir)
+	_, err := lease.Dir(c.section.DataDir)
 	return withCode(err)
 }
 
-// readAll reads all of the configuration once.
-func (c *Call) readAll(env cniplugin.Args) (network, error) {
+// readAll reads CNI_ARGS and all of the configuration once.
+func (c *Call) readAll() (network, error) {
 	if c.network != nil {
 		return *c.network, nil
+	}
+	env, err := cniplugin.ParseArgs(c.args.Args)
+	if err != nil {
+		return network{}, err
 	}
 	s, err := c.read()
 	if err != nil {
@@ -109,17 +109,13 @@ func (c *Call) readAll(env cniplugin.Args) (network, error) {
 }
 
 // prepare reads all of the configuration and opens the store.
-func (c *Call) prepare() (network, cniplugin.Args, *lease.Store, error) {
-	env, err := cniplugin.ParseArgs(c.args.Args)
+func (c *Call) prepare() (network, *lease.Store, error) {
+	n, err := c.readAll()
 	if err != nil {
-		return network{}, env, nil, err
-	}
-	n, err := c.readAll(env)
-	if err != nil {
-		return network{}, env, nil, err
+		return network{}, nil, err
 	}
 	store, err := c.open(c.section.storeConfig)
-	return n, env, store, err
+	return n, store, err
 }
 
 func (c *Call) open(s storeConfig) (*lease.Store, error) {
@@ -159,23 +155,23 @@ func (c *Call) key() attachment.Key {
 }
 
 // request is what the ADD asks the store for.
-func (c *Call) request(n network, env cniplugin.Args) (lease.Request, error) {
-	key := c.key()
+func (c *Call) request(n network) (lease.Request, error) {
+	key, pod := c.key(), n.pod
 	if err := key.Validate(); err != nil {
 		return lease.Request{}, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
 	}
-	for _, text := range []string{env.Pod.Namespace, env.Pod.Name, env.Pod.UID} {
+	for _, text := range []string{pod.Namespace, pod.Name, pod.UID} {
 		if !utf8.ValidString(text) {
 			return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args, "must be UTF-8: an address is found by its pod's name")
 		}
 	}
-	byName := env.Pod.Owner()
+	byName := pod.Owner()
 	if (n.policy.Sticky || n.byOwner) && byName == (attachment.Owner{}) {
 		return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args,
 			fmt.Sprintf(`must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": %q an address is kept for the pod`, c.section.Sticky))
 	}
 	r := lease.Request{
-		Attachment: key, Owner: byName, Pod: env.Pod, Namespace: readNamespace(c.args.Netns), Sets: n.sets, Policy: n.policy,
+		Attachment: key, Owner: byName, Pod: pod, Namespace: readNamespace(c.args.Netns), Sets: n.sets, Policy: n.policy,
 		RequestedAddresses: n.requestedAddresses(), CandidateAddresses: addressesOf(n.candidates),
 	}
 	r.Policy.ByOwner = n.byOwner

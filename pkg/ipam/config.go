@@ -45,6 +45,8 @@ func (s storeConfig) name(network string) string { return cmp.Or(s.Store, networ
 
 // network is what a configuration comes to.
 type network struct {
+	// pod is the one in CNI_ARGS.
+	pod  attachment.Pod
 	sets []lease.RangeSet
 	// pools are instead of sets.
 	pools      []string
@@ -172,7 +174,7 @@ func (s storeConfig) problems(network string) []error {
 // parse reads the rest of the section, what the runtime asks for, and the addresses that
 // CNI_ARGS ask for. It returns everything that is wrong.
 func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []error) {
-	parsed := network{routes: s.Routes, resolvConf: s.ResolvConf, byOwner: s.byOwner(), claims: n.AllowPersistentIPs, static: s.Static}
+	parsed := network{pod: env.Pod, routes: s.Routes, resolvConf: s.ResolvConf, byOwner: s.byOwner(), claims: n.AllowPersistentIPs, static: s.Static}
 	var errs []error
 	if s.ResolvConf != "" && !filepath.IsAbs(s.ResolvConf) {
 		errs = append(errs, cniplugin.ConfigError("ipam.resolvConf", s.ResolvConf, "must be an absolute path"))

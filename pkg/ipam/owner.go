@@ -37,7 +37,7 @@ func (c *Call) Owner(ctx context.Context) attachment.Owner {
 
 // queryOwner asks once what the API knows of the pod. Without an answer, an ADD goes on by the pod's name, unless the
 // configuration needs the API.
-func (c *Call) queryOwner(ctx context.Context, n network, pod attachment.Pod) error {
+func (c *Call) queryOwner(ctx context.Context, n network) error {
 	if c.ownerAsked {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (c *Call) queryOwner(ctx context.Context, n network, pod attachment.Pod) er
 	if key != "" {
 		limit = requiredTimeout
 	}
-	err := c.askOwner(ctx, pod, limit, n.claims)
+	err := c.askOwner(ctx, n.pod, limit, n.claims)
 	switch {
 	case err == nil:
 	case errors.Is(err, owner.ErrInvalid):
@@ -53,7 +53,7 @@ func (c *Call) queryOwner(ctx context.Context, n network, pod attachment.Pod) er
 	case key != "":
 		return cniplugin.Error(types.ErrTryAgainLater, "%s: %s needs the Kubernetes API: %v", PluginName, key, err)
 	case !errors.Is(err, owner.ErrNoAsker):
-		fmt.Fprintf(c.stderr, "%s: the pod %s gets an address without a look at its annotations: %v\n", PluginName, pod, err)
+		fmt.Fprintf(c.stderr, "%s: the pod %s gets an address without a look at its annotations: %v\n", PluginName, n.pod, err)
 	}
 	return nil
 }

@@ -73,40 +73,35 @@ func Add(ctx context.Context, args *skel.CmdArgs, owners owner.Asker) (_ *curren
 
 // Del decodes the configuration and calls Call.Del.
 func Del(ctx context.Context, args *skel.CmdArgs) error {
-	return withDetachedCall(args, func(c *Call) error { return c.Del(ctx) })
+	return withDetachedCall(ctx, args, (*Call).Del)
 }
 
 // Check decodes as much of the configuration as it needs, and calls Call.Check.
 func Check(ctx context.Context, args *skel.CmdArgs) error {
-	return withDetachedCall(args, func(c *Call) error { return c.Check(ctx) })
+	return withDetachedCall(ctx, args, (*Call).Check)
 }
 
 // Status decodes the configuration and calls Call.Status.
 func Status(ctx context.Context, args *skel.CmdArgs) error {
-	return withCall(args, func(c *Call) error { return c.Status(ctx) })
-}
-
-// GC decodes the configuration and calls Call.GC.
-func GC(ctx context.Context, args *skel.CmdArgs) error {
-	return withDetachedCall(args, func(c *Call) error { return c.GC(ctx) })
-}
-
-func withCall(args *skel.CmdArgs, f func(*Call) error) error {
 	c, err := newCall(args, nil)
 	if err != nil {
 		return err
 	}
-	return f(c)
+	return c.Status(ctx)
 }
 
-// withDetachedCall is withCall for a DEL, a GC and a CHECK. It decodes no more of the configuration than they
-// need.
-func withDetachedCall(args *skel.CmdArgs, f func(*Call) error) error {
+// GC decodes the configuration and calls Call.GC.
+func GC(ctx context.Context, args *skel.CmdArgs) error {
+	return withDetachedCall(ctx, args, (*Call).GC)
+}
+
+// withDetachedCall makes a call for a DEL, a GC or a CHECK. It decodes no more of the configuration than they need.
+func withDetachedCall(ctx context.Context, args *skel.CmdArgs, run func(*Call, context.Context) error) error {
 	needed, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
 		return err
 	}
-	return f(New(args, needed.Network(), nil))
+	return run(New(args, needed.Network(), nil), ctx)
 }
 
 // newCall decodes the configuration.
@@ -125,20 +120,20 @@ func newCall(args *skel.CmdArgs, owners owner.Asker) (*Call, error) {
 // disk. A repeated ADD returns what the first did. The result has the form
 // of the newest version.
 func (c *Call) Add(ctx context.Context) (*current.Result, error) {
-	n, env, store, err := c.prepare()
+	n, store, err := c.prepare()
 	if err != nil {
 		return nil, err
 	}
-	if err := c.queryOwner(ctx, n, env.Pod); err != nil {
+	if err := c.queryOwner(ctx, n); err != nil {
 		return nil, err
 	}
 	if err := c.addAPIRequests(ctx, &n, store); err != nil {
 		return nil, err
 	}
-	if err := n.checkStatic(env.Pod); err != nil {
+	if err := n.checkStatic(); err != nil {
 		return nil, err
 	}
-	r, err := c.request(n, env)
+	r, err := c.request(n)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +253,7 @@ func (c *Call) Del(ctx context.Context) error {
 // used. A runtime then makes the node NotReady, which evicts its pods. So a network without a free address
 // fails it only if the configuration has "statusExhausted".
 func (c *Call) Status(ctx context.Context) error {
-	n, _, store, err := c.prepare()
+	n, store, err := c.prepare()
 	if err != nil {
 		return err
 	}

@@ -209,7 +209,7 @@ func (c *Call) claimAddresses(ctx context.Context) error {
 	}
 	agent, err := c.poolAgent()
 	if err != nil {
-		return cniplugin.Error(types.ErrTryAgainLater, "%s: %v", PluginName, err)
+		return poolError(err)
 	}
 	store, _, err := c.prepareRelease()
 	if err != nil {

@@ -38,13 +38,13 @@ func (c *staticConfig) allows(namespace string) bool {
 
 // checkStatic returns an error if the pod asks for an address and must not. An IPAMClaim's addresses were given by the network
 // before.
-func (n network) checkStatic(pod attachment.Pod) error {
-	if n.static.allows(pod.Namespace) {
+func (n network) checkStatic() error {
+	if n.static.allows(n.pod.Namespace) {
 		return nil
 	}
 	for _, q := range append(slices.Clone(n.requested), n.candidates...) {
 		if !q.fromClaim {
-			return q.refuse(fmt.Sprintf("cannot be given: pods of the namespace %q may not ask for an address of this network (%q)", pod.Namespace, "ipam.static.namespaces"))
+			return q.refuse(fmt.Sprintf("cannot be given: pods of the namespace %q may not ask for an address of this network (%q)", n.pod.Namespace, "ipam.static.namespaces"))
 		}
 	}
 	return nil
