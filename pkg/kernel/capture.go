@@ -235,7 +235,7 @@ func (c *capture) readCarried() error {
 	if c.link.carrier() {
 		markWithoutRoute(c.captured.Addresses, append(pending, routes.kernels...))
 	}
-	if c.link.hasXDP {
+	if c.link.xdp != 0 {
 		c.note("its XDP program")
 	}
 	c.altNames()

@@ -88,20 +88,20 @@ func (n *Namespace) carry(oldIndex, newIndex int, list routeList) (pending []car
 	return pending, errors.Join(errs...)
 }
 
-func (n *Namespace) carryOne(oldIndex, newIndex int, r netstate.Route, list routeList) (requests []rtnl.Message, err error) {
+func (n *Namespace) carryOne(oldIndex, newIndex int, r netstate.Route, list routeList) ([]rtnl.Message, error) {
+	var made requests
 	isLeg := len(r.NextHops) > 0 && r.Destination.Addr().Is6()
 	if newIndex != 0 && !isLeg && !list.shared[r.Slot()] {
-		replace, err := n.addRoute(newIndex, r, unix.NLM_F_REPLACE)
-		return []rtnl.Message{replace}, err
+		made.add(n.addRoute(newIndex, r, unix.NLM_F_REPLACE))
+		return made.batch, made.err
 	}
 	if newIndex != 0 {
-		if requests, err = n.addRoutes(newIndex, []netstate.Route{r}, true); err != nil {
-			return nil, err
-		}
+		made.add(n.addRoute(newIndex, r, placeOf(r, true)))
 	}
 	remove, err := n.deleteRoute(oldIndex, r)
 	remove.MayLack = false
-	return append(requests, remove), err
+	made.add(remove, err)
+	return made.batch, made.err
 }
 
 // appendTo appends the requests to the batch.
@@ -113,29 +113,25 @@ func (c *carriedRoute) appendTo(batch []rtnl.Message) []rtnl.Message {
 // endCarry reads the outcomes of the requests, and sets them to nil. It takes off the new interface what the pod had
 // deleted from the old one, and returns what was taken off the old one.
 func (n *Namespace) endCarry(newIndex int, pending []carriedRoute, outcomes []error) (took []netstate.Route, err error) {
-	var late []rtnl.Message
-	var errs []error
+	var late requests
 	for _, c := range pending {
 		results := outcomes[c.offset : c.offset+len(c.requests)]
 		last := results[len(results)-1]
 		created := len(results) == 2 && results[0] == nil
 		if len(results) == 2 && !created && !errors.Is(results[0], unix.EEXIST) {
-			errs = append(errs, results[0])
+			late.err = errors.Join(late.err, results[0])
 		}
 		switch {
 		case last == nil:
 			took = append(took, c.route)
 		case !errors.Is(last, unix.ESRCH) && !errors.Is(last, unix.ENOENT):
-			errs = append(errs, last)
+			late.err = errors.Join(late.err, last)
 		case created:
-			m, err := n.deleteRoute(newIndex, c.route)
-			if errs = append(errs, err); err == nil {
-				late = append(late, m)
-			}
+			late.add(n.deleteRoute(newIndex, c.route))
 		}
 		clear(results)
 	}
-	return took, errors.Join(append(errs, n.socket.Run(late...))...)
+	return took, late.runOn(n)
 }
 
 // carryAddresses takes the addresses off the old interface, until it has none. The new one has those of r.want already.

@@ -106,60 +106,40 @@ func settingsInOrder(settings map[string]string, opts ConfigureOptions) (early, 
 // all errors.
 func (n *Namespace) Configure(index int, want netstate.Interface, opts ConfigureOptions) error {
 	early, late := settingsInOrder(want.Settings, opts)
-	failed := []error{n.writeSettings(want.Link.Name, early)}
-	batch, err := n.beforeUp(index, want)
-	failed = append(failed, err)
+	r := requests{err: n.writeSettings(want.Link.Name, early)}
+	if hasAttributes(want.Link) {
+		r.add(setAttributes(index, want.Link))
+	}
+	if want.Master != nil {
+		r.addAll(n.enslave(index, *want.Master))
+	}
 	addresses := addAddresses(index, want.Addresses, opts.Rebuild)
 	if !opts.Rebuild {
 		// The kernel announces them when the interface goes up, if a setting tells it to.
-		batch, addresses = append(batch, addresses...), nil
+		r.addAll(addresses, nil)
+		addresses = nil
 	}
 	if want.Link.Up {
-		up, err := setUpAs(index, want.Link)
-		if err == nil {
-			batch = append(batch, up)
-		}
-		failed = append(failed, err)
+		r.add(setUpAs(index, want.Link))
 	}
-	batch = slices.Concat(batch, arpNotifyRequest(index, late), addresses)
-	after, err := n.afterUp(index, want, opts.Rebuild)
-	failed, batch = append(failed, err), append(batch, after...)
-	return errors.Join(append(failed, n.socket.Run(batch...))...)
-}
-
-// beforeUp returns the requests that come before the interface goes up. A request that cannot be
-// made is left out, and its error is returned.
-func (n *Namespace) beforeUp(index int, want netstate.Interface) (batch []rtnl.Message, err error) {
-	var errs []error
-	if hasAttributes(want.Link) {
-		m, err := setAttributes(index, want.Link)
-		if err == nil {
-			batch = append(batch, m)
-		}
-		errs = append(errs, err)
-	}
-	if want.Master != nil {
-		enslave, err := n.enslave(index, *want.Master)
-		errs, batch = append(errs, err), append(batch, enslave...)
-	}
-	return batch, errors.Join(errs...)
+	r.addAll(slices.Concat(arpNotifyRequest(index, late), addresses), nil)
+	r.addAll(n.afterUp(index, want, opts.Rebuild))
+	return r.runOn(n)
 }
 
 // afterUp returns the requests that need the interface to be up. A request that cannot be made is
 // left out, and its error is returned.
-func (n *Namespace) afterUp(index int, want netstate.Interface, rebuild bool) (batch []rtnl.Message, err error) {
-	batch, err = requestsOf(want.Neighbours, func(neighbour netstate.Neighbour) (rtnl.Message, error) { return addNeighbour(index, neighbour) })
-	batch = append(batch, removeRoutes(index, want.Addresses)...)
-	routes, routesErr := n.addRoutes(index, want.Routes, rebuild)
-	errs, batch := []error{err, routesErr}, append(batch, routes...)
-	for _, r := range want.Rules {
-		batch = append(batch, addRule(r))
+func (n *Namespace) afterUp(index int, want netstate.Interface, rebuild bool) ([]rtnl.Message, error) {
+	r := requestsOf(want.Neighbours, func(neighbour netstate.Neighbour) (rtnl.Message, error) { return addNeighbour(index, neighbour) })
+	r.addAll(removeRoutes(index, want.Addresses), nil)
+	r.addAll(n.addRoutes(index, want.Routes, rebuild))
+	for _, rule := range want.Rules {
+		r.add(addRule(rule), nil)
 	}
 	for _, q := range want.Qdiscs {
-		qdisc, err := n.addQdisc(index, q)
-		errs, batch = append(errs, err), append(batch, qdisc...)
+		r.addAll(n.addQdisc(index, q))
 	}
-	return batch, errors.Join(errs...)
+	return r.batch, r.err
 }
 
 func isPassthru(link netstate.Link) bool {
@@ -174,11 +154,8 @@ func setUpAs(index int, link netstate.Link) (rtnl.Message, error) {
 		return up, nil
 	}
 	attr, err := macAttr(link.MAC)
-	if err != nil {
-		return rtnl.Message{}, err
-	}
 	up.Add(attr)
-	return up, nil
+	return up, err
 }
 
 // Delete deletes the device of that name, or returns ErrNoDevice.

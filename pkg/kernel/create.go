@@ -33,20 +33,30 @@ const (
 // and is sent only once it is known. The kernel works through a batch to its end: what follows a
 // creation that failed would be done to another device, which has the index.
 func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
-	index, err = createOnce(parentAt, sandbox, parentIndex, link)
+	err = sandbox.withFreeIndex(link, func(link netstate.Link) (err error) {
+		index, err = createOnce(parentAt, sandbox, parentIndex, link)
+		return err
+	})
+	return index, err
+}
+
+// withFreeIndex calls put, which puts a device into the namespace, and again without the index if that is taken: then any other
+// will do. It returns ErrExists if the name is taken.
+func (n *Namespace) withFreeIndex(link netstate.Link, put func(netstate.Link) error) error {
+	err := put(link)
 	if !isTaken(err) {
-		return index, err
+		return err
 	}
-	switch exists, lookErr := sandbox.Exists(link.Name); {
+	switch exists, lookErr := n.Exists(link.Name); {
 	case lookErr != nil:
-		return 0, lookErr
+		return lookErr
 	case exists:
-		return 0, fmt.Errorf("%s in %s: %w", link.Name, sandbox.Path(), ErrExists)
+		return fmt.Errorf("%s in %s: %w", link.Name, n.Path(), ErrExists)
 	case link.Index == 0:
-		return 0, err
+		return err
 	}
-	link.Index = 0 // The index is taken. Any other will do.
-	return createOnce(parentAt, sandbox, parentIndex, link)
+	link.Index = 0
+	return put(link)
 }
 
 // isTaken says that the device was not made because another one has its name or its index.
@@ -143,11 +153,8 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 func DeleteUnfinished(sandbox *Namespace) error {
 	devices, err := sandbox.Devices()
 	for _, d := range devices {
-		if !Unfinished(d) {
-			continue
-		}
-		if e := sandbox.socket.Run(deleteLink(d.Index, d.Name)); !errors.Is(e, unix.ENODEV) {
-			err = errors.Join(err, e)
+		if Unfinished(d) {
+			err = errors.Join(err, sandbox.deleteIndex(d.Index, d.Name))
 		}
 	}
 	return err

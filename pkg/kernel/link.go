@@ -26,9 +26,11 @@ type link struct {
 	txQueues, rxQueues int
 	group              uint32
 	bus                string
-	hasXDP             bool
+	// xdp is 0 if the device has no XDP program.
+	xdp uint8
 	// operState is the operational state (RFC 2863), carrierChanges the number of times that carrier came or went.
-	operState, carrierChanges int
+	operState      uint8
+	carrierChanges int
 	// conf4 and conf6 are the settings of IPv4 and IPv6 that the kernel tells with a link.
 	conf4, conf6 []byte
 	// kind is empty for a NIC. data are the attributes of the kind. portData are those of a port of
@@ -44,52 +46,45 @@ func parseLink(payload []byte) (*link, error) {
 	}
 	info := nl.DeserializeIfInfomsg(payload)
 	l := &link{index: int(info.Index), flags: info.Flags, parentNSID: -1}
-	if err := rtnl.EachAttribute(payload, unix.SizeofIfInfomsg, l.parseAttribute); err != nil {
+	fields := l.fields()
+	err := rtnl.EachAttribute(payload, unix.SizeofIfInfomsg, func(a *rtnl.Attribute) {
+		if !readField(fields, a) {
+			l.parseList(a)
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *link) parseAttribute(a *rtnl.Attribute) {
+// fields are the attributes of a link that have one value.
+func (l *link) fields() []field {
+	return []field{
+		{unix.IFLA_IFNAME, &l.name}, {unix.IFLA_ADDRESS, &l.mac}, {unix.IFLA_PERM_ADDRESS, &l.permanentMAC}, {unix.IFLA_MTU, &l.mtu},
+		{unix.IFLA_OPERSTATE, &l.operState}, {unix.IFLA_CARRIER_CHANGES, &l.carrierChanges}, {unix.IFLA_TXQLEN, &l.txQueueLen},
+		{unix.IFLA_NUM_TX_QUEUES, &l.txQueues}, {unix.IFLA_NUM_RX_QUEUES, &l.rxQueues}, {unix.IFLA_LINK, &l.parent},
+		{unix.IFLA_LINK_NETNSID, &l.parentNSID}, {unix.IFLA_MASTER, &l.master}, {unix.IFLA_IFALIAS, &l.alias}, {unix.IFLA_GROUP, &l.group},
+		{unix.IFLA_PARENT_DEV_NAME, &l.bus},
+	}
+}
+
+// parseList reads an attribute that is a list.
+func (l *link) parseList(a *rtnl.Attribute) {
 	switch a.Type() {
-	case unix.IFLA_IFNAME:
-		l.name = a.Text()
-	case unix.IFLA_ADDRESS:
-		l.mac = nonZero(a.Value())
-	case unix.IFLA_PERM_ADDRESS:
-		l.permanentMAC = nonZero(a.Value())
-	case unix.IFLA_MTU:
-		l.mtu = a.Int32()
-	case unix.IFLA_OPERSTATE:
-		l.operState = int(a.Uint8())
-	case unix.IFLA_CARRIER_CHANGES:
-		l.carrierChanges = a.Int32()
-	case unix.IFLA_TXQLEN:
-		l.txQueueLen = a.Int32()
-	case unix.IFLA_NUM_TX_QUEUES:
-		l.txQueues = a.Int32()
-	case unix.IFLA_NUM_RX_QUEUES:
-		l.rxQueues = a.Int32()
-	case unix.IFLA_LINK:
-		l.parent = a.Int32()
-	case unix.IFLA_LINK_NETNSID:
-		l.parentNSID = a.Int32()
-	case unix.IFLA_MASTER:
-		l.master = a.Int32()
-	case unix.IFLA_IFALIAS:
-		l.alias = a.Text()
-	case unix.IFLA_GROUP:
-		l.group = a.Uint32()
-	case unix.IFLA_PARENT_DEV_NAME:
-		l.bus = a.Text()
 	case unix.IFLA_PROP_LIST:
-		a.Each(l.parseProperty)
+		a.Each(func(property *rtnl.Attribute) {
+			if property.Type() == unix.IFLA_ALT_IFNAME {
+				l.altNames = append(l.altNames, property.Text())
+			}
+		})
 	case unix.IFLA_AF_SPEC:
 		a.Each(l.parseFamily)
 	case unix.IFLA_XDP:
-		a.Each(l.parseXDP)
+		readNested(a, field{nl.IFLA_XDP_ATTACHED, &l.xdp})
 	case unix.IFLA_LINKINFO:
-		a.Each(l.parseLinkInfo)
+		readNested(a, field{nl.IFLA_INFO_KIND, &l.kind}, field{nl.IFLA_INFO_DATA, &l.data},
+			field{nl.IFLA_INFO_SLAVE_KIND, &l.masterKind}, field{nl.IFLA_INFO_SLAVE_DATA, &l.portData})
 	}
 }
 
@@ -101,31 +96,6 @@ func nonZero(value []byte) net.HardwareAddr {
 		}
 	}
 	return nil
-}
-
-func (l *link) parseProperty(a *rtnl.Attribute) {
-	if a.Type() == unix.IFLA_ALT_IFNAME {
-		l.altNames = append(l.altNames, a.Text())
-	}
-}
-
-func (l *link) parseXDP(a *rtnl.Attribute) {
-	if a.Type() == nl.IFLA_XDP_ATTACHED {
-		l.hasXDP = a.Uint8() != 0
-	}
-}
-
-func (l *link) parseLinkInfo(a *rtnl.Attribute) {
-	switch a.Type() {
-	case nl.IFLA_INFO_KIND:
-		l.kind = a.Text()
-	case nl.IFLA_INFO_DATA:
-		l.data = a.Copy()
-	case nl.IFLA_INFO_SLAVE_KIND:
-		l.masterKind = a.Text()
-	case nl.IFLA_INFO_SLAVE_DATA:
-		l.portData = a.Copy()
-	}
 }
 
 // kindOf returns the kind by its name in netstate.

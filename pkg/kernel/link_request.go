@@ -66,8 +66,20 @@ func readField(fields []field, a *rtnl.Attribute) bool {
 		*v = a.Address()
 	case *[]byte:
 		*v = a.Copy()
+	case *net.HardwareAddr:
+		*v = nonZero(a.Value())
 	}
 	return true
+}
+
+// readNested reads the fields from the attributes in a list.
+func readNested(list *rtnl.Attribute, fields ...field) {
+	list.Each(func(a *rtnl.Attribute) { readField(fields, a) })
+}
+
+// readFields reads the fields from the attributes behind a header of so many bytes.
+func readFields(payload []byte, header int, fields ...field) error {
+	return rtnl.EachAttribute(payload, header, func(a *rtnl.Attribute) { readField(fields, a) })
 }
 
 // attributeList is a request, or an attribute that is a list of attributes itself.
@@ -106,16 +118,33 @@ func familyOf(address netip.Addr) int {
 	return unix.AF_INET
 }
 
-// requestsOf returns the request for each of the list. A request that cannot be made is left out, and its error is returned.
-func requestsOf[T any](list []T, request func(T) (rtnl.Message, error)) (batch []rtnl.Message, err error) {
-	var errs []error
-	for _, entry := range list {
-		m, err := request(entry)
-		if errs = append(errs, err); err == nil {
-			batch = append(batch, m)
-		}
+// requests are requests, and the errors of those that cannot be made.
+type requests struct {
+	batch []rtnl.Message
+	err   error
+}
+
+// add adds a request, or its error.
+func (r *requests) add(m rtnl.Message, err error) {
+	if r.err = errors.Join(r.err, err); err == nil {
+		r.batch = append(r.batch, m)
 	}
-	return batch, errors.Join(errs...)
+}
+
+// addAll adds requests, and the errors of others.
+func (r *requests) addAll(batch []rtnl.Message, err error) {
+	r.batch, r.err = append(r.batch, batch...), errors.Join(r.err, err)
+}
+
+// runOn sends the requests. It returns all errors.
+func (r *requests) runOn(n *Namespace) error { return errors.Join(r.err, n.socket.Run(r.batch...)) }
+
+// requestsOf returns the request for each of the list. A request that cannot be made is left out, and its error is returned.
+func requestsOf[T any](list []T, request func(T) (rtnl.Message, error)) (r requests) {
+	for _, entry := range list {
+		r.add(request(entry))
+	}
+	return r
 }
 
 // newDevice returns a request that makes a device with the flags set.

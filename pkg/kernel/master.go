@@ -98,13 +98,10 @@ func (n *Namespace) tableOfVRF(index int) (uint32, error) {
 }
 
 // filtersVLANs says whether the bridge filters VLANs at its ports.
-func filtersVLANs(data []byte) (filters bool, err error) {
-	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
-		if a.Type() == iflaBrVLANFiltering {
-			filters = a.Uint8() == 1
-		}
-	})
-	return filters, err
+func filtersVLANs(data []byte) (bool, error) {
+	var filters uint8
+	err := readFields(data, 0, field{iflaBrVLANFiltering, &filters})
+	return filters == 1, err
 }
 
 func parsePort(data []byte) (map[string]uint32, error) {

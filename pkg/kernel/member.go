@@ -33,8 +33,8 @@ func (n *Namespace) Enslave(nic, bond int) error {
 	default:
 		return fmt.Errorf("%s: it has another master: %w", action, errDeviceInUse)
 	}
-	if used, err := n.HasAddresses(nic); err != nil || used {
-		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", action, errDeviceInUse))
+	if err := n.checkNoAddresses(nic, action+": it"); err != nil {
+		return err
 	}
 	enslave := setLink(action, nic, uint32Attr(unix.IFLA_MASTER, bond))
 	if member.up() {
@@ -57,9 +57,18 @@ func (n *Namespace) checkSetDown(index int) error {
 		if d.ParentIndex != index || d.VLAN == nil {
 			continue
 		}
-		if used, err := n.HasAddresses(d.Index); err != nil || used {
-			return errors.Join(err, fmt.Errorf("it must go down for that, and %s on it has addresses: %w", d.Name, errDeviceInUse))
+		if err := n.checkNoAddresses(d.Index, "it must go down for that, and "+d.Name+" on it"); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// checkNoAddresses returns errDeviceInUse if the device of that index has addresses of its own.
+func (n *Namespace) checkNoAddresses(index int, subject string) error {
+	used, err := n.HasAddresses(index)
+	if used {
+		err = fmt.Errorf("%s has addresses of its own: %w", subject, errDeviceInUse)
+	}
+	return err
 }

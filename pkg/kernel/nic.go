@@ -1,10 +1,7 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -25,22 +22,10 @@ func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts Co
 	if device.master != 0 {
 		return fmt.Errorf("%s: it has a master: %w", action, errDeviceInUse)
 	}
-	if used, err := host.HasAddresses(nic); err != nil || used {
-		return errors.Join(err, fmt.Errorf("%s: it has addresses of its own: %w", action, errDeviceInUse))
+	if err := host.checkNoAddresses(nic, action+": it"); err != nil {
+		return err
 	}
-	err = host.socket.Run(moveLink(sandbox, nic, want.Link))
-	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
-		exists, lookErr := sandbox.Exists(want.Link.Name)
-		switch {
-		case lookErr != nil:
-			return lookErr
-		case exists:
-			return fmt.Errorf("%s: %s: %w", action, want.Link.Name, ErrExists)
-		}
-		link := want.Link
-		link.Index = 0 // The index is taken. Any other will do.
-		err = host.socket.Run(moveLink(sandbox, nic, link))
-	}
+	err = sandbox.withFreeIndex(want.Link, func(link netstate.Link) error { return host.socket.Run(moveLink(sandbox, nic, link)) })
 	if err != nil {
 		return err
 	}

@@ -63,8 +63,8 @@ func parseTc(payload []byte) (a tcAnswer, err error) {
 		return a, err
 	}
 	a.TcMsg = *nl.DeserializeTcMsg(payload)
-	fields := []field{{nl.TCA_KIND, &a.kind}, {nl.TCA_OPTIONS, &a.options}}
-	return a, rtnl.EachAttribute(payload, nl.SizeofTcMsg, func(attr *rtnl.Attribute) { readField(fields, attr) })
+	err = readFields(payload, nl.SizeofTcMsg, field{nl.TCA_KIND, &a.kind}, field{nl.TCA_OPTIONS, &a.options})
+	return a, err
 }
 
 // AddQdisc gives the interface the queueing discipline and its filters. It replaces the qdisc that
@@ -89,13 +89,12 @@ func (n *Namespace) addQdisc(index int, q netstate.Qdisc) ([]rtnl.Message, error
 	m := newMessage(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add qdisc "+q.String(),
 		&nl.TcMsg{Ifindex: int32(index), Handle: q.Handle, Parent: q.Parent})
 	addFields(m, []field{{nl.TCA_KIND, &q.Kind}, {nl.TCA_OPTIONS, &q.Options}})
-	batch := []rtnl.Message{m}
+	r := requests{batch: []rtnl.Message{m}}
 	for _, f := range q.Filters {
-		m, err := n.addFilter(index, f)
-		if err != nil {
-			return nil, err
-		}
-		batch = append(batch, m)
+		r.add(n.addFilter(index, f))
 	}
-	return batch, nil
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.batch, nil
 }

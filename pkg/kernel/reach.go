@@ -3,7 +3,10 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,29 +26,40 @@ const discardPort = 9
 // ProbeTCP begins a TCP connection from one address of n to another address, and ends it. It returns nil if the other end answers,
 // even if it refuses, ErrNoAnswer if nothing comes back within the limit, and ErrRejected. source may be invalid: then the kernel chooses.
 func (n *Namespace) ProbeTCP(source, destination netip.Addr, limit time.Duration) error {
-	family := familyOf(destination)
-	fd, err := n.openSocket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if source.IsValid() {
-		if err := unix.Bind(fd, sockaddr(source, 0)); err != nil {
-			return fmt.Errorf("from %s: %w", source, err)
+	var sockets []int // A second descriptor of the dialer's socket, which outlives the dialer's own.
+	dialer := &net.Dialer{Timeout: limit, Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		controlErr := raw.Control(func(fd uintptr) {
+			var socket int
+			if socket, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+				sockets, err = append(sockets, socket), enableICMPErrors(socket, familyOf(destination))
+			}
+		})
+		return errors.Join(controlErr, err)
+	}}
+	defer func() {
+		for _, socket := range sockets {
+			_ = unix.Close(socket)
 		}
+	}()
+	if source.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
 	}
-	if err := enableICMPErrors(fd, family); err != nil {
-		return err
-	}
-	err = unix.Connect(fd, sockaddr(destination, discardPort))
-	if errors.Is(err, unix.EINPROGRESS) {
-		err = awaitConnect(fd, limit)
-	}
+	err := n.enter(func() error {
+		conn, err := dialer.Dial("tcp", netip.AddrPortFrom(destination, discardPort).String())
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	var timeout net.Error
+	var errno unix.Errno
 	switch {
-	case err != nil && hasICMPError(fd):
-		return fmt.Errorf("%w: %w", ErrRejected, err)
+	case errors.As(err, &errno) && slices.ContainsFunc(sockets, hasICMPError):
+		return fmt.Errorf("%w: %w", ErrRejected, errno)
 	case errors.Is(err, unix.ECONNREFUSED):
 		return nil // The other end itself.
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("%w within %s", ErrNoAnswer, limit)
 	}
 	return err
 }
@@ -64,32 +78,4 @@ func hasICMPError(fd int) bool {
 	const enough = 512
 	_, size, _, _, err := unix.Recvmsg(fd, make([]byte, enough), make([]byte, enough), unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 	return err == nil && size > 0
-}
-
-func sockaddr(addr netip.Addr, port int) unix.Sockaddr {
-	if addr.Is4() {
-		return &unix.SockaddrInet4{Addr: addr.As4(), Port: port}
-	}
-	return &unix.SockaddrInet6{Addr: addr.As16(), Port: port}
-}
-
-// awaitConnect waits for the end of a connect.
-func awaitConnect(fd int, limit time.Duration) error {
-	for until := time.Now().Add(limit); ; {
-		remaining := max(time.Until(until).Milliseconds(), 0)
-		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(remaining))
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return err
-		case ready == 0:
-			return fmt.Errorf("%w within %s", ErrNoAnswer, limit)
-		}
-		number, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		if err != nil || number == 0 {
-			return err
-		}
-		return unix.Errno(number)
-	}
 }

@@ -56,18 +56,15 @@ func (r *Replacement) prepare() error {
 	early, _ := settingsInOrder(r.want.Settings, rebuildOptions)
 	link := r.want.Link
 	link.Name = r.temporary
-	errs := []error{r.sandbox.writeSettings(r.temporary, early)}
-	var batch []rtnl.Message
+	made := requests{err: r.sandbox.writeSettings(r.temporary, early)}
 	if hasAttributes(link) {
-		attributes, err := setAttributes(r.New, link)
-		errs, batch = append(errs, err), append(batch, attributes)
+		made.add(setAttributes(r.New, link))
 	}
 	if !link.SharesMAC() { // With another MAC it gets another link-local address.
 		addresses, err := r.sandbox.linkLocal(r.Old)
-		errs = append(errs, err)
-		batch = append(batch, addAddresses(r.New, addresses, true)...)
+		made.addAll(addAddresses(r.New, addresses, true), err)
 	}
-	return errors.Join(append(errs, r.sandbox.socket.Run(batch...))...)
+	return made.runOn(r.sandbox)
 }
 
 // rebuildOptions says that the pod had all of this before.
@@ -230,13 +227,11 @@ var renamesLive = sync.OnceValue(func() bool { return kernelAtLeast(6, 2) && !fa
 // swapRequests returns the requests by which the new interface takes over, from its name on: those that its routes need
 // before them, with the addresses that it does not have yet, and the others.
 func (r *Replacement) swapRequests(want netstate.Interface, addresses []netstate.Address) (before, after []rtnl.Message, err error) {
-	before = []rtnl.Message{rename(r.New, want.Link.Name, want.Link.Up && want.Master == nil)}
-	var errs []error
+	first := requests{batch: []rtnl.Message{rename(r.New, want.Link.Name, want.Link.Up && want.Master == nil)}}
 	if want.Master != nil {
-		enslave, err := r.sandbox.enslave(r.New, *want.Master)
-		errs, before = append(errs, err), append(before, enslave...)
+		first.addAll(r.sandbox.enslave(r.New, *want.Master))
 		if want.Link.Up {
-			before = append(before, setUp(r.New, want.Link.Name))
+			first.add(setUp(r.New, want.Link.Name), nil)
 		}
 	}
 	_, late := settingsInOrder(want.Settings, rebuildOptions)
@@ -245,7 +240,7 @@ func (r *Replacement) swapRequests(want netstate.Interface, addresses []netstate
 	for i := range after {
 		after[i].MayExist = true // The pod can have made it meanwhile.
 	}
-	return slices.Concat(before, arpNotifyRequest(r.New, late), addAddresses(r.New, addresses, true)), after, errors.Join(append(errs, err)...)
+	return slices.Concat(first.batch, arpNotifyRequest(r.New, late), addAddresses(r.New, addresses, true)), after, errors.Join(first.err, err)
 }
 
 // rename returns the request that renames the device of that index, and then sets it up if asked.
@@ -283,10 +278,9 @@ func (r *Replacement) Discard() error { return r.sandbox.deleteIndex(r.New, r.te
 
 // deleteIndex deletes the device of that index. It is no error if it is gone.
 func (n *Namespace) deleteIndex(index int, name string) error {
-	if err := n.socket.Run(deleteLink(index, name)); !errors.Is(err, unix.ENODEV) {
-		return err
-	}
-	return nil
+	m := deleteLink(index, name)
+	m.MayLack = true
+	return n.socket.Run(m)
 }
 
 // DeleteRetired deletes the replaced interface with that index. It leaves alone a device without a temporary name,

@@ -17,69 +17,59 @@ import (
 )
 
 // settingDirs are the directories of the sysctls of interfaces, by the beginning of their keys.
-var settingDirs = []struct{ prefix, dir string }{
-	{"ipv4/", settingsDir("ipv4/conf")},
-	{"ipv6/", settingsDir("ipv6/conf")},
-	{"ipv4/neigh/", settingsDir("ipv4/neigh")},
-	{"ipv6/neigh/", settingsDir("ipv6/neigh")},
-}
+var settingDirs = map[string]string{"ipv4/": "ipv4/conf", "ipv6/": "ipv6/conf", "ipv4/neigh/": "ipv4/neigh", "ipv6/neigh/": "ipv6/neigh"}
 
-// settingFile returns the directory of the setting of that key, and the file in it.
-func settingFile(ifName, key string) (dir, file string) {
-	family, name, _ := strings.Cut(key, "/")
-	kind := "conf"
-	if neigh, ok := strings.CutPrefix(name, "neigh/"); ok {
-		kind, name = "neigh", neigh
-	}
-	return filepath.Join(settingsDir(family, kind), ifName), name
-}
-
-// settingFiles are the files of an interface's settings in the namespace of the thread. Each
+// settingFiles are the files of the settings of an interface in the namespace of the thread. Each
 // directory is opened once, because the kernel looks for that of eth0 among those of all
 // namespaces.
 type settingFiles struct {
 	ifName string
-	dirs   map[string]*os.Root
+	dirs   map[string]*os.File
+}
+
+// openDir opens the directory of the settings whose keys have this beginning.
+func (s *settingFiles) openDir(prefix string) (*os.File, error) {
+	if dir, ok := s.dirs[prefix]; ok {
+		return dir, nil
+	}
+	dir, err := os.Open(filepath.Join(settingsDir(settingDirs[prefix]), s.ifName))
+	if err != nil {
+		return nil, err
+	}
+	if s.dirs == nil {
+		s.dirs = map[string]*os.File{}
+	}
+	s.dirs[prefix] = dir
+	return dir, nil
 }
 
 // locate returns the directory of the setting and the name of its file.
-func (s *settingFiles) locate(key string) (*os.Root, string, error) {
-	dir, file := settingFile(s.ifName, key)
-	if root, ok := s.dirs[dir]; ok {
-		return root, file, nil
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, "", err
-	}
-	if s.dirs == nil {
-		s.dirs = map[string]*os.Root{}
-	}
-	s.dirs[dir] = root
-	return root, file, nil
+func (s *settingFiles) locate(key string) (dir *os.File, file string, err error) {
+	end := strings.LastIndex(key, "/") + 1
+	dir, err = s.openDir(key[:end])
+	return dir, key[end:], err
 }
 
 func (s *settingFiles) close() {
-	for _, root := range s.dirs {
-		_ = root.Close()
+	for _, dir := range s.dirs {
+		_ = dir.Close()
 	}
 }
 
 func (s *settingFiles) read(key string) (string, error) {
-	root, file, err := s.locate(key)
+	dir, file, err := s.locate(key)
 	if err != nil {
 		return "", err
 	}
-	b, err := root.ReadFile(file)
-	return strings.TrimSpace(string(b)), err
+	return readAt(dir, file)
 }
 
 func (s *settingFiles) write(key, value string) error {
-	root, file, err := s.locate(key)
+	dir, file, err := s.locate(key)
 	if err != nil {
 		return err
 	}
-	f, err := root.OpenFile(file, os.O_WRONLY, 0)
+	f, err := openAt(dir, file, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
@@ -125,87 +115,63 @@ func (n *Namespace) settings(link *link, keys []string) (map[string]string, erro
 func (n *Namespace) changedSettings(link *link) (changed map[string]string, notes []string, err error) {
 	changed = map[string]string{}
 	err = n.enter(func() error {
-		for _, d := range settingDirs {
-			added, err := changedIn(d.prefix, d.dir, link, changed)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		sysctls := &settingFiles{ifName: link.name}
+		defer sysctls.close()
+		// Only the first namespace shows the defaults of neighbour tables. In the others, lo has them.
+		usual := []*settingFiles{{ifName: "default"}, {ifName: "lo"}}
+		for _, s := range usual {
+			defer s.close()
+		}
+		for _, prefix := range sortedKeys(settingDirs) {
+			files, err := filesOf(prefix, sysctls, usual)
+			if err != nil {
 				return err
 			}
-			notes = append(notes, added...)
+			for _, file := range files {
+				key := prefix + file
+				value, err := sysctls.read(key)
+				if err != nil || isReadOnly(key) || isUsual(usual, key, value) {
+					continue // It cannot be read now, such as stable_secret without a secret.
+				}
+				if key != ipv6MTU {
+					changed[key] = value
+				} else if value != strconv.Itoa(link.mtu) {
+					notes = append(notes, fmt.Sprintf("setting %s=%s: the kernel sets it anew when the carrier comes", key, value))
+				}
+			}
 		}
 		return nil
 	})
 	return changed, notes, err
 }
 
-// changedIn adds to changed the settings of one directory that differ from the defaults. The
-// directory is missing on a kernel without IPv6, and for an interface without IPv6.
-func changedIn(prefix, dir string, link *link, changed map[string]string) (notes []string, err error) {
-	ifDir, err := os.Open(filepath.Join(dir, link.name))
+// filesOf opens the directories, and returns the names of the files in the first. A directory is missing on a kernel without
+// IPv6, and for an interface without IPv6.
+func filesOf(prefix string, sysctls *settingFiles, usual []*settingFiles) ([]string, error) {
+	dir, err := sysctls.openDir(prefix)
+	for _, s := range usual {
+		if _, usualErr := s.openDir(prefix); !errors.Is(usualErr, fs.ErrNotExist) {
+			err = errors.Join(err, usualErr)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = ifDir.Close() }()
-	usual, err := openDefaults(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer usual.close()
-	files, err := ifDir.Readdirnames(0)
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range files {
-		value, err := readAt(ifDir, file)
-		if err != nil {
-			continue // It cannot be read now, such as stable_secret without a secret.
-		}
-		defaultValue, ok := usual.read(file)
-		switch key := prefix + file; {
-		case ok && value == defaultValue || isReadOnly(key):
-		case key != ipv6MTU:
-			changed[key] = value
-		case value != strconv.Itoa(link.mtu):
-			notes = append(notes, fmt.Sprintf("setting %s=%s: the kernel sets it anew when the carrier comes", key, value))
-		}
-	}
-	return notes, nil
+	return dir.Readdirnames(0)
 }
 
-// defaultSettings are the directories with the values that a new interface has. Only the first
-// namespace shows the defaults of neighbour tables. In the others, lo has them.
-type defaultSettings []*os.File
-
-func openDefaults(dir string) (defaultSettings, error) {
-	var usual defaultSettings
-	for _, name := range []string{"default", "lo"} {
-		settings, err := os.Open(filepath.Join(dir, name))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			usual.close()
-			return nil, err
-		default:
-			usual = append(usual, settings)
-		}
-	}
-	return usual, nil
-}
-
-func (u defaultSettings) close() {
-	for _, settings := range u {
-		_ = settings.Close()
-	}
-}
-
-// read returns the usual value of the setting, if there is one.
-func (u defaultSettings) read(file string) (string, bool) {
-	for _, settings := range u {
-		value, err := readAt(settings, file)
+// isUsual says that the setting has the value that a new interface has.
+func isUsual(usual []*settingFiles, key, value string) bool {
+	for _, s := range usual {
+		usualValue, err := s.read(key)
 		if !errors.Is(err, fs.ErrNotExist) {
-			return value, err == nil
+			return err == nil && usualValue == value
 		}
 	}
-	return "", false
+	return false
 }
 
 // ipv6MTU is a setting whose default is the MTU of the link.

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +23,8 @@ func TestSettingsAreToldWithTheLink(t *testing.T) {
 			if told, ok := link.setting(key); !ok || told != values {
 				t.Errorf("%s is %s: the kernel tells %q, %v", key, values, told, ok)
 			}
-			dir, file := settingFile("eth0", key)
-			if got := fresh.Run(t, w.path, "cat "+dir+"/"+file); got != values {
+			family, file, _ := strings.Cut(key, "/")
+			if got := fresh.Run(t, w.path, "cat /proc/sys/net/"+family+"/conf/eth0/"+file); got != values {
 				t.Errorf("%s is %s, want %s", key, got, values)
 			}
 		}

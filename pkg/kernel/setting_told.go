@@ -42,17 +42,9 @@ func (l *link) setting(key string) (string, bool) {
 func (l *link) parseFamily(family *rtnl.Attribute) {
 	switch family.Type() {
 	case unix.AF_INET:
-		family.Each(func(a *rtnl.Attribute) {
-			if a.Type() == unix.IFLA_INET_CONF {
-				l.conf4 = a.Copy()
-			}
-		})
+		readNested(family, field{unix.IFLA_INET_CONF, &l.conf4})
 	case unix.AF_INET6:
-		family.Each(func(a *rtnl.Attribute) {
-			if a.Type() == unix.IFLA_INET6_CONF {
-				l.conf6 = a.Copy()
-			}
-		})
+		readNested(family, field{unix.IFLA_INET6_CONF, &l.conf6})
 	}
 }
 

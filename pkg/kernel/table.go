@@ -68,8 +68,8 @@ func (n *Namespace) DeleteRoutes(routes []TableRoute) error {
 }
 
 func (n *Namespace) runRoutes(routes []TableRoute, request func(TableRoute) (rtnl.Message, error)) error {
-	batch, err := requestsOf(routes, request)
-	return errors.Join(err, n.socket.Run(batch...))
+	r := requestsOf(routes, request)
+	return r.runOn(n)
 }
 
 // Rules returns the policy rules of the namespace, also the kernel's own. It leaves out those that cannot be described.
@@ -82,19 +82,13 @@ func (n *Namespace) Rules() ([]netstate.Rule, error) {
 func (n *Namespace) DeleteRule(r netstate.Rule) error {
 	m := addRule(r)
 	m.Request.Type, m.Request.Flags = unix.RTM_DELRULE, unix.NLM_F_REQUEST
-	m.Action, m.MayExist = "remove rule "+r.String(), false
-	err := n.socket.Run(m)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	return err
+	m.Action, m.MayExist, m.MayLack = "remove rule "+r.String(), false, true
+	return n.socket.Run(m)
 }
 
 // DeleteAddress takes the address from the device. It is no error if it is gone.
 func (n *Namespace) DeleteAddress(index int, a netstate.Address) error {
-	err := n.socket.Run(deleteAddress(index, a))
-	if errors.Is(err, unix.EADDRNOTAVAIL) {
-		return nil
-	}
-	return err
+	m := deleteAddress(index, a)
+	m.MayLack = true
+	return n.socket.Run(m)
 }

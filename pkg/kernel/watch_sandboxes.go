@@ -90,10 +90,6 @@ func (w *Watch) handleNSID(m *syscall.NetlinkMessage) {
 func parseNSID(payload []byte) (number int, err error) {
 	number = -1
 	// The kernel pads struct rtgenmsg to a multiple of four bytes.
-	err = rtnl.EachAttribute(payload, nl.NewRtGenMsg().Len(), func(a *rtnl.Attribute) {
-		if a.Type() == unix.NETNSA_NSID {
-			number = a.Int32()
-		}
-	})
+	err = readFields(payload, nl.NewRtGenMsg().Len(), field{unix.NETNSA_NSID, &number})
 	return number, err
 }

@@ -56,11 +56,7 @@ func indexIn(payload []byte) (int, error) {
 
 // attributeOf returns the attribute, a number of four bytes, behind a header of so many bytes. It returns 0 if there is
 // no such attribute.
-func attributeOf(payload []byte, header int, attribute uint16) (value int, err error) {
-	err = rtnl.EachAttribute(payload, header, func(a *rtnl.Attribute) {
-		if a.Type() == attribute {
-			value = a.Int32()
-		}
-	})
+func attributeOf(payload []byte, header, attribute int) (value int, err error) {
+	err = readFields(payload, header, field{attribute, &value})
 	return value, err
 }

@@ -60,9 +60,9 @@ func (d Difference) String() string {
 // differences are gathered by add and the functions that use it.
 type differences []Difference
 
-func (ds *differences) add(field Field, want, live string) {
-	if want != live {
-		*ds = append(*ds, Difference{Field: field, Want: want, Live: live})
+func (ds *differences) add(field Field, want, live any) {
+	if d := (Difference{Field: field, Want: fmt.Sprint(want), Live: fmt.Sprint(live)}); d.Want != d.Live {
+		*ds = append(*ds, d)
 	}
 }
 
@@ -92,19 +92,19 @@ func Diff(want, live Interface) []Difference {
 // kind compares what only links of a certain kind have.
 func (ds *differences) kind(want, live Link) {
 	if want.VLAN != nil && live.VLAN != nil {
-		ds.add(FieldVLAN, want.VLAN.String(), live.VLAN.String())
+		ds.add(FieldVLAN, want.VLAN, live.VLAN)
 	}
 	if want.VLANOptions != nil && live.VLANOptions != nil {
-		ds.add(FieldOptions, want.VLANOptions.String(), live.VLANOptions.restrictedTo(*want.VLANOptions).String())
+		ds.add(FieldOptions, want.VLANOptions, live.VLANOptions.restrictedTo(*want.VLANOptions))
 	}
 	if want.IPvlan != nil && live.IPvlan != nil {
-		ds.add(FieldMode, want.IPvlan.String(), live.IPvlan.String())
+		ds.add(FieldMode, want.IPvlan, live.IPvlan)
 	}
 	if w, h := want.Macvlan, live.Macvlan; w != nil && h != nil {
 		ds.add(FieldMode, w.Mode, h.Mode)
 		ds.add(FieldOptions, w.options(*h), h.options(*w))
 		if w.BCQueueLen != 0 {
-			ds.add(FieldBCQueue, strconv.Itoa(int(w.BCQueueLen)), strconv.Itoa(int(h.BCQueueLen)))
+			ds.add(FieldBCQueue, w.BCQueueLen, h.BCQueueLen)
 		}
 	}
 }
@@ -141,11 +141,11 @@ func (m Master) String() string { return m.Kind + " " + m.Name }
 // master compares the masters and, if they are the same bridge, the attributes of the port.
 func (ds *differences) master(want Master, live *Master) {
 	if live == nil {
-		ds.add(FieldMaster, want.String(), "")
+		ds.add(FieldMaster, want, "")
 		return
 	}
 	if want.String() != live.String() {
-		ds.add(FieldMaster, want.String(), live.String())
+		ds.add(FieldMaster, want, live)
 		return
 	}
 	var wanted, actual []string
@@ -166,19 +166,19 @@ func (ds *differences) link(want, live Link) {
 		ds.add(FieldMAC, want.MAC, live.MAC)
 	}
 	if want.MTU != 0 {
-		ds.add(FieldMTU, strconv.Itoa(want.MTU), strconv.Itoa(live.MTU))
+		ds.add(FieldMTU, want.MTU, live.MTU)
 	}
 	if want.TxQueueLen != nil && live.TxQueueLen != nil {
-		ds.add(FieldTxQueueLen, strconv.Itoa(*want.TxQueueLen), strconv.Itoa(*live.TxQueueLen))
+		ds.add(FieldTxQueueLen, *want.TxQueueLen, *live.TxQueueLen)
 	}
 	if want.Alias != "" {
 		ds.add(FieldAlias, want.Alias, live.Alias)
 	}
 	if want.Group != 0 {
-		ds.add(FieldGroup, strconv.Itoa(int(want.Group)), strconv.Itoa(int(live.Group)))
+		ds.add(FieldGroup, want.Group, live.Group)
 	}
 	if missing := want.without(live.LinkFlags); missing != (LinkFlags{}) {
-		ds.add(FieldFlags, missing.String(), "")
+		ds.add(FieldFlags, missing, "")
 	}
 	if want.Up && !live.Up {
 		ds.add(FieldUp, "up", "down")

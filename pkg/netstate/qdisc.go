@@ -1,9 +1,7 @@
 package netstate
 
 import (
-	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -72,12 +70,4 @@ var (
 )
 
 // Equal says that both have the same options.
-func (q Qdisc) Equal(qdisc Qdisc) bool {
-	return q.Kind == qdisc.Kind && q.Handle == qdisc.Handle && q.Parent == qdisc.Parent &&
-		bytes.Equal(q.Options, qdisc.Options) && slices.EqualFunc(q.Filters, qdisc.Filters, Filter.equal)
-}
-
-func (f Filter) equal(filter Filter) bool {
-	return f.Kind == filter.Kind && f.Parent == filter.Parent && f.Info == filter.Info && f.ClassID == filter.ClassID &&
-		f.Flags == filter.Flags && bytes.Equal(f.Selector, filter.Selector) && slices.Equal(f.Redirects, filter.Redirects)
-}
+func (q Qdisc) Equal(qdisc Qdisc) bool { return q.Detail() == qdisc.Detail() }

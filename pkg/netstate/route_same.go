@@ -1,64 +1,33 @@
 package netstate
 
 import (
+	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 )
-
-// routeKey is everything of an IPv4 route. Of an IPv6 route it has what tells it apart from others: the kernel has a
-// route for each next hop.
-type routeKey struct {
-	slot       Slot
-	gateway    netip.Addr
-	device     string
-	hops       string
-	attributes attributes
-}
-
-// attributes are what a route has besides its slot and its next hops.
-type attributes struct {
-	source                         netip.Addr
-	scope, protocol, kind, prefers uint8
-	onLink                         bool
-	mtu, advMSS                    uint32
-	metrics, congestionControl     string
-}
-
-func (r Route) attributes() attributes {
-	a := attributes{
-		source: r.Source, scope: r.Scope, protocol: r.Protocol, kind: r.Type, prefers: r.Preference, onLink: r.OnLink,
-		mtu: r.MTU, advMSS: r.AdvMSS, congestionControl: r.CongestionControl,
-	}
-	if len(r.Metrics) > 0 {
-		a.metrics = fmt.Sprint(r.Metrics) // In the order of the keys.
-	}
-	return a
-}
 
 // isLeg says that the route is an IPv6 route with a single next hop of a known weight.
 func (r Route) isLeg() bool { return len(r.NextHops) == 1 && r.Destination.Addr().Is6() }
 
-// plain returns a leg in the form of a route with a gateway.
+// plain returns a leg in the form of a route with a gateway. Several next hops are sorted.
 func (r Route) plain() Route {
 	if r.isLeg() {
 		hop := r.NextHops[0]
 		r.Gateway, r.OnLink, r.NextHops = hop.Gateway, hop.OnLink, nil
-		if r.Device == "" {
-			r.Device = hop.Device
-		}
+		r.Device = cmp.Or(r.Device, hop.Device)
 	}
+	r.NextHops = slices.SortedFunc(slices.Values(r.NextHops), func(a, b NextHop) int { return cmp.Compare(a.String(), b.String()) })
 	return r
 }
 
-func (r Route) key() routeKey {
+// key is everything of an IPv4 route. Of an IPv6 route it has what tells it apart from others: the kernel has a
+// route for each next hop.
+func (r Route) key() string {
 	r = r.plain()
-	k := routeKey{slot: r.Slot(), gateway: r.Gateway, device: r.Device, hops: strings.Join(hopWords(r.NextHops), " ")}
 	if r.Destination.Addr().Is4() {
-		k.attributes = r.attributes()
+		return r.Detail()
 	}
-	return k
+	return fmt.Sprint(r.Slot(), r.Gateway, r.Device, r.NextHops)
 }
 
 // weight is the weight of a leg, 0 if the kernel does not tell it.
@@ -74,14 +43,14 @@ func (r Route) agrees(route Route) bool {
 	if w, o := r.weight(), route.weight(); w != o && w != 0 && o != 0 {
 		return false
 	}
-	return r.Unsure || route.Unsure || r.plain().attributes() == route.plain().attributes()
+	return r.Unsure || route.Unsure || r.plain().Detail() == route.plain().Detail()
 }
 
 // Equal says that both are the same route.
 func (r Route) Equal(route Route) bool { return r.key() == route.key() && r.agrees(route) }
 
 // Routes are routes that can be looked up.
-type Routes map[routeKey]Route
+type Routes map[string]Route
 
 // RoutesOf returns the routes in a form in which they can be looked up.
 func RoutesOf(list []Route) Routes {
@@ -103,23 +72,6 @@ func (rs Routes) Has(r Route) bool {
 func (rs Routes) HasHop(r Route) bool {
 	_, ok := rs[r.key()]
 	return ok
-}
-
-// Legs returns the interface's own legs of an IPv6 route through several next hops. Each is a route of its own, as
-// in the kernel. Any other route is returned as it is.
-func (r Route) Legs() []Route {
-	if r.Destination.Addr().Is4() || len(r.NextHops) == 0 {
-		return []Route{r}
-	}
-	var legs []Route
-	for _, h := range r.NextHops {
-		if h.Device == "" {
-			leg := r
-			leg.NextHops = []NextHop{h}
-			legs = append(legs, leg)
-		}
-	}
-	return legs
 }
 
 func diffRoutes(want, live []Route) []Difference {
@@ -153,14 +105,4 @@ func firstOfSlots(routes []Route) map[Slot]Route {
 		}
 	}
 	return first
-}
-
-// hopWords are the next hops, sorted.
-func hopWords(hops []NextHop) []string {
-	var words []string
-	for _, h := range hops {
-		words = append(words, h.String())
-	}
-	slices.Sort(words)
-	return words
 }

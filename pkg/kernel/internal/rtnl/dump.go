@@ -44,19 +44,10 @@ func (s *Socket) Dump(m Message, reset func(), handle func(payload []byte) error
 }
 
 func (s *Socket) dumpOnce(request *nl.NetlinkRequest, handle func([]byte) error) (interrupted bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.send(request.Serialize()); err != nil {
-		return false, err
-	}
 	var failed error
-	err = s.receive(func(m *syscall.NetlinkMessage) (bool, error) {
-		if m.Header.Seq != request.Seq {
-			return true, nil
-		}
+	err = s.ask(request, func(m *syscall.NetlinkMessage) (bool, error) {
 		interrupted = interrupted || m.Header.Flags&unix.NLM_F_DUMP_INTR != 0
-		switch m.Header.Type {
-		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
+		if m.Header.Type == unix.NLMSG_DONE {
 			return false, parseError(m)
 		}
 		// After a failure the rest is read too. An answer that stays in the socket would be taken
@@ -69,23 +60,28 @@ func (s *Socket) dumpOnce(request *nl.NetlinkRequest, handle func([]byte) error)
 	return interrupted, errors.Join(failed, err)
 }
 
+// ask sends a request, and calls handle with each answer until it wants no more or the kernel refuses the request.
+func (s *Socket) ask(request *nl.NetlinkRequest, handle func(*syscall.NetlinkMessage) (proceed bool, err error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.send(request.Serialize()); err != nil {
+		return err
+	}
+	return s.receive(func(m *syscall.NetlinkMessage) (bool, error) {
+		switch {
+		case m.Header.Seq != request.Seq:
+			return true, nil
+		case m.Header.Type == unix.NLMSG_ERROR:
+			return false, parseError(m)
+		}
+		return handle(m)
+	})
+}
+
 // Get sends a request for one object, and calls take with the payload of the answer. The payload is
 // valid during the call only.
 func (s *Socket) Get(m Message, take func(payload []byte) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.send(m.Request.Serialize()); err != nil {
-		return m.explain(err)
-	}
-	err := s.receive(func(answer *syscall.NetlinkMessage) (bool, error) {
-		switch {
-		case answer.Header.Seq != m.Request.Seq:
-			return true, nil
-		case answer.Header.Type == unix.NLMSG_ERROR:
-			return false, parseError(answer)
-		}
-		return false, take(answer.Data)
-	})
+	err := s.ask(m.Request, func(answer *syscall.NetlinkMessage) (bool, error) { return false, take(answer.Data) })
 	if err != nil {
 		return m.explain(err)
 	}

@@ -3,6 +3,7 @@ package rtnl
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
@@ -51,7 +52,10 @@ func (m Message) explain(err error) error {
 
 // tolerates says that the error is no failure of this request.
 func (m Message) tolerates(err error) bool {
-	return m.MayExist && errors.Is(err, unix.EEXIST) || m.MayLack && (errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EADDRNOTAVAIL))
+	isOneOf := func(errnos ...error) bool {
+		return slices.ContainsFunc(errnos, func(errno error) bool { return errors.Is(err, errno) })
+	}
+	return m.MayExist && isOneOf(unix.EEXIST) || m.MayLack && isOneOf(unix.ESRCH, unix.EADDRNOTAVAIL, unix.ENOENT, unix.ENODEV)
 }
 
 // step is the verb of Action. Names are left out, because some are chosen at random.
@@ -78,21 +82,13 @@ func (s *Socket) RunEach(messages ...Message) []error {
 	if len(messages) > MaxBatch {
 		return append(s.RunEach(messages[:MaxBatch]...), s.RunEach(messages[MaxBatch:]...)...)
 	}
-	b := newBatch(messages)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	failpoint.Here("before", b.step())
 	turn := s.inTurn
 	if messages[len(messages)-1].Request.Type == unix.RTM_DELLINK {
 		// A deletion may wait long until nobody uses the device any more. It does not hold the RTNL lock then.
 		turn = func(f func() error) error { return f() }
 	}
-	err := turn(func() error { return s.send(b.bytes) })
-	if err == nil {
-		err = b.receive(s)
-	}
-	failpoint.Here("after", b.step())
-	return b.end(err)
+	outcomes, _ := s.runBatches(turn, newBatch(messages))
+	return outcomes
 }
 
 // RunAfter runs first, and the rest only if that succeeds. All this is one turn. If first fails,
@@ -100,35 +96,42 @@ func (s *Socket) RunEach(messages ...Message) []error {
 // the outcome of each of the others at its place, and the error of first. If that failed, the others have no outcome.
 func (s *Socket) RunAfter(first Message, rest ...Message) (outcomes []error, failed error) {
 	head, later := rest[:min(len(rest), MaxBatch)], rest[min(len(rest), MaxBatch):]
-	a, b := newBatch([]Message{first}), newBatch(head)
-	if outcomes, failed = s.runBatchAfter(a, b); failed == nil && len(later) > 0 {
+	if outcomes, failed = s.runBatches(s.inTurn, newBatch([]Message{first}), newBatch(head)); failed == nil && len(later) > 0 {
 		outcomes = append(outcomes, s.RunEach(later...)...)
 	}
 	return outcomes, failed
 }
 
-func (s *Socket) runBatchAfter(a, b *batch) (outcomes []error, failed error) {
+// runBatches runs batches in one turn, each only if the ones before it have succeeded. The turn ends when the last one is sent. It
+// returns the outcomes of the last one, or the error of one before.
+func (s *Socket) runBatches(turn func(func() error) error, batches ...*batch) (outcomes []error, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	failpoint.Here("before", a.step())
-	err := s.inTurn(func() error {
-		err := s.send(a.bytes)
-		if err == nil {
-			err = a.receive(s)
+	last := batches[len(batches)-1]
+	err := turn(func() error {
+		for _, b := range batches {
+			failpoint.Here("before", b.step())
+			err := s.send(b.bytes)
+			if b == last {
+				return err
+			}
+			if failed = errors.Join(s.finish(b, err)...); failed != nil {
+				return nil
+			}
 		}
-		failpoint.Here("after", a.step())
-		if failed = errors.Join(a.end(err)...); failed != nil {
-			return nil
-		}
-		failpoint.Here("before", b.step())
-		return s.send(b.bytes)
+		return nil
 	})
 	if failed != nil {
 		return nil, failed
 	}
+	return s.finish(last, err), nil
+}
+
+// finish receives the answers to a batch that was sent with that error.
+func (s *Socket) finish(b *batch, err error) []error {
 	if err == nil {
 		err = b.receive(s)
 	}
 	failpoint.Here("after", b.step())
-	return b.end(err), nil
+	return b.end(err)
 }
