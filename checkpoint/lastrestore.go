@@ -1,10 +1,12 @@
 package checkpoint
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -56,6 +58,25 @@ func (s *Store) SaveLastRestore(l LastRestore) error {
 	return nil
 }
 
+// writeNote replaces a file of restores, one after the other.
+func (s *Store) writeNote(path string, content []byte) error {
+	unlock, err := s.LockHost(context.Background())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	removeLeftovers(path)
+	return statefile.Write(path, content)
+}
+
+// removeLeftovers removes what kills have left of writing the file. The caller keeps others off.
+func removeLeftovers(path string) {
+	leftovers, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"*")) // Only a bad pattern is an error.
+	for _, temporary := range leftovers {
+		_ = os.Remove(temporary)
+	}
+}
+
 // loadNote reads a note. It returns ErrNoCheckpoint if there is none, or ErrTorn for a file that this relink cannot read.
 func loadNote(path string, note any) error {
 	err := statefile.Load(path, note)
@@ -79,6 +100,4 @@ func (s *Store) LastRestore() (LastRestore, error) {
 	return l, err
 }
 
-// It is beside the notes of restores that are under way: those that come to their end remove what a
-// kill has left of writing it.
-func (s *Store) lastRestorePath() string { return filepath.Join(s.restoresDir(), "last"+suffix) }
+func (s *Store) lastRestorePath() string { return filepath.Join(s.dir, restoringDir, "last"+suffix) }

@@ -40,44 +40,10 @@ func TestTheLastRestoreIsRemembered(t *testing.T) {
 	if records, unreadable, err := s.List(); len(records)+len(unreadable) > 0 || err != nil {
 		t.Errorf("it is taken for a checkpoint: %v, %v, %v", records, unreadable, err)
 	}
-	if s.HasRestoreNote() {
-		t.Error("it is taken for the note of a restore that was killed")
-	}
 	files, err := filepath.Glob(filepath.Join(s.Dir(), ".restoring", "*"))
 	if err != nil || len(files) != 1 {
 		t.Errorf("files %v, %v", files, err)
 	}
-}
-
-// When a restore ends, it removes the temporary file of a killed write, but not the note itself.
-func TestTheEndOfARestoreLeavesTheLastOne(t *testing.T) {
-	s := OpenStore(t.TempDir())
-	restoring := begin(t, s)
-	if err := s.SaveLastRestore(LastRestore{Problems: 7}); err != nil {
-		t.Fatal(err)
-	}
-	left := filepath.Join(s.Dir(), ".restoring", ".run-left")
-	if err := os.WriteFile(left, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	restoring.End(allAnnounced)
-	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what a kill left: %v", err)
-	}
-	if l, err := s.LastRestore(); err != nil || l.Problems != 7 {
-		t.Errorf("%+v, %v", l, err)
-	}
-}
-
-func allAnnounced(attachment.Key) bool { return true }
-
-func begin(t *testing.T, s *Store) *RestoreNote {
-	t.Helper()
-	r, err := s.BeginRestore(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 func TestALastRestoreThatCannotBeReadOrWritten(t *testing.T) {
@@ -98,7 +64,7 @@ func TestALastRestoreThatCannotBeReadOrWritten(t *testing.T) {
 	if err := s.SaveLastRestore(LastRestore{}); err == nil || !strings.HasPrefix(err.Error(), "note what the restore did: ") {
 		t.Errorf("written over a directory: %v", err)
 	}
-	if files, err := filepath.Glob(filepath.Join(s.Dir(), ".restoring", ".run-*")); err != nil || len(files) > 0 {
+	if files, err := filepath.Glob(filepath.Join(s.Dir(), ".restoring", ".*")); err != nil || len(files) > 0 {
 		t.Errorf("left: %v, %v", files, err)
 	}
 }

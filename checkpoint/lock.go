@@ -292,36 +292,23 @@ func (s *Store) InUse(containerID string) bool {
 // NoSandboxLocked says whether nobody holds a sandbox's lock: no operation on a sandbox of this store is under
 // way. One can begin at any moment. Only an ADD cannot, if the caller is TryExclusive with the parents.
 func (s *Store) NoSandboxLocked() (bool, error) {
-	_, busy, err := tryLocks(filepath.Join(s.dir, "*", lockName))
-	if err != nil {
-		return false, fmt.Errorf("look at locks: %w", err)
-	}
-	return !busy, nil
-}
-
-// tryLocks returns the files of the pattern that nobody has locked, and whether somebody has locked another one. Its own lock of a
-// moment is shared, so that two callers do not count each other.
-func tryLocks(pattern string) (free []string, busy bool, err error) {
-	paths, _ := filepath.Glob(pattern) // Only a bad pattern is an error.
+	paths, _ := filepath.Glob(filepath.Join(s.dir, "*", lockName)) // Only a bad pattern is an error.
 	for _, path := range paths {
-		f, openErr := os.OpenFile(path, os.O_RDONLY|statefile.OpenFlags, 0)
-		if errors.Is(openErr, fs.ErrNotExist) {
-			continue // Its owner is done with it.
+		f, err := os.OpenFile(path, os.O_RDONLY|statefile.OpenFlags, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // Its sandbox is forgotten.
 		}
-		if openErr != nil {
-			err = errors.Join(err, openErr)
-			continue
+		if err == nil {
+			// Shared, so that two callers of NoSandboxLocked do not count each other.
+			err = flock.Try(f, flock.Shared)
+			_ = f.Close()
 		}
-		lockErr := flock.Try(f, flock.Shared)
-		_ = f.Close()
-		switch {
-		case lockErr == nil:
-			free = append(free, path)
-		case errors.Is(lockErr, flock.ErrBusy):
-			busy = true
-		default:
-			err = errors.Join(err, lockErr)
+		if errors.Is(err, flock.ErrBusy) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("look at locks: %w", err)
 		}
 	}
-	return free, busy, err
+	return true, nil
 }

@@ -78,10 +78,7 @@ func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
 // directory. The caller holds the sandbox's lock.
 func (s *Store) SaveMove(m Move) error {
 	path := s.movePath(m.Attachment.ContainerID, m.Attachment.IfName)
-	leftovers, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"*")) // By a kill.
-	for _, temporary := range leftovers {
-		_ = os.Remove(temporary)
-	}
+	removeLeftovers(path)
 	if err := statefile.Save(path, m); err != nil {
 		return fmt.Errorf("note the move of %s: %w", m.Attachment, err)
 	}

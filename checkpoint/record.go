@@ -32,14 +32,21 @@ type Record struct {
 	Writer string `json:"writer"`
 	// CapturedAt is when, in UTC.
 	CapturedAt time.Time `json:"capturedAt"`
-	// AnnouncementOwed says that a restore built the interface while nothing could be sent. The
-	// neighbours do not know its addresses yet.
+	// AnnouncementOwed says that the neighbours may not know the interface's addresses: a restore built or changed it
+	// while nothing could be sent, or was killed before it said that something was.
 	AnnouncementOwed bool `json:"announcementOwed,omitempty"`
 
 	// file is the one that the record was read from.
 	file fs.FileInfo
 	// hasLeftovers says that the listing found leftovers of a kill beside it.
 	hasLeftovers bool
+}
+
+// HasOldParent says that the parent, as it is now, has another index than in the record. Whoever built the interface on
+// it has not written so, and may not have told the neighbours its addresses.
+func (r Record) HasOldParent(parents []netstate.Device) bool {
+	recorded := r.Interface.Parents
+	return !r.Interface.ParentsInSandbox && len(recorded) > 0 && len(parents) > 0 && recorded[0].IfIndex != 0 && recorded[0].IfIndex != parents[0].IfIndex
 }
 
 // CNI is what the runtime gave and got: the same JSON, but not byte for byte.

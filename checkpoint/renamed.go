@@ -18,9 +18,6 @@ func (s *Store) NoteRenamed(oldName, newName string) error {
 			return fmt.Errorf("note that %q is %q now: %q %w", oldName, newName, name, err)
 		}
 	}
-	if err := os.MkdirAll(s.renamed(), 0o700); err != nil {
-		return fmt.Errorf("note that %s is %s now: %w", oldName, newName, err)
-	}
 	if err := s.writeNote(filepath.Join(s.renamed(), oldName), []byte(newName)); err != nil {
 		return fmt.Errorf("note that %s is %s now: %w", oldName, newName, err)
 	}
@@ -39,5 +36,4 @@ func (s *Store) RenamedTo(oldName string) (string, error) {
 	return string(newName), nil
 }
 
-// It is beside the notes of restores that are under way, as lastRestore is.
-func (s *Store) renamed() string { return filepath.Join(s.restoresDir(), "renamed") }
+func (s *Store) renamed() string { return filepath.Join(s.dir, restoringDir, "renamed") }

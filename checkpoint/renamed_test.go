@@ -24,11 +24,6 @@ func TestARenamedDeviceIsNoted(t *testing.T) {
 	expect("eth0", "ens6f0")
 	expect("bond4", "eth1")
 	expect("ens6f0", "")
-	begin(t, s).End(allAnnounced)
-	expect("eth0", "ens6f0")
-	if s.HasRestoreNote() {
-		t.Error("it is taken for the note of a restore that was killed")
-	}
 }
 
 // A path is not the name of a device.

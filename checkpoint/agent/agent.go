@@ -62,8 +62,6 @@ type Agent struct {
 	scannedAt time.Time
 	// verifiedAt is when the loop last asked the index whether it hears of everything.
 	verifiedAt time.Time
-	// hasRestoreNote says that at the last look there was the note of a restore that is under way, or did not finish.
-	hasRestoreNote bool
 	// outdated says that checkpoints have changed since the loop read them.
 	outdated bool
 	chains   []*chain

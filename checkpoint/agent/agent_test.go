@@ -10,7 +10,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -311,23 +310,24 @@ func TestAnnouncementsOfOthers(t *testing.T) {
 	within(t, patience, "it is announced", func() bool { return !owed() && n.agent.Status().Unannounced == 0 })
 }
 
-// A restore was killed before it told the neighbours, or could not write that it has not. The agent tells them, and
-// ends the note.
-func TestANoteOfARestoreThatWasKilled(t *testing.T) {
+// A restore was killed before it told the neighbours, or could not write that it has. Its record has the old indices of the parents.
+// The agent tells them, and writes so.
+func TestARestoreThatWasKilled(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
-	n.start(t, nil)
-	must(n.store.BeginRestore([]attachment.Key{p.key}))(t).End(func(attachment.Key) bool { return false })
+	old := must(n.store.Load(p.key.ContainerID, "eth0"))(t)
+	fresh.Run(t, "", "ip link del lan0; ip link add lan0 up type veth peer name lan0p; ip link set lan0p up")
+	must(restore.Run(t.Context(), restore.Options{Store: n.store}))(t)
+	if err := n.store.Save(old); err != nil {
+		t.Fatal(err)
+	}
 	if report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t); report.AsRecorded() {
 		t.Error("nothing is owed")
 	}
-	unlock := must(n.store.Lock(t.Context(), p.key.ContainerID))(t)
-	fresh.IP(t, "", "link set lan0 mtu 1400") // The agent looks.
-	time.Sleep(100 * time.Millisecond)
-	unlock()
+	n.start(t, nil)
 	within(t, patience, "it is announced", func() bool {
 		report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t)
-		return report.AsRecorded() && !n.store.HasRestoreNote() && n.agent.Status().Unannounced == 0
+		return report.AsRecorded() && n.agent.Status().Unannounced == 0
 	})
 }
 

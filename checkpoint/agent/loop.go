@@ -150,18 +150,7 @@ func (a *Agent) checkPeriodic(instant time.Time) {
 }
 
 func (a *Agent) hasPending() bool {
-	return a.hasRestoreNote || a.hasUnfinishedMove.Load() || slices.ContainsFunc(a.chains, func(c *chain) bool { return len(c.owed) > 0 })
-}
-
-// noteUnannounced makes the agent announce what a killed restore may not have announced, whoever ran it. The changed
-// checkpoints wake the loop.
-func (a *Agent) noteUnannounced() {
-	if a.hasRestoreNote = a.Store.HasRestoreNote(); !a.hasRestoreNote {
-		return
-	}
-	if err := a.restorer.NoteUnannounced(); err != nil {
-		a.complaints.warn("a restore was killed, and the agent cannot note that the neighbours are still to be told", err, time.Now())
-	}
+	return a.hasUnfinishedMove.Load() || slices.ContainsFunc(a.chains, func(c *chain) bool { return len(c.owed) > 0 })
 }
 
 // regroup groups the records into chains again. What the loop knows about a chain stays with its base.
@@ -207,7 +196,6 @@ func (a *Agent) scanDevices(ctx context.Context) error {
 		return err
 	}
 	a.devices = devices
-	a.noteUnannounced()
 	a.announceOwed()
 	a.decide(ctx)
 	return nil

@@ -226,7 +226,7 @@ const reasonRecorded = "it has a checkpoint"
 // decideRecorded keeps the record's name and pod, because a DEL goes by them. It also keeps what the
 // runtime gave and got.
 func decideRecorded(a InterfaceAction, f LiveInterface, r checkpoint.Record, refresh bool) InterfaceAction {
-	a.Attachment, a.cni, a.announcementOwed, a.hasCheckpoint, a.recordedInterface = r.Attachment, r.CNI, r.AnnouncementOwed, true, &r.Interface
+	a.Attachment, a.cni, a.announcementOwed, a.hasCheckpoint, a.recordedInterface = r.Attachment, r.CNI, r.AnnouncementOwed || r.HasOldParent(f.Live.Parents), true, &r.Interface
 	if r.Pod.Name != "" {
 		a.Pod, a.owner = r.Pod, r.Owner
 	}

@@ -29,15 +29,15 @@ func (r *restoreRun) readNode() (hostaccess.Node, error) {
 
 // repairAccess restores the attachment's host access. The interface may have failed: the host access does not need it.
 func (w *attachmentRestore) repairAccess() {
-	if w.record.HostAccess == nil || w.scopes[w.record.Attachment] != wholeAttachment {
+	if w.record.HostAccess == nil || w.run.scopes[w.record.Attachment] != wholeAttachment {
 		return
 	}
-	node, err := w.readNode()
+	node, err := w.run.readNode()
 	if err != nil {
 		w.outcome.addFailure(err)
 		return
 	}
-	pod := w.record.HostAccessPod(w.host, w.sandbox)
+	pod := w.record.HostAccessPod(w.run.host, w.sandbox)
 	inspection, err := pod.Inspect(node)
 	if err != nil {
 		w.outcome.addFailure(err)
@@ -47,7 +47,7 @@ func (w *attachmentRestore) repairAccess() {
 		err = inspection.FilterErr
 	} else {
 		w.outcome.addStep(Step{Action: RepairHostAccess, Device: accessDevice, Reason: strings.Join(inspection.Differences, ", ")})
-		if !w.DryRun {
+		if !w.run.DryRun {
 			err = pod.Repair(inspection, node)
 		}
 	}

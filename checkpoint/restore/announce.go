@@ -21,7 +21,7 @@ func (w *attachmentRestore) announce() {
 	if !o.AnnouncementOwed || o.NoCarrier != "" || !w.hasAddresses || w.isNIC() {
 		return
 	}
-	if err := w.announcer.Announce(w.parent.Index, w.record.Interface); err == nil {
+	if err := w.run.announcer.Announce(w.parent.Index, w.record.Interface); err == nil {
 		o.Announced, o.AnnouncementOwed = true, false
 	}
 }
@@ -50,13 +50,46 @@ func (r *restoreRun) announceOwed(o *Outcome) error {
 	return nil // The next restore announces it again.
 }
 
-// saveOwed writes into the record whether an announcement is owed.
+// tellsChange says that a parent of the interface, or a member of its bond, has another index than in the record. So the record itself
+// tells, after a kill, that something was changed and may not have been announced.
+func tellsChange(r checkpoint.Record, parents []netstate.Device) bool {
+	recorded := r.Interface.Parents
+	return len(recorded) > 0 && recorded[0].IfIndex != 0 && !netstate.SameIndices(parents, recorded)
+}
+
+// noteOwed writes into the record that an announcement is owed, before anything is changed, unless the record tells it anyway. If it
+// cannot be written, saveRecord says so.
+func (w *attachmentRestore) noteOwed() {
+	if isAnnounced(w.record.Interface) && !tellsChange(w.record, w.foundParents) && writeOwed(w.run.Store, w.record.Attachment, true) == nil {
+		w.record.AnnouncementOwed = true
+	}
+}
+
+// noteOwedByParents is noteOwed for the chain, before its parents are changed.
+func (c *chainRestore) noteOwedByParents() {
+	for i := range c.records {
+		r := &c.records[i]
+		if !onHost(r) || !isAnnounced(r.Interface) || len(c.plan.stepsBelow(r.Interface.Parents)) == 0 {
+			continue
+		}
+		if !tellsChange(*r, c.plan.chain(r.Interface.Parents).found) {
+			_ = saveOwed(c.run.Store, r.Attachment, true)
+		}
+	}
+}
+
+// saveOwed writes into the record whether an announcement is owed. It waits for nobody.
 func saveOwed(store *checkpoint.Store, key attachment.Key, owed bool) error {
 	unlock, err := store.TryLock(key.ContainerID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	return writeOwed(store, key, owed)
+}
+
+// writeOwed is saveOwed for a caller who holds the sandbox's lock.
+func writeOwed(store *checkpoint.Store, key attachment.Key, owed bool) error {
 	record, err := store.Load(key.ContainerID, key.IfName)
 	if errors.Is(err, checkpoint.ErrNoCheckpoint) || err == nil && record.AnnouncementOwed == owed {
 		return nil

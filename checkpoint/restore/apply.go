@@ -15,7 +15,7 @@ import (
 
 // restoreAttachment restores one attachment and fills in what became of it.
 func (c *chainRestore) restoreAttachment(record checkpoint.Record, o *Outcome) {
-	sandbox, err := c.openNamespace(record.Namespace)
+	sandbox, err := c.run.openNamespace(record.Namespace)
 	if err == nil {
 		defer sandbox.Close()
 		err = sandbox.CheckSame(record.Namespace)
@@ -23,11 +23,11 @@ func (c *chainRestore) restoreAttachment(record checkpoint.Record, o *Outcome) {
 	if err != nil {
 		o.setFailed(err)
 		if isNamespaceGone(err) {
-			c.addVanished(missingNamespace{record: record, outcome: o, err: err})
+			c.run.addVanished(missingNamespace{record: record, outcome: o, err: err})
 		}
 		return
 	}
-	w := &attachmentRestore{chainRestore: c, record: record, sandbox: sandbox, outcome: o}
+	w := &attachmentRestore{run: c.run, chain: c, record: record, sandbox: sandbox, outcome: o}
 	if err := w.execute(); err != nil {
 		o.setFailed(err)
 	}
@@ -36,7 +36,8 @@ func (c *chainRestore) restoreAttachment(record checkpoint.Record, o *Outcome) {
 
 // attachmentRestore is the restore of one attachment.
 type attachmentRestore struct {
-	*chainRestore
+	run     *restoreRun
+	chain   *chainRestore
 	record  checkpoint.Record
 	sandbox *kernel.Namespace
 	outcome *Outcome
@@ -75,9 +76,10 @@ func (w *attachmentRestore) execute() error {
 	}
 	w.outcome.ParentReason, w.outcome.Reason = stepReasons(w.hostSteps), stepReasons(w.outcome.Steps)
 	w.outcome.State = stateAfter(steps)
-	if w.DryRun {
+	if w.run.DryRun {
 		return nil
 	}
+	w.noteOwed()
 	failed := w.apply(steps)
 	w.outcome.AnnouncementOwed = isAnnounced(w.record.Interface) // Something may be built even if another step failed.
 	if failed != nil {
@@ -94,15 +96,15 @@ func (w *attachmentRestore) execute() error {
 func (w *attachmentRestore) announceAndSave(whole bool) error {
 	w.checkCarrier()
 	w.announce()
-	err := w.saveRecord(whole)
-	w.outcome.recordSaved = err == nil
-	return err
+	return w.saveRecord(whole)
 }
 
 // finishUnchanged is for an attachment that is as recorded.
 func (w *attachmentRestore) finishUnchanged() error {
-	w.outcome.AnnouncementOwed = (w.record.AnnouncementOwed || w.unsettled[w.record.Attachment]) && isAnnounced(w.record.Interface)
-	if w.DryRun {
+	// Nobody says that pods are cut off because a member of their bond is back.
+	owed := w.record.AnnouncementOwed || w.record.HasOldParent(w.foundParents) || !w.run.DryRun && tellsChange(w.record, w.foundParents)
+	w.outcome.AnnouncementOwed = owed && isAnnounced(w.record.Interface)
+	if w.run.DryRun {
 		w.checkCarrier()
 		return nil
 	}
@@ -123,7 +125,7 @@ func (w *attachmentRestore) parentNamespace() *kernel.Namespace {
 	if w.record.Interface.ParentsInSandbox {
 		return w.sandbox
 	}
-	return w.host
+	return w.run.host
 }
 
 // findParent finds what the interface is to be stacked on. The steps in the host have been
@@ -135,18 +137,18 @@ func (w *attachmentRestore) findParent() error {
 	if w.record.Interface.ParentsInSandbox {
 		return w.findParentInSandbox()
 	}
-	w.hostSteps = w.chainRestore.plan.stepsBelow(w.record.Interface.Parents)
+	w.hostSteps = w.chain.plan.stepsBelow(w.record.Interface.Parents)
 	w.outcome.hostSteps = w.hostSteps
-	result, lacking, chain, err := w.afterPlan.chain(w.record.Interface.Parents)
+	result, lacking, chain, err := w.chain.afterPlan.chain(w.record.Interface.Parents)
 	switch {
 	case err != nil:
 		return err
 	case result.blocker != nil:
 		w.outcome.blocked = w.record.Interface.Parents[result.blockerIndex].Name
 		return result.blocker
-	case result.parent.Index < 0 && !w.DryRun:
+	case result.parent.Index < 0 && !w.run.DryRun:
 		w.outcome.blocked = lacking[0].Device
-		return errors.New(w.failureReasons(lacking))
+		return errors.New(w.chain.failureReasons(lacking))
 	}
 	w.outcome.base = result.found[len(result.found)-1].Name
 	w.parent, w.parents, w.foundParents, w.outcome.Parent = result.parent, chain, result.found, result.parent.Name
@@ -175,7 +177,7 @@ func (w *attachmentRestore) findNIC() error {
 	if err != nil || exists {
 		return err
 	}
-	nic, problem := w.afterPlan.findHostNIC(w.record.Interface.Link)
+	nic, problem := w.chain.afterPlan.findHostNIC(w.record.Interface.Link)
 	if problem != nil {
 		elsewhere := w.findRenamed()
 		if elsewhere == nil {
@@ -195,14 +197,14 @@ func (w *attachmentRestore) findParentInSandbox() error {
 	plan := NewParentPlan(devices, hardwareOf(w.record.Interface.Parents), ParentOptions{})
 	result := plan.chain(w.record.Interface.Parents)
 	if result.blocker != nil {
-		if w.DryRun {
+		if w.run.DryRun {
 			return fmt.Errorf("%w yet: interfaces on it are planned once it exists", result.blocker)
 		}
 		return result.blocker
 	}
 	w.foundParents = result.found
 	w.sandboxSteps = plan.Steps()
-	if len(w.sandboxSteps) == 0 || w.DryRun {
+	if len(w.sandboxSteps) == 0 || w.run.DryRun {
 		return w.useParent(plan.devices, result.parent.Index)
 	}
 	runner := newStepRunner(w.sandbox)
@@ -232,7 +234,7 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	}
 	extent := kernel.ExtentOf(recorded)
 	extent.Built, w.built = w.built, kernel.Built{}
-	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Interface.Link.Name, extent)
+	live, err := kernel.Capture(w.run.host, w.sandbox, w.chain.devices, w.record.Interface.Link.Name, extent)
 	w.carrier = live.Carrier
 	missing, alien := errors.Is(err, kernel.ErrNoDevice), errors.Is(err, kernel.ErrUnsupported)
 	if err != nil && !missing && !alien {
@@ -256,10 +258,10 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	if !missing {
 		current, w.index = &live, live.Link.Index
 	}
-	if w.KeepLive {
+	if w.run.KeepLive {
 		w.outcome.Live = current
 	}
-	part := w.scopes[w.record.Attachment]
+	part := w.run.scopes[w.record.Attachment]
 	steps, problem := planInterface(recorded, current, w.parent.Name, w.parents)
 	if problem != nil && part == wholeAttachment {
 		return nil, problem
@@ -275,10 +277,10 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 // keepLive keeps the interface as it is. It is for an interface whose parent was not found, so that
 // nothing is planned for it.
 func (w *attachmentRestore) keepLive() {
-	if !w.KeepLive {
+	if !w.run.KeepLive {
 		return
 	}
-	live, err := kernel.Capture(w.host, w.sandbox, w.devices, w.record.Interface.Link.Name, kernel.ExtentOf(w.record.Interface))
+	live, err := kernel.Capture(w.run.host, w.sandbox, w.chain.devices, w.record.Interface.Link.Name, kernel.ExtentOf(w.record.Interface))
 	if err == nil {
 		w.outcome.Live = &live
 	}
@@ -288,7 +290,7 @@ func (w *attachmentRestore) keepLive() {
 // depends on other interfaces of the sandbox.
 func (w *attachmentRestore) wantedState() (netstate.Interface, error) {
 	if w.wanted == nil || hasDependentRoutes(w.record.Interface) {
-		wanted, err := w.Store.Wanted(w.record, w.sandbox.Exists)
+		wanted, err := w.run.Store.Wanted(w.record, w.sandbox.Exists)
 		if err != nil {
 			return wanted, err
 		}
@@ -342,14 +344,14 @@ var rebuildOptions = kernel.ConfigureOptions{Rebuild: true}
 
 // moveNIC moves the NIC that was found in the host into the sandbox.
 func (w *attachmentRestore) moveNIC() error {
-	unlock, err := w.Store.LockHost(context.Background())
+	unlock, err := w.run.Store.LockHost(context.Background())
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	index, err := newStepRunner(w.host).check(w.parent)
+	index, err := newStepRunner(w.run.host).check(w.parent)
 	if err != nil {
 		return err
 	}
-	return kernel.MoveNIC(w.host, w.sandbox, index, *w.wanted, rebuildOptions)
+	return kernel.MoveNIC(w.run.host, w.sandbox, index, *w.wanted, rebuildOptions)
 }

@@ -31,8 +31,8 @@ func (w *attachmentRestore) checkCarrier() {
 func (c *chainRestore) awaitCarrier(ctx context.Context) {
 	start := time.Now()
 	rest := c.pending(c.outcomes)
-	for first := true; !c.DryRun && len(rest) > 0; first = false {
-		if rest, c.unannounced = c.announceConnected(rest); len(c.unconnected(rest)) == 0 || time.Since(start) >= c.Wait || ctx.Err() != nil {
+	for first := true; !c.run.DryRun && len(rest) > 0; first = false {
+		if rest, c.unannounced = c.announceConnected(rest); len(c.unconnected(rest)) == 0 || time.Since(start) >= c.run.Wait || ctx.Err() != nil {
 			break
 		}
 		if !first {
@@ -51,10 +51,10 @@ func (c *chainRestore) awaitCarrier(ctx context.Context) {
 // announcement was to be noted, so this one tries once more.
 func (c *chainRestore) reportUnconnected(ctx context.Context) {
 	rest := c.pending(c.outcomes)
-	if !c.DryRun && len(rest) > 0 && len(c.chains) > 1 {
+	if !c.run.DryRun && len(rest) > 0 && len(c.run.chains) > 1 {
 		rest, c.unannounced = c.announceConnected(rest)
 	}
-	if ctx.Err() != nil && !c.DryRun {
+	if ctx.Err() != nil && !c.run.DryRun {
 		for _, o := range rest {
 			o.addInterruptReason()
 		}
@@ -114,7 +114,7 @@ func pending(outcomes []*Outcome) (rest []*Outcome) {
 // announceConnected looks for carrier again and announces what it can. It returns the attachments that
 // still lack something.
 func (c *chainRestore) announceConnected(outcomes []*Outcome) ([]*Outcome, error) {
-	devices, err := c.host.Devices()
+	devices, err := c.run.host.Devices()
 	if err != nil {
 		return outcomes, err
 	}
@@ -128,7 +128,7 @@ func (c *chainRestore) announceConnected(outcomes []*Outcome) ([]*Outcome, error
 		}
 		o.NoCarrier = ""
 		if o.AnnouncementOwed {
-			failed = append(failed, c.announceOwed(o))
+			failed = append(failed, c.run.announceOwed(o))
 		}
 	}
 	return pending(outcomes), errors.Join(failed...)

@@ -3,8 +3,6 @@ package restore
 import (
 	"context"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -218,47 +216,77 @@ func TestCarrierOfTheInterfaceItself(t *testing.T) {
 	}
 }
 
-// leaveRestoreNote leaves the note of a restore of the attachments as a kill leaves it.
-func (l *lan) leaveRestoreNote(t *testing.T, attachments ...attachment.Key) {
+// restoreKilled restores a lost interface, and leaves all as a kill does before the record is written: it has the old indices.
+func (l *lan) restoreKilled(t *testing.T) {
 	t.Helper()
-	must(l.store.BeginRestore(attachments))(t).End(func(attachment.Key) bool { return false })
+	old := must(l.store.Load("c1", "eth0"))(t)
+	l.deleteParent(t)
+	if _, o := l.run(t, Options{}); o.State != Restored || o.Announced {
+		t.Fatalf("%+v", o)
+	}
+	save(t, l.store, old)
+	l.connect(t)
 }
 
-// A killed restore may not have announced what it built. The next restore of an attachment announces it, and nothing is
-// owed for attachments that the killed restore was not to change.
+// A killed restore may not have announced what it built. The next restore of an attachment announces it.
 func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	l := newLAN(t)
-	web, other := must(l.store.Load("c1", "eth0"))(t).Attachment, attachment.Key{Network: "lan", ContainerID: "c2", IfName: "eth0"}
-	note := must(l.store.BeginRestore([]attachment.Key{web}))(t)
-	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
-		t.Errorf("beside a restore that is under way: %+v", o)
-	}
-	note.End(func(attachment.Key) bool { return false }) // As a kill leaves it.
+	l.restoreKilled(t)
 	if report, _ := l.run(t, Options{DryRun: true}); report.AsRecorded() {
 		t.Error("check says that all is well")
 	}
 	if _, o := l.run(t, Options{Select: selection.Selection{Names: []string{"shop/web-0"}}}); !o.Announced || !l.neighbourKnows(t) {
 		t.Errorf("a restore of one sandbox: %+v", o)
 	}
-	l.leaveRestoreNote(t, other) // It has no checkpoint any more.
-	if report, _ := l.run(t, Options{DryRun: true}); !report.AsRecorded() {
-		t.Errorf("another attachment's announcement is missed: problems %q", report.Problems)
-	}
-	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() || l.store.HasRestoreNote() {
+	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
 		t.Errorf("once more: %+v", o)
 	}
 }
 
-// A note that nobody can read is reported, and stops nothing.
-func TestANoteThatCannotBeRead(t *testing.T) {
+// While the parents have their recorded indices, nothing else tells after a kill that an announcement is owed. So the record says it
+// before an interface or a parent is changed.
+func TestAnAnnouncementIsOwedFromBeforeAChange(t *testing.T) {
 	l := newLAN(t)
-	l.leaveRestoreNote(t, must(l.store.Load("c1", "eth0"))(t).Attachment)
-	note := must(filepath.Glob(filepath.Join(l.store.Dir(), ".restoring", "run-*")))(t)[0]
-	if err := os.WriteFile(note, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
+	host := must(kernel.OpenHost())(t)
+	defer host.Close()
+	record := must(l.store.Load("c1", "eth0"))(t)
+	rebuilt := record
+	rebuilt.Interface.Parents = slices.Clone(record.Interface.Parents)
+	rebuilt.Interface.Parents[0].IfIndex += 1000
+	fresh.IP(t, "", "link set lan0 down")
+	for name, test := range map[string]struct {
+		record checkpoint.Record
+		want   bool
+	}{"the recorded parents": {record, true}, "new parents": {rebuilt, false}} {
+		for what, note := range map[string]func(*chainRestore){
+			"a parent": (*chainRestore).noteOwedByParents,
+			"an interface": func(c *chainRestore) {
+				(&attachmentRestore{run: c.run, chain: c, record: test.record, foundParents: record.Interface.Parents}).noteOwed()
+			},
+		} {
+			save(t, l.store, test.record)
+			c := &chainRestore{
+				run: newRun(Options{Store: l.store}, host), records: []checkpoint.Record{test.record},
+				plan: NewParentPlan(must(host.Devices())(t), nil, ParentOptions{}),
+			}
+			c.plan.chain(test.record.Interface.Parents)
+			note(c)
+			if owed := must(l.store.Load("c1", "eth0"))(t).AnnouncementOwed; owed != test.want {
+				t.Errorf("%s on %s is changed: owed %t", what, name, owed)
+			}
+		}
 	}
-	if report, _ := l.run(t, Options{}); !report.AsRecorded() || !strings.Contains(strings.Join(report.Notes, "\n"), note) {
-		t.Errorf("notes %q, problems %q", report.Notes, report.Problems)
+}
+
+// Once a repair is announced, the record says that nothing is owed any more.
+func TestNothingIsOwedAfterARepair(t *testing.T) {
+	l := newLAN(t)
+	fresh.IP(t, l.sandbox, "link set eth0 mtu 1400")
+	if _, o := l.run(t, Options{}); o.State != Repaired || !o.Announced {
+		t.Errorf("%+v", o)
+	}
+	if report, _ := l.run(t, Options{DryRun: true}); !report.AsRecorded() || must(l.store.Load("c1", "eth0"))(t).AnnouncementOwed {
+		t.Errorf("problems %q", report.Problems)
 	}
 }
 
@@ -300,7 +328,7 @@ func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 // An interrupted restore does not finish what a killed one has left. The next one still does.
 func TestInterruptedRestoreForgetsNothing(t *testing.T) {
 	l := newLAN(t)
-	l.leaveRestoreNote(t, must(l.store.Load("c1", "eth0"))(t).Attachment)
+	l.restoreKilled(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	if report := must(Run(ctx, Options{Store: l.store}))(t); report.AsRecorded() {
@@ -326,7 +354,7 @@ func TestTheNoteOfAnAnnouncementIsNotWaitedFor(t *testing.T) {
 	r.waitingFor = make([][]string, 1)
 	o := &Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Restored, AnnouncementOwed: true}
 	o.Interface.Link.Kind = netstate.KindNIC // Nothing is announced for one that is gone.
-	c := &chainRestore{restoreRun: r, outcomes: []*Outcome{o}}
+	c := &chainRestore{run: r, outcomes: []*Outcome{o}}
 	c.awaitCarrier(t.Context())
 	if !o.Announced || !o.AnnouncementOwed || c.report.WaitDuration >= pollInterval {
 		t.Errorf("announced %v, owed %v, waited %s", o.Announced, o.AnnouncementOwed, c.report.WaitDuration)
@@ -341,7 +369,7 @@ func TestAnAttachmentThatIsBuiltAgainWaitsForCarrier(t *testing.T) {
 	r := newRun(Options{Wait: 3 * pollInterval, Waiting: func(reasons []string) { waiting = reasons }}, host)
 	r.waitingFor = make([][]string, 1)
 	again := &Outcome{State: Restored, AnnouncementOwed: true, NoCarrier: "lan0"}
-	c := &chainRestore{restoreRun: r, outcomes: []*Outcome{again.addEarlier(&Outcome{State: Restored, Announced: true})}}
+	c := &chainRestore{run: r, outcomes: []*Outcome{again.addEarlier(&Outcome{State: Restored, Announced: true})}}
 	c.awaitCarrier(t.Context())
 	if len(waiting) != 1 || !strings.HasPrefix(waiting[0], "lan0 has no carrier") || c.report.WaitDuration < r.Wait {
 		t.Errorf("it waits for %q, for %s", waiting, c.report.WaitDuration)

@@ -11,7 +11,7 @@ import (
 
 // chainRestore is the restore of one Chain. The chains of one run are restored at the same time.
 type chainRestore struct {
-	*restoreRun
+	run *restoreRun
 	// position is the chain's place in the run.
 	position int
 	records  []checkpoint.Record
@@ -41,7 +41,7 @@ func (r *restoreRun) newChains(records []checkpoint.Record) {
 	chains := Chains(records, r.Mapped)
 	for i, c := range chains {
 		groups := bySandbox(c.Records)
-		r.chains = append(r.chains, &chainRestore{restoreRun: r, position: i, records: c.Records, groups: groups, nicInSandbox: map[attachment.Key]bool{}, report: Report{Parents: []StepResult{}}})
+		r.chains = append(r.chains, &chainRestore{run: r, position: i, records: c.Records, groups: groups, nicInSandbox: map[attachment.Key]bool{}, report: Report{Parents: []StepResult{}}})
 		for _, group := range groups {
 			id := group[0].Attachment.ContainerID
 			if r.sandboxes[id] == nil {
@@ -68,20 +68,20 @@ func (c *chainRestore) restore(ctx context.Context) error {
 // setWaiting reports what all chains of the run wait for. reasons are those of this chain: without reasons, the chain
 // waits no longer.
 func (c *chainRestore) setWaiting(reasons []string) {
-	if c.Waiting == nil {
+	if c.run.Waiting == nil {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waitingFor[c.position] = reasons
+	c.run.mu.Lock()
+	defer c.run.mu.Unlock()
+	c.run.waitingFor[c.position] = reasons
 	if len(reasons) == 0 {
 		return
 	}
 	var list []string
-	for _, chainReasons := range c.waitingFor {
+	for _, chainReasons := range c.run.waitingFor {
 		for _, reason := range chainReasons {
 			list = appendNew(list, reason)
 		}
 	}
-	c.Waiting(list)
+	c.run.Waiting(list)
 }

@@ -33,12 +33,12 @@ func (c *chainRestore) restoreParents(ctx context.Context) error {
 // restoreHostLocked changes the host's devices, under the lock that keeps other restores off. It changes nothing
 // if there is something to wait for again: nobody waits under the lock.
 func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (wait bool, err error) {
-	if !c.DryRun && (len(c.plan.Steps()) > 0 || c.HostAddresses) {
+	if !c.run.DryRun && (len(c.plan.Steps()) > 0 || c.run.HostAddresses) {
 		if ctx.Err() != nil {
 			c.report.problem("interrupted before anything was done to the host's devices")
 			return false, c.useCurrentHost()
 		}
-		unlock, err := c.Store.LockHost(ctx)
+		unlock, err := c.run.Store.LockHost(ctx)
 		if err != nil {
 			c.report.problem(printable.Joined(err) + ": nothing is done to the host's devices")
 			return false, c.useCurrentHost()
@@ -47,6 +47,7 @@ func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (
 		if wait, err := c.planHost(ctx, start); wait || err != nil {
 			return wait, err
 		}
+		c.noteOwedByParents()
 	}
 	if err := c.applyPlan(); err != nil {
 		return false, err
@@ -57,7 +58,7 @@ func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (
 
 // useCurrentHost goes on with the devices that are there. Sandboxes on them can be restored.
 func (c *chainRestore) useCurrentHost() (err error) {
-	if c.devices, err = c.host.Devices(); err == nil {
+	if c.devices, err = c.run.host.Devices(); err == nil {
 		c.lastDevices = c.devices
 		c.replan()
 	}
@@ -67,7 +68,7 @@ func (c *chainRestore) useCurrentHost() (err error) {
 // replan plans again on the devices as they are after the first plan. It reports the steps that
 // were not done.
 func (c *chainRestore) replan() {
-	c.afterPlan.plan = NewParentPlan(c.devices, c.recorded, ParentOptions{Mapped: c.Mapped, allowed: c.allowed})
+	c.afterPlan.plan = NewParentPlan(c.devices, c.run.recorded, ParentOptions{Mapped: c.run.Mapped, allowed: c.run.allowed})
 	for i := range c.records {
 		if record := &c.records[i]; onHost(record) {
 			c.afterPlan.plan.chain(record.Interface.Parents)
@@ -119,10 +120,10 @@ func (c *chainRestore) applyPlan() error {
 		steps := c.plan.Steps()
 		count := c.applyHostSteps(steps, pass < maxPasses)
 		c.devices = c.plan.devices
-		if c.DryRun || len(steps) == 0 {
+		if c.run.DryRun || len(steps) == 0 {
 			return nil
 		}
-		devices, err := c.host.Devices()
+		devices, err := c.run.host.Devices()
 		if err != nil {
 			return err
 		}
@@ -131,7 +132,7 @@ func (c *chainRestore) applyPlan() error {
 			return nil
 		}
 		before := slices.Concat(c.plan.earlierSteps, steps[:count])
-		c.plan = NewParentPlan(devices, c.recorded, c.ParentOptions)
+		c.plan = NewParentPlan(devices, c.run.recorded, c.run.ParentOptions)
 		c.plan.earlierSteps = before
 		c.reportParentStatus(c.parentStatus())
 	}
@@ -139,7 +140,7 @@ func (c *chainRestore) applyPlan() error {
 
 // applyHostSteps runs steps on devices of the host, and reports them. It returns how many it has finished with.
 func (c *chainRestore) applyHostSteps(steps []Step, giveUp bool) int {
-	results := runSteps(c.host, steps, c.DryRun, giveUp)
+	results := runSteps(c.run.host, steps, c.run.DryRun, giveUp)
 	for _, r := range results {
 		if r.Error != "" {
 			c.report.problem(r.Error)

@@ -29,7 +29,7 @@ func (c *chainRestore) restoreCarried() error {
 		var live netstate.Carried
 		if device.Index > 0 { // A dry run has devices that are not there yet.
 			var err error
-			if live, _, err = c.host.CarriedBy(device.Index); err != nil {
+			if live, _, err = c.run.host.CarriedBy(device.Index); err != nil {
 				return err
 			}
 		}
@@ -41,7 +41,7 @@ func (c *chainRestore) restoreCarried() error {
 		if note != "" {
 			c.report.Notes = appendNew(c.report.Notes, note)
 		}
-		if len(steps) > 0 && !c.HostAddresses {
+		if len(steps) > 0 && !c.run.HostAddresses {
 			c.report.Notes = appendNew(c.report.Notes, lackingNote(recorded.name, steps))
 			continue
 		}

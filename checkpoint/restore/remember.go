@@ -1,8 +1,6 @@
 package restore
 
 import (
-	"slices"
-
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -19,32 +17,32 @@ func (w *attachmentRestore) saveRecord(whole bool) error {
 	}
 	w.outcome.foundParents = w.foundParents
 	parents := w.foundParents
-	if !whole || w.sandboxes[w.record.Attachment.ContainerID].records > 1 {
+	if !whole || w.run.sandboxes[w.record.Attachment.ContainerID].records > 1 {
 		parents = netstate.WithIndices(parents, recorded)
 	}
 	sameParents := w.isNIC() || chainKey(parents) == chainKey(recorded)
-	if (sameParents && sameIndices(parents, recorded) || w.isNIC()) && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
+	if (sameParents && netstate.SameIndices(parents, recorded) || w.isNIC()) && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
 		return nil
 	}
 	if !w.isNIC() {
 		w.record.Interface.Parents = parents
 	}
 	link.Index, w.record.AnnouncementOwed = w.index, w.outcome.AnnouncementOwed
-	return w.Store.Save(w.record)
+	return w.run.Store.Save(w.record)
 }
 
 // saveIndices writes the indices of the parents into the record, in a sandbox with several attachments. It is
 // called when all attachments are done. The caller holds the sandbox's lock.
 func (c *chainRestore) saveIndices(o *Outcome) {
-	if c.DryRun || !o.IsAsRecorded() || o.foundParents == nil {
+	if c.run.DryRun || !o.IsAsRecorded() || o.foundParents == nil {
 		return
 	}
-	record, err := c.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
-	if err != nil || sameIndices(o.foundParents, record.Interface.Parents) || chainKey(o.foundParents) != chainKey(record.Interface.Parents) {
+	record, err := c.run.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
+	if err != nil || netstate.SameIndices(o.foundParents, record.Interface.Parents) || chainKey(o.foundParents) != chainKey(record.Interface.Parents) {
 		return
 	}
 	record.Interface.Parents = o.foundParents
-	if err := c.Store.Save(record); err != nil {
+	if err := c.run.Store.Save(record); err != nil {
 		failed := *o
 		failed.setFailed(err)
 		c.setOutcome(o, &failed)
@@ -56,14 +54,4 @@ func (c *chainRestore) setOutcome(o, changed *Outcome) {
 	c.outcomesMu.Lock()
 	defer c.outcomesMu.Unlock()
 	*o = *changed
-}
-
-// sameIndices says that the devices have the same indices in a and b. Both have the same devices.
-func sameIndices(a, b []netstate.Device) bool {
-	return slices.EqualFunc(a, b, func(a, b netstate.Device) bool {
-		if a.IfIndex != b.IfIndex || (a.Bond == nil) != (b.Bond == nil) {
-			return false
-		}
-		return a.Bond == nil || slices.EqualFunc(a.Bond.Members, b.Bond.Members, func(a, b netstate.Member) bool { return a.IfIndex == b.IfIndex })
-	})
 }

@@ -19,7 +19,7 @@ func (w *attachmentRestore) findRenamed() error {
 	if err != nil || name == "" {
 		return err
 	}
-	live, err := kernel.Capture(w.host, w.sandbox, w.devices, name, kernel.Extent{})
+	live, err := kernel.Capture(w.run.host, w.sandbox, w.chain.devices, name, kernel.Extent{})
 	switch {
 	case errors.Is(err, kernel.ErrNoDevice):
 		return nil
@@ -66,7 +66,7 @@ type sandboxRecords struct {
 
 // matchSandbox reads what the sandbox has and what is recorded of it.
 func (w *attachmentRestore) matchSandbox() (sandboxRecords, error) {
-	records, _, err := w.Store.Select(selection.Selection{Names: []string{w.record.Attachment.ContainerID}})
+	records, _, err := w.run.Store.Select(selection.Selection{Names: []string{w.record.Attachment.ContainerID}})
 	if err != nil {
 		return sandboxRecords{}, err
 	}

@@ -55,8 +55,6 @@ type Outcome struct {
 	NoCarrier string `json:"noCarrier,omitempty"`
 	// owedInRecordOnly says that AnnouncementOwed stands only for the record: the neighbours were told while another was at work on the sandbox.
 	owedInRecordOnly bool
-	// recordSaved says that the record is up to date about what is owed.
-	recordSaved bool
 	// foundParents are the recorded parents as they came back.
 	foundParents []netstate.Device
 	// ownLink says that NoCarrier is the interface itself. namespace is the sandbox. parentIndex is the index

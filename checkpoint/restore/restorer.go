@@ -2,7 +2,6 @@ package restore
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -83,7 +82,7 @@ func (r *Restorer) Restore(ctx context.Context, t Task, ready, beside []checkpoi
 func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 	run := newRun(Options{Store: r.store}, r.host)
 	run.announcer, run.unasked = r.announcer, true
-	c := &chainRestore{restoreRun: run}
+	c := &chainRestore{run: run}
 	for _, record := range records {
 		if !record.AnnouncementOwed {
 			continue
@@ -122,30 +121,6 @@ func (r *Result) AnnounceConnected() (owed int, err error) {
 		}
 	}
 	return owed, err
-}
-
-// NoteUnannounced writes into the checkpoints what restores that did not finish have left unannounced, and ends their notes.
-// What it cannot write stays in the notes, and so does a sandbox on which somebody is at work.
-func (r *Restorer) NoteUnannounced() error {
-	unsettled, err := r.store.Unannounced()
-	owed, failed := map[attachment.Key]bool{}, []error{err}
-	for key := range unsettled {
-		record, err := r.store.Load(key.ContainerID, key.IfName)
-		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
-			continue
-		}
-		if err == nil && isAnnounced(record.Interface) {
-			err = saveOwed(r.store, key, true)
-		}
-		owed[key] = err == nil
-		if !errors.Is(err, checkpoint.ErrBusy) { // The caller comes again.
-			failed = append(failed, err)
-		}
-	}
-	if len(unsettled) > 0 {
-		r.store.EndAnnounced(func(key attachment.Key) bool { return owed[key] })
-	}
-	return errors.Join(failed...)
 }
 
 func bySandboxID(a, b checkpoint.Record) int { return compareKeys(a.Attachment, b.Attachment) }

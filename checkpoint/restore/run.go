@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -68,8 +67,6 @@ type restoreRun struct {
 	unasked bool
 	scopes  map[attachment.Key]repairScope
 	absent  []attachment.Key
-	// unsettled are the attachments that earlier restores may have left unannounced.
-	unsettled map[attachment.Key]bool
 	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
 	mu       sync.Mutex
 	vanished []missingNamespace
@@ -108,9 +105,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 
 // restoreRecords restores the records. It returns the attachments whose sandboxes were found nowhere, if the run is unasked.
 func (r *restoreRun) restoreRecords(ctx context.Context, records []checkpoint.Record, unreadable []checkpoint.Unreadable) (_ Report, absent []attachment.Key, err error) {
-	start, settled := time.Now(), map[attachment.Key]bool{}
-	note := r.beginNote(records)
-	defer func() { note.End(func(key attachment.Key) bool { return settled[key] }) }()
+	start := time.Now()
 	r.noteMapped()
 	todo := r.locateNamespaces(ctx, records)
 	r.noteMoved(todo.found)
@@ -124,9 +119,7 @@ func (r *restoreRun) restoreRecords(ctx context.Context, records []checkpoint.Re
 		return Report{}, nil, err
 	}
 	r.proveGone(ctx, r.vanished)
-	outcomes := append(r.outcomes(), todo.outcomes...)
-	settled = r.settleNote(outcomes)
-	report := r.report(outcomes)
+	report := r.report(append(r.outcomes(), todo.outcomes...))
 	report.addHostSteps(r.repairHostAccess(ctx, todo.found, r.Select.MatchesAll() && !r.unasked && len(unreadable) == 0))
 	report.Attachments = append(report.Attachments, unreadableOutcomes(records, unreadable)...)
 	if r.DryRun {
@@ -202,41 +195,6 @@ func (r *Report) add(chain Report) {
 		r.problem(problem)
 	}
 	r.WaitDuration = max(r.WaitDuration, chain.WaitDuration)
-}
-
-// beginNote notes that a restore of the records is under way, and looks what earlier ones left unannounced. If the note cannot
-// be written, the restore goes on.
-func (r *restoreRun) beginNote(records []checkpoint.Record) *checkpoint.RestoreNote {
-	var err error
-	if r.unsettled, err = r.Store.Unannounced(); err != nil {
-		r.notes = append(r.notes, printable.Joined(err))
-	}
-	if r.DryRun {
-		return nil
-	}
-	keys := make([]attachment.Key, 0, len(records))
-	for _, record := range records {
-		keys = append(keys, record.Attachment)
-	}
-	note, err := r.Store.BeginRestore(keys)
-	if err != nil {
-		r.notes = append(r.notes, fmt.Sprintf("%v: if this restore is killed, nothing tells that announcements are owed", err))
-	}
-	return note
-}
-
-// settleNote returns the attachments whose neighbours were told, or whose records say that they were not. It notes what is
-// owed in the records of failed attachments: of those that were changed, now or by a restore that was killed.
-func (r *restoreRun) settleNote(outcomes []*Outcome) map[attachment.Key]bool {
-	settled := map[attachment.Key]bool{}
-	if r.DryRun {
-		return settled
-	}
-	for _, o := range outcomes {
-		changed := r.unsettled[o.Attachment] || len(o.Steps) > 0
-		settled[o.Attachment] = o.recordSaved || o.State == SandboxGone || !changed || saveOwed(r.Store, o.Attachment, true) == nil
-	}
-	return settled
 }
 
 // unreadableOutcomes reports the checkpoints that cannot be read, with what is known of them. records tell the

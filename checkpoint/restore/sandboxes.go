@@ -28,15 +28,15 @@ func (c *chainRestore) restoreSandboxes(ctx context.Context) []*Outcome {
 	outcomes := make([][]*Outcome, len(c.groups))
 	finish := func(i int, unlock func(), err error) {
 		outcomes[i] = c.restoreSandbox(ctx, c.groups[i], unlock, err)
-		c.progress()
+		c.run.progress()
 	}
 	var waiting sync.WaitGroup
-	inparallel.Do(cap(c.workers), len(c.groups), func(i int) {
-		c.workers <- struct{}{}
-		defer func() { <-c.workers }()
+	inparallel.Do(cap(c.run.workers), len(c.groups), func(i int) {
+		c.run.workers <- struct{}{}
+		defer func() { <-c.run.workers }()
 		unlock, err := func() {}, error(nil)
-		if !c.DryRun {
-			unlock, err = c.Store.TryLockRecord(c.groups[i][0])
+		if !c.run.DryRun {
+			unlock, err = c.run.Store.TryLockRecord(c.groups[i][0])
 		}
 		if !errors.Is(err, checkpoint.ErrBusy) {
 			finish(i, unlock, err)
@@ -45,11 +45,11 @@ func (c *chainRestore) restoreSandboxes(ctx context.Context) []*Outcome {
 		// Somebody is at work on this sandbox. The others do not wait for that.
 		waiting.Go(func() {
 			lockCtx, cancel := ctx, func() {}
-			if c.unasked {
+			if c.run.unasked {
 				lockCtx, cancel = context.WithTimeout(ctx, busyTimeout)
 			}
 			defer cancel()
-			unlock, err := c.Store.Lock(lockCtx, c.groups[i][0].Attachment.ContainerID)
+			unlock, err := c.run.Store.Lock(lockCtx, c.groups[i][0].Attachment.ContainerID)
 			finish(i, unlock, err)
 		})
 	})
@@ -111,7 +111,7 @@ func (c *chainRestore) restoreSandbox(ctx context.Context, records []checkpoint.
 		}
 		return outcomes
 	}
-	sandbox := c.sandboxes[records[0].Attachment.ContainerID]
+	sandbox := c.run.sandboxes[records[0].Attachment.ContainerID]
 	sandbox.mu.Lock()
 	defer sandbox.mu.Unlock()
 	first := len(sandbox.restored)
@@ -148,7 +148,7 @@ func (s *sandboxRestore) restoreDependents(first int) {
 	repeat := make([]bool, len(s.restored))
 	for i, r := range slices.Backward(s.restored) {
 		repeat[i] = hasDependentRoutes(r.outcome.Interface) && (r.outcome.State == Failed || changedAfter)
-		changedAfter = changedAfter || i >= first && len(r.outcome.Steps) > 0 && !r.chain.DryRun
+		changedAfter = changedAfter || i >= first && len(r.outcome.Steps) > 0 && !r.chain.run.DryRun
 	}
 	for i, r := range s.restored {
 		if !repeat[i] {
@@ -215,14 +215,14 @@ func (o *Outcome) addEarlier(first *Outcome) *Outcome {
 	if o.namespace == (attachment.Namespace{}) {
 		o.namespace = first.namespace
 	}
-	o.Announced, o.recordSaved = o.Announced || first.Announced, o.recordSaved || first.recordSaved
+	o.Announced = o.Announced || first.Announced
 	return o
 }
 
 // restoreCurrent restores the attachment by its record as it is now: an ADD or a DEL may have changed
 // it since the list was read. It returns nil if the attachment was detached.
 func (c *chainRestore) restoreCurrent(listed checkpoint.Record) *Outcome {
-	record, err := c.Store.Reload(listed)
+	record, err := c.run.Store.Reload(listed)
 	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return nil
 	}

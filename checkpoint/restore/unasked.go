@@ -95,7 +95,7 @@ func (t Task) isReady(plan *ParentPlan, policy policy, r *checkpoint.Record, mem
 		return o.addProblem(result.blocker)
 	}
 	if member {
-		return !sameIndices(result.found, r.Interface.Parents) // Some member is back.
+		return !netstate.SameIndices(result.found, r.Interface.Parents) // Some member is back.
 	}
 	for _, step := range plan.withheldFor(result.parent.Index) {
 		switch {

@@ -14,14 +14,14 @@ import (
 
 // planHost plans on the devices as they are now. It says whether there is something to wait for.
 func (c *chainRestore) planHost(ctx context.Context, start time.Time) (wait bool, err error) {
-	devices, err := c.host.Devices()
+	devices, err := c.run.host.Devices()
 	if err != nil {
 		return false, err
 	}
-	c.lastDevices, c.plan = devices, NewParentPlan(devices, c.recorded, c.ParentOptions)
+	c.lastDevices, c.plan = devices, NewParentPlan(devices, c.run.recorded, c.run.ParentOptions)
 	p := c.parentStatus()
 	waited := time.Since(start)
-	if c.DryRun || ctx.Err() != nil || waited >= c.Wait || p.complete() && (len(p.optional) == 0 || waited >= memberWait) {
+	if c.run.DryRun || ctx.Err() != nil || waited >= c.run.Wait || p.complete() && (len(p.optional) == 0 || waited >= memberWait) {
 		c.reportParentStatus(p)
 		c.report.WaitDuration = waited
 		c.setWaiting(nil)
@@ -143,7 +143,7 @@ func (p *parentStatus) checkUdev(d netstate.LiveDevice) {
 // isInSandbox says that the sandbox has the interface, under whatever name. It also returns true if
 // nobody can look at the sandbox.
 func (c *chainRestore) isInSandbox(record checkpoint.Record) bool {
-	sandbox, err := c.openNamespace(record.Namespace)
+	sandbox, err := c.run.openNamespace(record.Namespace)
 	if err != nil {
 		return true
 	}
@@ -152,6 +152,6 @@ func (c *chainRestore) isInSandbox(record checkpoint.Record) bool {
 	if err != nil || exists {
 		return true
 	}
-	w := attachmentRestore{chainRestore: c, record: record, sandbox: sandbox}
+	w := attachmentRestore{run: c.run, chain: c, record: record, sandbox: sandbox}
 	return w.findRenamed() != nil
 }

@@ -221,6 +221,16 @@ func (ds Devices) Recorded(d LiveDevice) Device {
 	return d.Device
 }
 
+// SameIndices says that the devices have the same indices in a and b. Both have the same devices.
+func SameIndices(a, b []Device) bool {
+	return slices.EqualFunc(a, b, func(a, b Device) bool {
+		if a.IfIndex != b.IfIndex || (a.Bond == nil) != (b.Bond == nil) {
+			return false
+		}
+		return a.Bond == nil || slices.EqualFunc(a.Bond.Members, b.Bond.Members, func(a, b Member) bool { return a.IfIndex == b.IfIndex })
+	})
+}
+
 // WithIndices returns the chain with the indices of the other chain, which has the same devices. Where the other one ends,
 // they are not known.
 func WithIndices(chain, source []Device) []Device {

@@ -245,21 +245,20 @@ func TestAgentAnnouncesWhatARestoreLeft(t *testing.T) {
 	n.start(t)
 	t.Cleanup(func() { _ = n.cmd.Process.Kill(); _ = n.cmd.Wait() })
 	n.listens(t)
-	for i, step := range []string{"restore noted#1", "before ending restore#1"} {
-		n.eventually(t, func() string { // The agent can still look because of what was before, and be the first then.
-			cmd := n.command("restore")
-			cmd.Env = append(cmd.Environ(), killEnv+"="+step)
-			if out, err := output(cmd); err == nil {
-				t.Fatalf("not killed at %s:\n%s", step, out)
-			}
-			if out, err := output(n.command("check")); err == nil || !strings.Contains(err.Error(), "none of them announced yet") {
-				return fmt.Sprintf("relink check does not say what a restore that was killed at %s has left: %v\n%s", step, err, out)
-			}
-			return ""
-		})
-		fresh.IP(t, "", fmt.Sprintf("link set lan0 mtu %d", 1499-i)) // The agent looks at once, and not within the minute.
-		n.checks(t)
+	t.Setenv(control.SocketEnv, n.socket())
+	n.says(t, 0, "pause")
+	fresh.IP(t, "", "link del lan0")
+	makeParent(t)
+	cmd := n.command("restore")
+	cmd.Env = append(cmd.Environ(), killEnv+"=before saving#1") // An interface is built, and no record says so.
+	if out, err := output(cmd); err == nil {
+		t.Fatalf("not killed:\n%s", out)
 	}
+	if out, err := output(n.command("check")); err == nil || !strings.Contains(err.Error(), "announced yet") {
+		t.Errorf("relink check does not say what a restore that was killed has left: %v\n%s", err, out)
+	}
+	n.says(t, 0, "resume")
+	n.checks(t)
 	fresh.IP(t, "", "link del lan0")
 	n.knows(t, "it is lost", func(s control.Status) bool { return len(s.Chains) > 0 && s.Chains[0].Lost == 2 })
 	d.fill(t)

@@ -71,9 +71,6 @@ func (w *wholeNode) whole(t *testing.T) {
 	w.says(t, 0, "check")
 	w.asBefore(t)
 	w.nothingTemporary(t)
-	if w.store.HasRestoreNote() {
-		t.Error("a restore is noted as not finished")
-	}
 }
 
 // The next restore finishes a killed one. No capture remembers what the kill left half-built.
