@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
@@ -20,14 +21,16 @@ type Controller struct {
 	api   pool.API
 	log   *slog.Logger
 	clock func() time.Time
-	observations
+	last  atomic.Pointer[look]
 	// silence is since when nodes are silent.
 	silence silenceTracker
 }
 
 // New returns a controller of the API's pools.
 func New(api pool.API, log *slog.Logger) *Controller {
-	return &Controller{api: api, log: log, clock: time.Now}
+	c := &Controller{api: api, log: log, clock: time.Now}
+	c.setLeading(false)
+	return c
 }
 
 // SetClock gives the controller another clock, for tests.
@@ -58,7 +61,7 @@ func (c *Controller) Reconcile(ctx context.Context) error {
 		return err
 	}
 	if len(pools) == 0 {
-		c.record(nil, c.clock())
+		c.record(nil)
 		return nil
 	}
 	nodes, err := c.api.Nodes(ctx)
@@ -77,7 +80,7 @@ func (c *Controller) Reconcile(ctx context.Context) error {
 		found = append(found, observation)
 		errs = append(errs, c.reconcilePool(ctx, p, observation.Status, blocks, nodes))
 	}
-	c.record(found, c.clock())
+	c.record(found)
 	if c.silence.forget(); c.silence.spared {
 		c.log.Warn("more than half of the nodes show no sign of life: none is fenced for that")
 	}

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"sync"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
@@ -20,33 +19,25 @@ type Observation struct {
 	Unasserted int
 }
 
-// observations is what the controller knows since its last look.
-type observations struct {
-	mu         sync.Mutex
-	leading    bool
+// look is what the controller has seen in its last look.
+type look struct {
 	found      []Observation
 	observedAt time.Time
+	leading    bool
 }
 
 // Seen returns what the last look has found, and when it was. A process that does not lead sees nothing.
-func (s *observations) Seen() (found []Observation, observedAt time.Time, leads bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.found, s.observedAt, s.leading
+func (c *Controller) Seen() (found []Observation, observedAt time.Time, leads bool) {
+	l := c.last.Load()
+	return l.found, l.observedAt, l.leading
 }
 
 // setLeading notes whether this process leads.
-func (s *observations) setLeading(leading bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.leading, s.found, s.observedAt = leading, nil, time.Time{}
-}
+func (c *Controller) setLeading(leading bool) { c.last.Store(&look{leading: leading}) }
 
 // record notes a look.
-func (s *observations) record(found []Observation, observedAt time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.found, s.observedAt = found, observedAt
+func (c *Controller) record(found []Observation) {
+	c.last.Store(&look{found, c.clock(), c.last.Load().leading})
 }
 
 // observe returns what there is to see of a pool.

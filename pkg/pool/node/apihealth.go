@@ -66,15 +66,7 @@ func (nc *Controller) countWrite(err error) {
 }
 
 func isAnswer(err error) bool {
-	if err == nil {
-		return true
-	}
-	for _, e := range []error{pool.ErrNotFound, pool.ErrExists, pool.ErrConflict, pool.ErrRefused} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return ignore(err, pool.ErrNotFound, pool.ErrExists, pool.ErrConflict, pool.ErrRefused) == nil
 }
 
 func (w apiHealth) Pool(ctx context.Context, name string) (pool.Pool, error) {

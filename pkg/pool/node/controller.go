@@ -79,17 +79,12 @@ var (
 
 // New returns a controller of the node's stores.
 func New(o Config) *Controller {
-	if o.Surplus == 0 {
-		o.Surplus = DefaultSurplus
-	}
+	o.Surplus, o.Settling = cmp.Or(o.Surplus, DefaultSurplus), cmp.Or(o.Settling, defaultSettling)
 	if o.Open == nil {
 		o.Open = func(network string) (*lease.Store, error) { return lease.Open(o.Dir, network) }
 	}
 	if o.Uptime == nil {
 		o.Uptime = boot.Uptime
-	}
-	if o.Settling == 0 {
-		o.Settling = defaultSettling
 	}
 	nc := &Controller{
 		Config: o, stores: map[string]*storeController{}, layouts: map[string]pool.Layout{}, sequence: map[string]int64{}, loggedErrors: map[string]string{}, clock: time.Now,

@@ -46,18 +46,14 @@ func (sc *storeController) handOver(ctx context.Context, b pool.Block, s state, 
 		return g, nil
 	}
 	for _, w := range b.Spec.Want {
-		if b.IsFenced(w.Party) {
-			continue // It could not get it, and an owner's address would be nobody's.
+		if w.SameParty(s.me) || b.IsFenced(w.Party) { // A fenced party could not get it, and an owner's address would be nobody's.
+			continue
 		}
-		if !w.SameParty(s.me) {
-			sc.requestedBlocks[b.Metadata.Name] = b.Spec // Until the next look: what they want may be free then.
-		}
+		sc.requestedBlocks[b.Metadata.Name] = b.Spec // Until the next look: what they want may be free then.
 		var err error
-		switch {
-		case w.SameParty(s.me):
-		case w.Address.IsValid():
+		if w.Address.IsValid() {
 			g, err = sc.handOverOwned(ctx, w, g)
-		case w.Count > 0:
+		} else {
 			g, err = sc.handOverFree(ctx, b, w, g)
 		}
 		if err != nil {

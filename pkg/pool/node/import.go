@@ -225,7 +225,6 @@ func (r *importRun) takeFromNewBlock(ctx context.Context, v view, p blockPart, s
 	if !ok {
 		return fmt.Errorf("the pool %s has changed: run it again", p.pool)
 	}
-	b, _ = b.WithFenceAfter(s.me, s.poolState(p.pool).FenceAfter)
 	_, err := r.createCheckedBlock(ctx, v, b, s, true)
 	return err
 }

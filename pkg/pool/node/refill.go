@@ -43,7 +43,7 @@ func (sc *storeController) fill(ctx context.Context, name string, need int) erro
 	}
 	st := s.poolState(name)
 	lacks := max(pool.Target(v.layout.BlockSize, st.Used+need)-grantedCount(st), need-freeCount(st))
-	search := search{view: v}
+	search := search{view: v, tried: map[int64]bool{}}
 	for lacks > 0 {
 		n, err := sc.takeBlock(ctx, &search)
 		if err != nil {
@@ -118,18 +118,14 @@ func (sc *storeController) takeBlock(ctx context.Context, search *search) (int, 
 
 // createBlock makes a block of which all is this node's.
 func (sc *storeController) createBlock(ctx context.Context, v view, index int64, s state) (int, error) {
-	p := s.poolState(v.layout.Name)
-	b, ok := pool.NewBlock(v.layout, index, s.me, p.Session)
-	b, _ = b.WithFenceAfter(s.me, p.FenceAfter)
-	if !ok {
-		return 0, fmt.Errorf("the pool %s has no block %d", v.layout.Name, index)
-	}
+	b, _ := pool.NewBlock(v.layout, index, s.me, s.poolState(v.layout.Name).Session) // v allows the block, so the pool has it.
 	return sc.createCheckedBlock(ctx, v, b, s, false)
 }
 
 // createCheckedBlock makes the block. The pool could have been deleted since it was read: its blocks count only if it is still there, and
 // its closedReason says nothing against it. An unclear answer is followed by a read.
 func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b pool.Block, s state, importing bool) (int, error) {
+	b, _ = s.withHolderState(b)
 	failpoint.Here("before a block is made")
 	stored, err := sc.API.CreateBlock(ctx, b)
 	switch {

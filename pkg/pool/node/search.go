@@ -24,67 +24,53 @@ type search struct {
 
 // markExisting notes that somebody has the block.
 func (s *search) markExisting(index int64) {
-	if s.tried == nil {
-		s.tried = map[int64]bool{}
-	}
 	s.tried[index] = true
 	s.misses++
 }
 
 // next returns the index of a block to make, -1 if all exist.
 func (s *search) next(ctx context.Context, api pool.API) (int64, error) {
-	n := s.layout.Blocks()
-	if s.blocks == nil && (s.misses >= maxMisses || int64(len(s.tried)) >= n) {
-		if err := s.list(ctx, api); err != nil {
-			return -1, err
-		}
-	}
 	if s.blocks == nil {
-		if i := s.guess(n); i >= 0 {
+		if i := s.guess(); i >= 0 && s.misses < maxMisses {
 			return i, nil
 		}
-		if err := s.list(ctx, api); err != nil {
+		blocks, err := api.Blocks(ctx, s.layout.Name)
+		if err != nil {
 			return -1, err
 		}
+		s.blocks, s.tried = append([]pool.Block{}, blocks...), map[int64]bool{}
+		for _, b := range blocks {
+			s.tried[b.Spec.Index] = true
+		}
 	}
-	return s.firstFrom(rand.Int64N(n), n, func(i int64) bool { return !s.tried[i] && s.allowsBlock(i) }), nil
+	n := s.layout.Blocks()
+	return firstFrom(rand.Int64N(n), n, s.fits), nil
 }
 
-// guess returns a block that the hint has as free, or any if there is no hint.
-func (s *search) guess(n int64) int64 {
+// guess returns a block that the hint has as free, or any if there is no hint. It returns -1 if it knows none.
+func (s *search) guess() int64 {
+	n := s.layout.Blocks()
 	bits, err := base64.StdEncoding.DecodeString(s.Status.Free)
 	if err != nil || len(bits) == 0 {
 		i := rand.Int64N(n)
-		if s.tried[i] || !s.allowsBlock(i) {
+		if !s.fits(i) {
 			return -1
 		}
 		return i
 	}
-	hinted := min(n, int64(len(bits))*8)
-	return s.firstFrom(rand.Int64N(hinted), hinted, func(i int64) bool { return bits[i/8]&(1<<(i%8)) != 0 && !s.tried[i] && s.allowsBlock(i) })
+	n = min(n, int64(len(bits))*8)
+	return firstFrom(rand.Int64N(n), n, func(i int64) bool { return bits[i/8]&(1<<(i%8)) != 0 && s.fits(i) })
 }
 
+// fits says whether the block may not exist, and this node may take it.
+func (s *search) fits(index int64) bool { return !s.tried[index] && s.allowsBlock(index) }
+
 // firstFrom returns the first index from start on that is fit, round the n blocks, -1 for none.
-func (s *search) firstFrom(start, n int64, fit func(int64) bool) int64 {
+func firstFrom(start, n int64, fit func(int64) bool) int64 {
 	for i := range n {
 		if index := (start + i) % n; fit(index) {
 			return index
 		}
 	}
 	return -1
-}
-
-// list asks for all blocks.
-func (s *search) list(ctx context.Context, api pool.API) (err error) {
-	if s.blocks, err = api.Blocks(ctx, s.layout.Name); err != nil {
-		return err
-	}
-	if s.blocks == nil {
-		s.blocks = []pool.Block{}
-	}
-	s.tried = map[int64]bool{}
-	for _, b := range s.blocks {
-		s.tried[b.Spec.Index] = true
-	}
-	return nil
 }
