@@ -1,11 +1,8 @@
 package kube
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/relink-cni/relink/pkg/owner"
 )
 
 // Whoever may make a pod may write 256 KiB of annotations (TotalAnnotationSizeLimitB in k8s.io/apimachinery), and each ADD of the pod
@@ -37,7 +34,7 @@ func limitOf(key string) int {
 // checkLength returns an error if the value of the annotation is too long.
 func checkLength(key, value string) error {
 	if limit := limitOf(key); len(value) > limit {
-		return fmt.Errorf("%w: the pod's annotation %s=%s is longer than %d bytes: shorten it", owner.ErrInvalid, key, quoteShort(value), limit)
+		return invalid("the pod's annotation %s=%s is longer than %d bytes: shorten it", key, quoteShort(value), limit)
 	}
 	return nil
 }

@@ -65,12 +65,12 @@ func claimOf(pod *metav1.ObjectMeta, ifName string) (name string, listed bool, e
 			continue
 		}
 		if name != "" && e.Claim != "" && e.Claim != name {
-			return "", false, fmt.Errorf("%w: the pod's annotations %s and %s name two IPAMClaims for the interface %s, %s and %s: name one", owner.ErrInvalid, networksKey, defaultNetworkKey, ifName, quoteShort(name), quoteShort(e.Claim))
+			return "", false, invalid("the pod's annotations %s and %s name two IPAMClaims for the interface %s, %s and %s: name one", networksKey, defaultNetworkKey, ifName, quoteShort(name), quoteShort(e.Claim))
 		}
 		name, listed = cmp.Or(name, e.Claim), true
 	}
 	if name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return "", false, fmt.Errorf("%w: the pod's annotations name the IPAMClaim %s for the interface %s, which no object can have as its name: correct it", owner.ErrInvalid, quoteShort(name), ifName)
+		return "", false, invalid("the pod's annotations name the IPAMClaim %s for the interface %s, which no object can have as its name: correct it", quoteShort(name), ifName)
 	}
 	return name, listed, nil
 }
@@ -87,7 +87,7 @@ func elementsOf(pod *metav1.ObjectMeta, key string) ([]element, error) {
 	}
 	elements, err := decodeElements(value)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the pod's annotation %s=%s is no list of networks (%s). Correct it as Multus needs it", owner.ErrInvalid, key, quoteShort(value), quoteShort(err.Error()))
+		return nil, invalid("the pod's annotation %s=%s is no list of networks (%s). Correct it as Multus needs it", key, quoteShort(value), quoteShort(err.Error()))
 	}
 	return elements, nil
 }
@@ -123,7 +123,7 @@ func decodeElements(value string) (elements []element, err error) {
 // the name in the virtual machine, and KubeVirt gives the pod's interface a hashed one.
 func (c *Client) claim(ctx context.Context, d decision, name, network string) (*owner.Claim, error) {
 	if d.instanceUID == "" {
-		return nil, fmt.Errorf("%w: the pod names the IPAMClaim %s, and its addresses are those of %s: only a launcher of a virtual machine has IPAMClaims. Remove ipam-claim-reference from the pod's annotation", owner.ErrInvalid, name, d.Owner)
+		return nil, invalid("the pod names the IPAMClaim %s, and its addresses are those of %s: only a launcher of a virtual machine has IPAMClaims. Remove ipam-claim-reference from the pod's annotation", name, d.Owner)
 	}
 	object, err := c.Read(ctx, claims, d.Owner.Namespace, name)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *Client) claim(ctx context.Context, d decision, name, network string) (*
 		}
 	}
 	if spec.Network != "" && spec.Network != network {
-		return nil, fmt.Errorf("%w: the pod's IPAMClaim %s has spec.network=%s, and the interface is on the network %s: name the claim of that network", owner.ErrInvalid, name, quoteShort(spec.Network), network)
+		return nil, invalid("the pod's IPAMClaim %s has spec.network=%s, and the interface is on the network %s: name the claim of that network", name, quoteShort(spec.Network), network)
 	}
 	ips, err := ipsOf(object)
 	if err != nil {
@@ -169,8 +169,7 @@ func checkMachine(claim objects.Object, d decision) error {
 	if reference == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: the pod's IPAMClaim %s belongs to the %s with the UID %s, and the pod runs for %s with the UID %s: name a claim of the pod's own machine", owner.ErrInvalid,
-		claim.Metadata.Name, quoteShort(reference.Kind+" "+reference.Name), quoteShort(string(reference.UID)), d.Owner, d.Owner.UID)
+	return invalid("the pod's IPAMClaim %s belongs to the %s with the UID %s, and the pod runs for %s with the UID %s: name a claim of the pod's own machine", claim.Metadata.Name, quoteShort(reference.Kind+" "+reference.Name), quoteShort(string(reference.UID)), d.Owner, d.Owner.UID)
 }
 
 // ipsOf returns the addresses in the status of an IPAMClaim.
@@ -180,13 +179,13 @@ func ipsOf(claim objects.Object) (ips []netip.Prefix, err error) {
 	}
 	if len(claim.Status) > 0 {
 		if err := json.Unmarshal(claim.Status, &status); err != nil {
-			return nil, fmt.Errorf("%w: the status of the IPAMClaim %s: %s", owner.ErrInvalid, claim.Metadata.Name, quoteShort(err.Error()))
+			return nil, invalid("the status of the IPAMClaim %s: %s", claim.Metadata.Name, quoteShort(err.Error()))
 		}
 	}
 	for _, text := range status.IPs {
 		ip, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the IPAMClaim %s has %s in status.ips, which is no address with a prefix length: correct it", owner.ErrInvalid, claim.Metadata.Name, quoteShort(text))
+			return nil, invalid("the IPAMClaim %s has %s in status.ips, which is no address with a prefix length: correct it", claim.Metadata.Name, quoteShort(text))
 		}
 		ips = append(ips, ip)
 	}

@@ -1,17 +1,15 @@
 package kube
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	v1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kube/objects"
@@ -20,7 +18,7 @@ import (
 // Client asks a Kubernetes API. It watches only metadata, and the only type of an object that it knows is the event.
 type Client struct {
 	*objects.Client
-	events rest.Interface
+	events v1.EventsGetter
 	// watcher has no limit for a request: a watch is one long answer.
 	watcher metadata.Interface
 }
@@ -36,13 +34,13 @@ func Connect(kubeconfig string, log *slog.Logger) (*Client, error) {
 
 // NewClient returns a client of the same API.
 func NewClient(client *objects.Client) (*Client, error) {
-	watcher, err := metadata.NewForConfig(client.Config())
+	config := client.Config()
+	watcher, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Event{})
-	events, err := client.Core(scheme)
+	config.Timeout, config.ContentType = cmp.Or(config.Timeout, objects.Limit), objects.Whole
+	events, err := v1.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
@@ -55,29 +53,11 @@ func NewClient(client *objects.Client) (*Client, error) {
 // the hash in an annotation. The kubelet writes its events under the hash, and "kubectl describe pod" looks for
 // them there (k8s.io/kubectl, pkg/describe). So an event never needs another UID than the one that the plugin was given.
 func (c *Client) podExists(ctx context.Context, pod attachment.Pod) (bool, error) {
-	result := c.events.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SetHeader("Accept", objects.MetadataOnly).Do(ctx)
-	if err := result.Error(); err != nil { // Raw would not have the API's own words.
-		return false, err
-	}
-	text, err := result.Raw()
+	ctx, cancel := context.WithTimeout(ctx, objects.Limit)
+	defer cancel()
+	object, err := c.watcher.Resource(corev1.SchemeGroupVersion.WithResource(pods.Resource)).Namespace(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
 		return false, err
 	}
-	var object metav1.PartialObjectMetadata
-	if err := json.Unmarshal(text, &object); err != nil {
-		return false, fmt.Errorf("read the pod %s: %w", pod, err)
-	}
 	return object.UID == types.UID(pod.UID) || object.Annotations[corev1.MirrorPodAnnotationKey] == pod.UID, nil
-}
-
-// createEvent writes a new event, and returns it as it is in the API.
-func (c *Client) createEvent(ctx context.Context, e *corev1.Event) (*corev1.Event, error) {
-	stored := &corev1.Event{}
-	return stored, c.events.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Into(stored)
-}
-
-// patchEvent changes an event, and returns it as it is in the API.
-func (c *Client) patchEvent(ctx context.Context, e *corev1.Event, change []byte) (*corev1.Event, error) {
-	stored := &corev1.Event{}
-	return stored, c.events.Patch(types.StrategicMergePatchType).Namespace(e.Namespace).Resource("events").Name(e.Name).Body(change).Do(ctx).Into(stored)
 }

@@ -25,30 +25,30 @@ var errNoKind = errors.New("the Kubernetes API has no such kind in a namespace")
 // annotatedOwner is the owner that the annotation of a pod names. The pods that name it share it, but never an address. The object
 // must be in the pod's own namespace: nobody takes an address of another one.
 func (c *Client) annotatedOwner(ctx context.Context, pod *metav1.ObjectMeta, value string) (decision, error) {
-	invalid := func(format string, args ...any) error {
-		return fmt.Errorf("%w: the pod's annotation %s=%s: %w", owner.ErrInvalid, ownerKey, quoteShort(value), fmt.Errorf(format, args...))
+	wrong := func(format string, args ...any) error {
+		return invalid("the pod's annotation %s=%s: %w", ownerKey, quoteShort(value), fmt.Errorf(format, args...))
 	}
 	if err := checkLength(ownerKey, value); err != nil {
 		return decision{}, err
 	}
 	parts := ownerForm.FindStringSubmatch(value)
 	if parts == nil {
-		return decision{}, invalid(`write KIND.GROUP/NAME, such as deployment.apps/web, as "kubectl get -o name" prints it`)
+		return decision{}, wrong(`write KIND.GROUP/NAME, such as deployment.apps/web, as "kubectl get -o name" prints it`)
 	}
 	k, err := c.discover(ctx, parts[2], parts[1])
 	switch {
 	case errors.Is(err, errNoKind):
-		return decision{}, invalid("%w: name another one, or install its definition", err)
+		return decision{}, wrong("%w: name another one, or install its definition", err)
 	case err != nil:
 		return decision{}, unavailable(err)
 	case k.Group == machines.Group:
 		// The next launcher of a VM takes the VM's addresses over at once. They would have two pods.
-		return decision{}, invalid("the addresses of a virtual machine are those of its launcher pods: name another owner")
+		return decision{}, wrong("the addresses of a virtual machine are those of its launcher pods: name another owner")
 	}
 	object, err := c.Read(ctx, k, pod.Namespace, parts[3])
 	switch {
 	case errors.Is(err, objects.ErrNotFound):
-		return decision{}, invalid("%w. It must be in the namespace %s: make it first, or correct the annotation", err, pod.Namespace)
+		return decision{}, wrong("%w. It must be in the namespace %s: make it first, or correct the annotation", err, pod.Namespace)
 	case err != nil:
 		return decision{}, unavailable(err)
 	}

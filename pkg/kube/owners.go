@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -78,6 +79,11 @@ func (o *Owners) Run(ctx context.Context) {
 	o.watch.RunWithContext(klog.NewContext(ctx, klog.Logger{}))
 }
 
+// invalid is an error that matches owner.ErrInvalid.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", owner.ErrInvalid, fmt.Errorf(format, args...))
+}
+
 // unavailable makes an error match owner.ErrUnavailable.
 func unavailable(err error) error { return fmt.Errorf("%w: %w", owner.ErrUnavailable, err) }
 
@@ -86,7 +92,7 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", owner.ErrUnavail
 // same attachment. A question without a network is not of an ADD: its answer can free something, and is never an older one.
 func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error) {
 	if err := q.Pod.Validate(); err != nil {
-		return owner.Answer{}, fmt.Errorf("%w: %w", owner.ErrInvalid, err)
+		return owner.Answer{}, invalid("%w", err)
 	}
 	if isStaticPodUID(q.Pod.UID) {
 		return staticPodAnswer(q.Pod), nil
@@ -136,6 +142,9 @@ func staticPodAnswer(pod attachment.Pod) owner.Answer {
 	return owner.Answer{Owner: pod.Owner(), Persistent: true, SinglePod: true}
 }
 
+// staticUID is the form of the UID of a static pod.
+var staticUID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
 // isStaticPodUID says that the UID is of a static pod: 32 hexadecimal digits, the kubelet's hash of the manifest and of the
 // node's name (applyDefaults in pkg/kubelet/config). The API gives each object a UUID with dashes, and lets nobody choose
 // it (FillObjectMetaSystemFields in k8s.io/apiserver). So no pod of the API can be taken for a static one. An owner without
@@ -144,15 +153,7 @@ func staticPodAnswer(pod attachment.Pod) owner.Answer {
 // Static pods start before the API, which may need them. So their answer needs no API, and is the same whether the API
 // runs or not: their annotations are never read.
 func isStaticPodUID(uid string) bool {
-	if len(uid) != 32 {
-		return false
-	}
-	for i := range len(uid) {
-		if c := uid[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	return staticUID.MatchString(uid)
 }
 
 // isMirror says that the pod in the API is the mirror of the static pod with the UID. A manifest can have a UID of its own,

@@ -240,13 +240,14 @@ func (r *Recorder) write(ctx context.Context, q *queued) (result string, err err
 // writeCorrelated writes what the correlator made of an event.
 func (r *Recorder) writeCorrelated(ctx context.Context, c *record.EventCorrelateResult) (result string, err error) {
 	var stored *corev1.Event
+	events := r.client.events.Events(c.Event.Namespace)
 	repeated := c.Event.Count > 1
 	if repeated {
-		stored, err = r.client.patchEvent(ctx, c.Event, c.Patch)
+		stored, err = events.Patch(ctx, c.Event.Name, types.StrategicMergePatchType, c.Patch, metav1.PatchOptions{})
 	}
 	if !repeated || apierrors.IsNotFound(err) { // The API forgets events.
 		c.Event.ResourceVersion = ""
-		stored, err = r.client.createEvent(ctx, c.Event)
+		stored, err = events.Create(ctx, c.Event, metav1.CreateOptions{})
 	}
 	switch {
 	case apierrors.IsAlreadyExists(err): // An earlier try wrote it, and its answer was lost.

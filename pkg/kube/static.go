@@ -39,7 +39,7 @@ func staticOf(podAnnotations map[string]string, network, ifName string) (*owner.
 		}
 		addresses, err := addressesOf(value)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the pod's annotation %s=%s: %w. Write addresses with commas between them, such as 10.3.0.7,fd00::7", owner.ErrInvalid, key, quoteShort(value), err)
+			return nil, invalid("the pod's annotation %s=%s: %w. Write addresses with commas between them, such as 10.3.0.7,fd00::7", key, quoteShort(value), err)
 		}
 		return &owner.Static{Key: key, Addresses: addresses}, nil
 	}

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -183,9 +182,6 @@ type Want struct {
 // maxEpoch leaves room for more epochs than any block can have.
 const maxEpoch = 4e18
 
-// errBlock is the error of a block that no relink has written.
-var errBlock = errors.New("is not as relink writes it")
-
 // BlockName returns the name of a pool's block.
 func BlockName(pool string, index int64) string { return pool + "-" + strconv.FormatInt(index, 10) }
 
@@ -231,34 +227,40 @@ func NewBlockWith(l Layout, index int64, me Party, boot string, addresses []neti
 
 // Check says what is wrong with a block that the API has answered. Nothing is decided by a wrong one.
 func (b Block) Check() error {
+	if problem := b.problem(); problem != "" {
+		return fmt.Errorf("AddressBlock %s is not as relink writes it: %s", b.Metadata.Name, problem)
+	}
+	return nil
+}
+
+func (b Block) problem() string {
 	s := b.Spec
-	if b.Metadata.Name != BlockName(s.Pool, s.Index) {
-		return fmt.Errorf("AddressBlock %s %w: its spec is of %s", b.Metadata.Name, errBlock, BlockName(s.Pool, s.Index))
-	}
-	if s.Index < 0 || s.Epoch < 1 || s.Epoch > maxEpoch {
-		return fmt.Errorf("AddressBlock %s %w: index %d, epoch %d", b.Metadata.Name, errBlock, s.Index, s.Epoch)
-	}
-	if n := len(s.Addresses); n == 0 || n > MaxBlockSize || !s.First.IsValid() || s.First.Zone() != "" || s.First.Is4In6() || plus(s.First, int64(n-1)) != s.Last {
-		return fmt.Errorf("AddressBlock %s %w: it has %d characters for the addresses %s", b.Metadata.Name, errBlock, n, Span{s.First, s.Last})
+	switch n := len(s.Addresses); {
+	case b.Metadata.Name != BlockName(s.Pool, s.Index):
+		return "its spec is of " + BlockName(s.Pool, s.Index)
+	case s.Index < 0 || s.Epoch < 1 || s.Epoch > maxEpoch:
+		return fmt.Sprintf("index %d, epoch %d", s.Index, s.Epoch)
+	case n == 0 || n > MaxBlockSize || !s.First.IsValid() || s.First.Zone() != "" || s.First.Is4In6() || plus(s.First, int64(n-1)) != s.Last:
+		return fmt.Sprintf("it has %d characters for the addresses %s", n, b.Span())
 	}
 	ids, stores := map[byte]bool{Unassigned: true, Excluded: true}, map[string]bool{"": true}
 	for _, h := range s.Holders {
 		if len(h.ID) != 1 || !strings.Contains(letters, h.ID) || ids[h.ID[0]] || stores[h.Store] {
-			return fmt.Errorf("AddressBlock %s %w: holder %q of node %s", b.Metadata.Name, errBlock, h.ID, h.Node)
+			return fmt.Sprintf("holder %q of node %s", h.ID, h.Node)
 		}
 		ids[h.ID[0]], stores[h.Store] = true, true
 	}
 	for _, w := range s.Want {
 		if w.Store == "" || w.Count < 0 { // Nobody gets an address that is not of the block. Anybody can ask for one.
-			return fmt.Errorf("AddressBlock %s %w: node %s wants %d of it", b.Metadata.Name, errBlock, w.Node, w.Count)
+			return fmt.Sprintf("node %s wants %d of it", w.Node, w.Count)
 		}
 	}
 	for i := range len(s.Addresses) {
 		if !ids[s.Addresses[i]] {
-			return fmt.Errorf("AddressBlock %s %w: %s is of %q, who is no holder", b.Metadata.Name, errBlock, b.Address(i), s.Addresses[i:i+1])
+			return fmt.Sprintf("%s is of %q, who is no holder", b.Address(i), s.Addresses[i:i+1])
 		}
 	}
-	return nil
+	return ""
 }
 
 // Address returns the address with that offset.

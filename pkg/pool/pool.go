@@ -396,12 +396,7 @@ func plus(a netip.Addr, n int64) netip.Addr {
 
 // Excluded says whether nobody gets the address.
 func (l Layout) Excluded(a netip.Addr) bool {
-	for _, e := range l.Exclude {
-		if e.Contains(a) {
-			return true
-		}
-	}
-	return a == l.Gateway
+	return a == l.Gateway || slices.ContainsFunc(l.Exclude, func(e Span) bool { return e.Contains(a) })
 }
 
 // Assignable says whether the pool has the address, and pods can get it.
@@ -437,31 +432,19 @@ func (s Span) Intersect(spans []Span) []Span {
 	var parts []Span
 	for _, o := range spans {
 		if o.First.IsValid() && s.Overlaps(o) {
-			parts = append(parts, Span{maxAddr(o.First, s.First), minAddr(o.Last, s.Last)})
+			parts = append(parts, Span{slices.MaxFunc([]netip.Addr{o.First, s.First}, netip.Addr.Compare), slices.MinFunc([]netip.Addr{o.Last, s.Last}, netip.Addr.Compare)})
 		}
 	}
 	slices.SortFunc(parts, func(a, b Span) int { return a.First.Compare(b.First) })
 	var merged []Span
 	for _, o := range parts {
 		if n := len(merged); n > 0 && !merged[n-1].Last.Less(o.First) {
-			merged[n-1].Last = maxAddr(merged[n-1].Last, o.Last)
+			if last := &merged[n-1].Last; last.Less(o.Last) {
+				*last = o.Last
+			}
 			continue
 		}
 		merged = append(merged, o)
 	}
 	return merged
-}
-
-func maxAddr(a, b netip.Addr) netip.Addr {
-	if a.Less(b) {
-		return b
-	}
-	return a
-}
-
-func minAddr(a, b netip.Addr) netip.Addr {
-	if a.Less(b) {
-		return a
-	}
-	return b
 }

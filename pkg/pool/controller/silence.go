@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
@@ -50,7 +51,7 @@ func (s stableValue[T]) update(value T, instant time.Time) stableValue[T] {
 // readLeases reads all Leases, if a pool has spec.fenceAfter.
 func (s *silenceTracker) readLeases(ctx context.Context, api pool.API, pools []pool.Pool, clock func() time.Time) error {
 	s.referenced, s.spared = nil, false
-	if !fencesByTime(pools) {
+	if !slices.ContainsFunc(pools, func(p pool.Pool) bool { return p.Spec.FenceAfter != "" }) {
 		*s = silenceTracker{}
 		return nil
 	}
@@ -77,16 +78,6 @@ func (s *silenceTracker) readLeases(ctx context.Context, api pool.API, pools []p
 	return nil
 }
 
-// fencesByTime says whether any pool has its silent nodes fenced.
-func fencesByTime(pools []pool.Pool) bool {
-	for _, p := range pools {
-		if p.Spec.FenceAfter != "" {
-			return true
-		}
-	}
-	return false
-}
-
 // silentSince returns since when the holder is silent in the block. The block was read before at.
 func (s *silenceTracker) silentSince(b pool.Block, h pool.Holder, instant time.Time) time.Time {
 	// A Lease that was never seen is missing from now on.
@@ -94,10 +85,7 @@ func (s *silenceTracker) silentSince(b pool.Block, h pool.Holder, instant time.T
 	key := b.Metadata.UID + " " + h.Store
 	s.referenced[h.Node], s.referenced[key] = true, true
 	s.holders[key] = s.holders[key].update(holderSession{h.Boot, h.FenceAfter}, instant)
-	if node := s.nodes[h.Node].since; node.After(s.holders[key].since) {
-		return node
-	}
-	return s.holders[key].since
+	return slices.MaxFunc([]time.Time{s.nodes[h.Node].since, s.holders[key].since}, time.Time.Compare)
 }
 
 // fenceSilent fences the holders of the block that are silent for as long as the pool says, and for as long as they say themselves. How

@@ -164,10 +164,10 @@ func (nc *Controller) nodeUID(ctx context.Context) string {
 	nc.mu.Lock()
 	uid := nc.uid
 	nc.mu.Unlock()
-	if uid != "" {
-		return uid
+	if uid == "" {
+		uid = nc.readUID(ctx)
 	}
-	return nc.readUID(ctx)
+	return uid
 }
 
 // readUID is nodeUID by a new read. Somebody can make the object anew while this agent runs: the stores learn that in this boot, or the next
@@ -176,8 +176,8 @@ func (nc *Controller) readUID(ctx context.Context) string {
 	n, err := nc.API.Node(ctx, nc.Node)
 	nc.mu.Lock()
 	defer nc.mu.Unlock()
-	if err == nil && n.UID != "" {
-		nc.uid = n.UID
+	if err == nil {
+		nc.uid = cmp.Or(n.UID, nc.uid)
 	}
 	return nc.uid
 }

@@ -157,7 +157,15 @@ func (r *importRun) tryPart(ctx context.Context, p blockPart) error {
 	if err != nil {
 		return err
 	}
-	return r.recordResult(ctx, p)
+	if s, err = r.state(ctx); err != nil {
+		return err
+	}
+	for _, a := range p.addresses {
+		if !r.recordGranted(s, p.pool, a) {
+			r.result.Refused[a] = "this node is giving it back, or its block has no place for one more store: run it again"
+		}
+	}
+	return nil
 }
 
 // currentState is the store's state before its part of a block changes. A dry run makes no store, and confirms nothing.
@@ -268,18 +276,4 @@ func refusalReason(b pool.Block, me pool.Party, a netip.Addr) string {
 		return fmt.Sprintf("network %s of this node has it", h.Network)
 	}
 	return fmt.Sprintf("node %s has it (network %s): if pods of both nodes have it, delete one of them", h.Node, h.Network)
-}
-
-// recordResult notes which of the addresses the store has now.
-func (r *importRun) recordResult(ctx context.Context, p blockPart) error {
-	s, err := r.state(ctx)
-	if err != nil {
-		return err
-	}
-	for _, a := range p.addresses {
-		if !r.recordGranted(s, p.pool, a) {
-			r.result.Refused[a] = "this node is giving it back, or its block has no place for one more store: run it again"
-		}
-	}
-	return nil
 }

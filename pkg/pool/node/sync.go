@@ -167,23 +167,22 @@ func (sc *storeController) balancePool(ctx context.Context, p lease.PoolState) e
 		p.Layout = l
 		target = p.Target()
 	}
-	if granted < target {
-		delete(sc.surplusSince, p.Name)
+	surplus := granted - target
+	if surplus < 0 || surplus == 0 && !hasExcludedBlock(p) {
+		if delete(sc.surplusSince, p.Name); surplus == 0 {
+			return nil
+		}
 		return sc.fill(ctx, p.Name, 0)
-	}
-	if granted == target && !hasExcludedBlock(p) {
-		delete(sc.surplusSince, p.Name)
-		return nil
 	}
 	since, found := sc.surplusSince[p.Name]
 	if !found {
-		sc.surplusSince[p.Name] = sc.clock()
-		return nil
+		since = sc.clock()
+		sc.surplusSince[p.Name] = since
 	}
 	if sc.clock().Sub(since) < sc.Surplus {
 		return nil
 	}
-	return sc.releaseSurplus(ctx, p, granted-target)
+	return sc.releaseSurplus(ctx, p, surplus)
 }
 
 // releaseMarked goes on with what was marked before this process.
@@ -202,11 +201,11 @@ func (sc *storeController) releaseMarked(ctx context.Context, p lease.PoolState)
 // excludes by now, only the others count.
 func (sc *storeController) releaseSurplus(ctx context.Context, p lease.PoolState, surplus int) error {
 	for _, g := range p.Grants {
-		granted, n := len(g.Offsets(pool.GrantedChars)), p.Gives(g)
-		if granted == 0 || n > surplus || leasedIn(p, g) {
+		n := p.Gives(g)
+		if n > surplus || !isUnused(p, g) {
 			continue
 		}
-		marked, err := sc.store.MarkFree(ctx, g.Pool, g.Index, granted)
+		marked, err := sc.store.MarkFree(ctx, g.Pool, g.Index, len(g.Addresses))
 		if err != nil {
 			return err
 		}
@@ -221,19 +220,17 @@ func (sc *storeController) releaseSurplus(ctx context.Context, p lease.PoolState
 // hasExcludedBlock says whether the node has a block of which the pool excludes all by now, and no pod has any of it. The
 // node gives it back, also if it has no surplus.
 func hasExcludedBlock(p lease.PoolState) bool {
-	return slices.ContainsFunc(p.Grants, func(g pool.Grant) bool {
-		return len(g.Offsets(pool.GrantedChars)) > 0 && p.Gives(g) == 0 && !leasedIn(p, g)
-	})
+	return slices.ContainsFunc(p.Grants, func(g pool.Grant) bool { return p.Gives(g) == 0 && isUnused(p, g) })
 }
 
-// leasedIn says whether any address of the grant has a lease.
-func leasedIn(p lease.PoolState, g pool.Grant) bool {
+// isUnused says whether the node has addresses of the grant, and none of the block has a lease.
+func isUnused(p lease.PoolState, g pool.Grant) bool {
 	for a := range p.Leased {
 		if g.Offset(a) >= 0 {
-			return true
+			return false
 		}
 	}
-	return false
+	return len(g.Offsets(pool.GrantedChars)) > 0
 }
 
 // cancelUnneeded takes back what the store has asked for and does not need any more. What an earlier process has asked for, nobody
