@@ -1,15 +1,15 @@
 package kube
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	v1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kube/objects"
@@ -18,7 +18,8 @@ import (
 // Client asks a Kubernetes API. It watches only metadata, and the only type of an object that it knows is the event.
 type Client struct {
 	*objects.Client
-	events v1.EventsGetter
+	// events has no type but the event: the generated client is 1.5 MB.
+	events rest.Interface
 	// watcher has no limit for a request: a watch is one long answer.
 	watcher metadata.Interface
 }
@@ -34,13 +35,13 @@ func Connect(kubeconfig string, log *slog.Logger) (*Client, error) {
 
 // NewClient returns a client of the same API.
 func NewClient(client *objects.Client) (*Client, error) {
-	config := client.Config()
-	watcher, err := metadata.NewForConfig(config)
+	watcher, err := metadata.NewForConfig(client.Config())
 	if err != nil {
 		return nil, err
 	}
-	config.Timeout, config.ContentType = cmp.Or(config.Timeout, objects.Limit), objects.Whole
-	events, err := v1.NewForConfig(config)
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Event{})
+	events, err := client.Core(scheme)
 	if err != nil {
 		return nil, err
 	}

@@ -71,8 +71,9 @@ type Recorder struct {
 	limiter flowcontrol.RateLimiter
 	// Only Run uses correlator.
 	correlator *record.EventCorrelator
-	// away says that the last request got no answer. refusing says that it was refused. Only Run uses them.
-	away, refusing bool
+	outage     *outage
+	// refusing says that the last request was refused. Only Run uses it.
+	refusing bool
 	// awayAt is when the API last did not answer. Only Run uses it.
 	awayAt time.Time
 	// Tests change now and firstWait.
@@ -101,6 +102,7 @@ func NewRecorder(client *Client, component, node string, log *slog.Logger) *Reco
 		queue: make(chan *queued, maxQueued), limiter: flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, burst),
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{LRUCacheSize: maxCorrelated}),
 		clock:      time.Now, firstWait: firstWait, counts: map[string]uint64{},
+		outage: &outage{log: log, lostMessage: "the Kubernetes API does not answer: events on pods wait", backMessage: "the Kubernetes API answers again: events on pods are written"},
 	}
 	for _, result := range []string{sent, podGone, noUID, rateLimited, queueFull, expired, refused} {
 		r.counts[result] = 0
@@ -202,7 +204,7 @@ func (r *Recorder) deliver(ctx context.Context, q *queued) {
 			r.answered(result, err)
 			return
 		}
-		r.unanswered(err)
+		r.outage.answered(err)
 		select {
 		case <-ctx.Done():
 			return
@@ -239,15 +241,14 @@ func (r *Recorder) write(ctx context.Context, q *queued) (result string, err err
 
 // writeCorrelated writes what the correlator made of an event.
 func (r *Recorder) writeCorrelated(ctx context.Context, c *record.EventCorrelateResult) (result string, err error) {
-	var stored *corev1.Event
-	events := r.client.events.Events(c.Event.Namespace)
+	events, stored := r.client.events, &corev1.Event{}
 	repeated := c.Event.Count > 1
 	if repeated {
-		stored, err = events.Patch(ctx, c.Event.Name, types.StrategicMergePatchType, c.Patch, metav1.PatchOptions{})
+		err = events.Patch(types.StrategicMergePatchType).Namespace(c.Event.Namespace).Resource("events").Name(c.Event.Name).Body(c.Patch).Do(ctx).Into(stored)
 	}
 	if !repeated || apierrors.IsNotFound(err) { // The API forgets events.
 		c.Event.ResourceVersion = ""
-		stored, err = events.Create(ctx, c.Event, metav1.CreateOptions{})
+		err = events.Post().Namespace(c.Event.Namespace).Resource("events").Body(c.Event).Do(ctx).Into(stored)
 	}
 	switch {
 	case apierrors.IsAlreadyExists(err): // An earlier try wrote it, and its answer was lost.
@@ -279,28 +280,14 @@ func (r *Recorder) isTemporary(err error) bool {
 	}
 }
 
-// answered counts the event, and logs that the API answers again, or refuses for the first time.
+// answered counts the event, and logs that the API refuses for the first time.
 func (r *Recorder) answered(result string, err error) {
-	if r.away {
-		r.away = false
-		r.log.Info("the Kubernetes API answers again: events on pods are written")
+	r.outage.answered(nil)
+	if err != nil {
+		if result = refused; !r.refusing {
+			r.log.Warn("the Kubernetes API refuses an event on a pod", "error", printable.Joined(err))
+		}
 	}
-	if err == nil {
-		r.refusing = false
-		r.count(result)
-		return
-	}
-	r.count(refused)
-	if !r.refusing {
-		r.log.Warn("the Kubernetes API refuses an event on a pod", "error", printable.Joined(err))
-	}
-	r.refusing = true
-}
-
-// unanswered logs that the API does not answer, once.
-func (r *Recorder) unanswered(err error) {
-	if !r.away {
-		r.log.Warn("the Kubernetes API does not answer: events on pods wait", "error", printable.Joined(err))
-	}
-	r.away = true
+	r.refusing = err != nil
+	r.count(result)
 }

@@ -20,6 +20,14 @@ var (
 	ErrBusy = errors.New("the Kubernetes API is busy")
 )
 
+// IgnoreChanged drops the error if somebody has changed or deleted the object meanwhile: the next look goes on there.
+func IgnoreChanged(err error) error {
+	if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
 // API has the objects of the pools. Every read is one of the API's own store, never of a cache. A change is made only if the
 // object is still the one with the UID and the resource version that it names. Create, Update and Delete never try
 // again by themselves.

@@ -61,18 +61,24 @@ func New(config *rest.Config) (*Client, error) {
 	config.UserAgent = cmp.Or(config.UserAgent, "relink-agent")
 	config.QPS = -1 // Who asks keeps the rate. client-go would log each wait.
 	config.WarningHandler = rest.NoWarnings{}
-	core, version := rest.CopyConfig(config), schema.GroupVersion{Version: "v1"}
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, version)
-	core.APIPath = "/api"
-	core.GroupVersion = &version
-	core.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	core.Timeout = cmp.Or(core.Timeout, Limit)
-	api, err := rest.RESTClientFor(core)
+	c := &Client{config: config}
+	api, err := c.Core(runtime.NewScheme())
 	if err != nil {
 		return nil, err
 	}
-	return &Client{api, config}, nil
+	c.api = api
+	return c, nil
+}
+
+// Core returns a client for the core group's objects of the types that the scheme knows.
+func (c *Client) Core(scheme *runtime.Scheme) (rest.Interface, error) {
+	config, version := c.Config(), schema.GroupVersion{Version: "v1"}
+	metav1.AddToGroupVersion(scheme, version)
+	config.APIPath = "/api"
+	config.GroupVersion = &version
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.Timeout = cmp.Or(config.Timeout, Limit)
+	return rest.RESTClientFor(config)
 }
 
 // Config returns how the client reaches the API, for a client of client-go.

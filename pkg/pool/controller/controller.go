@@ -98,19 +98,16 @@ func (c *Controller) reconcilePool(ctx context.Context, p pool.Pool, status pool
 	}
 	if r := p.Recovery(); r != nil && allAsserted(*r, nodes) {
 		c.log.Info("all nodes have said what they have: the pool gives again", "pool", p.Metadata.Name)
-		if _, err := c.api.UpdatePool(ctx, p.WithRecovery(nil)); !errors.Is(err, pool.ErrConflict) {
-			errs = append(errs, err)
-		}
-		return errors.Join(errs...)
+		_, err := c.api.UpdatePool(ctx, p.WithRecovery(nil))
+		return errors.Join(append(errs, pool.IgnoreChanged(err))...)
 	}
 	status.Sequence, status.Updated = p.Status.Sequence, p.Status.Updated
 	if status != p.Status {
 		status.Sequence++
 		status.Updated = c.clock().UTC().Format(time.RFC3339)
 		p.Status = status
-		if _, err := c.api.UpdatePoolStatus(ctx, p); !errors.Is(err, pool.ErrConflict) {
-			errs = append(errs, err)
-		}
+		_, err := c.api.UpdatePoolStatus(ctx, p)
+		errs = append(errs, pool.IgnoreChanged(err))
 	}
 	return errors.Join(errs...)
 }
@@ -118,16 +115,12 @@ func (c *Controller) reconcilePool(ctx context.Context, p pool.Pool, status pool
 // removeFinalizer lets a pool go of which nobody has anything. The blocks were read after the pool was being deleted, and nobody makes
 // one since.
 func (c *Controller) removeFinalizer(ctx context.Context, p pool.Pool) error {
-	index := slices.Index(p.Metadata.Finalizers, pool.Finalizer)
-	if index < 0 {
+	if !p.HasFinalizer() {
 		return nil
 	}
-	p.Metadata.Finalizers = slices.Delete(slices.Clone(p.Metadata.Finalizers), index, index+1)
+	p.Metadata.Finalizers = slices.DeleteFunc(slices.Clone(p.Metadata.Finalizers), func(f string) bool { return f == pool.Finalizer })
 	_, err := c.api.UpdatePool(ctx, p)
-	if errors.Is(err, pool.ErrConflict) || errors.Is(err, pool.ErrNotFound) {
-		return nil
-	}
-	return err
+	return pool.IgnoreChanged(err)
 }
 
 // fenceTainted notes in a block which of its holders are on nodes that a person has declared dead. The taint is read again after the
@@ -156,13 +149,10 @@ func (c *Controller) fenceTainted(ctx context.Context, b pool.Block, nodes []poo
 // writeFence writes a block with a fence, and tells why.
 func (c *Controller) writeFence(ctx context.Context, b pool.Block, message, reason string) error {
 	_, err := c.api.UpdateBlock(ctx, b)
-	switch {
-	case err == nil:
+	if err == nil {
 		c.log.Info(message, "block", b.Metadata.Name, "why", reason)
-	case errors.Is(err, pool.ErrConflict), errors.Is(err, pool.ErrNotFound):
-		return nil // The next look decides anew.
 	}
-	return err
+	return pool.IgnoreChanged(err)
 }
 
 // allAsserted says whether all nodes have asserted what they have.

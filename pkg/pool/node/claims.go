@@ -169,7 +169,7 @@ func (sc *storeController) dropClaims(ctx context.Context, s state, claims []poo
 				continue
 			}
 		}
-		errs = append(errs, ignoreChanged(sc.API.DeleteClaim(ctx, c)))
+		errs = append(errs, pool.IgnoreChanged(sc.API.DeleteClaim(ctx, c)))
 	}
 	return errors.Join(errs...)
 }
@@ -228,7 +228,7 @@ func (sc *storeController) dropClaim(ctx context.Context, name string, w pool.Wa
 		c, err = sc.updateClaim(ctx, c.MovedTo(pool.Place{Party: me}))
 	}
 	if err != nil || c.Spec.Address != w.Address {
-		return ignoreChanged(err)
+		return pool.IgnoreChanged(err)
 	}
-	return ignoreChanged(sc.API.DeleteClaim(ctx, c))
+	return pool.IgnoreChanged(sc.API.DeleteClaim(ctx, c))
 }

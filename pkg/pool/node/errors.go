@@ -25,9 +25,6 @@ func ignore(err error, ignored ...error) error {
 	return err
 }
 
-// ignoreChanged drops the error if somebody has changed or deleted the object meanwhile: the next look goes on there.
-func ignoreChanged(err error) error { return ignore(err, pool.ErrConflict, pool.ErrNotFound) }
-
 // maxTries bounds how often an object is read again that somebody else changes at the same time.
 const maxTries = 8
 

@@ -116,7 +116,7 @@ func (sc *storeController) handOverFrom(ctx context.Context, g pool.Grant, limit
 		return 0, err
 	}
 	if err = sc.writeBlock(ctx, b.HandOver(s.me, marked, recipient)); err != nil {
-		return 0, ignoreChanged(err) // The next visit gives back what is marked.
+		return 0, pool.IgnoreChanged(err) // The next visit gives back what is marked.
 	}
 	return len(marked), nil
 }

@@ -38,7 +38,7 @@ func (sc *storeController) becomeTarget(ctx context.Context, a pool.Acquisition,
 	}
 	c.Spec.Target, c.Spec.Accepted = &place, ""
 	if _, err = sc.updateClaim(ctx, c); err != nil {
-		return "", false, ignoreChanged(err) // The next try reads it again.
+		return "", false, pool.IgnoreChanged(err) // The next try reads it again.
 	}
 	return place.PodUID, false, nil
 }
@@ -66,7 +66,7 @@ func (sc *storeController) acceptMigration(ctx context.Context, w pool.Want, l l
 		c.Spec.Accepted = t.PodUID
 	}
 	_, err = sc.updateClaim(ctx, c)
-	return ignoreChanged(err)
+	return pool.IgnoreChanged(err)
 }
 
 // reconcileMigrating is for owners' addresses that this node does not have. A pod that has one beside another node goes on asking for it. An

@@ -63,7 +63,7 @@ func (sc *storeController) take(ctx context.Context, b pool.Block, s state, offs
 	}
 	next, _ = s.withHolderState(next)
 	if err := sc.writeBlock(ctx, next); err != nil {
-		return 0, ignoreChanged(err)
+		return 0, pool.IgnoreChanged(err)
 	}
 	return n, nil
 }
@@ -124,7 +124,7 @@ func (sc *storeController) requestAddresses(ctx context.Context, b pool.Block, a
 	_, err := sc.API.UpdateBlock(ctx, b.Request(a.want))
 	sc.countWrite(err)
 	if err != nil {
-		return ignoreChanged(err)
+		return pool.IgnoreChanged(err)
 	}
 	a.requestedAt = sc.clock()
 	sc.requested[a.key()] = a

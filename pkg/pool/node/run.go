@@ -211,7 +211,7 @@ func (sc *storeController) reconcileChange(ctx context.Context, c pool.Change) e
 	case !sc.concerns(s, b):
 		return nil
 	}
-	if err = sc.reconcileRead(ctx, b); err != nil && ignoreChanged(err) == nil {
+	if err = sc.reconcileRead(ctx, b); err != nil && pool.IgnoreChanged(err) == nil {
 		return sc.reconcileBlock(ctx, b.Spec.Pool, b.Spec.Index)
 	}
 	return err
