@@ -150,31 +150,28 @@ func (c *Call) staticSets(ctx context.Context, n network, store *lease.Store) ([
 	if len(n.pools) == 0 || c.answer.Static == nil {
 		return n.sets, nil
 	}
-	sets, unread, err := c.poolSets(ctx, n, store)
-	if err != nil || unread == nil {
-		return sets, err
-	}
-	if err := c.refill(ctx, store, n.pools, unread); err != nil {
-		return nil, err
-	}
-	if sets, unread, err = c.poolSets(ctx, n, store); err == nil {
-		err = unread
+	sets, err := poolSets(ctx, n, store)
+	if errors.Is(err, lease.ErrUnconfirmed) {
+		if err := c.refill(ctx, store, n.pools, err); err != nil {
+			return nil, err
+		}
+		sets, err = poolSets(ctx, n, store)
 	}
 	return sets, withCode(err)
 }
 
-// poolSets reads all addresses of the pools. unread says which pool the store has not read so far.
-func (c *Call) poolSets(ctx context.Context, n network, store *lease.Store) (sets []lease.RangeSet, unread, err error) {
-	sets, err = store.PoolSets(ctx, n.pools)
+// poolSets reads all addresses of the pools. lease.ErrUnconfirmed: the store has not read a pool so far.
+func poolSets(ctx context.Context, n network, store *lease.Store) ([]lease.RangeSet, error) {
+	sets, err := store.PoolSets(ctx, n.pools)
 	if ignoreNotLeased(err) != nil {
-		return nil, nil, withCode(err)
+		return nil, err
 	}
 	for i, name := range n.pools {
 		if i >= len(sets) || len(sets[i]) == 0 {
-			return nil, fmt.Errorf("pool %s of network %s: %w", name, store.Network(), lease.ErrUnconfirmed), nil
+			return nil, fmt.Errorf("pool %s of network %s: %w", name, store.Network(), lease.ErrUnconfirmed)
 		}
 	}
-	return sets, nil, nil
+	return sets, nil
 }
 
 // poolError gives an error of a pool.Agent its CNI code: a pool that does not exist is a mistake in the configuration.

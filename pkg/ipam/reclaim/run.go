@@ -56,7 +56,6 @@ type HolderFinding struct {
 	// Error is why it failed.
 	Error string `json:"error,omitempty"`
 
-	lease lease.Lease
 	// namespace is the namespace that was judged.
 	namespace attachment.Namespace
 }
@@ -91,7 +90,7 @@ type run struct {
 	held   []held
 }
 
-// held are the held leases of a store. ahead is how far its time is ahead of the time of day.
+// held are the leases of a store. ahead is how far its time is ahead of the time of day.
 type held struct {
 	store  *lease.Store
 	leases []lease.Lease
@@ -138,7 +137,7 @@ func (r *run) list(ctx context.Context, s *lease.Store) {
 		r.report.Failures = append(r.report.Failures, err.Error())
 		return
 	}
-	h.leases = slices.DeleteFunc(leases, func(l lease.Lease) bool { return l.State != lease.Held })
+	h.leases = leases
 	r.held = append(r.held, h)
 }
 
@@ -161,7 +160,7 @@ func (r *run) judge(node *Node, h held) []HolderFinding {
 					continue
 				}
 			}
-			f := HolderFinding{Address: l.Address, Network: l.Network, Owner: l.Owner, Holder: holder, Judgement: j, State: Kept, lease: l, namespace: node.namespaceOf(holder)}
+			f := HolderFinding{Address: l.Address, Network: l.Network, Owner: l.Owner, Holder: holder, Judgement: j, State: Kept, namespace: node.namespaceOf(holder)}
 			if j.Verdict == sandbox.VerdictGone {
 				f.State = ToReclaim
 			}
@@ -198,9 +197,14 @@ func (r *run) preview(ctx context.Context, s *lease.Store, found []HolderFinding
 		r.report.Failures = append(r.report.Failures, err.Error())
 		return
 	}
+	noteStates(found, remaining)
+}
+
+// noteStates notes what the addresses become or are, if they have a lease then.
+func noteStates(found []HolderFinding, leases map[netip.Addr]lease.Lease) {
 	for i, f := range found {
-		if f.State == ToReclaim {
-			found[i].StateAfter = cmp.Or(remaining[f.Address].State, Free)
+		if f.State == ToReclaim || f.State == Reclaimed {
+			found[i].StateAfter = cmp.Or(leases[f.Address].State, Free)
 		}
 	}
 }
@@ -219,21 +223,17 @@ func reclaim(ctx context.Context, s *lease.Store, found []HolderFinding) {
 	if err != nil {
 		return // They are given up, whatever they are now.
 	}
-	states := map[netip.Addr]lease.State{}
+	remaining := map[netip.Addr]lease.Lease{}
 	for _, l := range leases {
-		states[l.Address] = l.State
+		remaining[l.Address] = l
 	}
-	for i, f := range found {
-		if f.State == Reclaimed {
-			found[i].StateAfter = cmp.Or(states[f.Address], Free)
-		}
-	}
+	noteStates(found, remaining)
 }
 
 func (f *HolderFinding) reclaim(ctx context.Context, s *lease.Store) {
 	err := ctx.Err()
 	if err == nil {
-		err = s.RemoveHolder(ctx, f.lease, f.Holder, f.reclaimReason())
+		err = s.RemoveHolder(ctx, lease.Lease{Address: f.Address}, f.Holder, f.reclaimReason())
 	}
 	switch {
 	case err == nil:
