@@ -1,12 +1,9 @@
 package install
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,30 +23,17 @@ type File struct {
 	Content []byte
 }
 
-// open returns the content. The caller closes it.
-func (f File) open() (io.ReadCloser, error) {
+// content returns the content of the file.
+func (f File) content() ([]byte, error) {
 	if f.Source == "" {
-		return io.NopCloser(bytes.NewReader(f.Content)), nil
+		return f.Content, nil
 	}
-	return os.Open(f.Source)
+	return os.ReadFile(f.Source)
 }
 
-// checksum returns the checksum of the content.
-func (f File) checksum() (string, error) {
-	r, err := f.open()
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = r.Close() }() // It was only read.
-	return checksum(r)
-}
-
-func checksum(r io.Reader) (string, error) {
-	h := sha256.New()
-	if _, err := io.Copy(h, r); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+func checksum(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
 }
 
 // fileState is what is at a path now.
@@ -69,16 +53,8 @@ func readState(path string) (fileState, error) {
 	if err != nil || !info.Mode().IsRegular() {
 		return fileState{exists: err == nil}, err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return fileState{}, err
-	}
-	defer func() { _ = f.Close() }() // It was only read.
-	sum, err := checksum(f)
-	if err != nil {
-		return fileState{}, fmt.Errorf("read %s: %w", path, err)
-	}
-	return fileState{true, sum, info.Mode().Perm()}, nil
+	content, err := os.ReadFile(path)
+	return fileState{true, checksum(content), info.Mode().Perm()}, err
 }
 
 // write writes the file to the path: whole or not at all. The file is on the disk when put returns. A running program
@@ -87,25 +63,12 @@ func (f File) write(path string) error {
 	if err := makeDir(filepath.Dir(path)); err != nil {
 		return err
 	}
-	source, err := f.open()
+	content, err := f.content()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = source.Close() }() // It was only read.
-	// The temporary name starts with a dot, so that a runtime does not take the file for a plugin. It is beside its
-	// target, so that the rename stays on one file system.
-	pending, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(f.Mode))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = pending.Cleanup() }()
-	if _, err := io.Copy(pending, source); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := pending.CloseAtomicallyReplace(); err != nil {
-		return err
-	}
-	return statefile.SyncDir(filepath.Dir(path))
+	// The temporary name starts with a dot, so that a runtime does not take the file for a plugin.
+	return statefile.Write(path, content, renameio.WithStaticPermissions(f.Mode))
 }
 
 // makeDir makes a directory and the missing directories above it. It ignores the umask, because other programs put

@@ -75,11 +75,11 @@ func (o Options) Plan() (*Plan, error) {
 	}
 	var targets []targetFile
 	for _, f := range list {
-		sum, err := f.checksum()
+		content, err := f.content()
 		if err != nil {
 			return nil, err
 		}
-		targets = append(targets, targetFile{f, sum})
+		targets = append(targets, targetFile{f, checksum(content)})
 	}
 	// Without a manifest, nobody knows who installed a plugin. But its name begins with relink, so it is relink's.
 	return p, p.decide(targets, o.Force || o.PluginsOnly)

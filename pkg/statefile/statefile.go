@@ -30,15 +30,15 @@ func Save(path string, value any) error {
 	return Write(path, append(b, '\n'))
 }
 
-// Write is Save for content that is encoded already.
-func Write(path string, content []byte) error {
+// Write is Save for content that is encoded already. Without an option, root alone may read the file.
+func Write(path string, content []byte, options ...renameio.Option) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	failpoint.Here("before saving")
 	// Beside its target, so that the rename never crosses file systems.
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithPermissions(0o600))
+	f, err := renameio.NewPendingFile(path, append([]renameio.Option{renameio.WithTempDir(dir), renameio.WithPermissions(0o600)}, options...)...)
 	if err != nil {
 		return err
 	}
