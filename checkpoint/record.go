@@ -102,3 +102,12 @@ func (r Record) Validate() error {
 	}
 	return nil
 }
+
+// KeysOf returns the keys of the records.
+func KeysOf(records []Record) map[attachment.Key]bool {
+	keys := map[attachment.Key]bool{}
+	for _, r := range records {
+		keys[r.Attachment] = true
+	}
+	return keys
+}

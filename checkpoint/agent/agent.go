@@ -21,6 +21,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // Options of an agent.
@@ -245,21 +246,14 @@ func (a *Agent) runHostAccess(ctx context.Context) {
 			return
 		}
 		a.hostAccessFailed(err)
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 	}
 }
 
 // wakeForFindings wakes the loop.
-func (a *Agent) wakeForFindings() {
-	select {
-	case a.findings <- struct{}{}:
-	default:
-	}
-}
+func (a *Agent) wakeForFindings() { wait.Wake(a.findings) }
 
 // refreshFailed logs that a checkpoint could not be renewed. The refresher calls refreshFailed, and tries again by itself.
 func (a *Agent) refreshFailed(namespace attachment.Namespace, err error) {

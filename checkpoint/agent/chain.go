@@ -189,10 +189,7 @@ func (c *chain) unlistedOwed() (unknown []checkpoint.Record) {
 
 // siblingRecords returns the other records that are in the sandboxes of ready. It leaves out lost ones.
 func siblingRecords(ready []checkpoint.Record, bySandbox map[string][]checkpoint.Record, lost map[attachment.Key]bool) (siblings []checkpoint.Record) {
-	selected, visited := map[attachment.Key]bool{}, map[string]bool{}
-	for _, r := range ready {
-		selected[r.Attachment] = true
-	}
+	selected, visited := checkpoint.KeysOf(ready), map[string]bool{}
 	for _, r := range ready {
 		id := r.Attachment.ContainerID
 		if visited[id] {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/capture/watch"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/statefile"
@@ -18,9 +18,7 @@ import (
 // drift is an attachment that differs from its record while its parent is there. The record stays as it is, because a
 // capture refuses a state that is worse than the record.
 type drift struct {
-	Attachment attachment.Key `json:"attachment"`
-	Pod        attachment.Pod `json:"pod,omitzero"`
-	Reason     string         `json:"reason"`
+	control.Drift
 	// Since is when the agent first saw the drift.
 	Since time.Time `json:"since"`
 	// Confirmed says that the drift was still there after driftDelay, and the parent too.
@@ -55,7 +53,7 @@ func (a *Agent) updateDrifts(lost map[attachment.Key]bool, instant time.Time) {
 		}
 		d := a.drifts[f.Attachment]
 		if d == nil {
-			d = &drift{Attachment: f.Attachment, Pod: f.Pod, Since: instant}
+			d = &drift{Drift: f, Since: instant}
 			a.drifts[f.Attachment] = d
 		}
 		d.setReason(f.Reason, instant)
@@ -81,7 +79,7 @@ func (a *Agent) updateDrifts(lost map[attachment.Key]bool, instant time.Time) {
 }
 
 // allFindings are the findings of the refresher, and those of the keeper about other attachments.
-func (a *Agent) allFindings() []watch.Refusal {
+func (a *Agent) allFindings() []control.Drift {
 	findings := a.refresher.Refusals()
 	reported := map[attachment.Key]bool{}
 	for _, f := range findings {
@@ -89,7 +87,7 @@ func (a *Agent) allFindings() []watch.Refusal {
 	}
 	for _, f := range a.hostAccess.Drifts() {
 		if !reported[f.Attachment] {
-			findings = append(findings, watch.Refusal(f))
+			findings = append(findings, f)
 		}
 	}
 	return findings

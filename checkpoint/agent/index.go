@@ -15,6 +15,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // index keeps the records of the store in memory, and follows the store by inotify(7).
@@ -174,10 +175,7 @@ func (x *index) mark(id string, err error) {
 		x.dirty[id] = true
 	}
 	x.mu.Unlock()
-	select {
-	case x.changed <- struct{}{}:
-	default:
-	}
+	wait.Wake(x.changed)
 }
 
 // readChanges reads what has changed.

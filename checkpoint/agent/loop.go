@@ -286,7 +286,7 @@ func (a *Agent) startRestore(ctx context.Context, c *chain, theirs bool, lost ma
 		a.holdSandboxes(ctx, held)
 		// The end of ctx does not stop a restore: a half-built interface helps nobody.
 		result, err := a.restorer.Restore(context.WithoutCancel(ctx), task, ready, siblings)
-		a.restoreEnds <- restoreEnd{chain: c, result: result, err: err, duration: time.Since(began), ready: keysOf(ready), records: slices.Concat(ready, siblings), held: held}
+		a.restoreEnds <- restoreEnd{chain: c, result: result, err: err, duration: time.Since(began), ready: checkpoint.KeysOf(ready), records: slices.Concat(ready, siblings), held: held}
 	}()
 }
 
@@ -352,15 +352,6 @@ func (a *Agent) finishRestore(e restoreEnd) {
 	}
 	a.logRestored(c, e)
 	a.observeTry(e)
-}
-
-// keysOf returns the keys of the records.
-func keysOf(records []checkpoint.Record) map[attachment.Key]bool {
-	keys := map[attachment.Key]bool{}
-	for _, r := range records {
-		keys[r.Attachment] = true
-	}
-	return keys
 }
 
 // failureReason says what failed of the attachments that were ready, or else of the host's devices. It is "" if nothing

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/statefile"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // pauseFile is the path of the file that keeps a pause across a restart of the agent. Operators count on that.
@@ -71,11 +72,7 @@ func (a *Agent) Pause(ctx context.Context, length time.Duration, reason string) 
 		if err = a.runInLoop(ctx, func() { busy = a.running > 0 || a.finishingMoves.Load() }); err != nil || !busy {
 			break
 		}
-		select {
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
+		wait.Sleep(ctx, 20*time.Millisecond) // If ctx is done, the loop is not asked again.
 	}
 	return p, err
 }

@@ -18,7 +18,7 @@ func (a *Agent) updateStatus() {
 		if !d.persistent && !d.Confirmed {
 			continue // A restored interface stays a finding until the refresher reads the sandbox again.
 		}
-		s.Drift = append(s.Drift, control.Drift{Attachment: d.Attachment, Pod: d.Pod, Reason: d.Reason})
+		s.Drift = append(s.Drift, d.Drift)
 	}
 	slices.SortFunc(s.Drift, func(a, b control.Drift) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
 	for _, c := range a.chains {

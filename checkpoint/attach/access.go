@@ -131,31 +131,16 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := c.store.TryLock(c.args.ContainerID)
-	if errors.Is(err, checkpoint.ErrBusy) {
-		return nil, nil // Whoever works on the sandbox puts it right.
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	recorded, err = c.store.Reload(recorded)
-	if errors.Is(err, checkpoint.ErrNoCheckpoint) || err == nil && recorded.HostAccess == nil {
-		return nil, nil // Somebody was faster.
-	}
-	if err != nil {
-		return nil, err
-	}
 	pod := recorded.HostAccessPod(host, sandbox)
 	pod.WithoutFilter = true
-	inspection, err := pod.Inspect(node)
-	if err != nil || len(inspection.Breaks) > 0 {
-		return inspection.Breaks, err
-	}
-	if inspection.NodeOnly {
-		err = pod.Repair(inspection, node)
-	} else {
-		err = pod.UpdateNodeRoutes(inspection)
+	found, _, err := hostends.FollowNode(c.store, recorded, pod, node)
+	switch {
+	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, checkpoint.ErrNoCheckpoint):
+		return nil, nil // Whoever works on the sandbox puts it right. Or somebody was faster.
+	case len(found.Breaks) > 0:
+		return found.Breaks, nil
+	case err != nil && len(found.Differences) == 0:
+		return nil, err
 	}
 	if err = errors.Join(err, c.assertHostRoutes(host, node, recorded)); err != nil {
 		fmt.Fprintln(os.Stderr, printable.Line(fmt.Sprintf("%s: host access of %s: %s", c.plugin.Name, c.args.ContainerID, printable.Joined(err))))

@@ -37,7 +37,7 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 	}
 	kept, err := forgetInvalid(ctx, c.store, c.Name, valid)
 	err = cniplugin.Join(err, sweepHostAccess(ctx, c.store))
-	if message := kept.message(); message != "" {
+	if message := cniplugin.KeptByGC(kept.reasons); message != "" {
 		p.warn("%s", message)
 	}
 	// A restore can still bring back what is left, and needs its addresses.
@@ -46,7 +46,7 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 	}
 	rest := *args
 	var unlisted error
-	if rest.StdinData, unlisted = cniplugin.WithValid(args.StdinData, kept.attachments()); unlisted != nil {
+	if rest.StdinData, unlisted = cniplugin.WithValid(args.StdinData, kept.attachments); unlisted != nil {
 		return cniplugin.Join(err, unlisted)
 	}
 	return cniplugin.Join(err, delegate.New(&rest, c.Network, nil).GC(ctx))
@@ -54,28 +54,11 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 
 // keptCheckpoints is what a GC has not forgotten although the runtime does not call it valid.
 type keptCheckpoints struct {
-	// records are the attachments whose namespaces are not proven gone, each with why.
-	records  []checkpoint.Record
-	evidence map[attachment.Namespace]sandbox.Evidence
+	// attachments are those whose namespaces are not proven gone. reasons say why each of them stays.
+	attachments []types.GCAttachment
+	reasons     []string
 	// failed says that a checkpoint stayed that should have gone.
 	failed bool
-}
-
-// message says what is left, for people. It is empty for nothing.
-func (l keptCheckpoints) message() string {
-	var lines []string
-	for _, r := range l.records {
-		lines = append(lines, r.Attachment.String()+": "+l.evidence[r.Namespace].Reason)
-	}
-	return cniplugin.KeptByGC(lines)
-}
-
-// attachments are what is left, as a list of valid attachments names it.
-func (l keptCheckpoints) attachments() (list []types.GCAttachment) {
-	for _, r := range l.records {
-		list = append(list, gcAttachment(r))
-	}
-	return list
 }
 
 func gcAttachment(r checkpoint.Record) types.GCAttachment {
@@ -96,13 +79,14 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string,
 	records = slices.DeleteFunc(records, func(r checkpoint.Record) bool {
 		return r.Attachment.Network != network || valid[gcAttachment(r)]
 	})
-	kept := keptCheckpoints{evidence: proveNamespaces(ctx, records)}
+	var kept keptCheckpoints
 	var dead []checkpoint.Record
+	evidence := proveNamespaces(ctx, records)
 	for _, r := range records {
-		if kept.evidence[r.Namespace].Verdict == sandbox.VerdictGone {
+		if found := evidence[r.Namespace]; found.Verdict == sandbox.VerdictGone {
 			dead = append(dead, r)
 		} else {
-			kept.records = append(kept.records, r)
+			kept.attachments, kept.reasons = append(kept.attachments, gcAttachment(r)), append(kept.reasons, r.Attachment.String()+": "+found.Reason)
 		}
 	}
 	failed := forgetAll(ctx, store, dead)

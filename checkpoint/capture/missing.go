@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // settleDelay is the time between two looks. An ADD or a DEL that is under way finishes its next steps in that time. Its
@@ -15,12 +16,10 @@ const settleDelay = 300 * time.Millisecond
 
 // waitSettleDelay waits for the time between two looks. It returns the context's error if the context ends first.
 func waitSettleDelay(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
+	if !wait.Sleep(ctx, settleDelay) {
 		return ctx.Err()
-	case <-time.After(settleDelay):
-		return nil
 	}
+	return nil
 }
 
 // FindUnrecorded returns the interfaces of running sandboxes that have no checkpoint and are not the pods' own. The

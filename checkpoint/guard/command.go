@@ -115,7 +115,7 @@ func (g *guard) superviseCommand(ended <-chan struct{}) bool {
 // signalCommand sends the signal to the command's process group, or to the processes of a command that another guard has
 // started.
 func (g *guard) signalCommand(s syscall.Signal, foreign bool) {
-	g.logf("the command gets %s", signalName(s))
+	g.logf("the command gets %s", signalNames[s])
 	if !foreign {
 		_ = syscall.Kill(-g.journal.Run.PID, s)
 		return
@@ -125,17 +125,8 @@ func (g *guard) signalCommand(s syscall.Signal, foreign bool) {
 	}
 }
 
-func signalName(s syscall.Signal) string {
-	switch s {
-	case syscall.SIGINT:
-		return "SIGINT"
-	case syscall.SIGTERM:
-		return "SIGTERM"
-	case syscall.SIGKILL:
-		return "SIGKILL"
-	}
-	return s.String()
-}
+// signalNames are those of the signals that end a command.
+var signalNames = map[syscall.Signal]string{syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM", syscall.SIGKILL: "SIGKILL"}
 
 // recordExit notes how the command ended, and what it leaves behind.
 func (g *guard) recordExit(state *os.ProcessState) {

@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // gatewayQueries returns the questions that the pod's interface asks to find its routers.
@@ -106,10 +107,8 @@ func probeGateways(ctx context.Context, record checkpoint.Record, gateways []Gat
 		if !errors.Is(err, kernel.ErrNoCarrier) || time.Since(start) >= time.Duration(opts.Count)*opts.Wait {
 			return found, err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, opts.Wait) {
 			return found, ctx.Err()
-		case <-time.After(opts.Wait):
 		}
 	}
 }

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -169,9 +168,7 @@ func newJournal(plan Plan) (Journal, error) {
 	if err != nil {
 		return Journal{}, err
 	}
-	id := make([]byte, 4)
-	_, _ = rand.Read(id) // rand.Read never fails.
-	return Journal{Version: journalVersion, ID: hex.EncodeToString(id), BootID: bootID, Plan: plan, StartedAt: time.Now().UTC()}, nil
+	return Journal{Version: journalVersion, ID: rand.Text(), BootID: bootID, Plan: plan, StartedAt: time.Now().UTC()}, nil
 }
 
 // chooseUnits returns the full names of the units to stop: those that the operator named, or the kubelet's if there is

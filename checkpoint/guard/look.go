@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // View is what other processes see of a guard.
@@ -73,10 +74,8 @@ func Follow(ctx context.Context, out io.Writer) (int, error) {
 		case !view.Alive && view.Finished.IsZero():
 			return 0, fmt.Errorf("the guard was killed at the step %q: relink guard --resume finishes its work", view.Step)
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, followInterval) {
 			return 0, fmt.Errorf("interrupted: the guard itself goes on")
-		case <-time.After(followInterval):
 		}
 	}
 }

@@ -18,6 +18,8 @@ type Host struct {
 	Complete bool
 	// AddsUnlocked takes no lock to add something: the Reconciler looks again if somebody removes meanwhile what it adds.
 	AddsUnlocked bool
+	// DryRun only says what the host lacks, and changes nothing.
+	DryRun bool
 }
 
 // HostReport is what the host lacks, and what became of it. The two parts are apart: the routes do not wait for iptables.
@@ -32,13 +34,6 @@ type HostReport struct {
 
 // Err joins the errors.
 func (a HostReport) Err() error { return errors.Join(a.PlanErr, a.FilterErr) }
-
-// Compare says what the host lacks, and changes nothing.
-func (h Host) Compare(node hostaccess.Node) (a HostReport) {
-	a.Plan, a.PlanErr = h.plan(node)
-	a.Filter, a.FilterErr = h.compareFilter(node)
-	return a
-}
 
 func (h Host) plan(node hostaccess.Node) (hostaccess.HostPlan, error) {
 	return hostaccess.PlanHost(h.Host, checkpoint.HostAccesses(h.Records), node, h.Complete)
@@ -74,7 +69,7 @@ func (h Host) Assert(ctx context.Context, node hostaccess.Node) (a HostReport) {
 // AssertRoutes makes the routes, the policy rules and the stand-in right. The plan says what was to be done.
 func (h Host) AssertRoutes(ctx context.Context, node hostaccess.Node) (hostaccess.HostPlan, error) {
 	plan, err := h.plan(node)
-	if err != nil || len(plan.Steps()) == 0 {
+	if err != nil || h.DryRun || len(plan.Steps()) == 0 {
 		return plan, err // On most looks nothing is to be done: no lock is needed.
 	}
 	if h.AddsUnlocked && !plan.Removes() {
@@ -92,7 +87,7 @@ func (h Host) AssertRoutes(ctx context.Context, node hostaccess.Node) (hostacces
 // AssertFilter makes the rules of iptables right. It returns what was wrong.
 func (h Host) AssertFilter(ctx context.Context, node hostaccess.Node) (differences []string, err error) {
 	differences, err = h.compareFilter(node)
-	if err != nil || len(differences) == 0 && !h.mayHaveLeftovers() {
+	if err != nil || h.DryRun || len(differences) == 0 && !h.mayHaveLeftovers() {
 		return differences, err
 	}
 	return differences, h.assertMasquerade(ctx, node)

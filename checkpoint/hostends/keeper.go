@@ -11,17 +11,12 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/wait"
 )
-
-// AccessDrift is a host access that somebody has changed.
-type AccessDrift struct {
-	Attachment attachment.Key
-	Pod        attachment.Pod
-	Reason     string
-}
 
 // ReconcilerOptions are those of a Reconciler.
 type ReconcilerOptions struct {
@@ -59,7 +54,7 @@ type Reconciler struct {
 	complete bool
 	// marked are those to look at. The host is looked at each time.
 	marked map[attachment.Key]bool
-	drifts map[attachment.Key]AccessDrift
+	drifts map[attachment.Key]control.Drift
 }
 
 // NewReconciler returns a Reconciler that knows of no pod yet.
@@ -76,7 +71,7 @@ func NewReconciler(opts ReconcilerOptions) *Reconciler {
 	return &Reconciler{
 		ReconcilerOptions: opts, wake: make(chan struct{}, 1), filter: make(chan struct{}, 1), podsBudget: podsBudget,
 		durations: map[attachment.Key]time.Duration{}, failures: map[attachment.Key]int{},
-		records: map[attachment.Key]checkpoint.Record{}, marked: map[attachment.Key]bool{}, drifts: map[attachment.Key]AccessDrift{},
+		records: map[attachment.Key]checkpoint.Record{}, marked: map[attachment.Key]bool{}, drifts: map[attachment.Key]control.Drift{},
 	}
 }
 
@@ -105,10 +100,10 @@ func (k *Reconciler) SetRecords(records []checkpoint.Record, complete bool) {
 	}
 	k.mu.Unlock()
 	if changed {
-		wake(k.wake)
+		wait.Wake(k.wake)
 	}
 	if masquerades {
-		wake(k.filter)
+		wait.Wake(k.filter)
 	}
 }
 
@@ -123,19 +118,12 @@ func (k *Reconciler) MarkSandboxes(containerIDs ...string) {
 	}
 	k.mu.Unlock()
 	if marked {
-		wake(k.wake)
-	}
-}
-
-func wake(signal chan<- struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
+		wait.Wake(k.wake)
 	}
 }
 
 // Drifts returns the host accesses that somebody has changed.
-func (k *Reconciler) Drifts() []AccessDrift {
+func (k *Reconciler) Drifts() []control.Drift {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Collect(maps.Values(k.drifts))
@@ -185,7 +173,7 @@ func (k *Reconciler) Run(ctx context.Context) error {
 			return nil
 		case <-watch.Changed():
 			// A change of an address comes as several messages, and several addresses often change at once.
-			if !sleep(ctx, minPause) {
+			if !wait.Sleep(ctx, minPause) {
 				return nil
 			}
 			watch.Take()
@@ -202,7 +190,7 @@ func (k *Reconciler) Run(ctx context.Context) error {
 		if pending && err == nil {
 			continue // The host comes first again.
 		}
-		if !sleep(ctx, min(max(minPause, pauseFactor*time.Since(began)), maxPause)) {
+		if !wait.Sleep(ctx, min(max(minPause, pauseFactor*time.Since(began)), maxPause)) {
 			return nil
 		}
 	}
@@ -219,15 +207,6 @@ func nextDelay(pending bool, err error) time.Duration {
 	return interval
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
 // hasWork says that there is a pod with host access, or that one that is gone may have left something.
 func (k *Reconciler) hasWork() bool {
 	k.mu.Lock()
@@ -240,7 +219,7 @@ func (k *Reconciler) reconcileTwice(ctx context.Context, last *hostaccess.Node) 
 	if pending, err = k.reconcile(ctx, last); err == nil {
 		return pending, nil
 	}
-	sleep(ctx, minPause)
+	wait.Sleep(ctx, minPause)
 	return k.reconcile(ctx, last)
 }
 
@@ -257,7 +236,7 @@ func (k *Reconciler) reconcile(ctx context.Context, last *hostaccess.Node) (pend
 	k.forgetPods(records)
 	moved := node.Source4 != before.Source4 || node.Source6 != before.Source6
 	if moved {
-		wake(k.filter)
+		wait.Wake(k.filter)
 	}
 	host := Host{Store: k.Store, Host: k.Host, Records: records, Complete: complete, AddsUnlocked: true}
 	marked := k.takeMarked(node.Equal(before))
@@ -358,10 +337,7 @@ func (k *Reconciler) forgetPods(records []checkpoint.Record) {
 	if len(k.durations) <= len(records) {
 		return
 	}
-	recorded := map[attachment.Key]bool{}
-	for _, r := range records {
-		recorded[r.Attachment] = true
-	}
+	recorded := checkpoint.KeysOf(records)
 	maps.DeleteFunc(k.durations, func(key attachment.Key, _ time.Duration) bool { return !recorded[key] })
 	maps.DeleteFunc(k.failures, func(key attachment.Key, _ int) bool { return !recorded[key] })
 }

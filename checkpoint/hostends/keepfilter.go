@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // reconcileFilter keeps the rules of iptables right until ctx is done. Changes of them cause no event, and a look takes several
@@ -25,7 +26,7 @@ func (k *Reconciler) reconcileFilter(ctx context.Context) {
 				next = retryDelay
 			}
 		}
-		if !sleep(ctx, maxPause) {
+		if !wait.Sleep(ctx, maxPause) {
 			return // Pods often come together.
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -26,7 +27,16 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 	pod.WithoutFilter = true
 	inspection, err := pod.Inspect(node)
 	if err == nil && (inspection.NodeOnly || inspection.HasNodeRoutes()) {
-		steps, inspection, err = k.repairLocked(r, pod, node)
+		var found hostaccess.Inspection
+		found, inspection, err = FollowNode(k.Store, r, pod, node)
+		for _, d := range found.Differences {
+			if !slices.Contains(inspection.Differences, d) {
+				steps = append(steps, r.Pod.Or(r.Attachment.String())+": "+d)
+			}
+		}
+	}
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		err = nil // Its DEL was faster.
 	}
 	if err != nil {
 		if len(inspection.Differences) > 0 && !inspection.NodeOnly {
@@ -38,47 +48,45 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 	return steps, nil
 }
 
-// repairLocked looks again under the sandbox's lock, and makes right what follows from the node. It returns what it did, and what is left
-// then. If somebody works on the sandbox, it returns ErrBusy.
-func (k *Reconciler) repairLocked(r checkpoint.Record, pod hostaccess.Pod, node hostaccess.Node) (steps []string, remaining hostaccess.Inspection, err error) {
-	unlock, err := k.Store.TryLockRecord(r)
+// FollowNode looks at the pod under the sandbox's lock, and makes right what follows from the node. It returns what it has found, and
+// what is left then. found is empty if nobody could look. If somebody works on the sandbox, the error is ErrBusy. If there is no host
+// access any more, it is ErrNoCheckpoint.
+func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod, node hostaccess.Node) (found, remaining hostaccess.Inspection, err error) {
+	unlock, err := store.TryLockRecord(r)
 	if err != nil {
-		return nil, remaining, err
+		return found, remaining, err
 	}
 	defer unlock()
-	current, err := k.Store.Reload(r)
-	if errors.Is(err, checkpoint.ErrNoCheckpoint) || err == nil && current.HostAccess == nil {
-		return nil, remaining, nil // Its DEL was faster.
+	current, err := store.Reload(r)
+	if err == nil && current.HostAccess == nil {
+		err = checkpoint.ErrNoCheckpoint
 	}
 	if err != nil {
-		return nil, remaining, err
+		return found, remaining, err
 	}
-	// Somebody may have changed the host access since the Reconciler was told of it.
+	// Somebody may have changed the host access since the record was read.
 	pod.Access = *current.HostAccess
-	inspection, err := pod.Inspect(node)
-	if err != nil {
-		return nil, remaining, err
+	if found, err = pod.Inspect(node); err != nil {
+		return hostaccess.Inspection{}, remaining, err
 	}
-	if inspection.NodeOnly {
-		err = pod.Repair(inspection, node)
-	} else if err = pod.UpdateNodeRoutes(inspection); err != nil {
-		return nil, inspection, err
-	} else {
-		remaining, err = pod.Inspect(node)
+	switch {
+	case found.NodeOnly:
+		return found, remaining, pod.Repair(found, node)
+	case !found.HasNodeRoutes():
+		return found, found, nil
 	}
-	for _, d := range inspection.Differences {
-		if !slices.Contains(remaining.Differences, d) {
-			steps = append(steps, r.Pod.Or(r.Attachment.String())+": "+d)
-		}
+	if err = pod.UpdateNodeRoutes(found); err != nil {
+		return found, found, err
 	}
-	return steps, remaining, err
+	remaining, err = pod.Inspect(node)
+	return found, remaining, err
 }
 
 // setDrift notes what somebody has changed, or that nothing is changed any more.
 func (k *Reconciler) setDrift(r checkpoint.Record, differences []string) {
 	k.mu.Lock()
 	before, exists := k.drifts[r.Attachment]
-	f := AccessDrift{Attachment: r.Attachment, Pod: r.Pod, Reason: "host access: " + strings.Join(differences, ", ")}
+	f := control.Drift{Attachment: r.Attachment, Pod: r.Pod, Reason: "host access: " + strings.Join(differences, ", ")}
 	if len(differences) == 0 {
 		delete(k.drifts, r.Attachment)
 	} else {

@@ -58,7 +58,7 @@ func Inspect(ctx context.Context, store *checkpoint.Store, records []checkpoint.
 	}
 	records = slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool { return r.HostAccess == nil })
 	report := AccessReport{Node: node, Pods: make([]PodReport, len(records))}
-	lacks := Host{Store: store, Host: host, Records: records, Complete: complete}.Compare(node)
+	lacks := Host{Store: store, Host: host, Records: records, Complete: complete, DryRun: true}.Assert(ctx, node)
 	report.Problems, report.Notes = slices.Concat(lacks.Plan.Summary(), lacks.Filter), sysctlNotes(records)
 	if err := lacks.Err(); err != nil {
 		report.Problems = append(report.Problems, printable.Joined(err)) // The pods are shown all the same.
@@ -136,14 +136,10 @@ func sysctlNotes(records []checkpoint.Record) (notes []string) {
 			return slices.ContainsFunc(slices.Concat(r.HostAccess.Services, r.HostAccess.Extra), func(p netip.Prefix) bool { return p.Addr().Is6() == ipv6 })
 		})
 	}
-	for _, f := range []struct {
-		ipv6         bool
-		path, sysctl string
-	}{
-		{false, "/proc/sys/net/ipv4/ip_forward", "net.ipv4.ip_forward"}, {true, "/proc/sys/net/ipv6/conf/all/forwarding", "net.ipv6.conf.all.forwarding"},
-	} {
-		if b, err := os.ReadFile(f.path); err == nil && strings.TrimSpace(string(b)) == "0" && services(f.ipv6) {
-			notes = append(notes, fmt.Sprintf("%s is 0: the pods reach no ClusterIP whose backend is another pod. kube-proxy needs 1, too", f.sysctl))
+	for i, sysctl := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
+		b, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(sysctl, ".", "/"))
+		if err == nil && strings.TrimSpace(string(b)) == "0" && services(i > 0) {
+			notes = append(notes, fmt.Sprintf("%s is 0: the pods reach no ClusterIP whose backend is another pod. kube-proxy needs 1, too", sysctl))
 		}
 	}
 	return notes

@@ -87,13 +87,7 @@ func (r *restoreRun) repairHostAccess(ctx context.Context, records []checkpoint.
 	if err != nil {
 		return nil, err
 	}
-	host := hostends.Host{Store: r.Store, Host: r.host, Records: records, Complete: complete}
-	var result hostends.HostReport
-	if r.DryRun {
-		result = host.Compare(node)
-	} else {
-		result = host.Assert(ctx, node)
-	}
+	result := hostends.Host{Store: r.Store, Host: r.host, Records: records, Complete: complete, DryRun: r.DryRun}.Assert(ctx, node)
 	add := func(reasons []string, failed error) {
 		text := ""
 		if failed != nil && !r.DryRun && len(reasons) > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // checkCarrier notes which device without carrier cuts the attachment off.
@@ -38,10 +39,7 @@ func (c *chainRestore) awaitCarrier(ctx context.Context) {
 		if !first {
 			c.setWaiting(c.cutOffLines(c.unconnected(rest)))
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pollInterval):
-		}
+		wait.Sleep(ctx, pollInterval)
 	}
 	c.report.WaitDuration += time.Since(start)
 	c.setWaiting(nil)

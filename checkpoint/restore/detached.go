@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // detachDelay is how long a dry run gives a DEL that is under way to forget its checkpoint. A dry run takes no
@@ -18,10 +19,8 @@ func (r *restoreRun) dropDetached(ctx context.Context, report *Report) {
 	if !slices.ContainsFunc(report.Attachments, Outcome.Differs) {
 		return
 	}
-	select {
-	case <-ctx.Done():
+	if !wait.Sleep(ctx, detachDelay) {
 		return // The report of the first look counts.
-	case <-time.After(detachDelay):
 	}
 	report.Attachments = slices.DeleteFunc(report.Attachments, func(o Outcome) bool {
 		if !o.Differs() || o.Attachment.IfName == "" { // Without a name it is a directory that cannot be read.

@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 func newStatus(open storeOpener, v *verbosity) *cobra.Command {
@@ -87,10 +88,8 @@ func watchStatus(ctx context.Context, interval time.Duration, s *screen, show fu
 		if o := streamOf(s.out); o != nil && o.writeErr != nil {
 			return o.writeErr // Nobody can read what it shows.
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, interval) {
 			return nil
-		case <-time.After(interval):
 		}
 	}
 }

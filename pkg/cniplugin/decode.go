@@ -24,10 +24,7 @@ func Decode(b []byte, config any) error { return DecodePart("", b, config) }
 
 // DecodePart is Decode for a part of the configuration: the value at the key. "" stands for all of it.
 func DecodePart(key string, b []byte, part any) error {
-	if v1.Unmarshal(b, part) == nil {
-		return nil
-	}
-	return decodeError(key, b, unmarshal(b, part))
+	return FirstError(DecodeAll(key, b, part))
 }
 
 // unmarshal decodes with a JSON package whose errors name the place in the text and the type that is wanted. It runs

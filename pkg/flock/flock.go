@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // ErrBusy says that somebody else holds the lock.
@@ -57,7 +59,7 @@ func LockWithNotice(ctx context.Context, f *os.File, mode int, notice func([]Hol
 			notice(HoldersOf(f))
 			notice = nil
 		}
-		if !sleep(ctx, min(max(time.Since(start)/8, minPause), maxPause)) {
+		if !wait.Sleep(ctx, min(max(time.Since(start)/8, minPause), maxPause)) {
 			err = &busyError{HoldersOf(f)}
 			break
 		}
@@ -66,18 +68,6 @@ func LockWithNotice(ctx context.Context, f *os.File, mode int, notice func([]Hol
 		_ = f.Close()
 	}
 	return err
-}
-
-// sleep returns false if ctx is done before the time is up.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // Unlock releases the lock before the file is closed.

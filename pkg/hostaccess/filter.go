@@ -210,7 +210,7 @@ func MasqueradeDiffers(host *kernel.Namespace, node Node, accesses ...Access) (d
 				found = append(found, fmt.Sprintf("rule is too much in %s: %s", chain.Name, r))
 			}
 		}
-		nodeOnly = nodeOnly && len(found) == 2*len(stale) && isReplaced(chain, rules, stale)
+		nodeOnly = nodeOnly && len(found) == 2*len(stale) && hasPlaces(chain, rules)
 		for _, d := range found {
 			differences = append(differences, fmt.Sprintf("%s in the host: %s", tables.Family(), d))
 		}
@@ -219,17 +219,16 @@ func MasqueradeDiffers(host *kernel.Namespace, node Node, accesses ...Access) (d
 	return differences, nodeOnly && len(differences) > 0, err
 }
 
-// isReplaced says that each rule of the chain that is missing has a stale one in its place, which differs in the new source alone.
-func isReplaced(chain netfilter.Chain, rules, stale []netfilter.Rule) bool {
+// hasPlaces says that each rule of the chain is there, but for its new source.
+func hasPlaces(chain netfilter.Chain, rules []netfilter.Rule) bool {
 	place := func(r netfilter.Rule) string { return r[:len(r)-1].Key() } // The new source comes last.
-	present, replaced := map[string]bool{}, map[string]bool{}
+	present := map[string]bool{}
 	for _, r := range rules {
-		present[r.Key()] = true
+		if len(r) > 0 {
+			present[place(r)] = true
+		}
 	}
-	for _, r := range stale {
-		replaced[place(r)] = true
-	}
-	return !slices.ContainsFunc(chain.Rules, func(r netfilter.Rule) bool { return !present[r.Key()] && !replaced[place(r)] })
+	return !slices.ContainsFunc(chain.Rules, func(r netfilter.Rule) bool { return !present[place(r)] })
 }
 
 // Masquerading are the accesses that ask for masquerade.

@@ -80,10 +80,7 @@ func (p Pod) Inspect(node Node) (Inspection, error) {
 // parts are those of the pod's end that Inspect reads. Of the routes that the access does not want, relink's own are read, up to
 // maxStale of them.
 func (p Pod) parts(node Node) kernel.EndParts {
-	wanted, stale := map[place]bool{}, 0
-	for _, r := range p.podInterface(node).Routes {
-		wanted[placeOf(r)] = true
-	}
+	wanted, stale := p.wantedPlaces(node), 0
 	return kernel.EndParts{Settings: keys(podSettings(p.Access)), Rules: p.PreserveSource, Routes: func(r netstate.Route) bool {
 		if wanted[placeOf(r)] {
 			return true
@@ -104,6 +101,15 @@ type place struct {
 }
 
 func placeOf(r netstate.Route) place { return place{r.Destination, r.Table, r.Priority} }
+
+// wantedPlaces are those of the routes that the access wants.
+func (p Pod) wantedPlaces(node Node) map[place]bool {
+	wanted := map[place]bool{}
+	for _, r := range p.podInterface(node).Routes {
+		wanted[placeOf(r)] = true
+	}
+	return wanted
+}
 
 // compare fills in the differences of a whole pair.
 func (p Pod) compare(found *Inspection, node Node, pod, host netstate.Interface, conflicts map[netip.Prefix]string) {
@@ -152,10 +158,7 @@ func (p Pod) routeConflicts(node Node, pod netstate.Interface) (map[netip.Prefix
 }
 
 func (p Pod) readRouteConflicts(node Node) (map[netip.Prefix]string, error) {
-	wanted := map[place]bool{}
-	for _, r := range p.podInterface(node).Routes {
-		wanted[placeOf(r)] = true
-	}
+	wanted := p.wantedPlaces(node)
 	routes, err := p.Sandbox.TableRoutes(tableMain, func(r netstate.Route) bool { return wanted[placeOf(r)] })
 	if err != nil {
 		return nil, err

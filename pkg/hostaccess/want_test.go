@@ -161,7 +161,7 @@ func TestWhatIsMasqueraded(t *testing.T) {
 }
 
 // A rule for an earlier address of the node is replaced. What else is wrong is somebody's doing.
-func TestIsReplaced(t *testing.T) {
+func TestHasPlaces(t *testing.T) {
 	a := access(Options{Masquerade: true}, "10.3.0.2")
 	moved := theNode
 	moved.Source4 = addr("192.168.7.99")
@@ -169,13 +169,13 @@ func TestIsReplaced(t *testing.T) {
 	earlier := a.masqueradeRules(netfilter.IPv4, moved)
 	other := access(Options{Masquerade: true}, "10.3.0.3").masqueradeRules(netfilter.IPv4, moved)
 	for name, test := range map[string]struct {
-		rules, stale []netfilter.Rule
-		want         bool
+		rules []netfilter.Rule
+		want  bool
 	}{
-		"all is there": {chain.Rules, nil, true}, "of an earlier address": {earlier, earlier, true},
-		"of another address of the pod": {other, other, false}, "none": {nil, nil, false},
+		"all is there": {chain.Rules, true}, "of an earlier address": {earlier, true},
+		"of another address of the pod": {other, false}, "none": {nil, false},
 	} {
-		if isReplaced(chain, test.rules, test.stale) != test.want {
+		if hasPlaces(chain, test.rules) != test.want {
 			t.Errorf("%s: not %v", name, test.want)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 const (
@@ -180,10 +181,8 @@ func (o *Owners) pod(ctx context.Context, asked attachment.Pod, watched bool) (p
 		if !errors.Is(err, objects.ErrRefused) || try == maxTries {
 			return pod, false, err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, betweenTries) {
 			return nil, false, err
-		case <-time.After(betweenTries):
 		}
 	}
 }

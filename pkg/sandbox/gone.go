@@ -9,6 +9,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // Evidence is a state and what shows it, for people.
@@ -65,10 +66,8 @@ func searchLost(ctx context.Context, allProcesses bool, lost []attachment.Namesp
 		if tries == 1 || len(lost) == 0 {
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, threadInterval) {
 			return
-		case <-time.After(threadInterval):
 		}
 	}
 }

@@ -336,7 +336,7 @@ func (n *accessNode) whole(records []checkpoint.Record) error {
 	if err != nil {
 		return err
 	}
-	lacks := hostends.Host{Store: n.store, Host: n.host, Records: records, Complete: true}.Compare(node)
+	lacks := hostends.Host{Store: n.store, Host: n.host, Records: records, Complete: true, DryRun: true}.Assert(context.Background(), node)
 	if err := lacks.Err(); err != nil || len(lacks.Plan.Steps()) > 0 {
 		return fmt.Errorf("the host is not right: %v: %w", lacks.Plan.Summary(), err)
 	}

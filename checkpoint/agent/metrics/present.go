@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -99,14 +100,7 @@ func basesOf(chains []control.Chain) map[string]*base {
 	return bases
 }
 
-func rank(s control.ChainState) int {
-	for i, state := range states {
-		if s == state {
-			return i
-		}
-	}
-	return 0
-}
+func rank(s control.ChainState) int { return slices.Index(states, s) }
 
 func (b base) show(name string, show show) {
 	show(baseAttachments, float64(b.attachments), name)

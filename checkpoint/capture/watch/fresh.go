@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // Options of a Refresher.
@@ -26,14 +28,6 @@ type Options struct {
 	OnRefusals func()
 	// OnRead is called after each reading with the sandbox's container IDs. It may be nil. It must not call the Refresher.
 	OnRead func(containerIDs ...string)
-}
-
-// Refusal says why the checkpoint of an attachment is not renewed: the interface is gone, down, on another parent, or
-// lacks something, or the sandbox is not found.
-type Refusal struct {
-	Attachment attachment.Key
-	Pod        attachment.Pod
-	Reason     string
 }
 
 // Counters count from the start of the Refresher.
@@ -65,7 +59,7 @@ type Refresher struct {
 	// requested are the container IDs whose checkpoints may have changed. The value says that the sandbox has changed too.
 	requested map[string]bool
 	held      map[string]int
-	refusals  map[attachment.Key]Refusal
+	refusals  map[attachment.Key]control.Drift
 	counters  Counters
 }
 
@@ -73,7 +67,7 @@ type Refresher struct {
 func New(opts Options) (*Refresher, error) {
 	r := &Refresher{
 		Options: opts, wake: make(chan struct{}, 1), holds: make(chan holdRequest), listening: make(chan struct{}), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
-		requested: map[string]bool{}, held: map[string]int{}, refusals: map[attachment.Key]Refusal{},
+		requested: map[string]bool{}, held: map[string]int{}, refusals: map[attachment.Key]control.Drift{},
 	}
 	if r.OnRefusals == nil {
 		r.OnRefusals = func() {}
@@ -206,22 +200,19 @@ func (r *Refresher) request(containerID string, changed bool) {
 	r.mu.Lock()
 	r.requested[containerID] = r.requested[containerID] || changed
 	r.mu.Unlock()
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	wait.Wake(r.wake)
 }
 
 // Refusals returns why checkpoints are not renewed, ordered by container ID and interface. They include interfaces that
 // went with their parents.
-func (r *Refresher) Refusals() []Refusal {
+func (r *Refresher) Refusals() []control.Drift {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	result := make([]Refusal, 0, len(r.refusals))
+	result := make([]control.Drift, 0, len(r.refusals))
 	for _, f := range r.refusals {
 		result = append(result, f)
 	}
-	slices.SortFunc(result, func(a, b Refusal) int { return compareKeys(a.Attachment, b.Attachment) })
+	slices.SortFunc(result, func(a, b control.Drift) int { return compareKeys(a.Attachment, b.Attachment) })
 	return result
 }
 

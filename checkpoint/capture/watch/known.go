@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
@@ -131,7 +132,7 @@ func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.refusals, func(key attachment.Key, _ Refusal) bool {
+	maps.DeleteFunc(r.refusals, func(key attachment.Key, _ control.Drift) bool {
 		_, exists := current[key]
 		return key.ContainerID == containerID && !exists
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	onnode "github.com/relink-cni/relink/pkg/sandbox"
@@ -121,7 +122,7 @@ func (r *Refresher) handleMissing(ctx context.Context, s *sandbox, began time.Ti
 	}
 	cause = fmt.Errorf("its network namespace is not found, and so its checkpoint is not kept fresh: %w", cause)
 	for _, record := range records {
-		r.setRefusal(Refusal{Attachment: record.Attachment, Pod: record.Pod, Reason: cause.Error()})
+		r.setRefusal(control.Drift{Attachment: record.Attachment, Pod: record.Pod, Reason: cause.Error()})
 	}
 	s.setSuspect()
 	s.pace.failed(began, ended, longestRetry)
@@ -202,7 +203,7 @@ func (r *Refresher) handleOutcomes(s *sandbox, outcomes []capture.InterfaceOutco
 		switch o.State {
 		case capture.Refused:
 			whole = false
-			r.setRefusal(Refusal{Attachment: o.Attachment, Pod: o.Pod, Reason: o.Reason})
+			r.setRefusal(control.Drift{Attachment: o.Attachment, Pod: o.Pod, Reason: o.Reason})
 			continue
 		case capture.Failed:
 			complete, whole = false, false
@@ -220,7 +221,7 @@ func (r *Refresher) handleOutcomes(s *sandbox, outcomes []capture.InterfaceOutco
 	return complete
 }
 
-func (r *Refresher) setRefusal(f Refusal) {
+func (r *Refresher) setRefusal(f control.Drift) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refusals[f.Attachment] != f {

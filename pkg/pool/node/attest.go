@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 const (
@@ -25,10 +26,8 @@ const (
 func (nc *Controller) attestLoop(ctx context.Context) {
 	for {
 		due := nc.Attest(ctx)
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, due) {
 			return
-		case <-time.After(due):
 		}
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // Import implements pool.Importer.
@@ -218,10 +218,8 @@ func (nc *Controller) waitSettled(ctx context.Context) error {
 		if _, err := nc.API.Pools(ctx); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, min(nc.Settling, answerTimeout)) {
 			return ctx.Err()
-		case <-time.After(min(nc.Settling, answerTimeout)):
 		}
 	}
 	return nil

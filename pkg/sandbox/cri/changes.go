@@ -7,6 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // The pauses between two attempts to listen. CRI-O ends the stream at once unless it was told to send events.
@@ -66,8 +68,5 @@ func (c *Client) receiveEvents(ctx context.Context, changed chan<- struct{}) (he
 }
 
 func signal(changed chan<- struct{}) {
-	select {
-	case changed <- struct{}{}:
-	default:
-	}
+	wait.Wake(changed)
 }
