@@ -118,8 +118,7 @@ func hasFamily(addresses []netip.Addr, ipv6 bool) bool {
 }
 
 func hostAccessTable(report hostends.AccessReport, wide bool, s *screen) {
-	t := newTable(wide, column{name: "POD"}, column{name: "INTERFACE"}, column{name: "IN POD"}, column{name: "IN HOST"},
-		column{name: "ADDRESS"}, column{name: "SETTINGS", spare: 1}, column{name: stateColumn})
+	t := newTable(wide, columns("POD", "INTERFACE", "IN POD", "IN HOST", "ADDRESS"), spareColumn("SETTINGS", 1), columns(stateColumn))
 	for _, p := range report.Pods {
 		state := "works"
 		if len(p.Problems) > 0 {

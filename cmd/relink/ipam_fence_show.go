@@ -77,8 +77,8 @@ type fenceRow struct {
 
 // fenceTable has a row for each store and pool. A wide one has a row for each block of it.
 func fenceTable(r fence.Result, wide bool, s *screen) {
-	t := newTable(wide, column{name: "STORE"}, column{name: "NETWORK", spare: 1}, column{name: "POOL"}, column{name: "BLOCK", wide: true}, column{name: "BLOCKS", spare: 2},
-		column{name: "ADDRESSES"}, column{name: "ASKS FOR", spare: 4}, column{name: "BOOT", spare: 3}, column{name: stateColumn})
+	t := newTable(wide, columns("STORE"), spareColumn("NETWORK", 1), columns("POOL"), wideColumns("BLOCK"), spareColumn("BLOCKS", 2),
+		columns("ADDRESSES"), spareColumn("ASKS FOR", 4), spareColumn("BOOT", 3), columns(stateColumn))
 	var rows []fenceRow
 	partsByRow := map[fenceRow][]fence.Part{}
 	for _, p := range r.Parts {

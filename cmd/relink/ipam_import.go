@@ -235,8 +235,7 @@ func (t importCall) writeFiles(files []importer.EntryOutcome, s *screen) {
 	if t.plugin.name == whereaboutsPlugin {
 		first = "ADDRESS"
 	}
-	table := newTable(t.output.wide(), column{name: first}, column{name: "POD"}, column{name: "SANDBOX", spare: 1}, column{name: "INTERFACE", spare: 2},
-		column{name: stateColumn}, column{name: "WHY"})
+	table := newTable(t.output.wide(), columns(first, "POD"), spareColumn("SANDBOX", 1), spareColumn("INTERFACE", 2), columns(stateColumn, "WHY"))
 	for _, alike := range foldEqual(shown, s, func(f importer.EntryOutcome) string { return string(f.State) + f.Reason }) {
 		f := alike[0]
 		if len(alike) > 1 {

@@ -159,9 +159,8 @@ func noLease(choice leaseChoice, dir string) string {
 }
 
 func leaseTable(leases []lease.Lease, wide bool, s *screen) {
-	t := newTable(wide, column{name: "POD"}, column{name: "ADDRESS"}, column{name: "NETWORK", spare: 2}, column{name: "SANDBOX", wide: true},
-		column{name: "INTERFACE", wide: true}, column{name: stateColumn}, column{name: "AGE", spare: 3}, column{name: "SINCE", wide: true},
-		column{name: "UNTIL", wide: true}, column{name: "WHY", spare: 1})
+	t := newTable(wide, columns("POD", "ADDRESS"), spareColumn("NETWORK", 2), wideColumns("SANDBOX", "INTERFACE"), columns(stateColumn),
+		spareColumn("AGE", 3), wideColumns("SINCE", "UNTIL"), spareColumn("WHY", 1))
 	for _, l := range leases {
 		t.row(ownerCell(l), l.Address.String(), l.Network, joinHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }),
 			joinHolders(l, func(h lease.Holder) string { return h.IfName }), string(l.State), leaseAge(l), timeCell(stateSince(l)), timeCell(l.Until), leaseReason(l))

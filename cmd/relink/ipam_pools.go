@@ -53,7 +53,7 @@ func writePools(pools []pool.Pool, output format, s *screen) error {
 	if output.isData() {
 		return output.write(s.out, orEmpty(pools))
 	}
-	t := newTable(false, column{name: "POOL"}, column{name: "SUBNET"}, column{name: "ADDRESSES"}, column{name: "ON NODES"}, column{name: "BLOCKS", spare: 1}, column{name: "TAKEN", spare: 2})
+	t := newTable(false, columns("POOL", "SUBNET", "ADDRESSES", "ON NODES"), spareColumn("BLOCKS", 1), spareColumn("TAKEN", 2))
 	for _, p := range pools {
 		t.row(p.Metadata.Name, p.Spec.Subnet, cmp.Or(p.Status.Addresses, "-"), fmt.Sprint(p.Status.Granted), fmt.Sprint(p.Status.Blocks), fmt.Sprint(p.Status.Existing))
 	}
@@ -78,7 +78,7 @@ func showPool(ctx context.Context, name string, output format, s *screen) error 
 	if output.isData() {
 		return output.write(s.out, orEmpty(shares))
 	}
-	t := newTable(false, column{name: "NODE"}, column{name: "NETWORK", spare: 1}, column{name: "ADDRESSES"}, column{name: "BLOCKS"}, column{name: "FENCED"}, column{name: "ASKS", spare: 2}, column{name: "BOOT", spare: 3})
+	t := newTable(false, columns("NODE"), spareColumn("NETWORK", 1), columns("ADDRESSES", "BLOCKS", "FENCED"), spareColumn("ASKS", 2), spareColumn("BOOT", 3))
 	for _, n := range shares {
 		t.row(n.Node, n.Network, fmt.Sprint(n.Addresses), fmt.Sprint(n.Blocks), blankZero(n.FencedAddresses), blankZero(n.Wants), strings.Join(n.Boots, ", "))
 	}
@@ -159,7 +159,7 @@ func writeBlocks(blocks []pool.Block, output format, s *screen) error {
 	if output.isData() {
 		return output.write(s.out, orEmpty(blocks))
 	}
-	t := newTable(false, column{name: "BLOCK"}, column{name: "ADDRESSES"}, column{name: "NODES"}, column{name: "FREE"}, column{name: "ASKED", spare: 1})
+	t := newTable(false, columns("BLOCK", "ADDRESSES", "NODES", "FREE"), spareColumn("ASKED", 1))
 	for _, b := range blocks {
 		t.row(b.Metadata.Name, b.Span().String(), nodesOf(b), fmt.Sprint(len(b.FreeOffsets())), askersOf(b))
 	}

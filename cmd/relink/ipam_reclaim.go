@@ -149,8 +149,8 @@ func writeReclaimed(report reclaim.HolderReport, wide bool, s *screen) {
 	slices.SortStableFunc(shown, func(a, b reclaim.HolderFinding) int {
 		return cmp.Or(compareBool(a.State == reclaim.Failed, b.State == reclaim.Failed), compareLeases(findingLease(a), findingLease(b)))
 	})
-	t := newTable(wide, column{name: "POD"}, column{name: "ADDRESS"}, column{name: "NETWORK", spare: 2}, column{name: "SANDBOX", wide: true},
-		column{name: "INTERFACE", wide: true}, column{name: "VERDICT"}, column{name: becomes, spare: 1}, column{name: "WHY"})
+	t := newTable(wide, columns("POD", "ADDRESS"), spareColumn("NETWORK", 2), wideColumns("SANDBOX", "INTERFACE"), columns("VERDICT"),
+		spareColumn(becomes, 1), columns("WHY"))
 	for _, f := range shown {
 		state, pod := string(f.StateAfter), ownerCell(findingLease(f))
 		if f.State == reclaim.Failed || f.State == reclaim.ReleasedMeanwhile {

@@ -147,8 +147,7 @@ func writeHistory(entry addressReport, s *screen) {
 	default:
 		s.printf("%s is free in network %s", entry.Address, entry.Network)
 	}
-	t := newTable(false, column{name: "WHEN"}, column{name: "WHAT"}, column{name: "POD"}, column{name: "SANDBOX", spare: 2},
-		column{name: "INTERFACE", spare: 3}, column{name: "THEN", spare: 1}, column{name: "WHY"})
+	t := newTable(false, columns("WHEN", "WHAT", "POD"), spareColumn("SANDBOX", 2), spareColumn("INTERFACE", 3), spareColumn("THEN", 1), columns("WHY"))
 	for _, e := range entry.History {
 		state := string(e.StateAfter)
 		if state == "" {

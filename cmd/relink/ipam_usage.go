@@ -105,8 +105,8 @@ func writeUsages(usages []lease.Usage, dir leaseDir, output format, incomplete b
 }
 
 func usageTable(usages []lease.Usage, s *screen) {
-	t := newTable(false, column{name: "NETWORK"}, column{name: "SET", spare: 1}, column{name: "RANGES"}, column{name: "SIZE", spare: 3}, column{name: "HELD"},
-		column{name: "RESERVED", spare: 2}, column{name: "QUARANTINED", spare: 4}, column{name: "FREE"}, column{name: "USED"})
+	t := newTable(false, columns("NETWORK"), spareColumn("SET", 1), columns("RANGES"), spareColumn("SIZE", 3), columns("HELD"),
+		spareColumn("RESERVED", 2), spareColumn("QUARANTINED", 4), columns("FREE", "USED"))
 	for _, u := range usages {
 		for _, set := range u.Sets {
 			t.row(u.Network, fmt.Sprint(set.Set), set.Ranges.String(), countCell(set.Size), fmt.Sprint(set.Held), fmt.Sprint(set.Reserved),

@@ -106,10 +106,8 @@ func listTable(attachments []listedAttachment, wide bool, s *screen) {
 	if wide {
 		parents = "PARENTS"
 	}
-	t := newTable(wide, column{name: "POD"}, column{name: "SANDBOX", wide: true}, column{name: "INTERFACE", spare: 4},
-		column{name: "NETWORK", spare: 3}, column{name: parents},
-		column{name: "MAC", wide: true}, column{name: "ADDRESS", spare: 1}, column{name: stateColumn}, column{name: "AGE", spare: 2},
-		column{name: "WRITER", wide: true})
+	t := newTable(wide, columns("POD"), wideColumns("SANDBOX"), spareColumn("INTERFACE", 4), spareColumn("NETWORK", 3), columns(parents),
+		wideColumns("MAC"), spareColumn("ADDRESS", 1), columns(stateColumn), spareColumn("AGE", 2), wideColumns("WRITER"))
 	for _, l := range attachments {
 		i := unexpired(l.Interface)
 		addresses, below := someAddresses(i.Addresses), firstParent(i.Parents)

@@ -74,7 +74,7 @@ func (r outcomes) writeTable(wide bool, s *screen) {
 		shown = slices.DeleteFunc(shown, func(o outcome) bool { return !o.differs })
 	}
 	slices.SortStableFunc(shown, func(a, b outcome) int { return compareBool(a.differs, b.differs) })
-	t := newTable(wide, append(slices.Clone(r.columns), column{name: stateColumn}, column{name: "WHY"})...)
+	t := newTable(wide, r.columns, columns(stateColumn, "WHY"))
 	for _, alike := range foldEqual(shown, s, func(o outcome) string { return o.state + cmp.Or(o.subject.group, o.reason) }) {
 		o := alike[0]
 		if len(alike) > 1 {

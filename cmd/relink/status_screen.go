@@ -110,7 +110,7 @@ func (status nodeStatus) writeParents(s *screen, shown screenLimits) {
 	if len(status.Parents) == 0 {
 		return
 	}
-	t := newTable(true, columns("PARENT", "STATE", "ATTACHMENTS")...)
+	t := newTable(true, columns("PARENT", "STATE", "ATTACHMENTS"))
 	for _, d := range firstN(status.Parents, shown.parents, s) {
 		name := d.Name
 		if d.Below != "" {

@@ -34,7 +34,9 @@ type cell struct {
 }
 
 // newTable returns a table. With wide it shows all its columns.
-func newTable(wide bool, columns ...column) *table { return &table{columns: columns, wide: wide} }
+func newTable(wide bool, groups ...[]column) *table {
+	return &table{columns: slices.Concat(groups...), wide: wide}
+}
 
 // row adds a row with a cell for each column.
 func (t *table) row(cells ...string) {
@@ -155,3 +157,15 @@ func columns(names ...string) []column {
 	}
 	return list
 }
+
+// wideColumns returns columns that are shown only with -o wide.
+func wideColumns(names ...string) []column {
+	list := columns(names...)
+	for i := range list {
+		list[i].wide = true
+	}
+	return list
+}
+
+// spareColumn returns a column that is left out on a narrow terminal.
+func spareColumn(name string, spare int) []column { return []column{{name: name, spare: spare}} }
