@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -51,27 +52,23 @@ func (i *inquiries) ask(ctx context.Context, q owner.Question, find func(context
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	select {
-	case <-entry.ready:
-		if i.byQuestion[q] == entry {
-			delete(i.byQuestion, q)
-		}
-		return entry.answer, entry.err
-	default:
+	if entry.ended.IsZero() {
 		entry.abandoned = true
 		return owner.Answer{}, unavailable(errors.New("the Kubernetes API is slow: the answer is kept for the next try"))
 	}
+	if i.byQuestion[q] == entry {
+		delete(i.byQuestion, q)
+	}
+	return entry.answer, entry.err
 }
 
 // begin returns the inquiry for the question: the one that is there, or a new one. ok is false if there are too many.
 func (i *inquiries) begin(ctx context.Context, q owner.Question, find func(context.Context) (owner.Answer, error)) (entry *inquiry, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for question, old := range i.byQuestion {
-		if !old.ended.IsZero() && time.Since(old.ended) > keptFor {
-			delete(i.byQuestion, question)
-		}
-	}
+	maps.DeleteFunc(i.byQuestion, func(_ owner.Question, old *inquiry) bool {
+		return !old.ended.IsZero() && time.Since(old.ended) > keptFor
+	})
 	if entry := i.byQuestion[q]; entry != nil {
 		return entry, true
 	}

@@ -45,28 +45,31 @@ func (sc *storeController) writeClaim(ctx context.Context, c pool.ClaimedAddress
 // tryWriteClaim makes the claim, or changes it from where the owner's pod was before. The policies let a node change the address and the
 // time of a claim of its own only, so a claim that comes from another node takes two changes.
 func (sc *storeController) tryWriteClaim(ctx context.Context, c pool.ClaimedAddress, me pool.Party) error {
-	want := pool.ClaimSpec{Pool: c.Pool, IfName: c.IfName, Owner: c.Owner, Address: c.Address, Epoch: 1, Active: pool.Place{Party: me, PodUID: c.Pod.UID}}
+	place, retain := pool.Place{Party: me, PodUID: c.Pod.UID}, ""
 	if c.Retain > 0 {
-		want.Retain = c.Retain.String()
+		retain = c.Retain.String()
 	}
 	current, err := sc.claim(ctx, c.ClaimName())
 	switch {
 	case err != nil:
 		return err
 	case current.Metadata.Name == "":
-		_, err = sc.API.CreateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: c.ClaimName()}, Spec: want})
+		_, err = sc.API.CreateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: c.ClaimName()}, Spec: pool.ClaimSpec{
+			Pool: c.Pool, IfName: c.IfName, Owner: c.Owner, Address: c.Address, Epoch: 1, Active: place, Retain: retain,
+		}})
 		sc.countWrite(err)
 		return err
 	case !current.Spec.Active.SameParty(me):
-		if current, err = sc.updateClaim(ctx, current.MovedTo(want.Active)); err != nil {
+		if current, err = sc.updateClaim(ctx, current.MovedTo(place)); err != nil {
 			return err
 		}
 	}
-	if current.Spec.Address == want.Address && current.Spec.Retain == want.Retain && current.Spec.Active.PodUID == want.Active.PodUID {
+	next := current
+	next.Spec.Address, next.Spec.Retain, next.Spec.Active.PodUID = c.Address, retain, c.Pod.UID
+	if next.Spec == current.Spec {
 		return nil
 	}
-	current.Spec.Address, current.Spec.Retain, current.Spec.Active.PodUID = want.Address, want.Retain, want.Active.PodUID
-	_, err = sc.updateClaim(ctx, current)
+	_, err = sc.updateClaim(ctx, next)
 	return err
 }
 

@@ -112,7 +112,7 @@ func (nc *Controller) storeController(network string) (*storeController, error) 
 	}
 	sc := &storeController{
 		Controller: nc, store: store, network: network, turn: make(chan struct{}, 1), arrivals: make(chan struct{}),
-		surplusSince: map[string]time.Time{}, exhaustedAt: map[string]time.Time{}, filledAt: map[string]time.Time{}, requested: map[string]addressRequest{}, requestedBlocks: map[string]pool.BlockSpec{}, fenced: map[string]pool.BlockSpec{}, handedOver: map[handOverKey]handOverCount{}, handledVersions: map[string]string{}, waiting: map[string]int{},
+		surplusSince: map[string]time.Time{}, exhaustedAt: map[string]time.Time{}, filledAt: map[string]time.Time{}, requested: map[string]addressRequest{}, requestedBlocks: map[string]pool.BlockSpec{}, fenced: map[string]pool.BlockSpec{}, handedOver: map[handOverKey]int{}, handledVersions: map[string]string{}, waiting: map[string]int{},
 	}
 	nc.stores[network] = sc
 	return sc, nil

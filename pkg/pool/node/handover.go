@@ -11,29 +11,22 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// handOverKey is a party that asks on a block.
-type handOverKey struct{ block, store string }
-
-// handOverCount is how many addresses of other blocks it has got for what it asked in that epoch of that block.
-type handOverCount struct {
-	n     int
-	uid   string
-	epoch int64
+// handOverKey is a party that asks on a block, in an epoch of it.
+type handOverKey struct {
+	block, uid, store string
+	epoch             int64
 }
 
-// handedOverTo is what the party has got of other blocks for what it asks. Only the party itself takes back what it asks for, and its agent can
-// be away. So others who change the block change nothing here. If the party asks once more, it does so in another epoch.
-func (sc *storeController) handedOverTo(b pool.Block, w pool.Want) handOverCount {
-	if p := sc.handedOver[handOverKey{b.Metadata.Name, w.Store}]; p.uid == b.Metadata.UID && p.epoch == w.Epoch {
-		return p
-	}
-	return handOverCount{uid: b.Metadata.UID, epoch: w.Epoch}
+// handOverKeyOf is for how many addresses of other blocks the party has got for what it asks. Only the party itself takes back what it asks for,
+// and its agent can be away. So others who change the block change nothing here. If the party asks once more, it does so in another epoch.
+func handOverKeyOf(b pool.Block, w pool.Want) handOverKey {
+	return handOverKey{b.Metadata.Name, b.Metadata.UID, w.Store, w.Epoch}
 }
 
 // pruneHandedOver forgets what parties have got that do not ask on the block any more.
 func (sc *storeController) pruneHandedOver(b pool.Block) {
-	maps.DeleteFunc(sc.handedOver, func(k handOverKey, _ handOverCount) bool {
-		asks := func(w pool.Want) bool { return w.Store == k.store && w.Count > 0 }
+	maps.DeleteFunc(sc.handedOver, func(k handOverKey, _ int) bool {
+		asks := func(w pool.Want) bool { return w.Count > 0 && handOverKeyOf(b, w) == k }
 		return k.block == b.Metadata.Name && !slices.ContainsFunc(b.Spec.Want, asks)
 	})
 }
@@ -79,8 +72,8 @@ func (sc *storeController) handOverFree(ctx context.Context, b pool.Block, w poo
 	if g, err = sc.store.MarkFree(ctx, p.Name, b.Spec.Index, min(limit, p.Free(g))); err != nil {
 		return g, err
 	}
-	got := sc.handedOverTo(b, w)
-	limit = min(limit, w.Count-got.n) - (len(g.Offsets(string(pool.Marked))) - before)
+	key := handOverKeyOf(b, w)
+	limit = min(limit, w.Count-sc.handedOver[key]) - (len(g.Offsets(string(pool.Marked))) - before)
 	for _, grant := range p.Grants {
 		if limit > 0 && grant.Index != b.Spec.Index && p.Free(grant) > 0 {
 			n, err := sc.handOverFrom(ctx, grant, min(limit, p.Free(grant)), w.Party)
@@ -88,9 +81,7 @@ func (sc *storeController) handOverFree(ctx context.Context, b pool.Block, w poo
 				return g, err
 			}
 			limit -= n
-			if got.n += n; n > 0 {
-				sc.handedOver[handOverKey{b.Metadata.Name, w.Store}] = got
-			}
+			sc.handedOver[key] += n
 		}
 	}
 	return g, nil

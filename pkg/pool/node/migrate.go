@@ -112,7 +112,7 @@ func (sc *storeController) endIncoming(ctx context.Context, p lease.PoolState, l
 	if found {
 		a := addressRequest{block: pool.BlockName(p.Name, index), want: pool.Want{Party: s.me, Address: l.Address}}
 		if _, asked := sc.requested[a.key()]; asked && l.Last.ContainerID == "" {
-			return nil // withdraw forgets it in time.
+			return nil // cancelUnneeded forgets it in time.
 		}
 		if err := sc.cancelRequest(ctx, a); err != nil {
 			return ignore(err, pool.ErrConflict)

@@ -35,7 +35,7 @@ type storeController struct {
 	// requestedBlocks are blocks of which other parties want something.
 	requestedBlocks map[string]pool.BlockSpec
 	// handedOver is how many addresses of other blocks those have got who ask on a block.
-	handedOver map[handOverKey]handOverCount
+	handedOver map[handOverKey]int
 	// requested is what the store has asked for.
 	requested map[string]addressRequest
 	// fenced are blocks from which this node was fenced, and of which pods still have addresses.

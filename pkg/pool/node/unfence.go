@@ -47,31 +47,36 @@ func (sc *storeController) unfence(ctx context.Context, b pool.Block, s state) e
 }
 
 // ownedClaims returns the claims of which this node had the address in the block, and nobody has taken it. A claim can still name the node
-// that has handed the address over. wait says that there are some, and that the node takes nothing of the pool now. A pool that is being
-// deleted gives nothing any more.
+// that has handed the address over. wait is as that of takeable.
 func (sc *storeController) ownedClaims(ctx context.Context, b pool.Block, s state) (owned []pool.Claim, wait bool, err error) {
 	claims, err := sc.API.Claims(ctx, b.Spec.Pool)
 	if err != nil {
 		return nil, false, err
 	}
 	h, _ := b.Holder(s.me)
-	for _, c := range claims {
-		if i := b.Offset(c.Spec.Address); i >= 0 && b.Spec.Addresses[i] == h.ID[0] {
-			owned = append(owned, c)
-		}
-	}
-	if len(owned) == 0 {
+	return sc.takeable(ctx, b.Spec.Pool, claimsOf(b, h.ID[0], claims...), s)
+}
+
+// claimsOf returns the claims of those of the block's addresses that have the character.
+func claimsOf(b pool.Block, char byte, claims ...pool.Claim) []pool.Claim {
+	return slices.DeleteFunc(claims, func(c pool.Claim) bool {
+		i := b.Offset(c.Spec.Address)
+		return i < 0 || b.Spec.Addresses[i] != char
+	})
+}
+
+// takeable returns those of the claims whose addresses the pool still gives. wait says that there are some, and that the node takes nothing of
+// the pool now. A pool that is gone or being deleted gives nothing any more.
+func (sc *storeController) takeable(ctx context.Context, name string, claims []pool.Claim, s state) (_ []pool.Claim, wait bool, err error) {
+	if len(claims) == 0 {
 		return nil, false, nil
 	}
-	v, err := sc.readView(ctx, b.Spec.Pool)
-	switch {
-	case errors.Is(err, pool.ErrUnknown), err == nil && v.Metadata.DeletionTimestamp != "":
-		return nil, false, nil
-	case err != nil:
-		return nil, false, err
+	v, err := sc.readView(ctx, name)
+	if err != nil || v.Metadata.DeletionTimestamp != "" {
+		return nil, false, ignore(err, pool.ErrUnknown)
 	}
-	owned = slices.DeleteFunc(owned, func(c pool.Claim) bool { return !v.allowsAddress(c.Spec.Address) })
-	return owned, len(owned) > 0 && (v.closedReason(false) != "" || s.poolState(b.Spec.Pool).Silent), nil
+	claims = slices.DeleteFunc(claims, func(c pool.Claim) bool { return !v.allowsAddress(c.Spec.Address) })
+	return claims, len(claims) > 0 && (v.closedReason(false) != "" || s.poolState(name).Silent), nil
 }
 
 // reserveOwned reserves the addresses of the claims for the owners before. It returns the claims of which it has.
@@ -101,10 +106,8 @@ func (sc *storeController) takeOwned(ctx context.Context, block string, owned []
 		return err
 	}
 	var offsets []int
-	for _, c := range owned {
-		if i := b.Offset(c.Spec.Address); i >= 0 && b.Spec.Addresses[i] == pool.Unassigned {
-			offsets = append(offsets, i)
-		}
+	for _, c := range claimsOf(b, pool.Unassigned, owned...) {
+		offsets = append(offsets, b.Offset(c.Spec.Address))
 	}
 	_, err = sc.take(ctx, b, s, offsets)
 	return err
@@ -117,17 +120,11 @@ func (sc *storeController) reclaimReserved(ctx context.Context, claim pool.Claim
 	if err != nil {
 		return false, ignore(err, pool.ErrNotFound)
 	}
-	if i := b.Offset(claim.Spec.Address); i < 0 || b.Spec.Addresses[i] != pool.Unassigned {
-		return false, nil
+	owned, wait, err := sc.takeable(ctx, claim.Spec.Pool, claimsOf(b, pool.Unassigned, claim), s)
+	if wait || err != nil || len(owned) == 0 {
+		return wait, err
 	}
-	v, err := sc.readView(ctx, claim.Spec.Pool)
-	if err != nil || !v.allowsAddress(claim.Spec.Address) || v.Metadata.DeletionTimestamp != "" {
-		return false, ignore(err, pool.ErrUnknown)
-	}
-	if v.closedReason(false) != "" || s.poolState(claim.Spec.Pool).Silent {
-		return true, nil
-	}
-	return true, sc.takeOwned(ctx, b.Metadata.Name, []pool.Claim{claim})
+	return true, sc.takeOwned(ctx, b.Metadata.Name, owned)
 }
 
 // heldAddresses returns the addresses of the span that pods have here.
