@@ -102,6 +102,9 @@ func (g Grant) Offsets(chars string) (offsets []int) {
 // GrantedChars are the characters of addresses that the party has.
 const GrantedChars = string(GrantedMark) + string(GrantedUnproven)
 
+// Granted returns how many addresses the party has.
+func (g Grant) Granted() int { return len(g.Offsets(GrantedChars)) }
+
 // Empty says whether the party has nothing of the block.
 func (g Grant) Empty() bool { return strings.Trim(g.Addresses, string(NotGranted)) == "" }
 
@@ -120,7 +123,7 @@ func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: the block with the UID %s was deleted", g.Name(), ErrStale, b.Metadata.UID)
 	case g.First != s.First || len(g.Addresses) != len(s.Addresses):
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: it is of %s, and this node has %s of it", g.Name(), ErrReplaced, b.Span(), g.Span())
-	case g.Block != "" && g.Block != b.Metadata.UID && len(g.Offsets(GrantedChars)) > 0:
+	case g.Block != "" && g.Block != b.Metadata.UID && g.Granted() > 0:
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: its UID is %s, and was %s", g.Name(), ErrReplaced, b.Metadata.UID, g.Block)
 	case g.Block == b.Metadata.UID && s.Epoch < g.Epoch:
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: epoch %d, and this node knows of %d", g.Name(), ErrStale, s.Epoch, g.Epoch)
@@ -145,7 +148,7 @@ func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 	}
 	next := g
 	next.Addresses, next.Epoch, next.Block, next.PoolUID = string(chars), s.Epoch, b.Metadata.UID, s.PoolUID
-	if h, _ := b.Holder(me); g.Block == next.Block && h.Epoch <= g.Epoch && len(next.Offsets(GrantedChars)) > len(g.Offsets(GrantedChars))-len(lost) {
+	if h, _ := b.Holder(me); g.Block == next.Block && h.Epoch <= g.Epoch && next.Granted() > g.Granted()-len(lost) {
 		return before, nil, fmt.Errorf("AddressBlock %s: %w: the party got its last address in epoch %d, and this node knows of %d and has less", g.Name(), ErrStale, h.Epoch, g.Epoch)
 	}
 	return next, lost, nil
@@ -154,7 +157,7 @@ func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 // shapedFor returns the grant with a character for each address of the block, if the party has nothing of another block.
 func (g Grant) shapedFor(b Block) Grant {
 	s := b.Spec
-	if len(g.Offsets(GrantedChars)) > 0 || g.First == s.First && len(g.Addresses) == len(s.Addresses) {
+	if g.Granted() > 0 || g.First == s.First && len(g.Addresses) == len(s.Addresses) {
 		return g
 	}
 	return Grant{Pool: s.Pool, Index: s.Index, First: s.First, Addresses: strings.Repeat(string(NotGranted), len(s.Addresses)), Ended: g.withoutBlock().Ended}

@@ -40,12 +40,14 @@ type stableValue[T comparable] struct {
 // holderSession is what a holder says of itself in a block.
 type holderSession struct{ boot, fenceAfter string }
 
-// update returns what is seen after the value was read again.
-func (s stableValue[T]) update(value T, instant time.Time) stableValue[T] {
-	if s.since.IsZero() || s.value != value {
-		s.value, s.since = value, instant
+// note notes that the value was read, and returns since when it is the same.
+func note[T comparable](values map[string]stableValue[T], key string, value T, instant time.Time) time.Time {
+	s, found := values[key]
+	if !found || s.value != value {
+		s = stableValue[T]{value, instant}
+		values[key] = s
 	}
-	return s
+	return s.since
 }
 
 // readLeases reads all Leases, if a pool has spec.fenceAfter.
@@ -67,12 +69,12 @@ func (s *silenceTracker) readLeases(ctx context.Context, api pool.API, pools []p
 	aliveNodes := 0
 	for _, l := range leases {
 		leaseOf[l.Node] = l
-		if s.nodes[l.Node] = s.nodes[l.Node].update(l, instant); instant.Sub(s.nodes[l.Node].since) < aliveAge {
+		if instant.Sub(note(s.nodes, l.Node, l, instant)) < aliveAge {
 			aliveNodes++
 		}
 	}
-	for node, previous := range s.nodes {
-		s.nodes[node] = previous.update(leaseOf[node], instant)
+	for node := range s.nodes {
+		note(s.nodes, node, leaseOf[node], instant)
 	}
 	s.readAt, s.majorityAlive, s.referenced = instant, aliveNodes > 0 && 2*aliveNodes >= len(leases), map[string]bool{}
 	return nil
@@ -81,11 +83,11 @@ func (s *silenceTracker) readLeases(ctx context.Context, api pool.API, pools []p
 // silentSince returns since when the holder is silent in the block. The block was read before at.
 func (s *silenceTracker) silentSince(b pool.Block, h pool.Holder, instant time.Time) time.Time {
 	// A Lease that was never seen is missing from now on.
-	s.nodes[h.Node] = s.nodes[h.Node].update(s.nodes[h.Node].value, instant)
+	node := note(s.nodes, h.Node, s.nodes[h.Node].value, instant)
 	key := b.Metadata.UID + " " + h.Store
 	s.referenced[h.Node], s.referenced[key] = true, true
-	s.holders[key] = s.holders[key].update(holderSession{h.Boot, h.FenceAfter}, instant)
-	return slices.MaxFunc([]time.Time{s.nodes[h.Node].since, s.holders[key].since}, time.Time.Compare)
+	holder := note(s.holders, key, holderSession{h.Boot, h.FenceAfter}, instant)
+	return slices.MaxFunc([]time.Time{node, holder}, time.Time.Compare)
 }
 
 // fenceSilent fences the holders of the block that are silent for as long as the pool says, and for as long as they say themselves. How

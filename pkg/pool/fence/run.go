@@ -22,10 +22,13 @@ func (p Plan) Run(ctx context.Context) Result {
 	for _, b := range p.blocks {
 		state, reason := Skipped, "it was not tried, because the node lives"
 		if r.Alive == "" {
-			err := p.fence(ctx, b)
-			state, reason = outcome(err)
-			if errors.Is(err, errAlive) {
-				r.Alive = reason
+			switch err := p.fence(ctx, b); {
+			case err == nil:
+				state, reason = Fenced, ""
+			case errors.Is(err, errAlive):
+				reason, r.Alive = err.Error(), err.Error()
+			default:
+				state, reason = Failed, err.Error()
 			}
 		}
 		for i, part := range r.Parts {
@@ -35,17 +38,6 @@ func (p Plan) Run(ctx context.Context) Result {
 		}
 	}
 	return r
-}
-
-// outcome is what becomes of a block by the error.
-func outcome(err error) (PartState, string) {
-	switch {
-	case err == nil:
-		return Fenced, ""
-	case errors.Is(err, errAlive):
-		return Skipped, err.Error()
-	}
-	return Failed, err.Error()
 }
 
 // fence fences the node in one block. The block may have changed since it was read, but not by the node.

@@ -68,7 +68,7 @@ func (sc *storeController) assertPool(ctx context.Context, name string, asserted
 		}
 	}
 	for _, g := range s.poolState(name).Grants {
-		if !present[g.Index] && (len(g.Offsets(pool.GrantedChars)) > 0 || len(heldInGrant(g, s)) > 0) {
+		if !present[g.Index] && (g.Granted() > 0 || len(heldInGrant(g, s)) > 0) {
 			errs = append(errs, sc.assertBlock(ctx, g, s, asserted))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -139,15 +140,7 @@ func (sc *storeController) renew(ctx context.Context, sign lease.Sign, fenceAfte
 
 // mustSync says whether the blocks have to be read, or be told something.
 func (sc *storeController) mustSync(s state) bool {
-	if !s.Confirmed || sc.unwritten {
-		return true
-	}
-	for _, p := range s.Pools {
-		if !p.Written && !p.Silent {
-			return true
-		}
-	}
-	return false
+	return !s.Confirmed || sc.unwritten || slices.ContainsFunc(s.Pools, func(p lease.PoolState) bool { return !p.Written && !p.Silent })
 }
 
 // mayAssign says whether the store gives addresses of the pool.

@@ -182,12 +182,18 @@ func (nc *Controller) readUID(ctx context.Context) string {
 	return nc.uid
 }
 
-// readPool reads a pool. The error matches pool.ErrUnknown if there is none, or if its spec is wrong.
-func (nc *Controller) readPool(ctx context.Context, name string) (pool.Layout, error) {
+// pool reads a pool. The error matches pool.ErrUnknown if there is none.
+func (nc *Controller) pool(ctx context.Context, name string) (pool.Pool, error) {
 	p, err := nc.API.Pool(ctx, name)
 	if errors.Is(err, pool.ErrNotFound) {
-		return pool.Layout{}, unknownPool(name)
+		err = unknownPool(name)
 	}
+	return p, err
+}
+
+// readPool reads what a pool is like. The error matches pool.ErrUnknown if there is none, or if its spec is wrong.
+func (nc *Controller) readPool(ctx context.Context, name string) (pool.Layout, error) {
+	p, err := nc.pool(ctx, name)
 	if err != nil {
 		return pool.Layout{}, err
 	}
@@ -197,10 +203,7 @@ func (nc *Controller) readPool(ctx context.Context, name string) (pool.Layout, e
 // updatePool makes a change of the pool, if there is something to change.
 func (nc *Controller) updatePool(ctx context.Context, name string, change func(pool.Pool) (_ pool.Pool, changed bool)) error {
 	return retry("AddressPool "+name, func() error {
-		p, err := nc.API.Pool(ctx, name)
-		if errors.Is(err, pool.ErrNotFound) {
-			return unknownPool(name)
-		}
+		p, err := nc.pool(ctx, name)
 		if err != nil {
 			return err
 		}

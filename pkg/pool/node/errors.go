@@ -29,12 +29,11 @@ func ignore(err error, ignored ...error) error {
 const maxTries = 8
 
 // retry makes a step again that has met somebody else's change of the object.
-func retry(object string, step func() error) (err error) {
+func retry(object string, step func() error) error {
 	for range maxTries {
-		err = step()
-		if err == nil || ignore(err, pool.ErrConflict, pool.ErrExists, pool.ErrNotFound) != nil {
+		if err := step(); err == nil || ignore(err, pool.ErrConflict, pool.ErrExists, pool.ErrNotFound) != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s changes all the time: %w", object, err)
+	return errors.New(object + " changes all the time") // It matches none of package pool: nobody tries again at once.
 }

@@ -20,9 +20,7 @@ func (nc *Controller) Show(ctx context.Context) ([]pool.Pool, error) {
 // ShowBlocks returns all blocks of a pool as the API has them now, in the order of the index. The error matches pool.ErrUnknown if
 // there is no such pool.
 func (nc *Controller) ShowBlocks(ctx context.Context, name string) ([]pool.Block, error) {
-	if _, err := nc.API.Pool(ctx, name); errors.Is(err, pool.ErrNotFound) {
-		return nil, unknownPool(name)
-	} else if err != nil {
+	if _, err := nc.pool(ctx, name); err != nil {
 		return nil, unavailable(err)
 	}
 	blocks, err := nc.API.Blocks(ctx, name)

@@ -154,5 +154,5 @@ func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b poo
 	if err == nil {
 		sc.handledVersions[stored.Metadata.Name] = stored.Metadata.ResourceVersion
 	}
-	return len(g.Offsets(pool.GrantedChars)), err
+	return g.Granted(), err
 }

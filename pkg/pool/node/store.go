@@ -273,7 +273,7 @@ func (sc *storeController) storeGrant(ctx context.Context, before, g pool.Grant)
 		return err
 	}
 	failpoint.Here("grant stored")
-	if n := len(g.Offsets(pool.GrantedChars)) - len(before.Offsets(pool.GrantedChars)); n > 0 {
+	if g.Granted() > before.Granted() {
 		sc.notifyWaiting()
 	}
 	return nil

@@ -18,8 +18,11 @@ func (sc *storeController) sync(ctx context.Context) error {
 	if err != nil || s.ID == "" { // The network has no pool.
 		return err
 	}
-	if err := sc.mayConfirm(ctx, s); err != nil {
-		return err
+	// In a new boot, or after a silence, whoever reads the taint takes the addresses.
+	if !s.Confirmed || slices.ContainsFunc(s.Pools, func(p lease.PoolState) bool { return !p.Written }) {
+		if err := sc.checkNotDead(ctx); err != nil {
+			return err
+		}
 	}
 	visits, err := sc.unreconciled(ctx, s)
 	if err != nil {
@@ -79,14 +82,6 @@ func (sc *storeController) isReconciled(s state, b pool.Block) bool {
 	h, _ := b.Holder(s.me)
 	_, tells := s.withHolderState(b)
 	return s.mayAssign(b.Spec.Pool) && !tells && h.Fenced == "" && sc.handledVersions[b.Metadata.Name] == b.Metadata.ResourceVersion
-}
-
-// mayConfirm says why the node must not give anything in this boot, or after a silence, yet: whoever reads the taint takes its addresses.
-func (sc *storeController) mayConfirm(ctx context.Context, s state) error {
-	if s.Confirmed && !slices.ContainsFunc(s.Pools, func(p lease.PoolState) bool { return !p.Written }) {
-		return nil
-	}
-	return sc.checkNotDead(ctx)
 }
 
 // checkNotDead fails if a person has declared this node dead, and has not taken that back.
@@ -230,7 +225,7 @@ func isUnused(p lease.PoolState, g pool.Grant) bool {
 			return false
 		}
 	}
-	return len(g.Offsets(pool.GrantedChars)) > 0
+	return g.Granted() > 0
 }
 
 // cancelUnneeded takes back what the store has asked for and does not need any more. What an earlier process has asked for, nobody
