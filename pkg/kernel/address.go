@@ -229,17 +229,17 @@ func (n *Namespace) AllAddresses() ([]netip.Addr, error) { return n.allAddresses
 
 // allAddresses is AllAddresses. Tests change the addresses while they are read.
 func (n *Namespace) allAddresses(parse func(payload []byte) (liveAddress, error)) ([]netip.Addr, error) {
-	var seen []netip.Addr
+	var addrs []netip.Addr
 	addresses, err := listOf(n, addressList(0, bothFamilies), func(payload []byte) (netip.Addr, bool, error) {
 		a, err := parse(payload)
 		addr := a.Prefix.Addr()
 		if addr.IsValid() {
-			seen = append(seen, addr)
+			addrs = append(addrs, addr)
 		}
 		return addr, addr.IsValid(), err
 	})
 	if errors.Is(err, rtnl.ErrChanging) {
-		return seen, nil
+		return addrs, nil
 	}
 	return addresses, err
 }
@@ -252,14 +252,10 @@ func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error 
 	if err != nil {
 		return err
 	}
-	type identity struct{ prefix, peer netip.Prefix }
-	existing := make(map[identity]netstate.Address, len(present))
-	for _, t := range present {
-		existing[identity{t.Prefix, t.Peer}] = t
-	}
+	existing := netstate.AddressesOf(present)
 	var batch []rtnl.Message
 	for _, a := range addresses {
-		if t, ok := existing[identity{a.Prefix, a.Peer}]; ok {
+		if t, ok := existing[a.Key()]; ok {
 			a.ValidUntil, a.PreferredUntil = t.ValidUntil, t.PreferredUntil // Somebody may have renewed it since.
 			if !t.Same(a) {
 				remove := deleteAddress(index, a)

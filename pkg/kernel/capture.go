@@ -79,14 +79,8 @@ var bothFamilies = []int{unix.AF_INET, unix.AF_INET6}
 func Capture(host, sandbox *Namespace, devices netstate.Devices, ifName string, extent Extent) (netstate.Interface, error) {
 	link := extent.Built.link
 	if link == nil {
-		exists, err := sandbox.Exists(ifName)
-		if err != nil {
-			return netstate.Interface{}, err
-		}
-		if !exists {
-			return netstate.Interface{}, fmt.Errorf("%s: %w", ifName, ErrNoDevice)
-		}
-		if link, err = sandbox.link(ifName); err != nil {
+		var err error
+		if link, err = sandbox.existingLink(ifName); err != nil {
 			return netstate.Interface{}, err
 		}
 	}

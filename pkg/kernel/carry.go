@@ -89,19 +89,19 @@ func (n *Namespace) carry(oldIndex, newIndex int, list routeList) (pending []car
 }
 
 func (n *Namespace) carryOne(oldIndex, newIndex int, r netstate.Route, list routeList) ([]rtnl.Message, error) {
-	var made requests
+	var messages requests
 	isLeg := len(r.NextHops) > 0 && r.Destination.Addr().Is6()
 	if newIndex != 0 && !isLeg && !list.shared[r.Slot()] {
-		made.add(n.addRoute(newIndex, r, unix.NLM_F_REPLACE))
-		return made.batch, made.err
+		messages.add(n.addRoute(newIndex, r, unix.NLM_F_REPLACE))
+		return messages.batch, messages.err
 	}
 	if newIndex != 0 {
-		made.add(n.addRoute(newIndex, r, placeOf(r, true)))
+		messages.add(n.addRoute(newIndex, r, placeOf(r, true)))
 	}
 	remove, err := n.deleteRoute(oldIndex, r)
 	remove.MayLack = false
-	made.add(remove, err)
-	return made.batch, made.err
+	messages.add(remove, err)
+	return messages.batch, messages.err
 }
 
 // appendTo appends the requests to the batch.

@@ -209,6 +209,18 @@ func (n *Namespace) Exists(name string) (bool, error) {
 	return err == nil, err
 }
 
+// existingLink is link for a device that may well not be there. Then it does not wait for the RTNL lock.
+func (n *Namespace) existingLink(name string) (*link, error) {
+	exists, err := n.Exists(name)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return nil, fmt.Errorf("%s: %w", name, ErrNoDevice)
+	}
+	return n.link(name)
+}
+
 // NameOf returns the name of the device of that index, or ErrNoDevice. It asks by ioctl, which does not wait for the
 // RTNL lock.
 func (n *Namespace) NameOf(index int) (string, error) {

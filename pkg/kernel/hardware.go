@@ -97,7 +97,7 @@ func (n *Namespace) openSysfs() (*os.File, error) {
 		return os.Open("/sys")
 	}
 	fd := -1
-	err := n.enter(func() (err error) {
+	err := n.Inside(func() (err error) {
 		fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 		if err != nil {
 			return fmt.Errorf("open sysfs: %w", err)

@@ -103,16 +103,9 @@ func numberOf[N cmp.Ordered](names map[N]string, name string) (N, bool) {
 }
 
 func parseIPvlan(data []byte) (*netstate.IPvlan, error) {
-	v := &netstate.IPvlan{}
-	err := rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
-		switch a.Type() {
-		case nl.IFLA_IPVLAN_MODE:
-			v.Mode = nameAt(netstate.IPvlanModes, int(a.Uint16()))
-		case nl.IFLA_IPVLAN_FLAG:
-			v.Flag = nameAt(netstate.IPvlanFlags, int(a.Uint16()))
-		}
-	})
-	return v, err
+	var mode, flag uint16
+	err := readFields(data, 0, field{nl.IFLA_IPVLAN_MODE, &mode}, field{nl.IFLA_IPVLAN_FLAG, &flag})
+	return &netstate.IPvlan{Mode: nameAt(netstate.IPvlanModes, int(mode)), Flag: nameAt(netstate.IPvlanFlags, int(flag))}, err
 }
 
 func nameAt(names []string, number int) string {

@@ -83,7 +83,7 @@ func (n *Namespace) dial() (*rtnl.Socket, error) {
 // a further change of namespace. The caller closes it. The protocol is 0. For a netlink socket, that is NETLINK_ROUTE. A
 // packet socket gets its own later.
 func (n *Namespace) openSocket(domain, kind int) (fd int, err error) {
-	err = n.enter(func() error {
+	err = n.Inside(func() error {
 		if fd, err = unix.Socket(domain, kind|unix.SOCK_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("socket in %s: %w", n.Path(), privilege.Explain(err, "CAP_NET_RAW"))
 		}
@@ -134,12 +134,9 @@ func (n *Namespace) Close() {
 	}
 }
 
-// Inside runs f on a thread that is in n. It is for f that starts other programs: these are in n too. f starts no goroutine
+// Inside runs f on a thread that is in n. If f starts other programs, these are in n too. f starts no goroutine
 // that has to be in n.
-func (n *Namespace) Inside(f func() error) error { return n.enter(f) }
-
-// enter runs f on a thread that is in n. f starts no goroutines.
-func (n *Namespace) enter(f func() error) error {
+func (n *Namespace) Inside(f func() error) error {
 	runtime.LockOSThread()
 	home, err := processNamespace()
 	if err != nil {

@@ -146,14 +146,14 @@ func TestAFailureToOpenTheOwnNamespaceIsNotRemembered(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
-	failed := w.sandbox.enter(func() error { return nil })
+	failed := w.sandbox.Inside(func() error { return nil })
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(failed, unix.EMFILE) {
 		t.Errorf("without descriptors: %v", failed)
 	}
-	if err := w.sandbox.enter(func() error { return nil }); err != nil {
+	if err := w.sandbox.Inside(func() error { return nil }); err != nil {
 		t.Errorf("and then: %v", err)
 	}
 }

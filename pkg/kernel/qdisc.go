@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -97,4 +99,133 @@ func (n *Namespace) addQdisc(index int, q netstate.Qdisc) ([]rtnl.Message, error
 		return nil, r.err
 	}
 	return r.batch, nil
+}
+
+const (
+	// u32Node are the bits in the handle of a u32 filter. The handle of a hash table has none of
+	// them.
+	u32Node = 0xfff
+	// u32Flags is TCA_U32_FLAGS. askedFlags are the flags that somebody sets (linux/pkt_cls.h,
+	// TCA_CLS_FLAGS_SKIP_HW and SKIP_SW).
+	u32Flags   = 11
+	askedFlags = 3
+	// sizeofMirred is the size of struct tc_mirred: index, capabilities, control, two counts,
+	// where, device.
+	sizeofMirred = 28
+)
+
+// filters returns the filters of that parent, and notes those that cannot be described.
+func (n *Namespace) filters(index int, parent uint32) (filters []netstate.Filter, notes []string, err error) {
+	list := newMessage(unix.RTM_GETTFILTER, 0, "list filters", &nl.TcMsg{Ifindex: int32(index), Parent: parent})
+	answers, err := listOf(n, list, func(payload []byte) (tcAnswer, bool, error) {
+		a, err := parseTc(payload)
+		// The list also has the tables that hold filters. The kernel makes these with the filters.
+		return a, a.Handle != 0 && (a.kind != "u32" || a.Handle&u32Node != 0), err
+	})
+	if surplus := len(answers) - maxKept; surplus > 0 {
+		notes = append(notes, fmt.Sprintf("filters beyond the %d that are kept of a qdisc: %d", maxKept, surplus))
+		answers = answers[:maxKept]
+	}
+	for _, a := range answers {
+		f := netstate.Filter{Kind: a.kind, Parent: parent, Info: a.Info}
+		complete, err := n.parseFilter(&f, a.options)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case complete:
+			filters = append(filters, f)
+		default:
+			notes = append(notes, fmt.Sprintf("filter %s of priority %d", a.kind, a.Info>>16))
+		}
+	}
+	return filters, notes, err
+}
+
+// filterAttributes are the types of the attributes of a kind of filter (linux/pkt_cls.h).
+type filterAttributes struct {
+	classID, selector, flags, actions int
+	// unknown are the attributes that cannot be described.
+	unknown []int
+}
+
+func (attrs filterAttributes) fields(f *netstate.Filter) []field {
+	return []field{{attrs.selector, &f.Selector}, {attrs.classID, &f.ClassID}, {attrs.flags, &f.Flags}}
+}
+
+var filterKinds = map[string]filterAttributes{
+	"u32": {
+		classID: nl.TCA_U32_CLASSID, selector: nl.TCA_U32_SEL, flags: u32Flags, actions: nl.TCA_U32_ACT,
+		unknown: []int{nl.TCA_U32_POLICE, nl.TCA_U32_INDEV, nl.TCA_U32_MARK},
+	},
+	"matchall": {classID: nl.TCA_MATCHALL_CLASSID, flags: nl.TCA_MATCHALL_FLAGS, actions: nl.TCA_MATCHALL_ACT},
+}
+
+// parseFilter reads the options into the filter. complete says that they can all be described.
+func (n *Namespace) parseFilter(f *netstate.Filter, options []byte) (complete bool, err error) {
+	attrs, complete := filterKinds[f.Kind]
+	if !complete {
+		return false, nil
+	}
+	err = rtnl.EachAttribute(options, 0, func(a *rtnl.Attribute) {
+		switch attr := int(a.Type()); {
+		case readField(attrs.fields(f), a):
+			f.Flags &= askedFlags
+		case attr == attrs.actions:
+			// Each action is in an attribute that is numbered from 1.
+			a.Each(func(action *rtnl.Attribute) {
+				r, ok := n.parseRedirect(action)
+				f.Redirects = append(f.Redirects, r)
+				complete = complete && ok
+			})
+		case slices.Contains(attrs.unknown, attr):
+			complete = false
+		}
+	})
+	return complete, err
+}
+
+// parseRedirect reads an action. complete says that it is a redirect that can be described.
+func (n *Namespace) parseRedirect(action *rtnl.Attribute) (r netstate.Redirect, complete bool) {
+	action.Each(func(a *rtnl.Attribute) {
+		switch a.Type() {
+		case nl.TCA_ACT_KIND:
+			complete = a.Text() == "mirred"
+		case nl.TCA_ACT_OPTIONS:
+			a.Each(func(o *rtnl.Attribute) {
+				if o.Type() != nl.TCA_MIRRED_PARMS || len(o.Value()) < sizeofMirred {
+					return // The action is of another kind.
+				}
+				r.Control, r.EAction = int32(o.Uint32At(8)), int32(o.Uint32At(20))
+				if target, err := n.linkByIndex(int(o.Uint32At(24))); err == nil { // Otherwise the device is gone.
+					r.Device = target.name
+				}
+			})
+		}
+	})
+	return r, complete && r.Device != "" && invalidName(r.Device) == ""
+}
+
+// addFilter returns the request that makes the filter.
+func (n *Namespace) addFilter(index int, f netstate.Filter) (rtnl.Message, error) {
+	m := newMessage(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add filter "+f.Kind,
+		&nl.TcMsg{Ifindex: int32(index), Parent: f.Parent, Info: f.Info}, textAttr(nl.TCA_KIND, f.Kind))
+	options := m.AddRtAttr(nl.TCA_OPTIONS, nil)
+	attrs := filterKinds[f.Kind]
+	addFields(options, attrs.fields(&f))
+	actions := options.AddRtAttr(attrs.actions, nil)
+	for i, r := range f.Redirects {
+		target, err := n.Index(r.Device)
+		if err != nil {
+			return m, fmt.Errorf("filter that redirects to %s: %w", r.Device, err)
+		}
+		action := actions.AddRtAttr(i+1, nil)
+		action.AddRtAttr(nl.TCA_ACT_KIND, nl.ZeroTerminated("mirred"))
+		params := make([]byte, sizeofMirred)
+		native := binary.NativeEndian
+		native.PutUint32(params[8:], uint32(r.Control))
+		native.PutUint32(params[20:], uint32(r.EAction))
+		native.PutUint32(params[24:], uint32(target))
+		action.AddRtAttr(nl.TCA_ACT_OPTIONS, nil).AddRtAttr(nl.TCA_MIRRED_PARMS, params)
+	}
+	return m, nil
 }

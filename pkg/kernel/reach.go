@@ -44,7 +44,7 @@ func (n *Namespace) ProbeTCP(source, destination netip.Addr, limit time.Duration
 	if source.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
 	}
-	err := n.enter(func() error {
+	err := n.Inside(func() error {
 		conn, err := dialer.Dial("tcp", netip.AddrPortFrom(destination, discardPort).String())
 		if err != nil {
 			return err

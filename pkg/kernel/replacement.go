@@ -56,15 +56,15 @@ func (r *Replacement) prepare() error {
 	early, _ := settingsInOrder(r.want.Settings, rebuildOptions)
 	link := r.want.Link
 	link.Name = r.temporary
-	made := requests{err: r.sandbox.writeSettings(r.temporary, early)}
+	messages := requests{err: r.sandbox.writeSettings(r.temporary, early)}
 	if hasAttributes(link) {
-		made.add(setAttributes(r.New, link))
+		messages.add(setAttributes(r.New, link))
 	}
 	if !link.SharesMAC() { // With another MAC it gets another link-local address.
 		addresses, err := r.sandbox.linkLocal(r.Old)
-		made.addAll(addAddresses(r.New, addresses, true), err)
+		messages.addAll(addAddresses(r.New, addresses, true), err)
 	}
-	return made.runOn(r.sandbox)
+	return messages.runOn(r.sandbox)
 }
 
 // rebuildOptions says that the pod had all of this before.

@@ -23,18 +23,18 @@ func (n *Namespace) exchange(index int, exchanges []routeExchange) error {
 		for _, x := range chunk {
 			remove, removeErr := n.deleteRoute(index, x.old)
 			add, addErr := n.addRoute(index, x.new, placeOf(x.new, true))
-			again, againErr := n.addRoute(index, x.old, placeOf(x.old, true))
-			if err := errors.Join(removeErr, addErr, againErr); err != nil {
+			restore, restoreErr := n.addRoute(index, x.old, placeOf(x.old, true))
+			if err := errors.Join(removeErr, addErr, restoreErr); err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			batch, undo = append(batch, remove, add), append(undo, again)
+			batch, undo = append(batch, remove, add), append(undo, restore)
 		}
 		outcomes := n.socket.RunEach(batch...)
-		for i, again := range undo {
+		for i, restore := range undo {
 			removed, added := outcomes[2*i], outcomes[2*i+1]
 			if removed == nil && added != nil && !errors.Is(added, unix.EEXIST) {
-				added = errors.Join(added, n.socket.Run(again))
+				added = errors.Join(added, n.socket.Run(restore))
 			}
 			errs = append(errs, removed, added)
 		}
@@ -71,13 +71,7 @@ func byDevice(routes []netstate.Route) (direct []netstate.Route, dependent map[s
 }
 
 func (n *Namespace) addDirectRoutes(index int, routes []netstate.Route, record netstate.Interface) error {
-	present, err := n.routesOf(index)
-	if err != nil {
-		return err
-	}
-	keep := netstate.RoutesOf(record.Routes)
-	wrong := slices.DeleteFunc(removable(present), keep.Has)
-	return n.addInPlace(index, routes, wrong)
+	return n.addAmong(index, routes, netstate.RoutesOf(record.Routes).Has)
 }
 
 // addDependentRoutes makes routes of the device of that name, whose source is an address of another
@@ -88,18 +82,17 @@ func (n *Namespace) addDependentRoutes(name string, routes []netstate.Route) err
 	if err != nil {
 		return err
 	}
-	present, err := n.routesOf(index)
+	wanted := netstate.RoutesOf(routes)
+	return n.addAmong(index, routes, func(r netstate.Route) bool { return !wanted.HasHop(r) || wanted.Has(r) })
+}
+
+// addAmong makes the routes in place of those that are there and not right.
+func (n *Namespace) addAmong(index int, routes []netstate.Route, isRight func(netstate.Route) bool) error {
+	present, err := n.routes(routeQuery{index: index, families: bothFamilies})
 	if err != nil {
 		return err
 	}
-	wanted := netstate.RoutesOf(routes)
-	wrong := slices.DeleteFunc(removable(present), func(r netstate.Route) bool { return !wanted.HasHop(r) || wanted.Has(r) })
-	return n.addInPlace(index, routes, wrong)
-}
-
-func (n *Namespace) routesOf(index int) ([]netstate.Route, error) {
-	list, err := n.routes(routeQuery{index: index, families: bothFamilies})
-	return list.routes, err
+	return n.addInPlace(index, routes, slices.DeleteFunc(removable(present.routes), isRight))
 }
 
 // removable returns the routes that can be taken away one by one. It leaves out an IPv6 route

@@ -39,10 +39,10 @@ func removeKernelRoutes(index int, addresses []netstate.Address) []rtnl.Message 
 // them. With asRecorded, a route that was the first of its slot becomes the first again, and the others stand behind what is
 // there, in their order. Without it, each stands before its equals, as with the reference plugins.
 func (n *Namespace) addRoutes(index int, routes []netstate.Route, asRecorded bool) ([]rtnl.Message, error) {
-	made := requestsOf(netstate.InOrder(routes), func(r netstate.Route) (rtnl.Message, error) {
+	messages := requestsOf(netstate.InOrder(routes), func(r netstate.Route) (rtnl.Message, error) {
 		return n.addRoute(index, r, placeOf(r, asRecorded))
 	})
-	return made.batch, made.err
+	return messages.batch, messages.err
 }
 
 // placeOf returns the flags that put a new route in its place. Without NLM_F_APPEND, the kernel puts an IPv4 route before its

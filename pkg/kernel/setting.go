@@ -11,9 +11,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 )
 
 // settingDirs are the directories of the sysctls of interfaces, by the beginning of their keys.
@@ -92,7 +94,7 @@ func (n *Namespace) settings(link *link, keys []string) (map[string]string, erro
 	if len(files) == 0 {
 		return values, nil
 	}
-	err := n.enter(func() error {
+	err := n.Inside(func() error {
 		sysctls := &settingFiles{ifName: link.name}
 		defer sysctls.close()
 		for _, key := range files {
@@ -114,7 +116,7 @@ func (n *Namespace) settings(link *link, keys []string) (map[string]string, erro
 // interface has the defaults. The notes name those that a restore cannot bring back.
 func (n *Namespace) changedSettings(link *link) (changed map[string]string, notes []string, err error) {
 	changed = map[string]string{}
-	err = n.enter(func() error {
+	err = n.Inside(func() error {
 		sysctls := &settingFiles{ifName: link.name}
 		defer sysctls.close()
 		// Only the first namespace shows the defaults of neighbour tables. In the others, lo has them.
@@ -187,7 +189,7 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 	if len(settings) == 0 {
 		return nil
 	}
-	return n.enter(func() error {
+	return n.Inside(func() error {
 		var errs []error
 		sysctls := &settingFiles{ifName: ifName}
 		defer sysctls.close()
@@ -227,4 +229,91 @@ func (n *Namespace) announceByRequest(ifName, key string, settings map[string]st
 // WriteSetting writes the interface's sysctl of that key. Its errors are those of writeSettings.
 func (n *Namespace) WriteSetting(ifName, key, value string) error {
 	return n.writeSettings(ifName, map[string]string{key: value})
+}
+
+const (
+	// SettingsEnv is an environment variable that names another directory than SettingsDir. It is for a container: the
+	// runtime mounts /proc/sys read-only there, and AppArmor's usual profile forbids to write to it. The node's /proc/sys,
+	// mounted elsewhere, can be written. The kernel shows the sysctls of the reader's network namespace in both.
+	SettingsEnv = "RELINK_PROC_SYS"
+	// SettingsDir is the directory of the sysctls.
+	SettingsDir = "/proc/sys"
+)
+
+// settingsDir returns a directory below that of the network's sysctls.
+func settingsDir(below ...string) string {
+	dir := os.Getenv(SettingsEnv)
+	if dir == "" {
+		dir = SettingsDir
+	}
+	return filepath.Join(append([]string{dir, "net"}, below...)...)
+}
+
+// SettingsWritable returns an error if the sysctls of interfaces cannot be written here. The error says what to do.
+func SettingsWritable() error {
+	file := settingsDir("ipv4/conf/all/arp_announce")
+	err := unix.Access(file, unix.W_OK)
+	switch {
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%s is read-only: in a container, mount the node's /proc/sys elsewhere and name it in %s; "+
+			"in a systemd unit, set ProtectKernelTunables=no", settingsDir(), SettingsEnv)
+	case err != nil && os.Getenv(SettingsEnv) != "":
+		return fmt.Errorf("%s=%q: must be the node's /proc/sys, mounted read-write: access %s: %w", SettingsEnv, os.Getenv(SettingsEnv), file, err)
+	case err != nil:
+		return fmt.Errorf("the settings of interfaces cannot be written: access %s: %w", file, err)
+	}
+	return nil
+}
+
+// arpNotify is the setting by which the kernel announces IPv4 addresses.
+const arpNotify = "ipv4/arp_notify"
+
+// devconf are the settings that each ADD makes, by their places in what the kernel tells with a
+// link: IPV4_DEVCONF_* of linux/ip.h less 1, and DEVCONF_* of linux/ipv6.h. They are not read from
+// their files. If a thousand interfaces have the same name in a thousand namespaces, the kernel
+// looks at all of them to find the file of one. That took a quarter of the time of a restore of
+// 1,000 on one parent.
+var devconf = map[string]struct{ family, place int }{
+	arpNotify:                {unix.AF_INET, 21},
+	"ipv6/disable_ipv6":      {unix.AF_INET6, 26},
+	"ipv6/ndisc_notify":      {unix.AF_INET6, 29},
+	"ipv6/keep_addr_on_down": {unix.AF_INET6, 42},
+}
+
+// setting returns the setting of that key, if the kernel has told it with the link.
+func (l *link) setting(key string) (string, bool) {
+	const size = 4
+	entry, ok := devconf[key]
+	conf := l.conf4
+	if entry.family == unix.AF_INET6 {
+		conf = l.conf6
+	}
+	if !ok || len(conf) < size*(entry.place+1) {
+		return "", false
+	}
+	return strconv.Itoa(int(int32(nl.NativeEndian().Uint32(conf[size*entry.place:])))), true
+}
+
+// parseFamily reads the settings that an address family tells with the link.
+func (l *link) parseFamily(family *rtnl.Attribute) {
+	switch family.Type() {
+	case unix.AF_INET:
+		readNested(family, field{unix.IFLA_INET_CONF, &l.conf4})
+	case unix.AF_INET6:
+		readNested(family, field{unix.IFLA_INET6_CONF, &l.conf6})
+	}
+}
+
+// arpNotifyRequest returns the request that sets arpNotify, if it is in the settings. Its value is a
+// number. For IPv6 there is no such request.
+func arpNotifyRequest(index int, settings map[string]string) []rtnl.Message {
+	value, ok := settings[arpNotify]
+	if !ok {
+		return nil
+	}
+	number, _ := strconv.Atoi(value)
+	m := setLink("set "+arpNotify+" to "+value, index)
+	conf := m.AddRtAttr(unix.IFLA_AF_SPEC, nil).AddRtAttr(unix.AF_INET, nil).AddRtAttr(unix.IFLA_INET_CONF, nil)
+	conf.AddRtAttr(devconf[arpNotify].place+1, nl.Uint32Attr(uint32(number)))
+	return []rtnl.Message{m}
 }

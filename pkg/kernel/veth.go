@@ -134,14 +134,7 @@ func (n *Namespace) CaptureEndLink(name string, peer *Namespace, settings []stri
 }
 
 func (n *Namespace) end(name string, peer *Namespace, settings []string) (end End, l *link, err error) {
-	exists, err := n.Exists(name)
-	if err == nil && !exists {
-		err = fmt.Errorf("%s: %w", name, ErrNoDevice)
-	}
-	if err != nil {
-		return end, nil, err
-	}
-	if l, err = n.link(name); err != nil {
+	if l, err = n.existingLink(name); err != nil {
 		return end, nil, err
 	}
 	if end.Link, err = n.describe(l); l.kind == netstate.KindVeth && errors.Is(err, ErrUnsupported) {

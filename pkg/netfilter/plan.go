@@ -170,9 +170,9 @@ func reasons(steps []step) []string {
 	return texts
 }
 
-// ruleIs says what is wrong with a rule. The rule is out of place if the others have it, too.
-func ruleIs(wrong string, rule Rule, chain string, others ...Rule) string {
-	if slices.ContainsFunc(others, rule.equal) {
+// ruleIs says what is wrong with a rule. The rule is out of place if the rules on the other side have it, too.
+func ruleIs(wrong string, rule Rule, chain string, rules ...Rule) string {
+	if slices.ContainsFunc(rules, rule.equal) {
 		wrong = "out of place"
 	}
 	return fmt.Sprintf("rule is %s in %s: %s", wrong, chain, rule)

@@ -126,7 +126,7 @@ func (t *Tables) OtherVariants() (variants []*Tables) {
 		if v != t.chosen.variant {
 			tables := *t
 			tables.chosen = choice{v, "it is installed"}
-			tables.editor = editor{family: t.editor.family, path: path, wait: t.editor.wait, limit: t.editor.limit}
+			tables.editor.path = path
 			variants = append(variants, &tables)
 		}
 	}

@@ -55,9 +55,24 @@ func (a Address) String() string {
 	return a.Prefix.String()
 }
 
+// AddressKey is what tells the addresses of an interface apart. The kernel gives an interface each only once.
+type AddressKey struct{ Prefix, Peer netip.Prefix }
+
+// Key returns what tells the address apart from others.
+func (a Address) Key() AddressKey { return AddressKey{a.Prefix, a.Peer} }
+
+// AddressesOf returns the addresses in a form in which they can be looked up.
+func AddressesOf(list []Address) map[AddressKey]Address {
+	addresses := make(map[AddressKey]Address, len(list))
+	for _, a := range list {
+		addresses[a.Key()] = a
+	}
+	return addresses
+}
+
 // SameAddress says that both are the same address, whatever their attributes. The kernel gives an interface each only once.
 func (a Address) SameAddress(address Address) bool {
-	return a.Prefix == address.Prefix && a.Peer == address.Peer
+	return a.Key() == address.Key()
 }
 
 // Same says that both are the same address with the same attributes. The kernel's route for the prefix and the

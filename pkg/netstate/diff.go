@@ -3,7 +3,6 @@ package netstate
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -254,14 +253,10 @@ func (ds *differences) tables(want, live Interface) {
 }
 
 func diffAddresses(want, live []Address) []Difference {
-	type identity struct{ prefix, peer netip.Prefix }
-	present := make(map[identity]Address, len(live))
-	for _, a := range live {
-		present[identity{a.Prefix, a.Peer}] = a // The kernel has each only once.
-	}
+	present := AddressesOf(live)
 	var diffs []Difference
 	for _, a := range want {
-		h, ok := present[identity{a.Prefix, a.Peer}]
+		h, ok := present[a.Key()]
 		if ok && h.Same(a) {
 			continue
 		}

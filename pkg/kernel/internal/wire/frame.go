@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net"
 	"net/netip"
@@ -97,4 +98,74 @@ func icmpv6Checksum(source, destination netip.Addr, message []byte) uint16 {
 		sum = sum>>16 + sum&0xffff
 	}
 	return ^uint16(sum)
+}
+
+// Announcement returns an Ethernet frame that tells all neighbours that the address is at the
+// MAC: a gratuitous ARP request (RFC 5227, section 3) or an unsolicited neighbour
+// advertisement (RFC 4861, section 7.2.6).
+func Announcement(mac net.HardwareAddr, addr netip.Addr) []byte {
+	if addr.Is4() {
+		return arpRequest(mac, addr, addr)
+	}
+	return unsolicitedNA(mac, addr)
+}
+
+// unsolicitedNA returns an Ethernet frame with a neighbour advertisement to all nodes. The
+// override flag is set, and the MAC is the target link-layer address.
+func unsolicitedNA(mac net.HardwareAddr, addr netip.Addr) []byte {
+	na := []byte{neighbourAdvertisement, 0, 0, 0, 0x20, 0, 0, 0} // checksum, override flag
+	na = append(na, addr.AsSlice()...)
+	na = append(na, targetMACOption, 1) // 8 bytes
+	na = append(na, mac...)
+	return icmpv6(mac, addr, allNodes, na)
+}
+
+// Tagged returns the frame with a VLAN tag of that EtherType and VLAN ID. It may change the frame.
+func Tagged(frame []byte, etherType, id uint16) []byte {
+	const addresses = 12
+	tag := binary.BigEndian.AppendUint16(nil, etherType)
+	tag = binary.BigEndian.AppendUint16(tag, id)
+	return slices.Insert(frame, addresses, tag...)
+}
+
+// Solicitation returns an Ethernet frame by which the host with this MAC and this address asks for the
+// MAC of the target: an ARP request (RFC 826) or a neighbour solicitation (RFC 4861, section 4.3). source
+// and target are of one family. The neighbours send their answers to the MAC alone.
+//
+// With an unspecified source it is a probe, which asks all hosts whether one of them has the address: for IPv4 an ARP probe (RFC 5227,
+// section 2.1.1), for IPv6 the neighbour solicitation of duplicate address detection (RFC 4862, section 5.4.2). Its nonce,
+// of NonceLen bytes, lets the sender recognise it (RFC 7527, section 4.1).
+func Solicitation(mac net.HardwareAddr, source, target netip.Addr, nonce []byte) []byte {
+	if target.Is4() {
+		return arpRequest(mac, source, target)
+	}
+	ns := []byte{neighbourSolicitation, 0, 0, 0, 0, 0, 0, 0} // code, checksum, reserved
+	ns = append(ns, target.AsSlice()...)
+	if source.IsUnspecified() {
+		ns = append(append(ns, nonceOption, 1), nonce...) // 8 bytes
+	} else {
+		ns = append(append(ns, sourceMACOption, 1), mac...)
+	}
+	return icmpv6(mac, source, solicitedNode(target), ns)
+}
+
+// ParseSolicited returns what a host says in an answer to a Solicitation. mac is that of the host which
+// asks: a frame from there is no answer. A probe or a question of another host is none either, although
+// it names an address. The MAC of the claim is a part of the frame.
+func ParseSolicited(frame []byte, mac net.HardwareAddr) (_ Claim, ok bool) {
+	if len(frame) < ethernetLen || bytes.Equal(frame[6:12], mac) {
+		return Claim{}, false
+	}
+	switch payload := frame[ethernetLen:]; binary.BigEndian.Uint16(frame[12:]) {
+	case unix.ETH_P_ARP:
+		if len(payload) < arpLen || binary.BigEndian.Uint16(payload[6:]) != arpReplyOp {
+			return Claim{}, false
+		}
+	case unix.ETH_P_IPV6:
+		if _, _, message := parseICMPv6(payload); message == nil || message[0] != neighbourAdvertisement {
+			return Claim{}, false
+		}
+	}
+	// No probe has the nonce that is empty.
+	return ParseProbeAnswer(frame, mac, nil)
 }

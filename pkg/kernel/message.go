@@ -56,6 +56,8 @@ func readField(fields []field, a *rtnl.Attribute) bool {
 	switch v := fields[i].value.(type) {
 	case *uint8:
 		*v = a.Uint8()
+	case *uint16:
+		*v = a.Uint16()
 	case *uint32:
 		*v = a.Uint32()
 	case *int:
