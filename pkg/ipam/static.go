@@ -52,7 +52,7 @@ func (n network) checkStatic() error {
 
 // setOf returns the number of the range set that has the address, -1 for none.
 func setOf(sets []lease.RangeSet, a netip.Addr) int {
-	return slices.IndexFunc(sets, func(s lease.RangeSet) bool { _, ok := s.Find(a); return ok })
+	return lease.SetOf(sets, a)
 }
 
 func joinAddresses(addresses []netip.Addr) string {

@@ -113,7 +113,7 @@ func (l *leaseTx) allocate(r Request) ([]Lease, error) {
 
 // allocateFromSets is allocate for a request with ranges of its own. held is what the attachment has.
 func (l *leaseTx) allocateFromSets(r Request, held []Lease) (leases []Lease, err error) {
-	if err := l.remarkGateways(r.Sets); err != nil {
+	if l.store.remarks, err = l.remarkGateways(r.Sets); err != nil {
 		return nil, err
 	}
 	wanted, rest, err := r.assignRequested(r.Sets)
@@ -136,19 +136,19 @@ func (l *leaseTx) allocateFromSets(r Request, held []Lease) (leases []Lease, err
 
 // remarkGateways remarks on a gateway that is a pod's address: the configuration changed after the pod was
 // attached. That is no reason to keep pods from starting: it may be meant.
-func (l *leaseTx) remarkGateways(sets []RangeSet) error {
+func (l *leaseTx) remarkGateways(sets []RangeSet) (remarks []string, err error) {
 	for _, set := range sets {
 		for _, r := range set {
-			lease, err := l.get(r.Gateway)
+			lease, err := l.find(r.Gateway)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if lease.State == Held {
-				l.store.remarks = append(l.store.remarks, gatewayRemark(r, lease))
+				remarks = append(remarks, gatewayRemark(r, lease))
 			}
 		}
 	}
-	return nil
+	return remarks, nil
 }
 
 // gatewayRemark says which pod has the gateway's address, and what to do.
@@ -183,8 +183,8 @@ func (c choice) choose(held []Lease) (Lease, error) {
 	if c.requested.IsValid() {
 		return c.giveRequested(c.requested)
 	}
-	if oneOf := c.candidates(); len(oneOf) > 0 {
-		return c.giveCandidate(oneOf)
+	if choices := c.allRanges.among(c.CandidateAddresses); len(choices) > 0 {
+		return c.giveCandidate(choices)
 	}
 	owned, ok, err := c.ownerLease()
 	if err != nil {
@@ -198,7 +198,7 @@ func (c choice) choose(held []Lease) (Lease, error) {
 
 // heldInSet returns which address of the set the attachment has already.
 func (c choice) heldInSet(leases []Lease) (Lease, bool) {
-	if i := slices.IndexFunc(leases, func(h Lease) bool { _, ok := c.allRanges.Find(h.Address); return ok }); i >= 0 {
+	if i := slices.IndexFunc(leases, func(l Lease) bool { return c.allRanges.Has(l.Address) }); i >= 0 {
 		return leases[i], true
 	}
 	return Lease{}, false
@@ -208,8 +208,8 @@ func (c choice) heldInSet(leases []Lease) (Lease, bool) {
 // as after a container was stopped and started again. That sandbox is the holder then.
 func (c choice) keepHeld(held Lease) (Lease, error) {
 	wanted := c.requested
-	if oneOf := c.candidates(); !wanted.IsValid() && len(oneOf) > 0 && !slices.Contains(oneOf, held.Address) {
-		wanted = oneOf[0]
+	if choices := c.allRanges.among(c.CandidateAddresses); !wanted.IsValid() && len(choices) > 0 && !slices.Contains(choices, held.Address) {
+		wanted = choices[0]
 	}
 	if wanted.IsValid() && wanted != held.Address {
 		return Lease{}, &RefusedError{Address: wanted, Reason: fmt.Sprintf("cannot be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}
@@ -241,17 +241,24 @@ func (c choice) giveRequested(a netip.Addr) (Lease, error) {
 	if ok, reason := c.set.Gives(a); !ok {
 		return Lease{}, refuseExcluded(a, reason)
 	}
+	return c.giveUnlessTaken(a, Requested, "requested address")
+}
+
+// giveUnlessTaken gives the address, unless it is somebody else's. name is for the error.
+func (c choice) giveUnlessTaken(a netip.Addr, origin Origin, name string) (Lease, error) {
 	lease, err := c.get(a)
-	if err != nil {
-		return Lease{}, err
-	}
+	free := lease.isFree() || lease.State == Quarantined || c.hasEnded(lease)
 	switch {
-	case lease.isFree(), lease.State == Quarantined, c.hasEnded(lease):
-		return c.giveInTurn(Lease{Address: a}, Requested)
+	case err != nil:
+		return Lease{}, err
+	case free && origin == Requested:
+		return c.giveInTurn(a, origin)
+	case free:
+		return c.give(Lease{Address: a}, origin)
 	case c.belongsToRequester(lease):
-		return c.give(lease, Requested)
+		return c.give(lease, origin)
 	}
-	return Lease{}, fmt.Errorf("requested address %s is %w: it is %s", a, ErrTaken, lease.describeFor(c.Owner))
+	return Lease{}, fmt.Errorf("%s %s is %w: it is %s", name, a, ErrTaken, lease.describeFor(c.Owner))
 }
 
 // belongsToRequester says whether the address waits for the owner who asks, or is held by its sandbox before.

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,9 +134,7 @@ func (p *storedPool) available(probes bool) RangeSet {
 
 // has says whether the node has the address.
 func (p *storedPool) has(a netip.Addr) bool {
-	_, sure := p.ready.Find(a)
-	_, doubtful := p.needsProbe.Find(a)
-	return sure || doubtful
+	return p.ready.Has(a) || p.needsProbe.Has(a)
 }
 
 // allRangesOf are all addresses of the pools.
@@ -153,7 +152,7 @@ func (l *leaseTx) allocateFromPools(r Request, held []Lease) (leases []Lease, er
 		return nil, err
 	}
 	sets := allRangesOf(pools)
-	if err := l.remarkGateways(sets); err != nil {
+	if l.store.remarks, err = l.remarkGateways(sets); err != nil {
 		return nil, err
 	}
 	wanted, rest, err := l.assignRequestedOfPools(r, pools, held)
@@ -167,8 +166,7 @@ func (l *leaseTx) allocateFromPools(r Request, held []Lease) (leases []Lease, er
 		if err != nil {
 			return nil, err
 		}
-		_, doubtful := p.needsProbe.Find(lease.Address)
-		leases, addresses = append(leases, lease), append(addresses, PoolAddress{p.layout, doubtful, !p.has(lease.Address)})
+		leases, addresses = append(leases, lease), append(addresses, PoolAddress{p.layout, p.needsProbe.Has(lease.Address), !p.has(lease.Address)})
 	}
 	if len(rest) > 0 {
 		refused := refuseUnassigned(allRangesOf(pools), wanted, rest[0])
@@ -200,29 +198,35 @@ func (l *leaseTx) assignRequestedOfPools(r Request, pools []*storedPool, held []
 
 // chooseOfPool is the choice of an address of a pool, for an attachment that has none so far.
 func (c choice) chooseOfPool() (Lease, error) {
-	oneOf := c.candidates()
-	if a := c.firstOfPool(c.MigratingAddresses); a.IsValid() {
-		return c.giveMigrating(a)
+	name := c.pool.layout.Name
+	if a := c.firstOfPool(c.MigratingAddresses); a.IsValid() { // The owner's pod on another node still has it.
+		return c.giveUnlessTaken(a, FromReservation, "address")
 	}
-	if c.requested.IsValid() {
-		return c.giveRequestedOfPool(c.requested)
+	if a := c.requested; a.IsValid() {
+		if ok, reason := c.allRanges.Gives(a); !ok {
+			return Lease{}, refuseExcluded(a, reason)
+		}
+		return c.giveGranted([]netip.Addr{a}, func([]netip.Addr) (Lease, error) { return c.giveRequested(a) },
+			fmt.Errorf("requested address %s of pool %s is %w: it is %w", a, name, ErrTaken, ErrNotGranted))
 	}
 	owned, ok, err := c.ownerLease()
 	if err != nil {
 		return Lease{}, err
 	}
-	wants := func(a netip.Addr) bool { return len(oneOf) == 0 || slices.Contains(oneOf, a) }
+	choices := c.allRanges.among(c.CandidateAddresses)
+	wants := func(a netip.Addr) bool { return len(choices) == 0 || slices.Contains(choices, a) }
 	if ok && wants(owned.Address) {
 		return c.give(owned, FromReservation)
 	}
 	if !ok && c.isKeptByAPI() && !c.isPoolQueried() {
-		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name}
+		return Lease{}, &ElsewhereError{Pool: name}
 	}
 	if a := c.firstOfPool(c.OwnerAddresses); a.IsValid() && wants(a) {
-		return Lease{}, fmt.Errorf("%s of pool %s is %w: the Kubernetes API has it for the owner, and this node has not got it", a, c.pool.layout.Name, ErrTaken)
+		return Lease{}, fmt.Errorf("%s of pool %s is %w: the Kubernetes API has it for the owner, and this node has not got it", a, name, ErrTaken)
 	}
-	if len(oneOf) > 0 {
-		return c.giveCandidateOfPool(oneOf)
+	if len(choices) > 0 {
+		return c.giveGranted(choices, c.giveCandidate,
+			fmt.Errorf("each of the requested addresses %s of pool %s is %w: they are %w", joinAddresses(choices), name, ErrTaken, ErrNotGranted))
 	}
 	return c.giveNext()
 }
@@ -244,68 +248,24 @@ func (c choice) isInDoubt(l Lease) bool {
 // isPoolQueried says whether the agent was asked for the owner's address of the pool.
 func (c choice) isPoolQueried() bool { return slices.Contains(c.QueriedPools, c.pool.layout.Name) }
 
-// unqueried returns those of the addresses that this node does not have, and for which the agent was not asked.
-func (c choice) unqueried(addresses []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return c.isGranted(a) || slices.Contains(c.QueriedAddresses, a) })
-}
-
-// isGranted says whether this node may give the address.
-func (c choice) isGranted(a netip.Addr) bool {
-	_, found := c.set.Find(a)
-	return found
-}
-
 // firstOfPool returns the first of the addresses that is of the pool, the zero Addr for none.
 func (c choice) firstOfPool(addresses []netip.Addr) netip.Addr {
-	for _, a := range addresses {
-		if _, found := c.allRanges.Find(a); found {
-			return a
-		}
-	}
-	return netip.Addr{}
+	return append(c.allRanges.among(addresses), netip.Addr{})[0]
 }
 
-// giveMigrating gives an address that the owner's pod on another node still has.
-func (c choice) giveMigrating(a netip.Addr) (Lease, error) {
-	lease, err := c.get(a)
-	switch {
-	case err != nil:
-		return Lease{}, err
-	case lease.isFree(), lease.State == Quarantined, c.hasEnded(lease):
-		return c.give(Lease{Address: a}, FromReservation)
-	case c.belongsToRequester(lease):
-		return c.give(lease, FromReservation)
-	}
-	return Lease{}, fmt.Errorf("address %s is %w: it is %s", a, ErrTaken, lease.describeFor(c.Owner))
-}
-
-// giveRequestedOfPool gives the requested address, if this node has it.
-func (c choice) giveRequestedOfPool(a netip.Addr) (Lease, error) {
-	if c.isGranted(a) {
-		return c.giveRequested(a)
-	}
-	if ok, reason := c.allRanges.Gives(a); !ok {
-		return Lease{}, refuseExcluded(a, reason)
-	}
-	if unsought := c.unqueried([]netip.Addr{a}); len(unsought) > 0 {
-		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Addresses: unsought}
-	}
-	return Lease{}, fmt.Errorf("requested address %s of pool %s is %w: it is %w", a, c.pool.layout.Name, ErrTaken, ErrNotGranted)
-}
-
-// giveCandidateOfPool gives one of the addresses that this node has. If it can give none of them, others may be elsewhere.
-func (c choice) giveCandidateOfPool(list []netip.Addr) (Lease, error) {
-	granted := slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !c.isGranted(a) })
-	refusal := fmt.Errorf("each of the requested addresses %s of pool %s is %w: they are %w", joinAddresses(list), c.pool.layout.Name, ErrTaken, ErrNotGranted)
-	if len(granted) > 0 {
-		lease, err := c.giveCandidate(granted)
+// giveGranted gives one of the requested addresses that this node has. If it can give none of them, others may be elsewhere. refusal is the
+// error if the node has none, and the agent was asked for all.
+func (c choice) giveGranted(wanted []netip.Addr, give func([]netip.Addr) (Lease, error), refusal error) (Lease, error) {
+	if granted := c.set.among(wanted); len(granted) > 0 {
+		lease, err := give(granted)
 		if err == nil || !errors.Is(err, ErrTaken) {
 			return lease, err
 		}
 		refusal = err
 	}
-	if unsought := c.unqueried(list); len(unsought) > 0 {
-		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Addresses: unsought}
+	unqueried := slices.DeleteFunc(slices.Clone(wanted), func(a netip.Addr) bool { return c.set.Has(a) || slices.Contains(c.QueriedAddresses, a) })
+	if len(unqueried) > 0 {
+		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Addresses: unqueried}
 	}
 	return Lease{}, refusal
 }
@@ -328,12 +288,8 @@ func (c choice) exhaustedOfPool() error {
 	case len(c.set) == 0:
 		return fmt.Errorf("%s: %w: this node has %s that must be probed for, which relink-ipam cannot do as a program of its own", begins, ErrExhausted, ranges.size())
 	}
-	counts, err := c.countStates(ranges)
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("%s: %w of the %s that this node has: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
-		begins, ErrExhausted, ranges.size(), counts[Held], counts[Reserved], counts[Quarantined])
+	counts, err := c.describeStates(ranges)
+	return cmp.Or(err, fmt.Errorf("%s: %w of the %s that this node has: %s", begins, ErrExhausted, ranges.size(), counts))
 }
 
 // PoolSets returns all addresses of each pool. The set of a pool that the agent has not read so far is empty. ErrNotLeased: there is

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"time"
 )
@@ -12,54 +11,42 @@ import (
 // or years too late. Within a boot the time of the store follows the kernel's time since the boot, which
 // nobody can set. Between boots only the time of day says how much time has passed.
 
-// clockMark is the time of a store at its last change.
+// clockMark is the time of a store at its last change, in JSON under keyClock.
 type clockMark struct {
-	time   time.Time
-	uptime time.Duration
-	bootID string
-}
-
-// lastMark returns the mark of the last change.
-func (l *leaseTx) lastMark() (clockMark, bool) {
-	const number = 8
-	b := l.meta.Get([]byte(keyClock))
-	if len(b) < 2*number {
-		return clockMark{}, false
-	}
-	uptime := time.Duration(binary.BigEndian.Uint64(b[number:])) * time.Millisecond
-	return clockMark{time: timeOf(b[:number]), uptime: uptime, bootID: string(b[2*number:])}, true
+	Time   time.Time     `json:"time"`
+	Uptime time.Duration `json:"uptime"`
+	BootID string        `json:"bootID"`
 }
 
 // storeTime returns the store's time now.
 func (l *leaseTx) storeTime() (_ time.Time, err error) {
-	var start clockMark
-	if start.bootID, err = l.store.boot(); err != nil {
+	var last, start clockMark
+	if start.BootID, err = l.store.boot(); err != nil {
 		return time.Time{}, err
 	}
-	if start.uptime, err = l.store.uptime(); err != nil {
+	if start.Uptime, err = l.store.uptime(); err != nil {
 		return time.Time{}, err
 	}
-	start.uptime = start.uptime.Truncate(time.Millisecond)
+	start.Uptime = start.Uptime.Truncate(time.Millisecond)
 	l.startMark = start
-	ofDay := l.wallClock()
-	m, ok := l.lastMark()
-	switch {
-	case !ok:
-		return ofDay, nil
-	case m.bootID == start.bootID:
-		return m.time.Add(max(0, start.uptime-m.uptime)), nil
+	if err := decodeFrom(l.meta, keyClock, "clock", &last); err != nil {
+		return time.Time{}, err
 	}
-	return latest(m.time, ofDay), nil
+	if last.BootID == start.BootID {
+		return last.Time.Add(max(0, start.Uptime-last.Uptime)), nil
+	}
+	return latest(last.Time, l.wallClock()), nil
 }
 
 // bootID returns the ID of this boot.
-func (l *leaseTx) bootID() string { return l.startMark.bootID }
+func (l *leaseTx) bootID() string { return l.startMark.BootID }
 
 // setMark notes the time of this change, and the time since the boot when it was read. So the time that the
 // change itself takes counts.
 func (l *leaseTx) setMark() error {
-	b := append(timeKey(l.instant), timeKey(time.UnixMilli(l.startMark.uptime.Milliseconds()))...)
-	return l.meta.Put([]byte(keyClock), append(b, l.startMark.bootID...))
+	mark := l.startMark
+	mark.Time = l.instant
+	return l.meta.Put([]byte(keyClock), encode(&mark))
 }
 
 // ClockAhead returns how far the time of the store is ahead of the time of day. It is negative if the

@@ -37,8 +37,7 @@ func (s *Store) hasLeaseIn(ctx context.Context, sets []RangeSet) (leased bool, e
 			return err
 		}
 		return l.eachCurrent(func(lease Lease) error {
-			n, _ := RequestedRanges{Sets: sets}.setOf(lease.Address)
-			leased = leased || n >= 0 && lease.State != Quarantined
+			leased = leased || SetOf(sets, lease.Address) >= 0 && lease.State != Quarantined
 			return nil
 		})
 	})

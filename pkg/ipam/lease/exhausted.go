@@ -90,12 +90,11 @@ func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) ([]error, error)
 
 // exhausted says what keeps every address of the set from being given.
 func (l *leaseTx) exhausted(number int, set RangeSet) error {
-	counts, err := l.countStates(set)
+	counts, err := l.describeStates(set)
 	if err != nil {
 		return err
 	}
-	return &ExhaustedError{set, fmt.Errorf("range set %d (%s) of network %s: %w: %d held, %d reserved, %d in quarantine; relink ipam list says for whom",
-		number, set, l.store.network, ErrExhausted, counts[Held], counts[Reserved], counts[Quarantined])}
+	return &ExhaustedError{set, fmt.Errorf("range set %d (%s) of network %s: %w: %s", number, set, l.store.network, ErrExhausted, counts)}
 }
 
 // ExhaustedError is ErrExhausted for a set of ranges.
@@ -154,12 +153,12 @@ func (l *leaseTx) waitingForPods(set RangeSet) (waiting []Lease, err error) {
 	return waiting, err
 }
 
-// countStates counts the leases of the set. It reads only the state of each lease: many pods that start at once come here one after
-// the other, and a DEL that would free an address has to wait for them.
-func (l *leaseTx) countStates(set RangeSet) (map[State]int, error) {
+// describeStates says how many leases of the set are in each state. It reads only the state of each lease: many pods that start at once come
+// here one after the other, and a DEL that would free an address has to wait for them.
+func (l *leaseTx) describeStates(set RangeSet) (string, error) {
 	counts := map[State]int{}
 	err := l.eachOfState(set, func(_ netip.Addr, state State) error { counts[state]++; return nil })
-	return counts, err
+	return fmt.Sprintf("%d held, %d reserved, %d in quarantine; relink ipam list says for whom", counts[Held], counts[Reserved], counts[Quarantined]), err
 }
 
 // eachOfState calls f with the state of each lease of the set.

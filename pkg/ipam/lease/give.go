@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 )
 
@@ -17,7 +18,7 @@ func (c choice) giveNext() (Lease, error) {
 				return Lease{}, err
 			}
 			if a.IsValid() {
-				return c.giveInTurn(Lease{Address: a}, InTurn)
+				return c.giveInTurn(a, InTurn)
 			}
 		}
 	}
@@ -26,7 +27,7 @@ func (c choice) giveNext() (Lease, error) {
 		return Lease{}, err
 	}
 	if a.IsValid() {
-		return c.giveInTurn(Lease{Address: a}, LongestReleased)
+		return c.giveInTurn(a, LongestReleased)
 	}
 	if c.pool != nil {
 		return Lease{}, c.exhaustedOfPool()
@@ -34,12 +35,12 @@ func (c choice) giveNext() (Lease, error) {
 	return Lease{}, c.exhausted(c.number, c.set)
 }
 
-// giveInTurn gives the address, and lets the turn go on after it.
-func (c choice) giveInTurn(lease Lease, origin Origin) (Lease, error) {
-	if err := c.setLastGiven(c.number, lease.Address); err != nil {
+// giveInTurn gives an address that nobody has, and lets the turn go on after it.
+func (c choice) giveInTurn(a netip.Addr, origin Origin) (Lease, error) {
+	if err := c.setLastGiven(c.number, a); err != nil {
 		return Lease{}, err
 	}
-	return c.give(lease, origin)
+	return c.give(Lease{Address: a}, origin)
 }
 
 // give makes the attachment a holder of the address: the only one, or one beside an earlier holder. The
@@ -80,9 +81,8 @@ func (c choice) endOtherReservations(lease Lease, previous State) error {
 		return err
 	}
 	leases = slices.DeleteFunc(leases, func(candidate Lease) bool {
-		_, found := c.allRanges.Find(candidate.Address)
 		differs := candidate.Last.Policy.keptForSeveral() != c.Policy.keptForSeveral()
-		return !found || differs || candidate.State != Reserved || candidate.isReservedByHand(c.instant) || candidate.Last.IfName != c.Attachment.IfName
+		return !c.allRanges.Has(candidate.Address) || differs || candidate.State != Reserved || candidate.isReservedByHand(c.instant) || candidate.Last.IfName != c.Attachment.IfName
 	})
 	if c.Policy.keptForSeveral() && len(leases) > 0 {
 		slices.SortFunc(leases, c.compare)

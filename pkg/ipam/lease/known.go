@@ -23,12 +23,11 @@ const maxRequestedRanges = 8
 
 // setOf returns the set that has the address, and its number.
 func (k RequestedRanges) setOf(a netip.Addr) (int, RangeSet) {
-	for i, s := range k.Sets {
-		if _, ok := s.Find(a); ok {
-			return i, s
-		}
+	n := SetOf(k.Sets, a)
+	if n < 0 {
+		return n, nil
 	}
-	return -1, nil
+	return n, k.Sets[n]
 }
 
 func (k RequestedRanges) overlaps(o RequestedRanges) bool {
@@ -128,7 +127,7 @@ func (l *leaseTx) inSameSet(a, b netip.Addr) (bool, error) {
 			return false, err
 		}
 		_, set := k.setOf(a)
-		if _, found := set.Find(b); found {
+		if set.Has(b) {
 			return true, nil
 		}
 	}

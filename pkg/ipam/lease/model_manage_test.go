@@ -136,6 +136,6 @@ func (m *model) resetClock() {
 		}
 		s.leases[a] = l
 	}
-	s.mark = clockMark{time: now, uptime: m.uptime, bootID: m.bootID}
+	s.mark = clockMark{Time: now, Uptime: m.uptime, BootID: m.bootID}
 	m.state = s
 }

@@ -53,12 +53,12 @@ var (
 func (m *model) now() time.Time {
 	mark := m.state.mark
 	switch {
-	case mark.time.IsZero():
+	case mark.Time.IsZero():
 		return m.day
-	case mark.bootID == m.bootID:
-		return mark.time.Add(m.uptime - mark.uptime)
-	case mark.time.After(m.day):
-		return mark.time
+	case mark.BootID == m.bootID:
+		return mark.Time.Add(m.uptime - mark.Uptime)
+	case mark.Time.After(m.day):
+		return mark.Time
 	}
 	return m.day
 }
@@ -72,7 +72,7 @@ func (m *model) change(f func(*modelState) error) error {
 		}
 		return err
 	}
-	s.mark = clockMark{time: m.now(), uptime: m.uptime, bootID: m.bootID}
+	s.mark = clockMark{Time: m.now(), Uptime: m.uptime, BootID: m.bootID}
 	m.state = s
 	return nil
 }

@@ -68,6 +68,22 @@ func (s RangeSet) Find(a netip.Addr) (Range, bool) {
 	return Range{}, false
 }
 
+// Has says whether the set has the address.
+func (s RangeSet) Has(a netip.Addr) bool {
+	_, found := s.Find(a)
+	return found
+}
+
+// SetOf returns the number of the set that has the address, -1 for none.
+func SetOf(sets []RangeSet, a netip.Addr) int {
+	return slices.IndexFunc(sets, func(s RangeSet) bool { return s.Has(a) })
+}
+
+// among returns those of the addresses that the set has.
+func (s RangeSet) among(addresses []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !s.Has(a) })
+}
+
 // Gives says whether an ADD can give the address as one of the set, and if not why.
 func (s RangeSet) Gives(a netip.Addr) (ok bool, reason string) {
 	r, found := s.Find(a)

@@ -127,7 +127,7 @@ func (l *leaseTx) isTermOver(t term, last sign) bool {
 	if t.FenceAfter == 0 {
 		return false
 	}
-	return last.BootID != l.bootID() || l.startMark.uptime >= last.After+pool.GrantPeriod(t.FenceAfter)
+	return last.BootID != l.bootID() || l.startMark.Uptime >= last.After+pool.GrantPeriod(t.FenceAfter)
 }
 
 // isSessionWritten says whether all blocks of the pool were written in its session. The first one begins with the boot.

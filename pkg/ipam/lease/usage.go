@@ -43,32 +43,40 @@ type SetUsage struct {
 // Usage counts the leases of each range set that ADDs asked for, the sets of the last ADD first. ErrNotLeased:
 // nothing was ever given.
 func (s *Store) Usage(ctx context.Context) (Usage, error) {
-	u := Usage{Network: s.network, Sets: []SetUsage{}}
-	err := s.view(ctx, func(l *leaseTx) error {
-		requested, err := l.requestedRanges()
-		if err != nil {
-			return err
+	return result(ctx, s.view, (*leaseTx).usage)
+}
+
+func (l *leaseTx) usage() (Usage, error) {
+	u := Usage{Network: l.store.network, Sets: []SetUsage{}}
+	requested, err := l.requestedRanges()
+	if err != nil {
+		return u, err
+	}
+	for i := range requested {
+		if requested[i], err = u.add(l, requested[i]); err != nil {
+			return u, err
 		}
-		for i := range requested {
-			if requested[i], err = u.add(l, requested[i]); err != nil {
-				return err
-			}
+	}
+	var last RequestedRanges
+	if len(requested) == 0 {
+		u.Remarks = append(u.Remarks, "its ranges are known from the next ADD on")
+	} else {
+		last = requested[0]
+	}
+	remarks, err := l.remarkGateways(last.Sets)
+	if err != nil {
+		return u, err
+	}
+	u.Remarks = append(u.Remarks, remarks...)
+	unkept := 0
+	err = l.eachCurrent(func(lease Lease) error {
+		u.count(lease)
+		if l.lacksSticky(lease, last) {
+			unkept++
 		}
-		if len(requested) == 0 {
-			u.Remarks = append(u.Remarks, "its ranges are known from the next ADD on")
-		}
-		unkept := 0
-		err = l.eachCurrent(func(lease Lease) error {
-			u.count(lease)
-			u.remarkGateway(lease, requested)
-			if l.lacksSticky(lease, requested) {
-				unkept++
-			}
-			return nil
-		})
-		u.remarkLacksSticky(unkept)
-		return err
+		return nil
 	})
+	u.remarkLacksSticky(unkept)
 	for i := range u.Sets {
 		u.Sets[i].sum()
 	}
@@ -95,7 +103,7 @@ func (u *Usage) add(l *leaseTx, k RequestedRanges) (RequestedRanges, error) {
 
 // count adds the lease to its set.
 func (u *Usage) count(lease Lease) {
-	i := slices.IndexFunc(u.Sets, func(s SetUsage) bool { _, ok := s.Ranges.Find(lease.Address); return ok })
+	i := slices.IndexFunc(u.Sets, func(s SetUsage) bool { return s.Ranges.Has(lease.Address) })
 	if i < 0 {
 		u.Outside++
 		return
@@ -122,28 +130,13 @@ func (s *SetUsage) sum() {
 	}
 }
 
-// remarkGateway remarks on a gateway of the last ADD that is a pod's address.
-func (u *Usage) remarkGateway(lease Lease, requested []RequestedRanges) {
-	if len(requested) == 0 || lease.State != Held {
-		return
-	}
-	for _, set := range requested[0].Sets {
-		for _, r := range set {
-			if r.Gateway == lease.Address {
-				u.Remarks = append(u.Remarks, gatewayRemark(r, lease))
-			}
-		}
-	}
-}
-
 // lacksSticky says whether the owner will lose the address although the configuration of the last ADD is sticky:
 // sticky was added after the address was given.
-func (l *leaseTx) lacksSticky(lease Lease, requested []RequestedRanges) bool {
-	if len(requested) == 0 || !requested[0].Policy.Sticky || lease.State != Held || !lease.hasOwner() {
+func (l *leaseTx) lacksSticky(lease Lease, last RequestedRanges) bool {
+	if !last.Policy.Sticky || lease.State != Held || !lease.hasOwner() {
 		return false
 	}
-	n, _ := requested[0].setOf(lease.Address)
-	return n >= 0 && !lease.Newest().Policy.Sticky && !lease.isReservedByHand(l.instant)
+	return SetOf(last.Sets, lease.Address) >= 0 && !lease.Newest().Policy.Sticky && !lease.isReservedByHand(l.instant)
 }
 
 func (u *Usage) remarkLacksSticky(n int) {

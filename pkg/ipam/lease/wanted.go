@@ -11,12 +11,18 @@ import (
 // assignRequested returns the wanted address of each set, the zero Addr for none, and those that are left over. It refuses what no ADD
 // can give, whatever is leased: an address of CandidateAddresses that no set has, and a wanted address beside others.
 func (r Request) assignRequested(sets []RangeSet) (assigned, rest []netip.Addr, err error) {
-	assigned, rest = assignToSets(sets, r.RequestedAddresses)
-	if err := checkCandidates(sets, r.CandidateAddresses); err != nil {
-		return nil, nil, err
+	for _, a := range r.CandidateAddresses {
+		n := SetOf(sets, a)
+		if n < 0 {
+			return nil, nil, refuseUnassigned(sets, nil, a)
+		}
+		if ok, reason := sets[n].Gives(a); !ok {
+			return nil, nil, refuseExcluded(a, reason)
+		}
 	}
+	assigned, rest = assignToSets(sets, r.RequestedAddresses)
 	for i, a := range assigned {
-		choices := slices.DeleteFunc(slices.Clone(r.CandidateAddresses), func(o netip.Addr) bool { _, found := sets[i].Find(o); return !found })
+		choices := sets[i].among(r.CandidateAddresses)
 		if a.IsValid() && len(choices) > 0 && !slices.Contains(choices, a) {
 			return nil, nil, refuseSecond(choices[0], a)
 		}
@@ -29,7 +35,7 @@ func assignToSets(sets []RangeSet, wanted []netip.Addr) (assigned, rest []netip.
 	rest = slices.Clone(wanted)
 	for _, set := range sets {
 		var address netip.Addr
-		if n := slices.IndexFunc(rest, func(a netip.Addr) bool { _, ok := set.Find(a); return ok }); n >= 0 {
+		if n := slices.IndexFunc(rest, set.Has); n >= 0 {
 			address = rest[n]
 			rest = slices.Delete(rest, n, n+1)
 		}
@@ -48,10 +54,8 @@ func joinAddresses(addresses []netip.Addr) string {
 
 // refuseUnassigned refuses the first address that is left over. assigned are the addresses that the sets give.
 func refuseUnassigned(sets []RangeSet, assigned []netip.Addr, a netip.Addr) *RefusedError {
-	for i, s := range sets {
-		if _, found := s.Find(a); found {
-			return refuseSecond(a, assigned[i])
-		}
+	if n := SetOf(sets, a); n >= 0 {
+		return refuseSecond(a, assigned[n])
 	}
 	return &RefusedError{Address: a, Reason: "is in none of the range sets"}
 }
@@ -79,30 +83,6 @@ func CheckRequested(sets []RangeSet, wanted []netip.Addr) []*RefusedError {
 		errs = append(errs, refuseUnassigned(sets, assigned, a))
 	}
 	return errs
-}
-
-// checkCandidates refuses an address that no ADD can give, whatever is leased.
-func checkCandidates(sets []RangeSet, list []netip.Addr) error {
-	for _, a := range list {
-		i := slices.IndexFunc(sets, func(s RangeSet) bool { _, ok := s.Find(a); return ok })
-		if i < 0 {
-			return &RefusedError{Address: a, Reason: "is in none of the range sets"}
-		}
-		if ok, reason := sets[i].Gives(a); !ok {
-			return refuseExcluded(a, reason)
-		}
-	}
-	return nil
-}
-
-// candidates returns the addresses of this set of which the attachment wants one.
-func (c choice) candidates() (list []netip.Addr) {
-	for _, a := range c.CandidateAddresses {
-		if _, found := c.allRanges.Find(a); found {
-			list = append(list, a)
-		}
-	}
-	return list
 }
 
 // giveCandidate gives the address of the list that is the owner's already, else the first one that is free, else the first
