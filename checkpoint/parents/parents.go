@@ -54,8 +54,8 @@ func PlanVLAN(devices netstate.Devices, parent netstate.LiveDevice, vlan netstat
 	if err := attachment.ValidateIfName(name); err != nil {
 		return existing, "", fmt.Errorf("the device's name %q %w", name, err)
 	}
-	if other, ok := devices.ByName(name); ok {
-		return existing, "", fmt.Errorf("%s is there but is %s, not %s on %s", name, describe(devices, other), vlan, parent.Name)
+	if owner, ok := devices.ByName(name); ok {
+		return existing, "", fmt.Errorf("%s is there but is %s, not %s on %s", name, describe(devices, owner), vlan, parent.Name)
 	}
 	return existing, name, nil
 }

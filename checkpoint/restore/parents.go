@@ -118,29 +118,17 @@ func (p *ParentPlan) stepsBelow(parents []netstate.Device) []Step {
 // matter: the plan knows devices by their hardware and their names.
 func chainKey(parents []netstate.Device) string {
 	var key strings.Builder
-	for _, d := range parents {
+	for _, d := range netstate.WithIndices(parents, nil) {
 		for _, word := range []string{d.Kind, d.Name, strconv.Itoa(d.MTU), d.PermanentMAC, d.BusAddress, d.DevPort} {
 			key.WriteString(word)
 			key.WriteByte(' ')
 		}
 		if d.VLAN != nil || d.Bond != nil {
-			fmt.Fprintf(&key, "%+v %+v %+v", d.VLAN, d.VLANOptions, withoutIndices(d.Bond))
+			fmt.Fprintf(&key, "%+v %+v %+v", d.VLAN, d.VLANOptions, d.Bond)
 		}
 		key.WriteByte('\n')
 	}
 	return key.String()
-}
-
-func withoutIndices(b *netstate.Bond) *netstate.Bond {
-	if b == nil {
-		return nil
-	}
-	bond := *b
-	bond.Members = slices.Clone(b.Members)
-	for i := range bond.Members {
-		bond.Members[i].IfIndex = 0
-	}
-	return &bond
 }
 
 func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
