@@ -148,7 +148,7 @@ func TestDecideSiblings(t *testing.T) {
 		"a migration":  {map[types.UID]string{pod.UID: "node2", "b": "node1", "a": ""}, "[a b]"},
 	} {
 		d, _, err := decide(pod, []referent{{exists: true, active: test.active}})
-		if got := fmt.Sprint(d.Answer.Siblings); err != nil || got != test.want {
+		if got := fmt.Sprint(d.Siblings); err != nil || got != test.want {
 			t.Errorf("%s: %s, %v, want %s", name, got, err, test.want)
 		}
 	}

@@ -18,9 +18,14 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// What an answer means is the same for all objects. ErrNotFound is a proof: the API itself has answered that the object does not exist.
+// What an answer means is the same for all objects.
 var (
-	ErrNotFound, ErrRefused, ErrConflict = pool.ErrNotFound, pool.ErrRefused, pool.ErrConflict
+	// ErrNotFound is a proof: the API itself has answered that the object does not exist.
+	ErrNotFound = pool.ErrNotFound
+	// ErrRefused says that the account has no right to ask.
+	ErrRefused = pool.ErrRefused
+	// ErrConflict says that somebody else has changed the object since it was read.
+	ErrConflict = pool.ErrConflict
 	// ErrNotServed says that nobody serves the object's kind: a definition or an aggregated API is missing, or a proxy
 	// has answered. It proves nothing about the object.
 	ErrNotServed = errors.New("the Kubernetes API does not serve it")

@@ -160,7 +160,7 @@ func requestError(verb, object string, err error) error {
 func one[T any](ctx context.Context, p PoolAPI, r request) (stored T, err error) {
 	r.version = r.Versions[0]
 	err = p.client.send(ctx, r, &stored)
-	return stored, requestError(r.verb, r.Kind.Name+" "+r.name, err)
+	return stored, requestError(r.verb, r.Name+" "+r.name, err)
 }
 
 // list reads all objects that the request selects. The pages are of one state of the API. Without a resource version, the
@@ -179,8 +179,8 @@ func list[T any](ctx context.Context, p PoolAPI, r request) (items []T, err erro
 			} `json:"metadata"`
 			Items []T `json:"items"`
 		}
-		if err := json.Unmarshal(response, &page); err != nil || page.Kind != r.Kind.Name+"List" {
-			return nil, fmt.Errorf("the answer of the Kubernetes API is no %sList: %w", r.Kind.Name, err)
+		if err := json.Unmarshal(response, &page); err != nil || page.Kind != r.Name+"List" {
+			return nil, fmt.Errorf("the answer of the Kubernetes API is no %sList: %w", r.Name, err)
 		}
 		items = append(items, page.Items...)
 		if page.Metadata.Continue == "" {
