@@ -12,7 +12,7 @@ import (
 
 // user is a live sandbox that has an address on one of its devices.
 type user struct {
-	id   NamespaceID
+	id   attachment.NamespaceFile
 	path string
 	addr DeviceAddress
 	// key and owner are those of its attachment, and attached is its checkpoint, nil for none. held says that it holds the address.
@@ -83,13 +83,13 @@ func (j *judge) judgeDuplicate(n *Network, l *lease.Lease, candidates []user) {
 func (j *judge) identify(n *Network, l *lease.Lease, u *user) {
 	for i := range j.Attached {
 		a := &j.Attached[i]
-		if NamespaceIDOf(a.Record.Namespace) == u.id && a.Index == u.addr.Index && a.Record.Namespace.Same(j.Sandboxes.Live[u.id].Namespace) == nil {
+		if a.Record.Namespace.File() == u.id && a.Index == u.addr.Index && a.Record.Namespace.Same(j.Sandboxes.Live[u.id].Namespace) == nil {
 			u.attached, u.key, u.pod, u.owner = a, a.Record.Attachment, a.Record.Pod, a.Owner
 		}
 	}
 	for _, h := range l.Holders {
 		verdict := j.Sandboxes.holderVerdict(n, *l, h)
-		inPlace := verdict.Verdict == sandbox.VerdictAlive && NamespaceIDOf(h.Namespace) == u.id
+		inPlace := verdict.Verdict == sandbox.VerdictAlive && h.Namespace.File() == u.id
 		if inPlace || u.key.ContainerID == h.ContainerID && u.key.ContainerID != "" {
 			u.key, u.pod, u.owner, u.held = h.Key(n.Name), j.holderPod(l, h), l.Owner, true
 			u.resolved, u.shared = h.Owner, h.Policy.Shared

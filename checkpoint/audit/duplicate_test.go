@@ -68,7 +68,7 @@ func TestDuplicates(t *testing.T) {
 
 // setParent puts the sandbox's devices on another device of the host.
 func (w *Snapshot) setParent(n uint64, parent int) {
-	for i := range w.Sandboxes.Live[NamespaceIDOf(namespace(n))].Addresses {
-		w.Sandboxes.Live[NamespaceIDOf(namespace(n))].Addresses[i].Parent = parent
+	for i := range w.Sandboxes.Live[namespace(n).File()].Addresses {
+		w.Sandboxes.Live[namespace(n).File()].Addresses[i].Parent = parent
 	}
 }

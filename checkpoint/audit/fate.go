@@ -44,7 +44,7 @@ var namespaceTexts = map[sandbox.Verdict]string{
 // verdictOf says what became of the sandbox. It is gone if its namespace is, and the runtime does not have it either.
 func (s Sandboxes) verdictOf(containerID string, namespace attachment.Namespace) sandboxVerdict {
 	f := sandboxVerdict{runtime: s.runtimeState(containerID)}
-	if live, ok := s.Live[NamespaceIDOf(namespace)]; ok && namespace.Same(live.Namespace) == nil {
+	if live, ok := s.Live[namespace.File()]; ok && namespace.Same(live.Namespace) == nil {
 		f.namespace, f.path = sandbox.VerdictAlive, live.Namespace.Path
 		f.Judgement = f.With(f.namespace, "its network namespace is there, at %s", f.path)
 		return f

@@ -251,7 +251,7 @@ func (j *judge) judgeAttachmentLease(live *liveAttachment, f *Finding) {
 
 // interfaceAddresses returns which addresses the interface has.
 func (j *judge) interfaceAddresses(a *Attached) (addresses []netip.Addr) {
-	for _, addr := range j.Sandboxes.Live[NamespaceIDOf(a.Record.Namespace)].Addresses {
+	for _, addr := range j.Sandboxes.Live[a.Record.Namespace.File()].Addresses {
 		if addr.Index == a.Index {
 			addresses = append(addresses, addr.Address)
 		}

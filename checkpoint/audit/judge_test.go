@@ -37,7 +37,7 @@ func newSnapshot() Snapshot {
 	return Snapshot{
 		BootID: "boot", Time: noon, Networks: []Network{{Name: "lan", StoreTime: noon}, {Name: "san", StoreTime: noon}},
 		Sandboxes: Sandboxes{
-			Live: map[NamespaceID]LiveNamespace{}, Runtime: map[string]sandbox.RuntimeSandbox{}, Proofs: map[attachment.Namespace]sandbox.Evidence{},
+			Live: map[attachment.NamespaceFile]LiveNamespace{}, Runtime: map[string]sandbox.RuntimeSandbox{}, Proofs: map[attachment.Namespace]sandbox.Evidence{},
 			Judged: map[Holding]sandbox.Judgement{},
 		},
 		Owners: Owners{Judged: map[attachment.Owner]owner.Judgement{}},
@@ -46,7 +46,7 @@ func newSnapshot() Snapshot {
 
 // runPod starts a pod in a namespace of its own.
 func (w *Snapshot) runPod(id string, n uint64, pod string) {
-	w.Sandboxes.Live[NamespaceIDOf(namespace(n))] = LiveNamespace{Namespace: namespace(n)}
+	w.Sandboxes.Live[namespace(n).File()] = LiveNamespace{Namespace: namespace(n)}
 	w.Sandboxes.Runtime[id] = sandbox.RuntimeSandbox{ContainerID: id, Ready: true, Pod: attachment.Pod{Namespace: "shop", Name: pod}}
 }
 
@@ -93,14 +93,14 @@ func (w *Snapshot) reserve(network, address, ifName string, of attachment.Owner)
 
 // address puts an address into a sandbox, on a device that is on a parent in the host.
 func (w *Snapshot) address(n uint64, address, device string, index, parent int) {
-	live := w.Sandboxes.Live[NamespaceIDOf(namespace(n))]
+	live := w.Sandboxes.Live[namespace(n).File()]
 	live.Addresses = append(live.Addresses, DeviceAddress{Address: addr(address), Device: device, Index: index, Parent: parent})
-	w.Sandboxes.Live[NamespaceIDOf(namespace(n))] = live
+	w.Sandboxes.Live[namespace(n).File()] = live
 }
 
 // endSandbox removes the namespace, and the runtime forgets the sandbox.
 func (w *Snapshot) endSandbox(id string, n uint64) {
-	delete(w.Sandboxes.Live, NamespaceIDOf(namespace(n)))
+	delete(w.Sandboxes.Live, namespace(n).File())
 	delete(w.Sandboxes.Runtime, id)
 	w.Sandboxes.Proofs[namespace(n)] = sandbox.Evidence{Verdict: sandbox.VerdictGone, Reason: "no mount, process or socket of the node keeps it"}
 }
@@ -256,7 +256,7 @@ func TestFindings(t *testing.T) {
 			w.endSandbox("c1", 1)
 			other := namespace(1)
 			other.Cookie = 77
-			w.Sandboxes.Live[NamespaceIDOf(other)] = LiveNamespace{Namespace: other}
+			w.Sandboxes.Live[other.File()] = LiveNamespace{Namespace: other}
 		}, want: []string{"information: lease without sandbox c1/eth0 10.3.0.2 proven"}},
 		"an ADD that is under way": {make: func(w *Snapshot) {
 			w.runPod("c1", 1, "web-0")

@@ -79,25 +79,25 @@ func (w *Snapshot) readNamespaces(ctx context.Context) error {
 		return err
 	}
 	wanted := w.wantedAddresses()
-	ofPlace := map[NamespaceID][]*Attached{}
+	ofPlace := map[attachment.NamespaceFile][]*Attached{}
 	for i := range w.Attached {
 		a := &w.Attached[i]
-		ofPlace[NamespaceIDOf(a.Record.Namespace)] = append(ofPlace[NamespaceIDOf(a.Record.Namespace)], a)
+		ofPlace[a.Record.Namespace.File()] = append(ofPlace[a.Record.Namespace.File()], a)
 	}
 	lives := make([]LiveNamespace, len(found))
 	errs := make([]error, len(found))
 	inparallel.Do(runtime.GOMAXPROCS(0), len(found), func(i int) {
 		if ctx.Err() == nil {
-			lives[i], errs[i] = readSandbox(found[i], w.BootID, wanted, ofPlace[NamespaceID{found[i].Device, found[i].Inode}])
+			lives[i], errs[i] = readSandbox(found[i], w.BootID, wanted, ofPlace[found[i].NamespaceFile])
 		}
 	})
-	w.Sandboxes.Live = map[NamespaceID]LiveNamespace{}
+	w.Sandboxes.Live = map[attachment.NamespaceFile]LiveNamespace{}
 	for i, live := range lives {
 		if errs[i] != nil {
 			w.Problems = append(w.Problems, errs[i].Error())
 		}
 		if live.Namespace.Inode != 0 {
-			w.Sandboxes.Live[NamespaceIDOf(live.Namespace)] = live
+			w.Sandboxes.Live[live.Namespace.File()] = live
 		}
 	}
 	return ctx.Err()
@@ -124,24 +124,16 @@ func (w *Snapshot) wantedAddresses() map[netip.Addr]bool {
 // readSandbox looks into one sandbox: at its wanted addresses, and for the interfaces of its checkpoints. If none of its paths
 // leads to it, it has just gone. A sandbox that cannot be looked into is there all the same.
 func readSandbox(s sandbox.Sandbox, bootID string, wanted map[netip.Addr]bool, attached []*Attached) (LiveNamespace, error) {
-	for _, path := range s.Paths {
-		namespace, err := kernel.Open(path)
-		if errors.Is(err, kernel.ErrNoNamespace) {
-			continue
-		}
-		if err != nil {
-			listed := attachment.Namespace{Path: path, BootID: bootID, Device: s.Device, Inode: s.Inode}
-			return LiveNamespace{Namespace: listed}, fmt.Errorf("the network namespace at %s cannot be looked into: %w", path, err)
-		}
-		if id := namespace.Identity(); id.Device != s.Device || id.Inode != s.Inode {
-			namespace.Close()
-			continue
-		}
-		live, err := readNamespace(namespace, wanted, attached)
-		namespace.Close()
-		return live, err
+	namespace, err := kernel.OpenListed(s)
+	if errors.Is(err, kernel.ErrNoNamespace) {
+		return LiveNamespace{}, nil
 	}
-	return LiveNamespace{}, nil
+	if err != nil {
+		listed := attachment.Namespace{Path: s.Paths[0], BootID: bootID, Device: s.Device, Inode: s.Inode}
+		return LiveNamespace{Namespace: listed}, fmt.Errorf("the network namespace at %s cannot be looked into: %w", s.Paths[0], err)
+	}
+	defer namespace.Close()
+	return readNamespace(namespace, wanted, attached)
 }
 
 func readNamespace(namespace *kernel.Namespace, wanted map[netip.Addr]bool, attached []*Attached) (LiveNamespace, error) {
@@ -216,7 +208,7 @@ func (w *Snapshot) missingNamespaces() []attachment.Namespace {
 	visited := map[attachment.Namespace]bool{}
 	var namespaces []attachment.Namespace
 	note := func(n attachment.Namespace) {
-		if live, ok := w.Sandboxes.Live[NamespaceIDOf(n)]; visited[n] || n.Inode == 0 || ok && n.Same(live.Namespace) == nil {
+		if live, ok := w.Sandboxes.Live[n.File()]; visited[n] || n.Inode == 0 || ok && n.Same(live.Namespace) == nil {
 			return
 		}
 		visited[n] = true

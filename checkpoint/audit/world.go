@@ -83,15 +83,9 @@ type Network struct {
 	Problem string
 }
 
-// NamespaceID tells network namespaces apart at one moment.
-type NamespaceID struct{ Device, Inode uint64 }
-
-// NamespaceIDOf returns the place of the namespace.
-func NamespaceIDOf(n attachment.Namespace) NamespaceID { return NamespaceID{n.Device, n.Inode} }
-
 // Sandboxes are the network namespaces that are there, and what the container runtime tells.
 type Sandboxes struct {
-	Live map[NamespaceID]LiveNamespace
+	Live map[attachment.NamespaceFile]LiveNamespace
 	// Runtime are the runtime's sandboxes by their container IDs. NotAsked says why they may not be all. It is empty if
 	// the runtime told of all.
 	Runtime  map[string]sandbox.RuntimeSandbox

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -17,7 +18,7 @@ func (r *captureRun) recheck(ctx context.Context) {
 	failed, doubtful := problemNamespaces(r.problems), problemNamespaces(r.problems)
 	for _, a := range r.actions {
 		if a.isUnresolved() {
-			doubtful[namespaceFileOf(a.Namespace)] = true
+			doubtful[a.Namespace.File()] = true
 		}
 	}
 	if len(doubtful) == 0 || waitSettleDelay(ctx) != nil {
@@ -37,7 +38,7 @@ func (r *captureRun) recheck(ctx context.Context) {
 		return
 	}
 	later := slices.DeleteFunc(slices.Clone(chosen), func(a InterfaceAction) bool {
-		return !failed[namespaceFileOf(a.Namespace)] || slices.ContainsFunc(r.actions, func(first InterfaceAction) bool { return !first.isUnresolved() && isSameSubject(first, a) })
+		return !failed[a.Namespace.File()] || slices.ContainsFunc(r.actions, func(first InterfaceAction) bool { return !first.isUnresolved() && isSameSubject(first, a) })
 	})
 	unseen, unrecorded := problemNamespaces(second.problems), map[interfaceKey]bool{}
 	for _, a := range redecided {
@@ -67,7 +68,7 @@ func (a InterfaceAction) key() interfaceKey {
 
 // isResolved reports whether the second look shows that a refused or failed action is settled. unrecorded are the
 // interfaces without a checkpoint at that time, unseen the sandboxes that it could not see.
-func (r *captureRun) isResolved(a InterfaceAction, unrecorded map[interfaceKey]bool, unseen map[namespaceFile]bool) bool {
+func (r *captureRun) isResolved(a InterfaceAction, unrecorded map[interfaceKey]bool, unseen map[attachment.NamespaceFile]bool) bool {
 	if a.hasCheckpoint {
 		if a.Attachment.IfName == "" {
 			return false // The action is about a directory that cannot be read.
@@ -75,5 +76,5 @@ func (r *captureRun) isResolved(a InterfaceAction, unrecorded map[interfaceKey]b
 		_, err := r.Store.Load(a.Attachment.ContainerID, a.Attachment.IfName)
 		return errors.Is(err, checkpoint.ErrNoCheckpoint)
 	}
-	return !unseen[namespaceFileOf(a.Namespace)] && !unrecorded[a.key()]
+	return !unseen[a.Namespace.File()] && !unrecorded[a.key()]
 }

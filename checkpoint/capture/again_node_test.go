@@ -70,7 +70,7 @@ func unrecordedAfter(t *testing.T, opts Options, netns, change string) (names, p
 		}
 	}
 	for _, p := range failed {
-		if namespaceFileOf(p.Namespace) == namespaceFileOf(is) {
+		if p.Namespace.File() == is.File() {
 			problems = append(problems, p.Text)
 		}
 	}

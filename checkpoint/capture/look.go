@@ -61,8 +61,8 @@ func locateEntries(entries []cnicache.Entry) []cacheEntry {
 		if e.Netns == "" {
 			continue
 		}
-		if device, inode, ok := sandbox.Identify(e.Netns); ok {
-			result = append(result, cacheEntry{Entry: e, device: device, inode: inode})
+		if file, ok := sandbox.Identify(e.Netns); ok {
+			result = append(result, cacheEntry{Entry: e, namespace: file})
 		}
 	}
 	return result
@@ -81,13 +81,13 @@ type sandboxResult struct {
 
 // inspectNode looks into the sandboxes of the node: into all of them, or only into some if that is not nil. The node
 // that it returns has no records yet.
-func (l *inspector) inspectNode(limit map[namespaceFile]bool) (node Node, problems []InspectionProblem, err error) {
+func (l *inspector) inspectNode(limit map[attachment.NamespaceFile]bool) (node Node, problems []InspectionProblem, err error) {
 	sandboxes, err := sandbox.List()
 	if err != nil {
 		return Node{}, nil, err
 	}
 	if limit != nil {
-		sandboxes = slices.DeleteFunc(sandboxes, func(s sandbox.Sandbox) bool { return !limit[namespaceFile{s.Device, s.Inode}] })
+		sandboxes = slices.DeleteFunc(sandboxes, func(s sandbox.Sandbox) bool { return !limit[s.NamespaceFile] })
 	}
 	results := make([]sandboxResult, len(sandboxes))
 	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) { results[i] = l.inspectSandbox(sandboxes[i]) })
@@ -105,12 +105,12 @@ func (l *inspector) inspectNode(limit map[namespaceFile]bool) (node Node, proble
 }
 
 func (l *inspector) inspectSandbox(s sandbox.Sandbox) sandboxResult {
-	namespace, err := openByPaths(s)
+	namespace, err := kernel.OpenListed(s)
+	if errors.Is(err, kernel.ErrNoNamespace) {
+		return sandboxResult{}
+	}
 	if err != nil {
 		return sandboxResult{problems: []InspectionProblem{l.problem(attachment.Namespace{Device: s.Device, Inode: s.Inode}, "", err)}}
-	}
-	if namespace == nil {
-		return sandboxResult{}
 	}
 	defer namespace.Close()
 	id := namespace.Identity()
@@ -155,25 +155,6 @@ func (l *inspector) openInspector(namespace *kernel.Namespace) (*sandboxInspecto
 	}
 	devices = slices.DeleteFunc(devices, kernel.Unfinished)
 	return &sandboxInspector{inspector: l, namespace: namespace, sandboxDevices: devices, records: l.records.match(id, devices), extent: kernel.CheckpointExtent}, nil
-}
-
-// openByPaths opens the sandbox by the first of its paths that still leads there. It returns nil if none
-// does.
-func openByPaths(s sandbox.Sandbox) (*kernel.Namespace, error) {
-	for _, path := range s.Paths {
-		namespace, err := kernel.Open(path)
-		if errors.Is(err, kernel.ErrNoNamespace) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if id := namespace.Identity(); id.Device == s.Device && id.Inode == s.Inode {
-			return namespace, nil
-		}
-		namespace.Close()
-	}
-	return nil, nil
 }
 
 // inspect looks at one interface. It returns nil if the interface is gone, or if no checkpoint can hold

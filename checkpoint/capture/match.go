@@ -9,21 +9,18 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// namespaceFile identifies a namespace as long as it exists. After that, the kernel can give its inode number to another one.
-type namespaceFile struct{ device, inode uint64 }
-
 // recordIndex has what is remembered by the file of its namespace.
 type recordIndex struct {
 	// records are the checkpoints that can be read, and what can be read of the torn ones. torn are by their attachments without
 	// the networks.
-	records map[namespaceFile][]checkpoint.Record
+	records map[attachment.NamespaceFile][]checkpoint.Record
 	torn    map[attachment.Key]checkpoint.Unreadable
 }
 
 func indexRecords(records []checkpoint.Record, unreadable []checkpoint.Unreadable) recordIndex {
-	index := recordIndex{records: map[namespaceFile][]checkpoint.Record{}, torn: map[attachment.Key]checkpoint.Unreadable{}}
+	index := recordIndex{records: map[attachment.NamespaceFile][]checkpoint.Record{}, torn: map[attachment.Key]checkpoint.Unreadable{}}
 	for _, r := range slices.Concat(records, partialRecords(unreadable, records)) {
-		key := namespaceFileOf(r.Namespace)
+		key := r.Namespace.File()
 		index.records[key] = append(index.records[key], r)
 	}
 	for _, u := range unreadable {
@@ -35,7 +32,7 @@ func indexRecords(records []checkpoint.Record, unreadable []checkpoint.Unreadabl
 // match matches the records of the namespace with its devices.
 func (s recordIndex) match(namespace attachment.Namespace, devices netstate.Devices) matchedRecords {
 	m := matchedRecords{devices: devices, torn: s.torn}
-	for _, r := range s.records[namespaceFileOf(namespace)] {
+	for _, r := range s.records[namespace.File()] {
 		if r.Namespace.Same(namespace) == nil {
 			m.records = append(m.records, r)
 		}

@@ -41,16 +41,16 @@ func FindUnrecorded(ctx context.Context, opts Options) ([]LiveInterface, []Inspe
 func recheckUnrecorded(opts Options, first []LiveInterface, problems []InspectionProblem) ([]LiveInterface, []InspectionProblem, error) {
 	reported, failed, limit := map[interfaceKey]bool{}, problemNamespaces(problems), problemNamespaces(problems)
 	for _, f := range first {
-		reported[liveKey(f)], limit[namespaceFileOf(f.Namespace)] = true, true
+		reported[liveKey(f)], limit[f.Namespace.File()] = true, true
 	}
 	second, problems, err := inspectUnrecorded(opts, limit)
 	// The first look knows only a part of a sandbox that had a problem.
-	second = slices.DeleteFunc(second, func(f LiveInterface) bool { return !reported[liveKey(f)] && !failed[namespaceFileOf(f.Namespace)] })
+	second = slices.DeleteFunc(second, func(f LiveInterface) bool { return !reported[liveKey(f)] && !failed[f.Namespace.File()] })
 	return second, problems, err
 }
 
 // inspectUnrecorded looks once, into all sandboxes or only into some.
-func inspectUnrecorded(opts Options, limit map[namespaceFile]bool) (unrecorded []LiveInterface, problems []InspectionProblem, err error) {
+func inspectUnrecorded(opts Options, limit map[attachment.NamespaceFile]bool) (unrecorded []LiveInterface, problems []InspectionProblem, err error) {
 	r := newRun(opts)
 	node, err := r.readSandboxes(limit, true)
 	if err != nil {
@@ -86,12 +86,10 @@ func interfaceKeyOf(namespace attachment.Namespace, index int) interfaceKey {
 
 func liveKey(f LiveInterface) interfaceKey { return interfaceKeyOf(f.Namespace, f.Live.Link.Index) }
 
-func namespaceFileOf(n attachment.Namespace) namespaceFile { return namespaceFile{n.Device, n.Inode} }
-
-func problemNamespaces(problems []InspectionProblem) map[namespaceFile]bool {
-	result := map[namespaceFile]bool{}
+func problemNamespaces(problems []InspectionProblem) map[attachment.NamespaceFile]bool {
+	result := map[attachment.NamespaceFile]bool{}
 	for _, p := range problems {
-		result[namespaceFileOf(p.Namespace)] = true
+		result[p.Namespace.File()] = true
 	}
 	return result
 }

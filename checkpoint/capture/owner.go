@@ -24,7 +24,7 @@ type Identity struct {
 // cacheEntry is an entry of a cache with the namespace that its path leads to now.
 type cacheEntry struct {
 	cnicache.Entry
-	device, inode uint64
+	namespace attachment.NamespaceFile
 }
 
 // identify returns whose the link in the namespace is. If there are several entries, those with the
@@ -32,7 +32,7 @@ type cacheEntry struct {
 // delegate's interface. Entries that disagree about the container ID tell nothing. One of them is
 // left over, and nobody knows which.
 func identify(namespace attachment.Namespace, link netstate.Link, cache []cacheEntry) Identity {
-	ofSandbox := filterEntries(cache, func(e cacheEntry) bool { return e.device == namespace.Device && e.inode == namespace.Inode })
+	ofSandbox := filterEntries(cache, func(e cacheEntry) bool { return e.namespace == namespace.File() })
 	exact := filterEntries(ofSandbox, func(e cacheEntry) bool { return e.Attachment.IfName == link.Name })
 	exact = preferEntries(exact, func(e cacheEntry) bool { return e.MAC == link.MAC })
 	exact = preferEntries(exact, func(e cacheEntry) bool { return e.Delegate })

@@ -16,7 +16,7 @@ func TestOwnerOf(t *testing.T) {
 	entry := func(network, id, ifName, mac string, delegate bool, inode uint64) cacheEntry {
 		return cacheEntry{Entry: cnicache.Entry{
 			Attachment: attachment.Key{Network: network, ContainerID: id, IfName: ifName}, Pod: web, MAC: mac, Delegate: delegate,
-		}, device: 4, inode: inode}
+		}, namespace: attachment.NamespaceFile{Device: 4, Inode: inode}}
 	}
 	own := func(network, id string) attachment.Key {
 		return attachment.Key{Network: network, ContainerID: id, IfName: "eth0"}

@@ -23,7 +23,7 @@ func (p InspectionProblem) Candidate() selection.Candidate {
 
 // problem says whose the problem is: that of an interface, or of the whole sandbox if ifName is empty.
 func (l *inspector) problem(namespace attachment.Namespace, ifName string, err error) InspectionProblem {
-	owner := identify(namespace, netstate.Link{Name: ifName}, l.cache).withRecords(namespace, l.records.records[namespaceFileOf(namespace)])
+	owner := identify(namespace, netstate.Link{Name: ifName}, l.cache).withRecords(namespace, l.records.records[namespace.File()])
 	return InspectionProblem{Identity: owner, Namespace: namespace, Text: printable.Joined(err)}
 }
 

@@ -158,7 +158,7 @@ func (r *captureRun) readNode(ctx context.Context) (Node, error) {
 
 // readSandboxes looks at what is remembered and at what runs in all sandboxes, or only in some if that is not nil. onlyNew skips
 // interfaces that have a record. The caller closes r.inspector unless there is an error.
-func (r *captureRun) readSandboxes(limit map[namespaceFile]bool, onlyNew bool) (Node, error) {
+func (r *captureRun) readSandboxes(limit map[attachment.NamespaceFile]bool, onlyNew bool) (Node, error) {
 	records, unreadable, err := r.Store.List()
 	if err != nil {
 		return Node{}, err
@@ -202,14 +202,14 @@ func isAbsent(r checkpoint.Record, alive []attachment.Namespace) bool {
 		if recorded.Same(n) == nil {
 			return false
 		}
-		reused = reused || n.Device == recorded.Device && n.Inode == recorded.Inode
+		reused = reused || n.File() == recorded.File()
 	}
 	err := kernel.CheckNamespace(recorded)
 	if err == nil || errors.Is(err, kernel.ErrNoNamespace) {
 		return err != nil || reused
 	}
-	device, inode, ok := sandbox.Identify(recorded.Path)
-	return ok && (device != recorded.Device || inode != recorded.Inode)
+	file, ok := sandbox.Identify(recorded.Path)
+	return ok && file != recorded.File()
 }
 
 func errorLines(errs []error) []string {

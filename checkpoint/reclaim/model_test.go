@@ -125,7 +125,7 @@ func (m *model) snapshot() audit.Snapshot {
 	w := audit.Snapshot{
 		BootID: "boot", Time: m.now(), Networks: []audit.Network{{Name: "lan", StoreTime: m.now()}},
 		Sandboxes: audit.Sandboxes{
-			Live: map[audit.NamespaceID]audit.LiveNamespace{}, Runtime: map[string]sandbox.RuntimeSandbox{}, Proofs: map[attachment.Namespace]sandbox.Evidence{},
+			Live: map[attachment.NamespaceFile]audit.LiveNamespace{}, Runtime: map[string]sandbox.RuntimeSandbox{}, Proofs: map[attachment.Namespace]sandbox.Evidence{},
 			Judged: map[audit.Holding]sandbox.Judgement{},
 		},
 		Owners: audit.Owners{Judged: map[attachment.Owner]owner.Judgement{}},
@@ -143,7 +143,7 @@ func (m *model) snapshot() audit.Snapshot {
 					live.Addresses = append(live.Addresses, audit.DeviceAddress{Address: l.address, Device: "eth0", Index: index[b.id], Parent: 7})
 				}
 			}
-			w.Sandboxes.Live[audit.NamespaceIDOf(b.at)] = live
+			w.Sandboxes.Live[b.at.File()] = live
 		} else {
 			w.Sandboxes.Proofs[b.at] = sandbox.Evidence{Verdict: sandbox.VerdictGone, Reason: "nothing keeps it"}
 		}

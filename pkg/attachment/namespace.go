@@ -34,13 +34,20 @@ type Namespace struct {
 	Cookie uint64 `json:"cookie,omitzero"`
 }
 
+// NamespaceFile is the nsfs file of a namespace. It identifies the namespace as long as that exists. After that, the kernel can
+// give the inode to another one.
+type NamespaceFile struct{ Device, Inode uint64 }
+
+// File returns the file of the namespace.
+func (n Namespace) File() NamespaceFile { return NamespaceFile{n.Device, n.Inode} }
+
 // Same returns nil if both are the same namespace, and otherwise ErrOtherNamespace with the reason. Paths are
 // not compared.
 func (n Namespace) Same(live Namespace) error {
 	switch {
 	case n.BootID != live.BootID:
 		return otherNamespace("recorded in an earlier boot (boot ID %s, now %s)", n.BootID, live.BootID)
-	case n.Device != live.Device || n.Inode != live.Inode:
+	case n.File() != live.File():
 		return otherNamespace("another namespace is there now (inode %d:%d, recorded %d:%d)", live.Device, live.Inode, n.Device, n.Inode)
 	case n.Cookie != 0 && live.Cookie != 0 && n.Cookie != live.Cookie:
 		return otherNamespace("another namespace is there now, with a reused inode number (cookie %d, recorded %d)", live.Cookie, n.Cookie)

@@ -196,6 +196,21 @@ func OpenSame(recorded attachment.Namespace) (*Namespace, error) {
 	return nil, err
 }
 
+// OpenListed opens the sandbox by the first of its paths that still leads there. It returns ErrNoNamespace if none does.
+func OpenListed(s sandbox.Sandbox) (*Namespace, error) {
+	for _, path := range s.Paths {
+		n, err := Open(path)
+		if errors.Is(err, ErrNoNamespace) {
+			continue
+		}
+		if err != nil || n.id.File() == s.NamespaceFile {
+			return n, err
+		}
+		n.Close()
+	}
+	return nil, ErrNoNamespace
+}
+
 func openSame(recorded attachment.Namespace, path string) (*Namespace, error) {
 	n, err := Open(path)
 	if err != nil {

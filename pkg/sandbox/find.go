@@ -16,12 +16,12 @@ func FindPaths(namespaces ...attachment.Namespace) map[attachment.Namespace]stri
 	if err != nil {
 		return paths // Whoever proves that a namespace is gone reports the reason.
 	}
-	shown := map[identity][]string{}
+	shown := map[attachment.NamespaceFile][]string{}
 	for _, s := range sandboxes {
-		shown[identity{s.Device, s.Inode}] = s.Paths
+		shown[s.NamespaceFile] = s.Paths
 	}
 	for _, ns := range namespaces {
-		if path := pathOf(ns, shown[identity{ns.Device, ns.Inode}]); path != "" {
+		if path := pathOf(ns, shown[ns.File()]); path != "" {
 			paths[ns] = path
 		}
 	}

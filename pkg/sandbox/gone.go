@@ -156,7 +156,7 @@ func checkPath(recorded attachment.Namespace, bootID string) Evidence {
 
 // inodeReused says that another namespace has the inode by now.
 func inodeReused(recorded, live attachment.Namespace) bool {
-	return live.Device == recorded.Device && live.Inode == recorded.Inode && live.Cookie != 0 && recorded.Cookie != 0 && live.Cookie != recorded.Cookie
+	return live.File() == recorded.File() && live.Cookie != 0 && recorded.Cookie != 0 && live.Cookie != recorded.Cookie
 }
 
 // KeepsAnother says that another namespace, which has the inode of this one, is kept: this one

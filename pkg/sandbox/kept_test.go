@@ -17,11 +17,11 @@ import (
 // inodeOf returns the inode of the namespace at the path.
 func inodeOf(t *testing.T, path string) uint64 {
 	t.Helper()
-	_, inode, ok := Identify(path)
+	file, ok := Identify(path)
 	if !ok {
 		t.Fatalf("no namespace at %s", path)
 	}
-	return inode
+	return file.Inode
 }
 
 // A namespace that no listed path leads to still exists.
@@ -97,7 +97,7 @@ func TestKeptFindsWhatNothingLeadsTo(t *testing.T) {
 			if err != nil || !strings.HasPrefix(kept[inode].Description, by) {
 				t.Errorf("kept by %q, want %q: %v", kept[inode].Description, by, err)
 			}
-			if _, is, ok := Identify(kept[inode].Path); what != "a mount that is covered" && (!ok || is != inode) {
+			if file, ok := Identify(kept[inode].Path); what != "a mount that is covered" && (!ok || file.Inode != inode) {
 				t.Errorf("%s does not lead to it", kept[inode].Path)
 			}
 		})
@@ -111,9 +111,9 @@ func TestKeptTakesNoDirectoryForANamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	_, inode, _ := Identify("/")
+	file, _ := Identify("/")
 	kept, err := findKeepers()
-	if by, ok := kept[inode]; err != nil || ok {
+	if by, ok := kept[file.Inode]; err != nil || ok {
 		t.Errorf("kept by %+v, %v", by, err)
 	}
 }

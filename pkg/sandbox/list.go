@@ -6,13 +6,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 // Sandbox is a network namespace of this node that is not the host's.
 type Sandbox struct {
-	// Device and Inode are those of the nsfs file. The kernel reuses an inode as soon as it is free: after
-	// opening one of the paths, compare.
-	Device, Inode uint64
+	// The kernel reuses an inode as soon as it is free: after opening one of the paths, compare.
+	attachment.NamespaceFile
 	// Paths are the paths by which the namespace can be opened, those that last longest first:
 	// /run/netns, other mounts, then /proc/<pid>/ns/net, the oldest process first. There is at least one.
 	Paths []string
@@ -31,21 +32,18 @@ func List() ([]Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	hosts := map[identity]bool{}
+	hosts := map[attachment.NamespaceFile]bool{}
 	for _, path := range []string{"/proc/1/ns/net", "/proc/self/ns/net"} {
-		if id, ok := identify(path); ok {
+		if id, ok := Identify(path); ok {
 			hosts[id] = true
 		}
 	}
 	return merge(append(mounted, processes...), hosts), nil
 }
 
-// identity tells namespaces apart at one moment.
-type identity struct{ device, inode uint64 }
-
 // foundPath is a namespace that was seen at one path.
 type foundPath struct {
-	identity
+	attachment.NamespaceFile
 	path string
 	// pid is that of the process, 0 for a mount.
 	pid int
@@ -64,29 +62,29 @@ func mountPaths() ([]foundPath, error) {
 	var paths []foundPath
 	for _, m := range mounts {
 		// If something else was mounted over it, the path leads there.
-		if id, ok := identify(m.path); ok && id.inode == m.inode {
-			paths = append(paths, foundPath{identity: id, path: m.path})
+		if id, ok := Identify(m.path); ok && id.Inode == m.inode {
+			paths = append(paths, foundPath{NamespaceFile: id, path: m.path})
 		}
 	}
 	return paths, nil
 }
 
 // merge returns a sandbox for each namespace that was seen and is not a host's.
-func merge(paths []foundPath, hosts map[identity]bool) []Sandbox {
+func merge(paths []foundPath, hosts map[attachment.NamespaceFile]bool) []Sandbox {
 	slices.SortStableFunc(paths, func(a, b foundPath) int {
 		return cmp.Or(rank(a)-rank(b), a.pid-b.pid, strings.Compare(a.path, b.path))
 	})
 	var found []Sandbox
-	place := map[identity]int{}
+	place := map[attachment.NamespaceFile]int{}
 	for _, s := range paths {
-		if hosts[s.identity] {
+		if hosts[s.NamespaceFile] {
 			continue
 		}
-		i, ok := place[s.identity]
+		i, ok := place[s.NamespaceFile]
 		if !ok {
 			i = len(found)
-			place[s.identity] = i
-			found = append(found, Sandbox{Device: s.device, Inode: s.inode})
+			place[s.NamespaceFile] = i
+			found = append(found, Sandbox{NamespaceFile: s.NamespaceFile})
 		}
 		if !slices.Contains(found[i].Paths, s.path) {
 			found[i].Paths = append(found[i].Paths, s.path)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -45,7 +46,7 @@ short
 }
 
 func TestMerge(t *testing.T) {
-	host, a, b, c := identity{4, 1}, identity{4, 2}, identity{4, 3}, identity{5, 2}
+	host, a, b, c := attachment.NamespaceFile{Device: 4, Inode: 1}, attachment.NamespaceFile{Device: 4, Inode: 2}, attachment.NamespaceFile{Device: 4, Inode: 3}, attachment.NamespaceFile{Device: 5, Inode: 2}
 	for name, test := range map[string]struct {
 		seen []foundPath
 		want []Sandbox
@@ -56,23 +57,23 @@ func TestMerge(t *testing.T) {
 		},
 		"a mount before a process, the oldest process first": {
 			[]foundPath{{a, "/proc/900/ns/net", 900}, {a, "/proc/31/ns/net", 31}, {a, "/run/netns/a", 0}},
-			[]Sandbox{{4, 2, []string{"/run/netns/a", "/proc/31/ns/net", "/proc/900/ns/net"}}},
+			[]Sandbox{{a, []string{"/run/netns/a", "/proc/31/ns/net", "/proc/900/ns/net"}}},
 		},
 		"/run/netns before other mounts": {
 			[]foundPath{{a, "/a", 0}, {a, "/var/run/netns/a", 0}, {a, "/run/netns/z", 0}},
-			[]Sandbox{{4, 2, []string{"/run/netns/z", "/var/run/netns/a", "/a"}}},
+			[]Sandbox{{a, []string{"/run/netns/z", "/var/run/netns/a", "/a"}}},
 		},
 		"a path that is mounted twice is one": {
 			[]foundPath{{a, "/run/netns/a", 0}, {a, "/run/netns/a", 0}},
-			[]Sandbox{{4, 2, []string{"/run/netns/a"}}},
+			[]Sandbox{{a, []string{"/run/netns/a"}}},
 		},
 		"told apart by device and inode, in the order of their paths": {
 			[]foundPath{{b, "/proc/7/ns/net", 7}, {c, "/run/netns/c", 0}, {a, "/run/netns/a", 0}},
-			[]Sandbox{{4, 2, []string{"/run/netns/a"}}, {5, 2, []string{"/run/netns/c"}}, {4, 3, []string{"/proc/7/ns/net"}}},
+			[]Sandbox{{a, []string{"/run/netns/a"}}, {c, []string{"/run/netns/c"}}, {b, []string{"/proc/7/ns/net"}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, merge(test.seen, map[identity]bool{host: true})); diff != "" {
+			if diff := cmp.Diff(test.want, merge(test.seen, map[attachment.NamespaceFile]bool{host: true})); diff != "" {
 				t.Error(diff)
 			}
 		})

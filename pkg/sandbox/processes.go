@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	kernelid "github.com/relink-cni/relink/pkg/kernel/identity"
 )
 
@@ -21,8 +22,8 @@ func processPaths() ([]foundPath, error) {
 	var paths []foundPath
 	for _, pid := range pids {
 		path := namespaceOf(pid)
-		if id, ok := identify(path); ok {
-			paths = append(paths, foundPath{identity: id, path: path, pid: pid})
+		if id, ok := Identify(path); ok {
+			paths = append(paths, foundPath{NamespaceFile: id, path: path, pid: pid})
 		}
 	}
 	return paths, nil
@@ -74,26 +75,19 @@ func processes() (pids []int, err error) {
 	return pids, nil
 }
 
-// identify returns the identity of the file at the path, if there is one. It follows links, such as those in
+// Identify returns the file of the namespace at the path, if there is one. It follows links, such as those in
 // /proc/<pid>/ns. The runtime's path can be below a directory that is not here under that name (kernelid.Resolve).
-func identify(path string) (identity, bool) {
+func Identify(path string) (file attachment.NamespaceFile, ok bool) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		info, err = os.Stat(kernelid.Resolve(path))
 	}
 	if err != nil {
-		return identity{}, false
+		return file, false
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return identity{}, false
+		return file, false
 	}
-	return identity{device: uint64(st.Dev), inode: st.Ino}, true //nolint:unconvert // Dev has 32 bits on some architectures.
-}
-
-// Identify returns the device and inode of the namespace file at the path, and
-// whether there is one.
-func Identify(path string) (device, inode uint64, ok bool) {
-	id, ok := identify(path)
-	return id.device, id.inode, ok
+	return attachment.NamespaceFile{Device: uint64(st.Dev), Inode: st.Ino}, true //nolint:unconvert // Dev has 32 bits on some architectures.
 }

@@ -55,10 +55,10 @@ func NewSurvey(ctx context.Context, runtime Runtime, cacheDir string) (Survey, e
 		return Survey{}, err
 	}
 	s := Survey{Incomplete: incomplete}
-	place := map[identity]int{}
+	place := map[attachment.NamespaceFile]int{}
 	for i, f := range found {
 		s.Sandboxes = append(s.Sandboxes, NodeSandbox{Sandbox: f})
-		place[identity{f.Device, f.Inode}] = i
+		place[f.NamespaceFile] = i
 	}
 	s.addRuntime(reported, place)
 	if !s.Complete() {
@@ -68,12 +68,12 @@ func NewSurvey(ctx context.Context, runtime Runtime, cacheDir string) (Survey, e
 }
 
 // addRuntime notes what the runtime told.
-func (s *Survey) addRuntime(reported []RuntimeSandbox, place map[identity]int) {
+func (s *Survey) addRuntime(reported []RuntimeSandbox, place map[attachment.NamespaceFile]int) {
 	for _, t := range reported {
 		if t.HostNetwork {
 			continue
 		}
-		id, exists := identify(t.Netns)
+		id, exists := Identify(t.Netns)
 		i, listed := place[id]
 		if !exists || !listed {
 			s.Absent = append(s.Absent, t)
@@ -87,11 +87,11 @@ func (s *Survey) addRuntime(reported []RuntimeSandbox, place map[identity]int) {
 }
 
 // addCache notes what the caches tell of the sandboxes that the runtime did not tell of.
-func (s *Survey) addCache(dir string, place map[identity]int) {
+func (s *Survey) addCache(dir string, place map[attachment.NamespaceFile]int) {
 	entries, unreadable, err := cnicache.Read(dir)
 	s.Incomplete = errors.Join(append([]error{s.Incomplete, err}, unreadable...)...)
 	for _, e := range entries {
-		id, exists := identify(e.Netns)
+		id, exists := Identify(e.Netns)
 		i, listed := place[id]
 		if !exists || !listed || s.Sandboxes[i].Source != SourceNone {
 			continue

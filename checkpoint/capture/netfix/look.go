@@ -134,8 +134,8 @@ func (l *inspector) isHost(n attachment.Namespace) bool {
 	if l.host.Identity().Same(n) == nil {
 		return true
 	}
-	device, inode, ok := sandbox.Identify("/proc/1/ns/net")
-	return ok && device == n.Device && inode == n.Inode
+	file, ok := sandbox.Identify("/proc/1/ns/net")
+	return ok && file == n.File()
 }
 
 // capture returns the interface, nil if it is gone. Devices of the host can come and go during a

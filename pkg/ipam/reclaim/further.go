@@ -50,7 +50,7 @@ const pause = 200 * time.Millisecond
 // socket keeps is noted at the last look.
 func (n *Node) inspectFound(ctx context.Context, found map[uint64]sandbox.NamespaceKeeper, last bool) {
 	for id := range n.live {
-		delete(found, id.number)
+		delete(found, id.Inode)
 	}
 	maps.DeleteFunc(found, func(number uint64, k sandbox.NamespaceKeeper) bool {
 		if _, ok := n.keepers[number]; ok {
@@ -63,7 +63,7 @@ func (n *Node) inspectFound(ctx context.Context, found map[uint64]sandbox.Namesp
 			return false
 		}
 		name := nameOfKept(k)
-		n.live[inode{k.Device, number}] = liveNamespace{name: name, cookie: k.Cookie}
+		n.live[inode{Device: k.Device, Inode: number}] = liveNamespace{name: name, cookie: k.Cookie}
 		n.uninspected = append(n.uninspected, name+": nothing leads to it")
 		return true
 	})

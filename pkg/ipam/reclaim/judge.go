@@ -64,10 +64,10 @@ func (n *Node) judgeImported(a netip.Addr, j sandbox.Judgement, otherHolders []l
 // judgeByNamespace is for a holder whose namespace is known.
 func (n *Node) judgeByNamespace(h lease.Holder) sandbox.Judgement {
 	recorded := h.Namespace
-	current, found := n.live[inode{recorded.Device, recorded.Inode}]
+	current, found := n.live[inode(recorded.File())]
 	if !found {
 		n.searchMissing()
-		current, found = n.live[inode{recorded.Device, recorded.Inode}]
+		current, found = n.live[inode(recorded.File())]
 	}
 	kept, isKept := n.keepers[recorded.Inode]
 	switch {
@@ -127,7 +127,7 @@ func (n *Node) namesOf(a netip.Addr, otherHolders []lease.Holder) (names, nowher
 	for _, key := range n.holders[a] {
 		i := slices.IndexFunc(otherHolders, func(h lease.Holder) bool {
 			id := h.Namespace
-			return key == inode{id.Device, id.Inode} && id.Cookie != 0 && id.Cookie == n.live[key].cookie
+			return key == inode(id.File()) && id.Cookie != 0 && id.Cookie == n.live[key].cookie
 		})
 		if i >= 0 {
 			nowhere = fmt.Sprintf("no network namespace but that of %s has the address", otherHolders[i].ContainerID)

@@ -42,7 +42,7 @@ type Node struct {
 }
 
 // inode tells namespaces apart at one moment.
-type inode struct{ device, number uint64 }
+type inode attachment.NamespaceFile
 
 // liveNamespace is a namespace that is there.
 type liveNamespace struct {
@@ -94,8 +94,8 @@ func Look(ctx context.Context, sources Sources) (*Node, error) {
 // inspectKeeper says whether the namespace could be looked into.
 func (n *Node) inspectKeeper(ctx context.Context, number uint64, k sandbox.NamespaceKeeper) bool {
 	for _, path := range k.Paths() {
-		device, inodeNumber, ok := sandbox.Identify(path)
-		if ok && inodeNumber == number && n.inspect(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{path}}, nameOfKept(k)) {
+		file, ok := sandbox.Identify(path)
+		if ok && file.Inode == number && n.inspect(ctx, sandbox.Sandbox{NamespaceFile: file, Paths: []string{path}}, nameOfKept(k)) {
 			return true
 		}
 	}
@@ -113,7 +113,7 @@ func (n *Node) Problems() []string {
 
 // Has says whether the namespace had the address at the look, and is a sandbox's.
 func (n *Node) Has(id attachment.Namespace, a netip.Addr) bool {
-	key := inode{id.Device, id.Inode}
+	key := inode(id.File())
 	if _, found := n.live[key]; !found {
 		n.searchMissing()
 	}
@@ -136,12 +136,12 @@ func checkAllVisible() error {
 // let nobody see the namespace of PID 1.
 func (n *Node) inspectHosts(ctx context.Context) {
 	for _, path := range []string{"/proc/1/ns/net", "/proc/self/ns/net"} {
-		device, number, ok := sandbox.Identify(path)
+		file, ok := sandbox.Identify(path)
 		if ok {
-			n.hosts[inode{device, number}] = true
+			n.hosts[inode(file)] = true
 		}
-		if _, exists := n.live[inode{device, number}]; ok && !exists {
-			n.inspect(ctx, sandbox.Sandbox{Device: device, Inode: number, Paths: []string{path}}, "the host's network namespace")
+		if _, exists := n.live[inode(file)]; ok && !exists {
+			n.inspect(ctx, sandbox.Sandbox{NamespaceFile: file, Paths: []string{path}}, "the host's network namespace")
 		}
 	}
 }
@@ -161,11 +161,11 @@ func (n *Node) inspectSandboxes(ctx context.Context) error {
 		before := missed
 		missed, err = sandbox.List()
 		missed = slices.DeleteFunc(missed, func(s sandbox.Sandbox) bool {
-			return !slices.ContainsFunc(before, func(m sandbox.Sandbox) bool { return m.Device == s.Device && m.Inode == s.Inode })
+			return !slices.ContainsFunc(before, func(m sandbox.Sandbox) bool { return m.NamespaceFile == s.NamespaceFile })
 		})
 	}
 	for _, s := range missed {
-		n.live[inode{s.Device, s.Inode}] = liveNamespace{name: nameOf(s)}
+		n.live[inode(s.NamespaceFile)] = liveNamespace{name: nameOf(s)}
 		n.uninspected = append(n.uninspected, nameOf(s)+": none of its paths leads to it")
 	}
 	return errors.Join(err, ctx.Err())
@@ -176,7 +176,7 @@ func nameOf(s sandbox.Sandbox) string { return "the network namespace at " + s.P
 // inspect notes the namespace with its cookie and addresses. It returns false if none of the paths leads to
 // the namespace.
 func (n *Node) inspect(ctx context.Context, s sandbox.Sandbox, name string) bool {
-	key := inode{s.Device, s.Inode}
+	key := inode(s.NamespaceFile)
 	var failed error
 	for _, path := range s.Paths {
 		id, err := identity.Read(path)
@@ -224,7 +224,7 @@ func (n *Node) noteAddresses(id attachment.Namespace) error {
 	}
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	for _, a := range slices.Compact(addresses) {
-		n.holders[a] = append(n.holders[a], inode{id.Device, id.Inode})
+		n.holders[a] = append(n.holders[a], inode(id.File()))
 	}
 	return nil
 }
