@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -31,8 +33,8 @@ var findAgent = func(ctx context.Context) agentClients {
 }
 
 // auditSources opens what an audit reads.
-func auditSources(ctx context.Context, open storeOpener, leases leaseDir, cacheDir string) (sources audit.Sources, err error) {
-	if sources.Store, err = open(); err != nil {
+func auditSources(cmd *cobra.Command, leases leaseDir, cacheDir string) (sources audit.Sources, err error) {
+	if sources.Store, err = openStore(cmd); err != nil {
 		return sources, err
 	}
 	if _, err := leases.path(); err != nil {
@@ -45,7 +47,7 @@ func auditSources(ctx context.Context, open storeOpener, leases leaseDir, cacheD
 		store.OnWait(printLockWait(os.Stderr))
 	}
 	sources.CacheDir, sources.AllProcesses = cacheDir, allProcesses()
-	clients := findAgent(ctx)
+	clients := findAgent(cmd.Context())
 	sources.Runtime, sources.Judge, sources.Asker, sources.UnaskedReason = clients.runtime, clients.judge, clients.asker, clients.reason
 	return sources, nil
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newAudit(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newAudit() *cobra.Command {
 	var cacheDir string
 	var leases leaseDir
 	cmd := &cobra.Command{
@@ -36,7 +35,7 @@ output names it; 2: usage or environment.`,
   relink audit -o json  # with the evidence as fields`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sources, err := auditSources(cmd.Context(), open, leases, cacheDir)
+			sources, err := auditSources(cmd, leases, cacheDir)
 			if err != nil {
 				return err
 			}
@@ -44,13 +43,13 @@ output names it; 2: usage or environment.`,
 			if err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
-			return present(report, output, s, report.IsHealthy(), func() { auditLines(report, s) })
+			s := screenOf(cmd)
+			return s.present(report, report.IsHealthy(), func() { auditLines(report, s) })
 		},
 	}
 	addOnlyDataDir(cmd.Flags(), &leases)
 	addCacheDir(cmd, &cacheDir)
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 

@@ -3,10 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
@@ -15,8 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/capture"
 )
 
-func newCapture(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newCapture() *cobra.Command {
 	var opts capture.Options
 	cmd := &cobra.Command{
 		Use:   "capture " + nameUsage,
@@ -42,20 +38,20 @@ output names it; 2: usage or environment.`,
   relink capture --refresh shop/db  # record how a pod is now`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
-			if opts.Store, err = open(); err != nil {
+			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
-			return captureAll(cmd.Context(), opts, output, screenOf(cmd, v))
+			return captureAll(cmd.Context(), opts, screenOf(cmd))
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.Refresh, "refresh", false, "also write the existing checkpoints anew")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
-	addSelection(cmd, open, &opts.Select)
-	addParent(cmd, open, &opts.Select)
+	addSelection(cmd, &opts.Select)
+	addParent(cmd, &opts.Select)
 	flags.StringArrayVar(&opts.Attached, "attached", nil, "interfaces of this `name` were attached by the runtime, whatever the CNI caches say (repeatable)")
 	addCacheDir(cmd, &opts.CacheDir)
-	addOutput(cmd, &output, formatWide)
+	addOutput(cmd, formatWide)
 	return cmd
 }
 
@@ -65,17 +61,13 @@ func checkCacheDir(cmd *cobra.Command, dir string) error {
 	if !cmd.Flags().Changed("cni-cache") {
 		return nil
 	}
-	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
-		err = &fs.PathError{Op: "open", Path: dir, Err: errors.New("not a directory")}
-	}
-	if err != nil {
+	if err := checkDirectory(dir); err != nil {
 		return fmt.Errorf("invalid --cni-cache: %w", err)
 	}
 	return nil
 }
 
-func captureAll(ctx context.Context, opts capture.Options, output format, s *screen) error {
+func captureAll(ctx context.Context, opts capture.Options, s *screen) error {
 	report, err := capture.Run(ctx, opts)
 	captured := capturedOutcomes(report)
 	captured.log(opts.DryRun, err)
@@ -85,7 +77,7 @@ func captureAll(ctx context.Context, opts capture.Options, output format, s *scr
 	for _, note := range report.Notes {
 		s.warnf("%s", note)
 	}
-	return present(report, output, s, report.Complete(), func() { captured.write(output.wide(), s) })
+	return s.present(report, report.Complete(), func() { captured.write(s) })
 }
 
 // capturedOutcomes are the interfaces, in order by sandbox.

@@ -16,8 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newCheck(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newCheck() *cobra.Command {
 	var cacheDir string
 	opts := restore.Options{DryRun: true}
 	cmd := &cobra.Command{
@@ -38,16 +37,16 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
   relink check -q              # prints nothing if all is well`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
-			if opts.Store, err = open(); err != nil {
+			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
-			return check(cmd.Context(), opts, cacheDir, output, screenOf(cmd, v))
+			return check(cmd.Context(), opts, cacheDir, screenOf(cmd))
 		},
 	}
-	addSelection(cmd, open, &opts.Select)
-	addParent(cmd, open, &opts.Select)
+	addSelection(cmd, &opts.Select)
+	addParent(cmd, &opts.Select)
 	addCacheDir(cmd, &cacheDir)
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 
@@ -68,7 +67,7 @@ type uncaptured struct {
 	Reason string `json:"why,omitempty"`
 }
 
-func check(ctx context.Context, opts restore.Options, cacheDir string, output format, s *screen) error {
+func check(ctx context.Context, opts restore.Options, cacheDir string, s *screen) error {
 	missing, problems, err := findUncaptured(ctx, opts.Store, cacheDir)
 	if err != nil {
 		return err
@@ -87,7 +86,7 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, output fo
 	for _, p := range problems {
 		report.Problems = append(report.Problems, p.Text)
 	}
-	return present(checkReport{report, uncapturedList(missing)}, output, s, report.AsRecorded() && len(missing) == 0, func() {
+	return s.present(checkReport{report, uncapturedList(missing)}, report.AsRecorded() && len(missing) == 0, func() {
 		checkLines(report, missing, opts.Store.Dir(), s)
 	})
 }

@@ -23,17 +23,18 @@ func TestTablesLeaveOutWhatHasExpired(t *testing.T) {
 	}
 	r := checkpoint.Record{Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, Interface: i}
 	for name, write := range map[string]func(s *screen){
-		"list": func(s *screen) { listTable([]listedAttachment{{Record: r}}, false, s) },
-		"wide": func(s *screen) { listTable([]listedAttachment{{Record: r}}, true, s) },
+		"list": func(s *screen) { listTable([]listedAttachment{{Record: r}}, s) },
 		"restore": func(s *screen) {
-			restoredOutcomes(restore.Report{Attachments: []restore.Outcome{{Interface: i}}}, "").writeTable(true, s)
+			restoredOutcomes(restore.Report{Attachments: []restore.Outcome{{Interface: i}}}, "").writeTable(s)
 		},
 		"show": func(s *screen) { describeAttachment(listedAttachment{Record: r}, s) },
 	} {
-		var b bytes.Buffer
-		write(&screen{out: &b, err: &b})
-		if out := b.String(); !strings.Contains(out, "10.3.0.2/24") || strings.Contains(out, "10.9.0.2") || strings.Contains(out, "+1") {
-			t.Errorf("%s:\n%s", name, out)
+		for _, format := range []string{formatTable, formatWide} {
+			var b bytes.Buffer
+			write(&screen{out: &b, err: &b, format: format})
+			if out := b.String(); !strings.Contains(out, "10.3.0.2/24") || strings.Contains(out, "10.9.0.2") || strings.Contains(out, "+1") {
+				t.Errorf("%s -o %s:\n%s", name, format, out)
+			}
 		}
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newForget(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newForget() *cobra.Command {
 	var confirmed, dryRun bool
 	var opts forget.Options
 	cmd := &cobra.Command{
@@ -40,11 +39,11 @@ environment.`,
   relink forget --stale --yes      # all checkpoints of sandboxes that are gone
   relink forget shop/web-0`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if opts.Store, err = open(); err != nil {
+			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
 			opts.Select.Names, opts.AllProcesses = args, sandbox.SeesAllProcesses()
-			s := screenOf(cmd, v)
+			s := screenOf(cmd)
 			plan, err := forget.NewPlan(cmd.Context(), opts)
 			if err != nil {
 				return err
@@ -52,7 +51,7 @@ environment.`,
 			report := plan.Report()
 			if !confirmed && !dryRun && report.Count(forget.ToForget) > 0 {
 				question := fmt.Sprintf("Forget %s? [y/N] ", count(report.Count(forget.ToForget), "checkpoint"))
-				show := func(s *screen) { forgottenOutcomes(report).writeTable(false, s) }
+				show := func(s *screen) { forgottenOutcomes(report).writeTable(s) }
 				if err := s.confirm(cmd, "forgotten", show, question, "y", "Y", "yes", "Yes", "YES"); err != nil {
 					return err
 				}
@@ -60,25 +59,25 @@ environment.`,
 			if !dryRun {
 				report = plan.Run(cmd.Context())
 			}
-			return presentForgotten(report, output, s, dryRun)
+			return presentForgotten(report, s, dryRun)
 		},
 	}
-	addSelection(cmd, open, &opts.Select)
-	addParent(cmd, open, &opts.Select)
+	addSelection(cmd, &opts.Select)
+	addParent(cmd, &opts.Select)
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.Stale, "stale", false, "all checkpoints of sandboxes that are gone")
 	flags.BoolVar(&confirmed, "yes", false, "do not ask")
 	flags.BoolVar(&opts.Force, "force", false, "drop what is named, even if the sandbox may be alive")
 	flags.BoolVar(&dryRun, "dry-run", false, "print what would be dropped and why, and drop nothing")
-	addOutput(cmd, &output, formatWide)
+	addOutput(cmd, formatWide)
 	return cmd
 }
 
-func presentForgotten(report forget.CheckpointReport, output format, s *screen, dryRun bool) error {
+func presentForgotten(report forget.CheckpointReport, s *screen, dryRun bool) error {
 	forgotten := forgottenOutcomes(report)
 	forgotten.log(dryRun, nil)
-	return present(report, output, s, report.Complete(), func() {
-		forgotten.write(output.wide(), s)
+	return s.present(report, report.Complete(), func() {
+		forgotten.write(s)
 		if report.LeasesMayRemain() {
 			s.info("their addresses may still be leased: relink ipam reclaim shows those of sandboxes that are gone")
 		}

@@ -14,8 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newGC(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newGC() *cobra.Command {
 	var cacheDir string
 	var leases leaseDir
 	var opts reclaim.Options
@@ -42,7 +41,7 @@ Exit status 0: done; 1: something could not be freed or looked at, and the outpu
 			if opts.Grace < reclaim.MinGrace {
 				return fmt.Errorf("invalid --grace %s: must be at least %s, because an ADD can take nearly that long", opts.Grace, reclaim.MinGrace)
 			}
-			if opts.Sources, err = auditSources(cmd.Context(), open, leases, cacheDir); err != nil {
+			if opts.Sources, err = auditSources(cmd, leases, cacheDir); err != nil {
 				return err
 			}
 			report, err := reclaim.Run(cmd.Context(), opts)
@@ -50,8 +49,8 @@ Exit status 0: done; 1: something could not be freed or looked at, and the outpu
 				return err
 			}
 			logGC(report)
-			s := screenOf(cmd, v)
-			return present(report, output, s, report.Complete(), func() { gcLines(report, s) })
+			s := screenOf(cmd)
+			return s.present(report, report.Complete(), func() { gcLines(report, s) })
 		},
 	}
 	flags := cmd.Flags()
@@ -59,7 +58,7 @@ Exit status 0: done; 1: something could not be freed or looked at, and the outpu
 	flags.DurationVar(&opts.Grace, "grace", reclaim.DefaultGrace, "least `time` between the two passes that see a thing dead")
 	addOnlyDataDir(flags, &leases)
 	addCacheDir(cmd, &cacheDir)
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 

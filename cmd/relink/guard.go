@@ -29,7 +29,7 @@ func guardStatus(err error) int {
 	return guard.StatusNotRun
 }
 
-func newGuard(open storeOpener, v *verbosity) *cobra.Command {
+func newGuard() *cobra.Command {
 	var plan guard.Plan
 	var resume string
 	var follow bool
@@ -70,7 +70,7 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 			if follow {
 				return followGuard(cmd)
 			}
-			return runGuard(cmd, plan, resume, open, v)
+			return runGuard(cmd, plan, resume)
 		},
 	}
 	flags := cmd.Flags()
@@ -125,8 +125,8 @@ func followGuard(cmd *cobra.Command) error {
 	return err
 }
 
-func runGuard(cmd *cobra.Command, plan guard.Plan, resume string, open storeOpener, v *verbosity) error {
-	store, err := open()
+func runGuard(cmd *cobra.Command, plan guard.Plan, resume string) error {
+	store, err := openStore(cmd)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func runGuard(cmd *cobra.Command, plan guard.Plan, resume string, open storeOpen
 		return err
 	}
 	// Not by way of the streams: nothing may depend on whether somebody reads.
-	opts := guard.Options{Store: store, Out: streamOf(cmd.OutOrStdout()).writer, Err: streamOf(cmd.ErrOrStderr()).writer, Quiet: v.quiet}
+	opts := guard.Options{Store: store, Out: streamOf(cmd.OutOrStdout()).writer, Err: streamOf(cmd.ErrOrStderr()).writer, Quiet: flagText(cmd, "quiet") == "true"}
 	if f, ok := cmd.InOrStdin().(*os.File); ok {
 		opts.Stdin = f
 	}

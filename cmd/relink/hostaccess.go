@@ -20,7 +20,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newHostAccess(open storeOpener, v *verbosity) *cobra.Command {
+func newHostAccess() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "host-access",
 		Short: "The path between pods and this node",
@@ -32,13 +32,12 @@ Exit status: each verb has its own.`,
 		Example: `  relink host-access show
   relink host-access add shop/web-0`,
 	}
-	cmd.AddCommand(newHostAccessShow(open, v), newHostAccessAdd(open, v), newHostAccessRemove(open, v))
+	cmd.AddCommand(newHostAccessShow(), newHostAccessAdd(), newHostAccessRemove())
 	requireVerb(cmd)
 	return cmd
 }
 
-func newHostAccessShow(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newHostAccessShow() *cobra.Command {
 	var filter selection.Selection
 	cmd := &cobra.Command{
 		Use:   "show " + nameUsage,
@@ -53,7 +52,7 @@ environment.`,
 		Example: `  relink host-access show
   relink host-access show shop/web-0`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			store, err := open()
+			store, err := openStore(cmd)
 			if err != nil {
 				return err
 			}
@@ -66,18 +65,18 @@ environment.`,
 			if err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
-			return present(report, output, s, report.IsHealthy(), func() { writeHostAccess(report, output.wide(), s) })
+			s := screenOf(cmd)
+			return s.present(report, report.IsHealthy(), func() { writeHostAccess(report, s) })
 		},
 	}
-	addSelection(cmd, open, &filter)
-	addParent(cmd, open, &filter)
-	addOutput(cmd, &output, formatWide)
+	addSelection(cmd, &filter)
+	addParent(cmd, &filter)
+	addOutput(cmd, formatWide)
 	return cmd
 }
 
-func writeHostAccess(report hostends.AccessReport, wide bool, s *screen) {
-	hostAccessTable(report, wide, s)
+func writeHostAccess(report hostends.AccessReport, s *screen) {
+	hostAccessTable(report, s)
 	if !s.quiet {
 		s.printLines(report.Notes)
 	}
@@ -117,8 +116,8 @@ func hasFamily(addresses []netip.Addr, ipv6 bool) bool {
 	return slices.ContainsFunc(addresses, func(a netip.Addr) bool { return a.Is6() == ipv6 })
 }
 
-func hostAccessTable(report hostends.AccessReport, wide bool, s *screen) {
-	t := newTable(wide, columns("POD", "INTERFACE", "IN POD", "IN HOST", "ADDRESS"), spareColumn("SETTINGS", 1), columns(stateColumn))
+func hostAccessTable(report hostends.AccessReport, s *screen) {
+	t := newTable(columns("POD", "INTERFACE", "IN POD", "IN HOST", "ADDRESS"), spareColumn("SETTINGS", 1), columns(stateColumn))
 	for _, p := range report.Pods {
 		state := "works"
 		if len(p.Problems) > 0 {
@@ -165,7 +164,6 @@ func settingsOf(o hostaccess.Options) string {
 // accessChange is add or remove.
 type accessChange struct {
 	filter selection.Selection
-	output format
 	// change changes one attachment.
 	change func(context.Context, *checkpoint.Store, *kernel.Namespace, checkpoint.Record) (hostends.AccessChange, error)
 }
@@ -178,7 +176,7 @@ type accessOutcome struct {
 	Reason     string         `json:"reason,omitempty"`
 }
 
-func newHostAccessAdd(open storeOpener, v *verbosity) *cobra.Command {
+func newHostAccessAdd() *cobra.Command {
 	var c accessChange
 	var written netconf.AccessConfig
 	cmd := &cobra.Command{
@@ -202,10 +200,10 @@ environment.`,
 			c.change = func(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Record) (hostends.AccessChange, error) {
 				return hostends.Add(ctx, store, host, r, *options)
 			}
-			return c.run(cmd, open, args, v)
+			return c.run(cmd, args)
 		},
 	}
-	c.flags(cmd, open)
+	c.flags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&written.IfName, "if-name", hostaccess.DefaultName, "`name` of the device in the pod")
 	flags.StringSliceVar(&written.Services, "services", nil, "`networks` of ClusterIPs that the pod reaches through the node")
@@ -216,7 +214,7 @@ environment.`,
 	return cmd
 }
 
-func newHostAccessRemove(open storeOpener, v *verbosity) *cobra.Command {
+func newHostAccessRemove() *cobra.Command {
 	c := accessChange{change: hostends.Remove}
 	cmd := &cobra.Command{
 		Use:   "remove POD...",
@@ -230,25 +228,25 @@ Exit status 0: none of the named pods has it; 1: one has, and the output names i
 environment.`,
 		Example: "  relink host-access remove shop/web-0",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd, open, args, v)
+			return c.run(cmd, args)
 		},
 	}
-	c.flags(cmd, open)
+	c.flags(cmd)
 	return cmd
 }
 
-func (c *accessChange) flags(cmd *cobra.Command, open storeOpener) {
-	addSelection(cmd, open, &c.filter)
-	addParent(cmd, open, &c.filter)
-	addOutput(cmd, &c.output)
+func (c *accessChange) flags(cmd *cobra.Command) {
+	addSelection(cmd, &c.filter)
+	addParent(cmd, &c.filter)
+	addOutput(cmd)
 }
 
-func (c *accessChange) run(cmd *cobra.Command, open storeOpener, args []string, v *verbosity) error {
+func (c *accessChange) run(cmd *cobra.Command, args []string) error {
 	c.filter.Names = args
 	if c.filter.MatchesAll() {
 		return errors.New("name the pods, or select them by --namespace, --network or --parent")
 	}
-	store, err := open()
+	store, err := openStore(cmd)
 	if err != nil {
 		return err
 	}
@@ -266,9 +264,9 @@ func (c *accessChange) run(cmd *cobra.Command, open storeOpener, args []string, 
 		results = append(results, accessOutcome{Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, Pod: u.Partial.Pod, State: failed, Reason: printable.Joined(u.Err)})
 	}
 	results = append(results, c.changeAll(cmd.Context(), store, host, records)...)
-	s := screenOf(cmd, v)
+	s := screenOf(cmd)
 	complete := !slices.ContainsFunc(results, func(r accessOutcome) bool { return r.State == failed })
-	return present(results, c.output, s, complete, func() {
+	return s.present(results, complete, func() {
 		for _, r := range results {
 			if !s.quiet || r.Reason != "" {
 				s.printf("%s", strings.TrimSuffix(fmt.Sprintf("%s %s: host access %s: %s", r.Pod, r.Attachment.IfName, r.State, r.Reason), ": "))

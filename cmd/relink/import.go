@@ -11,8 +11,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/capture/netfix"
 )
 
-func newImport(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newImport() *cobra.Command {
 	var opts netfix.Options
 	cmd := &cobra.Command{
 		Use:   "import DIR --parent DEVICE[,DEVICE...] [--vlan ID] [--replace]",
@@ -33,11 +32,11 @@ or environment.`,
   relink import /var/lib/i40e_net_fix --parent bond4 --vlan 4 --replace`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if opts.Store, err = open(); err != nil {
+			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
 			opts.Dir = args[0]
-			return importAll(cmd.Context(), opts, output, screenOf(cmd, v))
+			return importAll(cmd.Context(), opts, screenOf(cmd))
 		},
 	}
 	flags := cmd.Flags()
@@ -46,18 +45,18 @@ or environment.`,
 	flags.IntVar(&opts.Parent.MTU, "mtu", 0, "MTU of the lost interfaces in `bytes`; 0: that of the device they are on")
 	flags.BoolVar(&opts.Replace, "replace", false, "write a checkpoint anew if an import wrote it from a file alone and the interface is gone")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
-	addOutput(cmd, &output, formatWide)
+	addOutput(cmd, formatWide)
 	return cmd
 }
 
-func importAll(ctx context.Context, opts netfix.Options, output format, s *screen) error {
+func importAll(ctx context.Context, opts netfix.Options, s *screen) error {
 	report, err := netfix.Run(ctx, opts)
 	imported := importedOutcomes(report, opts.Dir)
 	imported.log(opts.DryRun, err)
 	if err != nil {
 		return err
 	}
-	return present(report, output, s, report.Complete(), func() { imported.write(output.wide(), s) })
+	return s.present(report, report.Complete(), func() { imported.write(s) })
 }
 
 func importedOutcomes(report netfix.FileReport, dir string) outcomes {

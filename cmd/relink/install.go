@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/install"
 )
 
-func newInstall(v *verbosity) *cobra.Command {
+func newInstall() *cobra.Command {
 	var opts install.Options
 	var dryRun, noStart bool
 	cmd := &cobra.Command{
@@ -51,7 +51,7 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 			if err != nil {
 				return err
 			}
-			return installAll(cmd.Context(), plan, opts, dryRun, noStart, screenOf(cmd, v))
+			return installAll(cmd.Context(), plan, opts, dryRun, noStart, screenOf(cmd))
 		},
 	}
 	flags := cmd.Flags()
@@ -76,11 +76,7 @@ func checkInstallDirs(root, cniBin string) error {
 	if root == "" {
 		return nil
 	}
-	info, err := os.Stat(root)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s: not a directory", root)
-	}
-	if err != nil {
+	if err := checkDirectory(root); err != nil {
 		return fmt.Errorf("invalid --root: %w", err)
 	}
 	return nil

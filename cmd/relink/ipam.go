@@ -18,7 +18,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newIPAM(open storeOpener, v *verbosity) *cobra.Command {
+func newIPAM() *cobra.Command {
 	var dir leaseDir
 	cmd := &cobra.Command{
 		Use:   "ipam",
@@ -37,10 +37,10 @@ Exit status: the --help of each verb says it. Without a verb it is 2.`,
 	requireVerb(cmd)
 	addDataDir(cmd.PersistentFlags(), &dir)
 	must(cmd.MarkPersistentFlagDirname("data-dir"))
-	addGroup(cmd, "Look:", newIPAMList(&dir, v), newIPAMShow(&dir, v), newIPAMUsage(&dir, v))
-	addGroup(cmd, "Pools:", newIPAMPools(v), newIPAMBlocks(v), newIPAMFence(v))
-	addGroup(cmd, "Change:", newIPAMRelease(&dir, v), newIPAMReserve(&dir, v), newIPAMReclaim(&dir, open, v))
-	addGroup(cmd, "Networks:", newIPAMImport(&dir, open, v), newIPAMResetClock(&dir, v), newIPAMResetMachine(&dir, v))
+	addGroup(cmd, "Look:", newIPAMList(&dir), newIPAMShow(&dir), newIPAMUsage(&dir))
+	addGroup(cmd, "Pools:", newIPAMPools(), newIPAMBlocks(), newIPAMFence())
+	addGroup(cmd, "Change:", newIPAMRelease(&dir), newIPAMReserve(&dir), newIPAMReclaim(&dir))
+	addGroup(cmd, "Networks:", newIPAMImport(&dir), newIPAMResetClock(&dir), newIPAMResetMachine(&dir))
 	return cmd
 }
 
@@ -65,11 +65,7 @@ func (d leaseDir) path() (string, error) {
 	if err != nil || dir == lease.DefaultDir {
 		return dir, err
 	}
-	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s: not a directory", dir)
-	}
-	if err != nil {
+	if err := checkDirectory(dir); err != nil {
 		return "", fmt.Errorf("data directory: %w", needsRoot(err))
 	}
 	return dir, nil

@@ -189,7 +189,7 @@ func TestLeasesFitATerminal(t *testing.T) {
 		100: "POD ADDRESS STATE WHY", 80: "POD ADDRESS STATE",
 	} {
 		var out bytes.Buffer
-		leaseTable(all, false, &screen{out: &out, width: width})
+		leaseTable(all, &screen{out: &out, width: width})
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		if got := strings.Join(strings.Fields(lines[0]), " "); got != columns {
 			t.Errorf("width %d: columns %s, want %s", width, got, columns)

@@ -25,11 +25,10 @@ const maxReason = 500
 type fenceCall struct {
 	kubeconfig, context, reason string
 	confirmed, dryRun           bool
-	output                      format
 	opts                        fence.Target
 }
 
-func newIPAMFence(v *verbosity) *cobra.Command {
+func newIPAMFence() *cobra.Command {
 	var call fenceCall
 	cmd := &cobra.Command{
 		Use:   "fence NODE",
@@ -62,7 +61,7 @@ environment.`,
 			if err := call.check(cmd); err != nil {
 				return err
 			}
-			return call.run(cmd, args[0], screenOf(cmd, v))
+			return call.run(cmd, args[0], screenOf(cmd))
 		},
 	}
 	flags := cmd.Flags()
@@ -73,7 +72,7 @@ environment.`,
 	flags.StringVar(&call.reason, "reason", "", "`text` for the blocks instead of your name")
 	flags.BoolVar(&call.confirmed, "yes", false, "do not ask")
 	flags.BoolVar(&call.dryRun, "dry-run", false, "print what the node has, and change nothing")
-	addOutput(cmd, &call.output, formatWide)
+	addOutput(cmd, formatWide)
 	return cmd
 }
 
@@ -106,7 +105,7 @@ func (f *fenceCall) run(cmd *cobra.Command, node string, s *screen) error {
 	due := report.Count(fence.ToFence) > 0 && !f.dryRun
 	if due && !f.confirmed {
 		show := func(s *screen) {
-			fenceTable(report, false, s)
+			fenceTable(report, s)
 			s.printLines(append([]string{fenceConsequence(report)}, fenceWarnings(report)...))
 		}
 		if err := s.confirm(cmd, "fenced", show, "Type the node's name to declare it dead: ", report.Node); err != nil {
@@ -120,7 +119,7 @@ func (f *fenceCall) run(cmd *cobra.Command, node string, s *screen) error {
 	if due {
 		report = plan.Run(cmd.Context())
 	}
-	return writeFence(report, f.output, s)
+	return writeFence(report, s)
 }
 
 // userAtHost is USER@HOST. A user of sudo is who called it.

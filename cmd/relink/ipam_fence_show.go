@@ -44,13 +44,13 @@ func fenceWarnings(r fence.Result) (warnings []string) {
 	return warnings
 }
 
-func writeFence(report fence.Result, output format, s *screen) error {
-	if output.isData() {
-		if err := output.write(s.out, report); err != nil {
+func writeFence(report fence.Result, s *screen) error {
+	if s.isData() {
+		if err := s.writeData(report); err != nil {
 			return err
 		}
 	} else {
-		fenceTable(report, output.wide(), s)
+		fenceTable(report, s)
 		writeNotFenced(report, s)
 		s.info(fenceSummary(report))
 		if report.Count(fence.ToFence) > 0 {
@@ -76,8 +76,8 @@ type fenceRow struct {
 }
 
 // fenceTable has a row for each store and pool. A wide one has a row for each block of it.
-func fenceTable(r fence.Result, wide bool, s *screen) {
-	t := newTable(wide, columns("STORE"), spareColumn("NETWORK", 1), columns("POOL"), wideColumns("BLOCK"), spareColumn("BLOCKS", 2),
+func fenceTable(r fence.Result, s *screen) {
+	t := newTable(columns("STORE"), spareColumn("NETWORK", 1), columns("POOL"), wideColumns("BLOCK"), spareColumn("BLOCKS", 2),
 		columns("ADDRESSES"), spareColumn("ASKS FOR", 4), spareColumn("BOOT", 3), columns(stateColumn))
 	var rows []fenceRow
 	partsByRow := map[fenceRow][]fence.Part{}
@@ -86,7 +86,7 @@ func fenceTable(r fence.Result, wide bool, s *screen) {
 			continue
 		}
 		row := fenceRow{store: p.Store, network: p.Network, pool: p.Pool, state: p.State}
-		if wide {
+		if s.wide() {
 			row.block = p.Block
 		}
 		if partsByRow[row] == nil {

@@ -279,7 +279,7 @@ func TestBlocksSayWhyANodeIsFenced(t *testing.T) {
 	defer a.mu.Unlock()
 	b, _ := a.blocks["lan-1"].Fence(func(p pool.Party) bool { return p.Node == "node1" }, "taint")
 	var out bytes.Buffer
-	if err := writeBlocks([]pool.Block{a.blocks["lan-0"], b}, format{choiceFlag{name: formatTable}}, &screen{out: &out, err: &out}); err != nil {
+	if err := writeBlocks([]pool.Block{a.blocks["lan-0"], b}, &screen{format: formatTable, out: &out, err: &out}); err != nil {
 		t.Fatal(err)
 	}
 	want := `BLOCK  ADDRESSES          NODES                                               FREE  ASKED

@@ -52,7 +52,7 @@ Exit status 0: all are leased as DIR or FILE says; 1: one is not, or is kept wit
 there is something else in it, and the output names it; 2: usage or environment, and nothing was
 taken over.`
 
-func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command {
+func newIPAMImport(dir *leaseDir) *cobra.Command {
 	var network string
 	var retain durationFlag
 	var call importCall
@@ -75,7 +75,7 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
 			if err := call.check(retain); err != nil {
 				return err
 			}
-			if err := addCheckpoints(&call.Sources, open); err != nil {
+			if err := addCheckpoints(cmd, &call.Sources); err != nil {
 				return err
 			}
 			store, err := dir.open(network)
@@ -87,7 +87,7 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
 			if call.sticky.name == stickyOwner {
 				call.Owners = control.Client{}
 			}
-			return call.run(cmd.Context(), store, screenOf(cmd, v))
+			return call.run(cmd.Context(), store, screenOf(cmd))
 		},
 	}
 	addNetwork(cmd, dir, &network, "the `network` of the addresses: the name in relink-ipam's configuration, or its ipam.store")
@@ -101,7 +101,7 @@ func newIPAMImport(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command
 	flags.Lookup("sticky").NoOptDefVal = stickyPod
 	flags.Var(&retain, "retain", "how long to keep them, such as 72h (default until they are released)")
 	flags.BoolVar(&call.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
-	addOutput(cmd, &call.output, formatWide)
+	addOutput(cmd, formatWide)
 	return cmd
 }
 
@@ -123,7 +123,6 @@ type importCall struct {
 	// plugin is empty for host-local, and sticky for no owner.
 	plugin, sticky choiceFlag
 	path           string
-	output         format
 }
 
 // check refuses flags that do not go together.
@@ -196,7 +195,7 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 	if err != nil {
 		return err
 	}
-	err = present(report, t.output, s, report.Complete(), func() { t.write(report, s) })
+	err = s.present(report, report.Complete(), func() { t.write(report, s) })
 	printProblems(s, report.Problems)
 	for _, failed := range report.Failed {
 		s.warnf("%s", failed)
@@ -235,7 +234,7 @@ func (t importCall) writeFiles(files []importer.EntryOutcome, s *screen) {
 	if t.plugin.name == whereaboutsPlugin {
 		first = "ADDRESS"
 	}
-	table := newTable(t.output.wide(), columns(first, "POD"), spareColumn("SANDBOX", 1), spareColumn("INTERFACE", 2), columns(stateColumn, "WHY"))
+	table := newTable(columns(first, "POD"), spareColumn("SANDBOX", 1), spareColumn("INTERFACE", 2), columns(stateColumn, "WHY"))
 	for _, alike := range foldEqual(shown, s, func(f importer.EntryOutcome) string { return string(f.State) + f.Reason }) {
 		f := alike[0]
 		if len(alike) > 1 {

@@ -16,8 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newIPAMList(dir *leaseDir, v *verbosity) *cobra.Command {
-	var output format
+func newIPAMList(dir *leaseDir) *cobra.Command {
 	var choice leaseChoice
 	cmd := &cobra.Command{
 		Use:   "list " + leaseNameUsage,
@@ -38,13 +37,13 @@ Exit status 0: all stores could be read; 1: one could not, and a message names i
   relink ipam list --state reserved       # those that wait for their pods`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			choice.Names = args
-			return listLeases(cmd.Context(), *dir, choice, output, screenOf(cmd, v))
+			return listLeases(cmd.Context(), *dir, choice, screenOf(cmd))
 		},
 	}
 	addLeaseSelection(cmd, dir, &choice.Selection)
 	addChoice(cmd, &choice.state, "state", "", "state", "only what is in this `state`: held, reserved or quarantined",
 		string(lease.Held), string(lease.Reserved), string(lease.Quarantined))
-	addOutput(cmd, &output, formatWide, formatName)
+	addOutput(cmd, formatWide, formatName)
 	return cmd
 }
 
@@ -72,7 +71,7 @@ func (c leaseChoice) selectLeases(leases []lease.Lease) ([]lease.Lease, error) {
 	return chosen, nil
 }
 
-func listLeases(ctx context.Context, dir leaseDir, choice leaseChoice, output format, s *screen) error {
+func listLeases(ctx context.Context, dir leaseDir, choice leaseChoice, s *screen) error {
 	stores, err := dir.stores(choice.Network)
 	if err != nil {
 		return err
@@ -92,7 +91,7 @@ func listLeases(ctx context.Context, dir leaseDir, choice leaseChoice, output fo
 	})
 	chosen, err := choice.selectLeases(collected)
 	if err == nil {
-		err = writeLeases(chosen, dir, choice, output, len(failed) > 0, s)
+		err = writeLeases(chosen, dir, choice, len(failed) > 0, s)
 	}
 	for _, f := range failed {
 		printError(s.err, f)
@@ -113,16 +112,16 @@ func readLeases(ctx context.Context, store *lease.Store) (leases []lease.Lease, 
 }
 
 // writeLeases writes the chosen leases. incomplete says that some could not be read.
-func writeLeases(chosen []lease.Lease, dir leaseDir, choice leaseChoice, output format, incomplete bool, s *screen) error {
+func writeLeases(chosen []lease.Lease, dir leaseDir, choice leaseChoice, incomplete bool, s *screen) error {
 	switch {
-	case output.isData():
-		return output.write(s.out, orEmpty(chosen))
-	case output.name == formatName:
+	case s.isData():
+		return s.writeData(orEmpty(chosen))
+	case s.format == formatName:
 		for _, a := range addressNames(chosen) {
 			s.printf("%s", a)
 		}
 	case len(chosen) > 0:
-		leaseTable(chosen, output.wide(), s)
+		leaseTable(chosen, s)
 	case !incomplete && !s.quiet:
 		path, err := dir.path()
 		if err != nil {
@@ -158,8 +157,8 @@ func noLease(choice leaseChoice, dir string) string {
 	return fmt.Sprintf("no address is %s in %s", state, dir)
 }
 
-func leaseTable(leases []lease.Lease, wide bool, s *screen) {
-	t := newTable(wide, columns("POD", "ADDRESS"), spareColumn("NETWORK", 2), wideColumns("SANDBOX", "INTERFACE"), columns(stateColumn),
+func leaseTable(leases []lease.Lease, s *screen) {
+	t := newTable(columns("POD", "ADDRESS"), spareColumn("NETWORK", 2), wideColumns("SANDBOX", "INTERFACE"), columns(stateColumn),
 		spareColumn("AGE", 3), wideColumns("SINCE", "UNTIL"), spareColumn("WHY", 1))
 	for _, l := range leases {
 		t.row(ownerCell(l), l.Address.String(), l.Network, joinHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }),

@@ -13,8 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-func newIPAMPools(v *verbosity) *cobra.Command {
-	var output format
+func newIPAMPools() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pools [POOL]",
 		Short: "Show the address pools that nodes share",
@@ -36,24 +35,24 @@ pool.`,
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return showPool(cmd.Context(), args[0], output, screenOf(cmd, v))
+				return showPool(cmd.Context(), args[0], screenOf(cmd))
 			}
 			pools, err := control.Client{}.Pools(cmd.Context())
 			if err != nil {
 				return poolError{err}
 			}
-			return writePools(pools, output, screenOf(cmd, v))
+			return writePools(pools, screenOf(cmd))
 		},
 	}
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 
-func writePools(pools []pool.Pool, output format, s *screen) error {
-	if output.isData() {
-		return output.write(s.out, orEmpty(pools))
+func writePools(pools []pool.Pool, s *screen) error {
+	if s.isData() {
+		return s.writeData(orEmpty(pools))
 	}
-	t := newTable(false, columns("POOL", "SUBNET", "ADDRESSES", "ON NODES"), spareColumn("BLOCKS", 1), spareColumn("TAKEN", 2))
+	t := newTable(columns("POOL", "SUBNET", "ADDRESSES", "ON NODES"), spareColumn("BLOCKS", 1), spareColumn("TAKEN", 2))
 	for _, p := range pools {
 		t.row(p.Metadata.Name, p.Spec.Subnet, cmp.Or(p.Status.Addresses, "-"), fmt.Sprint(p.Status.Granted), fmt.Sprint(p.Status.Blocks), fmt.Sprint(p.Status.Existing))
 	}
@@ -69,16 +68,16 @@ func writePools(pools []pool.Pool, output format, s *screen) error {
 const noShare = "no node has any address of the pool"
 
 // showPool shows what the nodes have of a pool.
-func showPool(ctx context.Context, name string, output format, s *screen) error {
+func showPool(ctx context.Context, name string, s *screen) error {
 	blocks, err := control.Client{}.Blocks(ctx, name)
 	if err != nil {
 		return poolError{err}
 	}
 	shares := pool.Shares(blocks)
-	if output.isData() {
-		return output.write(s.out, orEmpty(shares))
+	if s.isData() {
+		return s.writeData(orEmpty(shares))
 	}
-	t := newTable(false, columns("NODE"), spareColumn("NETWORK", 1), columns("ADDRESSES", "BLOCKS", "FENCED"), spareColumn("ASKS", 2), spareColumn("BOOT", 3))
+	t := newTable(columns("NODE"), spareColumn("NETWORK", 1), columns("ADDRESSES", "BLOCKS", "FENCED"), spareColumn("ASKS", 2), spareColumn("BOOT", 3))
 	for _, n := range shares {
 		t.row(n.Node, n.Network, fmt.Sprint(n.Addresses), fmt.Sprint(n.Blocks), blankZero(n.FencedAddresses), blankZero(n.Wants), strings.Join(n.Boots, ", "))
 	}
@@ -128,8 +127,7 @@ func (u poolError) Error() string {
 
 func (u poolError) Unwrap() error { return u.error }
 
-func newIPAMBlocks(v *verbosity) *cobra.Command {
-	var output format
+func newIPAMBlocks() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "blocks POOL",
 		Short: "Show which node has which addresses of a pool",
@@ -148,18 +146,18 @@ pool.`,
 			if err != nil {
 				return poolError{err}
 			}
-			return writeBlocks(blocks, output, screenOf(cmd, v))
+			return writeBlocks(blocks, screenOf(cmd))
 		},
 	}
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 
-func writeBlocks(blocks []pool.Block, output format, s *screen) error {
-	if output.isData() {
-		return output.write(s.out, orEmpty(blocks))
+func writeBlocks(blocks []pool.Block, s *screen) error {
+	if s.isData() {
+		return s.writeData(orEmpty(blocks))
 	}
-	t := newTable(false, columns("BLOCK", "ADDRESSES", "NODES", "FREE"), spareColumn("ASKED", 1))
+	t := newTable(columns("BLOCK", "ADDRESSES", "NODES", "FREE"), spareColumn("ASKED", 1))
 	for _, b := range blocks {
 		t.row(b.Metadata.Name, b.Span().String(), nodesOf(b), fmt.Sprint(len(b.FreeOffsets())), askersOf(b))
 	}

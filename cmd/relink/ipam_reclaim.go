@@ -18,8 +18,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newIPAMReclaim(dir *leaseDir, open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newIPAMReclaim(dir *leaseDir) *cobra.Command {
 	var filter selection.Selection
 	var confirmed bool
 	var opts reclaim.Options
@@ -44,10 +43,10 @@ could not look at part of the node; 2: usage or environment.`,
   relink ipam reclaim --yes          # give it up
   relink ipam reclaim shop/web-0     # only what a pod holds`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := addCheckpoints(&opts.Sources, open); err != nil {
+			if err := addCheckpoints(cmd, &opts.Sources); err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
+			s := screenOf(cmd)
 			filter.Names = args
 			opts.DryRun, opts.WithAlive = !confirmed, s.verbose
 			stores, unheld, err := dir.storesOf(cmd.Context(), filter, &opts)
@@ -55,13 +54,13 @@ could not look at part of the node; 2: usage or environment.`,
 				return err
 			}
 			warnUnheld(s, unheld)
-			return reclaimLeases(cmd.Context(), stores, opts, output, s)
+			return reclaimLeases(cmd.Context(), stores, opts, s)
 		},
 	}
 	addLeaseSelection(cmd, dir, &filter)
 	addCacheDir(cmd, &opts.CacheDir)
 	cmd.Flags().BoolVar(&confirmed, "yes", false, "give up what is proven gone")
-	addOutput(cmd, &output, formatWide)
+	addOutput(cmd, formatWide)
 	return cmd
 }
 
@@ -114,12 +113,12 @@ type heldAddress struct {
 	holder  attachment.Key
 }
 
-func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Options, output format, s *screen) error {
+func reclaimLeases(ctx context.Context, stores []*lease.Store, opts reclaim.Options, s *screen) error {
 	report, err := reclaim.Run(ctx, stores, opts)
 	if err != nil {
 		return err
 	}
-	err = present(report, output, s, report.Complete(), func() { writeReclaimed(report, output.wide(), s) })
+	err = s.present(report, report.Complete(), func() { writeReclaimed(report, s) })
 	printProblems(s, report.Problems)
 	for _, f := range report.Failures {
 		printError(s.err, errors.New(f))
@@ -135,7 +134,7 @@ func printProblems(s *screen, problems []string) {
 }
 
 // writeReclaimed writes the table. Failures come last.
-func writeReclaimed(report reclaim.HolderReport, wide bool, s *screen) {
+func writeReclaimed(report reclaim.HolderReport, s *screen) {
 	becomes := "IS NOW"
 	if report.DryRun {
 		becomes = "BECOMES"
@@ -149,7 +148,7 @@ func writeReclaimed(report reclaim.HolderReport, wide bool, s *screen) {
 	slices.SortStableFunc(shown, func(a, b reclaim.HolderFinding) int {
 		return cmp.Or(compareBool(a.State == reclaim.Failed, b.State == reclaim.Failed), compareLeases(findingLease(a), findingLease(b)))
 	})
-	t := newTable(wide, columns("POD", "ADDRESS"), spareColumn("NETWORK", 2), wideColumns("SANDBOX", "INTERFACE"), columns("VERDICT"),
+	t := newTable(columns("POD", "ADDRESS"), spareColumn("NETWORK", 2), wideColumns("SANDBOX", "INTERFACE"), columns("VERDICT"),
 		spareColumn(becomes, 1), columns("WHY"))
 	for _, f := range shown {
 		state, pod := string(f.StateAfter), ownerCell(findingLease(f))
@@ -200,8 +199,8 @@ var allProcesses = sandbox.SeesAllProcesses
 
 // addCheckpoints adds what this node's checkpoints know of the sandboxes. A pod still owns the address that it lost with a
 // NIC. A checkpoint that cannot be read hides the namespace of its container.
-func addCheckpoints(sources *reclaim.Sources, open storeOpener) error {
-	store, err := open()
+func addCheckpoints(cmd *cobra.Command, sources *reclaim.Sources) error {
+	store, err := openStore(cmd)
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newIPAMRelease(dir *leaseDir, v *verbosity) *cobra.Command {
-	var output format
+func newIPAMRelease(dir *leaseDir) *cobra.Command {
 	var network string
 	var holder namedHolder
 	cmd := &cobra.Command{
@@ -44,12 +43,12 @@ Exit status 0: it was released; 1: it is free, or another one has it, and a mess
 			if err := holder.check(); err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
+			s := screenOf(cmd)
 			store, err := dir.storeOf(cmd.Context(), address, network, s)
 			if err != nil {
 				return err
 			}
-			return release(cmd.Context(), store, address, holder, output, s)
+			return release(cmd.Context(), store, address, holder, s)
 		},
 	}
 	addNetwork(cmd, dir, &network, "the `network` of the address (default the one that has a lease of it)")
@@ -59,7 +58,7 @@ Exit status 0: it was released; 1: it is free, or another one has it, and a mess
 	flags.StringVar(&holder.ifName, "ifname", "", "the `interface` of the holder, if it holds the address by several")
 	must(cmd.RegisterFlagCompletionFunc("ifname", dir.completeLeases(func(h holding) []string { return []string{h.holder.IfName} })))
 	flags.BoolVar(&holder.unheld, "nobody", false, "nobody holds it: it is in quarantine, or reserved for nobody")
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 
@@ -180,7 +179,7 @@ func (e namedHolder) mismatch(l lease.Lease) error {
 	return fmt.Errorf("%s is %w: it is %s, and not %s", l.Address, lease.ErrHolderChanged, l.Describe(), name)
 }
 
-func release(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder, output format, s *screen) error {
+func release(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder, s *screen) error {
 	released, remaining, err := releaseNamed(ctx, store, address, holder)
 	switch {
 	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased):
@@ -188,8 +187,8 @@ func release(ctx context.Context, store *lease.Store, address netip.Addr, holder
 	case err != nil:
 		return err
 	}
-	if output.isData() {
-		return output.write(s.out, released)
+	if s.isData() {
+		return s.writeData(released)
 	}
 	state := "it is free"
 	switch remaining.State {

@@ -14,8 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newIPAMReserve(dir *leaseDir, v *verbosity) *cobra.Command {
-	var output format
+func newIPAMReserve(dir *leaseDir) *cobra.Command {
 	var network, namespace string
 	var retain durationFlag
 	var force bool
@@ -57,7 +56,7 @@ Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and a 
 			} else if !exists && !force {
 				return fmt.Errorf("invalid --network %q: it has given no address yet; check the name, or add --force to reserve the address all the same", network)
 			}
-			return reserve(cmd.Context(), store, address, pod.Owner(), time.Duration(retain), output, screenOf(cmd, v))
+			return reserve(cmd.Context(), store, address, pod.Owner(), time.Duration(retain), screenOf(cmd))
 		},
 	}
 	addNetwork(cmd, dir, &network, "the `network` to reserve it in")
@@ -65,7 +64,7 @@ Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and a 
 	completeLeaseNamespaces(cmd, dir)
 	cmd.Flags().Var(&retain, "for", "how long it is reserved, such as 24h (default until it is released)")
 	cmd.Flags().BoolVar(&force, "force", false, "reserve also in a network that has given no address yet")
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 
@@ -87,7 +86,7 @@ func parsePod(name, namespace string) (attachment.Pod, error) {
 	return pod, nil
 }
 
-func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner attachment.Owner, retain time.Duration, output format, s *screen) error {
+func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner attachment.Owner, retain time.Duration, s *screen) error {
 	l, err := store.Reserve(ctx, address, owner, retain)
 	switch {
 	case errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrNotGiven):
@@ -95,8 +94,8 @@ func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner 
 	case err != nil:
 		return err
 	}
-	if output.isData() {
-		return output.write(s.out, l)
+	if s.isData() {
+		return s.writeData(l)
 	}
 	until := "until it is released"
 	if !l.ByHandUntil.IsZero() {

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newIPAMResetClock(dir *leaseDir, v *verbosity) *cobra.Command {
+func newIPAMResetClock(dir *leaseDir) *cobra.Command {
 	var network string
 	cmd := &cobra.Command{
 		Use:   "reset-clock --network NETWORK",
@@ -24,7 +24,7 @@ Exit status 0: it is set; 2: usage or environment.`,
 		Args:              exactArgs(),
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := screenOf(cmd, v)
+			s := screenOf(cmd)
 			store, err := dir.openExisting(network)
 			if err != nil {
 				return err

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newIPAMResetMachine(dir *leaseDir, v *verbosity) *cobra.Command {
+func newIPAMResetMachine(dir *leaseDir) *cobra.Command {
 	var network string
 	cmd := &cobra.Command{
 		Use:   "reset-machine --network NETWORK",
@@ -25,7 +25,7 @@ Exit status 0: it is so; 2: usage or environment.`,
 		Args:              exactArgs(),
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := screenOf(cmd, v)
+			s := screenOf(cmd)
 			store, err := dir.openExisting(network)
 			if err != nil {
 				return err

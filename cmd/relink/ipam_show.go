@@ -17,8 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newIPAMShow(dir *leaseDir, v *verbosity) *cobra.Command {
-	var output format
+func newIPAMShow(dir *leaseDir) *cobra.Command {
 	var network string
 	cmd := &cobra.Command{
 		Use:   "show ADDRESS",
@@ -44,11 +43,11 @@ could not be read, and a message says so; 2: usage or environment.`,
 			if err != nil {
 				return err
 			}
-			return showLeases(cmd.Context(), stores, address, output, screenOf(cmd, v))
+			return showLeases(cmd.Context(), stores, address, screenOf(cmd))
 		},
 	}
 	addNetwork(cmd, dir, &network, "only in this `network`")
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 
@@ -63,7 +62,7 @@ type addressReport struct {
 	Pool *pool.AddressStatus `json:"pool,omitempty"`
 }
 
-func showLeases(ctx context.Context, stores []*lease.Store, address netip.Addr, output format, s *screen) error {
+func showLeases(ctx context.Context, stores []*lease.Store, address netip.Addr, s *screen) error {
 	var found []addressReport
 	var free, excluded []string
 	leased := false
@@ -83,8 +82,8 @@ func showLeases(ctx context.Context, stores []*lease.Store, address netip.Addr, 
 	for _, standing := range standings {
 		found = append(found, addressReport{Lease: lease.Lease{Address: address}, History: []lease.Event{}, Pool: &standing})
 	}
-	if output.isData() {
-		if err := output.write(s.out, orEmpty(found)); err != nil {
+	if s.isData() {
+		if err := s.writeData(orEmpty(found)); err != nil {
 			return err
 		}
 	} else {
@@ -147,7 +146,7 @@ func writeHistory(entry addressReport, s *screen) {
 	default:
 		s.printf("%s is free in network %s", entry.Address, entry.Network)
 	}
-	t := newTable(false, columns("WHEN", "WHAT", "POD"), spareColumn("SANDBOX", 2), spareColumn("INTERFACE", 3), spareColumn("THEN", 1), columns("WHY"))
+	t := newTable(columns("WHEN", "WHAT", "POD"), spareColumn("SANDBOX", 2), spareColumn("INTERFACE", 3), spareColumn("THEN", 1), columns("WHY"))
 	for _, e := range entry.History {
 		state := string(e.StateAfter)
 		if state == "" {

@@ -10,8 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-func newIPAMUsage(dir *leaseDir, v *verbosity) *cobra.Command {
-	var output format
+func newIPAMUsage(dir *leaseDir) *cobra.Command {
 	var network string
 	cmd := &cobra.Command{
 		Use:   "usage",
@@ -30,19 +29,19 @@ Exit status 0: all stores could be read; 1: one could not, and a message names i
 		Args:              exactArgs(),
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := screenOf(cmd, v)
+			s := screenOf(cmd)
 			usages, incomplete := dir.usages(cmd.Context(), network, s)
 			if incomplete != nil && usages == nil {
 				return incomplete
 			}
-			if err := writeUsages(usages, *dir, output, incomplete != nil, s); err != nil {
+			if err := writeUsages(usages, *dir, incomplete != nil, s); err != nil {
 				return err
 			}
 			return incomplete
 		},
 	}
 	addNetwork(cmd, dir, &network, "only of this `network`")
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 
@@ -76,9 +75,9 @@ func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 }
 
 // writeUsages writes the usages. incomplete says that some stores could not be read.
-func writeUsages(usages []lease.Usage, dir leaseDir, output format, incomplete bool, s *screen) error {
-	if output.isData() {
-		return output.write(s.out, orEmpty(usages))
+func writeUsages(usages []lease.Usage, dir leaseDir, incomplete bool, s *screen) error {
+	if s.isData() {
+		return s.writeData(orEmpty(usages))
 	}
 	if len(usages) > 0 && !s.quiet {
 		usageTable(usages, s)
@@ -105,7 +104,7 @@ func writeUsages(usages []lease.Usage, dir leaseDir, output format, incomplete b
 }
 
 func usageTable(usages []lease.Usage, s *screen) {
-	t := newTable(false, columns("NETWORK"), spareColumn("SET", 1), columns("RANGES"), spareColumn("SIZE", 3), columns("HELD"),
+	t := newTable(columns("NETWORK"), spareColumn("SET", 1), columns("RANGES"), spareColumn("SIZE", 3), columns("HELD"),
 		spareColumn("RESERVED", 2), spareColumn("QUARANTINED", 4), columns("FREE", "USED"))
 	for _, u := range usages {
 		for _, set := range u.Sets {

@@ -14,8 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newList(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newList() *cobra.Command {
 	opts := restore.Options{DryRun: true}
 	cmd := &cobra.Command{
 		Use:   "list " + nameUsage,
@@ -35,31 +34,31 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
   relink list -o name | xargs -n1 relink show`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
-			if opts.Store, err = open(); err != nil {
+			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
 			attachments, unreadable, err := listAttachments(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
-			err = present(attachments, output, s, len(unreadable) == 0, func() {
+			s := screenOf(cmd)
+			err = s.present(attachments, len(unreadable) == 0, func() {
 				switch {
-				case output.name == formatName:
+				case s.format == formatName:
 					writeNames(attachments, s)
 				case len(attachments)+len(unreadable) == 0:
 					s.warnf("nothing is remembered in %s", opts.Store.Dir())
 				default:
-					listTable(attachments, output.wide(), s)
+					listTable(attachments, s)
 				}
 			})
 			printUnreadable(s, unreadable)
 			return err
 		},
 	}
-	addSelection(cmd, open, &opts.Select)
-	addParent(cmd, open, &opts.Select)
-	addOutput(cmd, &output, formatWide, formatName)
+	addSelection(cmd, &opts.Select)
+	addParent(cmd, &opts.Select)
+	addOutput(cmd, formatWide, formatName)
 	return cmd
 }
 
@@ -101,17 +100,17 @@ func listAttachments(ctx context.Context, opts restore.Options) ([]listedAttachm
 	return attachments, unreadable, nil
 }
 
-func listTable(attachments []listedAttachment, wide bool, s *screen) {
+func listTable(attachments []listedAttachment, s *screen) {
 	parents := "PARENT"
-	if wide {
+	if s.wide() {
 		parents = "PARENTS"
 	}
-	t := newTable(wide, columns("POD"), wideColumns("SANDBOX"), spareColumn("INTERFACE", 4), spareColumn("NETWORK", 3), columns(parents),
+	t := newTable(columns("POD"), wideColumns("SANDBOX"), spareColumn("INTERFACE", 4), spareColumn("NETWORK", 3), columns(parents),
 		wideColumns("MAC"), spareColumn("ADDRESS", 1), columns(stateColumn), spareColumn("AGE", 2), wideColumns("WRITER"))
 	for _, l := range attachments {
 		i := unexpired(l.Interface)
 		addresses, below := someAddresses(i.Addresses), firstParent(i.Parents)
-		if wide {
+		if s.wide() {
 			addresses, below = addressList(i.Addresses), parentNames(i.Parents)
 		}
 		t.row(podCell(l.Pod, l.Attachment.ContainerID), l.Attachment.ContainerID, l.Attachment.IfName, l.Attachment.Network, below,

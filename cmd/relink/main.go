@@ -75,8 +75,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newRoot() *cobra.Command {
-	var dir string
-	var v verbosity
 	root := &cobra.Command{
 		Use:   "relink",
 		Short: "Keep pods on their network when the NIC below them goes away",
@@ -96,23 +94,16 @@ Exit status of every verb but guard:
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.PersistentFlags().StringVar(&dir, "checkpoint-dir", "",
+	root.PersistentFlags().String("checkpoint-dir", "",
 		"`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
 	must(root.MarkPersistentFlagDirname("checkpoint-dir"))
-	addVerbosity(root, &v)
-	store := func() (*checkpoint.Store, error) {
-		s, err := openStore(dir)
-		if err == nil {
-			s.OnWait(printLockWait(root.ErrOrStderr()))
-		}
-		return s, err
-	}
-	addGroup(root, "Look:", newStatus(store, &v), newCheck(store, &v), newAudit(store, &v), newList(store, &v), newShow(store, &v))
-	addGroup(root, "Repair:", newRestore(store, &v), newGuard(store, &v), newMove(store, &v), newPause(&v), newResume(&v))
-	addGroup(root, "Remember:", newCapture(store, &v), newForget(store, &v), newGC(store, &v), newImport(store, &v))
-	addGroup(root, "Reach:", newHostAccess(store, &v))
-	addGroup(root, "Addresses:", newIPAM(store, &v))
-	addGroup(root, "Other:", newValidate(&v), newInstall(&v), newUninstall(store, &v), newVersion(&v))
+	addVerbosity(root)
+	addGroup(root, "Look:", newStatus(), newCheck(), newAudit(), newList(), newShow())
+	addGroup(root, "Repair:", newRestore(), newGuard(), newMove(), newPause(), newResume())
+	addGroup(root, "Remember:", newCapture(), newForget(), newGC(), newImport())
+	addGroup(root, "Reach:", newHostAccess())
+	addGroup(root, "Addresses:", newIPAM())
+	addGroup(root, "Other:", newValidate(), newInstall(), newUninstall(), newVersion())
 	for _, verb := range extra {
 		root.AddCommand(verb())
 	}
@@ -134,27 +125,31 @@ func addGroup(root *cobra.Command, title string, verbs ...*cobra.Command) {
 	}
 }
 
-// storeOpener gives a verb the checkpoints, once the flags are read.
-type storeOpener func() (*checkpoint.Store, error)
-
-// openStore opens the store. A directory that the user named must exist: an empty result from a misspelt one would look
-// as if all were well. The first ADD after a boot makes the default directory. A flag's path may be relative, because
+// openStore opens the store of --checkpoint-dir. A directory that the user named must exist: an empty result from a misspelt one would
+// look as if all were well. The first ADD after a boot makes the default directory. A flag's path may be relative, because
 // the user knows where it starts. The environment's path may not: the plugins read the same variable, and they refuse a
 // relative path.
-func openStore(dir string) (*checkpoint.Store, error) {
+func openStore(cmd *cobra.Command) (*checkpoint.Store, error) {
+	dir := flagText(cmd, "checkpoint-dir")
 	store := checkpoint.OpenStore(dir)
+	store.OnWait(printLockWait(cmd.ErrOrStderr()))
 	if store.Dir() == checkpoint.DefaultDir {
 		return store, nil
 	}
 	if dir == "" && !filepath.IsAbs(store.Dir()) {
 		return nil, cniplugin.EnvError(checkpoint.DirEnv, store.Dir(), "must be an absolute path")
 	}
-	info, err := os.Stat(store.Dir())
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s: not a directory", store.Dir())
-	}
-	if err != nil {
+	if err := checkDirectory(store.Dir()); err != nil {
 		return nil, fmt.Errorf("checkpoint directory: %w", err)
 	}
 	return store, nil
+}
+
+// checkDirectory reports a directory that does not exist.
+func checkDirectory(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s: not a directory", dir)
+	}
+	return err
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-func newMove(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newMove() *cobra.Command {
 	var opts move.Options
 	cmd := &cobra.Command{
 		Use:   "move OLD=NEW " + nameUsage,
@@ -49,12 +48,12 @@ Exit status 0: everything was moved; 1: something was not moved, and the output 
 			if opts.Wait < 0 {
 				return fmt.Errorf("invalid --wait %s: must not be negative", opts.Wait)
 			}
-			if opts.Store, err = open(); err != nil {
+			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
+			s := screenOf(cmd)
 			opts.Progress = s.progress()
-			return moveAll(cmd.Context(), opts, output, s)
+			return moveAll(cmd.Context(), opts, s)
 		},
 	}
 	flags := cmd.Flags()
@@ -62,8 +61,8 @@ Exit status 0: everything was moved; 1: something was not moved, and the output 
 	flags.BoolVar(&opts.Force, "force", false, "leave out what cannot be moved, and move the rest")
 	flags.BoolVar(&opts.NoProbe, "no-probe", false, "do not ask whether the gateways answer on the new device")
 	flags.DurationVar(&opts.Wait, "wait", 5*time.Second, "how long to wait until the new device has carrier and the gateways answer on it")
-	addSelection(cmd, open, &opts.Select)
-	addOutput(cmd, &output)
+	addSelection(cmd, &opts.Select)
+	addOutput(cmd)
 	return cmd
 }
 
@@ -81,21 +80,21 @@ func parseMove(pair string) (source, target string, err error) {
 	return source, target, nil
 }
 
-func moveAll(ctx context.Context, opts move.Options, output format, s *screen) error {
+func moveAll(ctx context.Context, opts move.Options, s *screen) error {
 	report, err := move.Run(ctx, opts)
 	moved := movedOutcomes(opts, report)
 	moved.log(opts.DryRun, err)
 	if err != nil {
 		return err
 	}
-	return present(report, output, s, report.Complete(), func() {
+	return s.present(report, report.Complete(), func() {
 		for _, note := range report.Notes {
 			s.info(note)
 		}
 		for _, step := range report.Steps {
 			s.printStep(step, step.Reason, step.Error)
 		}
-		moved.write(false, s)
+		moved.write(s)
 	})
 }
 

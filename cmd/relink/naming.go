@@ -19,23 +19,23 @@ const namingHelp = `POD is the name of a pod. ID is a container ID or its beginn
 name that matches nothing is an error. So is one that matches several pods.`
 
 // addSelection lets a user name pods and sandboxes, in the same way for every verb. The names are in args.
-func addSelection(cmd *cobra.Command, open storeOpener, s *selection.Selection) {
+func addSelection(cmd *cobra.Command, s *selection.Selection) {
 	addNamespaces(cmd, &s.Namespace)
 	cmd.Flags().StringVar(&s.Network, "network", "", "only attachments of this `network`")
 	cmd.Args = cobra.ArbitraryArgs
-	cmd.ValidArgsFunction = completeRecords(open, namesOf)
-	must(cmd.RegisterFlagCompletionFunc("namespace", completeRecords(open, namespaceOf)))
-	must(cmd.RegisterFlagCompletionFunc("network", completeRecords(open, networkOf)))
+	cmd.ValidArgsFunction = completeRecords(namesOf)
+	must(cmd.RegisterFlagCompletionFunc("namespace", completeRecords(namespaceOf)))
+	must(cmd.RegisterFlagCompletionFunc("network", completeRecords(networkOf)))
 }
 
 // addParent lets a user select by a device below the attachments.
-func addParent(cmd *cobra.Command, open storeOpener, s *selection.Selection) {
+func addParent(cmd *cobra.Command, s *selection.Selection) {
 	cmd.Flags().StringVar(&s.Parent, "parent", "", "only attachments on this `device`: a NIC, a bond or a VLAN device")
-	completeParent(cmd, open)
+	completeParent(cmd)
 }
 
-func completeParent(cmd *cobra.Command, open storeOpener) {
-	must(cmd.RegisterFlagCompletionFunc("parent", completeRecords(open, parentsOf)))
+func completeParent(cmd *cobra.Command) {
+	must(cmd.RegisterFlagCompletionFunc("parent", completeRecords(parentsOf)))
 }
 
 // addNamespaces adds the flags that kubectl has.
@@ -58,9 +58,9 @@ func networkOf(r checkpoint.Record) []string   { return []string{r.Attachment.Ne
 func parentsOf(r checkpoint.Record) []string   { return netstate.ChainNames(r.Interface.Parents) }
 
 // completeRecords returns a completion with values from the checkpoints.
-func completeRecords(open storeOpener, valuesOf func(checkpoint.Record) []string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		store, err := open()
+func completeRecords(valuesOf func(checkpoint.Record) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		store, err := openStore(cmd)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

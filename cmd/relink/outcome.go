@@ -51,8 +51,8 @@ type outcomes struct {
 }
 
 // write writes the table, what failed, and the summary.
-func (r outcomes) write(wide bool, s *screen) {
-	r.writeTable(wide, s)
+func (r outcomes) write(s *screen) {
+	r.writeTable(s)
 	var failures []checkLine
 	for _, o := range r.list {
 		if o.failed {
@@ -68,13 +68,13 @@ func (r outcomes) write(wide bool, s *screen) {
 }
 
 // writeTable writes one row for each outcome, or one for many that are alike. Failures come last.
-func (r outcomes) writeTable(wide bool, s *screen) {
+func (r outcomes) writeTable(s *screen) {
 	shown := slices.Clone(r.list)
 	if s.quiet {
 		shown = slices.DeleteFunc(shown, func(o outcome) bool { return !o.differs })
 	}
 	slices.SortStableFunc(shown, func(a, b outcome) int { return compareBool(a.differs, b.differs) })
-	t := newTable(wide, r.columns, columns(stateColumn, "WHY"))
+	t := newTable(r.columns, columns(stateColumn, "WHY"))
 	for _, alike := range foldEqual(shown, s, func(o outcome) string { return o.state + cmp.Or(o.subject.group, o.reason) }) {
 		o := alike[0]
 		if len(alike) > 1 {
@@ -158,10 +158,10 @@ func firstNames[T any](list []T, nameOf func(T) string) string {
 }
 
 // present prints a report for programs or for people. It returns errDiffers unless everything is as it should be.
-func present(report any, output format, s *screen, complete bool, print func()) error {
-	if !output.isData() {
+func (s *screen) present(report any, complete bool, print func()) error {
+	if !s.isData() {
 		print()
-	} else if err := output.write(s.out, report); err != nil {
+	} else if err := s.writeData(report); err != nil {
 		return err
 	}
 	if !complete {

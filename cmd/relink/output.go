@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -12,6 +11,9 @@ import (
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
+
+// outputFlag is the name of the flag with the format of the output.
+const outputFlag = "output"
 
 // The values of --output.
 const (
@@ -53,14 +55,10 @@ func choiceText(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// format is the value of --output, one of those that the verb has.
-type format struct{ choiceFlag }
-
 // addOutput adds --output to the command. The verb's formats are table, json, yaml and those in additional.
-func addOutput(cmd *cobra.Command, f *format, additional ...string) {
+func addOutput(cmd *cobra.Command, additional ...string) {
 	words := slices.Concat([]string{formatTable}, additional, []string{formatJSON, formatYAML})
-	f.name = formatTable
-	addChoice(cmd, &f.choiceFlag, "output", "o", "format", "output `format`: "+choiceText(words), words...)
+	addChoice(cmd, &choiceFlag{name: formatTable}, outputFlag, "o", "format", "output `format`: "+choiceText(words), words...)
 }
 
 // addCacheDir adds --cni-cache to the command, and refuses a wrong one before the command runs.
@@ -71,17 +69,17 @@ func addCacheDir(cmd *cobra.Command, dir *string) {
 }
 
 // wide reports whether a table has all its columns.
-func (f format) wide() bool { return f.name == formatWide }
+func (s *screen) wide() bool { return s.format == formatWide }
 
 // isData says that the output is for programs.
-func (f format) isData() bool { return f.name == formatJSON || f.name == formatYAML }
+func (s *screen) isData() bool { return s.format == formatJSON || s.format == formatYAML }
 
-// write writes v for programs.
-func (f format) write(w io.Writer, v any) error {
-	if f.name == formatYAML {
-		return writeYAML(w, v)
+// writeData writes v for programs.
+func (s *screen) writeData(v any) error {
+	if s.format == formatYAML {
+		return writeYAML(s.out, v)
 	}
-	encoder := json.NewEncoder(w)
+	encoder := json.NewEncoder(s.out)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(v)
 }

@@ -18,7 +18,7 @@ import (
 // data returns v on a screen in format f.
 func data(t interface{ Fatal(...any) }, f string, v any) []byte {
 	var b bytes.Buffer
-	if err := (format{choiceFlag{name: f}}).write(&printable.Writer{Output: &b}, v); err != nil {
+	if err := (&screen{format: f, out: &printable.Writer{Output: &b}}).writeData(v); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

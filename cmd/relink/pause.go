@@ -12,7 +12,7 @@ import (
 // pausePatience is how long a pause waits for a restore of the agent to end.
 const pausePatience = 30 * time.Second
 
-func newPause(v *verbosity) *cobra.Command {
+func newPause() *cobra.Command {
 	var length time.Duration
 	var reason string
 	cmd := &cobra.Command{
@@ -36,7 +36,7 @@ answer in time.`,
 			if err != nil {
 				return err
 			}
-			screenOf(cmd, v).info("relink-agent is " + pausedText(p, time.Now()))
+			screenOf(cmd).info("relink-agent is " + pausedText(p, time.Now()))
 			return nil
 		},
 	}
@@ -46,7 +46,7 @@ answer in time.`,
 	return cmd
 }
 
-func newResume(v *verbosity) *cobra.Command {
+func newResume() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause of relink-agent",
@@ -60,7 +60,7 @@ Exit status 0: the agent is not paused; 2: no agent runs, or the agent refused o
 			if err := (control.Client{}).Resume(cmd.Context()); err != nil {
 				return err
 			}
-			screenOf(cmd, v).info("relink-agent is not paused")
+			screenOf(cmd).info("relink-agent is not paused")
 			return nil
 		},
 	}

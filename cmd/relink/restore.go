@@ -14,8 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-func newRestore(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newRestore() *cobra.Command {
 	var parents []string
 	var opts restore.Options
 	cmd := &cobra.Command{
@@ -45,23 +44,23 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 			if opts.Wait < 0 {
 				return fmt.Errorf("invalid --wait %s: must not be negative", opts.Wait)
 			}
-			if opts.Store, err = open(); err != nil {
+			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
+			s := screenOf(cmd)
 			opts.Progress, opts.Waiting = s.progress(), s.printWaiting()
-			return restoreAll(cmd.Context(), opts, output, s)
+			return restoreAll(cmd.Context(), opts, s)
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done and why, and change nothing")
-	addSelection(cmd, open, &opts.Select)
+	addSelection(cmd, &opts.Select)
 	flags.DurationVar(&opts.Wait, "wait", 30*time.Second, "how long to wait for missing devices, and again for their carrier")
 	flags.BoolVar(&opts.RebuildBond, "rebuild-bond", false, "build a missing bond from its record: mode, options, MAC, MTU, members")
 	flags.BoolVar(&opts.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds had themselves")
 	flags.StringArrayVar(&parents, "parent", nil, "only attachments on this `device`; with OLD=NEW: the device OLD of the checkpoints is NEW now (repeatable)")
-	completeParent(cmd, open)
-	addOutput(cmd, &output, formatWide)
+	completeParent(cmd)
+	addOutput(cmd, formatWide)
 	return cmd
 }
 
@@ -95,7 +94,7 @@ func parseParents(values []string) (selected string, mapped map[string]string, e
 // 5,000 sandboxes stay below 100 MB.
 const heapGrowth = 300
 
-func restoreAll(ctx context.Context, opts restore.Options, output format, s *screen) error {
+func restoreAll(ctx context.Context, opts restore.Options, s *screen) error {
 	debug.SetGCPercent(heapGrowth)
 	if !opts.DryRun {
 		if err := move.FinishKilled(ctx, opts.Store); err != nil {
@@ -108,14 +107,14 @@ func restoreAll(ctx context.Context, opts restore.Options, output format, s *scr
 	if err != nil {
 		return err
 	}
-	return present(report, output, s, report.AsRecorded(), func() {
+	return s.present(report, report.AsRecorded(), func() {
 		for _, note := range report.Notes {
 			s.info(note)
 		}
 		for _, step := range report.Parents {
 			s.printStep(step, step.Reason, step.Error)
 		}
-		restored.write(output.wide(), s)
+		restored.write(s)
 	})
 }
 

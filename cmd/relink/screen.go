@@ -20,10 +20,10 @@ type verbosity struct {
 	quiet, verbose bool
 }
 
-func addVerbosity(root *cobra.Command, v *verbosity) {
+func addVerbosity(root *cobra.Command) {
 	flags := root.PersistentFlags()
-	flags.BoolVarP(&v.quiet, "quiet", "q", false, "print only what is wrong")
-	flags.BoolVarP(&v.verbose, "verbose", "v", false, "print more: one line for each attachment, even if many are alike")
+	flags.BoolP("quiet", "q", false, "print only what is wrong")
+	flags.BoolP("verbose", "v", false, "print more: one line for each attachment, even if many are alike")
 	root.MarkFlagsMutuallyExclusive("quiet", "verbose")
 }
 
@@ -33,19 +33,31 @@ type screen struct {
 	verbosity
 	// out and err are the two streams.
 	out, err io.Writer
+	// format is the value of --output, empty for a verb without that flag.
+	format string
 	// colour says that out shows colours. width is its number of columns, 0 for no limit.
 	colour bool
 	width  int
 }
 
 // screenOf returns the screen of the command.
-func screenOf(cmd *cobra.Command, v *verbosity) *screen {
-	s := &screen{verbosity: *v, out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()}
+func screenOf(cmd *cobra.Command) *screen {
+	s := &screen{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), format: flagText(cmd, outputFlag)}
+	s.quiet, s.verbose = flagText(cmd, "quiet") == "true", flagText(cmd, "verbose") == "true"
 	if f := terminal(s.out); f != nil {
 		s.colour = wantsColour()
 		s.width = widthOf(f)
 	}
 	return s
+}
+
+// flagText is the value of a flag, empty if the verb has no such flag.
+func flagText(cmd *cobra.Command, name string) string {
+	f := cmd.Flags().Lookup(name)
+	if f == nil {
+		return ""
+	}
+	return f.Value.String()
 }
 
 // dialogue returns a screen on standard error for a question and the facts that the answer needs. It shows everything

@@ -8,8 +8,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-func newShow(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newShow() *cobra.Command {
 	opts := restore.Options{DryRun: true, KeepLive: true}
 	cmd := &cobra.Command{
 		Use:   "show [NAMESPACE/]POD|ID...",
@@ -26,15 +25,15 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
   relink show web-0 -n shop -o yaml`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Select.Names = args
-			if opts.Store, err = open(); err != nil {
+			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
 			attachments, unreadable, err := listAttachments(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
-			err = present(attachments, output, s, len(unreadable) == 0, func() {
+			s := screenOf(cmd)
+			err = s.present(attachments, len(unreadable) == 0, func() {
 				for _, entry := range attachments {
 					describeAttachment(entry, s)
 				}
@@ -43,9 +42,9 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 			return err
 		},
 	}
-	addSelection(cmd, open, &opts.Select)
+	addSelection(cmd, &opts.Select)
 	cmd.Args = cobra.MinimumNArgs(1)
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 

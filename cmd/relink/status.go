@@ -20,8 +20,7 @@ import (
 	"github.com/relink-cni/relink/pkg/wait"
 )
 
-func newStatus(open storeOpener, v *verbosity) *cobra.Command {
-	var output format
+func newStatus() *cobra.Command {
 	var cacheDir string
 	var watch bool
 	var interval time.Duration
@@ -47,16 +46,16 @@ environment.`,
 			if _, err := leases.path(); err != nil {
 				return err
 			}
-			if opts.Store, err = open(); err != nil {
+			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
+			s := screenOf(cmd)
 			show := func() error {
 				status, err := readStatus(cmd.Context(), opts, cacheDir, leases)
 				if err != nil {
 					return err
 				}
-				return status.show(output, s)
+				return status.show(s)
 			}
 			if watch {
 				return watchStatus(cmd.Context(), interval, s, show)
@@ -69,7 +68,7 @@ environment.`,
 	flags.DurationVar(&interval, "interval", 2*time.Second, "`time` between two looks of --watch")
 	addCacheDir(cmd, &cacheDir)
 	addDataDir(flags, &leases)
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 
@@ -221,8 +220,8 @@ func summarizeStatus(report restore.Report, missing []capture.LiveInterface) nod
 // isUnreadable reports whether the outcome's checkpoint cannot be read. Then relink knows nothing of the interface.
 func isUnreadable(o restore.Outcome) bool { return o.Interface.Link.Name == "" }
 
-func (status nodeStatus) show(output format, s *screen) error {
-	return present(status, output, s, status.recorded, func() { status.write(s) })
+func (status nodeStatus) show(s *screen) error {
+	return s.present(status, status.recorded, func() { status.write(s) })
 }
 
 // leasePatience is how long a status waits for the lock of a network's leases.

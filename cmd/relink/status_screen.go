@@ -110,7 +110,7 @@ func (status nodeStatus) writeParents(s *screen, shown screenLimits) {
 	if len(status.Parents) == 0 {
 		return
 	}
-	t := newTable(true, columns("PARENT", "STATE", "ATTACHMENTS"))
+	t := newTable(columns("PARENT", "STATE", "ATTACHMENTS"))
 	for _, d := range firstN(status.Parents, shown.parents, s) {
 		name := d.Name
 		if d.Below != "" {
@@ -118,7 +118,9 @@ func (status nodeStatus) writeParents(s *screen, shown screenLimits) {
 		}
 		t.row(name, deviceState(d), fmt.Sprint(d.Attachments+d.Through))
 	}
-	t.write(s)
+	uncut := *s
+	uncut.width = 0
+	t.write(&uncut)
 	printOmitted(len(status.Parents), shown.parents, "parent", s)
 }
 

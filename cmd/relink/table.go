@@ -24,7 +24,6 @@ type column struct {
 type table struct {
 	columns []column
 	rows    [][]cell
-	wide    bool
 }
 
 // cell is printable text in a colour.
@@ -33,9 +32,9 @@ type cell struct {
 	colour paint
 }
 
-// newTable returns a table. With wide it shows all its columns.
-func newTable(wide bool, groups ...[]column) *table {
-	return &table{columns: slices.Concat(groups...), wide: wide}
+// newTable returns a table with the columns of all groups.
+func newTable(groups ...[]column) *table {
+	return &table{columns: slices.Concat(groups...)}
 }
 
 // row adds a row with a cell for each column.
@@ -63,10 +62,10 @@ func (t *table) write(s *screen) {
 		return
 	}
 	width := s.width
-	if t.wide || s.verbose {
+	if s.wide() || s.verbose {
 		width = 0
 	}
-	shown, widths := t.fit(width)
+	shown, widths := t.fit(width, s.wide())
 	var b strings.Builder
 	line := func(cells []cell) {
 		var l strings.Builder
@@ -106,15 +105,15 @@ func (t *table) writeOr(s *screen, empty string) {
 	}
 }
 
-// fit returns the columns to show, and the width of each column. The last one may be cut down to minLastWidth.
-func (t *table) fit(width int) (shown []int, widths []int) {
+// fit returns the columns to show, all of them if wide, and the width of each column. The last one may be cut down to minLastWidth.
+func (t *table) fit(width int, wide bool) (shown []int, widths []int) {
 	widths = make([]int, len(t.columns))
 	for i, c := range t.columns {
 		widths[i] = len(c.name)
 		for _, r := range t.rows {
 			widths[i] = max(widths[i], utf8.RuneCountInString(r[i].text))
 		}
-		if t.wide || !c.wide {
+		if wide || !c.wide {
 			shown = append(shown, i)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/install"
 )
 
-func newUninstall(open storeOpener, v *verbosity) *cobra.Command {
+func newUninstall() *cobra.Command {
 	var opts install.Options
 	var dryRun, force, purge bool
 	cmd := &cobra.Command{
@@ -43,8 +43,8 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 			if err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
-			if err := checkUninstall(cmd.Context(), open, opts.Root == "" && !force, purge); err != nil {
+			s := screenOf(cmd)
+			if err := checkUninstall(cmd, opts.Root == "" && !force, purge); err != nil {
 				return err
 			}
 			if dryRun {
@@ -55,7 +55,7 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 				return err
 			}
 			if purge {
-				if err := purgeAll(cmd.Context(), open, s); err != nil {
+				if err := purgeAll(cmd, s); err != nil {
 					return err
 				}
 			}
@@ -76,19 +76,19 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 
 // checkUninstall returns an error if something is in the way: if careful, a guard or a living sandbox; if purge, a directory
 // that has what is not relink's.
-func checkUninstall(ctx context.Context, open storeOpener, careful, purge bool) error {
+func checkUninstall(cmd *cobra.Command, careful, purge bool) error {
 	if careful {
 		if err := checkNoGuard(); err != nil {
 			return err
 		}
-		if err := checkNoneInUse(ctx, open); err != nil {
+		if err := checkNoneInUse(cmd); err != nil {
 			return err
 		}
 	}
 	if !purge {
 		return nil
 	}
-	store, err := open()
+	store, err := openStore(cmd)
 	if err == nil {
 		_, err = install.Purgeable(store)
 	}
@@ -110,12 +110,12 @@ func checkNoGuard() error {
 }
 
 // checkNoneInUse returns an error while a checkpoint is of a sandbox that may be alive.
-func checkNoneInUse(ctx context.Context, open storeOpener) error {
-	store, err := open()
+func checkNoneInUse(cmd *cobra.Command) error {
+	store, err := openStore(cmd)
 	if err != nil {
 		return err
 	}
-	n, err := install.CountInUse(ctx, store)
+	n, err := install.CountInUse(cmd.Context(), store)
 	if err != nil {
 		return err
 	}
@@ -149,14 +149,14 @@ func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options,
 
 // purgeAll deletes the checkpoints and the leases. Before that it takes away what pods that are gone have left in the host: only the
 // checkpoints' directory tells of it, and nobody would look for it later.
-func purgeAll(ctx context.Context, open storeOpener, s *screen) error {
-	store, err := open()
+func purgeAll(cmd *cobra.Command, s *screen) error {
+	store, err := openStore(cmd)
 	if err != nil {
 		return err
 	}
 	var swept error
 	if _, err := os.Stat(store.Dir()); err == nil {
-		if err := hostends.Sweep(ctx, store); err != nil {
+		if err := hostends.Sweep(cmd.Context(), store); err != nil {
 			swept = fmt.Errorf("host access: rules stay in this node: %w", err)
 		}
 	}

@@ -8,9 +8,8 @@ import (
 	"github.com/relink-cni/relink/checkpoint/validate"
 )
 
-func newValidate(v *verbosity) *cobra.Command {
+func newValidate() *cobra.Command {
 	var opts validate.Options
-	var output format
 	cmd := &cobra.Command{
 		Use:   "validate FILE|DIR...",
 		Short: "Find errors in network configurations, before a pod needs them",
@@ -30,8 +29,8 @@ could be read.`,
 			if err != nil {
 				return err
 			}
-			s := screenOf(cmd, v)
-			return present(report, output, s, report.Errors == 0, func() {
+			s := screenOf(cmd)
+			return s.present(report, report.Errors == 0, func() {
 				for _, finding := range report.Findings {
 					s.printf("%s", finding)
 				}
@@ -42,6 +41,6 @@ could be read.`,
 	}
 	cmd.Flags().StringArrayVar(&opts.PluginDirs, "cni-bin", validate.PluginDirs, "`directory` of the runtime's plugins (repeatable)")
 	cmd.Flags().BoolVar(&opts.FilesOnly, "files-only", false, "do not look at this node")
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }

@@ -30,8 +30,7 @@ type versions struct {
 	Leases      [2]int `json:"leaseSchemas"`
 }
 
-func newVersion(v *verbosity) *cobra.Command {
-	var output format
+func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the versions of relink, Go, the kernel and what is stored",
@@ -44,11 +43,11 @@ Exit status 0: always; 2: usage.`,
   relink version -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, s := currentVersions(), screenOf(cmd, v)
-			return present(report, output, s, true, func() { report.write(s) })
+			report, s := currentVersions(), screenOf(cmd)
+			return s.present(report, true, func() { report.write(s) })
 		},
 	}
-	addOutput(cmd, &output)
+	addOutput(cmd)
 	return cmd
 }
 
