@@ -88,7 +88,7 @@ func (n *Namespace) linkLocal(index int) (addresses []netstate.Address, err erro
 // Swap may have failed to add something. If switched is false, the old interface has its name and its routes.
 //
 // Since Linux 6.2 an interface that is up can be renamed. Then both are up until SetOldDown, so the pod always has an
-// interface: it sends by the new one, and still receives by the old one. Between TakePlace and Retire, the caller
+// interface: it sends by the new one, and still receives by the old one. Between Swap and SetOldDown, the caller
 // announces to the neighbours. On older kernels, and for a port of a bridge or VRF, the old interface goes down first:
 // two ports of one bridge on one wire would make a loop.
 //

@@ -92,7 +92,7 @@ func (l *Listener) Read(handle func(namespace int, m *syscall.NetlinkMessage)) (
 }
 
 func (l *Listener) read(fd int, handle func(int, *syscall.NetlinkMessage)) (found bool, err error) {
-	size, aside, flags, addr, err := unix.Recvmsg(fd, l.buf, l.aside, unix.MSG_DONTWAIT)
+	messages, aside, err := receiveDatagram(fd, l.buf, l.aside, unix.MSG_DONTWAIT)
 	switch {
 	case errors.Is(err, unix.EAGAIN):
 		return false, nil
@@ -101,20 +101,9 @@ func (l *Listener) read(fd int, handle func(int, *syscall.NetlinkMessage)) (foun
 	case err != nil:
 		return true, fmt.Errorf("%w: %w", ErrOverrun, err)
 	}
-	// A process in a sandbox, which is a stranger, can send messages to a group too. The port of the kernel is 0.
-	if sender, ok := addr.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
-		return true, nil
-	}
-	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		return true, fmt.Errorf("%w: one is longer than the buffer", ErrOverrun)
-	}
 	namespace, err := namespaceIn(l.aside[:aside])
 	if err != nil {
 		return true, err
-	}
-	messages, err := syscall.ParseNetlinkMessage(l.buf[:size])
-	if err != nil {
-		return true, fmt.Errorf("%w: %w", ErrOverrun, err)
 	}
 	for i := range messages {
 		if messages[i].Header.Type < unix.NLMSG_MIN_TYPE { // No group is told of errors.

@@ -82,22 +82,10 @@ func (s *Socket) discardAnswers(buf []byte) {
 
 func (s *Socket) receiveInto(buf []byte, handle func(*syscall.NetlinkMessage) (proceed bool, err error)) error {
 	for {
-		size, _, flags, addr, err := unix.Recvmsg(s.fd, buf, nil, 0)
+		messages, _, err := receiveDatagram(s.fd, buf, nil, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if err != nil {
-			return fmt.Errorf("netlink answer: %w", err)
-		}
-		if flags&unix.MSG_TRUNC != 0 {
-			return errors.New("netlink answer: longer than the buffer")
-		}
-		// A process in a sandbox, which is a stranger, can send netlink messages to this socket
-		// too. The port of the kernel is 0.
-		if sender, ok := addr.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
-			continue
-		}
-		messages, err := syscall.ParseNetlinkMessage(buf[:size])
 		if err != nil {
 			return fmt.Errorf("netlink answer: %w", err)
 		}
@@ -107,4 +95,21 @@ func (s *Socket) receiveInto(buf []byte, handle func(*syscall.NetlinkMessage) (p
 			}
 		}
 	}
+}
+
+// receiveDatagram reads one datagram, and so many bytes beside it. It returns no messages if the datagram is not from the kernel: a
+// process in a sandbox, which is a stranger, can send netlink messages to any socket. The port of the kernel is 0.
+func receiveDatagram(fd int, buf, aside []byte, mode int) (messages []syscall.NetlinkMessage, asideSize int, err error) {
+	size, asideSize, flags, addr, err := unix.Recvmsg(fd, buf, aside, mode)
+	if err != nil {
+		return nil, 0, err
+	}
+	if sender, ok := addr.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
+		return nil, 0, nil
+	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		return nil, 0, errors.New("longer than the buffer")
+	}
+	messages, err = syscall.ParseNetlinkMessage(buf[:size])
+	return messages, asideSize, err
 }
