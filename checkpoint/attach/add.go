@@ -25,16 +25,17 @@ import (
 // limit.
 const dadTimeout = 5 * time.Second
 
-// Add attaches the sandbox. It builds the interface, gets its addresses, configures it, saves the
-// checkpoint and prints the result. If a step fails, the earlier ones are taken back.
-func (p Plugin) Add(args *skel.CmdArgs) (err error) {
+// Add attaches the sandbox. If a step fails, the earlier ones are taken back.
+func (p Plugin) Add(args *skel.CmdArgs) error {
 	c, err := p.begin(args)
 	if err != nil {
 		return err
 	}
-	if p.isChained() {
-		return c.addChained()
-	}
+	return p.add(c)
+}
+
+// addInterface builds the interface, gets its addresses, configures it, saves the checkpoint and prints the result.
+func (c *call) addInterface() (err error) {
 	if err := c.key().Validate(); err != nil {
 		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
 	}

@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,7 +47,7 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return cniplugin.Join(differsError(args.IfName, append(differences, compared...)), c.ipam.Check(context.Background()))
+	return cniplugin.Join(differsError(args.IfName, append(differences, compared...)), c.callIPAM(ipamPlugin.Check))
 }
 
 // isUnrecordable says that there is no checkpoint because the interface cannot be remembered.

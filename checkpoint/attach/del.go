@@ -54,7 +54,7 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return c.ipam.Del(ctx)
+	return c.callIPAM(ipamPlugin.Del)
 }
 
 // beginDel reads only what a DEL needs of the configuration. So a configuration that an ADD would

@@ -33,7 +33,7 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 	}
 	if !listed {
 		p.warn("GC without cni.dev/valid-attachments: every checkpoint is kept")
-		return c.ipam.GC(ctx)
+		return c.callIPAM(ipamPlugin.GC)
 	}
 	kept, err := forgetInvalid(ctx, c.store, c.Name, valid)
 	err = cniplugin.Join(err, sweepHostAccess(ctx, c.store))
@@ -49,7 +49,8 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 	if rest.StdinData, unlisted = cniplugin.WithValid(args.StdinData, kept.attachments); unlisted != nil {
 		return cniplugin.Join(err, unlisted)
 	}
-	return cniplugin.Join(err, delegate.New(&rest, c.Network, nil).GC(ctx))
+	c.ipam = delegate.New(&rest, c.Network, nil)
+	return cniplugin.Join(err, c.callIPAM(ipamPlugin.GC))
 }
 
 // keptCheckpoints is what a GC has not forgotten although the runtime does not call it valid.

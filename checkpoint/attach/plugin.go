@@ -35,6 +35,36 @@ type Plugin struct {
 	Kind string
 	// Parse reads the plugin's configuration for an ADD and a STATUS.
 	Parse netconf.Reader
+	// add makes the attachment. delegate returns the IPAM plugin, and is nil for a chained plugin. A chained plugin links neither what
+	// makes links nor what gives addresses.
+	add      func(*call) error
+	delegate func(*call) ipamPlugin
+}
+
+// ipamPlugin is what every call but an ADD needs of an IPAM plugin.
+type ipamPlugin interface {
+	Del(context.Context) error
+	Check(context.Context) error
+	Status(context.Context) error
+	GC(context.Context) error
+}
+
+// Interface returns an interface plugin.
+func Interface(name, kind string, parse netconf.Reader) Plugin {
+	return Plugin{Name: name, Kind: kind, Parse: parse, add: (*call).addInterface, delegate: func(c *call) ipamPlugin { return c.ipam }}
+}
+
+// Chained returns a chained plugin.
+func Chained(name string, parse netconf.Reader) Plugin {
+	return Plugin{Name: name, Parse: parse, add: (*call).addChained}
+}
+
+// callIPAM calls the IPAM plugin, if there is one.
+func (c *call) callIPAM(run func(ipamPlugin, context.Context) error) error {
+	if c.plugin.isChained() {
+		return nil
+	}
+	return run(c.plugin.delegate(c), context.Background())
 }
 
 // isChained says that the plugin comes after an interface plugin, which has what "ipam" names.

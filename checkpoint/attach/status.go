@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"context"
 	"errors"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -25,7 +24,7 @@ func (p Plugin) Status(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return cniplugin.Join(c.masterStatus(), storeStatus(c.store), c.accessStatus(), c.ipam.Status(context.Background()))
+	return cniplugin.Join(c.masterStatus(), storeStatus(c.store), c.accessStatus(), c.callIPAM(ipamPlugin.Status))
 }
 
 func (c *call) masterStatus() error {

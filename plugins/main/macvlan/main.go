@@ -11,6 +11,6 @@ import (
 )
 
 func main() {
-	plugin := attach.Plugin{Name: netconf.MacvlanName, Kind: netstate.KindMacvlan, Parse: netconf.Macvlan}
+	plugin := attach.Interface(netconf.MacvlanName, netstate.KindMacvlan, netconf.Macvlan)
 	cniplugin.Main(plugin.Name, plugin.Funcs(), version.All)
 }

@@ -11,6 +11,6 @@ import (
 )
 
 func main() {
-	plugin := attach.Plugin{Name: netconf.VLANName, Kind: netstate.KindVLAN, Parse: netconf.VLAN}
+	plugin := attach.Interface(netconf.VLANName, netstate.KindVLAN, netconf.VLAN)
 	cniplugin.Main(plugin.Name, plugin.Funcs(), version.All)
 }

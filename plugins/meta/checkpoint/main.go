@@ -8,6 +8,6 @@ import (
 )
 
 func main() {
-	plugin := attach.Plugin{Name: netconf.CheckpointName, Parse: netconf.Checkpoint}
+	plugin := attach.Chained(netconf.CheckpointName, netconf.Checkpoint)
 	cniplugin.Main(plugin.Name, plugin.Funcs(), netconf.CheckpointVersions)
 }

@@ -9,6 +9,6 @@ import (
 )
 
 func main() {
-	plugin := attach.Plugin{Name: netconf.HostAccessName, Parse: netconf.HostAccess}
+	plugin := attach.Chained(netconf.HostAccessName, netconf.HostAccess)
 	cniplugin.Main(plugin.Name, plugin.Funcs(), netconf.CheckpointVersions)
 }
