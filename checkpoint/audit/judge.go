@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -88,6 +89,17 @@ func (j *judge) holderPod(l *lease.Lease, h lease.Holder) attachment.Pod {
 
 func (j *judge) add(f Finding) { j.report.Findings = append(j.report.Findings, f) }
 
+// addAbsent adds a finding about what a sandbox has that is not alive.
+func (j *judge) addAbsent(f Finding, verdict sandboxVerdict, namespace attachment.Namespace, since time.Time) {
+	f.Severity, f.Evidence, f.Proven = Information, verdict.Evidence, verdict.Verdict == sandbox.VerdictGone
+	f.Fields = verdict.fields(namespace)
+	f.Fields.Since = since
+	if verdict.namespace != sandbox.VerdictGone {
+		f.Kind = Unknown
+	}
+	j.add(f)
+}
+
 func (j *judge) addLive(key attachment.Key, f sandboxVerdict) *liveAttachment {
 	p := interfaceID{key.ContainerID, key.IfName}
 	if j.living[p] == nil {
@@ -107,15 +119,9 @@ func (j *judge) judgeCheckpoints() {
 			j.addLive(r.Attachment, verdict).attached = a
 			continue
 		}
-		f := Finding{
-			Kind: CheckpointWithoutSandbox, Severity: Information, Attachment: r.Attachment, Pod: r.Pod, Network: r.Attachment.Network, Owner: a.Owner,
-			Evidence: verdict.Evidence, Fields: verdict.fields(r.Namespace), Proven: verdict.Verdict == sandbox.VerdictGone, Subject: Subject{Checkpoint: r},
-		}
-		f.Fields.Since = r.CapturedAt
-		if verdict.namespace != sandbox.VerdictGone {
-			f.Kind = Unknown
-		}
-		j.add(f)
+		j.addAbsent(Finding{
+			Kind: CheckpointWithoutSandbox, Attachment: r.Attachment, Pod: r.Pod, Network: r.Attachment.Network, Owner: a.Owner, Subject: Subject{Checkpoint: r},
+		}, verdict, r.Namespace, r.CapturedAt)
 	}
 	for i := range j.Unreadable {
 		j.judgeUnreadable(&j.Unreadable[i])
@@ -171,15 +177,10 @@ func (j *judge) judgeHolders(n *Network, l *lease.Lease) {
 			live.held = append(live.held, holding{l, *h, young})
 			continue
 		}
-		f := Finding{
-			Kind: LeaseWithoutSandbox, Severity: Information, Attachment: h.Key(n.Name), Pod: j.holderPod(l, *h), Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
-			Evidence: verdict.Evidence, Fields: verdict.fields(h.Namespace), Proven: verdict.Verdict == sandbox.VerdictGone, Subject: Subject{Lease: *l, Holder: h},
-		}
-		f.Fields.Since = h.Since
-		if verdict.namespace != sandbox.VerdictGone {
-			f.Kind = Unknown
-		}
-		j.add(f)
+		j.addAbsent(Finding{
+			Kind: LeaseWithoutSandbox, Attachment: h.Key(n.Name), Pod: j.holderPod(l, *h), Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
+			Subject: Subject{Lease: *l, Holder: h},
+		}, verdict, h.Namespace, h.Since)
 	}
 }
 
