@@ -88,7 +88,7 @@ func (l *leaseTx) decodeState(key, b []byte) (s State, err error) {
 func encode(v any) []byte { return appendValue(nil, reflect.ValueOf(v).Elem()) }
 
 func appendValue(b []byte, v reflect.Value) []byte {
-	if v, ok := v.Interface().(encoding.TextMarshaler); ok {
+	if v, ok := v.Addr().Interface().(encoding.TextMarshaler); ok { // The address, so that nothing is copied.
 		text, _ := v.MarshalText() // Only a time beyond the year 9999 has none.
 		return appendText(b, string(text))
 	}
