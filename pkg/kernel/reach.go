@@ -60,6 +60,8 @@ func (n *Namespace) ProbeTCP(source, destination netip.Addr, limit time.Duration
 		return nil // The other end itself.
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("%w within %s", ErrNoAnswer, limit)
+	case errors.As(err, &errno):
+		return errno // The caller names the two ends.
 	}
 	return err
 }
