@@ -3,6 +3,7 @@ package control
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,14 +69,7 @@ func (c Client) Resume(ctx context.Context) error {
 
 // request sends a request and stores the answer in into. body and into may be nil.
 func (c Client) request(ctx context.Context, method, path string, body, response any) error {
-	patience := c.Patience
-	if patience == 0 {
-		patience = Patience
-	}
-	socket := c.Path
-	if socket == "" {
-		socket = Socket()
-	}
+	patience, socket := cmp.Or(c.Patience, Patience), cmp.Or(c.Path, Socket())
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := exchange(bounded, socket, method, path, body, response)
@@ -188,8 +182,6 @@ func (e *refusedError) Is(target error) bool { return target == ErrRefused }
 // newRefusedError returns the error for an answer with a failure status.
 func newRefusedError(status int, body []byte) error {
 	var answer Refusal
-	if json.Unmarshal(body, &answer) != nil || answer.Error == "" {
-		return &refusedError{status, fmt.Sprintf("HTTP status %d", status)}
-	}
-	return &refusedError{status, answer.Error}
+	_ = json.Unmarshal(body, &answer) // Another body than the agent's has no reason.
+	return &refusedError{status, cmp.Or(answer.Error, fmt.Sprintf("HTTP status %d", status))}
 }

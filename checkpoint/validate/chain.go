@@ -85,12 +85,7 @@ type chainReader struct {
 }
 
 func (r *chainReader) addFinding(severity Severity, place, format string, args ...any) {
-	if r.Place != "" && place != "" {
-		place = r.Place + ", " + place
-	} else {
-		place = r.Place + place
-	}
-	r.findings = append(r.findings, ConfigFinding{File: r.File, Place: place, Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
+	r.findings = append(r.findings, ConfigFinding{File: r.File, Place: joinPlace(r.Place, place), Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
 }
 
 // notReported is the severity of a finding that is not reported.

@@ -157,9 +157,10 @@ func readDefinition(file, place string, o object) ([]Network, []ConfigFinding) {
 	return []Network{{File: file, Place: place, Config: []byte(text), Name: o.Metadata.Name}}, nil
 }
 
+// joinPlace names a place in another one. Each of them can be empty.
 func joinPlace(place, suffix string) string {
-	if place == "" {
-		return suffix
+	if place == "" || suffix == "" {
+		return place + suffix
 	}
 	return place + ", " + suffix
 }
