@@ -2,10 +2,7 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +38,14 @@ output names it; 2: usage or environment.`,
 			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
-			return captureAll(cmd.Context(), opts, screenOf(cmd))
+			report, err := capture.Run(cmd.Context(), opts)
+			s := screenOf(cmd)
+			if err == nil {
+				for _, note := range report.Notes {
+					s.warnf("%s", note)
+				}
+			}
+			return capturedOutcomes(opts, report).present(s, err)
 		},
 	}
 	flags := cmd.Flags()
@@ -55,34 +59,9 @@ output names it; 2: usage or environment.`,
 	return cmd
 }
 
-// checkCacheDir reports a directory that the user named and that does not exist. Without it, every sandbox would go
-// without its name. The first ADD makes the default directory.
-func checkCacheDir(cmd *cobra.Command, dir string) error {
-	if !cmd.Flags().Changed("cni-cache") {
-		return nil
-	}
-	if err := checkDirectory(dir); err != nil {
-		return fmt.Errorf("invalid --cni-cache: %w", err)
-	}
-	return nil
-}
-
-func captureAll(ctx context.Context, opts capture.Options, s *screen) error {
-	report, err := capture.Run(ctx, opts)
-	captured := capturedOutcomes(report)
-	captured.log(opts.DryRun, err)
-	if err != nil {
-		return err
-	}
-	for _, note := range report.Notes {
-		s.warnf("%s", note)
-	}
-	return s.present(report, report.Complete(), func() { captured.write(s) })
-}
-
 // capturedOutcomes are the interfaces, in order by sandbox.
-func capturedOutcomes(report capture.InterfaceReport) outcomes {
-	captured := outcomes{problems: report.Problems, columns: []column{
+func capturedOutcomes(opts capture.Options, report capture.InterfaceReport) outcomes {
+	captured := outcomes{report: report, complete: report.Complete(), dryRun: opts.DryRun, problems: report.Problems, columns: []column{
 		{name: "POD"}, {name: "SANDBOX", wide: true}, {name: "INTERFACE"}, {name: "NETWORK", spare: 2}, {name: "PARENTS", spare: 1}, {name: "ADDRESSES", spare: 3},
 	}}
 	for _, o := range report.Interfaces {
@@ -96,9 +75,9 @@ func capturedOutcomes(report capture.InterfaceReport) outcomes {
 	slices.SortStableFunc(captured.list, func(a, b outcome) int {
 		return cmp.Or(cmp.Compare(a.cells[0], b.cells[0]), cmp.Compare(a.cells[2], b.cells[2]))
 	})
-	captured.summary = cmp.Or(strings.Join(countStates([]capture.InterfaceState{
+	captured.summary = summarize(captured.list, "no interfaces to remember",
 		capture.Captured, capture.Refreshed, capture.Forgotten, capture.ToCapture, capture.ToRefresh, capture.ToForget,
 		capture.Kept, capture.Skipped, capture.Refused, capture.Failed,
-	}, countOf[capture.InterfaceState](captured.list)), ", "), "no interfaces to remember")
+	)
 	return captured
 }

@@ -15,24 +15,28 @@ type description struct {
 }
 
 // row adds a name and its value. It adds nothing if the value is empty.
-func (d *description) row(name, format string, args ...any) {
-	value := printable.Line(fmt.Sprintf(format, args...))
-	if value != "" {
+func (d *description) row(name, value string) {
+	if value = printable.Line(value); value != "" {
 		d.rows = append(d.rows, [2]string{name, value})
 	}
+}
+
+// rowf adds a name and a formatted value.
+func (d *description) rowf(name, format string, args ...any) {
+	d.row(name, fmt.Sprintf(format, args...))
 }
 
 // timeRow adds a point in time, unless it is zero.
 func (d *description) timeRow(name string, instant time.Time) {
 	if !instant.IsZero() {
-		d.row(name, "%s", instant.Local().Format("2006-01-02 15:04:05 MST"))
+		d.row(name, instant.Local().Format("2006-01-02 15:04:05 MST"))
 	}
 }
 
 // list adds a list. Its name stands before the first value.
 func (d *description) list(name string, values []string) {
 	for _, value := range values {
-		d.row(name, "%s", value)
+		d.row(name, value)
 		name = ""
 	}
 }

@@ -25,7 +25,7 @@ func TestTablesLeaveOutWhatHasExpired(t *testing.T) {
 	for name, write := range map[string]func(s *screen){
 		"list": func(s *screen) { listTable([]listedAttachment{{Record: r}}, s) },
 		"restore": func(s *screen) {
-			restoredOutcomes(restore.Report{Attachments: []restore.Outcome{{Interface: i}}}, "").writeTable(s)
+			restoredOutcomes(restore.Options{Store: checkpoint.OpenStore(t.TempDir())}, restore.Report{Attachments: []restore.Outcome{{Interface: i}}}).writeTable(s)
 		},
 		"show": func(s *screen) { describeAttachment(listedAttachment{Record: r}, s) },
 	} {

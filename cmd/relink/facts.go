@@ -16,19 +16,19 @@ func (d *description) describeInterface(i netstate.Interface) {
 	if l.Up {
 		state = "up"
 	}
-	d.row("Interface:", "%s (%s, index %d)", l.Name, linkKind(l), l.Index)
+	d.rowf("Interface:", "%s (%s, index %d)", l.Name, linkKind(l), l.Index)
 	d.list("Options:", slices.Concat(macvlanOptions(l.Macvlan), vlanOptions(l.VLANOptions)))
-	d.row("Link:", "%s", state)
-	d.row("MAC:", "%s", l.MAC)
-	d.row("MTU:", "%d", l.MTU)
+	d.row("Link:", state)
+	d.row("MAC:", l.MAC)
+	d.rowf("MTU:", "%d", l.MTU)
 	if l.TxQueueLen != nil {
-		d.row("txqueuelen:", "%d", *l.TxQueueLen)
+		d.rowf("txqueuelen:", "%d", *l.TxQueueLen)
 	}
 	if l.Group != 0 {
-		d.row("Group:", "%d", l.Group)
+		d.rowf("Group:", "%d", l.Group)
 	}
-	d.row("Alias:", "%s", l.Alias)
-	d.row("Flags:", "%s", l.LinkFlags)
+	d.row("Alias:", l.Alias)
+	d.row("Flags:", l.LinkFlags.String())
 	parents := texts(i.Parents, describeParent)
 	if i.ParentsInSandbox && len(parents) > 0 {
 		parents[0] += " in the sandbox"
@@ -37,7 +37,7 @@ func (d *description) describeInterface(i netstate.Interface) {
 	d.list("Addresses:", texts(i.Addresses, netstate.Address.String))
 	d.list("Routes:", texts(i.Routes, netstate.Route.String))
 	if i.Master != nil {
-		d.row("Master:", "%s (%s)", i.Master.Name, i.Master.Kind)
+		d.rowf("Master:", "%s (%s)", i.Master.Name, i.Master.Kind)
 	}
 	d.list("Rules:", texts(i.Rules, netstate.Rule.String))
 	d.list("Neighbours:", texts(i.Neighbours, netstate.Neighbour.String))

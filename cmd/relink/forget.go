@@ -75,7 +75,8 @@ environment.`,
 
 func presentForgotten(report forget.CheckpointReport, s *screen, dryRun bool) error {
 	forgotten := forgottenOutcomes(report)
-	forgotten.log(dryRun, nil)
+	forgotten.dryRun = dryRun
+	forgotten.log(nil)
 	return s.present(report, report.Complete(), func() {
 		forgotten.write(s)
 		if report.LeasesMayRemain() {

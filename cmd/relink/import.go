@@ -1,10 +1,7 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +33,8 @@ or environment.`,
 				return err
 			}
 			opts.Dir = args[0]
-			return importAll(cmd.Context(), opts, screenOf(cmd))
+			report, err := netfix.Run(cmd.Context(), opts)
+			return importedOutcomes(opts, report).present(screenOf(cmd), err)
 		},
 	}
 	flags := cmd.Flags()
@@ -49,18 +47,8 @@ or environment.`,
 	return cmd
 }
 
-func importAll(ctx context.Context, opts netfix.Options, s *screen) error {
-	report, err := netfix.Run(ctx, opts)
-	imported := importedOutcomes(report, opts.Dir)
-	imported.log(opts.DryRun, err)
-	if err != nil {
-		return err
-	}
-	return s.present(report, report.Complete(), func() { imported.write(s) })
-}
-
-func importedOutcomes(report netfix.FileReport, dir string) outcomes {
-	imported := outcomes{columns: []column{
+func importedOutcomes(opts netfix.Options, report netfix.FileReport) outcomes {
+	imported := outcomes{report: report, complete: report.Complete(), dryRun: opts.DryRun, columns: []column{
 		{name: "FILE"}, {name: "POD"}, {name: "INTERFACE", spare: 1}, {name: "PARENTS", spare: 3}, {name: "MAC", wide: true}, {name: "ADDRESSES", spare: 2},
 	}}
 	for _, o := range report.Files {
@@ -70,8 +58,7 @@ func importedOutcomes(report netfix.FileReport, dir string) outcomes {
 		entry.name, entry.subject.pod = o.Path, file
 		imported.list = append(imported.list, entry)
 	}
-	imported.summary = cmp.Or(strings.Join(countStates(
-		[]netfix.FileState{netfix.Imported, netfix.Replaced, netfix.ToImport, netfix.ToReplace, netfix.Kept, netfix.Refused, netfix.Failed},
-		countOf[netfix.FileState](imported.list)), ", "), "no checkpoints of i40e_net_fix in "+dir)
+	imported.summary = summarize(imported.list, "no checkpoints of i40e_net_fix in "+opts.Dir,
+		netfix.Imported, netfix.Replaced, netfix.ToImport, netfix.ToReplace, netfix.Kept, netfix.Refused, netfix.Failed)
 	return imported
 }

@@ -182,20 +182,20 @@ func describeLease(l lease.Lease, s *screen) {
 		return
 	}
 	var d leaseDescription
-	d.row("Address:", "%s", l.Address)
-	d.row("Network:", "%s", l.Network)
-	d.row("State:", "%s", string(l.State))
+	d.row("Address:", l.Address.String())
+	d.row("Network:", l.Network)
+	d.row("State:", string(l.State))
 	if pod := podOf(l.Owner); pod.Name != "" || l.Owner == (attachment.Owner{}) {
-		d.row("Pod:", "%s", pod)
+		d.row("Pod:", pod.String())
 	} else {
-		d.row("Owner:", "%s", l.Owner)
+		d.row("Owner:", l.Owner.String())
 	}
 	for _, h := range l.Holders {
 		d.holder("", l, h)
 	}
 	if l.State != lease.Held {
 		d.holder("Last ", l, l.Last)
-		d.row("Why:", "%s", l.Reason)
+		d.row("Why:", l.Reason)
 	}
 	if l.Last.ContainerID == "" {
 		d.timeRow("Reserved:", l.ReleasedAt)
@@ -203,9 +203,9 @@ func describeLease(l lease.Lease, s *screen) {
 		d.timeRow("Released:", l.ReleasedAt)
 	}
 	d.timeRow("Until:", l.Until)
-	d.row("When given up:", "%s", releaseOutcome(l))
+	d.row("When given up:", releaseOutcome(l))
 	if l.Conflict {
-		d.row("Conflict:", "%s", "another host uses the address. No pod gets it before the quarantine ends, even if no other address is free")
+		d.row("Conflict:", "another host uses the address. No pod gets it before the quarantine ends, even if no other address is free")
 	}
 	d.write(s)
 }
@@ -222,21 +222,21 @@ func (d *leaseDescription) holder(last string, l lease.Lease, h lease.Holder) {
 		return last + strings.ToLower(s[:1]) + s[1:]
 	}
 	if podOf(l.Owner) == (attachment.Pod{}) && h.Pod.Name != "" {
-		d.row(name("Pod:"), "%s", h.Pod)
+		d.row(name("Pod:"), h.Pod.String())
 	} else if h.Owner != (attachment.Owner{}) && h.Owner.Kind != attachment.OwnerPod {
-		d.row(name("Owner:"), "%s", h.Owner)
+		d.row(name("Owner:"), h.Owner.String())
 	}
-	d.row(name("On network:"), "%s", h.Network)
-	d.row(name("Sandbox:"), "%s", h.ContainerID)
-	d.row(name("Interface:"), "%s", h.IfName)
-	d.row("Pod UID:", "%s", h.Pod.UID)
-	d.row("Namespace:", "%s", h.Namespace.Path)
+	d.row(name("On network:"), h.Network)
+	d.row(name("Sandbox:"), h.ContainerID)
+	d.row(name("Interface:"), h.IfName)
+	d.row("Pod UID:", h.Pod.UID)
+	d.row("Namespace:", h.Namespace.Path)
 	if last == "" {
-		d.row("Why:", "%s", string(h.Origin))
+		d.row("Why:", string(h.Origin))
 	}
 	d.timeRow("Acquired:", h.Since)
 	if h.ContainerID != "" {
-		d.row("Boot:", "%s", h.Namespace.BootID)
+		d.row("Boot:", h.Namespace.BootID)
 	}
 }
 

@@ -46,17 +46,17 @@ func idsOfPools(ctx context.Context, stores []*lease.Store, a netip.Addr) (ids [
 // describeStanding writes what the Kubernetes API says of an address, in the layout of kubectl describe.
 func describeStanding(p pool.AddressStatus, s *screen) {
 	var d description
-	d.row("Address:", "%s", p.Address)
-	d.row("Pool:", "%s", p.Pool)
-	d.row("Block:", "%s", p.Block)
+	d.row("Address:", p.Address.String())
+	d.row("Pool:", p.Pool)
+	d.row("Block:", p.Block)
 	switch h := p.Holder; {
 	case h != nil:
-		d.row("Node:", "%s", h.Node)
-		d.row("Network:", "%s", h.Network)
-		d.row("Store:", "%s", h.Store)
-		d.row("Since:", "epoch %d of the block, or before", h.Epoch)
-		d.row("Boot:", "%s", h.Boot)
-		d.row("Fenced:", "%s", h.Fenced)
+		d.row("Node:", h.Node)
+		d.row("Network:", h.Network)
+		d.row("Store:", h.Store)
+		d.rowf("Since:", "epoch %d of the block, or before", h.Epoch)
+		d.row("Boot:", h.Boot)
+		d.row("Fenced:", h.Fenced)
 	case p.Excluded:
 		d.row("Node:", "nobody: the pool never gives this address")
 	default:
@@ -66,14 +66,14 @@ func describeStanding(p pool.AddressStatus, s *screen) {
 		d.row("Probe:", "a pod gets it only after a probe: pods of a dead node may still answer for it")
 	}
 	for _, w := range p.Want {
-		d.row("Asked for by:", "node %s, network %s, for AddressClaim %s", w.Node, w.Network, w.Claim)
+		d.rowf("Asked for by:", "node %s, network %s, for AddressClaim %s", w.Node, w.Network, w.Claim)
 	}
 	for _, c := range p.Claims {
-		d.row("Owner:", "%s, interface %s", c.Spec.Owner, c.Spec.IfName)
-		d.row("Claim:", "%s", c.Metadata.Name)
-		d.row("Active:", "%s", placeOf(c.Spec.Active))
+		d.rowf("Owner:", "%s, interface %s", c.Spec.Owner, c.Spec.IfName)
+		d.row("Claim:", c.Metadata.Name)
+		d.row("Active:", placeOf(c.Spec.Active))
 		if c.Spec.Target != nil {
-			d.row("Moves to:", "%s", placeOf(*c.Spec.Target))
+			d.row("Moves to:", placeOf(*c.Spec.Target))
 		}
 	}
 	if len(p.Claims) == 0 {

@@ -37,23 +37,16 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
-			attachments, unreadable, err := listAttachments(cmd.Context(), opts)
-			if err != nil {
-				return err
-			}
-			s := screenOf(cmd)
-			err = s.present(attachments, len(unreadable) == 0, func() {
+			return presentAttachments(cmd, opts, func(attachments []listedAttachment, complete bool, s *screen) {
 				switch {
 				case s.format == formatName:
 					writeNames(attachments, s)
-				case len(attachments)+len(unreadable) == 0:
+				case len(attachments) == 0 && complete:
 					s.warnf("nothing is remembered in %s", opts.Store.Dir())
 				default:
 					listTable(attachments, s)
 				}
 			})
-			printUnreadable(s, unreadable)
-			return err
 		},
 	}
 	addSelection(cmd, &opts.Select)
@@ -69,6 +62,20 @@ type listedAttachment struct {
 	Reason string        `json:"why,omitempty"`
 	// Live is the present interface, if it exists, differs from the record and was kept.
 	Live *netstate.Interface `json:"live,omitempty"`
+}
+
+// presentAttachments looks at what is selected, writes it, and names the checkpoints that could not be read.
+func presentAttachments(cmd *cobra.Command, opts restore.Options, write func(attachments []listedAttachment, complete bool, s *screen)) error {
+	attachments, unreadable, err := listAttachments(cmd.Context(), opts)
+	if err != nil {
+		return err
+	}
+	s, complete := screenOf(cmd), len(unreadable) == 0
+	err = s.present(attachments, complete, func() { write(attachments, complete, s) })
+	for _, u := range unreadable {
+		printError(s.err, u.Err)
+	}
+	return err
 }
 
 // listAttachments looks at what is selected.
@@ -149,10 +156,3 @@ func age(instant time.Time) string {
 
 // humanDuration is a time that has passed, as kubectl shows it. A clock that was set back makes none negative.
 func humanDuration(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
-
-// printUnreadable names the checkpoints that could not be read.
-func printUnreadable(s *screen, unreadable []checkpoint.Unreadable) {
-	for _, u := range unreadable {
-		printError(s.err, u.Err)
-	}
-}

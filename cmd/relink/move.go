@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -53,7 +52,8 @@ Exit status 0: everything was moved; 1: something was not moved, and the output 
 			}
 			s := screenOf(cmd)
 			opts.Progress = s.progress()
-			return moveAll(cmd.Context(), opts, s)
+			report, err := move.Run(cmd.Context(), opts)
+			return movedOutcomes(opts, report).present(s, err)
 		},
 	}
 	flags := cmd.Flags()
@@ -80,26 +80,8 @@ func parseMove(pair string) (source, target string, err error) {
 	return source, target, nil
 }
 
-func moveAll(ctx context.Context, opts move.Options, s *screen) error {
-	report, err := move.Run(ctx, opts)
-	moved := movedOutcomes(opts, report)
-	moved.log(opts.DryRun, err)
-	if err != nil {
-		return err
-	}
-	return s.present(report, report.Complete(), func() {
-		for _, note := range report.Notes {
-			s.info(note)
-		}
-		for _, step := range report.Steps {
-			s.printStep(step, step.Reason, step.Error)
-		}
-		moved.write(s)
-	})
-}
-
 func movedOutcomes(opts move.Options, report move.UplinkReport) outcomes {
-	moved := outcomes{problems: report.Problems, columns: []column{{name: "POD"}, {name: "INTERFACE", spare: 1}, {name: "FROM", spare: 3}, {name: "TO", spare: 2}}}
+	moved := outcomes{report: report, complete: report.Complete(), dryRun: opts.DryRun, notes: report.Notes, steps: report.Steps, problems: report.Problems, columns: []column{{name: "POD"}, {name: "INTERFACE", spare: 1}, {name: "FROM", spare: 3}, {name: "TO", spare: 2}}}
 	slowest := time.Duration(0)
 	for _, o := range report.Attachments {
 		slowest = max(slowest, o.SwitchDuration)

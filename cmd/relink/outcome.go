@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/runlog"
 )
@@ -43,6 +44,12 @@ func attachmentName(pod attachment.Pod, key attachment.Key) string {
 
 // outcomes is what became of everything that a verb has dealt with.
 type outcomes struct {
+	// report is what programs get. complete says that everything is as it should be.
+	report           any
+	complete, dryRun bool
+	notes            []string
+	// steps were done to devices of the host.
+	steps []restore.StepResult
 	// columns are those of the table before STATE and WHY.
 	columns  []column
 	list     []outcome
@@ -50,8 +57,23 @@ type outcomes struct {
 	summary  string
 }
 
-// write writes the table, what failed, and the summary.
+// present logs what was done, and prints it for programs or for people. err says why the run has ended early.
+func (r outcomes) present(s *screen, err error) error {
+	r.log(err)
+	if err != nil {
+		return err
+	}
+	return s.present(r.report, r.complete, func() { r.write(s) })
+}
+
+// write writes what was done to the host, the table, what failed, and the summary.
 func (r outcomes) write(s *screen) {
+	for _, note := range r.notes {
+		s.info(note)
+	}
+	for _, step := range r.steps {
+		s.printStep(step)
+	}
 	r.writeTable(s)
 	var failures []checkLine
 	for _, o := range r.list {
@@ -103,14 +125,14 @@ func commonCells(alike []outcome) []string {
 }
 
 // log writes what a run has changed to the journal or to syslog.
-func (r outcomes) log(dryRun bool, err error) {
+func (r outcomes) log(err error) {
 	var failures []string
 	for _, o := range r.list {
 		if o.differs {
 			failures = append(failures, o.name+": "+o.detail)
 		}
 	}
-	logRun(dryRun, r.summary, append(failures, r.problems...), err)
+	logRun(r.dryRun, r.summary, append(failures, r.problems...), err)
 }
 
 // logRun writes what a run has changed to the journal or to syslog. A dry run changes nothing.
@@ -130,6 +152,11 @@ func countOf[S ~string](list []outcome) func(S) int {
 		}
 		return n
 	}
+}
+
+// summarize says how many outcomes are in each state, or that there is none.
+func summarize[S ~string](list []outcome, none string, states ...S) string {
+	return cmp.Or(strings.Join(countStates(states, countOf[S](list)), ", "), none)
 }
 
 // countStates says how many things are in each state.
@@ -171,10 +198,10 @@ func (s *screen) present(report any, complete bool, print func()) error {
 }
 
 // printStep writes what was done to a device.
-func (s *screen) printStep(step fmt.Stringer, reason, failure string) {
-	line := fmt.Sprintf("%s: %s", step, reason)
-	if failure != "" {
-		s.printf("%s: FAILED: %s", line, failure)
+func (s *screen) printStep(step restore.StepResult) {
+	line := fmt.Sprintf("%s: %s", step, step.Reason)
+	if step.Error != "" {
+		s.printf("%s: FAILED: %s", line, step.Error)
 	} else {
 		s.info(line)
 	}

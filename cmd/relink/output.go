@@ -61,11 +61,20 @@ func addOutput(cmd *cobra.Command, additional ...string) {
 	addChoice(cmd, &choiceFlag{name: formatTable}, outputFlag, "o", "format", "output `format`: "+choiceText(words), words...)
 }
 
-// addCacheDir adds --cni-cache to the command, and refuses a wrong one before the command runs.
+// addCacheDir adds --cni-cache to the command. Before the command runs, it refuses a directory that the user named and that does not
+// exist: without it, every sandbox would go without its name. The first ADD makes the default directory.
 func addCacheDir(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "cni-cache", cnicache.DefaultDir, "`directory` of the CNI caches (of libcni and Multus), which name the pods")
 	must(cmd.MarkFlagDirname("cni-cache"))
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return checkCacheDir(cmd, *dir) }
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if !cmd.Flags().Changed("cni-cache") {
+			return nil
+		}
+		if err := checkDirectory(*dir); err != nil {
+			return fmt.Errorf("invalid --cni-cache: %w", err)
+		}
+		return nil
+	}
 }
 
 // wide reports whether a table has all its columns.

@@ -102,27 +102,15 @@ func restoreAll(ctx context.Context, opts restore.Options, s *screen) error {
 		}
 	}
 	report, err := restore.Run(ctx, opts)
-	restored := restoredOutcomes(report, opts.Store.Dir())
-	restored.log(opts.DryRun, err)
-	if err != nil {
-		return err
-	}
-	return s.present(report, report.AsRecorded(), func() {
-		for _, note := range report.Notes {
-			s.info(note)
-		}
-		for _, step := range report.Parents {
-			s.printStep(step, step.Reason, step.Error)
-		}
-		restored.write(s)
-	})
+	return restoredOutcomes(opts, report).present(s, err)
 }
 
-// restoredOutcomes are the attachments, in order by pod. dir is the directory of their checkpoints.
-func restoredOutcomes(report restore.Report, dir string) outcomes {
-	restored := outcomes{problems: report.Problems, summary: summary(report, dir), columns: []column{
-		{name: "POD"}, {name: "SANDBOX", wide: true}, {name: "INTERFACE", spare: 1}, {name: "PARENT", spare: 2}, {name: "ADDRESS", spare: 3}, {name: "MAC", spare: 4},
-	}}
+// restoredOutcomes are the attachments, in order by pod.
+func restoredOutcomes(opts restore.Options, report restore.Report) outcomes {
+	restored := outcomes{report: report, complete: report.AsRecorded(), dryRun: opts.DryRun, notes: report.Notes, steps: report.Parents,
+		problems: report.Problems, summary: summary(report, opts.Store.Dir()), columns: []column{
+			{name: "POD"}, {name: "SANDBOX", wide: true}, {name: "INTERFACE", spare: 1}, {name: "PARENT", spare: 2}, {name: "ADDRESS", spare: 3}, {name: "MAC", spare: 4},
+		}}
 	for _, a := range report.Attachments {
 		o := outcome{
 			subject: outcomeLine(a, ""), name: attachmentName(a.Pod, a.Attachment), state: string(a.State), reason: tableReason(a), detail: a.FullReason(),

@@ -28,18 +28,11 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
-			attachments, unreadable, err := listAttachments(cmd.Context(), opts)
-			if err != nil {
-				return err
-			}
-			s := screenOf(cmd)
-			err = s.present(attachments, len(unreadable) == 0, func() {
+			return presentAttachments(cmd, opts, func(attachments []listedAttachment, _ bool, s *screen) {
 				for _, entry := range attachments {
 					describeAttachment(entry, s)
 				}
 			})
-			printUnreadable(s, unreadable)
-			return err
 		},
 	}
 	addSelection(cmd, &opts.Select)
@@ -52,16 +45,16 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 func describeAttachment(entry listedAttachment, s *screen) {
 	r := entry.Record
 	var d description
-	d.row("Pod:", "%s", r.Pod)
-	d.row("Sandbox:", "%s", r.Attachment.ContainerID)
-	d.row("Network:", "%s", r.Attachment.Network)
-	d.row("Namespace:", "%s (inode %d, cookie %d)", r.Namespace.Path, r.Namespace.Inode, r.Namespace.Cookie)
-	d.row("Captured:", "%s by %s", r.CapturedAt.Local().Format("2006-01-02 15:04:05 MST"), r.Writer)
+	d.row("Pod:", r.Pod.String())
+	d.row("Sandbox:", r.Attachment.ContainerID)
+	d.row("Network:", r.Attachment.Network)
+	d.rowf("Namespace:", "%s (inode %d, cookie %d)", r.Namespace.Path, r.Namespace.Inode, r.Namespace.Cookie)
+	d.rowf("Captured:", "%s by %s", r.CapturedAt.Local().Format("2006-01-02 15:04:05 MST"), r.Writer)
 	if a := r.HostAccess; a != nil {
-		d.row("Host access:", "%s in the pod, %s in the host, settings: %s", a.Name, a.HostName, settingsOf(a.Options))
+		d.rowf("Host access:", "%s in the pod, %s in the host, settings: %s", a.Name, a.HostName, settingsOf(a.Options))
 	}
-	d.row("State:", "%s", entry.State)
-	d.row("Why:", "%s", entry.Reason)
+	d.row("State:", string(entry.State))
+	d.row("Why:", entry.Reason)
 	recorded := unexpired(r.Interface)
 	if entry.Live != nil {
 		d.list("Added:", additions(recorded, *entry.Live))

@@ -66,10 +66,7 @@ func (status nodeStatus) writeAgent(s *screen, shown screenLimits) {
 	if found := auditLine(status.Agent.Audit, status.Time); found != "" {
 		s.printFitted("  %s", found)
 	}
-	for _, chain := range firstN(notWhole, shown.entries, s) {
-		s.printFitted("  %s", chain)
-	}
-	printOmitted(len(notWhole), shown.entries, "base", s)
+	printFirst(notWhole, shown.entries, "base", s, func(chain string) { s.printFitted("  %s", chain) })
 }
 
 // agentLines returns the line that is always shown of an agent, and a line for each base that is not whole.

@@ -143,7 +143,7 @@ func (status nodeStatus) writeCauses(s *screen, shown screenLimits) {
 		return
 	}
 	s.printHeading("%s", causesHeading(status.Causes))
-	for _, c := range firstN(status.Causes, shown.causes, s) {
+	printFirst(status.Causes, shown.causes, "cause", s, func(c restore.Cause) {
 		s.printFitted("  %s in %s: %s", count(len(c.Attachments), "attachment"), count(c.Pods, "pod"), c.Reason)
 		see := "relink show " + status.pods[c.Attachments[0]]
 		shows := "one of them"
@@ -154,8 +154,7 @@ func (status nodeStatus) writeCauses(s *screen, shown screenLimits) {
 			shows = "it"
 		}
 		s.printFitted("      %s shows %s: %s", see, shows, status.firstPods(c, s))
-	}
-	printOmitted(len(status.Causes), shown.causes, "cause", s)
+	})
 }
 
 // causesHeading says what the causes have in common: attachments without carrier are as recorded.
@@ -238,15 +237,11 @@ func (status nodeStatus) writePools(s *screen, shown screenLimits) {
 		return
 	}
 	s.printHeading("POOLS NEARLY FULL")
-	for _, p := range firstN(status.Pools, shown.entries, s) {
+	printFirst(status.Pools, shown.entries, "pool", s, func(p fullSet) {
 		s.printFitted("  %s: %s of %s addresses are held or reserved, %s are free: relink ipam usage --network %s",
 			p.Network, percent(p.Share), countCell(p.Size), countCell(p.Free), p.Network)
-	}
-	printOmitted(len(status.Pools), shown.entries, "pool", s)
-	for _, problem := range firstN(status.PoolProblems, shown.entries, s) {
-		s.printFitted("  not known: %s", problem)
-	}
-	printOmitted(len(status.PoolProblems), shown.entries, "unreadable pool", s)
+	})
+	printFirst(status.PoolProblems, shown.entries, "unreadable pool", s, func(problem string) { s.printFitted("  not known: %s", problem) })
 }
 
 // writeLastRestore writes what the last restore did.
@@ -294,6 +289,14 @@ func firstN[T any](list []T, n int, s *screen) []T {
 
 // verboseHint is the command that shows everything.
 const verboseHint = "relink status --verbose"
+
+// printFirst prints the first n, and says how many are left out.
+func printFirst[T any](list []T, n int, thing string, s *screen, print func(T)) {
+	for _, element := range firstN(list, n, s) {
+		print(element)
+	}
+	printOmitted(len(list), n, thing, s)
+}
 
 // printOmitted says how many are left out after firstN.
 func printOmitted(total, n int, thing string, s *screen) {

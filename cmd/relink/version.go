@@ -80,16 +80,16 @@ func kernelRelease() string {
 
 func (report versions) write(s *screen) {
 	var d description
-	d.row("relink:", "%s", report.Version)
+	d.row("relink:", report.Version)
 	commit := report.Commit
 	if report.Modified {
 		commit += " with changes"
 	}
-	d.row("Commit:", "%s", commit)
-	d.row("Go:", "%s %s", report.Go, report.Platform)
-	d.row("Kernel:", "%s", report.Kernel)
-	d.row("Checkpoints:", "reads versions %s", span(report.Checkpoints))
-	d.row("Leases:", "reads schemas %s", span(report.Leases))
+	d.row("Commit:", commit)
+	d.rowf("Go:", "%s %s", report.Go, report.Platform)
+	d.row("Kernel:", report.Kernel)
+	d.rowf("Checkpoints:", "reads versions %s", span(report.Checkpoints))
+	d.rowf("Leases:", "reads schemas %s", span(report.Leases))
 	d.write(s)
 }
 
