@@ -155,8 +155,8 @@ func countOf[S ~string](list []outcome) func(S) int {
 }
 
 // summarize says how many outcomes are in each state, or that there is none.
-func summarize[S ~string](list []outcome, none string, states ...S) string {
-	return cmp.Or(strings.Join(countStates(states, countOf[S](list)), ", "), none)
+func summarize[S ~string](list []outcome, empty string, states ...S) string {
+	return cmp.Or(strings.Join(countStates(states, countOf[S](list)), ", "), empty)
 }
 
 // countStates says how many things are in each state.
