@@ -28,7 +28,7 @@ func (d *description) describeInterface(i netstate.Interface) {
 		d.rowf("Group:", "%d", l.Group)
 	}
 	d.row("Alias:", l.Alias)
-	d.row("Flags:", l.LinkFlags.String())
+	d.row("Flags:", fmt.Sprint(l.LinkFlags))
 	parents := texts(i.Parents, describeParent)
 	if i.ParentsInSandbox && len(parents) > 0 {
 		parents[0] += " in the sandbox"

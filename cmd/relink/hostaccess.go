@@ -227,9 +227,7 @@ reach them.
 Exit status 0: none of the named pods has it; 1: one has, and the output names it; 2: usage or
 environment.`,
 		Example: "  relink host-access remove shop/web-0",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd, args)
-		},
+		RunE:    c.run,
 	}
 	c.flags(cmd)
 	return cmd
