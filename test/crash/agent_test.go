@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -245,8 +246,7 @@ func TestAgentAnnouncesWhatARestoreLeft(t *testing.T) {
 	n.start(t)
 	t.Cleanup(func() { _ = n.cmd.Process.Kill(); _ = n.cmd.Wait() })
 	n.listens(t)
-	t.Setenv(control.SocketEnv, n.socket())
-	n.says(t, 0, "pause")
+	_ = n.cmd.Process.Signal(syscall.SIGSTOP) // A paused agent would still announce.
 	fresh.IP(t, "", "link del lan0")
 	makeParent(t)
 	cmd := n.command("restore")
@@ -257,7 +257,7 @@ func TestAgentAnnouncesWhatARestoreLeft(t *testing.T) {
 	if out, err := output(n.command("check")); err == nil || !strings.Contains(err.Error(), "announced yet") {
 		t.Errorf("relink check does not say what a restore that was killed has left: %v\n%s", err, out)
 	}
-	n.says(t, 0, "resume")
+	_ = n.cmd.Process.Signal(syscall.SIGCONT)
 	n.checks(t)
 	fresh.IP(t, "", "link del lan0")
 	n.knows(t, "it is lost", func(s control.Status) bool { return len(s.Chains) > 0 && s.Chains[0].Lost == 2 })
