@@ -46,7 +46,8 @@ func (k RequestedRanges) disjointSets(o RequestedRanges) []RangeSet {
 	return disjoint
 }
 
-// putLastRequested notes what an ADD asks for. It replaces what earlier ADDs asked for of the same addresses.
+// putLastRequested notes what an ADD asks for. It replaces what earlier ADDs asked for of the same addresses. The rest
+// stays as it is stored, with what a newer relink has added.
 func (l *leaseTx) putLastRequested(k RequestedRanges) error {
 	b := encode(&k)
 	if bytes.Equal(b, l.ranges.Get(requestedRangesKey(0))) {
@@ -62,24 +63,29 @@ func (l *leaseTx) putLastRequested(k RequestedRanges) error {
 			return nil
 		}
 	}
-	requested := []RequestedRanges{k}
-	for _, ranges := range earlier {
+	values := [][]byte{b}
+	for i, ranges := range earlier {
+		value := bytes.Clone(l.ranges.Get(requestedRangesKey(i)))
 		if len(ranges.Pools) == 0 || len(k.Pools) > 0 {
-			ranges.Sets = ranges.disjointSets(k)
-			if !slices.ContainsFunc(ranges.Sets, func(s RangeSet) bool { return len(s) > 0 }) {
+			disjoint := ranges.disjointSets(k)
+			switch {
+			case !slices.ContainsFunc(disjoint, func(s RangeSet) bool { return len(s) > 0 }):
 				continue
+			case !slices.EqualFunc(disjoint, ranges.Sets, func(a, b RangeSet) bool { return len(a) == len(b) }):
+				ranges.Sets = disjoint
+				value = encode(&ranges)
 			}
 		}
-		requested = append(requested, ranges)
+		values = append(values, value)
 	}
-	return l.putRequestedRanges(requested)
+	return l.putRequestedRanges(values)
 }
 
 // putRequestedRanges stores what ADDs asked for, the last one first. What is too much for a store is left out.
-func (l *leaseTx) putRequestedRanges(requested []RequestedRanges) (err error) {
+func (l *leaseTx) putRequestedRanges(values [][]byte) (err error) {
 	for i := range maxRequestedRanges {
-		if i < len(requested) {
-			err = errors.Join(err, l.ranges.Put(requestedRangesKey(i), encode(&requested[i])))
+		if i < len(values) {
+			err = errors.Join(err, l.ranges.Put(requestedRangesKey(i), values[i]))
 		} else {
 			err = errors.Join(err, l.ranges.Delete(requestedRangesKey(i)))
 		}

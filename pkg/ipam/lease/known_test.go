@@ -2,12 +2,15 @@ package lease
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
 )
 
 // tenAddresses returns a range of ten addresses.
@@ -122,4 +125,24 @@ func TestReserveRefusesWhatNoAddGives(t *testing.T) {
 	n.sets[0] = subnet("10.3.0.2", "10.3.0.20")
 	n.add(t, "c1/eth0", "", "10.3.0.2 10.4.0.1")
 	must(t, reserve("10.3.0.5"))
+}
+
+// What a newer relink has written of ranges stays, also within them, while ADDs ask for other ranges.
+func TestRangesOfANewerRelinkStayAsTheyAreStored(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.sets = []RangeSet{tenAddresses(1)}
+	n.add(t, "c1/eth0", "web-0", "10.1.0.10")
+	var want string
+	edit(t, n.path(), func(tx *bolt.Tx) error {
+		ranges := tx.Bucket([]byte(bucketRanges))
+		want = strings.Replace(string(ranges.Get(requestedRangesKey(0))), `"first"`, `"future":1,"first"`, 1)
+		return ranges.Put(requestedRangesKey(0), []byte(want))
+	})
+	for i := range 3 {
+		n.sets = []RangeSet{tenAddresses(2 + i)}
+		n.add(t, fmt.Sprintf("c%d/eth0", 2+i), "web-1", fmt.Sprintf("10.%d.0.10", 2+i))
+	}
+	if got := slices.Collect(maps.Values(contents(t, n.path())[bucketRanges])); !slices.Contains(got, printable([]byte(want))) {
+		t.Errorf("the store has %q, want %s among them", got, want)
+	}
 }
