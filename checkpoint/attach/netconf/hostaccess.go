@@ -102,7 +102,7 @@ func (h AccessConfig) options(keyName func(key string) string) (*hostaccess.Opti
 	errs = append(errs, wrong...)
 	o.Extra, wrong = prefixes(keyName("extra"), h.Extra)
 	errs = append(errs, wrong...)
-	mark, ok := hostaccess.ParseMark(cmp.Or(strings.Trim(string(h.Mark), `"`), strconv.FormatUint(hostaccess.DefaultMark, 10)))
+	mark, ok := hostaccess.ParseMark(strings.Trim(cmp.Or(string(h.Mark), strconv.FormatUint(hostaccess.DefaultMark, 10)), `"`))
 	switch {
 	case !ok:
 		errs = append(errs, cniplugin.ConfigError(keyName("mark"), cniplugin.RawValue(h.Mark), `must be one bit of 32, such as "0x10000000"`))

@@ -58,6 +58,7 @@ func TestHostAccessKeys(t *testing.T) {
 		`{"mark": 1}`:                                    {"", `invalid "hostAccess.mark": 1: is of use with hostAccess.preserveSource alone`},
 		`{"preserveSource": true, "mark": 3}`:            {"", `invalid "hostAccess.mark": 3: must be one bit of 32, such as "0x10000000"`},
 		`{"preserveSource": true, "mark": "x"}`:          {"", `invalid "hostAccess.mark": "x": must be one bit of 32, such as "0x10000000"`},
+		`{"preserveSource": true, "mark": ""}`:           {"", `invalid "hostAccess.mark": "": must be one bit of 32, such as "0x10000000"`},
 		`{"services": ["10.96.0.1/12"]}`:                 {"", `invalid "hostAccess.services[0]": "10.96.0.1/12": has bits beyond the prefix length: write 10.96.0.0/12`},
 		`{"extra": ["10.1.0.0/16", "10.1.0.0/16"]}`:      {"", `invalid "hostAccess.extra[1]": "10.1.0.0/16": is in the list twice: keep one`},
 		`{"services": ["x", "0.0.0.0/0"], "extra": ["::/0", "::ffff:10.0.0.1", "fe80::1%eth0", "fe80::/64", "127.0.0.1", "224.0.0.0/4", "ff00::/8"]}`: {"", strings.Join([]string{
