@@ -19,6 +19,9 @@ import (
 // Check compares what the CNI result tracks, and what the plugin alone owns, with what is there. It asks the IPAM plugin, too. Its
 // error names all differences. For a chained plugin, the interface plugin has a CHECK of its own for what it lists in the result.
 func (p Plugin) Check(args *skel.CmdArgs) error {
+	if _, err := cniplugin.ParseArgs(args.Args); err != nil {
+		return err
+	}
 	c, err := p.beginRecorded(args)
 	if err != nil {
 		return err

@@ -76,7 +76,7 @@ func (p Plugin) beginDel(args *skel.CmdArgs) (*call, error) {
 	if err != nil {
 		store = checkpoint.OpenStore(checkpoint.DefaultDir)
 	}
-	c := p.recordedCall(args, cniplugin.Args{}, config, store)
+	c := p.recordedCall(args, config, store)
 	c.masquerades = read.WantsMasquerade()
 	if err := c.key().Validate(); err != nil {
 		return nil, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)

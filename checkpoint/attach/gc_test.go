@@ -2,13 +2,16 @@ package attach
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -22,6 +25,17 @@ func saveIn(t *testing.T, store *checkpoint.Store, r checkpoint.Record, n attach
 	}
 	if err := store.Save(r); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The arguments in the environment are of an attachment. A GC is of none, and reads none.
+func TestGCReadsNoArguments(t *testing.T) {
+	config := fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "lan", "type": "x", "checkpointDir": %q, "cni.dev/valid-attachments": []}`, t.TempDir())
+	args := &skel.CmdArgs{Args: "no pair", StdinData: config}
+	for _, p := range []Plugin{Interface(netconf.MacvlanName, netstate.KindMacvlan, netconf.Macvlan), Chained(netconf.CheckpointName, netconf.Checkpoint)} {
+		if err := p.GC(args); err != nil {
+			t.Errorf("%s: %s", p.Name, codeAndText(err))
+		}
 	}
 }
 

@@ -112,10 +112,6 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 // beginRecorded is begin for a CHECK and a GC. The checkpoint says what was built, so it reads no more of the configuration than
 // cniplugin.DelConfig.
 func (p Plugin) beginRecorded(args *skel.CmdArgs) (*call, error) {
-	env, err := cniplugin.ParseArgs(args.Args)
-	if err != nil {
-		return nil, err
-	}
 	read, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
 		return nil, err
@@ -128,7 +124,7 @@ func (p Plugin) beginRecorded(args *skel.CmdArgs) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.recordedCall(args, env, config, store), nil
+	return p.recordedCall(args, config, store), nil
 }
 
 // config returns what was read. What "ipam" names is the interface plugin's.
@@ -140,8 +136,8 @@ func (p Plugin) config(read cniplugin.DelConfig) (cniplugin.Config, error) {
 }
 
 // recordedCall is a call that asks nobody about owners.
-func (p Plugin) recordedCall(args *skel.CmdArgs, env cniplugin.Args, config cniplugin.Config, store *checkpoint.Store) *call {
-	return &call{Request: netconf.Request{Config: config}, plugin: p, args: args, env: env, store: store, ipam: delegate.New(args, config.Network, nil)}
+func (p Plugin) recordedCall(args *skel.CmdArgs, config cniplugin.Config, store *checkpoint.Store) *call {
+	return &call{Request: netconf.Request{Config: config}, plugin: p, args: args, store: store, ipam: delegate.New(args, config.Network, nil)}
 }
 
 // warn writes a line for the administrator.
