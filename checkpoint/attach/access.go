@@ -133,7 +133,10 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 	}
 	pod := recorded.HostAccessPod(host, sandbox)
 	pod.WithoutFilter = true
-	found, _, err := hostends.FollowNode(c.store, recorded, pod, node)
+	var hostErr error
+	found, _, err := hostends.FollowNode(c.store, recorded, pod, node, func(current checkpoint.Record) {
+		hostErr = c.assertHostRoutes(host, node, current)
+	})
 	switch {
 	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, checkpoint.ErrNoCheckpoint):
 		return nil, nil // Whoever works on the sandbox puts it right. Or somebody was faster.
@@ -142,7 +145,7 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 	case err != nil && len(found.Differences) == 0:
 		return nil, err
 	}
-	if err = errors.Join(err, c.assertHostRoutes(host, node, recorded)); err != nil {
+	if err = errors.Join(err, hostErr); err != nil {
 		fmt.Fprintln(os.Stderr, printable.Line(fmt.Sprintf("%s: host access of %s: %s", c.plugin.Name, c.args.ContainerID, printable.Joined(err))))
 	}
 	return nil, nil

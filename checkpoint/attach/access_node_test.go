@@ -2,17 +2,21 @@ package attach_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/test/fresh"
@@ -223,6 +227,46 @@ func TestCheckFollowsTheNodesAddresses(t *testing.T) {
 			}
 		})
 	}
+	p.end(t)
+}
+
+// A CHECK that waits to put the host's part right goes by the checkpoint that it has read. No DEL and no ADD of the sandbox may
+// come meanwhile: it would make the routes to the addresses that the pod had.
+func TestCheckKeepsTheSandboxUntilTheHostIsRight(t *testing.T) {
+	n := newAccessNode(t)
+	p := n.added(t, "c1", plainAccess)
+	fresh.Run(t, "", "ip route flush table 1140")
+	check := p.plugin("CHECK", p.id, p.netns, p.keys+`, "prevResult": `+p.result)
+	err := n.Store.WithHostAccess(t.Context(), func() error {
+		if err := check.Start(); err != nil {
+			return err
+		}
+		waits := func() bool {
+			open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", check.Process.Pid))
+			return slices.ContainsFunc(open, func(fd string) bool {
+				path, _ := os.Readlink(fd)
+				return filepath.Base(path) == ".hostaccess.lock"
+			})
+		}
+		for end := time.Now().Add(20 * time.Second); !waits() && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		unlock, err := n.Store.TryLock(p.id)
+		if err == nil {
+			unlock()
+		}
+		if !errors.Is(err, checkpoint.ErrBusy) {
+			t.Errorf("while CHECK waits for the host's part, the lock of the sandbox: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := check.Wait(); err != nil {
+		t.Errorf("CHECK: %v", err)
+	}
+	expectReachable(t, "after CHECK", "", "10.9.0.2")
 	p.end(t)
 }
 

@@ -28,7 +28,7 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 	inspection, err := pod.Inspect(node)
 	if err == nil && (inspection.NodeOnly || inspection.HasNodeRoutes()) {
 		var found hostaccess.Inspection
-		found, inspection, err = FollowNode(k.Store, r, pod, node)
+		found, inspection, err = FollowNode(k.Store, r, pod, node, nil)
 		for _, d := range found.Differences {
 			if !slices.Contains(inspection.Differences, d) {
 				steps = append(steps, r.Pod.Or(r.Attachment.String())+": "+d)
@@ -50,8 +50,9 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 
 // FollowNode looks at the pod under the sandbox's lock, and makes right what follows from the node. It returns what it has found, and
 // what is left then. found is empty if nobody could look. If somebody works on the sandbox, the error is ErrBusy. If there is no host
-// access any more, it is ErrNoCheckpoint.
-func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod, node hostaccess.Node) (found, remaining hostaccess.Inspection, err error) {
+// access any more, it is ErrNoCheckpoint. Unless something cuts the path, it then calls rest with the record as it is now, also under the
+// lock: an ADD or a DEL must not change what rest goes by. nil does nothing.
+func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod, node hostaccess.Node, rest func(checkpoint.Record)) (found, remaining hostaccess.Inspection, err error) {
 	unlock, err := store.TryLockRecord(r)
 	if err != nil {
 		return found, remaining, err
@@ -68,6 +69,9 @@ func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod
 	pod.Access = *current.HostAccess
 	if found, err = pod.Inspect(node); err != nil {
 		return hostaccess.Inspection{}, remaining, err
+	}
+	if rest != nil && len(found.Breaks) == 0 {
+		defer rest(current)
 	}
 	switch {
 	case found.NodeOnly:
