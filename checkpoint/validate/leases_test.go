@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -117,4 +119,25 @@ func TestAnEmptyStoreBesideOneWithLeasesOfTheRanges(t *testing.T) {
 	expect("in another directory", "/other")
 	allocate("pods", "10.3.0.77")
 	expect("with a lease of its own", "")
+}
+
+// A store that somebody uses for long has leases. validate does not wait for it.
+func TestAStoreThatIsInUse(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/pods.db", "")
+	f, err := os.Open(dir + "/pods.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := flock.Try(f, flock.Exclusive); err != nil {
+		t.Fatal(err)
+	}
+	chains, begin := chainsWithLeases(t, dir), time.Now()
+	if found := lines(judgeNode(chains, ProbeNode(Needs{Leases: chainNeeds(chains).Leases}, nil))); len(found) > 0 {
+		t.Error(found)
+	}
+	if waited := time.Since(begin); waited > flock.DefaultTimeout/2 {
+		t.Errorf("it took %s", waited)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/checkpoint/control"
@@ -178,10 +179,15 @@ func (n *Node) probeLeases(need leaseNeed) {
 	if err != nil {
 		return
 	}
-	if leases, err := store.List(context.Background()); len(leases) == 0 && (err == nil || errors.Is(err, lease.ErrNotLeased)) {
-		n.OlderLeases[need.leaseStore], _ = store.LeasedElsewhere(context.Background(), need.sets) // Who cannot read a store cannot write it, either.
+	ctx, cancel := context.WithTimeout(context.Background(), storeWait)
+	defer cancel()
+	if leases, err := store.List(ctx); len(leases) == 0 && (err == nil || errors.Is(err, lease.ErrNotLeased)) {
+		n.OlderLeases[need.leaseStore], _ = store.LeasedElsewhere(ctx, need.sets) // Who cannot read a store cannot write it, either.
 	}
 }
+
+// storeWait bounds the look at a store. One that is in use is not new.
+const storeWait = time.Second
 
 // writeProblem says why something cannot be written, "" if err is nil. Plugins run as root. What another user may not write
 // says nothing about them: then it is not known.
