@@ -1,3 +1,4 @@
+#!/bin/bash
 # cgroups.sh GROUP COMMAND...   moves itself to new control groups below its own, and runs the command in a cgroup namespace there.
 set -euo pipefail
 group=$1

@@ -1,3 +1,4 @@
+#!/bin/bash
 # init.sh ROOT DIRECTORY...   is process 1 of the host: it makes the root file system at ROOT, the NICs and the wire, and becomes systemd.
 set -euo pipefail
 root=$1
