@@ -1,6 +1,7 @@
 package hostends
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,11 +141,13 @@ func addMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Na
 // checkLostRoutes refuses a network to be reached through the node for which the pod has an equal route, or that has the way to the pod's
 // gateway.
 func (t Target) checkLostRoutes(options hostaccess.Options) error {
-	for key, networks := range map[string][]netip.Prefix{"services": options.Services, "extra": options.Extra} {
-		for i, p := range networks {
-			if reason := t.lostRoute(p); reason != "" {
-				return &LostRouteError{key, i, p, reason}
-			}
+	return cmp.Or(t.lostRouteIn("services", options.Services), t.lostRouteIn("extra", options.Extra))
+}
+
+func (t Target) lostRouteIn(key string, networks []netip.Prefix) error {
+	for i, p := range networks {
+		if reason := t.lostRoute(p); reason != "" {
+			return &LostRouteError{key, i, p, reason}
 		}
 	}
 	return nil
