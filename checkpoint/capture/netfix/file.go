@@ -124,6 +124,9 @@ func jsonError(prefix string, err error) error {
 
 // jsonType names the expected type in words of JSON.
 func jsonType(t reflect.Type) string {
+	if t == reflect.TypeFor[net.IP]() {
+		return "a string"
+	}
 	switch t.Kind() {
 	case reflect.String:
 		return "a string"

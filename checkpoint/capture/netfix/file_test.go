@@ -150,6 +150,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		"another's address":   {`"interface":0`, `"interface":1`, `invalid "result.ips.interface": "1": must be 0, the pod's one interface`},
 		"an index no number":  {`"interface":0`, `"interface":"0"`, `invalid "result.ips.interface": "string": must be a whole number`},
 		"a gateway's family":  {`"gateway":"10.3.0.1"`, `"gateway":"fd00::1"`, `invalid "result.ips.gateway": "fd00::1": must be an address of the same family as 10.3.0.5/24`},
+		"a gateway's number":  {`"gateway":"10.3.0.1"`, `"gateway":5`, `invalid "result.ips.gateway": "number": must be a string`},
 		"no gateway address":  {`"gateway":"10.3.0.1"`, `"gateway":"router"`, `invalid "result": "router": must be a valid IP address`},
 		"no destination":      {`{"dst":"0.0.0.0/0"}`, `null`, `invalid "result": "null": must not be among the interfaces, ips and routes`},
 		"a route's gateway":   {`{"dst":"0.0.0.0/0"}`, `{"dst":"0.0.0.0/0","gw":"fe80::1%eth0"}`, `invalid "result": "fe80::1%eth0": must be a valid IP address`},
