@@ -44,3 +44,20 @@ func TestPodsDeletedDuringTheMove(t *testing.T) {
 		t.Errorf("%q", states(r))
 	}
 }
+
+// An attachment that cannot be moved stays refused when its checkpoint alone vanishes.
+func TestRefusedWithoutCheckpoint(t *testing.T) {
+	n := newNode(t, 1)
+	records, _, err := n.store.List()
+	if err != nil || len(records) != 1 {
+		t.Fatal(records, err)
+	}
+	if err := n.store.Forget("c0", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	r := &moveRun{Options: n.options("lan0", "lan2"), moves: []*job{newJob(records[0], nil, 0, "it has no way")}}
+	r.markDeleted(t.Context())
+	if o := r.moves[0].outcome; o.State != Refused || o.Reason != "it has no way" || r.canProceed() {
+		t.Errorf("%s %q, may proceed: %v", o.State, o.Reason, r.canProceed())
+	}
+}

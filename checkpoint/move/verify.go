@@ -72,7 +72,7 @@ func (r *moveRun) markDeleted(ctx context.Context) {
 		case !vanished && kernel.CheckNamespace(j.record.Namespace) == nil:
 		case isDeleted(ctx, j.record, vanished):
 			j.outcome.State, j.outcome.Reason = Deleted, "it was deleted during the move"
-		case vanished:
+		case vanished && j.outcome.State != Refused: // What cannot be moved stays so.
 			j.setFailed(errors.New("its checkpoint has vanished, and it is not proven gone: relink capture writes one"))
 		}
 	}
