@@ -58,9 +58,9 @@ func (s *Store) SaveLastRestore(l LastRestore) error {
 	return nil
 }
 
-// writeNote replaces a file of restores, one after the other.
+// writeNote replaces a file of restores, one after the other. It does not wait for those who change the host's devices.
 func (s *Store) writeNote(path string, content []byte) error {
-	unlock, err := s.LockHost(context.Background())
+	unlock, err := s.lockExclusive(context.Background(), restoringLock, "the notes of restores")
 	if err != nil {
 		return err
 	}

@@ -68,3 +68,18 @@ func TestALastRestoreThatCannotBeReadOrWritten(t *testing.T) {
 		t.Errorf("left: %v, %v", files, err)
 	}
 }
+
+// A restore that cannot change the host's devices, because somebody else does, still says what it did. It says so at once, after an
+// interrupt too.
+func TestNotesOfRestoresDoNotWaitForTheHost(t *testing.T) {
+	s := OpenStore(t.TempDir())
+	unlock, err := s.LockHost(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	start := time.Now()
+	if err := errors.Join(s.SaveLastRestore(LastRestore{}), s.NoteRenamed("eth0", "eth1")); err != nil || time.Since(start) > 5*time.Second {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+}
