@@ -155,7 +155,7 @@ func (s *sandboxRestore) restoreDependents(first int) {
 			continue
 		}
 		if outcome := r.chain.restoreCurrent(r.record); outcome != nil {
-			r.chain.setOutcome(r.outcome, outcome.addEarlier(r.outcome))
+			r.chain.changeOutcome(func() { *r.outcome = *outcome.addEarlier(r.outcome) })
 		}
 	}
 	for i, r := range s.restored {

@@ -43,15 +43,13 @@ func (c *chainRestore) saveIndices(o *Outcome) {
 	}
 	record.Interface.Parents = o.foundParents
 	if err := c.run.Store.Save(record); err != nil {
-		failed := *o
-		failed.setFailed(err)
-		c.setOutcome(o, &failed)
+		c.changeOutcome(func() { o.setFailed(err) })
 	}
 }
 
-// setOutcome changes an outcome that the chain may be looking at.
-func (c *chainRestore) setOutcome(o, changed *Outcome) {
+// changeOutcome calls change, which changes an outcome that the chain may be looking at or changing.
+func (c *chainRestore) changeOutcome(change func()) {
 	c.outcomesMu.Lock()
 	defer c.outcomesMu.Unlock()
-	*o = *changed
+	change()
 }
