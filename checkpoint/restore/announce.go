@@ -58,9 +58,11 @@ func tellsChange(r checkpoint.Record, parents []netstate.Device) bool {
 }
 
 // noteOwed writes into the record that an announcement is owed, before anything is changed, unless the record tells it anyway. If it
-// cannot be written, saveRecord says so.
+// cannot be written, saveRecord says so. A member's index tells it to a restore alone: a capture between the kill and that restore
+// writes the new index, so it is not enough where the interface itself is changed.
 func (w *attachmentRestore) noteOwed() {
-	if isAnnounced(w.record.Interface) && !tellsChange(w.record, w.foundParents) && writeOwed(w.run.Store, w.record.Attachment, true) == nil {
+	evident := w.record.HasOldParent(w.foundParents) || len(w.outcome.Steps) == 0 && tellsChange(w.record, w.foundParents)
+	if isAnnounced(w.record.Interface) && !evident && writeOwed(w.run.Store, w.record.Attachment, true) == nil {
 		w.record.AnnouncementOwed = true
 	}
 }

@@ -261,7 +261,8 @@ func TestAnAnnouncementIsOwedFromBeforeAChange(t *testing.T) {
 		for what, note := range map[string]func(*chainRestore){
 			"a parent": (*chainRestore).noteOwedByParents,
 			"an interface": func(c *chainRestore) {
-				(&attachmentRestore{run: c.run, chain: c, record: test.record, foundParents: record.Interface.Parents}).noteOwed()
+				changed := &Outcome{Steps: []Step{{Action: SetMTU}}}
+				(&attachmentRestore{run: c.run, chain: c, record: test.record, foundParents: record.Interface.Parents, outcome: changed}).noteOwed()
 			},
 		} {
 			save(t, l.store, test.record)
