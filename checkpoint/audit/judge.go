@@ -81,7 +81,7 @@ func (j *judge) holderPod(l *lease.Lease, h lease.Holder) attachment.Pod {
 	switch {
 	case h.Pod.Name != "":
 		return h.Pod
-	case !ok && l.Owner.Kind == attachment.OwnerPod && l.Owner.Group == "": // An older relink noted no pod.
+	case !ok && l.Owner.Kind == attachment.OwnerPod && l.Owner.Group == "": // The owner is the pod itself.
 		return attachment.Pod{Namespace: l.Owner.Namespace, Name: l.Owner.Name}
 	}
 	return pod

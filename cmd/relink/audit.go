@@ -8,6 +8,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -83,18 +84,18 @@ func printUnseen(problems, notes []string, ownersLeft int, s *screen) {
 	}
 	s.printLines(notes)
 	if ownersLeft > 0 {
-		s.printf("%s not asked for: there are too many for one look. Another look asks for others", count(ownersLeft, "owner"))
+		s.printf("%s not asked for: there are too many for one look. Another look asks for others", printable.Count(ownersLeft, "owner"))
 	}
 }
 
 func auditSummary(report audit.NodeReport) string {
-	parts := []string{count(report.Counts[audit.Fine], "attachment") + " fine"}
+	parts := []string{printable.Count(report.Counts[audit.Fine], "attachment") + " fine"}
 	for _, k := range audit.Kinds {
 		if n := report.Counts[k]; n > 0 && k != audit.Fine {
 			parts = append(parts, fmt.Sprintf("%s: %d", k, n))
 		}
 	}
-	summary := fmt.Sprintf("%s; %s, %d reserved", strings.Join(parts, ", "), count(report.Leases, "lease"), report.Reservations)
+	summary := fmt.Sprintf("%s; %s, %d reserved", strings.Join(parts, ", "), printable.Count(report.Leases, "lease"), report.Reservations)
 	if report.KeptByHand > 0 {
 		summary += fmt.Sprintf(" (%d by hand)", report.KeptByHand)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -227,12 +228,12 @@ func checkLines(report restore.Report, missing []capture.LiveInterface, dir stri
 	writeLines(unknown, s)
 	s.printLines(report.Problems)
 	writeLines(differ, s)
-	summary := fmt.Sprintf("%s as recorded, %d not", count(len(report.Attachments)-len(differ)-len(goneSandboxes), "attachment"), len(differ))
+	summary := fmt.Sprintf("%s as recorded, %d not", printable.Count(len(report.Attachments)-len(differ)-len(goneSandboxes), "attachment"), len(differ))
 	if len(goneSandboxes) > 0 {
-		summary += fmt.Sprintf(", %s gone", count(len(goneSandboxes), "sandbox"))
+		summary += fmt.Sprintf(", %s gone", printable.Count(len(goneSandboxes), "sandbox"))
 	}
 	if n := len(report.Problems) + len(missing); n > 0 {
-		summary += ", " + count(n, "other problem")
+		summary += ", " + printable.Count(n, "other problem")
 	}
 	if len(report.Attachments) == 0 {
 		summary += " (in " + dir + ")"
@@ -248,9 +249,9 @@ func writeLines(lines []checkLine, s *screen) {
 		case len(alike) == 1:
 			s.printf("%s %s %s: %s", l.pod, l.place, l.ifName, l.text)
 		case l.group != "":
-			s.printf("%s (%s): %s. One of them: %s", count(len(alike), "interface"), firstNames(alike, checkLine.name), l.group, l.text)
+			s.printf("%s (%s): %s. One of them: %s", printable.Count(len(alike), "interface"), firstNames(alike, checkLine.name), l.group, l.text)
 		default:
-			s.printf("%s (%s): %s", count(len(alike), "interface"), firstNames(alike, checkLine.name), l.text)
+			s.printf("%s (%s): %s", printable.Count(len(alike), "interface"), firstNames(alike, checkLine.name), l.text)
 		}
 	}
 }

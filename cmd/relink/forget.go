@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/forget"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/selection"
 )
@@ -50,7 +51,7 @@ environment.`,
 			}
 			report := plan.Report()
 			if !confirmed && !dryRun && report.Count(forget.ToForget) > 0 {
-				question := fmt.Sprintf("Forget %s? [y/N] ", count(report.Count(forget.ToForget), "checkpoint"))
+				question := fmt.Sprintf("Forget %s? [y/N] ", printable.Count(report.Count(forget.ToForget), "checkpoint"))
 				show := func(s *screen) { forgottenOutcomes(report).writeTable(s) }
 				if err := s.confirm(cmd, "forgotten", show, question, "y", "Y", "yes", "Yes", "YES"); err != nil {
 					return err

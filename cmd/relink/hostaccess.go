@@ -91,7 +91,7 @@ func writeHostAccess(report hostends.AccessReport, s *screen) {
 		}
 	}
 	s.info(fmt.Sprintf("%s with host access, %d with a problem. The node speaks to them as %s",
-		count(len(report.Pods), "pod"), wrong, sourceAddresses(report)))
+		printable.Count(len(report.Pods), "pod"), wrong, sourceAddresses(report)))
 }
 
 // sourceAddresses are the addresses of the node that its pods see.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/install"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newInstall() *cobra.Command {
@@ -179,6 +180,6 @@ func writeSteps(plan *install.Plan, s *screen) {
 		}
 	}
 	if !plan.Changes() {
-		s.info(count(countSteps(plan, install.Keep), "file") + " to keep, nothing to change")
+		s.info(printable.Count(countSteps(plan, install.Keep), "file") + " to keep, nothing to change")
 	}
 }

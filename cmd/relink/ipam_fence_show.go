@@ -8,12 +8,13 @@ import (
 
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/pool/fence"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // fenceConsequence says what a fence means for the pods.
 func fenceConsequence(r fence.Result) string {
 	return fmt.Sprintf("Other nodes may take the %s of %s then, each after a probe. If the machine still runs, two pods can have one address: make sure that it is off.",
-		count(r.Addresses(fence.ToFence), "address"), r.Node)
+		printable.Count(r.Addresses(fence.ToFence), "address"), r.Node)
 }
 
 // fenceWarnings are the reasons to think again.
@@ -142,7 +143,7 @@ func fenceSummary(r fence.Result) string {
 	var parts []string
 	for _, state := range []fence.PartState{fence.ToFence, fence.Fenced, fence.FencedBefore, fence.Skipped, fence.Failed} {
 		if r.Count(state) > 0 {
-			parts = append(parts, fmt.Sprintf("%s %s", count(r.Addresses(state), "address"), state))
+			parts = append(parts, fmt.Sprintf("%s %s", printable.Count(r.Addresses(state), "address"), state))
 		}
 	}
 	summary := cmp.Or(strings.Join(parts, ", "), "no AddressBlock has anything of "+r.Node)

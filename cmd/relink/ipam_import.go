@@ -19,6 +19,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/importer"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/whereabouts"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -238,7 +239,7 @@ func (t importCall) writeFiles(files []importer.EntryOutcome, s *screen) {
 	for _, alike := range foldEqual(shown, s, func(f importer.EntryOutcome) string { return string(f.State) + f.Reason }) {
 		f := alike[0]
 		if len(alike) > 1 {
-			table.row(count(len(alike), t.entryNoun()), "", "", "", string(f.State), f.Reason)
+			table.row(printable.Count(len(alike), t.entryNoun()), "", "", "", string(f.State), f.Reason)
 			continue
 		}
 		table.row(entryCell(f), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, string(f.State), f.Reason)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newIPAMPools() *cobra.Command {
@@ -84,7 +85,7 @@ func showPool(ctx context.Context, name string, s *screen) error {
 	t.writeOr(s, noShare)
 	for _, n := range shares {
 		for _, reason := range n.Fenced {
-			s.printf("%s: others may take %s: %s", n.Node, count(n.FencedAddresses, "address"), reason)
+			s.printf("%s: others may take %s: %s", n.Node, printable.Count(n.FencedAddresses, "address"), reason)
 		}
 	}
 	return nil

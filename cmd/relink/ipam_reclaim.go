@@ -27,9 +27,9 @@ func newIPAMReclaim(dir *leaseDir) *cobra.Command {
 		Short: "Give up the addresses of sandboxes that are proven gone",
 		Long: `Give up the addresses of sandboxes that are proven gone, and print the proof: the lease is of an
 earlier boot, or no mount and no process has the sandbox's network namespace any more, and no
-CNI cache has the container. If no namespace was recorded, as by an older relink, no namespace
-of the node may have the address. If relink cannot find out, it keeps the address and reports
-it. Each address becomes what its DEL would have made of it.
+CNI cache has the container. If no namespace was recorded, as by an import, no namespace of the
+node may have the address. If relink cannot find out, it keeps the address and reports it. Each
+address becomes what its DEL would have made of it.
 
 Without --yes it prints what it would do, and changes nothing. Run it on the node itself: in a
 container it does not see the node's processes and mounts. --verbose also lists the holders

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newIPAMUsage(dir *leaseDir) *cobra.Command {
@@ -94,7 +95,7 @@ func writeUsages(usages []lease.Usage, dir leaseDir, incomplete bool, s *screen)
 	}
 	for _, u := range usages {
 		if u.Outside > 0 {
-			s.printf("%s: %s outside of these ranges", u.Network, count(u.Outside, "lease"))
+			s.printf("%s: %s outside of these ranges", u.Network, printable.Count(u.Outside, "lease"))
 		}
 		for _, remark := range u.Remarks {
 			s.printf("%s: %s", u.Network, remark)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -91,7 +92,7 @@ func movedOutcomes(opts move.Options, report move.UplinkReport) outcomes {
 	countMoved := countOf[move.AttachmentState](moved.list)
 	parts := countStates([]move.AttachmentState{move.Moved, move.ToMove, move.Deleted, move.Refused, move.Failed}, countMoved)
 	if n := len(report.Problems); n > 0 {
-		parts = append(parts, count(n, "other problem"))
+		parts = append(parts, printable.Count(n, "other problem"))
 	}
 	moved.summary = fmt.Sprintf("%s=%s: %s in %s", opts.Source, opts.Target, cmp.Or(strings.Join(parts, ", "), "nothing to move"), report.Duration.Round(time.Millisecond))
 	switch {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/runlog"
 )
 
@@ -120,7 +121,7 @@ func commonCells(alike []outcome) []string {
 			}
 		}
 	}
-	cells[0] = count(len(alike), "interface")
+	cells[0] = printable.Count(len(alike), "interface")
 	return cells
 }
 

@@ -80,6 +80,6 @@ func (s *screen) progress() func(finished, total int) {
 			o.line.clear()
 			return
 		}
-		o.line.show(f, fmt.Sprintf("%d of %s", finished, count(total, "sandbox")))
+		o.line.show(f, fmt.Sprintf("%d of %s", finished, printable.Count(total, "sandbox")))
 	}
 }

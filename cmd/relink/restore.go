@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newRestore() *cobra.Command {
@@ -151,7 +152,7 @@ func summary(report restore.Report, dir string) string {
 		parts = []string{"no attachments are remembered in " + dir}
 	}
 	if n := len(report.Problems); n > 0 {
-		parts = append(parts, count(n, "other problem"))
+		parts = append(parts, printable.Count(n, "other problem"))
 	}
 	line := strings.Join(parts, ", ") + " in " + report.Duration.Round(time.Millisecond).String()
 	if report.WaitDuration >= time.Millisecond {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -171,15 +170,4 @@ func printLockWait(w io.Writer) flock.OnWait {
 // printError writes a whole error on one line.
 func printError(w io.Writer, err error) {
 	printLine(w, "relink: %s", printable.Joined(err))
-}
-
-// count is a number of things, in the singular or the plural.
-func count(n int, thing string) string {
-	switch {
-	case n == 1:
-		return "1 " + thing
-	case strings.HasSuffix(thing, "x"), strings.HasSuffix(thing, "ss"):
-		return fmt.Sprintf("%d %ses", n, thing)
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

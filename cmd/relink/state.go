@@ -9,6 +9,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool/fence"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // noCarrier is the state of an attachment that is as recorded and cut off: its parent or the interface itself has no
@@ -41,7 +42,7 @@ func stateColour(state string) paint { return colours[state] }
 // stateCount says how many attachments are in a state.
 func stateCount[S ~string](n int, state S) string {
 	if string(state) == string(restore.SandboxGone) {
-		return count(n, "sandbox") + " gone"
+		return printable.Count(n, "sandbox") + " gone"
 	}
 	return fmt.Sprintf("%d %s", n, state)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/guard"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // agentPatience is how long a status waits for the agent. The agent answers from memory.
@@ -81,7 +82,7 @@ func agentLines(a control.Status, instant time.Time) (line string, notWhole []st
 	var parts []string
 	for _, state := range []control.ChainState{control.Whole, control.Lost, control.Waiting, control.Restoring, control.BackingOff} {
 		if n := counts[state]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %s", count(n, "base"), state))
+			parts = append(parts, fmt.Sprintf("%s %s", printable.Count(n, "base"), state))
 		}
 	}
 	if len(a.Chains) == 0 {
@@ -102,7 +103,7 @@ func auditLine(a *control.Audit, instant time.Time) string {
 	}
 	var parts []string
 	if a.Errors > 0 {
-		parts = append(parts, count(a.Errors, "error")+" (relink audit)")
+		parts = append(parts, printable.Count(a.Errors, "error")+" (relink audit)")
 	}
 	if a.Problem != "" {
 		parts = append(parts, "not everything could be looked at (relink audit)")
@@ -123,7 +124,7 @@ func auditLine(a *control.Audit, instant time.Time) string {
 
 // chainLine says how a base is that is not whole, and when the agent tries again.
 func chainLine(c control.Chain, instant time.Time) string {
-	line := fmt.Sprintf("%s: %s for %s, %d of %s", c.Base, c.State, humanDuration(instant.Sub(c.Since)), c.Lost, count(c.Attachments, "attachment")+" lost")
+	line := fmt.Sprintf("%s: %s for %s, %d of %s", c.Base, c.State, humanDuration(instant.Sub(c.Since)), c.Lost, printable.Count(c.Attachments, "attachment")+" lost")
 	if c.Reason != "" {
 		line += ": " + c.Reason
 	}

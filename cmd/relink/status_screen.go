@@ -81,7 +81,7 @@ func (status nodeStatus) writeHead(s *screen) {
 		s.printHeading("nothing is remembered in %s", status.dir)
 	case status.recorded && s.quiet:
 	default:
-		s.printHeading("%s in %s: %s", count(total, "attachment"), count(status.Pods, "pod"), status.stateCounts())
+		s.printHeading("%s in %s: %s", printable.Count(total, "attachment"), printable.Count(status.Pods, "pod"), status.stateCounts())
 	}
 }
 
@@ -144,7 +144,7 @@ func (status nodeStatus) writeCauses(s *screen, shown screenLimits) {
 	}
 	s.printHeading("%s", causesHeading(status.Causes))
 	printFirst(status.Causes, shown.causes, "cause", s, func(c restore.Cause) {
-		s.printFitted("  %s in %s: %s", count(len(c.Attachments), "attachment"), count(c.Pods, "pod"), c.Reason)
+		s.printFitted("  %s in %s: %s", printable.Count(len(c.Attachments), "attachment"), printable.Count(c.Pods, "pod"), c.Reason)
 		see := "relink show " + status.pods[c.Attachments[0]]
 		shows := "one of them"
 		if c.Device != "" {
@@ -193,14 +193,14 @@ func (status nodeStatus) firstPods(c restore.Cause, s *screen) string {
 func (status nodeStatus) writePending(s *screen, shown screenLimits) {
 	var lines []string
 	if n := status.Pending.Announcements; n > 0 {
-		lines = append(lines, fmt.Sprintf("%s whose neighbours were not told: relink restore", count(n, "attachment")))
+		lines = append(lines, fmt.Sprintf("%s whose neighbours were not told: relink restore", printable.Count(n, "attachment")))
 	}
 	lines = append(lines, status.Pending.unreadable(s, shown)...)
 	if n := len(status.Pending.WithoutCheckpoint); n > 0 {
-		lines = append(lines, fmt.Sprintf("%s without a checkpoint: relink capture", count(n, "interface")))
+		lines = append(lines, fmt.Sprintf("%s without a checkpoint: relink capture", printable.Count(n, "interface")))
 	}
 	if n := status.Pending.SandboxesGone; n > 0 {
-		lines = append(lines, fmt.Sprintf("%s of sandboxes that are gone: relink forget --stale", count(n, "checkpoint")))
+		lines = append(lines, fmt.Sprintf("%s of sandboxes that are gone: relink forget --stale", printable.Count(n, "checkpoint")))
 	}
 	remarks := slices.Concat(status.Problems, status.Notes)
 	if len(lines)+len(remarks) == 0 {
@@ -218,7 +218,7 @@ func (o pendingWork) unreadable(s *screen, shown screenLimits) []string {
 	if len(o.Unreadable) == 0 {
 		return nil
 	}
-	first := count(len(o.Unreadable), "checkpoint") + " that cannot be read:"
+	first := printable.Count(len(o.Unreadable), "checkpoint") + " that cannot be read:"
 	if shown.entries == 0 && !s.verbose {
 		return []string{first + " " + verboseHint}
 	}
@@ -265,7 +265,7 @@ func (status nodeStatus) writeLastRestore(s *screen, shown screenLimits) {
 	}
 	// The note has the first failures alone. --verbose shows these, and Counts has all.
 	if total := max(len(l.Failed), l.Counts[string(restore.Failed)]); s.verbose && total > len(l.Failed) {
-		s.printFitted("  and %s more: relink check shows what is not as recorded now", count(total-len(l.Failed), "failure"))
+		s.printFitted("  and %s more: relink check shows what is not as recorded now", printable.Count(total-len(l.Failed), "failure"))
 	} else {
 		printOmitted(total, shown.entries, "failure", s)
 	}
@@ -274,7 +274,7 @@ func (status nodeStatus) writeLastRestore(s *screen, shown screenLimits) {
 func lastCounts(l checkpoint.LastRestore) string {
 	parts := countStates(slices.Sorted(maps.Keys(l.Counts)), func(state string) int { return l.Counts[state] })
 	if l.Problems > 0 {
-		parts = append(parts, count(l.Problems, "other problem"))
+		parts = append(parts, printable.Count(l.Problems, "other problem"))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "nothing was remembered")
 }
@@ -311,9 +311,9 @@ func omittedText(total, n int, thing string, s *screen) string {
 	case omitted <= 0 || s.verbose:
 		return ""
 	case n == 0:
-		return count(omitted, thing) + ": " + verboseHint
+		return printable.Count(omitted, thing) + ": " + verboseHint
 	default:
-		return fmt.Sprintf("and %s more: %s", count(omitted, thing), verboseHint)
+		return fmt.Sprintf("and %s more: %s", printable.Count(omitted, thing), verboseHint)
 	}
 }
 

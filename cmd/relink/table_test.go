@@ -124,7 +124,7 @@ func TestFolded(t *testing.T) {
 
 func TestCount(t *testing.T) {
 	for want, got := range map[string]string{
-		"0 attachments": count(0, "attachment"), "1 attachment": count(1, "attachment"), "2 sandboxes": count(2, "sandbox"),
+		"0 attachments": printable.Count(0, "attachment"), "1 attachment": printable.Count(1, "attachment"), "2 sandboxes": printable.Count(2, "sandbox"),
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

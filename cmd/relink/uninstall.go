@@ -11,6 +11,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/checkpoint/install"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newUninstall() *cobra.Command {
@@ -121,7 +122,7 @@ func checkNoneInUse(cmd *cobra.Command) error {
 	}
 	if n > 0 {
 		return fmt.Errorf("nothing is taken away: %s of sandboxes that may be alive. Without the plugins their pods cannot end. "+
-			"Move the pods away (relink list names them), or use --force", count(n, "checkpoint"))
+			"Move the pods away (relink list names them), or use --force", printable.Count(n, "checkpoint"))
 	}
 	return nil
 }

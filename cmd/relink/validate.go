@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/validate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newValidate() *cobra.Command {
@@ -35,7 +36,7 @@ could be read.`,
 					s.printf("%s", finding)
 				}
 				s.info(fmt.Sprintf("%s in %s: %s, %s",
-					count(report.Networks, "network"), count(report.Files, "file"), count(report.Errors, "error"), count(report.Warnings, "warning")))
+					printable.Count(report.Networks, "network"), printable.Count(report.Files, "file"), printable.Count(report.Errors, "error"), printable.Count(report.Warnings, "warning")))
 			})
 		},
 	}

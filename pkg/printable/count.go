@@ -6,10 +6,13 @@ import (
 	"strings"
 )
 
-// Count is a number of things: "1 pod", "2 pods".
+// Count is a number of things: "1 pod", "2 pods", "2 sandboxes".
 func Count(n int, thing string) string {
-	if n == 1 {
+	switch {
+	case n == 1:
 		return "1 " + thing
+	case strings.HasSuffix(thing, "x"), strings.HasSuffix(thing, "ss"):
+		return fmt.Sprintf("%d %ses", n, thing)
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -5,9 +5,8 @@ group=$1
 shift
 for top in /sys/fs/cgroup/*/cgroup.procs /sys/fs/cgroup/cgroup.procs; do
 	[ -e "$top" ] || continue
-	case $top in */unified/cgroup.procs) continue ;; esac
 	dir=${top%/cgroup.procs}
-	[ "$(stat -f -c %T "$dir")" != cgroup2fs ] || [ "$dir" = /sys/fs/cgroup ] || continue # A group of the whole hierarchy, not a controller.
+	[ "$(stat -f -c %T "$dir")" != cgroup2fs ] || [ "$dir" = /sys/fs/cgroup ] || continue # Not a hierarchy of version 1.
 	mkdir "$dir/$group"
 	if [ -e "$dir/cpuset.cpus" ] && [ -e "$dir/$group/cpuset.cpus" ]; then # A group of version 1 has none at first.
 		cat "$dir/cpuset.cpus" >"$dir/$group/cpuset.cpus"

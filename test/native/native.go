@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/relink-cni/relink/test/vm"
 )
 
 // Env is the environment variable of processes that run on such a host.
@@ -29,9 +31,9 @@ var cgroupsScript string
 // Inside reports whether this process runs on such a host.
 func Inside() bool { return os.Getenv(Env) != "" }
 
-// Run runs this test alone, by this test binary, on a host of its own. Of its files, the host sees this machine's root file system, the
-// directories that are named, and those of the test binary and of the working directory; it writes to none but the named ones. It has the
-// NICs eth0 and eth1, which are down, and a namespace wire, as the test machine has. Beside the arguments, it gets what begins with RELINK_.
+// Run runs this test alone, by this test binary, on a host of its own. The host sees this machine's root file system, and writes to it in
+// memory. It shares the directories that are named, and those of the test binary and of the working directory. It has the NICs eth0 and
+// eth1, which are down, and a namespace wire, as the test machine has. The test gets the variables that begin with RELINK_.
 func Run(t *testing.T, directories ...string) {
 	t.Helper()
 	binary, err := os.Executable()
@@ -46,7 +48,7 @@ func Run(t *testing.T, directories ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := host.command(t.Context(), "env", "--chdir="+dir, binary, "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v", "-test.timeout=10m")
+	cmd := host.command(t.Context(), "env", "--chdir="+dir, binary, "-test.run="+vm.Exactly(t.Name()), "-test.v", "-test.timeout=10m")
 	out, err := cmd.CombinedOutput()
 	switch {
 	case err != nil:
@@ -129,26 +131,18 @@ func removeCgroups(t *testing.T, group string) {
 		t.Error(err)
 	}
 	for _, top := range append(tops, "/sys/fs/cgroup/"+group) {
-		remove := func() error {
-			out, err := exec.Command("find", top, "-depth", "-type", "d", "-exec", "rmdir", "{}", "+").CombinedOutput()
-			if err != nil {
-				err = fmt.Errorf("%w\n%s", err, out)
-			}
-			return err
-		}
 		if _, err := os.Stat(top); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		for try := 0; ; try++ {
-			err := remove()
-			if err == nil {
-				break
+		var out []byte
+		err := errors.New("not tried")
+		for try := 0; err != nil && try < 100; try++ {
+			if out, err = exec.Command("find", top, "-depth", "-type", "d", "-exec", "rmdir", "{}", "+").CombinedOutput(); err != nil {
+				time.Sleep(20 * time.Millisecond)
 			}
-			if try == 100 {
-				t.Errorf("cgroup %s: %v", top, err)
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
+		}
+		if err != nil {
+			t.Errorf("cgroup %s: %v\n%s", top, err, out)
 		}
 	}
 }

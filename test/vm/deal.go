@@ -107,7 +107,7 @@ func runInGuest(ctx context.Context, t *testing.T, session *Session) {
 	ctx, stop := context.WithTimeoutCause(ctx, testPatience+bootAllowance, ErrTimeLimit)
 	defer stop()
 	output, code, err := session.Run(ctx, Config{
-		Command: []string{executable(t), "-test.run=" + exactly(t.Name()), "-test.v", "-test.timeout=" + testPatience.String()},
+		Command: []string{executable(t), "-test.run=" + Exactly(t.Name()), "-test.v", "-test.timeout=" + testPatience.String()},
 		Env:     guestEnvironment(os.Environ()),
 		Dir:     dir,
 	})
@@ -133,8 +133,8 @@ func executable(t *testing.T) string {
 	return path
 }
 
-// exactly returns the value of -test.run for the one test of this name.
-func exactly(name string) string {
+// Exactly returns the value of -test.run for the one test of this name.
+func Exactly(name string) string {
 	parts := strings.Split(name, "/")
 	for i, part := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
