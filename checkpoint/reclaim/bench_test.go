@@ -26,7 +26,7 @@ func BenchmarkAudit(b *testing.B) {
 		in.Leases = append(in.Leases, lease.Lease{Address: a, State: lease.Reserved, Owner: web(1000 + i), ReleasedAt: time.Now(), Last: lease.Holder{ContainerID: "c", IfName: "eth0"}})
 		n.standing[web(1000+i)] = owner.Exists
 	}
-	if err := n.leases.Import(b.Context(), false, func(lease.ImportView) (lease.Import, error) { return in, nil }); err != nil {
+	if err := n.leases.Import(b.Context(), false, func(lease.ImportView) lease.Import { return in }); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,6 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/importer"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/whereabouts"
-	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -139,14 +139,6 @@ func (t importCall) check(retain durationFlag) error {
 	return nil
 }
 
-// entryNoun is what an entry of the other plugin is called.
-func (t importCall) entryNoun() string {
-	if t.plugin.name == whereaboutsPlugin {
-		return "allocation"
-	}
-	return "file"
-}
-
 func (t importCall) report(ctx context.Context, store *lease.Store) (importer.ImportReport, error) {
 	if t.plugin.name != whereaboutsPlugin {
 		return hostlocal.Import(ctx, store, t.path, t.Options)
@@ -196,7 +188,29 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 	if err != nil {
 		return err
 	}
-	err = s.present(report, report.Complete(), func() { t.write(report, s) })
+	first := "FILE"
+	if t.plugin.name == whereaboutsPlugin {
+		first = "ADDRESS"
+	}
+	r := outcomes{
+		report: report, complete: report.Complete(), dryRun: report.DryRun,
+		columns: slices.Concat(columns(first, "POD"), spareColumn("SANDBOX", 1), spareColumn("INTERFACE", 2)),
+	}
+	for _, f := range report.Files {
+		r.list = append(r.list, importedOutcome(f))
+	}
+	states := countOf[importer.EntryState](r.list)
+	r.summary = importSummary(report, states)
+	err = r.present(s, nil)
+	if report.Closed != "" {
+		s.warnf("without --dry-run, nothing would be taken over: %s", report.Closed)
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(report.Files), func(f importer.EntryOutcome) bool { return !lacksPod(f) })); n > 0 && !s.isData() {
+		s.info(fmt.Sprintf("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", n))
+	}
+	if states(importer.NoSandbox) > 0 && !s.isData() {
+		s.info(fmt.Sprintf("to give up what has no live sandbox: relink ipam reclaim --network %s", report.Network))
+	}
 	printProblems(s, report.Problems)
 	for _, failed := range report.Failed {
 		s.warnf("%s", failed)
@@ -204,56 +218,12 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 	return err
 }
 
-func (t importCall) write(report importer.ImportReport, s *screen) {
-	t.writeFiles(report.Files, s)
-	for _, last := range report.Last {
-		s.info(fmt.Sprintf("range set %d: the next address comes after %s", last.Set, last.Address))
+// importedOutcome is what became of an entry.
+func importedOutcome(f importer.EntryOutcome) outcome {
+	return outcome{
+		name: entryCell(f), cells: []string{entryCell(f), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName},
+		state: string(f.State), reason: f.Reason, detail: f.Reason, differs: !f.State.IsSettled(),
 	}
-	s.info(t.summary(report))
-	if report.Closed != "" {
-		s.printf("without --dry-run, nothing would be taken over: %s", report.Closed)
-	}
-	if n := countFiles(report, lacksPod); n > 0 {
-		s.info(fmt.Sprintf("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", n))
-	}
-	if countFiles(report, func(f importer.EntryOutcome) bool { return f.State == importer.NoSandbox }) > 0 {
-		s.info(fmt.Sprintf("to give up what has no live sandbox: relink ipam reclaim --network %s", report.Network))
-	}
-}
-
-// writeFiles writes the table. What needs attention comes last.
-func (t importCall) writeFiles(files []importer.EntryOutcome, s *screen) {
-	shown := slices.Clone(files)
-	if s.quiet {
-		shown = slices.DeleteFunc(shown, func(f importer.EntryOutcome) bool { return f.State.IsSettled() })
-	}
-	if len(shown) == 0 {
-		return
-	}
-	slices.SortStableFunc(shown, func(a, b importer.EntryOutcome) int { return compareBool(!a.State.IsSettled(), !b.State.IsSettled()) })
-	first := "FILE"
-	if t.plugin.name == whereaboutsPlugin {
-		first = "ADDRESS"
-	}
-	table := newTable(columns(first, "POD"), spareColumn("SANDBOX", 1), spareColumn("INTERFACE", 2), columns(stateColumn, "WHY"))
-	for _, alike := range foldEqual(shown, s, func(f importer.EntryOutcome) string { return string(f.State) + f.Reason }) {
-		f := alike[0]
-		if len(alike) > 1 {
-			table.row(printable.Count(len(alike), t.entryNoun()), "", "", "", string(f.State), f.Reason)
-			continue
-		}
-		table.row(entryCell(f), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName, string(f.State), f.Reason)
-	}
-	table.write(s)
-}
-
-func countFiles(report importer.ImportReport, match func(importer.EntryOutcome) bool) (n int) {
-	for _, f := range report.Files {
-		if match(f) {
-			n++
-		}
-	}
-	return n
 }
 
 // lacksPod reports whether the pod of an address is unknown although its sandbox may exist.
@@ -267,43 +237,32 @@ func lacksPod(f importer.EntryOutcome) bool {
 	return false
 }
 
-// entryCell names an entry, or its address. A CNI cache that cannot be read has neither.
+// entryCell names an entry, or its address. A CNI cache that cannot be read has neither. The name of a file can have any character but a
+// slash.
 func entryCell(f importer.EntryOutcome) string {
 	if f.File == "" && f.Address.IsValid() {
 		return f.Address.String()
 	}
-	return fileCell(f.File)
-}
-
-// fileCell is a file's name in a table. The name can have any character but a slash.
-func fileCell(name string) string {
-	if quoted := fmt.Sprintf("%q", name); quoted != `"`+name+`"` {
+	if quoted := strconv.Quote(f.File); quoted != `"`+f.File+`"` {
 		return quoted
 	}
-	return name
+	return f.File
 }
 
-// summary counts the entries by state, and those that are not for this node and network.
-func (t importCall) summary(report importer.ImportReport) string {
-	counts := map[importer.EntryState]int{}
-	for _, f := range report.Files {
-		counts[f.State]++
-	}
+// importSummary counts the entries by state, and those that are not for this node and network.
+func importSummary(report importer.ImportReport, states func(importer.EntryState) int) string {
 	parts := countStates([]importer.EntryState{
 		importer.Imported, importer.ToImport, importer.Completed, importer.ToComplete, importer.Present, importer.NoSandbox,
 		importer.GivenUp, importer.ToGiveUp, importer.OutOfDate, importer.Kept, importer.Torn, importer.Conflict, importer.Refused, importer.Missing, importer.Ignored,
-	}, func(s importer.EntryState) int { return counts[s] })
-	if len(parts) == 0 && t.plugin.name == whereaboutsPlugin {
-		parts = append(parts, fmt.Sprintf("no allocation of this node in network %s", report.Network))
+	}, states)
+	if len(parts) == 0 {
+		parts = append(parts, "no address of this node is given in "+report.Dir)
 	}
 	if report.OnOtherNodes > 0 {
 		parts = append(parts, fmt.Sprintf("%d on other nodes", report.OnOtherNodes))
 	}
 	if report.OtherNetworks > 0 {
 		parts = append(parts, fmt.Sprintf("%d of other networks", report.OtherNetworks))
-	}
-	if len(parts) == 0 {
-		return "no address is given in " + report.Dir
 	}
 	return strings.Join(parts, ", ")
 }

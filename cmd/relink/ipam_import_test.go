@@ -151,7 +151,7 @@ func TestImportWithoutOwners(t *testing.T) {
 	}
 	serves(t, nil)
 	command := "ipam --data-dir " + dir + " import " + from + " --network lan --cni-cache " + filepath.Dir(cache) + " --sticky=owner"
-	const want = "the addresses of the pod shop/web-0 are kept for it by its name, and not for its owner: run it again: the owner of the address is not known now: "
+	const want = "the addresses of shop/web-0 are kept for these pods by their names, and not for their owners: run it again: the owner of the address is not known now: "
 	if code, out := runsTo(strings.Fields(command)...); code != exitDiffers || !strings.Contains(out, "1 imported") || !strings.Contains(out, want) {
 		t.Errorf("status %d\n%s", code, out)
 	}

@@ -116,7 +116,7 @@ func (n *node) audits(dir string, leases []lease.Lease) (row results.Audit, err 
 	if err != nil {
 		return row, err
 	}
-	err = store.Import(context.Background(), false, func(lease.ImportView) (lease.Import, error) { return lease.Import{Leases: leases}, nil })
+	err = store.Import(context.Background(), false, func(lease.ImportView) lease.Import { return lease.Import{Leases: leases} })
 	if err != nil {
 		return row, err
 	}

@@ -236,7 +236,7 @@ func manyAndOneError(t *testing.T, s *site) {
 		in.Leases = append(in.Leases, lease.Lease{Address: a, State: lease.Reserved, Owner: of, ReleasedAt: time.Now(), Last: lease.Holder{ContainerID: "c", IfName: "eth0"}})
 	}
 	store := s.open(t, "many")
-	if err := store.Import(t.Context(), false, func(lease.ImportView) (lease.Import, error) { return in, nil }); err != nil {
+	if err := store.Import(t.Context(), false, func(lease.ImportView) lease.Import { return in }); err != nil {
 		t.Fatal(err)
 	}
 	var asked atomic.Int32

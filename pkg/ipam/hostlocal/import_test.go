@@ -113,9 +113,6 @@ func TestImportLeasesAllFamilies(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := imported(t, s, dir)
-	if want := []importer.LastGiven{{Set: 0, Address: netip.MustParseAddr("10.231.77.2")}, {Set: 1, Address: netip.MustParseAddr("fd00:3::5")}}; !slices.Equal(r.Last, want) {
-		t.Errorf("last given: %v, want %v", r.Last, want)
-	}
 	const unknown = "host-local has no files of this name"
 	want := []importer.EntryOutcome{
 		{File: "10.231.77.2", Address: netip.MustParseAddr("10.231.77.2"), Attachment: onLan("c1", "eth0"), State: importer.Imported},
@@ -150,21 +147,6 @@ func added(t testing.TB, s *lease.Store, r lease.Request) netip.Addr {
 		t.Fatal(err)
 	}
 	return given[0].Address
-}
-
-// The next address follows the last one that host-local gave. Once relink has given an address, its own order counts.
-func TestImportGoesOnAfterTheLastGiven(t *testing.T) {
-	s := importInto(t)
-	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0", "last_reserved_ip.0": "10.231.77.40"})
-	imported(t, s, dir)
-	for _, want := range []string{"10.231.77.41", "10.231.77.42"} {
-		if got := added(t, s, lease.Request{Attachment: onLan("of-"+want, "eth0")}); got != netip.MustParseAddr(want) {
-			t.Errorf("given %s, want %s", got, want)
-		}
-		if r := imported(t, s, dir); len(r.Last) > 0 {
-			t.Errorf("an import after that sets %v", r.Last)
-		}
-	}
 }
 
 // A lease of an old host-local names no interface. It belongs to eth0, because pods have an eth0.
@@ -300,8 +282,8 @@ func TestImportAfterABoot(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.2": "c1\r\neth0"})
 	a := netip.MustParseAddr("10.231.77.2")
-	err := s.Import(t.Context(), false, func(lease.ImportView) (lease.Import, error) {
-		return lease.Import{Leases: []lease.Lease{{Address: a, State: lease.Held, Holders: []lease.Holder{ofEarlierBoot("c1")}}}}, nil
+	err := s.Import(t.Context(), false, func(lease.ImportView) lease.Import {
+		return lease.Import{Leases: []lease.Lease{{Address: a, State: lease.Held, Holders: []lease.Holder{ofEarlierBoot("c1")}}}}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +300,7 @@ func TestImportTakesWhatHasEnded(t *testing.T) {
 	s := importInto(t)
 	dir := hostLocalWith(t, map[string]string{"10.231.77.101": "c1\r\neth0", "10.231.77.102": "c2\r\neth0"})
 	owner := attachment.Pod{Namespace: "shop", Name: "web-0"}.Owner()
-	err := s.Import(t.Context(), false, func(v lease.ImportView) (lease.Import, error) {
+	err := s.Import(t.Context(), false, func(v lease.ImportView) lease.Import {
 		var in lease.Import
 		for a := netip.MustParseAddr("10.231.77.2"); a != netip.MustParseAddr("10.231.77.103"); a = a.Next() {
 			l := lease.Lease{Address: a, State: lease.Reserved, Owner: owner, Until: v.Time}
@@ -327,7 +309,7 @@ func TestImportTakesWhatHasEnded(t *testing.T) {
 			}
 			in.Leases = append(in.Leases, l)
 		}
-		return in, nil
+		return in
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,11 +1,12 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -19,30 +20,25 @@ import (
 // decideEntry decides about an entry that says whose its address is. previous is the lease that the address has, the zero
 // Lease for a free address.
 func (im *importRun) decideEntry(e Entry, previous lease.Lease) {
-	key := attachment.Key{Network: im.network, ContainerID: e.ContainerID, IfName: e.IfName}
-	out := EntryOutcome{File: e.Name, Address: e.Address, Attachment: key}
-	cached := im.cacheEntry(key)
+	out := EntryOutcome{File: e.Name, Address: e.Address, Attachment: attachment.Key{Network: im.network, ContainerID: e.ContainerID, IfName: e.IfName}}
+	cached := im.cacheEntry(out.Attachment)
 	if cached.Pod.Name == "" {
 		cached.Pod = e.Pod
 	}
 	h := im.holder(e, cached)
 	previous, reason := im.withoutGoneHolders(previous, h)
-	if previous.HeldBy(key) {
-		im.decidePresent(out, previous)
+	if previous.HeldBy(out.Attachment) {
+		out = im.decidePresent(out, previous)
+		im.files = append(im.files, out)
 		return
 	}
 	out.Owner = cached.Pod.Owner()
-	judgement := im.node.Judge(e.Address, h, im.instant, previous.Holders...)
-	kept := out.Owner
-	if a, ok := im.ownerOf(key, cached.Pod, judgement); ok {
-		kept = a.Owner
-		im.keepForOwner(&h, a)
-	}
+	imported, judgement := im.complete(lease.Lease{Address: e.Address, Network: im.store, State: lease.Held, Owner: out.Owner, Holders: []lease.Holder{h}}, h, cached, previous.Holders)
 	switch {
-	case previous.Last.IsAttachment(key) && im.isLastGone(previous.Last, judgement):
+	case previous.Last.IsAttachment(out.Attachment) && im.isLastGone(previous.Last, judgement):
 		// The other plugin was not told, so that the entry is out of date.
 		out.Owner, out.State, out.Reason = previous.Owner, Present, "given up since, and "+previous.Describe()
-	case im.isOtherOwners(previous, out.Owner) && im.isOtherOwners(previous, kept):
+	case isOtherOwners(previous, out.Owner) && isOtherOwners(previous, imported.Owner):
 		out.State, out.Reason = Conflict, previous.Describe()+reason
 		if judgement.Verdict == sandbox.VerdictGone {
 			out.State, out.Reason = OutOfDate, fmt.Sprintf("%s; the %s's sandbox is gone: %s", out.Reason, im.Noun, judgement.Reason())
@@ -50,7 +46,11 @@ func (im *importRun) decideEntry(e Entry, previous lease.Lease) {
 	case im.pooled && judgement.Verdict == sandbox.VerdictGone:
 		out.State, out.Reason = OutOfDate, fmt.Sprintf("the pool is not asked for it: the %s's sandbox is gone: %s", im.Noun, judgement.Reason())
 	case im.addWanted(&out):
-		im.importLease(e, previous, h, kept)
+		if previous.State == lease.Reserved && previous.ByHand && previous.Owner != (attachment.Owner{}) {
+			// It is reserved for this owner, or for the pod by its name, and stays so.
+			imported.Owner, imported.ByHand, imported.ByHandAt, imported.ByHandUntil = previous.Owner, true, previous.ByHandAt, previous.ByHandUntil
+		}
+		im.batch.Leases = append(im.batch.Leases, imported)
 		out.State, out.Reason = sandboxState(Imported, judgement)
 	}
 	im.files = append(im.files, out)
@@ -84,14 +84,8 @@ func (im *importRun) isLastGone(last lease.Holder, j sandbox.Judgement) bool {
 }
 
 // isOtherOwners says whether the lease keeps the address from the owner.
-func (im *importRun) isOtherOwners(previous lease.Lease, owner attachment.Owner) bool {
-	switch {
-	case previous.State == "" || previous.IsOwnerless():
-		return false
-	case previous.State == lease.Reserved && previous.Owner == owner:
-		return false
-	}
-	return true
+func isOtherOwners(l lease.Lease, owner attachment.Owner) bool {
+	return l.State != "" && !l.IsOwnerless() && (l.State != lease.Reserved || l.Owner != owner)
 }
 
 // sandboxState is the state of an address whose lease agrees with its entry.
@@ -111,118 +105,76 @@ func (im *importRun) holder(e Entry, cached cnicache.Entry) lease.Holder {
 	}
 	h := lease.Holder{
 		ContainerID: e.ContainerID, IfName: e.IfName, Origin: lease.Imported, Since: written.UTC().Truncate(time.Millisecond),
-		Policy: lease.Policy{Quarantine: lease.DefaultQuarantine}, Namespace: attachment.Namespace{BootID: im.view.BootID},
+		Policy: lease.Policy{Quarantine: lease.DefaultQuarantine}, Namespace: im.namespaceAt(cached.Netns, e.Address),
 	}
 	if im.network != im.store {
 		h.Network = im.network
 	}
-	im.completeHolder(&h, e.Address, cached, cached.Pod.Owner())
 	return h
 }
 
-// importLease gives the address to the holder. What an operator reserved for the owner stays reserved.
-func (im *importRun) importLease(e Entry, previous lease.Lease, h lease.Holder, owner attachment.Owner) {
-	imported := lease.Lease{Address: e.Address, Network: im.store}
-	if previous.State == lease.Reserved && previous.ByHand && previous.Owner != (attachment.Owner{}) {
-		owner = previous.Owner // It is this owner, or the pod by its name.
-		imported.ByHand, imported.ByHandAt, imported.ByHandUntil = true, previous.ByHandAt, previous.ByHandUntil
-	}
-	imported.State, imported.Owner, imported.Holders = lease.Held, owner, []lease.Holder{h}
-	im.batch.Leases = append(im.batch.Leases, imported)
-}
-
 // decidePresent is for an address that is held as its entry says.
-func (im *importRun) decidePresent(out EntryOutcome, previous lease.Lease) {
+func (im *importRun) decidePresent(out EntryOutcome, previous lease.Lease) EntryOutcome {
 	if out.Owner = previous.Owner; !im.addWanted(&out) {
-		im.files = append(im.files, out)
-		return
+		return out
 	}
-	current, changes := im.completeLease(previous, out.Attachment)
-	state, note := Present, ""
-	if len(changes) > 0 {
-		state, note = Completed, "known now: "+strings.Join(changes, ", ")
+	h, _ := previous.Holder(out.Attachment)
+	current, judgement := im.complete(previous, h, im.cacheEntry(out.Attachment), reclaim.OtherHolders(previous, h))
+	state := Present
+	if !reflect.DeepEqual(current, previous) {
+		state = Completed
 		im.batch.Leases = append(im.batch.Leases, current)
 	}
-	h, _ := current.Holder(out.Attachment)
 	out.Owner = current.Owner
-	out.State, out.Reason = sandboxState(state, im.node.Judge(out.Address, h, im.instant, reclaim.OtherHolders(current, h)...))
-	if out.Reason == "" {
-		out.Reason = note
-	}
-	im.files = append(im.files, out)
+	out.State, out.Reason = sandboxState(state, judgement)
+	return out
 }
 
-// completeLease returns the lease with what the caches know of its holder, and says what is new. It changes only
-// a holder that an import has made.
-func (im *importRun) completeLease(l lease.Lease, key attachment.Key) (_ lease.Lease, changes []string) {
-	i := slices.IndexFunc(l.Holders, func(h lease.Holder) bool { return h.IsAttachment(key) })
-	if l.Holders[i].Origin != lease.Imported {
-		return l, nil
+// complete returns the lease with what is known by now of the holder and of its owner, and judges the holder. It changes only a holder that
+// an import has made. Other holders are for the judgement.
+func (im *importRun) complete(l lease.Lease, holder lease.Holder, entry cnicache.Entry, otherHolders []lease.Holder) (lease.Lease, sandbox.Judgement) {
+	if holder.Origin != lease.Imported {
+		return l, im.node.Judge(l.Address, holder, im.instant, otherHolders...)
 	}
-	entry := im.cacheEntry(key)
-	owner := entry.Pod.Owner()
-	switch {
-	case l.Owner == (attachment.Owner{}) && owner != l.Owner:
-		l.Owner = owner
-		changes = append(changes, "its pod")
-	case l.Owner != owner:
-		entry.Pod = attachment.Pod{} // It belongs to another owner.
-	}
+	key := holder.Key(im.store)
 	l.Holders = slices.Clone(l.Holders)
-	changes = append(changes, im.completeHolder(&l.Holders[i], l.Address, entry, l.Owner)...)
-	return im.completeOwner(l, i, changes)
-}
-
-// completeOwner keeps the address for the owner of the holder's pod, if an earlier import could only keep it for the pod.
-func (im *importRun) completeOwner(l lease.Lease, i int, changes []string) (lease.Lease, []string) {
-	h := &l.Holders[i]
-	if h.Policy.ByOwner || len(l.Holders) > 1 || l.Owner != h.Pod.Owner() {
-		return l, changes
+	h := &l.Holders[slices.IndexFunc(l.Holders, func(h lease.Holder) bool { return h.IsAttachment(key) })]
+	if l.Owner == (attachment.Owner{}) {
+		l.Owner = entry.Pod.Owner()
 	}
-	a, ok := im.ownerOf(h.Key(im.store), h.Pod, im.node.Judge(l.Address, *h, im.instant))
-	if !ok {
-		return l, changes
+	if l.Owner == entry.Pod.Owner() { // Else the pod belongs to another owner.
+		if h.Pod.Name == "" {
+			h.Pod.Namespace, h.Pod.Name = entry.Pod.Namespace, entry.Pod.Name
+		}
+		h.Pod.UID = cmp.Or(h.Pod.UID, entry.Pod.UID)
 	}
-	im.keepForOwner(h, a)
-	if !l.ByHand {
-		l.Owner, l.Claimed = a.Owner, false
-	}
-	return l, append(changes, "its owner")
-}
-
-// completeHolder adds to the holder what it lacks and is known by now, and says what that is.
-func (im *importRun) completeHolder(h *lease.Holder, a netip.Addr, entry cnicache.Entry, owner attachment.Owner) (changes []string) {
-	if h.Pod.Name == "" {
-		h.Pod.Namespace, h.Pod.Name = entry.Pod.Namespace, entry.Pod.Name
-	}
-	if h.Pod.UID == "" && entry.Pod.UID != "" {
-		h.Pod.UID = entry.Pod.UID
-		changes = append(changes, "its pod's UID")
-	}
-	if namespace := im.namespaceAt(entry.Netns, a); h.Namespace.Inode == 0 && namespace.Path != "" && namespace != h.Namespace {
+	if namespace := im.namespaceAt(entry.Netns, l.Address); h.Namespace.Inode == 0 && namespace.Path != "" {
 		h.Namespace = namespace
-		if namespace.Inode == 0 {
-			changes = append(changes, "where its network namespace was")
-		} else {
-			changes = append(changes, "its network namespace")
+	}
+	if im.policy.Sticky && !h.Policy.Sticky && !h.Policy.ByOwner && l.Owner != (attachment.Owner{}) {
+		h.Policy.Sticky, h.Policy.Retain = true, im.policy.Retain
+	}
+	judgement := im.node.Judge(l.Address, *h, im.instant, otherHolders...)
+	if h.Policy.ByOwner || len(l.Holders) > 1 || l.Owner != h.Pod.Owner() {
+		return l, judgement
+	}
+	if a, ok := im.ownerOf(key, h.Pod, judgement); ok {
+		im.keepForOwner(h, a)
+		if !l.ByHand {
+			l.Owner, l.Claimed = a.Owner, false
 		}
 	}
-	if im.policy.Sticky && !h.Policy.Sticky && !h.Policy.ByOwner && owner != (attachment.Owner{}) {
-		h.Policy.Sticky, h.Policy.Retain = true, im.policy.Retain
-		changes = append(changes, "that it stays reserved for its pod")
-	}
-	return changes
+	return l, judgement
 }
 
 // namespaceAt returns what the path tells of the namespace of a sandbox that has the address. A path such as
 // /proc/<pid>/ns/net can lead to a stranger's namespace by now: only the address shows whose it is.
 func (im *importRun) namespaceAt(path string, a netip.Addr) attachment.Namespace {
-	if path == "" {
-		return attachment.Namespace{BootID: im.view.BootID}
-	}
-	id, err := identity.Read(path)
-	if err != nil || !im.node.Has(id, a) {
-		return attachment.Namespace{Path: path, BootID: im.view.BootID}
+	id := attachment.Namespace{Path: path}
+	if path != "" {
+		if read, err := identity.Read(path); err == nil && im.node.Has(read, a) {
+			id = read
+		}
 	}
 	id.BootID = im.view.BootID
 	return id
@@ -231,30 +183,53 @@ func (im *importRun) namespaceAt(path string, a netip.Addr) attachment.Namespace
 // withoutGoneHolders is for an address whose entry names another attachment now: the plugin has given it again. It
 // returns the lease without the imported holders that are gone. reason tells of those that may still be there.
 // holder is the holder that the entry names.
-func (im *importRun) withoutGoneHolders(previous lease.Lease, holder lease.Holder) (_ lease.Lease, reason string) {
-	remaining, named := previous, holder.Key(im.store)
+func (im *importRun) withoutGoneHolders(previous lease.Lease, holder lease.Holder) (remaining lease.Lease, reason string) {
+	named := holder.Key(im.store)
+	remaining, alive := im.giveUpGone(previous, fmt.Sprintf("its %s in %s is of %s", im.Noun, im.Path, named), holder)
+	for _, h := range alive {
+		reason += fmt.Sprintf("; the sandbox %s %s", h.ContainerID, h.evidence)
+	}
+	if len(previous.Holders) > 0 && len(remaining.Holders) == 0 {
+		// Another owner has by now what the policy would reserve. An operator's reservation stays.
+		remaining.Holders = []lease.Holder{previous.Newest()}
+		remaining.Holders[0].Policy = lease.Policy{}
+		remaining = remaining.GivenUp("", im.view.Time)
+	}
+	return remaining, reason
+}
+
+// unprovenHolder is an imported holder that the plugin does not name any more, and that may be alive.
+type unprovenHolder struct {
+	lease.Holder
+	evidence string
+}
+
+// giveUpGone has the imported holders give up the address that are gone. It returns the lease without them, and those that may be alive. It
+// passes over those that are named.
+func (im *importRun) giveUpGone(l lease.Lease, reason string, named ...lease.Holder) (remaining lease.Lease, unproven []unprovenHolder) {
+	remaining = l
 	remaining.Holders = nil
-	for _, h := range previous.Holders {
-		if h.Origin != lease.Imported || h.IsAttachment(named) {
-			remaining.Holders = append(remaining.Holders, h)
-			continue
+	for _, h := range l.Holders {
+		if h.Origin == lease.Imported && !slices.ContainsFunc(named, func(n lease.Holder) bool { return n.IsAttachment(h.Key(im.store)) }) {
+			j := im.node.Judge(l.Address, h, im.instant, append(reclaim.OtherHolders(l, h), named...)...)
+			if isGone(j) {
+				im.batch.GoneHolders = append(im.batch.GoneHolders, lease.GoneHolder{
+					Address: l.Address, Holder: h, Reason: fmt.Sprintf("given up through %s: %s; its sandbox is gone: %s", im.Plugin, reason, j.Reason()),
+				})
+				im.files = append(im.files, EntryOutcome{
+					Address: l.Address, Attachment: h.Key(im.store), Owner: l.Owner, State: GivenUp, Reason: fmt.Sprintf("%s; %s", reason, j.Reason()),
+				})
+				continue
+			}
+			verdict := "is not proven gone: "
+			if j.Verdict == sandbox.VerdictAlive {
+				verdict = "is alive: "
+			}
+			unproven = append(unproven, unprovenHolder{h, verdict + j.Reason()})
 		}
-		j := im.node.Judge(previous.Address, h, im.instant, append(reclaim.OtherHolders(previous, h), holder)...)
-		if !isGone(j) {
-			remaining.Holders = append(remaining.Holders, h)
-			reason += fmt.Sprintf("; the sandbox %s is %s: %s", h.ContainerID, describeVerdict(j), j.Reason())
-			continue
-		}
-		im.giveUpHolder(previous, h, fmt.Sprintf("its %s in %s is of %s", im.Noun, im.Path, named), j)
+		remaining.Holders = append(remaining.Holders, h)
 	}
-	if len(previous.Holders) == 0 || len(remaining.Holders) > 0 {
-		return remaining, reason
-	}
-	// Another owner has by now what the policy would reserve. An operator's reservation stays.
-	remaining.Holders = []lease.Holder{previous.Newest()}
-	remaining.Holders[0].Policy = lease.Policy{}
-	remaining = remaining.GivenUp("", im.view.Time)
-	return remaining, ""
+	return remaining, unproven
 }
 
 // isGone says whether the sandbox is gone, for an address that the plugin does not know any more. It does not
@@ -263,67 +238,15 @@ func isGone(j sandbox.Judgement) bool {
 	return j.Verdict == sandbox.VerdictGone || j.Verdict == sandbox.VerdictDELDue
 }
 
-// describeVerdict says in words whether a sandbox that is not proven gone is alive.
-func describeVerdict(j sandbox.Judgement) string {
-	if j.Verdict == sandbox.VerdictAlive {
-		return "alive"
-	}
-	return "not proven gone"
-}
-
-// giveUpHolder makes the holder give up the address.
-func (im *importRun) giveUpHolder(l lease.Lease, h lease.Holder, reason string, j sandbox.Judgement) {
-	im.batch.GoneHolders = append(im.batch.GoneHolders, lease.GoneHolder{
-		Address: l.Address, Holder: h, Reason: fmt.Sprintf("given up through %s: %s; its sandbox is gone: %s", im.Plugin, reason, j.Reason()),
-	})
-	im.files = append(im.files, EntryOutcome{
-		Address: l.Address, Attachment: h.Key(im.store), Owner: l.Owner, State: GivenUp, Reason: fmt.Sprintf("%s; %s", reason, j.Reason()),
-	})
-}
-
-// decideWithoutEntry decides about imported leases that have no entry any more: a DEL came to the other plugin, or somebody
+// decideWithoutEntry decides about an imported lease that has no entry any more: a DEL came to the other plugin, or somebody
 // took the entry away.
-func (im *importRun) decideWithoutEntry() error {
-	return im.view.Each(func(l lease.Lease) error {
-		_, found := slices.BinarySearchFunc(im.Entries, l.Address, func(e Entry, a netip.Addr) int { return e.Address.Compare(a) })
-		if !found {
-			im.decideMissing(l)
-		}
-		return nil
-	})
-}
-
-// decideMissing decides about the holders of a lease that has no entry.
-func (im *importRun) decideMissing(previous lease.Lease) {
+func (im *importRun) decideWithoutEntry(l lease.Lease) {
 	reason := fmt.Sprintf("%s has no %s of it any more", im.Path, im.Noun)
-	current, changed := previous, false
-	for _, h := range previous.Holders {
-		if h.Origin == lease.Imported {
-			var changes []string
-			current, changes = im.completeLease(current, h.Key(im.store))
-			changed = changed || len(changes) > 0
-		}
-	}
-	remaining := current
-	remaining.Holders = nil
-	for _, h := range current.Holders {
-		if h.Origin == lease.Imported {
-			j := im.node.Judge(previous.Address, h, im.instant, reclaim.OtherHolders(previous, h)...)
-			if isGone(j) {
-				im.giveUpHolder(previous, h, reason, j)
-				continue
-			}
-			out := EntryOutcome{
-				Address: previous.Address, Attachment: h.Key(im.store), Owner: current.Owner, State: Kept,
-				Reason: fmt.Sprintf("%s; its sandbox is %s: %s", reason, describeVerdict(j), j.Reason()),
-			}
-			im.addWanted(&out)
-			im.files = append(im.files, out)
-		}
-		remaining.Holders = append(remaining.Holders, h)
-	}
-	if changed && len(remaining.Holders) > 0 {
-		im.batch.Leases = append(im.batch.Leases, remaining)
+	_, unproven := im.giveUpGone(l, reason)
+	for _, h := range unproven {
+		out := EntryOutcome{Address: l.Address, Attachment: h.Key(im.store), Owner: l.Owner, State: Kept, Reason: reason + "; its sandbox " + h.evidence}
+		im.addWanted(&out)
+		im.files = append(im.files, out)
 	}
 }
 
@@ -331,7 +254,7 @@ func (im *importRun) decideMissing(previous lease.Lease) {
 func (im *importRun) decideTorn(e Entry, previous lease.Lease) {
 	out := EntryOutcome{File: e.Name, Address: e.Address, State: Torn}
 	switch {
-	case previous.State != "" && previous.State != lease.Quarantined && (previous.State != lease.Reserved || !previous.IsOwnerless()):
+	case previous.State != "" && !previous.IsOwnerless():
 		out.Reason = e.Torn + ", and its address is " + previous.Describe()
 	case !im.addWanted(&out):
 	case previous.State == lease.Reserved:

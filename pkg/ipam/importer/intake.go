@@ -69,12 +69,6 @@ type EntryOutcome struct {
 	Reason string `json:"why,omitempty"`
 }
 
-// LastGiven is the address after which the search for a free address goes on.
-type LastGiven struct {
-	Set     int        `json:"set"`
-	Address netip.Addr `json:"address"`
-}
-
 // ImportReport is everything that an import found and did.
 type ImportReport struct {
 	// Network is the name of the store.
@@ -89,8 +83,6 @@ type ImportReport struct {
 	OnOtherNodes  int            `json:"elsewhere,omitempty"`
 	OtherNetworks int            `json:"otherNetworks,omitempty"`
 	Files         []EntryOutcome `json:"files"`
-	// Last are the range sets whose next address comes after that of host-local.
-	Last []LastGiven `json:"last"`
 	// Problems say what of the node could not be looked at. Pods may be unknown because of that.
 	Problems []string `json:"problems"`
 	// Failed says what the agent has not done. Another import does it.
@@ -124,8 +116,6 @@ type Source struct {
 	Alias string
 	// Entries are in the order of the addresses. Each has another one.
 	Entries []Entry
-	// Last has the last address that was given of each range set, by the number of the set.
-	Last map[int]netip.Addr
 	// Unknown are entries that are not as the plugin writes them.
 	Unknown []EntryOutcome
 	// Unlisted are what pods of this node have by the CNI caches, and what the plugin has no entry of.
@@ -251,66 +241,43 @@ type importRun struct {
 }
 
 // decide decides about each entry, and about each imported address that has no entry any more.
-func (im *importRun) decide(v lease.ImportView) (lease.Import, error) {
-	im.view, im.files, im.wanted, im.batch = v, nil, nil, lease.Import{Reason: fmt.Sprintf("from %s's %s", im.Plugin, im.Path), Last: map[int]netip.Addr{}}
+func (im *importRun) decide(v lease.ImportView) lease.Import {
+	im.view, im.files, im.wanted, im.batch = v, nil, nil, lease.Import{Reason: fmt.Sprintf("from %s's %s", im.Plugin, im.Path)}
+	listed := map[netip.Addr]bool{}
 	for _, e := range im.Entries {
-		previous, err := v.Get(e.Address)
-		if err != nil {
-			return lease.Import{}, err
-		}
-		if e.Torn != "" {
+		listed[e.Address] = true
+		if previous := v.Leases[e.Address]; e.Torn != "" {
 			im.decideTorn(e, previous)
 		} else {
 			im.decideEntry(e, previous)
 		}
 	}
 	for _, e := range im.Unlisted {
-		previous, err := v.Get(e.Address)
-		if err != nil {
-			return lease.Import{}, err
-		}
-		im.decideUnlisted(e, previous)
+		im.decideUnlisted(e, v.Leases[e.Address])
 	}
-	if err := im.decideWithoutEntry(); err != nil {
-		return lease.Import{}, err
+	for _, a := range slices.SortedFunc(maps.Keys(v.Leases), netip.Addr.Compare) {
+		if !listed[a] {
+			im.decideWithoutEntry(v.Leases[a])
+		}
 	}
 	slices.SortStableFunc(im.files, func(a, b EntryOutcome) int { return a.Address.Compare(b.Address) })
 	slices.SortFunc(im.batch.Leases, func(a, b lease.Lease) int { return a.Address.Compare(b.Address) })
-	for set, a := range im.Last {
-		// If relink has given an address of the set since, its own last address is right.
-		if !v.LastGiven(set).IsValid() {
-			im.batch.Last[set] = a
-		}
-	}
-	return im.batch, nil
+	return im.batch
 }
 
 func (im *importRun) report(o Options) ImportReport {
 	r := ImportReport{
-		Network: im.store, Dir: im.Path, DryRun: o.DryRun, Pools: o.Pools, Closed: im.closed, Last: []LastGiven{},
+		Network: im.store, Dir: im.Path, DryRun: o.DryRun, Pools: o.Pools, Closed: im.closed,
 		OnOtherNodes: im.OnOtherNodes, OtherNetworks: im.OtherNetworks, Failed: im.failed,
 		Files: append(append([]EntryOutcome{}, im.files...), im.Unknown...), Problems: append([]string{}, im.node.Problems()...),
 	}
 	if o.DryRun {
 		for i, f := range r.Files {
-			r.Files[i].State = f.State.planned()
+			r.Files[i].State = cmp.Or(planned[f.State], f.State)
 		}
-	}
-	for _, set := range slices.Sorted(maps.Keys(im.batch.Last)) {
-		r.Last = append(r.Last, LastGiven{set, im.batch.Last[set]})
 	}
 	return r
 }
 
-// planned is the state in a dry run.
-func (s EntryState) planned() EntryState {
-	switch s {
-	case Imported:
-		return ToImport
-	case Completed:
-		return ToComplete
-	case GivenUp:
-		return ToGiveUp
-	}
-	return s
-}
+// planned has the states of a dry run that replace others.
+var planned = map[EntryState]EntryState{Imported: ToImport, Completed: ToComplete, GivenUp: ToGiveUp}

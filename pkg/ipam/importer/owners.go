@@ -3,10 +3,10 @@ package importer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -32,20 +32,19 @@ func (im *importRun) askOwners(ctx context.Context, store *lease.Store, o Option
 	}
 	ctx, cancel := context.WithTimeout(ctx, ownersTimeout)
 	defer cancel()
-	keys := slices.SortedFunc(maps.Keys(im.pendingOwners), func(a, b attachment.Key) int {
-		return cmp.Or(cmp.Compare(a.ContainerID, b.ContainerID), cmp.Compare(a.IfName, b.IfName))
-	})
-	for i, key := range keys {
+	keys := slices.SortedFunc(maps.Keys(im.pendingOwners), func(a, b attachment.Key) int { return cmp.Compare(a.String(), b.String()) })
+	var unknown []string
+	var reason error
+	for _, key := range keys {
 		answer, err := o.Owners.Ask(ctx, owner.Question{Pod: im.pendingOwners[key], Network: im.network, IfName: key.IfName})
-		if err == nil {
-			im.answers[key] = answer
+		if err != nil {
+			unknown, reason = append(unknown, im.pendingOwners[key].String()), err
 			continue
 		}
-		im.failed = append(im.failed, fmt.Sprintf("the addresses of the pod %s are kept for it by its name, and not for its owner: run it again: %v", im.pendingOwners[key], err))
-		if remaining := len(keys) - i - 1; remaining > 0 && (errors.Is(err, owner.ErrNoAsker) || ctx.Err() != nil) {
-			im.failed = append(im.failed, fmt.Sprintf("the same holds for %d more interfaces of pods: nobody was asked about them", remaining))
-			break
-		}
+		im.answers[key] = answer
+	}
+	if reason != nil {
+		im.failed = append(im.failed, fmt.Sprintf("the addresses of %s are kept for these pods by their names, and not for their owners: run it again: %v", strings.Join(unknown, ", "), reason))
 	}
 	return nil
 }

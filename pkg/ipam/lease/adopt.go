@@ -15,13 +15,7 @@ type ImportView struct {
 	Time time.Time
 	// BootID is that of this boot.
 	BootID string
-	// Get returns the lease of the address, the zero Lease for a free address.
-	Get func(netip.Addr) (Lease, error)
-	// Each calls f for every lease, in the order of the addresses.
-	Each func(f func(Lease) error) error
-	// LastGiven returns the last address that was given of the range set of that number. The zero
-	// Addr stands for none.
-	LastGiven func(set int) netip.Addr
+	Leases map[netip.Addr]Lease
 }
 
 // Import is what is taken in.
@@ -30,8 +24,6 @@ type Import struct {
 	GoneHolders []GoneHolder
 	// Leases are in the order of their addresses. Each replaces the lease that its address had.
 	Leases []Lease
-	// Last has the last address that was given of each range set, by the number of the set.
-	Last map[int]netip.Addr
 	// Reason is where the leases come from.
 	Reason string
 }
@@ -44,19 +36,23 @@ type GoneHolder struct {
 }
 
 // Import stores the leases that decide returns: all or none. A dry run changes nothing.
-func (s *Store) Import(ctx context.Context, dryRun bool, decide func(ImportView) (Import, error)) error {
+func (s *Store) Import(ctx context.Context, dryRun bool, decide func(ImportView) Import) error {
 	run := func(l *leaseTx) error {
 		if err := l.freeExpired(); err != nil {
 			return err
 		}
-		batch, err := decide(ImportView{Time: l.instant, BootID: l.bootID(), Each: l.each, LastGiven: l.lastGiven, Get: l.find})
+		view := ImportView{Time: l.instant, BootID: l.bootID(), Leases: map[netip.Addr]Lease{}}
+		err := l.eachCurrent(func(lease Lease) error {
+			view.Leases[lease.Address] = lease
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		if dryRun {
-			return errUnchanged
+		if batch := decide(view); !dryRun {
+			return l.importLeases(batch)
 		}
-		return l.importLeases(batch)
+		return errUnchanged
 	}
 	if !dryRun {
 		err := s.update(ctx, run)
@@ -67,20 +63,11 @@ func (s *Store) Import(ctx context.Context, dryRun bool, decide func(ImportView)
 	}
 	err := s.change(ctx, run)
 	if errors.Is(err, ErrNotLeased) { // Without a store there is no lease.
-		return s.decideWithoutStore(decide)
+		var bootID string
+		if bootID, err = s.boot(); err == nil {
+			decide(ImportView{Time: s.wallClock(), BootID: bootID})
+		}
 	}
-	return err
-}
-
-func (s *Store) decideWithoutStore(decide func(ImportView) (Import, error)) error {
-	bootID, err := s.boot()
-	if err != nil {
-		return err
-	}
-	_, err = decide(ImportView{
-		Time: s.wallClock(), BootID: bootID, Get: func(netip.Addr) (Lease, error) { return Lease{}, nil },
-		Each: func(func(Lease) error) error { return nil }, LastGiven: func(int) netip.Addr { return netip.Addr{} },
-	})
 	return err
 }
 
@@ -94,11 +81,6 @@ func (l *leaseTx) importLeases(batch Import) error {
 	for _, lease := range batch.Leases {
 		l.addEvent(Event{Type: LeaseImported, Reason: batch.Reason, StateAfter: lease.State}.withLease(lease, lease.Newest()))
 		if err := l.put(lease); err != nil {
-			return err
-		}
-	}
-	for set, a := range batch.Last {
-		if err := l.setLastGiven(set, a); err != nil {
 			return err
 		}
 	}

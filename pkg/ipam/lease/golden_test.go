@@ -255,7 +255,5 @@ func set(name string, ordinal int) attachment.Owner {
 // takeIn gives these leases to their addresses.
 func (n *node) takeIn(t *testing.T, why string, all ...Lease) {
 	t.Helper()
-	must(t, n.store(t).Import(t.Context(), false, func(ImportView) (Import, error) {
-		return Import{Leases: all, Reason: why}, nil
-	}))
+	must(t, n.store(t).Import(t.Context(), false, func(ImportView) Import { return Import{Leases: all, Reason: why} }))
 }

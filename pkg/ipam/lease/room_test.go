@@ -202,7 +202,7 @@ func TestImportThatDoesNotFitChangesNothing(t *testing.T) {
 	for i, a := 0, addr("10.3.10.0"); i < 40000; i, a = i+1, a.Next() {
 		all = append(all, Lease{Address: a, State: Reserved, Reason: "a pod may have it"})
 	}
-	err := d.store(t).Import(t.Context(), false, func(ImportView) (Import, error) { return Import{Leases: all}, nil })
+	err := d.store(t).Import(t.Context(), false, func(ImportView) Import { return Import{Leases: all} })
 	if !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("taken in: %v", err)
 	}

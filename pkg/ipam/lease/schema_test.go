@@ -42,10 +42,10 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 		},
 		"reset the clock": func() error { _, err := s.ResetClock(ctx); return err },
 		"take in": func() error {
-			return s.Import(ctx, false, func(ImportView) (Import, error) { return Import{}, nil })
+			return s.Import(ctx, false, func(ImportView) Import { return Import{} })
 		},
 		"take in, dry": func() error {
-			return s.Import(ctx, true, func(ImportView) (Import, error) { return Import{}, nil })
+			return s.Import(ctx, true, func(ImportView) Import { return Import{} })
 		},
 		"list":        func() error { _, err := s.List(ctx); return err },
 		"get":         func() error { _, err := s.Get(ctx, a); return err },

@@ -69,14 +69,14 @@ func (n *node) imported(a, id string, since time.Duration) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	err = n.store.Import(n.t.Context(), false, func(lease.ImportView) (lease.Import, error) {
+	err = n.store.Import(n.t.Context(), false, func(lease.ImportView) lease.Import {
 		return lease.Import{Leases: []lease.Lease{{
 			Address: netip.MustParseAddr(a), Network: n.store.Network(), State: lease.Held,
 			Holders: []lease.Holder{{
 				ContainerID: id, IfName: "eth0", Origin: lease.Imported, Namespace: attachment.Namespace{BootID: bootID},
 				Since: time.Now().Add(-since).UTC().Truncate(time.Millisecond), Policy: lease.Policy{Quarantine: lease.DefaultQuarantine},
 			}},
-		}}}, nil
+		}}}
 	})
 	if err != nil {
 		n.t.Fatal(err)
