@@ -20,7 +20,6 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
-	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/wait"
 )
 
@@ -33,8 +32,6 @@ type Options struct {
 	// RebuildBond makes the agent build a bond that is still missing after HostGrace.
 	RebuildBond bool
 	Log         *slog.Logger
-	// Runtime answers questions about sandboxes that are not found. It may be nil.
-	Runtime sandbox.Runtime
 	// Version is the version of the program.
 	Version string
 	// The agent calls Ready once: when it has looked at everything and hears of each change. It calls Alive in each
@@ -69,11 +66,6 @@ type Agent struct {
 	nics     []netstate.Member
 	// absent are attachments whose sandboxes were not found.
 	absent map[attachment.Key]absence
-	// surveyed are the attachments whose sandboxes the agent has asked the container runtime about.
-	surveyed map[attachment.Key]bool
-	// unindexed are attachments whose records lack the indices of the parents. The value is the loss of the attachment,
-	// if any.
-	unindexed map[attachment.Key]*restore.Loss
 	// awayNICs are the losses of NICs that are neither in their sandboxes nor in the host.
 	awayNICs map[attachment.Key]*restore.Loss
 	// drifts are the attachments that differ from their records while their parents are there.
@@ -164,7 +156,7 @@ func New(opts Options) (*Agent, error) {
 	a := &Agent{
 		Options: opts, restorer: restorer, watch: deviceWatch, started: time.Now(), stale: true,
 		complaints: complaints{log: opts.Log, logged: map[complaint]time.Time{}},
-		absent:     map[attachment.Key]absence{}, surveyed: map[attachment.Key]bool{}, drifts: map[attachment.Key]*drift{}, unindexed: map[attachment.Key]*restore.Loss{}, awayNICs: map[attachment.Key]*restore.Loss{},
+		absent:     map[attachment.Key]absence{}, drifts: map[attachment.Key]*drift{}, awayNICs: map[attachment.Key]*restore.Loss{},
 		lostInterfaces: map[attachment.Key]*lostInterface{},
 		restoreEnds:    make(chan restoreEnd), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}

@@ -382,7 +382,9 @@ func TestAnotherDirectoryOfCheckpoints(t *testing.T) {
 	}
 	within(t, patience, "the agent knows the other pod", func() bool {
 		found := false
-		_ = n.agent.runInLoop(t.Context(), func() { found = len(n.agent.index.sandboxes["c2"]) == 1 && len(n.agent.index.sandboxes["c1"]) == 0 })
+		_ = n.agent.runInLoop(t.Context(), func() {
+			found = len(n.agent.index.sandboxes["c2"].records) == 1 && len(n.agent.index.sandboxes["c1"].records) == 0
+		})
 		return found
 	})
 }

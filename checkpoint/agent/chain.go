@@ -188,7 +188,7 @@ func (c *chain) unlistedOwed() (unknown []checkpoint.Record) {
 }
 
 // siblingRecords returns the other records that are in the sandboxes of ready. It leaves out lost ones.
-func siblingRecords(ready []checkpoint.Record, bySandbox map[string][]checkpoint.Record, lost map[attachment.Key]bool) (siblings []checkpoint.Record) {
+func siblingRecords(ready []checkpoint.Record, bySandbox map[string]indexedSandbox, lost map[attachment.Key]bool) (siblings []checkpoint.Record) {
 	selected, visited := checkpoint.KeysOf(ready), map[string]bool{}
 	for _, r := range ready {
 		id := r.Attachment.ContainerID
@@ -196,7 +196,7 @@ func siblingRecords(ready []checkpoint.Record, bySandbox map[string][]checkpoint
 			continue
 		}
 		visited[id] = true
-		for _, sibling := range bySandbox[id] {
+		for _, sibling := range bySandbox[id].records {
 			if !selected[sibling.Attachment] && !lost[sibling.Attachment] {
 				siblings = append(siblings, sibling)
 			}

@@ -153,7 +153,7 @@ func (a *Agent) isBack(d *drift, r checkpoint.Record) bool {
 }
 
 func (a *Agent) presenceOf(r checkpoint.Record) presence {
-	return presenceOf(a.restorer.Host(), r, a.index.sandboxes[r.Attachment.ContainerID])
+	return presenceOf(a.restorer.Host(), r, a.index.sandboxes[r.Attachment.ContainerID].records)
 }
 
 // withoutTakenAway returns the chain's losses. It leaves out interfaces that somebody took away before the loss.
@@ -167,7 +167,7 @@ func (a *Agent) withoutTakenAway(c *chain) []*restore.Loss {
 }
 
 func (a *Agent) recordOf(key attachment.Key) (checkpoint.Record, bool) {
-	records := a.index.sandboxes[key.ContainerID]
+	records := a.index.sandboxes[key.ContainerID].records
 	i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment == key })
 	if i < 0 {
 		return checkpoint.Record{}, false

@@ -148,8 +148,6 @@ func (a *Agent) change(r checkpoint.Record, loss *restore.Loss, blocked string, 
 	case loss == nil:
 		delete(a.lostInterfaces, r.Attachment)
 		return InterfaceChange{State: Back, Duration: instant.Sub(f.since)}, true
-	case loss.Member && a.unindexed[r.Attachment] == loss:
-		return InterfaceChange{}, false // Nothing has gone: only the indices have to be noted.
 	case f == nil:
 		f = &lostInterface{since: instant}
 		a.lostInterfaces[r.Attachment] = f

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,12 +23,9 @@ import (
 type index struct {
 	store *checkpoint.Store
 	// watcher is nil while inotify(7) has no instance left.
-	watcher   *fsnotify.Watcher
-	sandboxes map[string][]checkpoint.Record
-	// unreadable is the number of checkpoints that cannot be read, by sandbox.
-	unreadable map[string]int
-	// moving are the sandboxes in which a move is not done.
-	moving map[string]bool
+	watcher *fsnotify.Watcher
+	// sandboxes are those with checkpoints, by their container IDs.
+	sandboxes map[string]indexedSandbox
 	// root is the store's directory that is watched. unwatched says that the directory of some sandbox is not watched.
 	root      fs.FileInfo
 	unwatched bool
@@ -44,11 +42,19 @@ type index struct {
 	failed error
 }
 
+// indexedSandbox is what the store has of a sandbox. unreadable is the number of checkpoints that cannot be read. moving says that a
+// move is not done.
+type indexedSandbox struct {
+	records    []checkpoint.Record
+	unreadable int
+	moving     bool
+}
+
 // newIndex reads the store and follows it from then on. It creates the store's directory. If it returns an index and an
 // error, not all checkpoints are watched. The caller closes the index.
 func newIndex(store *checkpoint.Store) (*index, error) {
 	x := &index{
-		store: store, sandboxes: map[string][]checkpoint.Record{}, unreadable: map[string]int{}, moving: map[string]bool{},
+		store: store, sandboxes: map[string]indexedSandbox{},
 		changed: make(chan struct{}, 1), dirty: map[string]bool{}, allDirty: true,
 	}
 	if err := os.MkdirAll(store.Dir(), 0o700); err != nil {
@@ -220,15 +226,10 @@ func (x *index) read(id string) error {
 	err := x.watch(filepath.Join(x.store.Dir(), id))
 	if errors.Is(err, fs.ErrNotExist) || !x.store.InUse(id) {
 		delete(x.sandboxes, id)
-		delete(x.unreadable, id)
-		delete(x.moving, id)
 		return nil
 	}
 	records, unreadable := x.store.ListSandbox(id)
-	x.sandboxes[id], x.unreadable[id] = records, len(unreadable)
-	if delete(x.moving, id); x.store.HasUnfinishedMove(id) {
-		x.moving[id] = true
-	}
+	x.sandboxes[id] = indexedSandbox{records: records, unreadable: len(unreadable), moving: x.store.HasUnfinishedMove(id)}
 	if err != nil {
 		x.unwatched = true
 		return fmt.Errorf("watch the checkpoints of %s: %w", id, err)
@@ -238,14 +239,9 @@ func (x *index) read(id string) error {
 
 // records returns all records, ordered by container ID and interface name.
 func (x *index) records() []checkpoint.Record {
-	ids := make([]string, 0, len(x.sandboxes))
-	for id := range x.sandboxes {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
 	var records []checkpoint.Record
-	for _, id := range ids {
-		records = append(records, x.sandboxes[id]...)
+	for _, id := range slices.Sorted(maps.Keys(x.sandboxes)) {
+		records = append(records, x.sandboxes[id].records...)
 	}
 	return records
 }

@@ -47,14 +47,14 @@ func TestLimitsOfInotify(t *testing.T) {
 
 	limit("instances", "0")
 	x, err := newIndex(store)
-	if x == nil || err == nil || !strings.Contains(err.Error(), "raise the sysctl fs.inotify.max_user_instances") || x.unreadable["c1"] != 1 {
+	if x == nil || err == nil || !strings.Contains(err.Error(), "raise the sysctl fs.inotify.max_user_instances") || x.sandboxes["c1"].unreadable != 1 {
 		t.Fatalf("without an instance: %v, index %+v", err, x)
 	}
 	defer x.close()
 	limit("instances", "9")
 	limit("watches", "1")
 	x.checkWatches()
-	if err := x.readChanges(); err == nil || !strings.Contains(err.Error(), "raise the sysctl fs.inotify.max_user_watches") || x.unreadable["c1"] != 1 {
+	if err := x.readChanges(); err == nil || !strings.Contains(err.Error(), "raise the sysctl fs.inotify.max_user_watches") || x.sandboxes["c1"].unreadable != 1 {
 		t.Fatalf("with one watch: %v", err)
 	}
 	limit("watches", "9")

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -9,8 +8,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -84,8 +81,10 @@ func (a *Agent) readIndex() {
 	if err := a.index.readChanges(); err != nil {
 		a.Log.Warn("some checkpoints are not watched: the agent reads them once a minute", "error", err)
 	}
-	if len(a.index.moving) > 0 {
-		a.hasUnfinishedMove.Store(true) // Nobody knows whether that move will be killed.
+	for _, s := range a.index.sandboxes {
+		if s.moving {
+			a.hasUnfinishedMove.Store(true) // Nobody knows whether that move will be killed.
+		}
 	}
 	a.regroup()
 }
@@ -157,7 +156,6 @@ func (a *Agent) hasPending() bool {
 func (a *Agent) regroup() {
 	records := a.index.records()
 	a.nics = restore.NICs(records)
-	a.findUnindexedLosses(records)
 	living := a.withoutAbsent(records)
 	a.hostAccess.SetRecords(living, a.countFigures().Unreadable == 0)
 	previous := map[string]*chain{}
@@ -267,7 +265,7 @@ func (a *Agent) lossesOf(c *chain) []*restore.Loss {
 	losses := restore.Losses(a.devices, c.Records)
 	for i, r := range c.Records {
 		if losses[i] == nil {
-			losses[i] = cmp.Or(a.unindexed[r.Attachment], a.awayNICs[r.Attachment])
+			losses[i] = a.awayNICs[r.Attachment]
 		}
 	}
 	return losses
@@ -329,14 +327,12 @@ func (a *Agent) finishRestore(e restoreEnd) {
 		return
 	}
 	a.noteAbsent(e, time.Now())
-	a.surveyAbsent(e.result.Absent)
 	for _, o := range e.result.Attachments {
 		// The restore has changed the records. The loop must not decide by the old ones.
 		if err := a.index.read(o.Attachment.ContainerID); err != nil {
 			a.Log.Warn("a sandbox's checkpoints are not watched", "sandbox", o.Attachment.ContainerID, "error", err)
 		}
 		if o.IsAsRecorded() {
-			delete(a.unindexed, o.Attachment)
 			delete(a.awayNICs, o.Attachment)
 		}
 	}
@@ -368,39 +364,4 @@ func failureReason(r *restore.Result, ready map[attachment.Key]bool) string {
 		}
 	}
 	return ""
-}
-
-// findUnindexedLosses finds out what became of interfaces whose records do not have the index of the parent. An older
-// relink and relink import write such records.
-func (a *Agent) findUnindexedLosses(records []checkpoint.Record) {
-	for _, r := range records {
-		if !restore.LacksParentIndex(r) {
-			delete(a.unindexed, r.Attachment)
-			continue
-		}
-		if a.unindexed[r.Attachment] != nil {
-			continue
-		}
-		if loss := unindexedLoss(r); loss != nil {
-			a.unindexed[r.Attachment] = loss
-		}
-	}
-}
-
-// unindexedLoss looks into the sandbox for a loss. It returns nil if it cannot look.
-func unindexedLoss(r checkpoint.Record) *restore.Loss {
-	base := netstate.ChainNames(r.Interface.Parents)[0]
-	sandbox, err := kernel.OpenSame(r.Namespace)
-	if err != nil {
-		return nil
-	}
-	defer sandbox.Close()
-	exists, err := sandbox.Exists(r.Interface.Link.Name)
-	switch {
-	case err != nil:
-		return nil
-	case exists:
-		return &restore.Loss{Device: base, Member: true, Reason: "the checkpoint does not have the indices of the parents: the agent adds them"}
-	}
-	return &restore.Loss{Device: base, Reason: r.Interface.Link.Name + " is gone, and its checkpoint does not have the indices of the parents"}
 }

@@ -116,11 +116,9 @@ func (a *Agent) recordRound() {
 // countFigures collects the numbers that only the loop can see.
 func (a *Agent) countFigures() Figures {
 	f := Figures{Absent: len(a.absent), HostOverruns: a.overruns}
-	for _, n := range a.index.unreadable {
-		f.Unreadable += n
-	}
-	for _, records := range a.index.sandboxes {
-		for _, r := range records {
+	for _, s := range a.index.sandboxes {
+		f.Unreadable += s.unreadable
+		for _, r := range s.records {
 			if f.Oldest.IsZero() || r.CapturedAt.Before(f.Oldest) {
 				f.Oldest = r.CapturedAt
 			}

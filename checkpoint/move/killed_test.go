@@ -60,39 +60,6 @@ func TestATemporaryNameIsNeverRecorded(t *testing.T) {
 	n.expectParent(t, "lan0", 2)
 }
 
-// A checkpoint that has the temporary name gets its own back, whether or not another interface took the place.
-func TestARecordedTemporaryNameIsHealed(t *testing.T) {
-	for _, parent := range []string{"lan0", "lan2"} {
-		t.Run(parent, func(t *testing.T) {
-			n := newNode(t, 1)
-			n.killBetweenRenames(t)
-			if parent == "lan2" {
-				fresh.Run(t, n.pods[0], "ip link set "+temporary+" down")
-				sandbox := must(kernel.Open(n.pods[0]))(t)
-				r := must(n.store.Load("c0", "eth0"))(t)
-				r.Interface.Link.Index, r.Interface.Link.Name = 0, "eth0"
-				must(kernel.Build(n.host, sandbox, must(n.host.Index("lan2"))(t), r.Interface, kernel.ConfigureOptions{Rebuild: true}))(t)
-				sandbox.Close()
-			}
-			path := n.store.Dir() + "/c0/eth0.json"
-			fresh.Run(t, "", "sed -i '/\"link\"/,/}/s/\"eth0\"/\""+temporary+"\"/' "+path)
-			if r := must(n.store.Load("c0", "eth0"))(t); r.Interface.Link.Name != temporary {
-				t.Fatalf("the checkpoint has %s", r.Interface.Link.Name)
-			}
-			if err := n.store.ForgetMove("c0", "eth0"); err != nil {
-				t.Fatal(err)
-			}
-			if err := FinishKilled(t.Context(), n.store); err != nil {
-				t.Fatal(err)
-			}
-			if r := must(n.store.Load("c0", "eth0"))(t); r.Interface.Link.Name != "eth0" {
-				t.Errorf("the checkpoint has %s", r.Interface.Link.Name)
-			}
-			n.expectParent(t, parent, 0)
-		})
-	}
-}
-
 // A move waits for another one, and nobody finishes a move that is under way.
 func TestTwoMovesAtOnce(t *testing.T) {
 	n := newNode(t, 1)

@@ -40,7 +40,6 @@ func planMoves(records []checkpoint.Record, devices netstate.Devices, source str
 	if err != nil {
 		return nil, err
 	}
-	names := &vlanPlanner{devices: devices, reserved: map[string]netstate.VLAN{}}
 	var moves []*job
 	for _, record := range records {
 		place := slices.IndexFunc(record.Interface.Parents, func(d netstate.Device) bool { return d.Name == source })
@@ -50,7 +49,7 @@ func planMoves(records []checkpoint.Record, devices netstate.Devices, source str
 		var chain []netstate.Device
 		refused := immovableReason(record, records)
 		if refused == "" {
-			chain, refused = names.planChain(record.Interface, place, uplink, below)
+			chain, refused = planChain(devices, record.Interface, place, uplink, below)
 		}
 		moves = append(moves, newJob(record, chain, 0, refused))
 	}
@@ -90,62 +89,41 @@ func immovableReason(record checkpoint.Record, records []checkpoint.Record) stri
 	return ""
 }
 
-// vlanPlanner chooses the VLAN devices on the uplink.
-type vlanPlanner struct {
-	devices netstate.Devices
-	// reserved maps the names of VLAN devices to be made to their VLANs.
-	reserved map[string]netstate.VLAN
-}
-
 // planChain returns the parents of the interface, with the uplink instead of the device at place. below is the chain of
-// the uplink itself.
-func (n *vlanPlanner) planChain(i netstate.Interface, place int, uplink netstate.LiveDevice, below []netstate.Device) (chain []netstate.Device, refused string) {
-	if i.Link.MTU > uplink.MTU {
-		return nil, fmt.Sprintf("its MTU %d does not fit %s, which has %d: ip link set %s mtu %d", i.Link.MTU, uplink.Name, uplink.MTU, uplink.Name, i.Link.MTU)
-	}
-	chain = below
-	parent := uplink
+// the uplink itself. A VLAN device that has to be made has the name that it gets.
+func planChain(devices netstate.Devices, i netstate.Interface, place int, uplink netstate.LiveDevice, below []netstate.Device) (chain []netstate.Device, refused string) {
+	chain, parent := below, uplink
 	for k := place - 1; k >= 0; k-- {
-		vlan, live, refused := n.planVLAN(i.Parents[k], i.Parents[k+1], i.Link.MTU, parent)
-		if refused != "" {
-			return nil, refused
+		recorded := i.Parents[k]
+		if recorded.VLAN == nil {
+			return nil, fmt.Sprintf("%s, a %s, cannot be made on %s", recorded.Name, recorded.Kind, parent.Name)
+		}
+		live, name, err := parents.PlanVLAN(devices, parent, *recorded.VLAN, "")
+		if err != nil {
+			return nil, fmt.Sprintf("%v: make one for this VLAN by hand", err)
+		}
+		vlan := devices.Recorded(live)
+		if name != "" {
+			vlan = recorded
+			vlan.Name, vlan.MTU, vlan.Carried = name, min(recorded.MTU, parent.MTU), nil
+			if recorded.MAC == i.Parents[k+1].MAC {
+				vlan.MAC = parent.MAC
+			}
+			live = netstate.LiveDevice{Device: vlan}
 		}
 		chain, parent = append([]netstate.Device{vlan}, chain...), live
 	}
+	for _, d := range slices.Backward(chain) {
+		if i.Link.MTU > d.MTU {
+			return nil, fmt.Sprintf("its MTU %d does not fit %s, which has %d: ip link set %s mtu %d", i.Link.MTU, d.Name, d.MTU, d.Name, i.Link.MTU)
+		}
+	}
 	if v := i.Link.VLAN; v != nil && parent.Index != 0 {
-		if existing, ok := n.devices.VLANOn(parent.Index, *v); ok {
+		if existing, ok := devices.VLANOn(parent.Index, *v); ok {
 			return nil, fmt.Sprintf("%s already has a device for %s, %s: the kernel allows only one", parent.Name, v, existing.Name)
 		}
 	}
 	return chain, ""
-}
-
-// planVLAN returns the VLAN device on the parent that corresponds to the recorded one. live has no index if the device has to
-// be made.
-func (n *vlanPlanner) planVLAN(recorded, recordedBelow netstate.Device, mtu int, parent netstate.LiveDevice) (vlan netstate.Device, live netstate.LiveDevice, refused string) {
-	if recorded.VLAN == nil {
-		return vlan, live, fmt.Sprintf("%s, a %s, cannot be made on %s", recorded.Name, recorded.Kind, parent.Name)
-	}
-	existing, name, err := parents.PlanVLAN(n.devices, parent, *recorded.VLAN, "")
-	if reserved, twice := n.reserved[name]; err == nil && twice && reserved != *recorded.VLAN {
-		err = fmt.Errorf("%s is to be %s, not %s on %s", name, reserved, recorded.VLAN, parent.Name)
-	}
-	switch {
-	case err != nil:
-		return vlan, live, fmt.Sprintf("%v: make one for this VLAN by hand", err)
-	case name != "":
-		n.reserved[name] = *recorded.VLAN
-	case mtu > existing.MTU:
-		return vlan, live, fmt.Sprintf("its MTU %d does not fit %s, which has %d: ip link set %s mtu %d", mtu, existing.Name, existing.MTU, existing.Name, mtu)
-	default:
-		return n.devices.Recorded(existing), existing, ""
-	}
-	vlan = recorded
-	vlan.Name, vlan.MTU, vlan.Carried = name, min(recorded.MTU, parent.MTU), nil
-	if recorded.MAC == recordedBelow.MAC {
-		vlan.MAC = parent.MAC
-	}
-	return vlan, netstate.LiveDevice{Device: vlan}, ""
 }
 
 // surroundings are what a sandbox has besides the interface.

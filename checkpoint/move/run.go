@@ -61,8 +61,6 @@ type job struct {
 	complete bool
 	// carrierChanges is how often the new interface had got or lost carrier by then.
 	carrierChanges int
-	// lacking says that the new interface needs a restore.
-	lacking bool
 }
 
 // newJob returns the move of the attachment. refused says why it cannot be moved. It is empty if it can.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
@@ -29,16 +30,15 @@ func (r *moveRun) verifyMoved(ctx context.Context) {
 func (r *moveRun) repair(ctx context.Context) {
 	r.markDeleted(ctx)
 	switched := slices.DeleteFunc(r.jobsThat((*job).hasSwitched), func(j *job) bool { return j.outcome.State == Deleted })
-	forEach(switched, func(j *job) { j.lacking = !r.isAsRecorded(ctx, j) })
+	var mu sync.Mutex
 	var ids []string
-	for _, j := range switched {
-		if j.lacking && !slices.Contains(ids, j.containerID()) {
+	forEach(switched, func(j *job) {
+		if !r.isAsRecorded(ctx, j) {
+			mu.Lock()
+			defer mu.Unlock()
 			ids = append(ids, j.containerID())
 		}
-	}
-	if len(ids) == 0 {
-		return
-	}
+	})
 	report, err := restoreSandboxes(ctx, r.Store, ids)
 	if err != nil {
 		r.report.Problems = append(r.report.Problems, printable.Joined(err))
@@ -89,8 +89,7 @@ func isDeleted(ctx context.Context, record checkpoint.Record, vanished bool) boo
 	return vanished && err == nil && !exists
 }
 
-// restoreSandboxes restores the sandboxes if anything in them differs from the records, or if an announcement is still owed. It
-// leaves out those that have no checkpoint any more.
+// restoreSandboxes restores the sandboxes. It leaves out those that have no checkpoint any more.
 func restoreSandboxes(ctx context.Context, store *checkpoint.Store, ids []string) (report restore.Report, err error) {
 	for {
 		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
@@ -100,21 +99,10 @@ func restoreSandboxes(ctx context.Context, store *checkpoint.Store, ids []string
 		if len(ids) == 0 {
 			return restore.Report{}, nil
 		}
-		if report, err = restoreIfDiffers(ctx, store, ids); !errors.Is(err, selection.ErrNothing) {
+		if report, err = restore.Run(ctx, restore.Options{Store: store, Select: selection.Selection{Names: ids}}); !errors.Is(err, selection.ErrNothing) {
 			return report, err
 		}
 	}
-}
-
-func restoreIfDiffers(ctx context.Context, store *checkpoint.Store, ids []string) (restore.Report, error) {
-	opts := restore.Options{Store: store, Select: selection.Selection{Names: ids}, DryRun: true}
-	report, err := restore.Run(ctx, opts)
-	lacks := func(o restore.Outcome) bool { return o.Differs() || o.AnnouncementOwed }
-	if err != nil || !slices.ContainsFunc(report.Attachments, lacks) {
-		return report, err
-	}
-	opts.DryRun = false
-	return restore.Run(ctx, opts)
 }
 
 // deleteOldInterfaces deletes the replaced interfaces. It comes after all switches: a deletion holds the kernel's lock, and
@@ -131,8 +119,8 @@ func (r *moveRun) deleteOldInterfaces(ctx context.Context) {
 // parents that its interface is on, and nothing is left of the other interface. FinishKilled leaves out a sandbox that
 // another process works on. It does nothing while a move is under way: that one has finished the killed ones first.
 func FinishKilled(ctx context.Context, store *checkpoint.Store) error {
-	notes, renamed, err := unfinishedMoves(store)
-	if len(notes) == 0 && len(renamed) == 0 {
+	notes, err := unfinishedMoves(store)
+	if len(notes) == 0 {
 		return err
 	}
 	impatient, cancel := context.WithCancel(ctx)
@@ -150,34 +138,27 @@ func FinishKilled(ctx context.Context, store *checkpoint.Store) error {
 
 // HasUnfinished says that a move is under way, or was killed.
 func HasUnfinished(store *checkpoint.Store) bool {
-	notes, renamed, err := unfinishedMoves(store)
-	return err == nil && len(notes)+len(renamed) > 0
+	notes, err := unfinishedMoves(store)
+	return err == nil && len(notes) > 0
 }
 
-// unfinishedMoves returns the notes of moves that did not end, and the records that have a temporary name. It leaves out sandboxes
-// that are not found: there is nothing to finish.
-func unfinishedMoves(store *checkpoint.Store) (notes []checkpoint.Move, renamed []checkpoint.Record, err error) {
-	notes, err = store.Moves()
-	notes = slices.DeleteFunc(notes, func(m checkpoint.Move) bool {
+// unfinishedMoves returns the notes of moves that did not end. It leaves out sandboxes that are not found: there is nothing to
+// finish.
+func unfinishedMoves(store *checkpoint.Store) ([]checkpoint.Move, error) {
+	notes, err := store.Moves()
+	return slices.DeleteFunc(notes, func(m checkpoint.Move) bool {
 		record, err := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
 		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 			return false
 		}
 		return m.State == checkpoint.MoveDone || err == nil && kernel.NotFound(record.Namespace)
-	})
-	records, _, listErr := store.List()
-	for _, r := range records {
-		if kernel.IsTemporaryName(r.Interface.Link.Name) {
-			renamed = append(renamed, r)
-		}
-	}
-	return notes, renamed, errors.Join(err, listErr)
+	}), err
 }
 
 // finishKilled is FinishKilled for a caller who holds the lock of the moves.
 func finishKilled(ctx context.Context, store *checkpoint.Store) error {
-	notes, renamed, err := unfinishedMoves(store)
-	if len(notes) == 0 && len(renamed) == 0 {
+	notes, err := unfinishedMoves(store)
+	if len(notes) == 0 {
 		return err
 	}
 	errs := []error{err}
@@ -186,14 +167,6 @@ func finishKilled(ctx context.Context, store *checkpoint.Store) error {
 		return errors.Join(append(errs, err)...)
 	}
 	defer host.Close()
-	for _, r := range renamed {
-		note, err := recreateNote(ctx, store, host, r)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("give %s its name back: %w", r.Attachment, err))
-			continue
-		}
-		notes = append(slices.DeleteFunc(notes, func(m checkpoint.Move) bool { return m.Attachment == note.Attachment }), note)
-	}
 	var begun []string
 	for _, m := range notes {
 		err := finishMove(ctx, store, host, m.Attachment)
@@ -210,34 +183,6 @@ func finishKilled(ctx context.Context, store *checkpoint.Store) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// recreateNote writes the note of a move for a record that has a temporary name: the record was read while its interface
-// had that name. The interface of the attachment's name may be the one that took its place.
-func recreateNote(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record) (note checkpoint.Move, err error) {
-	err = store.WithSandbox(ctx, listed, func(s *checkpoint.Sandbox) error {
-		key, link := s.Record.Attachment, s.Record.Interface.Link
-		note = checkpoint.Move{
-			Attachment: key, Namespace: s.Record.Namespace, State: checkpoint.MoveBegun, Name: key.IfName, OldParents: s.Record.Interface.Parents, Index: link.Index,
-		}
-		devices, err := host.Devices()
-		if err != nil {
-			return err
-		}
-		live, err := kernel.Capture(host, s.Namespace, devices, note.Name, kernel.Extent{})
-		switch {
-		case errors.Is(err, kernel.ErrNoDevice):
-		case err != nil:
-			return err
-		case live.Link.Index == link.Index: // Somebody has renamed it back.
-		case live.Link.Kind != link.Kind || !link.SharesMAC() && live.Link.MAC != link.MAC:
-			return fmt.Errorf("its checkpoint has the name %s, and another interface is %s: remove one of the two in the pod, then relink restore", link.Name, note.Name)
-		default:
-			note.NewParents = live.Parents
-		}
-		return store.SaveMove(note)
-	})
-	return note, err
 }
 
 // finishMove finishes the move of one attachment, under its sandbox's lock.
@@ -295,8 +240,6 @@ func resolveMove(store *checkpoint.Store, host, sandbox *kernel.Namespace, note 
 	if err != nil {
 		return note, err
 	}
-	recorded := record.Interface.Link.Name
-	record.Interface.Link.Name = note.Name
 	live, err := kernel.Capture(host, sandbox, devices, note.Name, kernel.Extent{})
 	if err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported) {
 		return note, err
@@ -315,11 +258,6 @@ func resolveMove(store *checkpoint.Store, host, sandbox *kernel.Namespace, note 
 	// A kill between two renames leaves the old interface without its name, and nothing under that name.
 	if err := sandbox.RestoreName(note.Index, note.Name, record.Interface.Addresses); err != nil {
 		return note, err
-	}
-	if recorded != note.Name {
-		if err := store.Save(record); err != nil {
-			return note, err
-		}
 	}
 	if err := kernel.DeleteUnfinished(sandbox); err != nil {
 		return note, err

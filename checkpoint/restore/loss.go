@@ -22,7 +22,8 @@ type Loss struct {
 //
 // An interface is lost if its recorded parent is not there any more. The parent's index proves that: no later device
 // has it. Two things do not matter. Another device may have the parent's place by now. The interface may be there: a
-// restore that ended too early leaves the old index in the record. While the parent is there, somebody has taken away
+// restore that ended too early leaves the old index in the record. A record of an interface that was gone already, as relink import
+// writes it, has no index. While the parent is there, somebody has taken away
 // whatever is missing. That is drift.
 func Losses(devices netstate.Devices, records []checkpoint.Record) []*Loss {
 	present := devicesByIndex{}
@@ -72,8 +73,8 @@ func lossInHost(devices netstate.Devices, present devicesByIndex, r *checkpoint.
 	if r.Interface.Link.Kind == netstate.KindNIC {
 		return lossOfNIC(devices, r.Interface.Link)
 	}
-	for _, p := range r.Interface.Parents {
-		if p.IfIndex != 0 && !present.has(p) {
+	for i, p := range r.Interface.Parents {
+		if (i == 0 || p.IfIndex != 0) && !present.has(p) {
 			return &Loss{Device: p.Name, Reason: fmt.Sprintf("%s (index %d) has gone", p.Name, p.IfIndex)}
 		}
 	}
@@ -118,9 +119,4 @@ func AwayNICLoss(devices netstate.Devices, link netstate.Link) *Loss {
 		}
 	}
 	return &Loss{Device: nameInHost(link), Reason: nameInHost(link) + " has gone from its sandbox, and is not in the host"}
-}
-
-// LacksParentIndex says that the record does not have the index of the device below its interface, as one of relink import.
-func LacksParentIndex(r checkpoint.Record) bool {
-	return onHost(&r) && len(r.Interface.Parents) > 0 && r.Interface.Parents[0].IfIndex == 0
 }

@@ -52,7 +52,6 @@ func run(ctx context.Context, opts options) error {
 		Alive:        opts.supervisor.notifyWatchdog,
 		LoopInterval: opts.supervisor.maxWait(),
 		Observers:    observers,
-		Runtime:      runtime,
 	})
 	if err != nil {
 		_ = listener.Close()
