@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netfilter"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 )
@@ -64,9 +65,9 @@ func (c *call) accessError(err error) error {
 		return cniplugin.ConfigError("name", c.Name, "too long for hostAccess: the alias of a device has it")
 	case errors.As(err, new(*fs.PathError)):
 		return cniplugin.Error(types.ErrIOFailure, "host access: %s", printable.Joined(err))
-	case errors.Is(err, hostaccess.ErrNoIPTables):
+	case errors.Is(err, netfilter.ErrNotInstalled):
 		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "host access: %s", printable.Joined(err))
-	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, hostaccess.ErrAddressTaken), hostaccess.IsTransient(err):
+	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, hostaccess.ErrAddressTaken), netfilter.IsTransient(err):
 		return cniplugin.Error(types.ErrTryAgainLater, "host access: %s", printable.Joined(err))
 	}
 	return fmt.Errorf("host access: %w", err)
@@ -135,7 +136,7 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 	pod.WithoutFilter = true
 	var hostErr error
 	found, _, err := hostends.FollowNode(c.store, recorded, pod, node, func(current checkpoint.Record) {
-		hostErr = c.assertHostRoutes(host, node, current)
+		hostErr = hostends.Host{Store: c.store, Host: host, Records: []checkpoint.Record{current}}.Assert(context.Background(), node).Err()
 	})
 	switch {
 	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, checkpoint.ErrNoCheckpoint):
@@ -149,17 +150,6 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 		fmt.Fprintln(os.Stderr, printable.Line(fmt.Sprintf("%s: host access of %s: %s", c.plugin.Name, c.args.ContainerID, printable.Joined(err))))
 	}
 	return nil, nil
-}
-
-// assertHostRoutes puts the host's part right, as far as it follows from the node's addresses.
-func (c *call) assertHostRoutes(host *kernel.Namespace, node hostaccess.Node, recorded checkpoint.Record) error {
-	part := hostends.Host{Store: c.store, Host: host, Records: []checkpoint.Record{recorded}}
-	_, failed := part.AssertRoutes(context.Background(), node)
-	_, nodeOnly, err := hostaccess.MasqueradeDiffers(host, node, *recorded.HostAccess)
-	if err == nil && nodeOnly {
-		_, err = part.AssertFilter(context.Background(), node)
-	}
-	return errors.Join(failed, err)
 }
 
 // hostEnd is the host's end in a result (CNI specification, "interfaces": without "sandbox" it is in the host).

@@ -100,7 +100,7 @@ func iptablesSay(t *testing.T, message string, status int) string {
 	dir := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\necho '%s' >&2\nexit %d\n", message, status)
 	for _, name := range []string{"iptables", "ip6tables"} {
-		for _, suffix := range []string{"", "-nft", "-legacy", "-save", "-nft-save", "-legacy-save"} {
+		for _, suffix := range []string{"", "-nft", "-legacy", "-restore", "-nft-restore", "-legacy-restore"} {
 			if err := os.WriteFile(filepath.Join(dir, name+suffix), []byte(script), 0o700); err != nil {
 				t.Fatal(err)
 			}

@@ -134,7 +134,8 @@ func addMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Na
 		if err != nil {
 			return err
 		}
-		return hostaccess.AddMasquerade(host, node, access)
+		all := func(string) bool { return true }
+		return hostaccess.Masquerade{Node: node, Accesses: []hostaccess.Access{access}, Keep: all}.Ensure(host, hostaccess.FamiliesOf(access)...)
 	})
 }
 
@@ -251,10 +252,11 @@ func removeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel
 		}
 		var errs []error
 		for _, family := range families {
-			switch err := hostaccess.RemoveMasquerade(host, []netfilter.Family{family}, hostName); {
-			case hostaccess.IsTransient(err):
+			others := hostaccess.Masquerade{Keep: func(name string) bool { return name != hostName }}
+			switch err := others.Ensure(host, family); {
+			case netfilter.IsTransient(err):
 				errs = append(errs, err)
-			case errors.Is(err, hostaccess.ErrNoIPTables) || lost:
+			case errors.Is(err, netfilter.ErrNotInstalled) || lost:
 				// Without iptables the note stays: whoever has iptables sweeps.
 			default:
 				keptErr = errors.Join(keptErr, err)

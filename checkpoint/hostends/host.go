@@ -3,10 +3,13 @@ package hostends
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netfilter"
 )
 
 // Host is the host's part of the host accesses of some records.
@@ -39,26 +42,6 @@ func (h Host) plan(node hostaccess.Node) (hostaccess.HostPlan, error) {
 	return hostaccess.PlanHost(h.Host, checkpoint.HostAccesses(h.Records), node, h.Complete)
 }
 
-func (h Host) compareFilter(node hostaccess.Node) ([]string, error) {
-	live, err := h.liveAccesses()
-	if err != nil {
-		return nil, err
-	}
-	differences, _, err := hostaccess.MasqueradeDiffers(h.Host, node, live...)
-	return differences, err
-}
-
-// liveAccesses are the accesses whose pair is there: a rule for a pod that is gone would meet the next one with its address.
-func (h Host) liveAccesses() (live []hostaccess.Access, err error) {
-	ends, err := h.Host.Ends()
-	for _, a := range checkpoint.HostAccesses(h.Records) {
-		if _, exists := ends[a.HostName]; exists {
-			live = append(live, a)
-		}
-	}
-	return live, err
-}
-
 // Assert makes the host's part right.
 func (h Host) Assert(ctx context.Context, node hostaccess.Node) (a HostReport) {
 	a.Plan, a.PlanErr = h.AssertRoutes(ctx, node)
@@ -84,61 +67,53 @@ func (h Host) AssertRoutes(ctx context.Context, node hostaccess.Node) (hostacces
 	})
 }
 
-// AssertFilter makes the rules of iptables right. It returns what was wrong.
+// AssertFilter makes the rules of iptables right, and deletes those of pods that are gone, as after a kill. It returns what was wrong.
 func (h Host) AssertFilter(ctx context.Context, node hostaccess.Node) (differences []string, err error) {
-	differences, err = h.compareFilter(node)
-	if err != nil || h.DryRun || len(differences) == 0 && !h.mayHaveLeftovers() {
+	chain, families, unused, err := h.masquerade(node)
+	if err != nil || len(families) == 0 {
+		return nil, err
+	}
+	differences, err = chain.Differs(h.Host, families...)
+	if err != nil || h.DryRun || len(differences) == 0 && !unused {
 		return differences, err
 	}
-	return differences, h.assertMasquerade(ctx, node)
-}
-
-// assertMasquerade makes the rules of iptables right, and deletes those of pods that are gone, as after a kill. A pair that is there
-// keeps its rules: an ADD makes the rules before it saves the checkpoint.
-func (h Host) assertMasquerade(ctx context.Context, node hostaccess.Node) error {
-	if len(h.Store.MasqueradeFamilies()) == 0 && len(hostaccess.Masquerading(checkpoint.HostAccesses(h.Records))) == 0 {
-		return nil
-	}
-	return h.Store.WithMasquerade(ctx, func() error {
-		live, err := h.liveAccesses()
+	return differences, h.Store.WithMasquerade(ctx, func() error {
+		chain, families, unused, err := h.masquerade(node)
 		if err != nil {
 			return err
 		}
-		if wanted := hostaccess.Masquerading(live); len(wanted) > 0 {
-			if err := errors.Join(h.Store.NoteMasquerade(hostaccess.FamiliesOf(wanted...)...), hostaccess.EnsureMasquerade(h.Host, node, wanted...)); err != nil {
-				return err
-			}
+		if !unused {
+			return errors.Join(h.Store.NoteMasquerade(hostaccess.FamiliesOf(chain.Accesses...)...), chain.Ensure(h.Host, families...))
 		}
-		return h.sweepMasquerade()
+		if err = chain.Ensure(h.Host, families...); err == nil {
+			h.Store.ForgetMasquerade()
+		}
+		return err
 	})
 }
 
-func (h Host) mayHaveLeftovers() bool { return h.Complete && len(h.Store.MasqueradeFamilies()) > 0 }
-
-func (h Host) sweepMasquerade() error {
-	if !h.mayHaveLeftovers() {
-		return nil
+// masquerade returns the chain of iptables as it should be, and the families that can have it. Only pods whose pair is there have rules: a
+// rule for a pod that is gone would meet the next one with its address. A pair without a record keeps its rules: an ADD makes them before it
+// saves the checkpoint. unused says that there is no pair.
+func (h Host) masquerade(node hostaccess.Node) (chain hostaccess.Masquerade, families []netfilter.Family, unused bool, err error) {
+	accesses := slices.DeleteFunc(checkpoint.HostAccesses(h.Records), func(a hostaccess.Access) bool { return !a.Masquerade })
+	families = hostaccess.FamiliesOf(accesses...)
+	if noted := h.Store.MasqueradeFamilies(); h.Complete && len(noted) > len(families) {
+		families = noted
+	}
+	if len(families) == 0 {
+		return chain, nil, false, nil
 	}
 	ends, err := h.Host.Ends()
-	if err != nil {
-		return err
+	hasPair := func(name string) bool { _, ours := hostaccess.ParseAlias(ends[name].Alias); return ours }
+	chain = hostaccess.Masquerade{Node: node, Keep: func(name string) bool { return !h.Complete || hasPair(name) }}
+	for _, a := range accesses {
+		if _, exists := ends[a.HostName]; exists {
+			chain.Accesses = append(chain.Accesses, a)
+		}
 	}
-	recorded := map[string]bool{}
-	for _, a := range checkpoint.HostAccesses(h.Records) {
-		recorded[a.HostName] = true
-	}
-	remaining := false
-	err = hostaccess.KeepMasquerade(h.Host, h.Store.MasqueradeFamilies(), func(name string) bool {
-		end, exists := ends[name]
-		_, ours := hostaccess.ParseAlias(end.Alias)
-		keep := ours || exists && recorded[name]
-		remaining = remaining || keep
-		return keep
-	})
-	if err == nil && !remaining {
-		h.Store.ForgetMasquerade()
-	}
-	return err
+	unused = h.Complete && len(chain.Accesses) == 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(ends)), hasPair)
+	return chain, families, unused, err
 }
 
 // Sweep takes away what killed operations have left in the host. It does nothing if a checkpoint cannot be read, which the caller

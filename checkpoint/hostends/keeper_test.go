@@ -389,7 +389,7 @@ func TestTheKeeperGoesByTheNewestCheckpoint(t *testing.T) {
 func TestRulesOfIPTablesAreTriedAgain(t *testing.T) {
 	n := newNode(t)
 	dir, locked := t.TempDir(), filepath.Join(t.TempDir(), "locked")
-	for _, name := range []string{"iptables-nft", "ip6tables-nft"} {
+	for _, name := range []string{"iptables-nft", "ip6tables-nft", "iptables-nft-restore", "ip6tables-nft-restore"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/netfilter"
 	"github.com/relink-cni/relink/pkg/wait"
 )
 
@@ -18,11 +19,11 @@ func (k *Reconciler) reconcileFilter(ctx context.Context) {
 		switch err := k.assertFilter(ctx); {
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, hostaccess.ErrNoIPTables) && reported:
+		case errors.Is(err, netfilter.ErrNotInstalled) && reported:
 			// As in the image of the DaemonSet. The plugins and relink restore have iptables.
 		case err != nil:
 			k.OnError(err)
-			if reported = errors.Is(err, hostaccess.ErrNoIPTables); !reported {
+			if reported = errors.Is(err, netfilter.ErrNotInstalled); !reported {
 				next = retryDelay
 			}
 		}

@@ -64,19 +64,21 @@ func (n *Node) probeForwarding() {
 // dropsForwarded returns the program of iptables that shows the policy DROP for forwarded packets and no rule that accepts relink's
 // devices. It is empty if there is none.
 func dropsForwarded(family netfilter.Family) (program string, err error) {
-	tables, err := netfilter.Open(family, "RELINK-")
+	table, err := netfilter.Open(family, "filter")
 	if errors.Is(err, netfilter.ErrNotInstalled) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	policy, rules, err := tables.Policy("filter", "FORWARD")
-	accepts := func(r netfilter.Rule) bool { return slices.Contains(r, relinkDevices) && slices.Contains(r, "ACCEPT") }
+	policy, rules, err := table.Rules("FORWARD")
+	accepts := func(r string) bool {
+		return strings.Contains(r, " "+relinkDevices+" ") && strings.HasSuffix(r, " -j ACCEPT")
+	}
 	if err != nil || policy != "DROP" || slices.ContainsFunc(rules, accepts) {
 		return "", err
 	}
-	return tables.Program(), nil
+	return table.Program(), nil
 }
 
 // relinkDevices are all of relink's devices in the host, as iptables names them.

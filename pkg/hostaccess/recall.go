@@ -118,23 +118,22 @@ const maxServices = 64
 var ErrNoFilter = errors.New("iptables could not be asked for rules of the pod")
 
 func (a *Access) captureMasquerade(host *kernel.Namespace) error {
-	var named []string
-	err := withTables(host, "masquerade", FamiliesOf(*a), func(tables *netfilter.Tables) error {
-		return eachVariant(tables, func(t *netfilter.Tables) error {
-			rules, err := t.Rules("nat", masqChain)
-			for _, r := range rules {
-				if r.Comment() == masqComment(a.HostName) {
-					a.Masquerade, named = true, append(named, r.Key())
-				}
+	var rules string
+	err := Masquerade{}.withTables(host, FamiliesOf(*a), func(table *netfilter.Table) error {
+		_, current, err := table.Rules(masqChain)
+		for _, r := range current {
+			if masqueradedPod(r) == a.HostName {
+				rules += r
 			}
-			return err
-		})
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoFilter, err)
 	}
+	a.Masquerade = rules != ""
 	a.Services = slices.DeleteFunc(a.Services, func(p netip.Prefix) bool {
-		extra := slices.ContainsFunc(named, func(key string) bool { return strings.Contains(key, " --ctorigdst "+p.String()+" ") })
+		extra := strings.Contains(rules, ctOrigDst(p)+masqComment)
 		if extra {
 			a.Extra = append(a.Extra, p)
 		}

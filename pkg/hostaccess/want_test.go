@@ -150,37 +150,30 @@ func TestWhatIsMasqueraded(t *testing.T) {
 			"-s fd00:3::2/128 -m conntrack --ctorigdst fd00:50::/64 " + comment + "fd00:7::10",
 		},
 	} {
-		var got []string
-		for _, r := range a.masqueradeRules(family, theNode) {
-			got = append(got, r.String())
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, a.masqueradeRules(family, theNode)); diff != "" {
 			t.Errorf("%s: %s", family, diff)
 		}
 	}
 }
 
-// A rule for an earlier address of the node is replaced. What else is wrong is somebody's doing.
-func TestHasPlaces(t *testing.T) {
-	a := access(Options{Masquerade: true}, "10.3.0.2")
+// A rule for an earlier address of the node is replaced. Rules of other pods stay while they are wanted, and what nobody has made goes.
+func TestMasqueradeChain(t *testing.T) {
 	moved := theNode
 	moved.Source4 = addr("192.168.7.99")
-	chain := masqueradeChain([]Access{a}, netfilter.IPv4, theNode)
-	earlier := a.masqueradeRules(netfilter.IPv4, moved)
-	other := access(Options{Masquerade: true}, "10.3.0.3").masqueradeRules(netfilter.IPv4, moved)
-	for name, test := range map[string]struct {
-		rules []netfilter.Rule
-		want  bool
-	}{
-		"all is there": {chain.Rules, true}, "of an earlier address": {earlier, true},
-		"of another address of the pod": {other, false}, "none": {nil, false},
-	} {
-		if hasPlaces(chain, test.rules) != test.want {
-			t.Errorf("%s: not %v", name, test.want)
-		}
+	rulesOf := func(node Node, name string) []string {
+		a := access(Options{Masquerade: true}, "10.3.0.2")
+		a.HostName = name
+		return a.masqueradeRules(netfilter.IPv4, node)
 	}
-	if isStale := staleMatcher(chain); !isStale(earlier[0]) || isStale(chain.Rules[0]) || isStale(netfilter.Rule{"-m", "comment", "--comment", "relink rlother"}) {
-		t.Error("the wrong rule is stale")
+	a := access(Options{Masquerade: true}, "10.3.0.2")
+	a.HostName = "rl1"
+	m := Masquerade{Node: theNode, Accesses: []Access{a}, Keep: func(name string) bool { return name == "rl2" }}
+	current := slices.Concat(rulesOf(moved, "rl1"), rulesOf(moved, "rl2"), rulesOf(theNode, "rl3"), []string{"-j ACCEPT"})
+	for range 2 {
+		current = m.chain(netfilter.IPv4).Rules(current)
+		if diff := cmp.Diff(slices.Concat(rulesOf(moved, "rl2"), rulesOf(theNode, "rl1")), current); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 

@@ -1,153 +1,155 @@
 package netfilter
 
 import (
-	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 )
 
-// Family is a family of addresses. Each has chains and programs of its own.
-type Family int
-
-// The families.
-const (
-	IPv4 Family = 4
-	IPv6 Family = 6
-)
-
-// String is "IPv4" or "IPv6".
-func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
-
-// program is the name of the family's program.
-func (f Family) program() string {
-	if f == IPv6 {
-		return "ip6tables"
-	}
-	return "iptables"
+// Chain is a chain of a table, and the jump to it. Its name is no one else's.
+type Chain struct {
+	Name string
+	// From is the built-in chain that jumps to it. The jump has the comment, which has a blank.
+	From, Comment string
+	// Rules returns the rules that the chain should have, for those that it has. If there are none, the chain and all jumps to it go.
+	//
+	// A rule is as iptables -S prints it, without -A CHAIN: it could never be found again otherwise. The order is -s, -d, -i, -o,
+	// -p, then the matches with the comment at their end, then -j. Marks are like 0x100, a comment has quotes, and
+	// CONNMARK has --set-xmark instead of --set-mark.
+	Rules func(current []string) []string
 }
 
-// legacyNamesFile is the file with the names of the legacy tables in the namespace of the calling thread.
-func (f Family) legacyNamesFile() string {
-	if f == IPv6 {
-		return "/proc/thread-self/net/ip6_tables_names"
-	}
-	return "/proc/thread-self/net/ip_tables_names"
+// Only is Rules for a chain that has these rules and no others, in this order.
+func Only(rules ...string) func([]string) []string {
+	return func([]string) []string { return rules }
 }
 
-// Rule is the arguments of a rule, in the form in which iptables -S prints them, without quotes and without -A CHAIN.
-// Ensure fails if the form is another, because it could never tell the rule from a wrong one.
-//
-// The order is -s, -d, -i, -o, -p, then the matches with the comment at their end, then -j. Marks are like 0x100, and CONNMARK
-// has --set-xmark instead of --set-mark. The mask of a single address can be left out.
-type Rule []string
+// listing is what iptables -S prints.
+type listing struct {
+	// rules are those of each chain that is there.
+	rules map[string][]string
+	// policies are those of the built-in chains.
+	policies map[string]string
+}
 
-// Comment returns the rule's comment, or "".
-func (r Rule) Comment() string { return r.after("--comment") }
-
-// String is the rule as a line.
-func (r Rule) String() string {
-	words := slices.Clone(r)
-	for i, word := range words {
-		if word == "" || strings.ContainsAny(word, " \t\n\"'\\") {
-			words[i] = fmt.Sprintf("%q", word)
+// parse reads the output of iptables -S of a table or a chain. A comment can have a line break: what comes after it is left out.
+func parse(text string) listing {
+	l := listing{rules: map[string][]string{}, policies: map[string]string{}}
+	for line := range strings.Lines(text) {
+		option, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		chain, rest, _ := strings.Cut(rest, " ")
+		switch option {
+		case "-P":
+			l.policies[chain] = rest
+			l.rules[chain] = nil
+		case "-N":
+			l.rules[chain] = nil
+		case "-A":
+			l.rules[chain] = append(l.rules[chain], rest)
 		}
 	}
-	return strings.Join(words, " ")
+	return l
 }
 
-// target is the chain that the rule jumps to, or another target, such as ACCEPT.
-func (r Rule) target() string { return r.after("-j", "-g") }
+func (l listing) has(chain string) bool {
+	_, exists := l.rules[chain]
+	return exists
+}
 
-// after returns the value of the first of the options. A comment can look like an option.
-func (r Rule) after(options ...string) string {
-	for i := 0; i+1 < len(r); i++ {
-		if slices.Contains(options, r[i]) {
-			return r[i+1]
+// edit is a line for iptables-restore, and what differs.
+type edit struct{ line, reason string }
+
+// plan returns what makes the chain as it should be. It keeps what is right.
+func (c Chain) plan(l listing) (edits []edit) {
+	current := l.rules[c.Name]
+	rules := c.Rules(current)
+	if len(rules) == 0 {
+		return c.planRemove(l)
+	}
+	surplus, missing := without(current, rules), without(rules, current)
+	reset := ""
+	if !l.has(c.Name) {
+		reset = fmt.Sprintf("chain %s is missing", c.Name)
+	} else if !slices.Equal(slices.Concat(without(current, surplus), missing), rules) {
+		reset = fmt.Sprintf("the rules of %s are out of order", c.Name)
+	}
+	if reset != "" {
+		surplus, missing = nil, rules
+		edits = append(edits, edit{":" + c.Name + " - [0:0]", reset}) // It empties a chain that is there.
+	}
+	for _, rule := range surplus {
+		edits = append(edits, edit{"-D " + c.Name + " " + rule, fmt.Sprintf("rule is too much in %s: %s", c.Name, rule)})
+	}
+	for _, rule := range missing {
+		reason := reset
+		if reason == "" {
+			reason = fmt.Sprintf("rule is missing in %s: %s", c.Name, rule)
 		}
-		if r[i] == "--comment" {
-			i++
+		edits = append(edits, edit{"-A " + c.Name + " " + rule, reason})
+	}
+	return append(edits, c.planJump(l.rules[c.From])...)
+}
+
+// planJump leaves one right jump. It deletes the others by what they are, not by their number: somebody else can add a rule to a
+// built-in chain at any time.
+func (c Chain) planJump(rules []string) (edits []edit) {
+	jump := fmt.Sprintf("-m comment --comment %q -j %s", c.Comment, c.Name)
+	kept := false
+	for _, rule := range rules {
+		if rule == jump && !kept {
+			kept = true
+		} else if c.isTarget(rule) {
+			edits = append(edits, edit{"-D " + c.From + " " + rule, fmt.Sprintf("jump from %s to %s is too much: %s", c.From, c.Name, rule)})
 		}
 	}
-	return ""
+	if !kept {
+		edits = append(edits, edit{"-A " + c.From + " " + jump, fmt.Sprintf("jump from %s to %s is missing", c.From, c.Name)})
+	}
+	return edits
 }
 
-// Key is the same for two rules that are the same: an address can be written in several ways.
-func (r Rule) Key() string { return r.canonical().String() }
+// isTarget says that the rule jumps to the chain. Nothing comes after the name of a chain.
+func (c Chain) isTarget(rule string) bool {
+	rule = " " + rule
+	return strings.HasSuffix(rule, " -j "+c.Name) || strings.HasSuffix(rule, " -g "+c.Name)
+}
 
-func (r Rule) equal(rule Rule) bool { return slices.Equal(r.canonical(), rule.canonical()) }
-
-// canonical returns the rule with its addresses as iptables prints them.
-func (r Rule) canonical() Rule {
-	canonical := slices.Clone(r)
-	for i := 0; i+1 < len(canonical); i++ {
-		switch canonical[i] {
-		case "--comment":
-			i++
-		case "-s", "-d", "--ctorigdst":
-			canonical[i+1] = prefix(canonical[i+1])
-		case "--to-source":
-			if address, err := netip.ParseAddr(canonical[i+1]); err == nil {
-				canonical[i+1] = address.String()
+// planRemove takes every jump to the chain away: the kernel deletes no chain that has one.
+func (c Chain) planRemove(l listing) (edits []edit) {
+	if !l.has(c.Name) {
+		return nil
+	}
+	reason := fmt.Sprintf("chain %s is not needed any more", c.Name)
+	for chain, rules := range l.rules {
+		for _, rule := range rules {
+			if c.isTarget(rule) {
+				edits = append(edits, edit{"-D " + chain + " " + rule, reason})
 			}
 		}
 	}
-	return canonical
+	return append(edits, edit{"-F " + c.Name, reason}, edit{"-X " + c.Name, reason})
 }
 
-// prefix returns an address or a prefix as iptables prints it. Other text stays as it is.
-func prefix(text string) string {
-	if address, err := netip.ParseAddr(text); err == nil {
-		return netip.PrefixFrom(address, address.BitLen()).String()
+// without returns the rules that are not among the others. There can be hundreds.
+func without(rules, others []string) (rest []string) {
+	found := map[string]bool{}
+	for _, rule := range others {
+		found[rule] = true
 	}
-	if p, err := netip.ParsePrefix(text); err == nil {
-		return p.Masked().String()
-	}
-	return text
-}
-
-// Chain is a chain and the jump to it.
-type Chain struct {
-	// Table is mangle or nat, for example.
-	Table string
-	// Name begins with the prefix that Open was given.
-	Name string
-	// From is the built-in chain that jumps to it. The jump has the comment.
-	From, JumpComment string
-	// Rules are in the chain, in this order, and no others.
-	Rules []Rule
-	// Shared says that the chain has the rules of others, too: Rules are in it, in any order.
-	Shared bool
-}
-
-// jump is the rule in From.
-func (c *Chain) jump() Rule {
-	return Rule{"-m", "comment", "--comment", c.JumpComment, "-j", c.Name}
-}
-
-// validate returns an error for what would touch the chains of others, or could not be found again.
-func (c *Chain) validate(owned string) error {
-	if err := validateName(c.Table, c.Name, owned); err != nil {
-		return err
-	}
-	if c.From == "" || c.JumpComment == "" {
-		return fmt.Errorf("chain %s: the jump needs the chain that it comes from, and a comment", c.Name)
-	}
-	for _, rule := range c.Rules {
-		if rule.Comment() == "" {
-			return fmt.Errorf("chain %s: rule %s needs a comment", c.Name, rule)
+	for _, rule := range rules {
+		if !found[rule] {
+			rest = append(rest, rule)
 		}
 	}
-	return nil
+	return rest
 }
 
-func validateName(table, name, owned string) error {
-	if table == "" {
-		return errors.New("a chain needs a table")
+// reasons returns those of the edits, each once.
+func reasons(edits []edit) (texts []string) {
+	for _, e := range edits {
+		if !slices.Contains(texts, e.reason) {
+			texts = append(texts, e.reason)
+		}
 	}
-	if !strings.HasPrefix(name, owned) {
-		return fmt.Errorf("chain %q: the name must begin with %s", name, owned)
-	}
-	return nil
+	return texts
 }

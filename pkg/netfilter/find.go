@@ -8,8 +8,21 @@ import (
 	"strings"
 )
 
+// variant is one of the two kinds of iptables. The kernel keeps their tables apart, and works with both at once.
+type variant string
+
+const (
+	nft    variant = "nft"
+	legacy variant = "legacy"
+)
+
 // extraDirectories are searched after PATH. A container runtime can have a PATH without them.
 var extraDirectories = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
+
+// directories are those of PATH and the others.
+func directories() []string {
+	return slices.Concat(filepath.SplitList(os.Getenv("PATH")), extraDirectories)
+}
 
 // installed are the programs of a family.
 type installed struct {
@@ -27,27 +40,20 @@ func find(family Family, directories []string) (installed, error) {
 			programs.path[v], programs.system = path, v
 		}
 	}
-	path := lookPath(directories, name)
-	if path == "" && programs.system == "" {
+	if path := lookPath(directories, name); path != "" {
+		v, err := variantOf(path)
+		if err != nil {
+			return programs, err
+		}
+		programs.system = v
+		if programs.path[v] == "" {
+			programs.path[v] = path
+		}
+	}
+	if programs.system == "" {
 		return programs, fmt.Errorf("%s is %w: install the package iptables (looked in PATH, %s)", name, ErrNotInstalled, strings.Join(extraDirectories, ", "))
 	}
-	if path == "" {
-		return programs, nil
-	}
-	v, err := variantOf(path)
-	if err != nil {
-		return programs, err
-	}
-	programs.system = v
-	if programs.path[v] == "" {
-		programs.path[v] = path
-	}
 	return programs, nil
-}
-
-// directories are those of PATH and the others.
-func directories() []string {
-	return slices.Concat(filepath.SplitList(os.Getenv("PATH")), extraDirectories)
 }
 
 // lookPath finds a program, and returns "" if it is not installed.
@@ -63,18 +69,15 @@ func lookPath(directories []string, name string) string {
 
 // variantOf returns the variant of the program. Most often the name of the file that it links to tells.
 func variantOf(path string) (variant, error) {
-	if file, err := filepath.EvalSymlinks(path); err == nil {
-		for _, v := range []variant{nft, legacy} {
-			if strings.Contains(filepath.Base(file), string(v)) {
-				return v, nil
-			}
+	file, _ := filepath.EvalSymlinks(path)
+	text := filepath.Base(file)
+	if !strings.Contains(text, string(nft)) && !strings.Contains(text, string(legacy)) {
+		var err error
+		if text, err = output(limit, "", path, "--version"); err != nil {
+			return "", err
 		}
 	}
-	version, err := output(limit, path, "--version")
-	if err != nil {
-		return "", err
-	}
-	if strings.Contains(version, "nf_tables") {
+	if strings.Contains(text, string(nft)) || strings.Contains(text, "nf_tables") {
 		return nft, nil
 	}
 	return legacy, nil // Versions before 1.8 do not say so.

@@ -1,7 +1,6 @@
 package netfilter
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,287 +8,187 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/relink-cni/relink/pkg/flock"
 )
 
-// ownNamespace is the network namespace of the calling thread.
-const ownNamespace = "/proc/thread-self/ns/net"
+// Family is a family of addresses. Each has chains and programs of its own.
+type Family int
 
-// Tables are the tables of one family in one network namespace. One goroutine uses them at a time.
-type Tables struct {
-	editor    editor
-	owned     string
-	installed installed
-	chosen    choice
-	namespace os.FileInfo
+// The families.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// String is "IPv4" or "IPv6".
+func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
+
+// program is the name of the family's program.
+func (f Family) program() string {
+	if f == IPv6 {
+		return "ip6tables"
+	}
+	return "iptables"
 }
 
-// Open finds the iptables of the family that is in use in the namespace of the calling thread. The names of the
-// caller's chains begin with the prefix owned: the tables touch no others. It returns ErrNotInstalled if iptables is
-// missing, and ErrLocked if another program has the tables.
-func Open(family Family, owned string) (*Tables, error) { return open(family, owned, directories()) }
+// Table is one table of one family in one network namespace.
+type Table struct {
+	family Family
+	// name is mangle or nat, for example.
+	name    string
+	chains  []Chain
+	variant variant
+	path    string
+	// registered are the names of the family's legacy tables.
+	registered []string
+	// wait and limit are patience and limit but for tests.
+	wait  int
+	limit time.Duration
+}
 
-// open is Open with the directories of programs.
-func open(family Family, owned string, directories []string) (*Tables, error) {
-	if owned == "" {
-		return nil, errors.New("chains need a prefix")
-	}
-	namespace, err := os.Stat(ownNamespace)
-	if err != nil {
-		return nil, err
-	}
+// Open finds the iptables of the family that is in use in the namespace of the calling thread, for these chains of a table. It
+// returns ErrNotInstalled if iptables is missing, and ErrLocked if another program has the tables.
+func Open(family Family, table string, chains ...Chain) (*Table, error) {
+	return open(family, directories(), table, chains...)
+}
+
+// open is Open with the directories of programs. It chooses the variant that has one of the chains: in the other they would be made
+// twice, and never removed. Then comes the one that a kubelet uses, and then the system's. Most often no legacy table is there, and
+// the system's variant is nft: then it starts no program.
+func open(family Family, directories []string, table string, chains ...Chain) (*Table, error) {
 	programs, err := find(family, directories)
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := inUse(family, programs, owned)
-	if err != nil {
+	t := &Table{family: family, name: table, chains: chains, wait: patience, limit: limit}
+	if t.registered, err = legacyTables(family); err != nil {
 		return nil, err
 	}
-	e := editor{family: family, path: programs.path[chosen.variant], wait: patience, limit: limit}
-	return &Tables{editor: e, owned: owned, installed: programs, chosen: chosen, namespace: namespace}, nil
-}
-
-// Family is that of the tables.
-func (t *Tables) Family() Family { return t.editor.family }
-
-// Ensure makes the chains, their rules and the jumps to them. It changes nothing that is right. It can be called again after
-// any failure. It returns ErrLocked if another program has the tables, and context.DeadlineExceeded if iptables
-// does not end.
-func (t *Tables) Ensure(chains ...Chain) error {
-	tables, err := t.byTable(chains)
-	if err != nil {
-		return err
+	candidates := []variant{nft}
+	if len(t.registered) > 0 {
+		candidates = append(candidates, legacy)
 	}
-	for _, chains := range tables {
-		plan := func() ([]step, error) { return t.plan(chains) }
-		if err := t.applyPlan(chains[0].Table, plan); err != nil {
-			return err
+	candidates = slices.DeleteFunc(candidates, func(v variant) bool { return programs.path[v] == "" })
+	for _, hasTraces := range []func() (bool, error){t.hasChains, t.hasKubelet} {
+		for _, v := range candidates {
+			if t.variant, t.path = v, programs.path[v]; len(candidates) == 1 && v == programs.system {
+				return t, nil
+			}
+			// A variant that cannot be asked is not the one in use.
+			if found, err := hasTraces(); found || IsTransient(err) {
+				return t, err
+			}
 		}
 	}
-	return nil
+	t.variant, t.path = programs.system, programs.path[programs.system]
+	return t, nil
+}
+
+// legacyTables returns the names of the family's legacy tables. It reads a file, and changes nothing: to list a table that
+// is not there would register it.
+func legacyTables(family Family) ([]string, error) {
+	names, err := os.ReadFile("/proc/thread-self/net/" + strings.TrimSuffix(family.program(), "tables") + "_tables_names")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil // The kernel has no legacy tables, or has not loaded them.
+	}
+	return strings.Fields(string(names)), err
+}
+
+func (t *Table) hasChains() (bool, error) {
+	l, err := t.listChains()
+	return slices.ContainsFunc(t.chains, func(c Chain) bool { return l.has(c.Name) }), err
+}
+
+// hasKubelet says that a kubelet uses the variant: it makes one of these chains.
+func (t *Table) hasKubelet() (bool, error) {
+	l, err := t.list("mangle")
+	return l.has("KUBE-IPTABLES-HINT") || l.has("KUBE-KUBELET-CANARY"), err
+}
+
+// Ensure makes the chains, their rules and the jumps to them, or takes them away. It changes nothing that is right, and can be called
+// again after any failure. It returns ErrLocked if another program has the tables, and context.DeadlineExceeded if iptables does not
+// end.
+func (t *Table) Ensure() error {
+	edits, err := t.plan()
+	if err != nil || len(edits) == 0 {
+		return err
+	}
+	script := "*" + t.name + "\n"
+	for _, e := range edits {
+		script += e.line + "\n"
+	}
+	_, err = t.run(script+"COMMIT\n", t.path+"-restore", "--noflush")
+	return err
 }
 
 // Differs says what Ensure would change. It is empty if all is right. It changes nothing, and returns the errors of Ensure.
-func (t *Tables) Differs(chains ...Chain) ([]string, error) {
-	tables, err := t.byTable(chains)
+func (t *Table) Differs() ([]string, error) {
+	edits, err := t.plan()
+	return reasons(edits), err
+}
+
+func (t *Table) plan() (edits []edit, err error) {
+	l, err := t.listChains()
 	if err != nil {
 		return nil, err
 	}
-	var differ []string
-	for _, chains := range tables {
-		steps, err := t.plan(chains)
-		if err != nil {
+	if c := t.chains[0]; len(t.chains) == 1 && l.has(c.Name) && len(c.Rules(l.rules[c.Name])) == 0 {
+		if l, err = t.list(t.name); err != nil { // Every jump to the chain has to go.
 			return nil, err
 		}
-		differ = append(differ, reasons(steps)...)
 	}
-	return differ, nil
-}
-
-// Remove deletes the chain, its rules and all jumps to it. It does nothing if the chain is not there. It returns the errors
-// of Ensure.
-func (t *Tables) Remove(table, name string) error {
-	if err := validateName(table, name, t.owned); err != nil {
-		return err
+	for _, c := range t.chains {
+		edits = append(edits, c.plan(l)...)
 	}
-	return t.applyPlan(table, func() ([]step, error) {
-		l, err := t.list(table)
-		return planRemove(l, name), err
-	})
+	return edits, nil
 }
 
-// Keep deletes the rules of a shared chain that keep does not want, and the chain with its last rule. It does nothing if the
-// chain is not there. It returns the errors of Ensure.
-func (t *Tables) Keep(table, name string, keep func(Rule) bool) error {
-	if err := validateName(table, name, t.owned); err != nil {
-		return err
-	}
-	return t.applyPlan(table, func() ([]step, error) {
-		l, err := t.listChain(table, name)
-		if err != nil || slices.ContainsFunc(l.rules[name], keep) {
-			return planKeep(l, name, keep), err
-		}
-		if !l.has(name) {
-			return nil, nil
-		}
-		l, err = t.list(table) // Every jump to the chain has to go.
-		return planRemove(l, name), err
-	})
+// Rules returns the rules of a chain, and the policy of a built-in one, such as DROP. The policy is empty if the table is not there. It
+// returns the errors of Ensure.
+func (t *Table) Rules(chain string) (policy string, rules []string, err error) {
+	l, err := t.list(t.name)
+	return l.policies[chain], l.rules[chain], err
 }
 
-// OtherVariants are the tables of the other variants of iptables that are installed. The variant in use can change, and then chains are left
-// in another one.
-func (t *Tables) OtherVariants() (variants []*Tables) {
-	for v, path := range t.installed.path {
-		if v != t.chosen.variant {
-			tables := *t
-			tables.chosen = choice{v, "it is installed"}
-			tables.editor.path = path
-			variants = append(variants, &tables)
-		}
-	}
-	return variants
-}
-
-// Rules returns the rules of a chain. There are none if the chain is not there. It returns the errors of Ensure.
-func (t *Tables) Rules(table, name string) ([]Rule, error) {
-	l, err := t.listChain(table, name)
-	return l.rules[name], err
-}
-
-// Policy returns the policy of a built-in chain, such as DROP, and its rules. The policy is empty if the table is not there. It returns
-// the errors of Ensure.
-func (t *Tables) Policy(table, name string) (policy string, rules []Rule, err error) {
-	l, err := t.list(table)
-	return l.policies[name], l.rules[name], err
-}
+// Family is that of the table.
+func (t *Table) Family() Family { return t.family }
 
 // Program is the name of the program in use.
-func (t *Tables) Program() string { return t.editor.family.program() + "-" + string(t.chosen.variant) }
+func (t *Table) Program() string { return t.family.program() + "-" + string(t.variant) }
 
-// byTable returns the chains of each table, as all of these need one listing.
-func (t *Tables) byTable(chains []Chain) ([][]Chain, error) {
-	var tables [][]Chain
-	number, listed := map[string]int{}, map[[2]string]bool{}
-	for _, c := range chains {
-		if err := c.validate(t.owned); err != nil {
-			return nil, err
-		}
-		if listed[[2]string{c.Table, c.Name}] {
-			return nil, fmt.Errorf("chain %s is given twice", c.Name)
-		}
-		listed[[2]string{c.Table, c.Name}] = true
-		n, ok := number[c.Table]
-		if !ok {
-			n = len(tables)
-			number[c.Table], tables = n, append(tables, nil)
-		}
-		tables[n] = append(tables[n], c)
+// listChains lists what the chains need. A whole table is one run of iptables. But a single chain is a host's, next to those of
+// kube-proxy: to list 20,000 rules takes iptables-nft 260 ms, and two chains take 4 ms. If the listing of one fails, it may not be
+// there: the whole table tells, and no message needs to be understood.
+func (t *Table) listChains() (listing, error) {
+	if len(t.chains) != 1 {
+		return t.list(t.name)
 	}
-	return tables, nil
-}
-
-// plan returns the steps for chains of one table.
-func (t *Tables) plan(chains []Chain) ([]step, error) {
-	l, err := t.listFor(chains)
-	if err != nil {
-		return nil, err
-	}
-	var steps []step
-	for i := range chains {
-		steps = append(steps, plan(l, &chains[i])...)
-	}
-	return steps, nil
-}
-
-// applyPlan makes the steps of the plan, if there are any, and then plans again to see that nothing is left to do. It plans with the
-// lock, because another process of relink can make the steps. While another process has the lock, it first looks whether there is
-// something to wait for.
-func (t *Tables) applyPlan(table string, plan func() ([]step, error)) error {
-	lock, err := t.lock(0)
-	if errors.Is(err, ErrLocked) {
-		if steps, err := plan(); err != nil || len(steps) == 0 {
-			return err
-		}
-		lock, err = t.lock(time.Duration(t.editor.wait) * time.Second)
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = lock.Close() }()
-	steps, err := plan()
-	if err != nil || len(steps) == 0 {
-		return err
-	}
-	failed := t.editor.apply(table, steps)
-	if errors.Is(failed, ErrLocked) || errors.Is(failed, context.DeadlineExceeded) {
-		return failed // What follows would wait as long again.
-	}
-	rest, err := plan()
-	switch {
-	case err != nil:
-		return errors.Join(failed, err)
-	case len(rest) == 0:
-		return nil // A step that failed: somebody else has deleted the rule, for example.
-	case failed != nil:
-		return failed
-	}
-	return fmt.Errorf("table %s: after the change, %s", table, strings.Join(reasons(rest), "; "))
-}
-
-// lock keeps other processes of relink away, until the file is closed. It locks the namespace itself: other namespaces have nothing
-// to do with it, and the lock goes with the process.
-func (t *Tables) lock(wait time.Duration) (*os.File, error) {
-	f, err := os.Open(ownNamespace)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	defer cancel()
-	if err := flock.Lock(ctx, f, flock.Exclusive); err != nil {
-		if errors.Is(err, flock.ErrBusy) {
-			return nil, fmt.Errorf("%w: the chains are %w", ErrLocked, err)
-		}
-		return nil, fmt.Errorf("lock the chains: %w", err)
-	}
-	return f, nil
-}
-
-// listFor lists what the chains need. A whole table is one run of iptables. But a shared chain is a host's, next
-// to those of kube-proxy: to list 20,000 rules takes iptables-nft 260 ms, and two chains take 4 ms.
-func (t *Tables) listFor(chains []Chain) (listing, error) {
-	var names []string
-	for _, c := range chains {
-		if !c.Shared {
-			return t.list(c.Table)
-		}
-		names = append(names, c.From, c.Name)
-	}
-	return t.listChain(chains[0].Table, names...)
-}
-
-// listChain lists chains by their names. If one fails, it may not be there. The listing of the whole table tells, and
-// no message needs to be understood.
-func (t *Tables) listChain(table string, names ...string) (listing, error) {
-	whole := emptyListing()
-	for _, name := range names {
-		l, err := t.list(table, name)
-		if errors.Is(err, ErrLocked) || errors.Is(err, context.DeadlineExceeded) {
-			return listing{}, err
+	both := listing{rules: map[string][]string{}}
+	for _, name := range []string{t.chains[0].Name, t.chains[0].From} {
+		l, err := t.list(t.name, name)
+		if IsTransient(err) {
+			return l, err
 		}
 		if err != nil || !l.has(name) {
-			return t.list(table)
+			return t.list(t.name)
 		}
-		whole.rules[name] = l.rules[name]
+		both.rules[name] = l.rules[name]
 	}
-	return whole, nil
+	return both, nil
 }
 
-// list lists a table, or a chain of it. The thread must be where it was: the same call in another namespace
-// would change the tables of somebody else.
-func (t *Tables) list(table string, chain ...string) (listing, error) {
-	namespace, err := os.Stat(ownNamespace)
+// list lists a table, or a chain of it.
+func (t *Table) list(table string, chain ...string) (listing, error) {
+	if t.variant == legacy && !slices.Contains(t.registered, table) {
+		return listing{}, nil // To list it would register it.
+	}
+	text, err := t.run("", t.path, append([]string{"-t", table, "-S"}, chain...)...)
 	if err != nil {
 		return listing{}, err
 	}
-	if !os.SameFile(namespace, t.namespace) {
-		return listing{}, errors.New("the thread is in another network namespace than when the tables were opened")
-	}
-	if t.chosen.variant == legacy {
-		names, err := legacyTables(t.editor.family)
-		if err != nil || !slices.Contains(names, table) {
-			return emptyListing(), err // To list it would register it.
-		}
-	}
-	args := append([]string{"-t", table, "-S"}, chain...)
-	text, err := output(t.editor.limit, t.editor.path, append(args, "--wait", strconv.Itoa(t.editor.wait))...)
-	if isWithoutNFT(err) {
-		return emptyListing(), nil
-	}
-	if err != nil {
-		return listing{}, err
-	}
-	return parse(text)
+	return parse(text), nil
+}
+
+// run runs a program of iptables, which waits for the lock.
+func (t *Table) run(input, path string, args ...string) (string, error) {
+	return output(t.limit, input, path, append(args, "--wait", strconv.Itoa(t.wait))...)
 }

@@ -19,7 +19,7 @@ func programs(t *testing.T, links map[string]variant) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, suffix := range []string{"", "-save"} {
+		for _, suffix := range []string{"", "-restore"} {
 			if err := os.Symlink(file, filepath.Join(dir, name+suffix)); err != nil {
 				t.Fatal(err)
 			}
@@ -40,63 +40,46 @@ func installations(name string) map[string]map[string]variant {
 }
 
 func TestOpen(t *testing.T) {
-	const legacyRule, nftRule = "IPT-legacy -t filter -A INPUT -i eth9 -j DROP", "IPT-nft -t filter -A INPUT -i eth9 -j DROP"
-	const manyLegacy, manyNFT = legacyRule + ";" + legacyRule, nftRule + ";" + nftRule
-	const missing = "-legacy is not installed, but its tables are in use (filter): install it"
 	tests := []struct {
 		name, machine, before string
-		want                  string // of String, or of the error
+		want                  string // the variant, or the error
 	}{
-		{"nothing", "nft", "true", "-nft: no legacy table is there, and it is the system's"},
-		{"nothing", "legacy", "true", "-legacy: nothing is in use, and it is the system's"},
-		{"nothing", "no system", "true", "-nft: no legacy table is there, and it is the system's"},
-		{"nothing", "only nft", "true", "-nft: no legacy table is there, and it is the system's"},
-		{"nothing", "only legacy", "true", "-legacy: iptables-nft is not installed"},
+		{"nothing", "nft", "true", "-nft"},
+		{"nothing", "legacy", "true", "-legacy"},
+		{"nothing", "no system", "true", "-nft"},
+		{"nothing", "only nft", "true", "-nft"},
+		{"nothing", "only legacy", "true", "-legacy"},
 		{"nothing", "none", "true", " is not installed: install the package iptables (looked in PATH, /usr/local/sbin, /usr/sbin, /sbin)"},
-		{"a legacy rule", "nft", legacyRule, "-legacy: rules and chains: 0 in nft, 1 in legacy"},
-		{"a legacy rule", "only nft", legacyRule, missing},
-		{"a legacy policy", "nft", "IPT-legacy -t filter -P FORWARD DROP", "-legacy: rules and chains: 0 in nft, 1 in legacy"},
-		{"an nft rule", "legacy", nftRule, "-nft: rules and chains: 1 in nft, 0 in legacy"},
-		{"legacy tables that are empty", "nft", "IPT-legacy -t filter -S; IPT-legacy -t nat -S", "-nft: nothing is in use, and it is the system's"},
-		{"legacy tables that are empty", "legacy", "IPT-legacy -t filter -S; IPT-legacy -t nat -S", "-legacy: nothing is in use, and it is the system's"},
-		{"nft tables that are empty", "legacy", nftRule + "; IPT-nft -F", "-legacy: nothing is in use, and it is the system's"},
-		{"more legacy", "nft", manyLegacy + ";" + nftRule, "-legacy: rules and chains: 1 in nft, 2 in legacy"},
-		{"as many", "legacy", legacyRule + ";" + nftRule, "-nft: rules and chains: 1 in nft, 1 in legacy"},
-		{"nft beside legacy tables", "only nft", legacyRule + ";" + nftRule, "-nft: rules and chains: 1 in nft, 0 in legacy"},
-		{"a kubelet in nft", "legacy", manyLegacy + "; IPT-nft -t mangle -N KUBE-IPTABLES-HINT", "-nft: a kubelet uses it"},
-		{"a kubelet in legacy", "nft", manyNFT + "; IPT-legacy -t mangle -N KUBE-KUBELET-CANARY", "-legacy: a kubelet uses it"},
-		{"kubelets in both", "legacy", "IPT-legacy -t mangle -N KUBE-KUBELET-CANARY; IPT-nft -t mangle -N KUBE-IPTABLES-HINT", "-nft: a kubelet uses it"},
-		{"own chains in nft", "legacy", manyLegacy + "; IPT-nft -t nat -N RELINK-X", "-nft: it has chains of the caller"},
-		{"own chains in legacy", "nft", manyNFT + "; IPT-legacy -t nat -N RELINK-X", "-legacy: it has chains of the caller"},
-		{"own chains beside a kubelet", "nft", "IPT-nft -t nat -N RELINK-X; IPT-legacy -t mangle -N KUBE-KUBELET-CANARY", "-legacy: a kubelet uses it"},
-		{"rules that only nft can read", "legacy", nftRule + "; nft add rule NFT filter INPUT meta random '<' 5 accept", "-nft: rules and chains: 1 in nft, 0 in legacy"},
+		{"rules of others", "nft", "IPT-legacy -t filter -A INPUT -i eth9 -j DROP", "-nft"},
+		{"rules of others", "legacy", "IPT-nft -t filter -A INPUT -i eth9 -j DROP", "-legacy"},
+		{"rules of others", "only nft", "IPT-legacy -t filter -A INPUT -i eth9 -j DROP", "-nft"},
+		{"a kubelet in nft", "legacy", "IPT-legacy -t filter -N OTHER; IPT-nft -t mangle -N KUBE-IPTABLES-HINT", "-nft"},
+		{"a kubelet in legacy", "nft", "IPT-legacy -t mangle -N KUBE-KUBELET-CANARY", "-legacy"},
+		{"kubelets in both", "legacy", "IPT-legacy -t mangle -N KUBE-KUBELET-CANARY; IPT-nft -t mangle -N KUBE-IPTABLES-HINT", "-nft"},
+		{"own chains in nft", "legacy", "IPT-nft -t mangle -N RELINK-SAVE", "-nft"},
+		{"own chains in legacy", "nft", "IPT-legacy -t mangle -N RELINK-SAVE", "-legacy"},
+		{"own chains beside a kubelet", "nft", "IPT-nft -t mangle -N RELINK-SAVE; IPT-legacy -t mangle -N KUBE-KUBELET-CANARY", "-nft"},
 	}
 	for _, family := range []Family{IPv4, IPv6} {
 		for _, test := range tests {
 			t.Run(family.String()+" "+test.name+" "+test.machine, func(t *testing.T) {
 				t.Parallel()
 				path := sandbox(t)
-				table := map[Family]string{IPv4: "ip", IPv6: "ip6"}[family]
-				fresh.Run(t, path, strings.NewReplacer("IPT-", family.program()+"-", "NFT", table).Replace(test.before))
-				names := func() string { return fresh.Run(t, path, "cat "+family.legacyNamesFile()+"; nft list tables") }
-				before := names()
+				fresh.Run(t, path, strings.ReplaceAll(test.before, "IPT-", family.program()+"-"))
 				p := backend{path: path}
 				p.in(t, func() error {
-					tables, err := open(family, "RELINK-", programs(t, installations(family.program())[test.machine]))
+					table, err := open(family, programs(t, installations(family.program())[test.machine]), "mangle", saveChain())
 					if err != nil {
 						if err.Error() != family.program()+test.want || !errors.Is(err, ErrNotInstalled) {
 							t.Errorf("%v, want %s", err, test.want)
 						}
 						return nil
 					}
-					if got := tables.Program() + ": " + tables.chosen.reason; got != family.program()+test.want {
+					if got := table.Program(); got != family.program()+test.want {
 						t.Errorf("%s, want %s", got, test.want)
 					}
-					return errors.Join(tables.Ensure(saveChain()), checkNoDifference(tables, saveChain()), tables.Remove("mangle", "RELINK-SAVE"))
+					return errors.Join(table.Ensure())
 				})
-				if after := names(); test.want == "-nft: no legacy table is there, and it is the system's" && strings.Contains(after, "nat") {
-					t.Errorf("tables were %s and are %s", before, after)
-				}
 			})
 		}
 	}
@@ -111,17 +94,20 @@ func TestLookingChangesNothing(t *testing.T) {
 			const list = "cat /proc/thread-self/net/ip_tables_names; nft list ruleset"
 			tables := fresh.Run(t, path, list)
 			backend{path: path}.in(t, func() error {
-				tables, err := open(IPv4, "RELINK-", programs(t, installations("iptables")[machine]))
+				for _, chain := range []Chain{saveChain(), removed(saveChain())[0]} {
+					table, err := open(IPv4, programs(t, installations("iptables")[machine]), "mangle", chain)
+					if err != nil {
+						return err
+					}
+					if _, err = table.Differs(); err != nil {
+						return err
+					}
+				}
+				table, err := open(IPv4, programs(t, installations("iptables")[machine]), "raw", removed(saveChain())...)
 				if err != nil {
 					return err
 				}
-				_, differs := tables.Differs(saveChain())
-				_, rules := tables.Rules("raw", "RELINK-X")
-				err = errors.Join(differs, rules)
-				for _, t := range append(tables.OtherVariants(), tables) {
-					err = errors.Join(err, t.Remove("mangle", "RELINK-X"), t.Keep("raw", "RELINK-X", func(Rule) bool { return false }))
-				}
-				return err
+				return table.Ensure()
 			})
 			if after := fresh.Run(t, path, list); after != tables {
 				t.Errorf("%s on %s: %s, was %s", before, machine, after, tables)
@@ -134,26 +120,18 @@ func TestLookingChangesNothing(t *testing.T) {
 func TestOpenWithoutPATH(t *testing.T) {
 	t.Setenv("PATH", "")
 	for _, family := range []Family{IPv4, IPv6} {
-		tables, err := Open(family, "RELINK-")
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if err := errors.Join(tables.Ensure(saveChain()), checkNoDifference(tables, saveChain()), tables.Remove("mangle", "RELINK-SAVE")); err != nil {
+		if _, err := Open(family, "mangle", saveChain()); err != nil {
 			t.Error(err)
 		}
-	}
-	if _, err := Open(IPv4, ""); err == nil {
-		t.Error("no prefix: no error")
 	}
 }
 
 // A user without privileges gets an error, and not the answer that nothing is there.
 func TestOpenAsNobody(t *testing.T) {
 	fresh.AsNobody(t, func() {
-		tables, err := Open(IPv4, "RELINK-")
+		table, err := Open(IPv4, "mangle", saveChain())
 		if err == nil {
-			_, err = tables.Rules("nat", "RELINK-X")
+			_, err = table.Differs()
 		}
 		if err == nil || !strings.Contains(err.Error(), "Permission denied") || errors.Is(err, ErrLocked) {
 			t.Errorf("%v", err)

@@ -356,13 +356,13 @@ func newKiller(t *testing.T) killer {
 		path, err := exec.LookPath(program + "-nft")
 		must(t, err)
 		script := fmt.Sprintf(`#!/bin/sh
-%[1]s "$@" || exit
-case " $* " in *" -N "*|*" -A "*|*" -I "*|*" -D "*|*" -F "*|*" -X "*)
-	echo "%[3]s $*" >> %[2]s/changes
-	[ $(wc -l < %[2]s/changes) != "$RELINK_TEST_KILL_AFTER" ] || kill -9 $PPID;;
-esac
+in=$(cat)
+echo "$in" | %[1]s-restore "$@" || exit
+echo "%[3]s" $(echo "$in" | sed -n '1s/.//p;2p') >> %[2]s/changes
+[ $(wc -l < %[2]s/changes) != "$RELINK_TEST_KILL_AFTER" ] || kill -9 $PPID
 `, path, k.dir, program)
-		must(t, os.WriteFile(filepath.Join(k.dir, program+"-nft"), []byte(script), 0o700))
+		must(t, os.Symlink(path, filepath.Join(k.dir, program+"-nft")))
+		must(t, os.WriteFile(filepath.Join(k.dir, program+"-nft-restore"), []byte(script), 0o700))
 	}
 	return k
 }
@@ -375,7 +375,7 @@ func (k killer) before(t *testing.T, cmd *exec.Cmd, after int) *exec.Cmd {
 	return cmd
 }
 
-// changes are the arguments of iptables until now.
+// changes are the tables that were changed until now, each with the first line for iptables-restore.
 func (k killer) changes(t *testing.T) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(k.dir, "changes"))
@@ -393,7 +393,7 @@ func (k killer) killAfterChanges(t *testing.T, o operation) {
 	o.after(t)
 	kills := 0
 	for i, change := range changes {
-		if os.Getenv("RELINK_LONG") == "" && !strings.HasPrefix(change, "iptables -t nat") {
+		if os.Getenv("RELINK_LONG") == "" && !strings.HasPrefix(change, "iptables nat") {
 			continue
 		}
 		t.Run(fmt.Sprintf("after %d %s", i+1, change), func(t *testing.T) {

@@ -94,8 +94,8 @@ func (h AccessConfig) options(keyName func(key string) string) (*hostaccess.Opti
 	}
 	if err := attachment.ValidateIfName(o.Name); err != nil {
 		errs = append(errs, cniplugin.ConfigError(keyName("ifName"), o.Name, err.Error()))
-	} else if o.Name == "lo" || o.Name == "all" || o.Name == "default" {
-		errs = append(errs, cniplugin.ConfigError(keyName("ifName"), o.Name, "must be another name: the kernel has this one for itself"))
+	} else if slices.Contains([]string{"lo", "all", "default"}, o.Name) || strings.ContainsAny(o.Name, "\"'\\") {
+		errs = append(errs, cniplugin.ConfigError(keyName("ifName"), o.Name, "must be another name: the kernel has this one for itself, or iptables cannot read it"))
 	}
 	var wrong []error
 	o.Services, wrong = prefixes(keyName("services"), h.Services)
