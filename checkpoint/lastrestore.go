@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,28 +44,19 @@ type FailedRestore struct {
 	Reason     string         `json:"reason"`
 }
 
-// SaveLastRestore writes it in place of that of the restore before.
+// SaveLastRestore writes it in place of that of the restore before. It does not wait for those who change the host's devices.
 func (s *Store) SaveLastRestore(l LastRestore) error {
-	b, err := json.MarshalIndent(l, "", "  ")
+	unlock, err := s.lockExclusive(context.Background(), restoringLock, "the notes of restores")
 	if err == nil {
-		err = s.writeNote(s.lastRestorePath(), append(b, '\n'))
+		defer unlock()
+		removeLeftovers(s.lastRestorePath())
+		err = statefile.Save(s.lastRestorePath(), l)
 	}
 	if err != nil {
 		return fmt.Errorf("note what the restore did: %w", err)
 	}
 	failpoint.Here("last restore noted")
 	return nil
-}
-
-// writeNote replaces a file of restores, one after the other. It does not wait for those who change the host's devices.
-func (s *Store) writeNote(path string, content []byte) error {
-	unlock, err := s.lockExclusive(context.Background(), restoringLock, "the notes of restores")
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	removeLeftovers(path)
-	return statefile.Write(path, content)
 }
 
 // removeLeftovers removes what kills have left of writing the file. The caller keeps others off.

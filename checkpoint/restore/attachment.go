@@ -139,15 +139,20 @@ func (w *attachmentRestore) findParent() error {
 	}
 	w.hostSteps = w.chain.plan.stepsBelow(w.record.Interface.Parents)
 	w.outcome.hostSteps = w.hostSteps
-	result, lacking, chain, err := w.chain.afterPlan.chain(w.record.Interface.Parents)
+	w.chain.mu.Lock()
+	defer w.chain.mu.Unlock()
+	plan := w.chain.afterPlan
+	result := plan.chain(w.record.Interface.Parents)
+	lacking := plan.stepsFor(result.parent.Index)
+	chain, err := plan.devices.Chain(result.parent.Index)
 	switch {
+	case result.blocker != nil:
+		w.outcome.failure = causeKey{kind: CauseDevice, device: w.record.Interface.Parents[result.blockerIndex].Name}
+		return result.blocker
 	case err != nil:
 		return err
-	case result.blocker != nil:
-		w.outcome.blocked = w.record.Interface.Parents[result.blockerIndex].Name
-		return result.blocker
 	case result.parent.Index < 0 && !w.run.DryRun:
-		w.outcome.blocked = lacking[0].Device
+		w.outcome.failure = causeKey{kind: CauseDevice, device: lacking[0].Device}
 		return errors.New(w.chain.failureReasons(lacking))
 	}
 	w.outcome.base = result.found[len(result.found)-1].Name
@@ -177,11 +182,13 @@ func (w *attachmentRestore) findNIC() error {
 	if err != nil || exists {
 		return err
 	}
-	nic, problem := w.chain.afterPlan.findHostNIC(w.record.Interface.Link)
+	w.chain.mu.Lock()
+	nic, _, problem := w.chain.afterPlan.findHostNIC(w.record.Interface.Link)
+	w.chain.mu.Unlock()
 	if problem != nil {
 		elsewhere := w.findRenamed()
 		if elsewhere == nil {
-			w.outcome.blocked = nameInHost(w.record.Interface.Link)
+			w.outcome.failure = causeKey{kind: CauseDevice, device: nameInHost(w.record.Interface.Link)}
 		}
 		return cmp.Or(elsewhere, error(problem))
 	}

@@ -92,8 +92,8 @@ func lackingNote(name string, steps []Step) string {
 
 // currentName returns the name that the parent at that place of the record has now.
 func (c *chainRestore) currentName(record checkpoint.Record, place int) (string, bool) {
-	result, _, _, err := c.afterPlan.chain(record.Interface.Parents)
-	if err != nil || result.blocker != nil {
+	result := c.afterPlan.chain(record.Interface.Parents)
+	if result.blocker != nil {
 		return "", false
 	}
 	return result.found[place].Name, true

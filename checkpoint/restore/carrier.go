@@ -31,13 +31,13 @@ func (w *attachmentRestore) checkCarrier() {
 // carrier a moment later, so the first look reports nothing.
 func (c *chainRestore) awaitCarrier(ctx context.Context) {
 	start := time.Now()
-	rest := c.pending(c.outcomes)
-	for first := true; !c.run.DryRun && len(rest) > 0; first = false {
-		if rest, c.unannounced = c.announceConnected(rest); len(c.unconnected(rest)) == 0 || time.Since(start) >= c.run.Wait || ctx.Err() != nil {
+	for first := true; !c.run.DryRun; first = false {
+		lines := c.announceConnected()
+		if len(lines) == 0 || time.Since(start) >= c.run.Wait || ctx.Err() != nil {
 			break
 		}
 		if !first {
-			c.setWaiting(c.cutOffLines(c.unconnected(rest)))
+			c.setWaiting(lines)
 		}
 		wait.Sleep(ctx, pollInterval)
 	}
@@ -48,13 +48,13 @@ func (c *chainRestore) awaitCarrier(ctx context.Context) {
 // reportUnconnected reports what is still cut off when all chains are done. Another chain may have been at work on a sandbox when its
 // announcement was to be noted, so this one tries once more.
 func (c *chainRestore) reportUnconnected(ctx context.Context) {
-	rest := c.pending(c.outcomes)
-	if !c.run.DryRun && len(rest) > 0 && len(c.run.chains) > 1 {
-		rest, c.unannounced = c.announceConnected(rest)
+	if !c.run.DryRun && len(c.run.chains) > 1 {
+		c.announceConnected()
 	}
-	if ctx.Err() != nil && !c.run.DryRun {
-		for _, o := range rest {
-			o.addInterruptReason()
+	rest := pending(c.outcomes)
+	for _, o := range rest {
+		if ctx.Err() != nil && !c.run.DryRun {
+			o.Reason = joinReasons(o.Reason, "interrupted: "+o.cutOffCause())
 		}
 	}
 	for _, text := range cutOffLines(rest) {
@@ -65,41 +65,7 @@ func (c *chainRestore) reportUnconnected(ctx context.Context) {
 	}
 }
 
-// addInterruptReason adds to the reason what the attachment lacks because of an interrupt.
-func (o *Outcome) addInterruptReason() {
-	text := "interrupted before the neighbours were told"
-	if o.NoCarrier != "" {
-		text = "interrupted while waiting for carrier of " + o.NoCarrier
-		if o.AnnouncementOwed {
-			text += "; the neighbours are not told yet"
-		}
-	}
-	o.Reason = joinReasons(o.Reason, text)
-}
-
-// pending returns the attachments that are as recorded and lack only carrier or an
-// announcement.
-func (c *chainRestore) pending(outcomes []*Outcome) (rest []*Outcome) {
-	c.outcomesMu.Lock()
-	defer c.outcomesMu.Unlock()
-	return pending(outcomes)
-}
-
-// unconnected returns those of the attachments that still wait for carrier or for their announcement. The others lack only the
-// note of it: reportUnconnected writes that when all chains are done.
-func (c *chainRestore) unconnected(outcomes []*Outcome) []*Outcome {
-	c.outcomesMu.Lock()
-	defer c.outcomesMu.Unlock()
-	return slices.DeleteFunc(slices.Clone(outcomes), func(o *Outcome) bool { return o.owedInRecordOnly })
-}
-
-// cutOffLines is the function of that name, while nobody changes the outcomes.
-func (c *chainRestore) cutOffLines(outcomes []*Outcome) []string {
-	c.outcomesMu.Lock()
-	defer c.outcomesMu.Unlock()
-	return cutOffLines(outcomes)
-}
-
+// pending returns the attachments that are as recorded and lack only carrier or an announcement.
 func pending(outcomes []*Outcome) (rest []*Outcome) {
 	for _, o := range outcomes {
 		if o.IsAsRecorded() && (o.NoCarrier != "" || o.AnnouncementOwed) {
@@ -109,18 +75,23 @@ func pending(outcomes []*Outcome) (rest []*Outcome) {
 	return rest
 }
 
-// announceConnected looks for carrier again and announces what it can. It returns the attachments that
-// still lack something.
-func (c *chainRestore) announceConnected(outcomes []*Outcome) ([]*Outcome, error) {
+// announceConnected looks for carrier again and announces what it can. It returns a line for each cause for which attachments still
+// wait. Those that lack only the note of their announcement do not: reportUnconnected writes that when all chains are done.
+func (c *chainRestore) announceConnected() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rest := pending(c.outcomes)
+	if len(rest) == 0 {
+		return nil
+	}
 	devices, err := c.run.host.Devices()
 	if err != nil {
-		return outcomes, err
+		c.unannounced = err
+		return cutOffLines(rest)
 	}
 	c.lastDevices = devices
-	c.outcomesMu.Lock()
-	defer c.outcomesMu.Unlock()
 	var failed []error
-	for _, o := range outcomes {
+	for _, o := range rest {
 		if !o.hasCarrier(devices) {
 			continue
 		}
@@ -129,7 +100,8 @@ func (c *chainRestore) announceConnected(outcomes []*Outcome) ([]*Outcome, error
 			failed = append(failed, c.run.announceOwed(o))
 		}
 	}
-	return pending(outcomes), errors.Join(failed...)
+	c.unannounced = errors.Join(failed...)
+	return cutOffLines(slices.DeleteFunc(pending(rest), func(o *Outcome) bool { return o.owedInRecordOnly }))
 }
 
 // hasCarrier says that the attachment has carrier now.
@@ -170,33 +142,23 @@ func cutOffLines(outcomes []*Outcome) (lines []string) {
 		}
 	}
 	for _, cause := range causes {
-		lines = append(lines, cause+": "+cutOffCount(count[cause], owed[cause]))
+		line := fmt.Sprintf("%s: attachments cut off: %d", cause, count[cause])
+		if owed[cause] > 0 {
+			line += fmt.Sprintf(", not announced yet: %d: relink restore announces them when there is carrier", owed[cause])
+		}
+		lines = append(lines, line)
 	}
 	return lines
 }
 
-// cutOffCount says that so many attachments are cut off, and for how many of them an announcement is owed.
-func cutOffCount(count, owed int) string {
-	text, announced, pronoun := fmt.Sprintf("%d attachments cut off", count), fmt.Sprintf("%d of them not", owed), "them"
-	switch {
-	case count == 1:
-		text, announced, pronoun = "1 attachment cut off", "not", "it"
-	case owed == count:
-		announced = "none of them"
-	}
-	if owed == 0 {
-		return text
-	}
-	return fmt.Sprintf("%s, %s announced yet: relink restore announces %s when there is carrier", text, announced, pronoun)
-}
-
 // cutOffCause says why the attachment is not connected.
 func (o Outcome) cutOffCause() string {
-	switch {
-	case o.NoCarrier == "":
-		return cmp.Or(o.Parent, o.Interface.Link.Name) + " has carrier, but the neighbours do not know yet"
-	case !o.ownLink:
-		return o.NoCarrier + " has no carrier"
+	device := cmp.Or(o.NoCarrier, o.Parent)
+	if o.ownLink || device == "" {
+		device = o.Interface.Link.Name + " of " + o.sandboxName()
 	}
-	return fmt.Sprintf("%s of %s has no carrier", o.NoCarrier, o.sandboxName())
+	if o.NoCarrier == "" {
+		return device + " has carrier, but the neighbours do not know yet"
+	}
+	return device + " has no carrier"
 }

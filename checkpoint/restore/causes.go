@@ -54,7 +54,7 @@ type Cause struct {
 type causeKey struct {
 	kind   CauseKind
 	device string
-	// detail tells causes apart that are about no device of the host.
+	// detail tells causes apart that are about no device of the host. It is their reason, except for drift: there it is the actions.
 	detail string
 }
 
@@ -101,152 +101,82 @@ func sandboxNames(outcomes []Outcome) map[string]string {
 // cause returns why the attachment is not as recorded. ok is false if it is as recorded or gone with its
 // sandbox.
 func (o Outcome) cause() (_ causeKey, ok bool) {
-	failed := o.State == Failed || o.State == Blocked
 	switch {
-	case failed && o.unreadable != nil:
-		return causeKey{kind: CauseUnreadable, detail: unreadableReason(o.unreadable)}, true
-	case failed && o.absence != "":
-		return causeKey{kind: CauseKept, detail: string(o.absence)}, true
-	case failed && o.blocked != "":
-		return causeKey{kind: CauseDevice, device: o.blocked}, true
-	case failed:
-		return causeKey{kind: CauseFailure, detail: o.Reason}, true
-	case o.State == ToRestore && o.base != "":
-		return causeKey{kind: CauseLost, device: o.base}, true
-	case o.State == ToRestore: // On something in its own sandbox.
-		return causeKey{kind: CauseLost, detail: o.Attachment.ContainerID}, true
+	case o.State == Failed || o.State == Blocked:
+		return cmp.Or(o.failure, causeKey{kind: CauseFailure, detail: o.Reason}), true
+	case o.State == ToRestore:
+		return causeKey{kind: CauseLost, device: o.base, detail: cmp.Or(o.base, "a device of "+o.sandboxName())}, true
 	case o.State == ToRepair && len(o.Steps) == 0:
 		return causeKey{kind: CauseHost, device: o.base}, true
 	case o.State == ToRepair:
-		return causeKey{kind: CauseDrift, detail: strings.Join(changedParts(o.Steps), ", ")}, true
-	case !o.IsAsRecorded():
-		return causeKey{}, false
-	case o.NoCarrier != "" && o.ownLink:
-		return causeKey{kind: CauseCarrier, detail: o.Attachment.ContainerID + "/" + o.NoCarrier}, true
-	case o.NoCarrier != "":
-		return causeKey{kind: CauseCarrier, device: o.NoCarrier}, true
-	case o.AnnouncementOwed && o.Parent == "": // A NIC of the sandbox's own.
-		return causeKey{kind: CauseUnannounced, detail: o.Attachment.ContainerID + "/" + o.Attachment.IfName}, true
-	case o.AnnouncementOwed:
-		return causeKey{kind: CauseUnannounced, device: o.Parent}, true
+		key := causeKey{kind: CauseDrift}
+		for _, s := range o.Steps {
+			if text := string(s.Action) + " "; !strings.Contains(key.detail, text) {
+				key.detail += text
+			}
+		}
+		return key, true
 	}
-	return causeKey{}, false
+	key := causeKey{kind: CauseCarrier, detail: o.cutOffCause()}
+	if o.NoCarrier == "" {
+		key.kind = CauseUnannounced
+	}
+	if !o.ownLink {
+		key.device = cmp.Or(o.NoCarrier, o.Parent)
+	}
+	return key, o.IsAsRecorded() && (o.NoCarrier != "" || o.AnnouncementOwed)
 }
 
-// unreadableReason says in short why a checkpoint cannot be read, without its path.
+// unreadableReason says why checkpoints cannot be read, without the path of one.
 func unreadableReason(err error) string {
-	var path *fs.PathError
-	switch {
-	case errors.Is(err, checkpoint.ErrTorn):
-		return "torn"
-	case errors.Is(err, checkpoint.ErrVersion):
-		return "of a newer relink"
-	case errors.As(err, &path):
-		return path.Err.Error()
+	for _, known := range []error{checkpoint.ErrTorn, checkpoint.ErrVersion, fs.ErrPermission} {
+		if errors.Is(err, known) {
+			err = known
+		}
 	}
-	return err.Error()
-}
-
-// sharedReason says for several attachments what their own reasons say with a path or an ID each.
-func sharedReason(key causeKey, number int) string {
-	switch {
-	case key.kind == CauseUnreadable && key.detail == "torn":
-		return fmt.Sprintf("%d checkpoints are torn: relink capture --refresh CONTAINER-ID mends those of a sandbox", number)
-	case key.kind == CauseUnreadable:
-		return fmt.Sprintf("%d checkpoints cannot be read: %s", number, key.detail)
-	case key.detail == string(namespaceKept):
-		return fmt.Sprintf("the sandboxes of %d attachments are not at their paths any more, but something keeps their network namespaces: "+
-			"nothing is restored in them. If the pod is gone: relink forget CONTAINER-ID --force", number)
-	}
-	return fmt.Sprintf("the sandboxes of %d attachments are not at their paths any more, and nobody knows whether they are gone", number)
+	return fmt.Sprintf("checkpoints cannot be read: %v (relink capture --refresh CONTAINER-ID mends torn ones)", err)
 }
 
 // reasonOf says the cause of the outcomes, of which there is at least one.
 func reasonOf(key causeKey, outcomes []Outcome) string {
-	switch key.kind {
-	case CauseLost:
-		return lostReason(key.device, outcomes)
-	case CauseHost:
-		return stepReasons(distinctSteps(outcomes, func(o Outcome) []Step { return o.hostSteps }))
-	case CauseDrift:
-		return driftReason(key.detail, outcomes)
-	case CauseCarrier, CauseUnannounced:
-		return outcomes[0].cutOffCause()
-	case CauseUnreadable, CauseKept:
-		if len(outcomes) > 1 {
-			return sharedReason(key, len(outcomes))
-		}
-	case CauseDevice, CauseFailure:
-	}
-	return outcomes[0].Reason
-}
-
-// lostReason names the base, and the devices that have gone with the interfaces.
-func lostReason(base string, outcomes []Outcome) string {
-	device := cmp.Or(base, "a device of "+outcomes[0].sandboxName())
-	text := "the interfaces on " + device + " are gone"
-	if len(outcomes) == 1 {
-		text = "the interface on " + device + " is gone"
-	}
-	var devices []string
-	for _, step := range distinctSteps(outcomes, func(o Outcome) []Step { return o.hostSteps }) {
-		if step.Action == CreateVLAN || step.Action == CreateBond {
-			devices = appendNew(devices, step.Device)
-		}
-	}
-	switch len(devices) {
-	case 0:
-		return text
-	case 1:
-		return text + ", and so is " + devices[0]
-	}
-	return text + ", and so are " + strings.Join(devices, ", ")
-}
-
-// driftReason says what differs. If the attachments differ in other ways, it names only the things.
-func driftReason(things string, outcomes []Outcome) string {
-	stepReasonsOf := func(o Outcome) (texts []string) {
-		for _, s := range o.Steps {
-			texts = append(texts, s.Reason)
-		}
-		return texts
-	}
-	first := stepReasonsOf(outcomes[0])
-	for _, o := range outcomes[1:] {
-		if !slices.Equal(stepReasonsOf(o), first) {
-			return "not as recorded: " + things
-		}
-	}
-	return strings.Join(first, "; ")
-}
-
-// distinctSteps returns the steps of all outcomes, each once.
-func distinctSteps(outcomes []Outcome, list func(Outcome) []Step) (steps []Step) {
-	type said struct{ text, reason string }
-	listed := map[said]bool{}
+	var steps, created []string
 	for _, o := range outcomes {
-		for _, s := range list(o) {
-			if key := (said{s.String(), s.Reason}); !listed[key] {
-				listed[key] = true
-				steps = append(steps, s)
+		for _, s := range o.hostSteps {
+			steps = appendNew(steps, stepReasons([]Step{s}))
+			if s.Action == CreateVLAN || s.Action == CreateBond {
+				created = appendNew(created, s.Device)
 			}
 		}
 	}
-	return steps
-}
-
-// partNames are what steps in a sandbox change, in the words of an operator.
-var partNames = map[Action]string{
-	SetMTU: "MTU", SetMAC: "MAC", SetKind: "mode and options", SetAttributes: "attributes", SetMaster: "master", SetSetting: "settings",
-	SetUp: "state", AddAddress: "addresses", AddRoute: "routes", AddRule: "rules",
-	AddNeighbour: "neighbours", AddQdisc: "qdiscs",
-	RaiseMTU: "MTU of a device below", CreateVLAN: "a device below", CreateBond: "a device below", Enslave: "a device below",
-}
-
-// changedParts names what the steps change, each once, in their order.
-func changedParts(steps []Step) (parts []string) {
-	for _, s := range steps {
-		parts = appendNew(parts, cmp.Or(partNames[s.Action], string(s.Action)))
+	switch key.kind {
+	case CauseLost:
+		text := "the interfaces on " + key.detail + " are gone"
+		if len(created) > 0 {
+			text += ", with " + strings.Join(created, ", ")
+		}
+		return text
+	case CauseHost:
+		return strings.Join(steps, "; ")
+	case CauseDrift:
+		return driftReason(outcomes)
+	case CauseDevice:
+		return outcomes[0].Reason
 	}
-	return parts
+	return key.detail
+}
+
+// driftReason says how the first attachment differs. The others can have other values.
+func driftReason(outcomes []Outcome) string {
+	reasons := func(o Outcome) string {
+		var texts []string
+		for _, s := range o.Steps {
+			texts = append(texts, s.Reason)
+		}
+		return strings.Join(texts, "; ")
+	}
+	text := reasons(outcomes[0])
+	if slices.ContainsFunc(outcomes, func(o Outcome) bool { return reasons(o) != text }) {
+		return "such as: " + text
+	}
+	return text
 }

@@ -43,6 +43,8 @@ func TestCauses(t *testing.T) {
 	mtu := func(have int) Step {
 		return Step{Action: SetMTU, Device: "eth0", Reason: fmt.Sprintf("MTU is %d, not 1500", have), MTU: 1500}
 	}
+	unreadable := func(err error) causeKey { return causeKey{kind: CauseUnreadable, detail: unreadableReason(err)} }
+	const mends = " (relink capture --refresh CONTAINER-ID mends torn ones)"
 	lost := address("10.3.0.5/24")
 	noAddress := Step{Action: AddAddress, Device: "eth0", Reason: "address 10.3.0.5/24 is missing", Address: &lost}
 	lostOn := func(base string, below ...Step) Outcome {
@@ -59,17 +61,17 @@ func TestCauses(t *testing.T) {
 				inPod(1, "eth0", lostOn("eth1", make3)), inPod(1, "net1", lostOn("eth1", make4)), inPod(2, "net7", lostOn("eth1")),
 				inPod(3, "eth0", lostOn("bond4")),
 			},
-			list(`lost "eth1": the interfaces on eth1 are gone, and so are eth1.3, eth1.4: 3 of 2`, `lost "bond4": the interface on bond4 is gone: 1 of 1`),
+			list(`lost "eth1": the interfaces on eth1 are gone, with eth1.3, eth1.4: 3 of 2`, `lost "bond4": the interfaces on bond4 are gone: 1 of 1`),
 		},
 		"one VLAN": {
 			[]Outcome{inPod(1, "eth0", lostOn("eth1", make3)), inPod(2, "eth0", lostOn("eth1", make3))},
-			list(`lost "eth1": the interfaces on eth1 are gone, and so is eth1.3: 2 of 2`),
+			list(`lost "eth1": the interfaces on eth1 are gone, with eth1.3: 2 of 2`),
 		},
 		"a device that is missing": {
 			[]Outcome{
-				inPod(1, "eth0", Outcome{State: Failed, blocked: "eth1", Reason: "eth1 (permanent MAC 1) is not there"}),
-				inPod(2, "net1", Outcome{State: Failed, blocked: "eth1", Reason: "eth1 (permanent MAC 1, port 0) is not there"}),
-				inPod(2, "net2", Outcome{State: Failed, blocked: "eth2", Reason: "eth2 is not there"}),
+				inPod(1, "eth0", Outcome{State: Failed, failure: causeKey{kind: CauseDevice, device: "eth1"}, Reason: "eth1 (permanent MAC 1) is not there"}),
+				inPod(2, "net1", Outcome{State: Failed, failure: causeKey{kind: CauseDevice, device: "eth1"}, Reason: "eth1 (permanent MAC 1, port 0) is not there"}),
+				inPod(2, "net2", Outcome{State: Failed, failure: causeKey{kind: CauseDevice, device: "eth2"}, Reason: "eth2 is not there"}),
 			},
 			list(`device "eth1": eth1 (permanent MAC 1) is not there: 2 of 2`, `device "eth2": eth2 is not there: 1 of 1`),
 		},
@@ -79,28 +81,28 @@ func TestCauses(t *testing.T) {
 		},
 		"torn ones, each with its path": {
 			[]Outcome{
-				inPod(1, "eth0", Outcome{State: Failed, Reason: "/a: torn", unreadable: fmt.Errorf("/a: %w", checkpoint.ErrTorn)}),
-				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Failed, Reason: "/b: torn", unreadable: fmt.Errorf("/b: %w", checkpoint.ErrTorn)},
-				inPod(2, "eth0", Outcome{State: Failed, Reason: "/c: newer", unreadable: fmt.Errorf("/c: %w", checkpoint.ErrVersion)}),
+				inPod(1, "eth0", Outcome{State: Failed, Reason: "/a: torn", failure: unreadable(fmt.Errorf("/a: %w", checkpoint.ErrTorn))}),
+				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Failed, Reason: "/b: torn", failure: unreadable(fmt.Errorf("/b: %w", checkpoint.ErrTorn))},
+				inPod(2, "eth0", Outcome{State: Failed, Reason: "/c: newer", failure: unreadable(fmt.Errorf("/c: %w", checkpoint.ErrVersion))}),
 			},
-			list(`unreadable "": 2 checkpoints are torn: relink capture --refresh CONTAINER-ID mends those of a sandbox: 2 of 1`, `unreadable "": /c: newer: 1 of 1`),
+			list(`unreadable "": checkpoints cannot be read: torn or no checkpoint`+mends+`: 2 of 1`, `unreadable "": checkpoints cannot be read: unknown checkpoint version`+mends+`: 1 of 1`),
 		},
 		"a torn one beside a readable one of its sandbox": {
 			[]Outcome{
 				inPod(1, "eth0", Outcome{State: ToRestore}), inPod(1, "net2", Outcome{State: AsRecorded}),
-				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Failed, Reason: "/b", unreadable: fs.ErrPermission},
-				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net3"}, State: Failed, Reason: "/d", unreadable: &fs.PathError{Path: "/d", Err: fs.ErrPermission}},
+				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Failed, Reason: "/b", failure: unreadable(fs.ErrPermission)},
+				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net3"}, State: Failed, Reason: "/d", failure: unreadable(&fs.PathError{Path: "/d", Err: fs.ErrPermission})},
 			},
-			list(`unreadable "": 2 checkpoints cannot be read: permission denied: 2 of 1`, `lost "": the interface on a device of shop/web-1 is gone: 1 of 1`),
+			list(`unreadable "": checkpoints cannot be read: permission denied`+mends+`: 2 of 1`, `lost "": the interfaces on a device of shop/web-1 are gone: 1 of 1`),
 		},
 		"kept, each by another process": {
 			[]Outcome{
-				inPod(1, "eth0", Outcome{State: Failed, absence: namespaceKept, Reason: "/ns/1; but process 7 keeps it"}),
-				inPod(2, "eth0", Outcome{State: Failed, absence: namespaceKept, Reason: "/ns/2; but process 8 keeps it"}),
-				inPod(3, "eth0", Outcome{State: Failed, absence: namespaceUnproven, Reason: "/ns/3; not known"}),
+				inPod(1, "eth0", Outcome{State: Failed, failure: namespaceKept, Reason: "/ns/1; but process 7 keeps it"}),
+				inPod(2, "eth0", Outcome{State: Failed, failure: namespaceKept, Reason: "/ns/2; but process 8 keeps it"}),
+				inPod(3, "eth0", Outcome{State: Failed, failure: namespaceUnproven, Reason: "/ns/3; not known"}),
 			},
-			list(`kept "": the sandboxes of 2 attachments are not at their paths any more, but something keeps their network namespaces: `+
-				`nothing is restored in them. If the pod is gone: relink forget CONTAINER-ID --force: 2 of 2`, `kept "": /ns/3; not known: 1 of 1`),
+			list(`kept "": the sandboxes are not at their paths any more, but something keeps their network namespaces: `+
+				`nothing is restored in them. If the pod is gone: relink forget CONTAINER-ID --force: 2 of 2`, `kept "": the sandboxes are not at their paths any more, and nobody knows whether they are gone: 1 of 1`),
 		},
 		"the same drift": {
 			[]Outcome{inPod(1, "eth0", Outcome{State: ToRepair, Steps: []Step{mtu(68)}}), inPod(2, "net1", Outcome{State: ToRepair, Steps: []Step{mtu(68)}})},
@@ -112,7 +114,7 @@ func TestCauses(t *testing.T) {
 				inPod(2, "net1", Outcome{State: ToRepair, Steps: []Step{mtu(70), noAddress}}),
 				inPod(3, "net1", Outcome{State: ToRepair, Steps: []Step{mtu(70)}}),
 			},
-			list(`drift "": not as recorded: MTU, addresses: 2 of 2`, `drift "": MTU is 70, not 1500: 1 of 1`),
+			list(`drift "": such as: MTU is 68, not 1500; address 10.3.0.5/24 is missing; address 10.3.0.5/24 is missing: 2 of 2`, `drift "": MTU is 70, not 1500: 1 of 1`),
 		},
 		"no carrier": {
 			[]Outcome{
@@ -123,19 +125,18 @@ func TestCauses(t *testing.T) {
 		},
 		"not announced": {
 			[]Outcome{inPod(1, "eth0", Outcome{State: AsRecorded, Parent: "eth1", AnnouncementOwed: true}), inPod(2, "net1", Outcome{State: AsRecorded, AnnouncementOwed: true})},
-			list(`unannounced "eth1": eth1 has carrier, but the neighbours do not know yet: 1 of 1`, `unannounced "": net1 has carrier, but the neighbours do not know yet: 1 of 1`),
+			list(`unannounced "eth1": eth1 has carrier, but the neighbours do not know yet: 1 of 1`, `unannounced "": net1 of shop/web-2 has carrier, but the neighbours do not know yet: 1 of 1`),
 		},
 		"interrupted": {
 			[]Outcome{
-				inPod(1, "eth0", Outcome{State: Failed, Reason: "interrupted while waiting for eth1; not restored"}),
-				inPod(2, "eth0", Outcome{State: Failed, Reason: "interrupted while waiting for eth1; not restored"}),
-				inPod(3, "eth0", Outcome{State: Failed, Reason: "interrupted before it was looked at"}),
+				inPod(1, "eth0", Outcome{State: Failed, Reason: "interrupted before it was restored"}),
+				inPod(2, "eth0", Outcome{State: Failed, Reason: "interrupted before it was restored"}),
 			},
-			list(`failure "": interrupted while waiting for eth1; not restored: 2 of 2`, `failure "": interrupted before it was looked at: 1 of 1`),
+			list(`failure "": interrupted before it was restored: 2 of 2`),
 		},
 		"on a device of its own sandbox": {
 			[]Outcome{inPod(1, "eth0", lostOn("")), inPod(1, "net1", lostOn("")), inPod(2, "eth0", lostOn(""))},
-			list(`lost "": the interfaces on a device of shop/web-1 are gone: 2 of 1`, `lost "": the interface on a device of shop/web-2 is gone: 1 of 1`),
+			list(`lost "": the interfaces on a device of shop/web-1 are gone: 2 of 1`, `lost "": the interfaces on a device of shop/web-2 are gone: 1 of 1`),
 		},
 		"failures of the attachment's own": {
 			[]Outcome{inPod(1, "eth0", Outcome{State: Failed, Reason: "no"}), inPod(2, "eth0", Outcome{State: Failed, Reason: "no"}), inPod(3, "eth0", Outcome{State: Failed, Reason: "never"})},
@@ -163,7 +164,7 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 		for n := range rapid.IntRange(0, 30).Draw(t, "attachments") {
 			o := inPod(n/2, fmt.Sprintf("net%d", n%2), Outcome{
 				State:  rapid.SampledFrom([]State{AsRecorded, Restored, Repaired, ToRestore, ToRepair, SandboxGone, Failed}).Draw(t, "state"),
-				Reason: name(t, "reason", "no", "never"), base: name(t, "base", "", "eth1", "bond4"), blocked: name(t, "blocked", "", "eth1", "eth2"),
+				Reason: name(t, "reason", "no", "never"), base: name(t, "base", "", "eth1", "bond4"), failure: rapid.SampledFrom([]causeKey{{}, {kind: CauseDevice, device: "eth1"}, {kind: CauseDevice, device: "eth2"}}).Draw(t, "failure"),
 				NoCarrier: name(t, "no carrier", "", "", "eth1"), ownLink: rapid.Bool().Draw(t, "own link"),
 				AnnouncementOwed: rapid.Bool().Draw(t, "owed"), Parent: name(t, "parent", "", "eth1"),
 				hostSteps: []Step{{Action: SetUp, Device: "eth1", Reason: "it is down"}},

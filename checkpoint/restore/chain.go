@@ -21,15 +21,15 @@ type chainRestore struct {
 	// afterPlan is a plan on those devices: it finds what is still missing.
 	plan      *ParentPlan
 	devices   netstate.Devices
-	afterPlan sharedPlan
+	afterPlan *ParentPlan
 	// lastDevices are the host's devices at the last look.
 	lastDevices netstate.Devices
 	// nicInSandbox says whether the NICs that belong in sandboxes are there.
 	nicInSandbox map[attachment.Key]bool
-	// outcomes are the outcomes of the records. When all are there, outcomesMu guards what they point to: another chain
-	// may restore an attachment of a shared sandbox again.
-	outcomes   []*Outcome
-	outcomesMu sync.Mutex
+	// outcomes are the outcomes of the records. When all are there, mu guards what they point to: another chain may restore an
+	// attachment of a shared sandbox again. While sandboxes are restored, mu guards afterPlan.
+	outcomes []*Outcome
+	mu       sync.Mutex
 	// unannounced is the reason why announcements failed at the last try.
 	unannounced error
 	// report has everything else that the run reports about the chain.

@@ -114,7 +114,7 @@ func TestLosses(t *testing.T) {
 		"others are in their places":      {there(20, 21), []checkpoint.Record{onVLAN}, list("eth1.3: eth1.3 (index 12) has gone")},
 		"a member of the bond went":       {there(5, 6, 12), []checkpoint.Record{onBond}, list("eth1: eth1 (index 4), a member of bond4, has gone")},
 		"the bond is whole":               {there(4, 5, 6, 12), []checkpoint.Record{onBond}, list("")},
-		"an old record tells none":        {there(1), []checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1))}, list("")},
+		"an imported record has no index": {there(1), []checkpoint.Record{recordOf("a", "eth0", nic("eth1", 1))}, list("eth1: eth1 (index 0) has gone")},
 		"a NIC of the pod is in the host": {netstate.Devices{up(30, nic("eth5", 5), 0)}, []checkpoint.Record{nicRecord("a", "net1", 7, 5)}, list("net1: eth5 is in the host, as a new device")},
 		"a VF of the pod is in the host, with another MAC": {
 			netstate.Devices{vfOf("0000:01:00.0", up(30, netstate.Device{Kind: netstate.KindNIC, Name: "eth5", NIC: netstate.NIC{PermanentMAC: "02:00:00:00:00:99", BusAddress: hardware(5).BusAddress}}, 0))},

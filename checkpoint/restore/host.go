@@ -68,16 +68,16 @@ func (c *chainRestore) useCurrentHost() (err error) {
 // replan plans again on the devices as they are after the first plan. It reports the steps that
 // were not done.
 func (c *chainRestore) replan() {
-	c.afterPlan.plan = NewParentPlan(c.devices, c.run.recorded, ParentOptions{Mapped: c.run.Mapped, allowed: c.run.allowed})
+	c.afterPlan = NewParentPlan(c.devices, c.run.recorded, ParentOptions{Mapped: c.run.Mapped, allowed: c.run.allowed})
 	for i := range c.records {
 		if record := &c.records[i]; onHost(record) {
-			c.afterPlan.plan.chain(record.Interface.Parents)
+			c.afterPlan.chain(record.Interface.Parents)
 		}
 	}
 	for _, text := range shadowedVLANs(c.devices, parentNames(c.records)) {
 		c.report.problem(text)
 	}
-	for _, step := range c.afterPlan.plan.Steps() {
+	for _, step := range c.afterPlan.Steps() {
 		c.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
 	}
 }

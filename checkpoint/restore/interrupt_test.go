@@ -9,13 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// After an interrupt during the wait for devices, the report is complete. Each attachment says which device it lacked.
+// After an interrupt during the wait for devices, the report is complete.
 // Those on other devices did not wait.
 func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 	p := newLiveSandbox(t)
@@ -46,12 +45,12 @@ func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 	for _, o := range report.Attachments {
 		got = append(got, o.Attachment.ContainerID+" "+o.Attachment.IfName+" "+string(o.State)+": "+o.FullReason())
 	}
-	want := list("c1 eth0 failed: interrupted while waiting for lan0; not restored", "c1 net1 failed: interrupted while waiting for lan0; not restored",
+	want := list("c1 eth0 failed: interrupted before it was restored", "c1 net1 failed: interrupted before it was restored",
 		"c2 eth0 as recorded: ")
 	if diff := cmp.Diff(want, got); diff != "" || !report.Interrupted || report.AsRecorded() {
 		t.Errorf("interrupted %v, as recorded %v, (-want +got):\n%s", report.Interrupted, report.AsRecorded(), diff)
 	}
-	causes := list(`failure "": interrupted while waiting for lan0; not restored: 2 of 1`)
+	causes := list(`failure "": interrupted before it was restored: 2 of 1`)
 	if diff := cmp.Diff(causes, causeLines(Causes(report))); diff != "" {
 		t.Errorf("causes (-want +got):\n%s", diff)
 	}
@@ -72,7 +71,7 @@ func TestInterruptedWhileWaitingForANIC(t *testing.T) {
 	report := must(Run(ctx, Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) { interrupt() }}))(t)
 	for _, o := range report.Attachments {
 		if o.Attachment.IfName == "net1" {
-			p.expectOutcome(t, o, Failed, "interrupted while waiting for ens1; not restored")
+			p.expectOutcome(t, o, Failed, "interrupted before it was restored")
 		}
 	}
 	if len(report.Attachments) != 2 {
@@ -88,8 +87,8 @@ func TestInterruptedWhileWaitingForCarrier(t *testing.T) {
 		state  State
 		reason string
 	}{
-		{Restored, "eth0: it is gone from the sandbox; interrupted while waiting for carrier of lan0; the neighbours are not told yet"},
-		{AsRecorded, "interrupted while waiting for carrier of lan0; the neighbours are not told yet"},
+		{Restored, "eth0: it is gone from the sandbox; interrupted: lan0 has no carrier"},
+		{AsRecorded, "interrupted: lan0 has no carrier"},
 	} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		report := must(Run(ctx, Options{Store: l.store, Wait: time.Minute, Waiting: func([]string) { interrupt() }}))(t)
@@ -101,27 +100,5 @@ func TestInterruptedWhileWaitingForCarrier(t *testing.T) {
 	l.connect(t)
 	if report, o := l.run(t, Options{}); o.Reason != "" || !report.AsRecorded() || report.Interrupted {
 		t.Errorf("not interrupted: %+v, problems %q", o, report.Problems)
-	}
-}
-
-// Only a device that may still appear is waited for.
-func TestWhatAnAttachmentWaitsFor(t *testing.T) {
-	missing, ready := recordOn(vlan("eth1.3", 3), nic("eth1", 1)), recordOn(nic("eth3", 3))
-	alien, inSandbox := recordOn(deviceOfKind("veth", "eth3")), recordOn(deviceOfKind("veth", "up0"))
-	inSandbox.Interface.ParentsInSandbox = true
-	there := devices{down(2, nic("eth2", 2), 0), up(3, nic("eth3", 3), 0)}
-	c := &chainRestore{afterPlan: sharedPlan{plan: NewParentPlan(there, nil, ParentOptions{})}}
-	for name, test := range map[string]struct {
-		record checkpoint.Record
-		device string
-	}{
-		"a NIC that is not there":    {missing, "eth1"},
-		"nothing":                    {ready, ""},
-		"what no time mends":         {alien, ""},
-		"what is in its own sandbox": {inSandbox, ""},
-	} {
-		if device := c.missingDevice(&test.record); device != test.device {
-			t.Errorf("%s: %q, want %q", name, device, test.device)
-		}
 	}
 }

@@ -10,12 +10,25 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// checkNames refuses names in --parent that cannot be right.
-func (o Options) checkNames(records []checkpoint.Record) error {
-	if err := checkOverlap(o.Mapped); err != nil {
+// checkNames refuses names in --parent that cannot be right. A restore writes the new names into the records. So a run that is told
+// the same again finds only those, and notes it.
+func (r *restoreRun) checkNames(records []checkpoint.Record) error {
+	if err := checkOverlap(r.Mapped); err != nil || len(r.Mapped) == 0 {
 		return err
 	}
-	return checkMapped(o.Mapped, records, o.Store.RenamedTo)
+	names := hostNames(records)
+	for _, oldName := range slices.Sorted(maps.Keys(r.Mapped)) {
+		newName := r.Mapped[oldName]
+		switch {
+		case names[oldName]:
+		case names[newName]:
+			r.notes = append(r.notes, fmt.Sprintf("--parent %s=%s moves nothing: no checkpoint has a parent or bond member %s", oldName, newName, oldName))
+		default:
+			return fmt.Errorf("--parent %s=%s: no checkpoint has a parent or bond member %s; they have: %s",
+				oldName, newName, oldName, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+		}
+	}
+	return nil
 }
 
 // checkOverlap refuses to give one device the old name of another: a second run would change the names in the
@@ -28,37 +41,6 @@ func checkOverlap(mapped map[string]string) error {
 				"NICs that exchanged their names are told apart by their hardware: relink restore without --parent. "+
 				"To move pods, restore them by name with one of the two: relink restore --parent %s=%s POD",
 				oldName, newName, newName, next, newName, oldName, newName)
-		}
-	}
-	return nil
-}
-
-// checkMapped refuses an old name in --parent that no record has. A restore writes the new names into
-// the records, so that an old name may not be in them any more. renamed returns the new name that an
-// earlier restore was told for it, "" if there is none.
-func checkMapped(mapped map[string]string, records []checkpoint.Record, renamed func(oldName string) (string, error)) error {
-	if len(mapped) == 0 {
-		return nil
-	}
-	names := hostNames(records)
-	for _, oldName := range slices.Sorted(maps.Keys(mapped)) {
-		if names[oldName] {
-			continue
-		}
-		newName := mapped[oldName]
-		before, err := renamed(oldName)
-		switch {
-		case err != nil:
-			return fmt.Errorf("--parent %s=%s: %w", oldName, newName, err)
-		case before == newName: // Said again, it changes nothing.
-		case before != "":
-			return fmt.Errorf("--parent %s=%s: an earlier restore was told that %s is %s, and the checkpoints name that now: say --parent %s=%s",
-				oldName, newName, oldName, before, before, newName)
-		case len(names) == 0:
-			return fmt.Errorf("--parent %s=%s: no checkpoint has a parent or bond member %s; there is none that names a device of the host", oldName, newName, oldName)
-		default:
-			return fmt.Errorf("--parent %s=%s: no checkpoint has a parent or bond member %s; they have: %s",
-				oldName, newName, oldName, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 		}
 	}
 	return nil
@@ -85,15 +67,4 @@ func hostNames(records []checkpoint.Record) map[string]bool {
 		}
 	}
 	return names
-}
-
-// noteMapped writes down what the operator said of the names, before any record changes.
-func (r *restoreRun) noteMapped() {
-	for _, oldName := range slices.Sorted(maps.Keys(r.Mapped)) {
-		if newName := r.Mapped[oldName]; oldName != newName && !r.DryRun {
-			if err := r.Store.NoteRenamed(oldName, newName); err != nil {
-				r.notes = append(r.notes, fmt.Sprintf("%v: do not say --parent %s=%s again", err, oldName, newName))
-			}
-		}
-	}
 }

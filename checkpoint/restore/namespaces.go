@@ -128,14 +128,14 @@ func (r *restoreRun) proveGone(ctx context.Context, missing []missingNamespace) 
 	}
 	if r.unasked {
 		for _, m := range missing {
-			m.outcome.State, m.outcome.absence, m.outcome.Reason = Failed, namespaceUnproven, m.err.Error()
+			m.outcome.State, m.outcome.failure, m.outcome.Reason = Failed, namespaceUnproven, m.err.Error()
 			r.absent = append(r.absent, m.record.Attachment)
 		}
 		return
 	}
 	if ctx.Err() != nil {
 		for _, m := range missing {
-			m.outcome.setFailed(errors.New("interrupted before it was looked at"))
+			m.outcome.setFailed(errInterrupted)
 		}
 		return
 	}
@@ -151,14 +151,11 @@ func (r *restoreRun) proveGone(ctx context.Context, missing []missingNamespace) 
 	}
 }
 
-// namespaceAbsence is the reason why nothing is restored in a namespace that is not at its path.
-type namespaceAbsence string
-
-const (
-	// kept: something keeps the namespace, but no path leads to it.
-	namespaceKept namespaceAbsence = "kept"
-	// unproven: nobody knows whether the namespace is gone.
-	namespaceUnproven namespaceAbsence = "unproven"
+// The causes for which nothing is restored in a namespace that is not at its path.
+var (
+	namespaceKept = causeKey{kind: CauseKept, detail: "the sandboxes are not at their paths any more, but something keeps their network namespaces: " +
+		"nothing is restored in them. If the pod is gone: relink forget CONTAINER-ID --force"}
+	namespaceUnproven = causeKey{kind: CauseKept, detail: "the sandboxes are not at their paths any more, and nobody knows whether they are gone"}
 )
 
 // setOutcome fills in the outcome of the attachment by the evidence.
@@ -173,16 +170,16 @@ func (m missingNamespace) setOutcome(evidence sandbox.Evidence) {
 	case evidence.Verdict == sandbox.VerdictGone:
 		o.State, o.Reason = SandboxGone, "the sandbox is gone: "+reason
 	case evidence.Verdict == sandbox.VerdictUnknown:
-		o.absence = namespaceUnproven
+		o.failure = namespaceUnproven
 		o.Reason = fmt.Sprintf("%s; whether the sandbox is gone is not known: %s", reason, evidence.Reason)
 	case evidence.KeptBy == "":
 		o.Reason = reason + " when it was looked at first, and is back now: restore again"
 	case namespace.Cookie == 0:
-		o.absence = namespaceKept
+		o.failure = namespaceKept
 		o.Reason = fmt.Sprintf("%s; %s keeps the recorded namespace, or another one that has its inode now. The record has no cookie to tell. "+
 			"If a pod lives in it: relink capture --refresh %s records it again", reason, evidence.KeptBy, o.argument())
 	default:
-		o.absence = namespaceKept
+		o.failure = namespaceKept
 		o.Reason = fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
 			"If the pod is gone: relink forget %s --force", reason, evidence.KeptBy, m.record.Attachment.ContainerID)
 	}

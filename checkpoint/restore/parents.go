@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -55,32 +54,6 @@ type chainResult struct {
 	// recorded device that it is about.
 	blocker      *Problem
 	blockerIndex int
-}
-
-// sharedPlan is a ParentPlan that many use at once.
-type sharedPlan struct {
-	mu   sync.Mutex
-	plan *ParentPlan
-}
-
-// chain returns what the plan says of the parents, the steps that it needs for them, and the live
-// chain after those steps.
-func (s *sharedPlan) chain(recorded []netstate.Device) (r chainResult, steps []Step, live []netstate.Device, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r = s.plan.chain(recorded); r.blocker != nil {
-		return r, nil, nil, nil
-	}
-	live, err = s.plan.devices.Chain(r.parent.Index)
-	return r, s.plan.stepsFor(r.parent.Index), live, err
-}
-
-// findHostNIC is the plan's.
-func (s *sharedPlan) findHostNIC(link netstate.Link) (netstate.LiveDevice, *Problem) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	nic, _, problem := s.plan.findHostNIC(link)
-	return nic, problem
 }
 
 // NewParentPlan plans on the devices as they are. It does not change the list. recorded are all the

@@ -63,14 +63,10 @@ type Outcome struct {
 	namespace   attachment.Namespace
 	parentIndex int
 	// Causes uses these. base is the name that the lowest device in the host has now. hostSteps are the
-	// steps in the host that the attachment needs. blocked is the recorded name of a device in the host
-	// that cannot be used.
-	base, blocked string
-	hostSteps     []Step
-	// unreadable is why the checkpoint cannot be read. absence says why nothing is restored in a namespace that
-	// is not at its path.
-	unreadable error
-	absence    namespaceAbsence
+	// steps in the host that the attachment needs. failure is why the attachment failed, if others can fail for the same cause.
+	base      string
+	hostSteps []Step
+	failure   causeKey
 }
 
 // IsAsRecorded says that the attachment is as recorded now.

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -106,7 +107,7 @@ func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 // CountPending returns how many attachments of the result lack carrier or an announcement.
 func (r *Result) CountPending() (n int) {
 	for _, c := range r.run.chains {
-		n += len(c.pending(c.outcomes))
+		n += len(pending(c.outcomes))
 	}
 	return n
 }
@@ -114,11 +115,9 @@ func (r *Result) CountPending() (n int) {
 // AnnounceConnected looks for carrier again, and announces what it can. Then it returns the new value of CountPending.
 func (r *Result) AnnounceConnected() (owed int, err error) {
 	for _, c := range r.run.chains {
-		rest, failed := c.announceConnected(c.pending(c.outcomes))
-		owed += len(rest)
-		if failed != nil {
-			err = failed
-		}
+		c.announceConnected()
+		owed += len(pending(c.outcomes))
+		err = cmp.Or(err, c.unannounced)
 	}
 	return owed, err
 }

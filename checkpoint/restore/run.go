@@ -84,15 +84,15 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if err := opts.checkNames(records); err != nil {
-		return Report{}, err
-	}
 	host, err := kernel.OpenHost()
 	if err != nil {
 		return Report{}, err
 	}
 	defer host.Close()
 	r := newRun(opts, host)
+	if err := r.checkNames(records); err != nil {
+		return Report{}, err
+	}
 	if !opts.DryRun {
 		if r.announcer, err = host.NewAnnouncer(); err != nil {
 			return Report{}, err
@@ -106,7 +106,6 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 // restoreRecords restores the records. It returns the attachments whose sandboxes were found nowhere, if the run is unasked.
 func (r *restoreRun) restoreRecords(ctx context.Context, records []checkpoint.Record, unreadable []checkpoint.Unreadable) (_ Report, absent []attachment.Key, err error) {
 	start := time.Now()
-	r.noteMapped()
 	todo := r.locateNamespaces(ctx, records)
 	r.noteMoved(todo.found)
 	if !r.unasked {
@@ -175,8 +174,8 @@ func (r *restoreRun) report(outcomes []*Outcome) Report {
 	report := Report{DryRun: r.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}, Notes: r.notes}
 	for _, c := range r.chains {
 		report.add(c.report)
-		if c.afterPlan.plan != nil {
-			report.Devices = append(report.Devices, deviceStates(c.afterPlan.plan, c.lastDevices, c.records)...)
+		if c.afterPlan != nil {
+			report.Devices = append(report.Devices, deviceStates(c.afterPlan, c.lastDevices, c.records)...)
 		}
 	}
 	for _, o := range outcomes {
@@ -204,7 +203,7 @@ func unreadableOutcomes(records []checkpoint.Record, unreadable []checkpoint.Unr
 	for i, u := range unreadable {
 		outcomes = append(outcomes, Outcome{
 			Attachment: attachment.Key{Network: things[i].Network, ContainerID: u.ContainerID, IfName: u.IfName}, Pod: things[i].Pod,
-			State: Failed, Reason: u.Err.Error(), unreadable: u.Err,
+			State: Failed, Reason: u.Err.Error(), failure: causeKey{kind: CauseUnreadable, detail: unreadableReason(u.Err)},
 		})
 	}
 	return outcomes

@@ -3,7 +3,6 @@ package restore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -103,10 +102,9 @@ func (c *chainRestore) restoreSandbox(ctx context.Context, records []checkpoint.
 		for _, record := range records {
 			o := outcomeOf(record)
 			if ctx.Err() != nil {
-				c.setInterrupted(&record, o)
-			} else {
-				o.setFailed(err)
+				err = errInterrupted
 			}
+			o.setFailed(err)
 			outcomes = append(outcomes, o)
 		}
 		return outcomes
@@ -165,32 +163,8 @@ func (s *sandboxRestore) restoreDependents(first int) {
 	}
 }
 
-// setInterrupted says that an interrupt came before the attachment, and what was missing for it.
-func (c *chainRestore) setInterrupted(record *checkpoint.Record, o *Outcome) {
-	if device := c.missingDevice(record); device != "" {
-		o.setFailed(fmt.Errorf("interrupted while waiting for %s; not restored", device))
-	} else {
-		o.setFailed(errors.New("interrupted before it was looked at"))
-	}
-}
-
-// missingDevice returns the recorded name of the device of the host that may still appear for the attachment, "" if there is none.
-func (c *chainRestore) missingDevice(record *checkpoint.Record) string {
-	if link := record.Interface.Link; link.Kind == netstate.KindNIC {
-		if _, problem := c.afterPlan.findHostNIC(link); problem != nil && problem.Transient && !c.isInSandbox(*record) {
-			return nameInHost(link)
-		}
-		return ""
-	}
-	if !onHost(record) {
-		return ""
-	}
-	parents := record.Interface.Parents
-	if result, _, _, _ := c.afterPlan.chain(parents); result.blocker != nil && result.blocker.Transient {
-		return parents[result.blockerIndex].Name
-	}
-	return ""
-}
+// errInterrupted is the error of what an interrupt came before.
+var errInterrupted = errors.New("interrupted before it was restored")
 
 // hasDependentRoutes says that routes of the interface depend on other interfaces.
 func hasDependentRoutes(i netstate.Interface) bool {

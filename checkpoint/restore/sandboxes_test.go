@@ -24,7 +24,7 @@ func TestAnnouncedWhileRestoredAgain(t *testing.T) {
 	s := sandboxRestore{records: 1, restored: []restoredAttachment{{
 		chain: c, record: checkpoint.Record{Attachment: attachment.Key{ContainerID: "c0", IfName: "eth0"}}, outcome: o,
 	}}}
-	c.outcomesMu.Lock()
+	c.mu.Lock()
 	done := make(chan struct{})
 	go func() {
 		s.restoreDependents(0)
@@ -32,7 +32,7 @@ func TestAnnouncedWhileRestoredAgain(t *testing.T) {
 	}()
 	time.Sleep(200 * time.Millisecond) // It waits for the lock by then.
 	o.Announced = true
-	c.outcomesMu.Unlock()
+	c.mu.Unlock()
 	<-done
 	if !o.Announced || o.Reason == "" {
 		t.Errorf("announced: %v, reason %q", o.Announced, o.Reason)

@@ -49,7 +49,7 @@ func (c *chainRestore) saveIndices(o *Outcome) {
 
 // changeOutcome calls change, which changes an outcome that the chain may be looking at or changing.
 func (c *chainRestore) changeOutcome(change func()) {
-	c.outcomesMu.Lock()
-	defer c.outcomesMu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	change()
 }
