@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
@@ -134,14 +135,11 @@ func (r *chainReader) readSingle(written []byte) {
 	if r.isFile() && filepath.Ext(r.File) == ".conflist" {
 		r.addFinding(Error, "", `is one plugin: put it in "plugins": [ ], or name the file *.conf`)
 	}
-	var head struct {
-		Name       string `json:"name"`
-		CNIVersion string `json:"cniVersion"`
-	}
+	var h head
 	// The runtime reads them from the file, before it writes the configuration anew.
-	errs := cniplugin.DecodeAll("", written, &head)
-	r.checkHead(head.Name, head.CNIVersion, errs)
-	config, err := withHead(written, r.name, head.CNIVersion)
+	errs := cniplugin.DecodeAll("", written, &h)
+	r.checkHead(h.Name, h.CNIVersion, errs)
+	config, err := withHead(written, r.name, h.CNIVersion)
 	if err != nil {
 		r.addFinding(Error, "", "%s", errorText(err))
 		return
@@ -157,18 +155,23 @@ func (r *chainReader) readList(config []byte, keys map[string]json.RawMessage, h
 	case keys["plugins"] != nil && r.isFile() && filepath.Ext(r.File) != ".conflist":
 		r.addFinding(Error, "", "is a list of plugins: runtimes read that in *.conflist: rename the file")
 	}
-	h := readHead(keys)
-	r.checkHead(h.name, h.version, h.errs)
+	h, wrong, refused := readHead(config, keys)
 	before := len(r.findings)
+	r.checkHead(h.Name, h.CNIVersion, wrong)
+	if len(h.Plugins) == 0 {
+		r.addErrors("", []error{errNoPlugins})
+	}
+	r.addRefusal("", before, refused)
+	before = len(r.findings)
 	r.checkKeys("", &listKeys, "", config, Warning)
 	for i, f := range r.findings[before:] {
 		if strings.HasSuffix(f.Message, noPluginRemedy) {
 			r.findings[before+i].Severity = Error
 		}
 	}
-	for i, written := range h.plugins {
+	for i, written := range h.Plugins {
 		place := fmt.Sprintf("plugins[%d]", i)
-		config, err := withHead(written, r.name, h.version)
+		config, err := withHead(written, r.name, h.CNIVersion)
 		if err != nil {
 			r.addFinding(Error, "", "%s", errorText(cniplugin.ConfigError(place, cniplugin.RawValue(written), "must be an object: put its keys in { }")))
 			continue
@@ -216,10 +219,11 @@ func (r *chainReader) readPlugin(place string, config, written []byte) {
 	}
 	// The plugin's reader reports values of a wrong type.
 	_ = cniplugin.DecodeAll("", config, &head)
-	refused := pluginErrors(written)
+	_, refused := libcni.NetworkPluginConfFromBytes(written)
+	before := len(r.findings)
 	r.reported = maps.Clone(r.headReported)
 	if head.Type == "" {
-		r.addErrors(place, refused)
+		r.addRefusal(place, before, refused)
 		return
 	}
 	p := plugin{place: strings.TrimSpace(place + " " + head.Type), kind: head.Type, ipam: head.IPAM.Type}
@@ -241,7 +245,7 @@ func (r *chainReader) readPlugin(place string, config, written []byte) {
 	default:
 		r.checkForeign(&p, config)
 	}
-	r.addErrors(place, refused)
+	r.addRefusal(place, before, refused)
 	r.plugins = append(r.plugins, p)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -55,33 +56,13 @@ func splitDocuments(content []byte) []document {
 	}
 }
 
-// convert makes JSON of a document. A key that is there twice is an error, as it is for kubectl.
+// convert makes JSON of a document. A key that is there twice is an error, as it is for kubectl. There is no JSON of keys that are
+// neither texts nor whole numbers: no network and no object of Kubernetes has such keys.
 func convert(node *yaml.Node) document {
 	var value any
 	if err := node.Decode(&value); err != nil {
 		return document{err: err}
 	}
-	b, err := json.Marshal(withStringKeys(value))
-	return document{json: b, err: err}
-}
-
-// withStringKeys returns the value with a string for each key: JSON has no other keys.
-func withStringKeys(value any) any {
-	switch v := value.(type) {
-	case []any:
-		for i := range v {
-			v[i] = withStringKeys(v[i])
-		}
-	case map[string]any:
-		for key := range v {
-			v[key] = withStringKeys(v[key])
-		}
-	case map[any]any:
-		named := make(map[string]any, len(v))
-		for key, value := range v {
-			named[fmt.Sprint(key)] = withStringKeys(value)
-		}
-		return named
-	}
-	return value
+	b, _ := jsonv2.Marshal(value)
+	return document{json: b}
 }

@@ -46,12 +46,12 @@ func TestWhichFileTheRuntimesTake(t *testing.T) {
 	}{
 		"the only one":             {map[string]string{"10.conf": conf}, "d: note: containerd and CRI-O take 10.conf for all pods"},
 		"by name":                  {map[string]string{"05.json": conf, "10.conflist": conflist, "x.yaml": "a: 1\n"}, "d: note: containerd and CRI-O take 05.json for all pods, and not 10.conflist"},
-		"first is torn":            {map[string]string{"05.conf": "{", "10.conflist": conflist}, none("05.conf", "network configuration: is no JSON: it ends too early: a quotation mark or a bracket is missing")},
-		"first is of another form": {map[string]string{"05.conf": conflist, "10.conf": conf}, none("05.conf", `invalid "type": missing: must be the plugin's name, such as relink-macvlan`)},
+		"first is torn":            {map[string]string{"05.conf": "{", "10.conflist": conflist}, none("05.conf", "error parsing configuration: unexpected end of JSON input")},
+		"first is of another form": {map[string]string{"05.conf": conflist, "10.conf": conf}, none("05.conf", "error parsing configuration: missing 'type'")},
 		"no plugins":               {map[string]string{"05.conflist": conf}, none("05.conflist", `invalid "plugins": missing: must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`)},
-		"refused by libcni":        {map[string]string{"05.conflist": strings.Replace(conflist, `"a"`, `"a", "disableGC": 5`, 1)}, none("05.conflist", `invalid "disableGC": 5: must be true or false`)},
+		"refused by libcni":        {map[string]string{"05.conflist": strings.Replace(conflist, `"a"`, `"a", "disableGC": 5`, 1)}, none("05.conflist", "error parsing configuration list: invalid type float64 for disableGC")},
 		"no versions":              {map[string]string{"05.conflist": strings.Replace(conflist, `{`, `{"cniVersions": [], `, 1), "10.conf": conf}, "d: note: containerd and CRI-O take 05.conflist for all pods, and not 10.conf"},
-		"capabilities":             {map[string]string{"05.conflist": strings.Replace(conflist, `"x"`, `"x", "capabilities": []`, 1)}, none("05.conflist", `plugins[0]: invalid "capabilities": []: must be an object: put its keys in { }`)},
+		"capabilities":             {map[string]string{"05.conflist": strings.Replace(conflist, `"x"`, `"x", "capabilities": []`, 1)}, none("05.conflist", "failed to parse plugin config 0: error parsing configuration: json: cannot unmarshal array into Go struct field PluginConf.capabilities of type map[string]bool")},
 		"a link to nothing":        {map[string]string{"05.conf": "->nowhere", "10.conf": conf}, none("05.conf", "open d/05.conf: no such file or directory")},
 		"a link to a directory":    {map[string]string{"05.conf": "->.", "10.conf": conf}, none("05.conf", "d/05.conf is no regular file")},
 	} {

@@ -84,7 +84,7 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 			`10.conflist: plugins[0] relink-ipam: error: invalid "type": "relink-ipam": must be an interface plugin such as relink-macvlan; write relink-ipam in "ipam"`,
 		}},
 		"no type": {"10.conflist", list(`{"master": "eth0"}`), []string{
-			`10.conflist: plugins[0]: error: invalid "type": missing: must be the plugin's name, such as relink-macvlan`,
+			`10.conflist: plugins[0]: error: error parsing configuration: missing 'type'`,
 		}},
 		"relink-ipam below another's plugin": {"10.conflist", list(`{"type": "macvlan", "Master": "eth0", "RuntimeConfig": {}, "ipam": {"type": "relink-ipam", "subnte": "x", "conflictDetection": true}}`), []string{
 			`10.conflist: plugins[0] macvlan: error: invalid configuration key "RuntimeConfig": case counts in keys; write "runtimeConfig"`,
@@ -96,9 +96,8 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 			`10.conflist: plugins[0] macvlan: error: invalid "ipam.type": "relink-ipan": no such plugin of relink; did you mean "relink-ipam"?`,
 		}},
 		"the list itself": {"10.conflist", `{"cniVersion": "9.9", "Name": "x", "plugin": [], "colour": 1}`, []string{
-			`10.conflist: error: invalid "name": missing: must be the network's name`,
-			`10.conflist: error: invalid "plugins": missing: must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`,
 			`10.conflist: error: invalid "cniVersion": "9.9": must be one of 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0`,
+			`10.conflist: error: invalid "plugins": missing: must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`,
 			`10.conflist: warning: invalid configuration key "Name": case counts in keys; write "name"`,
 			`10.conflist: warning: unknown configuration key "colour": a list of plugins does not read it: remove it if nobody else does`,
 			`10.conflist: warning: invalid configuration key "plugin": no such key of a list of plugins; did you mean "plugins"?`,

@@ -1,13 +1,13 @@
 package validate
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -266,45 +266,14 @@ func hasModule(root, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	dir := filepath.Join(root, "lib/modules", strings.TrimSpace(string(release)))
-	if findLine(filepath.Join(root, "proc/modules"), func(line string) bool { return strings.HasPrefix(line, name+" ") }) == nil {
-		return true, nil
-	}
-	isModule := func(line string) bool {
-		file, _, _ := strings.Cut(line, ":") // modules.dep has what a module needs behind a colon.
-		base, _, _ := strings.Cut(filepath.Base(strings.TrimSpace(file)), ".ko")
-		return base == name
-	}
+	entry := regexp.MustCompile(`(?m)^[^:\n]*/` + name + `\.ko`) // modules.dep has what a module needs behind a colon.
 	for _, list := range []string{"modules.builtin", "modules.dep"} {
-		switch err := findLine(filepath.Join(dir, list), isModule); {
-		case err == nil:
-			return true, nil
-		case !errors.Is(err, errNotListed):
-			return false, err
+		modules, err := os.ReadFile(filepath.Join(root, "lib/modules", strings.TrimSpace(string(release)), list))
+		if err != nil || entry.Match(modules) {
+			return err == nil, err
 		}
 	}
 	return false, nil
-}
-
-var errNotListed = errors.New("not in the list")
-
-// findLine returns nil if is accepts a line of the file, else errNotListed.
-func findLine(path string, match func(line string) bool) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }() // It was only read.
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if match(lines.Text()) {
-			return nil
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return err
-	}
-	return errNotListed
 }
 
 // checkWritable says why no file can be written in a directory. The first ADD makes a missing directory, so then the

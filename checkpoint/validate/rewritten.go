@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -53,66 +51,10 @@ func (r *chainReader) checkEncoding(config []byte) {
 	if !utf8.Valid(config) {
 		r.addFinding(Warning, "", "has bytes that are not UTF-8: the runtime replaces them: save the file as UTF-8")
 	}
-	for _, key := range duplicateKeys(config) {
-		r.addFinding(Warning, "", "configuration key %q is there twice: the last one counts: keep one", key)
+	// The first one is named.
+	decoder := jsontext.NewDecoder(bytes.NewReader(config), jsontext.AllowInvalidUTF8(true))
+	var duplicate *jsontext.SyntacticError
+	if err := decoder.SkipValue(); errors.As(err, &duplicate) && errors.Is(err, jsontext.ErrDuplicateName) {
+		r.addFinding(Warning, "", "configuration key %q is there twice: the last one counts: keep one", cniplugin.KeyPath("", duplicate.JSONPointer))
 	}
-}
-
-// duplicateKeys returns the places of the keys that are twice in their object.
-func duplicateKeys(config []byte) []string {
-	p := keyScanner{decoder: jsontext.NewDecoder(bytes.NewReader(config), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
-	_ = p.scanValue("") // It was decoded before.
-	return p.duplicates
-}
-
-// keyScanner is one pass through a configuration.
-type keyScanner struct {
-	decoder    *jsontext.Decoder
-	duplicates []string
-}
-
-func (p *keyScanner) scanValue(path string) error {
-	switch p.decoder.PeekKind() {
-	case '{':
-		return p.scanObject(path)
-	case '[':
-		if _, err := p.decoder.ReadToken(); err != nil {
-			return err
-		}
-		for i := 0; p.decoder.PeekKind() != ']'; i++ {
-			if err := p.scanValue(fmt.Sprintf("%s[%d]", path, i)); err != nil {
-				return err
-			}
-		}
-		_, err := p.decoder.ReadToken()
-		return err
-	}
-	return p.decoder.SkipValue()
-}
-
-func (p *keyScanner) scanObject(path string) error {
-	if _, err := p.decoder.ReadToken(); err != nil {
-		return err
-	}
-	keys := map[string]bool{}
-	for p.decoder.PeekKind() != '}' {
-		name, err := p.decoder.ReadToken()
-		if err != nil {
-			return err
-		}
-		key := name.String()
-		place := key
-		if path != "" {
-			place = path + "." + key
-		}
-		if keys[key] && !slices.Contains(p.duplicates, place) {
-			p.duplicates = append(p.duplicates, place)
-		}
-		keys[key] = true
-		if err := p.scanValue(place); err != nil {
-			return err
-		}
-	}
-	_, err := p.decoder.ReadToken()
-	return err
 }

@@ -69,7 +69,7 @@ func decodeError(key string, b []byte, err error) error {
 	case errors.As(err, &coded):
 		return coded
 	case errors.As(err, &wrong):
-		path := keyPath(key, wrong.JSONPointer)
+		path := KeyPath(key, wrong.JSONPointer)
 		if path == "" {
 			return Error(types.ErrDecodingFailure, "network configuration: must be an object")
 		}
@@ -111,8 +111,8 @@ func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 // lineAt returns the number of the line that has the byte. The first line is 1.
 func lineAt(b []byte, offset int) int { return 1 + bytes.Count(b[:min(offset, len(b))], []byte("\n")) }
 
-// keyPath returns a place as people write it: "ipam.ranges[0][0].subnet".
-func keyPath(key string, pointer jsontext.Pointer) string {
+// KeyPath returns a place in the value at the key as people write it: "ipam.ranges[0][0].subnet".
+func KeyPath(key string, pointer jsontext.Pointer) string {
 	for token := range pointer.Tokens() {
 		if _, err := strconv.ParseUint(token, 10, 32); err == nil {
 			key += "[" + token + "]"

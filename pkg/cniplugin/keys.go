@@ -205,7 +205,7 @@ func (k *Keys) remedy(name string) string {
 
 // add adds the key that was read last. It is allowed if there is no remedy.
 func (e *examination) add(remedy string) {
-	unknown := UnknownKey{Key: keyPath(e.path, e.decoder.StackPointer())}
+	unknown := UnknownKey{Key: KeyPath(e.path, e.decoder.StackPointer())}
 	if remedy != "" {
 		unknown.Err = KeyError(unknown.Key, remedy)
 	}
