@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"io/fs"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -22,8 +21,7 @@ type Unreadable struct {
 	IfName string
 	Err    error
 	// Partial is what can be read of a torn checkpoint, or of one of a newer relink. Each part
-	// of it can be empty, or lack its last elements. Namespace and the parts of CNI are whole
-	// or empty.
+	// of it is whole or empty. Of the interface each member is.
 	Partial Record
 
 	// file is the one that could not be read, nil where that is not known.
@@ -51,10 +49,7 @@ func (s *Store) Unreadable(containerID, ifName string, err error) Unreadable {
 
 // decodePartial returns what can be read of b, which is no whole record.
 func decodePartial(b []byte) Record {
-	var parts map[string]json.RawMessage
-	if json.Unmarshal(wholePrefix(b), &parts) != nil {
-		return Record{}
-	}
+	parts := wholeMembers(jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)))
 	return Record{
 		Version:    decodePart[int](parts["version"]),
 		Attachment: decodePart[attachment.Key](parts["attachment"]),
@@ -86,60 +81,27 @@ func decodeNamespace(b []byte) attachment.Namespace {
 	return n
 }
 
-// wholePrefix returns the beginning of the JSON object in b, with as many of its members as are
-// whole, and then closed. Of the interface each whole member counts. Of its lists each whole
-// element counts. Half of a namespace's identity would fit other namespaces too, and half of the
-// parents would be other parents.
-func wholePrefix(b []byte) []byte {
-	decoder := jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	var whole int64
-	var brackets []byte
+// wholeMembers returns the members of the next object, up to the first one that is not whole. Of the interface each whole member counts.
+// Half of a namespace's identity would fit other namespaces too, and half of the parents would be other parents.
+func wholeMembers(decoder *jsontext.Decoder) map[string]json.RawMessage {
+	members := map[string]json.RawMessage{}
+	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
+		return members
+	}
 	for {
 		token, err := decoder.ReadToken()
-		if err != nil {
-			return append(bytes.Clone(b[:whole]), brackets...)
+		if err != nil || token.Kind() == '}' {
+			return members
 		}
-		end := decoder.InputOffset()
-		// The rest of a number can be missing.
-		if !endsValue(decoder, token.Kind()) || token.Kind() == '0' && end == int64(len(b)) || !isUsableAlone(decoder) {
+		name := token.String()
+		if name == "interface" && decoder.StackDepth() == 1 && decoder.PeekKind() == '{' {
+			members[name], _ = json.Marshal(wholeMembers(decoder)) // JSON that was read can be written.
 			continue
 		}
-		whole, brackets = end, closingBrackets(decoder)
-	}
-}
-
-// endsValue says that the token that was just read is a value's last one, and no name.
-func endsValue(decoder *jsontext.Decoder, token jsontext.Kind) bool {
-	if token == '{' || token == '[' {
-		return false
-	}
-	container, length := decoder.StackIndex(decoder.StackDepth())
-	return container != '{' || length%2 == 0
-}
-
-// isUsableAlone says that the value is of use without what follows it.
-func isUsableAlone(decoder *jsontext.Decoder) bool {
-	const top, member, element = 1, 2, 3 // Such as /interface/addresses/0.
-	path := strings.Split(string(decoder.StackPointer()), "/")[1:]
-	container, _ := decoder.StackIndex(decoder.StackDepth())
-	switch {
-	case len(path) <= top:
-		return true
-	case path[0] != "interface":
-		return false
-	}
-	return len(path) == member || len(path) == element && container == '[' && path[1] != "parents"
-}
-
-// closingBrackets returns the brackets that close what is open.
-func closingBrackets(decoder *jsontext.Decoder) []byte {
-	var brackets []byte
-	for depth := decoder.StackDepth(); depth > 0; depth-- {
-		bracket := byte('}')
-		if container, _ := decoder.StackIndex(depth); container == '[' {
-			bracket = ']'
+		value, err := decoder.ReadValue()
+		if err != nil {
+			return members
 		}
-		brackets = append(brackets, bracket)
+		members[name] = json.RawMessage(value.Clone())
 	}
-	return brackets
 }
