@@ -134,14 +134,6 @@ var RouteMetrics = []string{
 	"rto_min", "initrwnd", "quickack", "", "fastopen_no_cookie",
 }
 
-func (r Route) gateways() []netip.Addr {
-	var gateways []netip.Addr
-	for _, h := range r.NextHops {
-		gateways = append(gateways, h.Gateway)
-	}
-	return gateways
-}
-
 // Devices returns the names of the other devices that the route goes through.
 func (r Route) Devices() []string {
 	var names []string

@@ -29,10 +29,9 @@ func TestInterfaceValidateNamesWhatIsWrong(t *testing.T) {
 		"anything goes in the sandbox": {func(i *Interface) {
 			i.Parents, i.ParentsInSandbox = []Device{{Kind: KindMacvlan, Name: "net1"}, nic("eth0", "", "")}, true
 		}, ""},
-		"an address":  {func(i *Interface) { i.Addresses[1].Prefix = netip.Prefix{} }, "an address without prefix"},
-		"a route":     {func(i *Interface) { i.Routes[0].Destination = netip.Prefix{} }, "a route without destination"},
-		"no gateway":  {func(i *Interface) { i.Routes[0].Gateway = netip.Addr{} }, ""},
-		"its gateway": {func(i *Interface) { i.Routes[1].Gateway = netip.MustParseAddr("10.3.0.1") }, "route ::/0 via 10.3.0.1: gateway of another family"},
+		"an address": {func(i *Interface) { i.Addresses[1].Prefix = netip.Prefix{} }, "an address without prefix"},
+		"a route":    {func(i *Interface) { i.Routes[0].Destination = netip.Prefix{} }, "a route without destination"},
+		"no gateway": {func(i *Interface) { i.Routes[0].Gateway = netip.Addr{} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := pod()
@@ -59,8 +58,6 @@ func TestLinkValidateNamesWhatIsWrong(t *testing.T) {
 		"no name":                  {func(l *Link) { l.Name = "" }, "is empty"},
 		"MAC in capitals":          {func(l *Link) { l.MAC = "02:00:00:00:00:AA" }, `MAC address "02:00:00:00:00:AA" is not written as 02:00:00:00:00:aa`},
 		"MAC of a group":           {func(l *Link) { l.MAC = "01:00:5e:00:00:01" }, `"01:00:5e:00:00:01" is a multicast address`},
-		"negative MTU":             {func(l *Link) { l.MTU = -1 }, "MTU -1 is negative"},
-		"negative index":           {func(l *Link) { l.Index = -2 }, "index -2 is negative"},
 		"macvlan without mode":     {func(l *Link) { l.Macvlan = nil }, `kind "macvlan" does not go with its attributes`},
 		"macvlan with a VLAN":      {func(l *Link) { l.VLAN = &v3 }, `kind "macvlan" does not go with its attributes`},
 		"VLAN with a mode":         {func(l *Link) { l.Kind = KindVLAN }, `kind "vlan" does not go with its attributes`},
@@ -150,8 +147,8 @@ func TestSettingKeys(t *testing.T) {
 		"": false, "ipv4/": false, "ipv4/neigh/": false, "ipv5/x": false, "ipv4": false, "x": false, "ipv4/../x": false, "ipv4/a/b": false,
 		"ipv4/neigh/neigh/x": false, "ipv4/Upper": false, "ipv4/x\n": false, "ipv4/é": false, "ipv6/ipv4/x": false, "neigh/ipv4/x": false,
 	} {
-		if got := isSettingKey(key); got != want {
-			t.Errorf("isSettingKey(%q) = %v", key, got)
+		if got := settingKey.MatchString(key); got != want {
+			t.Errorf("settingKey matches %q = %v", key, got)
 		}
 	}
 }
