@@ -18,7 +18,7 @@ func fullRecord() Record {
 	i.Link.Macvlan = &netstate.Macvlan{
 		Mode: "source", NoDestination: true, BCQueueLen: 1000, BCCutoff: number[int32](1), Sources: []string{"02:00:00:00:00:77"},
 	}
-	i.Master = &netstate.Master{Kind: netstate.KindBridge, Name: "k6t-eth0", Port: map[string]uint32{"learning": 0, "cost": 2}}
+	i.Master = &netstate.Master{Kind: netstate.KindBridge, Name: "k6t-eth0", Port: netstate.Numbers{"learning": 0, "cost": 2}}
 	i.Parents[0].VLANOptions = &netstate.VLANOptions{
 		Flags: []string{"reorder_hdr", "gvrp"}, IngressQoS: map[uint32]uint32{1: 2}, EgressQoS: map[uint32]uint32{3: 4},
 	}
@@ -27,7 +27,7 @@ func fullRecord() Record {
 		Routes:    []netstate.Route{route("10.8.0.0/16", "10.3.0.1")},
 	}
 	bond := i.Parents[1].Bond
-	bond.Options, bond.Primary = map[string]uint32{"miimon": 100}, "eth1"
+	bond.Options, bond.Primary = netstate.Numbers{"miimon": 100}, "eth1"
 	bond.ARPTargets, bond.ActorSystem = []netip.Addr{netip.MustParseAddr("10.3.0.1")}, "02:00:00:00:00:99"
 	i.Routes = append(i.Routes, manyHops(), via6())
 	i.Rules = []netstate.Rule{{

@@ -13,53 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Attributes of bonds that the netlink library does not have (linux/if_link.h).
-const (
-	iflaBondPeerNotifyDelay = 28
-	iflaBondLACPActive      = 29
-	iflaBondMissedMax       = 30
-	iflaBondNSIPv6Target    = 31
-	iflaBondCoupledControl  = 32
-)
-
-// bondOption is an option of a bond whose value is a number.
-type bondOption struct {
-	attr uint16
-	name string
-	// bytes is the size of the number.
-	bytes int
-	// defaultValue is the kernel's default (bond_check_params in drivers/net/bonding).
-	defaultValue uint32
-}
-
-// bondOptions are the options that netstate.BondOptions names.
-var bondOptions = []bondOption{
-	{nl.IFLA_BOND_MIIMON, "miimon", 4, 0},
-	{nl.IFLA_BOND_UPDELAY, "updelay", 4, 0},
-	{nl.IFLA_BOND_DOWNDELAY, "downdelay", 4, 0},
-	{nl.IFLA_BOND_USE_CARRIER, "use_carrier", 1, 1},
-	{nl.IFLA_BOND_ARP_INTERVAL, "arp_interval", 4, 0},
-	{nl.IFLA_BOND_ARP_VALIDATE, "arp_validate", 4, 0},
-	{nl.IFLA_BOND_ARP_ALL_TARGETS, "arp_all_targets", 4, 0},
-	{nl.IFLA_BOND_PRIMARY_RESELECT, "primary_reselect", 1, 0},
-	{nl.IFLA_BOND_FAIL_OVER_MAC, "fail_over_mac", 1, 0},
-	{nl.IFLA_BOND_XMIT_HASH_POLICY, "xmit_hash_policy", 1, 0},
-	{nl.IFLA_BOND_RESEND_IGMP, "resend_igmp", 4, 1},
-	{nl.IFLA_BOND_NUM_PEER_NOTIF, "num_grat_arp", 1, 1},
-	{nl.IFLA_BOND_ALL_SLAVES_ACTIVE, "all_slaves_active", 1, 0},
-	{nl.IFLA_BOND_MIN_LINKS, "min_links", 4, 0},
-	{nl.IFLA_BOND_LP_INTERVAL, "lp_interval", 4, 1},
-	{nl.IFLA_BOND_PACKETS_PER_SLAVE, "packets_per_slave", 4, 1},
-	{nl.IFLA_BOND_AD_LACP_RATE, "lacp_rate", 1, 0},
-	{nl.IFLA_BOND_AD_SELECT, "ad_select", 1, 0},
-	{nl.IFLA_BOND_AD_ACTOR_SYS_PRIO, "ad_actor_sys_prio", 2, 65535},
-	{nl.IFLA_BOND_AD_USER_PORT_KEY, "ad_user_port_key", 2, 0},
-	{nl.IFLA_BOND_TLB_DYNAMIC_LB, "tlb_dynamic_lb", 1, 1},
-	{iflaBondPeerNotifyDelay, "peer_notify_delay", 4, 0},
-	{iflaBondLACPActive, "lacp_active", 1, 1},
-	{iflaBondMissedMax, "missed_max", 1, 2},
-	{iflaBondCoupledControl, "coupled_control", 1, 1},
-}
+// iflaBondNSIPv6Target is IFLA_BOND_NS_IP6_TARGET (linux/if_link.h).
+const iflaBondNSIPv6Target = 31
 
 // bondModes are the names of the modes, each at its number (linux/if_bonding.h).
 var bondModes = []string{
@@ -84,40 +39,13 @@ func parseBond(data []byte) (bond *netstate.Bond, primary int, err error) {
 		case nl.IFLA_BOND_AD_ACTOR_SYSTEM:
 			bond.ActorSystem = nonZero(a.Value()).String()
 		default:
-			parseBondOption(bond, a)
+			readNumber(netstate.BondOptions, a, &bond.Options)
 		}
 	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("bond: %w", err)
 	}
 	return bond, primary, nil
-}
-
-// parseBondOption adds the option to the bond, unless it has the kernel's default.
-func parseBondOption(bond *netstate.Bond, a *rtnl.Attribute) {
-	i := slices.IndexFunc(bondOptions, func(o bondOption) bool { return o.attr == a.Type() })
-	if i < 0 {
-		return
-	}
-	o := bondOptions[i]
-	value := a.Number(0, o.bytes)
-	if value == o.defaultValue {
-		return
-	}
-	if bond.Options == nil {
-		bond.Options = map[string]uint32{}
-	}
-	bond.Options[o.name] = value
-}
-
-func numberAttr(value uint32, size int) []byte {
-	switch size {
-	case 1:
-		return nl.Uint8Attr(uint8(value))
-	case 2:
-		return nl.Uint16Attr(uint16(value))
-	}
-	return nl.Uint32Attr(value)
 }
 
 // CreateBond makes the bond, down and without members. Its primary member is the device of that
@@ -142,11 +70,7 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindBond))
 	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
 	data.AddRtAttr(nl.IFLA_BOND_MODE, nl.Uint8Attr(uint8(mode)))
-	for _, o := range bondOptions {
-		if value, ok := d.Bond.Options[o.name]; ok {
-			data.AddRtAttr(int(o.attr), numberAttr(value, o.bytes))
-		}
-	}
+	addNumbers(data, netstate.BondOptions, d.Bond.Options)
 	addARPTargets(data, d.Bond.ARPTargets)
 	if d.Bond.ActorSystem != "" {
 		mac, err := net.ParseMAC(d.Bond.ActorSystem)

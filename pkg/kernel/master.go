@@ -10,38 +10,6 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// portAttribute is an attribute of a bridge's port that somebody can set.
-type portAttribute struct {
-	attr  uint16
-	name  string
-	bytes int
-}
-
-// portAttributes are the attributes that the kernel both tells and takes (br_port_policy in
-// net/bridge/br_netlink.c).
-var portAttributes = []portAttribute{
-	{nl.IFLA_BRPORT_PRIORITY, "priority", 2},
-	{nl.IFLA_BRPORT_COST, "cost", 4},
-	{nl.IFLA_BRPORT_MODE, "mode", 1},
-	{nl.IFLA_BRPORT_GUARD, "guard", 1},
-	{nl.IFLA_BRPORT_PROTECT, "protect", 1},
-	{nl.IFLA_BRPORT_FAST_LEAVE, "fast_leave", 1},
-	{nl.IFLA_BRPORT_LEARNING, "learning", 1},
-	{nl.IFLA_BRPORT_UNICAST_FLOOD, "unicast_flood", 1},
-	{nl.IFLA_BRPORT_PROXYARP, "proxyarp", 1},
-	{nl.IFLA_BRPORT_PROXYARP_WIFI, "proxyarp_wifi", 1},
-	{nl.IFLA_BRPORT_MULTICAST_ROUTER, "multicast_router", 1},
-	{nl.IFLA_BRPORT_MCAST_FLOOD, "mcast_flood", 1},
-	{nl.IFLA_BRPORT_MCAST_TO_UCAST, "mcast_to_ucast", 1},
-	{nl.IFLA_BRPORT_VLAN_TUNNEL, "vlan_tunnel", 1},
-	{nl.IFLA_BRPORT_BCAST_FLOOD, "bcast_flood", 1},
-	{nl.IFLA_BRPORT_GROUP_FWD_MASK, "group_fwd_mask", 2},
-	{nl.IFLA_BRPORT_NEIGH_SUPPRESS, "neigh_suppress", 1},
-	{nl.IFLA_BRPORT_ISOLATED, "isolated", 1},
-	{nl.IFLA_BRPORT_LOCKED, "locked", 1},
-	{nl.IFLA_BRPORT_MAB, "mab", 1},
-}
-
 // iflaBrVLANFiltering is IFLA_BR_VLAN_FILTERING.
 const iflaBrVLANFiltering = 7
 
@@ -104,15 +72,8 @@ func filtersVLANs(data []byte) (bool, error) {
 	return filters == 1, err
 }
 
-func parsePort(data []byte) (map[string]uint32, error) {
-	port := map[string]uint32{}
-	err := rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
-		for _, p := range portAttributes {
-			if p.attr == a.Type() {
-				port[p.name] = a.Number(0, p.bytes)
-			}
-		}
-	})
+func parsePort(data []byte) (port netstate.Numbers, err error) {
+	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) { readNumber(netstate.PortAttributes, a, &port) })
 	return port, err
 }
 
@@ -133,12 +94,7 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error
 	port := linkMessage(unix.RTM_NEWLINK, "set up the port of "+m.Name, index, 0, 0)
 	info := port.AddRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_SLAVE_KIND, nl.NonZeroTerminated(m.Kind))
-	data := info.AddRtAttr(nl.IFLA_INFO_SLAVE_DATA, nil)
-	for _, p := range portAttributes {
-		if value, ok := m.Port[p.name]; ok {
-			data.AddRtAttr(int(p.attr), numberAttr(value, p.bytes))
-		}
-	}
+	addNumbers(info.AddRtAttr(nl.IFLA_INFO_SLAVE_DATA, nil), netstate.PortAttributes, m.Port)
 	return append(batch, port), nil
 }
 

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -110,6 +111,59 @@ func addFields(list attributeList, fields []field) {
 			list.AddRtAttr(f.attr, *v)
 		}
 	}
+}
+
+// readNumber adds the number in the attribute to the values, unless it is the usual one. It returns false if the table does not have the
+// attribute.
+func readNumber(table []netstate.Number, a *rtnl.Attribute, values *netstate.Numbers) bool {
+	i := slices.IndexFunc(table, func(n netstate.Number) bool { return n.Type == a.Type() })
+	if i < 0 {
+		return false
+	}
+	n := table[i]
+	value := numberIn(a, n.Format)
+	if value == n.Usual {
+		return true
+	}
+	if *values == nil {
+		*values = netstate.Numbers{}
+	}
+	(*values)[n.Name] = value
+	return true
+}
+
+func numberIn(a *rtnl.Attribute, f netstate.Format) uint64 {
+	switch half := int(f &^ netstate.Range); {
+	case f == netstate.BigU64:
+		return a.NetworkUint64()
+	case f&netstate.Range != 0:
+		return uint64(a.Number(0, half))<<32 | uint64(a.Number(half, half))
+	}
+	return uint64(a.Number(0, int(f)))
+}
+
+// addNumbers adds the values that the table has.
+func addNumbers(list attributeList, table []netstate.Number, values netstate.Numbers) {
+	for _, n := range table {
+		if value, ok := values[n.Name]; ok {
+			list.AddRtAttr(int(n.Type), encodeNumber(value, n.Format))
+		}
+	}
+}
+
+func encodeNumber(value uint64, f netstate.Format) []byte {
+	switch f {
+	case netstate.U8:
+		return nl.Uint8Attr(uint8(value))
+	case netstate.U16:
+		return nl.Uint16Attr(uint16(value))
+	case netstate.U32:
+		return nl.Uint32Attr(uint32(value))
+	case netstate.BigU64:
+		return binary.BigEndian.AppendUint64(nil, value)
+	}
+	half := f &^ netstate.Range
+	return append(encodeNumber(value>>32, half), encodeNumber(value, half)...)
 }
 
 // familyOf returns the number of the address's family.

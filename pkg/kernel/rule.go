@@ -1,10 +1,8 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -19,32 +17,6 @@ const (
 	sizeofRuleHeader = unix.SizeofRtMsg
 	ruleInvert       = 0x2
 )
-
-// ruleSelector is an attribute of a rule whose value is a number, or a range of two.
-type ruleSelector struct {
-	attr  uint16
-	name  string
-	bytes int
-	pair  bool
-	// unset is the value that means nothing is selected.
-	unset uint64
-}
-
-// ruleSelectors are the selectors that netstate.RuleSelectors names.
-var ruleSelectors = []ruleSelector{
-	{attr: nl.FRA_FWMARK, name: "fwmark", bytes: 4},
-	{attr: nl.FRA_FWMASK, name: "fwmask", bytes: 4},
-	{attr: nl.FRA_FLOW, name: "flow", bytes: 4},
-	{attr: nl.FRA_TUN_ID, name: "tun_id", bytes: 8},
-	{attr: nl.FRA_GOTO, name: "goto", bytes: 4},
-	{attr: nl.FRA_SUPPRESS_PREFIXLEN, name: "suppress_prefixlength", bytes: 4, unset: 0xffffffff},
-	{attr: nl.FRA_SUPPRESS_IFGROUP, name: "suppress_ifgroup", bytes: 4, unset: 0xffffffff},
-	{attr: nl.FRA_L3MDEV, name: "l3mdev", bytes: 1},
-	{attr: nl.FRA_IP_PROTO, name: "ipproto", bytes: 1},
-	{attr: nl.FRA_SPORT_RANGE, name: "sport", bytes: 2, pair: true},
-	{attr: nl.FRA_DPORT_RANGE, name: "dport", bytes: 2, pair: true},
-	{attr: nl.FRA_UID_RANGE, name: "uidrange", bytes: 4, pair: true, unset: 0xffffffff},
-}
 
 // rules returns the policy rules of the namespace that somebody made, and notes those that cannot
 // be described.
@@ -126,14 +98,7 @@ func parseRuleAttribute(r *netstate.Rule, a *rtnl.Attribute, m *nl.RtMsg) bool {
 		r.To = prefixOf(a, m.Dst_len)
 	case nl.FRA_PAD:
 	default:
-		if readField(ruleFields(r), a) {
-			return true
-		}
-		i := slices.IndexFunc(ruleSelectors, func(s ruleSelector) bool { return s.attr == a.Type() })
-		if i < 0 {
-			return false
-		}
-		ruleSelectors[i].take(r, a)
+		return readField(ruleFields(r), a) || readNumber(netstate.RuleSelectors, a, &r.Selectors)
 	}
 	return true
 }
@@ -141,39 +106,6 @@ func parseRuleAttribute(r *netstate.Rule, a *rtnl.Attribute, m *nl.RtMsg) bool {
 // ruleFields are the attributes of a rule that are alike in requests and answers.
 func ruleFields(r *netstate.Rule) []field {
 	return []field{{nl.FRA_IIFNAME, &r.InputDevice}, {nl.FRA_OIFNAME, &r.OutputDevice}, {nl.FRA_TABLE, &r.Table}, {nl.FRA_PROTOCOL, &r.Protocol}}
-}
-
-func (s ruleSelector) take(r *netstate.Rule, a *rtnl.Attribute) {
-	value := s.number(a)
-	if value == s.unset {
-		return
-	}
-	if r.Selectors == nil {
-		r.Selectors = map[string]uint64{}
-	}
-	r.Selectors[s.name] = value
-}
-
-// number returns the number in the attribute. Of a range, it returns the first in the upper half
-// and the second in the lower one.
-func (s ruleSelector) number(a *rtnl.Attribute) uint64 {
-	switch {
-	case s.bytes == 8:
-		return a.NetworkUint64()
-	case s.pair:
-		return uint64(a.Number(0, s.bytes))<<32 | uint64(a.Number(s.bytes, s.bytes))
-	}
-	return uint64(a.Number(0, s.bytes))
-}
-
-func (s ruleSelector) encode(value uint64) []byte {
-	switch {
-	case s.bytes == 8:
-		return binary.BigEndian.AppendUint64(nil, value)
-	case s.pair:
-		return append(numberAttr(uint32(value>>32), s.bytes), numberAttr(uint32(value), s.bytes)...)
-	}
-	return numberAttr(uint32(value), s.bytes)
 }
 
 // addRule returns the request that makes the rule, if it is missing.
@@ -196,11 +128,7 @@ func addRule(r netstate.Rule) rtnl.Message {
 		m.AddRtAttr(nl.FRA_DST, r.To.Addr().AsSlice())
 	}
 	addFields(m, ruleFields(&r))
-	for _, s := range ruleSelectors {
-		if value, ok := r.Selectors[s.name]; ok {
-			m.AddRtAttr(int(s.attr), s.encode(value))
-		}
-	}
+	addNumbers(m, netstate.RuleSelectors, r.Selectors)
 	return m
 }
 

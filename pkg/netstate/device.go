@@ -66,23 +66,14 @@ type Bond struct {
 	// Mode is the bonding mode by its name, such as active-backup or 802.3ad.
 	Mode    string   `json:"mode"`
 	Members []Member `json:"members,omitempty"`
-	// Options are the options that differ from the kernel's default, by their names in ip-link(8). The values
-	// are the kernel's numbers.
-	Options map[string]uint32 `json:"options,omitempty"`
+	// Options are the options that differ from the kernel's default, by their names in ip-link(8).
+	Options Numbers `json:"options,omitempty"`
 	// Primary is the name of the preferred member.
 	Primary string `json:"primary,omitempty"`
 	// ARPTargets are the targets of ARP monitoring, IPv4 and IPv6.
 	ARPTargets []netip.Addr `json:"arpTargets,omitempty"`
 	// ActorSystem is the MAC of ad_actor_system.
 	ActorSystem string `json:"actorSystem,omitempty"`
-}
-
-// BondOptions are the names of Bond.Options.
-var BondOptions = []string{
-	"miimon", "updelay", "downdelay", "use_carrier", "arp_interval", "arp_validate", "arp_all_targets", "primary_reselect",
-	"fail_over_mac", "xmit_hash_policy", "resend_igmp", "num_grat_arp", "all_slaves_active", "min_links", "lp_interval",
-	"packets_per_slave", "lacp_rate", "ad_select", "ad_actor_sys_prio", "ad_user_port_key", "tlb_dynamic_lb",
-	"peer_notify_delay", "lacp_active", "missed_max", "coupled_control",
 }
 
 // Member is a NIC that is enslaved to a bond.

@@ -12,7 +12,7 @@ func whole() Interface {
 	i := pod()
 	i.Link.TxQueueLen, i.Link.Alias, i.Link.Group = pointer(500), "the pod's", 5
 	i.Link.LinkFlags = LinkFlags{Promiscuous: true, AllMulticast: true}
-	i.Master = &Master{Kind: KindBridge, Name: "br0", Port: map[string]uint32{"learning": 0}}
+	i.Master = &Master{Kind: KindBridge, Name: "br0", Port: Numbers{"learning": 0}}
 	i.Rules = []Rule{{Priority: 10, From: netip.MustParsePrefix("10.3.0.5/32"), Action: 1, Table: 100}}
 	i.Neighbours = []Neighbour{{Address: netip.MustParseAddr("10.3.0.1"), MAC: "02:00:00:00:00:99"}}
 	i.Settings = map[string]string{"ipv4/arp_notify": "1"}
@@ -33,7 +33,7 @@ func TestDiffOfWhatFewHave(t *testing.T) {
 		"a master that is not wanted":   {want: func(i *Interface) { i.Master = nil }},
 		"another port": {
 			have: func(i *Interface) {
-				i.Master = &Master{Kind: KindBridge, Name: "br0", Port: map[string]uint32{"learning": 1}}
+				i.Master = &Master{Kind: KindBridge, Name: "br0", Port: Numbers{"learning": 1}}
 			},
 			says: []string{"master is one with learning 1, not bridge br0 with learning 0"},
 		},

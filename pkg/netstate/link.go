@@ -123,5 +123,5 @@ type Master struct {
 	Name string `json:"name"`
 	// Port has the attributes of a bridge's port by their names in linux/if_link.h, such as learning
 	// (IFLA_BRPORT_LEARNING).
-	Port map[string]uint32 `json:"port,omitempty"`
+	Port Numbers `json:"port,omitempty"`
 }

@@ -23,15 +23,8 @@ type Rule struct {
 	Action       uint8  `json:"action"`
 	Table        uint32 `json:"table,omitempty"`
 	Protocol     uint8  `json:"protocol,omitempty"`
-	// Selectors are the other selectors, by their names in ip-rule(8): fwmark, fwmask, goto, ipproto, ... A range
-	// has its first number in the upper half.
-	Selectors map[string]uint64 `json:"selectors,omitempty"`
-}
-
-// RuleSelectors are the names of Selectors.
-var RuleSelectors = []string{
-	"fwmark", "fwmask", "flow", "tun_id", "goto", "suppress_prefixlength", "suppress_ifgroup", "l3mdev", "ipproto",
-	"sport", "dport", "uidrange",
+	// Selectors are the other selectors, by their names in ip-rule(8): fwmark, fwmask, goto, ipproto, ...
+	Selectors Numbers `json:"selectors,omitempty"`
 }
 
 // String returns everything of the rule in the words of ip-rule(8). Two rules with the same String are the

@@ -235,12 +235,7 @@ func (r Rule) Validate() error {
 	if err := validateNames(r.InputDevice, r.OutputDevice); err != nil {
 		return wrap(err, "rule %s", r)
 	}
-	for name := range r.Selectors {
-		if err := oneOf(RuleSelectors, "selector", name); err != nil {
-			return wrap(err, "rule %s", r)
-		}
-	}
-	return nil
+	return wrap(r.Selectors.validate(RuleSelectors, "selector"), "rule %s", r)
 }
 
 // Validate reports the first thing in d that cannot be a device.
@@ -261,10 +256,8 @@ func (d Device) Validate() error {
 		return errors.Join(d.VLAN.Validate(), d.VLANOptions.Validate())
 	}
 	if d.Bond != nil {
-		for name := range d.Bond.Options {
-			if err := oneOf(BondOptions, "bond option", name); err != nil {
-				return err
-			}
+		if err := d.Bond.Options.validate(BondOptions, "bond option"); err != nil {
+			return err
 		}
 		for _, m := range d.Bond.Members {
 			if err := attachment.ValidateIfName(m.Name); err != nil {
