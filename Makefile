@@ -37,7 +37,7 @@ install: build man  ## into PREFIX/sbin, PREFIX/share, PREFIX/lib/systemd and CN
 	install -D -m 0644 bin/completion/relink.fish $(DESTDIR)$(or $(PREFIX),/usr/local)/share/fish/vendor_completions.d/relink.fish
 
 deb: build man  ## bin/relink_VERSION_amd64.deb
-	$(GO) -C hack/deb run . -version $(VERSION) -date $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || echo 0))
+	SOURCE_DATE_EPOCH=$(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || echo 0)) hack/package $(VERSION) bin
 
 setup:
 	@hack/setup
@@ -127,7 +127,7 @@ FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/capture/netfix FuzzMacv
 test-fuzz:  ## FUZZSECONDS each, at least
 	@for f in $(FUZZED); do GO=$(GO) hack/fuzz $$f $(or $(FUZZSECONDS),1) || failed=1; done; [ -z "$$failed" ]
 
-CRDS := $(GO) -C hack/crds tool controller-gen crd paths=./v1alpha1 output:crd:stdout
+CRDS := $(GO) -C hack/tools tool controller-gen crd paths=./v1alpha1 output:crd:stdout
 
 crds:  ## the kinds of shared pools for the API, from pkg/pool
 	$(CRDS) >deploy/kubernetes/pools/crds.yaml
@@ -141,7 +141,7 @@ lint: setup
 	@for m in . $(MODULES); do echo "lint $$m"; (cd $$m && $(CACHE)/tools/golangci-lint run ./...) || failed=1; done; [ -z "$$failed" ]
 	$(CRDS) | diff deploy/kubernetes/pools/crds.yaml - || { echo "run: make crds" >&2; exit 1; }
 	@! git grep -nE '\.Same\([A-Za-z.]+\.Identity\(\)\)' -- '*.go' ':!pkg/kernel' || { echo 'compare a namespace by CheckSame'; false; }
-	shellcheck -e SC2187 hack/setup hack/fuzz .ci/run $$(git ls-files '*.sh')
+	shellcheck -e SC2187 hack/setup hack/fuzz hack/package .ci/run $$(git ls-files '*.sh')
 
 bench: setup  ## beside the peers, in one run: the tables of docs/benchmarks.md, and charts of them
 	$(GO) -C test/bench run .

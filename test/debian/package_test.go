@@ -31,8 +31,7 @@ func makePackages(dir string) error {
 		for p in relink-macvlan relink-vlan relink-ipam relink-checkpoint relink-host-access; do echo "$p" >"$1/$p"; done
 		for s in bash zsh fish; do "$1/relink" completion $s >"$1/completion/relink.$s"; done
 		echo '.TH relink 8' >"$1/man/relink.8"
-		go -C ../../hack/deb build -o "$1/deb" .
-		for v in v1.0.0-rc1 v1.0.0; do "$1/deb" -version $v -bin "$1" -compression none; done`
+		for v in v1.0.0-rc1 v1.0.0; do ../../hack/package $v "$1" none; done`
 	if out, err := exec.Command("sh", "-c", script, "sh", dir, programs).CombinedOutput(); err != nil {
 		return fmt.Errorf("make the packages: %w\n%s", err, out)
 	}
