@@ -6,7 +6,7 @@
 //     only reported.
 //   - Chains (chains.go) groups the records by what they are on in the host. Each chain (chain.go) goes through
 //     the following stages by itself, so that one dead NIC holds up nobody else.
-//   - A ParentPlan (parents.go, bond.go, find.go, candidates.go) decides on a picture of the host's devices which
+//   - A ParentPlan (parents.go, bond.go, find.go, match.go) decides on a picture of the host's devices which
 //     Steps bring the recorded parents back. It is pure: Run waits (wait.go), looks and plans again until
 //     nothing is missing that may still appear.
 //   - A stepRunner (step_run.go, host.go) carries the steps in the host out, under a lock of the store.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 )
@@ -74,23 +73,12 @@ func (c *chainRestore) replan() {
 			c.afterPlan.chain(record.Interface.Parents)
 		}
 	}
-	for _, text := range shadowedVLANs(c.devices, parentNames(c.records)) {
+	for _, text := range shadowedVLANs(c.devices, hostNames(c.records)) {
 		c.report.problem(text)
 	}
 	for _, step := range c.afterPlan.Steps() {
 		c.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
 	}
-}
-
-// parentNames are the names of all parents that the records have in the host.
-func parentNames(records []checkpoint.Record) map[string]bool {
-	names := map[string]bool{}
-	for i := range records {
-		for _, p := range records[i].Interface.Parents {
-			names[p.Name] = names[p.Name] || onHost(&records[i])
-		}
-	}
-	return names
 }
 
 // shadowedVLANs is a pure function. It names each VLAN device on a member of a bond that has the same

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // checkNames refuses names in --parent that cannot be right. A restore writes the new names into the records. So a run that is told
@@ -50,20 +49,14 @@ func checkOverlap(mapped map[string]string) error {
 func hostNames(records []checkpoint.Record) map[string]bool {
 	names := map[string]bool{}
 	for i := range records {
-		if link := records[i].Interface.Link; link.Kind == netstate.KindNIC {
-			names[nameInHost(link)] = true
-		}
-		if !onHost(&records[i]) {
+		if records[i].Interface.ParentsInSandbox {
 			continue
+		}
+		for _, m := range hostNICs(&records[i]) {
+			names[m.Name] = true
 		}
 		for _, p := range records[i].Interface.Parents {
 			names[p.Name] = true
-			if p.Bond == nil {
-				continue
-			}
-			for _, m := range p.Bond.Members {
-				names[m.Name] = true
-			}
 		}
 	}
 	return names

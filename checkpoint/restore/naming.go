@@ -22,7 +22,7 @@ func NewNaming(devices netstate.Devices, records []checkpoint.Record, unreadable
 	for _, u := range unreadable {
 		usable = append(usable, u.Partial)
 	}
-	return &Naming{plan: NewParentPlan(devices, recordedNICs(usable), ParentOptions{}), devices: devices}
+	return &Naming{plan: NewParentPlan(devices, NICs(usable), ParentOptions{}), devices: devices}
 }
 
 // Names returns the names of all devices that the recorded interface is stacked on, members of bonds included: those

@@ -35,11 +35,11 @@ func (r *restoreRun) allNICs(ctx context.Context, chosen locatedRecords) ([]nets
 		}
 		chosen = r.locateNamespaces(ctx, records)
 	}
-	return recordedNICs(append(slices.Clip(chosen.found), chosen.uncertain...)), nil
+	return NICs(append(slices.Clip(chosen.found), chosen.uncertain...)), nil
 }
 
-// recordedNICs returns all the NICs that records name, each description once.
-func recordedNICs(records []checkpoint.Record) []netstate.Member {
+// NICs returns all NICs that the records name, each description once.
+func NICs(records []checkpoint.Record) []netstate.Member {
 	var nics []netstate.Member
 	for i := range records {
 		nics = appendKnown(nics, hostNICs(&records[i])...)

@@ -63,7 +63,7 @@ func TestPlanOfABase(t *testing.T) {
 		"two NICs with the MAC, the bus tells them apart": {
 			there:  devices{up(2, noBus(nic("eth5", 1)), 0), up(3, nic("eth6", 1), 0)},
 			chains: oneChain(nic("eth1", 1)),
-			want:   planResult{On: list("eth6"), Notes: list("eth1 is now eth6 (same bus address 0000:00:01.0)")},
+			want:   planResult{On: list("eth6"), Notes: list("eth1 is now eth6 (same permanent MAC 52:54:00:00:00:01)")},
 		},
 		"a bridge that has the MAC is no NIC": {
 			there: devices{up(2, netstate.Device{Kind: "bridge", Name: "br0", NIC: hardware(1)}, 0)}, chains: oneChain(nic("eth1", 1)),
@@ -211,7 +211,7 @@ func TestPlanSaysThatTwoNICsMatch(t *testing.T) {
 			there:  devices{up(2, noBus(nic("eth5", 1)), 0), up(3, noBus(nic("eth6", 1)), 0)},
 			chains: oneChain(noBus(nic("eth1", 1))),
 			want: planResult{On: list(""), Broken: list("the recorded eth1 (permanent MAC 52:54:00:00:00:01, no bus address) could be what is now " +
-				"eth5 (permanent MAC 52:54:00:00:00:01, no bus address) or eth6 (permanent MAC 52:54:00:00:00:01, no bus address): say which, such as --parent eth1=eth5 ?")},
+				"eth5 (permanent MAC 52:54:00:00:00:01, no bus address) or eth6 (permanent MAC 52:54:00:00:00:01, no bus address): say which by --parent eth1=DEVICE ?")},
 		},
 		"a bridge under the NIC's name": {
 			there: devices{up(2, deviceOfKind("bridge", "eth1"), 0)}, chains: oneChain(nic("eth1", 1)),

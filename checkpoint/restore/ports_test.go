@@ -33,8 +33,8 @@ func noMAC(d netstate.Device) netstate.Device { d.PermanentMAC = ""; return d }
 func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 	const isEth1 = "the recorded eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0) is not there; " +
 		"what is eth1 now is the recorded eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0): to use it for eth0 as well, say --parent eth0=eth1 ?"
-	const either = "what is eth1 now could be the recorded eth1 (permanent MAC 52:54:00:00:00:02, bus address 0000:3b:00.0) or the recorded eth0 (permanent MAC 52:54:00:00:00:01, bus address 0000:3b:00.0): " +
-		"say --parent eth1=eth1 to use it for eth1, or --parent eth0=eth1 to use it for eth0 ?"
+	const either = "the recorded %s (permanent MAC 52:54:00:00:00:0%d, bus address 0000:3b:00.0) could be what is now eth1 (permanent MAC 52:54:00:00:00:09, bus address 0000:3b:00.0), " +
+		"and so could the recorded %s (permanent MAC 52:54:00:00:00:0%d, bus address 0000:3b:00.0): say which by --parent %[1]s=DEVICE ?"
 	bond4 := up(4, bond("bond4"), 0)
 	both := bondOf(port("eth0", 1, "0"), port("eth1", 2, "1"))
 	portless := bondOf(port("eth0", 1, ""), port("eth1", 2, ""))
@@ -76,7 +76,7 @@ func TestPlanTellsThePortsOfACardApart(t *testing.T) {
 		"the card was exchanged, and one of the new ports is there": {
 			there: devices{up(3, port("eth1", 9, "0"), 0)}, chains: []stack{{port("eth0", 1, "0")}, {port("eth1", 2, "0")}},
 			want: planResult{On: list("", ""), Broken: list(
-				either, either)},
+				fmt.Sprintf(either, "eth0", 1, "eth1", 2), fmt.Sprintf(either, "eth1", 2, "eth0", 1))},
 		},
 		"the other port alone is no match": {
 			there: devices{up(3, port("eth5", 9, "1"), 0)}, chains: oneChain(port("eth0", 1, "0")),

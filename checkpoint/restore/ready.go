@@ -34,7 +34,7 @@ func ReadyParents(ctx context.Context, store *checkpoint.Store, host *kernel.Nam
 		}
 		defer unlock()
 	}
-	recorded := recordedNICs(records)
+	recorded := NICs(records)
 	for _, chain := range chains {
 		recorded = appendKnown(recorded, hardwareOf(chain)...)
 	}

@@ -116,9 +116,8 @@ func TestPlanKnowsTheSlotOfAnExchangedCard(t *testing.T) {
 func TestPlanTellsNICsAtOnePlaceApartByName(t *testing.T) {
 	lan0, lan1 := up(2, switchPort("lan0"), 0), up(3, switchPort("lan1"), 0)
 	sw := hardwareWords("", "switch0")
-	either := func(named, other string) string {
-		return fmt.Sprintf("what is %s now could be the recorded %s %s or the recorded %s %s: say --parent %s=%s to use it for %s, or --parent %s=%s to use it for %s ?",
-			named, named, sw, other, sw, named, named, named, other, named, other)
+	either := func(wanted, live, rival string) string {
+		return fmt.Sprintf("the recorded %s %s could be what is now %s %[2]s, and so could the recorded %[4]s %[2]s: say which by --parent %[1]s=DEVICE ?", wanted, sw, live, rival)
 	}
 	oldPort := func(name string) netstate.Device { return noMAC(atSlot(slotA, "", nic(name, 0))) }
 	planTests{
@@ -128,12 +127,12 @@ func TestPlanTellsNICsAtOnePlaceApartByName(t *testing.T) {
 		"one of them is recorded": {there: devices{lan0, lan1}, chains: oneChain(switchPort("lan1")), want: planResult{On: list("lan1")}},
 		"one is gone": {
 			there: devices{lan1}, chains: []stack{{switchPort("lan0")}, {switchPort("lan1")}},
-			want: planResult{On: list("", ""), Broken: list(either("lan1", "lan0"), either("lan1", "lan0"))},
+			want: planResult{On: list("", ""), Broken: list(either("lan0", "lan1", "lan1"), either("lan1", "lan1", "lan0"))},
 		},
 		"one has another name": {
 			there: devices{lan0, up(3, switchPort("eth5"), 0)}, chains: []stack{{switchPort("lan0")}, {switchPort("lan1")}},
-			want: planResult{On: list("", ""), Broken: list(either("lan0", "lan1"),
-				"the recorded lan1 "+sw+" could be what is now eth5 "+sw+" or lan0 "+sw+": say which, such as --parent lan1=eth5 ?")},
+			want: planResult{On: list("", ""), Broken: list(either("lan0", "lan0", "lan1"),
+				"the recorded lan1 "+sw+" could be what is now lan0 "+sw+" or eth5 "+sw+": say which by --parent lan1=DEVICE ?")},
 		},
 		"a bond of them": {
 			there: devices{up(4, bond("bond4"), 0), lan0, lan1}, chains: oneChain(bondOf(switchPort("lan0"), switchPort("lan1"))),
@@ -143,7 +142,7 @@ func TestPlanTellsNICsAtOnePlaceApartByName(t *testing.T) {
 		},
 		"one is in its bond, the other is gone": {
 			there: devices{up(4, bond("bond4"), 0), enslaved(3, switchPort("lan1"), 4)}, chains: oneChain(bondOf(switchPort("lan0"), switchPort("lan1"))),
-			want: planResult{On: list("bond4"), Problems: list("bond4 lacks its member: " + either("lan1", "lan0"))},
+			want: planResult{On: list("bond4"), Problems: list("bond4 lacks its member: " + either("lan0", "lan1", "lan1"))},
 		},
 		"ports of a card, of records without ports": {
 			there:  devices{up(2, noMAC(atSlot(slotA, "0", nic("eth0", 0))), 0), up(3, noMAC(atSlot(slotA, "1", nic("eth1", 0))), 0)},
@@ -181,7 +180,7 @@ func TestPlanTellsNICsWithOneMACApartByPlace(t *testing.T) {
 			there:  devices{up(2, atSlot(slotA, "0", nic("eth1", 1)), 0), up(3, atSlot(slotB, "0", nic("eth0", 1)), 0)},
 			chains: []stack{{eth0}, {eth1}},
 			want: planResult{On: list("eth1", "eth0"), Notes: list(
-				"eth0 is now eth1 (same bus address 0000:3b:00.0)", "eth1 is now eth0 (same bus address 0000:5e:00.0)")},
+				"eth0 is now eth1 (same permanent MAC 52:54:00:00:00:01)", "eth1 is now eth0 (same permanent MAC 52:54:00:00:00:01)")},
 		},
 		"one of a bond has the other's name": {
 			there:  devices{up(4, bond("bond4"), 0), enslaved(2, atSlot(slotB, "0", nic("eth0", 1)), 4), down(3, atSlot(slotA, "0", nic("eth1", 1)), 0)},
@@ -195,8 +194,8 @@ func TestPlanTellsNICsWithOneMACApartByPlace(t *testing.T) {
 		"one is there, in a third slot": {
 			there: devices{up(3, atSlot("0000:00:05.0", "0", nic("eth5", 1)), 0)}, chains: []stack{{eth0}, {eth1}},
 			want: planResult{On: list("", ""), Broken: list(
-				"what is eth5 now could be the recorded eth0 "+nicWords(1, slotA)+" or the recorded eth1 "+nicWords(1, slotB)+": say --parent eth0=eth5 to use it for eth0, or --parent eth1=eth5 to use it for eth1 ?",
-				"what is eth5 now could be the recorded eth1 "+nicWords(1, slotB)+" or the recorded eth0 "+nicWords(1, slotA)+": say --parent eth1=eth5 to use it for eth1, or --parent eth0=eth5 to use it for eth0 ?")},
+				"the recorded eth0 "+nicWords(1, slotA)+" could be what is now eth5 "+nicWords(1, "0000:00:05.0")+", and so could the recorded eth1 "+nicWords(1, slotB)+": say which by --parent eth0=DEVICE ?",
+				"the recorded eth1 "+nicWords(1, slotB)+" could be what is now eth5 "+nicWords(1, "0000:00:05.0")+", and so could the recorded eth0 "+nicWords(1, slotA)+": say which by --parent eth1=DEVICE ?")},
 		},
 	}.run(t)
 }

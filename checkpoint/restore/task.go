@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -20,9 +21,6 @@ type Task struct {
 	// RebuildBond lets the task build a missing bond, as one of the manager's steps.
 	RebuildBond bool
 }
-
-// NICs returns all NICs that the records name, each description once.
-func NICs(records []checkpoint.Record) []netstate.Member { return recordedNICs(records) }
 
 // Outlook is what a Task would find in the host.
 type Outlook struct {
@@ -130,23 +128,17 @@ type policy struct {
 func (t Task) policy() policy {
 	p := policy{recorded: map[int]bool{}, allowManagerSteps: t.AllowManagerSteps}
 	for i := range t.Records {
+		if !onHost(&t.Records[i]) {
+			continue
+		}
 		for _, d := range t.Records[i].Interface.Parents {
-			if onHost(&t.Records[i]) {
-				p.addRecorded(d)
+			p.recorded[d.IfIndex] = d.IfIndex != 0
+			for _, m := range cmp.Or(d.Bond, &netstate.Bond{}).Members {
+				p.recorded[m.IfIndex] = m.IfIndex != 0
 			}
 		}
 	}
 	return p
-}
-
-func (p policy) addRecorded(d netstate.Device) {
-	p.recorded[d.IfIndex] = d.IfIndex != 0
-	if d.Bond == nil {
-		return
-	}
-	for _, m := range d.Bond.Members {
-		p.recorded[m.IfIndex] = m.IfIndex != 0
-	}
 }
 
 func (p policy) isManagerStep(s Step) bool {
