@@ -52,7 +52,7 @@ func (s Sandboxes) verdictOf(containerID string, namespace attachment.Namespace)
 	proof := cmp.Or(s.Proofs[namespace], sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: "nobody has looked for its network namespace"})
 	f.namespace = proof.Verdict
 	f.Judgement = f.With(proof.Verdict, "%s", namespaceTexts[proof.Verdict]+proof.Reason)
-	return s.withRuntime(f)
+	return s.withRuntime(containerID, f)
 }
 
 // holderVerdict is verdictOf for a holder. If its namespace was not recorded, or only by an import, the namespaces' addresses
@@ -69,20 +69,25 @@ func (s Sandboxes) holderVerdict(n *Network, l lease.Lease, h lease.Holder) sand
 	if j.Verdict == sandbox.VerdictDELDue {
 		f.namespace = sandbox.VerdictGone
 	}
-	return s.withRuntime(f)
+	if s.Cache != nil && f.runtime == NotAsked {
+		return f // The caches were part of the judgement.
+	}
+	return s.withRuntime(h.ContainerID, f)
 }
 
 // withRuntime completes the verdict of a sandbox that is gone by what the runtime says.
-func (s Sandboxes) withRuntime(f sandboxVerdict) sandboxVerdict {
+func (s Sandboxes) withRuntime(containerID string, f sandboxVerdict) sandboxVerdict {
 	if f.Verdict != sandbox.VerdictGone {
 		return f
 	}
-	switch f.runtime {
-	case NotAsked:
+	switch {
+	case f.runtime == NotAsked && s.Cache != nil:
+		f.Judgement = s.Cache.Judge(containerID, f.Judgement)
+	case f.runtime == NotAsked:
 		f.Judgement = f.With(sandbox.VerdictUnknown, "the container runtime did not say that it has no such sandbox: %s", s.NotAsked)
-	case Runs:
+	case f.runtime == Runs:
 		f.Judgement = f.With(sandbox.VerdictUnknown, "but the container runtime says that the sandbox is ready")
-	case Stopped:
+	case f.runtime == Stopped:
 		f.Judgement = f.With(sandbox.VerdictDELDue, "the container runtime still has the sandbox, stopped: it owes a DEL")
 	default:
 		f.Judgement = f.With(sandbox.VerdictGone, "the container runtime does not have the sandbox")

@@ -193,6 +193,7 @@ func (j *judge) judgeAttachments() {
 		}
 		if a := live.attached; a != nil {
 			f.Fields.Namespace, f.Fields.Since, f.Owner = a.Record.Namespace, a.Record.CapturedAt, a.Owner
+			f.Subject.Checkpoint = &a.Record
 		}
 		if len(live.held) > 0 {
 			h := live.held[0]

@@ -38,6 +38,8 @@ type Sources struct {
 	Asker Asker
 	// CacheDir is where the CNI caches are (cnicache.DefaultDir).
 	CacheDir string
+	// ByCache says that the CNI caches show whether a DEL is due, if the runtime does not tell of all its sandboxes.
+	ByCache bool
 	// AllProcesses says that the caller sees all processes of the node (sandbox.SeesAllProcesses).
 	AllProcesses bool
 	// FirstOwners are owners that are asked for in any case. Of the others a look asks for MaxOwners at most, DefaultMaxOwners

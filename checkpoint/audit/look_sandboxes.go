@@ -26,6 +26,13 @@ const DefaultProofTimeout = 30 * time.Second
 // readSandboxes finds out which sandboxes are there.
 func (w *Snapshot) readSandboxes(ctx context.Context, sources Sources) error {
 	w.askRuntime(ctx, sources)
+	if sources.ByCache && w.Sandboxes.NotAsked != "" {
+		cache, err := reclaim.ReadCache(sources.CacheDir)
+		if err != nil {
+			return err
+		}
+		w.Sandboxes.Cache, w.Problems = &cache, append(w.Problems, cache.Problems...)
+	}
 	if err := w.readNamespaces(ctx); err != nil {
 		return err
 	}
@@ -260,7 +267,7 @@ func (w *Snapshot) judgeUnrecorded(ctx context.Context, sources Sources) {
 		}
 	}
 	if node != nil {
-		w.Problems = append(w.Problems, node.Problems()...)
+		w.Problems = append(w.Problems, slices.DeleteFunc(node.Problems(), func(p string) bool { return slices.Contains(w.Problems, p) })...)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -90,6 +91,8 @@ type Sandboxes struct {
 	// the runtime told of all.
 	Runtime  map[string]sandbox.RuntimeSandbox
 	NotAsked string
+	// Cache answers for the runtime if that was not asked. It is nil without Sources.ByCache.
+	Cache *reclaim.Cache
 	// Proofs are of namespaces that are not in Live.
 	Proofs map[attachment.Namespace]sandbox.Evidence
 	// Judged are the holders whose namespace was not recorded, or comes from a cache.

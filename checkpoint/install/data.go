@@ -9,19 +9,31 @@ import (
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/forget"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // CountInUse returns the number of checkpoints whose sandboxes are not proven gone.
-func CountInUse(ctx context.Context, store *checkpoint.Store) (int, error) {
-	plan, err := forget.NewPlan(ctx, forget.Options{Store: store, Stale: true, AllProcesses: sandbox.SeesAllProcesses()})
+func CountInUse(ctx context.Context, store *checkpoint.Store) (count int, err error) {
+	records, unreadable, err := store.List()
 	if err != nil {
 		return 0, err
 	}
-	report := plan.Report()
-	return report.Alive + report.Count(forget.Kept), nil
+	var namespaces []attachment.Namespace
+	for _, r := range records {
+		namespaces = append(namespaces, r.Namespace)
+	}
+	for _, u := range unreadable {
+		namespaces = append(namespaces, u.Partial.Namespace)
+	}
+	proven := sandbox.ProvenGone(ctx, sandbox.SeesAllProcesses(), namespaces...)
+	for _, namespace := range namespaces {
+		if !proven[namespace] {
+			count++
+		}
+	}
+	return count, nil
 }
 
 // ErrForeign means that a directory to delete contains files that are not relink's.

@@ -2,42 +2,18 @@ package reclaim
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/pkg/attachment"
 	ipamreclaim "github.com/relink-cni/relink/pkg/ipam/reclaim"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-const (
-	// DefaultGrace is the time between two sightings.
-	DefaultGrace = ipamreclaim.LongestADD
-	// MinGrace is longer than a kubelet waits for an ADD by default: 4 minutes, twice its runtimeRequestTimeout.
-	MinGrace = 5 * time.Minute
-)
-
-// Verb is what to do about a thing.
-type Verb string
-
-// The verbs.
-const (
-	Free Verb = "free"
-	// Wait says that it is proven dead, and was not seen so twice a grace apart.
-	Wait Verb = "wait"
-	// Keep says that nothing proves it dead.
-	Keep Verb = "keep"
-)
-
-// Decision is what to do about one thing, and why.
-type Decision struct {
-	Verb    Verb
-	Finding audit.Finding
-	Reason  string
-	// Until is when it can be freed, if Verb is Wait and it is seen again. New says that no earlier pass has seen it.
-	Until time.Time
-	New   bool
-}
+// DefaultGrace is the time between two sightings.
+const DefaultGrace = ipamreclaim.LongestADD
 
 // Moment is when a pass decides.
 type Moment struct {
@@ -49,43 +25,60 @@ type Moment struct {
 }
 
 // Decide says what to do about each finding that is about a lease, a reservation or a checkpoint of somebody who may be
-// gone. earlier are the sightings of the pass before. The sightings that it returns replace them: what is not seen now
-// begins anew when it is seen again. What earlier passes saw in directories that this one did not read stays.
-func Decide(report audit.NodeReport, earlier Sightings, moment Moment, grace time.Duration) ([]Decision, Sightings) {
+// gone: each is ToFree, Waiting or Kept. earlier are the sightings of the pass before. The sightings that it returns replace them: what is
+// not seen now begins anew when it is seen again. What earlier passes saw in directories that this one did not read stays.
+func Decide(report audit.NodeReport, earlier Sightings, moment Moment, o Options) ([]GCOutcome, Sightings) {
 	current := Sightings{BootID: moment.BootID, List: append([]Sighting{}, earlier.inOtherDirs(report.LeaseDirs, moment)...)}
 	before := earlier.bySubject(moment)
-	var decisions []Decision
+	var outcomes []GCOutcome
 	for _, f := range report.Findings {
 		subject, ok := subjectOf(f)
-		if !ok {
+		isAlive := f.Subject.Checkpoint != nil && f.Fields.NamespaceState == sandbox.VerdictAlive
+		if !ok || !o.Forget && isAlive || o.Forget && subject.Kind != kindCheckpoint {
 			continue
 		}
-		d := Decision{Verb: Keep, Finding: f, Reason: "nothing proves that it can be freed"}
-		if f.Proven {
-			first, ok := before[subject]
-			if !ok {
-				first = moment.Uptime
-			}
-			current.List = append(current.List, Sighting{GCSubject: subject, FirstSeen: first})
-			d.decide(ok, moment, first, grace)
+		first, repeated := before[subject]
+		if !repeated {
+			first = moment.Uptime
 		}
-		decisions = append(decisions, d)
+		if f.Proven {
+			current.List = append(current.List, Sighting{GCSubject: subject, FirstSeen: first})
+		}
+		out := GCOutcome{Finding: f, State: Kept}
+		if isAlive { // The finding is about the attachment. The outcome is about its checkpoint alone.
+			out.Address, out.Evidence = netip.Addr{}, []string{"its network namespace is there, at " + f.Fields.Namespace.Path}
+		}
+		switch since := moment.Uptime - first; {
+		case o.Forget:
+			out.decideForget(o.Force)
+		case !f.Proven:
+		case o.Now && !f.Subject.Reservation:
+			out.State, out.Reason = ToFree, "--now does not wait for a second pass"
+		case repeated && since >= o.Grace:
+			out.State, out.Reason = ToFree, fmt.Sprintf("seen dead twice, %s apart", since.Round(time.Second))
+		default:
+			out.State, out.Reason = Waiting, fmt.Sprintf("seen dead for %s, and %s are needed", since.Round(time.Second), formatDuration(o.Grace))
+			if repeated || !o.DryRun { // A dry run does not count as a pass.
+				out.Until = moment.Time.Add(o.Grace - since)
+			}
+		}
+		outcomes = append(outcomes, out)
 	}
-	return decisions, current
+	return outcomes, current
 }
 
-// decide is for a thing that is proven dead.
-func (d *Decision) decide(repeated bool, moment Moment, first, grace time.Duration) {
-	since := moment.Uptime - first
-	switch {
-	case repeated && since >= grace:
-		d.Verb, d.Reason = Free, fmt.Sprintf("seen dead twice, %s apart", since.Round(time.Second))
-	case repeated:
-		d.Verb, d.Reason = Wait, fmt.Sprintf("seen dead for %s, and %s are needed", since.Round(time.Second), formatDuration(grace))
+// decideForget is for a checkpoint that a person has named.
+func (o *GCOutcome) decideForget(force bool) {
+	const loses = "relink restore will not bring this interface back"
+	switch gone := o.Fields.NamespaceState == sandbox.VerdictGone; {
+	case o.Subject.Unreadable != nil && o.Subject.Unreadable.IfName == "": // Its directory cannot be read.
+	case gone:
+		o.State, o.Reason = ToFree, "no restore needs it"
+	case force:
+		o.State, o.Reason = ToFree, "if its sandbox is alive, "+loses
 	default:
-		d.Verb, d.New, d.Reason = Wait, true, fmt.Sprintf("seen dead for the first time: it must be seen dead again after %s", formatDuration(grace))
+		o.Reason = "--force forgets it all the same: if its sandbox is alive, " + loses + " then"
 	}
-	d.Until = moment.Time.Add(grace - since)
 }
 
 // formatDuration is the duration without minutes and seconds that are zero.
@@ -133,10 +126,10 @@ func milliseconds(t time.Time) int64 {
 }
 
 // ownersToFree returns the owners of the reservations that are to be freed.
-func ownersToFree(decisions []Decision) (owners []attachment.Owner) {
+func ownersToFree(outcomes []GCOutcome) (owners []attachment.Owner) {
 	visited := map[attachment.Owner]bool{}
-	for _, d := range decisions {
-		if o := d.Finding.Subject.Lease.Owner; d.Verb == Free && d.Finding.Subject.Reservation && !visited[o] {
+	for _, d := range outcomes {
+		if o := d.Subject.Lease.Owner; d.State == ToFree && d.Subject.Reservation && !visited[o] {
 			visited[o] = true
 			owners = append(owners, o)
 		}

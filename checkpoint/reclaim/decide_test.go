@@ -52,42 +52,42 @@ func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
 	record, written := ofCheckpoint(noon), ofCheckpoint(noon.Add(time.Second))
 	afterBoot := at(time.Hour)
 	afterBoot.BootID = "next boot"
-	const first, twice = "seen dead for the first time: it must be seen dead again after 10m", "seen dead twice, 10m0s apart"
+	const first, twice = "seen dead for 0s, and 10m are needed", "seen dead twice, 10m0s apart"
 	for name, test := range map[string]struct {
 		passes []seen
-		do     Verb
+		do     GCState
 		why    string
 	}{
-		"once":                       {[]seen{{at(0), &proven}}, Wait, first},
-		"twice, a grace apart":       {[]seen{{at(0), &proven}, {at(10 * time.Minute), &proven}}, Free, twice},
-		"twice, too soon":            {[]seen{{at(0), &proven}, {at(9 * time.Minute), &proven}}, Wait, "seen dead for 9m0s, and 10m are needed"},
-		"many times":                 {[]seen{{at(0), &proven}, {at(4 * time.Minute), &proven}, {at(8 * time.Minute), &proven}, {at(12 * time.Minute), &proven}}, Free, "seen dead twice, 12m0s apart"},
-		"not in between":             {[]seen{{at(0), &proven}, {at(5 * time.Minute), nil}, {at(10 * time.Minute), &proven}}, Wait, first},
-		"not proven in between":      {[]seen{{at(0), &proven}, {at(5 * time.Minute), &unproven}, {at(10 * time.Minute), &proven}}, Wait, first},
-		"not proven any more":        {[]seen{{at(0), &proven}, {at(10 * time.Minute), &unproven}}, Keep, "nothing proves that it can be freed"},
-		"before a boot":              {[]seen{{at(0), &proven}, {afterBoot, &proven}}, Wait, first},
-		"later than now":             {[]seen{{at(time.Hour), &proven}, {at(10 * time.Minute), &proven}}, Wait, first},
-		"given again":                {[]seen{{at(0), &proven}, {at(10 * time.Minute), &newer}}, Wait, first},
-		"in another namespace":       {[]seen{{at(0), &proven}, {at(10 * time.Minute), &otherNamespace}}, Wait, first},
-		"a reservation":              {[]seen{{at(0), &reservation}, {at(10 * time.Minute), &reservation}}, Free, twice},
-		"reserved again":             {[]seen{{at(0), &reservation}, {at(10 * time.Minute), &again}}, Wait, first},
-		"another UID":                {[]seen{{at(0), &reservation}, {at(10 * time.Minute), &ofNewUID}}, Wait, first},
-		"unused":                     {[]seen{{at(0), &unused}, {at(10 * time.Minute), &unused}}, Free, twice},
-		"unused by another sandbox":  {[]seen{{at(0), &unused}, {at(10 * time.Minute), &unusedBy2}}, Wait, first},
-		"unused, and then its owner": {[]seen{{at(0), &unused}, {at(10 * time.Minute), &reservation}}, Wait, first},
-		"a checkpoint":               {[]seen{{at(0), &record}, {at(10 * time.Minute), &record}}, Free, twice},
-		"a checkpoint written anew":  {[]seen{{at(0), &record}, {at(10 * time.Minute), &written}}, Wait, first},
+		"once":                       {[]seen{{at(0), &proven}}, Waiting, first},
+		"twice, a grace apart":       {[]seen{{at(0), &proven}, {at(10 * time.Minute), &proven}}, ToFree, twice},
+		"twice, too soon":            {[]seen{{at(0), &proven}, {at(9 * time.Minute), &proven}}, Waiting, "seen dead for 9m0s, and 10m are needed"},
+		"many times":                 {[]seen{{at(0), &proven}, {at(4 * time.Minute), &proven}, {at(8 * time.Minute), &proven}, {at(12 * time.Minute), &proven}}, ToFree, "seen dead twice, 12m0s apart"},
+		"not in between":             {[]seen{{at(0), &proven}, {at(5 * time.Minute), nil}, {at(10 * time.Minute), &proven}}, Waiting, first},
+		"not proven in between":      {[]seen{{at(0), &proven}, {at(5 * time.Minute), &unproven}, {at(10 * time.Minute), &proven}}, Waiting, first},
+		"not proven any more":        {[]seen{{at(0), &proven}, {at(10 * time.Minute), &unproven}}, Kept, ""},
+		"before a boot":              {[]seen{{at(0), &proven}, {afterBoot, &proven}}, Waiting, first},
+		"later than now":             {[]seen{{at(time.Hour), &proven}, {at(10 * time.Minute), &proven}}, Waiting, first},
+		"given again":                {[]seen{{at(0), &proven}, {at(10 * time.Minute), &newer}}, Waiting, first},
+		"in another namespace":       {[]seen{{at(0), &proven}, {at(10 * time.Minute), &otherNamespace}}, Waiting, first},
+		"a reservation":              {[]seen{{at(0), &reservation}, {at(10 * time.Minute), &reservation}}, ToFree, twice},
+		"reserved again":             {[]seen{{at(0), &reservation}, {at(10 * time.Minute), &again}}, Waiting, first},
+		"another UID":                {[]seen{{at(0), &reservation}, {at(10 * time.Minute), &ofNewUID}}, Waiting, first},
+		"unused":                     {[]seen{{at(0), &unused}, {at(10 * time.Minute), &unused}}, ToFree, twice},
+		"unused by another sandbox":  {[]seen{{at(0), &unused}, {at(10 * time.Minute), &unusedBy2}}, Waiting, first},
+		"unused, and then its owner": {[]seen{{at(0), &unused}, {at(10 * time.Minute), &reservation}}, Waiting, first},
+		"a checkpoint":               {[]seen{{at(0), &record}, {at(10 * time.Minute), &record}}, ToFree, twice},
+		"a checkpoint written anew":  {[]seen{{at(0), &record}, {at(10 * time.Minute), &written}}, Waiting, first},
 	} {
 		var sightings Sightings
-		var decisions []Decision
+		var decisions []GCOutcome
 		for _, s := range test.passes {
 			r := audit.NodeReport{}
 			if s.finding != nil {
 				r.Findings = []audit.Finding{*s.finding}
 			}
-			decisions, sightings = Decide(r, sightings, s.at, 10*time.Minute)
+			decisions, sightings = Decide(r, sightings, s.at, Options{Grace: 10 * time.Minute})
 		}
-		if len(decisions) != 1 || decisions[0].Verb != test.do || decisions[0].Reason != test.why {
+		if len(decisions) != 1 || decisions[0].State != test.do || decisions[0].Reason != test.why {
 			t.Errorf("%s: %+v, want %s, %q", name, decisions, test.do, test.why)
 		}
 	}
@@ -96,11 +96,11 @@ func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
 // The end of a wait is told by the time of day.
 func TestUntil(t *testing.T) {
 	r := audit.NodeReport{Findings: []audit.Finding{ofHolder(true)}}
-	decisions, sightings := Decide(r, Sightings{}, at(0), 10*time.Minute)
+	decisions, sightings := Decide(r, Sightings{}, at(0), Options{Grace: 10 * time.Minute})
 	if want := noon.Add(10 * time.Minute); !decisions[0].Until.Equal(want) {
 		t.Errorf("%s, want %s", decisions[0].Until, want)
 	}
-	decisions, _ = Decide(r, sightings, at(4*time.Minute), 10*time.Minute)
+	decisions, _ = Decide(r, sightings, at(4*time.Minute), Options{Grace: 10 * time.Minute})
 	if want := noon.Add(6 * time.Minute); !decisions[0].Until.Equal(want) {
 		t.Errorf("%s, want %s", decisions[0].Until, want)
 	}
@@ -109,7 +109,7 @@ func TestUntil(t *testing.T) {
 // What is fine, and what is wrong with a living pod, is nothing that can be freed.
 func TestOthersAreNotDecidedAbout(t *testing.T) {
 	r := audit.NodeReport{Findings: []audit.Finding{{Kind: audit.Fine}, {Kind: audit.LostInterface, Severity: audit.Error}, {Kind: audit.Unknown, Severity: audit.Error}}}
-	if decisions, sightings := Decide(r, Sightings{}, at(0), time.Minute); len(decisions) != 0 || len(sightings.List) != 0 {
+	if decisions, sightings := Decide(r, Sightings{}, at(0), Options{Grace: time.Minute}); len(decisions) != 0 || len(sightings.List) != 0 {
 		t.Errorf("%+v, %+v", decisions, sightings)
 	}
 }
@@ -118,7 +118,7 @@ func TestOthersAreNotDecidedAbout(t *testing.T) {
 func TestOwnersOfSightings(t *testing.T) {
 	web := attachment.Owner{Kind: "StatefulSet", Name: "web"}
 	r := audit.NodeReport{Findings: []audit.Finding{ofReservation(web, noon, ""), ofReservation(web, noon.Add(time.Second), ""), ofHolder(true)}}
-	_, sightings := Decide(r, Sightings{}, at(0), time.Minute)
+	_, sightings := Decide(r, Sightings{}, at(0), Options{Grace: time.Minute})
 	if diff := cmp.Diff([]attachment.Owner{web}, sightings.Owners()); diff != "" {
 		t.Error(diff)
 	}

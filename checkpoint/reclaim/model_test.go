@@ -199,14 +199,14 @@ func (m *model) gc() (freed int, wrong error) {
 	if report.Errors > 0 {
 		return 0, fmt.Errorf("an error on a node without any: %+v", report.Findings[0])
 	}
-	decisions, sightings := Decide(report, m.sightings, Moment{BootID: "boot", Uptime: m.uptime, Time: m.now()}, DefaultGrace)
+	decisions, sightings := Decide(report, m.sightings, Moment{BootID: "boot", Uptime: m.uptime, Time: m.now()}, Options{Grace: DefaultGrace})
 	m.sightings = sightings
 	for _, d := range decisions {
-		if d.Verb != Free {
+		if d.State != ToFree {
 			continue
 		}
 		freed++
-		s := d.Finding.Subject
+		s := d.Subject
 		switch {
 		case s.Holder != nil:
 			wrong = m.checkDead(s.Holder.ContainerID)

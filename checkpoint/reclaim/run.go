@@ -15,6 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // Options of a pass.
@@ -24,9 +25,20 @@ type Options struct {
 	Grace time.Duration
 	// DryRun frees nothing, and notes no sightings.
 	DryRun bool
+	// Select names what is freed. OnlyLeases and OnlyCheckpoints each leave one sort of things.
+	Select                      selection.Selection
+	OnlyLeases, OnlyCheckpoints bool
+	// Now is for a person: the address or the checkpoint of a sandbox that is proven gone is freed at the first sight. If the runtime was
+	// not asked, the CNI caches have to show that it owes no DEL.
+	Now bool
+	// Forget is for a person who names checkpoints: those of living sandboxes are in the report, too, and all those are freed whose network
+	// namespaces are gone. With Force, all are freed.
+	Forget, Force bool
+	// Confirm is asked with what would be freed, before it is. Its error ends the pass. nil: nobody is asked.
+	Confirm func(GCReport) error
 }
 
-// GCState is what became of a thing. In a dry run, ToFree replaces Freed.
+// GCState is what is decided about a thing, and then what became of it.
 type GCState string
 
 // The states.
@@ -81,12 +93,11 @@ func (r GCReport) Count(s GCState) (n int) {
 }
 
 // Run makes one pass. A failure to free one thing is in the report, and does not stop the rest. The error says that nothing
-// could be looked at, that the sightings cannot be noted, or that another pass is under way (flock.ErrBusy).
+// could be looked at, that Select names nothing, that the sightings cannot be noted, or that another pass is under way (flock.ErrBusy).
 func Run(ctx context.Context, o Options) (GCReport, error) {
-	if o.Grace == 0 {
-		o.Grace = DefaultGrace
-	}
-	if !o.DryRun {
+	o.Grace, o.ByCache = cmp.Or(o.Grace, DefaultGrace), o.Now
+	notes := !o.DryRun && !o.Now && !o.Forget
+	if notes {
 		unlock, err := o.Store.LockGC(ctx)
 		if err != nil {
 			return GCReport{}, err
@@ -103,13 +114,16 @@ func Run(ctx context.Context, o Options) (GCReport, error) {
 	if err != nil {
 		return GCReport{}, err
 	}
-	decisions, sightings := Decide(found, earlier, moment, o.Grace)
-	if !o.DryRun {
+	outcomes, sightings := Decide(found, earlier, moment, o)
+	if outcomes, err = o.choose(outcomes, found.Findings); err != nil {
+		return GCReport{}, err
+	}
+	if notes {
 		if err := saveSightings(o.Store, sightings); err != nil {
 			return GCReport{}, err // Nothing would ever be seen twice.
 		}
 	}
-	p := pass{Options: o, stores: map[string]*lease.Store{}, report: GCReport{DryRun: o.DryRun, Outcomes: []GCOutcome{}, OwnersUnasked: found.OwnersUnasked, Problems: found.Problems, Notes: found.Notes, Audit: found}}
+	p := pass{Options: o, stores: map[string]*lease.Store{}, report: GCReport{DryRun: o.DryRun, Outcomes: outcomes, OwnersUnasked: found.OwnersUnasked, Problems: found.Problems, Notes: found.Notes, Audit: found}}
 	for _, s := range p.Leases {
 		p.stores[s.Path()] = s
 	}
@@ -121,9 +135,45 @@ func Run(ctx context.Context, o Options) (GCReport, error) {
 			p.report.Problems = append(p.report.Problems, strings.Join(n.Evidence, "; "))
 		}
 	}
+	if o.DryRun || o.Confirm != nil {
+		p.preview(ctx)
+	}
+	if o.DryRun {
+		return p.report, nil
+	}
+	if o.Confirm != nil {
+		if err := o.Confirm(p.report); err != nil {
+			return p.report, err
+		}
+	}
 	p.saveClusters(ctx)
-	p.apply(ctx, decisions)
+	p.apply(ctx)
 	return p.report, nil
+}
+
+// choose returns the outcomes that are asked for. A name that is only in a finding about nothing that can be freed is no mistake.
+func (o Options) choose(outcomes []GCOutcome, findings []audit.Finding) ([]GCOutcome, error) {
+	var candidates []selection.Candidate
+	note := func(f audit.Finding) {
+		candidates = append(candidates, selection.Candidate{Pod: f.Pod, ContainerID: f.Attachment.ContainerID, Network: f.Network})
+	}
+	for _, out := range outcomes {
+		note(out.Finding)
+	}
+	for _, f := range findings {
+		note(f)
+	}
+	chosen, err := o.Select.Choose(candidates)
+	if err != nil {
+		return nil, err
+	}
+	kept := []GCOutcome{}
+	for i, out := range outcomes {
+		if chosen[i] && (o.OnlyLeases == o.OnlyCheckpoints || o.OnlyLeases == (out.Subject.Lease.Address.IsValid())) {
+			kept = append(kept, out)
+		}
+	}
+	return kept, nil
 }
 
 // currentMoment is the moment of the pass.
@@ -148,9 +198,6 @@ type pass struct {
 
 // saveClusters notes in each store that knows none which cluster its owners are of.
 func (p *pass) saveClusters(ctx context.Context) {
-	if p.DryRun {
-		return
-	}
 	for path, uid := range p.report.Audit.NewClusters {
 		if err := p.stores[path].SetCluster(ctx, uid); err != nil {
 			p.report.Problems = append(p.report.Problems, err.Error())
@@ -158,32 +205,35 @@ func (p *pass) saveClusters(ctx context.Context) {
 	}
 }
 
-// apply does what was decided.
-func (p *pass) apply(ctx context.Context, decisions []Decision) {
-	p.recheckOwners(ctx, decisions)
+// preview finds out what the addresses become.
+func (p *pass) preview(ctx context.Context) {
+	for i := range p.report.Outcomes {
+		o := &p.report.Outcomes[i]
+		if h := o.Subject.Holder; h != nil && o.State == ToFree {
+			address := o.Subject.Lease.Address
+			leases, err := p.storeOf(o).PreviewGivenUp(ctx, []lease.GoneHolder{{Address: address, Holder: *h, Reason: o.holderProof()}})
+			o.setAddressState(leases[address], err)
+		}
+	}
+}
+
+// apply frees what is to be freed.
+func (p *pass) apply(ctx context.Context) {
+	p.recheckOwners(ctx)
+	p.recheckNamespaces(ctx)
 	var checkpoints []*GCOutcome
-	outcomes := make([]GCOutcome, len(decisions))
-	for i, d := range decisions {
-		o := &outcomes[i]
-		*o = GCOutcome{Finding: d.Finding, Reason: d.Reason, Until: d.Until, State: map[Verb]GCState{Free: ToFree, Wait: Waiting, Keep: Kept}[d.Verb]}
-		if d.Verb != Wait || d.New && p.DryRun {
-			o.Until = time.Time{}
-		}
-		if d.New && p.DryRun {
-			o.Reason = "no pass has seen it before, and a dry run does not count as one"
-		}
-		switch s := d.Finding.Subject; {
-		case d.Verb != Free:
-		case s.Holder != nil:
+	for i := range p.report.Outcomes {
+		switch o := &p.report.Outcomes[i]; {
+		case o.State != ToFree:
+		case o.Subject.Holder != nil:
 			p.releaseHolder(ctx, o)
-		case s.Reservation:
+		case o.Subject.Reservation:
 			p.endReservation(ctx, o)
 		default:
 			checkpoints = append(checkpoints, o)
 		}
 	}
 	p.forgetCheckpoints(ctx, checkpoints)
-	p.report.Outcomes = append(p.report.Outcomes, outcomes...)
 }
 
 // storeOf returns the store of the lease that the outcome is about.
@@ -192,10 +242,10 @@ func (p *pass) storeOf(o *GCOutcome) *lease.Store {
 }
 
 // recheckOwners asks for the owners once more, right before their reservations end.
-func (p *pass) recheckOwners(ctx context.Context, decisions []Decision) {
+func (p *pass) recheckOwners(ctx context.Context) {
 	p.rechecked = map[attachment.Owner]owner.Judgement{}
-	owners := ownersToFree(decisions)
-	if len(owners) == 0 || p.Judge == nil || p.DryRun {
+	owners := ownersToFree(p.report.Outcomes)
+	if len(owners) == 0 || p.Judge == nil {
 		return
 	}
 	for i, j := range p.Judge.Judge(ctx, owners) {
@@ -210,15 +260,12 @@ func (o *GCOutcome) proof(cause string) string {
 	return fmt.Sprintf("%s: %s; %s", cause, strings.Join(o.Evidence, "; "), o.Reason)
 }
 
+func (o *GCOutcome) holderProof() string { return o.proof("its sandbox is gone") }
+
 // releaseHolder has a holder give up its address.
 func (p *pass) releaseHolder(ctx context.Context, o *GCOutcome) {
-	s, l, h, proof := p.storeOf(o), o.Subject.Lease, *o.Subject.Holder, o.proof("its sandbox is gone")
-	if p.DryRun {
-		leases, err := s.PreviewGivenUp(ctx, []lease.GoneHolder{{Address: l.Address, Holder: h, Reason: proof}})
-		o.setAddressState(leases[l.Address], err)
-		return
-	}
-	if p.tryFree(ctx, o, func() error { return s.RemoveHolder(ctx, l, h, proof) }) {
+	s, l := p.storeOf(o), o.Subject.Lease
+	if p.tryFree(ctx, o, func() error { return s.RemoveHolder(ctx, l, *o.Subject.Holder, o.holderProof()) }) {
 		o.setAddressState(s.Get(ctx, l.Address))
 	}
 }
@@ -226,9 +273,6 @@ func (p *pass) releaseHolder(ctx context.Context, o *GCOutcome) {
 // endReservation ends a reservation, if its owner is still judged as before, by the same cluster.
 func (p *pass) endReservation(ctx context.Context, o *GCOutcome) {
 	s, l := p.storeOf(o), o.Subject.Lease
-	if p.DryRun {
-		return
-	}
 	judgement, asked := p.rechecked[l.Owner]
 	if !asked {
 		judgement = owner.Judgement{Standing: owner.Unknown, Reason: "there was no answer"}
@@ -287,31 +331,41 @@ func (o *GCOutcome) setAddressState(l lease.Lease, err error) {
 	}
 }
 
-// forgetCheckpoints drops checkpoints. It first proves once more that their namespaces are gone.
-func (p *pass) forgetCheckpoints(ctx context.Context, due []*GCOutcome) {
-	if len(due) == 0 || p.DryRun {
-		return
+// recheckNamespaces looks for the namespaces once more, right before. Short-lived processes can hand a namespace on, so that one look
+// misses it.
+func (p *pass) recheckNamespaces(ctx context.Context) {
+	recorded := func(o GCOutcome) bool {
+		return o.State == ToFree && !o.Subject.Reservation && (o.Subject.Holder == nil || o.Fields.Namespace.Inode != 0)
 	}
 	var namespaces []attachment.Namespace
-	for _, o := range due {
-		namespaces = append(namespaces, o.Fields.Namespace)
+	for _, o := range p.report.Outcomes {
+		if recorded(o) {
+			namespaces = append(namespaces, o.Fields.Namespace)
+		}
+	}
+	if len(namespaces) == 0 || p.Force {
+		return
 	}
 	proven := sandbox.Prove(ctx, p.AllProcesses, namespaces...)
-	var dead []*GCOutcome
+	for i, o := range p.report.Outcomes {
+		if e := proven[o.Fields.Namespace]; recorded(o) && e.Verdict != sandbox.VerdictGone {
+			p.report.Outcomes[i].State, p.report.Outcomes[i].Reason = Kept, "looked for once more, right before: "+e.Reason
+		}
+	}
+}
+
+// forgetCheckpoints drops checkpoints.
+func (p *pass) forgetCheckpoints(ctx context.Context, due []*GCOutcome) {
 	var ids []string
 	for _, o := range due {
-		if e := proven[o.Fields.Namespace]; e.Verdict != sandbox.VerdictGone {
-			o.State, o.Reason = Kept, "looked for once more, right before: "+e.Reason
-			continue
-		}
-		dead, ids = append(dead, o), append(ids, o.Attachment.ContainerID)
+		ids = append(ids, o.Attachment.ContainerID)
 	}
 	p.Store.EachSandbox(ctx, ids, func(i int, err error) {
-		p.tryFree(ctx, dead[i], func() error {
+		p.tryFree(ctx, due[i], func() error {
 			if err != nil {
 				return err
 			}
-			subject, key := dead[i].Subject, dead[i].Attachment
+			subject, key := due[i].Subject, due[i].Attachment
 			if _, err := p.Store.Load(key.ContainerID, key.IfName); errors.Is(err, checkpoint.ErrNoCheckpoint) {
 				return errForgotten
 			}

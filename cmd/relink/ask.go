@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -25,7 +28,7 @@ type agentClients struct {
 // findAgent finds out who answers. relink itself asks neither the runtime nor, but for ipam fence, the Kubernetes API: relink-agent has the
 // credentials for both.
 var findAgent = func(ctx context.Context) agentClients {
-	const unasked = ": the container runtime and the Kubernetes API were not asked, so nothing is proven dead and nothing is freed"
+	const unasked = ": the container runtime and the Kubernetes API were not asked"
 	if _, err := (control.Client{Patience: agentPatience}).Status(ctx); errors.Is(err, control.ErrNoAgent) {
 		return agentClients{reason: control.ErrNoAgent.Error() + unasked}
 	}
@@ -50,4 +53,36 @@ func auditSources(cmd *cobra.Command, leases leaseDir, cacheDir string) (sources
 	clients := findAgent(cmd.Context())
 	sources.Runtime, sources.Judge, sources.Asker, sources.UnaskedReason = clients.runtime, clients.judge, clients.asker, clients.reason
 	return sources, nil
+}
+
+// printProblems reports the parts of the node that relink could not look at.
+func printProblems(s *screen, problems []string) {
+	for _, p := range problems {
+		s.warnf("not looked at: %s", p)
+	}
+}
+
+// allProcesses reports whether this program sees all processes of the node.
+var allProcesses = sandbox.SeesAllProcesses
+
+// addCheckpoints adds what this node's checkpoints know of the sandboxes. A pod still owns the address that it lost with a
+// NIC. A checkpoint that cannot be read hides the namespace of its container.
+func addCheckpoints(cmd *cobra.Command, sources *reclaim.Sources) error {
+	store, err := openStore(cmd)
+	if err != nil {
+		return err
+	}
+	records, unreadable, err := store.List()
+	if err != nil {
+		return err
+	}
+	sources.AllProcesses = allProcesses()
+	sources.Namespaces, sources.Unreadable = map[string]attachment.Namespace{}, map[string]string{}
+	for _, r := range records {
+		sources.Namespaces[r.Attachment.ContainerID] = r.Namespace
+	}
+	for _, u := range unreadable {
+		sources.Unreadable[u.ContainerID] = fmt.Sprintf("a checkpoint of %s cannot be read: %v", u.ContainerID, u.Err)
+	}
+	return nil
 }

@@ -97,7 +97,7 @@ func typedAfter(t *testing.T, question, answer, args string) (string, int) {
 // Only a yes forgets anything. One ^C ends the command.
 func TestForgetTakesAnAnswer(t *testing.T) {
 	store := remembered(t)
-	const warning = "relink restore will not bring this interface back\n"
+	const warning = "relink restore will not bring this interface back\n1 to free\n"
 	forget := "--checkpoint-dir " + store.Dir() + " forget web-0 --force "
 	for name, test := range map[string]struct{ answer, args string }{
 		"no":             {"n\n", forget},
@@ -109,10 +109,10 @@ func TestForgetTakesAnAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			shown, status := typed(t, test.answer, test.args)
-			if status != exitDiffers || !strings.HasSuffix(shown, "\nnothing is forgotten\n") || left(t, store) != 1 {
+			if status != exitDiffers || !strings.HasSuffix(shown, "\nnothing is freed\n") || left(t, store) != 1 {
 				t.Errorf("exit status %d, %d checkpoints are left:\n%s", status, left(t, store), shown)
 			}
-			if before, _, _ := strings.Cut(shown, "Forget 1 checkpoint? [y/N] "); !strings.HasPrefix(before, "POD ") || !strings.HasSuffix(before, warning) {
+			if before, _, _ := strings.Cut(shown, "Free 1 thing? [y/N] "); !strings.HasPrefix(before, "to free: checkpoint: shop/web-0") || !strings.HasSuffix(before, warning) {
 				t.Errorf("before it asks it does not say all of what it would forget and why:\n%s", shown)
 			}
 		})
@@ -136,10 +136,10 @@ func TestForgetAsksBesideItsOutput(t *testing.T) {
 	if err != nil || status != exitOK || left(t, store) != 0 {
 		t.Fatalf("exit status %d, %v:\n%s", status, err, shown)
 	}
-	if !strings.Contains(shown, "to forget") || strings.Contains(shown, "1 forgotten") {
+	if !strings.Contains(shown, "to free") || strings.Contains(shown, "1 freed") {
 		t.Errorf("the terminal shows:\n%s", shown)
 	}
-	if !strings.HasPrefix(string(said), "POD ") || !strings.Contains(string(said), "\n1 forgotten\n") || strings.Contains(string(said), "[y/N]") {
+	if !strings.HasPrefix(string(said), "freed: ") || !strings.Contains(string(said), "\n1 freed\n") || strings.Contains(string(said), "[y/N]") {
 		t.Errorf("the output is:\n%s", said)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,17 +10,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/reclaim"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newGC() *cobra.Command {
 	var cacheDir string
 	var leases leaseDir
 	var opts reclaim.Options
+	var confirmed bool
 	cmd := &cobra.Command{
-		Use:   "gc",
+		Use:   "gc " + nameUsage + " [--now]",
 		Short: "Free addresses and checkpoints that are proven dead",
 		Long: `Free what relink audit has proven dead: the address of a sandbox that is gone, the reservation of
 an owner that is gone or scaled down, and the checkpoint of a sandbox that is gone. A sandbox is
@@ -27,39 +29,101 @@ gone if its network namespace is gone and the container runtime does not have it
 gone if the Kubernetes API itself says so now. If somebody does not answer, what depends on the
 answer is kept.
 
-A thing is freed when two passes have seen it dead, at least the time of --grace apart.
-relink-agent makes such passes, and both know what the other has seen. A reservation that an
-operator made is never freed. relink ipam show ADDRESS says afterwards why an address was freed.
-Many equal lines become one: --verbose shows each.
+A thing is freed when two passes have seen it dead, at least ten minutes apart. relink-agent
+makes such passes, and both know what the other has seen. --now does not wait for the second
+pass, but for reservations, and asks you first. If the runtime does not answer, no CNI cache may
+have the sandbox. A reservation that an operator made is never freed. relink ipam show ADDRESS
+says afterwards why an address was freed. Many equal lines become one: --verbose shows each. Run
+it on the node itself: in a container it does not see the node's processes and mounts.
 
-Exit status 0: done; 1: something could not be freed or looked at, and the output names it;
-2: usage or environment.`,
-		Example: `  relink gc --dry-run  # what would be freed, what waits, and why
-  relink gc            # free it`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if opts.Grace < reclaim.MinGrace {
-				return fmt.Errorf("invalid --grace %s: must be at least %s, because an ADD can take nearly that long", opts.Grace, reclaim.MinGrace)
-			}
+` + namingHelp + `
+
+Exit status 0: done; 1: something could not be freed or looked at, and the output names it, or
+the answer was no; 2: usage or environment.`,
+		Example: `  relink gc --dry-run    # what would be freed, what waits, and why
+  relink gc              # free it
+  relink gc --now web-0  # free what a pod has that is gone`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if opts.Sources, err = auditSources(cmd, leases, cacheDir); err != nil {
 				return err
 			}
-			report, err := reclaim.Run(cmd.Context(), opts)
-			if err != nil {
-				return err
-			}
-			logGC(report)
-			s := screenOf(cmd)
-			return s.present(report, report.Complete(), func() { gcLines(report, s) })
+			opts.Select.Names = args
+			return runGC(cmd, opts, confirmed || !opts.Now)
 		},
 	}
+	addSelection(cmd, &opts.Select)
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be freed, what waits and what is kept, and free nothing")
-	flags.DurationVar(&opts.Grace, "grace", reclaim.DefaultGrace, "least `time` between the two passes that see a thing dead")
+	flags.BoolVar(&opts.OnlyLeases, "leases", false, "only addresses")
+	flags.BoolVar(&opts.OnlyCheckpoints, "checkpoints", false, "only checkpoints")
+	flags.BoolVar(&opts.Now, "now", false, "do not wait for a second pass")
+	addConfirmation(cmd, &opts, &confirmed)
 	addOnlyDataDir(flags, &leases)
 	addCacheDir(cmd, &cacheDir)
-	addOutput(cmd)
 	return cmd
+}
+
+func newForget() *cobra.Command {
+	opts := reclaim.Options{Forget: true}
+	var confirmed bool
+	cmd := &cobra.Command{
+		Use:   "forget " + nameUsage + " [--force] [--yes]",
+		Short: "Drop checkpoints that you name",
+		Long: `Drop the checkpoints of the pods and sandboxes that you name, if their network namespaces are
+gone. --force drops them even if a sandbox is alive: relink restore will not bring its
+interfaces back then. relink gc finds by itself what is proven gone.
+
+It shows what it would drop and asks first. It leaves interfaces and addresses alone.
+
+` + namingHelp + `
+
+Exit status 0: done; 1: something is kept or failed, and the output names it; 2: usage or
+environment.`,
+		Example: `  relink forget shop/web-0
+  relink forget shop/web-0 --force  # although the pod may run`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if len(args) == 0 {
+				return errors.New("relink forget needs the names of pods or sandboxes; relink gc finds what is proven gone")
+			}
+			if opts.Store, err = openStore(cmd); err != nil {
+				return err
+			}
+			opts.Select.Names, opts.AllProcesses = args, allProcesses()
+			return runGC(cmd, opts, confirmed)
+		},
+	}
+	addSelection(cmd, &opts.Select)
+	cmd.Flags().BoolVar(&opts.Force, "force", false, "drop what is named, even if the sandbox may be alive")
+	addConfirmation(cmd, &opts, &confirmed)
+	return cmd
+}
+
+// addConfirmation adds the flags of a verb that asks before it frees anything.
+func addConfirmation(cmd *cobra.Command, opts *reclaim.Options, confirmed *bool) {
+	cmd.Flags().BoolVar(confirmed, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "print what would be freed and what is kept, and why; free nothing")
+	addOutput(cmd)
+}
+
+// runGC makes one pass, and asks first unless that is confirmed.
+func runGC(cmd *cobra.Command, opts reclaim.Options, confirmed bool) error {
+	s := screenOf(cmd)
+	if !confirmed {
+		opts.Confirm = func(report reclaim.GCReport) error {
+			n := report.Count(reclaim.ToFree)
+			if n == 0 {
+				return nil
+			}
+			question := fmt.Sprintf("Free %s? [y/N] ", printable.Count(n, "thing"))
+			return s.confirm(cmd, "freed", func(s *screen) { gcLines(report, s) }, question, "y", "Y", "yes", "Yes", "YES")
+		}
+	}
+	report, err := reclaim.Run(cmd.Context(), opts)
+	if err != nil {
+		return err
+	}
+	logGC(report)
+	complete := report.Complete() && (!opts.Forget || report.Count(reclaim.Kept) == 0)
+	return s.present(report, complete, func() { gcLines(report, s) })
 }
 
 func gcLines(report reclaim.GCReport, s *screen) {
@@ -85,7 +149,7 @@ func gcHead(o reclaim.GCOutcome) string {
 	if !o.Until.IsZero() {
 		head += " until " + o.Until.Local().Format(time.TimeOnly)
 	}
-	if o.Kind == audit.CheckpointWithoutSandbox || o.Subject.Unreadable != nil {
+	if o.Subject.Checkpoint != nil || o.Subject.Unreadable != nil {
 		return head + ": checkpoint"
 	}
 	return head
@@ -94,7 +158,7 @@ func gcHead(o reclaim.GCOutcome) string {
 // gcReason is the evidence, and what follows from it.
 func gcReason(o reclaim.GCOutcome) string {
 	reason := strings.Join(o.Evidence, "; ")
-	if next := o.Reason; next != "" && (o.State != reclaim.Kept || o.Proven) {
+	if next := o.Reason; next != "" {
 		reason += ". " + strings.ToUpper(next[:1]) + next[1:]
 	}
 	switch {

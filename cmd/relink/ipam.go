@@ -32,14 +32,14 @@ Exit status: the --help of each verb says it. Without a verb it is 2.`,
   relink ipam show 10.3.0.5                             # one address, with its history
   relink ipam usage                                     # how full the ranges are
   relink ipam reserve 10.3.0.9 shop/db-0 --network lan  # keep an address for a pod
-  relink ipam reclaim                                   # find the addresses of pods that are gone`,
+  relink gc --leases --dry-run                          # find the addresses of pods that are gone`,
 	}
 	requireVerb(cmd)
 	addDataDir(cmd.PersistentFlags(), &dir)
 	must(cmd.MarkPersistentFlagDirname("data-dir"))
 	addGroup(cmd, "Look:", newIPAMList(&dir), newIPAMShow(&dir), newIPAMUsage(&dir))
 	addGroup(cmd, "Pools:", newIPAMPools(), newIPAMBlocks(), newIPAMFence())
-	addGroup(cmd, "Change:", newIPAMRelease(&dir), newIPAMReserve(&dir), newIPAMReclaim(&dir))
+	addGroup(cmd, "Change:", newIPAMRelease(&dir), newIPAMReserve(&dir))
 	addGroup(cmd, "Networks:", newIPAMImport(&dir), newIPAMResetClock(&dir), newIPAMResetMachine(&dir))
 	return cmd
 }

@@ -92,10 +92,6 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 		"import /tmp --network lan --pool ''":                            `invalid --pool "": it must be the name of an AddressPool`,
 		"import /nowhere --network lan --from whereabouts --pool lan":    "/nowhere: no such file or directory",
 		"import /etc/passwd --network lan --from whereabouts --pool lan": "it has no IPPool of Whereabouts: make it by kubectl",
-		"reclaim --network lam":                                          "--network lam matches nothing",
-		"reclaim shop/web-9":                                             `"shop/web-9" matches nothing`,
-		"reclaim --cni-cache /nowhere":                                   "invalid --cni-cache: stat /nowhere",
-		"reclaim --yes=perhaps":                                          `invalid --yes "perhaps": must be true or false`,
 		"list --data-dir /nowhere":                                       "data directory: stat /nowhere",
 		"usage --data-dir " + os.Args[0]:                                 "not a directory",
 		"release 10.3.0.9 x --network ''":                                `invalid --network "": it must not be empty; leave it out for all`,
@@ -230,7 +226,7 @@ func TestFullSets(t *testing.T) {
 		switch {
 		case want == "" && len(full) > 0:
 			t.Errorf("%d of 10: %s", i+1, full[0])
-		case want != "" && (len(full) != 1 || !strings.HasPrefix(full[0].String(), want) || !strings.Contains(full[0].String(), "relink ipam reclaim --network lan")):
+		case want != "" && (len(full) != 1 || !strings.HasPrefix(full[0].String(), want) || !strings.Contains(full[0].String(), "relink gc --leases --network lan")):
 			t.Errorf("%d of 10: %v, want %s", i+1, full, want)
 		}
 	}

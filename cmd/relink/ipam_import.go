@@ -44,8 +44,8 @@ now. If the file of an imported lease is gone from DIR, the lease is given up, u
 sandbox may be alive: the runtime has sent that DEL to host-local. The same holds for an
 allocation that FILE does not have any more.
 
-An address whose sandbox is proven gone is taken over too, without --pool: relink ipam reclaim
-gives it up. The address of a torn (damaged) file is reserved until somebody releases it, because
+An address whose sandbox is proven gone is taken over too, without --pool: relink gc frees it.
+The address of a torn (damaged) file is reserved until somebody releases it, because
 a pod may have it: relink ipam release ADDRESS --nobody. --quiet shows only what needs a look.
 --verbose shows one line for each file, even if many are alike.
 
@@ -209,7 +209,7 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 		s.info(fmt.Sprintf("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", n))
 	}
 	if states(importer.NoSandbox) > 0 && !s.isData() {
-		s.info(fmt.Sprintf("to give up what has no live sandbox: relink ipam reclaim --network %s", report.Network))
+		s.info(fmt.Sprintf("to give up what has no live sandbox: relink gc --leases --network %s", report.Network))
 	}
 	printProblems(s, report.Problems)
 	for _, failed := range report.Failed {

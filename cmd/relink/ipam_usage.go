@@ -148,7 +148,7 @@ func (f fullSet) String() string {
 		state = "full: the next ADD fails"
 	}
 	return fmt.Sprintf(`%s: %s is %s: add a range to "ranges" of the configuration, or free what is not needed: `+
-		"relink ipam reclaim --network %s; relink ipam list --network %s --state reserved", f.Network, f.Ranges, state, f.Network, f.Network)
+		"relink gc --leases --network %s; relink ipam list --network %s --state reserved", f.Network, f.Ranges, state, f.Network, f.Network)
 }
 
 // countCell is a number that people can read. An IPv6 subnet has more addresses than anybody counts.

@@ -200,7 +200,7 @@ func (status nodeStatus) writePending(s *screen, shown screenLimits) {
 		lines = append(lines, fmt.Sprintf("%s without a checkpoint: relink capture", printable.Count(n, "interface")))
 	}
 	if n := status.Pending.SandboxesGone; n > 0 {
-		lines = append(lines, fmt.Sprintf("%s of sandboxes that are gone: relink forget --stale", printable.Count(n, "checkpoint")))
+		lines = append(lines, fmt.Sprintf("%s of sandboxes that are gone: relink gc --checkpoints", printable.Count(n, "checkpoint")))
 	}
 	remarks := slices.Concat(status.Problems, status.Notes)
 	if len(lines)+len(remarks) == 0 {

@@ -48,7 +48,7 @@ func checkEmptySelection(cmd *cobra.Command) error {
 var argCountError = regexp.MustCompile(`^(accepts|requires|unknown command) `)
 
 // destructiveVerbs are the verbs that free, delete or forget something. No misspelt verb leads to one of them.
-var destructiveVerbs = []string{"fence", "forget", "gc", "reclaim", "release", "remove", "reset-clock", "uninstall"}
+var destructiveVerbs = []string{"fence", "forget", "gc", "release", "remove", "reset-clock", "uninstall"}
 
 // suggestions are the verbs that the word may stand for.
 func suggestions(cmd *cobra.Command, word string) []string {

@@ -284,7 +284,7 @@ func TestGatewayThatMovedOntoAHeldAddress(t *testing.T) {
 	n.ipam = `"subnet": "10.3.0.0/24", "gateway": "10.3.0.2", "sticky": "pod"`
 	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
 	want := "relink-ipam: 10.3.0.2, the gateway of 10.3.0.0/24, is held by eth0 of c1 on pods (pod default/web-0): the other pods send their traffic to that pod. " +
-		"Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network pods frees the address\n"
+		"Delete that pod, and it gets another address. If its sandbox is gone, relink gc --leases --network pods frees the address\n"
 	if diff := cmp.Diff(want, n.stderr.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -181,7 +181,7 @@ func downAndUp(t *testing.T, s *site) {
 	s.scale(t, web, m{"replicas": 1})
 	s.delete(t, b.pod)
 	s.ends(t, b, "lan")
-	const first = "lan .2 waiting: it is scaled to 1 replicas | seen dead for the first time"
+	const first = "lan .2 waiting: it is scaled to 1 replicas | seen dead for 0s"
 	s.pass(t, "down", first)
 	s.scale(t, web, m{"replicas": 2})
 	s.keeps(t, "up")

@@ -18,6 +18,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
+	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -154,15 +155,26 @@ func (m *machine) expect(what string, got, want []string) {
 	}
 }
 
-// reclaims reclaims the addresses of sandboxes that are gone.
+// reclaims has the holders that are proven gone give up their addresses.
 func (m *machine) reclaims() (said []string) {
 	m.t.Helper()
-	r, err := reclaim.Run(m.t.Context(), []*lease.Store{m.store}, reclaim.Options{Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}})
+	looked, err := reclaim.Look(m.t.Context(), reclaim.Sources{CacheDir: m.cache, AllProcesses: true})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	for _, f := range r.Holders {
-		said = append(said, fmt.Sprint(f.Address, " ", f.Holder.ContainerID, " ", f.State))
+	for _, l := range listed(m.t, m.store) {
+		for _, h := range l.Holders {
+			switch j := looked.Judge(l.Address, h, time.Now(), reclaim.OtherHolders(l, h)...); j.Verdict {
+			case sandbox.VerdictAlive:
+			case sandbox.VerdictGone:
+				if err := m.store.RemoveHolder(m.t.Context(), l, h, "its sandbox is gone: "+j.Reason()); err != nil {
+					m.t.Error(err)
+				}
+				said = append(said, fmt.Sprint(l.Address, " ", h.ContainerID, " reclaimed"))
+			default:
+				said = append(said, fmt.Sprint(l.Address, " ", h.ContainerID, " kept"))
+			}
+		}
 	}
 	return said
 }

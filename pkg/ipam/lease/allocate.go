@@ -154,7 +154,7 @@ func (l *leaseTx) remarkGateways(sets []RangeSet) (remarks []string, err error) 
 // gatewayRemark says which pod has the gateway's address, and what to do.
 func gatewayRemark(r Range, l Lease) string {
 	return fmt.Sprintf("%s, the gateway of %s, is %s: the other pods send their traffic to that pod. "+
-		"Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network %s frees the address",
+		"Delete that pod, and it gets another address. If its sandbox is gone, relink gc --leases --network %s frees the address",
 		r.Gateway, r.Subnet, l.Describe(), l.Network)
 }
 

@@ -106,7 +106,7 @@ func TestGatewayThatIsHeld(t *testing.T) {
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.sets[0][0].Gateway = addr("10.3.0.2")
 	why := []string{"10.3.0.2, the gateway of 10.3.0.0/24, is held by eth0 of c1 on pods (pod default/web-0): the other pods send their traffic to that pod. " +
-		"Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network pods frees the address"}
+		"Delete that pod, and it gets another address. If its sandbox is gone, relink gc --leases --network pods frees the address"}
 	add := func(sandbox, want string, remarks []string) {
 		t.Helper()
 		s := n.store(t)

@@ -103,5 +103,5 @@ func TestUsageRemarks(t *testing.T) {
 		return l.putLastRequested(RequestedRanges{Sets: []RangeSet{set}, Policy: sticky})
 	}))
 	expect("a pod has the gateway", "10.3.0.2, the gateway of 10.3.0.0/24, is held by eth0 of c0 on pods (pod default/web-0): "+
-		"the other pods send their traffic to that pod. Delete that pod, and it gets another address. If its sandbox is gone, relink ipam reclaim --network pods frees the address")
+		"the other pods send their traffic to that pod. Delete that pod, and it gets another address. If its sandbox is gone, relink gc --leases --network pods frees the address")
 }

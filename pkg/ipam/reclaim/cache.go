@@ -9,10 +9,11 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// cache is what the CNI caches have.
-type cache struct {
+// Cache is what the CNI caches have.
+type Cache struct {
 	dir string
 	// entries are by container ID. A container that only Multus knows may have none.
 	entries map[string][]cnicache.Entry
@@ -20,29 +21,29 @@ type cache struct {
 	incomplete string
 	// missing says that there is no cache at all.
 	missing bool
-	// problems say what cannot be read, and why.
-	problems []string
+	// Problems say what cannot be read, and why.
+	Problems []string
 }
 
-// readCache reads the caches below dir. A runtime that has attached anything has a cache. If dir has none, the
+// ReadCache reads the caches below dir. A runtime that has attached anything has a cache. If dir has none, the
 // cache is elsewhere.
-func readCache(dir string) (cache, error) {
+func ReadCache(dir string) (Cache, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return cache{}, err
+		return Cache{}, err
 	}
-	c := cache{dir: dir, entries: map[string][]cnicache.Entry{}}
+	c := Cache{dir: dir, entries: map[string][]cnicache.Entry{}}
 	results := filepath.Join(dir, "results")
 	if _, err := os.Stat(results); err != nil {
 		c.incomplete = fmt.Sprintf("there is no CNI cache in %s (%s): --cni-cache names the directory that has it", dir, err)
-		c.problems, c.missing = []string{c.incomplete}, true
+		c.Problems, c.missing = []string{c.incomplete}, true
 		return c, nil
 	}
 	entries, unreadable, err := cnicache.Read(dir)
 	delegating, listErr := cnicache.MultusContainerIDs(dir)
 	if err := errors.Join(err, listErr); err != nil {
 		c.incomplete = err.Error()
-		c.problems = []string{c.incomplete}
+		c.Problems = []string{c.incomplete}
 		return c, nil
 	}
 	for _, e := range entries {
@@ -55,22 +56,33 @@ func readCache(dir string) (cache, error) {
 		}
 	}
 	for _, err := range unreadable {
-		c.problems = append(c.problems, err.Error())
+		c.Problems = append(c.Problems, err.Error())
 	}
 	switch len(unreadable) {
 	case 0:
 	case 1:
-		c.incomplete = c.problems[0]
+		c.incomplete = c.Problems[0]
 	default:
-		c.incomplete = fmt.Sprintf("%s, and %d more files cannot be read", c.problems[0], len(unreadable)-1)
+		c.incomplete = fmt.Sprintf("%s, and %d more files cannot be read", c.Problems[0], len(unreadable)-1)
 	}
 	return c, nil
 }
 
 // has says whether the caches have the container.
-func (c cache) has(containerID string) bool {
+func (c Cache) has(containerID string) bool {
 	_, found := c.entries[containerID]
 	return found
+}
+
+// Judge completes the judgement of a container whose network namespace is gone. What the caches have, the runtime has yet to delete.
+func (c Cache) Judge(containerID string, j sandbox.Judgement) sandbox.Judgement {
+	switch {
+	case c.has(containerID):
+		return j.With(sandbox.VerdictDELDue, "the CNI cache in %s has it: its runtime owes a DEL", c.dir)
+	case c.incomplete != "":
+		return j.With(sandbox.VerdictUnknown, "whether its runtime owes a DEL is not known: %s", c.incomplete)
+	}
+	return j.With(sandbox.VerdictGone, "the CNI cache in %s does not have it", c.dir)
 }
 
 // Entry returns what the CNI caches have of the attachment. An entry that names the pod goes first. An entry of

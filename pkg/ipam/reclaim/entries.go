@@ -36,7 +36,7 @@ func (n *Node) CacheProblems() (missing string, torn []string) {
 	if n.cache.missing {
 		return n.cache.incomplete, nil
 	}
-	return "", slices.Clone(n.cache.problems)
+	return "", slices.Clone(n.cache.Problems)
 }
 
 // SandboxWith names the sandbox of this node that has the address, empty for none.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -88,22 +87,4 @@ func (n *Node) noteUninspected(number uint64, keeper string) {
 
 func nameOfKept(k sandbox.NamespaceKeeper) string {
 	return "the network namespace that " + k.Description + " keeps"
-}
-
-// proveAgain looks once more for the namespaces of the holders that will be reclaimed, right before that. A
-// namespace that short-lived processes hand on can be missed once. A holder whose namespace is found, or may
-// be there, is kept.
-func proveAgain(ctx context.Context, allProcesses bool, found []HolderFinding) {
-	var namespaces []attachment.Namespace
-	for _, f := range found {
-		if f.State == ToReclaim && f.namespace.Inode != 0 {
-			namespaces = append(namespaces, f.namespace)
-		}
-	}
-	proven := sandbox.Prove(ctx, allProcesses, namespaces...)
-	for i, f := range found {
-		if e, ok := proven[f.namespace]; ok && f.State == ToReclaim && e.Verdict != sandbox.VerdictGone {
-			found[i].State, found[i].Judgement = Kept, f.With(sandbox.VerdictUnknown, "at a second look: %s", e.Reason)
-		}
-	}
 }

@@ -77,7 +77,7 @@ func (n *Node) judgeByNamespace(h lease.Holder) sandbox.Judgement {
 		return sandbox.Judgement{}.With(sandbox.VerdictUnknown, "no mount and no process that is seen here has its network namespace (inode %d:%d), but %s", recorded.Device, recorded.Inode, n.incomplete)
 	case !found:
 		j := sandbox.Judgement{}.With(sandbox.VerdictDELDue, "no mount and no process has its network namespace (inode %d:%d)", recorded.Device, recorded.Inode)
-		return n.judgeByCache(h, j)
+		return n.cache.Judge(h.ContainerID, j)
 	case recorded.Cookie == 0 || current.cookie == 0:
 		j := sandbox.Judgement{}.With(sandbox.VerdictAlive, "%s has the inode of its network namespace (%d:%d), and may be another one: the cookies are not known",
 			current.name, recorded.Device, recorded.Inode)
@@ -88,7 +88,7 @@ func (n *Node) judgeByNamespace(h lease.Holder) sandbox.Judgement {
 	case recorded.Cookie != current.cookie:
 		j := sandbox.Judgement{}.With(sandbox.VerdictDELDue, "its network namespace is gone: %s has the inode now (%d:%d, cookie %d; it had cookie %d)",
 			current.name, recorded.Device, recorded.Inode, current.cookie, recorded.Cookie)
-		return n.judgeByCache(h, j)
+		return n.cache.Judge(h.ContainerID, j)
 	}
 	return sandbox.Judgement{}.With(sandbox.VerdictAlive, "it is in %s", current.name)
 }
@@ -117,7 +117,7 @@ func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, instant time.Time, o
 	case h.Since.After(instant.Add(-LongestADD)):
 		return j.With(sandbox.VerdictUnknown, "it was given the address less than %s ago: its ADD may not be over", LongestADD)
 	}
-	return n.judgeByCache(h, j.With(sandbox.VerdictUnknown, "%s", nowhere))
+	return n.cache.Judge(h.ContainerID, j.With(sandbox.VerdictUnknown, "%s", nowhere))
 }
 
 // namesOf names the namespaces that have the address, except those of the others. nowhere is the evidence if
@@ -138,13 +138,10 @@ func (n *Node) namesOf(a netip.Addr, otherHolders []lease.Holder) (names, nowher
 	return strings.Join(found, " and "), nowhere
 }
 
-// judgeByCache is for a holder whose network namespace is gone.
-func (n *Node) judgeByCache(h lease.Holder, j sandbox.Judgement) sandbox.Judgement {
-	switch {
-	case n.cache.has(h.ContainerID):
-		return j.With(j.Verdict, "the CNI cache in %s has it: its runtime owes a DEL", n.cache.dir)
-	case n.cache.incomplete != "":
-		return j.With(sandbox.VerdictUnknown, "whether its runtime owes a DEL is not known: %s", n.cache.incomplete)
-	}
-	return j.With(sandbox.VerdictGone, "the CNI cache in %s does not have it", n.cache.dir)
+// OtherHolders returns the other holders of the lease, for Judge. Imported holders are left out: their namespaces may
+// be strangers'.
+func OtherHolders(l lease.Lease, holder lease.Holder) []lease.Holder {
+	return slices.DeleteFunc(slices.Clone(l.Holders), func(h lease.Holder) bool {
+		return h.Origin == lease.Imported || h.ContainerID == holder.ContainerID && h.IfName == holder.IfName
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,41 +69,13 @@ func TestJudgeOfWhatCannotBeSeen(t *testing.T) {
 	} {
 		n := &Node{
 			bootID: "boot-1", live: map[inode]liveNamespace{}, keepers: map[uint64]string{}, namespaces: map[string]attachment.Namespace{},
-			cache: cache{dir: "/cache"},
+			cache: Cache{dir: "/cache"},
 		}
 		h := lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: known, Since: now.Add(-time.Hour)}
 		test.change(n, &h)
 		if diff := cmp.Diff(test.want, n.Judge(address, h, now)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-	}
-}
-
-// A holder whose namespace a second look finds, right before it would be let go, is kept.
-func TestLookAgain(t *testing.T) {
-	there, gone := idOf(t, fresh.Sandbox(t)), goneNamespace(t)
-	reused := there
-	reused.Cookie++
-	want, states := []HolderState{Kept, ToReclaim, ToReclaim, Kept, ToReclaim}, []HolderState(nil)
-	var found []HolderFinding
-	// For a moment, another namespace of this machine may have the inode of the one that is gone.
-	for range 500 {
-		found = []HolderFinding{
-			{State: ToReclaim, namespace: there}, {State: ToReclaim, namespace: gone}, {State: ToReclaim, namespace: reused}, {State: Kept, namespace: there},
-			{State: ToReclaim, namespace: attachment.Namespace{BootID: there.BootID}},
-		}
-		proveAgain(t.Context(), true, found)
-		states = nil
-		for _, f := range found {
-			states = append(states, f.State)
-		}
-		if slices.Equal(want, states) {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	if diff := cmp.Diff(want, states); diff != "" || found[0].Verdict != sandbox.VerdictUnknown {
-		t.Errorf("%s, %+v", diff, found)
 	}
 }
 

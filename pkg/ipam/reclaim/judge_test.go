@@ -30,7 +30,7 @@ func emptyNode() *Node {
 			{4, 100}: {"the network namespace at /run/netns/a", 7}, {4, 200}: {"the network namespace at /run/netns/b", 17}, {4, 1}: {"the host's network namespace", 1},
 		},
 		holders: map[netip.Addr][]inode{},
-		cache:   cache{dir: "/cache", entries: map[string][]cnicache.Entry{}},
+		cache:   Cache{dir: "/cache", entries: map[string][]cnicache.Entry{}},
 	}
 }
 

@@ -38,7 +38,7 @@ type Node struct {
 	hosts map[inode]bool
 	// uninspected names the namespaces that cannot be looked into, and says why.
 	uninspected []string
-	cache       cache
+	cache       Cache
 }
 
 // inode tells namespaces apart at one moment.
@@ -87,7 +87,7 @@ func Look(ctx context.Context, sources Sources) (*Node, error) {
 	if err := n.inspectSandboxes(ctx); err != nil {
 		return nil, err
 	}
-	n.cache, err = readCache(sources.CacheDir)
+	n.cache, err = ReadCache(sources.CacheDir)
 	return n, err
 }
 
@@ -104,7 +104,7 @@ func (n *Node) inspectKeeper(ctx context.Context, number uint64, k sandbox.Names
 
 // Problems says what could not be looked at. Judge can add to it.
 func (n *Node) Problems() []string {
-	problems := slices.Concat(n.uninspected, n.cache.problems)
+	problems := slices.Concat(n.uninspected, n.cache.Problems)
 	for _, id := range slices.Sorted(maps.Keys(n.unreadable)) {
 		problems = append(problems, n.unreadable[id])
 	}

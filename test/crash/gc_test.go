@@ -8,12 +8,15 @@ import (
 	"testing"
 )
 
-// The next forget finishes a killed one. Neither of them touches the checkpoints of a living sandbox, and no temporary
+// The next gc finishes a killed one. Neither of them touches the checkpoints of a living sandbox, and no temporary
 // file stays.
-func TestForgetKilledAtEveryStep(t *testing.T) {
+func TestGCKilledAtEveryStep(t *testing.T) {
 	n := newNode(t)
 	must(t, n.newPod(t, "own", false).add())
 	own := n.records(t)
+	cache := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(cache, "results"), 0o755))
+	gc := "gc --checkpoints --now --yes --cni-cache " + cache
 	operation{
 		prepare: func(t *testing.T) *exec.Cmd {
 			for i := range 3 {
@@ -25,10 +28,10 @@ func TestForgetKilledAtEveryStep(t *testing.T) {
 			info, err := os.Stat(torn)
 			must(t, err)
 			must(t, os.Truncate(torn, info.Size()/2))
-			return n.command("forget --stale --yes")
+			return n.command(gc)
 		},
 		after: func(t *testing.T) {
-			n.says(t, 0, "forget --stale --yes", "1 of living sandboxes")
+			n.says(t, 0, gc)
 			sameRecords(t, own, n.records(t))
 			n.nothingTemporary(t)
 			n.says(t, 0, "check", "1 attachment as recorded, 0 not")
