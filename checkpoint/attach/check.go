@@ -127,11 +127,11 @@ func (c *call) prevResult() (*current.Result, error) {
 	if c.PrevResult == nil {
 		return nil, cniplugin.ConfigError("prevResult", cniplugin.Missing, "CHECK needs the result of the ADD")
 	}
+	var result *current.Result
 	previous, err := c.Previous()
-	if err != nil {
-		return nil, cniplugin.ConfigError("prevResult", cniplugin.RawValue(c.PrevResult), "must be the result of the ADD")
+	if err == nil {
+		result, err = current.NewResultFromResult(previous)
 	}
-	result, err := current.NewResultFromResult(previous)
 	if err != nil {
 		return nil, cniplugin.ConfigError("prevResult", cniplugin.RawValue(c.PrevResult), "must be the result of the ADD")
 	}

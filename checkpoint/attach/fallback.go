@@ -3,7 +3,6 @@ package attach
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -45,14 +44,10 @@ func (f *fallback) readParents(host *kernel.Namespace, records []checkpoint.Reco
 	return nil
 }
 
-// claim is a checkpoint that speaks against a fallback: its attachment is on what is missing, and
-// comes back with that.
+// claim is a checkpoint that speaks against a fallback: its attachment is on what is missing, the master or a bond, and comes back with that.
 type claim struct {
 	record checkpoint.Record
-	// lost is the missing master or bond. base is the lowest device of its chain.
-	lost, base string
-	// member says that the fallback is recorded as a member of lost.
-	member bool
+	lost   string
 }
 
 // claims returns what the records say against the fallback. It is a pure function. A claim is an
@@ -77,13 +72,9 @@ func (f fallback) claim(r checkpoint.Record) (c claim) {
 		if _, exists := f.devices.ByName(p.Name); exists {
 			continue
 		}
-		c.record, c.base = r, r.Interface.Parents[len(r.Interface.Parents)-1].Name
-		switch base := i == len(r.Interface.Parents)-1; {
-		case f.memberOf(p):
-			c.lost, c.member = p.Name, true
-		case c.lost != "" || r.Attachment.Network != f.network:
-		case slices.Contains(f.missing, p.Name), base && f.namesMissingMaster(r):
-			c.lost = p.Name
+		base := i == len(r.Interface.Parents)-1
+		if f.memberOf(p) || c.lost == "" && r.Attachment.Network == f.network && (slices.Contains(f.missing, p.Name) || base && f.namesMissingMaster(r)) {
+			c = claim{r, p.Name}
 		}
 	}
 	return c
@@ -128,74 +119,19 @@ func liveClaims(claims []claim) []claim {
 	})
 }
 
-// refusal says why the fallback is not taken, and how to take it all the same.
-func (f fallback) refusal(claims []claim) error {
-	lost := strings.Join(distinct(claims, func(c claim) string { return c.lost }), ", ")
-	reason := fmt.Sprintf("%s on %s by checkpoint (%s)", attachments(len(claims)), lost, claimNames(claims))
-	member := distinct(claims, func(c claim) string {
-		if c.member {
-			return c.lost
-		}
-		return ""
-	})
-	if len(member) > 0 {
-		reason += fmt.Sprintf(", and %s is recorded as a member of %s", f.base().Name, strings.Join(member, ", "))
-	}
-	masters, place := "master %s is missing", "its place"
-	if len(f.missing) > 1 {
-		masters, place = "masters %s are missing", "their place"
-	}
-	return cniplugin.Error(types.ErrTryAgainLater, masters+", and %s is not taken in %s: %s. %s",
-		strings.Join(f.missing, ", "), f.master.Name, place, reason, f.remedy(lost, claims))
-}
-
-// remedy says how an ADD works again. Nothing can move to a member of a bond: the bond takes its
-// frames.
-func (f fallback) remedy(lost string, claims []claim) string {
-	moves := distinct(claims, func(c claim) string {
-		if _, exists := f.devices.ByName(c.base); exists {
-			return "" // No more than a VLAN device is missing.
-		}
-		return " --parent " + c.base + "=" + f.base().Name
-	})
-	if len(moves) == 0 {
-		return fmt.Sprintf("relink restore brings %s back; or delete those pods", lost)
-	}
-	if live, ok := f.devices.ByName(f.base().Name); ok {
-		if over, member := f.devices.AggregateOf(live); member {
-			return fmt.Sprintf("Bring %s back; or delete those pods. They can't be moved to %s, which is a member of %s", lost, live.Name, over.Name)
-		}
-	}
-	return fmt.Sprintf("Bring %s back; or move what is on it for good by relink restore%s; or delete those pods",
-		lost, strings.Join(moves, ""))
-}
-
-// distinct returns the values of the claims, each once and in order.
-func distinct(claims []claim, value func(claim) string) []string {
-	var values []string
-	for _, c := range claims {
-		if v := value(c); v != "" {
-			values = append(values, v)
-		}
-	}
-	slices.Sort(values)
-	return slices.Compact(values)
-}
-
-func attachments(n int) string {
-	if n == 1 {
-		return "1 attachment is"
-	}
-	return fmt.Sprintf("%d attachments are", n)
-}
-
 // maxNamedClaims is how many attachments a refusal names.
 const maxNamedClaims = 3
 
-func claimNames(claims []claim) string {
-	var names []string
+// refusal says why the fallback is not taken, and how an ADD works again.
+func (f fallback) refusal(claims []claim) error {
+	var lost, names []string
 	for _, c := range claims {
-		names = append(names, c.record.Attachment.IfName+" of "+c.record.Pod.Or(c.record.Attachment.ContainerID))
+		lost, names = append(lost, c.lost), append(names, c.record.Attachment.IfName+" of "+c.record.Pod.Or(c.record.Attachment.ContainerID))
 	}
-	return printable.First(names, maxNamedClaims, ", ")
+	slices.Sort(lost)
+	devices := strings.Join(slices.Compact(lost), ", ")
+	return cniplugin.Error(types.ErrTryAgainLater,
+		"master %s is missing, and %s is not taken in its place: %s on %s by checkpoint (%s). Bring %s back, which relink restore does for a VLAN device; "+
+			"or move what is on it for good by relink restore --parent OLD=NEW; or delete those pods",
+		strings.Join(f.missing, ", "), f.master.Name, printable.Count(len(claims), "attachment"), devices, printable.First(names, maxNamedClaims, ", "), devices)
 }

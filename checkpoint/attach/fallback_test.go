@@ -71,8 +71,8 @@ func TestFallbackIsRefusedForCheckpointsOfWhatIsMissing(t *testing.T) {
 	bondAway := []string{"bond4"}
 	const (
 		bond4Away = "master bond4 is missing, and eth0 is not taken in its place: "
-		wayOut    = "Bring bond4 back; or move what is on it for good by relink restore --parent bond4=eth0; or delete those pods"
-		asMember  = ", and eth0 is recorded as a member of bond4. "
+		wayOut    = " back, which relink restore does for a VLAN device; or move what is on it for good by relink restore --parent OLD=NEW; or delete those pods"
+		bond4Back = ". Bring bond4" + wayOut
 	)
 	for name, test := range map[string]struct {
 		missing []string
@@ -82,38 +82,36 @@ func TestFallbackIsRefusedForCheckpointsOfWhatIsMissing(t *testing.T) {
 	}{
 		"nothing is recorded": {bondAway, "eth0", nil, ""},
 		"the network on the bond": {bondAway, "eth0", []checkpoint.Record{recordOn("pods", bond4)},
-			bond4Away + "1 attachment is on bond4 by checkpoint (eth0 of default/pods-0)" + asMember + wayOut},
+			bond4Away + "1 attachment on bond4 by checkpoint (eth0 of default/pods-0)" + bond4Back},
 		"on a VLAN of the bond": {bondAway, "eth0", []checkpoint.Record{recordOn("pods", vlanOf("bond4.3", 3), bond4)},
-			bond4Away + "1 attachment is on bond4 by checkpoint (eth0 of default/pods-0)" + asMember + wayOut},
+			bond4Away + "1 attachment on bond4 by checkpoint (eth0 of default/pods-0)" + bond4Back},
 		"the bond had other members": {bondAway, "eth0", []checkpoint.Record{recordOn("pods", bondOf("bond4", eth5))},
-			bond4Away + "1 attachment is on bond4 by checkpoint (eth0 of default/pods-0). " + wayOut},
+			bond4Away + "1 attachment on bond4 by checkpoint (eth0 of default/pods-0)" + bond4Back},
 		"another network on the bond, of which the fallback is a member": {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bond4)},
-			bond4Away + "1 attachment is on bond4 by checkpoint (eth0 of default/lan-0)" + asMember + wayOut},
+			bond4Away + "1 attachment on bond4 by checkpoint (eth0 of default/lan-0)" + bond4Back},
 		"a member that had another name": {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", nicOf("ens9", eth0.PermanentMAC)))},
-			bond4Away + "1 attachment is on bond4 by checkpoint (eth0 of default/lan-0)" + asMember + wayOut},
+			bond4Away + "1 attachment on bond4 by checkpoint (eth0 of default/lan-0)" + bond4Back},
 		"another NIC of a member's name":                                 {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", nicOf("eth0", eth5.PermanentMAC)))}, ""},
 		"a NIC in another place by a member's name, with no MAC to tell": {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", elsewhere))}, ""},
 		"a member of which no more than the name is known": {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", netstate.Device{Name: "eth0"}))},
-			bond4Away + "1 attachment is on bond4 by checkpoint (eth0 of default/lan-0)" + asMember + wayOut},
+			bond4Away + "1 attachment on bond4 by checkpoint (eth0 of default/lan-0)" + bond4Back},
 		"the admin's VLAN device on a member of another bond": {bondAway, "eth6.5", []checkpoint.Record{recordOn("pods", bond4)},
-			"master bond4 is missing, and eth6.5 is not taken in its place: 1 attachment is on bond4 by checkpoint (eth0 of default/pods-0). " +
-				"Bring bond4 back; or delete those pods. They can't be moved to eth6, which is a member of bond8"},
+			"master bond4 is missing, and eth6.5 is not taken in its place: 1 attachment on bond4 by checkpoint (eth0 of default/pods-0)" + bond4Back},
 		"the other port of a member's card":            {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", eth1))}, ""},
 		"another network on the bond without it":       {bondAway, "eth0", []checkpoint.Record{recordOn("lan", bondOf("bond4", eth5))}, ""},
-		"a bond that is in no list, with the fallback": {[]string{"bond9"}, "eth0", []checkpoint.Record{recordOn("lan", bond4)}, "master bond9 is missing, and eth0 is not taken in its place: 1 attachment is on bond4 by checkpoint (eth0 of default/lan-0)" + asMember + wayOut},
+		"a bond that is in no list, with the fallback": {[]string{"bond9"}, "eth0", []checkpoint.Record{recordOn("lan", bond4)}, "master bond9 is missing, and eth0 is not taken in its place: 1 attachment on bond4 by checkpoint (eth0 of default/lan-0)" + bond4Back},
 		"a VLAN device whose NIC is a member": {[]string{"bond4.3"}, "eth0.3", []checkpoint.Record{recordOn("pods", vlanOf("bond4.3", 3), bond4)},
-			"master bond4.3 is missing, and eth0.3 is not taken in its place: 1 attachment is on bond4 by checkpoint (eth0 of default/pods-0)" + asMember + wayOut},
+			"master bond4.3 is missing, and eth0.3 is not taken in its place: 1 attachment on bond4 by checkpoint (eth0 of default/pods-0)" + bond4Back},
 		"a VLAN device on what is there": {[]string{"eth1.7"}, "eth0", []checkpoint.Record{recordOn("pods", vlanOf("eth1.7", 7), eth1)},
-			"master eth1.7 is missing, and eth0 is not taken in its place: 1 attachment is on eth1.7 by checkpoint (eth0 of default/pods-0). relink restore brings eth1.7 back; or delete those pods"},
+			"master eth1.7 is missing, and eth0 is not taken in its place: 1 attachment on eth1.7 by checkpoint (eth0 of default/pods-0). Bring eth1.7" + wayOut},
 		"a NIC": {[]string{"eth5"}, "eth0", []checkpoint.Record{recordOn("pods", vlanOf("eth5.3", 3), eth5)},
-			"master eth5 is missing, and eth0 is not taken in its place: 1 attachment is on eth5 by checkpoint (eth0 of default/pods-0). Bring eth5 back; or move what is on it for good by relink restore --parent eth5=eth0; or delete those pods"},
+			"master eth5 is missing, and eth0 is not taken in its place: 1 attachment on eth5 by checkpoint (eth0 of default/pods-0). Bring eth5" + wayOut},
 		"a NIC by another name of the list": {[]string{"enp0s5"}, "eth0", []checkpoint.Record{byAltName},
-			"master enp0s5 is missing, and eth0 is not taken in its place: 1 attachment is on eth5 by checkpoint (eth0 of default/pods-0). Bring eth5 back; or move what is on it for good by relink restore --parent eth5=eth0; or delete those pods"},
+			"master enp0s5 is missing, and eth0 is not taken in its place: 1 attachment on eth5 by checkpoint (eth0 of default/pods-0). Bring eth5" + wayOut},
 		"many, not all of which are named": {bondAway, "eth0", []checkpoint.Record{nameless, recordOn("a", bond4), recordOn("b", bond4), recordOn("c", bond4), recordOn("d", bond4)},
-			bond4Away + "5 attachments are on bond4 by checkpoint (eth0 of c-pods, eth0 of default/a-0, eth0 of default/b-0, and 2 more)" + asMember + wayOut},
+			bond4Away + "5 attachments on bond4 by checkpoint (eth0 of c-pods, eth0 of default/a-0, eth0 of default/b-0, and 2 more)" + bond4Back},
 		"two bonds": {[]string{"bond4", "bond5"}, "eth0", []checkpoint.Record{recordOn("pods", bondOf("bond5", eth5)), recordOn("pods", bondOf("bond4", eth5))},
-			"masters bond4, bond5 are missing, and eth0 is not taken in their place: 2 attachments are on bond4, bond5 by checkpoint (eth0 of default/pods-0, eth0 of default/pods-0). " +
-				"Bring bond4, bond5 back; or move what is on it for good by relink restore --parent bond4=eth0 --parent bond5=eth0; or delete those pods"},
+			"master bond4, bond5 is missing, and eth0 is not taken in its place: 2 attachments on bond4, bond5 by checkpoint (eth0 of default/pods-0, eth0 of default/pods-0). Bring bond4, bond5" + wayOut},
 		"moved for good":                               {bondAway, "eth0", []checkpoint.Record{recordOn("pods", vlanOf("bond4.3", 3), eth0)}, ""},
 		"a node without the bond":                      {bondAway, "eth0", []checkpoint.Record{recordOn("pods", vlanOf("eth0.3", 3), eth0)}, ""},
 		"a node without the bond, its VLAN is missing": {bondAway, "eth1", []checkpoint.Record{lostVLAN}, ""},

@@ -45,10 +45,10 @@ func TestAddWaitsForTheFirstMaster(t *testing.T) {
 		msg    string
 	}{
 		"its network's": {func(*checkpoint.Record) {}, 11,
-			"master bond4 is missing, and lan0 is not taken in its place: 1 attachment is on bond4 by checkpoint (eth0 of default/c1), and lan0 is recorded as a member of bond4"},
-		"another's":                 {func(r *checkpoint.Record) { r.Attachment.Network = "other" }, 11, "relink restore --parent bond4=lan0"},
+			"master bond4 is missing, and lan0 is not taken in its place: 1 attachment on bond4 by checkpoint (eth0 of default/c1)"},
+		"another's":                 {func(r *checkpoint.Record) { r.Attachment.Network = "other" }, 11, "relink restore --parent OLD=NEW"},
 		"of a sandbox that is gone": {func(r *checkpoint.Record) { r.Namespace.Path += ".gone"; r.Namespace.Cookie++ }, 0, ""},
-		"of one at another path":    {func(r *checkpoint.Record) { r.Namespace.Path += ".gone" }, 11, "relink restore --parent bond4=lan0"},
+		"of one at another path":    {func(r *checkpoint.Record) { r.Namespace.Path += ".gone" }, 11, "relink restore --parent OLD=NEW"},
 		"of a stranger's namespace": {func(r *checkpoint.Record) { r.Namespace.Inode++ }, 0, ""},
 		"of an earlier boot":        {func(r *checkpoint.Record) { r.Namespace.BootID = "b" }, 0, ""},
 	} {
