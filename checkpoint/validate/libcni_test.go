@@ -98,7 +98,7 @@ func sortedSet(all []string) map[string]int {
 func TestWhatLibcniMendsIsNoError(t *testing.T) {
 	for config, want := range map[string][]string{
 		`{"cniVersion": "1.1.0", "name": "pods", "Name": "x", "plugins": [` + good + `]}`: {
-			`10.conflist: warning: invalid configuration key "Name": "name" is there too; keep one, written "name"`,
+			`10.conflist: warning: invalid configuration key "Name": case counts in keys; write "name"`,
 		},
 		list(strings.Replace(good, "{", `{"cniVersion": "0.2.0", "name": "my plugin!", `, 1)): nil,
 		list(strings.Replace(good, "{", `{"mtu": "x", "mtu": 1500, `, 1)):                     {`10.conflist: warning: configuration key "plugins[0].mtu" is there twice: the last one counts: keep one`},
@@ -112,7 +112,7 @@ func TestWhatLibcniMendsIsNoError(t *testing.T) {
 		list(strings.Replace(good, "{", `{"mtu": 1.5, `, 1)):                                                                                            {`10.conflist: plugins[0] relink-macvlan: error: invalid "mtu": 1.5: must be a whole number`},
 		list(strings.Replace(good, "{", "{\"_comment\": \"caf\xe9\", ", 1)):                                                                             {`10.conflist: warning: has bytes that are not UTF-8: the runtime replaces them: save the file as UTF-8`},
 		list(strings.Replace(good, "{", `{"mtu": 1e999, `, 1)):                                                                                          {`10.conflist: error: invalid "plugins[0].mtu": 1e999: must be a number between -1.7e308 and 1.7e308`},
-		list(`{"type": "relink-macvlan", "TYPE": "x", "master": "bond4"}`):                                                                              {`10.conflist: plugins[0] relink-macvlan: error: invalid configuration key "TYPE": "type" is there too; keep one, written "type"`},
+		list(`{"type": "relink-macvlan", "TYPE": "x", "master": "bond4"}`):                                                                              {`10.conflist: plugins[0] relink-macvlan: error: invalid configuration key "TYPE": case counts in keys; write "type"`},
 		`{"cniVersion": "7.0.0", "cniVersions": ["0.2.0", "1.0.0", "7.0.0"], "name": "pods", "plugins": [` + good + `, {"type": "relink-checkpoint"}]}`: nil,
 	} {
 		if diff := cmp.Diff(want, findingsOf(t, "10.conflist", config)); diff != "" {

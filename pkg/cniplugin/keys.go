@@ -145,7 +145,6 @@ func (e *examination) object(k *Keys) error {
 		return err
 	}
 	counts := make([]int, len(k.Accepted))
-	var misspelt []misspelt
 	for e.decoder.PeekKind() != '}' {
 		token, err := e.decoder.ReadToken()
 		if err != nil {
@@ -160,8 +159,7 @@ func (e *examination) object(k *Keys) error {
 				e.add("it is there twice; keep one")
 			}
 		} else if similar := k.indexFold(name); similar >= 0 {
-			misspelt = append(misspelt, struct{ place, key int }{len(e.unknownKeys), similar})
-			e.add("")
+			e.add(fmt.Sprintf("case counts in keys; write %q", k.Accepted[similar].Name))
 		} else {
 			e.add(k.remedy(name))
 		}
@@ -169,24 +167,8 @@ func (e *examination) object(k *Keys) error {
 			return err
 		}
 	}
-	for _, m := range misspelt {
-		e.setRemedy(m.place, k.Accepted[m.key].Name, counts[m.key] > 0)
-	}
 	_, err := e.decoder.ReadToken()
 	return err
-}
-
-// misspelt is a known key in another case: its index among the strange keys, and the index of the known
-// one. Only the end of the object tells whether the known one is there too.
-type misspelt = struct{ place, key int }
-
-// setRemedy says what to do about a known key in another case.
-func (e *examination) setRemedy(place int, name string, duplicate bool) {
-	remedy := fmt.Sprintf("case counts in keys; write %q", name)
-	if duplicate {
-		remedy = fmt.Sprintf("%q is there too; keep one, written %q", name, name)
-	}
-	e.unknownKeys[place].Err = KeyError(e.unknownKeys[place].Key, remedy)
 }
 
 // remedy says what to do about an unknown key, "" for nothing.
