@@ -17,7 +17,12 @@ func (d *description) describeInterface(i netstate.Interface) {
 		state = "up"
 	}
 	d.rowf("Interface:", "%s (%s, index %d)", l.Name, linkKind(l), l.Index)
-	d.list("Options:", slices.Concat(macvlanOptions(l.Macvlan), vlanOptions(l.VLANOptions)))
+	if l.Macvlan != nil {
+		d.list("Options:", l.Macvlan.Words())
+	}
+	if l.VLANOptions != nil {
+		d.list("Options:", l.VLANOptions.Words())
+	}
 	d.row("Link:", state)
 	d.row("MAC:", l.MAC)
 	d.rowf("MTU:", "%d", l.MTU)
@@ -61,46 +66,6 @@ func texts[T any](elements []T, text func(T) string) (list []string) {
 		list = append(list, text(element))
 	}
 	return list
-}
-
-func macvlanOptions(m *netstate.Macvlan) (options []string) {
-	if m == nil {
-		return nil
-	}
-	if m.NoPromiscuous {
-		options = append(options, "nopromisc")
-	}
-	if m.NoDestination {
-		options = append(options, "nodst")
-	}
-	if m.BCQueueLen != 0 {
-		options = append(options, fmt.Sprintf("bcqueuelen %d", m.BCQueueLen))
-	}
-	if m.BCCutoff != nil {
-		options = append(options, fmt.Sprintf("bc_cutoff %d", *m.BCCutoff))
-	}
-	if len(m.Sources) > 0 {
-		options = append(options, "sources "+strings.Join(slices.Sorted(slices.Values(m.Sources)), " "))
-	}
-	return options
-}
-
-func vlanOptions(v *netstate.VLANOptions) []string {
-	if v == nil {
-		return nil
-	}
-	options := []string{"no flags"}
-	if len(v.Flags) > 0 {
-		options[0] = "flags " + strings.Join(v.Flags, " ")
-	}
-	qos := func(name string, priorities map[uint32]uint32) {
-		for _, priority := range slices.Sorted(maps.Keys(priorities)) {
-			options = append(options, fmt.Sprintf("%s %d:%d", name, priority, priorities[priority]))
-		}
-	}
-	qos("ingress-qos-map", v.IngressQoS)
-	qos("egress-qos-map", v.EgressQoS)
-	return options
 }
 
 func linkKind(l netstate.Link) string {

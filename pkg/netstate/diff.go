@@ -1,10 +1,10 @@
 package netstate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -94,29 +94,48 @@ func (ds *differences) kind(want, live Link) {
 		ds.add(FieldVLAN, want.VLAN, live.VLAN)
 	}
 	if want.VLANOptions != nil && live.VLANOptions != nil {
-		ds.add(FieldOptions, want.VLANOptions, live.VLANOptions.restrictedTo(*want.VLANOptions))
+		ds.options(want.VLANOptions.Words(), live.VLANOptions.restrictedTo(*want.VLANOptions).Words())
 	}
 	if want.IPvlan != nil && live.IPvlan != nil {
 		ds.add(FieldMode, want.IPvlan, live.IPvlan)
 	}
 	if w, h := want.Macvlan, live.Macvlan; w != nil && h != nil {
 		ds.add(FieldMode, w.Mode, h.Mode)
-		ds.add(FieldOptions, w.options(*h), h.options(*w))
 		if w.BCQueueLen != 0 {
 			ds.add(FieldBCQueue, w.BCQueueLen, h.BCQueueLen)
 		}
+		wanted, present := *w, *h
+		wanted.BCQueueLen, present.BCQueueLen = 0, 0
+		if w.BCCutoff == nil || h.BCCutoff == nil { // An older kernel does not tell it.
+			wanted.BCCutoff, present.BCCutoff = nil, nil
+		}
+		ds.options(wanted.Words(), present.Words())
 	}
 }
 
-// options returns the options of the macvlan for a comparison with another one, without those that the other
-// one's kernel does not tell.
-func (m Macvlan) options(macvlan Macvlan) string {
-	cutoff := "default"
-	if macvlan.BCCutoff != nil && m.BCCutoff != nil {
-		cutoff = strconv.Itoa(int(*m.BCCutoff))
+// options compares options in words.
+func (ds *differences) options(want, live []string) {
+	ds.add(FieldOptions, cmp.Or(strings.Join(want, ", "), "none"), cmp.Or(strings.Join(live, ", "), "none"))
+}
+
+// Words are the options of the macvlan that somebody set, in the words of ip-link(8).
+func (m Macvlan) Words() (options []string) {
+	if m.NoPromiscuous {
+		options = append(options, "nopromisc")
 	}
-	sources := slices.Sorted(slices.Values(m.Sources))
-	return fmt.Sprintf("nopromisc %t, nodst %t, bc_cutoff %s, sources %v", m.NoPromiscuous, m.NoDestination, cutoff, sources)
+	if m.NoDestination {
+		options = append(options, "nodst")
+	}
+	if m.BCQueueLen != 0 {
+		options = append(options, fmt.Sprintf("bcqueuelen %d", m.BCQueueLen))
+	}
+	if m.BCCutoff != nil {
+		options = append(options, fmt.Sprintf("bc_cutoff %d", *m.BCCutoff))
+	}
+	if len(m.Sources) > 0 {
+		options = append(options, "sources "+strings.Join(slices.Sorted(slices.Values(m.Sources)), " "))
+	}
+	return options
 }
 
 func (v IPvlan) String() string { return v.Mode + " " + v.Flag }
@@ -131,8 +150,20 @@ func (v VLANOptions) restrictedTo(want VLANOptions) VLANOptions {
 	return VLANOptions{Flags: v.Flags, IngressQoS: subset(v.IngressQoS, want.IngressQoS), EgressQoS: subset(v.EgressQoS, want.EgressQoS)}
 }
 
-func (v VLANOptions) String() string {
-	return fmt.Sprintf("flags %v, ingress QoS %v, egress QoS %v", v.Flags, v.IngressQoS, v.EgressQoS)
+// Words are the options in the words of ip-link(8).
+func (v VLANOptions) Words() []string {
+	options := []string{"no flags"}
+	if len(v.Flags) > 0 {
+		options[0] = "flags " + strings.Join(v.Flags, " ")
+	}
+	qos := func(name string, priorities map[uint32]uint32) {
+		for _, priority := range slices.Sorted(maps.Keys(priorities)) {
+			options = append(options, fmt.Sprintf("%s %d:%d", name, priority, priorities[priority]))
+		}
+	}
+	qos("ingress-qos-map", v.IngressQoS)
+	qos("egress-qos-map", v.EgressQoS)
+	return options
 }
 
 func (m Master) String() string { return m.Kind + " " + m.Name }
