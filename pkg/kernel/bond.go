@@ -57,7 +57,6 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 		return fmt.Errorf("bond %s: mode %q: %w", d.Name, d.Bond.Mode, ErrUnsupported)
 	}
 	create := newDevice(fmt.Sprintf("create bond %s of mode %s", d.Name, d.Bond.Mode), d.Name, 0, 0)
-	create.Advise = missingModule(netstate.KindBond)
 	addFields(create, []field{{unix.IFLA_MTU, &d.MTU}})
 	if d.MAC != "" {
 		attr, err := macAttr(d.MAC)

@@ -218,7 +218,6 @@ func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefi
 // newLink returns the request that makes the device with the flags set.
 func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) (rtnl.Message, error) {
 	m := newDevice(fmt.Sprintf("create %s %s", link.Kind, link.Name), name, index, flags)
-	m.Advise = missingModule(link.Kind)
 	m.Add(uint32Attr(unix.IFLA_LINK, parentIndex))
 	if link.MAC != "" && !link.SharesMAC() {
 		attr, err := macAttr(link.MAC)

@@ -62,7 +62,6 @@ const vethInfoPeer = 1
 
 func newPair(sandbox *Namespace, p Pair) (rtnl.Message, error) {
 	m := newDevice("create-pair "+p.HostName, p.HostName, 0, unix.IFF_NOARP)
-	m.Advise = missingModule(netstate.KindVeth)
 	mac, err := macAttr(p.MAC)
 	if err != nil {
 		return m, err

@@ -156,6 +156,9 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	if e.Message == unknownType {
+		return e.Errno.Error() + ": " + e.Message + ": its kernel module is missing: run modprobe macvlan, macvtap, ipvlan, 8021q or bonding"
+	}
 	if e.Message != "" {
 		return e.Errno.Error() + ": " + e.Message
 	}
@@ -163,6 +166,10 @@ func (e *Error) Error() string {
 	// cannot be enslaved (bond_enslave).
 	return privilege.Explain(e.Errno, "CAP_NET_ADMIN").Error()
 }
+
+// unknownType is the message for a device that the kernel cannot make (rtnl_newlink). The kernel has tried to load the module itself by
+// then. That fails, for example, in a container without modprobe, or if the module is not installed.
+const unknownType = "Unknown device type"
 
 func (e *Error) Unwrap() error { return e.Errno }
 

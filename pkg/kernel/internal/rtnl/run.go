@@ -25,8 +25,6 @@ type Message struct {
 	// Take is called with what the kernel tells of the object that it made. The payload is valid
 	// during the call only. Without Take, the kernel is not asked to tell anything.
 	Take func(payload []byte) error
-	// Advise returns what to do about the error, or an empty string. It may be nil.
-	Advise func(error) string
 }
 
 // Add adds attributes to the request.
@@ -43,11 +41,6 @@ func (m Message) AddRtAttr(attribute int, value []byte) *nl.RtAttr {
 
 // explain returns the error with what the message is for.
 func (m Message) explain(err error) error {
-	if m.Advise != nil {
-		if advice := m.Advise(err); advice != "" {
-			return fmt.Errorf("%s: %w: %s", m.Action, err, advice)
-		}
-	}
 	return fmt.Errorf("%s: %w", m.Action, err)
 }
 

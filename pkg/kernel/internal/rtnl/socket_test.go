@@ -111,20 +111,6 @@ func TestRunAfterSendsNothingAfterAFailure(t *testing.T) {
 	}
 }
 
-func TestAdviceFollowsTheError(t *testing.T) {
-	s := newSocket(t)
-	m := noDevice()
-	m.Advise = func(err error) string {
-		if errors.Is(err, unix.ENODEV) {
-			return "make it first"
-		}
-		return ""
-	}
-	if err := s.Run(m); err == nil || err.Error() != "set nothing down: no such device: make it first" {
-		t.Errorf("%v", err)
-	}
-}
-
 // No error is lost, even if there are more than fit the socket. The next answers arrive too.
 func TestEveryErrorOfALargeBatchIsHeard(t *testing.T) {
 	s := newSocket(t)
