@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -15,35 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
-	"github.com/relink-cni/relink/pkg/systemd"
 )
-
-// awaitCommand waits for the command of a killed guard. Nobody can learn the command's exit status any more. At the limit,
-// awaitCommand ends the command.
-func (g *guard) awaitCommand(context.Context) error {
-	r := &g.journal.Run
-	if r.Endless = !g.superviseCommand(nil); r.Endless {
-		return fmt.Errorf("the command does not end, not even by SIGKILL: %v", g.livingProcesses())
-	}
-	g.recordRemaining(0)
-	g.logf("the command %s", r.text())
-	return nil
-}
-
-// livingProcesses returns the command's first process if it lives. After the limit, it returns all living processes of the
-// command.
-func (g *guard) livingProcesses() []process {
-	alive := processesOfCommand(g.journal.ID, 0)
-	if g.journal.Run.PID == 0 || g.journal.Run.LimitPassed {
-		return alive
-	}
-	return slices.DeleteFunc(alive, func(p process) bool { return p.pid != g.journal.Run.PID })
-}
-
-// isOverdue says that units are still stopped, but should run by now.
-func (g *guard) isOverdue() bool {
-	return g.journal.isBegun(StopUnits) && len(g.journal.activeUnits()) > 0 && g.journal.sinceBegun(StopUnits) > g.journal.Plan.maxDowntime()
-}
 
 // restore brings the interfaces back. A guard that is late waits for no device: the kubelet comes first.
 func (g *guard) restore(ctx context.Context) error {
@@ -140,10 +111,7 @@ func (g *guard) verify(ctx context.Context) error {
 	if g.isOverdue() {
 		opts = probeBefore
 	}
-	answered, err := answeringGateways(ctx, g.Store, g.journal.Gateways, opts)
-	if err != nil {
-		return err
-	}
+	answered := answeringGateways(ctx, g.Store, g.journal.Gateways, opts)
 	g.logf("gateways that answer: %d of %d", len(answered), len(g.journal.Gateways))
 	for _, gateway := range g.journal.Gateways {
 		if !slices.Contains(answered, gateway) && !g.isDetached(gateway.Attachment) {
@@ -159,57 +127,25 @@ func (g *guard) isDetached(key attachment.Key) bool {
 	return errors.Is(err, checkpoint.ErrNoCheckpoint) || err == nil && kernel.NotFound(r.Namespace)
 }
 
-// startUnits starts the units that ran. If one fails, it still tries the others.
-func (g *guard) startUnits(ctx context.Context) error {
-	var failed []string
-	for _, unit := range g.journal.activeUnits() {
-		if err := systemd.Control(ctx, "start", unit); err != nil {
-			failed = append(failed, fmt.Sprintf("%s: %v", unit, err))
-			continue
-		}
-		g.logf("%s is started, %s after it was stopped", unit, g.journal.sinceBegun(StopUnits).Round(time.Millisecond))
-	}
-	if len(failed) > 0 {
-		return fmt.Errorf("not started: %s: start it yourself by systemctl start %s", strings.Join(failed, "; "), joinUnits(g.journal.activeUnits()))
-	}
-	return nil
-}
-
-// resumeAgent ends the guard's pause. If the agent was paused before the guard, resumeAgent brings back that pause.
+// resumeAgent ends the guard's pause.
 func (g *guard) resumeAgent(ctx context.Context) error {
-	a := g.journal.Agent
-	if !a.Paused {
+	if !g.journal.AgentPaused {
 		return nil
 	}
-	var err error
-	if remaining := a.remaining(); remaining > 0 {
-		_, err = g.agent.Pause(ctx, remaining, a.Previous.Reason)
-	} else {
-		err = g.agent.Resume(ctx)
-	}
-	if err != nil {
+	if err := g.agent.Resume(ctx); err != nil {
 		// A guard's pause ends by itself. An agent that is gone has no pause.
-		g.notef("relink-agent goes on by itself at %s: %v", time.Now().Add(g.journal.Plan.maxDowntime()+agentMargin-g.journal.sinceBegun(PauseAgent)).Local().Format("15:04:05"), err)
+		g.notef("relink-agent goes on by itself %s after its pause at most: %v", g.journal.Plan.maxDowntime()+agentMargin, err)
 		return nil
 	}
 	g.logf("relink-agent goes on")
 	return nil
 }
 
-// remaining returns the rest of the pause from before the guard. It is 0 if there was none, or if it would be over.
-func (a AgentPause) remaining() time.Duration {
-	if a.Previous == nil {
-		return 0
-	}
-	remaining, _ := a.Previous.Remaining()
-	return remaining
-}
-
 // report says what became of everything, and finishes the journal.
 func (g *guard) report(context.Context) error {
 	g.journal.Status, g.journal.Finished = ExitStatus(g.journal), time.Now().UTC()
 	if g.journal.Abandoned != "" {
-		g.alertf("the command was not run: %s", g.journal.Abandoned)
+		g.logf("the command was not run: %s", g.journal.Abandoned)
 	} else {
 		g.logf("the command %s", g.journal.Run.text())
 	}
@@ -220,14 +156,13 @@ func (g *guard) report(context.Context) error {
 		g.logf("note: %s", note)
 	}
 	for _, trouble := range g.journal.Troubles {
-		g.alertf("NOT BACK: %s", trouble)
+		g.logf("NOT BACK: %s", trouble)
 	}
-	if len(g.journal.Troubles) == 0 && g.journal.isBegun(RunCommand) {
+	if len(g.journal.Troubles) > 0 {
+		g.logf("%s not back: relink status shows what is wrong", printable.Count(len(g.journal.Troubles), "thing"))
+	} else if g.journal.isBegun(RunCommand) {
 		g.logf("everything is back")
-	} else if len(g.journal.Troubles) > 0 {
-		g.alertf("%s not back: relink status shows what is wrong%s", printable.Count(len(g.journal.Troubles), "thing"),
-			textIf(len(g.journal.Troubles) > g.journal.Staying, ", relink restore tries again"))
 	}
-	g.logf("relink guard took %s, and ends with exit status %d", g.journal.sinceBegun(g.journal.Steps[0].Step).Round(time.Millisecond), g.journal.Status)
+	g.logf("relink guard took %s, and ends with exit status %d", g.journal.Finished.Sub(g.journal.StartedAt).Round(time.Millisecond), g.journal.Status)
 	return nil
 }

@@ -4,298 +4,175 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
-	"github.com/creack/pty"
-	"golang.org/x/term"
+	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/systemd"
 )
+
+// undoOf is a pure function: it returns what brings back the device that the command takes away, empty for other commands. The usual
+// cause is a shell that reads `relink guard -- modprobe -r i40e && modprobe i40e` as two commands. It looks into no sh -c.
+func undoOf(command []string) string {
+	for i, word := range command {
+		operands := command[i+1:]
+		isRemoval := func(flag string) bool {
+			return flag == "--remove" || strings.HasPrefix(flag, "-") && !strings.HasPrefix(flag, "--") && strings.Contains(flag, "r")
+		}
+		switch program := path.Base(word); {
+		case strings.HasSuffix(program, "sh"):
+			return ""
+		case len(operands) > 0 && (program == "rmmod" || program == "modprobe" && slices.ContainsFunc(operands, isRemoval)):
+			return "modprobe " + operands[len(operands)-1]
+		}
+	}
+	return ""
+}
 
 // findProgram returns the file of the program. Its error is an *ExitError with StatusNotFound or StatusCannotRun.
 func findProgram(program string) (string, error) {
-	path, err := exec.LookPath(program)
-	switch {
-	case err == nil:
-		path, err = filepath.Abs(path)
-		return path, err
-	case errors.Is(err, os.ErrPermission):
-		return "", &ExitError{StatusCannotRun, fmt.Errorf("the command %s cannot be run: %w", program, err)}
+	file, err := exec.LookPath(program)
+	if err == nil {
+		return filepath.Abs(file)
 	}
-	return "", &ExitError{StatusNotFound, fmt.Errorf("the command %s was not found: give a program, or sh -c '...' for a line of the shell", program)}
+	status := StatusNotFound
+	if errors.Is(err, os.ErrPermission) {
+		status = StatusCannotRun
+	}
+	return "", &ExitError{status, fmt.Errorf("the command cannot be run: %w: give a program, or sh -c '...' for a line of the shell", err)}
 }
 
-// runCommand runs the command until its end or its limit, and notes how it ended.
-func (g *guard) runCommand(context.Context) error {
-	cmd := exec.Command(g.journal.Plan.Path, g.journal.Plan.Command[1:]...)
-	cmd.Args[0] = g.journal.Plan.Command[0]
-	cmd.Env = append(os.Environ(), markEnv+"="+g.journal.ID)
-	flow, err := g.attachStreams(cmd)
-	if err == nil {
-		err = cmd.Start()
-		flow.started()
+// exitStatusPath is a file with the command's exit status, as a shell tells it. It appears when the command has ended.
+func (g *guard) exitStatusPath() string { return filepath.Join(g.dir, "exit-status-"+g.journal.ID) }
+
+// exitStatus returns the command's exit status, false while it runs.
+func (g *guard) exitStatus() (int, bool) {
+	text, _ := os.ReadFile(g.exitStatusPath()) // It has not ended.
+	status, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	return status, err == nil
+}
+
+// startCommand starts the command as a unit of its own, which lives on whatever becomes of the guard and of the terminal. The unit
+// does not end with the command: processes that the command leaves behind go on. The shell that runs the command ignores the signals
+// that end it, and writes its exit status. If the shell itself is killed, systemd writes the status of SIGKILL.
+func (g *guard) startCommand(ctx context.Context) error {
+	const script = `trap : INT TERM; "$@"; echo $? >"$0.new" && mv "$0.new" "$0"`
+	plan, status := g.journal.Plan, g.exitStatusPath()
+	return g.runUnit(ctx, []string{
+		"--unit=" + g.commandUnit(), "--property=RemainAfterExit=yes", "--property=IgnoreSIGPIPE=no", "--property=TimeoutStopSec=" + plan.KillAfter.String(),
+		"--property=StandardOutput=append:" + logPath(g.dir), "--property=StandardError=inherit",
+		fmt.Sprintf(`--property=ExecStopPost=/bin/sh -c 'test -e "%[1]s" || echo %[2]d >"%[1]s"'`, status, 128+syscall.SIGKILL),
+	}, append([]string{"/bin/sh", "-c", script, status, plan.Path}, plan.Command[1:]...)...)
+}
+
+// runCommand runs the command until its end or its limit, and notes how it ended. If the command already runs, because a guard was
+// killed, it waits for that one.
+func (g *guard) runCommand(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx) // An interrupt is for the command.
+	r := &g.journal.Run
+	if !g.journal.Resumed {
+		if err := g.startCommand(ctx); err != nil {
+			r.Status = StatusCannotRun
+			return fmt.Errorf("the command could not be started: %w", err)
+		}
+	} else if loaded, err := isLoaded(ctx, g.commandUnit()); err == nil && !loaded {
+		if _, ended := g.exitStatus(); !ended {
+			g.journal.Abandoned = killedBefore
+			return nil
+		}
 	}
-	if err != nil {
-		g.journal.Run.NotStarted = err.Error()
-		return fmt.Errorf("the command could not be started: %w", err)
-	}
-	g.journal.Run.PID = cmd.Process.Pid
-	if err := g.journal.save(g.dir); err != nil {
-		g.logf("%v", err) // The command already runs: go on.
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // ProcessState has how it ended.
-		close(ended)
-	}()
-	if !g.superviseCommand(ended) {
-		flow.end()
+	ended := g.awaitCommand(ctx)
+	r.Status, _ = g.exitStatus()
+	r.Remaining = processesOf(g.commandUnit())
+	switch {
+	case !ended && len(r.Remaining) > 0:
 		// A process inside a driver does not end before it leaves the driver. The pods must not wait for that.
-		g.journal.Run.Endless = true
-		g.troublef("the command does not end, not even by SIGKILL: %s", readProcess(g.journal.Run.PID))
-		return nil
+		g.troublef("the command does not end, not even by SIGKILL: %s", strings.Join(r.Remaining, ", "))
+	case len(r.Remaining) == 0:
+		_ = systemd.Control(ctx, "stop", g.commandUnit()) // It is gone, or empty.
 	}
-	flow.end()
-	g.recordExit(cmd.ProcessState)
+	g.limitLog()
 	return nil
 }
 
-// pollInterval is how often superviseCommand looks for the processes of a command that another guard has started.
+// pollInterval is how often awaitCommand looks whether the command has ended.
 const pollInterval = 50 * time.Millisecond
 
-// superviseCommand waits for the end of the command. It ends the command at the limit, or when somebody interrupts. It returns
-// false if the command lives on even after SIGKILL. ended is nil for a command that another guard has started: nobody tells
-// its end.
-func (g *guard) superviseCommand(ended <-chan struct{}) bool {
-	run := &g.journal.Run
-	ladder := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL}
-	var poll, later <-chan time.Time
-	if ended == nil {
-		ladder = ladder[1:]
-		poll = time.Tick(pollInterval)
-	}
-	// climb sends the next signal, and sets the timer for the one after it. After the last signal it only waits.
-	climb := func(withoutInterrupt bool) {
-		if withoutInterrupt && len(ladder) == 3 {
-			ladder = ladder[1:]
-		}
-		if len(ladder) > 0 {
-			g.signalCommand(ladder[0], ended == nil)
-			ladder, later = ladder[1:], time.After(g.journal.Plan.KillAfter)
-		}
-	}
+// awaitCommand waits for the end of the command. At the limit, or when somebody interrupts, it ends the command and all processes
+// that the command has started. It returns whether the command has ended by itself.
+func (g *guard) awaitCommand(ctx context.Context) bool {
+	var late <-chan time.Time
 	for limit := time.After(g.journal.Plan.Limit - g.journal.sinceBegun(RunCommand)); ; {
-		if ended == nil && len(g.livingProcesses()) == 0 {
-			return true
+		if _, ended := g.exitStatus(); ended {
+			// What still runs of the unit's shell would pass for a process that the command leaves behind.
+			if state, _ := property(ctx, g.commandUnit(), "SubState"); state != "running" {
+				return true
+			}
 		}
 		select {
-		case <-ended:
-			return true
-		case <-poll:
+		case <-time.After(pollInterval):
+			g.limitLog()
+			continue
+		case <-late:
 		case <-limit:
-			run.LimitPassed = true
+			g.journal.Run.LimitPassed = true
 			g.logf("the command has run for %s: guard ends it", g.journal.Plan.Limit)
-			climb(true)
 		case s := <-g.signals:
-			run.Interrupted = true
 			g.logf("%s: guard ends the command, and then puts everything back", s)
-			climb(s == syscall.SIGTERM)
-		case <-later:
-			if len(ladder) == 0 {
-				return false
+			g.journal.Run.Interrupted = true
+			if s != syscall.SIGTERM && late == nil {
+				g.logf("the command gets SIGINT")
+				late = time.After(g.journal.Plan.KillAfter)
+				if err := systemd.Control(ctx, "kill", "--signal=INT", g.commandUnit()); err == nil {
+					continue
+				}
 			}
-			climb(false)
 		}
+		g.logf("the command gets SIGTERM, and after %s SIGKILL", g.journal.Plan.KillAfter)
+		ctx, cancel := context.WithTimeout(ctx, 2*g.journal.Plan.KillAfter+time.Second)
+		defer cancel()
+		_ = systemd.Control(ctx, "stop", g.commandUnit()) // What lives on is found later.
+		return false
 	}
 }
 
-// signalCommand sends the signal to the command's process group, or to the processes of a command that another guard has
-// started.
-func (g *guard) signalCommand(s syscall.Signal, foreign bool) {
-	g.logf("the command gets %s", signalNames[s])
-	if !foreign {
-		_ = syscall.Kill(-g.journal.Run.PID, s)
-		return
-	}
-	for _, p := range g.livingProcesses() {
-		_ = syscall.Kill(p.pid, s)
-	}
-}
+// maxLog is how many bytes the log has at most. The checkpoints are on the same file system, mostly a tmpfs.
+const maxLog = 16 << 20
 
-// signalNames are those of the signals that end a command.
-var signalNames = map[syscall.Signal]string{syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM", syscall.SIGKILL: "SIGKILL"}
-
-// recordExit notes how the command ended, and what it leaves behind.
-func (g *guard) recordExit(state *os.ProcessState) {
-	r := &g.journal.Run
-	r.ExitKnown = true
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		r.Signal = int(status.Signal())
-	} else {
-		r.Status = state.ExitCode()
-	}
-	if r.LimitPassed { // Kill processes that ignore TERM, even if the first process has ended.
-		for _, p := range processesOfCommand(g.journal.ID, r.PID) {
-			g.logf("SIGKILL for %s", p)
-			_ = syscall.Kill(p.pid, syscall.SIGKILL)
-		}
-		awaitProcesses(g.journal.ID, r.PID, time.Second)
-	}
-	g.recordRemaining(r.PID)
-	g.logf("the command %s", r.text())
-}
-
-// recordRemaining notes the processes of the command that still live.
-func (g *guard) recordRemaining(session int) {
-	g.journal.Run.Remaining = nil
-	for _, p := range processesOfCommand(g.journal.ID, session) {
-		g.journal.Run.Remaining = append(g.journal.Run.Remaining, p.String())
-	}
-}
-
-// awaitProcesses waits until no process of the command lives, up to the limit.
-func awaitProcesses(id string, session int, limit time.Duration) {
-	for deadline := time.Now().Add(limit); len(processesOfCommand(id, session)) > 0 && time.Now().Before(deadline); {
-		time.Sleep(20 * time.Millisecond)
+// limitLog empties the log if the command has written too much.
+func (g *guard) limitLog() {
+	if info, err := g.log.Stat(); err == nil && info.Size() > maxLog && g.log.Truncate(0) == nil {
+		g.logf("the command has written more than %d MiB: the log begins anew", maxLog>>20)
 	}
 }
 
 // text says how the command ended.
 func (r CommandResult) text() string {
-	switch {
-	case r.NotStarted != "":
-		return "could not be started: " + r.NotStarted
-	case r.LimitPassed && r.Endless:
-		return "has passed its limit, and does not end"
-	case r.Endless:
-		return "does not end"
-	case r.LimitPassed:
-		return "was ended at its limit"
-	case !r.ExitKnown:
-		return "has ended, and its exit status is not known"
-	case r.Signal > 0:
-		return "was ended by signal " + fmt.Sprint(r.Signal) + textIf(r.Interrupted, " after an interrupt")
+	if r.LimitPassed {
+		return "has passed its limit"
 	}
-	return fmt.Sprintf("has ended with exit status %d", r.Status)
+	return fmt.Sprintf("has ended with exit status %d", r.Status) + textIf(r.Interrupted, " after an interrupt")
 }
 
-// streams carries the command's input and output.
-type streams struct {
-	// started closes files that only the command needs. end waits for the last output.
-	started, end func()
-}
+// failed says that the command did not succeed.
+func (r CommandResult) failed() bool { return r.LimitPassed || r.Interrupted || r.Status != 0 }
 
-// attachStreams gives the command a session of its own. If the guard has a terminal, the command gets a terminal of its own,
-// too. Otherwise the command writes to a file, so that it can write whatever happens to the guard.
-func (g *guard) attachStreams(cmd *exec.Cmd) (streams, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if g.Stdin != nil && term.IsTerminal(int(g.Stdin.Fd())) && g.TerminalOut != nil {
-		return g.attachTerminal(cmd)
-	}
-	path := filepath.Join(g.dir, "output")
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return streams{}, err
-	}
-	reader, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		_ = out.Close()
-		return streams{}, err
-	}
-	if g.Stdin != nil && !term.IsTerminal(int(g.Stdin.Fd())) {
-		cmd.Stdin = g.Stdin
-	}
-	cmd.Stdout, cmd.Stderr = out, out
-	stop, copied := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(copied)
-		g.tail(reader, stop)
-		_ = reader.Close()
-	}()
-	return streams{
-		started: func() { _ = out.Close() },
-		end: func() {
-			close(stop)
-			<-copied
-		},
-	}, nil
-}
-
-// tailInterval is how often tail looks at the file with the command's output.
-const tailInterval = 50 * time.Millisecond
-
-// tail shows what the command writes to the file, until stop is closed and everything is read.
-func (g *guard) tail(output *os.File, stop <-chan struct{}) {
-	buf := make([]byte, 32<<10)
-	read, freed := int64(0), int64(0)
-	for last := false; ; {
-		n, _ := output.Read(buf) // More may come later at the end of the file.
-		if n > 0 {
-			g.writeOutput(buf[:n])
-			if read += int64(n); read-freed >= releaseChunk {
-				releaseBytes(output, read)
-				freed = read
-			}
-			continue
-		}
-		if last {
-			return
-		}
-		select {
-		case <-stop:
-			last = true
-		case <-time.After(tailInterval):
+// processesOf returns the living processes of the unit.
+func processesOf(unit string) (found []string) {
+	paths, _ := filepath.Glob("/proc/[0-9]*/cgroup") // Only a bad pattern is an error.
+	for _, file := range paths {
+		groups, _ := os.ReadFile(file) // A process that has ended has none.
+		if dir := filepath.Dir(file); strings.Contains(string(groups), "/"+unit+"\n") {
+			name, _ := os.ReadFile(filepath.Join(dir, "comm"))
+			found = append(found, fmt.Sprintf("%s (process %s)", printable.Line(strings.TrimSpace(string(name))), filepath.Base(dir)))
 		}
 	}
-}
-
-// releaseChunk is how many bytes of the file tail reads before it frees them.
-const releaseChunk = 1 << 20
-
-// releaseBytes gives the file system the first bytes of the file back. The command writes at the file's end, and does not notice. A
-// file system that cannot do this keeps them.
-func releaseBytes(f *os.File, bytes int64) {
-	const keepSize, punchHole = 1, 2 // Of linux/falloc.h.
-	_ = syscall.Fallocate(int(f.Fd()), keepSize|punchHole, 0, bytes)
-}
-
-// attachTerminal gives the command a terminal of its own, in raw mode. The guard's own terminal does the rest, while it
-// lives.
-func (g *guard) attachTerminal(cmd *exec.Cmd) (streams, error) {
-	ptmx, tty, err := pty.Open()
-	if err != nil {
-		return streams{}, err
-	}
-	if _, err := term.MakeRaw(int(tty.Fd())); err != nil {
-		return streams{}, errors.Join(err, ptmx.Close(), tty.Close())
-	}
-	_ = pty.InheritSize(g.TerminalOut, tty) // Without a size the command uses its default.
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	cmd.SysProcAttr.Setctty = true
-	go func() { _, _ = io.Copy(ptmx, g.Stdin) }()
-	copied := make(chan struct{})
-	go func() {
-		defer close(copied)
-		buf := make([]byte, 32<<10)
-		for {
-			n, err := ptmx.Read(buf)
-			g.writeOutput(buf[:n])
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return streams{
-		started: func() { _ = tty.Close() },
-		end: func() {
-			select { // A process that still lives keeps the terminal open.
-			case <-copied:
-			case <-time.After(readerPatience):
-			}
-			_ = ptmx.SetReadDeadline(time.Now())
-		},
-	}, nil
+	return found
 }

@@ -52,63 +52,46 @@ func sourceAddress(gateway netip.Addr, addresses []netstate.Address) (source net
 	return source, ok
 }
 
-// maxProbes is how many pods ask at once.
-const maxProbes = 32
+// maxProbes is how many gateways are asked at once.
+const maxProbes = 64
 
 // answeringGateways returns the gateways that answer their pods now. If nobody can look into a pod, its gateways do not count
 // as answering.
-func answeringGateways(ctx context.Context, store *checkpoint.Store, gateways []Gateway, opts kernel.ProbeOptions) (answered []Gateway, err error) {
-	records, _, err := store.List()
-	if err != nil {
-		return nil, err
-	}
-	found := make([][]netip.Addr, len(records))
-	inparallel.Do(maxProbes, len(records), func(i int) {
-		found[i], _ = probeGateways(ctx, records[i], gateways, opts) // The caller reports a gateway without an answer.
-	})
-	for _, g := range gateways {
-		i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment == g.Attachment })
-		if i >= 0 && slices.Contains(found[i], g.Target) {
-			answered = append(answered, g)
+func answeringGateways(ctx context.Context, store *checkpoint.Store, gateways []Gateway, opts kernel.ProbeOptions) (answering []Gateway) {
+	answers := make([]bool, len(gateways))
+	inparallel.Do(maxProbes, len(gateways), func(i int) { answers[i] = gateways[i].answers(ctx, store, opts) })
+	for i, gateway := range gateways {
+		if answers[i] {
+			answering = append(answering, gateway)
 		}
 	}
-	return answered, ctx.Err()
+	return answering
 }
 
-// probeGateways asks for those gateways that are the record's. It asks from inside the record's namespace, if the namespace is
-// still the recorded one.
-func probeGateways(ctx context.Context, record checkpoint.Record, gateways []Gateway, opts kernel.ProbeOptions) ([]netip.Addr, error) {
-	var questions []kernel.Solicitation
-	for _, g := range gateways {
-		if g.Attachment == record.Attachment {
-			questions = append(questions, g.Solicitation)
-		}
-	}
-	if len(questions) == 0 {
-		return nil, nil
+// answers asks for the gateway from inside the pod's namespace, if the namespace is still the recorded one.
+func (g Gateway) answers(ctx context.Context, store *checkpoint.Store, opts kernel.ProbeOptions) bool {
+	record, err := store.Load(g.Attachment.ContainerID, g.Attachment.IfName)
+	if err != nil {
+		return false
 	}
 	sandbox, err := kernel.OpenSame(record.Namespace)
 	if err != nil {
-		return nil, err
+		return false
 	}
 	defer sandbox.Close()
 	name, err := sandbox.CurrentName(record.Interface.Link)
 	if err != nil {
-		return nil, err
+		return false
 	}
 	index, err := sandbox.Index(name)
 	if err != nil {
-		return nil, err
+		return false
 	}
-	var found []netip.Addr
 	for start := time.Now(); ; {
-		found, err = sandbox.Resolve(ctx, index, questions, opts)
+		found, err := sandbox.Resolve(ctx, index, []kernel.Solicitation{g.Solicitation}, opts)
 		// The wait for a late carrier is as long as the wait for an answer.
-		if !errors.Is(err, kernel.ErrNoCarrier) || time.Since(start) >= time.Duration(opts.Count)*opts.Wait {
-			return found, err
-		}
-		if !wait.Sleep(ctx, opts.Wait) {
-			return found, ctx.Err()
+		if !errors.Is(err, kernel.ErrNoCarrier) || time.Since(start) >= time.Duration(opts.Count)*opts.Wait || !wait.Sleep(ctx, opts.Wait) {
+			return len(found) > 0
 		}
 	}
 }
@@ -119,16 +102,13 @@ var (
 	probeAfter  = kernel.ProbeOptions{Count: 10, Wait: time.Second}
 )
 
-// gatewaysBefore returns all gateways of the living pods, and those of them that answer.
-func gatewaysBefore(ctx context.Context, store *checkpoint.Store) (gateways, answered []Gateway, err error) {
+// gatewaysBefore returns the gateways of the living pods.
+func gatewaysBefore(store *checkpoint.Store) (gateways []Gateway, err error) {
 	records, _, err := store.List()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	uptime, err := boot.Uptime()
-	if err != nil {
-		return nil, nil, err
-	}
 	for _, r := range records {
 		if kernel.NotFound(r.Namespace) || r.Interface.ParentsInSandbox {
 			continue
@@ -137,6 +117,5 @@ func gatewaysBefore(ctx context.Context, store *checkpoint.Store) (gateways, ans
 			gateways = append(gateways, Gateway{Attachment: r.Attachment, Pod: r.Pod, Solicitation: q})
 		}
 	}
-	answered, err = answeringGateways(ctx, store, gateways, probeBefore)
-	return gateways, answered, err
+	return gateways, err
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,13 +25,8 @@ import (
 // Options of a guard.
 type Options struct {
 	Store *checkpoint.Store
-	// Stdin is for the command. It may be nil. The command's output goes to Out. The guard's own lines go to Err.
-	Stdin    *os.File
-	Out, Err io.Writer
-	// TerminalOut is the terminal that Out writes to. It is nil if Out is not a terminal.
-	TerminalOut *os.File
-	// Quiet writes only problems to Err. The log has everything.
-	Quiet bool
+	// Out gets the log. The guard's work does not wait for it.
+	Out io.Writer
 }
 
 // ExitError is an error with its own exit status. Any other error means StatusNotRun.
@@ -49,13 +43,9 @@ type guard struct {
 	Options
 	dir     string
 	agent   control.Client
-	console *console
 	log     *os.File
-	// loggedBytes is how many bytes of the command's output are in the log. cut says that the log does not have the rest.
-	loggedBytes int
-	truncated   bool
-	signals     chan os.Signal
-	journal     Journal
+	signals chan os.Signal
+	journal Journal
 	// notes are the lines that the report repeats.
 	notes []string
 }
@@ -63,7 +53,11 @@ type guard struct {
 // Run carries out the plan, and returns the journal at the end. It returns an error if it did nothing. While it
 // runs, SIGHUP does nothing. SIGINT, SIGQUIT and SIGTERM end the command, and Run puts everything back.
 func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
-	g, unlock, err := openGuard(opts)
+	if !systemd.Running() {
+		return Journal{}, fmt.Errorf("%w, and guard needs it: stop the kubelet yourself, run the command, and type relink restore", systemd.ErrNotRunning)
+	}
+	g := &guard{Options: opts, dir: Dir()}
+	unlock, err := g.lock()
 	if err != nil {
 		return Journal{}, err
 	}
@@ -73,9 +67,10 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	} else if err != nil && !errors.Is(err, errNoJournal) {
 		return Journal{}, err
 	}
-	if r, ok := removalOf(plan.Command); ok && !plan.Force {
+	if undo := undoOf(plan.Command); undo != "" && !plan.Force {
+		line := strings.Join(plan.Command, " ")
 		return Journal{}, fmt.Errorf("the command only takes a device away: %s. A shell that reads && or ; ends guard's command there. "+
-			"To bring the device back under guard: %s; --force runs the command as it is", r.line, r.suggestion())
+			"To bring the device back under guard: relink guard -- sh -c '%s && %s'; --force runs the command as it is", line, line, undo)
 	}
 	if plan.Path, err = findProgram(plan.Command[0]); err != nil {
 		return Journal{}, err
@@ -89,193 +84,141 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	if g.journal, err = newJournal(plan); err != nil {
 		return Journal{}, err
 	}
-	if err := g.openLog(os.O_TRUNC); err != nil {
-		return Journal{}, err
+	if err := errors.Join(os.MkdirAll(g.dir, 0o700), g.saveEnvironment(), g.journal.save(g.dir)); err != nil {
+		return Journal{}, fmt.Errorf("guard's directory: %w", err)
 	}
-	defer g.close()
-	for _, line := range plan.lines(time.Now(), logPath(g.dir)) {
-		g.print(line, !g.Quiet)
-	}
-	return g.runSteps(ctx)
+	return g.runSteps(ctx, unlock)
 }
 
 // Finish finishes the work of a killed guard. It returns an error if no guard has run, or if the guard is alive.
 // For a guard that has already finished, it returns the journal. With an ID, it finishes only that guard.
 func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
-	g, unlock, err := openGuard(opts)
+	g := &guard{Options: opts, dir: Dir()}
+	var err error
+	if g.journal, err = load(g.dir); err != nil {
+		return Journal{}, err
+	}
+	g.Store = checkpoint.OpenStore(g.journal.Plan.CheckpointDir)
+	unlock, err := g.lock()
 	if err != nil {
 		return Journal{}, err
 	}
 	defer unlock()
-	if g.journal, err = load(g.dir); err != nil {
-		return Journal{}, err
-	}
-	if id != "" && g.journal.ID != id {
-		return g.journal, nil
+	if g.journal, err = load(g.dir); err != nil || id != "" && g.journal.ID != id {
+		return g.journal, err
 	}
 	if !g.journal.Finished.IsZero() {
 		if id == "" { // A timer usually finds a finished guard.
-			_, _ = fmt.Fprintf(g.Err, "there is nothing to finish: the last guard has ended with exit status %d: relink guard --follow shows its log\n", g.journal.Status)
+			_, _ = fmt.Fprintf(g.Out, "there is nothing to finish: the last guard has ended with exit status %d: relink guard --follow shows its log\n", g.journal.Status)
 		}
 		return g.journal, nil
 	}
-	g.Store = checkpoint.OpenStore(g.journal.Plan.CheckpointDir)
-	if err := g.openLog(os.O_APPEND); err != nil {
-		return Journal{}, err
-	}
-	defer g.close()
 	g.journal.Resumed = true
 	if g.journal.Abandoned == "" && !g.journal.isBegun(RunCommand) {
-		g.journal.Abandoned = "the guard was killed before the command was run"
+		g.journal.Abandoned = killedBefore
 	}
-	g.logf("the guard was killed at the step %q: this finishes its work", g.journal.current().Step)
-	return g.runSteps(ctx)
+	return g.runSteps(ctx, unlock)
 }
 
-// openGuard takes the lock that all guards share. Child processes do not inherit it.
-func openGuard(opts Options) (g *guard, unlock func(), err error) {
-	g = &guard{Options: opts, dir: Dir(), signals: make(chan os.Signal, 8)}
-	if err := os.MkdirAll(g.dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("guard's directory: %w", err)
+// lock excludes other guards. Child processes do not inherit the lock.
+func (g *guard) lock() (unlock func(), err error) {
+	unlock, err = g.Store.BeginGuard()
+	if errors.Is(err, flock.ErrBusy) {
+		return nil, fmt.Errorf("another guard is under way: %w: relink guard --follow shows it", err)
+	} else if err != nil {
+		return nil, err
 	}
-	lock, err := os.OpenFile(lockPath(g.dir), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, nil, fmt.Errorf("guard's lock: %w", err)
-	}
-	// LoadView holds the lock for a moment.
-	short, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := flock.Lock(short, lock, flock.Exclusive); err != nil {
-		return nil, nil, fmt.Errorf("another guard is under way: %w: relink guard --follow shows it", err)
-	}
-	signal.Ignore(syscall.SIGHUP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP)
+	// A terminal that dies or hangs must not end or stop the guard, and a reader that ends must not either.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP, syscall.SIGPIPE)
 	// SIGQUIT is for people who find that ^C takes too long. Without this it would end the guard in the middle of its
 	// work.
+	g.signals = make(chan os.Signal, 8)
 	signal.Notify(g.signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
-	// Without this, a write to a pipe without a reader would end this process. The command gets the default behaviour.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	return g, func() {
-		signal.Stop(g.signals)
-		_ = lock.Close()
-	}, nil
+	return unlock, nil
 }
 
-func lockPath(dir string) string { return filepath.Join(dir, "lock") }
-func logPath(dir string) string  { return filepath.Join(dir, "log") }
+func logPath(dir string) string { return filepath.Join(dir, "log") }
 
 func newJournal(plan Plan) (Journal, error) {
 	bootID, err := boot.ID()
-	if err != nil {
-		return Journal{}, err
-	}
-	return Journal{Version: journalVersion, ID: rand.Text(), BootID: bootID, Plan: plan, StartedAt: time.Now().UTC()}, nil
+	return Journal{Version: journalVersion, ID: rand.Text(), BootID: bootID, Plan: plan, StartedAt: time.Now().UTC()}, err
 }
 
-// chooseUnits returns the full names of the units to stop: those that the operator named, or the kubelet's if there is
-// one. RKE2 installs the units of both of its roles, of which one runs. If all pods are on another uplink during the command, no unit has to stop: the kubelet sees no pod without its
-// network. Then an upgrade can also take longer than Kubernetes waits for a kubelet.
-func chooseUnits(ctx context.Context, plan Plan) (units []string, err error) {
-	if len(plan.Via) > 0 && !plan.Force && len(plan.Stop) == 0 {
-		return nil, nil
-	}
-	if len(plan.Stop) == 0 {
-		return kubeletUnits(ctx)
-	}
-	for _, unit := range plan.Stop {
-		full, err := fullName(unit)
-		if err != nil {
-			return nil, err
-		}
-		if !systemd.Running() {
-			return nil, fmt.Errorf("invalid --stop %q: %w: stop it yourself, and leave --stop out", unit, systemd.ErrNotRunning)
-		}
-		ok, err := isLoaded(ctx, full)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			return nil, fmt.Errorf("invalid --stop %q: systemd knows no such unit: systemctl list-units shows those that run", unit)
-		}
-		units = append(units, full)
-	}
-	return units, nil
-}
+// Why the command is not run.
+const (
+	interrupted  = "it was interrupted"
+	killedBefore = "the guard was killed before the command was run"
+)
 
-// kubeletUnits returns the units of the kubelet that run, or else one that systemd knows.
-func kubeletUnits(ctx context.Context) (running []string, err error) {
-	var loaded []string
-	for _, unit := range Kubelets {
-		ok, err := isLoaded(ctx, unit)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			continue
-		}
-		loaded = append(loaded, unit)
-		if ok, err = isActive(ctx, unit); err != nil {
-			return nil, err
-		} else if ok {
-			running = append(running, unit)
-		}
-	}
-	if len(running) == 0 {
-		return loaded[:min(len(loaded), 1)], nil
-	}
-	return running, nil
-}
+// readerPatience is how long the guard waits at its end for whoever reads Out.
+const readerPatience = time.Second
 
-// interruptReason says why the command is not run.
-const interruptReason = "it was interrupted"
-
-// runSteps does one step after the other, until none is left.
-func (g *guard) runSteps(ctx context.Context) (Journal, error) {
-	end, err := g.Store.BeginGuard()
-	if err != nil {
-		g.notef("%v: the plugins may report the missing master meanwhile", err)
-	} else {
-		defer end()
+// runSteps does one step after the other, until none is left. It shows the log meanwhile.
+func (g *guard) runSteps(ctx context.Context, unlock func()) (Journal, error) {
+	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	if !g.journal.Resumed {
+		flags |= os.O_TRUNC
 	}
+	var err error
+	if g.log, err = os.OpenFile(logPath(g.dir), flags, 0o600); err != nil {
+		return Journal{}, fmt.Errorf("guard's log: %w", err)
+	}
+	defer func() { _ = g.log.Close() }() // What could be written was shown.
 	// An interrupt must not stop the steps that put everything back.
 	uncancelled := context.WithoutCancel(ctx)
-	for {
-		if g.interrupted(ctx) && g.journal.Abandoned == "" && !g.journal.isBegun(RunCommand) {
-			g.journal.Abandoned = interruptReason
+	followed := make(chan struct{})
+	go func() {
+		_, _ = Follow(uncancelled, g.Out) // If the terminal is dead, the log still has the text.
+		close(followed)
+	}()
+	defer func() {
+		unlock() // This ends Follow.
+		select {
+		case <-followed:
+		case <-time.After(readerPatience):
 		}
-		step, _ := Next(g.journal)
-		if step == "" {
+	}()
+	if g.journal.Resumed {
+		g.logf("the guard was killed at the step %q: this finishes its work", g.journal.current().Step)
+	} else {
+		for _, line := range g.journal.Plan.lines(time.Now(), logPath(g.dir)) {
+			g.write(line)
+		}
+	}
+	for {
+		rule, opening := next(g.journal)
+		if rule.step == "" {
 			return g.journal, nil
 		}
 		uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
-		g.journal.begin(step, time.Now().UTC(), uptime)
-		if err := g.journal.save(g.dir); err != nil && slices.Contains(openingSteps, step) {
-			// Without the journal, nobody could finish the work.
+		g.journal.begin(rule.step, time.Now().UTC(), uptime)
+		err := g.journal.save(g.dir)
+		failpoint.Here("guard:", string(rule.step))
+		if opening && err == nil && g.interrupted(ctx) {
+			err = errors.New(interrupted)
+		}
+		if opening && err != nil { // Without the journal, nobody could finish the work.
 			g.journal.Steps, g.journal.Abandoned = g.journal.Steps[:len(g.journal.Steps)-1], err.Error()
 			continue
 		} else if err != nil {
 			g.notef("%v", err)
 		}
-		failpoint.Here("guard:", string(step))
-		if step == RunCommand && g.interrupted(ctx) {
-			g.journal.Steps, g.journal.Abandoned = g.journal.Steps[:len(g.journal.Steps)-1], interruptReason
-			continue
-		}
-		isOpening, stepCtx := slices.Contains(openingSteps, step), uncancelled
-		if isOpening {
+		stepCtx := uncancelled
+		if opening {
 			stepCtx = ctx
 		}
-		if err := g.runStep(stepCtx, step); err != nil {
+		if err := rule.run(g, stepCtx); err != nil {
 			switch {
-			case step == RunCommand:
+			case rule.step == RunCommand:
 				g.notef("%v", err)
-			case isOpening && !g.journal.isBegun(RunCommand):
+			case opening:
 				g.journal.Abandoned = printable.Joined(err)
 			default:
 				g.troublef("%s", printable.Joined(err))
 			}
 		}
-		g.journal.end(step, time.Now().UTC())
-		if step == Report {
+		g.journal.end(rule.step, time.Now().UTC())
+		if rule.step == Report {
 			if err := g.journal.save(g.dir); err != nil {
 				g.logf("%v", err)
 			}
@@ -293,25 +236,24 @@ func (g *guard) interrupted(ctx context.Context) bool {
 	}
 }
 
-// runStep carries out one step. Each step can be done twice.
-func (g *guard) runStep(ctx context.Context, step Step) error {
-	carryOut := map[Step]func(context.Context) error{
-		Check: g.check, Capture: g.capture, PauseAgent: g.pauseAgent, CheckMove: g.checkMove, NoteUnits: g.noteUnits, ArmRestart: g.armRestart,
-		MovePods: g.movePods, StopUnits: g.stopUnits, RunCommand: g.runCommand,
-		AwaitCommand: g.awaitCommand, Restore: g.restore, MoveBack: g.moveBack, AskGateways: g.verify, StartUnits: g.startUnits,
-		ResumeAgent: g.resumeAgent, DisarmRestart: g.disarmRestart, Report: g.report,
-	}
-	return carryOut[step](ctx)
+// logf writes one line, with the time.
+func (g *guard) logf(format string, args ...any) {
+	g.write(time.Now().Format("15:04:05 ") + fmt.Sprintf(format, args...))
 }
 
-// activeUnits returns the names of the units that the guard found running.
-func (j Journal) activeUnits() (units []string) {
-	for _, u := range j.Units {
-		if u.Active {
-			units = append(units, u.Name)
-		}
-	}
-	return units
+func (g *guard) write(line string) {
+	_, _ = g.log.WriteString(printable.Line(line) + "\n") // A full disk must not keep the guard from its work.
 }
 
-func joinUnits(units []string) string { return strings.Join(units, " ") }
+// notef writes one line, and repeats it in the report.
+func (g *guard) notef(format string, args ...any) {
+	g.logf(format, args...)
+	g.notes = append(g.notes, fmt.Sprintf(format, args...))
+}
+
+// troublef writes what is not back.
+func (g *guard) troublef(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	g.logf("NOT BACK: %s", text)
+	g.journal.Troubles = append(g.journal.Troubles, text)
+}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -20,7 +19,7 @@ const journalVersion = 1
 // Journal is what is known about a guard. It is one file in the guard's directory.
 type Journal struct {
 	Version int `json:"version"`
-	// ID marks the processes of the command, and the timer or process that was armed.
+	// ID is in the names of the guard's units.
 	ID string `json:"id"`
 	// BootID is the ID of the machine's boot. A journal of an earlier boot is ignored: no pod and no kubelet outlives a
 	// boot.
@@ -36,14 +35,14 @@ type Journal struct {
 	// Attachments had a checkpoint before the command.
 	Attachments []RecordedAttachment `json:"attachments,omitempty"`
 	// Gateways are the gateways that answered before the command.
-	Gateways []Gateway     `json:"gateways,omitempty"`
-	Agent    AgentPause    `json:"agent,omitzero"`
-	Units    []Unit        `json:"units,omitempty"`
-	Run      CommandResult `json:"run,omitzero"`
+	Gateways []Gateway `json:"gateways,omitempty"`
+	// AgentPaused says that the guard has paused relink-agent.
+	AgentPaused bool `json:"agentPaused,omitempty"`
+	// Units are those that the guard found running.
+	Units []string      `json:"units,omitempty"`
+	Run   CommandResult `json:"run,omitzero"`
 	// Troubles name what is not back.
-	Troubles []string `json:"troubles,omitempty"`
-	// Staying counts the troubles about pods that are whole but were not moved back.
-	Staying  int       `json:"staying,omitempty"`
+	Troubles []string  `json:"troubles,omitempty"`
 	Finished time.Time `json:"finished,omitzero"`
 	// Status is the guard's exit status, once it has finished.
 	Status int `json:"status"`
@@ -57,20 +56,6 @@ type StepTimes struct {
 	// Uptime is Begun as a time since the boot, in nanoseconds. Limits count from it: nobody can set that clock.
 	Uptime time.Duration `json:"uptimeNanoseconds"`
 	Ended  time.Time     `json:"done,omitzero"`
-}
-
-// AgentPause is the state in which the guard found relink-agent.
-type AgentPause struct {
-	// Paused says that the guard has paused the agent. Previous is the pause that the agent already had.
-	Paused   bool           `json:"paused,omitempty"`
-	Previous *control.Pause `json:"before,omitempty"`
-}
-
-// Unit is a unit of systemd.
-type Unit struct {
-	Name string `json:"name"`
-	// Active says that the unit ran when the guard found it.
-	Active bool `json:"ran"`
 }
 
 // RecordedAttachment is an attachment that had a checkpoint before the command.
@@ -91,20 +76,12 @@ type Gateway struct {
 
 // CommandResult is what became of the command.
 type CommandResult struct {
-	// PID is the ID of the command's first process, which leads its session. It is 0 until that process starts.
-	PID int `json:"pid,omitempty"`
-	// NotStarted says why the command could not be started.
-	NotStarted string `json:"notStarted,omitempty"`
-	// ExitKnown says that the guard saw the command end: by itself with Status, or by the signal Signal.
-	ExitKnown bool `json:"known,omitempty"`
-	Status    int  `json:"status,omitempty"`
-	Signal    int  `json:"signal,omitempty"`
+	// Status is the exit status, or 128 plus the number of the signal that ended the command.
+	Status int `json:"status,omitempty"`
 	// LimitPassed says that the guard ended the command because it took too long. Interrupted says that somebody
 	// interrupted it.
 	LimitPassed bool `json:"limitPassed,omitempty"`
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Endless says that the command lives on after SIGKILL: it is in a driver that hangs.
-	Endless bool `json:"endless,omitempty"`
 	// Remaining are processes of the command that still live.
 	Remaining []string `json:"left,omitempty"`
 }

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/wait"
 )
 
@@ -26,27 +26,20 @@ type View struct {
 
 // LoadView returns the View of the last guard since the boot. It returns false if there was none.
 func LoadView() (View, bool, error) {
-	dir := Dir()
-	// Look at the lock first: a guard finishes its journal before it gives up the lock.
-	alive := isLocked(lockPath(dir))
-	j, err := load(dir)
+	j, err := load(Dir())
 	if errors.Is(err, errNoJournal) {
 		return View{}, false, nil
 	} else if err != nil {
 		return View{}, false, err
 	}
+	alive := checkpoint.OpenStore(j.Plan.CheckpointDir).Guarded()
+	if !alive { // It may have finished meanwhile.
+		if j, err = load(Dir()); err != nil {
+			return View{}, false, err
+		}
+	}
 	current := j.current()
 	return View{Alive: alive, Step: current.Step, Since: current.Begun, Command: j.Plan.Command, Finished: j.Finished, Status: j.Status}, true, nil
-}
-
-// isLocked says whether somebody holds the lock. It does not wait.
-func isLocked(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = f.Close() }() // It was only read.
-	return errors.Is(flock.Try(f, flock.Shared), flock.ErrBusy)
 }
 
 // followInterval is how often a follower looks.
@@ -61,17 +54,24 @@ func Follow(ctx context.Context, out io.Writer) (int, error) {
 	}
 	defer func() { _ = log.Close() }() // It was only read.
 	for {
-		view, _, err := LoadView()
+		view, ok, err := LoadView()
 		if err != nil {
 			return 0, err
+		}
+		position, _ := log.Seek(0, io.SeekCurrent)                         // No seek in a file fails.
+		if info, err := log.Stat(); err == nil && info.Size() < position { // It was emptied.
+			_, _ = log.Seek(0, io.SeekStart)
 		}
 		if _, err := io.Copy(out, log); err != nil {
 			return 0, fmt.Errorf("follow: %w", err)
 		}
 		switch {
-		case !view.Finished.IsZero() && !view.Alive: // A living guard may be the next one, which has no journal yet.
+		case !ok:
+			return 0, errNoJournal
+		case view.Alive: // This may be the next guard, which has no journal yet.
+		case !view.Finished.IsZero():
 			return view.Status, nil
-		case !view.Alive && view.Finished.IsZero():
+		default:
 			return 0, fmt.Errorf("the guard was killed at the step %q: relink guard --resume finishes its work", view.Step)
 		}
 		if !wait.Sleep(ctx, followInterval) {

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,12 +15,8 @@ import (
 // CRI-O keeps the network namespace of a pod that has ended, and Multus detaches interfaces of pods that live on. A
 // checkpoint that vanishes without a DEL is missing all the same.
 func TestADetachedInterfaceIsNotMissing(t *testing.T) {
-	g := &guard{Options: Options{Store: checkpoint.OpenStore(t.TempDir()), Out: io.Discard, Err: io.Discard}, dir: t.TempDir()}
+	g := &guard{Options: Options{Store: checkpoint.OpenStore(t.TempDir())}, dir: t.TempDir(), log: os.Stderr}
 	g.journal.Plan.CacheDir = t.TempDir()
-	if err := g.openLog(os.O_TRUNC); err != nil {
-		t.Fatal(err)
-	}
-	defer g.close()
 	host, err := kernel.OpenHost() // It is a namespace that lives on.
 	if err != nil {
 		t.Fatal(err)

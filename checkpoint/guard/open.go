@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
@@ -12,7 +11,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
-	"github.com/relink-cni/relink/pkg/systemd"
 )
 
 // shownReasons is how many reasons one line names.
@@ -21,26 +19,20 @@ const shownReasons = 3
 // check looks whether everything is as recorded. It also asks which gateways answer.
 func (g *guard) check(ctx context.Context) error {
 	report, err := restore.Run(ctx, restore.Options{Store: g.Store, DryRun: true})
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
+	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err
 	}
 	if err := g.unlessForced(differences(report), "not everything is as recorded", "relink check shows it, relink restore repairs it, "+goesOn,
 		"not everything was as recorded before"); err != nil {
 		return err
 	}
-	if err := g.recordAttachments(); err != nil {
-		return err
-	}
-	gateways, answered, err := gatewaysBefore(ctx, g.Store)
+	gateways, err := gatewaysBefore(g.Store)
 	if err != nil {
 		return err
 	}
-	g.journal.Gateways = answered
-	g.logf("%s checked; gateways that answer: %d of %d", printable.Count(len(report.Attachments), "attachment"), len(answered), len(gateways))
-	if silent := len(gateways) - len(answered); silent > 0 {
+	g.journal.Gateways = answeringGateways(ctx, g.Store, gateways, probeBefore)
+	g.logf("%s checked; gateways that answer: %d of %d", printable.Count(len(report.Attachments), "attachment"), len(g.journal.Gateways), len(gateways))
+	if silent := len(gateways) - len(g.journal.Gateways); silent > 0 {
 		g.notef("%s did not answer before: guard cannot ask there whether pods are back", printable.Count(silent, "gateway"))
 	}
 	return nil
@@ -95,10 +87,7 @@ func firstReasons(lines []string) string { return printable.First(lines, shownRe
 // capture writes the checkpoints that are missing.
 func (g *guard) capture(ctx context.Context) error {
 	report, err := capture.Run(ctx, capture.Options{Store: g.Store, CacheDir: g.journal.Plan.CacheDir})
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
+	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err
 	}
 	if err := g.recordAttachments(); err != nil {
@@ -143,72 +132,21 @@ func (g *guard) pauseAgent(ctx context.Context) error {
 		}
 	}
 	// Note the pause before it begins: the process that finishes the work of this guard must know.
-	g.journal.Agent.Previous, g.journal.Agent.Paused = status.Paused, true
+	g.journal.AgentPaused = true
 	if err := g.journal.save(g.dir); err != nil {
 		return err
 	}
 	agent := g.agent
 	agent.Patience = agentPatience
-	if _, err := agent.Pause(ctx, length, "relink guard: "+shortened(strings.Join(g.journal.Plan.Command, " "))); err != nil {
+	if _, err := agent.Pause(ctx, length, "relink guard"); err != nil {
 		return g.pauseFailure(err)
 	}
 	g.logf("relink-agent is paused")
 	return nil
 }
 
-// shownCommand is how many bytes of the command line a pause shows. An agent accepts only a few thousand bytes.
-const shownCommand = 200
-
-// shortened returns the beginning of a command line, on one line.
-func shortened(command string) string {
-	if len(command) > shownCommand {
-		command = strings.ToValidUTF8(command[:shownCommand], "") + "..."
-	}
-	return printable.Line(command)
-}
-
 // pauseFailure is for an agent that runs but could not be paused. It may restore while the command runs.
 func (g *guard) pauseFailure(err error) error {
 	const problem = "relink-agent is not paused"
 	return g.unlessForced([]string{err.Error()}, problem, goesOn, problem)
-}
-
-// noteUnits notes which units run.
-func (g *guard) noteUnits(ctx context.Context) error {
-	g.journal.Units = nil
-	for _, unit := range g.journal.Plan.Stop {
-		ran, err := isActive(ctx, unit)
-		if err != nil {
-			return err
-		}
-		g.journal.Units = append(g.journal.Units, Unit{Name: unit, Active: ran})
-		if !ran {
-			g.logf("%s does not run, and stays so", unit)
-		}
-	}
-	return nil
-}
-
-// armRestart makes sure that something starts the units if this guard does not.
-func (g *guard) armRestart(ctx context.Context) error {
-	environment, command, err := g.finishCommand()
-	if err != nil {
-		return err
-	}
-	if err := arm(ctx, g.journal.ID, g.journal.Plan.maxDowntime(), environment, command); err != nil {
-		return fmt.Errorf("nothing would start the units again if the guard were killed: %w", err)
-	}
-	return nil
-}
-
-// stopUnits stops the units that run.
-func (g *guard) stopUnits(ctx context.Context) error {
-	for _, unit := range g.journal.activeUnits() {
-		start := time.Now()
-		if err := systemd.Control(ctx, "stop", unit); err != nil {
-			return err
-		}
-		g.logf("%s is stopped, in %s", unit, time.Since(start).Round(time.Millisecond))
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 )
@@ -61,45 +60,22 @@ func (p Plan) maxDowntime() time.Duration {
 	return downtime
 }
 
-// lines returns the plan for people. Each line says what a step will do.
+// lines returns the plan for people.
 func (p Plan) lines(start time.Time, log string) []string {
-	units := strings.Join(p.Stop, ", ")
-	lines := []string{
-		"check that every pod is as recorded" + textIf(p.Force, ", and go on if not"),
-		"capture the interfaces that have no checkpoint",
-		"pause relink-agent, if one runs",
-	}
+	lines := []string{fmt.Sprintf("command: %s, for %s at most", strings.Join(p.Command, " "), p.Limit)}
 	for _, v := range p.Via {
-		lines = append(lines, fmt.Sprintf("move the pods from %s to %s, if all can be moved", v.Old, v.New)+textIf(p.Force, ", else those that can"))
-	}
-	if len(p.Stop) > 0 {
-		lines = append(lines, "stop "+units+" if it runs, with a timer that starts it again")
-	}
-	lines = append(lines, fmt.Sprintf("run for %s at most: %s", p.Limit, strings.Join(p.Command, " ")),
-		fmt.Sprintf("restore: wait up to %s for the devices, then for their carrier", p.Wait))
-	for _, v := range slices.Backward(p.Via) {
-		lines = append(lines, fmt.Sprintf("move the pods back to %s: wait up to %s for its carrier and the gateways; if the command has failed, leave them on %s", v.Old, p.Wait, v.New))
-	}
-	lines = append(lines, "ask the gateways of the pods")
-	if len(p.Stop) > 0 {
-		lines = append(lines, "start "+units+" if it ran")
-	}
-	lines = append(lines, "resume relink-agent")
-	for i, line := range lines {
-		lines[i] = fmt.Sprintf("%2d. %s", i+1, line)
+		lines = append(lines, fmt.Sprintf("pods of %s: meanwhile on %s", v.Old, v.New))
 	}
 	switch {
 	case len(p.Stop) > 0:
+		lines = append(lines, fmt.Sprintf("deadline: %s is away for %s at most, until about %s", strings.Join(p.Stop, ", "), p.maxDowntime(), start.Add(p.maxDowntime()).Local().Format("15:04:05")))
+		if p.maxDowntime() > evictionDelay {
+			lines = append(lines, fmt.Sprintf("warning: Kubernetes evicts the pods of a node whose kubelet is silent for %s: give a shorter --limit or --wait", evictionDelay))
+		}
 	case len(p.Via) > 0:
 		lines = append(lines, "the kubelet goes on: no pod is cut off (--stop stops it)")
 	default:
 		lines = append(lines, "the kubelet goes on: systemd knows none of "+strings.Join(Kubelets, ", ")+". Name the unit that contains it: --stop UNIT")
-	}
-	if len(p.Stop) > 0 {
-		lines = append(lines, fmt.Sprintf("deadline: %s is away for %s at most, until about %s", units, p.maxDowntime(), start.Add(p.maxDowntime()).Local().Format("15:04:05")))
-		if p.maxDowntime() > evictionDelay {
-			lines = append(lines, fmt.Sprintf("warning: Kubernetes evicts the pods of a node whose kubelet is silent for %s: give a shorter --limit or --wait", evictionDelay))
-		}
 	}
 	return append(lines, "log: "+log+" (relink guard --follow shows it)")
 }

@@ -1,22 +1,22 @@
 package guard
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // Step is one part of the work.
 type Step string
 
-// The steps in order. The steps before Command prepare it. The steps from Await on put everything back.
+// The steps in order. The steps up to RunCommand are the opening ones. The others put everything back.
 const (
 	Check         Step = "check"
 	Capture       Step = "capture"
 	PauseAgent    Step = "pause the agent"
-	CheckMove     Step = "check the move"
-	NoteUnits     Step = "note the units"
 	ArmRestart    Step = "arm the restart"
 	MovePods      Step = "move the pods"
 	StopUnits     Step = "stop the units"
 	RunCommand    Step = "run the command"
-	AwaitCommand  Step = "await the command"
 	Restore       Step = "restore"
 	MoveBack      Step = "move the pods back"
 	AskGateways   Step = "ask the gateways"
@@ -26,56 +26,53 @@ const (
 	Report        Step = "report"
 )
 
-// The pods move before the units stop. A move takes time, and after a failed move the units go on.
-var openingSteps = []Step{Check, Capture, PauseAgent, CheckMove, NoteUnits, ArmRestart, MovePods, StopUnits, RunCommand}
-
-// closingSteps are the steps that put everything back. Each names the steps that make it necessary: if none of those was
-// begun, there is nothing to put back. The restore comes before the move back: pods that were moved still have an
-// uplink.
-var closingSteps = []struct {
-	step   Step
+// stepRule says how to do a step, and when. Each step can be done twice.
+type stepRule struct {
+	step Step
+	run  func(*guard, context.Context) error
+	// causes make a closing step necessary: if none of them was begun, there is nothing to put back.
 	causes []Step
-}{
-	{AwaitCommand, []Step{RunCommand}},
-	{Restore, []Step{RunCommand}},
-	{MoveBack, []Step{MovePods}},
-	{AskGateways, []Step{RunCommand, MovePods}},
-	{StartUnits, []Step{StopUnits}},
-	{ResumeAgent, []Step{PauseAgent}},
-	{DisarmRestart, []Step{ArmRestart}},
-	{Report, nil},
 }
 
-// includes says whether the step belongs to the plan.
-func (p Plan) includes(s Step) bool { return len(p.Via) > 0 || s != CheckMove && s != MovePods }
+// The pods move before the units stop. A move takes time, and after a failed move the units go on.
+var openingSteps = []stepRule{
+	{step: Check, run: (*guard).check}, {step: Capture, run: (*guard).capture}, {step: PauseAgent, run: (*guard).pauseAgent},
+	{step: ArmRestart, run: (*guard).armRestart}, {step: MovePods, run: (*guard).movePods}, {step: StopUnits, run: (*guard).stopUnits},
+	{step: RunCommand, run: (*guard).runCommand},
+}
 
-// Next returns the next step, and why. It returns an empty step if the journal is finished.
-func Next(j Journal) (Step, string) {
+// closingSteps begin with the command, which lives on after a kill of the guard. The restore comes before the move back: pods that
+// were moved still have an uplink.
+var closingSteps = []stepRule{
+	{RunCommand, (*guard).runCommand, []Step{RunCommand}},
+	{Restore, (*guard).restore, []Step{RunCommand}},
+	{MoveBack, (*guard).moveBack, []Step{MovePods}},
+	{AskGateways, (*guard).verify, []Step{RunCommand, MovePods}},
+	{StartUnits, (*guard).startUnits, []Step{StopUnits}},
+	{ResumeAgent, (*guard).resumeAgent, []Step{PauseAgent}},
+	{DisarmRestart, (*guard).disarmRestart, []Step{ArmRestart}},
+	{step: Report, run: (*guard).report},
+}
+
+// next is a pure function: it returns the next step, and whether that is an opening one. It returns an empty step if the journal is
+// finished.
+func next(j Journal) (rule stepRule, opening bool) {
 	if !j.Finished.IsZero() {
-		return "", "everything is finished"
+		return stepRule{}, false
 	}
 	if j.Abandoned == "" && !j.Resumed {
-		for _, s := range openingSteps {
-			if j.Plan.includes(s) && !j.isDone(s) {
-				return s, "it is the next step on the way to the command"
+		for _, rule := range openingSteps {
+			if !j.isDone(rule.step) && (rule.step != MovePods || len(j.Plan.Via) > 0) {
+				return rule, true
 			}
 		}
 	}
-	for _, c := range closingSteps {
-		cause := slices.IndexFunc(c.causes, j.isBegun)
-		switch {
-		case j.isDone(c.step):
-		case c.causes == nil:
-			return c.step, "it is the last step"
-		case cause < 0:
-		case c.step == AwaitCommand && j.isDone(RunCommand):
-		case c.step == AwaitCommand:
-			return c.step, "the guard was killed while the command ran"
-		default:
-			return c.step, "it follows from: " + string(c.causes[cause])
+	for _, rule := range closingSteps {
+		if !j.isDone(rule.step) && (rule.causes == nil || slices.ContainsFunc(rule.causes, j.isBegun)) {
+			return rule, false
 		}
 	}
-	return "", "everything is finished"
+	return stepRule{}, false
 }
 
 // Exit statuses of a guard, like those of timeout(1) and xargs(1). All other statuses are the command's.
@@ -89,26 +86,17 @@ const (
 	// StatusCannotRun and StatusNotFound say that the command cannot be run, or does not exist.
 	StatusCannotRun = 126
 	StatusNotFound  = 127
-	// A command that was ended by a signal has the status signalBase plus the signal's number, as in a shell.
-	signalBase = 128
 )
 
 // ExitStatus returns the exit status for the outcome.
 func ExitStatus(j Journal) int {
-	switch c := j.Run; {
+	switch {
 	case len(j.Troubles) > 0:
 		return StatusNotBack
-	case !j.isBegun(RunCommand):
+	case j.Abandoned != "":
 		return StatusNotRun
-	case c.NotStarted != "":
-		return StatusCannotRun
-	case c.LimitPassed:
+	case j.Run.LimitPassed:
 		return StatusLimit
-	case c.Signal > 0:
-		return signalBase + c.Signal
-	case !c.ExitKnown:
-		return 0 // Everything is back. The report says that the command's status is not known.
-	default:
-		return c.Status
 	}
+	return j.Run.Status
 }

@@ -2,7 +2,10 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,32 +21,38 @@ var Kubelets = []string{"kubelet.service", "k3s-agent.service", "k3s.service", "
 // unitName matches the names of units that systemd accepts (systemd.unit(5)).
 var unitName = regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]+\.[a-z]+$`)
 
-// fullName adds the suffix .service to a name without one, as systemctl does.
-func fullName(unit string) (string, error) {
-	full := unit
-	if !strings.Contains(full, ".") {
-		full += ".service"
+// chooseUnits returns the full names of the units to stop: those that the operator named, or the kubelet's. RKE2 installs the units
+// of both of its roles, of which one runs. If all pods are on another uplink during the command, no unit has to stop: the kubelet
+// sees no pod without its network. Then an upgrade can also take longer than Kubernetes waits for a kubelet.
+func chooseUnits(ctx context.Context, plan Plan) (units []string, err error) {
+	candidates := plan.Stop
+	if len(candidates) == 0 && (len(plan.Via) == 0 || plan.Force) {
+		candidates = Kubelets
 	}
-	if !unitName.MatchString(full) {
-		return "", fmt.Errorf("invalid --stop %q: must be the name of a systemd unit, such as kubelet.service", unit)
+	for _, unit := range candidates {
+		if !strings.Contains(unit, ".") {
+			unit += ".service" // As systemctl does.
+		}
+		if !unitName.MatchString(unit) {
+			return nil, fmt.Errorf("invalid --stop %q: must be the name of a systemd unit, such as kubelet.service", unit)
+		}
+		loaded, err := isLoaded(ctx, unit)
+		if err != nil {
+			return nil, err
+		}
+		if loaded {
+			units = append(units, unit)
+		} else if len(plan.Stop) > 0 {
+			return nil, fmt.Errorf("invalid --stop %q: systemd knows no such unit: systemctl list-units shows those that run", unit)
+		}
 	}
-	return full, nil
+	return units, nil
 }
 
-// property returns one property of the unit, empty without systemd.
+// property returns one property of the unit.
 func property(ctx context.Context, unit, name string) (string, error) {
-	if !systemd.Running() {
-		return "", nil
-	}
 	out, err := systemd.Call(ctx, "systemctl", "show", "--property="+name, unit)
-	if err != nil {
-		return "", err
-	}
-	value, ok := strings.CutPrefix(out, name+"=")
-	if !ok {
-		return "", fmt.Errorf("systemctl show %s has no %s: %q", unit, name, out)
-	}
-	return value, nil
+	return strings.TrimPrefix(out, name+"="), err
 }
 
 // isLoaded says whether there is such a unit.
@@ -52,25 +61,105 @@ func isLoaded(ctx context.Context, unit string) (bool, error) {
 	return state == "loaded", err
 }
 
-// isActive says whether the unit runs or is starting.
-func isActive(ctx context.Context, unit string) (bool, error) {
-	state, err := property(ctx, unit, "ActiveState")
-	return state == "active" || state == "activating" || state == "reloading", err
+// timerUnit and commandUnit are the names of the guard's own units, without the suffix of the timer.
+func (g *guard) timerUnit() string   { return "relink-guard-" + g.journal.ID }
+func (g *guard) commandUnit() string { return "relink-guard-" + g.journal.ID + "-command.service" }
+
+func (g *guard) environmentPath() string { return filepath.Join(g.dir, "environment") }
+
+// saveEnvironment writes the guard's environment for its units (EnvironmentFile= of systemd.exec(5)). Everybody can read the settings
+// of a unit, but not this file.
+func (g *guard) saveEnvironment() error {
+	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`", "$", `\$`)
+	var text strings.Builder
+	for _, variable := range os.Environ() {
+		name, value, _ := strings.Cut(variable, "=")
+		fmt.Fprintf(&text, "%s=\"%s\"\n", name, quoted.Replace(value))
+	}
+	return os.WriteFile(g.environmentPath(), []byte(strings.ToValidUTF8(text.String(), "?")), 0o600)
 }
 
-// arm makes sure that the command line runs after that time, whatever becomes of this process. environment is added to its environment.
-func arm(ctx context.Context, id string, after time.Duration, environment, command []string) error {
-	args := []string{
-		"--unit=" + timerName(id), "--description=finish relink guard", "--on-active=" + strconv.Itoa(int(after/time.Second)),
-		"--timer-property=AccuracySec=1s", "--collect",
+// runUnit starts the command line as a unit with the guard's environment and working directory.
+func (g *guard) runUnit(ctx context.Context, settings []string, command ...string) error {
+	for i := range command {
+		command[i] = strings.ReplaceAll(command[i], "$", "$$") // systemd would replace variables.
 	}
-	for _, variable := range environment {
-		args = append(args, "--setenv="+variable)
-	}
-	if systemd.Running() {
-		if _, err := systemd.Call(ctx, "systemd-run", slices.Concat(args, []string{"--"}, command)...); err == nil {
-			return nil
+	settings = append(settings, "--collect", "--same-dir", "--property=EnvironmentFile="+g.environmentPath(), "--")
+	_, err := systemd.Call(ctx, "systemd-run", append(settings, command...)...)
+	return err
+}
+
+// finishLimit is how long the timer's process may take before the units start in any case.
+const finishLimit = 90 * time.Second
+
+// armRestart notes which units run, and arms a timer that finishes the work of the guard if it is killed. The timer starts the units in
+// any case: even if the guard hangs, and even if relink cannot run.
+func (g *guard) armRestart(ctx context.Context) error {
+	g.journal.Units = nil
+	for _, unit := range g.journal.Plan.Stop {
+		state, err := property(ctx, unit, "ActiveState")
+		if err != nil {
+			return err
+		}
+		if slices.Contains([]string{"active", "activating", "reloading"}, state) {
+			g.journal.Units = append(g.journal.Units, unit)
+		} else {
+			g.logf("%s does not run, and stays so", unit)
 		}
 	}
-	return armProcess(id, after, environment, command)
+	relink, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	settings := []string{
+		"--unit=" + g.timerUnit(), "--on-active=" + strconv.Itoa(int(g.journal.Plan.maxDowntime()/time.Second)), "--timer-property=AccuracySec=1s",
+		"--property=RuntimeMaxSec=" + finishLimit.String(), "--property=TimeoutStopSec=5",
+	}
+	if len(g.journal.Units) > 0 {
+		settings = append(settings, "--property=ExecStopPost=systemctl start "+strings.Join(g.journal.Units, " "))
+	}
+	if err := g.runUnit(ctx, settings, relink, "guard", "--resume="+g.journal.ID); err != nil {
+		return fmt.Errorf("nothing would start the units again if the guard were killed: %w", err)
+	}
+	return nil
+}
+
+// disarmRestart takes the timer away. It uses only the guard's ID, because a guard can be killed between arming and the note about it.
+// It is no error if nothing is armed, or if the timer's process already runs.
+func (g *guard) disarmRestart(ctx context.Context) error {
+	timer := g.timerUnit() + ".timer"
+	if loaded, err := isLoaded(ctx, timer); err != nil || !loaded {
+		return err
+	}
+	return systemd.Control(ctx, "stop", timer)
+}
+
+// stopUnits stops the units that run.
+func (g *guard) stopUnits(ctx context.Context) error {
+	for _, unit := range g.journal.Units {
+		start := time.Now()
+		if err := systemd.Control(ctx, "stop", unit); err != nil {
+			return err
+		}
+		g.logf("%s is stopped, in %s", unit, time.Since(start).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// isOverdue says that units are still stopped, but should run by now.
+func (g *guard) isOverdue() bool {
+	return g.journal.isBegun(StopUnits) && len(g.journal.Units) > 0 && g.journal.sinceBegun(StopUnits) > g.journal.Plan.maxDowntime()
+}
+
+// startUnits starts the units that ran. If one fails, it still tries the others.
+func (g *guard) startUnits(ctx context.Context) error {
+	var failed []error
+	for _, unit := range g.journal.Units {
+		if err := systemd.Control(ctx, "start", unit); err != nil {
+			failed = append(failed, fmt.Errorf("%s is not started: %w: start it yourself", unit, err))
+			continue
+		}
+		g.logf("%s is started, %s after it was stopped", unit, g.journal.sinceBegun(StopUnits).Round(time.Millisecond))
+	}
+	return errors.Join(failed...)
 }

@@ -58,15 +58,12 @@ func chooseVia(asked []Via, records []checkpoint.Record) (pairs []Via, err error
 				return nil, err
 			}
 		}
-		if i := slices.IndexFunc(pairs, func(earlier Via) bool { return earlier.Old == v.Old }); i >= 0 {
-			return nil, fmt.Errorf("invalid --via %s: --via %s moves the pods of %s already: name each device once", v, pairs[i], v.Old)
-		}
 		pairs = append(pairs, v)
 	}
-	for _, v := range pairs {
-		for _, pair := range pairs {
-			if v.New == pair.Old {
-				return nil, fmt.Errorf("invalid --via %s: --via %s takes the pods away from %s: name a device that stays", v, pair, v.New)
+	for i, v := range pairs {
+		for k, other := range pairs {
+			if i < k && v.Old == other.Old || v.New == other.Old {
+				return nil, fmt.Errorf("invalid --via %s: --via %s takes pods away from the same device: name each device once, and one that stays", v, other)
 			}
 		}
 	}
@@ -102,9 +99,6 @@ func onlyBase(records []checkpoint.Record, device string) (string, error) {
 
 // chooseVia returns the pairs of devices of the plan.
 func (g *guard) chooseVia(asked []Via) ([]Via, error) {
-	if len(asked) == 0 {
-		return nil, nil
-	}
 	records, _, err := g.Store.List()
 	if err != nil {
 		return nil, err
@@ -113,31 +107,8 @@ func (g *guard) chooseVia(asked []Via) ([]Via, error) {
 }
 
 // moveJournalPath is the path of the file that says what was moved.
-func (g *guard) moveJournalPath(v Via) string { return filepath.Join(g.dir, "moved-"+v.Old+".json") }
-
-// checkMove looks whether the pods can be moved. It changes nothing.
-func (g *guard) checkMove(ctx context.Context) error {
-	stale, err := filepath.Glob(g.moveJournalPath(Via{Old: "*"})) // These are from an earlier guard.
-	for _, path := range stale {
-		err = errors.Join(err, os.Remove(path))
-	}
-	if err != nil {
-		return err
-	}
-	for _, v := range g.journal.Plan.Via {
-		report, err := move.Run(ctx, move.Options{Store: g.Store, Source: v.Old, Target: v.New, Force: g.journal.Plan.Force, DryRun: true})
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err == nil {
-			err = g.checkMoved(v, report)
-		}
-		if err != nil {
-			return fmt.Errorf("--via %s: %w", v, err)
-		}
-		g.logf("%s can be moved from %s to %s", printable.Count(countState(report, move.ToMove), "attachment"), v.Old, v.New)
-	}
-	return nil
+func (g *guard) moveJournalPath(v Via) string {
+	return filepath.Join(g.dir, "moved-"+g.journal.ID+"-"+v.Old+".json")
 }
 
 // checkMoved returns an error if not everything can be moved and Force is not set.
@@ -156,15 +127,6 @@ func (g *guard) checkMoved(v Via, report move.UplinkReport) error {
 	}
 	return g.unlessForced(wrong, "not everything can be moved", fmt.Sprintf("relink move %s --dry-run shows it, --force moves the rest", v),
 		fmt.Sprintf("not moved to %s, so cut off while %s is away", v.New, v.Old))
-}
-
-func countState(report move.UplinkReport, state move.AttachmentState) (n int) {
-	for _, o := range report.Attachments {
-		if o.State == state {
-			n++
-		}
-	}
-	return n
 }
 
 // attachmentName names the attachment.
@@ -190,20 +152,22 @@ func (g *guard) movePods(ctx context.Context) error {
 }
 
 func (g *guard) logMoved(report move.UplinkReport, source, target string) {
-	slowest := time.Duration(0)
+	moved, slowest := 0, time.Duration(0)
 	for _, o := range report.Attachments {
-		slowest = max(slowest, o.SwitchDuration)
+		if slowest = max(slowest, o.SwitchDuration); o.State == move.Moved {
+			moved++
+		}
 	}
 	for _, note := range report.Notes {
 		g.logf("%s", note)
 	}
-	g.logf("moved %s from %s to %s in %s; a pod took %s at most to switch", printable.Count(countState(report, move.Moved), "attachment"), source, target,
+	g.logf("moved %s from %s to %s in %s; a pod took %s at most to switch", printable.Count(moved, "attachment"), source, target,
 		report.Duration.Round(time.Millisecond), slowest.Round(10*time.Microsecond))
 }
 
 // moveBack moves the pods back. If the command failed, the pods stay: nobody knows in which state the device is.
 func (g *guard) moveBack(ctx context.Context) error {
-	failure := textIf(g.journal.isBegun(RunCommand) && g.journal.Run.failed(), "the command "+g.journal.Run.text())
+	failure := textIf(g.journal.Run.failed(), "the command "+g.journal.Run.text())
 	wait := g.journal.Plan.Wait
 	if g.isOverdue() {
 		wait = 0
@@ -216,7 +180,7 @@ func (g *guard) moveBack(ctx context.Context) error {
 		}
 		report, err := move.Revert(ctx, move.Options{Store: g.Store, Wait: wait, Journal: path, DryRun: failure != ""})
 		if err != nil {
-			errs = append(errs, fmt.Errorf("the pods stay on %s: %w: relink move %s moves them back", v.New, err, v.reverse()))
+			errs = append(errs, fmt.Errorf("the pods stay on %s: %w: later type relink move %s", v.New, err, v.reverse()))
 			continue
 		}
 		if failure == "" {
@@ -246,19 +210,9 @@ func (g *guard) reportStaying(v Via, report move.UplinkReport, commonReason stri
 		}
 	}
 	for _, reason := range reasons {
-		verb, pronoun := "stay", "them"
-		if len(names[reason]) == 1 {
-			verb, pronoun = "stays", "it"
-		}
-		g.troublef("%s %s on %s: %s: relink move %s moves %s back", firstReasons(names[reason]), verb, v.New, reason, v.reverse(), pronoun)
-		g.journal.Staying++
+		g.troublef("on %s, and not moved back: %s: %s: later type relink move %s", v.New, firstReasons(names[reason]), reason, v.reverse())
 	}
 	for _, problem := range report.Problems {
 		g.troublef("%s", problem)
 	}
-}
-
-// failed says that the command ran and did not succeed. It is false if nobody has seen the end of the command.
-func (r CommandResult) failed() bool {
-	return r.LimitPassed || r.Interrupted || r.ExitKnown && (r.Signal > 0 || r.Status != 0)
 }

@@ -3,12 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/relink-cni/relink/checkpoint/guard"
 )
@@ -134,25 +133,29 @@ func runGuard(cmd *cobra.Command, plan guard.Plan, resume string) error {
 		return err
 	}
 	// Not by way of the streams: nothing may depend on whether somebody reads.
-	opts := guard.Options{Store: store, Out: streamOf(cmd.OutOrStdout()).writer, Err: streamOf(cmd.ErrOrStderr()).writer, Quiet: flagText(cmd, "quiet") == "true"}
-	if f, ok := cmd.InOrStdin().(*os.File); ok {
-		opts.Stdin = f
-	}
-	if f, ok := opts.Out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		opts.TerminalOut = f
+	opts := guard.Options{Store: store, Out: streamOf(cmd.OutOrStdout()).writer}
+	quiet := flagText(cmd, "quiet") == "true"
+	if quiet {
+		opts.Out = io.Discard
 	}
 	var j guard.Journal
-	if resume == "" {
+	switch resume {
+	case "":
 		j, err = guard.Run(cmd.Context(), plan, opts)
-	} else {
-		id := resume
-		if id == lastGuard {
-			id = ""
-		}
-		j, err = guard.Finish(cmd.Context(), id, opts)
+	case lastGuard:
+		j, err = guard.Finish(cmd.Context(), "", opts)
+	default:
+		j, err = guard.Finish(cmd.Context(), resume, opts)
 	}
 	if err != nil {
 		return err
+	}
+	if quiet {
+		for _, problem := range append(j.Troubles, j.Abandoned) {
+			if problem != "" {
+				printError(cmd.ErrOrStderr(), errors.New(problem))
+			}
+		}
 	}
 	logRun(false, fmt.Sprintf("guard ended with exit status %d", j.Status), j.Troubles, nil)
 	if j.Status != 0 {

@@ -14,13 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/test/binaries"
 	"github.com/relink-cni/relink/test/fresh"
+	"github.com/relink-cni/relink/test/native"
 	testnode "github.com/relink-cni/relink/test/node"
 )
 
@@ -30,61 +29,15 @@ var bin string
 func TestMain(m *testing.M) {
 	dir, err := filepath.Abs("../../bin/test-failpoint")
 	bin = dir
-	if err == nil && !fresh.Inside() {
+	if err == nil && !native.Inside() {
 		err = binaries.Build(bin, "failpoint")
-	}
-	if err == nil && fresh.Inside() {
-		// This directory shows programs that systemd runs the machine. The scripts below play systemd.
-		if err = unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err == nil {
-			err = os.MkdirAll("/run/systemd/system", 0o755)
-		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fresh.EnterAlone()
 	os.Exit(m.Run())
 }
-
-// systemctl keeps a file with the state of each unit, and notes each change.
-const systemctl = `#!/bin/sh
-cd "$UNITS" || exit 1
-case "$1 $2" in
-"show --property=LoadState") if [ -e "$3" ]; then echo LoadState=loaded; else echo LoadState=not-found; fi ;;
-"show --property=ActiveState") echo "ActiveState=$(cat "$3")" ;;
-stop*|start*)
-	verb=$1; shift
-	for unit; do
-		[ -e "$unit" ] || { echo "Unit $unit not loaded." >&2; exit 5; }
-		[ ! -e "refuse-$verb-$unit" ] || { echo "Job for $unit failed." >&2; exit 1; }
-		echo "$verb $unit" >>log
-		case $verb-$unit in
-		stop-*.timer) rm "$unit" ;;
-		stop-*) echo inactive >"$unit.$$" && mv "$unit.$$" "$unit" ;;
-		start-*) echo active >"$unit.$$" && mv "$unit.$$" "$unit" ;; # A test may be reading the unit's state.
-		esac
-	done ;;
-*) echo "unexpected: $*" >&2; exit 1 ;;
-esac
-`
-
-// systemdRun notes what a timer would run. A test fires it.
-const systemdRun = `#!/bin/sh
-cd "$UNITS" || exit 1
-[ ! -e refuse-timer ] || exit 1
-for word; do
-	shift
-	case $word in
-	--unit=*) unit=${word#--unit=} ;;
-	--on-active=*) echo "${word#--on-active=}" >after ;;
-	--) break ;;
-	esac
-done
-echo active >"$unit.timer"
-printf '%s\0' "$@" >fire
-echo "arm" >>log
-`
 
 // reload is a command that reloads a driver: the NIC goes, and comes back down.
 const reload = `ip link del lan0; sleep 0.05; ip link add lan0 type veth peer name lan1; ip link set lan1 master br0 up`
@@ -92,44 +45,63 @@ const reload = `ip link del lan0; sleep 0.05; ip link add lan0 type veth peer na
 // reloads is a limit within which reload is done. A busy machine takes half a second for it.
 const reloads = "2s"
 
-// host is a machine with a NIC, lan0, a gateway behind it, and a pod on it.
+// host is a machine with a real systemd, a NIC, lan0, a gateway behind it, and a pod on it.
 type host struct {
 	dir, netns, pod string
 	env             []string
 	agent           *agent
 }
 
-// newHost returns a host whose kubelet is in that state: active, inactive, or empty for a machine without one.
+// newHost returns a host whose kubelet is in that state: active, inactive, or empty for a machine without one. It returns nil in the
+// process that has run the test on such a host.
 func newHost(t *testing.T, kubelet string) *host {
 	t.Helper()
+	if !native.Inside() {
+		t.Parallel()
+		native.Run(t, bin)
+		return nil
+	}
 	dir := t.TempDir()
-	h := &host{dir: dir, netns: filepath.Join(dir, "host"), pod: filepath.Join(dir, "pod"), agent: &agent{}}
-	fresh.At(t, h.netns)
+	h := &host{dir: dir, netns: "/proc/1/ns/net", pod: filepath.Join(dir, "pod"), agent: &agent{}}
 	fresh.At(t, h.pod)
 	for _, sub := range []string{"checkpoints", "leases", "units", "path", "cache"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, script := range map[string]string{"systemctl": systemctl, "systemd-run": systemdRun} {
-		if err := os.WriteFile(filepath.Join(dir, "path", name), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if kubelet != "" {
-		h.write(t, "units/kubelet.service", kubelet+"\n")
+		h.unit(t, "kubelet.service", kubelet, "")
 	}
-	h.env = []string{
-		"PATH=" + filepath.Join(dir, "path") + ":" + os.Getenv("PATH"), "UNITS=" + filepath.Join(dir, "units"),
-		"RELINK_CHECKPOINT_DIR=" + filepath.Join(dir, "checkpoints"), "RELINK_IPAM_DIR=" + filepath.Join(dir, "leases"),
-		"RELINK_GUARD_DIR=" + filepath.Join(dir, "guard"), "RELINK_AGENT_SOCKET=" + filepath.Join(dir, "agent.sock"),
-	}
+	h.env = append(os.Environ(), "UNITS="+filepath.Join(dir, "units"),
+		"RELINK_CHECKPOINT_DIR="+filepath.Join(dir, "checkpoints"), "RELINK_IPAM_DIR="+filepath.Join(dir, "leases"),
+		"RELINK_GUARD_DIR="+filepath.Join(dir, "guard"), "RELINK_AGENT_SOCKET="+filepath.Join(dir, "agent.sock"),
+	)
 	// With an address of its own, the bridge keeps it: otherwise it takes that of a port, and another one when the port goes.
 	fresh.Run(t, h.netns, "ip link add br0 address 02:00:00:00:03:01 type bridge; ip link set br0 up; ip addr add 10.3.0.1/24 dev br0; ip link add lan0 type veth peer name lan1; "+
 		"ip link set lan1 master br0 up; ip link set lan0 up")
 	h.attach(t)
 	t.Cleanup(func() { testnode.Purgeable(t, checkpoint.OpenStore(filepath.Join(dir, "checkpoints"))) })
 	return h
+}
+
+// unit makes a unit of systemd that is in that state, with one more setting. It notes each start and stop in units/log.
+func (h *host) unit(t *testing.T, name, state, setting string) {
+	t.Helper()
+	log := filepath.Join(h.dir, "units", "log")
+	text := fmt.Sprintf("[Unit]\n%s\n[Service]\nExecStartPre=/bin/sh -c 'echo start %s >>%s'\nExecStart=sleep infinity\nExecStopPost=/bin/sh -c 'echo stop %[2]s >>%[3]s'\n", setting, name, log)
+	if err := os.WriteFile("/run/systemd/system/"+name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, "", "systemctl daemon-reload")
+	if state == "active" {
+		fresh.Run(t, "", "systemctl start "+name+"; rm "+log)
+	}
+}
+
+// state returns the state of a unit.
+func state(t *testing.T, unit string) string {
+	t.Helper()
+	return fresh.Run(t, "", "systemctl is-active "+unit+" || true")
 }
 
 // attach attaches the pod as a runtime does.
@@ -151,16 +123,10 @@ func (h *host) cni(t *testing.T, verb, id, netns, pod string) {
 	}
 }
 
-// in calls f on a thread in the host's network.
-func (h *host) in(f func() error) error {
-	var err error
-	return errors.Join(fresh.In(h.netns, func() { err = f() }), err)
-}
-
 func (h *host) run(cmd *exec.Cmd) (string, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err := h.in(cmd.Run)
+	err := cmd.Run()
 	return out.String(), err
 }
 
@@ -225,15 +191,21 @@ func (h *host) whole(t *testing.T, kubelet string) {
 // atRest fails the test unless the kubelet is in that state, nothing is armed, and the agent is not paused.
 func (h *host) atRest(t *testing.T, kubelet string) {
 	t.Helper()
-	if got := strings.TrimSpace(h.read("units/kubelet.service")); got != kubelet {
+	if got := state(t, "kubelet"); got != kubelet {
 		t.Errorf("the kubelet is %q, want %q\n%s", got, kubelet, h.read("units/log"))
 	}
-	if timers, _ := filepath.Glob(filepath.Join(h.dir, "units", "*.timer")); len(timers) > 0 {
-		t.Errorf("%v is armed", timers)
+	if timer := h.timer(t); timer != "" {
+		t.Errorf("%s is armed", timer)
 	}
 	if h.agent.paused() != nil {
 		t.Error("the agent is paused")
 	}
+}
+
+// timer returns the guard's timer without its suffix, empty if none is armed.
+func (h *host) timer(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSuffix(fresh.Run(t, "", "systemctl list-units --plain --no-legend 'relink-guard-*.timer' | cut -d ' ' -f 1"), ".timer")
 }
 
 // agent is an agent that keeps its pause.

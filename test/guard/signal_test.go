@@ -18,8 +18,10 @@ import (
 // After an interrupt at any step, the guard puts everything back. If it comes before the command, the command is not
 // run. SIGHUP changes nothing.
 func TestSignalsAtEachStep(t *testing.T) {
-	t.Parallel()
 	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
 	h.runAgent(t)
 	steps := stepsOf(t, h)
 	ran := slices.Index(steps, "guard: run the command")
@@ -38,7 +40,7 @@ func TestSignalsAtEachStep(t *testing.T) {
 				}
 				defer out.Close()
 				cmd.Stdout, cmd.Stderr = out, out
-				if err := h.in(cmd.Start); err != nil {
+				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
 				}
 				eventually(t, "it stops at the step", func() bool { _, err := os.Stat(pause); return err == nil })
@@ -66,8 +68,10 @@ func TestSignalsAtEachStep(t *testing.T) {
 
 // The command gets the interrupt, and ends in its own way.
 func TestAnInterruptIsForTheCommand(t *testing.T) {
-	t.Parallel()
 	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
 	cmd := h.relink(h.guardArgs(`trap 'echo cleaned up; `+reload+`; exit 7' INT; `+began+`while :; do sleep 0.05; done`, "--kill-after", "20s")...)
 	h.begin(t, cmd)
 	_ = cmd.Process.Signal(syscall.SIGINT)
@@ -89,18 +93,20 @@ func TestAnInterruptIsForTheCommand(t *testing.T) {
 	if got := cmd.ProcessState.ExitCode(); got != 128+9 {
 		t.Errorf("a command that ignores all: exit status %d, want 137", got)
 	}
-	contains(t, h.read("says"), "the command gets SIGINT", "the command gets SIGTERM", "the command gets SIGKILL", "was ended by signal 9 after an interrupt")
+	contains(t, h.read("says"), "the command gets SIGINT", "the command gets SIGTERM, and after 300ms SIGKILL", "the command has ended with exit status 137 after an interrupt")
 	h.whole(t, "active")
 }
 
 func TestTwoGuards(t *testing.T) {
-	t.Parallel()
 	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
 	first := h.relink(h.guardArgs(began + `while [ ! -e "$UNITS/go" ]; do sleep 0.02; done; ` + reload)...)
 	h.begin(t, first)
 	for _, args := range [][]string{{"guard", "--", "true"}, {"guard", "--resume"}} {
 		out, status := h.status(t, h.relink(args...))
-		if status != 125 || !strings.Contains(out, "another guard is under way: in use by ") || !strings.Contains(out, "relink guard --follow shows it") {
+		if status != 125 || !strings.Contains(out, "another guard is under way: lock the guard (") || !strings.Contains(out, "relink guard --follow shows it") {
 			t.Errorf("%v: %d, %s", args, status, out)
 		}
 	}
@@ -126,18 +132,22 @@ func (h *host) terminal(t *testing.T, cmd *exec.Cmd) *os.File {
 	defer there.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = there, there, there
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := h.in(cmd.Start); err != nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	return here
 }
 
-// On a terminal, the command has a terminal too. It reads from it, and gets the interrupt that somebody types.
+// On a terminal, the command gets the interrupt that somebody types. It has no terminal itself, but the user's environment and
+// directory.
 func TestOnATerminal(t *testing.T) {
-	t.Parallel()
 	h := newHost(t, "active")
-	cmd := h.relink(h.guardArgs(`test -t 0 && test -t 1 && test -t 2 || exit 9; echo "ready?"; read answer </dev/tty; echo "it is $answer"; ` + reload +
-		`; trap "echo stopped; exit 5" INT; echo waiting; while :; do sleep 0.05; done`)...)
+	if h == nil {
+		return
+	}
+	cmd := h.relink(h.guardArgs(`test -t 0 || test -t 1 && exit 9; printf "%s\n" "at $PWD: $ODD"; `+reload+
+		`; trap "echo stopped; exit 5" INT; echo "waiting $((1))"; while :; do sleep 0.05; done`, "--kill-after", "20s")...)
+	cmd.Dir, cmd.Env = h.dir, append(slices.Clone(h.env), "ODD=a \"b\" $c `d` \\e\n'f'")
 	terminal := h.terminal(t, cmd)
 	defer terminal.Close()
 	lines := bufio.NewReader(terminal)
@@ -146,7 +156,7 @@ func TestOnATerminal(t *testing.T) {
 		t.Helper()
 		for {
 			line, err := lines.ReadString('\n')
-			said.WriteString(line)
+			said.WriteString(strings.ReplaceAll(line, "\r", ""))
 			if strings.Contains(line, want) {
 				return
 			}
@@ -155,10 +165,8 @@ func TestOnATerminal(t *testing.T) {
 			}
 		}
 	}
-	until("ready?")
-	_, _ = io.WriteString(terminal, "yes\n")
-	until("it is yes")
-	until("waiting")
+	until("waiting 1")
+	contains(t, said.String(), "at "+h.dir+": a \"b\" $c `d` \\e\n'f'\n")
 	_, _ = io.WriteString(terminal, "\x03")
 	until("stopped")
 	until("exit status 5")
@@ -171,8 +179,10 @@ func TestOnATerminal(t *testing.T) {
 
 // The terminal dies while the command runs, like an SSH session over a NIC that goes. The guard still does everything.
 func TestATerminalThatDies(t *testing.T) {
-	t.Parallel()
 	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
 	cmd := h.relink(h.guardArgs(began + `while [ ! -e "$UNITS/go" ]; do echo still here; sleep 0.02; done; ` + reload + `; echo done with it; exit 4`)...)
 	terminal := h.terminal(t, cmd)
 	go func() { _, _ = io.Copy(io.Discard, terminal) }()
@@ -194,8 +204,10 @@ func TestATerminalThatDies(t *testing.T) {
 
 // Nobody reads the guard's output: a pipe is full, or a terminal is stopped.
 func TestAReaderThatHangs(t *testing.T) {
-	t.Parallel()
 	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +215,7 @@ func TestAReaderThatHangs(t *testing.T) {
 	defer r.Close()
 	cmd := h.relink(h.guardArgs(reload + `; head -c 30000000 /dev/zero | tr "\0" x`)...)
 	cmd.Stdout, cmd.Stderr = w, w
-	if err := h.in(cmd.Start); err != nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	_ = w.Close()

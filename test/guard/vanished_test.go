@@ -7,8 +7,10 @@ import (
 
 // The checkpoints vanish while the command runs. So nothing can be brought back, and guard says which pod is missing.
 func TestVanishedCheckpointsAreAFailure(t *testing.T) {
-	t.Parallel()
 	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
 	out := h.guard(t, 123, `rm -r "$RELINK_CHECKPOINT_DIR/c1"; `+reload)
 	contains(t, out, "NOT BACK: shop/web-0 eth0: its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod")
 	if strings.Contains(out, "everything is back") {

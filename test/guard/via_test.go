@@ -20,6 +20,9 @@ import (
 func newHostWithSpare(t *testing.T) *host {
 	t.Helper()
 	h := newHost(t, "active")
+	if h == nil {
+		return nil
+	}
 	fresh.Run(t, h.netns, "ip link add lan2 type veth peer name lan3; ip link set lan3 master br0 up; ip link set lan2 up")
 	h.runAgent(t)
 	return h
@@ -48,8 +51,10 @@ func (h *host) goHome(t *testing.T) {
 
 // A pod that is pinged every 5 ms, and has a TCP stream open, does not notice the upgrade. The kubelet goes on.
 func TestViaNobodyNotices(t *testing.T) {
-	t.Parallel()
 	h := newHostWithSpare(t)
+	if h == nil {
+		return
+	}
 	const interval = 5 * time.Millisecond
 	pings, err := traffic.StartPings(h.netns, []netip.Addr{netip.MustParseAddr("10.3.0.5")}, interval)
 	if err != nil {
@@ -63,8 +68,8 @@ func TestViaNobodyNotices(t *testing.T) {
 	t.Cleanup(streams.Stop)
 	start := time.Now()
 	out := h.guard(t, 0, bin+`/relink list >"$UNITS/seen"; `+reload+`; sleep 0.5`, "--via", "lan2")
-	contains(t, out, " 4. move the pods from lan0 to lan2, if all can be moved\n", " 7. move the pods back to lan0: wait up to 2s for its carrier and the gateways",
-		"the kubelet goes on: no pod is cut off", "1 attachment can be moved from lan0 to lan2", "moved 1 attachment from lan0 to lan2 in ",
+	contains(t, out, "pods of lan0: meanwhile on lan2\n",
+		"the kubelet goes on: no pod is cut off", "moved 1 attachment from lan0 to lan2 in ",
 		"restored or repaired 0 attachments", "moved 1 attachment from lan2 to lan0 in ", "gateways that answer: 1 of 1", "relink-agent goes on", "everything is back")
 	contains(t, h.read("units/seen"), " lan2 ")
 	h.isOn(t, "lan0")
@@ -87,14 +92,16 @@ func TestViaNobodyNotices(t *testing.T) {
 // If something is wrong with the old device, the pods stay on the other one. They work there, and the report says how
 // to move them back.
 func TestViaThePodsStay(t *testing.T) {
-	t.Parallel()
 	h := newHostWithSpare(t)
+	if h == nil {
+		return
+	}
 	for line, want := range map[string]string{
-		reload + "; exit 3":        "shop/web-0 eth0 stays on lan2: the command has ended with exit status 3: relink move lan2=lan0 moves it back",
-		reload + "; kill -TERM $$": "shop/web-0 eth0 stays on lan2: the command was ended by signal 15: relink move lan2=lan0 moves it back",
-		reload + "; sleep 1000":    "shop/web-0 eth0 stays on lan2: the command was ended at its limit: relink move lan2=lan0 moves it back",
-		"ip link del lan0":         "shop/web-0 eth0 stays on lan2: lan0 (veth) is not there: relink move lan2=lan0 moves it back",
-		"ip link set lan1 down":    "shop/web-0 eth0 stays on lan2: lan0: no carrier: relink move lan2=lan0 moves it back",
+		reload + "; exit 3":        "on lan2, and not moved back: shop/web-0 eth0: the command has ended with exit status 3: later type relink move lan2=lan0",
+		reload + "; kill -TERM $$": "on lan2, and not moved back: shop/web-0 eth0: the command has ended with exit status 143: later type relink move lan2=lan0",
+		reload + "; sleep 1000":    "on lan2, and not moved back: shop/web-0 eth0: the command has passed its limit: later type relink move lan2=lan0",
+		"ip link del lan0":         "on lan2, and not moved back: shop/web-0 eth0: lan0 (veth) is not there: later type relink move lan2=lan0",
+		"ip link set lan1 down":    "on lan2, and not moved back: shop/web-0 eth0: lan0: no carrier: later type relink move lan2=lan0",
 	} {
 		out := h.guard(t, 123, line, "--via", "lan2", "--limit", reloads, "--wait", "300ms")
 		contains(t, out, "NOT BACK: "+want, "gateways that answer: 1 of 1", "1 thing not back: relink status shows what is wrong\n")
@@ -106,8 +113,10 @@ func TestViaThePodsStay(t *testing.T) {
 
 // The kubelet runs on, so pods are deleted while others are moved there and back. That is no failure: the command runs.
 func TestViaPodsAreDeletedMeanwhile(t *testing.T) {
-	t.Parallel()
 	h := newHostWithSpare(t)
+	if h == nil {
+		return
+	}
 	store := checkpoint.OpenStore(filepath.Join(h.dir, "checkpoints"))
 	paths := map[string]string{}
 	for _, id := range []string{"c2", "c3", "c4"} {
@@ -155,8 +164,10 @@ func TestViaPodsAreDeletedMeanwhile(t *testing.T) {
 // The guard reports a pod that cannot be moved before it touches anything. With --force, that pod is cut off and
 // restored.
 func TestViaWhatCannotBeMoved(t *testing.T) {
-	t.Parallel()
 	h := newHostWithSpare(t)
+	if h == nil {
+		return
+	}
 	for flag, want := range map[string]string{
 		"lan9":      "the command was not run: --via lan0=lan9: lan9 is not there: name a device of this host",
 		"lan2=lan0": "the command was not run: --via lan2=lan0: no attachment is on lan2",
@@ -186,8 +197,10 @@ func TestViaWhatCannotBeMoved(t *testing.T) {
 
 // A guard is killed at each step. The interface is then on one of the two uplinks, and a resume finishes the work.
 func TestViaKilledAtEachStep(t *testing.T) {
-	t.Parallel()
 	h := newHostWithSpare(t)
+	if h == nil {
+		return
+	}
 	trace := filepath.Join(h.dir, "trace")
 	cmd := h.relink(h.guardArgs(reload, "--via", "lan2")...)
 	cmd.Env = append(slices.Clone(h.env), "RELINK_FAILPOINT_TRACE="+trace)
@@ -209,7 +222,7 @@ func TestViaKilledAtEachStep(t *testing.T) {
 			points = append(points, point+"#"+string(rune('0'+count[point])))
 		}
 	}
-	if len(points) != 18 {
+	if len(points) != 16 {
 		t.Fatalf("the points: %q", points)
 	}
 	for i, point := range points {
@@ -221,7 +234,7 @@ func TestViaKilledAtEachStep(t *testing.T) {
 			}
 			fresh.Run(t, h.pod, "ping -q -c 1 -W 3 10.3.0.1") // It is on one of the two.
 			want := 125
-			if i >= ran {
+			if i > ran {
 				want = 0
 			}
 			if out, status := h.status(t, h.relink("guard", "--resume")); status != want {
@@ -234,8 +247,10 @@ func TestViaKilledAtEachStep(t *testing.T) {
 
 // The next agent finishes what a killed move has left.
 func TestTheAgentFinishesAKilledMove(t *testing.T) {
-	t.Parallel()
 	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
 	fresh.Run(t, h.netns, "ip link add lan2 type veth peer name lan3; ip link set lan3 master br0 up; ip link set lan2 up")
 	cmd := h.relink("move", "lan0=lan2")
 	cmd.Env = append(slices.Clone(h.env), "RELINK_FAILPOINT=switched#1")
@@ -247,7 +262,7 @@ func TestTheAgentFinishesAKilledMove(t *testing.T) {
 	}
 	agent := exec.Command(filepath.Join(bin, "relink-agent"))
 	agent.Env = h.env
-	if err := h.in(agent.Start); err != nil {
+	if err := agent.Start(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent sees the pod on lan2", func() bool {

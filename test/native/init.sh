@@ -26,7 +26,7 @@ else
 fi
 # The devices that programs need, and none of the machine's.
 mount -t tmpfs -o mode=755 none "$all/dev"
-for device in null zero full random urandom tty; do [ ! -e "/dev/$device" ] || cp -a "/dev/$device" "$all/dev/"; done
+for device in null zero full random urandom tty fuse; do [ ! -e "/dev/$device" ] || cp -a "/dev/$device" "$all/dev/"; done
 mkdir "$all"/dev/{pts,shm,mqueue}
 mount -t devpts -o newinstance,ptmxmode=0666 none "$all/dev/pts"
 mount -t tmpfs none "$all/dev/shm"
