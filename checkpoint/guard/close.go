@@ -16,16 +16,20 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// restore brings the interfaces back. A guard that is late waits for no device: the kubelet comes first.
+// wait returns how long to wait for devices. A guard that is late waits for none: the kubelet comes first.
+func (g *guard) wait() time.Duration {
+	if g.isOverdue() {
+		return 0
+	}
+	return g.journal.Plan.Wait
+}
+
+// restore brings the interfaces back.
 func (g *guard) restore(ctx context.Context) error {
 	p := g.journal.Plan
-	wait := p.Wait
-	if g.isOverdue() {
-		wait = 0
-	}
 	waited := map[string]bool{}
 	report, err := restore.Run(ctx, restore.Options{
-		Store: g.Store, Wait: wait, HostAddresses: p.HostAddresses, ParentOptions: restore.ParentOptions{RebuildBond: p.RebuildBond},
+		Store: g.Store, Wait: g.wait(), HostAddresses: p.HostAddresses, ParentOptions: restore.ParentOptions{RebuildBond: p.RebuildBond},
 		Waiting: func(reasons []string) {
 			for _, r := range reasons {
 				if !waited[r] {

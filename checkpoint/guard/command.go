@@ -36,17 +36,16 @@ func undoOf(command []string) string {
 	return ""
 }
 
-// findProgram returns the file of the program. Its error is an *ExitError with StatusNotFound or StatusCannotRun.
+// ErrCannotRun says that the command cannot be run, or was not found.
+var ErrCannotRun = errors.New("the command cannot be run")
+
+// findProgram returns the file of the program.
 func findProgram(program string) (string, error) {
 	file, err := exec.LookPath(program)
-	if err == nil {
-		return filepath.Abs(file)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w: give a program, or sh -c '...' for a line of the shell", ErrCannotRun, err)
 	}
-	status := StatusNotFound
-	if errors.Is(err, os.ErrPermission) {
-		status = StatusCannotRun
-	}
-	return "", &ExitError{status, fmt.Errorf("the command cannot be run: %w: give a program, or sh -c '...' for a line of the shell", err)}
+	return filepath.Abs(file)
 }
 
 // exitStatusPath is a file with the command's exit status, as a shell tells it. It appears when the command has ended.

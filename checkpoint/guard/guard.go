@@ -29,15 +29,6 @@ type Options struct {
 	Out io.Writer
 }
 
-// ExitError is an error with its own exit status. Any other error means StatusNotRun.
-type ExitError struct {
-	Status int
-	err    error
-}
-
-func (e *ExitError) Error() string { return e.err.Error() }
-func (e *ExitError) Unwrap() error { return e.err }
-
 // guard is a running guard.
 type guard struct {
 	Options
@@ -90,8 +81,11 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	return g.runSteps(ctx, unlock)
 }
 
+// Last stands for the last guard, whatever its ID.
+const Last = "last"
+
 // Finish finishes the work of a killed guard. It returns an error if no guard has run, or if the guard is alive.
-// For a guard that has already finished, it returns the journal. With an ID, it finishes only that guard.
+// For a guard that has already finished, it returns the journal. With an ID other than Last, it finishes only that guard.
 func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 	g := &guard{Options: opts, dir: Dir()}
 	var err error
@@ -104,11 +98,11 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 		return Journal{}, err
 	}
 	defer unlock()
-	if g.journal, err = load(g.dir); err != nil || id != "" && g.journal.ID != id {
+	if g.journal, err = load(g.dir); err != nil || id != Last && g.journal.ID != id {
 		return g.journal, err
 	}
 	if !g.journal.Finished.IsZero() {
-		if id == "" { // A timer usually finds a finished guard.
+		if id == Last { // A timer usually finds a finished guard.
 			_, _ = fmt.Fprintf(g.Out, "there is nothing to finish: the last guard has ended with exit status %d: relink guard --follow shows its log\n", g.journal.Status)
 		}
 		return g.journal, nil

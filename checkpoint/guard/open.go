@@ -22,8 +22,13 @@ func (g *guard) check(ctx context.Context) error {
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err
 	}
-	if err := g.unlessForced(differences(report), "not everything is as recorded", "relink check shows it, relink restore repairs it, "+goesOn,
-		"not everything was as recorded before"); err != nil {
+	var wrong []string
+	for _, o := range report.Attachments {
+		if o.Differs() {
+			wrong = append(wrong, sandboxName(o.Pod, o.Attachment)+": "+o.FullReason())
+		}
+	}
+	if err := g.unlessForced(append(wrong, report.Problems...), "not everything is as recorded", "relink check shows it, relink restore repairs it"); err != nil {
 		return err
 	}
 	gateways, err := gatewaysBefore(g.Store)
@@ -52,33 +57,21 @@ func (g *guard) recordAttachments() error {
 	return nil
 }
 
-// differences returns a line for each thing that is not as recorded.
-func differences(report restore.Report) (wrong []string) {
-	for _, o := range report.Attachments {
-		if o.Differs() {
-			wrong = append(wrong, sandboxName(o.Pod, o.Attachment)+": "+o.FullReason())
-		}
-	}
-	return append(wrong, report.Problems...)
-}
-
 func sandboxName(pod attachment.Pod, key attachment.Key) string {
 	return pod.Or("sandbox " + key.ContainerID)
 }
 
-// goesOn says what --force does.
-const goesOn = "--force goes on all the same"
-
 // unlessForced returns an error with what is wrong, if there is anything. With --force it only notes that.
-func (g *guard) unlessForced(wrong []string, problem, remedy, note string) error {
-	switch {
-	case len(wrong) == 0:
-		return nil
-	case g.journal.Plan.Force:
-		g.notef("%s: %s", note, firstReasons(wrong))
+func (g *guard) unlessForced(wrong []string, problem, remedy string) error {
+	if len(wrong) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %s: %s", problem, firstReasons(wrong), remedy)
+	problem += ": " + firstReasons(wrong)
+	if g.journal.Plan.Force {
+		g.notef("%s", problem)
+		return nil
+	}
+	return fmt.Errorf("%s: %s, --force goes on all the same", problem, remedy)
 }
 
 // firstReasons names the first few of all.
@@ -107,7 +100,7 @@ func (g *guard) capture(ctx context.Context) error {
 	if captured > 0 {
 		g.logf("captured %s", printable.Count(captured, "interface"))
 	}
-	return g.unlessForced(missing, "without a checkpoint nothing is restored", "relink capture shows it, "+goesOn, "without a checkpoint")
+	return g.unlessForced(missing, "without a checkpoint nothing is restored", "relink capture shows it")
 }
 
 // agentPatience is how long a pause waits for a restore of the agent to end.
@@ -147,6 +140,5 @@ func (g *guard) pauseAgent(ctx context.Context) error {
 
 // pauseFailure is for an agent that runs but could not be paused. It may restore while the command runs.
 func (g *guard) pauseFailure(err error) error {
-	const problem = "relink-agent is not paused"
-	return g.unlessForced([]string{err.Error()}, problem, goesOn, problem)
+	return g.unlessForced([]string{err.Error()}, "relink-agent is not paused", "systemctl status relink-agent shows more")
 }

@@ -125,8 +125,7 @@ func (g *guard) checkMoved(v Via, report move.UplinkReport) error {
 	if len(wrong) == 0 {
 		return errors.New("interrupted")
 	}
-	return g.unlessForced(wrong, "not everything can be moved", fmt.Sprintf("relink move %s --dry-run shows it, --force moves the rest", v),
-		fmt.Sprintf("not moved to %s, so cut off while %s is away", v.New, v.Old))
+	return g.unlessForced(wrong, "not everything can be moved", fmt.Sprintf("relink move %s --dry-run shows it", v))
 }
 
 // attachmentName names the attachment.
@@ -168,17 +167,13 @@ func (g *guard) logMoved(report move.UplinkReport, source, target string) {
 // moveBack moves the pods back. If the command failed, the pods stay: nobody knows in which state the device is.
 func (g *guard) moveBack(ctx context.Context) error {
 	failure := textIf(g.journal.Run.failed(), "the command "+g.journal.Run.text())
-	wait := g.journal.Plan.Wait
-	if g.isOverdue() {
-		wait = 0
-	}
 	var errs []error
 	for _, v := range slices.Backward(g.journal.Plan.Via) {
 		path := g.moveJournalPath(v)
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			continue // Nothing was moved.
 		}
-		report, err := move.Revert(ctx, move.Options{Store: g.Store, Wait: wait, Journal: path, DryRun: failure != ""})
+		report, err := move.Revert(ctx, move.Options{Store: g.Store, Wait: g.wait(), Journal: path, DryRun: failure != ""})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("the pods stay on %s: %w: later type relink move %s", v.New, err, v.reverse()))
 			continue

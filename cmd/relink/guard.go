@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -21,11 +22,13 @@ func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)
 
 // guardStatus is the exit status of a guard that did nothing.
 func guardStatus(err error) int {
-	var exit *guard.ExitError
-	if errors.As(err, &exit) {
-		return exit.Status
+	switch {
+	case !errors.Is(err, guard.ErrCannotRun):
+		return guard.StatusNotRun
+	case errors.Is(err, os.ErrPermission):
+		return guard.StatusCannotRun
 	}
-	return guard.StatusNotRun
+	return guard.StatusNotFound
 }
 
 func newGuard() *cobra.Command {
@@ -85,13 +88,10 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 	addCacheDir(cmd, &plan.CacheDir)
 	flags.BoolVar(&follow, "follow", false, "show the log of the guard that is under way, and end with its exit status; if none is under way, show the last one")
 	flags.StringVar(&resume, "resume", "", "finish the work of a guard that was killed; with an `ID`, only of that one")
-	flags.Lookup("resume").NoOptDefVal = lastGuard
+	flags.Lookup("resume").NoOptDefVal = guard.Last
 	cmd.MarkFlagsMutuallyExclusive("follow", "resume")
 	return cmd
 }
-
-// lastGuard stands for the last guard, whatever its ID.
-const lastGuard = "last"
 
 // checkGuard reports what is wrong with the command line.
 func checkGuard(cmd *cobra.Command, plan guard.Plan, resume string, follow bool) error {
@@ -103,13 +103,10 @@ func checkGuard(cmd *cobra.Command, plan guard.Plan, resume string, follow bool)
 	if plan.Wait < 0 {
 		return fmt.Errorf("invalid --wait %s: must not be negative", plan.Wait)
 	}
-	if (follow || resume != "") && len(plan.Via) > 0 {
-		return errors.New("--follow and --resume take no --via: the guard that began knows it")
-	}
 	alone := follow || resume != ""
 	switch {
-	case alone && len(plan.Command) > 0:
-		return fmt.Errorf("--follow and --resume take no COMMAND: leave %q out", plan.Command[0])
+	case alone && len(plan.Command)+len(plan.Via) > 0:
+		return errors.New("--follow and --resume take no COMMAND and no --via: the guard that began knows them")
 	case !alone && len(plan.Command) == 0:
 		return fmt.Errorf("an argument is missing: %s", cmd.UseLine())
 	}
@@ -139,12 +136,9 @@ func runGuard(cmd *cobra.Command, plan guard.Plan, resume string) error {
 		opts.Out = io.Discard
 	}
 	var j guard.Journal
-	switch resume {
-	case "":
+	if resume == "" {
 		j, err = guard.Run(cmd.Context(), plan, opts)
-	case lastGuard:
-		j, err = guard.Finish(cmd.Context(), "", opts)
-	default:
+	} else {
 		j, err = guard.Finish(cmd.Context(), resume, opts)
 	}
 	if err != nil {

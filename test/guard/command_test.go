@@ -74,7 +74,7 @@ func TestTheStatusTellsWhoEnded(t *testing.T) {
 		"invalid --limit 0s: must be more than 0":                     {"guard", "--limit", "0", "--", "true"},
 		`invalid --stop "no.service": systemd knows no such unit`:     {"guard", "--stop", "no", "--", "true"},
 		`invalid --stop "a b.service": must be the name of a systemd`: {"guard", "--stop", "a b", "--", "true"},
-		`--follow and --resume take no COMMAND`:                       {"guard", "--follow", "--", "true"},
+		`--follow and --resume take no COMMAND and no --via`:          {"guard", "--follow", "--", "true"},
 	} {
 		if out, status := h.status(t, h.relink(args...)); status != 125 || !strings.Contains(out, want) {
 			t.Errorf("%v: %d, %s, want %s", args, status, out, want)
@@ -144,7 +144,7 @@ func TestWhatGuardRefuses(t *testing.T) {
 	if h.read("units/log") != "" || h.agent.pauses > 0 {
 		t.Errorf("the units:\n%s", h.read("units/log"))
 	}
-	contains(t, h.guard(t, 0, reload, "--force"), "note: not everything was as recorded before: shop/web-0: eth0: MTU is 1400, not 1500")
+	contains(t, h.guard(t, 0, reload, "--force"), "note: not everything is as recorded: shop/web-0: eth0: MTU is 1400, not 1500")
 	h.whole(t, "active")
 	h.unit(t, "kubelet.service", "", "RefuseManualStop=yes")
 	contains(t, h.guard(t, 125, touch), "the command was not run: systemctl stop kubelet.service: exit status ", "Operation refused")

@@ -186,11 +186,11 @@ func TestViaWhatCannotBeMoved(t *testing.T) {
 	// A pod does not move if a macvlan of its own would stay behind.
 	fresh.Run(t, h.pod, "ip link add link eth0 name vrrp.1 type macvlan")
 	const behind = "shop/web-0 eth0: vrrp.1 of the pod is on lan0 too and has no checkpoint: it would stay behind"
-	contains(t, h.guard(t, 125, "true", "--via", "lan2"), "the command was not run: --via lan0=lan2: not everything can be moved: "+behind, "--force moves the rest")
+	contains(t, h.guard(t, 125, "true", "--via", "lan2"), "the command was not run: --via lan0=lan2: not everything can be moved: "+behind, "--force goes on all the same")
 	if log := h.read("units/log"); strings.Contains(log, "kubelet") {
 		t.Errorf("the units:\n%s", log)
 	}
-	contains(t, h.guard(t, 0, reload, "--via", "lan2", "--force"), "note: not moved to lan2, so cut off while lan0 is away: "+behind,
+	contains(t, h.guard(t, 0, reload, "--via", "lan2", "--force"), "note: not everything can be moved: "+behind,
 		"kubelet.service is stopped", "restored or repaired 1 attachment", "kubelet.service is started", "everything is back")
 	h.isOn(t, "lan0")
 }
