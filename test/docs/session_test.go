@@ -22,6 +22,8 @@ type stage struct {
 	instead map[string]string
 	// status is the exit status of commands that fail as the document says.
 	status map[string]int
+	// withSystemd makes systemd process 1 of the machine.
+	withSystemd bool
 }
 
 const (
@@ -33,7 +35,7 @@ const (
 
 // stages are the documents that have sessions, by the names of their subtests.
 var stages = map[string]stage{
-	"README":     {doc: "README.md", script: onBond + "pod web-0\n", instead: map[string]string{"i40e": "e1000e"}},
+	"README":     {doc: "README.md", script: onBond + "pod web-0\n", instead: map[string]string{"i40e": "e1000e"}, withSystemd: true},
 	"runbook":    {doc: "docs/runbook.md", script: onBond + "pod web-0; pod web-1; pod db-0\n", instead: map[string]string{"i40e": "e1000e"}},
 	"containerd": {doc: "docs/install/containerd.md", script: onBond + "pod web-0\n"},
 	"crio":       {doc: "docs/install/crio.md", script: onBond + "pod web-0\n"},
@@ -157,6 +159,11 @@ func perform(t *testing.T, s stage) {
 	all := sessionOf(read(t, s.doc))
 	if len(all) == 0 {
 		t.Fatalf("%s has no session", s.doc)
+	}
+	if s.withSystemd {
+		if err := vm.StartSystemd(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	dir := t.TempDir()
 	script := prelude + s.script + "set +e\ntrap 'failed=$?' ERR\n"
