@@ -155,7 +155,7 @@ func New(opts Options) (*Agent, error) {
 	}
 	a := &Agent{
 		Options: opts, restorer: restorer, watch: deviceWatch, started: time.Now(), stale: true,
-		complaints: complaints{log: opts.Log, logged: map[complaint]time.Time{}},
+		complaints: complaints{log: opts.Log, logged: map[string]time.Time{}},
 		absent:     map[attachment.Key]absence{}, drifts: map[attachment.Key]*drift{}, awayNICs: map[attachment.Key]*restore.Loss{},
 		lostInterfaces: map[attachment.Key]*lostInterface{},
 		restoreEnds:    make(chan restoreEnd), findings: make(chan struct{}, 1), requests: make(chan func()),

@@ -24,12 +24,7 @@ const (
 type complaints struct {
 	log    *slog.Logger
 	mu     sync.Mutex
-	logged map[complaint]time.Time
-}
-
-type complaint struct {
-	// kind is the line without the numbers of the error, because the names of temporary files have random numbers.
-	message, kind, args string
+	logged map[string]time.Time
 }
 
 var numbers = regexp.MustCompile(`[0-9]+`)
@@ -37,24 +32,17 @@ var numbers = regexp.MustCompile(`[0-9]+`)
 // warn logs the error, unless it was logged a short time ago.
 func (c *complaints) warn(message string, err error, instant time.Time, args ...any) {
 	text := printable.Joined(err)
-	if c.isNew(complaint{message, numbers.ReplaceAllString(text, "N"), fmt.Sprint(args...)}, instant) {
-		c.log.Warn(message, append(args, "error", text)...)
-	}
-}
-
-// isNew says whether to log the complaint, and notes that it is logged.
-func (c *complaints) isNew(key complaint, instant time.Time) bool {
+	key := fmt.Sprint(message, numbers.ReplaceAllString(text, "N"), args) // The names of temporary files have random numbers.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if logged, ok := c.logged[key]; ok && instant.Sub(logged) < complaintInterval {
-		return false
+		return
 	}
 	if len(c.logged) >= maxComplaints {
-		maps.DeleteFunc(c.logged, func(_ complaint, logged time.Time) bool { return instant.Sub(logged) >= complaintInterval })
+		maps.DeleteFunc(c.logged, func(_ string, logged time.Time) bool { return instant.Sub(logged) >= complaintInterval })
 	}
-	if len(c.logged) >= maxComplaints {
-		return false
+	if len(c.logged) < maxComplaints {
+		c.logged[key] = instant
+		c.log.Warn(message, append(args, "error", text)...)
 	}
-	c.logged[key] = instant
-	return true
 }

@@ -11,7 +11,7 @@ import (
 func TestComplaints(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var log bytes.Buffer
-	c := complaints{log: slog.New(slog.NewTextHandler(&log, nil)), logged: map[complaint]time.Time{}}
+	c := complaints{log: slog.New(slog.NewTextHandler(&log, nil)), logged: map[string]time.Time{}}
 	warns := func(namespace int, text string, instant time.Time) bool {
 		log.Reset()
 		c.warn("a checkpoint is not kept fresh", errors.New(text), instant, "namespace", namespace)

@@ -189,7 +189,7 @@ func (w *Snapshot) readLeases(ctx context.Context, stores []*lease.Store) {
 // compareInterfaces compares the interfaces with their checkpoints, as relink check does.
 func (w *Snapshot) compareInterfaces(ctx context.Context, sources Sources, records []checkpoint.Record) {
 	owners := w.ownersOfHolders()
-	report, err := restore.Run(ctx, restore.Options{Store: sources.Store, DryRun: true, KeepLive: true})
+	report, err := restore.Run(ctx, restore.Options{Store: sources.Store, DryRun: true})
 	if err != nil {
 		w.Problems = append(w.Problems, "the interfaces cannot be compared with their checkpoints: "+err.Error())
 	}

@@ -85,9 +85,6 @@ func (w *attachmentRestore) execute() error {
 	if failed != nil {
 		return errors.Join(failed, w.announceAndSave(false))
 	}
-	if index := w.record.Interface.Link.Index; w.outcome.State == Restored && index != 0 && index != w.index && w.indexOwnerName == "" {
-		w.outcome.Reason += "; " + otherIndex(index, "another device")
-	}
 	return w.announceAndSave(true)
 }
 
@@ -186,7 +183,7 @@ func (w *attachmentRestore) findNIC() error {
 	nic, _, problem := w.chain.afterPlan.findHostNIC(w.record.Interface.Link)
 	w.chain.mu.Unlock()
 	if problem != nil {
-		elsewhere := w.findRenamed()
+		elsewhere := w.checkIdentity(nil)
 		if elsewhere == nil {
 			w.outcome.failure = causeKey{kind: CauseDevice, device: nameInHost(w.record.Interface.Link)}
 		}
@@ -249,12 +246,11 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	}
 	stranger := !missing && isStranger(w.record.Interface.Link, live.Link)
 	if missing || alien || stranger || live.Link.Kind != w.record.Interface.Link.Kind {
-		if err := w.findRenamed(); err != nil {
-			return nil, err
+		var owner *netstate.Link
+		if stranger {
+			owner = &live.Link
 		}
-	}
-	if stranger {
-		if err := w.checkNameOwner(live.Link); err != nil {
+		if err := w.checkIdentity(owner); err != nil {
 			return nil, err
 		}
 	}
@@ -265,9 +261,7 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	if !missing {
 		current, w.index = &live, live.Link.Index
 	}
-	if w.run.KeepLive {
-		w.outcome.Live = current
-	}
+	w.outcome.Live = current
 	part := w.run.scopes[w.record.Attachment]
 	steps, problem := planInterface(recorded, current, w.parent.Name, w.parents)
 	if problem != nil && part == wholeAttachment {
@@ -275,7 +269,8 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	}
 	steps = part.filter(steps, recorded)
 	if missing && w.indexOwnerName != "" && len(steps) > 0 {
-		steps[0].Reason += "; " + otherIndex(w.record.Interface.Link.Index, w.indexOwnerName)
+		steps[0].Reason += fmt.Sprintf("; its index %d is that of %s now, so that it gets another: programs that are bound to the index (SO_BINDTODEVICE, multicast groups) have to bind again",
+			w.record.Interface.Link.Index, w.indexOwnerName)
 	}
 	w.hasAddresses = !missing && !slices.ContainsFunc(steps, func(s Step) bool { return s.Action == AddAddress })
 	return steps, nil
@@ -284,7 +279,7 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 // keepLive keeps the interface as it is. It is for an interface whose parent was not found, so that
 // nothing is planned for it.
 func (w *attachmentRestore) keepLive() {
-	if !w.run.KeepLive {
+	if !w.run.DryRun {
 		return
 	}
 	live, err := kernel.Capture(w.run.host, w.sandbox, w.chain.devices, w.record.Interface.Link.Name, kernel.ExtentOf(w.record.Interface))

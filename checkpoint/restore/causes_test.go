@@ -235,27 +235,24 @@ func TestTheCauseOfWhatIsLost(t *testing.T) {
 // The report keeps the live interface beside the recorded one, even if no parent is found.
 func TestTheLiveInterfaceIsKept(t *testing.T) {
 	p := newLiveSandbox(t)
-	live := func(keep bool) *netstate.Interface {
+	live := func() *netstate.Interface {
 		t.Helper()
-		report := must(Run(t.Context(), Options{Store: p.store, DryRun: true, KeepLive: keep}))(t)
+		report := must(Run(t.Context(), Options{Store: p.store, DryRun: true}))(t)
 		return report.Attachments[0].Live
 	}
-	if i := live(false); i != nil {
-		t.Errorf("kept unasked: %+v", i)
-	}
 	fresh.IP(t, p.netns, "link set eth0 mtu 1400")
-	if i := live(true); i == nil || i.Link.MTU != 1400 || len(i.Addresses) != 2 {
+	if i := live(); i == nil || i.Link.MTU != 1400 || len(i.Addresses) != 2 {
 		t.Errorf("changed: %+v", i)
 	}
 	fresh.IP(t, p.netns, "link del eth0")
-	if i := live(true); i != nil {
+	if i := live(); i != nil {
 		t.Errorf("gone: %+v", i)
 	}
 	p.restore(t, false)
 	r := must(p.store.Load("c1", "eth0"))(t)
 	r.Interface.Parents[0].Name = "lan7"
 	save(t, p.store, r)
-	if i := live(true); i == nil || i.Link.MTU != 1500 {
+	if i := live(); i == nil || i.Link.MTU != 1500 {
 		t.Errorf("without its recorded parent: %+v", i)
 	}
 }

@@ -3,40 +3,48 @@ package restore
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// findRenamed looks for an interface that is not there under its name. The error says that it is
-// there under another name. If another device has the recorded index, findRenamed notes its name.
-func (w *attachmentRestore) findRenamed() error {
+// checkIdentity is for an interface that may not be what is under its name. The error says that the interface is there under another
+// name, or that its name is another attachment's: owner is the device that has the name, nil if it is not to be looked at. If another
+// device has the recorded index, checkIdentity notes its name.
+func (w *attachmentRestore) checkIdentity(owner *netstate.Link) error {
 	name, err := w.nameOfIndex()
-	if err != nil || name == "" {
+	if err != nil || name == "" && owner == nil {
 		return err
 	}
-	live, err := kernel.Capture(w.run.host, w.sandbox, w.chain.devices, name, kernel.Extent{})
-	switch {
-	case errors.Is(err, kernel.ErrNoDevice):
-		return nil
-	case err != nil && !errors.Is(err, kernel.ErrUnsupported):
+	inside, err := w.matchSandbox()
+	if err != nil {
 		return err
 	}
-	if err == nil && isRenamed(w.record.Interface, live, w.parents) {
-		inside, err := w.matchSandbox()
-		if err != nil {
+	if name != "" {
+		live, err := kernel.Capture(w.run.host, w.sandbox, w.chain.devices, name, kernel.Extent{})
+		switch {
+		case err == nil && isRenamed(w.record.Interface, live, w.parents) && inside.belongsTo(w.record, live.Link):
+			return renamedProblem(w.record, live.Link, w.sandbox.Path())
+		case err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported):
 			return err
 		}
-		if inside.belongsTo(w.record, live.Link) {
-			return renamedProblem(w.record, live.Link, w.sandbox.Path())
-		}
+		w.indexOwnerName = name
 	}
-	w.indexOwnerName = name
-	return nil
+	if owner == nil {
+		return nil
+	}
+	r, ok := inside.byIndex[owner.Index]
+	if !ok || r.Attachment == w.record.Attachment {
+		return nil
+	}
+	oldName := r.Interface.Link.Name
+	return &Problem{Reason: fmt.Sprintf(
+		"%s is gone, and its name is that of %s now, which was renamed: rename that back (nsenter --net=%s ip link set %s name %s), and restore again",
+		owner.Name, oldName, w.sandbox.Path(), owner.Name, oldName)}
 }
 
 // nameOfIndex returns the name of the device that has the recorded index and not the recorded name, "" if there is none.
@@ -46,16 +54,17 @@ func (w *attachmentRestore) nameOfIndex() (string, error) {
 		return "", nil
 	}
 	name, err := w.sandbox.NameOf(link.Index) // A lost interface takes only this.
-	if err == nil && name != link.Name {
-		var device netstate.LiveDevice
-		if device, err = w.sandbox.Device(link.Index); err == nil && !kernel.Unfinished(device) {
-			return name, nil
-		}
+	if err == nil && name == link.Name {
+		return "", nil
 	}
-	if errors.Is(err, kernel.ErrNoDevice) {
-		err = nil
+	var device netstate.LiveDevice
+	if err == nil {
+		device, err = w.sandbox.Device(link.Index)
 	}
-	return "", err
+	if errors.Is(err, kernel.ErrNoDevice) || kernel.Unfinished(device) {
+		return "", nil
+	}
+	return name, err
 }
 
 // sandboxRecords has the records of one sandbox, and by the index of a device the record that it belongs to.
@@ -85,37 +94,19 @@ func (i sandboxRecords) belongsTo(record checkpoint.Record, link netstate.Link) 
 	if i.byIndex[link.Index].Attachment != record.Attachment {
 		return false
 	}
+	matched := map[attachment.Key]bool{}
+	for _, r := range i.byIndex {
+		matched[r.Attachment] = true
+	}
 	return link.MAC == record.Interface.Link.MAC || !slices.ContainsFunc(i.records, func(r checkpoint.Record) bool {
-		return r.Attachment != record.Attachment && r.Interface.Link.Name == link.Name && !i.hasDevice(r)
+		return r.Interface.Link.Name == link.Name && !matched[r.Attachment]
 	})
-}
-
-// hasDevice says that a device belongs to the record.
-func (i sandboxRecords) hasDevice(r checkpoint.Record) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(i.byIndex)), func(record checkpoint.Record) bool { return record.Attachment == r.Attachment })
 }
 
 // isStranger says that the device under the recorded name may be another one: neither its index nor
 // its MAC is the recorded one.
 func isStranger(recorded, live netstate.Link) bool {
 	return recorded.Index != 0 && recorded.Index != live.Index && (recorded.MAC != live.MAC || recorded.SharesMAC())
-}
-
-// checkNameOwner finds out whose device has the name of the interface. The error says that it is
-// another attachment's.
-func (w *attachmentRestore) checkNameOwner(live netstate.Link) error {
-	inside, err := w.matchSandbox()
-	if err != nil {
-		return err
-	}
-	r, ok := inside.byIndex[live.Index]
-	if !ok || r.Attachment == w.record.Attachment {
-		return nil
-	}
-	oldName := r.Interface.Link.Name
-	return &Problem{Reason: fmt.Sprintf(
-		"%s is gone, and its name is that of %s now, which was renamed: rename that back (nsenter --net=%s ip link set %s name %s), and restore again",
-		live.Name, oldName, w.sandbox.Path(), live.Name, oldName)}
 }
 
 // isRenamed is a pure function: it says that the device with the recorded index is the recorded
@@ -145,9 +136,4 @@ func renamedProblem(recorded checkpoint.Record, live netstate.Link, sandbox stri
 	return &Problem{Reason: fmt.Sprintf(
 		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: record the new name (relink capture --refresh %s), or rename it back (nsenter --net=%s ip link set %s name %s)",
 		link.Name, live.Name, link.Index, mac, outcomeOf(recorded).argument(), sandbox, live.Name, link.Name)}
-}
-
-// otherIndex says that the interface cannot get its index again.
-func otherIndex(index int, holder string) string {
-	return fmt.Sprintf("its index %d is that of %s now, so that it gets another: programs that are bound to the index (SO_BINDTODEVICE, multicast groups) have to bind again", index, holder)
 }

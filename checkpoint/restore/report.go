@@ -34,9 +34,8 @@ type Outcome struct {
 	Attachment attachment.Key     `json:"attachment"`
 	Pod        attachment.Pod     `json:"pod,omitzero"`
 	Interface  netstate.Interface `json:"interface,omitzero"`
-	// Live is the interface as it was seen last, if Options.KeepLive is set: nil if it is gone
-	// or can't be looked at, which Reason says.
-	Live *netstate.Interface `json:"live,omitempty"`
+	// Live is the interface as it was seen last: nil if it is gone or can't be looked at, which Reason says.
+	Live *netstate.Interface `json:"-"`
 	// Parent is the name of the device that the interface is on now.
 	Parent string `json:"parent,omitempty"`
 	State  State  `json:"state"`

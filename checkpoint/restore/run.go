@@ -26,8 +26,6 @@ type Options struct {
 	// Wait is how long to wait for missing devices at most, and then again for their
 	// carrier.
 	Wait time.Duration
-	// KeepLive keeps each interface as it was seen (Outcome.Live).
-	KeepLive bool
 	ParentOptions
 	// HostAddresses brings back the addresses and routes that VLAN devices and bonds of the
 	// host had themselves.

@@ -153,5 +153,5 @@ func (c *chainRestore) isInSandbox(record checkpoint.Record) bool {
 		return true
 	}
 	w := attachmentRestore{run: c.run, chain: c, record: record, sandbox: sandbox}
-	return w.findRenamed() != nil
+	return w.checkIdentity(nil) != nil
 }

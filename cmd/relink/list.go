@@ -60,7 +60,7 @@ type listedAttachment struct {
 	checkpoint.Record
 	State  restore.State `json:"state"`
 	Reason string        `json:"why,omitempty"`
-	// Live is the present interface, if it exists, differs from the record and was kept.
+	// Live is the present interface, if it exists, and differs from the record.
 	Live *netstate.Interface `json:"live,omitempty"`
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 func newShow() *cobra.Command {
-	opts := restore.Options{DryRun: true, KeepLive: true}
+	opts := restore.Options{DryRun: true}
 	cmd := &cobra.Command{
 		Use:   "show [NAMESPACE/]POD|ID...",
 		Short: "Show what the checkpoints of a pod have, and what differs now",

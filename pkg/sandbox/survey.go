@@ -33,9 +33,6 @@ type NodeSandbox struct {
 type Survey struct {
 	// Sandboxes are the network namespaces that List finds, and in the same order.
 	Sandboxes []NodeSandbox
-	// Absent are the runtime's sandboxes whose namespaces cannot be found from here: they have just gone, or /run/netns is not
-	// mounted here. Sandboxes that use the host's network are left out.
-	Absent []RuntimeSandbox
 	// Incomplete says why the runtime did not tell of all its sandboxes. It is for people, as a warning. Whoever deletes
 	// or frees because a sandbox is missing here must first see that Incomplete is nil.
 	Incomplete error
@@ -70,13 +67,9 @@ func NewSurvey(ctx context.Context, runtime Runtime, cacheDir string) (Survey, e
 // addRuntime notes what the runtime told.
 func (s *Survey) addRuntime(reported []RuntimeSandbox, place map[attachment.NamespaceFile]int) {
 	for _, t := range reported {
-		if t.HostNetwork {
-			continue
-		}
 		id, exists := Identify(t.Netns)
 		i, listed := place[id]
-		if !exists || !listed {
-			s.Absent = append(s.Absent, t)
+		if t.HostNetwork || !exists || !listed {
 			continue
 		}
 		// The path of a sandbox that has stopped can lead to another one's namespace.
