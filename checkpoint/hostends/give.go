@@ -217,29 +217,26 @@ func (t Target) checkOnlyPath() error {
 }
 
 // RemovePath deletes the pair, and what the host has for it. It is no error if nothing is there. masquerades says that there may be a
-// rule of iptables. If another sandbox of the same pod has the address, the host's route goes there. keptErr says why the rules of iptables
+// rule of iptables. keptErr says why the rules of iptables
 // stay: no iptables can read them, and the next try would find the same. They stay noted, so that a sweep deletes them.
 func RemovePath(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string, masquerades bool) (keptErr, err error) {
-	alias, err := hostaccess.Remove(host, hostName)
+	removed, err := hostaccess.Remove(host, hostName)
 	errs := []error{err}
 	if masquerades {
 		keptErr, err = removeMasquerade(ctx, store, host, hostName)
 		errs = append(errs, err)
 	}
-	if alias != "" {
-		return keptErr, errors.Join(append(errs, removeUnused(ctx, store, host), reassignRoutes(ctx, store, host, alias))...)
+	if !removed {
+		// A killed RemovePath can have left what all pods share: nobody waits for that.
+		cancelled, cancel := context.WithCancel(ctx)
+		cancel()
+		ctx = cancelled
 	}
-	// Nothing was there. A killed RemovePath can have left what all pods share: nobody waits for that.
-	cancelled, cancel := context.WithCancel(ctx)
-	cancel()
-	if err := removeUnused(cancelled, store, host); !errors.Is(err, checkpoint.ErrBusy) {
+	err = store.WithHostAccess(ctx, func() error { return hostaccess.RemoveUnused(host) })
+	if removed || !errors.Is(err, checkpoint.ErrBusy) {
 		errs = append(errs, err)
 	}
 	return keptErr, errors.Join(errs...)
-}
-
-func removeUnused(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace) error {
-	return store.WithHostAccess(ctx, func() error { return hostaccess.RemoveUnused(host) })
 }
 
 // removeMasquerade deletes the rules of iptables. keptErr is that of RemovePath.
@@ -265,27 +262,4 @@ func removeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel
 		return errors.Join(errs...)
 	})
 	return keptErr, err
-}
-
-// reassignRoutes makes the routes to another sandbox of the pod that the alias names: it can have the same addresses.
-func reassignRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, alias string) error {
-	ends, err := hostaccess.EndsOfPod(host, alias)
-	if err != nil {
-		return err
-	}
-	for _, link := range ends {
-		key, _ := hostaccess.ParseAlias(link.Alias)
-		r, err := store.Load(key.ContainerID, key.IfName)
-		if err != nil || r.HostAccess == nil {
-			continue
-		}
-		node, err := hostaccess.ReadNode(host)
-		if err != nil {
-			return err
-		}
-		if _, err := (Host{Store: store, Host: host, Records: []checkpoint.Record{r}}).AssertRoutes(ctx, node); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package hostends
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -24,8 +23,8 @@ type ReconcilerOptions struct {
 	// Host is the host's namespace. It stays open until Run has returned.
 	Host *kernel.Namespace
 	// OnDone is called with what was made right, in words, and why. OnError is called with each failure: the Reconciler tries
-	// again by itself. OnDrifts is called when Drifts has changed. None may call the Reconciler, and each may be nil. Several
-	// goroutines call OnDone and OnError.
+	// again by itself. OnDrifts is called when Drifts has changed. None may call the Reconciler. Several goroutines call
+	// OnDone and OnError.
 	OnDone   func(steps []string)
 	OnError  func(err error)
 	OnDrifts func()
@@ -42,11 +41,10 @@ type Reconciler struct {
 	// filter wakes the one who keeps the rules of iptables right.
 	filter chan struct{}
 
-	// Only Run uses these. broken are the accesses whose end in the host was missing or down at the last look. durations is how long
-	// the last look at a pod took, and failures is how often it has failed in a row.
-	broken    map[string]bool
-	durations map[attachment.Key]time.Duration
-	failures  map[attachment.Key]int
+	// Only Run uses these. broken are the accesses whose end in the host was missing or down at the last look. failures is how often
+	// the look at a pod has failed in a row.
+	broken   map[string]bool
+	failures map[attachment.Key]int
 
 	mu sync.Mutex
 	// records are those with host access. complete says that they are all of the node's.
@@ -59,19 +57,9 @@ type Reconciler struct {
 
 // NewReconciler returns a Reconciler that knows of no pod yet.
 func NewReconciler(opts ReconcilerOptions) *Reconciler {
-	if opts.OnDone == nil {
-		opts.OnDone = func([]string) {}
-	}
-	if opts.OnError == nil {
-		opts.OnError = func(error) {}
-	}
-	if opts.OnDrifts == nil {
-		opts.OnDrifts = func() {}
-	}
 	return &Reconciler{
 		ReconcilerOptions: opts, wake: make(chan struct{}, 1), filter: make(chan struct{}, 1), podsBudget: podsBudget,
-		durations: map[attachment.Key]time.Duration{}, failures: map[attachment.Key]int{},
-		records: map[attachment.Key]checkpoint.Record{}, marked: map[attachment.Key]bool{}, drifts: map[attachment.Key]control.Drift{},
+		failures: map[attachment.Key]int{}, records: map[attachment.Key]checkpoint.Record{}, marked: map[attachment.Key]bool{}, drifts: map[attachment.Key]control.Drift{},
 	}
 }
 
@@ -186,25 +174,20 @@ func (k *Reconciler) Run(ctx context.Context) error {
 		if err != nil {
 			k.OnError(err)
 		}
-		next = nextDelay(pending, err)
-		if pending && err == nil {
-			continue // The host comes first again.
+		next = interval
+		if err != nil {
+			next = retryDelay
+		}
+		if pending {
+			next = 0
+			if err == nil {
+				continue // The host comes first again.
+			}
 		}
 		if !wait.Sleep(ctx, min(max(minPause, pauseFactor*time.Since(began)), maxPause)) {
 			return nil
 		}
 	}
-}
-
-// nextDelay is how long the Reconciler waits for an event after a look.
-func nextDelay(pending bool, err error) time.Duration {
-	switch {
-	case pending:
-		return 0
-	case err != nil:
-		return retryDelay
-	}
-	return interval
 }
 
 // hasWork says that there is a pod with host access, or that one that is gone may have left something.
@@ -233,7 +216,6 @@ func (k *Reconciler) reconcile(ctx context.Context, last *hostaccess.Node) (pend
 	before := *last
 	*last = node
 	records, complete := k.snapshot()
-	k.forgetPods(records)
 	moved := node.Source4 != before.Source4 || node.Source6 != before.Source6
 	if moved {
 		wait.Wake(k.filter)
@@ -264,21 +246,15 @@ type reconcileResult struct {
 	failed []error
 }
 
-// reconcileHost makes the host's part right. It returns the pods to look at: those whose end has broken or is whole again, and those whose
-// routes could not be made.
+// reconcileHost makes the host's part right. It returns the pods to look at: those whose end has broken or is whole again, and all if it fails.
 func (k *Reconciler) reconcileHost(ctx context.Context, host Host, node hostaccess.Node, w *reconcileResult) (records []checkpoint.Record) {
 	plan, err := host.AssertRoutes(ctx, node)
 	records = k.changedEnds(host.Records, plan.Broken)
-	if err == nil {
-		w.steps = append(w.steps, plan.Steps()...)
-		return records
+	if err != nil {
+		w.failed = append(w.failed, err)
+		return host.Records // The kernel takes no route through an end whose settings somebody has changed.
 	}
-	w.failed = append(w.failed, err)
-	for _, r := range host.Records {
-		if slices.Contains(plan.Lacking, r.HostAccess.HostName) {
-			records = append(records, r)
-		}
-	}
+	w.steps = append(w.steps, plan.Steps()...)
 	return records
 }
 
@@ -289,9 +265,7 @@ func (k *Reconciler) reconcilePods(records []checkpoint.Record, node hostaccess.
 			k.mark(records[i:]...)
 			return true
 		}
-		start := time.Now()
 		steps, err := k.reconcilePod(r, node)
-		k.durations[r.Attachment] = time.Since(start)
 		w.steps = append(w.steps, steps...)
 		if err == nil {
 			delete(k.failures, r.Attachment)
@@ -316,7 +290,7 @@ func (k *Reconciler) snapshot() (records []checkpoint.Record, complete bool) {
 	return slices.Collect(maps.Values(k.records)), k.complete
 }
 
-// takeMarked returns the records to look at. Those that take long come last: a pod can have very many routes.
+// takeMarked returns the records to look at.
 func (k *Reconciler) takeMarked(sameNode bool) (marked []checkpoint.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -326,20 +300,8 @@ func (k *Reconciler) takeMarked(sameNode bool) (marked []checkpoint.Record) {
 		}
 	}
 	clear(k.marked)
-	slices.SortFunc(marked, func(a, b checkpoint.Record) int {
-		return cmp.Compare(k.durations[a.Attachment], k.durations[b.Attachment])
-	})
+	maps.DeleteFunc(k.failures, func(key attachment.Key, _ int) bool { _, recorded := k.records[key]; return !recorded })
 	return marked
-}
-
-// forgetPods drops what is known of the looks at pods that are gone.
-func (k *Reconciler) forgetPods(records []checkpoint.Record) {
-	if len(k.durations) <= len(records) {
-		return
-	}
-	recorded := checkpoint.KeysOf(records)
-	maps.DeleteFunc(k.durations, func(key attachment.Key, _ time.Duration) bool { return !recorded[key] })
-	maps.DeleteFunc(k.failures, func(key attachment.Key, _ int) bool { return !recorded[key] })
 }
 
 // changedEnds returns the records whose end in the host has broken or is whole again since the last look.

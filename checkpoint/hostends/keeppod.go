@@ -26,7 +26,7 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 	pod := r.HostAccessPod(k.Host, sandbox)
 	pod.WithoutFilter = true
 	inspection, err := pod.Inspect(node)
-	if err == nil && (inspection.NodeOnly || inspection.HasNodeRoutes()) {
+	if err == nil && inspection.OfNode > 0 {
 		var found hostaccess.Inspection
 		found, inspection, err = FollowNode(k.Store, r, pod, node, nil)
 		for _, d := range found.Differences {
@@ -39,7 +39,7 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 		err = nil // Its DEL was faster.
 	}
 	if err != nil {
-		if len(inspection.Differences) > 0 && !inspection.NodeOnly {
+		if len(inspection.Differences) > inspection.OfNode {
 			k.setDrift(r, inspection.Differences)
 		}
 		return nil, fmt.Errorf("%s: %w", r.Pod.Or(r.Attachment.String()), err)
@@ -73,16 +73,15 @@ func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod
 	if rest != nil && len(found.Breaks) == 0 {
 		defer rest(current)
 	}
-	switch {
-	case found.NodeOnly:
-		return found, remaining, pod.Repair(found, node)
-	case !found.HasNodeRoutes():
+	if found.OfNode == 0 {
 		return found, found, nil
 	}
-	if err = pod.UpdateNodeRoutes(found); err != nil {
+	if err = pod.FollowNode(found, node); err != nil {
 		return found, found, err
 	}
-	remaining, err = pod.Inspect(node)
+	if remaining, err = pod.Inspect(node); err == nil && remaining.OfNode > 0 {
+		err = fmt.Errorf("not as it should be: %s", strings.Join(remaining.Differences, "; "))
+	}
 	return found, remaining, err
 }
 

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -31,7 +29,7 @@ type PodReport struct {
 type AccessReport struct {
 	Node hostaccess.Node `json:"node"`
 	Pods []PodReport     `json:"pods"`
-	// Problems are the host's. Notes say what its settings do not allow.
+	// Problems are the host's. Notes say what it does not have.
 	Problems []string `json:"problems,omitempty"`
 	Notes    []string `json:"notes,omitempty"`
 }
@@ -59,7 +57,7 @@ func Inspect(ctx context.Context, store *checkpoint.Store, records []checkpoint.
 	records = slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool { return r.HostAccess == nil })
 	report := AccessReport{Node: node, Pods: make([]PodReport, len(records))}
 	lacks := Host{Store: store, Host: host, Records: records, Complete: complete, DryRun: true}.Assert(ctx, node)
-	report.Problems, report.Notes = slices.Concat(lacks.Plan.Summary(), lacks.Filter), sysctlNotes(records)
+	report.Problems = slices.Concat(lacks.Plan.Summary(), lacks.Filter)
 	if err := lacks.Err(); err != nil {
 		report.Problems = append(report.Problems, printable.Joined(err)) // The pods are shown all the same.
 	}
@@ -127,20 +125,4 @@ func (s *PodReport) probe(source string, ns *kernel.Namespace, sourceAddr, targe
 		problem += fmt.Sprintf(". A firewall of the node or of the pod may drop it: the device is %s in the host and %s in the pod", s.Access.HostName, s.Access.Name)
 	}
 	s.Problems = append(s.Problems, problem)
-}
-
-// sysctlNotes are settings of the node that stand in the way. relink changes none of them.
-func sysctlNotes(records []checkpoint.Record) (notes []string) {
-	services := func(ipv6 bool) bool {
-		return slices.ContainsFunc(records, func(r checkpoint.Record) bool {
-			return slices.ContainsFunc(slices.Concat(r.HostAccess.Services, r.HostAccess.Extra), func(p netip.Prefix) bool { return p.Addr().Is6() == ipv6 })
-		})
-	}
-	for i, sysctl := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
-		b, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(sysctl, ".", "/"))
-		if err == nil && strings.TrimSpace(string(b)) == "0" && services(i > 0) {
-			notes = append(notes, fmt.Sprintf("%s is 0: the pods reach no ClusterIP whose backend is another pod. kube-proxy needs 1, too", sysctl))
-		}
-	}
-	return notes
 }

@@ -4,28 +4,14 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/hostends"
-	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // accessDevice stands for the pair and all that belongs to it.
 const accessDevice = "host access"
-
-// cachedNode reads the node's addresses once in a run.
-type cachedNode struct {
-	read sync.Once
-	node hostaccess.Node
-	err  error
-}
-
-func (r *restoreRun) readNode() (hostaccess.Node, error) {
-	r.cachedNode.read.Do(func() { r.cachedNode.node, r.cachedNode.err = hostaccess.ReadNode(r.host) })
-	return r.cachedNode.node, r.cachedNode.err
-}
 
 // repairAccess restores the attachment's host access. The interface may have failed: the host access does not need it.
 func (w *attachmentRestore) repairAccess() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -68,8 +69,8 @@ type restoreRun struct {
 	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
 	mu       sync.Mutex
 	vanished []missingNamespace
-	// cachedNode are the node's addresses, for host access.
-	cachedNode cachedNode
+	// readNode reads the node's addresses once in a run, for host access.
+	readNode func() (hostaccess.Node, error)
 	// notes are those that concern the run itself.
 	notes []string
 }
@@ -141,7 +142,8 @@ func compareKeys(a, b attachment.Key) int {
 func newRun(opts Options, host *kernel.Namespace) *restoreRun {
 	return &restoreRun{
 		Options: opts, host: host, movedPaths: map[attachment.Namespace]string{}, sandboxes: map[string]*sandboxRestore{}, scopes: map[attachment.Key]repairScope{},
-		workers: make(chan struct{}, workersPerCPU*runtime.GOMAXPROCS(0)),
+		workers:  make(chan struct{}, workersPerCPU*runtime.GOMAXPROCS(0)),
+		readNode: sync.OnceValues(func() (hostaccess.Node, error) { return hostaccess.ReadNode(host) }),
 	}
 }
 

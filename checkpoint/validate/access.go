@@ -42,20 +42,17 @@ func (n *Node) probeHostAccess() {
 	_, n.Access.Cilium = n.Devices.ByName("cilium_host")
 	_, n.Access.IPVS = n.Devices.ByName("kube-ipvs0")
 	n.probeForwarding()
-	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
-		if err := netfilter.Installed(family); err != nil {
-			n.Access.NoIPTables = err.Error()
-		}
-	}
 }
 
 // probeForwarding asks iptables. Only root may.
 func (n *Node) probeForwarding() {
 	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
-		program, err := dropsForwarded(family)
-		if err != nil {
+		switch program, err := dropsForwarded(family); {
+		case errors.Is(err, netfilter.ErrNotInstalled):
+			n.Access.NoIPTables = err.Error()
+		case err != nil:
 			n.Unknown = append(n.Unknown, fmt.Sprintf("whether the node forwards what pods send by %s: %v", family, err))
-		} else if program != "" {
+		case program != "":
 			n.Access.ForwardDrop = append(n.Access.ForwardDrop, program)
 		}
 	}
@@ -65,9 +62,6 @@ func (n *Node) probeForwarding() {
 // devices. It is empty if there is none.
 func dropsForwarded(family netfilter.Family) (program string, err error) {
 	table, err := netfilter.Open(family, "filter")
-	if errors.Is(err, netfilter.ErrNotInstalled) {
-		return "", nil
-	}
 	if err != nil {
 		return "", err
 	}

@@ -93,10 +93,9 @@ func macOf(sum [sha256.Size]byte) string {
 	return mac.String()
 }
 
-// alias is the text in the alias of the host's end: whose it is. A pod whose name is too long has its hash.
+// alias is the text in the alias of the host's end: whose it is. It has no pod if the pod's name is too long.
 type alias struct {
 	Pod       string `json:"pod,omitempty"`
-	PodHash   string `json:"podHash,omitempty"`
 	Network   string `json:"network"`
 	Container string `json:"container"`
 	Interface string `json:"interface"`
@@ -109,8 +108,8 @@ func aliasOf(key attachment.Key, pod attachment.Pod) (string, error) {
 		a.Pod = pod.String()
 	}
 	text := a.encode()
-	if len(text) > maxAlias && a.Pod != "" {
-		a.Pod, a.PodHash = "", a.podHash()
+	if len(text) > maxAlias {
+		a.Pod = ""
 		text = a.encode()
 	}
 	if len(text) > maxAlias {
@@ -121,30 +120,6 @@ func aliasOf(key attachment.Key, pod attachment.Pod) (string, error) {
 
 // ErrLongName says that the network's name is too long for the alias of a device.
 var ErrLongName = errors.New("the network's name is too long for hostAccess")
-
-// podHash tells pods apart. It is empty if the alias names none.
-func (a alias) podHash() string {
-	if a.Pod == "" {
-		return a.PodHash
-	}
-	const digits = 16
-	sum := sha256.Sum256([]byte(a.Pod))
-	return hex.EncodeToString(sum[:])[:digits]
-}
-
-// podNames are the alternative names of the host's ends of the pod that the alias names. A pod whose sandbox is made anew has several ends
-// for a moment: each has one of them.
-func podNames(text string) (names []string) {
-	const most, digits = 4, 11
-	var a alias
-	if json.Unmarshal([]byte(text), &a) != nil || len(a.podHash()) < digits {
-		return nil
-	}
-	for i := range most {
-		names = append(names, fmt.Sprintf("%sp%s%d", hostPrefix, a.podHash()[:digits], i))
-	}
-	return names
-}
 
 func (a alias) encode() string {
 	b, _ := json.Marshal(a) // Strings only.
@@ -169,10 +144,10 @@ func aliasOwner(text string) string {
 	return fmt.Sprintf("the sandbox %s (%s of network %s)", a.Container, a.Interface, a.Network)
 }
 
-// SamePod says that both aliases name the same pod.
+// SamePod says that both aliases name the same pod. Of two without a pod, nobody knows it.
 func SamePod(first, second string) bool {
 	var a, b alias
-	return json.Unmarshal([]byte(first), &a) == nil && json.Unmarshal([]byte(second), &b) == nil && a.podHash() != "" && a.podHash() == b.podHash()
+	return json.Unmarshal([]byte(first), &a) == nil && json.Unmarshal([]byte(second), &b) == nil && a.Pod != "" && a.Pod == b.Pod
 }
 
 // hasFamily says that the access has an address of the family.

@@ -20,7 +20,7 @@ var ErrTaken = errors.New("the sandbox has a device of that name already")
 // deletes first. If the sandbox has a device of the name, it returns ErrTaken. The caller removes what a failed Build leaves:
 // Remove.
 func (p Pod) Build(node Node) error {
-	pair := kernel.Pair{HostName: p.HostName, Name: p.Name, MAC: p.MAC, MTU: p.MTU, Alias: p.Alias, AltNames: podNames(p.Alias)}
+	pair := kernel.Pair{HostName: p.HostName, Name: p.Name, MAC: p.MAC, MTU: p.MTU, Alias: p.Alias}
 	err := kernel.CreatePair(p.Host, p.Sandbox, pair)
 	if errors.Is(err, kernel.ErrExists) {
 		if _, err := Remove(p.Host, p.HostName); err != nil {
@@ -53,17 +53,23 @@ func (p Pod) configure(node Node) error {
 	pod.Routes = withoutConflicts(pod.Routes, conflicts)
 	host := p.hostInterface(node)
 	host.Settings = p.newHostSettings(node)
-	for _, end := range []struct {
-		namespace *kernel.Namespace
-		want      netstate.Interface
-	}{{p.Host, host}, {p.Sandbox, pod}} {
-		index, err := end.namespace.Index(end.want.Link.Name)
-		if err != nil {
-			return err
-		}
-		if err := withoutIPv6(end.namespace.Configure(index, end.want, kernel.ConfigureOptions{})); err != nil {
-			return fmt.Errorf("%s: %w", end.want.Link.Name, err)
-		}
+	hostIndex, err := p.Host.Index(p.HostName)
+	if err != nil {
+		return err
+	}
+	podIndex, err := p.Sandbox.Index(p.Name)
+	if err != nil {
+		return err
+	}
+	if err := configureEnd(p.Host, hostIndex, host); err != nil {
+		return err
+	}
+	return configureEnd(p.Sandbox, podIndex, pod)
+}
+
+func configureEnd(ns *kernel.Namespace, index int, want netstate.Interface) error {
+	if err := withoutIPv6(ns.Configure(index, want, kernel.ConfigureOptions{})); err != nil {
+		return fmt.Errorf("%s: %w", want.Link.Name, err)
 	}
 	return nil
 }
@@ -83,23 +89,19 @@ func withoutIPv6(err error) error {
 	return err
 }
 
-// Remove deletes the pair with that end in the host, and returns its alias. It is no error if it is gone: the alias is empty then. It
-// leaves a device alone that is no veth, or that neither has an alias of relink's nor looks like an end of relink's.
-func Remove(host *kernel.Namespace, hostName string) (alias string, err error) {
+// Remove deletes the pair with that end in the host. It is no error if it is gone. It leaves a device alone that is no veth, or that
+// neither has an alias of relink's nor looks like an end of relink's.
+func Remove(host *kernel.Namespace, hostName string) (removed bool, err error) {
 	end, ok, err := hostEnd(host, hostName, host, nil)
-	if err != nil || !ok {
-		return "", err
-	}
-	if _, ours := ParseAlias(end.Link.Alias); !ours && !end.Link.NoARP {
-		return "", nil
+	if _, ours := ParseAlias(end.Link.Alias); err != nil || !ok || !ours && !end.Link.NoARP {
+		return false, err
 	}
 	failpoint.Here("before pair's end")
-	if err := host.Delete(hostName); errors.Is(err, kernel.ErrNoDevice) || errors.Is(err, kernel.ErrUnsupported) {
-		return "", nil
-	} else if err != nil {
-		return end.Link.Alias, err
+	err = host.Delete(hostName)
+	if errors.Is(err, kernel.ErrNoDevice) {
+		return false, nil
 	}
-	return end.Link.Alias, nil
+	return err == nil, err
 }
 
 // Repair makes right what Look has found, and looks again. What cannot be mended, or not be looked at, is the error.
@@ -127,57 +129,51 @@ func (p Pod) repairOnce(found Inspection, node Node) error {
 	case !found.complete:
 		return p.Build(node)
 	}
-	var errs []error
-	wantHost := p.hostInterface(node)
-	if slices.ContainsFunc(found.host, func(d netstate.Difference) bool { return d.Field == netstate.FieldUp }) {
-		// A kill can have left it so: it is as a new one.
-		wantHost.Settings = p.newHostSettings(node)
-		errs = append(errs, withoutIPv6(p.Host.Configure(found.hostEnd, wantHost, kernel.ConfigureOptions{})))
-	}
-	errs = append(errs, repairEnd(p.Host, found.hostEnd, wantHost, found.host), repairEnd(p.Sandbox, found.podIndex, p.podInterface(node), found.pod))
-	errs = append(errs, p.Sandbox.DeleteRoutes(found.staleRoutes))
+	errs := []error{p.repairHostEnd(found, node), p.repairPod(found, node), p.Sandbox.DeleteRoutes(found.staleRoutes)}
 	if !found.filterOK {
 		errs = append(errs, p.ensureFilter())
 	}
 	return errors.Join(errs...)
 }
 
-// UpdateNodeRoutes makes right what follows from the node, of a pod that somebody has also changed: the rest stays as it is.
-func (p Pod) UpdateNodeRoutes(found Inspection) error {
-	return errors.Join(p.Sandbox.AddRoutesBeside(found.nodeRoutes), p.Sandbox.DeleteRoutes(found.staleRoutes))
+// FollowNode makes right what follows from the node. The rest stays as it is: somebody has changed it.
+func (p Pod) FollowNode(found Inspection, node Node) error {
+	found.host = slices.DeleteFunc(slices.Clone(found.host), func(d netstate.Difference) bool { return d.Field != netstate.FieldSetting })
+	return errors.Join(p.repairHostEnd(found, node), p.Sandbox.AddRoutesBeside(found.nodeRoutes), p.Sandbox.DeleteRoutes(found.staleRoutes))
 }
 
-// HasNodeRoutes says that there is something for UpdateNodeRoutes.
-func (s Inspection) HasNodeRoutes() bool { return len(s.nodeRoutes)+len(s.staleRoutes) > 0 }
-
-// repairEnd makes one end right.
-func repairEnd(ns *kernel.Namespace, index int, want netstate.Interface, differences []netstate.Difference) error {
-	var errs []error
-	if slices.ContainsFunc(differences, func(d netstate.Difference) bool { return isLinkField(d.Field) }) {
-		errs = append(errs, ns.SetEnd(index, want.Link))
+func (p Pod) repairHostEnd(found Inspection, node Node) error {
+	if len(found.host) == 0 {
+		return nil
 	}
+	want := p.hostInterface(node)
+	for _, d := range found.host {
+		if d.Field == netstate.FieldUp {
+			want.Settings = p.newHostSettings(node) // A kill can have left it so: it is as a new one.
+		}
+	}
+	return configureEnd(p.Host, found.hostEnd, want)
+}
+
+func (p Pod) repairPod(found Inspection, node Node) error {
+	if len(found.pod) == 0 {
+		return nil
+	}
+	want := p.podInterface(node)
+	want.Addresses, want.Routes, want.Rules = nil, nil, nil
 	var addresses []netstate.Address
 	var routes []kernel.TableRoute
-	for _, d := range differences {
+	for _, d := range found.pod {
 		switch d.Field {
-		case netstate.FieldSetting:
-			errs = append(errs, withoutIPv6(ns.WriteSetting(want.Link.Name, d.Setting, want.Settings[d.Setting])))
 		case netstate.FieldAddress:
 			addresses = append(addresses, *d.Address)
 		case netstate.FieldRoute:
-			routes = append(routes, kernel.TableRoute{Route: *d.Route, Index: index})
+			routes = append(routes, kernel.TableRoute{Route: *d.Route, Index: found.podIndex})
 		case netstate.FieldRule:
-			errs = append(errs, ns.AddRule(*d.Rule))
+			want.Rules = append(want.Rules, *d.Rule)
 		}
 	}
-	if len(addresses) > 0 {
-		errs = append(errs, ns.AddAddresses(index, addresses))
-	}
-	return errors.Join(append(errs, ns.AddRoutesBeside(routes))...)
-}
-
-func isLinkField(f netstate.Field) bool {
-	return slices.Contains([]netstate.Field{netstate.FieldMAC, netstate.FieldMTU, netstate.FieldFlags, netstate.FieldAlias, netstate.FieldUp}, f)
+	return errors.Join(configureEnd(p.Sandbox, found.podIndex, want), p.Sandbox.AddAddresses(found.podIndex, addresses), p.Sandbox.AddRoutesBeside(routes))
 }
 
 // Clear takes away what the pod keeps when the pair is deleted: its rules and its chains of iptables. A pod that ends needs no

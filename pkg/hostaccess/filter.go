@@ -53,7 +53,7 @@ func (p Pod) inspectFilter(found *Inspection) {
 	found.FilterErr = p.withReturnChains(func(table *netfilter.Table) error {
 		differences, err := table.Differs()
 		if len(differences) > 0 {
-			found.filterOK, found.NodeOnly = false, false
+			found.filterOK = false
 			found.addDifference("rules of iptables for %s in the sandbox: %s", table.Family(), differenceLine(differences))
 		}
 		return err

@@ -17,8 +17,6 @@ type HostPlan struct {
 	routeSteps, otherSteps []string
 	// Broken are the accesses whose end in the host is missing or down, by its name. The host's part of them cannot be made.
 	Broken []string
-	// Lacking are the accesses of which a route is missing or wrong, by the name of their end in the host.
-	Lacking []string
 
 	replace, remove        []kernel.TableRoute
 	addRules, removeRules  []netstate.Rule
@@ -33,15 +31,14 @@ type hostState struct {
 	localAddresses []kernel.LocalAddress
 }
 
-// indices are those of relink's ends that are up.
-func (s *hostState) indices() map[int]bool {
-	indices := map[int]bool{}
+// ownEnds are relink's.
+func (s *hostState) ownEnds() (own []netstate.Link) {
 	for _, link := range s.ends {
-		if _, ours := ParseAlias(link.Alias); ours && link.Up {
-			indices[link.Index] = true
+		if _, ours := ParseAlias(link.Alias); ours {
+			own = append(own, link)
 		}
 	}
-	return indices
+	return own
 }
 
 // withEnd are the accesses whose end is there.
@@ -52,16 +49,6 @@ func (s *hostState) withEnd(accesses []Access) (living []Access) {
 		}
 	}
 	return living
-}
-
-// hasEnds says that there is an end of relink's.
-func (s *hostState) hasEnds() bool {
-	for _, link := range s.ends {
-		if _, ok := ParseAlias(link.Alias); ok {
-			return true
-		}
-	}
-	return false
 }
 
 // readHost reads what concerns the accesses: of the ends, theirs and those that have their routes now. An ADD does not pay for all pods of the
@@ -184,12 +171,8 @@ var ErrAddressTaken = errors.New("another pod of this node has the address")
 // otherPod returns the end of another pod that is reached by an address of the access, over a pair that is up.
 func (s *hostState) otherPod(access Access, node Node) (netstate.Link, netip.Addr) {
 	podEnd, leads := s.ends[access.HostName], s.routeTargets(access, node)
-	for _, end := range s.ends {
-		addr, ok := leads[end.Index]
-		if !ok || !end.Up || end.Index == podEnd.Index {
-			continue
-		}
-		if _, ours := ParseAlias(end.Alias); ours && !SamePod(end.Alias, podEnd.Alias) {
+	for _, end := range s.ownEnds() {
+		if addr, ok := leads[end.Index]; ok && end.Up && end.Index != podEnd.Index && !SamePod(end.Alias, podEnd.Alias) {
 			return end, addr
 		}
 	}
@@ -204,7 +187,7 @@ func planHost(state hostState, accesses []Access, node Node, scope planScope) Ho
 	var p HostPlan
 	p.planRoutes(state, accesses, node, scope.takeover)
 	accesses = state.withEnd(accesses)
-	unused := scope.complete && !state.hasEnds() && len(accesses) == 0
+	unused := scope.complete && len(state.ownEnds()) == 0 && len(accesses) == 0
 	for _, ipv6 := range []bool{false, true} {
 		needed := (!ipv6 || !node.NoIPv6) && slices.ContainsFunc(accesses, func(a Access) bool { return a.hasFamily(ipv6) })
 		p.planRule(state, ipv6, needed, unused)
@@ -224,7 +207,10 @@ func (p *HostPlan) addRouteStep(format string, args ...any) {
 // planRoutes plans the routes to the pods. Two pods can have the same address for a moment, as when a new sandbox takes over: a
 // route to either of them is right.
 func (p *HostPlan) planRoutes(state hostState, accesses []Access, node Node, take bool) {
-	upEnds := state.indices()
+	upEnds := map[int]bool{}
+	for _, link := range state.ownEnds() {
+		upEnds[link.Index] = link.Up
+	}
 	current := map[netip.Prefix]kernel.TableRoute{}
 	for _, r := range state.routes {
 		if r.Priority == route(r.Destination, Table, hostProtocol).Priority {
@@ -256,7 +242,6 @@ func (p *HostPlan) planRoutes(state hostState, accesses []Access, node Node, tak
 			}
 			right[want.Destination] = true
 			p.replace = append(p.replace, kernel.TableRoute{Route: want, Index: end.Index})
-			p.Lacking = append(p.Lacking, a.HostName)
 			p.addRouteStep("%s through %s in the host: %s", want.Destination.Addr(), a.HostName, routeReason(current, want, end.Index))
 		}
 	}
@@ -371,28 +356,13 @@ func RemoveUnused(host *kernel.Namespace) error {
 		return nil
 	}
 	for _, r := range state.routes {
-		if err := state.readEndAt(host, r.Index); err != nil || state.hasEnds() {
+		if err := state.readEndAt(host, r.Index); err != nil || len(state.ownEnds()) > 0 {
 			return err
 		}
 	}
 	var err error
-	if state.ends, err = host.Ends(); err != nil || state.hasEnds() {
+	if state.ends, err = host.Ends(); err != nil || len(state.ownEnds()) > 0 {
 		return err
 	}
 	return plan.Run(host)
-}
-
-// EndsOfPod returns the links of the ends of the pod that the alias names.
-func EndsOfPod(host *kernel.Namespace, alias string) ([]netstate.Link, error) {
-	var found []netstate.Link
-	for _, name := range podNames(alias) {
-		end, ok, err := hostEnd(host, name, host, nil)
-		if err != nil {
-			return nil, err
-		}
-		if ok && SamePod(alias, end.Link.Alias) {
-			found = append(found, end.Link)
-		}
-	}
-	return found, nil
 }

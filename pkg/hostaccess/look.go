@@ -27,9 +27,8 @@ type Inspection struct {
 	// Breaks are those of them that cut the path itself: an end is gone, another device or down, or an address, a route or a policy rule is
 	// missing. What follows from the node is not among them.
 	Breaks []string
-	// NodeOnly says that all of them follow from the node, such as from a change of its addresses: nobody has changed the
-	// pod.
-	NodeOnly bool
+	// OfNode is how many of them follow from the node, such as from a change of its addresses: nobody has changed the pod there.
+	OfNode int
 	// FilterErr says why the rules of iptables could not be looked at. The rest was.
 	FilterErr error
 
@@ -119,16 +118,16 @@ func (p Pod) compare(found *Inspection, node Node, pod, host netstate.Interface,
 	found.pod, found.host = netstate.Diff(want, pod), netstate.Diff(wantHost, host)
 	for _, d := range found.host {
 		found.addEndDifference(p.HostName+" in the host", d)
+		if d.Field == netstate.FieldSetting {
+			found.OfNode++ // udev may have set it.
+		}
 	}
-	// The sysctls of the host's end are the node's: udev may have set them.
-	nodes := !slices.ContainsFunc(found.host, func(d netstate.Difference) bool { return d.Field != netstate.FieldSetting })
 	for _, d := range found.pod {
 		if d.Field == netstate.FieldRoute && d.Live == "" && isNodeRoute(p.Access, *d.Route) {
 			found.addDifference("%s: %s", p.Name, d)
 			found.nodeRoutes = append(found.nodeRoutes, kernel.TableRoute{Route: *d.Route, Index: found.podIndex})
 		} else {
 			found.addEndDifference(p.Name, d)
-			nodes = false
 		}
 	}
 	wanted := netstate.RoutesOf(want.Routes)
@@ -141,7 +140,7 @@ func (p Pod) compare(found *Inspection, node Node, pod, host netstate.Interface,
 			found.staleRoutes = append(found.staleRoutes, kernel.TableRoute{Route: r, Index: found.podIndex})
 		}
 	}
-	found.NodeOnly = nodes && len(found.Differences) > 0
+	found.OfNode += len(found.nodeRoutes) + len(found.staleRoutes)
 }
 
 // maxStale is how many routes of a pod are taken away at once.

@@ -42,11 +42,7 @@ const ipvsDevice = "kube-ipvs0"
 
 // ReadNode reads the addresses of the host.
 func ReadNode(host *kernel.Namespace) (Node, error) {
-	local, err := host.LocalAddresses()
-	if err != nil {
-		return Node{}, err
-	}
-	ipv4, ipv6, err := host.DefaultRoutes()
+	local, ipv4, ipv6, err := readAddressing(host)
 	if err != nil {
 		return Node{}, err
 	}
@@ -74,20 +70,20 @@ func lacksIPv6(host *kernel.Namespace, node Node) (lacks bool, err error) {
 
 // CheckPodAddresses returns an error if one of the addresses is not a pod's: it is the node's own, or a gateway of it.
 func CheckPodAddresses(host *kernel.Namespace, addresses []netip.Addr) error {
-	local, err := host.LocalAddresses()
-	if err != nil {
-		return err
-	}
-	ipv4, ipv6, err := host.DefaultRoutes()
-	if err != nil {
-		return err
-	}
+	local, ipv4, ipv6, err := readAddressing(host)
 	for _, addr := range addresses {
 		if addr == ipv4.Gateway || addr == ipv6.Gateway || slices.ContainsFunc(local, func(a kernel.LocalAddress) bool { return a.Addr == addr }) {
 			return fmt.Errorf("%s is the node's, or its gateway's", addr)
 		}
 	}
-	return nil
+	return err
+}
+
+func readAddressing(host *kernel.Namespace) (local []kernel.LocalAddress, ipv4, ipv6 kernel.DefaultRoute, err error) {
+	if local, err = host.LocalAddresses(); err == nil {
+		ipv4, ipv6, err = host.DefaultRoutes()
+	}
+	return local, ipv4, ipv6, err
 }
 
 // nodeOf is a pure function: it decides which addresses count as the node's, and which is the source.

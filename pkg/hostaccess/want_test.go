@@ -213,9 +213,9 @@ func TestAliasSaysWhoseThePairIs(t *testing.T) {
 		fails bool
 	}{
 		"all": {webKey, attachment.Pod{Namespace: "shop", Name: "web-0"}, `{"pod":"shop/web-0","network":"lan","container":"c1","interface":"eth0"}`, false},
-		"of a long pod, the hash": {
+		"not a long pod": {
 			attachment.Key{Network: long[:60], ContainerID: id, IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: long},
-			fmt.Sprintf(`{"podHash":"55d3aeabd22caa4e","network":%q,"container":%q,"interface":"eth0"}`, long[:60], id), false,
+			fmt.Sprintf(`{"network":%q,"container":%q,"interface":"eth0"}`, long[:60], id), false,
 		},
 		"nothing else can be left out": {attachment.Key{Network: long + long + long, ContainerID: id, IfName: "eth0"}, attachment.Pod{}, "", true},
 	} {
@@ -237,7 +237,7 @@ func TestAliasSaysWhoseThePairIs(t *testing.T) {
 	}
 }
 
-// An alias names the pod, or its hash if the name is too long beside the others.
+// An alias names the pod, unless the name is too long beside the others.
 func TestSamePod(t *testing.T) {
 	long := strings.Repeat("n", 60)
 	of := func(network, id, pod string) string {
@@ -247,16 +247,16 @@ func TestSamePod(t *testing.T) {
 		}
 		return a.Alias
 	}
-	named, hashed := of("lan", "c1", long+long), of(long, strings.Repeat("a", 64), long+long)
-	if !strings.Contains(named, long+long) || strings.Contains(hashed, long+long) {
-		t.Fatalf("%s\n%s", named, hashed)
+	named, unnamed := of("lan", "c1", long+long), of(long, strings.Repeat("a", 64), long+long)
+	if !strings.Contains(named, long+long) || strings.Contains(unnamed, long+long) {
+		t.Fatalf("%s\n%s", named, unnamed)
 	}
 	noPod := of("lan", "c1", "")
 	for _, s := range []struct {
 		one, other string
 		same       bool
 	}{
-		{named, hashed, true}, {hashed, hashed, true}, {named, named, true},
+		{named, unnamed, false}, {unnamed, unnamed, false}, {named, named, true}, {named, of("lan", "c2", long+long), true},
 		{named, of("lan", "c2", long), false}, {noPod, noPod, false}, {"", "", false}, {named, "", false},
 	} {
 		if SamePod(s.one, s.other) != s.same {

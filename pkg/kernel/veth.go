@@ -19,8 +19,6 @@ type Pair struct {
 	MTU            int
 	// Alias says whose the pair is. It is the host end's (ip-link(8), "alias"), at most 255 bytes.
 	Alias string
-	// AltNames are alternative names for the host's end. It gets the first that no device has, none if devices have them all.
-	AltNames []string
 }
 
 // CreatePair makes both ends, down and without addresses. Neither end asks for neighbours (NOARP): each sends to its own
@@ -42,19 +40,7 @@ func CreatePair(host, sandbox *Namespace, p Pair) error {
 	case outcomes[0] != nil:
 		return outcomes[0]
 	}
-	for _, name := range p.AltNames {
-		if err := host.socket.Run(addAltName(p.HostName, name)); !isTaken(err) {
-			return errors.Join(outcomes[1], err)
-		}
-	}
 	return outcomes[1]
-}
-
-func addAltName(name, alternative string) rtnl.Message {
-	m := linkMessage(unix.RTM_NEWLINKPROP, "name "+name+" "+alternative, 0, 0, 0, textAttr(unix.IFLA_IFNAME, name))
-	m.Request.Flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	m.AddRtAttr(unix.IFLA_PROP_LIST|unix.NLA_F_NESTED, nil).AddChild(textAttr(unix.IFLA_ALT_IFNAME, alternative))
-	return m
 }
 
 // vethInfoPeer is VETH_INFO_PEER (linux/veth.h).
@@ -167,13 +153,4 @@ func (n *Namespace) Ends() (map[string]netstate.Link, error) {
 		}
 	}
 	return ends, nil
-}
-
-// SetEnd gives the end of that index the MAC, the MTU, the flags and the alias of the link, and sets it up.
-func (n *Namespace) SetEnd(index int, link netstate.Link) error {
-	m, err := setAttributes(index, link)
-	if err != nil {
-		return err
-	}
-	return n.socket.Run(m, setUp(index, link.Name))
 }
