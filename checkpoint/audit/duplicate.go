@@ -30,12 +30,9 @@ type user struct {
 // judgeDuplicates finds the addresses that two live sandboxes of one network have. One of them holds the lease.
 func (j *judge) judgeDuplicates() {
 	users := j.addressUsers()
-	for i := range j.Networks {
-		n := &j.Networks[i]
-		for k := range n.Leases {
-			if l := &n.Leases[k]; l.State == lease.Held && len(users[l.Address]) > 1 {
-				j.judgeDuplicate(n, l, users[l.Address])
-			}
+	for n, l := range j.leases() {
+		if l.State == lease.Held && len(users[l.Address]) > 1 {
+			j.judgeDuplicate(n, l, users[l.Address])
 		}
 	}
 }
@@ -53,25 +50,26 @@ func (j *judge) addressUsers() map[netip.Addr][]user {
 
 // judgeDuplicate judges an address that several devices have.
 func (j *judge) judgeDuplicate(n *Network, l *lease.Lease, candidates []user) {
-	var users []user
+	var users, unheld []user
 	for _, u := range candidates {
 		if j.identify(n, l, &u); u.held {
 			users = append(users, u)
+		} else {
+			unheld = append(unheld, u)
 		}
 	}
 	if len(users) == 0 {
 		return
 	}
 	parent := users[0].addr.Parent
-	for _, u := range candidates {
-		j.identify(n, l, &u)
-		// What is on one parent is in one network. What is elsewhere may have the address in another network.
+	for _, u := range unheld {
+		// What is on one parent is in one network. What is elsewhere may have the address in another network. A sandbox may have it twice: that
+		// is one pod's doing.
 		inNetwork := u.attached.isOf(n.Name, u.key) || parent != 0 && u.addr.Parent == parent
-		if !u.held && inNetwork && !slices.ContainsFunc(users, func(listed user) bool { return listed.id == u.id }) {
+		if inNetwork && !slices.ContainsFunc(users, func(listed user) bool { return listed.id == u.id }) {
 			users = append(users, u)
 		}
 	}
-	// A sandbox may have it twice: that is one pod's doing.
 	slices.SortStableFunc(users, func(a, b user) int { return compareKeys(a.key, b.key) })
 	users = slices.CompactFunc(users, func(a, b user) bool { return a.id == b.id })
 	if len(users) > 1 {
@@ -135,11 +133,12 @@ func (u user) isTakeover(next user) bool {
 
 // String says which sandbox has the address, and where.
 func (u user) String() string {
-	switch {
-	case u.held:
-		return fmt.Sprintf("%s (sandbox %s) has it on %s, and holds the lease", u.pod, u.key.ContainerID, u.addr.Device)
-	case u.key.ContainerID != "":
-		return fmt.Sprintf("%s (sandbox %s) has it on %s, without the lease", u.pod, u.key.ContainerID, u.addr.Device)
+	subject, holding := "the network namespace at "+u.path, "without the lease"
+	if u.key.ContainerID != "" {
+		subject = fmt.Sprintf("%s (sandbox %s)", u.pod, u.key.ContainerID)
 	}
-	return fmt.Sprintf("the network namespace at %s has it on %s, without the lease", u.path, u.addr.Device)
+	if u.held {
+		holding = "and holds the lease"
+	}
+	return fmt.Sprintf("%s has it on %s, %s", subject, u.addr.Device, holding)
 }

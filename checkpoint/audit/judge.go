@@ -149,16 +149,15 @@ func (j *judge) judgeUnreadable(u *Unreadable) {
 
 // judgeLeases judges the holders.
 func (j *judge) judgeLeases() {
-	for i := range j.Networks {
-		n := &j.Networks[i]
+	for _, n := range j.Networks {
 		if n.Problem != "" {
 			j.add(Finding{Kind: Unknown, Severity: Error, Network: n.Name, LeaseDir: n.Dir, Evidence: []string{"the leases of the network cannot be read: " + n.Problem}})
 		}
 		j.report.Leases += len(n.Leases)
-		for k := range n.Leases {
-			if l := &n.Leases[k]; l.State == lease.Held {
-				j.judgeHolders(n, l)
-			}
+	}
+	for n, l := range j.leases() {
+		if l.State == lease.Held {
+			j.judgeHolders(n, l)
 		}
 	}
 }
@@ -167,11 +166,7 @@ func (j *judge) judgeHolders(n *Network, l *lease.Lease) {
 	for i := range l.Holders {
 		h := &l.Holders[i]
 		verdict := j.Sandboxes.holderVerdict(n, *l, *h)
-		instant := n.StoreTime
-		if h.Origin == lease.Imported { // An import knows only the time of day.
-			instant = j.Time
-		}
-		young := h.Since.After(instant.Add(-reclaim.LongestADD))
+		young := h.Since.After(j.timeOf(n, *h).Add(-reclaim.LongestADD))
 		if verdict.Verdict == sandbox.VerdictAlive {
 			live := j.addLive(h.Key(n.Name), verdict)
 			live.held = append(live.held, holding{l, *h, young})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -68,7 +67,7 @@ func Run(ctx context.Context, sources Sources) (NodeReport, error) {
 		return NodeReport{}, err
 	}
 	first := Judge(w)
-	if !first.hasSuspects() {
+	if !slices.ContainsFunc(first.Findings, Finding.isSuspect) {
 		return first, nil
 	}
 	if w, err = Gather(ctx, sources); err != nil {
@@ -82,33 +81,17 @@ func (f Finding) isSuspect() bool {
 	return f.Severity == Error && (f.Kind == DuplicateAddress || f.Kind == SandboxWithoutLease)
 }
 
-func (r NodeReport) hasSuspects() bool {
-	for _, f := range r.Findings {
-		if f.isSuspect() {
-			return true
-		}
-	}
-	return false
-}
-
 // confirmedBy returns the report without the suspects that were not in the report before.
 func (r NodeReport) confirmedBy(before NodeReport) NodeReport {
-	type suspect struct {
-		kind       Kind
-		attachment attachment.Key
-		address    netip.Addr
-	}
-	suspects := map[suspect]bool{}
-	for _, f := range before.Findings {
-		suspects[suspect{f.Kind, f.Attachment, f.Address}] = true
-	}
 	var kept []Finding
 	for _, f := range r.Findings {
-		switch {
-		case !f.isSuspect() || suspects[suspect{f.Kind, f.Attachment, f.Address}]:
-			kept = append(kept, f)
-		case f.Kind == SandboxWithoutLease:
-			f.Kind, f.Severity, f.Evidence = Fine, Information, []string{}
+		confirmed := !f.isSuspect() || slices.ContainsFunc(before.Findings, func(earlier Finding) bool {
+			return earlier.Kind == f.Kind && earlier.Attachment == f.Attachment && earlier.Address == f.Address
+		})
+		if !confirmed && f.Kind == SandboxWithoutLease {
+			f.Kind, f.Severity, f.Evidence, confirmed = Fine, Information, []string{}, true
+		}
+		if confirmed {
 			kept = append(kept, f)
 		}
 	}
@@ -230,11 +213,9 @@ func interfaceState(o restore.Outcome) (InterfaceState, string) {
 // ownersOfHolders returns the owners by their attachments.
 func (w *Snapshot) ownersOfHolders() map[interfaceID]attachment.Owner {
 	byAttachment := map[interfaceID]attachment.Owner{}
-	for _, n := range w.Networks {
-		for _, l := range n.Leases {
-			for _, h := range l.Holders {
-				byAttachment[interfaceID{h.ContainerID, h.IfName}] = l.Owner
-			}
+	for _, l := range w.leases() {
+		for _, h := range l.Holders {
+			byAttachment[interfaceID{h.ContainerID, h.IfName}] = l.Owner
 		}
 	}
 	return byAttachment
@@ -270,15 +251,4 @@ func (a *Attached) readConfig(dirs []string) {
 	if dir, err := lease.Dir(config.IPAM.DataDir); err == nil && !slices.Contains(dirs, resolveLinks(dir)) {
 		a.LeaseDir = dir
 	}
-}
-
-// String is the number of findings of each kind, for people.
-func (r NodeReport) String() string {
-	s := fmt.Sprintf("%d %s", r.Counts[Fine], Fine)
-	for _, k := range Kinds {
-		if n := r.Counts[k]; n > 0 && k != Fine {
-			s += fmt.Sprintf(", %d %s", n, k)
-		}
-	}
-	return s
 }

@@ -34,16 +34,20 @@ func (w *Snapshot) judgeOwners(ctx context.Context, sources Sources) {
 			w.Owners.Judged[asked[i]] = j
 		}
 	}
-	w.checkClusters(ctx, sources)
-	w.checkEmptiedAPI(ctx, sources)
+	pods := sync.OnceValues(func() ([]sandbox.RuntimeSandbox, []owner.Judgement) { return w.judgePods(ctx, sources.Judge) })
+	w.checkClusters(ctx, sources, pods)
+	w.checkEmptiedAPI(ctx, sources, pods)
 }
 
 // checkClusters makes the owners unknown that another cluster's API has judged: the kubeconfig may be wrong. A store says which
 // cluster is right. For one that knows none yet, it is that of an API which knows an owner of the store, or a pod that runs here.
-func (w *Snapshot) checkClusters(ctx context.Context, sources Sources) {
+func (w *Snapshot) checkClusters(ctx context.Context, sources Sources, pods func() ([]sandbox.RuntimeSandbox, []owner.Judgement)) {
 	w.checkNamelessClusters()
 	w.Owners.NewClusters = map[string]string{}
-	runs := sync.OnceValue(func() map[string]bool { return w.clustersOfPods(ctx, sources) })
+	runs := func(uid string) bool {
+		_, answers := pods()
+		return slices.ContainsFunc(answers, func(j owner.Judgement) bool { return j.Standing == owner.Exists && j.Cluster == uid })
+	}
 	for _, s := range sources.Leases {
 		clusters := map[string]bool{} // The clusters whose APIs have judged owners of the store: do they know one?
 		judged := w.judgedIn(s)
@@ -52,7 +56,7 @@ func (w *Snapshot) checkClusters(ctx context.Context, sources Sources) {
 		}
 		for uid, knows := range clusters {
 			err := s.CheckCluster(ctx, uid)
-			if errors.Is(err, lease.ErrNoCluster) && (knows || runs()[uid]) {
+			if errors.Is(err, lease.ErrNoCluster) && (knows || runs(uid)) {
 				w.Owners.NewClusters[s.Path()], err = uid, nil
 			}
 			if err != nil {
@@ -64,12 +68,7 @@ func (w *Snapshot) checkClusters(ctx context.Context, sources Sources) {
 
 // checkNamelessClusters makes the owners unknown that an API has judged which does not tell its cluster.
 func (w *Snapshot) checkNamelessClusters() {
-	var nameless []owner.Judgement
-	for _, j := range w.Owners.Judged {
-		if j.Standing != owner.Unknown && j.Cluster == "" {
-			nameless = append(nameless, j)
-		}
-	}
+	nameless := w.judgedAs(func(j owner.Judgement) bool { return j.Standing != owner.Unknown && j.Cluster == "" })
 	if len(nameless) > 0 {
 		w.reportUnknown("the Kubernetes API does not tell which cluster it is, so nobody counts as gone: the namespace kube-system cannot be read: "+nameless[0].NoCluster, nameless)
 	}
@@ -77,48 +76,29 @@ func (w *Snapshot) checkNamelessClusters() {
 
 // judgedIn returns what is known of the owners for whom addresses of the store wait.
 func (w *Snapshot) judgedIn(s *lease.Store) (judged []owner.Judgement) {
-	for _, n := range w.Networks {
-		if lease.PathIn(n.Dir, n.Name) != s.Path() {
-			continue
-		}
-		for _, l := range n.Leases {
-			if j, ok := w.Owners.Judged[l.Owner]; ok && l.State == lease.Reserved && j.Standing != owner.Unknown {
-				judged = append(judged, j)
-			}
+	for n, l := range w.leases() {
+		j := w.Owners.Judged[l.Owner]
+		if lease.PathIn(n.Dir, n.Name) == s.Path() && l.State == lease.Reserved && j.Standing != "" && j.Standing != owner.Unknown {
+			judged = append(judged, j)
 		}
 	}
 	return judged
 }
 
-// maxPods bounds what it costs to find out that an API knows a pod of this node.
-const maxPods = 16
-
-// clustersOfPods returns the clusters whose APIs know pods that run here. It asks the Judge, which also tells the cluster.
-func (w *Snapshot) clustersOfPods(ctx context.Context, sources Sources) map[string]bool {
-	var pods []attachment.Owner
-	for _, entry := range w.Sandboxes.Runtime {
-		if entry.Ready && entry.Pod.UID != "" && len(pods) < maxPods {
-			pods = append(pods, podOwner(entry.Pod))
+// judgedAs returns what is known of some owners.
+func (w *Snapshot) judgedAs(match func(owner.Judgement) bool) (judged []owner.Judgement) {
+	for _, j := range w.Owners.Judged {
+		if match(j) {
+			judged = append(judged, j)
 		}
 	}
-	clusters := map[string]bool{}
-	for _, j := range sources.Judge.Judge(ctx, pods) {
-		if j.Standing == owner.Exists {
-			clusters[j.Cluster] = true
-		}
-	}
-	return clusters
+	return judged
 }
 
 // checkEmptiedAPI makes the owners unknown that are gone by an API that does not know a pod which runs here: it may have been emptied, or
 // be another cluster's. Without the runtime nobody knows which pods run here.
-func (w *Snapshot) checkEmptiedAPI(ctx context.Context, sources Sources) {
-	var judged []owner.Judgement
-	for _, j := range w.Owners.Judged {
-		if j.Standing == owner.Gone {
-			judged = append(judged, j)
-		}
-	}
+func (w *Snapshot) checkEmptiedAPI(ctx context.Context, sources Sources, pods func() ([]sandbox.RuntimeSandbox, []owner.Judgement)) {
+	judged := w.judgedAs(func(j owner.Judgement) bool { return j.Standing == owner.Gone })
 	if len(judged) == 0 || sources.Asker == nil {
 		return
 	}
@@ -126,7 +106,7 @@ func (w *Snapshot) checkEmptiedAPI(ctx context.Context, sources Sources) {
 		w.markUnknown("nobody knows whether the Kubernetes API knows all pods that run here, because the container runtime did not tell of them: "+w.Sandboxes.NotAsked, judged)
 		return
 	}
-	runs := w.unjudgedPods(ctx, sources.Judge)
+	runs, _ := pods()
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	errs := make([]error, len(runs))
@@ -137,20 +117,22 @@ func (w *Snapshot) checkEmptiedAPI(ctx context.Context, sources Sources) {
 	}
 }
 
-// unjudgedPods returns the ready sandboxes whose pods do not live by the Judge. The API has all others. Whether their owners can be read
-// does not count: whoever makes a pod can name one that the agent may not read. Static pods have no UID in the API.
-func (w *Snapshot) unjudgedPods(ctx context.Context, api owner.Judge) (runs []sandbox.RuntimeSandbox) {
+// judgePods asks the API for the pods of the ready sandboxes, and returns its answers. runs are the sandboxes whose pods it does not know.
+// Whether their owners can be read does not count: whoever makes a pod can name one that the agent may not read. Static pods have no UID in
+// the API.
+func (w *Snapshot) judgePods(ctx context.Context, api owner.Judge) (runs []sandbox.RuntimeSandbox, judged []owner.Judgement) {
 	var pods []attachment.Owner
 	for _, id := range slices.Sorted(maps.Keys(w.Sandboxes.Runtime)) { // The same words each time: the log has them once.
 		if entry := w.Sandboxes.Runtime[id]; entry.Ready && entry.Pod.UID != "" {
 			runs, pods = append(runs, entry), append(pods, podOwner(entry.Pod))
 		}
 	}
+	judged = api.Judge(ctx, pods)
 	lives := map[attachment.Owner]bool{}
-	for _, j := range api.Judge(ctx, pods) {
+	for _, j := range judged {
 		lives[j.Owner] = j.Standing == owner.Exists
 	}
-	return slices.DeleteFunc(runs, func(entry sandbox.RuntimeSandbox) bool { return lives[podOwner(entry.Pod)] })
+	return slices.DeleteFunc(runs, func(entry sandbox.RuntimeSandbox) bool { return lives[podOwner(entry.Pod)] }), judged
 }
 
 // podOwner is the pod as an owner.
@@ -174,17 +156,12 @@ func (w *Snapshot) markUnknown(reason string, judged []owner.Judgement) {
 }
 
 // ownersToAsk returns the owners of reservations, each once: those in first, and most of the others. If there are more,
-// it begins with any of them, so that each has its turn.
+// it takes any of them, so that each has its turn.
 func (w *Snapshot) ownersToAsk(first []attachment.Owner, limit int) (asked []attachment.Owner) {
 	waiting := map[attachment.Owner]bool{}
-	var rest []attachment.Owner
-	for _, n := range w.Networks {
-		for _, l := range n.Leases {
-			if l.State != lease.Reserved || l.Owner == (attachment.Owner{}) || l.ReservedByHandAt(n.StoreTime) || waiting[l.Owner] {
-				continue
-			}
+	for n, l := range w.leases() {
+		if l.State == lease.Reserved && l.Owner != (attachment.Owner{}) && !l.ReservedByHandAt(n.StoreTime) {
 			waiting[l.Owner] = true
-			rest = append(rest, l.Owner)
 		}
 	}
 	for _, o := range first {
@@ -193,23 +170,11 @@ func (w *Snapshot) ownersToAsk(first []attachment.Owner, limit int) (asked []att
 			delete(waiting, o)
 		}
 	}
-	start := 0
-	if len(rest) > limit {
-		start = rand.IntN(len(rest))
-	}
-	for i := range rest {
-		o := rest[(start+i)%len(rest)]
-		if !waiting[o] {
-			continue
-		}
-		if limit == 0 {
-			w.Owners.Unasked++
-			continue
-		}
-		limit--
-		asked = append(asked, o)
-	}
-	return asked
+	rest := slices.Collect(maps.Keys(waiting))
+	rand.Shuffle(len(rest), func(i, k int) { rest[i], rest[k] = rest[k], rest[i] })
+	limit = min(limit, len(rest))
+	w.Owners.Unasked = len(rest) - limit
+	return append(asked, rest[:limit]...)
 }
 
 // askTimeout bounds the questions about pods that run here, maxParallel is how many of them are asked at the same time.
@@ -223,7 +188,12 @@ const (
 // of its namespace prove nothing, either.
 func (w *Snapshot) findUnattached(ctx context.Context, sources Sources) {
 	w.Owners.Unattached = map[attachment.Owner][]sandbox.RuntimeSandbox{}
-	waiting := w.livingOwners()
+	waiting, namespaces := map[attachment.Owner]bool{}, map[string]bool{}
+	for o, j := range w.Owners.Judged {
+		if j.Standing == owner.Exists && onePodAtATime(o) {
+			waiting[o], namespaces[o.Namespace] = true, true
+		}
+	}
 	if sources.Asker == nil || w.Sandboxes.NotAsked != "" || len(waiting) == 0 {
 		return
 	}
@@ -232,7 +202,7 @@ func (w *Snapshot) findUnattached(ctx context.Context, sources Sources) {
 	attached, unknown := w.attachedContainers(), map[string]bool{}
 	for id, entry := range w.Sandboxes.Runtime {
 		namespace := entry.Pod.Namespace
-		if !entry.Ready || attached[id] || unknown[namespace] || !waiting.inNamespace(namespace) {
+		if !entry.Ready || attached[id] || unknown[namespace] || !namespaces[namespace] {
 			continue
 		}
 		a, err := sources.Asker.Ask(ctx, owner.Question{Pod: entry.Pod})
@@ -245,29 +215,6 @@ func (w *Snapshot) findUnattached(ctx context.Context, sources Sources) {
 	maps.DeleteFunc(w.Owners.Unattached, func(o attachment.Owner, _ []sandbox.RuntimeSandbox) bool { return unknown[o.Namespace] })
 }
 
-// owners is a set of owners.
-type owners map[attachment.Owner]bool
-
-func (set owners) inNamespace(namespace string) bool {
-	for o := range set {
-		if o.Namespace == namespace {
-			return true
-		}
-	}
-	return false
-}
-
-// livingOwners are those of reservations that live, and have one pod at a time.
-func (w *Snapshot) livingOwners() owners {
-	set := owners{}
-	for o, j := range w.Owners.Judged {
-		if j.Standing == owner.Exists && onePodAtATime(o) {
-			set[o] = true
-		}
-	}
-	return set
-}
-
 // attachedContainers are the sandboxes that have a checkpoint or a lease.
 func (w *Snapshot) attachedContainers() map[string]bool {
 	attached := map[string]bool{}
@@ -277,11 +224,9 @@ func (w *Snapshot) attachedContainers() map[string]bool {
 	for _, u := range w.Unreadable {
 		attached[u.ContainerID] = true
 	}
-	for _, n := range w.Networks {
-		for _, l := range n.Leases {
-			for _, h := range l.Holders {
-				attached[h.ContainerID] = true
-			}
+	for _, l := range w.leases() {
+		for _, h := range l.Holders {
+			attached[h.ContainerID] = true
 		}
 	}
 	return attached

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -113,11 +114,9 @@ func (w *Snapshot) readNamespaces(ctx context.Context) error {
 // wantedAddresses are those that somebody holds or was given.
 func (w *Snapshot) wantedAddresses() map[netip.Addr]bool {
 	wanted := map[netip.Addr]bool{}
-	for _, n := range w.Networks {
-		for _, l := range n.Leases {
-			if l.State == lease.Held {
-				wanted[l.Address] = true
-			}
+	for _, l := range w.leases() {
+		if l.State == lease.Held {
+			wanted[l.Address] = true
 		}
 	}
 	for _, a := range w.Attached {
@@ -212,14 +211,11 @@ func matchInterfaces(namespace attachment.Namespace, devices netstate.Devices, a
 
 // missingNamespaces returns the recorded namespaces that were not found.
 func (w *Snapshot) missingNamespaces() []attachment.Namespace {
-	visited := map[attachment.Namespace]bool{}
-	var namespaces []attachment.Namespace
+	missing := map[attachment.Namespace]bool{}
 	note := func(n attachment.Namespace) {
-		if live, ok := w.Sandboxes.Live[n.File()]; visited[n] || n.Inode == 0 || ok && n.Same(live.Namespace) == nil {
-			return
+		if live, ok := w.Sandboxes.Live[n.File()]; n.Inode != 0 && (!ok || n.Same(live.Namespace) != nil) {
+			missing[n] = true
 		}
-		visited[n] = true
-		namespaces = append(namespaces, n)
 	}
 	for _, a := range w.Attached {
 		note(a.Record.Namespace)
@@ -227,16 +223,14 @@ func (w *Snapshot) missingNamespaces() []attachment.Namespace {
 	for _, u := range w.Unreadable {
 		note(u.Partial.Namespace)
 	}
-	for _, n := range w.Networks {
-		for _, l := range n.Leases {
-			for _, h := range l.Holders {
-				if h.Origin != lease.Imported {
-					note(h.Namespace)
-				}
+	for _, l := range w.leases() {
+		for _, h := range l.Holders {
+			if h.Origin != lease.Imported {
+				note(h.Namespace)
 			}
 		}
 	}
-	return namespaces
+	return slices.Collect(maps.Keys(missing))
 }
 
 // judgeUnrecorded judges the holders whose namespace was not recorded, or only by an import.
@@ -245,30 +239,32 @@ func (w *Snapshot) judgeUnrecorded(ctx context.Context, sources Sources) {
 	defer cancel()
 	w.Sandboxes.Judged = map[Holding]sandbox.Judgement{}
 	var node *reclaim.Node
-	for _, n := range w.Networks {
-		for _, l := range n.Leases {
-			for _, h := range l.Holders {
-				if h.Namespace.Inode != 0 && h.Origin != lease.Imported {
-					continue
-				}
-				if node == nil {
-					var err error
-					if node, err = reclaim.Look(ctx, w.reclaimSources(sources)); err != nil {
-						w.Problems = append(w.Problems, "the holders whose network namespace was not recorded could not be looked for: "+sandbox.SearchError(err))
-						return
-					}
-				}
-				instant := n.StoreTime
-				if h.Origin == lease.Imported { // An import knows only the time of day.
-					instant = w.Time
-				}
-				w.Sandboxes.Judged[Holding{n.Dir, n.Name, l.Address, h.ContainerID, h.IfName}] = node.Judge(l.Address, h, instant, reclaim.OtherHolders(l, h)...)
+	for n, l := range w.leases() {
+		for _, h := range l.Holders {
+			if h.Namespace.Inode != 0 && h.Origin != lease.Imported {
+				continue
 			}
+			if node == nil {
+				var err error
+				if node, err = reclaim.Look(ctx, w.reclaimSources(sources)); err != nil {
+					w.Problems = append(w.Problems, "the holders whose network namespace was not recorded could not be looked for: "+sandbox.SearchError(err))
+					return
+				}
+			}
+			w.Sandboxes.Judged[Holding{n.Dir, n.Name, l.Address, h.ContainerID, h.IfName}] = node.Judge(l.Address, h, w.timeOf(n, h), reclaim.OtherHolders(*l, h)...)
 		}
 	}
 	if node != nil {
 		w.Problems = append(w.Problems, slices.DeleteFunc(node.Problems(), func(p string) bool { return slices.Contains(w.Problems, p) })...)
 	}
+}
+
+// timeOf returns the present time by the clock of the holder's times. An import knows only the time of day.
+func (w *Snapshot) timeOf(n *Network, h lease.Holder) time.Time {
+	if h.Origin == lease.Imported {
+		return w.Time
+	}
+	return n.StoreTime
 }
 
 func (w *Snapshot) reclaimSources(sources Sources) reclaim.Sources {

@@ -13,24 +13,20 @@ import (
 // judgeReservations judges what waits for an owner.
 func (j *judge) judgeReservations() {
 	present := j.liveByOwner()
-	for i := range j.Networks {
-		n := &j.Networks[i]
-		for k := range n.Leases {
-			l := &n.Leases[k]
-			if l.State != lease.Reserved {
-				continue
-			}
-			j.report.Reservations++
-			if l.ReservedByHandAt(n.StoreTime) {
-				j.report.KeptByHand++
-				continue
-			}
-			if l.Owner == (attachment.Owner{}) {
-				continue // It ends by itself, and there is nobody to ask for.
-			}
-			if f, ok := j.judgeReservation(n, l, present[l.Owner]); ok {
-				j.add(f)
-			}
+	for n, l := range j.leases() {
+		if l.State != lease.Reserved {
+			continue
+		}
+		j.report.Reservations++
+		if l.ReservedByHandAt(n.StoreTime) {
+			j.report.KeptByHand++
+			continue
+		}
+		if l.Owner == (attachment.Owner{}) {
+			continue // It ends by itself, and there is nobody to ask for.
+		}
+		if f, ok := j.judgeReservation(n, l, present[l.Owner]); ok {
+			j.add(f)
 		}
 	}
 }
@@ -174,12 +170,7 @@ func (j *judge) attachedElsewhere(n *Network, ifName string, present []*liveAtta
 
 // leasesMissing says that some leases cannot be read: the owner's pod may hold one of these.
 func (j *judge) leasesMissing() bool {
-	for _, n := range j.Networks {
-		if n.Problem != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(j.Networks, func(n Network) bool { return n.Problem != "" })
 }
 
 // isOld says that the attachment was recorded longer ago than any ADD takes.

@@ -113,7 +113,7 @@ func (s *Sources) configuredDirs(records []checkpoint.Record) (dirs []string) {
 			s.Problems = append(s.Problems, fmt.Sprintf("whether a configuration has ipam.dataDir is not known: %v", err))
 		}
 		for _, e := range entries {
-			if e.IsDir() || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+			if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
 				continue
 			}
 			found, err := leaseDirsIn(filepath.Join(dir, e.Name()))
@@ -128,16 +128,13 @@ func (s *Sources) configuredDirs(records []checkpoint.Record) (dirs []string) {
 
 // leaseDirsIn returns the directories that the file of a configuration names.
 func leaseDirsIn(path string) ([]string, error) {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist): // Somebody has just removed it.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // A pipe would hang for ever.
 		return nil, nil
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular(): // A pipe would hang for ever.
-		return nil, fmt.Errorf("%s is no regular file", path)
 	}
 	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) { // Somebody has just removed it.
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"iter"
 	"net/netip"
 	"time"
 
@@ -26,6 +27,20 @@ type Snapshot struct {
 	Owners    Owners
 	// Problems say what could not be looked at. Notes say what nobody was there to ask for.
 	Problems, Notes []string
+}
+
+// leases iterates over the leases of all networks.
+func (w *Snapshot) leases() iter.Seq2[*Network, *lease.Lease] {
+	return func(yield func(*Network, *lease.Lease) bool) {
+		for i := range w.Networks {
+			n := &w.Networks[i]
+			for k := range n.Leases {
+				if !yield(n, &n.Leases[k]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Attached is an attachment that has a checkpoint.

@@ -33,7 +33,7 @@ func BenchmarkAudit(b *testing.B) {
 	for b.Loop() {
 		r, err := audit.Run(b.Context(), n.options().Sources)
 		if err != nil || r.Leases != 60000 || r.Counts[audit.LostInterface] != 1000 || r.OwnersUnasked != 58000 {
-			b.Fatal(r.String(), r.Leases, r.OwnersUnasked, err)
+			b.Fatal(r.Counts, r.Leases, r.OwnersUnasked, err)
 		}
 	}
 }
