@@ -12,6 +12,6 @@
 //
 // [Match] says which record is of which device of a sandbox. Store.Wanted says what of a record's
 // interface there still has to be. The packages below use these: attach writes and forgets records
-// for the plugins, adopt and netfix write those of what runs without one, restore rebuilds by them,
+// for the plugins, capture writes those of what runs without one, restore rebuilds by them,
 // and forget drops those of sandboxes that are gone.
 package checkpoint

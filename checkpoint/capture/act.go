@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
@@ -37,7 +38,11 @@ func (r *captureRun) writeActions(ctx context.Context) {
 	// All ADDs of the node wait meanwhile, so a batch must be short.
 	const atOnce = 200
 	for batch := range slices.Chunk(unnamed, atOnce) {
-		r.writeUnnamed(ctx, batch)
+		if err := r.writeUnnamed(ctx, batch); err != nil {
+			for _, a := range batch {
+				a.setFailed(err)
+			}
+		}
 	}
 }
 
@@ -49,7 +54,7 @@ func (r *captureRun) writeNamed(ctx context.Context, a *InterfaceAction) error {
 		return err
 	}
 	defer shared.Release()
-	return r.write(a, r.node.Records)
+	return r.write(a, r.inspector.records)
 }
 
 // writeUnnamed writes checkpoints of interfaces whose container ID is not known. Nobody can take the lock
@@ -57,88 +62,70 @@ func (r *captureRun) writeNamed(ctx context.Context, a *InterfaceAction) error {
 //
 // It keeps all ADDs of the node off until it is done. It reads the checkpoints, and then makes
 // sure that nobody holds a lock. If a DEL begins later, writeUnnamed has read the checkpoint of its attachment.
-func (r *captureRun) writeUnnamed(ctx context.Context, batch []*InterfaceAction) {
+func (r *captureRun) writeUnnamed(ctx context.Context, batch []*InterfaceAction) error {
 	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
-	for len(batch) > 0 {
-		records, release, err := r.lockQuietNode(ctx)
-		if err != nil {
-			for _, a := range batch {
-				a.setFailed(err)
-			}
-			return
-		}
-		// If somebody works on one of them now, it has to wait for the next round, so that ADDs can go
-		// on.
-		batch = slices.DeleteFunc(batch, func(a *InterfaceAction) bool { return r.tryWrite(a, records) })
-		release()
+	records, release, err := r.lockQuietNode(ctx)
+	if err != nil {
+		return err
 	}
+	defer release()
+	for _, a := range batch {
+		if err := r.tryWrite(a, records); err != nil {
+			a.setFailed(err)
+		}
+	}
+	return nil
 }
 
-// tryWrite writes the checkpoint under the sandbox's lock. It returns false if somebody else holds
-// that lock.
-func (r *captureRun) tryWrite(a *InterfaceAction, records []checkpoint.Record) bool {
+// tryWrite writes the checkpoint under the sandbox's lock. It does not wait for that lock: all ADDs wait meanwhile, and the second look
+// tries again.
+func (r *captureRun) tryWrite(a *InterfaceAction, records recordIndex) error {
 	unlock, err := r.Store.TryLock(a.Attachment.ContainerID)
-	if errors.Is(err, checkpoint.ErrBusy) {
-		return false
-	}
-	if err == nil {
-		defer unlock()
-		err = r.write(a, records)
-	}
 	if err != nil {
-		a.setFailed(err)
+		return err
 	}
-	return true
+	defer unlock()
+	return r.write(a, records)
 }
 
 // lockQuietNode waits for a moment without any ADD or DEL, at most until ctx is done. It keeps ADDs off
 // until release is called. records are all records of that moment.
-func (r *captureRun) lockQuietNode(ctx context.Context) (records []checkpoint.Record, release func(), err error) {
+func (r *captureRun) lockQuietNode(ctx context.Context) (records recordIndex, release func(), err error) {
 	const interval = 20 * time.Millisecond
 	for ; ; time.Sleep(interval) {
 		if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
-			return nil, nil, errNodeBusy
+			return records, nil, errNodeBusy
 		} else if err != nil {
-			return nil, nil, err
+			return records, nil, err
 		}
 		shared, err := r.Store.LockParents(ctx)
 		if err != nil {
-			return nil, nil, wrapBusy(err)
+			return records, nil, wrapBusy(err)
 		}
 		if !shared.TryExclusive() {
 			shared.Release()
 			continue
 		}
-		records, _, err := r.Store.List()
+		readable, unreadable, err := r.Store.List()
 		quiet := false
 		if err == nil {
 			quiet, err = r.Store.NoSandboxLocked()
 		}
 		if err == nil && quiet {
-			return records, shared.Release, nil
+			return indexRecords(readable, unreadable), shared.Release, nil
 		}
 		// An ADD that already has its sandbox's lock waits for this one.
 		shared.Release()
 		if err != nil {
-			return nil, nil, err
+			return records, nil, err
 		}
 	}
 }
 
-// write decides anew and does what it decides.
-func (r *captureRun) write(a *InterfaceAction, records []checkpoint.Record) error {
-	if a.State == Forgotten {
-		return r.forget(a)
-	}
-	if err := r.Store.CheckNoMove(a.Attachment.ContainerID); err != nil {
-		return err
-	}
-	f, err := r.reinspect(*a)
-	if err != nil {
-		return err
-	}
-	current, err := r.currentAction(*a, f, records)
+// write decides anew and does what it decides. records are all other checkpoints.
+func (r *captureRun) write(a *InterfaceAction, records recordIndex) error {
+	current, err := r.redecide(*a, records)
 	if err != nil {
 		return err
 	}
@@ -155,55 +142,59 @@ func (r *captureRun) write(a *InterfaceAction, records []checkpoint.Record) erro
 	return r.Store.Save(recordOf(*a))
 }
 
-// reinspect looks at the interface as it is now.
-func (r *captureRun) reinspect(decided InterfaceAction) (*LiveInterface, error) {
-	namespace, err := kernel.OpenSame(decided.Namespace)
+// redecide decides by the interface and its checkpoint as they are now.
+func (r *captureRun) redecide(a InterfaceAction, records recordIndex) (InterfaceAction, error) {
+	if err := r.Store.CheckNoMove(a.Attachment.ContainerID); err != nil {
+		return a, err
+	}
+	namespace, err := kernel.OpenSame(a.Namespace)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	defer namespace.Close()
 	room, err := r.inspector.openInspector(namespace)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
-	name := decided.Interface.Link.Name
+	name := a.Interface.Link.Name
 	f, err := room.inspect(name)
-	if err == nil && f == nil {
-		err = fmt.Errorf("%s is gone from the sandbox meanwhile", name)
+	if err != nil {
+		return a, err
 	}
-	return f, err
-}
-
-// currentAction decides by the interface and by its checkpoint as they are now.
-func (r *captureRun) currentAction(decided InterfaceAction, f *LiveInterface, records []checkpoint.Record) (InterfaceAction, error) {
-	key := decided.Attachment
-	f.Attachment, f.Pod, f.CNI = key, decided.Pod, decided.cni
-	siblings := slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool { return r.Attachment.SameInterface(key) })
-	unreadable := slices.DeleteFunc(slices.Clone(r.node.Unreadable), func(u checkpoint.Unreadable) bool {
-		return u.Attachment().SameInterface(key) || slices.ContainsFunc(siblings, func(r checkpoint.Record) bool { return u.Attachment().SameInterface(r.Attachment) })
-	})
-	record, err := r.Store.Load(key.ContainerID, key.IfName)
+	if records, err = r.reload(a, records); err != nil {
+		return a, err
+	}
+	inside := records.match(namespace.Identity(), room.sandboxDevices)
 	switch {
-	case errors.Is(err, checkpoint.ErrNoCheckpoint) && decided.State == Refreshed:
-		return InterfaceAction{}, errors.New("it was detached meanwhile")
-	case errors.Is(err, checkpoint.ErrNoCheckpoint):
-	case errors.Is(err, checkpoint.ErrTorn), errors.Is(err, checkpoint.ErrVersion):
-		unreadable = append(unreadable, r.Store.Unreadable(key.ContainerID, key.IfName, err))
-	case err != nil:
-		return InterfaceAction{}, err
-	default:
-		siblings = append([]checkpoint.Record{record}, siblings...)
+	case a.file != nil:
+		return inside.decideFile(*a.file, f), nil
+	case f == nil:
+		return a, fmt.Errorf("%s is gone from the sandbox meanwhile", name)
 	}
-	inside := indexRecords(siblings, unreadable).match(f.Namespace, withDevice(f.Devices, *f))
-	return decide(*f, inside, slices.Concat(siblings, partialRecords(unreadable, siblings)), unreadable, r.Refresh), nil
+	f.Attachment, f.Pod, f.CNI = a.Attachment, a.Pod, a.cni
+	return inside.decide(*f, r.Refresh), nil
 }
 
-// forget removes the checkpoint if it is still the one that was read.
-func (r *captureRun) forget(a *InterfaceAction) error {
-	err := r.Store.ForgetListed(a.record, a.torn)
-	if errors.Is(err, checkpoint.ErrWrittenAnew) {
-		*a = a.decided(Kept, err.Error())
-		return nil
+// reload returns the records with the interface's own checkpoint as it is now: under the action's container ID, and under the one that a
+// capture gives a sandbox that nobody knows.
+func (r *captureRun) reload(a InterfaceAction, records recordIndex) (recordIndex, error) {
+	keys := []attachment.Key{a.Attachment.WithoutNetwork(), {ContainerID: checkpoint.UnnamedID(a.Namespace), IfName: a.Attachment.IfName}}
+	reloaded := func(key attachment.Key) bool { return slices.Contains(keys, key.WithoutNetwork()) }
+	readable := slices.DeleteFunc(slices.Clone(records.readable), func(r checkpoint.Record) bool { return reloaded(r.Attachment) })
+	unreadable := slices.DeleteFunc(slices.Clone(records.unreadable), func(u checkpoint.Unreadable) bool { return reloaded(u.Attachment()) })
+	for i, key := range slices.Compact(keys) {
+		record, err := r.Store.Load(key.ContainerID, key.IfName)
+		switch {
+		case errors.Is(err, checkpoint.ErrNoCheckpoint) && i == 0 && a.State == Refreshed:
+			return records, errors.New("it was detached meanwhile")
+		case errors.Is(err, checkpoint.ErrNoCheckpoint):
+		case errors.Is(err, checkpoint.ErrTorn), errors.Is(err, checkpoint.ErrVersion):
+			unreadable = append(unreadable, r.Store.Unreadable(key.ContainerID, key.IfName, err))
+		case err != nil:
+			return records, err
+		default:
+			readable = append(readable, record)
+		}
 	}
-	return err
+	return indexRecords(readable, unreadable), nil
 }

@@ -2,57 +2,57 @@ package capture
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/capture/netfix"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// Writer is what the records of this package have as Writer.
-const Writer = "relink capture"
+// What the records of this package have as Writer.
+const (
+	Writer       = "relink capture"
+	ImportWriter = "relink import"
+)
 
-// LiveInterface is an interface of a running sandbox. A checkpoint can hold it.
+// LiveInterface is an interface of a running sandbox. A checkpoint can hold it, unless Settled says otherwise.
 type LiveInterface struct {
 	Identity
 	Namespace attachment.Namespace
-	Live      netstate.Interface
+	// Live is the interface. What could not be looked at has its name and index only, or nothing for a whole sandbox.
+	Live netstate.Interface
 	// ReadAt is when Live was read, as a time since the boot.
 	ReadAt time.Duration
 	// ParentDown is the name of a parent that is down. It is empty if all are up.
 	ParentDown string
-	// Origin is who made it. Reason is the reason for an Origin other than Attached.
-	Origin Origin
-	Reason string
-	// Devices are all devices of the sandbox.
-	Devices netstate.Devices
-	// VFReason says why the interface, a VF of SR-IOV, gets no checkpoint. It is empty for any other interface.
-	VFReason string
+	// Settled is what the look alone decides, with its Reason: Skipped for the pod's own interface, Refused if nobody can tell whether it was
+	// attached or for a VF of SR-IOV, Failed for what could not be looked at.
+	Settled InterfaceState
+	Reason  string
 	// NeverDown says that what is missing now was taken away on purpose (LinkHistory).
 	NeverDown bool
 	// access is the host access of an interface without a readable checkpoint, nil for none.
 	access *hostaccess.Access
 }
 
+// Sandbox is a sandbox that was looked into.
+type Sandbox struct {
+	Namespace  attachment.Namespace
+	Devices    netstate.Devices
+	Interfaces []LiveInterface
+}
+
 // Node is all that runs on the node and all that is remembered.
 type Node struct {
-	Interfaces []LiveInterface
-	// LiveNamespaces are the namespaces that were looked into. Devices has the devices of each.
-	LiveNamespaces []attachment.Namespace
-	Devices        map[attachment.Namespace]netstate.Devices
-	Records        []checkpoint.Record
-	Unreadable     []checkpoint.Unreadable
-	// Evidence says whether the namespaces of Absent and of the unreadable checkpoints are there.
-	Evidence map[attachment.Namespace]sandbox.Evidence
-	// Absent are the records whose namespace a look at the node did not find.
-	Absent []checkpoint.Record
+	Sandboxes  []Sandbox
+	Records    []checkpoint.Record
+	Unreadable []checkpoint.Unreadable
 }
 
 // InterfaceAction is what to do about one interface, and why: State is what it comes to. Once it was carried out, State is
@@ -64,14 +64,15 @@ type InterfaceAction struct {
 	// access is the pod's host access as far as a checkpoint has it.
 	access *hostaccess.Access
 	cni    checkpoint.CNI
-	// hasCheckpoint is true if the attachment has a checkpoint, readable or not. torn is set if relink cannot read it.
-	hasCheckpoint bool
-	torn          *checkpoint.Unreadable
-	// parents are the parents of an interface that is there. recordedInterface is the interface as far as a checkpoint has it.
-	parents           []netstate.Device
-	recordedInterface *netstate.Interface
-	// record is the checkpoint that is to be forgotten, as it was read, unless torn is set.
-	record checkpoint.Record
+	// recorded is the attachment's checkpoint, as far as it can be read, nil for none. torn is set if relink cannot read it.
+	recorded *checkpoint.Record
+	torn     *checkpoint.Unreadable
+	// parents are the parents of an interface that is there.
+	parents []netstate.Device
+	// readAt is when the interface was read, as a time since the boot.
+	readAt time.Duration
+	// file is what an import reads, nil for a capture.
+	file *importFile
 	// announcementOwed says that an announcement is owed. A refresh does not send it.
 	announcementOwed bool
 }
@@ -82,73 +83,36 @@ func (a InterfaceAction) decided(state InterfaceState, reason string) InterfaceA
 	return a
 }
 
-// changesCheckpoint says that the action writes or forgets a checkpoint.
+// changesCheckpoint says that the action writes a checkpoint.
 func (a InterfaceAction) changesCheckpoint() bool { return plannedStates[a.State] != "" }
 
-// Decide returns what to do about each interface that was found, in that order. More actions follow
+// Decide returns what to do about each interface that was found, sandbox by sandbox. More actions follow
 // for checkpoints of other interfaces. It keeps an existing checkpoint unless refresh is set. Even
 // then it keeps the checkpoint if the interface is in a worse state now.
-func Decide(node Node, refresh bool) []InterfaceAction {
-	actions := decideLive(node, refresh)
-	if refresh {
-		actions = append(actions, decideUnmatched(node, actions)...)
+func Decide(node Node, refresh bool) (actions []InterfaceAction) {
+	index := indexRecords(node.Records, node.Unreadable)
+	for _, s := range node.Sandboxes {
+		actions = append(actions, index.match(s.Namespace, s.Devices).decideSandbox(s.Interfaces, refresh)...)
 	}
-	for _, r := range node.Absent {
-		if mayForget(r) {
-			actions = append(actions, decideGone(r, node.Evidence[r.Namespace]))
-		}
+	if refresh {
+		actions = append(actions, decideUnmatched(node.Unreadable, actions)...)
 	}
 	return actions
 }
 
-// decideLive is Decide for the sandboxes that were looked into.
-func decideLive(node Node, refresh bool) []InterfaceAction {
-	var actions []InterfaceAction
-	ofSandbox := matchSandboxes(node)
-	records := slices.Concat(node.Records, partialRecords(node.Unreadable, node.Records))
-	for _, f := range node.Interfaces {
-		actions = append(actions, decide(f, ofSandbox[f.Namespace], records, node.Unreadable, refresh))
-	}
-	return append(actions, decideMissing(node, ofSandbox, refresh)...)
-}
-
-// decideGone forgets a record only if its sandbox is proven gone. A path that vanished is no proof.
-func decideGone(r checkpoint.Record, evidence sandbox.Evidence) InterfaceAction {
-	if evidence.Verdict != sandbox.VerdictGone {
-		return recordAction(r, Kept, "its sandbox was not found, but is not proven gone: "+evidence.Reason)
-	}
-	a := recordAction(r, Forgotten, "its sandbox is gone, and no DEL forgets what relink did not attach")
-	a.record = r
-	return a
-}
-
-// mayForget reports whether a capture may forget the record. No DEL ever will, because relink did not attach the
-// interface.
-func mayForget(r checkpoint.Record) bool { return r.Writer == Writer || netfix.IsImported(r) }
-
-// decideMissing refuses to refresh checkpoints whose interfaces were not found in a living sandbox. Without refresh, it keeps
-// those whose interface is there and could not be looked at.
-func decideMissing(node Node, ofSandbox map[attachment.Namespace]matchedRecords, refresh bool) []InterfaceAction {
+// decideSandbox is Decide for one sandbox. It refuses to refresh checkpoints whose interfaces were not found in it.
+func (m matchedRecords) decideSandbox(interfaces []LiveInterface, refresh bool) (actions []InterfaceAction) {
 	found := map[attachment.Key]bool{}
-	for _, f := range node.Interfaces {
-		if r, ok := ofSandbox[f.Namespace].record(f); ok {
-			found[r.Attachment] = true
-		}
+	for _, f := range interfaces {
+		found[m.byIndex[f.Live.Link.Index].Attachment] = true
+		actions = append(actions, m.decide(f, refresh))
 	}
-	var actions []InterfaceAction
-	for _, namespace := range node.LiveNamespaces {
-		for _, r := range ofSandbox[namespace].records {
-			if _, torn := ofSandbox[namespace].unreadable(r); torn || found[r.Attachment] {
-				continue
-			}
-			_, exists := ofSandbox[namespace].device(r)
-			reason := ofSandbox[namespace].missingReason(r)
-			switch {
-			case !refresh && exists:
-				actions = append(actions, recordAction(r, Kept, reasonRecorded))
-			case refresh && reason != "":
-				actions = append(actions, recordAction(r, Refused, reason))
-			}
+	for _, r := range m.records {
+		if !refresh || found[r.Attachment] || m.isTorn(r) {
+			continue
+		}
+		if reason := m.missingReason(r); reason != "" {
+			actions = append(actions, recordAction(r, Refused, reason))
 		}
 	}
 	return actions
@@ -156,41 +120,36 @@ func decideMissing(node Node, ofSandbox map[attachment.Namespace]matchedRecords,
 
 func recordAction(r checkpoint.Record, state InterfaceState, reason string) InterfaceAction {
 	o := InterfaceOutcome{Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, State: state, Reason: reason}
-	return InterfaceAction{InterfaceOutcome: o, hasCheckpoint: true, recordedInterface: &r.Interface}
+	return InterfaceAction{InterfaceOutcome: o, recorded: &r}
 }
 
-// decide is Decide for one interface. inside has the records of its sandbox. records have those that are left of torn
-// checkpoints too. A temporary name is never recorded.
-func decide(f LiveInterface, inside matchedRecords, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) InterfaceAction {
-	a := decideByCheckpoint(f, inside, records, unreadable, refresh)
+// decide decides about one interface of the sandbox. A temporary name is never recorded.
+func (m matchedRecords) decide(f LiveInterface, refresh bool) InterfaceAction {
+	a := m.decideByCheckpoint(f, refresh)
 	if name := f.Live.Link.Name; kernel.IsTemporaryName(name) && a.changesCheckpoint() {
 		return a.decided(Refused, fmt.Sprintf("it has the name %s for a moment: %v", name, checkpoint.ErrUnfinishedMove))
 	}
 	return a
 }
 
-func decideByCheckpoint(f LiveInterface, inside matchedRecords, records []checkpoint.Record, unreadable []checkpoint.Unreadable, refresh bool) InterfaceAction {
+func (m matchedRecords) decideByCheckpoint(f LiveInterface, refresh bool) InterfaceAction {
 	o := InterfaceOutcome{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live}
-	a := InterfaceAction{InterfaceOutcome: o, cni: f.CNI, parents: f.Live.Parents, access: f.access}
-	switch r, ok := inside.record(f); {
-	case f.VFReason != "" && ok:
-		return recordAction(r, Refused, f.VFReason)
-	case f.VFReason != "":
-		return a.decided(Refused, f.VFReason)
-	case ok:
-		return decideRecorded(a, f, withoutDetachedRoutes(r, f, records), refresh)
+	a := InterfaceAction{InterfaceOutcome: o, cni: f.CNI, parents: f.Live.Parents, access: f.access, readAt: f.ReadAt}
+	r, recorded := m.record(f)
+	switch {
+	case f.Settled != "" && recorded:
+		return recordAction(r, f.Settled, f.Reason)
+	case f.Settled != "":
+		return a.decided(f.Settled, f.Reason)
+	case recorded:
+		a.recorded = &r
+		return decideRecorded(a, f, m.withoutDetachedRoutes(r), refresh)
 	}
-	if u, torn := findUnreadable(f, inside, records, unreadable); torn {
-		return decideTorn(a, f, u, records, refresh)
+	if u, torn := m.findUnreadable(f); torn {
+		return m.decideTorn(a, f, u, refresh)
 	}
-	switch f.Origin {
-	case PodMade:
-		return a.decided(Skipped, f.Reason)
-	case Unclear:
-		return a.decided(Refused, f.Reason)
-	}
-	if i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment.SameInterface(f.Attachment) }); i >= 0 {
-		return a.decided(Refused, inside.nameConflictReason(records[i]))
+	if i := slices.IndexFunc(m.node.records, func(r checkpoint.Record) bool { return r.Attachment.SameInterface(f.Attachment) }); i >= 0 {
+		return a.decided(Refused, m.nameConflictReason(m.node.records[i]))
 	}
 	return decideNew(a, f)
 }
@@ -200,10 +159,10 @@ func decideByCheckpoint(f LiveInterface, inside matchedRecords, records []checkp
 // moment.
 func decideNew(a InterfaceAction, f LiveInterface) InterfaceAction {
 	if err := a.Attachment.Validate(); err != nil {
-		return a.decided(Refused, "it has no checkpoint, and "+invalidNameReason(err))
+		return a.decided(Refused, fmt.Sprintf("none can be written: %v. Attach it under another name", err))
 	}
 	if !f.Live.Link.Up {
-		return a.decided(Refused, "it has no checkpoint, and is down: set it up first, if no plugin is at work on it")
+		return a.decided(Refused, "it is down: set it up first, if no plugin is at work on it")
 	}
 	reasons := []string{"it has no checkpoint"}
 	if f.Note != "" {
@@ -215,24 +174,16 @@ func decideNew(a InterfaceAction, f LiveInterface) InterfaceAction {
 	return a.decided(Captured, strings.Join(reasons, "; "))
 }
 
-// invalidNameReason says why no checkpoint can have the name of the attachment.
-func invalidNameReason(err error) string {
-	return fmt.Sprintf("none can be written: %v. Attach it under another name", err)
-}
-
-// reasonRecorded is the reason to keep a checkpoint without --refresh.
-const reasonRecorded = "it has a checkpoint"
-
 // decideRecorded keeps the record's name and pod, because a DEL goes by them. It also keeps what the
 // runtime gave and got.
 func decideRecorded(a InterfaceAction, f LiveInterface, r checkpoint.Record, refresh bool) InterfaceAction {
-	a.Attachment, a.cni, a.announcementOwed, a.hasCheckpoint, a.recordedInterface = r.Attachment, r.CNI, r.AnnouncementOwed || r.HasOldParent(f.Live.Parents), true, &r.Interface
+	a.Attachment, a.cni, a.announcementOwed = r.Attachment, r.CNI, r.AnnouncementOwed || r.HasOldParent(f.Live.Parents)
 	if r.Pod.Name != "" {
 		a.Pod, a.owner = r.Pod, r.Owner
 	}
 	a.access = r.HostAccess
 	if !refresh {
-		return a.decided(Kept, reasonRecorded)
+		return a.decided(Kept, "it has a checkpoint")
 	}
 	diffs := netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)
 	oldName, newName := r.Interface.Link.Name, f.Live.Link.Name
@@ -273,10 +224,10 @@ func changeReason(oldName, newName string, diffs []netstate.Difference) string {
 
 // withoutDetachedRoutes returns the record without its routes through interfaces that were detached. Such an interface is
 // gone and has no checkpoint. The route went with it.
-func withoutDetachedRoutes(r checkpoint.Record, f LiveInterface, records []checkpoint.Record) checkpoint.Record {
+func (m matchedRecords) withoutDetachedRoutes(r checkpoint.Record) checkpoint.Record {
 	detached := func(name string) bool {
-		_, exists := f.Devices.ByName(name)
-		return !exists && !slices.ContainsFunc(records, func(record checkpoint.Record) bool {
+		_, exists := m.devices.ByName(name)
+		return !exists && !slices.ContainsFunc(m.node.records, func(record checkpoint.Record) bool {
 			return record.Attachment.ContainerID == r.Attachment.ContainerID && record.Interface.Link.Name == name
 		})
 	}
@@ -330,4 +281,82 @@ func joinDifferences(diffs []netstate.Difference) string {
 		texts = append(texts, d.String())
 	}
 	return strings.Join(texts, "; ")
+}
+
+// decideTorn decides about an interface whose checkpoint cannot be read. Only a torn one is
+// written anew, and only if asked for. What can still be read of it must be there: the new
+// checkpoint would be worse otherwise.
+func (m matchedRecords) decideTorn(a InterfaceAction, f LiveInterface, u checkpoint.Unreadable, refresh bool) InterfaceAction {
+	a = a.tornBy(u) // Refused or not, the action is on this checkpoint.
+	if !refresh || u.IfName == "" || !errors.Is(u.Err, checkpoint.ErrTorn) {
+		return a.decided(Refused, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err))
+	}
+	r := m.withoutDetachedRoutes(checkpoint.Record{Attachment: a.Attachment, Interface: overlayPartial(u.Partial.Interface, f.Live)})
+	if reason := worseReason(f, r, netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)); reason != "" {
+		return a.decided(Refused, fmt.Sprintf("its checkpoint is torn, and what can be read of it is not there: %s. Put that right by hand and capture again. "+
+			"To capture it as it is: relink forget %s --force drops every checkpoint of this container ID, then relink capture writes them anew", reason, u.ContainerID))
+	}
+	return a.decided(Captured, "its checkpoint was torn: it is written anew")
+}
+
+// tornBy gives the action the name of the torn checkpoint, which a DEL goes by, and what else of it can be read. A directory that cannot be
+// read has no name.
+func (a InterfaceAction) tornBy(u checkpoint.Unreadable) InterfaceAction {
+	a.torn, a.recorded = &u, &u.Partial
+	if u.IfName == "" && a.Attachment.ContainerID != "" {
+		return a
+	}
+	if !a.Attachment.SameInterface(u.Attachment()) {
+		a.Pod, a.cni = attachment.Pod{}, checkpoint.CNI{}
+		a.Attachment.Network = checkpoint.NetworkUnknown
+	}
+	if a.Attachment.Network == checkpoint.NetworkUnknown {
+		a.Attachment = u.Attachment()
+	}
+	if u.Partial.Pod.Name != "" {
+		a.Pod, a.owner = u.Partial.Pod, u.Partial.Owner
+	}
+	if u.Partial.HostAccess != nil && u.Partial.HostAccess.Validate() == nil {
+		a.access = u.Partial.HostAccess
+	}
+	if u.Partial.CNI.Config != nil {
+		a.cni = u.Partial.CNI
+	}
+	return a
+}
+
+// overlayPartial returns the interface as it was recorded, as far as that can be read, and for the
+// rest as it is.
+func overlayPartial(partial, live netstate.Interface) netstate.Interface {
+	live.Link.Kind = cmp.Or(partial.Link.Kind, live.Link.Kind)
+	live.Master = cmp.Or(partial.Master, live.Master)
+	if len(partial.Parents) > 0 {
+		live.Parents = partial.Parents
+	}
+	if len(partial.Addresses) > 0 {
+		live.Addresses = partial.Addresses
+	}
+	if len(partial.Routes) > 0 {
+		live.Routes = partial.Routes
+	}
+	return live
+}
+
+// decideUnmatched refuses the unreadable checkpoints that no action is about. Their interfaces were not found.
+func decideUnmatched(unreadable []checkpoint.Unreadable, actions []InterfaceAction) (added []InterfaceAction) {
+	for _, u := range unreadable {
+		if slices.ContainsFunc(actions, func(a InterfaceAction) bool {
+			return a.torn != nil && a.Attachment.SameInterface(u.Attachment()) || u.IfName == "" && a.Attachment.ContainerID == u.ContainerID
+		}) {
+			continue
+		}
+		reason := fmt.Sprintf("its checkpoint is torn, and no interface of the sandbox is found for it: nothing can bring that back. "+
+			"relink forget %s --force drops it, with every other checkpoint of this container ID", u.ContainerID)
+		if u.IfName == "" || !errors.Is(u.Err, checkpoint.ErrTorn) {
+			reason = fmt.Sprintf("its checkpoint cannot be read: %v", u.Err)
+		}
+		a := InterfaceAction{InterfaceOutcome: InterfaceOutcome{Namespace: u.Partial.Namespace, Interface: u.Partial.Interface}}
+		added = append(added, a.tornBy(u).decided(Refused, reason))
+	}
+	return added
 }

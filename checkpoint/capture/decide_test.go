@@ -3,16 +3,14 @@ package capture
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/capture/netfix"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/sandbox"
-	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func ns(inode uint64) attachment.Namespace {
@@ -44,6 +42,21 @@ func found(id string, inode uint64, change func(*netstate.Interface)) LiveInterf
 	return LiveInterface{Identity: Identity{Attachment: key(id, "eth0")}, Namespace: ns(inode), Live: eth0(change)}
 }
 
+// nodeWith returns a node with the interfaces and what is remembered. The interfaces of a namespace are in one sandbox, with their devices.
+func nodeWith(interfaces []LiveInterface, records []checkpoint.Record, unreadable ...checkpoint.Unreadable) Node {
+	node := Node{Records: records, Unreadable: unreadable}
+	for _, f := range interfaces {
+		i := slices.IndexFunc(node.Sandboxes, func(s Sandbox) bool { return s.Namespace == f.Namespace })
+		if i < 0 {
+			i, node.Sandboxes = len(node.Sandboxes), append(node.Sandboxes, Sandbox{Namespace: f.Namespace})
+		}
+		s, link := &node.Sandboxes[i], f.Live.Link
+		s.Interfaces = append(s.Interfaces, f)
+		s.Devices = append(s.Devices, netstate.LiveDevice{Device: netstate.Device{Kind: link.Kind, Name: link.Name, MAC: link.MAC}, Index: link.Index})
+	}
+	return node
+}
+
 func recordOn(id string, inode uint64, writer string) checkpoint.Record {
 	return checkpoint.Record{Attachment: key(id, "eth0"), Namespace: ns(inode), Interface: eth0(nil), Writer: writer}
 }
@@ -63,70 +76,63 @@ func TestDecide(t *testing.T) {
 	}{
 		"nothing there": {},
 		"no checkpoint": {
-			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}},
+			node:   nodeWith([]LiveInterface{found("c1", 1, nil)}, nil),
 			plain:  []decided{{Captured, "c1", "it has no checkpoint"}},
 			renews: []decided{{Captured, "c1", "it has no checkpoint"}},
 		},
 		"no checkpoint, and it does not look well": {
-			node: Node{Interfaces: []LiveInterface{
+			node: nodeWith([]LiveInterface{
 				found("c1", 1, func(i *netstate.Interface) { i.Link.Up = false }),
 				{Identity: Identity{Attachment: key("c2", "eth0"), Note: "nobody knows it"}, Namespace: ns(2), Live: eth0(nil), ParentDown: "bond0"},
-			}},
+			}, nil),
 			plain: []decided{
-				{Refused, "c1", "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"},
+				{Refused, "c1", "it is down: set it up first, if no plugin is at work on it"},
 				{Captured, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
 			},
 			renews: []decided{
-				{Refused, "c1", "it has no checkpoint, and is down: set it up first, if no plugin is at work on it"},
+				{Refused, "c1", "it is down: set it up first, if no plugin is at work on it"},
 				{Captured, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
 			},
 		},
 		"a checkpoint": {
-			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, LiveNamespaces: []attachment.Namespace{ns(1)}, Records: []checkpoint.Record{recordOn("c1", 1, "relink-macvlan")}},
+			node:   nodeWith([]LiveInterface{found("c1", 1, nil)}, []checkpoint.Record{recordOn("c1", 1, "relink-macvlan")}),
 			plain:  []decided{{Kept, "c1", "it has a checkpoint"}},
 			renews: []decided{{Refreshed, "c1", "as it was recorded"}},
 		},
 		"a checkpoint under another container ID": {
-			node:   Node{Interfaces: []LiveInterface{found("other", 1, nil)}, Records: []checkpoint.Record{recordOn("c1", 1, "")}},
+			node:   nodeWith([]LiveInterface{found("other", 1, nil)}, []checkpoint.Record{recordOn("c1", 1, "")}),
 			plain:  []decided{{Kept, "c1", "it has a checkpoint"}},
 			renews: []decided{{Refreshed, "c1", "as it was recorded"}},
 		},
 		"a checkpoint of another namespace by the same name": {
-			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Records: []checkpoint.Record{recordOn("c1", 2, "")}},
+			node:   nodeWith([]LiveInterface{found("c1", 1, nil)}, []checkpoint.Record{recordOn("c1", 2, "")}),
 			plain:  []decided{{Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
 			renews: []decided{{Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
 		},
 		"a torn checkpoint": {
-			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Unreadable: []checkpoint.Unreadable{{ContainerID: "c1", IfName: "eth0", Err: torn}}},
+			node:   nodeWith([]LiveInterface{found("c1", 1, nil)}, nil, checkpoint.Unreadable{ContainerID: "c1", IfName: "eth0", Err: torn}),
 			plain:  []decided{{Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
 			renews: []decided{{Captured, "c1", "its checkpoint was torn: it is written anew"}},
 		},
 		"a sandbox's directory that can't be read": {
-			node:   Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Unreadable: []checkpoint.Unreadable{{ContainerID: "c1", Err: torn}}},
+			node:   nodeWith([]LiveInterface{found("c1", 1, nil)}, nil, checkpoint.Unreadable{ContainerID: "c1", Err: torn}),
 			plain:  []decided{{Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
 			renews: []decided{{Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
 		},
 		"gone from a living sandbox, and from a dead one": {
 			node: Node{
-				LiveNamespaces: []attachment.Namespace{ns(1), ns(5)},
-				Devices:        map[attachment.Namespace]netstate.Devices{ns(1): nil},
-				Records:        []checkpoint.Record{recordOn("c1", 1, ""), recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("not listed", 5, "")},
-				Absent:         []checkpoint.Record{recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer), recordOn("c4", 4, netfix.Writer), recordOn("c6", 6, Writer), recordOn("c7", 7, Writer)},
-				Evidence:       map[attachment.Namespace]sandbox.Evidence{ns(3): {Verdict: sandbox.VerdictGone}, ns(4): {Verdict: sandbox.VerdictGone}, ns(6): {Verdict: sandbox.VerdictAlive, Reason: "process 7 keeps it"}},
+				Sandboxes: []Sandbox{{Namespace: ns(1)}, {}},
+				Records:   []checkpoint.Record{recordOn("c1", 1, ""), recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer)},
 			},
-			plain: []decided{
-				{Forgotten, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
-				{Forgotten, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
-				{Kept, "c6", "its sandbox was not found, but is not proven gone: process 7 keeps it"},
-				{Kept, "c7", "its sandbox was not found, but is not proven gone: "},
-			},
-			renews: []decided{
-				{Refused, "c1", "eth0 is gone from the sandbox: relink restore brings it back"},
-				{Forgotten, "c3", "its sandbox is gone, and no DEL forgets what relink did not attach"},
-				{Forgotten, "c4", "its sandbox is gone, and no DEL forgets what relink did not attach"},
-				{Kept, "c6", "its sandbox was not found, but is not proven gone: process 7 keeps it"},
-				{Kept, "c7", "its sandbox was not found, but is not proven gone: "},
-			},
+			renews: []decided{{Refused, "c1", "eth0 is gone from the sandbox: relink restore brings it back"}},
+		},
+		"could not be looked at": {
+			node: nodeWith([]LiveInterface{
+				{Identity: Identity{Attachment: key("other", "eth0")}, Namespace: ns(1), Live: eth0(nil), Settled: Failed, Reason: "too many routes"},
+				{Identity: Identity{Attachment: key("c2", "eth0")}, Namespace: ns(2), Live: eth0(nil), Settled: Failed, Reason: "too many routes"},
+			}, []checkpoint.Record{recordOn("c1", 1, "")}),
+			plain:  []decided{{Failed, "c1", "too many routes"}, {Failed, "c2", "too many routes"}},
+			renews: []decided{{Failed, "c1", "too many routes"}, {Failed, "c2", "too many routes"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +154,7 @@ func TestRefreshKeepsWhatIsOwed(t *testing.T) {
 	for _, owed := range []bool{true, false} {
 		r := recordOn("c1", 1, "relink-macvlan")
 		r.AnnouncementOwed = owed
-		actions := Decide(Node{Interfaces: []LiveInterface{found("c1", 1, nil)}, Records: []checkpoint.Record{r}}, true)
+		actions := Decide(nodeWith([]LiveInterface{found("c1", 1, nil)}, []checkpoint.Record{r}), true)
 		if got := recordOf(actions[0]); actions[0].State != Refreshed || got.AnnouncementOwed != owed {
 			t.Errorf("owed %v: %s, owed %v", owed, actions[0].State, got.AnnouncementOwed)
 		}
@@ -179,7 +185,7 @@ func TestRefreshIsNoWorse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := found("c1", 1, test.change)
 			f.ParentDown = test.parentDown
-			a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{recordOn("c1", 1, "")}}, true)[0]
+			a := Decide(nodeWith([]LiveInterface{f}, []checkpoint.Record{recordOn("c1", 1, "")}), true)[0]
 			if a.State != test.want || a.Reason != test.reason {
 				t.Errorf("%s: %s", a.State, a.Reason)
 			}
@@ -203,7 +209,7 @@ func TestRefreshOfARenamedInterface(t *testing.T) {
 			f := found("c1", 1, test.change)
 			r := recordOn("c1", 1, "")
 			f.Live.Link.Name, f.Live.Link.Index, r.Interface.Link.Index = "web0", 5, 5
-			if a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{r}}, true)[0]; a.State != test.want || a.Reason != test.reason {
+			if a := Decide(nodeWith([]LiveInterface{f}, []checkpoint.Record{r}), true)[0]; a.State != test.want || a.Reason != test.reason {
 				t.Errorf("%s: %s", a.State, a.Reason)
 			}
 		})
@@ -214,39 +220,10 @@ func TestRefreshKeepsWhatTheKernelDoesNotKnow(t *testing.T) {
 	r := recordOn("c1", 1, "relink-macvlan")
 	r.Pod = attachment.Pod{Namespace: "shop", Name: "web"}
 	r.CNI.Config = []byte(`{"name": "lan"}`)
-	a := Decide(Node{Interfaces: []LiveInterface{found("other", 1, nil)}, Records: []checkpoint.Record{r}}, true)[0]
+	a := Decide(nodeWith([]LiveInterface{found("other", 1, nil)}, []checkpoint.Record{r}), true)[0]
 	got := recordOf(a)
 	if got.Attachment != r.Attachment || got.Pod != r.Pod || string(got.CNI.Config) != string(r.CNI.Config) ||
 		got.Writer != Writer {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestChoose(t *testing.T) {
-	action := func(id, name string, pod attachment.Pod) InterfaceAction {
-		return InterfaceAction{InterfaceOutcome: InterfaceOutcome{Attachment: key(id, name), Pod: pod}}
-	}
-	actions := []InterfaceAction{
-		action("abc1", "eth0", attachment.Pod{Namespace: "shop", Name: "web"}),
-		action("abc2", "eth0", attachment.Pod{}), action("abc", "eth0", attachment.Pod{}), action("abc1", "net1", attachment.Pod{}),
-	}
-	things := candidatesOf(actions, nil, nil)
-	for id, want := range map[string]int{"abc1": 2, "abc": 1, "shop/web": 2, "abc2": 1} {
-		if got, _, err := selectActions(actions, nil, things, selection.Selection{Names: []string{id}}); err != nil || len(got) != want {
-			t.Errorf("%s: %d %v", id, len(got), err)
-		}
-	}
-	for _, id := range []string{"", "ab", "shop/db", "x"} {
-		if got, _, err := selectActions(actions, nil, things, selection.Selection{Names: []string{id}}); err == nil {
-			t.Errorf("%q: %v", id, got)
-		}
-	}
-	// What only the first look has found is no mistake in the name.
-	more := append(things, selection.Candidate{Pod: attachment.Pod{Namespace: "shop", Name: "db"}, ContainerID: "d1"})
-	if got, _, err := selectActions(actions, nil, more, selection.Selection{Names: []string{"shop/db", "abc"}}); err != nil || len(got) != 1 {
-		t.Error(got, err)
-	}
-	if got, _, err := selectActions(actions, nil, things, selection.Selection{}); err != nil || len(got) != len(actions) {
-		t.Error(got, err)
 	}
 }

@@ -1,7 +1,7 @@
 // Package capture writes checkpoints of what runs without one: pods that were attached before relink came, or by other plugins.
 //
 // [Run] looks into every sandbox of the node. Each interface that a checkpoint can hold is a [LiveInterface]:
-// what it is like now, whose it is (an [Identity], from the CNI caches) and who made it (its [Origin]).
+// what it is like now, whose it is (an [Identity], from the CNI caches) and what the look alone decides about it.
 // A [Node] has all that was found and all that is remembered. [Decide] is a pure function from a Node
 // to [InterfaceAction]s, each with its reason. Run decides each action again under the sandbox's lock, from what
 // is there then. The result is an [InterfaceOutcome] of the [InterfaceReport].
@@ -9,5 +9,5 @@
 // A pod that is being attached or detached has no checkpoint for a moment. So a second look follows at everything that
 // was refused, has failed or could not be looked at.
 //
-// [FindUnrecorded] is the look alone: what relink check reports.
+// [FindUnrecorded] is a dry run for what has no checkpoint: what relink check reports.
 package capture

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/cnicache"
@@ -27,29 +26,25 @@ type inspector struct {
 	// calls attached.
 	records  recordIndex
 	attached []string
-	// skipRecorded skips interfaces that have a record.
-	skipRecorded bool
 	// masquerades says that a rule of iptables for host access may be in the host.
 	masquerades bool
 }
 
-// newInspector opens the host, and the caller closes it. torn are the errors of entries in the caches
-// that cannot be read.
-func newInspector(opts Options, records []checkpoint.Record, unreadable []checkpoint.Unreadable, onlyNew bool) (l *inspector, torn []error, err error) {
-	l = &inspector{skipRecorded: onlyNew, masquerades: len(opts.Store.MasqueradeFamilies()) > 0, records: indexRecords(records, unreadable), attached: opts.Attached}
-	entries, torn, err := cnicache.Read(opts.CacheDir)
+// newInspector opens the host, and the caller closes it.
+func newInspector(opts Options) (l *inspector, err error) {
+	records, unreadable, err := opts.Store.List()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	l.cache = locateEntries(entries)
+	l = &inspector{masquerades: len(opts.Store.MasqueradeFamilies()) > 0, records: indexRecords(records, unreadable), attached: opts.Attached}
 	if l.host, err = kernel.OpenHost(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if l.hostDevices, err = l.host.Devices(); err != nil {
 		l.close()
-		return nil, nil, err
+		return nil, err
 	}
-	return l, torn, nil
+	return l, nil
 }
 
 func (l *inspector) close() { l.host.Close() }
@@ -58,80 +53,63 @@ func (l *inspector) close() { l.host.Close() }
 func locateEntries(entries []cnicache.Entry) []cacheEntry {
 	var result []cacheEntry
 	for _, e := range entries {
-		if e.Netns == "" {
-			continue
-		}
-		if file, ok := sandbox.Identify(e.Netns); ok {
+		if file, ok := sandbox.Identify(e.Netns); e.Netns != "" && ok {
 			result = append(result, cacheEntry{Entry: e, namespace: file})
 		}
 	}
 	return result
 }
 
-// sandboxResult is the result of a look into one sandbox.
-type sandboxResult struct {
-	found []LiveInterface
-	// namespace is nil if the sandbox has gone meanwhile.
-	namespace *attachment.Namespace
-	// listed says that devices has all devices of the sandbox.
-	listed   bool
-	devices  netstate.Devices
-	problems []InspectionProblem
-}
-
-// inspectNode looks into the sandboxes of the node: into all of them, or only into some if that is not nil. The node
-// that it returns has no records yet.
-func (l *inspector) inspectNode(limit map[attachment.NamespaceFile]bool) (node Node, problems []InspectionProblem, err error) {
-	sandboxes, err := sandbox.List()
+// inspectNode looks into the sandboxes of the node. onlyNew skips interfaces that have a record.
+func (l *inspector) inspectNode(onlyNew bool) ([]Sandbox, error) {
+	listed, err := sandbox.List()
 	if err != nil {
-		return Node{}, nil, err
+		return nil, err
 	}
-	if limit != nil {
-		sandboxes = slices.DeleteFunc(sandboxes, func(s sandbox.Sandbox) bool { return !limit[s.NamespaceFile] })
-	}
-	results := make([]sandboxResult, len(sandboxes))
-	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) { results[i] = l.inspectSandbox(sandboxes[i]) })
-	node.Devices = map[attachment.Namespace]netstate.Devices{}
-	for _, r := range results {
-		node.Interfaces, problems = append(node.Interfaces, r.found...), append(problems, r.problems...)
-		if r.namespace != nil {
-			node.LiveNamespaces = append(node.LiveNamespaces, *r.namespace)
-		}
-		if r.listed {
-			node.Devices[*r.namespace] = r.devices
-		}
-	}
-	return node, problems, nil
+	sandboxes := make([]Sandbox, len(listed))
+	inparallel.Do(runtime.GOMAXPROCS(0), len(listed), func(i int) { sandboxes[i] = l.inspectSandbox(listed[i], onlyNew) })
+	return sandboxes, nil
 }
 
-func (l *inspector) inspectSandbox(s sandbox.Sandbox) sandboxResult {
+// inspectSandbox looks into one sandbox. It finds nothing in a sandbox that has gone meanwhile.
+func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) Sandbox {
+	failed := func(namespace attachment.Namespace, err error) Sandbox {
+		return Sandbox{Interfaces: []LiveInterface{l.failed(namespace, netstate.Link{}, err)}}
+	}
 	namespace, err := kernel.OpenListed(s)
 	if errors.Is(err, kernel.ErrNoNamespace) {
-		return sandboxResult{}
+		return Sandbox{}
 	}
 	if err != nil {
-		return sandboxResult{problems: []InspectionProblem{l.problem(attachment.Namespace{Device: s.Device, Inode: s.Inode}, "", err)}}
+		return failed(attachment.Namespace{Device: s.Device, Inode: s.Inode}, err)
 	}
 	defer namespace.Close()
 	id := namespace.Identity()
 	room, err := l.openInspector(namespace)
 	if err != nil {
-		return sandboxResult{namespace: &id, problems: []InspectionProblem{l.problem(id, "", err)}}
+		return failed(id, err)
 	}
-	result := sandboxResult{namespace: &id, listed: true, devices: room.sandboxDevices}
+	result := Sandbox{Namespace: id, Devices: room.sandboxDevices}
 	for _, d := range room.sandboxDevices {
-		if d.Name == "lo" || l.skipRecorded && room.records.recorded(d.Index) {
+		if d.Name == "lo" || onlyNew && room.records.recorded(d.Index) {
 			continue
 		}
 		f, err := room.inspect(d.Name)
-		switch {
-		case err != nil:
-			result.problems = append(result.problems, l.problem(id, d.Name, err))
-		case f != nil:
-			result.found = append(result.found, *f)
+		if err != nil {
+			failed := l.failed(id, netstate.Link{Name: d.Name, Index: d.Index}, err)
+			f = &failed
+		}
+		if f != nil {
+			result.Interfaces = append(result.Interfaces, *f)
 		}
 	}
 	return result
+}
+
+// failed returns an interface, or a whole sandbox for a link without a name, that could not be looked at.
+func (l *inspector) failed(namespace attachment.Namespace, link netstate.Link, err error) LiveInterface {
+	owner := identify(namespace, link, l.cache, l.records.byNamespace[namespace.File()])
+	return LiveInterface{Identity: owner, Namespace: namespace, Live: netstate.Interface{Link: link}, Settled: Failed, Reason: printable.Joined(err)}
 }
 
 // sandboxInspector is one sandbox that is looked into.
@@ -167,29 +145,27 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 		host, live, err = r.retry(name)
 	}
 	vf := new(kernel.VFError)
-	if isNotCapturable(err) && !errors.As(err, &vf) {
+	switch isVF := errors.As(err, &vf); {
+	case isNotCapturable(err) && !isVF:
 		return nil, nil
-	}
-	if err != nil && !isNotCapturable(err) {
+	case err != nil && !isVF:
 		return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 	}
 	uptime, uptimeErr := boot.Uptime()
 	if uptimeErr != nil {
 		return nil, uptimeErr
 	}
-	f := &LiveInterface{Namespace: r.namespace.Identity(), Live: live, ReadAt: uptime, Devices: r.sandboxDevices}
-	f.Identity = identify(f.Namespace, live.Link, r.cache).withRecords(f.Namespace, r.records.records)
-	if err != nil {
-		if f.VFReason = vf.Error(); f.InCache || r.records.recorded(live.Link.Index) {
-			return f, nil
-		}
+	f := &LiveInterface{Namespace: r.namespace.Identity(), Live: live, ReadAt: uptime}
+	f.Identity = identify(f.Namespace, live.Link, r.cache, r.records.records)
+	attached := f.InCache || r.records.recorded(live.Link.Index)
+	switch {
+	case !attached && (err != nil || !isOnHostDevice(live)):
 		return nil, nil
-	}
-	if !f.InCache && !r.records.recorded(live.Link.Index) {
-		if !isOnHostDevice(live) {
-			return nil, nil
-		}
-		if f.Origin, f.Reason, err = r.findOrigin(*f); err != nil {
+	case err != nil:
+		f.Settled, f.Reason = Refused, vf.Error()
+		return f, nil
+	case !attached:
+		if f.Settled, f.Reason, err = r.findOrigin(*f); err != nil {
 			return nil, err
 		}
 	}

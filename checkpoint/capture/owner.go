@@ -1,9 +1,6 @@
 package capture
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
@@ -29,65 +26,55 @@ type cacheEntry struct {
 
 // identify returns whose the link in the namespace is. If there are several entries, those with the
 // live MAC go first, then those of Multus's delegates: the runtime's cache has Multus with its first
-// delegate's interface. Entries that disagree about the container ID tell nothing. One of them is
+// delegate's interface. If no entry is of the interface, the container ID can be that of another interface of the sandbox, or of the records of
+// the namespace. Entries that disagree about the container ID tell nothing, and neither do such records. One of the entries is
 // left over, and nobody knows which.
-func identify(namespace attachment.Namespace, link netstate.Link, cache []cacheEntry) Identity {
+func identify(namespace attachment.Namespace, link netstate.Link, cache []cacheEntry, records []checkpoint.Record) Identity {
 	ofSandbox := filterEntries(cache, func(e cacheEntry) bool { return e.namespace == namespace.File() })
 	exact := filterEntries(ofSandbox, func(e cacheEntry) bool { return e.Attachment.IfName == link.Name })
 	exact = preferEntries(exact, func(e cacheEntry) bool { return e.MAC == link.MAC })
 	exact = preferEntries(exact, func(e cacheEntry) bool { return e.Delegate })
-	entries, note := exact, "no CNI cache knows the sandbox"
-	if len(exact) == 0 && len(ofSandbox) > 0 {
-		entries, note = ofSandbox, "no CNI cache knows the interface's network"
-	}
-	unnamed := Identity{Attachment: attachment.Key{
-		Network: checkpoint.NetworkUnknown, ContainerID: checkpoint.UnnamedID(namespace), IfName: link.Name,
-	}}
-	switch ids := containerIDs(entries); {
-	case len(ids) > 1:
-		note = fmt.Sprintf("the CNI cache has %d container IDs for it", len(ids))
-	case len(ids) == 1 && len(exact) > 0:
+	if _, _, unique := commonSandbox(exact); unique {
 		e := exact[0]
 		return Identity{Attachment: e.Attachment, Pod: e.Pod, CNI: checkpoint.CNI{Config: e.Config, Result: e.Result}, InCache: true}
-	case len(ids) == 1:
-		unnamed.Attachment.ContainerID, unnamed.Pod = ids[0], entries[0].Pod
-		unnamed.Note = note + `: it is remembered as "` + checkpoint.NetworkUnknown + `"`
-		return unnamed
 	}
-	unnamed.Note = note + ": its container ID is made from the namespace"
-	return unnamed
-}
-
-// withRecords returns the owner with what the checkpoints of the same namespace tell. They tell nothing where
-// they disagree about the container ID, or where theirs is made from the namespace too.
-func (o Identity) withRecords(namespace attachment.Namespace, records []checkpoint.Record) Identity {
-	if o.Attachment.ContainerID != checkpoint.UnnamedID(namespace) {
-		return o
-	}
-	id, pod := "", attachment.Pod{}
+	unnamed := checkpoint.UnnamedID(namespace)
+	var recorded []cacheEntry
 	for _, r := range records {
-		switch containerID := r.Attachment.ContainerID; {
-		case containerID == checkpoint.UnnamedID(namespace):
-			continue
-		case id != "" && id != containerID:
-			return o
-		default:
-			id = containerID
-		}
-		if r.Pod.Name != "" {
-			pod = r.Pod
+		if r.Attachment.ContainerID != unnamed {
+			recorded = append(recorded, cacheEntry{Entry: cnicache.Entry{Attachment: r.Attachment, Pod: r.Pod}})
 		}
 	}
-	if id == "" {
-		return o
-	}
-	o.Attachment.ContainerID, o.Pod = id, pod
+	o := Identity{Attachment: attachment.Key{Network: checkpoint.NetworkUnknown, IfName: link.Name}}
 	o.Note = `no CNI cache knows the interface's network: it is remembered as "` + checkpoint.NetworkUnknown + `"`
+	for _, entries := range [][]cacheEntry{ofSandbox, recorded} {
+		var unique bool
+		if o.Attachment.ContainerID, o.Pod, unique = commonSandbox(entries); unique {
+			return o
+		}
+	}
+	o.Attachment.ContainerID, o.Pod, o.Note = unnamed, attachment.Pod{}, "no CNI cache knows the sandbox"
+	if len(ofSandbox) > 0 {
+		o.Note = "the CNI caches have several container IDs for it"
+	}
+	o.Note += ": its container ID is made from the namespace"
 	return o
 }
 
-func filterEntries(entries []cacheEntry, match func(cacheEntry) bool) []cacheEntry {
-	var matches []cacheEntry
+// commonSandbox returns the container ID of the entries, and their pod. unique says that there is an entry, and that all have that ID.
+func commonSandbox(entries []cacheEntry) (containerID string, pod attachment.Pod, unique bool) {
+	for i, e := range entries {
+		if i > 0 && e.Attachment.ContainerID != containerID {
+			return "", attachment.Pod{}, false
+		}
+		if containerID = e.Attachment.ContainerID; e.Pod.Name != "" {
+			pod = e.Pod
+		}
+	}
+	return containerID, pod, len(entries) > 0
+}
+
+func filterEntries(entries []cacheEntry, match func(cacheEntry) bool) (matches []cacheEntry) {
 	for _, e := range entries {
 		if match(e) {
 			matches = append(matches, e)
@@ -102,16 +89,6 @@ func preferEntries(entries []cacheEntry, match func(cacheEntry) bool) []cacheEnt
 		return matches
 	}
 	return entries
-}
-
-func containerIDs(entries []cacheEntry) []string {
-	var ids []string
-	for _, e := range entries {
-		if !slices.Contains(ids, e.Attachment.ContainerID) {
-			ids = append(ids, e.Attachment.ContainerID)
-		}
-	}
-	return ids
 }
 
 // addNote adds to the Note.

@@ -51,7 +51,7 @@ func TestOwnerOf(t *testing.T) {
 		},
 		"two that nothing tells apart": {
 			[]cacheEntry{entry("lan", "old", "eth0", "", false, 1), entry("lan", "c1", "eth0", "", false, 1)},
-			Identity{Attachment: unnamed, Note: "the CNI cache has 2 container IDs for it: its container ID is made from the namespace"},
+			Identity{Attachment: unnamed, Note: "the CNI caches have several container IDs for it: its container ID is made from the namespace"},
 		},
 		"the sandbox, by another interface": {
 			[]cacheEntry{entry("lan", "c1", "net1", "", false, 1)},
@@ -59,7 +59,7 @@ func TestOwnerOf(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := identify(ns(1), netstate.Link{Name: "eth0", MAC: mac}, test.cache)
+			got := identify(ns(1), netstate.Link{Name: "eth0", MAC: mac}, test.cache, nil)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -80,20 +80,20 @@ func TestOriginOf(t *testing.T) {
 	const alone = "no CNI cache has it, and it is on "
 	for name, test := range map[string]struct {
 		neighbours []sibling
-		want       Origin
+		want       InterfaceState
 		why        string
 	}{
-		"alone on its parent": {nil, Attached, ""},
+		"alone on its parent": {nil, "", ""},
 		"beside an attachment": {
-			[]sibling{{"net1", false}, {"eth0", true}}, PodMade,
+			[]sibling{{"net1", false}, {"eth0", true}}, Skipped,
 			alone + "the parent of eth0, lan0: it is taken to be the pod's own. If it was attached: relink capture --attached vrrp.51",
 		},
 		"beside others that nobody knows": {
-			[]sibling{{"eth0", false}, {"net1", false}}, Unclear,
+			[]sibling{{"eth0", false}, {"net1", false}}, Refused,
 			alone + "one parent, lan0, with eth0, net1: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached vrrp.51",
 		},
 		"beside very many": {
-			[]sibling{{"a", false}, {"b", false}, {"c", false}, {"d", false}, {"e", false}, {"f", false}, {"g", false}}, Unclear,
+			[]sibling{{"a", false}, {"b", false}, {"c", false}, {"d", false}, {"e", false}, {"f", false}, {"g", false}}, Refused,
 			alone + "one parent, lan0, with a, b, c, d, e, and 2 more: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached vrrp.51",
 		},
 	} {
@@ -103,47 +103,36 @@ func TestOriginOf(t *testing.T) {
 	}
 }
 
-func TestIsGone(t *testing.T) {
-	r := checkpoint.Record{Namespace: attachment.Namespace{Path: "/missing", BootID: "b", Device: 4, Inode: 1, Cookie: 10}}
-	if !isAbsent(r, nil) {
-		t.Error("its path is gone, and it is nowhere else")
-	}
-	if isAbsent(r, []attachment.Namespace{ns(1)}) {
-		t.Error("it lives under another path")
-	}
-	r.Namespace.Path = "/proc/self/ns/net"
-	if !isAbsent(r, nil) {
-		t.Error("another one is at its path")
-	}
-}
-
 // If no cache knows the owner, the other checkpoints of the namespace do.
 func TestOwnerByNeighbours(t *testing.T) {
 	web := attachment.Pod{Namespace: "shop", Name: "web"}
 	of := func(id string, pod attachment.Pod) checkpoint.Record {
 		return checkpoint.Record{Attachment: key(id, "net1"), Pod: pod, Namespace: ns(1)}
 	}
-	unnamed := Identity{Attachment: attachment.Key{Network: "unknown", ContainerID: "ns-1-10", IfName: "eth0"}, Note: "nothing"}
+	unnamed := Identity{
+		Attachment: attachment.Key{Network: "unknown", ContainerID: "ns-1-10", IfName: "eth0"},
+		Note:       "no CNI cache knows the sandbox: its container ID is made from the namespace",
+	}
 	told := func(id string, pod attachment.Pod) Identity {
 		return Identity{
 			Attachment: attachment.Key{Network: "unknown", ContainerID: id, IfName: "eth0"}, Pod: pod,
 			Note: `no CNI cache knows the interface's network: it is remembered as "unknown"`,
 		}
 	}
-	named := Identity{Attachment: key("c9", "eth0"), InCache: true}
+	cached := []cacheEntry{{Entry: cnicache.Entry{Attachment: key("c9", "eth0")}, namespace: ns(1).File()}}
 	for name, test := range map[string]struct {
-		is      Identity
+		cache   []cacheEntry
 		records []checkpoint.Record
 		want    Identity
 	}{
-		"none":                         {unnamed, nil, unnamed},
-		"one":                          {unnamed, []checkpoint.Record{of("c1", web)}, told("c1", web)},
-		"two, of which one has no pod": {unnamed, []checkpoint.Record{of("c1", web), of("c1", attachment.Pod{})}, told("c1", web)},
-		"two that disagree":            {unnamed, []checkpoint.Record{of("c1", web), of("c2", web)}, unnamed},
-		"one that has no name either":  {unnamed, []checkpoint.Record{of("ns-1-10", attachment.Pod{})}, unnamed},
-		"a cache goes before":          {named, []checkpoint.Record{of("c1", web)}, named},
+		"none":                         {nil, nil, unnamed},
+		"one":                          {nil, []checkpoint.Record{of("c1", web)}, told("c1", web)},
+		"two, of which one has no pod": {nil, []checkpoint.Record{of("c1", web), of("c1", attachment.Pod{})}, told("c1", web)},
+		"two that disagree":            {nil, []checkpoint.Record{of("c1", web), of("c2", web)}, unnamed},
+		"one that has no name either":  {nil, []checkpoint.Record{of("ns-1-10", attachment.Pod{})}, unnamed},
+		"a cache goes before":          {cached, []checkpoint.Record{of("c1", web)}, Identity{Attachment: key("c9", "eth0"), InCache: true}},
 	} {
-		if diff := cmp.Diff(test.want, test.is.withRecords(ns(1), test.records)); diff != "" {
+		if diff := cmp.Diff(test.want, identify(ns(1), netstate.Link{Name: "eth0"}, test.cache, test.records)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

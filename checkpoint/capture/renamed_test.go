@@ -52,7 +52,7 @@ func TestRefreshOfWhatCanNotBeRemembered(t *testing.T) {
 	n.cnitool(t, "add", "stock", "web", netns)
 	n.Says(t, 0, "capture", "1 captured")
 	fresh.Run(t, netns, `ip link set eth0 down name "$(printf 'e\033[2Jth')"; ip link set "$(printf 'e\033[2Jth')" up`)
-	out := n.Says(t, 1, "capture --refresh", "can't be remembered", "1 refused")
+	out := n.Says(t, 1, "capture --refresh", "can't be remembered", "1 failed")
 	if strings.Contains(out, "is gone") {
 		t.Errorf("it is there:\n%s", out)
 	}

@@ -178,50 +178,39 @@ func checkDeviceUp(n *kernel.Namespace, index int, wasUp bool) error {
 	return err
 }
 
-// updateCheckpoints compares the reading with the checkpoints, and writes those that are out of date.
+// updateCheckpoints compares the reading with the checkpoints, and writes those that are out of date. It leaves torn checkpoints alone:
+// nobody has asked to repair them.
 func (r *renewalRun) updateCheckpoints(unbroken bool) (outcomes []InterfaceOutcome) {
-	inside := r.inspector.records
-	found := map[attachment.Key]bool{}
-	for _, f := range r.interfaces {
-		f.NeverDown = unbroken
-		record, readable := inside.record(f)
-		if !readable {
-			continue // Its checkpoint is torn. Nobody has asked to repair that.
-		}
-		found[record.Attachment] = true
-		outcomes = append(outcomes, r.updateCheckpoint(decide(f, inside, r.records, r.unreadable, true), record, f.ReadAt))
+	for i := range r.interfaces {
+		r.interfaces[i].NeverDown = unbroken
 	}
-	for _, record := range inside.records {
-		if _, torn := inside.unreadable(record); torn || found[record.Attachment] {
-			continue
-		}
-		if reason := inside.missingReason(record); reason != "" {
-			outcomes = append(outcomes, recordAction(record, Refused, reason).InterfaceOutcome)
+	for _, a := range r.inspector.records.decideSandbox(r.interfaces, true) {
+		if a.torn == nil && a.recorded != nil {
+			outcomes = append(outcomes, r.updateCheckpoint(a))
 		}
 	}
 	return outcomes
 }
 
-// updateCheckpoint carries out the action, if it changes the record. readAt is when the interface was read.
-func (r *renewalRun) updateCheckpoint(a InterfaceAction, previous checkpoint.Record, readAt time.Duration) InterfaceOutcome {
+// updateCheckpoint carries out the action, if it changes the record.
+func (r *renewalRun) updateCheckpoint(a InterfaceAction) InterfaceOutcome {
 	if a.State != Refreshed {
 		return a.InterfaceOutcome
 	}
+	previous := *a.recorded
 	if r.Store.Detaching(a.Namespace, previous.Attachment.IfName) {
 		return a.decided(Kept, "it is being detached").InterfaceOutcome
 	}
 	record := recordOf(a)
-	if !mayForget(previous) {
-		record.Writer = previous.Writer // The writer stays the plugin that attached the interface: its DEL will forget the record.
-	}
+	record.Writer = previous.Writer
 	if r.Quick {
 		record.Interface.NotCaptured = previous.Interface.NotCaptured
 	}
 	if !a.Interface.Carrier {
 		keepWithoutRouteFlags(previous.Interface.Addresses, record.Interface.Addresses)
 	}
-	record.Interface.Parents = mergeLostParts(previous.Interface.Parents, record.Interface.Parents, readAt)
-	if isSameContent(previous, record, readAt) {
+	record.Interface.Parents = mergeLostParts(previous.Interface.Parents, record.Interface.Parents, a.readAt)
+	if isSameContent(previous, record, a.readAt) {
 		return a.decided(Kept, a.Reason).InterfaceOutcome
 	}
 	if err := r.Store.Save(record); err != nil {

@@ -32,7 +32,7 @@ func TestWhatWasTakenAwayOnPurposeIsRenewed(t *testing.T) {
 	} {
 		f := found("c1", 1, test.change)
 		f.NeverDown = true
-		a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{recordOn("c1", 1, "")}}, true)[0]
+		a := Decide(nodeWith([]LiveInterface{f}, []checkpoint.Record{recordOn("c1", 1, "")}), true)[0]
 		if a.State != test.want || a.Reason != test.reason {
 			t.Errorf("%s: %s: %s", name, a.State, a.Reason)
 		}
@@ -177,7 +177,7 @@ func TestAnExpiredAddressIsNotMissing(t *testing.T) {
 		r.Interface.Addresses[0].ValidUntil = until
 		f := found("c1", 1, func(i *netstate.Interface) { i.Addresses, i.Routes = nil, nil })
 		f.ReadAt = 1000 * time.Second
-		if a := Decide(Node{Interfaces: []LiveInterface{f}, Records: []checkpoint.Record{r}}, true)[0]; a.State != want {
+		if a := Decide(nodeWith([]LiveInterface{f}, []checkpoint.Record{r}), true)[0]; a.State != want {
 			t.Errorf("until %d: %s: %s", until, a.State, a.Reason)
 		}
 	}

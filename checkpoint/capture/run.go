@@ -5,16 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/flock"
-	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
-	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/selection"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // Options of a run.
@@ -22,7 +24,7 @@ type Options struct {
 	Store *checkpoint.Store
 	// CacheDir is where the CNI caches are (cnicache.DefaultDir).
 	CacheDir string
-	// Select limits the run. FindUnrecorded passes over it.
+	// Select limits the run.
 	Select selection.Selection
 	// Attached are names of interfaces that were attached to the pods. It overrides the caches.
 	Attached []string
@@ -40,14 +42,12 @@ type InterfaceState string
 const (
 	Captured  InterfaceState = "captured"
 	Refreshed InterfaceState = "refreshed"
-	Forgotten InterfaceState = "forgotten"
 	Kept      InterfaceState = "kept"
 	Refused   InterfaceState = "refused"
 	Failed    InterfaceState = "failed"
 	Skipped   InterfaceState = "left alone"
 	ToCapture InterfaceState = "to capture"
 	ToRefresh InterfaceState = "to refresh"
-	ToForget  InterfaceState = "to forget"
 )
 
 // InterfaceOutcome is what is reported of one interface.
@@ -58,166 +58,193 @@ type InterfaceOutcome struct {
 	Interface  netstate.Interface   `json:"interface,omitzero"`
 	State      InterfaceState       `json:"state"`
 	Reason     string               `json:"reason"`
+	// File is the file of an import.
+	File string `json:"file,omitempty"`
+}
+
+// Candidate is how the interface is selected. If no cache and no checkpoint knows the sandbox, its pod is empty and
+// its container ID is made from the namespace. Then --namespace does not choose it: it would be reported under
+// every namespace, although it may be no pod's. The parents of what could not be looked at are not known, so --parent does not choose that.
+func (o InterfaceOutcome) Candidate() selection.Candidate {
+	return selection.Candidate{
+		Pod: o.Pod, ContainerID: o.Attachment.ContainerID, Network: o.Attachment.Network, Parents: netstate.ChainNames(o.Interface.Parents),
+	}
 }
 
 // InterfaceReport is the whole of what a run found and did.
 type InterfaceReport struct {
 	DryRun     bool               `json:"dryRun"`
 	Interfaces []InterfaceOutcome `json:"interfaces"`
-	// Problems name sandboxes and interfaces that could not be looked at.
-	Problems []string `json:"problems,omitempty"`
 	// Notes name entries of the caches that cannot be read.
 	Notes []string `json:"notes,omitempty"`
 }
 
 // Complete says that everything was done that was asked for.
 func (r InterfaceReport) Complete() bool {
-	for _, o := range r.Interfaces {
-		if o.State == Refused || o.State == Failed {
-			return false
-		}
-	}
-	return len(r.Problems) == 0
+	return !slices.ContainsFunc(r.Interfaces, func(o InterfaceOutcome) bool { return o.State == Refused || o.State == Failed })
 }
 
 // Run captures the interfaces of the running sandboxes. One failure does not stop the others; the
 // report has all of them. Run returns an error if it could look at nothing.
 func Run(ctx context.Context, opts Options) (InterfaceReport, error) {
-	r := newRun(opts)
+	r := &captureRun{Options: opts}
 	if err := r.firstPass(ctx); err != nil {
 		return InterfaceReport{}, err
 	}
-	r.recheck(ctx)
+	if err := r.recheck(ctx); err != nil {
+		r.notes = append(r.notes, "the second look at what was not captured failed: "+printable.Joined(err))
+	}
+	return r.report(), nil
+}
+
+func (r *captureRun) report() InterfaceReport {
+	report := InterfaceReport{DryRun: r.DryRun, Interfaces: []InterfaceOutcome{}, Notes: r.notes}
 	for _, a := range r.actions {
-		r.report.Interfaces = append(r.report.Interfaces, a.InterfaceOutcome)
+		report.Interfaces = append(report.Interfaces, a.InterfaceOutcome)
 	}
-	r.report.Problems = problemLines(r.problems)
-	return r.report, nil
+	return report
 }
 
-// firstPass takes the first look, and carries out what it decides about what is selected.
-func (r *captureRun) firstPass(ctx context.Context) error {
-	node, err := r.readNode(ctx)
-	if err != nil {
-		return err
+// FindUnrecorded returns the interfaces of running sandboxes that have no checkpoint and are not the pods' own, and what it could not
+// look at (Failed). The Reason says why a capture would write no checkpoint. FindUnrecorded changes nothing. It takes a second look at what it
+// would return, so that a pod that is being attached or detached is not reported. If the context ends, it returns the context's error.
+func FindUnrecorded(ctx context.Context, opts Options) (found []InterfaceOutcome, err error) {
+	opts.DryRun = true
+	r := &captureRun{Options: opts, onlyNew: true}
+	if err := r.firstPass(ctx); err != nil {
+		return nil, err
 	}
-	defer r.inspector.close()
-	actions := Decide(node, r.Refresh)
-	r.firstCandidates = r.candidates(actions)
-	if actions, r.problems, err = selectActions(actions, r.problems, r.firstCandidates, r.Select); err != nil {
-		return err
+	if err := cmp.Or(r.recheck(ctx), ctx.Err()); err != nil {
+		return nil, err
 	}
-	r.execute(ctx, actions)
-	return nil
-}
-
-// execute does what was decided. A dry run only reports it.
-func (r *captureRun) execute(ctx context.Context, actions []InterfaceAction) {
-	r.actions = actions
-	if !r.DryRun {
-		r.writeActions(ctx)
-		return
+	for _, a := range r.actions {
+		if a.State == ToCapture {
+			a.Reason = ""
+		}
+		if a.recorded == nil && a.State != Skipped {
+			found = append(found, a.InterfaceOutcome)
+		}
 	}
-	for i := range actions {
-		actions[i].State = cmp.Or(plannedStates[actions[i].State], actions[i].State)
-	}
+	return found, nil
 }
 
 // plannedStates are the states in a dry run of what is changed otherwise.
-var plannedStates = map[InterfaceState]InterfaceState{Captured: ToCapture, Refreshed: ToRefresh, Forgotten: ToForget}
+var plannedStates = map[InterfaceState]InterfaceState{Captured: ToCapture, Refreshed: ToRefresh}
 
 // captureRun is one run under way, or its second look.
 type captureRun struct {
 	Options
+	// onlyNew skips interfaces that have a record.
+	onlyNew   bool
 	inspector *inspector
-	report    InterfaceReport
-	node      Node
 	actions   []InterfaceAction
-	problems  []InspectionProblem
-	// firstCandidates is all that the first look could choose from.
-	firstCandidates []selection.Candidate
+	notes     []string
 }
 
-func newRun(opts Options) *captureRun {
-	return &captureRun{Options: opts, report: InterfaceReport{DryRun: opts.DryRun, Interfaces: []InterfaceOutcome{}}}
-}
-
-// readNode looks at everything that is remembered and everything that runs.
-func (r *captureRun) readNode(ctx context.Context) (Node, error) {
-	if _, err := r.readSandboxes(nil, false); err != nil {
-		return Node{}, err
+// firstPass takes the first look, and carries out what it decides about what is selected.
+func (r *captureRun) firstPass(ctx context.Context) error {
+	if err := r.look(); err != nil {
+		return err
 	}
-	for _, record := range r.node.Records {
-		if isAbsent(record, r.node.LiveNamespaces) {
-			r.node.Absent = append(r.node.Absent, record)
+	defer r.inspector.close()
+	if !r.Select.MatchesAll() {
+		naming := restore.NewNaming(r.inspector.hostDevices, r.inspector.records.records, r.inspector.records.unreadable)
+		var candidates []selection.Candidate
+		for _, a := range r.actions {
+			candidates = append(candidates, a.candidate(naming))
 		}
+		chosen, err := r.Select.Choose(candidates)
+		if err != nil {
+			return err
+		}
+		r.actions = selection.Keep(r.actions, chosen)
 	}
-	r.node.Evidence = r.proveNamespaces(ctx, r.node)
-	return r.node, nil
+	r.execute(ctx)
+	return nil
 }
 
-// readSandboxes looks at what is remembered and at what runs in all sandboxes, or only in some if that is not nil. onlyNew skips
-// interfaces that have a record. The caller closes r.inspector unless there is an error.
-func (r *captureRun) readSandboxes(limit map[attachment.NamespaceFile]bool, onlyNew bool) (Node, error) {
-	records, unreadable, err := r.Store.List()
+// candidate has the parents that the interface is on, and those that its checkpoint has.
+func (a InterfaceAction) candidate(naming *restore.Naming) selection.Candidate {
+	t := a.Candidate()
+	t.Parents, t.Unknown = netstate.ChainNames(a.parents), a.torn != nil
+	if a.recorded != nil {
+		t.Parents = append(t.Parents, naming.Names(a.recorded.Interface)...)
+	}
+	if t.Unknown && t.Network == checkpoint.NetworkUnknown {
+		t.Network = ""
+	}
+	return t
+}
+
+// look looks at what is remembered and at what runs, and decides. The caller closes r.inspector unless there is an error.
+func (r *captureRun) look() error {
+	entries, torn, err := cnicache.Read(r.CacheDir)
 	if err != nil {
-		return Node{}, err
+		return err
 	}
-	var torn []error
-	if r.inspector, torn, err = newInspector(r.Options, records, unreadable, onlyNew); err != nil {
-		return Node{}, err
+	for _, err := range torn {
+		r.notes = append(r.notes, printable.Joined(err))
 	}
-	node, problems, err := r.inspector.inspectNode(limit)
+	l, err := newInspector(r.Options)
 	if err != nil {
-		r.inspector.close()
-		return Node{}, err
+		return err
 	}
-	node.Records, node.Unreadable = records, unreadable
-	r.node, r.problems, r.report.Notes = node, problems, errorLines(torn)
-	return node, nil
+	r.inspector, l.cache = l, locateEntries(entries)
+	sandboxes, err := l.inspectNode(r.onlyNew)
+	if err != nil {
+		l.close()
+		return err
+	}
+	r.actions = Decide(Node{Sandboxes: sandboxes, Records: l.records.readable, Unreadable: l.records.unreadable}, r.Refresh)
+	return nil
 }
 
-// proveNamespaces finds out whether the namespaces of some checkpoints still exist. These are the checkpoints that may have to go.
-func (r *captureRun) proveNamespaces(ctx context.Context, node Node) map[attachment.Namespace]sandbox.Evidence {
-	var namespaces []attachment.Namespace
-	for _, record := range node.Absent {
-		if mayForget(record) {
-			namespaces = append(namespaces, record.Namespace)
-		}
+// execute does what was decided. A dry run only reports it.
+func (r *captureRun) execute(ctx context.Context) {
+	if !r.DryRun {
+		r.writeActions(ctx)
+		return
 	}
-	for _, u := range node.Unreadable {
-		if n := unreadableNamespace(u, node.Records); r.Refresh && n != (attachment.Namespace{}) {
-			namespaces = append(namespaces, n)
-		}
+	for i, a := range r.actions {
+		r.actions[i].State = cmp.Or(plannedStates[a.State], a.State)
 	}
-	return sandbox.Prove(ctx, sandbox.SeesAllProcesses(), namespaces...)
 }
 
-// isAbsent reports whether the record's namespace is neither among the living ones nor at its path. If nobody can
-// tell, it is not gone.
-func isAbsent(r checkpoint.Record, alive []attachment.Namespace) bool {
-	recorded := r.Namespace
-	reused := false
-	for _, n := range alive {
-		if recorded.Same(n) == nil {
-			return false
-		}
-		reused = reused || n.File() == recorded.File()
+// settleDelay is the time between two looks. An ADD or a DEL that is under way finishes its next steps in that time. Its
+// interface has no checkpoint for a moment: an ADD saves the checkpoint last, a DEL forgets it first.
+const settleDelay = 300 * time.Millisecond
+
+// recheck looks a second time at what was refused, has failed or could not be looked at, and carries out what it decides about that. What it
+// does not find any more is settled: a DEL has removed it. The first look counts if the second one fails.
+func (r *captureRun) recheck(ctx context.Context) error {
+	doubtful := slices.DeleteFunc(slices.Clone(r.actions), r.isResolved)
+	if len(doubtful) == 0 || !wait.Sleep(ctx, settleDelay) {
+		return nil
 	}
-	err := kernel.CheckNamespace(recorded)
-	if err == nil || errors.Is(err, kernel.ErrNoNamespace) {
-		return err != nil || reused
+	second := &captureRun{Options: r.Options, onlyNew: r.onlyNew}
+	if err := second.look(); err != nil {
+		return err
 	}
-	file, ok := sandbox.Identify(recorded.Path)
-	return ok && file != recorded.File()
+	defer second.inspector.close()
+	second.actions = slices.DeleteFunc(second.actions, func(a InterfaceAction) bool { return !slices.ContainsFunc(doubtful, a.isAbout) })
+	second.execute(ctx)
+	r.actions = append(slices.DeleteFunc(r.actions, func(a InterfaceAction) bool { return !r.isResolved(a) }), second.actions...)
+	return nil
 }
 
-func errorLines(errs []error) []string {
-	var lines []string
-	for _, err := range errs {
-		lines = append(lines, printable.Joined(err))
+// isResolved says that nothing needs a second look. A dry run for what has no checkpoint reports each that it finds.
+func (r *captureRun) isResolved(a InterfaceAction) bool {
+	return a.State != Refused && a.State != Failed && (!r.onlyNew || a.State != ToCapture)
+}
+
+// isAbout reports whether the earlier action is about the same checkpoint, the same interface, or its whole sandbox. Each look can find a
+// sandbox by another of its paths.
+func (a InterfaceAction) isAbout(earlier InterfaceAction) bool {
+	if a.recorded != nil && earlier.recorded != nil {
+		return a.Attachment.SameInterface(earlier.Attachment)
 	}
-	return lines
+	index := earlier.Interface.Link.Index
+	return a.Namespace.File() == earlier.Namespace.File() && (a.Interface.Link.Index == index || earlier.Interface.Link.Name == "")
 }
 
 // errNodeBusy says that pods came and went all the time. There was no quiet moment to write in.
@@ -231,8 +258,15 @@ func captureTime() time.Time { return time.Now().UTC().Truncate(time.Millisecond
 func recordOf(a InterfaceAction) checkpoint.Record {
 	return checkpoint.Record{
 		Attachment: a.Attachment, Pod: a.Pod, Owner: a.owner, Namespace: a.Namespace, Interface: a.Interface, HostAccess: a.access, CNI: a.cni,
-		Writer: Writer, CapturedAt: captureTime(), AnnouncementOwed: a.announcementOwed,
+		Writer: a.writer(), CapturedAt: captureTime(), AnnouncementOwed: a.announcementOwed,
 	}
+}
+
+func (a InterfaceAction) writer() string {
+	if a.file != nil {
+		return ImportWriter
+	}
+	return Writer
 }
 
 func wrapBusy(err error) error {

@@ -3,23 +3,9 @@ package capture
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/relink-cni/relink/pkg/netstate"
-)
-
-// Origin is who made an interface on a device of the host.
-type Origin string
-
-// The origins.
-const (
-	// Attached: a CNI plugin made it for the pod, or something like a plugin.
-	Attached Origin = ""
-	// PodMade: a process in the pod stacked it on an attachment. The kernel then reports the
-	// attachment's parent as its parent.
-	PodMade Origin = "the pod's own"
-	// Unclear: nobody can tell which of several interfaces was attached.
-	Unclear Origin = "unclear"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // sibling is another interface of the sandbox on the same device of the host. The pod could have
@@ -35,25 +21,23 @@ const maxNamed = 5
 
 // originOf decides who made the interface name. It is a pure function. No cache, no checkpoint and
 // no operator knows the interface. An interface that is alone on its parent comes from outside: a
-// pod reaches the host's devices only through what it was given.
-func originOf(name, parent string, neighbours []sibling) (Origin, string) {
+// pod reaches the host's devices only through what it was given. A process in the pod can have stacked any other on an attachment: the kernel
+// then reports the attachment's parent as its parent.
+func originOf(name, parent string, neighbours []sibling) (InterfaceState, string) {
 	if len(neighbours) == 0 {
-		return Attached, ""
+		return "", ""
 	}
 	index := slices.IndexFunc(neighbours, func(n sibling) bool { return n.attached })
 	if index >= 0 {
-		return PodMade, fmt.Sprintf("no CNI cache has it, and it is on the parent of %s, %s: it is taken to be the pod's own. If it was attached: relink capture --attached %s",
+		return Skipped, fmt.Sprintf("no CNI cache has it, and it is on the parent of %s, %s: it is taken to be the pod's own. If it was attached: relink capture --attached %s",
 			neighbours[index].name, parent, name)
 	}
 	var names []string
-	for _, n := range neighbours[:min(len(neighbours), maxNamed)] {
+	for _, n := range neighbours {
 		names = append(names, n.name)
 	}
-	if extra := len(neighbours) - len(names); extra > 0 {
-		names = append(names, fmt.Sprintf("and %d more", extra))
-	}
-	return Unclear, fmt.Sprintf("no CNI cache has it, and it is on one parent, %s, with %s: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached %s",
-		parent, strings.Join(names, ", "), name)
+	return Refused, fmt.Sprintf("no CNI cache has it, and it is on one parent, %s, with %s: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached %s",
+		parent, printable.First(names, maxNamed, ", "), name)
 }
 
 // stackKind returns the kind of links that can carry a link of this kind unseen: the kernel reports
@@ -78,11 +62,11 @@ type hostStack struct{ parent, kind string }
 
 // findOrigin decides who made an interface on a device of the host. Neither a cache nor a checkpoint has
 // the interface.
-func (r *sandboxInspector) findOrigin(f LiveInterface) (Origin, string, error) {
+func (r *sandboxInspector) findOrigin(f LiveInterface) (InterfaceState, string, error) {
 	link, parent := f.Live.Link, f.Live.Parents[0].Name
 	kind := stackKind(link.Kind)
 	if kind == "" || r.isKnown(link.Name, link.Index) {
-		return Attached, "", nil
+		return "", "", nil
 	}
 	if err := r.readStacks(); err != nil {
 		return "", "", err
@@ -107,9 +91,10 @@ func (r *sandboxInspector) readStacks() error {
 		return err
 	}
 	r.stacks = map[hostStack][]sibling{}
-	for _, lost := range r.records.lost() {
+	for _, recorded := range r.records.records {
+		_, exists := r.records.device(recorded)
 		// The parents of a torn checkpoint may not be readable.
-		if i := lost.Interface; stackKind(i.Link.Kind) != "" && !i.ParentsInSandbox && len(i.Parents) > 0 {
+		if i := recorded.Interface; !exists && stackKind(i.Link.Kind) != "" && !i.ParentsInSandbox && len(i.Parents) > 0 {
 			key := hostStack{i.Parents[0].Name, stackKind(i.Link.Kind)}
 			r.stacks[key] = append(r.stacks[key], sibling{name: i.Link.Name, attached: true})
 		}
@@ -125,6 +110,6 @@ func (r *sandboxInspector) readStacks() error {
 
 // isAttached says that a cache, a checkpoint or the operator knows the device.
 func (r *sandboxInspector) isAttached(d netstate.LiveDevice) bool {
-	owner := identify(r.namespace.Identity(), netstate.Link{Name: d.Name, MAC: d.MAC}, r.cache)
+	owner := identify(r.namespace.Identity(), netstate.Link{Name: d.Name, MAC: d.MAC}, r.cache, nil)
 	return owner.InCache || r.isKnown(d.Name, d.Index)
 }

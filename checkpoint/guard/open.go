@@ -96,7 +96,6 @@ func (g *guard) capture(ctx context.Context) error {
 			missing = append(missing, fmt.Sprintf("%s %s: %s", o.Pod, o.Attachment.IfName, o.Reason))
 		}
 	}
-	missing = append(missing, report.Problems...)
 	if captured > 0 {
 		g.logf("captured %s", printable.Count(captured, "interface"))
 	}

@@ -23,8 +23,7 @@ says that it is not.
 
 A checkpoint that is there stays as it is. --refresh writes it anew, unless the interface is
 worse now: gone, down, on another parent, or without a recorded address or route. It also
-writes a torn (damaged) checkpoint anew. A checkpoint that capture or import wrote is dropped
-if its sandbox is proven gone.
+writes a torn (damaged) checkpoint anew.
 
 ` + namingHelp + `
 
@@ -45,7 +44,7 @@ output names it; 2: usage or environment.`,
 					s.warnf("%s", note)
 				}
 			}
-			return capturedOutcomes(opts, report).present(s, err)
+			return capturedOutcomes(report).present(s, err)
 		},
 	}
 	flags := cmd.Flags()
@@ -60,23 +59,24 @@ output names it; 2: usage or environment.`,
 }
 
 // capturedOutcomes are the interfaces, in order by sandbox.
-func capturedOutcomes(opts capture.Options, report capture.InterfaceReport) outcomes {
-	captured := outcomes{report: report, complete: report.Complete(), dryRun: opts.DryRun, problems: report.Problems, columns: []column{
+func capturedOutcomes(report capture.InterfaceReport) outcomes {
+	captured := outcomes{report: report, complete: report.Complete(), dryRun: report.DryRun, columns: []column{
 		{name: "POD"}, {name: "SANDBOX", wide: true}, {name: "INTERFACE"}, {name: "NETWORK", spare: 2}, {name: "PARENTS", spare: 1}, {name: "ADDRESSES", spare: 3},
 	}}
 	for _, o := range report.Interfaces {
+		place := cmp.Or(o.Namespace.Path, o.File)
 		sandbox := o.Pod.String()
 		if o.Pod.Name == "" {
-			sandbox = o.Namespace.Path
+			sandbox = place
 		}
-		captured.list = append(captured.list, newOutcome(o.Pod, o.Namespace.Path, o.Attachment, o.State, o.Reason, o.State == capture.Refused || o.State == capture.Failed,
+		captured.list = append(captured.list, newOutcome(o.Pod, place, o.Attachment, o.State, o.Reason, o.State == capture.Refused || o.State == capture.Failed,
 			sandbox, o.Attachment.ContainerID, o.Attachment.IfName, o.Attachment.Network, parentNames(o.Interface.Parents), addressList(o.Interface.Addresses)))
 	}
 	slices.SortStableFunc(captured.list, func(a, b outcome) int {
 		return cmp.Or(cmp.Compare(a.cells[0], b.cells[0]), cmp.Compare(a.cells[2], b.cells[2]))
 	})
 	captured.summary = summarize(captured.list, "no interfaces to remember",
-		capture.Captured, capture.Refreshed, capture.Forgotten, capture.ToCapture, capture.ToRefresh, capture.ToForget,
+		capture.Captured, capture.Refreshed, capture.ToCapture, capture.ToRefresh,
 		capture.Kept, capture.Skipped, capture.Refused, capture.Failed,
 	)
 	return captured

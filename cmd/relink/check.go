@@ -69,11 +69,11 @@ type uncaptured struct {
 }
 
 func check(ctx context.Context, opts restore.Options, cacheDir string, s *screen) error {
-	missing, problems, err := findUncaptured(ctx, opts.Store, cacheDir)
+	missing, err := findUncaptured(ctx, opts.Store, cacheDir)
 	if err != nil {
 		return err
 	}
-	selected, missing, problems, err := selectAll(opts.Store, opts.Select, missing, problems)
+	selected, missing, err := selectAll(opts.Store, opts.Select, missing)
 	if err != nil {
 		return err
 	}
@@ -84,9 +84,8 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, s *screen
 			return err
 		}
 	}
-	for _, p := range problems {
-		report.Problems = append(report.Problems, p.Text)
-	}
+	missing, problems := splitFailed(missing)
+	report.Problems = append(report.Problems, problems...)
 	return s.present(checkReport{report, uncapturedList(missing)}, report.AsRecorded() && len(missing) == 0, func() {
 		checkLines(report, missing, opts.Store.Dir(), s)
 	})
@@ -106,41 +105,48 @@ func inspectAttachments(ctx context.Context, opts restore.Options) (restore.Repo
 }
 
 // findUncaptured returns what capture.FindUnrecorded does. A look that was interrupted returns errInterrupted.
-func findUncaptured(ctx context.Context, store *checkpoint.Store, cacheDir string) ([]capture.LiveInterface, []capture.InspectionProblem, error) {
-	missing, problems, err := capture.FindUnrecorded(ctx, capture.Options{Store: store, CacheDir: cacheDir})
+func findUncaptured(ctx context.Context, store *checkpoint.Store, cacheDir string) ([]capture.InterfaceOutcome, error) {
+	missing, err := capture.FindUnrecorded(ctx, capture.Options{Store: store, CacheDir: cacheDir})
 	if ctx.Err() != nil {
-		return nil, nil, errInterrupted
+		return nil, errInterrupted
 	}
-	return missing, problems, err
+	return missing, err
 }
 
-// selectAll selects among the checkpoints, the interfaces without one and the problems together, because a name may
-// belong to any of them. It returns three things: the selection among the checkpoints, nil for none of them; the
-// selected interfaces without a checkpoint; and the selected problems.
-func selectAll(store *checkpoint.Store, filter selection.Selection, missing []capture.LiveInterface, problems []capture.InspectionProblem) (
-	*selection.Selection, []capture.LiveInterface, []capture.InspectionProblem, error,
-) {
+// splitFailed returns the interfaces without a checkpoint, and what could not be looked at.
+func splitFailed(found []capture.InterfaceOutcome) (missing []capture.InterfaceOutcome, problems []string) {
+	for _, o := range found {
+		if o.State == capture.Failed {
+			problems = append(problems, o.Reason)
+		} else {
+			missing = append(missing, o)
+		}
+	}
+	return missing, problems
+}
+
+// selectAll selects among the checkpoints and the interfaces without one together, because a name may
+// belong to any of them. It returns two things: the selection among the checkpoints, nil for none of them; and the
+// selected interfaces without a checkpoint.
+func selectAll(store *checkpoint.Store, filter selection.Selection, missing []capture.InterfaceOutcome) (*selection.Selection, []capture.InterfaceOutcome, error) {
 	if filter.MatchesAll() {
-		return &filter, missing, problems, nil
+		return &filter, missing, nil
 	}
 	records, unreadable, err := store.List()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	things, err := restore.Candidates(records, unreadable, filter)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	remembered := len(things)
-	for _, f := range missing {
-		things = append(things, f.Candidate())
-	}
-	for _, p := range problems {
-		things = append(things, p.Candidate())
+	for _, o := range missing {
+		things = append(things, o.Candidate())
 	}
 	chosen, err := filter.Choose(things)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	// The container IDs replace the names and the namespace. The pod of a torn checkpoint may be known only here.
 	narrow := filter
@@ -150,23 +156,14 @@ func selectAll(store *checkpoint.Store, filter selection.Selection, missing []ca
 			narrow.Names = append(narrow.Names, t.ContainerID)
 		}
 	}
-	missing, problems = pickChosen(missing, chosen[remembered:]), pickChosen(problems, chosen[remembered+len(missing):])
+	missing = selection.Keep(missing, chosen[remembered:])
 	if len(narrow.Names) == 0 {
-		return nil, missing, problems, nil
+		return nil, missing, nil
 	}
-	return &narrow, missing, problems, nil
+	return &narrow, missing, nil
 }
 
-func pickChosen[T any](list []T, chosen []bool) (selected []T) {
-	for i, element := range list {
-		if chosen[i] {
-			selected = append(selected, element)
-		}
-	}
-	return selected
-}
-
-func uncapturedList(found []capture.LiveInterface) []uncaptured {
+func uncapturedList(found []capture.InterfaceOutcome) []uncaptured {
 	list := []uncaptured{}
 	for _, f := range found {
 		list = append(list, uncaptured{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Reason: f.Reason})
@@ -201,7 +198,7 @@ func outcomeGroup(o restore.Outcome) string {
 // foldKey returns the key by which lines are folded: their sort, or else their text.
 func (l checkLine) foldKey() string { return cmp.Or(l.group, l.text) }
 
-func checkLines(report restore.Report, missing []capture.LiveInterface, dir string, s *screen) {
+func checkLines(report restore.Report, missing []capture.InterfaceOutcome, dir string, s *screen) {
 	var goneSandboxes, notCaptured, differ, unknown []checkLine
 	for _, o := range report.Attachments {
 		switch {
@@ -216,7 +213,7 @@ func checkLines(report restore.Report, missing []capture.LiveInterface, dir stri
 	}
 	for _, f := range missing {
 		unknown = append(unknown, checkLine{
-			pod: f.Pod.String(), place: f.Namespace.Path, ifName: f.Live.Link.Name,
+			pod: f.Pod.String(), place: f.Namespace.Path, ifName: f.Interface.Link.Name,
 			text: "it has no checkpoint: " + cmp.Or(f.Reason, "relink capture writes one"),
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
-	"github.com/relink-cni/relink/checkpoint/capture/netfix"
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -30,7 +29,6 @@ var colours = map[string]paint{
 	string(restore.ToRestore): yellow, string(restore.ToRepair): yellow, string(noCarrier): yellow,
 	string(restore.SandboxGone): faint, string(restore.Failed): red, string(restore.Blocked): red,
 	string(capture.Captured): green, string(capture.Refreshed): green, string(capture.Kept): green, string(capture.Refused): red,
-	string(capture.Forgotten): faint, string(netfix.Imported): green,
 	string(move.Moved): green, string(move.ToMove): yellow, string(move.Refused): red,
 	"gone": red, "down": yellow, "up": green,
 	string(fence.ToFence): yellow, string(fence.Fenced): green, string(fence.FencedBefore): green, string(fence.Skipped): red,

@@ -152,13 +152,12 @@ func readStatus(ctx context.Context, opts restore.Options, cacheDir string, leas
 	if err != nil {
 		return nodeStatus{}, err
 	}
-	missing, problems, err := findUncaptured(ctx, opts.Store, cacheDir)
+	found, err := findUncaptured(ctx, opts.Store, cacheDir)
 	if err != nil {
 		return nodeStatus{}, err
 	}
-	for _, p := range problems {
-		report.Problems = append(report.Problems, p.Text)
-	}
+	missing, problems := splitFailed(found)
+	report.Problems = append(report.Problems, problems...)
 	status := summarizeStatus(report, missing)
 	status.Time, status.dir = time.Now().UTC().Truncate(time.Second), opts.Store.Dir()
 	status.addLastRestore(opts.Store.LastRestore())
@@ -189,7 +188,7 @@ func (status *nodeStatus) addLastRestore(last checkpoint.LastRestore, err error)
 
 // summarizeStatus sums up what was found. It names each thing once: what Pending has is not in Causes, and what Causes has is not
 // in Problems.
-func summarizeStatus(report restore.Report, missing []capture.LiveInterface) nodeStatus {
+func summarizeStatus(report restore.Report, missing []capture.InterfaceOutcome) nodeStatus {
 	status := nodeStatus{
 		Parents: orEmpty(report.Devices), Attachments: map[restore.State]int{}, Causes: restore.Causes(report),
 		Pending:  pendingWork{Unreadable: []string{}, WithoutCheckpoint: uncapturedList(missing)},

@@ -118,42 +118,40 @@ func TestParseOfIPv6(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	const torn = "torn or no checkpoint of i40e_net_fix: "
+	const noResult = `invalid "result": must be the CNI result of the attachment, with the pod's one interface and its MAC`
 	for name, test := range map[string]struct {
 		old, replacement, want string
 	}{
-		"an unknown key":      {`"podname"`, `"vlan":5,"podname"`, `unknown key "vlan": i40e_net_fix writes netns, podname, sandbox, ifname and result: remove it`},
+		"an unknown key":      {`"podname"`, `"vlan":5,"podname"`, torn + `json: unknown field "vlan"`},
 		"more behind":         {`"dns":{}}}`, `"dns":{}}}{}`, torn + "more follows after its end"},
-		"a number for a name": {`"web-0"`, `7`, `invalid "podname": "number": must be a string`},
-		"a control character": {`"web-0"`, `"\u001b[2J"`, `invalid "podname": "\x1b[2J": must be printable`},
+		"a number for a name": {`"web-0"`, `7`, torn + "json: cannot unmarshal number into Go struct field content.podname of type string"},
 		"no namespace":        {`"netns":"/proc/1234/ns/net",`, ``, `invalid "netns": "": must be the absolute path of the sandbox's network namespace`},
 		"a relative path":     {`"netns":"/proc`, `"netns":"proc`, `invalid "netns": "proc/1234/ns/net": must be the absolute path`},
-		"no container ID":     {`"0123456789abcdef"`, `""`, `invalid "sandbox": "": the container ID is empty`},
-		"a way out":           {`"0123456789abcdef"`, `"../../etc/passwd"`, `invalid "sandbox": "../../etc/passwd": the container ID must start with a letter or a digit`},
-		"an interface's path": {`"ifname":"eth0"`, `"ifname":"../x"`, `invalid "ifname": "../x": the interface's name contains '/'`},
-		"a hidden interface":  {`"ifname":"eth0"`, `"ifname":".x"`, `invalid "ifname": ".x": a name that begins with a dot can't be remembered`},
-		"no result":           {`"result":{`, `"result":null,"x":{`, `unknown key "x"`},
+		"no container ID":     {`"0123456789abcdef"`, `""`, `invalid "sandbox" or "ifname": container ID "": is empty`},
+		"a way out":           {`"0123456789abcdef"`, `"../../etc/passwd"`, `container ID "../../etc/passwd": must start with a letter or a digit`},
+		"an interface's path": {`"ifname":"eth0"`, `"ifname":"../x"`, `interface name "../x": contains '/'`},
+		"a hidden interface":  {`"ifname":"eth0"`, `"ifname":".x"`, `interface name ".x": a name that begins with a dot cannot be remembered`},
+		"no result":           {`"result":{`, `"result":null,"x":{`, torn + `json: unknown field "x"`},
 		"another interface":   {`{"name":"eth0",`, `{"name":"eth1",`, `invalid "result.interfaces[0].name": "eth1": must be that of ifname, eth0`},
 		"no MAC":              {`02:42:0A:03:00:05`, ``, `invalid "result.interfaces[0].mac": "": must be the interface's MAC: `},
 		"no MAC address":      {`02:42:0A:03:00:05`, `02:42`, `invalid "result.interfaces[0].mac": "02:42": must be the interface's MAC: "02:42" is not a MAC address`},
 		"a multicast MAC":     {`02:42:0A:03:00:05`, `01:42:0A:03:00:05`, `is a multicast address`},
-		"no interface":        {`"interfaces":[{"name":"eth0","mac":"02:42:0A:03:00:05","sandbox":"/proc/1234/ns/net"}],`, ``, `invalid "result.interfaces": "0 interfaces": must be the pod's one, with its MAC: relink capture remembers what is alive`},
-		"interfaces no list":  {`[{"name":"eth0","mac":"02:42:0A:03:00:05","sandbox":"/proc/1234/ns/net"}]`, `{}`, `invalid "result.interfaces": "object": must be a list`},
-		"two interfaces":      {`[{"name":"eth0",`, `[{},{"name":"eth0",`, `invalid "result.interfaces": "2 interfaces"`},
-		"interface null":      {`[{"name":"eth0","mac":"02:42:0A:03:00:05","sandbox":"/proc/1234/ns/net"}]`, `[null]`, `invalid "result": "null"`},
-		"an unknown version":  {`"0.4.0"`, `"2.0.0"`, `invalid "result.cniVersion": "2.0.0": must be 0.2.0 to 0.4.0, 1.x, or absent`},
-		"no version at all":   {`"0.4.0"`, `"new"`, `invalid "result.cniVersion": "new"`},
-		"no prefix length":    {`10.3.0.5/24`, `10.3.0.5`, `invalid "result": "10.3.0.5": must be a valid CIDR address`},
-		"address null":        {`"address":"10.3.0.5/24"`, `"address":null`, `invalid "result": "": must be a valid CIDR address`},
+		"no interface":        {`"interfaces":[{"name":"eth0","mac":"02:42:0A:03:00:05","sandbox":"/proc/1234/ns/net"}],`, ``, noResult},
+		"interfaces no list":  {`[{"name":"eth0","mac":"02:42:0A:03:00:05","sandbox":"/proc/1234/ns/net"}]`, `{}`, torn + "result: "},
+		"two interfaces":      {`[{"name":"eth0",`, `[{},{"name":"eth0",`, noResult},
+		"interface null":      {`[{"name":"eth0","mac":"02:42:0A:03:00:05","sandbox":"/proc/1234/ns/net"}]`, `[null]`, noResult},
+		"no prefix length":    {`10.3.0.5/24`, `10.3.0.5`, torn + "result: invalid CIDR address: 10.3.0.5"},
+		"address null":        {`"address":"10.3.0.5/24"`, `"address":null`, torn + "result: invalid CIDR address: "},
 		"a group's address":   {`10.3.0.5/24`, `224.0.0.1/24`, `invalid "result.ips.address": "224.0.0.1/24": must be an address that a pod can have, with its prefix length`},
 		"a mapped address":    {`10.3.0.5/24`, `::ffff:10.3.0.5/120`, `result.ips: address 10.3.0.5/24`},
 		"a link-local one":    {`10.3.0.5/24`, `fe80::1/64`, `invalid "result.ips.address": "fe80::1/64"`},
 		"another's address":   {`"interface":0`, `"interface":1`, `invalid "result.ips.interface": "1": must be 0, the pod's one interface`},
-		"an index no number":  {`"interface":0`, `"interface":"0"`, `invalid "result.ips.interface": "string": must be a whole number`},
+		"an index no number":  {`"interface":0`, `"interface":"0"`, torn + "result: "},
 		"a gateway's family":  {`"gateway":"10.3.0.1"`, `"gateway":"fd00::1"`, `invalid "result.ips.gateway": "fd00::1": must be an address of the same family as 10.3.0.5/24`},
-		"a gateway's number":  {`"gateway":"10.3.0.1"`, `"gateway":5`, `invalid "result.ips.gateway": "number": must be a string`},
-		"no gateway address":  {`"gateway":"10.3.0.1"`, `"gateway":"router"`, `invalid "result": "router": must be a valid IP address`},
-		"no destination":      {`{"dst":"0.0.0.0/0"}`, `null`, `invalid "result": "null": must not be among the interfaces, ips and routes`},
-		"a route's gateway":   {`{"dst":"0.0.0.0/0"}`, `{"dst":"0.0.0.0/0","gw":"fe80::1%eth0"}`, `invalid "result": "fe80::1%eth0": must be a valid IP address`},
+		"a gateway's number":  {`"gateway":"10.3.0.1"`, `"gateway":5`, torn + "result: "},
+		"no gateway address":  {`"gateway":"10.3.0.1"`, `"gateway":"router"`, torn + "result: invalid IP address: router"},
+		"no destination":      {`{"dst":"0.0.0.0/0"}`, `null`, noResult},
+		"a route's gateway":   {`{"dst":"0.0.0.0/0"}`, `{"dst":"0.0.0.0/0","gw":"fe80::1%eth0"}`, torn + "result: invalid IP address: fe80::1%eth0"},
 		"a route's family":    {`{"dst":"0.0.0.0/0"}`, `{"dst":"0.0.0.0/0","gw":"fd00::1"}`, `result.routes: route to 0.0.0.0/0: invalid "gw": "fd00::1"`},
 		"a gateway 0.0.0.0":   {`{"dst":"0.0.0.0/0"}`, `{"dst":"0.0.0.0/0","gw":"0.0.0.0"}`, `invalid "result.routes.gw": "0.0.0.0"`},
 		"a route's MTU":       {`{"dst":"0.0.0.0/0"}`, `{"dst":"0.0.0.0/0","mtu":-1}`, `result.routes: route to 0.0.0.0/0: invalid "mtu": -1`},
@@ -172,10 +170,10 @@ func TestParseOfWhatIsNoFileOfTheTool(t *testing.T) {
 	const torn = "torn or no checkpoint of i40e_net_fix: "
 	for content, want := range map[string]string{
 		"": torn + "EOF", "null": `invalid "netns"`, "[]": torn, "7": torn, "{}": `invalid "netns": ""`, "\x00\x00": torn,
-		`{"netns":"/n","sandbox":"c","ifname":"eth0"}`:               `invalid "result": "missing": must be the CNI result`,
-		`{"netns":"/n","sandbox":"c","ifname":"eth0","result":null}`: `invalid "result": "missing": must be the CNI result`,
-		`{"netns":"/n","sandbox":"c","ifname":"eth0","result":[]}`:   `invalid "result": "array": must be an object`,
-		`{"netns":"/n","sandbox":"c","ifname":"eth0","result":"x"}`:  `invalid "result": "string": must be an object`,
+		`{"netns":"/n","sandbox":"c","ifname":"eth0"}`:               torn + "result: ",
+		`{"netns":"/n","sandbox":"c","ifname":"eth0","result":null}`: `invalid "result": must be the CNI result`,
+		`{"netns":"/n","sandbox":"c","ifname":"eth0","result":[]}`:   torn + "result: ",
+		`{"netns":"/n","sandbox":"c","ifname":"eth0","result":"x"}`:  torn + "result: ",
 	} {
 		if f, err := Parse([]byte(content)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse(%q) = %+v, %v, want %q", content, f, err, want)
@@ -211,5 +209,16 @@ func TestCheckName(t *testing.T) {
 	}
 	if err := (File{ContainerID: "short"}).checkName("short"); err != nil {
 		t.Error(err)
+	}
+}
+func TestUsableAddresses(t *testing.T) {
+	for prefix, want := range map[string]bool{
+		"10.3.0.5/24": true, "169.254.1.1/16": true, "fd00::1/64": true, "10.3.0.5/32": true,
+		"10.3.0.5/0": false, "0.0.0.0/8": false, "127.0.0.1/8": false, "255.255.255.255/32": false, "::/64": false, "::1/128": false,
+		"ff02::1/64": false, "fe80::1/64": false, "::ffff:10.0.0.1/120": false,
+	} {
+		if got := isAssignable(netip.MustParsePrefix(prefix)); got != want {
+			t.Errorf("%s: %v", prefix, got)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/checkpoint/parents"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -20,9 +19,9 @@ type ParentSpec struct {
 	MTU int
 }
 
-// resolve returns the chain of parents, the nearest first, and the MTU of the interfaces. The VLAN
+// Resolve returns the chain of parents, the nearest first, and the MTU of the interfaces. The VLAN
 // device may be missing: restore creates it.
-func (b ParentSpec) resolve(devices netstate.Devices) ([]netstate.Device, int, error) {
+func (b ParentSpec) Resolve(devices netstate.Devices) ([]netstate.Device, int, error) {
 	base, err := b.base(devices)
 	if err != nil {
 		return nil, 0, err
@@ -55,11 +54,6 @@ func (b ParentSpec) resolve(devices netstate.Devices) ([]netstate.Device, int, e
 func (b ParentSpec) base(devices netstate.Devices) (netstate.LiveDevice, error) {
 	if len(b.Devices) == 0 {
 		return netstate.LiveDevice{}, errors.New("--parent is missing: name the device that the pods are on, such as eth0. Of several, such as bond4,eth0, the first that exists is taken")
-	}
-	for _, name := range b.Devices {
-		if err := attachment.ValidateIfName(name); err != nil {
-			return netstate.LiveDevice{}, fmt.Errorf("invalid --parent: device %q %w", name, err)
-		}
 	}
 	d, missing, err := parents.First(devices, b.Devices)
 	if err != nil {

@@ -47,7 +47,6 @@ func TestChoose(t *testing.T) {
 		"a VLAN as the device":     {ParentSpec{Devices: []string{"pods"}}, []netstate.Device{host[3].Device, eth0}, 1500, ""},
 		"a VLAN on that":           {ParentSpec{Devices: []string{"pods"}, VLAN: 7}, []netstate.Device{missing("pods.7", "", 1500, 7), host[3].Device, eth0}, 1500, ""},
 		"none said":                {err: "--parent is missing: name the device that the pods are on, such as eth0. Of several, such as bond4,eth0, the first that exists is taken"},
-		"an empty name":            {below: ParentSpec{Devices: []string{"eth0", ""}}, err: `invalid --parent: device "" is empty`},
 		"none there":               {below: ParentSpec{Devices: []string{"bond4", "eth9"}}, err: `invalid --parent "bond4,eth9": none of them exists: name a device that is there`},
 		"one, not there":           {below: ParentSpec{Devices: []string{"bond4"}}, err: `invalid --parent "bond4": does not exist: name a device that is there`},
 		"stacked on another":       {below: ParentSpec{Devices: []string{"mac0"}}, err: `invalid --parent "mac0": mac0 is a macvlan on eth0, and a parent is a VLAN or stacked on nothing`},
@@ -61,7 +60,7 @@ func TestChoose(t *testing.T) {
 		"too small an MTU": {below: ParentSpec{Devices: []string{"bond0"}, MTU: -1}, err: "invalid --mtu -1: must be between 68 and 1500, the MTU of bond0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, mtu, err := test.below.resolve(host)
+			got, mtu, err := test.below.Resolve(host)
 			text := ""
 			if err != nil {
 				text = err.Error()

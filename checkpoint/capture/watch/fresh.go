@@ -20,13 +20,11 @@ type Options struct {
 	Store *checkpoint.Store
 	// Host is the host's namespace. It stays open until Run has returned.
 	Host *kernel.Namespace
-	// ReceiveBuffer is the receive buffer of the watch of the sandboxes.
-	ReceiveBuffer int
-	// OnError is called with each failure to read or write. The Refresher tries again by itself. OnError may be nil.
+	// OnError is called with each failure to read or write. The Refresher tries again by itself.
 	OnError func(namespace attachment.Namespace, err error)
-	// OnRefusals is called when Refusals has changed. It may be nil. It must not call the Refresher.
+	// OnRefusals is called when Refusals has changed. It must not call the Refresher.
 	OnRefusals func()
-	// OnRead is called after each reading with the sandbox's container IDs. It may be nil. It must not call the Refresher.
+	// OnRead is called after each reading with the sandbox's container IDs. It must not call the Refresher.
 	OnRead func(containerIDs ...string)
 }
 
@@ -69,20 +67,11 @@ func New(opts Options) (*Refresher, error) {
 		Options: opts, wake: make(chan struct{}, 1), holds: make(chan holdRequest), listening: make(chan struct{}), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
 		requested: map[string]bool{}, held: map[string]int{}, refusals: map[attachment.Key]control.Drift{},
 	}
-	if r.OnRefusals == nil {
-		r.OnRefusals = func() {}
-	}
-	if r.OnRead == nil {
-		r.OnRead = func(...string) {}
-	}
-	if r.OnError == nil {
-		r.OnError = func(attachment.Namespace, error) {}
-	}
 	var err error
 	if r.hostWatch, err = opts.Host.Watch(0); err != nil {
 		return nil, err
 	}
-	if r.watch, err = opts.Host.WatchSandboxes(opts.ReceiveBuffer); err != nil {
+	if r.watch, err = opts.Host.WatchSandboxes(0); err != nil {
 		r.hostWatch.Close()
 		return nil, err
 	}

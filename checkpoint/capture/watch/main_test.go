@@ -158,7 +158,9 @@ func (n *node) record(t testing.TB, p *pod) checkpoint.Record {
 // refresher returns a refresher of the node that does not run.
 func (n *node) refresher(t testing.TB) *Refresher {
 	t.Helper()
-	r, err := New(Options{Store: n.store, Host: n.host, OnError: func(_ attachment.Namespace, err error) { t.Error(err) }})
+	r, err := New(Options{
+		Store: n.store, Host: n.host, OnError: func(_ attachment.Namespace, err error) { t.Error(err) }, OnRefusals: func() {}, OnRead: func(...string) {},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package netfix_test
+package capture_test
 
 import (
 	"fmt"
@@ -14,23 +14,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/capture/netfix"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/test/fresh"
 	testnode "github.com/relink-cni/relink/test/node"
 )
 
-func TestMain(m *testing.M) { testnode.Main(m) }
-
-// node is a host with a directory of the tool's files.
-type node struct {
+// importNode is a host with a directory of the tool's files.
+type importNode struct {
 	*testnode.Node
 	dir string
 }
 
-func newNode(t *testing.T) *node {
+func newImportNode(t *testing.T) *importNode {
 	t.Helper()
-	return &node{testnode.New(t), t.TempDir()}
+	return &importNode{testnode.New(t), t.TempDir()}
 }
 
 // attach gives the sandbox an interface in the way of the tool.
@@ -46,20 +45,20 @@ func attach(t *testing.T, netns string, last int) {
 
 func mac(last int) string { return fmt.Sprintf("02:42:0a:09:00:%02x", last) }
 
-func id(last int) string { return fmt.Sprintf("%012d0000", last) }
+func fixID(last int) string { return fmt.Sprintf("%012d0000", last) }
 
 // writeImportFile writes the tool's file for a sandbox, and returns its name.
-func (n *node) writeImportFile(t *testing.T, netns string, last int) string {
+func (n *importNode) writeImportFile(t *testing.T, netns string, last int) string {
 	t.Helper()
 	const format = `{"netns":%q,"podname":"web-%[2]d","sandbox":%[3]q,"ifname":"eth0","result":{
 		"interfaces":[{"name":"eth0","mac":%[4]q,"sandbox":%[1]q}],
 		"ips":[{"version":"4","interface":0,"address":"10.9.0.%[2]d/24","gateway":"10.9.0.1"}],"routes":[{"dst":"0.0.0.0/0"}],"dns":{}}}`
-	name := id(last)[:12]
-	n.writeFile(t, name, fmt.Sprintf(format, netns, last, id(last), mac(last)))
+	name := fixID(last)[:12]
+	n.writeFile(t, name, fmt.Sprintf(format, netns, last, fixID(last), mac(last)))
 	return name
 }
 
-func (n *node) writeFile(t *testing.T, name, content string) {
+func (n *importNode) writeFile(t *testing.T, name, content string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(n.dir, name), []byte(content), 0o600); err != nil {
 		t.Fatal(err)
@@ -68,17 +67,15 @@ func (n *node) writeFile(t *testing.T, name, content string) {
 
 // expectImport runs an import and expects one outcome for each file: "name state reason". The reason may be only its
 // beginning.
-func (n *node) expectImport(t *testing.T, dryRun bool, want ...string) netfix.FileReport {
+func (n *importNode) expectImport(t *testing.T, dryRun bool, want ...string) capture.InterfaceReport {
 	t.Helper()
-	report, err := netfix.Run(t.Context(), netfix.Options{
-		Store: n.Store, Dir: n.dir, Parent: netfix.ParentSpec{Devices: []string{"bond4", "lan0"}}, DryRun: dryRun,
-	})
+	report, err := capture.Import(t.Context(), capture.Options{Store: n.Store, DryRun: dryRun}, n.dir, netfix.ParentSpec{Devices: []string{"bond4", "lan0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for i, o := range report.Files {
-		line := fmt.Sprintf("%s %s %s", filepath.Base(o.Path), o.State, o.Reason)
+	for i, o := range report.Interfaces {
+		line := fmt.Sprintf("%s %s %s", filepath.Base(o.File), o.State, o.Reason)
 		if i < len(want) && strings.HasPrefix(line, want[i]) {
 			line = want[i]
 		}
@@ -91,7 +88,7 @@ func (n *node) expectImport(t *testing.T, dryRun bool, want ...string) netfix.Fi
 }
 
 // expectRestore runs a restore and expects count attachments, each in one of the states.
-func (n *node) expectRestore(t *testing.T, count int, states ...restore.State) {
+func (n *importNode) expectRestore(t *testing.T, count int, states ...restore.State) {
 	t.Helper()
 	report, err := restore.Run(t.Context(), restore.Options{Store: n.Store, Wait: 5 * time.Second})
 	if err != nil {
@@ -108,31 +105,31 @@ func (n *node) expectRestore(t *testing.T, count int, states ...restore.State) {
 }
 
 // state returns the interface without its index and its parent's.
-func state(t *testing.T, netns string) string {
+func importState(t *testing.T, netns string) string {
 	t.Helper()
 	return fresh.Run(t, netns, `ip -d -o link show eth0 | sed 's/^[0-9]*: //; s/@if[0-9]*//; s/ link-netnsid [0-9]*//'
 		ip -o -4 addr show eth0 | sed 's/^[0-9]*: //'; ip route; cat /proc/sys/net/ipv4/conf/eth0/proxy_arp`)
 }
 
 const (
-	there             = "eth0 is there and as the file says: remembered as it is"
-	interfaceFromFile = "eth0 is gone from the sandbox: remembered from the file, on lan0"
+	there             = "it has no checkpoint; eth0 is there and as the file says: remembered as it is"
+	interfaceFromFile = "it has no checkpoint; eth0 is gone from the sandbox: remembered from the file, on lan0"
 )
 
 // One interface is imported while it exists, another when it is gone, among files that are useless. Both come back as
 // they were.
 func TestImportIsRestored(t *testing.T) {
-	n, alive, late := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
+	n, alive, late := newImportNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	attach(t, alive, 5)
 	attach(t, late, 6)
-	before := map[string]string{alive: state(t, alive), late: state(t, late)}
+	before := map[string]string{alive: importState(t, alive), late: importState(t, late)}
 	first := n.writeImportFile(t, alive, 5)
-	n.expectImport(t, true, first+" to import "+there)
+	n.expectImport(t, true, first+" to capture "+there)
 	if left := n.Records(t); len(left) > 0 {
 		t.Errorf("a dry run wrote %v", left)
 	}
-	report := n.expectImport(t, false, first+" imported "+there)
-	if o := report.Files[0]; !report.Complete() || o.Source != netfix.FromLive || o.Interface.Link.Index == 0 {
+	report := n.expectImport(t, false, first+" captured "+there)
+	if o := report.Interfaces[0]; !report.Complete() || o.Interface.Link.Index == 0 {
 		t.Errorf("%+v", o)
 	}
 	n.expectRestore(t, 1, restore.AsRecorded)
@@ -146,33 +143,31 @@ func TestImportIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	report = n.expectImport(t, false,
-		first+" kept it has a checkpoint", second+" imported "+interfaceFromFile,
+		first+" kept it has a checkpoint", second+" captured "+interfaceFromFile,
 		"000000000007 failed torn or no checkpoint of i40e_net_fix: unexpected EOF",
-		`000000000008 failed unknown key "vlan": i40e_net_fix writes`,
+		`000000000008 failed torn or no checkpoint of i40e_net_fix: json: unknown field "vlan"`,
 		"old failed no regular file, and so no checkpoint of i40e_net_fix: move it away")
-	if report.Complete() || report.Files[1].Source != netfix.FromFile {
+	if report.Complete() {
 		t.Errorf("%+v", report)
 	}
 	n.expectRestore(t, 2, restore.Restored)
 	for netns, want := range before {
-		if diff := cmp.Diff(want, state(t, netns)); diff != "" {
+		if diff := cmp.Diff(want, importState(t, netns)); diff != "" {
 			t.Error(diff)
 		}
 	}
 	n.expectRestore(t, 2, restore.AsRecorded)
 	for _, r := range n.Records(t) {
-		if !netfix.IsImported(r) || r.Attachment.Network != "unknown" || r.Interface.Settings["ipv4/proxy_arp"] != "1" || len(r.CNI.Result) == 0 {
+		if r.Writer != capture.ImportWriter || r.Attachment.Network != "unknown" || r.Interface.Settings["ipv4/proxy_arp"] != "1" || len(r.CNI.Result) == 0 {
 			t.Errorf("%+v", r)
 		}
 	}
 }
 
 func TestImportOnAVLANThatIsMissing(t *testing.T) {
-	n, netns := newNode(t), fresh.Sandbox(t)
+	n, netns := newImportNode(t), fresh.Sandbox(t)
 	n.writeImportFile(t, netns, 5)
-	report, err := netfix.Run(t.Context(), netfix.Options{
-		Store: n.Store, Dir: n.dir, Parent: netfix.ParentSpec{Devices: []string{"lan0"}, VLAN: 3, MTU: 1400},
-	})
+	report, err := capture.Import(t.Context(), capture.Options{Store: n.Store}, n.dir, netfix.ParentSpec{Devices: []string{"lan0"}, VLAN: 3, MTU: 1400})
 	if err != nil || !report.Complete() {
 		t.Fatal(report, err)
 	}
@@ -183,7 +178,7 @@ func TestImportOnAVLANThatIsMissing(t *testing.T) {
 }
 
 func TestImportRefusesStrangers(t *testing.T) {
-	n := newNode(t)
+	n := newImportNode(t)
 	other, instead, veth, empty := fresh.Sandbox(t), fresh.Sandbox(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	attach(t, other, 9)
 	attach(t, instead, 8)
@@ -208,9 +203,9 @@ func TestImportRefusesStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.expectImport(t, false,
-		"000000000010 refused the sandbox is a stranger's by now: what is there as eth0 is a macvlan, 02:42:0a:09:00:09 with 10.9.0.9/24; the file says 02:42:0a:09:00:0a with 10.9.0.10/24",
+		"000000000010 refused the sandbox is a stranger's by now: what is there as eth0 is a macvlan, 02:42:0a:09:00:09 with [10.9.0.9/24]; the file says 02:42:0a:09:00:0a with [10.9.0.10/24]",
 		"000000000011 refused eth0 is gone, and the sandbox has net1 (macvlan, 02:42:0a:09:00:08) instead: it is a stranger's by now",
-		"000000000012 refused the sandbox is a stranger's by now: what is there as eth0 is a veth",
+		"000000000012 refused eth0 is gone, and the sandbox has eth0 (veth, ",
 		"000000000013 refused netns /proc/self/ns/net: it is the host's own network namespace",
 		"000000000014 refused netns /proc/thread-self/ns/net: it is the host's own network namespace",
 		"000000000015 refused its sandbox is gone: /run/netns/none: no network namespace: it does not exist",
@@ -228,7 +223,7 @@ func TestImportRefusesStrangers(t *testing.T) {
 
 // The number of a process proves nothing. A process that started after the file was written is a stranger's.
 func TestImportByProcess(t *testing.T) {
-	n, netns := newNode(t), fresh.Sandbox(t)
+	n, netns := newImportNode(t), fresh.Sandbox(t)
 	cmd := exec.Command("nsenter", "--net="+netns, "sleep", "60")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -249,7 +244,7 @@ func TestImportByProcess(t *testing.T) {
 	}
 	n.expectImport(t, false, name+" refused eth0 is gone, and the process at "+path+" started after the file was written: it is a stranger's")
 	n.writeImportFile(t, path, 5)
-	n.expectImport(t, false, name+" imported "+interfaceFromFile)
+	n.expectImport(t, false, name+" captured "+interfaceFromFile)
 	n.expectRestore(t, 1, restore.Restored)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
@@ -257,59 +252,59 @@ func TestImportByProcess(t *testing.T) {
 }
 
 func TestImportBesideCheckpoints(t *testing.T) {
-	n, netns, another := newNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
+	n, netns, another := newImportNode(t), fresh.Sandbox(t), fresh.Sandbox(t)
 	attach(t, netns, 5)
 	name := n.writeImportFile(t, netns, 5)
-	n.expectImport(t, false, name+" imported "+there)
+	n.expectImport(t, false, name+" captured "+there)
 
 	// Another namespace has the same container ID.
 	n.writeImportFile(t, another, 5)
 	n.expectImport(t, false, name+" refused its name is that of a checkpoint of another namespace, "+netns)
 	n.writeImportFile(t, netns, 5)
-	if err := os.WriteFile(filepath.Join(n.Store.Dir(), id(5), "eth0.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(n.Store.Dir(), fixID(5), "eth0.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	n.expectImport(t, false, name+" refused its checkpoint cannot be read: ")
-	if err := n.Store.Forget(id(5), "eth0"); err != nil {
+	if err := n.Store.Forget(fixID(5), "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	n.expectImport(t, false, name+" imported "+there)
+	n.expectImport(t, false, name+" captured "+there)
 
 	// A capture remembered the interface without knowing the container ID.
 	r := n.Records(t)[0]
-	if err := n.Store.Forget(id(5), "eth0"); err != nil {
+	if err := n.Store.Forget(fixID(5), "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	r.Attachment.ContainerID = checkpoint.UnnamedID(r.Namespace)
 	if err := n.Store.Save(r); err != nil {
 		t.Fatal(err)
 	}
-	n.expectImport(t, false, name+" kept it has a checkpoint, as "+r.Attachment.ContainerID)
+	n.expectImport(t, false, name+" kept it has a checkpoint")
 	if all := n.Records(t); len(all) != 1 {
 		t.Errorf("%+v", all)
 	}
 }
 
 func TestImportOfNothing(t *testing.T) {
-	n := newNode(t)
+	n := newImportNode(t)
 	n.expectImport(t, false)
 	n.dir = filepath.Join(n.dir, "none")
-	if _, err := netfix.Run(t.Context(), netfix.Options{Store: n.Store, Dir: n.dir, Parent: netfix.ParentSpec{Devices: []string{"lan0"}}}); err == nil {
+	if _, err := capture.Import(t.Context(), capture.Options{Store: n.Store}, n.dir, netfix.ParentSpec{Devices: []string{"lan0"}}); err == nil {
 		t.Error("no error of a directory that is missing")
 	}
 }
 
 func TestImportTwiceAtOnce(t *testing.T) {
-	n := newNode(t)
+	n := newImportNode(t)
 	const pods = 10
 	for i := range pods {
 		n.writeImportFile(t, fresh.Sandbox(t), 10+i)
 	}
-	counts := map[netfix.FileState]int{}
-	reports := make(chan netfix.FileReport)
+	counts := map[capture.InterfaceState]int{}
+	reports := make(chan capture.InterfaceReport)
 	for range 2 {
 		go func() {
-			report, err := netfix.Run(t.Context(), netfix.Options{Store: n.Store, Dir: n.dir, Parent: netfix.ParentSpec{Devices: []string{"lan0"}}})
+			report, err := capture.Import(t.Context(), capture.Options{Store: n.Store}, n.dir, netfix.ParentSpec{Devices: []string{"lan0"}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -317,11 +312,11 @@ func TestImportTwiceAtOnce(t *testing.T) {
 		}()
 	}
 	for range 2 {
-		for _, o := range (<-reports).Files {
+		for _, o := range (<-reports).Interfaces {
 			counts[o.State]++
 		}
 	}
-	if diff := cmp.Diff(map[netfix.FileState]int{netfix.Imported: pods, netfix.Kept: pods}, counts); diff != "" {
+	if diff := cmp.Diff(map[capture.InterfaceState]int{capture.Captured: pods, capture.Kept: pods}, counts); diff != "" {
 		t.Error(diff)
 	}
 	n.expectRestore(t, pods, restore.Restored)
