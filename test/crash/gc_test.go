@@ -10,7 +10,7 @@ import (
 
 // The next gc finishes a killed one. Neither of them touches the checkpoints of a living sandbox, and no temporary
 // file stays.
-func TestGCKilledAtEveryStep(t *testing.T) {
+func TestGCNowKilledAtEveryStep(t *testing.T) {
 	n := newNode(t)
 	must(t, n.newPod(t, "own", false).add())
 	own := n.records(t)
