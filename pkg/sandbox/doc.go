@@ -1,3 +1,3 @@
 // Package sandbox finds the sandboxes on this node from the mounts and the processes, without asking a
-// runtime. A survey merges that with what the container runtime tells.
+// runtime, and proves which are gone.
 package sandbox

@@ -14,19 +14,12 @@ import (
 type NamespaceKeeper struct {
 	// Description says what it is, for people.
 	Description string
-	// Path is one by which the namespace can be opened, if it still leads there. It is empty if only a
-	// socket keeps the namespace. Paths has it and others.
-	Path string
+	// Path is one by which the namespace can be opened, if it still leads there: one that lasts longest. It is empty if only a
+	// socket keeps the namespace.
+	Path       string
+	durability durability
 	// Device and Cookie are those of a namespace that a socket keeps, else 0: Path tells them.
 	Device, Cookie uint64
-	// paths are the paths, those that last longest first.
-	paths [4]keptPath
-}
-
-// keptPath is a path to a namespace.
-type keptPath struct {
-	path       string
-	durability durability
 }
 
 // durability tells ways apart by how long they last.
@@ -39,38 +32,15 @@ const (
 	byMount
 )
 
-// Paths returns some of the paths by which the namespace can be opened, those that last longest first. Each
-// may lead elsewhere by now.
-func (k NamespaceKeeper) Paths() []string {
-	var paths []string
-	for _, w := range k.paths {
-		if w.path != "" {
-			paths = append(paths, w.path)
-		}
-	}
-	return paths
-}
-
 // isThread says that nothing but threads was found to keep the namespace.
-func (k NamespaceKeeper) isThread() bool {
-	return k.paths[0].path != "" && k.paths[0].durability == byThread
-}
+func (k NamespaceKeeper) isThread() bool { return k.Path != "" && k.durability == byThread }
 
-// with returns the keeper with one more way. Of those that last equally long, the newest goes first.
+// with returns the keeper with the path, if that lasts as long. Of those that last equally long, the newest counts.
 func (k NamespaceKeeper) with(description, path string, l durability) NamespaceKeeper {
-	i := 0
-	for i < len(k.paths) && k.paths[i].path != "" && k.paths[i].durability > l {
-		i++
-	}
-	if i == len(k.paths) {
+	if k.Path != "" && k.durability > l {
 		return k
 	}
-	copy(k.paths[i+1:], k.paths[i:])
-	k.paths[i] = keptPath{path, l}
-	if i == 0 {
-		k.Description, k.Path, k.Device, k.Cookie = description, path, 0, 0
-	}
-	return k
+	return NamespaceKeeper{Description: description, Path: path, durability: l}
 }
 
 // keepers are what was found to keep namespaces.

@@ -129,24 +129,22 @@ func TestKeptForgetsWhatIsGone(t *testing.T) {
 	}
 }
 
-// The path that lasts longest is tried first. Of those that last equally long, the newest is first. No number of
-// threads pushes it out.
-func TestPathsOfAKeeper(t *testing.T) {
+// The path that lasts longest counts. Of those that last equally long, the newest counts. No number of threads pushes it out.
+func TestPathOfAKeeper(t *testing.T) {
 	var k NamespaceKeeper
-	for i := range 6 {
-		k = k.with("a thread", fmt.Sprint("/thread", i), byThread)
-	}
-	k = k.with("a mount", "/mount", byMount).with("an open file", "/file0", byFile).with("an open file", "/file1", byFile)
-	for i := range 6 {
-		k = k.with("a thread", fmt.Sprint("/late", i), byThread)
-	}
-	if got := strings.Join(k.Paths(), " "); got != "/mount /file1 /file0 /late5" || k.Description != "a mount" || k.Path != "/mount" {
-		t.Errorf("%s, by %s, %s", got, k.Description, k.Path)
+	for _, step := range []struct {
+		path string
+		by   durability
+		want string
+	}{
+		{"/thread0", byThread, "/thread0"}, {"/thread1", byThread, "/thread1"}, {"/file0", byFile, "/file0"}, {"/mount", byMount, "/mount"},
+		{"/file1", byFile, "/mount"}, {"/late", byThread, "/mount"},
+	} {
+		if k = k.with("it", step.path, step.by); k.Path != step.want {
+			t.Errorf("after %s it is %s, want %s", step.path, k.Path, step.want)
+		}
 	}
 	socket := NamespaceKeeper{Description: "a socket", Device: 4, Cookie: 7}
-	if all := socket.Paths(); all != nil {
-		t.Errorf("a socket has paths %q", all)
-	}
 	if got := socket.with("a thread", "/thread", byThread); got.Description != "a thread" || got.Path != "/thread" || got.Cookie != 0 {
 		t.Errorf("a thread besides: %+v", got)
 	}

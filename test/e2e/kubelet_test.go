@@ -11,8 +11,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/relink-cni/relink/pkg/cnicache"
-	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/sandbox/cri"
 	"github.com/relink-cni/relink/test/kubenode"
 )
@@ -165,18 +163,17 @@ func cmdOutage(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Logf("%v", outage)
 }
 
-// survey is a program that tells what the container runtime, mounts and processes tell of the node's sandboxes. It finds the
-// runtime as relink-agent does. It fails if something did not tell all.
+// survey is a program that tells what the container runtime tells of the node's sandboxes. It finds the runtime as relink-agent
+// does. It fails if something did not tell all.
 func survey() {
 	runtime, err := cri.New("")
 	exitOn(err)
-	s, err := sandbox.NewSurvey(context.Background(), runtime, cnicache.DefaultDir)
-	exitOn(err)
-	for _, known := range s.Sandboxes {
-		fmt.Printf("%s: %v, sandbox %s, by the %s\n", known.Paths[0], known.Pod, known.ContainerID, known.Source)
+	sandboxes, err := runtime.Sandboxes(context.Background())
+	for _, s := range sandboxes {
+		fmt.Printf("%s: %v, sandbox %s\n", s.Netns, s.Pod, s.ContainerID)
 	}
-	if !s.Complete() {
-		fmt.Println("incomplete:", s.Incomplete)
+	if err != nil {
+		fmt.Println("incomplete:", err)
 		os.Exit(1)
 	}
 }

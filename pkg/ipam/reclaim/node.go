@@ -93,13 +93,8 @@ func Look(ctx context.Context, sources Sources) (*Node, error) {
 
 // inspectKeeper says whether the namespace could be looked into.
 func (n *Node) inspectKeeper(ctx context.Context, number uint64, k sandbox.NamespaceKeeper) bool {
-	for _, path := range k.Paths() {
-		file, ok := sandbox.Identify(path)
-		if ok && file.Inode == number && n.inspect(ctx, sandbox.Sandbox{NamespaceFile: file, Paths: []string{path}}, nameOfKept(k)) {
-			return true
-		}
-	}
-	return false
+	file, ok := sandbox.Identify(k.Path)
+	return ok && file.Inode == number && n.inspect(ctx, sandbox.Sandbox{NamespaceFile: file, Paths: []string{k.Path}}, nameOfKept(k))
 }
 
 // Problems says what could not be looked at. Judge can add to it.
