@@ -35,31 +35,22 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		p.warn("GC without cni.dev/valid-attachments: every checkpoint is kept")
 		return c.callIPAM(ipamPlugin.GC)
 	}
-	kept, err := forgetInvalid(ctx, c.store, c.Name, valid)
+	kept, reasons, err := forgetInvalid(ctx, c.store, c.Name, valid)
 	err = cniplugin.Join(err, sweepHostAccess(ctx, c.store))
-	if message := cniplugin.KeptByGC(kept.reasons); message != "" {
+	if message := cniplugin.KeptByGC(reasons); message != "" {
 		p.warn("%s", message)
 	}
-	// A restore can still bring back what is left, and needs its addresses.
-	if kept.failed {
+	if kept == nil {
 		return err
 	}
+	// A restore can still bring back what is left, and needs its addresses.
 	rest := *args
 	var unlisted error
-	if rest.StdinData, unlisted = cniplugin.WithValid(args.StdinData, kept.attachments); unlisted != nil {
+	if rest.StdinData, unlisted = cniplugin.WithValid(args.StdinData, kept); unlisted != nil {
 		return cniplugin.Join(err, unlisted)
 	}
 	c.ipam = delegate.New(&rest, c.Network, nil)
 	return cniplugin.Join(err, c.callIPAM(ipamPlugin.GC))
-}
-
-// keptCheckpoints is what a GC has not forgotten although the runtime does not call it valid.
-type keptCheckpoints struct {
-	// attachments are those whose namespaces are not proven gone. reasons say why each of them stays.
-	attachments []types.GCAttachment
-	reasons     []string
-	// failed says that a checkpoint stayed that should have gone.
-	failed bool
 }
 
 func gcAttachment(r checkpoint.Record) types.GCAttachment {
@@ -67,11 +58,12 @@ func gcAttachment(r checkpoint.Record) types.GCAttachment {
 }
 
 // forgetInvalid forgets the network's checkpoints that are not valid and whose namespaces are proven gone. It first reads
-// the checkpoints and then looks for the namespaces. What was written anew since it was read is not forgotten.
-func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string, valid map[types.GCAttachment]bool) (keptCheckpoints, error) {
+// the checkpoints and then looks for the namespaces, no longer than an operation may take. What was written anew since it was read is not
+// forgotten. kept are those that stay, nil if nobody knows. reasons say why those stay that are not proven gone.
+func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string, valid map[types.GCAttachment]bool) (kept []types.GCAttachment, reasons []string, err error) {
 	records, unreadable, err := store.List()
 	if err != nil {
-		return keptCheckpoints{failed: true}, cniplugin.Error(types.ErrIOFailure, "%v", err)
+		return nil, nil, cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
 	var errs []error
 	for _, u := range unreadable {
@@ -80,46 +72,36 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string,
 	records = slices.DeleteFunc(records, func(r checkpoint.Record) bool {
 		return r.Attachment.Network != network || valid[gcAttachment(r)]
 	})
-	var kept keptCheckpoints
-	var dead []checkpoint.Record
-	evidence := proveNamespaces(ctx, records)
-	for _, r := range records {
-		if found := evidence[r.Namespace]; found.Verdict == sandbox.VerdictGone {
-			dead = append(dead, r)
-		} else {
-			kept.attachments, kept.reasons = append(kept.attachments, gcAttachment(r)), append(kept.reasons, r.Attachment.String()+": "+found.Reason)
-		}
-	}
-	failed := forgetAll(ctx, store, dead)
-	kept.failed = errors.Join(failed...) != nil
-	return kept, cniplugin.Join(append(errs, failed...)...)
-}
-
-// proveNamespaces says of the records' namespaces whether they are gone. It looks for them no longer than an operation may take.
-func proveNamespaces(ctx context.Context, records []checkpoint.Record) map[attachment.Namespace]sandbox.Evidence {
 	var namespaces []attachment.Namespace
 	for _, r := range records {
 		namespaces = append(namespaces, r.Namespace)
 	}
-	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
+	bounded, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
-	return sandbox.Prove(ctx, sandbox.SeesAllProcesses(), namespaces...)
-}
-
-// forgetAll forgets the records and returns what failed.
-func forgetAll(ctx context.Context, store *checkpoint.Store, records []checkpoint.Record) []error {
+	evidence := sandbox.Prove(bounded, sandbox.SeesAllProcesses(), namespaces...)
+	kept = []types.GCAttachment{}
+	var dead []checkpoint.Record
 	var ids []string
 	for _, r := range records {
-		ids = append(ids, r.Attachment.ContainerID)
+		if found := evidence[r.Namespace]; found.Verdict != sandbox.VerdictGone {
+			kept, reasons = append(kept, gcAttachment(r)), append(reasons, r.Attachment.String()+": "+found.Reason)
+			continue
+		}
+		dead, ids = append(dead, r), append(ids, r.Attachment.ContainerID)
 	}
-	failed := make([]error, len(records))
+	failed := make([]error, len(dead))
 	store.EachSandbox(ctx, ids, func(i int, err error) {
 		if err == nil {
-			err = store.ForgetListed(records[i], nil)
+			err = store.ForgetListed(dead[i], nil)
 		}
 		if err != nil && !errors.Is(err, checkpoint.ErrWrittenAnew) {
-			failed[i] = cniplugin.Wrap(lockError(err), records[i].Attachment.String())
+			failed[i] = cniplugin.Wrap(lockError(err), dead[i].Attachment.String())
 		}
 	})
-	return failed
+	for i, err := range failed {
+		if err != nil {
+			kept = append(kept, gcAttachment(dead[i]))
+		}
+	}
+	return kept, reasons, cniplugin.Join(append(errs, failed...)...)
 }

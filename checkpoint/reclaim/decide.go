@@ -3,7 +3,6 @@ package reclaim
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
@@ -57,7 +56,7 @@ func Decide(report audit.NodeReport, earlier Sightings, moment Moment, o Options
 		case repeated && since >= o.Grace:
 			out.State, out.Reason = ToFree, fmt.Sprintf("seen dead twice, %s apart", since.Round(time.Second))
 		default:
-			out.State, out.Reason = Waiting, fmt.Sprintf("seen dead for %s, and %s are needed", since.Round(time.Second), formatDuration(o.Grace))
+			out.State, out.Reason = Waiting, fmt.Sprintf("seen dead for %s, and %s are needed", since.Round(time.Second), o.Grace)
 			if repeated || !o.DryRun { // A dry run does not count as a pass.
 				out.Until = moment.Time.Add(o.Grace - since)
 			}
@@ -79,18 +78,6 @@ func (o *GCOutcome) decideForget(force bool) {
 	default:
 		o.Reason = "--force forgets it all the same: if its sandbox is alive, " + loses + " then"
 	}
-}
-
-// formatDuration is the duration without minutes and seconds that are zero.
-func formatDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // subjectOf returns what the finding is about. ok is false for a finding about nothing that could ever be freed.

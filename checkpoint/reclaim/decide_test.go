@@ -52,7 +52,7 @@ func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
 	record, written := ofCheckpoint(noon), ofCheckpoint(noon.Add(time.Second))
 	afterBoot := at(time.Hour)
 	afterBoot.BootID = "next boot"
-	const first, twice = "seen dead for 0s, and 10m are needed", "seen dead twice, 10m0s apart"
+	const first, twice = "seen dead for 0s, and 10m0s are needed", "seen dead twice, 10m0s apart"
 	for name, test := range map[string]struct {
 		passes []seen
 		do     GCState
@@ -60,7 +60,7 @@ func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
 	}{
 		"once":                       {[]seen{{at(0), &proven}}, Waiting, first},
 		"twice, a grace apart":       {[]seen{{at(0), &proven}, {at(10 * time.Minute), &proven}}, ToFree, twice},
-		"twice, too soon":            {[]seen{{at(0), &proven}, {at(9 * time.Minute), &proven}}, Waiting, "seen dead for 9m0s, and 10m are needed"},
+		"twice, too soon":            {[]seen{{at(0), &proven}, {at(9 * time.Minute), &proven}}, Waiting, "seen dead for 9m0s, and 10m0s are needed"},
 		"many times":                 {[]seen{{at(0), &proven}, {at(4 * time.Minute), &proven}, {at(8 * time.Minute), &proven}, {at(12 * time.Minute), &proven}}, ToFree, "seen dead twice, 12m0s apart"},
 		"not in between":             {[]seen{{at(0), &proven}, {at(5 * time.Minute), nil}, {at(10 * time.Minute), &proven}}, Waiting, first},
 		"not proven in between":      {[]seen{{at(0), &proven}, {at(5 * time.Minute), &unproven}, {at(10 * time.Minute), &proven}}, Waiting, first},

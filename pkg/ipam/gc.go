@@ -43,7 +43,7 @@ func (c *Call) GC(ctx context.Context) error {
 	}
 	return withCode(ignoreNotLeased(store.Collect(ctx, func(h lease.Holder) bool {
 		due, _ := g.judge(h)
-		return !due || !g.isOwn(h)
+		return !due || !g.isAsked(h)
 	})))
 }
 
@@ -55,45 +55,29 @@ type collection struct {
 	evidence map[attachment.Namespace]sandbox.Evidence
 }
 
-func (g collection) isValid(h lease.Holder) bool {
-	return g.valid[types.GCAttachment{ContainerID: h.ContainerID, IfName: h.IfName}]
+// isAsked says whether the GC is about the holder: the runtime does not list it, and its attachment is of the network. A store can have
+// those of other networks, and those of an earlier name of this one.
+func (g collection) isAsked(h lease.Holder) bool {
+	return h.Key(g.store).Network == g.network && !g.valid[types.GCAttachment{ContainerID: h.ContainerID, IfName: h.IfName}]
 }
 
-// judge says whether the GC gives up what the holder has, and why. A holder without the path of a namespace is not of
+// judge says whether a holder that the GC is about gives up what it has, and why not. A holder without the path of a namespace is not of
 // an ADD of relink-ipam, because an ADD has CNI_NETNS: it was imported, and nothing but the runtime's list tells of it.
 func (g collection) judge(h lease.Holder) (due bool, reason string) {
-	if g.isValid(h) {
-		return false, "the runtime lists it"
-	}
-	if h.Namespace.Path == "" && h.Namespace.Inode == 0 {
-		return true, "no network namespace was recorded, and the runtime does not list it"
-	}
 	e, looked := g.evidence[h.Namespace]
 	if !looked {
-		return false, "it came after the look at the namespaces"
+		e.Reason = "it came after the look at the namespaces"
 	}
-	return e.Verdict == sandbox.VerdictGone, e.Reason
-}
-
-// isOwn says whether the holder's attachment is of the network: a store can have those of other networks, and those of an earlier name of
-// this one. The runtime does not list them.
-func (g collection) isOwn(h lease.Holder) bool { return h.Key(g.store).Network == g.network }
-
-// unlistedHolders are the holders that the runtime does not list and that this GC may give up.
-func (g collection) unlistedHolders(l lease.Lease) (asked []lease.Holder) {
-	for _, h := range l.Holders {
-		if g.isOwn(h) && !g.isValid(h) {
-			asked = append(asked, h)
-		}
-	}
-	return asked
+	return e.Verdict == sandbox.VerdictGone || h.Namespace.Path == "" && h.Namespace.Inode == 0, e.Reason
 }
 
 // namespaces are those of the holders that may be given up.
 func (g collection) namespaces(leases []lease.Lease) (namespaces []attachment.Namespace) {
 	for _, l := range leases {
-		for _, h := range g.unlistedHolders(l) {
-			namespaces = append(namespaces, h.Namespace)
+		for _, h := range l.Holders {
+			if g.isAsked(h) {
+				namespaces = append(namespaces, h.Namespace)
+			}
 		}
 	}
 	return namespaces
@@ -102,8 +86,8 @@ func (g collection) namespaces(leases []lease.Lease) (namespaces []attachment.Na
 // kept says which holders keep their addresses although the runtime does not list them, and why.
 func (g collection) kept(leases []lease.Lease) (kept []string) {
 	for _, l := range leases {
-		for _, h := range g.unlistedHolders(l) {
-			if due, reason := g.judge(h); !due {
+		for _, h := range l.Holders {
+			if due, reason := g.judge(h); g.isAsked(h) && !due {
 				kept = append(kept, fmt.Sprintf("%s of %s: %s", l.Address, h.Key(g.store), reason))
 			}
 		}

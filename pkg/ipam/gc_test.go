@@ -32,18 +32,19 @@ func TestJudgementOfAGC(t *testing.T) {
 		due    bool
 		why    string
 	}{
-		"listed, and gone":     {lease.Holder{ContainerID: "valid", IfName: "eth0", Namespace: was}, gone, false, "the runtime lists it"},
+		"listed, and gone":     {lease.Holder{ContainerID: "valid", IfName: "eth0", Namespace: was}, gone, false, ""},
 		"gone":                 {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, gone, true, "nothing keeps it"},
 		"another interface":    {lease.Holder{ContainerID: "valid", IfName: "net1", Namespace: was}, gone, true, "nothing keeps it"},
 		"alive":                {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, found(sandbox.VerdictAlive, "it is there"), false, "it is there"},
 		"not known":            {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, found(sandbox.VerdictUnknown, "nobody knows"), false, "nobody knows"},
 		"added after the look": {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: anew}, gone, false, "it came after the look at the namespaces"},
-		"imported":             {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: imported}, gone, true, "no network namespace was recorded, and the runtime does not list it"},
+		"imported":             {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: imported}, gone, true, "it came after the look at the namespaces"},
 		"an ADD that could not read it": {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: unread},
 			map[attachment.Namespace]sandbox.Evidence{unread: {Verdict: sandbox.VerdictUnknown, Reason: "no namespace was recorded"}}, false, "no namespace was recorded"},
 	} {
-		g := collection{network: "pods", valid: map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}, evidence: test.proven}
-		if due, why := g.judge(test.holder); due != test.due || why != test.why {
+		g := collection{network: "pods", store: "pods", valid: map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}, evidence: test.proven}
+		due, why := g.judge(test.holder)
+		if due = due && g.isAsked(test.holder); due != test.due || why != test.why && g.isAsked(test.holder) {
 			t.Errorf("%s: due %t, %s; want %t, %s", name, due, why, test.due, test.why)
 		}
 	}
