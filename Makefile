@@ -77,7 +77,7 @@ TEST := $(CURDIR)/test/run.sh part -vet=off -count=1 -trimpath -ldflags='-s -w'
 RACED := $(if $(RELINK_LONG),./...,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' '^\s*go [a-z]|[.]Go\b|inparallel[.]' ./checkpoint ./pkg))))
 
 # Of the packages with the detector, these start no goroutine and compute a lot.
-PLAIN := TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestIPAMScaling|TestExplore|TestExploreFindsFaults|TestExploreSilence|TestExploreFindsFaultsOfSilence
+PLAIN := TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestIPAMScaling|TestExplore|TestExploreFindsFaults
 
 # What only make test-long has. How the test machine itself ends, and what it has, takes many boots to show: the stories would fail if the
 # machine did not work. To make a cluster of 5,000 pods takes a minute. That an address has one pod is shown by the explorer for the protocol,

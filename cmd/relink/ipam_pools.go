@@ -184,10 +184,7 @@ func nodesOf(b pool.Block) string {
 	var texts []string
 	for _, h := range b.Spec.Holders {
 		text := fmt.Sprintf("%s: %d", h.Node, strings.Count(b.Spec.Addresses, h.ID))
-		switch {
-		case h.FencedByTime():
-			text += " (silent)"
-		case h.Fenced != "":
+		if h.Fenced != "" {
 			text += " (declared dead)"
 		}
 		texts = append(texts, text)

@@ -59,10 +59,6 @@ type API interface {
 	// Node returns what counts of a node.
 	Node(ctx context.Context, name string) (Node, error)
 	Nodes(ctx context.Context) ([]Node, error)
-
-	// NodeLease returns the Lease of a node's kubelet, NodeLeases those of all nodes.
-	NodeLease(ctx context.Context, node string) (NodeLease, error)
-	NodeLeases(ctx context.Context) ([]NodeLease, error)
 }
 
 // Node is what counts of a Kubernetes node.

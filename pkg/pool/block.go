@@ -123,18 +123,11 @@ type Holder struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4000000000000000000
 	Epoch int64 `json:"epoch"`
-	// Boot is the boot of the node in which the holder has last said that it has this, empty if it has not said so yet. After a
-	// silence the holder adds a number to it, and says it again.
+	// Boot is the boot of the node in which the holder has last said that it has this, empty if it has not said so yet.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Boot string `json:"boot,omitempty"`
-	// FenceAfter is the pool's, as the holder obeys it. Empty is never: by time alone the controller does not fence it.
-	//
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
-	FenceAfter string `json:"fenceAfter,omitempty"`
 	// Fenced says why the holder is proven dead, empty if it is not. Others may take what it has. Only the controller and
 	// people write it.
 	//
@@ -470,19 +463,13 @@ func (b Block) Unfence(me Party) Block {
 // Confirm notes that the party still has in this boot of its node what the block says. A fence that was decided before comes too
 // late then: the API refuses it. changed is false if the block says so already, or if the party has nothing of it.
 func (b Block) Confirm(me Party, boot string) (_ Block, changed bool) {
-	return b.changeHolder(me, func(h *Holder) { h.Boot = boot })
-}
-
-// changeHolder changes what the party says of itself. changed is false if it says so already, or if it has nothing.
-func (b Block) changeHolder(me Party, change func(*Holder)) (_ Block, changed bool) {
-	before, held := b.Holder(me)
-	if !held || before.Fenced != "" {
+	h, held := b.Holder(me)
+	if !held || h.Fenced != "" || h.Boot == boot {
 		return b, false
 	}
 	b = b.clone()
-	h := &b.Spec.Holders[b.holder(me)]
-	change(h)
-	return b, *h != before
+	b.Spec.Holders[b.holder(me)].Boot = boot
+	return b, true
 }
 
 // Fence notes that the parties of the node are proven dead. reason is the proof.

@@ -22,9 +22,6 @@ const (
 	marksLeased
 	forgetsMark
 	movesHeld
-	givesSilent
-	goesOnAfterSilence
-	takesUnprobed
 )
 
 // The promises that are broken.

@@ -55,12 +55,9 @@ func (m *model) plugin(all []step, s *state, n int) []step {
 		h := &s.host[n]
 		g, gives := h.grants[index], false
 		if i < len(g.Addresses) {
-			var probe bool
-			if gives, probe = g.Assignable(i); probe && m.broken != takesUnprobed && m.answers(s, n, a) {
-				gives = false
-			}
+			gives, _ = g.Assignable(i)
 		}
-		gives = gives && h.confirmed && (!h.silent || m.broken == givesSilent)
+		gives = gives && h.confirmed
 		sticky := m.sticky && a == 0
 		switch l := h.leases[a]; {
 		case l == podLease:
@@ -160,7 +157,7 @@ func (m *model) fences(all []step, s *state) []step {
 	}
 	for n := range s.host {
 		for i := range m.blocks {
-			if s.api[i] == nil || s.host[n].alive && !s.host[n].silent && m.broken != fencesAlive || s.used.fences == m.most.fences {
+			if s.api[i] == nil || s.host[n].alive && m.broken != fencesAlive || s.used.fences == m.most.fences {
 				continue
 			}
 			next, changed := s.api[i].Fence(func(p Party) bool { return p.SameParty(party(n)) }, "dead")

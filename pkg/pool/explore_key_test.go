@@ -33,7 +33,7 @@ func (m *model) keyOf(s *state, seeds [2]maphash.Seed) key {
 	for at, n := range e.order {
 		e.place[n] = at
 	}
-	e.put(byte(s.used.crashes), byte(s.used.deaths), byte(s.used.fences), byte(s.used.asks), byte(s.silences))
+	e.put(byte(s.used.crashes), byte(s.used.deaths), byte(s.used.fences), byte(s.used.asks))
 	for i := range m.blocks {
 		e.block(s.api[i])
 	}
@@ -58,7 +58,7 @@ func bit(b bool) byte {
 // outline is what can be said of a node without the others. It decides the order of the nodes.
 func (e *encoder) outline(n int) []byte {
 	h := &e.s.host[n]
-	out := []byte{bit(h.alive), bit(h.silent), bit(h.confirmed), h.met, h.leases[0], h.leases[1], bit(h.read == nil), bit(h.write == nil), bit(h.late == nil)}
+	out := []byte{bit(h.alive), bit(h.confirmed), h.met, h.leases[0], h.leases[1], bit(h.read == nil), bit(h.write == nil), bit(h.late == nil)}
 	for i := range e.blocks {
 		out = append(append(out, h.grants[i].Addresses...), '/')
 		b := e.s.api[i]
@@ -85,7 +85,7 @@ func (e *encoder) outline(n int) []byte {
 
 func (e *encoder) host(n int) {
 	h := &e.s.host[n]
-	e.put(bit(h.alive), bit(h.silent), bit(h.confirmed), h.met, h.leases[0], h.leases[1])
+	e.put(bit(h.alive), bit(h.confirmed), h.met, h.leases[0], h.leases[1])
 	for i := range e.blocks {
 		e.grant(h.grants[i], n)
 		if u := h.unsynced[i]; u != nil {

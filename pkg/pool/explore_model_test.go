@@ -32,9 +32,7 @@ type model struct {
 	// imports says that nodes also make blocks of which they have only the first address.
 	imports bool
 	most    budget
-	// silences is how often a node can be silent.
-	silences int8
-	broken   fault
+	broken  fault
 	// seen counts what has happened somewhere: an exploration in which nothing happens finds nothing.
 	seen map[string]int
 }
@@ -50,8 +48,6 @@ type state struct {
 	// fence is the controller's request that the API has not got yet.
 	fence *write
 	used  budget
-	// silences is how often a node was silent.
-	silences int8
 	// version is the last UID or resource version that the API has given. Only which of them are equal counts.
 	version int
 }
@@ -59,10 +55,7 @@ type state struct {
 // host is a node.
 type host struct {
 	alive bool
-	// silent says that half of the pool's time has passed since the node's last sign of life.
-	silent bool
-	// boot is the session: it changes with each boot, and after each silence.
-	boot int
+	boot  int
 	// The store: it survives all.
 	confirmed bool
 	grants    [2]*Grant
@@ -200,9 +193,6 @@ func (m *model) note(s *state, w *write) {
 		m.noteMoves(was, w)
 	default:
 		m.seen["a node is fenced"]++
-		if s.host[nodeOf(fencedBy(w))].silent {
-			m.seen["a silent node is fenced"]++
-		}
 	}
 }
 
@@ -260,7 +250,7 @@ func (m *model) breaks(s *state) string {
 				if lease == ownerLease {
 					ownersPods++
 				}
-				if !h.confirmed || h.silent && m.broken != givesSilent || at >= len(h.grants[i].Addresses) || !strings.ContainsRune(GrantedChars, rune(h.grants[i].Addresses[at])) {
+				if !h.confirmed || at >= len(h.grants[i].Addresses) || !strings.ContainsRune(GrantedChars, rune(h.grants[i].Addresses[at])) {
 					continue
 				}
 				if givers++; b == nil || !b.HeldBy(party(n), at) {

@@ -22,7 +22,6 @@ func (m *model) steps(s *state) (all []step) {
 			all = m.plugin(all, s, n)
 		}
 		all = m.fails(all, s, n)
-		all = m.silence(all, s, n)
 	}
 	all = m.fences(all, s)
 	for i := range all {
@@ -220,7 +219,7 @@ func (m *model) settles(all []step, s *state, n int, b Block) []step {
 		next := b.Unfence(me)
 		return m.send(all, s, n, "knows of its fence and leaves block", write{index: index, block: &next})
 	}
-	if next, changed := b.Confirm(me, bootID(h)); changed && !h.confirmed && !h.silent {
+	if next, changed := b.Confirm(me, bootID(h)); changed && !h.confirmed {
 		all = m.send(all, s, n, "confirms block", write{index: index, block: &next})
 	}
 	g := *h.grants[index]

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Limits of a pool.
@@ -89,14 +88,6 @@ type Spec struct {
 	//
 	// +optional
 	Paused bool `json:"paused,omitempty"`
-	// FenceAfter is after how long without a sign of life a node counts as dead, such as 30m, and at least 10m. Empty is never: only a
-	// person declares a node dead.
-	//
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule=`duration(self) >= duration('10m')`,message="must be at least 10m, such as 30m"
-	FenceAfter string `json:"fenceAfter,omitempty"`
 }
 
 // Route is a route of a pod.
@@ -196,8 +187,6 @@ type Layout struct {
 	BlockSize int `json:"blockSize"`
 	// Deleted says that somebody has deleted the pool: nodes give back what no pod has.
 	Deleted bool `json:"deleted"`
-	// FenceAfter is 0 for never.
-	FenceAfter time.Duration `json:"fenceAfter"`
 }
 
 // Layout reads the spec. The error names the key, the value and what to do.
@@ -231,9 +220,6 @@ func (l *Layout) parse(s Spec) (err error) {
 	}
 	if err := checkRoutes(s.Routes); err != nil {
 		return err
-	}
-	if l.FenceAfter, err = parseFenceAfter(s.FenceAfter); err != nil {
-		return invalid("fenceAfter", s.FenceAfter, err.Error())
 	}
 	return l.parseSpans(s)
 }

@@ -17,7 +17,7 @@ func (b Block) SignOfLife(current Block, p Party) string {
 		return ""
 	case held && !holds:
 		return "it has given back all that it had"
-	case after.Boot != before.Boot, after.FenceAfter != before.FenceAfter:
+	case after.Boot != before.Boot:
 		return "it has confirmed what it has"
 	}
 	for i := range min(len(b.Spec.Addresses), len(current.Spec.Addresses)) {

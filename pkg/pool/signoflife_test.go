@@ -9,15 +9,12 @@ import (
 func TestSignOfLife(t *testing.T) {
 	booted := blockOf("A.", "me")
 	booted.Spec.Holders[0].Boot = "boot-2"
-	obeys := blockOf("A.", "me")
-	obeys.Spec.Holders[0].FenceAfter = "30m0s"
 	for name, test := range map[string]struct {
 		was, now Block
 		want     string
 	}{
 		"nothing":                              {blockOf("A.", "me"), blockOf("A.", "me"), ""},
 		"a boot":                               {blockOf("A.", "me"), booted, "it has confirmed what it has"},
-		"a time to be silent":                  {blockOf("A.", "me"), obeys, "it has confirmed what it has"},
 		"a return":                             {blockOf("AA", "me"), blockOf("A.", "me"), "it has given back 10.3.0.11"},
 		"a return of all":                      {blockOf("A.", "me"), blockOf("..", "me").Release(partyOf("me"), nil), "it has given back all that it had"},
 		"a deleted block":                      {blockOf("A.", "me"), Block{}, "it has given back all that it had"},

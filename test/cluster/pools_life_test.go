@@ -45,7 +45,7 @@ func stepOf(t *rapid.T, b pool.Block, p pool.Party) (name string, do step) {
 	case "give to":
 		return name, func(b pool.Block) pool.Block { return b.HandOver(p, all(mine), to) }
 	case "confirm":
-		return name, then(obeys(p), confirms(p, "boot-2"))
+		return name, confirms(p, "boot-2")
 	case "fence":
 		return name, fenced(to)
 	}
@@ -173,7 +173,7 @@ func fault(t *rapid.T, s *pool.BlockSpec) {
 		s.Holders = slices.Delete(s.Holders, i, i+1)
 	case len(s.Holders) > 0:
 		h := &s.Holders[place(len(s.Holders))]
-		switch rapid.IntRange(0, 6).Draw(t, "field") {
+		switch rapid.IntRange(0, 5).Draw(t, "field") {
 		case 0:
 			h.ID = id()
 		case 1:
@@ -186,8 +186,6 @@ func fault(t *rapid.T, s *pool.BlockSpec) {
 			h.Epoch += int64(rapid.IntRange(-1, 1).Draw(t, "epoch"))
 		case 5:
 			h.Boot = "boot-3"
-		case 6:
-			h.FenceAfter = "10m0s"
 		}
 	}
 }
@@ -273,7 +271,7 @@ func unsound(was, is pool.Block, node string) string {
 		if before.Fenced != h.Fenced {
 			wrong("the fence of %s", h.Node)
 		}
-		if h.Node != node && !stays && h.Boot+h.FenceAfter != "" {
+		if h.Node != node && !stays && h.Boot != "" {
 			wrong("%s says something in its new holder", h.Node)
 		}
 	}

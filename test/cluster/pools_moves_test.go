@@ -26,7 +26,6 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("a migration that fails", func(t *testing.T) { a.migratesNot(t, users) })
 	t.Run("a migration from a dead node", func(t *testing.T) { a.migratesFromADeadNode(t, users) })
 	t.Run("claims follow the stores", func(t *testing.T) { a.claimsFollow(t, users) })
-	t.Run("a fence that comes late", func(t *testing.T) { a.lateFence(t, users) })
 	t.Run("a node is fenced by hand", func(t *testing.T) { a.fencedByHand(t, users) })
 	t.Run("an agent is killed at each step", func(t *testing.T) { a.killed(t, users) })
 	t.Run("through the plugin", func(t *testing.T) { a.throughThePlugin(t, users) })

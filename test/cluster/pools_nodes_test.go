@@ -40,8 +40,6 @@ type member struct {
 	clock *nodeClock
 	// machine is the node's machine ID, empty for this machine's.
 	machine string
-	// sky is the node's time, nil if clock is.
-	sky *sky
 
 	mu   sync.Mutex
 	pods int
@@ -50,14 +48,8 @@ type member struct {
 // member starts a node whose agent has that user's rights.
 func (a *api) member(t *testing.T, name string, u user) *member {
 	t.Helper()
-	return a.timed(t, name, u, nil)
-}
-
-// timed starts a node whose time the test sets. Without a sky it is the real one, and the test moves it.
-func (a *api) timed(t *testing.T, name string, u user, sky *sky) *member {
-	t.Helper()
 	pools := a.poolsOf(t, name, u)
-	m := &member{name: name, dir: t.TempDir(), api: &faulty{API: pools}, clock: &nodeClock{}, sky: sky}
+	m := &member{name: name, dir: t.TempDir(), api: &faulty{API: pools}, clock: &nodeClock{}}
 	a.nodes = append(a.nodes, m)
 	m.watch = func(ctx context.Context, changes chan<- pool.Change) {
 		pools.Watch(ctx, name, slog.New(slog.DiscardHandler), changes)
@@ -113,10 +105,6 @@ func (m *member) open(network string) (*lease.Store, error) {
 	if m.machine != "" {
 		s.SetMachine(m.machine)
 	}
-	if m.sky != nil {
-		s.SetClock("boot-of-"+m.name, m.sky.now, m.sky.uptime)
-		return s, nil
-	}
 	c := m.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,14 +126,10 @@ func (m *member) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&m.
 // start starts the node's agent. end ends it.
 func (m *member) start(t *testing.T, watch func(context.Context, chan<- pool.Change)) {
 	t.Helper()
-	o := poolnode.Config{
+	m.Controller = poolnode.New(poolnode.Config{
 		API: m.api, Node: m.name, Dir: m.dir, Log: m.logger(), Watch: watch, Open: m.open,
 		Surplus: cmp.Or(m.surplus, time.Second), Settling: cmp.Or(m.settling, time.Millisecond),
-	}
-	if m.sky != nil {
-		o.Uptime = m.sky.uptime
-	}
-	m.Controller = poolnode.New(o)
+	})
 	m.SetClock(func() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())) })
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -317,10 +301,6 @@ func (f *faulty) CreateBlock(ctx context.Context, b pool.Block) (pool.Block, err
 
 func (f *faulty) UpdateBlock(ctx context.Context, b pool.Block) (pool.Block, error) {
 	return through(f, func() (pool.Block, error) { return f.API.UpdateBlock(ctx, b) })
-}
-
-func (f *faulty) NodeLease(ctx context.Context, node string) (pool.NodeLease, error) {
-	return through(f, func() (pool.NodeLease, error) { return f.API.NodeLease(ctx, node) })
 }
 
 func (f *faulty) DeleteBlock(ctx context.Context, b pool.Block) error {

@@ -71,11 +71,6 @@ func confirms(p pool.Party, boot string) step {
 	return func(b pool.Block) pool.Block { b, _ = b.Confirm(p, boot); return b }
 }
 
-// obeys is what an agent makes of a block of a pool with spec.fenceAfter.
-func obeys(p pool.Party) step {
-	return func(b pool.Block) pool.Block { b, _ = b.WithFenceAfter(p, pool.MinFenceAfter); return b }
-}
-
 func then(steps ...step) step {
 	return func(b pool.Block) pool.Block {
 		for _, s := range steps {
@@ -148,8 +143,7 @@ func allowed() []attempt {
 		{name: "asks for an address", before: then(shared, asks(pool.Want{Party: node3, Count: 7})), by: "node2", do: asks(sticky)},
 		{name: "asks no more", before: then(shared, asks(sticky)), by: "node2", do: asks(pool.Want{Party: node2, Address: sticky.Address})},
 		{name: "says that it still has it", before: shared, by: "node2", do: confirms(node2, "boot-2")},
-		{name: "says the time of silence", before: shared, by: "node2", do: then(obeys(node2), confirms(node2, "boot-2.1"))},
-		{name: "takes, and says the time of silence", before: dead2, by: "node3", do: then(takes(node3, 2), obeys(node3))},
+		{name: "takes, and says the boot", before: dead2, by: "node3", do: then(takes(node3, 2), confirms(node3, "boot-2"))},
 		{name: "leaves what it has lost", before: then(dead2, takes(node3, 2)), by: "node2", do: leaves(node2)},
 		{name: "leaves what nobody has taken", before: dead2, by: "node2", do: leaves(node2)},
 		{name: "leaves before another fenced one", before: then(dead2, fenced(node1), takes(node3, 0, 2)), by: "node2", do: leaves(node2)},
@@ -204,10 +198,7 @@ func forbidden() []attempt {
 		{"changes the node's UID", shared, "node1", second(func(h *pool.Holder) { h.NodeUID = "other" }), stays},
 		{"changes the network", shared, "node1", second(func(h *pool.Holder) { h.Network = "wan" }), stays},
 		{"changes the boot", shared, "node1", second(func(h *pool.Holder) { h.Boot = "boot-2" }), stays},
-		{"changes the time of silence", shared, "node1", second(func(h *pool.Holder) { h.FenceAfter = "10m" }), stays},
-		{"takes the time of silence away", then(shared, obeys(node2)), "node1", second(func(h *pool.Holder) { h.FenceAfter = "" }), stays},
-		{"gives, and says the time of silence for who gets it", asks(pool.Want{Party: node2, Count: 1}), "node1", then(gives(node1, 3), obeys(node2)), "the new holder B of node node2 says boot or fenceAfter only itself"},
-		{"gives, and says the boot for who gets it", asks(pool.Want{Party: node2, Count: 1}), "node1", then(gives(node1, 3), confirms(node2, "boot-2")), "the new holder B of node node2 says boot or fenceAfter only itself"},
+		{"gives, and says the boot for who gets it", asks(pool.Want{Party: node2, Count: 1}), "node1", then(gives(node1, 3), confirms(node2, "boot-2")), "the new holder B of node node2 says its boot only itself"},
 		{"changes the epoch", shared, "node1", second(func(h *pool.Holder) { h.Epoch++ }), stays},
 		{"lowers the epoch of who gets an address", shared, "node1", then(becomes("ABB."), second(func(h *pool.Holder) { h.Epoch-- })), stays},
 		{"changes a holder that has nothing", edits(func(s *pool.BlockSpec) { s.Holders = append(s.Holders, holder(node2, "B")) }), "node1", second(func(h *pool.Holder) { h.Network = "wan" }), stays},

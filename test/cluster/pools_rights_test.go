@@ -23,7 +23,6 @@ var (
 		"addressblocks": "get list watch create update patch delete",
 		"addressclaims": "get list watch create update patch delete",
 		"nodes":         "get",
-		nodeLeases:      "get",
 	}
 	controllerNeeds = map[string]string{
 		"addresspools":        "list patch",
@@ -33,13 +32,9 @@ var (
 		"nodes":               "get list",
 		"pods":                "",
 		"leases":              "get create update",
-		nodeLeases:            "get list",
 	}
 	operatorNeeds = map[string]string{"addressblocks": "get list update", "nodes": "get"}
 )
-
-// nodeLeases stands for the leases of kubelets, beside that of the controller.
-const nodeLeases = "leases of nodes"
 
 // can asks the API what the user may do with a resource.
 func (u user) can(t *testing.T, verb, resource string) bool {
@@ -51,8 +46,6 @@ func (u user) can(t *testing.T, verb, resource string) bool {
 		of["group"] = ""
 	case "leases":
 		of["group"], of["namespace"], of["name"] = "coordination.k8s.io", "relink-system", "relink-controller"
-	case nodeLeases:
-		of["group"], of["namespace"], of["resource"] = "coordination.k8s.io", "kube-node-lease", "leases"
 	}
 	var review struct {
 		Status struct {
@@ -86,17 +79,15 @@ func (a *api) eachPoolRule(t *testing.T, users map[string]user) {
 		also map[string]string
 	}{
 		{"node1", roles + "clusterroles/relink-agent-pools", "ClusterRole", agentNeeds, map[string]string{"pods": "get list watch"}},
-		{"node1", roles + "namespaces/kube-node-lease/roles/relink-agent-pools", "Role", agentNeeds, map[string]string{"pods": "get list watch"}},
 		{"node1's unit", roles + "clusterroles/relink-nodes-pools", "ClusterRole", agentNeeds, nil},
 		{"controller", roles + "clusterroles/relink-controller", "ClusterRole", controllerNeeds, nil},
 		{"controller", roles + "namespaces/relink-system/roles/relink-controller", "Role", controllerNeeds, nil},
-		{"controller", roles + "namespaces/kube-node-lease/roles/relink-controller", "Role", controllerNeeds, nil},
 		{"operator", roles + "clusterroles/relink-operator", "ClusterRole", operatorNeeds, nil},
 	} {
 		u := users[try.who]
 		for resource := range controllerNeeds {
 			want := try.needs[resource] + try.also[resource]
-			if try.who == "node1's unit" && (resource == "pods" || resource == "nodes" || resource == "leases" || resource == nodeLeases) {
+			if try.who == "node1's unit" && (resource == "pods" || resource == "nodes" || resource == "leases") {
 				continue // A kubelet has other rights, too.
 			}
 			if got := u.has(t, resource); got != want {
@@ -111,9 +102,6 @@ func (a *api) eachPoolRule(t *testing.T, users map[string]user) {
 			a.merge(t, try.path, m{"rules": rules})
 		}
 		for i, rule := range whole.Rules {
-			if strings.Contains(try.path, "kube-node-lease") {
-				rule.Resources = []string{nodeLeases}
-			}
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {
 					if !strings.Contains(try.needs[resource], verb) {

@@ -114,12 +114,6 @@ func (a *api) poolSchema(t *testing.T) {
 	long := strings.Repeat("p", pool.MaxName)
 	a.tryNew(t, pools, object, []refusal{
 		{"spec.paused", true, ""},
-		{"spec.fenceAfter", "10m", ""},
-		{"spec.fenceAfter", "1h30m", ""},
-		{"spec.fenceAfter", "9m59s", "spec.fenceAfter: Invalid value: must be at least 10m, such as 30m"},
-		{"spec.fenceAfter", "1d", "spec.fenceAfter in body should match"},
-		{"spec.fenceAfter", "", "spec.fenceAfter in body should match"},
-		{"spec.fenceAfter", "9999999999999h", "spec.fenceAfter: Invalid value"},
 		{"metadata.name", long, ""},
 		{"metadata.name", long + "p", "the name of a pool has at most 200 characters"},
 		{"spec", nil, "spec: Required value"},

@@ -22,8 +22,7 @@ var failures = map[string]func(*api, *testing.T, map[string]user){
 	"the disk of a node is full":                 (*api).diskFull,
 	"the clock of a node jumps":                  (*api).clockJumps,
 	"an owner of a dead node does not come back": (*api).ownerGone,
-	"the API, or the agent or the kubelet of a node, for half of [`fenceAfter`](#fence-silent-nodes-by-time)": (*api).silentForHalf,
-	"etcd lost something": (*api).restored,
+	"etcd lost something":                        (*api).restored,
 }
 
 // Each row of the table is a test, in its order, and each test is a row.

@@ -45,16 +45,12 @@ func TestRightsOfPools(t *testing.T) {
 		},
 		"relink-operator":                 {rule(group, "addressblocks", "get list update"), rule("", "nodes", "get")},
 		"relink-system/relink-controller": {rule("coordination.k8s.io", "leases", "create"), leases},
-		// Of nodes, agents and the controller only read the leases.
-		"kube-node-lease/relink-agent-pools": {rule("coordination.k8s.io", "leases", "get")},
-		"kube-node-lease/relink-controller":  {rule("coordination.k8s.io", "leases", "get list")},
 	}
 	account := func(name string) []rbacv1.Subject {
 		return []rbacv1.Subject{{Kind: "ServiceAccount", Name: name, Namespace: "relink-system"}}
 	}
 	subjects := map[string][]rbacv1.Subject{
 		"relink-agent-pools": account("relink-agent"), "relink-controller": account("relink-controller"), "relink-system/relink-controller": account("relink-controller"),
-		"kube-node-lease/relink-agent-pools": account("relink-agent"), "kube-node-lease/relink-controller": account("relink-controller"),
 		"relink-nodes-pools": {{Kind: "Group", APIGroup: "rbac.authorization.k8s.io", Name: "system:nodes"}},
 	}
 	rules, bound := map[string][]rbacv1.PolicyRule{}, map[string][]rbacv1.Subject{}

@@ -113,8 +113,6 @@ var entries = []entry{
 	{"docs/pools.md", "kubectl get ippools.whereabouts.cni.cncf.io -A -o json > ippools.json", parts, "", runtime + ": test/cluster takes over two nodes"},
 	{"docs/pools.md", "kubectl taint node node3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", parts, "", runtime},
 	{"docs/pools.md", "kubectl taint node node3 node.kubernetes.io/out-of-service-", parts, "", runtime},
-	{"docs/pools.md", `kubectl patch addresspool vlan7 --type merge -p '{"spec": {"fenceAfter": "30m"}}'`, parts, "", runtime},
-	{"docs/pools.md", "kubectl get addressblocks -o yaml", parts, "", runtime},
 	{"docs/pools.md", "relink ipam fence node3", parts, "", runtime + ": TestPools of test/cluster runs it"},
 	{"docs/pools.md", "kubectl create clusterrolebinding relink-operators --clusterrole=relink-operator --user=olga", parts, "", runtime},
 	{"docs/pools.md", "STORE                             NETWORK  POOL   BLOCKS  ADDRESSES  ASKS FOR  BOOT       STATE", parts, "", runtime + ": TestFence of cmd/relink compares such a table"},

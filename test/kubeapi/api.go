@@ -12,10 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 const (
@@ -139,11 +136,7 @@ func (a *API) Apply(o Object) error {
 	if err != nil || Collections[o.GetKind()] == "" {
 		return fmt.Errorf("%s: no collection is known of it: %w", o.GetKind(), err)
 	}
-	path := Collections[o.GetKind()]
-	if o.GetNamespace() == corev1.NamespaceNodeLease {
-		path = strings.Replace(path, "relink-system", o.GetNamespace(), 1)
-	}
-	_, err = a.Ask(http.MethodPatch, path+"/"+o.GetName()+"?fieldManager=test&fieldValidation=Strict", "application/apply-patch+yaml", text)
+	_, err = a.Ask(http.MethodPatch, Collections[o.GetKind()]+"/"+o.GetName()+"?fieldManager=test&fieldValidation=Strict", "application/apply-patch+yaml", text)
 	return err
 }
 

@@ -25,7 +25,6 @@ type API struct {
 	blocks   table[pool.Block]
 	claims   table[pool.Claim]
 	nodes    map[string]pool.Node
-	leases   map[string]pool.NodeLease
 }
 
 var _ pool.API = (*API)(nil)
@@ -45,18 +44,6 @@ func (a *API) AddNode(n pool.Node) {
 		a.nodes = map[string]pool.Node{}
 	}
 	a.nodes[n.Name] = n
-}
-
-// SetLease makes the Lease of a node's kubelet, or changes it. One without a UID does not exist from then on.
-func (a *API) SetLease(l pool.NodeLease) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.leases == nil {
-		a.leases = map[string]pool.NodeLease{}
-	}
-	if a.leases[l.Node] = l; l.UID == "" {
-		delete(a.leases, l.Node)
-	}
 }
 
 // AddPool makes a pool as a person does. It returns what the API has made.
@@ -252,25 +239,4 @@ func request[T any](a *API, text string, operation func() (T, error)) (result T,
 		}
 	}
 	return result, err
-}
-
-// NodeLease implements pool.API.
-func (a *API) NodeLease(_ context.Context, node string) (pool.NodeLease, error) {
-	return request(a, "get lease "+node, func() (pool.NodeLease, error) {
-		l, ok := a.leases[node]
-		if !ok {
-			return l, fmt.Errorf("lease %s: %w", node, pool.ErrNotFound)
-		}
-		return l, nil
-	})
-}
-
-// NodeLeases implements pool.API.
-func (a *API) NodeLeases(context.Context) ([]pool.NodeLease, error) {
-	return request(a, "list leases", func() (leases []pool.NodeLease, err error) {
-		for _, node := range sorted(a.leases) {
-			leases = append(leases, a.leases[node])
-		}
-		return leases, nil
-	})
 }

@@ -24,7 +24,6 @@ import (
 // +kubebuilder:printcolumn:name=Problem,type=string,JSONPath=`.status.problem`
 // +kubebuilder:printcolumn:name=Gateway,type=string,JSONPath=`.spec.gateway`,priority=1
 // +kubebuilder:printcolumn:name="Block size",type=integer,JSONPath=`.spec.blockSize`,priority=1
-// +kubebuilder:printcolumn:name="Fence after",type=string,JSONPath=`.spec.fenceAfter`,priority=1
 // +kubebuilder:printcolumn:name=Updated,type=string,JSONPath=`.status.updated`,priority=1
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 200",message="the name of a pool has at most 200 characters: names of blocks begin with it"

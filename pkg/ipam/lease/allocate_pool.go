@@ -49,8 +49,6 @@ func (s *Store) PoolAddresses() []PoolAddress { return s.poolAddresses }
 // storedPool is what the store has of a pool.
 type storedPool struct {
 	layout pool.Layout
-	// suspension says why the store gives nothing new of it, nil if it does.
-	suspension error
 	// ready and doubtful are what the store may give, doubtful only after a probe. Each range is a run of addresses.
 	ready, needsProbe RangeSet
 	// allRanges has all addresses of the pool, and all of the store's grants.
@@ -66,9 +64,6 @@ func (l *leaseTx) storedPools(names []string) (pools []*storedPool, err error) {
 		p, err := l.storedPool(name)
 		if err != nil {
 			return nil, err
-		}
-		if p.suspension = l.suspension(name); p.suspension != nil && !errors.Is(p.suspension, ErrUnconfirmed) {
-			return nil, p.suspension
 		}
 		pools = append(pools, p)
 	}
@@ -123,9 +118,6 @@ func (s RangeSet) appendRange(r Range) RangeSet {
 
 // available are the addresses that the attachment can be given: the sure ones, and the others if it can probe.
 func (p *storedPool) available(probes bool) RangeSet {
-	if p.suspension != nil {
-		return nil
-	}
 	if !probes {
 		return p.ready
 	}
@@ -186,8 +178,8 @@ func (l *leaseTx) assignRequestedOfPools(r Request, pools []*storedPool, held []
 		if _, ok := c.heldInSet(held); ok {
 			continue
 		}
-		if p.suspension != nil {
-			return nil, nil, p.suspension
+		if !l.isConfirmed() {
+			return nil, nil, fmt.Errorf("pool %s of network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", p.layout.Name, l.store.network, ErrUnconfirmed)
 		}
 		if len(p.layout.Ranges) == 0 {
 			return nil, nil, c.exhaustedOfPool()

@@ -38,14 +38,6 @@ type PoolState struct {
 	Named bool
 	// Layout is the pool as the agent last read it. Its name is empty before.
 	Layout pool.Layout
-	// FenceAfter is the pool's key, as the store obeys it. 0 is never.
-	FenceAfter time.Duration
-	// Silent says that the node's last sign of life is too old: nothing new is given of the pool.
-	Silent bool
-	// Session is what the blocks have to say as the holder's boot. Written says that all of them say so, as far as the store has
-	// told: then the agent has written each one since the last silence.
-	Session string
-	Written bool
 	// Grants are in the order of the index. Those with nothing left are among them.
 	Grants []pool.Grant
 	// Used is how many addresses that pods can get have a lease, in any state. Gives counts all of these.
@@ -67,9 +59,6 @@ func (l *leaseTx) granted() (Granted, error) {
 	}
 	for _, name := range l.allPools(named) {
 		state := PoolState{Name: name, Named: slices.Contains(named, name), Leased: map[netip.Addr]Lease{}}
-		if err := l.addTerm(&state); err != nil {
-			return Granted{}, err
-		}
 		if state.Layout, err = l.layout(name); err != nil {
 			return Granted{}, err
 		}
@@ -87,18 +76,6 @@ func (l *leaseTx) granted() (Granted, error) {
 		}
 		return nil
 	})
-}
-
-// addTerm adds what the store obeys of the pool.
-func (l *leaseTx) addTerm(p *PoolState) error {
-	t, err := l.term(p.Name)
-	if err != nil {
-		return err
-	}
-	last, err := l.sign()
-	p.FenceAfter, p.Silent = t.FenceAfter, l.isTermOver(t, last)
-	p.Session, p.Written = pool.Session(l.bootID(), t.Session), t.isSessionWritten(l.bootID())
-	return err
 }
 
 // count notes a lease, if it is at an address of the pool.
@@ -128,21 +105,14 @@ func (s *Store) HasPools(ctx context.Context) (bool, error) {
 func (l *leaseTx) isConfirmed() bool { return l.text(keyConfirmed) == l.bootID() }
 
 // Confirm notes that the agent has read the API in this boot. Before, nothing of a pool is given: while the node was away,
-// others may have got what it had. written are pools as Granted has returned them: since then each of their blocks was
-// written, or says the session already. ErrNotLeased: there is no store.
-func (s *Store) Confirm(ctx context.Context, written ...PoolState) error {
+// others may have got what it had. ErrNotLeased: there is no store.
+func (s *Store) Confirm(ctx context.Context) error {
 	return s.change(ctx, func(l *leaseTx) error {
-		changed, err := l.confirmTerms(written)
-		switch {
-		case err != nil:
-			return err
-		case !l.isConfirmed():
-			failpoint.Here("before confirming pools")
-			return l.putText(keyConfirmed, l.bootID())
-		case !changed:
+		if l.isConfirmed() {
 			return errUnchanged
 		}
-		return nil
+		failpoint.Here("before confirming pools")
+		return l.putText(keyConfirmed, l.bootID())
 	})
 }
 

@@ -103,9 +103,9 @@ func TestPoolsAreStoredAsTheyWere(t *testing.T) {
 	n.addFrom(t, "c1/eth0", "", "10.3.0.8")
 	must(t, n.store(t).SetPools(t.Context(), []string{"lan6"}))
 	want := Granted{ID: first.ID, Boot: "boot-1", Time: n.day, Confirmed: true, Pools: []PoolState{
-		{Name: "lan6", Named: true, Layout: lan6, Leased: map[netip.Addr]Lease{}, Session: "boot-1", Written: true},
+		{Name: "lan6", Named: true, Layout: lan6, Leased: map[netip.Addr]Lease{}},
 		{Name: "lan", Layout: lan, Grants: []pool.Grant{granted(lan, 0, "...."), granted(lan, 2, "+.?-")}, Used: 1,
-			Leased: map[netip.Addr]Lease{addr("10.3.0.8"): n.get(t, "10.3.0.8")}, Session: "boot-1", Written: true},
+			Leased: map[netip.Addr]Lease{addr("10.3.0.8"): n.get(t, "10.3.0.8")}},
 	}}
 	if diff := cmp.Diff(want, n.granted(t), sameGrant); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

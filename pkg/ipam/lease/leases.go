@@ -25,7 +25,7 @@ type leaseTx struct {
 	// newEvents are the events of this change.
 	newEvents []Event
 
-	meta, byAddress, byAttachment, byOwner, runs, ends, last, ranges, events, layouts, grants, terms *bolt.Bucket
+	meta, byAddress, byAttachment, byOwner, runs, ends, last, ranges, events, layouts, grants *bolt.Bucket
 }
 
 // buckets are the buckets by their names.
@@ -33,7 +33,7 @@ func (l *leaseTx) buckets() map[string]**bolt.Bucket {
 	return map[string]**bolt.Bucket{
 		bucketMeta: &l.meta, bucketLeases: &l.byAddress, bucketAttachments: &l.byAttachment, bucketOwners: &l.byOwner,
 		bucketRuns: &l.runs, bucketEnds: &l.ends, bucketLast: &l.last, bucketRanges: &l.ranges, bucketEvents: &l.events,
-		bucketPools: &l.layouts, bucketGrants: &l.grants, bucketTerms: &l.terms,
+		bucketPools: &l.layouts, bucketGrants: &l.grants,
 	}
 }
 

@@ -22,8 +22,6 @@ const (
 	keyID        = "store"
 	keyPools     = "pools"
 	keyConfirmed = "confirmed"
-	// keySign has the node's last sign of life in the API. A store has one if a pool has a term.
-	keySign = "sign of life"
 
 	// keyMachine has the ID of the machine that has written the store. keyNode and keyNodeUID are what the agent has said of the
 	// node, in a store that has to do with pools, and keyElsewhere the name of the node on which the agent found the store, if that is
@@ -46,7 +44,6 @@ const (
 	bucketEvents      = "events"      // number: event
 	bucketPools       = "pools"       // name: layout in JSON
 	bucketGrants      = "grants"      // name of the pool, index of the block: grant
-	bucketTerms       = "terms"       // name of the pool with fenceAfter: term
 )
 
 func makeBuckets(tx *bolt.Tx) error {

@@ -50,7 +50,7 @@ func (l *leaseTx) verify() error {
 		bucket := *buckets[name]
 		err = errors.Join(err, want[bucket].compare(name, bucket))
 	}
-	return errors.Join(err, l.verifyPools(), l.verifyTerms())
+	return errors.Join(err, l.verifyPools())
 }
 
 // verifyPools reads everything about pools. Each grant is of a pool whose layout is known.

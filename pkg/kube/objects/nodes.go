@@ -7,13 +7,7 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-var (
-	nodes      = Kind{"", "Node", "nodes", []string{"v1"}, Whole}
-	nodeLeases = Kind{"coordination.k8s.io", "Lease", "leases", []string{"v1"}, Whole}
-)
-
-// leaseNamespace is where the kubelets' Leases are.
-const leaseNamespace = "kube-node-lease"
+var nodes = Kind{"", "Node", "nodes", []string{"v1"}, Whole}
 
 // node is what counts of a Node.
 type node struct {
@@ -57,31 +51,4 @@ func (p PoolAPI) Nodes(ctx context.Context) (poolNodes []pool.Node, err error) {
 		poolNodes = append(poolNodes, n.poolNode())
 	}
 	return poolNodes, err
-}
-
-// nodeLease is what counts of a Lease.
-type nodeLease struct {
-	Metadata pool.Meta `json:"metadata"`
-	Spec     struct {
-		RenewTime string `json:"renewTime"`
-	} `json:"spec"`
-}
-
-func (l nodeLease) poolLease() pool.NodeLease {
-	return pool.NodeLease{Node: l.Metadata.Name, UID: l.Metadata.UID, Version: l.Metadata.ResourceVersion, Renewed: l.Spec.RenewTime}
-}
-
-// NodeLease implements pool.API.
-func (p PoolAPI) NodeLease(ctx context.Context, node string) (pool.NodeLease, error) {
-	l, err := one[nodeLease](ctx, p, request{Kind: nodeLeases, verb: "get", namespace: leaseNamespace, name: node})
-	return l.poolLease(), err
-}
-
-// NodeLeases implements pool.API.
-func (p PoolAPI) NodeLeases(ctx context.Context) (leases []pool.NodeLease, err error) {
-	items, err := list[nodeLease](ctx, p, request{Kind: nodeLeases, namespace: leaseNamespace})
-	for _, l := range items {
-		leases = append(leases, l.poolLease())
-	}
-	return leases, err
 }

@@ -162,7 +162,7 @@ func (c *Client) send(ctx context.Context, r request, into any) error {
 }
 
 // kubeletResources are resources that a kubelet may read without the group system:nodes.
-var kubeletResources = []string{"pods", nodes.Resource, nodeLeases.Resource}
+var kubeletResources = []string{"pods", nodes.Resource}
 
 // rule is what a ClusterRole must have for the request.
 func (r request) rule() string {

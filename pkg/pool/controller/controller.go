@@ -22,8 +22,6 @@ type Controller struct {
 	log   *slog.Logger
 	clock func() time.Time
 	last  atomic.Pointer[look]
-	// silence is since when nodes are silent.
-	silence silenceTracker
 }
 
 // New returns a controller of the API's pools.
@@ -69,7 +67,7 @@ func (c *Controller) Reconcile(ctx context.Context) error {
 		return err
 	}
 	var found []Observation
-	errs := []error{c.silence.readLeases(ctx, c.api, pools, c.clock)}
+	var errs []error
 	for _, p := range pools {
 		blocks, err := c.api.Blocks(ctx, p.Metadata.Name)
 		if err != nil {
@@ -81,9 +79,6 @@ func (c *Controller) Reconcile(ctx context.Context) error {
 		errs = append(errs, c.reconcilePool(ctx, p, observation.Status, blocks, nodes))
 	}
 	c.record(found)
-	if c.silence.forget(); c.silence.spared {
-		c.log.Warn("more than half of the nodes show no sign of life: none is fenced for that")
-	}
 	return errors.Join(errs...)
 }
 
@@ -94,7 +89,7 @@ func (c *Controller) reconcilePool(ctx context.Context, p pool.Pool, status pool
 	}
 	var errs []error
 	for _, b := range blocks {
-		errs = append(errs, c.fenceTainted(ctx, b, nodes), c.fenceSilent(ctx, p, b))
+		errs = append(errs, c.fenceTainted(ctx, b, nodes))
 	}
 	if r := p.Recovery(); r != nil && allAsserted(*r, nodes) {
 		c.log.Info("all nodes have said what they have: the pool gives again", "pool", p.Metadata.Name)
@@ -143,14 +138,9 @@ func (c *Controller) fenceTainted(ctx context.Context, b pool.Block, nodes []poo
 			return err
 		}
 	}
-	return c.writeFence(ctx, next, "a node is declared dead: others may take its addresses", reason)
-}
-
-// writeFence writes a block with a fence, and tells why.
-func (c *Controller) writeFence(ctx context.Context, b pool.Block, message, reason string) error {
-	_, err := c.api.UpdateBlock(ctx, b)
+	_, err := c.api.UpdateBlock(ctx, next)
 	if err == nil {
-		c.log.Info(message, "block", b.Metadata.Name, "why", reason)
+		c.log.Info("a node is declared dead: others may take its addresses", "block", b.Metadata.Name, "why", reason)
 	}
 	return pool.IgnoreChanged(err)
 }

@@ -175,7 +175,7 @@ func TestRun(t *testing.T) {
 // A node with a new disk has two stores. Only the named one is fenced.
 func TestStores(t *testing.T) {
 	c := newCluster(t)
-	c.EditBlock("lan-1", func(b *pool.Block) { *b, _ = b.HandOver(other, []int{2}, renewed).Confirm(renewed, "boot-2.3") })
+	c.EditBlock("lan-1", func(b *pool.Block) { *b, _ = b.HandOver(other, []int{2}, renewed).Confirm(renewed, "boot-2") })
 	plan, err := NewPlan(t.Context(), Target{API: c, Node: "node3", Stores: []string{"old"}, Reason: "new disk"})
 	if err != nil {
 		t.Fatal(err)

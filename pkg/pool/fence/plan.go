@@ -79,7 +79,7 @@ func partsOf(b pool.Block, node string, nodeObject pool.Node) (parts []Part) {
 			continue
 		}
 		entry := part(h.Party)
-		entry.Addresses, entry.ThisBoot = strings.Count(b.Spec.Addresses, h.ID), h.Boot != "" && h.BootID() == nodeObject.Boot
+		entry.Addresses, entry.ThisBoot = strings.Count(b.Spec.Addresses, h.ID), h.Boot != "" && h.Boot == nodeObject.Boot
 		if h.Fenced != "" {
 			entry.State, entry.Reason = FencedBefore, h.Fenced
 		}

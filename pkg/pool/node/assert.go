@@ -105,7 +105,7 @@ func (sc *storeController) tryAssert(ctx context.Context, l pool.Layout, g pool.
 	switch {
 	case errors.Is(err, pool.ErrNotFound):
 		write = sc.API.CreateBlock
-		if b, _ = pool.NewBlock(l, g.Index, s.me, s.poolState(g.Pool).Session); g.Empty() && len(sc.unassertedHeld(b, s)) == 0 {
+		if b, _ = pool.NewBlock(l, g.Index, s.me, s.Boot); g.Empty() && len(sc.unassertedHeld(b, s)) == 0 {
 			return nil
 		}
 	case err != nil:
@@ -117,7 +117,6 @@ func (sc *storeController) tryAssert(ctx context.Context, l pool.Layout, g pool.
 		return unassertedError(b, s, free)
 	}
 	next, conflicts := g.Assert(b, s.me)
-	next, _ = next.WithFenceAfter(s.me, s.poolState(g.Pool).FenceAfter)
 	stored, err := write(ctx, next)
 	if err != nil {
 		return err

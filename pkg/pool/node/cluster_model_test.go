@@ -40,18 +40,8 @@ func (w *clusterModel) watchEvent(*rapid.T) {
 }
 
 func (w *clusterModel) passTime(*rapid.T) {
-	w.halfMinutes(rapid.SampledFrom([]int{1, 1, 3, 12, 25}).Draw(w.T, "half minutes"))
-}
-
-func (w *clusterModel) halfMinutes(n int) {
-	for range n {
-		w.pass(tick)
-		for _, h := range w.nodes {
-			if h.on && h.kubelet {
-				h.renew()
-			}
-			h.run(func(ctx context.Context) { h.Attest(ctx) })
-		}
+	for range rapid.SampledFrom([]int{1, 1, 3, 12, 25}).Draw(w.T, "half minutes") {
+		w.pass(30 * time.Second)
 		w.reconcileController(nil)
 	}
 }
@@ -59,35 +49,11 @@ func (w *clusterModel) halfMinutes(n int) {
 // reconcileController is a look of the controller.
 func (w *clusterModel) reconcileController(*rapid.T) {
 	must(w.T, w.controller.Reconcile(context.Background()))
-	blocks, err := w.Blocks(context.Background(), "lan")
-	must(w.T, err)
-	for _, b := range blocks {
-		for _, h := range b.Spec.Holders {
-			if h.FencedByTime() {
-				w.seen["fenced by time"]++
-			}
-		}
-	}
 }
 
 func (w *clusterModel) toggle(*rapid.T) {
 	h := w.drawNode("who")
-	what := rapid.SampledFrom([]*bool{&h.kubelet, &h.cut}).Draw(w.T, "what")
-	*what = !*what
-}
-
-// silence is a node that is silent for so long that the controller fences it. Its pods live on, and its agent, too.
-func (w *clusterModel) silence(*rapid.T) {
-	h := w.drawNode("who is silent")
-	w.EditPool("lan", func(p *pool.Pool) { p.Spec.FenceAfter = "10m" })
-	w.reconcileAll() // A watch tells the agents of it.
-	w.halfMinutes(4)
-	h.kubelet, h.cut = false, rapid.Bool().Draw(w.T, "cut")
-	w.halfMinutes(24)
-	for range rapid.IntRange(0, 2).Draw(w.T, "pods") {
-		w.start(nil)
-	}
-	h.kubelet, h.cut = true, false
+	h.cut = !h.cut
 }
 
 // step is something that an agent does.
@@ -151,16 +117,13 @@ func (w *clusterModel) declareDead(*rapid.T) {
 func (w *clusterModel) repair(*rapid.T) {
 	for _, h := range w.nodes {
 		w.taint(h, false)
-		h.kubelet, h.cut = true, false
+		h.cut = false
 		if !h.on {
 			h.powerOn()
 		}
 	}
 	w.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = false })
 	for range 4 {
-		for _, h := range w.nodes {
-			h.renew()
-		}
 		w.reconcileAll()
 		w.pass(10 * time.Second)
 	}
@@ -168,11 +131,6 @@ func (w *clusterModel) repair(*rapid.T) {
 
 func (w *clusterModel) pause(*rapid.T) {
 	w.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = !p.Spec.Paused })
-}
-
-func (w *clusterModel) fenceAfter(*rapid.T) {
-	text := rapid.SampledFrom([]string{"", "10m", "20m"}).Draw(w.T, "fence after")
-	w.EditPool("lan", func(p *pool.Pool) { p.Spec.FenceAfter = text })
 }
 
 // exclude excludes one address. Its owner gets another one.
@@ -205,23 +163,23 @@ func (w *clusterModel) startOn(h *modelNode, owner string) {
 		if owner != "" {
 			r.Policy, r.Owner = lease.Policy{Sticky: true}, ownerOf(owner)
 		}
-		x, probe, err := w.add(ctx, h, r)
+		x, err := w.add(ctx, h, r)
 		if err != nil {
 			w.journalf("%s has nothing for %q: %v", h.name, owner, err)
 			must(w.T, ignore(h.store.Release(ctx, key, r.Policy), lease.ErrNotLeased))
 			return
 		}
-		w.recordAdd(h, key, owner, x, probe)
+		w.recordAdd(h, key, owner, x)
 	})
 }
 
-func (w *clusterModel) add(ctx context.Context, h *modelNode, r lease.Request) (x netip.Addr, probe bool, err error) {
+func (w *clusterModel) add(ctx context.Context, h *modelNode, r lease.Request) (x netip.Addr, err error) {
 	a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: r.Owner}
 	given, err := h.store.Allocate(ctx, r)
 	var elsewhere *lease.ElsewhereError
 	if errors.As(err, &elsewhere) {
 		if r.OwnerAddresses, err = w.acquire(ctx, h, a); err != nil {
-			return x, false, err
+			return x, err
 		}
 		r.QueriedPools = r.Pools
 		given, err = h.store.Allocate(ctx, r)
@@ -236,16 +194,15 @@ func (w *clusterModel) add(ctx context.Context, h *modelNode, r lease.Request) (
 		given, err = h.store.Allocate(ctx, r)
 	}
 	if err != nil {
-		return x, false, err
+		return x, err
 	}
-	probe = h.store.PoolAddresses()[0].Probe
 	if l := given[0]; r.Owner != (attachment.Owner{}) && !l.Claimed {
 		if err := h.Claim(ctx, pool.ClaimedAddress{Acquisition: a, Address: l.Address}); err != nil {
-			return x, false, err
+			return x, err
 		}
 		must(w.T, h.store.MarkClaimed(ctx, l.Address, a.Owner))
 	}
-	return given[0].Address, probe, nil
+	return given[0].Address, nil
 }
 
 // acquire is Acquire without its waits.
@@ -302,22 +259,15 @@ func (w *clusterModel) del(h *modelNode, key attachment.Key) {
 	delete(h.pods, key)
 }
 
-// recordAdd is a pod that has got an address. It fails the test if another pod has it, or if it is that of another owner. A pod whose
-// node was fenced by time can still have it: who gets it finds that by its probe.
-func (w *clusterModel) recordAdd(h *modelNode, key attachment.Key, owner string, x netip.Addr, probe bool) {
+// recordAdd is a pod that has got an address. It fails the test if another pod has it, or if it is that of another owner.
+func (w *clusterModel) recordAdd(h *modelNode, key attachment.Key, owner string, x netip.Addr) {
 	w.journalf("%s gives %s to %q", h.name, x, owner)
 	w.seen["given"]++
 	for _, o := range w.nodes {
 		for _, p := range o.pods {
-			if p.address != x {
-				continue
-			}
-			if !probe {
+			if p.address == x {
 				w.fail("%s gives %s to %q, and a pod of %q on %s has it", h.name, x, owner, p.owner, o.name)
 			}
-			w.seen["found by a probe"]++
-			must(w.T, h.store.Release(context.Background(), key, lease.Policy{Sticky: owner != ""}))
-			return
 		}
 	}
 	for o, had := range w.lastAddress {
@@ -346,7 +296,7 @@ func (w *clusterModel) check(*rapid.T) {
 	for _, h := range w.nodes {
 		s, err := h.state(ctx)
 		must(w.T, err)
-		if !h.on || !s.mayAssign("lan") {
+		if !h.on || !s.Confirmed {
 			continue
 		}
 		for _, g := range s.poolState("lan").Grants {
@@ -384,11 +334,11 @@ func TestClusterModel(t *testing.T) {
 	checkUntil(t, func(rt *rapid.T) {
 		w := newClusterModel(t, rt, seen)
 		rt.Repeat(map[string]func(*rapid.T){
-			"look": w.reconcileOne, "hear": w.watchEvent, "wait": w.passTime, "control": w.reconcileController, "flip": w.toggle, "silence": w.silence,
+			"look": w.reconcileOne, "hear": w.watchEvent, "wait": w.passTime, "control": w.reconcileController, "flip": w.toggle,
 			"crash": w.crash, "crash again": w.crash, "lose": w.loseAnswer, "meet": w.interleave, "meet again": w.interleave, "reboot": w.reboot, "die": w.declareDead, "mend": w.repair, "mend again": w.repair,
-			"pause": w.pause, "fence after": w.fenceAfter, "exclude": w.exclude, "save": w.save, "restore": w.restore, "recover": w.recover,
+			"pause": w.pause, "exclude": w.exclude, "save": w.save, "restore": w.restore, "recover": w.recover,
 			"start": w.start, "start another": w.start, "and another": w.start, "and one more": w.start, "stop": w.stop, "": w.check,
 		})
-	}, seen, "given", "crashed", "declared dead", "fenced by time")
+	}, seen, "given", "crashed", "declared dead")
 	t.Log(fmt.Sprint(seen))
 }

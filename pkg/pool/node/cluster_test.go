@@ -28,7 +28,6 @@ type clusterModel struct {
 	controller *controller.Controller
 	nodes      []*modelNode
 	time       time.Time
-	version    int
 	pods       int
 	// requester is whose requests are made now, nil for the controller's and those of people. fault is what happens to them.
 	requester *modelNode
@@ -74,7 +73,6 @@ type modelNode struct {
 	boot    int
 	booted  time.Time
 	on      bool
-	kubelet bool
 	// cut says that the agent does not reach the API.
 	cut  bool
 	pods map[attachment.Key]podAddress
@@ -100,12 +98,11 @@ func newClusterModel(t *testing.T, rt *rapid.T, seen map[string]int) *clusterMod
 	dir, err := os.MkdirTemp(t.TempDir(), "")
 	must(rt, err)
 	for i := range 3 {
-		h := &modelNode{cluster: w, name: fmt.Sprint("node", i+1), on: true, kubelet: true, booted: w.time.Add(-time.Hour), pods: map[attachment.Key]podAddress{}}
+		h := &modelNode{cluster: w, name: fmt.Sprint("node", i+1), on: true, booted: w.time.Add(-time.Hour), pods: map[attachment.Key]podAddress{}}
 		h.dir = dir + "/" + h.name
 		must(rt, os.Mkdir(h.dir, 0o700))
 		w.nodes = append(w.nodes, h)
 		w.taint(h, false)
-		h.renew()
 		h.start()
 		must(rt, h.store.SetPools(context.Background(), []string{"lan"}))
 	}
@@ -121,7 +118,7 @@ func (h *modelNode) start() {
 	w := h.cluster
 	uptime := func() (time.Duration, error) { return w.time.Sub(h.booted), nil }
 	nc := New(Config{
-		API: w.API, Node: h.name, Dir: h.dir, Log: slog.New(slog.NewTextHandler(io.Writer(&w.log), nil)).With("on", h.name), Settling: 1, Uptime: uptime,
+		API: w.API, Node: h.name, Dir: h.dir, Log: slog.New(slog.NewTextHandler(io.Writer(&w.log), nil)).With("on", h.name), Settling: 1,
 		Open: func(network string) (*lease.Store, error) {
 			s, err := lease.Open(h.dir, network)
 			if err == nil {
@@ -136,11 +133,6 @@ func (h *modelNode) start() {
 	h.storeController = sc
 }
 
-func (h *modelNode) renew() {
-	h.cluster.version++
-	h.cluster.SetLease(pool.NodeLease{Node: h.name, UID: "lease-" + h.name, Version: fmt.Sprint(h.cluster.version)})
-}
-
 // run lets a process on the node do something.
 func (h *modelNode) run(do func(context.Context)) {
 	if !h.on {
@@ -153,7 +145,7 @@ func (h *modelNode) run(do func(context.Context)) {
 }
 
 func (h *modelNode) reconcile() {
-	h.run(func(ctx context.Context) { h.Attest(ctx); h.Reconcile(ctx) })
+	h.run(func(ctx context.Context) { h.Reconcile(ctx) })
 }
 
 // reconcileAll is one look of each node.
@@ -173,9 +165,8 @@ func (h *modelNode) powerOn() {
 	w := h.cluster
 	w.journalf("%s boots", h.name)
 	h.boot++
-	h.booted, h.on, h.kubelet, h.cut = w.time, true, true, false
+	h.booted, h.on, h.cut = w.time, true, false
 	w.pass(time.Minute)
-	h.renew()
 	h.start()
 }
 

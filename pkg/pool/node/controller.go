@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
@@ -32,8 +31,6 @@ type Config struct {
 	Watch func(context.Context, chan<- pool.Change)
 	// Open opens the store of a network; nil for lease.Open.
 	Open func(network string) (*lease.Store, error)
-	// Uptime returns the time since the boot, as the stores know it; nil for boot.Uptime.
-	Uptime func() (time.Duration, error)
 }
 
 // DefaultSurplus is how long a node keeps more addresses than it needs.
@@ -59,10 +56,6 @@ type Controller struct {
 	reachableSince, lastAnswer time.Time
 	// startedAt is when the controller was made.
 	startedAt time.Time
-	// leaseMu guards the Lease that was read last, and the time since the boot when that read began.
-	leaseMu     sync.Mutex
-	leaseRead   pool.NodeLease
-	leaseReadAt time.Duration
 	// missed says that the API was away since all blocks were read.
 	missed bool
 	// clock has the time since the boot in it, which nobody can set.
@@ -82,9 +75,6 @@ func New(o Config) *Controller {
 	o.Surplus, o.Settling = cmp.Or(o.Surplus, DefaultSurplus), cmp.Or(o.Settling, defaultSettling)
 	if o.Open == nil {
 		o.Open = func(network string) (*lease.Store, error) { return lease.Open(o.Dir, network) }
-	}
-	if o.Uptime == nil {
-		o.Uptime = boot.Uptime
 	}
 	nc := &Controller{
 		Config: o, stores: map[string]*storeController{}, layouts: map[string]pool.Layout{}, sequence: map[string]int64{}, loggedErrors: map[string]string{}, clock: time.Now,

@@ -227,7 +227,7 @@ func (nc *Controller) waitSettled(ctx context.Context) error {
 
 // takeFromNewBlock makes the block, with only these addresses as this store's.
 func (r *importRun) takeFromNewBlock(ctx context.Context, v view, p blockPart, s state) error {
-	b, ok := pool.NewBlockWith(v.layout, p.index, s.me, s.poolState(p.pool).Session, p.addresses)
+	b, ok := pool.NewBlockWith(v.layout, p.index, s.me, s.Boot, p.addresses)
 	if !ok {
 		return fmt.Errorf("the pool %s has changed: run it again", p.pool)
 	}
@@ -251,7 +251,7 @@ func (r *importRun) takeFromBlock(ctx context.Context, b pool.Block, p blockPart
 	if n == 0 {
 		return nil
 	}
-	next, _ = s.withHolderState(next)
+	next, _ = s.confirm(next)
 	failpoint.Here("before addresses are imported")
 	return r.writeBlock(ctx, next)
 }

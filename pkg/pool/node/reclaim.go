@@ -61,7 +61,7 @@ func (sc *storeController) take(ctx context.Context, b pool.Block, s state, offs
 	if n == 0 {
 		return 0, nil
 	}
-	next, _ = s.withHolderState(next)
+	next, _ = s.confirm(next)
 	if err := sc.writeBlock(ctx, next); err != nil {
 		return 0, pool.IgnoreChanged(err)
 	}

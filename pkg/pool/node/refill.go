@@ -118,14 +118,13 @@ func (sc *storeController) takeBlock(ctx context.Context, search *search) (int, 
 
 // createBlock makes a block of which all is this node's.
 func (sc *storeController) createBlock(ctx context.Context, v view, index int64, s state) (int, error) {
-	b, _ := pool.NewBlock(v.layout, index, s.me, s.poolState(v.layout.Name).Session) // v allows the block, so the pool has it.
+	b, _ := pool.NewBlock(v.layout, index, s.me, s.Boot) // v allows the block, so the pool has it.
 	return sc.createCheckedBlock(ctx, v, b, s, false)
 }
 
 // createCheckedBlock makes the block. The pool could have been deleted since it was read: its blocks count only if it is still there, and
 // its closedReason says nothing against it. An unclear answer is followed by a read.
 func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b pool.Block, s state, importing bool) (int, error) {
-	b, _ = s.withHolderState(b)
 	failpoint.Here("before a block is made")
 	stored, err := sc.API.CreateBlock(ctx, b)
 	switch {

@@ -39,7 +39,6 @@ func (nc *Controller) Run(ctx context.Context) {
 	changes := make(chan pool.Change)
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	beside.Go(func() { nc.attestLoop(ctx) })
 	if nc.Watch != nil {
 		beside.Go(func() { nc.Watch(ctx, changes) })
 	}

@@ -44,8 +44,6 @@ type storeController struct {
 	handledVersions map[string]string
 	// comparedUID is the UID of the block that this store has made last, and compared with the other pools since.
 	comparedUID string
-	// unwritten says that the store obeys something that the blocks may not say so far.
-	unwritten bool
 }
 
 // addressRequest is what the store has asked for on a block.
@@ -100,8 +98,7 @@ func (sc *storeController) state(ctx context.Context) (state, error) {
 	return state{g, pool.Party{Node: sc.Node, NodeUID: uid, Network: sc.network, Store: g.ID}}, nil
 }
 
-// readyState is state for a store that gives addresses of the pool: it is made if there is none, and the API is read once in each boot, and
-// after each silence.
+// readyState is state for a store that gives addresses of the pool: it is made if there is none, and the API is read once in each boot.
 func (sc *storeController) readyState(ctx context.Context, name string) (state, error) {
 	s, err := sc.state(ctx)
 	if errors.Is(err, lease.ErrNotLeased) || err == nil && s.ID == "" {
@@ -110,11 +107,8 @@ func (sc *storeController) readyState(ctx context.Context, name string) (state, 
 		}
 		s, err = sc.state(ctx)
 	}
-	switch {
-	case err != nil, s.mayAssign(name):
+	if err != nil || s.Confirmed {
 		return s, err
-	case s.poolState(name).Silent:
-		return s, fmt.Errorf("relink-agent waits for the kubelet to renew the Lease kube-node-lease/%s", sc.Node)
 	}
 	if err := sc.sync(ctx); err != nil {
 		return s, err
@@ -129,7 +123,15 @@ func (s state) poolState(name string) lease.PoolState {
 			return p
 		}
 	}
-	return lease.PoolState{Name: name, Session: s.Boot, Written: true}
+	return lease.PoolState{Name: name}
+}
+
+// confirm returns the block with the boot in which this store has what it says. Until the store is confirmed, it says so in each block.
+func (s state) confirm(b pool.Block) (_ pool.Block, changed bool) {
+	if s.Confirmed {
+		return b, false
+	}
+	return b.Confirm(s.me, s.Boot)
 }
 
 // grant returns the store's part of the block, the zero Grant for none.
@@ -174,7 +176,7 @@ func (sc *storeController) reconcileRead(ctx context.Context, b pool.Block) erro
 		return sc.unfence(ctx, b, s)
 	}
 	delete(sc.fenced, b.Metadata.Name)
-	b, updated := s.withHolderState(b)
+	b, updated := s.confirm(b)
 	if g, err = sc.handOver(ctx, b, s, g); err != nil {
 		return err
 	}
@@ -228,9 +230,6 @@ func (sc *storeController) adopt(ctx context.Context, b pool.Block) (state, pool
 		return s, pool.Grant{}, err
 	}
 	if err := sc.checkOverlap(ctx, b, before, s.me); err != nil {
-		return s, pool.Grant{}, err
-	}
-	if b, err = sc.correctHolderState(ctx, s, b); err != nil {
 		return s, pool.Grant{}, err
 	}
 	g, lost, err := before.Adopt(b, s.me)

@@ -18,8 +18,8 @@ func (sc *storeController) sync(ctx context.Context) error {
 	if err != nil || s.ID == "" { // The network has no pool.
 		return err
 	}
-	// In a new boot, or after a silence, whoever reads the taint takes the addresses.
-	if !s.Confirmed || slices.ContainsFunc(s.Pools, func(p lease.PoolState) bool { return !p.Written }) {
+	// In a new boot, whoever reads the taint takes the addresses.
+	if !s.Confirmed {
 		if err := sc.checkNotDead(ctx); err != nil {
 			return err
 		}
@@ -45,8 +45,7 @@ func (sc *storeController) sync(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err // What one pool has lost must not hide what another one has.
 	}
-	sc.unwritten = false
-	return sc.store.Confirm(ctx, s.Pools...)
+	return sc.store.Confirm(ctx)
 }
 
 // unreconciled returns the blocks of the store that it has not met as the API has them. The list is no read that a step can begin with: the step
@@ -80,8 +79,7 @@ func (sc *storeController) unreconciled(ctx context.Context, s state) (grants []
 // has ended.
 func (sc *storeController) isReconciled(s state, b pool.Block) bool {
 	h, _ := b.Holder(s.me)
-	_, tells := s.withHolderState(b)
-	return s.mayAssign(b.Spec.Pool) && !tells && h.Fenced == "" && sc.handledVersions[b.Metadata.Name] == b.Metadata.ResourceVersion
+	return s.Confirmed && h.Fenced == "" && sc.handledVersions[b.Metadata.Name] == b.Metadata.ResourceVersion
 }
 
 // checkNotDead fails if a person has declared this node dead, and has not taken that back.
@@ -119,7 +117,7 @@ func (sc *storeController) balance(ctx context.Context) error {
 	if err != nil || s.ID == "" {
 		return ignore(err, lease.ErrNotLeased)
 	}
-	if sc.mustSync(s) {
+	if !s.Confirmed {
 		if err := sc.sync(ctx); err != nil {
 			return err
 		}
@@ -131,10 +129,6 @@ func (sc *storeController) balance(ctx context.Context) error {
 		}
 	}
 	for _, p := range s.Pools {
-		if p.Silent { // It would give nothing of more.
-			errs = append(errs, sc.releaseMarked(ctx, p))
-			continue
-		}
 		errs = append(errs, sc.balancePool(ctx, p))
 	}
 	return errors.Join(append(errs, sc.cancelUnneeded(ctx, s), sc.reconcileOwners(ctx))...)

@@ -76,7 +76,7 @@ func (sc *storeController) takeable(ctx context.Context, name string, claims []p
 		return nil, false, ignore(err, pool.ErrUnknown)
 	}
 	claims = slices.DeleteFunc(claims, func(c pool.Claim) bool { return !v.allowsAddress(c.Spec.Address) })
-	return claims, len(claims) > 0 && (v.closedReason(false) != "" || s.poolState(name).Silent), nil
+	return claims, len(claims) > 0 && v.closedReason(false) != "", nil
 }
 
 // reserveOwned reserves the addresses of the claims for the owners before. It returns the claims of which it has.

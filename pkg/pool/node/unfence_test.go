@@ -260,3 +260,22 @@ func TestAnAddressThatNobodyHasClaimedIsNotGiven(t *testing.T) {
 	}
 	wantEqual(t, "the other address is", n1.leaseState(y), "free")
 }
+
+// A node that was fenced leaves the block when the last pod there has ended, although nobody has changed the block since.
+func TestAFencedNodeLeavesWhenItsPodsHaveEnded(t *testing.T) {
+	s := newTestNode(t)
+	s.putBlock(0, "AA.. me")
+	s.adoptBlocks(0)
+	_, key := s.add("")
+	s.declareDead("lan-0")
+	s.Reconcile(t.Context())
+	wantEqual(t, "with a pod", s.blockText(0), "AA.. me!")
+	if want := "this node was declared dead, and pods still have addresses that others may have by now"; !strings.Contains(s.log.String(), want) {
+		t.Errorf("want %q in the log:\n%s", want, s.log.String())
+	}
+	s.del(key)
+	s.Reconcile(t.Context())
+	if text := s.blockText(0); strings.Contains(text, "!") {
+		t.Errorf("after its end, the node is still in the block: %s", text)
+	}
+}
