@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -85,34 +84,13 @@ func elementsOf(pod *metav1.ObjectMeta, key string) ([]element, error) {
 	if !strings.ContainsAny(value, `[{"`) {
 		return nil, nil
 	}
-	elements, err := decodeElements(value)
+	var elements []element
+	err := json.Unmarshal([]byte(value), &elements)
+	if err == nil && len(elements) > maxElements {
+		err = fmt.Errorf("it has more than %d networks", maxElements)
+	}
 	if err != nil {
 		return nil, invalid("the pod's annotation %s=%s is no list of networks (%s). Correct it as Multus needs it", key, quoteShort(value), quoteShort(err.Error()))
-	}
-	return elements, nil
-}
-
-// decodeElements reads a list of networks. It reads one after the other: a list of empty ones would take much memory.
-func decodeElements(value string) (elements []element, err error) {
-	d := json.NewDecoder(strings.NewReader(value))
-	if t, err := d.Token(); err != nil || t != json.Delim('[') {
-		return nil, errors.New("it does not begin with [")
-	}
-	for d.More() {
-		if len(elements) == maxElements {
-			return nil, fmt.Errorf("it has more than %d networks", maxElements)
-		}
-		var e element
-		if err := d.Decode(&e); err != nil {
-			return nil, err
-		}
-		elements = append(elements, e)
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, fmt.Errorf("it does not end with ]: %w", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more after the list")
 	}
 	return elements, nil
 }

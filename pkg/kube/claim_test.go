@@ -36,7 +36,7 @@ func TestClaimOf(t *testing.T) {
 		"one has a claim, one has not": {`[{"interface":"eth0"}]`, `[{"ipam-claim-reference":"x"}]`, "eth0", "x", true, ""},
 		"they differ":                  {`[{"interface":"eth0","ipam-claim-reference":"x"}]`, `[{"ipam-claim-reference":"y"}]`, "eth0", "", false, "name two IPAMClaims for the interface eth0, \"x\" and \"y\": name one"},
 		"torn":                         {`[{"interface":"eth0"`, "", "eth0", "", false, `the pod's annotation k8s.v1.cni.cncf.io/networks="[{\"interface\":\"eth0\"" is no list of networks`},
-		"more than a list":             {`[{"interface":"eth0"}] []`, "", "eth0", "", false, "there is more after the list"},
+		"more than a list":             {`[{"interface":"eth0"}] []`, "", "eth0", "", false, "after top-level value"},
 		"with null":                    {`[null,{"name":"a","ipam-claim-reference":"x"}]`, "", "net2", "x", true, ""},
 		"an element that is none":      {`[{"interface":"eth0"},"net1"]`, "", "eth0", "", false, "cannot unmarshal string"},
 		"empty":                        {`[]`, "", "eth0", "", false, ""},

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +29,7 @@ type objectRef struct{ group, kind, namespace, name string }
 
 // readResult is what the API says about a place.
 type readResult struct {
+	kind   objects.Kind
 	object objects.Object
 	err    error
 }
@@ -40,25 +40,28 @@ func (o *Owners) Judge(ctx context.Context, owners []attachment.Owner) []owner.J
 	ctx, cancel := context.WithTimeout(ctx, judgeLimit)
 	defer cancel()
 	readings, places := map[objectRef]*readResult{}, []objectRef{}
+	kinds := map[[2]string]readResult{}
 	for _, workload := range owners {
 		ref := refOf(workload)
-		if readings[ref] == nil && workload.UID != "" && workload.Namespace != "" {
-			readings[ref] = &readResult{}
-			places = append(places, ref)
+		if readings[ref] != nil || workload.UID == "" || workload.Namespace == "" {
+			continue
 		}
+		name := [2]string{ref.group, ref.kind}
+		if _, asked := kinds[name]; !asked {
+			kinds[name] = o.client.findKind(ctx, ref.group, ref.kind)
+		}
+		r := kinds[name]
+		readings[ref], places = &r, append(places, ref)
 	}
-	kinds := o.client.kindFinder(ctx)
 	inparallel.Do(parallelReads, len(places), func(i int) {
 		ref := places[i]
 		r := readings[ref]
-		k, err := kinds(ref.group, ref.kind)
-		if err != nil {
-			r.err = err
+		if r.err != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, readLimit)
 		defer cancel()
-		r.object, r.err = o.client.Read(ctx, k, ref.namespace, ref.name)
+		r.object, r.err = o.client.Read(ctx, r.kind, ref.namespace, ref.name)
 	})
 	cluster, noCluster := o.clusterUID(ctx)
 	judgements := make([]owner.Judgement, len(owners))
@@ -139,33 +142,20 @@ func refOf(workload attachment.Owner) objectRef {
 	return objectRef{workload.Group, workload.Kind, workload.Namespace, workload.Name}
 }
 
-// kindFinder returns a function that finds a kind. It asks the API once about each kind that an annotation has named.
-func (c *Client) kindFinder(ctx context.Context) func(group, name string) (objects.Kind, error) {
-	var mu sync.Mutex
-	found := map[[2]string]func() (objects.Kind, error){}
-	return func(group, name string) (objects.Kind, error) {
-		for _, k := range knownKinds {
-			if k.Group == group && k.Name == name {
-				return k, nil
-			}
+// findKind finds a kind. It asks the API about one that an annotation has named.
+func (c *Client) findKind(ctx context.Context, group, name string) readResult {
+	for _, k := range knownKinds {
+		if k.Group == group && k.Name == name {
+			return readResult{kind: k}
 		}
-		mu.Lock()
-		find := found[[2]string{group, name}]
-		if find == nil {
-			find = sync.OnceValues(func() (objects.Kind, error) {
-				ctx, cancel := context.WithTimeout(ctx, readLimit)
-				defer cancel()
-				k, err := c.discover(ctx, group, name)
-				if err == nil && k.Name != name {
-					err = fmt.Errorf("%w: %s of the group %q", errNoKind, name, group)
-				}
-				return k, err
-			})
-			found[[2]string{group, name}] = find
-		}
-		mu.Unlock()
-		return find()
 	}
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	k, err := c.discover(ctx, group, name)
+	if err == nil && k.Name != name {
+		err = fmt.Errorf("%w: %s of the group %q", errNoKind, name, group)
+	}
+	return readResult{kind: k, err: err}
 }
 
 // judge says whether an owner is still there, by what the API says about its object. r is nil if nobody was asked.

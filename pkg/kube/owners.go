@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +27,8 @@ import (
 const (
 	// betweenTries is the time between two questions about a pod that the API refuses.
 	betweenTries = 100 * time.Millisecond
+	// inquiryLimit bounds the questions to a slow API about one attachment.
+	inquiryLimit = 30 * time.Second
 	// maxVerified is the number of pods whose owners are kept. A node has 110 pods by default.
 	maxVerified = 1024
 )
@@ -45,7 +48,7 @@ type Owners struct {
 	// verified has a verified by the UID of a pod. An owner does not change while the pod lives, and no UID comes twice.
 	verified *lru.Cache
 	// inquiries are the questions of ADDs that are being answered.
-	inquiries inquiries
+	inquiries singleflight.Group
 }
 
 // verified is the owner of a pod that was found, and what it was found by.
@@ -89,8 +92,8 @@ func invalid(format string, args ...any) error {
 func unavailable(err error) error { return fmt.Errorf("%w: %w", owner.ErrUnavailable, err) }
 
 // Ask implements owner.Asker. It takes at most owner.AskTimeout, and some microseconds if the pod and its owner were seen before. A
-// claim, and the replica of a StatefulSet, are asked for each time. What comes later than that is for the next Ask about the
-// same attachment. A question without a network is not of an ADD: its answer can free something, and is never an older one.
+// claim, and the replica of a StatefulSet, are asked for each time. A question without a network is not of an ADD: its answer can free
+// something, and is never an older one.
 func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error) {
 	if err := q.Pod.Validate(); err != nil {
 		return owner.Answer{}, invalid("%w", err)
@@ -103,7 +106,23 @@ func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error
 	if q.Network == "" || q.Pod.UID == "" {
 		return o.resolveAnswer(ctx, q)
 	}
-	return o.inquiries.ask(ctx, q, func(ctx context.Context) (owner.Answer, error) { return o.resolveAnswer(ctx, q) })
+	return o.inquire(ctx, q)
+}
+
+// inquire asks for an ADD. A pod can need several questions to the API, one after the other. If the API is slow, they take longer than an ADD
+// waits. So an inquiry goes on when its asker has left, and the next try of the runtime joins it, or finds the owner that it has found.
+func (o *Owners) inquire(ctx context.Context, q owner.Question) (owner.Answer, error) {
+	result := o.inquiries.DoChan(fmt.Sprintf("%#v", q), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), inquiryLimit)
+		defer cancel()
+		return o.resolveAnswer(ctx, q)
+	})
+	select {
+	case r := <-result:
+		return r.Val.(owner.Answer), r.Err
+	case <-ctx.Done():
+		return owner.Answer{}, unavailable(errors.New("the Kubernetes API is slow: the next try goes on with this one"))
+	}
 }
 
 // resolveAnswer asks the API all that the answer needs.

@@ -168,7 +168,7 @@ func TestTheAPIFails(t *testing.T) {
 		"broken":         {status(500), "no, because 500 (status 500)"},
 		"busy":           {status(429), "no, because 429 (status 429)"},
 		"no such kind":   {http.NotFound, "does not serve it: /apis/apps/v1 has no statefulsets"},
-		"hangs":          {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "the Kubernetes API is slow: the answer is kept for the next try"},
+		"hangs":          {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "the Kubernetes API is slow: the next try goes on with this one"},
 		"breaks off":     {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "the Kubernetes API does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -58,12 +58,8 @@ func addressesOf(value string) ([]netip.Addr, error) {
 			address, err = prefix.Addr(), nil
 		}
 		switch {
-		case err != nil:
-			return nil, fmt.Errorf("%s is no address", quoteShort(text))
-		case address.Zone() != "":
-			return nil, fmt.Errorf("%s names an interface, which an address cannot have here", quoteShort(text))
-		case address.Is4In6():
-			return nil, fmt.Errorf("%s is the IPv4 address %s in another form: write it so", quoteShort(text), address.Unmap())
+		case err != nil, address.Zone() != "", address.Is4In6():
+			return nil, fmt.Errorf("%s is no address as Kubernetes writes it", quoteShort(text))
 		case listed[address]:
 			return nil, fmt.Errorf("%s is there twice", address)
 		case len(addresses) == maxAddresses:

@@ -65,8 +65,8 @@ func TestWrongAddresses(t *testing.T) {
 		"10.0.0.1,10.0.0.1":   "10.0.0.1 is there twice",
 		"10.0.0.1,10.0.0.1/8": "10.0.0.1 is there twice",
 		"fd00::1,fd00:0::1":   "fd00::1 is there twice",
-		"fe80::1%eth0":        `"fe80::1%eth0" names an interface`,
-		"::ffff:10.0.0.1":     `"::ffff:10.0.0.1" is the IPv4 address 10.0.0.1 in another form`,
+		"fe80::1%eth0":        `"fe80::1%eth0" is no address as Kubernetes writes it`,
+		"::ffff:10.0.0.1":     `"::ffff:10.0.0.1" is no address as Kubernetes writes it`,
 	} {
 		_, err := staticOf(map[string]string{"ipam.relink.dev/lan": value}, "lan", "eth0")
 		if !errors.Is(err, owner.ErrInvalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "annotation ipam.relink.dev/lan=") || !strings.Contains(err.Error(), "Write addresses") {
