@@ -178,6 +178,13 @@ const maxEpoch = 4e18
 // BlockName returns the name of a pool's block.
 func BlockName(pool string, index int64) string { return pool + "-" + strconv.FormatInt(index, 10) }
 
+// ParseBlockName returns the pool and the index of a block with that name. A pool's name can have hyphens, too.
+func ParseBlockName(name string) (pool string, index int64, ok bool) {
+	i := strings.LastIndexByte(name, '-')
+	index, err := strconv.ParseInt(name[i+1:], 10, 64)
+	return name[:max(i, 0)], index, i > 0 && err == nil
+}
+
 // NewBlock returns the block with that index. All of it is the party's. ok is false if the pool has no such block.
 func NewBlock(l Layout, index int64, me Party, boot string) (_ Block, ok bool) {
 	span, ok := l.Block(index)

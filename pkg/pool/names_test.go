@@ -98,3 +98,18 @@ func TestTarget(t *testing.T) {
 		}
 	})
 }
+
+func TestParseBlockName(t *testing.T) {
+	for name, want := range map[string]struct {
+		pool  string
+		index int64
+		ok    bool
+	}{
+		"lan-0": {"lan", 0, true}, "lan-ipv6-31": {"lan-ipv6", 31, true},
+		"lan-ipv6": {"lan", 0, false}, "lan-": {"lan", 0, false}, "-1": {"", 1, false}, "7": {"", 7, false}, "": {"", 0, false},
+	} {
+		if pool, index, ok := ParseBlockName(name); pool != want.pool || index != want.index || ok != want.ok {
+			t.Errorf("%q is block %d of pool %q, %t; want %+v", name, index, pool, ok, want)
+		}
+	}
+}

@@ -252,9 +252,6 @@ func canBeGateway(a netip.Addr, subnet netip.Prefix) bool {
 	return subnet.Contains(a) || a.IsLinkLocalUnicast()
 }
 
-// errOrder is the error of two addresses of which the last one comes first.
-var errOrder = errors.New("the last address comes before the first one")
-
 // ParseSpan reads an address, a network, or two addresses with a hyphen.
 func ParseSpan(text string) (Span, error) {
 	if p, err := netip.ParsePrefix(text); err == nil && p.Masked() == p && !p.Addr().Is4In6() {
@@ -266,11 +263,8 @@ func ParseSpan(text string) (Span, error) {
 	}
 	first, err := netip.ParseAddr(firstText)
 	last, err2 := netip.ParseAddr(lastText)
-	if errors.Join(err, err2) != nil || first.BitLen() != last.BitLen() || first.Zone()+last.Zone() != "" || first.Is4In6() || last.Is4In6() {
+	if errors.Join(err, err2) != nil || first.BitLen() != last.BitLen() || first.Zone()+last.Zone() != "" || first.Is4In6() || last.Is4In6() || last.Less(first) {
 		return Span{}, fmt.Errorf("%q is no span of addresses", text)
-	}
-	if last.Less(first) {
-		return Span{}, fmt.Errorf("%q: %w", text, errOrder)
 	}
 	return Span{first, last}, nil
 }

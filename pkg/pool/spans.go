@@ -32,10 +32,7 @@ func (l *Layout) parseSpans(s Spec) error {
 	for i, text := range s.Ranges {
 		key := fmt.Sprintf("ranges[%d]", i)
 		r, err := ParseSpan(text)
-		switch {
-		case errors.Is(err, errOrder):
-			return invalid(key, text, "must have the first address before the last one")
-		case err != nil || !l.Subnet.Contains(r.First) || !l.Subnet.Contains(r.Last):
+		if err != nil || !l.Subnet.Contains(r.First) || !l.Subnet.Contains(r.Last) {
 			return invalid(key, text, "must be addresses of the subnet, such as "+hostSpan(l.Subnet).String())
 		}
 		if o := slices.IndexFunc(l.Ranges, r.Overlaps); o >= 0 {
@@ -48,27 +45,16 @@ func (l *Layout) parseSpans(s Spec) error {
 	}
 	whole := Span{l.Subnet.Addr(), lastAddr(l.Subnet)}
 	for i, text := range s.Exclude {
-		key := fmt.Sprintf("exclude[%d]", i)
 		e, err := ParseSpan(text)
-		switch {
-		case errors.Is(err, errOrder):
-			return invalid(key, text, "must have the first address before the last one")
-		case err != nil:
-			return invalid(key, text, "must be an address, a network, or two addresses such as 10.3.0.10-10.3.0.19")
-		case !e.Overlaps(whole):
-			return invalid(key, text, "excludes nothing: it must have addresses of the subnet "+s.Subnet)
+		if err != nil || !e.Overlaps(whole) {
+			return invalid(fmt.Sprintf("exclude[%d]", i), text, "must have addresses of the subnet, such as "+hostSpan(l.Subnet).String())
 		}
 		l.Exclude = append(l.Exclude, e)
 	}
 	for _, a := range []netip.Addr{whole.First, whole.Last} {
-		if l.NetworkOrBroadcast(a) && !l.Excluded(a) && slices.ContainsFunc(l.Ranges, func(r Span) bool { return r.Contains(a) }) {
+		if !hostSpan(l.Subnet).Contains(a) && !l.Excluded(a) && slices.ContainsFunc(l.Ranges, func(r Span) bool { return r.Contains(a) }) {
 			l.Exclude = append(l.Exclude, Span{a, a})
 		}
 	}
 	return nil
-}
-
-// NetworkOrBroadcast says whether the address is the network's own or the broadcast address: no host can use it, and the pool excludes it.
-func (l Layout) NetworkOrBroadcast(a netip.Addr) bool {
-	return l.Subnet.Contains(a) && !hostSpan(l.Subnet).Contains(a)
 }

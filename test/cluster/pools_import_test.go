@@ -136,7 +136,7 @@ func (a *api) takenOver(t *testing.T, users map[string]user) {
 	}
 	said, r, err = one.takes(t, given, one.options(sticky))
 	expect(t, "the first node", said, err, "10.12.0.1 gateway refused", "10.12.0.5 c1 imported", "10.12.0.6 c2 imported", "invalid IP  ignored")
-	if want := "it is the gateway of the pool lan: delete the pod, or correct spec.gateway"; r.Files[0].Reason != want || r.OnOtherNodes != 3 || len(r.Failed) > 0 {
+	if want := "the pool lan gives it to no pod, by spec.exclude, spec.gateway or spec.subnet: correct that, or delete the pod"; r.Files[0].Reason != want || r.OnOtherNodes != 3 || len(r.Failed) > 0 {
 		t.Errorf("%+v, want %s", r, want)
 	}
 	again, _, err := one.takes(t, given, one.options(sticky))
@@ -206,7 +206,7 @@ func (a *api) twice(t *testing.T, users map[string]user) {
 	two.pod(t, "c3", "web-2", "10.12.0.6")
 	said, r, err := two.takes(t, ipPools(t, map[int]string{5: "c2", 6: "c3"}), two.options(lease.Policy{}))
 	expect(t, "the second node", said, err, "10.12.0.5 c2 refused", "10.12.0.6 c3 imported")
-	if want := "node node1 has it (network lan): if pods of both nodes have it, delete one of them"; r.Files[0].Reason != want || r.Complete() {
+	if want := "network lan of node node1 has it: if pods of both have it, delete one of them"; r.Files[0].Reason != want || r.Complete() {
 		t.Errorf("%+v, want %s", r, want)
 	}
 	users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"annotations": m{pool.RecoveryKey: `{"why":"etcd was restored"}`}}}, nil)

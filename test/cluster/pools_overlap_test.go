@@ -163,7 +163,7 @@ func (a *api) wrongSpec(t *testing.T, users map[string]user) {
 	o.patch("first", m{"exclude": []string{"10.99.0.1"}})
 	o.pool("second", pool.Spec{Subnet: "10.90.0.0/24", Ranges: []string{"10.90.0.16-10.90.0.31"}})
 	o.refuses(o.nodes[1], "second", "10.90.0.16-10.90.0.31 of it is in AddressPool first, which counts as all of 10.90.0.0/24 until its spec is correct")
-	o.refuses(o.nodes[1], "first", `invalid spec.exclude[0] "10.99.0.1": excludes nothing`)
+	o.refuses(o.nodes[1], "first", `invalid spec.exclude[0] "10.99.0.1": must have addresses of the subnet`)
 	if s := o.status(users, "first"); s.Existing < 2 || s.Granted < 5 || !strings.Contains(s.Problem, "invalid spec.exclude[0]") {
 		t.Errorf("the status of first is %+v", s)
 	}

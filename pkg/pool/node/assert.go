@@ -72,7 +72,7 @@ func (sc *storeController) assertPool(ctx context.Context, name string, asserted
 			errs = append(errs, sc.assertBlock(ctx, g, s, asserted))
 		}
 	}
-	return errors.Join(append(errs, sc.compareClaims(ctx, sc.reassert))...)
+	return errors.Join(append(errs, sc.reconcileClaims(ctx, true))...)
 }
 
 // dropForeignGrant drops what the store has of a block of an earlier pool of the same name: a person has removed that pool, with all blocks.

@@ -87,24 +87,25 @@ func (sc *storeController) claimMissing(ctx context.Context, s state) error {
 			if l.Claimed || !isClaimable(l) || !s.mayGive(p.Name, a) || s.Time.Sub(l.Newest().Since) < pool.AgentLimit {
 				continue // An ADD that goes on claims it itself.
 			}
-			errs = append(errs, sc.claimLate(ctx, p.Name, l, s.me))
+			errs = append(errs, sc.reconcileClaim(ctx, p.Name, l, s.me, false))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// claimLate claims what no ADD has claimed. If the owner has another address on another node meanwhile, this one was for a pod that
-// has never started: nobody would ever ask for it.
-func (sc *storeController) claimLate(ctx context.Context, name string, l lease.Lease, me pool.Party) error {
+// reconcileClaim makes the claim say what an owner has here, and nobody has claimed or somebody has deleted. If the owner has another address
+// by now, nobody would ever ask for this one. recovers is for an API that has lost something: the lease is newer than a claim.
+func (sc *storeController) reconcileClaim(ctx context.Context, name string, l lease.Lease, me pool.Party, recovers bool) error {
 	request := l.ClaimOf(name)
 	c, err := sc.claim(ctx, request.ClaimName())
+	matches := c.Spec.Address == l.Address
 	switch {
-	case err != nil:
+	case err != nil, matches && l.Claimed && (recovers || l.State != lease.Held):
 		return err
-	case c.Metadata.Name != "" && c.Spec.Address != l.Address && !c.Spec.Active.SameParty(me):
+	case c.Metadata.Name != "" && !matches && !recovers && (l.Claimed || !c.Spec.Active.SameParty(me)):
 		return sc.endReservation(ctx, l, c)
 	}
-	if err := sc.writeClaim(ctx, request, me); err != nil {
+	if err := sc.writeClaim(ctx, request, me); err != nil || l.Claimed {
 		return err
 	}
 	return sc.store.MarkClaimed(ctx, l.Address, l.Owner)
@@ -120,13 +121,8 @@ func (sc *storeController) endReservation(ctx context.Context, l lease.Lease, c 
 }
 
 // reconcileClaims compares the claims of this node with its leases. It deletes claims whose owners have no lease here any more: their
-// time is over, or a person has released the address. It makes claims again that somebody has deleted.
-func (sc *storeController) reconcileClaims(ctx context.Context) error {
-	return sc.compareClaims(ctx, sc.restoreClaim)
-}
-
-// compareClaims calls differs for each lease of which the claims of this node do not tell.
-func (sc *storeController) compareClaims(ctx context.Context, differs func(context.Context, string, lease.Lease, pool.Party) error) error {
+// time is over, or a person has released the address. It makes claims again that somebody has deleted. recovers is as that of reconcileClaim.
+func (sc *storeController) reconcileClaims(ctx context.Context, recovers bool) error {
 	s, err := sc.state(ctx)
 	if err != nil || s.ID == "" {
 		return err
@@ -148,7 +144,7 @@ func (sc *storeController) compareClaims(ctx context.Context, differs func(conte
 	for _, p := range s.Pools {
 		for a, l := range p.Leased {
 			if l.Claimed && isClaimable(l) && s.mayGive(p.Name, a) && addressOf[l.ClaimOf(p.Name).ClaimName()] != a {
-				errs = append(errs, differs(ctx, p.Name, l, s.me))
+				errs = append(errs, sc.reconcileClaim(ctx, p.Name, l, s.me, recovers))
 			}
 		}
 	}
@@ -193,31 +189,6 @@ func (sc *storeController) isUnassigned(ctx context.Context, c pool.Claim) (bool
 	}
 	i := b.Offset(c.Spec.Address)
 	return i >= 0 && b.Spec.Addresses[i] == pool.Unassigned, nil
-}
-
-// reassert is for an API that has lost something. The lease is newer than a claim with another address.
-func (sc *storeController) reassert(ctx context.Context, name string, l lease.Lease, me pool.Party) error {
-	c, err := sc.claim(ctx, l.ClaimOf(name).ClaimName())
-	if err != nil || c.Spec.Address == l.Address { // The block says who has it.
-		return err
-	}
-	return sc.writeClaim(ctx, l.ClaimOf(name), me)
-}
-
-// restoreClaim is for an owner's address of which the claims of this node do not tell. If the claim is gone, it is made again. If the
-// owner has another address by now, nobody would ever ask for this one.
-func (sc *storeController) restoreClaim(ctx context.Context, name string, l lease.Lease, me pool.Party) error {
-	c, err := sc.claim(ctx, l.ClaimOf(name).ClaimName())
-	matches := c.Spec.Address == l.Address
-	switch {
-	case err != nil:
-		return err
-	case c.Metadata.Name == "", matches && l.State == lease.Held:
-		return sc.writeClaim(ctx, l.ClaimOf(name), me)
-	case matches:
-		return nil
-	}
-	return sc.endReservation(ctx, l, c)
 }
 
 // dropClaim deletes a claim of an address that the owner does not have any more: another owner has it here. The claim can be one of

@@ -26,7 +26,6 @@ func (nc *Controller) Import(ctx context.Context, request pool.Import) (pool.Imp
 			return err
 		}
 		if !request.DryRun {
-			nc.noteUse()
 			if err := sc.store.SetPools(ctx, request.Pools); err != nil {
 				return err
 			}
@@ -87,22 +86,13 @@ func locateAddress(layouts []pool.Layout, a netip.Addr) (_ pool.Layout, index in
 	for _, l := range layouts {
 		index, found := l.Index(a)
 		switch {
-		case found && a == l.Gateway:
-			return l, index, fmt.Sprintf("it is the gateway of the pool %s: delete the pod, or correct spec.gateway", l.Name)
-		case found && l.NetworkOrBroadcast(a):
-			return l, index, fmt.Sprintf("it is the network's own or the broadcast address of the pool %s, whose subnet is %s: delete the pod", l.Name, l.Subnet)
 		case found && l.Excluded(a):
-			return l, index, fmt.Sprintf("the pool %s excludes it: remove it from spec.exclude", l.Name)
+			return l, index, fmt.Sprintf("the pool %s gives it to no pod, by spec.exclude, spec.gateway or spec.subnet: correct that, or delete the pod", l.Name)
 		case found:
 			return l, index, ""
 		}
 	}
-	for _, l := range layouts {
-		if l.Subnet.Contains(a) {
-			return l, 0, fmt.Sprintf("it is in no range of the pool %s: add it to spec.ranges", l.Name)
-		}
-	}
-	return pool.Layout{}, 0, "it is in no subnet of these pools: name the pool that has it, too"
+	return pool.Layout{}, 0, "it is in no range of these pools: add it to spec.ranges, or name the pool that has it, too"
 }
 
 // tryPart takes the addresses of one block. A dry run only says what it would do. The error matches one of package pool's if the block must be
@@ -270,8 +260,6 @@ func refusalReason(b pool.Block, me pool.Party, a netip.Addr) string {
 		return "this node was declared dead, and other nodes may take it: " + h.Fenced
 	case held && h.SameParty(me), !held:
 		return ""
-	case h.Node == me.Node:
-		return fmt.Sprintf("network %s of this node has it", h.Network)
 	}
-	return fmt.Sprintf("node %s has it (network %s): if pods of both nodes have it, delete one of them", h.Node, h.Network)
+	return fmt.Sprintf("network %s of node %s has it: if pods of both have it, delete one of them", h.Network, h.Node)
 }

@@ -124,7 +124,7 @@ func (sc *storeController) endIncoming(ctx context.Context, p lease.PoolState, l
 		return err
 	}
 	if found && c.Spec.Address == l.Address {
-		if waits, err := sc.reclaimReserved(ctx, c, index, s); waits || err != nil {
+		if waits, err := sc.reclaimReserved(ctx, c, index); waits || err != nil {
 			return err
 		}
 	}

@@ -186,40 +186,23 @@ func (nc *Controller) handleChange(ctx context.Context, c pool.Change) {
 	nc.logOnce("look at AddressBlock "+c.Block, err)
 }
 
-// reconcileChange visits a block that has changed, if it concerns the store.
+// reconcileChange looks at a block that has changed.
 func (sc *storeController) reconcileChange(ctx context.Context, c pool.Change) error {
-	if sc.handledVersions[c.Block] == c.Version {
+	name, index, ok := pool.ParseBlockName(c.Block)
+	if !ok || sc.handledVersions[c.Block] == c.Version {
 		return nil // This store has made the change.
 	}
 	s, err := sc.state(ctx)
 	if err != nil || s.ID == "" {
 		return err
 	}
-	b, err := sc.API.Block(ctx, c.Block)
-	switch {
-	case errors.Is(err, pool.ErrNotFound):
-		name := poolOf(s, c.Block)
-		for _, g := range s.poolState(name).Grants {
-			if g.Name() == c.Block && !g.Empty() {
-				return sc.reconcileBlock(ctx, name, g.Index)
-			}
-		}
-		return nil
-	case err != nil:
-		return err
-	case !sc.concerns(s, b):
-		return nil
-	}
-	if err = sc.reconcileRead(ctx, b); err != nil && pool.IgnoreChanged(err) == nil {
-		return sc.reconcileBlock(ctx, b.Spec.Pool, b.Spec.Index)
-	}
-	return err
+	return sc.reconcileBlock(ctx, name, index)
 }
 
 // syncAll reads all blocks of all stores.
 func (nc *Controller) syncAll(ctx context.Context) error {
 	nc.readUID(ctx)
-	return errors.Join(nc.eachStore(ctx, (*storeController).sync), nc.eachStore(ctx, (*storeController).reconcileClaims), nc.recoverPools(ctx), nc.relayAllLayouts(ctx))
+	return errors.Join(nc.eachStore(ctx, (*storeController).sync), nc.eachStore(ctx, func(sc *storeController, ctx context.Context) error { return sc.reconcileClaims(ctx, false) }), nc.recoverPools(ctx), nc.relayAllLayouts(ctx))
 }
 
 // relayAllLayouts tells the stores what the pools are like now: their exclude, gateway and routes hold for the next ADD.

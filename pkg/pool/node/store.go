@@ -168,6 +168,15 @@ func (sc *storeController) reconcileBlock(ctx context.Context, name string, inde
 // reconcileRead brings the store and a block together that was just read. The error matches pool.ErrConflict or pool.ErrNotFound if
 // the block must be read again.
 func (sc *storeController) reconcileRead(ctx context.Context, b pool.Block) error {
+	s, err := sc.state(ctx)
+	if err != nil {
+		return err
+	}
+	if !sc.concerns(s, b) {
+		delete(sc.fenced, b.Metadata.Name)
+		delete(sc.requestedBlocks, b.Metadata.Name)
+		return nil
+	}
 	s, g, err := sc.adopt(ctx, b)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -226,7 +225,7 @@ func isUnused(p lease.PoolState, g pool.Grant) bool {
 // waits for.
 func (sc *storeController) cancelUnneeded(ctx context.Context, s state) error {
 	for key, a := range sc.requested {
-		name := poolOf(s, a.block)
+		name, _, _ := pool.ParseBlockName(a.block)
 		waits := sc.waitingCount(name) > 0
 		if waits || a.want.Address.IsValid() && (sc.clock().Sub(a.requestedAt) < requestPeriod || s.poolState(name).Leased[a.want.Address].State == lease.Held) {
 			continue
@@ -262,15 +261,4 @@ func (sc *storeController) cancelRequest(ctx context.Context, a addressRequest) 
 		_, _, err = sc.adopt(ctx, b)
 	}
 	return ignore(err, pool.ErrNotFound)
-}
-
-// poolOf returns the pool of the block with that name.
-func poolOf(s state, block string) string {
-	index := strings.LastIndexByte(block, '-') // A pool's name can begin with that of another one: vlan7 and vlan7-ipv6.
-	for _, p := range s.Pools {
-		if index >= 0 && index < len(block)-1 && block[:index] == p.Name {
-			return p.Name
-		}
-	}
-	return ""
 }

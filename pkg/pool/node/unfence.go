@@ -54,7 +54,7 @@ func (sc *storeController) ownedClaims(ctx context.Context, b pool.Block, s stat
 		return nil, false, err
 	}
 	h, _ := b.Holder(s.me)
-	return sc.takeable(ctx, b.Spec.Pool, claimsOf(b, h.ID[0], claims...), s)
+	return sc.takeable(ctx, b.Spec.Pool, claimsOf(b, h.ID[0], claims...))
 }
 
 // claimsOf returns the claims of those of the block's addresses that have the character.
@@ -67,7 +67,7 @@ func claimsOf(b pool.Block, char byte, claims ...pool.Claim) []pool.Claim {
 
 // takeable returns those of the claims whose addresses the pool still gives. wait says that there are some, and that the node takes nothing of
 // the pool now. A pool that is gone or being deleted gives nothing any more.
-func (sc *storeController) takeable(ctx context.Context, name string, claims []pool.Claim, s state) (_ []pool.Claim, wait bool, err error) {
+func (sc *storeController) takeable(ctx context.Context, name string, claims []pool.Claim) (_ []pool.Claim, wait bool, err error) {
 	if len(claims) == 0 {
 		return nil, false, nil
 	}
@@ -115,12 +115,12 @@ func (sc *storeController) takeOwned(ctx context.Context, block string, owned []
 
 // reclaimReserved takes back an address that waits here for its owner and is nobody's: this node has left the block, and could not take the
 // address after that. waits says that the reservation goes on: the address is here again, or the node can take nothing now.
-func (sc *storeController) reclaimReserved(ctx context.Context, claim pool.Claim, index int64, s state) (waits bool, err error) {
+func (sc *storeController) reclaimReserved(ctx context.Context, claim pool.Claim, index int64) (waits bool, err error) {
 	b, err := sc.API.Block(ctx, pool.BlockName(claim.Spec.Pool, index))
 	if err != nil {
 		return false, ignore(err, pool.ErrNotFound)
 	}
-	owned, wait, err := sc.takeable(ctx, claim.Spec.Pool, claimsOf(b, pool.Unassigned, claim), s)
+	owned, wait, err := sc.takeable(ctx, claim.Spec.Pool, claimsOf(b, pool.Unassigned, claim))
 	if wait || err != nil || len(owned) == 0 {
 		return wait, err
 	}
