@@ -14,7 +14,6 @@ var (
 	nodeConfirmed = storeTable.gauge("relink_pool_node_confirmed", "1 if the agent has read the network's AddressPools since the node's boot, 0 if not. Before that, the node gives nothing of them.", "network")
 
 	nodePoolTable  table
-	poolWrites     = nodePoolTable.counter("relink_pool_writes_total", "Changes of AddressBlocks and AddressClaims that the agent has made in the Kubernetes API.")
 	poolLastAnswer = nodePoolTable.gauge("relink_pool_api_last_answer_timestamp_seconds", "When the Kubernetes API answered a question about pools last. Before the first answer it is the start of the agent.")
 )
 
@@ -46,8 +45,6 @@ func (n *network) showGranted(name string, show show) {
 
 // NodeController is this node's part of the pools that nodes share: a node.Controller. Several goroutines call it at once.
 type NodeController interface {
-	// Writes returns how many changes of blocks and claims it has made.
-	Writes() int
 	// LastAnswer returns when the API answered last. uses says whether a network of this node has a pool.
 	LastAnswer() (lastAnswer time.Time, uses bool)
 }
@@ -56,7 +53,6 @@ type NodeController interface {
 // so it does not show when.
 func (m *Metrics) RegisterNodeController(k NodeController) {
 	m.registry.MustRegister(collector{nodePoolTable, func(show show) {
-		show(poolWrites, float64(k.Writes()))
 		if lastAnswer, uses := k.LastAnswer(); uses {
 			show(poolLastAnswer, timestamp(lastAnswer))
 		}

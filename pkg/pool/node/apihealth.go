@@ -32,13 +32,6 @@ func observeRequest[T any](ctx context.Context, w apiHealth, ask func() (T, erro
 	return result, err
 }
 
-// Writes returns how many changes of blocks and claims the controller has made in the API.
-func (nc *Controller) Writes() int {
-	nc.mu.Lock()
-	defer nc.mu.Unlock()
-	return nc.writes
-}
-
 // LastAnswer returns when the API answered last. Before the first answer it is when the controller was made. uses says whether a
 // network of this node has a pool, so that the controller asks all the time.
 func (nc *Controller) LastAnswer() (instant time.Time, uses bool) {
@@ -53,16 +46,6 @@ func (nc *Controller) LastAnswer() (instant time.Time, uses bool) {
 		instant = nc.startedAt
 	}
 	return instant, uses
-}
-
-// countWrite counts a change of the API, if it has succeeded.
-func (nc *Controller) countWrite(err error) {
-	if err != nil {
-		return
-	}
-	nc.mu.Lock()
-	defer nc.mu.Unlock()
-	nc.writes++
 }
 
 func isAnswer(err error) bool {

@@ -121,7 +121,6 @@ func (sc *storeController) tryAssert(ctx context.Context, l pool.Layout, g pool.
 	if err != nil {
 		return err
 	}
-	sc.countWrite(nil)
 	waits, waiting := sc.heldConflicts(stored, s, conflicts, asserted)
 	kept, err := g.AdoptAsserted(stored, s.me, waits)
 	if err != nil {

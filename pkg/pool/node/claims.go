@@ -30,13 +30,6 @@ func (nc *Controller) claim(ctx context.Context, name string) (pool.Claim, error
 	return c, nil
 }
 
-// updateClaim writes a claim that was just read.
-func (nc *Controller) updateClaim(ctx context.Context, c pool.Claim) (pool.Claim, error) {
-	stored, err := nc.API.UpdateClaim(ctx, c)
-	nc.countWrite(err)
-	return stored, err
-}
-
 // writeClaim makes the claim say what the owner has here.
 func (sc *storeController) writeClaim(ctx context.Context, c pool.ClaimedAddress, me pool.Party) (err error) {
 	return retry("AddressClaim "+c.ClaimName(), func() error { return sc.tryWriteClaim(ctx, c, me) })
@@ -57,10 +50,9 @@ func (sc *storeController) tryWriteClaim(ctx context.Context, c pool.ClaimedAddr
 		_, err = sc.API.CreateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: c.ClaimName()}, Spec: pool.ClaimSpec{
 			Pool: c.Pool, IfName: c.IfName, Owner: c.Owner, Address: c.Address, Epoch: 1, Active: place, Retain: retain,
 		}})
-		sc.countWrite(err)
 		return err
 	case !current.Spec.Active.SameParty(me):
-		if current, err = sc.updateClaim(ctx, current.MovedTo(place)); err != nil {
+		if current, err = sc.API.UpdateClaim(ctx, current.MovedTo(place)); err != nil {
 			return err
 		}
 	}
@@ -69,7 +61,7 @@ func (sc *storeController) tryWriteClaim(ctx context.Context, c pool.ClaimedAddr
 	if next.Spec == current.Spec {
 		return nil
 	}
-	_, err = sc.updateClaim(ctx, next)
+	_, err = sc.API.UpdateClaim(ctx, next)
 	return err
 }
 
@@ -199,7 +191,7 @@ func (sc *storeController) dropClaim(ctx context.Context, name string, w pool.Wa
 	}
 	c, err := sc.claim(ctx, w.Claim)
 	if err == nil && c.Spec.Address == w.Address && !c.Spec.Active.SameParty(me) {
-		c, err = sc.updateClaim(ctx, c.MovedTo(pool.Place{Party: me}))
+		c, err = sc.API.UpdateClaim(ctx, c.MovedTo(pool.Place{Party: me}))
 	}
 	if err != nil || c.Spec.Address != w.Address {
 		return pool.IgnoreChanged(err)

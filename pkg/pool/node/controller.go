@@ -46,8 +46,6 @@ type Controller struct {
 	stores    map[string]*storeController
 	uid       string
 	layouts   map[string]pool.Layout
-	// writes are changes of the API that have succeeded.
-	writes int
 	// loggedErrors are the errors that the log has, by what was done.
 	loggedErrors map[string]string
 	// sequence is the greatest of each pool that was seen.

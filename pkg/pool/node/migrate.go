@@ -37,7 +37,7 @@ func (sc *storeController) becomeTarget(ctx context.Context, a pool.Acquisition,
 		return place.PodUID, c.Spec.Accepted == place.PodUID, nil
 	}
 	c.Spec.Target, c.Spec.Accepted = &place, ""
-	if _, err = sc.updateClaim(ctx, c); err != nil {
+	if _, err = sc.API.UpdateClaim(ctx, c); err != nil {
 		return "", false, pool.IgnoreChanged(err) // The next try reads it again.
 	}
 	return place.PodUID, false, nil
@@ -65,7 +65,7 @@ func (sc *storeController) acceptMigration(ctx context.Context, w pool.Want, l l
 		}
 		c.Spec.Accepted = t.PodUID
 	}
-	_, err = sc.updateClaim(ctx, c)
+	_, err = sc.API.UpdateClaim(ctx, c)
 	return pool.IgnoreChanged(err)
 }
 
@@ -141,7 +141,7 @@ func (sc *storeController) clearTarget(ctx context.Context, c pool.Claim, me poo
 		return nil
 	}
 	c.Spec.Target, c.Spec.Accepted = nil, ""
-	_, err := sc.updateClaim(ctx, c)
+	_, err := sc.API.UpdateClaim(ctx, c)
 	return ignore(err, pool.ErrNotFound)
 }
 

@@ -122,7 +122,6 @@ func (sc *storeController) requestAddresses(ctx context.Context, b pool.Block, a
 		a.want.Epoch = b.Spec.Epoch
 	}
 	_, err := sc.API.UpdateBlock(ctx, b.Request(a.want))
-	sc.countWrite(err)
 	if err != nil {
 		return pool.IgnoreChanged(err)
 	}

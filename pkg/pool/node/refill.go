@@ -146,7 +146,6 @@ func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b poo
 		reason = cmp.Or(reason, "it is another one, or another AddressPool has some of the block")
 		return 0, errors.Join(fmt.Errorf("the pool %s has changed: %s", v.layout.Name, reason), sc.API.DeleteBlock(ctx, stored))
 	}
-	sc.countWrite(nil)
 	sc.comparedUID = stored.Metadata.UID
 	_, g, err := sc.adopt(ctx, stored)
 	if err == nil {

@@ -207,7 +207,6 @@ func (sc *storeController) writeBlock(ctx context.Context, b pool.Block) error {
 	if err != nil {
 		return err
 	}
-	sc.countWrite(nil)
 	failpoint.Here("block written")
 	s, _, err := sc.adopt(ctx, stored)
 	if err == nil && !slices.ContainsFunc(stored.Spec.Want, func(w pool.Want) bool { return !w.SameParty(s.me) }) {
@@ -222,7 +221,6 @@ func (sc *storeController) deleteBlock(ctx context.Context, b pool.Block) error 
 	if err := sc.API.DeleteBlock(ctx, b); err != nil {
 		return err
 	}
-	sc.countWrite(nil)
 	failpoint.Here("block deleted")
 	return sc.adoptDeletion(ctx, b.Spec.Pool, b.Spec.Index)
 }
