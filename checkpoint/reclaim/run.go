@@ -136,7 +136,7 @@ func Run(ctx context.Context, o Options) (GCReport, error) {
 		}
 	}
 	if o.DryRun || o.Confirm != nil {
-		p.preview(ctx)
+		p.preview()
 	}
 	if o.DryRun {
 		return p.report, nil
@@ -206,13 +206,11 @@ func (p *pass) saveClusters(ctx context.Context) {
 }
 
 // preview finds out what the addresses become.
-func (p *pass) preview(ctx context.Context) {
+func (p *pass) preview() {
 	for i := range p.report.Outcomes {
 		o := &p.report.Outcomes[i]
 		if h := o.Subject.Holder; h != nil && o.State == ToFree {
-			address := o.Subject.Lease.Address
-			leases, err := p.storeOf(o).PreviewGivenUp(ctx, []lease.GoneHolder{{Address: address, Holder: *h, Reason: o.holderProof()}})
-			o.setAddressState(leases[address], err)
+			o.setAddressState(o.Subject.Lease.WithoutHolder(*h, time.Now()), nil)
 		}
 	}
 }
@@ -265,7 +263,9 @@ func (o *GCOutcome) holderProof() string { return o.proof("its sandbox is gone")
 // releaseHolder has a holder give up its address.
 func (p *pass) releaseHolder(ctx context.Context, o *GCOutcome) {
 	s, l := p.storeOf(o), o.Subject.Lease
-	if p.tryFree(ctx, o, func() error { return s.RemoveHolder(ctx, l, *o.Subject.Holder, o.holderProof()) }) {
+	if p.tryFree(ctx, o, func() error {
+		return s.GiveUp(ctx, lease.GoneHolder{Address: l.Address, Holder: *o.Subject.Holder, Reason: o.holderProof()})
+	}) {
 		o.setAddressState(s.Get(ctx, l.Address))
 	}
 }

@@ -51,7 +51,7 @@ type Call struct {
 	// migrating says that another node still uses an address that the ADD was given.
 	migrating bool
 	// previousHolders are other holders of the addresses that the ADD was given: the sandboxes before this one.
-	previousHolders []lease.Holder
+	previousHolders []lease.GoneHolder
 }
 
 // New returns the call with those arguments. config is their configuration, decoded. An ADD asks owners about the pod, and

@@ -33,64 +33,45 @@ func (c *Call) GC(ctx context.Context) error {
 	if err != nil {
 		return withCode(ignoreNotLeased(err))
 	}
-	g := collection{network: c.config.Name, store: store.Network(), valid: valid}
 	// This can read all of /proc, so it comes before the store is locked. What an ADD changes meanwhile is kept.
 	looking, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
-	g.evidence = sandbox.Prove(looking, c.seesAll(), g.namespaces(leases)...)
-	if message := cniplugin.KeptByGC(g.kept(leases)); message != "" {
+	unlisted := unlistedHolders(leases, c.config.Name, valid)
+	var namespaces []attachment.Namespace
+	for _, g := range unlisted {
+		namespaces = append(namespaces, g.Holder.Namespace)
+	}
+	evidence := sandbox.Prove(looking, c.seesAll(), namespaces...)
+	var ended []lease.GoneHolder
+	var kept []string
+	for _, g := range unlisted {
+		e := evidence[g.Holder.Namespace]
+		// A holder without the path of a namespace is not of an ADD of relink-ipam, because an ADD has CNI_NETNS: it was imported, and nothing
+		// but the runtime's list tells of it.
+		if e.Verdict == sandbox.VerdictGone || g.Holder.Namespace.Path == "" && g.Holder.Namespace.Inode == 0 {
+			ended = append(ended, g)
+		} else {
+			kept = append(kept, fmt.Sprintf("%s of %s: %s", g.Address, g.Holder.Key(store.Network()), e.Reason))
+		}
+	}
+	if message := cniplugin.KeptByGC(kept); message != "" {
 		fmt.Fprintln(c.stderr, printable.Line(PluginName+": "+message))
 	}
-	return withCode(ignoreNotLeased(store.Collect(ctx, func(h lease.Holder) bool {
-		due, _ := g.judge(h)
-		return !due || !g.isAsked(h)
-	})))
-}
-
-// collection is what a GC knows.
-type collection struct {
-	network, store string
-	valid          map[types.GCAttachment]bool
-	// evidence is what was found out about the namespaces of the holders that the runtime does not list.
-	evidence map[attachment.Namespace]sandbox.Evidence
-}
-
-// isAsked says whether the GC is about the holder: the runtime does not list it, and its attachment is of the network. A store can have
-// those of other networks, and those of an earlier name of this one.
-func (g collection) isAsked(h lease.Holder) bool {
-	return h.Key(g.store).Network == g.network && !g.valid[types.GCAttachment{ContainerID: h.ContainerID, IfName: h.IfName}]
-}
-
-// judge says whether a holder that the GC is about gives up what it has, and why not. A holder without the path of a namespace is not of
-// an ADD of relink-ipam, because an ADD has CNI_NETNS: it was imported, and nothing but the runtime's list tells of it.
-func (g collection) judge(h lease.Holder) (due bool, reason string) {
-	e, looked := g.evidence[h.Namespace]
-	if !looked {
-		e.Reason = "it came after the look at the namespaces"
+	if len(ended) == 0 {
+		return nil
 	}
-	return e.Verdict == sandbox.VerdictGone || h.Namespace.Path == "" && h.Namespace.Inode == 0, e.Reason
+	return giveUp(ctx, store, ended)
 }
 
-// namespaces are those of the holders that may be given up.
-func (g collection) namespaces(leases []lease.Lease) (namespaces []attachment.Namespace) {
+// unlistedHolders are the holders on the network that the runtime does not list. A store can have those of other networks, and those of an
+// earlier name of this one, which the runtime never lists.
+func unlistedHolders(leases []lease.Lease, network string, valid map[types.GCAttachment]bool) (unlisted []lease.GoneHolder) {
 	for _, l := range leases {
 		for _, h := range l.Holders {
-			if g.isAsked(h) {
-				namespaces = append(namespaces, h.Namespace)
+			if h.Key(l.Network).Network == network && !valid[types.GCAttachment{ContainerID: h.ContainerID, IfName: h.IfName}] {
+				unlisted = append(unlisted, lease.GoneHolder{Address: l.Address, Holder: h, Reason: "its attachment is not valid any more"})
 			}
 		}
 	}
-	return namespaces
-}
-
-// kept says which holders keep their addresses although the runtime does not list them, and why.
-func (g collection) kept(leases []lease.Lease) (kept []string) {
-	for _, l := range leases {
-		for _, h := range l.Holders {
-			if due, reason := g.judge(h); g.isAsked(h) && !due {
-				kept = append(kept, fmt.Sprintf("%s of %s: %s", l.Address, h.Key(g.store), reason))
-			}
-		}
-	}
-	return kept
+	return unlisted
 }

@@ -13,42 +13,8 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/test/fresh"
 )
-
-func TestJudgementOfAGC(t *testing.T) {
-	was := attachment.Namespace{Path: "/run/netns/c1", BootID: "b", Device: 4, Inode: 70, Cookie: 9}
-	found := func(s sandbox.Verdict, why string) map[attachment.Namespace]sandbox.Evidence {
-		return map[attachment.Namespace]sandbox.Evidence{was: {Verdict: s, Reason: why}}
-	}
-	anew, unread, imported := was, was, attachment.Namespace{BootID: "b"}
-	anew.Cookie = 10
-	unread.Device, unread.Inode, unread.Cookie = 0, 0, 0
-	gone := found(sandbox.VerdictGone, "nothing keeps it")
-	for name, test := range map[string]struct {
-		holder lease.Holder
-		proven map[attachment.Namespace]sandbox.Evidence
-		due    bool
-		why    string
-	}{
-		"listed, and gone":     {lease.Holder{ContainerID: "valid", IfName: "eth0", Namespace: was}, gone, false, ""},
-		"gone":                 {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, gone, true, "nothing keeps it"},
-		"another interface":    {lease.Holder{ContainerID: "valid", IfName: "net1", Namespace: was}, gone, true, "nothing keeps it"},
-		"alive":                {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, found(sandbox.VerdictAlive, "it is there"), false, "it is there"},
-		"not known":            {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: was}, found(sandbox.VerdictUnknown, "nobody knows"), false, "nobody knows"},
-		"added after the look": {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: anew}, gone, false, "it came after the look at the namespaces"},
-		"imported":             {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: imported}, gone, true, "it came after the look at the namespaces"},
-		"an ADD that could not read it": {lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: unread},
-			map[attachment.Namespace]sandbox.Evidence{unread: {Verdict: sandbox.VerdictUnknown, Reason: "no namespace was recorded"}}, false, "no namespace was recorded"},
-	} {
-		g := collection{network: "pods", store: "pods", valid: map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}, evidence: test.proven}
-		due, why := g.judge(test.holder)
-		if due = due && g.isAsked(test.holder); due != test.due || why != test.why && g.isAsked(test.holder) {
-			t.Errorf("%s: due %t, %s; want %t, %s", name, due, why, test.due, test.why)
-		}
-	}
-}
 
 // A GC asks only about its own holders, and looks for no other namespace: the store can have holders of other networks, and of an earlier
 // name of this one.
@@ -60,13 +26,12 @@ func TestGCAsksAboutItsOwnHolders(t *testing.T) {
 		{ContainerID: "valid", IfName: "eth0", Namespace: in(1)}, {ContainerID: "old", IfName: "eth0", Network: "before", Namespace: in(2)},
 		{ContainerID: "c1", IfName: "eth0", Namespace: in(3)}, {ContainerID: "c2", IfName: "eth0", Network: "pods", Namespace: in(4)},
 	}}
-	g := collection{network: "pods", store: "pods", valid: map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}}
-	if diff := cmp.Diff([]attachment.Namespace{in(3), in(4)}, g.namespaces([]lease.Lease{l})); diff != "" {
-		t.Errorf("namespaces (-want +got):\n%s", diff)
+	var asked []attachment.Namespace
+	for _, g := range unlistedHolders([]lease.Lease{l}, "pods", map[types.GCAttachment]bool{{ContainerID: "valid", IfName: "eth0"}: true}) {
+		asked = append(asked, g.Holder.Namespace)
 	}
-	const why = ": it came after the look at the namespaces"
-	if diff := cmp.Diff([]string{"10.3.0.2 of eth0 of c1 on pods" + why, "10.3.0.2 of eth0 of c2 on pods" + why}, g.kept([]lease.Lease{l})); diff != "" {
-		t.Errorf("kept (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]attachment.Namespace{in(3), in(4)}, asked); diff != "" {
+		t.Errorf("namespaces (-want +got):\n%s", diff)
 	}
 }
 

@@ -405,8 +405,8 @@ func TestRequestedAddressOfAnotherIsRefusedByName(t *testing.T) {
 	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
 	n.del(t, "c2/eth0")
 	for a, want := range map[string]printedError{
-		"10.3.0.2": {11, "relink-ipam: requested address 10.3.0.2 is not available: it is held by eth0 of c1 on pods (pod default/web-0)"},
-		"10.3.0.3": {11, "relink-ipam: requested address 10.3.0.3 is not available: it is reserved for pod default/web-1"},
+		"10.3.0.2": {11, "relink-ipam: each of the requested addresses is not available: 10.3.0.2 is held by eth0 of c1 on pods (pod default/web-0)"},
+		"10.3.0.3": {11, "relink-ipam: each of the requested addresses is not available: 10.3.0.3 is reserved for pod default/web-1"},
 		"10.3.0.1": {4, `invalid CNI_ARGS: "IP=10.3.0.1": cannot be given: it is the gateway`},
 		"10.3.0.8": {4, `invalid CNI_ARGS: "IP=10.3.0.8": cannot be given: it is in exclude 10.3.0.8`},
 		"10.9.0.1": {4, `invalid CNI_ARGS: "IP=10.9.0.1": is in none of the range sets`},

@@ -183,7 +183,7 @@ func TestStaticAddresses(t *testing.T) {
 		msg  string
 	}{
 		"web-2":   {7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.7, 10.3.0.6": must have an address of 10.3.0.1-10.3.0.9 for each replica: this is replica 3, counted from 1`},
-		"mydb":    {11, `relink-ipam: requested address 10.3.0.5 is not available: it is held by eth0 of c3 on pods (VirtualMachine default/db)`},
+		"mydb":    {11, `relink-ipam: each of the requested addresses is not available: 10.3.0.5 is held by eth0 of c3 on pods (VirtualMachine default/db)`},
 		"outside": {7, `invalid "annotation ipam.relink.dev/pods": "10.9.0.5": is in none of the range sets`},
 		"c": {11, `relink-ipam: each of the requested addresses is not available: 10.3.0.3 is held by eth0 of c4 on pods (pod default/a); ` +
 			`10.3.0.4 is held by eth0 of c5 on pods (pod default/b)`},
@@ -206,7 +206,7 @@ func TestPodsOfANamedOwner(t *testing.T) {
 		n.owners = &fakeOwners{answers: map[string]owner.Answer{"a": one, "b": one, "c": two, "d": two, "e": two}}
 		n.add(t, "c1/eth0", "a", "10.3.0.5")
 		_, err := n.tryAdd(t, "c2/eth0", "b", "")
-		if got := parseError(t, err); got.Code != 11 || !strings.Contains(got.Msg, "10.3.0.5 is not available: it is held by eth0 of c1 on pods") {
+		if got := parseError(t, err); got.Code != 11 || !strings.Contains(got.Msg, "not available: 10.3.0.5 is held by eth0 of c1 on pods") {
 			t.Errorf("%s: %+v", keeps, got)
 		}
 		n.add(t, "c3/eth0", "c", "10.3.0.6")
@@ -319,9 +319,9 @@ func TestThePodThatHadTheAddressGetsIt(t *testing.T) {
 	anew.Owner.UID = "a third one"
 	a.answers["web-0"] = anew
 	n.expectError(t, "of a third set", add("c4/eth0", "pod-3"), 11,
-		"relink-ipam: requested address 10.3.0.5 is not available: it is held by eth0 of c1 on pods and eth0 of c2 on pods and eth0 of c3 on pods (StatefulSet default/web, ordinal 0)"+
-			": the StatefulSet of that name before this one (it had UID another, this one has a third one). It can be had when the sandbox has ended, "+
-			"and relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone")
+		"relink-ipam: each of the requested addresses is not available: 10.3.0.5 is held by eth0 of c1 on pods and eth0 of c2 on pods and eth0 of c3 on pods (StatefulSet default/web, ordinal 0)"+
+			": the StatefulSet of that name before this one (it had UID another, this one has a third one). It can be had when no sandbox holds it, "+
+			"and relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone, or after relink ipam release")
 }
 
 // A program of its own cannot probe before it writes a claim.

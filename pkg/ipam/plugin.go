@@ -155,9 +155,6 @@ func (c *Call) Add(ctx context.Context) (*current.Result, error) {
 	for _, remark := range store.Remarks() {
 		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, remark)
 	}
-	if store.Created() {
-		c.warnElsewhere(ctx, n, store)
-	}
 	return result, nil
 }
 
@@ -182,18 +179,6 @@ func (n network) refusalError(err error) error {
 	return withCode(err)
 }
 
-// warnElsewhere warns in the runtime's log that the network may have had another name before. Addresses that its pods
-// hold by that name would be given again. Only the first ADD of a network says it.
-func (c *Call) warnElsewhere(ctx context.Context, n network, store *lease.Store) {
-	stores, err := store.LeasedElsewhere(ctx, n.sets)
-	if err != nil {
-		return // It is only a warning that is lost.
-	}
-	for _, other := range stores {
-		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, lease.ElsewhereRemark(c.config.Name, other))
-	}
-}
-
 // releaseTimeout is how long a call looks for the sandboxes before: the new pod waits for it. What is not proven by then
 // keeps its hold. Tests replace it.
 var releaseTimeout = time.Second
@@ -206,13 +191,13 @@ func (c *Call) ReleasePrevious(ctx context.Context) error {
 	}
 	// This can read all of /proc, so it comes before the store is locked.
 	var namespaces []attachment.Namespace
-	for _, h := range c.previousHolders {
-		namespaces = append(namespaces, h.Namespace)
+	for _, g := range c.previousHolders {
+		namespaces = append(namespaces, g.Holder.Namespace)
 	}
 	looking, cancel := context.WithTimeout(ctx, c.releaseTimeout)
 	defer cancel()
 	proven := sandbox.ProvenGone(looking, c.seesAll(), namespaces...)
-	ended := slices.DeleteFunc(slices.Clone(c.previousHolders), func(h lease.Holder) bool { return !proven[h.Namespace] })
+	ended := slices.DeleteFunc(slices.Clone(c.previousHolders), func(g lease.GoneHolder) bool { return !proven[g.Holder.Namespace] })
 	if len(ended) == 0 {
 		return nil
 	}
@@ -220,19 +205,24 @@ func (c *Call) ReleasePrevious(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return withCode(ignoreNotLeased(store.ReleasePrevious(ctx, c.key(), func(h lease.Holder) bool {
-		return slices.ContainsFunc(ended, func(g lease.Holder) bool {
-			return h.ContainerID == g.ContainerID && h.IfName == g.IfName && h.Since.Equal(g.Since) && h.Namespace == g.Namespace
-		})
-	})))
+	return giveUp(ctx, store, ended)
+}
+
+// giveUp has the holders give up their addresses. It is no error if one has done so meanwhile.
+func giveUp(ctx context.Context, store *lease.Store, holders []lease.GoneHolder) error {
+	err := store.GiveUp(ctx, holders...)
+	if errors.Is(err, lease.ErrHolderChanged) {
+		return nil
+	}
+	return withCode(ignoreNotLeased(err))
 }
 
 // otherHolders returns the holders of the leases, without the attachment itself.
-func (c *Call) otherHolders(leases []lease.Lease) (before []lease.Holder) {
+func (c *Call) otherHolders(leases []lease.Lease) (before []lease.GoneHolder) {
 	for _, l := range leases {
 		for _, h := range l.Holders {
-			if h.ContainerID != c.args.ContainerID || h.IfName != c.args.IfName {
-				before = append(before, h)
+			if !h.IsAttachment(c.key()) {
+				before = append(before, lease.GoneHolder{Address: l.Address, Holder: h, Reason: "its sandbox is gone, and the owner's next one is attached"})
 			}
 		}
 	}

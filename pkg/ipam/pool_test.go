@@ -266,7 +266,7 @@ func TestAnAddressOfAPoolThatIsAskedFor(t *testing.T) {
 		"elsewhere, for no pod": {"", "10.3.0.9", withRemoteAddresses("10.3.0.9"),
 			"relink-ipam: 10.3.0.9 of pool lan is not on this node, and only a pod with a name can get it from another one: CNI_ARGS must have K8S_POD_NAMESPACE and K8S_POD_NAME", 11, ""},
 		"the gateway":         {"a", "10.3.0.1", nil, `invalid CNI_ARGS: "IP=10.3.0.1": cannot be given: it is the gateway`, 4, ""},
-		"of no pool":          {"a", "10.9.0.1", nil, `invalid CNI_ARGS: "IP=10.9.0.1": is not of pool lan`, 4, ""},
+		"of no pool":          {"a", "10.9.0.1", nil, `invalid CNI_ARGS: "IP=10.9.0.1": is in none of the range sets`, 4, ""},
 		"an annotation":       {"a", "", static(nil, "10.3.0.9"), "10.3.0.9/24", 0, "acquire lan eth0 a 10.3.0.9"},
 		"one of a list, here": {"a", "", static(nil, "10.3.0.9", "10.3.0.3"), "10.3.0.3/24", 0, ""},
 		"one of a list, the second": {"a", "", func(g *agent) { static(nil, "10.3.0.8", "10.3.0.9")(g); delete(g.has, "10.3.0.8") }, "10.3.0.9/24", 0,
@@ -275,7 +275,7 @@ func TestAnAddressOfAPoolThatIsAskedFor(t *testing.T) {
 			"relink-ipam: 10.3.0.9 of pool lan is not on this node: the pool gives nothing now: node b has 10.3.0.9", 11, "acquire lan eth0 a 10.3.0.8, acquire lan eth0 a 10.3.0.9"},
 		"the replica's": {"a", "", static(&zero, "10.3.0.9", "10.3.0.3"), "10.3.0.9/24", 0, "acquire lan eth0 a 10.3.0.9"},
 		"annotated, and of no pool": {"a", "", static(nil, "10.9.0.1"),
-			`invalid "annotation ipam.relink.dev/pods": "10.9.0.1": is not of pool lan`, 7, ""},
+			`invalid "annotation ipam.relink.dev/pods": "10.9.0.1": is in none of the range sets`, 7, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, a := newPoolNode(t, `"pool": "lan"`)

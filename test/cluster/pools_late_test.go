@@ -53,9 +53,19 @@ func lateOnes(t *testing.T, all []*member, sandboxes []running, state string, no
 		}
 	}
 	for _, m := range all { // The runtime has only the newest sandbox.
-		err := m.store.Collect(t.Context(), func(h lease.Holder) bool { return m == now.on && h.ContainerID == now.pod.key.ContainerID })
+		leases, err := m.store.List(t.Context())
 		if err != nil && !errors.Is(err, lease.ErrNotLeased) {
 			t.Fatal(err)
+		}
+		for _, l := range leases {
+			for _, h := range l.Holders {
+				if m == now.on && h.ContainerID == now.pod.key.ContainerID {
+					continue
+				}
+				if err := m.store.GiveUp(t.Context(), lease.GoneHolder{Address: l.Address, Holder: h, Reason: "its attachment is not valid any more"}); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 		m.Reconcile(t.Context())
 		stays("a GC")

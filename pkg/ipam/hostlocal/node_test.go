@@ -167,7 +167,7 @@ func (m *machine) reclaims() (said []string) {
 			switch j := looked.Judge(l.Address, h, time.Now(), reclaim.OtherHolders(l, h)...); j.Verdict {
 			case sandbox.VerdictAlive:
 			case sandbox.VerdictGone:
-				if err := m.store.RemoveHolder(m.t.Context(), l, h, "its sandbox is gone: "+j.Reason()); err != nil {
+				if err := m.store.GiveUp(m.t.Context(), lease.GoneHolder{Address: l.Address, Holder: h, Reason: "its sandbox is gone: " + j.Reason()}); err != nil {
 					m.t.Error(err)
 				}
 				said = append(said, fmt.Sprint(l.Address, " ", h.ContainerID, " reclaimed"))

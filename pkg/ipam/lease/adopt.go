@@ -2,6 +2,7 @@ package lease
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -26,13 +27,6 @@ type Import struct {
 	Leases []Lease
 	// Reason is where the leases come from.
 	Reason string
-}
-
-// GoneHolder is a holder that is proven gone. Reason is the proof.
-type GoneHolder struct {
-	Address netip.Addr
-	Holder  Holder
-	Reason  string
 }
 
 // Import stores the leases that decide returns: all or none. A dry run changes nothing.
@@ -72,8 +66,8 @@ func (s *Store) Import(ctx context.Context, dryRun bool, decide func(ImportView)
 }
 
 func (l *leaseTx) importLeases(batch Import) error {
-	if err := l.giveUpAll(batch.GoneHolders); err != nil {
-		return err
+	if _, changed, err := l.giveUpHolders(batch.GoneHolders); changed != nil || err != nil {
+		return cmp.Or(err, changed)
 	}
 	if err := l.indexInOrder(batch.Leases); err != nil {
 		return err
@@ -85,44 +79,6 @@ func (l *leaseTx) importLeases(batch Import) error {
 		}
 	}
 	return nil
-}
-
-// giveUpAll has the holders give up their addresses.
-func (l *leaseTx) giveUpAll(holders []GoneHolder) error {
-	for _, holder := range holders {
-		lease, err := l.current(holder.Address)
-		if err != nil {
-			return err
-		}
-		if err := l.giveUp(lease, holder.Holder.sameAttachment, holder.Reason); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// PreviewGivenUp returns what the addresses of the holders would be without these holders, the zero Lease for a
-// free address. It changes nothing. It passes over a holder that has given up its address meanwhile.
-// ErrNotLeased: there is no store.
-func (s *Store) PreviewGivenUp(ctx context.Context, holders []GoneHolder) (map[netip.Addr]Lease, error) {
-	return result(ctx, s.change, func(l *leaseTx) (map[netip.Addr]Lease, error) {
-		present := slices.DeleteFunc(slices.Clone(holders), func(holder GoneHolder) bool {
-			lease, err := l.find(holder.Address)
-			return err != nil || !slices.ContainsFunc(lease.Holders, holder.Holder.sameAttachment)
-		})
-		if err := errors.Join(l.freeExpired(), l.giveUpAll(present)); err != nil {
-			return nil, err
-		}
-		remaining := map[netip.Addr]Lease{}
-		for _, holder := range holders {
-			lease, err := l.find(holder.Address)
-			if err != nil {
-				return nil, err
-			}
-			remaining[holder.Address] = lease
-		}
-		return remaining, errUnchanged
-	})
 }
 
 // indexInOrder puts the leases into the index of attachments, before put comes to them. bbolt keeps what

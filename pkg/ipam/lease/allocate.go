@@ -93,7 +93,7 @@ func (r Request) networkPolicy() Policy {
 // Remarks returns what the last Allocate found wrong, and what to do about it, for people.
 func (s *Store) Remarks() []string { return s.remarks }
 
-func (l *leaseTx) allocate(r Request) ([]Lease, error) {
+func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 	if err := l.freeExpired(); err != nil {
 		return nil, err
 	}
@@ -105,33 +105,43 @@ func (l *leaseTx) allocate(r Request) ([]Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(r.Pools) > 0 {
-		return l.allocateFromPools(r, held)
-	}
-	return l.allocateFromSets(r, held)
-}
-
-// allocateFromSets is allocate for a request with ranges of its own. held is what the attachment has.
-func (l *leaseTx) allocateFromSets(r Request, held []Lease) (leases []Lease, err error) {
-	if l.store.remarks, err = l.remarkGateways(r.Sets); err != nil {
-		return nil, err
-	}
-	wanted, rest, err := r.assignRequested(r.Sets)
+	pools, err := l.storedPools(r.Pools)
 	if err != nil {
 		return nil, err
 	}
-	for i, set := range r.Sets {
-		c := choice{leaseTx: l, Request: r, number: i, set: set, allRanges: set, requested: wanted[i]}
+	sets := append(slices.Clone(r.Sets), allRangesOf(pools)...)
+	if l.store.remarks, err = l.remarkGateways(sets); err != nil {
+		return nil, err
+	}
+	var choices []choice
+	for i, set := range sets {
+		c := choice{leaseTx: l, Request: r, number: i, set: set, allRanges: set}
+		if len(pools) > 0 {
+			c.pool, c.set = pools[i], pools[i].available(r.Probes)
+			if err := c.checkPool(held); err != nil {
+				return nil, err
+			}
+		}
+		choices = append(choices, c)
+	}
+	wanted, rest, err := r.assignRequested(sets)
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range choices {
+		c.requested = wanted[i]
 		lease, err := c.choose(held)
 		if err != nil {
 			return nil, err
 		}
-		leases = append(leases, lease)
+		if leases = append(leases, lease); c.pool != nil {
+			l.store.poolAddresses = append(l.store.poolAddresses, PoolAddress{c.pool.layout, c.pool.needsProbe.Has(lease.Address), !c.pool.has(lease.Address)})
+		}
 	}
 	if len(rest) > 0 {
-		return nil, refuseUnassigned(r.Sets, wanted, rest[0])
+		return nil, refuseUnassigned(sets, wanted, rest[0])
 	}
-	return leases, l.putLastRequested(RequestedRanges{Sets: r.Sets, Policy: r.networkPolicy()})
+	return leases, l.putLastRequested(RequestedRanges{Sets: r.Sets, Pools: r.Pools, Policy: r.networkPolicy()})
 }
 
 // remarkGateways remarks on a gateway that is a pod's address: the configuration changed after the pod was
@@ -181,10 +191,10 @@ func (c choice) choose(held []Lease) (Lease, error) {
 		return c.chooseOfPool()
 	}
 	if c.requested.IsValid() {
-		return c.giveRequested(c.requested)
+		return c.giveRequested([]netip.Addr{c.requested})
 	}
 	if choices := c.allRanges.among(c.CandidateAddresses); len(choices) > 0 {
-		return c.giveCandidate(choices)
+		return c.giveRequested(choices)
 	}
 	owned, ok, err := c.ownerLease()
 	if err != nil {
@@ -234,31 +244,6 @@ func (c choice) keepHeld(held Lease) (Lease, error) {
 	held.Holders[i] = h
 	c.addEvent(Event{Type: Given, Reason: "asked for again by another sandbox of the attachment", StateAfter: Held}.withLease(held, h))
 	return held, c.put(held)
-}
-
-// giveRequested gives the requested address, unless it is somebody else's.
-func (c choice) giveRequested(a netip.Addr) (Lease, error) {
-	if ok, reason := c.set.Gives(a); !ok {
-		return Lease{}, refuseExcluded(a, reason)
-	}
-	return c.giveUnlessTaken(a, Requested, "requested address")
-}
-
-// giveUnlessTaken gives the address, unless it is somebody else's. name is for the error.
-func (c choice) giveUnlessTaken(a netip.Addr, origin Origin, name string) (Lease, error) {
-	lease, err := c.get(a)
-	free := lease.isFree() || lease.State == Quarantined || c.hasEnded(lease)
-	switch {
-	case err != nil:
-		return Lease{}, err
-	case free && origin == Requested:
-		return c.giveInTurn(a, origin)
-	case free:
-		return c.give(Lease{Address: a}, origin)
-	case c.belongsToRequester(lease):
-		return c.give(lease, origin)
-	}
-	return Lease{}, fmt.Errorf("%s %s is %w: it is %s", name, a, ErrTaken, lease.describeFor(c.Owner))
 }
 
 // belongsToRequester says whether the address waits for the owner who asks, or is held by its sandbox before.

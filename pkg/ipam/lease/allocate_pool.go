@@ -1,13 +1,11 @@
 package lease
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/pool"
@@ -57,6 +55,9 @@ type storedPool struct {
 
 // storedPools reads what the store has of the pools.
 func (l *leaseTx) storedPools(names []string) (pools []*storedPool, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
 	if err := l.setPools(names); err != nil && !errors.Is(err, errUnchanged) {
 		return nil, err
 	}
@@ -137,68 +138,40 @@ func allRangesOf(pools []*storedPool) (sets []RangeSet) {
 	return sets
 }
 
-// allocateFromPools is allocate for a request that names pools.
-func (l *leaseTx) allocateFromPools(r Request, held []Lease) (leases []Lease, err error) {
-	pools, err := l.storedPools(r.Pools)
-	if err != nil {
-		return nil, err
+// checkPool says why the attachment gets nothing of the pool, whatever it asks for, nil if it may get something.
+func (c choice) checkPool(held []Lease) error {
+	if _, ok := c.heldInSet(held); ok {
+		return nil
 	}
-	sets := allRangesOf(pools)
-	if l.store.remarks, err = l.remarkGateways(sets); err != nil {
-		return nil, err
+	if !c.isConfirmed() {
+		return fmt.Errorf("pool %s of network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", c.pool.layout.Name, c.store.network, ErrUnconfirmed)
 	}
-	wanted, rest, err := l.assignRequestedOfPools(r, pools, held)
-	if err != nil {
-		return nil, err
+	if len(c.pool.layout.Ranges) == 0 {
+		return c.exhaustedOfPool()
 	}
-	var addresses []PoolAddress
-	for i, p := range pools {
-		c := choice{leaseTx: l, Request: r, number: i, set: p.available(r.Probes), allRanges: p.allRanges, pool: p, requested: wanted[i]}
-		lease, err := c.choose(held)
-		if err != nil {
-			return nil, err
-		}
-		leases, addresses = append(leases, lease), append(addresses, PoolAddress{p.layout, p.needsProbe.Has(lease.Address), !p.has(lease.Address)})
-	}
-	if len(rest) > 0 {
-		refused := refuseUnassigned(allRangesOf(pools), wanted, rest[0])
-		if !refused.First.IsValid() {
-			refused.Reason = "is not of pool " + strings.Join(r.Pools, " or ")
-		}
-		return nil, refused
-	}
-	l.store.poolAddresses = addresses
-	return leases, l.putLastRequested(RequestedRanges{Pools: r.Pools, Policy: r.networkPolicy()})
-}
-
-// assignRequestedOfPools is assign for pools. It refuses an address only by pools that the store knows.
-func (l *leaseTx) assignRequestedOfPools(r Request, pools []*storedPool, held []Lease) (assigned, rest []netip.Addr, err error) {
-	for _, p := range pools {
-		c := choice{leaseTx: l, Request: r, pool: p, allRanges: p.allRanges}
-		if _, ok := c.heldInSet(held); ok {
-			continue
-		}
-		if !l.isConfirmed() {
-			return nil, nil, fmt.Errorf("pool %s of network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", p.layout.Name, l.store.network, ErrUnconfirmed)
-		}
-		if len(p.layout.Ranges) == 0 {
-			return nil, nil, c.exhaustedOfPool()
-		}
-	}
-	return r.assignRequested(allRangesOf(pools))
+	return nil
 }
 
 // chooseOfPool is the choice of an address of a pool, for an attachment that has none so far.
 func (c choice) chooseOfPool() (Lease, error) {
 	name := c.pool.layout.Name
 	if a := c.firstOfPool(c.MigratingAddresses); a.IsValid() { // The owner's pod on another node still has it.
-		return c.giveUnlessTaken(a, FromReservation, "address")
+		lease, err := c.get(a)
+		switch {
+		case err != nil:
+			return Lease{}, err
+		case lease.isFree(), lease.State == Quarantined, c.hasEnded(lease):
+			lease = Lease{Address: a}
+		case !c.belongsToRequester(lease):
+			return Lease{}, fmt.Errorf("address %s is %w: it is %s", a, ErrTaken, lease.describeFor(c.Owner))
+		}
+		return c.give(lease, FromReservation)
 	}
 	if a := c.requested; a.IsValid() {
 		if ok, reason := c.allRanges.Gives(a); !ok {
 			return Lease{}, refuseExcluded(a, reason)
 		}
-		return c.giveGranted([]netip.Addr{a}, func([]netip.Addr) (Lease, error) { return c.giveRequested(a) },
+		return c.giveGranted([]netip.Addr{a},
 			fmt.Errorf("requested address %s of pool %s is %w: it is %w", a, name, ErrTaken, ErrNotGranted))
 	}
 	owned, ok, err := c.ownerLease()
@@ -217,7 +190,7 @@ func (c choice) chooseOfPool() (Lease, error) {
 		return Lease{}, fmt.Errorf("%s of pool %s is %w: the Kubernetes API has it for the owner, and this node has not got it", a, name, ErrTaken)
 	}
 	if len(choices) > 0 {
-		return c.giveGranted(choices, c.giveCandidate,
+		return c.giveGranted(choices,
 			fmt.Errorf("each of the requested addresses %s of pool %s is %w: they are %w", joinAddresses(choices), name, ErrTaken, ErrNotGranted))
 	}
 	return c.giveNext()
@@ -247,9 +220,9 @@ func (c choice) firstOfPool(addresses []netip.Addr) netip.Addr {
 
 // giveGranted gives one of the requested addresses that this node has. If it can give none of them, others may be elsewhere. refusal is the
 // error if the node has none, and the agent was asked for all.
-func (c choice) giveGranted(wanted []netip.Addr, give func([]netip.Addr) (Lease, error), refusal error) (Lease, error) {
+func (c choice) giveGranted(wanted []netip.Addr, refusal error) (Lease, error) {
 	if granted := c.set.among(wanted); len(granted) > 0 {
-		lease, err := give(granted)
+		lease, err := c.giveRequested(granted)
 		if err == nil || !errors.Is(err, ErrTaken) {
 			return lease, err
 		}
@@ -280,8 +253,7 @@ func (c choice) exhaustedOfPool() error {
 	case len(c.set) == 0:
 		return fmt.Errorf("%s: %w: this node has %s that must be probed for, which relink-ipam cannot do as a program of its own", begins, ErrExhausted, ranges.size())
 	}
-	counts, err := c.describeStates(ranges)
-	return cmp.Or(err, fmt.Errorf("%s: %w of the %s that this node has: %s", begins, ErrExhausted, ranges.size(), counts))
+	return fmt.Errorf("%s: %w of the %s that this node has: %s", begins, ErrExhausted, ranges.size(), c.describeStates(ranges))
 }
 
 // PoolSets returns all addresses of each pool. The set of a pool that the agent has not read so far is empty. ErrNotLeased: there is

@@ -57,7 +57,7 @@ func TestTakeoverWhoseAddFails(t *testing.T) {
 		"range set 0 (10.3.0.2-10.3.0.4) of network pods: no address is free: 3 held, 0 reserved, 0 in quarantine; relink ipam list says for whom")
 	_, err = n.try(t, "z/eth0", "web-3", "10.3.0.2")
 	n.refused(t, "asked for", err, ErrTaken,
-		"requested address 10.3.0.2 is not available: it is held by eth0 of old on pods (pod default/web-0)")
+		"each of the requested addresses is not available: 10.3.0.2 is held by eth0 of old on pods (pod default/web-0)")
 	n.del(t, "old/eth0")
 	n.expect(t, "its own DEL", "10.3.0.2 reserved old/eth0 web-0", "10.3.0.3 held x/eth0 web-1", "10.3.0.4 held y/eth0 web-2")
 }
@@ -277,8 +277,8 @@ func TestRequestedAddresses(t *testing.T) {
 		is     error
 		why    string
 	}{
-		"held":           {[]string{"10.3.0.9"}, ErrTaken, "requested address 10.3.0.9 is not available: it is held by eth0 of c1 on pods (pod default/web-0)"},
-		"reserved":       {[]string{"10.3.0.10"}, ErrTaken, "requested address 10.3.0.10 is not available: it is reserved for pod default/web-1"},
+		"held":           {[]string{"10.3.0.9"}, ErrTaken, "each of the requested addresses is not available: 10.3.0.9 is held by eth0 of c1 on pods (pod default/web-0)"},
+		"reserved":       {[]string{"10.3.0.10"}, ErrTaken, "each of the requested addresses is not available: 10.3.0.10 is reserved for pod default/web-1"},
 		"the gateway":    {[]string{"10.3.0.1"}, nil, "10.3.0.1 is in none of the range sets"},
 		"excluded":       {[]string{"10.3.0.8"}, nil, "10.3.0.8 cannot be given: it is in exclude 10.3.0.8"},
 		"outside":        {[]string{"10.9.0.1"}, nil, "10.9.0.1 is in none of the range sets"},

@@ -1,11 +1,11 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 )
@@ -20,40 +20,29 @@ var ErrInUse = errors.New("is in use on the network")
 // it. It goes into quarantine when it is given up, unless it is reserved.
 func (s *Store) Conflict(ctx context.Context, a attachment.Key, address netip.Addr, mac string) (exchanged bool, err error) {
 	var refusal error
-	err = s.change(ctx, func(l *leaseTx) (err error) {
-		exchanged, refusal, err = l.conflict(a, address, mac)
-		return err
+	err = s.change(ctx, func(l *leaseTx) error {
+		lease, err := l.get(address)
+		if err != nil {
+			return err
+		}
+		h, holds := lease.Holder(a)
+		if !holds {
+			return fmt.Errorf("%s does not hold %s, which %s has", a, address, mac)
+		}
+		if len(lease.Holders) > 1 || h.Origin == TakenOver {
+			return errUnchanged
+		}
+		lease.Conflict, lease.Reason = true, "in use by "+mac
+		exchanged = !lease.isReservedByHand(l.instant) && (h.Origin == InTurn || h.Origin == LongestReleased)
+		remaining := lease
+		if exchanged {
+			lease.Owner = attachment.Owner{}
+			remaining = lease.GivenUp(lease.Reason, l.instant)
+		} else {
+			refusal = fmt.Errorf("%s %w by %s, and no other address can take its place (%s): end that use", address, ErrInUse, mac, h.Origin)
+		}
+		l.addEvent(Event{Type: InConflict, Reason: lease.Reason, StateAfter: remaining.State}.withLease(lease, h))
+		return l.put(remaining)
 	})
-	if err == nil {
-		err = refusal
-	}
-	return exchanged && err == nil, err
-}
-
-// conflict marks the lease. The refusal to exchange it is not an error of the store.
-func (l *leaseTx) conflict(a attachment.Key, address netip.Addr, mac string) (exchanged bool, refusal, err error) {
-	lease, err := l.get(address)
-	if err != nil {
-		return false, nil, err
-	}
-	h, holds := lease.Holder(a)
-	if !holds {
-		return false, nil, fmt.Errorf("%s does not hold %s, which %s has", a, address, mac)
-	}
-	if len(lease.Holders) > 1 || h.Origin == TakenOver {
-		return false, nil, errUnchanged
-	}
-	lease.Conflict, lease.Reason = true, "in use by "+mac
-	event := Event{Type: InConflict, Reason: lease.Reason}
-	if lease.isReservedByHand(l.instant) || !slices.Contains([]Origin{InTurn, LongestReleased}, h.Origin) {
-		refusal = fmt.Errorf("%s %w by %s, and no other address can take its place (%s): end that use", address, ErrInUse, mac, h.Origin)
-		event.StateAfter = Held
-		l.addEvent(event.withLease(lease, h))
-		return false, refusal, l.put(lease)
-	}
-	lease.Owner = attachment.Owner{}
-	remaining := lease.GivenUp(lease.Reason, l.instant)
-	event.StateAfter = remaining.State
-	l.addEvent(event.withLease(lease, h))
-	return true, nil, l.put(remaining)
+	return exchanged && err == nil, cmp.Or(err, refusal)
 }

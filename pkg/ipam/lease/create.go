@@ -36,7 +36,6 @@ func (s *Store) create(ctx context.Context) error {
 	if err := s.initialize(dir); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
-	s.created = true
 	failpoint.Here("store created")
 	return nil
 }

@@ -89,28 +89,16 @@ func (l *leaseTx) writeEvents() error {
 	return l.trimEvents()
 }
 
-// mostEvents bounds how many events a store can have before they are trimmed: those that it keeps, and what one change notes at
-// most.
-const mostEvents = 2 * (maxEvents + moreEvents)
-
 // trimEvents deletes the oldest events once a store has a quarter more than it keeps. They are numbered without a
-// gap. ErrDamaged: the file has numbers that cannot be. A loop over them would not end.
+// gap.
 func (l *leaseTx) trimEvents() error {
-	first, _ := l.events.Cursor().First()
-	if first == nil {
+	cursor := l.events.Cursor()
+	oldest, _ := cursor.First()
+	if oldest == nil || l.events.Sequence()-numberOf(oldest) < maxEvents+moreEvents {
 		return nil
 	}
-	last, _ := l.events.Cursor().Last()
-	oldest, ok := numberOf(first)
-	newest, okToo := numberOf(last)
-	if !ok || !okToo || newest != l.events.Sequence() || newest-oldest >= mostEvents {
-		return damaged("its events are numbered from %x to %x, and the last number given is %x", first, last, l.events.Sequence())
-	}
-	if newest-oldest < maxEvents+moreEvents {
-		return nil
-	}
-	for n := oldest; n <= newest-maxEvents; n++ {
-		if err := l.events.Delete(eventKey(n)); err != nil {
+	for ; oldest != nil && l.events.Sequence()-numberOf(oldest) >= maxEvents; oldest, _ = cursor.First() {
+		if err := cursor.Delete(); err != nil {
 			return err
 		}
 	}
@@ -165,13 +153,12 @@ var noAddress = netip.IPv6Unspecified()
 
 func eventKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// numberOf returns the number that eventKey has written. ok is false for a key of another length.
-func numberOf(key []byte) (n uint64, ok bool) {
-	const length = 8
-	if len(key) != length {
-		return 0, false
+// numberOf returns the number that eventKey has written.
+func numberOf(key []byte) (n uint64) {
+	for _, b := range key {
+		n = n<<8 | uint64(b)
 	}
-	return binary.BigEndian.Uint64(key), true
+	return n
 }
 
 // History returns what happened to the address, the oldest first, as far as the store

@@ -37,15 +37,13 @@ func (l *leaseTx) longestReleased(set RangeSet) (netip.Addr, error) {
 }
 
 // givesBeforeEnd says whether the address is in quarantine, and no other host uses it. A store with many
-// leases has mostly reservations: of these, only the state is read.
+// leases has mostly reservations: these are not decoded.
 func (l *leaseTx) givesBeforeEnd(a netip.Addr) (bool, error) {
-	key := addressKey(a)
-	state, err := l.decodeState(key, l.byAddress.Get(key))
-	if err != nil || state != Quarantined {
-		return false, err
+	if !hasState(l.byAddress.Get(addressKey(a)), Quarantined) {
+		return false, nil
 	}
 	lease, err := l.get(a)
-	return !lease.Conflict, err
+	return lease.State == Quarantined && !lease.Conflict, err
 }
 
 // canGive says whether an address of the set can be given to anybody, or waits for an owner
@@ -90,11 +88,7 @@ func (s *Store) Exhausted(ctx context.Context, sets []RangeSet) ([]error, error)
 
 // exhausted says what keeps every address of the set from being given.
 func (l *leaseTx) exhausted(number int, set RangeSet) error {
-	counts, err := l.describeStates(set)
-	if err != nil {
-		return err
-	}
-	return &ExhaustedError{set, fmt.Errorf("range set %d (%s) of network %s: %w: %s", number, set, l.store.network, ErrExhausted, counts)}
+	return &ExhaustedError{set, fmt.Errorf("range set %d (%s) of network %s: %w: %s", number, set, l.store.network, ErrExhausted, l.describeStates(set))}
 }
 
 // ExhaustedError is ErrExhausted for a set of ranges.
@@ -136,12 +130,9 @@ func (s *Store) WaitingForPods(ctx context.Context, set RangeSet) (waiting []Lea
 }
 
 func (l *leaseTx) waitingForPods(set RangeSet) (waiting []Lease, err error) {
-	err = l.eachOfState(set, func(a netip.Addr, state State) error {
-		if gives, _ := set.Gives(a); !gives || state != Reserved {
-			return nil
-		}
+	err = l.eachOfState(set, Reserved, func(a netip.Addr) error {
 		lease, err := l.get(a)
-		if err != nil || !lease.WaitsForPod() {
+		if gives, _ := set.Gives(a); err != nil || !gives || !lease.WaitsForPod() {
 			return err
 		}
 		leases, err := l.ownedBy(lease.Owner)
@@ -153,26 +144,26 @@ func (l *leaseTx) waitingForPods(set RangeSet) (waiting []Lease, err error) {
 	return waiting, err
 }
 
-// describeStates says how many leases of the set are in each state. It reads only the state of each lease: many pods that start at once come
+// describeStates says how many leases of the set are in each state. It decodes none of them: many pods that start at once come
 // here one after the other, and a DEL that would free an address has to wait for them.
-func (l *leaseTx) describeStates(set RangeSet) (string, error) {
-	counts := map[State]int{}
-	err := l.eachOfState(set, func(_ netip.Addr, state State) error { counts[state]++; return nil })
-	return fmt.Sprintf("%d held, %d reserved, %d in quarantine; relink ipam list says for whom", counts[Held], counts[Reserved], counts[Quarantined]), err
+func (l *leaseTx) describeStates(set RangeSet) string {
+	count := func(s State) (n int) {
+		_ = l.eachOfState(set, s, func(netip.Addr) error { n++; return nil })
+		return n
+	}
+	return fmt.Sprintf("%d held, %d reserved, %d in quarantine; relink ipam list says for whom", count(Held), count(Reserved), count(Quarantined))
 }
 
-// eachOfState calls f with the state of each lease of the set.
-func (l *leaseTx) eachOfState(set RangeSet, f func(netip.Addr, State) error) error {
+// eachOfState calls f with the address of each lease of the set that can be in the state.
+func (l *leaseTx) eachOfState(set RangeSet, s State, f func(netip.Addr) error) error {
 	for _, r := range set {
 		cursor := l.byAddress.Cursor()
 		end := addressKey(r.Last)
 		for k, b := cursor.Seek(addressKey(r.First)); k != nil && bytes.Compare(k, end) <= 0; k, b = cursor.Next() {
-			state, err := l.decodeState(k, b)
-			if err == nil {
-				err = f(addressOf(k), state)
-			}
-			if err != nil {
-				return err
+			if hasState(b, s) {
+				if err := f(addressOf(k)); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -221,18 +221,15 @@ func (l Lease) describeFor(o attachment.Owner) string {
 	if l.State == Quarantined || named != o || l.Owner == o {
 		return l.Describe()
 	}
-	text := fmt.Sprintf("%s: the %s of that name before this one (it had UID %s, this one has %s)", l.Describe(), o.Kind, uidOf(l.Owner), uidOf(o))
-	switch {
-	case l.ByHand:
-		return text + ". An operator has reserved it: relink ipam release gives it up"
-	case l.State == Held:
-		return text + ". It can be had when the sandbox has ended, and relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
-	}
-	return text + ". It can be had when relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
+	return fmt.Sprintf("%s: the %s of that name before this one (it had UID %s, this one has %s). It can be had when no sandbox holds it, and relink gc or relink-agent "+
+		"has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone, or after relink ipam release",
+		l.Describe(), o.Kind, cmp.Or(l.Owner.UID, "none"), cmp.Or(o.UID, "none"))
 }
 
-// uidOf is the UID of the owner for people.
-func uidOf(o attachment.Owner) string { return cmp.Or(o.UID, "none") }
+// WithoutHolder returns the held lease as it will be without the holder. instant is the store's time (ClockAhead).
+func (l Lease) WithoutHolder(h Holder, instant time.Time) Lease {
+	return l.withoutHolders(h.sameAttachment, "", instant)
+}
 
 // withoutHolders returns the lease after those holders gave up the address: held by the others, or GivenUp.
 func (l Lease) withoutHolders(match func(Holder) bool, reason string, instant time.Time) Lease {

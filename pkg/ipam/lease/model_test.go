@@ -206,7 +206,7 @@ func (m *model) unreserve(s *modelState, l Lease) {
 
 // giveUpIf gives up the addresses of the holders that are gone, in the order of the addresses.
 func (m *model) giveUpIf(gone func(Holder) bool) error {
-	return m.change(func(s *modelState) error {
+	return m.settled(func(s *modelState) error {
 		err := errSame
 		for _, a := range everyAddress {
 			if slices.ContainsFunc(s.leases[a].Holders, gone) {
@@ -250,7 +250,7 @@ func (m *model) release(key attachment.Key, present Policy) error {
 
 // releasePrevious lets go of the holders from which the attachment has taken over.
 func (m *model) releasePrevious(key attachment.Key) error {
-	return m.change(func(s *modelState) error {
+	return m.settled(func(s *modelState) error {
 		err := errSame
 		for _, a := range everyAddress {
 			l := s.leases[a]
@@ -276,7 +276,7 @@ func (m *model) abandon(a netip.Addr, holder Holder) error {
 	case !slices.ContainsFunc(l.Holders, is):
 		return ErrHolderChanged
 	}
-	return m.change(func(s *modelState) error {
+	return m.settled(func(s *modelState) error {
 		m.giveUp(s, a, is)
 		return nil
 	})

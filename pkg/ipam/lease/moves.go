@@ -52,17 +52,12 @@ func (s *Store) ReserveIncoming(ctx context.Context, a netip.Addr, o attachment.
 // which it was to come has ended before. An address that has come waits for its owner, as if a pod had had it. ErrNotLeased: there is no
 // store.
 func (s *Store) CancelIncoming(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) error {
-	o = storable(o)
-	return s.change(ctx, func(l *leaseTx) error {
-		lease, err := l.findAfterExpiry(a) // A pod of an earlier boot holds nothing any more.
-		if err != nil {
-			return err
-		}
+	return s.changeOwned(ctx, a, o, func(l *leaseTx, lease Lease) error {
 		granted, err := l.mayGive(poolName, a)
 		if err != nil {
 			return err
 		}
-		if lease.State != Reserved || lease.Owner != o || lease.isReservedByHand(l.instant) || granted {
+		if lease.State != Reserved || lease.isReservedByHand(l.instant) || granted {
 			return errUnchanged
 		}
 		l.addEvent(Event{Type: Ended, Reason: "it does not come to this node"}.withLease(lease, Holder{}))
@@ -70,42 +65,48 @@ func (s *Store) CancelIncoming(ctx context.Context, poolName string, a netip.Add
 	})
 }
 
+// changeOwned runs the change on the lease of the address, if it is on behalf of the owner. What pods of an earlier boot held is given up
+// before.
+func (s *Store) changeOwned(ctx context.Context, a netip.Addr, o attachment.Owner, change func(*leaseTx, Lease) error) error {
+	return s.change(ctx, func(l *leaseTx) error {
+		lease, err := l.findAfterExpiry(a)
+		if err != nil {
+			return err
+		}
+		if lease.isFree() || lease.Owner != storable(o) {
+			return errUnchanged
+		}
+		return change(l, lease)
+	})
+}
+
 // mayGive says whether this node may give the address.
-func (l *leaseTx) mayGive(poolName string, a netip.Addr) (bool, error) {
+func (l *leaseTx) mayGive(poolName string, a netip.Addr) (ok bool, err error) {
 	g, offset, err := l.grantAt(poolName, a)
 	if errors.Is(err, ErrNotGranted) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
+	if err == nil {
+		ok, _ = g.Assignable(offset)
 	}
-	ok, _ := g.Assignable(offset)
-	return ok, nil
+	return ok, err
 }
 
 // KeepUntilClaimed makes the address wait for the owner without a time limit when its pods here end: the owner's next pod is on another node
 // already. It changes nothing if no pod of the owner has the address. ErrNotLeased: there is no store.
 func (s *Store) KeepUntilClaimed(ctx context.Context, a netip.Addr, o attachment.Owner) error {
-	o = storable(o)
-	return s.change(ctx, func(l *leaseTx) error {
-		lease, err := l.find(a)
-		if err != nil {
-			return err
-		}
-		if lease.State != Held || lease.Owner != o {
-			return errUnchanged
-		}
-		unchanged := errUnchanged
+	return s.changeOwned(ctx, a, o, func(l *leaseTx, lease Lease) error {
 		lease.Holders = slices.Clone(lease.Holders)
+		err := errUnchanged
 		for i := range lease.Holders {
 			if p := &lease.Holders[i].Policy; !p.Sticky || p.Retain > 0 {
-				p.Sticky, p.Retain, unchanged = true, 0, nil
+				p.Sticky, p.Retain, err = true, 0, nil
 			}
 		}
-		if unchanged != nil {
-			return unchanged
+		if err == nil {
+			err = l.put(lease)
 		}
-		return l.put(lease)
+		return err
 	})
 }
 
@@ -120,13 +121,8 @@ func (l Lease) ClaimOf(poolName string) pool.ClaimedAddress {
 // MarkClaimed notes that the Kubernetes API knows that the address is the owner's. It changes nothing if it is not. ErrNotLeased: there
 // is no store.
 func (s *Store) MarkClaimed(ctx context.Context, a netip.Addr, o attachment.Owner) error {
-	o = storable(o)
-	return s.change(ctx, func(l *leaseTx) error {
-		lease, err := l.find(a)
-		if err != nil {
-			return err
-		}
-		if lease.isFree() || lease.Owner != o || lease.Claimed {
+	return s.changeOwned(ctx, a, o, func(l *leaseTx, lease Lease) error {
+		if lease.Claimed {
 			return errUnchanged
 		}
 		lease.Claimed = true

@@ -129,7 +129,7 @@ func TestPodsOfASharedOwnerHaveTheirOwnAddresses(t *testing.T) {
 	n.del(t, "c2/eth0")
 	n.expect(t, "two wait", "10.3.0.2 reserved c3/eth0 ours", "10.3.0.3 reserved c2/eth0 ours", "10.3.0.4 held c4/eth0 ours")
 	n.gives(t, n.ofOwner("c5/eth0", "d", ours, shared, requesting("10.3.0.4")),
-		"requested address 10.3.0.4 is not available: it is held by eth0 of c4 on pods (Cluster default/ours)")
+		"each of the requested addresses is not available: 10.3.0.4 is held by eth0 of c4 on pods (Cluster default/ours)")
 	n.gives(t, n.ofOwner("c6/eth0", "d", ours, shared), "10.3.0.3")
 	n.gives(t, n.ofOwner("c7/eth0", "e", ours, shared), "10.3.0.2")
 }
@@ -160,12 +160,12 @@ func TestAnAddressThatIsAskedFor(t *testing.T) {
 	n.gives(t, n.ofOwner("c1/net1", "virt-launcher-db-1", vm("db"), byName, requesting("10.3.0.5")), "10.3.0.5")
 	n.gives(t, n.ofOwner("c2/net1", "virt-launcher-db-2", vm("db"), byName, requesting("10.3.0.5")), "10.3.0.5")
 	n.gives(t, n.ofOwner("c3/net1", "virt-launcher-mydb-1", vm("mydb"), byName, requesting("10.3.0.5")),
-		"requested address 10.3.0.5 is not available: it is held by net1 of c1 on pods and net1 of c2 on pods (pod default/virt-launcher-db-2)")
+		"each of the requested addresses is not available: 10.3.0.5 is held by net1 of c1 on pods and net1 of c2 on pods (pod default/virt-launcher-db-2)")
 	n.policy = sticky
 	n.gives(t, n.ofOwner("c4/net1", "virt-launcher-x-1", vm("x"), requesting("10.3.0.6")), "10.3.0.6")
 	n.del(t, "c4/net1")
 	n.gives(t, n.ofOwner("c5/net1", "virt-launcher-y-1", vm("y"), requesting("10.3.0.6")),
-		"requested address 10.3.0.6 is not available: it is reserved for VirtualMachine default/x")
+		"each of the requested addresses is not available: 10.3.0.6 is reserved for VirtualMachine default/x")
 	// Another address is asked for: the one before waits for nobody any more.
 	n.gives(t, n.ofOwner("c6/net1", "virt-launcher-x-2", vm("x"), requesting("10.3.0.8")), "10.3.0.8")
 	n.gives(t, n.ofOwner("c5/net1", "virt-launcher-y-1", vm("y"), requesting("10.3.0.6")), "10.3.0.6")
@@ -210,9 +210,9 @@ func TestWhatAnOperatorHasReserved(t *testing.T) {
 	n.reserve(t, "10.3.0.5", "a", time.Hour)
 	n.gives(t, n.ofOwner("c1/eth0", "a", ours, shared), "10.3.0.5")
 	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, requesting("10.3.0.5")),
-		"requested address 10.3.0.5 is not available: it is held by eth0 of c1 on pods (pod default/a)")
+		"each of the requested addresses is not available: 10.3.0.5 is held by eth0 of c1 on pods (pod default/a)")
 	n.del(t, "c1/eth0")
-	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, requesting("10.3.0.5")), "requested address 10.3.0.5 is not available: it is reserved for pod default/a")
+	n.gives(t, n.ofOwner("c2/eth0", "b", ours, shared, requesting("10.3.0.5")), "each of the requested addresses is not available: 10.3.0.5 is reserved for pod default/a")
 	n.gives(t, n.ofOwner("c3/eth0", "a", ours, shared), "10.3.0.5")
 	n.later(2 * time.Hour)
 	n.del(t, "c3/eth0")
@@ -256,21 +256,19 @@ func TestTheOwnerOfThatNameBefore(t *testing.T) {
 	before, anew := vm("db"), vm("db")
 	anew.UID = "made-anew"
 	n.gives(t, n.ofOwner("c1/eth0", "launcher-1", before), "10.3.0.2")
-	const both = "the VirtualMachine of that name before this one (it had UID uid-of-db, this one has made-anew). "
-	const gone = "relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone"
-	held := "10.3.0.2 is not available: it is held by eth0 of c1 on pods (VirtualMachine default/db): " + both +
-		"It can be had when the sandbox has ended, and " + gone
-	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, requesting("10.3.0.2")), "requested address "+held)
+	const both = ": the VirtualMachine of that name before this one (it had UID uid-of-db, this one has made-anew). It can be had when no sandbox holds it, and " +
+		"relink gc or relink-agent has twice, 10 minutes apart, seen in the Kubernetes API that this owner is gone, or after relink ipam release"
+	const asked = "each of the requested addresses is not available: 10.3.0.2 is "
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, requesting("10.3.0.2")), asked+"held by eth0 of c1 on pods (VirtualMachine default/db)"+both)
 	n.del(t, "c1/eth0")
-	reserved := "10.3.0.2 is not available: it is reserved for VirtualMachine default/db: " + both + "It can be had when " + gone
-	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, requesting("10.3.0.2")), "requested address "+reserved)
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, requesting("10.3.0.2")), asked+"reserved for VirtualMachine default/db"+both)
+	reserved := "10.3.0.2 is not available: it is reserved for VirtualMachine default/db" + both
 	if _, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), anew, 0); err == nil || err.Error() != reserved {
 		t.Errorf("by hand: %v, want %s", err, reserved)
 	}
 	_, err := n.store(t).Reserve(t.Context(), addr("10.3.0.2"), before, 0)
 	must(t, err)
-	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, requesting("10.3.0.2")), "requested address 10.3.0.2 is not available: it is reserved for VirtualMachine default/db: "+
-		both+"An operator has reserved it: relink ipam release gives it up")
-	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", vm("web"), requesting("10.3.0.2")), "requested address 10.3.0.2 is not available: it is reserved for VirtualMachine default/db")
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew, requesting("10.3.0.2")), asked+"reserved for VirtualMachine default/db"+both)
+	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", vm("web"), requesting("10.3.0.2")), "each of the requested addresses is not available: 10.3.0.2 is reserved for VirtualMachine default/db")
 	n.gives(t, n.ofOwner("c2/eth0", "launcher-2", anew), "10.3.0.3")
 }

@@ -1,8 +1,10 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -41,23 +43,13 @@ func (l *leaseTx) freeEarlierBoots() error {
 	if l.text(keyBoot) == l.bootID() {
 		return nil
 	}
-	_, err := l.giveUpAny(l.isOfEarlierBoot, earlierBootReason)
-	return errors.Join(err, l.putText(keyBoot, l.bootID()))
-}
-
-// giveUpAny removes these holders from all leases. found says whether there were any.
-func (l *leaseTx) giveUpAny(match func(Holder) bool, reason string) (found bool, err error) {
-	var leases []Lease
-	err = l.each(func(lease Lease) error {
-		if slices.ContainsFunc(lease.Holders, match) {
-			leases = append(leases, lease)
-		}
-		return nil
-	})
+	leases, err := l.all()
 	for _, lease := range leases {
-		err = errors.Join(err, l.giveUp(lease, match, reason))
+		if slices.ContainsFunc(lease.Holders, l.isOfEarlierBoot) {
+			err = errors.Join(err, l.giveUp(lease, l.isOfEarlierBoot, earlierBootReason))
+		}
 	}
-	return len(leases) > 0, err
+	return errors.Join(err, l.putText(keyBoot, l.bootID()))
 }
 
 // isOfEarlierBoot says whether the holder is of an earlier boot, and so gone.
@@ -167,59 +159,50 @@ func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 	}
 }
 
-// Collect gives up what holders have that are not kept. ErrNotLeased: there is no store.
-func (s *Store) Collect(ctx context.Context, kept func(Holder) bool) error {
-	return s.change(ctx, func(l *leaseTx) error {
-		found, err := l.giveUpAny(func(h Holder) bool { return !kept(h) }, "its attachment is not valid any more")
-		if err == nil && !found {
+// GoneHolder is a holder that is proven gone, as it was seen. Reason is the proof.
+type GoneHolder struct {
+	Address netip.Addr
+	Holder  Holder
+	Reason  string
+}
+
+// GiveUp has the holders give up their addresses, each only if it still has the address from the same time. ErrHolderChanged: one has it no
+// more; ErrNotLeased: an address is free. The others give theirs up then. ErrNotLeased also if there is no store.
+func (s *Store) GiveUp(ctx context.Context, holders ...GoneHolder) error {
+	var changed error
+	err := s.change(ctx, func(l *leaseTx) error {
+		if err := l.freeExpired(); err != nil {
+			return err
+		}
+		count, err := 0, error(nil)
+		if count, changed, err = l.giveUpHolders(holders); err == nil && count == 0 {
 			return errUnchanged
 		}
 		return err
 	})
+	return cmp.Or(err, changed)
 }
 
-// ReleasePrevious is for an attachment whose ADD has succeeded. It removes earlier holders of the attachment's
-// addresses whose sandboxes are gone: they will not need the addresses again. A sandbox that is still there
-// stays a holder until its own DEL: a later plugin of the list can fail, and then the new attachment goes
-// again. ErrNotLeased: there is no store.
-func (s *Store) ReleasePrevious(ctx context.Context, a attachment.Key, isGone func(Holder) bool) error {
-	return s.change(ctx, func(l *leaseTx) error {
-		held, err := l.heldBy(a)
-		if err != nil {
-			return err
-		}
-		unchanged := errUnchanged
-		for _, lease := range held {
-			before := lease.Holders[:slices.IndexFunc(lease.Holders, func(h Holder) bool { return h.IsAttachment(a) })]
-			before = slices.DeleteFunc(slices.Clone(before), func(h Holder) bool { return !isGone(h) })
-			if len(before) == 0 {
-				continue
-			}
-			match := func(h Holder) bool { return slices.ContainsFunc(before, h.sameAttachment) }
-			if err := l.giveUp(lease, match, "its sandbox is gone, and the owner's next one is attached"); err != nil {
-				return err
-			}
-			unchanged = nil
-		}
-		return unchanged
-	})
-}
-
-// RemoveHolder removes a holder whose sandbox is proven gone. It does so only if that holder still has the
-// address from the same time. reason is the proof. ErrHolderChanged: the holder has it no more; ErrNotLeased: the address
-// is free.
-func (s *Store) RemoveHolder(ctx context.Context, held Lease, holder Holder, reason string) error {
-	return s.change(ctx, func(l *leaseTx) error {
-		lease, err := l.current(held.Address)
-		if err != nil {
-			return err
-		}
+// giveUpHolders has the holders give up their addresses, and counts them. changed says which of them have theirs no more.
+func (l *leaseTx) giveUpHolders(holders []GoneHolder) (count int, changed, err error) {
+	for _, g := range holders {
 		match := func(h Holder) bool {
-			return h.sameAttachment(holder) && h.Since.Equal(holder.Since) && h.Namespace == holder.Namespace
+			return h.sameAttachment(g.Holder) && h.Since.Equal(g.Holder.Since) && h.Namespace == g.Holder.Namespace
 		}
-		if !slices.ContainsFunc(lease.Holders, match) {
-			return notAsExpected(lease)
+		lease, err := l.find(g.Address)
+		switch {
+		case err != nil:
+			return count, nil, err
+		case lease.isFree():
+			changed = errors.Join(changed, l.checkLeased(g.Address, lease))
+		case !slices.ContainsFunc(lease.Holders, match):
+			changed = errors.Join(changed, notAsExpected(lease))
+		default:
+			if err := l.giveUp(lease, match, g.Reason); err != nil {
+				return count, nil, err
+			}
+			count++
 		}
-		return l.giveUp(lease, match, reason)
-	})
+	}
+	return count, changed, nil
 }

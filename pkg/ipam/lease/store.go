@@ -57,8 +57,6 @@ type Store struct {
 	// clock is the time of day, uptime the time since the boot.
 	clock  func() time.Time
 	uptime func() (time.Duration, error)
-	// created says that a change of this Store made the file.
-	created bool
 	// remarks are those of the last Allocate.
 	remarks []string
 	// poolAddresses says where the last Allocate's addresses of pools are from.
@@ -184,9 +182,6 @@ func (s *Store) Exists() (bool, error) {
 	}
 	return err == nil, err
 }
-
-// Created says that a change of this Store was the first of the network.
-func (s *Store) Created() bool { return s.created }
 
 // Writable says why nothing can be changed: the file system is read-only, or the caller may not write. A
 // full disk is no reason: it may have room for a change. For a store that is missing it makes the directory and a file

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"fmt"
 	"math/big"
 	"slices"
 )
@@ -57,26 +56,15 @@ func (l *leaseTx) usage() (Usage, error) {
 			return u, err
 		}
 	}
-	var last RequestedRanges
 	if len(requested) == 0 {
 		u.Remarks = append(u.Remarks, "its ranges are known from the next ADD on")
-	} else {
-		last = requested[0]
-	}
-	remarks, err := l.remarkGateways(last.Sets)
-	if err != nil {
+	} else if u.Remarks, err = l.remarkGateways(requested[0].Sets); err != nil {
 		return u, err
 	}
-	u.Remarks = append(u.Remarks, remarks...)
-	unkept := 0
 	err = l.eachCurrent(func(lease Lease) error {
 		u.count(lease)
-		if l.lacksSticky(lease, last) {
-			unkept++
-		}
 		return nil
 	})
-	u.remarkLacksSticky(unkept)
 	for i := range u.Sets {
 		u.Sets[i].sum()
 	}
@@ -128,26 +116,4 @@ func (s *SetUsage) sum() {
 		size, _ := new(big.Float).SetInt(s.Size).Float64()
 		s.Share = float64(s.Held+s.Reserved) / size
 	}
-}
-
-// lacksSticky says whether the owner will lose the address although the configuration of the last ADD is sticky:
-// sticky was added after the address was given.
-func (l *leaseTx) lacksSticky(lease Lease, last RequestedRanges) bool {
-	if !last.Policy.Sticky || lease.State != Held || !lease.hasOwner() {
-		return false
-	}
-	return SetOf(last.Sets, lease.Address) >= 0 && !lease.Newest().Policy.Sticky && !lease.isReservedByHand(l.instant)
-}
-
-func (u *Usage) remarkLacksSticky(n int) {
-	if n == 0 {
-		return
-	}
-	subject := "1 held address was"
-	if n > 1 {
-		subject = fmt.Sprintf("%d held addresses were", n)
-	}
-	u.Remarks = append(u.Remarks, fmt.Sprintf(
-		`%s given before "sticky" came into the configuration. The next boot gives up such an address, and so does a DEL that comes with the earlier configuration. `+
-			`To keep one: relink ipam reserve ADDRESS NAMESPACE/POD --network %s`, subject, u.Network))
 }

@@ -83,20 +83,6 @@ func TestUsageRemarks(t *testing.T) {
 		}
 	}
 	expect("nothing to remark")
-	n.policy = sticky
-	n.add(t, "c4/eth0", "web-4", "10.3.0.6")
-	unkept := ` given before "sticky" came into the configuration. The next boot gives up such an address, and so does a DEL that comes with the earlier configuration. ` +
-		`To keep one: relink ipam reserve ADDRESS NAMESPACE/POD --network pods`
-	expect("sticky comes", "3 held addresses were"+unkept)
-	n.reserve(t, "10.3.0.2", "web-0", 0)
-	n.del(t, "c1/eth0")
-	expect("one is kept by hand, one is gone", "1 held address was"+unkept)
-	n.reserve(t, "10.3.0.4", "web-2", time.Hour)
-	expect("and so is the last, for an hour")
-	n.later(2 * time.Hour)
-	expect("the hour is over", "1 held address was"+unkept)
-	n.add(t, "next/eth0", "web-2", "10.3.0.4")
-	expect("its next sandbox has it kept")
 	must(t, n.store(t).change(t.Context(), func(l *leaseTx) error {
 		set := subnet("10.3.0.3", "10.3.0.9")
 		set[0].Gateway = addr("10.3.0.2")

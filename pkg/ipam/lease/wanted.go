@@ -85,13 +85,16 @@ func CheckRequested(sets []RangeSet, wanted []netip.Addr) []*RefusedError {
 	return errs
 }
 
-// giveCandidate gives the address of the list that is the owner's already, else the first one that is free, else the first
+// giveRequested gives the address of the list that is the owner's already, else the first one that is free, else the first
 // one in quarantine.
-func (c choice) giveCandidate(list []netip.Addr) (Lease, error) {
+func (c choice) giveRequested(list []netip.Addr) (Lease, error) {
 	var mine []Lease
 	var free, resting netip.Addr
 	var refusals []string
 	for _, a := range list {
+		if ok, reason := c.set.Gives(a); !ok {
+			return Lease{}, refuseExcluded(a, reason)
+		}
 		lease, err := c.get(a)
 		switch {
 		case err != nil:
@@ -100,17 +103,17 @@ func (c choice) giveCandidate(list []netip.Addr) (Lease, error) {
 			free = cmp.Or(free, a)
 		case c.belongsToRequester(lease):
 			mine = append(mine, lease)
-		case lease.State == Quarantined && !lease.Conflict:
+		case lease.State == Quarantined && (!lease.Conflict || len(list) == 1):
 			resting = cmp.Or(resting, a)
 		default:
 			refusals = append(refusals, fmt.Sprintf("%s is %s", a, lease.describeFor(c.Owner)))
 		}
 	}
 	if len(mine) > 0 {
-		return c.giveRequested(slices.MinFunc(mine, c.compare).Address)
+		return c.give(slices.MinFunc(mine, c.compare), Requested)
 	}
 	if a := cmp.Or(free, resting); a.IsValid() {
-		return c.giveRequested(a)
+		return c.giveInTurn(a, Requested)
 	}
 	const enough = 3
 	if surplus := len(refusals) - enough; surplus > 0 {
