@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
@@ -125,9 +124,6 @@ func (d leaseDir) open(network string) (*lease.Store, error) {
 		}
 		return nil, fmt.Errorf("--network is missing: give --network NETWORK; %s", leasesIn(dir, names))
 	}
-	if err := attachment.ValidateName(network); err != nil {
-		return nil, fmt.Errorf("invalid network %q: %w", network, err)
-	}
 	store, err := lease.Open(dir, network)
 	if err == nil {
 		store.OnWait(printLockWait(os.Stderr))
@@ -236,14 +232,14 @@ func timeCell(t time.Time) string {
 // storeRemarks says what is wrong with a store, and what to do about it.
 func storeRemarks(ctx context.Context, store *lease.Store) (remarks []string, err error) {
 	remark, err := clockRemark(ctx, store)
-	if remark != "" {
-		remarks = append(remarks, remark)
-	}
 	if err != nil {
-		return remarks, err
+		return nil, err
 	}
-	lost, err := lostRemarks(ctx, store)
-	return append(remarks, lost...), err
+	remarks, err = lostRemarks(ctx, store)
+	if remark != "" {
+		remarks = append([]string{remark}, remarks...)
+	}
+	return remarks, err
 }
 
 // maxClockOffset is how far a store's time may be from the time of day. A clock that is set right after a boot is off by
@@ -256,11 +252,10 @@ func clockRemark(ctx context.Context, store *lease.Store) (string, error) {
 	if err != nil || ahead.Abs() < maxClockOffset {
 		return "", err
 	}
-	const mend = "If the clock is right now, run relink ipam reset-clock --network %s"
+	offset := "ahead of the clock: the clock was ahead at a boot. Reservations will end too late."
 	if ahead < 0 {
-		return fmt.Sprintf("the time of network %s is %s behind the clock: the clock was behind at the boot. At the next boot, reservations would end too early. "+
-			mend, store.Network(), (-ahead).Round(time.Minute), store.Network()), nil
+		offset = "behind the clock: the clock was behind at the boot. At the next boot, reservations would end too early."
 	}
-	return fmt.Sprintf("the time of network %s is %s ahead of the clock: the clock was ahead at a boot. Reservations will end too late. "+
-		mend, store.Network(), ahead.Round(time.Minute), store.Network()), nil
+	return fmt.Sprintf("the time of network %[1]s is %[2]s %[3]s If the clock is right now, run relink ipam reset-clock --network %[1]s",
+		store.Network(), ahead.Abs().Round(time.Minute), offset), nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -77,59 +76,33 @@ func listLeases(ctx context.Context, dir leaseDir, choice leaseChoice, s *screen
 		return err
 	}
 	var collected []lease.Lease
-	var failed []error
-	_ = eachStore(stores, s, func(store *lease.Store) error {
-		leases, remarks, err := readLeases(ctx, store)
-		collected = append(collected, leases...)
-		for _, remark := range remarks {
-			s.warnf("%s", remark)
-		}
-		if err != nil {
-			failed = append(failed, err)
-		}
-		return nil
-	})
-	chosen, err := choice.selectLeases(collected)
-	if err == nil {
-		err = writeLeases(chosen, dir, choice, len(failed) > 0, s)
-	}
-	for _, f := range failed {
-		printError(s.err, f)
-	}
-	if err == nil && len(failed) > 0 {
-		return errDiffers
-	}
-	return err
-}
-
-// readLeases returns the leases of a store, and remarks on what is wrong with a store that can still be read.
-func readLeases(ctx context.Context, store *lease.Store) (leases []lease.Lease, remarks []string, err error) {
-	if leases, err = store.List(ctx); err != nil {
-		return nil, nil, err
-	}
-	remarks, err = storeRemarks(ctx, store)
-	return leases, remarks, errors.Join(err, store.Verify(ctx))
-}
-
-// writeLeases writes the chosen leases. incomplete says that some could not be read.
-func writeLeases(chosen []lease.Lease, dir leaseDir, choice leaseChoice, incomplete bool, s *screen) error {
-	switch {
-	case s.isData():
-		return s.writeData(orEmpty(chosen))
-	case s.format == formatName:
-		for _, a := range addressNames(chosen) {
-			s.printf("%s", a)
-		}
-	case len(chosen) > 0:
-		leaseTable(chosen, s)
-	case !incomplete && !s.quiet:
-		path, err := dir.path()
+	incomplete := eachStore(stores, s, func(store *lease.Store) error {
+		leases, err := store.List(ctx)
 		if err != nil {
 			return err
 		}
-		s.warnf("%s", noLease(choice, path))
+		collected = append(collected, leases...)
+		remarks, err := storeRemarks(ctx, store)
+		for _, remark := range remarks {
+			s.warnf("%s", remark)
+		}
+		return errors.Join(err, store.Verify(ctx))
+	})
+	chosen, err := choice.selectLeases(collected)
+	if err != nil {
+		return err
 	}
-	return nil
+	return s.present(orEmpty(chosen), incomplete == nil, func() {
+		switch {
+		case s.format == formatName:
+			s.printLines(addressNames(chosen))
+		case len(chosen) > 0:
+			leaseTable(chosen, s)
+		case incomplete == nil && !s.quiet:
+			path, _ := dir.path() // Its stores were found.
+			s.warnf("no such address is %s in %s", cmp.Or(choice.state.name, "held or reserved"), path)
+		}
+	})
 }
 
 // addressNames returns the addresses, each of them once.
@@ -143,18 +116,6 @@ func addressNames(leases []lease.Lease) []string {
 		}
 	}
 	return names
-}
-
-// noLease returns the line that says that nothing was found.
-func noLease(choice leaseChoice, dir string) string {
-	state := cmp.Or(choice.state.name, "held or reserved")
-	switch {
-	case len(choice.Names) > 0 || choice.Namespace != "":
-		return "no such address is " + state
-	case choice.Network != "":
-		return fmt.Sprintf("no address of network %s is %s", choice.Network, state)
-	}
-	return fmt.Sprintf("no address is %s in %s", state, dir)
 }
 
 func leaseTable(leases []lease.Lease, s *screen) {

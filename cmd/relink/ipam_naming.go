@@ -160,10 +160,11 @@ func choosePrefixes(chosen []bool, holdings []holding, things []selection.Candid
 }
 
 func noLeaseIn(prefix netip.Prefix) error {
+	name := prefix.String()
 	if prefix.IsSingleIP() {
-		return fmt.Errorf("%q %w: no such address is held, reserved or in quarantine; %s shows those that are", prefix.Addr(), selection.ErrNothing, ipamList)
+		name = prefix.Addr().String()
 	}
-	return fmt.Errorf("%q %w: no address in it is held, reserved or in quarantine; %s shows those that are", prefix, selection.ErrNothing, ipamList)
+	return fmt.Errorf("%q %w: no such address is held, reserved or in quarantine; %s shows those that are", name, selection.ErrNothing, ipamList)
 }
 
 // splitNames separates addresses and prefixes from other names. No namespace and no container ID of a runtime looks

@@ -34,7 +34,7 @@ Exit status 0: it was released; 1: it is free, or another one has it, and a mess
   relink ipam release 10.3.0.5 4f1c2ab0d6e91 --ifname net1
   relink ipam release 10.3.0.7 --nobody --network lan   # end a quarantine`,
 		Args:              releaseArgs(&holder),
-		ValidArgsFunction: completeArgs(dir.completeLeases(addressesOf), dir.completeHolder),
+		ValidArgsFunction: completeArgs(dir.completeLeases(addressesOf), dir.completeLeases(namesOfHolding)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])
 			if err != nil {
@@ -58,6 +58,8 @@ Exit status 0: it was released; 1: it is free, or another one has it, and a mess
 	flags.StringVar(&holder.ifName, "ifname", "", "the `interface` of the holder, if it holds the address by several")
 	must(cmd.RegisterFlagCompletionFunc("ifname", dir.completeLeases(func(h holding) []string { return []string{h.holder.IfName} })))
 	flags.BoolVar(&holder.unheld, "nobody", false, "nobody holds it: it is in quarantine, or reserved for nobody")
+	cmd.MarkFlagsMutuallyExclusive("nobody", "ifname")
+	cmd.MarkFlagsMutuallyExclusive("nobody", "namespace")
 	addOutput(cmd)
 	return cmd
 }
@@ -80,15 +82,11 @@ func releaseArgs(holder *namedHolder) cobra.PositionalArgs {
 	}
 }
 
-// check reports a command line that names no holder, or two.
+// check reports a command line that names no holder, or one beside --nobody.
 func (e namedHolder) check() error {
 	switch {
 	case e.unheld && e.name != "":
 		return fmt.Errorf("--nobody contradicts the holder %q: give one of them", e.name)
-	case e.unheld && e.ifName != "":
-		return fmt.Errorf("--ifname %s contradicts --nobody: give one of them", e.ifName)
-	case e.unheld && e.namespace != "":
-		return fmt.Errorf("--namespace %s contradicts --nobody: give one of them", e.namespace)
 	case e.unheld:
 		return nil
 	case e.name == "":
@@ -169,14 +167,11 @@ func (e namedHolder) mismatch(l lease.Lease) error {
 	if l.IsOwnerless() {
 		return fmt.Errorf("%s is %w: it is %s; to release it, give --nobody instead of the holder", l.Address, lease.ErrHolderChanged, l.Describe())
 	}
-	name := fmt.Sprintf("%q", e.name)
-	if e.namespace != "" {
-		name += " of namespace " + e.namespace
-	}
+	words := e.selection().Words()
 	if e.ifName != "" {
-		name = e.ifName + " of " + name
+		words = append(words, "--ifname", e.ifName)
 	}
-	return fmt.Errorf("%s is %w: it is %s, and not %s", l.Address, lease.ErrHolderChanged, l.Describe(), name)
+	return fmt.Errorf("%s is %w: it is %s, and not %q", l.Address, lease.ErrHolderChanged, l.Describe(), strings.Join(words, " "))
 }
 
 func release(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder, s *screen) error {
@@ -213,22 +208,4 @@ func releaseNamed(ctx context.Context, store *lease.Store, address netip.Addr, h
 		return released, remaining, err
 	}
 	return store.ReleaseByHand(ctx, address, expected)
-}
-
-// completeHolder offers the holders of the address on the command line.
-func (d *leaseDir) completeHolder(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	address, err := parseAddress(args[0])
-	return d.completeLeases(func(h holding) []string {
-		if err != nil || h.lease.Address != address {
-			return nil
-		}
-		var names []string
-		for _, candidate := range (namedHolder{}).holdings(h.lease) {
-			names = append(names, candidate.holder.ContainerID)
-			if pod := podOf(candidate.lease.Owner); pod.Name != "" {
-				names = append(names, pod.String())
-			}
-		}
-		return names
-	})(cmd, args, prefix)
 }

@@ -82,28 +82,26 @@ func showLeases(ctx context.Context, stores []*lease.Store, address netip.Addr, 
 	for _, standing := range standings {
 		found = append(found, addressReport{Lease: lease.Lease{Address: address}, History: []lease.Event{}, Pool: &standing})
 	}
-	if s.isData() {
-		if err := s.writeData(orEmpty(found)); err != nil {
-			return err
-		}
-	} else {
+	present := leased || elsewhere || incomplete != nil
+	err := s.present(orEmpty(found), incomplete == nil, func() {
 		for _, entry := range found {
 			entry.describe(s)
 		}
+	})
+	never := slices.IndexFunc(standings, func(p pool.AddressStatus) bool { return p.Excluded })
+	switch {
+	case present || err != nil:
+		return err
+	case unknown:
+		err = fmt.Errorf("no pod of this node has %s", address)
+	case never >= 0:
+		err = fmt.Errorf("no pod has %s, and the pool %s never gives it", address, standings[never].Pool)
+	case len(free) > 0 || len(excluded) == 0: // Another network's ranges are no news then.
+		err = errors.New(freeText(address, free))
+	default:
+		err = errors.New(strings.Join(excluded, "; "))
 	}
-	if !leased && !elsewhere && incomplete == nil {
-		if unknown {
-			return reportDifference(s, fmt.Errorf("no pod of this node has %s", address))
-		}
-		if i := slices.IndexFunc(standings, func(p pool.AddressStatus) bool { return p.Excluded }); i >= 0 {
-			return reportDifference(s, fmt.Errorf("no pod has %s, and the pool %s never gives it", address, standings[i].Pool))
-		}
-		if len(free) > 0 || len(excluded) == 0 { // Another network's ranges are no news then.
-			return reportDifference(s, errors.New(freeText(address, free)))
-		}
-		return reportDifference(s, errors.New(strings.Join(excluded, "; ")))
-	}
-	return incomplete
+	return reportDifference(s, err)
 }
 
 // describe writes what is known, for people.
@@ -167,13 +165,10 @@ func ownerName(o attachment.Owner) string {
 }
 
 func freeText(address netip.Addr, networks []string) string {
-	switch len(networks) {
-	case 0:
+	if len(networks) == 0 {
 		return fmt.Sprintf("%s is free: no network has leases", address)
-	case 1:
-		return fmt.Sprintf("%s is free in network %s", address, networks[0])
 	}
-	return fmt.Sprintf("%s is free in networks %s", address, strings.Join(networks, ", "))
+	return fmt.Sprintf("%s is free in network %s", address, strings.Join(networks, " and network "))
 }
 
 // describeLease writes a lease in the layout of kubectl describe.

@@ -35,10 +35,7 @@ Exit status 0: all stores could be read; 1: one could not, and a message names i
 			if incomplete != nil && usages == nil {
 				return incomplete
 			}
-			if err := writeUsages(usages, *dir, incomplete != nil, s); err != nil {
-				return err
-			}
-			return incomplete
+			return s.present(usages, incomplete == nil, func() { writeUsages(usages, *dir, incomplete != nil, s) })
 		},
 	}
 	addNetwork(cmd, dir, &network, "only of this `network`")
@@ -76,18 +73,13 @@ func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
 }
 
 // writeUsages writes the usages. incomplete says that some stores could not be read.
-func writeUsages(usages []lease.Usage, dir leaseDir, incomplete bool, s *screen) error {
-	if s.isData() {
-		return s.writeData(orEmpty(usages))
-	}
-	if len(usages) > 0 && !s.quiet {
+func writeUsages(usages []lease.Usage, dir leaseDir, incomplete bool, s *screen) {
+	switch {
+	case s.quiet:
+	case len(usages) > 0:
 		usageTable(usages, s)
-	}
-	if len(usages) == 0 && !incomplete && !s.quiet {
-		path, err := dir.path()
-		if err != nil {
-			return err
-		}
+	case !incomplete:
+		path, _ := dir.path() // Its stores were found.
 		s.warnf("%s", leasesIn(path, nil))
 	}
 	for _, full := range fullSets(usages) {
@@ -101,7 +93,6 @@ func writeUsages(usages []lease.Usage, dir leaseDir, incomplete bool, s *screen)
 			s.printf("%s: %s", u.Network, remark)
 		}
 	}
-	return nil
 }
 
 func usageTable(usages []lease.Usage, s *screen) {
