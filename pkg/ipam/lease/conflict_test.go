@@ -146,3 +146,15 @@ func refuse(t *testing.T, n *node) {
 	n.refused(t, "refused", err, ErrInUse,
 		"10.3.0.2 is in use on the network by 02:00:00:00:00:01, and no other address can take its place (requested): end that use")
 }
+
+// A pod that can have one of a list does not get an address that another host uses, even if the list has no other. Whoever asks for that address
+// gets it.
+func TestAConflictInAListOfAddresses(t *testing.T) {
+	n := newNode(t, "10.3.0.9", minute)
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+	if exchanged, err := n.store(t).Conflict(t.Context(), n.key("c1/eth0"), addr("10.3.0.2"), mac); !exchanged || err != nil {
+		t.Fatal(exchanged, err)
+	}
+	n.gives(t, n.ofOwner("c2/eth0", "a", vm("a"), choosingFrom("10.3.0.2")), "each of the requested addresses is not available: 10.3.0.2 is in quarantine: in use by "+mac)
+	n.gives(t, n.ofOwner("c2/eth0", "a", vm("a"), requesting("10.3.0.2")), "10.3.0.2")
+}

@@ -103,7 +103,7 @@ func (c choice) giveRequested(list []netip.Addr) (Lease, error) {
 			free = cmp.Or(free, a)
 		case c.belongsToRequester(lease):
 			mine = append(mine, lease)
-		case lease.State == Quarantined && (!lease.Conflict || len(list) == 1):
+		case lease.State == Quarantined && (!lease.Conflict || a == c.requested):
 			resting = cmp.Or(resting, a)
 		default:
 			refusals = append(refusals, fmt.Sprintf("%s is %s", a, lease.describeFor(c.Owner)))
