@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/statefile"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // ErrBusy says that another process holds the sandbox's lock.
@@ -312,3 +314,11 @@ func (s *Store) NoSandboxLocked() (bool, error) {
 	}
 	return true, nil
 }
+
+// settleDelay is the time in which an ADD or a DEL that is under way finishes its next steps. Its interface has no checkpoint for a moment:
+// an ADD saves the checkpoint last, a DEL forgets it first.
+const settleDelay = 300 * time.Millisecond
+
+// AwaitSettled waits between two looks of one who holds no lock: what is seen only once was an ADD or a DEL under way. It returns false if
+// ctx is done before.
+func AwaitSettled(ctx context.Context) bool { return wait.Sleep(ctx, settleDelay) }

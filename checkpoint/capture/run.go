@@ -16,7 +16,6 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
-	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // Options of a run.
@@ -210,15 +209,11 @@ func (r *captureRun) execute(ctx context.Context) {
 	}
 }
 
-// settleDelay is the time between two looks. An ADD or a DEL that is under way finishes its next steps in that time. Its
-// interface has no checkpoint for a moment: an ADD saves the checkpoint last, a DEL forgets it first.
-const settleDelay = 300 * time.Millisecond
-
 // recheck looks a second time at what was refused, has failed or could not be looked at, and carries out what it decides about that. What it
 // does not find any more is settled: a DEL has removed it. The first look counts if the second one fails.
 func (r *captureRun) recheck(ctx context.Context) error {
 	doubtful := slices.DeleteFunc(slices.Clone(r.actions), r.isResolved)
-	if len(doubtful) == 0 || !wait.Sleep(ctx, settleDelay) {
+	if len(doubtful) == 0 || !checkpoint.AwaitSettled(ctx) {
 		return nil
 	}
 	second := &captureRun{Options: r.Options, onlyNew: r.onlyNew}

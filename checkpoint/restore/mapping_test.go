@@ -95,7 +95,7 @@ func TestADryRunReportsNothingOfADetachedPod(t *testing.T) {
 	opts := Options{Store: p.store, DryRun: true}
 	fresh.IP(t, p.netns, "link del eth0")
 	p.expectOutcome(t, must(Run(t.Context(), opts))(t).Attachments[0], ToRestore)
-	time.AfterFunc(detachDelay/2, func() { _ = p.store.Forget("c1", "eth0") })
+	time.AfterFunc(150*time.Millisecond, func() { _ = p.store.Forget("c1", "eth0") })
 	if report := must(Run(t.Context(), opts))(t); len(report.Attachments) > 0 {
 		t.Errorf("%+v", report.Attachments)
 	}

@@ -209,7 +209,7 @@ func (n *node) awaitIdle(t testing.TB, r *Refresher) {
 	}
 	waitUntil(t, "nothing is read", func() bool {
 		before := r.Counters().Readings
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(settleDelay + 100*time.Millisecond)
 		return before >= uint64(len(n.pods)) && r.Counters().Readings == before
 	})
 }
