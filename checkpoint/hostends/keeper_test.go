@@ -239,6 +239,13 @@ func TestAnEndThatIsDownIsReported(t *testing.T) {
 	if out := fresh.IP(t, "", "link show "+p.host); strings.Contains(out, "UP") {
 		t.Errorf("it was set up: %s", out)
 	}
+	accepts := "/proc/sys/net/ipv6/conf/" + p.host + "/accept_redirects"
+	fresh.Run(t, "", "echo 1 >"+accepts)
+	k.MarkSandboxes(p.id)
+	await(t, "the sysctl is right again", func() bool { return strings.TrimSpace(fresh.Run(t, "", "cat "+accepts)) == "0" })
+	if out := fresh.IP(t, "", "link show "+p.host); strings.Contains(out, "UP") {
+		t.Errorf("it was set up with its sysctl: %s", out)
+	}
 	fresh.IP(t, "", "link set "+p.host+" up")
 	await(t, "the path is whole again", func() bool { return p.sentFrom(t, "192.0.2.1", "fd00:77::1") && len(k.driftReasons(p)) == 0 })
 	if !testnode.Reaches("", p.ipv4) || !testnode.Reaches("", p.ipv6) {

@@ -136,10 +136,16 @@ func (p Pod) repairOnce(found Inspection, node Node) error {
 	return errors.Join(errs...)
 }
 
-// FollowNode makes right what follows from the node. The rest stays as it is: somebody has changed it.
+// FollowNode makes right what follows from the node. The rest stays as it is: somebody has changed it, or set the host's end down.
 func (p Pod) FollowNode(found Inspection, node Node) error {
-	found.host = slices.DeleteFunc(slices.Clone(found.host), func(d netstate.Difference) bool { return d.Field != netstate.FieldSetting })
-	return errors.Join(p.repairHostEnd(found, node), p.Sandbox.AddRoutesBeside(found.nodeRoutes), p.Sandbox.DeleteRoutes(found.staleRoutes))
+	var errs []error
+	settings := p.hostInterface(node).Settings
+	for _, d := range found.host {
+		if d.Field == netstate.FieldSetting {
+			errs = append(errs, withoutIPv6(p.Host.WriteSetting(p.HostName, d.Setting, settings[d.Setting])))
+		}
+	}
+	return errors.Join(append(errs, p.Sandbox.AddRoutesBeside(found.nodeRoutes), p.Sandbox.DeleteRoutes(found.staleRoutes))...)
 }
 
 func (p Pod) repairHostEnd(found Inspection, node Node) error {
