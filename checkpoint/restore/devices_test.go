@@ -2,6 +2,7 @@ package restore
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -73,7 +74,11 @@ func TestTheReportHasTheDevices(t *testing.T) {
 	p.attach(t, "net1", 2)
 	expect := func(what string, dry bool, want DeviceState) {
 		t.Helper()
-		report := must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t)
+		opts := Options{Store: p.store, DryRun: dry}
+		if want.Carrier {
+			opts.Wait = 10 * time.Second // The kernel gives a device that was just set up its carrier a moment later.
+		}
+		report := must(Run(t.Context(), opts))(t)
 		if diff := cmp.Diff([]DeviceState{want}, report.Devices); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
