@@ -29,6 +29,8 @@ const (
 	betweenTries = 100 * time.Millisecond
 	// inquiryLimit bounds the questions to a slow API about one attachment.
 	inquiryLimit = 30 * time.Second
+	// lateFor is how long an answer that came after its ADD had left is kept for the runtime's next try.
+	lateFor = time.Minute
 	// maxVerified is the number of pods whose owners are kept. A node has 110 pods by default.
 	maxVerified = 1024
 )
@@ -49,6 +51,14 @@ type Owners struct {
 	verified *lru.Cache
 	// inquiries are the questions of ADDs that are being answered.
 	inquiries singleflight.Group
+	// late has a lateAnswer by its question.
+	late *lru.Cache
+}
+
+// lateAnswer is the answer to a question whose asker had left.
+type lateAnswer struct {
+	answer owner.Answer
+	came   time.Time
 }
 
 // verified is the owner of a pod that was found, and what it was found by.
@@ -65,7 +75,7 @@ var (
 
 // NewOwners returns Owners that know the pods of the node. node is its name in Kubernetes. If it is empty, nothing is watched.
 func NewOwners(client *Client, node string, log *slog.Logger) *Owners {
-	o := &Owners{client: client, log: log, node: node, verified: lru.New(maxVerified)}
+	o := &Owners{client: client, log: log, node: node, verified: lru.New(maxVerified), late: lru.New(maxVerified)}
 	if node != "" {
 		o.watch = newPodWatch(client.watcher, node, log)
 	}
@@ -109,10 +119,17 @@ func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error
 	return o.inquire(ctx, q)
 }
 
-// inquire asks for an ADD. A pod can need several questions to the API, one after the other. If the API is slow, they take longer than an ADD
-// waits. So an inquiry goes on when its asker has left, and the next try of the runtime joins it, or finds the owner that it has found.
+// inquire asks for an ADD. If the API is slow, a pod's questions take longer than an ADD waits. So an inquiry goes on when its asker has
+// left, and the next try of the runtime joins it, or finds its answer. Only one try gets that.
 func (o *Owners) inquire(ctx context.Context, q owner.Question) (owner.Answer, error) {
-	result := o.inquiries.DoChan(fmt.Sprintf("%#v", q), func() (any, error) {
+	key := fmt.Sprintf("%#v", q)
+	if found, ok := o.late.Get(key); ok {
+		o.late.Remove(key)
+		if late := found.(lateAnswer); time.Since(late.came) < lateFor {
+			return late.answer, nil
+		}
+	}
+	result := o.inquiries.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), inquiryLimit)
 		defer cancel()
 		return o.resolveAnswer(ctx, q)
@@ -121,6 +138,11 @@ func (o *Owners) inquire(ctx context.Context, q owner.Question) (owner.Answer, e
 	case r := <-result:
 		return r.Val.(owner.Answer), r.Err
 	case <-ctx.Done():
+		go func() {
+			if r := <-result; r.Err == nil {
+				o.late.Add(key, lateAnswer{r.Val.(owner.Answer), time.Now()})
+			}
+		}()
 		return owner.Answer{}, unavailable(errors.New("the Kubernetes API is slow: the next try goes on with this one"))
 	}
 }

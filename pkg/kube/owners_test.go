@@ -194,6 +194,26 @@ func TestTheAPIFails(t *testing.T) {
 	}
 }
 
+// Each answer takes longer than an ADD waits. The runtime's next try comes later than the answer, and has it.
+func TestTheNextTryHasTheAnswerOfASlowAPI(t *testing.T) {
+	t.Parallel()
+	o, w, _ := newOwners(t, "", map[string]string{podsPath + "web": objectJSON(t, "web", nil)})
+	w.answers(func(http.ResponseWriter, *http.Request) bool {
+		time.Sleep(owner.AskTimeout + 500*time.Millisecond)
+		return false
+	})
+	if got, err := o.Ask(t.Context(), ask("web")); !errors.Is(err, owner.ErrUnavailable) {
+		t.Fatalf("the first try: %+v, %v", got, err)
+	}
+	time.Sleep(owner.AskTimeout)
+	if got, err := o.Ask(t.Context(), ask("web")); err != nil || got.Owner.Name != "web" {
+		t.Errorf("the next try: %+v, %v", got, err)
+	}
+	if got, err := o.Ask(t.Context(), ask("web")); !errors.Is(err, owner.ErrUnavailable) {
+		t.Errorf("the answer is given twice: %+v, %v", got, err)
+	}
+}
+
 // The API's authorizer hears of a node's new pod a moment after the kubelet.
 func TestARefusalThatDoesNotStay(t *testing.T) {
 	for refusals, want := range map[int]error{0: nil, 1: nil, maxTries - 1: nil, maxTries: owner.ErrUnavailable} {
