@@ -57,7 +57,7 @@ func Decide(report audit.NodeReport, earlier Sightings, moment Moment, o Options
 			out.State, out.Reason = ToFree, fmt.Sprintf("seen dead twice, %s apart", since.Round(time.Second))
 		default:
 			out.State, out.Reason = Waiting, fmt.Sprintf("seen dead for %s, and %s are needed", since.Round(time.Second), o.Grace)
-			if repeated || !o.DryRun { // A dry run does not count as a pass.
+			if repeated || !o.DryRun && !o.Now { // What notes nothing does not count as a pass.
 				out.Until = moment.Time.Add(o.Grace - since)
 			}
 		}

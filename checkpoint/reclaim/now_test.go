@@ -4,8 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -56,6 +58,9 @@ func TestNow(t *testing.T) {
 	refused := errors.New("no")
 	o.Confirm = func(r GCReport) error {
 		expectStates(t, "asked", r, "10.3.0.3 to free, reserved", "10.3.0.4 waiting", "checkpoint of goes to free")
+		if slices.ContainsFunc(r.Outcomes, func(o GCOutcome) bool { return !o.Until.IsZero() }) {
+			t.Error("no pass has seen it, and it says when it can be freed")
+		}
 		return refused
 	}
 	if _, err := Run(t.Context(), o); !errors.Is(err, refused) {
@@ -146,4 +151,25 @@ func TestNowInAContainer(t *testing.T) {
 	o := n.options()
 	o.Now, o.AllProcesses = true, false
 	expectStates(t, "in a container", n.pass(t, o), "checkpoint of goes kept", "10.3.0.2 kept")
+}
+
+// While a person is asked, the agent frees the same things. Nothing is freed twice.
+func TestNowBesideAnotherPass(t *testing.T) {
+	n, goes := newNode(t), fresh.Sandbox(t)
+	n.add(t, "goes", goes, web(1))
+	n.sandboxes = nil
+	fresh.Remove(t, goes)
+	agent := n.options()
+	agent.Grace = time.Nanosecond
+	n.pass(t, agent)
+	o := n.options()
+	o.Now, o.Confirm = true, func(GCReport) error {
+		expectStates(t, "the agent", n.pass(t, agent), "10.3.0.2 freed, reserved", "checkpoint of goes freed")
+		n.add(t, "next", fresh.Sandbox(t), web(1))
+		return nil
+	}
+	expectStates(t, "the person", n.pass(t, o), "10.3.0.2 changed meanwhile", "checkpoint of goes changed meanwhile")
+	if leases, err := n.leases.List(t.Context()); err != nil || len(leases) != 1 || leases[0].Holders[0].ContainerID != "next" {
+		t.Errorf("%+v, %v", leases, err)
+	}
 }

@@ -60,7 +60,7 @@ type GCOutcome struct {
 	audit.Finding
 	State  GCState `json:"state"`
 	Reason string  `json:"why"`
-	// Until is when it can be freed, if it is Waiting. It is zero if a dry run is the first to see it.
+	// Until is when it can be freed, if it is Waiting. It is zero if a dry run, or one with Now, is the first to see it.
 	Until time.Time `json:"until,omitzero"`
 	// AddressState is the state of the address afterwards, "free" for free. It is empty for what is not freed, and for a checkpoint.
 	AddressState lease.State `json:"becomes,omitempty"`
@@ -221,7 +221,9 @@ func (p *pass) apply(ctx context.Context) {
 	p.recheckNamespaces(ctx)
 	var checkpoints []*GCOutcome
 	for i := range p.report.Outcomes {
-		switch o := &p.report.Outcomes[i]; {
+		o := &p.report.Outcomes[i]
+		o.AddressState = "" // That was what it would become.
+		switch {
 		case o.State != ToFree:
 		case o.Subject.Holder != nil:
 			p.releaseHolder(ctx, o)
