@@ -65,7 +65,7 @@ func (g *guard) startCommand(ctx context.Context) error {
 	const script = `trap : INT TERM; "$@"; echo $? >"$0.new" && mv "$0.new" "$0"`
 	plan, status := g.journal.Plan, g.exitStatusPath()
 	return g.runUnit(ctx, []string{
-		"--unit=" + g.commandUnit(), "--property=RemainAfterExit=yes", "--property=IgnoreSIGPIPE=no", "--property=TimeoutStopSec=" + plan.KillAfter.String(),
+		"--unit=" + g.commandUnit(), "--same-dir", "--property=RemainAfterExit=yes", "--property=IgnoreSIGPIPE=no", "--property=TimeoutStopSec=" + plan.KillAfter.String(),
 		"--property=StandardOutput=append:" + logPath(g.dir), "--property=StandardError=inherit",
 		fmt.Sprintf(`--property=ExecStopPost=/bin/sh -c 'test -e "%[1]s" || echo %[2]d >"%[1]s"'`, status, 128+syscall.SIGKILL),
 	}, append([]string{"/bin/sh", "-c", script, status, plan.Path}, plan.Command[1:]...)...)
@@ -88,9 +88,14 @@ func (g *guard) runCommand(ctx context.Context) error {
 		}
 	}
 	ended := g.awaitCommand(ctx)
-	r.Status, _ = g.exitStatus()
+	var written bool
+	if r.Status, written = g.exitStatus(); !written {
+		r.Status = 128 + int(syscall.SIGKILL)
+	}
 	r.Remaining = processesOf(g.commandUnit())
 	switch {
+	case ended && !written:
+		g.notef("the command has ended, and its exit status could not be written to %s", g.exitStatusPath())
 	case !ended && len(r.Remaining) > 0:
 		// A process inside a driver does not end before it leaves the driver. The pods must not wait for that.
 		g.troublef("the command does not end, not even by SIGKILL: %s", strings.Join(r.Remaining, ", "))
@@ -101,17 +106,24 @@ func (g *guard) runCommand(ctx context.Context) error {
 	return nil
 }
 
-// pollInterval is how often awaitCommand looks whether the command has ended.
-const pollInterval = 50 * time.Millisecond
+const (
+	// pollInterval is how often awaitCommand looks whether the command has ended.
+	pollInterval = 50 * time.Millisecond
+	// askInterval is how often it asks systemd: on a full disk, nobody can write the exit status.
+	askInterval = 2 * time.Second
+)
 
 // awaitCommand waits for the end of the command. At the limit, or when somebody interrupts, it ends the command and all processes
 // that the command has started. It returns whether the command has ended by itself.
 func (g *guard) awaitCommand(ctx context.Context) bool {
 	var late <-chan time.Time
+	asked := time.Now()
 	for limit := time.After(g.journal.Plan.Limit - g.journal.sinceBegun(RunCommand)); ; {
-		if _, ended := g.exitStatus(); ended {
+		if _, ended := g.exitStatus(); ended || time.Since(asked) >= askInterval {
+			asked = time.Now()
 			// What still runs of the unit's shell would pass for a process that the command leaves behind.
-			if state, _ := property(ctx, g.commandUnit(), "SubState"); state != "running" {
+			state, _ := property(ctx, g.commandUnit(), "SubState")
+			if ended && state != "running" || slices.Contains([]string{"exited", "failed", "dead"}, state) {
 				return true
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -79,12 +80,12 @@ func (g *guard) saveEnvironment() error {
 	return os.WriteFile(g.environmentPath(), []byte(strings.ToValidUTF8(text.String(), "?")), 0o600)
 }
 
-// runUnit starts the command line as a unit with the guard's environment and working directory.
+// runUnit starts the command line as a unit with the guard's environment. If the file is gone, the unit goes on without it.
 func (g *guard) runUnit(ctx context.Context, settings []string, command ...string) error {
 	for i := range command {
 		command[i] = strings.ReplaceAll(command[i], "$", "$$") // systemd would replace variables.
 	}
-	settings = append(settings, "--collect", "--same-dir", "--property=EnvironmentFile="+g.environmentPath(), "--")
+	settings = append(settings, "--collect", "--property=EnvironmentFile=-"+g.environmentPath(), "--")
 	_, err := systemd.Call(ctx, "systemd-run", append(settings, command...)...)
 	return err
 }
@@ -111,12 +112,16 @@ func (g *guard) armRestart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	systemctl, err := exec.LookPath("systemctl") // An older systemd takes only the whole path.
+	if err != nil {
+		return err
+	}
 	settings := []string{
 		"--unit=" + g.timerUnit(), "--on-active=" + strconv.Itoa(int(g.journal.Plan.maxDowntime()/time.Second)), "--timer-property=AccuracySec=1s",
 		"--property=RuntimeMaxSec=" + finishLimit.String(), "--property=TimeoutStopSec=5",
 	}
 	if len(g.journal.Units) > 0 {
-		settings = append(settings, "--property=ExecStopPost=systemctl start "+strings.Join(g.journal.Units, " "))
+		settings = append(settings, "--property=ExecStopPost="+systemctl+" start "+strings.ReplaceAll(strings.Join(g.journal.Units, " "), `\`, `\\`))
 	}
 	if err := g.runUnit(ctx, settings, relink, "guard", "--resume="+g.journal.ID); err != nil {
 		return fmt.Errorf("nothing would start the units again if the guard were killed: %w", err)

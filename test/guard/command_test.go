@@ -279,3 +279,33 @@ func TestMuchOutput(t *testing.T) {
 		t.Errorf("the log has %d bytes", len(log))
 	}
 }
+
+// The command fills the disk of guard's directory, so nobody can write its exit status. The pods do not wait for the limit.
+func TestAFullDisk(t *testing.T) {
+	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
+	dir := filepath.Join(h.dir, "guard")
+	fresh.Run(t, "", "mkdir "+dir+"; mount -t tmpfs -o size=128k none "+dir)
+	t.Cleanup(func() { fresh.Run(t, "", "umount -l "+dir) })
+	start := time.Now()
+	h.guard(t, 128+9, reload+"; cat /dev/zero >"+dir+"/full")
+	if took := time.Since(start); took > time.Minute {
+		t.Errorf("it took %s", took)
+	}
+	h.whole(t, "active")
+}
+
+// Every word reaches the command as it is, whatever systemd or a shell would make of it.
+func TestOddWords(t *testing.T) {
+	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
+	words := []string{"-x", "--", "%n%%", "$HOME ${HOME} $$", `"a' \n`, "", " ;", "@-+!:", "\n"}
+	out, status := h.status(t, h.relink(append(h.guardArgs(`printf "<%s>" "$0" "$@"; echo`), words...)...))
+	if want := "<" + strings.Join(words, "><") + ">\n"; status != 0 || !strings.Contains(out, want) {
+		t.Errorf("%d, want %q\n%s", status, want, out)
+	}
+}

@@ -156,10 +156,18 @@ func TestTheTimerStartsTheKubeletInAnyCase(t *testing.T) {
 	if h == nil {
 		return
 	}
+	const odd = `odd\x2dkubelet.service` // systemd escapes names in this way.
+	if err := os.WriteFile("/run/systemd/system/"+odd, []byte("[Service]\nExecStart=sleep infinity\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, "", "systemctl daemon-reload; systemctl start '"+odd+"'")
 	relink := filepath.Join(bin, "relink")
-	for problem, cause := range map[string]string{"another guard is under way": "true", "Failed at step EXEC": "mount --bind /dev/null " + relink} {
+	cwd, environment := filepath.Join(h.dir, "cwd"), filepath.Join(h.dir, "guard", "environment")
+	for problem, cause := range map[string]string{"another guard is under way": "true", "status=203/EXEC": "rmdir " + cwd + "; rm " + environment + "; mount --bind /dev/null " + relink} {
 		_ = os.Remove(filepath.Join(h.dir, "units", "began"))
-		cmd := h.relink(h.guardArgs(began + "exec sleep 1000")...)
+		_ = os.Mkdir(cwd, 0o700)
+		cmd := h.relink(h.guardArgs(began+"exec sleep 1000", "--stop", "kubelet", "--stop", odd)...)
+		cmd.Dir = cwd
 		h.begin(t, cmd)
 		finisher := h.timer(t) + ".service"
 		if got := state(t, "kubelet"); got != "inactive" {
@@ -170,6 +178,9 @@ func TestTheTimerStartsTheKubeletInAnyCase(t *testing.T) {
 		fresh.Run(t, "", "umount "+relink+" 2>/dev/null || true")
 		if got := state(t, "kubelet"); got != "active" {
 			t.Errorf("%s: the kubelet is %s", problem, got)
+		}
+		if got := state(t, "'"+odd+"'"); got != "active" {
+			t.Errorf("%s: %s is %s", problem, odd, got)
 		}
 		contains(t, fresh.Run(t, "", "journalctl --sync; journalctl --no-pager -u "+finisher), problem)
 		_ = cmd.Process.Signal(syscall.SIGTERM)
