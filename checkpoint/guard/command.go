@@ -78,6 +78,7 @@ func (g *guard) runCommand(ctx context.Context) error {
 	r := &g.journal.Run
 	if !g.journal.Resumed {
 		if err := g.startCommand(ctx); err != nil {
+			_ = systemd.Control(ctx, "stop", g.commandUnit()) // A busy systemd may start it later.
 			r.Status = StatusCannotRun
 			return fmt.Errorf("the command could not be started: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/printable"
@@ -37,6 +38,7 @@ func Call(ctx context.Context, program string, args ...string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.WaitDelay = time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // A ^C on the terminal is not for it.
 	out, err := cmd.CombinedOutput()
 	text := strings.TrimSpace(string(out))
 	if err != nil {

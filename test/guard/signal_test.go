@@ -224,3 +224,25 @@ func TestAReaderThatHangs(t *testing.T) {
 	}
 	h.whole(t, "active")
 }
+
+// Somebody types ^C again and again. It reaches no systemctl that guard waits for.
+func TestAnImpatientUser(t *testing.T) {
+	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
+	cmd := h.relink(h.guardArgs(`trap "" INT TERM; `+began+reload+`; while :; do sleep 0.05; done`, "--kill-after", "2s")...)
+	terminal := h.terminal(t, cmd)
+	defer terminal.Close()
+	go func() { _, _ = io.Copy(io.Discard, terminal) }()
+	eventually(t, "the command runs", func() bool { return h.read("units/began") != "" })
+	for range 4 {
+		_, _ = io.WriteString(terminal, "\x03")
+		time.Sleep(300 * time.Millisecond)
+	}
+	_ = cmd.Wait() // It has the status.
+	if status := cmd.ProcessState.ExitCode(); status != 128+9 {
+		t.Errorf("exit status %d\n%s", status, h.read("guard/log"))
+	}
+	h.whole(t, "active")
+}
