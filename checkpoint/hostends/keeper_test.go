@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -434,5 +435,32 @@ func TestRunEndsBeforeTheFirstPod(t *testing.T) {
 	cancel()
 	if err := hostends.NewReconciler(hostends.ReconcilerOptions{Host: host}).Run(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// Pods come at once while a GC sweeps again and again: each reads the chain of all pods and writes it, and no rule gets lost.
+func TestNoRuleOfPodsThatComeAtOnceGetsLost(t *testing.T) {
+	n := newNode(t)
+	const pods = 6
+	var adds sync.WaitGroup
+	for i := range pods {
+		adds.Go(func() { n.attached(t, i+2, `, "hostAccess": {"masquerade": true}`) })
+	}
+	done := make(chan struct{})
+	go func() { adds.Wait(); close(done) }()
+	for ended := false; !ended; {
+		if err := hostends.Sweep(t.Context(), n.Store); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+	}
+	for _, program := range []string{"iptables", "ip6tables"} {
+		if got := strings.Count(fresh.Run(t, "", program+" -t nat -S RELINK-MASQUERADE"), "-j SNAT"); got != pods {
+			t.Errorf("%s has %d rules, want %d", program, got, pods)
+		}
 	}
 }

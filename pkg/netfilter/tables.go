@@ -162,7 +162,7 @@ func (t *Table) listChains() (listing, error) {
 	if len(t.chains) != 1 {
 		return t.list(t.name)
 	}
-	both := listing{rules: map[string][]string{}}
+	found := listing{rules: map[string][]string{}}
 	for _, name := range []string{t.chains[0].Name, t.chains[0].From} {
 		l, err := t.list(t.name, name)
 		if IsTransient(err) {
@@ -171,9 +171,9 @@ func (t *Table) listChains() (listing, error) {
 		if err != nil || !l.has(name) {
 			return t.list(t.name)
 		}
-		both.rules[name] = l.rules[name]
+		found.rules[name] = l.rules[name]
 	}
-	return both, nil
+	return found, nil
 }
 
 // list lists a table, or a chain of it.
