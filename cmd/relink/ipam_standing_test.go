@@ -78,18 +78,18 @@ Moves to:      on node node3, network wan
 	}{
 		"of another node": {all, true, "10.4.0.5", exitOK, elsewhere},
 		"of this node, and free": {all, true, "10.4.0.3", exitDiffers, "Address:  10.4.0.3\nPool:     shared\nBlock:    shared-0\nNode:     node1\nNetwork:  wan\nStore:    " + g.ID +
-			"\nSince:    epoch 1 of the block, or before\nOwner:    nobody\n\nrelink: 10.4.0.3 is free in networks lan, wan\n"},
-		"of nobody":                    {all, true, "10.4.0.2", exitDiffers, nobody + "relink: 10.4.0.2 is free in networks lan, wan\n"},
+			"\nSince:    epoch 1 of the block, or before\nOwner:    nobody\n\nrelink: 10.4.0.3 is free in network lan and network wan\n"},
+		"of nobody":                    {all, true, "10.4.0.2", exitDiffers, nobody + "relink: 10.4.0.2 is free in network lan and network wan\n"},
 		"never given":                  {all, true, "10.4.0.1", exitDiffers, "Address:  10.4.0.1\nPool:     shared\nBlock:    shared-0\nNode:     nobody: the pool never gives this address\nOwner:    nobody\n\nrelink: no pod has 10.4.0.1, and the pool shared never gives it\n"},
-		"of no pool":                   {all, true, "10.9.0.9", exitDiffers, "relink: 10.9.0.9 is free in networks lan, wan\n"},
-		"of no pool, nobody answers":   {all, true, "10.9.0.8", exitDiffers, "relink: which node has 10.9.0.8 is unknown: the API is away\nrelink: 10.9.0.8 is free in networks lan, wan\n"},
+		"of no pool":                   {all, true, "10.9.0.9", exitDiffers, "relink: 10.9.0.9 is free in network lan and network wan\n"},
+		"of no pool, nobody answers":   {all, true, "10.9.0.8", exitDiffers, "relink: which node has 10.9.0.8 is unknown: the API is away\nrelink: 10.9.0.8 is free in network lan and network wan\n"},
 		"leased, of no pool":           {all, true, "10.3.0.9", exitOK, "Address:   10.3.0.9\nNetwork:   lan\nState:     reserved\n"},
 		"leased, nobody answers":       {all, true, "10.4.0.4", exitOK, "relink: which node has 10.4.0.4 is unknown: the API is away\nAddress:"},
 		"of a pool, without an API":    {nil, true, "10.4.0.2", exitDiffers, "relink: which node has 10.4.0.2 is unknown: no address pools are known: relink-agent has no Kubernetes API"},
 		"of a pool, without an agent":  {nil, false, "10.4.0.2", exitDiffers, "relink: which node has 10.4.0.2 is unknown: no relink-agent runs on this node"},
 		"of a pool, nobody answers":    {all, true, "10.4.0.7", exitDiffers, "relink: which node has 10.4.0.7 is unknown: the API is away\nrelink: no pod of this node has 10.4.0.7\n"},
-		"of no pool, without an API":   {nil, true, "10.9.0.9", exitDiffers, "relink: 10.9.0.9 is free in networks lan, wan\n"},
-		"of no pool, without an agent": {nil, false, "10.9.0.9", exitDiffers, "relink: 10.9.0.9 is free in networks lan, wan\n"},
+		"of no pool, without an API":   {nil, true, "10.9.0.9", exitDiffers, "relink: 10.9.0.9 is free in network lan and network wan\n"},
+		"of no pool, without an agent": {nil, false, "10.9.0.9", exitDiffers, "relink: 10.9.0.9 is free in network lan and network wan\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(control.SocketEnv, filepath.Join(t.TempDir(), "none.sock"))
