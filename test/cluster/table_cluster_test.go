@@ -46,7 +46,7 @@ func (s *site) waits(t *testing.T, name string) made {
 func (s *site) keepsBecause(t *testing.T, when, why string) {
 	t.Helper()
 	for range 2 {
-		r := s.pass(t, when, "lan .2 kept: whether its owner is gone is not known | "+why+" | nothing proves that it can be freed")
+		r := s.pass(t, when, "lan .2 kept: whether its owner is gone is not known | "+why+"")
 		if len(r.Problems) != 1 || !strings.Contains(r.Problems[0], why) {
 			t.Errorf("%s: problems %q, want %q", when, r.Problems, why)
 		}
