@@ -74,7 +74,7 @@ func TestAddFollowsAttachmentsThatWereMovedForGood(t *testing.T) {
 	n.mustCall(t, "ADD", "c1", a)
 	n.onBond(t, func(*checkpoint.Record) {})
 	code, msg, _ := n.code(t, "ADD", "c2", b, bondFirst)
-	expectCode(t, "before", code, msg, 11, "--parent bond4=lan0")
+	expectCode(t, "before", code, msg, 11, "--parent OLD=NEW")
 	cmd := n.restoreCommand()
 	cmd.Args = append(cmd.Args, "--parent", "bond4=lan0")
 	if out, err := cmd.CombinedOutput(); err != nil {
