@@ -149,13 +149,8 @@ const readerPatience = time.Second
 
 // runSteps does one step after the other, until none is left. It shows the log meanwhile.
 func (g *guard) runSteps(ctx context.Context, unlock func()) (Journal, error) {
-	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
-	if !g.journal.Resumed {
-		flags |= os.O_TRUNC
-	}
-	var err error
-	if g.log, err = os.OpenFile(logPath(g.dir), flags, 0o600); err != nil {
-		return Journal{}, fmt.Errorf("guard's log: %w", err)
+	if err := g.openLog(); err != nil {
+		return Journal{}, err
 	}
 	defer func() { _ = g.log.Close() }() // What could be written was shown.
 	// An interrupt must not stop the steps that put everything back.
@@ -218,6 +213,18 @@ func (g *guard) runSteps(ctx context.Context, unlock func()) (Journal, error) {
 			}
 		}
 	}
+}
+
+// openLog opens the log, which begins anew unless the guard finishes another one's work.
+func (g *guard) openLog() (err error) {
+	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	if !g.journal.Resumed {
+		flags |= os.O_TRUNC
+	}
+	if g.log, err = os.OpenFile(logPath(g.dir), flags, 0o600); err != nil {
+		err = fmt.Errorf("guard's log: %w", err)
+	}
+	return err
 }
 
 // interrupted says whether somebody interrupts the guard before the command runs.
