@@ -45,7 +45,7 @@ func Decide(report audit.NodeReport, earlier Sightings, moment Moment, o Options
 		}
 		out := GCOutcome{Finding: f, State: Kept}
 		if isAlive { // The finding is about the attachment. The outcome is about its checkpoint alone.
-			out.Address, out.Evidence = netip.Addr{}, []string{"its network namespace is there, at " + f.Fields.Namespace.Path}
+			out.Address, out.Evidence = netip.Addr{}, []string{"its network namespace is there"}
 		}
 		switch since := moment.Uptime - first; {
 		case o.Forget:
