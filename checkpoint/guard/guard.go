@@ -48,7 +48,7 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 		return Journal{}, fmt.Errorf("%w, and guard needs it: stop the kubelet yourself, run the command, and type relink restore", systemd.ErrNotRunning)
 	}
 	g := &guard{Options: opts, dir: Dir()}
-	unlock, err := g.lock()
+	unlock, err := g.begin()
 	if err != nil {
 		return Journal{}, err
 	}
@@ -93,7 +93,7 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 		return Journal{}, err
 	}
 	g.Store = checkpoint.OpenStore(g.journal.Plan.CheckpointDir)
-	unlock, err := g.lock()
+	unlock, err := g.begin()
 	if err != nil {
 		return Journal{}, err
 	}
@@ -114,8 +114,8 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 	return g.runSteps(ctx, unlock)
 }
 
-// lock excludes other guards. Child processes do not inherit the lock.
-func (g *guard) lock() (unlock func(), err error) {
+// begin excludes other guards until unlock is called, and takes the signals that would end this one. Child processes do not inherit the lock.
+func (g *guard) begin() (unlock func(), err error) {
 	unlock, err = g.Store.BeginGuard()
 	if errors.Is(err, flock.ErrBusy) {
 		return nil, fmt.Errorf("another guard is under way: %w: relink guard --follow shows it", err)

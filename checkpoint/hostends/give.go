@@ -217,8 +217,8 @@ func (t Target) checkOnlyPath() error {
 }
 
 // RemovePath deletes the pair, and what the host has for it. It is no error if nothing is there. masquerades says that there may be a
-// rule of iptables. keptErr says why the rules of iptables
-// stay: no iptables can read them, and the next try would find the same. They stay noted, so that a sweep deletes them.
+// rule of iptables. keptErr says why the rules of iptables stay: no iptables can read them, and the next try would find the same. They stay
+// noted, so that a sweep deletes them.
 func RemovePath(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string, masquerades bool) (keptErr, err error) {
 	removed, err := hostaccess.Remove(host, hostName)
 	errs := []error{err}
@@ -227,7 +227,7 @@ func RemovePath(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 		errs = append(errs, err)
 	}
 	if !removed {
-		// A killed RemovePath can have left what all pods share: nobody waits for that.
+		// Nothing was there. A killed RemovePath can have left what all pods share: nobody waits for that.
 		cancelled, cancel := context.WithCancel(ctx)
 		cancel()
 		ctx = cancelled

@@ -22,9 +22,9 @@ type Loss struct {
 //
 // An interface is lost if its recorded parent is not there any more. The parent's index proves that: no later device
 // has it. Two things do not matter. Another device may have the parent's place by now. The interface may be there: a
-// restore that ended too early leaves the old index in the record. A record of an interface that was gone already, as relink import
-// writes it, has no index. While the parent is there, somebody has taken away
-// whatever is missing. That is drift.
+// restore that ended too early leaves the old index in the record. A record of an interface that was gone already, as
+// relink import writes it, has no index: that is a loss, too. While the parent is there, somebody has taken away whatever
+// is missing. That is drift.
 func Losses(devices netstate.Devices, records []checkpoint.Record) []*Loss {
 	present := devicesByIndex{}
 	for i := range devices {

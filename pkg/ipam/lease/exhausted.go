@@ -130,7 +130,10 @@ func (s *Store) WaitingForPods(ctx context.Context, set RangeSet) (waiting []Lea
 }
 
 func (l *leaseTx) waitingForPods(set RangeSet) (waiting []Lease, err error) {
-	err = l.eachOfState(set, Reserved, func(a netip.Addr) error {
+	err = l.eachStored(set, func(a netip.Addr, b []byte) error {
+		if !hasState(b, Reserved) {
+			return nil
+		}
 		lease, err := l.get(a)
 		if gives, _ := set.Gives(a); err != nil || !gives || !lease.WaitsForPod() {
 			return err
@@ -147,23 +150,27 @@ func (l *leaseTx) waitingForPods(set RangeSet) (waiting []Lease, err error) {
 // describeStates says how many leases of the set are in each state. It decodes none of them: many pods that start at once come
 // here one after the other, and a DEL that would free an address has to wait for them.
 func (l *leaseTx) describeStates(set RangeSet) string {
-	count := func(s State) (n int) {
-		_ = l.eachOfState(set, s, func(netip.Addr) error { n++; return nil })
-		return n
-	}
-	return fmt.Sprintf("%d held, %d reserved, %d in quarantine; relink ipam list says for whom", count(Held), count(Reserved), count(Quarantined))
+	count := map[State]int{}
+	_ = l.eachStored(set, func(_ netip.Addr, b []byte) error {
+		for _, s := range []State{Held, Reserved, Quarantined} {
+			if hasState(b, s) {
+				count[s]++
+				break
+			}
+		}
+		return nil
+	})
+	return fmt.Sprintf("%d held, %d reserved, %d in quarantine; relink ipam list says for whom", count[Held], count[Reserved], count[Quarantined])
 }
 
-// eachOfState calls f with the address of each lease of the set that can be in the state.
-func (l *leaseTx) eachOfState(set RangeSet, s State, f func(netip.Addr) error) error {
+// eachStored calls f with each lease of the set as it is stored.
+func (l *leaseTx) eachStored(set RangeSet, f func(a netip.Addr, stored []byte) error) error {
 	for _, r := range set {
 		cursor := l.byAddress.Cursor()
 		end := addressKey(r.Last)
 		for k, b := cursor.Seek(addressKey(r.First)); k != nil && bytes.Compare(k, end) <= 0; k, b = cursor.Next() {
-			if hasState(b, s) {
-				if err := f(addressOf(k)); err != nil {
-					return err
-				}
+			if err := f(addressOf(k), b); err != nil {
+				return err
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 // Acquire implements pool.Agent.
 func (nc *Controller) Acquire(ctx context.Context, a pool.Acquisition) (found pool.Acquired, err error) {
 	err = nc.serve(ctx, a.Network, pool.AgentLimit, func(ctx context.Context, sc *storeController) error {
+		nc.noteUse()
 		l, err := nc.readPool(ctx, a.Pool)
 		if err != nil {
 			return err

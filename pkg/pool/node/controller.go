@@ -112,7 +112,6 @@ func (nc *Controller) noteUse() { nc.usedOnce.Do(func() { close(nc.poolsUsed) })
 // serve does for a network's store what an ADD or a person asks for. It takes the limit at most, and its errors match pool.ErrUnknown or
 // pool.ErrUnavailable.
 func (nc *Controller) serve(ctx context.Context, network string, limit time.Duration, f func(context.Context, *storeController) error) error {
-	nc.noteUse()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	sc, err := nc.storeController(network)

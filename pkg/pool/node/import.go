@@ -26,6 +26,7 @@ func (nc *Controller) Import(ctx context.Context, request pool.Import) (pool.Imp
 			return err
 		}
 		if !request.DryRun {
+			nc.noteUse()
 			if err := sc.store.SetPools(ctx, request.Pools); err != nil {
 				return err
 			}

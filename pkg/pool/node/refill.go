@@ -14,6 +14,7 @@ import (
 // Refill implements pool.Agent.
 func (nc *Controller) Refill(ctx context.Context, d pool.Demand) error {
 	return nc.serve(ctx, d.Network, pool.AgentLimit, func(ctx context.Context, sc *storeController) error {
+		nc.noteUse()
 		if err := sc.store.SetPools(ctx, d.Pools); err != nil {
 			return err
 		}
