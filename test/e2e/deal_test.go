@@ -12,9 +12,9 @@ import (
 // runsLong are stories that take longer than their length suggests, because a few words start many programs.
 var runsLong = []string{"killed", "kubelet"}
 
-// later are stories that only make test-long has. The one of the kubelet on a host of its own, in testdata/native, shows the same without a
-// driver, a bond and VLANs, in a tenth of the time.
-var later = []string{"kubelet"}
+// later are stories that only make test-long has. Those of the same names in testdata/native show the same without a driver, a bond and
+// VLANs, and on another kernel.
+var later = []string{"kubelet", "whole"}
 
 // stories returns the names of all stories, the long ones first. If a long story were dealt out last, all machines but
 // one would be idle at the end.

@@ -26,8 +26,8 @@ else
 fi
 # The devices that programs need, and none of the machine's.
 mount -t tmpfs -o mode=755 none "$all/dev"
-for device in null zero full random urandom tty fuse; do [ ! -e "/dev/$device" ] || cp -a "/dev/$device" "$all/dev/"; done
-mkdir "$all"/dev/{pts,shm,mqueue}
+mkdir "$all"/dev/{net,pts,shm,mqueue}
+for device in null zero full random urandom tty fuse net/tun; do [ ! -e "/dev/$device" ] || cp -a "/dev/$device" "$all/dev/$device"; done
 mount -t devpts -o newinstance,ptmxmode=0666 none "$all/dev/pts"
 mount -t tmpfs none "$all/dev/shm"
 ln -s null "$all/dev/kmsg" # A kubelet wants to read it, and systemd writes to it.
