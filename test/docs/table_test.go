@@ -126,7 +126,7 @@ var entries = []entry{
 	{"docs/plugins.md", `{ "cniVersion": "1.1.0", "name": "lan", "plugins": [`, file, "docs/examples/50-checkpoint.conflist", ""},
 
 	{"docs/runbook.md", "relink move eth0=eth2 --dry-run", parts, "", "it needs a second uplink: the story moved runs it"},
-	{"docs/runbook.md", "relink guard --via eth2 -- sh -c 'modprobe -r i40e && modprobe i40e'", parts, "", "it needs a second uplink: the story moved runs it"},
+	{"docs/runbook.md", "relink guard --via eth2 -- sh -c 'modprobe -r i40e && modprobe i40e'", parts, "", "it needs a second uplink: test/guard runs one"},
 	{"docs/runbook.md", "relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'", parts, "", "README.md's session runs it"},
 	{"docs/runbook.md", "# relink status", session, "", ""},
 	{"docs/runbook.md", "# relink capture", session, "", ""},
