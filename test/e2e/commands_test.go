@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/relink-cni/relink/test/native"
-	"github.com/relink-cni/relink/test/vm"
 )
 
 // commands are the commands of the stories in addition to testscript's own.
@@ -29,7 +27,6 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"reload":  cmdReload,
 	"device":  cmdDevice,
 	"await":   cmdAwait,
-	"systemd": cmdSystemd,
 	"soon":    cmdSoon,
 	"kubelet": cmdKubelet,
 	"outage":  cmdOutage,
@@ -265,13 +262,4 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 			return err
 		}))
 	}
-}
-
-// systemd makes systemd process 1 of the machine. The next story gets another machine. The story starts what it needs by
-// systemctl.
-func cmdSystemd(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, neg, len(args) == 0, "systemd")
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	defer stop()
-	check(ts, vm.StartSystemd(ctx))
 }
