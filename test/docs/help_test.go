@@ -2,7 +2,6 @@ package docs
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -53,7 +52,7 @@ func helpOf(verb string) help {
 	if h, ok := helps[verb]; ok {
 		return h
 	}
-	cmd := exec.Command(filepath.Join(os.Getenv(binEnv), "relink"), append(strings.Fields(verb)[1:], "--help")...)
+	cmd := exec.Command(filepath.Join(bin, "relink"), append(strings.Fields(verb)[1:], "--help")...)
 	out, err := cmd.Output()
 	if err != nil {
 		panic(fmt.Sprintf("%s --help: %v", verb, err))

@@ -7,24 +7,20 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/test/binaries"
-	"github.com/relink-cni/relink/test/vm"
 )
 
-// binEnv names the directory of the programs to the guest.
-const binEnv = "RELINK_DOCS_BIN"
+// bin has the programs that the documents call.
+var bin string
 
-// TestMain builds the programs that the documents call.
 func TestMain(m *testing.M) {
-	if !vm.InGuest() {
-		bin, err := filepath.Abs(filepath.Join(root, "bin/test"))
-		if err == nil {
-			err = binaries.Build(bin)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		_ = os.Setenv(binEnv, bin)
+	dir, err := filepath.Abs(filepath.Join(root, "bin/test"))
+	bin = dir
+	if err == nil {
+		err = binaries.Build(bin)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }

@@ -44,7 +44,7 @@ func TestPoolExamples(t *testing.T) {
 	if got := network.Plugins[0].IPAM.Pool; len(names) == 0 || !slices.Equal(got, names) {
 		t.Errorf("the network has the pools %q, the example of pools %q", got, names)
 	}
-	out, err := exec.Command(filepath.Join(os.Getenv(binEnv), "relink"), "validate", "--files-only", path).CombinedOutput()
+	out, err := exec.Command(filepath.Join(bin, "relink"), "validate", "--files-only", path).CombinedOutput()
 	if want := "1 network in 1 file: 0 errors, 0 warnings\n"; err != nil || string(out) != want {
 		t.Errorf("relink validate: %v: %q, not %q", err, out, want)
 	}

@@ -1,15 +1,13 @@
 package docs
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/relink-cni/relink/test/vm"
 )
@@ -26,47 +24,43 @@ type stage struct {
 	withSystemd bool
 }
 
-const (
-	// onBond is a node with both NICs in bond4, the rest of the network, and relink installed.
-	onBond = "network; install_relink; bond\n"
-	// atNIC is one with eth0 alone.
-	atNIC = "network; install_relink\n"
-)
-
-// stages are the documents that have sessions, by the names of their subtests.
-var stages = map[string]stage{
-	"README":     {doc: "README.md", script: onBond + "pod web-0\n", instead: map[string]string{"i40e": "e1000e"}, withSystemd: true},
-	"runbook":    {doc: "docs/runbook.md", script: onBond + "pod web-0; pod web-1; pod db-0\n", instead: map[string]string{"i40e": "e1000e"}},
-	"containerd": {doc: "docs/install/containerd.md", script: onBond + "pod web-0\n"},
-	"crio":       {doc: "docs/install/crio.md", script: onBond + "pod web-0\n"},
-	"k3s": {doc: "docs/install/k3s.md", script: onBond + `pod web-0
+// stages are the documents that have sessions, in the order in which they run. The first has no bond, and after the last, systemd runs.
+var stages = []stage{
+	{doc: "docs/install/bare-node.md"},
+	{doc: "docs/install/containerd.md", script: "bond; pod web-0\n"},
+	{doc: "docs/install/crio.md", script: "bond; pod web-0\n"},
+	{doc: "docs/install/k3s.md", script: `bond; pod web-0
 mkdir -p /var/lib/rancher/k3s/data/cni /var/lib/rancher/k3s/agent/etc/cni/net.d
 ln -s "$BIN"/relink-* /var/lib/rancher/k3s/data/cni
 cp docs/examples/10-vlan3.conflist /var/lib/rancher/k3s/agent/etc/cni/net.d
 `},
-	"rke2": {doc: "docs/install/rke2.md", script: onBond + `pod web-0
+	{doc: "docs/install/rke2.md", script: `bond; pod web-0
 cp docs/examples/10-vlan3.conflist /etc/cni/net.d
 `},
-	"multus": {doc: "docs/install/multus.md", script: onBond + "CNI_IFNAME=net1 pod web-0\n"},
-	"kubevirt": {doc: "docs/install/kubevirt.md", script: onBond + `vm=virt-launcher-vm-0-x7k2p
+	{doc: "docs/install/multus.md", script: "bond; CNI_IFNAME=net1 pod web-0\n"},
+	{doc: "docs/install/kubevirt.md", script: `bond
+vm=virt-launcher-vm-0-x7k2p
 CNI_IFNAME=net1 pod $vm
-ip -n $vm addr flush dev net1 scope global
-ip -n $vm link set net1 down
-ip -n $vm link set net1 name net1-nic
-ip -n $vm link set net1-nic address 02:00:00:00:0b:01
-ip -n $vm link add k6t-net1 type bridge
-ip -n $vm link set k6t-net1 address 02:00:00:00:0b:01 up
-ip -n $vm link set net1-nic master k6t-net1 up
+ip -n $vm -batch - <<END
+addr flush dev net1 scope global
+link set net1 down
+link set net1 name net1-nic
+link set net1-nic address 02:00:00:00:0b:01
+link add k6t-net1 type bridge
+link set k6t-net1 address 02:00:00:00:0b:01 up
+link set net1-nic master k6t-net1 up
+END
 `, status: map[string]int{"relink check": 1}},
-	"bare-node": {doc: "docs/install/bare-node.md", script: atNIC},
-	"commands": {doc: "docs/commands.md", script: onBond + changed, status: map[string]int{
+	{doc: "docs/commands.md", script: changed, status: map[string]int{
 		"relink status": 1, "relink check": 1, "relink restore --dry-run": 1, "relink validate /etc/cni/net.d": 1,
 	}},
+	{doc: "docs/runbook.md", script: "bond; pod web-0; pod web-1; pod db-0\n", instead: map[string]string{"i40e": "e1000e"}},
+	{doc: "README.md", script: "bond; pod web-0\n", instead: map[string]string{"i40e": "e1000e"}, withSystemd: true},
 }
 
 // changed is a node on which each pod has something else: db-0 was changed, the interface of web-1 was deleted, old-0 is gone, job-0 was
 // attached by a stock plugin, and the driver was reloaded under all of them.
-const changed = `pod db-0; pod web-0; pod web-1; pod old-0
+const changed = `bond; pod db-0; pod web-0; pod web-1; pod old-0
 ip netns add job-0
 mkdir -p /tmp/stock
 cat >/tmp/stock/lan.conflist <<'JSON'
@@ -87,32 +81,23 @@ mkdir -p /tmp/host-local
 printf '4f1c2ab0d6e91\r\neth0' >/tmp/host-local/10.9.0.2
 `
 
-// TestSessions runs the sessions of each document in a machine, from its first block to its last.
+// TestSessions runs the sessions of each document, from its first block to its last, all in one machine.
 func TestSessions(t *testing.T) {
 	for _, e := range entries {
 		if e.check == session || e.check == table {
-			if !slices.ContainsFunc(names(), func(name string) bool { return stages[name].doc == e.doc }) {
+			if !slices.ContainsFunc(stages, func(s stage) bool { return s.doc == e.doc }) {
 				t.Errorf("%s has a session and no stage", e.doc)
 			}
 		}
 	}
-	if !vm.InGuest() {
-		vm.Deal(t, names())
-		return
+	machine, err := vm.Open(t.Context(), vm.Config{Processors: 1, TimeLimit: time.Hour})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, s := range stages {
-		t.Run(name, func(t *testing.T) { perform(t, s) })
+	defer machine.Close()
+	for _, s := range stages {
+		t.Run(strings.TrimSuffix(filepath.Base(s.doc), ".md"), func(t *testing.T) { perform(t, machine, s) })
 	}
-}
-
-// names are those of the stages, in their order.
-func names() []string {
-	var all []string
-	for name := range stages {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
 }
 
 // step is a command and what it prints.
@@ -154,54 +139,56 @@ func sessionOf(doc document) []step {
 	return all
 }
 
+// mark comes after what a step prints, and after its exit status.
+const mark = "\x1e"
+
 // perform runs a document's steps in one shell and compares what each printed.
-func perform(t *testing.T, s stage) {
+func perform(t *testing.T, machine *vm.Session, s stage) {
 	all := sessionOf(read(t, s.doc))
 	if len(all) == 0 {
 		t.Fatalf("%s has no session", s.doc)
 	}
+	dir, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(command []string) (string, int) {
+		out, code, err := machine.Run(t.Context(), vm.Config{Command: command, Env: []string{"BIN=" + bin}, Dir: dir})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return out, code
+	}
 	if s.withSystemd {
-		if err := vm.StartSystemd(t.Context()); err != nil {
-			t.Fatal(err)
+		if out, code := run(vm.SystemdCommand()); code != 0 {
+			t.Fatalf("systemd does not start: exit status %d\n%s", code, out)
 		}
 	}
-	dir := t.TempDir()
-	script := prelude + s.script + "set +e\ntrap 'failed=$?' ERR\n"
-	for i, step := range all {
+	script := prelude + s.script + "set +e\ntrap 'failed=$?' ERR\nprintf '" + mark + "'\n"
+	for _, step := range all {
 		command := step.command
 		for word, with := range s.instead {
 			command = strings.ReplaceAll(command, word, with)
 		}
-		script += fmt.Sprintf("failed=0\n{\n%s\n} >%[2]s/%[3]d.out 2>&1\necho $failed >%[2]s/%[3]d.status\n", command, dir, i)
+		script += "failed=0\n" + command + "\nprintf '" + mark + "%d" + mark + "' $failed\n"
 	}
-	cmd := exec.Command("bash", "-euc", script)
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "BIN="+os.Getenv(binEnv), "PATH="+os.Getenv(binEnv)+":"+os.Getenv("PATH"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("the stage of %s: %v\n%s", s.doc, err, out)
+	out, code := run([]string{"bash", "-euc", script})
+	parts := strings.Split(out, mark)
+	if code != 0 || len(parts) != 2+2*len(all) {
+		t.Fatalf("the stage of %s: exit status %d\n%s", s.doc, code, out)
 	}
 	for i, step := range all {
-		compare(t, s, step, filepath.Join(dir, strconv.Itoa(i)))
+		compare(t, s, step, parts[1+2*i], parts[2+2*i])
 	}
 }
 
 // compare compares what a step printed with what the document shows.
-func compare(t *testing.T, s stage, step step, result string) {
+func compare(t *testing.T, s stage, step step, out, status string) {
 	t.Helper()
-	out, err := os.ReadFile(result + ".out")
-	if err != nil {
-		t.Errorf("%s:%d: %s did not run: %v", s.doc, step.block.line, step.command, err)
-		return
+	if want := strconv.Itoa(s.status[step.command]); status != want {
+		t.Errorf("%s:%d: %s: exit status %s, not %s\n%s", s.doc, step.block.line, step.command, status, want, out)
 	}
-	status, err := os.ReadFile(result + ".status")
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	if want := s.status[step.command]; strings.TrimSpace(string(status)) != strconv.Itoa(want) {
-		t.Errorf("%s:%d: %s: exit status %s, not %d\n%s", s.doc, step.block.line, step.command, strings.TrimSpace(string(status)), want, out)
-	}
-	got, want := comparable(string(out)), comparable(step.shows)
+	got, want := comparable(out), comparable(step.shows)
 	if step.header && slices.Contains(strings.Split(got, "\n"), want) {
 		return
 	}
@@ -248,46 +235,49 @@ func TestComparable(t *testing.T) {
 	}
 }
 
-// prelude makes the machine as after its boot, and has the words of the stages.
+// prelude leaves nothing of the document before but the bond, whose driver needs seconds for a carrier. It makes the rest of the network,
+// which is a gateway on VLAN 3, installs relink, and has the words of the stages.
 const prelude = `
+PATH=$BIN:$PATH
 for name in $(ip netns list | awk '{ print $1 }'); do
 	[ "$name" = wire ] || ip netns del "$name"
 done
+for device in $(ls /sys/class/net); do
+	case $device in
+	lo | eth[01] | bond4 | bonding_masters) ;;
+	*) ip link del "$device" 2>/dev/null || true ;; # It may have gone with the one before.
+	esac
+done
 rm -rf /run/relink /var/lib/cni /var/lib/rancher /etc/cni /tmp/host-local /tmp/stock
-modprobe -r e1000e
-for device in $(ls /sys/class/net); do ip link del "$device" 2>/dev/null || true; done
-ip -n wire link del wire0.3 2>/dev/null || true
-modprobe e1000e
+ip -n wire link show wire0.3 >/dev/null 2>&1 || ip -n wire -batch - <<END
+link add link wire0 name wire0.3 type vlan id 3
+link set wire0.3 up
+addr add 10.3.0.1/24 dev wire0.3
+addr add fd00:3::1/64 dev wire0.3 nodad
+END
+mkdir -p /opt/cni/bin /etc/cni/net.d
+# A link is enough: the emulated processor would translate the code of each copy anew.
+ln -sf "$BIN"/relink-* /opt/cni/bin
+ln -sf "$BIN/relink" /usr/local/sbin
 
-await_carrier() {
-	local carrier=
+# bond puts both NICs into bond4, unless they are there already.
+bond() {
+	if [ "$(cat /sys/class/net/bond4/bonding/slaves 2>/dev/null)" != "eth0 eth1" ]; then
+		ip link del bond4 2>/dev/null || true
+		ip -batch - <<-END
+			link set eth0 down
+			link add bond4 type bond mode active-backup miimon 100
+			link set eth0 master bond4
+			link set eth1 master bond4
+			link set bond4 up
+		END
+	fi
 	for _ in $(seq 300); do
-		{ read -r carrier <"/sys/class/net/$1/carrier"; } 2>/dev/null || true
-		if [ "$carrier" = 1 ]; then return; fi
+		[ "$(cat /sys/class/net/bond4/carrier)" != 1 ] || return 0
 		sleep 0.2
 	done
-	echo "no carrier on $1"
+	echo "no carrier on bond4"
 	exit 1
-}
-# The rest of the network: a gateway on VLAN 3.
-network() {
-	ip -n wire link add link wire0 name wire0.3 type vlan id 3
-	ip -n wire link set wire0.3 up
-	ip -n wire addr add 10.3.0.1/24 dev wire0.3
-	ip -n wire addr add fd00:3::1/64 dev wire0.3 nodad
-}
-# A link is enough: the emulated processor would translate the code of each copy anew.
-install_relink() {
-	mkdir -p /opt/cni/bin /etc/cni/net.d
-	ln -sf "$BIN"/relink-* /opt/cni/bin
-	ln -sf "$BIN/relink" /usr/local/sbin
-}
-bond() {
-	ip link add bond4 type bond mode active-backup miimon 100
-	ip link set eth0 master bond4
-	ip link set eth1 master bond4
-	ip link set bond4 up
-	await_carrier bond4
 }
 # pod attaches a pod of the namespace shop, as a runtime does.
 pod() {

@@ -2,23 +2,23 @@ package vm
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"syscall"
-	"time"
 )
 
-// systemdKeeps are the units that the targets of the boot start. All others that Debian has there are left out, because
-// some of them take long (systemd-tmpfiles-setup: 40 s), empty /tmp, or rename the NICs. A test starts what it needs.
-var systemdKeeps = []string{"systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket"}
+//go:embed guest/systemd.sh
+var systemdScript string
 
-// StartSystemd turns process 1 of this test machine into the systemd of the host's file system, and returns when it has
-// started basic.target. It runs in the guest only. journald runs, udev does not: "systemctl start systemd-udevd" starts
-// it, and it leaves the NICs their names. The machine cannot be turned back: StartSystemd spends it, see Spend.
+// SystemdCommand turns process 1 of the test machine into the systemd of the host's file system, and ends when basic.target is there.
+// journald runs, udev does not: "systemctl start systemd-udevd" starts it, and it leaves the NICs their names. The machine cannot be turned
+// back.
+func SystemdCommand() []string { return []string{"sh", "-ec", systemdScript} }
+
+// StartSystemd runs SystemdCommand. It runs in the guest only, and spends the machine, see Spend.
 func StartSystemd(ctx context.Context) error {
 	if !InGuest() {
 		return errors.New("systemd is started in the test machine only")
@@ -26,58 +26,11 @@ func StartSystemd(ctx context.Context) error {
 	if err := Spend(); err != nil {
 		return err
 	}
-	if err := trimSystemd(); err != nil {
-		return fmt.Errorf("leaving out units of systemd: %w", err)
+	command := SystemdCommand()
+	if out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("starting systemd: %w\n%s", errors.Join(err, context.Cause(ctx)), out)
 	}
-	if err := syscall.Kill(1, syscall.SIGUSR1); err != nil {
-		return fmt.Errorf("asking process 1 to become systemd: %w", err)
-	}
-	for {
-		if _, err := os.Stat("/run/systemd/private"); err == nil {
-			if exec.CommandContext(ctx, "systemctl", "is-active", "--quiet", "basic.target").Run() == nil {
-				return nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			out, _ := exec.Command("systemctl", "list-jobs", "--no-pager").CombinedOutput()
-			return fmt.Errorf("systemd has not started basic.target: %w\n%s", context.Cause(ctx), out)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// trimSystemd leaves out the units that nobody needs here, and the generators, of which each takes 25 ms and finds
-// nothing. It writes to the machine's overlay only.
-func trimSystemd() error {
-	wanted, err := filepath.Glob("/lib/systemd/system/*.wants/*")
-	if err != nil {
-		return err
-	}
-	for _, pattern := range []string{"/etc/systemd/system/*.wants/*", "/lib/systemd/system-generators/*"} {
-		more, err := filepath.Glob(pattern)
-		if err != nil {
-			return err
-		}
-		wanted = append(wanted, more...)
-	}
-	for _, path := range wanted {
-		if slices.Contains(systemdKeeps, filepath.Base(path)) {
-			continue
-		}
-		if err := os.Remove(path); err != nil {
-			return err
-		}
-	}
-	// This rule gives NICs the names of their slots.
-	if err := os.MkdirAll("/run/udev/rules.d", 0o755); err != nil {
-		return err
-	}
-	err = os.Symlink("/dev/null", "/run/udev/rules.d/80-net-setup-link.rules")
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // spent is the file on the share that says that the machine runs no other test.
