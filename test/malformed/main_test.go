@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +42,7 @@ func newNode(t *testing.T) node {
 	t.Helper()
 	fresh.IP(t, "", "link add lan0 type veth peer name lan1")
 	t.Cleanup(func() { fresh.IP(t, "", "link del lan0") })
-	fresh.IP(t, "", "link set lan0 up")
+	fresh.Run(t, "", "ip link set lan0 up; ip link set lan1 up") // An ADD waits for a link.
 	return node{dir: t.TempDir(), netns: fresh.Sandbox(t)}
 }
 
@@ -134,11 +135,13 @@ func (n node) expectNothing(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if devices := fresh.IP(t, n.netns, "-o link"); strings.Count(devices, "\n") > 0 {
-		t.Errorf("left in the sandbox:\n%s", devices)
+	var here, there []net.Interface // There is lo, and here are lan0 and lan1, too.
+	var hereErr, thereErr error
+	if in := fresh.In(n.netns, func() { there, thereErr = net.Interfaces() }); errors.Join(in, thereErr) != nil || len(there) != 1 {
+		t.Errorf("left in the sandbox: %v, %v, %v", there, in, thereErr)
 	}
-	if devices := fresh.IP(t, "", "-o link"); strings.Count(devices, "\n") != 2 {
-		t.Errorf("left on the host:\n%s", devices)
+	if here, hereErr = net.Interfaces(); hereErr != nil || len(here) != 3 {
+		t.Errorf("left on the host: %v, %v", here, hereErr)
 	}
 }
 
