@@ -27,7 +27,11 @@ fi
 # The devices that programs need, and none of the machine's.
 mount -t tmpfs -o mode=755 none "$all/dev"
 mkdir "$all"/dev/{net,pts,shm,mqueue}
-for device in null zero full random urandom tty fuse net/tun; do [ ! -e "/dev/$device" ] || cp -a "/dev/$device" "$all/dev/$device"; done
+devices=()
+for device in null zero full random urandom tty fuse net/tun; do
+	[ ! -e "/dev/$device" ] || devices+=("$device")
+done
+(cd /dev && cp -a --parents "${devices[@]}" "$all/dev")
 mount -t devpts -o newinstance,ptmxmode=0666 none "$all/dev/pts"
 mount -t tmpfs none "$all/dev/shm"
 ln -s null "$all/dev/kmsg" # A kubelet wants to read it, and systemd writes to it.
@@ -45,18 +49,21 @@ for dir; do
 	mount --bind "$dir" "$all/$dir"
 done
 # These belong to the machine, and a kubelet writes to them.
+mkdir -p "$root"/settings/{vm,kernel/keys}
 for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
-	mkdir -p "$root/settings/${setting%/*}"
-	cat "/proc/sys/$setting" >"$root/settings/$setting"
+	read -r value <"/proc/sys/$setting"
+	echo "$value" >"$root/settings/$setting"
 	mount --bind "$root/settings/$setting" "$all/proc/sys/$setting"
 done
 # Nothing of the machine's systemd but what tests need: most of it finds no devices here.
+units=()
 for unit in "$all"/lib/systemd/system/*.wants/* "$all"/etc/systemd/system/*.wants/* "$all"/lib/systemd/system-generators/*; do
 	case $unit in
 	*journald.service | *journald.socket | *journald-dev-log.socket) ;;
-	*) rm -f "$unit" ;;
+	*) units+=("$unit") ;;
 	esac
 done
+rm -f "${units[@]}"
 mkdir -p "$all/run/udev/rules.d" "$all/run/netns"
 ln -s /dev/null "$all/run/udev/rules.d/80-net-setup-link.rules" # It gives NICs the names of their slots.
 cd "$all"

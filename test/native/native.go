@@ -95,9 +95,12 @@ func start(t *testing.T, directories []string) (*host, error) {
 	ctx, stop := context.WithTimeout(t.Context(), startLimit)
 	defer stop()
 	for {
-		out, err := h.command(ctx, "systemctl", "is-active", "basic.target").CombinedOutput()
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/run/systemd/private", h.pid))
+		var out []byte
 		if err == nil {
-			return h, nil
+			if out, err = h.command(ctx, "systemctl", "is-active", "basic.target").CombinedOutput(); err == nil {
+				return h, nil
+			}
 		}
 		select {
 		case <-ended:
