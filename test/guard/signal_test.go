@@ -2,6 +2,7 @@ package guard
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"os"
 	"os/exec"
@@ -16,7 +17,7 @@ import (
 )
 
 // After an interrupt at any step, the guard puts everything back. If it comes before the command, the command is not
-// run. SIGHUP changes nothing.
+// run.
 func TestSignalsAtEachStep(t *testing.T) {
 	h := newHost(t, "active")
 	if h == nil {
@@ -26,42 +27,66 @@ func TestSignalsAtEachStep(t *testing.T) {
 	steps := stepsOf(t, h)
 	ran := slices.Index(steps, "guard: run the command")
 	for i, step := range steps {
-		for signal, want := range map[syscall.Signal]int{syscall.SIGINT: 125, syscall.SIGHUP: 0} {
-			if i > ran {
-				want = 0
+		t.Run(step, func(t *testing.T) {
+			pause := filepath.Join(h.dir, "pause")
+			cmd := h.relink(h.guardArgs(reload)...)
+			cmd.Env = append(slices.Clone(h.env), "RELINK_FAILPOINT_PAUSE="+step+"#1", "RELINK_FAILPOINT_PAUSE_FILE="+pause)
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
 			}
-			t.Run(step+" "+signal.String(), func(t *testing.T) {
-				pause := filepath.Join(h.dir, "pause")
-				cmd := h.relink(h.guardArgs(reload)...)
-				cmd.Env = append(slices.Clone(h.env), "RELINK_FAILPOINT_PAUSE="+step+"#1", "RELINK_FAILPOINT_PAUSE_FILE="+pause)
-				out, err := os.Create(filepath.Join(h.dir, "says"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer out.Close()
-				cmd.Stdout, cmd.Stderr = out, out
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				eventually(t, "it stops at the step", func() bool { _, err := os.Stat(pause); return err == nil })
-				_ = cmd.Process.Signal(signal)
-				taken := 20 * time.Millisecond
-				if i == ran {
-					taken = time.Second // This is the last moment for an interrupt. A busy machine delivers a signal late.
-				}
-				time.Sleep(taken)
-				if err := os.Remove(pause); err != nil {
-					t.Fatal(err)
-				}
-				_ = cmd.Wait()
-				if got := cmd.ProcessState.ExitCode(); got != want {
-					t.Errorf("exit status %d, want %d\n%s", got, want, h.read("says"))
-				}
-				if want == 125 {
-					contains(t, h.read("says"), "the command was not run: ")
-				}
-				h.whole(t, "active")
-			})
+			eventually(t, "it stops at the step", func() bool { _, err := os.Stat(pause); return err == nil })
+			_ = cmd.Process.Signal(syscall.SIGINT)
+			taken := 20 * time.Millisecond
+			if i == ran {
+				taken = time.Second // This is the last moment for an interrupt. A busy machine delivers a signal late.
+			}
+			time.Sleep(taken)
+			if err := os.Remove(pause); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			want, says := 0, "everything is back"
+			if i <= ran {
+				want, says = 125, "the command was not run: "
+			}
+			if got := cmd.ProcessState.ExitCode(); got != want {
+				t.Errorf("exit status %d, want %d\n%s", got, want, &out)
+			}
+			contains(t, out.String(), says)
+			h.whole(t, "active")
+		})
+	}
+}
+
+// SIGHUP changes nothing, at whatever moment it comes.
+func TestHangups(t *testing.T) {
+	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
+	cmd := h.relink(h.guardArgs(reload)...)
+	cmd.Env = append(slices.Clone(h.env), "RELINK_FAILPOINT_TRACE="+filepath.Join(h.dir, "trace"))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the guard begins", func() bool { return strings.Contains(h.read("trace"), "guard: ") })
+	ended := make(chan error)
+	go func() { ended <- cmd.Wait() }()
+	for hangups := 0; ; hangups++ {
+		_ = cmd.Process.Signal(syscall.SIGHUP)
+		select {
+		case err := <-ended:
+			if err != nil || hangups < 10 {
+				t.Errorf("after %d hangups: %v\n%s", hangups, err, &out)
+			}
+			contains(t, out.String(), "everything is back")
+			h.whole(t, "active")
+			return
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
