@@ -20,7 +20,7 @@ func (s *Store) ForgetListed(r Record, u *Unreadable) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		same = err != nil || u.file == nil || os.SameFile(info, u.file) && info.ModTime().Equal(u.file.ModTime())
+		same = err != nil || u.file == nil || isSame(info, u.file)
 	} else {
 		current, err := s.Reload(r)
 		if err != nil && !errors.Is(err, ErrNoCheckpoint) {

@@ -14,6 +14,9 @@ import (
 	"github.com/relink-cni/relink/pkg/statefile"
 )
 
+// restoringSubject names the notes in errors and notices.
+const restoringSubject = "the notes of restores"
+
 // MaxFailed is how many failed attachments a LastRestore has at most.
 const MaxFailed = 20
 
@@ -46,10 +49,11 @@ type FailedRestore struct {
 
 // SaveLastRestore writes it in place of that of the restore before. It does not wait for those who change the host's devices.
 func (s *Store) SaveLastRestore(l LastRestore) error {
-	unlock, err := s.lockExclusive(context.Background(), restoringLock, "the notes of restores")
+	unlock, err := s.lockExclusive(context.Background(), restoringLock, restoringSubject)
 	if err == nil {
 		defer unlock()
 		removeLeftovers(s.lastRestorePath())
+		removeLeftovers(s.IndicesPath())
 		err = statefile.Save(s.lastRestorePath(), l)
 	}
 	if err != nil {

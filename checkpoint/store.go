@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,8 +36,9 @@ var ErrNoCheckpoint = errors.New("no checkpoint")
 // <dir>/<container ID>/<ifname>.json. A file is written whole or not at all. Whoever changes
 // something about a sandbox holds its lock (Lock).
 type Store struct {
-	dir    string
-	onWait flock.OnWait
+	dir     string
+	onWait  flock.OnWait
+	indices readIndices
 }
 
 // OpenStore returns the store in the configured directory, else in the one of the environment, else
@@ -69,11 +71,18 @@ func (s *Store) Save(r Record) error {
 	if name := r.Interface.Link.Name; kernel.IsTemporaryName(name) {
 		return fmt.Errorf("save the checkpoint of %s: %s is a name for a moment: %w", r.Attachment, name, ErrUnfinishedMove)
 	}
+	path := s.path(r.Attachment.ContainerID, r.Attachment.IfName)
+	// The lock keeps RenewIndices away, so that the number of steps is right at the moment when the record is in its place.
+	lock, err := s.lockNodeFile(context.Background(), restoringLock, restoringSubject, flock.Shared)
+	if err != nil {
+		return fmt.Errorf("save checkpoint %s: %w", path, err)
+	}
+	defer func() { _ = lock.Close() }()
+	r.IndexSteps = s.indexSteps().count()
 	b, err := Encode(r)
 	if err != nil {
 		return err
 	}
-	path := s.path(r.Attachment.ContainerID, r.Attachment.IfName)
 	if err := statefile.Write(path, b); err != nil {
 		return fmt.Errorf("save checkpoint %s: %w", path, err)
 	}
@@ -102,17 +111,22 @@ func (s *Store) Load(containerID, ifName string) (Record, error) {
 		return Record{}, fmt.Errorf("%s: %w", path, err)
 	}
 	r.file = file
+	s.indexSteps().apply(&r)
 	return r, nil
 }
 
 // Reload returns the record as it is now. If nothing was written since r was read, that is r itself.
 func (s *Store) Reload(r Record) (Record, error) {
-	info, err := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
-	// A change always makes a new file.
-	if err == nil && r.file != nil && os.SameFile(info, r.file) && info.ModTime().Equal(r.file.ModTime()) {
-		return r, nil
+	return s.reload(r.Attachment.ContainerID, r.Attachment.IfName, r)
+}
+
+func (s *Store) reload(containerID, ifName string, r Record) (Record, error) {
+	if r.file != nil && r.IndexSteps == s.indexSteps().count() {
+		if info, err := os.Stat(s.path(containerID, ifName)); err == nil && isSame(info, r.file) {
+			return r, nil
+		}
 	}
-	return s.Load(r.Attachment.ContainerID, r.Attachment.IfName)
+	return s.Load(containerID, ifName)
 }
 
 func readFile(path string) ([]byte, fs.FileInfo, error) {
@@ -149,7 +163,10 @@ func (s *Store) Forget(containerID, ifName string) error {
 
 // List returns all records, ordered by container ID and interface name, and what it could not read.
 // A store that does not exist yet is empty.
-func (s *Store) List() ([]Record, []Unreadable, error) {
+func (s *Store) List() ([]Record, []Unreadable, error) { return s.list(nil) }
+
+// list is List. It reads no file again that is as it was when a record was read from it: read has those by their paths.
+func (s *Store) list(read map[string]Record) ([]Record, []Unreadable, error) {
 	sandboxes, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
@@ -166,7 +183,7 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 	}
 	lists := make([]listed, len(sandboxes))
 	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) {
-		lists[i].records, lists[i].unreadable = s.ListSandbox(sandboxes[i].Name())
+		lists[i].records, lists[i].unreadable = s.listSandbox(sandboxes[i].Name(), read)
 	})
 	records := slices.Grow([]Record(nil), len(lists)) // A record is large to move, and most sandboxes have one.
 	var unreadable []Unreadable
@@ -178,6 +195,10 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 
 // ListSandbox is List for one sandbox. A sandbox without checkpoints has an empty list.
 func (s *Store) ListSandbox(containerID string) (records []Record, unreadable []Unreadable) {
+	return s.listSandbox(containerID, nil)
+}
+
+func (s *Store) listSandbox(containerID string, read map[string]Record) (records []Record, unreadable []Unreadable) {
 	files, err := os.ReadDir(s.sandboxDir(containerID))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -191,7 +212,7 @@ func (s *Store) ListSandbox(containerID string) (records []Record, unreadable []
 		if !ok || isTemporary(f.Name()) {
 			continue
 		}
-		r, err := s.Load(containerID, ifName)
+		r, err := s.reload(containerID, ifName, read[s.path(containerID, ifName)])
 		switch {
 		case errors.Is(err, ErrNoCheckpoint): // Forgotten since the directory was read.
 		case err != nil:

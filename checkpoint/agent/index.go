@@ -65,7 +65,7 @@ func newIndex(store *checkpoint.Store) (*index, error) {
 
 // watchRoot watches the store's directory. It makes the directory if it is missing.
 func (x *index) watchRoot() error {
-	err := os.MkdirAll(x.store.Dir(), 0o700)
+	err := os.MkdirAll(filepath.Dir(x.store.IndicesPath()), 0o700) // The store's directory is above.
 	if err == nil {
 		x.root, err = os.Stat(x.store.Dir())
 	}
@@ -76,7 +76,7 @@ func (x *index) watchRoot() error {
 		}
 	}
 	if err == nil {
-		err = x.watch(x.store.Dir())
+		err = errors.Join(x.watch(x.store.Dir()), x.watch(filepath.Dir(x.store.IndicesPath())))
 	}
 	if err != nil {
 		x.root = nil
@@ -142,6 +142,8 @@ func (x *index) listen(watcher *fsnotify.Watcher) {
 				return
 			}
 			switch id := x.containerIDOf(e.Name); {
+			case filepath.Clean(e.Name) == filepath.Clean(x.store.IndicesPath()):
+				x.mark("", errUnwatched) // Any record can have others now.
 			case filepath.Clean(e.Name) == filepath.Clean(x.store.Dir()) && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
 				x.mark("", errUnwatched)
 			case id != "":

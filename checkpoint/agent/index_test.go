@@ -3,12 +3,15 @@ package agent
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // limitedEnv says that the test runs in a user namespace, where it may set the limits of inotify(7).
@@ -70,5 +73,43 @@ func TestLimitsOfInotify(t *testing.T) {
 	case <-x.changed:
 	case <-time.After(10 * time.Second):
 		t.Error("it is not watched")
+	}
+}
+
+// A restore by hand can change all records by one file.
+func TestRenewedIndicesAreRead(t *testing.T) {
+	store := checkpoint.OpenStore(t.TempDir())
+	err := store.Save(checkpoint.Record{
+		Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, Namespace: attachment.Namespace{Path: "/run/netns/c1", BootID: "b", Inode: 1},
+		Interface: netstate.Interface{
+			Link:    netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0", MAC: "02:00:00:00:00:01", MTU: 1500, Macvlan: &netstate.Macvlan{Mode: "bridge"}},
+			Parents: []netstate.Device{{Kind: "nic", Name: "lan0", MTU: 1500, IfIndex: 7}},
+		},
+		CNI: checkpoint.CNI{Config: []byte("{}"), Result: []byte("{}")}, Writer: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := newIndex(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.close()
+	records := x.records()
+	parents := slices.Clone(records[0].Interface.Parents)
+	parents[0].IfIndex += 20
+	if err := checkpoint.OpenStore(store.Dir()).RenewIndices(t.Context(), []checkpoint.Renewal{{Record: records[0], Parents: parents}}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-x.changed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it is not watched")
+	}
+	if err := x.readChanges(); err != nil {
+		t.Fatal(err)
+	}
+	if index := x.records()[0].Interface.Parents[0].IfIndex; index != parents[0].IfIndex {
+		t.Errorf("the index is %d, not %d", index, parents[0].IfIndex)
 	}
 }

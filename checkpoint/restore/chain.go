@@ -61,6 +61,7 @@ func (c *chainRestore) restore(ctx context.Context) error {
 		return err
 	}
 	c.outcomes = c.restoreSandboxes(ctx)
+	c.saveIndices(ctx)
 	c.awaitCarrier(ctx)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -54,7 +55,8 @@ type Outcome struct {
 	NoCarrier string `json:"noCarrier,omitempty"`
 	// owedInRecordOnly says that AnnouncementOwed stands only for the record: the neighbours were told while another was at work on the sandbox.
 	owedInRecordOnly bool
-	// foundParents are the recorded parents as they came back.
+	// listed is the record as the run has read it. foundParents are its parents as they came back, until their indices are written.
+	listed       *checkpoint.Record
 	foundParents []netstate.Device
 	// ownLink says that NoCarrier is the interface itself. namespace is the sandbox. parentIndex is the index
 	// of the parent in the host: another device may get its name.

@@ -156,6 +156,7 @@ func (r *restoreRun) restoreChains(ctx context.Context) error {
 	}
 	group.Wait()
 	for _, c := range r.chains {
+		c.saveIndices(ctx) // Of attachments that another chain has brought back.
 		c.reportUnconnected(ctx)
 	}
 	return errors.Join(errs...)

@@ -113,8 +113,9 @@ func (c *chainRestore) restoreSandbox(ctx context.Context, records []checkpoint.
 	sandbox.mu.Lock()
 	defer sandbox.mu.Unlock()
 	first := len(sandbox.restored)
-	for _, record := range records {
+	for i, record := range records {
 		if o := c.restoreCurrent(record); o != nil {
+			o.listed = &records[i]
 			sandbox.restored = append(sandbox.restored, restoredAttachment{chain: c, record: record, outcome: o})
 			outcomes = append(outcomes, o)
 		}
@@ -140,7 +141,7 @@ type restoredAttachment struct {
 
 // restoreDependents restores again what depends on other interfaces of the sandbox, because these are there by now: an attachment that
 // failed, and one that was done before another one was changed. A chain has restored those from the place first on, and others have
-// restored those before. Then it writes the indices of the parents into the records.
+// restored those before.
 func (s *sandboxRestore) restoreDependents(first int) {
 	changedAfter := false
 	repeat := make([]bool, len(s.restored))
@@ -154,11 +155,6 @@ func (s *sandboxRestore) restoreDependents(first int) {
 		}
 		if outcome := r.chain.restoreCurrent(r.record); outcome != nil {
 			r.chain.changeOutcome(func() { *r.outcome = *outcome.addEarlier(r.outcome) })
-		}
-	}
-	for i, r := range s.restored {
-		if s.records > 1 && (repeat[i] || i >= first) {
-			r.chain.saveIndices(r.outcome)
 		}
 	}
 }
@@ -189,7 +185,7 @@ func (o *Outcome) addEarlier(first *Outcome) *Outcome {
 	if o.namespace == (attachment.Namespace{}) {
 		o.namespace = first.namespace
 	}
-	o.Announced = o.Announced || first.Announced
+	o.listed, o.Announced = first.listed, o.Announced || first.Announced
 	return o
 }
 

@@ -1,6 +1,10 @@
 package restore
 
 import (
+	"context"
+	"errors"
+
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -8,43 +12,68 @@ import (
 // interface's index, and whether an announcement is owed. So nobody has to give --parent again.
 //
 // Old indices of the parents in the record show a loss (Losses). After a kill, they show that the restore has to go on.
-// So saveRecord writes the new indices only when the interface is whole. If other interfaces of the sandbox can depend on
-// this one, the indices are written last.
+// So they are written last (saveIndices), or here with all else if the interface is whole and no other interface of the sandbox can
+// depend on it.
 func (w *attachmentRestore) saveRecord(whole bool) error {
 	link, recorded := &w.record.Interface.Link, w.record.Interface.Parents
 	if w.index == 0 {
 		w.index = link.Index // The interface is not there: creating it failed.
 	}
 	w.outcome.foundParents = w.foundParents
-	parents := w.foundParents
-	if !whole || w.run.sandboxes[w.record.Attachment.ContainerID].records > 1 {
-		parents = netstate.WithIndices(parents, recorded)
-	}
-	sameParents := w.isNIC() || chainKey(parents) == chainKey(recorded)
-	if (sameParents && netstate.SameIndices(parents, recorded) || w.isNIC()) && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
+	if (w.isNIC() || chainKey(w.foundParents) == chainKey(recorded)) && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
 		return nil
 	}
 	if !w.isNIC() {
-		w.record.Interface.Parents = parents
+		w.record.Interface.Parents = w.foundParents
+		if whole && w.run.sandboxes[w.record.Attachment.ContainerID].records == 1 {
+			w.outcome.foundParents = nil // saveIndices has nothing to write.
+		} else {
+			w.record.Interface.Parents = netstate.WithIndices(w.foundParents, recorded)
+		}
 	}
 	link.Index, w.record.AnnouncementOwed = w.index, w.outcome.AnnouncementOwed
 	return w.run.Store.Save(w.record)
 }
 
-// saveIndices writes the indices of the parents into the record, in a sandbox with several attachments. It is
-// called when all attachments are done. The caller holds the sandbox's lock.
-func (c *chainRestore) saveIndices(o *Outcome) {
-	if c.run.DryRun || !o.IsAsRecorded() || o.foundParents == nil {
+// saveIndices writes the new indices of the parents of all attachments that are as recorded: into one file, or else into each record.
+func (c *chainRestore) saveIndices(ctx context.Context) {
+	var changed []*Outcome
+	var renewals []checkpoint.Renewal
+	var ids []string
+	c.changeOutcome(func() {
+		for _, o := range c.outcomes {
+			if o.IsAsRecorded() && o.foundParents != nil && !netstate.SameIndices(o.foundParents, o.listed.Interface.Parents) {
+				changed, ids = append(changed, o), append(ids, o.Attachment.ContainerID)
+				renewals = append(renewals, checkpoint.Renewal{Record: *o.listed, Parents: o.foundParents})
+			}
+			o.foundParents = nil
+		}
+	})
+	if c.run.DryRun || len(changed) == 0 || c.run.Store.RenewIndices(ctx, renewals) == nil {
 		return
 	}
-	record, err := c.run.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
-	if err != nil || netstate.SameIndices(o.foundParents, record.Interface.Parents) || chainKey(o.foundParents) != chainKey(record.Interface.Parents) {
-		return
+	// A sandbox that is busy keeps the old indices: who is at work on it looks for itself, or the next restore does.
+	c.run.Store.EachSandbox(ctx, ids, func(i int, err error) {
+		if err == nil {
+			err = c.saveParents(renewals[i])
+		}
+		if err != nil && !errors.Is(err, checkpoint.ErrBusy) && ctx.Err() == nil {
+			c.changeOutcome(func() { changed[i].setFailed(err) })
+		}
+	})
+}
+
+// saveParents is saveIndices for one record. The caller holds the sandbox's lock.
+func (c *chainRestore) saveParents(n checkpoint.Renewal) error {
+	record, err := c.run.Store.Load(n.Record.Attachment.ContainerID, n.Record.Attachment.IfName)
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return nil
 	}
-	record.Interface.Parents = o.foundParents
-	if err := c.run.Store.Save(record); err != nil {
-		c.changeOutcome(func() { o.setFailed(err) })
+	if err != nil || netstate.SameIndices(n.Parents, record.Interface.Parents) || chainKey(n.Parents) != chainKey(record.Interface.Parents) {
+		return err
 	}
+	record.Interface.Parents = n.Parents
+	return c.run.Store.Save(record)
 }
 
 // changeOutcome calls change, which changes an outcome that the chain may be looking at or changing.

@@ -1,0 +1,143 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/statefile"
+)
+
+// indexSteps is the file indices.json. When a restore has brought back all that was on some devices of the host, it adds a step with their
+// new indices by the old ones, and writes no checkpoint. Load applies to a record the steps that were added after it was saved.
+type indexSteps struct {
+	// Dropped is the number of the first steps, which no record needs any more.
+	Dropped int           `json:"dropped"`
+	Steps   []map[int]int `json:"steps"`
+}
+
+func (x indexSteps) count() int { return x.Dropped + len(x.Steps) }
+
+// apply brings the indices of the record up to date.
+func (x indexSteps) apply(r *Record) {
+	r.savedSteps = r.IndexSteps
+	first := r.IndexSteps - x.Dropped
+	if first < 0 || first > len(x.Steps) { // The file is another one than at that time.
+		first = 0
+	}
+	for _, step := range x.Steps[first:] {
+		for _, index := range hostIndices(r.Interface) {
+			if renewed, ok := step[*index]; ok {
+				*index = renewed
+			}
+		}
+	}
+	r.IndexSteps = x.count()
+}
+
+// hostIndices returns where the interface has indices of devices of the host.
+func hostIndices(i netstate.Interface) (indices []*int) {
+	if i.ParentsInSandbox {
+		return nil
+	}
+	for n := range i.Parents {
+		indices = append(indices, &i.Parents[n].IfIndex)
+		if bond := i.Parents[n].Bond; bond != nil {
+			for m := range bond.Members {
+				indices = append(indices, &bond.Members[m].IfIndex)
+			}
+		}
+	}
+	return indices
+}
+
+// IndicesPath is the path of the file with which RenewIndices changes all records.
+func (s *Store) IndicesPath() string { return filepath.Join(s.dir, restoringDir, "indices"+suffix) }
+
+// indexSteps returns what the file has. A file that cannot be read is like none: the records show a loss then, and a restore finds all
+// that is there as recorded.
+func (s *Store) indexSteps() indexSteps {
+	info, err := os.Stat(s.IndicesPath())
+	if err != nil {
+		return indexSteps{}
+	}
+	s.indices.Lock()
+	defer s.indices.Unlock()
+	if s.indices.file == nil || !isSame(info, s.indices.file) {
+		s.indices.file, s.indices.steps = info, indexSteps{}
+		_ = statefile.Load(s.IndicesPath(), &s.indices.steps)
+	}
+	return s.indices.steps
+}
+
+// isSame says that a file is the one that was read. A change always makes a new file.
+func isSame(info, read fs.FileInfo) bool {
+	return os.SameFile(info, read) && info.ModTime().Equal(read.ModTime())
+}
+
+// readIndices is what a store has read of the file.
+type readIndices struct {
+	sync.Mutex
+	file  fs.FileInfo
+	steps indexSteps
+}
+
+// Renewal is a record as it was read, and its parents as they are now.
+type Renewal struct {
+	Record  Record
+	Parents []netstate.Device
+}
+
+// RenewIndices writes the new indices of the parents of all these records into one file. On an error it has written nothing, and the
+// caller saves each record: the parents are not the recorded devices, or another checkpoint has an old index too, or one was changed
+// since it was read.
+func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
+	step, read := map[int]int{0: 0}, map[string]Record{} // An index that was not known is none that others have.
+	for _, n := range renewals {
+		old, renewed := hostIndices(n.Record.Interface), hostIndices(netstate.Interface{Parents: n.Parents})
+		if len(old) == 0 || len(old) != len(renewed) {
+			return fmt.Errorf("%s: other parents", n.Record.Attachment)
+		}
+		for i := range old {
+			if other, ok := step[*old[i]]; ok && other != *renewed[i] {
+				return fmt.Errorf("%s: index %d has become %d and %d", n.Record.Attachment, *old[i], *renewed[i], other)
+			}
+			step[*old[i]] = *renewed[i]
+		}
+		read[s.path(n.Record.Attachment.ContainerID, n.Record.Attachment.IfName)] = n.Record
+	}
+	maps.DeleteFunc(step, func(old, renewed int) bool { return old == renewed })
+	unlock, err := s.lockExclusive(ctx, restoringLock, restoringSubject)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	records, unreadable, err := s.list(read)
+	if err != nil || len(unreadable) > 0 {
+		return fmt.Errorf("%d checkpoints cannot be read: %w", len(unreadable), err)
+	}
+	steps := s.indexSteps()
+	needless := steps.count()
+	for _, r := range records {
+		needless = min(needless, max(r.savedSteps, steps.Dropped))
+		if r.file == read[s.path(r.Attachment.ContainerID, r.Attachment.IfName)].file {
+			continue
+		}
+		for _, index := range hostIndices(r.Interface) {
+			if _, ok := step[*index]; ok {
+				return fmt.Errorf("%s has index %d, too", r.Attachment, *index)
+			}
+		}
+	}
+	steps = indexSteps{Dropped: needless, Steps: append(slices.Clone(steps.Steps[needless-steps.Dropped:]), step)}
+	if err := statefile.Save(s.IndicesPath(), steps); err != nil {
+		return fmt.Errorf("save the parents' indices: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package checkpoint
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// onDevices returns a record of an interface on a VLAN on a bond with two members, which have these indices.
+func onDevices(containerID string, vlan, bond, first, second int) Record {
+	r := record(containerID, "eth0")
+	r.Interface.Parents = devicesWith(vlan, bond, first, second)
+	return r
+}
+
+func devicesWith(vlan, bond, first, second int) []netstate.Device {
+	return []netstate.Device{
+		{Kind: "vlan", Name: "bond4.3", MAC: "02:00:00:00:00:04", MTU: 1500, IfIndex: vlan, VLAN: &netstate.VLAN{ID: 3, Protocol: "802.1q"}},
+		{Kind: "bond", Name: "bond4", MAC: "02:00:00:00:00:04", MTU: 1500, IfIndex: bond, Bond: &netstate.Bond{
+			Mode: "active-backup", Members: []netstate.Member{{Name: "eth0", IfIndex: first}, {Name: "eth1", IfIndex: second}},
+		}},
+	}
+}
+
+// indicesIn returns the indices of the host's devices in a checkpoint, as a new process reads it.
+func indicesIn(t *testing.T, s *Store, containerID string) (indices []int) {
+	t.Helper()
+	r, err := OpenStore(s.Dir()).Load(containerID, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, index := range hostIndices(r.Interface) {
+		indices = append(indices, *index)
+	}
+	return indices
+}
+
+func expectIndices(t *testing.T, s *Store, containerID string, want ...int) {
+	t.Helper()
+	if got := indicesIn(t, s, containerID); !slices.Equal(got, want) {
+		t.Errorf("%s has the indices %v, not %v", containerID, got, want)
+	}
+}
+
+// renew is RenewIndices for these sandboxes, as they are read now.
+func renew(t *testing.T, s *Store, parents []netstate.Device, containerIDs ...string) error {
+	t.Helper()
+	var renewals []Renewal
+	for _, id := range containerIDs {
+		r, err := s.Load(id, "eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		renewals = append(renewals, Renewal{Record: r, Parents: parents})
+	}
+	return s.RenewIndices(t.Context(), renewals)
+}
+
+func TestRenewIndices(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	save(t, s, onDevices("c2", 10, 4, 2, 3))
+	before, err := os.ReadFile(s.path("c1", "eth0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := renew(t, s, devicesWith(30, 24, 22, 23), "c1", "c2"); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(s.path("c1", "eth0")); err != nil || string(after) != string(before) {
+		t.Errorf("the checkpoint itself was written: %v", err)
+	}
+	expectIndices(t, s, "c1", 30, 24, 22, 23)
+
+	// A device with an old index is another device to a checkpoint that is saved later.
+	save(t, s, onDevices("c3", 10, 24, 22, 23))
+	expectIndices(t, s, "c3", 10, 24, 22, 23)
+	// Only some of the devices are new, others of the checkpoint that is not whole are the same, and a step is done after the other.
+	if err := renew(t, s, devicesWith(31, 24, 22, 23), "c1", "c2"); err != nil {
+		t.Fatal(err)
+	}
+	expectIndices(t, s, "c2", 31, 24, 22, 23)
+	expectIndices(t, s, "c3", 10, 24, 22, 23)
+
+	// What was read before is read again.
+	r, err := s.Load("c1", "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := []Renewal{{Record: r, Parents: devicesWith(41, 24, 22, 23)}, {Record: r, Parents: devicesWith(42, 24, 22, 23)}}
+	if err := s.RenewIndices(t.Context(), two); err == nil {
+		t.Error("one index has two new ones")
+	}
+	if err := renew(t, s, devicesWith(41, 24, 22, 23), "c1", "c2"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = s.Reload(r); err != nil || r.Interface.Parents[0].IfIndex != 41 {
+		t.Errorf("Reload() has the index %d: %v", r.Interface.Parents[0].IfIndex, err)
+	}
+}
+
+// Steps that no checkpoint needs do not stay.
+func TestStepsAreDropped(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	for n := range 5 {
+		if err := renew(t, s, devicesWith(11+n, 4, 2, 3), "c1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(t, s, onDevices("c1", 15, 4, 2, 3))
+	if err := renew(t, s, devicesWith(20, 4, 2, 3), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	if steps := s.indexSteps(); steps.Dropped != 5 || len(steps.Steps) != 1 {
+		t.Errorf("the steps are %+v", steps)
+	}
+	expectIndices(t, s, "c1", 20, 4, 2, 3)
+}
+
+func TestRenewIndicesRefuses(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(t *testing.T, s *Store)
+		want    string
+	}{
+		"another checkpoint has an old index": {func(t *testing.T, s *Store) { save(t, s, onDevices("c2", 10, 4, 2, 3)) }, "has index 10, too"},
+		"another has a member's old index":    {func(t *testing.T, s *Store) { save(t, s, onDevices("c2", 11, 5, 3, 6)) }, "has index 3, too"},
+		"another cannot be read":              {func(t *testing.T, s *Store) { write(t, s, "c2/eth0.json", "{") }, "1 checkpoints cannot be read"},
+		"it was saved since it was read":      {func(t *testing.T, s *Store) { save(t, s, onDevices("c1", 10, 4, 2, 3)) }, "has index 10, too"},
+		"it had no index":                     {nil, "index 0 has become"},
+		"it has other parents":                {nil, "other parents"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			r := onDevices("c1", 10, 4, 2, 3)
+			parents := devicesWith(30, 24, 22, 23)
+			switch name {
+			case "it had no index":
+				r = onDevices("c1", 10, 4, 0, 3)
+			case "it has other parents":
+				parents = parents[:1]
+			}
+			save(t, s, r)
+			r, err := s.Load("c1", "eth0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.prepare != nil {
+				test.prepare(t, s)
+			}
+			if err := s.RenewIndices(t.Context(), []Renewal{{Record: r, Parents: parents}}); !strings.Contains(message(err), test.want) {
+				t.Errorf("RenewIndices() = %v, not %q", err, test.want)
+			}
+			if _, err := os.Stat(s.IndicesPath()); !os.IsNotExist(err) {
+				t.Errorf("it has written the file: %v", err)
+			}
+		})
+	}
+}
+
+// Without the file the checkpoints have their old indices, which is a loss to a restore. It finds all as recorded and writes the file anew.
+func TestTheFileOfIndicesIsLost(t *testing.T) {
+	for name, lose := range map[string]func(path string) error{
+		"deleted": os.Remove,
+		"torn":    func(path string) error { return os.WriteFile(path, []byte(`{"dropped`), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			save(t, s, onDevices("c1", 10, 4, 2, 3))
+			for n := range 3 {
+				if err := renew(t, s, devicesWith(11+n, 4, 2, 3), "c1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			save(t, s, onDevices("c2", 13, 4, 2, 3))
+			if err := lose(s.IndicesPath()); err != nil {
+				t.Fatal(err)
+			}
+			expectIndices(t, s, "c1", 10, 4, 2, 3)
+			expectIndices(t, s, "c2", 13, 4, 2, 3)
+			if err := renew(t, s, devicesWith(13, 4, 2, 3), "c1"); err != nil {
+				t.Fatal(err)
+			}
+			expectIndices(t, s, "c1", 13, 4, 2, 3)
+			expectIndices(t, s, "c2", 13, 4, 2, 3)
+		})
+	}
+}
