@@ -79,10 +79,11 @@ RACED := $(if $(RELINK_LONG),./...,$(sort $(dir $(shell grep -rlE --include='*.g
 # Of the packages with the detector, these start no goroutine and compute a lot.
 PLAIN := TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestIPAMScaling|TestExplore|TestExploreFindsFaults
 
-# What only make test-long has. How the test machine itself ends, and what it has, takes many boots to show: the stories would fail if the
-# machine did not work. To make a cluster of 5,000 pods takes a minute. That an address has one pod is shown by the explorer for the protocol,
-# by the model for the store, by histories on a real API, and by kills at any time: these show it in other ways.
-LATER := $(if $(RELINK_LONG),none,TestMachineFailures|TestCancelEndsMachine|TestMachineEndsWithKilledParent|TestDealLeavesASpentMachine|TestAgentInALargeCluster|TestChaos|TestClusterModel|TestIPAMScaling|TestIPAMScalingAtOnce)
+# What only make test-long has. How a test machine runs a single command, how it ends, and what it has, takes many boots to show: the
+# stories would fail if the machine did not work. To make a cluster of 5,000 pods takes a minute. That an address has one pod is shown by
+# the explorer for the protocol, by the model for the store, by histories on a real API, and by kills at any time: these show it in other
+# ways.
+LATER := $(if $(RELINK_LONG),none,TestExitStatusOutputAndShare|TestMachineFailures|TestCancelEndsMachine|TestMachineEndsWithKilledParent|TestDealLeavesASpentMachine|TestDealGoesOn|TestAgentInALargeCluster|TestChaos|TestClusterModel|TestIPAMScaling|TestIPAMScalingAtOnce)
 
 # In their directories: go shows what they count. Three machines on two processors: each waits for half of its time.
 test-stories:

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -111,17 +112,25 @@ func runInGuest(ctx context.Context, t *testing.T, session *Session) {
 		Env:     guestEnvironment(os.Environ()),
 		Dir:     dir,
 	})
-	ran := strings.Contains(output, "--- PASS: "+t.Name()+" ")
-	switch {
-	case err != nil:
-		t.Fatalf("test machine: %v\n%s", err, output)
-	case code != 0:
-		t.Fatalf("exit status %d in the test machine\n%s", code, output)
-	case !ran:
-		t.Fatalf("it did not run in the test machine\n%s", output)
-	case testing.Verbose():
+	if err := verdict(t.Name(), output, code, err); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	if testing.Verbose() {
 		t.Logf("\n%s", output)
 	}
+}
+
+// verdict is why what the machine ran is no success of that test.
+func verdict(name, output string, code int, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("test machine: %w", err)
+	case code != 0:
+		return fmt.Errorf("exit status %d in the test machine", code)
+	case !strings.Contains(output, "--- PASS: "+name+" "):
+		return errors.New("it did not run in the test machine")
+	}
+	return nil
 }
 
 func executable(t *testing.T) string {

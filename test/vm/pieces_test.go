@@ -104,6 +104,26 @@ func TestRunScriptKeepsWords(t *testing.T) {
 	}
 }
 
+func TestVerdict(t *testing.T) {
+	for _, test := range []struct {
+		output string
+		code   int
+		err    error
+		want   string
+	}{
+		{"--- PASS: TestX/one (0.10s)\nPASS\n", 0, nil, ""},
+		{"--- PASS: TestX/one (0.10s)\nPASS\n", 0, ErrPanic, ErrPanic.Error()},
+		{"--- PASS: TestX/one (0.10s)\n--- FAIL: TestX (0.10s)\nFAIL\n", 1, nil, "exit status 1"},
+		{"testing: warning: no tests to run\nPASS\n", 0, nil, "it did not run"},
+		{"--- PASS: TestX/one_more (0.10s)\nPASS\n", 0, nil, "it did not run"},
+		{"--- SKIP: TestX/one (0.10s)\nPASS\n", 0, nil, "it did not run"},
+	} {
+		if err := verdict("TestX/one", test.output, test.code, test.err); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q, %d, %v: %v, want %q", test.output, test.code, test.err, err, test.want)
+		}
+	}
+}
+
 func TestTrailerReader(t *testing.T) {
 	const trailer = "\x1eend:"
 	tests := []struct {
@@ -138,7 +158,7 @@ func TestTrailerReader(t *testing.T) {
 func TestConsoleLog(t *testing.T) {
 	calls := 0
 	c := &consoleLog{onPanic: func() { calls++ }}
-	text := strings.Repeat("line\r\n", consoleBytes) + "Kernel panic - not syncing: x\r\n---[ end Kernel panic - not syncing\r\n"
+	text := strings.Repeat("line\r\n", consoleBytes/4) + "Kernel panic - not syncing: x\r\n---[ end Kernel panic - not syncing\r\n"
 	for chunk := range slices.Chunk([]byte(text), 7) {
 		_, _ = c.Write(chunk)
 	}
