@@ -12,9 +12,9 @@ import (
 	"github.com/relink-cni/relink/test/vm"
 )
 
-// stage is what a document's blocks find in the test machine.
+// stage is what the blocks of documents find in the test machine.
 type stage struct {
-	doc    string
+	docs   []string
 	script string
 	// instead has what stands for words of the document, as the machine has another driver.
 	instead map[string]string
@@ -26,19 +26,14 @@ type stage struct {
 
 // stages are the documents that have sessions, in the order in which they run. The first has no bond, and after the last, systemd runs.
 var stages = []stage{
-	{doc: "docs/install/bare-node.md"},
-	{doc: "docs/install/containerd.md", script: "bond; pod web-0\n"},
-	{doc: "docs/install/crio.md", script: "bond; pod web-0\n"},
-	{doc: "docs/install/k3s.md", script: `bond; pod web-0
+	{docs: []string{"docs/install/bare-node.md"}},
+	{docs: []string{"docs/install/rke2.md", "docs/install/k3s.md", "docs/install/containerd.md", "docs/install/crio.md", "docs/install/multus.md"}, script: `bond; pod web-0
+cp docs/examples/10-vlan3.conflist /etc/cni/net.d
 mkdir -p /var/lib/rancher/k3s/data/cni /var/lib/rancher/k3s/agent/etc/cni/net.d
 ln -s "$BIN"/relink-* /var/lib/rancher/k3s/data/cni
 cp docs/examples/10-vlan3.conflist /var/lib/rancher/k3s/agent/etc/cni/net.d
 `},
-	{doc: "docs/install/rke2.md", script: `bond; pod web-0
-cp docs/examples/10-vlan3.conflist /etc/cni/net.d
-`},
-	{doc: "docs/install/multus.md", script: "bond; CNI_IFNAME=net1 pod web-0\n"},
-	{doc: "docs/install/kubevirt.md", script: `bond
+	{docs: []string{"docs/install/kubevirt.md"}, script: `bond
 vm=virt-launcher-vm-0-x7k2p
 CNI_IFNAME=net1 pod $vm
 ip -n $vm -batch - <<END
@@ -51,11 +46,11 @@ link set k6t-net1 address 02:00:00:00:0b:01 up
 link set net1-nic master k6t-net1 up
 END
 `, status: map[string]int{"relink check": 1}},
-	{doc: "docs/commands.md", script: changed, status: map[string]int{
+	{docs: []string{"docs/commands.md"}, script: changed, status: map[string]int{
 		"relink status": 1, "relink check": 1, "relink restore --dry-run": 1, "relink validate /etc/cni/net.d": 1,
 	}},
-	{doc: "docs/runbook.md", script: "bond; pod web-0; pod web-1; pod db-0\n", instead: map[string]string{"i40e": "e1000e"}},
-	{doc: "README.md", script: "bond; pod web-0\n", instead: map[string]string{"i40e": "e1000e"}, withSystemd: true},
+	{docs: []string{"docs/runbook.md"}, script: "bond; pod web-0; pod web-1; pod db-0\n", instead: map[string]string{"i40e": "e1000e"}},
+	{docs: []string{"README.md"}, script: "bond; pod web-0\n", instead: map[string]string{"i40e": "e1000e"}, withSystemd: true},
 }
 
 // changed is a node on which each pod has something else: db-0 was changed, the interface of web-1 was deleted, old-0 is gone, job-0 was
@@ -85,7 +80,7 @@ printf '4f1c2ab0d6e91\r\neth0' >/tmp/host-local/10.9.0.2
 func TestSessions(t *testing.T) {
 	for _, e := range entries {
 		if e.check == session || e.check == table {
-			if !slices.ContainsFunc(stages, func(s stage) bool { return s.doc == e.doc }) {
+			if !slices.ContainsFunc(stages, func(s stage) bool { return slices.Contains(s.docs, e.doc) }) {
 				t.Errorf("%s has a session and no stage", e.doc)
 			}
 		}
@@ -96,7 +91,11 @@ func TestSessions(t *testing.T) {
 	}
 	defer machine.Close()
 	for _, s := range stages {
-		t.Run(strings.TrimSuffix(filepath.Base(s.doc), ".md"), func(t *testing.T) { perform(t, machine, s) })
+		var names []string
+		for _, doc := range s.docs {
+			names = append(names, strings.TrimSuffix(filepath.Base(doc), ".md"))
+		}
+		t.Run(strings.Join(names, ","), func(t *testing.T) { perform(t, machine, s) })
 	}
 }
 
@@ -142,11 +141,15 @@ func sessionOf(doc document) []step {
 // mark comes after what a step prints, and after its exit status.
 const mark = "\x1e"
 
-// perform runs a document's steps in one shell and compares what each printed.
+// perform runs the steps of a stage's documents in one shell and compares what each printed.
 func perform(t *testing.T, machine *vm.Session, s stage) {
-	all := sessionOf(read(t, s.doc))
-	if len(all) == 0 {
-		t.Fatalf("%s has no session", s.doc)
+	var all []step
+	for _, doc := range s.docs {
+		steps := sessionOf(read(t, doc))
+		if len(steps) == 0 {
+			t.Fatalf("%s has no session", doc)
+		}
+		all = append(all, steps...)
 	}
 	dir, err := filepath.Abs(root)
 	if err != nil {
@@ -175,7 +178,7 @@ func perform(t *testing.T, machine *vm.Session, s stage) {
 	out, code := run([]string{"bash", "-euc", script})
 	parts := strings.Split(out, mark)
 	if code != 0 || len(parts) != 2+2*len(all) {
-		t.Fatalf("the stage of %s: exit status %d\n%s", s.doc, code, out)
+		t.Fatalf("the stage of %s: exit status %d\n%s", s.docs, code, out)
 	}
 	for i, step := range all {
 		compare(t, s, step, parts[1+2*i], parts[2+2*i])
@@ -186,14 +189,14 @@ func perform(t *testing.T, machine *vm.Session, s stage) {
 func compare(t *testing.T, s stage, step step, out, status string) {
 	t.Helper()
 	if want := strconv.Itoa(s.status[step.command]); status != want {
-		t.Errorf("%s:%d: %s: exit status %s, not %s\n%s", s.doc, step.block.line, step.command, status, want, out)
+		t.Errorf("%s:%d: %s: exit status %s, not %s\n%s", step.block.doc, step.block.line, step.command, status, want, out)
 	}
 	got, want := comparable(out), comparable(step.shows)
 	if step.header && slices.Contains(strings.Split(got, "\n"), want) {
 		return
 	}
 	if !step.loose && got != want {
-		t.Errorf("%s:%d: %s prints\n%s\nthe document shows\n%s\n(both without times, IDs and MACs)", s.doc, step.block.line, step.command, got, want)
+		t.Errorf("%s:%d: %s prints\n%s\nthe document shows\n%s\n(both without times, IDs and MACs)", step.block.doc, step.block.line, step.command, got, want)
 	}
 }
 
@@ -235,7 +238,7 @@ func TestComparable(t *testing.T) {
 	}
 }
 
-// prelude leaves nothing of the document before but the bond, whose driver needs seconds for a carrier. It makes the rest of the network,
+// prelude leaves nothing of the stage before but the bond, whose driver needs seconds for a carrier. It makes the rest of the network,
 // which is a gateway on VLAN 3, installs relink, and has the words of the stages.
 const prelude = `
 PATH=$BIN:$PATH
