@@ -66,6 +66,9 @@ func (w *attachmentRestore) execute() error {
 		w.keepLive()
 		return err
 	}
+	if w.run.scopes[w.record.Attachment] != wholeAttachment && w.record.HasOldParent(w.foundParents) {
+		return fmt.Errorf("%s was lost meanwhile", w.parent.Name) // The next restore brings back the whole attachment.
+	}
 	steps, err := w.plan()
 	if err != nil {
 		return err
