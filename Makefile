@@ -77,7 +77,7 @@ TEST := $(CURDIR)/test/run.sh part -vet=off -count=1 -trimpath -ldflags='-s -w'
 RACED := $(if $(RELINK_LONG),./...,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' '^\s*go [a-z]|[.]Go\b|inparallel[.]' ./checkpoint ./pkg))))
 
 # Of the packages with the detector, these start no goroutine and compute a lot.
-PLAIN := TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestIPAMScaling|TestExplore|TestExploreFindsFaults
+PLAIN := TestTheWholeStateComesBack|TestEveryKindComesBack|TestDecodeOfEveryPrefixIsTorn|TestStoreDoesAsItsModel|TestAllIsGivenUpOnAFullDisk|TestIPAMScaling|TestExplore|TestExploreFindsFaults
 
 # What only make test-long has. How a test machine runs a single command, how it ends, and what it has, takes many boots to show: the
 # stories would fail if the machine did not work. To make a cluster of 5,000 pods takes a minute. That an address has one pod is shown by
@@ -102,7 +102,7 @@ test-units:
 	$(TEST) -race -timeout 30m -skip '^($(PLAIN)|$(LATER))$$' $$(comm -12 <($(GO) list $(RACED) | sort) <(printf '%s\n' $(UNITS) | sort))
 
 test-plain:
-	$(TEST) -timeout $(if $(RELINK_LONG),4h,30m) -skip '^($(LATER))$$' -run '^($(PLAIN))$$' ./checkpoint $(if $(RELINK_LONG),./pkg/ipam/lease ./pkg/netstate ./pkg/pool ./test/crash)
+	$(TEST) -timeout $(if $(RELINK_LONG),4h,30m) -skip '^($(LATER))$$' -run '^($(PLAIN))$$' ./checkpoint ./pkg/kernel $(if $(RELINK_LONG),./pkg/ipam/lease ./pkg/netstate ./pkg/pool ./test/crash)
 	$(if $(RELINK_LONG),,$(TEST) -timeout 30m -skip '^($(LATER))$$' $$(comm -13 <($(GO) list $(RACED) | sort) <(printf '%s\n' $(UNITS) | sort)))
 
 # What is drawn at random; test-units draws each 50 or 100 times. The leases' model is one of PLAIN.
