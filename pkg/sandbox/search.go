@@ -104,9 +104,9 @@ func (s *search) scanNewer(newest int) (settled bool, err error) {
 }
 
 func (s *search) scanProcess(pid int) {
-	s.addProcess(pid)
+	files := s.addProcess(pid)
 	if s.sockets {
-		s.socketsOf(pid)
+		s.socketsOf(pid, files)
 	}
 }
 
@@ -114,14 +114,13 @@ func (s *search) scanProcess(pid int) {
 const tun = "/dev/net/tun"
 
 // socketsOf notes the namespaces that sockets of the process keep.
-func (s *search) socketsOf(pid int) {
-	for _, link := range filesOf(pid) {
-		target, err := os.Readlink(link)
-		if err != nil || s.asked[target] || target != tun && !strings.HasPrefix(target, "socket:[") {
+func (s *search) socketsOf(pid int, files []file) {
+	for _, f := range files {
+		link, target := f.link, f.target
+		if s.asked[target] || target != tun && !strings.HasPrefix(target, "socket:[") {
 			continue
 		}
-		thread, file := parseFDLink(link)
-		id, err := kernelid.SocketNamespace(thread, file)
+		id, err := kernelid.SocketNamespace(parseFDLink(link))
 		switch {
 		case errors.Is(err, kernelid.ErrNoNamespace):
 			continue // It has gone, or another process has it by now.
