@@ -53,13 +53,14 @@ const (
 	parentsLock    = ".parents.lock"
 	restoringDir   = ".restoring"
 	restoringLock  = ".restoring.lock"
+	savesLock      = ".saves.lock"
 	// probePrefix begins the name of a file that CheckWritable tries to write.
 	probePrefix = ".usable-"
 )
 
 // reservedNames are the names above, without the prefix.
 var reservedNames = []string{
-	agentDir, detachingDir, guardFile, hostLock, accessLock, masqueradeFile, masqueradeLock, movingDir, parentsLock, restoringDir, restoringLock,
+	agentDir, detachingDir, guardFile, hostLock, accessLock, masqueradeFile, masqueradeLock, movingDir, parentsLock, restoringDir, restoringLock, savesLock,
 }
 
 // isReserved says whether the name is of something that relink keeps beside the sandboxes' directories.

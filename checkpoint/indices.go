@@ -88,6 +88,9 @@ type readIndices struct {
 	steps indexSteps
 }
 
+// savesSubject names the lock of each Save in errors and notices.
+const savesSubject = "the saves of checkpoints"
+
 // Renewal is a record as it was read, and its parents as they are now.
 type Renewal struct {
 	Record  Record
@@ -118,6 +121,11 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 		return err
 	}
 	defer unlock()
+	unlockSaves, err := s.lockExclusive(ctx, savesLock, savesSubject)
+	if err != nil {
+		return err
+	}
+	defer unlockSaves()
 	records, unreadable, err := s.list(read)
 	if err != nil || len(unreadable) > 0 {
 		return fmt.Errorf("%d checkpoints cannot be read: %w", len(unreadable), err)

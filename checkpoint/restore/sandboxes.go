@@ -18,7 +18,7 @@ import (
 const workersPerCPU = 4
 
 // busyTimeout is how long a restore that nobody asked for waits for a sandbox on which somebody else is at work. It comes
-// again, and until it ends nobody is told of the others.
+// again, and until it ends nobody is told of the others. Every restore waits as long to write new indices.
 const busyTimeout = 2 * time.Second
 
 // restoreSandboxes restores the chain's attachments: those of one sandbox one after the other, and different

@@ -49,11 +49,13 @@ func (c *chainRestore) saveIndices(ctx context.Context) {
 			o.foundParents = nil
 		}
 	})
-	if c.run.DryRun || len(changed) == 0 || c.run.Store.RenewIndices(ctx, renewals) == nil {
+	limited, cancel := context.WithTimeout(ctx, busyTimeout) // Neighbours may wait to be told.
+	defer cancel()
+	if c.run.DryRun || len(changed) == 0 || c.run.Store.RenewIndices(limited, renewals) == nil {
 		return
 	}
 	// A sandbox that is busy keeps the old indices: who is at work on it looks for itself, or the next restore does.
-	c.run.Store.EachSandbox(ctx, ids, func(i int, err error) {
+	c.run.Store.EachSandbox(limited, ids, func(i int, err error) {
 		if err == nil {
 			err = c.saveParents(renewals[i])
 		}
