@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -97,9 +98,11 @@ type Renewal struct {
 	Parents []netstate.Device
 }
 
+// maxSteps bounds the file, which every Load may have to read. Checkpoints that are saved need no steps.
+const maxSteps = 1000
+
 // RenewIndices writes the new indices of the parents of all these records into one file. On an error it has written nothing, and the
-// caller saves each record: the parents are not the recorded devices, or another checkpoint has an old index too, or one was changed
-// since it was read.
+// caller saves each record.
 func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 	step, read := map[int]int{0: 0}, map[string]Record{} // An index that was not known is none that others have.
 	for _, n := range renewals {
@@ -134,7 +137,11 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 	needless := steps.count()
 	for _, r := range records {
 		needless = min(needless, max(r.savedSteps, steps.Dropped))
-		if r.file == read[s.path(r.Attachment.ContainerID, r.Attachment.IfName)].file {
+		if r.savedSteps > steps.count() {
+			return fmt.Errorf("%s has steps of a file that was lost", r.Attachment)
+		}
+		n := read[s.path(r.Attachment.ContainerID, r.Attachment.IfName)]
+		if n.file != nil && isSame(r.file, n.file) && netstate.SameIndices(r.Interface.Parents, n.Interface.Parents) {
 			continue
 		}
 		for _, index := range hostIndices(r.Interface) {
@@ -142,6 +149,9 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 				return fmt.Errorf("%s has index %d, too", r.Attachment, *index)
 			}
 		}
+	}
+	if steps.count()-needless >= maxSteps {
+		return errors.New("too many steps")
 	}
 	steps = indexSteps{Dropped: needless, Steps: append(slices.Clone(steps.Steps[needless-steps.Dropped:]), step)}
 	if err := statefile.Save(s.IndicesPath(), steps); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // onDevices returns a record of an interface on a VLAN on a bond with two members, which have these indices.
@@ -181,11 +182,49 @@ func TestTheFileOfIndicesIsLost(t *testing.T) {
 			}
 			expectIndices(t, s, "c1", 10, 4, 2, 3)
 			expectIndices(t, s, "c2", 13, 4, 2, 3)
+			if err := renew(t, s, devicesWith(13, 4, 2, 3), "c1"); !strings.Contains(message(err), "c2") {
+				t.Errorf("the new file has steps that c2 would not get: %v", err)
+			}
+			save(t, s, onDevices("c2", 13, 4, 2, 3))
 			if err := renew(t, s, devicesWith(13, 4, 2, 3), "c1"); err != nil {
 				t.Fatal(err)
 			}
 			expectIndices(t, s, "c1", 13, 4, 2, 3)
 			expectIndices(t, s, "c2", 13, 4, 2, 3)
 		})
+	}
+}
+
+// Two chains of one restore have read their records before either writes its indices.
+func TestRenewIndicesOfTwoChains(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	save(t, s, onDevices("c2", 15, 9, 7, 8))
+	records, _, err := s.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, parents := range [][]netstate.Device{devicesWith(30, 24, 22, 23), devicesWith(35, 29, 27, 28)} {
+		if err := s.RenewIndices(t.Context(), []Renewal{{Record: records[i], Parents: parents}}); err != nil {
+			t.Error(err)
+		}
+	}
+	expectIndices(t, s, "c1", 30, 24, 22, 23)
+	expectIndices(t, s, "c2", 35, 29, 27, 28)
+}
+
+// While a NIC comes and goes, a checkpoint that needs all steps does not make the file grow without end.
+func TestStepsAreLimited(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	if err := statefile.Save(s.IndicesPath(), indexSteps{Steps: make([]map[int]int, maxSteps)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := renew(t, s, devicesWith(30, 24, 22, 23), "c1"); message(err) != "too many steps" {
+		t.Error(err)
+	}
+	save(t, s, onDevices("c1", 30, 24, 22, 23))
+	if err := renew(t, s, devicesWith(40, 24, 22, 23), "c1"); err != nil || len(s.indexSteps().Steps) != 1 {
+		t.Error(len(s.indexSteps().Steps), err)
 	}
 }

@@ -141,10 +141,10 @@ func (x *index) listen(watcher *fsnotify.Watcher) {
 			if !ok {
 				return
 			}
-			switch id := x.containerIDOf(e.Name); {
-			case filepath.Clean(e.Name) == filepath.Clean(x.store.IndicesPath()):
+			switch id, name := x.containerIDOf(e.Name), filepath.Clean(e.Name); {
+			case name == x.store.IndicesPath(), name == filepath.Dir(x.store.IndicesPath()):
 				x.mark("", errUnwatched) // Any record can have others now.
-			case filepath.Clean(e.Name) == filepath.Clean(x.store.Dir()) && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
+			case name == filepath.Clean(x.store.Dir()) && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
 				x.mark("", errUnwatched)
 			case id != "":
 				x.mark(id, nil)

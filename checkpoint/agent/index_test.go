@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -76,7 +77,7 @@ func TestLimitsOfInotify(t *testing.T) {
 	}
 }
 
-// A restore by hand can change all records by one file.
+// A restore by hand can change all records by one file, even if somebody has removed its directory.
 func TestRenewedIndicesAreRead(t *testing.T) {
 	store := checkpoint.OpenStore(t.TempDir())
 	err := store.Save(checkpoint.Record{
@@ -95,12 +96,24 @@ func TestRenewedIndicesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.close()
+	if err := os.RemoveAll(filepath.Dir(store.IndicesPath())); err != nil {
+		t.Fatal(err)
+	}
+	readNext(t, x)
 	records := x.records()
 	parents := slices.Clone(records[0].Interface.Parents)
 	parents[0].IfIndex += 20
 	if err := checkpoint.OpenStore(store.Dir()).RenewIndices(t.Context(), []checkpoint.Renewal{{Record: records[0], Parents: parents}}); err != nil {
 		t.Fatal(err)
 	}
+	readNext(t, x)
+	if index := x.records()[0].Interface.Parents[0].IfIndex; index != parents[0].IfIndex {
+		t.Errorf("the index is %d, not %d", index, parents[0].IfIndex)
+	}
+}
+
+func readNext(t *testing.T, x *index) {
+	t.Helper()
 	select {
 	case <-x.changed:
 	case <-time.After(10 * time.Second):
@@ -108,8 +121,5 @@ func TestRenewedIndicesAreRead(t *testing.T) {
 	}
 	if err := x.readChanges(); err != nil {
 		t.Fatal(err)
-	}
-	if index := x.records()[0].Interface.Parents[0].IfIndex; index != parents[0].IfIndex {
-		t.Errorf("the index is %d, not %d", index, parents[0].IfIndex)
 	}
 }
