@@ -70,14 +70,16 @@ func (s *Store) indexSteps() indexSteps {
 	}
 	s.indices.Lock()
 	defer s.indices.Unlock()
-	if s.indices.file == nil || !isSame(info, s.indices.file) {
+	if !isSame(info, s.indices.file) {
 		s.indices.file, s.indices.steps = info, indexSteps{}
-		_ = statefile.Load(s.IndicesPath(), &s.indices.steps)
+		if statefile.Load(s.IndicesPath(), &s.indices.steps) != nil {
+			s.indices.file = nil // A process may have too many open files for a moment.
+		}
 	}
 	return s.indices.steps
 }
 
-// isSame says that a file is the one that was read. A change always makes a new file.
+// isSame says that a file is the one that was read. A change always makes a new file. If none was read (nil), it is not.
 func isSame(info, read fs.FileInfo) bool {
 	return os.SameFile(info, read) && info.ModTime().Equal(read.ModTime())
 }
@@ -141,7 +143,7 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 			return fmt.Errorf("%s has steps of a file that was lost", r.Attachment)
 		}
 		n := read[s.path(r.Attachment.ContainerID, r.Attachment.IfName)]
-		if n.file != nil && isSame(r.file, n.file) && netstate.SameIndices(r.Interface.Parents, n.Interface.Parents) {
+		if isSame(r.file, n.file) && netstate.SameIndices(r.Interface.Parents, n.Interface.Parents) {
 			continue
 		}
 		for _, index := range hostIndices(r.Interface) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/statefile"
 )
@@ -226,5 +228,29 @@ func TestStepsAreLimited(t *testing.T) {
 	save(t, s, onDevices("c1", 30, 24, 22, 23))
 	if err := renew(t, s, devicesWith(40, 24, 22, 23), "c1"); err != nil || len(s.indexSteps().Steps) != 1 {
 		t.Error(len(s.indexSteps().Steps), err)
+	}
+}
+
+// A process that cannot open the file for a moment reads it later.
+func TestIndicesThatCannotBeReadForAMoment(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	if err := renew(t, s, devicesWith(30, 24, 22, 23), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	s = OpenStore(s.Dir())
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	unread := s.indexSteps().count()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if read := s.indexSteps().count(); unread != 0 || read != 1 {
+		t.Errorf("it has %d steps, and later %d", unread, read)
 	}
 }

@@ -121,7 +121,7 @@ func (s *Store) Reload(r Record) (Record, error) {
 }
 
 func (s *Store) reload(containerID, ifName string, r Record) (Record, error) {
-	if r.file != nil && r.IndexSteps == s.indexSteps().count() {
+	if r.IndexSteps == s.indexSteps().count() {
 		if info, err := os.Stat(s.path(containerID, ifName)); err == nil && isSame(info, r.file) {
 			return r, nil
 		}
