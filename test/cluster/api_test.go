@@ -67,7 +67,7 @@ func (a *api) start(t *testing.T) {
 	t.Helper()
 	_, end := run(a.whole, []string{"GOGC=400"}, a.APIServer, a.ServerArgs()...)
 	a.stop = func() { _ = end(syscall.SIGKILL) }
-	await(t, 60*time.Second, "the API", a.Ready)
+	await(t, 3*time.Minute, "the API", a.Ready)
 }
 
 // run starts a program. It returns what it writes, and what sends it a signal and waits for its end. The program is killed at the end of

@@ -135,15 +135,11 @@ func isThere(netns string) bool {
 
 const hash = "0123456789abcdef0123456789abcdef" // As the kubelet makes the UIDs of static pods.
 
-// An interface is lost and restored, and "kubectl describe pod" shows both. The agent has the rights of deploy/. Only
+// onPods has an interface lost and restored, and "kubectl describe pod" shows both. The agent has the rights of deploy/. Only
 // living pods get events. This also works while the API comes and goes.
-func TestEvents(t *testing.T) {
+func (a *api) onPods(t *testing.T) {
 	fresh.Run(t, "", "mount -t tmpfs own /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount")
 	t.Cleanup(func() { fresh.Run(t, "", "umount /run") })
-	fresh.Run(t, "", "ip link set lo up")
-	a := startAPI(t)
-	a.deploy(t)
-	a.create(t, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": "shop"}}, &struct{}{})
 	h := &host{Node: node.New(t)}
 
 	web := a.pod(t, "web-0", nil)

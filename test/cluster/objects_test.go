@@ -22,7 +22,8 @@ import (
 // m is a part of an object of the API.
 type m = map[string]any
 
-// definition makes a CustomResourceDefinition, with the status apart as in the real ones, and waits until the API serves it.
+// definition makes a CustomResourceDefinition unless it is there, with the status apart as in the real ones, and waits until the API
+// serves it.
 func (a *api) definition(t *testing.T, group, kind, plural string, versions []string, status m) {
 	t.Helper()
 	loose := m{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
@@ -34,10 +35,14 @@ func (a *api) definition(t *testing.T, group, kind, plural string, versions []st
 	for i, v := range versions {
 		all = append(all, m{"name": v, "served": true, "storage": i == 0, "schema": schema, "subresources": m{"status": m{}}})
 	}
-	a.create(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", m{
+	object := m{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": m{"name": plural + "." + group},
 		"spec": m{"group": group, "scope": "Namespaced", "names": m{"kind": kind, "plural": plural, "singular": strings.ToLower(kind)}, "versions": all},
-	}, &struct{}{})
+	}
+	said, code := a.try(http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", text(t, object))
+	if code != http.StatusCreated && code != http.StatusConflict {
+		t.Fatalf("%s: status %d\n%s", plural, code, said)
+	}
 	await(t, 20*time.Second, plural, func() bool {
 		_, status := a.try(http.MethodGet, "/apis/"+group+"/"+versions[0]+"/"+plural, "", nil)
 		return status == http.StatusOK

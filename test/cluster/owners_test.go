@@ -19,27 +19,12 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kube"
 	"github.com/relink-cni/relink/pkg/owner"
-	"github.com/relink-cni/relink/test/fresh"
 )
 
 const zeroUID = "00000000-0000-4000-8000-000000000001"
 
-// Owners answers by a real API, with the rights of deploy/: for each kind of pod, and for names that collide.
-func TestOwners(t *testing.T) {
-	fresh.Run(t, "", "ip link set lo up")
-	a := startAPI(t)
-	a.deploy(t)
-	for _, name := range []string{"shop", "bank"} {
-		a.create(t, "/api/v1/namespaces", m{"metadata": m{"name": name}}, &struct{}{})
-	}
-	loose := m{"type": "string"}
-	a.definition(t, "kubevirt.io", "VirtualMachine", "virtualmachines", []string{"v1"}, nil)
-	a.definition(t, "kubevirt.io", "VirtualMachineInstance", "virtualmachineinstances", []string{"v1"}, nil)
-	a.definition(t, "apps.kruise.io", "StatefulSet", "statefulsets", []string{"v1beta1"}, nil)
-	a.definition(t, "k8s.cni.cncf.io", "IPAMClaim", "ipamclaims", []string{"v1alpha1"}, m{ // As its own definition has it.
-		"type": "object", "required": []string{"ips", "ownerPod"},
-		"properties": m{"ownerPod": loose, "ips": m{"type": "array", "maxItems": 2, "items": loose}, "conditions": m{"type": "array", "items": m{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
-	})
+// ofPods has Owners answer by a real API, with the rights of deploy/: for each kind of pod, and for names that collide.
+func (a *api) ofPods(t *testing.T) {
 	o, log := a.owners(t)
 	go o.Run(t.Context())
 	t.Run("who it is", func(t *testing.T) { a.whoItIs(t, o) })

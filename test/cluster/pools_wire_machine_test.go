@@ -110,7 +110,7 @@ func (v *vlan) endMachine(m *vmPod) error {
 	return m.call.Del(v.Context())
 }
 
-// machineOwners answers for the pods of one machine, as Owners does by the Kubernetes API: TestOwners shows that.
+// machineOwners answers for the pods of one machine, as Owners does by the Kubernetes API: TestAgent shows that.
 type machineOwners struct {
 	control.Client
 	siblings []string

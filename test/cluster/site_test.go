@@ -30,6 +30,8 @@ import (
 // rig is a node of a cluster: an API server behind a proxy, a container runtime, and the agent with the rights of deploy/.
 type rig struct {
 	*api
+	// whole is the test of all rows.
+	whole   *testing.T
 	host    *host
 	proxy   *proxy
 	runtime *containerRuntime
@@ -40,18 +42,9 @@ type rig struct {
 	daemon *box
 }
 
-func newRig(t *testing.T) *rig {
+func (a *api) rig(t *testing.T) *rig {
 	t.Helper()
-	fresh.Run(t, "", "ip link set lo up")
-	r := &rig{api: startAPI(t), host: &host{Node: node.New(t)}, socket: filepath.Join(t.TempDir(), "agent.sock")}
-	r.deploy(t)
-	for _, name := range []string{"shop", "bank"} {
-		r.create(t, "/api/v1/namespaces", m{"metadata": m{"name": name}}, &struct{}{})
-	}
-	r.definition(t, "kubevirt.io", "VirtualMachine", "virtualmachines", []string{"v1"}, nil)
-	r.definition(t, "kubevirt.io", "VirtualMachineInstance", "virtualmachineinstances", []string{"v1"}, nil)
-	r.definition(t, "apps.kruise.io", "StatefulSet", "statefulsets", []string{"v1beta1"}, nil)
-	r.definition(t, "k8s.cni.cncf.io", "IPAMClaim", "ipamclaims", []string{"v1alpha1"}, nil)
+	r := &rig{api: a, whole: t, host: &host{Node: node.New(t)}, socket: filepath.Join(t.TempDir(), "agent.sock")}
 	r.proxy, r.runtime = newProxy(t, r.api), startRuntime(t)
 	r.daemon = &box{id: "daemon", netns: fresh.Sandbox(t), pod: r.podOn(t, "relink-system", "relink-agent-x"), created: time.Now()}
 	r.runtime.knows(r.daemon, true)

@@ -11,10 +11,10 @@ import (
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
-// What becomes of addresses and checkpoints, situation by situation: with a real API, agent, plugins and network namespaces.
-// Each row says why. All of them share one API and one agent.
-func TestWhatBecomesOfAddresses(t *testing.T) {
-	r := newRig(t)
+// whatBecomesOfAddresses tells it, and of checkpoints, situation by situation: with a real API, agent, plugins and network namespaces.
+// Each row says why. All of them share one agent.
+func (a *api) whatBecomesOfAddresses(t *testing.T) {
+	r := a.rig(t)
 	for _, row := range []struct {
 		name string
 		run  func(*testing.T, *site)
