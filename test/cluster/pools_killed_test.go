@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -21,12 +20,8 @@ func (f *faulty) dieAfter(n int) {
 
 // An agent that is killed at any step of a take, a hand-over and a return goes on where it was, and no address gets a second pod.
 func (a *api) killed(t *testing.T, users map[string]user) {
-	last := 6
-	if os.Getenv("RELINK_LONG") != "" {
-		last = 60
-	}
 	for who := range 2 {
-		for n := range last {
+		for n := range 60 {
 			a.killedAt(t, users, who, n)
 		}
 	}

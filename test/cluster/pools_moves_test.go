@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,14 +26,15 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("a migration from a dead node", func(t *testing.T) { a.migratesFromADeadNode(t, users) })
 	t.Run("claims follow the stores", func(t *testing.T) { a.claimsFollow(t, users) })
 	t.Run("a node is fenced by hand", func(t *testing.T) { a.fencedByHand(t, users) })
-	t.Run("an agent is killed at each step", func(t *testing.T) { a.killed(t, users) })
+	if os.Getenv("RELINK_LONG") != "" { // The explorer has it crash at each step, and "a node is killed at its steps" has a process.
+		t.Run("an agent is killed at each step", func(t *testing.T) { a.killed(t, users) })
+	}
 	t.Run("through the plugin", func(t *testing.T) { a.throughThePlugin(t, users) })
 	t.Run("from Whereabouts", func(t *testing.T) { a.takenOver(t, users) })
 	t.Run("an address twice", func(t *testing.T) { a.twice(t, users) })
 	t.Run("from host-local", func(t *testing.T) { a.directory(t, users) })
 	t.Run("an agent is killed in an import", func(t *testing.T) { a.killedImport(t, users) })
 	t.Run("the API forgets", func(t *testing.T) { a.forgetful(t, users) })
-	t.Run("messages get lost", func(t *testing.T) { a.lostMessages(t, users) })
 	t.Run("a node is killed at its steps", func(t *testing.T) { a.killedAtSteps(t, users) })
 	t.Run("pools that overlap", func(t *testing.T) { a.overlaps(t, users) })
 	t.Run("a node from an image", func(t *testing.T) { a.copies(t, users) })
@@ -224,57 +224,5 @@ func (a *api) ownerMoves(t *testing.T, users map[string]user) {
 	says, err = all[2].ShowAddress(t.Context(), netip.MustParseAddr("10.5.0.1"))
 	if err != nil || len(says) != 1 || says[0].Holder != nil || !says[0].Excluded || says[0].Claims != nil {
 		t.Errorf("who has the gateway: %+v, %v", says, err)
-	}
-}
-
-// Whatever gets lost between nodes and the API, no address has two pods.
-func (a *api) lostMessages(t *testing.T, users map[string]user) {
-	all := a.members(t, users, "10.9.0.0/27")
-	for _, m := range all {
-		m.api.set(15, false)
-	}
-	var mu sync.Mutex
-	has := map[netip.Addr]string{}
-	length := 4 * time.Second
-	if os.Getenv("RELINK_LONG") != "" {
-		length = time.Minute
-	}
-	count, end := 0, time.Now().Add(length)
-	var nodes sync.WaitGroup
-	for _, m := range all {
-		nodes.Go(func() {
-			var pods []given
-			for time.Now().Before(end) {
-				if len(pods) > 0 && rand.IntN(2) == 0 {
-					i := rand.IntN(len(pods))
-					mu.Lock()
-					delete(has, pods[i].address)
-					mu.Unlock()
-					m.del(t, pods[i])
-					pods = append(pods[:i], pods[i+1:]...)
-					continue
-				}
-				p, err := m.add(t.Context(), m.request(lease.Policy{}, ""))
-				if err != nil {
-					time.Sleep(10 * time.Millisecond)
-					continue
-				}
-				pods = append(pods, p)
-				mu.Lock()
-				if by := has[p.address]; by != "" {
-					t.Errorf("%s is held on %s and given on %s", p.address, by, m.name)
-				}
-				has[p.address] = m.name
-				count++
-				mu.Unlock()
-			}
-		})
-	}
-	nodes.Wait()
-	for _, m := range all {
-		m.api.set(0, false)
-	}
-	if t.Logf("%d addresses were given", count); count < 20 {
-		t.Errorf("only %d addresses were given", count)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// seeds returns what random steps begin with: RELINK_SEED alone, or n new ones, and ten times as many in make test-long.
+// seeds returns what random steps begin with: RELINK_SEED alone, or n new ones, and twenty times as many in make test-long.
 func seeds(t *testing.T, n int) (all []uint64) {
 	t.Helper()
 	if s := os.Getenv(seedEnv); s != "" {
@@ -24,7 +24,7 @@ func seeds(t *testing.T, n int) (all []uint64) {
 		return []uint64{seed}
 	}
 	if os.Getenv("RELINK_LONG") != "" {
-		n *= 10
+		n *= 20
 	}
 	for range n {
 		all = append(all, rand.Uint64())
