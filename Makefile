@@ -82,8 +82,8 @@ PLAIN := TestTheWholeStateComesBack|TestEveryKindComesBack|TestDecodeOfEveryPref
 # What only make test-long has. How a test machine runs a single command, how it ends, and what it has, takes many boots to show: the
 # stories would fail if the machine did not work. To make a cluster of 5,000 pods takes a minute. That an address has one pod is shown by
 # the explorer for the protocol, by the model for the store, by histories on a real API, and by kills at any time: these show it in other
-# ways.
-LATER := $(if $(RELINK_LONG),none,TestExitStatusOutputAndShare|TestMachineFailures|TestCancelEndsMachine|TestMachineEndsWithKilledParent|TestDealLeavesASpentMachine|TestDealGoesOn|TestAgentInALargeCluster|TestChaos|TestClusterModel|TestIPAMScaling|TestIPAMScalingAtOnce)
+# ways. The kills of a repair, and of a restore with names that have changed, are those of TestRestoreKilledAtEveryStep with other steps.
+LATER := $(if $(RELINK_LONG),none,TestExitStatusOutputAndShare|TestMachineFailures|TestCancelEndsMachine|TestMachineEndsWithKilledParent|TestDealLeavesASpentMachine|TestDealGoesOn|TestRepairKilledAtEveryStep|TestRestoreThatMovesKilledAtEveryStep|TestRestoreOfARenamedParentKilledAtEveryStep|TestAgentInALargeCluster|TestChaos|TestClusterModel|TestIPAMScaling|TestIPAMScalingAtOnce)
 
 # In their directories: go shows what they count. Three machines on two processors: each waits for half of its time.
 test-stories:
