@@ -237,7 +237,7 @@ func TestARepairLeavesTheRoutesOfOthers(t *testing.T) {
 // them in one go: comparing each with each would take minutes with the numbers of make test-long. Of each, 4096 are kept.
 func TestAPodWithVeryManyOfEverything(t *testing.T) {
 	// The kernel takes 1 ms to add the 5,000th IPv6 address.
-	routes, others, ipv6 := 10_000, 5_000, 4_200
+	routes, others, ipv6 := 4_500, 4_150, 4_150
 	if os.Getenv("RELINK_LONG") != "" {
 		routes, others, ipv6 = 100_000, 10_000, 5_000
 	}
