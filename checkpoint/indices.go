@@ -32,8 +32,9 @@ func (x indexSteps) apply(r *Record) {
 	if first < 0 || first > len(x.Steps) { // The file is another one than at that time.
 		first = 0
 	}
+	indices := hostIndices(r.Interface)
 	for _, step := range x.Steps[first:] {
-		for _, index := range hostIndices(r.Interface) {
+		for _, index := range indices {
 			if renewed, ok := step[*index]; ok {
 				*index = renewed
 			}
@@ -61,8 +62,8 @@ func hostIndices(i netstate.Interface) (indices []*int) {
 // IndicesPath is the path of the file with which RenewIndices changes all records.
 func (s *Store) IndicesPath() string { return filepath.Join(s.dir, restoringDir, "indices"+suffix) }
 
-// indexSteps returns what the file has. A file that cannot be read is like none: the records show a loss then, and a restore finds all
-// that is there as recorded.
+// indexSteps returns what the file has. A file that cannot be read is like none: the records then have old indices. That looks like a
+// loss, and a restore changes nothing where nothing is missing.
 func (s *Store) indexSteps() indexSteps {
 	info, err := os.Stat(s.IndicesPath())
 	if err != nil {

@@ -54,7 +54,9 @@ func TestARestoreDuringASave(t *testing.T) {
 	}
 	must(p.store.LastRestore())(t)
 	records, _, err := p.store.List()
-	if host := must(kernel.OpenHost())(t); err != nil || Losses(must(host.Devices())(t), records)[0] != nil {
+	host := must(kernel.OpenHost())(t)
+	defer host.Close()
+	if err != nil || Losses(must(host.Devices())(t), records)[0] != nil {
 		t.Errorf("it is still lost: %v", err)
 	}
 }

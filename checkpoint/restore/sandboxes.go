@@ -116,7 +116,7 @@ func (c *chainRestore) restoreSandbox(ctx context.Context, records []checkpoint.
 	for i, record := range records {
 		if o := c.restoreCurrent(record); o != nil {
 			o.listed = &records[i]
-			sandbox.restored = append(sandbox.restored, restoredAttachment{chain: c, record: record, outcome: o})
+			sandbox.restored = append(sandbox.restored, restoredAttachment{chain: c, outcome: o})
 			outcomes = append(outcomes, o)
 		}
 	}
@@ -135,7 +135,6 @@ type sandboxRestore struct {
 
 type restoredAttachment struct {
 	chain   *chainRestore
-	record  checkpoint.Record
 	outcome *Outcome
 }
 
@@ -153,7 +152,7 @@ func (s *sandboxRestore) restoreDependents(first int) {
 		if !repeat[i] {
 			continue
 		}
-		if outcome := r.chain.restoreCurrent(r.record); outcome != nil {
+		if outcome := r.chain.restoreCurrent(*r.outcome.listed); outcome != nil {
 			r.chain.changeOutcome(func() { *r.outcome = *outcome.addEarlier(r.outcome) })
 		}
 	}

@@ -20,10 +20,9 @@ func TestAnnouncedWhileRestoredAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &chainRestore{run: &restoreRun{Options: Options{Store: store}}}
-	o := &Outcome{State: Failed, Interface: netstate.Interface{Routes: []netstate.Route{{Device: "eth1"}}}}
-	s := sandboxRestore{records: 1, restored: []restoredAttachment{{
-		chain: c, record: checkpoint.Record{Attachment: attachment.Key{ContainerID: "c0", IfName: "eth0"}}, outcome: o,
-	}}}
+	listed := checkpoint.Record{Attachment: attachment.Key{ContainerID: "c0", IfName: "eth0"}}
+	o := &Outcome{State: Failed, listed: &listed, Interface: netstate.Interface{Routes: []netstate.Route{{Device: "eth1"}}}}
+	s := sandboxRestore{records: 1, restored: []restoredAttachment{{chain: c, outcome: o}}}
 	c.mu.Lock()
 	done := make(chan struct{})
 	go func() {
