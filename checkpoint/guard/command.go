@@ -158,10 +158,11 @@ func (g *guard) awaitCommand(ctx context.Context) bool {
 // maxLog is how many bytes the log has at most. The checkpoints are on the same file system, mostly a tmpfs.
 const maxLog = 16 << 20
 
-// limitLog empties the log if the command has written too much.
+// limitLog empties the log if the command has written too much. Whoever follows the log misses the line if the command writes on faster
+// than they read, so the report has it, too.
 func (g *guard) limitLog() {
 	if info, err := g.log.Stat(); err == nil && info.Size() > maxLog && g.log.Truncate(0) == nil {
-		g.logf("the command has written more than %d MiB: the log begins anew", maxLog>>20)
+		g.notef("the command has written more than %d MiB: the log begins anew", maxLog>>20)
 	}
 }
 

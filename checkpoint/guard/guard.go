@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -246,10 +247,12 @@ func (g *guard) write(line string) {
 	_, _ = g.log.WriteString(printable.Line(line) + "\n") // A full disk must not keep the guard from its work.
 }
 
-// notef writes one line, and repeats it in the report.
+// notef writes one line, and repeats it in the report, once.
 func (g *guard) notef(format string, args ...any) {
-	g.logf(format, args...)
-	g.notes = append(g.notes, fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	if g.logf("%s", text); !slices.Contains(g.notes, text) {
+		g.notes = append(g.notes, text)
+	}
 }
 
 // troublef writes what is not back.
