@@ -4,6 +4,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 CACHE := $(or $(RELINK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/relink)
 # Where hack/setup, too, looks for Go: first, what it has fetched because the system's is not enough.
 export PATH := $(CACHE)/go/current/bin:$(PATH):/usr/local/go/bin
+# What is compiled once serves the programs, the tests, the linter and all clones of the repository. Only the race detector needs cgo.
+export CGO_ENABLED := 0
+export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 
 # The release's programs, each by its package.
 PROGRAMS := relink=./cmd/relink relink-agent=./cmd/relink-agent relink-macvlan=./plugins/main/macvlan relink-vlan=./plugins/main/vlan \
@@ -16,7 +19,7 @@ LDFLAGS := -s -w -X github.com/relink-cni/relink/pkg/cniplugin.Version=$(VERSION
 build:  ## static, trimmed programs in bin/
 	@for p in $(PROGRAMS); do \
 		echo "build bin/$${p%%=*}"; \
-		CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(LDFLAGS)' -o bin/$${p%%=*} $${p#*=} || exit 1; \
+		$(GO) build -ldflags='$(LDFLAGS)' -o bin/$${p%%=*} $${p#*=} || exit 1; \
 	done
 
 man: build  ## manual pages, and completions of the command, in bin/man and bin/completion
@@ -66,11 +69,11 @@ test-long:  ## test, and more of the same: for every night, and before a release
 	@RELINK_LONG=1 $(MAKE) --no-print-directory test FUZZSECONDS=$(or $(FUZZSECONDS),300)
 
 # The linter vets all packages: make lint. No result is taken from go's cache: it knows neither the programs that a test runs
-# nor the kernel. With -trimpath, what is compiled serves all clones of the repository.
+# nor the kernel.
 export GO
 # All that the tests tell.
 export RELINK_EVENTS := $(CURDIR)/bin/tests
-TEST := $(CURDIR)/test/run.sh part -vet=off -count=1 -trimpath -ldflags='-s -w'
+TEST := $(CURDIR)/test/run.sh part -vet=off -count=1 -ldflags='-s -w'
 
 # The race detector makes tests two to thirty times slower. make test has it where packages start goroutines: it is of no use elsewhere. The
 # commands start few, and call packages that have the detector in their own tests. make test-long has it for all.
@@ -97,6 +100,8 @@ test-crash:
 MODULES := $(patsubst %/go.mod,%,$(wildcard */*/go.mod))
 
 UNITS := $$($(GO) list ./... | grep -v /test/)
+
+test-units test-properties $(if $(RELINK_LONG),test-crash): export CGO_ENABLED := 1
 
 test-units:
 	$(TEST) -race -timeout 30m -skip '^($(PLAIN)|$(LATER))$$' $$(comm -12 <($(GO) list $(RACED) | sort) <(printf '%s\n' $(UNITS) | sort))

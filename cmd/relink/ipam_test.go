@@ -71,8 +71,10 @@ func TestStories(t *testing.T) {
 // instant matches a time as relink prints it.
 var instant = regexp.MustCompile(`\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d+)?Z| \d\d:\d\d:\d\d UTC)`)
 
-// bootForm matches the ID of a boot.
-var bootForm = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+// bootForm matches the ID of a boot. YAML quotes one that looks like a number at first.
+var bootForm = regexp.MustCompile(`(bootID: )"` + uuidForm + `"|` + uuidForm)
+
+const uuidForm = `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`
 
 // answers STATUS FILE ARGUMENT... runs relink. It must end with the exit status and print the text of the file: first
 // all of stdout, then all of stderr. INSTANT and BOOT in the file stand for any time and any boot. An age of 0s stands
@@ -95,13 +97,13 @@ func cmdAnswers(ts *testscript.TestScript, neg bool, args []string) {
 	if err := cmd.Run(); cmd.ProcessState == nil {
 		ts.Check(err)
 	}
-	got := bootForm.ReplaceAllString(instant.ReplaceAllString(stdout.String()+stderr.String(), "INSTANT"), "BOOT")
+	got := bootForm.ReplaceAllString(instant.ReplaceAllString(stdout.String()+stderr.String(), "INSTANT"), "${1}BOOT")
 	got = seconds.ReplaceAllString(spaces.ReplaceAllString(got, "  "), "  0s  ")
 	if *update {
 		if status := fmt.Sprint(cmd.ProcessState.ExitCode()); status != args[0] {
 			ts.Fatalf("exit status %s, want %s\n%s", status, args[0], got)
 		}
-		raw := bootForm.ReplaceAllString(instant.ReplaceAllString(stdout.String()+stderr.String(), "INSTANT"), "BOOT")
+		raw := bootForm.ReplaceAllString(instant.ReplaceAllString(stdout.String()+stderr.String(), "INSTANT"), "${1}BOOT")
 		takeAnswer(ts, args[1], strings.ReplaceAll(seconds.ReplaceAllString(raw, "  0s  "), ts.Getenv("WORK"), "$WORK"))
 		return
 	}

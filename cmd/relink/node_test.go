@@ -230,7 +230,7 @@ var varying = []struct {
 	word string
 }{
 	{instant, "INSTANT"},
-	{bootForm, "BOOT"},
+	{bootForm, "${1}BOOT"},
 	{regexp.MustCompile(`[0-9a-f]{2}(:[0-9a-f]{2}){5}`), "MAC"},
 	{regexp.MustCompile(`inode \d+`), "inode INODE"},
 	{regexp.MustCompile(`cookie \d+`), "cookie COOKIE"},
