@@ -211,8 +211,15 @@ func (v *vlan) must(n *vlanNode, name, keys string) *vlanPod {
 // was not enough.
 func (v *vlan) refused(n *vlanNode, name, keys, says string) {
 	v.Helper()
+	var told *types.Error
+	defer func() {
+		if v.Failed() {
+			v.Logf("the last refusal: %v", told)
+		}
+	}()
 	await(v.T, time.Minute, "the refusal that says "+says, func() bool {
-		p, told := v.start(n, name, keys)
+		var p *vlanPod
+		p, told = v.start(n, name, keys)
 		if told == nil || told.Code != types.ErrTryAgainLater {
 			v.Fatalf("%s has %v, and the ADD says %v, want code 11: %s", p.name, p.addresses, told, says)
 		}

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/test/fresh"
 	"github.com/relink-cni/relink/test/node"
 )
 
@@ -42,7 +43,7 @@ func startAPI(t *testing.T) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &api{programs: programs, dir: t.TempDir()}
+	a := &api{programs: programs, dir: fresh.InMemory(t)}
 	// The API server makes its certificate by itself.
 	a.http = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	if err := os.WriteFile(a.path("tokens"), []byte(adminToken+",admin,1,system:masters\n"), 0o600); err != nil {
@@ -117,6 +118,7 @@ func run(t *testing.T, ns, path string, args ...string) (end func()) {
 	t.Helper()
 	log := &node.Log{}
 	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), "GOGC=400") // Memory is there, and processor time is not.
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
