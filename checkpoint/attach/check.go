@@ -73,7 +73,7 @@ func differsError(ifName string, differences []string) error {
 
 // compare returns what CHECK has to report of the interface and of its host access.
 func (c *call) compare(sandbox *kernel.Namespace, recorded checkpoint.Record, result *current.Result) ([]string, error) {
-	wanted, err := c.store.Wanted(recorded, sandbox.Exists)
+	wanted, err := c.store.Effective(recorded, sandbox.Exists)
 	if err != nil {
 		return nil, err
 	}

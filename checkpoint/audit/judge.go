@@ -15,7 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// Judge says what is wrong in the world, and what is not.
+// Judge says what is wrong on the node, and what is not.
 func Judge(w Snapshot) NodeReport {
 	j := judge{Snapshot: w, living: map[interfaceID]*liveAttachment{}, containers: map[string][]*liveAttachment{}}
 	j.report = NodeReport{Findings: []Finding{}, Problems: w.Problems, Notes: w.Notes, OwnersUnasked: w.Owners.Unasked, LeaseDirs: w.LeaseDirs, NewClusters: w.Owners.NewClusters}

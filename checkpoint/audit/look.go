@@ -100,7 +100,7 @@ func (r NodeReport) confirmedBy(before NodeReport) NodeReport {
 	return r
 }
 
-// Gather gathers the world. What cannot be looked at is no error, but in Problems. Checkpoints are read first, then
+// Gather looks at the node. What cannot be looked at is no error, but in Problems. Checkpoints are read first, then
 // leases, then what is there: so nothing that is newer than a look is judged by it.
 func Gather(ctx context.Context, sources Sources) (Snapshot, error) {
 	bootID, err := boot.ID()

@@ -42,7 +42,7 @@ func (r *moveRun) followPod(j *job, record checkpoint.Record, sandbox *kernel.Na
 			return false, err
 		}
 	}
-	wanted, err := r.Store.Wanted(record, sandbox.Exists)
+	wanted, err := r.Store.Effective(record, sandbox.Exists)
 	return len(netstate.Diff(wanted, live)) == 0, err
 }
 

@@ -51,7 +51,7 @@ func (r *moveRun) inspectIn(sandbox *kernel.Namespace, record checkpoint.Record)
 	if live, err = kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, replacementExtent(record.Interface)); err != nil {
 		return live, fmt.Errorf("it is not as recorded: %w: relink restore", err)
 	}
-	recorded, err := r.Store.Wanted(record, sandbox.Exists)
+	recorded, err := r.Store.Effective(record, sandbox.Exists)
 	if err != nil {
 		return live, err
 	}

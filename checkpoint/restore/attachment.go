@@ -295,7 +295,7 @@ func (w *attachmentRestore) keepLive() {
 // depends on other interfaces of the sandbox.
 func (w *attachmentRestore) wantedState() (netstate.Interface, error) {
 	if w.wanted == nil || hasDependentRoutes(w.record.Interface) {
-		wanted, err := w.run.Store.Wanted(w.record, w.sandbox.Exists)
+		wanted, err := w.run.Store.Effective(w.record, w.sandbox.Exists)
 		if err != nil {
 			return wanted, err
 		}

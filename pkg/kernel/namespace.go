@@ -138,7 +138,7 @@ func (n *Namespace) Close() {
 // that has to be in n.
 func (n *Namespace) Inside(f func() error) error {
 	runtime.LockOSThread()
-	home, err := processNamespace()
+	previous, err := processNamespace()
 	if err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("open own namespace: %w", err)
@@ -148,7 +148,7 @@ func (n *Namespace) Inside(f func() error) error {
 		return fmt.Errorf("enter namespace %s: %w", n.id.Path, privilege.Explain(err, "CAP_SYS_ADMIN"))
 	}
 	ferr := f()
-	if err := netns.Set(home); err != nil {
+	if err := netns.Set(previous); err != nil {
 		// The thread stays locked. The runtime ends it together with its goroutine, so nothing else
 		// runs in the wrong namespace.
 		return errors.Join(ferr, fmt.Errorf("leave namespace %s: %w", n.id.Path, err))

@@ -28,7 +28,7 @@ var patient = ProbeOptions{Count: 1 << 30, Wait: 50 * time.Millisecond}
 // neighbourMAC is the MAC of eth0 in the neighbour's namespace.
 const neighbourMAC = "02:00:00:00:00:99"
 
-// newLAN returns a world whose lan0 is on a bridge, and the path of a neighbour's namespace on the
+// newLAN returns a fixture whose lan0 is on a bridge, and the path of a neighbour's namespace on the
 // same bridge. The sandbox has IPv6, as usual.
 func newLAN(t *testing.T) (w *fixture, neighbour string) {
 	t.Helper()

@@ -17,7 +17,7 @@ import (
 	"github.com/relink-cni/relink/test/traffic"
 )
 
-// newUplinks returns a world whose host has a second uplink, lan2. A bridge joins both, and has the addresses 10.9.0.1
+// newUplinks returns a fixture whose host has a second uplink, lan2. A bridge joins both, and has the addresses 10.9.0.1
 // and fd00:9::1. The sandbox has eth0 on lan0.
 func newUplinks(t *testing.T) (w *fixture, want netstate.Interface) {
 	t.Helper()

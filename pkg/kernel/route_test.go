@@ -13,7 +13,7 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// plainPod returns a world whose sandbox has eth0 with an address of each family and no routes.
+// plainPod returns a fixture whose sandbox has eth0 with an address of each family and no routes.
 func plainPod(t *testing.T) *fixture {
 	t.Helper()
 	w := newFixture(t)

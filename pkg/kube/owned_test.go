@@ -150,7 +150,7 @@ func (s *lockedBuffer) String() string {
 	return s.b.String()
 }
 
-// newOwners returns Owners of a world. They watch the pods of node.
+// newOwners returns the Owners of an API. They watch the pods of node.
 func newOwners(t testing.TB, node string, objects map[string]string) (*Owners, *fakeAPI, *lockedBuffer) {
 	t.Helper()
 	w := &fakeAPI{objects: objects, events: make(chan string)}

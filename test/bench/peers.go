@@ -25,11 +25,11 @@ func maxRSS(p *os.ProcessState) int64 {
 func inNamespace(path string, f func(at netns.NsHandle) error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	home, err := netns.Get()
+	own, err := netns.Get()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = home.Close() }()
+	defer func() { _ = own.Close() }()
 	at, err := netns.GetFromPath(path)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func inNamespace(path string, f func(at netns.NsHandle) error) error {
 		return err
 	}
 	err = f(at)
-	if back := netns.Set(home); back != nil {
+	if back := netns.Set(own); back != nil {
 		panic(back)
 	}
 	return err
@@ -147,11 +147,11 @@ func byBatches(n *node) error {
 	if err != nil {
 		return err
 	}
-	home, err := netns.Get()
+	own, err := netns.Get()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = home.Close() }()
+	defer func() { _ = own.Close() }()
 	for _, s := range n.sandboxes {
 		var socket int
 		err := inNamespace(s.path, func(netns.NsHandle) (err error) {
@@ -162,7 +162,7 @@ func byBatches(n *node) error {
 			return err
 		}
 		var id int
-		if id, err = hostID(socket, home); err == nil {
+		if id, err = hostID(socket, own); err == nil {
 			err = send(socket, append([]*nl.NetlinkRequest{create(parents[s.parent], id, s)}, configure(s)...)...)
 		}
 		_ = unix.Close(socket)
@@ -175,10 +175,10 @@ func byBatches(n *node) error {
 
 // hostID asks for the number by which the socket's namespace knows the host's namespace. A sandbox has such a number if
 // it had an interface on a parent in the host.
-func hostID(socket int, home netns.NsHandle) (int, error) {
+func hostID(socket int, own netns.NsHandle) (int, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
 	request.AddData(nl.NewRtGenMsg())
-	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(home))))
+	request.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(own))))
 	if err := unix.Sendto(socket, request.Serialize(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, err
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/relink-cni/relink/test/node"
 )
 
-// options are those of a pass over the site. It asks the agent.
-func (s *site) options(t *testing.T) reclaim.Options {
+// options are those of a pass over the row. It asks the agent.
+func (s *rowState) options(t *testing.T) reclaim.Options {
 	t.Helper()
 	networks, err := lease.Networks(s.leaseDir)
 	if err != nil {
@@ -38,13 +38,13 @@ func (s *site) options(t *testing.T) reclaim.Options {
 //
 //	lan .2 freed, reserved: its network namespace is gone | seen dead twice
 //	checkpoint of c1 waiting: its network namespace is gone
-func (s *site) pass(t *testing.T, when string, want ...string) reclaim.GCReport {
+func (s *rowState) pass(t *testing.T, when string, want ...string) reclaim.GCReport {
 	t.Helper()
 	return s.until(t, when, 1, want)
 }
 
 // notes is pass with a grace that is not over: nothing is freed, however often a pass is made.
-func (s *site) notes(t *testing.T, when string, want ...string) {
+func (s *rowState) notes(t *testing.T, when string, want ...string) {
 	t.Helper()
 	s.until(t, when, time.Hour, want)
 }
@@ -52,7 +52,7 @@ func (s *site) notes(t *testing.T, when string, want ...string) {
 // until makes passes until the outcomes are those that are wanted. Another process of this machine can have a new namespace
 // with the inode of one that is gone. While that cannot be told apart, the pass keeps what it is about. So a thing can be
 // missing for a moment. Any other difference is an error at once.
-func (s *site) until(t *testing.T, when string, grace time.Duration, want []string) reclaim.GCReport {
+func (s *rowState) until(t *testing.T, when string, grace time.Duration, want []string) reclaim.GCReport {
 	t.Helper()
 	for tries := 50; ; tries-- {
 		r, err := s.run(t, grace)
@@ -71,7 +71,7 @@ func (s *site) until(t *testing.T, when string, grace time.Duration, want []stri
 	}
 }
 
-func (s *site) run(t *testing.T, grace time.Duration) (reclaim.GCReport, error) {
+func (s *rowState) run(t *testing.T, grace time.Duration) (reclaim.GCReport, error) {
 	t.Helper()
 	o := s.options(t)
 	o.Grace = grace
@@ -79,7 +79,7 @@ func (s *site) run(t *testing.T, grace time.Duration) (reclaim.GCReport, error) 
 }
 
 // compare returns what is wanted and missing, and what is there and not wanted.
-func (s *site) compare(r reclaim.GCReport, want []string) (left []string, differs string) {
+func (s *rowState) compare(r reclaim.GCReport, want []string) (left []string, differs string) {
 	left = slices.Clone(want)
 	for _, o := range r.Outcomes {
 		is, why := s.became(o), strings.Join(o.Evidence, "; ")+"; "+o.Reason
@@ -107,7 +107,7 @@ func matches(want, is, why string) bool {
 }
 
 // became is what became of a thing, in short.
-func (s *site) became(o reclaim.GCOutcome) string {
+func (s *rowState) became(o reclaim.GCOutcome) string {
 	is := "checkpoint of " + o.Attachment.ContainerID
 	if o.Address.IsValid() {
 		is = fmt.Sprintf("%s .%d", o.Network, o.Address.As4()[3])
@@ -121,7 +121,7 @@ func (s *site) became(o reclaim.GCOutcome) string {
 
 // reclaims makes a pass that sees what is to be freed, and then passes until all of it is freed, for the same reasons. Nothing
 // else is freed.
-func (s *site) reclaims(t *testing.T, when string, want ...string) {
+func (s *rowState) reclaims(t *testing.T, when string, want ...string) {
 	t.Helper()
 	var seen, passed []string
 	for _, w := range want {
@@ -149,7 +149,7 @@ func (s *site) reclaims(t *testing.T, when string, want ...string) {
 }
 
 // keeps makes a pass, and it finds nothing. What a later one would free, this one would see.
-func (s *site) keeps(t *testing.T, when string) {
+func (s *rowState) keeps(t *testing.T, when string) {
 	t.Helper()
 	if r := s.pass(t, when); !r.Complete() {
 		t.Errorf("%s: %q", when, r.Problems)
@@ -157,7 +157,7 @@ func (s *site) keeps(t *testing.T, when string) {
 }
 
 // judged expects what the agent says of an owner now.
-func (s *site) judged(t *testing.T, of attachment.Owner, standing owner.Standing, why string) {
+func (s *rowState) judged(t *testing.T, of attachment.Owner, standing owner.Standing, why string) {
 	t.Helper()
 	got := s.agent().Judge(context.Background(), []attachment.Owner{of})
 	if len(got) != 1 || got[0].Standing != standing || !strings.Contains(got[0].Reason, why) {
@@ -166,7 +166,7 @@ func (s *site) judged(t *testing.T, of attachment.Owner, standing owner.Standing
 }
 
 // relink runs the program as an operator does, and expects this status and each of the parts.
-func (s *site) relink(t *testing.T, status int, args string, parts ...string) string {
+func (s *rowState) relink(t *testing.T, status int, args string, parts ...string) string {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(node.Bin, "relink"), append([]string{"--checkpoint-dir", s.store.Dir()}, strings.Fields(args)...)...)
 	cmd.Args = append(cmd.Args, "--data-dir", s.leaseDir, "--cni-cache", s.caches)

@@ -44,7 +44,7 @@ func (a *api) forgetful(t *testing.T, users map[string]user) {
 
 func (a *api) forgets(t *testing.T, users map[string]user, seed uint64, byRunbook bool) {
 	t.Helper()
-	w := a.newWorld(t, users, "10.41.0.0/27", seed)
+	w := a.newSimulation(t, users, "10.41.0.0/27", seed)
 	for _, m := range w.nodes {
 		m.settling = settling
 		m.start(t, nil)
@@ -82,7 +82,7 @@ func (a *api) forgets(t *testing.T, users map[string]user, seed uint64, byRunboo
 const settling = 40 * time.Second
 
 // outage does something while no agent reaches the API.
-func (w *world) outage(do func()) {
+func (w *simulation) outage(do func()) {
 	w.t.Helper()
 	for _, m := range w.nodes {
 		m.api.set(0, true)
@@ -95,7 +95,7 @@ func (w *world) outage(do func()) {
 }
 
 // eachSettles lets each agent look, in any order. Then the time is over for which agents wait.
-func (w *world) eachSettles() {
+func (w *simulation) eachSettles() {
 	w.t.Helper()
 	for _, i := range w.r.Perm(len(w.nodes)) {
 		w.look(w.nodes[i])
@@ -107,7 +107,7 @@ func (w *world) eachSettles() {
 }
 
 // recover does random steps until the recovery is over.
-func (w *world) recover() {
+func (w *simulation) recover() {
 	w.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
 		for range 5 {
@@ -134,7 +134,7 @@ func (a *api) restored(t *testing.T, users map[string]user) {
 // fromBackup lets nodes work, makes a backup, lets them work on, and restores etcd.
 func (a *api) fromBackup(t *testing.T, users map[string]user, byRunbook bool) {
 	all := a.workers(t, users, "10.44.0.0/27")
-	w := &world{t: t, api: a, users: users, nodes: all, keep: a.controller(t, users), r: rand.New(rand.NewPCG(1, 2))}
+	w := &simulation{t: t, api: a, users: users, nodes: all, keep: a.controller(t, users), r: rand.New(rand.NewPCG(1, 2))}
 	for _, m := range all[:2] {
 		await(t, 40*time.Second, "pods to start", func() bool { w.start(m); return len(m.leased(t)) == 6 })
 	}
@@ -175,7 +175,7 @@ func (a *api) workers(t *testing.T, users map[string]user, subnet string) (all [
 }
 
 // mustOwn starts the owner's pod within some tries.
-func (w *world) mustOwn(m *member, owner string) running {
+func (w *simulation) mustOwn(m *member, owner string) running {
 	w.t.Helper()
 	for deadline := time.Now().Add(40 * time.Second); !w.startOwned(m, owner); {
 		if time.Now().After(deadline) {
@@ -186,7 +186,7 @@ func (w *world) mustOwn(m *member, owner string) running {
 }
 
 // afterBackup is the work that the backup does not have: takes, returns, hand-overs, an owner that moves, and a new owner.
-func (a *api) afterBackup(t *testing.T, w *world) {
+func (a *api) afterBackup(t *testing.T, w *simulation) {
 	t.Helper()
 	one, two, three := w.nodes[0], w.nodes[1], w.nodes[2]
 	had := len(one.granted(t))
@@ -209,7 +209,7 @@ func (a *api) afterBackup(t *testing.T, w *world) {
 }
 
 // endWhere ends pods, and returns the last of them.
-func (w *world) endWhere(ends func(running) bool) (last running) {
+func (w *simulation) endWhere(ends func(running) bool) (last running) {
 	w.t.Helper()
 	w.pods = slices.DeleteFunc(w.pods, func(p running) bool {
 		if !ends(p) {
@@ -240,7 +240,7 @@ func (m *member) granted(t *testing.T) (all []netip.Addr) {
 }
 
 // awaitRecovery has the controller look until a recovery has begun and is over. Pods start and end meanwhile.
-func (a *api) awaitRecovery(t *testing.T, w *world) {
+func (a *api) awaitRecovery(t *testing.T, w *simulation) {
 	t.Helper()
 	begun := false
 	await(t, 60*time.Second, "the recovery to be over", func() bool {
@@ -255,7 +255,7 @@ func (a *api) awaitRecovery(t *testing.T, w *world) {
 }
 
 // claimsAreRight fails if an owner's claim does not have the address that its pod has, on its node.
-func (a *api) claimsAreRight(t *testing.T, w *world) {
+func (a *api) claimsAreRight(t *testing.T, w *simulation) {
 	t.Helper()
 	for _, p := range w.pods {
 		if p.owner == "" {

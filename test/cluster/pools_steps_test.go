@@ -15,26 +15,26 @@ import (
 	"time"
 )
 
-// deeds is a node that is a process of its own. It can be killed at each of its steps.
-type deeds struct {
+// nodeProcess is a node that is a process of its own. It can be killed at each of its steps.
+type nodeProcess struct {
 	*member
 	program, kubeconfig string
 }
 
-// buildDeeds builds the program with its failpoints.
-func buildDeeds(t *testing.T) string {
+// buildPoolNode builds the program with its failpoints.
+func buildPoolNode(t *testing.T) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "deeds")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "failpoint", "-o", program, "./deeds")
+	program := filepath.Join(t.TempDir(), "poolnode")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "failpoint", "-o", program, "./poolnode")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program
 }
 
-// do does the deeds, and is killed at a step if there is one. It returns the steps that it passed, each with the number of times
+// do does the operations, and is killed at a step if there is one. It returns the steps that it passed, each with the number of times
 // so far.
-func (d *deeds) do(t *testing.T, kill string, all ...string) (passed []string, killed bool) {
+func (d *nodeProcess) do(t *testing.T, kill string, all ...string) (passed []string, killed bool) {
 	t.Helper()
 	trace := filepath.Join(t.TempDir(), "trace")
 	cmd := exec.CommandContext(t.Context(), d.program, append([]string{d.kubeconfig, d.name, d.dir}, all...)...)
@@ -60,15 +60,15 @@ func (d *deeds) do(t *testing.T, kill string, all ...string) (passed []string, k
 	return passed, killed
 }
 
-// The deeds of a node that begins, has too much when many of its pods have ended, and deletes a block; and of one that hands over,
+// The operations of a node that begins, has too much when many of its pods have ended, and deletes a block; and of one that hands over,
 // moves an owner away and another one here, returns, and takes again.
 var (
-	firstDeeds = []string{
+	firstOperations = []string{
 		"start=d1", "start=d2", "start=d3", "start=d4", "start=d5", "start=d6", "start=d7", "start=d8", "start=d9",
 		"end=d1", "end=d2", "end=d3", "end=d4", "end=d5", "end=d6", "end=d7", "end=d8", "end=d9", "look", "look",
 		"start=c1", "start=c2", "start=c3", "own=web-0", "end=of-web-0",
 	}
-	moreDeeds = []string{
+	moreOperations = []string{
 		"look", "own=web-1", "start=c4", "start=c5", "end=c1", "end=c2", "end=c3", "end=c4", "end=c5", "look", "look", "own=web-1", "start=c6", "start=c7", "start=c8", "start=c9", "look",
 	}
 )
@@ -76,7 +76,7 @@ var (
 // killedAtSteps kills a node at each failpoint of a take, a hand-over, a move and a return. The next process goes on, and no address
 // gets a second pod.
 func (a *api) killedAtSteps(t *testing.T, users map[string]user) {
-	program := buildDeeds(t)
+	program := buildPoolNode(t)
 	first, more := a.doAll(t, users, program, "", "")
 	seen := append(slices.Clone(first), more...)
 	musts := []string{
@@ -94,7 +94,7 @@ func (a *api) killedAtSteps(t *testing.T, users map[string]user) {
 		seen = slices.Concat(seen, first, more)
 	}
 	if left := missing(); len(left) > 0 {
-		t.Errorf("the deeds do not pass the steps %q", left)
+		t.Errorf("the operations do not pass the steps %q", left)
 	}
 	killedAtAny(t, first, func(step string) []string {
 		passed, _ := a.doAll(t, users, program, step, "")
@@ -131,16 +131,16 @@ func killedAtAny(t *testing.T, steps []string, do func(kill string) (passed []st
 	}
 }
 
-// doAll does all deeds, and kills the node at a step of the first or of the further deeds. It returns the steps of both.
+// doAll does all operations, and kills the node at a step of the first or of the further operations. It returns the steps of both.
 func (a *api) doAll(t *testing.T, users map[string]user, program, killFirst, killMore string) (first, more []string) {
 	t.Helper()
-	w := a.newWorld(t, users, "10.48.0.0/27", 1)
-	when := fmt.Sprintf("killed at %q of the first deeds, at %q of the further ones", killFirst, killMore)
+	w := a.newSimulation(t, users, "10.48.0.0/27", 1)
+	when := fmt.Sprintf("killed at %q of the first operations, at %q of the further ones", killFirst, killMore)
 	w.note("%s", when)
 	one, two := w.nodes[0], w.nodes[1]
 	w.nodes = w.nodes[:2]
-	d := &deeds{one, program, a.config(t, "https://"+apiAddress, "deeds.conf", fmt.Sprintf("{token: %q}", users["node1"].token))}
-	first = a.killedIn(t, w, d, killFirst, when, firstDeeds)
+	d := &nodeProcess{one, program, a.config(t, "https://"+apiAddress, "poolnode.conf", fmt.Sprintf("{token: %q}", users["node1"].token))}
+	first = a.killedIn(t, w, d, killFirst, when, firstOperations)
 	await(t, 30*time.Second, "the owner's pod on the other node", func() bool {
 		if w.startOwned(two, "web-1") {
 			return true
@@ -153,7 +153,7 @@ func (a *api) doAll(t *testing.T, users map[string]user, program, killFirst, kil
 		w.noDouble()
 	}
 	w.startOwned(two, "web-0") // This asks for the address.
-	more = a.killedIn(t, w, d, killMore, when, moreDeeds)
+	more = a.killedIn(t, w, d, killMore, when, moreOperations)
 	await(t, time.Minute, "all addresses to be given", func() bool {
 		w.look(two)
 		w.look(one)
@@ -168,8 +168,8 @@ func (a *api) doAll(t *testing.T, users map[string]user, program, killFirst, kil
 	return first, more
 }
 
-// killedIn does the deeds, kills the node at the step if it is not empty, and does them again then.
-func (a *api) killedIn(t *testing.T, w *world, d *deeds, kill, when string, all []string) (passed []string) {
+// killedIn does the operations, kills the node at the step if it is not empty, and does them again then.
+func (a *api) killedIn(t *testing.T, w *simulation, d *nodeProcess, kill, when string, all []string) (passed []string) {
 	t.Helper()
 	passed, killed := d.do(t, kill, all...)
 	if killed && (len(passed) == 0 || passed[len(passed)-1] != kill) {

@@ -92,7 +92,7 @@ func (a *api) answersLost(t *testing.T, users map[string]user) {
 	const least = 5
 	for _, seed := range seeds(t, 1) {
 		t.Logf("%s=%d", seedEnv, seed)
-		w := a.newWorld(t, users, "10.42.0.0/28", seed)
+		w := a.newSimulation(t, users, "10.42.0.0/28", seed)
 		var all []*deaf
 		for i, m := range w.nodes {
 			d := &deaf{API: m.api.API, r: rand.New(rand.NewPCG(seed, uint64(i)))}
@@ -119,7 +119,7 @@ func (a *api) answersLost(t *testing.T, users map[string]user) {
 }
 
 // calm lets all nodes look until they agree with the API, and checks it.
-func (w *world) calm() {
+func (w *simulation) calm() {
 	w.t.Helper()
 	for range 2 {
 		for _, m := range w.nodes {
@@ -235,7 +235,7 @@ func (a *api) oldStates(t *testing.T, users map[string]user) {
 	old, refused := 0, 0
 	for _, seed := range seeds(t, 1) {
 		t.Logf("%s=%d", seedEnv, seed)
-		w := a.newWorld(t, users, "10.43.0.0/28", seed)
+		w := a.newSimulation(t, users, "10.43.0.0/28", seed)
 		var all []*outdated
 		for i, m := range w.nodes {
 			o := newOutdated(m.api.API, rand.New(rand.NewPCG(seed, uint64(i))))

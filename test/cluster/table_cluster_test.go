@@ -15,7 +15,7 @@ import (
 
 // serves has the API serve what is in etcd's directory, and starts the agent anew with the kubeconfig. If made, the directory is new: it
 // gets what deploy/ has, and the kubeconfig a token.
-func (s *site) serves(t *testing.T, dir, kubeconfig string, made bool) {
+func (s *rowState) serves(t *testing.T, dir, kubeconfig string, made bool) {
 	t.Helper()
 	s.host.stop(t)
 	s.serve(t, s.path(dir))
@@ -32,7 +32,7 @@ func (s *site) serves(t *testing.T, dir, kubeconfig string, made bool) {
 }
 
 // waits leaves the address .2 of lan reserved for the ordinal 0 of a new StatefulSet.
-func (s *site) waits(t *testing.T, name string) made {
+func (s *rowState) waits(t *testing.T, name string) made {
 	t.Helper()
 	set := s.set(t, name, 1)
 	b := s.box(t, name, s.member(t, set, 0))
@@ -43,7 +43,7 @@ func (s *site) waits(t *testing.T, name string) made {
 }
 
 // keepsBecause makes as many passes as free what is proven dead. Each keeps .2 of lan for the reason, and tells the problem.
-func (s *site) keepsBecause(t *testing.T, when, why string) {
+func (s *rowState) keepsBecause(t *testing.T, when, why string) {
 	t.Helper()
 	for range 2 {
 		r := s.pass(t, when, "lan .2 kept: whether its owner is gone is not known | "+why+"")
@@ -56,7 +56,7 @@ func (s *site) keepsBecause(t *testing.T, when, why string) {
 }
 
 // agentSays waits until the agent has said it, and expects that it does not say it at each audit.
-func (s *site) agentSays(t *testing.T, what string) {
+func (s *rowState) agentSays(t *testing.T, what string) {
 	t.Helper()
 	await(t, 30*time.Second, "a word of the agent: "+what, func() bool { return strings.Contains(s.host.log.String(), what) })
 	time.Sleep(11 * time.Second) // The next audit.
@@ -66,7 +66,7 @@ func (s *site) agentSays(t *testing.T, what string) {
 }
 
 // knowsCluster says whether the store knows a cluster.
-func (s *site) knowsCluster(t *testing.T) bool {
+func (s *rowState) knowsCluster(t *testing.T) bool {
 	t.Helper()
 	err := s.open(t, "lan").CheckCluster(context.Background(), zeroUID)
 	if !errors.Is(err, lease.ErrNoCluster) && !errors.Is(err, lease.ErrCluster) {
@@ -78,8 +78,8 @@ func (s *site) knowsCluster(t *testing.T) bool {
 const foreignAPI = "the Kubernetes API is another cluster's: the UID of its namespace kube-system is "
 
 // otherCluster has an agent with another cluster's kubeconfig. Nothing runs on the node, so no pod tells the clusters apart.
-func otherCluster(t *testing.T, s *site) {
-	unjudged, joined := s.site(t), s.site(t)
+func otherCluster(t *testing.T, s *rowState) {
+	unjudged, joined := s.rowState(t), s.rowState(t)
 	set := s.waits(t, "foreign")
 	unjudged.waits(t, "foreign-unjudged")
 	joined.waits(t, "foreign-joined")
@@ -123,7 +123,7 @@ func otherCluster(t *testing.T, s *site) {
 }
 
 // goesOn expects that the address still waits, and that it is freed when its owner is gone.
-func (s *site) goesOn(t *testing.T, set made) {
+func (s *rowState) goesOn(t *testing.T, set made) {
 	t.Helper()
 	s.is(t, "lan", 2, "reserved for StatefulSet shop/"+set.name+", ordinal 0")
 	s.keeps(t, "the node's own API is back")
@@ -133,7 +133,7 @@ func (s *site) goesOn(t *testing.T, set made) {
 }
 
 // emptiedAPI has an API whose etcd was lost. A new one is empty. One from an older backup has the same UIDs, and lacks what came later.
-func emptiedAPI(t *testing.T, s *site) {
+func emptiedAPI(t *testing.T, s *rowState) {
 	s.host.stop(t)
 	s.startAgent(s.path("agent.conf"), s)
 	backup := s.backup(t)
@@ -141,7 +141,7 @@ func emptiedAPI(t *testing.T, s *site) {
 	runs := s.box(t, "runs", s.podOn(t, "shop", "runs"))
 	s.add(t, runs, "lan", 3)
 	s.keeps(t, "the API is whole")
-	unjudged := s.site(t)
+	unjudged := s.rowState(t)
 	unjudged.waits(t, "emptied-unjudged")
 
 	s.etcdctl(t, "snapshot", "restore", backup, "--data-dir="+s.path("etcd-old"))
@@ -168,7 +168,7 @@ func emptiedAPI(t *testing.T, s *site) {
 
 // unreadableOwner has a pod on the node whose owner the agent cannot find: its annotation names a kind that the agent may not read. The
 // API knows the pod, and that is all that counts.
-func unreadableOwner(t *testing.T, s *site) {
+func unreadableOwner(t *testing.T, s *rowState) {
 	set := s.waits(t, "beside-unreadable")
 	b := s.box(t, "names-a-secret", s.podOn(t, "shop", "names-a-secret", annotated("ipam.relink.dev/owner", "Secret/key")))
 	s.runtime.knows(b, true)
@@ -177,7 +177,7 @@ func unreadableOwner(t *testing.T, s *site) {
 	s.reclaims(t, "beside a pod whose owner cannot be read", "lan .2 freed, free: its owner is gone | it is scaled to 0 replicas")
 
 	s.delete(t, b.pod) // By force: its sandbox is still there.
-	other := s.site(t)
+	other := s.rowState(t)
 	set = other.waits(t, "beside-deleted")
 	s.scale(t, set, m{"replicas": 0})
 	other.keepsBecause(t, "a pod was deleted by force", "the pod of sandbox names-a-secret runs here, and the Kubernetes API does not tell of it: ")

@@ -18,7 +18,7 @@ func onNode2(parts ...m) m {
 }
 
 // leaves attaches the pod of the ordinal, ends it, and makes it again on another node.
-func (s *site) leaves(t *testing.T, set made, ordinal, last int) made {
+func (s *rowState) leaves(t *testing.T, set made, ordinal, last int) made {
 	t.Helper()
 	b := s.box(t, fmt.Sprintf("%s-%d", set.name, ordinal), s.member(t, set, ordinal))
 	s.add(t, b, "lan", last)
@@ -28,12 +28,12 @@ func (s *site) leaves(t *testing.T, set made, ordinal, last int) made {
 }
 
 // narrow gives the network the addresses from .2 to the last one.
-func (s *site) narrow(last int) {
+func (s *rowState) narrow(last int) {
 	s.keys["lan"] = fmt.Sprintf(`, "rangeStart": %q, "rangeEnd": %q`, s.at("lan", 2), s.at("lan", last))
 }
 
 // replayElsewhere has a node whose part is six addresses, and a StatefulSet whose pods have been here one after the other.
-func replayElsewhere(t *testing.T, s *site) {
+func replayElsewhere(t *testing.T, s *rowState) {
 	s.narrow(7)
 	set := s.set(t, "left", 8)
 	for i := range 6 {
@@ -63,7 +63,7 @@ func replayElsewhere(t *testing.T, s *site) {
 }
 
 // keptHere has one address, and everything that must not give it to another pod.
-func keptHere(t *testing.T, s *site) {
+func keptHere(t *testing.T, s *rowState) {
 	s.narrow(2)
 	set := s.set(t, "kept", 2)
 	there := s.leaves(t, set, 0, 2)
@@ -131,7 +131,7 @@ func keptHere(t *testing.T, s *site) {
 }
 
 // elsewhereForLong has a pod that runs on another node. Nobody needs its address here, and gc gives it up.
-func elsewhereForLong(t *testing.T, s *site) {
+func elsewhereForLong(t *testing.T, s *rowState) {
 	set := s.set(t, "long", 2)
 	there := s.leaves(t, set, 0, 2)
 	s.keys["lan"] = `, "retain": "24h"`
@@ -146,7 +146,7 @@ func elsewhereForLong(t *testing.T, s *site) {
 }
 
 // elsewhereSlowly has a node whose part is full, and an API that needs about a second for each answer. A pod starts all the same.
-func elsewhereSlowly(t *testing.T, s *site) {
+func elsewhereSlowly(t *testing.T, s *rowState) {
 	s.narrow(13)
 	set := s.set(t, "slowly", 13)
 	for i := range 12 {

@@ -11,18 +11,18 @@ import (
 )
 
 // machine makes a virtual machine. KubeVirt makes a run of it (a VMI) at each start.
-func (s *site) machine(t *testing.T, namespace, name string) made {
+func (s *rowState) machine(t *testing.T, namespace, name string) made {
 	t.Helper()
 	return s.make(t, "VirtualMachine.kubevirt.io", namespace, name, nil)
 }
 
-func (s *site) vmi(t *testing.T, vm made) made {
+func (s *rowState) vmi(t *testing.T, vm made) made {
 	t.Helper()
 	return s.make(t, "VirtualMachineInstance.kubevirt.io", vm.namespace, vm.name, by(vm))
 }
 
 // launcher makes the pod of a run. Its name is another one each time.
-func (s *site) launcher(t *testing.T, run made, parts ...m) made {
+func (s *rowState) launcher(t *testing.T, run made, parts ...m) made {
 	t.Helper()
 	s.launchers++
 	name := fmt.Sprintf("virt-launcher-%s-%05d", strings.ReplaceAll(run.name, ".", "-"), s.launchers)
@@ -30,11 +30,11 @@ func (s *site) launcher(t *testing.T, run made, parts ...m) made {
 }
 
 // asks are parts of a pod that asks for an address of the network.
-func (s *site) asks(network string, last int) m {
+func (s *rowState) asks(network string, last int) m {
 	return annotated("ipam.relink.dev/"+network, s.at(network, last).String())
 }
 
-func machineRestarts(t *testing.T, s *site) {
+func machineRestarts(t *testing.T, s *rowState) {
 	vm, fixed := s.machine(t, "shop", "restarted"), s.machine(t, "shop", "fixed")
 	run, fixedRun := s.vmi(t, vm), s.vmi(t, fixed)
 	first, fixedFirst := s.box(t, "first", s.launcher(t, run)), s.box(t, "fixed-first", s.launcher(t, fixedRun, s.asks("lan", 9)))
@@ -67,7 +67,7 @@ type named struct {
 
 // Nobody is found by a part of a name: "db" is in "mydb", a.b and a.c have one hostname, and a joined name can be split in two
 // ways.
-func namesAlike(t *testing.T, s *site) {
+func namesAlike(t *testing.T, s *rowState) {
 	vm := func(namespace, name string) named {
 		vm, run := s.machine(t, namespace, name), made{}
 		return named{"VM " + namespace + " " + name, "VirtualMachine " + namespace + "/" + name, func() made {
@@ -134,7 +134,7 @@ func namesAlike(t *testing.T, s *site) {
 }
 
 // mustNotAsk has machines that ask for each other's address: the name of one is in the name of the other, and of its pods.
-func (s *site) mustNotAsk(t *testing.T) {
+func (s *rowState) mustNotAsk(t *testing.T) {
 	long, short := s.machine(t, "shop", "cloud-init1"), s.machine(t, "shop", "cloud-init")
 	longRun, shortRun := s.vmi(t, long), s.vmi(t, short)
 	s.add(t, s.box(t, "long", s.launcher(t, longRun, s.asks("lan", 101))), "lan", 101)
@@ -143,7 +143,7 @@ func (s *site) mustNotAsk(t *testing.T) {
 	s.refused(t, s.box(t, "longer", s.launcher(t, longRun, s.asks("lan", 100))), "lan", 11, "held by eth0 of short on lan (VirtualMachine shop/cloud-init)")
 }
 
-func machineIsGone(t *testing.T, s *site) {
+func machineIsGone(t *testing.T, s *rowState) {
 	alone := s.make(t, "VirtualMachineInstance.kubevirt.io", "shop", "alone", nil)
 	deleted, stopped := s.machine(t, "shop", "deleted"), s.machine(t, "shop", "stopped")
 	deletedRun, stoppedRun := s.vmi(t, deleted), s.vmi(t, stopped)
@@ -166,14 +166,14 @@ func machineIsGone(t *testing.T, s *site) {
 }
 
 // migrated also has what KubeVirt never does: both pods of the migration on one node.
-func migrated(t *testing.T, s *site) {
+func migrated(t *testing.T, s *rowState) {
 	vm := s.machine(t, "shop", "migrated")
 	run := s.vmi(t, vm)
 	to := m{"metadata.labels": m{"kubevirt.io/migrationJobUID": zeroUID}}
 	source, target := s.box(t, "source", s.launcher(t, run)), s.box(t, "target", s.launcher(t, run, to))
 	s.add(t, source, "lan", 2)
 	s.add(t, target, "lan", 2)
-	other := s.site(t) // The source's node, without the target.
+	other := s.rowState(t) // The source's node, without the target.
 	left := other.box(t, "left", s.launcher(t, run))
 	other.add(t, left, "lan", 2)
 	for _, b := range []*box{source, left} {
@@ -194,7 +194,7 @@ func migrated(t *testing.T, s *site) {
 	s.relink(t, 0, "audit", "1 attachment fine")
 }
 
-func staticChanges(t *testing.T, s *site) {
+func staticChanges(t *testing.T, s *rowState) {
 	vm, other := s.machine(t, "shop", "static"), s.machine(t, "shop", "static-other")
 	run := s.vmi(t, vm)
 	first := s.box(t, "first", s.launcher(t, run, s.asks("lan", 10)))
@@ -219,7 +219,7 @@ func staticChanges(t *testing.T, s *site) {
 
 // The interfaces of machines behind Multus had other names than a GC had made for them: it called healthy machines lost, and
 // its next version deleted living ones.
-func replayMultus(t *testing.T, s *site) {
+func replayMultus(t *testing.T, s *rowState) {
 	const network = "lan.1"
 	vm := s.machine(t, "shop", "my.vm")
 	claims := `[{"name": "lan.1", "interface": "net1", "ipam-claim-reference": "my.vm.one"}, {"name": "lan.1", "interface": "net2", "ipam-claim-reference": "my.vm.two"}]`
@@ -257,7 +257,7 @@ func replayMultus(t *testing.T, s *site) {
 }
 
 // A stopped machine has no pod, and no annotation about its second network. A GC gave its address there away.
-func replayStopped(t *testing.T, s *site) {
+func replayStopped(t *testing.T, s *rowState) {
 	vm := s.machine(t, "shop", "halted")
 	run := s.vmi(t, vm)
 	b := s.box(t, "halted", s.launcher(t, run))
@@ -275,7 +275,7 @@ func replayStopped(t *testing.T, s *site) {
 }
 
 // A machine got another network for its first interface, and with it another address on the second one.
-func replayTwoInterfaces(t *testing.T, s *site) {
+func replayTwoInterfaces(t *testing.T, s *rowState) {
 	vm := s.machine(t, "shop", "two")
 	run := s.vmi(t, vm)
 	b := s.box(t, "before", s.launcher(t, run))

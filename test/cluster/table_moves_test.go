@@ -6,7 +6,7 @@ import (
 )
 
 // grows makes the checkpoint of a sandbox older than any ADD takes. Before that, an interface that is not there may still come.
-func (s *site) grows(t *testing.T, b *box) {
+func (s *rowState) grows(t *testing.T, b *box) {
 	t.Helper()
 	records, unreadable, err := s.store.List()
 	if err != nil || len(unreadable) > 0 {
@@ -23,7 +23,7 @@ func (s *site) grows(t *testing.T, b *box) {
 	}
 }
 
-func movesAway(t *testing.T, s *site) {
+func movesAway(t *testing.T, s *rowState) {
 	web := s.set(t, "moves", 1)
 	before := s.box(t, "before", s.member(t, web, 0))
 	s.add(t, before, "lan", 2)
@@ -50,7 +50,7 @@ func movesAway(t *testing.T, s *site) {
 	s.keeps(t, "the next pod is on both")
 }
 
-func withoutIPAM(t *testing.T, s *site) {
+func withoutIPAM(t *testing.T, s *rowState) {
 	s.plain["flat"] = `{"type": "static", "addresses": [{"address": "` + s.at("flat", 9).String() + `/24"}]}`
 	web := s.set(t, "leaves", 1)
 	before := s.box(t, "before", s.member(t, web, 0))
@@ -67,7 +67,7 @@ func withoutIPAM(t *testing.T, s *site) {
 }
 
 // withoutRelink has a workload whose pods are not attached by relink any more: somebody took the annotation away.
-func withoutRelink(t *testing.T, s *site) {
+func withoutRelink(t *testing.T, s *rowState) {
 	web := s.set(t, "unplugged", 1)
 	before := s.box(t, "before", s.member(t, web, 0))
 	s.add(t, before, "lan", 2)
@@ -92,7 +92,7 @@ func withoutRelink(t *testing.T, s *site) {
 
 // A workload stopped using the IPAM. What was left of it had another pod UID, and its next pods did not start: neither
 // where they went, nor back.
-func replayLeftovers(t *testing.T, s *site) {
+func replayLeftovers(t *testing.T, s *rowState) {
 	s.keys["lan"] = `, "rangeStart": "` + s.at("lan", 2).String() + `", "rangeEnd": "` + s.at("lan", 2).String() + `"`
 	s.plain["flat"] = `{"type": "static", "addresses": [{"address": "` + s.at("flat", 9).String() + `/24"}]}`
 	web := s.set(t, "leftovers", 1)
@@ -116,7 +116,7 @@ func replayLeftovers(t *testing.T, s *site) {
 
 // A GC took the address of a pod that was on its way: its new UID was another than that of the lease. A second pod got the
 // address.
-func replayRestart(t *testing.T, s *site) {
+func replayRestart(t *testing.T, s *rowState) {
 	s.keys["lan"] = `, "rangeStart": "` + s.at("lan", 2).String() + `", "rangeEnd": "` + s.at("lan", 3).String() + `"`
 	web := s.set(t, "restarting", 1)
 	before := s.box(t, "before", s.member(t, web, 0))
@@ -149,7 +149,7 @@ func replayRestart(t *testing.T, s *site) {
 
 // A DEL had given the address up, and another pod had got it. Then the GC gave it up once more, by what it had noted of the
 // first pod.
-func replayTwiceFreed(t *testing.T, s *site) {
+func replayTwiceFreed(t *testing.T, s *rowState) {
 	s.keys["lan"] = `, "rangeStart": "` + s.at("lan", 2).String() + `", "rangeEnd": "` + s.at("lan", 2).String() + `"`
 	first, second := s.box(t, "first", s.podOn(t, "shop", "twice-a")), s.box(t, "second", s.podOn(t, "shop", "twice-b"))
 	s.add(t, first, "lan", 2)
@@ -166,7 +166,7 @@ func replayTwiceFreed(t *testing.T, s *site) {
 
 // A pod has two networks, and the second has no address. The runtime's DEL of the first one was lost each time, until that
 // had no address either.
-func replayAttempts(t *testing.T, s *site) {
+func replayAttempts(t *testing.T, s *rowState) {
 	s.keys["lan"] = `, "rangeStart": "` + s.at("lan", 2).String() + `", "rangeEnd": "` + s.at("lan", 5).String() + `"`
 	s.keys["full"] = `, "rangeStart": "` + s.at("full", 2).String() + `", "rangeEnd": "` + s.at("full", 2).String() + `"`
 	s.add(t, s.box(t, "full", s.podOn(t, "shop", "attempts-full")), "full", 2)

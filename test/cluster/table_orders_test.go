@@ -10,7 +10,7 @@ import (
 // everyOrder has a pod that is made again under its name. What still comes for its old sandbox comes in every order with the
 // ADD of the new one: the DEL, a GC with a list from before, a pass. Whatever comes when, the new sandbox has the address,
 // and nobody else can get it.
-func everyOrder(t *testing.T, s *site) {
+func everyOrder(t *testing.T, s *rowState) {
 	set := s.set(t, "orders", 100)
 	var all [][]string
 	permute([]string{"ADD", "DEL", "GC", "pass"}, nil, func(order []string) { all = append(all, order) })
@@ -53,7 +53,7 @@ func permute(left, done []string, found func([]string)) {
 }
 
 // order is one order of the steps. Each order has an ordinal of the StatefulSet for itself.
-func (s *site) order(t *testing.T, set made, order []string, way way, last int) {
+func (s *rowState) order(t *testing.T, set made, order []string, way way, last int) {
 	pod := s.member(t, set, last)
 	before := s.box(t, fmt.Sprintf("old-%d", last), pod)
 	s.add(t, before, "lan", last)
@@ -103,7 +103,7 @@ func (s *site) order(t *testing.T, set made, order []string, way way, last int) 
 }
 
 // passing makes a pass. What it finds depends on what came before.
-func (s *site) passing(t *testing.T) {
+func (s *rowState) passing(t *testing.T) {
 	t.Helper()
 	if r, err := s.run(t, 1); err != nil || !r.Complete() {
 		t.Errorf("%v, %q", err, r.Problems)

@@ -8,7 +8,7 @@ import (
 )
 
 // adopted has a StatefulSet that is deleted without its pods, and made anew: it takes the pods over. It is another owner.
-func adopted(t *testing.T, s *site) {
+func adopted(t *testing.T, s *rowState) {
 	old := s.set(t, "adopted", 1)
 	first := s.box(t, "first", s.member(t, old, 0))
 	s.add(t, first, "lan", 2)
@@ -31,7 +31,7 @@ func adopted(t *testing.T, s *site) {
 }
 
 // namedOwner has pods that name one owner. Each has its own address, and all addresses wait.
-func namedOwner(t *testing.T, s *site) {
+func namedOwner(t *testing.T, s *rowState) {
 	set := s.set(t, "names", 0)
 	name := func(pod string) *box {
 		return s.box(t, pod, s.podOn(t, "shop", pod, annotated("ipam.relink.dev/owner", "statefulset.apps/names")))
@@ -53,7 +53,7 @@ func namedOwner(t *testing.T, s *site) {
 }
 
 // An operator's own controller owned the StatefulSet. So its pods were nobody's: an address was given twice.
-func replayOperator(t *testing.T, s *site) {
+func replayOperator(t *testing.T, s *rowState) {
 	set := s.set(t, "cluster", 1)
 	s.merge(t, set.path(), m{"metadata": m{"ownerReferences": []m{{"apiVersion": "redis.example.org/v1", "kind": "RedisCluster", "name": "cluster", "uid": zeroUID, "controller": true}}}})
 	b := s.box(t, "before", s.member(t, set, 0))
@@ -67,8 +67,8 @@ func replayOperator(t *testing.T, s *site) {
 
 // A node was lost, and a pod of a StatefulSet got another address on another node. A GC looked for the pod by its name, and
 // gave up the new address.
-func replayOtherNode(t *testing.T, s *site) {
-	other := s.site(t)
+func replayOtherNode(t *testing.T, s *rowState) {
+	other := s.rowState(t)
 	set := s.set(t, "node-lost", 1)
 	before := s.box(t, "before", s.member(t, set, 0))
 	s.add(t, before, "lan", 2)
@@ -92,7 +92,7 @@ func replayOtherNode(t *testing.T, s *site) {
 }
 
 // The range of a network was changed. Pods whose addresses are not in it any more did not start, or got an old address.
-func replayOtherRange(t *testing.T, s *site) {
+func replayOtherRange(t *testing.T, s *rowState) {
 	set := s.set(t, "ranges", 1)
 	b := s.box(t, "before", s.member(t, set, 0))
 	s.add(t, b, "lan", 2)

@@ -22,7 +22,7 @@ import (
 )
 
 // sayNothing has an API that does not say that an owner is gone, in all the ways in which it can fail to. Nothing is freed.
-func sayNothing(t *testing.T, s *site) {
+func sayNothing(t *testing.T, s *rowState) {
 	dead, live := s.set(t, "silent-dead", 1), s.set(t, "silent-live", 10)
 	b := s.box(t, "dead", s.member(t, dead, 0))
 	s.add(t, b, "lan", 2)
@@ -62,7 +62,7 @@ func sayNothing(t *testing.T, s *site) {
 
 // slowAPI has an API that needs about a second for each answer. A machine's launcher needs several: what comes too late for one
 // ADD is for the next one. The machine asks for its address in two ways, and starts twice.
-func slowAPI(t *testing.T, s *site) {
+func slowAPI(t *testing.T, s *rowState) {
 	vm := s.machine(t, "shop", "slow")
 	s.make(t, "IPAMClaim.k8s.cni.cncf.io", "shop", "slow.lan", m{"spec": m{"network": "lan", "interface": "net1"}})
 	networks := annotated("k8s.v1.cni.cncf.io/networks", `[{"name": "lan", "interface": "net1", "ipam-claim-reference": "slow.lan"}]`)
@@ -97,7 +97,7 @@ func slowAPI(t *testing.T, s *site) {
 }
 
 // slowly is an API that needs about a second for each answer.
-func slowly(s *site) func(*http.Request) http.HandlerFunc {
+func slowly(s *rowState) func(*http.Request) http.HandlerFunc {
 	return func(r *http.Request) http.HandlerFunc {
 		if r.URL.Query().Has("watch") {
 			return nil
@@ -110,7 +110,7 @@ func slowly(s *site) func(*http.Request) http.HandlerFunc {
 }
 
 // staleWatch has an API that shows the agent no change of a pod any more. The agent does not notice.
-func staleWatch(t *testing.T, s *site) {
+func staleWatch(t *testing.T, s *rowState) {
 	old := s.set(t, "stale", 1)
 	before := s.box(t, "before", s.member(t, old, 0))
 	s.add(t, before, "lan", 2)
@@ -142,7 +142,7 @@ func staleWatch(t *testing.T, s *site) {
 }
 
 // lastMoment has an owner that comes back when the API has just said that it is gone, right before its address would be freed.
-func lastMoment(t *testing.T, s *site) {
+func lastMoment(t *testing.T, s *rowState) {
 	set := s.set(t, "last-moment", 1)
 	first := s.box(t, "first", s.member(t, set, 0))
 	s.add(t, first, "lan", 2)
@@ -196,7 +196,7 @@ func lastMoment(t *testing.T, s *site) {
 	s.keeps(t, "it is back")
 }
 
-func runtimeSaysNothing(t *testing.T, s *site) {
+func runtimeSaysNothing(t *testing.T, s *rowState) {
 	b := s.box(t, "gone", s.podOn(t, "shop", "no-runtime"))
 	s.add(t, b, "lan", 2)
 	s.vanishes(t, b)
@@ -217,7 +217,7 @@ func runtimeSaysNothing(t *testing.T, s *site) {
 
 // manyAndOneError has 250 leases, and 1,000 in make test-long. 50 of the owners are gone, and the API fails once, for one of these, right
 // before its lease would be freed.
-func manyAndOneError(t *testing.T, s *site) {
+func manyAndOneError(t *testing.T, s *rowState) {
 	const each, gone = 50, 50
 	sets := 4
 	if os.Getenv("RELINK_LONG") != "" {
@@ -281,7 +281,7 @@ func manyAndOneError(t *testing.T, s *site) {
 }
 
 // apiIsAway is the last row: the API does not come back.
-func apiIsAway(t *testing.T, s *site) {
+func apiIsAway(t *testing.T, s *rowState) {
 	set := s.set(t, "away", 2)
 	seen, unseen := s.box(t, "seen", s.member(t, set, 0)), s.box(t, "unseen", s.member(t, set, 1))
 	vm := s.machine(t, "shop", "away")

@@ -17,7 +17,7 @@ func (a *api) whatBecomesOfAddresses(t *testing.T) {
 	r := a.rig(t)
 	for _, row := range []struct {
 		name string
-		run  func(*testing.T, *site)
+		run  func(*testing.T, *rowState)
 	}{
 		{"a pod is deleted and its sandbox is gone", podIsGone},
 		{"a pod of a StatefulSet restarts", restarts},
@@ -64,18 +64,18 @@ func (a *api) whatBecomesOfAddresses(t *testing.T) {
 		{"a pod whose owner cannot be read", unreadableOwner},
 		{"the API is away", apiIsAway}, // It stays away.
 	} {
-		t.Run(row.name, func(t *testing.T) { row.run(t, r.site(t)) })
+		t.Run(row.name, func(t *testing.T) { row.run(t, r.rowState(t)) })
 	}
 }
 
 // set makes a StatefulSet with so many replicas.
-func (s *site) set(t *testing.T, name string, replicas int) made {
+func (s *rowState) set(t *testing.T, name string, replicas int) made {
 	t.Helper()
 	return s.setOf(t, "StatefulSet.apps", "shop", name, m{"replicas": replicas})
 }
 
 // member makes the pod of a StatefulSet with the ordinal.
-func (s *site) member(t *testing.T, set made, ordinal int) made {
+func (s *rowState) member(t *testing.T, set made, ordinal int) made {
 	t.Helper()
 	return s.podOn(t, set.namespace, fmt.Sprintf("%s-%d", set.name, ordinal), by(set))
 }
@@ -85,7 +85,7 @@ func of(set made, ordinal int) attachment.Owner {
 	return lasting(set, attachment.OrdinalOf(ordinal)).Owner
 }
 
-func podIsGone(t *testing.T, s *site) {
+func podIsGone(t *testing.T, s *rowState) {
 	web := s.set(t, "gone", 1)
 	stays, loose := s.member(t, web, 0), s.podOn(t, "shop", "gone-abc")
 	a, b := s.box(t, "stays", stays), s.box(t, "loose", loose)
@@ -115,7 +115,7 @@ func podIsGone(t *testing.T, s *site) {
 	s.add(t, s.box(t, "next", s.member(t, web, 0)), "lan", 2)
 }
 
-func restarts(t *testing.T, s *site) {
+func restarts(t *testing.T, s *rowState) {
 	web := s.set(t, "restart", 1)
 	pod := s.member(t, web, 0)
 	b := s.box(t, "before", pod)
@@ -135,7 +135,7 @@ func restarts(t *testing.T, s *site) {
 	s.has(t, after, "lan", 2)
 }
 
-func scaledDown(t *testing.T, s *site) {
+func scaledDown(t *testing.T, s *rowState) {
 	web := s.setOf(t, "StatefulSet.apps", "shop", "scaled", m{"replicas": 3, "ordinals": m{"start": 5}})
 	var boxes []*box
 	for i := range 3 {
@@ -156,7 +156,7 @@ func scaledDown(t *testing.T, s *site) {
 	s.is(t, "lan", 3, "held by scaled-6 for StatefulSet shop/scaled, ordinal 6")
 }
 
-func reservedOrdinals(t *testing.T, s *site) {
+func reservedOrdinals(t *testing.T, s *rowState) {
 	web := s.setOf(t, "StatefulSet.apps.kruise.io", "shop", "leaves-out", m{"replicas": 3, "reserveOrdinals": []any{1, "3-5"}})
 	for i, ordinal := range []int{0, 2, 6} {
 		b := s.box(t, fmt.Sprintf("kruise-%d", ordinal), s.member(t, web, ordinal))
@@ -174,7 +174,7 @@ func reservedOrdinals(t *testing.T, s *site) {
 	s.pass(t, "nobody can read it", "lan .2 kept: whether its owner is gone is not known | reserveOrdinals", "lan .4 kept: whether its owner is gone is not known | reserveOrdinals")
 }
 
-func downAndUp(t *testing.T, s *site) {
+func downAndUp(t *testing.T, s *rowState) {
 	web := s.set(t, "down-up", 2)
 	b := s.box(t, "before", s.member(t, web, 1))
 	s.add(t, b, "lan", 2)
@@ -198,7 +198,7 @@ func downAndUp(t *testing.T, s *site) {
 	s.add(t, s.box(t, "stranger", s.podOn(t, "shop", "down-up-stranger")), "lan", 3)
 }
 
-func madeAnew(t *testing.T, s *site) {
+func madeAnew(t *testing.T, s *rowState) {
 	old := s.set(t, "anew", 1)
 	before := s.box(t, "before", s.member(t, old, 0))
 	s.add(t, before, "lan", 2)
@@ -214,7 +214,7 @@ func madeAnew(t *testing.T, s *site) {
 	s.has(t, after, "lan", 3)
 }
 
-func jobEnds(t *testing.T, s *site) {
+func jobEnds(t *testing.T, s *rowState) {
 	job := made{"Job.batch", "shop", "report", zeroUID}
 	var boxes []*box
 	for i, phase := range []string{"Succeeded", "Failed"} {
@@ -231,7 +231,7 @@ func jobEnds(t *testing.T, s *site) {
 	s.reclaims(t, "the sandboxes are gone", "lan .2 freed, free: "+dead, "lan .3 freed, free: "+dead, "checkpoint of Succeeded freed: "+dead, "checkpoint of Failed freed: "+dead)
 }
 
-func terminating(t *testing.T, s *site) {
+func terminating(t *testing.T, s *rowState) {
 	web := s.set(t, "slow", 1)
 	b, loose := s.box(t, "slow", s.member(t, web, 0)), s.box(t, "loose", s.podOn(t, "shop", "slow-loose"))
 	s.add(t, b, "lan", 2)
@@ -260,7 +260,7 @@ func terminating(t *testing.T, s *site) {
 }
 
 // underWay has an ADD that looks for others who use the address. It was given the address, and has no checkpoint yet.
-func underWay(t *testing.T, s *site) {
+func underWay(t *testing.T, s *rowState) {
 	s.keys["lan"] = `, "conflictDetection": {"probes": 3, "wait": "700ms"}`
 	pod := s.podOn(t, "shop", "pending")
 	s.merge(t, pod.path()+"/status", m{"status": m{"phase": "Pending"}})

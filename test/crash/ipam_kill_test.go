@@ -17,15 +17,15 @@ import (
 // poolSize is the number of attachments that the pools of these tests have addresses for.
 const poolSize = 5
 
-// deed is something that relink-ipam does, and what a runtime may do next.
-type deed struct {
+// ipamOperation is something that relink-ipam does, and what a runtime may do next.
+type ipamOperation struct {
 	keys string
-	// before prepares a new pool for the deed.
+	// before prepares a new pool for the operation.
 	before func(t *testing.T, p *pool)
 	act    func(p *pool) *exec.Cmd
-	// next are the ways in which the runtime goes on, whether the deed was killed or not.
+	// next are the ways in which the runtime goes on, whether the operation was killed or not.
 	next map[string]func(t *testing.T, p *pool)
-	// repeats are the ways of next that repeat the deed. After these, everything is as without the kill.
+	// repeats are the ways of next that repeat the operation. After these, everything is as without the kill.
 	repeats []string
 }
 
@@ -59,8 +59,8 @@ func deleted(t *testing.T, p *pool, pods ...string) {
 }
 
 // addOf is the ADD of the claim. Afterwards the runtime repeats the ADD, or sends a DEL.
-func addOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) deed {
-	return deed{
+func addOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) ipamOperation {
+	return ipamOperation{
 		keys: keys, before: before,
 		act: func(p *pool) *exec.Cmd { return c(p).plugin("ADD", "") },
 		next: map[string]func(*testing.T, *pool){
@@ -100,7 +100,7 @@ func others(t *testing.T, p *pool) {
 }
 
 // ipamAdds are the kinds of ADD.
-func ipamAdds() map[string]deed {
+func ipamAdds() map[string]ipamOperation {
 	takeover := addOf(sticky+ranges(poolSize), func(t *testing.T, p *pool) {
 		others(t, p)
 		web("web1")(p).added(t)
@@ -117,7 +117,7 @@ func ipamAdds() map[string]deed {
 		must(t, web("web1")(p).del())
 	}
 	takeover.repeats = append(takeover.repeats, lateDEL)
-	return map[string]deed{
+	return map[string]ipamOperation{
 		"first in the directory": addOf(plain+ranges(poolSize), func(*testing.T, *pool) {}, web("web1")),
 		"store is there":         addOf(plain+ranges(poolSize), others, web("web1")),
 		"no quarantine":          addOf(atOnce+ranges(poolSize), others, web("web1")),
@@ -158,8 +158,8 @@ func ipamAdds() map[string]deed {
 }
 
 // delOf is a DEL of an attachment that before has added.
-func delOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) deed {
-	return deed{
+func delOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) ipamOperation {
+	return ipamOperation{
 		keys: keys, before: before,
 		act: func(p *pool) *exec.Cmd { return c(p).plugin("DEL", "") },
 		next: map[string]func(*testing.T, *pool){
@@ -175,12 +175,12 @@ func delOf(keys string, before func(*testing.T, *pool), c func(*pool) claim) dee
 	}
 }
 
-func ipamDels() map[string]deed {
+func ipamDels() map[string]ipamOperation {
 	withOthers := func(t *testing.T, p *pool) {
 		others(t, p)
 		web("web1")(p).added(t)
 	}
-	return map[string]deed{
+	return map[string]ipamOperation{
 		"quarantine":    delOf(plain+ranges(poolSize), withOthers, web("web1")),
 		"no quarantine": delOf(atOnce+ranges(poolSize), withOthers, web("web1")),
 		"sticky":        delOf(sticky+ranges(poolSize), withOthers, web("web1")),
@@ -198,11 +198,11 @@ func ipamDels() map[string]deed {
 
 // gcOf is a GC that keeps the valid attachments: a, and those in valid. All sandboxes are gone before it, so that nothing but
 // the list keeps an address.
-func gcOf(keys string, before func(*testing.T, *pool), valid ...string) deed {
+func gcOf(keys string, before func(*testing.T, *pool), valid ...string) ipamOperation {
 	gc := func(p *pool) *exec.Cmd {
 		return p.claim("a", "a").plugin("GC", validAttachments(append(valid, "a")...))
 	}
-	return deed{
+	return ipamOperation{
 		keys: keys, act: gc,
 		before: func(t *testing.T, p *pool) {
 			before(t, p)
@@ -223,9 +223,9 @@ func gcOf(keys string, before func(*testing.T, *pool), valid ...string) deed {
 	}
 }
 
-func ipamGCs() map[string]deed {
+func ipamGCs() map[string]ipamOperation {
 	all := func(t *testing.T, p *pool) { added(t, p, "a", "b", "c", "d") }
-	return map[string]deed{
+	return map[string]ipamOperation{
 		"quarantine":    gcOf(plain+ranges(poolSize), all),
 		"no quarantine": gcOf(atOnce+ranges(poolSize), all),
 		"sticky":        gcOf(sticky+ranges(poolSize), all),
@@ -244,13 +244,13 @@ func ipamGCs() map[string]deed {
 }
 
 // A killed operation was done or not done. The next one works as usual, and no address is lost.
-func TestIPAMAddKilledAtEveryStep(t *testing.T) { eachDeed(t, ipamAdds()) }
-func TestIPAMDelKilledAtEveryStep(t *testing.T) { eachDeed(t, ipamDels()) }
-func TestIPAMGCKilledAtEveryStep(t *testing.T)  { eachDeed(t, ipamGCs()) }
+func TestIPAMAddKilledAtEveryStep(t *testing.T) { eachIPAMOperation(t, ipamAdds()) }
+func TestIPAMDelKilledAtEveryStep(t *testing.T) { eachIPAMOperation(t, ipamDels()) }
+func TestIPAMGCKilledAtEveryStep(t *testing.T)  { eachIPAMOperation(t, ipamGCs()) }
 
-func eachDeed(t *testing.T, deeds map[string]deed) {
+func eachIPAMOperation(t *testing.T, operations map[string]ipamOperation) {
 	t.Parallel()
-	for name, d := range deeds {
+	for name, d := range operations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for way := range d.next {
@@ -260,11 +260,11 @@ func eachDeed(t *testing.T, deeds map[string]deed) {
 	}
 }
 
-// outcome is the state of the store after a deed that was done or left out, and its state after the runtime went on.
+// outcome is the state of the store after an operation that was done or left out, and its state after the runtime went on.
 type outcome struct{ then, next []string }
 
-// undisturbed is the outcome without a kill, with the deed done or left out.
-func (d deed) undisturbed(t *testing.T, way string, done bool) outcome {
+// undisturbed is the outcome without a kill, with the operation done or left out.
+func (d ipamOperation) undisturbed(t *testing.T, way string, done bool) outcome {
 	t.Helper()
 	p := newPool(t, d.keys)
 	d.before(t, p)
@@ -278,7 +278,7 @@ func (d deed) undisturbed(t *testing.T, way string, done bool) outcome {
 	return o
 }
 
-func (d deed) killAtEveryStep(t *testing.T, way string) {
+func (d ipamOperation) killAtEveryStep(t *testing.T, way string) {
 	judge := d.judge(t, way)
 	var p *pool
 	operation{
@@ -291,9 +291,9 @@ func (d deed) killAtEveryStep(t *testing.T, way string) {
 	}.killAtEveryStep(t)
 }
 
-// judge returns a check for a pool after its deed was killed or done. The check also goes on in this way, and compares
+// judge returns a check for a pool after its operation was killed or done. The check also goes on in this way, and compares
 // again.
-func (d deed) judge(t *testing.T, way string) func(*testing.T, *pool) {
+func (d ipamOperation) judge(t *testing.T, way string) func(*testing.T, *pool) {
 	t.Helper()
 	done, undone := d.undisturbed(t, way, true), d.undisturbed(t, way, false)
 	if slices.Contains(d.repeats, way) {

@@ -110,7 +110,7 @@ func killedBefore(t *testing.T, cmd *exec.Cmd, n int) []string {
 func TestIPAMKilledBeforeEverySystemCall(t *testing.T) {
 	t.Parallel()
 	adds, dels, gcs := ipamAdds(), ipamDels(), ipamGCs()
-	eachSystemCall(t, map[string]wayOfDeed{
+	eachSystemCall(t, map[string]wayOfOperation{
 		"first ADD":   {adds["first in the directory"], repeatADD},
 		"ADD":         {adds["store is there"], thenDEL},
 		"taken over":  {adds["taken over"], lateDEL},
@@ -122,15 +122,15 @@ func TestIPAMKilledBeforeEverySystemCall(t *testing.T) {
 	})
 }
 
-// wayOfDeed is a deed, and the way in which the runtime goes on after the kill.
-type wayOfDeed struct {
-	deed
+// wayOfOperation is an operation, and the way in which the runtime goes on after the kill.
+type wayOfOperation struct {
+	ipamOperation
 	way string
 }
 
-// eachSystemCall kills each deed before every system call that changes something.
-func eachSystemCall(t *testing.T, deeds map[string]wayOfDeed) {
-	for name, d := range deeds {
+// eachSystemCall kills each operation before every system call that changes something.
+func eachSystemCall(t *testing.T, operations map[string]wayOfOperation) {
+	for name, d := range operations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			judge := d.judge(t, d.way)

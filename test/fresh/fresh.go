@@ -128,13 +128,13 @@ func elsewhere(f func() error) error {
 }
 
 func thereAndBack(f func() error) error {
-	home, err := os.Open("/proc/thread-self/ns/net")
+	own, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = home.Close() }() // It was only read.
+	defer func() { _ = own.Close() }() // It was only read.
 	err = f()
-	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
 		return errors.Join(err, fmt.Errorf("leave the namespace: %w", back))
 	}
 	return err

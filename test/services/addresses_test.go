@@ -29,7 +29,7 @@ const (
 	clientLast, backendLast = 10, 20
 )
 
-// The addresses are the same on all sites: a site is the whole world.
+// The addresses are the same in all topologies: they know nothing of each other.
 var (
 	nodeAddress    = address{"192.168.7.10", "fd00:7::10"}
 	otherAddress   = address{"192.168.7.20", "fd00:7::20"}
@@ -113,7 +113,7 @@ func services() []service {
 }
 
 // client returns the namespace of who asks, and its address.
-func (s *site) client(from string, setting int) (ns string, a address) {
+func (s *topology) client(from string, setting int) (ns string, a address) {
 	switch from {
 	case Pod:
 		return s.clients[setting].ns, s.clients[setting].address

@@ -17,7 +17,7 @@ import (
 var reached = []string{dnsAddress.v4, dnsAddress.v6}
 
 // pod attaches a pod to the VLAN, with hostAccess, as a runtime does.
-func (s *site) pod(t *testing.T, name string, last int, k Keys) *pod {
+func (s *topology) pod(t *testing.T, name string, last int, k Keys) *pod {
 	t.Helper()
 	p := &pod{name: name, ns: s.namespace(t, name), address: podAddress(last)}
 	fresh.Run(t, p.ns, "sysctl -qw net.ipv6.conf.default.accept_dad=0") // An ADD waits for a second otherwise.
@@ -32,7 +32,7 @@ func (s *site) pod(t *testing.T, name string, last int, k Keys) *pod {
 }
 
 // network is the configuration of the VLAN for pods with the keys.
-func (s *site) network(t *testing.T, k Keys) string {
+func (s *topology) network(t *testing.T, k Keys) string {
 	t.Helper()
 	config, err := json.Marshal(m{
 		"cniVersion": "1.1.0", "name": "vlan3", "type": "relink-macvlan", "master": "vlan0", "checkpointDir": s.checkpoints,
@@ -52,7 +52,7 @@ func (s *site) network(t *testing.T, k Keys) string {
 }
 
 // runs runs a program on the node. The plugin and relink take the namespace that they start in for the host's.
-func (s *site) runs(t *testing.T, cmd *exec.Cmd) {
+func (s *topology) runs(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var out []byte
 	var err error
@@ -61,19 +61,19 @@ func (s *site) runs(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-func (s *site) relink(t *testing.T, args ...string) {
+func (s *topology) relink(t *testing.T, args ...string) {
 	t.Helper()
 	s.runs(t, exec.Command(filepath.Join(node.Bin, "relink"), append([]string{"--checkpoint-dir", s.checkpoints}, args...)...))
 }
 
 // follow does what the agent does when addresses of the node change. It also undoes what differs in the pods.
-func (s *site) follow(t *testing.T) {
+func (s *topology) follow(t *testing.T) {
 	t.Helper()
 	s.relink(t, "restore", "--wait", "5s")
 }
 
 // reach changes the key "extra" of all pods.
-func (s *site) reach(t *testing.T, extra []string) {
+func (s *topology) reach(t *testing.T, extra []string) {
 	t.Helper()
 	s.relink(t, "host-access", "remove", "--namespace", "default")
 	for i, k := range Settings {

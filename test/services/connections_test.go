@@ -45,9 +45,9 @@ func use(c net.Conn, limit time.Duration) error {
 }
 
 // connections are tests of single connections, with kube-proxy as for Rows.
-func (s *site) connections(t *testing.T) {
-	for name, test := range map[string]func(*site, *testing.T){
-		"marks": (*site).marks, "refused": (*site).refused, "one tuple": (*site).oneTuple,
+func (s *topology) connections(t *testing.T) {
+	for name, test := range map[string]func(*topology, *testing.T){
+		"marks": (*topology).marks, "refused": (*topology).refused, "one tuple": (*topology).oneTuple,
 	} {
 		s.forget(t)
 		t.Run(name, func(t *testing.T) { test(s, t) })
@@ -55,7 +55,7 @@ func (s *site) connections(t *testing.T) {
 }
 
 // marks shows that the mark that an application sets on its packets stays, beside that of preserveSource.
-func (s *site) marks(t *testing.T) {
+func (s *topology) marks(t *testing.T) {
 	client, server := s.clients[preserving], s.backends[preserving]
 	for family, iptables := range map[int]string{4: "iptables", 6: "ip6tables"} {
 		asks := countMarks(t, client, iptables, "--dport", applicationMark)
@@ -90,7 +90,7 @@ func countMarks(t *testing.T, p *pod, iptables, direction string, mark int) (cou
 }
 
 // refused shows that a client learns at once that nobody listens, with preserveSource: errors take the way of answers.
-func (s *site) refused(t *testing.T) {
+func (s *topology) refused(t *testing.T) {
 	for _, family := range []int{4, 6} {
 		for _, network := range []string{"tcp", "udp"} {
 			to := net.JoinHostPort(nodeAddress.of(family), fmt.Sprint(nobody.nodePort))
@@ -103,7 +103,7 @@ func (s *site) refused(t *testing.T) {
 
 // oneTuple is two connections from one port of a pod to another pod of the node: by the VLAN, and by a Service. With
 // preserveSource they are the same to the backend, and the second one ends the first one. With masquerade they are not.
-func (s *site) oneTuple(t *testing.T) {
+func (s *topology) oneTuple(t *testing.T) {
 	for setting, lives := range map[int]bool{preserving: false, both: true} {
 		p, from := s.clients[setting], s.port("tcp")
 		direct := Connection{Pod, Direct, SameNode}.target(setting, 4)
@@ -123,8 +123,8 @@ func (s *site) oneTuple(t *testing.T) {
 }
 
 // reload takes the node's uplink away and brings it back. The pods' connections through the node to another node go on. It is the
-// last test on a site: the uplink is the last one in the kernel's list of devices now.
-func (s *site) reload(t *testing.T) {
+// last test of a topology: the uplink is the last one in the kernel's list of devices now.
+func (s *topology) reload(t *testing.T) {
 	p := s.clients[masqueraded]
 	var all []net.Conn
 	for range 10 {
@@ -146,7 +146,7 @@ func (s *site) reload(t *testing.T) {
 }
 
 // probe asks all pods from the node, as the kubelet does.
-func (s *site) probe(t *testing.T) {
+func (s *topology) probe(t *testing.T) {
 	t.Helper()
 	for _, p := range s.pods() {
 		for _, family := range []int{4, 6} {

@@ -46,7 +46,7 @@ func join(c net.Conn) {
 }
 
 // proxy starts a kube-proxy on the node, and waits until it has written all rules.
-func (s *site) proxy(t *testing.T, a *api, mode string, config m) (end func()) {
+func (s *topology) proxy(t *testing.T, a *api, mode string, config m) (end func()) {
 	t.Helper()
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
@@ -78,7 +78,7 @@ clusters: [{name: c, cluster: {server: "https://%s", insecure-skip-tls-verify: t
 }
 
 // synced tells whether kube-proxy has written the rules of both families.
-func (s *site) synced(t *testing.T) bool {
+func (s *topology) synced(t *testing.T) bool {
 	t.Helper()
 	text := fresh.Run(t, s.node, "curl -s 127.0.0.1:10249/metrics | grep ^kubeproxy_sync_proxy_rules_last_timestamp_seconds || true")
 	families := 0

@@ -42,7 +42,7 @@ func TestServices(t *testing.T) {
 		for _, mode := range []string{"iptables", "nftables"} {
 			t.Run(mode, func(t *testing.T) {
 				t.Parallel()
-				s := newSite(t)
+				s := newTopology(t)
 				s.attach(t)
 				s.serve(t)
 				forward(t, s.node)
@@ -71,7 +71,7 @@ func protocols(first bool, turn int) []string {
 func long() bool { return os.Getenv("RELINK_LONG") != "" }
 
 // conditions tries one condition after the other. kube-proxy starts anew only if its configuration changes.
-func (s *site) conditions(t *testing.T, a *api, mode string) {
+func (s *topology) conditions(t *testing.T, a *api, mode string) {
 	end, config := s.proxy(t, a, mode, nil), fmt.Sprint(m(nil))
 	configure := func(c m) {
 		if text := fmt.Sprint(c); text != config {
@@ -93,7 +93,7 @@ func (s *site) conditions(t *testing.T, a *api, mode string) {
 }
 
 // condition tries all rows under the i-th condition.
-func (s *site) condition(t *testing.T, i int, c Condition) {
+func (s *topology) condition(t *testing.T, i int, c Condition) {
 	s.forget(t)
 	s.begin(t, c)
 	defer s.end(t, c)
@@ -117,7 +117,7 @@ func (s *site) condition(t *testing.T, i int, c Condition) {
 }
 
 // forget ends all connections that the node knows: kube-proxy with other settings does nothing to those that it has seen.
-func (s *site) forget(t *testing.T) {
+func (s *topology) forget(t *testing.T) {
 	t.Helper()
 	var err error
 	if in := fresh.In(s.node, func() { err = netlink.ConntrackTableFlush(netlink.ConntrackTable) }); in != nil || err != nil {
@@ -126,7 +126,7 @@ func (s *site) forget(t *testing.T) {
 }
 
 // begin makes the condition.
-func (s *site) begin(t *testing.T, c Condition) {
+func (s *topology) begin(t *testing.T, c Condition) {
 	t.Helper()
 	s.onNode(t, c.Node)
 	if c.Extra != nil {
@@ -139,7 +139,7 @@ func (s *site) begin(t *testing.T, c Condition) {
 }
 
 // end takes the condition back. A pod that has lost something gets it back by relink.
-func (s *site) end(t *testing.T, c Condition) {
+func (s *topology) end(t *testing.T, c Condition) {
 	t.Helper()
 	s.onNode(t, c.UndoNode)
 	s.inPods(t, c.UndoPods)
@@ -151,14 +151,14 @@ func (s *site) end(t *testing.T, c Condition) {
 	}
 }
 
-func (s *site) onNode(t *testing.T, line string) {
+func (s *topology) onNode(t *testing.T, line string) {
 	t.Helper()
 	if line != "" {
 		fresh.Run(t, s.node, line)
 	}
 }
 
-func (s *site) inPods(t *testing.T, line string) {
+func (s *topology) inPods(t *testing.T, line string) {
 	t.Helper()
 	if line == "" {
 		return
@@ -169,7 +169,7 @@ func (s *site) inPods(t *testing.T, line string) {
 }
 
 // expect makes the connection of a row.
-func (s *site) expect(t *testing.T, c Condition, r Row, setting, family int, network string) {
+func (s *topology) expect(t *testing.T, c Condition, r Row, setting, family int, network string) {
 	want := r.Seen
 	if c.Differs != nil && (family == 4 || !c.IPv4) {
 		if seen, differs := c.Differs(r); differs {

@@ -82,14 +82,14 @@ func source(a net.Addr) string {
 	return netip.MustParseAddrPort(a.String()).Addr().Unmap().String()
 }
 
-// port returns a port for a client. No two clients of a site have the same: to a backend, a connection by the VLAN and one by a
+// port returns a port for a client. No two clients of a topology have the same: to a backend, a connection by the VLAN and one by a
 // Service would be the same (oneTuple), and conntrack knows those by UDP for minutes. The kernel gives none of these ports, and
 // kube-proxy listens on none.
-func (s *site) port(network string) net.Addr {
+func (s *topology) port(network string) net.Addr {
 	const first, after = 11000, 30000
 	p := first + int(s.ports.Add(1))
 	if p >= after {
-		panic("too many connections on one site")
+		panic("too many connections in one topology")
 	}
 	if network == "udp" {
 		return &net.UDPAddr{Port: p}

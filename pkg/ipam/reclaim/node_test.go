@@ -346,12 +346,12 @@ func openOften(t *testing.T, path string) {
 	for range 3 {
 		stopped.Go(func() {
 			runtime.LockOSThread() // The thread ends with its goroutine.
-			home, err := os.Open("/proc/thread-self/ns/net")
+			own, err := os.Open("/proc/thread-self/ns/net")
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			defer home.Close()
+			defer own.Close()
 			for {
 				f, err := os.Open(path)
 				if err == nil {
@@ -359,7 +359,7 @@ func openOften(t *testing.T, path string) {
 					_ = f.Close()
 				}
 				time.Sleep(time.Millisecond)
-				if err := errors.Join(err, unix.Setns(int(home.Fd()), unix.CLONE_NEWNET)); err != nil {
+				if err := errors.Join(err, unix.Setns(int(own.Fd()), unix.CLONE_NEWNET)); err != nil {
 					t.Error(err)
 					return
 				}

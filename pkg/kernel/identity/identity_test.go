@@ -108,7 +108,7 @@ func TestReadLeavesEverybodyWhereTheyAre(t *testing.T) {
 		}
 		return link
 	}
-	home := here()
+	own := here()
 	sandboxes := []string{fresh.Sandbox(t), fresh.Sandbox(t)}
 	var all sync.WaitGroup
 	for i := range 64 {
@@ -118,8 +118,8 @@ func TestReadLeavesEverybodyWhereTheyAre(t *testing.T) {
 			if _, err := Read(sandboxes[i%2]); err != nil {
 				t.Error(err)
 			}
-			if now := here(); now != home {
-				t.Errorf("in %s, was in %s", now, home)
+			if now := here(); now != own {
+				t.Errorf("in %s, was in %s", now, own)
 			}
 		})
 	}

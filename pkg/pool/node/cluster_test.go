@@ -64,7 +64,7 @@ const (
 	between    = "somebody else comes between"
 )
 
-// modelNode is a node of a town. Its pods and its agent run while it is on.
+// modelNode is a node of a cluster. Its pods and its agent run while it is on.
 type modelNode struct {
 	*storeController
 	cluster *clusterModel

@@ -11,8 +11,8 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// site is a node, whose pods have a VLAN device as their parent, and the world around it. Its fields are paths of namespaces.
-type site struct {
+// topology is a node, whose pods have a VLAN device as their parent, and what is around it. Its fields are paths of namespaces.
+type topology struct {
 	node string
 	// dir has the namespaces and the files of relink. checkpoints is a part of it.
 	dir, checkpoints string
@@ -32,20 +32,20 @@ type pod struct {
 	address
 }
 
-func newSite(t *testing.T) *site {
+func newTopology(t *testing.T) *topology {
 	t.Helper()
-	s := &site{dir: t.TempDir()}
+	s := &topology{dir: t.TempDir()}
 	s.checkpoints = filepath.Join(s.dir, "checkpoints")
 	s.node, s.wire, s.other, s.farPod, s.outside = s.namespace(t, "node"), s.namespace(t, "wire"), s.namespace(t, "other"), s.namespace(t, "far-pod"), s.namespace(t, "outside")
 	s.router(t)
 	s.nodeNetwork(t)
-	s.world(t)
+	s.farHosts(t)
 	return s
 }
 
 // attach attaches the pods. kube-proxy starts later: so its masquerading comes before relink's, in both modes. In the mode nftables,
 // the kernel asks first whoever came last.
-func (s *site) attach(t *testing.T) {
+func (s *topology) attach(t *testing.T) {
 	t.Helper()
 	for i, keys := range Settings {
 		s.clients[i] = s.pod(t, fmt.Sprintf("client%d", i), clientLast+i, keys)
@@ -53,7 +53,7 @@ func (s *site) attach(t *testing.T) {
 	}
 }
 
-func (s *site) namespace(t *testing.T, name string) (path string) {
+func (s *topology) namespace(t *testing.T, name string) (path string) {
 	t.Helper()
 	path = filepath.Join(s.dir, name)
 	fresh.At(t, path)
@@ -61,13 +61,13 @@ func (s *site) namespace(t *testing.T, name string) (path string) {
 	return path
 }
 
-func (s *site) pods() []*pod {
+func (s *topology) pods() []*pod {
 	return append(s.clients[:len(s.clients):len(s.clients)], s.backends[:]...)
 }
 
 // router makes a bridge for the nodes' network, a bridge for the VLAN, and the way outside. The router drops what comes from a
 // wrong side. It sends the addresses of LoadBalancers to the node.
-func (s *site) router(t *testing.T) {
+func (s *topology) router(t *testing.T) {
 	t.Helper()
 	fresh.Run(t, s.wire, fmt.Sprintf(`
 		sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=1
@@ -87,7 +87,7 @@ func (s *site) router(t *testing.T) {
 
 // nodeNetwork makes the node's uplink, the pods' parent, and a device with the addresses of node-local DNS, as NodeLocal DNSCache
 // does. docker0 comes before them.
-func (s *site) nodeNetwork(t *testing.T) {
+func (s *topology) nodeNetwork(t *testing.T) {
 	t.Helper()
 	fresh.Run(t, s.node, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1; ip link add docker0 type bridge")
 	s.plug(t, s.node, "up0", "nodes", "node")
@@ -107,8 +107,8 @@ func (s *site) nodeNetwork(t *testing.T) {
 	}
 }
 
-// world makes the other node, the pod on it, and the client outside.
-func (s *site) world(t *testing.T) {
+// farHosts makes the other node, the pod on it, and the client outside.
+func (s *topology) farHosts(t *testing.T) {
 	t.Helper()
 	s.plug(t, s.other, "up0", "nodes", "other")
 	addresses(t, s.other, "up0", otherAddress, "192.168.7.1", "fd00:7::1")
@@ -119,7 +119,7 @@ func (s *site) world(t *testing.T) {
 }
 
 // plug connects a new device of the namespace to a bridge of the wire.
-func (s *site) plug(t *testing.T, ns, name, bridge, peer string) {
+func (s *topology) plug(t *testing.T, ns, name, bridge, peer string) {
 	t.Helper()
 	// A NIC that comes back has its own MAC.
 	sum := sha256.Sum256([]byte(peer))
@@ -139,7 +139,7 @@ func addresses(t *testing.T, ns, name string, a address, gateway4, gateway6 stri
 }
 
 // serve starts all servers. Those of node-local DNS have a port of their own: another server has all addresses.
-func (s *site) serve(t *testing.T) {
+func (s *topology) serve(t *testing.T) {
 	t.Helper()
 	for _, p := range s.pods() {
 		serve(t, p.ns, "", port)

@@ -8,7 +8,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Wanted returns what still has to exist of the record's interface. Other interfaces of the sandbox
+// Effective returns what still has to exist of the record's interface. Other interfaces of the sandbox
 // come and go, so it leaves out:
 //
 //   - an address that has expired, and the routes that need it;
@@ -16,7 +16,7 @@ import (
 //     was detached, and the kernel removed the route with it;
 //   - a route of another interface that has an address of this one as source, if the other is
 //     gone. The other's checkpoint has the route.
-func (s *Store) Wanted(r Record, exists func(name string) (bool, error)) (netstate.Interface, error) {
+func (s *Store) Effective(r Record, exists func(name string) (bool, error)) (netstate.Interface, error) {
 	b := &siblings{store: s, exists: exists, record: r, present: map[string]bool{}, records: map[string]Record{}}
 	uptime, err := boot.Uptime()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command deeds does what a node does with a shared pool: a test kills it at its steps. It is the plugin and the agent in one
+// Command poolnode does what a node does with a shared pool: a test kills it at its steps. It is the plugin and the agent in one
 // process.
 package main
 
@@ -25,20 +25,20 @@ func main() {
 	err := do(ctx, os.Args[1:])
 	stop()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "deeds: %v\n", err)
+		fmt.Fprintf(os.Stderr, "poolnode: %v\n", err)
 		os.Exit(1)
 	}
 }
 
 const network = "lan"
 
-// member is the node that does the deeds.
+// member is the node that does the operations.
 type member struct {
 	*node.Controller
 	store *lease.Store
 }
 
-// do does the deeds: kubeconfig, node, directory of the stores, and then "look", "start=CONTAINER", "own=OWNER" and "end=CONTAINER". An ADD
+// do does the operations: kubeconfig, node, directory of the stores, and then "look", "start=CONTAINER", "own=OWNER" and "end=CONTAINER". An ADD
 // may fail.
 func do(ctx context.Context, args []string) error {
 	const first = 3
@@ -56,8 +56,8 @@ func do(ctx context.Context, args []string) error {
 	if n.store, err = lease.Open(args[2], network); err != nil {
 		return err
 	}
-	for _, deed := range args[first:] {
-		what, whom, _ := strings.Cut(deed, "=")
+	for _, operation := range args[first:] {
+		what, whom, _ := strings.Cut(operation, "=")
 		switch what {
 		case "look":
 			n.Reconcile(ctx)
@@ -68,7 +68,7 @@ func do(ctx context.Context, args []string) error {
 		case "end":
 			err = n.end(ctx, whom)
 		default:
-			err = fmt.Errorf("%s is no deed", what)
+			err = fmt.Errorf("%s is no operation", what)
 		}
 		if err != nil {
 			return err

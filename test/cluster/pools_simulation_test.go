@@ -16,8 +16,8 @@ import (
 	"github.com/relink-cni/relink/pkg/pool/controller"
 )
 
-// world is nodes that share a pool, and do what the test draws, one step at a time.
-type world struct {
+// simulation is nodes that share a pool, and do what the test draws, one step at a time.
+type simulation struct {
 	t     *testing.T
 	api   *api
 	users map[string]user
@@ -37,10 +37,10 @@ type running struct {
 	owner string
 }
 
-// newWorld makes the pool, and nodes whose agents do only what the test asks for.
-func (a *api) newWorld(t *testing.T, users map[string]user, subnet string, seed uint64) *world {
+// newSimulation makes the pool, and nodes whose agents do only what the test asks for.
+func (a *api) newSimulation(t *testing.T, users map[string]user, subnet string, seed uint64) *simulation {
 	t.Helper()
-	w := &world{t: t, api: a, users: users, r: rand.New(rand.NewPCG(seed, 0))}
+	w := &simulation{t: t, api: a, users: users, r: rand.New(rand.NewPCG(seed, 0))}
 	a.newPool(t, users, subnet)
 	for _, name := range []string{"node1", "node2", "node3"} {
 		m := a.quiet(t, users, name)
@@ -54,11 +54,11 @@ func (a *api) newWorld(t *testing.T, users map[string]user, subnet string, seed 
 }
 
 // note notes a step, for people who look for the reason of a failure.
-func (w *world) note(format string, args ...any) {
+func (w *simulation) note(format string, args ...any) {
 	w.steps = append(w.steps, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
 }
 
-func (w *world) fatalf(format string, args ...any) {
+func (w *simulation) fatalf(format string, args ...any) {
 	w.t.Helper()
 	logs := ""
 	for _, m := range w.nodes {
@@ -71,7 +71,7 @@ func (w *world) fatalf(format string, args ...any) {
 var owners = []string{"web-0", "web-1"}
 
 // step draws a step and does it.
-func (w *world) step() {
+func (w *simulation) step() {
 	w.t.Helper()
 	m := w.nodes[w.r.IntN(len(w.nodes))]
 	switch n := w.r.IntN(20); {
@@ -94,7 +94,7 @@ func (w *world) step() {
 // patienceOfStep is how long an ADD waits. Nobody answers meanwhile: one step is done at a time.
 const patienceOfStep = 250 * time.Millisecond
 
-func (w *world) start(m *member) bool {
+func (w *simulation) start(m *member) bool {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patienceOfStep)
 	defer cancel()
@@ -114,7 +114,7 @@ func firstLine(err error) string {
 }
 
 // startOwned starts the owner's pod. Kubernetes does not while the pod before runs.
-func (w *world) startOwned(m *member, owner string) bool {
+func (w *simulation) startOwned(m *member, owner string) bool {
 	w.t.Helper()
 	if slices.ContainsFunc(w.pods, func(p running) bool { return p.owner == owner }) {
 		return false
@@ -131,7 +131,7 @@ func (w *world) startOwned(m *member, owner string) bool {
 	return true
 }
 
-func (w *world) end() {
+func (w *simulation) end() {
 	w.t.Helper()
 	if len(w.pods) == 0 {
 		return
@@ -144,7 +144,7 @@ func (w *world) end() {
 }
 
 // del is the DEL of a pod, with the policy of its network.
-func (w *world) del(p running) {
+func (w *simulation) del(p running) {
 	w.t.Helper()
 	policy := lease.Policy{}
 	if p.owner != "" {
@@ -157,27 +157,27 @@ func (w *world) del(p running) {
 }
 
 // endAgain repeats the DEL of a pod that has ended.
-func (w *world) endAgain() {
+func (w *simulation) endAgain() {
 	w.t.Helper()
 	if len(w.ended) > 0 {
 		w.del(w.ended[w.r.IntN(len(w.ended))])
 	}
 }
 
-func (w *world) look(m *member) {
+func (w *simulation) look(m *member) {
 	w.t.Helper()
 	m.Reconcile(w.t.Context())
 	w.note("%s: the agent looks", m.name)
 }
 
-func (w *world) controllerLooks() {
+func (w *simulation) controllerLooks() {
 	w.t.Helper()
 	err := w.keep.Reconcile(w.t.Context())
 	w.note("the controller looks: %v", err)
 }
 
 // noDouble fails if two pods have one address, or if the pods' addresses are not those that the stores say.
-func (w *world) noDouble() {
+func (w *simulation) noDouble() {
 	w.t.Helper()
 	by := map[netip.Addr]string{}
 	for _, m := range w.nodes {
@@ -215,7 +215,7 @@ func (m *member) leased(t *testing.T) map[netip.Addr]lease.Lease {
 }
 
 // settled fails if a node may give what the API does not say that it has, or if a pod has an address that is not its node's.
-func (w *world) settled(when string) {
+func (w *simulation) settled(when string) {
 	w.t.Helper()
 	now := w.api.blocksNow(w.t, w.users)
 	for _, m := range w.nodes {

@@ -36,8 +36,8 @@ type rig struct {
 	proxy   *proxy
 	runtime *containerRuntime
 	socket  string
-	// sites and launchers count.
-	sites, launchers int
+	// rows and launchers count.
+	rows, launchers int
 	// daemon is the sandbox of a pod that runs all the time, and that relink has attached to nothing: the agent's own.
 	daemon *box
 }
@@ -52,8 +52,8 @@ func (a *api) rig(t *testing.T) *rig {
 	return r
 }
 
-// startAgent starts the agent until the end of the whole test. If audits is not nil, it audits the leases of the site.
-func (r *rig) startAgent(kubeconfig string, audits *site) {
+// startAgent starts the agent until the end of the whole test. If audits is not nil, it audits the leases of the row.
+func (r *rig) startAgent(kubeconfig string, audits *rowState) {
 	r.whole.Helper()
 	env := []string{control.SocketEnv + "=" + r.socket, "NODE_NAME=node1"}
 	args := []string{"--kubeconfig", kubeconfig, "--runtime-endpoint", "unix://" + r.runtime.socket}
@@ -66,8 +66,8 @@ func (r *rig) startAgent(kubeconfig string, audits *site) {
 // agent is a client of the agent.
 func (r *rig) agent() control.Client { return control.Client{Path: r.socket} }
 
-// site is the pods of one row. Their checkpoints, leases and networks are apart from those of other rows.
-type site struct {
+// rowState is the pods of one row. Their checkpoints, leases and networks are apart from those of other rows.
+type rowState struct {
 	*rig
 	number int
 	store  *checkpoint.Store
@@ -79,18 +79,18 @@ type site struct {
 	keys, plain map[string]string
 }
 
-func (r *rig) site(t *testing.T) *site {
+func (r *rig) rowState(t *testing.T) *rowState {
 	t.Helper()
-	r.sites++
+	r.rows++
 	dir := t.TempDir()
-	return &site{
-		rig: r, number: r.sites, store: checkpoint.OpenStore(filepath.Join(dir, "checkpoints")), leaseDir: filepath.Join(dir, "leases"), caches: t.TempDir(),
+	return &rowState{
+		rig: r, number: r.rows, store: checkpoint.OpenStore(filepath.Join(dir, "checkpoints")), leaseDir: filepath.Join(dir, "leases"), caches: t.TempDir(),
 		keys: map[string]string{}, plain: map[string]string{},
 	}
 }
 
 // subnet is the network's own: sandboxes of two rows never have one address.
-func (s *site) subnet(network string) string {
+func (s *rowState) subnet(network string) string {
 	if !slices.Contains(s.networks, network) {
 		s.networks = append(s.networks, network)
 	}
@@ -98,12 +98,12 @@ func (s *site) subnet(network string) string {
 }
 
 // at is an address of the network.
-func (s *site) at(network string, last int) netip.Addr {
+func (s *rowState) at(network string, last int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("%s.%d", s.subnet(network), last))
 }
 
 // config is the configuration of a network, with more keys beside "type".
-func (s *site) config(network string, more m) []byte {
+func (s *rowState) config(network string, more m) []byte {
 	ipam := s.plain[network]
 	if ipam == "" {
 		ipam = fmt.Sprintf(`{"type": "relink-ipam", "dataDir": %q, "sticky": "owner", "quarantine": "0s", "subnet": "%s.0/24"%s}`, s.leaseDir, s.subnet(network), s.keys[network])
@@ -127,7 +127,7 @@ type box struct {
 }
 
 // box makes a sandbox. The runtime does not tell of it before it is attached, as containerd does not.
-func (s *site) box(t *testing.T, id string, pod made) *box {
+func (s *rowState) box(t *testing.T, id string, pod made) *box {
 	t.Helper()
 	b := &box{id: id, netns: fresh.Sandbox(t), pod: pod, created: time.Now()}
 	t.Cleanup(func() { s.runtime.forgets(b) })
@@ -135,7 +135,7 @@ func (s *site) box(t *testing.T, id string, pod made) *box {
 }
 
 // plugin prepares a call of the plugin for an attachment: NETWORK for eth0, else NETWORK@IFNAME.
-func (s *site) plugin(command string, b *box, on string, more m) *exec.Cmd {
+func (s *rowState) plugin(command string, b *box, on string, more m) *exec.Cmd {
 	network, ifName, named := strings.Cut(on, "@")
 	if !named {
 		ifName = "eth0"
@@ -151,7 +151,7 @@ func (s *site) plugin(command string, b *box, on string, more m) *exec.Cmd {
 }
 
 // tryAdd returns the address, or the error that the plugin has told the runtime.
-func (s *site) tryAdd(t *testing.T, b *box, on string, more m) (netip.Addr, *types.Error) {
+func (s *rowState) tryAdd(t *testing.T, b *box, on string, more m) (netip.Addr, *types.Error) {
 	t.Helper()
 	out, err := s.plugin("ADD", b, on, more).Output()
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *site) tryAdd(t *testing.T, b *box, on string, more m) (netip.Addr, *typ
 }
 
 // add attaches the sandbox, which is expected to get the last part of the address. Then the runtime has it.
-func (s *site) add(t *testing.T, b *box, on string, last int) {
+func (s *rowState) add(t *testing.T, b *box, on string, last int) {
 	t.Helper()
 	network, _, _ := strings.Cut(on, "@")
 	a, refused := s.tryAdd(t, b, on, nil)
@@ -184,7 +184,7 @@ func (s *site) add(t *testing.T, b *box, on string, last int) {
 }
 
 // refused attaches the sandbox in vain.
-func (s *site) refused(t *testing.T, b *box, on string, code uint, says string) {
+func (s *rowState) refused(t *testing.T, b *box, on string, code uint, says string) {
 	t.Helper()
 	a, refused := s.tryAdd(t, b, on, nil)
 	if refused == nil || refused.Code != code || !strings.Contains(refused.Error(), says) {
@@ -193,7 +193,7 @@ func (s *site) refused(t *testing.T, b *box, on string, code uint, says string) 
 }
 
 // del is the runtime's DEL.
-func (s *site) del(t *testing.T, b *box, on string) {
+func (s *rowState) del(t *testing.T, b *box, on string) {
 	t.Helper()
 	if out, err := s.plugin("DEL", b, on, nil).CombinedOutput(); err != nil {
 		t.Fatalf("DEL of %s on %s: %v\n%s", b.id, on, err, out)
@@ -201,7 +201,7 @@ func (s *site) del(t *testing.T, b *box, on string) {
 }
 
 // gc is the runtime's GC of the network, with the sandboxes that it calls valid.
-func (s *site) gc(t *testing.T, network string, valid ...*box) {
+func (s *rowState) gc(t *testing.T, network string, valid ...*box) {
 	t.Helper()
 	list := []types.GCAttachment{}
 	for _, b := range valid {
@@ -216,7 +216,7 @@ func (s *site) gc(t *testing.T, network string, valid ...*box) {
 }
 
 // ends is the whole end of a sandbox: DEL of each interface, its namespace, and what the runtime knows of it.
-func (s *site) ends(t *testing.T, b *box, on ...string) {
+func (s *rowState) ends(t *testing.T, b *box, on ...string) {
 	t.Helper()
 	for _, one := range on {
 		s.del(t, b, one)
@@ -227,7 +227,7 @@ func (s *site) ends(t *testing.T, b *box, on ...string) {
 
 // dies is the end of namespaces. Nobody calls DEL. The agent may be in one of them for a moment, to look into it: dies waits
 // for the end of that.
-func (s *site) dies(t *testing.T, all ...*box) {
+func (s *rowState) dies(t *testing.T, all ...*box) {
 	t.Helper()
 	var were []attachment.Namespace
 	for _, b := range all {
@@ -244,7 +244,7 @@ func (s *site) dies(t *testing.T, all ...*box) {
 }
 
 // vanishes is the end of sandboxes without a DEL: of a runtime that was reset, or whose DEL has failed.
-func (s *site) vanishes(t *testing.T, all ...*box) {
+func (s *rowState) vanishes(t *testing.T, all ...*box) {
 	t.Helper()
 	s.dies(t, all...)
 	for _, b := range all {
@@ -265,7 +265,7 @@ func (r *rig) scale(t *testing.T, set made, spec m) {
 	r.merge(t, set.path(), m{"spec": spec})
 }
 
-func (s *site) open(t *testing.T, network string) *lease.Store {
+func (s *rowState) open(t *testing.T, network string) *lease.Store {
 	t.Helper()
 	store, err := lease.Open(s.leaseDir, network)
 	if err != nil {
@@ -275,7 +275,7 @@ func (s *site) open(t *testing.T, network string) *lease.Store {
 }
 
 // is expects the lease of an address: "free", "reserved for OWNER" or "held by ID and ID for OWNER".
-func (s *site) is(t *testing.T, network string, last int, want string) {
+func (s *rowState) is(t *testing.T, network string, last int, want string) {
 	t.Helper()
 	a := s.at(network, last)
 	l, err := s.open(t, network).Get(context.Background(), a)
@@ -298,7 +298,7 @@ func (s *site) is(t *testing.T, network string, last int, want string) {
 }
 
 // has expects an interface of the sandbox with the address, as its pod sees it.
-func (s *site) has(t *testing.T, b *box, on string, last int) {
+func (s *rowState) has(t *testing.T, b *box, on string, last int) {
 	t.Helper()
 	network, ifName, named := strings.Cut(on, "@")
 	if !named {
