@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/statefile"
 )
@@ -132,11 +133,11 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 		return err
 	}
 	defer unlockSaves()
-	records, unreadable, err := s.list(read)
-	if err != nil || len(unreadable) > 0 {
-		return fmt.Errorf("%d checkpoints cannot be read: %w", len(unreadable), err)
-	}
 	steps := s.indexSteps()
+	records, err := s.listSaved(steps, read)
+	if err != nil {
+		return err
+	}
 	needless := steps.count()
 	for _, r := range records {
 		needless = min(needless, max(r.savedSteps, steps.Dropped))
@@ -161,4 +162,40 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 		return fmt.Errorf("save the parents' indices: %w", err)
 	}
 	return nil
+}
+
+// listing is what List has read of a store without unreadable checkpoints, and what had been written before.
+type listing struct {
+	saves   int64
+	steps   int
+	records []Record
+}
+
+// countSaves returns how many saves of checkpoints have begun: each makes the lock's file longer. It returns -1 if one is under way: nobody
+// knows whether a List reads what that one writes.
+func (s *Store) countSaves() int64 {
+	f, err := os.OpenFile(filepath.Join(s.dir, savesLock), os.O_RDONLY|statefile.OpenFlags, 0)
+	if err != nil {
+		return -1
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil || flock.Try(f, flock.Exclusive) != nil {
+		return -1
+	}
+	return info.Size()
+}
+
+// listSaved is list for who keeps saves away. It reads nothing if nobody has saved anything since the last List. A checkpoint that was
+// forgotten since then counts.
+func (s *Store) listSaved(steps indexSteps, read map[string]Record) ([]Record, error) {
+	info, err := os.Stat(filepath.Join(s.dir, savesLock))
+	if l := s.listed.Load(); err == nil && l != nil && l.saves == info.Size() && l.steps == steps.count() {
+		return l.records, nil
+	}
+	records, unreadable, err := s.list(read)
+	if err != nil || len(unreadable) > 0 {
+		return nil, fmt.Errorf("%d checkpoints cannot be read: %w", len(unreadable), err)
+	}
+	return records, nil
 }

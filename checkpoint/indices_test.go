@@ -151,6 +151,9 @@ func TestRenewIndicesRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if name != "another cannot be read" {
+				list(t, s)
+			}
 			if test.prepare != nil {
 				test.prepare(t, s)
 			}
@@ -161,6 +164,47 @@ func TestRenewIndicesRefuses(t *testing.T) {
 				t.Errorf("it has written the file: %v", err)
 			}
 		})
+	}
+}
+
+func list(t *testing.T, s *Store) []Record {
+	t.Helper()
+	records, unreadable, err := s.List()
+	if err != nil || len(unreadable) > 0 {
+		t.Fatal(err, unreadable)
+	}
+	return records
+}
+
+// Nothing is read again if nobody has saved anything since the list was made. Somebody may have been about to, and ends after it.
+func TestRenewIndicesReadsWhatWasSavedSinceTheList(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	save(t, s, onDevices("c2", 11, 4, 5, 6))
+	renewals := []Renewal{{Record: list(t, s)[0], Parents: devicesWith(30, 4, 2, 3)}}
+	write(t, s, "c2/eth0.json", "{")
+	if err := s.RenewIndices(t.Context(), renewals); err != nil {
+		t.Errorf("it has read c2: %v", err)
+	}
+	save(t, s, onDevices("c2", 11, 4, 5, 6))
+
+	saving, err := s.lockNodeFile(t.Context(), savesLock, savesSubject, unix.LOCK_SH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewals = []Renewal{{Record: list(t, s)[0], Parents: devicesWith(31, 4, 2, 3)}}
+	r := onDevices("c2", 30, 4, 5, 6)
+	r.IndexSteps = 1
+	encoded, err := Encode(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, "c2/eth0.json", string(encoded))
+	if err := saving.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RenewIndices(t.Context(), renewals); !strings.Contains(message(err), "has index 30, too") {
+		t.Errorf("it has not read c2: %v", err)
 	}
 }
 
@@ -202,10 +246,7 @@ func TestRenewIndicesOfTwoChains(t *testing.T) {
 	s := newStore(t)
 	save(t, s, onDevices("c1", 10, 4, 2, 3))
 	save(t, s, onDevices("c2", 15, 9, 7, 8))
-	records, _, err := s.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := list(t, s)
 	for i, parents := range [][]netstate.Device{devicesWith(30, 24, 22, 23), devicesWith(35, 29, 27, 28)} {
 		if err := s.RenewIndices(t.Context(), []Renewal{{Record: records[i], Parents: parents}}); err != nil {
 			t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
@@ -39,6 +40,7 @@ type Store struct {
 	dir     string
 	onWait  flock.OnWait
 	indices readIndices
+	listed  atomic.Pointer[listing]
 }
 
 // OpenStore returns the store in the configured directory, else in the one of the environment, else
@@ -83,7 +85,10 @@ func (s *Store) Save(r Record) error {
 	if err != nil {
 		return err
 	}
-	if err := statefile.Write(path, b); err != nil {
+	if _, err = lock.Write([]byte{'.'}); err == nil { // See countSaves.
+		err = statefile.Write(path, b)
+	}
+	if err != nil {
 		return fmt.Errorf("save checkpoint %s: %w", path, err)
 	}
 	return nil
@@ -163,7 +168,14 @@ func (s *Store) Forget(containerID, ifName string) error {
 
 // List returns all records, ordered by container ID and interface name, and what it could not read.
 // A store that does not exist yet is empty.
-func (s *Store) List() ([]Record, []Unreadable, error) { return s.list(nil) }
+func (s *Store) List() ([]Record, []Unreadable, error) {
+	l := &listing{saves: s.countSaves(), steps: s.indexSteps().count()}
+	records, unreadable, err := s.list(nil)
+	if l.records = slices.Clone(records); err == nil && len(unreadable) == 0 {
+		s.listed.Store(l)
+	}
+	return records, unreadable, err
+}
 
 // list is List. It reads no file again that is as it was when a record was read from it: read has those by their paths.
 func (s *Store) list(read map[string]Record) ([]Record, []Unreadable, error) {
