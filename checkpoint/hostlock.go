@@ -46,7 +46,7 @@ func (s *Store) lockNodeFile(ctx context.Context, name, subject string, mode int
 func (s *Store) openNodeFile(name, subject string) (f *os.File, err error) {
 	path := filepath.Join(s.dir, name)
 	if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
-		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|statefile.OpenFlags, 0o600)
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|statefile.OpenFlags, 0o600)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", subject, err)

@@ -29,19 +29,30 @@ func (x indexSteps) count() int { return x.Dropped + len(x.Steps) }
 // apply brings the indices of the record up to date.
 func (x indexSteps) apply(r *Record) {
 	r.savedSteps = r.IndexSteps
-	first := r.IndexSteps - x.Dropped
+	later := x.since(r.IndexSteps)
+	for _, index := range hostIndices(r.Interface) {
+		*index = renewed(*index, later)
+	}
+	r.IndexSteps = x.count()
+}
+
+// since returns the steps after the first n.
+func (x indexSteps) since(n int) []map[int]int {
+	first := n - x.Dropped
 	if first < 0 || first > len(x.Steps) { // The file is another one than at that time.
 		first = 0
 	}
-	indices := hostIndices(r.Interface)
-	for _, step := range x.Steps[first:] {
-		for _, index := range indices {
-			if renewed, ok := step[*index]; ok {
-				*index = renewed
-			}
+	return x.Steps[first:]
+}
+
+// renewed returns what has become of an index by the steps.
+func renewed(index int, steps []map[int]int) int {
+	for _, step := range steps {
+		if next, ok := step[index]; ok {
+			index = next
 		}
 	}
-	r.IndexSteps = x.count()
+	return index
 }
 
 // hostIndices returns where the interface has indices of devices of the host.
@@ -134,28 +145,15 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 	}
 	defer unlockSaves()
 	steps := s.indexSteps()
-	records, err := s.listSaved(steps, read)
+	needless, err := s.checkKept(step, steps, read)
 	if err != nil {
-		return err
-	}
-	needless := steps.count()
-	for _, r := range records {
-		needless = min(needless, max(r.savedSteps, steps.Dropped))
-		if r.savedSteps > steps.count() {
-			return fmt.Errorf("%s has steps of a file that was lost", r.Attachment)
+		records, unreadable, err := s.list(read)
+		if err != nil || len(unreadable) > 0 {
+			return fmt.Errorf("%d checkpoints cannot be read: %w", len(unreadable), err)
 		}
-		n := read[s.path(r.Attachment.ContainerID, r.Attachment.IfName)]
-		if isSame(r.file, n.file) && netstate.SameIndices(r.Interface.Parents, n.Interface.Parents) {
-			continue
+		if needless, err = s.checkStep(step, steps, nil, records, read); err != nil {
+			return err
 		}
-		for _, index := range hostIndices(r.Interface) {
-			if _, ok := step[*index]; ok {
-				return fmt.Errorf("%s has index %d, too", r.Attachment, *index)
-			}
-		}
-	}
-	if steps.count()-needless >= maxSteps {
-		return errors.New("too many steps")
 	}
 	steps = indexSteps{Dropped: needless, Steps: append(slices.Clone(steps.Steps[needless-steps.Dropped:]), step)}
 	if err := statefile.Save(s.IndicesPath(), steps); err != nil {
@@ -164,38 +162,61 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 	return nil
 }
 
+// checkStep returns the number of the first steps that no record needs. It returns an error if the new step would change another record than
+// those that were read. The records were listed before the later steps.
+func (s *Store) checkStep(step map[int]int, steps indexSteps, later []map[int]int, records []Record, read map[string]Record) (needless int, err error) {
+	needless = steps.count()
+	for _, r := range records {
+		needless = min(needless, max(r.savedSteps, steps.Dropped))
+		if r.savedSteps > steps.count() {
+			return 0, fmt.Errorf("%s has steps of a file that was lost", r.Attachment)
+		}
+		n := read[s.path(r.Attachment.ContainerID, r.Attachment.IfName)]
+		unchanged := isSame(r.file, n.file) && netstate.SameIndices(r.Interface.Parents, n.Interface.Parents)
+		for _, listed := range hostIndices(r.Interface) {
+			index := renewed(*listed, later)
+			if _, ok := step[index]; ok && (!unchanged || index != *listed) {
+				return 0, fmt.Errorf("%s has index %d, too", r.Attachment, index)
+			}
+		}
+	}
+	if steps.count()-needless >= maxSteps {
+		return 0, errors.New("too many steps")
+	}
+	return needless, nil
+}
+
 // listing is what List has read of a store without unreadable checkpoints, and what had been written before.
 type listing struct {
-	saves   int64
+	lock    fs.FileInfo
 	steps   int
 	records []Record
 }
 
-// countSaves returns how many saves of checkpoints have begun: each makes the lock's file longer. It returns -1 if one is under way: nobody
-// knows whether a List reads what that one writes.
-func (s *Store) countSaves() int64 {
+// beginListing returns an empty listing. It returns nil if a checkpoint is saved now: nobody knows whether List reads what was there
+// before. Each save makes the lock's file longer.
+func (s *Store) beginListing() *listing {
 	f, err := os.OpenFile(filepath.Join(s.dir, savesLock), os.O_RDONLY|statefile.OpenFlags, 0)
 	if err != nil {
-		return -1
+		return nil
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil || flock.Try(f, flock.Exclusive) != nil {
-		return -1
+		return nil
 	}
-	return info.Size()
+	return &listing{lock: info, steps: s.indexSteps().count()}
 }
 
-// listSaved is list for who keeps saves away. It reads nothing if nobody has saved anything since the last List. A checkpoint that was
-// forgotten since then counts.
-func (s *Store) listSaved(steps indexSteps, read map[string]Record) ([]Record, error) {
+var errNotKept = errors.New("saved since the list was made")
+
+// checkKept is checkStep for what List has read, if nobody has saved anything since then. The caller keeps saves away. A checkpoint that
+// was forgotten since then counts.
+func (s *Store) checkKept(step map[int]int, steps indexSteps, read map[string]Record) (needless int, err error) {
+	l := s.listed.Load()
 	info, err := os.Stat(filepath.Join(s.dir, savesLock))
-	if l := s.listed.Load(); err == nil && l != nil && l.saves == info.Size() && l.steps == steps.count() {
-		return l.records, nil
+	if l == nil || err != nil || !isSame(info, l.lock) || l.lock.Size() != info.Size() || l.steps < steps.Dropped || l.steps > steps.count() {
+		return 0, errNotKept
 	}
-	records, unreadable, err := s.list(read)
-	if err != nil || len(unreadable) > 0 {
-		return nil, fmt.Errorf("%d checkpoints cannot be read: %w", len(unreadable), err)
-	}
-	return records, nil
+	return s.checkStep(step, steps, steps.since(l.steps), l.records, read)
 }

@@ -208,6 +208,31 @@ func TestRenewIndicesReadsWhatWasSavedSinceTheList(t *testing.T) {
 	}
 }
 
+// The list was made before a chain of the same restore added a step, and before a DEL.
+func TestRenewIndicesGoesByTheStepsSinceTheList(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	save(t, s, onDevices("c2", 11, 5, 6, 7))
+	save(t, s, onDevices("c3", 13, 5, 6, 7))
+	save(t, s, onDevices("c4", 13, 5, 6, 7))
+	records := list(t, s)
+	if err := s.RenewIndices(t.Context(), []Renewal{{Record: records[0], Parents: devicesWith(11, 4, 2, 3)}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RenewIndices(t.Context(), []Renewal{{Record: records[1], Parents: devicesWith(12, 5, 6, 7)}}); !strings.Contains(message(err), "c1 on") {
+		t.Errorf("c1 has the index 11 by the step before: %v", err)
+	}
+	if err := s.Forget("c3", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RenewIndices(t.Context(), []Renewal{{Record: records[3], Parents: devicesWith(14, 5, 6, 7)}}); err != nil {
+		t.Errorf("c3 has index 13 no longer: %v", err)
+	}
+	expectIndices(t, s, "c1", 11, 4, 2, 3)
+	expectIndices(t, s, "c2", 11, 5, 6, 7)
+	expectIndices(t, s, "c4", 14, 5, 6, 7)
+}
+
 // Without the file the checkpoints have their old indices, which is a loss to a restore. It finds all as recorded and writes the file anew.
 func TestTheFileOfIndicesIsLost(t *testing.T) {
 	for name, lose := range map[string]func(path string) error{

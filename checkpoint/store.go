@@ -85,7 +85,12 @@ func (s *Store) Save(r Record) error {
 	if err != nil {
 		return err
 	}
-	if _, err = lock.Write([]byte{'.'}); err == nil { // See countSaves.
+	// See beginListing. Nobody lists while the file is made longer, and a hole takes no room.
+	info, err := lock.Stat()
+	if err == nil {
+		err = lock.Truncate(info.Size() + 1)
+	}
+	if err == nil {
 		err = statefile.Write(path, b)
 	}
 	if err != nil {
@@ -169,9 +174,10 @@ func (s *Store) Forget(containerID, ifName string) error {
 // List returns all records, ordered by container ID and interface name, and what it could not read.
 // A store that does not exist yet is empty.
 func (s *Store) List() ([]Record, []Unreadable, error) {
-	l := &listing{saves: s.countSaves(), steps: s.indexSteps().count()}
+	l := s.beginListing()
 	records, unreadable, err := s.list(nil)
-	if l.records = slices.Clone(records); err == nil && len(unreadable) == 0 {
+	if l != nil && err == nil && len(unreadable) == 0 {
+		l.records = slices.Clone(records)
 		s.listed.Store(l)
 	}
 	return records, unreadable, err

@@ -60,18 +60,10 @@ func (c *chainRestore) restore(ctx context.Context) error {
 	if err := c.restoreParents(ctx); err != nil {
 		return err
 	}
-	c.run.addRestoring(1)
 	c.outcomes = c.restoreSandboxes(ctx)
-	c.run.addRestoring(-1)
 	c.saveIndices(ctx)
 	c.awaitCarrier(ctx)
 	return nil
-}
-
-func (r *restoreRun) addRestoring(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.restoring += n
 }
 
 // setWaiting reports what all chains of the run wait for. reasons are those of this chain: without reasons, the chain

@@ -69,9 +69,6 @@ type restoreRun struct {
 	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
 	mu       sync.Mutex
 	vanished []missingNamespace
-	// restoring is how many chains restore their sandboxes now. The last of them writes the renewals. mu guards both.
-	restoring int
-	renewals  []renewal
 	// readNode reads the node's addresses once in a run, for host access.
 	readNode func() (hostaccess.Node, error)
 	// notes are those that concern the run itself.

@@ -35,71 +35,39 @@ func (w *attachmentRestore) saveRecord(whole bool) error {
 	return w.run.Store.Save(w.record)
 }
 
-// renewal is the new indices of the parents of an attachment that is as recorded.
-type renewal struct {
-	checkpoint.Renewal
-	chain   *chainRestore
-	outcome *Outcome
-}
-
-// saveIndices writes the new indices of the parents of all attachments that are as recorded. Who writes them looks at all records of the
-// store. So a chain leaves its own to those that restore sandboxes now.
+// saveIndices writes the new indices of the parents of all attachments that are as recorded: into one file, or else into each record.
 func (c *chainRestore) saveIndices(ctx context.Context) {
-	var found []renewal
+	var changed []*Outcome
+	var renewals []checkpoint.Renewal
+	var ids []string
 	c.changeOutcome(func() {
 		for _, o := range c.outcomes {
 			if o.IsAsRecorded() && o.foundParents != nil && !netstate.SameIndices(o.foundParents, o.listed.Interface.Parents) {
-				found = append(found, renewal{checkpoint.Renewal{Record: *o.listed, Parents: o.foundParents}, c, o})
+				changed, ids = append(changed, o), append(ids, o.Attachment.ContainerID)
+				renewals = append(renewals, checkpoint.Renewal{Record: *o.listed, Parents: o.foundParents})
 			}
 			o.foundParents = nil
 		}
 	})
-	c.run.mu.Lock()
-	c.run.renewals = append(c.run.renewals, found...)
-	var pending []renewal
-	if c.run.restoring == 0 {
-		pending, c.run.renewals = c.run.renewals, nil
-	}
-	c.run.mu.Unlock()
-	if !c.run.DryRun && len(pending) > 0 {
-		c.run.saveRenewals(ctx, pending)
-	}
-}
-
-// saveRenewals writes the indices into one file: those of all chains, or else those of each chain, or else it writes each record.
-func (r *restoreRun) saveRenewals(ctx context.Context, pending []renewal) {
-	var renewals []checkpoint.Renewal
-	var ids []string
-	chains := map[*chainRestore][]renewal{}
-	for _, n := range pending {
-		renewals, ids = append(renewals, n.Renewal), append(ids, n.Record.Attachment.ContainerID)
-		chains[n.chain] = append(chains[n.chain], n)
-	}
 	limited, cancel := context.WithTimeout(ctx, busyTimeout) // Neighbours may wait to be told.
 	defer cancel()
-	if r.Store.RenewIndices(limited, renewals) == nil {
-		return
-	}
-	if len(chains) > 1 {
-		for _, ofChain := range chains {
-			r.saveRenewals(ctx, ofChain)
-		}
+	if c.run.DryRun || len(changed) == 0 || c.run.Store.RenewIndices(limited, renewals) == nil {
 		return
 	}
 	// A sandbox that is busy keeps the old indices: who is at work on it looks for itself, or the next restore does.
-	r.Store.EachSandbox(limited, ids, func(i int, err error) {
+	c.run.Store.EachSandbox(limited, ids, func(i int, err error) {
 		if err == nil {
-			err = r.saveParents(renewals[i])
+			err = c.saveParents(renewals[i])
 		}
 		if err != nil && !errors.Is(err, checkpoint.ErrBusy) && ctx.Err() == nil {
-			pending[i].chain.changeOutcome(func() { pending[i].outcome.setFailed(err) })
+			c.changeOutcome(func() { changed[i].setFailed(err) })
 		}
 	})
 }
 
-// saveParents is saveRenewals for one record. The caller holds the sandbox's lock.
-func (r *restoreRun) saveParents(n checkpoint.Renewal) error {
-	record, err := r.Store.Load(n.Record.Attachment.ContainerID, n.Record.Attachment.IfName)
+// saveParents is saveIndices for one record. The caller holds the sandbox's lock.
+func (c *chainRestore) saveParents(n checkpoint.Renewal) error {
+	record, err := c.run.Store.Load(n.Record.Attachment.ContainerID, n.Record.Attachment.IfName)
 	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return nil
 	}
@@ -107,7 +75,7 @@ func (r *restoreRun) saveParents(n checkpoint.Renewal) error {
 		return err
 	}
 	record.Interface.Parents = n.Parents
-	return r.Store.Save(record)
+	return c.run.Store.Save(record)
 }
 
 // changeOutcome calls change, which changes an outcome that the chain may be looking at or changing.
