@@ -201,8 +201,11 @@ func (s *Store) beginListing() *listing {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
+	if flock.Try(f, flock.Exclusive) != nil {
+		return nil
+	}
 	info, err := f.Stat()
-	if err != nil || flock.Try(f, flock.Exclusive) != nil {
+	if err != nil {
 		return nil
 	}
 	return &listing{lock: info, steps: s.indexSteps().count()}
