@@ -31,7 +31,7 @@ func (x indexSteps) apply(r *Record) {
 	r.savedSteps = r.IndexSteps
 	later := x.since(r.IndexSteps)
 	for _, index := range hostIndices(r.Interface) {
-		*index = renewed(*index, later)
+		*index = indexAfter(*index, later)
 	}
 	r.IndexSteps = x.count()
 }
@@ -45,8 +45,8 @@ func (x indexSteps) since(n int) []map[int]int {
 	return x.Steps[first:]
 }
 
-// renewed returns what has become of an index by the steps.
-func renewed(index int, steps []map[int]int) int {
+// indexAfter returns what has become of an index by the steps.
+func indexAfter(index int, steps []map[int]int) int {
 	for _, step := range steps {
 		if next, ok := step[index]; ok {
 			index = next
@@ -174,7 +174,7 @@ func (s *Store) checkStep(step map[int]int, steps indexSteps, later []map[int]in
 		n := read[s.path(r.Attachment.ContainerID, r.Attachment.IfName)]
 		unchanged := isSame(r.file, n.file) && netstate.SameIndices(r.Interface.Parents, n.Interface.Parents)
 		for _, listed := range hostIndices(r.Interface) {
-			index := renewed(*listed, later)
+			index := indexAfter(*listed, later)
 			if _, ok := step[index]; ok && (!unchanged || index != *listed) {
 				return 0, fmt.Errorf("%s has index %d, too", r.Attachment, index)
 			}
@@ -211,15 +211,14 @@ func (s *Store) beginListing() *listing {
 	return &listing{lock: info, steps: s.indexSteps().count()}
 }
 
-var errNotKept = errors.New("saved since the list was made")
-
-// checkKept is checkStep for what List has read, if nobody has saved anything since then. The caller keeps saves away. A checkpoint that
-// was forgotten since then counts.
+// checkKept is checkStep for what List has read, if nobody has saved anything since then: the file of the lock is as long as it was. Its
+// times differ if it is that of another directory. The caller keeps saves away, and on an error it lists anew: a checkpoint that was
+// forgotten since then counts here.
 func (s *Store) checkKept(step map[int]int, steps indexSteps, read map[string]Record) (needless int, err error) {
 	l := s.listed.Load()
 	info, err := os.Stat(filepath.Join(s.dir, savesLock))
 	if l == nil || err != nil || !isSame(info, l.lock) || l.lock.Size() != info.Size() || l.steps < steps.Dropped || l.steps > steps.count() {
-		return 0, errNotKept
+		return 0, errors.New("saved since the list was made")
 	}
 	return s.checkStep(step, steps, steps.since(l.steps), l.records, read)
 }

@@ -85,7 +85,8 @@ func (s *Store) Save(r Record) error {
 	if err != nil {
 		return err
 	}
-	// See beginListing. Nobody lists while the file is made longer, and a hole takes no room.
+	// By its length, RenewIndices sees that something was saved since a List. Two saves at once may make it one byte longer, because no
+	// List looks at it meanwhile (beginListing). A hole takes no room on a full disk.
 	info, err := lock.Stat()
 	if err == nil {
 		err = lock.Truncate(info.Size() + 1)

@@ -189,6 +189,7 @@ func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 		many("ip route add 10.9.%d.%d/32 via 10.3.0.1 dev eth0", maxKept+5):                        "IPv4 routes beyond the 4096 that are kept of an interface: 5",
 		many("ip route add 10.9.%d.%d/32 via 10.3.0.1 dev eth0 table 7", maxKept+5):                "IPv4 routes beyond the 4096 that are kept of an interface: 5",
 		many("ip addr add 10.9.%d.%d/32 dev eth0", maxKept):                                        "IPv4 addresses beyond the 4096 that are kept of an interface: 1",
+		many("ip addr add fd00:9::10.9.%d.%d/128 dev eth0 nodad", maxKept+5):                       "IPv6 addresses beyond the 4096 that are kept of an interface: 5",
 		many("ip rule add from 10.9.%d.%d/32 iif eth0 lookup 7", maxKept+5):                        "rules beyond the 4096 that are kept of an interface: 5",
 		many("ip neigh add 10.9.%d.%d lladdr 02:00:00:00:00:50 nud permanent dev eth0", maxKept+5): "neighbours beyond the 4096 that are kept of an interface: 5",
 	} {
