@@ -3,6 +3,7 @@ package hostends_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/hostends"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/test/fresh"
 	testnode "github.com/relink-cni/relink/test/node"
@@ -389,6 +392,21 @@ func TestTheKeeperGoesByTheNewestCheckpoint(t *testing.T) {
 	await(t, "it follows the node once more", func() bool { return p.sendsTo(t, want...) })
 	if found := k.driftReasons(p); len(found) > 0 {
 		t.Errorf("findings %q", found)
+	}
+}
+
+// The attachment was detached, and attached again in another namespace, after the record was listed.
+func TestFollowNodeChangesNothingInAnotherNamespace(t *testing.T) {
+	n := newNode(t)
+	n.attached(t, 2, plainAccess)
+	listed := n.Records(t)[0]
+	attached := listed
+	attached.Namespace.Inode++
+	if err := n.Store.Save(attached); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := hostends.FollowNode(n.Store, listed, hostaccess.Pod{}, hostaccess.Node{}, nil); !errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		t.Error(err)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
@@ -16,7 +15,7 @@ import (
 // reconcilePod makes right what follows from the node, and notes what does not.
 func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (steps []string, err error) {
 	sandbox, err := kernel.OpenSame(r.Namespace)
-	if errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace) {
+	if kernel.IsMissing(err) {
 		return nil, nil // Its DEL comes, or a GC.
 	}
 	if err != nil {
@@ -49,8 +48,8 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 }
 
 // FollowNode looks at the pod under the sandbox's lock, and makes right what follows from the node. It returns what it has found, and
-// what is left then. found is empty if nobody could look. If somebody works on the sandbox, the error is ErrBusy. If there is no host
-// access any more, it is ErrNoCheckpoint. Unless something cuts the path, it then calls rest with the record as it is now, also under the
+// what is left then. found is empty if nobody could look. If somebody works on the sandbox, the error is ErrBusy. If the
+// attachment has no host access, or is in another namespace, it is ErrNoCheckpoint. Unless something cuts the path, it then calls rest with the record as it is now, also under the
 // lock: an ADD or a DEL must not change what rest goes by. nil does nothing.
 func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod, node hostaccess.Node, rest func(checkpoint.Record)) (found, remaining hostaccess.Inspection, err error) {
 	unlock, err := store.TryLockRecord(r)
@@ -59,7 +58,7 @@ func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod
 	}
 	defer unlock()
 	current, err := store.Reload(r)
-	if err == nil && current.HostAccess == nil {
+	if err == nil && (current.HostAccess == nil || current.Namespace.Same(r.Namespace) != nil) {
 		err = checkpoint.ErrNoCheckpoint
 	}
 	if err != nil {

@@ -16,17 +16,14 @@ import (
 // restoreAttachment restores one attachment and fills in what became of it.
 func (c *chainRestore) restoreAttachment(record checkpoint.Record, o *Outcome) {
 	sandbox, err := c.run.openNamespace(record.Namespace)
-	if err == nil {
-		defer sandbox.Close()
-		err = sandbox.CheckSame(record.Namespace)
-	}
 	if err != nil {
 		o.setFailed(err)
-		if isNamespaceGone(err) {
+		if kernel.IsMissing(err) {
 			c.run.addVanished(missingNamespace{record: record, outcome: o, err: err})
 		}
 		return
 	}
+	defer sandbox.Close()
 	w := &attachmentRestore{run: c.run, chain: c, record: record, sandbox: sandbox, outcome: o}
 	if err := w.execute(); err != nil {
 		o.setFailed(err)

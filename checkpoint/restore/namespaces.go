@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func (r *restoreRun) locateNamespaces(ctx context.Context, records []checkpoint.
 			continue
 		}
 		o := outcomeOf(record)
-		if isNamespaceGone(err) {
+		if kernel.IsMissing(err) {
 			missing = append(missing, missingNamespace{record: record, outcome: o, err: err})
 			continue
 		}
@@ -61,11 +62,6 @@ func (r *restoreRun) locateNamespaces(ctx context.Context, records []checkpoint.
 		}
 	}
 	return l
-}
-
-// isNamespaceGone says whether the error means that the path does not lead to the recorded namespace any more.
-func isNamespaceGone(err error) bool {
-	return errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
 }
 
 // findMoved searches for the namespaces where relink capture finds sandboxes: at mounts and processes (sandbox.FindPaths).
@@ -102,12 +98,10 @@ func (r *restoreRun) noteMoved(records []checkpoint.Record) {
 	}
 }
 
-// openNamespace opens the namespace at the record's path. It may be another namespace by now.
+// openNamespace is kernel.OpenSame, which need not search for what this run has found.
 func (r *restoreRun) openNamespace(namespace attachment.Namespace) (*kernel.Namespace, error) {
-	if path := r.movedPaths[namespace]; path != "" {
-		return kernel.Open(path)
-	}
-	return kernel.Open(namespace.Path)
+	namespace.Path = cmp.Or(r.movedPaths[namespace], namespace.Path)
+	return kernel.OpenSame(namespace)
 }
 
 // addVanished notes a record whose namespace went during the run.

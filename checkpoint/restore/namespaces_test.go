@@ -219,9 +219,29 @@ func TestWhatTheEvidenceOfANamespaceMeans(t *testing.T) {
 			if m.outcome.State != test.state || m.outcome.Reason != test.reason {
 				t.Errorf("%s: %s\nwant %s: %s", m.outcome.State, m.outcome.Reason, test.state, test.reason)
 			}
-			if !isNamespaceGone(test.why) || isNamespaceGone(errors.New("permission denied")) {
+			if !kernel.IsMissing(test.why) || kernel.IsMissing(errors.New("permission denied")) {
 				t.Error("what the path shows is not told right")
 			}
 		})
+	}
+}
+
+// Another namespace is at the sandbox's path. That it has none of the sandbox's interfaces proves nothing.
+func TestAnotherNamespaceSaysNothingOfTheSandboxsInterface(t *testing.T) {
+	p := newLiveSandbox(t)
+	records, _, err := p.store.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := must(kernel.Open(fresh.Sandbox(t)))(t)
+	defer empty.Close()
+	record, c := records[0], &chainRestore{run: &restoreRun{Options: Options{Store: p.store}}}
+	record.Namespace = empty.Identity()
+	if c.isInSandbox(record) {
+		t.Error("the sandbox is empty")
+	}
+	record.Namespace.Inode++
+	if !c.isInSandbox(record) {
+		t.Error("another namespace was looked into")
 	}
 }

@@ -187,13 +187,18 @@ func (n *Namespace) CheckSame(recorded attachment.Namespace) error {
 // attachment.ErrOtherNamespace.
 func OpenSame(recorded attachment.Namespace) (*Namespace, error) {
 	n, err := openSame(recorded, recorded.Path)
-	if !errors.Is(err, ErrNoNamespace) && !errors.Is(err, attachment.ErrOtherNamespace) {
+	if !IsMissing(err) {
 		return n, err
 	}
 	if path := sandbox.FindPaths(recorded)[recorded]; path != "" {
 		return openSame(recorded, path)
 	}
 	return nil, err
+}
+
+// IsMissing says whether the error means that a path does not lead to the recorded namespace.
+func IsMissing(err error) bool {
+	return errors.Is(err, ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)
 }
 
 // OpenListed opens the sandbox by the first of its paths that still leads there. It returns ErrNoNamespace if none does.
@@ -226,7 +231,7 @@ func openSame(recorded attachment.Namespace, path string) (*Namespace, error) {
 // NotFound says that nothing that OpenSame finds leads to the recorded namespace. That is no proof: something else can keep it.
 func NotFound(recorded attachment.Namespace) bool {
 	err := CheckNamespace(recorded)
-	return (errors.Is(err, ErrNoNamespace) || errors.Is(err, attachment.ErrOtherNamespace)) && sandbox.FindPaths(recorded)[recorded] == ""
+	return IsMissing(err) && sandbox.FindPaths(recorded)[recorded] == ""
 }
 
 // CheckNamespace returns nil if recorded.Path holds the recorded namespace, as far as can be told

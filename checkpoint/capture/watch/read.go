@@ -87,7 +87,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 		} else {
 			s.pace.failed(began, time.Now(), longestRetry)
 		}
-	case errors.Is(err, kernel.ErrNoNamespace), errors.Is(err, attachment.ErrOtherNamespace):
+	case kernel.IsMissing(err):
 		r.handleMissing(ctx, s, began, err)
 	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, kernel.ErrNoDevice):
 		// Another process works on the sandbox, or an interface goes at this moment.

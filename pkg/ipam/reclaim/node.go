@@ -185,7 +185,7 @@ func (n *Node) inspect(ctx context.Context, s sandbox.Sandbox, name string) bool
 		switch {
 		case err == nil:
 			return true
-		case errors.Is(err, identity.ErrNoNamespace), errors.Is(err, attachment.ErrOtherNamespace):
+		case kernel.IsMissing(err):
 		default:
 			failed = err
 		}
@@ -205,14 +205,11 @@ func (n *Node) inspect(ctx context.Context, s sandbox.Sandbox, name string) bool
 
 // noteAddresses notes which addresses the namespace has.
 func (n *Node) noteAddresses(id attachment.Namespace) error {
-	namespace, err := kernel.Open(id.Path)
+	namespace, err := kernel.OpenSame(id)
 	if err != nil {
 		return err
 	}
 	defer namespace.Close()
-	if err := namespace.CheckSame(id); err != nil {
-		return err
-	}
 	addresses, err := namespace.AllAddresses()
 	if err != nil {
 		return err
