@@ -195,29 +195,30 @@ func finishMove(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 		if err != nil {
 			return err
 		}
-		record, err := store.Load(key.ContainerID, key.IfName)
-		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		err = store.OpenSandbox(checkpoint.Record{Attachment: key}, func(s *checkpoint.Sandbox) error {
+			return finishIn(store, host, s, note)
+		})
+		switch {
+		case errors.Is(err, checkpoint.ErrNoCheckpoint):
 			return forgetMove(store, note)
+		case kernel.IsMissing(err):
+			return nil // The sandbox has ended: a restore reports that.
 		}
-		if err != nil {
-			return err
-		}
-		sandbox, err := kernel.OpenSame(record.Namespace)
-		if err != nil {
-			return nil //nolint:nilerr // The sandbox has ended: a restore reports that.
-		}
-		defer sandbox.Close()
-		if note.State == checkpoint.MoveBegun {
-			if note, err = resolveMove(store, host, sandbox, note, record); err != nil || note.State == checkpoint.MoveBegun {
-				return err
-			}
-		}
-		if _, err := sandbox.DeleteRetired(note.Index, note.Name); err != nil {
-			return err
-		}
-		note.State = checkpoint.MoveDone
-		return store.SaveMove(note)
+		return err
 	})
+}
+
+func finishIn(store *checkpoint.Store, host *kernel.Namespace, s *checkpoint.Sandbox, note checkpoint.Move) (err error) {
+	if note.State == checkpoint.MoveBegun {
+		if note, err = resolveMove(store, host, s.Namespace, note, s.Record); err != nil || note.State == checkpoint.MoveBegun {
+			return err
+		}
+	}
+	if _, err := s.Namespace.DeleteRetired(note.Index, note.Name); err != nil {
+		return err
+	}
+	note.State = checkpoint.MoveDone
+	return store.SaveMove(note)
 }
 
 // forgetMove deletes what a killed move has left of an attachment that was detached meanwhile. The pod may live on.

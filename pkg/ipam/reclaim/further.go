@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // searchMissing is called when a namespace is missing. The first time, it looks further.
@@ -32,7 +33,7 @@ func (n *Node) searchNamespaces(ctx context.Context) {
 			break
 		}
 		// Most are gone at the next look: the socket of a plugin keeps its sandbox for a moment.
-		time.Sleep(pause)
+		wait.Sleep(ctx, pause) // Search says that ctx is done.
 		wanted := slices.Collect(maps.Keys(found))
 		found, blind, err = sandbox.Search(ctx, wanted...)
 		maps.DeleteFunc(found, func(number uint64, _ sandbox.NamespaceKeeper) bool { return !slices.Contains(wanted, number) })
