@@ -41,27 +41,30 @@ func (s *Store) ForeignPaths() (paths []string, err error) {
 
 // The names of all that relink keeps beside the sandboxes' directories. The dot marks each as no sandbox's.
 // docs/state-format.md has them all.
-const (
-	agentDir       = ".agent"
-	detachingDir   = ".detaching"
-	guardFile      = ".guard"
-	hostLock       = ".host.lock"
-	accessLock     = ".hostaccess.lock"
-	masqueradeFile = ".masquerade"
-	masqueradeLock = ".masquerade.lock"
-	movingDir      = ".moving"
-	parentsLock    = ".parents.lock"
-	restoringDir   = ".restoring"
-	restoringLock  = ".restoring.lock"
-	savesLock      = ".saves.lock"
-	// probePrefix begins the name of a file that CheckWritable tries to write.
-	probePrefix = ".usable-"
+var (
+	agentDir       = reserve(".agent")
+	detachingDir   = reserve(".detaching")
+	guardFile      = reserve(".guard")
+	hostLock       = reserve(".host.lock")
+	accessLock     = reserve(".hostaccess.lock")
+	masqueradeFile = reserve(".masquerade")
+	masqueradeLock = reserve(".masquerade.lock")
+	movingDir      = reserve(".moving")
+	parentsLock    = reserve(".parents.lock")
+	restoringDir   = reserve(".restoring")
+	restoringLock  = reserve(".restoring.lock")
+	savesLock      = reserve(".saves.lock")
 )
 
-// reservedNames are the names above, without the prefix.
-var reservedNames = []string{
-	agentDir, detachingDir, guardFile, hostLock, accessLock, masqueradeFile, masqueradeLock, movingDir, parentsLock, restoringDir, restoringLock, savesLock,
+var reservedNames []string
+
+func reserve(name string) string {
+	reservedNames = append(reservedNames, name)
+	return name
 }
+
+// probePrefix begins the name of a file that CheckWritable tries to write.
+const probePrefix = ".usable-"
 
 // isReserved says whether the name is of something that relink keeps beside the sandboxes' directories.
 func isReserved(name string) bool {

@@ -153,7 +153,7 @@ func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.
 			return nil, fmt.Errorf("lock sandbox %s: %w", containerID, err)
 		}
 		// The previous holder may have removed the directory. Then nobody else looks at this lock.
-		if isFileAt(f, f.Name()) {
+		if isNamed(f) {
 			failpoint.Here("locked")
 			return f, nil
 		}
@@ -246,14 +246,9 @@ func tryFlock(f *os.File) error {
 	return err
 }
 
-// isFileAt says that the path leads to the open file.
-func isFileAt(f *os.File, path string) bool {
-	opened, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	named, err := os.Stat(path)
-	return err == nil && os.SameFile(opened, named)
+func isNamed(f *os.File) bool {
+	named, err := flock.IsNamed(f)
+	return err == nil && named
 }
 
 // unlock releases the lock. It first removes what a kill left of a Save. Without a checkpoint it
@@ -263,7 +258,7 @@ func (s *Store) unlock(dir string, f *os.File) {
 	defer func() { _ = f.Close() }()
 	failpoint.Here("before unlocking")
 	files, err := os.ReadDir(dir)
-	if err != nil || !isFileAt(f, f.Name()) {
+	if err != nil || !isNamed(f) {
 		return // Somebody removed the directory. What is there now belongs to others.
 	}
 	checkpoints := false

@@ -210,14 +210,14 @@ func TestLockWhoseDirectoryWasRemovedIsNotTheLockAnyMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer waiting.Close()
-	if !isFileAt(waiting, waiting.Name()) {
+	if !isNamed(waiting) {
 		t.Error("the lock's file is there, and is said not to be")
 	}
 	unlock()
 	if err := flock.Lock(t.Context(), waiting, flock.Exclusive); err != nil {
 		t.Fatal(err)
 	}
-	if isFileAt(waiting, waiting.Name()) {
+	if isNamed(waiting) {
 		t.Error("the lock's file was removed, and is said to be there")
 	}
 	unlock, err = s.Lock(expiredContext(), "c1")
@@ -225,7 +225,7 @@ func TestLockWhoseDirectoryWasRemovedIsNotTheLockAnyMore(t *testing.T) {
 		t.Fatalf("the new lock: %v", err)
 	}
 	defer unlock()
-	if isFileAt(waiting, waiting.Name()) {
+	if isNamed(waiting) {
 		t.Error("another file took its place, and is said to be the lock's")
 	}
 	expectBusy(t, s, "c1")

@@ -161,15 +161,12 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 // Forget removes the attachment's checkpoint, whatever its state is. None is no error.
 func (s *Store) Forget(containerID, ifName string) error {
 	failpoint.Here("before forgetting")
-	err := os.Remove(s.path(containerID, ifName))
+	err := statefile.Remove(s.path(containerID, ifName))
 	failpoint.Here("forgotten")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("forget checkpoint: %w", err)
 	}
-	return statefile.SyncDir(s.sandboxDir(containerID))
+	return nil
 }
 
 // List returns all records, ordered by container ID and interface name, and what it could not read.

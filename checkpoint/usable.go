@@ -7,8 +7,7 @@ import (
 )
 
 // CheckWritable returns nil if a checkpoint could be saved now. It tries with a file of a checkpoint's
-// length. It also makes sure that the lock of the parents exists, which every ADD takes. It creates
-// the directory and that lock if they are missing.
+// length. It also opens the locks that every ADD takes. It creates the directory and these locks if they are missing.
 func (s *Store) CheckWritable() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("checkpoint directory: %w", err)
@@ -23,9 +22,12 @@ func (s *Store) CheckWritable() error {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}
 	// Not the lock of the host's devices: no ADD takes that.
-	lock, err := s.openNodeFile(parentsLock, parentsSubject)
-	if err != nil {
-		return err
+	for name, subject := range map[string]string{parentsLock: parentsSubject, savesLock: savesSubject} {
+		lock, err := s.openNodeFile(name, subject)
+		if err != nil {
+			return err
+		}
+		_ = lock.Close()
 	}
-	return lock.Close()
+	return nil
 }

@@ -3,6 +3,7 @@ package flock
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"time"
 
@@ -72,6 +73,19 @@ func LockWithNotice(ctx context.Context, f *os.File, mode int, notice func([]Hol
 
 // Unlock releases the lock before the file is closed.
 func Unlock(f *os.File) error { return flockRetrying(f, unix.LOCK_UN) }
+
+// IsNamed says whether the name by which f was opened still leads to it: nobody has removed or replaced it.
+func IsNamed(f *os.File) (bool, error) {
+	opened, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := os.Stat(f.Name())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(opened, named), err
+}
 
 // flockRetrying is flock(2). It begins again when a signal interrupts it.
 func flockRetrying(f *os.File, mode int) error {

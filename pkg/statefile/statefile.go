@@ -72,13 +72,15 @@ func Load(path string, value any) error {
 	return nil
 }
 
-// Remove removes the file. None is no error.
+// Remove removes the file. If it returns nil, there is none after a power failure either. None is no error.
 func Remove(path string) error {
-	err := os.Remove(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch err := os.Remove(path); {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case err != nil:
+		return err
 	}
-	return err
+	return SyncDir(filepath.Dir(path))
 }
 
 // SyncDir writes a directory's entries to the disk.

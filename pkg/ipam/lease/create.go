@@ -56,7 +56,7 @@ func (s *Store) lockDir(ctx context.Context) (*os.File, error) {
 
 // initialize makes the file under another name first. dir is its directory.
 func (s *Store) initialize(dir *os.File) (retErr error) {
-	temporary := filepath.Join(dir.Name(), "."+s.network+extension+".new")
+	temporary := filepath.Join(dir.Name(), "."+s.network+extension+temporarySuffix)
 	if err := removeIfThere(temporary); err != nil {
 		return err // A kill left it.
 	}

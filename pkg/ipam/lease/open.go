@@ -82,7 +82,7 @@ func (s *Store) openLocked(ctx context.Context, path string, flag, mode int) (*o
 			return nil, err
 		}
 		failpoint.Here("store locked")
-		if ok, err := isFileAt(f, path); err != nil {
+		if ok, err := flock.IsNamed(f); err != nil {
 			_ = f.Close()
 			return nil, err
 		} else if ok {
@@ -118,19 +118,6 @@ func (s *Store) lock(ctx context.Context, f *os.File, mode int) error {
 		_ = f.Close()
 	}
 	return err
-}
-
-// isFileAt says whether f is the file at the path.
-func isFileAt(f *os.File, path string) (bool, error) {
-	open, err := f.Stat()
-	if err != nil {
-		return false, err
-	}
-	current, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && os.SameFile(open, current), err
 }
 
 // minPageSize is the smallest page size of all kernels: a store may come from another machine.

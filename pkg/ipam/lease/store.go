@@ -41,10 +41,16 @@ var (
 	ErrDir = errors.New("must be an absolute path")
 )
 
-const extension = ".db"
+const (
+	extension = ".db"
+	// temporarySuffix ends the name of a store that is not made to its end.
+	temporarySuffix = ".new"
+	// probePrefix begins the name of a file that Writable tries to make. Without the extension it is no store.
+	probePrefix = ".usable-"
+)
 
 // MaxNetwork is the greatest length of a network's name: NAME_MAX less what the name of the file has besides.
-const MaxNetwork = 255 - len(".") - len(extension) - len(".new")
+const MaxNetwork = 255 - len(".") - len(extension) - len(temporarySuffix)
 
 // Store has the leases of a network, or of several that name one store. Its file is opened and locked for each change and each look.
 type Store struct {
@@ -155,8 +161,8 @@ func Unexpected(dir string) (paths []string, err error) {
 	}
 	for _, f := range files {
 		name := f.Name()
-		expected := strings.HasSuffix(name, extension) || strings.HasPrefix(name, ".") && strings.HasSuffix(name, extension+".new") ||
-			strings.HasPrefix(name, ".usable-")
+		expected := strings.HasSuffix(name, extension) || strings.HasPrefix(name, ".") && strings.HasSuffix(name, extension+temporarySuffix) ||
+			strings.HasPrefix(name, probePrefix)
 		if !expected || !isFile(dir, f) {
 			paths = append(paths, filepath.Join(dir, name))
 		}
@@ -203,7 +209,7 @@ func tryDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".usable-*") // Without the extension it is no store.
+	f, err := os.CreateTemp(dir, probePrefix+"*")
 	if err != nil {
 		return err
 	}
