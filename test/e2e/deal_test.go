@@ -13,9 +13,8 @@ import (
 var runsLong = []string{"killed", "kubelet"}
 
 // later are stories that only make test-long has. testdata/native has kubelet and whole without a driver, a bond and VLANs, and on another
-// kernel. In the story agent, the agent does what pci does by hand. test/crash kills a restore at each step, without a bond. The tests of
-// the packages kernel and move run on this kernel in make test: the machine's is the second one.
-var later = []string{"kernel", "killed", "kubelet", "pci", "whole"}
+// kernel. In the story agent, the agent does what pci does by hand.
+var later = []string{"kubelet", "pci", "whole"}
 
 // stories returns the names of all stories, the long ones first. If a long story were dealt out last, all machines but
 // one would be idle at the end.

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		err = binaries.Build(dir)
 	}
-	if err == nil && os.Getenv("RELINK_LONG") != "" { // The story kernel runs them.
+	if err == nil { // The story kernel runs them.
 		err = errors.Join(binaries.BuildTests(filepath.Join(dir, "kernel.test"), "pkg/kernel"), binaries.BuildTests(filepath.Join(dir, "move.test"), "checkpoint/move"))
 	}
 	if err == nil {
