@@ -162,6 +162,7 @@ func (n *node) remove() {
 	for _, s := range n.sandboxes {
 		_ = unix.Unmount(s.path, unix.MNT_DETACH)
 		_ = os.Remove(s.path)
+		_ = exec.Command("ip", "link", "del", s.parent).Run()
 	}
 	_ = os.RemoveAll(n.store.Dir())
 }
