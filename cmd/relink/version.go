@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -24,10 +23,9 @@ type versions struct {
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 	Kernel   string `json:"kernel"`
-	// Checkpoints and Leases are versions of the stored formats: the oldest one that relink reads, and the one that it
-	// writes.
-	Checkpoints [2]int `json:"checkpointVersions"`
-	Leases      [2]int `json:"leaseSchemas"`
+	// Checkpoints and Leases are the versions of the stored formats.
+	Checkpoints int `json:"checkpointVersion"`
+	Leases      int `json:"leaseSchema"`
 }
 
 func newVersion() *cobra.Command {
@@ -54,7 +52,7 @@ Exit status 0: always; 2: usage.`,
 func currentVersions() versions {
 	report := versions{
 		Version: cniplugin.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: kernelRelease(),
-		Checkpoints: [2]int{checkpoint.Version, checkpoint.Version}, Leases: [2]int{lease.Schema, lease.Schema},
+		Checkpoints: checkpoint.Version, Leases: lease.Schema,
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, setting := range info.Settings {
@@ -88,10 +86,7 @@ func (report versions) write(s *screen) {
 	d.row("Commit:", commit)
 	d.rowf("Go:", "%s %s", report.Go, report.Platform)
 	d.row("Kernel:", report.Kernel)
-	d.rowf("Checkpoints:", "reads versions %s", span(report.Checkpoints))
-	d.rowf("Leases:", "reads schemas %s", span(report.Leases))
+	d.rowf("Checkpoints:", "version %d", report.Checkpoints)
+	d.rowf("Leases:", "schema %d", report.Leases)
 	d.write(s)
 }
-
-// span says which versions relink reads and which one it writes.
-func span(v [2]int) string { return fmt.Sprintf("%d to %d, writes %d", v[0], v[1], v[1]) }

@@ -394,7 +394,7 @@ func TestImportWithoutTheCaches(t *testing.T) {
 	m.expect("the leases", m.leases(), []string{"10.231.77.2 held - c1"})
 }
 
-// An import completes what an earlier import could not know, because it had no caches or came from an older relink.
+// An import completes what an earlier import could not know, because it had no caches.
 func TestImportCompletesAnEarlierOne(t *testing.T) {
 	m := newMachine(t)
 	m.pod("10.231.77.2", "c1", "web-1")
