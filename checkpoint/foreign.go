@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// ForeignPaths returns the paths in the store's directory that no relink has made. A directory that is missing has none. Whoever
+// UnexpectedPaths returns the paths in the store's directory that no relink has made. A directory that is missing has none. Whoever
 // deletes the whole directory asks first: the configuration may name a directory that others use, too.
-func (s *Store) ForeignPaths() (paths []string, err error) {
+func (s *Store) UnexpectedPaths() (paths []string, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list checkpoints: %w", err)

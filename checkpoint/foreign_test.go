@@ -53,7 +53,7 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, s, ".agent/pause.json", "{}")
-	if all, err := s.ForeignPaths(); err != nil || len(all) > 0 {
+	if all, err := s.UnexpectedPaths(); err != nil || len(all) > 0 {
 		t.Errorf("relink's own: %v, %v", all, err)
 	}
 	var want []string
@@ -62,13 +62,13 @@ func TestForeign(t *testing.T) {
 		want = append(want, filepath.Join(s.Dir(), name))
 	}
 	want[1], want[3] = filepath.Dir(want[1]), filepath.Dir(want[3])
-	if all, err := s.ForeignPaths(); err != nil || !slices.Equal(all, want) {
+	if all, err := s.UnexpectedPaths(); err != nil || !slices.Equal(all, want) {
 		t.Errorf("%v, %v, want %v", all, err, want)
 	}
 	if err := os.RemoveAll(s.Dir()); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := s.ForeignPaths(); err != nil || len(all) > 0 {
+	if all, err := s.UnexpectedPaths(); err != nil || len(all) > 0 {
 		t.Errorf("nothing is there: %v, %v", all, err)
 	}
 }

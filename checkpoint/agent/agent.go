@@ -229,7 +229,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// runHostAccess runs the keeper until ctx is done. The keeper ends early only if it cannot watch the host: that may pass.
+// runHostAccess runs the Reconciler until ctx is done. The Reconciler ends early only if it cannot watch the host: that may pass.
 func (a *Agent) runHostAccess(ctx context.Context) {
 	const pause = 10 * time.Second
 	for {
@@ -256,12 +256,12 @@ func (a *Agent) refreshFailed(namespace attachment.Namespace, err error) {
 	a.complaints.warn("a checkpoint is not kept fresh", err, time.Now(), "namespace", namespace.Path)
 }
 
-// hostAccessChanged logs what the keeper has made right. Many pods are one line.
+// hostAccessChanged logs what the Reconciler has made right. Many pods are one line.
 func (a *Agent) hostAccessChanged(steps []string) {
 	a.Log.Info("host access follows the node", "changes", len(steps), "first", printable.Line(steps[0]))
 }
 
-// hostAccessFailed logs what the keeper could not make right. A sandbox that somebody works on is no failure: the keeper comes
+// hostAccessFailed logs what the Reconciler could not make right. A sandbox that somebody works on is no failure: the Reconciler comes
 // again.
 func (a *Agent) hostAccessFailed(err error) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {

@@ -13,7 +13,7 @@ import (
 type presence int
 
 const (
-	// unsure: nobody can look into the sandbox, or something else explains why the interface is gone or down.
+	// presenceUnknown: nobody can look into the sandbox, or something else explains why the interface is gone or down.
 	presenceUnknown presence = iota
 	// present: the interface is there, under any name. It is up if it was recorded as up.
 	present

@@ -69,15 +69,15 @@ func (c *chain) update(devices netstate.Devices, losses []*restore.Loss, nics []
 	o := c.task(nics, rebuildBond, false).Outlook(devices, udev.Initialized)
 	c.outlook, c.picture = o, outlookText(o)
 	v := &c.view
-	v.ready, v.missing, v.blocked, v.unnamed, v.theirs = len(o.Ready), o.Missing, o.Blocked, o.UdevPending, nil
+	v.ready, v.missing, v.blocked, v.udevPending, v.managerSteps = len(o.Ready), o.Missing, o.Blocked, o.UdevPending, nil
 	for _, step := range o.ManagerSteps {
-		v.theirs = append(v.theirs, step.String())
+		v.managerSteps = append(v.managerSteps, step.String())
 	}
-	v.unnamedSince = since(v.unnamedSince, len(o.UdevPending) > 0, instant)
+	v.udevSince = since(v.udevSince, len(o.UdevPending) > 0, instant)
 	v.backSince = since(v.backSince, len(o.ManagerSteps) > 0, instant)
 	v.changed, v.restUntil = c.picture != c.triedPicture, c.restUntil(instant)
 	c.countUselessTry()
-	if c.backAt.IsZero() && (v.ready > 0 || len(v.theirs) > 0) {
+	if c.backAt.IsZero() && (v.ready > 0 || len(v.managerSteps) > 0) {
 		c.backAt = instant
 	}
 }
@@ -112,9 +112,9 @@ func since(began time.Time, active bool, instant time.Time) time.Time {
 	return began
 }
 
-// task says what of the chain may be restored. theirs says that the network manager has had its time.
-func (c *chain) task(nics []netstate.Member, rebuildBond, theirs bool) restore.Task {
-	return restore.Task{Chain: c.Chain, Losses: c.losses, NICs: nics, RebuildBond: rebuildBond, AllowManagerSteps: theirs}
+// task says what of the chain may be restored. allowManagerSteps says that the network manager has had its time.
+func (c *chain) task(nics []netstate.Member, rebuildBond, allowManagerSteps bool) restore.Task {
+	return restore.Task{Chain: c.Chain, Losses: c.losses, NICs: nics, RebuildBond: rebuildBond, AllowManagerSteps: allowManagerSteps}
 }
 
 // outlookText returns the outlook as one text.

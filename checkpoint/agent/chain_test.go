@@ -30,7 +30,7 @@ func TestATryInVainIsFollowedByAWait(t *testing.T) {
 	}
 	for try := range 4 {
 		d := look()
-		if !d.restore || !d.theirs {
+		if !d.restore || !d.allowManagerSteps {
 			t.Fatalf("try %d: %+v", try, d)
 		}
 		c.triedPicture, c.view.lastTry, c.view.failures, c.view.failure = c.picture, now, 0, "" // As start and finish do.

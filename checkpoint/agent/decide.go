@@ -35,11 +35,11 @@ type view struct {
 	attachments, lost, ready int
 	// reason says what was lost.
 	reason string
-	// missing, blocked, unnamed and theirs are fields of restore.Outlook.
-	missing, blocked, unnamed, theirs []string
-	// unnamedSince is since when udev works on a device of the chain. backSince is since when a step of the network
+	// missing, blocked, udevPending and managerSteps are Missing, Blocked, UdevPending and ManagerSteps of restore.Outlook.
+	missing, blocked, udevPending, managerSteps []string
+	// udevSince is since when udev works on a device of the chain. backSince is since when a step of the network
 	// manager is left to do. Both are zero if there is nothing to wait for.
-	unnamedSince, backSince time.Time
+	udevSince, backSince time.Time
 	// running says that a restore of the chain is under way.
 	running bool
 	// failures is the number of failed tries since the last try that worked. lastTry is when the last try ended.
@@ -69,8 +69,8 @@ type rules struct {
 type decision struct {
 	state  control.ChainState
 	reason string
-	// restore says to restore now what is ready. theirs says to take the network manager's steps, too.
-	restore, theirs bool
+	// restore says to restore now what is ready. allowManagerSteps says to take the network manager's steps, too.
+	restore, allowManagerSteps bool
 	// next is when to decide again if no event comes first. It is zero if only an event can change something.
 	next time.Time
 }
@@ -100,18 +100,18 @@ func decide(v view, r rules, instant time.Time) decision {
 			reason: fmt.Sprintf("%s; it was lost %d times in %s, and is restored every %s at most", v.reason, flaps, flapTime, flapPause),
 		}
 	}
-	if until := v.unnamedSince.Add(udevTimeout); len(v.unnamed) > 0 && instant.Before(until) {
-		return decision{state: control.Waiting, reason: strings.Join(v.unnamed, "; "), next: until}
+	if until := v.udevSince.Add(udevTimeout); len(v.udevPending) > 0 && instant.Before(until) {
+		return decision{state: control.Waiting, reason: strings.Join(v.udevPending, "; "), next: until}
 	}
 	graceEnds := v.backSince.Add(r.grace)
-	theirs := len(v.theirs) > 0 && !instant.Before(graceEnds)
+	allowManagerSteps := len(v.managerSteps) > 0 && !instant.Before(graceEnds)
 	switch {
-	case v.ready > 0 || theirs:
-		return decision{state: control.Restoring, reason: v.reason, restore: true, theirs: theirs}
-	case len(v.theirs) > 0:
+	case v.ready > 0 || allowManagerSteps:
+		return decision{state: control.Restoring, reason: v.reason, restore: true, allowManagerSteps: allowManagerSteps}
+	case len(v.managerSteps) > 0:
 		return decision{
 			state: control.Waiting, next: graceEnds,
-			reason: fmt.Sprintf("the host's network manager has %s for this: %s", r.grace, strings.Join(v.theirs, "; ")),
+			reason: fmt.Sprintf("the host's network manager has %s for this: %s", r.grace, strings.Join(v.managerSteps, "; ")),
 		}
 	case len(v.missing)+len(v.blocked) > 0:
 		return decision{state: control.Lost, reason: strings.Join(append(v.missing, v.blocked...), "; ")}

@@ -14,10 +14,10 @@ func TestDecide(t *testing.T) {
 	at := func(d time.Duration) time.Time { return now.Add(d) }
 	grace := rules{grace: 2 * time.Second}
 	type said struct {
-		State           control.ChainState
-		Reason          string
-		Restore, Theirs bool
-		Next            time.Duration // from now, 0 for none
+		State                      control.ChainState
+		Reason                     string
+		Restore, AllowManagerSteps bool
+		Next                       time.Duration // from now, 0 for none
 	}
 	for name, test := range map[string]struct {
 		view  view
@@ -29,12 +29,12 @@ func TestDecide(t *testing.T) {
 		"the base is away":         {view{lost: 2, reason: "eth0 has gone", missing: []string{"eth0 is not there"}}, grace, said{State: control.Lost, Reason: "eth0 is not there"}},
 		"the base is back and up":  {view{lost: 2, ready: 2, reason: "eth0 has gone"}, grace, said{State: control.Restoring, Reason: "eth0 has gone", Restore: true}},
 		"one base is back":         {view{lost: 2, ready: 1, reason: "eth0 has gone", missing: []string{"eth1 is not there"}}, grace, said{State: control.Restoring, Reason: "eth0 has gone", Restore: true}},
-		"the base is down":         {view{lost: 1, theirs: []string{"set eth0 up"}, backSince: at(-time.Second), missing: []string{"eth0: it is down"}}, grace, said{State: control.Waiting, Reason: "the host's network manager has 2s for this: set eth0 up", Next: time.Second}},
-		"it is down for too long":  {view{lost: 1, theirs: []string{"set eth0 up"}, backSince: at(-2 * time.Second), reason: "eth0 has gone"}, grace, said{State: control.Restoring, Reason: "eth0 has gone", Restore: true, Theirs: true}},
-		"no time for the manager":  {view{lost: 1, theirs: []string{"set eth0 up"}, backSince: now, reason: "eth0 has gone"}, rules{}, said{State: control.Restoring, Reason: "eth0 has gone", Restore: true, Theirs: true}},
-		"pods do not wait for it":  {view{lost: 1, ready: 1, theirs: []string{"set eth0 up"}, backSince: now, reason: "bond4 has gone"}, grace, said{State: control.Restoring, Reason: "bond4 has gone", Restore: true}},
-		"udev is at work":          {view{lost: 1, ready: 1, unnamed: []string{"eth0: udev"}, unnamedSince: at(-time.Second)}, grace, said{State: control.Waiting, Reason: "eth0: udev", Next: 9 * time.Second}},
-		"udev never ends":          {view{lost: 1, ready: 1, unnamed: []string{"eth0: udev"}, unnamedSince: at(-10 * time.Second), reason: "r"}, grace, said{State: control.Restoring, Reason: "r", Restore: true}},
+		"the base is down":         {view{lost: 1, managerSteps: []string{"set eth0 up"}, backSince: at(-time.Second), missing: []string{"eth0: it is down"}}, grace, said{State: control.Waiting, Reason: "the host's network manager has 2s for this: set eth0 up", Next: time.Second}},
+		"it is down for too long":  {view{lost: 1, managerSteps: []string{"set eth0 up"}, backSince: at(-2 * time.Second), reason: "eth0 has gone"}, grace, said{State: control.Restoring, Reason: "eth0 has gone", Restore: true, AllowManagerSteps: true}},
+		"no time for the manager":  {view{lost: 1, managerSteps: []string{"set eth0 up"}, backSince: now, reason: "eth0 has gone"}, rules{}, said{State: control.Restoring, Reason: "eth0 has gone", Restore: true, AllowManagerSteps: true}},
+		"pods do not wait for it":  {view{lost: 1, ready: 1, managerSteps: []string{"set eth0 up"}, backSince: now, reason: "bond4 has gone"}, grace, said{State: control.Restoring, Reason: "bond4 has gone", Restore: true}},
+		"udev is at work":          {view{lost: 1, ready: 1, udevPending: []string{"eth0: udev"}, udevSince: at(-time.Second)}, grace, said{State: control.Waiting, Reason: "eth0: udev", Next: 9 * time.Second}},
+		"udev never ends":          {view{lost: 1, ready: 1, udevPending: []string{"eth0: udev"}, udevSince: at(-10 * time.Second), reason: "r"}, grace, said{State: control.Restoring, Reason: "r", Restore: true}},
 		"somebody set it down":     {view{lost: 1, blocked: []string{"eth0 is down: somebody made it so"}}, grace, said{State: control.Lost, Reason: "eth0 is down: somebody made it so"}},
 		"paused":                   {view{lost: 1, ready: 1, reason: "r"}, rules{paused: true}, said{State: control.Lost, Reason: "r; the agent is paused"}},
 		"paused for a while":       {view{lost: 1, ready: 1, reason: "r"}, rules{paused: true, pauseEnds: at(time.Minute)}, said{State: control.Lost, Reason: "r; the agent is paused", Next: time.Minute}},
@@ -56,7 +56,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decide(test.view, test.rules, now)
-			got := said{State: d.state, Reason: d.reason, Restore: d.restore, Theirs: d.theirs}
+			got := said{State: d.state, Reason: d.reason, Restore: d.restore, AllowManagerSteps: d.allowManagerSteps}
 			if !d.next.IsZero() {
 				got.Next = d.next.Sub(now)
 			}

@@ -78,7 +78,7 @@ func (a *Agent) updateDrifts(lost map[attachment.Key]bool, instant time.Time) {
 	}
 }
 
-// allFindings are the findings of the refresher, and those of the keeper about other attachments.
+// allFindings are the findings of the refresher, and those of the Reconciler about other attachments.
 func (a *Agent) allFindings() []control.Drift {
 	findings := a.refresher.Refusals()
 	reported := map[attachment.Key]bool{}
@@ -136,7 +136,7 @@ func (a *Agent) driftEnded(d *drift, r checkpoint.Record, found, lost bool) bool
 	return lost || !found
 }
 
-// 1/lookShare of the loop's time may go into looks at one interface that was taken away. A pod can have thousands of
+// lookShare: at most 1/lookShare of the loop's time goes into looks at one interface that was taken away. A pod can have thousands of
 // devices, and then a look takes long.
 const lookShare = 50
 

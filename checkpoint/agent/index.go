@@ -143,7 +143,7 @@ func (x *index) listen(watcher *fsnotify.Watcher) {
 			}
 			switch id, name := x.containerIDOf(e.Name), filepath.Clean(e.Name); {
 			case name == x.store.IndicesPath(), name == filepath.Dir(x.store.IndicesPath()):
-				x.mark("", errUnwatched) // Any record can have others now.
+				x.mark("", errUnwatched) // The indices of any record can be others now.
 			case name == filepath.Clean(x.store.Dir()) && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
 				x.mark("", errUnwatched)
 			case id != "":

@@ -132,7 +132,7 @@ func (a *Agent) nextWake(instant time.Time) time.Duration {
 
 // checkPeriodic looks again at what causes no event.
 func (a *Agent) checkPeriodic(instant time.Time) {
-	if instant.Sub(a.verifiedAt) >= roundInterval { // looked does not serve here: on a node with events every second it is never a round ago.
+	if instant.Sub(a.verifiedAt) >= roundInterval { // scannedAt does not serve here: on a node with events every second it is never a round ago.
 		a.verifiedAt = instant
 		a.index.checkWatches()
 	}
@@ -254,7 +254,7 @@ func (a *Agent) decide(ctx context.Context) {
 			a.Log.Debug("chain", "base", c.Base, "state", string(d.state), "reason", d.reason)
 		}
 		if d.restore && ctx.Err() == nil {
-			a.startRestore(ctx, c, d.theirs, lost)
+			a.startRestore(ctx, c, d.allowManagerSteps, lost)
 		}
 	}
 	a.updateStatus()
@@ -272,8 +272,8 @@ func (a *Agent) lossesOf(c *chain) []*restore.Loss {
 }
 
 // startRestore starts a restore of the records that are ready in the chain.
-func (a *Agent) startRestore(ctx context.Context, c *chain, theirs bool, lost map[attachment.Key]bool) {
-	task := c.task(a.nics, a.RebuildBond, theirs)
+func (a *Agent) startRestore(ctx context.Context, c *chain, allowManagerSteps bool, lost map[attachment.Key]bool) {
+	task := c.task(a.nics, a.RebuildBond, allowManagerSteps)
 	ready := task.Outlook(a.devices, noUdev).Ready
 	siblings := siblingRecords(ready, a.index.sandboxes, lost)
 	c.view.running, c.triedPicture = true, c.picture

@@ -126,7 +126,7 @@ func (j *judge) unusedReason(n *Network, l *lease.Lease, present []*liveAttachme
 	return "", ""
 }
 
-// unattachedReason is unused for an owner whose pod relink has attached to nothing.
+// unattachedReason is unusedReason for an owner whose pod relink has attached to nothing.
 func (j *judge) unattachedReason(l *lease.Lease) (sandboxID, reason string) {
 	sandboxes := j.Owners.Unattached[l.Owner]
 	if len(sandboxes) != 1 || !sandboxes[0].Created.Before(j.Time.Add(-reclaim.LongestADD)) || j.cannotRead(sandboxes[0].ContainerID) {

@@ -152,19 +152,19 @@ func (r *captureRun) redecide(a InterfaceAction, records recordIndex) (Interface
 		return a, err
 	}
 	defer namespace.Close()
-	room, err := r.inspector.openInspector(namespace)
+	inspector, err := r.inspector.openInspector(namespace)
 	if err != nil {
 		return a, err
 	}
 	name := a.Interface.Link.Name
-	f, err := room.inspect(name)
+	f, err := inspector.inspect(name)
 	if err != nil {
 		return a, err
 	}
 	if records, err = r.reload(a, records); err != nil {
 		return a, err
 	}
-	inside := records.match(namespace.Identity(), room.sandboxDevices)
+	inside := records.match(namespace.Identity(), inspector.sandboxDevices)
 	switch {
 	case a.file != nil:
 		return inside.decideFile(*a.file, f), nil

@@ -85,16 +85,16 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) Sandbox {
 	}
 	defer namespace.Close()
 	id := namespace.Identity()
-	room, err := l.openInspector(namespace)
+	inspector, err := l.openInspector(namespace)
 	if err != nil {
 		return failed(id, err)
 	}
-	result := Sandbox{Namespace: id, Devices: room.sandboxDevices}
-	for _, d := range room.sandboxDevices {
-		if d.Name == "lo" || onlyNew && room.records.recorded(d.Index) {
+	result := Sandbox{Namespace: id, Devices: inspector.sandboxDevices}
+	for _, d := range inspector.sandboxDevices {
+		if d.Name == "lo" || onlyNew && inspector.records.recorded(d.Index) {
 			continue
 		}
-		f, err := room.inspect(d.Name)
+		f, err := inspector.inspect(d.Name)
 		if err != nil {
 			failed := l.failed(id, netstate.Link{Name: d.Name, Index: d.Index}, err)
 			f = &failed
@@ -219,7 +219,7 @@ func (r *sandboxInspector) retry(name string) (netstate.Devices, netstate.Interf
 
 // isOnHostDevice says that somebody outside gave the sandbox this interface, as a CNI plugin does. What a
 // process in the sandbox makes for itself is not on a device of the host. The exception is what it
-// stacks on a given interface (whose). A NIC of its own is on nothing.
+// stacks on a given interface (findOrigin). A NIC of its own is on nothing.
 func isOnHostDevice(i netstate.Interface) bool {
 	return len(i.Parents) > 0 && !i.ParentsInSandbox && i.Link.Kind != netstate.KindNIC
 }

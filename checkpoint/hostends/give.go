@@ -107,7 +107,7 @@ func clearSandbox(store *checkpoint.Store, key attachment.Key, sandbox *kernel.N
 	return hostaccess.ClearLeftovers(sandbox)
 }
 
-// claimRoutes makes the host's routes to the pod, also if another pod has had the address until now.
+// claimRoutes makes the host's routes to the pod, even if another pod had the address until now.
 func claimRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access, node hostaccess.Node) error {
 	return store.WithHostAccess(ctx, func() error {
 		failed := hostaccess.TakeRoutes(host, access, node)
@@ -139,7 +139,7 @@ func addMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Na
 	})
 }
 
-// checkLostRoutes refuses a network to be reached through the node for which the pod has an equal route, or that has the way to the pod's
+// checkLostRoutes refuses a network to be reached through the node if the pod has an equal route, or if the network has the pod's
 // gateway.
 func (t Target) checkLostRoutes(options hostaccess.Options) error {
 	return cmp.Or(t.lostRouteIn("services", options.Services), t.lostRouteIn("extra", options.Extra))

@@ -27,10 +27,10 @@ type Host struct {
 
 // HostReport is what the host lacks, and what became of it. The two parts are apart: the routes do not wait for iptables.
 type HostReport struct {
-	// Plan is for the routes, the policy rules and the stand-in. PlanErr says why that could not be looked at or not be made.
+	// Plan is for the routes, the policy rules and the stand-in. PlanErr says why relink could not look at them or not change them.
 	Plan    hostaccess.HostPlan
 	PlanErr error
-	// Filter says what is wrong with the rules of iptables. FilterErr says why they could not be looked at or not be made.
+	// Filter says what is wrong with the rules of iptables. FilterErr says why relink could not look at them or not change them.
 	Filter    []string
 	FilterErr error
 }
@@ -116,8 +116,8 @@ func (h Host) masquerade(node hostaccess.Node) (chain hostaccess.Masquerade, fam
 	return chain, families, unused, err
 }
 
-// Sweep takes away what killed operations have left in the host. It does nothing if a checkpoint cannot be read, which the caller
-// says: nobody knows then what is needed.
+// Sweep takes away what killed operations have left in the host. It does nothing if a checkpoint cannot be read: nobody knows then what
+// is needed. The caller reports that checkpoint.
 func Sweep(ctx context.Context, store *checkpoint.Store) error {
 	records, unreadable, err := store.List()
 	if err != nil || len(unreadable) > 0 {

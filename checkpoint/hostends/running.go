@@ -60,7 +60,7 @@ func Add(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, l
 	return change, err
 }
 
-// assignedAddresses are the recorded addresses that the runtime was told at the ADD. A pod can give itself others, such as that of the node's
+// assignedAddresses are the recorded addresses that the result of the ADD has. A pod can give itself others, such as that of the node's
 // gateway. The node must not send there.
 func assignedAddresses(r checkpoint.Record) (addresses []netstate.Address, err error) {
 	assigned := r.CNI.Addresses()
@@ -80,7 +80,7 @@ func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace
 			return errors.Join(clearSandbox(store, r.Attachment, sandbox), removeErr)
 		}
 		pod := r.HostAccessPod(host, sandbox)
-		// While the checkpoint says so, a DEL looks for a rule of iptables. Later, it looks if it finds the pair.
+		// While the checkpoint has the host access, a DEL looks for a rule of iptables. Later, it looks only if it finds the pair.
 		if pod.Masquerade {
 			if err := errors.Join(removeMasquerade(ctx, store, host, pod.HostName)); err != nil {
 				return err

@@ -43,7 +43,7 @@ func (r AccessReport) IsHealthy() bool {
 const probeTimeout = time.Second
 
 // Inspect compares the host access of the records with what it should be. It also asks each pod from the node, and the node from each
-// pod, whether an answer comes: a firewall can be in the way. It changes nothing. complete says that these are complete of the node's records.
+// pod, whether an answer comes: a firewall can be in the way. It changes nothing. complete says that these are all of the node's records.
 func Inspect(ctx context.Context, store *checkpoint.Store, records []checkpoint.Record, complete bool) (AccessReport, error) {
 	host, err := kernel.OpenHost()
 	if err != nil {

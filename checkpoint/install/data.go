@@ -47,8 +47,8 @@ func Purgeable(store *checkpoint.Store) (dirs []string, err error) {
 		return nil, err
 	}
 	for dir, foreign := range map[string]func() ([]string, error){
-		store.Dir(): store.ForeignPaths,
-		leases:      func() ([]string, error) { return lease.Unexpected(leases) },
+		store.Dir(): store.UnexpectedPaths,
+		leases:      func() ([]string, error) { return lease.UnexpectedPaths(leases) },
 	} {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 			continue

@@ -398,7 +398,7 @@ func TestTwoPasses(t *testing.T) {
 func TestNotesAreKnown(t *testing.T) {
 	n := newNode(t)
 	n.pass(t, n.options())
-	if foreign, err := n.store.ForeignPaths(); err != nil || len(foreign) != 0 {
+	if foreign, err := n.store.UnexpectedPaths(); err != nil || len(foreign) != 0 {
 		t.Errorf("%v, %v", foreign, err)
 	}
 }

@@ -183,11 +183,11 @@ func (w *attachmentRestore) findNIC() error {
 	nic, _, problem := w.chain.afterPlan.findHostNIC(w.record.Interface.Link)
 	w.chain.mu.Unlock()
 	if problem != nil {
-		elsewhere := w.checkIdentity(nil)
-		if elsewhere == nil {
+		identityErr := w.checkIdentity(nil)
+		if identityErr == nil {
 			w.outcome.failure = causeKey{kind: CauseDevice, device: nameInHost(w.record.Interface.Link)}
 		}
-		return cmp.Or(elsewhere, error(problem))
+		return cmp.Or(identityErr, error(problem))
 	}
 	w.parent, w.outcome.Parent, w.outcome.base = nic, nic.Name, nic.Name
 	return nil
@@ -244,10 +244,10 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	if err != nil && !missing && !alien {
 		return nil, err
 	}
-	stranger := !missing && isStranger(w.record.Interface.Link, live.Link)
-	if missing || alien || stranger || live.Link.Kind != w.record.Interface.Link.Kind {
+	foreign := !missing && isForeign(w.record.Interface.Link, live.Link)
+	if missing || alien || foreign || live.Link.Kind != w.record.Interface.Link.Kind {
 		var owner *netstate.Link
-		if stranger {
+		if foreign {
 			owner = &live.Link
 		}
 		if err := w.checkIdentity(owner); err != nil {

@@ -52,10 +52,10 @@ func (r *restoreRun) locateNamespaces(ctx context.Context, records []checkpoint.
 	if len(missing) == 0 {
 		return l
 	}
-	found, lost := r.findMoved(missing)
+	found, missing := r.findMoved(missing)
 	l.found = append(l.found, found...)
-	r.proveGone(ctx, lost)
-	for _, m := range lost {
+	r.proveGone(ctx, missing)
+	for _, m := range missing {
 		l.outcomes = append(l.outcomes, m.outcome)
 		if m.outcome.State != SandboxGone {
 			l.uncertain = append(l.uncertain, m.record)
@@ -67,22 +67,22 @@ func (r *restoreRun) locateNamespaces(ctx context.Context, records []checkpoint.
 // findMoved searches for the namespaces where relink capture finds sandboxes: at mounts and processes (sandbox.FindPaths).
 // It does not find a namespace that only an open file or a socket keeps: its pod may have ended, and another pod may have
 // its address by now.
-func (r *restoreRun) findMoved(missing []missingNamespace) (found []checkpoint.Record, lost []missingNamespace) {
+func (r *restoreRun) findMoved(candidates []missingNamespace) (found []checkpoint.Record, missing []missingNamespace) {
 	var namespaces []attachment.Namespace
-	for _, m := range missing {
+	for _, m := range candidates {
 		if namespace := m.record.Namespace; r.movedPaths[namespace] == "" {
 			namespaces = append(namespaces, namespace)
 		}
 	}
 	maps.Copy(r.movedPaths, sandbox.FindPaths(namespaces...))
-	for _, m := range missing {
+	for _, m := range candidates {
 		if r.movedPaths[m.record.Namespace] == "" {
-			lost = append(lost, m)
+			missing = append(missing, m)
 		} else {
 			found = append(found, m.record)
 		}
 	}
-	return found, lost
+	return found, missing
 }
 
 // noteMoved reports the sandboxes that are not at their recorded paths any more.

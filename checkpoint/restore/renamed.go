@@ -103,9 +103,9 @@ func (i sandboxRecords) belongsTo(record checkpoint.Record, link netstate.Link) 
 	})
 }
 
-// isStranger says that the device under the recorded name may be another one: neither its index nor
+// isForeign says that the device under the recorded name may be another one: neither its index nor
 // its MAC is the recorded one.
-func isStranger(recorded, live netstate.Link) bool {
+func isForeign(recorded, live netstate.Link) bool {
 	return recorded.Index != 0 && recorded.Index != live.Index && (recorded.MAC != live.MAC || recorded.SharesMAC())
 }
 

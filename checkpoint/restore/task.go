@@ -156,15 +156,15 @@ func (p policy) allows(s Step) bool {
 type repairScope int
 
 const (
-	// everything: somebody asked for it, or a device below the interface has gone.
+	// wholeAttachment: somebody asked for it, or a device below the interface has gone.
 	wholeAttachment repairScope = iota
 	// hostOnly: a member of the bond has gone, and the interface is there.
 	hostOnly
-	// leaning: the interface itself lacks nothing, but its routes can depend on a restored interface.
+	// dependentRoutes: the interface itself lacks nothing, but its routes can depend on a restored interface.
 	dependentRoutes
 )
 
-// filter returns the steps that belong to the part.
+// filter returns the steps that are in the scope.
 func (p repairScope) filter(steps []Step, i netstate.Interface) []Step {
 	switch p {
 	case hostOnly:

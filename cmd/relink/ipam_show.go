@@ -78,11 +78,11 @@ func showLeases(ctx context.Context, stores []*lease.Store, address netip.Addr, 
 		}
 		return err
 	})
-	standings, elsewhere, unknown := askStandings(ctx, stores, address, leased, s)
+	standings, heldRemotely, unknown := askStandings(ctx, stores, address, leased, s)
 	for _, standing := range standings {
 		found = append(found, addressReport{Lease: lease.Lease{Address: address}, History: []lease.Event{}, Pool: &standing})
 	}
-	present := leased || elsewhere || incomplete != nil
+	present := leased || heldRemotely || incomplete != nil
 	err := s.present(orEmpty(found), incomplete == nil, func() {
 		for _, entry := range found {
 			entry.describe(s)

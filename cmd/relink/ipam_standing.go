@@ -12,9 +12,9 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// askStandings asks the agent what the pools of the cluster say of an address. elsewhere says that another node has it, unknown that one may
+// askStandings asks the agent what the pools of the cluster say of an address. heldRemotely says that another node has it, unknown that one may
 // have it. Most nodes have no pools: then it is no news that nobody can be asked. A leased address is asked about only if it is of a pool.
-func askStandings(ctx context.Context, stores []*lease.Store, a netip.Addr, leased bool, s *screen) (standings []pool.AddressStatus, elsewhere, unknown bool) {
+func askStandings(ctx context.Context, stores []*lease.Store, a netip.Addr, leased bool, s *screen) (standings []pool.AddressStatus, heldRemotely, unknown bool) {
 	ids, ofPool := idsOfPools(ctx, stores, a)
 	if leased && !ofPool || ctx.Err() != nil { // Without time left, it would look as if the agent did not answer.
 		return nil, false, false
@@ -23,8 +23,8 @@ func askStandings(ctx context.Context, stores []*lease.Store, a netip.Addr, leas
 	if err != nil && (ofPool || !errors.Is(err, control.ErrNoAgent) && !errors.Is(err, control.ErrNoPools)) {
 		s.warnf("which node has %s is unknown: %v", a, poolError{err})
 	}
-	elsewhere = slices.ContainsFunc(standings, func(p pool.AddressStatus) bool { return p.Holder != nil && !slices.Contains(ids, p.Holder.Store) })
-	return standings, elsewhere, err != nil && ofPool
+	heldRemotely = slices.ContainsFunc(standings, func(p pool.AddressStatus) bool { return p.Holder != nil && !slices.Contains(ids, p.Holder.Store) })
+	return standings, heldRemotely, err != nil && ofPool
 }
 
 // idsOfPools returns the identities of this node's stores. ofPool says whether one of them has heard of a pool with the address.

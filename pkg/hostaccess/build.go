@@ -104,7 +104,7 @@ func Remove(host *kernel.Namespace, hostName string) (removed bool, err error) {
 	return err == nil, err
 }
 
-// Repair makes right what Look has found, and looks again. What cannot be mended, or not be looked at, is the error.
+// Repair mends what Inspect has found, and inspects again. The error says what it could not mend, or not look at.
 func (p Pod) Repair(found Inspection, node Node) error {
 	const passes = 2 // An end that goes down and up loses addresses and routes.
 	if len(found.Differences) == 0 {

@@ -3,11 +3,11 @@
 //
 //   - An Access says what one pod has. It is plain data, and a part of the pod's checkpoint.
 //   - A Node says which addresses the node has now, and which of them is the source of what the node sends to pods.
-//   - Build makes an Access. Inspect compares the sandbox's part with what it should be, and mends it. Remove takes it away.
+//   - Build makes an Access. Inspect compares the sandbox's part with what it should be, and Repair mends it. Remove takes it away.
 //   - PlanHost says what the host's part lacks, for many pods at once: the routes to them, the policy rules that lead to these
 //     routes, and the node's stand-in address. HostPlan.Run makes it right.
 //   - The rules of iptables, for the few settings that need them, are in filter.go.
 //
-// What is to be there is decided by pure functions (want.go, host.go). The pod's addresses are on its end of the pair, too. So
+// What is to be there is decided by pure functions (desired.go, host.go). The pod's addresses are on its end of the pair, too. So
 // the node reaches them while the NIC, and with it the macvlan, is away.
 package hostaccess

@@ -254,10 +254,10 @@ func (n *accessNode) sandboxes(count int) (paths []string, err error) {
 const (
 	// flushRounds and changeRounds are how often each is measured.
 	flushRounds, changeRounds = 25, 5
-	// keeperIdle is longer than a Keeper needs to look at all pods twice, and to rest after each look.
-	keeperIdle = 4 * time.Second
-	// keeperLate is how long the Keeper may take.
-	keeperLate = 30 * time.Second
+	// reconcilerIdle is longer than a Reconciler needs to look at all pods twice, and to rest after each look.
+	reconcilerIdle = 4 * time.Second
+	// reconcilerLate is how long the Reconciler may take.
+	reconcilerLate = 30 * time.Second
 )
 
 // mend measures how soon all pods are right again after the host has lost its part, and after the node got other addresses.
@@ -288,10 +288,10 @@ func (n *accessNode) mend() (rows []accessMend, err error) {
 	if err != nil {
 		return nil, err
 	}
-	const keeper = "`Keeper`, as in relink-agent"
-	row("the node gets one more address: the pods' routes", keeper, took.more)
-	row("the node gets another address instead: the source of what it sends", keeper, took.source)
-	row("the node gets another address instead: the pods' routes", keeper, took.other)
+	const reconciler = "`Reconciler`, as in relink-agent"
+	row("the node gets one more address: the pods' routes", reconciler, took.more)
+	row("the node gets another address instead: the source of what it sends", reconciler, took.source)
+	row("the node gets another address instead: the pods' routes", reconciler, took.other)
 	return rows, nil
 }
 
@@ -370,7 +370,7 @@ func (n *accessNode) follow(records []checkpoint.Record) (took following, err er
 	go func() { ended <- k.Run(ctx) }()
 	defer func() { cancel(); err = errors.Join(err, <-ended) }()
 	change := func(lines string, has, lacks []string) (source, pods time.Duration, err error) {
-		time.Sleep(keeperIdle)
+		time.Sleep(reconcilerIdle)
 		runtime.GC()
 		start := time.Now()
 		if err := shell("", "ip -batch - <<end\n"+lines+"end"); err != nil {
@@ -406,7 +406,7 @@ func (n *accessNode) follow(records []checkpoint.Record) (took following, err er
 // sourced waits until each of the host's routes to the pods has one of these addresses as its source.
 func (n *accessNode) sourced(start time.Time, has []string) (time.Duration, error) {
 	const pause = 5 * time.Millisecond
-	for time.Since(start) < keeperLate {
+	for time.Since(start) < reconcilerLate {
 		routes, err := n.host.TableRoutes(hostaccess.Table, nil)
 		if err != nil {
 			return 0, err
@@ -418,15 +418,15 @@ func (n *accessNode) sourced(start time.Time, has []string) (time.Duration, erro
 		}
 		time.Sleep(pause)
 	}
-	return 0, fmt.Errorf("the source is not right within %s", keeperLate)
+	return 0, fmt.Errorf("the source is not right within %s", reconcilerLate)
 }
 
-// followed waits until all pods have routes to the addresses, and to none of the others. The Keeper says when it has done
-// something. Then it rests, so reading the pods costs it nothing. A failed look is no failure here: the Keeper can meet a change
+// followed waits until all pods have routes to the addresses, and to none of the others. The Reconciler says when it has done
+// something. Then it rests, so reading the pods costs it nothing. A failed look is no failure here: the Reconciler can meet a change
 // that is half made, and tries again.
 func (n *accessNode) followed(start time.Time, done <-chan time.Time, failed <-chan error, has, lacks []string) (time.Duration, error) {
-	late := time.After(keeperLate)
-	why := "the keeper did nothing"
+	late := time.After(reconcilerLate)
+	why := "the Reconciler did nothing"
 	for {
 		select {
 		case at := <-done:
@@ -436,9 +436,9 @@ func (n *accessNode) followed(start time.Time, done <-chan time.Time, failed <-c
 			}
 		case err := <-failed:
 			why, _, _ = strings.Cut(err.Error(), "\n")
-			fmt.Fprintf(os.Stderr, "the keeper tries again %s after the change: %s\n", time.Since(start).Round(time.Millisecond), why)
+			fmt.Fprintf(os.Stderr, "the Reconciler tries again %s after the change: %s\n", time.Since(start).Round(time.Millisecond), why)
 		case <-late:
-			return 0, fmt.Errorf("the pods did not follow the node in %s: %s", keeperLate, why)
+			return 0, fmt.Errorf("the pods did not follow the node in %s: %s", reconcilerLate, why)
 		}
 	}
 }

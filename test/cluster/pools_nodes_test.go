@@ -33,7 +33,7 @@ type member struct {
 	log   node.Log
 	end   func()
 	watch func(context.Context, chan<- pool.Change)
-	// settling and surplus are the keeper's, and short if they are 0.
+	// settling and surplus are the Controller's, and short if they are 0.
 	settling, surplus time.Duration
 	// ahead is how far the agent's clock is ahead of this machine's, in nanoseconds.
 	ahead atomic.Int64

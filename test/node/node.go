@@ -68,7 +68,7 @@ type Node struct {
 // kept there during the test must be known as its own.
 func Purgeable(t testing.TB, s *checkpoint.Store) {
 	t.Helper()
-	if foreign, err := s.ForeignPaths(); err != nil || len(foreign) > 0 {
+	if foreign, err := s.UnexpectedPaths(); err != nil || len(foreign) > 0 {
 		t.Errorf("relink uninstall --purge would refuse the directory of the checkpoints: %q, %v", foreign, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/relink-cni/relink/pkg/pool/controller"
 )
 
-// fakeNodeController is a keeper with fixed answers.
+// fakeNodeController is a node.Controller with fixed answers.
 type fakeNodeController struct {
 	at   time.Time
 	uses bool

@@ -9,10 +9,10 @@ import (
 // minRoom is allocated beyond twice what is in use.
 const minRoom = 256 << 10
 
-// room returns how long a file must be if so much of it is in use. To give up an address, bbolt writes
+// requiredLength returns how long a file must be if so much of it is in use. To give up an address, bbolt writes
 // some pages anew, with the quarantine and an event. A GC writes nearly all pages anew at once. The disk is full
 // just when pods are evicted for that reason.
-func room(used int64) int64 { return 2*used + minRoom }
+func requiredLength(used int64) int64 { return 2*used + minRoom }
 
 // makeRoom allocates the space that is needed to give up all addresses. bbolt makes a file longer without
 // allocating anything: on a full disk, the first write to such a page fails. On a copy-on-write file system
@@ -28,11 +28,11 @@ func (o *opened) makeRoom(used int64) error {
 			return err
 		}
 	}
-	if st.Size >= room(used) {
+	if st.Size >= requiredLength(used) {
 		return nil
 	}
 	// It is more than needed, so that not every change has to do this.
-	return writeZeros(o.file, max(used, st.Size), room(used)+minRoom)
+	return writeZeros(o.file, max(used, st.Size), requiredLength(used)+minRoom)
 }
 
 // fillHoles allocates the holes in a file that bbolt has made longer, or that somebody has copied. If the file

@@ -91,7 +91,7 @@ func TestAddMakesRoomOnTheDisk(t *testing.T) {
 	for i := 1; i < 600; i++ {
 		before := used(t, d.path())
 		d.pods(t, "c", i, i+1)
-		if allocated, _ := d.allocated(t); allocated < room(before) {
+		if allocated, _ := d.allocated(t); allocated < requiredLength(before) {
 			t.Fatalf("ADD %d leaves %d bytes on the disk, %d were in use", i, allocated, before)
 		}
 	}
@@ -102,7 +102,7 @@ func TestAddMakesRoomOnTheDisk(t *testing.T) {
 	}
 	before := used(t, d.path())
 	d.pods(t, "c", 599, 600) // A repeated ADD takes no more room.
-	if allocated, _ := d.allocated(t); allocated < room(before) {
+	if allocated, _ := d.allocated(t); allocated < requiredLength(before) {
 		t.Errorf("after an ADD in the copy, %d bytes are on the disk, %d were in use", allocated, before)
 	}
 }

@@ -152,9 +152,9 @@ func Networks(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Unexpected returns the paths in the directory that no store has made. A directory that is missing has none. Whoever deletes
+// UnexpectedPaths returns the paths in the directory that no store has made. A directory that is missing has none. Whoever deletes
 // the whole directory asks first: the configuration may name a directory that others use, too.
-func Unexpected(dir string) (paths []string, err error) {
+func UnexpectedPaths(dir string) (paths []string, err error) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list stores: %w", err)
@@ -238,7 +238,7 @@ func (s *Store) change(ctx context.Context, change func(*leaseTx) error) error {
 // errUnchanged says that a change has nothing to do.
 var errUnchanged = errors.New("nothing to change")
 
-// commit runs the change in a transaction. roomy says that it makes room first for what gives addresses up.
+// commit runs the change in a transaction. roomy says that it first makes room on the disk, for later changes that give addresses up.
 func (s *Store) commit(ctx context.Context, roomy bool, change func(*leaseTx) error) error {
 	err := s.open(ctx, false, func(o *opened) error {
 		failpoint.Here("store open")

@@ -43,16 +43,16 @@ var namespaceTexts = map[sandbox.Verdict]string{
 
 // verdictOf says what became of the sandbox. It is gone if its namespace is, and the runtime does not have it either.
 func (s Sandboxes) verdictOf(containerID string, namespace attachment.Namespace) sandboxVerdict {
-	f := sandboxVerdict{runtime: s.runtimeState(containerID)}
+	v := sandboxVerdict{runtime: s.runtimeState(containerID)}
 	if live, ok := s.Live[namespace.File()]; ok && namespace.Same(live.Namespace) == nil {
-		f.namespace, f.path = sandbox.VerdictAlive, live.Namespace.Path
-		f.Judgement = f.With(f.namespace, "its network namespace is there, at %s", f.path)
-		return f
+		v.namespace, v.path = sandbox.VerdictAlive, live.Namespace.Path
+		v.Judgement = v.With(v.namespace, "its network namespace is there, at %s", v.path)
+		return v
 	}
 	proof := cmp.Or(s.Proofs[namespace], sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: "nobody has looked for its network namespace"})
-	f.namespace = proof.Verdict
-	f.Judgement = f.With(proof.Verdict, "%s", namespaceTexts[proof.Verdict]+proof.Reason)
-	return s.withRuntime(containerID, f)
+	v.namespace = proof.Verdict
+	v.Judgement = v.With(proof.Verdict, "%s", namespaceTexts[proof.Verdict]+proof.Reason)
+	return s.withRuntime(containerID, v)
 }
 
 // holderVerdict is verdictOf for a holder. If its namespace was not recorded, or only by an import, the namespaces' addresses
@@ -65,34 +65,34 @@ func (s Sandboxes) holderVerdict(n *Network, l lease.Lease, h lease.Holder) sand
 	if !judged {
 		j = j.With(sandbox.VerdictUnknown, "its network namespace was not recorded")
 	}
-	f := sandboxVerdict{Judgement: j, namespace: j.Verdict, runtime: s.runtimeState(h.ContainerID)}
+	v := sandboxVerdict{Judgement: j, namespace: j.Verdict, runtime: s.runtimeState(h.ContainerID)}
 	if j.Verdict == sandbox.VerdictDELDue {
-		f.namespace = sandbox.VerdictGone
+		v.namespace = sandbox.VerdictGone
 	}
-	if s.Cache != nil && f.runtime == NotAsked {
-		return f // The caches were part of the judgement.
+	if s.Cache != nil && v.runtime == NotAsked {
+		return v // The caches were part of the judgement.
 	}
-	return s.withRuntime(h.ContainerID, f)
+	return s.withRuntime(h.ContainerID, v)
 }
 
 // withRuntime completes the verdict of a sandbox that is gone by what the runtime says.
-func (s Sandboxes) withRuntime(containerID string, f sandboxVerdict) sandboxVerdict {
-	if f.Verdict != sandbox.VerdictGone {
-		return f
+func (s Sandboxes) withRuntime(containerID string, v sandboxVerdict) sandboxVerdict {
+	if v.Verdict != sandbox.VerdictGone {
+		return v
 	}
 	switch {
-	case f.runtime == NotAsked && s.Cache != nil:
-		f.Judgement = s.Cache.Judge(containerID, f.Judgement)
-	case f.runtime == NotAsked:
-		f.Judgement = f.With(sandbox.VerdictUnknown, "the container runtime did not say that it has no such sandbox: %s", s.NotAsked)
-	case f.runtime == Runs:
-		f.Judgement = f.With(sandbox.VerdictUnknown, "but the container runtime says that the sandbox is ready")
-	case f.runtime == Stopped:
-		f.Judgement = f.With(sandbox.VerdictDELDue, "the container runtime still has the sandbox, stopped: it owes a DEL")
+	case v.runtime == NotAsked && s.Cache != nil:
+		v.Judgement = s.Cache.Judge(containerID, v.Judgement)
+	case v.runtime == NotAsked:
+		v.Judgement = v.With(sandbox.VerdictUnknown, "the container runtime did not say that it has no such sandbox: %s", s.NotAsked)
+	case v.runtime == Runs:
+		v.Judgement = v.With(sandbox.VerdictUnknown, "but the container runtime says that the sandbox is ready")
+	case v.runtime == Stopped:
+		v.Judgement = v.With(sandbox.VerdictDELDue, "the container runtime still has the sandbox, stopped: it owes a DEL")
 	default:
-		f.Judgement = f.With(sandbox.VerdictGone, "the container runtime does not have the sandbox")
+		v.Judgement = v.With(sandbox.VerdictGone, "the container runtime does not have the sandbox")
 	}
-	return f
+	return v
 }
 
 func (s Sandboxes) runtimeState(containerID string) RuntimeState {
@@ -109,11 +109,11 @@ func (s Sandboxes) runtimeState(containerID string) RuntimeState {
 }
 
 // fields are the verdict for programs.
-func (f sandboxVerdict) fields(namespace attachment.Namespace) Fields {
-	return Fields{Namespace: namespace, NamespaceState: f.namespace, Runtime: f.runtime}
+func (v sandboxVerdict) fields(namespace attachment.Namespace) Fields {
+	return Fields{Namespace: namespace, NamespaceState: v.namespace, Runtime: v.runtime}
 }
 
 // unknownToRuntime says in words that the runtime does not have a sandbox that is there.
-func (f sandboxVerdict) unknownToRuntime() string {
-	return fmt.Sprintf("its network namespace is there, at %s, and the container runtime does not have the sandbox: it is another runtime's, or was left behind", f.path)
+func (v sandboxVerdict) unknownToRuntime() string {
+	return fmt.Sprintf("its network namespace is there, at %s, and the container runtime does not have the sandbox: it is another runtime's, or was left behind", v.path)
 }

@@ -30,10 +30,10 @@ type Snapshot struct {
 }
 
 // leases iterates over the leases of all networks.
-func (w *Snapshot) leases() iter.Seq2[*Network, *lease.Lease] {
+func (s *Snapshot) leases() iter.Seq2[*Network, *lease.Lease] {
 	return func(yield func(*Network, *lease.Lease) bool) {
-		for i := range w.Networks {
-			n := &w.Networks[i]
+		for i := range s.Networks {
+			n := &s.Networks[i]
 			for k := range n.Leases {
 				if !yield(n, &n.Leases[k]) {
 					return

@@ -298,7 +298,7 @@ func TestTheStandInComesAndGoes(t *testing.T) {
 }
 
 // The Reconciler does not know of all pods: a checkpoint cannot be read. What another pod may need stays.
-func TestAKeeperThatDoesNotKnowAllPodsTakesNothingAway(t *testing.T) {
+func TestAReconcilerThatDoesNotKnowAllPodsTakesNothingAway(t *testing.T) {
 	n := newNode(t)
 	fresh.IP(t, "", "address flush dev nic0")
 	known, unknown := n.attached(t, 2, plainAccess), n.attached(t, 3, plainAccess)
@@ -356,7 +356,7 @@ func TestPodsWithoutHostAccessCostNothing(t *testing.T) {
 }
 
 // A pod that has nothing wrong is not worked on: somebody else may hold its lock.
-func TestAKeeperWaitsForNobody(t *testing.T) {
+func TestAReconcilerWaitsForNobody(t *testing.T) {
 	n := newNode(t)
 	held, free := n.attached(t, 2, plainAccess), n.attached(t, 3, plainAccess)
 	unlock, err := n.Store.TryLock(held.id)
@@ -374,7 +374,7 @@ func TestAKeeperWaitsForNobody(t *testing.T) {
 }
 
 // Somebody gave the pod other settings, and the Reconciler was not told yet. It goes by the checkpoint as it is now.
-func TestTheKeeperGoesByTheNewestCheckpoint(t *testing.T) {
+func TestTheReconcilerGoesByTheNewestCheckpoint(t *testing.T) {
 	n := newNode(t)
 	p := n.attached(t, 2, plainAccess)
 	k := n.runReconciler(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// reconcilePod makes right what follows from the node, and notes what does not.
+// reconcilePod makes right in the pod what follows from the node, and notes what else differs.
 func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (steps []string, err error) {
 	sandbox, err := kernel.OpenSame(r.Namespace)
 	if kernel.IsMissing(err) {
@@ -47,10 +47,10 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 	return steps, nil
 }
 
-// FollowNode looks at the pod under the sandbox's lock, and makes right what follows from the node. It returns what it has found, and
-// what is left then. found is empty if nobody could look. If somebody works on the sandbox, the error is ErrBusy. If the
-// attachment has no host access, or is in another namespace, it is ErrNoCheckpoint. Unless something cuts the path, it then calls rest with the record as it is now, also under the
-// lock: an ADD or a DEL must not change what rest goes by. nil does nothing.
+// FollowNode looks at the pod under the sandbox's lock, and makes right what follows from the node. found is what it has found, and empty if
+// nobody could look. remaining is what is left then. The error is ErrBusy if somebody works on the sandbox, and ErrNoCheckpoint if the attachment
+// has no host access any more, or is in another namespace. Unless something cuts the path, FollowNode then calls rest with the current record, also under the lock: an ADD or a
+// DEL must not change what rest goes by. rest may be nil.
 func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod, node hostaccess.Node, rest func(checkpoint.Record)) (found, remaining hostaccess.Inspection, err error) {
 	unlock, err := store.TryLockRecord(r)
 	if err != nil {
@@ -84,7 +84,7 @@ func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod
 	return found, remaining, err
 }
 
-// setDrift notes what somebody has changed, or that nothing is changed any more.
+// setDrift notes what somebody has changed. Without differences, it removes the note.
 func (k *Reconciler) setDrift(r checkpoint.Record, differences []string) {
 	k.mu.Lock()
 	before, exists := k.drifts[r.Attachment]

@@ -35,22 +35,22 @@ type ReconcilerOptions struct {
 type Reconciler struct {
 	ReconcilerOptions
 	wake chan struct{}
-	// podsBudget is the constant, but for tests.
+	// podsBudget is the constant podsBudget. Tests set another one.
 	podsBudget time.Duration
 
-	// filter wakes the one who keeps the rules of iptables right.
+	// filter wakes reconcileFilter.
 	filter chan struct{}
 
-	// Only Run uses these. broken are the accesses whose end in the host was missing or down at the last look. failures is how often
+	// Only Run uses these. broken are the host's ends that were missing or down at the last look. failures is how often
 	// the look at a pod has failed in a row.
 	broken   map[string]bool
 	failures map[attachment.Key]int
 
 	mu sync.Mutex
-	// records are those with host access. complete says that they are all of the node's.
+	// records are the records with host access. complete says that they are all of the node's.
 	records  map[attachment.Key]checkpoint.Record
 	complete bool
-	// marked are those to look at. The host is looked at each time.
+	// marked are the attachments to look at. Each look looks at the host.
 	marked map[attachment.Key]bool
 	drifts map[attachment.Key]control.Drift
 }
@@ -118,8 +118,8 @@ func (k *Reconciler) Drifts() []control.Drift {
 }
 
 const (
-	// minPause is the time from a change to the look, and the least time between two looks. maxPause is the longest one: the
-	// probes' source is right again within a second.
+	// minPause is the time from a change to the look, and the least time between two looks. maxPause is the longest time between
+	// them: the probes' source is right again within a second.
 	minPause, maxPause = 50 * time.Millisecond, 300 * time.Millisecond
 	// podsBudget is how long a look works on pods, before the host is looked at again. A node can have many pods, and the
 	// probes' source must not wait for them.
@@ -190,7 +190,7 @@ func (k *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// hasWork says that there is a pod with host access, or that one that is gone may have left something.
+// hasWork says that a pod has host access, or that a pod that is gone may have left something.
 func (k *Reconciler) hasWork() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -206,8 +206,8 @@ func (k *Reconciler) reconcileTwice(ctx context.Context, last *hostaccess.Node) 
 	return k.reconcile(ctx, last)
 }
 
-// reconcile makes the host's part right, and the pods' parts if the node is not what it was at the last look. pending says that pods are
-// left for the next look.
+// reconcile makes the host's part right. It makes the pods' parts right too, if the node has changed since the last look. pending says that
+// pods are left for the next look.
 func (k *Reconciler) reconcile(ctx context.Context, last *hostaccess.Node) (pending bool, err error) {
 	node, err := hostaccess.ReadNode(k.Host)
 	if err != nil {
@@ -258,7 +258,7 @@ func (k *Reconciler) reconcileHost(ctx context.Context, host Host, node hostacce
 	return records
 }
 
-// reconcilePods makes right what follows from the node in these pods, until enough says so. pending says that some are left for the next look.
+// reconcilePods makes these pods' parts right, until expired returns true. pending says that some are left for the next look.
 func (k *Reconciler) reconcilePods(records []checkpoint.Record, node hostaccess.Node, w *reconcileResult, expired func() bool) (pending bool) {
 	for i, r := range records {
 		if i > 0 && expired() {

@@ -9,7 +9,7 @@ import (
 )
 
 // AddEvents is for interfaces that are gone or down now. It adds to their checkpoints what the kernel has reported since the
-// interfaces were last as recorded. told is by the index of the device. Tell returns how many checkpoints it has
+// interfaces were last as recorded. events is by the index of the device. AddEvents returns how many checkpoints it has
 // written. It returns checkpoint.ErrBusy at once if another process works on the sandbox. It does not use Host, Devices
 // and LinkHistory.
 func (n Renewal) AddEvents(ctx context.Context, events map[int][]kernel.Event) (written int, err error) {
