@@ -7,10 +7,10 @@
 //
 // Who changes something about a sandbox holds its lock: Store.Lock. Who builds on a VLAN parent holds
 // [ParentLock] too, and a restore that changes the host's devices holds Store.LockHost. Notes beside the
-// checkpoints tell of a DEL that is under way (Store.BeginDetach) and of a restore that is
-// ([RestoreNote]).
+// checkpoints tell of a DEL that is under way (Store.BeginDetach) and of the last restore
+// ([LastRestore]).
 //
-// [Match] says which record is of which device of a sandbox. Store.Wanted says what of a record's
+// [Match] says which record is of which device of a sandbox. Store.Effective says what of a record's
 // interface there still has to be. The packages below use these: attach writes and forgets records
 // for the plugins, capture writes those of what runs without one, restore rebuilds by them,
 // and forget drops those of sandboxes that are gone.

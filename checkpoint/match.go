@@ -39,7 +39,7 @@ type matching struct {
 	assigned []bool
 }
 
-// assign gives each record without a device the one that find returns, if that is free and sure
+// assign gives each record without a device the one that find returns, if that is free and accept
 // agrees.
 func (m matching) assign(records []Record, find func(Record) (netstate.LiveDevice, bool), accept func(netstate.Link, netstate.LiveDevice) bool) {
 	for i, r := range records {

@@ -67,7 +67,7 @@ func (c Client) Resume(ctx context.Context) error {
 	return c.request(ctx, "POST", ResumePath, nil, nil)
 }
 
-// request sends a request and stores the answer in into. body and into may be nil.
+// request sends a request and stores the answer in response. body and response may be nil.
 func (c Client) request(ctx context.Context, method, path string, body, response any) error {
 	patience, socket := cmp.Or(c.Patience, Patience), cmp.Or(c.Path, Socket())
 	bounded, cancel := context.WithTimeout(ctx, patience)

@@ -57,7 +57,7 @@ func readState(path string) (fileState, error) {
 	return fileState{true, checksum(content), info.Mode().Perm()}, err
 }
 
-// write writes the file to the path: whole or not at all. The file is on the disk when put returns. A running program
+// write writes the file to the path: whole or not at all. The file is on the disk when write returns. A running program
 // keeps the file that it was started from.
 func (f File) write(path string) error {
 	if err := makeDir(filepath.Dir(path)); err != nil {

@@ -36,7 +36,7 @@ type targetFile struct {
 	sum string
 }
 
-// planInstall decides about each file to install, and about each file that an earlier version has left. there says what
+// planInstall decides about each file to install, and about each file that an earlier version has left. states says what
 // is at each path.
 func planInstall(files []targetFile, previous manifest, states map[string]fileState, force bool) []FileStep {
 	var steps []FileStep
@@ -52,7 +52,7 @@ func planInstall(files []targetFile, previous manifest, states map[string]fileSt
 	return steps
 }
 
-// decideInstall decides about one file. ours are the checksums of the versions that relink has installed.
+// decideInstall decides about one file. installed are the checksums of the versions that relink has installed.
 func decideInstall(f targetFile, installed []string, current fileState, force bool) (FileAction, string) {
 	switch {
 	case !current.exists:

@@ -74,7 +74,7 @@ type UnknownKey struct {
 	Err error
 }
 
-// Examine returns the strange keys in b, in the order of the text. at is the place of b in the configuration, "" for
+// Examine returns the strange keys in b, in the order of the text. path is the place of b in the configuration, "" for
 // all of it. Text that is no JSON is an error with code 6.
 //
 // Four sorts of keys have an error:

@@ -29,7 +29,7 @@ func (w Wait) String() string {
 // waits. Several goroutines can call it at once. nil is for nobody.
 type OnWait func(Wait)
 
-// Notice returns what LockNoticed calls. of names the lock, and is only asked when it is needed.
+// Notice returns the function that a wait calls when it lasts long. subject names the lock, and is only called when it is needed.
 func (tell OnWait) Notice(subject func() string) func([]Holder) {
 	if tell == nil {
 		return nil

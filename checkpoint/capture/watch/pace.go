@@ -13,7 +13,7 @@ const (
 	longestRetry = 30 * time.Second
 	// quietPauses is how many pauses a sandbox must be quiet until the pauses start again with firstPause.
 	quietPauses = 4
-	// 1/share of the time may be spent on one sandbox.
+	// timeShare: at most 1/timeShare of the time goes into one sandbox.
 	timeShare = 10
 	// slowReading is longer than most readings, even on a busy machine.
 	slowReading = 100 * time.Millisecond

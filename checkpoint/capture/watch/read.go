@@ -130,7 +130,7 @@ func (r *Refresher) handleMissing(ctx context.Context, s *sandbox, began time.Ti
 	r.OnError(s.namespace, cause)
 }
 
-// dropProvenGone drops the missing sandboxes that are proven gone. One proof serves all of them, and proofs take at most 1/share
+// dropProvenGone drops the missing sandboxes that are proven gone. One proof serves all of them, and proofs take at most 1/timeShare
 // of the time: each reads all of /proc.
 func (r *Refresher) dropProvenGone(ctx context.Context) {
 	began := time.Now()

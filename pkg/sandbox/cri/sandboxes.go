@@ -61,8 +61,8 @@ func (c *Client) dropIfUnavailable(conn *connection, err error) {
 	}
 }
 
-// sandboxStatus returns the sandbox with its network namespace. Only the verbose status has the namespace. ask returns nil for a
-// sandbox that has gone. If the status lacks the namespace, ask returns the sandbox and an error.
+// sandboxStatus returns the sandbox with its network namespace. Only the verbose status has the namespace. It returns nil for a
+// sandbox that has gone. If the status lacks the namespace, it returns the sandbox and an error.
 func (conn *connection) sandboxStatus(ctx context.Context, limit time.Duration, item *runtimeapi.PodSandbox) (*sandbox.RuntimeSandbox, error) {
 	s := &sandbox.RuntimeSandbox{
 		ContainerID: item.Id,
