@@ -208,8 +208,8 @@ func NewBlock(l Layout, index int64, me Party, boot string) (_ Block, ok bool) {
 	return b, true
 }
 
-// NewBlockWith returns the block with that index, with only these addresses as the party's: its pods have them already. All others are
-// nobody's, or never given. ok is false if the block would have none of them.
+// NewBlockWith returns the block with that index, with only these addresses as the party's: its pods have them already. Nobody has the
+// others, or they are never given. ok is false if the block would have none of them.
 func NewBlockWith(l Layout, index int64, me Party, boot string, addresses []netip.Addr) (_ Block, ok bool) {
 	b, ok := NewBlock(l, index, me, boot)
 	if !ok {
@@ -307,7 +307,7 @@ func (b Block) HolderOf(i int) (Holder, bool) {
 	return Holder{}, false
 }
 
-// FreeOffsets returns the offsets of what is nobody's.
+// FreeOffsets returns the offsets of the addresses that nobody has.
 func (b Block) FreeOffsets() (offsets []int) {
 	for i := range len(b.Spec.Addresses) {
 		if b.Spec.Addresses[i] == Unassigned {
@@ -317,7 +317,7 @@ func (b Block) FreeOffsets() (offsets []int) {
 	return offsets
 }
 
-// FencedOffsets returns the offsets of what fenced parties had. Who takes it probes for it.
+// FencedOffsets returns the offsets of the addresses that fenced parties had. Whoever takes one probes for it.
 func (b Block) FencedOffsets() (offsets []int) {
 	for i := range len(b.Spec.Addresses) {
 		if h, ok := b.HolderOf(i); ok && h.Fenced != "" {
@@ -392,7 +392,7 @@ func (b Block) Request(w Want) Block {
 	return b
 }
 
-// Release takes the addresses with those offsets from the party. Who wants them gets them, else they are nobody's.
+// Release takes the addresses with those offsets from the party. A party that asks for one gets it, else nobody has it.
 func (b Block) Release(me Party, offsets []int) Block {
 	b = b.clone()
 	for _, i := range offsets {
@@ -425,8 +425,8 @@ func (b Block) IsFenced(p Party) bool {
 	return h.Fenced != ""
 }
 
-// takeRequest returns who gets the address: who has asked for this one last, else who asks for any. It strikes that off. An owner's next pod
-// is where it was asked for last: it does not start any more where it was asked for before.
+// takeRequest returns the party that gets the address, and removes its request: the last party that asked for this address, else the first one
+// that asks for any. An owner's next pod is on the node that asked last: it does not start any more where somebody asked earlier.
 func (b *Block) takeRequest(a netip.Addr, except Party) (Party, bool) {
 	index := -1
 	for i, w := range b.Spec.Want {
@@ -447,7 +447,7 @@ func (b *Block) takeRequest(a netip.Addr, except Party) (Party, bool) {
 	return party, true
 }
 
-// Unfence removes a fenced party from the block: it knows by now that it has lost what it had, and no pod of it has any of it.
+// Unfence removes a fenced party from the block: the party knows by now that it has lost its addresses, and none of its pods has one.
 func (b Block) Unfence(me Party) Block {
 	b = b.clone()
 	index := b.holder(me)

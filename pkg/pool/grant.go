@@ -111,9 +111,9 @@ func (g Grant) Empty() bool { return strings.Trim(g.Addresses, string(NotGranted
 // Adopt returns the grant by a block that the API itself has just answered. lost are the offsets of what the party has lost:
 // it was fenced, or the API has forgotten. g is the zero Grant if the party knew nothing of the block.
 //
-// It never makes an address that is marked one that can be given. An older block changes nothing: ErrStale, ErrReplaced. It can be
-// of an older state though its epoch is not: others have changed it since the API lost something. Then the party has
-// something of it which it knows to have given up.
+// Adopt never makes a marked address one that the party may give. An older block changes nothing: ErrStale, ErrReplaced. A block can be
+// older though its epoch is not: others have changed it since the API lost something. Then it gives the party an address that the party
+// knows to have given up.
 func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 	s := b.Spec
 	before := g
@@ -184,8 +184,8 @@ func (g Grant) Mark(offsets []int) Grant {
 	return g
 }
 
-// ReleaseMarked returns the block after the party has given back what it has marked. It is what the API is asked to make of b, which
-// it has just answered. It also removes a party that has nothing there: the pool excludes all of the block. changed is false if there
+// ReleaseMarked returns the block after the party has given back what it has marked. The API has just answered b, and is asked to store the
+// result. ReleaseMarked also removes a party that has nothing there: the pool excludes all of the block. changed is false if there
 // is nothing to do. remove says that the block is to be deleted instead.
 func (g Grant) ReleaseMarked(b Block, me Party) (_ Block, changed, remove bool) {
 	var back []int

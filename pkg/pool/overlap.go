@@ -22,8 +22,8 @@ func (p Pool) OverlapReason(pools []Pool) string {
 	return ""
 }
 
-// Overlapping returns those of the other pools that share addresses with this one. Also of an older pool, nobody takes what these have given:
-// a range can have been added to it.
+// Overlapping returns those of the other pools that share addresses with this one. Even in an older pool, nobody takes what these have given:
+// somebody can have added a range to it.
 func (p Pool) Overlapping(pools []Pool) []Pool {
 	return slices.DeleteFunc(slices.Clone(pools), func(o Pool) bool {
 		_, _, shared := p.overlap(o)
@@ -31,8 +31,8 @@ func (p Pool) Overlapping(pools []Pool) []Pool {
 	})
 }
 
-// Extent returns all addresses that blocks of the pool can have. A wrong spec can be one that was right before: blocks that are older than
-// the mistake can be anywhere in the subnet. The subnet itself never changes, so one that is wrong has never had a block.
+// Extent returns all addresses that blocks of the pool can have. A wrong spec can have been right earlier: blocks that are older than the mistake
+// can be anywhere in the subnet. The subnet itself never changes, so a pool with a wrong subnet has never had a block.
 func (p Pool) Extent() []Span {
 	subnet, err := parseSubnet(p.Spec)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p Pool) overlap(o Pool) (a, b Span, shared bool) {
 	return a, b, false
 }
 
-// older says whether the pool was made before o. Of two of one second, it is the one whose name comes first.
+// older says whether the pool was made before o. Of two that were made in one second, the older one is the one whose name comes first.
 func (p Pool) older(o Pool) bool {
 	return cmp.Or(cmp.Compare(p.Metadata.CreationTimestamp, o.Metadata.CreationTimestamp), cmp.Compare(p.Metadata.Name, o.Metadata.Name)) < 0
 }

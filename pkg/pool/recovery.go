@@ -20,7 +20,7 @@ type Recovery struct {
 	Asserted []string `json:"asserted,omitempty"`
 }
 
-// Recovery returns the pool's recovery, nil if there is none. One that cannot be read is one.
+// Recovery returns the pool's recovery, nil if there is none. An annotation that cannot be read counts as one.
 func (p Pool) Recovery() *Recovery {
 	text, found := p.Metadata.Annotations[RecoveryKey]
 	if !found {
@@ -66,7 +66,7 @@ func (g Grant) NeedsAssert(b Block, me Party) bool {
 }
 
 // Assert returns the block with exactly what the party may give as the party's. It is for an API that has lost something: b is
-// older than the grant, or was made anew. What the party was about to give back, it has not any more. conflicts are
+// older than the grant, or was made anew. The party does not have any more what it was about to give back. conflicts are
 // addresses of the grant that another party has there: that one may have given them up since, or both have given them.
 func (g Grant) Assert(b Block, me Party) (_ Block, conflicts []netip.Addr) {
 	g, b = g.shapedFor(b), b.clone()
@@ -90,8 +90,8 @@ func (g Grant) Assert(b Block, me Party) (_ Block, conflicts []netip.Addr) {
 	return b, conflicts
 }
 
-// AdoptAsserted returns the grant after the API has taken what Assert returned. The grant loses what others have, but for waits: who has
-// these may give them up.
+// AdoptAsserted returns the grant after the API has taken what Assert returned. The grant loses the addresses that others have, except waits:
+// their holders may give them up.
 func (g Grant) AdoptAsserted(b Block, me Party, waits []netip.Addr) (Grant, error) {
 	g = g.shapedFor(b)
 	g.Block, g.Epoch = "", 0 // It may be another block of this name.

@@ -252,7 +252,7 @@ func (c choice) belongsToRequester(l Lease) bool {
 }
 
 // isOwnerLease says whether the lease is on behalf of the owner who asks, or the last holder's pod was the owner's. What an
-// operator has reserved is for whom the operator has said.
+// operator has reserved is only for the owner that the operator named.
 func (c choice) isOwnerLease(l Lease) bool {
 	if !l.hasOwner() {
 		return false
@@ -309,7 +309,7 @@ func (c choice) rank(l Lease) int {
 	switch {
 	case l.isReservedByHand(c.instant) && (ifName == c.Attachment.IfName || ifName == ""), c.Policy.Shared && ifName == c.Attachment.IfName && c.isRequestingPod(l.Newest().Pod):
 		return 0
-	case l.State == Held: // By the owner's sandbox before, on the same interface: it has had this one last.
+	case l.State == Held: // By an earlier sandbox of the owner, on the same interface: the owner had this one last.
 		return 1
 	case l.State == Reserved && ifName == c.Attachment.IfName:
 		return 2
@@ -332,8 +332,8 @@ func (c choice) ownerLeases() (leases []Lease, err error) {
 	return leases, nil
 }
 
-// canTakeOver says whether this attachment follows on one that holds the address: it is the same interface of
-// the owner's next sandbox. asked says that it asks for this address: then no policy need keep it, if the API knows the
+// canTakeOver says whether this attachment follows on one that holds the address: it is the same interface of the owner's
+// next sandbox. asked says that it asks for this address: then the address needs no sticky policy, if the API knows the
 // owner. A pod's name alone does not tell whether two sandboxes are of one workload.
 func (c choice) canTakeOver(l Lease, asked bool) bool {
 	if l.State != Held || !c.isOwnerLease(l) || c.heldByOtherPod(l) {

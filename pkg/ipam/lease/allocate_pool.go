@@ -47,7 +47,7 @@ func (s *Store) PoolAddresses() []PoolAddress { return s.poolAddresses }
 // storedPool is what the store has of a pool.
 type storedPool struct {
 	layout pool.Layout
-	// ready and doubtful are what the store may give, doubtful only after a probe. Each range is a run of addresses.
+	// ready and needsProbe are what the store may give, needsProbe only after a probe. Each range is a run of addresses.
 	ready, needsProbe RangeSet
 	// allRanges has all addresses of the pool, and all of the store's grants.
 	allRanges RangeSet
@@ -196,7 +196,7 @@ func (c choice) chooseOfPool() (Lease, error) {
 	return c.giveNext()
 }
 
-// isKeptByAPI says whether the API knows which address the owner has. Of an owner with several pods at a time it does not:
+// isKeptByAPI says whether the API knows which address the owner has. It does not if the owner has several pods at a time:
 // their addresses wait on the node where they were.
 func (c choice) isKeptByAPI() bool { return c.Policy.KeptByAPI() && c.Owner != (attachment.Owner{}) }
 

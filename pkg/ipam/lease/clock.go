@@ -75,7 +75,7 @@ func (s *Store) ResetClock(ctx context.Context) (ahead time.Duration, err error)
 	})
 }
 
-// withTimeSet returns the lease of a store whose time was set from was to now.
+// withTimeSet returns the lease after the time of its store was set from previous to current.
 func (l Lease) withTimeSet(previous, current time.Time) Lease {
 	// end moves the end of what was made at that time.
 	end := func(t *time.Time, start time.Time) {

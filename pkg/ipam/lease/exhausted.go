@@ -103,14 +103,14 @@ func (e *ExhaustedError) Error() string { return e.err.Error() }
 // Unwrap returns the error that matches ErrExhausted.
 func (e *ExhaustedError) Unwrap() error { return e.err }
 
-// WaitsForPod says whether the address waits for the one pod of an ordinal, for no other reason than that its owner lives. Whatever
-// was said of the time that it waits counts: "retain", an operator's word, and the claim of a pool.
+// WaitsForPod says whether the address waits for the one pod of an ordinal, only because its owner lives. It does not if anything else
+// says how long it waits: "retain", an operator, or the claim of a pool.
 func (l Lease) WaitsForPod() bool {
 	return l.State == Reserved && l.Owner.Ordinal != 0 && l.Owner.UID != "" && !l.ByHand && !l.Claimed && l.Until.IsZero()
 }
 
 // WaitingForPods returns the addresses of the set that wait for pods, the one that was released first first. It leaves out those of
-// owners that hold an address here. What an earlier boot held is given up first, as by any change: the ADD that found no address has
+// owners that hold an address here. Like any change, it first gives up what an earlier boot held: the ADD that found no address has
 // changed nothing. ErrNotLeased: nothing was ever given.
 func (s *Store) WaitingForPods(ctx context.Context, set RangeSet) (waiting []Lease, err error) {
 	earlierBoot := false

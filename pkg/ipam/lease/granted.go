@@ -36,7 +36,7 @@ type PoolState struct {
 	Name string
 	// Named says that the network's configuration names the pool, as far as the last ADD knew.
 	Named bool
-	// Layout is the pool as the agent last read it. Its name is empty before.
+	// Layout is the pool as the agent last read it. Its name is empty until then.
 	Layout pool.Layout
 	// Grants are in the order of the index. Those with nothing left are among them.
 	Grants []pool.Grant
@@ -104,7 +104,7 @@ func (s *Store) HasPools(ctx context.Context) (bool, error) {
 // isConfirmed says whether the agent has read the API in this boot.
 func (l *leaseTx) isConfirmed() bool { return l.text(keyConfirmed) == l.bootID() }
 
-// Confirm notes that the agent has read the API in this boot. Before, nothing of a pool is given: while the node was away,
+// Confirm notes that the agent has read the API in this boot. Until then the store gives nothing of a pool: while the node was away,
 // others may have got what it had. ErrNotLeased: there is no store.
 func (s *Store) Confirm(ctx context.Context) error {
 	return s.change(ctx, func(l *leaseTx) error {
@@ -159,7 +159,7 @@ func (l *leaseTx) allPools(named []string) []string {
 	return names
 }
 
-// layout returns the pool as the agent last read it, the zero Layout before.
+// layout returns the pool as the agent last read it, the zero Layout until then.
 func (l *leaseTx) layout(name string) (layout pool.Layout, err error) {
 	err = decodeFrom(l.layouts, name, "layout of pool "+name, &layout)
 	return layout, err

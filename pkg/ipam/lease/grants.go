@@ -59,7 +59,7 @@ func (l *leaseTx) putLayout(layout pool.Layout) (changed bool, err error) {
 	return true, l.layouts.Put([]byte(layout.Name), b)
 }
 
-// putGrant stores the grant, if it is another one than before. What a newer relink has added to it stays.
+// putGrant stores the grant, if it has changed.
 func (l *leaseTx) putGrant(name string, g pool.Grant) (changed bool, err error) {
 	if reason := wrongGrant(g); reason != "" {
 		return false, fmt.Errorf("grant %s cannot be stored: %s", g.Name(), reason)
@@ -86,7 +86,7 @@ func (l *leaseTx) putGrant(name string, g pool.Grant) (changed bool, err error) 
 }
 
 // checkMarks returns an error if the grant takes a mark of the earlier one back: another node may have the address by now.
-// Of a block that was made anew with other addresses the marks are over. Then the node had nothing else of the old one.
+// A block that was made anew with other addresses has no marks. The node had nothing else of the old block then.
 func checkMarks(previous, g pool.Grant) error {
 	if previous.First != g.First || len(previous.Addresses) != len(g.Addresses) {
 		if len(previous.Offsets(pool.GrantedChars)) > 0 {
@@ -102,8 +102,8 @@ func checkMarks(previous, g pool.Grant) error {
 	return nil
 }
 
-// clearClaims notes of each address that the node loses that the API has to be told again when it comes back: its owner
-// may be on another node until then.
+// clearClaims notes of each address that the node loses: when it comes back, the API has to be told again. Until then its owner can be
+// on another node.
 func (l *leaseTx) clearClaims(previous, g pool.Grant) error {
 	for _, i := range previous.Offsets(pool.GrantedChars) {
 		if gives, _ := g.Assignable(i); gives { // checkMarks has compared the addresses.
@@ -139,7 +139,7 @@ func (l *leaseTx) pruneEmptyGrants(name string) error {
 	return err
 }
 
-// MarkFree marks up to most addresses of the grant that nobody has a lease of: the node gives them back, and never gives
+// MarkFree marks at most limit addresses of the grant that have no lease: the node gives them back, and never gives
 // them to a pod again. It returns the grant as it is stored then. ErrNotGranted: there is no such grant; ErrNotLeased:
 // there is no store.
 func (s *Store) MarkFree(ctx context.Context, poolName string, index int64, limit int) (pool.Grant, error) {
@@ -171,7 +171,7 @@ func (l *leaseTx) putMarks(g pool.Grant, offsets []int) (pool.Grant, error) {
 	return g, err
 }
 
-// freeOffsets returns the offsets of at most so many addresses of the grant that have no lease, the last ones first. Those that the pool
+// freeOffsets returns the offsets of at most limit addresses of the grant that have no lease, the last ones first. Those that the pool
 // excludes by now come after all that pods can get: another node can do nothing with them.
 func (l *leaseTx) freeOffsets(g pool.Grant, layout pool.Layout, limit int) (free []int, err error) {
 	ours, excluded := g.Offsets(pool.GrantedChars), func(i int) bool { return layout.Excluded(g.Address(i)) }
@@ -192,7 +192,7 @@ func (l *leaseTx) freeOffsets(g pool.Grant, layout pool.Layout, limit int) (free
 	return free, nil
 }
 
-// MarkAddress marks the address, so that another node gets it for the owner. It is free, or it waits for exactly this owner.
+// MarkAddress marks the address, so that another node gets it for the owner. The address must be free, or wait for exactly this owner.
 // Then its lease ends. ErrTaken: somebody else has it, or a pod does; ErrHolderChanged: the node does not have it; ErrNotLeased:
 // there is no store.
 func (s *Store) MarkAddress(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) (pool.Grant, error) {

@@ -88,7 +88,7 @@ const DefaultQuarantine = Duration(time.Minute)
 type Holder struct {
 	ContainerID string `json:"containerID,omitzero"`
 	IfName      string `json:"ifName,omitzero"`
-	// Network is the attachment's network, empty for the one by whose name the store goes. A network that got another name keeps
+	// Network is the attachment's network, empty if the store has the network's name. A network that got another name keeps
 	// its store, and several networks can have one.
 	Network string `json:"network,omitzero"`
 	// Pod is the pod that the sandbox belongs to. The next pod of that name has another UID.

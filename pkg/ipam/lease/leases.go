@@ -20,7 +20,7 @@ import (
 type leaseTx struct {
 	store   *Store
 	instant time.Time
-	// startMark is the boot, and the time since, at which now was read.
+	// startMark is the boot, and the time since that boot, at which instant was read.
 	startMark clockMark
 	// newEvents are the events of this change.
 	newEvents []Event

@@ -55,7 +55,7 @@ func (l *leaseTx) checkMachine() error {
 	return nil
 }
 
-// AllowForeign returns the store for looks that free and give nothing: they work on one of another machine, too.
+// AllowForeign returns the store for what works on a store of another machine, too: looks that give nothing, and what frees nobody else's address.
 func (s *Store) AllowForeign() *Store {
 	store := *s
 	store.allowForeign = true
@@ -102,7 +102,7 @@ func (l *leaseTx) otherNode(node, uid string) string {
 }
 
 // ResetMachine makes the store this machine's: an operator says that the node is the same and got another machine ID. It also
-// forgets the cluster that the owners are of, and the UID of the node: those that come next are right. It returns an error for a store of a node with another name.
+// forgets the cluster that the owners are of, and the UID of the node: the next ones count. It returns an error for a store of a node with another name.
 func (s *Store) ResetMachine(ctx context.Context) (changed bool, err error) {
 	err = s.AllowForeign().change(ctx, func(l *leaseTx) error {
 		id, anew := s.machine(), l.isNodeRecreated()

@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// ErrHolderChanged says that somebody else has the address than the caller expects.
+// ErrHolderChanged says that the lease is not as the caller has seen it.
 var ErrHolderChanged = errors.New("not as expected")
 
 func notAsExpected(l Lease) error {

@@ -65,8 +65,8 @@ func (s *Store) CancelIncoming(ctx context.Context, poolName string, a netip.Add
 	})
 }
 
-// changeOwned runs the change on the lease of the address, if it is on behalf of the owner. What pods of an earlier boot held is given up
-// before.
+// changeOwned runs the change on the lease of the address, if it is on behalf of the owner. First it gives up what pods of an earlier
+// boot held.
 func (s *Store) changeOwned(ctx context.Context, a netip.Addr, o attachment.Owner, change func(*leaseTx, Lease) error) error {
 	return s.change(ctx, func(l *leaseTx) error {
 		lease, err := l.findAfterExpiry(a)
@@ -110,7 +110,7 @@ func (s *Store) KeepUntilClaimed(ctx context.Context, a netip.Addr, o attachment
 	})
 }
 
-// ClaimOf is what the Kubernetes API is told of the lease, as one of an address of the pool.
+// ClaimOf returns what the Kubernetes API is told of the lease. poolName is the pool of its address.
 func (l Lease) ClaimOf(poolName string) pool.ClaimedAddress {
 	h := l.Newest()
 	return pool.ClaimedAddress{Address: l.Address, Acquisition: pool.Acquisition{
@@ -118,8 +118,8 @@ func (l Lease) ClaimOf(poolName string) pool.ClaimedAddress {
 	}}
 }
 
-// MarkClaimed notes that the Kubernetes API knows that the address is the owner's. It changes nothing if it is not. ErrNotLeased: there
-// is no store.
+// MarkClaimed notes that the Kubernetes API knows that the address is the owner's. It changes nothing if the address is not the owner's.
+// ErrNotLeased: there is no store.
 func (s *Store) MarkClaimed(ctx context.Context, a netip.Addr, o attachment.Owner) error {
 	return s.changeOwned(ctx, a, o, func(l *leaseTx, lease Lease) error {
 		if lease.Claimed {

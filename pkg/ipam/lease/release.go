@@ -123,7 +123,7 @@ func (l *leaseTx) superseded(lease Lease) (bool, error) {
 // owner. The address stays reserved for the owner if its lease says so, or sticky, which is the policy in the
 // attachment's configuration now. ErrNotLeased: there is no store.
 func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) error {
-	// A DEL names its sandbox, so it frees nothing of a stranger. A runtime would repeat one that fails for ever.
+	// A DEL names its sandbox, so it frees nobody else's address. A runtime would repeat one that fails for ever.
 	return s.AllowForeign().change(ctx, func(l *leaseTx) error { return l.release(a, sticky) })
 }
 
@@ -152,7 +152,7 @@ func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 			continue
 		}
 		l.Holders[i].Policy.Sticky, l.Holders[i].Policy.Retain = true, p.Retain
-		// A pod that nothing makes again is its own owner, by its UID. Nobody ever asks for that one again, but for its name.
+		// A pod that nothing makes again is its own owner, by its UID. Nobody ever asks for that UID again, but for the name.
 		if o := h.Pod.Owner(); l.Owner.Kind == attachment.OwnerPod && l.Owner.UID != "" && o != (attachment.Owner{}) && len(l.Holders) == 1 {
 			l.Owner = o
 		}

@@ -41,7 +41,7 @@ func isSource(c pool.Claim, a pool.Acquisition) bool {
 // awaitAddress returns when the store can give the address to the owner, or when the owner's machine may migrate to this node.
 func (sc *storeController) awaitAddress(ctx context.Context, a pool.Acquisition, address netip.Addr) (found pool.Acquired, err error) {
 	holder := ""
-	err = sc.await(ctx, func() (came bool, err error) {
+	err = sc.await(ctx, func() (success bool, err error) {
 		found, holder, err = sc.tryAcquire(ctx, a, address)
 		return found.Address.IsValid(), err
 	})
@@ -97,7 +97,7 @@ func (s state) mayGive(name string, a netip.Addr) bool {
 	return slices.ContainsFunc(s.poolState(name).Grants, func(g pool.Grant) bool { return g.MayGive(a) })
 }
 
-// obtainAddress takes the address if nobody has it, and otherwise asks who has it. target is the UID of the pod to which the owner's machine
+// obtainAddress takes the address if nobody has it, and otherwise asks its holder for it. target is the UID of the pod to which the owner's machine
 // migrates, empty if it does not.
 func (sc *storeController) obtainAddress(ctx context.Context, a pool.Acquisition, address netip.Addr, index int64, target string) (arrived bool, holder string, err error) {
 	b, err := sc.API.Block(ctx, pool.BlockName(a.Pool, index))

@@ -14,11 +14,11 @@ type apiHealth struct {
 	controller *Controller
 }
 
-// promptAnswer is how long an API that works takes to answer at most.
+// promptAnswer is the longest time in which an API that works answers.
 const promptAnswer = time.Second
 
 // observeRequest makes a request, and notes what the error says of the API: each of package pool's errors is an answer. A request that its
-// caller has ended before it was due says nothing. A busy API is not away, and has not looked at what it has: that says nothing, too.
+// caller has ended early says nothing. ErrBusy says nothing, too: the API is there, but has not looked at its objects.
 func observeRequest[T any](ctx context.Context, w apiHealth, ask func() (T, error)) (T, error) {
 	began := w.controller.clock()
 	result, err := ask()

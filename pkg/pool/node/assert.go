@@ -49,7 +49,7 @@ func assertAll(ctx context.Context, stores []*storeController, name string, asse
 var errAwaitsNode = errors.New("this node waits for another node's part in the recovery")
 
 // assertPool tells the API all that the store has of the pool, and that it has nothing else. asserted are the nodes that have done
-// so: what one of these has, it has not given up.
+// so: an address that the API has for one of these, that node keeps.
 func (sc *storeController) assertPool(ctx context.Context, name string, asserted []string) error {
 	s, err := sc.state(ctx)
 	if err != nil || s.ID == "" {
@@ -129,9 +129,9 @@ func (sc *storeController) tryAssert(ctx context.Context, l pool.Layout, g pool.
 	return errors.Join(sc.storeGrant(ctx, s.grant(g.Pool, g.Index), kept), waiting)
 }
 
-// unassertedHeld returns the addresses of the block that pods have here, and that would be nobody's when this node has asserted what it has. A
-// node that is fenced there cannot take them. One that was fenced has lost them, also if the API has forgotten that. So the recovery must
-// go on until the pods have ended, or until another node says that it has the addresses: afterwards anybody can take them.
+// unassertedHeld returns the addresses of the block that pods have here and that this node cannot assert. A node that is fenced there cannot
+// assert any. A node that was fenced has lost them, also if the API has forgotten that. The recovery goes on until these pods have ended, or
+// until another node asserts the addresses: after the recovery, anybody can take an address that nobody has.
 func (sc *storeController) unassertedHeld(b pool.Block, s state) []string {
 	return slices.DeleteFunc(heldAddresses(s.poolState(b.Spec.Pool), b.Span()), func(text string) bool {
 		a := netip.MustParseAddr(text)
@@ -152,13 +152,13 @@ func unassertedError(b pool.Block, s state, free []string) error {
 	return fmt.Errorf("AddressBlock %s: %s %s: delete the pods here that have them", b.Metadata.Name, reason, strings.Join(free, " "))
 }
 
-// heldInGrant returns the addresses that pods have here of the block of which the store has a part.
+// heldInGrant returns the addresses of the grant's block that pods have here.
 func heldInGrant(g pool.Grant, s state) []string {
 	return heldAddresses(s.poolState(g.Pool), g.Span())
 }
 
-// heldConflicts returns those of the addresses that pods of this node have, and that another node may give up: it has not asserted
-// so far. What no pod has, the other one may keep.
+// heldConflicts returns those of the addresses that pods of this node have and that another node may still give up: it has not asserted
+// yet. The other node may keep the addresses that no pod here has.
 func (sc *storeController) heldConflicts(b pool.Block, s state, conflicts []netip.Addr, asserted []string) (waits []netip.Addr, waiting error) {
 	for _, a := range conflicts {
 		if _, leased := s.poolState(b.Spec.Pool).Leased[a]; !leased {

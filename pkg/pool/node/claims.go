@@ -35,8 +35,8 @@ func (sc *storeController) writeClaim(ctx context.Context, c pool.ClaimedAddress
 	return retry("AddressClaim "+c.ClaimName(), func() error { return sc.tryWriteClaim(ctx, c, me) })
 }
 
-// tryWriteClaim makes the claim, or changes it from where the owner's pod was before. The policies let a node change the address and the
-// time of a claim of its own only, so a claim that comes from another node takes two changes.
+// tryWriteClaim makes the claim, or changes the one that exists. The policies let a node change the address and the time only in a claim of
+// its own, so a claim that comes from another node takes two changes.
 func (sc *storeController) tryWriteClaim(ctx context.Context, c pool.ClaimedAddress, me pool.Party) error {
 	place, retain := pool.Place{Party: me, PodUID: c.Pod.UID}, ""
 	if c.Retain > 0 {
@@ -85,8 +85,9 @@ func (sc *storeController) claimMissing(ctx context.Context, s state) error {
 	return errors.Join(errs...)
 }
 
-// reconcileClaim makes the claim say what an owner has here, and nobody has claimed or somebody has deleted. If the owner has another address
-// by now, nobody would ever ask for this one. recovers is for an API that has lost something: the lease is newer than a claim.
+// reconcileClaim writes the claim of a lease that has none: nobody has written it so far, or somebody has deleted it. If the owner's claim names
+// another address by now, it ends the reservation: nobody would ever ask for this one. recovers is for an API that has lost something: the
+// lease is newer than a claim.
 func (sc *storeController) reconcileClaim(ctx context.Context, name string, l lease.Lease, me pool.Party, recovers bool) error {
 	request := l.ClaimOf(name)
 	c, err := sc.claim(ctx, request.ClaimName())

@@ -48,7 +48,7 @@ type Controller struct {
 	layouts   map[string]pool.Layout
 	// loggedErrors are the errors that the log has, by what was done.
 	loggedErrors map[string]string
-	// sequence is the greatest of each pool that was seen.
+	// sequence is the greatest Status.Sequence that this controller has seen of each pool.
 	sequence map[string]int64
 	// reachableSince is since when the API answers, zero if it does not. lastAnswer is when it answered last.
 	reachableSince, lastAnswer time.Time
@@ -58,7 +58,7 @@ type Controller struct {
 	missed bool
 	// clock has the time since the boot in it, which nobody can set.
 	clock func() time.Time
-	// background is the context of what goes on after an ADD has given up. die ends it.
+	// background is the context of what goes on after an ADD has given up. cancelBackground ends it.
 	background       context.Context
 	cancelBackground context.CancelFunc
 }
@@ -121,7 +121,7 @@ func (nc *Controller) serve(ctx context.Context, network string, limit time.Dura
 	return unavailable(f(ctx, sc))
 }
 
-// allStores returns the members of the networks that have a store.
+// allStores returns the parts for the networks that have a store.
 func (nc *Controller) allStores() (stores []*storeController, err error) {
 	networks, err := lease.Networks(nc.Dir)
 	if err != nil {
@@ -158,7 +158,7 @@ func (nc *Controller) nodeUID(ctx context.Context) string {
 	return uid
 }
 
-// readUID is nodeUID by a new read. Somebody can make the object anew while this agent runs: the stores learn that in this boot, or the next
+// readUID reads the UID again. Somebody can make the object anew while this agent runs: the stores learn that in this boot, or the next
 // one would take them for those of another machine.
 func (nc *Controller) readUID(ctx context.Context) string {
 	n, err := nc.API.Node(ctx, nc.Node)
@@ -214,9 +214,9 @@ type view struct {
 	reason string
 }
 
-// readView reads all pools, and then the blocks of those that share addresses with this one. Who has made a block, and then reads this view,
-// knows for sure whether another pool has its addresses. Either that pool is older, and stops this one. Or who made the other block has
-// not seen the addresses in this pool after that, and so the other block was there before this one.
+// readView reads all pools, and then the blocks of those that share addresses with this one. A controller that makes a block, and then reads this
+// view, knows for sure whether another pool has its addresses. Either that pool is older, and stops this one. Or the maker of the other block
+// has not seen the addresses in this pool after that, and so the other block was there before this one.
 func (nc *Controller) readView(ctx context.Context, name string) (view, error) {
 	pools, err := nc.API.Pools(ctx)
 	if err != nil {
@@ -247,7 +247,7 @@ func (v view) closedReason(importing bool) string {
 	return v.reason
 }
 
-// sharedSpans returns the blocks of the pools. One that recovers can have had a block anywhere.
+// sharedSpans returns the blocks of the pools. A pool that recovers can have had a block anywhere.
 func (nc *Controller) sharedSpans(ctx context.Context, pools []pool.Pool) (spans []pool.Span, err error) {
 	for _, p := range pools {
 		if p.Recovery() != nil {
@@ -265,7 +265,7 @@ func (nc *Controller) sharedSpans(ctx context.Context, pools []pool.Pool) (spans
 	return spans, nil
 }
 
-// allowsBlock says whether this node may take the block. Of one whose addresses are all excluded it would have nothing.
+// allowsBlock says whether this node may take the block. It takes no block whose addresses are all excluded.
 func (v view) allowsBlock(index int64) bool {
 	span, ok := v.layout.Block(index)
 	return ok && v.unshared(span) && v.layout.AnyAssignable(span)

@@ -8,12 +8,12 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// errForeignBlock says that a block is not one that the pool is cut into, and that this node has nothing of it. Somebody has made it up, and
-// can have made this node one of its holders: nothing of it counts, and everything else goes on.
+// errForeignBlock says that the block is no block of the pool, and that this node has nothing of it. Somebody has made it by hand, and can have
+// named this node as a holder. The node ignores the block, and everything else goes on.
 var errForeignBlock = errors.New("is no block of the pool")
 
-// checkBlock returns an error if the block is not one that the pool is cut into. before is what this node has of it: a person can have made
-// another pool of the same name meanwhile.
+// checkBlock returns an error if the block is no block of the pool. before is this node's grant of it: a person can have made another pool of the
+// same name since.
 func (sc *storeController) checkBlock(ctx context.Context, b pool.Block, before pool.Grant) error {
 	if err := b.Check(); err != nil {
 		return foreignBlock(before, err)
@@ -34,12 +34,12 @@ func (sc *storeController) checkBlock(ctx context.Context, b pool.Block, before 
 	return foreignBlock(before, fmt.Errorf("AddressBlock %s has the addresses %s, and the pool has others there: delete it if no pod has any of them", b.Metadata.Name, b.Span()))
 }
 
-// errOverlaps says that a block shares addresses with another pool, and that this node has given none of it. Nothing of it counts, and
+// errOverlaps says that a block shares addresses with another pool, and that this node has given none of it. The node ignores the block, and
 // everything else goes on.
 var errOverlaps = errors.New("another AddressPool has addresses of it")
 
-// checkOverlap returns an error if the store has made a block, has not noted it so far, and another pool has its addresses: the agent has ended
-// after it made the block, and before it looked at the other pools. The block stays: it is not known for sure that no pod has any of it.
+// checkOverlap returns an error if this store has made the block, has no grant of it yet, and another pool has its addresses. Then the agent ended
+// after it made the block, and before it looked at the other pools. The block stays: a pod may have an address of it.
 func (sc *storeController) checkOverlap(ctx context.Context, b pool.Block, before pool.Grant, me pool.Party) error {
 	h, found := b.Holder(me)
 	if !found || h.Fenced != "" || h.Epoch != 1 || b.Spec.Node != sc.Node || !before.Empty() || before.Block == b.Metadata.UID || sc.comparedUID == b.Metadata.UID {
@@ -56,7 +56,7 @@ func (sc *storeController) checkOverlap(ctx context.Context, b pool.Block, befor
 	return nil
 }
 
-// isBlockOf says whether the pool is cut into blocks of which this is one.
+// isBlockOf says whether the block is one of the pool's blocks.
 func isBlockOf(l pool.Layout, b pool.Block) bool {
 	span, ok := l.Block(b.Spec.Index)
 	return ok && span == b.Span()

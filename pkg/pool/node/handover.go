@@ -17,13 +17,13 @@ type handOverKey struct {
 	epoch             int64
 }
 
-// handOverKeyOf is for how many addresses of other blocks the party has got for what it asks. Only the party itself takes back what it asks for,
-// and its agent can be away. So others who change the block change nothing here. If the party asks once more, it does so in another epoch.
+// handOverKeyOf returns the key of the request in handedOver. Others who change the block change no key. Only the party itself withdraws its
+// request, and its agent can be away. A party that asks once more does so in another epoch.
 func handOverKeyOf(b pool.Block, w pool.Want) handOverKey {
 	return handOverKey{b.Metadata.Name, b.Metadata.UID, w.Store, w.Epoch}
 }
 
-// pruneHandedOver forgets what parties have got that do not ask on the block any more.
+// pruneHandedOver drops the counts of parties that do not ask on the block any more.
 func (sc *storeController) pruneHandedOver(b pool.Block) {
 	maps.DeleteFunc(sc.handedOver, func(k handOverKey, _ int) bool {
 		asks := func(w pool.Want) bool { return w.Count > 0 && handOverKeyOf(b, w) == k }
@@ -31,7 +31,7 @@ func (sc *storeController) pruneHandedOver(b pool.Block) {
 	})
 }
 
-// handOver marks what the store can do without and others want on the block. It returns the store's part of this block.
+// handOver marks the addresses that others ask for on the block and that the store can spare. It returns the store's grant of the block.
 func (sc *storeController) handOver(ctx context.Context, b pool.Block, s state, g pool.Grant) (pool.Grant, error) {
 	delete(sc.requestedBlocks, b.Metadata.Name)
 	sc.pruneHandedOver(b)
@@ -56,8 +56,8 @@ func (sc *storeController) handOver(ctx context.Context, b pool.Block, s state, 
 	return g, nil
 }
 
-// handOverFree marks free addresses of this block, and passes on those of other blocks if there are not enough. What ADDs of
-// this node wait for stays here.
+// handOverFree marks free addresses of this block, and hands over those of other blocks if these are not enough. It keeps what ADDs of
+// this node wait for.
 func (sc *storeController) handOverFree(ctx context.Context, b pool.Block, w pool.Want, g pool.Grant) (pool.Grant, error) {
 	s, err := sc.state(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func (sc *storeController) handOverFrom(ctx context.Context, g pool.Grant, limit
 		return 0, err
 	}
 	if err = sc.writeBlock(ctx, b.HandOver(s.me, marked, recipient)); err != nil {
-		return 0, pool.IgnoreChanged(err) // The next visit gives back what is marked.
+		return 0, pool.IgnoreChanged(err) // The next reconcile gives back what is marked.
 	}
 	return len(marked), nil
 }

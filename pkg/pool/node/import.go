@@ -168,7 +168,7 @@ func (r *importRun) currentState(ctx context.Context, name string) (state, error
 	return s, ignore(err, lease.ErrNotLeased)
 }
 
-// recordGranted notes that the store has the address, if it has.
+// recordGranted says whether the store has the address, and notes that in the result.
 func (r *importRun) recordGranted(s state, name string, a netip.Addr) bool {
 	held := s.mayGive(name, a)
 	if held {
@@ -177,8 +177,8 @@ func (r *importRun) recordGranted(s state, name string, a netip.Addr) bool {
 	return held
 }
 
-// openForImport reads the pool, and makes sure that it is paused, and that nothing else keeps this node from taking of it. A dry run
-// notes what does.
+// openForImport reads the pool. It fails if the pool is not paused, or if anything else keeps this node from taking addresses of it. A dry run
+// only notes the reason.
 func (r *importRun) openForImport(ctx context.Context, name string) (view, error) {
 	if err := r.waitSettled(ctx); err != nil {
 		return view{}, err

@@ -22,8 +22,8 @@ import (
 //
 // If the target's pod ends first, its node takes back what it has asked for.
 
-// becomeTarget makes the pod that is about to start the target of the owner's machine, if that migrates. target is the pod's UID then.
-// accepted says that the source's node has accepted it.
+// becomeTarget names the pod that is about to start as the target in the owner's claim, if the owner's machine migrates. target is the pod's UID
+// then. accepted says that the source's node has accepted it.
 func (sc *storeController) becomeTarget(ctx context.Context, a pool.Acquisition, address netip.Addr, me pool.Party) (target string, accepted bool, err error) {
 	if len(a.Siblings) == 0 || a.Pod.UID == "" {
 		return "", false, nil
@@ -43,9 +43,9 @@ func (sc *storeController) becomeTarget(ctx context.Context, a pool.Acquisition,
 	return place.PodUID, false, nil
 }
 
-// acceptMigration accepts that the machine of a pod of this node migrates to who wants its address. l is the pod's lease. A pod that is no
-// target so far can become one: its node knows the machine's pod here by the claim, and an ADD that came back to this node has not
-// written there.
+// acceptMigration accepts in the claim that the machine of a pod of this node migrates to the party that wants its address. l is the pod's
+// lease. A request without a pod is not for a target yet. Then acceptMigration writes the UID of the pod here into the claim, if an ADD that came
+// back to this node has not: by this UID the other node knows the machine.
 func (sc *storeController) acceptMigration(ctx context.Context, w pool.Want, l lease.Lease, me pool.Party) error {
 	c, err := sc.claim(ctx, w.Claim)
 	if err != nil || !c.Spec.Active.SameParty(me) || c.Spec.Address != w.Address {
@@ -69,8 +69,8 @@ func (sc *storeController) acceptMigration(ctx context.Context, w pool.Want, l l
 	return pool.IgnoreChanged(err)
 }
 
-// reconcileMigrating is for owners' addresses that this node does not have. A pod that has one beside another node goes on asking for it. An
-// address that waits for nobody is forgotten.
+// reconcileMigrating looks at leases of owners' addresses that this node does not have. While a pod here has such an address, the store goes on
+// asking for it. A reservation of one that does not come ends.
 func (sc *storeController) reconcileMigrating(ctx context.Context, s state) error {
 	var errs []error
 	for _, p := range s.Pools {
@@ -89,7 +89,7 @@ func (sc *storeController) reconcileMigrating(ctx context.Context, s state) erro
 	return errors.Join(errs...)
 }
 
-// requestMigrating asks for the address of a machine that has come to this node. If the source's node was declared dead, it takes it.
+// requestMigrating asks for the address of a machine that has come to this node. If the source's node was declared dead, this node takes the address.
 func (sc *storeController) requestMigrating(ctx context.Context, p lease.PoolState, l lease.Lease, me pool.Party) error {
 	c := l.ClaimOf(p.Name)
 	claim, err := sc.claim(ctx, c.ClaimName())
@@ -104,9 +104,9 @@ func (sc *storeController) requestMigrating(ctx context.Context, p lease.PoolSta
 	return err
 }
 
-// endIncoming ends a reservation of an address that this node does not have, unless it is about to come. It first takes back what
-// this node has asked for: otherwise the address could still come, and nobody would know here whose it is. If it is nobody's, and the
-// claim still has it for the owner, this node takes it.
+// endIncoming ends a reservation of an address that this node does not have, unless the address is about to come. It first withdraws the node's
+// request: otherwise the address could still come, and nobody would know here whose it is. If nobody has the address, and the claim still names
+// it for the owner, this node takes it.
 func (sc *storeController) endIncoming(ctx context.Context, p lease.PoolState, l lease.Lease, s state) error {
 	index, found := p.Layout.Index(l.Address)
 	if found {
@@ -134,8 +134,8 @@ func (sc *storeController) endIncoming(ctx context.Context, p lease.PoolState, l
 	return sc.store.CancelIncoming(ctx, p.Name, l.Address, l.Owner)
 }
 
-// clearTarget says in a claim that was just read that the machine does not migrate to this node. The error matches pool.ErrConflict if the claim
-// changes at the same time. It has to be read again then: it would name a target that never comes.
+// clearTarget takes this node out of a claim that was just read, as the target of the machine. The error matches pool.ErrConflict if the claim
+// changes at the same time. The caller must read it again then: otherwise the claim would name a target that never comes.
 func (sc *storeController) clearTarget(ctx context.Context, c pool.Claim, me pool.Party) error {
 	if t := c.Spec.Target; t == nil || !t.SameParty(me) {
 		return nil

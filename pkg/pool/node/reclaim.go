@@ -12,7 +12,7 @@ import (
 // maxRequests is how many nodes are asked at a time.
 const maxRequests = 2
 
-// reclaimFrom looks for single addresses: those that are nobody's, those of fenced nodes, and those that other nodes have too much.
+// reclaimFrom takes single addresses: first those that nobody has, then those of fenced nodes. For the rest it asks other nodes.
 func (sc *storeController) reclaimFrom(ctx context.Context, blocks []pool.Block, v view, need int) (err error) {
 	if blocks == nil {
 		if blocks, err = sc.API.Blocks(ctx, v.layout.Name); err != nil {
@@ -38,7 +38,8 @@ func (sc *storeController) reclaimFrom(ctx context.Context, blocks []pool.Block,
 	return err
 }
 
-// takeSingle takes some of those addresses of the blocks, but none that the pool excludes by now or that another pool has. It returns how many are still needed.
+// takeSingle takes addresses of the blocks at those offsets. It takes none that the pool excludes by now, or that another pool has. It returns
+// how many are still needed.
 func (sc *storeController) takeSingle(ctx context.Context, blocks []pool.Block, s state, need int, v view, offsets func(pool.Block) []int) (int, error) {
 	for _, b := range blocks {
 		if need <= 0 {
@@ -114,8 +115,8 @@ func (sc *storeController) requestFromNext(ctx context.Context, blocks []pool.Bl
 	return sc.requestAddresses(ctx, b, addressRequest{block: b.Metadata.Name, want: w})
 }
 
-// requestAddresses asks the API to note on the block what the store wants. If somebody else changes the block at the same time, nothing is asked. Who
-// asks for any addresses begins a new epoch: the holder hears by it that the store needs as many once more.
+// requestAddresses notes on the block what the store wants. If somebody else changes the block at the same time, it notes nothing. A request
+// for any addresses begins a new epoch: so the holder sees that the store needs as many once more.
 func (sc *storeController) requestAddresses(ctx context.Context, b pool.Block, a addressRequest) error {
 	if a.want.Count > 0 {
 		b.Spec.Epoch++

@@ -12,7 +12,7 @@ import (
 // of it tell it meanwhile.
 const defaultSettling = 5 * time.Second
 
-// maxSilence is after how long without an answer a controller begins to settle again.
+// maxSilence is the time without an answer after which a controller settles again.
 const maxSilence = time.Minute
 
 // noteAnswer notes that the API has answered, or has not.
@@ -39,7 +39,7 @@ func (nc *Controller) apiReachable() bool {
 	return !nc.reachableSince.IsZero()
 }
 
-// takeMissed says whether the API was away since it was asked last, and forgets that.
+// takeMissed says whether the API was away since the last call.
 func (nc *Controller) takeMissed() (missed bool) {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()
@@ -88,14 +88,14 @@ func (nc *Controller) lostSequence(p pool.Pool) bool {
 	return false
 }
 
-// acceptSequence begins anew with the status that a recovering pool has: what was newer is lost.
+// acceptSequence takes the status of a recovering pool as the newest one: the API has lost what was newer.
 func (nc *Controller) acceptSequence(p pool.Pool) {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()
 	nc.sequence[p.Metadata.Name+" "+p.Metadata.UID] = p.Status.Sequence
 }
 
-// declareLoss is called if this node has more of a pool than the API knows. It stops all nodes from taking anything new of it. It
+// declareLoss begins the recovery of a pool of which this node has more than the API knows: no node takes anything new of it then. It
 // returns an error in any case.
 func (sc *storeController) declareLoss(ctx context.Context, name string, lost error) error {
 	sc.Log.Error("the Kubernetes API has lost what this node has: the pool gives nothing new until all nodes have said what they have", "pool", name, "error", lost)
@@ -118,7 +118,7 @@ func (nc *Controller) recoverPools(ctx context.Context) error {
 	}
 	var errs []error
 	for _, p := range pools {
-		_, _ = nc.cacheLayout(p) // Who needs a pool whose spec is wrong says so.
+		_, _ = nc.cacheLayout(p) // Whoever needs a pool with a wrong spec reports it.
 		if p.Recovery() == nil && nc.lostSequence(p) {
 			errs = append(errs, nc.beginRecovery(ctx, p.Metadata.Name, "it has seen a newer status of the pool"))
 		}

@@ -27,7 +27,7 @@ func (nc *Controller) Refill(ctx context.Context, d pool.Demand) error {
 	})
 }
 
-// fill takes what the store lacks of the pool, whole blocks first. ADDs wait for need addresses: only for these it asks other
+// fill takes what the store lacks of the pool, whole blocks first. need is how many addresses ADDs wait for: only for these it asks other
 // nodes.
 func (sc *storeController) fill(ctx context.Context, name string, need int) error {
 	if need == 0 && sc.clock().Sub(sc.exhaustedAt[name]) < sc.Surplus {
@@ -116,14 +116,14 @@ func (sc *storeController) takeBlock(ctx context.Context, search *search) (int, 
 	}
 }
 
-// createBlock makes a block of which all is this node's.
+// createBlock makes a block, and all its addresses are this node's.
 func (sc *storeController) createBlock(ctx context.Context, v view, index int64, s state) (int, error) {
 	b, _ := pool.NewBlock(v.layout, index, s.me, s.Boot) // v allows the block, so the pool has it.
 	return sc.createCheckedBlock(ctx, v, b, s, false)
 }
 
-// createCheckedBlock makes the block. The pool could have been deleted since it was read: its blocks count only if it is still there, and
-// its closedReason says nothing against it. An unclear answer is followed by a read.
+// createCheckedBlock makes the block, and reads the pool again. It deletes the block if the pool was deleted or closed since it was read, or if
+// another pool has some of the block. After an unclear answer, it reads whether the API has made the block.
 func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b pool.Block, s state, importing bool) (int, error) {
 	failpoint.Here("before a block is made")
 	stored, err := sc.API.CreateBlock(ctx, b)

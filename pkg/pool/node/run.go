@@ -45,8 +45,8 @@ func (nc *Controller) Run(ctx context.Context) {
 	nc.reconcileLoop(ctx, changes)
 }
 
-// waitForPools waits until a network of this node has a pool. It returns false if ctx ends before. Pools that recover wait for all nodes, so
-// the node says from time to time that it has nothing. It does not matter here whether the cluster has pools.
+// waitForPools waits until a network of this node has a pool. It returns false if ctx ends first. A pool that recovers waits for all nodes, so
+// this node says from time to time that it has nothing. It does so even in a cluster without pools.
 func (nc *Controller) waitForPools(ctx context.Context) bool {
 	tick := time.NewTicker(idleInterval + rand.N(idleInterval/4))
 	defer tick.Stop()
@@ -120,8 +120,8 @@ func (nc *Controller) reconcileLoop(ctx context.Context, changes <-chan pool.Cha
 	}
 }
 
-// apiCheckDelay is after which time a controller looks whether the API is back. All controllers do within half of the time that they wait before they
-// take anything new: who knows of a loss can tell it meanwhile.
+// apiCheckDelay is the pause between two checks whether the API is back. It is less than half of the time that a controller waits before it takes
+// anything new. Meanwhile a controller that knows of a loss can report it.
 func (nc *Controller) apiCheckDelay() time.Duration { return nc.Settling/5 + rand.N(nc.Settling/5+1) }
 
 // checkAPI reads all blocks of all stores as soon as the API answers again. What was read before may be lost.
@@ -149,7 +149,7 @@ func (nc *Controller) watchStores() (*fsnotify.Watcher, error) {
 	return w, nil
 }
 
-// logOnce logs an error once, until it is another one.
+// logOnce logs an error of the operation, unless it is the same as the last one.
 func (nc *Controller) logOnce(operation string, err error) {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()
@@ -166,7 +166,7 @@ func (nc *Controller) logOnce(operation string, err error) {
 	}
 }
 
-// Reconcile does at once what Run does every some seconds for each store.
+// Reconcile does at once for each store what Run does every few seconds.
 func (nc *Controller) Reconcile(ctx context.Context) {
 	nc.logOnce("read the pools", nc.syncAll(ctx))
 	nc.logOnce("keep the pools", nc.eachStore(ctx, (*storeController).balance))
@@ -210,7 +210,7 @@ func (nc *Controller) relayAllLayouts(ctx context.Context) error {
 	return nc.eachStore(ctx, (*storeController).relayLayouts)
 }
 
-// relayLayouts tells the store what its pools are like now. One of which it has never had anything does not matter.
+// relayLayouts tells the store what its pools are like now. It leaves out pools of which the store has never had an address.
 func (sc *storeController) relayLayouts(ctx context.Context) error {
 	s, err := sc.state(ctx)
 	if err != nil {

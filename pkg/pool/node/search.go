@@ -11,11 +11,11 @@ import (
 // maxMisses is how many blocks a search tries that exist already, before it asks for all of them.
 const maxMisses = 3
 
-// search looks for a block that does not exist. It guesses, by the controller's hint if there is one: to be wrong costs one
-// request, and to know costs a list of all blocks.
+// search looks for a block that does not exist. It guesses, by the controller's hint if there is one. A wrong guess costs one request. To be
+// certain costs a list of all blocks.
 type search struct {
 	view
-	// tried are blocks that exist. After a list, all that are not in it do not.
+	// tried are blocks that exist. After a list, it has all of them.
 	tried  map[int64]bool
 	misses int
 	// blocks are all blocks, nil before a list.
@@ -62,10 +62,10 @@ func (s *search) guess() int64 {
 	return firstFrom(rand.Int64N(n), n, func(i int64) bool { return bits[i/8]&(1<<(i%8)) != 0 && s.fits(i) })
 }
 
-// fits says whether the block may not exist, and this node may take it.
+// fits says whether no search has found the block, and this node may take it.
 func (s *search) fits(index int64) bool { return !s.tried[index] && s.allowsBlock(index) }
 
-// firstFrom returns the first index from start on that is fit, round the n blocks, -1 for none.
+// firstFrom returns the first index that is fit, -1 for none. It begins at start, and goes round the n blocks.
 func firstFrom(start, n int64, fit func(int64) bool) int64 {
 	for i := range n {
 		if index := (start + i) % n; fit(index) {

@@ -13,18 +13,18 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// storeController is a store of the node. It does one thing at a time: who has the turn reads a block, and uses that read once.
+// storeController works for one store of the node. It does one thing at a time: the holder of the turn reads a block, and uses that read once.
 type storeController struct {
 	*Controller
 	store   *lease.Store
 	network string
 	turn    chan struct{}
-	// arrivals is closed and made anew when the store has got addresses. It is guarded by Controller.mu, as is waiting: how many
-	// ADDs wait for an address of a pool.
+	// arrivals is closed and made anew when the store has got addresses. waiting is how many ADDs wait for an address of a pool.
+	// Controller.mu guards both.
 	arrivals chan struct{}
 	waiting  map[string]int
 
-	// The rest belongs to who has the turn.
+	// Only the holder of the turn uses the rest.
 
 	// surplusSince is since when the store has more of a pool than it needs.
 	surplusSince map[string]time.Time
@@ -34,13 +34,13 @@ type storeController struct {
 	filledAt map[string]time.Time
 	// requestedBlocks are blocks of which other parties want something.
 	requestedBlocks map[string]pool.BlockSpec
-	// handedOver is how many addresses of other blocks those have got who ask on a block.
+	// handedOver counts the addresses of other blocks that a party has got since it asked.
 	handedOver map[handOverKey]int
 	// requested is what the store has asked for.
 	requested map[string]addressRequest
 	// fenced are blocks from which this node was fenced, and of which pods still have addresses.
 	fenced map[string]pool.BlockSpec
-	// handledVersions is the version of each block that this store has made, or of which it has answered all that others want.
+	// handledVersions is the version of each block that this store has written, or in which it has answered all requests.
 	handledVersions map[string]string
 	// comparedUID is the UID of the block that this store has made last, and compared with the other pools since.
 	comparedUID string
@@ -98,7 +98,7 @@ func (sc *storeController) state(ctx context.Context) (state, error) {
 	return state{g, pool.Party{Node: sc.Node, NodeUID: uid, Network: sc.network, Store: g.ID}}, nil
 }
 
-// readyState is state for a store that gives addresses of the pool: it is made if there is none, and the API is read once in each boot.
+// readyState is state for a store that gives addresses of the pool. It makes the store if there is none, and reads the API once in each boot.
 func (sc *storeController) readyState(ctx context.Context, name string) (state, error) {
 	s, err := sc.state(ctx)
 	if errors.Is(err, lease.ErrNotLeased) || err == nil && s.ID == "" {
@@ -126,7 +126,7 @@ func (s state) poolState(name string) lease.PoolState {
 	return lease.PoolState{Name: name}
 }
 
-// confirm returns the block with the boot in which this store has what it says. Until the store is confirmed, it says so in each block.
+// confirm notes in the block that this store still has its part in this boot. A store does so in each block until it is confirmed.
 func (s state) confirm(b pool.Block) (_ pool.Block, changed bool) {
 	if s.Confirmed {
 		return b, false
@@ -225,8 +225,8 @@ func (sc *storeController) deleteBlock(ctx context.Context, b pool.Block) error 
 	return sc.adoptDeletion(ctx, b.Spec.Pool, b.Spec.Index)
 }
 
-// adopt brings the grant in the store to what the API has just answered. A node that has more than the API knows raises the
-// alarm, and its grant stays.
+// adopt brings the grant in the store to what the API has just answered. If the store has more than the API knows, adopt declares the loss,
+// and the grant stays.
 func (sc *storeController) adopt(ctx context.Context, b pool.Block) (state, pool.Grant, error) {
 	s, err := sc.state(ctx)
 	if err != nil {

@@ -30,13 +30,13 @@ func (sc *storeController) supplyAddress(ctx context.Context, name string) error
 	return err
 }
 
-// await makes tries until one brings what an ADD waits for, or fails. It makes the next one when the store has got addresses. At the end of ctx
-// it returns the error of the last try.
-func (sc *storeController) await(ctx context.Context, try func() (came bool, err error)) error {
+// await tries until a try brings what an ADD waits for, or fails. It tries again when the store has got addresses. At the end of ctx it returns
+// the error of the last try.
+func (sc *storeController) await(ctx context.Context, try func() (success bool, err error)) error {
 	for {
 		news := sc.arrivalSignal()
-		came, err := try()
-		if came || err != nil && ctx.Err() == nil {
+		success, err := try()
+		if success || err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {
@@ -58,7 +58,7 @@ func (sc *storeController) trySupply(ctx context.Context, name string) (enough b
 	if err != nil {
 		return false, err
 	}
-	var came bool
+	var success bool
 	var failure error
 	ended := make(chan struct{})
 	go func() {
@@ -66,11 +66,11 @@ func (sc *storeController) trySupply(ctx context.Context, name string) (enough b
 		defer release()
 		ctx, cancel := sc.detach(ctx)
 		defer cancel()
-		came, failure = sc.supplyInTurn(ctx, name)
+		success, failure = sc.supplyInTurn(ctx, name)
 	}()
 	select {
 	case <-ended:
-		return came, failure
+		return success, failure
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -85,7 +85,7 @@ func (nc *Controller) detach(ctx context.Context) (context.Context, context.Canc
 	return ctx, func() { stop(); cancel() }
 }
 
-// stopBackground ends what goes on, and waits for its end: it has the turn of its store.
+// stopBackground ends the tries in the background, and waits for their ends: each has the turn of its store.
 func (nc *Controller) stopBackground() {
 	nc.mu.Lock()
 	nc.cancelBackground()
@@ -98,7 +98,7 @@ func (nc *Controller) stopBackground() {
 	}
 }
 
-// supplyInTurn is trySupply for who has the turn.
+// supplyInTurn is trySupply for the holder of the turn.
 func (sc *storeController) supplyInTurn(ctx context.Context, name string) (enough bool, err error) {
 	s, err := sc.readyState(ctx, name)
 	if err != nil {
@@ -129,7 +129,7 @@ func (sc *storeController) addWaiting(name string, n int) {
 	sc.waiting[name] += n
 }
 
-// arrivalSignal returns what is closed when the store gets addresses.
+// arrivalSignal returns the channel that is closed when the store gets addresses.
 func (sc *storeController) arrivalSignal() <-chan struct{} {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()

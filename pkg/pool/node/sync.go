@@ -17,18 +17,18 @@ func (sc *storeController) sync(ctx context.Context) error {
 	if err != nil || s.ID == "" { // The network has no pool.
 		return err
 	}
-	// In a new boot, whoever reads the taint takes the addresses.
+	// In a new boot, whoever reads the taint may give the node's addresses to others.
 	if !s.Confirmed {
 		if err := sc.checkNotDead(ctx); err != nil {
 			return err
 		}
 	}
-	visits, err := sc.unreconciled(ctx, s)
+	grants, err := sc.unreconciled(ctx, s)
 	if err != nil {
 		return err
 	}
 	var errs, ignored []error
-	for _, g := range visits {
+	for _, g := range grants {
 		err := sc.reconcileBlock(ctx, g.Pool, g.Index)
 		// Such a block does not keep the store from giving addresses.
 		if errors.Is(err, errForeignBlock) || errors.Is(err, errOverlaps) || errors.Is(err, pool.ErrUnknown) && !s.poolState(g.Pool).Named {
@@ -47,8 +47,8 @@ func (sc *storeController) sync(ctx context.Context) error {
 	return sc.store.Confirm(ctx)
 }
 
-// unreconciled returns the blocks of the store that it has not met as the API has them. The list is no read that a step can begin with: the step
-// before can have changed the block.
+// unreconciled returns the blocks whose current version the store has not handled. No step can begin with this list: the step before it can
+// have changed the block.
 func (sc *storeController) unreconciled(ctx context.Context, s state) (grants []pool.Grant, err error) {
 	blocks, err := sc.API.BlocksOf(ctx, sc.Node)
 	if err != nil {
@@ -74,8 +74,8 @@ func (sc *storeController) unreconciled(ctx context.Context, s state) (grants []
 	return grants, nil
 }
 
-// isReconciled says whether the store has met the block as it is, and has nothing to say there. A fence can end any time: when the last pod
-// has ended.
+// isReconciled says whether the store has handled this version of the block. A fenced store has not: its fence can end at any time, with its
+// last pod.
 func (sc *storeController) isReconciled(s state, b pool.Block) bool {
 	h, _ := b.Holder(s.me)
 	return s.Confirmed && h.Fenced == "" && sc.handledVersions[b.Metadata.Name] == b.Metadata.ResourceVersion
@@ -133,7 +133,7 @@ func (sc *storeController) balance(ctx context.Context) error {
 	return errors.Join(append(errs, sc.cancelUnneeded(ctx, s), sc.reconcileOwners(ctx))...)
 }
 
-// reconcileOwners does what owners' addresses need.
+// reconcileOwners goes on with migrations, and claims what owners have here.
 func (sc *storeController) reconcileOwners(ctx context.Context) error {
 	s, err := sc.state(ctx)
 	if err != nil {
@@ -173,7 +173,7 @@ func (sc *storeController) balancePool(ctx context.Context, p lease.PoolState) e
 	return sc.releaseSurplus(ctx, p, surplus)
 }
 
-// releaseMarked goes on with what was marked before this process.
+// releaseMarked gives back what an earlier process has marked.
 func (sc *storeController) releaseMarked(ctx context.Context, p lease.PoolState) error {
 	for _, g := range p.Grants {
 		if len(g.Offsets(string(pool.Marked))) > 0 {
@@ -185,8 +185,8 @@ func (sc *storeController) releaseMarked(ctx context.Context, p lease.PoolState)
 	return nil
 }
 
-// releaseSurplus returns blocks of which nobody has an address, but not more than is too much. Of a block with addresses that the pool
-// excludes by now, only the others count.
+// releaseSurplus gives back blocks of which nobody has an address, with at most surplus addresses in all. Addresses that the pool excludes by
+// now do not count.
 func (sc *storeController) releaseSurplus(ctx context.Context, p lease.PoolState, surplus int) error {
 	for _, g := range p.Grants {
 		n := p.Gives(g)
@@ -221,8 +221,8 @@ func isUnused(p lease.PoolState, g pool.Grant) bool {
 	return g.Granted() > 0
 }
 
-// cancelUnneeded takes back what the store has asked for and does not need any more. What an earlier process has asked for, nobody
-// waits for.
+// cancelUnneeded withdraws the requests that the store does not need any more. Nobody waits for what an earlier process has asked
+// for.
 func (sc *storeController) cancelUnneeded(ctx context.Context, s state) error {
 	for key, a := range sc.requested {
 		name, _, _ := pool.ParseBlockName(a.block)
@@ -249,7 +249,7 @@ func (sc *storeController) cancelUnneeded(ctx context.Context, s state) error {
 	return nil
 }
 
-// cancelRequest takes back what the store has asked for on a block. The store has it afterwards if it has come meanwhile. The error matches
+// cancelRequest withdraws a request from a block. If the addresses have come meanwhile, the store has them afterwards. The error matches
 // pool.ErrConflict if the block changes at the same time.
 func (sc *storeController) cancelRequest(ctx context.Context, a addressRequest) error {
 	b, err := sc.API.Block(ctx, a.block)

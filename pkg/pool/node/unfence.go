@@ -12,9 +12,9 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// unfence tells the API that this node knows of its fence. It waits until no pod has any of the addresses. What claims have for owners
-// of it, and nobody has taken, it takes back: these owners have had no pod since. It waits with that until it may take something,
-// and as long as it is declared dead.
+// unfence takes this node out of a block from which it was fenced. It waits until no pod here has any of the block's addresses, and until the
+// node is not declared dead any more. Then the node takes back the addresses that claims still name for owners and nobody has taken: these owners
+// have had no pod since. If there are any, unfence also waits until the node may take something of the pool.
 func (sc *storeController) unfence(ctx context.Context, b pool.Block, s state) error {
 	_, alreadyFenced := sc.fenced[b.Metadata.Name]
 	sc.fenced[b.Metadata.Name] = b.Spec // Nobody else tells when the node can leave.
@@ -46,8 +46,8 @@ func (sc *storeController) unfence(ctx context.Context, b pool.Block, s state) e
 	return sc.takeOwned(ctx, b.Metadata.Name, owned)
 }
 
-// ownedClaims returns the claims of which this node had the address in the block, and nobody has taken it. A claim can still name the node
-// that has handed the address over. wait is as that of takeable.
+// ownedClaims returns the claims of addresses of the block that this node had and nobody has taken. Such a claim can still name the node that
+// handed the address over. wait is as that of takeable.
 func (sc *storeController) ownedClaims(ctx context.Context, b pool.Block, s state) (owned []pool.Claim, wait bool, err error) {
 	claims, err := sc.API.Claims(ctx, b.Spec.Pool)
 	if err != nil {
@@ -57,7 +57,7 @@ func (sc *storeController) ownedClaims(ctx context.Context, b pool.Block, s stat
 	return sc.takeable(ctx, b.Spec.Pool, claimsOf(b, h.ID[0], claims...))
 }
 
-// claimsOf returns the claims of those of the block's addresses that have the character.
+// claimsOf returns the claims whose address has the character in the block.
 func claimsOf(b pool.Block, char byte, claims ...pool.Claim) []pool.Claim {
 	return slices.DeleteFunc(claims, func(c pool.Claim) bool {
 		i := b.Offset(c.Spec.Address)
@@ -65,8 +65,8 @@ func claimsOf(b pool.Block, char byte, claims ...pool.Claim) []pool.Claim {
 	})
 }
 
-// takeable returns those of the claims whose addresses the pool still gives. wait says that there are some, and that the node takes nothing of
-// the pool now. A pool that is gone or being deleted gives nothing any more.
+// takeable returns the claims whose addresses the pool still gives. wait says that there are some, but the node may take nothing of the pool
+// now. A pool that is gone or being deleted gives nothing any more.
 func (sc *storeController) takeable(ctx context.Context, name string, claims []pool.Claim) (_ []pool.Claim, wait bool, err error) {
 	if len(claims) == 0 {
 		return nil, false, nil
@@ -79,7 +79,7 @@ func (sc *storeController) takeable(ctx context.Context, name string, claims []p
 	return claims, len(claims) > 0 && v.closedReason(false) != "", nil
 }
 
-// reserveOwned reserves the addresses of the claims for the owners before. It returns the claims of which it has.
+// reserveOwned reserves the addresses of the claims for their owners. It returns the claims whose address it could reserve.
 func (sc *storeController) reserveOwned(ctx context.Context, owned []pool.Claim) (expected []pool.Claim, err error) {
 	for _, c := range owned {
 		retain, _ := time.ParseDuration(c.Spec.Retain) // Nothing else is for as long as the owner lives.
@@ -95,7 +95,7 @@ func (sc *storeController) reserveOwned(ctx context.Context, owned []pool.Claim)
 	return expected, nil
 }
 
-// takeOwned takes the addresses of the claims that are nobody's. If it does not come to that, endIncoming does it.
+// takeOwned takes those of the claims' addresses that nobody has. If the agent ends before that, endIncoming takes them later.
 func (sc *storeController) takeOwned(ctx context.Context, block string, owned []pool.Claim) error {
 	b, err := sc.API.Block(ctx, block)
 	if err != nil {
@@ -113,8 +113,8 @@ func (sc *storeController) takeOwned(ctx context.Context, block string, owned []
 	return err
 }
 
-// reclaimReserved takes back an address that waits here for its owner and is nobody's: this node has left the block, and could not take the
-// address after that. waits says that the reservation goes on: the address is here again, or the node can take nothing now.
+// reclaimReserved takes an address that waits here for its owner and that nobody has: the agent ended between unfence and takeOwned. waits says
+// that the reservation goes on: the address is here again, or the node can take nothing now.
 func (sc *storeController) reclaimReserved(ctx context.Context, claim pool.Claim, index int64) (waits bool, err error) {
 	b, err := sc.API.Block(ctx, pool.BlockName(claim.Spec.Pool, index))
 	if err != nil {
