@@ -82,7 +82,9 @@ func benchAttach(bin string, pairs int) (rows, crowded []results.Attach, err err
 	fmt.Printf("ADD and DEL as whole processes, %d paired runs, an empty pool; milliseconds, median (90th percentile)\n\n", pairs)
 	fmt.Println(results.Results{Attach: rows}.AttachTable())
 
-	if err := addForeignLinks(foreignLinks); err != nil {
+	err = addForeignLinks(foreignLinks)
+	defer func() { _ = exec.Command("ip", "link", "delete", "group", fmt.Sprint(foreignGroup)).Run() }()
+	if err != nil {
 		return nil, nil, err
 	}
 	contenders = []*contender{{name: first.name, plugin: first.plugin, ipam: first.ipam}, {name: contenders[2].name, plugin: contenders[2].plugin, ipam: contenders[2].ipam}}
@@ -108,11 +110,14 @@ func attachRows(contenders []*contender, times func(*contender) (add, del []time
 // foreignLinks is how many links of others the node has, as the ends of other pods' pairs are.
 const foreignLinks = 1000
 
-// addForeignLinks makes pairs whose ends are both in the host. They go with the program.
+// foreignGroup is the group of links that the foreign ones are in.
+const foreignGroup = 7
+
+// addForeignLinks makes pairs whose ends are both in the host.
 func addForeignLinks(links int) error {
 	for i := range links / 2 {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name = fmt.Sprintf("foreign%d", i)
+		attrs.Name, attrs.Group = fmt.Sprintf("foreign%d", i), foreignGroup
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: fmt.Sprintf("other%d", i)}); err != nil {
 			return err
 		}
