@@ -92,7 +92,7 @@ func parseParents(values []string) (selected string, mapped map[string]string, e
 }
 
 // heapGrowth is the percentage by which the live heap may grow before a garbage collection. A restore ends soon, and
-// 5,000 sandboxes stay below 200 MB.
+// 5,000 sandboxes stay below 250 MB.
 const heapGrowth = 300
 
 func restoreAll(ctx context.Context, opts restore.Options, s *screen) error {
