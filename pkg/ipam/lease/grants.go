@@ -59,7 +59,7 @@ func (l *leaseTx) putLayout(layout pool.Layout) (changed bool, err error) {
 	return true, l.layouts.Put([]byte(layout.Name), b)
 }
 
-// putGrant stores the grant, if it has changed.
+// putGrant stores the grant, if it has changed. It keeps what a newer relink has added to it.
 func (l *leaseTx) putGrant(name string, g pool.Grant) (changed bool, err error) {
 	if reason := wrongGrant(g); reason != "" {
 		return false, fmt.Errorf("grant %s cannot be stored: %s", g.Name(), reason)
