@@ -2,7 +2,6 @@ package crash
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -358,10 +356,17 @@ func (p *pool) passes(t *testing.T, d time.Duration) {
 	t.Helper()
 	p.edit(t, func(tx *bolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))
-		clock := slices.Clone(meta.Get([]byte("clock")))
-		// The first bytes are the milliseconds since 1970.
-		binary.BigEndian.PutUint64(clock, binary.BigEndian.Uint64(clock)+uint64(d.Milliseconds()))
-		return meta.Put([]byte("clock"), clock)
+		var clock struct {
+			Time   time.Time     `json:"time"`
+			Uptime time.Duration `json:"uptime"`
+			BootID string        `json:"bootID"`
+		}
+		if err := json.Unmarshal(meta.Get([]byte("clock")), &clock); err != nil {
+			return err
+		}
+		clock.Time = clock.Time.Add(d)
+		b, err := json.Marshal(clock)
+		return errors.Join(err, meta.Put([]byte("clock"), b))
 	})
 }
 
