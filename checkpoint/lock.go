@@ -246,6 +246,7 @@ func tryFlock(f *os.File) error {
 	return err
 }
 
+// isNamed is flock.IsNamed, and false on an error.
 func isNamed(f *os.File) bool {
 	named, err := flock.IsNamed(f)
 	return err == nil && named

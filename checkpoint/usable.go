@@ -22,8 +22,8 @@ func (s *Store) CheckWritable() error {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}
 	// Not the lock of the host's devices: no ADD takes that.
-	for name, subject := range map[string]string{parentsLock: parentsSubject, savesLock: savesSubject} {
-		lock, err := s.openNodeFile(name, subject)
+	for _, l := range [][2]string{{parentsLock, parentsSubject}, {savesLock, savesSubject}} {
+		lock, err := s.openNodeFile(l[0], l[1])
 		if err != nil {
 			return err
 		}

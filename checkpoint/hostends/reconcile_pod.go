@@ -49,8 +49,8 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 
 // FollowNode looks at the pod under the sandbox's lock, and makes right what follows from the node. found is what it has found, and empty if
 // nobody could look. remaining is what is left then. The error is ErrBusy if somebody works on the sandbox, and ErrNoCheckpoint if the attachment
-// has no host access any more, or is in another namespace. Unless something cuts the path, FollowNode then calls rest with the current record, also under the lock: an ADD or a
-// DEL must not change what rest goes by. rest may be nil.
+// has no host access any more, or is in another namespace. Unless something cuts the path, FollowNode then calls rest with the current record,
+// also under the lock: an ADD or a DEL must not change what rest goes by. rest may be nil.
 func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod, node hostaccess.Node, rest func(checkpoint.Record)) (found, remaining hostaccess.Inspection, err error) {
 	unlock, err := store.TryLockRecord(r)
 	if err != nil {

@@ -117,7 +117,8 @@ func (r *moveRun) deleteOldInterfaces(ctx context.Context) {
 
 // FinishKilled finishes what killed moves have left, and restores their sandboxes. After that, each checkpoint names the
 // parents that its interface is on, and nothing is left of the other interface. FinishKilled leaves out a sandbox that
-// another process still works on after the wait of Store.Lock. It does nothing while a move is under way: that one has finished the killed ones first.
+// another process still works on after the wait of Store.Lock. It does nothing while a move is under way: that one has
+// finished the killed ones first.
 func FinishKilled(ctx context.Context, store *checkpoint.Store) error {
 	notes, err := unfinishedMoves(store)
 	if len(notes) == 0 {

@@ -74,13 +74,14 @@ func Load(path string, value any) error {
 
 // Remove removes the file. If it returns nil, there is none after a power failure either. None is no error.
 func Remove(path string) error {
-	switch err := os.Remove(path); {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
+	err := os.Remove(path)
+	if err == nil {
+		err = SyncDir(filepath.Dir(path))
 	}
-	return SyncDir(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) { // There was none, or its directory is gone, too.
+		return nil
+	}
+	return err
 }
 
 // SyncDir writes a directory's entries to the disk.
