@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
@@ -43,33 +42,6 @@ func (s *Store) WithLock(ctx context.Context, containerID string, f func() error
 	return f()
 }
 
-// EachSandbox calls f for each container ID, one after the other, under the sandbox's lock. If it cannot take that,
-// it calls f with the reason. No sandbox waits because somebody works on another one.
-func (s *Store) EachSandbox(ctx context.Context, containerIDs []string, f func(i int, err error)) {
-	var mu sync.Mutex
-	call := func(i int, unlock func(), err error) {
-		if err == nil {
-			defer unlock()
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		f(i, err)
-	}
-	var waiting sync.WaitGroup
-	for i, id := range containerIDs {
-		unlock, err := s.TryLock(id)
-		if !errors.Is(err, ErrBusy) {
-			call(i, unlock, err)
-			continue
-		}
-		waiting.Go(func() {
-			unlock, err := s.Lock(ctx, id)
-			call(i, unlock, err)
-		})
-	}
-	waiting.Wait()
-}
-
 // Sandbox is a sandbox whose lock is held: the record of one of its attachments as it is now, and the namespace, which is
 // proven to be the recorded one.
 type Sandbox struct {
@@ -77,13 +49,8 @@ type Sandbox struct {
 	Namespace *kernel.Namespace
 }
 
-// WithSandbox calls f with the sandbox of the listed record, under its lock. It returns ErrNoCheckpoint if the
+// OpenSandbox calls f with the sandbox of the listed record. The caller holds its lock. It returns ErrNoCheckpoint if the
 // attachment was detached meanwhile, and the errors of kernel.OpenSame.
-func (s *Store) WithSandbox(ctx context.Context, listed Record, f func(*Sandbox) error) error {
-	return s.WithLock(ctx, listed.Attachment.ContainerID, func() error { return s.OpenSandbox(listed, f) })
-}
-
-// OpenSandbox is WithSandbox for a caller who holds the lock.
 func (s *Store) OpenSandbox(listed Record, f func(*Sandbox) error) error {
 	record, err := s.Reload(listed)
 	if err != nil {
@@ -114,7 +81,7 @@ func (s *Store) TryLock(containerID string) (unlock func(), err error) {
 }
 
 // TryLockRecord is TryLock for the sandbox of a listed record. If the record's file still exists at
-// unlock, and the listing found no leftovers of a kill, unlock does not look for anything to remove.
+// unlock, and the listing found no leftovers of a kill, unlock does not look for anything to remove. r can be a record that was not listed.
 func (s *Store) TryLockRecord(r Record) (unlock func(), err error) {
 	f, err := s.lockFile(context.Background(), r.Attachment.ContainerID, tryFlock)
 	if err != nil {
@@ -122,7 +89,7 @@ func (s *Store) TryLockRecord(r Record) (unlock func(), err error) {
 	}
 	return func() {
 		_, statErr := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
-		if statErr != nil || r.hasLeftovers {
+		if statErr != nil || r.hasLeftovers || r.file == nil {
 			s.unlock(s.sandboxDir(r.Attachment.ContainerID), f)
 			return
 		}

@@ -242,7 +242,7 @@ func TestRemoveOfAnotherInterfaceTakesNothing(t *testing.T) {
 		expectCode(t, command, code, msg, 0, "")
 	}
 	other("ADD")
-	if out, err := n.Command("host-access", "remove", "--network", "other").CombinedOutput(); err != nil || !strings.Contains(string(out), "net1: host access not there") {
+	if out, err := n.Command("host-access", "remove", "--network", "other").CombinedOutput(); err != nil || !strings.Contains(string(out), "not there") {
 		t.Errorf("remove: %v\n%s", err, out)
 	}
 	p.check(t, "CHECK", 0, "")

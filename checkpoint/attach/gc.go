@@ -9,6 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/flock"
@@ -80,28 +81,21 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string,
 	defer cancel()
 	evidence := sandbox.Prove(bounded, sandbox.SeesAllProcesses(), namespaces...)
 	kept = []types.GCAttachment{}
-	var dead []checkpoint.Record
-	var ids []string
+	var dead []*change.RecordAction
 	for _, r := range records {
 		if found := evidence[r.Namespace]; found.Verdict != sandbox.VerdictGone {
 			kept, reasons = append(kept, gcAttachment(r)), append(reasons, r.Attachment.String()+": "+found.Reason)
 			continue
 		}
-		dead, ids = append(dead, r), append(ids, r.Attachment.ContainerID)
+		dead = append(dead, &change.RecordAction{Record: r})
 	}
-	failed := make([]error, len(dead))
-	store.EachSandbox(ctx, ids, func(i int, err error) {
-		if err == nil {
-			err = store.ForgetListed(dead[i], nil)
-		}
-		if err != nil && !errors.Is(err, checkpoint.ErrWrittenAnew) {
-			failed[i] = cniplugin.Wrap(lockError(err), dead[i].Attachment.String())
-		}
+	change.Run(ctx, change.NewRunner(store), dead, func(a *change.RecordAction) error {
+		return store.ForgetListed(a.Record, nil)
 	})
-	for i, err := range failed {
-		if err != nil {
-			kept = append(kept, gcAttachment(dead[i]))
+	for _, a := range dead {
+		if a.Err != nil && !errors.Is(a.Err, checkpoint.ErrWrittenAnew) {
+			kept, errs = append(kept, gcAttachment(a.Record)), append(errs, cniplugin.Wrap(lockError(a.Err), a.Record.Attachment.String()))
 		}
 	}
-	return kept, reasons, cniplugin.Join(append(errs, failed...)...)
+	return kept, reasons, cniplugin.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -17,30 +18,22 @@ import (
 // there then: an ADD or a DEL may have come in between.
 func (r *captureRun) writeActions(ctx context.Context) {
 	var named, unnamed []*InterfaceAction
-	var ids []string
 	for i := range r.actions {
 		switch a := &r.actions[i]; {
 		case !a.changesCheckpoint():
 		case a.Attachment.ContainerID == checkpoint.UnnamedID(a.Namespace):
 			unnamed = append(unnamed, a)
 		default:
-			named, ids = append(named, a), append(ids, a.Attachment.ContainerID)
+			named = append(named, a)
 		}
 	}
-	r.Store.EachSandbox(ctx, ids, func(i int, err error) {
-		if err == nil {
-			err = r.writeNamed(ctx, named[i])
-		}
-		if err != nil {
-			named[i].setFailed(wrapBusy(err))
-		}
-	})
+	change.Run(ctx, change.NewRunner(r.Store), named, func(a *InterfaceAction) error { return r.writeNamed(ctx, a) })
 	// All ADDs of the node wait meanwhile, so a batch must be short.
 	const atOnce = 200
 	for batch := range slices.Chunk(unnamed, atOnce) {
 		if err := r.writeUnnamed(ctx, batch); err != nil {
 			for _, a := range batch {
-				a.setFailed(err)
+				a.Fail(err)
 			}
 		}
 	}
@@ -72,7 +65,7 @@ func (r *captureRun) writeUnnamed(ctx context.Context, batch []*InterfaceAction)
 	defer release()
 	for _, a := range batch {
 		if err := r.tryWrite(a, records); err != nil {
-			a.setFailed(err)
+			a.Fail(err)
 		}
 	}
 	return nil
@@ -101,7 +94,7 @@ func (r *captureRun) lockQuietNode(ctx context.Context) (records recordIndex, re
 		}
 		shared, err := r.Store.LockParents(ctx)
 		if err != nil {
-			return records, nil, wrapBusy(err)
+			return records, nil, err
 		}
 		if !shared.TryExclusive() {
 			shared.Release()
@@ -131,10 +124,10 @@ func (r *captureRun) write(a *InterfaceAction, records recordIndex) error {
 	}
 	switch {
 	case current.State == Captured && r.Store.Detaching(current.Namespace, current.Attachment.IfName):
-		current = current.decided(Kept, "it is being detached")
+		current = current.decided(change.Kept, "it is being detached")
 	case current.Attachment != a.Attachment:
 		// An ADD has given it another container ID, whose lock is not held.
-		current = current.decided(Kept, "it was given a checkpoint meanwhile")
+		current = current.decided(change.Kept, "it was given a checkpoint meanwhile")
 	}
 	if *a = current; !a.changesCheckpoint() {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -52,11 +53,11 @@ func identityOf(t *testing.T, netns string) attachment.Namespace {
 
 // unrecordedAfter takes the first look, then makes the change in the sandbox, then takes the second look. It returns the
 // names of what is reported of the sandbox.
-func unrecordedAfter(t *testing.T, opts Options, netns, change string) (names, problems []string) {
+func unrecordedAfter(t *testing.T, opts Options, netns, script string) (names, problems []string) {
 	t.Helper()
 	is := identityOf(t, netns)
 	found, err := FindUnrecorded(fresh.Between{Context: t.Context(), Do: func() {
-		fresh.Run(t, "", "nsenter --net="+netns+" sh -c '"+strings.ReplaceAll(change, "'", `'\''`)+"'")
+		fresh.Run(t, "", "nsenter --net="+netns+" sh -c '"+strings.ReplaceAll(script, "'", `'\''`)+"'")
 	}}, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +65,7 @@ func unrecordedAfter(t *testing.T, opts Options, netns, change string) (names, p
 	for _, o := range found {
 		switch {
 		case o.Namespace.File() != is.File():
-		case o.State == Failed:
+		case o.State == change.Failed:
 			problems = append(problems, o.Reason)
 		default:
 			names = append(names, o.Interface.Link.Name)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -33,7 +34,7 @@ type LiveInterface struct {
 	ParentDown string
 	// Settled is what the look alone decides, with its Reason: Skipped for the pod's own interface, Refused if nobody can tell whether it was
 	// attached or for a VF of SR-IOV, Failed for what could not be looked at.
-	Settled InterfaceState
+	Settled change.State
 	Reason  string
 	// NeverDown says that what is missing now was taken away on purpose (LinkHistory).
 	NeverDown bool
@@ -77,8 +78,16 @@ type InterfaceAction struct {
 	announcementOwed bool
 }
 
+// Target is a part of change.Action.
+func (a *InterfaceAction) Target() checkpoint.Record {
+	if a.recorded != nil && a.torn == nil {
+		return *a.recorded
+	}
+	return checkpoint.Record{Attachment: a.Attachment}
+}
+
 // decided returns the action with what it comes to, and why.
-func (a InterfaceAction) decided(state InterfaceState, reason string) InterfaceAction {
+func (a InterfaceAction) decided(state change.State, reason string) InterfaceAction {
 	a.State, a.Reason = state, reason
 	return a
 }
@@ -112,28 +121,28 @@ func (m matchedRecords) decideSandbox(interfaces []LiveInterface, refresh bool) 
 			continue
 		}
 		if reason := m.missingReason(r); reason != "" {
-			actions = append(actions, recordAction(r, Refused, reason))
+			actions = append(actions, recordAction(r, change.Refused, reason))
 		}
 	}
 	return actions
 }
 
-func recordAction(r checkpoint.Record, state InterfaceState, reason string) InterfaceAction {
-	o := InterfaceOutcome{Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Interface: r.Interface, State: state, Reason: reason}
-	return InterfaceAction{InterfaceOutcome: o, recorded: &r}
+func recordAction(r checkpoint.Record, state change.State, reason string) InterfaceAction {
+	common := change.Outcome{Attachment: r.Attachment, Pod: r.Pod, State: state, Reason: reason}
+	return InterfaceAction{InterfaceOutcome: InterfaceOutcome{Outcome: common, Namespace: r.Namespace, Interface: r.Interface}, recorded: &r}
 }
 
 // decide decides about one interface of the sandbox. A temporary name is never recorded.
 func (m matchedRecords) decide(f LiveInterface, refresh bool) InterfaceAction {
 	a := m.decideByCheckpoint(f, refresh)
 	if name := f.Live.Link.Name; kernel.IsTemporaryName(name) && a.changesCheckpoint() {
-		return a.decided(Refused, fmt.Sprintf("it has the name %s for a moment: %v", name, checkpoint.ErrUnfinishedMove))
+		return a.decided(change.Refused, fmt.Sprintf("it has the name %s for a moment: %v", name, checkpoint.ErrUnfinishedMove))
 	}
 	return a
 }
 
 func (m matchedRecords) decideByCheckpoint(f LiveInterface, refresh bool) InterfaceAction {
-	o := InterfaceOutcome{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Interface: f.Live}
+	o := InterfaceOutcome{Outcome: change.Outcome{Attachment: f.Attachment, Pod: f.Pod}, Namespace: f.Namespace, Interface: f.Live}
 	a := InterfaceAction{InterfaceOutcome: o, cni: f.CNI, parents: f.Live.Parents, access: f.access, readAt: f.ReadAt}
 	r, recorded := m.record(f)
 	switch {
@@ -149,7 +158,7 @@ func (m matchedRecords) decideByCheckpoint(f LiveInterface, refresh bool) Interf
 		return m.decideTorn(a, f, u, refresh)
 	}
 	if i := slices.IndexFunc(m.node.records, func(r checkpoint.Record) bool { return r.Attachment.SameInterface(f.Attachment) }); i >= 0 {
-		return a.decided(Refused, m.nameConflictReason(m.node.records[i]))
+		return a.decided(change.Refused, m.nameConflictReason(m.node.records[i]))
 	}
 	return decideNew(a, f)
 }
@@ -159,10 +168,10 @@ func (m matchedRecords) decideByCheckpoint(f LiveInterface, refresh bool) Interf
 // moment.
 func decideNew(a InterfaceAction, f LiveInterface) InterfaceAction {
 	if err := a.Attachment.Validate(); err != nil {
-		return a.decided(Refused, fmt.Sprintf("none can be written: %v. Attach it under another name", err))
+		return a.decided(change.Refused, fmt.Sprintf("none can be written: %v. Attach it under another name", err))
 	}
 	if !f.Live.Link.Up {
-		return a.decided(Refused, "it is down: set it up first, if no plugin is at work on it")
+		return a.decided(change.Refused, "it is down: set it up first, if no plugin is at work on it")
 	}
 	reasons := []string{"it has no checkpoint"}
 	if f.Note != "" {
@@ -183,16 +192,16 @@ func decideRecorded(a InterfaceAction, f LiveInterface, r checkpoint.Record, ref
 	}
 	a.access = r.HostAccess
 	if !refresh {
-		return a.decided(Kept, "it has a checkpoint")
+		return a.decided(change.Kept, "it has a checkpoint")
 	}
 	diffs := netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)
 	oldName, newName := r.Interface.Link.Name, f.Live.Link.Name
 	reason := worseReason(f, r, diffs)
 	switch {
 	case reason != "" && oldName != newName:
-		return a.decided(Refused, fmt.Sprintf("it was renamed from %s to %s; %s: relink restore repairs it once it is renamed back", oldName, newName, reason))
+		return a.decided(change.Refused, fmt.Sprintf("it was renamed from %s to %s; %s: relink restore repairs it once it is renamed back", oldName, newName, reason))
 	case reason != "":
-		return a.decided(Refused, reason+": relink restore repairs it")
+		return a.decided(change.Refused, reason+": relink restore repairs it")
 	}
 	a.Interface.Routes = keepFirst(r.Interface.Routes, f.Live.Routes)
 	return a.decided(Refreshed, changeReason(oldName, newName, diffs))
@@ -289,11 +298,11 @@ func joinDifferences(diffs []netstate.Difference) string {
 func (m matchedRecords) decideTorn(a InterfaceAction, f LiveInterface, u checkpoint.Unreadable, refresh bool) InterfaceAction {
 	a = a.tornBy(u) // Refused or not, the action is on this checkpoint.
 	if !refresh || u.IfName == "" || !errors.Is(u.Err, checkpoint.ErrTorn) {
-		return a.decided(Refused, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err))
+		return a.decided(change.Refused, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err))
 	}
 	r := m.withoutDetachedRoutes(checkpoint.Record{Attachment: a.Attachment, Interface: overlayPartial(u.Partial.Interface, f.Live)})
 	if reason := worseReason(f, r, netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)); reason != "" {
-		return a.decided(Refused, fmt.Sprintf("its checkpoint is torn, and what can be read of it is not there: %s. Put that right by hand and capture again. "+
+		return a.decided(change.Refused, fmt.Sprintf("its checkpoint is torn, and what can be read of it is not there: %s. Put that right by hand and capture again. "+
 			"To capture it as it is: relink forget %s --force drops every checkpoint of this container ID, then relink capture writes them anew", reason, u.ContainerID))
 	}
 	return a.decided(Captured, "its checkpoint was torn: it is written anew")
@@ -356,7 +365,7 @@ func decideUnmatched(unreadable []checkpoint.Unreadable, actions []InterfaceActi
 			reason = fmt.Sprintf("its checkpoint cannot be read: %v", u.Err)
 		}
 		a := InterfaceAction{InterfaceOutcome: InterfaceOutcome{Namespace: u.Partial.Namespace, Interface: u.Partial.Interface}}
-		added = append(added, a.tornBy(u).decided(Refused, reason))
+		added = append(added, a.tornBy(u).decided(change.Refused, reason))
 	}
 	return added
 }

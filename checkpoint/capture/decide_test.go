@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -63,7 +64,7 @@ func recordOn(id string, inode uint64, writer string) checkpoint.Record {
 
 // decided is the part of an action that a test compares.
 type decided struct {
-	Do     InterfaceState
+	Do     change.State
 	ID     string
 	Reason string
 }
@@ -86,53 +87,53 @@ func TestDecide(t *testing.T) {
 				{Identity: Identity{Attachment: key("c2", "eth0"), Note: "nobody knows it"}, Namespace: ns(2), Live: eth0(nil), ParentDown: "bond0"},
 			}, nil),
 			plain: []decided{
-				{Refused, "c1", "it is down: set it up first, if no plugin is at work on it"},
+				{change.Refused, "c1", "it is down: set it up first, if no plugin is at work on it"},
 				{Captured, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
 			},
 			renews: []decided{
-				{Refused, "c1", "it is down: set it up first, if no plugin is at work on it"},
+				{change.Refused, "c1", "it is down: set it up first, if no plugin is at work on it"},
 				{Captured, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
 			},
 		},
 		"a checkpoint": {
 			node:   nodeWith([]LiveInterface{found("c1", 1, nil)}, []checkpoint.Record{recordOn("c1", 1, "relink-macvlan")}),
-			plain:  []decided{{Kept, "c1", "it has a checkpoint"}},
+			plain:  []decided{{change.Kept, "c1", "it has a checkpoint"}},
 			renews: []decided{{Refreshed, "c1", "as it was recorded"}},
 		},
 		"a checkpoint under another container ID": {
 			node:   nodeWith([]LiveInterface{found("other", 1, nil)}, []checkpoint.Record{recordOn("c1", 1, "")}),
-			plain:  []decided{{Kept, "c1", "it has a checkpoint"}},
+			plain:  []decided{{change.Kept, "c1", "it has a checkpoint"}},
 			renews: []decided{{Refreshed, "c1", "as it was recorded"}},
 		},
 		"a checkpoint of another namespace by the same name": {
 			node:   nodeWith([]LiveInterface{found("c1", 1, nil)}, []checkpoint.Record{recordOn("c1", 2, "")}),
-			plain:  []decided{{Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
-			renews: []decided{{Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
+			plain:  []decided{{change.Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
+			renews: []decided{{change.Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"}},
 		},
 		"a torn checkpoint": {
 			node:   nodeWith([]LiveInterface{found("c1", 1, nil)}, nil, checkpoint.Unreadable{ContainerID: "c1", IfName: "eth0", Err: torn}),
-			plain:  []decided{{Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+			plain:  []decided{{change.Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
 			renews: []decided{{Captured, "c1", "its checkpoint was torn: it is written anew"}},
 		},
 		"a sandbox's directory that can't be read": {
 			node:   nodeWith([]LiveInterface{found("c1", 1, nil)}, nil, checkpoint.Unreadable{ContainerID: "c1", Err: torn}),
-			plain:  []decided{{Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
-			renews: []decided{{Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+			plain:  []decided{{change.Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
+			renews: []decided{{change.Refused, "c1", "its checkpoint cannot be read: torn or no checkpoint: it ends early"}},
 		},
 		"gone from a living sandbox, and from a dead one": {
 			node: Node{
 				Sandboxes: []Sandbox{{Namespace: ns(1)}, {}},
 				Records:   []checkpoint.Record{recordOn("c1", 1, ""), recordOn("c2", 2, "relink-macvlan"), recordOn("c3", 3, Writer)},
 			},
-			renews: []decided{{Refused, "c1", "eth0 is gone from the sandbox: relink restore brings it back"}},
+			renews: []decided{{change.Refused, "c1", "eth0 is gone from the sandbox: relink restore brings it back"}},
 		},
 		"could not be looked at": {
 			node: nodeWith([]LiveInterface{
-				{Identity: Identity{Attachment: key("other", "eth0")}, Namespace: ns(1), Live: eth0(nil), Settled: Failed, Reason: "too many routes"},
-				{Identity: Identity{Attachment: key("c2", "eth0")}, Namespace: ns(2), Live: eth0(nil), Settled: Failed, Reason: "too many routes"},
+				{Identity: Identity{Attachment: key("other", "eth0")}, Namespace: ns(1), Live: eth0(nil), Settled: change.Failed, Reason: "too many routes"},
+				{Identity: Identity{Attachment: key("c2", "eth0")}, Namespace: ns(2), Live: eth0(nil), Settled: change.Failed, Reason: "too many routes"},
 			}, []checkpoint.Record{recordOn("c1", 1, "")}),
-			plain:  []decided{{Failed, "c1", "too many routes"}, {Failed, "c2", "too many routes"}},
-			renews: []decided{{Failed, "c1", "too many routes"}, {Failed, "c2", "too many routes"}},
+			plain:  []decided{{change.Failed, "c1", "too many routes"}, {change.Failed, "c2", "too many routes"}},
+			renews: []decided{{change.Failed, "c1", "too many routes"}, {change.Failed, "c2", "too many routes"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,15 +167,15 @@ func TestRefreshIsNoWorse(t *testing.T) {
 	for name, test := range map[string]struct {
 		change     func(*netstate.Interface)
 		parentDown string
-		want       InterfaceState
+		want       change.State
 		reason     string
 	}{
-		"down":            {func(i *netstate.Interface) { i.Link.Up = false }, "", Refused, "eth0 is down" + repair},
-		"parent down":     {nil, "bond0", Refused, "its parent bond0 is down" + repair},
-		"address lost":    {func(i *netstate.Interface) { i.Addresses = nil }, "", Refused, "address 10.0.0.2/24 is missing" + repair},
-		"route lost":      {func(i *netstate.Interface) { i.Routes = nil }, "", Refused, "route 0.0.0.0/0 via 10.0.0.1 is missing" + repair},
-		"another kind":    {func(i *netstate.Interface) { i.Link.Kind = netstate.KindVLAN }, "", Refused, "kind is vlan, not macvlan" + repair},
-		"another parent":  {func(i *netstate.Interface) { i.Parents[0].Name = "bond1" }, "", Refused, "parent is bond1 (bond), not bond0 (bond)" + repair},
+		"down":            {func(i *netstate.Interface) { i.Link.Up = false }, "", change.Refused, "eth0 is down" + repair},
+		"parent down":     {nil, "bond0", change.Refused, "its parent bond0 is down" + repair},
+		"address lost":    {func(i *netstate.Interface) { i.Addresses = nil }, "", change.Refused, "address 10.0.0.2/24 is missing" + repair},
+		"route lost":      {func(i *netstate.Interface) { i.Routes = nil }, "", change.Refused, "route 0.0.0.0/0 via 10.0.0.1 is missing" + repair},
+		"another kind":    {func(i *netstate.Interface) { i.Link.Kind = netstate.KindVLAN }, "", change.Refused, "kind is vlan, not macvlan" + repair},
+		"another parent":  {func(i *netstate.Interface) { i.Parents[0].Name = "bond1" }, "", change.Refused, "parent is bond1 (bond), not bond0 (bond)" + repair},
 		"another MAC":     {func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:02" }, "", Refreshed, "MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01"},
 		"another MTU":     {func(i *netstate.Interface) { i.Link.MTU = 1400 }, "", Refreshed, "MTU is 1400, not 1500"},
 		"another gateway": {func(i *netstate.Interface) { i.Routes[0].Gateway = netip.MustParseAddr("10.0.0.9") }, "", Refreshed, "route is 0.0.0.0/0 via 10.0.0.9, not 0.0.0.0/0 via 10.0.0.1"},
@@ -198,12 +199,12 @@ func TestRefreshOfARenamedInterface(t *testing.T) {
 	const from = "it was renamed from eth0 to web0"
 	for name, test := range map[string]struct {
 		change func(*netstate.Interface)
-		want   InterfaceState
+		want   change.State
 		reason string
 	}{
 		"nothing else": {func(*netstate.Interface) {}, Refreshed, from},
 		"another MAC":  {func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:02" }, Refreshed, from + "; MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01"},
-		"a route lost": {func(i *netstate.Interface) { i.Routes = nil }, Refused, from + "; route 0.0.0.0/0 via 10.0.0.1 is missing: relink restore repairs it once it is renamed back"},
+		"a route lost": {func(i *netstate.Interface) { i.Routes = nil }, change.Refused, from + "; route 0.0.0.0/0 via 10.0.0.1 is missing: relink restore repairs it once it is renamed back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := found("c1", 1, test.change)

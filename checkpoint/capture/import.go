@@ -11,6 +11,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture/netfix"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -107,7 +108,7 @@ func rivalsOf(f importFile, files []importFile) (rivals []importFile) {
 
 // decideCandidate looks at the sandbox of the file, and decides.
 func (r *captureRun) decideCandidate(f importFile) InterfaceAction {
-	o := InterfaceOutcome{File: f.Path, Pod: f.Pod(), Namespace: f.namespace}
+	o := InterfaceOutcome{Outcome: change.Outcome{Pod: f.Pod()}, File: f.Path, Namespace: f.namespace}
 	o.Interface.Link.Name = f.IfName
 	if f.ContainerID != "" {
 		o.Attachment = f.key()
@@ -117,10 +118,10 @@ func (r *captureRun) decideCandidate(f importFile) InterfaceAction {
 		a, err = r.redecide(a, r.inspector.records)
 	}
 	if err != nil {
-		a.setFailed(err)
+		a.Fail(err)
 	}
 	if errors.Is(err, kernel.ErrNoNamespace) || errors.Is(err, errHost) {
-		a.State = Refused
+		a.State = change.Refused
 	}
 	return a
 }
@@ -149,15 +150,15 @@ func (m matchedRecords) decideFile(file importFile, live *LiveInterface) (a Inte
 		switch {
 		case r.Attachment.IfName != file.IfName:
 		case torn:
-			return recordAction(r, Refused, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err))
+			return recordAction(r, change.Refused, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err))
 		case r.Attachment.SameInterface(file.key()), r.Interface.Link.MAC == file.MAC:
-			return recordAction(r, Kept, "it has a checkpoint")
+			return recordAction(r, change.Kept, "it has a checkpoint")
 		default:
 			against = fmt.Sprintf("the checkpoint of %s in the same namespace says MAC %s, the file %s", r.Attachment, r.Interface.Link.MAC, file.MAC)
 		}
 	}
 	if a = m.decide(f, false); a.State == Captured && against != "" {
-		a = a.decided(Refused, against)
+		a = a.decided(change.Refused, against)
 	}
 	return a
 }

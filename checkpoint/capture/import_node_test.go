@@ -16,6 +16,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/capture/netfix"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/test/fresh"
 	testnode "github.com/relink-cni/relink/test/node"
@@ -74,7 +75,7 @@ func (n *importNode) expectImport(t *testing.T, dryRun bool, want ...string) cap
 		t.Fatal(err)
 	}
 	var got []string
-	for i, o := range report.Interfaces {
+	for i, o := range report.Outcomes {
 		line := fmt.Sprintf("%s %s %s", filepath.Base(o.File), o.State, o.Reason)
 		if i < len(want) && strings.HasPrefix(line, want[i]) {
 			line = want[i]
@@ -129,7 +130,7 @@ func TestImportIsRestored(t *testing.T) {
 		t.Errorf("a dry run wrote %v", left)
 	}
 	report := n.expectImport(t, false, first+" captured "+there)
-	if o := report.Interfaces[0]; !report.Complete() || o.Interface.Link.Index == 0 {
+	if o := report.Outcomes[0]; !report.Complete() || o.Interface.Link.Index == 0 {
 		t.Errorf("%+v", o)
 	}
 	n.expectRestore(t, 1, restore.AsRecorded)
@@ -300,7 +301,7 @@ func TestImportTwiceAtOnce(t *testing.T) {
 	for i := range pods {
 		n.writeImportFile(t, fresh.Sandbox(t), 10+i)
 	}
-	counts := map[capture.InterfaceState]int{}
+	counts := map[change.State]int{}
 	reports := make(chan capture.InterfaceReport)
 	for range 2 {
 		go func() {
@@ -312,11 +313,11 @@ func TestImportTwiceAtOnce(t *testing.T) {
 		}()
 	}
 	for range 2 {
-		for _, o := range (<-reports).Interfaces {
+		for _, o := range (<-reports).Outcomes {
 			counts[o.State]++
 		}
 	}
-	if diff := cmp.Diff(map[capture.InterfaceState]int{capture.Captured: pods, capture.Kept: pods}, counts); diff != "" {
+	if diff := cmp.Diff(map[change.State]int{capture.Captured: pods, change.Kept: pods}, counts); diff != "" {
 		t.Error(diff)
 	}
 	n.expectRestore(t, pods, restore.Restored)

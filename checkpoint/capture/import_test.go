@@ -11,6 +11,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture/netfix"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -105,32 +106,32 @@ func TestDecideFile(t *testing.T) {
 		},
 		"another MAC": {
 			live: fixLive(func(i *netstate.Interface) { i.Link.MAC = "02:00:00:00:00:09" }),
-			want: decided{Refused, own, "the sandbox is a stranger's by now: what is there as eth0 is a macvlan, 02:00:00:00:00:09 with [10.3.0.5/24]; the file says 02:42:0a:03:00:05 with [10.3.0.5/24]"},
+			want: decided{change.Refused, own, "the sandbox is a stranger's by now: what is there as eth0 is a macvlan, 02:00:00:00:00:09 with [10.3.0.5/24]; the file says 02:42:0a:03:00:05 with [10.3.0.5/24]"},
 		},
 		"another address": {
 			live: fixLive(func(i *netstate.Interface) { i.Addresses = []netstate.Address{prefix("10.3.0.6/24")} }),
-			want: decided{Refused, own, "the sandbox is a stranger's by now: what is there as eth0 is a macvlan, 02:42:0a:03:00:05 with [10.3.0.6/24]; the file says 02:42:0a:03:00:05 with [10.3.0.5/24]"},
+			want: decided{change.Refused, own, "the sandbox is a stranger's by now: what is there as eth0 is a macvlan, 02:42:0a:03:00:05 with [10.3.0.6/24]; the file says 02:42:0a:03:00:05 with [10.3.0.5/24]"},
 		},
 		"a VF": {
-			live: &LiveInterface{Namespace: ns(1), Live: fixLive(nil).Live, Settled: Refused, Reason: "it is a VF"},
-			want: decided{Refused, own, "it is a VF"},
+			live: &LiveInterface{Namespace: ns(1), Live: fixLive(nil).Live, Settled: change.Refused, Reason: "it is a VF"},
+			want: decided{change.Refused, own, "it is a VF"},
 		},
 		"of an earlier boot": {
 			file: func(f *importFile) { f.bootedAt = noon.Add(2 * time.Second) },
-			want: decided{Refused, own, "eth0 is gone, and the file is of an earlier boot: so was its sandbox"},
+			want: decided{change.Refused, own, "eth0 is gone, and the file is of an earlier boot: so was its sandbox"},
 		},
 		"a process of later": {
 			file: func(f *importFile) { f.startedAt = noon.Add(2 * time.Second) },
-			want: decided{Refused, own, "eth0 is gone, and the process at /proc/1234/ns/net started after the file was written: it is a stranger's"},
+			want: decided{change.Refused, own, "eth0 is gone, and the process at /proc/1234/ns/net started after the file was written: it is a stranger's"},
 		},
 		"by no process": {file: func(f *importFile) { f.startedAt = time.Time{} }, want: decided{Captured, own, fromFile}},
 		"another interface instead": {
 			devices: netstate.Devices{device("macvlan", "net1", 0)},
-			want:    decided{Refused, own, "eth0 is gone, and the sandbox has net1 (macvlan, 02:00:00:00:00:09) instead: it is a stranger's by now"},
+			want:    decided{change.Refused, own, "eth0 is gone, and the sandbox has net1 (macvlan, 02:00:00:00:00:09) instead: it is a stranger's by now"},
 		},
 		"another kind under its name": {
 			devices: netstate.Devices{device("dummy", "eth0", 0)},
-			want:    decided{Refused, own, "eth0 is gone, and the sandbox has eth0 (dummy, 02:00:00:00:00:09) instead: it is a stranger's by now"},
+			want:    decided{change.Refused, own, "eth0 is gone, and the sandbox has eth0 (dummy, 02:00:00:00:00:09) instead: it is a stranger's by now"},
 		},
 		"devices that the sandbox has made": {
 			devices: netstate.Devices{device("nic", "lo", 0), device("ipip", "tunl0", 0), device("dummy", "own0", 0), device("tun", "tap0", 0), device("bridge", "br0", 0), device("veth", "a", 7), device("macvlan", "own0.m", 3)},
@@ -138,28 +139,28 @@ func TestDecideFile(t *testing.T) {
 		},
 		"two files for one namespace": {
 			file: func(f *importFile) { f.rivals = []importFile{other} },
-			want: decided{Refused, own, "eth0 is gone, and /fix/other names the same namespace: only one of the files can be right"},
+			want: decided{change.Refused, own, "eth0 is gone, and /fix/other names the same namespace: only one of the files can be right"},
 		},
 		"two files for one namespace, of which this one is right": {
 			file: func(f *importFile) { f.rivals = []importFile{other} }, live: fixLive(nil), want: decided{Captured, own, there},
 		},
 		"two files for one interface": {
 			file: func(f *importFile) { f.rivals = []importFile{copied} }, live: fixLive(nil),
-			want: decided{Refused, own, "/fix/other names the same namespace: only one of the files can be right"},
+			want: decided{change.Refused, own, "/fix/other names the same namespace: only one of the files can be right"},
 		},
 		"a checkpoint": {
-			records: []checkpoint.Record{fixRecord(own, 1, "02:00:00:00:00:09")}, want: decided{Kept, own, "it has a checkpoint"},
+			records: []checkpoint.Record{fixRecord(own, 1, "02:00:00:00:00:09")}, want: decided{change.Kept, own, "it has a checkpoint"},
 		},
 		"a checkpoint of another namespace": {
 			records: []checkpoint.Record{fixRecord(own, 2, ownMAC)},
-			want:    decided{Refused, own, "its name is that of a checkpoint of another namespace, /run/netns/a"},
+			want:    decided{change.Refused, own, "its name is that of a checkpoint of another namespace, /run/netns/a"},
 		},
 		"a checkpoint that capture wrote": {
-			records: []checkpoint.Record{fixRecord("ns-1-10", 1, ownMAC)}, want: decided{Kept, "ns-1-10", "it has a checkpoint"},
+			records: []checkpoint.Record{fixRecord("ns-1-10", 1, ownMAC)}, want: decided{change.Kept, "ns-1-10", "it has a checkpoint"},
 		},
 		"a checkpoint of another's interface": {
 			live: fixLive(nil), records: []checkpoint.Record{fixRecord("other", 1, "02:00:00:00:00:09")},
-			want: decided{Refused, own, "the checkpoint of eth0 of other on lan in the same namespace says MAC 02:00:00:00:00:09, the file 02:42:0a:03:00:05"},
+			want: decided{change.Refused, own, "the checkpoint of eth0 of other on lan in the same namespace says MAC 02:00:00:00:00:09, the file 02:42:0a:03:00:05"},
 		},
 		"the sandbox of another's checkpoint": {
 			records: []checkpoint.Record{func() checkpoint.Record {
@@ -167,15 +168,15 @@ func TestDecideFile(t *testing.T) {
 				r.Attachment.IfName = "net1"
 				return r
 			}()},
-			want: decided{Refused, own, "eth0 is gone, and the sandbox is that of the checkpoint of net1 of other on lan"},
+			want: decided{change.Refused, own, "eth0 is gone, and the sandbox is that of the checkpoint of net1 of other on lan"},
 		},
 		"a torn checkpoint": {
 			unreadable: []checkpoint.Unreadable{{ContainerID: own, IfName: "eth0", Err: errors.New("torn")}},
-			want:       decided{Refused, own, "its checkpoint cannot be read: torn"},
+			want:       decided{change.Refused, own, "its checkpoint cannot be read: torn"},
 		},
 		"a torn checkpoint that has the namespace": {
 			unreadable: []checkpoint.Unreadable{{ContainerID: own, IfName: "eth0", Err: errors.New("torn"), Partial: fixRecord(own, 1, ownMAC)}},
-			want:       decided{Refused, own, "its checkpoint cannot be read: torn"},
+			want:       decided{change.Refused, own, "its checkpoint cannot be read: torn"},
 		},
 		"a torn checkpoint of another": {
 			unreadable: []checkpoint.Unreadable{{ContainerID: own, IfName: "net1", Err: errors.New("torn")}}, want: decided{Captured, own, fromFile},

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/cnicache"
@@ -109,7 +110,7 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) Sandbox {
 // failed returns an interface, or a whole sandbox for a link without a name, that could not be looked at.
 func (l *inspector) failed(namespace attachment.Namespace, link netstate.Link, err error) LiveInterface {
 	owner := identify(namespace, link, l.cache, l.records.byNamespace[namespace.File()])
-	return LiveInterface{Identity: owner, Namespace: namespace, Live: netstate.Interface{Link: link}, Settled: Failed, Reason: printable.Joined(err)}
+	return LiveInterface{Identity: owner, Namespace: namespace, Live: netstate.Interface{Link: link}, Settled: change.Failed, Reason: printable.Joined(err)}
 }
 
 // sandboxInspector is one sandbox that is looked into.
@@ -162,7 +163,7 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 	case !attached && (err != nil || !isOnHostDevice(live)):
 		return nil, nil
 	case err != nil:
-		f.Settled, f.Reason = Refused, vf.Error()
+		f.Settled, f.Reason = change.Refused, vf.Error()
 		return f, nil
 	case !attached:
 		if f.Settled, f.Reason, err = r.findOrigin(*f); err != nil {

@@ -265,7 +265,7 @@ func TestCaptureUsage(t *testing.T) {
 	n.Says(t, 2, "capture --cni-cache /missing", "invalid --cni-cache")
 	n.Says(t, 2, "capture --checkpoint-dir /missing", "checkpoint directory")
 	n.Says(t, 0, "capture", "no interfaces to remember\n")
-	if out := n.Says(t, 0, "capture -o json"); !strings.Contains(out, `"interfaces": []`) {
+	if out := n.Says(t, 0, "capture -o json"); !strings.Contains(out, `"outcomes": []`) {
 		t.Error(out)
 	}
 	if err := os.Mkdir(filepath.Join(n.cache, "results"), 0o700); err != nil {

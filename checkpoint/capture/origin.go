@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 )
@@ -23,7 +24,7 @@ const maxNamed = 5
 // no operator knows the interface. An interface that is alone on its parent comes from outside: a
 // pod reaches the host's devices only through what it was given. A process in the pod can have stacked any other on an attachment: the kernel
 // then reports the attachment's parent as its parent.
-func originOf(name, parent string, neighbours []sibling) (InterfaceState, string) {
+func originOf(name, parent string, neighbours []sibling) (change.State, string) {
 	if len(neighbours) == 0 {
 		return "", ""
 	}
@@ -36,7 +37,7 @@ func originOf(name, parent string, neighbours []sibling) (InterfaceState, string
 	for _, n := range neighbours {
 		names = append(names, n.name)
 	}
-	return Refused, fmt.Sprintf("no CNI cache has it, and it is on one parent, %s, with %s: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached %s",
+	return change.Refused, fmt.Sprintf("no CNI cache has it, and it is on one parent, %s, with %s: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached %s",
 		parent, printable.First(names, maxNamed, ", "), name)
 }
 
@@ -62,7 +63,7 @@ type hostStack struct{ parent, kind string }
 
 // findOrigin decides who made an interface on a device of the host. Neither a cache nor a checkpoint has
 // the interface.
-func (r *sandboxInspector) findOrigin(f LiveInterface) (InterfaceState, string, error) {
+func (r *sandboxInspector) findOrigin(f LiveInterface) (change.State, string, error) {
 	link, parent := f.Live.Link, f.Live.Parents[0].Name
 	kind := stackKind(link.Kind)
 	if kind == "" || r.isKnown(link.Name, link.Index) {

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -80,7 +81,7 @@ func TestOriginOf(t *testing.T) {
 	const alone = "no CNI cache has it, and it is on "
 	for name, test := range map[string]struct {
 		neighbours []sibling
-		want       InterfaceState
+		want       change.State
 		why        string
 	}{
 		"alone on its parent": {nil, "", ""},
@@ -89,11 +90,11 @@ func TestOriginOf(t *testing.T) {
 			alone + "the parent of eth0, lan0: it is taken to be the pod's own. If it was attached: relink capture --attached vrrp.51",
 		},
 		"beside others that nobody knows": {
-			[]sibling{{"eth0", false}, {"net1", false}}, Refused,
+			[]sibling{{"eth0", false}, {"net1", false}}, change.Refused,
 			alone + "one parent, lan0, with eth0, net1: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached vrrp.51",
 		},
 		"beside very many": {
-			[]sibling{{"a", false}, {"b", false}, {"c", false}, {"d", false}, {"e", false}, {"f", false}, {"g", false}}, Refused,
+			[]sibling{{"a", false}, {"b", false}, {"c", false}, {"d", false}, {"e", false}, {"f", false}, {"g", false}}, change.Refused,
 			alone + "one parent, lan0, with a, b, c, d, e, and 2 more: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached vrrp.51",
 		},
 	} {

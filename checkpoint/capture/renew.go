@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -199,7 +200,7 @@ func (r *renewalRun) updateCheckpoint(a InterfaceAction) InterfaceOutcome {
 	}
 	previous := *a.recorded
 	if r.Store.Detaching(a.Namespace, previous.Attachment.IfName) {
-		return a.decided(Kept, "it is being detached").InterfaceOutcome
+		return a.decided(change.Kept, "it is being detached").InterfaceOutcome
 	}
 	record := recordOf(a)
 	record.Writer = previous.Writer
@@ -211,10 +212,10 @@ func (r *renewalRun) updateCheckpoint(a InterfaceAction) InterfaceOutcome {
 	}
 	record.Interface.Parents = mergeLostParts(previous.Interface.Parents, record.Interface.Parents, a.readAt)
 	if isSameContent(previous, record, a.readAt) {
-		return a.decided(Kept, a.Reason).InterfaceOutcome
+		return a.decided(change.Kept, a.Reason).InterfaceOutcome
 	}
 	if err := r.Store.Save(record); err != nil {
-		a.setFailed(err)
+		a.Fail(err)
 	}
 	return a.InterfaceOutcome
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -22,13 +23,13 @@ func TestWhatWasTakenAwayOnPurposeIsRenewed(t *testing.T) {
 	const repair = ": relink restore repairs it"
 	for name, test := range map[string]struct {
 		change func(*netstate.Interface)
-		want   InterfaceState
+		want   change.State
 		reason string
 	}{
 		"an address":     {func(i *netstate.Interface) { i.Addresses = nil }, Refreshed, "address 10.0.0.2/24 is missing"},
 		"a route":        {func(i *netstate.Interface) { i.Routes = nil }, Refreshed, "route 0.0.0.0/0 via 10.0.0.1 is missing"},
-		"down":           {func(i *netstate.Interface) { i.Link.Up = false }, Refused, "eth0 is down" + repair},
-		"another parent": {func(i *netstate.Interface) { i.Parents[0].Name = "bond1" }, Refused, "parent is bond1 (bond), not bond0 (bond)" + repair},
+		"down":           {func(i *netstate.Interface) { i.Link.Up = false }, change.Refused, "eth0 is down" + repair},
+		"another parent": {func(i *netstate.Interface) { i.Parents[0].Name = "bond1" }, change.Refused, "parent is bond1 (bond), not bond0 (bond)" + repair},
 	} {
 		f := found("c1", 1, test.change)
 		f.NeverDown = true
@@ -172,7 +173,7 @@ func TestARenewalRarelyChangesTheContent(t *testing.T) {
 
 // An address that has expired is not missing, whatever happened to the device.
 func TestAnExpiredAddressIsNotMissing(t *testing.T) {
-	for until, want := range map[int64]InterfaceState{1000: Refreshed, 1002: Refused} {
+	for until, want := range map[int64]change.State{1000: Refreshed, 1002: change.Refused} {
 		r := recordOn("c1", 1, "")
 		r.Interface.Addresses[0].ValidUntil = until
 		f := found("c1", 1, func(i *netstate.Interface) { i.Addresses, i.Routes = nil, nil })

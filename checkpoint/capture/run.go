@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -33,33 +32,26 @@ type Options struct {
 	DryRun bool
 }
 
-// InterfaceState is what became of an interface's checkpoint. A dry run has those that begin with To in place
-// of the others.
-type InterfaceState string
-
-// The states.
+// The states of an interface's checkpoint, beside those of all verbs. A dry run has those that begin with To in place of the others.
 const (
-	Captured  InterfaceState = "captured"
-	Refreshed InterfaceState = "refreshed"
-	Kept      InterfaceState = "kept"
-	Refused   InterfaceState = "refused"
-	Failed    InterfaceState = "failed"
-	Skipped   InterfaceState = "left alone"
-	ToCapture InterfaceState = "to capture"
-	ToRefresh InterfaceState = "to refresh"
+	Captured  change.State = "captured"
+	Refreshed change.State = "refreshed"
+	Skipped   change.State = "left alone"
+	ToCapture change.State = "to capture"
+	ToRefresh change.State = "to refresh"
 )
 
 // InterfaceOutcome is what is reported of one interface.
 type InterfaceOutcome struct {
-	Attachment attachment.Key       `json:"attachment"`
-	Pod        attachment.Pod       `json:"pod,omitzero"`
-	Namespace  attachment.Namespace `json:"namespace"`
-	Interface  netstate.Interface   `json:"interface,omitzero"`
-	State      InterfaceState       `json:"state"`
-	Reason     string               `json:"reason"`
+	change.Outcome
+	Namespace attachment.Namespace `json:"namespace"`
+	Interface netstate.Interface   `json:"interface,omitzero"`
 	// File is the file of an import.
 	File string `json:"file,omitempty"`
 }
+
+// InterfaceReport is the whole of what a run found and did. Its notes name entries of the caches that cannot be read.
+type InterfaceReport = change.Report[InterfaceOutcome]
 
 // Candidate is how the interface is selected. If no cache and no checkpoint knows the sandbox, its pod is empty and
 // its container ID is made from the namespace. Then --namespace does not choose it: it would be reported under
@@ -68,19 +60,6 @@ func (o InterfaceOutcome) Candidate() selection.Candidate {
 	return selection.Candidate{
 		Pod: o.Pod, ContainerID: o.Attachment.ContainerID, Network: o.Attachment.Network, Parents: netstate.ChainNames(o.Interface.Parents),
 	}
-}
-
-// InterfaceReport is the whole of what a run found and did.
-type InterfaceReport struct {
-	DryRun     bool               `json:"dryRun"`
-	Interfaces []InterfaceOutcome `json:"interfaces"`
-	// Notes name entries of the caches that cannot be read.
-	Notes []string `json:"notes,omitempty"`
-}
-
-// Complete says that everything was done that was asked for.
-func (r InterfaceReport) Complete() bool {
-	return !slices.ContainsFunc(r.Interfaces, func(o InterfaceOutcome) bool { return o.State == Refused || o.State == Failed })
 }
 
 // Run captures the interfaces of the running sandboxes. One failure does not stop the others; the
@@ -97,9 +76,9 @@ func Run(ctx context.Context, opts Options) (InterfaceReport, error) {
 }
 
 func (r *captureRun) report() InterfaceReport {
-	report := InterfaceReport{DryRun: r.DryRun, Interfaces: []InterfaceOutcome{}, Notes: r.notes}
+	report := InterfaceReport{DryRun: r.DryRun, Outcomes: []InterfaceOutcome{}, Notes: r.notes}
 	for _, a := range r.actions {
-		report.Interfaces = append(report.Interfaces, a.InterfaceOutcome)
+		report.Outcomes = append(report.Outcomes, a.InterfaceOutcome)
 	}
 	return report
 }
@@ -128,7 +107,7 @@ func FindUnrecorded(ctx context.Context, opts Options) (found []InterfaceOutcome
 }
 
 // plannedStates are the states in a dry run of what is changed otherwise.
-var plannedStates = map[InterfaceState]InterfaceState{Captured: ToCapture, Refreshed: ToRefresh}
+var plannedStates = map[change.State]change.State{Captured: ToCapture, Refreshed: ToRefresh}
 
 // captureRun is one run under way, or its second look.
 type captureRun struct {
@@ -229,7 +208,7 @@ func (r *captureRun) recheck(ctx context.Context) error {
 
 // isResolved says that nothing needs a second look. A dry run for what has no checkpoint reports each that it finds.
 func (r *captureRun) isResolved(a InterfaceAction) bool {
-	return a.State != Refused && a.State != Failed && (!r.onlyNew || a.State != ToCapture)
+	return !a.IsWrong() && (!r.onlyNew || a.State != ToCapture)
 }
 
 // isAbout reports whether the earlier action is about the same checkpoint, the same interface, or its whole sandbox. Each look can find a
@@ -244,8 +223,6 @@ func (a InterfaceAction) isAbout(earlier InterfaceAction) bool {
 
 // errNodeBusy says that pods came and went all the time. There was no quiet moment to write in.
 var errNodeBusy = errors.New("too many pods are changing to tell whose interface this is: try again")
-
-func (o *InterfaceOutcome) setFailed(err error) { o.State, o.Reason = Failed, printable.Joined(err) }
 
 func captureTime() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
@@ -262,11 +239,4 @@ func (a InterfaceAction) writer() string {
 		return ImportWriter
 	}
 	return Writer
-}
-
-func wrapBusy(err error) error {
-	if errors.Is(err, checkpoint.ErrBusy) {
-		return fmt.Errorf("%w for more than %s", err, flock.DefaultTimeout)
-	}
-	return err
 }

@@ -125,7 +125,7 @@ func TestWhatIsGoneByTheSecondLookIsNothing(t *testing.T) {
 	// A plugin at work leaves its link down for a while.
 	macvlanByHand(t, "lan0", netns, "eth0")
 	fresh.IP(t, netns, "link set eth0 down")
-	if report, err := capture.Run(then(goes), opts); err != nil || len(report.Interfaces) > 0 || !report.Complete() {
+	if report, err := capture.Run(then(goes), opts); err != nil || len(report.Outcomes) > 0 || !report.Complete() {
 		t.Errorf("%+v, %v, want nothing", report, err)
 	}
 
@@ -134,7 +134,7 @@ func TestWhatIsGoneByTheSecondLookIsNothing(t *testing.T) {
 	fresh.IP(t, netns, "link del eth0")
 	path := n.file(n.Records(t)[0])
 	opts.Refresh = true
-	if report, err := capture.Run(then(func() { _ = os.Remove(path) }), opts); err != nil || len(report.Interfaces) > 0 || !report.Complete() {
+	if report, err := capture.Run(then(func() { _ = os.Remove(path) }), opts); err != nil || len(report.Outcomes) > 0 || !report.Complete() {
 		t.Errorf("%+v, %v, want nothing", report, err)
 	}
 	if times != 3 {

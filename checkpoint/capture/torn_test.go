@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -50,21 +51,21 @@ func TestDecideTorn(t *testing.T) {
 			nodeWith([]LiveInterface{found("ns-2-20", 2, nil)}, nil, tornOn("c1", whole)),
 			[]decided{
 				{Captured, "ns-2-20", "it has no checkpoint"},
-				{Refused, "c1", notFound},
+				{change.Refused, "c1", notFound},
 			},
 		},
 		"of another namespace, whose path the cache has for its container ID": {
 			nodeWith([]LiveInterface{found("c1", 2, nil)}, nil, tornOn("c1", whole)),
 			[]decided{
-				{Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"},
-				{Refused, "c1", notFound},
+				{change.Refused, "c1", "its name is that of a checkpoint of another namespace, /run/netns/a"},
+				{change.Refused, "c1", notFound},
 			},
 		},
 		"renamed, with another interface under its name": {
 			nodeWith([]LiveInterface{withName("net9", 5), withName("eth0", 6)}, nil, tornAt("eth0", 5)),
 			[]decided{
 				{Captured, "c1", "its checkpoint was torn: it is written anew"},
-				{Refused, "c1", "its name is taken: net9 was renamed from eth0, and its checkpoint still has that name"},
+				{change.Refused, "c1", "its name is taken: net9 was renamed from eth0, and its checkpoint still has that name"},
 			},
 		},
 		"two that swapped names": {
@@ -76,7 +77,7 @@ func TestDecideTorn(t *testing.T) {
 		},
 		"with an address that is not there": {
 			nodeWith([]LiveInterface{found("c1", 1, loses)}, nil, tornOn("c1", whole)),
-			[]decided{{Refused, "c1", "its checkpoint is torn, and what can be read of it is not there: address 10.0.0.2/24 is missing" + byHand}},
+			[]decided{{change.Refused, "c1", "its checkpoint is torn, and what can be read of it is not there: address 10.0.0.2/24 is missing" + byHand}},
 		},
 		"without what is not there": {
 			nodeWith([]LiveInterface{found("c1", 1, loses)}, nil, tornOn("c1", checkpoint.Record{Namespace: ns(1)})),
@@ -84,15 +85,15 @@ func TestDecideTorn(t *testing.T) {
 		},
 		"of an interface that is down": {
 			nodeWith([]LiveInterface{found("c1", 1, func(i *netstate.Interface) { i.Link.Up = false })}, nil, tornOn("c1", checkpoint.Record{})),
-			[]decided{{Refused, "c1", "its checkpoint is torn, and what can be read of it is not there: eth0 is down" + byHand}},
+			[]decided{{change.Refused, "c1", "its checkpoint is torn, and what can be read of it is not there: eth0 is down" + byHand}},
 		},
 		"newer": {
 			nodeWith([]LiveInterface{found("c1", 1, nil)}, nil, newer),
-			[]decided{{Refused, "c1", "its checkpoint cannot be read: unknown checkpoint version"}},
+			[]decided{{change.Refused, "c1", "its checkpoint cannot be read: unknown checkpoint version"}},
 		},
 		"without its interface, and without a namespace": {
 			nodeWith(nil, nil, tornOn("c1", whole), tornOn("c1", checkpoint.Record{})),
-			[]decided{{Refused, "c1", notFound}, {Refused, "c1", notFound}},
+			[]decided{{change.Refused, "c1", notFound}, {change.Refused, "c1", notFound}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -88,11 +89,11 @@ func (g *guard) capture(ctx context.Context) error {
 	}
 	captured := 0
 	var missing []string
-	for _, o := range report.Interfaces {
+	for _, o := range report.Outcomes {
 		switch o.State {
 		case capture.Captured, capture.Refreshed:
 			captured++
-		case capture.Refused, capture.Failed:
+		case change.Refused, change.Failed:
 			missing = append(missing, fmt.Sprintf("%s %s: %s", o.Pod, o.Attachment.IfName, o.Reason))
 		}
 	}

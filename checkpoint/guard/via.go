@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -117,8 +118,8 @@ func (g *guard) checkMoved(v Via, report move.UplinkReport) error {
 		return nil
 	}
 	wrong := slices.Clone(report.Problems)
-	for _, o := range report.Attachments {
-		if o.State == move.Refused || o.State == move.Failed {
+	for _, o := range report.Outcomes {
+		if o.State == change.Refused || o.State == change.Failed {
 			wrong = append(wrong, fmt.Sprintf("%s: %s", attachmentName(o), o.Reason))
 		}
 	}
@@ -152,7 +153,7 @@ func (g *guard) movePods(ctx context.Context) error {
 
 func (g *guard) logMoved(report move.UplinkReport, source, target string) {
 	moved, slowest := 0, time.Duration(0)
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		if slowest = max(slowest, o.SwitchDuration); o.State == move.Moved {
 			moved++
 		}
@@ -191,11 +192,11 @@ func (g *guard) moveBack(ctx context.Context) error {
 func (g *guard) reportStaying(v Via, report move.UplinkReport, commonReason string) {
 	var reasons []string
 	names := map[string][]string{}
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		reason := cmp.Or(commonReason, o.Reason)
 		switch {
 		case o.State == move.Moved || g.isDetached(o.Attachment):
-		case o.State == move.Failed:
+		case o.State == change.Failed:
 			g.troublef("%s: %s", attachmentName(o), o.Reason)
 		default:
 			if names[reason] == nil {

@@ -8,56 +8,137 @@ import (
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// AccessChange is what became of one attachment.
-type AccessChange string
-
-// All of them.
+// The states of an attachment whose host access was to change.
 const (
-	Added          AccessChange = "given"
-	Removed        AccessChange = "taken away"
-	AlreadyPresent AccessChange = "there already"
-	AlreadyAbsent  AccessChange = "not there"
+	Added          change.State = "given"
+	Removed        change.State = "taken away"
+	AlreadyPresent change.State = "there already"
+	AlreadyAbsent  change.State = "not there"
+	// NotNeeded: the pod has it by another of its interfaces.
+	NotNeeded change.State = "not needed"
 )
 
-// Add gives host access to a running pod, and notes it in the checkpoint. A pod that has it already with the same options keeps it;
-// with others, Add fails.
-func Add(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record, options hostaccess.Options) (change AccessChange, err error) {
-	err = store.WithSandbox(ctx, listed, func(s *checkpoint.Sandbox) (err error) {
-		r, sandbox := s.Record, s.Namespace
-		if r.HostAccess != nil {
-			if !reflect.DeepEqual(r.HostAccess.Options, options) {
-				return fmt.Errorf("it has host access with other settings: run relink host-access remove %s first", r.Pod)
-			}
-			change = AlreadyPresent
-			return nil
-		}
-		var undo cniplugin.Undo
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, undo.Run())
-			}
-		}()
-		live := r.Interface
-		if live.Addresses, err = assignedAddresses(r); err != nil {
-			return err
-		}
-		if current, err := sandbox.CurrentName(live.Link); err == nil {
-			live.Link.Name = current
-		}
-		target := Target{Store: store, Key: r.Attachment, Pod: r.Pod, Interface: live, Host: host, Sandbox: sandbox}
-		if r.HostAccess, err = AddPath(ctx, target, options, &undo); err != nil {
-			return err
-		}
-		change = Added
-		return store.Save(r)
+// ChangeReport says what became of each attachment.
+type ChangeReport = change.Report[change.Outcome]
+
+// accessAction is an attachment whose host access is to change.
+type accessAction struct {
+	change.Outcome
+	listed checkpoint.Record
+	// otherPath says that the node reaches the pod another way.
+	otherPath bool
+}
+
+func (a *accessAction) Target() checkpoint.Record { return a.listed }
+
+func (a *accessAction) Fail(err error) {
+	a.Outcome.Fail(err)
+	a.otherPath = errors.Is(err, ErrOtherPath)
+}
+
+// Add gives host access to running pods, and notes it in their checkpoints. A pod that has it already with the same options keeps it;
+// with others, it fails. A pod has it by one of its interfaces: that the others cannot have it too is no failure.
+func Add(ctx context.Context, store *checkpoint.Store, records []checkpoint.Record, options hostaccess.Options) (ChangeReport, error) {
+	return changeAll(ctx, store, records, func(host *kernel.Namespace, s *checkpoint.Sandbox) (change.State, error) {
+		return addTo(ctx, store, host, s, options)
 	})
-	return change, err
+}
+
+// Remove takes the host access from the checkpoints of running pods, and then from the pods. It can be killed and run again: then it also
+// takes away what a killed Add or Remove has left.
+func Remove(ctx context.Context, store *checkpoint.Store, records []checkpoint.Record) (ChangeReport, error) {
+	return changeAll(ctx, store, records, func(host *kernel.Namespace, s *checkpoint.Sandbox) (change.State, error) {
+		return removeFrom(ctx, store, host, s)
+	})
+}
+
+func changeAll(
+	ctx context.Context, store *checkpoint.Store, records []checkpoint.Record, apply func(*kernel.Namespace, *checkpoint.Sandbox) (change.State, error),
+) (report ChangeReport, err error) {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return report, err
+	}
+	defer host.Close()
+	var actions []*accessAction
+	for _, r := range records {
+		actions = append(actions, &accessAction{Outcome: change.Outcome{Attachment: r.Attachment, Pod: r.Pod}, listed: r})
+	}
+	change.Run(ctx, change.NewRunner(store), actions, func(a *accessAction) error {
+		return store.OpenSandbox(a.listed, func(s *checkpoint.Sandbox) (err error) {
+			a.State, err = apply(host, s)
+			return err
+		})
+	})
+	given := map[string]string{}
+	for _, a := range actions {
+		if a.State == Added || a.State == AlreadyPresent {
+			given[a.Attachment.ContainerID] = a.Attachment.IfName
+		}
+	}
+	for _, a := range actions {
+		if ifName := given[a.Attachment.ContainerID]; ifName != "" && a.otherPath {
+			a.State, a.Reason = NotNeeded, "the pod has it by "+ifName
+		}
+		report.Outcomes = append(report.Outcomes, a.Outcome)
+	}
+	return report, nil
+}
+
+func addTo(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, s *checkpoint.Sandbox, options hostaccess.Options) (_ change.State, err error) {
+	r := s.Record
+	if r.HostAccess != nil {
+		if !reflect.DeepEqual(r.HostAccess.Options, options) {
+			return "", fmt.Errorf("it has host access with other settings: run relink host-access remove %s first", r.Pod)
+		}
+		return AlreadyPresent, nil
+	}
+	var undo cniplugin.Undo
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undo.Run())
+		}
+	}()
+	live := r.Interface
+	if live.Addresses, err = assignedAddresses(r); err != nil {
+		return "", err
+	}
+	if current, err := s.Namespace.CurrentName(live.Link); err == nil {
+		live.Link.Name = current
+	}
+	target := Target{Store: store, Key: r.Attachment, Pod: r.Pod, Interface: live, Host: host, Sandbox: s.Namespace}
+	if r.HostAccess, err = AddPath(ctx, target, options, &undo); err != nil {
+		return "", err
+	}
+	return Added, store.Save(r)
+}
+
+func removeFrom(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, s *checkpoint.Sandbox) (change.State, error) {
+	r := s.Record
+	if r.HostAccess == nil {
+		removeErr := errors.Join(RemovePath(ctx, store, host, hostaccess.HostName(r.Attachment), len(store.MasqueradeFamilies()) > 0))
+		return AlreadyAbsent, errors.Join(clearSandbox(store, r.Attachment, s.Namespace), removeErr)
+	}
+	pod := r.HostAccessPod(host, s.Namespace)
+	// While the checkpoint has the host access, a DEL looks for a rule of iptables. Later, it looks only if it finds the pair.
+	if pod.Masquerade {
+		if err := errors.Join(removeMasquerade(ctx, store, host, pod.HostName)); err != nil {
+			return "", err
+		}
+	}
+	r.HostAccess = nil
+	if err := store.Save(r); err != nil {
+		return "", err
+	}
+	removeErr := errors.Join(RemovePath(ctx, store, host, pod.HostName, pod.Masquerade || len(store.MasqueradeFamilies()) > 0))
+	return Removed, errors.Join(pod.Clear(), removeErr)
 }
 
 // assignedAddresses are the recorded addresses that the result of the ADD has. A pod can give itself others, such as that of the node's
@@ -68,31 +149,4 @@ func assignedAddresses(r checkpoint.Record) (addresses []netstate.Address, err e
 		return nil, fmt.Errorf("%w that relink can be sure of: nobody knows the result of its ADD", ErrNoAddress)
 	}
 	return slices.DeleteFunc(slices.Clone(r.Interface.Addresses), func(a netstate.Address) bool { return !slices.Contains(assigned, a.Prefix.Addr()) }), nil
-}
-
-// Remove takes the host access from the checkpoint of a running pod, and then from the pod. It can be killed and run again: then it also
-// takes away what a killed Add or Remove has left.
-func Remove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, listed checkpoint.Record) (change AccessChange, err error) {
-	err = store.WithSandbox(ctx, listed, func(s *checkpoint.Sandbox) error {
-		r, sandbox := s.Record, s.Namespace
-		if change = AlreadyAbsent; r.HostAccess == nil {
-			removeErr := errors.Join(RemovePath(ctx, store, host, hostaccess.HostName(r.Attachment), len(store.MasqueradeFamilies()) > 0))
-			return errors.Join(clearSandbox(store, r.Attachment, sandbox), removeErr)
-		}
-		pod := r.HostAccessPod(host, sandbox)
-		// While the checkpoint has the host access, a DEL looks for a rule of iptables. Later, it looks only if it finds the pair.
-		if pod.Masquerade {
-			if err := errors.Join(removeMasquerade(ctx, store, host, pod.HostName)); err != nil {
-				return err
-			}
-		}
-		r.HostAccess = nil
-		if err := store.Save(r); err != nil {
-			return err
-		}
-		change = Removed
-		removeErr := errors.Join(RemovePath(ctx, store, host, pod.HostName, pod.Masquerade || len(store.MasqueradeFamilies()) > 0))
-		return errors.Join(pod.Clear(), removeErr)
-	})
-	return change, err
 }

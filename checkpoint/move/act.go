@@ -4,60 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// moveSandboxes moves the attachments. It moves those of one sandbox one after the other, and different sandboxes at the
-// same time. After an interrupt, moves that are under way still finish.
+// moveSandboxes moves the attachments. After an interrupt, moves that are under way still finish. If the move of one fails before the new
+// interface has taken the old one's place, the old interface goes on as before.
 func (r *moveRun) moveSandboxes(ctx context.Context) {
-	sandboxes := map[string][]*job{}
-	for _, j := range r.jobsThat((*job).isMovable) {
-		sandboxes[j.containerID()] = append(sandboxes[j.containerID()], j)
-	}
-	var mu sync.Mutex
-	count := 0
-	forEach(slices.Collect(maps.Values(sandboxes)), func(jobs []*job) {
-		for _, j := range jobs {
-			if err := r.moveAttachment(ctx, j); err != nil {
-				j.setFailed(err)
-			}
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if count++; r.Progress != nil {
-			r.Progress(count, len(sandboxes))
-		}
+	runner := change.NewRunner(r.Store)
+	runner.Progress = r.Progress
+	change.Run(ctx, runner, r.jobsThat((*job).isMovable), func(j *job) error {
+		return r.Store.OpenSandbox(j.record, func(s *checkpoint.Sandbox) error { return r.moveIn(j, s.Record, s.Namespace) })
 	})
-}
-
-// setFailed sets the state to Failed.
-func (j *job) setFailed(err error) {
-	j.outcome.State, j.outcome.Reason = Failed, printable.Joined(err)
-}
-
-// errDetached means that the attachment was detached before its move.
-var errDetached = errors.New("it was detached in the meantime")
-
-// moveAttachment moves one attachment under its sandbox's lock. If the move fails before the new interface has taken the old one's
-// place, the old interface goes on as before.
-func (r *moveRun) moveAttachment(ctx context.Context, j *job) error {
-	if ctx.Err() != nil {
-		return errors.New("interrupted before it was moved")
-	}
-	err := r.Store.WithSandbox(ctx, j.record, func(s *checkpoint.Sandbox) error { return r.moveIn(j, s.Record, s.Namespace) })
-	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
-		return errDetached
-	}
-	return err
 }
 
 func (r *moveRun) moveIn(j *job, record checkpoint.Record, sandbox *kernel.Namespace) error {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/selection"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -27,7 +28,7 @@ func TestPodsDeletedDuringTheMove(t *testing.T) {
 	}
 	want := []string{
 		"web-0 eth0 deleted it was deleted during the move",
-		"web-1 eth0 FAILED its checkpoint has vanished, and it is not proven gone: relink capture writes one", "web-2 eth0 moved",
+		"web-1 eth0 failed its checkpoint has vanished, and it is not proven gone: relink capture writes one", "web-2 eth0 moved",
 	}
 	if r := must(Run(t.Context(), opts))(t); r.Complete() || !slices.Equal(states(r), want) {
 		t.Errorf("%q", states(r))
@@ -57,7 +58,7 @@ func TestRefusedWithoutCheckpoint(t *testing.T) {
 	}
 	r := &moveRun{Options: n.options("lan0", "lan2"), moves: []*job{newJob(records[0], nil, 0, "it has no way")}}
 	r.markDeleted(t.Context())
-	if o := r.moves[0].outcome; o.State != Refused || o.Reason != "it has no way" || r.canProceed() {
+	if o := r.moves[0].outcome; o.State != change.Refused || o.Reason != "it has no way" || r.canProceed() {
 		t.Errorf("%s %q, may proceed: %v", o.State, o.Reason, r.canProceed())
 	}
 }

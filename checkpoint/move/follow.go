@@ -5,22 +5,42 @@ import (
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// isAsRecorded says that the attachment needs no restore: it is as recorded, but for what the pod has changed since its interface
-// has switched. A restore would undo that, so isAsRecorded makes it the record.
-func (r *moveRun) isAsRecorded(ctx context.Context, j *job) bool {
-	if !j.complete {
-		return false
+// followAction looks whether an attachment needs no restore: it is as recorded, but for what the pod has changed since its interface
+// has switched. A restore would undo that, so it becomes the record.
+type followAction struct {
+	*job
+	differs bool
+}
+
+func (a *followAction) Fail(error) { a.differs = true }
+
+// differing returns the container IDs of those jobs whose interfaces are not as recorded.
+func (r *moveRun) differing(ctx context.Context, jobs []*job) (ids []string) {
+	var actions []*followAction
+	for _, j := range jobs {
+		actions = append(actions, &followAction{job: j, differs: !j.complete})
 	}
-	same := false
-	err := r.Store.WithSandbox(ctx, j.record, func(s *checkpoint.Sandbox) (err error) {
-		same, err = r.followPod(j, s.Record, s.Namespace)
-		return err
+	change.Run(ctx, change.NewRunner(r.Store), actions, func(a *followAction) error {
+		if a.differs {
+			return nil
+		}
+		return r.Store.OpenSandbox(a.record, func(s *checkpoint.Sandbox) error {
+			same, err := r.followPod(a.job, s.Record, s.Namespace)
+			a.differs = !same
+			return err
+		})
 	})
-	return err == nil && same
+	for _, a := range actions {
+		if a.differs {
+			ids = append(ids, a.containerID())
+		}
+	}
+	return ids
 }
 
 // followPod saves what the pod has changed, and says whether the interface is as recorded then.

@@ -3,27 +3,20 @@ package move
 import (
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// workersPerCPU is how many sandboxes are handled at the same time for each CPU. Most of them wait for their turn:
-// pkg/kernel makes only one change in the kernel at a time.
-const workersPerCPU = 4
-
-// forEach calls f for each element of the list, for several at the same time.
-func forEach[T any](list []T, f func(T)) {
-	inparallel.Do(workersPerCPU*runtime.GOMAXPROCS(0), len(list), func(i int) { f(list[i]) })
-}
-
 // inspectAll looks into the pods, and refuses what cannot be moved.
 func (r *moveRun) inspectAll() {
-	forEach(r.jobsThat((*job).isMovable), func(j *job) {
+	movable := r.jobsThat((*job).isMovable)
+	inparallel.Do(change.Workers(), len(movable), func(i int) {
+		j := movable[i]
 		if _, err := r.inspect(j.record); err != nil {
 			j.refuse(printable.Joined(err))
 		}

@@ -104,7 +104,7 @@ func (n *node) options(from, to string) Options {
 
 // states returns the pods' names with the states of the attachments and the reasons.
 func states(r UplinkReport) (all []string) {
-	for _, o := range r.Attachments {
+	for _, o := range r.Outcomes {
 		all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", o.Pod.Name, o.Attachment.IfName, o.State, o.Reason)))
 	}
 	return append(all, r.Problems...)
@@ -142,7 +142,7 @@ func TestMoveThereAndBack(t *testing.T) {
 	}
 	n.expectParent(t, "lan0", first)
 	for range 2 {
-		if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Complete() || len(r.Attachments) != 3 {
+		if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Complete() || len(r.Outcomes) != 3 {
 			t.Fatalf("there: %q", states(r))
 		}
 		n.expectParent(t, "lan2", 0)
@@ -157,7 +157,7 @@ func TestMoveThereAndBack(t *testing.T) {
 func TestMoveRefusesBeforeAnythingIsTouched(t *testing.T) {
 	n := newNode(t, 3)
 	fresh.IP(t, n.pods[1], "link add link eth0 name vrrp.1 type macvlan")
-	want := []string{"web-0 eth0 to move", "web-1 eth0 not movable vrrp.1 of the pod is on lan0 too and has no checkpoint: it would stay behind", "web-2 eth0 to move"}
+	want := []string{"web-0 eth0 to move", "web-1 eth0 refused vrrp.1 of the pod is on lan0 too and has no checkpoint: it would stay behind", "web-2 eth0 to move"}
 	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); r.Complete() || !r.Unchanged() || !slices.Equal(states(r), want) {
 		t.Errorf("%q", states(r))
 	}
@@ -170,7 +170,7 @@ func TestMoveRefusesBeforeAnythingIsTouched(t *testing.T) {
 	}
 	opts.Select = selection.Selection{Names: []string{"web-1"}}
 	fresh.IP(t, n.pods[1], "link del vrrp.1")
-	if r := must(Run(t.Context(), opts))(t); !r.Complete() || len(r.Attachments) != 1 {
+	if r := must(Run(t.Context(), opts))(t); !r.Complete() || len(r.Outcomes) != 1 {
 		t.Errorf("%q", states(r))
 	}
 	n.expectParent(t, "lan2", 0)
@@ -182,7 +182,7 @@ func TestMoveRefusesAnUplinkWithoutTheGateway(t *testing.T) {
 	fresh.Run(t, "", "ip link set lan3 nomaster; echo 1 >/proc/sys/net/ipv4/conf/lan3/arp_ignore")
 	opts := n.options("lan0", "lan2")
 	opts.Wait = 0
-	want := []string{"web-0 eth0 not movable its gateway 10.9.0.1 does not answer on lan2: look whether the switch's port carries the VLAN"}
+	want := []string{"web-0 eth0 refused its gateway 10.9.0.1 does not answer on lan2: look whether the switch's port carries the VLAN"}
 	if r := must(Run(t.Context(), opts))(t); !r.Unchanged() || !slices.Equal(states(r), want) {
 		t.Errorf("%q", states(r))
 	}
@@ -210,7 +210,7 @@ func TestBackByJournal(t *testing.T) {
 		t.Fatalf("%q", states(r))
 	}
 	other := n.options("lan0", "lan2")
-	if r := must(Run(t.Context(), other))(t); !r.Complete() || len(r.Attachments) != 1 {
+	if r := must(Run(t.Context(), other))(t); !r.Complete() || len(r.Outcomes) != 1 {
 		t.Fatalf("%q", states(r))
 	}
 	// Now the driver of lan0 is reloaded.
@@ -220,7 +220,7 @@ func TestBackByJournal(t *testing.T) {
 			t.Fatalf("back: %q", states(r))
 		}
 	}
-	if r := must(Run(t.Context(), n.options("lan2", "lan0")))(t); !r.Complete() || len(r.Attachments) != 1 || r.Attachments[0].Pod.Name != "web-1" {
+	if r := must(Run(t.Context(), n.options("lan2", "lan0")))(t); !r.Complete() || len(r.Outcomes) != 1 || r.Outcomes[0].Pod.Name != "web-1" {
 		t.Errorf("the other one: %q", states(r))
 	}
 	n.expectParent(t, "lan0", 2)
@@ -264,7 +264,7 @@ func TestADetachedPodLivesOn(t *testing.T) {
 func TestMoveOfAPodWithTwoInterfaces(t *testing.T) {
 	n := newNode(t, 1)
 	n.attach(t, 0, "net1", netstate.Link{Kind: netstate.KindMacvlan, Macvlan: &netstate.Macvlan{Mode: "private"}})
-	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Complete() || len(r.Attachments) != 2 {
+	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Complete() || len(r.Outcomes) != 2 {
 		t.Fatalf("%q", states(r))
 	}
 	n.expectParent(t, "lan2", 0)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -66,7 +67,7 @@ type job struct {
 // newJob returns the move of the attachment. refused says why it cannot be moved. It is empty if it can.
 func newJob(record checkpoint.Record, newParents []netstate.Device, index int, refused string) *job {
 	j := &job{record: record, newParents: newParents, index: index, outcome: AttachmentOutcome{
-		Attachment: record.Attachment, Pod: record.Pod, State: ToMove, OldParent: nearestParent(record.Interface.Parents), NewParent: nearestParent(newParents),
+		Outcome: change.Outcome{Attachment: record.Attachment, Pod: record.Pod, State: ToMove}, OldParent: nearestParent(record.Interface.Parents), NewParent: nearestParent(newParents),
 	}}
 	if refused != "" {
 		j.refuse(refused)
@@ -76,13 +77,27 @@ func newJob(record checkpoint.Record, newParents []netstate.Device, index int, r
 
 // isMovable says that nothing is known that keeps the attachment from being moved. One whose checkpoint has vanished fails when
 // its turn comes.
-func (j *job) isMovable() bool { return j.outcome.State == ToMove || j.outcome.State == Failed }
+func (j *job) isMovable() bool { return j.outcome.State == ToMove || j.outcome.State == change.Failed }
 
 func (j *job) refuse(reason string) {
 	if j.isMovable() {
-		j.outcome.State, j.outcome.Reason = Refused, reason
+		j.outcome.State, j.outcome.Reason = change.Refused, reason
 	}
 }
+
+// Target is a part of change.Action.
+func (j *job) Target() checkpoint.Record { return j.record }
+
+// Fail is a part of change.Action.
+func (j *job) Fail(err error) {
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		err = errDetached
+	}
+	j.outcome.Fail(err)
+}
+
+// errDetached means that the attachment was detached before its move.
+var errDetached = errors.New("it was detached in the meantime")
 
 func (j *job) hasSwitched() bool { return j.outcome.SwitchDuration > 0 }
 
@@ -131,7 +146,7 @@ func run(ctx context.Context, opts Options, plan func(*moveRun) error) (UplinkRe
 		return UplinkReport{}, err
 	}
 	defer host.Close()
-	r := &moveRun{Options: opts, host: host, report: UplinkReport{DryRun: opts.DryRun, Attachments: []AttachmentOutcome{}}}
+	r := &moveRun{Options: opts, host: host, report: UplinkReport{Report: change.Report[AttachmentOutcome]{DryRun: opts.DryRun, Outcomes: []AttachmentOutcome{}}}}
 	if r.devices, err = host.Devices(); err != nil {
 		return UplinkReport{}, err
 	}
@@ -233,7 +248,7 @@ func (r *moveRun) execute(ctx context.Context) error {
 // canProceed says that there is something to move, and that the move may begin.
 func (r *moveRun) canProceed() bool {
 	movable := len(r.jobsThat((*job).isMovable))
-	refused := len(r.jobsThat(func(j *job) bool { return j.outcome.State == Refused }))
+	refused := len(r.jobsThat(func(j *job) bool { return j.outcome.State == change.Refused }))
 	return movable > 0 && (refused+len(r.report.Problems) == 0 || r.Force)
 }
 

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -30,16 +30,7 @@ func (r *moveRun) verifyMoved(ctx context.Context) {
 func (r *moveRun) repair(ctx context.Context) {
 	r.markDeleted(ctx)
 	switched := slices.DeleteFunc(r.jobsThat((*job).hasSwitched), func(j *job) bool { return j.outcome.State == Deleted })
-	var mu sync.Mutex
-	var ids []string
-	forEach(switched, func(j *job) {
-		if !r.isAsRecorded(ctx, j) {
-			mu.Lock()
-			defer mu.Unlock()
-			ids = append(ids, j.containerID())
-		}
-	})
-	report, err := restoreSandboxes(ctx, r.Store, ids)
+	report, err := restoreSandboxes(ctx, r.Store, r.differing(ctx, switched))
 	if err != nil {
 		r.report.Problems = append(r.report.Problems, printable.Joined(err))
 		return
@@ -54,7 +45,7 @@ func (r *moveRun) repair(ctx context.Context) {
 		case o.IsAsRecorded():
 			j.outcome.State, j.outcome.Reason = Moved, ""
 		case o.Differs():
-			j.outcome.State, j.outcome.Reason = Failed, "it is on "+j.outcome.NewParent+": "+o.FullReason()
+			j.outcome.State, j.outcome.Reason = change.Failed, "it is on "+j.outcome.NewParent+": "+o.FullReason()
 		}
 	}
 }
@@ -72,8 +63,8 @@ func (r *moveRun) markDeleted(ctx context.Context) {
 		case !vanished && kernel.CheckNamespace(j.record.Namespace) == nil:
 		case isDeleted(ctx, j.record, vanished):
 			j.outcome.State, j.outcome.Reason = Deleted, "it was deleted during the move"
-		case vanished && j.outcome.State != Refused: // What cannot be moved stays so.
-			j.setFailed(errors.New("its checkpoint has vanished, and it is not proven gone: relink capture writes one"))
+		case vanished && j.outcome.State != change.Refused: // What cannot be moved stays so.
+			j.Fail(errors.New("its checkpoint has vanished, and it is not proven gone: relink capture writes one"))
 		}
 	}
 }
@@ -108,11 +99,18 @@ func restoreSandboxes(ctx context.Context, store *checkpoint.Store, ids []string
 // deleteOldInterfaces deletes the replaced interfaces. It comes after all switches: a deletion holds the kernel's lock, and
 // other interfaces would wait to switch.
 func (r *moveRun) deleteOldInterfaces(ctx context.Context) {
-	forEach(r.jobsThat((*job).hasSwitched), func(j *job) {
-		if err := finishMove(ctx, r.Store, r.host, j.record.Attachment); err != nil {
-			j.setFailed(fmt.Errorf("it is on %s, but the old interface is still there: %w", j.outcome.NewParent, err))
-		}
-	})
+	var actions []*cleanup
+	for _, j := range r.jobsThat((*job).hasSwitched) {
+		actions = append(actions, &cleanup{j})
+	}
+	change.Run(ctx, change.NewRunner(r.Store), actions, func(a *cleanup) error { return finishMove(r.Store, r.host, a.record.Attachment) })
+}
+
+// cleanup deletes the replaced interface of a job.
+type cleanup struct{ *job }
+
+func (a *cleanup) Fail(err error) {
+	a.outcome.Fail(fmt.Errorf("it is on %s, but the old interface is still there: %w", a.outcome.NewParent, err))
 }
 
 // FinishKilled finishes what killed moves have left, and restores their sandboxes. After that, each checkpoint names the
@@ -169,9 +167,13 @@ func finishKilled(ctx context.Context, store *checkpoint.Store) error {
 	}
 	defer host.Close()
 	var begun []string
+	var actions []*change.RecordAction
 	for _, m := range notes {
-		err := finishMove(ctx, store, host, m.Attachment)
-		if err != nil && !errors.Is(err, checkpoint.ErrBusy) {
+		actions = append(actions, &change.RecordAction{Record: checkpoint.Record{Attachment: m.Attachment}})
+	}
+	change.Run(ctx, change.NewRunner(store), actions, func(a *change.RecordAction) error { return finishMove(store, host, a.Record.Attachment) })
+	for i, m := range notes {
+		if err := actions[i].Err; err != nil && !errors.Is(err, checkpoint.ErrBusy) && !errors.Is(err, change.ErrNotTried) {
 			errs = append(errs, fmt.Errorf("finish the move of %s: %w", m.Attachment, err))
 		}
 		_, loadErr := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
@@ -186,27 +188,25 @@ func finishKilled(ctx context.Context, store *checkpoint.Store) error {
 	return errors.Join(errs...)
 }
 
-// finishMove finishes the move of one attachment, under its sandbox's lock.
-func finishMove(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, key attachment.Key) error {
-	return store.WithLock(ctx, key.ContainerID, func() error {
-		note, err := store.LoadMove(key.ContainerID, key.IfName)
-		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
-			return nil // Another process has finished the move.
-		}
-		if err != nil {
-			return err
-		}
-		err = store.OpenSandbox(checkpoint.Record{Attachment: key}, func(s *checkpoint.Sandbox) error {
-			return finishIn(store, host, s, note)
-		})
-		switch {
-		case errors.Is(err, checkpoint.ErrNoCheckpoint):
-			return forgetMove(store, note)
-		case kernel.IsMissing(err):
-			return nil // The sandbox has ended: a restore reports that.
-		}
+// finishMove finishes the move of one attachment. The caller holds its sandbox's lock.
+func finishMove(store *checkpoint.Store, host *kernel.Namespace, key attachment.Key) error {
+	note, err := store.LoadMove(key.ContainerID, key.IfName)
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return nil // Another process has finished the move.
+	}
+	if err != nil {
 		return err
+	}
+	err = store.OpenSandbox(checkpoint.Record{Attachment: key}, func(s *checkpoint.Sandbox) error {
+		return finishIn(store, host, s, note)
 	})
+	switch {
+	case errors.Is(err, checkpoint.ErrNoCheckpoint):
+		return forgetMove(store, note)
+	case kernel.IsMissing(err):
+		return nil // The sandbox has ended: a restore reports that.
+	}
+	return err
 }
 
 func finishIn(store *checkpoint.Store, host *kernel.Namespace, s *checkpoint.Sandbox, note checkpoint.Move) (err error) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -154,7 +155,7 @@ func TestClustersOfTwoDirectories(t *testing.T) {
 		o.Leases = order
 		r := n.pass(t, o)
 		for _, one := range r.Outcomes {
-			if want := map[string]GCState{web(1).Name: Waiting, web(2).Name: Kept}[one.Owner.Name]; one.State != want && (one.State != Freed || want != Waiting) {
+			if want := map[string]change.State{web(1).Name: Waiting, web(2).Name: change.Kept}[one.Owner.Name]; one.State != want && (one.State != Freed || want != Waiting) {
 				t.Errorf("%s %s, want %s: %q", one.Owner, one.State, want, one.Evidence)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	ipamreclaim "github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -43,7 +44,7 @@ func Decide(report audit.NodeReport, earlier Sightings, moment Moment, o Options
 		if f.Proven {
 			current.List = append(current.List, Sighting{GCSubject: subject, FirstSeen: first})
 		}
-		out := GCOutcome{Finding: f, State: Kept}
+		out := GCOutcome{Finding: f, State: change.Kept}
 		if isAlive { // The finding is about the attachment. The outcome is about its checkpoint alone.
 			out.Address, out.Evidence = netip.Addr{}, []string{"its network namespace is there"}
 		}

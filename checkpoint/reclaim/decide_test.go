@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
@@ -55,7 +56,7 @@ func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
 	const first, twice = "seen dead for 0s, and 10m0s are needed", "seen dead twice, 10m0s apart"
 	for name, test := range map[string]struct {
 		passes []seen
-		do     GCState
+		do     change.State
 		why    string
 	}{
 		"once":                       {[]seen{{at(0), &proven}}, Waiting, first},
@@ -64,7 +65,7 @@ func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
 		"many times":                 {[]seen{{at(0), &proven}, {at(4 * time.Minute), &proven}, {at(8 * time.Minute), &proven}, {at(12 * time.Minute), &proven}}, ToFree, "seen dead twice, 12m0s apart"},
 		"not in between":             {[]seen{{at(0), &proven}, {at(5 * time.Minute), nil}, {at(10 * time.Minute), &proven}}, Waiting, first},
 		"not proven in between":      {[]seen{{at(0), &proven}, {at(5 * time.Minute), &unproven}, {at(10 * time.Minute), &proven}}, Waiting, first},
-		"not proven any more":        {[]seen{{at(0), &proven}, {at(10 * time.Minute), &unproven}}, Kept, ""},
+		"not proven any more":        {[]seen{{at(0), &proven}, {at(10 * time.Minute), &unproven}}, change.Kept, ""},
 		"before a boot":              {[]seen{{at(0), &proven}, {afterBoot, &proven}}, Waiting, first},
 		"later than now":             {[]seen{{at(time.Hour), &proven}, {at(10 * time.Minute), &proven}}, Waiting, first},
 		"given again":                {[]seen{{at(0), &proven}, {at(10 * time.Minute), &newer}}, Waiting, first},

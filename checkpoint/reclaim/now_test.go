@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -50,7 +51,7 @@ func TestNow(t *testing.T) {
 	o.CacheDir = cacheOf(t, "goes")
 	expectStates(t, "a cache waits for its DEL", n.pass(t, o), "10.3.0.3 kept", "10.3.0.4 waiting", "checkpoint of goes kept")
 	o.CacheDir = filepath.Join(t.TempDir(), "nowhere")
-	if r := n.pass(t, o); r.Count(Kept) != 2 || r.Complete() || !strings.Contains(strings.Join(r.Problems, "\n"), "there is no CNI cache in") {
+	if r := n.pass(t, o); r.Count(change.Kept) != 2 || r.Complete() || !strings.Contains(strings.Join(r.Problems, "\n"), "there is no CNI cache in") {
 		t.Errorf("without a cache: %s, %q", states(r), r.Problems)
 	}
 	n.down, o.CacheDir = answers, ""
@@ -101,8 +102,8 @@ func TestForget(t *testing.T) {
 	o.Store, o.AllProcesses = n.store, true
 	r := n.pass(t, o)
 	for _, out := range r.Outcomes {
-		want := map[string]GCState{"gone": Freed, "half": Freed, "empty": Kept, "alive": Kept}[out.Attachment.ContainerID]
-		if out.State != want || want == Kept && !strings.HasPrefix(out.Reason, "--force forgets it all the same") {
+		want := map[string]change.State{"gone": Freed, "half": Freed, "empty": change.Kept, "alive": change.Kept}[out.Attachment.ContainerID]
+		if out.State != want || want == change.Kept && !strings.HasPrefix(out.Reason, "--force forgets it all the same") {
 			t.Errorf("%s is %s, want %s: %s", out.Attachment, out.State, want, out.Reason)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -38,58 +39,61 @@ type Options struct {
 	Confirm func(GCReport) error
 }
 
-// GCState is what is decided about a thing, and then what became of it.
-type GCState string
-
-// The states.
+// The states, beside those of all verbs.
 const (
-	ToFree  GCState = "to free"
-	Freed   GCState = "freed"
-	Waiting GCState = "waiting"
-	Kept    GCState = "kept"
+	ToFree  change.State = "to free"
+	Freed   change.State = "freed"
+	Waiting change.State = "waiting"
 	// Passed says that somebody changed it meanwhile.
-	Passed GCState = "changed meanwhile"
-	Failed GCState = "failed"
+	Passed change.State = "changed meanwhile"
 )
 
-// GCStates are all states, in the order in which they are told.
-var GCStates = []GCState{ToFree, Freed, Waiting, Passed, Kept, Failed}
+// States are all states, in the order in which they are told.
+var States = []change.State{ToFree, Freed, Waiting, Passed, change.Kept, change.NotTried, change.Failed}
 
 // GCOutcome is what was found of a thing, and what became of it.
 type GCOutcome struct {
 	audit.Finding
-	State  GCState `json:"state"`
-	Reason string  `json:"why"`
+	State  change.State `json:"state"`
+	Reason string       `json:"reason"`
 	// Until is when it can be freed, if it is Waiting. It is zero if a dry run, or one with Now, is the first to see it.
 	Until time.Time `json:"until,omitzero"`
 	// AddressState is the state of the address afterwards, "free" for free. It is empty for what is not freed, and for a checkpoint.
 	AddressState lease.State `json:"becomes,omitempty"`
 }
 
-// GCReport is everything that a pass found and did.
-type GCReport struct {
-	DryRun   bool        `json:"dryRun"`
-	Outcomes []GCOutcome `json:"outcomes"`
-	// OwnersUnasked is how many owners were not asked for in this pass.
-	OwnersUnasked int `json:"ownersLeft,omitempty"`
-	// Problems say what could not be looked at. Notes say what nobody was there to ask for.
-	Problems []string `json:"problems,omitempty"`
-	Notes    []string `json:"notes,omitempty"`
-	// Audit is the audit that the pass began with.
-	Audit audit.NodeReport `json:"-"`
+// Common returns the part that all verbs share.
+func (o GCOutcome) Common() change.Outcome {
+	return change.Outcome{Attachment: o.Attachment, Pod: o.Pod, State: o.State, Reason: o.Reason}
 }
 
-// Complete says that nothing failed, and that all could be looked at.
-func (r GCReport) Complete() bool { return r.Count(Failed) == 0 && len(r.Problems) == 0 }
+// Target is a part of change.Action.
+func (o *GCOutcome) Target() checkpoint.Record {
+	return *cmp.Or(o.Subject.Checkpoint, &checkpoint.Record{Attachment: o.Attachment})
+}
 
-// Count returns how many things are in the state.
-func (r GCReport) Count(s GCState) (n int) {
-	for _, o := range r.Outcomes {
-		if o.State == s {
-			n++
+// errForgotten says that somebody else has dropped the checkpoint.
+var errForgotten = errors.New("it was dropped meanwhile")
+
+// Fail is a part of change.Action.
+func (o *GCOutcome) Fail(err error) {
+	common := o.Common()
+	common.Fail(err)
+	o.State, o.Reason = common.State, common.Reason
+	for _, changed := range []error{lease.ErrHolderChanged, lease.ErrNotLeased, checkpoint.ErrWrittenAnew, errForgotten} {
+		if errors.Is(err, changed) {
+			o.State = Passed
 		}
 	}
-	return n
+}
+
+// GCReport is everything that a pass found and did. Its problems say what could not be looked at, its notes what nobody was there to ask for.
+type GCReport struct {
+	change.Report[GCOutcome]
+	// OwnersUnasked is how many owners were not asked for in this pass.
+	OwnersUnasked int `json:"ownersLeft,omitempty"`
+	// Audit is the audit that the pass began with.
+	Audit audit.NodeReport `json:"-"`
 }
 
 // Run makes one pass. A failure to free one thing is in the report, and does not stop the rest. The error says that nothing
@@ -123,7 +127,10 @@ func Run(ctx context.Context, o Options) (GCReport, error) {
 			return GCReport{}, err // Nothing would ever be seen twice.
 		}
 	}
-	p := pass{Options: o, stores: map[string]*lease.Store{}, report: GCReport{DryRun: o.DryRun, Outcomes: outcomes, OwnersUnasked: found.OwnersUnasked, Problems: found.Problems, Notes: found.Notes, Audit: found}}
+	p := pass{Options: o, stores: map[string]*lease.Store{}, report: GCReport{
+		Report:        change.Report[GCOutcome]{DryRun: o.DryRun, Outcomes: outcomes, Problems: found.Problems, Notes: found.Notes},
+		OwnersUnasked: found.OwnersUnasked, Audit: found,
+	}}
 	for _, s := range p.Leases {
 		p.stores[s.Path()] = s
 	}
@@ -233,7 +240,7 @@ func (p *pass) apply(ctx context.Context) {
 			checkpoints = append(checkpoints, o)
 		}
 	}
-	p.forgetCheckpoints(ctx, checkpoints)
+	change.Run(ctx, change.NewRunner(p.Store), checkpoints, p.forgetCheckpoint)
 }
 
 // storeOf returns the store of the lease that the outcome is about.
@@ -265,7 +272,7 @@ func (o *GCOutcome) holderProof() string { return o.proof("its sandbox is gone")
 // releaseHolder has a holder give up its address.
 func (p *pass) releaseHolder(ctx context.Context, o *GCOutcome) {
 	s, l := p.storeOf(o), o.Subject.Lease
-	if p.tryFree(ctx, o, func() error {
+	if tryFree(ctx, o, func() error {
 		return s.GiveUp(ctx, lease.GoneHolder{Address: l.Address, Holder: *o.Subject.Holder, Reason: o.holderProof()})
 	}) {
 		o.setAddressState(s.Get(ctx, l.Address))
@@ -280,44 +287,38 @@ func (p *pass) endReservation(ctx context.Context, o *GCOutcome) {
 		judgement = owner.Judgement{Standing: owner.Unknown, Reason: "there was no answer"}
 	}
 	if judgement.Standing != o.Fields.Standing {
-		o.State, o.Reason = Kept, fmt.Sprintf("asked once more, right before: the owner's standing is %q: %s", judgement.Standing, judgement.Reason)
+		o.State, o.Reason = change.Kept, fmt.Sprintf("asked once more, right before: the owner's standing is %q: %s", judgement.Standing, judgement.Reason)
 		return
 	}
 	if elsewhere := o.Fields.ElsewherePodUID; elsewhere != "" && judgement.RemotePodUID != elsewhere {
-		o.State, o.Reason = Kept, "asked once more, right before: "+judgement.PodLocation
+		o.State, o.Reason = change.Kept, "asked once more, right before: "+judgement.PodLocation
 		return
 	}
 	if judgement.Cluster == "" {
-		o.State, o.Reason = Kept, "asked once more, right before: the Kubernetes API does not tell which cluster it is: "+judgement.NoCluster
+		o.State, o.Reason = change.Kept, "asked once more, right before: the Kubernetes API does not tell which cluster it is: "+judgement.NoCluster
 		return
 	}
 	if err := s.CheckCluster(ctx, judgement.Cluster); err != nil { // The kubeconfig was replaced meanwhile.
-		o.State, o.Reason = Kept, "asked once more, right before: "+err.Error()
+		o.State, o.Reason = change.Kept, "asked once more, right before: "+err.Error()
 		return
 	}
-	if p.tryFree(ctx, o, func() error { return s.EndReservation(ctx, l, o.proof("nobody will ask for it")) }) {
+	if tryFree(ctx, o, func() error { return s.EndReservation(ctx, l, o.proof("nobody will ask for it")) }) {
 		o.setAddressState(s.Get(ctx, l.Address))
 	}
 }
 
-// errForgotten says that somebody else has dropped the checkpoint.
-var errForgotten = errors.New("it was dropped meanwhile")
-
 // tryFree calls free and notes what became of the thing.
-func (p *pass) tryFree(ctx context.Context, o *GCOutcome, free func() error) bool {
-	err := ctx.Err()
-	if err == nil {
+func tryFree(ctx context.Context, o *GCOutcome, free func() error) bool {
+	err := change.ErrNotTried
+	if ctx.Err() == nil {
 		err = free()
 	}
-	switch {
-	case err == nil:
-		o.State = Freed
-	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased), errors.Is(err, checkpoint.ErrWrittenAnew), errors.Is(err, errForgotten):
-		o.State, o.Reason = Passed, err.Error()
-	default:
-		o.State, o.Reason = Failed, err.Error()
+	if err != nil {
+		o.Fail(err)
+		return false
 	}
-	return o.State == Freed
+	o.State = Freed
+	return true
 }
 
 // FreeAddress is the value of GCOutcome.AddressState for a free address.
@@ -351,27 +352,19 @@ func (p *pass) recheckNamespaces(ctx context.Context) {
 	proven := sandbox.Prove(ctx, p.AllProcesses, namespaces...)
 	for i, o := range p.report.Outcomes {
 		if e := proven[o.Fields.Namespace]; recorded(o) && e.Verdict != sandbox.VerdictGone {
-			p.report.Outcomes[i].State, p.report.Outcomes[i].Reason = Kept, "looked for once more, right before: "+e.Reason
+			p.report.Outcomes[i].State, p.report.Outcomes[i].Reason = change.Kept, "looked for once more, right before: "+e.Reason
 		}
 	}
 }
 
-// forgetCheckpoints drops checkpoints.
-func (p *pass) forgetCheckpoints(ctx context.Context, due []*GCOutcome) {
-	var ids []string
-	for _, o := range due {
-		ids = append(ids, o.Attachment.ContainerID)
+// forgetCheckpoint drops a checkpoint. The caller holds its sandbox's lock.
+func (p *pass) forgetCheckpoint(o *GCOutcome) error {
+	if _, err := p.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName); errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return errForgotten
 	}
-	p.Store.EachSandbox(ctx, ids, func(i int, err error) {
-		p.tryFree(ctx, due[i], func() error {
-			if err != nil {
-				return err
-			}
-			subject, key := due[i].Subject, due[i].Attachment
-			if _, err := p.Store.Load(key.ContainerID, key.IfName); errors.Is(err, checkpoint.ErrNoCheckpoint) {
-				return errForgotten
-			}
-			return p.Store.ForgetListed(*cmp.Or(subject.Checkpoint, &checkpoint.Record{}), subject.Unreadable)
-		})
-	})
+	err := p.Store.ForgetListed(o.Target(), o.Subject.Unreadable)
+	if err == nil {
+		o.State = Freed
+	}
+	return err
 }

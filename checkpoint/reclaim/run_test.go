@@ -13,6 +13,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -273,8 +274,8 @@ func TestOneErrorKeepsOneReservation(t *testing.T) {
 	delete(n.standing, web(27))
 	n.pass(t, n.options())
 	r := n.pass(t, n.options())
-	if r.Count(Freed) != 49 || r.Count(Kept) != 1 || len(r.Outcomes) != 50 || !r.Complete() {
-		t.Errorf("%d freed, %d kept of %d: %q", r.Count(Freed), r.Count(Kept), len(r.Outcomes), r.Problems)
+	if r.Count(Freed) != 49 || r.Count(change.Kept) != 1 || len(r.Outcomes) != 50 || !r.Complete() {
+		t.Errorf("%d freed, %d kept of %d: %q", r.Count(Freed), r.Count(change.Kept), len(r.Outcomes), r.Problems)
 	}
 	n.standing[web(27)] = owner.Gone
 	expectStates(t, "the API answers", n.pass(t, n.options()), dead[1].String()+" waiting")

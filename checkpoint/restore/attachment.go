@@ -337,7 +337,7 @@ func (w *attachmentRestore) applySteps(steps []Step) (err error) {
 	case MoveNIC:
 		return w.moveNIC()
 	default:
-		return change(w.sandbox, w.index, w.record.Interface, steps...)
+		return applyTo(w.sandbox, w.index, w.record.Interface, steps...)
 	}
 }
 

@@ -15,8 +15,8 @@ type chainRestore struct {
 	// position is the chain's place in the run.
 	position int
 	records  []checkpoint.Record
-	// groups are the records by their sandboxes.
-	groups [][]checkpoint.Record
+	// actions are the restores of its sandboxes.
+	actions []*sandboxAction
 	// plan is for the parents in the host. devices are the host's devices after the plan; a dry run computes them.
 	// afterPlan is a plan on those devices: it finds what is still missing.
 	plan      *ParentPlan
@@ -38,20 +38,21 @@ type chainRestore struct {
 
 // newChains makes the run's chains of the records.
 func (r *restoreRun) newChains(records []checkpoint.Record) {
-	chains := Chains(records, r.Mapped)
+	chains, sandboxes := Chains(records, r.Mapped), 0
 	for i, c := range chains {
-		groups := bySandbox(c.Records)
-		r.chains = append(r.chains, &chainRestore{run: r, position: i, records: c.Records, groups: groups, nicInSandbox: map[attachment.Key]bool{}, report: Report{Parents: []StepResult{}}})
-		for _, group := range groups {
-			id := group[0].Attachment.ContainerID
+		actions := bySandbox(c.Records)
+		sandboxes += len(actions)
+		r.chains = append(r.chains, &chainRestore{run: r, position: i, records: c.Records, actions: actions, nicInSandbox: map[attachment.Key]bool{}, report: Report{Parents: []StepResult{}}})
+		for _, action := range actions {
+			id := action.records[0].Attachment.ContainerID
 			if r.sandboxes[id] == nil {
 				r.sandboxes[id] = &sandboxRestore{}
 			}
 			r.sandboxes[id].chains++
-			r.sandboxes[id].records += len(group)
-			r.groups++
+			r.sandboxes[id].records += len(action.records)
 		}
 	}
+	r.runner.Expect(sandboxes)
 	r.waitingFor = make([][]string, len(chains))
 }
 

@@ -45,12 +45,12 @@ func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 	for _, o := range report.Attachments {
 		got = append(got, o.Attachment.ContainerID+" "+o.Attachment.IfName+" "+string(o.State)+": "+o.FullReason())
 	}
-	want := list("c1 eth0 failed: interrupted before it was restored", "c1 net1 failed: interrupted before it was restored",
+	want := list("c1 eth0 failed: interrupted before its turn", "c1 net1 failed: interrupted before its turn",
 		"c2 eth0 as recorded: ")
 	if diff := cmp.Diff(want, got); diff != "" || !report.Interrupted || report.AsRecorded() {
 		t.Errorf("interrupted %v, as recorded %v, (-want +got):\n%s", report.Interrupted, report.AsRecorded(), diff)
 	}
-	causes := list(`failure "": interrupted before it was restored: 2 of 1`)
+	causes := list(`failure "": interrupted before its turn: 2 of 1`)
 	if diff := cmp.Diff(causes, causeLines(Causes(report))); diff != "" {
 		t.Errorf("causes (-want +got):\n%s", diff)
 	}
@@ -71,7 +71,7 @@ func TestInterruptedWhileWaitingForANIC(t *testing.T) {
 	report := must(Run(ctx, Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) { interrupt() }}))(t)
 	for _, o := range report.Attachments {
 		if o.Attachment.IfName == "net1" {
-			p.expectOutcome(t, o, Failed, "interrupted before it was restored")
+			p.expectOutcome(t, o, Failed, "interrupted before its turn")
 		}
 	}
 	if len(report.Attachments) != 2 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -129,7 +130,7 @@ func (r *restoreRun) proveGone(ctx context.Context, missing []missingNamespace) 
 	}
 	if ctx.Err() != nil {
 		for _, m := range missing {
-			m.outcome.setFailed(errInterrupted)
+			m.outcome.setFailed(change.ErrNotTried)
 		}
 		return
 	}

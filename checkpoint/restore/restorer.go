@@ -55,7 +55,7 @@ type Result struct {
 // interfaces. Restore does not wait for devices or carrier. It returns an error if it could not look at anything.
 func (r *Restorer) Restore(ctx context.Context, t Task, ready, beside []checkpoint.Record) (*Result, error) {
 	run := newRun(Options{Store: r.store, ParentOptions: ParentOptions{RebuildBond: t.RebuildBond, allowed: t.policy().allows}}, r.host)
-	run.announcer, run.recorded, run.unasked = r.announcer, t.NICs, true
+	run.announcer, run.recorded, run.unasked, run.runner.Patience = r.announcer, t.NICs, true, busyTimeout
 	for i, l := range t.Losses {
 		if l != nil && l.Member {
 			run.scopes[t.Records[i].Attachment] = hostOnly

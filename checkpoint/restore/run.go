@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -50,12 +50,9 @@ type restoreRun struct {
 	// recorded are all the NICs that the records name.
 	recorded []netstate.Member
 	chains   []*chainRestore
-	// groups is how many times a chain has a sandbox. finished is how many of them are finished. mu guards finished.
-	groups, finished int
+	runner   *change.Runner
 	// sandboxes are those of the chains, by their container IDs.
 	sandboxes map[string]*sandboxRestore
-	// workers has a place for each sandbox that is restored at the same time.
-	workers chan struct{}
 	// waitingFor is what each chain waits for. mu guards it.
 	waitingFor [][]string
 	// movedPaths has the paths of namespaces that are not at their recorded ones any more. It does not change
@@ -140,9 +137,10 @@ func compareKeys(a, b attachment.Key) int {
 }
 
 func newRun(opts Options, host *kernel.Namespace) *restoreRun {
+	runner := change.NewRunner(opts.Store)
+	runner.Unlocked, runner.Progress = opts.DryRun, opts.Progress
 	return &restoreRun{
-		Options: opts, host: host, movedPaths: map[attachment.Namespace]string{}, sandboxes: map[string]*sandboxRestore{}, scopes: map[attachment.Key]repairScope{},
-		workers:  make(chan struct{}, workersPerCPU*runtime.GOMAXPROCS(0)),
+		Options: opts, host: host, runner: runner, movedPaths: map[attachment.Namespace]string{}, sandboxes: map[string]*sandboxRestore{}, scopes: map[attachment.Key]repairScope{},
 		readNode: sync.OnceValues(func() (hostaccess.Node, error) { return hostaccess.ReadNode(host) }),
 	}
 }

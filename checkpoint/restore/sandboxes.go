@@ -8,72 +8,51 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
-
-// workersPerCPU is how many sandboxes are restored at once for each CPU. Most of them wait for their
-// turn: pkg/kernel lets one at a time change something in the kernel.
-const workersPerCPU = 4
 
 // busyTimeout is how long a restore that nobody asked for waits for a sandbox on which somebody else is at work. It comes
 // again, and until it ends nobody is told of the others. Every restore waits as long to write new indices.
 const busyTimeout = 2 * time.Second
 
-// restoreSandboxes restores the chain's attachments: those of one sandbox one after the other, and different
-// sandboxes at the same time.
-func (c *chainRestore) restoreSandboxes(ctx context.Context) []*Outcome {
-	outcomes := make([][]*Outcome, len(c.groups))
-	finish := func(i int, unlock func(), err error) {
-		outcomes[i] = c.restoreSandbox(ctx, c.groups[i], unlock, err)
-		c.run.progress()
-	}
-	var waiting sync.WaitGroup
-	inparallel.Do(cap(c.run.workers), len(c.groups), func(i int) {
-		c.run.workers <- struct{}{}
-		defer func() { <-c.run.workers }()
-		unlock, err := func() {}, error(nil)
-		if !c.run.DryRun {
-			unlock, err = c.run.Store.TryLockRecord(c.groups[i][0])
-		}
-		if !errors.Is(err, checkpoint.ErrBusy) {
-			finish(i, unlock, err)
-			return
-		}
-		// Somebody is at work on this sandbox. The others do not wait for that.
-		waiting.Go(func() {
-			lockCtx, cancel := ctx, func() {}
-			if c.run.unasked {
-				lockCtx, cancel = context.WithTimeout(ctx, busyTimeout)
-			}
-			defer cancel()
-			unlock, err := c.run.Store.Lock(lockCtx, c.groups[i][0].Attachment.ContainerID)
-			finish(i, unlock, err)
-		})
-	})
-	waiting.Wait()
-	return slices.Concat(outcomes...)
+// sandboxAction is the restore of a chain's attachments in one sandbox.
+type sandboxAction struct {
+	records  []checkpoint.Record
+	outcomes []*Outcome
 }
 
-// progress counts one more as done.
-func (r *restoreRun) progress() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.finished++
-	if r.Progress != nil {
-		r.Progress(r.finished, r.groups)
+func (a *sandboxAction) Target() checkpoint.Record { return a.records[0] }
+
+func (a *sandboxAction) Fail(err error) {
+	for _, record := range a.records {
+		o := outcomeOf(record)
+		o.setFailed(err)
+		a.outcomes = append(a.outcomes, o)
 	}
+}
+
+// restoreSandboxes restores the chain's attachments: those of one sandbox one after the other, and different
+// sandboxes at the same time.
+func (c *chainRestore) restoreSandboxes(ctx context.Context) (outcomes []*Outcome) {
+	change.Run(ctx, c.run.runner, c.actions, func(a *sandboxAction) error {
+		a.outcomes = c.restoreSandbox(a.records)
+		return nil
+	})
+	for _, a := range c.actions {
+		outcomes = append(outcomes, a.outcomes...)
+	}
+	return outcomes
 }
 
 // bySandbox groups the records by container ID, which they are sorted by. In a group, records on a
 // device inside of the sandbox come last. Before them come records without an index, so that they do not
 // take an index that another record has.
-func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
-	var groups [][]checkpoint.Record
+func bySandbox(records []checkpoint.Record) (actions []*sandboxAction) {
 	for start, i := 0, 1; i <= len(records); i++ {
 		if i == len(records) || records[i].Attachment.ContainerID != records[start].Attachment.ContainerID {
-			groups, start = append(groups, records[start:i:i]), i
+			actions, start = append(actions, &sandboxAction{records: records[start:i:i]}), i
 		}
 	}
 	depth := func(r checkpoint.Record) int {
@@ -85,30 +64,14 @@ func bySandbox(records []checkpoint.Record) [][]checkpoint.Record {
 		}
 		return 0
 	}
-	for _, group := range groups {
-		slices.SortStableFunc(group, func(a, b checkpoint.Record) int { return depth(a) - depth(b) })
+	for _, action := range actions {
+		slices.SortStableFunc(action.records, func(a, b checkpoint.Record) int { return depth(a) - depth(b) })
 	}
-	return groups
+	return actions
 }
 
-// restoreSandbox restores the attachments of one sandbox under its lock, and then calls unlock. err is
-// the error of locking: if there is one, it reports that.
-func (c *chainRestore) restoreSandbox(ctx context.Context, records []checkpoint.Record, unlock func(), err error) []*Outcome {
-	if err == nil {
-		defer unlock()
-	}
-	var outcomes []*Outcome
-	if err != nil || ctx.Err() != nil {
-		for _, record := range records {
-			o := outcomeOf(record)
-			if ctx.Err() != nil {
-				err = errInterrupted
-			}
-			o.setFailed(err)
-			outcomes = append(outcomes, o)
-		}
-		return outcomes
-	}
+// restoreSandbox restores the attachments of one sandbox. The caller holds its lock.
+func (c *chainRestore) restoreSandbox(records []checkpoint.Record) (outcomes []*Outcome) {
 	sandbox := c.run.sandboxes[records[0].Attachment.ContainerID]
 	sandbox.mu.Lock()
 	defer sandbox.mu.Unlock()
@@ -157,9 +120,6 @@ func (s *sandboxRestore) restoreDependents(first int) {
 		}
 	}
 }
-
-// errInterrupted is the error of what an interrupt came before.
-var errInterrupted = errors.New("interrupted before it was restored")
 
 // hasDependentRoutes says that routes of the interface depend on other interfaces.
 func hasDependentRoutes(i netstate.Interface) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -35,38 +36,48 @@ func (w *attachmentRestore) saveRecord(whole bool) error {
 	return w.run.Store.Save(w.record)
 }
 
+// indexAction writes the new indices of one record's parents.
+type indexAction struct {
+	chain   *chainRestore
+	outcome *Outcome
+	renewal checkpoint.Renewal
+}
+
+func (a indexAction) Target() checkpoint.Record { return a.renewal.Record }
+
+// Fail keeps the old indices of a sandbox that is busy: who is at work on it looks for itself, or the next restore does.
+func (a indexAction) Fail(err error) {
+	if !errors.Is(err, checkpoint.ErrBusy) && !errors.Is(err, change.ErrNotTried) {
+		a.chain.changeOutcome(func() { a.outcome.setFailed(err) })
+	}
+}
+
 // saveIndices writes the new indices of the parents of all attachments that are as recorded: into one file, or else into each record.
 func (c *chainRestore) saveIndices(ctx context.Context) {
-	var changed []*Outcome
+	var actions []indexAction
 	var renewals []checkpoint.Renewal
-	var ids []string
 	c.changeOutcome(func() {
 		for _, o := range c.outcomes {
 			if o.IsAsRecorded() && o.foundParents != nil && !netstate.SameIndices(o.foundParents, o.listed.Interface.Parents) {
-				changed, ids = append(changed, o), append(ids, o.Attachment.ContainerID)
-				renewals = append(renewals, checkpoint.Renewal{Record: *o.listed, Parents: o.foundParents})
+				renewal := checkpoint.Renewal{Record: *o.listed, Parents: o.foundParents}
+				actions, renewals = append(actions, indexAction{c, o, renewal}), append(renewals, renewal)
 			}
 			o.foundParents = nil
 		}
 	})
 	limited, cancel := context.WithTimeout(ctx, busyTimeout) // Neighbours may wait to be told.
 	defer cancel()
-	if c.run.DryRun || len(changed) == 0 || c.run.Store.RenewIndices(limited, renewals) == nil {
+	if c.run.DryRun || len(actions) == 0 || c.run.Store.RenewIndices(limited, renewals) == nil {
 		return
 	}
-	// A sandbox that is busy keeps the old indices: who is at work on it looks for itself, or the next restore does.
-	c.run.Store.EachSandbox(limited, ids, func(i int, err error) {
-		if err == nil {
-			err = c.saveParents(renewals[i])
-		}
-		if err != nil && !errors.Is(err, checkpoint.ErrBusy) && ctx.Err() == nil {
-			c.changeOutcome(func() { changed[i].setFailed(err) })
-		}
-	})
+	runner := change.NewRunner(c.run.Store)
+	runner.Patience = busyTimeout
+	change.Run(ctx, runner, actions, c.saveParents)
 }
 
 // saveParents is saveIndices for one record. The caller holds the sandbox's lock.
-func (c *chainRestore) saveParents(n checkpoint.Renewal) error {
+func (c *chainRestore) saveParents(a indexAction) error {
+	n := a.renewal
 	record, err := c.run.Store.Load(n.Record.Attachment.ContainerID, n.Record.Attachment.IfName)
 	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return nil

@@ -26,9 +26,9 @@ func batchSteps(steps []Step) [][]Step {
 	return groups
 }
 
-// change carries out steps that batchSteps has grouped, on a device that is there. recorded is the whole interface that a route
+// applyTo carries out steps that batchSteps has grouped, on a device that is there. recorded is the whole interface that a route
 // belongs to.
-func change(namespace *kernel.Namespace, index int, recorded netstate.Interface, steps ...Step) error {
+func applyTo(namespace *kernel.Namespace, index int, recorded netstate.Interface, steps ...Step) error {
 	switch s := steps[0]; s.Action {
 	case SetMTU, RaiseMTU:
 		return namespace.SetMTU(index, s.Device, s.MTU)
@@ -98,7 +98,7 @@ func (h *stepRunner) run(step Step) error {
 	if step.Action == Enslave {
 		err = h.namespace.Enslave(index, related)
 	} else {
-		err = change(h.namespace, index, netstate.Interface{}, step)
+		err = applyTo(h.namespace, index, netstate.Interface{}, step)
 	}
 	if err == nil {
 		return nil

@@ -107,7 +107,7 @@ func TestEveryActionCanBeCarriedOut(t *testing.T) {
 	for _, step := range everyStep() {
 		actions[step.Action] = true
 		refused := false
-		if err := change(sandbox, 99, pod(), step); err != nil {
+		if err := applyTo(sandbox, 99, pod(), step); err != nil {
 			refused = strings.HasSuffix(err.Error(), ": not a step on a device that is there")
 		}
 		elsewhere := slices.Contains([]Action{CreateBond, CreateVLAN, Enslave, Create, MoveNIC}, step.Action)

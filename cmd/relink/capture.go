@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/change"
 )
 
 func newCapture() *cobra.Command {
@@ -38,13 +39,7 @@ output names it; 2: usage or environment.`,
 				return err
 			}
 			report, err := capture.Run(cmd.Context(), opts)
-			s := screenOf(cmd)
-			if err == nil {
-				for _, note := range report.Notes {
-					s.warnf("%s", note)
-				}
-			}
-			return capturedOutcomes(report).present(s, err)
+			return capturedOutcomes(report).present(screenOf(cmd), err)
 		},
 	}
 	flags := cmd.Flags()
@@ -60,24 +55,17 @@ output names it; 2: usage or environment.`,
 
 // capturedOutcomes are the interfaces, in order by sandbox.
 func capturedOutcomes(report capture.InterfaceReport) outcomes {
-	captured := outcomes{report: report, complete: report.Complete(), dryRun: report.DryRun, columns: []column{
+	captured := newOutcomes(report, "no interfaces to remember", []column{
 		{name: "POD"}, {name: "SANDBOX", wide: true}, {name: "INTERFACE"}, {name: "NETWORK", spare: 2}, {name: "PARENTS", spare: 1}, {name: "ADDRESSES", spare: 3},
-	}}
-	for _, o := range report.Interfaces {
-		place := cmp.Or(o.Namespace.Path, o.File)
-		sandbox := o.Pod.String()
+	}, func(o capture.InterfaceOutcome) (string, []string) {
+		place, sandbox := cmp.Or(o.Namespace.Path, o.File), o.Pod.String()
 		if o.Pod.Name == "" {
 			sandbox = place
 		}
-		captured.list = append(captured.list, newOutcome(o.Pod, place, o.Attachment, o.State, o.Reason, o.State == capture.Refused || o.State == capture.Failed,
-			sandbox, o.Attachment.ContainerID, o.Attachment.IfName, o.Attachment.Network, parentNames(o.Interface.Parents), addressList(o.Interface.Addresses)))
-	}
+		return place, []string{sandbox, o.Attachment.ContainerID, o.Attachment.IfName, o.Attachment.Network, parentNames(o.Interface.Parents), addressList(o.Interface.Addresses)}
+	}, capture.Captured, capture.Refreshed, capture.ToCapture, capture.ToRefresh, change.Kept, capture.Skipped, change.Refused, change.NotTried, change.Failed)
 	slices.SortStableFunc(captured.list, func(a, b outcome) int {
 		return cmp.Or(cmp.Compare(a.cells[0], b.cells[0]), cmp.Compare(a.cells[2], b.cells[2]))
 	})
-	captured.summary = summarize(captured.list, "no interfaces to remember",
-		capture.Captured, capture.Refreshed, capture.ToCapture, capture.ToRefresh,
-		capture.Kept, capture.Skipped, capture.Refused, capture.Failed,
-	)
 	return captured
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -116,7 +117,7 @@ func findUncaptured(ctx context.Context, store *checkpoint.Store, cacheDir strin
 // splitFailed returns the interfaces without a checkpoint, and what could not be looked at.
 func splitFailed(found []capture.InterfaceOutcome) (missing []capture.InterfaceOutcome, problems []string) {
 	for _, o := range found {
-		if o.State == capture.Failed {
+		if o.State == change.Failed {
 			problems = append(problems, o.Reason)
 		} else {
 			missing = append(missing, o)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/reclaim"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -122,17 +123,17 @@ func runGC(cmd *cobra.Command, opts reclaim.Options, confirmed bool) error {
 		return err
 	}
 	logGC(report)
-	complete := report.Complete() && (!opts.Forget || report.Count(reclaim.Kept) == 0)
+	complete := report.Complete() && (!opts.Forget || report.Count(change.Kept) == 0)
 	return s.present(report, complete, func() { gcLines(report, s) })
 }
 
 func gcLines(report reclaim.GCReport, s *screen) {
 	shown := slices.Clone(report.Outcomes)
 	if s.quiet {
-		shown = slices.DeleteFunc(shown, func(o reclaim.GCOutcome) bool { return o.State != reclaim.Failed })
+		shown = slices.DeleteFunc(shown, func(o reclaim.GCOutcome) bool { return o.State != change.Failed })
 	}
 	slices.SortStableFunc(shown, func(a, b reclaim.GCOutcome) int {
-		return slices.Index(reclaim.GCStates, a.State) - slices.Index(reclaim.GCStates, b.State)
+		return slices.Index(reclaim.States, a.State) - slices.Index(reclaim.States, b.State)
 	})
 	var lines []findingLine
 	for _, o := range shown {
@@ -186,13 +187,13 @@ func nextState(o reclaim.GCOutcome) string {
 
 // gcSummary counts the things by state.
 func gcSummary(report reclaim.GCReport) string {
-	return cmp.Or(strings.Join(countStates(reclaim.GCStates, report.Count), ", "), "nothing to free")
+	return cmp.Or(strings.Join(countStates(reclaim.States, report.Count), ", "), "nothing to free")
 }
 
 func logGC(report reclaim.GCReport) {
 	var failures []string
 	for _, o := range report.Outcomes {
-		if o.State == reclaim.Failed {
+		if o.State == change.Failed {
 			failures = append(failures, attachmentName(o.Pod, o.Attachment)+": "+o.Reason)
 		}
 	}

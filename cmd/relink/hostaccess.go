@@ -12,10 +12,9 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/attach/netconf"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/hostends"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
-	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
 )
@@ -164,16 +163,7 @@ func settingsOf(o hostaccess.Options) string {
 // accessChange is add or remove.
 type accessChange struct {
 	filter selection.Selection
-	// change changes one attachment.
-	change func(context.Context, *checkpoint.Store, *kernel.Namespace, checkpoint.Record) (hostends.AccessChange, error)
-}
-
-// accessOutcome is what became of one attachment.
-type accessOutcome struct {
-	Attachment attachment.Key `json:"attachment"`
-	Pod        attachment.Pod `json:"pod,omitzero"`
-	State      string         `json:"state"`
-	Reason     string         `json:"reason,omitempty"`
+	apply  func(context.Context, *checkpoint.Store, []checkpoint.Record) (hostends.ChangeReport, error)
 }
 
 func newHostAccessAdd() *cobra.Command {
@@ -197,8 +187,8 @@ environment.`,
 			if len(errs) > 0 {
 				return errors.New(printable.Joined(errors.Join(errs...)))
 			}
-			c.change = func(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Record) (hostends.AccessChange, error) {
-				return hostends.Add(ctx, store, host, r, *options)
+			c.apply = func(ctx context.Context, store *checkpoint.Store, records []checkpoint.Record) (hostends.ChangeReport, error) {
+				return hostends.Add(ctx, store, records, *options)
 			}
 			return c.run(cmd, args)
 		},
@@ -215,7 +205,7 @@ environment.`,
 }
 
 func newHostAccessRemove() *cobra.Command {
-	c := accessChange{change: hostends.Remove}
+	c := accessChange{apply: hostends.Remove}
 	cmd := &cobra.Command{
 		Use:   "remove POD...",
 		Short: "Take host access from pods that run",
@@ -252,50 +242,12 @@ func (c *accessChange) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	host, err := kernel.OpenHost()
-	if err != nil {
-		return err
-	}
-	defer host.Close()
-	results := []accessOutcome{}
+	report, err := c.apply(cmd.Context(), store, records)
 	for _, u := range unreadable {
-		results = append(results, accessOutcome{Attachment: attachment.Key{ContainerID: u.ContainerID, IfName: u.IfName}, Pod: u.Partial.Pod, State: failed, Reason: printable.Joined(u.Err)})
+		report.Outcomes = append(report.Outcomes, change.Unreadable(u))
 	}
-	results = append(results, c.changeAll(cmd.Context(), store, host, records)...)
-	s := screenOf(cmd)
-	complete := !slices.ContainsFunc(results, func(r accessOutcome) bool { return r.State == failed })
-	return s.present(results, complete, func() {
-		for _, r := range results {
-			if !s.quiet || r.Reason != "" {
-				s.printf("%s", strings.TrimSuffix(fmt.Sprintf("%s %s: host access %s: %s", r.Pod, r.Attachment.IfName, r.State, r.Reason), ": "))
-			}
-		}
-	})
-}
-
-// failed is the state of an attachment that could not be changed.
-const failed = "failed"
-
-// changeAll changes all attachments. A pod has host access by one of its interfaces: that the others cannot have it too is no failure.
-func (c *accessChange) changeAll(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, records []checkpoint.Record) (results []accessOutcome) {
-	accessByContainer, refused := map[string]string{}, map[int]bool{}
-	for i, r := range records {
-		result := accessOutcome{Attachment: r.Attachment, Pod: r.Pod}
-		outcome, err := c.change(ctx, store, host, r)
-		result.State = string(outcome)
-		switch {
-		case err != nil:
-			result.State, result.Reason = failed, printable.Joined(err)
-			refused[i] = errors.Is(err, hostends.ErrOtherPath)
-		case outcome == hostends.Added || outcome == hostends.AlreadyPresent:
-			accessByContainer[r.Attachment.ContainerID] = r.Attachment.IfName
-		}
-		results = append(results, result)
-	}
-	for i := range results {
-		if ifName, ok := accessByContainer[results[i].Attachment.ContainerID]; ok && refused[i] {
-			results[i].State, results[i].Reason = "not needed", "the pod has it by "+ifName
-		}
-	}
-	return results
+	changed := newOutcomes(report, "nothing to change", columns("POD", "INTERFACE"), func(o change.Outcome) (string, []string) {
+		return selection.ShortID(o.Attachment.ContainerID), []string{podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName}
+	}, hostends.Added, hostends.Removed, hostends.AlreadyPresent, hostends.AlreadyAbsent, hostends.NotNeeded, change.NotTried, change.Failed)
+	return changed.present(screenOf(cmd), err)
 }

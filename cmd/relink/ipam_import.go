@@ -199,7 +199,14 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 	for _, f := range report.Files {
 		r.list = append(r.list, importedOutcome(f))
 	}
-	states := countOf[importer.EntryState](r.list)
+	states := func(state importer.EntryState) (n int) {
+		for _, f := range report.Files {
+			if f.State == state {
+				n++
+			}
+		}
+		return n
+	}
 	r.summary = importSummary(report, states)
 	err = r.present(s, nil)
 	if report.Closed != "" {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -82,23 +82,20 @@ func parseMove(pair string) (source, target string, err error) {
 }
 
 func movedOutcomes(opts move.Options, report move.UplinkReport) outcomes {
-	moved := outcomes{report: report, complete: report.Complete(), dryRun: opts.DryRun, notes: report.Notes, steps: report.Steps, problems: report.Problems, columns: []column{{name: "POD"}, {name: "INTERFACE", spare: 1}, {name: "FROM", spare: 3}, {name: "TO", spare: 2}}}
 	slowest := time.Duration(0)
-	for _, o := range report.Attachments {
+	moved := newOutcomes(report.Report, "nothing to move", []column{{name: "POD"}, {name: "INTERFACE", spare: 1}, {name: "FROM", spare: 3}, {name: "TO", spare: 2}}, func(o move.AttachmentOutcome) (string, []string) {
 		slowest = max(slowest, o.SwitchDuration)
-		moved.list = append(moved.list, newOutcome(o.Pod, selection.ShortID(o.Attachment.ContainerID), o.Attachment, o.State, o.Reason, o.State == move.Failed || o.State == move.Refused,
-			podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName, o.OldParent, o.NewParent))
-	}
-	countMoved := countOf[move.AttachmentState](moved.list)
-	parts := countStates([]move.AttachmentState{move.Moved, move.ToMove, move.Deleted, move.Refused, move.Failed}, countMoved)
+		return selection.ShortID(o.Attachment.ContainerID), []string{podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName, o.OldParent, o.NewParent}
+	}, move.Moved, move.ToMove, move.Deleted, change.Refused, change.NotTried, change.Failed)
+	moved.report, moved.steps = report, report.Steps
 	if n := len(report.Problems); n > 0 {
-		parts = append(parts, printable.Count(n, "other problem"))
+		moved.summary += ", " + printable.Count(n, "other problem")
 	}
-	moved.summary = fmt.Sprintf("%s=%s: %s in %s", opts.Source, opts.Target, cmp.Or(strings.Join(parts, ", "), "nothing to move"), report.Duration.Round(time.Millisecond))
+	moved.summary = fmt.Sprintf("%s=%s: %s in %s", opts.Source, opts.Target, moved.summary, report.Duration.Round(time.Millisecond))
 	switch {
 	case slowest > 0:
 		moved.summary += fmt.Sprintf("; a pod took %s at most to switch", slowest.Round(10*time.Microsecond))
-	case report.Unchanged() && !report.DryRun && countMoved(move.Refused) > 0:
+	case report.Unchanged() && !report.DryRun && report.Count(change.Refused) > 0:
 		moved.summary += "; nothing was moved: --force moves what can be moved"
 	}
 	return moved

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -28,10 +29,10 @@ type outcome struct {
 }
 
 // newOutcome returns what became of an attachment. place says where it is.
-func newOutcome[S ~string](pod attachment.Pod, place string, key attachment.Key, state S, reason string, failed bool, cells ...string) outcome {
+func newOutcome(o change.Outcome, place string, cells ...string) outcome {
 	return outcome{
-		subject: checkLine{pod: pod.String(), place: place, ifName: key.IfName}, name: attachmentName(pod, key),
-		cells: cells, state: string(state), reason: reason, detail: reason, differs: failed, failed: failed,
+		subject: checkLine{pod: o.Pod.String(), place: place, ifName: o.Attachment.IfName}, name: attachmentName(o.Pod, o.Attachment),
+		cells: cells, state: string(o.State), reason: o.Reason, detail: o.Reason, differs: o.IsWrong(), failed: o.IsWrong(),
 	}
 }
 
@@ -56,6 +57,20 @@ type outcomes struct {
 	list     []outcome
 	problems []string
 	summary  string
+}
+
+// newOutcomes returns what became of everything in a report. row returns where the attachment of an outcome is, and the cells of its row. The
+// summary counts the states in their order, or says empty if there is nothing to count.
+func newOutcomes[O interface{ Common() change.Outcome }](
+	report change.Report[O], empty string, columns []column, row func(O) (place string, cells []string), states ...change.State,
+) outcomes {
+	r := outcomes{report: report, complete: report.Complete(), dryRun: report.DryRun, notes: report.Notes, problems: report.Problems, columns: columns}
+	for _, o := range report.Outcomes {
+		place, cells := row(o)
+		r.list = append(r.list, newOutcome(o.Common(), place, cells...))
+	}
+	r.summary = cmp.Or(strings.Join(countStates(states, report.Count), ", "), empty)
+	return r
 }
 
 // present logs what was done, and prints it for programs or for people. err says why the run has ended early.
@@ -141,23 +156,6 @@ func logRun(dryRun bool, summary string, failures []string, err error) {
 	if !dryRun {
 		runlog.Current().Write(runlog.Run{Summary: summary, Failures: failures, Err: err})
 	}
-}
-
-// countOf returns a function that counts the outcomes in a state.
-func countOf[S ~string](list []outcome) func(S) int {
-	return func(state S) (n int) {
-		for _, o := range list {
-			if o.state == string(state) {
-				n++
-			}
-		}
-		return n
-	}
-}
-
-// summarize says how many outcomes are in each state, or that there is none.
-func summarize[S ~string](list []outcome, empty string, states ...S) string {
-	return cmp.Or(strings.Join(countStates(states, countOf[S](list)), ", "), empty)
 }
 
 // countStates says how many things are in each state.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -28,8 +29,8 @@ var colours = map[string]paint{
 	string(restore.AsRecorded): green, string(restore.Restored): green, string(restore.Repaired): green,
 	string(restore.ToRestore): yellow, string(restore.ToRepair): yellow, string(noCarrier): yellow,
 	string(restore.SandboxGone): faint, string(restore.Failed): red, string(restore.Blocked): red,
-	string(capture.Captured): green, string(capture.Refreshed): green, string(capture.Kept): green, string(capture.Refused): red,
-	string(move.Moved): green, string(move.ToMove): yellow, string(move.Refused): red,
+	string(capture.Captured): green, string(capture.Refreshed): green, string(change.Kept): green, string(change.Refused): red,
+	string(move.Moved): green, string(move.ToMove): yellow, string(change.NotTried): yellow,
 	"gone": red, "down": yellow, "up": green,
 	string(fence.ToFence): yellow, string(fence.Fenced): green, string(fence.FencedBefore): green, string(fence.Skipped): red,
 	string(lease.Held): green, string(lease.Quarantined): yellow,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/reclaim"
 	"github.com/relink-cni/relink/pkg/flock"
@@ -61,7 +62,7 @@ func (c *chaos) pass(grace time.Duration, dry bool) reclaim.GCReport {
 	}
 	for _, o := range report.Outcomes {
 		switch o.State {
-		case reclaim.Failed:
+		case change.Failed:
 			c.t.Errorf("%+v", o)
 		case reclaim.Freed, reclaim.ToFree:
 			c.freed(o, began, grace)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/reclaim"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -256,8 +257,8 @@ func manyAndOneError(t *testing.T, s *rowState) {
 	expect := func(when string, freed, waiting, kept, left int) reclaim.GCReport {
 		t.Helper()
 		r, err := s.run(t, 1)
-		if err != nil || r.Count(reclaim.Freed) != freed || r.Count(reclaim.Waiting) != waiting || r.Count(reclaim.Kept) != kept || len(r.Outcomes) != freed+waiting+kept {
-			t.Errorf("%s: %d freed, %d wait, %d kept of %d, %v", when, r.Count(reclaim.Freed), r.Count(reclaim.Waiting), r.Count(reclaim.Kept), len(r.Outcomes), err)
+		if err != nil || r.Count(reclaim.Freed) != freed || r.Count(reclaim.Waiting) != waiting || r.Count(change.Kept) != kept || len(r.Outcomes) != freed+waiting+kept {
+			t.Errorf("%s: %d freed, %d wait, %d kept of %d, %v", when, r.Count(reclaim.Freed), r.Count(reclaim.Waiting), r.Count(change.Kept), len(r.Outcomes), err)
 		}
 		all, err := store.List(t.Context())
 		if err != nil || len(all) != left {
@@ -272,7 +273,7 @@ func manyAndOneError(t *testing.T, s *rowState) {
 	expect("first", 0, gone, 0, living+gone)
 	r := expect("one error", gone-1, 0, 1, living+1)
 	for _, o := range r.Outcomes {
-		if o.State == reclaim.Kept && (o.Owner.Name != "many-dead-27" || !strings.Contains(o.Reason, `asked once more, right before: the owner's standing is "unknown": the Kubernetes API answers with an error`)) {
+		if o.State == change.Kept && (o.Owner.Name != "many-dead-27" || !strings.Contains(o.Reason, `asked once more, right before: the owner's standing is "unknown": the Kubernetes API answers with an error`)) {
 			t.Errorf("%s: %s", o.Owner, o.Reason)
 		}
 	}

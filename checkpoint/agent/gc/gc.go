@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/reclaim"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -99,7 +100,7 @@ func (k *Auditor) runOnce(ctx context.Context) {
 func summary(report reclaim.GCReport, err error, began time.Time) control.Audit {
 	a := control.Audit{
 		Time: began.UTC().Truncate(time.Millisecond), Took: time.Since(began), Findings: map[string]int{}, Errors: report.Audit.Errors,
-		Freed: report.Count(reclaim.Freed), Waiting: report.Count(reclaim.Waiting), Failed: report.Count(reclaim.Failed),
+		Freed: report.Count(reclaim.Freed), Waiting: report.Count(reclaim.Waiting), Failed: report.Count(change.Failed),
 		Problem: strings.Join(report.Problems, "; "),
 	}
 	for _, kind := range audit.Kinds {
@@ -149,7 +150,7 @@ func (k *Auditor) logFreed(report reclaim.GCReport) {
 		switch o.State {
 		case reclaim.Freed:
 			k.Log.Info("freed: it is proven dead", args...)
-		case reclaim.Failed:
+		case change.Failed:
 			k.Log.Warn("what is proven dead could not be freed", append(args, "error", o.Reason)...)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -175,7 +176,7 @@ func (r *Refresher) renew(ctx context.Context, s *sandbox) (_ []capture.Interfac
 
 // isLost reports whether an interface was gone or not whole. Then nothing about it was written.
 func isLost(outcomes []capture.InterfaceOutcome, err error) bool {
-	return errors.Is(err, kernel.ErrNoDevice) || slices.ContainsFunc(outcomes, func(o capture.InterfaceOutcome) bool { return o.State == capture.Refused })
+	return errors.Is(err, kernel.ErrNoDevice) || slices.ContainsFunc(outcomes, func(o capture.InterfaceOutcome) bool { return o.State == change.Refused })
 }
 
 // saveEvents adds to the checkpoints what the kernel has reported, where a reading came too late, or would take too long.
@@ -201,11 +202,11 @@ func (r *Refresher) handleOutcomes(s *sandbox, outcomes []capture.InterfaceOutco
 	whole := true
 	for _, o := range outcomes {
 		switch o.State {
-		case capture.Refused:
+		case change.Refused:
 			whole = false
 			r.setRefusal(control.Drift{Attachment: o.Attachment, Pod: o.Pod, Reason: o.Reason})
 			continue
-		case capture.Failed:
+		case change.Failed:
 			complete, whole = false, false
 			r.count(func(c *Counters) { c.Failures++ })
 			r.OnError(s.namespace, errors.New(o.Reason))
