@@ -17,8 +17,8 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// change is what happens to an address: a pod gets it, or gives it up.
-type change struct {
+// handover is what happens to an address: a pod gets it, or gives it up.
+type handover struct {
 	address netip.Addr
 	pod     string
 	gets    bool
@@ -30,7 +30,7 @@ var onePod = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		by := map[netip.Addr][]porcupine.Operation{}
 		for _, o := range history {
-			a := o.Input.(change).address
+			a := o.Input.(handover).address
 			by[a] = append(by[a], o)
 		}
 		var all [][]porcupine.Operation
@@ -41,14 +41,14 @@ var onePod = porcupine.Model{
 	},
 	Init: func() any { return "" },
 	Step: func(state, input, _ any) (bool, any) {
-		c, has := input.(change), state.(string)
+		c, has := input.(handover), state.(string)
 		if c.gets {
 			return has == "", c.pod
 		}
 		return has == c.pod, ""
 	},
 	DescribeOperation: func(input, _ any) string {
-		c := input.(change)
+		c := input.(handover)
 		return fmt.Sprintf("%s %s: gets %t", c.pod, c.address, c.gets)
 	},
 }
@@ -61,7 +61,7 @@ type history struct {
 }
 
 // record notes a call that has succeeded.
-func (h *history) record(node int, c change, called time.Time) {
+func (h *history) record(node int, c handover, called time.Time) {
 	returned := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +73,7 @@ func (h *history) gets() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, o := range h.all {
-		if o.Input.(change).gets {
+		if o.Input.(handover).gets {
 			n++
 		}
 	}
@@ -116,7 +116,7 @@ func (b *busy) work(t *testing.T, h *history, over func() bool, faults func()) {
 			cancel()
 			b.restarts.RUnlock()
 			if err == nil {
-				h.record(b.number, change{p.address, p.key.ContainerID, true}, called)
+				h.record(b.number, handover{p.address, p.key.ContainerID, true}, called)
 				pods = append(pods, p)
 			}
 		default:
@@ -130,7 +130,7 @@ func (b *busy) ends(t *testing.T, h *history, p given, policy lease.Policy) {
 	if err := b.store.Release(t.Context(), p.key, policy); err != nil {
 		t.Errorf("%s: DEL: %v", b.name, err)
 	}
-	h.record(b.number, change{p.address, p.key.ContainerID, false}, called)
+	h.record(b.number, handover{p.address, p.key.ContainerID, false}, called)
 }
 
 // fault draws what happens to the node: its agent is killed and started again, or it is cut off from the API.
@@ -164,7 +164,7 @@ func moves(t *testing.T, h *history, all []*busy, owner string, over func() bool
 		cancel()
 		b.restarts.RUnlock()
 		if p.address.IsValid() { // Also if the claim has failed.
-			h.record(b.number, change{p.address, p.key.ContainerID, true}, called)
+			h.record(b.number, handover{p.address, p.key.ContainerID, true}, called)
 			time.Sleep(rand.N(20 * time.Millisecond))
 			b.ends(t, h, p, sticky)
 		}
@@ -235,13 +235,13 @@ func (a *api) recorded(t *testing.T, users map[string]user, length time.Duration
 
 // findsDouble expects that the check finds one pod too many.
 func (h *history) findsDouble(t *testing.T) {
-	at := slices.IndexFunc(h.all, func(o porcupine.Operation) bool { return !o.Input.(change).gets })
+	at := slices.IndexFunc(h.all, func(o porcupine.Operation) bool { return !o.Input.(handover).gets })
 	if at < 0 {
 		t.Fatal("no pod has ended")
 	}
 	ends := h.all[at]
 	double := history{began: h.began, all: slices.Clone(h.all)}
-	c := change{ends.Input.(change).address, "one too many", true}
+	c := handover{ends.Input.(handover).address, "one too many", true}
 	double.all = append(double.all, porcupine.Operation{ClientId: 9, Input: c, Call: ends.Call - 2, Return: ends.Call - 1})
 	if !double.illegal(t) {
 		t.Error("the check does not find a double")
