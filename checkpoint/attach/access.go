@@ -160,7 +160,8 @@ func hostEnd(access *hostaccess.Access) *current.Interface {
 // sweepHostAccess takes away what killed operations have left of host access in the host. A pair is not among that: it goes with its
 // sandbox, and a sandbox that lives may need it.
 func sweepHostAccess(ctx context.Context, store *checkpoint.Store) error {
-	return new(call).accessError(hostends.Sweep(ctx, store))
+	_, err := hostends.Sweep(ctx, store, false)
+	return new(call).accessError(err)
 }
 
 // accessStatus fails if the node lacks what each ADD needs for host access.

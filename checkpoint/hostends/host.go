@@ -35,6 +35,9 @@ type HostReport struct {
 	FilterErr error
 }
 
+// Steps say what is wrong, with one line for many routes.
+func (a HostReport) Steps() []string { return slices.Concat(a.Plan.Summary(), a.Filter) }
+
 // Err joins the errors.
 func (a HostReport) Err() error { return errors.Join(a.PlanErr, a.FilterErr) }
 
@@ -117,20 +120,21 @@ func (h Host) masquerade(node hostaccess.Node) (chain hostaccess.Masquerade, fam
 }
 
 // Sweep takes away what killed operations have left in the host. It does nothing if a checkpoint cannot be read: nobody knows then what
-// is needed. The caller reports that checkpoint.
-func Sweep(ctx context.Context, store *checkpoint.Store) error {
+// is needed. The caller reports that checkpoint. steps say what was wrong. A dry run changes nothing.
+func Sweep(ctx context.Context, store *checkpoint.Store, dryRun bool) (steps []string, err error) {
 	records, unreadable, err := store.List()
 	if err != nil || len(unreadable) > 0 {
-		return err
+		return nil, err
 	}
 	host, err := kernel.OpenHost()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer host.Close()
 	node, err := hostaccess.ReadNode(host)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return Host{Store: store, Host: host, Records: records, Complete: true}.Assert(ctx, node).Err()
+	report := Host{Store: store, Host: host, Records: records, Complete: true, DryRun: dryRun}.Assert(ctx, node)
+	return report.Steps(), report.Err()
 }

@@ -467,7 +467,7 @@ func TestNoRuleOfPodsThatComeAtOnceGetsLost(t *testing.T) {
 	done := make(chan struct{})
 	go func() { adds.Wait(); close(done) }()
 	for ended := false; !ended; {
-		if err := hostends.Sweep(t.Context(), n.Store); err != nil {
+		if _, err := hostends.Sweep(t.Context(), n.Store, false); err != nil {
 			t.Error(err)
 		}
 		select {

@@ -57,7 +57,7 @@ func Inspect(ctx context.Context, store *checkpoint.Store, records []checkpoint.
 	records = slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool { return r.HostAccess == nil })
 	report := AccessReport{Node: node, Pods: make([]PodReport, len(records))}
 	lacks := Host{Store: store, Host: host, Records: records, Complete: complete, DryRun: true}.Assert(ctx, node)
-	report.Problems = slices.Concat(lacks.Plan.Summary(), lacks.Filter)
+	report.Problems = lacks.Steps()
 	if err := lacks.Err(); err != nil {
 		report.Problems = append(report.Problems, printable.Joined(err)) // The pods are shown all the same.
 	}

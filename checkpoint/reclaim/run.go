@@ -5,16 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/change"
+	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/selection"
 )
@@ -26,9 +29,9 @@ type Options struct {
 	Grace time.Duration
 	// DryRun frees nothing, and notes no sightings.
 	DryRun bool
-	// Select names what is freed. OnlyLeases and OnlyCheckpoints each leave one sort of things.
-	Select                      selection.Selection
-	OnlyLeases, OnlyCheckpoints bool
+	// Select names what is freed, Sorts which sorts of things: none stands for all.
+	Select selection.Selection
+	Sorts  []Sort
 	// Now is for a person: the address or the checkpoint of a sandbox that is proven gone is freed at the first sight. If the runtime was
 	// not asked, the CNI caches have to show that it owes no DEL.
 	Now bool
@@ -38,6 +41,19 @@ type Options struct {
 	// Confirm is asked with what would be freed, before it is. Its error ends the pass. nil: nobody is asked.
 	Confirm func(GCReport) error
 }
+
+// Sort is a sort of things that can be freed.
+type Sort int
+
+// The sorts.
+const (
+	Leases Sort = iota
+	Checkpoints
+	// Interfaces are what host access has in the host: routes, rules, and rules of iptables. The pairs themselves go with the sandboxes.
+	Interfaces
+)
+
+func (o Options) wants(s Sort) bool { return len(o.Sorts) == 0 || slices.Contains(o.Sorts, s) }
 
 // The states, beside those of all verbs.
 const (
@@ -92,6 +108,8 @@ type GCReport struct {
 	change.Report[GCOutcome]
 	// OwnersUnasked is how many owners were not asked for in this pass.
 	OwnersUnasked int `json:"ownersLeft,omitempty"`
+	// Host says what was wrong with the host's part of host access, and is right by now: what pods that are gone have left there, and what is missing.
+	Host []string `json:"host,omitempty"`
 	// Audit is the audit that the pass began with.
 	Audit audit.NodeReport `json:"-"`
 }
@@ -146,6 +164,7 @@ func Run(ctx context.Context, o Options) (GCReport, error) {
 		p.preview()
 	}
 	if o.DryRun {
+		p.sweepHost(ctx)
 		return p.report, nil
 	}
 	if o.Confirm != nil {
@@ -155,7 +174,19 @@ func Run(ctx context.Context, o Options) (GCReport, error) {
 	}
 	p.saveClusters(ctx)
 	p.apply(ctx)
+	p.sweepHost(ctx)
 	return p.report, nil
+}
+
+// sweepHost puts right what the host has for host access, unless pods are named.
+func (p *pass) sweepHost(ctx context.Context) {
+	if p.Forget || !p.Select.MatchesAll() || !p.wants(Interfaces) {
+		return
+	}
+	var err error
+	if p.report.Host, err = hostends.Sweep(ctx, p.Store, p.DryRun); err != nil {
+		p.report.Problems = append(p.report.Problems, "host access: "+printable.Joined(err))
+	}
 }
 
 // choose returns the outcomes that are asked for. A name that is only in a finding about nothing that can be freed is no mistake.
@@ -176,7 +207,11 @@ func (o Options) choose(outcomes []GCOutcome, findings []audit.Finding) ([]GCOut
 	}
 	kept := []GCOutcome{}
 	for i, out := range outcomes {
-		if chosen[i] && (o.OnlyLeases == o.OnlyCheckpoints || o.OnlyLeases == (out.Subject.Lease.Address.IsValid())) {
+		sort := Checkpoints
+		if out.Subject.Lease.Address.IsValid() {
+			sort = Leases
+		}
+		if chosen[i] && o.wants(sort) {
 			kept = append(kept, out)
 		}
 	}

@@ -21,14 +21,15 @@ func newGC() *cobra.Command {
 	var leases leaseDir
 	var opts reclaim.Options
 	var confirmed bool
+	var sorts [3]bool
 	cmd := &cobra.Command{
 		Use:   "gc " + nameUsage + " [--now]",
 		Short: "Free addresses and checkpoints that are proven dead",
 		Long: `Free what relink audit has proven dead: the address of a sandbox that is gone, the reservation of
-an owner that is gone or scaled down, and the checkpoint of a sandbox that is gone. A sandbox is
-gone if its network namespace is gone and the container runtime does not have it. An owner is
-gone if the Kubernetes API itself says so now. If somebody does not answer, what depends on the
-answer is kept.
+an owner that is gone or scaled down, the checkpoint of a sandbox that is gone, and what host
+access of pods that are gone has left in the host. A sandbox is gone if its network namespace is
+gone and the container runtime does not have it. An owner is gone if the Kubernetes API itself
+says so now. If somebody does not answer, what depends on the answer is kept.
 
 A thing is freed when two passes have seen it dead, at least ten minutes apart. relink-agent
 makes such passes, and both know what the other has seen. --now does not wait for the second
@@ -49,13 +50,19 @@ the answer was no; 2: usage or environment.`,
 				return err
 			}
 			opts.Select.Names = args
+			for sort, chosen := range sorts {
+				if chosen {
+					opts.Sorts = append(opts.Sorts, reclaim.Sort(sort))
+				}
+			}
 			return runGC(cmd, opts, confirmed || !opts.Now)
 		},
 	}
 	addSelection(cmd, &opts.Select)
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.OnlyLeases, "leases", false, "only addresses")
-	flags.BoolVar(&opts.OnlyCheckpoints, "checkpoints", false, "only checkpoints")
+	flags.BoolVar(&sorts[reclaim.Leases], "leases", false, "only addresses")
+	flags.BoolVar(&sorts[reclaim.Checkpoints], "checkpoints", false, "only checkpoints")
+	flags.BoolVar(&sorts[reclaim.Interfaces], "interfaces", false, "only what host access of pods that are gone has left in the host")
 	flags.BoolVar(&opts.Now, "now", false, "do not wait for a second pass")
 	addConfirmation(cmd, &opts, &confirmed)
 	addOnlyDataDir(flags, &leases)
@@ -130,7 +137,7 @@ func runGC(cmd *cobra.Command, opts reclaim.Options, confirmed bool) error {
 func gcLines(report reclaim.GCReport, s *screen) {
 	shown := slices.Clone(report.Outcomes)
 	if s.quiet {
-		shown = slices.DeleteFunc(shown, func(o reclaim.GCOutcome) bool { return o.State != change.Failed })
+		shown = slices.DeleteFunc(shown, func(o reclaim.GCOutcome) bool { return !o.Common().IsWrong() })
 	}
 	slices.SortStableFunc(shown, func(a, b reclaim.GCOutcome) int {
 		return slices.Index(reclaim.States, a.State) - slices.Index(reclaim.States, b.State)
@@ -140,6 +147,13 @@ func gcLines(report reclaim.GCReport, s *screen) {
 		lines = append(lines, findingLine{head: gcHead(o), finding: o.Finding, text: gcReason(o)})
 	}
 	writeFindings(lines, s)
+	for _, step := range report.Host {
+		verb := "put right"
+		if report.DryRun {
+			verb = "to put right"
+		}
+		s.info(verb + ": host access: " + step)
+	}
 	printUnseen(report.Problems, report.Notes, report.OwnersUnasked, s)
 	s.info(gcSummary(report))
 }
@@ -187,13 +201,17 @@ func nextState(o reclaim.GCOutcome) string {
 
 // gcSummary counts the things by state.
 func gcSummary(report reclaim.GCReport) string {
-	return cmp.Or(strings.Join(countStates(reclaim.States, report.Count), ", "), "nothing to free")
+	parts := countStates(reclaim.States, report.Count)
+	if n := len(report.Host); n > 0 {
+		parts = append(parts, printable.Count(n, "difference")+" in the host")
+	}
+	return cmp.Or(strings.Join(parts, ", "), "nothing to free")
 }
 
 func logGC(report reclaim.GCReport) {
 	var failures []string
 	for _, o := range report.Outcomes {
-		if o.State == change.Failed {
+		if o.Common().IsWrong() {
 			failures = append(failures, attachmentName(o.Pod, o.Attachment)+": "+o.Reason)
 		}
 	}

@@ -157,7 +157,7 @@ func purgeAll(cmd *cobra.Command, s *screen) error {
 	}
 	var swept error
 	if _, err := os.Stat(store.Dir()); err == nil {
-		if err := hostends.Sweep(cmd.Context(), store); err != nil {
+		if _, err := hostends.Sweep(cmd.Context(), store, false); err != nil {
 			swept = fmt.Errorf("host access: rules stay in this node: %w", err)
 		}
 	}

@@ -76,6 +76,9 @@ func (k *Auditor) Counts() (freed, failed uint64) {
 	return k.freed, k.failed
 }
 
+// freedSorts are all but the host's part of host access, which the agent's Reconciler keeps right at each change.
+var freedSorts = []reclaim.Sort{reclaim.Leases, reclaim.Checkpoints}
+
 // runOnce makes one audit, and frees.
 func (k *Auditor) runOnce(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, auditTimeout)
@@ -84,7 +87,7 @@ func (k *Auditor) runOnce(ctx context.Context) {
 	sources, err := k.Sources()
 	var report reclaim.GCReport
 	if err == nil {
-		report, err = reclaim.Run(bounded, reclaim.Options{Sources: sources, Grace: k.Grace, DryRun: k.OnlyAudit})
+		report, err = reclaim.Run(bounded, reclaim.Options{Sources: sources, Grace: k.Grace, DryRun: k.OnlyAudit, Sorts: freedSorts})
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("the audit did not end within %s", auditTimeout)
