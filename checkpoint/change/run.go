@@ -71,7 +71,7 @@ func (r *Runner) Expect(sandboxes int) { r.total = sandboxes }
 // interrupt, what has begun ends, and the rest fails with ErrNotTried. Fail can get checkpoint.ErrBusy, too.
 func Run[A Action](ctx context.Context, r *Runner, actions []A, do func(A) error) {
 	sandboxes := bySandbox(actions)
-	r.total = max(r.total, r.finished+len(sandboxes))
+	r.begin(len(sandboxes))
 	call := func(actions []A, unlock func(), lockErr error) {
 		defer r.finish()
 		if lockErr == nil {
@@ -141,6 +141,13 @@ func (r *Runner) awaitLock(ctx context.Context, containerID string) (unlock func
 		err = fmt.Errorf("%w for more than %s", err, patience)
 	}
 	return unlock, err
+}
+
+// begin counts the sandboxes, if nobody has told of them (Expect).
+func (r *Runner) begin(sandboxes int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.total = max(r.total, r.finished+sandboxes)
 }
 
 // finish counts one more sandbox as done.
