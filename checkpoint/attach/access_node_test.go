@@ -169,6 +169,8 @@ func TestPodReachesServicesThroughTheNode(t *testing.T) {
 	p := n.newPod(t, "c1", `, "hostAccess": {"ifName": "node0", "services": ["10.96.0.0/12", "fd00:96::/112"], "extra": ["169.254.20.10"], "preserveSource": true}`)
 	p.add(t)
 	fresh.Run(t, "", "ip address add 10.96.0.1/32 dev lo; ip address add fd00:96::1/128 dev lo nodad; ip address add 169.254.20.10/32 dev lo")
+	// The kernel makes the local route of an IPv6 address a moment after the address, in a work queue.
+	fresh.Run(t, "", "for try in $(seq 100); do ip -6 route show table local | grep -q ^local.fd00:96::1 && break; sleep 0.1; done")
 	t.Cleanup(func() {
 		fresh.Run(t, "", "ip address del 10.96.0.1/32 dev lo; ip address del fd00:96::1/128 dev lo; ip address del 169.254.20.10/32 dev lo")
 	})
