@@ -38,8 +38,7 @@ const (
 	AcquirePath    = "/v1/pool/acquire"
 	PoolClaimPath  = "/v1/pool/claim"
 	PoolImportPath = "/v1/pool/import"
-	// PoolsPath is for all pools, BlocksPath for the blocks of the pool in the parameter "pool". AddressPath is for what the pools
-	// say of the address in the parameter "address".
+	// PoolsPath is for all pools, BlocksPath for the blocks of a pool by its name. AddressPath is for what the pools say of an address.
 	PoolsPath   = "/v1/pools"
 	BlocksPath  = "/v1/blocks"
 	AddressPath = "/v1/address"
@@ -176,9 +175,4 @@ type Sandboxes struct {
 	Incomplete string `json:"incomplete,omitempty"`
 	// NoRuntime says that the node has no container runtime, as far as the agent knows.
 	NoRuntime bool `json:"noRuntime,omitempty"`
-}
-
-// Refusal is the answer to a refused request.
-type Refusal struct {
-	Error string `json:"error"`
 }

@@ -19,7 +19,7 @@ func askStandings(ctx context.Context, stores []*lease.Store, a netip.Addr, leas
 	if leased && !ofPool || ctx.Err() != nil { // Without time left, it would look as if the agent did not answer.
 		return nil, false, false
 	}
-	standings, err := control.Client{Patience: control.Patience}.Address(ctx, a)
+	standings, err := control.Client{}.Address(ctx, a)
 	if err != nil && (ofPool || !errors.Is(err, control.ErrNoAgent) && !errors.Is(err, control.ErrNoPools)) {
 		s.warnf("which node has %s is unknown: %v", a, poolError{err})
 	}

@@ -8,9 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/pool"
 )
 
 // Agent is what the control socket shows and controls. Several goroutines call it at once.
@@ -25,29 +28,120 @@ type Agent interface {
 	Resume(ctx context.Context) error
 }
 
-// maxBody is how many bytes of a request's body are read at most.
-const maxBody = 4096
+// maxBody is how many bytes of a request are read at most: control.MaxOwners with the longest names. maxPause is that for a pause, whose reason
+// people read.
+const (
+	maxBody  = 256 << 10
+	maxPause = 4096
+)
 
 // maxUnread is how many bytes are read of a request that was refused.
 const maxUnread = 16 << 20
 
 // Handler returns the handler of the control socket. handlers has the handlers of further paths, such as /metrics.
-func Handler(agent Agent, sources Sources, handlers map[string]http.Handler) http.Handler {
+func Handler(agent Agent, s Sources, handlers map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	sources.addHandlers(mux)
 	for path, handler := range handlers {
 		mux.Handle(path, handler)
 	}
-	mux.HandleFunc("GET "+control.StatusPath, answer(func(http.ResponseWriter, *http.Request) (any, error) { return agent.Status(), nil }))
-	mux.HandleFunc("POST "+control.PausePath, answer(func(w http.ResponseWriter, r *http.Request) (any, error) {
-		length, reason, err := readPause(http.MaxBytesReader(w, r.Body, maxBody))
-		if err != nil {
-			return nil, refusal{http.StatusBadRequest, err}
-		}
-		return agent.Pause(r.Context(), length, reason)
-	}))
-	mux.HandleFunc("POST "+control.ResumePath, answer(func(_ http.ResponseWriter, r *http.Request) (any, error) { return nil, agent.Resume(r.Context()) }))
+	for pattern, handler := range map[string]http.HandlerFunc{
+		"GET " + control.StatusPath: answer(func(*http.Request) (any, error) { return agent.Status(), nil }),
+		"POST " + control.PausePath: answer(func(r *http.Request) (any, error) {
+			length, reason, err := readPause(http.MaxBytesReader(nil, r.Body, maxPause))
+			if err != nil {
+				return nil, badRequest(err)
+			}
+			return agent.Pause(r.Context(), length, reason)
+		}),
+		"POST " + control.ResumePath:     answer(func(r *http.Request) (any, error) { return nil, agent.Resume(r.Context()) }),
+		"POST " + control.OwnerPath:      post(s.Owners, errNoAPI, Owners.Ask),
+		"POST " + control.ClaimPath:      post(s.Owners, errNoAPI, noContent(Owners.Fulfil)),
+		"POST " + control.OwnersPath:     post(s.Owners, errNoAPI, judge),
+		"GET " + control.SandboxesPath:   get(s.Runtime, errNoRuntime, listSandboxes),
+		"POST " + control.RefillPath:     post(s.Pools, errNoPools, noContent(Pools.Refill)),
+		"POST " + control.AcquirePath:    post(s.Pools, errNoPools, Pools.Acquire),
+		"POST " + control.PoolClaimPath:  post(s.Pools, errNoPools, noContent(Pools.Claim)),
+		"POST " + control.PoolImportPath: post(s.Pools, errNoPools, Pools.Import),
+		"GET " + control.PoolsPath:       get(s.Pools, errNoPools, Pools.Show),
+		"POST " + control.BlocksPath:     post(s.Pools, errNoPools, Pools.ShowBlocks),
+		"POST " + control.AddressPath:    post(s.Pools, errNoPools, Pools.ShowAddress),
+	} {
+		mux.HandleFunc(pattern, handler)
+	}
 	return drainBody(mux)
+}
+
+// answer returns a handler that writes the response, nothing for nil, or a refusal.
+func answer(respond func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch response, err := respond(r); {
+		case err != nil:
+			refusal := refusalOf(err)
+			writeJSON(w, refusal.Status, refusal)
+		case response == nil:
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			writeJSON(w, http.StatusOK, response)
+		}
+	}
+}
+
+// get returns a handler that asks the source. missing is the answer if the source is nil.
+func get[Source, Response any](source Source, missing error, ask func(Source, context.Context) (Response, error)) http.HandlerFunc {
+	return answer(func(r *http.Request) (any, error) {
+		if any(source) == nil {
+			return nil, missing
+		}
+		return ask(source, r.Context())
+	})
+}
+
+// post is get with a request in JSON.
+func post[Source, Request, Response any](source Source, missing error, ask func(Source, context.Context, Request) (Response, error)) http.HandlerFunc {
+	return answer(func(r *http.Request) (any, error) {
+		if any(source) == nil {
+			return nil, missing
+		}
+		var request Request
+		if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody)).Decode(&request); err != nil {
+			return nil, badRequest(fmt.Errorf("the body must be a %T in JSON: %w", request, err))
+		}
+		return ask(source, r.Context(), request)
+	})
+}
+
+// noContent is for a request whose success has no response.
+func noContent[Source, Request any](perform func(Source, context.Context, Request) error) func(Source, context.Context, Request) (any, error) {
+	return func(source Source, ctx context.Context, request Request) (any, error) {
+		return nil, perform(source, ctx, request)
+	}
+}
+
+func badRequest(err error) error {
+	return control.Refusal{Status: http.StatusBadRequest, Reason: err.Error()}
+}
+
+// refusalOf gives an error the status of which control.Client makes the same error again. The client puts the words of the sentinel before
+// it.
+func refusalOf(err error) control.Refusal {
+	var refusal control.Refusal
+	if errors.As(err, &refusal) {
+		return refusal
+	}
+	without := func(status int, sentinel error) control.Refusal {
+		return control.Refusal{Status: status, Reason: strings.TrimPrefix(err.Error(), sentinel.Error()+": ")}
+	}
+	for status, meaning := range control.Meanings {
+		if errors.Is(err, meaning) {
+			return without(status, meaning)
+		}
+	}
+	for _, unavailable := range []error{pool.ErrUnavailable, owner.ErrUnavailable} {
+		if errors.Is(err, unavailable) {
+			return without(http.StatusServiceUnavailable, unavailable)
+		}
+	}
+	return control.Refusal{Status: http.StatusServiceUnavailable, Reason: err.Error()}
 }
 
 // drainBody reads what a handler has left of the body. The kernel resets a connection that ends with unread bytes

@@ -116,7 +116,7 @@ func TestClientSteersTheAgent(t *testing.T) {
 		t.Errorf("after a resume: %+v, %v", a.Status().Paused, err)
 	}
 	a.status.PID = 0
-	if err := client.Resume(t.Context()); !errors.Is(err, control.ErrRefused) || !strings.HasSuffix(err.Error(), ": it is ending") {
+	if err := client.Resume(t.Context()); err == nil || err.Error() != "relink-agent refused: it is ending" {
 		t.Errorf("an agent that refuses: %v", err)
 	}
 }
@@ -166,8 +166,8 @@ func TestABadPauseIsExplained(t *testing.T) {
 	} {
 		status, answer := sendRaw(t, path, fmt.Sprintf("POST /v1/pause HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 		var said control.Refusal
-		if err := json.Unmarshal([]byte(answer), &said); err != nil || status != 400 || !strings.HasPrefix(said.Error, want) {
-			t.Errorf("%.40s: status %d, %q, want %q (%v)", body, status, said.Error, want, err)
+		if err := json.Unmarshal([]byte(answer), &said); err != nil || status != 400 || !strings.HasPrefix(said.Reason, want) {
+			t.Errorf("%.40s: status %d, %q, want %q (%v)", body, status, said.Reason, want, err)
 		}
 	}
 }

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"net/netip"
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -17,6 +18,16 @@ import (
 type Owners interface {
 	owner.Asker
 	owner.Judge
+}
+
+// Pools are the address pools of the Kubernetes API: a node.Controller.
+type Pools interface {
+	pool.Agent
+	pool.Importer
+	// Show returns all pools, and ShowBlocks all blocks of one, as the API has them now. ShowAddress says whose an address is.
+	Show(ctx context.Context) ([]pool.Pool, error)
+	ShowBlocks(ctx context.Context, name string) ([]pool.Block, error)
+	ShowAddress(ctx context.Context, a netip.Addr) ([]pool.AddressStatus, error)
 }
 
 // Sources are what the agent asks for others: plugins and the command relink link neither a Kubernetes client nor gRPC.
@@ -28,38 +39,23 @@ type Sources struct {
 	Pools Pools
 }
 
-// errNoAPI is the answer to questions about owners if nobody can be asked.
-var errNoAPI = errors.New("relink-agent has no Kubernetes API: start it with --kubeconfig, or as a DaemonSet")
+// The answers to questions if nobody can be asked.
+var (
+	errNoAPI     = errors.New("relink-agent has no Kubernetes API: start it with --kubeconfig, or as a DaemonSet")
+	errNoPools   = fmt.Errorf("%w: relink-agent has no Kubernetes API, which has the address pools: start it with --kubeconfig, or as a DaemonSet", control.ErrNoPools)
+	errNoRuntime = errors.New("relink-agent has no container runtime")
+)
 
-// maxOwnersBody is how many bytes of a list of owners are read at most: MaxOwners with the longest names.
-const maxOwnersBody = 256 << 10
-
-// addHandlers adds the handlers of the sources.
-func (s Sources) addHandlers(mux *http.ServeMux) {
-	for path, handle := range map[string]http.HandlerFunc{
-		control.OwnerPath: post(s.Owners, maxBody, Owners.Ask),
-		control.ClaimPath: post(s.Owners, maxBody, noContent(Owners.Fulfil)),
-		control.OwnersPath: post(s.Owners, maxOwnersBody, func(judge Owners, ctx context.Context, owners []attachment.Owner) ([]owner.Judgement, error) {
-			if len(owners) > control.MaxOwners {
-				return nil, refusal{http.StatusBadRequest, fmt.Errorf("%d owners are too many for one request: at most %d", len(owners), control.MaxOwners)}
-			}
-			return judge.Judge(ctx, owners), nil
-		}),
-	} {
-		if s.Owners == nil {
-			handle = answer(func(http.ResponseWriter, *http.Request) (any, error) { return nil, errNoAPI })
-		}
-		mux.HandleFunc("POST "+path, handle)
+// judge has the API asked about the owners.
+func judge(o Owners, ctx context.Context, owners []attachment.Owner) ([]owner.Judgement, error) {
+	if len(owners) > control.MaxOwners {
+		return nil, badRequest(fmt.Errorf("%d owners are too many for one request: at most %d", len(owners), control.MaxOwners))
 	}
-	mux.HandleFunc("GET "+control.SandboxesPath, answer(s.listSandboxes))
-	s.addPoolHandlers(mux)
+	return o.Judge(ctx, owners), nil
 }
 
-func (s Sources) listSandboxes(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if s.Runtime == nil {
-		return nil, errors.New("relink-agent has no container runtime")
-	}
-	sandboxes, err := s.Runtime.Sandboxes(r.Context())
+func listSandboxes(r sandbox.Runtime, ctx context.Context) (control.Sandboxes, error) {
+	sandboxes, err := r.Sandboxes(ctx)
 	if sandboxes == nil {
 		sandboxes = []sandbox.RuntimeSandbox{}
 	}
