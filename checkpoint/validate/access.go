@@ -51,7 +51,7 @@ func (n *Node) probeForwarding() {
 		case errors.Is(err, netfilter.ErrNotInstalled):
 			n.Access.NoIPTables = err.Error()
 		case err != nil:
-			n.Unknown = append(n.Unknown, fmt.Sprintf("whether the node forwards what pods send by %s: %v", family, err))
+			n.addUnknown(fmt.Errorf("whether the node forwards what pods send by %s: %w", family, err))
 		case program != "":
 			n.Access.ForwardDrop = append(n.Access.ForwardDrop, program)
 		}

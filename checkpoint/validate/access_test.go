@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -83,11 +84,9 @@ func TestHostAccessOnANode(t *testing.T) {
 		"Cilium, and no services": {`true`, AccessNode{Cilium: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			networks, _ := Read("10.conflist", []byte(list(`{"type": "relink-macvlan", "master": "bond4", `+pods+`, "hostAccess": `+test.access+`}`)))
-			chains, _ := readChains(networks)
-			if !chainNeeds(chains).Access {
-				t.Error("nobody looks")
-			}
+			var c collected
+			c.read("10.conflist", []byte(list(`{"type": "relink-macvlan", "master": "bond4", `+pods+`, "hostAccess": `+test.access+`}`)))
+			chains, _ := readChains(c.networks)
 			if diff := cmp.Diff(test.want, lines(judgeNode(chains, Node{Access: &test.node}))); diff != "" {
 				t.Error(diff)
 			}
@@ -101,7 +100,7 @@ func TestLookAtAccess(t *testing.T) {
 	look := func(before string) (access AccessNode) {
 		t.Helper()
 		fresh.Run(t, netns, before)
-		if err := fresh.In(netns, func() { access = *ProbeNode(Needs{Access: true, Devices: true}, nil).Access }); err != nil {
+		if err := fresh.In(netns, func() { access = *probeNode([]chain{{plugins: []plugin{{access: &hostaccess.Options{}}}}}, nil).Access }); err != nil {
 			t.Fatal(err)
 		}
 		return access

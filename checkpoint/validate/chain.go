@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -20,16 +21,17 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// pluginNames are the names of those of relink's plugins that a list can have.
-var pluginNames = []string{netconf.MacvlanName, netconf.VLANName, netconf.CheckpointName, netconf.HostAccessName}
-
-// chained are the plugins that come after an interface plugin.
-var chained = map[string]struct {
+// ownPlugins are those of relink's plugins that a list can have.
+var ownPlugins = map[string]struct {
 	read netconf.Reader
 	keys *cniplugin.Keys
+	// chained says that it comes after an interface plugin.
+	chained bool
 }{
-	netconf.CheckpointName: {netconf.Checkpoint, &netconf.CheckpointKeys},
-	netconf.HostAccessName: {netconf.HostAccess, &netconf.HostAccessKeys},
+	netconf.MacvlanName:    {read: netconf.Macvlan, keys: &netconf.MacvlanKeys},
+	netconf.VLANName:       {read: netconf.VLAN, keys: &netconf.VLANKeys},
+	netconf.CheckpointName: {netconf.Checkpoint, &netconf.CheckpointKeys, true},
+	netconf.HostAccessName: {netconf.HostAccess, &netconf.HostAccessKeys, true},
 }
 
 // chain is a network taken apart.
@@ -48,14 +50,11 @@ type plugin struct {
 	// request is what the configuration asks of one of relink's interface plugins. It is nil for any other plugin, and
 	// for a configuration with an error.
 	request *netconf.Request
-	// store is the directory of the checkpoints. It is empty for a plugin without checkpoints, and for a wrong directory.
-	store string
-	// leases are where relink-ipam keeps its leases. It is empty for another IPAM plugin, and for a wrong directory.
-	leases leaseStore
+	// needs are what it needs of the node. leases is the one of them that has the leases of relink-ipam, if it names a directory.
+	needs  []need
+	leases need
 	// sets are the ranges of relink-ipam or host-local.
 	sets []lease.RangeSet
-	// resolvConf is the absolute path of the file whose settings of DNS relink-ipam returns, empty for none.
-	resolvConf string
 	// needsAPI is the key for which an ADD asks the Kubernetes API, empty for none.
 	needsAPI string
 	// access is what relink-host-access or "hostAccess" asks for, nil for nothing.
@@ -89,42 +88,35 @@ func (r *chainReader) addFinding(severity Severity, place, format string, args .
 	r.findings = append(r.findings, ConfigFinding{File: r.File, Place: joinPlace(r.Place, place), Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
 }
 
-// notReported is the severity of a finding that is not reported.
-const notReported Severity = ""
-
-// checkKeys reports strange keys. A key that is allowed gets a warning, because perhaps nobody reads it. The others have the
-// given severity. With none they are not reported: the plugin's reader has them among its errors.
-func (r *chainReader) checkKeys(place string, k *cniplugin.Keys, path string, b []byte, severity Severity) {
-	unknown, err := k.Examine(path, b)
-	if err != nil {
-		return // Text that is no JSON was reported before.
-	}
+// checkKeys returns the errors of strange keys: the plugin's reader has them among its own. A key that is allowed gets a warning, because
+// perhaps nobody reads it.
+func (r *chainReader) checkKeys(place string, k *cniplugin.Keys, path string, b []byte) (errs []error) {
+	unknown, _ := k.Examine(path, b) // Text that is no JSON was reported before.
 	for _, s := range unknown {
-		switch {
-		case s.Err != nil && severity != notReported:
-			r.addFinding(severity, place, "%s", errorText(s.Err))
-		case s.Err == nil && !strings.ContainsAny(s.Key[strings.LastIndexByte(s.Key, '.')+1:], "/#_") && !strings.Contains(s.Key, "/"):
+		if s.Err != nil {
+			errs = append(errs, s.Err)
+		} else if !strings.ContainsAny(s.Key[strings.LastIndexByte(s.Key, '.')+1:], "/#_") && !strings.Contains(s.Key, "/") {
 			r.addFinding(Warning, place, "unknown configuration key %q: %s does not read it: remove it if nobody else does", s.Key, k.Program)
 		}
 	}
+	return errs
 }
 
 // readChain reads a network and all its plugins. The first chain is the network's own. Its plugins delegate to the
 // others.
 func readChain(n Network) ([]chain, []ConfigFinding) {
 	r := chainReader{chain: chain{Network: n}}
-	config, err := normalized(n.Config)
+	config, err := rewritten(n.Config, nil)
 	if err != nil {
 		r.addFinding(Error, "", "%s", errorText(err))
 		return nil, r.findings
 	}
 	r.checkEncoding(n.Config)
-	var keys map[string]json.RawMessage
-	_ = json.Unmarshal(config, &keys) // It was decoded before.
-	if kind, _ := decode[string](keys["type"]); kind != "" && keys["plugins"] == nil {
+	keys := decode[map[string]json.RawMessage](config)
+	if kind := decode[string](keys["type"]); kind != "" && keys["plugins"] == nil {
 		r.readSingle(n.Config)
 	} else {
-		r.readList(config, keys, kind != "")
+		r.readList(config, keys["plugins"] != nil, kind != "")
 	}
 	r.checkOrder()
 	return append([]chain{r.chain}, r.delegates...), r.findings
@@ -138,69 +130,52 @@ func (r *chainReader) readSingle(written []byte) {
 	var h head
 	// The runtime reads them from the file, before it writes the configuration anew.
 	errs := cniplugin.DecodeAll("", written, &h)
-	r.checkHead(h.Name, h.CNIVersion, errs)
-	config, err := withHead(written, r.name, h.CNIVersion)
-	if err != nil {
-		r.addFinding(Error, "", "%s", errorText(err))
-		return
-	}
-	r.readPlugin("", config, written)
+	r.checkHead(h, errs)
+	r.readPlugin("", written)
 }
 
 // readList reads a list of plugins.
-func (r *chainReader) readList(config []byte, keys map[string]json.RawMessage, hasType bool) {
+func (r *chainReader) readList(config []byte, hasPlugins, hasType bool) {
 	switch {
 	case hasType:
 		r.addFinding(Error, "", `has "type" and "plugins": keep "plugins", with one object for each plugin`)
-	case keys["plugins"] != nil && r.isFile() && filepath.Ext(r.File) != ".conflist":
+	case hasPlugins && r.isFile() && filepath.Ext(r.File) != ".conflist":
 		r.addFinding(Error, "", "is a list of plugins: runtimes read that in *.conflist: rename the file")
 	}
-	h, wrong, refused := readHead(config, keys)
+	h, wrong, refused := readHead(config)
 	before := len(r.findings)
-	r.checkHead(h.Name, h.CNIVersion, wrong)
+	r.checkHead(h, wrong)
 	if len(h.Plugins) == 0 {
 		r.addErrors("", []error{errNoPlugins})
 	}
 	r.addRefusal("", before, refused)
-	before = len(r.findings)
-	r.checkKeys("", &listKeys, "", config, Warning)
-	for i, f := range r.findings[before:] {
-		if strings.HasSuffix(f.Message, noPluginRemedy) {
-			r.findings[before+i].Severity = Error
+	for _, err := range r.checkKeys("", &listKeys, "", config) {
+		severity := Warning
+		if strings.HasSuffix(errorText(err), noPluginRemedy) {
+			severity = Error
 		}
+		r.addFinding(severity, "", "%s", errorText(err))
 	}
 	for i, written := range h.Plugins {
-		place := fmt.Sprintf("plugins[%d]", i)
-		config, err := withHead(written, r.name, h.CNIVersion)
-		if err != nil {
-			r.addFinding(Error, "", "%s", errorText(cniplugin.ConfigError(place, cniplugin.RawValue(written), "must be an object: put its keys in { }")))
-			continue
-		}
-		r.readPlugin(place, config, written)
+		r.readPlugin(fmt.Sprintf("plugins[%d]", i), written)
 	}
 }
 
 // checkHead reports what is wrong with the name and the version, and the other errors. A network without a name has the
 // name of its definition.
-func (r *chainReader) checkHead(name, cniVersion string, errs []error) {
-	r.reported = map[string]bool{}
-	if r.name = name; name == "" {
-		r.name = r.Name
-	}
-	r.version = cniVersion
-	if r.Name != "" && name == "" {
-		r.reported["name"] = true // It is there.
-	}
+func (r *chainReader) checkHead(h head, errs []error) {
+	r.name, r.version = cmp.Or(h.Name, r.Name), h.CNIVersion
+	r.reported = map[string]bool{"name": r.name != h.Name} // The definition's is there.
 	r.addErrors("", errs)
-	if r.name == "" {
-		errs = []error{cniplugin.ConfigError("name", cniplugin.Missing, "must be the network's name")}
-		r.addErrors("", errs)
-	} else if err := attachment.ValidateName(r.name); err != nil {
+	switch err := attachment.ValidateName(r.name); {
+	case r.name == "":
+		r.addErrors("", []error{cniplugin.ConfigError("name", cniplugin.Missing, "must be the network's name")})
+	case err != nil:
 		r.addErrors("", []error{cniplugin.ConfigError("name", r.name, err.Error())})
-	} else {
+	default:
 		delete(r.reported, "name")
 	}
-	if err := cniplugin.CheckVersion(cniVersion, version.All.SupportedVersions()); err != nil {
+	if err := cniplugin.CheckVersion(r.version, version.All.SupportedVersions()); err != nil {
 		r.addErrors("", []error{err})
 	}
 	r.headReported = maps.Clone(r.reported)
@@ -212,7 +187,12 @@ func (r *chainReader) isFile() bool {
 }
 
 // readPlugin reads the configuration of one plugin, as the plugin gets it. libcni refuses it as it is written.
-func (r *chainReader) readPlugin(place string, config, written []byte) {
+func (r *chainReader) readPlugin(place string, written []byte) {
+	config, err := rewritten(written, map[string]any{"name": r.name, "cniVersion": r.version})
+	if err != nil {
+		r.addFinding(Error, "", "%s", errorText(cniplugin.ConfigError(place, cniplugin.RawValue(written), "must be an object: put its keys in { }")))
+		return
+	}
 	var head struct {
 		Type string                `json:"type"`
 		IPAM cniplugin.IPAMSection `json:"ipam"`
@@ -228,23 +208,15 @@ func (r *chainReader) readPlugin(place string, config, written []byte) {
 	}
 	p := plugin{place: strings.TrimSpace(place + " " + head.Type), kind: head.Type, ipam: head.IPAM.Type}
 	place = p.place
-	switch reader := netconf.InterfaceReaders[head.Type]; {
-	case reader != nil:
-		r.readInterface(&p, config, reader)
-	case chained[head.Type].read != nil:
-		c, errs := chained[head.Type].read(config, cniplugin.Args{})
-		if err := cniplugin.CheckVersion(r.version, netconf.CheckpointVersions.SupportedVersions()); err != nil {
-			errs = append(errs, err)
-		}
-		r.addErrors(place, errs)
-		r.checkKeys(place, chained[head.Type].keys, "", config, notReported)
-		p.access = c.HostAccess
-		r.checkStore(&p, c.Config)
+	switch own, ok := ownPlugins[head.Type]; {
+	case ok:
+		r.readOwn(&p, config, own.read, own.keys)
 	case head.Type == ipam.PluginName:
 		r.addFinding(Error, place, `invalid "type": %q: must be an interface plugin such as relink-macvlan; write relink-ipam in "ipam"`, head.Type)
 	default:
 		r.checkForeign(&p, config)
 	}
+	p.addNeeds()
 	r.addRefusal(place, before, refused)
 	r.plugins = append(r.plugins, p)
 }
@@ -264,17 +236,23 @@ func (r *chainReader) addErrors(place string, errs []error) {
 	}
 }
 
-// interfaceKeys are the keys of the plugins that make interfaces.
-var interfaceKeys = map[string]*cniplugin.Keys{netconf.MacvlanName: &netconf.MacvlanKeys, netconf.VLANName: &netconf.VLANKeys}
-
-func (r *chainReader) readInterface(p *plugin, config []byte, reader netconf.Reader) {
-	request, errs := reader(config, cniplugin.Args{})
+// readOwn reads the configuration of one of relink's plugins.
+func (r *chainReader) readOwn(p *plugin, config []byte, read netconf.Reader, keys *cniplugin.Keys) {
+	request, errs := read(config, cniplugin.Args{})
+	chained := ownPlugins[p.kind].chained
+	if err := cniplugin.CheckVersion(r.version, netconf.CheckpointVersions.SupportedVersions()); chained && err != nil {
+		errs = append(errs, err)
+	}
 	r.addErrors(p.place, errs)
-	r.checkKeys(p.place, interfaceKeys[p.kind], "", config, notReported)
+	r.checkKeys(p.place, keys, "", config)
+	r.checkStore(p, request.Config)
+	if chained {
+		p.access = request.HostAccess
+		return
+	}
 	if len(errs) == 0 {
 		p.request, p.access = &request, request.HostAccess
 	}
-	r.checkStore(p, request.Config)
 	r.readIPAM(p, request.Network)
 }
 
@@ -285,7 +263,7 @@ func (r *chainReader) checkStore(p *plugin, c cniplugin.Config) {
 		r.addFinding(Error, p.place, "%s", errorText(err))
 		return
 	}
-	p.store = store.Dir()
+	p.needs = append(p.needs, need{key: checkpointsKey, value: store.Dir()})
 }
 
 // checkLeases reports a directory of leases that relink-ipam does not take. A directory or a name of the configuration was
@@ -297,7 +275,8 @@ func (r *chainReader) checkLeases(p *plugin, read ipam.ConfigSummary) {
 		return
 	}
 	if _, err := lease.Open(dir, read.Store); err == nil && filepath.IsAbs(dir) {
-		p.leases = leaseStore{dir: dir, name: read.Store}
+		p.leases = need{leasesKey, dir, read.Store}
+		p.needs = append(p.needs, p.leases)
 	}
 }
 
@@ -307,12 +286,14 @@ func (r *chainReader) readIPAM(p *plugin, n cniplugin.Network) {
 	case ipam.PluginName:
 		read, errs := ipam.Examine(n)
 		r.addErrors(p.place, errs)
-		r.checkKeys(p.place, &ipam.Keys, "ipam", n.IPAM.JSON, notReported)
-		if filepath.IsAbs(read.ResolvConf) { // Examine reports a relative path: it names no file of the node.
-			p.resolvConf = read.ResolvConf
-		}
-		p.needsAPI = read.NeedsAPI
+		r.checkKeys(p.place, &ipam.Keys, "ipam", n.IPAM.JSON)
 		r.checkLeases(p, read)
+		if filepath.IsAbs(read.ResolvConf) { // Examine reports a relative path: it names no file of the node.
+			p.needs = append(p.needs, need{key: fileKey, value: read.ResolvConf})
+		}
+		if p.needsAPI = read.NeedsAPI; p.needsAPI != "" {
+			p.needs = append(p.needs, need{key: apiNeed})
+		}
 		if p.sets = read.Sets; read.Detection && netconf.InterfaceReaders[p.kind] == nil {
 			r.addFinding(Warning, p.place, `"ipam.conflictDetection": %s does not probe for addresses: only relink-macvlan and relink-vlan do`, p.kind)
 		}
@@ -326,7 +307,7 @@ func (r *chainReader) readIPAM(p *plugin, n cniplugin.Network) {
 // checkForeign judges a plugin that is not relink's: a name that looks like one of relink's, and the section for
 // relink-ipam.
 func (r *chainReader) checkForeign(p *plugin, config []byte) {
-	if near := cniplugin.Nearest(p.kind, append(slices.Clone(pluginNames), ipam.PluginName)...); near != "" {
+	if near := cniplugin.Nearest(p.kind, append(slices.Sorted(maps.Keys(ownPlugins)), ipam.PluginName)...); near != "" {
 		r.addFinding(Error, p.place, "invalid \"type\": %q: no such plugin of relink; did you mean %q?", p.kind, near)
 		return
 	}
@@ -363,7 +344,7 @@ func (r *chainReader) readDelegates(place string, config []byte) {
 		return // It is another plugin's key of that name.
 	}
 	for i, written := range c.Delegates {
-		if keys, _ := decode[map[string]json.RawMessage](written); keys["type"] == nil && keys["plugins"] == nil {
+		if keys := decode[map[string]json.RawMessage](written); keys["type"] == nil && keys["plugins"] == nil {
 			continue
 		}
 		location := joinPlace(r.Place, fmt.Sprintf("%s, delegates[%d]", place, i))
@@ -386,10 +367,10 @@ func (r *chainReader) checkOrder() {
 		case netconf.InterfaceReaders[p.kind] != nil && interfacePlugin != "":
 			r.addFinding(Error, p.place, "invalid \"type\": %q: %s makes the pod's interface already: a list has one interface plugin", p.kind, interfacePlugin)
 		case netconf.InterfaceReaders[p.kind] != nil:
-			if interfacePlugin = p.kind; !last && chained[r.plugins[len(r.plugins)-1].kind].read == nil {
+			if interfacePlugin = p.kind; !last && !ownPlugins[r.plugins[len(r.plugins)-1].kind].chained {
 				r.addFinding(Warning, p.place, "%s comes later: what it changes is not remembered: put relink-checkpoint last", r.plugins[i+1].kind)
 			}
-		case chained[p.kind].read != nil && i == 0:
+		case ownPlugins[p.kind].chained && i == 0:
 			r.addFinding(Error, p.place, "%s", errorText(netconf.NoInterface(p.kind)))
 		case p.kind == netconf.CheckpointName && !last:
 			r.addFinding(Warning, p.place, "%s comes later: what it changes is not remembered: put relink-checkpoint last", r.plugins[i+1].kind)

@@ -10,17 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"github.com/containernetworking/cni/libcni"
 )
 
 // maxFile is the greatest length of a file in bytes. Kubernetes takes no object of more than 1.5 MiB.
 const maxFile = 10 << 20
-
-// collected has the networks that were read, and what was wrong.
-type collected struct {
-	files    int
-	networks []Network
-	findings []ConfigFinding
-}
 
 // add reads a file, or those of a directory. It stops when ctx is done.
 func (c *collected) add(ctx context.Context, path string) error {
@@ -32,31 +27,28 @@ func (c *collected) add(ctx context.Context, path string) error {
 		_, err := c.addFile(path)
 		return err
 	}
-	entries, err := os.ReadDir(path) // In order by name.
+	paths, err := libcni.ConfFiles(path, slices.Concat(runtimeExtensions, manifestExtensions)) // In order by name.
 	if err != nil {
 		return err
 	}
 	var files []configFile
-	for _, entry := range entries {
+	for _, name := range paths {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if entry.IsDir() || !IsConfig(entry.Name()) {
-			continue
-		}
-		file := configFile{path: filepath.Join(path, entry.Name())}
-		b, err := c.addFile(file.path)
+		file := configFile{path: name}
+		b, err := c.addFile(name)
 		switch {
 		case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 			file.unknown = true
-			c.findings = append(c.findings, ConfigFinding{File: file.path, Severity: Warning, Message: "not looked at: permission denied: run as root"})
+			c.refuse(Network{File: name}, Warning, "not looked at: permission denied: run as root")
 		case err != nil:
 			file.refused = err
-			c.findings = append(c.findings, ConfigFinding{File: file.path, Severity: Error, Message: "cannot be read: " + fileError(err)})
+			c.refuse(Network{File: name}, Error, "cannot be read: "+withoutPath(err).Error())
 		default:
-			file.refused = loadError(filepath.Ext(file.path) == ".conflist", b)
+			file.refused = loadError(filepath.Ext(name) == ".conflist", b)
 		}
-		if slices.Contains(runtimeExtensions, filepath.Ext(file.path)) {
+		if slices.Contains(runtimeExtensions, filepath.Ext(name)) {
 			files = append(files, file)
 		}
 	}
@@ -66,13 +58,11 @@ func (c *collected) add(ctx context.Context, path string) error {
 
 func (c *collected) addFile(path string) ([]byte, error) {
 	b, err := readRegular(path)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c.files++
+		c.read(path, b)
 	}
-	c.files++
-	networks, findings := Read(path, b)
-	c.networks, c.findings = append(c.networks, networks...), append(c.findings, findings...)
-	return b, nil
+	return b, err
 }
 
 // readRegular reads a regular file. A FIFO and a device could give no end of bytes, or none at all. It does not even open
@@ -101,11 +91,11 @@ func readRegular(path string) ([]byte, error) {
 	return b, err
 }
 
-// fileError is the error without the path of the file, which the message has already.
-func fileError(err error) string {
+// withoutPath is the error without the path of the file, which the message has already.
+func withoutPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
-		return path.Err.Error()
+		return path.Err
 	}
-	return err.Error()
+	return err
 }

@@ -13,13 +13,13 @@ func FuzzRead(f *testing.F) {
 	f.Add("x.yaml", "kind: List\nitems:\n- kind: NetworkAttachmentDefinition\n  metadata: {name: lan}\n  spec:\n    config: '{\"type\": \"relink-macvlan\"}'\n---\n{}\n")
 	f.Add("x.json", `{"kind": 7, "items": [{"kind": "NetworkAttachmentDefinition", "spec": {"config": {}}}]}`)
 	f.Fuzz(func(t *testing.T, file, content string) {
-		networks, findings := Read(file, []byte(content))
-		chains, more := readChains(networks)
-		findings = append(append(findings, more...), judgeRanges(chains)...)
-		findings = append(findings, judgeNode(chains, Node{Modules: map[string]bool{"macvlan": false}})...)
+		var c collected
+		c.read(file, []byte(content))
+		chains, more := readChains(c.networks)
+		findings := append(append(c.findings, more...), judgeRanges(chains)...)
+		findings = append(findings, judgeNode(chains, Node{Problems: map[need]string{{key: moduleNeed, value: "macvlan"}: "install it"}})...)
 		findings = append(findings, judgeDirectory("d", []configFile{{path: file, refused: loadError(true, []byte(content))}})...)
 		findings = append(findings, judgeDirectory("d", []configFile{{path: file, refused: loadError(false, []byte(content))}})...)
-		chainNeeds(chains)
 		for _, finding := range findings {
 			if strings.Contains(finding.Message, "\n") || finding.Message == "" {
 				t.Errorf("not one line: %q", finding.Message)

@@ -2,13 +2,16 @@ package validate
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -17,9 +20,10 @@ import (
 // findingsOf returns the findings for one file, one on each line.
 func findingsOf(t *testing.T, file, content string) []string {
 	t.Helper()
-	networks, findings := Read(file, []byte(content))
-	chains, more := readChains(networks)
-	return lines(append(append(findings, more...), judgeRanges(chains)...))
+	var c collected
+	c.read(file, []byte(content))
+	chains, more := readChains(c.networks)
+	return lines(append(append(c.findings, more...), judgeRanges(chains)...))
 }
 
 func lines(findings []ConfigFinding) []string {
@@ -98,8 +102,8 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 		"the list itself": {"10.conflist", `{"cniVersion": "9.9", "Name": "x", "plugin": [], "colour": 1}`, []string{
 			`10.conflist: error: invalid "cniVersion": "9.9": must be one of 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0`,
 			`10.conflist: error: invalid "plugins": missing: must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`,
-			`10.conflist: warning: invalid configuration key "Name": case counts in keys; write "name"`,
 			`10.conflist: warning: unknown configuration key "colour": a list of plugins does not read it: remove it if nobody else does`,
+			`10.conflist: warning: invalid configuration key "Name": case counts in keys; write "name"`,
 			`10.conflist: warning: invalid configuration key "plugin": no such key of a list of plugins; did you mean "plugins"?`,
 		}},
 		"a plugin's keys beside the plugins": {"10.conflist", strings.Replace(list(good), `"plugins"`, `"vlan": 3, "hostAccess": true, "plugins"`, 1), []string{
@@ -190,14 +194,12 @@ func TestANodeLacksAFileThatIsRead(t *testing.T) {
 	if len(wrong) > 0 {
 		t.Fatal(lines(wrong))
 	}
-	if diff := cmp.Diff([]string{"/etc/pods.resolv"}, chainNeeds(chains).Files); diff != "" {
-		t.Errorf("needs (-want +got):\n%s", diff)
-	}
+	file := need{key: fileKey, value: "/etc/pods.resolv"}
 	for why, want := range map[string][]string{
-		"":                          nil,
-		"no such file or directory": {`10.conf: relink-macvlan: error: invalid "ipam.resolvConf": "/etc/pods.resolv": must be a file that can be read: no such file or directory`},
+		"": nil,
+		"must be a file that can be read: no such file or directory": {`10.conf: relink-macvlan: error: invalid "ipam.resolvConf": "/etc/pods.resolv": must be a file that can be read: no such file or directory`},
 	} {
-		if diff := cmp.Diff(want, lines(judgeNode(chains, Node{Files: map[string]string{"/etc/pods.resolv": why}}))); diff != "" {
+		if diff := cmp.Diff(want, lines(judgeNode(chains, Node{Problems: map[need]string{file: why}}))); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", why, diff)
 		}
 	}
@@ -210,14 +212,11 @@ func TestANetworkThatNeedsTheAPI(t *testing.T) {
 		if len(wrong) > 0 {
 			t.Fatal(lines(wrong))
 		}
-		if chainNeeds(chains).API != (key != "") {
-			t.Errorf("%s: needs %+v", keys, chainNeeds(chains))
-		}
 		var want []string
 		if key != "" {
 			want = []string{"10.conf: relink-macvlan: warning: " + key + ": no pod starts on this network before relink-agent can ask the Kubernetes API: nobody listens"}
 		}
-		if diff := cmp.Diff(want, lines(judgeNode(chains, Node{NoAPI: "nobody listens"}))); diff != "" {
+		if diff := cmp.Diff(want, lines(judgeNode(chains, Node{Problems: map[need]string{{key: apiNeed}: "nobody listens"}}))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", keys, diff)
 		}
 		if got := judgeNode(chains, Node{}); len(got) > 0 {
@@ -229,11 +228,8 @@ func TestANetworkThatNeedsTheAPI(t *testing.T) {
 // Whether the agent can ask the API is known by its own answer.
 func TestTheAgentIsAskedForTheAPI(t *testing.T) {
 	t.Setenv(control.SocketEnv, filepath.Join(t.TempDir(), "none"))
-	if why := ProbeNode(Needs{API: true}, nil).NoAPI; !strings.HasPrefix(why, "no relink-agent runs on this node") {
+	if why := probeNode(needing(need{key: apiNeed}), nil).Problems[need{key: apiNeed}]; !strings.HasPrefix(why, "no relink-agent runs on this node") {
 		t.Errorf("no agent: %s", why)
-	}
-	if why := ProbeNode(Needs{}, nil).NoAPI; why != "" {
-		t.Errorf("nobody has to know: %s", why)
 	}
 }
 
@@ -245,8 +241,8 @@ func TestARelativeResolvConfIsNoFileOfTheNode(t *testing.T) {
 	if diff := cmp.Diff(want, lines(wrong)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if files := chainNeeds(chains).Files; len(files) > 0 {
-		t.Errorf("needs %v", files)
+	if needs := chains[0].plugins[0].needs; slices.ContainsFunc(needs, func(n need) bool { return n.key == fileKey }) {
+		t.Errorf("needs %v", needs)
 	}
 }
 
@@ -261,14 +257,18 @@ func TestLooksWhetherAFileCanBeRead(t *testing.T) {
 	if err := errors.Join(os.Symlink(os.DevNull, link), syscall.Mkfifo(fifo, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	node := ProbeNode(Needs{Files: []string{there, missing, dir, os.DevNull, link, fifo, "/dev/zero", "/dev/ptmx"}}, nil)
-	want := map[string]string{
+	for path, want := range map[string]string{
 		there: "", missing: "no such file or directory", dir: dir + " is no regular file",
 		os.DevNull: "", link: "", // An ADD reads an empty file.
 		fifo: fifo + " is no regular file", "/dev/zero": "/dev/zero is no regular file", "/dev/ptmx": "/dev/ptmx is no regular file",
-	}
-	if diff := cmp.Diff(want, node.Files); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	} {
+		if want != "" {
+			want = "must be a file that can be read: " + want
+		}
+		n := need{key: fileKey, value: path}
+		if got := probeNode(needing(n), nil).Problems[n]; got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
 	}
 }
 
@@ -278,8 +278,12 @@ func TestWhatANodeLacks(t *testing.T) {
 	if len(wrong) > 0 {
 		t.Fatal(lines(wrong))
 	}
-	needs := Needs{Modules: []string{"8021q", "macvlan"}, Plugins: []string{"host-lcoal", "relink-macvlan"}, Stores: []string{"/srv/x"}, Devices: true}
-	if diff := cmp.Diff(needs, chainNeeds(chains)); diff != "" {
+	lacking := map[need]string{
+		{key: typeKey, value: "relink-macvlan"}: "is nowhere", {key: ipamKey, value: "host-lcoal"}: `is nowhere; did you mean "host-local"?`,
+		{key: moduleNeed, value: "macvlan"}: "install it", {key: moduleNeed, value: "8021q"}: "install it",
+		{key: checkpointsKey, value: "/srv/x"}: "no checkpoint can be written there: /srv: read-only file system",
+	}
+	if diff := cmp.Diff(slices.Collect(maps.Keys(lacking)), chains[0].plugins[0].needs, cmp.AllowUnexported(need{}), cmpopts.SortSlices(func(a, b need) bool { return a.key+a.value < b.key+b.value })); diff != "" {
 		t.Errorf("needs (-want +got):\n%s", diff)
 	}
 	bond := netstate.LiveDevice{Device: netstate.Device{Name: "bond4", Kind: netstate.KindBond, MTU: 1500}, Index: 4}
@@ -290,18 +294,16 @@ func TestWhatANodeLacks(t *testing.T) {
 	}{
 		"nothing that is known": {Node{}, nil},
 		"nothing": {Node{
-			Devices: netstate.Devices{{Device: netstate.Device{Name: "bond4", Kind: netstate.KindBond, MTU: 9000}, Index: 4}}, Stores: map[string]string{"/srv/x": ""},
-			Modules: map[string]bool{"8021q": true, "macvlan": true}, Plugins: map[string]bool{"relink-macvlan": true, "host-lcoal": true},
+			Devices: netstate.Devices{{Device: netstate.Device{Name: "bond4", Kind: netstate.KindBond, MTU: 9000}, Index: 4}}, Problems: map[need]string{{key: checkpointsKey, value: "/srv/x"}: ""},
 		}, nil},
 		"everything": {Node{
-			Devices: netstate.Devices{{Device: netstate.Device{Name: "eth0", MTU: 1500}, Index: 2}}, Stores: map[string]string{"/srv/x": "/srv: read-only file system"},
-			Modules: map[string]bool{"8021q": false, "macvlan": false}, Plugins: map[string]bool{"relink-macvlan": false, "host-lcoal": false}, PluginDirs: []string{"/a", "/b"},
+			Devices: netstate.Devices{{Device: netstate.Device{Name: "eth0", MTU: 1500}, Index: 2}}, Problems: lacking,
 			Unknown: []string{"the sky"},
 		}, []string{
-			at + `invalid "type": "relink-macvlan": is not in the runtime's directories (/a, /b): install it there, or name the directory by --cni-bin`,
-			at + `invalid "ipam.type": "host-lcoal": is not in the runtime's directories (/a, /b); did you mean "host-local"?`,
-			at + `the kernel has no module macvlan: install the package with the kernel's modules`,
-			at + `the kernel has no module 8021q: install the package with the kernel's modules`,
+			at + `invalid "type": "relink-macvlan": is nowhere`,
+			at + `invalid "ipam.type": "host-lcoal": is nowhere; did you mean "host-local"?`,
+			at + `the kernel has no module macvlan: install it`,
+			at + `the kernel has no module 8021q: install it`,
 			at + `invalid "checkpointDir": "/srv/x": no checkpoint can be written there: /srv: read-only file system`,
 			at + `invalid "master": "bond4": does not exist: name a device that is there`,
 			`this node: warning: not looked at: the sky`,

@@ -27,6 +27,13 @@ func chainsWithLeases(t *testing.T, dataDir string) []chain {
 	return chains
 }
 
+// judgeLeases looks at the stores of leases alone.
+func judgeLeases(chains []chain) []ConfigFinding {
+	leases := chain{plugins: []plugin{chains[0].plugins[0]}}
+	leases.plugins[0].needs = []need{leases.plugins[0].leases}
+	return judgeNode(chains, probeNode([]chain{leases}, nil))
+}
+
 func TestADirectoryInWhichNoLeaseCanBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/file", "")
@@ -40,7 +47,7 @@ func TestADirectoryInWhichNoLeaseCanBeWritten(t *testing.T) {
 		"/proc/y":        {invalid + `"/proc/y": no lease can be written there: /proc: no such file or directory`},
 	} {
 		chains := chainsWithLeases(t, dataDir)
-		got := lines(judgeNode(chains, ProbeNode(Needs{Leases: chainNeeds(chains).Leases}, nil)))
+		got := lines(judgeLeases(chains))
 		for i := range got {
 			got[i] = strings.ReplaceAll(got[i], dir, "d")
 		}
@@ -74,7 +81,7 @@ func TestLeasesThatOnlyRootMayWrite(t *testing.T) {
 	chains := chainsWithLeases(t, dir)
 	fresh.AsNobody(t, func() {
 		want := []string{"this node: warning: not looked at: whether a lease can be written: " + dir + ": permission denied: run as root"}
-		if diff := cmp.Diff(want, lines(judgeNode(chains, ProbeNode(Needs{Leases: chainNeeds(chains).Leases}, nil)))); diff != "" {
+		if diff := cmp.Diff(want, lines(judgeLeases(chains))); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
@@ -106,7 +113,7 @@ func TestAnEmptyStoreBesideOneWithLeasesOfTheRanges(t *testing.T) {
 	expect := func(when, keys string, want ...string) {
 		t.Helper()
 		chains := chainsWithLeases(t, dir+keys)
-		if diff := cmp.Diff(want, lines(judgeNode(chains, ProbeNode(Needs{Leases: chainNeeds(chains).Leases}, nil)))); diff != "" {
+		if diff := cmp.Diff(want, lines(judgeLeases(chains))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
@@ -134,7 +141,7 @@ func TestAStoreThatIsInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	chains, begin := chainsWithLeases(t, dir), time.Now()
-	if found := lines(judgeNode(chains, ProbeNode(Needs{Leases: chainNeeds(chains).Leases}, nil))); len(found) > 0 {
+	if found := lines(judgeLeases(chains)); len(found) > 0 {
 		t.Error(found)
 	}
 	if waited := time.Since(begin); waited > flock.DefaultTimeout/2 {

@@ -3,7 +3,6 @@ package validate
 import (
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/containernetworking/cni/libcni"
@@ -37,11 +36,9 @@ type head struct {
 
 // readHead reads a list of plugins. The version is the one that libcni takes, if it takes the list. wrong are the values of a wrong type.
 // refused says why libcni does not load the list, whatever its plugins are.
-func readHead(config []byte, keys map[string]json.RawMessage) (h head, wrong []error, refused error) {
+func readHead(config []byte) (h head, wrong []error, refused error) {
 	wrong = cniplugin.DecodeAll("", config, &h)
-	keys = maps.Clone(keys)
-	keys["plugins"] = json.RawMessage(`[{"type": "relink-macvlan"}]`)
-	b, err := json.Marshal(keys)
+	b, err := rewritten(config, map[string]any{"plugins": []map[string]string{{"type": "relink-macvlan"}}})
 	if err != nil {
 		return h, wrong, err
 	}

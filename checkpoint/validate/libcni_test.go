@@ -165,7 +165,7 @@ func TestNetworksInTheConfigurationOfMultus(t *testing.T) {
 		}
 	}
 	chains, _ := readChains([]Network{{File: "00.conf", Config: []byte(multus(`[{"type": "relink-macvlan"}]`))}})
-	if diff := cmp.Diff([]string{"multus", "relink-macvlan"}, chainNeeds(chains).Plugins); diff != "" {
+	if diff := cmp.Diff([]string{"multus", "relink-macvlan"}, []string{chains[0].plugins[0].needs[0].value, chains[1].plugins[0].needs[0].value}); diff != "" {
 		t.Errorf("needs (-want +got):\n%s", diff)
 	}
 }

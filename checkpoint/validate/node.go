@@ -24,207 +24,170 @@ import (
 // PluginDirs are the directories in which containerd and CRI-O look for plugins by default.
 var PluginDirs = []string{"/opt/cni/bin", "/usr/libexec/cni", "/usr/lib/cni"}
 
-// Needs is what has to be known of a node for some networks.
-type Needs struct {
-	// Modules are kernel modules, Plugins are names of programs, Stores are directories of checkpoints, Files are files
-	// that a plugin reads.
-	Modules, Plugins, Stores, Files []string
-	// Leases are stores of leases, with the ranges of their networks.
-	Leases []leaseNeed
-	// Devices says that the devices of the host have to be known, API that ADDs ask the Kubernetes API.
-	Devices, API bool
-	// Access says that a network asks for host access.
-	Access bool
-}
+// need is what a plugin needs of the node: the value of a key of its configuration that names something there, or one of the other needs
+// below. store is the name of a store of leases.
+type need struct{ key, value, store string }
 
-// leaseStore is where a network has its leases.
-type leaseStore struct{ dir, name string }
+// The keys of needs. The last two are no keys of a configuration.
+const (
+	typeKey        = "type"
+	ipamKey        = "ipam.type"
+	checkpointsKey = "checkpointDir"
+	leasesKey      = "ipam.dataDir"
+	fileKey        = "ipam.resolvConf"
+	moduleNeed     = "kernel module"
+	apiNeed        = "Kubernetes API"
+)
 
-// leaseNeed is a store and the ranges of a network that has its leases there.
-type leaseNeed struct {
-	leaseStore
-	sets []lease.RangeSet
-}
-
-// Node is what is known of this node. What a map does not have is not known. Nothing is reported for it.
+// Node is what is known of this node. Nothing is reported for what is not known.
 type Node struct {
 	// Devices are the devices of the host, nil if they are not known. Route is the index of the default
 	// route's device, 0 for none.
 	Devices netstate.Devices
 	Route   int
-	// Modules says which kernel modules the node has, loaded or not.
-	Modules map[string]bool
-	// Plugins says which plugins are in PluginDirs.
-	Plugins    map[string]bool
-	PluginDirs []string
-	// Stores says why no checkpoint can be written in a directory. "" says that it works.
-	Stores map[string]string
-	// Leases says why no lease can be written in a store. "" says that it works.
-	Leases map[leaseStore]string
+	// Problems says why the node does not have what a plugin needs.
+	Problems map[need]string
 	// OlderLeases are the stores with leases of the ranges of a store that has none.
-	OlderLeases map[leaseStore][]string
-	// Files says why a file cannot be read. "" says that it can be read.
-	Files map[string]string
+	OlderLeases map[need][]string
 	// Access is what concerns host access, nil if it is not known.
 	Access *AccessNode
-	// NoAPI says why relink-agent cannot ask the Kubernetes API. It is empty if it can, or if nobody has to know.
-	NoAPI string
 	// Unknown says what could not be found out, and why.
 	Unknown []string
 }
 
-// chainNeeds returns what has to be known for the chains.
-func chainNeeds(chains []chain) Needs {
-	var n Needs
-	for _, c := range chains {
-		for _, p := range c.plugins {
-			n.Plugins = append(n.Plugins, p.kind)
-			if p.ipam != "" && (p.ipam != ipam.PluginName || netconf.InterfaceReaders[p.kind] == nil) {
-				n.Plugins = append(n.Plugins, p.ipam) // relink's interface plugins contain relink-ipam.
-			}
-			if p.store != "" {
-				n.Stores = append(n.Stores, p.store)
-			}
-			if p.leases != (leaseStore{}) {
-				n.Leases = append(n.Leases, leaseNeed{p.leases, p.sets})
-			}
-			if p.resolvConf != "" {
-				n.Files = append(n.Files, p.resolvConf)
-			}
-			n.Modules = append(n.Modules, p.modules()...)
-			n.Devices = n.Devices || p.request != nil || p.access != nil
-			n.Access = n.Access || p.access != nil
-			n.API = n.API || p.needsAPI != ""
-		}
+// addNeeds notes what the plugin needs beside what its own configuration names.
+func (p *plugin) addNeeds() {
+	needs := []need{{key: typeKey, value: p.kind}}
+	if p.ipam != "" && (p.ipam != ipam.PluginName || netconf.InterfaceReaders[p.kind] == nil) {
+		needs = append(needs, need{key: ipamKey, value: p.ipam}) // relink's interface plugins contain relink-ipam.
 	}
-	for _, list := range []*[]string{&n.Modules, &n.Plugins, &n.Stores, &n.Files} {
-		slices.Sort(*list)
-		*list = slices.Compact(*list)
-	}
-	return n
-}
-
-// modules are the kernel modules that the plugin's devices need.
-func (p plugin) modules() []string {
-	var modules []string
 	if p.kind == netconf.MacvlanName {
-		modules = append(modules, "macvlan")
+		needs = append(needs, need{key: moduleNeed, value: "macvlan"})
 	}
 	if p.kind == netconf.VLANName || p.request != nil && p.request.VLAN != nil {
-		modules = append(modules, "8021q")
+		needs = append(needs, need{key: moduleNeed, value: "8021q"})
 	}
-	return modules
+	p.needs = append(needs, p.needs...)
 }
 
-// ProbeNode finds out what the networks need to know of this node. It leaves nothing behind.
-func ProbeNode(needs Needs, pluginDirs []string) Node {
-	node := Node{Modules: map[string]bool{}, Plugins: map[string]bool{}, PluginDirs: pluginDirs, Stores: map[string]string{}, Leases: map[leaseStore]string{}, OlderLeases: map[leaseStore][]string{}, Files: map[string]string{}}
-	if needs.Devices {
-		if err := node.probeDevices(); err != nil {
-			node.Unknown = append(node.Unknown, "the devices of this host: "+err.Error())
+// probeNode finds out what the networks need to know of this node. It leaves nothing behind.
+func probeNode(chains []chain, pluginDirs []string) Node {
+	node := Node{Problems: map[need]string{}, OlderLeases: map[need][]string{}}
+	probed := map[need]bool{}
+	var devices, access bool
+	for _, c := range chains {
+		for _, p := range c.plugins {
+			access = access || p.access != nil
+			devices = devices || p.request != nil || p.access != nil
+			for _, n := range p.needs {
+				if probed[n] {
+					continue
+				}
+				probed[n] = true
+				problem, err := n.probe(pluginDirs)
+				node.addUnknown(err)
+				node.Problems[n] = problem
+				if n.key == leasesKey {
+					node.OlderLeases[n] = n.olderLeases(p.sets)
+				}
+			}
 		}
 	}
-	for _, name := range needs.Modules {
-		exists, err := hasModule("/", name)
-		if err != nil {
-			node.Unknown = append(node.Unknown, fmt.Sprintf("whether the kernel has the module %s: %v", name, err))
-			continue
-		}
-		node.Modules[name] = exists
+	if devices {
+		node.addUnknown(node.probeDevices())
 	}
-	for _, name := range needs.Plugins {
-		node.Plugins[name] = slices.ContainsFunc(pluginDirs, func(dir string) bool { return isProgram(filepath.Join(dir, name)) })
-	}
-	for _, dir := range needs.Stores {
-		node.probeStore(dir)
-	}
-	for _, need := range needs.Leases {
-		node.probeLeases(need)
-	}
-	for _, path := range needs.Files {
-		node.probeFile(path)
-	}
-	if needs.Access {
+	if access {
 		node.probeHostAccess()
-	}
-	if needs.API {
-		node.probeAgent()
 	}
 	return node
 }
 
-// probeAgent finds out whether the agent can ask the API. The question names no pod: the agent refuses it without asking
-// anybody.
-func (n *Node) probeAgent() {
-	_, err := control.Client{}.Ask(context.Background(), owner.Question{})
-	if err != nil && !errors.Is(err, owner.ErrInvalid) {
-		n.NoAPI = strings.TrimPrefix(err.Error(), owner.ErrUnavailable.Error()+": ")
-	}
-}
-
-// probeStore finds out whether a checkpoint can be written.
-func (n *Node) probeStore(dir string) {
-	if problem, ok := n.writeProblem("a checkpoint", checkWritable(dir)); ok {
-		n.Stores[dir] = problem
-	}
-}
-
-// probeLeases finds out whether a lease can be written, and whether the network may have had another name before: its store has no lease, and
-// another store has leases of its ranges.
-func (n *Node) probeLeases(need leaseNeed) {
-	if problem, ok := n.writeProblem("a lease", need.checkWritable()); ok {
-		n.Leases[need.leaseStore] = problem
-	}
-	store, err := lease.Open(need.dir, need.name)
+// addUnknown notes what could not be found out, unless err is nil.
+func (n *Node) addUnknown(err error) {
 	if err != nil {
-		return
+		n.Unknown = append(n.Unknown, err.Error())
+	}
+}
+
+// probe finds out why the node does not have it, "" if it has it. The error says what is not known, and why.
+func (n need) probe(pluginDirs []string) (problem string, err error) {
+	switch n.key {
+	case typeKey, ipamKey:
+		if slices.ContainsFunc(pluginDirs, func(dir string) bool { return isProgram(filepath.Join(dir, n.value)) }) {
+			return "", nil
+		}
+		remedy := ": install it there, or name the directory by --cni-bin"
+		if n.key == ipamKey {
+			remedy = suggestion(n.value)
+		}
+		return fmt.Sprintf("is not in the runtime's directories (%s)%s", strings.Join(pluginDirs, ", "), remedy), nil
+	case moduleNeed:
+		exists, err := hasModule("/", n.value)
+		if err != nil {
+			return "", fmt.Errorf("whether the kernel has the module %s: %w", n.value, err)
+		}
+		if !exists {
+			return "install the package with the kernel's modules", nil
+		}
+	case checkpointsKey:
+		return rootProblem("no checkpoint can be written there", "whether a checkpoint can be written", checkWritable(n.value))
+	case leasesKey:
+		return rootProblem("no lease can be written there", "whether a lease can be written", n.checkLeases())
+	case fileKey:
+		if _, err := readRegular(n.value); err != nil && !isNull(n.value) {
+			return rootProblem("must be a file that can be read", fmt.Sprintf("whether %s can be read", n.value), withoutPath(err))
+		}
+	case apiNeed:
+		// The question names no pod: the agent refuses it without asking anybody.
+		if _, err := (control.Client{}).Ask(context.Background(), owner.Question{}); err != nil && !errors.Is(err, owner.ErrInvalid) {
+			return strings.TrimPrefix(err.Error(), owner.ErrUnavailable.Error()+": "), nil
+		}
+	}
+	return "", nil
+}
+
+// rootProblem says what is wrong, "" if err is nil. Plugins run as root. What another user may not do says nothing about them: then it is not
+// known.
+func rootProblem(problem, subject string, err error) (string, error) {
+	switch {
+	case err == nil:
+		return "", nil
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return "", fmt.Errorf("%s: %w: run as root", subject, err)
+	}
+	return problem + ": " + err.Error(), nil
+}
+
+// olderLeases tells whether the network may have had another name before: its store has no lease, and another store has leases of its ranges.
+func (n need) olderLeases(sets []lease.RangeSet) []string {
+	store, err := lease.Open(n.value, n.store)
+	if err != nil {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeWait)
 	defer cancel()
-	if leases, err := store.List(ctx); len(leases) == 0 && (err == nil || errors.Is(err, lease.ErrNotLeased)) {
-		n.OlderLeases[need.leaseStore], _ = store.LeasedElsewhere(ctx, need.sets) // Who cannot read a store cannot write it, either.
+	leases, err := store.List(ctx)
+	if len(leases) > 0 || err != nil && !errors.Is(err, lease.ErrNotLeased) {
+		return nil
 	}
+	stores, _ := store.LeasedElsewhere(ctx, sets) // Who cannot read a store cannot write it, either.
+	return stores
 }
 
 // storeWait bounds the look at a store. One that is in use is not new.
 const storeWait = time.Second
 
-// writeProblem says why something cannot be written, "" if err is nil. Plugins run as root. What another user may not write
-// says nothing about them: then it is not known.
-func (n *Node) writeProblem(subject string, err error) (problem string, ok bool) {
-	switch {
-	case err == nil:
-		return "", true
-	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		n.Unknown = append(n.Unknown, fmt.Sprintf("whether %s can be written: %v: run as root", subject, err))
-		return "", false
-	}
-	return err.Error(), true
-}
-
-// checkWritable says why no lease can be written. Without a file of the network, its directory counts:
-// Store.Writable would make that directory.
-func (l leaseStore) checkWritable() error {
-	store, err := lease.Open(l.dir, l.name)
+// checkLeases says why no lease can be written. Without a file of the network, its directory counts: Store.Writable would make that
+// directory.
+func (n need) checkLeases() error {
+	store, err := lease.Open(n.value, n.store)
 	if err != nil {
 		return err
 	}
 	if exists, err := store.Exists(); err == nil && exists {
 		return store.Writable()
 	}
-	return checkWritable(l.dir)
-}
-
-func (n *Node) probeFile(path string) {
-	_, err := readRegular(path)
-	switch {
-	case err == nil || isNull(path):
-		n.Files[path] = ""
-	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		n.Unknown = append(n.Unknown, fmt.Sprintf("whether %s can be read: %s: run as root", path, fileError(err)))
-	default:
-		n.Files[path] = fileError(err)
-	}
+	return checkWritable(n.value)
 }
 
 // isNull says that the path leads to /dev/null. An ADD reads it as an empty file.
@@ -239,15 +202,17 @@ func isNull(path string) bool {
 
 func (n *Node) probeDevices() error {
 	host, err := kernel.OpenHost()
+	if err == nil {
+		defer host.Close()
+		n.Route, err = host.DefaultRouteDevice()
+	}
+	if err == nil {
+		n.Devices, err = host.Devices()
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("the devices of this host: %w", err)
 	}
-	defer host.Close()
-	if n.Route, err = host.DefaultRouteDevice(); err != nil {
-		return err
-	}
-	n.Devices, err = host.Devices()
-	return err
+	return nil
 }
 
 func isProgram(path string) bool {

@@ -3,10 +3,12 @@ package validate
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -19,6 +21,9 @@ func write(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+// needing is a network whose plugin needs this of the node.
+func needing(needs ...need) []chain { return []chain{{plugins: []plugin{{needs: needs}}}} }
 
 func TestModulesAreLoadedBuiltInOrAtHand(t *testing.T) {
 	root := t.TempDir()
@@ -59,13 +64,14 @@ func TestUnwritableSaysWhy(t *testing.T) {
 	}
 	fresh.AsNobody(t, func() {
 		// A plugin runs as root, so it may write there.
-		node := ProbeNode(Needs{Stores: []string{dir, "/proc/version"}}, nil)
+		file := need{key: checkpointsKey, value: "/proc/version"}
+		node := probeNode(needing(need{key: checkpointsKey, value: dir}, file), nil)
 		want := []string{"whether a checkpoint can be written: " + dir + ": permission denied: run as root"}
 		if diff := cmp.Diff(want, node.Unknown); diff != "" {
 			t.Errorf("as nobody (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(map[string]string{"/proc/version": "/proc/version is not a directory"}, node.Stores); diff != "" {
-			t.Errorf("as nobody (-want +got):\n%s", diff)
+		if problem := node.Problems[file]; problem != "no checkpoint can be written there: /proc/version is not a directory" {
+			t.Errorf("as nobody: %s", problem)
 		}
 	})
 }
@@ -77,9 +83,18 @@ func TestLookFindsProgramsAndDevices(t *testing.T) {
 	if err := os.Chmod(dir+"/relink-macvlan", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	node := ProbeNode(Needs{Plugins: []string{"relink-macvlan", "data", "none"}, Devices: true}, []string{"/nowhere", dir})
-	if !node.Plugins["relink-macvlan"] || node.Plugins["data"] || node.Plugins["none"] {
-		t.Errorf("plugins: %v", node.Plugins)
+	chains := needing(need{key: typeKey, value: "relink-macvlan"}, need{key: typeKey, value: "data"}, need{key: ipamKey, value: "none"})
+	chains[0].plugins[0].request = &netconf.Request{}
+	node := probeNode(chains, []string{"/nowhere", dir})
+	const missing = "is not in the runtime's directories (/nowhere, d)"
+	want := map[need]string{
+		{key: typeKey, value: "relink-macvlan"}: "", {key: typeKey, value: "data"}: missing + ": install it there, or name the directory by --cni-bin", {key: ipamKey, value: "none"}: missing,
+	}
+	for n, problem := range node.Problems {
+		node.Problems[n] = strings.ReplaceAll(problem, dir, "d")
+	}
+	if diff := cmp.Diff(want, node.Problems, cmp.AllowUnexported(need{})); diff != "" {
+		t.Errorf("plugins (-want +got):\n%s", diff)
 	}
 	if _, ok := node.Devices.ByName("lo"); !ok || len(node.Unknown) > 0 {
 		t.Errorf("devices: %v, not looked at: %v", node.Devices, node.Unknown)

@@ -27,134 +27,103 @@ var runtimeExtensions = []string{".conf", ".conflist", ".json"}
 // manifestExtensions are those of manifests for kubectl.
 var manifestExtensions = []string{".yaml", ".yml"}
 
-// IsConfig says whether to read a file of that name in a directory.
-func IsConfig(name string) bool {
-	return slices.Contains(runtimeExtensions, filepath.Ext(name)) || slices.Contains(manifestExtensions, filepath.Ext(name))
+// collected has the networks that were read, and what was wrong.
+type collected struct {
+	files    int
+	networks []Network
+	findings []ConfigFinding
 }
 
-// Read returns the networks in a file with that name and content, and a finding for each part that cannot be
-// read. It passes over Kubernetes objects of other kinds than NetworkAttachmentDefinition, and over YAML that is no
-// network configuration, such as a kustomization.
-func Read(file string, content []byte) ([]Network, []ConfigFinding) {
+// refuse reports why there is no network.
+func (c *collected) refuse(n Network, severity Severity, message string) {
+	c.findings = append(c.findings, ConfigFinding{File: n.File, Place: n.Place, Severity: severity, Message: message})
+}
+
+// read reads the networks in a file with that name and content. It passes over Kubernetes objects of other kinds than
+// NetworkAttachmentDefinition, and over YAML that is no network configuration, such as a kustomization.
+func (c *collected) read(file string, content []byte) {
 	if !slices.Contains(manifestExtensions, filepath.Ext(file)) {
-		return readJSON(file, "", content)
+		c.readJSON(Network{File: file, Config: content})
+		return
 	}
-	var networks []Network
-	var findings []ConfigFinding
 	documents := splitDocuments(content)
 	for i, d := range documents {
-		place := ""
+		n := Network{File: file, Config: d.json}
 		if len(documents) > 1 {
-			place = fmt.Sprintf("document %d", i+1)
+			n.Place = fmt.Sprintf("document %d", i+1)
 		}
 		if d.err != nil {
-			findings = append(findings, ConfigFinding{File: file, Place: place, Severity: Error, Message: "is no YAML: " + oneLine(d.err)})
-			continue
+			c.refuse(n, Error, "is no YAML: "+strings.Join(strings.Fields(d.err.Error()), " ")) // The library's errors have several lines.
+		} else if isConfigObject(decode[map[string]json.RawMessage](d.json)) {
+			c.readJSON(n)
 		}
-		var keys map[string]json.RawMessage
-		if json.Unmarshal(d.json, &keys) != nil || !isConfigObject(keys) {
-			continue
-		}
-		found, wrong := readJSON(file, place, d.json)
-		networks, findings = append(networks, found...), append(findings, wrong...)
 	}
-	return networks, findings
 }
 
 // isConfigObject says whether a YAML document is a Kubernetes object or a network configuration.
 func isConfigObject(keys map[string]json.RawMessage) bool {
-	var kind string
-	_ = json.Unmarshal(keys["type"], &kind) // A "type" that is no string is no plugin's name.
-	return keys["kind"] != nil || keys["cniVersion"] != nil || keys["plugins"] != nil || strings.HasPrefix(kind, "relink-")
+	return keys["kind"] != nil || keys["cniVersion"] != nil || keys["plugins"] != nil || strings.HasPrefix(decode[string](keys["type"]), "relink-")
 }
 
-// oneLine is an error of the YAML library on one line.
-func oneLine(err error) string {
-	return strings.Join(strings.Fields(err.Error()), " ")
-}
-
-// object has the keys of a Kubernetes object that count here.
-type object struct {
-	Metadata struct {
-		Name      string `json:"name"`
-		Namespace string `json:"namespace"`
-	} `json:"metadata"`
-	Spec struct {
-		Config json.RawMessage `json:"config"`
-	} `json:"spec"`
+// decode returns a value of that type, or the zero value if the JSON has another one.
+func decode[T any](b json.RawMessage) (value T) {
+	_ = json.Unmarshal(b, &value)
+	return value
 }
 
 // readJSON reads one object: a network configuration, or an object of Kubernetes.
-func readJSON(file, place string, b []byte) ([]Network, []ConfigFinding) {
-	refuse := func(message string) []ConfigFinding {
-		return []ConfigFinding{{File: file, Place: place, Severity: Error, Message: message}}
-	}
+func (c *collected) readJSON(n Network) {
 	var keys map[string]json.RawMessage
-	if err := cniplugin.DecodePart("", b, &keys); err != nil {
-		return nil, refuse(errorText(err))
+	if err := cniplugin.DecodePart("", n.Config, &keys); err != nil {
+		c.refuse(n, Error, errorText(err))
+		return
 	}
-	if keys["kind"] == nil {
-		return []Network{{File: file, Place: place, Config: b}}, nil
-	}
-	if items, ok := decode[[]json.RawMessage](keys["items"]); ok && len(items) > 0 {
-		return readItems(file, place, items)
-	}
-	if kind, _ := decode[string](keys["kind"]); kind != "NetworkAttachmentDefinition" {
-		return nil, nil
-	}
-	var o object
-	if err := cniplugin.DecodePart("", b, &o); err != nil {
-		return nil, refuse(errorText(err))
-	}
-	if o.Metadata.Namespace != "" {
-		place = joinPlace(place, o.Metadata.Namespace+"/"+o.Metadata.Name)
-	} else {
-		place = joinPlace(place, o.Metadata.Name)
-	}
-	return readDefinition(file, place, o)
-}
-
-// readItems reads the objects of a list. It passes over what is no object: other kinds have "items" of their own.
-func readItems(file, place string, items []json.RawMessage) ([]Network, []ConfigFinding) {
-	var networks []Network
-	var findings []ConfigFinding
-	for i, item := range items {
-		if keys, _ := decode[map[string]json.RawMessage](item); keys["kind"] == nil {
-			continue
+	items := decode[[]json.RawMessage](keys["items"])
+	switch {
+	case keys["kind"] == nil:
+		c.networks = append(c.networks, n)
+	case len(items) > 0:
+		for i, item := range items {
+			if decode[map[string]json.RawMessage](item)["kind"] != nil { // Other kinds than lists have "items" of their own.
+				c.readJSON(Network{File: n.File, Place: joinPlace(n.Place, fmt.Sprintf("item %d", i+1)), Config: item})
+			}
 		}
-		found, wrong := readJSON(file, joinPlace(place, fmt.Sprintf("item %d", i+1)), item)
-		networks, findings = append(networks, found...), append(findings, wrong...)
+	case decode[string](keys["kind"]) == "NetworkAttachmentDefinition":
+		c.readDefinition(n)
 	}
-	return networks, findings
 }
 
-// decode returns a value of that type. ok says whether the JSON has one.
-func decode[T any](b json.RawMessage) (value T, ok bool) {
-	if b == nil {
-		return value, false
+func (c *collected) readDefinition(n Network) {
+	var o struct {
+		Metadata struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+		Spec struct {
+			Config json.RawMessage `json:"config"`
+		} `json:"spec"`
 	}
-	err := json.Unmarshal(b, &value)
-	return value, err == nil
-}
-
-func readDefinition(file, place string, o object) ([]Network, []ConfigFinding) {
-	finding := ConfigFinding{File: file, Place: place, Severity: Error}
+	if err := cniplugin.DecodePart("", n.Config, &o); err != nil {
+		c.refuse(n, Error, errorText(err))
+		return
+	}
+	n.Name = o.Metadata.Name
+	n.Place = joinPlace(n.Place, strings.TrimPrefix(o.Metadata.Namespace+"/"+n.Name, "/"))
 	var text string
 	switch err := json.Unmarshal(o.Spec.Config, &text); {
 	case o.Spec.Config == nil || err == nil && text == "":
-		finding.Severity = Warning
-		finding.Message = fmt.Sprintf("invalid \"spec.config\": missing: Multus takes the file of the network %q in its configuration directory: validate that", o.Metadata.Name)
-		return nil, []ConfigFinding{finding}
+		c.refuse(n, Warning, fmt.Sprintf("invalid \"spec.config\": missing: Multus takes the file of the network %q in its configuration directory: validate that", n.Name))
+		return
 	case err != nil:
-		finding.Message = errorText(cniplugin.ConfigError("spec.config", cniplugin.RawValue(o.Spec.Config), "must be a string with JSON in it: in YAML, write config: | or put it in quotation marks"))
-		return nil, []ConfigFinding{finding}
+		c.refuse(n, Error, errorText(cniplugin.ConfigError("spec.config", cniplugin.RawValue(o.Spec.Config), "must be a string with JSON in it: in YAML, write config: | or put it in quotation marks")))
+		return
 	}
-	var keys map[string]json.RawMessage
-	if err := cniplugin.DecodePart("", []byte(text), &keys); err != nil {
-		finding.Message = "spec.config: " + errorText(err)
-		return nil, []ConfigFinding{finding}
+	n.Config = []byte(text)
+	if err := cniplugin.DecodePart("", n.Config, new(map[string]json.RawMessage)); err != nil {
+		c.refuse(n, Error, "spec.config: "+errorText(err))
+		return
 	}
-	return []Network{{File: file, Place: place, Config: []byte(text), Name: o.Metadata.Name}}, nil
+	c.networks = append(c.networks, n)
 }
 
 // joinPlace names a place in another one. Each of them can be empty.

@@ -57,9 +57,10 @@ func TestOtherYAMLIsPassedOver(t *testing.T) {
 		"another kind, odd spec":     "kind: Foo\nspec: [1, 2]\n",
 		"a kind that is no string":   "kind: 7\nspec: {config: 1}\n",
 	} {
-		networks, findings := Read("x.yaml", []byte(content))
-		if len(networks) > 0 || len(findings) > 0 {
-			t.Errorf("%s: %v, %v", name, networks, lines(findings))
+		var c collected
+		c.read("x.yaml", []byte(content))
+		if len(c.networks) > 0 || len(c.findings) > 0 {
+			t.Errorf("%s: %v, %v", name, c.networks, lines(c.findings))
 		}
 	}
 }

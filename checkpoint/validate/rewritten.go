@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -11,34 +12,20 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// normalized returns the configuration as libcni writes it anew for the plugins (libcni.NetworkConfFromBytes,
-// ConfListFromConf, InjectConf). Keys are in order, and of a key that is there twice the last one is left. A number
-// such as 1.4e3 becomes 1400. What is not UTF-8 is replaced.
-func normalized(config []byte) ([]byte, error) {
+// rewritten returns the configuration as libcni writes it anew for the plugins (libcni.NetworkConfFromBytes, InjectConf), with these values
+// over those that are there. Keys are in order, and of a key that is there twice the last one is left. A number such as 1.4e3 becomes 1400.
+// What is not UTF-8 is replaced.
+//
+// It leaves <, > and & as they are: messages have them as they are in the file. For a reader of JSON it is the same.
+func rewritten(config []byte, values map[string]any) ([]byte, error) {
 	var keys map[string]any
 	if err := cniplugin.DecodePart("", config, &keys); err != nil {
-		return nil, err
-	}
-	return encodeJSON(keys)
-}
-
-// withHead returns a plugin's object as libcni gives it to the plugin: it writes the object anew, and sets both keys
-// over those that are there.
-func withHead(written []byte, name, cniVersion string) ([]byte, error) {
-	var keys map[string]any
-	if err := cniplugin.DecodePart("", written, &keys); err != nil {
 		return nil, err
 	}
 	if keys == nil {
 		return nil, errors.New("null is no object")
 	}
-	keys["name"], keys["cniVersion"] = name, cniVersion
-	return encodeJSON(keys)
-}
-
-// encodeJSON is json.Marshal that leaves <, > and & as they are: messages have them as they are in the file. For a
-// reader of JSON it is the same.
-func encodeJSON(keys map[string]any) ([]byte, error) {
+	maps.Copy(keys, values)
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)

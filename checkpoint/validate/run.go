@@ -42,7 +42,7 @@ func Run(ctx context.Context, o Options) (ConfigReport, error) {
 	findings = append(findings, c.findings...)
 	findings = append(findings, judgeRanges(chains)...)
 	if !o.FilesOnly {
-		findings = append(findings, judgeNode(chains, ProbeNode(chainNeeds(chains), o.PluginDirs))...)
+		findings = append(findings, judgeNode(chains, probeNode(chains, o.PluginDirs))...)
 	}
 	return reportOf(c, findings), nil
 }
@@ -58,7 +58,7 @@ func collect(ctx context.Context, paths []string) (collected, error) {
 			return c, ctxErr
 		}
 		if err != nil {
-			unread = append(unread, ConfigFinding{File: path, Severity: Error, Message: "cannot be read: " + fileError(err)})
+			unread = append(unread, ConfigFinding{File: path, Severity: Error, Message: "cannot be read: " + withoutPath(err).Error()})
 			causes = append(causes, err)
 		}
 	}
