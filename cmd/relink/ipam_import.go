@@ -65,7 +65,7 @@ func newIPAMImport(dir *leaseDir) *cobra.Command {
   relink ipam import /var/lib/cni/networks/lan --network lan --sticky --retain 72h
   relink ipam import /var/lib/cni/networks/lan --network lan --pool lan
   relink ipam import ippools.json --from whereabouts --network lan --pool lan --pool lan6`,
-		Args: exactArgs("DIR"),
+		Args: cobra.ExactArgs(1),
 		ValidArgsFunction: completeArgs(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if call.plugin.name == whereaboutsPlugin {
 				return nil, cobra.ShellCompDirectiveDefault

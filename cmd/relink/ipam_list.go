@@ -165,12 +165,5 @@ func leaseReason(l lease.Lease) string {
 
 // joinHolders joins the results of f for each holder, or for the last holder if nobody has the address.
 func joinHolders(l lease.Lease, f func(lease.Holder) string) string {
-	var values []string
-	for _, h := range l.Holders {
-		values = append(values, f(h))
-	}
-	if len(values) == 0 {
-		return f(l.Last)
-	}
-	return strings.Join(slices.Compact(values), ",")
+	return strings.Join(slices.Compact(texts(holdersOf(l), f)), ",")
 }

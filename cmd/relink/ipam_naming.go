@@ -3,9 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +26,7 @@ const ipamList = "relink ipam list"
 
 // addLeaseSelection lets a user name leases in the same way as attachments. The names are in args.
 func addLeaseSelection(cmd *cobra.Command, dir *leaseDir, s *selection.Selection) {
-	s.Lister = ipamList
+	s.Lister, s.Addresses = ipamList, true
 	addNamespaces(cmd, &s.Namespace)
 	addNetwork(cmd, dir, &s.Network, "only addresses of this `network`")
 	cmd.Args = cobra.ArbitraryArgs
@@ -59,14 +56,19 @@ type holding struct {
 func holdingsOf(leases []lease.Lease) []holding {
 	var holdings []holding
 	for _, l := range leases {
-		if len(l.Holders) == 0 {
-			holdings = append(holdings, holding{l, l.Last})
-		}
-		for _, h := range l.Holders {
+		for _, h := range holdersOf(l) {
 			holdings = append(holdings, holding{l, h})
 		}
 	}
 	return holdings
+}
+
+// holdersOf returns the holders, or the last one if nobody holds the address.
+func holdersOf(l lease.Lease) []lease.Holder {
+	if len(l.Holders) == 0 {
+		return []lease.Holder{l.Last}
+	}
+	return l.Holders
 }
 
 // podOf returns the owner's pod, or the zero Pod if the owner is no pod.
@@ -85,10 +87,6 @@ func (h holding) pod() attachment.Pod {
 	return attachment.Pod{Namespace: h.holder.Pod.Namespace, Name: h.holder.Pod.Name}
 }
 
-func (h holding) thing() selection.Candidate {
-	return selection.Candidate{Pod: h.pod(), ContainerID: h.holder.ContainerID, Network: h.lease.Network}
-}
-
 // namesOfHolding returns the names that select the holding. The address is not among them.
 func namesOfHolding(h holding) []string {
 	switch pod := h.pod(); {
@@ -103,83 +101,21 @@ func namesOfHolding(h holding) []string {
 // choose returns the holdings that the selection names. errors.Is matches selection.ErrNothing and
 // selection.ErrAmbiguous.
 func choose(holdings []holding, filter selection.Selection) ([]holding, error) {
-	prefixes, names := splitNames(filter.Names)
-	if filter.Names = names; len(holdings) == 0 || len(names) == 0 {
+	if len(holdings) == 0 || len(filter.Names) == 0 {
 		filter.Network = "" // Other networks were not read. A network without leases is no mistake.
 	}
-	if filter.MatchesAll() && len(prefixes) == 0 {
+	if filter.MatchesAll() {
 		return holdings, nil
 	}
-	things := make([]selection.Candidate, len(holdings))
-	for i, h := range holdings {
-		things[i] = h.thing()
+	var candidates []selection.Candidate
+	for _, h := range holdings {
+		candidates = append(candidates, selection.Candidate{Pod: h.pod(), ContainerID: h.holder.ContainerID, Network: h.lease.Network, Address: h.lease.Address})
 	}
-	chosen, err := filter.Choose(things)
+	chosen, err := filter.Choose(candidates)
 	if err != nil {
 		return nil, err
 	}
-	if len(prefixes) > 0 {
-		if err := choosePrefixes(chosen, holdings, things, filter, prefixes); err != nil {
-			return nil, err
-		}
-	}
-	var selected []holding
-	for i, h := range holdings {
-		if chosen[i] {
-			selected = append(selected, h)
-		}
-	}
-	return selected, nil
-}
-
-// choosePrefixes adds to chosen the holdings with an address in one of the prefixes, within the limits of the
-// selection. If the selection has no names, chosen has only applied the limits so far.
-func choosePrefixes(chosen []bool, holdings []holding, things []selection.Candidate, filter selection.Selection, prefixes []netip.Prefix) error {
-	within := slices.Clone(chosen)
-	if len(filter.Names) == 0 {
-		clear(chosen)
-	} else {
-		filter.Names = nil
-		var err error
-		if within, err = filter.Choose(things); err != nil {
-			return err
-		}
-	}
-	for _, prefix := range prefixes {
-		found := false
-		for i, h := range holdings {
-			if within[i] && prefix.Contains(h.lease.Address) {
-				chosen[i], found = true, true
-			}
-		}
-		if !found {
-			return noLeaseIn(prefix)
-		}
-	}
-	return nil
-}
-
-func noLeaseIn(prefix netip.Prefix) error {
-	name := prefix.String()
-	if prefix.IsSingleIP() {
-		name = prefix.Addr().String()
-	}
-	return fmt.Errorf("%q %w: no such address is held, reserved or in quarantine; %s shows those that are", name, selection.ErrNothing, ipamList)
-}
-
-// splitNames separates addresses and prefixes from other names. No namespace and no container ID of a runtime looks
-// like an address. The name of a pod can. The user then names it with its namespace.
-func splitNames(args []string) (prefixes []netip.Prefix, names []string) {
-	for _, name := range args {
-		if a, err := parseAddress(name); err == nil {
-			prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
-		} else if p, err := netip.ParsePrefix(name); err == nil {
-			prefixes = append(prefixes, p.Masked())
-		} else {
-			names = append(names, name)
-		}
-	}
-	return prefixes, names
+	return selection.Keep(holdings, chosen), nil
 }
 
 // compareLeases orders leases as kubectl orders pods: by namespace and name. So a pod's addresses are together, as in
@@ -212,12 +148,12 @@ func (d *leaseDir) holdingsInTime(ctx context.Context) []holding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionWait)
 	defer cancel()
-	var collected []lease.Lease
+	var holdings []holding
 	for _, store := range stores {
 		leases, _ := store.List(ctx)
-		collected = append(collected, leases...)
+		holdings = append(holdings, holdingsOf(leases)...)
 	}
-	return holdingsOf(collected)
+	return holdings
 }
 
 func (d *leaseDir) completeNetworks(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,30 +30,33 @@ pool.`,
 		Example: `  relink ipam pools
   relink ipam pools vlan3                # which nodes have how much of it
   relink ipam pools vlan3 -o json        # with the stores of the nodes`,
-		Args:              optionalArg("POOL"),
+		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return showPool(cmd.Context(), args[0], screenOf(cmd))
+				blocks, err := control.Client{}.Blocks(cmd.Context(), args[0])
+				return presentPools(pool.Shares(blocks), err, writeShares, screenOf(cmd))
 			}
 			pools, err := control.Client{}.Pools(cmd.Context())
-			if err != nil {
-				return poolError{err}
-			}
-			return writePools(pools, screenOf(cmd))
+			return presentPools(pools, err, writePools, screenOf(cmd))
 		},
 	}
 	addOutput(cmd)
 	return cmd
 }
 
-func writePools(pools []pool.Pool, s *screen) error {
-	if s.isData() {
-		return s.writeData(orEmpty(pools))
+// presentPools prints what the agent has answered.
+func presentPools[T any](answer []T, err error, write func([]T, *screen), s *screen) error {
+	if err != nil {
+		return poolError{err}
 	}
+	return s.present(orEmpty(answer), true, func() { write(answer, s) })
+}
+
+func writePools(pools []pool.Pool, s *screen) {
 	t := newTable(columns("POOL", "SUBNET", "ADDRESSES", "ON NODES"), spareColumn("BLOCKS", 1), spareColumn("TAKEN", 2))
 	for _, p := range pools {
-		t.row(p.Metadata.Name, p.Spec.Subnet, cmp.Or(p.Status.Addresses, "-"), fmt.Sprint(p.Status.Granted), fmt.Sprint(p.Status.Blocks), fmt.Sprint(p.Status.Existing))
+		t.row(p.Metadata.Name, p.Spec.Subnet, p.Status.Addresses, fmt.Sprint(p.Status.Granted), fmt.Sprint(p.Status.Blocks), fmt.Sprint(p.Status.Existing))
 	}
 	t.writeOr(s, "the cluster has no AddressPool")
 	for _, p := range pools {
@@ -63,21 +64,12 @@ func writePools(pools []pool.Pool, s *screen) error {
 			s.printf("%s gives nothing new: %s", p.Metadata.Name, reason)
 		}
 	}
-	return nil
 }
 
 const noShare = "no node has any address of the pool"
 
-// showPool shows what the nodes have of a pool.
-func showPool(ctx context.Context, name string, s *screen) error {
-	blocks, err := control.Client{}.Blocks(ctx, name)
-	if err != nil {
-		return poolError{err}
-	}
-	shares := pool.Shares(blocks)
-	if s.isData() {
-		return s.writeData(orEmpty(shares))
-	}
+// writeShares writes what the nodes have of a pool.
+func writeShares(shares []pool.Share, s *screen) {
 	t := newTable(columns("NODE"), spareColumn("NETWORK", 1), columns("ADDRESSES", "BLOCKS", "FENCED"), spareColumn("ASKS", 2), spareColumn("BOOT", 3))
 	for _, n := range shares {
 		t.row(n.Node, n.Network, fmt.Sprint(n.Addresses), fmt.Sprint(n.Blocks), blankZero(n.FencedAddresses), blankZero(n.Wants), strings.Join(n.Boots, ", "))
@@ -88,7 +80,6 @@ func showPool(ctx context.Context, name string, s *screen) error {
 			s.printf("%s: others may take %s: %s", n.Node, printable.Count(n.FencedAddresses, "address"), reason)
 		}
 	}
-	return nil
 }
 
 // blankZero is a number, or nothing for 0.
@@ -140,43 +131,30 @@ Exit status 0: the API has answered; 2: usage or environment, such as no answer 
 pool.`,
 		Example: `  relink ipam blocks vlan3
   relink ipam blocks vlan3 -o yaml       # with the network and the store of each node`,
-		Args:              exactArgs("POOL"),
+		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeArgs(completePools),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blocks, err := control.Client{}.Blocks(cmd.Context(), args[0])
-			if err != nil {
-				return poolError{err}
-			}
-			return writeBlocks(blocks, screenOf(cmd))
+			return presentPools(blocks, err, writeBlocks, screenOf(cmd))
 		},
 	}
 	addOutput(cmd)
 	return cmd
 }
 
-func writeBlocks(blocks []pool.Block, s *screen) error {
-	if s.isData() {
-		return s.writeData(orEmpty(blocks))
-	}
+func writeBlocks(blocks []pool.Block, s *screen) {
 	t := newTable(columns("BLOCK", "ADDRESSES", "NODES", "FREE"), spareColumn("ASKED", 1))
 	for _, b := range blocks {
 		t.row(b.Metadata.Name, b.Span().String(), nodesOf(b), fmt.Sprint(len(b.FreeOffsets())), askersOf(b))
 	}
 	t.writeOr(s, noShare)
 	s.printLines(fencedLines(blocks))
-	return nil
 }
 
 // completePools completes the name of an AddressPool. A completion does not wait long for the agent.
-func completePools(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-	pools, err := control.Client{Patience: agentPatience}.Pools(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	for _, p := range pools {
-		names = append(names, p.Metadata.Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+func completePools(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	pools, _ := control.Client{Patience: agentPatience}.Pools(cmd.Context()) // Without an answer, no name is offered.
+	return texts(pools, func(p pool.Pool) string { return p.Metadata.Name }), cobra.ShellCompDirectiveNoFileComp
 }
 
 // nodesOf says how many addresses of the block each node has.
@@ -189,7 +167,7 @@ func nodesOf(b pool.Block) string {
 		}
 		texts = append(texts, text)
 	}
-	return cmp.Or(strings.Join(texts, ", "), "-")
+	return strings.Join(texts, ", ")
 }
 
 // askersOf names the nodes that ask for addresses of the block.
@@ -200,5 +178,5 @@ func askersOf(b pool.Block) string {
 			nodes = append(nodes, w.Node)
 		}
 	}
-	return cmp.Or(strings.Join(nodes, ", "), "-")
+	return strings.Join(nodes, ", ")
 }

@@ -101,11 +101,11 @@ node2: others may take 1 address: out of service
 		{"ipam pools two --quiet", exitOK, "\nnode1: others may take 2 addresses: out of service\n"},
 		{"ipam pools wan", exitOK, "\nrelink: no node has any address of the pool\n"},
 		{"ipam pools other", exitUsage, "\nrelink: the pool cannot be used: there is no AddressPool other\n"},
-		{"ipam pools lan wan", exitUsage, "\nrelink: \"wan\" is too much: usage is relink ipam pools [POOL]\n"},
+		{"ipam pools lan wan", exitUsage, "\nrelink: unexpected argument \"wan\": relink ipam pools [POOL]\n"},
 		{"ipam blocks wan", exitOK, "\nrelink: no node has any address of the pool\n"},
 		{"ipam blocks lan --quiet", exitOK, "\n"},
 		{"ipam blocks other", exitUsage, "\nrelink: the pool cannot be used: there is no AddressPool other\n"},
-		{"ipam blocks", exitUsage, "\nrelink: POOL is missing: "},
+		{"ipam blocks", exitUsage, "\nrelink: an argument is missing: "},
 	} {
 		code, out := runsTo(strings.Fields(test.command)...)
 		if want := test.want[1:]; code != test.code || !strings.HasPrefix(out, want) || want == "" && out != "" {

@@ -33,13 +33,14 @@ Exit status 0: it was released; 1: it is free, or another one has it, and a mess
 		Example: `  relink ipam release 10.3.0.5 shop/web-0
   relink ipam release 10.3.0.5 4f1c2ab0d6e91 --ifname net1
   relink ipam release 10.3.0.7 --nobody --network lan   # end a quarantine`,
-		Args:              releaseArgs(&holder),
+		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completeArgs(dir.completeLeases(addressesOf), dir.completeLeases(namesOfHolding)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])
 			if err != nil {
 				return err
 			}
+			holder.name = strings.Join(args[1:], "")
 			if err := holder.check(); err != nil {
 				return err
 			}
@@ -71,17 +72,6 @@ type namedHolder struct {
 	unheld                  bool
 }
 
-// releaseArgs takes ADDRESS and HOLDER.
-func releaseArgs(holder *namedHolder) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < 2 {
-			return exactArgs("ADDRESS")(cmd, args)
-		}
-		holder.name = args[1]
-		return exactArgs("ADDRESS", "the holder")(cmd, args)
-	}
-}
-
 // check reports a command line that names no holder, or one beside --nobody.
 func (e namedHolder) check() error {
 	switch {
@@ -102,12 +92,12 @@ func (e namedHolder) selection() selection.Selection {
 // storeOf returns the store of the network. If no network is named, it returns the store of the only network with a
 // lease of the address. If no store has one, storeOf reports that and returns errDiffers.
 func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network string, s *screen) (*lease.Store, error) {
-	if network != "" {
-		return d.openExisting(network)
-	}
-	stores, err := d.stores("")
+	stores, err := d.stores(network)
 	if err != nil {
 		return nil, err
+	}
+	if network != "" {
+		return stores[0], nil
 	}
 	var found []*lease.Store
 	for _, store := range stores {

@@ -31,7 +31,7 @@ Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and a 
 2: usage or environment.`,
 		Example: `  relink ipam reserve 10.3.0.9 shop/db-0 --network lan
   relink ipam reserve 10.3.0.9 db-0 -n shop --network lan --for 24h`,
-		Args:              exactArgs("ADDRESS", "the pod"),
+		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: completeArgs(cobra.NoFileCompletions, dir.completeLeases(namesOfHolding)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])

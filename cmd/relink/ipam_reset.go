@@ -63,10 +63,13 @@ Exit status 0: it is so; 2: usage or environment.`
 func newIPAMReset(dir *leaseDir, usage string, reset func(context.Context, *lease.Store) (string, error)) *cobra.Command {
 	var network string
 	cmd := &cobra.Command{
-		Args:              exactArgs(),
+		Args:              cobra.NoArgs,
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			store, err := dir.openExisting(network)
+			store, err := dir.open(network)
+			if err == nil {
+				_, err = dir.stores(network) // The network must have leases.
+			}
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,10 +18,7 @@ func explainErrors(cmd *cobra.Command) {
 	if takes := cmd.Args; takes != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := takes(cmd, args); err != nil {
-				if argCountError.MatchString(err.Error()) {
-					err = argumentError(cmd, args)
-				}
-				return err
+				return argumentError(cmd, args, err)
 			}
 			return errors.Join(exclusiveError(cmd.ValidateFlagGroups()), checkEmptySelection(cmd))
 		}
@@ -44,8 +42,8 @@ func checkEmptySelection(cmd *cobra.Command) error {
 	return nil
 }
 
-// argCountError matches cobra's errors about too many or too few arguments.
-var argCountError = regexp.MustCompile(`^(accepts|requires|unknown command) `)
+// argCountError matches cobra's errors about too many or too few arguments. It finds how many there can be, unless any number or none can.
+var argCountError = regexp.MustCompile(`^(?:requires |unknown command |accepts .*?(\d+) arg)`)
 
 // destructiveVerbs are the verbs that free, delete or forget something. No misspelt verb leads to one of them.
 var destructiveVerbs = []string{"fence", "forget", "gc", "release", "remove", "reset-clock", "uninstall"}
@@ -133,25 +131,20 @@ func valueHint(wrong *pflag.InvalidValueError) string {
 }
 
 // argumentError explains that there are too many or too few arguments.
-func argumentError(cmd *cobra.Command, args []string) error {
-	_, wanted, _ := strings.Cut(cmd.Use, " ")
-	required := 0
-	for _, word := range strings.Fields(wanted) {
-		if strings.ToUpper(word) == word && !strings.HasPrefix(word, "[") && !strings.HasPrefix(word, "(") {
-			required++
-			continue
-		}
-		break
+func argumentError(cmd *cobra.Command, args []string, err error) error {
+	count := argCountError.FindStringSubmatch(err.Error())
+	if count == nil {
+		return err
 	}
+	usage := strings.TrimSuffix(cmd.UseLine(), " [flags]")
+	most, _ := strconv.Atoi(count[1])
 	switch {
-	case len(args) == 0 && wanted != "":
-		return fmt.Errorf("an argument is missing: %s %s", cmd.CommandPath(), wanted)
-	case len(args) < required:
-		return fmt.Errorf("%s: an argument is missing after %q", cmd.CommandPath()+" "+wanted, args[len(args)-1])
-	case wanted == "":
-		return fmt.Errorf("unexpected argument %q: %s takes none", args[0], cmd.CommandPath())
+	case strings.HasPrefix(count[0], "requires") || len(args) < most:
+		return fmt.Errorf("an argument is missing: %s", usage)
+	case usage == cmd.CommandPath():
+		return fmt.Errorf("unexpected argument %q: %s takes none", args[0], usage)
 	}
-	return fmt.Errorf("unexpected argument %q: %s %s", args[len(args)-1], cmd.CommandPath(), wanted)
+	return fmt.Errorf("unexpected argument %q: %s", args[len(args)-1], usage)
 }
 
 // setFlags matches cobra's error about flags that exclude each other.

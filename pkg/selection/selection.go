@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // ErrNothing says that a part of the selection matches nothing.
@@ -25,6 +27,9 @@ type Selection struct {
 	Namespace, Network, Parent string
 	// Lister is the verb that shows what can be named. Empty: relink list.
 	Lister string
+	// Addresses says that the things are leases. A name that is an address or a prefix means those in it. A pod whose name looks like
+	// one has to be named with its namespace.
+	Addresses bool
 }
 
 // Candidate is one attachment that may be named. A field that is not known is empty. A limit on an empty field
@@ -36,6 +41,7 @@ type Candidate struct {
 	Network     string
 	// Parents are the names of all devices that the interface is stacked on, members of bonds included.
 	Parents []string
+	Address netip.Addr
 	// Unknown says that nobody can tell what belongs in the empty fields. Every limit on such a field chooses
 	// the thing, so that it is reported, if the limit also leaves a thing whose field is known. Without a pod only
 	// its container ID names it.
@@ -62,7 +68,8 @@ func (s Selection) Words() []string {
 func (s Selection) Validate() error {
 	for _, name := range s.Names {
 		namespace, pod, qualified := strings.Cut(name, "/")
-		switch {
+		switch _, ok := s.prefix(name); {
+		case ok:
 		case name == "" || qualified && pod == "":
 			return fmt.Errorf("invalid name %q: give NAMESPACE/POD, POD, or a container ID or the beginning of one", name)
 		case qualified && s.Namespace != "" && namespace != s.Namespace:
@@ -191,6 +198,13 @@ func (s Selection) unknownNote(guesses int) string {
 // beginning of a container ID. A pod can have two sandboxes, while its old one is being replaced: the pod's
 // name means both.
 func (s Selection) resolve(name string, candidates []Candidate, chosen []bool) (func(Candidate) bool, error) {
+	if p, ok := s.prefix(name); ok {
+		within := func(t Candidate) bool { return p.Contains(t.Address) }
+		if !slices.ContainsFunc(Keep(candidates, chosen), within) {
+			return nil, fmt.Errorf("%q %w: no such address is held, reserved or in quarantine; %s shows those that are", name, ErrNothing, s.Lister)
+		}
+		return within, nil
+	}
 	pods, sandboxes := map[string]bool{}, map[string]attachment.Pod{}
 	for i, t := range candidates {
 		switch {
@@ -213,6 +227,15 @@ func (s Selection) resolve(name string, candidates []Candidate, chosen []bool) (
 		_, begins := sandboxes[t.ContainerID]
 		return begins || pods[t.Pod.String()]
 	}, nil
+}
+
+// prefix is the name as a prefix, if it can be one.
+func (s Selection) prefix(name string) (_ netip.Prefix, ok bool) {
+	if a, err := netip.ParseAddr(name); err == nil && a.Zone() == "" {
+		name = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()).String()
+	}
+	p, err := netip.ParsePrefix(name)
+	return p.Masked(), err == nil && s.Addresses
 }
 
 // isPod says that the name is the pod's. The namespace of a pod that was imported can be unknown: its name
@@ -270,7 +293,7 @@ func ambiguous(name string, pods map[string]bool, sandboxes map[string]attachmen
 		}
 		lines = append(lines, line)
 	}
-	return fmt.Errorf("%q %w: %s; name one of them in full", name, ErrAmbiguous, joinFirst(lines))
+	return fmt.Errorf("%q %w: %s; name one of them in full", name, ErrAmbiguous, printable.First(lines, maxListed, ", "))
 }
 
 // available lists what a limit could have left.
@@ -278,14 +301,7 @@ func available(values map[string]bool) string {
 	if len(values) == 0 {
 		return "there is none"
 	}
-	return "there is " + joinFirst(slices.Sorted(maps.Keys(values)))
-}
-
-func joinFirst(items []string) string {
-	if len(items) > maxListed {
-		return fmt.Sprintf("%s and %d more", strings.Join(items[:maxListed], ", "), len(items)-maxListed)
-	}
-	return strings.Join(items, ", ")
+	return "there is " + printable.First(slices.Sorted(maps.Keys(values)), maxListed, ", ")
 }
 
 // Keep returns what is chosen of the list.

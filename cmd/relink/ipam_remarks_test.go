@@ -45,7 +45,7 @@ func TestLostAddressesAreNamed(t *testing.T) {
 	for addresses, want := range map[string]string{
 		"++++++++++++++++": "",
 		"+.++++++++++++++": "pods of network wan hold 10.4.0.1 of the pool shared, and this node does not have that: other nodes may give it. Delete these pods, unless a virtual machine is on its way to this node\n",
-		"................": "pods of network wan hold 10.4.0.0, 10.4.0.1, 10.4.0.2, 10.4.0.3, 10.4.0.4, 10.4.0.5, 10.4.0.6, 10.4.0.7 and 1 more of the pool shared, ",
+		"................": "pods of network wan hold 10.4.0.0, 10.4.0.1, 10.4.0.2, 10.4.0.3, 10.4.0.4, 10.4.0.5, 10.4.0.6, 10.4.0.7, and 1 more of the pool shared, ",
 	} {
 		has(addresses)
 		for _, verb := range []string{"usage", "list"} {
