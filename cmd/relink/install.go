@@ -126,7 +126,7 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 		if isRefused(plan) {
 			return err
 		}
-		return partialFailure(s, err)
+		return reportDifference(s, err)
 	}
 	writeSteps(plan, s)
 	if opts.PluginsOnly || noStart {
@@ -137,10 +137,10 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 		return nil
 	}
 	if err := service.Start(ctx, plan.NeedsRestart()); err != nil {
-		return partialFailure(s, fmt.Errorf("the files are installed, but the agent does not run: %w; journalctl -u %s says why", err, install.Unit))
+		return reportDifference(s, fmt.Errorf("the files are installed, but the agent does not run: %w; journalctl -u %s says why", err, install.Unit))
 	}
 	if err := plan.SaveStarted(); err != nil {
-		return partialFailure(s, err)
+		return reportDifference(s, err)
 	}
 	if opts.Root != "" {
 		s.info(install.Unit + " is enabled in " + opts.Root)
@@ -148,12 +148,6 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 		s.info(install.Unit + " is enabled and runs")
 	}
 	return nil
-}
-
-// partialFailure reports a failure after something was changed.
-func partialFailure(s *screen, err error) error {
-	printError(s.err, err)
-	return errDiffers
 }
 
 func isRefused(plan *install.Plan) bool { return countSteps(plan, install.Refuse) > 0 }

@@ -106,14 +106,14 @@ func (f *fenceCall) run(cmd *cobra.Command, node string, s *screen) error {
 	if due && !f.confirmed {
 		show := func(s *screen) {
 			fenceTable(report, s)
-			s.printLines(append([]string{fenceConsequence(report)}, fenceWarnings(report)...))
+			s.printLines(fenceAdvice(report))
 		}
 		if err := s.confirm(cmd, "fenced", show, "Type the node's name to declare it dead: ", report.Node); err != nil {
 			return err
 		}
 	} else if due {
-		for _, line := range fenceWarnings(report) {
-			s.warnf("%s", line)
+		for _, warning := range fenceAdvice(report)[1:] {
+			s.warnf("%s", warning)
 		}
 	}
 	if due {

@@ -11,63 +11,49 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// fenceConsequence says what a fence means for the pods.
-func fenceConsequence(r fence.Result) string {
-	return fmt.Sprintf("Other nodes may take the %s of %s then, each after a probe. If the machine still runs, two pods can have one address: make sure that it is off.",
-		printable.Count(r.Addresses(fence.ToFence), "address"), r.Node)
-}
-
-// fenceWarnings are the reasons to think again.
-func fenceWarnings(r fence.Result) (warnings []string) {
+// fenceAdvice says what a fence means for the pods. Then come the reasons to think again.
+func fenceAdvice(r fence.Result) []string {
+	advice := []string{fmt.Sprintf("Other nodes may take the %s of %s then, each after a probe. If the machine still runs, two pods can have one address: make sure that it is off.",
+		printable.Count(r.Addresses(fence.ToFence), "address"), r.Node)}
 	switch r.Object {
 	case fence.Ready:
-		warnings = append(warnings, fmt.Sprintf("WARNING: node %s is Ready: its kubelet has answered lately. Its pods may run.", r.Node))
+		advice = append(advice, fmt.Sprintf("WARNING: node %s is Ready: its kubelet has answered lately. Its pods may run.", r.Node))
 	case fence.Unknown:
-		warnings = append(warnings, fmt.Sprintf("WARNING: relink cannot see whether node %s is Ready: %s", r.Node, r.ObjectReason))
+		advice = append(advice, fmt.Sprintf("WARNING: relink cannot see whether node %s is Ready: %s", r.Node, r.ObjectReason))
 	}
 	var old, used []string
 	for _, p := range r.Parts {
-		stores := &old
-		if p.ThisBoot {
-			stores = &used
-		}
-		if p.State == fence.ToFence && !slices.Contains(*stores, p.Store) {
-			*stores = append(*stores, p.Store)
+		switch {
+		case p.State != fence.ToFence:
+		case p.ThisBoot:
+			used = append(used, p.Store)
+		default:
+			old = append(old, p.Store)
 		}
 	}
 	old = slices.DeleteFunc(old, func(s string) bool { return slices.Contains(used, s) })
 	if len(used) > 0 && r.Object == fence.Ready {
-		warnings = append(warnings, fmt.Sprintf("WARNING: %s has used since its last boot: store %s.", r.Node, strings.Join(used, ", ")))
+		advice = append(advice, fmt.Sprintf("WARNING: %s has used since its last boot: store %s.", r.Node, strings.Join(unique(used), ", ")))
 		if len(old) > 0 {
-			warnings = append(warnings, "If it has a new disk, fence only what the old one had: --store "+strings.Join(old, " --store ")+".")
+			advice = append(advice, "If it has a new disk, fence only what the old one had: --store "+strings.Join(unique(old), " --store ")+".")
 		}
 	}
-	return warnings
+	return advice
 }
 
 func writeFence(report fence.Result, s *screen) error {
-	if s.isData() {
-		if err := s.writeData(report); err != nil {
-			return err
-		}
-	} else {
+	err := s.present(report, report.Complete(), func() {
 		fenceTable(report, s)
 		writeNotFenced(report, s)
 		s.info(fenceSummary(report))
 		if report.Count(fence.ToFence) > 0 {
-			s.info(fenceConsequence(report))
-			for _, line := range fenceWarnings(report) {
-				s.info(line)
-			}
+			s.infoLines(fenceAdvice(report))
 		}
-	}
+	})
 	if report.Alive != "" {
 		s.warnf("%s. Make sure that the machine is off, and run it again.", report.Alive)
 	}
-	if !report.Complete() {
-		return errDiffers
-	}
-	return nil
+	return err
 }
 
 // fenceRow is a row of the table: the parts that have all of this in common.
@@ -96,11 +82,11 @@ func fenceTable(r fence.Result, s *screen) {
 		partsByRow[row] = append(partsByRow[row], p)
 	}
 	for _, row := range rows {
-		addresses, asks, boot := 0, 0, ""
+		addresses, asks := 0, 0
 		for _, p := range partsByRow[row] {
-			addresses, asks, boot = addresses+p.Addresses, asks+p.Asks, cmp.Or(boot, bootCell(r, p.Store))
+			addresses, asks = addresses+p.Addresses, asks+p.Asks
 		}
-		t.row(row.store, row.network, row.pool, row.block, fmt.Sprint(len(partsByRow[row])), fmt.Sprint(addresses), fmt.Sprint(asks), boot, string(row.state))
+		t.values(row.store, row.network, row.pool, row.block, len(partsByRow[row]), addresses, asks, bootCell(r, row.store), row.state)
 	}
 	t.write(s)
 }
@@ -118,20 +104,17 @@ func bootCell(r fence.Result, store string) string {
 
 // writeNotFenced lists what is not fenced, and why.
 func writeNotFenced(r fence.Result, s *screen) {
-	reported := map[string]bool{}
+	var failed, before []string
 	for _, p := range r.Parts {
-		if p.State == fence.Failed && !reported[p.Block] {
-			reported[p.Block] = true
-			s.printf("%s is not fenced: %s", p.Block, p.Reason)
+		switch p.State {
+		case fence.Failed:
+			failed = append(failed, fmt.Sprintf("%s is not fenced: %s", p.Block, p.Reason))
+		case fence.FencedBefore:
+			before = append(before, fencedLine(r.Node, p.Reason))
 		}
 	}
-	var before []string
-	for _, p := range r.Parts {
-		if p.State == fence.FencedBefore && !slices.Contains(before, p.Reason) {
-			before = append(before, p.Reason)
-			s.info(fencedLine(r.Node, p.Reason))
-		}
-	}
+	s.printLines(unique(failed))
+	s.infoLines(unique(before))
 }
 
 func fencedLine(node, reason string) string {
@@ -157,11 +140,10 @@ func fenceSummary(r fence.Result) string {
 func fencedLines(blocks []pool.Block) (lines []string) {
 	for _, b := range blocks {
 		for _, h := range b.Spec.Holders {
-			line := fencedLine(h.Node, h.Fenced)
-			if h.Fenced != "" && !slices.Contains(lines, line) {
-				lines = append(lines, line)
+			if h.Fenced != "" {
+				lines = append(lines, fencedLine(h.Node, h.Fenced))
 			}
 		}
 	}
-	return lines
+	return unique(lines)
 }

@@ -154,12 +154,12 @@ func (t importCall) report(ctx context.Context, store *lease.Store) (importer.Im
 const maxIPPools = 256 << 20
 
 // readIPPools reads what kubectl prints. - is the standard input.
-func readIPPools(path string, stdin io.Reader) (whereabouts.Pools, error) {
+func readIPPools(path string, stdin io.Reader) (pools whereabouts.Pools, err error) {
 	r := stdin
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return whereabouts.Pools{}, err
+			return pools, err
 		}
 		defer func() { _ = f.Close() }()
 		r = f
@@ -167,16 +167,14 @@ func readIPPools(path string, stdin io.Reader) (whereabouts.Pools, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxIPPools+1))
 	if err == nil && len(b) > maxIPPools {
 		err = fmt.Errorf("it has more than %d bytes", maxIPPools)
-	}
-	if err == nil && !json.Valid(b) {
+	} else if err == nil && !json.Valid(b) {
 		if b, err = validate.ToJSON(b); err != nil {
 			err = fmt.Errorf("%w: make it anew by %s", err, whereabouts.PrintCommand)
 		}
 	}
-	if err != nil {
-		return whereabouts.Pools{}, fmt.Errorf("%s: %w", path, err)
+	if err == nil {
+		pools, err = whereabouts.Read(b)
 	}
-	pools, err := whereabouts.Read(b)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
@@ -196,27 +194,28 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 		report: report, complete: report.Complete(), dryRun: report.DryRun,
 		columns: slices.Concat(columns(first, "POD"), spareColumn("SANDBOX", 1), spareColumn("INTERFACE", 2)),
 	}
+	unnamed, count := 0, map[importer.EntryState]int{}
 	for _, f := range report.Files {
 		r.list = append(r.list, importedOutcome(f))
-	}
-	states := func(state importer.EntryState) (n int) {
-		for _, f := range report.Files {
-			if f.State == state {
-				n++
-			}
+		count[f.State]++
+		if lacksPod(f) {
+			unnamed++
 		}
-		return n
 	}
-	r.summary = importSummary(report, states)
+	r.summary = importSummary(report, count)
 	err = r.present(s, nil)
 	if report.Closed != "" {
 		s.warnf("without --dry-run, nothing would be taken over: %s", report.Closed)
 	}
-	if n := len(slices.DeleteFunc(slices.Clone(report.Files), func(f importer.EntryOutcome) bool { return !lacksPod(f) })); n > 0 && !s.isData() {
-		s.info(fmt.Sprintf("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", n))
+	var advice []string
+	if unnamed > 0 {
+		advice = append(advice, fmt.Sprintf("%d without a known pod: no CNI cache names the pod, so no address stays reserved for it", unnamed))
 	}
-	if states(importer.NoSandbox) > 0 && !s.isData() {
-		s.info(fmt.Sprintf("to give up what has no live sandbox: relink gc --leases --network %s", report.Network))
+	if count[importer.NoSandbox] > 0 {
+		advice = append(advice, "to give up what has no live sandbox: relink gc --leases --network "+report.Network)
+	}
+	if !s.isData() {
+		s.infoLines(advice)
 	}
 	printProblems(s, report.Problems)
 	for _, failed := range report.Failed {
@@ -233,15 +232,12 @@ func importedOutcome(f importer.EntryOutcome) outcome {
 	}
 }
 
+// withSandbox are the states of entries whose sandbox may exist. That of a lease which was there before may exist if no reason is given.
+var withSandbox = []importer.EntryState{importer.Imported, importer.ToImport, importer.Completed, importer.ToComplete, importer.Kept}
+
 // lacksPod reports whether the pod of an address is unknown although its sandbox may exist.
 func lacksPod(f importer.EntryOutcome) bool {
-	switch f.State {
-	case importer.Imported, importer.ToImport, importer.Completed, importer.ToComplete, importer.Kept:
-		return f.Owner == (attachment.Owner{})
-	case importer.Present:
-		return f.Owner == (attachment.Owner{}) && f.Reason == ""
-	}
-	return false
+	return f.Owner == (attachment.Owner{}) && (slices.Contains(withSandbox, f.State) || f.State == importer.Present && f.Reason == "")
 }
 
 // entryCell names an entry, or its address. A CNI cache that cannot be read has neither. The name of a file can have any character but a
@@ -257,11 +253,11 @@ func entryCell(f importer.EntryOutcome) string {
 }
 
 // importSummary counts the entries by state, and those that are not for this node and network.
-func importSummary(report importer.ImportReport, states func(importer.EntryState) int) string {
+func importSummary(report importer.ImportReport, count map[importer.EntryState]int) string {
 	parts := countStates([]importer.EntryState{
 		importer.Imported, importer.ToImport, importer.Completed, importer.ToComplete, importer.Present, importer.NoSandbox,
 		importer.GivenUp, importer.ToGiveUp, importer.OutOfDate, importer.Kept, importer.Torn, importer.Conflict, importer.Refused, importer.Missing, importer.Ignored,
-	}, states)
+	}, func(state importer.EntryState) int { return count[state] })
 	if len(parts) == 0 {
 		parts = append(parts, "no address of this node is given in "+report.Dir)
 	}

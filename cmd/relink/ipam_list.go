@@ -95,7 +95,7 @@ func listLeases(ctx context.Context, dir leaseDir, choice leaseChoice, s *screen
 	return s.present(orEmpty(chosen), incomplete == nil, func() {
 		switch {
 		case s.format == formatName:
-			s.printLines(addressNames(chosen))
+			s.printLines(unique(texts(chosen, func(l lease.Lease) string { return l.Address.String() })))
 		case len(chosen) > 0:
 			leaseTable(chosen, s)
 		case incomplete == nil && !s.quiet:
@@ -105,25 +105,12 @@ func listLeases(ctx context.Context, dir leaseDir, choice leaseChoice, s *screen
 	})
 }
 
-// addressNames returns the addresses, each of them once.
-func addressNames(leases []lease.Lease) []string {
-	unique := map[string]bool{}
-	var names []string
-	for _, l := range leases {
-		if a := l.Address.String(); !unique[a] {
-			unique[a] = true
-			names = append(names, a)
-		}
-	}
-	return names
-}
-
 func leaseTable(leases []lease.Lease, s *screen) {
 	t := newTable(columns("POD", "ADDRESS"), spareColumn("NETWORK", 2), wideColumns("SANDBOX", "INTERFACE"), columns(stateColumn),
 		spareColumn("AGE", 3), wideColumns("SINCE", "UNTIL"), spareColumn("WHY", 1))
 	for _, l := range leases {
-		t.row(ownerCell(l), l.Address.String(), l.Network, joinHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }),
-			joinHolders(l, func(h lease.Holder) string { return h.IfName }), string(l.State), leaseAge(l), timeCell(stateSince(l)), timeCell(l.Until), leaseReason(l))
+		t.values(ownerCell(l), l.Address, l.Network, joinHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }),
+			joinHolders(l, func(h lease.Holder) string { return h.IfName }), l.State, leaseAge(l), timeCell(stateSince(l)), timeCell(l.Until), leaseReason(l))
 	}
 	t.write(s)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -56,7 +55,7 @@ func presentPools[T any](answer []T, err error, write func([]T, *screen), s *scr
 func writePools(pools []pool.Pool, s *screen) {
 	t := newTable(columns("POOL", "SUBNET", "ADDRESSES", "ON NODES"), spareColumn("BLOCKS", 1), spareColumn("TAKEN", 2))
 	for _, p := range pools {
-		t.row(p.Metadata.Name, p.Spec.Subnet, p.Status.Addresses, fmt.Sprint(p.Status.Granted), fmt.Sprint(p.Status.Blocks), fmt.Sprint(p.Status.Existing))
+		t.values(p.Metadata.Name, p.Spec.Subnet, p.Status.Addresses, p.Status.Granted, p.Status.Blocks, p.Status.Existing)
 	}
 	t.writeOr(s, "the cluster has no AddressPool")
 	for _, p := range pools {
@@ -72,7 +71,7 @@ const noShare = "no node has any address of the pool"
 func writeShares(shares []pool.Share, s *screen) {
 	t := newTable(columns("NODE"), spareColumn("NETWORK", 1), columns("ADDRESSES", "BLOCKS", "FENCED"), spareColumn("ASKS", 2), spareColumn("BOOT", 3))
 	for _, n := range shares {
-		t.row(n.Node, n.Network, fmt.Sprint(n.Addresses), fmt.Sprint(n.Blocks), blankZero(n.FencedAddresses), blankZero(n.Wants), strings.Join(n.Boots, ", "))
+		t.values(n.Node, n.Network, n.Addresses, n.Blocks, blankZero(n.FencedAddresses), blankZero(n.Wants), strings.Join(n.Boots, ", "))
 	}
 	t.writeOr(s, noShare)
 	for _, n := range shares {
@@ -145,7 +144,7 @@ pool.`,
 func writeBlocks(blocks []pool.Block, s *screen) {
 	t := newTable(columns("BLOCK", "ADDRESSES", "NODES", "FREE"), spareColumn("ASKED", 1))
 	for _, b := range blocks {
-		t.row(b.Metadata.Name, b.Span().String(), nodesOf(b), fmt.Sprint(len(b.FreeOffsets())), askersOf(b))
+		t.values(b.Metadata.Name, b.Span(), nodesOf(b), len(b.FreeOffsets()), askersOf(b))
 	}
 	t.writeOr(s, noShare)
 	s.printLines(fencedLines(blocks))
@@ -172,11 +171,5 @@ func nodesOf(b pool.Block) string {
 
 // askersOf names the nodes that ask for addresses of the block.
 func askersOf(b pool.Block) string {
-	var nodes []string
-	for _, w := range b.Spec.Want {
-		if !slices.Contains(nodes, w.Node) {
-			nodes = append(nodes, w.Node)
-		}
-	}
-	return strings.Join(nodes, ", ")
+	return strings.Join(unique(texts(b.Spec.Want, func(w pool.Want) string { return w.Node })), ", ")
 }

@@ -164,16 +164,22 @@ func (e namedHolder) mismatch(l lease.Lease) error {
 	return fmt.Errorf("%s is %w: it is %s, and not %q", l.Address, lease.ErrHolderChanged, l.Describe(), strings.Join(words, " "))
 }
 
+// release finds the holder that the user means. It releases the address only if that holder still has it: the store compares.
 func release(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder, s *screen) error {
-	released, remaining, err := releaseNamed(ctx, store, address, holder)
+	var released, remaining lease.Lease
+	var expected lease.Expected
+	current, err := store.Get(ctx, address)
+	if err == nil {
+		expected, err = holder.expected(current)
+	}
+	if err == nil {
+		released, remaining, err = store.ReleaseByHand(ctx, address, expected)
+	}
 	switch {
 	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased):
 		return reportDifference(s, err)
 	case err != nil:
 		return err
-	}
-	if s.isData() {
-		return s.writeData(released)
 	}
 	state := "it is free"
 	switch remaining.State {
@@ -182,20 +188,5 @@ func release(ctx context.Context, store *lease.Store, address netip.Addr, holder
 	case lease.Quarantined:
 		state = "it is in quarantine until " + timeCell(remaining.Until)
 	}
-	s.info(fmt.Sprintf("released %s: it was %s; %s", address, released.Describe(), state))
-	return nil
-}
-
-// releaseNamed finds the holder that the user means. It releases the address only if that holder still has it: the store
-// compares.
-func releaseNamed(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder) (released, remaining lease.Lease, err error) {
-	current, err := store.Get(ctx, address)
-	if err != nil {
-		return released, remaining, err
-	}
-	expected, err := holder.expected(current)
-	if err != nil {
-		return released, remaining, err
-	}
-	return store.ReleaseByHand(ctx, address, expected)
+	return s.present(released, true, func() { s.info(fmt.Sprintf("released %s: it was %s; %s", address, released.Describe(), state)) })
 }

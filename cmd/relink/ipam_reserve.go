@@ -89,17 +89,13 @@ func reserve(ctx context.Context, store *lease.Store, address netip.Addr, owner 
 	case err != nil:
 		return err
 	}
-	if s.isData() {
-		return s.writeData(l)
-	}
 	until := "until it is released"
 	if !l.ByHandUntil.IsZero() {
 		until = "until " + timeCell(l.ByHandUntil)
 	}
+	text := fmt.Sprintf("reserved %s for %s %s", address, owner, until)
 	if l.State == lease.Held {
-		s.info(fmt.Sprintf("%s is %s. After that it stays reserved for %s %s", address, l.Describe(), owner, until))
-		return nil
+		text = fmt.Sprintf("%s is %s. After that it stays reserved for %s %s", address, l.Describe(), owner, until)
 	}
-	s.info(fmt.Sprintf("reserved %s for %s %s", address, owner, until))
-	return nil
+	return s.present(l, true, func() { s.info(text) })
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,15 +69,18 @@ func showLeases(ctx context.Context, stores []*lease.Store, address netip.Addr, 
 	leased := false
 	incomplete := eachStore(stores, s, func(store *lease.Store) error {
 		entry, err := lookUpAddress(ctx, store, address)
-		if err == nil && entry.NeverReason != "" {
+		switch {
+		case err != nil:
+			return err
+		case entry.NeverReason != "":
 			excluded = append(excluded, entry.NeverReason)
-		} else if err == nil {
+		default:
 			free = append(free, store.Network())
 		}
-		if err == nil && (entry.State != "" || len(entry.History) > 0) {
+		if entry.State != "" || len(entry.History) > 0 {
 			found, leased = append(found, entry), leased || entry.State != ""
 		}
-		return err
+		return nil
 	})
 	standings, heldRemotely, unknown := askStandings(ctx, stores, address, leased, s)
 	for _, standing := range standings {
@@ -146,11 +150,7 @@ func writeHistory(entry addressReport, s *screen) {
 	}
 	t := newTable(columns("WHEN", "WHAT", "POD"), spareColumn("SANDBOX", 2), spareColumn("INTERFACE", 3), spareColumn("THEN", 1), columns("WHY"))
 	for _, e := range entry.History {
-		state := string(e.StateAfter)
-		if state == "" {
-			state = "free"
-		}
-		t.row(timeCell(e.Time), string(e.Type), ownerName(e.Owner), selection.ShortID(e.ContainerID), e.IfName, state, e.Reason)
+		t.values(timeCell(e.Time), e.Type, ownerName(e.Owner), selection.ShortID(e.ContainerID), e.IfName, cmp.Or(e.StateAfter, "free"), e.Reason)
 	}
 	t.write(s)
 	fmt.Fprintln(s.raw())

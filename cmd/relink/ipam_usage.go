@@ -100,8 +100,7 @@ func usageTable(usages []lease.Usage, s *screen) {
 		spareColumn("RESERVED", 2), spareColumn("QUARANTINED", 4), columns("FREE", "USED"))
 	for _, u := range usages {
 		for _, set := range u.Sets {
-			t.row(u.Network, fmt.Sprint(set.Set), set.Ranges.String(), countCell(set.Size), fmt.Sprint(set.Held), fmt.Sprint(set.Reserved),
-				fmt.Sprint(set.Quarantined), countCell(set.Free), fmt.Sprintf("%.1f%%", 100*set.Share))
+			t.values(u.Network, set.Set, set.Ranges, countCell(set.Size), set.Held, set.Reserved, set.Quarantined, countCell(set.Free), fmt.Sprintf("%.1f%%", 100*set.Share))
 		}
 	}
 	t.write(s)

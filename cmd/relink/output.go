@@ -108,12 +108,18 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
+// unique returns the list with each text once.
+func unique(list []string) []string {
+	known := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(list), func(text string) bool {
+		repeated := known[text]
+		known[text] = true
+		return repeated
+	})
+}
+
 func addressList(addresses []netstate.Address) string {
-	var texts []string
-	for _, a := range addresses {
-		texts = append(texts, a.String())
-	}
-	return strings.Join(texts, ",")
+	return strings.Join(texts(addresses, netstate.Address.String), ",")
 }
 
 // someAddresses is the text for a column of a narrow table: the first address, and the number of the others.
@@ -125,11 +131,7 @@ func someAddresses(addresses []netstate.Address) string {
 }
 
 func parentNames(parents []netstate.Device) string {
-	var names []string
-	for _, p := range parents {
-		names = append(names, p.Name)
-	}
-	return strings.Join(names, " < ")
+	return strings.Join(texts(parents, func(d netstate.Device) string { return d.Name }), " < ")
 }
 
 // firstParent is the device directly below the interface.

@@ -101,6 +101,13 @@ func (s *screen) printLines(lines []string) {
 	}
 }
 
+// infoLines is info for several lines.
+func (s *screen) infoLines(lines []string) {
+	if !s.quiet {
+		s.printLines(lines)
+	}
+}
+
 // printFitted writes one line, cut to the width of the terminal. A verbose screen shows the whole line.
 func (s *screen) printFitted(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
@@ -111,11 +118,7 @@ func (s *screen) printFitted(format string, args ...any) {
 }
 
 // info writes one line, unless the screen is quiet.
-func (s *screen) info(line string) {
-	if !s.quiet {
-		s.printf("%s", line)
-	}
-}
+func (s *screen) info(line string) { s.infoLines([]string{line}) }
 
 // warnf writes one line about the command itself.
 func (s *screen) warnf(format string, args ...any) { printLine(s.err, "relink: "+format, args...) }

@@ -20,7 +20,7 @@ type column struct {
 	spare int
 }
 
-// table is a list of rows. An empty cell is shown as a dash.
+// table is a list of rows. The first one has the names of the columns. An empty cell is shown as a dash.
 type table struct {
 	columns []column
 	rows    [][]cell
@@ -34,7 +34,9 @@ type cell struct {
 
 // newTable returns a table with the columns of all groups.
 func newTable(groups ...[]column) *table {
-	return &table{columns: slices.Concat(groups...)}
+	t := &table{columns: slices.Concat(groups...)}
+	t.row(texts(t.columns, func(c column) string { return c.name })...)
+	return t
 }
 
 // row adds a row with a cell for each column.
@@ -49,16 +51,24 @@ func (t *table) row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
+// values is row for values of any type.
+func (t *table) values(list ...any) {
+	t.row(texts(list, func(v any) string { return fmt.Sprint(v) })...)
+}
+
 // stateColumn is the name of the column that has colours.
 const stateColumn = "STATE"
 
 // gap is the space between two columns.
 const gap = "  "
 
-// write writes the table, if it has a row. A terminal that is too narrow gets fewer columns, and less of the last one.
+// isEmpty says that the table has only the names of its columns.
+func (t *table) isEmpty() bool { return len(t.rows) == 1 }
+
+// write writes the table, unless it is empty. A terminal that is too narrow gets fewer columns, and less of the last one.
 // A wide table is never cut, nor is a table on a verbose screen.
 func (t *table) write(s *screen) {
-	if len(t.rows) == 0 {
+	if t.isEmpty() {
 		return
 	}
 	width := s.width
@@ -67,29 +77,17 @@ func (t *table) write(s *screen) {
 	}
 	shown, widths := t.fit(width, s.wide())
 	var b strings.Builder
-	line := func(cells []cell) {
-		var l strings.Builder
-		offset := 0
+	for _, cells := range t.rows {
+		line, offset := "", 0
 		for n, i := range shown {
-			c := cells[i]
-			if last := n == len(shown)-1; last {
-				c.text = cut(c.text, width-offset)
-				l.WriteString(c.colour.apply(s, c.text))
-				continue
+			text := cells[i].text
+			if n == len(shown)-1 {
+				text = cut(text, width-offset)
 			}
-			l.WriteString(c.colour.apply(s, c.text))
-			l.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text)) + gap)
+			line += cells[i].colour.apply(s, text) + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text)) + gap
 			offset += widths[i] + len(gap)
 		}
-		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
-	}
-	header := make([]cell, len(t.columns))
-	for i, c := range t.columns {
-		header[i].text = c.name
-	}
-	line(header)
-	for _, r := range t.rows {
-		line(r)
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	fmt.Fprint(s.raw(), b.String())
 }
@@ -98,7 +96,7 @@ func (t *table) write(s *screen) {
 func (t *table) writeOr(s *screen, empty string) {
 	switch {
 	case s.quiet:
-	case len(t.rows) == 0:
+	case t.isEmpty():
 		s.warnf("%s", empty)
 	default:
 		t.write(s)
@@ -109,7 +107,6 @@ func (t *table) writeOr(s *screen, empty string) {
 func (t *table) fit(width int, wide bool) (shown []int, widths []int) {
 	widths = make([]int, len(t.columns))
 	for i, c := range t.columns {
-		widths[i] = len(c.name)
 		for _, r := range t.rows {
 			widths[i] = max(widths[i], utf8.RuneCountInString(r[i].text))
 		}

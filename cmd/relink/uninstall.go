@@ -137,12 +137,12 @@ func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options,
 		}
 	}
 	if err := plan.Uninstall(); err != nil {
-		return partialFailure(s, err)
+		return reportDifference(s, err)
 	}
 	writeSteps(plan, s)
 	if manageable {
 		if err := service.Reload(ctx); err != nil {
-			return partialFailure(s, err)
+			return reportDifference(s, err)
 		}
 	}
 	return nil
@@ -166,7 +166,7 @@ func purgeAll(cmd *cobra.Command, s *screen) error {
 		s.info("delete " + dir)
 	}
 	if err = errors.Join(swept, err); err != nil {
-		return partialFailure(s, err)
+		return reportDifference(s, err)
 	}
 	return nil
 }
