@@ -105,10 +105,10 @@ func (r *chainReader) checkKeys(place string, k *cniplugin.Keys, path string, b 
 // readChain reads a network and all its plugins. The first chain is the network's own. Its plugins delegate to the
 // others.
 func readChain(n Network) ([]chain, []ConfigFinding) {
-	r := chainReader{chain: chain{Network: n}}
+	r := chainReader{chain: chain{Network: n}, reported: map[string]bool{}}
 	config, err := rewritten(n.Config, nil)
 	if err != nil {
-		r.addFinding(Error, "", "%s", errorText(err))
+		r.addErrors("", err)
 		return nil, r.findings
 	}
 	r.checkEncoding(n.Config)
@@ -146,7 +146,7 @@ func (r *chainReader) readList(config []byte, hasPlugins, hasType bool) {
 	before := len(r.findings)
 	r.checkHead(h, wrong)
 	if len(h.Plugins) == 0 {
-		r.addErrors("", []error{errNoPlugins})
+		r.addErrors("", errNoPlugins)
 	}
 	r.addRefusal("", before, refused)
 	for _, err := range r.checkKeys("", &listKeys, "", config) {
@@ -166,17 +166,17 @@ func (r *chainReader) readList(config []byte, hasPlugins, hasType bool) {
 func (r *chainReader) checkHead(h head, errs []error) {
 	r.name, r.version = cmp.Or(h.Name, r.Name), h.CNIVersion
 	r.reported = map[string]bool{"name": r.name != h.Name} // The definition's is there.
-	r.addErrors("", errs)
+	r.addErrors("", errs...)
 	switch err := attachment.ValidateName(r.name); {
 	case r.name == "":
-		r.addErrors("", []error{cniplugin.ConfigError("name", cniplugin.Missing, "must be the network's name")})
+		r.addErrors("", cniplugin.ConfigError("name", cniplugin.Missing, "must be the network's name"))
 	case err != nil:
-		r.addErrors("", []error{cniplugin.ConfigError("name", r.name, err.Error())})
+		r.addErrors("", cniplugin.ConfigError("name", r.name, err.Error()))
 	default:
 		delete(r.reported, "name")
 	}
 	if err := cniplugin.CheckVersion(r.version, version.All.SupportedVersions()); err != nil {
-		r.addErrors("", []error{err})
+		r.addErrors("", err)
 	}
 	r.headReported = maps.Clone(r.reported)
 }
@@ -190,7 +190,7 @@ func (r *chainReader) isFile() bool {
 func (r *chainReader) readPlugin(place string, written []byte) {
 	config, err := rewritten(written, map[string]any{"name": r.name, "cniVersion": r.version})
 	if err != nil {
-		r.addFinding(Error, "", "%s", errorText(cniplugin.ConfigError(place, cniplugin.RawValue(written), "must be an object: put its keys in { }")))
+		r.addErrors("", cniplugin.ConfigError(place, cniplugin.RawValue(written), "must be an object: put its keys in { }"))
 		return
 	}
 	var head struct {
@@ -223,7 +223,7 @@ func (r *chainReader) readPlugin(place string, written []byte) {
 
 // addErrors reports what the plugin would say, once for each key: a value of a wrong type would be reported as missing,
 // too. Errors of the network's name and version are not repeated for each plugin.
-func (r *chainReader) addErrors(place string, errs []error) {
+func (r *chainReader) addErrors(place string, errs ...error) {
 	for _, err := range errs {
 		text := errorText(err)
 		if key, _, ok := strings.Cut(strings.TrimPrefix(text, `invalid "`), `": `); ok && strings.HasPrefix(text, `invalid "`) {
@@ -243,7 +243,7 @@ func (r *chainReader) readOwn(p *plugin, config []byte, read netconf.Reader, key
 	if err := cniplugin.CheckVersion(r.version, netconf.CheckpointVersions.SupportedVersions()); chained && err != nil {
 		errs = append(errs, err)
 	}
-	r.addErrors(p.place, errs)
+	r.addErrors(p.place, errs...)
 	r.checkKeys(p.place, keys, "", config)
 	r.checkStore(p, request.Config)
 	if chained {
@@ -260,7 +260,7 @@ func (r *chainReader) readOwn(p *plugin, config []byte, read netconf.Reader, key
 func (r *chainReader) checkStore(p *plugin, c cniplugin.Config) {
 	store, err := netconf.OpenStore(c)
 	if err != nil {
-		r.addFinding(Error, p.place, "%s", errorText(err))
+		r.addErrors(p.place, err)
 		return
 	}
 	p.needs = append(p.needs, need{key: checkpointsKey, value: store.Dir()})
@@ -271,7 +271,7 @@ func (r *chainReader) checkStore(p *plugin, c cniplugin.Config) {
 func (r *chainReader) checkLeases(p *plugin, read ipam.ConfigSummary) {
 	dir, err := lease.Dir(read.DataDir)
 	if err != nil {
-		r.addFinding(Error, p.place, "%s", errorText(err))
+		r.addErrors(p.place, err)
 		return
 	}
 	if _, err := lease.Open(dir, read.Store); err == nil && filepath.IsAbs(dir) {
@@ -285,7 +285,7 @@ func (r *chainReader) readIPAM(p *plugin, n cniplugin.Network) {
 	switch p.ipam {
 	case ipam.PluginName:
 		read, errs := ipam.Examine(n)
-		r.addErrors(p.place, errs)
+		r.addErrors(p.place, errs...)
 		r.checkKeys(p.place, &ipam.Keys, "ipam", n.IPAM.JSON)
 		r.checkLeases(p, read)
 		if filepath.IsAbs(read.ResolvConf) { // Examine reports a relative path: it names no file of the node.
@@ -321,13 +321,13 @@ func (r *chainReader) checkForeign(p *plugin, config []byte) {
 		unknown, err := ipam.ExamineNetwork(config)
 		for _, s := range unknown {
 			if s.Err != nil {
-				r.addFinding(Error, p.place, "%s", errorText(s.Err))
+				r.addErrors(p.place, s.Err)
 			}
 		}
 		if err != nil {
-			r.addFinding(Error, p.place, "%s", errorText(err))
+			errs = append([]error{err}, errs...)
 		}
-		r.addErrors(p.place, errs)
+		r.addErrors(p.place, errs...)
 	} else if near := cniplugin.Nearest(p.ipam, ipam.PluginName); near != "" {
 		r.addFinding(Error, p.place, "invalid \"ipam.type\": %q: no such plugin of relink; did you mean %q?", p.ipam, near)
 	}

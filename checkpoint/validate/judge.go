@@ -15,7 +15,7 @@ func judgeNode(chains []chain, node Node) []ConfigFinding {
 	var findings []ConfigFinding
 	for _, c := range chains {
 		for _, p := range c.plugins {
-			r := chainReader{chain: c}
+			r := chainReader{chain: c, reported: map[string]bool{}}
 			r.checkNode(p, node)
 			findings = append(findings, r.findings...)
 		}
@@ -35,7 +35,7 @@ func (r *chainReader) checkNode(p plugin, node Node) {
 		case n.key == apiNeed:
 			r.addFinding(Warning, p.place, "%s: no pod starts on this network before relink-agent can ask the Kubernetes API: %s", p.needsAPI, problem)
 		default:
-			r.addFinding(Error, p.place, "%s", errorText(cniplugin.ConfigError(n.key, n.value, problem)))
+			r.addErrors(p.place, cniplugin.ConfigError(n.key, n.value, problem))
 		}
 		for _, other := range node.OlderLeases[n] {
 			r.addFinding(Warning, p.place, "%s", lease.ElsewhereRemark(r.name, other))
@@ -44,7 +44,7 @@ func (r *chainReader) checkNode(p plugin, node Node) {
 	r.checkNodeAccess(p, node)
 	if node.Devices != nil && p.request != nil {
 		if err := parents.CheckHost(node.Devices, node.Route, *p.request); err != nil {
-			r.addFinding(Error, p.place, "%s", errorText(err))
+			r.addErrors(p.place, err)
 		}
 	}
 }
