@@ -12,27 +12,18 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
-	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// agentClients are those who answer for the container runtime and for the Kubernetes API. All are nil if there is nobody. Then
-// reason says why.
-type agentClients struct {
-	runtime sandbox.Runtime
-	judge   owner.Judge
-	asker   audit.Asker
-	reason  string
-}
-
-// findAgent finds out who answers. relink itself asks neither the runtime nor, but for ipam fence, the Kubernetes API: relink-agent has the
-// credentials for both.
-var findAgent = func(ctx context.Context) agentClients {
-	const unasked = ": the container runtime and the Kubernetes API were not asked"
+// addAgent adds those who answer for the container runtime and for the Kubernetes API, or the reason why there is nobody. relink itself asks
+// neither the runtime nor, but for ipam fence, the Kubernetes API: relink-agent has the credentials for both.
+var addAgent = func(ctx context.Context, sources *audit.Sources) {
 	if _, err := (control.Client{Patience: agentPatience}).Status(ctx); errors.Is(err, control.ErrNoAgent) {
-		return agentClients{reason: control.ErrNoAgent.Error() + unasked}
+		sources.UnaskedReason = control.ErrNoAgent.Error() + ": the container runtime and the Kubernetes API were not asked"
+		return
 	}
-	return agentClients{runtime: control.Client{}, judge: control.Client{}, asker: control.Client{}} // An agent that does not answer says so at each question.
+	agent := control.Client{} // One that does not answer says so at each question.
+	sources.Runtime, sources.Judge, sources.Asker = agent, agent, agent
 }
 
 // auditSources opens what an audit reads.
@@ -50,8 +41,7 @@ func auditSources(cmd *cobra.Command, leases leaseDir, cacheDir string) (sources
 		store.OnWait(printLockWait(os.Stderr))
 	}
 	sources.CacheDir, sources.AllProcesses = cacheDir, allProcesses()
-	clients := findAgent(cmd.Context())
-	sources.Runtime, sources.Judge, sources.Asker, sources.UnaskedReason = clients.runtime, clients.judge, clients.asker, clients.reason
+	addAgent(cmd.Context(), &sources)
 	return sources, nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/reclaim"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -30,8 +31,8 @@ type agentTells struct {
 	RuntimeFails string
 }
 
-func tellingAgent(path string) func(context.Context) agentClients {
-	return func(context.Context) agentClients {
+func tellingAgent(path string) func(context.Context, *audit.Sources) {
+	return func(_ context.Context, sources *audit.Sources) {
 		b, err := os.ReadFile(path)
 		var a agentTells
 		if err == nil {
@@ -40,7 +41,7 @@ func tellingAgent(path string) func(context.Context) agentClients {
 		if err != nil {
 			panic(err)
 		}
-		return agentClients{runtime: a, judge: a}
+		sources.Runtime, sources.Judge = a, a
 	}
 }
 

@@ -43,7 +43,7 @@ func completeLeaseNamespaces(cmd *cobra.Command, dir *leaseDir) {
 // addNetwork lets the verb name a network that has leases.
 func addNetwork(cmd *cobra.Command, dir *leaseDir, network *string, usage string) {
 	cmd.Flags().StringVar(network, "network", "", usage)
-	must(cmd.RegisterFlagCompletionFunc("network", dir.completeNetworks))
+	must(cmd.RegisterFlagCompletionFunc("network", dir.completeNetworks()))
 }
 
 // holding is an address with one of its holders. If nobody holds the address, it has one holding, with the last holder.
@@ -131,37 +131,24 @@ const completionWait = 200 * time.Millisecond
 
 // completeLeases returns a completion with values from the stores. A store that cannot be read in time adds no values.
 func (d *leaseDir) completeLeases(valuesOf func(holding) []string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		var values []string
-		for _, h := range d.holdingsInTime(cmd.Context()) {
-			values = append(values, valuesOf(h)...)
+	return completion(func(cmd *cobra.Command) (holdings []holding) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionWait)
+		defer cancel()
+		stores, _ := d.stores("")
+		for _, store := range stores {
+			leases, _ := store.List(ctx)
+			holdings = append(holdings, holdingsOf(leases)...)
 		}
-		return withPrefix(values, prefix), cobra.ShellCompDirectiveNoFileComp
-	}
+		return holdings
+	}, valuesOf)
 }
 
-// holdingsInTime returns the holdings of the stores that can be read in time.
-func (d *leaseDir) holdingsInTime(ctx context.Context) []holding {
-	stores, err := d.stores("")
-	if err != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, completionWait)
-	defer cancel()
-	var holdings []holding
-	for _, store := range stores {
-		leases, _ := store.List(ctx)
-		holdings = append(holdings, holdingsOf(leases)...)
-	}
-	return holdings
-}
-
-func (d *leaseDir) completeNetworks(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	stores, err := d.stores("")
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	return withPrefix(texts(stores, (*lease.Store).Network), prefix), cobra.ShellCompDirectiveNoFileComp
+// completeNetworks returns a completion with the networks that have leases.
+func (d *leaseDir) completeNetworks() cobra.CompletionFunc {
+	return completion(func(*cobra.Command) []string {
+		_, names, _ := d.networks()
+		return names
+	}, func(name string) []string { return []string{name} })
 }
 
 // completeArgs returns a completion for several arguments, where each argument has a completion of its own.

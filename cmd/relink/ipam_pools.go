@@ -151,10 +151,10 @@ func writeBlocks(blocks []pool.Block, s *screen) {
 }
 
 // completePools completes the name of an AddressPool. A completion does not wait long for the agent.
-func completePools(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+var completePools = completion(func(cmd *cobra.Command) []pool.Pool {
 	pools, _ := control.Client{Patience: agentPatience}.Pools(cmd.Context()) // Without an answer, no name is offered.
-	return texts(pools, func(p pool.Pool) string { return p.Metadata.Name }), cobra.ShellCompDirectiveNoFileComp
-}
+	return pools
+}, func(p pool.Pool) []string { return []string{p.Metadata.Name} })
 
 // nodesOf says how many addresses of the block each node has.
 func nodesOf(b pool.Block) string {

@@ -16,7 +16,7 @@ import (
 
 func newIPAMRelease(dir *leaseDir) *cobra.Command {
 	var network string
-	var holder namedHolder
+	holder := namedHolder{Selection: selection.Selection{Lister: ipamList}}
 	cmd := &cobra.Command{
 		Use:   "release ADDRESS {[NAMESPACE/]POD|ID|--nobody}",
 		Short: "Make an address free that its holder does not need any more",
@@ -40,7 +40,7 @@ Exit status 0: it was released; 1: it is free, or another one has it, and a mess
 			if err != nil {
 				return err
 			}
-			holder.name = strings.Join(args[1:], "")
+			holder.Names = args[1:]
 			if err := holder.check(); err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ Exit status 0: it was released; 1: it is free, or another one has it, and a mess
 	}
 	addNetwork(cmd, dir, &network, "the `network` of the address (default the one that has a lease of it)")
 	flags := cmd.Flags()
-	flags.StringVarP(&holder.namespace, "namespace", "n", "", "the `namespace` of the pod")
+	flags.StringVarP(&holder.Namespace, "namespace", "n", "", "the `namespace` of the pod")
 	completeLeaseNamespaces(cmd, dir)
 	flags.StringVar(&holder.ifName, "ifname", "", "the `interface` of the holder, if it holds the address by several")
 	must(cmd.RegisterFlagCompletionFunc("ifname", dir.completeLeases(func(h holding) []string { return []string{h.holder.IfName} })))
@@ -65,28 +65,22 @@ Exit status 0: it was released; 1: it is free, or another one has it, and a mess
 	return cmd
 }
 
-// namedHolder is the holder that the command line names.
+// namedHolder is the holder that the command line names: a pod, or a sandbox by the beginning of its container ID.
 type namedHolder struct {
-	// name is a pod's name or the beginning of a container ID.
-	name, namespace, ifName string
-	unheld                  bool
+	selection.Selection
+	ifName string
+	unheld bool
 }
 
 // check reports a command line that names no holder, or one beside --nobody.
 func (e namedHolder) check() error {
 	switch {
-	case e.unheld && e.name != "":
-		return fmt.Errorf("--nobody contradicts the holder %q: give one of them", e.name)
-	case e.unheld:
-		return nil
-	case e.name == "":
+	case e.unheld && len(e.Names) > 0:
+		return fmt.Errorf("--nobody contradicts the holder %q: give one of them", e.Names[0])
+	case !e.unheld && len(e.Names) == 0:
 		return errors.New("the holder is missing: name its pod or its container ID, or give --nobody if nobody holds the address; relink ipam show ADDRESS says who does")
 	}
-	return e.selection().Validate()
-}
-
-func (e namedHolder) selection() selection.Selection {
-	return selection.Selection{Names: []string{e.name}, Namespace: e.namespace, Lister: ipamList}
+	return e.Validate()
 }
 
 // storeOf returns the store of the network. If no network is named, it returns the store of the only network with a
@@ -119,25 +113,28 @@ func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network strin
 
 // expected returns the lease that was seen, with the holders that the user means. errors.Is matches lease.ErrHolderChanged if
 // somebody else has the address.
-func (e namedHolder) expected(current lease.Lease) (lease.Expected, error) {
-	if e.unheld {
-		if !current.IsOwnerless() {
-			return lease.Expected{}, fmt.Errorf("%s is %w: it is %s", current.Address, lease.ErrHolderChanged, current.Describe())
+func (e namedHolder) expected(l lease.Lease) (expected lease.Expected, err error) {
+	expected.Lease = l
+	mismatch := fmt.Errorf("%s is %w: it is %s", l.Address, lease.ErrHolderChanged, l.Describe())
+	if e.unheld && l.IsOwnerless() {
+		return expected, nil
+	} else if e.unheld {
+		return expected, mismatch
+	}
+	meant, err := choose(e.holdings(l), e.Selection)
+	if errors.Is(err, selection.ErrNothing) && l.IsOwnerless() {
+		return expected, fmt.Errorf("%w; to release it, give --nobody instead of the holder", mismatch)
+	} else if errors.Is(err, selection.ErrNothing) {
+		words := e.Words()
+		if e.ifName != "" {
+			words = append(words, "--ifname", e.ifName)
 		}
-		return lease.Expected{Lease: current}, nil
+		return expected, fmt.Errorf("%w, and not %q", mismatch, strings.Join(words, " "))
 	}
-	meant, err := choose(e.holdings(current), e.selection())
-	switch {
-	case errors.Is(err, selection.ErrNothing):
-		return lease.Expected{}, e.mismatch(current)
-	case err != nil:
-		return lease.Expected{}, err
-	}
-	expected := lease.Expected{Lease: current}
 	for _, h := range meant {
 		expected.Holders = append(expected.Holders, h.holder)
 	}
-	return expected, nil
+	return expected, err
 }
 
 // holdings returns who has the address. Nobody has an address in quarantine. A reserved address belongs to its pod,
@@ -150,18 +147,6 @@ func (e namedHolder) holdings(l lease.Lease) []holding {
 		l.Last = lease.Holder{}
 	}
 	return slices.DeleteFunc(holdingsOf([]lease.Lease{l}), func(h holding) bool { return e.ifName != "" && h.holder.IfName != e.ifName })
-}
-
-// mismatch says who has the lease instead of the named holder.
-func (e namedHolder) mismatch(l lease.Lease) error {
-	if l.IsOwnerless() {
-		return fmt.Errorf("%s is %w: it is %s; to release it, give --nobody instead of the holder", l.Address, lease.ErrHolderChanged, l.Describe())
-	}
-	words := e.selection().Words()
-	if e.ifName != "" {
-		words = append(words, "--ifname", e.ifName)
-	}
-	return fmt.Errorf("%s is %w: it is %s, and not %q", l.Address, lease.ErrHolderChanged, l.Describe(), strings.Join(words, " "))
 }
 
 // release finds the holder that the user means. It releases the address only if that holder still has it: the store compares.

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 			allProcesses = func() bool { return true }
 		}
 		if path := os.Getenv(tellEnv); path != "" {
-			findAgent = tellingAgent(path)
+			addAgent = tellingAgent(path)
 		}
 		main()
 	}})

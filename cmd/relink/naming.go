@@ -59,26 +59,25 @@ func parentsOf(r checkpoint.Record) []string   { return netstate.ChainNames(r.In
 
 // completeRecords returns a completion with values from the checkpoints.
 func completeRecords(valuesOf func(checkpoint.Record) []string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return completion(func(cmd *cobra.Command) []checkpoint.Record {
 		store, err := openStore(cmd)
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
+			return nil
 		}
-		records, _, err := store.List()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		var values []string
-		for _, r := range records {
-			values = append(values, valuesOf(r)...)
-		}
-		return withPrefix(values, prefix), cobra.ShellCompDirectiveNoFileComp
-	}
+		records, _, _ := store.List() // What cannot be read is not offered.
+		return records
+	}, valuesOf)
 }
 
-// withPrefix returns the values with this beginning, each of them once.
-func withPrefix(values []string, prefix string) []cobra.Completion {
-	values = slices.DeleteFunc(values, func(v string) bool { return v == "" || !strings.HasPrefix(v, prefix) })
-	slices.Sort(values)
-	return slices.Compact(values)
+// completion returns a completion with the values of all elements of a list, each of them once.
+func completion[T any](list func(*cobra.Command) []T, valuesOf func(T) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var values []string
+		for _, element := range list(cmd) {
+			values = append(values, valuesOf(element)...)
+		}
+		values = slices.DeleteFunc(values, func(v string) bool { return v == "" || !strings.HasPrefix(v, prefix) })
+		slices.Sort(values)
+		return slices.Compact(values), cobra.ShellCompDirectiveNoFileComp
+	}
 }

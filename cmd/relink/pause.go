@@ -13,7 +13,7 @@ import (
 const pausePatience = 30 * time.Second
 
 func newPause() *cobra.Command {
-	var length time.Duration
+	var length durationFlag
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "pause",
@@ -29,10 +29,7 @@ answer in time.`,
   relink pause        # until relink resume`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("for") && length <= 0 {
-				return fmt.Errorf("invalid --for %s: must be more than 0; leave it out for a pause until relink resume", length)
-			}
-			p, err := control.Client{Patience: pausePatience}.Pause(cmd.Context(), length, reason)
+			p, err := control.Client{Patience: pausePatience}.Pause(cmd.Context(), time.Duration(length), reason)
 			if err != nil {
 				return err
 			}
@@ -41,7 +38,7 @@ answer in time.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&length, "for", 0, "end the pause after this `time`, such as 10m (default: relink resume ends it)")
+	flags.Var(&length, "for", "end the pause after this `time`, such as 10m (default: relink resume ends it)")
 	flags.StringVar(&reason, "why", "", "`text` that relink status shows beside the pause")
 	return cmd
 }
