@@ -21,6 +21,8 @@ type File struct {
 	// Source is the file to copy. If Source is empty, Content is the content.
 	Source  string
 	Content []byte
+	// sum is the checksum of the content, once it is known.
+	sum string
 }
 
 // content returns the content of the file.

@@ -22,30 +22,21 @@ const (
 
 // FileStep is one file, what is done about it, and why.
 type FileStep struct {
-	Path   string     `json:"path"`
-	Action FileAction `json:"action"`
-	Reason string     `json:"reason"`
-
-	file File
-	sum  string
-}
-
-// targetFile is a file to install with its checksum.
-type targetFile struct {
 	File
-	sum string
+	Action FileAction
+	Reason string
 }
 
 // planInstall decides about each file to install, and about each file that an earlier version has left. states says what
 // is at each path.
-func planInstall(files []targetFile, previous manifest, states map[string]fileState, force bool) []FileStep {
+func planInstall(files []File, previous manifest, states map[string]fileState, force bool) []FileStep {
 	var steps []FileStep
 	for _, f := range files {
 		action, reason := decideInstall(f, previous.sums(f.Path), states[f.Path], force)
-		steps = append(steps, FileStep{f.Path, action, reason, f.File, f.sum})
+		steps = append(steps, FileStep{f, action, reason})
 	}
 	for _, e := range previous.Files {
-		if !slices.ContainsFunc(files, func(f targetFile) bool { return f.Path == e.Path }) {
+		if !slices.ContainsFunc(files, func(f File) bool { return f.Path == e.Path }) {
 			steps = append(steps, decideRemove(e, states[e.Path]))
 		}
 	}
@@ -53,7 +44,7 @@ func planInstall(files []targetFile, previous manifest, states map[string]fileSt
 }
 
 // decideInstall decides about one file. installed are the checksums of the versions that relink has installed.
-func decideInstall(f targetFile, installed []string, current fileState, force bool) (FileAction, string) {
+func decideInstall(f File, installed []string, current fileState, force bool) (FileAction, string) {
 	switch {
 	case !current.exists:
 		return Create, "it is not there"
@@ -77,11 +68,11 @@ func decideInstall(f targetFile, installed []string, current fileState, force bo
 func decideRemove(e entry, current fileState) FileStep {
 	switch {
 	case !current.exists:
-		return FileStep{Path: e.Path, Action: Keep, Reason: "it is gone already"}
+		return FileStep{File{Path: e.Path}, Keep, "it is gone already"}
 	case slices.Contains(e.SHA256, current.sum):
-		return FileStep{Path: e.Path, Action: Remove, Reason: "relink install has put it there"}
+		return FileStep{File{Path: e.Path}, Remove, "relink install has put it there"}
 	}
-	return FileStep{Path: e.Path, Action: Leave, Reason: "it was changed since relink install put it there"}
+	return FileStep{File{Path: e.Path}, Leave, "it was changed since relink install put it there"}
 }
 
 // inRoot returns the path below another root.

@@ -5,7 +5,7 @@ import (
 )
 
 func TestDecideInstall(t *testing.T) {
-	program := targetFile{File{Path: "/p", Mode: programMode}, "new"}
+	program := File{Path: "/p", Mode: programMode, sum: "new"}
 	for name, test := range map[string]struct {
 		ours    []string
 		current fileState

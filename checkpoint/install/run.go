@@ -73,20 +73,19 @@ func (o Options) Plan() (*Plan, error) {
 			return nil, err
 		}
 	}
-	var targets []targetFile
-	for _, f := range list {
+	for i, f := range list {
 		content, err := f.content()
 		if err != nil {
 			return nil, err
 		}
-		targets = append(targets, targetFile{f, checksum(content)})
+		list[i].sum = checksum(content)
 	}
 	// Without a manifest, nobody knows who installed a plugin. But its name begins with relink, so it is relink's.
-	return p, p.decide(targets, o.Force || o.PluginsOnly)
+	return p, p.decide(list, o.Force || o.PluginsOnly)
 }
 
 // decide looks at the paths of the files and of the manifest, and decides about each.
-func (p *Plan) decide(targets []targetFile, force bool) error {
+func (p *Plan) decide(targets []File, force bool) error {
 	states := map[string]fileState{}
 	paths := slices.Clone(p.previous.Files)
 	for _, f := range targets {
@@ -179,7 +178,7 @@ func (p *Plan) apply() error {
 		var err error
 		switch s.Action {
 		case Create, Replace:
-			err = s.file.write(path)
+			err = s.write(path)
 		case Remove:
 			if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
 				err = nil // Somebody else has already removed the file.

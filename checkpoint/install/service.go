@@ -28,16 +28,18 @@ func (s Service) Start(ctx context.Context, changed bool) error {
 	if s.Root != "" {
 		return systemd.Control(ctx, "--root="+s.Root, "enable", Unit)
 	}
-	if err := systemd.Control(ctx, "daemon-reload"); err != nil {
-		return err
-	}
-	if err := systemd.Control(ctx, "enable", Unit); err != nil {
-		return err
-	}
+	verb := "start"
 	if changed {
-		return systemd.Control(ctx, "restart", Unit)
+		verb = "restart"
 	}
-	return systemd.Control(ctx, "start", Unit)
+	err := s.Reload(ctx)
+	if err == nil {
+		err = systemd.Control(ctx, "enable", Unit)
+	}
+	if err == nil {
+		err = systemd.Control(ctx, verb, Unit)
+	}
+	return err
 }
 
 // Stop stops the unit and disables it.

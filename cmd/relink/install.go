@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -97,11 +99,11 @@ func completions(root *cobra.Command) ([]install.Completion, error) {
 	var list []install.Completion
 	for _, shell := range []struct {
 		name  string
-		write func(*bytes.Buffer) error
+		write func(io.Writer) error
 	}{
-		{"bash", func(b *bytes.Buffer) error { return root.GenBashCompletionV2(b, true) }},
-		{"zsh", func(b *bytes.Buffer) error { return root.GenZshCompletion(b) }},
-		{"fish", func(b *bytes.Buffer) error { return root.GenFishCompletion(b, true) }},
+		{"bash", func(w io.Writer) error { return root.GenBashCompletionV2(w, true) }},
+		{"zsh", root.GenZshCompletion},
+		{"fish", func(w io.Writer) error { return root.GenFishCompletion(w, true) }},
 	} {
 		var b bytes.Buffer
 		if err := shell.write(&b); err != nil {
@@ -117,13 +119,13 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 	service := install.Service{Root: opts.Root}
 	if dryRun {
 		writeSteps(plan, s)
-		if isRefused(plan) {
+		if countSteps(plan, install.Refuse) > 0 {
 			return errDiffers
 		}
 		return nil
 	}
 	if err := plan.Install(); err != nil {
-		if isRefused(plan) {
+		if errors.Is(err, install.ErrRefused) {
 			return err
 		}
 		return reportDifference(s, err)
@@ -142,15 +144,13 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 	if err := plan.SaveStarted(); err != nil {
 		return reportDifference(s, err)
 	}
+	state := "is enabled and runs"
 	if opts.Root != "" {
-		s.info(install.Unit + " is enabled in " + opts.Root)
-	} else {
-		s.info(install.Unit + " is enabled and runs")
+		state = "is enabled in " + opts.Root
 	}
+	s.info(install.Unit + " " + state)
 	return nil
 }
-
-func isRefused(plan *install.Plan) bool { return countSteps(plan, install.Refuse) > 0 }
 
 func countSteps(plan *install.Plan, action install.FileAction) int {
 	n := 0
