@@ -2,10 +2,7 @@ package main
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -22,40 +19,25 @@ func (s *screen) confirm(cmd *cobra.Command, participle string, show func(*scree
 		return fmt.Errorf("%s needs --yes where nobody can be asked: standard input and standard error must be a terminal. --dry-run prints what would be %s",
 			cmd.CommandPath(), participle)
 	}
-	asking := s.dialogue()
+	asking := &screen{verbosity: verbosity{verbose: true}, out: s.err, err: s.err, colour: wantsColour()}
 	show(asking)
 	fmt.Fprint(asking.out, question)
-	answer, err := readLine(cmd.Context(), f)
-	if err != nil {
-		fmt.Fprintln(asking.out) // The user typed no newline.
-	} else if slices.Contains(accepted, strings.TrimSpace(answer)) {
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(f).ReadString('\n') // Without its end a line is no answer. Nothing can interrupt this read.
+		answer <- line
+	}()
+	var line string
+	select {
+	case line = <-answer:
+	case <-cmd.Context().Done():
+	}
+	text, typed := strings.CutSuffix(line, "\n")
+	if !typed {
+		fmt.Fprintln(asking.out)
+	} else if cmd.Context().Err() == nil && slices.Contains(accepted, strings.TrimSpace(text)) {
 		return nil
 	}
 	asking.printf("nothing is %s", participle)
-	if err == nil || errors.Is(err, io.EOF) || cmd.Context().Err() != nil {
-		return errDiffers
-	}
-	return err
-}
-
-// readLine returns the next line, or the context's error once the context has ended. A read that has begun then goes on
-// until the program ends, because nothing can interrupt a read from a terminal.
-func readLine(ctx context.Context, input io.Reader) (string, error) {
-	type result struct {
-		line string
-		err  error
-	}
-	read := make(chan result, 1)
-	go func() {
-		line, err := bufio.NewReader(input).ReadString('\n')
-		read <- result{line, err}
-	}()
-	select {
-	case <-ctx.Done():
-	case r := <-read:
-		if ctx.Err() == nil {
-			return r.line, r.err
-		}
-	}
-	return "", ctx.Err()
+	return errDiffers
 }

@@ -110,7 +110,7 @@ func leaseTable(leases []lease.Lease, s *screen) {
 		spareColumn("AGE", 3), wideColumns("SINCE", "UNTIL"), spareColumn("WHY", 1))
 	for _, l := range leases {
 		t.values(ownerCell(l), l.Address, l.Network, joinHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }),
-			joinHolders(l, func(h lease.Holder) string { return h.IfName }), l.State, leaseAge(l), timeCell(stateSince(l)), timeCell(l.Until), leaseReason(l))
+			joinHolders(l, func(h lease.Holder) string { return h.IfName }), l.State, age(stateSince(l)), timeCell(stateSince(l)), timeCell(l.Until), leaseReason(l))
 	}
 	t.write(s)
 }
@@ -124,14 +124,6 @@ func ownerCell(l lease.Lease) string {
 		return ownerName(l.Owner)
 	}
 	return selection.ShortID(l.Newest().ContainerID)
-}
-
-// leaseAge is the time since the address got its state. A store's time can be ahead of the clock.
-func leaseAge(l lease.Lease) string {
-	if stateSince(l).After(time.Now()) {
-		return "0s"
-	}
-	return age(stateSince(l))
 }
 
 // stateSince returns when the address got its state.

@@ -52,24 +52,16 @@ func (d leaseDir) usages(ctx context.Context, network string, s *screen) ([]leas
 	}
 	usages := []lease.Usage{}
 	err = eachStore(stores, s, func(store *lease.Store) error {
-		u, err := usageOf(ctx, store)
-		if err == nil {
-			usages = append(usages, u)
+		u, err := store.Usage(ctx)
+		if err != nil {
+			return err
 		}
+		remarks, err := storeRemarks(ctx, store)
+		u.Remarks = append(u.Remarks, remarks...)
+		usages = append(usages, u)
 		return err
 	})
 	return usages, err
-}
-
-// usageOf returns how full the network is, with all remarks about its store.
-func usageOf(ctx context.Context, store *lease.Store) (lease.Usage, error) {
-	u, err := store.Usage(ctx)
-	if err != nil {
-		return u, err
-	}
-	remarks, err := storeRemarks(ctx, store)
-	u.Remarks = append(u.Remarks, remarks...)
-	return u, err
 }
 
 // writeUsages writes the usages. incomplete says that some stores could not be read.
@@ -100,7 +92,7 @@ func usageTable(usages []lease.Usage, s *screen) {
 		spareColumn("RESERVED", 2), spareColumn("QUARANTINED", 4), columns("FREE", "USED"))
 	for _, u := range usages {
 		for _, set := range u.Sets {
-			t.values(u.Network, set.Set, set.Ranges, countCell(set.Size), set.Held, set.Reserved, set.Quarantined, countCell(set.Free), fmt.Sprintf("%.1f%%", 100*set.Share))
+			t.values(u.Network, set.Set, set.Ranges, countCell(set.Size), set.Held, set.Reserved, set.Quarantined, countCell(set.Free), percent(set.Share))
 		}
 	}
 	t.write(s)
@@ -133,7 +125,7 @@ func fullSets(usages []lease.Usage) []fullSet {
 func (f fullSet) String() string {
 	used := f.Held + f.Reserved
 	free := new(big.Int).Sub(f.Size, big.NewInt(int64(used)))
-	state := fmt.Sprintf("nearly full (%.1f%%, %s left)", 100*f.Share, free)
+	state := fmt.Sprintf("nearly full (%s, %s left)", percent(f.Share), free)
 	if free.Sign() <= 0 {
 		state = "full: the next ADD fails"
 	}

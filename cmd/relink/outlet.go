@@ -30,10 +30,7 @@ func (o *stream) Write(p []byte) (int, error) {
 
 // streamOf returns the stream below w, nil if there is none.
 func streamOf(w io.Writer) *stream {
-	if p, ok := w.(*printable.Writer); ok {
-		w = p.Output
-	}
-	o, _ := w.(*stream)
+	o, _ := raw(w).(*stream)
 	return o
 }
 
@@ -45,21 +42,19 @@ type statusLine struct {
 	tty io.Writer
 }
 
-// show shows the text on the terminal.
+// show shows the text on the terminal, or nothing if that is nil.
 func (l *statusLine) show(tty io.Writer, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.clearLocked()
-	fmt.Fprint(tty, text)
-	l.tty = tty
+	if tty != nil {
+		fmt.Fprint(tty, text)
+		l.tty = tty
+	}
 }
 
 // clear takes the line away.
-func (l *statusLine) clear() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.clearLocked()
-}
+func (l *statusLine) clear() { l.show(nil, "") }
 
 // clearLocked is clear for a caller that holds the lock. It erases the line with ECMA-48's "EL".
 func (l *statusLine) clearLocked() {

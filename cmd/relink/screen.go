@@ -59,13 +59,6 @@ func flagText(cmd *cobra.Command, name string) string {
 	return f.Value.String()
 }
 
-// dialogue returns a screen on standard error for a question and the facts that the answer needs. It shows everything
-// in full.
-func (s *screen) dialogue() *screen {
-	f := terminal(s.err)
-	return &screen{verbosity: verbosity{verbose: true}, out: s.err, err: s.err, colour: f != nil && wantsColour()}
-}
-
 // wantsColour reports whether the environment allows colours on a terminal.
 func wantsColour() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" }
 
@@ -144,11 +137,14 @@ func (p paint) apply(s *screen, text string) string {
 }
 
 // raw is out without the writer that makes text safe. It is for colours, and for text that is safe already.
-func (s *screen) raw() io.Writer {
-	if p, ok := s.out.(*printable.Writer); ok {
+func (s *screen) raw() io.Writer { return raw(s.out) }
+
+// raw returns the writer below one that makes text safe.
+func raw(w io.Writer) io.Writer {
+	if p, ok := w.(*printable.Writer); ok {
 		return p.Output
 	}
-	return s.out
+	return w
 }
 
 // printHeading writes a line that stands out.
@@ -164,10 +160,7 @@ func printLine(w io.Writer, format string, args ...any) {
 // printLockWait returns a function that prints which lock the command waits for. It writes each line at once, not through the
 // printable.Writer, because several goroutines can wait.
 func printLockWait(w io.Writer) flock.OnWait {
-	if p, ok := w.(*printable.Writer); ok {
-		w = p.Output
-	}
-	return func(wait flock.Wait) { printLine(w, "relink: %s", wait) }
+	return func(wait flock.Wait) { printLine(raw(w), "relink: %s", wait) }
 }
 
 // printError writes a whole error on one line.
