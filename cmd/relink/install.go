@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -96,22 +95,9 @@ func executableDir() (string, error) {
 
 // completions are the files that relink completion writes.
 func completions(root *cobra.Command) ([]install.Completion, error) {
-	var list []install.Completion
-	for _, shell := range []struct {
-		name  string
-		write func(io.Writer) error
-	}{
-		{"bash", func(w io.Writer) error { return root.GenBashCompletionV2(w, true) }},
-		{"zsh", root.GenZshCompletion},
-		{"fish", func(w io.Writer) error { return root.GenFishCompletion(w, true) }},
-	} {
-		var b bytes.Buffer
-		if err := shell.write(&b); err != nil {
-			return nil, fmt.Errorf("write the completion for %s: %w", shell.name, err)
-		}
-		list = append(list, install.Completion{Shell: shell.name, Text: b.Bytes()})
-	}
-	return list, nil
+	var bash, zsh, fish bytes.Buffer
+	err := errors.Join(root.GenBashCompletionV2(&bash, true), root.GenZshCompletion(&zsh), root.GenFishCompletion(&fish, true))
+	return []install.Completion{{Shell: "bash", Text: bash.Bytes()}, {Shell: "zsh", Text: zsh.Bytes()}, {Shell: "fish", Text: fish.Bytes()}}, err
 }
 
 // installAll carries out the plan and starts the agent, or says what it would do.
@@ -138,10 +124,13 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 		s.info("the agent is not started: " + reason + ". Start /usr/local/sbin/relink-agent at each boot")
 		return nil
 	}
-	if err := service.Start(ctx, plan.NeedsRestart()); err != nil {
-		return reportDifference(s, fmt.Errorf("the files are installed, but the agent does not run: %w; journalctl -u %s says why", err, install.Unit))
+	err := service.Start(ctx, plan.NeedsRestart())
+	if err != nil {
+		err = fmt.Errorf("the files are installed, but the agent does not run: %w; journalctl -u %s says why", err, install.Unit)
+	} else {
+		err = plan.SaveStarted()
 	}
-	if err := plan.SaveStarted(); err != nil {
+	if err != nil {
 		return reportDifference(s, err)
 	}
 	state := "is enabled and runs"

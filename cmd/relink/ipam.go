@@ -175,8 +175,11 @@ func (l *durationFlag) Set(s string) error {
 	return nil
 }
 
-// reportDifference reports an error about the node, not about the command line.
+// reportDifference reports an error about the node, not about the command line. Of nil there is nothing to report.
 func reportDifference(s *screen, err error) error {
+	if err == nil {
+		return nil
+	}
 	printError(s.err, err)
 	return errDiffers
 }

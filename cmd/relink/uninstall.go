@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/checkpoint/install"
@@ -40,30 +41,30 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 			if purge && opts.Root != "" {
 				return fmt.Errorf("--purge and --root cannot be used together: delete the checkpoints and leases below %s yourself", opts.Root)
 			}
+			store, err := openStore(cmd)
+			if err != nil {
+				return err
+			}
 			plan, err := opts.PlanUninstall()
+			if err == nil {
+				err = checkUninstall(cmd.Context(), store, opts.Root == "" && !force, purge)
+			}
 			if err != nil {
 				return err
 			}
 			s := screenOf(cmd)
-			if err := checkUninstall(cmd, opts.Root == "" && !force, purge); err != nil {
-				return err
-			}
 			if dryRun {
 				writeSteps(plan, s)
 				return nil
 			}
-			if err := uninstallAll(cmd.Context(), plan, opts, s); err != nil {
-				return err
+			err = uninstallAll(cmd.Context(), plan, opts, s)
+			if err == nil && purge {
+				err = purgeAll(cmd.Context(), store, s)
 			}
-			if purge {
-				if err := purgeAll(cmd, s); err != nil {
-					return err
-				}
+			if err == nil && countSteps(plan, install.Leave) > 0 {
+				err = errDiffers
 			}
-			if countSteps(plan, install.Leave) > 0 {
-				return errDiffers
-			}
-			return nil
+			return err
 		},
 	}
 	flags := cmd.Flags()
@@ -77,20 +78,14 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 
 // checkUninstall returns an error if something is in the way: if careful, a guard or a living sandbox; if purge, a directory
 // that has what is not relink's.
-func checkUninstall(cmd *cobra.Command, careful, purge bool) error {
+func checkUninstall(ctx context.Context, store *checkpoint.Store, careful, purge bool) (err error) {
 	if careful {
-		if err := checkNoGuard(); err != nil {
-			return err
-		}
-		if err := checkNoneInUse(cmd); err != nil {
-			return err
-		}
+		err = checkNoGuard()
 	}
-	if !purge {
-		return nil
+	if err == nil && careful {
+		err = checkNoneInUse(ctx, store)
 	}
-	store, err := openStore(cmd)
-	if err == nil {
+	if err == nil && purge {
 		_, err = install.Purgeable(store)
 	}
 	return err
@@ -111,12 +106,8 @@ func checkNoGuard() error {
 }
 
 // checkNoneInUse returns an error while a checkpoint is of a sandbox that may be alive.
-func checkNoneInUse(cmd *cobra.Command) error {
-	store, err := openStore(cmd)
-	if err != nil {
-		return err
-	}
-	n, err := install.CountInUse(cmd.Context(), store)
+func checkNoneInUse(ctx context.Context, store *checkpoint.Store) error {
+	n, err := install.CountInUse(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -136,28 +127,22 @@ func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options,
 			return fmt.Errorf("nothing is taken away: the agent cannot be stopped: %w", err)
 		}
 	}
-	if err := plan.Uninstall(); err != nil {
-		return reportDifference(s, err)
+	err := plan.Uninstall()
+	if err == nil {
+		writeSteps(plan, s)
 	}
-	writeSteps(plan, s)
-	if manageable {
-		if err := service.Reload(ctx); err != nil {
-			return reportDifference(s, err)
-		}
+	if err == nil && manageable {
+		err = service.Reload(ctx)
 	}
-	return nil
+	return reportDifference(s, err)
 }
 
 // purgeAll deletes the checkpoints and the leases. Before that it takes away what pods that are gone have left in the host: only the
 // checkpoints' directory tells of it, and nobody would look for it later.
-func purgeAll(cmd *cobra.Command, s *screen) error {
-	store, err := openStore(cmd)
-	if err != nil {
-		return err
-	}
+func purgeAll(ctx context.Context, store *checkpoint.Store, s *screen) error {
 	var swept error
 	if _, err := os.Stat(store.Dir()); err == nil {
-		if _, err := hostends.Sweep(cmd.Context(), store, false); err != nil {
+		if _, err := hostends.Sweep(ctx, store, false); err != nil {
 			swept = fmt.Errorf("host access: rules stay in this node: %w", err)
 		}
 	}
@@ -165,8 +150,5 @@ func purgeAll(cmd *cobra.Command, s *screen) error {
 	for _, dir := range deleted {
 		s.info("delete " + dir)
 	}
-	if err = errors.Join(swept, err); err != nil {
-		return reportDifference(s, err)
-	}
-	return nil
+	return reportDifference(s, errors.Join(swept, err))
 }
