@@ -171,20 +171,29 @@ func freeText(address netip.Addr, networks []string) string {
 	return fmt.Sprintf("%s is free in network %s", address, strings.Join(networks, " and network "))
 }
 
+// add adds names, each before its value.
+func (d *description) add(pairs ...string) {
+	for pair := range slices.Chunk(pairs, 2) {
+		d.row(pair[0], pair[1])
+	}
+}
+
 // describeLease writes a lease in the layout of kubectl describe.
 func describeLease(l lease.Lease, s *screen) {
 	if l.State == "" {
 		return
 	}
-	var d leaseDescription
-	d.row("Address:", l.Address.String())
-	d.row("Network:", l.Network)
-	d.row("State:", string(l.State))
-	if pod := podOf(l.Owner); pod.Name != "" || l.Owner == (attachment.Owner{}) {
-		d.row("Pod:", pod.String())
-	} else {
-		d.row("Owner:", l.Owner.String())
+	owned := "Owner:"
+	if podOf(l.Owner).Name != "" || l.Owner == (attachment.Owner{}) {
+		owned = "Pod:"
 	}
+	var d leaseDescription
+	d.add(
+		"Address:", l.Address.String(),
+		"Network:", l.Network,
+		"State:", string(l.State),
+		owned, ownerName(l.Owner),
+	)
 	for _, h := range l.Holders {
 		d.holder("", l, h)
 	}
@@ -192,11 +201,11 @@ func describeLease(l lease.Lease, s *screen) {
 		d.holder("Last ", l, l.Last)
 		d.row("Why:", l.Reason)
 	}
+	since := "Released:"
 	if l.Last.ContainerID == "" {
-		d.timeRow("Reserved:", l.ReleasedAt)
-	} else {
-		d.timeRow("Released:", l.ReleasedAt)
+		since = "Reserved:"
 	}
+	d.timeRow(since, l.ReleasedAt)
 	d.timeRow("Until:", l.Until)
 	d.row("When given up:", releaseOutcome(l))
 	if l.Conflict {
@@ -221,11 +230,13 @@ func (d *leaseDescription) holder(last string, l lease.Lease, h lease.Holder) {
 	} else if h.Owner != (attachment.Owner{}) && h.Owner.Kind != attachment.OwnerPod {
 		d.row(name("Owner:"), h.Owner.String())
 	}
-	d.row(name("On network:"), h.Network)
-	d.row(name("Sandbox:"), h.ContainerID)
-	d.row(name("Interface:"), h.IfName)
-	d.row("Pod UID:", h.Pod.UID)
-	d.row("Namespace:", h.Namespace.Path)
+	d.add(
+		name("On network:"), h.Network,
+		name("Sandbox:"), h.ContainerID,
+		name("Interface:"), h.IfName,
+		"Pod UID:", h.Pod.UID,
+		"Namespace:", h.Namespace.Path,
+	)
 	if last == "" {
 		d.row("Why:", string(h.Origin))
 	}

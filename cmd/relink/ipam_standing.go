@@ -46,17 +46,21 @@ func idsOfPools(ctx context.Context, stores []*lease.Store, a netip.Addr) (ids [
 // describeStanding writes what the Kubernetes API says of an address, in the layout of kubectl describe.
 func describeStanding(p pool.AddressStatus, s *screen) {
 	var d description
-	d.row("Address:", p.Address.String())
-	d.row("Pool:", p.Pool)
-	d.row("Block:", p.Block)
+	d.add(
+		"Address:", p.Address.String(),
+		"Pool:", p.Pool,
+		"Block:", p.Block,
+	)
 	switch h := p.Holder; {
 	case h != nil:
-		d.row("Node:", h.Node)
-		d.row("Network:", h.Network)
-		d.row("Store:", h.Store)
-		d.rowf("Since:", "epoch %d of the block, or before", h.Epoch)
-		d.row("Boot:", h.Boot)
-		d.row("Fenced:", h.Fenced)
+		d.add(
+			"Node:", h.Node,
+			"Network:", h.Network,
+			"Store:", h.Store,
+			"Since:", fmt.Sprintf("epoch %d of the block, or before", h.Epoch),
+			"Boot:", h.Boot,
+			"Fenced:", h.Fenced,
+		)
 	case p.Excluded:
 		d.row("Node:", "nobody: the pool never gives this address")
 	default:
@@ -69,9 +73,11 @@ func describeStanding(p pool.AddressStatus, s *screen) {
 		d.rowf("Asked for by:", "node %s, network %s, for AddressClaim %s", w.Node, w.Network, w.Claim)
 	}
 	for _, c := range p.Claims {
-		d.rowf("Owner:", "%s, interface %s", c.Spec.Owner, c.Spec.IfName)
-		d.row("Claim:", c.Metadata.Name)
-		d.row("Active:", placeOf(c.Spec.Active))
+		d.add(
+			"Owner:", fmt.Sprintf("%s, interface %s", c.Spec.Owner, c.Spec.IfName),
+			"Claim:", c.Metadata.Name,
+			"Active:", placeOf(c.Spec.Active),
+		)
 		if c.Spec.Target != nil {
 			d.row("Moves to:", placeOf(*c.Spec.Target))
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -78,15 +79,17 @@ func kernelRelease() string {
 
 func (report versions) write(s *screen) {
 	var d description
-	d.row("relink:", report.Version)
 	commit := report.Commit
 	if report.Modified {
 		commit += " with changes"
 	}
-	d.row("Commit:", commit)
-	d.rowf("Go:", "%s %s", report.Go, report.Platform)
-	d.row("Kernel:", report.Kernel)
-	d.rowf("Checkpoints:", "version %d", report.Checkpoints)
-	d.rowf("Leases:", "schema %d", report.Leases)
+	d.add(
+		"relink:", report.Version,
+		"Commit:", commit,
+		"Go:", report.Go+" "+report.Platform,
+		"Kernel:", report.Kernel,
+		"Checkpoints:", fmt.Sprintf("version %d", report.Checkpoints),
+		"Leases:", fmt.Sprintf("schema %d", report.Leases),
+	)
 	d.write(s)
 }
