@@ -102,7 +102,7 @@ func sandboxNames(outcomes []Outcome) map[string]string {
 // sandbox.
 func (o Outcome) cause() (_ causeKey, ok bool) {
 	switch {
-	case o.State == Failed || o.State == Blocked:
+	case o.State == Failed || o.State == Blocked || o.State == NotTried:
 		return cmp.Or(o.failure, causeKey{kind: CauseFailure, detail: o.Reason}), true
 	case o.State == ToRestore:
 		return causeKey{kind: CauseLost, device: o.base, detail: cmp.Or(o.base, "a device of "+o.sandboxName())}, true

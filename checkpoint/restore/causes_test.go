@@ -129,8 +129,8 @@ func TestCauses(t *testing.T) {
 		},
 		"interrupted": {
 			[]Outcome{
-				inPod(1, "eth0", Outcome{State: Failed, Reason: "interrupted before it was restored"}),
-				inPod(2, "eth0", Outcome{State: Failed, Reason: "interrupted before it was restored"}),
+				inPod(1, "eth0", Outcome{State: NotTried, Reason: "interrupted before it was restored"}),
+				inPod(2, "eth0", Outcome{State: NotTried, Reason: "interrupted before it was restored"}),
 			},
 			list(`failure "": interrupted before it was restored: 2 of 2`),
 		},

@@ -25,6 +25,8 @@ const (
 	// restored. It is no failure.
 	SandboxGone State = "sandbox gone"
 	Failed      State = "failed"
+	// NotTried: an interrupt came before the attachment was looked at.
+	NotTried State = "not tried"
 )
 
 // dryRunStates has what a dry run reports in the place of a state.

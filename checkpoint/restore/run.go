@@ -216,7 +216,10 @@ func outcomeOf(record checkpoint.Record) *Outcome {
 	return o
 }
 
-// setFailed makes the state Failed, with the error on one line as the reason.
+// setFailed makes the state Failed, or NotTried, with the error on one line as the reason.
 func (o *Outcome) setFailed(err error) {
 	o.State, o.Reason = Failed, printable.Joined(err)
+	if errors.Is(err, change.ErrNotTried) {
+		o.State = NotTried
+	}
 }

@@ -49,7 +49,7 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 				return err
 			}
 			s := screenOf(cmd)
-			opts.Progress, opts.Waiting = s.progress(), s.printWaiting()
+			opts.Progress, opts.Waiting = s.progress(), s.printWaiting(opts.Wait)
 			return restoreAll(cmd.Context(), opts, s)
 		},
 	}
@@ -146,7 +146,7 @@ func summary(report restore.Report, dir string) string {
 	}
 	parts := countStates([]restore.State{
 		restore.Restored, restore.Repaired, restore.ToRestore, restore.ToRepair,
-		restore.AsRecorded, restore.SandboxGone, restore.Failed, restore.Blocked,
+		restore.AsRecorded, restore.SandboxGone, restore.Failed, restore.Blocked, restore.NotTried,
 	}, func(state restore.State) int { return counts[state] })
 	if len(parts) == 0 {
 		parts = []string{"no attachments are remembered in " + dir}
@@ -161,13 +161,17 @@ func summary(report restore.Report, dir string) string {
 	return line
 }
 
-// printWaiting returns a function that prints each reason to wait once. It returns nil on a quiet screen.
-func (s *screen) printWaiting() func(reasons []string) {
+// printWaiting returns a function that prints each reason to wait once, after how long the wait is at most. It returns nil on a quiet
+// screen.
+func (s *screen) printWaiting(limit time.Duration) func(reasons []string) {
 	if s.quiet {
 		return nil
 	}
 	printed := map[string]bool{}
 	return func(reasons []string) {
+		if len(printed) == 0 && len(reasons) > 0 {
+			printLine(s.err, "waiting: %s at most for devices, and again for their carrier; ^C ends the wait", limit)
+		}
 		for _, r := range reasons {
 			if !printed[r] {
 				printed[r] = true
