@@ -278,12 +278,13 @@ func (a *Agent) startRestore(ctx context.Context, c *chain, allowManagerSteps bo
 	siblings := siblingRecords(ready, a.index.sandboxes, lost)
 	c.view.running, c.triedPicture = true, c.picture
 	a.running++
+	task.Ready, task.Beside = ready, siblings
 	held := sandboxIDs(ready)
 	go func() {
 		began := time.Now()
 		a.holdSandboxes(ctx, held)
 		// The end of ctx does not stop a restore: a half-built interface helps nobody.
-		result, err := a.restorer.Restore(context.WithoutCancel(ctx), task, ready, siblings)
+		result, err := a.restorer.Run(context.WithoutCancel(ctx), restore.Options{Task: &task})
 		a.restoreEnds <- restoreEnd{chain: c, result: result, err: err, duration: time.Since(began), ready: checkpoint.KeysOf(ready), records: slices.Concat(ready, siblings), held: held}
 	}()
 }

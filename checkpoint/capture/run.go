@@ -126,7 +126,7 @@ func (r *captureRun) firstPass(ctx context.Context) error {
 	}
 	defer r.inspector.close()
 	if !r.Select.MatchesAll() {
-		naming := restore.NewNaming(r.inspector.hostDevices, r.inspector.records.records, r.inspector.records.unreadable)
+		naming := restore.PlanNames(r.inspector.hostDevices, r.inspector.records.records, r.inspector.records.unreadable)
 		var candidates []selection.Candidate
 		for _, a := range r.actions {
 			candidates = append(candidates, a.candidate(naming))
@@ -142,7 +142,7 @@ func (r *captureRun) firstPass(ctx context.Context) error {
 }
 
 // candidate has the parents that the interface is on, and those that its checkpoint has.
-func (a InterfaceAction) candidate(naming *restore.Naming) selection.Candidate {
+func (a InterfaceAction) candidate(naming *restore.ParentPlan) selection.Candidate {
 	t := a.Candidate()
 	t.Parents, t.Unknown = netstate.ChainNames(a.parents), a.torn != nil
 	if a.recorded != nil {

@@ -2,11 +2,11 @@ package restore
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/hostends"
+	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -14,31 +14,28 @@ import (
 const accessDevice = "host access"
 
 // repairAccess restores the attachment's host access. The interface may have failed: the host access does not need it.
-func (w *attachmentRestore) repairAccess() {
-	if w.record.HostAccess == nil || w.run.scopes[w.record.Attachment] != wholeAttachment {
+func (w *attachmentRestore) repairAccess(readNode func() (hostaccess.Node, error)) {
+	if w.record.HostAccess == nil {
 		return
 	}
-	node, err := w.run.readNode()
-	if err != nil {
-		w.outcome.addFailure(err)
-		return
+	node, err := readNode()
+	var inspection hostaccess.Inspection
+	pod := w.record.HostAccessPod(w.node.host, w.sandbox)
+	if err == nil {
+		inspection, err = pod.Inspect(node)
 	}
-	pod := w.record.HostAccessPod(w.run.host, w.sandbox)
-	inspection, err := pod.Inspect(node)
-	if err != nil {
-		w.outcome.addFailure(err)
-		return
-	}
-	if len(inspection.Differences) == 0 {
+	switch {
+	case err != nil:
+	case len(inspection.Differences) == 0:
 		err = inspection.FilterErr
-	} else {
+	default:
 		w.outcome.addStep(Step{Action: RepairHostAccess, Device: accessDevice, Reason: strings.Join(inspection.Differences, ", ")})
-		if !w.run.DryRun {
+		if !w.dryRun {
 			err = pod.Repair(inspection, node)
 		}
 	}
 	if err != nil {
-		w.outcome.addFailure(err)
+		w.outcome.State, w.outcome.Reason = Failed, joinReasons(w.outcome.Reason, "host access: "+printable.Joined(err))
 	}
 }
 
@@ -51,59 +48,32 @@ func (o *Outcome) addStep(s Step) {
 	o.Reason = joinReasons(o.Reason, stepReasons([]Step{s}))
 }
 
-// addFailure makes the state Failed, and keeps an earlier reason.
-func (o *Outcome) addFailure(err error) {
-	o.State, o.Reason = Failed, joinReasons(o.Reason, "host access: "+printable.Joined(err))
-}
-
-// joinReasons joins two reasons, of which any can be empty.
-func joinReasons(earlier, addition string) string {
-	if earlier == "" || addition == "" {
-		return earlier + addition
-	}
-	return earlier + "; " + addition
-}
-
 // repairHostAccess makes the host's part of all host accesses right, after the pods' parts.
-func (r *restoreRun) repairHostAccess(ctx context.Context, records []checkpoint.Record, complete bool) (steps []StepResult, err error) {
+func (r *restoreRun) repairHostAccess(ctx context.Context, records []checkpoint.Record, complete bool, report *Report) {
 	if len(checkpoint.HostAccesses(records)) == 0 && !complete {
-		return nil, nil
+		return
 	}
 	node, err := r.readNode()
 	if err != nil {
-		return nil, err
+		report.problem("host access: " + printable.Joined(err))
+		return
 	}
-	result := hostends.Host{Store: r.Store, Host: r.host, Records: records, Complete: complete, DryRun: r.DryRun}.Assert(ctx, node)
-	add := func(reasons []string, failed error) {
-		text := ""
-		if failed != nil && !r.DryRun && len(reasons) > 0 {
-			text = printable.Joined(failed)
-		} else {
-			err = errors.Join(err, failed)
+	dryRun := r.opts.DryRun
+	result := hostends.Host{Store: r.node.store, Host: r.node.host, Records: records, Complete: complete, DryRun: dryRun}.Assert(ctx, node)
+	add := func(reasons []string, err error) {
+		failed := ""
+		if err != nil {
+			failed = printable.Joined(err)
+			report.problem("host access: " + failed)
 		}
 		for _, reason := range reasons {
-			steps = append(steps, StepResult{Step: Step{Action: RepairHostAccess, Device: accessDevice, Reason: reason}, Error: text})
+			if dryRun {
+				report.problem("host access: " + reason)
+			} else {
+				report.Parents = append(report.Parents, StepResult{Step{Action: RepairHostAccess, Device: accessDevice, Reason: reason}, failed})
+			}
 		}
 	}
 	add(result.Plan.Summary(), result.PlanErr)
 	add(result.Filter, result.FilterErr)
-	return steps, err
-}
-
-// addHostSteps adds what repairHostAccess has found to the report.
-func (r *Report) addHostSteps(steps []StepResult, err error) {
-	if err != nil {
-		r.problem("host access: " + printable.Joined(err))
-	}
-	for _, s := range steps {
-		switch {
-		case r.DryRun:
-			r.problem("host access: " + s.Reason)
-		case s.Error != "":
-			r.problem("host access: " + s.Reason + ": " + s.Error)
-		}
-	}
-	if !r.DryRun {
-		r.Parents = append(r.Parents, steps...)
-	}
 }

@@ -1,7 +1,11 @@
 package restore
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -9,45 +13,173 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
+// announcements are attachments whose neighbours are told the addresses as soon as there is carrier.
+type announcements struct {
+	node *Restorer
+	// mu guards the states: another chain may restore an attachment of a shared sandbox again.
+	mu     sync.Mutex
+	states []*attachmentState
+	// failed is why announcements failed at the last try.
+	failed error
+	// comesAgain says that the caller announces again what cannot be noted in its record. So does a run whose other chain is at work on the
+	// sandbox.
+	comesAgain bool
+}
+
+// change calls f, which changes a state that somebody may be looking at or changing.
+func (a *announcements) change(f func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f()
+}
+
+// pending returns the attachments that are as recorded and lack only carrier or an announcement.
+func (a *announcements) pending() []*attachmentState {
+	return slices.DeleteFunc(slices.Clone(a.states), func(s *attachmentState) bool { return !s.isPending() })
+}
+
+func (s *attachmentState) isPending() bool {
+	return s.outcome.IsAsRecorded() && (s.outcome.NoCarrier != "" || s.outcome.AnnouncementOwed)
+}
+
+// announceConnected looks for carrier again and announces what it can. It returns a line for each cause for which attachments still
+// wait. Those that lack only the note of their announcement do not: reportUnconnected writes that when all chains are done.
+func (a *announcements) announceConnected() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	rest := a.pending()
+	if len(rest) == 0 {
+		return nil
+	}
+	devices, err := a.node.host.Devices()
+	if err != nil {
+		a.failed = err
+		return cutOffLines(rest)
+	}
+	var failed []error
+	for _, s := range rest {
+		if !s.hasCarrier(devices) {
+			continue
+		}
+		s.outcome.NoCarrier = ""
+		if s.outcome.AnnouncementOwed {
+			failed = append(failed, a.announceOwed(s))
+		}
+	}
+	a.failed = errors.Join(failed...)
+	return cutOffLines(slices.DeleteFunc(rest, func(s *attachmentState) bool { return !s.isPending() || s.owedInRecordOnly }))
+}
+
+// hasCarrier says that the attachment has carrier now.
+func (s *attachmentState) hasCarrier(host netstate.Devices) bool {
+	switch {
+	case s.outcome.NoCarrier == "":
+		return true
+	case s.outcome.ownLink:
+		return s.ownLinkHasCarrier()
+	}
+	parent, exists := host.ByIndex(s.parentIndex)
+	return exists && parent.Carrier
+}
+
+// ownLinkHasCarrier also returns true for an interface that has gone with its sandbox.
+func (s *attachmentState) ownLinkHasCarrier() bool {
+	sandbox, err := kernel.OpenSame(s.namespace)
+	if err != nil {
+		return true
+	}
+	defer sandbox.Close()
+	devices, err := sandbox.Devices()
+	d, exists := devices.ByName(s.outcome.NoCarrier)
+	return err == nil && (!exists || d.Carrier)
+}
+
+// cutOffLines returns a line for each cause: how many attachments it cuts off, and how many of them
+// are not announced yet.
+func cutOffLines(states []*attachmentState) (lines []string) {
+	var causes []string
+	count, owed := map[string]int{}, map[string]int{}
+	for _, s := range states {
+		cause := s.outcome.cutOffCause()
+		causes = appendNew(causes, cause)
+		count[cause]++
+		if s.outcome.AnnouncementOwed {
+			owed[cause]++
+		}
+	}
+	for _, cause := range causes {
+		line := fmt.Sprintf("%s: attachments cut off: %d", cause, count[cause])
+		if owed[cause] > 0 {
+			line += fmt.Sprintf(", not announced yet: %d: relink restore announces them when there is carrier", owed[cause])
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// cutOffCause says why the attachment is not connected.
+func (o Outcome) cutOffCause() string {
+	device := cmp.Or(o.NoCarrier, o.Parent)
+	if o.ownLink || device == "" {
+		device = o.Interface.Link.Name + " of " + o.sandboxName()
+	}
+	if o.NoCarrier == "" {
+		return device + " has carrier, but the neighbours do not know yet"
+	}
+	return device + " has no carrier"
+}
+
 // isAnnounced says that the neighbours are told the addresses of the interface. An interface on top of
 // another one in the sandbox is behind the MAC or tag of that one, which is announced itself.
 func isAnnounced(i netstate.Interface) bool { return len(i.Addresses) > 0 && !i.ParentsInSandbox }
 
-// announce tells the neighbours the addresses that they are owed, if there is carrier. If there
-// is none, awaitCarrier or the next restore announces them later. Until then the record says that
-// they are owed.
-func (w *attachmentRestore) announce() {
-	o := w.outcome
-	if !o.AnnouncementOwed || o.NoCarrier != "" || !w.hasAddresses || w.isNIC() {
-		return
+// announce tells the neighbours of the attachment, which has carrier.
+func (r *Restorer) announce(s *attachmentState) (err error) {
+	o := &s.outcome
+	if o.Interface.Link.Kind == netstate.KindNIC {
+		err = announceOnNIC(s.namespace, o.Interface)
+	} else {
+		err = r.announcer.Announce(s.parentIndex, o.Interface)
 	}
-	if err := w.run.announcer.Announce(w.parent.Index, w.record.Interface); err == nil {
+	if err == nil {
 		o.Announced, o.AnnouncementOwed = true, false
 	}
+	return err
 }
 
-// announceOwed announces an attachment that has carrier by now.
-func (r *restoreRun) announceOwed(o *Outcome) error {
-	var err error
-	if o.Interface.Link.Kind == netstate.KindNIC {
-		err = announceOnNIC(o)
-	} else {
-		err = r.announcer.Announce(o.parentIndex, o.Interface)
+// announceOwed announces an attachment that has carrier by now, and notes that in its record.
+func (a *announcements) announceOwed(s *attachmentState) error {
+	err := a.node.announce(s)
+	if err == nil {
+		err = saveOwed(a.node.store, s.outcome.Attachment, false)
 	}
+	if !errors.Is(err, checkpoint.ErrBusy) {
+		return err
+	}
+	if a.comesAgain || s.sandbox.chains > 1 {
+		s.outcome.AnnouncementOwed, s.owedInRecordOnly = true, true // Announcing twice does no harm.
+	}
+	return nil // The next restore announces it again.
+}
+
+// announceOnNIC announces the addresses of a NIC in the sandbox. Nothing is owed for one
+// that has gone.
+func announceOnNIC(namespace attachment.Namespace, i netstate.Interface) error {
+	sandbox, err := kernel.OpenSame(namespace)
+	if err != nil {
+		return nil
+	}
+	defer sandbox.Close()
+	index, err := sandbox.Index(i.Link.Name)
 	if err != nil {
 		return err
 	}
-	o.Announced, o.AnnouncementOwed = true, false
-	err = saveOwed(r.Store, o.Attachment, false)
-	switch {
-	case !errors.Is(err, checkpoint.ErrBusy):
+	announcer, err := sandbox.NewAnnouncer()
+	if err != nil {
 		return err
-	case r.unasked, r.sandboxes[o.Attachment.ContainerID].chains > 1:
-		// The caller comes again, and so does a run whose other chain is at work on the sandbox. Announcing twice does no
-		// harm.
-		o.AnnouncementOwed, o.owedInRecordOnly = true, true
 	}
-	return nil // The next restore announces it again.
+	defer announcer.Close()
+	return announcer.Announce(index, i)
 }
 
 // tellsChange says that a parent of the interface, or a member of its bond, has another index than in the record. So the record itself
@@ -55,29 +187,6 @@ func (r *restoreRun) announceOwed(o *Outcome) error {
 func tellsChange(r checkpoint.Record, parents []netstate.Device) bool {
 	recorded := r.Interface.Parents
 	return len(recorded) > 0 && recorded[0].IfIndex != 0 && !netstate.SameIndices(parents, recorded)
-}
-
-// noteOwed writes into the record that an announcement is owed, before anything is changed, unless the record tells it anyway. If it
-// cannot be written, saveRecord says so. A member's index tells it to a restore alone: a capture between the kill and that restore
-// writes the new index, so it is not enough where the interface itself is changed.
-func (w *attachmentRestore) noteOwed() {
-	evident := w.record.HasOldParent(w.foundParents) || len(w.outcome.Steps) == 0 && tellsChange(w.record, w.foundParents)
-	if isAnnounced(w.record.Interface) && !evident && writeOwed(w.run.Store, w.record.Attachment, true) == nil {
-		w.record.AnnouncementOwed = true
-	}
-}
-
-// noteOwedByParents is noteOwed for the chain, before its parents are changed.
-func (c *chainRestore) noteOwedByParents() {
-	for i := range c.records {
-		r := &c.records[i]
-		if !onHost(r) || !isAnnounced(r.Interface) || len(c.plan.stepsBelow(r.Interface.Parents)) == 0 {
-			continue
-		}
-		if !tellsChange(*r, c.plan.chain(r.Interface.Parents).found) {
-			_ = saveOwed(c.run.Store, r.Attachment, true)
-		}
-	}
 }
 
 // saveOwed writes into the record whether an announcement is owed. It waits for nobody.
@@ -101,24 +210,4 @@ func writeOwed(store *checkpoint.Store, key attachment.Key, owed bool) error {
 	}
 	record.AnnouncementOwed = owed
 	return store.Save(record)
-}
-
-// announceOnNIC announces the addresses of a NIC in the sandbox. Nothing is owed for one
-// that has gone.
-func announceOnNIC(o *Outcome) error {
-	sandbox, err := kernel.OpenSame(o.namespace)
-	if err != nil {
-		return nil
-	}
-	defer sandbox.Close()
-	index, err := sandbox.Index(o.Interface.Link.Name)
-	if err != nil {
-		return err
-	}
-	announcer, err := sandbox.NewAnnouncer()
-	if err != nil {
-		return err
-	}
-	defer announcer.Close()
-	return announcer.Announce(index, o.Interface)
 }

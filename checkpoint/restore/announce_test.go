@@ -40,7 +40,7 @@ func TestOwedIsNotedBeforeAChange(t *testing.T) {
 			if err := store.Save(r); err != nil {
 				t.Fatal(err)
 			}
-			w := &attachmentRestore{run: &restoreRun{Options: Options{Store: store}}, record: r, foundParents: test.found, outcome: &Outcome{Steps: test.steps}}
+			w := &attachmentRestore{node: &Restorer{store: store}, record: r, state: &attachmentState{foundParents: test.found}, outcome: &Outcome{Steps: test.steps}}
 			w.noteOwed()
 			saved, err := store.Load("c0", "eth0")
 			if err != nil || saved.AnnouncementOwed != test.want {

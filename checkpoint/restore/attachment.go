@@ -1,47 +1,33 @@
 package restore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// restoreAttachment restores one attachment and fills in what became of it.
-func (c *chainRestore) restoreAttachment(record checkpoint.Record, o *Outcome) {
-	sandbox, err := c.run.openNamespace(record.Namespace)
-	if err != nil {
-		o.setFailed(err)
-		if kernel.IsMissing(err) {
-			c.run.addVanished(missingNamespace{record: record, outcome: o, err: err})
-		}
-		return
-	}
-	defer sandbox.Close()
-	w := &attachmentRestore{run: c.run, chain: c, record: record, sandbox: sandbox, outcome: o}
-	if err := w.execute(); err != nil {
-		o.setFailed(err)
-	}
-	w.repairAccess()
-}
-
 // attachmentRestore is the restore of one attachment.
 type attachmentRestore struct {
-	run     *restoreRun
-	chain   *chainRestore
+	node   *Restorer
+	dryRun bool
+	scope  repairScope
+	// devices are those of the host.
+	devices netstate.Devices
 	record  checkpoint.Record
 	sandbox *kernel.Namespace
+	state   *attachmentState
 	outcome *Outcome
+	// parent is the device to build on, and parents are those from it down, as they are now.
 	parent  netstate.LiveDevice
 	parents []netstate.Device
-	// foundParents are the recorded parents as they came back.
-	foundParents []netstate.Device
+	// sandboxSteps are the steps that were needed on parents in the sandbox.
+	sandboxSteps []Step
 	// carrier says that the interface had carrier at the last look. hasAddresses says that it had its
 	// addresses.
 	carrier, hasAddresses bool
@@ -49,184 +35,75 @@ type attachmentRestore struct {
 	wanted *netstate.Interface
 	// built is what the kernel told of the link when it made it. The next look uses it.
 	built kernel.Built
-	// index is the index that the interface has now. indexOwnerName is the name of another device that has
-	// the recorded index.
+	// index is the index that the interface has now. indexOwnerName is the name of another device that
+	// has the recorded index.
 	index          int
 	indexOwnerName string
-	// hostSteps are the steps that were needed in the host. sandboxSteps are the steps that are needed
-	// on parents in the sandbox.
-	hostSteps, sandboxSteps []Step
 }
 
+// execute compares the interface with its record, and makes it as recorded. The parents have been found.
 func (w *attachmentRestore) execute() error {
-	if err := w.findParent(); err != nil {
-		w.keepLive()
-		return err
-	}
-	if w.run.scopes[w.record.Attachment] != wholeAttachment && w.record.HasOldParent(w.foundParents) {
+	if w.scope != wholeAttachment && w.record.HasOldParent(w.state.foundParents) {
 		return fmt.Errorf("%s was lost meanwhile", w.parent.Name) // The next restore brings back the whole attachment.
 	}
 	steps, err := w.plan()
 	if err != nil {
 		return err
 	}
-	w.outcome.Steps = slices.Concat(w.sandboxSteps, steps)
-	if len(w.outcome.Steps) == 0 && len(w.hostSteps) == 0 {
-		return w.finishUnchanged()
-	}
-	w.outcome.ParentReason, w.outcome.Reason = stepReasons(w.hostSteps), stepReasons(w.outcome.Steps)
-	w.outcome.State = stateAfter(steps)
-	if w.run.DryRun {
-		return nil
-	}
-	w.noteOwed()
-	failed := w.apply(steps)
-	w.outcome.AnnouncementOwed = isAnnounced(w.record.Interface) // Something may be built even if another step failed.
-	if failed != nil {
-		return errors.Join(failed, w.announceAndSave(false))
-	}
-	return w.announceAndSave(true)
-}
-
-// announceAndSave tells the neighbours the addresses, if they are owed and there is carrier. Then it writes into
-// the record what the next restore needs. whole says that the interface is as recorded.
-func (w *attachmentRestore) announceAndSave(whole bool) error {
-	w.checkCarrier()
-	w.announce()
-	return w.saveRecord(whole)
-}
-
-// finishUnchanged is for an attachment that is as recorded.
-func (w *attachmentRestore) finishUnchanged() error {
-	// Nobody says that pods are cut off because a member of their bond is back.
-	owed := w.record.AnnouncementOwed || w.record.HasOldParent(w.foundParents) || !w.run.DryRun && tellsChange(w.record, w.foundParents)
-	w.outcome.AnnouncementOwed = owed && isAnnounced(w.record.Interface)
-	if w.run.DryRun {
-		w.checkCarrier()
-		return nil
-	}
-	return w.announceAndSave(true)
-}
-
-func stateAfter(steps []Step) State {
-	if slices.ContainsFunc(steps, func(s Step) bool { return s.Action == Create || s.Action == MoveNIC }) {
-		return Restored
-	}
-	return Repaired
-}
-
-func (w *attachmentRestore) isNIC() bool { return w.record.Interface.Link.Kind == netstate.KindNIC }
-
-// parentNamespace is the namespace of the parents.
-func (w *attachmentRestore) parentNamespace() *kernel.Namespace {
-	if w.record.Interface.ParentsInSandbox {
-		return w.sandbox
-	}
-	return w.run.host
-}
-
-// findParent finds what the interface is to be stacked on. The steps in the host have been
-// done by now, or have failed. Parents in the sandbox are brought back here.
-func (w *attachmentRestore) findParent() error {
-	if w.isNIC() {
-		return w.findNIC()
-	}
-	if w.record.Interface.ParentsInSandbox {
-		return w.findParentInSandbox()
-	}
-	w.hostSteps = w.chain.plan.stepsBelow(w.record.Interface.Parents)
-	w.outcome.hostSteps = w.hostSteps
-	w.chain.mu.Lock()
-	defer w.chain.mu.Unlock()
-	plan := w.chain.afterPlan
-	result := plan.chain(w.record.Interface.Parents)
-	lacking := plan.stepsFor(result.parent.Index)
-	chain, err := plan.devices.Chain(result.parent.Index)
+	w.outcome.addSteps(slices.Concat(w.sandboxSteps, steps))
 	switch {
-	case result.blocker != nil:
-		w.outcome.failure = causeKey{kind: CauseDevice, device: w.record.Interface.Parents[result.blockerIndex].Name}
-		return result.blocker
-	case err != nil:
-		return err
-	case result.parent.Index < 0 && !w.run.DryRun:
-		w.outcome.failure = causeKey{kind: CauseDevice, device: lacking[0].Device}
-		return errors.New(w.chain.failureReasons(lacking))
-	}
-	w.outcome.base = result.found[len(result.found)-1].Name
-	w.parent, w.parents, w.foundParents, w.outcome.Parent = result.parent, chain, result.found, result.parent.Name
-	return nil
-}
-
-// failureReasons says why the steps in the host were not done: with the kernel's error if there was one.
-func (c *chainRestore) failureReasons(steps []Step) string {
-	var texts []string
-	for _, step := range steps {
-		text := stepReasons([]Step{step})
-		for _, result := range c.report.Parents {
-			if result.Error != "" && result.Device == step.Device && result.Action == step.Action {
-				text = result.Error
-			}
+	case len(w.sandboxSteps)+len(steps)+len(w.outcome.hostSteps) == 0:
+		// Nobody says that pods are cut off because a member of their bond is back.
+		owed := w.record.AnnouncementOwed || w.record.HasOldParent(w.state.foundParents) || !w.dryRun && tellsChange(w.record, w.state.foundParents)
+		w.outcome.AnnouncementOwed = owed && isAnnounced(w.record.Interface)
+		if w.dryRun {
+			w.checkCarrier()
+			return nil
 		}
-		texts = appendNew(texts, text)
+	case w.dryRun:
+		return nil
+	default:
+		w.noteOwed()
+		err = w.apply(steps)
+		w.outcome.AnnouncementOwed = isAnnounced(w.record.Interface) // Something may be built even if another step failed.
 	}
-	return strings.Join(texts, "; ")
+	w.checkCarrier()
+	if w.outcome.AnnouncementOwed && w.outcome.NoCarrier == "" && w.hasAddresses {
+		_ = w.node.announce(w.state) // Later, awaitCarrier or the next restore does it. Until then the record says that it is owed.
+	}
+	return errors.Join(err, w.saveRecord(err == nil))
 }
 
-// findNIC finds the NIC in the host that is to be moved, unless it is in the sandbox.
-func (w *attachmentRestore) findNIC() error {
-	w.outcome.Parent = ""
-	exists, err := w.sandbox.Exists(w.record.Interface.Link.Name)
-	if err != nil || exists {
-		return err
-	}
-	w.chain.mu.Lock()
-	nic, _, problem := w.chain.afterPlan.findHostNIC(w.record.Interface.Link)
-	w.chain.mu.Unlock()
-	if problem != nil {
-		identityErr := w.checkIdentity(nil)
-		if identityErr == nil {
-			w.outcome.failure = causeKey{kind: CauseDevice, device: nameInHost(w.record.Interface.Link)}
-		}
-		return cmp.Or(identityErr, error(problem))
-	}
-	w.parent, w.outcome.Parent, w.outcome.base = nic, nic.Name, nic.Name
-	return nil
-}
-
+// findParentInSandbox brings the parents in the sandbox back, and finds what the interface is to be stacked on.
 func (w *attachmentRestore) findParentInSandbox() error {
-	devices, err := w.sandbox.Devices()
-	if err != nil {
+	recorded := w.record.Interface.Parents
+	p := parentRestore{namespace: w.sandbox, recorded: hardwareOf(recorded), chains: [][]netstate.Device{recorded}, dryRun: w.dryRun}
+	if err := p.look(); err != nil {
 		return err
 	}
-	plan := NewParentPlan(devices, hardwareOf(w.record.Interface.Parents), ParentOptions{})
-	result := plan.chain(w.record.Interface.Parents)
-	if result.blocker != nil {
-		if w.run.DryRun {
-			return fmt.Errorf("%w yet: interfaces on it are planned once it exists", result.blocker)
-		}
-		return result.blocker
+	if blocker := p.plan.chain(recorded).Problem; blocker != nil && w.dryRun {
+		return fmt.Errorf("%w yet: interfaces on it are planned once it exists", blocker)
+	} else if blocker != nil {
+		return blocker
 	}
-	w.foundParents = result.found
-	w.sandboxSteps = plan.Steps()
-	if len(w.sandboxSteps) == 0 || w.run.DryRun {
-		return w.useParent(plan.devices, result.parent.Index)
-	}
-	runner := newStepRunner(w.sandbox)
-	for _, step := range w.sandboxSteps {
-		if err := runner.run(step); err != nil {
-			return err
-		}
-	}
-	if devices, err = w.sandbox.Devices(); err != nil {
+	if err := p.apply(); err != nil {
 		return err
 	}
-	return w.useParent(devices, runner.indexOf(result.parent.Index))
+	w.sandboxSteps = p.steps
+	found := p.after.chain(recorded)
+	switch {
+	case found.Problem != nil:
+		return found.Problem
+	case len(p.after.steps) > 0:
+		return errors.New(failureReasons(p.after.steps, p.results))
+	}
+	return w.useParent(p.after, found)
 }
 
-func (w *attachmentRestore) useParent(devices netstate.Devices, index int) (err error) {
-	w.parent, _ = devices.ByIndex(index)
-	w.outcome.Parent = w.parent.Name
-	w.parents, err = devices.Chain(index)
+// useParent takes what the plan has found for the parents.
+func (w *attachmentRestore) useParent(plan *ParentPlan, found ReadyChain) (err error) {
+	w.parent, w.outcome.Parent, w.state.foundParents = found.Parent, found.Parent.Name, found.Found
+	w.parents, err = plan.devices.Chain(found.Parent.Index)
 	return err
 }
 
@@ -238,7 +115,7 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	}
 	extent := kernel.ExtentOf(recorded)
 	extent.Built, w.built = w.built, kernel.Built{}
-	live, err := kernel.Capture(w.run.host, w.sandbox, w.chain.devices, w.record.Interface.Link.Name, extent)
+	live, err := kernel.Capture(w.node.host, w.sandbox, w.devices, w.record.Interface.Link.Name, extent)
 	w.carrier = live.Carrier
 	missing, alien := errors.Is(err, kernel.ErrNoDevice), errors.Is(err, kernel.ErrUnsupported)
 	if err != nil && !missing && !alien {
@@ -262,12 +139,11 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 		current, w.index = &live, live.Link.Index
 	}
 	w.outcome.Live = current
-	part := w.run.scopes[w.record.Attachment]
-	steps, problem := planInterface(recorded, current, w.parent.Name, w.parents)
-	if problem != nil && part == wholeAttachment {
-		return nil, problem
+	steps, err := planInterface(recorded, current, w.parent.Name, w.parents)
+	if err != nil && w.scope == wholeAttachment {
+		return nil, err
 	}
-	steps = part.filter(steps, recorded)
+	steps = w.scope.filter(steps, recorded)
 	if missing && w.indexOwnerName != "" && len(steps) > 0 {
 		steps[0].Reason += fmt.Sprintf("; its index %d is that of %s now, so that it gets another: programs that are bound to the index (SO_BINDTODEVICE, multicast groups) have to bind again",
 			w.record.Interface.Link.Index, w.indexOwnerName)
@@ -276,23 +152,11 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	return steps, nil
 }
 
-// keepLive keeps the interface as it is. It is for an interface whose parent was not found, so that
-// nothing is planned for it.
-func (w *attachmentRestore) keepLive() {
-	if !w.run.DryRun {
-		return
-	}
-	live, err := kernel.Capture(w.run.host, w.sandbox, w.chain.devices, w.record.Interface.Link.Name, kernel.ExtentOf(w.record.Interface))
-	if err == nil {
-		w.outcome.Live = &live
-	}
-}
-
 // wantedState returns the part of the record that has to be there now. It stays the same unless it
 // depends on other interfaces of the sandbox.
 func (w *attachmentRestore) wantedState() (netstate.Interface, error) {
 	if w.wanted == nil || hasDependentRoutes(w.record.Interface) {
-		wanted, err := w.run.Store.Effective(w.record, w.sandbox.Exists)
+		wanted, err := w.node.store.Effective(w.record, w.sandbox.Exists)
 		if err != nil {
 			return wanted, err
 		}
@@ -300,10 +164,6 @@ func (w *attachmentRestore) wantedState() (netstate.Interface, error) {
 	}
 	return *w.wanted, nil
 }
-
-// maxPasses is how often apply looks again at most. A step can take something else away: an address
-// that is replaced takes its routes with it.
-const maxPasses = 3
 
 // apply carries the steps out, and goes on after a failure. Then it looks whether the kernel
 // agrees with the record.
@@ -330,30 +190,126 @@ func (w *attachmentRestore) apply(steps []Step) error {
 
 // applySteps runs steps that batchSteps has grouped.
 func (w *attachmentRestore) applySteps(steps []Step) (err error) {
-	switch steps[0].Action {
-	case Create:
-		w.built, err = kernel.Build(w.parentNamespace(), w.sandbox, w.parent.Index, *w.wanted, rebuildOptions)
-		return err
-	case MoveNIC:
-		return w.moveNIC()
-	default:
-		return applyTo(w.sandbox, w.index, w.record.Interface, steps...)
+	t := target{namespace: w.sandbox, index: w.index, parentAt: w.node.host, related: w.parent.Index, recorded: w.record.Interface, wanted: w.wanted}
+	switch {
+	case steps[0].Action == MoveNIC:
+		unlock, err := w.node.store.LockHost(context.Background())
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if t.related, err = (stepRunner{namespace: w.node.host}).check(w.parent); err != nil {
+			return err
+		}
+	case w.record.Interface.ParentsInSandbox:
+		t.parentAt = w.sandbox
+	}
+	err = t.apply(steps...)
+	w.built = t.built
+	return err
+}
+
+func (w *attachmentRestore) isNIC() bool { return w.record.Interface.Link.Kind == netstate.KindNIC }
+
+// checkCarrier notes which device without carrier cuts the attachment off.
+func (w *attachmentRestore) checkCarrier() {
+	o := w.outcome
+	w.state.parentIndex = w.parent.Index
+	switch {
+	case !w.record.Interface.Link.Up: // As recorded.
+	case onHost(&w.record) && !w.parent.Carrier:
+		o.NoCarrier = w.parent.Name
+	case !w.carrier:
+		o.NoCarrier, o.ownLink = w.record.Interface.Link.Name, true
 	}
 }
 
-// rebuildOptions says that the record has the whole state of an interface that is made.
-var rebuildOptions = kernel.ConfigureOptions{Rebuild: true}
+// noteOwed writes into the record that an announcement is owed, before anything is changed, unless the record tells it anyway. If it
+// cannot be written, saveRecord says so. A member's index tells it to a restore alone: a capture between the kill and that restore
+// writes the new index, so it is not enough where the interface itself is changed.
+func (w *attachmentRestore) noteOwed() {
+	found := w.state.foundParents
+	evident := w.record.HasOldParent(found) || len(w.outcome.Steps) == 0 && tellsChange(w.record, found)
+	if isAnnounced(w.record.Interface) && !evident && writeOwed(w.node.store, w.record.Attachment, true) == nil {
+		w.record.AnnouncementOwed = true
+	}
+}
 
-// moveNIC moves the NIC that was found in the host into the sandbox.
-func (w *attachmentRestore) moveNIC() error {
-	unlock, err := w.run.Store.LockHost(context.Background())
-	if err != nil {
+// saveRecord writes into the record what the next restore needs: the new names and hardware of the parents, the
+// interface's index, and whether an announcement is owed. So nobody has to give --parent again.
+//
+// Old indices of the parents in the record show a loss (Losses). After a kill, they show that the restore has to go on.
+// So they are written last (saveIndices), or here with all else if the interface is whole and no other interface of the sandbox can
+// depend on it.
+func (w *attachmentRestore) saveRecord(whole bool) error {
+	link, recorded, found := &w.record.Interface.Link, w.record.Interface.Parents, w.state.foundParents
+	if w.index == 0 {
+		w.index = link.Index // The interface is not there: creating it failed.
+	}
+	if (w.isNIC() || chainKey(found) == chainKey(recorded)) && link.Index == w.index && w.record.AnnouncementOwed == w.outcome.AnnouncementOwed {
+		return nil
+	}
+	if !w.isNIC() {
+		w.record.Interface.Parents = found
+		if whole && w.state.sandbox.records == 1 {
+			w.state.foundParents = nil // saveIndices has nothing to write.
+		} else {
+			w.record.Interface.Parents = netstate.WithIndices(found, recorded)
+		}
+	}
+	link.Index, w.record.AnnouncementOwed = w.index, w.outcome.AnnouncementOwed
+	return w.node.store.Save(w.record)
+}
+
+// indexAction writes the new indices of one record's parents.
+type indexAction struct {
+	attachments *announcements
+	state       *attachmentState
+	renewal     checkpoint.Renewal
+}
+
+func (a indexAction) Target() checkpoint.Record { return a.renewal.Record }
+
+// Fail keeps the old indices of a sandbox that is busy: who is at work on it looks for itself, or the next restore does.
+func (a indexAction) Fail(err error) {
+	if !errors.Is(err, checkpoint.ErrBusy) && !errors.Is(err, change.ErrNotTried) {
+		a.attachments.change(func() { a.state.Fail(err) })
+	}
+}
+
+// saveIndices writes the new indices of the parents of all attachments that are as recorded: into one file, or else into each record.
+func (c *chainRestore) saveIndices(ctx context.Context) {
+	var actions []indexAction
+	var renewals []checkpoint.Renewal
+	c.attachments.change(func() {
+		for _, s := range c.attachments.states {
+			if s.outcome.IsAsRecorded() && s.foundParents != nil && !netstate.SameIndices(s.foundParents, s.listed.Interface.Parents) {
+				renewal := checkpoint.Renewal{Record: *s.listed, Parents: s.foundParents}
+				actions, renewals = append(actions, indexAction{c.attachments, s, renewal}), append(renewals, renewal)
+			}
+			s.foundParents = nil
+		}
+	})
+	limited, cancel := context.WithTimeout(ctx, busyTimeout) // Neighbours may wait to be told.
+	defer cancel()
+	store := c.run.node.store
+	if c.run.opts.DryRun || len(actions) == 0 || store.RenewIndices(limited, renewals) == nil {
+		return
+	}
+	runner := change.NewRunner(store)
+	runner.Patience = busyTimeout
+	change.Run(ctx, runner, actions, func(a indexAction) error { return saveParents(store, a.renewal) })
+}
+
+// saveParents is saveIndices for one record. The caller holds the sandbox's lock.
+func saveParents(store *checkpoint.Store, n checkpoint.Renewal) error {
+	record, err := store.Reload(n.Record)
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return nil
+	}
+	if err != nil || netstate.SameIndices(n.Parents, record.Interface.Parents) || chainKey(n.Parents) != chainKey(record.Interface.Parents) {
 		return err
 	}
-	defer unlock()
-	index, err := newStepRunner(w.run.host).check(w.parent)
-	if err != nil {
-		return err
-	}
-	return kernel.MoveNIC(w.run.host, w.sandbox, index, *w.wanted, rebuildOptions)
+	record.Interface.Parents = n.Parents
+	return store.Save(record)
 }

@@ -16,7 +16,7 @@ func (p *ParentPlan) planMissingBond(recorded netstate.Device, notThere *Problem
 		return 0, notThere
 	}
 	if !slices.ContainsFunc(recorded.Bond.Members, p.isFree) {
-		return 0, &Problem{Transient: true, Reason: fmt.Sprintf("%s can't be built: none of its members is there and free", recorded.Name)}
+		return 0, transientf("%s can't be built: none of its members is there and free", recorded.Name)
 	}
 	live := recorded
 	bond := *recorded.Bond
@@ -59,14 +59,14 @@ func (p *ParentPlan) isFree(m netstate.Member) bool {
 
 // planMembers plans to enslave the recorded members that came back free. It returns all members
 // by the names and the hardware that they have now.
-func (p *ParentPlan) planMembers(bond netstate.LiveDevice, recorded netstate.Bond, r *chainResult) []netstate.Member {
+func (p *ParentPlan) planMembers(bond netstate.LiveDevice, recorded netstate.Bond, r *ReadyChain) []netstate.Member {
 	members := slices.Clone(recorded.Members)
 	assigned := map[int]string{}
 	for i, m := range recorded.Members {
 		index, problem := p.planMember(bond, m, assigned, r)
 		if problem != nil {
 			problem.Reason = fmt.Sprintf("%s lacks its member: %s", bond.Name, problem.Reason)
-			r.problems = append(r.problems, problem)
+			r.lacking = append(r.lacking, problem)
 			continue
 		}
 		live := p.devices[index]
@@ -81,7 +81,7 @@ func (p *ParentPlan) planMembers(bond netstate.LiveDevice, recorded netstate.Bon
 
 // planMember returns the place of the device that the recorded member is now. It plans to enslave
 // the device if that is free. assigned has the names of other members by their places.
-func (p *ParentPlan) planMember(bond netstate.LiveDevice, m netstate.Member, assigned map[int]string, r *chainResult) (int, *Problem) {
+func (p *ParentPlan) planMember(bond netstate.LiveDevice, m netstate.Member, assigned map[int]string, r *ReadyChain) (int, *Problem) {
 	index, note, problem := p.findMember(bond, m)
 	if problem != nil {
 		if i := p.byName(m.Name); i >= 0 && assigned[i] == "" && p.devices[i].MasterIndex == bond.Index && p.canBeMember(m, i) {
@@ -91,14 +91,14 @@ func (p *ParentPlan) planMember(bond netstate.LiveDevice, m netstate.Member, ass
 	}
 	nic := &p.devices[index]
 	if name := assigned[index]; name != "" {
-		return 0, &Problem{Reason: fmt.Sprintf("%s would be %s, which is its member %s already", m.Name, nic.Name, name)}
+		return 0, problemf("%s would be %s, which is its member %s already", m.Name, nic.Name, name)
 	}
 	switch nic.MasterIndex {
 	case bond.Index:
 	case 0:
 		p.planEnslave(nic, bond, m.Name)
 	default:
-		return 0, &Problem{Reason: fmt.Sprintf("%s belongs to %s now, left alone", nic.Name, p.nameOf(nic.MasterIndex))}
+		return 0, problemf("%s belongs to %s now, left alone", nic.Name, p.nameOf(nic.MasterIndex))
 	}
 	if isExchanged(m.NIC, nic.NIC) {
 		r.addNote(note)

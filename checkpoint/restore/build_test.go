@@ -107,17 +107,17 @@ func planChains(p *ParentPlan, chains ...stack) planResult {
 	for _, c := range chains {
 		r := p.chain(c)
 		s.Notes = append(s.Notes, r.notes...)
-		for _, problem := range r.problems {
+		for _, problem := range r.lacking {
 			s.Problems = append(s.Problems, problem.says())
 		}
-		if r.blocker != nil {
-			s.Broken = append(s.Broken, r.blocker.says())
+		if r.Problem != nil {
+			s.Broken = append(s.Broken, r.Problem.says())
 			s.On = append(s.On, "")
 			continue
 		}
-		s.On = append(s.On, r.parent.Name)
+		s.On = append(s.On, r.Parent.Name)
 	}
-	s.Steps = withReasons(p.Steps())
+	s.Steps = withReasons(p.steps)
 	return s
 }
 

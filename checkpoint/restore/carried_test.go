@@ -47,7 +47,7 @@ func TestPlanOfWhatTheHostCarried(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			steps, note := planCarried("bond4.3", recorded, test.live, 700*time.Second)
+			steps, note := planCarried(up(3, vlan("bond4.3", 3), 2), recorded, test.live, 700*time.Second)
 			if diff := cmp.Diff(test.steps, withReasons(steps)); diff != "" || note != test.note {
 				t.Errorf("note %q, steps (-want +got):\n%s", note, diff)
 			}
@@ -66,7 +66,7 @@ func TestTheNewestRecordSaysWhatTheHostCarried(t *testing.T) {
 		i.Parents = stack{parent, nic("eth1", 1)}
 		return checkpoint.Record{Interface: i, CapturedAt: time.Date(2026, 1, 1, 1, minute, 0, 0, time.UTC)}
 	}
-	now := func(r checkpoint.Record, place int) (string, bool) { return r.Interface.Parents[place].Name, true }
+	plan := NewParentPlan(devices{up(2, nic("eth1", 1), 0), up(3, vlan("eth1.3", 3), 2)}, nil, ParentOptions{})
 	for name, test := range map[string]struct {
 		records []checkpoint.Record
 		want    string
@@ -76,7 +76,7 @@ func TestTheNewestRecordSaysWhatTheHostCarried(t *testing.T) {
 		"taken away since then": {[]checkpoint.Record{at(1, &older), at(2, nil)}, ""},
 	} {
 		got := ""
-		for _, o := range newestCarried(test.records, now) {
+		for _, o := range newestCarried(test.records, plan) {
 			got = o.carried.Addresses[0].String()
 		}
 		if got != test.want {
@@ -138,9 +138,9 @@ func TestPlanOfANIC(t *testing.T) {
 		t.Errorf("problem %v", problem)
 	}
 	recorded := netstate.Interface{Link: link}
-	steps, problem := planInterface(recorded, nil, "enp5", nil)
-	if problem != nil || len(steps) != 1 || steps[0].String() != "move enp5 of the host to the sandbox as net1" {
-		t.Errorf("%v, %v", steps, problem)
+	steps, err := planInterface(recorded, nil, "enp5", nil)
+	if err != nil || len(steps) != 1 || steps[0].String() != "move enp5 of the host to the sandbox as net1" {
+		t.Errorf("%v, %v", steps, err)
 	}
 }
 
@@ -153,16 +153,16 @@ func TestWhatARebuiltParentLacksIsNamed(t *testing.T) {
 	const begin = "eth1.3 in the host is made anew, without what it had when recorded and no restore brings back: "
 	for name, test := range map[string]struct {
 		records []checkpoint.Record
-		want    []string
+		want    string
 	}{
-		"nothing":          {[]checkpoint.Record{on("eth1.3", false)}, nil},
-		"another's":        {[]checkpoint.Record{on("eth1.4", false, "alias \"x\"")}, nil},
-		"one in a sandbox": {[]checkpoint.Record{on("eth1.3", true, "alias \"x\"")}, nil},
+		"nothing":          {[]checkpoint.Record{on("eth1.3", false)}, ""},
+		"another's":        {[]checkpoint.Record{on("eth1.4", false, "alias \"x\"")}, ""},
+		"one in a sandbox": {[]checkpoint.Record{on("eth1.3", true, "alias \"x\"")}, ""},
 		"of many records, each thing once": {[]checkpoint.Record{
 			on("eth1.3", false, "alias \"x\""), on("eth1.3", false, "alias \"x\"", "qdisc tbf 1:"), on("eth1.3", false),
-		}, list(begin + `alias "x", qdisc tbf 1:`)},
+		}, begin + `alias "x", qdisc tbf 1:`},
 	} {
-		if diff := cmp.Diff(test.want, notRestoredNotes("eth1.3", test.records)); diff != "" {
+		if diff := cmp.Diff(test.want, notRestoredNote("eth1.3", test.records)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

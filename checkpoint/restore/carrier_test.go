@@ -262,15 +262,18 @@ func TestAnAnnouncementIsOwedFromBeforeAChange(t *testing.T) {
 			"a parent": (*chainRestore).noteOwedByParents,
 			"an interface": func(c *chainRestore) {
 				changed := &Outcome{Steps: []Step{{Action: SetMTU}}}
-				(&attachmentRestore{run: c.run, chain: c, record: test.record, foundParents: record.Interface.Parents, outcome: changed}).noteOwed()
+				state := &attachmentState{foundParents: record.Interface.Parents}
+				(&attachmentRestore{node: c.run.node, record: test.record, state: state, outcome: changed}).noteOwed()
 			},
 		} {
 			save(t, l.store, test.record)
 			c := &chainRestore{
-				run: newRun(Options{Store: l.store}, host), records: []checkpoint.Record{test.record},
-				plan: NewParentPlan(must(host.Devices())(t), nil, ParentOptions{}),
+				run: &restoreRun{node: &Restorer{store: l.store, host: host}}, records: []checkpoint.Record{test.record},
+				host: parentRestore{namespace: host, chains: [][]netstate.Device{test.record.Interface.Parents}},
 			}
-			c.plan.chain(test.record.Interface.Parents)
+			if err := c.host.look(); err != nil {
+				t.Fatal(err)
+			}
 			note(c)
 			if owed := must(l.store.Load("c1", "eth0"))(t).AnnouncementOwed; owed != test.want {
 				t.Errorf("%s on %s is changed: owed %t", what, name, owed)
@@ -350,12 +353,11 @@ func TestTheNoteOfAnAnnouncementIsNotWaitedFor(t *testing.T) {
 	defer must(store.Lock(t.Context(), "c1"))(t)()
 	host := must(kernel.OpenHost())(t)
 	defer host.Close()
-	r := newRun(Options{Store: store, Wait: time.Minute, Waiting: func(reasons []string) { t.Errorf("it waits for %q", reasons) }}, host)
-	r.sandboxes = map[string]*sandboxRestore{"c1": {chains: 2}}
-	r.waitingFor = make([][]string, 1)
-	o := &Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Restored, AnnouncementOwed: true}
+	s := &attachmentState{outcome: Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Restored, AnnouncementOwed: true}, sandbox: &sandboxRestore{chains: 2}}
+	o := &s.outcome
 	o.Interface.Link.Kind = netstate.KindNIC // Nothing is announced for one that is gone.
-	c := &chainRestore{run: r, outcomes: []*Outcome{o}}
+	r := &Restorer{store: store, host: host}
+	c := newTestChain(r, Options{Wait: time.Minute, Waiting: func(reasons []string) { t.Errorf("it waits for %q", reasons) }}, s)
 	c.awaitCarrier(t.Context())
 	if !o.Announced || !o.AnnouncementOwed || c.report.WaitDuration >= pollInterval {
 		t.Errorf("announced %v, owed %v, waited %s", o.Announced, o.AnnouncementOwed, c.report.WaitDuration)
@@ -367,14 +369,19 @@ func TestAnAttachmentThatIsBuiltAgainWaitsForCarrier(t *testing.T) {
 	host := must(kernel.OpenHost())(t)
 	defer host.Close()
 	var waiting []string
-	r := newRun(Options{Wait: 3 * pollInterval, Waiting: func(reasons []string) { waiting = reasons }}, host)
-	r.waitingFor = make([][]string, 1)
-	again := &Outcome{State: Restored, AnnouncementOwed: true, NoCarrier: "lan0"}
-	c := &chainRestore{run: r, outcomes: []*Outcome{again.addEarlier(&Outcome{State: Restored, Announced: true})}}
+	opts := Options{Wait: 10 * pollInterval, Waiting: func(reasons []string) { waiting = reasons }}
+	again := &attachmentState{outcome: Outcome{State: Restored, Announced: true, AnnouncementOwed: true, NoCarrier: "lan0"}}
+	c := newTestChain(&Restorer{host: host}, opts, again)
 	c.awaitCarrier(t.Context())
-	if len(waiting) != 1 || !strings.HasPrefix(waiting[0], "lan0 has no carrier") || c.report.WaitDuration < r.Wait {
+	if len(waiting) != 1 || !strings.HasPrefix(waiting[0], "lan0 has no carrier") || c.report.WaitDuration < opts.Wait {
 		t.Errorf("it waits for %q, for %s", waiting, c.report.WaitDuration)
 	}
+}
+
+// newTestChain returns a chain whose attachments were restored.
+func newTestChain(r *Restorer, opts Options, states ...*attachmentState) *chainRestore {
+	run := &restoreRun{node: r, opts: opts, waitingFor: make([][]string, 1)}
+	return &chainRestore{run: run, attachments: &announcements{node: r, states: states}}
 }
 
 func save(t *testing.T, store *checkpoint.Store, r checkpoint.Record) {

@@ -1,8 +1,6 @@
 package restore
 
 import (
-	"slices"
-
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -20,7 +18,7 @@ type Chain struct {
 // name the same device: by its name, its permanent MAC or its place on the bus. mapped is ParentOptions.Mapped: a
 // device and the device that it is mapped to are in one chain too. Chains on bonds come first. Otherwise the order is
 // that of the first records.
-func Chains(records []checkpoint.Record, mapped map[string]string) []Chain {
+func Chains(records []checkpoint.Record, mapped map[string]string) (chains []Chain) {
 	sets := disjointSets{}
 	for oldName, newName := range mapped {
 		sets.join("name "+oldName, "name "+newName)
@@ -33,25 +31,53 @@ func Chains(records []checkpoint.Record, mapped map[string]string) []Chain {
 		}
 		keys[i] = recordKeys[0]
 	}
-	var chains []Chain
-	place := map[string]int{}
+	byRoot, onBond := map[string]*Chain{}, map[*Chain]bool{}
+	var order []*Chain
 	for i, key := range keys {
 		root := sets.find(key)
-		index, ok := place[root]
-		if !ok {
-			index = len(chains)
-			place[root] = index
-			chains = append(chains, Chain{Base: baseOf(&records[i])})
+		c := byRoot[root]
+		if c == nil {
+			c = &Chain{Base: baseOf(&records[i])}
+			byRoot[root], order = c, append(order, c)
 		}
-		chains[index].Records = append(chains[index].Records, records[i])
-		if onBond(&records[i]) {
-			chains[index].Base = baseOf(&records[i])
+		c.Records = append(c.Records, records[i])
+		if isOnBond(records[i].Interface.Parents) {
+			c.Base, onBond[c] = baseOf(&records[i]), true
 		}
 	}
-	slices.SortStableFunc(chains, func(a, b Chain) int {
-		return trueFirst(slices.ContainsFunc(a.Records, isOnBond), slices.ContainsFunc(b.Records, isOnBond))
-	})
+	for _, c := range bondsFirst(order, func(c *Chain) bool { return onBond[c] }) {
+		chains = append(chains, *c)
+	}
 	return chains
+}
+
+// parentChains returns the parents of the records in the host, each chain once: first those on bonds. The plan for the others depends on
+// which NICs become members.
+func parentChains(records []checkpoint.Record) (chains [][]netstate.Device) {
+	known := map[string]bool{}
+	for i := range records {
+		if !onHost(&records[i]) {
+			continue
+		}
+		parents := records[i].Interface.Parents
+		if key := chainKey(parents); !known[key] {
+			known[key] = true
+			chains = append(chains, parents)
+		}
+	}
+	return bondsFirst(chains, isOnBond)
+}
+
+// bondsFirst returns the list with those on bonds before the others.
+func bondsFirst[T any](list []T, onBond func(T) bool) (sorted []T) {
+	for _, first := range []bool{true, false} {
+		for _, element := range list {
+			if onBond(element) == first {
+				sorted = append(sorted, element)
+			}
+		}
+	}
+	return sorted
 }
 
 // chainKeys returns the keys that records of one chain share. There is at least one key.
@@ -98,38 +124,21 @@ func baseOf(r *checkpoint.Record) string {
 	}
 }
 
-func onBond(r *checkpoint.Record) bool {
-	parents := r.Interface.Parents
+// isOnBond says that the lowest of the parents is a bond.
+func isOnBond(parents []netstate.Device) bool {
 	return len(parents) > 0 && parents[len(parents)-1].Bond != nil
-}
-
-func isOnBond(r checkpoint.Record) bool { return onBond(&r) }
-
-// trueFirst compares two values: true comes first.
-func trueFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }
 
 // disjointSets holds sets of keys (union-find). The value of a key is another key of its set, closer to the set's root.
 type disjointSets map[string]string
 
 func (d disjointSets) find(key string) string {
-	for {
-		up, ok := d[key]
-		if !ok || up == key {
-			return key
-		}
-		if next, ok := d[up]; ok {
-			d[key] = next // This shortens the next search.
-		}
-		key = up
+	up, ok := d[key]
+	if !ok {
+		return key
 	}
+	d[key] = d.find(up) // This shortens the next search.
+	return d[key]
 }
 
 func (d disjointSets) join(a, b string) {

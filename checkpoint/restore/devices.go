@@ -38,7 +38,7 @@ func deviceStates(plan *ParentPlan, hostDevices netstate.Devices, records []chec
 		result := plan.chain(recorded)
 		path, below := "", ""
 		for place := range slices.Backward(recorded) {
-			device := result.found[place]
+			device := result.Found[place]
 			path += "\x00" + device.Name // The names from the base up tell devices apart.
 			state, ok := states[path]
 			if !ok {

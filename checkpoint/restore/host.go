@@ -2,81 +2,103 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/udev"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // restoreParents plans again and again, until no device is missing that may still appear and udev is
 // done with those that are there, or until the time has passed. Then it brings back the devices between the bases and the
 // interfaces.
 func (c *chainRestore) restoreParents(ctx context.Context) error {
-	for start := time.Now(); ; {
-		wait, err := c.planHost(ctx, start)
-		if err == nil && !wait {
-			wait, err = c.restoreHostLocked(ctx, start)
+	for start := time.Now(); ; wait.Sleep(ctx, pollInterval) {
+		again, err := c.planHost(ctx, start)
+		if err == nil && !again {
+			again, err = c.restoreHostLocked(ctx, start)
 		}
-		if err != nil || !wait {
+		if err != nil || !again {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pollInterval):
-		}
 	}
+}
+
+// planHost plans on the devices as they are now. It says whether there is something to wait for.
+func (c *chainRestore) planHost(ctx context.Context, start time.Time) (again bool, err error) {
+	if err := c.host.look(); err != nil {
+		return false, err
+	}
+	p, waited, opts := c.parentStatus(), time.Since(start), &c.run.opts
+	complete := len(p.missing)+len(p.udevPending) == 0
+	if opts.DryRun || ctx.Err() != nil || waited >= opts.Wait || complete && (len(p.optional) == 0 || waited >= memberWait) {
+		c.reportParentStatus(p)
+		c.report.WaitDuration = waited
+		c.setWaiting(nil)
+		return false, nil
+	}
+	c.setWaiting(slices.Concat(p.missing, p.udevPending, p.optional))
+	return true, nil
 }
 
 // restoreHostLocked changes the host's devices, under the lock that keeps other restores off. It changes nothing
-// if there is something to wait for again: nobody waits under the lock.
-func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (wait bool, err error) {
-	if !c.run.DryRun && (len(c.plan.Steps()) > 0 || c.run.HostAddresses) {
-		if ctx.Err() != nil {
-			c.report.problem("interrupted before anything was done to the host's devices")
-			return false, c.useCurrentHost()
+// if there is something to wait for again: nobody waits under the lock. If it cannot change anything, the run goes on with the devices
+// that are there: sandboxes on them can be restored.
+func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (again bool, err error) {
+	if !c.run.opts.DryRun && (len(c.host.plan.steps) > 0 || c.run.opts.HostAddresses) {
+		unlock, err := func() {}, errors.New("interrupted")
+		if ctx.Err() == nil {
+			unlock, err = c.run.node.store.LockHost(ctx)
 		}
-		unlock, err := c.run.Store.LockHost(ctx)
 		if err != nil {
 			c.report.problem(printable.Joined(err) + ": nothing is done to the host's devices")
-			return false, c.useCurrentHost()
+			err := c.host.look()
+			c.reportPlan()
+			return false, err
 		}
 		defer unlock()
-		if wait, err := c.planHost(ctx, start); wait || err != nil {
-			return wait, err
+		if again, err := c.planHost(ctx, start); again || err != nil {
+			return again, err
 		}
 		c.noteOwedByParents()
 	}
-	if err := c.applyPlan(); err != nil {
+	planned := c.host.plan
+	if err := c.host.apply(); err != nil {
 		return false, err
 	}
-	c.replan()
+	if c.host.plan != planned {
+		c.reportParentStatus(c.parentStatus())
+	}
+	c.report.addSteps(c.host.results)
+	c.reportPlan()
 	return false, c.restoreCarried()
 }
 
-// useCurrentHost goes on with the devices that are there. Sandboxes on them can be restored.
-func (c *chainRestore) useCurrentHost() (err error) {
-	if c.devices, err = c.run.host.Devices(); err == nil {
-		c.lastDevices = c.devices
-		c.replan()
-	}
-	return err
-}
-
-// replan plans again on the devices as they are after the first plan. It reports the steps that
-// were not done.
-func (c *chainRestore) replan() {
-	c.afterPlan = NewParentPlan(c.devices, c.run.recorded, ParentOptions{Mapped: c.run.Mapped, allowed: c.run.allowed})
+// noteOwedByParents writes into the records of the chain that an announcement is owed, before their parents are changed.
+func (c *chainRestore) noteOwedByParents() {
 	for i := range c.records {
-		if record := &c.records[i]; onHost(record) {
-			c.afterPlan.chain(record.Interface.Parents)
+		r, plan := &c.records[i], c.host.plan
+		if !onHost(r) || !isAnnounced(r.Interface) {
+			continue
+		}
+		chain := plan.chain(r.Interface.Parents)
+		if len(plan.stepsConcerning(chain.Parent.Index, plan.steps)) > 0 && !tellsChange(*r, chain.Found) {
+			_ = saveOwed(c.run.node.store, r.Attachment, true)
 		}
 	}
-	for _, text := range shadowedVLANs(c.devices, hostNames(c.records)) {
+}
+
+// reportPlan reports what is still missing in the host.
+func (c *chainRestore) reportPlan() {
+	for _, text := range shadowedVLANs(c.host.devices, hostNames(c.records)) {
 		c.report.problem(text)
 	}
-	for _, step := range c.afterPlan.Steps() {
+	for _, step := range c.host.after.steps {
 		c.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
 	}
 }
@@ -101,39 +123,157 @@ func shadowedVLANs(devices netstate.Devices, used map[string]bool) (texts []stri
 	return texts
 }
 
-// applyPlan carries the plan out. If something has changed since the plan was made, it plans
-// again, a few times at most.
-func (c *chainRestore) applyPlan() error {
-	for pass := 1; ; pass++ {
-		steps := c.plan.Steps()
-		count := c.applyHostSteps(steps, pass < maxPasses)
-		c.devices = c.plan.devices
-		if c.run.DryRun || len(steps) == 0 {
-			return nil
-		}
-		devices, err := c.run.host.Devices()
-		if err != nil {
-			return err
-		}
-		c.devices, c.lastDevices = devices, devices
-		if count == len(steps) {
-			return nil
-		}
-		before := slices.Concat(c.plan.earlierSteps, steps[:count])
-		c.plan = NewParentPlan(devices, c.run.recorded, c.run.ParentOptions)
-		c.plan.earlierSteps = before
-		c.reportParentStatus(c.parentStatus())
+// memberWait is how long to wait at most for what an attachment can do without: a member of a bond
+// that has another member, or a NIC if another card is in its place.
+const memberWait = 5 * time.Second
+
+// parentStatus is what is known of the parents of all records before anything is done.
+type parentStatus struct {
+	notes, problems []string
+	// missing is what attachments cannot do without. optional is what they can do without. Both may
+	// still appear.
+	missing, optional []string
+	// udevPending are the devices that udev is not done with.
+	udevPending []string
+}
+
+// reportParentStatus puts into the report what is known before anything is done.
+func (c *chainRestore) reportParentStatus(p parentStatus) {
+	c.report.Notes, c.report.Problems = p.notes, p.problems
+	for _, reason := range p.udevPending {
+		c.report.note(reason + ": it is used all the same")
 	}
 }
 
-// applyHostSteps runs steps on devices of the host, and reports them. It returns how many it has finished with.
-func (c *chainRestore) applyHostSteps(steps []Step, giveUp bool) int {
-	results := runSteps(c.run.host, steps, c.run.DryRun, giveUp)
-	for _, r := range results {
-		if r.Error != "" {
-			c.report.problem(r.Error)
+func (c *chainRestore) parentStatus() (p parentStatus) {
+	for _, chain := range c.host.chains {
+		result := c.host.plan.chain(chain)
+		for _, n := range result.notes {
+			p.notes = appendNew(p.notes, n)
+		}
+		if result.unsure {
+			p.optional = appendNew(p.optional, result.notes[0])
+		}
+		for _, problem := range result.lacking {
+			p.problems = appendNew(p.problems, problem.Reason)
+			if problem.Transient {
+				p.optional = appendNew(p.optional, problem.Reason)
+			}
+		}
+		p.addMissing(result.Problem)
+	}
+	for i := range c.records {
+		if c.records[i].Interface.Link.Kind == netstate.KindNIC {
+			c.addNICStatus(c.records[i], &p)
 		}
 	}
-	c.report.Parents = append(c.report.Parents, results...)
-	return len(results)
+	for _, step := range c.host.plan.steps {
+		p.checkUdev(step.planned)
+	}
+	return p
+}
+
+// addMissing adds the reason for which nothing can be built, if waiting may solve it.
+func (p *parentStatus) addMissing(problem *Problem) {
+	if problem != nil && problem.Transient {
+		p.missing = appendNew(p.missing, problem.Reason)
+	}
+}
+
+// addNICStatus adds what is known of a NIC that belongs to the sandbox.
+func (c *chainRestore) addNICStatus(record checkpoint.Record, p *parentStatus) {
+	present, cached := c.nicInSandbox[record.Attachment]
+	if !cached {
+		present = c.isInSandbox(record)
+		c.nicInSandbox[record.Attachment] = present
+	}
+	if present {
+		return
+	}
+	nic, note, problem := c.host.plan.findHostNIC(record.Interface.Link)
+	if note != "" {
+		p.notes = appendNew(p.notes, note)
+	}
+	if p.addMissing(problem); problem == nil {
+		p.checkUdev(nic)
+	}
+}
+
+// checkUdev notes that udev is not done with a device that is to be changed. Before Linux 6.2 a device
+// that is up cannot be renamed: if it is set up too early, it does not get the name that the host has
+// for it.
+func (p *parentStatus) checkUdev(d netstate.LiveDevice) {
+	if d.Index <= 0 {
+		return // It is not there yet.
+	}
+	finished, err := udev.Initialized(d.Index)
+	switch {
+	case err != nil:
+		p.notes = appendNew(p.notes, fmt.Sprintf("udev: %v", err))
+	case !finished:
+		p.udevPending = appendNew(p.udevPending, d.Name+" is there, but udev is not done with it")
+	}
+}
+
+// isInSandbox says that the sandbox has the interface, under whatever name. It also returns true if
+// nobody can look at the sandbox.
+func (c *chainRestore) isInSandbox(record checkpoint.Record) bool {
+	sandbox, err := c.run.namespaces.open(record.Namespace)
+	if err != nil {
+		return true
+	}
+	defer sandbox.Close()
+	exists, err := sandbox.Exists(record.Interface.Link.Name)
+	if err != nil || exists {
+		return true
+	}
+	return c.newAttachment(record, sandbox, newState(&record)).checkIdentity(nil) != nil
+}
+
+// findParent finds what the interface is to be stacked on. The steps in the host have been
+// done by now, or have failed. Parents in the sandbox are brought back here.
+func (c *chainRestore) findParent(w *attachmentRestore) error {
+	switch {
+	case w.isNIC():
+		return c.findNIC(w)
+	case w.record.Interface.ParentsInSandbox:
+		return w.findParentInSandbox()
+	}
+	recorded := w.record.Interface.Parents
+	c.attachments.mu.Lock()
+	defer c.attachments.mu.Unlock()
+	result := c.host.after.chain(recorded)
+	lacking := c.host.after.stepsConcerning(result.Parent.Index, c.host.after.steps)
+	switch {
+	case result.Problem != nil:
+		w.outcome.failure = causeKey{kind: CauseDevice, device: recorded[result.problemAt].Name}
+		return result.Problem
+	case result.Parent.Index < 0 && !w.dryRun:
+		w.outcome.failure = causeKey{kind: CauseDevice, device: lacking[0].Device}
+		return errors.New(failureReasons(lacking, c.host.results))
+	}
+	w.outcome.hostSteps, w.outcome.base = c.host.after.stepsConcerning(result.Parent.Index, c.host.steps), result.Found[len(result.Found)-1].Name
+	return w.useParent(c.host.after, result)
+}
+
+// findNIC finds the NIC in the host that is to be moved, unless it is in the sandbox.
+func (c *chainRestore) findNIC(w *attachmentRestore) error {
+	w.outcome.Parent = ""
+	exists, err := w.sandbox.Exists(w.record.Interface.Link.Name)
+	if err != nil || exists {
+		return err
+	}
+	c.attachments.mu.Lock()
+	nic, _, problem := c.host.after.findHostNIC(w.record.Interface.Link)
+	c.attachments.mu.Unlock()
+	if problem != nil {
+		err := w.checkIdentity(nil)
+		if err == nil {
+			w.outcome.failure = causeKey{kind: CauseDevice, device: nameInHost(w.record.Interface.Link)}
+			return problem
+		}
+		return err
+	}
+	w.parent, w.outcome.Parent, w.outcome.base = nic, nic.Name, nic.Name
+	return nil
 }

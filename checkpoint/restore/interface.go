@@ -11,8 +11,8 @@ import (
 // planInterface is a pure function: it decides which steps make the live interface the recorded one.
 // live is nil if the interface is gone. parent is the name of the device to stack it on, and parents the
 // whole chain as it is now. An interface that cannot be changed into the recorded one is left alone, and
-// the Problem says why.
-func planInterface(recorded netstate.Interface, live *netstate.Interface, parent string, parents []netstate.Device) ([]Step, *Problem) {
+// the error says why.
+func planInterface(recorded netstate.Interface, live *netstate.Interface, parent string, parents []netstate.Device) ([]Step, error) {
 	name := recorded.Link.Name
 	if live == nil {
 		step := Step{Action: Create, Device: name, Parent: parent, Link: &recorded.Link, Reason: "it is gone from the sandbox"}
@@ -31,9 +31,9 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 		action, ok := actions[d.Field]
 		switch {
 		case d.Field == netstate.FieldMode && (d.Want == "passthru" || d.Live == "passthru"):
-			return nil, &Problem{Reason: fmt.Sprintf("%s: %s, and the kernel does not change passthru: left alone", name, d)}
+			return nil, fmt.Errorf("%s: %s, and the kernel does not change passthru: left alone", name, d)
 		case !ok:
-			return nil, &Problem{Reason: fmt.Sprintf("%s is there, but its %s: left alone", name, d)}
+			return nil, fmt.Errorf("%s is there, but its %s: left alone", name, d)
 		}
 		// One step sets everything that one message sets. Those differences follow each other.
 		if last := len(steps) - 1; last >= 0 && steps[last].Action == action && (action == SetKind || action == SetAttributes) {

@@ -159,7 +159,7 @@ func TestPlanOfAnInterfaceThatIsThere(t *testing.T) {
 	}
 }
 
-func expectPlan(t *testing.T, steps []Step, problem *Problem, want []string, wantProblem string) {
+func expectPlan(t *testing.T, steps []Step, problem error, want []string, wantProblem string) {
 	t.Helper()
 	got := ""
 	if problem != nil {

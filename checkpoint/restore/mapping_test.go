@@ -32,9 +32,8 @@ func TestNamesInParentAreThoseOfCheckpoints(t *testing.T) {
 		"the interface itself":             {map[string]string{"net1": "eth5"}, records, "--parent net1=eth5: no checkpoint has a parent or bond member net1" + they},
 		"without any checkpoint":           {map[string]string{"eth0": "eth1"}, nil, "--parent eth0=eth1: no checkpoint has a parent or bond member eth0; they have: "},
 	} {
-		r := &restoreRun{Options: Options{ParentOptions: ParentOptions{Mapped: test.mapped}}}
-		err := r.checkNames(test.records)
-		got := strings.Join(r.notes, "")
+		notes, err := checkNames(test.mapped, test.records)
+		got := strings.Join(notes, "")
 		if err != nil {
 			got = err.Error()
 		}

@@ -12,104 +12,80 @@ import (
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// locatedRecords are records, sorted by what became of their namespaces.
-type locatedRecords struct {
-	// found are the records whose namespace was found. uncertain are the records whose namespace may exist: nobody could
-	// look at it, or something keeps it but nobody can enter it.
-	found, uncertain []checkpoint.Record
-	// outcomes are the outcomes of all records that are not in found.
-	outcomes []*Outcome
+// namespaces knows where the network namespaces of records are.
+type namespaces struct {
+	// moved has the paths of those that are not at their recorded ones any more. It does not change
+	// once the chains are there.
+	moved map[attachment.Namespace]string
+	// unasked says that nobody asked for the run. Then it does not prove which sandboxes are gone.
+	unasked bool
 }
 
-// missingNamespace is a record whose path does not lead to its namespace any more.
-type missingNamespace struct {
-	record  checkpoint.Record
-	outcome *Outcome
-	// err says what is at the path.
-	err error
-}
-
-// locateNamespaces finds the namespaces of the records. It searches elsewhere only for a namespace that is not at its path.
-func (r *restoreRun) locateNamespaces(ctx context.Context, records []checkpoint.Record) (l locatedRecords) {
-	var missing []missingNamespace
-	for _, record := range records {
-		err := kernel.CheckNamespace(record.Namespace)
+// locate finds the namespaces of the records. found are the records whose namespace was found, rest are the others: in a namespace that is
+// proven gone, or that may exist, but nobody could look at it, or enter it.
+func (n namespaces) locate(ctx context.Context, records []checkpoint.Record) (found []checkpoint.Record, rest []*attachmentState) {
+	var missing []*attachmentState
+	for i := range records {
+		err := kernel.CheckNamespace(records[i].Namespace)
 		if err == nil {
-			l.found = append(l.found, record)
+			found = append(found, records[i])
 			continue
 		}
-		o := outcomeOf(record)
+		s := newState(&records[i])
 		if kernel.IsMissing(err) {
-			missing = append(missing, missingNamespace{record: record, outcome: o, err: err})
+			s.missing = err
+			missing = append(missing, s)
 			continue
 		}
-		o.setFailed(err)
-		l.outcomes, l.uncertain = append(l.outcomes, o), append(l.uncertain, record)
+		s.outcome.setFailed(err)
+		rest = append(rest, s)
 	}
 	if len(missing) == 0 {
-		return l
+		return found, rest
 	}
-	found, missing := r.findMoved(missing)
-	l.found = append(l.found, found...)
-	r.proveGone(ctx, missing)
-	for _, m := range missing {
-		l.outcomes = append(l.outcomes, m.outcome)
-		if m.outcome.State != SandboxGone {
-			l.uncertain = append(l.uncertain, m.record)
-		}
-	}
-	return l
-}
-
-// findMoved searches for the namespaces where relink capture finds sandboxes: at mounts and processes (sandbox.FindPaths).
-// It does not find a namespace that only an open file or a socket keeps: its pod may have ended, and another pod may have
-// its address by now.
-func (r *restoreRun) findMoved(candidates []missingNamespace) (found []checkpoint.Record, missing []missingNamespace) {
-	var namespaces []attachment.Namespace
-	for _, m := range candidates {
-		if namespace := m.record.Namespace; r.movedPaths[namespace] == "" {
-			namespaces = append(namespaces, namespace)
-		}
-	}
-	maps.Copy(r.movedPaths, sandbox.FindPaths(namespaces...))
-	for _, m := range candidates {
-		if r.movedPaths[m.record.Namespace] == "" {
-			missing = append(missing, m)
+	// The search looks where relink capture finds sandboxes: at mounts and processes. It does not find a namespace that only an open file or
+	// a socket keeps: its pod may have ended, and another pod may have its address by now.
+	maps.Copy(n.moved, sandbox.FindPaths(namespacesOf(missing)...))
+	var absent []*attachmentState
+	for _, s := range missing {
+		if n.moved[s.namespace] != "" {
+			found = append(found, *s.listed)
 		} else {
-			found = append(found, m.record)
+			absent = append(absent, s)
 		}
 	}
-	return found, missing
+	n.proveGone(ctx, absent)
+	return found, append(rest, absent...)
 }
 
-// noteMoved reports the sandboxes that are not at their recorded paths any more.
-func (r *restoreRun) noteMoved(records []checkpoint.Record) {
-	if len(r.movedPaths) == 0 {
-		return
+func namespacesOf(states []*attachmentState) (list []attachment.Namespace) {
+	for _, s := range states {
+		list = append(list, s.namespace)
+	}
+	return list
+}
+
+// movedNotes names the sandboxes that are not at their recorded paths any more.
+func (n namespaces) movedNotes(records []checkpoint.Record) (notes []string) {
+	if len(n.moved) == 0 {
+		return nil
 	}
 	for _, record := range records {
-		if path := r.movedPaths[record.Namespace]; path != "" {
-			r.notes = appendNew(r.notes, fmt.Sprintf("%s: the sandbox is not at %s any more, but at %s: relink capture --refresh %s records that",
+		if path := n.moved[record.Namespace]; path != "" {
+			notes = appendNew(notes, fmt.Sprintf("%s: the sandbox is not at %s any more, but at %s: relink capture --refresh %s records that",
 				outcomeOf(record).sandboxName(), record.Namespace.Path, path, record.Attachment.ContainerID))
 		}
 	}
+	return notes
 }
 
-// openNamespace is kernel.OpenSame, which need not search for what this run has found.
-func (r *restoreRun) openNamespace(namespace attachment.Namespace) (*kernel.Namespace, error) {
-	namespace.Path = cmp.Or(r.movedPaths[namespace], namespace.Path)
+// open is kernel.OpenSame, which need not search for what locate has found.
+func (n namespaces) open(namespace attachment.Namespace) (*kernel.Namespace, error) {
+	namespace.Path = cmp.Or(n.moved[namespace], namespace.Path)
 	return kernel.OpenSame(namespace)
-}
-
-// addVanished notes a record whose namespace went during the run.
-func (r *restoreRun) addVanished(m missingNamespace) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.vanished = append(r.vanished, m)
 }
 
 // proofTimeout bounds the search for processes that keep namespaces. The search reads all of /proc.
@@ -117,32 +93,22 @@ const proofTimeout = 10 * time.Second
 
 // proveGone finds out whether the sandboxes are gone, and fills in the outcomes. One search serves all of them. A path
 // can go while something still lives in the namespace. So a sandbox is SandboxGone only if there is proof.
-func (r *restoreRun) proveGone(ctx context.Context, missing []missingNamespace) {
-	if len(missing) == 0 {
-		return
+func (n namespaces) proveGone(ctx context.Context, missing []*attachmentState) {
+	var proven map[attachment.Namespace]sandbox.Evidence
+	if len(missing) > 0 && ctx.Err() == nil && !n.unasked {
+		limited, cancel := context.WithTimeout(ctx, proofTimeout)
+		defer cancel()
+		proven = sandbox.Prove(limited, sandbox.SeesAllProcesses(), namespacesOf(missing)...)
 	}
-	if r.unasked {
-		for _, m := range missing {
-			m.outcome.State, m.outcome.failure, m.outcome.Reason = Failed, namespaceUnproven, m.err.Error()
-			r.absent = append(r.absent, m.record.Attachment)
+	for _, s := range missing {
+		switch {
+		case n.unasked:
+			s.outcome.State, s.outcome.failure, s.outcome.Reason = Failed, namespaceUnproven, s.missing.Error()
+		case proven == nil:
+			s.outcome.setFailed(change.ErrNotTried)
+		default:
+			s.setNamespaceOutcome(proven[s.namespace])
 		}
-		return
-	}
-	if ctx.Err() != nil {
-		for _, m := range missing {
-			m.outcome.setFailed(change.ErrNotTried)
-		}
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
-	defer cancel()
-	var namespaces []attachment.Namespace
-	for _, m := range missing {
-		namespaces = append(namespaces, m.record.Namespace)
-	}
-	proven := sandbox.Prove(ctx, sandbox.SeesAllProcesses(), namespaces...)
-	for _, m := range missing {
-		m.setOutcome(proven[m.record.Namespace])
 	}
 }
 
@@ -153,12 +119,12 @@ var (
 	namespaceUnproven = causeKey{kind: CauseKept, detail: "the sandboxes are not at their paths any more, and nobody knows whether they are gone"}
 )
 
-// setOutcome fills in the outcome of the attachment by the evidence.
-func (m missingNamespace) setOutcome(evidence sandbox.Evidence) {
-	o, namespace := m.outcome, m.record.Namespace
-	reason := m.err.Error()
-	if !errors.Is(m.err, kernel.ErrNoNamespace) { // That error names the path.
-		reason = namespace.Path + ": " + reason
+// setNamespaceOutcome fills in the outcome of an attachment whose namespace is missing, by the evidence.
+func (s *attachmentState) setNamespaceOutcome(evidence sandbox.Evidence) {
+	o, path := &s.outcome, s.namespace.Path
+	reason := s.missing.Error()
+	if !errors.Is(s.missing, kernel.ErrNoNamespace) { // That error names the path.
+		reason = path + ": " + reason
 	}
 	o.State = Failed
 	switch {
@@ -169,18 +135,13 @@ func (m missingNamespace) setOutcome(evidence sandbox.Evidence) {
 		o.Reason = fmt.Sprintf("%s; whether the sandbox is gone is not known: %s", reason, evidence.Reason)
 	case evidence.KeptBy == "":
 		o.Reason = reason + " when it was looked at first, and is back now: restore again"
-	case namespace.Cookie == 0:
+	case s.namespace.Cookie == 0:
 		o.failure = namespaceKept
 		o.Reason = fmt.Sprintf("%s; %s keeps the recorded namespace, or another one that has its inode now. The record has no cookie to tell. "+
 			"If a pod lives in it: relink capture --refresh %s records it again", reason, evidence.KeptBy, o.argument())
 	default:
 		o.failure = namespaceKept
 		o.Reason = fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
-			"If the pod is gone: relink forget %s --force", reason, evidence.KeptBy, m.record.Attachment.ContainerID)
+			"If the pod is gone: relink forget %s --force", reason, evidence.KeptBy, o.Attachment.ContainerID)
 	}
-}
-
-// onHost says that the interface is on devices of the host.
-func onHost(record *checkpoint.Record) bool {
-	return !record.Interface.ParentsInSandbox && record.Interface.Link.Kind != netstate.KindNIC
 }

@@ -214,8 +214,9 @@ func TestWhatTheEvidenceOfANamespaceMeans(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at := was
 			at.Cookie = test.cookie
-			m := missingNamespace{record: checkpoint.Record{Attachment: attachment.Key{ContainerID: "c1"}, Namespace: at}, outcome: &Outcome{Attachment: attachment.Key{ContainerID: "c1"}, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}}, err: test.why}
-			m.setOutcome(test.now)
+			m := newState(&checkpoint.Record{Attachment: attachment.Key{ContainerID: "c1"}, Pod: attachment.Pod{Namespace: "shop", Name: "web-0"}, Namespace: at})
+			m.missing = test.why
+			m.setNamespaceOutcome(test.now)
 			if m.outcome.State != test.state || m.outcome.Reason != test.reason {
 				t.Errorf("%s: %s\nwant %s: %s", m.outcome.State, m.outcome.Reason, test.state, test.reason)
 			}
@@ -235,7 +236,7 @@ func TestAnotherNamespaceSaysNothingOfTheSandboxsInterface(t *testing.T) {
 	}
 	empty := must(kernel.Open(fresh.Sandbox(t)))(t)
 	defer empty.Close()
-	record, c := records[0], &chainRestore{run: &restoreRun{Options: Options{Store: p.store}}}
+	record, c := records[0], newTestChain(&Restorer{store: p.store}, Options{})
 	record.Namespace = empty.Identity()
 	if c.isInSandbox(record) {
 		t.Error("the sandbox is empty")

@@ -1,7 +1,10 @@
 package restore
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -9,36 +12,29 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// Naming knows the devices of the host by which an operator can mean an attachment.
-type Naming struct {
-	plan *ParentPlan
-	// devices are the devices of the host, without what the plan would add.
-	devices netstate.Devices
-}
-
-// NewNaming looks for the hardware of the records and of what is left of the unreadable ones among the devices.
-func NewNaming(devices netstate.Devices, records []checkpoint.Record, unreadable []checkpoint.Unreadable) *Naming {
-	usable := slices.Clone(records)
-	for _, u := range unreadable {
-		usable = append(usable, u.Partial)
-	}
-	return &Naming{plan: NewParentPlan(devices, NICs(usable), ParentOptions{}), devices: devices}
-}
-
 // Names returns the names of all devices that the recorded interface is stacked on, members of bonds included: those
 // that the devices have now, and those that they had. A former name that another device has now means that one.
-func (n *Naming) Names(i netstate.Interface) []string {
+func (p *ParentPlan) Names(i netstate.Interface) []string {
 	oldNames := netstate.ChainNames(i.Parents)
 	if len(i.Parents) == 0 || i.ParentsInSandbox {
 		return oldNames
 	}
-	names := netstate.ChainNames(n.plan.chain(i.Parents).found)
+	names := netstate.ChainNames(p.chain(i.Parents).Found)
 	for _, name := range oldNames {
-		if _, occupied := n.devices.ByName(name); !occupied {
+		if i := p.byName(name); i < 0 || p.devices[i].Index < 0 {
 			names = appendNew(names, name)
 		}
 	}
 	return names
+}
+
+// PlanNames returns a plan for Names. It looks for the hardware of the records and of what is left of the unreadable ones among the devices.
+func PlanNames(devices netstate.Devices, records []checkpoint.Record, unreadable []checkpoint.Unreadable) *ParentPlan {
+	usable := slices.Clone(records)
+	for _, u := range unreadable {
+		usable = append(usable, u.Partial)
+	}
+	return NewParentPlan(devices, NICs(usable), ParentOptions{})
 }
 
 // Candidates is checkpoint.Candidates. If the selection is by a parent, each thing also has the names that its parents
@@ -57,12 +53,12 @@ func Candidates(records []checkpoint.Record, unreadable []checkpoint.Unreadable,
 	if err != nil {
 		return nil, err
 	}
-	naming := NewNaming(devices, records, unreadable)
+	plan := PlanNames(devices, records, unreadable)
 	for i := range records {
-		things[i].Parents = naming.Names(records[i].Interface)
+		things[i].Parents = plan.Names(records[i].Interface)
 	}
 	for i := range unreadable {
-		things[len(records)+i].Parents = naming.Names(unreadable[i].Partial.Interface)
+		things[len(records)+i].Parents = plan.Names(unreadable[i].Partial.Interface)
 	}
 	return things, nil
 }
@@ -72,4 +68,57 @@ func Select(store *checkpoint.Store, sel selection.Selection) ([]checkpoint.Reco
 	return store.SelectAmong(sel, func(records []checkpoint.Record, unreadable []checkpoint.Unreadable) ([]selection.Candidate, error) {
 		return Candidates(records, unreadable, sel)
 	})
+}
+
+// checkNames refuses names in --parent that cannot be right. A restore writes the new names into the records. So a run that is told
+// the same again finds only those, and gets a note.
+func checkNames(mapped map[string]string, records []checkpoint.Record) (notes []string, err error) {
+	if err := checkOverlap(mapped); err != nil || len(mapped) == 0 {
+		return nil, err
+	}
+	names := hostNames(records)
+	for _, oldName := range slices.Sorted(maps.Keys(mapped)) {
+		newName := mapped[oldName]
+		switch {
+		case names[oldName]:
+		case names[newName]:
+			notes = append(notes, fmt.Sprintf("--parent %s=%s moves nothing: no checkpoint has a parent or bond member %s", oldName, newName, oldName))
+		default:
+			return nil, fmt.Errorf("--parent %s=%s: no checkpoint has a parent or bond member %s; they have: %s",
+				oldName, newName, oldName, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+		}
+	}
+	return notes, nil
+}
+
+// checkOverlap refuses to give one device the old name of another: a second run would change the names in the
+// checkpoints once more.
+func checkOverlap(mapped map[string]string) error {
+	for _, oldName := range slices.Sorted(maps.Keys(mapped)) {
+		newName := mapped[oldName]
+		if next, chained := mapped[newName]; chained && newName != oldName && next != newName {
+			return fmt.Errorf("--parent %s=%s together with --parent %s=%s: %s would mean two devices. "+
+				"NICs that exchanged their names are told apart by their hardware: relink restore without --parent. "+
+				"To move pods, restore them by name with one of the two: relink restore --parent %s=%s POD",
+				oldName, newName, newName, next, newName, oldName, newName)
+		}
+	}
+	return nil
+}
+
+// hostNames are the names of devices of the host that the records have.
+func hostNames(records []checkpoint.Record) map[string]bool {
+	names := map[string]bool{}
+	for i := range records {
+		if records[i].Interface.ParentsInSandbox {
+			continue
+		}
+		for _, m := range hostNICs(&records[i]) {
+			names[m.Name] = true
+		}
+		for _, p := range records[i].Interface.Parents {
+			names[p.Name] = true
+		}
+	}
+	return names
 }

@@ -15,15 +15,14 @@ import (
 // already, so that a step that many records need is planned once.
 type ParentPlan struct {
 	devices netstate.Devices
-	steps   []Step
+	// steps are what has been planned so far, in the order in which it is to be done.
+	steps []Step
 	// withheld are the steps that are not allowed. The picture is as if they were done, too.
 	withheld []Step
 	// recorded are all the NICs that records name, by the names that they had.
 	recorded []netstate.Member
-	// earlierSteps are steps of an earlier plan that were carried out.
-	earlierSteps []Step
 	ParentOptions
-	results map[string]chainResult
+	results map[string]ReadyChain
 }
 
 // ParentOptions are what the operator says of the parents.
@@ -36,55 +35,60 @@ type ParentOptions struct {
 	allowed func(Step) bool
 }
 
-// chainResult is what the plan says of one chain of parents.
-type chainResult struct {
-	parent netstate.LiveDevice
-	// found is the recorded chain with the names and hardware that were found for
+// ReadyChain is what a plan says of one chain of parents.
+type ReadyChain struct {
+	// Parent is the device to build on. It has a negative index if a step makes it.
+	Parent netstate.LiveDevice
+	// Found is the recorded chain with the names and hardware that were found for
 	// it.
-	found []netstate.Device
+	Found []netstate.Device
+	// Problem is why the chain can't be built on, nil if it can. problemAt is the place of the
+	// recorded device that it is about.
+	Problem   *Problem
+	problemAt int
 	// unsure says that a better device may still appear.
 	unsure bool
 	notes  []string
-	// problems leave the chain usable: a bond that lacks a member.
-	problems []*Problem
-	// indices are those of the recorded devices, in the order of found: negative of one that a step
+	// lacking leave the chain usable: a bond that lacks a member.
+	lacking []*Problem
+	// indices are those of the recorded devices, in the order of Found: negative of one that a step
 	// makes, 0 of one that was not found.
 	indices []int
-	// blocker is why the chain can't be built on, nil if it can. blockerIndex is the place of the
-	// recorded device that it is about.
-	blocker      *Problem
-	blockerIndex int
 }
 
 // NewParentPlan plans on the devices as they are. It does not change the list. recorded are all the
 // NICs that records name, so that none of them is taken for another.
 func NewParentPlan(devices netstate.Devices, recorded []netstate.Member, opts ParentOptions) *ParentPlan {
-	return &ParentPlan{devices: slices.Clone(devices), recorded: recorded, ParentOptions: opts, results: map[string]chainResult{}}
+	return &ParentPlan{devices: slices.Clone(devices), recorded: recorded, ParentOptions: opts, results: map[string]ReadyChain{}}
 }
-
-// Steps are what has been planned so far, in the order in which it is to be done.
-func (p *ParentPlan) Steps() []Step { return p.steps }
 
 // chain plans for the parents, which are in the order from the interface down. It says on which device
 // the interface is to be built.
-func (p *ParentPlan) chain(parents []netstate.Device) chainResult {
+func (p *ParentPlan) chain(parents []netstate.Device) (r ReadyChain) {
 	key := chainKey(parents)
-	if r, ok := p.results[key]; ok {
-		return r
+	if known, ok := p.results[key]; ok {
+		return known
 	}
-	r := p.plan(parents)
-	p.results[key] = r
+	defer func() { p.results[key] = r }()
+	r.Found, r.indices = slices.Clone(parents), make([]int, len(parents))
+	for i := len(parents) - 1; i >= 0; i-- {
+		recorded := parents[i]
+		var index int
+		if i == len(parents)-1 {
+			index, r.Problem = p.planBase(recorded, &r)
+		} else {
+			index, r.Problem = p.planVLAN(recorded, parents[i+1], r.Parent, &r)
+		}
+		if r.Problem != nil {
+			r.problemAt = i
+			return r
+		}
+		p.identify(&r.Found[i], index)
+		r.indices[i] = p.devices[index].Index
+		p.planReady(index, recorded)
+		r.Parent = p.devices[index]
+	}
 	return r
-}
-
-// stepsBelow returns the steps that were planned for the parents. It plans nothing, so that many
-// goroutines may call it at once.
-func (p *ParentPlan) stepsBelow(parents []netstate.Device) []Step {
-	r, ok := p.results[chainKey(parents)]
-	if !ok || r.blocker != nil {
-		return nil
-	}
-	return p.stepsFor(r.parent.Index)
 }
 
 // chainKey returns what matters of a chain for the plan, as a key to compare chains by. The indices do not
@@ -103,38 +107,6 @@ func chainKey(parents []netstate.Device) string {
 	}
 	return key.String()
 }
-
-func (p *ParentPlan) plan(parents []netstate.Device) (r chainResult) {
-	r.found, r.indices = slices.Clone(parents), make([]int, len(parents))
-	for i := len(parents) - 1; i >= 0; i-- {
-		recorded := parents[i]
-		var index int
-		if i == len(parents)-1 {
-			index, r.blocker = p.planBase(recorded, &r)
-		} else {
-			index, r.blocker = p.planVLAN(recorded, parents[i+1], r.parent, &r)
-		}
-		if r.blocker != nil {
-			r.blockerIndex = i
-			return r
-		}
-		p.identify(&r.found[i], index)
-		r.indices[i] = p.devices[index].Index
-		p.planMTU(index, recorded)
-		p.planUp(index)
-		r.parent = p.devices[index]
-	}
-	return r
-}
-
-// stepsFor returns the planned steps that concern the device of that index or
-// anything below it.
-func (p *ParentPlan) stepsFor(index int) []Step {
-	return p.stepsConcerning(index, slices.Concat(p.earlierSteps, p.steps))
-}
-
-// withheldFor is stepsFor for the steps that are not allowed.
-func (p *ParentPlan) withheldFor(index int) []Step { return p.stepsConcerning(index, p.withheld) }
 
 // stepsConcerning returns those of the steps that concern the device of that index or anything below it.
 func (p *ParentPlan) stepsConcerning(index int, candidates []Step) []Step {
@@ -171,27 +143,22 @@ func (p *ParentPlan) addStep(s Step) {
 	p.steps = append(p.steps, s)
 }
 
-func (p *ParentPlan) planMTU(index int, recorded netstate.Device) {
+// planReady plans what the device itself lacks.
+func (p *ParentPlan) planReady(index int, recorded netstate.Device) {
 	live := &p.devices[index]
-	if live.MTU >= recorded.MTU {
-		return
+	if live.MTU < recorded.MTU {
+		p.addStep(Step{Action: RaiseMTU, Device: live.Name, Reason: fmt.Sprintf("its MTU is %d, recorded %d", live.MTU, recorded.MTU),
+			MTU: recorded.MTU, planned: *live})
+		live.MTU = recorded.MTU
 	}
-	p.addStep(Step{Action: RaiseMTU, Device: live.Name, Reason: fmt.Sprintf("its MTU is %d, recorded %d", live.MTU, recorded.MTU),
-		MTU: recorded.MTU, planned: *live})
-	live.MTU = recorded.MTU
-}
-
-func (p *ParentPlan) planUp(index int) {
-	live := &p.devices[index]
-	if live.Up {
-		return
+	if !live.Up {
+		p.addStep(Step{Action: SetUp, Device: live.Name, Reason: "it is down", planned: *live})
+		live.Up = true
 	}
-	p.addStep(Step{Action: SetUp, Device: live.Name, Reason: "it is down", planned: *live})
-	live.Up = true
 }
 
 // planBase finds the lowest device of a chain, and gives a bond its members back.
-func (p *ParentPlan) planBase(recorded netstate.Device, r *chainResult) (int, *Problem) {
+func (p *ParentPlan) planBase(recorded netstate.Device, r *ReadyChain) (int, *Problem) {
 	index, note, problem := p.find(recorded)
 	if problem != nil && recorded.Bond != nil && p.byName(recorded.Name) < 0 && p.Mapped[recorded.Name] == "" {
 		index, problem = p.planMissingBond(recorded, problem)
@@ -203,21 +170,21 @@ func (p *ParentPlan) planBase(recorded netstate.Device, r *chainResult) (int, *P
 	r.unsure = r.unsure || isExchanged(recorded.NIC, p.devices[index].NIC) && p.Mapped[recorded.Name] == ""
 	if live := p.devices[index]; recorded.Bond != nil && live.Bond != nil {
 		if live.Bond.Mode != recorded.Bond.Mode {
-			r.problems = append(r.problems, &Problem{Reason: fmt.Sprintf(
-				"%s is in mode %s, recorded in mode %s: left alone", live.Name, live.Bond.Mode, recorded.Bond.Mode)})
+			r.lacking = append(r.lacking, problemf(
+				"%s is in mode %s, recorded in mode %s: left alone", live.Name, live.Bond.Mode, recorded.Bond.Mode))
 		}
 		bond := *recorded.Bond
 		bond.Members = p.planMembers(live, bond, r)
 		if i := memberIndex(recorded.Bond.Members, bond.Primary); i >= 0 {
 			bond.Primary = bond.Members[i].Name
 		}
-		r.found[len(r.found)-1].Bond = &bond
+		r.Found[len(r.Found)-1].Bond = &bond
 	}
 	return index, nil
 }
 
 // addNote keeps what the operator should know.
-func (r *chainResult) addNote(text string) {
+func (r *ReadyChain) addNote(text string) {
 	if text != "" {
 		r.notes = append(r.notes, text)
 	}
@@ -236,9 +203,9 @@ func (p *ParentPlan) nameOf(index int) string {
 }
 
 // planVLAN finds the VLAN device on below, or plans to create it.
-func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below netstate.LiveDevice, r *chainResult) (int, *Problem) {
+func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below netstate.LiveDevice, r *ReadyChain) (int, *Problem) {
 	if recorded.VLAN == nil {
-		return 0, &Problem{Reason: fmt.Sprintf("%s is recorded as a %s on %s, which can't be built", recorded.Name, recorded.Kind, below.Name)}
+		return 0, problemf("%s is recorded as a %s on %s, which can't be built", recorded.Name, recorded.Kind, below.Name)
 	}
 	name := recorded.Name
 	target, mapped := p.Mapped[name]
@@ -252,9 +219,9 @@ func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below net
 	existing, newName, err := parents.PlanVLAN(p.devices, below, *recorded.VLAN, name)
 	switch {
 	case err != nil:
-		return 0, &Problem{Reason: err.Error() + ": left alone"}
+		return 0, problemf("%v: left alone", err)
 	case newName == "" && mapped && existing.Name != name:
-		return 0, &Problem{Reason: fmt.Sprintf("%s on %s is %s, not %s, told by --parent: left alone", recorded.VLAN, below.Name, existing.Name, name)}
+		return 0, problemf("%s on %s is %s, not %s, told by --parent: left alone", recorded.VLAN, below.Name, existing.Name, name)
 	case newName == "":
 		if existing.Name != name {
 			r.addNote(fmt.Sprintf("%s is now %s (same %s on %s)", name, existing.Name, existing.VLAN, below.Name))
@@ -262,7 +229,7 @@ func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below net
 		return p.byName(existing.Name), nil
 	}
 	if err := parents.CheckMember(p.devices, below); err != nil {
-		return 0, &Problem{Reason: fmt.Sprintf("%s: %v. To move to %s: --parent %s=%[3]s", below.Name, err, err.Bond, recordedBelow.Name)}
+		return 0, problemf("%s: %v. To move to %s: --parent %s=%[3]s", below.Name, err, err.Bond, recordedBelow.Name)
 	}
 	created := recorded
 	if recorded.MAC == recordedBelow.MAC {

@@ -192,14 +192,14 @@ func TestAStandInOfAnotherKindIsFoundTheNextTime(t *testing.T) {
 	there := devices{up(2, nic("eth0", 1), 0)}
 	told := NewParentPlan(there, nil, ParentOptions{Mapped: map[string]string{"bond4": "eth0"}})
 	result := told.chain([]netstate.Device{bond("bond4", 1, 2)})
-	if result.blocker != nil {
-		t.Fatal(result.blocker)
+	if result.Problem != nil {
+		t.Fatal(result.Problem)
 	}
-	again := NewParentPlan(there, nil, ParentOptions{}).chain(result.found)
-	if again.blocker != nil || again.parent.Name != "eth0" || len(again.problems) > 0 {
+	again := NewParentPlan(there, nil, ParentOptions{}).chain(result.Found)
+	if again.Problem != nil || again.Parent.Name != "eth0" || len(again.lacking) > 0 {
 		t.Errorf("the next time: %+v", again)
 	}
-	if now := result.found[0]; now.Kind != netstate.KindNIC || now.Bond != nil || now.Validate() != nil {
+	if now := result.Found[0]; now.Kind != netstate.KindNIC || now.Bond != nil || now.Validate() != nil {
 		t.Errorf("remembered as %+v", now)
 	}
 }

@@ -203,7 +203,7 @@ func TestNoNICBecomesTwoOfTheRecorded(t *testing.T) {
 				}
 			}
 		}
-		now := p.chain(chains[len(chains)-1]).found[0].Bond.Members
+		now := p.chain(chains[len(chains)-1]).Found[0].Bond.Members
 		for i, m := range now {
 			if slices.Contains(now[:i], m) {
 				t.Fatalf("the bond has %+v twice", m)

@@ -68,7 +68,7 @@ func TestRestoreOfParentsCanBeKilledAnywhereAndRunTwice(t *testing.T) {
 		chains := rapid.SliceOfN(rapid.Custom(drawChain), 1, 6).Draw(t, "chains")
 		first := NewParentPlan(there, recordedMembers(chains...), ParentOptions{})
 		begun := planChains(first, chains...)
-		for n, step := range first.Steps() {
+		for n, step := range first.steps {
 			again := planChains(NewParentPlan(there, recordedMembers(chains...), ParentOptions{}), chains...)
 			if diff := cmp.Diff(begun.Steps[n:], again.Steps); diff != "" {
 				t.Fatalf("planned after %d steps (-left +planned):\n%s", n, diff)
@@ -95,7 +95,7 @@ func TestRestoreOfParentsNeverLowersAnMTUOrFreesAMember(t *testing.T) {
 		p := NewParentPlan(before, recordedMembers(chains...), ParentOptions{})
 		planChains(p, chains...)
 		after := before
-		for _, step := range p.Steps() {
+		for _, step := range p.steps {
 			var err error
 			if after, err = simulateHost(after, step); err != nil {
 				t.Fatal(err)

@@ -25,7 +25,7 @@ func (w *attachmentRestore) checkIdentity(owner *netstate.Link) error {
 		return err
 	}
 	if name != "" {
-		live, err := kernel.Capture(w.run.host, w.sandbox, w.chain.devices, name, kernel.Extent{})
+		live, err := kernel.Capture(w.node.host, w.sandbox, w.devices, name, kernel.Extent{})
 		switch {
 		case err == nil && isRenamed(w.record.Interface, live, w.parents) && inside.belongsTo(w.record, live.Link):
 			return renamedProblem(w.record, live.Link, w.sandbox.Path())
@@ -75,7 +75,7 @@ type sandboxRecords struct {
 
 // matchSandbox reads what the sandbox has and what is recorded of it.
 func (w *attachmentRestore) matchSandbox() (sandboxRecords, error) {
-	records, _, err := w.run.Store.Select(selection.Selection{Names: []string{w.record.Attachment.ContainerID}})
+	records, _, err := w.node.store.Select(selection.Selection{Names: []string{w.record.Attachment.ContainerID}})
 	if err != nil {
 		return sandboxRecords{}, err
 	}

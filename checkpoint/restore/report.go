@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -55,18 +54,10 @@ type Outcome struct {
 	// NoCarrier is the device whose missing carrier cuts the attachment off: its parent, or the
 	// interface itself. It is empty if nothing is missing.
 	NoCarrier string `json:"noCarrier,omitempty"`
-	// owedInRecordOnly says that AnnouncementOwed stands only for the record: the neighbours were told while another was at work on the sandbox.
-	owedInRecordOnly bool
-	// listed is the record as the run has read it. foundParents are its parents as they came back, until their indices are written.
-	listed       *checkpoint.Record
-	foundParents []netstate.Device
-	// ownLink says that NoCarrier is the interface itself. namespace is the sandbox. parentIndex is the index
-	// of the parent in the host: another device may get its name.
-	ownLink     bool
-	namespace   attachment.Namespace
-	parentIndex int
-	// Causes uses these. base is the name that the lowest device in the host has now. hostSteps are the
-	// steps in the host that the attachment needs. failure is why the attachment failed, if others can fail for the same cause.
+	// Causes uses these. ownLink says that NoCarrier is the interface itself. base is the name that the lowest device in the host has now.
+	// hostSteps are the steps in the host that the attachment needs. failure is why the attachment failed, if others can fail for the same
+	// cause.
+	ownLink   bool
 	base      string
 	hostSteps []Step
 	failure   causeKey
@@ -125,6 +116,13 @@ func (r Report) AsRecorded() bool {
 	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Attachments, Outcome.Differs)
 }
 
+// note adds what the operator should know. An empty text says nothing.
+func (r *Report) note(text string) {
+	if text != "" {
+		r.Notes = appendNew(r.Notes, text)
+	}
+}
+
 func (r *Report) problem(text string) { r.Problems = appendNew(r.Problems, text) }
 
 func appendNew(list []string, text string) []string {
@@ -132,4 +130,22 @@ func appendNew(list []string, text string) []string {
 		return list
 	}
 	return append(list, text)
+}
+
+// addSteps adds what became of steps in the host.
+func (r *Report) addSteps(results []StepResult) {
+	r.Parents = append(r.Parents, results...)
+	for _, result := range results {
+		if result.Error != "" {
+			r.problem(result.Error)
+		}
+	}
+}
+
+// joinReasons joins two reasons, of which any can be empty.
+func joinReasons(earlier, addition string) string {
+	if earlier == "" || addition == "" {
+		return earlier + addition
+	}
+	return earlier + "; " + addition
 }

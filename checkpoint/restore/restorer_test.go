@@ -30,7 +30,7 @@ func TestAParentGoesBeforeAPartIsRepaired(t *testing.T) {
 			p.loseParent(t)
 			r := must(NewRestorer(p.store))(t)
 			defer r.Close()
-			must(r.Restore(t.Context(), Task{Chain: Chain{Records: records}, Losses: []*Loss{{Member: true}}}, ready, beside))(t)
+			must(r.Run(t.Context(), Options{Task: &Task{Chain: Chain{Records: records}, Losses: []*Loss{{Member: true}}, Ready: ready, Beside: beside}}))(t)
 			if records, _, err = p.store.List(); err != nil || Losses(must(r.Host().Devices())(t), records)[0] == nil {
 				t.Errorf("it is not lost any more: %v", err)
 			}

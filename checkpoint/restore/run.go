@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -24,6 +22,9 @@ type Options struct {
 	Store *checkpoint.Store
 	// Select limits the run.
 	Select selection.Selection
+	// Task is what a run may do that nobody asked for. It takes the place of Select and of ParentOptions. Such a run proves no sandbox
+	// gone.
+	Task *Task
 	// Wait is how long to wait for missing devices at most, and then again for their
 	// carrier.
 	Wait time.Duration
@@ -39,110 +40,165 @@ type Options struct {
 	Progress func(finished, total int)
 }
 
-// pollInterval is how often the devices are looked at while waiting.
-const pollInterval = 100 * time.Millisecond
-
-// restoreRun is one restore under way. Its chains share it.
-type restoreRun struct {
-	Options
+// Restorer has open what a run needs. It is for a process that lives long. Several goroutines may
+// use it at once, each for its own chains. The caller closes it.
+type Restorer struct {
+	store     *checkpoint.Store
 	host      *kernel.Namespace
 	announcer *kernel.Announcer
-	// recorded are all the NICs that the records name.
-	recorded []netstate.Member
-	chains   []*chainRestore
-	runner   *change.Runner
-	// sandboxes are those of the chains, by their container IDs.
-	sandboxes map[string]*sandboxRestore
-	// waitingFor is what each chain waits for. mu guards it.
-	waitingFor [][]string
-	// movedPaths has the paths of namespaces that are not at their recorded ones any more. It does not change
-	// once the chains are there.
-	movedPaths map[attachment.Namespace]string
-	// unasked says that nobody asked for this run. Then it does the parts of the attachments, and does not prove which
-	// sandboxes are gone: absent has those that were not found.
-	unasked bool
-	scopes  map[attachment.Key]repairScope
-	absent  []attachment.Key
-	// vanished are the records whose namespace disappeared from its path during the run. mu guards it.
-	mu       sync.Mutex
-	vanished []missingNamespace
-	// readNode reads the node's addresses once in a run, for host access.
-	readNode func() (hostaccess.Node, error)
-	// notes are those that concern the run itself.
-	notes []string
+}
+
+// NewRestorer returns a Restorer of the host's namespace and the store.
+func NewRestorer(store *checkpoint.Store) (*Restorer, error) { return openRestorer(store, true) }
+
+func openRestorer(store *checkpoint.Store, announces bool) (*Restorer, error) {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return nil, err
+	}
+	r := &Restorer{store: store, host: host}
+	if announces {
+		if r.announcer, err = host.NewAnnouncer(); err != nil {
+			host.Close()
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// Close releases what the Restorer has open.
+func (r *Restorer) Close() {
+	if r.announcer != nil {
+		r.announcer.Close()
+	}
+	r.host.Close()
+}
+
+// Host returns the host's namespace. The Restorer owns it.
+func (r *Restorer) Host() *kernel.Namespace { return r.host }
+
+// Result is what a run has done.
+type Result struct {
+	Report
+	// Absent are the attachments whose sandboxes are not at their paths and were found nowhere else, if nobody asked for the run. Their
+	// pods have ended, or will end soon.
+	Absent []attachment.Key
+	// announcements are the attachments, as long as they can be announced.
+	announcements []*announcements
 }
 
 // Run makes the kernel agree with the checkpoints. A dry run says what that would take. If one
 // attachment fails, the others go on, and the report has all of them. An error says that Run could
 // look at nothing.
 func Run(ctx context.Context, opts Options) (Report, error) {
-	records, unreadable, err := Select(opts.Store, opts.Select)
+	r, err := openRestorer(opts.Store, !opts.DryRun)
 	if err != nil {
 		return Report{}, err
 	}
-	host, err := kernel.OpenHost()
-	if err != nil {
-		return Report{}, err
-	}
-	defer host.Close()
-	r := newRun(opts, host)
-	if err := r.checkNames(records); err != nil {
-		return Report{}, err
-	}
-	if !opts.DryRun {
-		if r.announcer, err = host.NewAnnouncer(); err != nil {
-			return Report{}, err
-		}
-		defer r.announcer.Close()
-	}
-	report, _, err := r.restoreRecords(ctx, records, unreadable)
-	return report, err
+	defer r.Close()
+	result, err := r.Run(ctx, opts)
+	return result.Report, err
 }
 
-// restoreRecords restores the records. It returns the attachments whose sandboxes were found nowhere, if the run is unasked.
-func (r *restoreRun) restoreRecords(ctx context.Context, records []checkpoint.Record, unreadable []checkpoint.Unreadable) (_ Report, absent []attachment.Key, err error) {
+// pollInterval is how often the devices are looked at while waiting.
+const pollInterval = 100 * time.Millisecond
+
+// restoreRun is one restore under way. Its chains share it.
+type restoreRun struct {
+	node *Restorer
+	opts Options
+	// recorded are all the NICs that the records name.
+	recorded []netstate.Member
+	chains   []*chainRestore
+	runner   *change.Runner
+	// waitingFor is what each chain waits for. mu guards it.
+	waitingFor [][]string
+	mu         sync.Mutex
+	namespaces namespaces
+	// scopes are those of attachments of which only a part is restored.
+	scopes map[attachment.Key]repairScope
+	// readNode reads the node's addresses once in a run, for host access.
+	readNode func() (hostaccess.Node, error)
+}
+
+// Run is the function Run for a process that lives on: the Result can announce later what has no carrier yet, and is never nil. The store
+// is that of the Restorer.
+func (r *Restorer) Run(ctx context.Context, opts Options) (*Result, error) {
 	start := time.Now()
-	todo := r.locateNamespaces(ctx, records)
-	r.noteMoved(todo.found)
-	if !r.unasked {
-		if r.recorded, err = r.allNICs(ctx, todo); err != nil {
-			return Report{}, nil, err
-		}
+	run := &restoreRun{
+		node: r, opts: opts, runner: change.NewRunner(r.store), namespaces: namespaces{moved: map[attachment.Namespace]string{}, unasked: opts.Task != nil},
+		readNode: sync.OnceValues(func() (hostaccess.Node, error) { return hostaccess.ReadNode(r.host) }),
 	}
-	r.newChains(todo.found)
-	if err := r.restoreChains(ctx); err != nil {
-		return Report{}, nil, err
+	run.runner.Unlocked, run.runner.Progress = opts.DryRun, opts.Progress
+	records, unreadable, notes, err := run.chooseRecords()
+	if err != nil {
+		return &Result{}, err
 	}
-	r.proveGone(ctx, r.vanished)
-	report := r.report(append(r.outcomes(), todo.outcomes...))
-	report.addHostSteps(r.repairHostAccess(ctx, todo.found, r.Select.MatchesAll() && !r.unasked && len(unreadable) == 0))
+	found, rest := run.namespaces.locate(ctx, records)
+	if run.recorded, err = run.allNICs(ctx, found, rest); err != nil {
+		return &Result{}, err
+	}
+	run.newChains(found)
+	if err := run.restoreChains(ctx); err != nil {
+		return &Result{}, err
+	}
+	result := run.result(ctx, rest)
+	report := &result.Report
+	for _, note := range append(notes, run.namespaces.movedNotes(found)...) {
+		report.note(note)
+	}
+	run.repairHostAccess(ctx, found, opts.Select.MatchesAll() && opts.Task == nil && len(unreadable) == 0, report)
 	report.Attachments = append(report.Attachments, unreadableOutcomes(records, unreadable)...)
-	if r.DryRun {
+	if opts.DryRun {
 		for i, o := range report.Attachments {
 			report.Attachments[i].State = cmp.Or(dryRunStates[o.State], o.State)
 		}
-		r.dropDetached(ctx, &report)
+		dropDetached(ctx, r.store, report)
 	}
-	slices.SortStableFunc(report.Attachments, func(a, b Outcome) int {
-		return cmp.Or(
-			strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name), compareKeys(a.Attachment, b.Attachment))
-	})
+	common := func(o Outcome) change.Outcome { return change.Outcome{Attachment: o.Attachment, Pod: o.Pod} }
+	slices.SortStableFunc(report.Attachments, func(a, b Outcome) int { return common(a).Compare(common(b)) })
 	report.Duration, report.Interrupted = time.Since(start), ctx.Err() != nil
-	r.saveLastRestore(start, &report)
-	return report, r.absent, nil
-}
-
-func compareKeys(a, b attachment.Key) int {
-	return cmp.Or(strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.IfName, b.IfName))
-}
-
-func newRun(opts Options, host *kernel.Namespace) *restoreRun {
-	runner := change.NewRunner(opts.Store)
-	runner.Unlocked, runner.Progress = opts.DryRun, opts.Progress
-	return &restoreRun{
-		Options: opts, host: host, runner: runner, movedPaths: map[attachment.Namespace]string{}, sandboxes: map[string]*sandboxRestore{}, scopes: map[attachment.Key]repairScope{},
-		readNode: sync.OnceValues(func() (hostaccess.Node, error) { return hostaccess.ReadNode(host) }),
+	if !opts.DryRun {
+		saveLastRestore(r.store, opts.Select, start, report)
 	}
+	return result, nil
+}
+
+// chooseRecords returns what the run is about.
+func (r *restoreRun) chooseRecords() (records []checkpoint.Record, unreadable []checkpoint.Unreadable, notes []string, err error) {
+	if task := r.opts.Task; task != nil {
+		records, r.scopes = task.records()
+		r.runner.Patience = busyTimeout
+		r.opts.ParentOptions = ParentOptions{RebuildBond: task.RebuildBond, allowed: task.policy().allows}
+		return records, nil, nil, nil
+	}
+	records, unreadable, err = Select(r.node.store, r.opts.Select)
+	if err == nil {
+		notes, err = checkNames(r.opts.Mapped, records)
+	}
+	return records, unreadable, notes, err
+}
+
+// allNICs returns the NICs that any checkpoint names, also those of sandboxes that are not selected.
+// The NICs of sandboxes that are gone are nobody's. found and rest are the selected records, as locate returns them.
+func (r *restoreRun) allNICs(ctx context.Context, found []checkpoint.Record, rest []*attachmentState) ([]netstate.Member, error) {
+	switch {
+	case r.opts.Task != nil:
+		return r.opts.Task.NICs, nil
+	case !r.opts.Select.MatchesAll():
+		records, _, err := r.node.store.List()
+		if err != nil {
+			return nil, err
+		}
+		found, rest = r.namespaces.locate(ctx, records)
+	}
+	known := slices.Clip(found)
+	for _, s := range rest {
+		if s.outcome.State != SandboxGone {
+			known = append(known, *s.listed)
+		}
+	}
+	return NICs(known), nil
 }
 
 // restoreChains restores the chains beside each other. It returns the errors of those that could look at nothing.
@@ -160,34 +216,39 @@ func (r *restoreRun) restoreChains(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// outcomes are those of all chains.
-func (r *restoreRun) outcomes() (outcomes []*Outcome) {
+// result is what is told of the chains, and of the rest of the attachments.
+func (r *restoreRun) result(ctx context.Context, rest []*attachmentState) *Result {
+	result := &Result{Report: Report{DryRun: r.opts.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}}}
+	var states, vanished []*attachmentState
 	for _, c := range r.chains {
-		outcomes = append(outcomes, c.outcomes...)
-	}
-	return outcomes
-}
-
-// report is what is told of the run and of its chains.
-func (r *restoreRun) report(outcomes []*Outcome) Report {
-	report := Report{DryRun: r.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}, Notes: r.notes}
-	for _, c := range r.chains {
-		report.add(c.report)
-		if c.afterPlan != nil {
-			report.Devices = append(report.Devices, deviceStates(c.afterPlan, c.lastDevices, c.records)...)
+		result.add(c.report)
+		result.Devices = append(result.Devices, deviceStates(c.host.after, c.host.live, c.records)...)
+		result.announcements = append(result.announcements, c.attachments)
+		for _, s := range c.attachments.states {
+			states = append(states, s)
+			if s.missing != nil {
+				vanished = append(vanished, s)
+			}
 		}
 	}
-	for _, o := range outcomes {
-		report.Attachments = append(report.Attachments, *o)
+	r.namespaces.proveGone(ctx, vanished)
+	for _, s := range append(states, rest...) {
+		key := s.outcome.Attachment
+		if r.opts.Task != nil && s.missing != nil {
+			result.Absent = append(result.Absent, key)
+		}
+		if r.scopes[key] != dependentRoutes || len(s.outcome.Steps) > 0 {
+			result.Attachments = append(result.Attachments, s.outcome)
+		}
 	}
-	return report
+	return result
 }
 
 // add adds what is told of a chain.
 func (r *Report) add(chain Report) {
 	r.Parents = append(r.Parents, chain.Parents...)
 	for _, note := range chain.Notes {
-		r.Notes = appendNew(r.Notes, note)
+		r.note(note)
 	}
 	for _, problem := range chain.Problems {
 		r.problem(problem)
@@ -208,18 +269,63 @@ func unreadableOutcomes(records []checkpoint.Record, unreadable []checkpoint.Unr
 	return outcomes
 }
 
-func outcomeOf(record checkpoint.Record) *Outcome {
-	o := &Outcome{Attachment: record.Attachment, Pod: record.Pod, Interface: record.Interface, State: AsRecorded}
-	if len(record.Interface.Parents) > 0 {
-		o.Parent = record.Interface.Parents[0].Name
+// dropDetached looks a second time at what differs, and drops what has no checkpoint any more. A dry run takes no lock, so it can read the
+// checkpoint before a DEL, and look at the interface after it.
+func dropDetached(ctx context.Context, store *checkpoint.Store, report *Report) {
+	if !slices.ContainsFunc(report.Attachments, Outcome.Differs) {
+		return
 	}
-	return o
+	if !checkpoint.AwaitSettled(ctx) {
+		return // The report of the first look counts.
+	}
+	report.Attachments = slices.DeleteFunc(report.Attachments, func(o Outcome) bool {
+		if !o.Differs() || o.Attachment.IfName == "" { // Without a name it is a directory that cannot be read.
+			return false
+		}
+		_, err := store.Load(o.Attachment.ContainerID, o.Attachment.IfName)
+		return errors.Is(err, checkpoint.ErrNoCheckpoint)
+	})
 }
 
-// setFailed makes the state Failed, or NotTried, with the error on one line as the reason.
-func (o *Outcome) setFailed(err error) {
-	o.State, o.Reason = Failed, printable.Joined(err)
-	if errors.Is(err, change.ErrNotTried) {
-		o.State = NotTried
+// Unannounced returns the records that an earlier restore left unannounced, as a Result for AnnounceConnected. It returns nil
+// if there are none.
+func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
+	result, owed := &Result{}, &announcements{node: r, comesAgain: true}
+	for i := range records {
+		record := &records[i]
+		if !record.AnnouncementOwed {
+			continue
+		}
+		s := newState(record)
+		o := &s.outcome
+		o.AnnouncementOwed, o.NoCarrier = true, o.Parent
+		if onHost(record) && len(record.Interface.Parents) > 0 {
+			s.parentIndex = record.Interface.Parents[0].IfIndex
+		} else {
+			o.NoCarrier, o.ownLink = record.Interface.Link.Name, true
+		}
+		owed.states, result.Attachments = append(owed.states, s), append(result.Attachments, *o)
 	}
+	if len(owed.states) == 0 {
+		return nil
+	}
+	result.announcements = []*announcements{owed}
+	return result
+}
+
+// CountPending returns how many attachments of the result lack carrier or an announcement.
+func (r *Result) CountPending() (n int) {
+	for _, a := range r.announcements {
+		n += len(a.pending())
+	}
+	return n
+}
+
+// AnnounceConnected looks for carrier again, and announces what it can. Then it returns the new value of CountPending.
+func (r *Result) AnnounceConnected() (owed int, err error) {
+	for _, a := range r.announcements {
+		a.announceConnected()
+		err = cmp.Or(err, a.failed)
+	}
+	return r.CountPending(), err
 }

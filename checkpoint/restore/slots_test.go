@@ -244,14 +244,14 @@ func TestNICsOfSandboxesThatAreGoneAreNobodys(t *testing.T) {
 	gone := fresh.Sandbox(t)
 	records := []checkpoint.Record{record("gone", gone, 1), record("living", fresh.Sandbox(t), 2)}
 	fresh.Remove(t, gone)
-	r := &restoreRun{movedPaths: map[attachment.Namespace]string{}}
-	looked := r.locateNamespaces(t.Context(), records)
-	all, err := r.allNICs(t.Context(), looked)
+	r := &restoreRun{namespaces: namespaces{moved: map[attachment.Namespace]string{}}}
+	found, rest := r.namespaces.locate(t.Context(), records)
+	all, err := r.allNICs(t.Context(), found, rest)
 	if err != nil || len(all) != 1 || all[0].NIC != hardware(2) {
 		t.Errorf("NICs %+v, %v", all, err)
 	}
-	if len(looked.outcomes) != 1 || looked.outcomes[0].Attachment.ContainerID != "gone" || looked.outcomes[0].State != SandboxGone {
-		t.Errorf("not looked at: %+v", looked.outcomes)
+	if len(rest) != 1 || rest[0].outcome.Attachment.ContainerID != "gone" || rest[0].outcome.State != SandboxGone {
+		t.Errorf("not looked at: %+v", rest)
 	}
 }
 
@@ -282,8 +282,9 @@ func TestASandboxThatCannotBeLookedAtHoldsNobodyUp(t *testing.T) {
 	if report.WaitDuration >= pollInterval || len(report.Problems) > 0 {
 		t.Errorf("waited %v, problems %q", report.WaitDuration, report.Problems)
 	}
-	r := &restoreRun{movedPaths: map[attachment.Namespace]string{}}
-	if all := must(r.allNICs(t.Context(), r.locateNamespaces(t.Context(), []checkpoint.Record{record})))(t); len(all) != 1 || all[0].NIC != hardware(7) {
+	r := &restoreRun{namespaces: namespaces{moved: map[attachment.Namespace]string{}}}
+	found, rest := r.namespaces.locate(t.Context(), []checkpoint.Record{record})
+	if all := must(r.allNICs(t.Context(), found, rest))(t); len(all) != 1 || all[0].NIC != hardware(7) {
 		t.Errorf("NICs %+v", all)
 	}
 }

@@ -121,4 +121,13 @@ type Problem struct {
 	Transient bool
 }
 
+func problemf(format string, args ...any) *Problem {
+	return &Problem{Reason: fmt.Sprintf(format, args...)}
+}
+
+// transientf returns a problem that waiting may solve.
+func transientf(format string, args ...any) *Problem {
+	return &Problem{Reason: fmt.Sprintf(format, args...), Transient: true}
+}
+
 func (p *Problem) Error() string { return p.Reason }

@@ -5,17 +5,15 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // saveLastRestore writes down what the restore did, for relink status. If it cannot be written, the report
 // has a note, and nothing fails.
-func (r *restoreRun) saveLastRestore(start time.Time, report *Report) {
-	if r.DryRun {
-		return
-	}
+func saveLastRestore(store *checkpoint.Store, sel selection.Selection, start time.Time, report *Report) {
 	last := lastRestoreOf(*report)
-	last.StartedAt, last.Selection = start.UTC().Truncate(time.Millisecond), r.Select.Words()
-	if err := r.Store.SaveLastRestore(last); err != nil {
+	last.StartedAt, last.Selection = start.UTC().Truncate(time.Millisecond), sel.Words()
+	if err := store.SaveLastRestore(last); err != nil {
 		report.Notes = append(report.Notes, fmt.Sprintf("%v: relink status does not know of this restore", err))
 	}
 }

@@ -12,6 +12,10 @@ import (
 // fresh look may work.
 var errChanged = errors.New("changed since it was looked at")
 
+// maxPasses is how often what was done is compared at most. A step can take something else away: an address
+// that is replaced takes its routes with it.
+const maxPasses = 3
+
 // batchSteps groups steps that follow each other and are done in one go: each address or route alone would have to read
 // all of them.
 func batchSteps(steps []Step) [][]Step {
@@ -26,44 +30,71 @@ func batchSteps(steps []Step) [][]Step {
 	return groups
 }
 
-// applyTo carries out steps that batchSteps has grouped, on a device that is there. recorded is the whole interface that a route
-// belongs to.
-func applyTo(namespace *kernel.Namespace, index int, recorded netstate.Interface, steps ...Step) error {
+// target is what a step is carried out on.
+type target struct {
+	namespace *kernel.Namespace
+	// index is that of the device that is changed. related is that of the second device that the step is about: the parent of what is
+	// made, the bond of a member, the NIC in the host. It is in the namespace parentAt.
+	index, related int
+	parentAt       *kernel.Namespace
+	// recorded is the whole interface of the record, and wanted what of it has to be there. wanted is nil where nobody has asked for it yet.
+	recorded netstate.Interface
+	wanted   *netstate.Interface
+	// built is what the kernel told of the interface when it made it.
+	built kernel.Built
+}
+
+// rebuildOptions says that the record has the whole state of an interface that is made.
+var rebuildOptions = kernel.ConfigureOptions{Rebuild: true}
+
+// apply carries out steps that batchSteps has grouped.
+func (t *target) apply(steps ...Step) (err error) {
 	switch s := steps[0]; s.Action {
+	case CreateBond:
+		return t.namespace.CreateBond(s.planned.Device, t.related)
+	case CreateVLAN:
+		return t.namespace.CreateVLAN(t.related, s.planned.Device)
+	case Enslave:
+		return t.namespace.Enslave(t.index, t.related)
+	case Create:
+		t.built, err = kernel.Build(t.parentAt, t.namespace, t.related, *t.wanted, rebuildOptions)
+		return err
+	case MoveNIC:
+		return kernel.MoveNIC(t.parentAt, t.namespace, t.related, *t.wanted, rebuildOptions)
 	case SetMTU, RaiseMTU:
-		return namespace.SetMTU(index, s.Device, s.MTU)
+		return t.namespace.SetMTU(t.index, s.Device, s.MTU)
 	case SetUp:
-		return namespace.SetUp(index, s.Device)
+		return t.namespace.SetUp(t.index, s.Device)
 	case SetMAC:
-		return namespace.SetMAC(s.Device, s.MAC)
+		return t.namespace.SetMAC(s.Device, s.MAC)
 	case SetKind:
-		return namespace.SetKind(*s.Link)
+		return t.namespace.SetKind(*s.Link)
 	case SetAttributes:
-		return namespace.SetAttributes(*s.Link)
+		return t.namespace.SetAttributes(*s.Link)
 	case SetMaster:
-		return namespace.SetMaster(s.Device, *s.Master)
+		return t.namespace.SetMaster(s.Device, *s.Master)
 	case SetSetting:
-		return namespace.WriteSetting(s.Device, s.Setting, s.Value)
+		return t.namespace.WriteSetting(s.Device, s.Setting, s.Value)
 	case AddAddress:
 		var addresses []netstate.Address
 		for _, s := range steps {
 			addresses = append(addresses, *s.Address)
 		}
-		return namespace.AddAddresses(index, addresses)
+		return t.namespace.AddAddresses(t.index, addresses)
 	case AddRoute:
 		var routes []netstate.Route
 		for _, s := range steps {
 			routes = append(routes, *s.Route)
 		}
-		return namespace.AddRoutes(index, routes, recorded)
+		return t.namespace.AddRoutes(t.index, routes, t.recorded)
 	case AddRule:
-		return namespace.AddRule(*s.Rule)
+		return t.namespace.AddRule(*s.Rule)
 	case AddNeighbour:
-		return namespace.AddNeighbour(s.Device, *s.Neighbour)
+		return t.namespace.AddNeighbour(s.Device, *s.Neighbour)
 	case AddQdisc:
-		return namespace.AddQdisc(s.Device, *s.Qdisc)
+		return t.namespace.AddQdisc(s.Device, *s.Qdisc)
 	default:
-		return fmt.Errorf("%s: not a step on a device that is there", s)
+		return fmt.Errorf("%s: not a step on a device", s)
 	}
 }
 
@@ -75,32 +106,44 @@ type stepRunner struct {
 	created map[int]int
 }
 
-func newStepRunner(namespace *kernel.Namespace) *stepRunner {
-	return &stepRunner{namespace: namespace, created: map[int]int{}}
+// runSteps carries out steps on parents in the namespace. With giveUp, it stops at a step whose devices have changed: the next plan knows
+// better. It returns what became of the steps that it has finished with. A dry run does none of them.
+func runSteps(namespace *kernel.Namespace, steps []Step, dryRun, giveUp bool) (results []StepResult) {
+	runner := stepRunner{namespace, map[int]int{}}
+	for _, step := range steps {
+		result := StepResult{Step: step}
+		if !dryRun {
+			err := runner.run(step)
+			if giveUp && errors.Is(err, errChanged) {
+				break
+			}
+			if err != nil {
+				result.Error = err.Error()
+			}
+		}
+		results = append(results, result)
+	}
+	return results
 }
 
 // run carries the step out. It looks at the step's devices once more before.
-func (h *stepRunner) run(step Step) error {
-	related, err := 0, error(nil)
+func (h stepRunner) run(step Step) (err error) {
+	t := target{namespace: h.namespace}
 	if step.related.Index != 0 {
-		related, err = h.check(step.related)
+		t.related, err = h.check(step.related)
+	}
+	creates := step.Action == CreateBond || step.Action == CreateVLAN
+	if err == nil && !creates {
+		t.index, err = h.check(step.planned)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", step, err)
 	}
-	if step.Action == CreateBond || step.Action == CreateVLAN {
-		return h.create(step, related)
-	}
-	index, err := h.check(step.planned)
-	if err != nil {
-		return fmt.Errorf("%s: %w", step, err)
-	}
-	if step.Action == Enslave {
-		err = h.namespace.Enslave(index, related)
-	} else {
-		err = applyTo(h.namespace, index, netstate.Interface{}, step)
-	}
-	if err == nil {
+	err = t.apply(step)
+	switch {
+	case creates:
+		return h.findCreated(step, err)
+	case err == nil:
 		return nil
 	}
 	if _, checkErr := h.check(step.planned); errors.Is(checkErr, errChanged) {
@@ -109,15 +152,9 @@ func (h *stepRunner) run(step Step) error {
 	return err
 }
 
-// create makes a bond or a VLAN device. An ADD or the host's network manager may be faster. The device that they made is used if it
-// is the one that was to be made.
-func (h *stepRunner) create(step Step, related int) (err error) {
-	if step.Action == CreateBond {
-		err = h.namespace.CreateBond(step.planned.Device, related)
-	} else {
-		err = h.namespace.CreateVLAN(related, step.planned.Device)
-		step.planned.ParentIndex = related
-	}
+// findCreated notes the index of the bond or VLAN device that the step has made, or failed to make. An ADD or the host's network manager
+// may be faster. The device that they made is used if it is the one that was to be made.
+func (h stepRunner) findCreated(step Step, err error) error {
 	if errors.Is(err, kernel.ErrExists) {
 		return fmt.Errorf("%w: %w", errChanged, err)
 	}
@@ -139,7 +176,7 @@ func (h *stepRunner) create(step Step, related int) (err error) {
 
 // check returns the index of the device. It is errChanged if the device is gone or another one than
 // the step was planned for.
-func (h *stepRunner) check(planned netstate.LiveDevice) (int, error) {
+func (h stepRunner) check(planned netstate.LiveDevice) (int, error) {
 	index := h.indexOf(planned.Index)
 	if index <= 0 {
 		return 0, fmt.Errorf("%s was not made", planned.Name)
@@ -160,7 +197,7 @@ func (h *stepRunner) check(planned netstate.LiveDevice) (int, error) {
 
 // indexOf returns the real index of the device that has this index in the plan. It is negative if
 // the device was not made.
-func (h *stepRunner) indexOf(planned int) int {
+func (h stepRunner) indexOf(planned int) int {
 	if index, ok := h.created[planned]; ok {
 		return index
 	}

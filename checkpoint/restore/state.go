@@ -1,0 +1,76 @@
+package restore
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// attachmentState is what a run knows of one attachment between its steps.
+type attachmentState struct {
+	outcome Outcome
+	// listed is the record as the run has read it. namespace is that of the sandbox.
+	listed    *checkpoint.Record
+	namespace attachment.Namespace
+	// missing is what is at the namespace's path, if that does not lead to the namespace any more.
+	missing error
+	// foundParents are the recorded parents as they came back, until their indices are written. parentIndex is the index of the parent in
+	// the host: another device may get its name.
+	foundParents []netstate.Device
+	parentIndex  int
+	// owedInRecordOnly says that the outcome's AnnouncementOwed stands only for the record: the neighbours were told while another was at
+	// work on the sandbox.
+	owedInRecordOnly bool
+	chain            *chainRestore
+	sandbox          *sandboxRestore
+	// detached says that the attachment has no checkpoint any more.
+	detached bool
+}
+
+func newState(listed *checkpoint.Record) *attachmentState {
+	return &attachmentState{outcome: outcomeOf(*listed), listed: listed, namespace: listed.Namespace}
+}
+
+// Target makes the state a change.Action: the restore of the attachment.
+func (s *attachmentState) Target() checkpoint.Record { return *s.listed }
+
+// Fail is a part of change.Action.
+func (s *attachmentState) Fail(err error) { s.outcome.setFailed(err) }
+
+func outcomeOf(record checkpoint.Record) Outcome {
+	o := Outcome{Attachment: record.Attachment, Pod: record.Pod, Interface: record.Interface, State: AsRecorded}
+	if len(record.Interface.Parents) > 0 {
+		o.Parent = record.Interface.Parents[0].Name
+	}
+	return o
+}
+
+// addSteps adds steps that bring the attachment back, to those in the host and those that are done already.
+func (o *Outcome) addSteps(steps []Step) {
+	o.Steps = slices.Concat(o.Steps, steps)
+	if len(o.hostSteps)+len(o.Steps) == 0 {
+		return
+	}
+	o.State, o.ParentReason, o.Reason = Repaired, stepReasons(o.hostSteps), stepReasons(o.Steps)
+	if slices.ContainsFunc(o.Steps, func(s Step) bool { return s.Action == Create || s.Action == MoveNIC }) {
+		o.State = Restored
+	}
+}
+
+// setFailed makes the state Failed, or NotTried, with the error on one line as the reason.
+func (o *Outcome) setFailed(err error) {
+	o.State, o.Reason = Failed, printable.Joined(err)
+	if errors.Is(err, change.ErrNotTried) {
+		o.State = NotTried
+	}
+}
+
+// onHost says that the interface is on devices of the host.
+func onHost(record *checkpoint.Record) bool {
+	return !record.Interface.ParentsInSandbox && record.Interface.Link.Kind != netstate.KindNIC
+}
