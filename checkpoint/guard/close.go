@@ -46,14 +46,12 @@ func (g *guard) restore(ctx context.Context) error {
 	for _, o := range report.Attachments {
 		switch {
 		case o.Differs():
-			g.troublef("%s: %s", sandboxName(o.Pod, o.Attachment), o.FullReason())
+			g.notBack(sandboxName(o.Pod, o.Attachment), o.FullReason())
 		case o.State == restore.Restored || o.State == restore.Repaired:
 			back++
 		}
 	}
-	for _, problem := range report.Problems {
-		g.troublef("%s", problem)
-	}
+	g.notBack("", report.Problems...)
 	for _, note := range report.Notes {
 		g.notef("%s", note)
 	}
@@ -87,8 +85,7 @@ func (g *guard) reportMissing(ctx context.Context) {
 		}
 	}
 	for _, recorded := range vanished {
-		g.troublef("%s %s: its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod",
-			sandboxName(recorded.Pod, recorded.Attachment), recorded.Attachment.IfName)
+		g.notBack(interfaceName(recorded.Pod, recorded.Attachment), "its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod")
 	}
 }
 
@@ -119,7 +116,7 @@ func (g *guard) verify(ctx context.Context) error {
 	g.logf("gateways that answer: %d of %d", len(answered), len(g.journal.Gateways))
 	for _, gateway := range g.journal.Gateways {
 		if !slices.Contains(answered, gateway) && !g.isDetached(gateway.Attachment) {
-			g.troublef("%s %s: its gateway %s does not answer", gateway.Pod, gateway.Attachment.IfName, gateway.Target)
+			g.notBack(interfaceName(gateway.Pod, gateway.Attachment), fmt.Sprintf("its gateway %s does not answer", gateway.Target))
 		}
 	}
 	return nil
@@ -163,7 +160,7 @@ func (g *guard) report(context.Context) error {
 		g.logf("NOT BACK: %s", trouble)
 	}
 	if len(g.journal.Troubles) > 0 {
-		g.logf("%s not back: relink status shows what is wrong", printable.Count(len(g.journal.Troubles), "thing"))
+		g.logf("not all is back: relink status shows what is wrong")
 	} else if g.journal.isBegun(RunCommand) {
 		g.logf("everything is back")
 	}

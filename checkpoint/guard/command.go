@@ -39,40 +39,37 @@ func undoOf(command []string) string {
 // ErrCannotRun says that the command cannot be run, or was not found.
 var ErrCannotRun = errors.New("the command cannot be run")
 
-// findProgram returns the file of the program.
-func findProgram(program string) (string, error) {
-	file, err := exec.LookPath(program)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w: give a program, or sh -c '...' for a line of the shell", ErrCannotRun, err)
+// findProgram returns an error if there is no such program.
+func findProgram(program string) error {
+	if _, err := exec.LookPath(program); err != nil {
+		return fmt.Errorf("%w: %w: give a program, or sh -c '...' for a line of the shell", ErrCannotRun, err)
 	}
-	return filepath.Abs(file)
+	return nil
 }
 
-// exitStatusPath is a file with the command's exit status, as a shell tells it. It appears when the command has ended.
-func (g *guard) exitStatusPath() string { return filepath.Join(g.dir, "exit-status-"+g.journal.ID) }
-
-// exitStatus returns the command's exit status, false while it runs.
-func (g *guard) exitStatus() (int, bool) {
-	text, _ := os.ReadFile(g.exitStatusPath()) // It has not ended.
-	status, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	return status, err == nil
-}
-
-// startCommand starts the command as a unit of its own, which lives on whatever becomes of the guard and of the terminal. The unit
-// does not end with the command: processes that the command leaves behind go on. The shell that runs the command ignores the signals
-// that end it, and writes its exit status. If the shell itself is killed, systemd writes the status of SIGKILL.
+// startCommand starts the command as a unit of its own, which lives on whatever becomes of the guard and of the terminal. systemd ends it
+// at its limit. The unit stays when the command has ended, however it ended: it has the exit status, and processes that the command leaves
+// behind go on in it. The shell is for scripts without an interpreter line, which the kernel does not run.
 func (g *guard) startCommand(ctx context.Context) error {
-	const script = `trap : INT TERM; "$@"; echo $? >"$0.new" && mv "$0.new" "$0"`
-	plan, status := g.journal.Plan, g.exitStatusPath()
+	plan := g.journal.Plan
 	return g.runUnit(ctx, []string{
-		"--unit=" + g.commandUnit(), "--same-dir", "--property=RemainAfterExit=yes", "--property=IgnoreSIGPIPE=no", "--property=TimeoutStopSec=" + plan.KillAfter.String(),
+		"--unit=" + g.commandUnit(), "--same-dir", "--property=IgnoreSIGPIPE=no", "--property=RemainAfterExit=yes", "--property=SuccessExitStatus=" + anyExitStatus(),
+		"--property=RuntimeMaxSec=" + plan.Limit.String(), "--property=TimeoutStopSec=" + plan.KillAfter.String(),
 		"--property=StandardOutput=append:" + logPath(g.dir), "--property=StandardError=inherit",
-		fmt.Sprintf(`--property=ExecStopPost=/bin/sh -c 'test -e "%[1]s" || echo %[2]d >"%[1]s"'`, status, 128+syscall.SIGKILL),
-	}, append([]string{"/bin/sh", "-c", script, status, plan.Path}, plan.Command[1:]...)...)
+	}, append([]string{"/bin/sh", "-c", `exec "$0" "$@"`}, plan.Command...)...)
 }
 
-// runCommand runs the command until its end or its limit, and notes how it ended. If the command already runs, because a guard was
-// killed, it waits for that one.
+// anyExitStatus lists everything that a program can end with. systemd ends what a program leaves behind that has failed.
+func anyExitStatus() string {
+	all := []string{"SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGALRM SIGSTKFLT SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGIO SIGPWR SIGSYS"}
+	for status := range 256 {
+		all = append(all, strconv.Itoa(status))
+	}
+	return strings.Join(all, " ")
+}
+
+// runCommand runs the command until its end, and notes how it ended. If the command already runs, because a guard was killed, it waits
+// for that one.
 func (g *guard) runCommand(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx) // An interrupt is for the command.
 	r := &g.journal.Run
@@ -82,26 +79,15 @@ func (g *guard) runCommand(ctx context.Context) error {
 			r.Status = StatusCannotRun
 			return fmt.Errorf("the command could not be started: %w", err)
 		}
-	} else if loaded, err := isLoaded(ctx, g.commandUnit()); err == nil && !loaded {
-		if _, ended := g.exitStatus(); !ended {
-			g.journal.Abandoned = killedBefore
-			return nil
-		}
+	} else if unit, err := showUnit(ctx, g.commandUnit()); err == nil && !unit.isLoaded() {
+		g.journal.Abandoned = killedBefore
+		return nil
 	}
-	ended := g.awaitCommand(ctx)
-	var written bool
-	if r.Status, written = g.exitStatus(); !written {
-		r.Status = 128 + int(syscall.SIGKILL)
-	}
-	r.Remaining = processesOf(g.commandUnit())
-	switch {
-	case ended && !written:
-		g.notef("the command has ended, and its exit status could not be written to %s", g.exitStatusPath())
-	case !ended && len(r.Remaining) > 0:
+	unit, killed := g.awaitCommand(ctx)
+	r.Status = unit.exitStatus()
+	if r.Remaining = processesOf(g.commandUnit()); killed && len(r.Remaining) > 0 {
 		// A process inside a driver does not end before it leaves the driver. The pods must not wait for that.
-		g.troublef("the command does not end, not even by SIGKILL: %s", strings.Join(r.Remaining, ", "))
-	case len(r.Remaining) == 0:
-		_ = systemd.Control(ctx, "stop", g.commandUnit()) // It is gone, or empty.
+		g.notBack("", "the command does not end, not even by SIGKILL: "+strings.Join(r.Remaining, ", "))
 	}
 	g.limitLog()
 	return nil
@@ -110,49 +96,65 @@ func (g *guard) runCommand(ctx context.Context) error {
 const (
 	// pollInterval is how often awaitCommand looks whether the command has ended.
 	pollInterval = 50 * time.Millisecond
-	// askInterval is how often it asks systemd: on a full disk, nobody can write the exit status.
-	askInterval = 2 * time.Second
+	// askInterval is how often it asks systemd at least.
+	askInterval = time.Second
 )
 
-// awaitCommand waits for the end of the command. At the limit, or when somebody interrupts, it ends the command and all processes
-// that the command has started. It returns whether the command has ended by itself.
-func (g *guard) awaitCommand(ctx context.Context) bool {
-	var late <-chan time.Time
-	asked := time.Now()
-	for limit := time.After(g.journal.Plan.Limit - g.journal.sinceBegun(RunCommand)); ; {
-		if _, ended := g.exitStatus(); ended || time.Since(asked) >= askInterval {
+// awaitCommand waits until the command has ended. When somebody interrupts, it ends the command: with SIGINT, and then everything that the
+// command has started, with SIGTERM and SIGKILL. systemd does so at the limit, without SIGINT. awaitCommand returns what systemd says
+// of the command, and whether everything was to end.
+func (g *guard) awaitCommand(ctx context.Context) (unit unitState, killed bool) {
+	plan, r := g.journal.Plan, &g.journal.Run
+	var main *os.Process
+	var escalate <-chan time.Time
+	signals, interrupts := []string{"SIGINT", "SIGTERM", "SIGKILL"}, g.signals
+	// systemd waits for a process that cannot be killed longer than the pods can.
+	giveUp := time.After(plan.Limit + 2*plan.KillAfter + askInterval - g.journal.sinceBegun(RunCommand))
+	for asked := (time.Time{}); ; {
+		if hasEnded(main) || time.Since(asked) >= askInterval {
 			asked = time.Now()
-			// What still runs of the unit's shell would pass for a process that the command leaves behind.
-			state, _ := property(ctx, g.commandUnit(), "SubState")
-			if ended && state != "running" || slices.Contains([]string{"exited", "failed", "dead"}, state) {
-				return true
+			unit, _ = showUnit(ctx, g.commandUnit())
+			if unit["Result"] == "timeout" && !r.Interrupted && !r.LimitPassed {
+				r.LimitPassed = true
+				g.logf("the command has run for %s: it gets SIGTERM, and after %s SIGKILL", plan.Limit, plan.KillAfter)
+			}
+			killed = r.LimitPassed || len(signals) < 2
+			if unit.hasEnded() && (!killed || len(processesOf(g.commandUnit())) == 0) {
+				return unit, killed
+			}
+			if pid, _ := strconv.Atoi(unit["MainPID"]); pid != 0 && main == nil {
+				main, _ = os.FindProcess(pid) // It never fails on Linux.
 			}
 		}
 		select {
 		case <-time.After(pollInterval):
 			g.limitLog()
 			continue
-		case <-late:
-		case <-limit:
-			g.journal.Run.LimitPassed = true
-			g.logf("the command has run for %s: guard ends it", g.journal.Plan.Limit)
-		case s := <-g.signals:
+		case <-giveUp:
+			r.LimitPassed = !r.Interrupted
+			return unit, true
+		case <-escalate:
+		case s := <-interrupts:
 			g.logf("%s: guard ends the command, and then puts everything back", s)
-			g.journal.Run.Interrupted = true
-			if s != syscall.SIGTERM && late == nil {
-				g.logf("the command gets SIGINT")
-				late = time.After(g.journal.Plan.KillAfter)
-				if err := systemd.Control(ctx, "kill", "--signal=INT", g.commandUnit()); err == nil {
-					continue
-				}
+			if s == syscall.SIGTERM && !r.Interrupted {
+				signals = signals[1:]
 			}
+			r.Interrupted = true
 		}
-		g.logf("the command gets SIGTERM, and after %s SIGKILL", g.journal.Plan.KillAfter)
-		ctx, cancel := context.WithTimeout(ctx, 2*g.journal.Plan.KillAfter+time.Second)
-		defer cancel()
-		_ = systemd.Control(ctx, "stop", g.commandUnit()) // What lives on is found later.
-		return false
+		if len(signals) == 0 {
+			return unit, true
+		}
+		g.logf("the command gets %s", signals[0])
+		_ = systemd.Control(ctx, "kill", "--signal="+signals[0], g.commandUnit()) // It may just have ended.
+		if signals, escalate = signals[1:], time.After(plan.KillAfter); len(signals) < 2 {
+			interrupts = nil // After SIGTERM, nobody's impatience makes SIGKILL come sooner.
+		}
 	}
+}
+
+// hasEnded says whether the process is known and has ended.
+func hasEnded(process *os.Process) bool {
+	return process != nil && process.Signal(syscall.Signal(0)) != nil
 }
 
 // maxLog is how many bytes the log has at most. The checkpoints are on the same file system, mostly a tmpfs.
@@ -171,7 +173,11 @@ func (r CommandResult) text() string {
 	if r.LimitPassed {
 		return "has passed its limit"
 	}
-	return fmt.Sprintf("has ended with exit status %d", r.Status) + textIf(r.Interrupted, " after an interrupt")
+	text := fmt.Sprintf("has ended with exit status %d", r.Status)
+	if r.Interrupted {
+		text += " after an interrupt"
+	}
+	return text
 }
 
 // failed says that the command did not succeed.

@@ -40,6 +40,8 @@ type guard struct {
 	journal Journal
 	// notes are the lines that the report repeats.
 	notes []string
+	// troubles are what the current step did not bring back.
+	troubles []trouble
 }
 
 // Run carries out the plan, and returns the journal at the end. It returns an error if it did nothing. While it
@@ -64,7 +66,7 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 		return Journal{}, fmt.Errorf("the command only takes a device away: %s. A shell that reads && or ; ends guard's command there. "+
 			"To bring the device back under guard: relink guard -- sh -c '%s && %s'; --force runs the command as it is", line, line, undo)
 	}
-	if plan.Path, err = findProgram(plan.Command[0]); err != nil {
+	if err := findProgram(plan.Command[0]); err != nil {
 		return Journal{}, err
 	}
 	if plan.Via, err = g.chooseVia(plan.Via); err != nil {
@@ -204,9 +206,10 @@ func (g *guard) runSteps(ctx context.Context, unlock func()) (Journal, error) {
 			case opening:
 				g.journal.Abandoned = printable.Joined(err)
 			default:
-				g.troublef("%s", printable.Joined(err))
+				g.notBack("", printable.Joined(err))
 			}
 		}
+		g.writeTroubles()
 		g.journal.end(rule.step, time.Now().UTC())
 		if rule.step == Report {
 			if err := g.journal.save(g.dir); err != nil {
@@ -253,11 +256,4 @@ func (g *guard) notef(format string, args ...any) {
 	if g.logf("%s", text); !slices.Contains(g.notes, text) {
 		g.notes = append(g.notes, text)
 	}
-}
-
-// troublef writes what is not back.
-func (g *guard) troublef(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	g.logf("NOT BACK: %s", text)
-	g.journal.Troubles = append(g.journal.Troubles, text)
 }

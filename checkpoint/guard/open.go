@@ -3,19 +3,14 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 )
-
-// shownReasons is how many reasons one line names.
-const shownReasons = 3
 
 // check looks whether everything is as recorded. It also asks which gateways answer.
 func (g *guard) check(ctx context.Context) error {
@@ -23,13 +18,13 @@ func (g *guard) check(ctx context.Context) error {
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err
 	}
-	var wrong []string
+	var wrong []trouble
 	for _, o := range report.Attachments {
 		if o.Differs() {
-			wrong = append(wrong, sandboxName(o.Pod, o.Attachment)+": "+o.FullReason())
+			wrong = append(wrong, trouble{sandboxName(o.Pod, o.Attachment), o.FullReason()})
 		}
 	}
-	if err := g.unlessForced(append(wrong, report.Problems...), "not everything is as recorded", "relink check shows it, relink restore repairs it"); err != nil {
+	if err := g.unlessForced(append(wrong, newTroubles("", report.Problems...)...), "not everything is as recorded", "relink check shows it, relink restore repairs it"); err != nil {
 		return err
 	}
 	gateways, err := gatewaysBefore(g.Store)
@@ -58,26 +53,6 @@ func (g *guard) recordAttachments() error {
 	return nil
 }
 
-func sandboxName(pod attachment.Pod, key attachment.Key) string {
-	return pod.Or("sandbox " + key.ContainerID)
-}
-
-// unlessForced returns an error with what is wrong, if there is anything. With --force it only notes that.
-func (g *guard) unlessForced(wrong []string, problem, remedy string) error {
-	if len(wrong) == 0 {
-		return nil
-	}
-	problem += ": " + firstReasons(wrong)
-	if g.journal.Plan.Force {
-		g.notef("%s", problem)
-		return nil
-	}
-	return fmt.Errorf("%s: %s, --force goes on all the same", problem, remedy)
-}
-
-// firstReasons names the first few of all.
-func firstReasons(lines []string) string { return printable.First(lines, shownReasons, "; ") }
-
 // capture writes the checkpoints that are missing.
 func (g *guard) capture(ctx context.Context) error {
 	report, err := capture.Run(ctx, capture.Options{Store: g.Store, CacheDir: g.journal.Plan.CacheDir})
@@ -88,13 +63,13 @@ func (g *guard) capture(ctx context.Context) error {
 		return err
 	}
 	captured := 0
-	var missing []string
+	var missing []trouble
 	for _, o := range report.Outcomes {
 		switch o.State {
 		case capture.Captured, capture.Refreshed:
 			captured++
-		case change.Refused, change.Failed:
-			missing = append(missing, fmt.Sprintf("%s %s: %s", o.Pod, o.Attachment.IfName, o.Reason))
+		case change.Refused, change.Failed, change.NotTried:
+			missing = append(missing, trouble{interfaceName(o.Pod, o.Attachment), o.Reason})
 		}
 	}
 	if captured > 0 {
@@ -140,5 +115,5 @@ func (g *guard) pauseAgent(ctx context.Context) error {
 
 // pauseFailure is for an agent that runs but could not be paused. It may restore while the command runs.
 func (g *guard) pauseFailure(err error) error {
-	return g.unlessForced([]string{err.Error()}, "relink-agent is not paused", "systemctl status relink-agent shows more")
+	return g.unlessForced(newTroubles("", err.Error()), "relink-agent is not paused", "systemctl status relink-agent shows more")
 }

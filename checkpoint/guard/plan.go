@@ -20,9 +20,8 @@ func Dir() string { return cmp.Or(os.Getenv(DirEnv), DefaultDir) }
 
 // Plan is what a guard was asked to do.
 type Plan struct {
-	// Command is the command line. Path is the program's file.
+	// Command is the command line.
 	Command []string `json:"command"`
-	Path    string   `json:"path"`
 	// Limit is how long the command may take. KillAfter is how long it has to end after each signal.
 	Limit     time.Duration `json:"limitNanoseconds"`
 	KillAfter time.Duration `json:"killAfterNanoseconds"`
@@ -78,11 +77,4 @@ func (p Plan) lines(start time.Time, log string) []string {
 		lines = append(lines, "the kubelet goes on: systemd knows none of "+strings.Join(Kubelets, ", ")+". Name the unit that contains it: --stop UNIT")
 	}
 	return append(lines, "log: "+log+" (relink guard --follow shows it)")
-}
-
-func textIf(condition bool, text string) string {
-	if condition {
-		return text
-	}
-	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/systemd"
@@ -37,11 +38,11 @@ func chooseUnits(ctx context.Context, plan Plan) (units []string, err error) {
 		if !unitName.MatchString(unit) {
 			return nil, fmt.Errorf("invalid --stop %q: must be the name of a systemd unit, such as kubelet.service", unit)
 		}
-		loaded, err := isLoaded(ctx, unit)
+		state, err := showUnit(ctx, unit)
 		if err != nil {
 			return nil, err
 		}
-		if loaded {
+		if state.isLoaded() {
 			units = append(units, unit)
 		} else if len(plan.Stop) > 0 {
 			return nil, fmt.Errorf("invalid --stop %q: systemd knows no such unit: systemctl list-units shows those that run", unit)
@@ -50,16 +51,42 @@ func chooseUnits(ctx context.Context, plan Plan) (units []string, err error) {
 	return units, nil
 }
 
-// property returns one property of the unit.
-func property(ctx context.Context, unit, name string) (string, error) {
-	out, err := systemd.Call(ctx, "systemctl", "show", "--property="+name, unit)
-	return strings.TrimPrefix(out, name+"="), err
+// unitState has properties of a unit (org.freedesktop.systemd1(5)).
+type unitState map[string]string
+
+// showUnit asks systemd for the state of the unit.
+func showUnit(ctx context.Context, unit string) (unitState, error) {
+	out, err := systemd.Call(ctx, "systemctl", "show", "--property=LoadState,ActiveState,SubState,Result,MainPID,ExecMainCode,ExecMainStatus", unit)
+	if err != nil {
+		return nil, err
+	}
+	state := unitState{}
+	for line := range strings.Lines(out) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		state[name] = value
+	}
+	return state, nil
 }
 
 // isLoaded says whether there is such a unit.
-func isLoaded(ctx context.Context, unit string) (bool, error) {
-	state, err := property(ctx, unit, "LoadState")
-	return state == "loaded", err
+func (u unitState) isLoaded() bool { return u["LoadState"] == "loaded" }
+
+// hasEnded says whether the unit's main process has ended, or was given up.
+func (u unitState) hasEnded() bool {
+	return slices.Contains([]string{"exited", "failed", "dead"}, u["SubState"])
+}
+
+// exitStatus returns the exit status of the unit's main process, as a shell tells it. Of a process that is not known to have ended, it is
+// that of SIGKILL.
+func (u unitState) exitStatus() int {
+	status, _ := strconv.Atoi(u["ExecMainStatus"])
+	switch u["ExecMainCode"] { // CLD_EXITED, CLD_KILLED and CLD_DUMPED of waitid(2).
+	case "1":
+		return status
+	case "2", "3":
+		return 128 + status
+	}
+	return 128 + int(syscall.SIGKILL)
 }
 
 // timerUnit and commandUnit are the names of the guard's own units, without the suffix of the timer.
@@ -85,7 +112,7 @@ func (g *guard) runUnit(ctx context.Context, settings []string, command ...strin
 	for i := range command {
 		command[i] = strings.ReplaceAll(command[i], "$", "$$") // systemd would replace variables.
 	}
-	settings = append(settings, "--collect", "--property=EnvironmentFile=-"+g.environmentPath(), "--")
+	settings = append(settings, "--property=EnvironmentFile=-"+g.environmentPath(), "--")
 	_, err := systemd.Call(ctx, "systemd-run", append(settings, command...)...)
 	return err
 }
@@ -98,11 +125,11 @@ const finishLimit = 90 * time.Second
 func (g *guard) armRestart(ctx context.Context) error {
 	g.journal.Units = nil
 	for _, unit := range g.journal.Plan.Stop {
-		state, err := property(ctx, unit, "ActiveState")
+		state, err := showUnit(ctx, unit)
 		if err != nil {
 			return err
 		}
-		if slices.Contains([]string{"active", "activating", "reloading"}, state) {
+		if slices.Contains([]string{"active", "activating", "reloading"}, state["ActiveState"]) {
 			g.journal.Units = append(g.journal.Units, unit)
 		} else {
 			g.logf("%s does not run, and stays so", unit)
@@ -117,7 +144,7 @@ func (g *guard) armRestart(ctx context.Context) error {
 		return err
 	}
 	settings := []string{
-		"--unit=" + g.timerUnit(), "--on-active=" + strconv.Itoa(int(g.journal.Plan.maxDowntime()/time.Second)), "--timer-property=AccuracySec=1s",
+		"--unit=" + g.timerUnit(), "--collect", "--on-active=" + strconv.Itoa(int(g.journal.Plan.maxDowntime()/time.Second)), "--timer-property=AccuracySec=1s",
 		"--property=RuntimeMaxSec=" + finishLimit.String(), "--property=TimeoutStopSec=5",
 	}
 	if len(g.journal.Units) > 0 {
@@ -129,11 +156,16 @@ func (g *guard) armRestart(ctx context.Context) error {
 	return nil
 }
 
-// disarmRestart takes the timer away. It uses only the guard's ID, because a guard can be killed between arming and the note about it.
-// It is no error if nothing is armed, or if the timer's process already runs.
+// disarmRestart takes the guard's units away: the timer, and the command's unit unless processes go on in it. It uses only the guard's ID,
+// because a guard can be killed between arming and the note about it. It is no error if nothing is armed, or if the timer's process
+// already runs.
 func (g *guard) disarmRestart(ctx context.Context) error {
+	if len(g.journal.Run.Remaining) == 0 {
+		_ = systemd.Control(ctx, "stop", g.commandUnit())         // It may not be there.
+		_ = systemd.Control(ctx, "reset-failed", g.commandUnit()) // It has failed only if systemd has ended the command.
+	}
 	timer := g.timerUnit() + ".timer"
-	if loaded, err := isLoaded(ctx, timer); err != nil || !loaded {
+	if state, err := showUnit(ctx, timer); err != nil || !state.isLoaded() {
 		return err
 	}
 	return systemd.Control(ctx, "stop", timer)

@@ -117,21 +117,16 @@ func (g *guard) checkMoved(v Via, report move.UplinkReport) error {
 	if report.Complete() {
 		return nil
 	}
-	wrong := slices.Clone(report.Problems)
+	wrong := newTroubles("", report.Problems...)
 	for _, o := range report.Outcomes {
-		if o.State == change.Refused || o.State == change.Failed {
-			wrong = append(wrong, fmt.Sprintf("%s: %s", attachmentName(o), o.Reason))
+		if o.IsWrong() {
+			wrong = append(wrong, trouble{interfaceName(o.Pod, o.Attachment), o.Reason})
 		}
 	}
 	if len(wrong) == 0 {
 		return errors.New("interrupted")
 	}
 	return g.unlessForced(wrong, "not everything can be moved", fmt.Sprintf("relink move %s --dry-run shows it", v))
-}
-
-// attachmentName names the attachment.
-func attachmentName(o move.AttachmentOutcome) string {
-	return sandboxName(o.Pod, o.Attachment) + " " + o.Attachment.IfName
 }
 
 // movePods moves the pods. A journal of the move is on disk before the first one.
@@ -167,7 +162,10 @@ func (g *guard) logMoved(report move.UplinkReport, source, target string) {
 
 // moveBack moves the pods back. If the command failed, the pods stay: nobody knows in which state the device is.
 func (g *guard) moveBack(ctx context.Context) error {
-	failure := textIf(g.journal.Run.failed(), "the command "+g.journal.Run.text())
+	failure := ""
+	if g.journal.Run.failed() {
+		failure = "the command " + g.journal.Run.text()
+	}
 	var errs []error
 	for _, v := range slices.Backward(g.journal.Plan.Via) {
 		path := g.moveJournalPath(v)
@@ -187,28 +185,18 @@ func (g *guard) moveBack(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// reportStaying writes which pods have not moved back. commonReason is the reason for all of them. It is empty if each has its own
+// reportStaying notes which pods have not moved back. commonReason is the reason for all of them. It is empty if each has its own
 // reason.
 func (g *guard) reportStaying(v Via, report move.UplinkReport, commonReason string) {
-	var reasons []string
-	names := map[string][]string{}
 	for _, o := range report.Outcomes {
-		reason := cmp.Or(commonReason, o.Reason)
+		name := interfaceName(o.Pod, o.Attachment)
 		switch {
 		case o.State == move.Moved || g.isDetached(o.Attachment):
 		case o.State == change.Failed:
-			g.troublef("%s: %s", attachmentName(o), o.Reason)
+			g.notBack(name, o.Reason)
 		default:
-			if names[reason] == nil {
-				reasons = append(reasons, reason)
-			}
-			names[reason] = append(names[reason], attachmentName(o))
+			g.notBack(name, fmt.Sprintf("on %s, and not moved back: %s: later type relink move %s", v.New, cmp.Or(commonReason, o.Reason), v.reverse()))
 		}
 	}
-	for _, reason := range reasons {
-		g.troublef("on %s, and not moved back: %s: %s: later type relink move %s", v.New, firstReasons(names[reason]), reason, v.reverse())
-	}
-	for _, problem := range report.Problems {
-		g.troublef("%s", problem)
-	}
+	g.notBack("", report.Problems...)
 }

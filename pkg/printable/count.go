@@ -24,3 +24,30 @@ func First(texts []string, limit int, separator string) string {
 	}
 	return strings.Join(texts, separator)
 }
+
+// foldMinimum is the smallest number of like things that become one line.
+const foldMinimum = 6
+
+// Fold groups the elements with the same key, in the order of each group's first element. Fewer than six like elements stay apart, each
+// in a group of its own.
+func Fold[T any](elements []T, keyOf func(T) string) (groups [][]T) {
+	alike := map[string]int{}
+	for _, element := range elements {
+		alike[keyOf(element)]++
+	}
+	groupIndex := map[string]int{}
+	for _, element := range elements {
+		key := keyOf(element)
+		i, grouped := groupIndex[key]
+		switch {
+		case alike[key] < foldMinimum:
+			groups = append(groups, []T{element})
+		case grouped:
+			groups[i] = append(groups[i], element)
+		default:
+			groupIndex[key] = len(groups)
+			groups = append(groups, []T{element})
+		}
+	}
+	return groups
+}

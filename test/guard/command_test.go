@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -68,6 +69,11 @@ func TestTheStatusTellsWhoEnded(t *testing.T) {
 	if out, status = h.status(t, h.relink("guard", "--", filepath.Join(h.dir, "path", "plain"))); status != 126 || !strings.Contains(out, "cannot be run: ") {
 		t.Errorf("no program: %d, %s", status, out)
 	}
+	script := filepath.Join(h.dir, "path", "script") // A shell runs a script without an interpreter line, too.
+	fresh.Run(t, "", "echo 'echo $0; exit 6' >"+script+"; chmod 700 "+script)
+	if out, status = h.status(t, h.relink("guard", "--", script)); status != 6 || !strings.Contains(out, script+"\n") {
+		t.Errorf("a script: %d, %s", status, out)
+	}
 	for want, args := range map[string][]string{
 		"an argument is missing: relink guard -- COMMAND":             {"guard"},
 		"unknown flag --nonsense":                                     {"guard", "--nonsense", "--", "true"},
@@ -81,8 +87,8 @@ func TestTheStatusTellsWhoEnded(t *testing.T) {
 		}
 	}
 	h.whole(t, "active")
-	if got := strings.Count(h.read("units/log"), "stop kubelet.service"); got != 2 {
-		t.Errorf("the kubelet was stopped %d times, want 2\n%s\n%s\n%s", got, h.read("units/log"), h.read("guard/log"), fresh.Run(t, "", "journalctl --sync; journalctl --no-pager -u kubelet"))
+	if got := strings.Count(h.read("units/log"), "stop kubelet.service"); got != 3 {
+		t.Errorf("the kubelet was stopped %d times, want 3\n%s\n%s\n%s", got, h.read("units/log"), h.read("guard/log"), fresh.Run(t, "", "journalctl --sync; journalctl --no-pager -u kubelet"))
 	}
 }
 
@@ -169,6 +175,26 @@ func TestTheNICNeverComesBack(t *testing.T) {
 	h.atRest(t, "active")
 }
 
+// The report has one line for each cause, and not one for each pod.
+func TestManyPodsAreNotBack(t *testing.T) {
+	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
+	for i := range 8 {
+		id := fmt.Sprintf("many%d", i)
+		path := filepath.Join(h.dir, id)
+		fresh.At(t, path)
+		h.cni(t, "ADD", id, path, id)
+	}
+	out := h.guard(t, 123, "ip link del lan0", "--wait", "0s")
+	_, report, _ := strings.Cut(out, "the command has ended with exit status 0")
+	contains(t, report, "NOT BACK: 9 interfaces (shop/many0, shop/many1, shop/many2, and 6 more): lan0 (veth) is not there\n", "NOT BACK: 9 interfaces (shop/web-0 eth0, shop/many0 eth0, shop/many1 eth0, and 6 more): its gateway 10.3.0.1 does not answer\n")
+	if lines := strings.Count(report, "\n"); lines > 8 {
+		t.Errorf("the report has %d lines:\n%s", lines, out)
+	}
+}
+
 func TestACommandThatHangs(t *testing.T) {
 	h := newHost(t, "active")
 	if h == nil {
@@ -176,7 +202,7 @@ func TestACommandThatHangs(t *testing.T) {
 	}
 	// The command ignores TERM, and so does a process that it has started in another session.
 	out := h.guard(t, 124, reload+`; trap "" TERM INT; setsid sh -c 'trap "" TERM; echo $$ >"$UNITS/daemon"; while :; do sleep 1; done' & while :; do sleep 1; done`, "--limit", reloads)
-	contains(t, out, "the command has run for "+reloads+": guard ends it", "the command gets SIGTERM, and after 300ms SIGKILL", "the command has passed its limit", "everything is back")
+	contains(t, out, "the command has run for "+reloads+": it gets SIGTERM, and after 300ms SIGKILL", "the command has passed its limit", "everything is back")
 	h.whole(t, "active")
 	if pid := strings.TrimSpace(h.read("units/daemon")); pid == "" {
 		t.Error("it has started nothing")
@@ -191,7 +217,7 @@ func TestACommandThatForks(t *testing.T) {
 	if h == nil {
 		return
 	}
-	out := h.guard(t, 0, reload+`; setsid sleep 97 & nohup sleep 98 >/dev/null 2>&1 & sleep 0.3`)
+	out := h.guard(t, 3, reload+`; setsid sleep 97 & nohup sleep 98 >/dev/null 2>&1 & sleep 0.3; exit 3`)
 	contains(t, out, "the command has left a process behind: sleep (process ")
 	if got := strings.Count(out, "left a process behind: sleep"); got != 2 {
 		t.Errorf("%d processes are named, want 2", got)
@@ -278,7 +304,7 @@ func TestMuchOutput(t *testing.T) {
 	}
 }
 
-// The command fills the disk of guard's directory, so nobody can write its exit status. The pods do not wait for the limit.
+// The command fills the disk of guard's directory. The pods do not wait for the limit, and the exit status is the command's.
 func TestAFullDisk(t *testing.T) {
 	h := newHost(t, "active")
 	if h == nil {
@@ -288,7 +314,7 @@ func TestAFullDisk(t *testing.T) {
 	fresh.Run(t, "", "mkdir "+dir+"; mount -t tmpfs -o size=128k none "+dir)
 	t.Cleanup(func() { fresh.Run(t, "", "umount -l "+dir) })
 	start := time.Now()
-	h.guard(t, 128+9, reload+"; cat /dev/zero >"+dir+"/full")
+	h.guard(t, 1, reload+"; cat /dev/zero >"+dir+"/full")
 	if took := time.Since(start); took > time.Minute {
 		t.Errorf("it took %s", took)
 	}

@@ -139,8 +139,29 @@ func TestTheTimerFinishes(t *testing.T) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	runTimer(t, h.timer(t)+".service")
-	contains(t, h.read("guard/log"), "the command gets SIGTERM", "the command has passed its limit", "kubelet.service is started", "everything is back")
+	contains(t, h.read("guard/log"), "it gets SIGTERM", "the command has passed its limit", "kubelet.service is started", "everything is back")
 	h.whole(t, "active")
+}
+
+// A guard is killed while the command hangs, and nobody finishes its work yet. The command ends at its limit all the same.
+func TestTheLimitNeedsNoGuard(t *testing.T) {
+	h := newHost(t, "active")
+	if h == nil {
+		return
+	}
+	cmd := h.relink(h.guardArgs(began+reload+`; exec sleep 1000`, "--limit", reloads)...)
+	h.begin(t, cmd)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	unit := h.timer(t) + "-command.service"
+	eventually(t, "systemd ends the command", func() bool { return state(t, unit) == "failed" })
+	if out, status := h.status(t, h.relink("guard", "--resume")); status != 124 || !strings.Contains(out, "the command has passed its limit") {
+		t.Errorf("resume: %d\n%s", status, out)
+	}
+	h.whole(t, "active")
+	if units := fresh.Run(t, "", "systemctl list-units --all --no-legend 'relink-guard-*'"); units != "" {
+		t.Errorf("left behind: %s", units)
+	}
 }
 
 // runTimer does at once what the timer does at the deadline.

@@ -1,0 +1,76 @@
+package guard
+
+import (
+	"fmt"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// trouble is what is wrong with one sandbox or interface, or with the node if subject is empty.
+type trouble struct{ subject, text string }
+
+// shownNames is how many names and reasons one line has.
+const shownNames = 3
+
+// foldTroubles returns a line for each of them, and one line for many with the same text.
+func foldTroubles(troubles []trouble) (lines []string) {
+	for _, alike := range printable.Fold(troubles, func(t trouble) string { return t.text }) {
+		subject, text := alike[0].subject, alike[0].text
+		if len(alike) > 1 {
+			var names []string
+			for _, t := range alike {
+				names = append(names, t.subject)
+			}
+			subject = fmt.Sprintf("%s (%s)", printable.Count(len(alike), "interface"), printable.First(names, shownNames, ", "))
+		}
+		if subject != "" {
+			text = subject + ": " + text
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// newTroubles returns a trouble for each of the reasons.
+func newTroubles(subject string, reasons ...string) (troubles []trouble) {
+	for _, reason := range reasons {
+		troubles = append(troubles, trouble{subject, reason})
+	}
+	return troubles
+}
+
+// notBack notes what the current step did not bring back, for each of the reasons.
+func (g *guard) notBack(subject string, reasons ...string) {
+	g.troubles = append(g.troubles, newTroubles(subject, reasons...)...)
+}
+
+// writeTroubles writes what the current step did not bring back.
+func (g *guard) writeTroubles() {
+	lines := foldTroubles(g.troubles)
+	for _, line := range lines {
+		g.logf("NOT BACK: %s", line)
+	}
+	g.journal.Troubles, g.troubles = append(g.journal.Troubles, lines...), nil
+}
+
+// unlessForced returns an error with what is wrong, if there is anything. With --force it only notes that.
+func (g *guard) unlessForced(wrong []trouble, problem, remedy string) error {
+	if len(wrong) == 0 {
+		return nil
+	}
+	problem += ": " + printable.First(foldTroubles(wrong), shownNames, "; ")
+	if g.journal.Plan.Force {
+		g.notef("%s", problem)
+		return nil
+	}
+	return fmt.Errorf("%s: %s, --force goes on all the same", problem, remedy)
+}
+
+func sandboxName(pod attachment.Pod, key attachment.Key) string {
+	return pod.Or("sandbox " + key.ContainerID)
+}
+
+func interfaceName(pod attachment.Pod, key attachment.Key) string {
+	return sandboxName(pod, key) + " " + key.IfName
+}
