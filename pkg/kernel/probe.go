@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/net/bpf"
@@ -163,21 +161,16 @@ func (n *Namespace) awaitCarrier(ctx context.Context, index int, limit time.Dura
 type prober struct {
 	questions
 	// sockets are a packet socket for the IPv6 addresses and one for the others, as far as there are any.
-	sockets map[bool]*os.File
-
-	mu sync.Mutex
+	sockets map[bool]int
 	// answers has the MAC of another host for each address. It is empty if nobody has answered for
 	// the address.
 	answers    map[netip.Addr]string
 	unanswered int // How many addresses have no MAC in answers.
-
-	decided chan struct{} // Closed when unanswered is 0.
-	failed  chan error    // What fails at a socket. There is room for one error each.
 }
 
 // newProber returns a prober, which listens from now on. The caller closes it.
 func (n *Namespace) newProber(link *link, q questions) (pr *prober, err error) {
-	pr = &prober{questions: q, sockets: map[bool]*os.File{}, answers: map[netip.Addr]string{}, decided: make(chan struct{}), failed: make(chan error, 2)}
+	pr = &prober{questions: q, sockets: map[bool]int{}, answers: map[netip.Addr]string{}}
 	// The answers to duplicate address detection go to all nodes.
 	groups := []net.HardwareAddr{wire.AllNodesMAC}
 	for _, a := range q.addresses {
@@ -188,10 +181,10 @@ func (n *Namespace) newProber(link *link, q questions) (pr *prober, err error) {
 	}
 	pr.unanswered = len(pr.answers)
 	if slices.ContainsFunc(q.addresses, netip.Addr.Is4) {
-		pr.sockets[false], err = n.probeSocket(link.index, unix.ETH_P_ARP, wire.ARPFilter, nil)
+		err = pr.listenOn(n, false, link.index, unix.ETH_P_ARP, wire.ARPFilter, nil)
 	}
 	if err == nil && len(groups) > 1 {
-		pr.sockets[true], err = n.probeSocket(link.index, unix.ETH_P_IPV6, wire.NeighbourFilter, groups)
+		err = pr.listenOn(n, true, link.index, unix.ETH_P_IPV6, wire.NeighbourFilter, groups)
 	}
 	if err != nil {
 		pr.close()
@@ -200,15 +193,13 @@ func (n *Namespace) newProber(link *link, q questions) (pr *prober, err error) {
 }
 
 func (pr *prober) close() {
-	for _, socket := range pr.sockets {
-		_ = socket.Close()
+	for _, fd := range pr.sockets {
+		closeLater(fd)
 	}
 }
 
 // conflicts returns what was heard, in the order of the addresses.
 func (pr *prober) conflicts() []Conflict {
-	pr.mu.Lock()
-	defer pr.mu.Unlock()
 	var conflicts []Conflict
 	for _, a := range pr.addresses {
 		c := Conflict{Address: a, MAC: pr.answers[a]}
@@ -222,39 +213,18 @@ func (pr *prober) conflicts() []Conflict {
 // run sends the probes and waits, as long as connected returns no error. When it returns,
 // everything that came until then has been read.
 func (pr *prober) run(ctx context.Context, p ProbeOptions, connected func() error) error {
-	var listening sync.WaitGroup
-	for _, socket := range pr.sockets {
-		listening.Go(func() { pr.listen(socket) })
-	}
-	defer func() {
-		for _, socket := range pr.sockets {
-			_ = socket.SetReadDeadline(time.Now())
-		}
-		listening.Wait()
-	}()
 	sent := map[netip.Addr]bool{}
 	for range p.Count {
-		if err := pr.send(time.Now().Add(sendLimit), sent, connected); err != nil {
+		if err := pr.send(sent, connected); err != nil {
 			return err
 		}
-		select {
-		case <-pr.decided:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case err := <-pr.failed:
+		if err := pr.listen(ctx, time.Now().Add(p.Wait)); err != nil || pr.unanswered == 0 {
 			return err
-		case <-time.After(p.Wait):
 		}
 		// Without carrier nothing fails. The kernel drops what is sent, and nobody answers.
 		if err := connected(); err != nil {
 			return err
 		}
-	}
-	select {
-	case err := <-pr.failed: // It may have come at the moment when the wait ended.
-		return err
-	default:
 	}
 	for _, a := range pr.addresses {
 		if !sent[a] {
@@ -264,22 +234,13 @@ func (pr *prober) run(ctx context.Context, p ProbeOptions, connected func() erro
 	return nil
 }
 
-// sendLimit bounds the sending of one round, in case a queue stays full for ever. After it, Write
-// fails without trying, so it is longer than a busy machine lets a process wait.
-const sendLimit = time.Second
-
 // send sends a probe for each address. It sends one for an address with a conflict too, because
 // another host that probes for it must hear of it. It notes in sent for which addresses a probe got
 // out: a busy parent drops some.
-func (pr *prober) send(deadline time.Time, sent map[netip.Addr]bool, connected func() error) error {
-	for _, socket := range pr.sockets {
-		if err := socket.SetWriteDeadline(deadline); err != nil {
-			return err
-		}
-	}
+func (pr *prober) send(sent map[netip.Addr]bool, connected func() error) error {
 	for _, a := range pr.addresses {
-		_, err := pr.sockets[a.Is6()].Write(pr.ask(a))
-		if errors.Is(err, unix.ENOBUFS) && connected() == nil {
+		_, err := unix.Write(pr.sockets[a.Is6()], pr.ask(a))
+		if (errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EAGAIN)) && connected() == nil {
 			continue
 		}
 		if err != nil {
@@ -290,40 +251,46 @@ func (pr *prober) send(deadline time.Time, sent map[netip.Addr]bool, connected f
 	return nil
 }
 
-// listen takes the frames that come until the read deadline of the socket.
-func (pr *prober) listen(socket *os.File) {
-	buf := make([]byte, wire.AnswerLen)
-	for {
-		size, err := socket.Read(buf)
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			pr.drain(socket, buf)
-			return
-		case err != nil:
-			pr.failed <- fmt.Errorf("listen for answers: %w", noCarrier(err))
-			return
-		}
-		pr.handleFrame(buf[:size])
+// cancelInterval is how often a prober that listens looks whether it is to end.
+const cancelInterval = 50 * time.Millisecond
+
+// listen takes the frames that come until the deadline, and in any case those that have come before: the result does not depend on how
+// soon this process gets its turn. It returns early when each address has an answer.
+func (pr *prober) listen(ctx context.Context, deadline time.Time) error {
+	var polled []unix.PollFd
+	for _, fd := range pr.sockets {
+		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
+	for remaining := time.Duration(1); remaining > 0 && pr.unanswered > 0; {
+		remaining = time.Until(deadline)
+		timeout := unix.NsecToTimespec(int64(max(0, min(remaining, cancelInterval))))
+		_, _ = unix.Ppoll(polled, &timeout, nil) // It fails only for a signal.
+		for _, fd := range pr.sockets {
+			if err := pr.drain(fd); err != nil {
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// drain takes the frames that have come and were not read yet. The result then does not depend on
-// how soon this process gets its turn. It takes at most maxQueued frames, because on a busy link
-// more come all the time.
-func (pr *prober) drain(socket *os.File, buf []byte) {
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) {
-		for range maxQueued {
-			size, err := unix.Read(int(fd), buf)
-			if err != nil {
-				return
-			}
-			pr.handleFrame(buf[:size])
+// drain takes the frames that have come, at most maxQueued: on a busy link more come all the time.
+func (pr *prober) drain(fd int) error {
+	frame := make([]byte, wire.AnswerLen)
+	for range maxQueued {
+		size, err := unix.Read(fd, frame)
+		if errors.Is(err, unix.EAGAIN) {
+			break
 		}
-	})
+		if err != nil {
+			return fmt.Errorf("listen for answers: %w", noCarrier(err))
+		}
+		pr.handleFrame(frame[:size])
+	}
+	return nil
 }
 
 // maxQueued is more than the number of frames that fit a socket's usual buffer (208 KiB). Each
@@ -335,27 +302,22 @@ func (pr *prober) handleFrame(frame []byte) {
 	if !ok {
 		return
 	}
-	pr.mu.Lock()
-	defer pr.mu.Unlock()
-	if mac, asked := pr.answers[claim.Address]; !asked || mac != "" {
-		return
-	}
-	pr.answers[claim.Address] = claim.MAC.String()
-	if pr.unanswered--; pr.unanswered == 0 {
-		close(pr.decided)
+	if mac, asked := pr.answers[claim.Address]; asked && mac == "" {
+		pr.answers[claim.Address] = claim.MAC.String()
+		pr.unanswered--
 	}
 }
 
-// probeSocket returns a packet socket, which the caller closes. It gets the frames of the protocol
-// on the device that pass the filter, and are for the host or for the groups. The switches on the
-// way do not learn of the groups (as MLD would tell them). If they track groups, the probes of
+// listenOn opens a packet socket for one family. It gets the frames of the protocol on the device that pass the filter, and are for the host
+// or for the groups. The switches on the way do not learn of the groups (as MLD would tell them). If they track groups, the probes of
 // other hosts do not arrive. Answers do arrive, because they go to all nodes.
-func (n *Namespace) probeSocket(index int, protocol uint16, filter []bpf.Instruction, groups []net.HardwareAddr) (*os.File, error) {
+func (pr *prober) listenOn(n *Namespace, ipv6 bool, index int, protocol uint16, filter []bpf.Instruction, groups []net.HardwareAddr) error {
 	// Protocol 0: no frame comes before the socket is bound, and has its filter.
 	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	pr.sockets[ipv6] = fd
 	errs := []error{attachFilter(fd, filter)}
 	for _, group := range groups {
 		m := &unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group))}
@@ -365,10 +327,9 @@ func (n *Namespace) probeSocket(index int, protocol uint16, filter []bpf.Instruc
 	onWire := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol))
 	errs = append(errs, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: onWire, Ifindex: index}))
 	if err := errors.Join(errs...); err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("packet socket in %s: %w", n.Path(), err)
+		return fmt.Errorf("packet socket in %s: %w", n.Path(), err)
 	}
-	return os.NewFile(uintptr(fd), "packet socket"), nil
+	return nil
 }
 
 func attachFilter(fd int, filter []bpf.Instruction) error {

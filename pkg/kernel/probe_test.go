@@ -358,24 +358,22 @@ func TestProbeSendsAsManyAsItIsToldTo(t *testing.T) {
 // An answer that arrives in time counts, even if it is read later.
 func TestProbeCountsAnAnswerThatIsReadLate(t *testing.T) {
 	fds := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0))(t)
-	to, from := os.NewFile(uintptr(fds[0]), "to"), os.NewFile(uintptr(fds[1]), "from")
-	defer to.Close()
-	defer from.Close()
+	defer unix.Close(fds[0])
+	defer unix.Close(fds[1])
 	in := []netip.Addr{addr("10.3.0.2"), addr("10.3.0.3")}
 	for _, a := range in {
-		if _, err := to.Write(wire.Announcement(rivalMAC, a)); err != nil {
+		if _, err := unix.Write(fds[0], wire.Announcement(rivalMAC, a)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	pr := &prober{
 		questions: questions{addresses: in, parse: func(frame []byte) (wire.Claim, bool) { return wire.ParseProbeAnswer(frame, probeMAC, probeNonce) }},
+		sockets:   map[bool]int{false: fds[1]},
 		answers:   map[netip.Addr]string{in[0]: "", in[1]: ""}, unanswered: 2,
-		decided: make(chan struct{}), failed: make(chan error, 1),
 	}
-	if err := from.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+	if err := pr.listen(t.Context(), time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	pr.listen(from)
 	wantConflicts(t, pr.conflicts(), Conflict{in[0], neighbourMAC}, Conflict{in[1], neighbourMAC})
 }
 
