@@ -126,28 +126,32 @@ func (a alias) encode() string {
 	return string(b)
 }
 
-// ParseAlias returns the attachment that the alias of a host's end names. It returns false if no relink wrote the alias.
-func ParseAlias(text string) (attachment.Key, bool) {
-	var a alias
+// decodeAlias reads the alias of a host's end. It is empty if no relink wrote the text.
+func decodeAlias(text string) (a alias) {
 	if json.Unmarshal([]byte(text), &a) != nil || a.Container == "" || a.Interface == "" || a.Network == "" {
-		return attachment.Key{}, false
+		return alias{}
 	}
-	return attachment.Key{Network: a.Network, ContainerID: a.Container, IfName: a.Interface}, true
+	return a
 }
 
-// aliasOwner is whose the pair with the alias is, for people.
-func aliasOwner(text string) string {
-	var a alias
-	if json.Unmarshal([]byte(text), &a) == nil && a.Pod != "" {
+// ParseAlias returns the attachment that the alias of a host's end names. It returns false if no relink wrote the alias.
+func ParseAlias(text string) (attachment.Key, bool) {
+	a := decodeAlias(text)
+	return attachment.Key{Network: a.Network, ContainerID: a.Container, IfName: a.Interface}, a != alias{}
+}
+
+// owner is whose the pair with the alias is, for people.
+func (a alias) owner() string {
+	if a.Pod != "" {
 		return a.Pod
 	}
 	return fmt.Sprintf("the sandbox %s (%s of network %s)", a.Container, a.Interface, a.Network)
 }
 
-// SamePod says that both aliases name the same pod. Of two without a pod, nobody knows it.
-func SamePod(first, second string) bool {
-	var a, b alias
-	return json.Unmarshal([]byte(first), &a) == nil && json.Unmarshal([]byte(second), &b) == nil && a.Pod != "" && a.Pod == b.Pod
+// samePod says that both aliases name the same pod. Of two without a pod, nobody knows it.
+func samePod(first, second string) bool {
+	pod := decodeAlias(first).Pod
+	return pod != "" && pod == decodeAlias(second).Pod
 }
 
 // hasFamily says that the access has an address of the family.

@@ -259,7 +259,7 @@ func TestSamePod(t *testing.T) {
 		{named, unnamed, false}, {unnamed, unnamed, false}, {named, named, true}, {named, of("lan", "c2", long+long), true},
 		{named, of("lan", "c2", long), false}, {noPod, noPod, false}, {"", "", false}, {named, "", false},
 	} {
-		if SamePod(s.one, s.other) != s.same {
+		if samePod(s.one, s.other) != s.same {
 			t.Errorf("%s and %s: not %v", s.one, s.other, s.same)
 		}
 	}

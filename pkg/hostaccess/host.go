@@ -95,7 +95,7 @@ func (s *hostState) readEnd(host *kernel.Namespace, name string) error {
 // hostEnd returns the end of that name in the host, with its settings. ok is false if there is none. sandbox is the namespace of the
 // other end.
 func hostEnd(host *kernel.Namespace, name string, sandbox *kernel.Namespace, settings []string) (end kernel.End, ok bool, err error) {
-	end, err = host.CaptureEndLink(name, sandbox, settings)
+	end, err = host.CaptureEnd(name, sandbox, kernel.EndParts{Settings: settings})
 	if errors.Is(err, kernel.ErrNoDevice) || errors.Is(err, kernel.ErrUnsupported) {
 		return end, false, nil
 	}
@@ -160,7 +160,7 @@ func TakeRoutes(host *kernel.Namespace, access Access, node Node) error {
 		return err
 	}
 	if end, addr := state.otherPod(access, node); end.Name != "" {
-		return fmt.Errorf("%w: %s is that of %s, by %s in the host", ErrAddressTaken, addr, aliasOwner(end.Alias), end.Name)
+		return fmt.Errorf("%w: %s is that of %s, by %s in the host", ErrAddressTaken, addr, decodeAlias(end.Alias).owner(), end.Name)
 	}
 	return planHost(state, []Access{access}, node, planScope{takeover: true}).Run(host)
 }
@@ -172,7 +172,7 @@ var ErrAddressTaken = errors.New("another pod of this node has the address")
 func (s *hostState) otherPod(access Access, node Node) (netstate.Link, netip.Addr) {
 	podEnd, leads := s.ends[access.HostName], s.routeTargets(access, node)
 	for _, end := range s.ownEnds() {
-		if addr, ok := leads[end.Index]; ok && end.Up && end.Index != podEnd.Index && !SamePod(end.Alias, podEnd.Alias) {
+		if addr, ok := leads[end.Index]; ok && end.Up && end.Index != podEnd.Index && !samePod(end.Alias, podEnd.Alias) {
 			return end, addr
 		}
 	}

@@ -79,9 +79,9 @@ func (p Pod) Inspect(node Node) (Inspection, error) {
 // parts are those of the pod's end that Inspect reads. Of the routes that the access does not want, relink's own are read, up to
 // maxStale of them.
 func (p Pod) parts(node Node) kernel.EndParts {
-	wanted, stale := p.wantedPlaces(node), 0
+	wanted, stale := p.wantedSlots(node), 0
 	return kernel.EndParts{Settings: keys(podSettings(p.Access)), Rules: p.PreserveSource, Routes: func(r netstate.Route) bool {
-		if wanted[placeOf(r)] {
+		if wanted[r.Slot()] {
 			return true
 		}
 		if r.Protocol != podProtocol || stale > maxStale {
@@ -92,20 +92,11 @@ func (p Pod) parts(node Node) kernel.EndParts {
 	}}
 }
 
-// place is where a route can be. A table has many there: of several metrics, for example.
-type place struct {
-	destination netip.Prefix
-	table       uint32
-	priority    uint32
-}
-
-func placeOf(r netstate.Route) place { return place{r.Destination, r.Table, r.Priority} }
-
-// wantedPlaces are those of the routes that the access wants.
-func (p Pod) wantedPlaces(node Node) map[place]bool {
-	wanted := map[place]bool{}
+// wantedSlots are those of the routes that the access wants.
+func (p Pod) wantedSlots(node Node) map[netstate.Slot]bool {
+	wanted := map[netstate.Slot]bool{}
 	for _, r := range p.podInterface(node).Routes {
-		wanted[placeOf(r)] = true
+		wanted[r.Slot()] = true
 	}
 	return wanted
 }
@@ -157,8 +148,8 @@ func (p Pod) routeConflicts(node Node, pod netstate.Interface) (map[netip.Prefix
 }
 
 func (p Pod) readRouteConflicts(node Node) (map[netip.Prefix]string, error) {
-	wanted := p.wantedPlaces(node)
-	routes, err := p.Sandbox.TableRoutes(tableMain, func(r netstate.Route) bool { return wanted[placeOf(r)] })
+	wanted := p.wantedSlots(node)
+	routes, err := p.Sandbox.TableRoutes(tableMain, func(r netstate.Route) bool { return wanted[r.Slot()] })
 	if err != nil {
 		return nil, err
 	}

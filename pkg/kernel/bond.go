@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -59,11 +58,7 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	create := newDevice(fmt.Sprintf("create bond %s of mode %s", d.Name, d.Bond.Mode), d.Name, 0, 0)
 	addFields(create, []field{{unix.IFLA_MTU, &d.MTU}})
 	if d.MAC != "" {
-		attr, err := macAttr(d.MAC)
-		if err != nil {
-			return err
-		}
-		create.Add(attr)
+		create.Add(macAttr(d.MAC))
 	}
 	info := create.AddRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindBond))
@@ -72,11 +67,7 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	addNumbers(data, netstate.BondOptions, d.Bond.Options)
 	addARPTargets(data, d.Bond.ARPTargets)
 	if d.Bond.ActorSystem != "" {
-		mac, err := net.ParseMAC(d.Bond.ActorSystem)
-		if err != nil {
-			return err
-		}
-		data.AddRtAttr(nl.IFLA_BOND_AD_ACTOR_SYSTEM, mac)
+		data.AddRtAttr(nl.IFLA_BOND_AD_ACTOR_SYSTEM, macBytes(d.Bond.ActorSystem))
 	}
 	addFields(data, []field{{nl.IFLA_BOND_PRIMARY, &primary}})
 	return asErrExists(n.socket.Run(create))

@@ -108,7 +108,7 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 	early, late := settingsInOrder(want.Settings, opts)
 	r := requests{err: n.writeSettings(want.Link.Name, early)}
 	if hasAttributes(want.Link) {
-		r.add(setAttributes(index, want.Link))
+		r.add(setAttributes(index, want.Link), nil)
 	}
 	if want.Master != nil {
 		r.addAll(n.enslave(index, *want.Master))
@@ -120,7 +120,7 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 		addresses = nil
 	}
 	if want.Link.Up {
-		r.add(setUpAs(index, want.Link))
+		r.add(setUpAs(index, want.Link), nil)
 	}
 	r.addAll(slices.Concat(arpNotifyRequest(index, late), addresses), nil)
 	r.addAll(n.afterUp(index, want, opts.Rebuild))
@@ -130,8 +130,10 @@ func (n *Namespace) Configure(index int, want netstate.Interface, opts Configure
 // afterUp returns the requests that need the interface to be up. A request that cannot be made is
 // left out, and its error is returned.
 func (n *Namespace) afterUp(index int, want netstate.Interface, rebuild bool) ([]rtnl.Message, error) {
-	r := requestsOf(want.Neighbours, func(neighbour netstate.Neighbour) (rtnl.Message, error) { return addNeighbour(index, neighbour) })
-	r.addAll(removeRoutes(index, want.Addresses), nil)
+	r := requests{batch: removeRoutes(index, want.Addresses)}
+	for _, neighbour := range want.Neighbours {
+		r.add(addNeighbour(index, neighbour), nil)
+	}
 	r.addAll(n.addRoutes(index, want.Routes, rebuild))
 	for _, rule := range want.Rules {
 		r.add(addRule(rule), nil)
@@ -148,14 +150,12 @@ func isPassthru(link netstate.Link) bool {
 
 // setUpAs returns the request that sets the link up. A new passthru macvlan has the MAC of its
 // parent, whatever was asked for (macvlan_common_newlink). This request gives it its own.
-func setUpAs(index int, link netstate.Link) (rtnl.Message, error) {
+func setUpAs(index int, link netstate.Link) rtnl.Message {
 	up := setUp(index, link.Name)
-	if !isPassthru(link) || link.MAC == "" {
-		return up, nil
+	if isPassthru(link) && link.MAC != "" {
+		up.Add(macAttr(link.MAC))
 	}
-	attr, err := macAttr(link.MAC)
-	up.Add(attr)
-	return up, err
+	return up
 }
 
 // Delete deletes the device of that name, or returns ErrNoDevice.

@@ -230,7 +230,7 @@ func TestConfigureWithAMACThatIsNone(t *testing.T) {
 	i.Link.Macvlan.Mode = "passthru"
 	index := must(Create(w.host, w.sandbox, w.index(t, "lan0"), i.Link))(t)
 	i.Link.MAC = "none"
-	if err := w.sandbox.Configure(index, i, ConfigureOptions{Rebuild: true}); err == nil || !strings.Contains(err.Error(), "invalid MAC address") {
+	if err := w.sandbox.Configure(index, i, ConfigureOptions{Rebuild: true}); err == nil || !strings.Contains(err.Error(), "set eth0 up: ") {
 		t.Errorf("error %v", err)
 	}
 	if out := fresh.IP(t, w.path, "-o addr show dev eth0"); !strings.Contains(out, "10.3.0.2/24") {

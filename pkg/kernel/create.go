@@ -220,11 +220,7 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 	m := newDevice(fmt.Sprintf("create %s %s", link.Kind, link.Name), name, index, flags)
 	m.Add(uint32Attr(unix.IFLA_LINK, parentIndex))
 	if link.MAC != "" && !link.SharesMAC() {
-		attr, err := macAttr(link.MAC)
-		if err != nil {
-			return m, err
-		}
-		m.Add(attr)
+		m.Add(macAttr(link.MAC))
 	}
 	addTxQueueLen(m, link)
 	addFields(m, []field{ // With 0, the kernel chooses.

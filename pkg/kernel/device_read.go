@@ -285,30 +285,6 @@ func (n *Namespace) liveDevice(l *link) (netstate.LiveDevice, error) {
 	return d, err
 }
 
-// The EtherTypes of the VLAN protocols.
-const (
-	ethP8021Q  = unix.ETH_P_8021Q
-	ethP8021AD = unix.ETH_P_8021AD
-)
-
-// etherType is the inverse of vlanProtocol.
-func etherType(protocol string) uint16 {
-	if protocol == netstate.Protocol8021AD {
-		return ethP8021AD
-	}
-	return ethP8021Q
-}
-
-func vlanProtocol(etherType uint16) string {
-	switch etherType {
-	case ethP8021Q:
-		return netstate.Protocol8021Q
-	case ethP8021AD:
-		return netstate.Protocol8021AD
-	}
-	return fmt.Sprintf("protocol %#04x", etherType)
-}
-
 // Kind returns the kind of the device of that name, or ErrNoDevice.
 func (n *Namespace) Kind(name string) (string, error) {
 	link, err := n.link(name)

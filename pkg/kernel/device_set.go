@@ -45,12 +45,7 @@ func (n *Namespace) SetMTU(index int, name string, mtu int) error {
 // SetMAC sets the device's MAC, or returns ErrNoDevice.
 func (n *Namespace) SetMAC(name, mac string) error {
 	return n.runOn(name, func(index int) (rtnl.Message, error) {
-		action := fmt.Sprintf("set MAC of %s to %s", name, mac)
-		attr, err := macAttr(mac)
-		if err != nil {
-			return rtnl.Message{}, fmt.Errorf("%s: %w", action, err)
-		}
-		return setLink(action, index, attr), nil
+		return setLink(fmt.Sprintf("set MAC of %s to %s", name, mac), index, macAttr(mac)), nil
 	})
 }
 
@@ -73,12 +68,12 @@ func (n *Namespace) SetKind(link netstate.Link) error {
 // Other flags of the device stay. SetAttributes returns ErrNoDevice if the device is not there.
 func (n *Namespace) SetAttributes(link netstate.Link) error {
 	return n.runOn(link.Name, func(index int) (rtnl.Message, error) {
-		m, err := setAttributes(index, link)
-		if err == nil && link.Kind != netstate.KindNIC {
+		m := setAttributes(index, link)
+		if link.Kind != netstate.KindNIC {
 			m.Add(uint32Attr(unix.IFLA_GROUP, link.Group))
 			addTxQueueLen(m, link)
 		}
-		return m, err
+		return m, nil
 	})
 }
 

@@ -34,10 +34,7 @@ func parseMacvlan(data []byte) (*netstate.Macvlan, error) {
 	err := rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
 		switch a.Type() {
 		case nl.IFLA_MACVLAN_MODE:
-			number := a.Uint32()
-			if m.Mode = macvlanModes[number]; m.Mode == "" {
-				m.Mode = fmt.Sprintf("mode %d", number)
-			}
+			m.Mode = nameOf(macvlanModes, a.Uint32(), "mode %d")
 		case nl.IFLA_MACVLAN_FLAGS:
 			flags := a.Uint16()
 			m.NoPromiscuous, m.NoDestination = flags&macvlanNoPromisc != 0, flags&macvlanNoDestMAC != 0
@@ -82,13 +79,26 @@ func addMacvlan(data *nl.RtAttr, m netstate.Macvlan) error {
 	data.AddRtAttr(nl.IFLA_MACVLAN_MACADDR_MODE, nl.Uint32Attr(macvlanSetSources))
 	list := data.AddRtAttr(nl.IFLA_MACVLAN_MACADDR_DATA, nil)
 	for _, source := range m.Sources {
-		mac, err := net.ParseMAC(source)
-		if err != nil {
-			return err
-		}
-		list.AddRtAttr(nl.IFLA_MACVLAN_MACADDR, mac)
+		list.AddRtAttr(nl.IFLA_MACVLAN_MACADDR, macBytes(source))
 	}
 	return nil
+}
+
+// vlanProtocols are the names of the VLAN protocols, by their EtherTypes.
+var vlanProtocols = map[uint16]string{unix.ETH_P_8021Q: netstate.Protocol8021Q, unix.ETH_P_8021AD: netstate.Protocol8021AD}
+
+// etherType returns the EtherType of the VLAN protocol.
+func etherType(protocol string) uint16 {
+	number, _ := numberOf(vlanProtocols, protocol)
+	return cmp.Or(number, unix.ETH_P_8021Q)
+}
+
+// nameOf returns the name of the number. For a number without a name, the format makes one.
+func nameOf[N cmp.Ordered](names map[N]string, number N, format string) string {
+	if name, ok := names[number]; ok {
+		return name
+	}
+	return fmt.Sprintf(format, number)
 }
 
 // numberOf returns the number of the name.
@@ -133,7 +143,7 @@ func parseVLAN(data []byte) (*netstate.VLAN, *netstate.VLANOptions, error) {
 		case nl.IFLA_VLAN_ID:
 			v.ID = int(a.Uint16())
 		case nl.IFLA_VLAN_PROTOCOL:
-			v.Protocol = vlanProtocol(a.NetworkUint16())
+			v.Protocol = nameOf(vlanProtocols, a.NetworkUint16(), "protocol %#04x")
 		case nl.IFLA_VLAN_FLAGS:
 			options.Flags = vlanFlags(a.Uint32())
 		case nl.IFLA_VLAN_INGRESS_QOS:

@@ -238,21 +238,17 @@ func hasAttributes(link netstate.Link) bool {
 
 // setAttributes returns the request that sets the alias, the flags, and for a NIC or an end of a pair the MAC, MTU and
 // the like. The kernel takes these only of a device that is there already.
-func setAttributes(index int, link netstate.Link) (rtnl.Message, error) {
+func setAttributes(index int, link netstate.Link) rtnl.Message {
 	flags, mask := flagBits(link.LinkFlags)
 	m := linkMessage(unix.RTM_SETLINK, "set the attributes of "+link.Name, index, flags, mask)
 	if link.Kind == netstate.KindNIC || link.Kind == netstate.KindVeth {
-		mac, err := macAttr(link.MAC)
-		if err != nil {
-			return m, err
-		}
-		m.Add(mac, uint32Attr(unix.IFLA_MTU, link.MTU), uint32Attr(unix.IFLA_GROUP, link.Group))
+		m.Add(macAttr(link.MAC), uint32Attr(unix.IFLA_MTU, link.MTU), uint32Attr(unix.IFLA_GROUP, link.Group))
 		addTxQueueLen(m, link)
 	}
 	if link.Alias != "" {
 		m.Add(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
 	}
-	return m, nil
+	return m
 }
 
 func addTxQueueLen(m rtnl.Message, link netstate.Link) {
@@ -261,13 +257,13 @@ func addTxQueueLen(m rtnl.Message, link netstate.Link) {
 	}
 }
 
-func macAttr(mac string) (*nl.RtAttr, error) {
-	hw, err := net.ParseMAC(mac)
-	if err != nil {
-		return nil, err
-	}
-	return nl.NewRtAttr(unix.IFLA_ADDRESS, hw), nil
+// macBytes returns the bytes of a MAC that netstate has validated. Of another text it returns none, which the kernel refuses.
+func macBytes(mac string) net.HardwareAddr {
+	b, _ := net.ParseMAC(mac)
+	return b
 }
+
+func macAttr(mac string) *nl.RtAttr { return nl.NewRtAttr(unix.IFLA_ADDRESS, macBytes(mac)) }
 
 // flagBits returns the bits of the flags, and the mask of those to change.
 func flagBits(f netstate.LinkFlags) (flags, mask uint32) {

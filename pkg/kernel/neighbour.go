@@ -57,7 +57,7 @@ func parseNeighbour(payload []byte) (neighbour netstate.Neighbour, ifIndex int, 
 }
 
 // addNeighbour returns the request that makes the entry. It replaces an entry of the same address.
-func addNeighbour(index int, neighbour netstate.Neighbour) (rtnl.Message, error) {
+func addNeighbour(index int, neighbour netstate.Neighbour) rtnl.Message {
 	header := &netlink.Ndmsg{Family: uint8(familyOf(neighbour.Address)), Index: uint32(index), State: unix.NUD_PERMANENT, Flags: neighbour.Flags}
 	if neighbour.Proxy {
 		header.Flags |= unix.NTF_PROXY
@@ -65,19 +65,15 @@ func addNeighbour(index int, neighbour netstate.Neighbour) (rtnl.Message, error)
 	m := newMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add neighbour "+neighbour.String(), header)
 	m.AddRtAttr(netlink.NDA_DST, neighbour.Address.AsSlice())
 	if neighbour.MAC != "" {
-		mac, err := net.ParseMAC(neighbour.MAC)
-		if err != nil {
-			return m, err
-		}
-		m.AddRtAttr(netlink.NDA_LLADDR, mac)
+		m.AddRtAttr(netlink.NDA_LLADDR, macBytes(neighbour.MAC))
 	}
-	return m, nil
+	return m
 }
 
 // AddNeighbour makes the entry of the interface. It replaces an entry of the same address. It
 // returns ErrNoDevice if the interface is not there.
 func (n *Namespace) AddNeighbour(ifName string, neighbour netstate.Neighbour) error {
-	return n.runOn(ifName, func(index int) (rtnl.Message, error) { return addNeighbour(index, neighbour) })
+	return n.runOn(ifName, func(index int) (rtnl.Message, error) { return addNeighbour(index, neighbour), nil })
 }
 
 // Receives says whether the device of that index takes frames for that MAC beside those for its own. It does for each interface with a

@@ -302,7 +302,7 @@ func TestProbeIgnoresFramesThatAreNoAnswer(t *testing.T) {
 			for size := 14; size < len(whole); size++ {
 				frames = append(frames, whole[:size])
 			}
-			frames = append(frames, wire.Tagged(bytes.Clone(whole), ethP8021Q, 3))
+			frames = append(frames, wire.Tagged(bytes.Clone(whole), unix.ETH_P_8021Q, 3))
 		}
 		for _, a := range taken {
 			frames = append(frames, wire.Announcement(rivalMAC, a))
@@ -320,7 +320,7 @@ func TestProbeHeedsAnAnswerWithAPriority(t *testing.T) {
 	in := []netip.Addr{addr("10.3.0.2"), addr("fd00:3::2")}
 	newHost(t, w, func([]byte) (frames [][]byte) {
 		for _, a := range in {
-			frames = append(frames, wire.Tagged(wire.Announcement(rivalMAC, a), ethP8021Q, 0))
+			frames = append(frames, wire.Tagged(wire.Announcement(rivalMAC, a), unix.ETH_P_8021Q, 0))
 		}
 		return frames
 	})

@@ -58,7 +58,7 @@ func (r *Replacement) prepare() error {
 	link.Name = r.temporary
 	messages := requests{err: r.sandbox.writeSettings(r.temporary, early)}
 	if hasAttributes(link) {
-		messages.add(setAttributes(r.New, link))
+		messages.add(setAttributes(r.New, link), nil)
 	}
 	if !link.SharesMAC() { // With another MAC it gets another link-local address.
 		addresses, err := r.sandbox.linkLocal(r.Old)

@@ -25,15 +25,11 @@ type Pair struct {
 // MAC, which is the other's too. If one of the names is taken, CreatePair returns ErrExists and makes nothing. The name
 // and the alias of the host's end come in one datagram, so a kill leaves no end without an alias.
 func CreatePair(host, sandbox *Namespace, p Pair) error {
-	create, err := newPair(sandbox, p)
-	if err != nil {
-		return err
-	}
 	// The kernel works through the second message even if the first one fails: the device of somebody else would get the alias.
 	if exists, err := host.Exists(p.HostName); err != nil || exists {
 		return errors.Join(err, fmt.Errorf("%s in the host: %w", p.HostName, ErrExists))
 	}
-	outcomes := host.socket.RunEach(create, setAlias(p.HostName, p.Alias))
+	outcomes := host.socket.RunEach(newPair(sandbox, p), setAlias(p.HostName, p.Alias))
 	switch {
 	case isTaken(outcomes[0]):
 		return fmt.Errorf("%s in the host, or %s in %s: %w", p.HostName, p.Name, sandbox.Path(), ErrExists)
@@ -46,13 +42,9 @@ func CreatePair(host, sandbox *Namespace, p Pair) error {
 // vethInfoPeer is VETH_INFO_PEER (linux/veth.h).
 const vethInfoPeer = 1
 
-func newPair(sandbox *Namespace, p Pair) (rtnl.Message, error) {
+func newPair(sandbox *Namespace, p Pair) rtnl.Message {
 	m := newDevice("create-pair "+p.HostName, p.HostName, 0, unix.IFF_NOARP)
-	mac, err := macAttr(p.MAC)
-	if err != nil {
-		return m, err
-	}
-	mtu := uint32Attr(unix.IFLA_MTU, p.MTU)
+	mac, mtu := macAttr(p.MAC), uint32Attr(unix.IFLA_MTU, p.MTU)
 	m.Add(mac, mtu)
 	info := m.AddRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindVeth))
@@ -60,7 +52,7 @@ func newPair(sandbox *Namespace, p Pair) (rtnl.Message, error) {
 	for _, part := range append(newDevice("", p.Name, 0, unix.IFF_NOARP).Request.Data, mac, mtu, targetNamespace(sandbox)) {
 		peer.AddChild(part)
 	}
-	return m, nil
+	return m
 }
 
 // setAlias returns the request that sets the alias of the device of that name. The kernel takes no alias for a device that it
@@ -78,13 +70,13 @@ type End struct {
 	Joined bool
 }
 
-// EndParts are the parts of an end, and of its namespace, that CaptureEnd reads beside the link and the addresses.
+// EndParts are the parts of an end, and of its namespace, that CaptureEnd reads beside the link.
 type EndParts struct {
 	// Settings are the keys of sysctls.
 	Settings []string
-	// Routes says which of the routes through the end are kept: a pod can have very many.
+	// Routes says which of the routes through the end are kept: a pod can have very many. Without it, neither addresses nor routes are read.
 	Routes func(netstate.Route) bool
-	// Rules says that the policy rules of the namespace are read.
+	// Rules says that the policy rules of the namespace are read, if Routes is set.
 	Rules bool
 }
 
@@ -92,7 +84,7 @@ type EndParts struct {
 // is no veth. peer is the namespace in which the caller expects the peer end.
 func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (End, error) {
 	end, link, err := n.end(name, peer, parts.Settings)
-	if err != nil {
+	if err != nil || parts.Routes == nil {
 		return end, err
 	}
 	if end.Addresses, err = n.addresses(link.index, bothFamilies); err != nil {
@@ -109,12 +101,6 @@ func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (En
 	if parts.Rules {
 		end.Rules, _, err = n.rules()
 	}
-	return end, err
-}
-
-// CaptureEndLink is CaptureEnd without addresses, routes and rules.
-func (n *Namespace) CaptureEndLink(name string, peer *Namespace, settings []string) (End, error) {
-	end, _, err := n.end(name, peer, settings)
 	return end, err
 }
 

@@ -214,12 +214,21 @@ func (ds Devices) Recorded(d LiveDevice) Device {
 
 // SameIndices says that the devices have the same indices in a and b. Both have the same devices.
 func SameIndices(a, b []Device) bool {
-	return slices.EqualFunc(a, b, func(a, b Device) bool {
-		if a.IfIndex != b.IfIndex || (a.Bond == nil) != (b.Bond == nil) {
-			return false
+	return slices.Equal(indices(a), indices(b))
+}
+
+// indices returns the indices of all devices of a chain of parents, the members of bonds included.
+func indices(chain []Device) (list []int) {
+	for _, d := range chain {
+		list = append(list, d.IfIndex)
+		if d.Bond == nil {
+			continue
 		}
-		return a.Bond == nil || slices.EqualFunc(a.Bond.Members, b.Bond.Members, func(a, b Member) bool { return a.IfIndex == b.IfIndex })
-	})
+		for _, m := range d.Bond.Members {
+			list = append(list, m.IfIndex)
+		}
+	}
+	return list
 }
 
 // WithIndices returns the chain with the indices of the other chain, which has the same devices. Where the other one ends,

@@ -7,20 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/relink-cni/relink/pkg/boot"
 )
 
 // Booted returns when the kernel started, by the present time of day.
 func Booted() (time.Time, error) {
-	b, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read uptime: %w", err)
-	}
-	up, _, _ := strings.Cut(string(b), " ")
-	seconds, err := strconv.ParseFloat(up, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read uptime: %w", err)
-	}
-	return time.Now().Add(-time.Duration(seconds * float64(time.Second))), nil
+	uptime, err := boot.Uptime()
+	return time.Now().Add(-uptime), err
 }
 
 // ticks is USER_HZ, how many units of time in /proc/<pid>/stat make a second: 100 on every architecture that Go

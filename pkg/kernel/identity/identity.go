@@ -35,7 +35,8 @@ func Resolve(path string) string {
 // Open returns ErrNoNamespace if there is no namespace.
 func Open(path string) (fd int, _ attachment.Namespace, err error) {
 	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if resolved := Resolve(path); errors.Is(err, unix.ENOENT) && resolved != path {
+	if errors.Is(err, unix.ENOENT) {
+		resolved := Resolve(path)
 		if resolvedFD, failed := unix.Open(resolved, unix.O_RDONLY|unix.O_CLOEXEC, 0); failed == nil {
 			fd, err, path = resolvedFD, nil, resolved
 		}
