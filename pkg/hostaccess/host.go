@@ -218,31 +218,29 @@ func (p *HostPlan) planRoutes(state hostState, accesses []Access, node Node, tak
 		}
 	}
 	right, names := map[netip.Prefix]bool{}, map[int]string{}
+	var living []Access
 	for _, a := range accesses {
-		end, ok := state.ends[a.HostName]
-		if !ok || !end.Up {
+		end := state.ends[a.HostName]
+		if !end.Up {
 			p.Broken = append(p.Broken, a.HostName)
 			continue
 		}
-		names[end.Index] = a.HostName
+		living, names[end.Index] = append(living, a), a.HostName
 		for _, want := range a.hostRoutes(node) {
 			r, ok := current[want.Destination]
 			right[want.Destination] = right[want.Destination] || ok && r.Source == want.Source && (r.Index == end.Index || !take && upEnds[r.Index])
 		}
 	}
 	wanted := map[netip.Prefix]bool{}
-	for _, a := range accesses {
-		end, ok := state.ends[a.HostName]
-		if !ok || !end.Up {
-			continue
-		}
+	for _, a := range living {
 		for _, want := range a.hostRoutes(node) {
 			if wanted[want.Destination] = true; right[want.Destination] {
 				continue
 			}
 			right[want.Destination] = true
-			p.replace = append(p.replace, kernel.TableRoute{Route: want, Index: end.Index})
-			p.addRouteStep("%s through %s in the host: %s", want.Destination.Addr(), a.HostName, routeReason(current, want, end.Index))
+			index := state.ends[a.HostName].Index
+			p.replace = append(p.replace, kernel.TableRoute{Route: want, Index: index})
+			p.addRouteStep("%s through %s in the host: %s", want.Destination.Addr(), a.HostName, routeReason(current, want, index))
 		}
 	}
 	for _, r := range state.routes {

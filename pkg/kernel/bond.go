@@ -60,9 +60,8 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	if d.MAC != "" {
 		create.Add(macAttr(d.MAC))
 	}
-	info := create.AddRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindBond))
-	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
+	info, data := newLinkInfo(netstate.KindBond)
+	create.Add(info)
 	data.AddRtAttr(nl.IFLA_BOND_MODE, nl.Uint8Attr(uint8(mode)))
 	addNumbers(data, netstate.BondOptions, d.Bond.Options)
 	addARPTargets(data, d.Bond.ARPTargets)

@@ -46,10 +46,7 @@ func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interfac
 // If Built has an index, the interface is there, whatever else failed.
 func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (built Built, err error) {
 	index := want.Link.Index
-	create, err := newLink(want.Link, parentIndex, index, want.Link.Name, unix.IFF_UP)
-	if err != nil {
-		return built, err
-	}
+	create := newLink(want.Link, parentIndex, index, want.Link.Name, unix.IFF_UP)
 	if err := addParentNSID(create, parentAt, sandbox); err != nil {
 		return built, err
 	}

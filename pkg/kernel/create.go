@@ -81,10 +81,7 @@ var createsInTarget = sync.OnceValue(func() bool { return kernelAtLeast(6, 15) &
 
 // createDirectly asks the sandbox for the device, in one message. The parent may be elsewhere.
 func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
-	create, err := newLink(link, parentIndex, link.Index, link.Name, 0)
-	if err != nil {
-		return 0, err
-	}
+	create := newLink(link, parentIndex, link.Index, link.Name, 0)
 	if parentAt != sandbox {
 		if err := addParentNSID(create, parentAt, sandbox); err != nil {
 			return 0, err
@@ -131,17 +128,12 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 		}
 	}
 	temporary := temporaryName(highIndex + rand.IntN(highIndex))
-	create, err := newLink(link, parentIndex, link.Index, temporary, 0)
-	if err != nil {
-		return err
-	}
+	create := newLink(link, parentIndex, link.Index, temporary, 0)
 	create.Add(targetNamespace(sandbox))
 	if err := parentAt.socket.Run(create); err != nil {
 		return err
 	}
-	err = sandbox.runOn(temporary, func(index int) (rtnl.Message, error) {
-		return setLink("rename "+temporary+" to "+link.Name, index, textAttr(unix.IFLA_IFNAME, link.Name)), nil
-	})
+	err := sandbox.runOn(temporary, func(index int) rtnl.Message { return rename(index, link.Name, false) })
 	if err != nil {
 		_ = sandbox.Delete(temporary)
 	}
@@ -168,10 +160,7 @@ func createAndMove(parentAt, sandbox *Namespace, parentIndex int, link netstate.
 	if err != nil {
 		return err
 	}
-	create, err := newLink(link, parentIndex, temporary, temporaryName(temporary), 0)
-	if err != nil {
-		return err
-	}
+	create := newLink(link, parentIndex, temporary, temporaryName(temporary), 0)
 	outcomes := parentAt.socket.RunEach(create, moveLink(sandbox, temporary, link))
 	if err := errors.Join(outcomes...); err == nil || outcomes[0] != nil {
 		return outcomes[0]
@@ -216,7 +205,7 @@ func IsTemporaryName(name string) bool { return temporaryForm.MatchString(name) 
 func temporaryName(index int) string { return fmt.Sprintf("%s%x", temporaryPrefix, index) }
 
 // newLink returns the request that makes the device with the flags set.
-func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) (rtnl.Message, error) {
+func newLink(link netstate.Link, parentIndex, index int, name string, flags uint32) rtnl.Message {
 	m := newDevice(fmt.Sprintf("create %s %s", link.Kind, link.Name), name, index, flags)
 	m.Add(uint32Attr(unix.IFLA_LINK, parentIndex))
 	if link.MAC != "" && !link.SharesMAC() {
@@ -226,12 +215,8 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 	addFields(m, []field{ // With 0, the kernel chooses.
 		{unix.IFLA_MTU, &link.MTU}, {unix.IFLA_NUM_TX_QUEUES, &link.TxQueues}, {unix.IFLA_NUM_RX_QUEUES, &link.RxQueues}, {unix.IFLA_GROUP, &link.Group},
 	})
-	linkInfo, err := linkInfoAttr(link)
-	if err != nil {
-		return m, err
-	}
-	m.Add(linkInfo)
-	return m, nil
+	m.Add(linkInfoAttr(link))
+	return m
 }
 
 // targetNamespace is the namespace to make the device in, or to move it to.

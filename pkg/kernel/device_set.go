@@ -17,11 +17,7 @@ func (n *Namespace) CreateVLAN(parentIndex int, d netstate.Device) error {
 	link := netstate.Link{
 		Kind: netstate.KindVLAN, Name: d.Name, MAC: d.MAC, MTU: d.MTU, VLAN: d.VLAN, VLANOptions: d.VLANOptions,
 	}
-	create, err := newLink(link, parentIndex, 0, d.Name, unix.IFF_UP)
-	if err != nil {
-		return err
-	}
-	return asErrExists(n.socket.Run(create))
+	return asErrExists(n.socket.Run(newLink(link, parentIndex, 0, d.Name, unix.IFF_UP)))
 }
 
 // asErrExists returns the error as ErrExists if the kernel says that something is there already.
@@ -44,8 +40,8 @@ func (n *Namespace) SetMTU(index int, name string, mtu int) error {
 
 // SetMAC sets the device's MAC, or returns ErrNoDevice.
 func (n *Namespace) SetMAC(name, mac string) error {
-	return n.runOn(name, func(index int) (rtnl.Message, error) {
-		return setLink(fmt.Sprintf("set MAC of %s to %s", name, mac), index, macAttr(mac)), nil
+	return n.runOn(name, func(index int) rtnl.Message {
+		return setLink(fmt.Sprintf("set MAC of %s to %s", name, mac), index, macAttr(mac))
 	})
 }
 
@@ -53,39 +49,30 @@ func (n *Namespace) SetMAC(name, mac string) error {
 // refuses to change a macvlan to passthru or from it. SetKind returns ErrNoDevice if the device is
 // not there.
 func (n *Namespace) SetKind(link netstate.Link) error {
-	return n.runOn(link.Name, func(index int) (rtnl.Message, error) {
-		action := "set the attributes of " + link.Name + " as a " + link.Kind
-		attr, err := linkInfoAttr(link)
-		if err != nil {
-			return rtnl.Message{}, fmt.Errorf("%s: %w", action, err)
-		}
+	return n.runOn(link.Name, func(index int) rtnl.Message {
 		// The kernel takes the attributes of a kind with RTM_NEWLINK only.
-		return linkMessage(unix.RTM_NEWLINK, action, index, 0, 0, attr), nil
+		return linkMessage(unix.RTM_NEWLINK, "set the attributes of "+link.Name+" as a "+link.Kind, index, 0, 0, linkInfoAttr(link))
 	})
 }
 
 // SetAttributes sets the alias, the group, the length of the queue and the flags of the device.
 // Other flags of the device stay. SetAttributes returns ErrNoDevice if the device is not there.
 func (n *Namespace) SetAttributes(link netstate.Link) error {
-	return n.runOn(link.Name, func(index int) (rtnl.Message, error) {
+	return n.runOn(link.Name, func(index int) rtnl.Message {
 		m := setAttributes(index, link)
 		if link.Kind != netstate.KindNIC {
 			m.Add(uint32Attr(unix.IFLA_GROUP, link.Group))
 			addTxQueueLen(m, link)
 		}
-		return m, nil
+		return m
 	})
 }
 
 // runOn sends one request for the device of that name, or returns ErrNoDevice.
-func (n *Namespace) runOn(name string, request func(index int) (rtnl.Message, error)) error {
+func (n *Namespace) runOn(name string, request func(index int) rtnl.Message) error {
 	link, err := n.link(name)
 	if err != nil {
 		return err
 	}
-	m, err := request(link.index)
-	if err != nil {
-		return err
-	}
-	return n.socket.Run(m)
+	return n.socket.Run(request(link.index))
 }

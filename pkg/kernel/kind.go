@@ -53,12 +53,8 @@ func parseMacvlan(data []byte) (*netstate.Macvlan, error) {
 	return m, err
 }
 
-func addMacvlan(data *nl.RtAttr, m netstate.Macvlan) error {
-	number, ok := numberOf(macvlanModes, m.Mode)
-	if !ok {
-		return fmt.Errorf("macvlan mode %q: %w", m.Mode, ErrUnsupported)
-	}
-	data.AddRtAttr(nl.IFLA_MACVLAN_MODE, nl.Uint32Attr(number))
+func addMacvlan(data *nl.RtAttr, m netstate.Macvlan) {
+	data.AddRtAttr(nl.IFLA_MACVLAN_MODE, nl.Uint32Attr(numberOf(macvlanModes, m.Mode)))
 	var flags uint16
 	if m.NoPromiscuous {
 		flags |= macvlanNoPromisc
@@ -74,14 +70,13 @@ func addMacvlan(data *nl.RtAttr, m netstate.Macvlan) error {
 		data.AddRtAttr(iflaMacvlanBCCutoff, nl.Uint32Attr(uint32(*m.BCCutoff)))
 	}
 	if len(m.Sources) == 0 {
-		return nil
+		return
 	}
 	data.AddRtAttr(nl.IFLA_MACVLAN_MACADDR_MODE, nl.Uint32Attr(macvlanSetSources))
 	list := data.AddRtAttr(nl.IFLA_MACVLAN_MACADDR_DATA, nil)
 	for _, source := range m.Sources {
 		list.AddRtAttr(nl.IFLA_MACVLAN_MACADDR, macBytes(source))
 	}
-	return nil
 }
 
 // vlanProtocols are the names of the VLAN protocols, by their EtherTypes.
@@ -89,8 +84,7 @@ var vlanProtocols = map[uint16]string{unix.ETH_P_8021Q: netstate.Protocol8021Q, 
 
 // etherType returns the EtherType of the VLAN protocol.
 func etherType(protocol string) uint16 {
-	number, _ := numberOf(vlanProtocols, protocol)
-	return cmp.Or(number, unix.ETH_P_8021Q)
+	return cmp.Or(numberOf(vlanProtocols, protocol), unix.ETH_P_8021Q)
 }
 
 // nameOf returns the name of the number. For a number without a name, the format makes one.
@@ -101,15 +95,14 @@ func nameOf[N cmp.Ordered](names map[N]string, number N, format string) string {
 	return fmt.Sprintf(format, number)
 }
 
-// numberOf returns the number of the name.
-func numberOf[N cmp.Ordered](names map[N]string, name string) (N, bool) {
-	for number, n := range names {
-		if n == name {
-			return number, true
+// numberOf returns the number of the name, 0 for an unknown one.
+func numberOf[N cmp.Ordered](names map[N]string, name string) (number N) {
+	for n, known := range names {
+		if known == name {
+			number = n
 		}
 	}
-	var zero N
-	return zero, false
+	return number
 }
 
 func parseIPvlan(data []byte) (*netstate.IPvlan, error) {
@@ -125,14 +118,9 @@ func nameAt(names []string, number int) string {
 	return fmt.Sprintf("%d", number)
 }
 
-func addIPvlan(data *nl.RtAttr, v netstate.IPvlan) error {
-	mode, flag := slices.Index(netstate.IPvlanModes, v.Mode), slices.Index(netstate.IPvlanFlags, v.Flag)
-	if mode < 0 || flag < 0 {
-		return fmt.Errorf("ipvlan %s: %w", v, ErrUnsupported)
-	}
-	data.AddRtAttr(nl.IFLA_IPVLAN_MODE, nl.Uint16Attr(uint16(mode)))
-	data.AddRtAttr(nl.IFLA_IPVLAN_FLAG, nl.Uint16Attr(uint16(flag)))
-	return nil
+func addIPvlan(data *nl.RtAttr, v netstate.IPvlan) {
+	data.AddRtAttr(nl.IFLA_IPVLAN_MODE, nl.Uint16Attr(uint16(slices.Index(netstate.IPvlanModes, v.Mode))))
+	data.AddRtAttr(nl.IFLA_IPVLAN_FLAG, nl.Uint16Attr(uint16(slices.Index(netstate.IPvlanFlags, v.Flag))))
 }
 
 func parseVLAN(data []byte) (*netstate.VLAN, *netstate.VLANOptions, error) {
@@ -211,24 +199,26 @@ func addQoS(data *nl.RtAttr, attr int, qos map[uint32]uint32) {
 	}
 }
 
-// linkInfoAttr returns IFLA_LINKINFO: the kind of the device, and the attributes of that kind. It
-// returns ErrUnsupported for a kind that it does not know.
-func linkInfoAttr(link netstate.Link) (*nl.RtAttr, error) {
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(link.Kind))
-	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
-	var err error
+// linkInfoAttr returns IFLA_LINKINFO: the kind of the device, and the attributes of that kind. netstate has validated them. Of others, the
+// kernel refuses the request.
+func linkInfoAttr(link netstate.Link) *nl.RtAttr {
+	info, data := newLinkInfo(link.Kind)
 	switch {
 	case link.Macvlan != nil:
-		err = addMacvlan(data, *link.Macvlan)
+		addMacvlan(data, *link.Macvlan)
 	case link.IPvlan != nil:
-		err = addIPvlan(data, *link.IPvlan)
+		addIPvlan(data, *link.IPvlan)
 	case link.VLAN != nil:
 		addVLAN(data, *link.VLAN, link.VLANOptions)
-	default:
-		err = fmt.Errorf("kind %q: %w", link.Kind, ErrUnsupported)
 	}
-	return info, err
+	return info
+}
+
+// newLinkInfo returns IFLA_LINKINFO for that kind, and the list in it for the attributes of the kind.
+func newLinkInfo(kind string) (info, data *nl.RtAttr) {
+	info = nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(kind))
+	return info, info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
 }
 
 // isCreatable says whether Create makes devices of that kind.

@@ -45,10 +45,9 @@ const vethInfoPeer = 1
 func newPair(sandbox *Namespace, p Pair) rtnl.Message {
 	m := newDevice("create-pair "+p.HostName, p.HostName, 0, unix.IFF_NOARP)
 	mac, mtu := macAttr(p.MAC), uint32Attr(unix.IFLA_MTU, p.MTU)
-	m.Add(mac, mtu)
-	info := m.AddRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(netstate.KindVeth))
-	peer := info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(vethInfoPeer, nil)
+	info, data := newLinkInfo(netstate.KindVeth)
+	m.Add(mac, mtu, info)
+	peer := data.AddRtAttr(vethInfoPeer, nil)
 	for _, part := range append(newDevice("", p.Name, 0, unix.IFF_NOARP).Request.Data, mac, mtu, targetNamespace(sandbox)) {
 		peer.AddChild(part)
 	}
