@@ -145,7 +145,7 @@ func isKernels(a netstate.Address, flags uint32, proto uint8) bool {
 func addAddresses(index int, addresses []netstate.Address, rebuild bool) []rtnl.Message {
 	var batch []rtnl.Message
 	for _, a := range inListOrder(unexpired(addresses)) {
-		if rebuild && a.Prefix.Addr().Is6() && a.Flags&unix.IFA_F_NODAD == 0 {
+		if rebuild && a.Is6() && a.Flags&unix.IFA_F_NODAD == 0 {
 			// Add it without detection first. The flag for that is not one of the address, so the
 			// second request takes it off.
 			first := a
@@ -161,14 +161,19 @@ func addAddresses(index int, addresses []netstate.Address, rebuild bool) []rtnl.
 // IPv6 address before the others, so the IPv6 addresses are reversed: then the kernel lists them in
 // the given order.
 func inListOrder(addresses []netstate.Address) []netstate.Address {
-	is6 := func(a netstate.Address) bool { return a.Prefix.Addr().Is6() }
-	if !slices.ContainsFunc(addresses, is6) {
-		return addresses
-	}
 	ordered := slices.Clone(addresses)
-	first := slices.IndexFunc(ordered, is6)
-	slices.Reverse(ordered[first:])
+	_, ipv6 := byFamily(ordered)
+	slices.Reverse(ipv6)
 	return ordered
+}
+
+// byFamily divides a list of the kernel, which has the IPv4 addresses first.
+func byFamily(addresses []netstate.Address) (ipv4, ipv6 []netstate.Address) {
+	first := slices.IndexFunc(addresses, netstate.Address.Is6)
+	if first < 0 {
+		first = len(addresses)
+	}
+	return addresses[:first], addresses[first:]
 }
 
 // addAddress returns the request that gives the device the address.

@@ -57,8 +57,7 @@ func ExtentOf(i netstate.Interface) Extent {
 	for key := range i.Settings {
 		e.Settings = append(e.Settings, key)
 	}
-	e.NoIPv6 = !slices.ContainsFunc(i.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() }) &&
-		!slices.ContainsFunc(i.Routes, func(r netstate.Route) bool { return r.Destination.Addr().Is6() })
+	e.NoIPv6 = !slices.ContainsFunc(i.Addresses, netstate.Address.Is6) && !slices.ContainsFunc(i.Routes, netstate.Route.Is6)
 	return e
 }
 
@@ -150,18 +149,12 @@ func (c *capture) limitAddresses(addresses []netstate.Address) []netstate.Addres
 	if len(addresses) <= maxKept {
 		return addresses
 	}
-	var byFamily [2][]netstate.Address
-	for _, a := range addresses {
-		family := 0
-		if a.Prefix.Addr().Is6() {
-			family = 1
-		}
-		byFamily[family] = append(byFamily[family], a)
-	}
-	slices.Reverse(byFamily[1])
-	byFamily[0], byFamily[1] = limit(c, byFamily[0], familyName(false)+" addresses"), limit(c, byFamily[1], familyName(true)+" addresses")
-	slices.Reverse(byFamily[1])
-	return slices.Concat(byFamily[0], byFamily[1])
+	ipv4, ipv6 := byFamily(addresses)
+	ipv6 = slices.Clone(ipv6)
+	slices.Reverse(ipv6)
+	ipv4, ipv6 = limit(c, ipv4, familyName(false)+" addresses"), limit(c, ipv6, familyName(true)+" addresses")
+	slices.Reverse(ipv6)
+	return slices.Concat(ipv4, ipv6)
 }
 
 func familyName(ipv6 bool) string {

@@ -90,7 +90,7 @@ func (n *Namespace) carry(oldIndex, newIndex int, list routeList) (pending []car
 
 func (n *Namespace) carryOne(oldIndex, newIndex int, r netstate.Route, list routeList) ([]rtnl.Message, error) {
 	var messages requests
-	isLeg := len(r.NextHops) > 0 && r.Destination.Addr().Is6()
+	isLeg := len(r.NextHops) > 0 && r.Is6()
 	if newIndex != 0 && !isLeg && !list.shared[r.Slot()] {
 		messages.add(n.addRoute(newIndex, r, unix.NLM_F_REPLACE))
 		return messages.batch, messages.err
@@ -146,7 +146,7 @@ func (r *Replacement) carryAddresses() error {
 		}
 		var late, batch []rtnl.Message
 		for _, a := range wanted {
-			dropped := !r.overlaps() && a.Prefix.Addr().Is6() // The kernel drops it when the old interface goes down.
+			dropped := !r.overlaps() && a.Is6() // The kernel drops it when the old interface goes down.
 			if !dropped && !slices.ContainsFunc(list, a.SameAddress) {
 				late = append(late, deleteAddress(r.New, a))
 			}

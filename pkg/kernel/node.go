@@ -31,7 +31,7 @@ func (n *Namespace) LocalAddresses() (addresses []LocalAddress, err error) {
 	live, err := n.liveAddresses(0, bothFamilies)
 	for _, a := range live {
 		network, flags := a.Network(), a.flags
-		if !a.Prefix.Addr().Is6() { // For IPv4, this bit says that the address is a secondary one.
+		if !a.Is6() { // For IPv4, this bit says that the address is a secondary one.
 			flags &^= unix.IFA_F_TEMPORARY
 		}
 		addresses = append(addresses, LocalAddress{

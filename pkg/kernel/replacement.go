@@ -134,7 +134,7 @@ func (r *Replacement) swapUp() error {
 	// Without the kernel's routes of its addresses, the old interface gets no route by a gateway any more.
 	batch = append(batch, removeKernelRoutes(r.Old, r.want.Addresses)...)
 	pending = pending[:min(len(pending), max(0, rtnl.MaxBatch-len(batch)-len(before))/2)]
-	follows := func(c carriedRoute) bool { return len(late) > 0 && c.route.Destination.Addr().Is4() }
+	follows := func(c carriedRoute) bool { return len(late) > 0 && !c.route.Is6() }
 	for _, named := range []bool{false, true} {
 		if named {
 			batch = append(batch, before...)
@@ -158,13 +158,12 @@ func (r *Replacement) swapUp() error {
 // renaming changes the labels of all IPv4 addresses but the first. The first does not follow. The pod could add another one
 // before it, and with the first address of a network the kernel deletes the others.
 func (r *Replacement) splitAddresses() (early, late []netstate.Address) {
-	addresses := r.want.Addresses
-	four := len(slices.DeleteFunc(slices.Clone(addresses), func(a netstate.Address) bool { return a.Prefix.Addr().Is6() }))
-	first := min(four, 1)
-	if four > 1 && addresses[0].Label != r.want.Link.Name { // It would lose its label.
+	ipv4, ipv6 := byFamily(r.want.Addresses)
+	first := min(len(ipv4), 1)
+	if len(ipv4) > 1 && ipv4[0].Label != r.want.Link.Name { // It would lose its label.
 		first = 0
 	}
-	return slices.Concat(addresses[:first], addresses[four:]), addresses[first:four] // IPv4 stands first.
+	return slices.Concat(ipv4[:first], ipv6), ipv4[first:]
 }
 
 // swapDown sets the old interface down before the new one goes up. The kernel then drops the routes of the old one, so
@@ -178,10 +177,8 @@ func (r *Replacement) swapDown() error {
 	r.removed, r.disturbed, r.want.Routes = removed, true, removed
 	readErr := r.refresh() // To take the routes takes a while.
 	early, late := r.splitAddresses()
-	six := slices.IndexFunc(early, func(a netstate.Address) bool { return a.Prefix.Addr().Is6() })
-	if six >= 0 { // While the interface is down, they would be of no use.
-		early, late = early[:six], slices.Concat(late, early[six:])
-	}
+	early, ipv6 := byFamily(early)
+	late = append(slices.Clip(late), ipv6...) // While the interface is down, they would be of no use.
 	before, after, takeoverErr := r.swapRequests(r.want, late)
 	// The renaming of the new one fails as long as the old one has the name.
 	batch := slices.Concat([]rtnl.Message{rename(r.Old, r.retired, false)}, addAddresses(r.New, early, true), before, after)

@@ -260,7 +260,7 @@ func (r *routeReader) withNames(parsed parsedRoute) ([]netstate.Route, error) {
 		}
 		route.Device = name
 	}
-	if len(parsed.hops) == 0 || route.Destination.Addr().Is4() {
+	if len(parsed.hops) == 0 || !route.Is6() {
 		return []netstate.Route{route}, nil
 	}
 	return r.legs(parsed, route), nil

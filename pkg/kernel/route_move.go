@@ -101,7 +101,7 @@ func removable(routes []netstate.Route) []netstate.Route {
 	hasGateway := func(r netstate.Route) bool { return r.Gateway.IsValid() || len(r.NextHops) > 0 }
 	beside := map[netstate.Slot]bool{}
 	for _, r := range routes {
-		if hasGateway(r) && r.Destination.Addr().Is6() {
+		if hasGateway(r) && r.Is6() {
 			beside[r.Slot()] = true
 		}
 	}

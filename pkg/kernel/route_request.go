@@ -117,7 +117,7 @@ func (n *Namespace) indexOr(name string, index int) (int, error) {
 // addGateway adds the gateway, if there is one. A gateway of another family than the route is
 // RTA_VIA.
 func addGateway(list attributeList, r netstate.Route, gateway netip.Addr) {
-	if gateway.Is6() && r.Destination.Addr().Is4() {
+	if gateway.Is6() && !r.Is6() {
 		list.AddRtAttr(unix.RTA_VIA, append(nl.Uint16Attr(unix.AF_INET6), gateway.AsSlice()...))
 		return
 	}

@@ -48,6 +48,9 @@ func (a Address) Network() netip.Prefix {
 	return a.Prefix.Masked()
 }
 
+// Is6 says that it is an IPv6 address.
+func (a Address) Is6() bool { return a.Prefix.Addr().Is6() }
+
 func (a Address) String() string {
 	if a.Peer.IsValid() {
 		return fmt.Sprintf("%s peer %s", a.Prefix.Addr(), a.Peer)
@@ -114,7 +117,7 @@ func (r Route) dependsOn(expired, rest []Address) bool {
 	if r.Device != "" {
 		return false
 	}
-	if r.Destination.Addr().Is4() && onlyExpired(func(a Address) bool { return a.Prefix.Addr().Is4() }) {
+	if !r.Is6() && onlyExpired(func(a Address) bool { return !a.Is6() }) {
 		return true
 	}
 	return slices.ContainsFunc(append(slices.Clone(r.NextHops), NextHop{Gateway: r.Gateway, OnLink: r.OnLink}), func(h NextHop) bool {

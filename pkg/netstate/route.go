@@ -77,6 +77,9 @@ func (h NextHop) String() string {
 // tableMain is RT_TABLE_MAIN.
 const tableMain = 254
 
+// Is6 says that it is an IPv6 route.
+func (r Route) Is6() bool { return r.Destination.Addr().Is6() }
+
 // String returns the route in the words of ip-route(8).
 func (r Route) String() string {
 	var b strings.Builder

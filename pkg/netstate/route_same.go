@@ -7,7 +7,7 @@ import (
 )
 
 // isLeg says that the route is an IPv6 route with a single next hop of a known weight.
-func (r Route) isLeg() bool { return len(r.NextHops) == 1 && r.Destination.Addr().Is6() }
+func (r Route) isLeg() bool { return len(r.NextHops) == 1 && r.Is6() }
 
 // plain returns a leg in the form of a route with a gateway. Several next hops are sorted.
 func (r Route) plain() Route {
@@ -24,7 +24,7 @@ func (r Route) plain() Route {
 // route for each next hop.
 func (r Route) key() string {
 	r = r.plain()
-	if r.Destination.Addr().Is4() {
+	if !r.Is6() {
 		return r.Detail()
 	}
 	return fmt.Sprint(r.Slot(), r.Gateway, r.Device, r.NextHops)

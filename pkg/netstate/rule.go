@@ -72,7 +72,7 @@ func Concerning(i Interface, rules []Rule) []Rule {
 		number uint32
 		ipv6   bool
 	}
-	tables := setOf(i.Routes, func(r Route) table { return table{r.Table, r.Destination.Addr().Is6()} })
+	tables := setOf(i.Routes, func(r Route) table { return table{r.Table, r.Is6()} })
 	var addresses []netip.Addr
 	for _, a := range i.Addresses {
 		addresses = append(addresses, a.Prefix.Addr())
