@@ -31,7 +31,6 @@ func run(ctx context.Context, opts options) error {
 		_ = listener.Close()
 		return err
 	}
-	defer runtime.Close()
 	exporter := metrics.New(cniplugin.Version, leases)
 	observers := []func(agent.Event){exporter.Observe}
 	sources := serve.Sources{Runtime: runtime}

@@ -289,9 +289,6 @@ func unmountBelow(dirs ...string) error {
 func (n *Node) kill() {
 	n.kubelet.end()
 	n.containerd.end()
-	if n.Runtime != nil {
-		n.Runtime.Close()
-	}
 	if n.wire != nil {
 		_ = n.wire.Close() // Nothing was written that could be lost.
 	}

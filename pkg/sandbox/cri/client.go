@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,14 +28,11 @@ const (
 var ErrOldAPI = errors.New("it does not serve the API CRI v1: its version is older than Kubernetes 1.26 asks for," +
 	" or its CRI plugin is off (disabled_plugins in containerd's config.toml)")
 
-// Client asks a container runtime. It connects at the first question, and again if the runtime was away. So a Client
-// can be made before the runtime runs. It is safe for use by several goroutines.
+// Client asks a container runtime. It connects for each question: a Client can be made before the runtime runs, and the runtime
+// can be away meanwhile. It is safe for use by several goroutines.
 type Client struct {
 	find  func() ([]endpoint, error)
 	limit time.Duration
-
-	mu   sync.Mutex
-	conn *connection // nil while no runtime has answered
 }
 
 // connection is a runtime that has answered.
@@ -49,7 +45,7 @@ type connection struct {
 
 // New returns a client of the runtime at the endpoint, as unix:///run/x.sock or as a path. An empty endpoint stands for the
 // runtime that crictl would find: CONTAINER_RUNTIME_ENDPOINT, then runtime-endpoint in /etc/crictl.yaml (or in the file that
-// CRI_CONFIG_FILE names), then the default sockets that exist. The caller closes the client.
+// CRI_CONFIG_FILE names), then the default sockets that exist.
 func New(named string) (*Client, error) {
 	f := finder{getenv: os.Getenv, root: "/"}
 	if named == "" {
@@ -63,16 +59,6 @@ func New(named string) (*Client, error) {
 	return &Client{find: func() ([]endpoint, error) { return []endpoint{e}, nil }, limit: listLimit}, nil
 }
 
-// Close ends the connection.
-func (c *Client) Close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conn != nil {
-		_ = c.conn.wire.Close() // Nothing was written that could be lost.
-		c.conn = nil
-	}
-}
-
 // Runtime returns the name, the version and the endpoint of the runtime, for people. The error names the endpoint, and
 // errors.Is tells sandbox.ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded apart.
 func (c *Client) Runtime(ctx context.Context) (string, error) {
@@ -80,17 +66,17 @@ func (c *Client) Runtime(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s at %s", conn.runtime, conn.endpoint), nil
+	defer conn.close()
+	return conn.String(), nil
 }
 
+func (conn *connection) String() string { return fmt.Sprintf("%s at %s", conn.runtime, conn.endpoint) }
+
+func (conn *connection) close() { _ = conn.wire.Close() } // Nothing was written that could be lost.
+
 // connect returns the connection to the only runtime that answers. It is an error if several answer: a runtime without
-// pods would show all sandboxes of the node as gone.
+// pods would show all sandboxes of the node as gone. The caller closes the connection.
 func (c *Client) connect(ctx context.Context) (*connection, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conn != nil {
-		return c.conn, nil
-	}
 	candidates, err := c.find()
 	if err != nil {
 		return nil, err
@@ -109,13 +95,12 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 	case 0:
 		return nil, errors.Join(failures...)
 	case 1:
-		c.conn = answer[0]
-		return c.conn, nil
+		return answer[0], nil
 	}
 	var names []string
 	for _, conn := range answer {
-		names = append(names, fmt.Sprintf("%s at %s", conn.runtime, conn.endpoint))
-		_ = conn.wire.Close()
+		names = append(names, conn.String())
+		conn.close()
 	}
 	return nil, fmt.Errorf("several container runtimes answer (%s): name the kubelet's as runtime-endpoint in %s, or in %s",
 		strings.Join(names, ", "), configFile, endpointEnv)
@@ -137,16 +122,6 @@ func dial(ctx context.Context, ep endpoint, limit time.Duration) (*connection, e
 		return nil, statusError(ep, limit, err)
 	}
 	return &connection{endpoint: ep, runtime: version.RuntimeName + " " + version.RuntimeVersion, wire: wire, api: api}, nil
-}
-
-// drop drops a connection whose runtime went away. Then the next call searches for the runtime again.
-func (c *Client) drop(conn *connection) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conn == conn {
-		_ = conn.wire.Close()
-		c.conn = nil
-	}
 }
 
 // statusError returns an error that names the endpoint and says what its answer means.

@@ -174,13 +174,11 @@ func TestARuntimeThatRestarts(t *testing.T) {
 func TestSeveralDefaultSockets(t *testing.T) {
 	f := finder{getenv: func(string) string { return "" }, root: t.TempDir()}
 	c := &Client{find: f.find, limit: listLimit}
-	t.Cleanup(c.Close)
 	serve(t, f.root+"/run/containerd/containerd.sock", nil) // Docker's containerd, whose CRI is off.
 	stop := serve(t, f.root+"/run/crio/crio.sock", &runtime{})
 	if name, err := c.Runtime(t.Context()); err != nil || name != "containerd 1.6.20~ds1 at unix://"+f.root+"/run/crio/crio.sock" {
 		t.Errorf("%q, %v", name, err)
 	}
-	c.Close()
 	serve(t, f.root+"/run/k3s/containerd/containerd.sock", &runtime{})
 	_, err := c.Sandboxes(t.Context())
 	for _, want := range []string{"several container runtimes answer", "crio.sock", "k3s", "/etc/crictl.yaml"} {

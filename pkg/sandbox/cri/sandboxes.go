@@ -29,9 +29,9 @@ func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error
 	if err != nil {
 		return nil, err
 	}
+	defer conn.close()
 	list, err := conn.api.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
-		c.dropIfUnavailable(conn, err)
 		return nil, statusError(conn.endpoint, c.limit, err)
 	}
 	found := make([]*sandbox.RuntimeSandbox, len(list.Items))
@@ -52,13 +52,6 @@ func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error
 		}
 	}
 	return sandboxes, errors.Join(failures...)
-}
-
-// dropIfUnavailable forgets the connection if the runtime went away.
-func (c *Client) dropIfUnavailable(conn *connection, err error) {
-	if status.Code(err) == codes.Unavailable {
-		c.drop(conn)
-	}
 }
 
 // sandboxStatus returns the sandbox with its network namespace. Only the verbose status has the namespace. It returns nil for a

@@ -133,7 +133,6 @@ func client(t *testing.T, socket string, limit time.Duration) *Client {
 		t.Fatal(err)
 	}
 	c.limit = limit
-	t.Cleanup(c.Close)
 	return c
 }
 
