@@ -209,7 +209,7 @@ func (g *guard) runSteps(ctx context.Context, unlock func()) (Journal, error) {
 				g.notBack("", printable.Joined(err))
 			}
 		}
-		g.writeTroubles()
+		g.journal.Troubles, g.troubles = append(g.journal.Troubles, foldTroubles(g.troubles)...), nil
 		g.journal.end(rule.step, time.Now().UTC())
 		if rule.step == Report {
 			if err := g.journal.save(g.dir); err != nil {

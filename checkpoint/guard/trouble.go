@@ -40,18 +40,9 @@ func newTroubles(subject string, reasons ...string) (troubles []trouble) {
 	return troubles
 }
 
-// notBack notes what the current step did not bring back, for each of the reasons.
+// notBack notes what the current step did not bring back, for each of the reasons. The report has it.
 func (g *guard) notBack(subject string, reasons ...string) {
 	g.troubles = append(g.troubles, newTroubles(subject, reasons...)...)
-}
-
-// writeTroubles writes what the current step did not bring back.
-func (g *guard) writeTroubles() {
-	lines := foldTroubles(g.troubles)
-	for _, line := range lines {
-		g.logf("NOT BACK: %s", line)
-	}
-	g.journal.Troubles, g.troubles = append(g.journal.Troubles, lines...), nil
 }
 
 // unlessForced returns an error with what is wrong, if there is anything. With --force it only notes that.

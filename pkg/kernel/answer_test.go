@@ -38,7 +38,7 @@ var answerReaders = []answerReader{
 		return []rtnl.Message{getRoutes(unix.AF_INET, 0), getRoutes(unix.AF_INET6, 0)}
 	}, func(_ *Namespace, payload []byte) error {
 		r, err := parseRoute(payload)
-		_, _, _ = r.String(), r.rank(), r.hasPlace()
+		_, _, _ = r.String(), r.rank(), r.isPlain()
 		return err
 	}},
 	{"rule", sizeofRuleHeader, func(int) []rtnl.Message {

@@ -1,8 +1,8 @@
 package kernel
 
 import (
-	"errors"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,28 +51,16 @@ type DefaultRoute struct {
 
 // DefaultRoutes returns the first default route of IPv4 and that of IPv6.
 func (n *Namespace) DefaultRoutes() (ipv4, ipv6 DefaultRoute, err error) {
-	if ipv4, err = n.defaultRoute(unix.AF_INET); err == nil {
-		ipv6, err = n.defaultRoute(unix.AF_INET6)
+	routes, err := n.tableRoutes("the main table", uint32Attr(unix.RTA_TABLE, unix.RT_TABLE_MAIN), func(r parsedRoute) bool {
+		return r.Table == unix.RT_TABLE_MAIN && r.Destination.Bits() == 0 && r.Type == unix.RTN_UNICAST
+	})
+	for _, r := range slices.Backward(routes) { // The first of each family counts.
+		route := DefaultRoute{Index: r.Index, Source: r.Source, Gateway: r.Gateway}
+		if r.Is6() {
+			ipv6 = route
+		} else {
+			ipv4 = route
+		}
 	}
 	return ipv4, ipv6, err
-}
-
-func (n *Namespace) defaultRoute(family int) (first DefaultRoute, err error) {
-	header := ofFamily(family)
-	header.Table = unix.RT_TABLE_MAIN
-	err = n.socket.Dump(newMessage(unix.RTM_GETROUTE, 0, "list routes", header), func() { first = DefaultRoute{} }, func(payload []byte) error {
-		r, err := parseRoute(payload)
-		if err != nil || first.Index != 0 || r.skip || r.Destination.Bits() != 0 || r.Table != unix.RT_TABLE_MAIN || r.Type != unix.RTN_UNICAST {
-			return err
-		}
-		first = DefaultRoute{Index: r.oif, Source: r.Source, Gateway: r.Gateway}
-		if first.Index == 0 && len(r.hops) > 0 {
-			first.Index = r.hops[0]
-		}
-		return nil
-	})
-	if errors.Is(err, unix.ENOENT) {
-		err = nil
-	}
-	return first, err
 }

@@ -47,7 +47,7 @@ func (n *Namespace) exchange(index int, exchanges []routeExchange) error {
 // it. AddRoutes replaces no route of another interface.
 func (n *Namespace) AddRoutes(index int, routes []netstate.Route, record netstate.Interface) error {
 	direct, dependent := byDevice(routes)
-	failed := []error{n.addDirectRoutes(index, direct, record)}
+	failed := []error{n.addAmong(index, direct, netstate.RoutesOf(record.Routes).Has)}
 	for _, device := range sortedKeys(dependent) {
 		failed = append(failed, n.addDependentRoutes(device, dependent[device]))
 	}
@@ -68,10 +68,6 @@ func byDevice(routes []netstate.Route) (direct []netstate.Route, dependent map[s
 		dependent[device] = append(dependent[device], r)
 	}
 	return direct, dependent
-}
-
-func (n *Namespace) addDirectRoutes(index int, routes []netstate.Route, record netstate.Interface) error {
-	return n.addAmong(index, routes, netstate.RoutesOf(record.Routes).Has)
 }
 
 // addDependentRoutes makes routes of the device of that name, whose source is an address of another

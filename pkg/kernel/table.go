@@ -11,7 +11,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// TableRoute is a route of a table, with the index of its device.
+// TableRoute is a route of a table, with the index of its device, or of the first of several.
 type TableRoute struct {
 	netstate.Route
 	Index int
@@ -21,20 +21,30 @@ type TableRoute struct {
 // like. If keep is not nil, it keeps only those: a pod can have very many.
 func (n *Namespace) TableRoutes(table uint32, keep func(netstate.Route) bool) ([]TableRoute, error) {
 	filter := uint32Attr(unix.RTA_TABLE, table)
-	return n.tableRoutes(fmt.Sprintf("table %d", table), filter, func(r TableRoute) bool {
-		return r.Table == table && (keep == nil || keep(r.Route))
+	return n.tableRoutes(fmt.Sprintf("table %d", table), filter, func(r parsedRoute) bool {
+		return r.Table == table && r.isWhole() && (keep == nil || keep(r.Route))
 	})
 }
 
+// device returns the index of the route's device, or of the first of several.
+func (r parsedRoute) device() int {
+	if len(r.hops) > 0 {
+		return r.hops[0]
+	}
+	return r.oif
+}
+
+// isWhole says that the route goes through one device, and has nothing that cannot be described.
+func (r parsedRoute) isWhole() bool { return len(r.undescribable) == 0 && len(r.hops) == 0 }
+
 // tableRoutes lists the routes that the attribute selects, and keeps some.
-func (n *Namespace) tableRoutes(subject string, filter *nl.RtAttr, keep func(TableRoute) bool) ([]TableRoute, error) {
+func (n *Namespace) tableRoutes(subject string, filter *nl.RtAttr, keep func(parsedRoute) bool) ([]TableRoute, error) {
 	var routes []TableRoute
 	for _, family := range bothFamilies {
 		list := newMessage(unix.RTM_GETROUTE, 0, "list the routes of "+subject, ofFamily(family), filter)
 		found, err := listOf(n, list, func(payload []byte) (TableRoute, bool, error) {
 			r, err := parseRoute(payload)
-			route := TableRoute{Route: r.Route, Index: r.oif}
-			return route, err == nil && !r.skip && len(r.undescribable) == 0 && len(r.hops) == 0 && keep(route), err
+			return TableRoute{Route: r.Route, Index: r.device()}, err == nil && !r.skip && keep(r), err
 		})
 		// The kernel has no such table before its first route.
 		if err != nil && !errors.Is(err, unix.ENOENT) {

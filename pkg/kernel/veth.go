@@ -90,7 +90,7 @@ func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (En
 		return end, err
 	}
 	filter := uint32Attr(unix.RTA_OIF, link.index)
-	routes, err := n.tableRoutes(name, filter, func(r TableRoute) bool { return r.Index == link.index && parts.Routes(r.Route) })
+	routes, err := n.tableRoutes(name, filter, func(r parsedRoute) bool { return r.oif == link.index && r.isWhole() && parts.Routes(r.Route) })
 	if err != nil {
 		return end, err
 	}

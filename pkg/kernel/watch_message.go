@@ -114,17 +114,11 @@ func parseEvent(message *syscall.NetlinkMessage) (event Event) {
 	return event
 }
 
-// isPlain reports whether a checkpoint can have the route, and whether the message has all of it.
+// isPlain reports whether a checkpoint can have the route, and whether the message has all of it: the route goes through one device and
+// stays until somebody takes it away. Whoever uses a link-local address names the device, so its routes do not count.
 func (r parsedRoute) isPlain() bool {
-	return !r.skip && r.hasPlace() && len(r.hops) == 0 && len(r.undescribable) == 0 && !r.expires && !r.encapsulated &&
-		!slices.Contains(kernelProtocols, r.Protocol) && r.Table != unix.RT_TABLE_LOCAL && netstate.DaemonOf(r.Protocol) == ""
-}
-
-// hasPlace says that the route goes through a device and stays until somebody takes it away. Whoever uses a link-local address
-// names the device, so its routes do not count.
-func (r parsedRoute) hasPlace() bool {
-	return r.oif != 0 && r.Table != unix.RT_TABLE_LOCAL && !r.expires &&
-		r.Protocol != unix.RTPROT_RA && r.Protocol != unix.RTPROT_REDIRECT &&
+	return !r.skip && r.oif != 0 && len(r.hops) == 0 && len(r.undescribable) == 0 && !r.expires && !r.encapsulated &&
+		!slices.Contains(kernelProtocols, r.Protocol) && r.Table != unix.RT_TABLE_LOCAL && netstate.DaemonOf(r.Protocol) == "" &&
 		!r.Destination.Addr().IsLinkLocalUnicast() && !r.Destination.Addr().IsMulticast()
 }
 
