@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/relink-cni/relink/checkpoint/agent"
@@ -21,17 +22,12 @@ type Agent interface {
 
 // Metrics counts what an agent does: Observe is an observer of the agent.
 type Metrics struct {
-	registry *prometheus.Registry
+	registry registry
 
-	wakes           *prometheus.CounterVec
-	losses          prometheus.Counter
-	lost            prometheus.Counter
-	tries           *prometheus.CounterVec
-	outcomes        *prometheus.CounterVec
-	duration        prometheus.Histogram
-	lossToRestored  prometheus.Histogram
-	backToRestored  prometheus.Histogram
-	lossToConnected prometheus.Histogram
+	wakes, tries, outcomes *prometheus.CounterVec
+	losses, lost           prometheus.Counter
+	// The first is of one try, the others of an outage.
+	duration, lossToRestored, backToRestored, lossToConnected prometheus.Histogram
 }
 
 // Upper bounds of histograms, in seconds. A restore of one pod takes some milliseconds. A restore of 250 pods takes
@@ -43,51 +39,49 @@ var (
 
 // New returns the metrics of an agent of this version. leaseDir is the directory of relink-ipam's stores. It need not exist.
 func New(version, leaseDir string) *Metrics {
+	r := newRegistry("relink_agent_build_info", "The version of relink-agent. The value is 1.", version)
+	r.MustRegister(collector((&stores{dir: leaseDir}).show))
 	m := &Metrics{
-		registry: newRegistry("relink_agent_build_info", "The version of relink-agent. The value is 1.", version),
-		wakes:    counters("relink_agent_wakeups_total", "How often the working loop woke up, by what woke it.", "source"),
-		losses:   counter("relink_losses_total", "How often a NIC or a bond below pods went away."),
-		lost:     counter("relink_lost_attachments_total", "Interfaces of pods that went with their NIC or bond."),
-		tries:    counters("relink_restores_total", "Tries to restore what is on one NIC or bond, by result.", "result"),
-		outcomes: counters("relink_restored_attachments_total", "Interfaces of pods in all tries to restore, by what became of them.", "outcome"),
-		duration: histogram("relink_restore_duration_seconds", "How long one try to restore took.", restoreBuckets),
-		lossToRestored: histogram("relink_loss_to_whole_seconds",
+		registry: r,
+		wakes:    r.counters("relink_agent_wakeups_total", "How often the working loop woke up, by what woke it.", "source"),
+		losses:   r.counters("relink_losses_total", "How often a NIC or a bond below pods went away.").WithLabelValues(),
+		lost:     r.counters("relink_lost_attachments_total", "Interfaces of pods that went with their NIC or bond.").WithLabelValues(),
+		tries:    r.counters("relink_restores_total", "Tries to restore what is on one NIC or bond, by result.", "result"),
+		outcomes: r.counters("relink_restored_attachments_total", "Interfaces of pods in all tries to restore, by what became of them.", "outcome"),
+		duration: r.histogram("relink_restore_duration_seconds", "How long one try to restore took.", restoreBuckets),
+		lossToRestored: r.histogram("relink_loss_to_whole_seconds",
 			"Time from the loss of a NIC or bond until the last interface on it was restored.", outageBuckets),
-		backToRestored: histogram("relink_back_to_whole_seconds",
+		backToRestored: r.histogram("relink_back_to_whole_seconds",
 			"Time from when a NIC or bond was back until the last interface on it was restored. It includes the time that the host's network manager has.", restoreBuckets),
-		lossToConnected: histogram("relink_loss_to_connected_seconds",
+		lossToConnected: r.histogram("relink_loss_to_connected_seconds",
 			"Time from the loss of a NIC or bond until it had carrier, and the agent had told the neighbours of all restored addresses.", outageBuckets),
 	}
-	m.registry.MustRegister(m.wakes, m.losses, m.lost, m.tries, m.outcomes, m.duration, m.lossToRestored, m.backToRestored, m.lossToConnected,
-		collector{storeTable, newStores(leaseDir).show})
 	m.initSeries()
 	return m
 }
 
+// registry has the metrics of one process.
+type registry struct{ *prometheus.Registry }
+
 // newRegistry returns a registry with the metrics of every process. name and help are those of the metric with the version.
-func newRegistry(name, help, version string) *prometheus.Registry {
-	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"version": version}})
-	info.Set(1)
-	r := prometheus.NewRegistry()
-	r.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+func newRegistry(name, help, version string) registry {
+	r := registry{prometheus.NewRegistry()}
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collector(func(p page) { gauge(p.with("version", version), name, help, 1) }))
 	return r
 }
 
 // handler answers with all metrics of the registry.
-func handler(r *prometheus.Registry) http.Handler {
+func (r registry) handler() http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+func (r registry) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return promauto.With(r).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-func counters(name, help, label string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-}
-
-func histogram(name, help string, buckets []float64) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+func (r registry) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return promauto.With(r).NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 }
 
 // The values of labels.
@@ -115,11 +109,11 @@ func (m *Metrics) initSeries() {
 
 // RegisterAgent adds the agent to the metrics. Call it once.
 func (m *Metrics) RegisterAgent(a Agent) {
-	m.registry.MustRegister(collector{agentTable, func(show show) { showAgent(a, show) }})
+	m.registry.MustRegister(collector(func(p page) { showAgent(a, p) }))
 }
 
 // Handler answers with all metrics.
-func (m *Metrics) Handler() http.Handler { return handler(m.registry) }
+func (m *Metrics) Handler() http.Handler { return m.registry.handler() }
 
 // Observe counts what the agent does. No metric is about one pod.
 func (m *Metrics) Observe(event agent.Event) {
@@ -155,17 +149,12 @@ func (m *Metrics) observeTry(t agent.Try) {
 	}
 }
 
-var (
-	podEventTable table
-	podEvents     = podEventTable.counter("relink_pod_events_total", "Kubernetes events on pods, by what became of them.", "result")
-)
-
 // RegisterPodEvents adds what became of events on pods, by result. Several goroutines call counts at once. Call
 // RegisterPodEvents once.
 func (m *Metrics) RegisterPodEvents(counts func() map[string]uint64) {
-	m.registry.MustRegister(collector{podEventTable, func(show show) {
+	m.registry.MustRegister(collector(func(p page) {
 		for result, n := range counts() {
-			show(podEvents, float64(n), result)
+			counter(p.with("result", result), "relink_pod_events_total", "Kubernetes events on pods, by what became of them.", n)
 		}
-	}})
+	}))
 }

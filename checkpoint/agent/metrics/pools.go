@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"math/big"
 	"os"
 	"sync"
 	"time"
@@ -23,17 +22,6 @@ const (
 	// unchangedMaxAge is how long the values of a store are used while its file is unchanged. Values also change without
 	// a write: a quarantine ends.
 	unchangedMaxAge = time.Minute
-)
-
-var (
-	storeTable table
-
-	leases    = storeTable.gauge("relink_ipam_leases", "Addresses of the pool that are not free, by state: held, reserved, or quarantined.", "network", "ranges", "state")
-	poolSize  = storeTable.gauge("relink_ipam_pool_addresses", "Addresses that the pool has.", "network", "ranges")
-	poolFree  = storeTable.gauge("relink_ipam_pool_free_addresses", "Addresses of the pool that are free. An ADD takes a quarantined address if none is free.", "network", "ranges")
-	outside   = storeTable.gauge("relink_ipam_outside_leases", "Leases of the network outside of all pools that its configuration has.", "network")
-	readable  = storeTable.gauge("relink_ipam_store_readable", "1 if the agent could read the network's leases, 0 if not.", "network")
-	storeRead = storeTable.gauge("relink_ipam_store_read_timestamp_seconds", "When the agent read the network's leases last.", "network")
 )
 
 // stores shows the stores of relink-ipam. A store with many leases takes long to read, and the lock of a reader keeps ADDs
@@ -60,50 +48,46 @@ type network struct {
 	failed bool
 }
 
-func newStores(dir string) *stores {
-	return &stores{dir: dir, networks: map[string]*network{}}
-}
-
-func (p *stores) show(show show) {
-	p.refresh()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name, n := range p.networks {
-		n.show(name, show)
+func (s *stores) show(p page) {
+	s.refresh()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, n := range s.networks {
+		n.show(p.with("network", name))
 	}
 }
 
 // refresh reads the stores if it is time. It waits for the reading for at most scrapeTimeout.
-func (p *stores) refresh() {
+func (s *stores) refresh() {
 	select {
-	case <-p.reading.DoChan("", p.readAll):
+	case <-s.reading.DoChan("", s.readAll):
 	case <-time.After(scrapeTimeout):
 	}
 }
 
 // readAll reads each store that has changed.
-func (p *stores) readAll() (any, error) {
-	p.mu.Lock()
-	before, read := p.networks, p.read
-	p.mu.Unlock()
+func (s *stores) readAll() (any, error) {
+	s.mu.Lock()
+	before, read := s.networks, s.read
+	s.mu.Unlock()
 	if time.Since(read) < poolsMaxAge {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	networks := map[string]*network{}
-	names, err := lease.Networks(p.dir)
+	names, err := lease.Networks(s.dir)
 	for _, name := range names {
-		networks[name] = readNetwork(ctx, p.dir, name, before[name])
+		networks[name] = readNetwork(ctx, s.dir, name, before[name])
 	}
 	if err != nil { // Not even the names of the stores can be read.
 		for name, n := range before {
 			networks[name] = n.failure()
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.networks, p.read = networks, time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.networks, s.read = networks, time.Now()
 	return nil, nil
 }
 
@@ -145,14 +129,14 @@ func (n *network) isUnchanged(file os.FileInfo) bool {
 		time.Since(n.read) < unchangedMaxAge
 }
 
-func (n *network) show(name string, show show) {
-	show(readable, boolValue(!n.failed), name)
+func (n *network) show(p page) {
+	gauge(p, "relink_ipam_store_readable", "1 if the agent could read the network's leases, 0 if not.", !n.failed)
 	if n.read.IsZero() {
 		return
 	}
-	show(storeRead, timestamp(n.read), name)
-	show(outside, float64(n.usage.Outside), name)
-	n.showGranted(name, show)
+	gauge(p, "relink_ipam_store_read_timestamp_seconds", "When the agent read the network's leases last.", n.read)
+	gauge(p, "relink_ipam_outside_leases", "Leases of the network outside of all pools that its configuration has.", n.usage.Outside)
+	n.showGranted(p)
 	shown := map[string]bool{}
 	for _, set := range n.usage.Sets {
 		ranges := set.Ranges.String()
@@ -160,16 +144,11 @@ func (n *network) show(name string, show show) {
 			continue
 		}
 		shown[ranges] = true
-		show(leases, float64(set.Held), name, ranges, string(lease.Held))
-		show(leases, float64(set.Reserved), name, ranges, string(lease.Reserved))
-		show(leases, float64(set.Quarantined), name, ranges, string(lease.Quarantined))
-		show(poolSize, nearestFloat(set.Size), name, ranges)
-		show(poolFree, nearestFloat(set.Free), name, ranges)
+		p := p.with("ranges", ranges)
+		for state, count := range map[lease.State]int{lease.Held: set.Held, lease.Reserved: set.Reserved, lease.Quarantined: set.Quarantined} {
+			gauge(p.with("state", string(state)), "relink_ipam_leases", "Addresses of the pool that are not free, by state: held, reserved, or quarantined.", count)
+		}
+		gauge(p, "relink_ipam_pool_addresses", "Addresses that the pool has.", set.Size)
+		gauge(p, "relink_ipam_pool_free_addresses", "Addresses of the pool that are free. An ADD takes a quarantined address if none is free.", set.Free)
 	}
-}
-
-// nearestFloat returns the nearest float64: an IPv6 pool can have more addresses than a float64 can count exactly.
-func nearestFloat(n *big.Int) float64 {
-	f, _ := new(big.Float).SetInt(n).Float64()
-	return f
 }
