@@ -6,7 +6,7 @@
 // [Unreadable], which says what is left.
 //
 // Who changes something about a sandbox holds its lock: Store.Lock. Who builds on a VLAN parent holds
-// [ParentLock] too, and a restore that changes the host's devices holds Store.LockHost. Notes beside the
+// [ParentLock] too, and a restore that changes the host's devices holds [HostLock]. Notes beside the
 // checkpoints tell of a DEL that is under way (Store.BeginDetach) and of the last restore
 // ([LastRestore]).
 //

@@ -39,21 +39,14 @@ func (s *Store) UnexpectedPaths() (paths []string, err error) {
 	return paths, nil
 }
 
-// The names of all that relink keeps beside the sandboxes' directories. The dot marks each as no sandbox's.
+// The names of what relink keeps beside the sandboxes' directories and the locks. The dot marks each as no sandbox's.
 // docs/state-format.md has them all.
 var (
 	agentDir       = reserve(".agent")
 	detachingDir   = reserve(".detaching")
-	guardFile      = reserve(".guard")
-	hostLock       = reserve(".host.lock")
-	accessLock     = reserve(".hostaccess.lock")
 	masqueradeFile = reserve(".masquerade")
-	masqueradeLock = reserve(".masquerade.lock")
 	movingDir      = reserve(".moving")
-	parentsLock    = reserve(".parents.lock")
 	restoringDir   = reserve(".restoring")
-	restoringLock  = reserve(".restoring.lock")
-	savesLock      = reserve(".saves.lock")
 )
 
 var reservedNames []string

@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/flock"
@@ -16,12 +15,12 @@ func (s *Store) BeginGuard() (end func(), err error) {
 	// Whoever looks holds the lock for a moment.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	return s.lockExclusive(ctx, guardFile, "the guard")
+	return s.LockNode(ctx, guardLock)
 }
 
 // Guarded says whether a note of BeginGuard counts: a parent that is missing is then no fault of the node.
 func (s *Store) Guarded() bool {
-	f, err := os.Open(filepath.Join(s.dir, guardFile))
+	f, err := os.Open(s.nodeFile(guardLock))
 	if err != nil {
 		return false
 	}

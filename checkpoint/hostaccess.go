@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +28,7 @@ func HostAccesses(records []Record) (accesses []hostaccess.Access) {
 	return accesses
 }
 
-// NoteMasquerade notes that rules of iptables of these families are about to be made in the host. The caller is in WithMasquerade.
+// NoteMasquerade notes that rules of iptables of these families are about to be made in the host. The caller holds MasqueradeLock.
 // The note is there while such a rule may be: to look for one takes several processes, and most nodes never have one.
 func (s *Store) NoteMasquerade(families ...netfilter.Family) error {
 	noted := s.MasqueradeFamilies()
@@ -64,27 +63,6 @@ func (s *Store) ForgetMasquerade() { _ = os.Remove(filepath.Join(s.dir, masquera
 
 // HadHostAccess says that a pod has had host access since the boot.
 func (s *Store) HadHostAccess() bool {
-	_, err := os.Stat(filepath.Join(s.dir, accessLock))
+	_, err := os.Stat(s.nodeFile(AccessLock))
 	return err == nil
-}
-
-// WithHostAccess calls f under the lock for what the host has for all pods with host access: the policy rules and the stand-in
-// address. It waits as Lock does. f waits for nothing: no other lock, and no other program.
-func (s *Store) WithHostAccess(ctx context.Context, f func() error) error {
-	return s.withExclusive(ctx, accessLock, "host access", f)
-}
-
-// WithMasquerade is WithHostAccess for the chain of iptables in the host, whose programs take time. Only pods with a rule there wait
-// for it.
-func (s *Store) WithMasquerade(ctx context.Context, f func() error) error {
-	return s.withExclusive(ctx, masqueradeLock, "the rules of iptables for host access", f)
-}
-
-func (s *Store) withExclusive(ctx context.Context, name, subject string, f func() error) error {
-	unlock, err := s.lockExclusive(ctx, name, subject)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return f()
 }

@@ -10,46 +10,72 @@ import (
 	"github.com/relink-cni/relink/pkg/statefile"
 )
 
-// LockHost takes the lock for changes to the host's devices. One restore after the other makes such
-// changes. It waits as Lock does. The holder waits for nothing meanwhile: no device, no carrier, no sandbox's lock.
-func (s *Store) LockHost(ctx context.Context) (unlock func(), err error) {
-	return s.lockExclusive(ctx, hostLock, "the host's devices")
-}
+// NodeLock is a lock of the whole node, on a file beside the sandboxes' directories. subject names it in errors and notices.
+type NodeLock struct{ file, subject string }
 
-// LockGC keeps other passes of gc away. It waits as Lock does.
-func (s *Store) LockGC(ctx context.Context) (unlock func(), err error) {
-	return s.lockExclusive(ctx, agentDir+"/gc.lock", "gc")
-}
+// The locks of the node.
+var (
+	// HostLock is for changes to the host's devices: one restore after the other makes such changes. The holder waits for nothing
+	// meanwhile: no device, no carrier, no sandbox's lock.
+	HostLock = NodeLock{reserve(".host.lock"), "the host's devices"}
+	// GCLock keeps other passes of gc away.
+	GCLock = NodeLock{agentDir + "/gc.lock", "gc"}
+	// AccessLock is for what the host has for all pods with host access: the policy rules and the stand-in address. The holder waits for
+	// nothing: no other lock, and no other program.
+	AccessLock = NodeLock{reserve(".hostaccess.lock"), "host access"}
+	// MasqueradeLock is for the chain of iptables in the host, whose programs take time. Only pods with a rule there wait for it.
+	MasqueradeLock = NodeLock{reserve(".masquerade.lock"), "the rules of iptables for host access"}
 
-func (s *Store) lockExclusive(ctx context.Context, name, subject string) (unlock func(), err error) {
-	f, err := s.lockNodeFile(ctx, name, subject, flock.Exclusive)
+	guardLock   = NodeLock{reserve(".guard"), "the guard"}
+	movesLock   = NodeLock{movingDir + "/.lock", "the moves"}
+	parentsLock = NodeLock{reserve(".parents.lock"), "the VLAN parents"}
+	// restoringLock is for the notes of restores: what the last one did, and the parents' new indices.
+	restoringLock = NodeLock{reserve(".restoring.lock"), "the notes of restores"}
+	// savesLock is that of each Save.
+	savesLock = NodeLock{reserve(".saves.lock"), "the saves of checkpoints"}
+)
+
+// LockNode takes the lock. It waits as Lock does.
+func (s *Store) LockNode(ctx context.Context, l NodeLock) (unlock func(), err error) {
+	f, err := s.lockNodeFile(ctx, l, flock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
 	return func() { _ = f.Close() }, nil
 }
 
-// lockNodeFile locks a file beside the sandboxes' directories. It waits as Lock does.
-func (s *Store) lockNodeFile(ctx context.Context, name, subject string, mode int) (*os.File, error) {
+// WithNodeLock calls f under the lock.
+func (s *Store) WithNodeLock(ctx context.Context, l NodeLock, f func() error) error {
+	unlock, err := s.LockNode(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f()
+}
+
+func (s *Store) lockNodeFile(ctx context.Context, l NodeLock, mode int) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
-	f, err := s.openNodeFile(name, subject)
+	f, err := s.openNodeFile(l)
 	if err != nil {
 		return nil, err
 	}
-	if err := flock.LockWithNotice(ctx, f, mode, s.onWait.Notice(func() string { return subject })); err != nil {
-		return nil, fmt.Errorf("lock %s (%s): %w", subject, f.Name(), err)
+	if err := flock.LockWithNotice(ctx, f, mode, s.onWait, func() string { return l.subject }); err != nil {
+		return nil, fmt.Errorf("lock %s (%s): %w", l.subject, f.Name(), err)
 	}
 	return f, nil
 }
 
-func (s *Store) openNodeFile(name, subject string) (f *os.File, err error) {
-	path := filepath.Join(s.dir, name)
+func (s *Store) nodeFile(l NodeLock) string { return filepath.Join(s.dir, l.file) }
+
+func (s *Store) openNodeFile(l NodeLock) (f *os.File, err error) {
+	path := s.nodeFile(l)
 	if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
 		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|statefile.OpenFlags, 0o600)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", subject, err)
+		return nil, fmt.Errorf("lock %s: %w", l.subject, err)
 	}
 	return f, nil
 }

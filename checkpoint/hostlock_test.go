@@ -12,13 +12,13 @@ import (
 
 func TestTheHostIsChangedByOneAtATime(t *testing.T) {
 	s := newStore(t)
-	unlock, err := s.LockHost(t.Context())
+	unlock, err := s.LockNode(t.Context(), HostLock)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := s.LockHost(ctx); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), ".host.lock") {
+	if _, err := s.LockNode(ctx, HostLock); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), ".host.lock") {
 		t.Errorf("a second one: %v", err)
 	}
 	// An ADD does not wait for the host's lock, and does not delay its holder.
@@ -27,7 +27,7 @@ func TestTheHostIsChangedByOneAtATime(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		unlock()
 	}()
-	again, err := s.LockHost(t.Context())
+	again, err := s.LockNode(t.Context(), HostLock)
 	if err != nil {
 		t.Fatal(err)
 	}

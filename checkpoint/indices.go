@@ -104,9 +104,6 @@ type readIndices struct {
 	steps indexSteps
 }
 
-// savesSubject names the lock of each Save in errors and notices.
-const savesSubject = "the saves of checkpoints"
-
 // Renewal is a record as it was read, and its parents as they are now.
 type Renewal struct {
 	Record  Record
@@ -134,12 +131,12 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 		read[s.path(n.Record.Attachment.ContainerID, n.Record.Attachment.IfName)] = n.Record
 	}
 	maps.DeleteFunc(step, func(old, renewed int) bool { return old == renewed })
-	unlock, err := s.lockExclusive(ctx, restoringLock, restoringSubject)
+	unlock, err := s.LockNode(ctx, restoringLock)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	unlockSaves, err := s.lockExclusive(ctx, savesLock, savesSubject)
+	unlockSaves, err := s.LockNode(ctx, savesLock)
 	if err != nil {
 		return err
 	}
@@ -196,7 +193,7 @@ type listing struct {
 // beginListing returns an empty listing. It returns nil if a checkpoint is saved now: nobody knows whether List reads what was there
 // before. Each save makes the lock's file longer.
 func (s *Store) beginListing() *listing {
-	f, err := os.OpenFile(filepath.Join(s.dir, savesLock), os.O_RDONLY|statefile.OpenFlags, 0)
+	f, err := os.OpenFile(s.nodeFile(savesLock), os.O_RDONLY|statefile.OpenFlags, 0)
 	if err != nil {
 		return nil
 	}
@@ -216,7 +213,7 @@ func (s *Store) beginListing() *listing {
 // forgotten since then counts here.
 func (s *Store) checkKept(step map[int]int, steps indexSteps, read map[string]Record) (needless int, err error) {
 	l := s.listed.Load()
-	info, err := os.Stat(filepath.Join(s.dir, savesLock))
+	info, err := os.Stat(s.nodeFile(savesLock))
 	if l == nil || err != nil || !isSame(info, l.lock) || l.lock.Size() != info.Size() || l.steps < steps.Dropped || l.steps > steps.count() {
 		return 0, errors.New("saved since the list was made")
 	}

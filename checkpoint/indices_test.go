@@ -188,7 +188,7 @@ func TestRenewIndicesReadsWhatWasSavedSinceTheList(t *testing.T) {
 	}
 	save(t, s, onDevices("c2", 11, 4, 5, 6))
 
-	saving, err := s.lockNodeFile(t.Context(), savesLock, savesSubject, unix.LOCK_SH)
+	saving, err := s.lockNodeFile(t.Context(), savesLock, unix.LOCK_SH)
 	if err != nil {
 		t.Fatal(err)
 	}

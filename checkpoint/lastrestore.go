@@ -14,9 +14,6 @@ import (
 	"github.com/relink-cni/relink/pkg/statefile"
 )
 
-// restoringSubject names the notes in errors and notices.
-const restoringSubject = "the notes of restores"
-
 // MaxFailed is how many failed attachments a LastRestore has at most.
 const MaxFailed = 20
 
@@ -49,7 +46,7 @@ type FailedRestore struct {
 
 // SaveLastRestore writes it in place of that of the restore before. It does not wait for those who change the host's devices.
 func (s *Store) SaveLastRestore(l LastRestore) error {
-	unlock, err := s.lockExclusive(context.Background(), restoringLock, restoringSubject)
+	unlock, err := s.LockNode(context.Background(), restoringLock)
 	if err == nil {
 		defer unlock()
 		removeLeftovers(s.lastRestorePath())

@@ -73,7 +73,7 @@ func TestALastRestoreThatCannotBeReadOrWritten(t *testing.T) {
 // interrupt too.
 func TestNotesOfRestoresDoNotWaitForTheHost(t *testing.T) {
 	s := OpenStore(t.TempDir())
-	unlock, err := s.LockHost(t.Context())
+	unlock, err := s.LockNode(t.Context(), HostLock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -27,9 +28,13 @@ const lockName = ".lock"
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
-	return s.lock(ctx, containerID, func(f *os.File) error {
-		return flock.LockWithNotice(ctx, f, flock.Exclusive, s.onWait.Notice(func() string { return s.sandboxName(containerID) }))
+	f, err := s.lockFile(ctx, containerID, func(f *os.File) error {
+		return flock.LockWithNotice(ctx, f, flock.Exclusive, s.onWait, func() string { return s.sandboxName(containerID) })
 	})
+	if err != nil {
+		return nil, err
+	}
+	return func() { s.unlock(f) }, nil
 }
 
 // WithLock calls f under the sandbox's lock.
@@ -77,20 +82,20 @@ func (s *Store) sandboxName(containerID string) string {
 
 // TryLock is a Lock that waits for nobody.
 func (s *Store) TryLock(containerID string) (unlock func(), err error) {
-	return s.lock(context.Background(), containerID, tryFlock)
+	return s.TryLockRecord(Record{Attachment: attachment.Key{ContainerID: containerID}})
 }
 
 // TryLockRecord is TryLock for the sandbox of a listed record. If the record's file still exists at
 // unlock, and the listing found no leftovers of a kill, unlock does not look for anything to remove. r can be a record that was not listed.
 func (s *Store) TryLockRecord(r Record) (unlock func(), err error) {
-	f, err := s.lockFile(context.Background(), r.Attachment.ContainerID, tryFlock)
+	f, err := s.lockFile(context.Background(), r.Attachment.ContainerID, func(f *os.File) error { return flock.Try(f, flock.Exclusive) })
 	if err != nil {
 		return nil, err
 	}
 	return func() {
 		_, statErr := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
 		if statErr != nil || r.hasLeftovers || r.file == nil {
-			s.unlock(s.sandboxDir(r.Attachment.ContainerID), f)
+			s.unlock(f)
 			return
 		}
 		failpoint.Here("before unlocking")
@@ -99,16 +104,7 @@ func (s *Store) TryLockRecord(r Record) (unlock func(), err error) {
 	}, nil
 }
 
-// lock takes the lock by calling take, which closes the file when it fails.
-func (s *Store) lock(ctx context.Context, containerID string, take func(*os.File) error) (unlock func(), err error) {
-	f, err := s.lockFile(ctx, containerID, take)
-	if err != nil {
-		return nil, err
-	}
-	return func() { s.unlock(s.sandboxDir(containerID), f) }, nil
-}
-
-// lockFile returns the locked file of the sandbox.
+// lockFile returns the file of the sandbox, locked by take.
 func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.File) error) (*os.File, error) {
 	dir := s.sandboxDir(containerID)
 	for {
@@ -117,6 +113,7 @@ func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.
 			return nil, err
 		}
 		if err := take(f); err != nil {
+			_ = f.Close()
 			return nil, fmt.Errorf("lock sandbox %s: %w", containerID, err)
 		}
 		// The previous holder may have removed the directory. Then nobody else looks at this lock.
@@ -128,9 +125,6 @@ func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.
 	}
 }
 
-// parentsSubject names the parents in errors and notices.
-const parentsSubject = "the VLAN parents"
-
 // ParentLock is a hold on the host's VLAN parents, which attachments share. An ADD takes it before it
 // looks for the parent. It keeps it until the checkpoint that names the parent is saved.
 type ParentLock struct {
@@ -140,7 +134,7 @@ type ParentLock struct {
 // LockParents takes a hold on the parents, which others can have too. While somebody has them
 // alone (TryExclusive), it waits as Lock does.
 func (s *Store) LockParents(ctx context.Context) (*ParentLock, error) {
-	f, err := s.lockNodeFile(ctx, parentsLock, parentsSubject, flock.Shared)
+	f, err := s.lockNodeFile(ctx, parentsLock, flock.Shared)
 	if err != nil {
 		return nil, err
 	}
@@ -204,15 +198,6 @@ func makeSandboxDir(dir string) error {
 	return nil
 }
 
-// tryFlock locks f. If somebody else has the lock, it closes f and returns ErrBusy.
-func tryFlock(f *os.File) error {
-	err := flock.Try(f, flock.Exclusive)
-	if err != nil {
-		_ = f.Close()
-	}
-	return err
-}
-
 // isNamed is flock.IsNamed, and false on an error.
 func isNamed(f *os.File) bool {
 	named, err := flock.IsNamed(f)
@@ -221,7 +206,8 @@ func isNamed(f *os.File) bool {
 
 // unlock releases the lock. It first removes what a kill left of a Save. Without a checkpoint it
 // removes the directory too. The lock's file goes last, while the lock is still held.
-func (s *Store) unlock(dir string, f *os.File) {
+func (s *Store) unlock(f *os.File) {
+	dir := filepath.Dir(f.Name())
 	defer failpoint.Here("unlocked")
 	defer func() { _ = f.Close() }()
 	failpoint.Here("before unlocking")

@@ -67,7 +67,7 @@ func (s *Store) HasUnfinishedMove(containerID string) bool {
 // LockMoves takes the lock that one move of the node holds from its begin to its end. So two moves never write the same
 // note, and nobody finishes a move that is under way. It waits as Lock does.
 func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
-	unlock, err = s.lockExclusive(ctx, movingDir+"/.lock", "the moves")
+	unlock, err = s.LockNode(ctx, movesLock)
 	if errors.Is(err, ErrBusy) {
 		err = fmt.Errorf("another relink move is at work: %w", err)
 	}

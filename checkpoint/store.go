@@ -75,7 +75,7 @@ func (s *Store) Save(r Record) error {
 	}
 	path := s.path(r.Attachment.ContainerID, r.Attachment.IfName)
 	// The lock keeps RenewIndices away, so that the number of steps is right at the moment when the record is in its place.
-	lock, err := s.lockNodeFile(context.Background(), savesLock, savesSubject, flock.Shared)
+	lock, err := s.lockNodeFile(context.Background(), savesLock, flock.Shared)
 	if err != nil {
 		return fmt.Errorf("save checkpoint %s: %w", path, err)
 	}

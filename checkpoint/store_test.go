@@ -38,7 +38,7 @@ func files(t *testing.T, s *Store) []string {
 		if entry != nil && entry.IsDir() {
 			name += "/"
 		}
-		if name != "/" && name != savesLock {
+		if name != "/" && name != savesLock.file {
 			all = append(all, name)
 		}
 		return err

@@ -6,11 +6,10 @@ import (
 	"encoding/json"
 	"io/fs"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/hostaccess"
-	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // Unreadable is a checkpoint, or a sandbox's directory of them, that cannot be
@@ -48,38 +47,22 @@ func (s *Store) Unreadable(containerID, ifName string, err error) Unreadable {
 }
 
 // decodePartial returns what can be read of b, which is no whole record.
-func decodePartial(b []byte) Record {
-	parts := wholeMembers(jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)))
-	return Record{
-		Version:    decodePart[int](parts["version"]),
-		Attachment: decodePart[attachment.Key](parts["attachment"]),
-		Pod:        decodePart[attachment.Pod](parts["pod"]),
-		Owner:      decodePart[attachment.Owner](parts["owner"]),
-		Namespace:  decodeNamespace(parts["namespace"]),
-		Interface:  decodePart[netstate.Interface](parts["interface"]),
-		HostAccess: decodePart[*hostaccess.Access](parts["hostAccess"]),
-		CNI:        decodePart[CNI](parts["cni"]),
-		Writer:     decodePart[string](parts["writer"]),
+func decodePartial(b []byte) (partial Record) {
+	for name, value := range wholeMembers(jsontext.NewDecoder(bytes.NewReader(b), partialFormat)) {
+		member, _ := json.Marshal(map[string]json.RawMessage{name: value}) // JSON that was read can be written.
+		with := partial
+		if jsonv2.Unmarshal(member, &with, partialFormat) == nil {
+			partial = with
+		}
 	}
+	if n := partial.Namespace; n.Path == "" || n.BootID == "" || n.Inode == 0 {
+		partial.Namespace = attachment.Namespace{} // It has no identity.
+	}
+	return partial
 }
 
-// decodePart is empty where b is not of its type.
-func decodePart[T any](b []byte) T {
-	var value, zero T
-	if json.Unmarshal(b, &value) != nil {
-		return zero
-	}
-	return value
-}
-
-// decodeNamespace is empty where the namespace has no identity.
-func decodeNamespace(b []byte) attachment.Namespace {
-	n := decodePart[attachment.Namespace](b)
-	if n.Path == "" || n.BootID == "" || n.Inode == 0 {
-		return attachment.Namespace{}
-	}
-	return n
-}
+// partialFormat accepts what strictFormat does, and unknown fields.
+var partialFormat = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // wholeMembers returns the members of the next object, up to the first one that is not whole. Of the interface each whole member counts.
 // Half of a namespace's identity would fit other namespaces too, and half of the parents would be other parents.

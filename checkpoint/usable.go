@@ -22,8 +22,8 @@ func (s *Store) CheckWritable() error {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}
 	// Not the lock of the host's devices: no ADD takes that.
-	for _, l := range [][2]string{{parentsLock, parentsSubject}, {savesLock, savesSubject}} {
-		lock, err := s.openNodeFile(l[0], l[1])
+	for _, l := range []NodeLock{parentsLock, savesLock} {
+		lock, err := s.openNodeFile(l)
 		if err != nil {
 			return err
 		}

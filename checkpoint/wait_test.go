@@ -21,7 +21,7 @@ func TestALongWaitNamesTheLock(t *testing.T) {
 	for _, take := range []func() (func(), error){
 		func() (func(), error) { return s.TryLock("c1") },
 		func() (func(), error) { return s.TryLock("c2") },
-		func() (func(), error) { return s.LockHost(t.Context()) },
+		func() (func(), error) { return s.LockNode(t.Context(), HostLock) },
 	} {
 		unlock, err := take()
 		if err != nil {
@@ -45,7 +45,7 @@ func TestALongWaitNamesTheLock(t *testing.T) {
 	waits := map[string]func() error{
 		"shop/web-0":         func() error { _, err := s.Lock(ctx, "c1"); return err },
 		"c2":                 func() error { _, err := s.Lock(ctx, "c2"); return err },
-		"the host's devices": func() error { _, err := s.LockHost(ctx); return err },
+		"the host's devices": func() error { _, err := s.LockNode(ctx, HostLock); return err },
 		"the VLAN parents":   func() error { _, err := s.LockParents(ctx); return err },
 	}
 	busy := make(chan error, len(waits))

@@ -239,7 +239,7 @@ func TestCheckKeepsTheSandboxUntilTheHostIsRight(t *testing.T) {
 	p := n.added(t, "c1", plainAccess)
 	fresh.Run(t, "", "ip route flush table 1140")
 	check := p.plugin("CHECK", p.id, p.netns, p.keys+`, "prevResult": `+p.result)
-	err := n.Store.WithHostAccess(t.Context(), func() error {
+	err := n.Store.WithNodeLock(t.Context(), checkpoint.AccessLock, func() error {
 		if err := check.Start(); err != nil {
 			return err
 		}

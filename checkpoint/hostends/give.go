@@ -109,7 +109,7 @@ func clearSandbox(store *checkpoint.Store, key attachment.Key, sandbox *kernel.N
 
 // claimRoutes makes the host's routes to the pod, even if another pod had the address until now.
 func claimRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access, node hostaccess.Node) error {
-	return store.WithHostAccess(ctx, func() error {
+	return store.WithNodeLock(ctx, checkpoint.AccessLock, func() error {
 		failed := hostaccess.TakeRoutes(host, access, node)
 		if failed == nil {
 			return nil
@@ -126,7 +126,7 @@ func addMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Na
 	if !access.Masquerade {
 		return nil
 	}
-	return store.WithMasquerade(ctx, func() error {
+	return store.WithNodeLock(ctx, checkpoint.MasqueradeLock, func() error {
 		if err := store.NoteMasquerade(hostaccess.FamiliesOf(access)...); err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func RemovePath(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 		cancel()
 		ctx = cancelled
 	}
-	err = store.WithHostAccess(ctx, func() error { return hostaccess.RemoveUnused(host) })
+	err = store.WithNodeLock(ctx, checkpoint.AccessLock, func() error { return hostaccess.RemoveUnused(host) })
 	if removed || !errors.Is(err, checkpoint.ErrBusy) {
 		errs = append(errs, err)
 	}
@@ -241,7 +241,7 @@ func RemovePath(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 
 // removeMasquerade deletes the rules of iptables. keptErr is that of RemovePath.
 func removeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string) (keptErr, err error) {
-	err = store.WithMasquerade(ctx, func() error {
+	err = store.WithNodeLock(ctx, checkpoint.MasqueradeLock, func() error {
 		families := store.MasqueradeFamilies()
 		lost := len(families) == 0 // Somebody may have removed the store. Then nobody knows which family has rules.
 		if lost {

@@ -61,7 +61,7 @@ func (h Host) AssertRoutes(ctx context.Context, node hostaccess.Node) (hostacces
 	if h.AddsUnlocked && !plan.Removes() {
 		return plan, plan.Run(h.Host)
 	}
-	return plan, h.Store.WithHostAccess(ctx, func() error {
+	return plan, h.Store.WithNodeLock(ctx, checkpoint.AccessLock, func() error {
 		current, err := h.plan(node)
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func (h Host) AssertFilter(ctx context.Context, node hostaccess.Node) (differenc
 	if err != nil || h.DryRun || len(differences) == 0 && !unused {
 		return differences, err
 	}
-	return differences, h.Store.WithMasquerade(ctx, func() error {
+	return differences, h.Store.WithNodeLock(ctx, checkpoint.MasqueradeLock, func() error {
 		chain, families, unused, err := h.masquerade(node)
 		if err != nil {
 			return err

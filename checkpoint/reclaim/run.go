@@ -120,7 +120,7 @@ func Run(ctx context.Context, o Options) (GCReport, error) {
 	o.Grace, o.ByCache = cmp.Or(o.Grace, DefaultGrace), o.Now
 	notes := !o.DryRun && !o.Now && !o.Forget
 	if notes {
-		unlock, err := o.Store.LockGC(ctx)
+		unlock, err := o.Store.LockNode(ctx, checkpoint.GCLock)
 		if err != nil {
 			return GCReport{}, err
 		}

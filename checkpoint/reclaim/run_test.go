@@ -382,7 +382,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 // One pass waits for the other.
 func TestTwoPasses(t *testing.T) {
 	n := newNode(t)
-	unlock, err := n.store.LockGC(t.Context())
+	unlock, err := n.store.LockNode(t.Context(), checkpoint.GCLock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func (w *attachmentRestore) applySteps(steps []Step) (err error) {
 	t := target{namespace: w.sandbox, index: w.index, parentAt: w.node.host, related: w.parent.Index, recorded: w.record.Interface, wanted: w.wanted}
 	switch {
 	case steps[0].Action == MoveNIC:
-		unlock, err := w.node.store.LockHost(context.Background())
+		unlock, err := w.node.store.LockNode(context.Background(), checkpoint.HostLock)
 		if err != nil {
 			return err
 		}

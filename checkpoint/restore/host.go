@@ -53,7 +53,7 @@ func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (
 	if !c.run.opts.DryRun && (len(c.host.plan.steps) > 0 || c.run.opts.HostAddresses) {
 		unlock, err := func() {}, errors.New("interrupted")
 		if ctx.Err() == nil {
-			unlock, err = c.run.node.store.LockHost(ctx)
+			unlock, err = c.run.node.store.LockNode(ctx, checkpoint.HostLock)
 		}
 		if err != nil {
 			c.report.problem(printable.Joined(err) + ": nothing is done to the host's devices")

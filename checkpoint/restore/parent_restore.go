@@ -78,7 +78,7 @@ func ReadyParents(ctx context.Context, store *checkpoint.Store, host *kernel.Nam
 	chains [][]netstate.Device, dryRun bool,
 ) (ready []ReadyChain, results []StepResult, err error) {
 	if !dryRun {
-		unlock, err := store.LockHost(ctx)
+		unlock, err := store.LockNode(ctx, checkpoint.HostLock)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -49,16 +49,17 @@ const DefaultTimeout = 30 * time.Second
 //
 // It looks again and again. A flock(2) that waits returns only when the holder lets go: each
 // wait that is given up would leave a thread and an open file.
-func Lock(ctx context.Context, f *os.File, mode int) error { return LockWithNotice(ctx, f, mode, nil) }
+func Lock(ctx context.Context, f *os.File, mode int) error {
+	return LockWithNotice(ctx, f, mode, nil, nil)
+}
 
-// LockWithNotice is Lock. It calls notice once when it has waited for NoticeAfter, with the holders
-// of the lock. A notice of nil is for nobody.
-func LockWithNotice(ctx context.Context, f *os.File, mode int, notice func([]Holder)) error {
+// LockWithNotice is Lock. It calls notify once when it has waited for NoticeAfter. subject names the lock, and is only called then.
+func LockWithNotice(ctx context.Context, f *os.File, mode int, notify OnWait, subject func() string) error {
 	err := Try(f, mode)
 	for start := time.Now(); errors.Is(err, ErrBusy); err = Try(f, mode) {
-		if notice != nil && time.Since(start) >= NoticeAfter {
-			notice(HoldersOf(f))
-			notice = nil
+		if notify != nil && time.Since(start) >= NoticeAfter {
+			notify(Wait{Subject: subject(), Holders: HoldersOf(f)})
+			notify = nil
 		}
 		if !wait.Sleep(ctx, min(max(time.Since(start)/8, minPause), maxPause)) {
 			err = &busyError{HoldersOf(f)}

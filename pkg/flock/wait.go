@@ -29,14 +29,6 @@ func (w Wait) String() string {
 // waits. Several goroutines can call it at once. nil is for nobody.
 type OnWait func(Wait)
 
-// Notice returns the function that a wait calls when it lasts long. subject names the lock, and is only called when it is needed.
-func (tell OnWait) Notice(subject func() string) func([]Holder) {
-	if tell == nil {
-		return nil
-	}
-	return func(holders []Holder) { tell(Wait{Subject: subject(), Holders: holders}) }
-}
-
 func holderNames(holders []Holder) string {
 	var list []string
 	for _, h := range holders {

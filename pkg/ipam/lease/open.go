@@ -113,7 +113,7 @@ func (s *Store) lock(ctx context.Context, f *os.File, mode int) error {
 	case errors.Is(err, flock.ErrBusy):
 		ctx, cancel := context.WithTimeout(ctx, s.wait)
 		defer cancel()
-		return flock.LockWithNotice(ctx, f, mode, s.onWait.Notice(func() string { return "the addresses of " + s.network }))
+		return flock.LockWithNotice(ctx, f, mode, s.onWait, func() string { return "the addresses of " + s.network })
 	case err != nil:
 		_ = f.Close()
 	}
