@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -57,31 +56,6 @@ func (r Record) HasOldParent(parents []netstate.Device) bool {
 type CNI struct {
 	Config json.RawMessage `json:"config"`
 	Result json.RawMessage `json:"result"`
-}
-
-// Addresses returns the addresses that the runtime was told at the ADD. There are none if nobody knows the result.
-func (c CNI) Addresses() (addresses []netip.Addr) {
-	type ip struct {
-		Address, IP netip.Prefix
-	}
-	var result struct {
-		IPs      []ip
-		IP4, IP6 *ip // Up to version 0.2.0 of the CNI specification.
-	}
-	if json.Unmarshal(c.Result, &result) != nil {
-		return nil
-	}
-	for _, old := range []*ip{result.IP4, result.IP6} {
-		if old != nil {
-			result.IPs = append(result.IPs, ip{Address: old.IP})
-		}
-	}
-	for _, entry := range result.IPs {
-		if entry.Address.IsValid() {
-			addresses = append(addresses, entry.Address.Addr())
-		}
-	}
-	return addresses
 }
 
 // Validate returns the first reason why nobody can act upon r.

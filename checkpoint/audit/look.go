@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"time"
@@ -226,28 +225,14 @@ func (w *Snapshot) ownersOfHolders() map[interfaceID]attachment.Owner {
 func (a *Attached) readConfig(dirs []string) {
 	cni := a.Record.CNI
 	var config netConf
-	type ip struct {
-		Address netip.Prefix `json:"address"`
-		IP      netip.Prefix `json:"ip"`
-	}
-	var result struct {
-		IPs []ip `json:"ips"`
-		// Results before 0.3.0 of the CNI specification have these.
-		IP4 ip `json:"ip4"`
-		IP6 ip `json:"ip6"`
-	}
 	if json.Unmarshal(cni.Config, &config) != nil || config.IPAM.Type == "" {
 		return
 	}
 	a.LeaseStore = cmp.Or(config.IPAM.Store, a.Record.Attachment.Network)
-	if config.IPAM.Type != "relink-ipam" || json.Unmarshal(cni.Result, &result) != nil {
+	if config.IPAM.Type != "relink-ipam" {
 		return
 	}
-	for _, entry := range append(result.IPs, result.IP4, result.IP6) {
-		if p := cmp.Or(entry.Address, entry.IP); p.IsValid() {
-			a.Assigned = append(a.Assigned, p.Addr())
-		}
-	}
+	a.Assigned = attachment.ResultAddresses(cni.Result)
 	if dir, err := lease.Dir(config.IPAM.DataDir); err == nil && !slices.Contains(dirs, resolveLinks(dir)) {
 		a.LeaseDir = dir
 	}

@@ -188,7 +188,7 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 
 // captureAccess finds out which host access the interface has.
 func (r *sandboxInspector) captureAccess(f *LiveInterface) (err error) {
-	lost := hostaccess.LostPod{Devices: r.sandboxDevices, Interface: f.Live, Assigned: f.CNI.Addresses(), Masquerades: r.masquerades}
+	lost := hostaccess.LostPod{Devices: r.sandboxDevices, Interface: f.Live, Assigned: attachment.ResultAddresses(f.CNI.Result), Masquerades: r.masquerades}
 	f.access, err = hostaccess.Capture(r.host, r.namespace, lost)
 	if errors.Is(err, hostaccess.ErrNoFilter) {
 		f.addNote("it is remembered without masquerade: " + printable.Joined(err))

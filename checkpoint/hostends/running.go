@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -144,7 +145,7 @@ func removeFrom(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 // assignedAddresses are the recorded addresses that the result of the ADD has. A pod can give itself others, such as that of the node's
 // gateway. The node must not send there.
 func assignedAddresses(r checkpoint.Record) (addresses []netstate.Address, err error) {
-	assigned := r.CNI.Addresses()
+	assigned := attachment.ResultAddresses(r.CNI.Result)
 	if len(assigned) == 0 {
 		return nil, fmt.Errorf("%w that relink can be sure of: nobody knows the result of its ADD", ErrNoAddress)
 	}

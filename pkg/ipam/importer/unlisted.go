@@ -18,7 +18,7 @@ type Caches interface {
 // the plugin may have lost the whole range.
 func Unlisted(c Caches, network string, listed func(a netip.Addr, containerID string) bool) (entries []Entry) {
 	for _, e := range c.EntriesOf(network) {
-		for _, a := range e.Addresses() {
+		for _, a := range attachment.ResultAddresses(e.Result) {
 			if !listed(a, e.Attachment.ContainerID) {
 				entries = append(entries, Entry{Address: a, ContainerID: e.Attachment.ContainerID, IfName: e.Attachment.IfName, Pod: e.Pod})
 			}

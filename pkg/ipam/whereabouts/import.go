@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/ipam/importer"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -62,7 +63,7 @@ func entryOf(e importer.Entry, entries []cnicache.Entry, network string) (_ impo
 	e.Name = e.Address.String()
 	fits := func(c cnicache.Entry) bool { return c.Attachment.IfName == e.IfName }
 	if e.IfName == "" {
-		fits = func(c cnicache.Entry) bool { return slices.Contains(c.Addresses(), e.Address) }
+		fits = func(c cnicache.Entry) bool { return slices.Contains(attachment.ResultAddresses(c.Result), e.Address) }
 	}
 	entries = slices.DeleteFunc(slices.Clone(entries), func(c cnicache.Entry) bool { return !fits(c) })
 	if i := slices.IndexFunc(entries, func(c cnicache.Entry) bool { return c.Attachment.Network == network }); i >= 0 {

@@ -1,4 +1,4 @@
-package cnicache
+package attachment
 
 import (
 	"encoding/json"
@@ -17,7 +17,7 @@ func TestAddressesOfAResult(t *testing.T) {
 		`{"ips":[{"address":"::ffff:10.3.0.5/120"},{"address":"10.3.0.7"},{"address":""}]}`:                      "[10.3.0.5]",
 		`{"ips":{"address":"10.3.0.5/24"}}`:                                                                      "[]",
 	} {
-		if got := fmt.Sprint(Entry{Result: json.RawMessage(result)}.Addresses()); got != want {
+		if got := fmt.Sprint(ResultAddresses(json.RawMessage(result))); got != want {
 			t.Errorf("%s: %s, want %s", result, got, want)
 		}
 	}
