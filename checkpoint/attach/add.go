@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/hostaccess"
+	"github.com/relink-cni/relink/pkg/ipam/delegate"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -133,11 +134,12 @@ func (a *addition) run(ctx context.Context) error {
 	if err := a.build(); err != nil {
 		return err
 	}
-	result, err := a.address(ctx)
+	grant, err := a.address(ctx)
 	if err != nil {
 		return err
 	}
-	if err := a.configure(result); err != nil {
+	result := grant.Result
+	if err := a.configure(result, grant.Migrating); err != nil {
 		return err
 	}
 	live, err := kernel.Capture(a.host, a.sandbox, a.devices, a.args.IfName, kernel.NewInterfaceExtent)
@@ -153,17 +155,12 @@ func (a *addition) run(ctx context.Context) error {
 	if err := a.save(ctx, result, live); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	if err := a.ipam.Confirm(ctx, result); err != nil {
+	if err := grant.Commit(ctx); err != nil {
 		return err
 	}
 	failpoint.Here("before printing")
 	defer failpoint.Here("after printing")
-	if err := types.PrintResult(result, a.CNIVersion); err != nil {
-		return err
-	}
-	// If that fails, the earlier sandbox gives its address up with its own DEL.
-	_ = a.ipam.ReleasePrevious(ctx)
-	return nil
+	return types.PrintResult(result, a.CNIVersion)
 }
 
 // parentNamespace is the namespace of the master.
@@ -245,40 +242,25 @@ func (a *addition) removeUnused(parent string) error {
 	return ignoreGone(a.host.Delete(parent))
 }
 
-// address gets the addresses from the IPAM plugin.
-func (a *addition) address(ctx context.Context) (*current.Result, error) {
-	// A delegate that fails may have recorded an address all the same. But an earlier ADD of this
-	// attachment may still hold one, and only its DEL may free that.
-	if !a.repeated {
-		a.undo.Push("address", func() error {
-			// As in a DEL: an address that the interface still has must not go to another.
-			if err := a.deleteInterface(); err != nil {
-				return err
-			}
-			return a.ipam.Del(ctx)
-		})
-	}
-	result, err := a.allocate(ctx)
+// address gets addresses from the IPAM plugin that nobody else on the network has.
+func (a *addition) address(ctx context.Context) (*delegate.Grant, error) {
+	grant, err := a.ipam.Add(ctx, a.repeated)
 	if err != nil {
 		return nil, err
 	}
-	return a.withoutConflicts(ctx, result)
+	a.undo.Push("address", func() error {
+		// As in a DEL: an address that the interface still has must not go to another.
+		if err := a.deleteInterface(); err != nil {
+			return err
+		}
+		return grant.Undo(ctx)
+	})
+	return grant, a.avoidConflicts(ctx, grant)
 }
 
-// allocate asks the IPAM plugin for addresses.
-func (a *addition) allocate(ctx context.Context) (*current.Result, error) {
-	result, err := a.ipam.Add(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if a.ipam.Type != "" && len(result.IPs) == 0 {
-		return nil, cniplugin.Error(types.ErrInternal, "IPAM plugin %s: its result has no address", a.ipam.Type)
-	}
-	return result, nil
-}
-
-// configure sets the interface up with the addresses and routes of the result.
-func (a *addition) configure(result *current.Result) error {
+// configure sets the interface up with the addresses and routes of the result. An interface that is rebuilt announces no address: the
+// kernel is told that it had them.
+func (a *addition) configure(result *current.Result, rebuild bool) error {
 	addresses, err := cniplugin.Addresses(result)
 	if err != nil {
 		return err
@@ -294,8 +276,7 @@ func (a *addition) configure(result *current.Result) error {
 			return err
 		}
 	}
-	// The kernel announces no address of an interface that it is told to know.
-	if err := a.sandbox.Configure(a.index, want, kernel.ConfigureOptions{Rebuild: a.ipam.Migrating()}); err != nil {
+	if err := a.sandbox.Configure(a.index, want, kernel.ConfigureOptions{Rebuild: rebuild}); err != nil {
 		return err
 	}
 	if cniplugin.HasIPv6Gateway(result) {

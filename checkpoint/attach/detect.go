@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
-	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/ipam/delegate"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -28,38 +28,34 @@ const (
 // detection is the search for addresses that nobody else on the network has.
 type detection struct {
 	*addition
-	probing  kernel.ProbeOptions
+	grant    *delegate.Grant
 	deadline time.Time
 	probed   map[netip.Addr]bool
 	// inUse says who uses each of the addresses that were given.
 	inUse []string
 }
 
-// withoutConflicts returns a result whose addresses nobody on the network has, if the configuration asks for
+// avoidConflicts renews the grant until nobody on the network has its addresses, if the configuration asks for
 // that, or if a pod of a dead node may still have one of them. The interface plugin has to probe. When the
 // IPAM plugin runs, no interface exists that could send. Once the interface has the addresses, it is too late.
-func (a *addition) withoutConflicts(ctx context.Context, result *current.Result) (*current.Result, error) {
-	d := detection{addition: a, deadline: time.Now().Add(detectLimit), probed: map[netip.Addr]bool{}}
-	for {
-		wanted, err := a.ipam.Detection()
-		if err != nil || wanted == nil {
-			return result, err
-		}
-		d.probing = kernel.ProbeOptions{Count: wanted.Probes, Wait: wanted.Wait}
-		conflicts, err := d.conflicts(ctx, result)
+func (a *addition) avoidConflicts(ctx context.Context, grant *delegate.Grant) error {
+	d := detection{addition: a, grant: grant, deadline: time.Now().Add(detectLimit), probed: map[netip.Addr]bool{}}
+	for grant.Detection != nil {
+		conflicts, err := d.conflicts(ctx)
 		exchanged, refused := d.reportConflicts(ctx, conflicts)
 		switch {
 		case err != nil || refused != nil:
-			return nil, cniplugin.Join(refused, probeError(err))
+			return cniplugin.Join(refused, probeError(err))
 		case !exchanged:
-			return result, nil
+			return nil
 		case len(d.inUse) >= conflictLimit || time.Now().After(d.deadline):
-			return nil, cniplugin.Error(types.ErrTryAgainLater, "%d addresses were tried and are in use on the network: %s", len(d.inUse), strings.Join(d.inUse, ", "))
+			return cniplugin.Error(types.ErrTryAgainLater, "%d addresses were tried and are in use on the network: %s", len(d.inUse), strings.Join(d.inUse, ", "))
 		}
-		if result, err = a.allocate(ctx); err != nil {
-			return nil, cniplugin.Wrap(err, "after addresses in use on the network ("+strings.Join(d.inUse, ", ")+")")
+		if err := grant.Renew(ctx); err != nil {
+			return cniplugin.Wrap(err, "after addresses in use on the network ("+strings.Join(d.inUse, ", ")+")")
 		}
 	}
+	return nil
 }
 
 // probeError makes the runtime try again if the network is away.
@@ -80,7 +76,7 @@ func (d *detection) reportConflicts(ctx context.Context, conflicts []kernel.Conf
 			errs = append(errs, cniplugin.Error(types.ErrTryAgainLater, "%s, which this attachment has by its checkpoint, is in use on the network by %s: end that use", c.Address, c.MAC))
 			continue
 		}
-		replaced, err := d.ipam.Conflict(ctx, c.Address, c.MAC)
+		replaced, err := d.grant.Conflict(ctx, c.Address, c.MAC)
 		if replaced {
 			d.inUse = append(d.inUse, fmt.Sprintf("%s by %s", c.Address, c.MAC))
 			delete(d.probed, c.Address)
@@ -93,8 +89,8 @@ func (d *detection) reportConflicts(ctx context.Context, conflicts []kernel.Conf
 
 // conflicts returns the addresses that another host has. It probes only for those that it has not
 // probed for before.
-func (d *detection) conflicts(ctx context.Context, result *current.Result) ([]kernel.Conflict, error) {
-	addresses, err := cniplugin.Addresses(result)
+func (d *detection) conflicts(ctx context.Context) ([]kernel.Conflict, error) {
+	addresses, err := cniplugin.Addresses(d.grant.Result)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +112,7 @@ func (d *detection) conflicts(ctx context.Context, result *current.Result) ([]ke
 	if len(unknown) == 0 {
 		return found, nil
 	}
-	probed, err := d.sandbox.Probe(ctx, d.index, unknown, d.probing)
+	probed, err := d.sandbox.Probe(ctx, d.index, unknown, kernel.ProbeOptions{Count: d.grant.Detection.Probes, Wait: d.grant.Detection.Wait})
 	return append(found, probed...), err
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
 	"github.com/relink-cni/relink/pkg/owner"
-	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -44,14 +43,8 @@ type Call struct {
 	ownerAsked bool
 	// standalone says that relink-ipam is a program of its own: nobody probes for its addresses.
 	standalone bool
-	// claims is what the API has to be told before the ADD ends.
-	claims []pool.ClaimedAddress
-	// mustProbe says that a pod of a dead node may still answer for an address that the ADD was given.
-	mustProbe bool
-	// migrating says that another node still uses an address that the ADD was given.
-	migrating bool
-	// previousHolders are other holders of the addresses that the ADD was given: the sandboxes before this one.
-	previousHolders []lease.GoneHolder
+	// store is nil until it is needed.
+	store *lease.Store
 }
 
 // New returns the call with those arguments. config is their configuration, decoded. An ADD asks owners about the pod, and
@@ -108,46 +101,49 @@ func (c *Call) readAll() (network, error) {
 	return n, nil
 }
 
-// prepare reads all of the configuration and opens the store.
-func (c *Call) prepare() (network, *lease.Store, error) {
-	n, err := c.readAll()
-	if err != nil {
-		return network{}, nil, err
+// openStore opens the store once. It reads as little of the configuration as a DEL needs: a DEL then works with a configuration
+// that an ADD would refuse by now.
+func (c *Call) openStore() (*lease.Store, error) {
+	if c.store != nil {
+		return c.store, nil
 	}
-	store, err := c.open(c.section.storeConfig)
-	return n, store, err
-}
-
-func (c *Call) open(s storeConfig) (*lease.Store, error) {
-	store, err := lease.Open(s.DataDir, s.name(c.config.Name))
+	var where storeConfig
+	if err := decodeIfAny("ipam", c.config.IPAM.JSON, &where); err != nil {
+		return nil, err
+	}
+	if err := cniplugin.FirstError(where.problems(c.config.Name)); err != nil {
+		return nil, err
+	}
+	store, err := lease.Open(where.DataDir, where.name(c.config.Name))
 	if err != nil {
 		return nil, withCode(err)
 	}
 	if c.setClock != nil {
 		c.setClock(store)
 	}
+	c.store = store
 	return store, nil
 }
 
-// prepareRelease reads as little of the configuration as a DEL needs, and opens the store. A DEL then works with a
-// configuration that an ADD would refuse by now. A "sticky" that was added after the ADD counts from this DEL
-// on.
-func (c *Call) prepareRelease() (store *lease.Store, sticky lease.Policy, err error) {
-	var where storeConfig
-	if err := decodeIfAny("ipam", c.config.IPAM.JSON, &where); err != nil {
-		return nil, sticky, err
+// prepare reads all of the configuration and opens the store.
+func (c *Call) prepare() (network, *lease.Store, error) {
+	n, err := c.readAll()
+	if err != nil {
+		return network{}, nil, err
 	}
-	if err := cniplugin.FirstError(where.problems(c.config.Name)); err != nil {
-		return nil, sticky, err
-	}
+	store, err := c.openStore()
+	return n, store, err
+}
+
+// currentPolicy is the policy in the configuration as it is at a DEL: a "sticky" that was added after the ADD counts from then on.
+func (c *Call) currentPolicy() (p lease.Policy) {
 	var keys policyConfig
 	if decodeIfAny("ipam", c.config.IPAM.JSON, &keys) == nil {
 		if policy, wrong := keys.policy(); len(wrong) == 0 {
-			sticky = policy
+			return policy
 		}
 	}
-	store, err = c.open(where)
-	return store, sticky, err
+	return p
 }
 
 func (c *Call) key() attachment.Key {
@@ -172,7 +168,7 @@ func (c *Call) request(n network) (lease.Request, error) {
 	}
 	r := lease.Request{
 		Attachment: key, Owner: byName, Pod: pod, Namespace: readNamespace(c.args.Netns), Sets: n.sets, Policy: n.policy,
-		RequestedAddresses: n.requestedAddresses(), CandidateAddresses: addressesOf(n.candidates),
+		Pools: n.pools, Probes: !c.standalone, RequestedAddresses: n.requestedAddresses(), CandidateAddresses: addressesOf(n.candidates),
 	}
 	r.Policy.ByOwner = n.byOwner
 	if c.answer != nil {

@@ -17,7 +17,7 @@ import (
 // Check fails, with code 100, if prevResult has an address that the attachment does not hold.
 func (c *Call) Check(ctx context.Context) error {
 	// An ADD may refuse the configuration by now. The attachment still holds its addresses.
-	store, _, err := c.prepareRelease()
+	store, err := c.openStore()
 	if err != nil {
 		return err
 	}

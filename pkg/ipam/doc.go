@@ -11,6 +11,6 @@
 // With "pool" the addresses come from pools of the Kubernetes API. The store has what the node was granted of them, and an ADD
 // gives only that. It asks a pool.Agent only for what the store does not have.
 //
-// An ADD has up to three parts. Add gives the addresses. Conflict exchanges one that another host was found to have (Detection says how
-// to look). Settled ends what the pod's sandbox before held, once the ADD of the interface plugin has succeeded.
+// An ADD is given a Grant. An interface plugin probes for its addresses as Grant.Detection says, and exchanges by Conflict and another Add
+// what another host was found to have. Commit ends the ADD, or Del if it fails.
 package ipam

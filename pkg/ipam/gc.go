@@ -6,7 +6,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -18,7 +17,7 @@ import (
 // proven gone. A runtime makes its list before it calls: the sandbox of an ADD since then is not in it. What is kept is
 // said on stderr. A missing list is not an empty one: it is an error with code 7, and nothing is given up.
 func (c *Call) GC(ctx context.Context) error {
-	store, _, err := c.prepareRelease()
+	store, err := c.openStore()
 	if err != nil {
 		return err
 	}
@@ -37,11 +36,7 @@ func (c *Call) GC(ctx context.Context) error {
 	looking, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
 	unlisted := unlistedHolders(leases, c.config.Name, valid)
-	var namespaces []attachment.Namespace
-	for _, g := range unlisted {
-		namespaces = append(namespaces, g.Holder.Namespace)
-	}
-	evidence := sandbox.Prove(looking, c.seesAll(), namespaces...)
+	evidence := c.prove(looking, unlisted)
 	var ended []lease.GoneHolder
 	var kept []string
 	for _, g := range unlisted {
@@ -56,9 +51,6 @@ func (c *Call) GC(ctx context.Context) error {
 	}
 	if message := cniplugin.KeptByGC(kept); message != "" {
 		fmt.Fprintln(c.stderr, printable.Line(PluginName+": "+message))
-	}
-	if len(ended) == 0 {
-		return nil
 	}
 	return giveUp(ctx, store, ended)
 }

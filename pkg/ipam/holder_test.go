@@ -41,7 +41,7 @@ func TestFailedTakeoverLeavesTheOldSandboxHolding(t *testing.T) {
 
 // After the ADD of the interface plugin has succeeded, an earlier sandbox that is gone holds nothing any more. One that
 // still exists keeps its hold, because a later plugin of the list can still fail.
-func TestSettledTakeover(t *testing.T) {
+func TestCommittedTakeover(t *testing.T) {
 	n := newNode(t, sticky)
 	n.boot = thisBoot(t)
 	gone, there := filepath.Join(t.TempDir(), "ns"), fresh.Sandbox(t)
@@ -54,12 +54,12 @@ func TestSettledTakeover(t *testing.T) {
 		}
 	}
 	n.add(t, "unknown/eth0", "web-0", "10.3.0.2")
-	c := n.begin(t, n.args("new/eth0", "web-0"))
-	if _, err := c.Add(t.Context()); err != nil {
+	g, err := n.begin(t, n.args("new/eth0", "web-0")).Add(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	fresh.Remove(t, gone)
-	n.expectAtLast(t, "settled", func() error { return c.ReleasePrevious(t.Context()) }, "10.3.0.2 held there/eth0+unknown/eth0+new/eth0 web-0")
+	n.expectAtLast(t, "committed", func() error { return g.Commit(t.Context()) }, "10.3.0.2 held there/eth0+unknown/eth0+new/eth0 web-0")
 	n.del(t, "new/eth0")
 	n.del(t, "unknown/eth0")
 	n.expect(t, "a later plugin failed", "10.3.0.2 held there/eth0 web-0")
@@ -67,7 +67,7 @@ func TestSettledTakeover(t *testing.T) {
 
 // A path that leads nowhere, or to another sandbox, proves nothing. The namespace may be kept elsewhere, and then it
 // still has the address.
-func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
+func TestCommittedTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 	for name, again := range map[string]bool{"the path leads nowhere": false, "the path is another's": true} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, sticky)
@@ -87,18 +87,18 @@ func TestSettledTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 			if again {
 				fresh.At(t, path)
 			}
-			c := n.begin(t, n.args("new/eth0", "web-0"))
-			if _, err := c.Add(t.Context()); err != nil {
+			g, err := n.begin(t, n.args("new/eth0", "web-0")).Add(t.Context())
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := c.ReleasePrevious(t.Context()); err != nil {
+			if err := g.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			n.expect(t, "while a file keeps it", "10.3.0.2 held old/eth0+new/eth0 web-0")
 			if err := keeper.Close(); err != nil {
 				t.Fatal(err)
 			}
-			n.expectAtLast(t, "when nothing keeps it", func() error { return c.ReleasePrevious(t.Context()) }, "10.3.0.2 held new/eth0 web-0")
+			n.expectAtLast(t, "when nothing keeps it", func() error { return g.Commit(t.Context()) }, "10.3.0.2 held new/eth0 web-0")
 		})
 	}
 }

@@ -91,9 +91,9 @@ func TestPodsOfOneNameInTwoNamespacesAreTwo(t *testing.T) {
 	n.add(t, "c1/eth0", "db", "10.3.0.2")
 	other := n.args("c2/eth0", "")
 	other.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=db"
-	result, err := n.begin(t, other).Add(t.Context())
-	if err != nil || result.IPs[0].Address.IP.String() != "10.3.0.3" {
-		t.Errorf("%v, %v", result, err)
+	g, err := n.begin(t, other).Add(t.Context())
+	if err != nil || g.Result.IPs[0].Address.IP.String() != "10.3.0.3" {
+		t.Errorf("%v, %v", g, err)
 	}
 	nobody := n.args("c3/eth0", "")
 	nobody.Args = "IgnoreUnknown=1"

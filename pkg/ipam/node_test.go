@@ -132,12 +132,12 @@ func (n *node) tryAdd(t *testing.T, sandbox, pod, want string) (string, error) {
 	if want != "" {
 		args.Args = strings.TrimPrefix(args.Args+";IP="+want, ";")
 	}
-	result, err := n.begin(t, args).Add(t.Context())
+	g, err := n.begin(t, args).Add(t.Context())
 	if err != nil {
 		return "", err
 	}
 	var all []string
-	for _, ip := range result.IPs {
+	for _, ip := range g.Result.IPs {
 		all = append(all, ip.Address.IP.String())
 	}
 	return strings.Join(all, " "), nil

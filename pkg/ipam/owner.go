@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
-	current "github.com/containernetworking/cni/pkg/types/100"
-
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -100,35 +98,6 @@ func applyOwner(r *lease.Request, a owner.Answer) {
 	if r.Policy.Sticky = a.Persistent; !a.Persistent {
 		r.Policy.Retain = 0
 	}
-}
-
-// Confirm is called when an ADD has all that it needs, and before anybody is told. It writes the addresses of the result
-// into the pod's IPAMClaim, if the claim has none. If it fails, the ADD must be undone: the virtual machine would have
-// other addresses at its next start.
-func (c *Call) Confirm(ctx context.Context, result *current.Result) error {
-	if err := c.claimAddresses(ctx); err != nil {
-		return err
-	}
-	if c.answer == nil || c.answer.Claim == nil || len(c.answer.Claim.IPs) > 0 {
-		return nil
-	}
-	env, err := cniplugin.ParseArgs(c.args.Args)
-	if err != nil {
-		return err
-	}
-	f := owner.Fulfilment{Pod: env.Pod, Claim: *c.answer.Claim}
-	for _, ip := range result.IPs {
-		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
-			bits, _ := ip.Address.Mask.Size()
-			f.IPs = append(f.IPs, netip.PrefixFrom(a.Unmap(), bits))
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, requiredTimeout)
-	defer cancel()
-	if err := c.owners.Fulfil(ctx, f); err != nil {
-		return cniplugin.Error(types.ErrTryAgainLater, "%s: IPAMClaim %s/%s: %v", PluginName, env.Pod.Namespace, f.Claim.Name, err)
-	}
-	return nil
 }
 
 // canConfirm refuses what cannot be done by a program of its own. It would write a claim before the interface plugin has

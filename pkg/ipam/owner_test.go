@@ -230,9 +230,9 @@ func TestAPodOfANamedOwnerIsMadeAgain(t *testing.T) {
 			t.Helper()
 			args := n.args(sandbox, pod)
 			args.Args += ";K8S_POD_UID=uid-of-" + sandbox
-			result, err := n.begin(t, args).Add(t.Context())
-			if err != nil || result.IPs[0].Address.IP.String() != want {
-				t.Errorf("sticky %s: ADD of %s for %s: %v, %v, want %s", keeps, sandbox, pod, result, err, want)
+			g, err := n.begin(t, args).Add(t.Context())
+			if err != nil || g.Result.IPs[0].Address.IP.String() != want {
+				t.Errorf("sticky %s: ADD of %s for %s: %v, %v, want %s", keeps, sandbox, pod, g, err, want)
 			}
 			n.later(time.Second)
 		}
@@ -372,7 +372,7 @@ func TestIPAMClaims(t *testing.T) {
 	run := func(pod string) error {
 		args := n.args("of-"+pod+"/net1", "")
 		args.Args = "K8S_POD_NAMESPACE=default;K8S_POD_UID=u;K8S_POD_NAME=" + pod
-		return n.confirmed(t, args)
+		return n.committed(t, args)
 	}
 	if err := run("kept"); err != nil {
 		t.Fatal(err)
@@ -426,13 +426,12 @@ func TestOneAddressAskedForInSeveralWays(t *testing.T) {
 	n.expectError(t, "an address beside a list", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.2"`+second+"other.net1 asks")
 }
 
-// confirmed is an ADD with its confirmation.
-func (n *node) confirmed(t *testing.T, args *skel.CmdArgs) error {
+// committed is an ADD with its commit.
+func (n *node) committed(t *testing.T, args *skel.CmdArgs) error {
 	t.Helper()
-	c := n.begin(t, args)
-	result, err := c.Add(t.Context())
+	g, err := n.begin(t, args).Add(t.Context())
 	if err != nil {
 		return err
 	}
-	return c.Confirm(t.Context(), result)
+	return g.Commit(t.Context())
 }

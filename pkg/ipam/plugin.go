@@ -3,23 +3,17 @@ package ipam
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/printable"
-	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // PluginName is the name of the plugin, as "ipam.type" has it.
@@ -46,29 +40,26 @@ func Funcs(owners owner.Asker) skel.CNIFuncs {
 	return skel.CNIFuncs{Add: wrap(add), Del: wrap(Del), Check: wrap(Check), Status: wrap(Status), GC: wrap(GC)}
 }
 
-// Add decodes the configuration and calls Call.Add, Call.Confirm and Call.ReleasePrevious. cniVersion is that of the
-// configuration. A plugin that is executed does not learn whether the interface plugin's ADD succeeds. So ReleasePrevious comes
-// at once: a sandbox that is proven gone needs no address either way.
+// Add decodes the configuration, calls Call.Add, and commits the grant. cniVersion is that of the configuration. A plugin that is
+// executed does not learn whether the interface plugin's ADD succeeds.
 func Add(ctx context.Context, args *skel.CmdArgs, owners owner.Asker) (_ *current.Result, cniVersion string, err error) {
 	c, err := newCall(args, owners)
 	if err != nil {
 		return nil, "", err
 	}
+	cniVersion = c.config.CNIVersion
 	c.standalone = true
 	if err := c.canConfirm(); err != nil {
-		return nil, c.config.CNIVersion, err
+		return nil, cniVersion, err
 	}
-	result, err := c.Add(ctx)
+	g, err := c.Add(ctx)
 	if err == nil {
-		err = c.Confirm(ctx, result)
+		err = g.Commit(ctx)
 	}
 	if err != nil {
-		return nil, c.config.CNIVersion, err
+		return nil, cniVersion, err
 	}
-	if err := c.ReleasePrevious(ctx); err != nil {
-		fmt.Fprintf(c.stderr, "%s: %v\n", PluginName, err)
-	}
-	return result, c.config.CNIVersion, nil
+	return g.Result, cniVersion, nil
 }
 
 // Del decodes the configuration and calls Call.Del.
@@ -116,48 +107,6 @@ func newCall(args *skel.CmdArgs, owners owner.Asker) (*Call, error) {
 	return New(args, n, owners), nil
 }
 
-// Add gives the attachment one address of each range set. All that it returns is on
-// disk. A repeated ADD returns what the first did. The result has the form
-// of the newest version.
-func (c *Call) Add(ctx context.Context) (*current.Result, error) {
-	n, store, err := c.prepare()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.queryOwner(ctx, n); err != nil {
-		return nil, err
-	}
-	if err := c.addAPIRequests(ctx, &n, store); err != nil {
-		return nil, err
-	}
-	if err := n.checkStatic(); err != nil {
-		return nil, err
-	}
-	r, err := c.request(n)
-	if err != nil {
-		return nil, err
-	}
-	result := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: n.routes}
-	if result.DNS, err = n.dns(); err != nil {
-		return nil, err
-	}
-	leases, err := c.allocate(ctx, n, store, r)
-	if err != nil {
-		return nil, err
-	}
-	c.previousHolders = c.otherHolders(leases)
-	if len(n.pools) > 0 {
-		c.addPoolAddresses(result, leases, store.PoolAddresses())
-	}
-	for i, set := range n.sets {
-		result.IPs = append(result.IPs, ipConfig(set, leases[i].Address))
-	}
-	for _, remark := range store.Remarks() {
-		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, remark)
-	}
-	return result, nil
-}
-
 // refusalError returns the error of an ADD. If it is about an address that was asked for, it names the key that asks.
 func (n network) refusalError(err error) error {
 	var refused *lease.RefusedError
@@ -179,64 +128,14 @@ func (n network) refusalError(err error) error {
 	return withCode(err)
 }
 
-// releaseTimeout is how long a call looks for the sandboxes before: the new pod waits for it. What is not proven by then
-// keeps its hold. Tests replace it.
-var releaseTimeout = time.Second
-
-// ReleasePrevious is called after an ADD that succeeded. It ends the hold of the owner's sandboxes before this one if they are proven
-// gone. A sandbox that may be there holds its address until its DEL.
-func (c *Call) ReleasePrevious(ctx context.Context) error {
-	if len(c.previousHolders) == 0 {
-		return nil
-	}
-	// This can read all of /proc, so it comes before the store is locked.
-	var namespaces []attachment.Namespace
-	for _, g := range c.previousHolders {
-		namespaces = append(namespaces, g.Holder.Namespace)
-	}
-	looking, cancel := context.WithTimeout(ctx, c.releaseTimeout)
-	defer cancel()
-	proven := sandbox.ProvenGone(looking, c.seesAll(), namespaces...)
-	ended := slices.DeleteFunc(slices.Clone(c.previousHolders), func(g lease.GoneHolder) bool { return !proven[g.Holder.Namespace] })
-	if len(ended) == 0 {
-		return nil
-	}
-	store, _, err := c.prepareRelease()
-	if err != nil {
-		return err
-	}
-	return giveUp(ctx, store, ended)
-}
-
-// giveUp has the holders give up their addresses. It is no error if one has done so meanwhile.
-func giveUp(ctx context.Context, store *lease.Store, holders []lease.GoneHolder) error {
-	err := store.GiveUp(ctx, holders...)
-	if errors.Is(err, lease.ErrHolderChanged) {
-		return nil
-	}
-	return withCode(ignoreNotLeased(err))
-}
-
-// otherHolders returns the holders of the leases, without the attachment itself.
-func (c *Call) otherHolders(leases []lease.Lease) (before []lease.GoneHolder) {
-	for _, l := range leases {
-		for _, h := range l.Holders {
-			if !h.IsAttachment(c.key()) {
-				before = append(before, lease.GoneHolder{Address: l.Address, Holder: h, Reason: "its sandbox is gone, and the owner's next one is attached"})
-			}
-		}
-	}
-	return before
-}
-
 // Del gives up what the attachment holds. It is no error if the attachment holds nothing, if the network
 // never gave anything, or if the ranges are not valid any more.
 func (c *Call) Del(ctx context.Context) error {
-	store, sticky, err := c.prepareRelease()
+	store, err := c.openStore()
 	if err != nil {
 		return err
 	}
-	return withCode(ignoreNotLeased(store.Release(ctx, c.key(), sticky)))
+	return withCode(ignoreNotLeased(store.Release(ctx, c.key(), c.currentPolicy())))
 }
 
 // Status fails where no ADD works: with the code of a wrong configuration, or with code 50 for a store that can't be
@@ -262,14 +161,6 @@ func (c *Call) Status(ctx context.Context) error {
 		return cniplugin.Error(types.ErrPluginNotAvailable, "%s", printable.Joined(err))
 	}
 	return nil
-}
-
-func ipConfig(set lease.RangeSet, a netip.Addr) *current.IPConfig {
-	r, _ := set.Find(a)
-	return &current.IPConfig{
-		Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(r.Subnet.Bits(), a.BitLen())},
-		Gateway: r.Gateway.AsSlice(),
-	}
 }
 
 // withCode gives an error of the store its CNI code.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
-	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
@@ -26,25 +25,23 @@ const refillTimeout = pool.AgentLimit + 500*time.Millisecond
 const minRetain = 10 * time.Minute
 
 // allocate gives the attachment its addresses.
-func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r lease.Request) ([]lease.Lease, error) {
+func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r *lease.Request) ([]lease.Lease, error) {
 	if len(n.pools) > 0 {
 		return c.allocateFromPools(ctx, n, store, r)
 	}
-	return c.allocateFromSets(ctx, n, store, r)
+	return c.allocateFromSets(ctx, n, store, *r)
 }
 
 // allocateFromPools asks the agent only for what the node's store does not have, and then tries again.
-func (c *Call) allocateFromPools(ctx context.Context, n network, store *lease.Store, r lease.Request) ([]lease.Lease, error) {
-	r.Pools, r.Probes = n.pools, !c.standalone
+func (c *Call) allocateFromPools(ctx context.Context, n network, store *lease.Store, r *lease.Request) ([]lease.Lease, error) {
 	for refilled := false; ; {
-		leases, err := store.Allocate(ctx, r)
+		leases, err := store.Allocate(ctx, *r)
 		var elsewhere *lease.ElsewhereError
 		switch {
 		case err == nil:
-			c.collectClaims(r, leases, store.PoolAddresses())
 			return leases, nil
 		case errors.As(err, &elsewhere):
-			err = c.acquire(ctx, *elsewhere, &r)
+			err = c.acquire(ctx, *elsewhere, r)
 		case !refilled && (errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed)):
 			refilled, err = true, c.refill(ctx, store, n.pools, err)
 		default:
@@ -182,66 +179,17 @@ func poolError(err error) error {
 	return cniplugin.Error(types.ErrTryAgainLater, "%s: %v", PluginName, err)
 }
 
-// collectClaims notes what the API has to be told before the ADD ends: which addresses the owner has. It knows of those that
+// claimsOf returns what the API has to be told before the ADD ends: which addresses the owner has. It knows of those that
 // the owner has had on this node before. What a pod on another node has is not the owner's here so far.
-func (c *Call) collectClaims(r lease.Request, leases []lease.Lease, addresses []lease.PoolAddress) {
-	c.claims = nil
-	if !r.Policy.KeptByAPI() {
-		return
-	}
-	for i, l := range leases {
-		if !l.Claimed && !addresses[i].Migrating && l.Owner != (attachment.Owner{}) {
+func (c *Call) claimsOf(r lease.Request, leases []lease.Lease, addresses []lease.PoolAddress) (claims []pool.ClaimedAddress) {
+	for i, from := range addresses {
+		if l := leases[i]; r.Policy.KeptByAPI() && !l.Claimed && !from.Migrating && l.Owner != (attachment.Owner{}) {
 			a := c.acquisition(r.Pools[i], r)
 			a.Owner = l.Owner
-			c.claims = append(c.claims, pool.ClaimedAddress{Acquisition: a, Address: l.Address})
+			claims = append(claims, pool.ClaimedAddress{Acquisition: a, Address: l.Address})
 		}
 	}
-}
-
-// claimAddresses tells the API which addresses the owner has. If it fails, the ADD must be undone: the owner would have others at its
-// next start on another node.
-func (c *Call) claimAddresses(ctx context.Context) error {
-	if len(c.claims) == 0 {
-		return nil
-	}
-	agent, err := c.poolAgent()
-	if err != nil {
-		return poolError(err)
-	}
-	store, _, err := c.prepareRelease()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, refillTimeout)
-	defer cancel()
-	for _, claimed := range c.claims {
-		if err := agent.Claim(ctx, claimed); err != nil {
-			return cniplugin.Error(types.ErrTryAgainLater, "%s: the address of %s: %v", PluginName, claimed.Owner, err)
-		}
-		if err := store.MarkClaimed(ctx, claimed.Address, claimed.Owner); err != nil {
-			return withCode(err)
-		}
-	}
-	return nil
-}
-
-// addPoolAddresses adds the addresses to the result, with what their pools say. The routes of the configuration go before those of
-// the pools.
-func (c *Call) addPoolAddresses(result *current.Result, leases []lease.Lease, addresses []lease.PoolAddress) {
-	configured := len(result.Routes) > 0
-	c.mustProbe, c.migrating = false, false
-	for i, l := range leases {
-		f := addresses[i].Layout
-		c.mustProbe, c.migrating = c.mustProbe || addresses[i].Probe, c.migrating || addresses[i].Migrating
-		result.IPs = append(result.IPs, &current.IPConfig{
-			Address: net.IPNet{IP: l.Address.AsSlice(), Mask: net.CIDRMask(f.Subnet.Bits(), l.Address.BitLen())}, Gateway: f.Gateway.AsSlice(),
-		})
-		for _, r := range f.Routes {
-			if route := routeOf(r); route != nil && !configured {
-				result.Routes = append(result.Routes, route)
-			}
-		}
-	}
+	return claims
 }
 
 // routeOf returns the route of a pool, nil for one that the API should not have taken.

@@ -133,8 +133,8 @@ func newPoolNode(t *testing.T, ipam string) (*node, *agent) {
 	return n, a
 }
 
-// addConfirmed is an ADD as an interface plugin makes it. It returns the addresses and the routes of the result, and the call.
-func (n *node) addConfirmed(t *testing.T, sandbox, pod, want string, change ...func(*Call)) (string, *Call, error) {
+// addCommitted is an ADD as an interface plugin makes it. It returns the addresses and the routes of the result, and the grant.
+func (n *node) addCommitted(t *testing.T, sandbox, pod, want string, change ...func(*Call)) (string, *Grant, error) {
 	t.Helper()
 	args := n.args(sandbox, pod)
 	if want != "" {
@@ -144,30 +144,30 @@ func (n *node) addConfirmed(t *testing.T, sandbox, pod, want string, change ...f
 	for _, f := range change {
 		f(c)
 	}
-	result, err := c.Add(t.Context())
+	g, err := c.Add(t.Context())
 	if err != nil {
-		return "", c, err
+		return "", g, err
 	}
 	var all []string
-	for _, ip := range result.IPs {
+	for _, ip := range g.Result.IPs {
 		text := ip.Address.String()
 		if ip.Gateway != nil {
 			text += " via " + ip.Gateway.String()
 		}
 		all = append(all, text)
 	}
-	for _, r := range result.Routes {
+	for _, r := range g.Result.Routes {
 		text := "to " + r.Dst.String()
 		if r.GW != nil {
 			text += " via " + r.GW.String()
 		}
 		all = append(all, text)
 	}
-	if err := c.Confirm(t.Context(), result); err != nil {
+	if err := g.Commit(t.Context()); err != nil {
 		if undone := c.Del(t.Context()); undone != nil {
 			t.Error(undone)
 		}
-		return "", c, err
+		return "", g, err
 	}
-	return strings.Join(all, ", "), c, nil
+	return strings.Join(all, ", "), g, nil
 }

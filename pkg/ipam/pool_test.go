@@ -24,19 +24,19 @@ func TestADDFromAPool(t *testing.T) {
 	}{
 		{"c1/eth0", fmt.Sprintf(address, 0), "refill pods lan"}, {"c2/eth0", fmt.Sprintf(address, 2), ""}, {"c1/eth0", fmt.Sprintf(address, 0), ""},
 	} {
-		got, c, err := n.addConfirmed(t, step.sandbox, "", "")
-		if was := a.requests(); err != nil || got != step.want || was != step.asked || c.Migrating() {
+		got, g, err := n.addCommitted(t, step.sandbox, "", "")
+		if was := a.requests(); err != nil || got != step.want || was != step.asked || g.Migrating {
 			t.Errorf("%s: %s %v, and the agent was asked %q, want %s and %q", step.sandbox, got, err, was, step.want, step.asked)
 		}
 	}
-	_, _, err := n.addConfirmed(t, "c3/eth0", "", "")
+	_, _, err := n.addCommitted(t, "c3/eth0", "", "")
 	n.expectError(t, "nothing is left", err, 11,
 		"relink-ipam: pool lan of network pods: no address is free of the 2 that this node has: 2 held, 0 reserved, 0 in quarantine; relink ipam list says for whom")
 	if was := a.requests(); was != "refill pods lan" {
 		t.Errorf("the agent was asked %q", was)
 	}
 	n.del(t, "c1/eth0")
-	if got, _, err := n.addConfirmed(t, "c4/eth0", "", ""); err != nil || got != fmt.Sprintf(address, 0) {
+	if got, _, err := n.addCommitted(t, "c4/eth0", "", ""); err != nil || got != fmt.Sprintf(address, 0) {
 		t.Errorf("one in quarantine: %s %v", got, err)
 	}
 }
@@ -69,7 +69,7 @@ func TestWithoutAnAgentForPools(t *testing.T) {
 				n.reboot(time.Minute)
 			}
 			test.change(n, a)
-			_, _, err := n.addConfirmed(t, "c1/eth0", "", "")
+			_, _, err := n.addCommitted(t, "c1/eth0", "", "")
 			n.expectError(t, "ADD", err, test.code, test.msg)
 			n.expect(t, "afterwards")
 		})
@@ -80,13 +80,13 @@ func TestWithoutAnAgentForPools(t *testing.T) {
 func TestAfterARebootTheAgentConfirms(t *testing.T) {
 	n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod"`)
 	n.grant(t, "lan", 0, "..+")
-	if _, _, err := n.addConfirmed(t, "c1/eth0", "web-0", ""); err != nil {
+	if _, _, err := n.addCommitted(t, "c1/eth0", "web-0", ""); err != nil {
 		t.Fatal(err)
 	}
 	a.requests()
 	n.reboot(time.Minute)
 	a.gives = map[string]string{"lan": "..++"}
-	got, _, err := n.addConfirmed(t, "c2/eth0", "web-0", "")
+	got, _, err := n.addCommitted(t, "c2/eth0", "web-0", "")
 	if was := a.requests(); err != nil || !strings.HasPrefix(got, "10.3.0.2/24") || was != "refill pods lan" {
 		t.Errorf("%s %v, asked %q", got, err, was)
 	}
@@ -96,7 +96,7 @@ func TestAfterARebootTheAgentConfirms(t *testing.T) {
 func TestAFailedADDNamesItsPools(t *testing.T) {
 	n, a := newPoolNode(t, `"pool": ["lan", "lan6"]`)
 	a.refill = pool.ErrUnavailable
-	if _, _, err := n.addConfirmed(t, "c1/eth0", "", ""); err == nil {
+	if _, _, err := n.addCommitted(t, "c1/eth0", "", ""); err == nil {
 		t.Fatal("it has got an address")
 	}
 	g, err := n.store(t).Granted(t.Context())
@@ -132,7 +132,7 @@ func TestADDFromTwoPools(t *testing.T) {
 	} {
 		n, a := newPoolNode(t, `"pool": ["lan", "lan6"]`+keys)
 		a.gives = map[string]string{"lan": "..+", "lan6": "+"}
-		got, _, err := n.addConfirmed(t, "c1/eth0", "", "")
+		got, _, err := n.addCommitted(t, "c1/eth0", "", "")
 		if was := a.requests(); err != nil || got != want || was != "refill pods lan lan6" {
 			t.Errorf("%s: %s %v, asked %q, want %s", keys, got, err, was, want)
 		}
@@ -158,7 +158,7 @@ func TestAStickyPodOfAPool(t *testing.T) {
 		if step.before != nil {
 			step.before()
 		}
-		got, _, err := n.addConfirmed(t, step.sandbox, step.pod, "")
+		got, _, err := n.addCommitted(t, step.sandbox, step.pod, "")
 		if was := a.requests(); err != nil || !strings.HasPrefix(got, step.want+"/24") || was != step.asked {
 			t.Errorf("%s: %s %v, asked %q, want %s and %q", step.what, got, err, was, step.want, step.asked)
 		}
@@ -195,7 +195,7 @@ func TestAStickyPodWaitsForItsAddress(t *testing.T) {
 			n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod"`)
 			n.grant(t, "lan", 0, "..++")
 			test.change(n, a)
-			_, _, err := n.addConfirmed(t, "c1/eth0", "web-0", "")
+			_, _, err := n.addCommitted(t, "c1/eth0", "web-0", "")
 			n.expectError(t, "ADD", err, 11, test.msg)
 		})
 	}
@@ -207,7 +207,7 @@ func TestAClaimIsMadeByTheNextADD(t *testing.T) {
 	n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod"`)
 	n.grant(t, "lan", 0, "..++")
 	a.claim = pool.ErrUnavailable
-	if _, _, err := n.addConfirmed(t, "c1/eth0", "web-0", ""); err == nil {
+	if _, _, err := n.addCommitted(t, "c1/eth0", "web-0", ""); err == nil {
 		t.Fatal("the ADD has succeeded")
 	}
 	n.expect(t, "it waits for the pod", "10.3.0.2 reserved c1/eth0 web-0")
@@ -215,7 +215,7 @@ func TestAClaimIsMadeByTheNextADD(t *testing.T) {
 	a.claim = nil
 	for i, want := range []string{"acquire lan eth0 web-0, claim lan eth0 web-0 10.3.0.2", ""} {
 		sandbox := fmt.Sprintf("c%d/eth0", i+2)
-		if _, _, err := n.addConfirmed(t, sandbox, "web-0", ""); err != nil {
+		if _, _, err := n.addCommitted(t, sandbox, "web-0", ""); err != nil {
 			t.Error(err)
 		}
 		if was := a.requests(); was != want {
@@ -241,7 +241,7 @@ func TestOwnersOfAPool(t *testing.T) {
 		n, a := newPoolNode(t, `"pool": "lan", "sticky": "owner"`)
 		n.grant(t, "lan", 0, "..++")
 		a.fakeOwners = fakeOwners{answers: map[string]owner.Answer{"p": test.answer}}
-		if _, _, err := n.addConfirmed(t, "c1/eth0", "p", ""); err != nil {
+		if _, _, err := n.addCommitted(t, "c1/eth0", "p", ""); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if was := a.requests(); was != test.asked {
@@ -283,7 +283,7 @@ func TestAnAddressOfAPoolThatIsAskedFor(t *testing.T) {
 			if test.change != nil {
 				test.change(a)
 			}
-			got, _, err := n.addConfirmed(t, "c1/eth0", test.pod, test.ip)
+			got, _, err := n.addCommitted(t, "c1/eth0", test.pod, test.ip)
 			if test.code != 0 {
 				n.expectError(t, "ADD", err, test.code, test.want)
 			} else if err != nil || !strings.HasPrefix(got, test.want) {
@@ -323,11 +323,11 @@ func TestAnAnnotationForTwoPools(t *testing.T) {
 	second := 1
 	a.fakeOwners = fakeOwners{answers: map[string]owner.Answer{"a": askingFor(plain("a"), "k", &second, "10.3.0.2", "10.3.0.3", "fd00:3::10", "fd00:3::11")}}
 	a.gives = map[string]string{"lan": "..++"}
-	_, _, err := n.addConfirmed(t, "c1/eth0", "a", "")
+	_, _, err := n.addCommitted(t, "c1/eth0", "a", "")
 	n.expectError(t, "lan6 does not come", err, 11, "relink-ipam: pool lan6 of network pods: this node has not read its address pools since its boot")
 	a.requests()
 	a.gives["lan6"] = "++"
-	got, _, err := n.addConfirmed(t, "c1/eth0", "a", "")
+	got, _, err := n.addCommitted(t, "c1/eth0", "a", "")
 	if was := a.requests(); err != nil || !strings.HasPrefix(got, "10.3.0.3/24 via 10.3.0.1, fd00:3::11/64") || was != "refill pods lan lan6" {
 		t.Errorf("%s %v, asked %q", got, err, was)
 	}
@@ -342,12 +342,12 @@ func TestAVirtualMachineMoves(t *testing.T) {
 	a.fakeOwners = fakeOwners{answers: map[string]owner.Answer{"virt-launcher-2": machine}}
 	a.has, a.migrating = map[string]string{"db": "10.3.0.9"}, true
 	for _, asked := range []string{"acquire lan eth0 db", ""} { // A repeated ADD, too.
-		got, c, err := n.addConfirmed(t, "c2/eth0", "virt-launcher-2", "")
+		got, g, err := n.addCommitted(t, "c2/eth0", "virt-launcher-2", "")
 		if was := a.requests(); err != nil || !strings.HasPrefix(got, "10.3.0.9/24") || was != asked {
 			t.Errorf("%s %v, asked %q, want %q", got, err, was, asked)
 		}
-		if d, err := c.Detection(); !c.Migrating() || d != nil || err != nil {
-			t.Errorf("quiet %v, probes %+v %v", c.Migrating(), d, err)
+		if !g.Migrating || g.Detection != nil {
+			t.Errorf("quiet %v, probes %+v", g.Migrating, g.Detection)
 		}
 		n.expect(t, "it is held beside the other node", "10.3.0.9 held c2/eth0 db")
 	}
@@ -355,9 +355,9 @@ func TestAVirtualMachineMoves(t *testing.T) {
 		t.Errorf("the agent hears of the pod before (-want +got):\n%s", diff)
 	}
 	n.grant(t, "lan", 1, ".+")
-	got, c, err := n.addConfirmed(t, "c2/eth0", "virt-launcher-2", "")
-	if was := a.requests(); err != nil || c.Migrating() || was != "claim lan eth0 db 10.3.0.9" {
-		t.Errorf("after it has come: %s %v, quiet %v, asked %q", got, err, c.Migrating(), was)
+	got, g, err := n.addCommitted(t, "c2/eth0", "virt-launcher-2", "")
+	if was := a.requests(); err != nil || g.Migrating || was != "claim lan eth0 db 10.3.0.9" {
+		t.Errorf("after it has come: %s %v, quiet %v, asked %q", got, err, g.Migrating, was)
 	}
 }
 
@@ -375,16 +375,15 @@ func TestAnAddressThatMustBeProbedFor(t *testing.T) {
 	} {
 		n, _ := newPoolNode(t, `"pool": "lan"`+test.keys)
 		n.grant(t, "lan", 0, test.blocks)
-		_, c, err := n.addConfirmed(t, "c1/eth0", "", "")
-		d, wrong := c.Detection()
-		if diff := cmp.Diff(test.want, d); err != nil || wrong != nil || diff != "" {
-			t.Errorf("%s: %v %v (-want +got):\n%s", name, err, wrong, diff)
+		_, g, err := n.addCommitted(t, "c1/eth0", "", "")
+		if diff := cmp.Diff(test.want, g.Detection); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
 	n, a := newPoolNode(t, `"pool": "lan"`)
 	n.grant(t, "lan", 0, "..??")
 	a.refill = pool.ErrUnavailable
-	_, _, err := n.addConfirmed(t, "c1/eth0", "", "", func(c *Call) { c.standalone = true })
+	_, _, err := n.addCommitted(t, "c1/eth0", "", "", func(c *Call) { c.standalone = true })
 	n.expectError(t, "a program", err, 11, "relink-ipam: pool lan of network pods: no address is free: this node has 2 that must be probed for, "+
 		"which relink-ipam cannot do as a program of its own: the pool gives nothing now")
 }
@@ -393,20 +392,17 @@ func TestAnAddressThatMustBeProbedFor(t *testing.T) {
 func TestAConflictOnAPool(t *testing.T) {
 	n, _ := newPoolNode(t, `"pool": "lan"`)
 	n.grant(t, "lan", 0, "..?")
-	_, c, err := n.addConfirmed(t, "c1/eth0", "", "")
+	_, g, err := n.addCommitted(t, "c1/eth0", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if exchanged, err := c.Conflict(t.Context(), addr("10.3.0.2"), "02:00:00:00:00:01"); err != nil || !exchanged {
+	if exchanged, err := g.call.Conflict(t.Context(), addr("10.3.0.2"), "02:00:00:00:00:01"); err != nil || !exchanged {
 		t.Fatalf("%v %v", exchanged, err)
 	}
 	n.grant(t, "lan", 1, "+")
-	result, err := c.Add(t.Context())
-	if err != nil || result.IPs[0].Address.String() != "10.3.0.8/24" {
-		t.Fatalf("%v %v", result, err)
-	}
-	if d, err := c.Detection(); d != nil || err != nil {
-		t.Errorf("%+v %v", d, err)
+	g, err = g.call.Add(t.Context())
+	if err != nil || g.Result.IPs[0].Address.String() != "10.3.0.8/24" || g.Detection != nil {
+		t.Fatalf("%+v %v", g, err)
 	}
 	n.expect(t, "afterwards", "10.3.0.2 quarantined c1/eth0", "10.3.0.8 held c1/eth0")
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/cniplugin"
@@ -25,8 +24,8 @@ import (
 type vmPod struct {
 	*vlanPod
 	call *ipam.Call
-	// result is what the guest has.
-	result *current.Result
+	// given is what the guest has.
+	given *ipam.Grant
 }
 
 // bridge makes a bridge of the node's device at the switch. A node with it has no macvlans.
@@ -46,15 +45,15 @@ func (v *vlan) machine(n *vlanNode, name, mac, keys string, from ...string) (*vm
 	fresh.Run(v.T, n.ns, fmt.Sprintf("exec 9<%s; ip link set guest%s netns /proc/self/fd/9 name eth0", p.ns, host))
 	m, err := v.machineCall(p, name, keys, from)
 	if err == nil {
-		m.result, err = m.call.Add(v.Context())
+		m.given, err = m.call.Add(v.Context())
 	}
 	if err == nil {
-		err = m.call.Confirm(v.Context(), m.result)
+		err = m.given.Commit(v.Context())
 	}
 	if err != nil {
 		return m, errors.Join(err, v.endMachine(m))
 	}
-	v.told(p, m.result)
+	v.told(p, m.given.Result)
 	return m, nil
 }
 
@@ -88,7 +87,7 @@ func (v *vlan) mustMachine(n *vlanNode, name, mac, keys string, from ...string) 
 // run lets the guest run: from now on it answers.
 func (v *vlan) run(m *vmPod) {
 	v.Helper()
-	for _, ip := range m.result.IPs {
+	for _, ip := range m.given.Result.IPs {
 		fresh.IP(v.T, m.ns, "address add "+ip.Address.String()+" dev eth0 nodad")
 	}
 	fresh.IP(v.T, m.ns, "link set eth0 up")
@@ -141,7 +140,7 @@ func (a *api) machineMoves(t *testing.T, users map[string]user) {
 		return strings.Contains(err.Error(), want)
 	})
 	second := v.mustMachine(target, "virt-launcher-db-3", mac, keys, "uid-"+first.id)
-	if !slices.Equal(second.addresses, first.addresses) || !second.call.Migrating() {
+	if !slices.Equal(second.addresses, first.addresses) || !second.given.Migrating {
 		t.Fatalf("the target has %v, want %v, and not to be announced", second.addresses, first.addresses)
 	}
 	time.Sleep(2 * askEvery)

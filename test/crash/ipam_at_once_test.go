@@ -37,15 +37,14 @@ func (s *scramble) add(c claim, had netip.Addr, fails, settles bool) netip.Addr 
 	s.alone.RLock()
 	defer s.alone.RUnlock()
 	s.locked(func() { s.valid[c.id] = c.pod })
-	call := c.call(s.t)
-	r, err := call.Add(s.t.Context())
+	g, err := c.call(s.t).Add(s.t.Context())
 	if err != nil {
 		if had.IsValid() || !triesLater(err) {
 			s.t.Errorf("%s, %s had %s: %v", c.id, c.pod, had, err)
 		}
 		return netip.Addr{}
 	}
-	a, _ := netip.AddrFromSlice(r.IPs[0].Address.IP)
+	a, _ := netip.AddrFromSlice(g.Result.IPs[0].Address.IP)
 	if had.IsValid() && had != a {
 		s.t.Errorf("%s gets %s, %s had %s", c.id, a, c.pod, had)
 	}
@@ -61,14 +60,14 @@ func (s *scramble) add(c claim, had netip.Addr, fails, settles bool) netip.Addr 
 	})
 	s.has(c.id, a)
 	if !fails && settles {
-		s.settle(c, call, a)
+		s.settle(c, g, a)
 	}
 	return a
 }
 
 // settle says that the ADD has succeeded. The pod's earlier sandboxes still exist, so they keep their hold.
-func (s *scramble) settle(c claim, call *ipam.Call, a netip.Addr) {
-	if err := call.ReleasePrevious(s.t.Context()); err != nil {
+func (s *scramble) settle(c claim, g *ipam.Grant, a netip.Addr) {
+	if err := g.Commit(s.t.Context()); err != nil {
 		s.t.Errorf("%s: %v", c.id, err)
 	}
 	s.has(c.id, a)

@@ -118,11 +118,10 @@ func (s *set) add(pod string) {
 		h.asks = netip.AddrFrom4([4]byte{10, 7, 0, byte(10 + s.r.IntN(replicas))})
 		h.args = ";IP=" + h.asks.String()
 	}
-	call := h.call(s.t)
-	r, err := call.Add(s.t.Context())
+	g, err := h.call(s.t).Add(s.t.Context())
 	if err == nil {
-		h.address, _ = netip.AddrFromSlice(r.IPs[0].Address.IP)
-		b, err := json.Marshal(r)
+		h.address, _ = netip.AddrFromSlice(g.Result.IPs[0].Address.IP)
+		b, err := json.Marshal(g.Result)
 		must(s.t, err)
 		h.result = string(b)
 	}
@@ -139,7 +138,7 @@ func (s *set) add(pod string) {
 			}
 		}
 	case err == nil && settles:
-		s.settle(h, call)
+		s.settle(h, g)
 	}
 	if !h.failed {
 		s.current[pod] = h
@@ -157,9 +156,9 @@ func (s *set) check(h *holder) {
 }
 
 // settle tells relink-ipam that the sandbox's whole ADD has succeeded.
-func (s *set) settle(h *holder, call *ipam.Call) {
+func (s *set) settle(h *holder, g *ipam.Grant) {
 	s.steps = append(s.steps, h.id+" is settled")
-	if err := call.ReleasePrevious(s.t.Context()); err != nil {
+	if err := g.Commit(s.t.Context()); err != nil {
 		s.errorf("%v", err)
 	}
 	s.look() // The earlier sandboxes still exist, so they keep their hold.
@@ -209,18 +208,17 @@ func (s *set) byAddress() map[netip.Addr]lease.Lease {
 
 // addAgain repeats the ADD of a sandbox.
 func (s *set) addAgain(h *holder) {
-	call := h.call(s.t)
-	r, err := call.Add(s.t.Context())
+	g, err := h.call(s.t).Add(s.t.Context())
 	s.steps = append(s.steps, fmt.Sprintf("ADD %s again: %v", h.id, err))
 	if err != nil {
 		s.errorf("its address is %s: %v", h.address, err)
 	}
-	if a, _ := netip.AddrFromSlice(r.IPs[0].Address.IP); a != h.address {
+	if a, _ := netip.AddrFromSlice(g.Result.IPs[0].Address.IP); a != h.address {
 		s.errorf("its address is %s, now it is told %s", h.address, a)
 	}
 	s.look()
 	if s.r.IntN(2) == 0 {
-		s.settle(h, call)
+		s.settle(h, g)
 	}
 }
 

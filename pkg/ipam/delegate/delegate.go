@@ -9,6 +9,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -43,41 +44,103 @@ func New(args *skel.CmdArgs, config cniplugin.Network, owners owner.Asker) IPAM 
 // pod.
 func (i IPAM) inProcess() bool { return i.Type == ipam.PluginName && os.Getenv(ExecEnv) == "" }
 
-// Add asks for addresses. The caller calls Find first.
-func (i IPAM) Add(ctx context.Context) (*current.Result, error) {
+// Grant is what a delegate has given. Commit or Undo ends it.
+type Grant struct {
+	// ipam.Grant is whole for relink-ipam in this process. Of a delegate that is executed it has the Result and the Detection.
+	*ipam.Grant
+	delegate IPAM
+	// kept says that Undo gives nothing up.
+	kept bool
+}
+
+// Add asks for addresses. repeated says that an earlier ADD of the attachment may hold them: only its DEL gives them up then. After a
+// failure the attachment holds nothing but these.
+func (i IPAM) Add(ctx context.Context, repeated bool) (*Grant, error) {
+	g := &Grant{delegate: i, kept: repeated}
+	if err := g.Renew(ctx); err != nil {
+		// A delegate that fails may have recorded an address all the same.
+		return nil, cniplugin.Join(err, g.Undo(ctx))
+	}
+	return g, nil
+}
+
+// Renew asks again: Conflict has exchanged an address. After a failure the grant still has to be undone.
+func (g *Grant) Renew(ctx context.Context) (err error) {
+	i := g.delegate
 	if i.Type == "" {
-		return &current.Result{}, nil
+		g.Grant = &ipam.Grant{Result: &current.Result{}}
+		return nil
 	}
 	failpoint.Here("before IPAM ADD")
 	defer failpoint.Here("after IPAM ADD")
 	if i.inProcess() {
-		result, err := i.add(ctx)
-		return result, i.wrap(err)
+		g.Grant, err = i.add(ctx)
+	} else {
+		g.Grant, err = i.executeAdd(ctx)
 	}
+	if err != nil {
+		return i.wrap(err)
+	}
+	if len(g.Result.IPs) == 0 {
+		return cniplugin.Error(types.ErrInternal, "IPAM plugin %s: its result has no address", i.Type)
+	}
+	return nil
+}
+
+// executeAdd runs the delegate as a program of its own. Only relink-ipam can handle a conflict.
+func (i IPAM) executeAdd(ctx context.Context) (*ipam.Grant, error) {
 	r, err := invoke.DelegateAdd(ctx, i.Type, i.args.StdinData, nil)
 	if err != nil {
-		return nil, i.wrap(err)
+		return nil, err
 	}
-	result, err := current.NewResultFromResult(r)
-	return result, i.wrap(err)
+	g := &ipam.Grant{}
+	if g.Result, err = current.NewResultFromResult(r); err == nil && i.Type == ipam.PluginName {
+		g.Detection, err = i.relinkCall.Detection()
+	}
+	return g, err
 }
 
 // add calls relink-ipam. The result is converted to the configuration's version and back, as if it had been
 // printed and read.
-func (i IPAM) add(ctx context.Context) (*current.Result, error) {
-	result, err := i.relinkCall.Add(ctx)
+func (i IPAM) add(ctx context.Context) (*ipam.Grant, error) {
+	g, err := i.relinkCall.Add(ctx)
 	cniVersion := i.relinkCall.Version()
 	if err != nil || cniVersion == current.ImplementedSpecVersion {
-		return result, err
+		return g, err
 	}
 	if cniVersion == "" {
 		cniVersion = "0.1.0" // Readers of a printed result take a missing version for this one.
 	}
-	converted, err := result.GetAsVersion(cniVersion)
+	converted, err := g.Result.GetAsVersion(cniVersion)
 	if err != nil {
 		return nil, err
 	}
-	return current.NewResultFromResult(converted)
+	g.Result, err = current.NewResultFromResult(converted)
+	return g, err
+}
+
+// Conflict records that the host with that MAC uses an address of the result. exchanged says whether Renew gives
+// another one (see ipam.Call.Conflict).
+func (g *Grant) Conflict(ctx context.Context, address netip.Addr, mac string) (exchanged bool, err error) {
+	exchanged, err = g.delegate.relinkCall.Conflict(ctx, address, mac)
+	return exchanged, g.delegate.wrap(err)
+}
+
+// Commit is called when the interface plugin has all that it needs for its result, and before it prints that. If it
+// fails, the ADD must be undone (see ipam.Grant.Commit).
+func (g *Grant) Commit(ctx context.Context) error {
+	if !g.delegate.inProcess() {
+		return nil // The program has done it.
+	}
+	return g.delegate.wrap(g.Grant.Commit(ctx))
+}
+
+// Undo gives the addresses up, unless an earlier ADD may hold them.
+func (g *Grant) Undo(ctx context.Context) error {
+	if g.kept {
+		return nil
+	}
+	return g.delegate.Del(ctx)
 }
 
 // Find reports a delegate that does not exist. For relink's own delegate, it reports what an ADD would refuse in the
@@ -102,46 +165,9 @@ func (i IPAM) Find() error {
 	return cniplugin.ConfigError("ipam.type", i.Type, requirement)
 }
 
-// Detection says how to probe for the addresses before they are used. nil means not at all. Only relink-ipam can handle
-// a conflict.
-func (i IPAM) Detection() (*ipam.Detection, error) {
-	if i.Type != ipam.PluginName {
-		return nil, nil
-	}
-	return i.relinkCall.Detection()
-}
-
-// Migrating says that a pod on another node still uses an address that Add has returned (see ipam.Call.Migrating).
-func (i IPAM) Migrating() bool { return i.inProcess() && i.relinkCall.Migrating() }
-
-// Conflict records that the host with that MAC uses an address that Add returned. exchanged says whether Add now gives
-// another one (see ipam.Call.Conflict).
-func (i IPAM) Conflict(ctx context.Context, address netip.Addr, mac string) (exchanged bool, err error) {
-	exchanged, err = i.relinkCall.Conflict(ctx, address, mac)
-	return exchanged, i.wrap(err)
-}
-
 // Owner returns the owner of the pod by the Kubernetes API, nobody if nobody can tell (see ipam.Call.Owner). A plugin
 // without a delegate has one, too.
 func (i IPAM) Owner(ctx context.Context) attachment.Owner { return i.relinkCall.Owner(ctx) }
-
-// Confirm is called when the interface plugin has all that it needs for its result, and before it prints that. If it
-// fails, the ADD must be undone (see ipam.Call.Confirm).
-func (i IPAM) Confirm(ctx context.Context, result *current.Result) error {
-	if !i.inProcess() {
-		return nil // The program has done it.
-	}
-	return i.wrap(i.relinkCall.Confirm(ctx, result))
-}
-
-// ReleasePrevious is called after the ADD of the interface plugin has succeeded. Only relink-ipam in this process learns of it.
-// Earlier sandboxes of the owner that are proven gone then hold nothing any more.
-func (i IPAM) ReleasePrevious(ctx context.Context) error {
-	if !i.inProcess() {
-		return nil
-	}
-	return i.wrap(i.relinkCall.ReleasePrevious(ctx))
-}
 
 // Del gives up the addresses.
 func (i IPAM) Del(ctx context.Context) error {

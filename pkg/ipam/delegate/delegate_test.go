@@ -29,8 +29,8 @@ func calls(i IPAM) map[string]func(context.Context) error {
 
 func TestNoIPAMGivesNoAddressesAndFailsNothing(t *testing.T) {
 	t.Setenv("CNI_PATH", t.TempDir())
-	r, err := IPAM{}.Add(t.Context())
-	if diff := cmp.Diff(&current.Result{}, r); err != nil || diff != "" {
+	g, err := IPAM{}.Add(t.Context(), false)
+	if diff := cmp.Diff(&current.Result{}, g.Result); err != nil || diff != "" {
 		t.Errorf("Add(): %v (-want +got):\n%s", err, diff)
 	}
 	for command, call := range calls(IPAM{}) {
