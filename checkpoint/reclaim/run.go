@@ -308,7 +308,7 @@ func (o *GCOutcome) holderProof() string { return o.proof("its sandbox is gone")
 func (p *pass) releaseHolder(ctx context.Context, o *GCOutcome) {
 	s, l := p.storeOf(o), o.Subject.Lease
 	if tryFree(ctx, o, func() error {
-		return s.GiveUp(ctx, lease.GoneHolder{Address: l.Address, Holder: *o.Subject.Holder, Reason: o.holderProof()})
+		return s.GiveUp(ctx, lease.Filter{Holders: []lease.SeenHolder{{Address: l.Address, Holder: *o.Subject.Holder}}}, o.holderProof())
 	}) {
 		o.setAddressState(s.Get(ctx, l.Address))
 	}
@@ -337,7 +337,7 @@ func (p *pass) endReservation(ctx context.Context, o *GCOutcome) {
 		o.State, o.Reason = change.Kept, "asked once more, right before: "+err.Error()
 		return
 	}
-	if tryFree(ctx, o, func() error { return s.EndReservation(ctx, l, o.proof("nobody will ask for it")) }) {
+	if tryFree(ctx, o, func() error { return s.End(ctx, l, o.proof("nobody will ask for it")) }) {
 		o.setAddressState(s.Get(ctx, l.Address))
 	}
 }

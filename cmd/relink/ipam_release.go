@@ -111,30 +111,29 @@ func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network strin
 	return nil, fmt.Errorf("%s is leased in networks %s: give --network NETWORK", address, strings.Join(texts(found, (*lease.Store).Network), ", "))
 }
 
-// expected returns the lease that was seen, with the holders that the user means. errors.Is matches lease.ErrHolderChanged if
+// chosen returns the holders that the user means, of the lease that was seen. errors.Is matches lease.ErrHolderChanged if
 // somebody else has the address.
-func (e namedHolder) expected(l lease.Lease) (expected lease.Expected, err error) {
-	expected.Lease = l
-	mismatch := fmt.Errorf("%s is %w: it is %s", l.Address, lease.ErrHolderChanged, l.Describe())
-	if e.unheld && l.IsOwnerless() {
-		return expected, nil
+func (e namedHolder) chosen(current lease.Lease) (holders []lease.SeenHolder, err error) {
+	mismatch := fmt.Errorf("%s is %w: it is %s", current.Address, lease.ErrHolderChanged, current.Describe())
+	if e.unheld && current.IsOwnerless() {
+		return nil, nil
 	} else if e.unheld {
-		return expected, mismatch
+		return nil, mismatch
 	}
-	meant, err := choose(e.holdings(l), e.Selection)
-	if errors.Is(err, selection.ErrNothing) && l.IsOwnerless() {
-		return expected, fmt.Errorf("%w; to release it, give --nobody instead of the holder", mismatch)
+	meant, err := choose(e.holdings(current), e.Selection)
+	if errors.Is(err, selection.ErrNothing) && current.IsOwnerless() {
+		return nil, fmt.Errorf("%w; to release it, give --nobody instead of the holder", mismatch)
 	} else if errors.Is(err, selection.ErrNothing) {
 		words := e.Words()
 		if e.ifName != "" {
 			words = append(words, "--ifname", e.ifName)
 		}
-		return expected, fmt.Errorf("%w, and not %q", mismatch, strings.Join(words, " "))
+		return nil, fmt.Errorf("%w, and not %q", mismatch, strings.Join(words, " "))
 	}
 	for _, h := range meant {
-		expected.Holders = append(expected.Holders, h.holder)
+		holders = append(holders, lease.SeenHolder{Address: current.Address, Holder: h.holder})
 	}
-	return expected, err
+	return holders, err
 }
 
 // holdings returns who has the address. Nobody has an address in quarantine. A reserved address belongs to its pod,
@@ -151,15 +150,7 @@ func (e namedHolder) holdings(l lease.Lease) []holding {
 
 // release finds the holder that the user means. It releases the address only if that holder still has it: the store compares.
 func release(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder, s *screen) error {
-	var released, remaining lease.Lease
-	var expected lease.Expected
-	current, err := store.Get(ctx, address)
-	if err == nil {
-		expected, err = holder.expected(current)
-	}
-	if err == nil {
-		released, remaining, err = store.ReleaseByHand(ctx, address, expected)
-	}
+	released, remaining, err := releaseNamed(ctx, store, address, holder)
 	switch {
 	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased):
 		return reportDifference(s, err)
@@ -174,4 +165,27 @@ func release(ctx context.Context, store *lease.Store, address netip.Addr, holder
 		state = "it is in quarantine until " + timeCell(remaining.Until)
 	}
 	return s.present(released, true, func() { s.info(fmt.Sprintf("released %s: it was %s; %s", address, released.Describe(), state)) })
+}
+
+// releaseNamed finds the holder that the user means. It releases the address only if that holder still has it: the store
+// compares.
+func releaseNamed(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder) (released, remaining lease.Lease, err error) {
+	if released, err = store.Get(ctx, address); err != nil {
+		return released, remaining, err
+	}
+	holders, err := holder.chosen(released)
+	switch {
+	case err != nil:
+	case released.State == lease.Held:
+		err = store.GiveUp(ctx, lease.Filter{Holders: holders}, lease.ByHand)
+	default:
+		err = store.End(ctx, released, lease.ByHand)
+	}
+	if err != nil {
+		return released, remaining, err
+	}
+	if remaining, err = store.Get(ctx, address); errors.Is(err, lease.ErrNotLeased) {
+		err = nil
+	}
+	return released, remaining, err
 }

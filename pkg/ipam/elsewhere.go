@@ -90,7 +90,7 @@ func (c *Call) endReservation(ctx context.Context, store *lease.Store, l lease.L
 	if err := store.SetCluster(ctx, j.Cluster); err != nil { // It knows the owner of the address, and so it is this cluster.
 		return kept(err)
 	}
-	if err := store.EndReservation(ctx, l, "no address was free, and "+j.PodLocation); err != nil {
+	if err := store.End(ctx, l, "no address was free, and "+j.PodLocation); err != nil {
 		return kept(err)
 	}
 	fmt.Fprintf(c.stderr, "%s: %s does not wait for %s any more: no address was free, and %s\n", PluginName, l.Address, l.Owner, j.PodLocation)

@@ -37,7 +37,7 @@ func (c *Call) GC(ctx context.Context) error {
 	defer cancel()
 	unlisted := unlistedHolders(leases, c.config.Name, valid)
 	evidence := c.prove(looking, unlisted)
-	var ended []lease.GoneHolder
+	var ended []lease.SeenHolder
 	var kept []string
 	for _, g := range unlisted {
 		e := evidence[g.Holder.Namespace]
@@ -52,16 +52,16 @@ func (c *Call) GC(ctx context.Context) error {
 	if message := cniplugin.KeptByGC(kept); message != "" {
 		fmt.Fprintln(c.stderr, printable.Line(PluginName+": "+message))
 	}
-	return giveUp(ctx, store, ended)
+	return giveUp(ctx, store, ended, "its attachment is not valid any more")
 }
 
 // unlistedHolders are the holders on the network that the runtime does not list. A store can have those of other networks, and those of an
 // earlier name of this one, which the runtime never lists.
-func unlistedHolders(leases []lease.Lease, network string, valid map[types.GCAttachment]bool) (unlisted []lease.GoneHolder) {
+func unlistedHolders(leases []lease.Lease, network string, valid map[types.GCAttachment]bool) (unlisted []lease.SeenHolder) {
 	for _, l := range leases {
 		for _, h := range l.Holders {
 			if h.Key(l.Network).Network == network && !valid[types.GCAttachment{ContainerID: h.ContainerID, IfName: h.IfName}] {
-				unlisted = append(unlisted, lease.GoneHolder{Address: l.Address, Holder: h, Reason: "its attachment is not valid any more"})
+				unlisted = append(unlisted, lease.SeenHolder{Address: l.Address, Holder: h})
 			}
 		}
 	}

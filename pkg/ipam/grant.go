@@ -36,7 +36,7 @@ type Grant struct {
 	// claims is what the API has to be told before the ADD ends.
 	claims []pool.ClaimedAddress
 	// previousHolders are other holders of the addresses: the sandboxes before this one.
-	previousHolders []lease.GoneHolder
+	previousHolders []lease.SeenHolder
 }
 
 // Add gives the attachment one address of each range set. A repeated ADD returns what the first did.
@@ -109,7 +109,7 @@ func (g *Grant) add(l lease.Lease, subnet netip.Prefix, gateway netip.Addr) {
 	})
 	for _, h := range l.Holders {
 		if !h.IsAttachment(g.call.key()) {
-			g.previousHolders = append(g.previousHolders, lease.GoneHolder{Address: l.Address, Holder: h, Reason: "its sandbox is gone, and the owner's next one is attached"})
+			g.previousHolders = append(g.previousHolders, lease.SeenHolder{Address: l.Address, Holder: h})
 		}
 	}
 }
@@ -186,13 +186,12 @@ func (g *Grant) releasePrevious(ctx context.Context) error {
 	looking, cancel := context.WithTimeout(ctx, g.call.releaseTimeout)
 	defer cancel()
 	evidence := g.call.prove(looking, g.previousHolders)
-	return giveUp(ctx, g.call.store, slices.DeleteFunc(slices.Clone(g.previousHolders), func(h lease.GoneHolder) bool {
-		return evidence[h.Holder.Namespace].Verdict != sandbox.VerdictGone
-	}))
+	gone := slices.DeleteFunc(slices.Clone(g.previousHolders), func(h lease.SeenHolder) bool { return evidence[h.Holder.Namespace].Verdict != sandbox.VerdictGone })
+	return giveUp(ctx, g.call.store, gone, "its sandbox is gone, and the owner's next one is attached")
 }
 
 // prove says which of the holders are proven gone, by their namespaces.
-func (c *Call) prove(ctx context.Context, holders []lease.GoneHolder) map[attachment.Namespace]sandbox.Evidence {
+func (c *Call) prove(ctx context.Context, holders []lease.SeenHolder) map[attachment.Namespace]sandbox.Evidence {
 	var namespaces []attachment.Namespace
 	for _, h := range holders {
 		namespaces = append(namespaces, h.Holder.Namespace)
@@ -201,11 +200,11 @@ func (c *Call) prove(ctx context.Context, holders []lease.GoneHolder) map[attach
 }
 
 // giveUp has the holders give up their addresses. It is no error if one has done so meanwhile.
-func giveUp(ctx context.Context, store *lease.Store, holders []lease.GoneHolder) error {
+func giveUp(ctx context.Context, store *lease.Store, holders []lease.SeenHolder, why string) error {
 	if len(holders) == 0 {
 		return nil
 	}
-	err := store.GiveUp(ctx, holders...)
+	err := store.GiveUp(ctx, lease.Filter{Holders: holders}, why)
 	if errors.Is(err, lease.ErrHolderChanged) {
 		return nil
 	}

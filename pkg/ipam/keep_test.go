@@ -160,7 +160,7 @@ func TestReservationEndsWhenReleasedOrAfterRetain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := n.store(t).ReleaseByHand(t.Context(), seen.Address, lease.Expected{Lease: seen}); err != nil {
+	if err := n.store(t).End(t.Context(), seen, lease.ByHand); err != nil {
 		t.Fatal(err)
 	}
 	n.expect(t, "one released", "10.3.0.2 reserved c0/eth0 web-0", "10.3.0.4 reserved c2/eth0 web-2")

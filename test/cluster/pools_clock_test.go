@@ -38,7 +38,7 @@ func (a *api) clockJumpsBy(t *testing.T, users map[string]user, jump time.Durati
 		given
 		lease.Policy
 	}{{owned, kept}, {resting, lease.Policy{Quarantine: lease.Duration(time.Hour)}}} {
-		if err := one.store.Release(t.Context(), p.key, p.Policy); err != nil {
+		if err := one.store.GiveUp(t.Context(), lease.Filter{Attachment: p.key, Policy: p.Policy}, "released"); err != nil {
 			t.Fatal(err)
 		}
 	}

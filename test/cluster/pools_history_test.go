@@ -127,7 +127,7 @@ func (b *busy) work(t *testing.T, h *history, over func() bool, faults func()) {
 
 func (b *busy) ends(t *testing.T, h *history, p given, policy lease.Policy) {
 	called := time.Now()
-	if err := b.store.Release(t.Context(), p.key, policy); err != nil {
+	if err := b.store.GiveUp(t.Context(), lease.Filter{Attachment: p.key, Policy: policy}, "released"); err != nil {
 		t.Errorf("%s: DEL: %v", b.name, err)
 	}
 	h.record(b.number, handover{p.address, p.key.ContainerID, false}, called)

@@ -151,7 +151,7 @@ func (w *simulation) del(p running) {
 		policy = sticky
 	}
 	w.note("%s: DEL of %s, which has had %s", p.on.name, p.pod.key.ContainerID, p.pod.address)
-	if err := p.on.store.Release(w.t.Context(), p.pod.key, policy); err != nil {
+	if err := p.on.store.GiveUp(w.t.Context(), lease.Filter{Attachment: p.pod.key, Policy: policy}, "released"); err != nil {
 		w.fatalf("DEL: %v", err)
 	}
 }

@@ -323,7 +323,7 @@ func (p *pool) endReservations(t testing.TB) {
 		case lease.Held:
 			t.Errorf("still held: %+v", l)
 		case lease.Reserved:
-			if _, _, err := p.store(t).ReleaseByHand(t.Context(), l.Address, lease.Expected{Lease: l}); err != nil {
+			if err := p.store(t).End(t.Context(), l, lease.ByHand); err != nil {
 				t.Error(err)
 			}
 		}

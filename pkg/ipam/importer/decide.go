@@ -214,7 +214,7 @@ func (im *importRun) giveUpGone(l lease.Lease, reason string, named ...lease.Hol
 			j := im.node.Judge(l.Address, h, im.instant, append(reclaim.OtherHolders(l, h), named...)...)
 			if isGone(j) {
 				im.batch.GoneHolders = append(im.batch.GoneHolders, lease.GoneHolder{
-					Address: l.Address, Holder: h, Reason: fmt.Sprintf("given up through %s: %s; its sandbox is gone: %s", im.Plugin, reason, j.Reason()),
+					SeenHolder: lease.SeenHolder{Address: l.Address, Holder: h}, Reason: fmt.Sprintf("given up through %s: %s; its sandbox is gone: %s", im.Plugin, reason, j.Reason()),
 				})
 				im.files = append(im.files, EntryOutcome{
 					Address: l.Address, Attachment: h.Key(im.store), Owner: l.Owner, State: GivenUp, Reason: fmt.Sprintf("%s; %s", reason, j.Reason()),

@@ -260,7 +260,7 @@ func (c choice) isOwnerLease(l Lease) bool {
 	if l.Owner == c.Owner || slices.Contains(c.AlternateOwners, l.Owner) {
 		return true
 	}
-	return !l.isReservedByHand(c.instant) && (c.isAPIOwnerLease(l) || c.isPodLease(l))
+	return !l.ReservedByHandAt(c.instant) && (c.isAPIOwnerLease(l) || c.isPodLease(l))
 }
 
 // isPodLease says whether the pod that asks had the address last. Its owner can have been made anew meanwhile.
@@ -298,7 +298,7 @@ func (c choice) compare(a, b Lease) int {
 
 // byHandSince is when an operator made the reservation that is in force. Zero stands for none.
 func (c choice) byHandSince(l Lease) time.Time {
-	if !l.isReservedByHand(c.instant) {
+	if !l.ReservedByHandAt(c.instant) {
 		return time.Time{}
 	}
 	return l.ByHandAt
@@ -307,7 +307,7 @@ func (c choice) byHandSince(l Lease) time.Time {
 func (c choice) rank(l Lease) int {
 	ifName := l.Newest().IfName
 	switch {
-	case l.isReservedByHand(c.instant) && (ifName == c.Attachment.IfName || ifName == ""), c.Policy.Shared && ifName == c.Attachment.IfName && c.isRequestingPod(l.Newest().Pod):
+	case l.ReservedByHandAt(c.instant) && (ifName == c.Attachment.IfName || ifName == ""), c.Policy.Shared && ifName == c.Attachment.IfName && c.isRequestingPod(l.Newest().Pod):
 		return 0
 	case l.State == Held: // By an earlier sandbox of the owner, on the same interface: the owner had this one last.
 		return 1
@@ -339,7 +339,7 @@ func (c choice) canTakeOver(l Lease, asked bool) bool {
 	if l.State != Held || !c.isOwnerLease(l) || c.heldByOtherPod(l) {
 		return false
 	}
-	keeps := asked && (c.isAPIOwnerLease(l) || c.isPodLease(l)) || c.Policy.Sticky || l.Newest().Policy.Sticky || l.isReservedByHand(c.instant)
+	keeps := asked && (c.isAPIOwnerLease(l) || c.isPodLease(l)) || c.Policy.Sticky || l.Newest().Policy.Sticky || l.ReservedByHandAt(c.instant)
 	return keeps && slices.ContainsFunc(l.Holders, func(h Holder) bool {
 		return h.IfName == c.Attachment.IfName && h.ContainerID != c.Attachment.ContainerID
 	})

@@ -203,7 +203,7 @@ func (c choice) isKeptByAPI() bool { return c.Policy.KeptByAPI() && c.Owner != (
 // isInDoubt says whether the owner can have another address on another node by now: the API does not know of this one, and the agent was
 // not asked, or has told of the other one.
 func (c choice) isInDoubt(l Lease) bool {
-	if c.pool == nil || !c.isKeptByAPI() || l.Claimed || l.isReservedByHand(c.instant) {
+	if c.pool == nil || !c.isKeptByAPI() || l.Claimed || l.ReservedByHandAt(c.instant) {
 		return false
 	}
 	a := c.firstOfPool(c.OwnerAddresses)

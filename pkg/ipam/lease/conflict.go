@@ -33,7 +33,7 @@ func (s *Store) Conflict(ctx context.Context, a attachment.Key, address netip.Ad
 			return errUnchanged
 		}
 		lease.Conflict, lease.Reason = true, "in use by "+mac
-		exchanged = !lease.isReservedByHand(l.instant) && (h.Origin == InTurn || h.Origin == LongestReleased)
+		exchanged = !lease.ReservedByHandAt(l.instant) && (h.Origin == InTurn || h.Origin == LongestReleased)
 		remaining := lease
 		if exchanged {
 			lease.Owner = attachment.Owner{}

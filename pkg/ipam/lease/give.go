@@ -48,7 +48,7 @@ func (c choice) giveInTurn(a netip.Addr, origin Origin) (Lease, error) {
 // earlier one has the address as before.
 func (c choice) give(previous Lease, origin Origin) (Lease, error) {
 	owner := c.Owner
-	if previous.isReservedByHand(c.instant) {
+	if previous.ReservedByHandAt(c.instant) {
 		owner = previous.Owner // The operator's word stays: the next ADD finds it again.
 	}
 	lease := Lease{
@@ -82,7 +82,7 @@ func (c choice) endOtherReservations(lease Lease, previous State) error {
 	}
 	leases = slices.DeleteFunc(leases, func(candidate Lease) bool {
 		differs := candidate.Last.Policy.keptForSeveral() != c.Policy.keptForSeveral()
-		return !c.allRanges.Has(candidate.Address) || differs || candidate.State != Reserved || candidate.isReservedByHand(c.instant) || candidate.Last.IfName != c.Attachment.IfName
+		return !c.allRanges.Has(candidate.Address) || differs || candidate.State != Reserved || candidate.ReservedByHandAt(c.instant) || candidate.Last.IfName != c.Attachment.IfName
 	})
 	if c.Policy.keptForSeveral() && len(leases) > 0 {
 		slices.SortFunc(leases, c.compare)
@@ -91,8 +91,9 @@ func (c choice) endOtherReservations(lease Lease, previous State) error {
 			leases = nil
 		}
 	}
+	why := fmt.Sprintf("the owner has %s instead", lease.Address)
 	for _, reservation := range leases {
-		if err := c.endReservation(reservation, Holder{}, fmt.Sprintf("the owner has %s instead", lease.Address)); err != nil {
+		if err := c.endReservation(reservation, Holder{}, Event{Type: Ended, Reason: why}, why); err != nil {
 			return err
 		}
 	}

@@ -8,17 +8,37 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
+// Release is the DEL of the attachment.
+func (s *Store) Release(ctx context.Context, a attachment.Key, p Policy) error {
+	return s.GiveUp(ctx, Filter{Attachment: a, Policy: p}, "released")
+}
+
+// ReleaseByHand is what an operator does who has seen the lease and means these holders, or all.
+func (s *Store) ReleaseByHand(ctx context.Context, seen Lease, holders ...Holder) error {
+	if seen.State != Held {
+		return s.End(ctx, seen, ByHand)
+	}
+	if holders == nil {
+		holders = seen.Holders
+	}
+	var meant []SeenHolder
+	for _, h := range holders {
+		meant = append(meant, SeenHolder{seen.Address, h})
+	}
+	return s.GiveUp(ctx, Filter{Holders: meant}, ByHand)
+}
+
 // giveUpWhere has the holders give up that match.
 func (s *Store) giveUpWhere(ctx context.Context, leases []Lease, reason string, match func(Holder) bool) error {
-	var gone []GoneHolder
+	var gone []SeenHolder
 	for _, l := range leases {
 		for _, h := range l.Holders {
 			if match(h) {
-				gone = append(gone, GoneHolder{l.Address, h, reason})
+				gone = append(gone, SeenHolder{l.Address, h})
 			}
 		}
 	}
-	err := s.GiveUp(ctx, gone...)
+	err := s.GiveUp(ctx, Filter{Holders: gone}, reason)
 	if errors.Is(err, ErrHolderChanged) {
 		return nil
 	}
@@ -48,5 +68,5 @@ func (s *Store) ReleasePrevious(ctx context.Context, a attachment.Key, isGone fu
 
 // RemoveHolder gives up for one holder.
 func (s *Store) RemoveHolder(ctx context.Context, held Lease, h Holder, reason string) error {
-	return s.GiveUp(ctx, GoneHolder{held.Address, h, reason})
+	return s.GiveUp(ctx, Filter{Holders: []SeenHolder{{held.Address, h}}}, reason)
 }

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -21,11 +20,17 @@ type ImportView struct {
 
 // Import is what is taken in.
 type Import struct {
-	// GoneHolders are holders that give up their addresses before the leases are taken in.
+	// GoneHolders give up their addresses before the leases are taken in.
 	GoneHolders []GoneHolder
 	// Leases are in the order of their addresses. Each replaces the lease that its address had.
 	Leases []Lease
 	// Reason is where the leases come from.
+	Reason string
+}
+
+// GoneHolder is a holder that is proven gone. Reason is the proof.
+type GoneHolder struct {
+	SeenHolder
 	Reason string
 }
 
@@ -66,8 +71,10 @@ func (s *Store) Import(ctx context.Context, dryRun bool, decide func(ImportView)
 }
 
 func (l *leaseTx) importLeases(batch Import) error {
-	if _, changed, err := l.giveUpHolders(batch.GoneHolders); changed != nil || err != nil {
-		return cmp.Or(err, changed)
+	for _, g := range batch.GoneHolders {
+		if err := l.giveUpSeen(g.SeenHolder, g.Reason); err != nil {
+			return err
+		}
 	}
 	if err := l.indexInOrder(batch.Leases); err != nil {
 		return err

@@ -43,14 +43,14 @@ func TestTakeIn(t *testing.T) {
 		}, nil, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0 db-0"}},
 		"a holder is gone": {false, func(_ *node, v ImportView) Import {
 			l := v.Leases[addr("10.3.0.2")]
-			return Import{GoneHolders: []GoneHolder{{l.Address, l.Holders[0], "its file is gone"}}}
+			return Import{GoneHolders: []GoneHolder{{SeenHolder{l.Address, l.Holders[0]}, "its file is gone"}}}
 		}, nil, []string{"10.3.0.2 held c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
 		"both holders are gone": {false, func(_ *node, v ImportView) Import {
 			l := v.Leases[addr("10.3.0.2")]
-			return Import{GoneHolders: []GoneHolder{{l.Address, l.Holders[0], "its file is gone"}, {l.Address, l.Holders[1], "its file is gone"}}}
+			return Import{GoneHolders: []GoneHolder{{SeenHolder{l.Address, l.Holders[0]}, "its file is gone"}, {SeenHolder{l.Address, l.Holders[1]}, "its file is gone"}}}
 		}, nil, []string{"10.3.0.2 reserved c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
 		"gone from what is free": {false, func(*node, ImportView) Import {
-			return Import{GoneHolders: []GoneHolder{{addr("10.3.0.9"), Holder{ContainerID: "x", IfName: "eth0"}, "gone"}}}
+			return Import{GoneHolders: []GoneHolder{{SeenHolder{addr("10.3.0.9"), Holder{ContainerID: "x", IfName: "eth0"}}, "gone"}}}
 		}, ErrNotLeased, []string{"10.3.0.2 held c1/eth0+c2/eth0 web-0", "10.3.0.3 held c3/eth0"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -256,7 +256,7 @@ func (l Lease) GivenUp(reason string, instant time.Time) Lease {
 		l.Last.Policy.Quarantine = max(l.Last.Policy.Quarantine, DefaultQuarantine)
 	}
 	l.ReleasedAt, l.Reason = instant, reason
-	if l.ByHand && !l.isReservedByHand(instant) {
+	if l.ByHand && !l.ReservedByHandAt(instant) {
 		l.dropByHand()
 		if l.Last.Policy.ByOwner { // The operator has kept it for the pod by its name. That is over.
 			l.Owner = l.Last.Owner
@@ -276,8 +276,9 @@ func (l Lease) GivenUp(reason string, instant time.Time) Lease {
 // dropByHand takes back what an operator has reserved.
 func (l *Lease) dropByHand() { l.ByHand, l.ByHandAt, l.ByHandUntil = false, time.Time{}, time.Time{} }
 
-// isReservedByHand says whether an operator's reservation is in force.
-func (l Lease) isReservedByHand(instant time.Time) bool {
+// ReservedByHandAt says whether an operator's reservation of the address is in force. instant is the store's time
+// (ClockAhead).
+func (l Lease) ReservedByHandAt(instant time.Time) bool {
 	return l.ByHand && (l.ByHandUntil.IsZero() || instant.Before(l.ByHandUntil))
 }
 

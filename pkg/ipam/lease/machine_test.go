@@ -228,21 +228,22 @@ func (m *machine) reserve(t *rapid.T) {
 func (m *machine) releaseByHand(t *rapid.T) {
 	a := drawAddress(t)
 	l, leased := m.model.current()[a]
-	expected := Expected{Lease: l}
+	l.Address = a
+	holders := l.Holders
 	if l.State == Held && rapid.Bool().Draw(t, "one holder") {
-		expected.Holders = []Holder{rapid.SampledFrom(l.Holders).Draw(t, "holder")}
+		holders = []Holder{rapid.SampledFrom(l.Holders).Draw(t, "holder")}
 	}
 	if leased && rapid.IntRange(0, 3).Draw(t, "wrong") == 0 {
 		l.Owner, l.Holders = pod("another"), append(slices.Clone(l.Holders), Holder{ContainerID: "another"})
-		_, _, err := m.store.ReleaseByHand(t.Context(), a, Expected{Lease: l})
+		err := m.store.ReleaseByHand(t.Context(), l)
 		agree(t, "release of another's", err, ErrHolderChanged)
 		return
 	}
-	_, _, err := m.store.ReleaseByHand(t.Context(), a, expected)
+	err := m.store.ReleaseByHand(t.Context(), l, holders...)
 	if m.disk.lacksRoom(t, err, false) {
 		return
 	}
-	agree(t, "release", err, m.model.releaseByHand(a, expected.includes))
+	agree(t, "release", err, m.model.releaseByHand(a, func(h Holder) bool { return slices.ContainsFunc(holders, h.sameAttachment) }))
 }
 
 func (m *machine) conflict(t *rapid.T) {
@@ -263,7 +264,7 @@ func (m *machine) crash(t *rapid.T) {
 	key := drawKey(t)
 	err := m.store.update(t.Context(), func(l *leaseTx) error {
 		if _, err := l.allocate(Request{Attachment: key, Sets: plans[0].sets}); err == nil {
-			err = l.release(drawKey(t), Policy{})
+			err = l.release(Filter{Attachment: drawKey(t), Policy: Policy{}}, "released")
 			if err != nil && !errors.Is(err, errUnchanged) {
 				t.Fatal(err)
 			}

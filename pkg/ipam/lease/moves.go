@@ -57,7 +57,7 @@ func (s *Store) CancelIncoming(ctx context.Context, poolName string, a netip.Add
 		if err != nil {
 			return err
 		}
-		if lease.State != Reserved || lease.isReservedByHand(l.instant) || granted {
+		if lease.State != Reserved || lease.ReservedByHandAt(l.instant) || granted {
 			return errUnchanged
 		}
 		l.addEvent(Event{Type: Ended, Reason: "it does not come to this node"}.withLease(lease, Holder{}))

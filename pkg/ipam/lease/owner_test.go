@@ -110,7 +110,7 @@ func TestWhatWasKeptByThePodsNameIsTheOwners(t *testing.T) {
 	n.del(t, "c5/eth0")
 	n.later(2 * time.Hour) // The operator's reservation is over. The policy keeps the address.
 	l = n.gives(t, n.ofOwner("c6/eth0", "web-0", set("web", 0)), "10.3.0.8")
-	if l.Owner != set("web", 0) || l.ByHand && l.isReservedByHand(n.day) {
+	if l.Owner != set("web", 0) || l.ByHand && l.ReservedByHandAt(n.day) {
 		t.Errorf("it is now %+v", l)
 	}
 }

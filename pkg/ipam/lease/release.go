@@ -55,29 +55,31 @@ func (l *leaseTx) freeEarlierBoots() error {
 // isOfEarlierBoot says whether the holder is of an earlier boot, and so gone.
 func (l *leaseTx) isOfEarlierBoot(h Holder) bool { return h.Namespace.BootID != l.bootID() }
 
-// giveUp removes the holders that are gone. With the last holder, the address is given up.
-func (l *leaseTx) giveUp(lease Lease, match func(Holder) bool, reason string) error {
-	remaining := lease.withoutHolders(match, reason, l.instant)
-	if remaining.State == Reserved && !remaining.ByHand {
+// giveUp removes the holders that match. With the last holder, the address is given up. No policy keeps what an operator releases.
+func (l *leaseTx) giveUp(lease Lease, match func(Holder) bool, why string) error {
+	remaining, eventType := lease.withoutHolders(match, why, l.instant), GaveUp
+	switch {
+	case why == ByHand:
+		if eventType = ReleasedByHand; remaining.State != Held {
+			released := lease.withoutSticky()
+			released.dropByHand()
+			remaining = released.GivenUp(releasedByHand, l.instant)
+		}
+	case remaining.State == Reserved && !remaining.ByHand:
 		superseded, err := l.superseded(remaining)
 		if err != nil {
 			return err
 		}
 		if superseded {
-			remaining = lease.withoutSticky().withoutHolders(match, reason, l.instant)
+			remaining = lease.withoutSticky().GivenUp(why, l.instant)
 		}
 	}
-	return l.putRemaining(lease, remaining, match, GaveUp, reason)
-}
-
-// putRemaining stores the lease that is left, and notes what happened to each holder that is gone.
-func (l *leaseTx) putRemaining(previous, remaining Lease, match func(Holder) bool, eventType EventType, reason string) error {
-	for _, h := range previous.Holders {
+	for _, h := range lease.Holders {
 		if match(h) {
-			l.addEvent(Event{Type: eventType, Reason: reason, StateAfter: remaining.State}.withLease(previous, h))
+			l.addEvent(Event{Type: eventType, Reason: why, StateAfter: remaining.State}.withLease(lease, h))
 		}
 	}
-	return l.replace(previous, remaining)
+	return l.replace(lease, remaining)
 }
 
 // replace stores the lease that is left of the previous one, if any is.
@@ -88,11 +90,12 @@ func (l *leaseTx) replace(previous, remaining Lease) error {
 	return l.put(remaining)
 }
 
-// endReservation ends the reservation: the address goes into quarantine, or is free.
-func (l *leaseTx) endReservation(reservation Lease, last Holder, reason string) error {
-	remaining := reservation.unreserved(reason, l.instant)
-	l.addEvent(Event{Type: Ended, Reason: reason, StateAfter: remaining.State}.withLease(reservation, last))
-	return l.replace(reservation, remaining)
+// endReservation ends the reservation or the quarantine: the address goes into quarantine if that is not over, or is free.
+func (l *leaseTx) endReservation(lease Lease, last Holder, event Event, why string) error {
+	remaining := lease.unreserved(why, l.instant)
+	event.StateAfter = remaining.State
+	l.addEvent(event.withLease(lease, last))
+	return l.replace(lease, remaining)
 }
 
 // superseded says whether the owner has another address of the same set on the same interface by now. Then
@@ -119,29 +122,95 @@ func (l *leaseTx) superseded(lease Lease) (bool, error) {
 	return false, nil
 }
 
-// Release gives up whatever the attachment holds, and nothing that another one holds, even of the same
-// owner. The address stays reserved for the owner if its lease says so, or sticky, which is the policy in the
-// attachment's configuration now. ErrNotLeased: there is no store.
-func (s *Store) Release(ctx context.Context, a attachment.Key, sticky Policy) error {
-	// A DEL names its sandbox, so it frees nobody else's address. A runtime would repeat one that fails for ever.
-	return s.AllowForeign().change(ctx, func(l *leaseTx) error { return l.release(a, sticky) })
+// SeenHolder is a holder of an address, as somebody has seen it.
+type SeenHolder struct {
+	Address netip.Addr
+	Holder  Holder
 }
 
-func (l *leaseTx) release(a attachment.Key, sticky Policy) error {
-	held, err := l.heldBy(a)
+// Filter says who gives up: an attachment, or holders.
+type Filter struct {
+	// Attachment gives up whatever it holds, and nothing that another one holds, even of the same owner. That is its DEL. The addresses
+	// stay reserved for the owner if its lease says so, or Policy, which is the one in the attachment's configuration now.
+	Attachment attachment.Key
+	Policy     Policy
+	// Holders give up, each only if it still has the address from the same time.
+	Holders []SeenHolder
+}
+
+// ByHand is why an operator gives up an address or ends a reservation, whatever keeps it. It is also why an operator's reservation is there.
+const ByHand = "by hand"
+
+// releasedByHand is why an address that an operator released is in quarantine.
+const releasedByHand = "released by hand"
+
+// GiveUp has those give up their addresses that the filter says. why is the proof that they are gone, for History. ErrHolderChanged: a holder
+// has its address no more; ErrNotLeased: an address is free. The other holders give theirs up then, unless it is ByHand. ErrNotLeased also if
+// there is no store.
+func (s *Store) GiveUp(ctx context.Context, f Filter, why string) error {
+	if f.Attachment != (attachment.Key{}) {
+		// A DEL names its sandbox, so it frees nobody else's address. A runtime would repeat one that fails for ever.
+		return s.AllowForeign().change(ctx, func(l *leaseTx) error { return l.release(f, why) })
+	}
+	var changed error
+	err := s.change(ctx, func(l *leaseTx) error {
+		if err := l.freeExpired(); err != nil {
+			return err
+		}
+		if why == ByHand {
+			for _, h := range f.Holders {
+				if _, err := l.leaseOf(h); err != nil {
+					return err
+				}
+			}
+		}
+		count := 0
+		for _, h := range f.Holders {
+			switch err := l.giveUpSeen(h, why); {
+			case err == nil:
+				count++
+			case errors.Is(err, ErrHolderChanged), errors.Is(err, ErrNotLeased):
+				changed = errors.Join(changed, err)
+			default:
+				return err
+			}
+		}
+		if count == 0 {
+			return errUnchanged
+		}
+		return nil
+	})
+	return cmp.Or(err, changed)
+}
+
+func (l *leaseTx) release(f Filter, why string) error {
+	held, err := l.heldBy(f.Attachment)
+	if err == nil && len(held) == 0 {
+		err = errUnchanged
+	}
+	for _, lease := range held {
+		lease.makeSticky(f.Attachment, f.Policy)
+		err = errors.Join(err, l.giveUp(lease, func(h Holder) bool { return h.IsAttachment(f.Attachment) }, why))
+	}
+	return err
+}
+
+// giveUpSeen has the holder give up its address, if it still has it.
+func (l *leaseTx) giveUpSeen(seen SeenHolder, why string) error {
+	lease, err := l.leaseOf(seen)
 	if err != nil {
 		return err
 	}
-	if len(held) == 0 {
-		return errUnchanged
+	return l.giveUp(lease, seen.Holder.isSame, why)
+}
+
+// leaseOf returns the lease of the holder's address, if it still has it.
+func (l *leaseTx) leaseOf(seen SeenHolder) (Lease, error) {
+	lease, err := l.find(seen.Address)
+	if err = cmp.Or(err, l.checkLeased(seen.Address, lease)); err == nil && !slices.ContainsFunc(lease.Holders, seen.Holder.isSame) {
+		err = notAsExpected(lease)
 	}
-	for _, lease := range held {
-		lease.makeSticky(a, sticky)
-		if err := l.giveUp(lease, func(h Holder) bool { return h.IsAttachment(a) }, "released"); err != nil {
-			return err
-		}
-	}
-	return nil
+	return lease, err
 }
 
 // makeSticky makes the attachment keep the address reserved when it gives it up, if the policy says so.
@@ -159,50 +228,43 @@ func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 	}
 }
 
-// GoneHolder is a holder that is proven gone, as it was seen. Reason is the proof.
-type GoneHolder struct {
-	Address netip.Addr
-	Holder  Holder
-	Reason  string
-}
-
-// GiveUp has the holders give up their addresses, each only if it still has the address from the same time. ErrHolderChanged: one has it no
-// more; ErrNotLeased: an address is free. The others give theirs up then. ErrNotLeased also if there is no store.
-func (s *Store) GiveUp(ctx context.Context, holders ...GoneHolder) error {
-	var changed error
-	err := s.change(ctx, func(l *leaseTx) error {
-		if err := l.freeExpired(); err != nil {
-			return err
-		}
-		count, err := 0, error(nil)
-		if count, changed, err = l.giveUpHolders(holders); err == nil && count == 0 {
-			return errUnchanged
-		}
-		return err
-	})
-	return cmp.Or(err, changed)
-}
-
-// giveUpHolders has the holders give up their addresses, and counts them. changed says which of them have theirs no more.
-func (l *leaseTx) giveUpHolders(holders []GoneHolder) (count int, changed, err error) {
-	for _, g := range holders {
-		match := func(h Holder) bool {
-			return h.sameAttachment(g.Holder) && h.Since.Equal(g.Holder.Since) && h.Namespace == g.Holder.Namespace
-		}
-		lease, err := l.find(g.Address)
+// End ends a reservation whose owner will not come back, only if the lease is still as the caller has seen it. The address goes into
+// quarantine if that is not over, else it is free. why is the proof, for History. ByHand also ends a quarantine, and what an
+// operator has reserved, which nothing else does. ErrHolderChanged: the lease has changed, or is kept by hand;
+// ErrNotLeased: the address is free.
+func (s *Store) End(ctx context.Context, reservation Lease, why string) error {
+	return s.change(ctx, func(l *leaseTx) error {
+		lease, err := l.current(reservation.Address)
 		switch {
 		case err != nil:
-			return count, nil, err
-		case lease.isFree():
-			changed = errors.Join(changed, l.checkLeased(g.Address, lease))
-		case !slices.ContainsFunc(lease.Holders, match):
-			changed = errors.Join(changed, notAsExpected(lease))
-		default:
-			if err := l.giveUp(lease, match, g.Reason); err != nil {
-				return count, nil, err
-			}
-			count++
+			return err
+		case why == ByHand && lease.waitsLike(reservation):
+			return l.endReservation(lease, Holder{}, Event{Type: ReleasedByHand, Reason: "it was " + lease.Describe()}, releasedByHand)
+		case why != ByHand && lease.isReservation(reservation) && !lease.ReservedByHandAt(l.instant):
+			return l.endReservation(lease, lease.Last, Event{Type: Ended, Reason: why}, why)
 		}
-	}
-	return count, changed, nil
+		return notAsExpected(lease)
+	})
+}
+
+// waitsLike says whether nobody holds the address, and it waits for the same as when it was seen.
+func (l Lease) waitsLike(seen Lease) bool {
+	return l.State != Held && l.State == seen.State && l.Owner == seen.Owner && (l.State != Quarantined || l.Last.sameAttachment(seen.Last))
+}
+
+// isReservation says whether the lease is the reservation that was seen. An ADD and a DEL in between make
+// another one of the same owner.
+func (l Lease) isReservation(seen Lease) bool {
+	return l.State == Reserved && l.waitsLike(seen) && l.ReleasedAt.Equal(seen.ReleasedAt) && l.Until.Equal(seen.Until) && l.Last.isSame(seen.Last) &&
+		l.ByHand == seen.ByHand && l.ByHandAt.Equal(seen.ByHandAt) && l.ByHandUntil.Equal(seen.ByHandUntil)
+}
+
+// sameAttachment says whether both holders are one attachment.
+func (h Holder) sameAttachment(o Holder) bool {
+	return h.ContainerID == o.ContainerID && h.IfName == o.IfName
+}
+
+// isSame says whether the attachment has the address from the same time on.
+func (h Holder) isSame(o Holder) bool {
+	return h.sameAttachment(o) && h.Since.Equal(o.Since) && h.Namespace == o.Namespace
 }

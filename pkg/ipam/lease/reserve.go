@@ -89,7 +89,7 @@ func (l *leaseTx) reserved(previous Lease, a netip.Addr, owner attachment.Owner,
 	lease := previous
 	switch previous.State {
 	case Held:
-		if previous.isReservedByHand(l.instant) {
+		if previous.ReservedByHandAt(l.instant) {
 			until = later(until, previous.ByHandUntil)
 		}
 	case Reserved:
@@ -105,7 +105,7 @@ func (l *leaseTx) reserved(previous Lease, a netip.Addr, owner attachment.Owner,
 		lease = Lease{Address: a, Network: l.store.network, ReleasedAt: l.instant, Until: until}
 	}
 	if previous.State != Held {
-		lease.State, lease.Reason = Reserved, byHand
+		lease.State, lease.Reason = Reserved, ByHand
 	}
 	lease.Owner, lease.ByHand, lease.ByHandAt, lease.ByHandUntil = owner, true, l.instant, until
 	return lease, nil

@@ -32,7 +32,7 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 		"release": func() error {
 			seen, err := s.Get(ctx, a)
 			if err == nil {
-				_, _, err = s.ReleaseByHand(ctx, a, Expected{Lease: seen})
+				err = s.ReleaseByHand(ctx, seen)
 			}
 			return err
 		},

@@ -39,11 +39,11 @@ func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 			return nil
 		}, "held 7 holders 8 9"},
 		"release of one holder by hand": {false, func(t *testing.T, n *node) error {
-			_, _, err := n.store(t).ReleaseByHand(t.Context(), a, Expected{Lease: n.get(t, a.String()), Holders: []Holder{{ContainerID: "c1", IfName: "eth0"}}})
-			return err
+			l := n.get(t, a.String())
+			return n.store(t).ReleaseByHand(t.Context(), l, l.Holders[0])
 		}, "held 7 holders 9"},
 		"release of all holders by hand": {false, func(t *testing.T, n *node) error {
-			_, _, err := n.store(t).ReleaseByHand(t.Context(), a, Expected{Lease: n.get(t, a.String())})
+			err := n.store(t).ReleaseByHand(t.Context(), n.get(t, a.String()))
 			return err
 		}, "quarantined 7 last 9"},
 		"conflict": {false, func(t *testing.T, n *node) error {
@@ -66,7 +66,7 @@ func TestFieldsOfANewerRelinkSurvive(t *testing.T) {
 			return nil
 		}, "reserved 7 last 8"},
 		"release of what is reserved": {true, func(t *testing.T, n *node) error {
-			_, _, err := n.store(t).ReleaseByHand(t.Context(), a, Expected{Lease: n.get(t, a.String())})
+			err := n.store(t).ReleaseByHand(t.Context(), n.get(t, a.String()))
 			return err
 		}, "quarantined 7 last 8"},
 		"reset of the clock, reserved": {true, func(t *testing.T, n *node) error {

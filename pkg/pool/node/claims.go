@@ -110,7 +110,7 @@ func (sc *storeController) endReservation(ctx context.Context, l lease.Lease, c 
 		return nil
 	}
 	reason := fmt.Sprintf("the owner has %s instead, on node %s", c.Spec.Address, c.Spec.Active.Node)
-	return ignore(sc.store.EndReservation(ctx, l, reason), lease.ErrNotLeased, lease.ErrHolderChanged)
+	return ignore(sc.store.End(ctx, l, reason), lease.ErrNotLeased, lease.ErrHolderChanged)
 }
 
 // reconcileClaims compares the claims of this node with its leases. It deletes claims whose owners have no lease here any more: their

@@ -6,7 +6,7 @@ import (
 )
 
 // A reservation ends only for the one that somebody looked at, and never one that an operator made.
-func TestEndReservation(t *testing.T) {
+func TestEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		// before happens before somebody looks, meanwhile after that.
 		before, meanwhile func(t *testing.T, n *node)
@@ -55,7 +55,7 @@ func TestEndReservation(t *testing.T) {
 		"an operator released it": {
 			before: func(_ *testing.T, n *node) { n.later(time.Hour) },
 			meanwhile: func(t *testing.T, n *node) {
-				_, _, err := n.store(t).ReleaseByHand(t.Context(), addr("10.3.0.2"), Expected{Lease: n.get(t, "10.3.0.2")})
+				err := n.store(t).ReleaseByHand(t.Context(), n.get(t, "10.3.0.2"))
 				must(t, err)
 			},
 			is: ErrNotLeased, msg: "10.3.0.2 is free in network pods: nothing is leased",
@@ -71,16 +71,16 @@ func TestEndReservation(t *testing.T) {
 		if test.meanwhile != nil {
 			test.meanwhile(t, n)
 		}
-		n.refused(t, name, n.store(t).EndReservation(t.Context(), seen, "its owner is gone"), test.is, test.msg)
+		n.refused(t, name, n.store(t).End(t.Context(), seen, "its owner is gone"), test.is, test.msg)
 		n.expect(t, name, test.want...)
 	}
 }
 
 // Who holds the address has it, whatever the caller takes for the reservation.
-func TestEndReservationOfAHeldAddress(t *testing.T) {
+func TestEndOfAHeldAddress(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
-	n.refused(t, "held", n.store(t).EndReservation(t.Context(), n.get(t, "10.3.0.2"), "its owner is gone"), ErrHolderChanged,
+	n.refused(t, "held", n.store(t).End(t.Context(), n.get(t, "10.3.0.2"), "its owner is gone"), ErrHolderChanged,
 		"10.3.0.2 is not as expected: it is held by eth0 of c1 on pods (pod default/web-0)")
 	n.expect(t, "held", "10.3.0.2 held c1/eth0 web-0")
 }
@@ -96,16 +96,16 @@ func TestAReservationByHandThatIsOver(t *testing.T) {
 		t.Errorf("kept by hand now: %v; in an hour: %v", seen.ReservedByHandAt(now), seen.ReservedByHandAt(now.Add(time.Hour)))
 	}
 	n.later(2 * time.Hour)
-	n.refused(t, "over", n.store(t).EndReservation(t.Context(), n.get(t, "10.3.0.2"), "its owner is gone"), nil, "<nil>")
+	n.refused(t, "over", n.store(t).End(t.Context(), n.get(t, "10.3.0.2"), "its owner is gone"), nil, "<nil>")
 	n.expect(t, "over")
 }
 
 // relink ipam show tells afterwards why the address was taken from its owner.
-func TestEndReservationIsTold(t *testing.T) {
+func TestEndIsTold(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.del(t, "c1/eth0")
-	must(t, n.store(t).EndReservation(t.Context(), n.get(t, "10.3.0.2"), "StatefulSet default/web has 0 replicas"))
+	must(t, n.store(t).End(t.Context(), n.get(t, "10.3.0.2"), "StatefulSet default/web has 0 replicas"))
 	told := n.eventLines(t, "10.3.0.2")
 	if want := "05:06 ended c1/eth0 web-0-uid web-0 (StatefulSet default/web has 0 replicas) quarantined"; told[len(told)-1] != want {
 		t.Errorf("%q, want %q", told, want)
@@ -116,18 +116,18 @@ func TestEndReservationIsTold(t *testing.T) {
 }
 
 // A reboot makes another reservation of what was held: its owner has not been looked at since.
-func TestEndReservationAfterABoot(t *testing.T) {
+func TestEndAfterABoot(t *testing.T) {
 	n := newNode(t, "10.3.0.9", sticky)
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.reboot("boot-2", time.Minute)
 	seen := n.get(t, "10.3.0.2")
 	n.later(time.Minute)
-	n.refused(t, "first", n.store(t).EndReservation(t.Context(), seen, "gone"), ErrHolderChanged, "10.3.0.2 is not as expected: it is reserved for pod default/web-0")
+	n.refused(t, "first", n.store(t).End(t.Context(), seen, "gone"), ErrHolderChanged, "10.3.0.2 is not as expected: it is reserved for pod default/web-0")
 	n.later(time.Minute)
 	n.add(t, "c2/eth0", "web-1", "10.3.0.3") // The first change of the boot.
 	n.later(time.Minute)
 	seen = n.get(t, "10.3.0.2")
-	n.refused(t, "then", n.store(t).EndReservation(t.Context(), seen, "gone"), nil, "<nil>")
+	n.refused(t, "then", n.store(t).End(t.Context(), seen, "gone"), nil, "<nil>")
 	n.expect(t, "then", "10.3.0.3 held c2/eth0 web-1")
 	n.expectVerified(t)
 }
