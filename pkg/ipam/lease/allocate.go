@@ -105,26 +105,30 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 	if err != nil {
 		return nil, err
 	}
-	pools, err := l.storedPools(r.Pools)
+	if len(r.Pools) > 0 {
+		if err := l.setPools(r.Pools); err != nil && !errors.Is(err, errUnchanged) {
+			return nil, err
+		}
+	}
+	sets, err := l.addressSets(RequestedRanges{Sets: r.Sets, Pools: r.Pools})
 	if err != nil {
 		return nil, err
 	}
-	sets := append(slices.Clone(r.Sets), allRangesOf(pools)...)
 	if l.store.remarks, err = l.remarkGateways(sets); err != nil {
 		return nil, err
 	}
 	var choices []choice
-	for i, set := range sets {
-		c := choice{leaseTx: l, Request: r, number: i, set: set, allRanges: set}
-		if len(pools) > 0 {
-			c.pool, c.set = pools[i], pools[i].available(r.Probes)
-			if err := c.checkPool(held); err != nil {
-				return nil, err
-			}
+	for _, set := range sets {
+		c := choice{leaseTx: l, Request: r, addressSet: set}
+		if c.pool != nil && !r.Probes {
+			c.gives = c.pool.ready
+		}
+		if err := c.checkPool(held); err != nil {
+			return nil, err
 		}
 		choices = append(choices, c)
 	}
-	wanted, rest, err := r.assignRequested(sets)
+	wanted, rest, err := r.assignRequested(sets.ranges())
 	if err != nil {
 		return nil, err
 	}
@@ -139,16 +143,16 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 		}
 	}
 	if len(rest) > 0 {
-		return nil, refuseUnassigned(sets, wanted, rest[0])
+		return nil, refuseUnassigned(sets.ranges(), wanted, rest[0])
 	}
 	return leases, l.putLastRequested(RequestedRanges{Sets: r.Sets, Pools: r.Pools, Policy: r.networkPolicy()})
 }
 
 // remarkGateways remarks on a gateway that is a pod's address: the configuration changed after the pod was
 // attached. That is no reason to keep pods from starting: it may be meant.
-func (l *leaseTx) remarkGateways(sets []RangeSet) (remarks []string, err error) {
+func (l *leaseTx) remarkGateways(sets addressSets) (remarks []string, err error) {
 	for _, set := range sets {
-		for _, r := range set {
+		for _, r := range set.members {
 			lease, err := l.find(r.Gateway)
 			if err != nil {
 				return nil, err
@@ -172,12 +176,7 @@ func gatewayRemark(r Range, l Lease) string {
 type choice struct {
 	*leaseTx
 	Request
-	number int
-	set    RangeSet
-	// allRanges is the set or, for a pool, all addresses of the pool. set are those of them that this node may give.
-	allRanges RangeSet
-	// pool is nil if the set is one of Request.Sets.
-	pool *storedPool
+	addressSet
 	// requested is the address of this set that the attachment asks for, the zero Addr for none.
 	requested netip.Addr
 }
@@ -187,28 +186,38 @@ func (c choice) choose(held []Lease) (Lease, error) {
 	if lease, ok := c.heldInSet(held); ok {
 		return c.keepHeld(lease)
 	}
-	if c.pool != nil {
-		return c.chooseOfPool()
-	}
-	if c.requested.IsValid() {
+	choices := c.members.among(c.CandidateAddresses)
+	switch a := c.firstOf(c.MigratingAddresses); {
+	case a.IsValid():
+		return c.giveMigrating(a)
+	case c.requested.IsValid():
 		return c.giveRequested([]netip.Addr{c.requested})
-	}
-	if choices := c.allRanges.among(c.CandidateAddresses); len(choices) > 0 {
+	case c.pool == nil && len(choices) > 0:
 		return c.giveRequested(choices)
 	}
 	owned, ok, err := c.ownerLease()
 	if err != nil {
 		return Lease{}, err
 	}
-	if ok {
+	wants := func(a netip.Addr) bool { return len(choices) == 0 || slices.Contains(choices, a) }
+	if ok && wants(owned.Address) {
 		return c.give(owned, FromReservation)
+	}
+	if !ok && c.isKeptByAPI() && !c.isPoolQueried() {
+		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name}
+	}
+	if a := c.firstOf(c.OwnerAddresses); a.IsValid() && wants(a) {
+		return Lease{}, fmt.Errorf("%s of pool %s is %w: the Kubernetes API has it for the owner, and this node has not got it", a, c.pool.layout.Name, ErrTaken)
+	}
+	if len(choices) > 0 {
+		return c.giveRequested(choices)
 	}
 	return c.giveNext()
 }
 
 // heldInSet returns which address of the set the attachment has already.
 func (c choice) heldInSet(leases []Lease) (Lease, bool) {
-	if i := slices.IndexFunc(leases, func(l Lease) bool { return c.allRanges.Has(l.Address) }); i >= 0 {
+	if i := slices.IndexFunc(leases, func(l Lease) bool { return c.members.Has(l.Address) }); i >= 0 {
 		return leases[i], true
 	}
 	return Lease{}, false
@@ -218,7 +227,7 @@ func (c choice) heldInSet(leases []Lease) (Lease, bool) {
 // as after a container was stopped and started again. That sandbox is the holder then.
 func (c choice) keepHeld(held Lease) (Lease, error) {
 	wanted := c.requested
-	if choices := c.allRanges.among(c.CandidateAddresses); !wanted.IsValid() && len(choices) > 0 && !slices.Contains(choices, held.Address) {
+	if choices := c.members.among(c.CandidateAddresses); !wanted.IsValid() && len(choices) > 0 && !slices.Contains(choices, held.Address) {
 		wanted = choices[0]
 	}
 	if wanted.IsValid() && wanted != held.Address {
@@ -279,7 +288,7 @@ func (c choice) ownerLease() (_ Lease, ok bool, err error) {
 		return Lease{}, false, err
 	}
 	leases = slices.DeleteFunc(leases, func(l Lease) bool {
-		gives, _ := c.set.Gives(l.Address)
+		gives, _ := c.gives.Gives(l.Address)
 		return !gives || c.hasEnded(l) || l.State == Held && !c.canTakeOver(l, false) || c.isInDoubt(l)
 	})
 	if len(leases) == 0 {

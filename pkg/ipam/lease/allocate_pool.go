@@ -53,24 +53,6 @@ type storedPool struct {
 	allRanges RangeSet
 }
 
-// storedPools reads what the store has of the pools.
-func (l *leaseTx) storedPools(names []string) (pools []*storedPool, err error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
-	if err := l.setPools(names); err != nil && !errors.Is(err, errUnchanged) {
-		return nil, err
-	}
-	for _, name := range names {
-		p, err := l.storedPool(name)
-		if err != nil {
-			return nil, err
-		}
-		pools = append(pools, p)
-	}
-	return pools, nil
-}
-
 func (l *leaseTx) storedPool(name string) (*storedPool, error) {
 	layout, err := l.layout(name)
 	if err != nil {
@@ -117,30 +99,14 @@ func (s RangeSet) appendRange(r Range) RangeSet {
 	return append(s, r)
 }
 
-// available are the addresses that the attachment can be given: the sure ones, and the others if it can probe.
-func (p *storedPool) available(probes bool) RangeSet {
-	if !probes {
-		return p.ready
-	}
-	return slices.Concat(p.ready, p.needsProbe)
-}
-
 // has says whether the node has the address.
 func (p *storedPool) has(a netip.Addr) bool {
 	return p.ready.Has(a) || p.needsProbe.Has(a)
 }
 
-// allRangesOf are all addresses of the pools.
-func allRangesOf(pools []*storedPool) (sets []RangeSet) {
-	for _, p := range pools {
-		sets = append(sets, p.allRanges)
-	}
-	return sets
-}
-
 // checkPool says why the attachment gets nothing of the pool, whatever it asks for, nil if it may get something.
 func (c choice) checkPool(held []Lease) error {
-	if _, ok := c.heldInSet(held); ok {
+	if _, ok := c.heldInSet(held); ok || c.pool == nil {
 		return nil
 	}
 	if !c.isConfirmed() {
@@ -152,93 +118,48 @@ func (c choice) checkPool(held []Lease) error {
 	return nil
 }
 
-// chooseOfPool is the choice of an address of a pool, for an attachment that has none so far.
-func (c choice) chooseOfPool() (Lease, error) {
-	name := c.pool.layout.Name
-	if a := c.firstOfPool(c.MigratingAddresses); a.IsValid() { // The owner's pod on another node still has it.
-		lease, err := c.get(a)
-		switch {
-		case err != nil:
-			return Lease{}, err
-		case lease.isFree(), lease.State == Quarantined, c.hasEnded(lease):
-			lease = Lease{Address: a}
-		case !c.belongsToRequester(lease):
-			return Lease{}, fmt.Errorf("address %s is %w: it is %s", a, ErrTaken, lease.describeFor(c.Owner))
-		}
-		return c.give(lease, FromReservation)
-	}
-	if a := c.requested; a.IsValid() {
-		if ok, reason := c.allRanges.Gives(a); !ok {
-			return Lease{}, refuseExcluded(a, reason)
-		}
-		return c.giveGranted([]netip.Addr{a},
-			fmt.Errorf("requested address %s of pool %s is %w: it is %w", a, name, ErrTaken, ErrNotGranted))
-	}
-	owned, ok, err := c.ownerLease()
-	if err != nil {
+// giveMigrating gives an address that the owner's pod on another node still has.
+func (c choice) giveMigrating(a netip.Addr) (Lease, error) {
+	lease, err := c.get(a)
+	switch {
+	case err != nil:
 		return Lease{}, err
+	case lease.isFree(), lease.State == Quarantined, c.hasEnded(lease):
+		lease = Lease{Address: a}
+	case !c.belongsToRequester(lease):
+		return Lease{}, fmt.Errorf("address %s is %w: it is %s", a, ErrTaken, lease.describeFor(c.Owner))
 	}
-	choices := c.allRanges.among(c.CandidateAddresses)
-	wants := func(a netip.Addr) bool { return len(choices) == 0 || slices.Contains(choices, a) }
-	if ok && wants(owned.Address) {
-		return c.give(owned, FromReservation)
-	}
-	if !ok && c.isKeptByAPI() && !c.isPoolQueried() {
-		return Lease{}, &ElsewhereError{Pool: name}
-	}
-	if a := c.firstOfPool(c.OwnerAddresses); a.IsValid() && wants(a) {
-		return Lease{}, fmt.Errorf("%s of pool %s is %w: the Kubernetes API has it for the owner, and this node has not got it", a, name, ErrTaken)
-	}
-	if len(choices) > 0 {
-		return c.giveGranted(choices,
-			fmt.Errorf("each of the requested addresses %s of pool %s is %w: they are %w", joinAddresses(choices), name, ErrTaken, ErrNotGranted))
-	}
-	return c.giveNext()
+	return c.give(lease, FromReservation)
 }
 
-// isKeptByAPI says whether the API knows which address the owner has. It does not if the owner has several pods at a time:
+// isKeptByAPI says whether the API knows which address of the pool the owner has. It does not if the owner has several pods at a time:
 // their addresses wait on the node where they were.
-func (c choice) isKeptByAPI() bool { return c.Policy.KeptByAPI() && c.Owner != (attachment.Owner{}) }
+func (c choice) isKeptByAPI() bool {
+	return c.pool != nil && c.Policy.KeptByAPI() && c.Owner != (attachment.Owner{})
+}
 
 // isInDoubt says whether the owner can have another address on another node by now: the API does not know of this one, and the agent was
 // not asked, or has told of the other one.
 func (c choice) isInDoubt(l Lease) bool {
-	if c.pool == nil || !c.isKeptByAPI() || l.Claimed || l.ReservedByHandAt(c.instant) {
+	if !c.isKeptByAPI() || l.Claimed || l.ReservedByHandAt(c.instant) {
 		return false
 	}
-	a := c.firstOfPool(c.OwnerAddresses)
+	a := c.firstOf(c.OwnerAddresses)
 	return !c.isPoolQueried() || a.IsValid() && a != l.Address
 }
 
 // isPoolQueried says whether the agent was asked for the owner's address of the pool.
 func (c choice) isPoolQueried() bool { return slices.Contains(c.QueriedPools, c.pool.layout.Name) }
 
-// firstOfPool returns the first of the addresses that is of the pool, the zero Addr for none.
-func (c choice) firstOfPool(addresses []netip.Addr) netip.Addr {
-	return append(c.allRanges.among(addresses), netip.Addr{})[0]
-}
-
-// giveGranted gives one of the requested addresses that this node has. If it can give none of them, others may be elsewhere. refusal is the
-// error if the node has none, and the agent was asked for all.
-func (c choice) giveGranted(wanted []netip.Addr, refusal error) (Lease, error) {
-	if granted := c.set.among(wanted); len(granted) > 0 {
-		lease, err := c.giveRequested(granted)
-		if err == nil || !errors.Is(err, ErrTaken) {
-			return lease, err
-		}
-		refusal = err
-	}
-	unqueried := slices.DeleteFunc(slices.Clone(wanted), func(a netip.Addr) bool { return c.set.Has(a) || slices.Contains(c.QueriedAddresses, a) })
-	if len(unqueried) > 0 {
-		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Addresses: unqueried}
-	}
-	return Lease{}, refusal
+// firstOf returns the first of the addresses that the set has, the zero Addr for none.
+func (c choice) firstOf(addresses []netip.Addr) netip.Addr {
+	return append(c.members.among(addresses), netip.Addr{})[0]
 }
 
 // parts are the addresses that can be given, in the order in which they are tried: those that need no probe come first.
 func (c choice) parts() []RangeSet {
-	if c.pool == nil || !c.Probes || len(c.pool.needsProbe) == 0 {
-		return []RangeSet{c.set}
+	if c.pool == nil || !c.Probes {
+		return []RangeSet{c.gives}
 	}
 	return []RangeSet{c.pool.ready, c.pool.needsProbe}
 }
@@ -250,7 +171,7 @@ func (c choice) exhaustedOfPool() error {
 	switch {
 	case len(ranges) == 0:
 		return fmt.Errorf("%s: %w: no address of it is granted to this node", begins, ErrExhausted)
-	case len(c.set) == 0:
+	case len(c.gives) == 0:
 		return fmt.Errorf("%s: %w: this node has %s that must be probed for, which relink-ipam cannot do as a program of its own", begins, ErrExhausted, ranges.size())
 	}
 	return fmt.Errorf("%s: %w of the %s that this node has: %s", begins, ErrExhausted, ranges.size(), c.describeStates(ranges))
@@ -260,7 +181,7 @@ func (c choice) exhaustedOfPool() error {
 // no store.
 func (s *Store) PoolSets(ctx context.Context, names []string) ([]RangeSet, error) {
 	return result(ctx, s.view, func(l *leaseTx) ([]RangeSet, error) {
-		k, _, err := l.expandPools(RequestedRanges{Pools: names})
-		return k.Sets, err
+		sets, err := l.addressSets(RequestedRanges{Pools: names})
+		return sets.ranges(), err
 	})
 }

@@ -73,14 +73,14 @@ func TestAllocateFromPools(t *testing.T) {
 		"asked for, taken":          {[]string{"..++"}, "10.3.0.3", requesting("10.3.0.3"), ErrTaken, "each of the requested addresses is not available: 10.3.0.3 is held by eth0 of other0 on pods"},
 		"asked for, elsewhere":      {[]string{"..++"}, "", requesting("10.3.0.9"), nil, "!this node has none of 10.3.0.9 of pool lan"},
 		"asked for, marked":         {[]string{"..+-"}, "", requesting("10.3.0.3"), nil, "!this node has none of 10.3.0.3 of pool lan"},
-		"asked for, the agent, too": {[]string{"..++"}, "", sought("10.3.0.9"), ErrTaken, "requested address 10.3.0.9 of pool lan is not available: it is not granted to this node"},
+		"asked for, the agent, too": {[]string{"..++"}, "", sought("10.3.0.9"), ErrTaken, "each of the requested addresses is not available: 10.3.0.9 of pool lan is not granted to this node"},
 		"asked for, the gateway":    {[]string{"..++"}, "", requesting("10.3.0.1"), nil, "10.3.0.1 cannot be given: it is the gateway"},
 		"asked for, excluded":       {[]string{"..++"}, "", requesting("10.3.0.6"), nil, "10.3.0.6 cannot be given: it is in exclude 10.3.0.6"},
 		"asked for, in no pool":     {[]string{"..++"}, "", requesting("10.3.0.77"), nil, "10.3.0.77 is in none of the range sets"},
 		"one of two":                {[]string{"...+"}, "", choosingFrom("10.3.0.9", "10.3.0.3"), nil, "10.3.0.3/24"},
 		"one of two, elsewhere":     {[]string{"...+"}, "10.3.0.3", choosingFrom("10.3.0.9", "10.3.0.3"), nil, "!this node has none of 10.3.0.9 of pool lan"},
 		"one of two, none": {[]string{"..+."}, "", func(r *Request) { choosingFrom("10.3.0.9", "10.3.0.3")(r); r.QueriedAddresses = r.CandidateAddresses }, ErrTaken,
-			"each of the requested addresses 10.3.0.9, 10.3.0.3 of pool lan is not available: they are not granted to this node"},
+			"each of the requested addresses is not available: 10.3.0.9 of pool lan is not granted to this node; 10.3.0.3 of pool lan is not granted to this node"},
 		"one of two, in no pool": {[]string{"..+."}, "", choosingFrom("10.3.0.77"), nil, "10.3.0.77 is in none of the range sets"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,7 +22,7 @@ func (c choice) giveNext() (Lease, error) {
 			}
 		}
 	}
-	a, err := c.longestReleased(c.set)
+	a, err := c.longestReleased(c.gives)
 	if err != nil {
 		return Lease{}, err
 	}
@@ -32,7 +32,7 @@ func (c choice) giveNext() (Lease, error) {
 	if c.pool != nil {
 		return Lease{}, c.exhaustedOfPool()
 	}
-	return Lease{}, c.exhausted(c.number, c.set)
+	return Lease{}, c.exhausted(c.number, c.gives)
 }
 
 // giveInTurn gives an address that nobody has, and lets the turn go on after it.
@@ -82,7 +82,7 @@ func (c choice) endOtherReservations(lease Lease, previous State) error {
 	}
 	leases = slices.DeleteFunc(leases, func(candidate Lease) bool {
 		differs := candidate.Last.Policy.keptForSeveral() != c.Policy.keptForSeveral()
-		return !c.allRanges.Has(candidate.Address) || differs || candidate.State != Reserved || candidate.ReservedByHandAt(c.instant) || candidate.Last.IfName != c.Attachment.IfName
+		return !c.members.Has(candidate.Address) || differs || candidate.State != Reserved || candidate.ReservedByHandAt(c.instant) || candidate.Last.IfName != c.Attachment.IfName
 	})
 	if c.Policy.keptForSeveral() && len(leases) > 0 {
 		slices.SortFunc(leases, c.compare)

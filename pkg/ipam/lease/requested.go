@@ -21,15 +21,6 @@ type RequestedRanges struct {
 // own makes more, and so does a change of the configuration.
 const maxRequestedRanges = 8
 
-// setOf returns the set that has the address, and its number.
-func (k RequestedRanges) setOf(a netip.Addr) (int, RangeSet) {
-	n := SetOf(k.Sets, a)
-	if n < 0 {
-		return n, nil
-	}
-	return n, k.Sets[n]
-}
-
 func (k RequestedRanges) overlaps(o RequestedRanges) bool {
 	return slices.ContainsFunc(k.Sets, func(s RangeSet) bool { return slices.ContainsFunc(o.Sets, s.Overlaps) })
 }
@@ -107,19 +98,40 @@ func (l *leaseTx) requestedRanges() ([]RequestedRanges, error) {
 	return requested, err
 }
 
-// expandPools returns what was asked for with all addresses of its pools as sets. pools is what the store has of these.
-func (l *leaseTx) expandPools(k RequestedRanges) (_ RequestedRanges, pools []*storedPool, err error) {
-	for _, name := range k.Pools {
+// addressSet are addresses of which an attachment gets one: a range set, or all addresses of a pool.
+type addressSet struct {
+	number int
+	// members are all addresses, and gives those of them that this node may give.
+	members, gives RangeSet
+	// pool is nil for a range set.
+	pool *storedPool
+}
+
+type addressSets []addressSet
+
+// addressSets returns what was asked for, with what the store has of its pools.
+func (l *leaseTx) addressSets(k RequestedRanges) (sets addressSets, err error) {
+	if len(k.Pools) == 0 {
+		for i, s := range k.Sets {
+			sets = append(sets, addressSet{number: i, members: s, gives: s})
+		}
+	}
+	for i, name := range k.Pools {
 		p, err := l.storedPool(name)
 		if err != nil {
-			return k, nil, err
+			return nil, err
 		}
-		pools = append(pools, p)
+		sets = append(sets, addressSet{i, p.allRanges, slices.Concat(p.ready, p.needsProbe), p})
 	}
-	if len(pools) > 0 {
-		k.Sets = allRangesOf(pools)
+	return sets, nil
+}
+
+// ranges returns all addresses of each set.
+func (s addressSets) ranges() (ranges []RangeSet) {
+	for _, set := range s {
+		ranges = append(ranges, set.members)
 	}
-	return k, pools, nil
+	return ranges
 }
 
 // inSameSet says whether the addresses are of one range set or one pool, as far as is known.
@@ -129,12 +141,9 @@ func (l *leaseTx) inSameSet(a, b netip.Addr) (bool, error) {
 		return false, err
 	}
 	for _, k := range requested {
-		if k, _, err = l.expandPools(k); err != nil {
-			return false, err
-		}
-		_, set := k.setOf(a)
-		if set.Has(b) {
-			return true, nil
+		sets, err := l.addressSets(k)
+		if err != nil || slices.ContainsFunc(sets, func(s addressSet) bool { return s.members.Has(a) && s.members.Has(b) }) {
+			return err == nil, err
 		}
 	}
 	return false, nil

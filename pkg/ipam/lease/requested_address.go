@@ -86,19 +86,25 @@ func CheckRequested(sets []RangeSet, wanted []netip.Addr) []*RefusedError {
 }
 
 // giveRequested gives the address of the list that is the owner's already, else the first one that is free, else the first
-// one in quarantine.
+// one in quarantine. *ElsewhereError: none of them can be given, and nobody has asked another node.
 func (c choice) giveRequested(list []netip.Addr) (Lease, error) {
 	var mine []Lease
 	var free, resting netip.Addr
+	var unqueried []netip.Addr
 	var refusals []string
 	for _, a := range list {
-		if ok, reason := c.set.Gives(a); !ok {
+		if ok, reason := c.members.Gives(a); !ok {
 			return Lease{}, refuseExcluded(a, reason)
 		}
 		lease, err := c.get(a)
 		switch {
 		case err != nil:
 			return Lease{}, err
+		case !c.gives.Has(a):
+			if !slices.Contains(c.QueriedAddresses, a) {
+				unqueried = append(unqueried, a)
+			}
+			refusals = append(refusals, fmt.Sprintf("%s of pool %s is %v", a, c.pool.layout.Name, ErrNotGranted))
 		case lease.isFree(), c.hasEnded(lease):
 			free = cmp.Or(free, a)
 		case c.belongsToRequester(lease):
@@ -114,6 +120,9 @@ func (c choice) giveRequested(list []netip.Addr) (Lease, error) {
 	}
 	if a := cmp.Or(free, resting); a.IsValid() {
 		return c.giveInTurn(a, Requested)
+	}
+	if len(unqueried) > 0 {
+		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Addresses: unqueried}
 	}
 	const enough = 3
 	if surplus := len(refusals) - enough; surplus > 0 {

@@ -50,30 +50,30 @@ func (l *leaseTx) checkGiven(a netip.Addr) error {
 	if err != nil || len(requested) == 0 {
 		return err
 	}
-	var sets []string
+	var spans []string
 	for _, k := range requested {
-		k, pools, err := l.expandPools(k)
+		sets, err := l.addressSets(k)
 		if err != nil {
 			return err
 		}
-		n, set := k.setOf(a)
+		n := SetOf(sets.ranges(), a)
 		if n < 0 {
-			for _, s := range k.Sets {
-				sets = append(sets, s.String())
+			for _, s := range sets {
+				spans = append(spans, s.members.String())
 			}
 			continue
 		}
-		if ok, reason := set.Gives(a); !ok {
+		if ok, reason := sets[n].members.Gives(a); !ok {
 			return fmt.Errorf("%s %w in network %s: %s", a, ErrNotGiven, l.store.network, reason)
 		}
-		if len(pools) > 0 && !pools[n].has(a) {
+		if !sets[n].gives.Has(a) {
 			return fmt.Errorf("%s %w in network %s: it is of pool %s, and %w: run the command on the node that has it",
-				a, ErrNotGiven, l.store.network, pools[n].layout.Name, ErrNotGranted)
+				a, ErrNotGiven, l.store.network, sets[n].pool.layout.Name, ErrNotGranted)
 		}
 		return nil
 	}
 	return fmt.Errorf("%s %w in network %s: its last ADDs gave addresses of %s; a new range is known after its first ADD",
-		a, ErrNotGiven, l.store.network, strings.Join(sets, ", "))
+		a, ErrNotGiven, l.store.network, strings.Join(spans, ", "))
 }
 
 // reserved returns the reservation that follows on the lease that the address had, the zero Lease for free. It

@@ -51,14 +51,20 @@ func (l *leaseTx) usage() (Usage, error) {
 	if err != nil {
 		return u, err
 	}
-	for i := range requested {
-		if requested[i], err = u.add(l, requested[i]); err != nil {
+	var last addressSets
+	for i, k := range requested {
+		sets, err := l.addressSets(k)
+		if err != nil {
 			return u, err
 		}
+		if i == 0 {
+			last = sets
+		}
+		u.add(sets)
 	}
 	if len(requested) == 0 {
 		u.Remarks = append(u.Remarks, "its ranges are known from the next ADD on")
-	} else if u.Remarks, err = l.remarkGateways(requested[0].Sets); err != nil {
+	} else if u.Remarks, err = l.remarkGateways(last); err != nil {
 		return u, err
 	}
 	err = l.eachCurrent(func(lease Lease) error {
@@ -71,22 +77,17 @@ func (l *leaseTx) usage() (Usage, error) {
 	return u, err
 }
 
-// add adds the sets of what an ADD asked for. It returns that with the sets of its pools.
-func (u *Usage) add(l *leaseTx, k RequestedRanges) (RequestedRanges, error) {
-	k, pools, err := l.expandPools(k)
-	if err != nil {
-		return k, err
-	}
-	for i, set := range k.Sets {
-		usage := SetUsage{Set: i, Ranges: set, gives: set}
-		if len(pools) > 0 {
-			usage.Pool, usage.gives = pools[i].layout.Name, slices.Concat(pools[i].ready, pools[i].needsProbe)
+// add adds the sets of what an ADD asked for.
+func (u *Usage) add(sets addressSets) {
+	for _, set := range sets {
+		usage := SetUsage{Set: set.number, Ranges: set.members, Size: set.gives.size(), gives: set.gives}
+		if set.pool != nil {
+			usage.Pool = set.pool.layout.Name
 		}
-		if usage.Size = usage.gives.size(); len(set) > 0 {
+		if len(set.members) > 0 {
 			u.Sets = append(u.Sets, usage)
 		}
 	}
-	return k, nil
 }
 
 // count adds the lease to its set.
