@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -156,10 +157,8 @@ func (c *Call) request(n network) (lease.Request, error) {
 	if err := key.Validate(); err != nil {
 		return lease.Request{}, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
 	}
-	for _, text := range []string{pod.Namespace, pod.Name, pod.UID} {
-		if !utf8.ValidString(text) {
-			return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args, "must be UTF-8: an address is found by its pod's name")
-		}
+	if !utf8.ValidString(strings.Join([]string{pod.Namespace, pod.Name, pod.UID}, "/")) {
+		return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args, "must be UTF-8: an address is found by its pod's name")
 	}
 	byName := pod.Owner()
 	if (n.policy.Sticky || n.byOwner) && byName == (attachment.Owner{}) {

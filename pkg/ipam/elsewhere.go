@@ -3,7 +3,6 @@ package ipam
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -20,29 +19,6 @@ const judgeBatch = 16
 // judgeTimeout is how long an ADD waits that finds no address. A slow API needs a second for each of several answers, and an ADD that gives up
 // earlier would find no address the next time, either.
 const judgeTimeout = 10 * time.Second
-
-// allocateFromSets gives the attachment its addresses from the ranges of this node. If none is free, it gives up what waits here
-// for a pod that runs elsewhere, one address after the other.
-func (c *Call) allocateFromSets(ctx context.Context, n network, store *lease.Store, r lease.Request) ([]lease.Lease, error) {
-	leases, err := store.Allocate(ctx, r)
-	limited, cancel := context.WithTimeout(ctx, judgeTimeout)
-	defer cancel()
-	var full *lease.ExhaustedError
-	for errors.As(err, &full) {
-		ended, reason := c.endReservationElsewhere(limited, store, full.Set)
-		if reason != nil {
-			err = fmt.Errorf("%w; %w", err, reason)
-		}
-		if !ended {
-			break
-		}
-		leases, err = store.Allocate(ctx, r)
-	}
-	if err != nil {
-		return nil, n.refusalError(err)
-	}
-	return leases, nil
-}
 
 // endReservationElsewhere ends the oldest reservation of the set whose one pod is on another node by the API. The pod has an address of that
 // node. The error says why the oldest one is kept, if none has ended.

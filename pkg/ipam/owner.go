@@ -127,7 +127,7 @@ func (c *Call) addAPIRequests(ctx context.Context, n *network, store *lease.Stor
 func (n *network) addAnswer(a owner.Answer, sets []lease.RangeSet) error {
 	if a.Claim != nil {
 		for _, p := range a.Claim.IPs {
-			q := requestedBy("status.ips of IPAMClaim "+a.Claim.Name, p.Addr())
+			q := requestsBy("status.ips of IPAMClaim "+a.Claim.Name, p.Addr())[0]
 			q.fromClaim = true
 			n.requested = mergeRequest(n.requested, q)
 		}
@@ -143,37 +143,37 @@ func (n *network) addAnswer(a owner.Answer, sets []lease.RangeSet) error {
 	return err
 }
 
-// requestedBy is an address that a key in the Kubernetes API asks for.
-func requestedBy(key string, a netip.Addr) requestedAddress {
-	return requestedAddress{address: a, source: key, refuse: func(requirement string) error { return cniplugin.ConfigError(key, a.String(), requirement) }}
+// requestsBy are addresses that a key in the Kubernetes API asks for.
+func requestsBy(key string, addresses ...netip.Addr) (requests []requestedAddress) {
+	for _, a := range addresses {
+		refuse := func(requirement string) error { return cniplugin.ConfigError(key, a.String(), requirement) }
+		requests = append(requests, requestedAddress{address: a, source: key, refuse: refuse})
+	}
+	return requests
 }
 
 // selectStatic returns the addresses of the annotation that are for this pod, and those of which it may have one. An address of
 // no range set is wanted: the store refuses it.
 func selectStatic(sets []lease.RangeSet, s owner.Static) (wanted, choices []requestedAddress, err error) {
-	byAnnotation := func(a netip.Addr) requestedAddress { return requestedBy("annotation "+s.Key, a) }
-	ofSet := make([][]netip.Addr, len(sets))
+	key := "annotation " + s.Key
 	for _, a := range s.Addresses {
-		if i := setOf(sets, a); i >= 0 {
-			ofSet[i] = append(ofSet[i], a)
-		} else {
-			wanted = append(wanted, byAnnotation(a))
+		if lease.SetOf(sets, a) < 0 {
+			wanted = append(wanted, requestsBy(key, a)...)
 		}
 	}
-	for i, list := range ofSet {
-		switch {
-		case len(list) == 0:
-		case s.Replica != nil && *s.Replica >= len(list):
-			return nil, nil, cniplugin.ConfigError("annotation "+s.Key, joinAddresses(list),
-				fmt.Sprintf("must have an address of %s for each replica: this is replica %d, counted from 1", sets[i], *s.Replica+1))
-		case s.Replica != nil:
-			wanted = append(wanted, byAnnotation(list[*s.Replica]))
-		case len(list) == 1:
-			wanted = append(wanted, byAnnotation(list[0]))
-		default:
-			for _, a := range list {
-				choices = append(choices, byAnnotation(a))
+	for _, set := range sets {
+		list := set.Among(s.Addresses)
+		if s.Replica != nil && len(list) > 0 {
+			if *s.Replica >= len(list) {
+				return nil, nil, cniplugin.ConfigError(key, lease.JoinAddresses(list),
+					fmt.Sprintf("must have an address of %s for each replica: this is replica %d, counted from 1", set, *s.Replica+1))
 			}
+			list = list[*s.Replica:][:1]
+		}
+		if len(list) > 1 {
+			choices = append(choices, requestsBy(key, list...)...)
+		} else {
+			wanted = append(wanted, requestsBy(key, list...)...)
 		}
 	}
 	return wanted, choices, nil

@@ -149,11 +149,10 @@ func (c *Call) Status(ctx context.Context) error {
 	if _, err := n.dns(); err != nil {
 		return err
 	}
-	var judged []lease.RangeSet
-	if c.section.StatusExhausted {
-		judged = n.sets
+	if !c.section.StatusExhausted {
+		n.sets = nil
 	}
-	full, err := store.Exhausted(ctx, judged)
+	full, err := store.Exhausted(ctx, n.sets)
 	if err := store.Writable(); !cniplugin.IsTransient(err) {
 		full = append(full, err)
 	}

@@ -24,26 +24,35 @@ const refillTimeout = pool.AgentLimit + 500*time.Millisecond
 // again within that time.
 const minRetain = 10 * time.Minute
 
-// allocate gives the attachment its addresses.
+// allocate gives the attachment its addresses. It asks the agent only for what the node's store does not have, and tries again. If the
+// ranges of this node have no free address, it gives up what waits here for a pod that runs elsewhere, one address after the other.
 func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r *lease.Request) ([]lease.Lease, error) {
-	if len(n.pools) > 0 {
-		return c.allocateFromPools(ctx, n, store, r)
-	}
-	return c.allocateFromSets(ctx, n, store, *r)
-}
-
-// allocateFromPools asks the agent only for what the node's store does not have, and then tries again.
-func (c *Call) allocateFromPools(ctx context.Context, n network, store *lease.Store, r *lease.Request) ([]lease.Lease, error) {
+	var judging context.Context
+	var elsewhere *lease.ElsewhereError
+	var full *lease.ExhaustedError
 	for refilled := false; ; {
 		leases, err := store.Allocate(ctx, *r)
-		var elsewhere *lease.ElsewhereError
 		switch {
 		case err == nil:
 			return leases, nil
 		case errors.As(err, &elsewhere):
 			err = c.acquire(ctx, *elsewhere, r)
-		case !refilled && (errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed)):
+		case len(n.pools) > 0 && !refilled && (errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed)):
 			refilled, err = true, c.refill(ctx, store, n.pools, err)
+		case errors.As(err, &full):
+			if judging == nil {
+				limited, cancel := context.WithTimeout(ctx, judgeTimeout)
+				defer cancel()
+				judging = limited
+			}
+			ended, reason := c.endReservationElsewhere(judging, store, full.Set)
+			if ended {
+				continue
+			}
+			if reason != nil {
+				err = fmt.Errorf("%w; %w", err, reason)
+			}
+			return nil, n.refusalError(err)
 		default:
 			return nil, n.refusalError(err)
 		}

@@ -2,13 +2,10 @@ package ipam
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
-	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 // staticConfig is "static": who may ask for an address. Whoever may write a pod can write an annotation. In a cluster that
@@ -48,17 +45,4 @@ func (n network) checkStatic() error {
 		}
 	}
 	return nil
-}
-
-// setOf returns the number of the range set that has the address, -1 for none.
-func setOf(sets []lease.RangeSet, a netip.Addr) int {
-	return lease.SetOf(sets, a)
-}
-
-func joinAddresses(addresses []netip.Addr) string {
-	var texts []string
-	for _, a := range addresses {
-		texts = append(texts, a.String())
-	}
-	return strings.Join(texts, ", ")
 }

@@ -128,12 +128,12 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 		}
 		choices = append(choices, c)
 	}
-	wanted, rest, err := r.assignRequested(sets.ranges())
-	if err != nil {
-		return nil, err
+	requested, refused := r.assign(sets.ranges())
+	if len(refused) > 0 {
+		return nil, refused[0]
 	}
 	for i, c := range choices {
-		c.requested = wanted[i]
+		c.requested = requested[i]
 		lease, err := c.choose(held)
 		if err != nil {
 			return nil, err
@@ -141,9 +141,6 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 		if leases = append(leases, lease); c.pool != nil {
 			l.store.poolAddresses = append(l.store.poolAddresses, PoolAddress{c.pool.layout, c.pool.needsProbe.Has(lease.Address), !c.pool.has(lease.Address)})
 		}
-	}
-	if len(rest) > 0 {
-		return nil, refuseUnassigned(sets.ranges(), wanted, rest[0])
 	}
 	return leases, l.putLastRequested(RequestedRanges{Sets: r.Sets, Pools: r.Pools, Policy: r.networkPolicy()})
 }
@@ -186,7 +183,7 @@ func (c choice) choose(held []Lease) (Lease, error) {
 	if lease, ok := c.heldInSet(held); ok {
 		return c.keepHeld(lease)
 	}
-	choices := c.members.among(c.CandidateAddresses)
+	choices := c.members.Among(c.CandidateAddresses)
 	switch a := c.firstOf(c.MigratingAddresses); {
 	case a.IsValid():
 		return c.giveMigrating(a)
@@ -227,7 +224,7 @@ func (c choice) heldInSet(leases []Lease) (Lease, bool) {
 // as after a container was stopped and started again. That sandbox is the holder then.
 func (c choice) keepHeld(held Lease) (Lease, error) {
 	wanted := c.requested
-	if choices := c.members.among(c.CandidateAddresses); !wanted.IsValid() && len(choices) > 0 && !slices.Contains(choices, held.Address) {
+	if choices := c.members.Among(c.CandidateAddresses); !wanted.IsValid() && len(choices) > 0 && !slices.Contains(choices, held.Address) {
 		wanted = choices[0]
 	}
 	if wanted.IsValid() && wanted != held.Address {

@@ -28,7 +28,7 @@ func (e *ElsewhereError) Error() string {
 	if len(e.Addresses) == 0 {
 		return fmt.Sprintf("another node may have the owner's address of pool %s", e.Pool)
 	}
-	return fmt.Sprintf("this node has none of %s of pool %s", joinAddresses(e.Addresses), e.Pool)
+	return fmt.Sprintf("this node has none of %s of pool %s", JoinAddresses(e.Addresses), e.Pool)
 }
 
 // PoolAddress says of an address that was given from which pool it is.
@@ -153,7 +153,7 @@ func (c choice) isPoolQueried() bool { return slices.Contains(c.QueriedPools, c.
 
 // firstOf returns the first of the addresses that the set has, the zero Addr for none.
 func (c choice) firstOf(addresses []netip.Addr) netip.Addr {
-	return append(c.members.among(addresses), netip.Addr{})[0]
+	return append(c.members.Among(addresses), netip.Addr{})[0]
 }
 
 // parts are the addresses that can be given, in the order in which they are tried: those that need no probe come first.

@@ -17,6 +17,12 @@ func (m *model) add(p *plan, r Request) (given []netip.Addr, err error) {
 				return errModel
 			}
 		}
+		for i, a := range r.RequestedAddresses {
+			set := p.setOf(a)
+			if set < 0 || slices.ContainsFunc(r.RequestedAddresses[:i], func(b netip.Addr) bool { return p.setOf(b) == set }) {
+				return errModel
+			}
+		}
 		for i := range p.sets {
 			pick := modelPick{m, s, p, i, r}
 			a, err := pick.address(before)
@@ -24,12 +30,6 @@ func (m *model) add(p *plan, r Request) (given []netip.Addr, err error) {
 				return err
 			}
 			given = append(given, a)
-		}
-		for i, a := range r.RequestedAddresses {
-			set := p.setOf(a)
-			if set < 0 || slices.ContainsFunc(r.RequestedAddresses[:i], func(b netip.Addr) bool { return p.setOf(b) == set }) {
-				return errModel
-			}
 		}
 		s.remember(p)
 		return nil

@@ -79,8 +79,8 @@ func SetOf(sets []RangeSet, a netip.Addr) int {
 	return slices.IndexFunc(sets, func(s RangeSet) bool { return s.Has(a) })
 }
 
-// among returns those of the addresses that the set has.
-func (s RangeSet) among(addresses []netip.Addr) []netip.Addr {
+// Among returns those of the addresses that the set has.
+func (s RangeSet) Among(addresses []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !s.Has(a) })
 }
 

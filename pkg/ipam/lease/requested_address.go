@@ -8,43 +8,38 @@ import (
 	"strings"
 )
 
-// assignRequested returns the wanted address of each set, the zero Addr for none, and those that are left over. It refuses what no ADD
-// can give, whatever is leased: an address of CandidateAddresses that no set has, and a wanted address beside others.
-func (r Request) assignRequested(sets []RangeSet) (assigned, rest []netip.Addr, err error) {
+// assign returns the requested address of each set, the zero Addr for none. refused is what no ADD can give, whatever is leased: an
+// address of CandidateAddresses that no set gives, and a requested address that no set has or that is not the only one of its set.
+func (r Request) assign(sets []RangeSet) (assigned []netip.Addr, refused []*RefusedError) {
 	for _, a := range r.CandidateAddresses {
 		n := SetOf(sets, a)
 		if n < 0 {
-			return nil, nil, refuseUnassigned(sets, nil, a)
-		}
-		if ok, reason := sets[n].Gives(a); !ok {
-			return nil, nil, refuseExcluded(a, reason)
-		}
-	}
-	assigned, rest = assignToSets(sets, r.RequestedAddresses)
-	for i, a := range assigned {
-		choices := sets[i].among(r.CandidateAddresses)
-		if a.IsValid() && len(choices) > 0 && !slices.Contains(choices, a) {
-			return nil, nil, refuseSecond(choices[0], a)
+			refused = append(refused, refuseStranger(a))
+		} else if ok, reason := sets[n].Gives(a); !ok {
+			refused = append(refused, refuseExcluded(a, reason))
 		}
 	}
-	return assigned, rest, nil
-}
-
-// assignToSets returns the wanted address of each set, the zero Addr for none, and those that are left over.
-func assignToSets(sets []RangeSet, wanted []netip.Addr) (assigned, rest []netip.Addr) {
-	rest = slices.Clone(wanted)
 	for _, set := range sets {
-		var address netip.Addr
-		if n := slices.IndexFunc(rest, set.Has); n >= 0 {
-			address = rest[n]
-			rest = slices.Delete(rest, n, n+1)
+		requested := append(set.Among(r.RequestedAddresses), netip.Addr{})
+		first, choices := requested[0], set.Among(r.CandidateAddresses)
+		assigned = append(assigned, first)
+		for _, a := range requested[1:max(1, len(requested)-1)] {
+			refused = append(refused, refuseSecond(a, first))
 		}
-		assigned = append(assigned, address)
+		if first.IsValid() && len(choices) > 0 && !slices.Contains(choices, first) {
+			refused = append(refused, refuseSecond(choices[0], first))
+		}
 	}
-	return assigned, rest
+	for _, a := range r.RequestedAddresses {
+		if SetOf(sets, a) < 0 {
+			refused = append(refused, refuseStranger(a))
+		}
+	}
+	return assigned, refused
 }
 
-func joinAddresses(addresses []netip.Addr) string {
+// JoinAddresses is a list of them, for people.
+func JoinAddresses(addresses []netip.Addr) string {
 	var texts []string
 	for _, a := range addresses {
 		texts = append(texts, a.String())
@@ -52,11 +47,7 @@ func joinAddresses(addresses []netip.Addr) string {
 	return strings.Join(texts, ", ")
 }
 
-// refuseUnassigned refuses the first address that is left over. assigned are the addresses that the sets give.
-func refuseUnassigned(sets []RangeSet, assigned []netip.Addr, a netip.Addr) *RefusedError {
-	if n := SetOf(sets, a); n >= 0 {
-		return refuseSecond(a, assigned[n])
-	}
+func refuseStranger(a netip.Addr) *RefusedError {
 	return &RefusedError{Address: a, Reason: "is in none of the range sets"}
 }
 
@@ -72,15 +63,11 @@ func refuseExcluded(a netip.Addr, reason string) *RefusedError {
 // CheckRequested returns an error for each wanted address that no Allocate of an attachment without addresses would give,
 // whatever is leased.
 func CheckRequested(sets []RangeSet, wanted []netip.Addr) []*RefusedError {
-	var errs []*RefusedError
-	assigned, rest := assignToSets(sets, wanted)
+	assigned, errs := Request{RequestedAddresses: wanted}.assign(sets)
 	for i, a := range assigned {
 		if ok, reason := sets[i].Gives(a); a.IsValid() && !ok {
 			errs = append(errs, refuseExcluded(a, reason))
 		}
-	}
-	for _, a := range rest {
-		errs = append(errs, refuseUnassigned(sets, assigned, a))
 	}
 	return errs
 }
