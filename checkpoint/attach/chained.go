@@ -208,7 +208,7 @@ func (c *call) beginDetach(recorded *checkpoint.Record) error {
 		return nil //nolint:nilerr // It is gone, and the interface with it.
 	}
 	defer sandbox.Close()
-	return cniplugin.Join(c.noteDetach(sandbox), deleteUnfinished(sandbox))
+	return cniplugin.Join(c.noteDetach(sandbox), kernel.DeleteUnfinished(sandbox))
 }
 
 // noteDetach forgets what a capture may have remembered of an interface that is about to be deleted.

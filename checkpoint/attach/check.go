@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,7 +23,7 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 	if _, err := cniplugin.ParseArgs(args.Args); err != nil {
 		return err
 	}
-	c, err := p.beginRecorded(args)
+	c, err := p.beginRecorded(args, false)
 	if err != nil {
 		return err
 	}
@@ -154,11 +155,8 @@ func differences(ifName string, recorded, live netstate.Interface, addresses []k
 	}
 	filtered := filterResult(ifName, result)
 	listed, err := cniplugin.Addresses(filtered)
-	if err != nil {
-		return append(found, "prevResult: "+err.Error())
-	}
-	routes, err := cniplugin.Routes(filtered)
-	if err != nil {
+	routes, wrongRoute := cniplugin.Routes(filtered)
+	if err := cmp.Or(err, wrongRoute); err != nil {
 		return append(found, "prevResult: "+err.Error())
 	}
 	for _, a := range listed {

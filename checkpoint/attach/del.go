@@ -11,7 +11,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/attach/netconf"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -23,9 +22,12 @@ import (
 // configuration in the host. The record says where the sandbox is. If it does not, CNI_NETNS counts. A chained plugin deletes no
 // interface: its DEL comes before that of the interface plugin.
 func (p Plugin) Del(args *skel.CmdArgs) error {
-	c, err := p.beginDel(args)
+	c, err := p.beginRecorded(args, true)
 	if err != nil {
 		return err
+	}
+	if err := c.key().Validate(); err != nil {
+		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
 	}
 	ctx := context.Background()
 	unlock, err := c.lock(ctx)
@@ -57,33 +59,6 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	return c.callIPAM(ipamPlugin.Del)
 }
 
-// beginDel reads only what a DEL needs of the configuration. So a configuration that an ADD would
-// refuse now can still be detached.
-func (p Plugin) beginDel(args *skel.CmdArgs) (*call, error) {
-	read, err := cniplugin.ReadDelConfig(args.StdinData)
-	if err != nil {
-		return nil, err
-	}
-	config, err := p.config(read)
-	var store *checkpoint.Store
-	if err == nil {
-		store, err = netconf.OpenStore(config)
-	}
-	if err != nil {
-		// No ADD has remembered anything there. The rest still has to go.
-		store, err = netconf.OpenStore(cniplugin.Config{})
-	}
-	if err != nil {
-		store = checkpoint.OpenStore(checkpoint.DefaultDir)
-	}
-	c := p.recordedCall(args, config, store)
-	c.masquerades = read.WantsMasquerade()
-	if err := c.key().Validate(); err != nil {
-		return nil, cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
-	}
-	return c, nil
-}
-
 // loadRecord returns the record of the attachment, nil if none can be read. Without a record only
 // CNI_NETNS says where the interface is. A relative path, which no ADD takes, could lead elsewhere
 // then, and the interface would outlive its checkpoint.
@@ -98,7 +73,7 @@ func (c *call) loadRecord() (*checkpoint.Record, error) {
 	return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be an absolute path, as the checkpoint does not say where the interface is: "+err.Error())
 }
 
-// openDelNamespace opens the namespace to detach from, nil if that is gone. It is the recorded one if
+// openDelNamespace opens the namespace to detach from, nil if that is gone, or is the host's. It is the recorded one if
 // that is found, else the one at CNI_NETNS.
 func (c *call) openDelNamespace(recorded *checkpoint.Record) (*kernel.Namespace, error) {
 	if recorded != nil {
@@ -113,7 +88,14 @@ func (c *call) openDelNamespace(recorded *checkpoint.Record) (*kernel.Namespace,
 	if errors.Is(err, kernel.ErrNoNamespace) {
 		return nil, nil
 	}
-	return sandbox, err
+	if err != nil {
+		return nil, err
+	}
+	if host, err := isHost(sandbox); err != nil || host {
+		sandbox.Close()
+		return nil, err
+	}
+	return sandbox, nil
 }
 
 // deleteInterface deletes the interface if its namespace is still the recorded one, even if the
@@ -129,7 +111,8 @@ func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 		return c.awaitInterfaceGone(recorded)
 	}
 	defer sandbox.Close()
-	if err := deleteUnfinished(sandbox); err != nil {
+	// A kill can have left an interface under construction. The sandbox's lock keeps off everybody who could be building it.
+	if err := kernel.DeleteUnfinished(sandbox); err != nil {
 		return err
 	}
 	deletable, err := c.mayDeleteInterface(sandbox, recorded)
@@ -148,15 +131,6 @@ func (c *call) deleteInterface(recorded *checkpoint.Record) error {
 	return nil
 }
 
-// deleteUnfinished deletes what a kill left of an interface under construction. The sandbox's lock keeps off
-// everybody who could be building it.
-func deleteUnfinished(sandbox *kernel.Namespace) error {
-	if host, err := isHost(sandbox); err != nil || host {
-		return err
-	}
-	return kernel.DeleteUnfinished(sandbox)
-}
-
 func isHost(sandbox *kernel.Namespace) (bool, error) {
 	host, err := kernel.OpenHost()
 	if err != nil {
@@ -170,9 +144,6 @@ func (c *call) mayDeleteInterface(sandbox *kernel.Namespace, recorded *checkpoin
 	if recorded != nil {
 		// It is a stranger's. What was in the recorded one went with that.
 		return sandbox.CheckSame(recorded.Namespace) == nil, nil
-	}
-	if host, err := isHost(sandbox); err != nil || host {
-		return false, err
 	}
 	kind, err := sandbox.Kind(c.args.IfName)
 	if ignoreGone(err) != nil {

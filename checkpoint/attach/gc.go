@@ -23,7 +23,7 @@ import (
 // to do the same, and to keep the addresses of what is kept. It goes on after a failure and reports all.
 // If the list of valid attachments is missing, it forgets nothing: an empty list is something else.
 func (p Plugin) GC(args *skel.CmdArgs) error {
-	c, err := p.beginRecorded(args)
+	c, err := p.beginRecorded(args, false)
 	if err != nil {
 		return err
 	}

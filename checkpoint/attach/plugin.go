@@ -109,35 +109,34 @@ func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
 	}, nil
 }
 
-// beginRecorded is begin for a CHECK and a GC. The checkpoint says what was built, so it reads no more of the configuration than
-// cniplugin.DelConfig.
-func (p Plugin) beginRecorded(args *skel.CmdArgs) (*call, error) {
+// beginRecorded is begin for a CHECK, a GC and a DEL. The checkpoint says what was built, so it reads no more of the configuration than
+// cniplugin.DelConfig, and nobody is asked about owners. A configuration that an ADD would refuse now can still be detached.
+func (p Plugin) beginRecorded(args *skel.CmdArgs, detaches bool) (*call, error) {
 	read, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
 		return nil, err
 	}
-	config, err := p.config(read)
-	if err != nil {
-		return nil, err
-	}
-	store, err := netconf.OpenStore(config)
-	if err != nil {
-		return nil, err
-	}
-	return p.recordedCall(args, config, store), nil
-}
-
-// config returns what was read. What "ipam" names is the interface plugin's.
-func (p Plugin) config(read cniplugin.DelConfig) (cniplugin.Config, error) {
-	if p.isChained() {
+	if p.isChained() { // What "ipam" names is the interface plugin's.
 		read.IPAM = cniplugin.IPAMSection{}
 	}
-	return read.Config()
-}
-
-// recordedCall is a call that asks nobody about owners.
-func (p Plugin) recordedCall(args *skel.CmdArgs, config cniplugin.Config, store *checkpoint.Store) *call {
-	return &call{Request: netconf.Request{Config: config}, plugin: p, args: args, store: store, ipam: delegate.New(args, config.Network, nil)}
+	config, err := read.Config()
+	var store *checkpoint.Store
+	if err == nil {
+		store, err = netconf.OpenStore(config)
+	}
+	if err != nil && !detaches {
+		return nil, err
+	}
+	if err != nil { // No ADD has remembered anything there. The rest still has to go.
+		store, err = netconf.OpenStore(cniplugin.Config{})
+	}
+	if err != nil {
+		store = checkpoint.OpenStore(checkpoint.DefaultDir)
+	}
+	return &call{
+		Request: netconf.Request{Config: config}, plugin: p, args: args, store: store, ipam: delegate.New(args, config.Network, nil),
+		masquerades: read.WantsMasquerade(),
+	}, nil
 }
 
 // warn writes a line for the administrator.

@@ -24,9 +24,7 @@ import (
 type Call struct {
 	args   *skel.CmdArgs
 	config cniplugin.Network
-	// section and asked are nil until an ADD, a CHECK or a STATUS reads the configuration. asked is what
-	// the configuration and CNI_ARGS come to.
-	section *section
+	// network is nil until an ADD or a STATUS reads the configuration.
 	network *network
 	// setClock gives each opened store the clock of a test. It is nil outside of tests.
 	setClock func(*lease.Store)
@@ -58,27 +56,11 @@ func New(args *skel.CmdArgs, config cniplugin.Network, owners owner.Asker) *Call
 // Version is the cniVersion of the configuration.
 func (c *Call) Version() string { return c.config.CNIVersion }
 
-// read reads the section once.
-func (c *Call) read() (*section, error) {
-	if c.section != nil {
-		return c.section, nil
-	}
-	s, errs := readSection(c.config)
-	if err := cniplugin.FirstError(errs); err != nil {
-		return nil, err
-	}
-	c.section = &s
-	return c.section, nil
-}
-
-// Read returns the error that an ADD, a CHECK or a STATUS would have from the configuration, CNI_ARGS and the
-// environment. It opens no store.
+// Read returns the error that an ADD or a STATUS would have from the configuration, CNI_ARGS and the
+// environment. It opens no file of a store.
 func (c *Call) Read() error {
-	if _, err := c.readAll(); err != nil {
-		return err
-	}
-	_, err := lease.Dir(c.section.DataDir)
-	return withCode(err)
+	_, _, err := c.prepare()
+	return err
 }
 
 // readAll reads CNI_ARGS and all of the configuration once.
@@ -90,8 +72,8 @@ func (c *Call) readAll() (network, error) {
 	if err != nil {
 		return network{}, err
 	}
-	s, err := c.read()
-	if err != nil {
+	s, errs := readSection(c.config)
+	if err := cniplugin.FirstError(errs); err != nil {
 		return network{}, err
 	}
 	n, errs := s.parse(c.config, env)
@@ -161,15 +143,15 @@ func (c *Call) request(n network) (lease.Request, error) {
 		return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args, "must be UTF-8: an address is found by its pod's name")
 	}
 	byName := pod.Owner()
-	if (n.policy.Sticky || n.byOwner) && byName == (attachment.Owner{}) {
+	if (n.policy.Sticky || n.byOwner()) && byName == (attachment.Owner{}) {
 		return lease.Request{}, cniplugin.EnvError("CNI_ARGS", c.args.Args,
-			fmt.Sprintf(`must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": %q an address is kept for the pod`, c.section.Sticky))
+			fmt.Sprintf(`must have K8S_POD_NAMESPACE and K8S_POD_NAME: with "sticky": %q an address is kept for the pod`, n.Sticky))
 	}
 	r := lease.Request{
 		Attachment: key, Owner: byName, Pod: pod, Namespace: readNamespace(c.args.Netns), Sets: n.sets, Policy: n.policy,
 		Pools: n.pools, Probes: !c.standalone, RequestedAddresses: n.requestedAddresses(), CandidateAddresses: addressesOf(n.candidates),
 	}
-	r.Policy.ByOwner = n.byOwner
+	r.Policy.ByOwner = n.byOwner()
 	if c.answer != nil {
 		applyOwner(&r, *c.answer)
 	}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -45,22 +44,20 @@ func (s storeConfig) name(network string) string { return cmp.Or(s.Store, networ
 
 // network is what a configuration comes to.
 type network struct {
+	section
 	// pod is the one in CNI_ARGS.
 	pod  attachment.Pod
 	sets []lease.RangeSet
 	// pools are instead of sets.
-	pools      []string
-	routes     []*types.Route
-	resolvConf string
-	requested  []requestedAddress
+	pools     []string
+	requested []requestedAddress
 	// candidates are addresses of which the pod wants one of each range set.
 	candidates []requestedAddress
 	policy     lease.Policy
-	// byOwner says that the pod's owner decides whether the address is kept.
-	byOwner bool
+	// detection is nil for off.
+	detection *Detection
 	// claims says that an IPAMClaim can have the addresses.
 	claims bool
-	static *staticConfig
 }
 
 // requestedAddress is an address that is asked for. refuse returns the error of the key that asks for it, and source names the key.
@@ -95,11 +92,10 @@ func Examine(n cniplugin.Network) (ConfigSummary, []error) {
 		return ConfigSummary{}, errs
 	}
 	parsed, wrong := s.parse(n, cniplugin.Args{})
-	detection, _ := s.detection()
 	if errs = append(errs, wrong...); len(errs) == 0 {
 		errs = parsed.checkRequested()
 	}
-	return ConfigSummary{Sets: parsed.sets, Pools: parsed.pools, DataDir: s.DataDir, Store: s.name(n.Name), ResolvConf: s.ResolvConf, Detection: detection != nil, NeedsAPI: parsed.needsAPIOnNewNode()}, errs
+	return ConfigSummary{Sets: parsed.sets, Pools: parsed.pools, DataDir: s.DataDir, Store: s.name(n.Name), ResolvConf: s.ResolvConf, Detection: parsed.detection != nil, NeedsAPI: parsed.needsAPIOnNewNode()}, errs
 }
 
 // checkRequested returns the errors of an ADD for the addresses that are asked for and that it cannot give, whatever is
@@ -174,16 +170,17 @@ func (s storeConfig) problems(network string) []error {
 // parse reads the rest of the section, what the runtime asks for, and the addresses that
 // CNI_ARGS ask for. It returns everything that is wrong.
 func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []error) {
-	parsed := network{pod: env.Pod, routes: s.Routes, resolvConf: s.ResolvConf, byOwner: s.byOwner(), claims: n.AllowPersistentIPs, static: s.Static}
+	parsed := network{section: s, pod: env.Pod, claims: n.AllowPersistentIPs}
 	var errs []error
 	if s.ResolvConf != "" && !filepath.IsAbs(s.ResolvConf) {
 		errs = append(errs, cniplugin.ConfigError("ipam.resolvConf", s.ResolvConf, "must be an absolute path"))
 	}
 	a, wrong := readRuntimeRequest(n)
 	errs = append(errs, wrong...)
+	var err error
 	parsed.policy, wrong = s.policy()
 	errs = append(errs, wrong...)
-	if _, err := s.detection(); err != nil {
+	if parsed.detection, err = s.detection(); err != nil {
 		errs = append(errs, err)
 	}
 	errs = append(errs, s.Static.problems()...)

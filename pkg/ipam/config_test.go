@@ -393,7 +393,7 @@ func TestRoutesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, r := range n.routes {
+	for _, r := range n.Routes {
 		b, err := (*types.Route).MarshalJSON(r)
 		if err != nil {
 			t.Fatal(err)

@@ -7,11 +7,8 @@ import (
 
 // Detection says how the configuration wants the addresses probed for. nil is not at all.
 func (c *Call) Detection() (*Detection, error) {
-	s, err := c.read()
-	if err != nil {
-		return nil, err
-	}
-	return s.detection()
+	n, err := c.readAll()
+	return n.detection, err
 }
 
 // Conflict records that a host with that MAC has the address that the attachment was

@@ -58,7 +58,7 @@ func (c *Call) Add(ctx context.Context) (*Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Grant{call: c, Result: &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: n.routes}}
+	g := &Grant{call: c, Result: &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: n.Routes}, Detection: n.detection}
 	if g.Result.DNS, err = n.dns(); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,6 @@ func (c *Call) Add(ctx context.Context) (*Grant, error) {
 		return nil, err
 	}
 	g.claims = c.claimsOf(r, leases, store.PoolAddresses())
-	g.Detection, _ = c.section.detection() // It was read before.
 	g.addAddresses(n.sets, leases, store.PoolAddresses())
 	for _, remark := range store.Remarks() {
 		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, remark)

@@ -77,9 +77,9 @@ func (c *Call) askOwner(ctx context.Context, pod attachment.Pod, limit time.Dura
 // needsAPI returns the key for which an ADD cannot do without the API, empty for none.
 func (n network) needsAPI() string {
 	switch {
-	case n.byOwner:
+	case n.byOwner():
 		return `"sticky": "owner"`
-	case n.static != nil:
+	case n.Static != nil:
 		return `"static"`
 	}
 	return ""

@@ -149,7 +149,7 @@ func (c *Call) Status(ctx context.Context) error {
 	if _, err := n.dns(); err != nil {
 		return err
 	}
-	if !c.section.StatusExhausted {
+	if !n.StatusExhausted {
 		n.sets = nil
 	}
 	full, err := store.Exhausted(ctx, n.sets)

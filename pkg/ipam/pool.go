@@ -108,7 +108,7 @@ func (c *Call) acquire(ctx context.Context, e lease.ElsewhereError, r *lease.Req
 
 // acquisition is what the agent is told of the pod.
 func (c *Call) acquisition(name string, r lease.Request) pool.Acquisition {
-	a := pool.Acquisition{Network: c.section.name(c.config.Name), Pool: name, IfName: c.args.IfName, Owner: r.Owner, Pod: r.Pod, Retain: time.Duration(r.Policy.Retain)}
+	a := pool.Acquisition{Network: c.store.Network(), Pool: name, IfName: c.args.IfName, Owner: r.Owner, Pod: r.Pod, Retain: time.Duration(r.Policy.Retain)}
 	if !r.Policy.Sticky {
 		a.Retain = minRetain
 	}

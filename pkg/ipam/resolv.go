@@ -24,12 +24,12 @@ func reason(err error) string {
 // dns returns what the file of "resolvConf" has. It is empty without that key. A file that cannot be read is an error
 // with code 7.
 func (n network) dns() (types.DNS, error) {
-	if n.resolvConf == "" {
+	if n.ResolvConf == "" {
 		return types.DNS{}, nil
 	}
-	dns, err := readResolvConf(n.resolvConf)
+	dns, err := readResolvConf(n.ResolvConf)
 	if err != nil {
-		return types.DNS{}, cniplugin.ConfigError("ipam.resolvConf", n.resolvConf, "must be a file that can be read: "+reason(err))
+		return types.DNS{}, cniplugin.ConfigError("ipam.resolvConf", n.ResolvConf, "must be a file that can be read: "+reason(err))
 	}
 	return dns, nil
 }

@@ -36,7 +36,7 @@ func (c *staticConfig) allows(namespace string) bool {
 // checkStatic returns an error if the pod asks for an address and must not. An IPAMClaim's addresses were given by the network
 // before.
 func (n network) checkStatic() error {
-	if n.static.allows(n.pod.Namespace) {
+	if n.Static.allows(n.pod.Namespace) {
 		return nil
 	}
 	for _, q := range append(slices.Clone(n.requested), n.candidates...) {
