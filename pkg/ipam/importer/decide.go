@@ -43,7 +43,7 @@ func (im *importRun) decideEntry(e Entry, previous lease.Lease) {
 		if judgement.Verdict == sandbox.VerdictGone {
 			out.State, out.Reason = OutOfDate, fmt.Sprintf("%s; the %s's sandbox is gone: %s", out.Reason, im.Noun, judgement.Reason())
 		}
-	case im.pooled && judgement.Verdict == sandbox.VerdictGone:
+	case len(im.Pools) > 0 && judgement.Verdict == sandbox.VerdictGone:
 		out.State, out.Reason = OutOfDate, fmt.Sprintf("the pool is not asked for it: the %s's sandbox is gone: %s", im.Noun, judgement.Reason())
 	case im.addWanted(&out):
 		if previous.State == lease.Reserved && previous.ByHand && previous.Owner != (attachment.Owner{}) {
@@ -151,8 +151,8 @@ func (im *importRun) complete(l lease.Lease, holder lease.Holder, entry cnicache
 	if namespace := im.namespaceAt(entry.Netns, l.Address); h.Namespace.Inode == 0 && namespace.Path != "" {
 		h.Namespace = namespace
 	}
-	if im.policy.Sticky && !h.Policy.Sticky && !h.Policy.ByOwner && l.Owner != (attachment.Owner{}) {
-		h.Policy.Sticky, h.Policy.Retain = true, im.policy.Retain
+	if im.Policy.Sticky && !h.Policy.Sticky && !h.Policy.ByOwner && l.Owner != (attachment.Owner{}) {
+		h.Policy.Sticky, h.Policy.Retain = true, im.Policy.Retain
 	}
 	judgement := im.node.Judge(l.Address, *h, im.instant, otherHolders...)
 	if h.Policy.ByOwner || len(l.Holders) > 1 || l.Owner != h.Pod.Owner() {

@@ -53,7 +53,7 @@ var (
 func newImporter(e nodeEvidence, p lease.Policy) *importRun {
 	return &importRun{
 		Source:  Source{Plugin: "host-local", Path: "/networks/lan", Noun: "file"},
-		network: "lan", store: "lan", policy: p, node: e, instant: decided,
+		network: "lan", store: "lan", Options: Options{Policy: p}, node: e, instant: decided,
 		view: lease.ImportView{Time: decided, BootID: "this boot"},
 	}
 }

@@ -25,9 +25,9 @@ const ownersTimeout = 30 * time.Second
 
 // askOwners asks for the owner of each pod whose address will be kept, before anything changes. Without an answer the address is kept
 // for the pod by its name, and the report says so.
-func (im *importRun) askOwners(ctx context.Context, store *lease.Store, o Options) error {
+func (im *importRun) askOwners(ctx context.Context) error {
 	im.pendingOwners, im.answers = map[attachment.Key]attachment.Pod{}, map[attachment.Key]owner.Answer{}
-	if err := store.Import(ctx, true, im.decide); err != nil {
+	if err := im.leases.Import(ctx, true, im.decide); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ownersTimeout)
@@ -36,7 +36,7 @@ func (im *importRun) askOwners(ctx context.Context, store *lease.Store, o Option
 	var unknown []string
 	var reason error
 	for _, key := range keys {
-		answer, err := o.Owners.Ask(ctx, owner.Question{Pod: im.pendingOwners[key], Network: im.network, IfName: key.IfName})
+		answer, err := im.Owners.Ask(ctx, owner.Question{Pod: im.pendingOwners[key], Network: im.network, IfName: key.IfName})
 		if err != nil {
 			unknown, reason = append(unknown, im.pendingOwners[key].String()), err
 			continue
@@ -64,6 +64,6 @@ func (im *importRun) keepForOwner(h *lease.Holder, a owner.Answer) {
 	h.Owner = a.Owner
 	h.Policy.ByOwner, h.Policy.Shared, h.Policy.Sticky, h.Policy.Retain = true, !a.SinglePod, a.Persistent, 0
 	if a.Persistent {
-		h.Policy.Retain = im.policy.Retain
+		h.Policy.Retain = im.Policy.Retain
 	}
 }

@@ -13,15 +13,15 @@ import (
 )
 
 // askPools asks the agent which addresses this node can have, before anything changes.
-func (im *importRun) askPools(ctx context.Context, store *lease.Store, o Options) error {
-	if err := store.Import(ctx, true, im.decide); err != nil || len(im.wanted) == 0 {
+func (im *importRun) askPools(ctx context.Context) error {
+	if err := im.leases.Import(ctx, true, im.decide); err != nil || len(im.wanted) == 0 {
 		return err
 	}
-	preview, err := o.Agent.Import(ctx, pool.Import{Network: im.store, Pools: o.Pools, Addresses: im.wanted, DryRun: true})
+	preview, err := im.Agent.Import(ctx, pool.Import{Network: im.store, Pools: im.Pools, Addresses: im.wanted, DryRun: true})
 	if err != nil {
 		return fmt.Errorf("ask for the addresses of the pools: %w", err)
 	}
-	if preview.Closed != "" && !o.DryRun {
+	if preview.Closed != "" && !im.DryRun {
 		return errors.New(preview.Closed)
 	}
 	im.refused, im.closed = preview.Refused, preview.Closed
@@ -30,11 +30,11 @@ func (im *importRun) askPools(ctx context.Context, store *lease.Store, o Options
 
 // takeFromPools has the agent take the addresses that have a lease by now. It reports what the pools do not give all the same, and makes
 // the claims of owners that keep their addresses.
-func (im *importRun) takeFromPools(ctx context.Context, store *lease.Store, o Options) {
+func (im *importRun) takeFromPools(ctx context.Context) {
 	if len(im.wanted) == 0 {
 		return
 	}
-	imported, err := o.Agent.Import(ctx, pool.Import{Network: im.store, Pools: o.Pools, Addresses: im.wanted})
+	imported, err := im.Agent.Import(ctx, pool.Import{Network: im.store, Pools: im.Pools, Addresses: im.wanted})
 	if err != nil {
 		im.failed = append(im.failed, fmt.Sprintf("the leases are there, but this node does not have all of these addresses of the pools: run it again: %v", err))
 	}
@@ -50,23 +50,23 @@ func (im *importRun) takeFromPools(ctx context.Context, store *lease.Store, o Op
 	}
 	for _, a := range im.wanted {
 		if name := imported.Pools[a]; name != "" {
-			im.claimAddress(ctx, store, o.Agent, name, a)
+			im.claimAddress(ctx, name, a)
 		}
 	}
 }
 
 // claimAddress tells the API that the owner keeps the address: its next pod may start on another node. Without that, the next pod on this node
 // does.
-func (im *importRun) claimAddress(ctx context.Context, store *lease.Store, agent Agent, name string, a netip.Addr) {
-	l, err := store.Get(ctx, a)
+func (im *importRun) claimAddress(ctx context.Context, name string, a netip.Addr) {
+	l, err := im.leases.Get(ctx, a)
 	if errors.Is(err, lease.ErrNotLeased) || err == nil && (l.Claimed || l.Owner == (attachment.Owner{}) || !l.Newest().Policy.KeptByAPI()) {
 		return
 	}
 	if err == nil {
-		err = agent.Claim(ctx, l.ClaimOf(name))
+		err = im.Agent.Claim(ctx, l.ClaimOf(name))
 	}
 	if err == nil {
-		err = store.MarkClaimed(ctx, a, l.Owner)
+		err = im.leases.MarkClaimed(ctx, a, l.Owner)
 	}
 	if err != nil {
 		im.failed = append(im.failed, fmt.Sprintf("other nodes do not know that the owner of %s keeps it: run it again: %v", a, err))

@@ -62,10 +62,9 @@ func (a *fakeAgent) leases(ctx context.Context) int {
 func imported(t *testing.T, store *lease.Store, o Options, node nodeEvidence, entries ...Entry) (ImportReport, error) {
 	t.Helper()
 	im := importRun{
-		Source: Source{Plugin: "Whereabouts", Path: "ippools.json", Noun: "allocation", Entries: entries}, network: "lan", store: "lan", policy: o.Policy, node: node, instant: time.Now(),
-		pooled: true,
+		Source: Source{Plugin: "Whereabouts", Path: "ippools.json", Noun: "allocation", Entries: entries}, network: "lan", store: "lan", Options: o, leases: store, node: node, instant: time.Now(),
 	}
-	return im.run(t.Context(), store, o)
+	return im.run(t.Context())
 }
 
 func at(address, id string) Entry {

@@ -178,29 +178,29 @@ func Import(ctx context.Context, store *lease.Store, readSource func(n *reclaim.
 	if err != nil {
 		return ImportReport{}, err
 	}
-	im := importRun{Source: source, network: network, store: store.Network(), policy: o.Policy, node: node, instant: time.Now(), pooled: len(o.Pools) > 0}
-	return im.run(ctx, store, o)
+	im := importRun{Source: source, Options: o, leases: store, network: network, store: store.Network(), node: node, instant: time.Now()}
+	return im.run(ctx)
 }
 
 // run is Import after the look at the node.
-func (im *importRun) run(ctx context.Context, store *lease.Store, o Options) (ImportReport, error) {
-	if o.Owners != nil {
-		if err := im.askOwners(ctx, store, o); err != nil {
+func (im *importRun) run(ctx context.Context) (ImportReport, error) {
+	if im.Owners != nil {
+		if err := im.askOwners(ctx); err != nil {
 			return ImportReport{}, err
 		}
 	}
-	if im.pooled {
-		if err := im.askPools(ctx, store, o); err != nil {
+	if len(im.Pools) > 0 {
+		if err := im.askPools(ctx); err != nil {
 			return ImportReport{}, err
 		}
 	}
-	if err := store.Import(ctx, o.DryRun, im.decide); err != nil {
+	if err := im.leases.Import(ctx, im.DryRun, im.decide); err != nil {
 		return ImportReport{}, err
 	}
-	if im.pooled && !o.DryRun {
-		im.takeFromPools(ctx, store, o)
+	if len(im.Pools) > 0 && !im.DryRun {
+		im.takeFromPools(ctx)
 	}
-	return im.report(o), nil
+	return im.report(), nil
 }
 
 // nodeEvidence is what is known of the node.
@@ -214,16 +214,16 @@ type nodeEvidence interface {
 // importRun decides about the entries of a source.
 type importRun struct {
 	Source
+	Options
+	leases *lease.Store
+	// network is the network's name, and store that of its store.
 	network, store string
-	policy         lease.Policy
 	node           nodeEvidence
 	// instant is the time of day, as in the times of the entries.
 	instant time.Time
 	// view is the store before the import.
 	view lease.ImportView
 
-	// pooled says that the network has pools.
-	pooled bool
 	// refused has why the pools do not give an address. closed and failed are those of an ImportReport.
 	refused map[netip.Addr]string
 	closed  string
@@ -265,13 +265,13 @@ func (im *importRun) decide(v lease.ImportView) lease.Import {
 	return im.batch
 }
 
-func (im *importRun) report(o Options) ImportReport {
+func (im *importRun) report() ImportReport {
 	r := ImportReport{
-		Network: im.store, Dir: im.Path, DryRun: o.DryRun, Pools: o.Pools, Closed: im.closed,
+		Network: im.store, Dir: im.Path, DryRun: im.DryRun, Pools: im.Pools, Closed: im.closed,
 		OnOtherNodes: im.OnOtherNodes, OtherNetworks: im.OtherNetworks, Failed: im.failed,
 		Files: append(append([]EntryOutcome{}, im.files...), im.Unknown...), Problems: append([]string{}, im.node.Problems()...),
 	}
-	if o.DryRun {
+	if im.DryRun {
 		for i, f := range r.Files {
 			r.Files[i].State = cmp.Or(planned[f.State], f.State)
 		}
