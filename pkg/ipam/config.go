@@ -151,10 +151,8 @@ func readSection(n cniplugin.Network) (section, []error) {
 func (s storeConfig) problems(network string) []error {
 	var errs []error
 	check := func(key, name string) {
-		if err := attachment.ValidateName(name); err != nil {
+		if err := lease.CheckName(name); err != nil {
 			errs = append(errs, cniplugin.ConfigError(key, name, err.Error()))
-		} else if len(name) > lease.MaxNetwork {
-			errs = append(errs, cniplugin.ConfigError(key, name, fmt.Sprintf("has %d characters: a file's name has room for %d", len(name), lease.MaxNetwork)))
 		}
 	}
 	check("name", network)
@@ -313,29 +311,31 @@ func readRuntimeRequest(n cniplugin.Network) (runtimeRequest, []error) {
 // requests returns the addresses that are asked for, in host-local's order: CNI_ARGS,
 // args.cni.ips, the capability. A runtime may ask for one address in two of these ways. Twice in one list is a
 // mistake.
-func (a runtimeRequest) requests(env cniplugin.Args) ([]requestedAddress, []error) {
-	var requests []requestedAddress
-	var errs []error
-	add := func(texts []string, source func(i int) string, refuse func(source, text, requirement string) error) {
-		var list []netip.Addr
-		for i, text := range texts {
-			address, err := parseRequested(text)
+func (a runtimeRequest) requests(env cniplugin.Args) (requests []requestedAddress, errs []error) {
+	for _, list := range []struct {
+		key   string
+		texts []string
+	}{{"", splitList(env.IP)}, {"args.cni.ips", a.args}, {"runtimeConfig.ips", a.ips}} {
+		var addresses []netip.Addr
+		for i, text := range list.texts {
+			q := requestedAddress{source: fmt.Sprintf("%s[%d]", list.key, i)}
+			q.refuse = func(requirement string) error { return cniplugin.ConfigError(q.source, text, requirement) }
+			if list.key == "" {
+				q.source = "CNI_ARGS"
+				q.refuse = func(requirement string) error { return cniplugin.EnvError(q.source, "IP="+text, requirement) }
+			}
+			var err error
+			q.address, err = parseRequested(text)
 			switch {
 			case err != nil:
-				errs = append(errs, refuse(source(i), text, err.Error()))
-				continue
-			case slices.Contains(list, address):
-				errs = append(errs, refuse(source(i), text, "is in the list twice: keep one"))
-				continue
+				errs = append(errs, q.refuse(err.Error()))
+			case slices.Contains(addresses, q.address):
+				errs = append(errs, q.refuse("is in the list twice: keep one"))
+			default:
+				requests, addresses = mergeRequest(requests, q), append(addresses, q.address)
 			}
-			requests = mergeRequest(requests, requestedAddress{address: address, source: source(i), refuse: func(requirement string) error { return refuse(source(i), text, requirement) }})
-			list = append(list, address)
 		}
 	}
-	ofConfig := func(key, text, requirement string) error { return cniplugin.ConfigError(key, text, requirement) }
-	add(splitList(env.IP), func(int) string { return "CNI_ARGS" }, func(key, text, requirement string) error { return cniplugin.EnvError(key, "IP="+text, requirement) })
-	add(a.args, func(i int) string { return fmt.Sprintf("args.cni.ips[%d]", i) }, ofConfig)
-	add(a.ips, func(i int) string { return fmt.Sprintf("runtimeConfig.ips[%d]", i) }, ofConfig)
 	return requests, errs
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -55,22 +54,15 @@ func (s *Store) lockDir(ctx context.Context) (*os.File, error) {
 }
 
 // initialize makes the file under another name first. dir is its directory.
-func (s *Store) initialize(dir *os.File) (retErr error) {
+func (s *Store) initialize(dir *os.File) error {
 	temporary := filepath.Join(dir.Name(), "."+s.network+extension+temporarySuffix)
-	if err := removeIfThere(temporary); err != nil {
-		return err // A kill left it.
-	}
-	defer func() {
-		if retErr != nil {
-			retErr = errors.Join(retErr, removeIfThere(temporary))
-		}
-	}()
+	defer func() { _ = os.Remove(temporary) }() // In the end it has another name.
 	o := opened{}
 	var err error
 	o.db, err = bolt.Open(temporary, 0o600, &bolt.Options{
 		NoStatistics: true,
 		OpenFile: func(path string, flag int, mode os.FileMode) (_ *os.File, err error) {
-			o.file, err = os.OpenFile(path, flag, mode)
+			o.file, err = os.OpenFile(path, flag|os.O_TRUNC, mode) // A kill can have left it.
 			return o.file, err
 		},
 	})
@@ -91,11 +83,4 @@ func (s *Store) initialize(dir *os.File) (retErr error) {
 	}
 	failpoint.Here("store renamed")
 	return dir.Sync()
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

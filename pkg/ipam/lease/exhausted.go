@@ -3,7 +3,6 @@ package lease
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -54,19 +53,14 @@ func (l *leaseTx) canGive(set RangeSet) (bool, error) {
 			return err == nil, err
 		}
 	}
-	found := errors.New("found")
+	ok := false
 	err := l.each(func(lease Lease) error {
 		gives, _ := set.Gives(lease.Address)
 		lease = l.asCurrent(lease)
-		if gives && (lease.isFree() || lease.State == Reserved && lease.hasOwner() || lease.State == Quarantined && !lease.Conflict) {
-			return found
-		}
+		ok = ok || gives && (lease.isFree() || lease.State == Reserved && lease.hasOwner() || lease.State == Quarantined && !lease.Conflict)
 		return nil
 	})
-	if errors.Is(err, found) {
-		return true, nil
-	}
-	return false, err
+	return ok, err
 }
 
 // Exhausted returns an error for each set of which nobody can be given an address, not even an owner for

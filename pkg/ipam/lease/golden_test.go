@@ -145,7 +145,7 @@ func contents(t *testing.T, path string) map[string]map[string]string {
 			in := map[string]string{}
 			all[string(name)] = in
 			return b.ForEach(func(k, v []byte) error {
-				in[fmt.Sprintf("%q", k)] = printable(v)
+				in[fmt.Sprintf("%q", k)] = readable(v)
 				return nil
 			})
 		})
@@ -167,7 +167,7 @@ func used(t *testing.T, path string) (size int64) {
 	return size
 }
 
-func printable(v []byte) string {
+func readable(v []byte) string {
 	if bytes.HasPrefix(v, []byte("{")) {
 		return string(v)
 	}

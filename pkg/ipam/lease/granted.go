@@ -201,7 +201,7 @@ func (l *leaseTx) grant(name string, index int64) (g pool.Grant, rest []byte, er
 func (l *leaseTx) grantAt(name string, a netip.Addr) (found pool.Grant, offset int, err error) {
 	offset = -1
 	err = l.eachGrant(name, func(g pool.Grant) {
-		if i := g.Offset(a); i >= 0 {
+		if i := g.Offset(a); i >= 0 && g.Addresses[i] != pool.NotGranted {
 			found, offset = g, i
 		}
 	})

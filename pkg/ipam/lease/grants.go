@@ -203,9 +203,6 @@ func (s *Store) MarkAddress(ctx context.Context, poolName string, a netip.Addr, 
 			return pool.Grant{}, err
 		}
 		g, offset, err := l.grantAt(poolName, a)
-		if err == nil && g.Addresses[offset] == pool.NotGranted {
-			err = fmt.Errorf("it is %w", ErrNotGranted)
-		}
 		switch {
 		case errors.Is(err, ErrNotGranted):
 			return g, fmt.Errorf("%s is %w: %w", a, ErrHolderChanged, err)

@@ -173,7 +173,7 @@ func TestMarkAddress(t *testing.T) {
 			"10.3.0.1 is not available for pod default/web-1: it is reserved for pod default/web-0", "++?- .+++", "given,given up"},
 		"needs a probe":   {"10.3.0.2", pod("web-0"), nil, "<nil>", "++-- .+++", ""},
 		"marked":          {"10.3.0.3", pod("web-0"), nil, "<nil>", "++?- .+++", ""},
-		"not granted":     {"10.3.0.4", pod("web-0"), ErrHolderChanged, "10.3.0.4 is not as expected: it is not granted to this node", "++?- .+++", ""},
+		"not granted":     {"10.3.0.4", pod("web-0"), ErrHolderChanged, "10.3.0.4 is not as expected: 10.3.0.4 of pool lan is not granted to this node", "++?- .+++", ""},
 		"in no grant":     {"10.3.0.9", pod("web-0"), ErrHolderChanged, "10.3.0.9 is not as expected: 10.3.0.9 of pool lan is not granted to this node", "++?- .+++", ""},
 		"held by its pod": {"10.3.0.5", pod("db-0"), ErrTaken, "10.3.0.5 is not available for pod default/db-0: it is held by eth0 of c2 on pods (pod default/db-0)", "++?- .+++", "given"},
 		"in quarantine": {"10.3.0.7", pod("web-0"), ErrTaken, "10.3.0.7 is not available for pod default/web-0: it is in quarantine: released",

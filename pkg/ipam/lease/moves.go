@@ -82,13 +82,7 @@ func (s *Store) changeOwned(ctx context.Context, a netip.Addr, o attachment.Owne
 
 // mayGive says whether this node may give the address.
 func (l *leaseTx) mayGive(poolName string, a netip.Addr) (ok bool, err error) {
-	g, offset, err := l.grantAt(poolName, a)
-	if errors.Is(err, ErrNotGranted) {
-		return false, nil
-	}
-	if err == nil {
-		ok, _ = g.Assignable(offset)
-	}
+	err = l.eachGrant(poolName, func(g pool.Grant) { ok = ok || g.MayGive(a) })
 	return ok, err
 }
 

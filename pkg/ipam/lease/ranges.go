@@ -135,29 +135,18 @@ func (s RangeSet) String() string {
 // turns returns the spans of the set in the order in which addresses are tried after last was given: first
 // what follows last, at the end what comes before it, and last itself.
 func (s RangeSet) turns(last netip.Addr) []turn {
-	index := -1
-	for i, r := range s {
-		if last.IsValid() && r.Contains(last) {
-			index = i
+	var before, after []turn
+	for _, r := range s {
+		if !last.IsValid() || !r.Contains(last) {
+			after = append(after, turn{r, r.Span})
+			continue
+		}
+		before, after = append(after, turn{r, Span{First: r.First, Last: last}}), nil
+		if last != r.Last {
+			after = []turn{{r, Span{First: last.Next(), Last: r.Last}}}
 		}
 	}
-	if index < 0 {
-		var list []turn
-		for _, r := range s {
-			list = append(list, turn{r, r.Span})
-		}
-		return list
-	}
-	var turns []turn
-	first := s[index]
-	if last != first.Last {
-		turns = append(turns, turn{first, Span{First: last.Next(), Last: first.Last}})
-	}
-	for i := 1; i < len(s); i++ {
-		r := s[(index+i)%len(s)]
-		turns = append(turns, turn{r, r.Span})
-	}
-	return append(turns, turn{first, Span{First: first.First, Last: last}})
+	return append(after, before...)
 }
 
 // turn is a part of a range in which to look for a free address.

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // assign returns the requested address of each set, the zero Addr for none. refused is what no ADD can give, whatever is leased: an
@@ -112,8 +114,5 @@ func (c choice) giveRequested(list []netip.Addr) (Lease, error) {
 		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Addresses: unqueried}
 	}
 	const enough = 3
-	if surplus := len(refusals) - enough; surplus > 0 {
-		refusals = append(refusals[:enough], fmt.Sprintf("%d more are taken, too", surplus))
-	}
-	return Lease{}, fmt.Errorf("each of the requested addresses is %w: %s", ErrTaken, strings.Join(refusals, "; "))
+	return Lease{}, fmt.Errorf("each of the requested addresses is %w: %s", ErrTaken, printable.First(refusals, enough, "; "))
 }

@@ -142,7 +142,7 @@ func TestRangesOfANewerRelinkStayAsTheyAreStored(t *testing.T) {
 		n.sets = []RangeSet{tenAddresses(2 + i)}
 		n.add(t, fmt.Sprintf("c%d/eth0", 2+i), "web-1", fmt.Sprintf("10.%d.0.10", 2+i))
 	}
-	if got := slices.Collect(maps.Values(contents(t, n.path())[bucketRanges])); !slices.Contains(got, printable([]byte(want))) {
+	if got := slices.Collect(maps.Values(contents(t, n.path())[bucketRanges])); !slices.Contains(got, readable([]byte(want))) {
 		t.Errorf("the store has %q, want %s among them", got, want)
 	}
 }

@@ -9,8 +9,11 @@ import (
 // The runs are the spans of addresses that are not free, each without a gap. They show the next free address
 // without a look at each lease: a pool that has only its last address free is not searched.
 
-// run returns the run that the address is in.
+// run returns the run that the address is in. The zero Addr, which comes before the first and after the last, is in none.
 func (l *leaseTx) run(a netip.Addr) (Span, bool) {
+	if !a.IsValid() {
+		return Span{}, false
+	}
 	key := addressKey(a)
 	cursor := l.runs.Cursor()
 	first, last := cursor.Seek(key)
@@ -29,10 +32,10 @@ func (l *leaseTx) run(a netip.Addr) (Span, bool) {
 // occupy adds a free address to the runs. It joins the runs on both sides of it.
 func (l *leaseTx) occupy(a netip.Addr) error {
 	grown := Span{First: a, Last: a}
-	if before, ok := l.neighbouring(a.Prev()); ok {
+	if before, ok := l.run(a.Prev()); ok {
 		grown.First = before.First
 	}
-	if after, ok := l.neighbouring(a.Next()); ok {
+	if after, ok := l.run(a.Next()); ok {
 		grown.Last = after.Last
 		if err := l.runs.Delete(addressKey(after.First)); err != nil {
 			return err
@@ -55,14 +58,6 @@ func (l *leaseTx) vacate(a netip.Addr) error {
 		err = errors.Join(err, l.putRun(Span{First: a.Next(), Last: run.Last}))
 	}
 	return err
-}
-
-// neighbouring is run for an address that may lie beyond the last or the first.
-func (l *leaseTx) neighbouring(a netip.Addr) (Span, bool) {
-	if !a.IsValid() {
-		return Span{}, false
-	}
-	return l.run(a)
 }
 
 func (l *leaseTx) putRun(s Span) error { return l.runs.Put(addressKey(s.First), addressKey(s.Last)) }

@@ -49,8 +49,19 @@ const (
 	probePrefix = ".usable-"
 )
 
-// MaxNetwork is the greatest length of a network's name: NAME_MAX less what the name of the file has besides.
-const MaxNetwork = 255 - len(".") - len(extension) - len(temporarySuffix)
+// maxName is the greatest length of a store's name: NAME_MAX less what the name of the file has besides.
+const maxName = 255 - len(".") - len(extension) - len(temporarySuffix)
+
+// CheckName says why no store can have the name.
+func CheckName(name string) error {
+	if err := attachment.ValidateName(name); err != nil {
+		return err
+	}
+	if len(name) > maxName {
+		return fmt.Errorf("has %d characters: a file's name has room for %d", len(name), maxName)
+	}
+	return nil
+}
 
 // Store has the leases of a network, or of several that name one store. Its file is opened and locked for each change and each look.
 type Store struct {
@@ -78,11 +89,8 @@ type Store struct {
 // Open returns the store of a network in the directory. Without one it is $RELINK_IPAM_DIR, else DefaultDir.
 // Nothing is created before the first change.
 func Open(dir, network string) (*Store, error) {
-	if err := attachment.ValidateName(network); err != nil {
+	if err := CheckName(network); err != nil {
 		return nil, fmt.Errorf("network %q: %w", network, err)
-	}
-	if len(network) > MaxNetwork {
-		return nil, fmt.Errorf("network %q has %d characters; the name of its file has room for %d", network, len(network), MaxNetwork)
 	}
 	dir, err := Dir(dir)
 	if err != nil {

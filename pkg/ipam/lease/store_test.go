@@ -241,9 +241,9 @@ func TestOpen(t *testing.T) {
 		"a relative one of that": {"", "y", "pods", "", `invalid RELINK_IPAM_DIR: "y": must be an absolute path`},
 		"a path for a name":      {"/run/x", "", "../pods", "", `network "../pods": must start with a letter or a digit and contain only letters, digits, '_', '.' and '-'`},
 		"no name":                {"/run/x", "", "", "", `network "": is empty`},
-		"the longest name":       {"/run/x", "", strings.Repeat("n", MaxNetwork), "/run/x/" + strings.Repeat("n", MaxNetwork) + ".db", ""},
-		"a longer one": {"/run/x", "", strings.Repeat("n", MaxNetwork+1), "",
-			fmt.Sprintf("network %q has 248 characters; the name of its file has room for 247", strings.Repeat("n", MaxNetwork+1))},
+		"the longest name":       {"/run/x", "", strings.Repeat("n", maxName), "/run/x/" + strings.Repeat("n", maxName) + ".db", ""},
+		"a longer one": {"/run/x", "", strings.Repeat("n", maxName+1), "",
+			fmt.Sprintf("network %q: has 248 characters: a file's name has room for 247", strings.Repeat("n", maxName+1))},
 	} {
 		t.Setenv(DirEnv, test.env)
 		s, err := Open(test.dir, test.network)
@@ -260,7 +260,7 @@ func TestOpen(t *testing.T) {
 
 func TestLongestNameOfANetworkHasAStore(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
-	n.network = strings.Repeat("n", MaxNetwork)
+	n.network = strings.Repeat("n", maxName)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 }
 

@@ -17,11 +17,9 @@ type Cache struct {
 	dir string
 	// entries are by container ID. A container that only Multus knows may have none.
 	entries map[string][]cnicache.Entry
-	// incomplete is why there may be more entries than these, empty if all are known.
-	incomplete string
 	// missing says that there is no cache at all.
 	missing bool
-	// Problems say what cannot be read, and why.
+	// Problems say what cannot be read, and why. Then there may be more entries than these.
 	Problems []string
 }
 
@@ -33,17 +31,14 @@ func ReadCache(dir string) (Cache, error) {
 		return Cache{}, err
 	}
 	c := Cache{dir: dir, entries: map[string][]cnicache.Entry{}}
-	results := filepath.Join(dir, "results")
-	if _, err := os.Stat(results); err != nil {
-		c.incomplete = fmt.Sprintf("there is no CNI cache in %s (%s): --cni-cache names the directory that has it", dir, err)
-		c.Problems, c.missing = []string{c.incomplete}, true
+	if _, err := os.Stat(filepath.Join(dir, "results")); err != nil {
+		c.missing, c.Problems = true, []string{fmt.Sprintf("there is no CNI cache in %s (%s): --cni-cache names the directory that has it", dir, err)}
 		return c, nil
 	}
 	entries, unreadable, err := cnicache.Read(dir)
 	delegating, listErr := cnicache.MultusContainerIDs(dir)
 	if err := errors.Join(err, listErr); err != nil {
-		c.incomplete = err.Error()
-		c.Problems = []string{c.incomplete}
+		c.Problems = []string{err.Error()}
 		return c, nil
 	}
 	for _, e := range entries {
@@ -58,14 +53,19 @@ func ReadCache(dir string) (Cache, error) {
 	for _, err := range unreadable {
 		c.Problems = append(c.Problems, err.Error())
 	}
-	switch len(unreadable) {
-	case 0:
-	case 1:
-		c.incomplete = c.Problems[0]
-	default:
-		c.incomplete = fmt.Sprintf("%s, and %d more files cannot be read", c.Problems[0], len(unreadable)-1)
-	}
 	return c, nil
+}
+
+// incomplete is why there may be more entries than these, empty if all are known.
+func (c Cache) incomplete() string {
+	switch n := len(c.Problems); n {
+	case 0:
+		return ""
+	case 1:
+		return c.Problems[0]
+	default:
+		return fmt.Sprintf("%s, and %d more files cannot be read", c.Problems[0], n-1)
+	}
 }
 
 // has says whether the caches have the container.
@@ -79,8 +79,8 @@ func (c Cache) Judge(containerID string, j sandbox.Judgement) sandbox.Judgement 
 	switch {
 	case c.has(containerID):
 		return j.With(sandbox.VerdictDELDue, "the CNI cache in %s has it: its runtime owes a DEL", c.dir)
-	case c.incomplete != "":
-		return j.With(sandbox.VerdictUnknown, "whether its runtime owes a DEL is not known: %s", c.incomplete)
+	case c.incomplete() != "":
+		return j.With(sandbox.VerdictUnknown, "whether its runtime owes a DEL is not known: %s", c.incomplete())
 	}
 	return j.With(sandbox.VerdictGone, "the CNI cache in %s does not have it", c.dir)
 }

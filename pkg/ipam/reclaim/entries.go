@@ -34,7 +34,7 @@ func (n *Node) EntriesOf(network string) (entries []cnicache.Entry) {
 // that cannot be read.
 func (n *Node) CacheProblems() (missing string, torn []string) {
 	if n.cache.missing {
-		return n.cache.incomplete, nil
+		return n.cache.incomplete(), nil
 	}
 	return "", slices.Clone(n.cache.Problems)
 }

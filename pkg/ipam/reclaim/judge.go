@@ -48,10 +48,6 @@ func (n *Node) namespaceOf(h lease.Holder) attachment.Namespace {
 // either.
 func (n *Node) judgeImported(a netip.Addr, j sandbox.Judgement, otherHolders []lease.Holder) sandbox.Judgement {
 	names, nowhere := n.namesOf(a, otherHolders)
-	if names == "" {
-		n.searchMissing()
-		names, nowhere = n.namesOf(a, otherHolders)
-	}
 	switch {
 	case names != "":
 		return j.With(sandbox.VerdictUnknown, "but an import took that from a CNI cache, and %s has the address", names)
@@ -61,14 +57,20 @@ func (n *Node) judgeImported(a netip.Addr, j sandbox.Judgement, otherHolders []l
 	return j.With(j.Verdict, "%s", nowhere)
 }
 
+// find returns the namespace that has the inode of the recorded one, after a further search if none has it.
+func (n *Node) find(recorded attachment.Namespace) (current liveNamespace, found bool) {
+	key := inode(recorded.File())
+	if _, found := n.live[key]; !found {
+		n.searchMissing()
+	}
+	current, found = n.live[key]
+	return current, found
+}
+
 // judgeByNamespace is for a holder whose namespace is known.
 func (n *Node) judgeByNamespace(h lease.Holder) sandbox.Judgement {
 	recorded := h.Namespace
-	current, found := n.live[inode(recorded.File())]
-	if !found {
-		n.searchMissing()
-		current, found = n.live[inode(recorded.File())]
-	}
+	current, found := n.find(recorded)
 	kept, isKept := n.keepers[recorded.Inode]
 	switch {
 	case !found && isKept:
@@ -97,10 +99,6 @@ func (n *Node) judgeByNamespace(h lease.Holder) sandbox.Judgement {
 func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, instant time.Time, otherHolders []lease.Holder) sandbox.Judgement {
 	j := sandbox.Judgement{}.With(sandbox.VerdictUnknown, "its network namespace was not recorded")
 	names, nowhere := n.namesOf(a, otherHolders)
-	if names == "" {
-		n.searchMissing()
-		names, nowhere = n.namesOf(a, otherHolders)
-	}
 	if n.cache.has(h.ContainerID) {
 		if names != "" {
 			return j.With(sandbox.VerdictAlive, "the CNI cache in %s has it, and %s has the address", n.cache.dir, names)
@@ -121,9 +119,10 @@ func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, instant time.Time, o
 }
 
 // namesOf names the namespaces that have the address, except those of the others. nowhere is the evidence if
-// there are none.
+// there are none, after a further search.
 func (n *Node) namesOf(a netip.Addr, otherHolders []lease.Holder) (names, nowhere string) {
-	found, nowhere := []string{}, "no network namespace has the address"
+	var found []string
+	nowhere = "no network namespace has the address"
 	for _, key := range n.holders[a] {
 		i := slices.IndexFunc(otherHolders, func(h lease.Holder) bool {
 			id := h.Namespace
@@ -134,6 +133,10 @@ func (n *Node) namesOf(a netip.Addr, otherHolders []lease.Holder) (names, nowher
 			continue
 		}
 		found = append(found, n.live[key].name)
+	}
+	if len(found) == 0 && n.searchOnce != nil {
+		n.searchMissing()
+		return n.namesOf(a, otherHolders)
 	}
 	return strings.Join(found, " and "), nowhere
 }

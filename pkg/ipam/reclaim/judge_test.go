@@ -35,7 +35,7 @@ func emptyNode() *Node {
 }
 
 func (n *Node) cached() { n.cache.entries["c1"] = []cnicache.Entry{{}} }
-func (n *Node) blind()  { n.cache.incomplete = "CNI cache /cache/results/x: torn" }
+func (n *Node) blind()  { n.cache.Problems = []string{"CNI cache /cache/results/x: torn"} }
 func (n *Node) has() {
 	n.holders[address] = []inode{{4, 200}, {4, 1}}
 }

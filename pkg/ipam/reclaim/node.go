@@ -108,11 +108,9 @@ func (n *Node) Problems() []string {
 
 // Has says whether the namespace had the address at the look, and is a sandbox's.
 func (n *Node) Has(id attachment.Namespace, a netip.Addr) bool {
+	current, _ := n.find(id)
 	key := inode(id.File())
-	if _, found := n.live[key]; !found {
-		n.searchMissing()
-	}
-	return slices.Contains(n.holders[a], key) && !n.hosts[key] && id.Cookie == n.live[key].cookie
+	return slices.Contains(n.holders[a], key) && !n.hosts[key] && id.Cookie == current.cookie
 }
 
 // checkAllVisible reports processes whose namespaces the caller may not see: their sandboxes would look gone.
