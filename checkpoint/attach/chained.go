@@ -56,11 +56,8 @@ func (c *call) addChained() (err error) {
 		if c.PrevResult, err = withInterface(c.PrevResult, c.hostEnd); err != nil {
 			return fmt.Errorf("prevResult: %w", err)
 		}
-		if previous, err = c.Previous(); err != nil {
-			return fmt.Errorf("prevResult: %w", err)
-		}
 	}
-	return c.printPrevResult(os.Stdout, previous)
+	return c.printPrevResult(os.Stdout)
 }
 
 // listsHostInterface says whether the result has an interface of that name in the host, as it has after an earlier plugin that gave the same host access.
@@ -94,7 +91,7 @@ func withInterface(result cniplugin.Result, iface *current.Interface) (cniplugin
 
 // printPrevResult prints prevResult as it came, even with parts that relink does not know. If the
 // configuration has another version, it converts prevResult to that.
-func (c *call) printPrevResult(w io.Writer, previous types.Result) error {
+func (c *call) printPrevResult(w io.Writer) error {
 	var header struct {
 		CNIVersion string `json:"cniVersion"`
 	}
@@ -105,9 +102,12 @@ func (c *call) printPrevResult(w io.Writer, previous types.Result) error {
 		_, err := fmt.Fprintf(w, "%s\n", c.PrevResult)
 		return err
 	}
-	result, err := previous.GetAsVersion(c.CNIVersion)
+	result, err := c.Previous()
+	if err == nil {
+		result, err = result.GetAsVersion(c.CNIVersion)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("prevResult: %w", err)
 	}
 	return result.PrintTo(w)
 }

@@ -44,11 +44,11 @@ func (c *Call) previousAddresses() ([]netip.Addr, error) {
 	wrong := func(reason string) error {
 		return cniplugin.ConfigError("prevResult", cniplugin.RawValue(c.config.PrevResult), "must be the result of the ADD"+reason)
 	}
+	var result *current.Result
 	previous, err := c.config.Previous()
-	if err != nil {
-		return nil, wrong("")
+	if err == nil {
+		result, err = current.NewResultFromResult(previous)
 	}
-	result, err := current.NewResultFromResult(previous)
 	if err != nil {
 		return nil, wrong("")
 	}

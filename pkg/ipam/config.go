@@ -199,23 +199,22 @@ func (s section) sets(n cniplugin.Network, a runtimeRequest) ([]lease.RangeSet, 
 	excluded, errs := parseExcluded(s.Exclude)
 	var sets []lease.RangeSet
 	var keys []string
-	add := func(key string, set lease.RangeSet, wrong []error) {
-		sets, keys, errs = append(sets, set), append(keys, key), append(errs, wrong...)
+	add := func(key string, ranges [][]rangeConfig) {
+		for i, r := range ranges {
+			path := fmt.Sprintf("%s[%d]", key, i)
+			set, wrong := parseSet(path, r, excluded)
+			sets, keys, errs = append(sets, set), append(keys, path), append(errs, wrong...)
+		}
 	}
-	for i, ranges := range a.ranges {
-		key := fmt.Sprintf("runtimeConfig.ipRanges[%d]", i)
-		set, wrong := parseSet(key, ranges, excluded)
-		add(key, set, wrong)
-	}
+	add("runtimeConfig.ipRanges", a.ranges)
 	if s.Subnet != "" {
-		set, wrong := parseFlat(s.rangeConfig, excluded)
-		add("ipam.subnet", set, wrong)
+		r, err := s.rangeConfig.parse("ipam.", excluded)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		sets, keys = append(sets, lease.RangeSet{r}), append(keys, "ipam.subnet")
 	}
-	for i, ranges := range s.Ranges {
-		key := fmt.Sprintf("ipam.ranges[%d]", i)
-		set, wrong := parseSet(key, ranges, excluded)
-		add(key, set, wrong)
-	}
+	add("ipam.ranges", s.Ranges)
 	switch {
 	case len(sets) > 0:
 	case s.rangeConfig != rangeConfig{}:

@@ -56,22 +56,14 @@ func overlaps(r lease.Range, key string, o lease.Range) string {
 	return fmt.Sprintf("must not overlap %s (%s)", key, o.Span)
 }
 
-func parseFlat(flat rangeConfig, excluded []lease.Span) (lease.RangeSet, []error) {
-	r, err := flat.parse("ipam.", excluded)
-	if err != nil {
-		return nil, []error{err}
-	}
-	return lease.RangeSet{r}, nil
-}
-
 // parse returns the range, with host-local's defaults. The subnet's first address is
 // the gateway. All addresses are in the range, but the broadcast address of IPv4.
-func (c rangeConfig) parse(key string, excluded []lease.Span) (lease.Range, error) {
+func (c rangeConfig) parse(key string, excluded []lease.Span) (r lease.Range, err error) {
 	subnet, err := parseSubnet(key+"subnet", c.Subnet)
 	if err != nil {
-		return lease.Range{}, err
+		return r, err
 	}
-	r := lease.Range{Span: lease.Span{First: subnet.Addr().Next(), Last: lastOf(subnet)}, Subnet: subnet, Gateway: subnet.Addr().Next(), Excluded: excluded}
+	r = lease.Range{Span: lease.Span{First: subnet.Addr().Next(), Last: lastOf(subnet)}, Subnet: subnet, Gateway: subnet.Addr().Next(), Excluded: excluded}
 	for _, bound := range []struct {
 		name, value string
 		set         *netip.Addr
@@ -80,27 +72,27 @@ func (c rangeConfig) parse(key string, excluded []lease.Span) (lease.Range, erro
 			continue
 		}
 		if *bound.set, err = parseAddress(key+bound.name, bound.value); err != nil {
-			return lease.Range{}, err
+			return r, err
 		}
 		if !subnet.Contains(*bound.set) {
-			return lease.Range{}, cniplugin.ConfigError(key+bound.name, bound.value, "must be in the subnet "+subnet.String())
+			return r, cniplugin.ConfigError(key+bound.name, bound.value, "must be in the subnet "+subnet.String())
 		}
 	}
 	if r.Last.Less(r.First) {
-		return lease.Range{}, cniplugin.ConfigError(key+"rangeStart", r.First.String(), "must not come after rangeEnd "+r.Last.String())
+		return r, cniplugin.ConfigError(key+"rangeStart", r.First.String(), "must not come after rangeEnd "+r.Last.String())
 	}
 	if r.Overlaps(mapped) {
-		return lease.Range{}, cniplugin.ConfigError(key+"subnet", c.Subnet, "must not have addresses of IPv4 in it: "+mapped.String())
+		return r, cniplugin.ConfigError(key+"subnet", c.Subnet, "must not have addresses of IPv4 in it: "+mapped.String())
 	}
 	if c.Gateway == "" {
 		return r, nil
 	}
 	if r.Gateway, err = parseAddress(key+"gateway", c.Gateway); err != nil {
-		return lease.Range{}, err
+		return r, err
 	}
 	// A link-local gateway can be reached on every link.
 	if !subnet.Contains(r.Gateway) && (r.Gateway.Is4() != subnet.Addr().Is4() || !r.Gateway.IsLinkLocalUnicast()) {
-		return lease.Range{}, cniplugin.ConfigError(key+"gateway", c.Gateway, "must be in the subnet "+subnet.String())
+		return r, cniplugin.ConfigError(key+"gateway", c.Gateway, "must be in the subnet "+subnet.String())
 	}
 	return r, nil
 }
