@@ -47,7 +47,7 @@ link set net1-nic master k6t-net1 up
 END
 `, status: map[string]int{"relink check": 1}},
 	{docs: []string{"docs/commands.md"}, script: changed, status: map[string]int{
-		"relink status": 1, "relink check": 1, "relink restore --dry-run": 1, "relink validate /etc/cni/net.d": 1,
+		"relink status": 1, "relink check": 1, "relink validate /etc/cni/net.d": 1,
 	}},
 	{docs: []string{"docs/runbook.md"}, script: "bond; pod web-0; pod web-1; pod db-0\n", instead: map[string]string{"i40e": "e1000e"}},
 	{docs: []string{"README.md"}, script: "bond; pod web-0\n", instead: map[string]string{"i40e": "e1000e"}, withSystemd: true},

@@ -79,7 +79,6 @@ var entries = []entry{
 	{"docs/commands.md", "# relink audit", parts, "", runtime + ": the story gc of cmd/relink runs it"},
 	{"docs/commands.md", "# relink list", session, "", ""},
 	{"docs/commands.md", "# relink show shop/db-0", session, "", ""},
-	{"docs/commands.md", "# relink restore --dry-run", session, "", ""},
 	{"docs/commands.md", "# relink restore", session, "", ""},
 	{"docs/commands.md", "relink move eth0=eth2 --dry-run", parts, "", "it needs a second uplink: the story moved runs it"},
 	{"docs/commands.md", "# relink capture", session, "", ""},
