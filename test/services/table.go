@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Table is Rows in Markdown.
+// Table is Rows in Markdown. Rows that differ only in who answers are one, and then those that differ only in what is asked.
 func Table() string {
 	var b strings.Builder
 	b.WriteString("| From | To | Answers |")
@@ -14,10 +14,28 @@ func Table() string {
 		fmt.Fprintf(&b, " %s |", k)
 	}
 	b.WriteString(" Why |\n|---|---|---|---|---|---|---|---|\n")
+	var rows [][]string
 	for _, r := range Rows {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.From, r.To, r.Backend, strings.Join(r.Seen[:], " | "), r.Why)
+		rows = append(rows, slices.Concat([]string{r.From, r.To, r.Backend}, r.Seen[:], []string{r.Why}))
+	}
+	for _, cells := range merge(merge(rows, 2), 1) {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
 	}
 	return b.String()
+}
+
+// merge joins the rows that differ only in that column.
+func merge(rows [][]string, column int) (merged [][]string) {
+	others := func(row []string) []string { return slices.Concat(row[:column], row[column+1:]) }
+	for _, row := range rows {
+		i := slices.IndexFunc(merged, func(m []string) bool { return slices.Equal(others(m), others(row)) })
+		if i < 0 {
+			merged = append(merged, row)
+		} else {
+			merged[i][column] += "; " + row[column]
+		}
+	}
+	return merged
 }
 
 // ConditionTable is Conditions in Markdown, but the first.
