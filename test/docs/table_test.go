@@ -205,13 +205,10 @@ var entries = []entry{
 	{"docs/install/multus.md", "relink validate /etc/cni/multus/net.d/vlan3.conflist", session, "", ""},
 	{"docs/install/multus.md", "kubectl apply -f docs/examples/multus-vlan3.yaml", parts, "", runtime},
 	{"docs/install/multus.md", "# A pod with a second interface, net1, on VLAN 3.", file, "docs/examples/pod-vlan3.yaml", ""},
-	{"docs/install/multus.md", "# A network with the same configuration on each node. Each pod's annotation must name its address: a node does not", file, "docs/examples/multus-vlan40.yaml", ""},
-	{"docs/install/multus.md", "# A pod with a second interface, net1, on VLAN 40, with an address of its own choice.", file, "docs/examples/pod-vlan40.yaml", ""},
 	{"docs/install/multus.md", "relink validate --files-only docs/examples/multus-vlan40.yaml", session, "", ""},
 	{"docs/install/multus.md", "kubectl apply -f docs/examples/multus-vlan40.yaml", parts, "", runtime},
 	{"docs/install/multus.md", "# relink check", session, "", ""},
 	{"docs/install/multus.md", "kubectl -n shop exec web-0 -- ip address show net1", parts, "", runtime},
-	{"docs/install/multus.md", "{", file, "docs/examples/50-checkpoint.conflist", ""},
 	{"docs/install/multus.md", "kubectl -n shop delete pod web-0", parts, "", runtime},
 	{"docs/install/multus.md", "rm /etc/cni/multus/net.d/vlan3.conflist", session, "", ""},
 
