@@ -69,7 +69,8 @@ func (n *node) tryCnitool(verb, network, pod, netns string) (string, error) {
 
 func state(t *testing.T, netns string) string {
 	t.Helper()
-	return fresh.Run(t, netns, "ip -o link show eth0 | sed 's/@if[0-9]*//; s/ link-netnsid .*//'; ip -o addr show eth0 scope global; ip route")
+	// ip asks for the names of all namespaces, and complains of those that others are making or deleting at the moment.
+	return fresh.Run(t, netns, "ip -o link show eth0 2>/dev/null | sed 's/@if[0-9]*//; s/ link-netnsid .*//'; ip -o addr show eth0 scope global 2>/dev/null; ip route")
 }
 
 func TestCaptureOfStockPodsIsRestored(t *testing.T) {
