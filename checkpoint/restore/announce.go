@@ -70,20 +70,15 @@ func (a *announcements) announceConnected() []string {
 	return cutOffLines(slices.DeleteFunc(rest, func(s *attachmentState) bool { return !s.isPending() || s.owedInRecordOnly }))
 }
 
-// hasCarrier says that the attachment has carrier now.
+// hasCarrier says that the attachment has carrier now. It also returns true for an interface that has gone with its sandbox.
 func (s *attachmentState) hasCarrier(host netstate.Devices) bool {
 	switch {
 	case s.outcome.NoCarrier == "":
 		return true
-	case s.outcome.ownLink:
-		return s.ownLinkHasCarrier()
+	case !s.outcome.ownLink:
+		parent, exists := host.ByIndex(s.parentIndex)
+		return exists && parent.Carrier
 	}
-	parent, exists := host.ByIndex(s.parentIndex)
-	return exists && parent.Carrier
-}
-
-// ownLinkHasCarrier also returns true for an interface that has gone with its sandbox.
-func (s *attachmentState) ownLinkHasCarrier() bool {
 	sandbox, err := kernel.OpenSame(s.namespace)
 	if err != nil {
 		return true

@@ -380,8 +380,9 @@ func TestAnAttachmentThatIsBuiltAgainWaitsForCarrier(t *testing.T) {
 
 // newTestChain returns a chain whose attachments were restored.
 func newTestChain(r *Restorer, opts Options, states ...*attachmentState) *chainRestore {
-	run := &restoreRun{node: r, opts: opts, waitingFor: make([][]string, 1)}
-	return &chainRestore{run: run, attachments: &announcements{node: r, states: states}}
+	c := &chainRestore{run: &restoreRun{node: r, opts: opts}, attachments: &announcements{node: r, states: states}}
+	c.run.chains = []*chainRestore{c}
+	return c
 }
 
 func save(t *testing.T, store *checkpoint.Store, r checkpoint.Record) {

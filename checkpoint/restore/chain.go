@@ -15,10 +15,8 @@ import (
 
 // chainRestore is the restore of one Chain. The chains of one run are restored at the same time.
 type chainRestore struct {
-	run *restoreRun
-	// position is the chain's place in the run.
-	position int
-	records  []checkpoint.Record
+	run     *restoreRun
+	records []checkpoint.Record
 	// host has the parents in the host. While sandboxes are restored, the mutex of attachments guards its plans.
 	host parentRestore
 	// nicInSandbox says whether the NICs that belong in sandboxes are there.
@@ -27,14 +25,16 @@ type chainRestore struct {
 	attachments *announcements
 	// report has everything else that the run reports about the chain.
 	report Report
+	// waitingFor is what the chain waits for. The run's mu guards it.
+	waitingFor []string
 }
 
 // newChains makes the run's chains of the records.
 func (r *restoreRun) newChains(records []checkpoint.Record) {
 	sandboxes, count := map[string]*sandboxRestore{}, 0
-	for i, group := range Chains(records, r.opts.Mapped) {
+	for _, group := range Chains(records, r.opts.Mapped) {
 		c := &chainRestore{
-			run: r, position: i, records: group.Records, nicInSandbox: map[attachment.Key]bool{},
+			run: r, records: group.Records, nicInSandbox: map[attachment.Key]bool{},
 			attachments: &announcements{node: r.node, comesAgain: r.opts.Task != nil},
 			host: parentRestore{
 				namespace: r.node.host, recorded: r.recorded, options: r.opts.ParentOptions, chains: parentChains(group.Records), dryRun: r.opts.DryRun,
@@ -59,7 +59,6 @@ func (r *restoreRun) newChains(records []checkpoint.Record) {
 		r.chains = append(r.chains, c)
 	}
 	r.runner.Expect(count)
-	r.waitingFor = make([][]string, len(r.chains))
 }
 
 // restore brings back the parents of the chain, and then its interfaces. Last, it announces their addresses.
@@ -183,13 +182,15 @@ func (c *chainRestore) setWaiting(reasons []string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waitingFor[c.position] = reasons
+	c.waitingFor = reasons
 	if len(reasons) == 0 {
 		return
 	}
 	var list []string
-	for _, reason := range slices.Concat(r.waitingFor...) {
-		list = appendNew(list, reason)
+	for _, chain := range r.chains {
+		for _, reason := range chain.waitingFor {
+			list = appendNew(list, reason)
+		}
 	}
 	r.opts.Waiting(list)
 }

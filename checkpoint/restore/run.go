@@ -111,8 +111,7 @@ type restoreRun struct {
 	recorded []netstate.Member
 	chains   []*chainRestore
 	runner   *change.Runner
-	// waitingFor is what each chain waits for. mu guards it.
-	waitingFor [][]string
+	// mu guards what the chains wait for.
 	mu         sync.Mutex
 	namespaces namespaces
 	// scopes are those of attachments of which only a part is restored.
