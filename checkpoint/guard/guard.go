@@ -51,7 +51,7 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 		return Journal{}, fmt.Errorf("%w, and guard needs it: stop the kubelet yourself, run the command, and type relink restore", systemd.ErrNotRunning)
 	}
 	g := &guard{Options: opts, dir: Dir()}
-	unlock, err := g.begin()
+	ctx, unlock, err := g.begin(ctx)
 	if err != nil {
 		return Journal{}, err
 	}
@@ -84,30 +84,25 @@ func Run(ctx context.Context, plan Plan, opts Options) (Journal, error) {
 	return g.runSteps(ctx, unlock)
 }
 
-// Last stands for the last guard, whatever its ID.
-const Last = "last"
-
 // Finish finishes the work of a killed guard. It returns an error if no guard has run, or if the guard is alive.
-// For a guard that has already finished, it returns the journal. With an ID other than Last, it finishes only that guard.
-func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
+// For a guard that has already finished, it returns the journal.
+func Finish(ctx context.Context, opts Options) (Journal, error) {
 	g := &guard{Options: opts, dir: Dir()}
 	var err error
 	if g.journal, err = load(g.dir); err != nil {
 		return Journal{}, err
 	}
 	g.Store = checkpoint.OpenStore(g.journal.Plan.CheckpointDir)
-	unlock, err := g.begin()
+	ctx, unlock, err := g.begin(ctx)
 	if err != nil {
 		return Journal{}, err
 	}
 	defer unlock()
-	if g.journal, err = load(g.dir); err != nil || id != Last && g.journal.ID != id {
-		return g.journal, err
+	if g.journal, err = load(g.dir); err != nil {
+		return Journal{}, err
 	}
 	if !g.journal.Finished.IsZero() {
-		if id == Last { // A timer usually finds a finished guard.
-			_, _ = fmt.Fprintf(g.Out, "there is nothing to finish: the last guard has ended with exit status %d: relink guard --follow shows its log\n", g.journal.Status)
-		}
+		_, _ = fmt.Fprintf(g.Out, "there is nothing to finish: the last guard has ended with exit status %d: relink guard --follow shows its log\n", g.journal.Status)
 		return g.journal, nil
 	}
 	g.journal.Resumed = true
@@ -117,21 +112,24 @@ func Finish(ctx context.Context, id string, opts Options) (Journal, error) {
 	return g.runSteps(ctx, unlock)
 }
 
-// begin excludes other guards until unlock is called, and takes the signals that would end this one. Child processes do not inherit the lock.
-func (g *guard) begin() (unlock func(), err error) {
+// begin excludes other guards until unlock is called, and takes the signals that would end this one. An interrupt is for the command, and
+// ends the context, which is that of the steps before the command. Child processes do not inherit the lock.
+func (g *guard) begin(ctx context.Context) (_ context.Context, unlock func(), err error) {
 	unlock, err = g.Store.BeginGuard()
 	if errors.Is(err, flock.ErrBusy) {
-		return nil, fmt.Errorf("another guard is under way: %w: relink guard --follow shows it", err)
+		return nil, nil, fmt.Errorf("another guard is under way: %w: relink guard --follow shows it", err)
 	} else if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// A terminal that dies or hangs must not end or stop the guard, and a reader that ends must not either.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP, syscall.SIGPIPE)
 	// SIGQUIT is for people who find that ^C takes too long. Without this it would end the guard in the middle of its
 	// work.
+	interrupts := []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
 	g.signals = make(chan os.Signal, 8)
-	signal.Notify(g.signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
-	return unlock, nil
+	signal.Notify(g.signals, interrupts...)
+	ctx, _ = signal.NotifyContext(ctx, interrupts...) // Until the end of the process.
+	return ctx, unlock, nil
 }
 
 func logPath(dir string) string { return filepath.Join(dir, "log") }
@@ -141,11 +139,8 @@ func newJournal(plan Plan) (Journal, error) {
 	return Journal{Version: journalVersion, ID: rand.Text(), BootID: bootID, Plan: plan, StartedAt: time.Now().UTC()}, err
 }
 
-// Why the command is not run.
-const (
-	interrupted  = "it was interrupted"
-	killedBefore = "the guard was killed before the command was run"
-)
+// killedBefore is why the command is not run.
+const killedBefore = "the guard was killed before the command was run"
 
 // readerPatience is how long the guard waits at its end for whoever reads Out.
 const readerPatience = time.Second
@@ -186,8 +181,8 @@ func (g *guard) runSteps(ctx context.Context, unlock func()) (Journal, error) {
 		g.journal.begin(rule.step, time.Now().UTC(), uptime)
 		err := g.journal.save(g.dir)
 		failpoint.Here("guard:", string(rule.step))
-		if opening && err == nil && g.interrupted(ctx) {
-			err = errors.New(interrupted)
+		if opening && err == nil {
+			err = context.Cause(ctx)
 		}
 		if opening && err != nil { // Without the journal, nobody could finish the work.
 			g.journal.Steps, g.journal.Abandoned = g.journal.Steps[:len(g.journal.Steps)-1], err.Error()
@@ -229,16 +224,6 @@ func (g *guard) openLog() (err error) {
 		err = fmt.Errorf("guard's log: %w", err)
 	}
 	return err
-}
-
-// interrupted says whether somebody interrupts the guard before the command runs.
-func (g *guard) interrupted(ctx context.Context) bool {
-	select {
-	case <-g.signals:
-		return true
-	default:
-		return ctx.Err() != nil
-	}
 }
 
 // logf writes one line, with the time.

@@ -150,7 +150,7 @@ func (g *guard) armRestart(ctx context.Context) error {
 	if len(g.journal.Units) > 0 {
 		settings = append(settings, "--property=ExecStopPost="+systemctl+" start "+strings.ReplaceAll(strings.Join(g.journal.Units, " "), `\`, `\\`))
 	}
-	if err := g.runUnit(ctx, settings, relink, "guard", "--resume="+g.journal.ID); err != nil {
+	if err := g.runUnit(ctx, settings, relink, "guard", "--resume"); err != nil {
 		return fmt.Errorf("nothing would start the units again if the guard were killed: %w", err)
 	}
 	return nil

@@ -33,8 +33,7 @@ func guardStatus(err error) int {
 
 func newGuard() *cobra.Command {
 	var plan guard.Plan
-	var resume string
-	var follow bool
+	var follow, resume bool
 	var via []string
 	cmd := &cobra.Command{
 		Use:                   "guard -- COMMAND [ARGUMENT]...",
@@ -66,7 +65,7 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 			if plan.Via, err = guard.ParseVia(via); err != nil {
 				return err
 			}
-			if err := checkGuard(cmd, plan, resume, follow); err != nil {
+			if err := checkGuard(cmd, plan, follow || resume); err != nil {
 				return err
 			}
 			if follow {
@@ -87,14 +86,13 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 	flags.BoolVar(&plan.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds had themselves")
 	addCacheDir(cmd, &plan.CacheDir)
 	flags.BoolVar(&follow, "follow", false, "show the log of the guard that is under way, and end with its exit status; if none is under way, show the last one")
-	flags.StringVar(&resume, "resume", "", "finish the work of a guard that was killed; with an `ID`, only of that one")
-	flags.Lookup("resume").NoOptDefVal = guard.Last
+	flags.BoolVar(&resume, "resume", false, "finish the work of a guard that was killed")
 	cmd.MarkFlagsMutuallyExclusive("follow", "resume")
 	return cmd
 }
 
 // checkGuard reports what is wrong with the command line.
-func checkGuard(cmd *cobra.Command, plan guard.Plan, resume string, follow bool) error {
+func checkGuard(cmd *cobra.Command, plan guard.Plan, alone bool) error {
 	for name, value := range map[string]time.Duration{"limit": plan.Limit, "kill-after": plan.KillAfter} {
 		if value <= 0 {
 			return fmt.Errorf("invalid --%s %s: must be more than 0", name, value)
@@ -103,7 +101,6 @@ func checkGuard(cmd *cobra.Command, plan guard.Plan, resume string, follow bool)
 	if plan.Wait < 0 {
 		return fmt.Errorf("invalid --wait %s: must not be negative", plan.Wait)
 	}
-	alone := follow || resume != ""
 	switch {
 	case alone && len(plan.Command)+len(plan.Via) > 0:
 		return errors.New("--follow and --resume take no COMMAND and no --via: the guard that began knows them")
@@ -121,7 +118,7 @@ func followGuard(cmd *cobra.Command) error {
 	return err
 }
 
-func runGuard(cmd *cobra.Command, plan guard.Plan, resume string) error {
+func runGuard(cmd *cobra.Command, plan guard.Plan, resume bool) error {
 	store, err := openStore(cmd)
 	if err != nil {
 		return err
@@ -136,10 +133,10 @@ func runGuard(cmd *cobra.Command, plan guard.Plan, resume string) error {
 		opts.Out = io.Discard
 	}
 	var j guard.Journal
-	if resume == "" {
-		j, err = guard.Run(cmd.Context(), plan, opts)
+	if resume {
+		j, err = guard.Finish(cmd.Context(), opts)
 	} else {
-		j, err = guard.Finish(cmd.Context(), resume, opts)
+		j, err = guard.Run(cmd.Context(), plan, opts)
 	}
 	if err != nil {
 		return err
