@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
-	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -62,20 +61,10 @@ func (g *guard) capture(ctx context.Context) error {
 	if err := g.recordAttachments(); err != nil {
 		return err
 	}
-	captured := 0
-	var missing []trouble
-	for _, o := range report.Outcomes {
-		switch o.State {
-		case capture.Captured, capture.Refreshed:
-			captured++
-		case change.Refused, change.Failed, change.NotTried:
-			missing = append(missing, trouble{interfaceName(o.Pod, o.Attachment), o.Reason})
-		}
-	}
-	if captured > 0 {
+	if captured := report.Count(capture.Captured) + report.Count(capture.Refreshed); captured > 0 {
 		g.logf("captured %s", printable.Count(captured, "interface"))
 	}
-	return g.unlessForced(missing, "without a checkpoint nothing is restored", "relink capture shows it")
+	return g.unlessForced(troublesIn(report), "without a checkpoint nothing is restored", "relink capture shows it")
 }
 
 // agentPatience is how long a pause waits for a restore of the agent to end.

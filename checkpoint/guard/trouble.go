@@ -3,6 +3,7 @@ package guard
 import (
 	"fmt"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 )
@@ -38,6 +39,16 @@ func newTroubles(subject string, reasons ...string) (troubles []trouble) {
 		troubles = append(troubles, trouble{subject, reason})
 	}
 	return troubles
+}
+
+// troublesIn returns what is wrong with the attachments of a report.
+func troublesIn[O interface{ Common() change.Outcome }](report change.Report[O]) (wrong []trouble) {
+	for _, outcome := range report.Outcomes {
+		if o := outcome.Common(); o.IsWrong() {
+			wrong = append(wrong, trouble{interfaceName(o.Pod, o.Attachment), o.Reason})
+		}
+	}
+	return wrong
 }
 
 // notBack notes what the current step did not bring back, for each of the reasons. The report has it.

@@ -112,23 +112,6 @@ func (g *guard) moveJournalPath(v Via) string {
 	return filepath.Join(g.dir, "moved-"+g.journal.ID+"-"+v.Old+".json")
 }
 
-// checkMoved returns an error if not everything can be moved and Force is not set.
-func (g *guard) checkMoved(v Via, report move.UplinkReport) error {
-	if report.Complete() {
-		return nil
-	}
-	wrong := newTroubles("", report.Problems...)
-	for _, o := range report.Outcomes {
-		if o.IsWrong() {
-			wrong = append(wrong, trouble{interfaceName(o.Pod, o.Attachment), o.Reason})
-		}
-	}
-	if len(wrong) == 0 {
-		return errors.New("interrupted")
-	}
-	return g.unlessForced(wrong, "not everything can be moved", fmt.Sprintf("relink move %s --dry-run shows it", v))
-}
-
 // movePods moves the pods. A journal of the move is on disk before the first one.
 func (g *guard) movePods(ctx context.Context) error {
 	for _, v := range g.journal.Plan.Via {
@@ -137,7 +120,11 @@ func (g *guard) movePods(ctx context.Context) error {
 		})
 		if err == nil {
 			g.logMoved(report, v.Old, v.New)
-			err = g.checkMoved(v, report)
+			err = ctx.Err()
+		}
+		if err == nil {
+			wrong := append(troublesIn(report.Report), newTroubles("", report.Problems...)...)
+			err = g.unlessForced(wrong, "not everything can be moved", fmt.Sprintf("relink move %s --dry-run shows it", v))
 		}
 		if err != nil {
 			return fmt.Errorf("--via %s: %w", v, err)
@@ -147,16 +134,14 @@ func (g *guard) movePods(ctx context.Context) error {
 }
 
 func (g *guard) logMoved(report move.UplinkReport, source, target string) {
-	moved, slowest := 0, time.Duration(0)
+	slowest := time.Duration(0)
 	for _, o := range report.Outcomes {
-		if slowest = max(slowest, o.SwitchDuration); o.State == move.Moved {
-			moved++
-		}
+		slowest = max(slowest, o.SwitchDuration)
 	}
 	for _, note := range report.Notes {
 		g.logf("%s", note)
 	}
-	g.logf("moved %s from %s to %s in %s; a pod took %s at most to switch", printable.Count(moved, "attachment"), source, target,
+	g.logf("moved %s from %s to %s in %s; a pod took %s at most to switch", printable.Count(report.Count(move.Moved), "attachment"), source, target,
 		report.Duration.Round(time.Millisecond), slowest.Round(10*time.Microsecond))
 }
 
