@@ -61,7 +61,7 @@ func (g *guard) startCommand(ctx context.Context) error {
 
 // anyExitStatus lists everything that a program can end with. systemd ends what a program leaves behind that has failed.
 func anyExitStatus() string {
-	all := []string{"SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGALRM SIGSTKFLT SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGIO SIGPWR SIGSYS"}
+	all := []string{"SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGALRM SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGIO SIGPWR SIGSYS"}
 	for status := range 256 {
 		all = append(all, strconv.Itoa(status))
 	}

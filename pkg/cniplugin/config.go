@@ -203,7 +203,7 @@ func (d DelConfig) WantsMasquerade() bool {
 // name or the IPAM section is of a wrong type, and with code 6 if b is no JSON.
 func ReadDelConfig(b []byte) (DelConfig, error) {
 	var d DelConfig
-	err := DecodePart("", b, &d)
+	err := Decode(b, &d)
 	return d, err
 }
 

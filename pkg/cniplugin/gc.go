@@ -27,7 +27,7 @@ func ValidAttachments(config []byte) (_ map[types.GCAttachment]bool, listed bool
 	var c struct {
 		List json.RawMessage `json:"cni.dev/valid-attachments"`
 	}
-	if err := DecodePart("", config, &c); err != nil || c.List == nil {
+	if err := Decode(config, &c); err != nil || c.List == nil {
 		return nil, false, err
 	}
 	var list []json.RawMessage
@@ -63,7 +63,7 @@ func WithValid(config []byte, added []types.GCAttachment) ([]byte, error) {
 		return cmp.Or(strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.IfName, b.IfName))
 	})
 	var keys map[string]json.RawMessage
-	if err := DecodePart("", config, &keys); err != nil {
+	if err := Decode(config, &keys); err != nil {
 		return nil, err
 	}
 	written, err := json.Marshal(list)

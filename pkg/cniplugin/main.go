@@ -83,7 +83,7 @@ func checkHeader(config []byte, supported []string) error {
 		Name       string `json:"name"`
 		CNIVersion string `json:"cniVersion"`
 	}
-	if err := DecodePart("", config, &head); err != nil {
+	if err := Decode(config, &head); err != nil {
 		return err
 	}
 	if head.Name == "" {
