@@ -61,11 +61,11 @@ func (g *guard) startCommand(ctx context.Context) error {
 
 // anyExitStatus lists everything that a program can end with. systemd ends what a program leaves behind that has failed.
 func anyExitStatus() string {
-	all := []string{"SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGALRM SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGIO SIGPWR SIGSYS"}
+	statuses := []string{"SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGALRM SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGIO SIGPWR SIGSYS"}
 	for status := range 256 {
-		all = append(all, strconv.Itoa(status))
+		statuses = append(statuses, strconv.Itoa(status))
 	}
-	return strings.Join(all, " ")
+	return strings.Join(statuses, " ")
 }
 
 // runCommand runs the command until its end, and notes how it ended. If the command already runs, because a guard was killed, it waits

@@ -120,17 +120,17 @@ type Masquerade struct {
 // chain returns the chain of the family.
 func (m Masquerade) chain(family netfilter.Family) netfilter.Chain {
 	var wanted []string
-	own := map[string]bool{}
+	hostNames := map[string]bool{}
 	for _, a := range m.Accesses {
 		if a.Masquerade {
 			wanted = append(wanted, a.masqueradeRules(family, m.Node)...)
-			own[a.HostName] = true
+			hostNames[a.HostName] = true
 		}
 	}
 	return netfilter.Chain{Name: masqChain, From: "POSTROUTING", Comment: "relink: pods that reach others through the node", Rules: func(current []string) []string {
 		var rules []string
 		for _, r := range current {
-			if pod := masqueradedPod(r); slices.Contains(wanted, r) || pod != "" && !own[pod] && m.Keep(pod) {
+			if pod := masqueradedPod(r); slices.Contains(wanted, r) || pod != "" && !hostNames[pod] && m.Keep(pod) {
 				rules = append(rules, r)
 			}
 		}

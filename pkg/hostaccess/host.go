@@ -32,13 +32,13 @@ type hostState struct {
 }
 
 // ownEnds are relink's.
-func (s *hostState) ownEnds() (own []netstate.Link) {
+func (s *hostState) ownEnds() (ends []netstate.Link) {
 	for _, link := range s.ends {
 		if _, ours := ParseAlias(link.Alias); ours {
-			own = append(own, link)
+			ends = append(ends, link)
 		}
 	}
-	return own
+	return ends
 }
 
 // withEnd are the accesses whose end is there.
@@ -136,8 +136,8 @@ func (p HostPlan) Steps() []string { return slices.Concat(p.routeSteps, p.otherS
 
 // Summary says what is done, with one line for many routes.
 func (p HostPlan) Summary() []string {
-	const few = 3
-	if len(p.routeSteps) <= few {
+	const shownSteps = 3
+	if len(p.routeSteps) <= shownSteps {
 		return p.Steps()
 	}
 	return append([]string{fmt.Sprintf("%d routes between the host and its pods differ. One of them: %s", len(p.routeSteps), p.routeSteps[0])}, p.otherSteps...)

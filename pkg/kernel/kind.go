@@ -97,8 +97,8 @@ func nameOf[N cmp.Ordered](names map[N]string, number N, format string) string {
 
 // numberOf returns the number of the name, 0 for an unknown one.
 func numberOf[N cmp.Ordered](names map[N]string, name string) (number N) {
-	for n, known := range names {
-		if known == name {
+	for n, candidate := range names {
+		if candidate == name {
 			number = n
 		}
 	}

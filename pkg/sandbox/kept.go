@@ -79,10 +79,10 @@ func (k keepers) addProcess(pid int) []file {
 func filesOf(pid int) []string {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	links := linksIn(dir + "/fd")
-	none := len(links) == 0
+	noLinks := len(links) == 0
 	for _, task := range linksIn(dir + "/task") {
 		thread, err := strconv.Atoi(filepath.Base(task))
-		if err == nil && thread != pid && (none || !kernelid.ShareFiles(pid, thread)) {
+		if err == nil && thread != pid && (noLinks || !kernelid.ShareFiles(pid, thread)) {
 			links = append(links, linksIn(task+"/fd")...)
 		}
 	}
