@@ -67,7 +67,7 @@ func TestALongValueIsCut(t *testing.T) {
 	for name, err := range map[string]error{
 		"a value":     ConfigError("mtu", string(long), "must be shorter"),
 		"as written":  ConfigError("mtu", RawValue(long), "must be shorter"),
-		"a key":       KeyError(string(long), "remove it"),
+		"a key":       keyError(string(long), "remove it"),
 		"a variable":  EnvError("CNI_ARGS", string(long), "must be shorter"),
 		"two bytes":   ConfigError("mtu", "xäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöüäöü", "must be shorter"),
 		"two lines":   ConfigError("mtu", RawValue("{\n  \"a\":\t1\n}"), "must be shorter"),

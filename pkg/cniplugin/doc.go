@@ -10,7 +10,7 @@
 // the IPAM plugin. A DEL, a GC and a CHECK read no more than DelConfig has: a wrong key elsewhere must not keep a pod from being
 // detached. ParseArgs reads CNI_ARGS.
 //
-// Each error has a code of the CNI specification: ConfigError, KeyError and EnvError for what somebody wrote, Error for the rest. Wrap and
+// Each error has a code of the CNI specification: ConfigError and EnvError for what somebody wrote, Error for the rest. Wrap and
 // Join keep the code. Nearest guesses what a misspelt name means.
 //
 // Addresses and Routes make of a CNI result what an interface carries. Undo takes back what a failed ADD has done.

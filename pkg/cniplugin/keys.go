@@ -189,7 +189,7 @@ func (k *Keys) remedy(name string) string {
 func (e *examination) add(remedy string) {
 	unknown := UnknownKey{Key: KeyPath(e.path, e.decoder.StackPointer())}
 	if remedy != "" {
-		unknown.Err = KeyError(unknown.Key, remedy)
+		unknown.Err = keyError(unknown.Key, remedy)
 	}
 	e.unknownKeys = append(e.unknownKeys, unknown)
 }
@@ -227,7 +227,7 @@ func (k *Keys) nearest(name string) string {
 	return Nearest(name, names...)
 }
 
-// KeyError says that a configuration must not have the key, and what to do about it. Its code is 7.
-func KeyError(key, remedy string) error {
+// keyError says that a configuration must not have the key, and what to do about it. Its code is 7.
+func keyError(key, remedy string) error {
 	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid configuration key %q: %s", clip(key), remedy), "")
 }

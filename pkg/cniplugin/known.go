@@ -6,14 +6,14 @@ import "slices"
 // adds "prevResult" and "runtimeConfig". The keys in "ipam" depend on the plugin that it names, and are not
 // looked into here.
 var NetworkKeys = append(KeyNames("cniVersion", "cniVersions", "name", "type", "ipam", "prevResult", "allowPersistentIPs"),
-	Key{Name: "capabilities", Nested: &CapabilityKeys},
+	Key{Name: "capabilities", Nested: &capabilityKeys},
 	Key{Name: "runtimeConfig", Nested: &Keys{Shared: true, Accepted: KeyNames("mac", "ips", "ipRanges")}},
 	Key{Name: "args", Nested: &Keys{Shared: true, Accepted: []Key{{Name: "cni", Nested: &Keys{Shared: true, Accepted: KeyNames("ips")}}}}},
 )
 
-// CapabilityKeys are the keys of "capabilities": those that relink reads, and the others of CNI's CONVENTIONS.md, which another plugin may
+// capabilityKeys are the keys of "capabilities": those that relink reads, and the others of CNI's CONVENTIONS.md, which another plugin may
 // read. If one of relink's is misspelt, the runtime keeps what the pod asks for to itself, and the pod gets another address or MAC.
-var CapabilityKeys = Keys{
+var capabilityKeys = Keys{
 	Program:  `"capabilities"`,
 	Accepted: KeyNames("mac", "ips", "ipRanges", "portMappings", "bandwidth", "dns", "infinibandGUID", "deviceID", "aliases", "cgroupPath"),
 	Elsewhere: slices.Concat(HintsFor(`"capabilities"`, "ips", "ip", "ipaddress", "ipaddresses", "address", "addresses", "staticips"),

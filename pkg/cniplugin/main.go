@@ -19,7 +19,7 @@ import (
 // Main is the main function of the plugin with that name. After an error, which it prints as the specification
 // wants it, it does not return.
 func Main(name string, funcs skel.CNIFuncs, versions version.PluginInfo) {
-	err := call(funcs, versions, About(name))
+	err := call(funcs, versions, about(name))
 	if err == nil {
 		return
 	}

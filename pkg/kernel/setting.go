@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -232,21 +233,17 @@ func (n *Namespace) WriteSetting(ifName, key, value string) error {
 }
 
 const (
-	// SettingsEnv is an environment variable that names another directory than SettingsDir. It is for a container: the
+	// settingsEnv is an environment variable that names another directory than defaultSettingsDir. It is for a container: the
 	// runtime mounts /proc/sys read-only there, and AppArmor's usual profile forbids to write to it. The node's /proc/sys,
 	// mounted elsewhere, can be written. The kernel shows the sysctls of the reader's network namespace in both.
-	SettingsEnv = "RELINK_PROC_SYS"
-	// SettingsDir is the directory of the sysctls.
-	SettingsDir = "/proc/sys"
+	settingsEnv = "RELINK_PROC_SYS"
+	// defaultSettingsDir is the directory of the sysctls.
+	defaultSettingsDir = "/proc/sys"
 )
 
 // settingsDir returns a directory below that of the network's sysctls.
 func settingsDir(below ...string) string {
-	dir := os.Getenv(SettingsEnv)
-	if dir == "" {
-		dir = SettingsDir
-	}
-	return filepath.Join(append([]string{dir, "net"}, below...)...)
+	return filepath.Join(append([]string{cmp.Or(os.Getenv(settingsEnv), defaultSettingsDir), "net"}, below...)...)
 }
 
 // SettingsWritable returns an error if the sysctls of interfaces cannot be written here. The error says what to do.
@@ -256,9 +253,9 @@ func SettingsWritable() error {
 	switch {
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%s is read-only: in a container, mount the node's /proc/sys elsewhere and name it in %s; "+
-			"in a systemd unit, set ProtectKernelTunables=no", settingsDir(), SettingsEnv)
-	case err != nil && os.Getenv(SettingsEnv) != "":
-		return fmt.Errorf("%s=%q: must be the node's /proc/sys, mounted read-write: access %s: %w", SettingsEnv, os.Getenv(SettingsEnv), file, err)
+			"in a systemd unit, set ProtectKernelTunables=no", settingsDir(), settingsEnv)
+	case err != nil && os.Getenv(settingsEnv) != "":
+		return fmt.Errorf("%s=%q: must be the node's /proc/sys, mounted read-write: access %s: %w", settingsEnv, os.Getenv(settingsEnv), file, err)
 	case err != nil:
 		return fmt.Errorf("the settings of interfaces cannot be written: access %s: %w", file, err)
 	}

@@ -42,7 +42,7 @@ func TestIPv4NeedsNoWritableSysctls(t *testing.T) {
 	dir := t.TempDir()
 	fresh.Run(t, "", "mount --bind /proc/sys "+dir+" && mount -o remount,bind,ro "+dir)
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	t.Setenv(SettingsEnv, dir)
+	t.Setenv(settingsEnv, dir)
 	if err := w.sandbox.WriteSetting("eth0", "ipv4/arp_notify", "1"); err != nil {
 		t.Error(err)
 	}

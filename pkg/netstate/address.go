@@ -125,8 +125,8 @@ func (r Route) dependsOn(expired, rest []Address) bool {
 	})
 }
 
-// Detail returns everything about the address, for two addresses with the same String.
-func (a Address) Detail() string {
+// detail returns everything about the address, for two addresses with the same String.
+func (a Address) detail() string {
 	return fmt.Sprintf("%s (broadcast %s, label %q, scope %d, flags %#x, metric %d)", a, a.Broadcast, a.Label, a.Scope, a.Flags, a.Metric)
 }
 

@@ -293,7 +293,7 @@ func diffAddresses(want, live []Address) []Difference {
 		}
 		d := Difference{Field: FieldAddress, Want: a.String(), Address: &a}
 		if ok {
-			d.Want, d.Live = a.Detail(), h.Detail()
+			d.Want, d.Live = a.detail(), h.detail()
 		}
 		diffs = append(diffs, d)
 	}

@@ -28,8 +28,8 @@ const (
 	U32     Format = 4
 	BigU64  Format = 8
 	Range   Format = 0x10
-	Range16        = Range | U16
-	Range32        = Range | U32
+	range16        = Range | U16
+	range32        = Range | U32
 )
 
 // always is no default: the number is kept whatever it is.
@@ -99,9 +99,9 @@ var RuleSelectors = []Number{
 	{"suppress_ifgroup", 13, U32, math.MaxUint32},
 	{"l3mdev", 19, U8, 0},
 	{"ipproto", 22, U8, 0},
-	{"sport", 23, Range16, 0},
-	{"dport", 24, Range16, 0},
-	{"uidrange", 20, Range32, math.MaxUint32},
+	{"sport", 23, range16, 0},
+	{"dport", 24, range16, 0},
+	{"uidrange", 20, range32, math.MaxUint32},
 }
 
 // validate returns an error for a name that is not in the table.

@@ -18,9 +18,9 @@ type Qdisc struct {
 
 func (q Qdisc) String() string { return fmt.Sprintf("%s %x:", q.Kind, q.Handle>>16) }
 
-// Detail returns everything about the qdisc, for two qdiscs with the same String. Options and selectors are in the kernel's
+// detail returns everything about the qdisc, for two qdiscs with the same String. Options and selectors are in the kernel's
 // form.
-func (q Qdisc) Detail() string {
+func (q Qdisc) detail() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s handle %x parent %x", q, q.Handle, q.Parent)
 	if len(q.Options) > 0 {
@@ -38,7 +38,7 @@ func (q Qdisc) Detail() string {
 // Filter is a filter of a Qdisc that hands packets to another device, as the
 // bandwidth plugin makes it.
 type Filter struct {
-	// Kind is one of FilterKinds.
+	// Kind is one of filterKinds.
 	Kind string `json:"kind"`
 	// Parent is the place of the filter, Info its priority and protocol (struct tcmsg).
 	Parent  uint32 `json:"parent"`
@@ -62,12 +62,12 @@ type Redirect struct {
 	Control int32 `json:"control"`
 }
 
-// QdiscKinds are the kinds whose options the kernel accepts in the form in which it tells them. FilterKinds are
+// QdiscKinds are the kinds whose options the kernel accepts in the form in which it tells them. filterKinds are
 // such kinds of filters.
 var (
 	QdiscKinds  = []string{"tbf", "ingress", "clsact", "fq_codel", "fq", "pfifo", "bfifo"}
-	FilterKinds = []string{"u32", "matchall"}
+	filterKinds = []string{"u32", "matchall"}
 )
 
 // Equal says that both have the same options.
-func (q Qdisc) Equal(qdisc Qdisc) bool { return q.Detail() == qdisc.Detail() }
+func (q Qdisc) Equal(qdisc Qdisc) bool { return q.detail() == qdisc.detail() }

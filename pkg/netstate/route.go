@@ -107,8 +107,8 @@ func (r Route) String() string {
 	return b.String()
 }
 
-// Detail returns everything about the route, for two routes with the same String.
-func (r Route) Detail() string {
+// detail returns everything about the route, for two routes with the same String.
+func (r Route) detail() string {
 	return fmt.Sprintf("%s (protocol %d, type %d, tos %#x, preference %d, metrics %v, congestion control %q)",
 		r, r.Protocol, r.Type, r.TOS, r.Preference, r.Metrics, r.CongestionControl)
 }

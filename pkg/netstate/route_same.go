@@ -25,7 +25,7 @@ func (r Route) plain() Route {
 func (r Route) key() string {
 	r = r.plain()
 	if !r.Is6() {
-		return r.Detail()
+		return r.detail()
 	}
 	return fmt.Sprint(r.Slot(), r.Gateway, r.Device, r.NextHops)
 }
@@ -43,7 +43,7 @@ func (r Route) agrees(route Route) bool {
 	if w, o := r.weight(), route.weight(); w != o && w != 0 && o != 0 {
 		return false
 	}
-	return r.Unsure || route.Unsure || r.plain().Detail() == route.plain().Detail()
+	return r.Unsure || route.Unsure || r.plain().detail() == route.plain().detail()
 }
 
 // Equal says that both are the same route.
@@ -89,7 +89,7 @@ func diffRoutes(want, live []Route) []Difference {
 		d := Difference{Field: FieldRoute, Want: r.String(), Route: &r}
 		if current, ok := slots[r.Slot()]; ok && !wanted.Has(current) {
 			if d.Live = current.String(); d.Live == d.Want {
-				d.Want, d.Live = r.Detail(), current.Detail()
+				d.Want, d.Live = r.detail(), current.detail()
 			}
 		}
 		diffs = append(diffs, d)

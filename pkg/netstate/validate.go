@@ -126,7 +126,7 @@ func (q Qdisc) Validate() error {
 		return err
 	}
 	for _, f := range q.Filters {
-		if err := oneOf(FilterKinds, "filter", f.Kind); err != nil {
+		if err := oneOf(filterKinds, "filter", f.Kind); err != nil {
 			return wrap(err, "qdisc %s", q)
 		}
 		for _, r := range f.Redirects {

@@ -92,7 +92,7 @@ func searchOnce(ctx context.Context, allProcesses bool, lost []attachment.Namesp
 	for _, ns := range lost {
 		keeper, kept := found[ns.Inode]
 		switch {
-		case kept && keeper.KeepsAnother(ns):
+		case kept && keeper.keepsAnother(ns):
 			proven[ns] = Evidence{Verdict: VerdictGone, Reason: fmt.Sprintf("%s keeps another namespace, which has its inode now", keeper.Description)}
 		case kept:
 			proven[ns] = Evidence{Verdict: VerdictAlive, Reason: fmt.Sprintf("nothing leads to it at %s, but %s keeps it", ns.Path, keeper.Description), KeptBy: keeper.Description}
@@ -159,9 +159,9 @@ func inodeReused(recorded, live attachment.Namespace) bool {
 	return live.File() == recorded.File() && live.Cookie != 0 && recorded.Cookie != 0 && live.Cookie != recorded.Cookie
 }
 
-// KeepsAnother says that another namespace, which has the inode of this one, is kept: this one
+// keepsAnother says that another namespace, which has the inode of this one, is kept: this one
 // is gone then.
-func (k NamespaceKeeper) KeepsAnother(recorded attachment.Namespace) bool {
+func (k NamespaceKeeper) keepsAnother(recorded attachment.Namespace) bool {
 	if k.Path == "" {
 		return inodeReused(recorded, attachment.Namespace{Device: k.Device, Inode: recorded.Inode, Cookie: k.Cookie})
 	}
