@@ -265,26 +265,24 @@ const mustBeMAC = "must be the MAC address of one device: 6 bytes such as 02:00:
 // ParseMAC returns the value of a configuration's key, a MAC address, in its canonical form. It is empty for
 // none.
 func ParseMAC(key, mac string) (string, error) {
+	return parseMAC(mac, ConfigError(key, mac, mustBeMAC))
+}
+
+// parseMAC returns the MAC in its canonical form, or that error.
+func parseMAC(mac string, wrong error) (string, error) {
 	if mac == "" {
 		return "", nil
 	}
 	canonical, err := netstate.ParseMAC(mac)
 	if err != nil {
-		return "", ConfigError(key, mac, mustBeMAC)
+		return "", wrong
 	}
 	return canonical, nil
 }
 
 // ParsedMAC returns MAC in its canonical form. It is empty for none.
 func (a Args) ParsedMAC() (string, error) {
-	if a.MAC == "" {
-		return "", nil
-	}
-	canonical, err := netstate.ParseMAC(a.MAC)
-	if err != nil {
-		return "", EnvError("CNI_ARGS", "MAC="+a.MAC, mustBeMAC)
-	}
-	return canonical, nil
+	return parseMAC(a.MAC, EnvError("CNI_ARGS", "MAC="+a.MAC, mustBeMAC))
 }
 
 // ParseVLANProtocol returns the value of "vlanProtocol" in its canonical form. Without a value it is

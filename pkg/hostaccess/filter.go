@@ -76,28 +76,26 @@ func (p Pod) ensureFilter() error {
 }
 
 func (p Pod) withReturnChains(f func(*netfilter.Table) error) error {
-	return withTables(p.Sandbox, "preserveSource", FamiliesOf(p.Access), func(family netfilter.Family) (*netfilter.Table, error) {
-		return netfilter.Open(family, "mangle", p.returnChains()...)
-	}, f)
+	return withTables(p.Sandbox, "preserveSource", "mangle", FamiliesOf(p.Access), func(netfilter.Family) []netfilter.Chain { return p.returnChains() }, f)
 }
 
 // removeReturnChains takes the chains from a pod that lives on.
 func removeReturnChains(sandbox *kernel.Namespace, families []netfilter.Family) error {
-	return withTables(sandbox, "preserveSource", families, func(family netfilter.Family) (*netfilter.Table, error) {
-		return netfilter.Open(family, "mangle", netfilter.Chain{Name: inChain, Rules: netfilter.Only()}, netfilter.Chain{Name: outChain, Rules: netfilter.Only()})
+	return withTables(sandbox, "preserveSource", "mangle", families, func(netfilter.Family) []netfilter.Chain {
+		return []netfilter.Chain{{Name: inChain, Rules: netfilter.Only()}, {Name: outChain, Rules: netfilter.Only()}}
 	}, (*netfilter.Table).Ensure)
 }
 
-// withTables opens the table of each of the families in the namespace, and calls f with it. It goes on after a failure, and returns all
-// errors. key is that of the configuration that needs iptables.
-func withTables(ns *kernel.Namespace, key string, families []netfilter.Family, open func(netfilter.Family) (*netfilter.Table, error), f func(*netfilter.Table) error) error {
+// withTables opens the table of that name for each of the families in the namespace, and calls f with it. It goes on after a failure, and
+// returns all errors. key is that of the configuration that needs iptables.
+func withTables(ns *kernel.Namespace, key, name string, families []netfilter.Family, chains func(netfilter.Family) []netfilter.Chain, f func(*netfilter.Table) error) error {
 	if len(families) == 0 {
 		return nil
 	}
 	return ns.Inside(func() error {
 		var errs []error
 		for _, family := range families {
-			table, err := open(family)
+			table, err := netfilter.Open(family, name, chains(family)...)
 			if err == nil {
 				err = f(table)
 			}
@@ -144,8 +142,8 @@ func (m Masquerade) chain(family netfilter.Family) netfilter.Chain {
 }
 
 func (m Masquerade) withTables(host *kernel.Namespace, families []netfilter.Family, f func(*netfilter.Table) error) error {
-	return withTables(host, "masquerade", families, func(family netfilter.Family) (*netfilter.Table, error) {
-		return netfilter.Open(family, "nat", m.chain(family))
+	return withTables(host, "masquerade", "nat", families, func(family netfilter.Family) []netfilter.Chain {
+		return []netfilter.Chain{m.chain(family)}
 	}, f)
 }
 

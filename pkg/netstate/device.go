@@ -27,16 +27,21 @@ type Device struct {
 // ChainNames returns the names of all devices of a chain of parents, the members of bonds included.
 func ChainNames(chain []Device) []string {
 	var names []string
-	for _, d := range chain {
-		names = append(names, d.Name)
-		if d.Bond == nil {
-			continue
-		}
-		for _, m := range d.Bond.Members {
-			names = append(names, m.Name)
-		}
+	for _, m := range withMembers(chain) {
+		names = append(names, m.Name)
 	}
 	return names
+}
+
+// withMembers returns all devices of a chain of parents, each bond before its members.
+func withMembers(chain []Device) (devices []Member) {
+	for _, d := range chain {
+		devices = append(devices, Member{Name: d.Name, IfIndex: d.IfIndex})
+		if d.Bond != nil {
+			devices = append(devices, d.Bond.Members...)
+		}
+	}
+	return devices
 }
 
 // Carried is what somebody gave a device of the host: its addresses, the routes through it,
@@ -214,21 +219,7 @@ func (ds Devices) Recorded(d LiveDevice) Device {
 
 // SameIndices says that the devices have the same indices in a and b. Both have the same devices.
 func SameIndices(a, b []Device) bool {
-	return slices.Equal(indices(a), indices(b))
-}
-
-// indices returns the indices of all devices of a chain of parents, the members of bonds included.
-func indices(chain []Device) (list []int) {
-	for _, d := range chain {
-		list = append(list, d.IfIndex)
-		if d.Bond == nil {
-			continue
-		}
-		for _, m := range d.Bond.Members {
-			list = append(list, m.IfIndex)
-		}
-	}
-	return list
+	return slices.EqualFunc(withMembers(a), withMembers(b), func(a, b Member) bool { return a.IfIndex == b.IfIndex })
 }
 
 // WithIndices returns the chain with the indices of the other chain, which has the same devices. Where the other one ends,
