@@ -207,7 +207,7 @@ func (n *Node) connect(ctx context.Context) (err error) {
 	}
 	n.api = runtimeapi.NewRuntimeServiceClient(n.wire)
 	return n.eventually(ctx, startLimit, func() error {
-		_, err := n.Runtime.Runtime(ctx)
+		_, err := n.Runtime.Sandboxes(ctx)
 		return err
 	})
 }

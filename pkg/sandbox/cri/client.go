@@ -24,12 +24,12 @@ const (
 	maxBytes = 16 << 20
 )
 
-// ErrOldAPI says that the runtime does not serve CRI v1.
-var ErrOldAPI = errors.New("it does not serve the API CRI v1: its version is older than Kubernetes 1.26 asks for," +
+// errOldAPI says that the runtime does not serve CRI v1.
+var errOldAPI = errors.New("it does not serve the API CRI v1: its version is older than Kubernetes 1.26 asks for," +
 	" or its CRI plugin is off (disabled_plugins in containerd's config.toml)")
 
-// Client asks a container runtime. It connects for each question: a Client can be made before the runtime runs, and the runtime
-// can be away meanwhile. It is safe for use by several goroutines.
+// Client asks a container runtime. It connects for each question, so it can be made before the runtime runs, and outlives it. It is safe
+// for use by several goroutines.
 type Client struct {
 	find  func() ([]endpoint, error)
 	limit time.Duration
@@ -42,6 +42,8 @@ type connection struct {
 	wire     *grpc.ClientConn
 	api      runtimeapi.RuntimeServiceClient
 }
+
+func (c *connection) close() { _ = c.wire.Close() } // Nothing was written that could be lost.
 
 // New returns a client of the runtime at the endpoint, as unix:///run/x.sock or as a path. An empty endpoint stands for the
 // runtime that crictl would find: CONTAINER_RUNTIME_ENDPOINT, then runtime-endpoint in /etc/crictl.yaml (or in the file that
@@ -59,23 +61,8 @@ func New(named string) (*Client, error) {
 	return &Client{find: func() ([]endpoint, error) { return []endpoint{e}, nil }, limit: listLimit}, nil
 }
 
-// Runtime returns the name, the version and the endpoint of the runtime, for people. The error names the endpoint, and
-// errors.Is tells sandbox.ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded apart.
-func (c *Client) Runtime(ctx context.Context) (string, error) {
-	conn, err := c.connect(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer conn.close()
-	return conn.String(), nil
-}
-
-func (conn *connection) String() string { return fmt.Sprintf("%s at %s", conn.runtime, conn.endpoint) }
-
-func (conn *connection) close() { _ = conn.wire.Close() } // Nothing was written that could be lost.
-
-// connect returns the connection to the only runtime that answers. It is an error if several answer: a runtime without
-// pods would show all sandboxes of the node as gone. The caller closes the connection.
+// connect returns a connection to the only runtime that answers. It is an error if several answer: a runtime without
+// pods would show all sandboxes of the node as gone.
 func (c *Client) connect(ctx context.Context) (*connection, error) {
 	candidates, err := c.find()
 	if err != nil {
@@ -99,7 +86,7 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 	}
 	var names []string
 	for _, conn := range answer {
-		names = append(names, conn.String())
+		names = append(names, fmt.Sprintf("%s at %s", conn.runtime, conn.endpoint))
 		conn.close()
 	}
 	return nil, fmt.Errorf("several container runtimes answer (%s): name the kubelet's as runtime-endpoint in %s, or in %s",
@@ -129,13 +116,15 @@ func statusError(ep endpoint, limit time.Duration, err error) error {
 	st := status.Convert(err)
 	switch st.Code() {
 	case codes.DeadlineExceeded:
-		return fmt.Errorf("container runtime at %s: no answer within %v: %w", ep, limit, context.DeadlineExceeded)
+		err = fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded)
 	case codes.Unimplemented:
-		return fmt.Errorf("container runtime at %s: %w (%s)", ep, ErrOldAPI, st.Message())
+		err = fmt.Errorf("%w (%s)", errOldAPI, st.Message())
 	case codes.Unavailable:
-		return fmt.Errorf("container runtime at %s: it cannot be reached, is it running? (%s)", ep, st.Message())
+		err = fmt.Errorf("it cannot be reached, is it running? (%s)", st.Message())
 	case codes.Canceled:
-		return fmt.Errorf("container runtime at %s: %w", ep, context.Canceled)
+		err = context.Canceled
+	default:
+		err = errors.New(st.Message())
 	}
-	return fmt.Errorf("container runtime at %s: %s", ep, st.Message())
+	return fmt.Errorf("container runtime at %s: %w", ep, err)
 }

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -21,7 +21,7 @@ const maxParallel = 8
 
 // Sandboxes returns the runtime's sandboxes. It takes ten seconds at most. It leaves out a sandbox that goes during the
 // call. With an error, it still returns the sandboxes that the runtime reported. The error names the endpoint.
-// errors.Is matches sandbox.ErrNoRuntime, ErrOldAPI and context.DeadlineExceeded.
+// errors.Is matches sandbox.ErrNoRuntime and context.DeadlineExceeded.
 func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error) {
 	ctx, stop := context.WithTimeout(ctx, c.limit)
 	defer stop()
@@ -36,15 +36,9 @@ func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error
 	}
 	found := make([]*sandbox.RuntimeSandbox, len(list.Items))
 	failures := make([]error, len(list.Items))
-	var asking errgroup.Group
-	asking.SetLimit(maxParallel)
-	for i, item := range list.Items {
-		asking.Go(func() error {
-			found[i], failures[i] = conn.sandboxStatus(ctx, c.limit, item)
-			return nil
-		})
-	}
-	_ = asking.Wait() // No question returns an error: each failure has its place.
+	inparallel.Do(maxParallel, len(list.Items), func(i int) {
+		found[i], failures[i] = conn.sandboxStatus(ctx, c.limit, list.Items[i])
+	})
 	var sandboxes []sandbox.RuntimeSandbox
 	for _, s := range found {
 		if s != nil {
