@@ -18,14 +18,13 @@ const detachLimit = 2 * time.Minute
 // BeginDetach notes that another program is about to delete the interface. That program does not
 // forget the checkpoint. Without the note, a capture would remember the interface as a new one. The
 // caller holds the sandbox's lock. Notes that are out of date are removed.
-func (s *Store) BeginDetach(n attachment.Namespace, ifName string) error {
-	if err := s.beginDetach(s.detachNote(n, ifName)); err != nil {
-		return fmt.Errorf("note detaching: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) beginDetach(note string) error {
+func (s *Store) BeginDetach(n attachment.Namespace, ifName string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("note detaching: %w", err)
+		}
+	}()
+	note := s.detachNote(n, ifName)
 	dir := filepath.Dir(note)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -17,50 +17,38 @@ import (
 //   - a route of another interface that has an address of this one as source, if the other is
 //     gone. The other's checkpoint has the route.
 func (s *Store) Effective(r Record, exists func(name string) (bool, error)) (netstate.Interface, error) {
-	b := &siblings{store: s, exists: exists, record: r, present: map[string]bool{}, records: map[string]Record{}}
 	uptime, err := boot.Uptime()
 	if err != nil {
 		return r.Interface, err
 	}
-	wanted := r.Interface.Unexpired(uptime)
-	wanted.Routes = slices.DeleteFunc(slices.Clone(wanted.Routes), b.tookRoute)
-	return wanted, b.err
-}
-
-// siblings knows the other interfaces of a record's sandbox.
-type siblings struct {
-	store   *Store
-	exists  func(name string) (bool, error)
-	record  Record
-	present map[string]bool
-	// records are the checkpoints that were looked up. An empty one stands for none.
-	records map[string]Record
-	err     error
-}
-
-// tookRoute says that another interface is gone and took the route away.
-func (b *siblings) tookRoute(route netstate.Route) bool {
-	return slices.ContainsFunc(route.Devices(), func(name string) bool {
-		return !b.isPresent(name) && (route.Device != "" || !b.isRecorded(name))
+	var failed error
+	isPresent := remember(func(name string) bool {
+		present, err := exists(name)
+		failed = errors.Join(failed, err)
+		return present || err != nil
 	})
+	isRecorded := remember(func(name string) bool { // Even by a checkpoint that cannot be read.
+		_, err := s.Load(r.Attachment.ContainerID, name)
+		return !errors.Is(err, ErrNoCheckpoint)
+	})
+	wanted := r.Interface.Unexpired(uptime)
+	wanted.Routes = slices.DeleteFunc(slices.Clone(wanted.Routes), func(route netstate.Route) bool {
+		return slices.ContainsFunc(route.Devices(), func(name string) bool {
+			return !isPresent(name) && (route.Device != "" || !isRecorded(name))
+		})
+	})
+	return wanted, failed
 }
 
-func (b *siblings) isPresent(name string) bool {
-	if _, ok := b.present[name]; !ok {
-		exists, err := b.exists(name)
-		b.present[name], b.err = exists || err != nil, errors.Join(b.err, err)
-	}
-	return b.present[name]
-}
-
-// isRecorded says that the interface has a checkpoint, even one that cannot be read.
-func (b *siblings) isRecorded(name string) bool {
-	if _, ok := b.records[name]; !ok {
-		record, err := b.store.Load(b.record.Attachment.ContainerID, name)
-		if err != nil && !errors.Is(err, ErrNoCheckpoint) {
-			record.Version = Version
+// remember returns ask, which is called only once for each name.
+func remember(ask func(name string) bool) func(name string) bool {
+	answers := map[string]bool{}
+	return func(name string) bool {
+		answer, known := answers[name]
+		if !known {
+			answer = ask(name)
+			answers[name] = answer
 		}
-		b.records[name] = record
+		return answer
 	}
-	return b.records[name].Version != 0
 }

@@ -31,10 +31,10 @@ func HostAccesses(records []Record) (accesses []hostaccess.Access) {
 // NoteMasquerade notes that rules of iptables of these families are about to be made in the host. The caller holds MasqueradeLock.
 // The note is there while such a rule may be: to look for one takes several processes, and most nodes never have one.
 func (s *Store) NoteMasquerade(families ...netfilter.Family) error {
-	noted := s.MasqueradeFamilies()
+	families = append(families, s.MasqueradeFamilies()...)
 	text := ""
-	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
-		if slices.Contains(families, f) || slices.Contains(noted, f) {
+	for _, f := range netfilter.Families {
+		if slices.Contains(families, f) {
 			text += f.String() + "\n"
 		}
 	}
@@ -50,7 +50,7 @@ func (s *Store) MasqueradeFamilies() (families []netfilter.Family) {
 	if err != nil {
 		return nil
 	}
-	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+	for _, f := range netfilter.Families {
 		if len(text) == 0 || strings.Contains(string(text), f.String()) {
 			families = append(families, f)
 		}

@@ -51,8 +51,7 @@ var ErrUnfinishedMove = errors.New("a move did not end: relink restore finishes 
 // CheckNoMove returns ErrUnfinishedMove if the note of a move in the sandbox has begun, or cannot be read. The caller holds the
 // sandbox's lock: so no such move is under way.
 func (s *Store) CheckNoMove(containerID string) error {
-	moves, err := s.moves(containerID)
-	if err != nil || slices.ContainsFunc(moves, func(m Move) bool { return m.State == MoveBegun }) {
+	if moves, err := s.moves(containerID); err != nil || slices.ContainsFunc(moves, func(m Move) bool { return m.State == MoveBegun }) {
 		return fmt.Errorf("sandbox %s: %w", containerID, errors.Join(ErrUnfinishedMove, err))
 	}
 	return nil

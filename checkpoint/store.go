@@ -116,7 +116,7 @@ func (s *Store) Load(containerID, ifName string) (Record, error) {
 		err = fmt.Errorf("%w: it is that of %s", ErrTorn, r.Attachment)
 	}
 	if errors.Is(err, ErrTorn) {
-		return Record{}, fmt.Errorf("%s: %w: relink capture --refresh %s mends it", path, err, containerID)
+		err = fmt.Errorf("%w: relink capture --refresh %s mends it", err, containerID)
 	}
 	if err != nil {
 		return Record{}, fmt.Errorf("%s: %w", path, err)

@@ -118,7 +118,7 @@ func (c *call) clearPod(recorded *checkpoint.Record) {
 // checkAccess returns what cuts the path of host access in the pod. It puts right what follows from the node's addresses, as CHECK is
 // called from time to time where no agent runs. What it cannot put right, and rules of iptables that are gone, cost no pod its life:
 // `relink check` tells them.
-func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record) (breaks []string, err error) {
+func (c *call) checkAccess(recorded checkpoint.Record) (breaks []string, err error) {
 	if recorded.HostAccess == nil {
 		return nil, nil
 	}
@@ -132,14 +132,12 @@ func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record
 	if err != nil {
 		return nil, err
 	}
-	pod := recorded.HostAccessPod(host, sandbox)
-	pod.WithoutFilter = true
 	var hostErr error
-	found, _, err := hostends.FollowNode(c.store, recorded, pod, node, func(current checkpoint.Record) {
+	found, _, err := hostends.FollowNode(c.store, host, recorded, node, func(current checkpoint.Record) {
 		hostErr = hostends.Host{Store: c.store, Host: host, Records: []checkpoint.Record{current}}.Assert(context.Background(), node).Err()
 	})
 	switch {
-	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, checkpoint.ErrNoCheckpoint):
+	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, checkpoint.ErrNoCheckpoint), kernel.IsMissing(err):
 		return nil, nil // Whoever works on the sandbox puts it right. Or somebody was faster.
 	case len(found.Breaks) > 0:
 		return found.Breaks, nil

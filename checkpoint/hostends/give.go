@@ -100,11 +100,21 @@ func (t Target) clearLeftovers(ctx context.Context, hostName string) error {
 // clearSandbox takes away what a kill has left in the sandbox, unless another attachment of the pod has host access: it may be that
 // one's.
 func clearSandbox(store *checkpoint.Store, key attachment.Key, sandbox *kernel.Namespace) error {
-	records, _ := store.ListSandbox(key.ContainerID)
-	if slices.ContainsFunc(records, func(r checkpoint.Record) bool { return r.HostAccess != nil && r.Attachment != key }) {
+	if otherAccess(store, key) != "" {
 		return nil
 	}
 	return hostaccess.ClearLeftovers(sandbox)
+}
+
+// otherAccess returns the interface of another attachment of the sandbox that has host access, and "" if none has.
+func otherAccess(store *checkpoint.Store, key attachment.Key) (ifName string) {
+	records, _ := store.ListSandbox(key.ContainerID)
+	for _, r := range records {
+		if r.HostAccess != nil && r.Attachment != key {
+			return r.Attachment.IfName
+		}
+	}
+	return ""
 }
 
 // claimRoutes makes the host's routes to the pod, even if another pod had the address until now.
@@ -207,11 +217,8 @@ func (t Target) checkOnlyPath() error {
 		}
 		return fmt.Errorf("%w: its default route goes over %s, which is another network's. Give host access to that network if it needs it", ErrOtherPath, device)
 	}
-	records, _ := t.Store.ListSandbox(t.Key.ContainerID)
-	for _, r := range records {
-		if r.HostAccess != nil && r.Attachment != t.Key {
-			return fmt.Errorf("%w: it has host access by its interface %s. Keep one of them", ErrOtherPath, r.Attachment.IfName)
-		}
+	if ifName := otherAccess(t.Store, t.Key); ifName != "" {
+		return fmt.Errorf("%w: it has host access by its interface %s. Keep one of them", ErrOtherPath, ifName)
 	}
 	return nil
 }
@@ -245,7 +252,7 @@ func removeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel
 		families := store.MasqueradeFamilies()
 		lost := len(families) == 0 // Somebody may have removed the store. Then nobody knows which family has rules.
 		if lost {
-			families = []netfilter.Family{netfilter.IPv4, netfilter.IPv6}
+			families = netfilter.Families
 		}
 		var errs []error
 		for _, family := range families {

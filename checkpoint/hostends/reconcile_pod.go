@@ -27,14 +27,14 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 	inspection, err := pod.Inspect(node)
 	if err == nil && inspection.OfNode > 0 {
 		var found hostaccess.Inspection
-		found, inspection, err = FollowNode(k.Store, r, pod, node, nil)
+		found, inspection, err = FollowNode(k.Store, k.Host, r, node, nil)
 		for _, d := range found.Differences {
 			if !slices.Contains(inspection.Differences, d) {
 				steps = append(steps, r.Pod.Or(r.Attachment.String())+": "+d)
 			}
 		}
 	}
-	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) || kernel.IsMissing(err) {
 		err = nil // Its DEL was faster.
 	}
 	if err != nil {
@@ -48,39 +48,40 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 }
 
 // FollowNode looks at the pod under the sandbox's lock, and makes right what follows from the node. found is what it has found, and empty if
-// nobody could look. remaining is what is left then. The error is ErrBusy if somebody works on the sandbox, and ErrNoCheckpoint if the attachment
-// has no host access any more, or is in another namespace. Unless something cuts the path, FollowNode then calls rest with the current record,
-// also under the lock: an ADD or a DEL must not change what rest goes by. rest may be nil.
-func FollowNode(store *checkpoint.Store, r checkpoint.Record, pod hostaccess.Pod, node hostaccess.Node, rest func(checkpoint.Record)) (found, remaining hostaccess.Inspection, err error) {
+// nobody could look. remaining is what is left then. The error is ErrBusy if somebody works on the sandbox, ErrNoCheckpoint if the attachment
+// has no host access any more, and an error of kernel.OpenSame if its namespace is gone. Unless something cuts the path, FollowNode then calls
+// rest with the current record, also under the lock: an ADD or a DEL must not change what rest goes by. rest may be nil.
+func FollowNode(store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Record, node hostaccess.Node, rest func(checkpoint.Record)) (found, remaining hostaccess.Inspection, err error) {
 	unlock, err := store.TryLockRecord(r)
 	if err != nil {
 		return found, remaining, err
 	}
 	defer unlock()
-	current, err := store.Reload(r)
-	if err == nil && (current.HostAccess == nil || current.Namespace.Same(r.Namespace) != nil) {
-		err = checkpoint.ErrNoCheckpoint
-	}
-	if err != nil {
-		return found, remaining, err
-	}
-	// Somebody may have changed the host access since the record was read.
-	pod.Access = *current.HostAccess
-	if found, err = pod.Inspect(node); err != nil {
-		return hostaccess.Inspection{}, remaining, err
-	}
-	if rest != nil && len(found.Breaks) == 0 {
-		defer rest(current)
-	}
-	if found.OfNode == 0 {
-		return found, found, nil
-	}
-	if err = pod.FollowNode(found, node); err != nil {
-		return found, found, err
-	}
-	if remaining, err = pod.Inspect(node); err == nil && remaining.OfNode > 0 {
-		err = fmt.Errorf("not as it should be: %s", strings.Join(remaining.Differences, "; "))
-	}
+	err = store.OpenSandbox(r, func(s *checkpoint.Sandbox) (err error) {
+		if s.Record.HostAccess == nil {
+			return checkpoint.ErrNoCheckpoint
+		}
+		pod := s.Record.HostAccessPod(host, s.Namespace)
+		pod.WithoutFilter = true
+		if found, err = pod.Inspect(node); err != nil {
+			found = hostaccess.Inspection{}
+			return err
+		}
+		remaining = found
+		if rest != nil && len(found.Breaks) == 0 {
+			defer rest(s.Record)
+		}
+		if found.OfNode == 0 {
+			return nil
+		}
+		if err = pod.FollowNode(found, node); err != nil {
+			return err
+		}
+		if remaining, err = pod.Inspect(node); err == nil && remaining.OfNode > 0 {
+			err = fmt.Errorf("not as it should be: %s", strings.Join(remaining.Differences, "; "))
+		}
+		return err
+	})
 	return found, remaining, err
 }
 

@@ -41,8 +41,9 @@ type Reconciler struct {
 	// filter wakes reconcileFilter.
 	filter chan struct{}
 
-	// Only Run uses these. broken are the host's ends that were missing or down at the last look. failures is how often
+	// Only Run uses these. node is as it was at the last look, and broken are the host's ends that were missing or down. failures is how often
 	// the look at a pod has failed in a row.
+	node     hostaccess.Node
 	broken   map[string]bool
 	failures map[attachment.Key]int
 
@@ -151,13 +152,10 @@ func (k *Reconciler) Run(ctx context.Context) error {
 	var filters sync.WaitGroup
 	filters.Go(func() { k.reconcileFilter(ctx) })
 	defer filters.Wait()
-	var last hostaccess.Node
 	next := time.Duration(0)
 	for {
-		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		case <-watch.Changed():
 			// A change of an address comes as several messages, and several addresses often change at once.
@@ -166,11 +164,10 @@ func (k *Reconciler) Run(ctx context.Context) error {
 			}
 			watch.Take()
 		case <-k.wake:
-		case <-timer.C:
+		case <-time.After(next):
 		}
-		timer.Stop()
 		began := time.Now()
-		pending, err := k.reconcileTwice(ctx, &last)
+		pending, err := k.reconcileTwice(ctx)
 		if err != nil {
 			k.OnError(err)
 		}
@@ -198,23 +195,23 @@ func (k *Reconciler) hasWork() bool {
 }
 
 // reconcileTwice looks again after a failure. An address can go between two steps of a look. Then the kernel refuses it as a source.
-func (k *Reconciler) reconcileTwice(ctx context.Context, last *hostaccess.Node) (pending bool, err error) {
-	if pending, err = k.reconcile(ctx, last); err == nil {
+func (k *Reconciler) reconcileTwice(ctx context.Context) (pending bool, err error) {
+	if pending, err = k.reconcile(ctx); err == nil {
 		return pending, nil
 	}
 	wait.Sleep(ctx, minPause)
-	return k.reconcile(ctx, last)
+	return k.reconcile(ctx)
 }
 
 // reconcile makes the host's part right. It makes the pods' parts right too, if the node has changed since the last look. pending says that
 // pods are left for the next look.
-func (k *Reconciler) reconcile(ctx context.Context, last *hostaccess.Node) (pending bool, err error) {
+func (k *Reconciler) reconcile(ctx context.Context) (pending bool, err error) {
 	node, err := hostaccess.ReadNode(k.Host)
 	if err != nil {
 		return false, err
 	}
-	before := *last
-	*last = node
+	before := k.node
+	k.node = node
 	records, complete := k.snapshot()
 	moved := node.Source4 != before.Source4 || node.Source6 != before.Source6
 	if moved {

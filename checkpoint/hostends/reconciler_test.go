@@ -3,7 +3,6 @@ package hostends_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -401,11 +399,16 @@ func TestFollowNodeChangesNothingInAnotherNamespace(t *testing.T) {
 	n.attached(t, 2, plainAccess)
 	listed := n.Records(t)[0]
 	attached := listed
-	attached.Namespace.Inode++
+	attached.Namespace.Cookie++
 	if err := n.Store.Save(attached); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := hostends.FollowNode(n.Store, listed, hostaccess.Pod{}, hostaccess.Node{}, nil); !errors.Is(err, checkpoint.ErrNoCheckpoint) {
+	host, err := kernel.OpenHost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	if _, _, err := hostends.FollowNode(n.Store, host, listed, hostaccess.Node{}, nil); !kernel.IsMissing(err) {
 		t.Error(err)
 	}
 }

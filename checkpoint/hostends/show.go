@@ -78,23 +78,24 @@ func Inspect(ctx context.Context, store *checkpoint.Store, records []checkpoint.
 
 func inspectPod(host *kernel.Namespace, node hostaccess.Node, r checkpoint.Record) PodReport {
 	s := PodReport{Attachment: r.Attachment, Pod: r.Pod, Access: *r.HostAccess}
+	if err := s.inspect(host, node, r); err != nil {
+		s.Problems = append(s.Problems, printable.Joined(err))
+	}
+	return s
+}
+
+func (s *PodReport) inspect(host *kernel.Namespace, node hostaccess.Node, r checkpoint.Record) error {
 	sandbox, err := kernel.OpenSame(r.Namespace)
 	if err != nil {
-		s.Problems = append(s.Problems, printable.Joined(err))
-		return s
+		return err
 	}
 	defer sandbox.Close()
 	inspection, err := r.HostAccessPod(host, sandbox).Inspect(node)
 	if err != nil {
-		s.Problems = append(s.Problems, printable.Joined(err))
-		return s
+		return err
 	}
-	s.Problems = inspection.Differences
-	if inspection.FilterErr != nil {
-		s.Problems = append(s.Problems, printable.Joined(inspection.FilterErr))
-	}
-	if len(s.Problems) > 0 {
-		return s
+	if s.Problems = inspection.Differences; len(s.Problems) > 0 || inspection.FilterErr != nil {
+		return inspection.FilterErr
 	}
 	probed := false
 	for _, addr := range r.HostAccess.Addresses {
@@ -109,9 +110,9 @@ func inspectPod(host *kernel.Namespace, node hostaccess.Node, r checkpoint.Recor
 		s.probe("the pod", sandbox, addr, source)
 	}
 	if !probed {
-		s.Problems = append(s.Problems, fmt.Sprintf("there is no path: the pod has the addresses %v, and the node none of their family", r.HostAccess.Addresses))
+		return fmt.Errorf("there is no path: the pod has the addresses %v, and the node none of their family", r.HostAccess.Addresses)
 	}
-	return s
+	return nil
 }
 
 // probe notes if no answer comes.

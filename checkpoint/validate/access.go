@@ -46,7 +46,7 @@ func (n *Node) probeHostAccess() {
 
 // probeForwarding asks iptables. Only root may.
 func (n *Node) probeForwarding() {
-	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+	for _, family := range netfilter.Families {
 		switch program, err := dropsForwarded(family); {
 		case errors.Is(err, netfilter.ErrNotInstalled):
 			n.Access.NoIPTables = err.Error()

@@ -23,10 +23,9 @@ type delegates struct {
 	list        []delegate
 }
 
-// readDelegates reads the files in dir. The name of each is a container ID.
-func readDelegates(dir string) ([]delegates, []error, error) {
-	var lists []delegates
-	unreadable, err := eachFile(dir, func(name string, b []byte) error {
+// delegates reads the files in dir. The name of each is a container ID.
+func (r *reader) delegates(dir string) (lists []delegates) {
+	r.eachFile(dir, func(name string, b []byte) error {
 		if err := attachment.ValidateName(name); err != nil {
 			return fmt.Errorf("its name is not a container ID: it %w", err)
 		}
@@ -37,18 +36,18 @@ func readDelegates(dir string) ([]delegates, []error, error) {
 		lists = append(lists, d)
 		return nil
 	})
-	return lists, unreadable, err
+	return lists
 }
 
 // MultusContainerIDs returns the container IDs for which Multus keeps a list of delegates below dir. Read leaves out
 // those that no runtime's cache has, because nothing tells their namespace. Read reports the lists that cannot
 // be read.
 func MultusContainerIDs(dir string) (containerIDs []string, err error) {
-	lists, _, err := readDelegates(filepath.Join(dir, "multus"))
-	for _, d := range lists {
+	var r reader
+	for _, d := range r.delegates(filepath.Join(dir, "multus")) {
 		containerIDs = append(containerIDs, d.containerID)
 	}
-	return containerIDs, err
+	return containerIDs, r.err
 }
 
 // entriesWithoutResult returns the delegates that have no result of their own. What Multus's list lacks comes from the runtime's

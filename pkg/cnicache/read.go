@@ -36,31 +36,28 @@ type Entry struct {
 // multus/<container ID> (Multus's). The fields of an entry tell its attachment: no file's name is taken apart.
 // unreadable has an error for each file that is torn, or is not a cache's. Without a cache there is no error.
 func Read(dir string) (entries []Entry, unreadable []error, err error) {
-	entries, unreadable, err = readResults(filepath.Join(dir, "results"), false)
-	if err != nil {
-		return nil, nil, err
+	var r reader
+	entries = r.results(filepath.Join(dir, "results"), false)
+	delegateResults := r.results(filepath.Join(dir, "multus", "results"), true)
+	delegates := r.delegates(filepath.Join(dir, "multus"))
+	if r.err != nil {
+		return nil, nil, r.err
 	}
-	delegateResults, torn, err := readResults(filepath.Join(dir, "multus", "results"), true)
-	if err != nil {
-		return nil, nil, err
-	}
-	unreadable = append(unreadable, torn...)
-	delegates, torn, err := readDelegates(filepath.Join(dir, "multus"))
-	if err != nil {
-		return nil, nil, err
-	}
-	unreadable = append(unreadable, torn...)
-	return slices.Concat(delegateResults, entries, entriesWithoutResult(delegates, entries, delegateResults)), unreadable, nil
+	return slices.Concat(delegateResults, entries, entriesWithoutResult(delegates, entries, delegateResults)), r.unreadable, nil
+}
+
+// reader reads caches. unreadable has an error for each file that it cannot read, and err is about the directories.
+type reader struct {
+	unreadable []error
+	err        error
 }
 
 // eachFile calls read with each file in dir. Files that go meanwhile are left out.
-func eachFile(dir string, read func(name string, b []byte) error) (unreadable []error, err error) {
+func (r *reader) eachFile(dir string, read func(name string, b []byte) error) {
 	files, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read CNI cache: %w", err)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.err = errors.Join(r.err, fmt.Errorf("read CNI cache: %w", err))
+		return
 	}
 	for _, f := range files {
 		if !f.Type().IsRegular() {
@@ -75,10 +72,9 @@ func eachFile(dir string, read func(name string, b []byte) error) (unreadable []
 			err = read(f.Name(), b)
 		}
 		if err != nil {
-			unreadable = append(unreadable, fmt.Errorf("CNI cache %s: %w", path, err))
+			r.unreadable = append(r.unreadable, fmt.Errorf("CNI cache %s: %w", path, err))
 		}
 	}
-	return unreadable, nil
 }
 
 // cachedResult is cachedInfo of libcni/api.go.
@@ -96,9 +92,8 @@ type cachedResult struct {
 // cacheKind is libcni's CNICacheV1.
 const cacheKind = "cniCacheV1"
 
-func readResults(dir string, delegate bool) ([]Entry, []error, error) {
-	var entries []Entry
-	unreadable, err := eachFile(dir, func(_ string, b []byte) error {
+func (r *reader) results(dir string, delegate bool) (entries []Entry) {
+	r.eachFile(dir, func(_ string, b []byte) error {
 		e, err := parseResult(b)
 		if err == nil {
 			e.Delegate = delegate
@@ -106,7 +101,7 @@ func readResults(dir string, delegate bool) ([]Entry, []error, error) {
 		}
 		return err
 	})
-	return entries, unreadable, err
+	return entries
 }
 
 func parseResult(b []byte) (Entry, error) {

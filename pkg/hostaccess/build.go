@@ -197,7 +197,7 @@ func ClearLeftovers(sandbox *kernel.Namespace) error {
 	if err != nil || len(rules) == 0 {
 		return err // The rules come before the chains, and go after them.
 	}
-	return clearSandbox(sandbox, []netfilter.Family{netfilter.IPv4, netfilter.IPv6})
+	return clearSandbox(sandbox, netfilter.Families)
 }
 
 func clearSandbox(sandbox *kernel.Namespace, families []netfilter.Family) error {

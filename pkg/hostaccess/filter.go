@@ -203,7 +203,7 @@ func masqueradedPod(rule string) string {
 
 // FamiliesOf are those of the addresses of the accesses.
 func FamiliesOf(accesses ...Access) (families []netfilter.Family) {
-	for _, family := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+	for _, family := range netfilter.Families {
 		if slices.ContainsFunc(accesses, func(a Access) bool { return a.hasFamily(family == netfilter.IPv6) }) {
 			families = append(families, family)
 		}

@@ -19,6 +19,9 @@ const (
 	IPv6 Family = 6
 )
 
+// Families are all of them.
+var Families = []Family{IPv4, IPv6}
+
 // String is "IPv4" or "IPv6".
 func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
 

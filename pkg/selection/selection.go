@@ -56,10 +56,8 @@ func (s Selection) MatchesAll() bool {
 // Words are the selection as it is written on a command line, none for everything.
 func (s Selection) Words() []string {
 	words := slices.Clone(s.Names)
-	for _, l := range []struct{ flag, value string }{{"--namespace", s.Namespace}, {"--network", s.Network}, {"--parent", s.Parent}} {
-		if l.value != "" {
-			words = append(words, l.flag, l.value)
-		}
+	for _, l := range s.limits() {
+		words = append(words, "--"+l.noun, l.value)
 	}
 	return words
 }
@@ -120,9 +118,9 @@ func WithPods(candidates []Candidate) []Candidate {
 	return result
 }
 
-// limit is one of the flags that leave only some things.
+// limit is one of the flags that leave only some things: --namespace and so on.
 type limit struct {
-	flag, value string
+	noun, value string
 	// values returns what the thing has for it.
 	values func(Candidate) []string
 }
@@ -142,9 +140,9 @@ func (s Selection) limits() []limit {
 		return []string{value}
 	}
 	limits := []limit{
-		{"--namespace", s.Namespace, func(t Candidate) []string { return single(t.Pod.Namespace) }},
-		{"--network", s.Network, func(t Candidate) []string { return single(t.Network) }},
-		{"--parent", s.Parent, func(t Candidate) []string { return t.Parents }},
+		{"namespace", s.Namespace, func(t Candidate) []string { return single(t.Pod.Namespace) }},
+		{"network", s.Network, func(t Candidate) []string { return single(t.Network) }},
+		{"parent", s.Parent, func(t Candidate) []string { return t.Parents }},
 	}
 	return slices.DeleteFunc(limits, func(l limit) bool { return l.value == "" })
 }
@@ -176,7 +174,7 @@ func (s Selection) applyLimits(candidates []Candidate) ([]bool, error) {
 			}
 		}
 		if !slices.Contains(certain, true) {
-			return nil, fmt.Errorf("%s %s %w: %s%s", l.flag, l.value, ErrNothing, available(present), s.unknownNote(guesses))
+			return nil, fmt.Errorf("--%s %s %w: %s%s", l.noun, l.value, ErrNothing, available(present), s.unknownNote(guesses))
 		}
 	}
 	return chosen, nil
@@ -256,10 +254,8 @@ func (s Selection) notFound(name string) error {
 		noun = "pod or container ID"
 	}
 	within := ""
-	for _, l := range []struct{ noun, value string }{{"namespace", s.Namespace}, {"network", s.Network}, {"parent", s.Parent}} {
-		if l.value != "" {
-			within += fmt.Sprintf(" with %s %s", l.noun, l.value)
-		}
+	for _, l := range s.limits() {
+		within += fmt.Sprintf(" with %s %s", l.noun, l.value)
 	}
 	return fmt.Errorf("%q %w: there is no such %s%s; %s shows what there is", name, ErrNothing, noun, within, cmp.Or(s.Lister, "relink list"))
 }

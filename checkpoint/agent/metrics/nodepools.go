@@ -10,7 +10,7 @@ import (
 var nodeStates = map[string]rune{"gives": pool.GrantedMark, "gives_probed": pool.GrantedUnproven, "given_back": pool.Marked}
 
 // showGranted shows what the network has of the pools that nodes share. A network without such pools shows nothing.
-func (n *network) showGranted(p page) {
+func (n network) showGranted(p page) {
 	if n.granted.ID == "" {
 		return
 	}

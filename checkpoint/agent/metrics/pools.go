@@ -30,7 +30,7 @@ type stores struct {
 	dir string
 
 	mu       sync.Mutex
-	networks map[string]*network
+	networks map[string]network
 	// read is when the last reading ended. reading makes the present one serve all that ask.
 	read    time.Time
 	reading singleflight.Group
@@ -75,14 +75,15 @@ func (s *stores) readAll() (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
-	networks := map[string]*network{}
+	networks := map[string]network{}
 	names, err := lease.Networks(s.dir)
 	for _, name := range names {
 		networks[name] = readNetwork(ctx, s.dir, name, before[name])
 	}
 	if err != nil { // Not even the names of the stores can be read.
 		for name, n := range before {
-			networks[name] = n.failure()
+			n.failed = true
+			networks[name] = n
 		}
 	}
 	s.mu.Lock()
@@ -91,14 +92,14 @@ func (s *stores) readAll() (any, error) {
 	return nil, nil
 }
 
-// readNetwork reads a store, unless it is unchanged.
-func readNetwork(ctx context.Context, dir, name string, before *network) *network {
-	n := &network{read: time.Now()}
+// readNetwork reads a store, unless it is unchanged. If it cannot, it returns the values of the reading before.
+func readNetwork(ctx context.Context, dir, name string, before network) network {
+	n := network{read: time.Now()}
 	store, err := lease.Open(dir, name)
 	if err == nil {
 		n.file, err = os.Stat(store.Path())
 	}
-	if err == nil && before != nil && before.isUnchanged(n.file) {
+	if err == nil && before.isUnchanged(n.file) {
 		return before
 	}
 	if err == nil {
@@ -107,29 +108,20 @@ func readNetwork(ctx context.Context, dir, name string, before *network) *networ
 	if err == nil {
 		n.granted, err = store.Granted(ctx)
 	}
-	if err == nil {
-		return n
+	if err != nil {
+		n = before
+		n.failed = true
 	}
-	return before.failure()
-}
-
-// failure has the values of the reading before one that failed. n is nil if there was none.
-func (n *network) failure() *network {
-	if n == nil {
-		return &network{failed: true}
-	}
-	earlier := *n
-	earlier.failed = true
-	return &earlier
+	return n
 }
 
 // isUnchanged says that the store is the same file as at the last reading, and that nobody has changed it since.
-func (n *network) isUnchanged(file os.FileInfo) bool {
-	return !n.failed && n.file != nil && os.SameFile(n.file, file) && n.file.Size() == file.Size() && n.file.ModTime().Equal(file.ModTime()) &&
+func (n network) isUnchanged(file os.FileInfo) bool {
+	return !n.failed && os.SameFile(n.file, file) && n.file.Size() == file.Size() && n.file.ModTime().Equal(file.ModTime()) &&
 		time.Since(n.read) < unchangedMaxAge
 }
 
-func (n *network) show(p page) {
+func (n network) show(p page) {
 	gauge(p, "relink_ipam_store_readable", "1 if the agent could read the network's leases, 0 if not.", !n.failed)
 	if n.read.IsZero() {
 		return

@@ -7,13 +7,18 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// ipamHints are the keys that belong in "ipam". Beside it nobody would read them.
-var ipamHints = slices.Concat(ipamHintsFor("subnet", "range"), ipamHintsFor("pool", "pools", "addresspool"), ipamHintsFor("ranges"), ipamHintsFor("rangeStart"),
-	ipamHintsFor("rangeEnd"), ipamHintsFor("store"), ipamHintsFor("dataDir"), ipamHintsFor("resolvConf"), ipamHintsFor("sticky"), ipamHintsFor("retain"), ipamHintsFor("quarantine"),
-	ipamHintsFor("conflictDetection"), ipamHintsFor("statusExhausted"), ipamHintsFor("addresses"), ipamHintsFor("gateway"), ipamHintsFor("routes"),
-	ipamHintsFor("exclude"), ipamHintsFor("static"))
+// ipamHints are the keys that belong in "ipam", and other words for them. Beside it nobody would read them.
+var ipamHints = slices.Concat(ipamHintsFor("subnet", "range"), ipamHintsFor("pool", "pools", "addresspool"), ipamHintsForEach("ranges", "rangeStart", "rangeEnd", "store",
+	"dataDir", "resolvConf", "sticky", "retain", "quarantine", "conflictDetection", "statusExhausted", "addresses", "gateway", "routes", "exclude", "static"))
 
 // ipamHintsFor are the hints for the key of "ipam" and for other words for it.
 func ipamHintsFor(name string, words ...string) []cniplugin.Hint {
 	return cniplugin.Hints(`a key of the IPAM plugin: write "`+name+`" in "ipam"`, append(words, strings.ToLower(name))...)
+}
+
+func ipamHintsForEach(names ...string) (hints []cniplugin.Hint) {
+	for _, name := range names {
+		hints = append(hints, ipamHintsFor(name)...)
+	}
+	return hints
 }

@@ -127,20 +127,23 @@ func prefixes(key string, texts []string) (networks []netip.Prefix, errs []error
 		if addr, addrErr := netip.ParseAddr(text); addrErr == nil && addr.Zone() == "" {
 			p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
-		position := fmt.Sprintf("%s[%d]", key, i)
+		wrong := ""
 		switch {
 		case err != nil || p.Addr().Is4In6():
-			errs = append(errs, cniplugin.ConfigError(position, text, "must be a network such as 10.96.0.0/12, or an address"))
+			wrong = "must be a network such as 10.96.0.0/12, or an address"
 		case p.Masked() != p:
-			errs = append(errs, cniplugin.ConfigError(position, text, fmt.Sprintf("has bits beyond the prefix length: write %s", p.Masked())))
+			wrong = fmt.Sprintf("has bits beyond the prefix length: write %s", p.Masked())
 		case p.Addr().IsLoopback() || p.Addr().IsMulticast() || p.Addr().Is6() && p.Addr().IsLinkLocalUnicast():
-			errs = append(errs, cniplugin.ConfigError(position, text, "must not be a loopback, multicast or IPv6 link-local address: the node cannot be reached there"))
+			wrong = "must not be a loopback, multicast or IPv6 link-local address: the node cannot be reached there"
 		case p.Bits() == 0:
-			errs = append(errs, cniplugin.ConfigError(position, text, "must not be everything: the pod's own network would be of no use"))
+			wrong = "must not be everything: the pod's own network would be of no use"
 		case slices.Contains(networks, p):
-			errs = append(errs, cniplugin.ConfigError(position, text, "is in the list twice: keep one"))
-		default:
+			wrong = "is in the list twice: keep one"
+		}
+		if wrong == "" {
 			networks = append(networks, p)
+		} else {
+			errs = append(errs, cniplugin.ConfigError(fmt.Sprintf("%s[%d]", key, i), text, wrong))
 		}
 	}
 	return networks, errs

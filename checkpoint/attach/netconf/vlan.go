@@ -14,13 +14,13 @@ const VLANName = "relink-vlan"
 var VLANKeys = cniplugin.Keys{
 	Program:  VLANName,
 	Accepted: slices.Concat(cniplugin.ConfigKeys, cniplugin.KeyNames("vlanId", "vlanProtocol")),
-	Elsewhere: append(slices.Concat(ipamHints, synonymHints(VLANName, "vlanId")),
-		cniplugin.Hint{Key: "vlan", Remedy: `a key of relink-macvlan; relink-vlan has "vlanId"`},
-		cniplugin.Hint{Key: "hostaccess", Remedy: "a key of relink-macvlan; a pod on a VLAN device has no host access"},
-		cniplugin.Hint{Key: "vlanname", Remedy: "a key of relink-macvlan; the device has the pod's interface name: remove it"},
-		cniplugin.Hint{Key: "mode", Remedy: "a key of relink-macvlan, which relink-vlan does not have: remove it, or change the type"},
-		cniplugin.Hint{Key: "bcqueuelen", Remedy: "a key of relink-macvlan, which relink-vlan does not have: remove it"},
-		cniplugin.Hint{Key: "mac", Remedy: "a key of relink-macvlan; a VLAN device has its master's MAC: remove it"},
+	Elsewhere: slices.Concat(ipamHints, synonymHints(VLANName, "vlanId"),
+		cniplugin.Hints(`a key of relink-macvlan; relink-vlan has "vlanId"`, "vlan"),
+		cniplugin.Hints("a key of relink-macvlan; a pod on a VLAN device has no host access", "hostaccess"),
+		cniplugin.Hints("a key of relink-macvlan; the device has the pod's interface name: remove it", "vlanname"),
+		cniplugin.Hints("a key of relink-macvlan, which relink-vlan does not have: remove it, or change the type", "mode"),
+		cniplugin.Hints("a key of relink-macvlan, which relink-vlan does not have: remove it", "bcqueuelen"),
+		cniplugin.Hints("a key of relink-macvlan; a VLAN device has its master's MAC: remove it", "mac"),
 	),
 }
 

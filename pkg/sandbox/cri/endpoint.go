@@ -51,11 +51,7 @@ type finder struct {
 // find returns the endpoint that is named, or the default sockets that exist. crictl has the same order: the environment,
 // the configuration file, the defaults.
 func (f finder) find() ([]endpoint, error) {
-	if named := f.getenv(endpointEnv); named != "" {
-		e, err := parseEndpoint(named, endpointEnv)
-		return []endpoint{e}, err
-	}
-	named, source, err := f.configured()
+	named, source, err := f.named()
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +73,11 @@ func (f finder) find() ([]endpoint, error) {
 	return found, nil
 }
 
-// configured returns the endpoint in crictl's configuration file, and the path of the file. Without such a file the
-// endpoint is empty.
-func (f finder) configured() (named, source string, err error) {
+// named returns the endpoint in the environment or in crictl's configuration file, and who names it. It is empty if nobody does.
+func (f finder) named() (named, source string, err error) {
+	if named = f.getenv(endpointEnv); named != "" {
+		return named, endpointEnv, nil
+	}
 	path, asked := filepath.Join(f.root, configFile), false
 	if custom := f.getenv(configEnv); custom != "" {
 		path, asked = custom, true
