@@ -36,16 +36,16 @@ func (s *Store) SelectAmong(sel selection.Selection, list func([]Record, []Unrea
 func Candidates(records []Record, unreadable []Unreadable) []selection.Candidate {
 	candidates := make([]selection.Candidate, 0, len(records)+len(unreadable))
 	for _, r := range records {
-		candidates = append(candidates, selection.Candidate{
-			Pod: r.Pod, ContainerID: r.Attachment.ContainerID, Network: r.Attachment.Network,
-			Parents: netstate.ChainNames(r.Interface.Parents),
-		})
+		candidates = append(candidates, candidateOf(r, r.Attachment.ContainerID))
 	}
 	for _, u := range unreadable {
-		candidates = append(candidates, selection.Candidate{
-			Pod: u.Partial.Pod, ContainerID: u.ContainerID, Network: u.Partial.Attachment.Network,
-			Parents: netstate.ChainNames(u.Partial.Interface.Parents), Unknown: true,
-		})
+		c := candidateOf(u.Partial, u.ContainerID)
+		c.Unknown = true
+		candidates = append(candidates, c)
 	}
 	return candidates
+}
+
+func candidateOf(r Record, containerID string) selection.Candidate {
+	return selection.Candidate{Pod: r.Pod, ContainerID: containerID, Network: r.Attachment.Network, Parents: netstate.ChainNames(r.Interface.Parents)}
 }

@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,11 +82,7 @@ func (c Chain) plan(l listing) (edits []edit) {
 		edits = append(edits, edit{"-D " + c.Name + " " + rule, fmt.Sprintf("rule is too much in %s: %s", c.Name, rule)})
 	}
 	for _, rule := range missing {
-		reason := reset
-		if reason == "" {
-			reason = fmt.Sprintf("rule is missing in %s: %s", c.Name, rule)
-		}
-		edits = append(edits, edit{"-A " + c.Name + " " + rule, reason})
+		edits = append(edits, edit{"-A " + c.Name + " " + rule, cmp.Or(reset, fmt.Sprintf("rule is missing in %s: %s", c.Name, rule))})
 	}
 	return append(edits, c.planJump(l.rules[c.From])...)
 }

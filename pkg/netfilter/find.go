@@ -3,6 +3,7 @@ package netfilter
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,8 +60,7 @@ func find(family Family, directories []string) (installed, error) {
 // lookPath finds a program, and returns "" if it is not installed.
 func lookPath(directories []string, name string) string {
 	for _, dir := range directories {
-		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); filepath.IsAbs(dir) && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(dir) {
 			return path
 		}
 	}

@@ -106,25 +106,23 @@ func dial(ctx context.Context, ep endpoint, limit time.Duration) (*connection, e
 	version, err := api.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil {
 		_ = wire.Close()
-		return nil, statusError(ep, limit, err)
+		return nil, fmt.Errorf("container runtime at %s: %w", ep, explain(limit, err))
 	}
 	return &connection{endpoint: ep, runtime: version.RuntimeName + " " + version.RuntimeVersion, wire: wire, api: api}, nil
 }
 
-// statusError returns an error that names the endpoint and says what its answer means.
-func statusError(ep endpoint, limit time.Duration, err error) error {
+// explain says what the answer of a runtime means.
+func explain(limit time.Duration, err error) error {
 	st := status.Convert(err)
 	switch st.Code() {
 	case codes.DeadlineExceeded:
-		err = fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded)
+		return fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded)
 	case codes.Unimplemented:
-		err = fmt.Errorf("%w (%s)", errOldAPI, st.Message())
+		return fmt.Errorf("%w (%s)", errOldAPI, st.Message())
 	case codes.Unavailable:
-		err = fmt.Errorf("it cannot be reached, is it running? (%s)", st.Message())
+		return fmt.Errorf("it cannot be reached, is it running? (%s)", st.Message())
 	case codes.Canceled:
-		err = context.Canceled
-	default:
-		err = errors.New(st.Message())
+		return context.Canceled
 	}
-	return fmt.Errorf("container runtime at %s: %w", ep, err)
+	return errors.New(st.Message())
 }

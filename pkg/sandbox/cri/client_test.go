@@ -46,7 +46,7 @@ func TestSandboxes(t *testing.T) {
 			func(*runtimeapi.PodSandboxStatusResponse) error {
 				return status.Error(codes.Unknown, "the shim is away")
 			},
-			[]sandbox.RuntimeSandbox{without(ready), stopped}, "sandbox " + readyID + " of default/web-1-node: container runtime at unix://SOCKET: the shim is away",
+			[]sandbox.RuntimeSandbox{without(ready), stopped}, "container runtime at unix://SOCKET: sandbox " + readyID + " of default/web-1-node: the shim is away",
 		},
 		"the host's network": {
 			func(s *runtimeapi.PodSandboxStatusResponse) error {
@@ -64,12 +64,12 @@ func TestSandboxes(t *testing.T) {
 		"the status of another sandbox": {
 			func(s *runtimeapi.PodSandboxStatusResponse) error { s.Status.Id = stoppedID; return nil },
 			[]sandbox.RuntimeSandbox{without(ready), stopped},
-			"container runtime at unix://SOCKET: asked about sandbox " + readyID + ` of default/web-1-node, it told of "` + stoppedID + `"`,
+			"container runtime at unix://SOCKET: sandbox " + readyID + ` of default/web-1-node: the status is that of "` + stoppedID + `"`,
 		},
 		"an empty status": {
 			func(s *runtimeapi.PodSandboxStatusResponse) error { s.Reset(); return nil },
 			[]sandbox.RuntimeSandbox{without(ready), stopped},
-			"container runtime at unix://SOCKET: asked about sandbox " + readyID + ` of default/web-1-node, it told of ""`,
+			"container runtime at unix://SOCKET: sandbox " + readyID + ` of default/web-1-node: the status is that of ""`,
 		},
 		"a stopped sandbox needs no namespace": {
 			func(s *runtimeapi.PodSandboxStatusResponse) error {

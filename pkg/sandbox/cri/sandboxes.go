@@ -32,7 +32,7 @@ func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error
 	defer conn.close()
 	list, err := conn.api.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
-		return nil, statusError(conn.endpoint, c.limit, err)
+		return nil, fmt.Errorf("container runtime at %s: %w", conn.endpoint, explain(c.limit, err))
 	}
 	found := make([]*sandbox.RuntimeSandbox, len(list.Items))
 	failures := make([]error, len(list.Items))
@@ -48,8 +48,8 @@ func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error
 	return sandboxes, errors.Join(failures...)
 }
 
-// sandboxStatus returns the sandbox with its network namespace. Only the verbose status has the namespace. It returns nil for a
-// sandbox that has gone. If the status lacks the namespace, it returns the sandbox and an error.
+// sandboxStatus returns the sandbox with its network namespace. It returns nil for a sandbox that has gone. If the status lacks the
+// namespace, it returns the sandbox and an error.
 func (conn *connection) sandboxStatus(ctx context.Context, limit time.Duration, item *runtimeapi.PodSandbox) (*sandbox.RuntimeSandbox, error) {
 	s := &sandbox.RuntimeSandbox{
 		ContainerID: item.Id,
@@ -59,27 +59,36 @@ func (conn *connection) sandboxStatus(ctx context.Context, limit time.Duration, 
 		Ready:   item.State == runtimeapi.PodSandboxState_SANDBOX_READY,
 		Created: time.Unix(0, item.CreatedAt),
 	}
+	// Only the verbose status has the namespace.
 	answer, err := conn.api.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: item.Id, Verbose: true})
 	if status.Code(err) == codes.NotFound {
 		return nil, nil
 	}
-	if err != nil {
-		return s, fmt.Errorf("sandbox %s of %s/%s: %w", s.ContainerID, s.Pod.Namespace, s.Pod.Name, statusError(conn.endpoint, limit, err))
+	if err == nil {
+		err = readStatus(s, answer)
+	} else {
+		err = explain(limit, err)
 	}
+	if err != nil {
+		err = fmt.Errorf("container runtime at %s: sandbox %s of %s: %w", conn.endpoint, s.ContainerID, s.Pod, err)
+	}
+	return s, err
+}
+
+// readStatus adds to the sandbox what the verbose status tells.
+func readStatus(s *sandbox.RuntimeSandbox, answer *runtimeapi.PodSandboxStatusResponse) (err error) {
 	if id := answer.GetStatus().GetId(); id != s.ContainerID {
-		return s, fmt.Errorf("container runtime at %s: asked about sandbox %s of %s/%s, it told of %q", conn.endpoint, s.ContainerID, s.Pod.Namespace, s.Pod.Name, id)
+		return fmt.Errorf("the status is that of %q", id)
 	}
 	s.Ready = answer.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
-	options := answer.GetStatus().GetLinux().GetNamespaces().GetOptions()
-	s.HostNetwork = options.GetNetwork() == runtimeapi.NamespaceMode_NODE
+	s.HostNetwork = answer.GetStatus().GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 	if s.HostNetwork {
-		return s, nil
+		return nil
 	}
-	s.Netns, err = netnsIn(answer.Info)
-	if err != nil && s.Ready {
-		return s, fmt.Errorf("container runtime at %s: sandbox %s of %s/%s: %w", conn.endpoint, s.ContainerID, s.Pod.Namespace, s.Pod.Name, err)
+	if s.Netns, err = netnsIn(answer.Info); s.Ready {
+		return err
 	}
-	return s, nil
+	return nil
 }
 
 // info is the part of the verbose status that relink reads. containerd (SandboxInfo in pkg/cri/server/sandbox_status.go,
