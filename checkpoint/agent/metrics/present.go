@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -56,18 +57,11 @@ var states = []control.ChainState{control.Whole, control.Restoring, control.Wait
 
 // basesOf sums up the chains by their bases. Two chains may have the same base name. All NICs in pods count as one
 // base.
-func basesOf(chains []control.Chain) map[string]*base {
-	bases := map[string]*base{}
+func basesOf(chains []control.Chain) map[string]base {
+	bases := map[string]base{}
 	for _, c := range chains {
-		name := c.Base
-		if name == "" {
-			name = inPods
-		}
+		name := cmp.Or(c.Base, inPods)
 		b := bases[name]
-		if b == nil {
-			b = &base{state: control.Whole, since: c.Since}
-			bases[name] = b
-		}
 		b.attachments, b.lost = b.attachments+c.Attachments, b.lost+c.Lost
 		if rank(c.State) > rank(b.state) {
 			b.state, b.since = c.State, c.Since
@@ -75,10 +69,12 @@ func basesOf(chains []control.Chain) map[string]*base {
 		if c.State == control.BackingOff && (b.next.IsZero() || c.NextTry.Before(b.next)) {
 			b.next = c.NextTry
 		}
+		bases[name] = b
 	}
 	return bases
 }
 
+// rank orders states. That of no chain comes first.
 func rank(s control.ChainState) int { return slices.Index(states, s) }
 
 func (b base) show(p page) {
