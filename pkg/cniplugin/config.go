@@ -131,23 +131,23 @@ func (n *Names) UnmarshalJSON(b []byte) error {
 // Problems returns an error with code 7 for each shared key whose value works on no host. CheckpointDir is
 // left out: whoever opens the store checks it.
 func (c Config) Problems() []error {
-	var errs []error
+	var errs Problems
 	if err := attachment.ValidateName(c.Name); err != nil && c.Name != "" {
-		errs = append(errs, ConfigError("name", c.Name, err.Error()))
+		errs.Refuse("name", c.Name, err.Error())
 	}
 	for i, name := range c.Master {
 		switch {
 		case name == "":
-			errs = append(errs, ConfigError("master", name, "must be a device's name"))
+			errs.Refuse("master", name, "must be a device's name")
 		case slices.Contains(c.Master[:i], name):
-			errs = append(errs, ConfigError("master", name, "is in the list twice: keep one"))
+			errs.Refuse("master", name, "is in the list twice: keep one")
 		}
 	}
 	if c.MTU != 0 && c.MTU < netstate.MinMTU {
-		errs = append(errs, ConfigError("mtu", c.MTU, fmt.Sprintf("must be 0 (the master's MTU) or at least %d", netstate.MinMTU)))
+		errs.Refuse("mtu", c.MTU, fmt.Sprintf("must be 0 (the master's MTU) or at least %d", netstate.MinMTU))
 	}
 	if c.IPAM.Type == "" && c.IPAM.hasOtherKeys() {
-		errs = append(errs, ConfigError("ipam.type", Missing, `must name the IPAM plugin, such as relink-ipam or host-local; leave "ipam" out for no addresses`))
+		errs.Refuse("ipam.type", Missing, `must name the IPAM plugin, such as relink-ipam or host-local; leave "ipam" out for no addresses`)
 	}
 	return errs
 }

@@ -88,28 +88,25 @@ func (h *hostAccess) options() (*hostaccess.Options, []error) {
 // options returns what is asked for, and everything that is wrong. keyName is how messages name a key.
 func (h AccessConfig) options(keyName func(key string) string) (*hostaccess.Options, []error) {
 	o := &hostaccess.Options{Name: h.IfName, PreserveSource: h.PreserveSource, Masquerade: h.Masquerade}
-	var errs []error
+	var errs cniplugin.Problems
 	if o.Name == "" {
 		o.Name = hostaccess.DefaultName
 	}
 	if err := attachment.ValidateIfName(o.Name); err != nil {
-		errs = append(errs, cniplugin.ConfigError(keyName("ifName"), o.Name, err.Error()))
+		errs.Refuse(keyName("ifName"), o.Name, err.Error())
 	} else if slices.Contains([]string{"lo", "all", "default"}, o.Name) || strings.ContainsAny(o.Name, "\"'\\") {
-		errs = append(errs, cniplugin.ConfigError(keyName("ifName"), o.Name, "must be another name: the kernel has this one for itself, or iptables cannot read it"))
+		errs.Refuse(keyName("ifName"), o.Name, "must be another name: the kernel has this one for itself, or iptables cannot read it")
 	}
-	var wrong []error
-	o.Services, wrong = prefixes(keyName("services"), h.Services)
-	errs = append(errs, wrong...)
-	o.Extra, wrong = prefixes(keyName("extra"), h.Extra)
-	errs = append(errs, wrong...)
+	o.Services = prefixes(keyName("services"), h.Services, &errs)
+	o.Extra = prefixes(keyName("extra"), h.Extra, &errs)
 	mark, ok := hostaccess.ParseMark(strings.Trim(cmp.Or(string(h.Mark), strconv.FormatUint(hostaccess.DefaultMark, 10)), `"`))
 	switch {
 	case !ok:
-		errs = append(errs, cniplugin.ConfigError(keyName("mark"), cniplugin.RawValue(h.Mark), `must be one bit of 32, such as "0x10000000"`))
+		errs.Refuse(keyName("mark"), cniplugin.RawValue(h.Mark), `must be one bit of 32, such as "0x10000000"`)
 	case h.PreserveSource:
 		o.Mark = mark
 	case h.Mark != "":
-		errs = append(errs, cniplugin.ConfigError(keyName("mark"), cniplugin.RawValue(h.Mark), "is of use with "+keyName("preserveSource")+" alone"))
+		errs.Refuse(keyName("mark"), cniplugin.RawValue(h.Mark), "is of use with "+keyName("preserveSource")+" alone")
 	}
 	return o, errs
 }
@@ -118,9 +115,10 @@ func (h AccessConfig) options(keyName func(key string) string) (*hostaccess.Opti
 const maxNetworks = 64
 
 // prefixes reads networks. An address stands for itself alone.
-func prefixes(key string, texts []string) (networks []netip.Prefix, errs []error) {
+func prefixes(key string, texts []string, errs *cniplugin.Problems) (networks []netip.Prefix) {
 	if len(texts) > maxNetworks {
-		return nil, []error{cniplugin.ConfigError(key, fmt.Sprintf("%d networks", len(texts)), fmt.Sprintf("must have at most %d", maxNetworks))}
+		errs.Refuse(key, fmt.Sprintf("%d networks", len(texts)), fmt.Sprintf("must have at most %d", maxNetworks))
+		return nil
 	}
 	for i, text := range texts {
 		p, err := netip.ParsePrefix(text)
@@ -143,10 +141,10 @@ func prefixes(key string, texts []string) (networks []netip.Prefix, errs []error
 		if wrong == "" {
 			networks = append(networks, p)
 		} else {
-			errs = append(errs, cniplugin.ConfigError(fmt.Sprintf("%s[%d]", key, i), text, wrong))
+			errs.Refuse(fmt.Sprintf("%s[%d]", key, i), text, wrong)
 		}
 	}
-	return networks, errs
+	return networks
 }
 
 // HostAccess reads relink-host-access' configuration, and returns everything that is wrong.
@@ -159,7 +157,7 @@ func HostAccess(b []byte, _ cniplugin.Args) (Request, []error) {
 	errs := decode(b, &HostAccessKeys, &c)
 	config := cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
 	config.IPAM = cniplugin.IPAMSection{}
-	errs = append(errs, config.Problems()...)
+	errs.Add(config.Problems()...)
 	options, wrong := c.options(func(key string) string { return key })
 	return Request{Config: config, HostAccess: options}, append(errs, wrong...)
 }

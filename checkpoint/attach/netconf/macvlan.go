@@ -42,19 +42,17 @@ type macvlan struct {
 func Macvlan(b []byte, args cniplugin.Args) (Request, []error) {
 	var c macvlan
 	errs := decode(b, &MacvlanKeys, &c)
-	errs = append(errs, c.Problems()...)
+	errs.Add(c.Problems()...)
 	if c.Mode == "" {
 		c.Mode = "bridge"
 	}
 	if !slices.Contains(netstate.MacvlanModes, c.Mode) {
-		errs = append(errs, cniplugin.ConfigError("mode", c.Mode, "must be one of "+strings.Join(netstate.MacvlanModes, ", ")))
+		errs.Refuse("mode", c.Mode, "must be one of "+strings.Join(netstate.MacvlanModes, ", "))
 	}
 	mac, err := c.mac(args)
-	if err != nil {
-		errs = append(errs, err)
-	}
+	errs.Add(err)
 	vlan, wrong := c.parentVLAN()
-	errs = append(errs, wrong...)
+	errs.Add(wrong...)
 	access, wrong := c.HostAccess.options()
 	if access != nil && c.IPAM.Type == "" {
 		wrong = append(wrong, cniplugin.ConfigError("hostAccess", "true", `needs the pod's addresses: name an IPAM plugin in "ipam"`))
@@ -82,27 +80,23 @@ func (c macvlan) mac(args cniplugin.Args) (string, error) {
 }
 
 func (c macvlan) parentVLAN() (*ParentVLAN, []error) {
-	var errs []error
+	var errs cniplugin.Problems
 	protocol, err := cniplugin.ParseVLANProtocol(c.VLANProtocol)
-	if err != nil {
-		errs = append(errs, err)
-	}
+	errs.Add(err)
 	if c.VLANName != "" {
 		if err := attachment.ValidateIfName(c.VLANName); err != nil {
-			errs = append(errs, cniplugin.ConfigError("vlanName", c.VLANName, err.Error()))
+			errs.Refuse("vlanName", c.VLANName, err.Error())
 		}
 	}
 	if c.VLAN == nil {
 		if c.VLANProtocol != "" || c.VLANName != "" {
-			errs = append(errs, cniplugin.ConfigError("vlan", cniplugin.Missing, "vlanProtocol and vlanName need the ID of a VLAN"))
+			errs.Refuse("vlan", cniplugin.Missing, "vlanProtocol and vlanName need the ID of a VLAN")
 		}
 		return nil, errs
 	}
-	if err := checkVLANID("vlan", *c.VLAN); err != nil {
-		errs = append(errs, err)
-	}
+	errs.Add(checkVLANID("vlan", *c.VLAN))
 	if c.LinkInContainer {
-		errs = append(errs, cniplugin.ConfigError("vlan", *c.VLAN, "does not go with linkInContainer: the VLAN device is made on the host"))
+		errs.Refuse("vlan", *c.VLAN, "does not go with linkInContainer: the VLAN device is made on the host")
 	}
 	return &ParentVLAN{VLAN: netstate.VLAN{ID: *c.VLAN, Protocol: protocol}, Name: c.VLANName}, errs
 }

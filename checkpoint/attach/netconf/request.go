@@ -39,16 +39,13 @@ var InterfaceReaders = map[string]Reader{MacvlanName: Macvlan, VLANName: VLAN}
 
 // decode reads the configuration into part, a pointer to a struct. It looks at the keys first: a misspelt key
 // explains best why another is missing.
-func decode(b []byte, keys *cniplugin.Keys, part any) []error {
+func decode(b []byte, keys *cniplugin.Keys, part any) (errs cniplugin.Problems) {
 	unknown, err := keys.Examine("", b)
 	if err != nil {
 		return []error{err}
 	}
-	var errs []error
 	for _, s := range unknown {
-		if s.Err != nil {
-			errs = append(errs, s.Err)
-		}
+		errs.Add(s.Err)
 	}
 	return append(errs, cniplugin.DecodeAll("", b, part)...)
 }

@@ -36,23 +36,19 @@ type vlan struct {
 func VLAN(b []byte, _ cniplugin.Args) (Request, []error) {
 	var c vlan
 	errs := decode(b, &VLANKeys, &c)
-	errs = append(errs, c.Problems()...)
+	errs.Add(c.Problems()...)
 	if len(c.Master) == 0 {
-		errs = append(errs, cniplugin.ConfigError("master", cniplugin.Missing, "must name the device to put the VLAN on"))
+		errs.Refuse("master", cniplugin.Missing, "must name the device to put the VLAN on")
 	}
 	device := netstate.VLAN{}
 	if c.VLANID == nil {
-		errs = append(errs, cniplugin.ConfigError("vlanId", cniplugin.Missing, "must be the VLAN's ID, between 1 and 4094"))
+		errs.Refuse("vlanId", cniplugin.Missing, "must be the VLAN's ID, between 1 and 4094")
 	} else {
 		device.ID = *c.VLANID
-		if err := checkVLANID("vlanId", device.ID); err != nil {
-			errs = append(errs, err)
-		}
+		errs.Add(checkVLANID("vlanId", device.ID))
 	}
 	protocol, err := cniplugin.ParseVLANProtocol(c.VLANProtocol)
-	if err != nil {
-		errs = append(errs, err)
-	}
+	errs.Add(err)
 	device.Protocol = protocol
 	return Request{Config: c.Config, Link: netstate.Link{Kind: netstate.KindVLAN, VLAN: &device}}, errs
 }
