@@ -2,10 +2,7 @@ package checkpoint
 
 import (
 	"context"
-	"os"
 	"time"
-
-	"github.com/relink-cni/relink/pkg/flock"
 )
 
 // BeginGuard notes that somebody takes the parents away on purpose, and brings them back. Until end is called, Guarded
@@ -20,10 +17,6 @@ func (s *Store) BeginGuard() (end func(), err error) {
 
 // Guarded says whether a note of BeginGuard counts: a parent that is missing is then no fault of the node.
 func (s *Store) Guarded() bool {
-	f, err := os.Open(s.nodeFile(guardLock))
-	if err != nil {
-		return false
-	}
-	defer func() { _ = f.Close() }() // It was only read.
-	return flock.Try(f, flock.Shared) != nil
+	locked, err := isLocked(s.nodeFile(guardLock))
+	return locked && err == nil
 }

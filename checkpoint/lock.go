@@ -245,23 +245,27 @@ func (s *Store) InUse(containerID string) bool {
 func (s *Store) NoSandboxLocked() (bool, error) {
 	paths, _ := filepath.Glob(filepath.Join(s.dir, "*", lockName)) // Only a bad pattern is an error.
 	for _, path := range paths {
-		f, err := os.OpenFile(path, os.O_RDONLY|statefile.OpenFlags, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // Its sandbox is forgotten.
-		}
-		if err == nil {
-			// Shared, so that two callers of NoSandboxLocked do not count each other.
-			err = flock.Try(f, flock.Shared)
-			_ = f.Close()
-		}
-		if errors.Is(err, flock.ErrBusy) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("look at locks: %w", err)
+		if locked, err := isLocked(path); locked || err != nil {
+			return false, err
 		}
 	}
 	return true, nil
+}
+
+// isLocked says whether somebody holds the lock on the file alone. Nobody does if there is no file.
+func isLocked(path string) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|statefile.OpenFlags, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = flock.Try(f, flock.Shared) // So that two who look do not count each other.
+		_ = f.Close()
+	}
+	if err != nil && !errors.Is(err, ErrBusy) {
+		return false, fmt.Errorf("look at locks: %w", err)
+	}
+	return err != nil, nil
 }
 
 // settleDelay is the time in which an ADD or a DEL that is under way finishes its next steps. Its interface has no checkpoint for a moment:

@@ -19,36 +19,28 @@ func Match(records []Record, devices netstate.Devices) map[int]Record {
 		d, ok := byName[r.Interface.Link.Name]
 		return d, ok
 	}
-	m := matching{byDevice: map[int]Record{}, assigned: make([]bool, len(records))}
-	m.assign(records, index, func(link netstate.Link, device netstate.LiveDevice) bool { return link.Name == device.Name })
-	m.assign(records, index, sameMAC)
-	m.assign(records, name, func(link netstate.Link, device netstate.LiveDevice) bool {
+	matched, assigned := map[int]Record{}, make([]bool, len(records))
+	// assign gives each record without a device the one that find returns, if that is free and accept agrees.
+	assign := func(find func(Record) (netstate.LiveDevice, bool), accept func(netstate.Link, netstate.LiveDevice) bool) {
+		for i, r := range records {
+			d, ok := find(r)
+			if assigned[i] || !ok || accept != nil && !accept(r.Interface.Link, d) {
+				continue
+			}
+			if _, exists := matched[d.Index]; !exists {
+				matched[d.Index], assigned[i] = r, true
+			}
+		}
+	}
+	assign(index, func(link netstate.Link, device netstate.LiveDevice) bool { return link.Name == device.Name })
+	assign(index, sameMAC)
+	assign(name, func(link netstate.Link, device netstate.LiveDevice) bool {
 		return link.Kind == device.Kind && sameMAC(link, device)
 	})
-	m.assign(records, index, nil)
-	m.assign(records, name, nil)
-	m.assign(records, func(r Record) (netstate.LiveDevice, bool) { d, ok := byName[r.Attachment.IfName]; return d, ok }, nil)
-	return m.byDevice
+	assign(index, nil)
+	assign(name, nil)
+	assign(func(r Record) (netstate.LiveDevice, bool) { d, ok := byName[r.Attachment.IfName]; return d, ok }, nil)
+	return matched
 }
 
 func sameMAC(link netstate.Link, device netstate.LiveDevice) bool { return link.MAC == device.MAC }
-
-// matching is the state of a Match.
-type matching struct {
-	byDevice map[int]Record
-	assigned []bool
-}
-
-// assign gives each record without a device the one that find returns, if that is free and accept
-// agrees.
-func (m matching) assign(records []Record, find func(Record) (netstate.LiveDevice, bool), accept func(netstate.Link, netstate.LiveDevice) bool) {
-	for i, r := range records {
-		d, ok := find(r)
-		if m.assigned[i] || !ok || accept != nil && !accept(r.Interface.Link, d) {
-			continue
-		}
-		if _, exists := m.byDevice[d.Index]; !exists {
-			m.byDevice[d.Index], m.assigned[i] = r, true
-		}
-	}
-}

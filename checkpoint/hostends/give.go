@@ -68,7 +68,11 @@ func AddPath(ctx context.Context, target Target, options hostaccess.Options, und
 		return nil, fmt.Errorf("%w: %w", ErrNoAddress, err)
 	}
 	pod := hostaccess.Pod{Access: access, Host: target.Host, Sandbox: target.Sandbox}
-	if err := target.clearLeftovers(ctx, access.HostName); err != nil {
+	exists, err := target.Host.Exists(access.HostName)
+	if exists {
+		err = removeLeftovers(ctx, target.Store, target.Host, target.Sandbox, target.Key)
+	}
+	if err != nil {
 		return nil, err
 	}
 	namespace := target.Sandbox.Identity()
@@ -87,23 +91,14 @@ func AddPath(ctx context.Context, target Target, options hostaccess.Options, und
 	return &access, addMasquerade(ctx, target.Store, target.Host, access)
 }
 
-// clearLeftovers takes away what a killed AddPath of the same attachment has left: it can have had other settings.
-func (t Target) clearLeftovers(ctx context.Context, hostName string) error {
-	exists, err := t.Host.Exists(hostName)
-	if err != nil || !exists {
-		return err
+// removeLeftovers takes away what a killed AddPath or Remove of the attachment has left: it can have had other settings. What is in the
+// sandbox stays if another attachment of the pod has host access: it may be that one's.
+func removeLeftovers(ctx context.Context, store *checkpoint.Store, host, sandbox *kernel.Namespace, key attachment.Key) error {
+	err := errors.Join(RemovePath(ctx, store, host, hostaccess.HostName(key), len(store.MasqueradeFamilies()) > 0))
+	if otherAccess(store, key) == "" {
+		err = errors.Join(hostaccess.ClearLeftovers(sandbox), err)
 	}
-	removeErr := errors.Join(RemovePath(ctx, t.Store, t.Host, hostName, len(t.Store.MasqueradeFamilies()) > 0))
-	return errors.Join(clearSandbox(t.Store, t.Key, t.Sandbox), removeErr)
-}
-
-// clearSandbox takes away what a kill has left in the sandbox, unless another attachment of the pod has host access: it may be that
-// one's.
-func clearSandbox(store *checkpoint.Store, key attachment.Key, sandbox *kernel.Namespace) error {
-	if otherAccess(store, key) != "" {
-		return nil
-	}
-	return hostaccess.ClearLeftovers(sandbox)
+	return err
 }
 
 // otherAccess returns the interface of another attachment of the sandbox that has host access, and "" if none has.

@@ -222,14 +222,13 @@ func (k *Reconciler) reconcile(ctx context.Context) (pending bool, err error) {
 	var result reconcileResult
 	if moved && node.KeepsSources(before) {
 		// The pods answer to the earlier source. They must have routes to the new one before the node uses it.
-		k.reconcilePods(marked, node, &result, func() bool { return false })
+		k.reconcilePods(marked, node, &result, time.Time{})
 		remaining := k.reconcileHost(ctx, host, node, &result)
 		k.mark(remaining...)
 		pending = len(remaining) > 0
 	} else {
 		marked = append(marked, k.reconcileHost(ctx, host, node, &result)...)
-		began := time.Now()
-		pending = k.reconcilePods(marked, node, &result, func() bool { return time.Since(began) >= k.podsBudget })
+		pending = k.reconcilePods(marked, node, &result, time.Now().Add(k.podsBudget))
 	}
 	if len(result.steps) > 0 {
 		k.OnDone(result.steps)
@@ -255,10 +254,10 @@ func (k *Reconciler) reconcileHost(ctx context.Context, host Host, node hostacce
 	return records
 }
 
-// reconcilePods makes these pods' parts right, until expired returns true. pending says that some are left for the next look.
-func (k *Reconciler) reconcilePods(records []checkpoint.Record, node hostaccess.Node, w *reconcileResult, expired func() bool) (pending bool) {
+// reconcilePods makes these pods' parts right, until that time if it is not zero. pending says that some are left for the next look.
+func (k *Reconciler) reconcilePods(records []checkpoint.Record, node hostaccess.Node, w *reconcileResult, until time.Time) (pending bool) {
 	for i, r := range records {
-		if i > 0 && expired() {
+		if i > 0 && !until.IsZero() && time.Now().After(until) {
 			k.mark(records[i:]...)
 			return true
 		}

@@ -124,8 +124,7 @@ func addTo(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace,
 func removeFrom(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, s *checkpoint.Sandbox) (change.State, error) {
 	r := s.Record
 	if r.HostAccess == nil {
-		removeErr := errors.Join(RemovePath(ctx, store, host, hostaccess.HostName(r.Attachment), len(store.MasqueradeFamilies()) > 0))
-		return AlreadyAbsent, errors.Join(clearSandbox(store, r.Attachment, s.Namespace), removeErr)
+		return AlreadyAbsent, removeLeftovers(ctx, store, host, s.Namespace, r.Attachment)
 	}
 	pod := r.HostAccessPod(host, s.Namespace)
 	// While the checkpoint has the host access, a DEL looks for a rule of iptables. Later, it looks only if it finds the pair.
