@@ -13,22 +13,15 @@ var ErrWrittenAnew = errors.New("it was written anew meanwhile")
 // sandbox's lock. It returns ErrWrittenAnew if the attachment was made anew since, in the same namespace even: then the
 // checkpoint stays. One that is gone already counts as forgotten.
 func (s *Store) ForgetListed(r Record, u *Unreadable) error {
-	key, same := r.Attachment, false
+	key, file := r.Attachment, r.file
 	if u != nil {
-		key = u.Attachment()
-		info, err := os.Lstat(s.path(key.ContainerID, key.IfName))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		same = err != nil || u.file == nil || isSame(info, u.file)
-	} else {
-		current, err := s.Reload(r)
-		if err != nil && !errors.Is(err, ErrNoCheckpoint) {
-			return err
-		}
-		same = err != nil || current.Namespace == r.Namespace && current.CapturedAt.Equal(r.CapturedAt)
+		key, file = u.Attachment(), u.file
 	}
-	if !same {
+	info, err := os.Lstat(s.path(key.ContainerID, key.IfName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil && file != nil && !isSame(info, file) {
 		return ErrWrittenAnew
 	}
 	return s.Forget(key.ContainerID, key.IfName)

@@ -128,10 +128,7 @@ func (s *Store) Load(containerID, ifName string) (Record, error) {
 
 // Reload returns the record as it is now. If nothing was written since r was read, that is r itself.
 func (s *Store) Reload(r Record) (Record, error) {
-	return s.reload(r.Attachment.ContainerID, r.Attachment.IfName, r)
-}
-
-func (s *Store) reload(containerID, ifName string, r Record) (Record, error) {
+	containerID, ifName := r.Attachment.ContainerID, r.Attachment.IfName
 	if r.IndexSteps == s.indexSteps().count() {
 		if info, err := os.Stat(s.path(containerID, ifName)); err == nil && isSame(info, r.file) {
 			return r, nil
@@ -228,7 +225,9 @@ func (s *Store) listSandbox(containerID string, read map[string]Record) (records
 		if !ok || isTemporary(f.Name()) {
 			continue
 		}
-		r, err := s.reload(containerID, ifName, read[s.path(containerID, ifName)])
+		r := read[s.path(containerID, ifName)]
+		r.Attachment.ContainerID, r.Attachment.IfName = containerID, ifName
+		r, err := s.Reload(r)
 		switch {
 		case errors.Is(err, ErrNoCheckpoint): // Forgotten since the directory was read.
 		case err != nil:
