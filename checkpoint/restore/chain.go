@@ -117,7 +117,7 @@ func (c *chainRestore) restoreAttachment(record checkpoint.Record, s *attachment
 	case err == nil:
 		err = w.execute()
 	case w.dryRun:
-		_, _ = w.plan() // It keeps the interface as it is.
+		_, _ = w.plan() // So the outcome has the interface as it is.
 	}
 	if err != nil {
 		s.outcome.setFailed(err)
