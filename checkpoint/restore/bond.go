@@ -15,27 +15,26 @@ func (p *ParentPlan) planMissingBond(recorded netstate.Device, notThere *Problem
 		notThere.Reason += ": --rebuild-bond builds it from its record, where the host's network manager does not"
 		return 0, notThere
 	}
-	if !slices.ContainsFunc(recorded.Bond.Members, p.isFree) {
+	isFree := func(m netstate.Member) bool { d := p.liveMember(m); return d.Index != 0 && d.MasterIndex == 0 }
+	if !slices.ContainsFunc(recorded.Bond.Members, isFree) {
 		return 0, transientf("%s can't be built: none of its members is there and free", recorded.Name)
 	}
-	live := recorded
-	bond := *recorded.Bond
+	var primary netstate.LiveDevice
+	if i := memberIndex(recorded.Bond.Members, recorded.Bond.Primary); i >= 0 {
+		primary = p.liveMember(recorded.Bond.Members[i])
+	}
+	live, bond := recorded, *recorded.Bond
 	bond.Members = nil
 	live.Bond = &bond
 	index := p.addDevice(netstate.LiveDevice{Device: live})
 	p.addStep(Step{Action: CreateBond, Device: recorded.Name, Reason: "it is missing, and --rebuild-bond was given",
-		Bond: recorded.Bond, MTU: recorded.MTU, planned: p.devices[index], related: p.findPrimary(*recorded.Bond)})
+		Bond: recorded.Bond, MTU: recorded.MTU, planned: p.devices[index], related: primary})
 	return index, nil
 }
 
-// findPrimary returns the device that the primary member of the bond is now. It is the zero value if
-// that is not there.
-func (p *ParentPlan) findPrimary(recorded netstate.Bond) netstate.LiveDevice {
-	i := memberIndex(recorded.Members, recorded.Primary)
-	if i < 0 {
-		return netstate.LiveDevice{}
-	}
-	index, _, problem := p.find(memberDevice(recorded.Members[i]))
+// liveMember returns the device that the recorded member is now. It is the zero value if that is not there.
+func (p *ParentPlan) liveMember(m netstate.Member) netstate.LiveDevice {
+	index, _, problem := p.find(memberDevice(m))
 	if problem != nil {
 		return netstate.LiveDevice{}
 	}
@@ -49,12 +48,6 @@ func memberIndex(members []netstate.Member, name string) int {
 
 func memberDevice(m netstate.Member) netstate.Device {
 	return netstate.Device{Kind: netstate.KindNIC, Name: m.Name, NIC: m.NIC}
-}
-
-// isFree says that the recorded member is there and belongs to nothing.
-func (p *ParentPlan) isFree(m netstate.Member) bool {
-	index, _, problem := p.find(memberDevice(m))
-	return problem == nil && p.devices[index].MasterIndex == 0
 }
 
 // planMembers plans to enslave the recorded members that came back free. It returns all members
