@@ -1,24 +1,18 @@
 package netconf
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// ipamHints are the keys that belong in "ipam", and other words for them. Beside it nobody would read them.
-var ipamHints = slices.Concat(ipamHintsFor("subnet", "range"), ipamHintsFor("pool", "pools", "addresspool"), ipamHintsForEach("ranges", "rangeStart", "rangeEnd", "store",
-	"dataDir", "resolvConf", "sticky", "retain", "quarantine", "conflictDetection", "statusExhausted", "addresses", "gateway", "routes", "exclude", "static"))
-
-// ipamHintsFor are the hints for the key of "ipam" and for other words for it.
-func ipamHintsFor(name string, words ...string) []cniplugin.Hint {
-	return cniplugin.Hints(`a key of the IPAM plugin: write "`+name+`" in "ipam"`, append(words, strings.ToLower(name))...)
-}
-
-func ipamHintsForEach(names ...string) (hints []cniplugin.Hint) {
-	for _, name := range names {
-		hints = append(hints, ipamHintsFor(name)...)
+// ipamHints are the keys that belong in "ipam". Beside it nobody would read them.
+var ipamHints = func() (hints []cniplugin.Hint) {
+	for _, key := range [][]string{
+		{"subnet", "range"}, {"pool", "pools", "addresspool"}, {"ranges"}, {"rangeStart"}, {"rangeEnd"}, {"store"}, {"dataDir"}, {"resolvConf"}, {"sticky"},
+		{"retain"}, {"quarantine"}, {"conflictDetection"}, {"statusExhausted"}, {"addresses"}, {"gateway"}, {"routes"}, {"exclude"}, {"static"},
+	} { // The key, and other words for it.
+		hints = append(hints, cniplugin.Hints(`a key of the IPAM plugin: write "`+key[0]+`" in "ipam"`, append(key[1:], strings.ToLower(key[0]))...)...)
 	}
 	return hints
-}
+}()

@@ -20,8 +20,7 @@ var VLANKeys = cniplugin.Keys{
 		cniplugin.Hints("a key of relink-macvlan; the device has the pod's interface name: remove it", "vlanname"),
 		cniplugin.Hints("a key of relink-macvlan, which relink-vlan does not have: remove it, or change the type", "mode"),
 		cniplugin.Hints("a key of relink-macvlan, which relink-vlan does not have: remove it", "bcqueuelen"),
-		cniplugin.Hints("a key of relink-macvlan; a VLAN device has its master's MAC: remove it", "mac"),
-	),
+		cniplugin.Hints("a key of relink-macvlan; a VLAN device has its master's MAC: remove it", "mac")),
 }
 
 // vlan has the keys of the reference vlan plugin, with their meaning, and the
