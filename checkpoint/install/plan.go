@@ -27,25 +27,16 @@ type FileStep struct {
 	Reason string
 }
 
-// planInstall decides about each file to install, and about each file that an earlier version has left. states says what
-// is at each path.
-func planInstall(files []File, previous manifest, states map[string]fileState, force bool) []FileStep {
-	var steps []FileStep
-	for _, f := range files {
-		action, reason := decideInstall(f, previous.sums(f.Path), states[f.Path], force)
-		steps = append(steps, FileStep{f, action, reason})
-	}
-	for _, e := range previous.Files {
-		if !slices.ContainsFunc(files, func(f File) bool { return f.Path == e.Path }) {
-			steps = append(steps, decideRemove(e, states[e.Path]))
-		}
-	}
-	return steps
-}
-
-// decideInstall decides about one file. installed are the checksums of the versions that relink has installed.
-func decideInstall(f File, installed []string, current fileState, force bool) (FileAction, string) {
+// decide decides about one file. One without a checksum is not to be there. installed are the checksums of the versions that relink has
+// installed.
+func decide(f File, installed []string, current fileState, force bool) (FileAction, string) {
 	switch {
+	case f.sum == "" && !current.exists:
+		return Keep, "it is gone already"
+	case f.sum == "" && slices.Contains(installed, current.sum):
+		return Remove, "relink install has put it there"
+	case f.sum == "":
+		return Leave, "it was changed since relink install put it there"
 	case !current.exists:
 		return Create, "it is not there"
 	case current.sum == "":
@@ -62,17 +53,6 @@ func decideInstall(f File, installed []string, current fileState, force bool) (F
 		return Refuse, "it was changed since relink install put it there: move it away, or use --force to replace it"
 	}
 	return Refuse, "relink install has not put it there: move it away, or use --force to replace it"
-}
-
-// decideRemove decides about a file that was installed, and that is not to be there.
-func decideRemove(e entry, current fileState) FileStep {
-	switch {
-	case !current.exists:
-		return FileStep{File{Path: e.Path}, Keep, "it is gone already"}
-	case slices.Contains(e.SHA256, current.sum):
-		return FileStep{File{Path: e.Path}, Remove, "relink install has put it there"}
-	}
-	return FileStep{File{Path: e.Path}, Leave, "it was changed since relink install put it there"}
 }
 
 // inRoot returns the path below another root.

@@ -29,7 +29,7 @@ func TestDecideInstall(t *testing.T) {
 		"a directory, forced": {nil, fileState{exists: true}, true, Refuse, "it is no regular file: move it away"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			action, reason := decideInstall(program, test.ours, test.current, test.force)
+			action, reason := decide(program, test.ours, test.current, test.force)
 			if action != test.action || reason != test.reason {
 				t.Errorf("%s: %s; want %s: %s", action, reason, test.action, test.reason)
 			}
@@ -38,7 +38,6 @@ func TestDecideInstall(t *testing.T) {
 }
 
 func TestDecideRemove(t *testing.T) {
-	e := entry{"/p", []string{"old", "new"}}
 	for name, test := range map[string]struct {
 		current fileState
 		action  FileAction
@@ -51,9 +50,9 @@ func TestDecideRemove(t *testing.T) {
 		"a link now":    {fileState{exists: true}, Leave, "it was changed since relink install put it there"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			step := decideRemove(e, test.current)
-			if step.Action != test.action || step.Reason != test.reason {
-				t.Errorf("%s: %s; want %s: %s", step.Action, step.Reason, test.action, test.reason)
+			action, reason := decide(File{Path: "/p"}, []string{"old", "new"}, test.current, false)
+			if action != test.action || reason != test.reason {
+				t.Errorf("%s: %s; want %s: %s", action, reason, test.action, test.reason)
 			}
 		})
 	}

@@ -84,24 +84,21 @@ func (o Options) Plan() (*Plan, error) {
 	return p, p.decide(list, o.Force || o.PluginsOnly)
 }
 
-// decide looks at the paths of the files and of the manifest, and decides about each.
-func (p *Plan) decide(targets []File, force bool) error {
-	states := map[string]fileState{}
-	paths := slices.Clone(p.previous.Files)
-	for _, f := range targets {
-		paths = append(paths, entry{Path: f.Path})
-	}
-	for _, e := range paths {
-		if _, exists := states[e.Path]; exists {
-			continue // Each look reads the whole file.
+// decide decides about each file to install, and about each file that an earlier version has left, by what is at its path.
+func (p *Plan) decide(files []File, force bool) error {
+	for _, e := range p.previous.Files {
+		if !slices.ContainsFunc(files, func(f File) bool { return f.Path == e.Path }) {
+			files = append(files, File{Path: e.Path})
 		}
-		state, err := readState(inRoot(p.opts.Root, e.Path))
+	}
+	for _, f := range files {
+		current, err := readState(inRoot(p.opts.Root, f.Path))
 		if err != nil {
 			return err
 		}
-		states[e.Path] = state
+		action, reason := decide(f, p.previous.sums(f.Path), current, force)
+		p.Steps = append(p.Steps, FileStep{f, action, reason})
 	}
-	p.Steps = planInstall(targets, p.previous, states, force)
 	return nil
 }
 
