@@ -2,9 +2,9 @@ package install
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/relink-cni/relink/deploy/systemd"
 )
@@ -52,12 +52,12 @@ func files(o Options) ([]File, error) {
 	for _, c := range o.Completions {
 		list = append(list, File{Path: completionPaths[c.Shell], Mode: textMode, Content: c.Text})
 	}
-	pages, err := filepath.Glob(filepath.Join(escapeGlob(o.SourceDir), "man", "*.8"))
+	pages, err := fs.Glob(os.DirFS(o.SourceDir), "man/*.8")
 	if err != nil {
 		return nil, err
 	}
 	for _, page := range pages {
-		list = append(list, File{Path: filepath.Join(prefix, "share/man/man8", filepath.Base(page)), Mode: textMode, Source: page})
+		list = append(list, File{Path: filepath.Join(prefix, "share/man/man8", filepath.Base(page)), Mode: textMode, Source: filepath.Join(o.SourceDir, page)})
 	}
 	return list, nil
 }
@@ -77,9 +77,4 @@ func programFiles(names []string, sourceDir, targetDir string) ([]File, error) {
 		list = append(list, File{Path: filepath.Join(targetDir, name), Mode: programMode, Source: path})
 	}
 	return list, nil
-}
-
-// escapeGlob quotes characters that have a meaning for filepath.Glob.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
