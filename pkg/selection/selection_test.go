@@ -214,7 +214,7 @@ func TestAListIsCutShort(t *testing.T) {
 		many = append(many, thing("shop", fmt.Sprintf("web-%03d", i), fmt.Sprintf("c%03d", i), "lan"))
 	}
 	_, err := selection.Selection{Names: []string{"c"}}.Choose(many)
-	if err == nil || !strings.Contains(err.Error(), "c009 (shop/web-009) and 490 more") || len(err.Error()) > 400 {
+	if err == nil || !strings.Contains(err.Error(), "c009 (shop/web-009), and 490 more") || len(err.Error()) > 400 {
 		t.Error(err)
 	}
 }
