@@ -11,19 +11,11 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// MemberError says that the device belongs to a bond or team. A VLAN device on it would take the bond's frames, and the
-// kernel allows no macvlan on it.
-type MemberError struct{ Member, Bond string }
-
-func (e *MemberError) Error() string {
-	return fmt.Sprintf("it is a member of %s and would take the frames of %[1]s: name %[1]s, or take %[2]s out of it", e.Bond, e.Member)
-}
-
-// CheckMember refuses the member of a bond or team. A VLAN device that is already on a member is the admin's, who has
-// taken the frames from the bond anyway.
-func CheckMember(devices netstate.Devices, d netstate.LiveDevice) *MemberError {
-	if over, ok := devices.AggregateOf(d); ok {
-		return &MemberError{d.Name, over.Name}
+// CheckMember refuses the member of a bond or team. A VLAN device on it would take the bond's frames, and the kernel allows no macvlan on
+// it. A VLAN device that is already on a member is the admin's, who has taken the frames from the bond anyway.
+func CheckMember(devices netstate.Devices, d netstate.LiveDevice) error {
+	if bond, ok := devices.AggregateOf(d); ok {
+		return fmt.Errorf("it is a member of %s and would take the frames of %[1]s: name %[1]s, or take %[2]s out of it", bond.Name, d.Name)
 	}
 	return nil
 }

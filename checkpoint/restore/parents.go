@@ -229,7 +229,8 @@ func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below net
 		return p.byName(existing.Name), nil
 	}
 	if err := parents.CheckMember(p.devices, below); err != nil {
-		return 0, problemf("%s: %v. To move to %s: --parent %s=%[3]s", below.Name, err, err.Bond, recordedBelow.Name)
+		bond, _ := p.devices.AggregateOf(below)
+		return 0, problemf("%s: %v. To move to %s: --parent %s=%[3]s", below.Name, err, bond.Name, recordedBelow.Name)
 	}
 	created := recorded
 	if recorded.MAC == recordedBelow.MAC {
