@@ -62,9 +62,9 @@ func chooseVia(asked []Via, records []checkpoint.Record) (pairs []Via, err error
 		pairs = append(pairs, v)
 	}
 	for i, v := range pairs {
-		for k, other := range pairs {
-			if i < k && v.Old == other.Old || v.New == other.Old {
-				return nil, fmt.Errorf("invalid --via %s: --via %s takes pods away from the same device: name each device once, and one that stays", v, other)
+		for k, rival := range pairs {
+			if i < k && v.Old == rival.Old || v.New == rival.Old {
+				return nil, fmt.Errorf("invalid --via %s: --via %s takes pods away from the same device: name each device once, and one that stays", v, rival)
 			}
 		}
 	}
