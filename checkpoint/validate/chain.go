@@ -73,19 +73,23 @@ var listKeys = cniplugin.Keys{
 // noPluginRemedy is an error for validate alone: the plugins that lack the key do not know of it.
 const noPluginRemedy = `no plugin gets it: write it in the plugin's object in "plugins"`
 
-// chainReader takes one network apart.
+// chainReader takes one network apart, or judges it.
 type chainReader struct {
 	chain
-	findings []ConfigFinding
-	version  string
-	// delegates are the networks in the plugins' configurations.
-	delegates []chain
+	// out gets the findings.
+	out     *collected
+	version string
 	// reported are the keys of the present plugin that have an error in the report. headReported are those of the list.
 	reported, headReported map[string]bool
 }
 
+// reader returns a reader of the chain, whose findings are c's.
+func (c *collected) reader(of chain) *chainReader {
+	return &chainReader{chain: of, out: c, reported: map[string]bool{}}
+}
+
 func (r *chainReader) addFinding(severity Severity, place, format string, args ...any) {
-	r.findings = append(r.findings, ConfigFinding{File: r.File, Place: joinPlace(r.Place, place), Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
+	r.out.findings = append(r.out.findings, ConfigFinding{File: r.File, Place: joinPlace(r.Place, place), Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
 }
 
 // checkKeys returns the errors of strange keys: the plugin's reader has them among its own. A key that is allowed gets a warning, because
@@ -102,16 +106,17 @@ func (r *chainReader) checkKeys(place string, k *cniplugin.Keys, path string, b 
 	return errs
 }
 
-// readChain reads a network and all its plugins. The first chain is the network's own. Its plugins delegate to the
-// others.
-func readChain(n Network) ([]chain, []ConfigFinding) {
-	r := chainReader{chain: chain{Network: n}, reported: map[string]bool{}}
+// readChain reads a network and all its plugins. The networks that its plugins delegate to come after it.
+func (c *collected) readChain(n Network) {
+	r := c.reader(chain{Network: n})
 	config, err := rewritten(n.Config, nil)
 	if err != nil {
 		r.addErrors("", err)
-		return nil, r.findings
+		return
 	}
 	r.checkEncoding(n.Config)
+	index := len(c.chains)
+	c.chains = append(c.chains, r.chain)
 	keys := decode[map[string]json.RawMessage](config)
 	if kind := decode[string](keys["type"]); kind != "" && keys["plugins"] == nil {
 		r.readSingle(n.Config)
@@ -119,7 +124,7 @@ func readChain(n Network) ([]chain, []ConfigFinding) {
 		r.readList(config, keys["plugins"] != nil, kind != "")
 	}
 	r.checkOrder()
-	return append([]chain{r.chain}, r.delegates...), r.findings
+	c.chains[index] = r.chain
 }
 
 // readSingle reads a configuration of one plugin, as it is in the file.
@@ -143,7 +148,7 @@ func (r *chainReader) readList(config []byte, hasPlugins, hasType bool) {
 		r.addFinding(Error, "", "is a list of plugins: runtimes read that in *.conflist: rename the file")
 	}
 	h, wrong, refused := readHead(config)
-	before := len(r.findings)
+	before := len(r.out.findings)
 	r.checkHead(h, wrong)
 	if len(h.Plugins) == 0 {
 		r.addErrors("", errNoPlugins)
@@ -200,7 +205,7 @@ func (r *chainReader) readPlugin(place string, written []byte) {
 	// The plugin's reader reports values of a wrong type.
 	_ = cniplugin.DecodeAll("", config, &head)
 	_, refused := libcni.NetworkPluginConfFromBytes(written)
-	before := len(r.findings)
+	before := len(r.out.findings)
 	r.reported = maps.Clone(r.headReported)
 	if head.Type == "" {
 		r.addRefusal(place, before, refused)
@@ -348,8 +353,7 @@ func (r *chainReader) readDelegates(place string, config []byte) {
 			continue
 		}
 		location := joinPlace(r.Place, fmt.Sprintf("%s, delegates[%d]", place, i))
-		chains, findings := readChain(Network{File: r.File, Place: location, Config: written, Name: r.name})
-		r.delegates, r.findings = append(r.delegates, chains...), append(r.findings, findings...)
+		r.out.readChain(Network{File: r.File, Place: location, Config: written, Name: r.name})
 	}
 }
 

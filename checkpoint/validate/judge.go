@@ -11,19 +11,15 @@ import (
 )
 
 // judgeNode says what the node lacks for the chains. An ADD would fail for each of these things.
-func judgeNode(chains []chain, node Node) []ConfigFinding {
-	var findings []ConfigFinding
-	for _, c := range chains {
-		for _, p := range c.plugins {
-			r := chainReader{chain: c, reported: map[string]bool{}}
-			r.checkNode(p, node)
-			findings = append(findings, r.findings...)
+func (c *collected) judgeNode(node Node) {
+	for _, of := range c.chains {
+		for _, p := range of.plugins {
+			c.reader(of).checkNode(p, node)
 		}
 	}
 	for _, subject := range node.Unknown {
-		findings = append(findings, ConfigFinding{File: "this node", Severity: Warning, Message: "not looked at: " + subject})
+		c.refuse(Network{File: "this node"}, Warning, "not looked at: "+subject)
 	}
-	return findings
 }
 
 func (r *chainReader) checkNode(p plugin, node Node) {
@@ -58,34 +54,30 @@ func suggestion(kind string) string {
 
 // judgeRanges says which networks of different names give the same addresses. Each network has its own leases, and
 // does not know the leases of the other.
-func judgeRanges(chains []chain) []ConfigFinding {
+func (c *collected) judgeRanges() {
 	type addressPlugin struct {
 		chain chain
 		plugin
 	}
 	var earlier []addressPlugin
-	var findings []ConfigFinding
-	for _, c := range chains {
-		for _, p := range c.plugins {
+	for _, of := range c.chains {
+		for _, p := range of.plugins {
 			if len(p.sets) == 0 {
 				continue
 			}
 			for _, before := range earlier {
-				if before.leases == p.leases && (before.chain.name == c.name || p.leases != need{}) {
+				if before.leases == p.leases && (before.chain.name == of.name || p.leases != need{}) {
 					continue // They share their leases.
 				}
 				if shared, ok := sharedRange(p, before.plugin); ok {
-					r := chainReader{chain: c}
-					r.addFinding(Warning, p.place, "addresses of %s are given by the network %q (%s) too: on one VLAN two pods would get the same address: split the range, or give both networks one \"ipam.store\"",
+					c.reader(of).addFinding(Warning, p.place, "addresses of %s are given by the network %q (%s) too: on one VLAN two pods would get the same address: split the range, or give both networks one \"ipam.store\"",
 						shared, before.chain.name, before.chain.File)
-					findings = append(findings, r.findings...)
 					break
 				}
 			}
-			earlier = append(earlier, addressPlugin{c, p})
+			earlier = append(earlier, addressPlugin{of, p})
 		}
 	}
-	return findings
 }
 
 // sharedRange returns the first range of p that overlaps a range of the other plugin.

@@ -17,13 +17,37 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
+// readChains takes the networks apart.
+func readChains(networks []Network) ([]chain, []ConfigFinding) {
+	var c collected
+	for _, n := range networks {
+		c.readChain(n)
+	}
+	return c.chains, c.findings
+}
+
+func judgeRanges(chains []chain) []ConfigFinding {
+	c := collected{chains: chains}
+	c.judgeRanges()
+	return c.findings
+}
+
+func judgeNode(chains []chain, node Node) []ConfigFinding {
+	c := collected{chains: chains}
+	c.judgeNode(node)
+	return c.findings
+}
+
 // findingsOf returns the findings for one file, one on each line.
 func findingsOf(t *testing.T, file, content string) []string {
 	t.Helper()
 	var c collected
 	c.read(file, []byte(content))
-	chains, more := readChains(c.networks)
-	return lines(append(append(c.findings, more...), judgeRanges(chains)...))
+	for _, n := range c.networks {
+		c.readChain(n)
+	}
+	c.judgeRanges()
+	return lines(c.findings)
 }
 
 func lines(findings []ConfigFinding) []string {

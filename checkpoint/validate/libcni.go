@@ -52,7 +52,7 @@ func readHead(config []byte) (h head, wrong []error, refused error) {
 // addRefusal reports why libcni refuses something, unless that was reported since as many findings were there: relink's own words say what
 // to do.
 func (r *chainReader) addRefusal(place string, before int, refused error) {
-	if refused != nil && !slices.ContainsFunc(r.findings[before:], func(f ConfigFinding) bool { return f.Severity == Error }) {
+	if refused != nil && !slices.ContainsFunc(r.out.findings[before:], func(f ConfigFinding) bool { return f.Severity == Error }) {
 		r.addFinding(Error, place, "%s", errorText(refused))
 	}
 }

@@ -27,10 +27,11 @@ var runtimeExtensions = []string{".conf", ".conflist", ".json"}
 // manifestExtensions are those of manifests for kubectl.
 var manifestExtensions = []string{".yaml", ".yml"}
 
-// collected has the networks that were read, and what was wrong.
+// collected has the networks that were read, these networks taken apart, and what was wrong.
 type collected struct {
 	files    int
 	networks []Network
+	chains   []chain
 	findings []ConfigFinding
 }
 

@@ -75,10 +75,11 @@ func TestKeysThatAreThereTwice(t *testing.T) {
 		"{\"\xff\": 1, \"a\": 1, \"a\": 2}":                "a",
 		`{"a": "\ud800", "a": 2}`:                          "a",
 	} {
-		var r chainReader
+		var c collected
+		r := c.reader(chain{})
 		r.checkEncoding([]byte(in))
 		got := ""
-		for _, f := range r.findings {
+		for _, f := range c.findings {
 			if key, ok := strings.CutSuffix(f.Message, ": the last one counts: keep one"); ok {
 				got += key
 			}

@@ -38,33 +38,33 @@ func Run(ctx context.Context, o Options) (ConfigReport, error) {
 	if err != nil {
 		return ConfigReport{}, err
 	}
-	chains, findings := readChains(c.networks)
-	findings = append(findings, c.findings...)
-	findings = append(findings, judgeRanges(chains)...)
-	if !o.FilesOnly {
-		findings = append(findings, judgeNode(chains, probeNode(chains, o.PluginDirs))...)
+	for _, n := range c.networks {
+		c.readChain(n)
 	}
-	return reportOf(c, findings), nil
+	c.judgeRanges()
+	if !o.FilesOnly {
+		c.judgeNode(probeNode(c.chains, o.PluginDirs))
+	}
+	return c.report(), nil
 }
 
 // collect reads the paths. It fails if no network configuration is in them.
 func collect(ctx context.Context, paths []string) (collected, error) {
-	var c collected
-	var unread []ConfigFinding
+	var c, unread collected
 	var causes []error
 	for _, path := range paths {
 		err := c.add(ctx, path)
-		if ctxErr := ctx.Err(); ctxErr != nil {
-			return c, ctxErr
+		if ctx.Err() != nil {
+			return c, ctx.Err()
 		}
 		if err != nil {
-			unread = append(unread, ConfigFinding{File: path, Severity: Error, Message: "cannot be read: " + withoutPath(err).Error()})
+			unread.refuse(Network{File: path}, Error, "cannot be read: "+withoutPath(err).Error())
 			causes = append(causes, err)
 		}
 	}
 	switch {
 	case len(c.networks) > 0 || len(c.findings) > 0:
-		c.findings = append(c.findings, unread...)
+		c.findings = append(c.findings, unread.findings...)
 		return c, nil
 	case len(causes) > 0:
 		return c, fmt.Errorf("%w: %s", ErrNothing, printable.Joined(errors.Join(causes...)))
@@ -72,19 +72,9 @@ func collect(ctx context.Context, paths []string) (collected, error) {
 	return c, fmt.Errorf("%w: none of the files has one: name *.conflist, *.conf, *.json, *.yaml or *.yml", ErrNothing)
 }
 
-func readChains(networks []Network) ([]chain, []ConfigFinding) {
-	var chains []chain
-	var findings []ConfigFinding
-	for _, n := range networks {
-		c, found := readChain(n)
-		chains, findings = append(chains, c...), append(findings, found...)
-	}
-	return chains, findings
-}
-
-func reportOf(c collected, findings []ConfigFinding) ConfigReport {
-	slices.SortStableFunc(findings, compareFindings)
-	r := ConfigReport{Files: c.files, Networks: len(c.networks), Findings: slices.Compact(findings)}
+func (c *collected) report() ConfigReport {
+	slices.SortStableFunc(c.findings, compareFindings)
+	r := ConfigReport{Files: c.files, Networks: len(c.networks), Findings: slices.Compact(c.findings)}
 	for _, f := range r.Findings {
 		switch f.Severity {
 		case Error:
