@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -44,6 +45,11 @@ type Refusal struct {
 }
 
 func (r Refusal) Error() string { return "relink-agent refused: " + r.Reason }
+
+// as is the refusal as an error with this meaning, whose words the agent may have written already.
+func (r Refusal) as(meaning error) error {
+	return fmt.Errorf("%w: %s", meaning, strings.TrimPrefix(r.Reason, meaning.Error()+": "))
+}
 
 // Patience is how long a client waits for an answer by default, unless the request takes the agent longer.
 const Patience = 5 * time.Second
@@ -172,7 +178,7 @@ func refused(status int, answer []byte) error {
 	refusal := Refusal{Reason: fmt.Sprintf("HTTP status %d", status)}
 	_ = json.Unmarshal(answer, &refusal) // Another body than the agent's has no reason.
 	if meaning := Meanings[status]; meaning != nil {
-		return fmt.Errorf("%w: %s", meaning, refusal.Reason)
+		return refusal.as(meaning)
 	}
 	return refusal
 }
@@ -185,7 +191,7 @@ func unavailable(meaning, err error, known ...error) error {
 	}
 	var refusal Refusal
 	if errors.As(err, &refusal) {
-		return fmt.Errorf("%w: %s", meaning, refusal.Reason)
+		return refusal.as(meaning)
 	}
 	return fmt.Errorf("%w: %w", meaning, err)
 }

@@ -8,12 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
-	"github.com/relink-cni/relink/pkg/owner"
-	"github.com/relink-cni/relink/pkg/pool"
 )
 
 // Agent is what the control socket shows and controls. Several goroutines call it at once.
@@ -121,27 +118,19 @@ func badRequest(err error) error {
 	return control.Refusal{Status: http.StatusBadRequest, Reason: err.Error()}
 }
 
-// refusalOf gives an error the status of which control.Client makes the same error again. The client puts the words of the sentinel before
-// it.
+// refusalOf gives an error the status of which control.Client makes the same error again.
 func refusalOf(err error) control.Refusal {
 	var refusal control.Refusal
 	if errors.As(err, &refusal) {
 		return refusal
 	}
-	without := func(status int, sentinel error) control.Refusal {
-		return control.Refusal{Status: status, Reason: strings.TrimPrefix(err.Error(), sentinel.Error()+": ")}
-	}
+	refusal = control.Refusal{Status: http.StatusServiceUnavailable, Reason: err.Error()}
 	for status, meaning := range control.Meanings {
 		if errors.Is(err, meaning) {
-			return without(status, meaning)
+			refusal.Status = status
 		}
 	}
-	for _, unavailable := range []error{pool.ErrUnavailable, owner.ErrUnavailable} {
-		if errors.Is(err, unavailable) {
-			return without(http.StatusServiceUnavailable, unavailable)
-		}
-	}
-	return control.Refusal{Status: http.StatusServiceUnavailable, Reason: err.Error()}
+	return refusal
 }
 
 // drainBody reads what a handler has left of the body. The kernel resets a connection that ends with unread bytes
