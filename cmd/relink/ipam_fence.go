@@ -58,7 +58,7 @@ environment.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := call.check(cmd); err != nil {
+			if err := call.check(cmd, args[0]); err != nil {
 				return err
 			}
 			return call.run(cmd, args[0], screenOf(cmd))
@@ -76,9 +76,11 @@ environment.`,
 	return cmd
 }
 
-// check reports flags with values that mean nothing.
-func (f *fenceCall) check(cmd *cobra.Command) error {
+// check reports values that mean nothing.
+func (f *fenceCall) check(cmd *cobra.Command, node string) error {
 	switch {
+	case node == "":
+		return errors.New(`invalid NODE "": it must not be empty`)
 	case slices.Contains(f.opts.Stores, ""):
 		return errors.New(`invalid --store "": it must not be empty; leave it out for all stores of the node`)
 	case f.reason == "" && cmd.Flags().Changed("reason"):

@@ -67,7 +67,7 @@ func fenceTable(r fence.Result, s *screen) {
 	t := newTable(columns("STORE"), spareColumn("NETWORK", 1), columns("POOL"), wideColumns("BLOCK"), spareColumn("BLOCKS", 2),
 		columns("ADDRESSES"), spareColumn("ASKS FOR", 4), spareColumn("BOOT", 3), columns(stateColumn))
 	var rows []fenceRow
-	partsByRow := map[fenceRow][]fence.Part{}
+	blocks, addresses, asks := map[fenceRow]int{}, map[fenceRow]int{}, map[fenceRow]int{}
 	for _, p := range r.Parts {
 		if s.quiet && (p.State == fence.Fenced || p.State == fence.FencedBefore) {
 			continue
@@ -76,17 +76,15 @@ func fenceTable(r fence.Result, s *screen) {
 		if s.wide() {
 			row.block = p.Block
 		}
-		if partsByRow[row] == nil {
+		if blocks[row] == 0 {
 			rows = append(rows, row)
 		}
-		partsByRow[row] = append(partsByRow[row], p)
+		blocks[row]++
+		addresses[row] += p.Addresses
+		asks[row] += p.Asks
 	}
 	for _, row := range rows {
-		addresses, asks := 0, 0
-		for _, p := range partsByRow[row] {
-			addresses, asks = addresses+p.Addresses, asks+p.Asks
-		}
-		t.values(row.store, row.network, row.pool, row.block, len(partsByRow[row]), addresses, asks, bootCell(r, row.store), row.state)
+		t.values(row.store, row.network, row.pool, row.block, blocks[row], addresses[row], asks[row], bootCell(r, row.store), row.state)
 	}
 	t.write(s)
 }
