@@ -50,7 +50,7 @@ type Candidate struct {
 
 // MatchesAll says that the selection names everything.
 func (s Selection) MatchesAll() bool {
-	return len(s.Names) == 0 && s.Namespace == "" && s.Network == "" && s.Parent == ""
+	return len(s.Names) == 0 && len(s.limits()) == 0
 }
 
 // Words are the selection as it is written on a command line, none for everything.
