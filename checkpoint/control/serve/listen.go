@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 
 	"golang.org/x/net/netutil"
@@ -33,7 +32,7 @@ func Listen(path string) (net.Listener, error) {
 		_ = lock.Close()
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	return netutil.LimitListener(&listener{UnixListener: unix, path: path, lock: lock}, maxConnections), nil
+	return netutil.LimitListener(&listener{unix, lock}, maxConnections), nil
 }
 
 // lockSocket keeps a second agent away while the returned file is open. The lock file stays.
@@ -53,23 +52,17 @@ func lockSocket(path string) (*os.File, error) {
 	return lock, nil
 }
 
-// bindSocket binds the socket under another name, sets its mode, and then renames it. So nobody can connect while the
-// socket has the mode of the umask.
+// bindSocket binds the socket in the place of one that a killed agent has left.
 func bindSocket(path string) (*net.UnixListener, error) {
-	temporary := path + ".new"
-	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false)
-	if err = os.Chmod(temporary, 0o600); err == nil {
-		err = os.Rename(temporary, path)
-	}
-	if err != nil {
-		_, _ = l.Close(), os.Remove(temporary)
+	if err := os.Chmod(path, 0o600); err != nil { // Until then, listener.Accept keeps others away.
+		_ = l.Close()
 		return nil, err
 	}
 	return l, nil
@@ -78,9 +71,7 @@ func bindSocket(path string) (*net.UnixListener, error) {
 // listener returns only connections from root.
 type listener struct {
 	*net.UnixListener
-	path  string
-	lock  *os.File
-	close sync.Once
+	lock *os.File
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -112,10 +103,4 @@ func fromRoot(conn *net.UnixConn) bool {
 }
 
 // Close removes the socket, and lets another agent start.
-func (l *listener) Close() error {
-	err := error(nil)
-	l.close.Do(func() {
-		err = errors.Join(os.Remove(l.path), l.UnixListener.Close(), l.lock.Close())
-	})
-	return err
-}
+func (l *listener) Close() error { return errors.Join(l.UnixListener.Close(), l.lock.Close()) }
