@@ -1,12 +1,14 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/net/netutil"
 
@@ -23,8 +25,14 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	lock, err := lockSocket(path)
+	// The lock keeps a second agent away. Its file stays.
+	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if err := flock.Lock(ctx, lock, flock.Exclusive); err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
 	unix, err := bindSocket(path)
@@ -33,23 +41,6 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	return netutil.LimitListener(&listener{unix, lock}, maxConnections), nil
-}
-
-// lockSocket keeps a second agent away while the returned file is open. The lock file stays.
-func lockSocket(path string) (*os.File, error) {
-	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := flock.Try(lock, flock.Exclusive); err != nil {
-		holders := flock.HoldersOf(lock)
-		_ = lock.Close()
-		if errors.Is(err, flock.ErrBusy) && len(holders) > 0 {
-			return nil, fmt.Errorf("%w: %s", err, holders[0])
-		}
-		return nil, err
-	}
-	return lock, nil
 }
 
 // bindSocket binds the socket in the place of one that a killed agent has left.
