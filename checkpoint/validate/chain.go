@@ -18,7 +18,6 @@ import (
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // ownPlugins are those of relink's plugins that a list can have.
@@ -89,7 +88,7 @@ func (c *collected) reader(of chain) *chainReader {
 }
 
 func (r *chainReader) addFinding(severity Severity, place, format string, args ...any) {
-	r.out.findings = append(r.out.findings, ConfigFinding{File: r.File, Place: joinPlace(r.Place, place), Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))})
+	r.out.addFinding(Network{File: r.File, Place: joinPlace(r.Place, place)}, severity, fmt.Sprintf(format, args...))
 }
 
 // checkKeys returns the errors of strange keys: the plugin's reader has them among its own. A key that is allowed gets a warning, because

@@ -2,48 +2,24 @@ package validate
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
-
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// configFile is a file of a directory with one of the runtimeExtensions.
-type configFile struct {
-	path string
-	// refused says why libcni does not load it. It is nil for a file that libcni loads.
-	refused error
-	// unknown says that this user may not read it. Runtimes may.
-	unknown bool
-}
-
-// judgeDirectory says which file of a directory the runtimes take for the default network. files are in order by name.
+// judgeDirectory says which file of a directory the runtimes take for the default network. files are the names of those with one of the
+// runtimeExtensions, in order. refused says why libcni does not load the first of them, nil if it does.
 //
 // Both runtimes go through the files by name. At a file that it cannot load, containerd gives up and has no network
 // (go-cni, loadFromConfDir). CRI-O passes over such a file (ocicni, loadNetworks). CRI-O also passes over a file whose
 // plugins are not installed: the look at this node reports those. So nothing tells for sure which later file it takes.
-func judgeDirectory(dir string, files []configFile) []ConfigFinding {
-	if len(files) == 0 || files[0].unknown {
-		return nil
+func (c *collected) judgeDirectory(dir string, files []string, refused error) {
+	if refused != nil {
+		c.addFinding(Network{File: dir}, Error, fmt.Sprintf("containerd has no network: it does not load its first file, %s, and takes no later one; CRI-O passes over the file: %s",
+			files[0], errorText(refused)))
+	} else if len(files) > 0 {
+		message := "containerd and CRI-O take " + files[0] + " for all pods"
+		if len(files) > 1 {
+			message += ", and not " + strings.Join(files[1:], ", ")
+		}
+		c.addFinding(Network{File: dir}, Note, message)
 	}
-	finding := func(severity Severity, format string, args ...any) []ConfigFinding {
-		return []ConfigFinding{{File: dir, Severity: severity, Message: printable.Line(fmt.Sprintf(format, args...))}}
-	}
-	first := files[0]
-	if first.refused == nil {
-		return finding(Note, "containerd and CRI-O take %s for all pods%s", filepath.Base(first.path), otherFiles(files[1:]))
-	}
-	return finding(Error, "containerd has no network: it does not load its first file, %s, and takes no later one; CRI-O passes over the file: %s",
-		filepath.Base(first.path), errorText(first.refused))
-}
-
-func otherFiles(files []configFile) string {
-	if len(files) == 0 {
-		return ""
-	}
-	var bases []string
-	for _, file := range files {
-		bases = append(bases, filepath.Base(file.path))
-	}
-	return ", and not " + strings.Join(bases, ", ")
 }

@@ -31,28 +31,33 @@ func (c *collected) add(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	var files []configFile
-	for _, name := range paths {
+	var files []string
+	var refused error // Why libcni does not load the first of files.
+	var unknown bool  // Runtimes may read it, and this user may not.
+	for _, file := range paths {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		file := configFile{path: name}
-		b, err := c.addFile(name)
+		b, err := c.addFile(file)
+		rootOnly := errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0
 		switch {
-		case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-			file.unknown = true
-			c.refuse(Network{File: name}, Warning, "not looked at: permission denied: run as root")
+		case rootOnly:
+			c.addFinding(Network{File: file}, Warning, "not looked at: permission denied: run as root")
 		case err != nil:
-			file.refused = err
-			c.refuse(Network{File: name}, Error, "cannot be read: "+withoutPath(err).Error())
+			c.addFinding(Network{File: file}, Error, "cannot be read: "+withoutPath(err).Error())
 		default:
-			file.refused = loadError(filepath.Ext(name) == ".conflist", b)
+			err = loadError(filepath.Ext(file) == ".conflist", b)
 		}
-		if slices.Contains(runtimeExtensions, filepath.Ext(name)) {
-			files = append(files, file)
+		if slices.Contains(runtimeExtensions, filepath.Ext(file)) {
+			if len(files) == 0 {
+				refused, unknown = err, rootOnly
+			}
+			files = append(files, filepath.Base(file))
 		}
 	}
-	c.findings = append(c.findings, judgeDirectory(path, files)...)
+	if !unknown {
+		c.judgeDirectory(path, files, refused)
+	}
 	return nil
 }
 

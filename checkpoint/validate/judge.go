@@ -18,7 +18,7 @@ func (c *collected) judgeNode(node Node) {
 		}
 	}
 	for _, subject := range node.Unknown {
-		c.refuse(Network{File: "this node"}, Warning, "not looked at: "+subject)
+		c.addFinding(Network{File: "this node"}, Warning, "not looked at: "+subject)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Network is one network configuration of a file.
@@ -35,9 +36,9 @@ type collected struct {
 	findings []ConfigFinding
 }
 
-// refuse reports why there is no network.
-func (c *collected) refuse(n Network, severity Severity, message string) {
-	c.findings = append(c.findings, ConfigFinding{File: n.File, Place: n.Place, Severity: severity, Message: message})
+// addFinding reports something on one line. Of the network, its file and place count.
+func (c *collected) addFinding(n Network, severity Severity, message string) {
+	c.findings = append(c.findings, ConfigFinding{File: n.File, Place: n.Place, Severity: severity, Message: printable.Line(message)})
 }
 
 // read reads the networks in a file with that name and content. It passes over Kubernetes objects of other kinds than
@@ -54,7 +55,7 @@ func (c *collected) read(file string, content []byte) {
 			n.Place = fmt.Sprintf("document %d", i+1)
 		}
 		if d.err != nil {
-			c.refuse(n, Error, "is no YAML: "+strings.Join(strings.Fields(d.err.Error()), " ")) // The library's errors have several lines.
+			c.addFinding(n, Error, "is no YAML: "+strings.Join(strings.Fields(d.err.Error()), " ")) // The library's errors have several lines.
 		} else if isConfigObject(decode[map[string]json.RawMessage](d.json)) {
 			c.readJSON(n)
 		}
@@ -76,7 +77,7 @@ func decode[T any](b json.RawMessage) (value T) {
 func (c *collected) readJSON(n Network) {
 	var keys map[string]json.RawMessage
 	if err := cniplugin.DecodePart("", n.Config, &keys); err != nil {
-		c.refuse(n, Error, errorText(err))
+		c.addFinding(n, Error, errorText(err))
 		return
 	}
 	items := decode[[]json.RawMessage](keys["items"])
@@ -105,7 +106,7 @@ func (c *collected) readDefinition(n Network) {
 		} `json:"spec"`
 	}
 	if err := cniplugin.DecodePart("", n.Config, &o); err != nil {
-		c.refuse(n, Error, errorText(err))
+		c.addFinding(n, Error, errorText(err))
 		return
 	}
 	n.Name = o.Metadata.Name
@@ -113,15 +114,15 @@ func (c *collected) readDefinition(n Network) {
 	var text string
 	switch err := json.Unmarshal(o.Spec.Config, &text); {
 	case o.Spec.Config == nil || err == nil && text == "":
-		c.refuse(n, Warning, fmt.Sprintf("invalid \"spec.config\": missing: Multus takes the file of the network %q in its configuration directory: validate that", n.Name))
+		c.addFinding(n, Warning, fmt.Sprintf("invalid \"spec.config\": missing: Multus takes the file of the network %q in its configuration directory: validate that", n.Name))
 		return
 	case err != nil:
-		c.refuse(n, Error, errorText(cniplugin.ConfigError("spec.config", cniplugin.RawValue(o.Spec.Config), "must be a string with JSON in it: in YAML, write config: | or put it in quotation marks")))
+		c.addFinding(n, Error, errorText(cniplugin.ConfigError("spec.config", cniplugin.RawValue(o.Spec.Config), "must be a string with JSON in it: in YAML, write config: | or put it in quotation marks")))
 		return
 	}
 	n.Config = []byte(text)
 	if err := cniplugin.DecodePart("", n.Config, new(map[string]json.RawMessage)); err != nil {
-		c.refuse(n, Error, "spec.config: "+errorText(err))
+		c.addFinding(n, Error, "spec.config: "+errorText(err))
 		return
 	}
 	c.networks = append(c.networks, n)

@@ -58,7 +58,7 @@ func collect(ctx context.Context, paths []string) (collected, error) {
 			return c, ctx.Err()
 		}
 		if err != nil {
-			unread.refuse(Network{File: path}, Error, "cannot be read: "+withoutPath(err).Error())
+			unread.addFinding(Network{File: path}, Error, "cannot be read: "+withoutPath(err).Error())
 			causes = append(causes, err)
 		}
 	}
