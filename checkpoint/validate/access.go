@@ -44,35 +44,27 @@ func (n *Node) probeHostAccess() {
 	n.probeForwarding()
 }
 
-// probeForwarding asks iptables. Only root may.
+// probeForwarding asks iptables whether the policy for forwarded packets is DROP, and no rule accepts relink's devices. Only root may.
 func (n *Node) probeForwarding() {
+	accepts := func(rule string) bool {
+		return strings.Contains(rule, " "+relinkDevices+" ") && strings.HasSuffix(rule, " -j ACCEPT")
+	}
 	for _, family := range netfilter.Families {
-		switch program, err := dropsForwarded(family); {
+		var policy string
+		var rules []string
+		table, err := netfilter.Open(family, "filter")
+		if err == nil {
+			policy, rules, err = table.Rules("FORWARD")
+		}
+		switch {
 		case errors.Is(err, netfilter.ErrNotInstalled):
 			n.Access.NoIPTables = err.Error()
 		case err != nil:
 			n.addUnknown(fmt.Errorf("whether the node forwards what pods send by %s: %w", family, err))
-		case program != "":
-			n.Access.ForwardDrop = append(n.Access.ForwardDrop, program)
+		case policy == "DROP" && !slices.ContainsFunc(rules, accepts):
+			n.Access.ForwardDrop = append(n.Access.ForwardDrop, table.Program())
 		}
 	}
-}
-
-// dropsForwarded returns the program of iptables that shows the policy DROP for forwarded packets and no rule that accepts relink's
-// devices. It is empty if there is none.
-func dropsForwarded(family netfilter.Family) (program string, err error) {
-	table, err := netfilter.Open(family, "filter")
-	if err != nil {
-		return "", err
-	}
-	policy, rules, err := table.Rules("FORWARD")
-	accepts := func(r string) bool {
-		return strings.Contains(r, " "+relinkDevices+" ") && strings.HasSuffix(r, " -j ACCEPT")
-	}
-	if err != nil || policy != "DROP" || slices.ContainsFunc(rules, accepts) {
-		return "", err
-	}
-	return table.Program(), nil
 }
 
 // relinkDevices are all of relink's devices in the host, as iptables names them.
@@ -105,38 +97,39 @@ func sysctl(path string) string {
 
 // checkNodeAccess says what stands in the way of host access on the node.
 func (r *chainReader) checkNodeAccess(p plugin, node Node) {
-	if p.access == nil || node.Access == nil {
+	n := node.Access
+	if p.access == nil || n == nil {
 		return
 	}
 	for _, key := range []struct {
 		name  string
 		asked bool
 	}{{"preserveSource", p.access.PreserveSource}, {"masquerade", p.access.Masquerade}} {
-		if key.asked && node.Access.NoIPTables != "" {
-			r.addFinding(Error, p.place, "%q needs iptables: %s", key.name, node.Access.NoIPTables)
+		if key.asked && n.NoIPTables != "" {
+			r.addFinding(Error, p.place, "%q needs iptables: %s", key.name, n.NoIPTables)
 		}
 	}
 	for _, f := range []struct {
 		disabled, ipv6 bool
 		sysctl         string
-	}{{node.Access.NoForwarding4, false, "net.ipv4.ip_forward"}, {node.Access.NoForwarding6, true, "net.ipv6.conf.all.forwarding"}} {
+	}{{n.NoForwarding4, false, "net.ipv4.ip_forward"}, {n.NoForwarding6, true, "net.ipv6.conf.all.forwarding"}} {
 		if f.disabled && hasServices(*p.access, f.ipv6) {
 			r.addFinding(Warning, p.place, "%s is 0 on this node: pods reach no ClusterIP whose backend is another pod. relink changes no sysctl of the node: set it to 1, as kube-proxy needs it", f.sysctl)
 		}
 	}
-	if devices := node.Access.ProxyARP; len(devices) > 0 {
+	if devices := n.ProxyARP; len(devices) > 0 {
 		r.addFinding(Warning, p.place, "net.ipv4.conf.%s.proxy_arp is 1 on this node: it answers ARP there for its pods' addresses, and takes their packets. Set it to 0", strings.Join(devices, ", "))
 	}
-	if devices := node.Access.ReversePath; len(devices) > 0 {
+	if devices := n.ReversePath; len(devices) > 0 {
 		r.addFinding(Note, p.place, "net.ipv4.conf.%s.rp_filter is 1 on this node: it drops what a pod sends to a LoadBalancer by the VLAN. If pods do that, name the range of these addresses in \"extra\"", strings.Join(devices, ", "))
 	}
-	if drop := node.Access.ForwardDrop; len(drop) > 0 && (len(p.access.Services) > 0 || p.access.PreserveSource) {
+	if drop := n.ForwardDrop; len(drop) > 0 && (len(p.access.Services) > 0 || p.access.PreserveSource) {
 		r.addFinding(Warning, p.place, "the policy of FORWARD is DROP on this node (%s), and no rule accepts %s: pods reach no ClusterIP whose backend is another pod (docs/host-access.md, \"Strict firewalls\")", strings.Join(drop, ", "), relinkDevices)
 	}
-	if node.Access.IPVS {
+	if n.IPVS {
 		r.addFinding(Note, p.place, "kube-proxy works in its mode ipvs on this node, for which host access was not tried")
 	}
-	if node.Access.Cilium && len(p.access.Services) > 0 {
+	if n.Cilium && len(p.access.Services) > 0 {
 		r.addFinding(Warning, p.place, "this node has Cilium. Its socket load balancer sends what a pod connects to a ClusterIP straight to a backend's address. %s", ciliumAdvice)
 	}
 }
