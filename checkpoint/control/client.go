@@ -183,10 +183,10 @@ func refused(status int, answer []byte) error {
 	return refusal
 }
 
-// unavailable gives an error of a request the meaning that others have for it: except for those that are known to them, the same request
+// unavailable gives an error of a request the meaning that others have for it, unless it has one of the meanings for good: the same request
 // may succeed later.
-func unavailable(meaning, err error, known ...error) error {
-	if err == nil || slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) }) {
+func unavailable(meaning, err error, final ...error) error {
+	if err == nil || slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
 		return err
 	}
 	var refusal Refusal

@@ -83,8 +83,8 @@ type chainReader struct {
 }
 
 // reader returns a reader of the chain, whose findings are c's.
-func (c *collected) reader(of chain) *chainReader {
-	return &chainReader{chain: of, out: c, reported: map[string]bool{}}
+func (c *collected) reader(network chain) *chainReader {
+	return &chainReader{chain: network, out: c, reported: map[string]bool{}}
 }
 
 func (r *chainReader) addFinding(severity Severity, place, format string, args ...any) {
@@ -212,9 +212,9 @@ func (r *chainReader) readPlugin(place string, written []byte) {
 	}
 	p := plugin{place: strings.TrimSpace(place + " " + head.Type), kind: head.Type, ipam: head.IPAM.Type}
 	place = p.place
-	switch own, ok := ownPlugins[head.Type]; {
+	switch relink, ok := ownPlugins[head.Type]; {
 	case ok:
-		r.readOwn(&p, config, own.read, own.keys)
+		r.readOwn(&p, config, relink.read, relink.keys)
 	case head.Type == ipam.PluginName:
 		r.addFinding(Error, place, `invalid "type": %q: must be an interface plugin such as relink-macvlan; write relink-ipam in "ipam"`, head.Type)
 	default:

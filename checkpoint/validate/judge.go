@@ -12,9 +12,9 @@ import (
 
 // judgeNode says what the node lacks for the chains. An ADD would fail for each of these things.
 func (c *collected) judgeNode(node Node) {
-	for _, of := range c.chains {
-		for _, p := range of.plugins {
-			c.reader(of).checkNode(p, node)
+	for _, network := range c.chains {
+		for _, p := range network.plugins {
+			c.reader(network).checkNode(p, node)
 		}
 	}
 	for _, subject := range node.Unknown {
@@ -60,30 +60,30 @@ func (c *collected) judgeRanges() {
 		plugin
 	}
 	var earlier []addressPlugin
-	for _, of := range c.chains {
-		for _, p := range of.plugins {
+	for _, network := range c.chains {
+		for _, p := range network.plugins {
 			if len(p.sets) == 0 {
 				continue
 			}
 			for _, before := range earlier {
-				if before.leases == p.leases && (before.chain.name == of.name || p.leases != need{}) {
+				if before.leases == p.leases && (before.chain.name == network.name || p.leases != need{}) {
 					continue // They share their leases.
 				}
 				if shared, ok := sharedRange(p, before.plugin); ok {
-					c.reader(of).addFinding(Warning, p.place, "addresses of %s are given by the network %q (%s) too: on one VLAN two pods would get the same address: split the range, or give both networks one \"ipam.store\"",
+					c.reader(network).addFinding(Warning, p.place, "addresses of %s are given by the network %q (%s) too: on one VLAN two pods would get the same address: split the range, or give both networks one \"ipam.store\"",
 						shared, before.chain.name, before.chain.File)
 					break
 				}
 			}
-			earlier = append(earlier, addressPlugin{of, p})
+			earlier = append(earlier, addressPlugin{network, p})
 		}
 	}
 }
 
-// sharedRange returns the first range of p that overlaps a range of the other plugin.
-func sharedRange(p, other plugin) (shared lease.Range, ok bool) {
+// sharedRange returns the first range of p that overlaps a range of the earlier plugin.
+func sharedRange(p, earlier plugin) (shared lease.Range, ok bool) {
 	for _, r := range slices.Concat(p.sets...) {
-		if slices.ContainsFunc(other.sets, lease.RangeSet{r}.Overlaps) {
+		if slices.ContainsFunc(earlier.sets, lease.RangeSet{r}.Overlaps) {
 			return r, true
 		}
 	}

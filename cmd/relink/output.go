@@ -110,10 +110,10 @@ func orEmpty[T any](list []T) []T {
 
 // unique returns the list with each text once.
 func unique(list []string) []string {
-	known := map[string]bool{}
+	listed := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(list), func(text string) bool {
-		repeated := known[text]
-		known[text] = true
+		repeated := listed[text]
+		listed[text] = true
 		return repeated
 	})
 }

@@ -137,9 +137,9 @@ func argumentError(cmd *cobra.Command, args []string, err error) error {
 		return err
 	}
 	usage := strings.TrimSuffix(cmd.UseLine(), " [flags]")
-	most, _ := strconv.Atoi(count[1])
+	limit, _ := strconv.Atoi(count[1])
 	switch {
-	case strings.HasPrefix(count[0], "requires") || len(args) < most:
+	case strings.HasPrefix(count[0], "requires") || len(args) < limit:
 		return fmt.Errorf("an argument is missing: %s", usage)
 	case usage == cmd.CommandPath():
 		return fmt.Errorf("unexpected argument %q: %s takes none", args[0], usage)
