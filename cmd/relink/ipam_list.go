@@ -60,14 +60,13 @@ func (c leaseChoice) selectLeases(leases []lease.Lease) ([]lease.Lease, error) {
 	}
 	var chosen []lease.Lease
 	for _, h := range holdings {
-		// All holders of one address follow each other.
-		repeated := len(chosen) > 0 && chosen[len(chosen)-1].Address == h.lease.Address && chosen[len(chosen)-1].Network == h.lease.Network
-		if !repeated && (c.state.name == "" || string(h.lease.State) == c.state.name) {
+		if c.state.name == "" || string(h.lease.State) == c.state.name {
 			chosen = append(chosen, h.lease)
 		}
 	}
 	slices.SortFunc(chosen, compareLeases)
-	return chosen, nil
+	// An address can have two holders.
+	return slices.CompactFunc(chosen, func(a, b lease.Lease) bool { return compareLeases(a, b) == 0 }), nil
 }
 
 func listLeases(ctx context.Context, dir leaseDir, choice leaseChoice, s *screen) error {
