@@ -18,6 +18,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 var (
@@ -33,6 +34,7 @@ var (
 var Meanings = map[int]error{
 	404: errors.New("this relink-agent is too old"),
 	409: owner.ErrDiffers,
+	410: sandbox.ErrNoRuntime,
 	422: owner.ErrInvalid,
 	424: pool.ErrUnknown,
 	501: ErrNoPools,

@@ -173,6 +173,4 @@ type Sandboxes struct {
 	Sandboxes []sandbox.RuntimeSandbox `json:"sandboxes"`
 	// Incomplete says why there may be more. It is empty if these are all.
 	Incomplete string `json:"incomplete,omitempty"`
-	// NoRuntime says that the node has no container runtime, as far as the agent knows.
-	NoRuntime bool `json:"noRuntime,omitempty"`
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -87,8 +86,6 @@ func (c Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error)
 	switch {
 	case s.Sandboxes == nil: // An agent without sandboxes says so by an empty list.
 		return nil, errors.New("relink-agent has answered without a list of sandboxes")
-	case s.NoRuntime:
-		return s.Sandboxes, fmt.Errorf("%w: %s", sandbox.ErrNoRuntime, strings.TrimPrefix(s.Incomplete, sandbox.ErrNoRuntime.Error()+": "))
 	case s.Incomplete != "":
 		return s.Sandboxes, errors.New(s.Incomplete)
 	}

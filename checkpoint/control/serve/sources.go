@@ -56,12 +56,11 @@ func judge(o Owners, ctx context.Context, owners []attachment.Owner) ([]owner.Ju
 
 func listSandboxes(r sandbox.Runtime, ctx context.Context) (control.Sandboxes, error) {
 	sandboxes, err := r.Sandboxes(ctx)
-	if sandboxes == nil {
-		sandboxes = []sandbox.RuntimeSandbox{}
-	}
-	response := control.Sandboxes{Sandboxes: sandboxes}
-	if err != nil {
-		response.Incomplete, response.NoRuntime = printable.Joined(err), errors.Is(err, sandbox.ErrNoRuntime)
+	response := control.Sandboxes{Sandboxes: append([]sandbox.RuntimeSandbox{}, sandboxes...)}
+	if errors.Is(err, sandbox.ErrNoRuntime) {
+		return response, err
+	} else if err != nil {
+		response.Incomplete = printable.Joined(err)
 	}
 	return response, nil
 }
