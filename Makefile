@@ -24,7 +24,7 @@ build:  ## static, trimmed programs in bin/
 
 man: build  ## manual pages, and completions of the command, in bin/man and bin/completion
 	@rm -rf bin/man bin/completion && mkdir -p bin/completion
-	$(GO) run -tags man -ldflags='$(LDFLAGS)' ./cmd/relink man bin/man
+	$(GO) run -tags man -ldflags='$(LDFLAGS)' ./cmd/relink bin/man
 	$(GO) run -tags man -ldflags='$(LDFLAGS)' ./cmd/relink-agent bin/man
 	@for shell in bash zsh fish; do bin/relink completion $$shell >bin/completion/relink.$$shell || exit 1; done
 

@@ -79,7 +79,7 @@ func TestExamplesAreTaken(t *testing.T) {
 // The manual pages have the same source as the help.
 func TestManualPages(t *testing.T) {
 	dir := t.TempDir()
-	if out, err := exec.Command("go", "run", "-tags", "man", ".", "man", dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "run", "-tags", "man", ".", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	verbs(newRoot(), func(c *cobra.Command) {

@@ -104,17 +104,11 @@ Exit status of every verb but guard:
 	addGroup(root, "Reach:", newHostAccess())
 	addGroup(root, "Addresses:", newIPAM())
 	addGroup(root, "Other:", newValidate(), newInstall(), newUninstall(), newVersion())
-	for _, verb := range extra {
-		root.AddCommand(verb())
-	}
 	requireVerb(root)
 	strictDefaults(root)
 	explainErrors(root)
 	return root
 }
-
-// extra are verbs that only some builds have.
-var extra []func() *cobra.Command
 
 // addGroup adds verbs below a title of their own in the help.
 func addGroup(root *cobra.Command, title string, verbs ...*cobra.Command) {
