@@ -58,7 +58,7 @@ func (c Client) Judge(ctx context.Context, owners []attachment.Owner) []owner.Ju
 		if err == nil { // An agent that does not answer is asked once.
 			err = c.request(ctx, OwnersPath, batch, &judged)
 		}
-		if err == nil && !matchOwners(judged, batch) {
+		if err == nil && !slices.EqualFunc(judged, batch, func(j owner.Judgement, o attachment.Owner) bool { return j.Owner == o }) {
 			err = errors.New("relink-agent has answered about other owners")
 		}
 		if err == nil {
@@ -70,11 +70,6 @@ func (c Client) Judge(ctx context.Context, owners []attachment.Owner) []owner.Ju
 		}
 	}
 	return judgements
-}
-
-// matchOwners says whether the judgements are about these owners, in their order.
-func matchOwners(judged []owner.Judgement, owners []attachment.Owner) bool {
-	return slices.EqualFunc(judged, owners, func(j owner.Judgement, o attachment.Owner) bool { return j.Owner == o })
 }
 
 // Sandboxes has the agent ask the container runtime. It is sandbox.Runtime's.
