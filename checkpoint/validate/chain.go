@@ -54,8 +54,6 @@ type plugin struct {
 	leases need
 	// sets are the ranges of relink-ipam or host-local.
 	sets []lease.RangeSet
-	// needsAPI is the key for which an ADD asks the Kubernetes API, empty for none.
-	needsAPI string
 	// access is what relink-host-access or "hostAccess" asks for, nil for nothing.
 	access *hostaccess.Options
 }
@@ -295,8 +293,8 @@ func (r *chainReader) readIPAM(p *plugin, n cniplugin.Network) {
 		if filepath.IsAbs(read.ResolvConf) { // Examine reports a relative path: it names no file of the node.
 			p.needs = append(p.needs, need{key: fileKey, value: read.ResolvConf})
 		}
-		if p.needsAPI = read.NeedsAPI; p.needsAPI != "" {
-			p.needs = append(p.needs, need{key: apiNeed})
+		if read.NeedsAPI != "" {
+			p.needs = append(p.needs, need{key: apiNeed, value: read.NeedsAPI})
 		}
 		if p.sets = read.Sets; read.Detection && netconf.InterfaceReaders[p.kind] == nil {
 			r.addFinding(Warning, p.place, `"ipam.conflictDetection": %s does not probe for addresses: only relink-macvlan and relink-vlan do`, p.kind)

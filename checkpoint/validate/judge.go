@@ -29,7 +29,7 @@ func (r *chainReader) checkNode(p plugin, node Node) {
 		case n.key == moduleNeed:
 			r.addFinding(Error, p.place, "the kernel has no module %s: %s", n.value, problem)
 		case n.key == apiNeed:
-			r.addFinding(Warning, p.place, "%s: no pod starts on this network before relink-agent can ask the Kubernetes API: %s", p.needsAPI, problem)
+			r.addFinding(Warning, p.place, "%s: no pod starts on this network before relink-agent can ask the Kubernetes API: %s", n.value, problem)
 		default:
 			r.addErrors(p.place, cniplugin.ConfigError(n.key, n.value, problem))
 		}

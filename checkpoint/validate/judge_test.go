@@ -240,7 +240,7 @@ func TestANetworkThatNeedsTheAPI(t *testing.T) {
 		if key != "" {
 			want = []string{"10.conf: relink-macvlan: warning: " + key + ": no pod starts on this network before relink-agent can ask the Kubernetes API: nobody listens"}
 		}
-		if diff := cmp.Diff(want, lines(judgeNode(chains, Node{Problems: map[need]string{{key: apiNeed}: "nobody listens"}}))); diff != "" {
+		if diff := cmp.Diff(want, lines(judgeNode(chains, Node{Problems: map[need]string{{key: apiNeed, value: key}: "nobody listens"}}))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", keys, diff)
 		}
 		if got := judgeNode(chains, Node{}); len(got) > 0 {

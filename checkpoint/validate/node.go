@@ -24,8 +24,8 @@ import (
 // PluginDirs are the directories in which containerd and CRI-O look for plugins by default.
 var PluginDirs = []string{"/opt/cni/bin", "/usr/libexec/cni", "/usr/lib/cni"}
 
-// need is what a plugin needs of the node: the value of a key of its configuration that names something there, or one of the other needs
-// below. store is the name of a store of leases.
+// need is what a plugin needs of the node: the value of a key of its configuration that names something there, a kernel module, or the
+// Kubernetes API for a key. store is the name of a store of leases.
 type need struct{ key, value, store string }
 
 // The keys of needs. The last two are no keys of a configuration.
