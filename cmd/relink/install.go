@@ -42,9 +42,11 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 				return err
 			}
 			if opts.SourceDir == "" {
-				if opts.SourceDir, err = executableDir(); err != nil {
-					return err
+				program, err := os.Executable()
+				if err != nil {
+					return fmt.Errorf("find the directory of this program: %w; name it with --from", err)
 				}
+				opts.SourceDir = filepath.Dir(program)
 			}
 			if opts.Completions, err = completions(cmd.Root()); err != nil {
 				return err
@@ -82,15 +84,6 @@ func checkInstallDirs(root, cniBin string) error {
 		return fmt.Errorf("invalid --root: %w", err)
 	}
 	return nil
-}
-
-// executableDir is the directory of this program.
-func executableDir() (string, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find the directory of this program: %w; name it with --from", err)
-	}
-	return filepath.Dir(path), nil
 }
 
 // completions are the files that relink completion writes.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -108,8 +107,12 @@ func leaseTable(leases []lease.Lease, s *screen) {
 	t := newTable(columns("POD", "ADDRESS"), spareColumn("NETWORK", 2), wideColumns("SANDBOX", "INTERFACE"), columns(stateColumn),
 		spareColumn("AGE", 3), wideColumns("SINCE", "UNTIL"), spareColumn("WHY", 1))
 	for _, l := range leases {
+		since, reason := l.ReleasedAt, l.Reason
+		if l.State == lease.Held {
+			since, reason = l.Newest().Since, string(l.Newest().Origin)
+		}
 		t.values(ownerCell(l), l.Address, l.Network, joinHolders(l, func(h lease.Holder) string { return selection.ShortID(h.ContainerID) }),
-			joinHolders(l, func(h lease.Holder) string { return h.IfName }), l.State, age(stateSince(l)), timeCell(stateSince(l)), timeCell(l.Until), leaseReason(l))
+			joinHolders(l, func(h lease.Holder) string { return h.IfName }), l.State, age(since), timeCell(since), timeCell(l.Until), reason)
 	}
 	t.write(s)
 }
@@ -123,22 +126,6 @@ func ownerCell(l lease.Lease) string {
 		return ownerName(l.Owner)
 	}
 	return selection.ShortID(l.Newest().ContainerID)
-}
-
-// stateSince returns when the address got its state.
-func stateSince(l lease.Lease) time.Time {
-	if l.State == lease.Held {
-		return l.Newest().Since
-	}
-	return l.ReleasedAt
-}
-
-// leaseReason says why the attachment was given the address, or why nobody has it.
-func leaseReason(l lease.Lease) string {
-	if l.State == lease.Held {
-		return string(l.Newest().Origin)
-	}
-	return l.Reason
 }
 
 // joinHolders joins the results of f for each holder, or for the last holder if nobody has the address.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -47,7 +48,7 @@ pool.`,
 // presentPools prints what the agent has answered.
 func presentPools[T any](answer []T, err error, write func([]T, *screen), s *screen) error {
 	if err != nil {
-		return poolError{err}
+		return poolError(err)
 	}
 	return s.present(orEmpty(answer), true, func() { write(answer, s) })
 }
@@ -108,15 +109,11 @@ func stopReason(p pool.Pool) string {
 	return strings.Join(reasons, ", and ")
 }
 
-// poolError is why the pools cannot be shown. To people who look it says nothing of what pods get: a node gives what it has without an agent
+// poolError says why the pools cannot be shown. To people who look it says nothing of what pods get: a node gives what it has without an agent
 // and without the API.
-type poolError struct{ error }
-
-func (u poolError) Error() string {
-	return strings.TrimPrefix(u.error.Error(), pool.ErrUnavailable.Error()+": ")
+func poolError(err error) error {
+	return errors.New(strings.TrimPrefix(err.Error(), pool.ErrUnavailable.Error()+": "))
 }
-
-func (u poolError) Unwrap() error { return u.error }
 
 func newIPAMBlocks() *cobra.Command {
 	cmd := &cobra.Command{
@@ -144,7 +141,8 @@ pool.`,
 func writeBlocks(blocks []pool.Block, s *screen) {
 	t := newTable(columns("BLOCK", "ADDRESSES", "NODES", "FREE"), spareColumn("ASKED", 1))
 	for _, b := range blocks {
-		t.values(b.Metadata.Name, b.Span(), nodesOf(b), len(b.FreeOffsets()), askersOf(b))
+		askers := unique(texts(b.Spec.Want, func(w pool.Want) string { return w.Node }))
+		t.values(b.Metadata.Name, b.Span(), nodesOf(b), len(b.FreeOffsets()), strings.Join(askers, ", "))
 	}
 	t.writeOr(s, noShare)
 	s.printLines(fencedLines(blocks))
@@ -167,9 +165,4 @@ func nodesOf(b pool.Block) string {
 		texts = append(texts, text)
 	}
 	return strings.Join(texts, ", ")
-}
-
-// askersOf names the nodes that ask for addresses of the block.
-func askersOf(b pool.Block) string {
-	return strings.Join(unique(texts(b.Spec.Want, func(w pool.Want) string { return w.Node })), ", ")
 }

@@ -21,7 +21,7 @@ func askStandings(ctx context.Context, stores []*lease.Store, a netip.Addr, leas
 	}
 	standings, err := control.Client{}.Address(ctx, a)
 	if err != nil && (ofPool || !errors.Is(err, control.ErrNoAgent) && !errors.Is(err, control.ErrNoPools)) {
-		s.warnf("which node has %s is unknown: %v", a, poolError{err})
+		s.warnf("which node has %s is unknown: %v", a, poolError(err))
 	}
 	heldRemotely = slices.ContainsFunc(standings, func(p pool.AddressStatus) bool { return p.Holder != nil && !slices.Contains(ids, p.Holder.Store) })
 	return standings, heldRemotely, err != nil && ofPool
