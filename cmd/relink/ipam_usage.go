@@ -129,8 +129,8 @@ func (f fullSet) String() string {
 	if free.Sign() <= 0 {
 		state = "full: the next ADD fails"
 	}
-	return fmt.Sprintf(`%s: %s is %s: add a range to "ranges" of the configuration, or free what is not needed: `+
-		"relink gc --leases --network %s; relink ipam list --network %s --state reserved", f.Network, f.Ranges, state, f.Network, f.Network)
+	return fmt.Sprintf(`%[1]s: %[2]s is %[3]s: add a range to "ranges" of the configuration, or free what is not needed: `+
+		"relink gc --leases --network %[1]s; relink ipam list --network %[1]s --state reserved", f.Network, f.Ranges, state)
 }
 
 // countCell is a number that people can read. An IPv6 subnet has more addresses than anybody counts.

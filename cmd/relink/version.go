@@ -51,8 +51,9 @@ Exit status 0: always; 2: usage.`,
 }
 
 func currentVersions() versions {
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // The output of uname -r. It can stay unknown.
 	report := versions{
-		Version: cniplugin.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: kernelRelease(),
+		Version: cniplugin.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: strings.TrimSpace(string(kernel)),
 		Checkpoints: checkpoint.Version, Leases: lease.Schema,
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -66,15 +67,6 @@ func currentVersions() versions {
 		}
 	}
 	return report
-}
-
-// kernelRelease is the output of uname -r, or empty if it is not known.
-func kernelRelease() string {
-	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }
 
 func (report versions) write(s *screen) {
