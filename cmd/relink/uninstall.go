@@ -41,13 +41,14 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 			if purge && opts.Root != "" {
 				return fmt.Errorf("--purge and --root cannot be used together: delete the checkpoints and leases below %s yourself", opts.Root)
 			}
-			store, err := openStore(cmd)
-			if err != nil {
-				return err
-			}
 			plan, err := opts.PlanUninstall()
+			var store *checkpoint.Store
+			careful := opts.Root == "" && !force
+			if err == nil && (careful || purge) {
+				store, err = openStore(cmd)
+			}
 			if err == nil {
-				err = checkUninstall(cmd.Context(), store, opts.Root == "" && !force, purge)
+				err = checkUninstall(cmd.Context(), store, careful, purge)
 			}
 			if err != nil {
 				return err
