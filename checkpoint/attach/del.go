@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -175,4 +176,30 @@ func (c *call) isOtherAttachments(sandbox attachment.Namespace) (bool, error) {
 	return slices.ContainsFunc(records, func(r checkpoint.Record) bool {
 		return r.Attachment.IfName == c.args.IfName && r.Attachment.ContainerID != unnamed && r.Namespace.Same(sandbox) == nil
 	}), nil
+}
+
+const (
+	// namespaceEndTimeout is how long a DEL waits for an interface whose namespace ends. Usually that takes some milliseconds. Something may
+	// keep the namespace for long, and a DEL never fails for that.
+	namespaceEndTimeout = 2 * time.Second
+	namespaceEndPoll    = 5 * time.Millisecond
+)
+
+// awaitInterfaceGone waits until the interface is gone whose namespace cannot be opened any more. The kernel ends a namespace some time after its
+// last user, and until then the interface answers for its addresses: nobody else may have them.
+func (c *call) awaitInterfaceGone(recorded *checkpoint.Record) error {
+	if recorded == nil || recorded.Interface.ParentsInSandbox || len(recorded.Interface.Parents) == 0 {
+		return nil
+	}
+	host, err := kernel.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	for deadline := time.Now().Add(namespaceEndTimeout); ; time.Sleep(namespaceEndPoll) {
+		exists, err := host.Receives(recorded.Interface.Parents[0].IfIndex, recorded.Interface.Link.MAC)
+		if err != nil || !exists || time.Now().After(deadline) {
+			return err
+		}
+	}
 }

@@ -116,7 +116,7 @@ func (e *Event) texts(ordinal *string) []*string {
 
 func encodeEvent(e Event) []byte {
 	ordinal := ordinalText(e.Owner.Ordinal)
-	return appendTexts(append(timeKey(e.Time), addressKey(e.Address)...), e.texts(&ordinal)...)
+	return encodeRecord(uint64(e.Time.UnixMilli()), e.Address, e.texts(&ordinal)...)
 }
 
 // ordinalText is the number, empty for none.
@@ -130,17 +130,13 @@ func ordinalText(o attachment.Ordinal) string {
 
 // decodeEvent reads what encodeEvent has written. Further texts are from a newer relink.
 func decodeEvent(b []byte) (e Event, err error) {
-	const number, address = 8, 16
-	if len(b) < number+address {
-		return Event{}, errCutShort
-	}
-	e.Time = timeOf(b[:number])
-	if a := addressOf(b[number : number+address]); a != noAddress {
-		e.Address = a
-	}
 	var ordinal string
-	if _, err = readTexts(b[number+address:], e.texts(&ordinal)...); err != nil {
+	milliseconds, a, _, err := decodeRecord(b, e.texts(&ordinal)...)
+	if err != nil {
 		return Event{}, err
+	}
+	if e.Time = time.UnixMilli(int64(milliseconds)).UTC(); a != noAddress {
+		e.Address = a
 	}
 	if number, err := strconv.Atoi(ordinal); err == nil {
 		e.Owner.Ordinal = attachment.OrdinalOf(number)

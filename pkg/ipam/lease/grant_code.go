@@ -3,6 +3,7 @@ package lease
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/pool"
@@ -17,8 +18,7 @@ func grantKey(name string, index int64) []byte {
 // would take as long as the rest of the choice.
 
 func encodeGrant(g pool.Grant) []byte {
-	b := binary.BigEndian.AppendUint64(nil, uint64(g.Epoch))
-	return appendTexts(append(b, addressKey(g.First)...), grantTexts(&g)...)
+	return encodeRecord(uint64(g.Epoch), g.First, grantTexts(&g)...)
 }
 
 func grantTexts(g *pool.Grant) []*string {
@@ -27,17 +27,16 @@ func grantTexts(g *pool.Grant) []*string {
 
 // decodeGrant reads what encodeGrant has written. rest is what a newer relink has added.
 func decodeGrant(key, b []byte) (g pool.Grant, rest []byte, err error) {
-	const number, address = 8, 16
 	index, err := readTexts(key, &g.Pool)
-	if err == nil && (len(index) != number || len(b) < number+address) {
+	if err == nil && len(index) != numberLen {
 		err = errCutShort
 	}
 	if err != nil {
 		return g, nil, fmt.Errorf("grant %q: %w", key, err)
 	}
 	g.Index = int64(binary.BigEndian.Uint64(index))
-	g.Epoch, g.First = int64(binary.BigEndian.Uint64(b)), addressOf(b[number:number+address])
-	if rest, err = readTexts(b[number+address:], grantTexts(&g)...); err == nil {
+	epoch, first, rest, err := decodeRecord(b, grantTexts(&g)...)
+	if g.Epoch, g.First = int64(epoch), first; err == nil {
 		if reason := wrongGrant(g); reason != "" {
 			err = damaged("%s", reason)
 		}
@@ -67,6 +66,24 @@ func wrongGrant(g pool.Grant) string {
 }
 
 var errCutShort = damaged("it was cut short")
+
+// numberLen and addressLen are the lengths of a number and of an address, as they are stored.
+const numberLen, addressLen = 8, 16
+
+// encodeRecord writes a number, an address and texts.
+func encodeRecord(n uint64, a netip.Addr, texts ...*string) []byte {
+	return appendTexts(append(binary.BigEndian.AppendUint64(nil, n), addressKey(a)...), texts...)
+}
+
+// decodeRecord reads what encodeRecord has written, and returns what follows it.
+func decodeRecord(b []byte, texts ...*string) (n uint64, a netip.Addr, rest []byte, err error) {
+	const start = numberLen + addressLen
+	if len(b) < start {
+		return 0, a, nil, errCutShort
+	}
+	rest, err = readTexts(b[start:], texts...)
+	return binary.BigEndian.Uint64(b), addressOf(b[numberLen:start]), rest, err
+}
 
 // textKey writes texts so that no two lists of them look alike. No list looks like the beginning of another
 // one of as many texts.

@@ -237,5 +237,3 @@ func ownerKey(o attachment.Owner) []byte {
 }
 
 func timeKey(t time.Time) []byte { return binary.BigEndian.AppendUint64(nil, uint64(t.UnixMilli())) }
-
-func timeOf(key []byte) time.Time { return time.UnixMilli(int64(binary.BigEndian.Uint64(key))).UTC() }

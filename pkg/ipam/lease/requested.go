@@ -2,10 +2,15 @@ package lease
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // RequestedRanges is what an ADD asked for: the ranges or the pools, and the policy for their addresses.
@@ -147,4 +152,111 @@ func (l *leaseTx) inSameSet(a, b netip.Addr) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// assign returns the requested address of each set, the zero Addr for none. refused is what no ADD can give, whatever is leased: an
+// address of CandidateAddresses that no set gives, and a requested address that no set has or that is not the only one of its set.
+func (r Request) assign(sets []RangeSet) (assigned []netip.Addr, refused []*RefusedError) {
+	for _, a := range r.CandidateAddresses {
+		n := SetOf(sets, a)
+		if n < 0 {
+			refused = append(refused, refuseStranger(a))
+		} else if ok, reason := sets[n].Gives(a); !ok {
+			refused = append(refused, refuseExcluded(a, reason))
+		}
+	}
+	for _, set := range sets {
+		requested := append(set.Among(r.RequestedAddresses), netip.Addr{})
+		first, choices := requested[0], set.Among(r.CandidateAddresses)
+		assigned = append(assigned, first)
+		for _, a := range requested[1:max(1, len(requested)-1)] {
+			refused = append(refused, refuseSecond(a, first))
+		}
+		if first.IsValid() && len(choices) > 0 && !slices.Contains(choices, first) {
+			refused = append(refused, refuseSecond(choices[0], first))
+		}
+	}
+	for _, a := range r.RequestedAddresses {
+		if SetOf(sets, a) < 0 {
+			refused = append(refused, refuseStranger(a))
+		}
+	}
+	return assigned, refused
+}
+
+// JoinAddresses is a list of them, for people.
+func JoinAddresses(addresses []netip.Addr) string {
+	var texts []string
+	for _, a := range addresses {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+func refuseStranger(a netip.Addr) *RefusedError {
+	return &RefusedError{Address: a, Reason: "is in none of the range sets"}
+}
+
+// refuseSecond refuses an address of a set of which another one is wanted.
+func refuseSecond(a, first netip.Addr) *RefusedError {
+	return &RefusedError{Address: a, First: first, Reason: fmt.Sprintf("is the second address of a range set that gives one, after %s", first)}
+}
+
+func refuseExcluded(a netip.Addr, reason string) *RefusedError {
+	return &RefusedError{Address: a, Reason: "cannot be given: " + reason}
+}
+
+// CheckRequested returns an error for each wanted address that no Allocate of an attachment without addresses would give,
+// whatever is leased.
+func CheckRequested(sets []RangeSet, wanted []netip.Addr) []*RefusedError {
+	assigned, errs := Request{RequestedAddresses: wanted}.assign(sets)
+	for i, a := range assigned {
+		if ok, reason := sets[i].Gives(a); a.IsValid() && !ok {
+			errs = append(errs, refuseExcluded(a, reason))
+		}
+	}
+	return errs
+}
+
+// giveRequested gives the address of the list that is the owner's already, else the first one that is free, else the first
+// one in quarantine. *ElsewhereError: none of them can be given, and nobody has asked another node.
+func (c choice) giveRequested(list []netip.Addr) (Lease, error) {
+	var mine []Lease
+	var free, resting netip.Addr
+	var unqueried []netip.Addr
+	var refusals []string
+	for _, a := range list {
+		if ok, reason := c.members.Gives(a); !ok {
+			return Lease{}, refuseExcluded(a, reason)
+		}
+		lease, err := c.get(a)
+		switch {
+		case err != nil:
+			return Lease{}, err
+		case !c.gives.Has(a):
+			if !slices.Contains(c.QueriedAddresses, a) {
+				unqueried = append(unqueried, a)
+			}
+			refusals = append(refusals, fmt.Sprintf("%s of pool %s is %v", a, c.pool.layout.Name, ErrNotGranted))
+		case lease.isFree(), c.hasEnded(lease):
+			free = cmp.Or(free, a)
+		case c.belongsToRequester(lease):
+			mine = append(mine, lease)
+		case lease.State == Quarantined && (!lease.Conflict || a == c.requested):
+			resting = cmp.Or(resting, a)
+		default:
+			refusals = append(refusals, fmt.Sprintf("%s is %s", a, lease.describeFor(c.Owner)))
+		}
+	}
+	if len(mine) > 0 {
+		return c.give(slices.MinFunc(mine, c.compare), Requested)
+	}
+	if a := cmp.Or(free, resting); a.IsValid() {
+		return c.giveInTurn(a, Requested)
+	}
+	if len(unqueried) > 0 {
+		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Addresses: unqueried}
+	}
+	const enough = 3
+	return Lease{}, fmt.Errorf("each of the requested addresses is %w: %s", ErrTaken, printable.First(refusals, enough, "; "))
 }
