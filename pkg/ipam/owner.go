@@ -91,10 +91,10 @@ func applyOwner(r *lease.Request, a owner.Answer) {
 	// Whatever keeps the address: two pods of such an owner never have it at the same time.
 	r.APIOwner, r.Policy.Shared = a.Owner, !a.SinglePod
 	if !r.Policy.ByOwner {
-		r.AlternateOwners = []attachment.Owner{a.Owner} // It may have been kept for the owner before.
+		r.AlternateOwner = a.Owner // It may have been kept for the owner before.
 		return
 	}
-	r.Owner, r.AlternateOwners = a.Owner, []attachment.Owner{byName}
+	r.Owner, r.AlternateOwner = a.Owner, byName
 	if r.Policy.Sticky = a.Persistent; !a.Persistent {
 		r.Policy.Retain = 0
 	}

@@ -31,14 +31,22 @@ func interfaceHints(keys ...string) []cniplugin.Hint {
 // Checkpoint reads relink-checkpoint's configuration, and returns everything that is wrong. It leaves "ipam" to the
 // interface plugin.
 func Checkpoint(b []byte, _ cniplugin.Args) (Request, []error) {
-	var c struct {
-		cniplugin.Network
-		CheckpointDir string `json:"checkpointDir"`
-	}
+	var c chained
 	errs := decode(b, &CheckpointKeys, &c)
-	config := cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
-	config.IPAM = cniplugin.IPAMSection{}
+	config := c.config()
 	return Request{Config: config}, append(errs, config.Problems()...)
+}
+
+// chained are the keys of every chained plugin.
+type chained struct {
+	cniplugin.Network
+	CheckpointDir string `json:"checkpointDir"`
+}
+
+// config returns the keys without "ipam", which is the interface plugin's.
+func (c chained) config() cniplugin.Config {
+	c.IPAM = cniplugin.IPAMSection{}
+	return cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
 }
 
 // NoInterface is the error of a plugin with that name that comes after no interface plugin.

@@ -150,13 +150,11 @@ func prefixes(key string, texts []string, errs *cniplugin.Problems) (networks []
 // HostAccess reads relink-host-access' configuration, and returns everything that is wrong.
 func HostAccess(b []byte, _ cniplugin.Args) (Request, []error) {
 	var c struct {
-		cniplugin.Network
-		CheckpointDir string `json:"checkpointDir"`
+		chained
 		AccessConfig
 	}
 	errs := decode(b, &HostAccessKeys, &c)
-	config := cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
-	config.IPAM = cniplugin.IPAMSection{}
+	config := c.config()
 	errs.Add(config.Problems()...)
 	options, wrong := c.options(func(key string) string { return key })
 	return Request{Config: config, HostAccess: options}, append(errs, wrong...)

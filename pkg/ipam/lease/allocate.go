@@ -23,9 +23,9 @@ type Request struct {
 	Attachment attachment.Key
 	// Owner is for whom the address is kept, if Policy is sticky.
 	Owner attachment.Owner
-	// AlternateOwners are further owners whose addresses the attachment may have: the pod by its name, under which an earlier policy
+	// AlternateOwner is another owner whose addresses the attachment may have, nobody for none: the pod by its name, under which an earlier policy
 	// or an operator has kept an address.
-	AlternateOwners []attachment.Owner
+	AlternateOwner attachment.Owner
 	// APIOwner is the pod's owner by the Kubernetes API, nobody if the API was not asked.
 	APIOwner attachment.Owner
 	Pod      attachment.Pod
@@ -97,10 +97,7 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 	if err := l.freeExpired(); err != nil {
 		return nil, err
 	}
-	r.Owner, r.APIOwner, r.AlternateOwners = storable(r.Owner), storable(r.APIOwner), slices.Clone(r.AlternateOwners)
-	for i := range r.AlternateOwners {
-		r.AlternateOwners[i] = storable(r.AlternateOwners[i])
-	}
+	r.Owner, r.APIOwner, r.AlternateOwner = storable(r.Owner), storable(r.APIOwner), storable(r.AlternateOwner)
 	held, err := l.heldBy(r.Attachment)
 	if err != nil {
 		return nil, err
@@ -263,7 +260,7 @@ func (c choice) isOwnerLease(l Lease) bool {
 	if !l.hasOwner() {
 		return false
 	}
-	if l.Owner == c.Owner || slices.Contains(c.AlternateOwners, l.Owner) {
+	if l.Owner == c.Owner || l.Owner == c.AlternateOwner {
 		return true
 	}
 	return !l.ReservedByHandAt(c.instant) && (c.isAPIOwnerLease(l) || c.isPodLease(l))
@@ -325,7 +322,7 @@ func (c choice) rank(l Lease) int {
 
 // ownerLeases returns what is held or reserved for the owner, under any of its names.
 func (c choice) ownerLeases() (leases []Lease, err error) {
-	for _, o := range append([]attachment.Owner{c.Owner}, c.AlternateOwners...) {
+	for _, o := range []attachment.Owner{c.Owner, c.AlternateOwner} {
 		if o == (attachment.Owner{}) {
 			continue
 		}

@@ -225,7 +225,7 @@ func makeHistory(t *testing.T, n *node) {
 	_, err = n.store(t).Conflict(t.Context(), n.key("c7/eth0"), addr("10.3.0.8"), "02:00:00:00:00:01")
 	must(t, err)
 	r = n.request("c10/eth0", "web-1")
-	r.Owner, r.AlternateOwners = set("web", 1), []attachment.Owner{pod("web-1")}
+	r.Owner, r.AlternateOwner = set("web", 1), pod("web-1")
 	r.APIOwner, r.Policy.Shared, r.Policy.ByOwner = r.Owner, true, true
 	_, err = n.store(t).Allocate(t.Context(), r)
 	must(t, err)

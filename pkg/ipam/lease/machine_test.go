@@ -152,7 +152,7 @@ func expectOnePod(t *rapid.T, l Lease) {
 func (m *machine) drawOwners(t *rapid.T, r *Request) {
 	if rapid.Bool().Draw(t, "asked the API") {
 		r.APIOwner = drawResolved(t)
-		r.AlternateOwners = []attachment.Owner{pod(rapid.SampledFrom([]string{"web-0", "web-1"}).Draw(t, "also")), {}}[:rapid.IntRange(0, 2).Draw(t, "names")]
+		r.AlternateOwner = rapid.SampledFrom([]attachment.Owner{pod("web-0"), pod("web-1"), {}}).Draw(t, "also")
 	}
 	if len(r.RequestedAddresses) == 0 && rapid.IntRange(0, 3).Draw(t, "has a list") == 0 {
 		for range rapid.IntRange(1, 3).Draw(t, "of") {

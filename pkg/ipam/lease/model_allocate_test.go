@@ -158,7 +158,7 @@ func (c modelPick) pickOneOf(list []netip.Addr) (netip.Addr, error) {
 
 // isOwner reports whether the lease is kept under one of the names of the request's owner.
 func (c modelPick) isOwner(l Lease) bool {
-	return owned(l) && (l.Owner == c.r.Owner || slices.Contains(c.r.AlternateOwners, l.Owner))
+	return owned(l) && (l.Owner == c.r.Owner || l.Owner == c.r.AlternateOwner)
 }
 
 // belongsToRequester reports whether a request that names the address gets it from an earlier holder.

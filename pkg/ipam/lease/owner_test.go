@@ -17,7 +17,7 @@ func vm(name string) attachment.Owner {
 // ofOwner returns the request of a pod whose owner the API has told.
 func (n *node) ofOwner(sandbox, podName string, owner attachment.Owner, change ...func(*Request)) Request {
 	r := n.request(sandbox, podName)
-	r.Owner, r.APIOwner, r.AlternateOwners, r.Policy.ByOwner = owner, owner, []attachment.Owner{pod(podName)}, true
+	r.Owner, r.APIOwner, r.AlternateOwner, r.Policy.ByOwner = owner, owner, pod(podName), true
 	for _, c := range change {
 		c(&r)
 	}
@@ -156,7 +156,7 @@ func TestASandboxOfAnotherPod(t *testing.T) {
 // even on a network that keeps no address.
 func TestAnAddressThatIsAskedFor(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
-	byName := func(r *Request) { r.Owner, r.AlternateOwners, r.Policy.ByOwner = r.AlternateOwners[0], nil, false }
+	byName := func(r *Request) { r.Owner, r.AlternateOwner, r.Policy.ByOwner = r.AlternateOwner, attachment.Owner{}, false }
 	n.gives(t, n.ofOwner("c1/net1", "virt-launcher-db-1", vm("db"), byName, requesting("10.3.0.5")), "10.3.0.5")
 	n.gives(t, n.ofOwner("c2/net1", "virt-launcher-db-2", vm("db"), byName, requesting("10.3.0.5")), "10.3.0.5")
 	n.gives(t, n.ofOwner("c3/net1", "virt-launcher-mydb-1", vm("mydb"), byName, requesting("10.3.0.5")),
@@ -243,7 +243,7 @@ func TestOnePodOfASharedOwnerLetsTheOthersAddressesWait(t *testing.T) {
 		n.later(time.Second)
 	}
 	byName := func(r *Request) {
-		r.Owner, r.AlternateOwners, r.Policy.ByOwner = pod("a"), []attachment.Owner{ours}, false
+		r.Owner, r.AlternateOwner, r.Policy.ByOwner = pod("a"), ours, false
 	}
 	n.gives(t, n.ofOwner("d/eth0", "a", ours, shared, byName), "10.3.0.2")
 	n.expect(t, "two wait", "10.3.0.2 held d/eth0 a", "10.3.0.3 reserved cb/eth0 ours", "10.3.0.4 reserved cc/eth0 ours")

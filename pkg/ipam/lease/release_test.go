@@ -170,7 +170,7 @@ func TestDelWithAConfigurationThatBecameSticky(t *testing.T) {
 func TestDelOfAPodThatWasItsOwnOwner(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
 	r := n.request("c1/eth0", "web-0")
-	r.Owner.UID, r.APIOwner, r.AlternateOwners, r.Policy.ByOwner = r.Pod.UID, r.Owner, []attachment.Owner{pod("web-0")}, true
+	r.Owner.UID, r.APIOwner, r.AlternateOwner, r.Policy.ByOwner = r.Pod.UID, r.Owner, pod("web-0"), true
 	r.APIOwner.UID = r.Pod.UID
 	if _, err := n.store(t).Allocate(t.Context(), r); err != nil {
 		t.Fatal(err)
