@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -26,12 +25,8 @@ type Call struct {
 	config cniplugin.Network
 	// network is nil until an ADD or a STATUS reads the configuration.
 	network *network
-	// setClock gives each opened store the clock of a test. It is nil outside of tests.
-	setClock func(*lease.Store)
 	// stderr takes what is no error but worth saying.
 	stderr io.Writer
-	// releaseTimeout limits the search for the sandboxes before.
-	releaseTimeout time.Duration
 	// seesAll says whether the processes that are seen here are all of the node's.
 	seesAll func() bool
 	// owners answers what the Kubernetes API knows of the pod. It is nil if nobody can be asked.
@@ -50,7 +45,7 @@ type Call struct {
 // for addresses of pools, if it is a pool.Agent, too.
 // Other calls need nobody to ask.
 func New(args *skel.CmdArgs, config cniplugin.Network, owners owner.Asker) *Call {
-	return &Call{args: args, config: config, owners: owners, stderr: os.Stderr, releaseTimeout: releaseTimeout, seesAll: sandbox.SeesAllProcesses}
+	return &Call{args: args, config: config, owners: owners, stderr: os.Stderr, seesAll: sandbox.SeesAllProcesses}
 }
 
 // Version is the cniVersion of the configuration.
@@ -100,9 +95,6 @@ func (c *Call) openStore() (*lease.Store, error) {
 	store, err := lease.Open(where.DataDir, where.name(c.config.Name))
 	if err != nil {
 		return nil, withCode(err)
-	}
-	if c.setClock != nil {
-		c.setClock(store)
 	}
 	c.store = store
 	return store, nil

@@ -411,7 +411,7 @@ func TestEnvironmentNamesAnAbsolutePath(t *testing.T) {
 	t.Setenv(lease.DirEnv, "leases")
 	n := newNode(t, `"subnet": "10.3.0.0/24"`)
 	c := n.begin(t, n.args("c1/eth0", ""))
-	c.config.IPAM.JSON = []byte(`{"subnet": "10.3.0.0/24"}`)
+	c.config.IPAM.JSON, c.store = []byte(`{"subnet": "10.3.0.0/24"}`), nil
 	_, err := c.Add(t.Context())
 	n.expectError(t, "ADD", err, 4, `relink-ipam: invalid RELINK_IPAM_DIR: "leases": must be an absolute path`)
 	if _, err := lease.Networks(""); !errors.Is(err, lease.ErrDir) {

@@ -188,10 +188,7 @@ func TestWaitForTheStoreIsBounded(t *testing.T) {
 	defer f.Close()
 	begin := func(args *skel.CmdArgs) *Call {
 		c := n.begin(t, args)
-		c.setClock = func(s *lease.Store) {
-			n.set(s)
-			s.SetWait(time.Millisecond)
-		}
+		c.store.SetWait(time.Millisecond)
 		return c
 	}
 	c := begin(n.args("c2/eth0", ""))

@@ -182,7 +182,7 @@ func (g *Grant) releasePrevious(ctx context.Context) error {
 		return nil
 	}
 	// This can read all of /proc, so it comes before the store is locked.
-	looking, cancel := context.WithTimeout(ctx, g.call.releaseTimeout)
+	looking, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	evidence := g.call.prove(looking, g.previousHolders)
 	gone := slices.DeleteFunc(slices.Clone(g.previousHolders), func(h lease.SeenHolder) bool { return evidence[h.Holder.Namespace].Verdict != sandbox.VerdictGone })

@@ -16,7 +16,10 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-func TestMain(m *testing.M) { fresh.Main(m) }
+func TestMain(m *testing.M) {
+	releaseTimeout = time.Minute // This machine can be busy.
+	fresh.Main(m)
+}
 
 // The ADD of a pod's new sandbox fails, and its DEL comes, while the old sandbox still runs. The old sandbox keeps the
 // address, however long that takes.
@@ -105,9 +108,6 @@ func TestCommittedTakeoverFromASandboxThatOnlyItsPathLost(t *testing.T) {
 
 // A plugin that runs as a program of its own lets go of what is proven gone, and of nothing else.
 func TestAddThatIsExecutedLetsGoWhatIsProvenGone(t *testing.T) {
-	usual := releaseTimeout
-	releaseTimeout = time.Minute // This machine can be busy.
-	defer func() { releaseTimeout = usual }()
 	n := newNode(t, sticky)
 	n.boot = thisBoot(t)
 	config := fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "pods", "ipam": {"dataDir": %q, "sticky": "pod", "subnet": "10.3.0.0/24"}}`, n.dir)

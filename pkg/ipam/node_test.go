@@ -103,8 +103,10 @@ func (n *node) begin(t *testing.T, args *skel.CmdArgs) *Call {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.setClock, c.stderr = n.set, n.stderr
-	c.releaseTimeout = time.Minute // This machine can be busy.
+	c.stderr = n.stderr
+	if store, err := c.openStore(); err == nil {
+		n.set(store)
+	}
 	return c
 }
 

@@ -23,11 +23,10 @@ const (
 
 // Owner returns the owner of the pod by the Kubernetes API, nobody if nobody can tell. It asks unless Add has asked.
 func (c *Call) Owner(ctx context.Context) attachment.Owner {
-	env, err := cniplugin.ParseArgs(c.args.Args)
-	if err == nil && !c.ownerAsked {
+	if env, err := cniplugin.ParseArgs(c.args.Args); err == nil && !c.ownerAsked {
 		_ = c.askOwner(ctx, env.Pod, optionalTimeout, false) // Without an answer, nobody knows.
 	}
-	if err != nil || c.answer == nil {
+	if c.answer == nil {
 		return attachment.Owner{}
 	}
 	return c.answer.Owner

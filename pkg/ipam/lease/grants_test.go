@@ -239,7 +239,7 @@ func TestExpect(t *testing.T) {
 	must(t, expect("10.3.0.3", "web-0"))
 	must(t, expect("10.3.0.3", "web-0"))
 	n.refused(t, "another owner", expect("10.3.0.3", "web-1"), ErrTaken, "10.3.0.3 is not available: it is reserved for pod default/web-0")
-	if err := n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.9"), attachment.Owner{}, "net1", sticky, ""); fmt.Sprint(err) != "an address cannot be expected for nobody" {
+	if err := n.store(t).ReserveIncoming(t.Context(), addr("10.3.0.9"), attachment.Owner{}, "net1", sticky, ""); fmt.Sprint(err) != "an address cannot be reserved for nobody" {
 		t.Errorf("nobody: %v", err)
 	}
 	l := n.get(t, "10.3.0.3")

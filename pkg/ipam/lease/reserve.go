@@ -22,22 +22,28 @@ var ErrNotGiven = errors.New("is never given")
 // not 0. The address may be the owner's already, or in quarantine. ErrTaken: somebody else has it;
 // ErrNotGiven: no ADD gives it, by the ranges that ADDs asked for, if any are known.
 func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
-	if owner == (attachment.Owner{}) {
-		return Lease{}, errors.New("an address cannot be reserved for nobody")
-	}
 	owner = storable(owner)
 	return result(ctx, s.update, func(l *leaseTx) (Lease, error) {
-		previous, err := l.findAfterExpiry(a)
-		if err = cmp.Or(err, l.checkGiven(a)); err != nil {
+		previous, err := l.reservable(a, owner)
+		if err = cmp.Or(l.checkGiven(a), err); err != nil {
 			return Lease{}, err
 		}
-		lease, err := l.reserved(previous, a, owner, retain)
-		if err != nil {
-			return Lease{}, err
-		}
+		lease := l.reserved(previous, a, owner, retain)
 		l.addEvent(Event{Type: ReservedByHand, StateAfter: lease.State}.withLease(lease, Holder{}))
 		return lease, l.put(lease)
 	})
+}
+
+// reservable returns the lease that the address has, the zero Lease for free. ErrTaken: it is another owner's.
+func (l *leaseTx) reservable(a netip.Addr, o attachment.Owner) (Lease, error) {
+	if o == (attachment.Owner{}) {
+		return Lease{}, errors.New("an address cannot be reserved for nobody")
+	}
+	lease, err := l.findAfterExpiry(a)
+	if err == nil && !lease.isFree() && lease.State != Quarantined && lease.Owner != o {
+		err = fmt.Errorf("%s is %w: it is %s", a, ErrTaken, lease.describeFor(o))
+	}
+	return lease, err
 }
 
 // CheckGiven returns ErrNotGiven, with the reason, for an address that no ADD gives on this node: a gateway, an excluded address, or
@@ -81,10 +87,7 @@ func (l *leaseTx) checkGiven(a netip.Addr) error {
 
 // reserved returns the reservation that follows on the lease that the address had, the zero Lease for free. It
 // ends no earlier than that lease.
-func (l *leaseTx) reserved(previous Lease, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
-	if !previous.isFree() && previous.State != Quarantined && previous.Owner != owner {
-		return Lease{}, fmt.Errorf("%s is %w: it is %s", a, ErrTaken, previous.describeFor(owner))
-	}
+func (l *leaseTx) reserved(previous Lease, a netip.Addr, owner attachment.Owner, retain time.Duration) Lease {
 	var until time.Time
 	if retain > 0 {
 		until = l.instant.Add(retain)
@@ -111,7 +114,7 @@ func (l *leaseTx) reserved(previous Lease, a netip.Addr, owner attachment.Owner,
 		lease.State, lease.Reason = Reserved, ByHand
 	}
 	lease.Owner, lease.ByHand, lease.ByHandAt, lease.ByHandUntil = owner, true, l.instant, until
-	return lease, nil
+	return lease
 }
 
 // later returns the later of two ends. Zero stands for never.
@@ -129,20 +132,14 @@ const minIncomingWait = 10 * time.Minute
 // it comes. ifName is the interface of the owner's pods, and reason is for people. It changes nothing if the address is
 // the owner's already. ErrTaken: somebody else has a lease of it; ErrNotLeased: there is no store.
 func (s *Store) ReserveIncoming(ctx context.Context, a netip.Addr, o attachment.Owner, ifName string, p Policy, reason string) error {
-	if o == (attachment.Owner{}) {
-		return errors.New("an address cannot be expected for nobody")
-	}
 	o = storable(o)
 	return s.grow(ctx, func(l *leaseTx) error {
-		previous, err := l.findAfterExpiry(a)
+		previous, err := l.reservable(a, o)
+		if err == nil && !previous.isFree() && previous.State != Quarantined {
+			err = errUnchanged
+		}
 		if err != nil {
 			return err
-		}
-		if !previous.isFree() && previous.State != Quarantined {
-			if previous.Owner == o {
-				return errUnchanged
-			}
-			return fmt.Errorf("%s is %w: it is %s", a, ErrTaken, previous.describeFor(o))
 		}
 		lease := Lease{
 			Address: a, Network: s.network, Owner: o, State: Reserved, ReleasedAt: l.instant, Reason: reason,

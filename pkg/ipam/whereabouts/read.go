@@ -2,10 +2,10 @@ package whereabouts
 
 import (
 	"cmp"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -130,14 +130,11 @@ func addressAt(subnet netip.Prefix, offset string) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	b := subnet.Addr().As16()
-	low := binary.BigEndian.Uint64(b[8:])
-	high := binary.BigEndian.Uint64(b[:8])
-	if low+n < low {
-		high++
+	sum := new(big.Int).SetUint64(n)
+	if sum.Add(sum, new(big.Int).SetBytes(b[:])); sum.BitLen() > 8*len(b) {
+		return netip.Addr{}, false
 	}
-	binary.BigEndian.PutUint64(b[8:], low+n)
-	binary.BigEndian.PutUint64(b[:8], high)
-	a := netip.AddrFrom16(b)
+	a := netip.AddrFrom16([16]byte(sum.FillBytes(b[:])))
 	if subnet.Addr().Is4() {
 		a = a.Unmap()
 	}
