@@ -156,7 +156,9 @@ func TestASandboxOfAnotherPod(t *testing.T) {
 // even on a network that keeps no address.
 func TestAnAddressThatIsAskedFor(t *testing.T) {
 	n := newNode(t, "10.3.0.9", minute)
-	byName := func(r *Request) { r.Owner, r.AlternateOwner, r.Policy.ByOwner = r.AlternateOwner, attachment.Owner{}, false }
+	byName := func(r *Request) {
+		r.Owner, r.AlternateOwner, r.Policy.ByOwner = r.AlternateOwner, attachment.Owner{}, false
+	}
 	n.gives(t, n.ofOwner("c1/net1", "virt-launcher-db-1", vm("db"), byName, requesting("10.3.0.5")), "10.3.0.5")
 	n.gives(t, n.ofOwner("c2/net1", "virt-launcher-db-2", vm("db"), byName, requesting("10.3.0.5")), "10.3.0.5")
 	n.gives(t, n.ofOwner("c3/net1", "virt-launcher-mydb-1", vm("mydb"), byName, requesting("10.3.0.5")),

@@ -141,8 +141,8 @@ func (s RangeSet) turns(last netip.Addr) []turn {
 			after = append(after, turn{r, r.Span})
 			continue
 		}
-		before, after = append(after, turn{r, Span{First: r.First, Last: last}}), nil
-		if last != r.Last {
+		before = slices.Concat(after, []turn{{r, Span{First: r.First, Last: last}}})
+		if after = nil; last != r.Last {
 			after = []turn{{r, Span{First: last.Next(), Last: r.Last}}}
 		}
 	}

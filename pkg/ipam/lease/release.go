@@ -197,18 +197,18 @@ func (l *leaseTx) release(f Filter, why string) error {
 }
 
 // giveUpSeen has the holder give up its address, if it still has it.
-func (l *leaseTx) giveUpSeen(seen SeenHolder, why string) error {
-	lease, err := l.leaseOf(seen)
+func (l *leaseTx) giveUpSeen(expected SeenHolder, why string) error {
+	lease, err := l.leaseOf(expected)
 	if err != nil {
 		return err
 	}
-	return l.giveUp(lease, seen.Holder.isSame, why)
+	return l.giveUp(lease, expected.Holder.isSame, why)
 }
 
 // leaseOf returns the lease of the holder's address, if it still has it.
-func (l *leaseTx) leaseOf(seen SeenHolder) (Lease, error) {
-	lease, err := l.find(seen.Address)
-	if err = cmp.Or(err, l.checkLeased(seen.Address, lease)); err == nil && !slices.ContainsFunc(lease.Holders, seen.Holder.isSame) {
+func (l *leaseTx) leaseOf(expected SeenHolder) (Lease, error) {
+	lease, err := l.find(expected.Address)
+	if err = cmp.Or(err, l.checkLeased(expected.Address, lease)); err == nil && !slices.ContainsFunc(lease.Holders, expected.Holder.isSame) {
 		err = notAsExpected(lease)
 	}
 	return lease, err
@@ -249,15 +249,15 @@ func (s *Store) End(ctx context.Context, reservation Lease, why string) error {
 }
 
 // waitsLike says whether nobody holds the address, and it waits for the same as when it was seen.
-func (l Lease) waitsLike(seen Lease) bool {
-	return l.State != Held && l.State == seen.State && l.Owner == seen.Owner && (l.State != Quarantined || l.Last.sameAttachment(seen.Last))
+func (l Lease) waitsLike(expected Lease) bool {
+	return l.State != Held && l.State == expected.State && l.Owner == expected.Owner && (l.State != Quarantined || l.Last.sameAttachment(expected.Last))
 }
 
 // isReservation says whether the lease is the reservation that was seen. An ADD and a DEL in between make
 // another one of the same owner.
-func (l Lease) isReservation(seen Lease) bool {
-	return l.State == Reserved && l.waitsLike(seen) && l.ReleasedAt.Equal(seen.ReleasedAt) && l.Until.Equal(seen.Until) && l.Last.isSame(seen.Last) &&
-		l.ByHand == seen.ByHand && l.ByHandAt.Equal(seen.ByHandAt) && l.ByHandUntil.Equal(seen.ByHandUntil)
+func (l Lease) isReservation(expected Lease) bool {
+	return l.State == Reserved && l.waitsLike(expected) && l.ReleasedAt.Equal(expected.ReleasedAt) && l.Until.Equal(expected.Until) && l.Last.isSame(expected.Last) &&
+		l.ByHand == expected.ByHand && l.ByHandAt.Equal(expected.ByHandAt) && l.ByHandUntil.Equal(expected.ByHandUntil)
 }
 
 // sameAttachment says whether both holders are one attachment.
