@@ -85,14 +85,14 @@ func (c *Call) openStore() (*lease.Store, error) {
 	if c.store != nil {
 		return c.store, nil
 	}
-	var where storeConfig
-	if err := decodeIfAny("ipam", c.config.IPAM.JSON, &where); err != nil {
+	var config storeConfig
+	if err := decodeIfAny("ipam", c.config.IPAM.JSON, &config); err != nil {
 		return nil, err
 	}
-	if err := cniplugin.FirstError(where.problems(c.config.Name)); err != nil {
+	if err := cniplugin.FirstError(config.problems(c.config.Name)); err != nil {
 		return nil, err
 	}
-	store, err := lease.Open(where.DataDir, where.name(c.config.Name))
+	store, err := lease.Open(config.DataDir, config.name(c.config.Name))
 	if err != nil {
 		return nil, withCode(err)
 	}

@@ -185,8 +185,8 @@ func (g *Grant) releasePrevious(ctx context.Context) error {
 	looking, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	evidence := g.call.prove(looking, g.previousHolders)
-	gone := slices.DeleteFunc(slices.Clone(g.previousHolders), func(h lease.SeenHolder) bool { return evidence[h.Holder.Namespace].Verdict != sandbox.VerdictGone })
-	return giveUp(ctx, g.call.store, gone, "its sandbox is gone, and the owner's next one is attached")
+	ended := slices.DeleteFunc(slices.Clone(g.previousHolders), func(h lease.SeenHolder) bool { return evidence[h.Holder.Namespace].Verdict != sandbox.VerdictGone })
+	return giveUp(ctx, g.call.store, ended, "its sandbox is gone, and the owner's next one is attached")
 }
 
 // prove says which of the holders are proven gone, by their namespaces.
@@ -199,11 +199,11 @@ func (c *Call) prove(ctx context.Context, holders []lease.SeenHolder) map[attach
 }
 
 // giveUp has the holders give up their addresses. It is no error if one has done so meanwhile.
-func giveUp(ctx context.Context, store *lease.Store, holders []lease.SeenHolder, why string) error {
+func giveUp(ctx context.Context, store *lease.Store, holders []lease.SeenHolder, reason string) error {
 	if len(holders) == 0 {
 		return nil
 	}
-	err := store.GiveUp(ctx, lease.Filter{Holders: holders}, why)
+	err := store.GiveUp(ctx, lease.Filter{Holders: holders}, reason)
 	if errors.Is(err, lease.ErrHolderChanged) {
 		return nil
 	}

@@ -53,15 +53,15 @@ func decode(b []byte, keys *cniplugin.Keys, part any) (errs cniplugin.Problems) 
 // OpenStore opens the store that the configuration or the environment names. A path that is not absolute is an error
 // with code 7 or 4: it would depend on the directory of whoever calls the plugin.
 func OpenStore(config cniplugin.Config) (*checkpoint.Store, error) {
-	const must = "must be an absolute path"
+	const absolute = "must be an absolute path"
 	store := checkpoint.OpenStore(config.CheckpointDir)
 	switch {
 	case filepath.IsAbs(store.Dir()):
 		return store, nil
 	case config.CheckpointDir != "":
-		return nil, cniplugin.ConfigError("checkpointDir", config.CheckpointDir, must)
+		return nil, cniplugin.ConfigError("checkpointDir", config.CheckpointDir, absolute)
 	}
-	return nil, cniplugin.EnvError(checkpoint.DirEnv, store.Dir(), must)
+	return nil, cniplugin.EnvError(checkpoint.DirEnv, store.Dir(), absolute)
 }
 
 // checkVLANID reports an ID that no VLAN has.

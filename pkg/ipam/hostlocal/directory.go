@@ -80,11 +80,11 @@ func addFile(s *importer.Source, f fs.DirEntry) bool {
 	name := f.Name()
 	a, ok := parseFileName(name)
 	if !ok {
-		known := f.Type().IsRegular() && (name == lockName || strings.HasPrefix(name, lastName))
-		if !known {
+		expected := f.Type().IsRegular() && (name == lockName || strings.HasPrefix(name, lastName))
+		if !expected {
 			s.Unknown = append(s.Unknown, importer.EntryOutcome{File: name, State: importer.Ignored, Reason: "host-local has no files of this name"})
 		}
-		return known
+		return expected
 	}
 	e := importer.Entry{Address: a, Name: name}
 	err := readEntry(s.Path, f, &e)

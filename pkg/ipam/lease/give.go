@@ -91,9 +91,9 @@ func (c choice) endOtherReservations(lease Lease, previous State) error {
 			leases = nil
 		}
 	}
-	why := fmt.Sprintf("the owner has %s instead", lease.Address)
+	reason := fmt.Sprintf("the owner has %s instead", lease.Address)
 	for _, reservation := range leases {
-		if err := c.endReservation(reservation, Holder{}, Event{Type: Ended, Reason: why}, why); err != nil {
+		if err := c.endReservation(reservation, Holder{}, Event{Type: Ended, Reason: reason}, reason); err != nil {
 			return err
 		}
 	}

@@ -57,10 +57,10 @@ func (l *leaseTx) freeEarlierBoots() error {
 func (l *leaseTx) isOfEarlierBoot(h Holder) bool { return h.Namespace.BootID != l.bootID() }
 
 // giveUp removes the holders that match. With the last holder, the address is given up. No policy keeps what an operator releases.
-func (l *leaseTx) giveUp(lease Lease, match func(Holder) bool, why string) error {
-	remaining, eventType := lease.withoutHolders(match, why, l.instant), GaveUp
+func (l *leaseTx) giveUp(lease Lease, match func(Holder) bool, reason string) error {
+	remaining, eventType := lease.withoutHolders(match, reason, l.instant), GaveUp
 	switch {
-	case why == ByHand:
+	case reason == ByHand:
 		if eventType = ReleasedByHand; remaining.State != Held {
 			released := lease.withoutSticky()
 			released.dropByHand()
@@ -72,12 +72,12 @@ func (l *leaseTx) giveUp(lease Lease, match func(Holder) bool, why string) error
 			return err
 		}
 		if superseded {
-			remaining = lease.withoutSticky().GivenUp(why, l.instant)
+			remaining = lease.withoutSticky().GivenUp(reason, l.instant)
 		}
 	}
 	for _, h := range lease.Holders {
 		if match(h) {
-			l.addEvent(Event{Type: eventType, Reason: why, StateAfter: remaining.State}.withLease(lease, h))
+			l.addEvent(Event{Type: eventType, Reason: reason, StateAfter: remaining.State}.withLease(lease, h))
 		}
 	}
 	return l.replace(lease, remaining)
@@ -92,8 +92,8 @@ func (l *leaseTx) replace(previous, remaining Lease) error {
 }
 
 // endReservation ends the reservation or the quarantine: the address goes into quarantine if that is not over, or is free.
-func (l *leaseTx) endReservation(lease Lease, last Holder, event Event, why string) error {
-	remaining := lease.unreserved(why, l.instant)
+func (l *leaseTx) endReservation(lease Lease, last Holder, event Event, reason string) error {
+	remaining := lease.unreserved(reason, l.instant)
 	event.StateAfter = remaining.State
 	l.addEvent(event.withLease(lease, last))
 	return l.replace(lease, remaining)
@@ -145,20 +145,20 @@ const ByHand = "by hand"
 // releasedByHand is why an address that an operator released is in quarantine.
 const releasedByHand = "released by hand"
 
-// GiveUp has those give up their addresses that the filter says. why is the proof that they are gone, for History. ErrHolderChanged: a holder
+// GiveUp has those give up their addresses that the filter says. reason is the proof that they are gone, for History. ErrHolderChanged: a holder
 // has its address no more; ErrNotLeased: an address is free. The other holders give theirs up then, unless it is ByHand. ErrNotLeased also if
 // there is no store.
-func (s *Store) GiveUp(ctx context.Context, f Filter, why string) error {
+func (s *Store) GiveUp(ctx context.Context, f Filter, reason string) error {
 	if f.Attachment != (attachment.Key{}) {
 		// A DEL names its sandbox, so it frees nobody else's address. A runtime would repeat one that fails for ever.
-		return s.AllowForeign().change(ctx, func(l *leaseTx) error { return l.release(f, why) })
+		return s.AllowForeign().change(ctx, func(l *leaseTx) error { return l.release(f, reason) })
 	}
 	var changed error
 	err := s.change(ctx, func(l *leaseTx) error {
 		if err := l.freeExpired(); err != nil {
 			return err
 		}
-		if why == ByHand {
+		if reason == ByHand {
 			for _, h := range f.Holders {
 				if _, err := l.leaseOf(h); err != nil {
 					return err
@@ -167,7 +167,7 @@ func (s *Store) GiveUp(ctx context.Context, f Filter, why string) error {
 		}
 		count := 0
 		for _, h := range f.Holders {
-			switch err := l.giveUpSeen(h, why); {
+			switch err := l.giveUpSeen(h, reason); {
 			case err == nil:
 				count++
 			case errors.Is(err, ErrHolderChanged), errors.Is(err, ErrNotLeased):
@@ -184,25 +184,25 @@ func (s *Store) GiveUp(ctx context.Context, f Filter, why string) error {
 	return cmp.Or(err, changed)
 }
 
-func (l *leaseTx) release(f Filter, why string) error {
+func (l *leaseTx) release(f Filter, reason string) error {
 	held, err := l.heldBy(f.Attachment)
 	if err == nil && len(held) == 0 {
 		err = errUnchanged
 	}
 	for _, lease := range held {
 		lease.makeSticky(f.Attachment, f.Policy)
-		err = errors.Join(err, l.giveUp(lease, func(h Holder) bool { return h.IsAttachment(f.Attachment) }, why))
+		err = errors.Join(err, l.giveUp(lease, func(h Holder) bool { return h.IsAttachment(f.Attachment) }, reason))
 	}
 	return err
 }
 
 // giveUpSeen has the holder give up its address, if it still has it.
-func (l *leaseTx) giveUpSeen(expected SeenHolder, why string) error {
+func (l *leaseTx) giveUpSeen(expected SeenHolder, reason string) error {
 	lease, err := l.leaseOf(expected)
 	if err != nil {
 		return err
 	}
-	return l.giveUp(lease, expected.Holder.isSame, why)
+	return l.giveUp(lease, expected.Holder.isSame, reason)
 }
 
 // leaseOf returns the lease of the holder's address, if it still has it.
@@ -230,19 +230,19 @@ func (l *Lease) makeSticky(a attachment.Key, p Policy) {
 }
 
 // End ends a reservation whose owner will not come back, only if the lease is still as the caller has seen it. The address goes into
-// quarantine if that is not over, else it is free. why is the proof, for History. ByHand also ends a quarantine, and what an
+// quarantine if that is not over, else it is free. reason is the proof, for History. ByHand also ends a quarantine, and what an
 // operator has reserved, which nothing else does. ErrHolderChanged: the lease has changed, or is kept by hand;
 // ErrNotLeased: the address is free.
-func (s *Store) End(ctx context.Context, reservation Lease, why string) error {
+func (s *Store) End(ctx context.Context, reservation Lease, reason string) error {
 	return s.change(ctx, func(l *leaseTx) error {
 		lease, err := l.current(reservation.Address)
 		switch {
 		case err != nil:
 			return err
-		case why == ByHand && lease.waitsLike(reservation):
+		case reason == ByHand && lease.waitsLike(reservation):
 			return l.endReservation(lease, Holder{}, Event{Type: ReleasedByHand, Reason: "it was " + lease.Describe()}, releasedByHand)
-		case why != ByHand && lease.isReservation(reservation) && !lease.ReservedByHandAt(l.instant):
-			return l.endReservation(lease, lease.Last, Event{Type: Ended, Reason: why}, why)
+		case reason != ByHand && lease.isReservation(reservation) && !lease.ReservedByHandAt(l.instant):
+			return l.endReservation(lease, lease.Last, Event{Type: Ended, Reason: reason}, reason)
 		}
 		return notAsExpected(lease)
 	})
