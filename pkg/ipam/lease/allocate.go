@@ -117,8 +117,8 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 	var choices []choice
 	for _, set := range sets {
 		c := choice{leaseTx: l, Request: r, addressSet: set}
-		if c.pool != nil && !r.Probes {
-			c.gives = c.pool.ready
+		if !r.Probes {
+			c.gives = c.ready
 		}
 		if err := c.checkPool(held); err != nil {
 			return nil, err
@@ -135,8 +135,8 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if leases = append(leases, lease); c.pool != nil {
-			l.store.poolAddresses = append(l.store.poolAddresses, PoolAddress{c.pool.layout, c.pool.needsProbe.Has(lease.Address), !c.pool.has(lease.Address)})
+		if leases = append(leases, lease); c.isPool() {
+			l.store.poolAddresses = append(l.store.poolAddresses, PoolAddress{c.poolLayout, c.needsProbe.Has(lease.Address), !sets[i].gives.Has(lease.Address)})
 		}
 	}
 	return leases, l.putLastRequested(RequestedRanges{Sets: r.Sets, Pools: r.Pools, Policy: r.networkPolicy()})
@@ -186,7 +186,7 @@ func (c choice) choose(held []Lease) (Lease, error) {
 		return c.giveMigrating(a)
 	case c.requested.IsValid():
 		return c.giveRequested([]netip.Addr{c.requested})
-	case c.pool == nil && len(choices) > 0:
+	case !c.isPool() && len(choices) > 0:
 		return c.giveRequested(choices)
 	}
 	owned, ok, err := c.ownerLease()
@@ -198,10 +198,10 @@ func (c choice) choose(held []Lease) (Lease, error) {
 		return c.give(owned, FromReservation)
 	}
 	if !ok && c.isKeptByAPI() && !c.isPoolQueried() {
-		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name}
+		return Lease{}, &ElsewhereError{Pool: c.poolLayout.Name}
 	}
 	if a := c.firstOf(c.OwnerAddresses); a.IsValid() && wants(a) {
-		return Lease{}, fmt.Errorf("%s of pool %s is %w: the Kubernetes API has it for the owner, and this node has not got it", a, c.pool.layout.Name, ErrTaken)
+		return Lease{}, fmt.Errorf("%s of pool %s is %w: the Kubernetes API has it for the owner, and this node has not got it", a, c.poolLayout.Name, ErrTaken)
 	}
 	if len(choices) > 0 {
 		return c.giveRequested(choices)

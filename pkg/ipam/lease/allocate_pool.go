@@ -44,33 +44,24 @@ type PoolAddress struct {
 // pool.
 func (s *Store) PoolAddresses() []PoolAddress { return s.poolAddresses }
 
-// storedPool is what the store has of a pool.
-type storedPool struct {
-	layout pool.Layout
-	// ready and needsProbe are what the store may give, needsProbe only after a probe. Each range is a run of addresses.
-	ready, needsProbe RangeSet
-	// allRanges has all addresses of the pool, and all of the store's grants.
-	allRanges RangeSet
-}
-
-func (l *leaseTx) storedPool(name string) (*storedPool, error) {
-	layout, err := l.layout(name)
-	if err != nil {
-		return nil, err
+// poolSet reads what the store has of a pool.
+func (l *leaseTx) poolSet(name string) (set addressSet, err error) {
+	if set.poolLayout, err = l.layout(name); err != nil {
+		return set, err
 	}
-	layout.Name = name
-	p := &storedPool{layout: layout}
-	part := Range{Subnet: layout.Subnet, Gateway: layout.Gateway, Excluded: layout.Exclude}
-	for _, r := range layout.Ranges {
+	set.poolLayout.Name = name
+	part := Range{Subnet: set.poolLayout.Subnet, Gateway: set.poolLayout.Gateway, Excluded: set.poolLayout.Exclude}
+	for _, r := range set.poolLayout.Ranges {
 		part.Span = r
-		p.allRanges = append(p.allRanges, part)
+		set.members = append(set.members, part)
 	}
-	err = l.eachGrant(name, func(g pool.Grant) { p.add(g, part) })
-	return p, err
+	err = l.eachGrant(name, func(g pool.Grant) { set.add(g, part) })
+	set.gives = slices.Concat(set.ready, set.needsProbe)
+	return set, err
 }
 
 // add adds the addresses of a grant. part is a range of the pool.
-func (p *storedPool) add(g pool.Grant, part Range) {
+func (p *addressSet) add(g pool.Grant, part Range) {
 	a := g.First
 	for i := range len(g.Addresses) {
 		switch part.Span = (Span{First: a, Last: a}); g.Addresses[i] {
@@ -84,9 +75,9 @@ func (p *storedPool) add(g pool.Grant, part Range) {
 		}
 	}
 	// A pool can have lost a range of which nodes still have addresses.
-	if r, found := p.allRanges.Find(g.First); !found || !r.Contains(a) {
+	if r, found := p.members.Find(g.First); !found || !r.Contains(a) {
 		part.Span = Span{First: g.First, Last: a}
-		p.allRanges = append(p.allRanges, part)
+		p.members = append(p.members, part)
 	}
 }
 
@@ -99,20 +90,15 @@ func (s RangeSet) appendRange(r Range) RangeSet {
 	return append(s, r)
 }
 
-// has says whether the node has the address.
-func (p *storedPool) has(a netip.Addr) bool {
-	return p.ready.Has(a) || p.needsProbe.Has(a)
-}
-
 // checkPool says why the attachment gets nothing of the pool, whatever it asks for, nil if it may get something.
 func (c choice) checkPool(held []Lease) error {
-	if _, ok := c.heldInSet(held); ok || c.pool == nil {
+	if _, ok := c.heldInSet(held); ok || !c.isPool() {
 		return nil
 	}
 	if !c.isConfirmed() {
-		return fmt.Errorf("pool %s of network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", c.pool.layout.Name, c.store.network, ErrUnconfirmed)
+		return fmt.Errorf("pool %s of network %s: %w: relink-agent reads them as soon as the Kubernetes API answers", c.poolLayout.Name, c.store.network, ErrUnconfirmed)
 	}
-	if len(c.pool.layout.Ranges) == 0 {
+	if len(c.poolLayout.Ranges) == 0 {
 		return c.exhaustedOfPool()
 	}
 	return nil
@@ -135,7 +121,7 @@ func (c choice) giveMigrating(a netip.Addr) (Lease, error) {
 // isKeptByAPI says whether the API knows which address of the pool the owner has. It does not if the owner has several pods at a time:
 // their addresses wait on the node where they were.
 func (c choice) isKeptByAPI() bool {
-	return c.pool != nil && c.Policy.KeptByAPI() && c.Owner != (attachment.Owner{})
+	return c.isPool() && c.Policy.KeptByAPI() && c.Owner != (attachment.Owner{})
 }
 
 // isInDoubt says whether the owner can have another address on another node by now: the API does not know of this one, and the agent was
@@ -149,25 +135,17 @@ func (c choice) isInDoubt(l Lease) bool {
 }
 
 // isPoolQueried says whether the agent was asked for the owner's address of the pool.
-func (c choice) isPoolQueried() bool { return slices.Contains(c.QueriedPools, c.pool.layout.Name) }
+func (c choice) isPoolQueried() bool { return slices.Contains(c.QueriedPools, c.poolLayout.Name) }
 
 // firstOf returns the first of the addresses that the set has, the zero Addr for none.
 func (c choice) firstOf(addresses []netip.Addr) netip.Addr {
 	return append(c.members.Among(addresses), netip.Addr{})[0]
 }
 
-// parts are the addresses that can be given, in the order in which they are tried: those that need no probe come first.
-func (c choice) parts() []RangeSet {
-	if c.pool == nil || !c.Probes {
-		return []RangeSet{c.gives}
-	}
-	return []RangeSet{c.pool.ready, c.pool.needsProbe}
-}
-
 // exhaustedOfPool says why the store has no address of the pool to give.
 func (c choice) exhaustedOfPool() error {
-	begins := fmt.Sprintf("pool %s of network %s", c.pool.layout.Name, c.store.network)
-	ranges := slices.Concat(c.pool.ready, c.pool.needsProbe)
+	begins := fmt.Sprintf("pool %s of network %s", c.poolLayout.Name, c.store.network)
+	ranges := slices.Concat(c.ready, c.needsProbe)
 	switch {
 	case len(ranges) == 0:
 		return fmt.Errorf("%s: %w: no address of it is granted to this node", begins, ErrExhausted)

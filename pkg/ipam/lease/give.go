@@ -11,7 +11,11 @@ import (
 // first.
 func (c choice) giveNext() (Lease, error) {
 	last := c.lastGiven(c.number)
-	for _, part := range c.parts() {
+	parts := []RangeSet{c.ready} // Those that need no probe come first.
+	if c.Probes {
+		parts = append(parts, c.needsProbe)
+	}
+	for _, part := range parts {
 		for _, t := range part.turns(last) {
 			a, err := c.firstFree(t)
 			if err != nil {
@@ -29,7 +33,7 @@ func (c choice) giveNext() (Lease, error) {
 	if a.IsValid() {
 		return c.giveInTurn(a, LongestReleased)
 	}
-	if c.pool != nil {
+	if c.isPool() {
 		return Lease{}, c.exhaustedOfPool()
 	}
 	return Lease{}, c.exhausted(c.number, c.gives)

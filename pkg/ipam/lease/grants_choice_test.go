@@ -135,7 +135,7 @@ func TestNeighboursAreOneRange(t *testing.T) {
 		n := newNode(t, "10.3.0.20", minute)
 		n.grant(t, lan, test.blocks...)
 		must(t, n.store(t).view(t.Context(), func(l *leaseTx) error {
-			p, err := l.storedPool("lan")
+			p, err := l.poolSet("lan")
 			if err != nil {
 				return err
 			}
@@ -145,8 +145,8 @@ func TestNeighboursAreOneRange(t *testing.T) {
 			if got := textOf(p.needsProbe); got != test.doubtful {
 				t.Errorf("%s: to be probed %s, want %s", name, got, test.doubtful)
 			}
-			if len(p.allRanges) != 1 {
-				t.Errorf("%s: the pool is %s", name, textOf(p.allRanges))
+			if len(p.members) != 1 {
+				t.Errorf("%s: the pool is %s", name, textOf(p.members))
 			}
 			return nil
 		}))

@@ -83,7 +83,7 @@ func TestAdjacentBlocksAreOneRange(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.grant(t, lan, "++++", "+++-", "++?+", "++++")
 	must(t, n.store(t).view(t.Context(), func(l *leaseTx) error {
-		p, err := l.storedPool("lan")
+		p, err := l.poolSet("lan")
 		must(t, err)
 		if got := p.ready.String() + " ? " + p.needsProbe.String(); got != "10.3.0.0-10.3.0.6,10.3.0.8-10.3.0.9,10.3.0.11-10.3.0.15 ? 10.3.0.10" {
 			t.Error(got)

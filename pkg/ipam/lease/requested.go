@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -106,11 +107,14 @@ func (l *leaseTx) requestedRanges() ([]RequestedRanges, error) {
 // addressSet are addresses of which an attachment gets one: a range set, or all addresses of a pool.
 type addressSet struct {
 	number int
-	// members are all addresses, and gives those of them that this node may give.
-	members, gives RangeSet
-	// pool is nil for a range set.
-	pool *storedPool
+	// poolLayout is that of the pool. It has no name for a range set.
+	poolLayout pool.Layout
+	// members are all addresses, also those that only other nodes give. ready and needsProbe are what this node may give, needsProbe only
+	// after a probe, and gives both. Each range of a pool is a run of addresses.
+	members, ready, needsProbe, gives RangeSet
 }
+
+func (s addressSet) isPool() bool { return s.poolLayout.Name != "" }
 
 type addressSets []addressSet
 
@@ -118,15 +122,16 @@ type addressSets []addressSet
 func (l *leaseTx) addressSets(k RequestedRanges) (sets addressSets, err error) {
 	if len(k.Pools) == 0 {
 		for i, s := range k.Sets {
-			sets = append(sets, addressSet{number: i, members: s, gives: s})
+			sets = append(sets, addressSet{number: i, members: s, ready: s, gives: s})
 		}
 	}
 	for i, name := range k.Pools {
-		p, err := l.storedPool(name)
+		set, err := l.poolSet(name)
 		if err != nil {
 			return nil, err
 		}
-		sets = append(sets, addressSet{i, p.allRanges, slices.Concat(p.ready, p.needsProbe), p})
+		set.number = i
+		sets = append(sets, set)
 	}
 	return sets, nil
 }
@@ -237,7 +242,7 @@ func (c choice) giveRequested(list []netip.Addr) (Lease, error) {
 			if !slices.Contains(c.QueriedAddresses, a) {
 				unqueried = append(unqueried, a)
 			}
-			refusals = append(refusals, fmt.Sprintf("%s of pool %s is %v", a, c.pool.layout.Name, ErrNotGranted))
+			refusals = append(refusals, fmt.Sprintf("%s of pool %s is %v", a, c.poolLayout.Name, ErrNotGranted))
 		case lease.isFree(), c.hasEnded(lease):
 			free = cmp.Or(free, a)
 		case c.belongsToRequester(lease):
@@ -255,7 +260,7 @@ func (c choice) giveRequested(list []netip.Addr) (Lease, error) {
 		return c.giveInTurn(a, Requested)
 	}
 	if len(unqueried) > 0 {
-		return Lease{}, &ElsewhereError{Pool: c.pool.layout.Name, Addresses: unqueried}
+		return Lease{}, &ElsewhereError{Pool: c.poolLayout.Name, Addresses: unqueried}
 	}
 	const enough = 3
 	return Lease{}, fmt.Errorf("each of the requested addresses is %w: %s", ErrTaken, printable.First(refusals, enough, "; "))

@@ -22,6 +22,9 @@ var ErrNotGiven = errors.New("is never given")
 // not 0. The address may be the owner's already, or in quarantine. ErrTaken: somebody else has it;
 // ErrNotGiven: no ADD gives it, by the ranges that ADDs asked for, if any are known.
 func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
+	if owner == (attachment.Owner{}) {
+		return Lease{}, errNobody
+	}
 	owner = storable(owner)
 	return result(ctx, s.update, func(l *leaseTx) (Lease, error) {
 		previous, err := l.reservable(a, owner)
@@ -34,11 +37,11 @@ func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owne
 	})
 }
 
+// errNobody says that an address cannot be reserved for the zero Owner.
+var errNobody = errors.New("an address cannot be reserved for nobody")
+
 // reservable returns the lease that the address has, the zero Lease for free. ErrTaken: it is another owner's.
 func (l *leaseTx) reservable(a netip.Addr, o attachment.Owner) (Lease, error) {
-	if o == (attachment.Owner{}) {
-		return Lease{}, errors.New("an address cannot be reserved for nobody")
-	}
 	lease, err := l.findAfterExpiry(a)
 	if err == nil && !lease.isFree() && lease.State != Quarantined && lease.Owner != o {
 		err = fmt.Errorf("%s is %w: it is %s", a, ErrTaken, lease.describeFor(o))
@@ -77,7 +80,7 @@ func (l *leaseTx) checkGiven(a netip.Addr) error {
 		}
 		if !sets[n].gives.Has(a) {
 			return fmt.Errorf("%s %w in network %s: it is of pool %s, and %w: run the command on the node that has it",
-				a, ErrNotGiven, l.store.network, sets[n].pool.layout.Name, ErrNotGranted)
+				a, ErrNotGiven, l.store.network, sets[n].poolLayout.Name, ErrNotGranted)
 		}
 		return nil
 	}
@@ -132,6 +135,9 @@ const minIncomingWait = 10 * time.Minute
 // it comes. ifName is the interface of the owner's pods, and reason is for people. It changes nothing if the address is
 // the owner's already. ErrTaken: somebody else has a lease of it; ErrNotLeased: there is no store.
 func (s *Store) ReserveIncoming(ctx context.Context, a netip.Addr, o attachment.Owner, ifName string, p Policy, reason string) error {
+	if o == (attachment.Owner{}) {
+		return errNobody
+	}
 	o = storable(o)
 	return s.grow(ctx, func(l *leaseTx) error {
 		previous, err := l.reservable(a, o)

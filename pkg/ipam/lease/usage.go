@@ -83,12 +83,8 @@ func (l *leaseTx) usage() (Usage, error) {
 // add adds the sets of what an ADD asked for.
 func (u *Usage) add(sets addressSets) {
 	for _, set := range sets {
-		usage := SetUsage{Set: set.number, Ranges: set.members, Size: set.gives.size(), gives: set.gives}
-		if set.pool != nil {
-			usage.Pool = set.pool.layout.Name
-		}
 		if len(set.members) > 0 {
-			u.Sets = append(u.Sets, usage)
+			u.Sets = append(u.Sets, SetUsage{Set: set.number, Pool: set.poolLayout.Name, Ranges: set.members, Size: set.gives.size(), gives: set.gives})
 		}
 	}
 }
