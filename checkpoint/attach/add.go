@@ -37,8 +37,8 @@ func (p Plugin) Add(args *skel.CmdArgs) error {
 
 // addInterface builds the interface, gets its addresses, configures it, saves the checkpoint and prints the result.
 func (c *call) addInterface() (err error) {
-	if err := c.key().Validate(); err != nil {
-		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
+	if err := c.checkKey(); err != nil {
+		return err
 	}
 	// Nothing is built for which nobody can give addresses.
 	if err := c.ipam.Find(); err != nil {

@@ -33,8 +33,8 @@ func (c *call) addChained() (err error) {
 	if err != nil {
 		return cniplugin.ConfigError("prevResult", cniplugin.RawValue(c.PrevResult), "must be the result of the plugin before")
 	}
-	if err := c.key().Validate(); err != nil {
-		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
+	if err := c.checkKey(); err != nil {
+		return err
 	}
 	unlock, err := c.lock(context.Background())
 	if err != nil {

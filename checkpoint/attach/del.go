@@ -27,8 +27,8 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if err := c.key().Validate(); err != nil {
-		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
+	if err := c.checkKey(); err != nil {
+		return err
 	}
 	ctx := context.Background()
 	unlock, err := c.lock(ctx)

@@ -148,6 +148,14 @@ func (c *call) key() attachment.Key {
 	return attachment.Key{Network: c.Name, ContainerID: c.args.ContainerID, IfName: c.args.IfName}
 }
 
+// checkKey refuses what no name of a file can be made of.
+func (c *call) checkKey() error {
+	if err := c.key().Validate(); err != nil {
+		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
+	}
+	return nil
+}
+
 // lock keeps every other operation off the sandbox.
 func (c *call) lock(ctx context.Context) (unlock func(), err error) {
 	unlock, err = c.store.Lock(ctx, c.args.ContainerID)

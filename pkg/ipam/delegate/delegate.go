@@ -59,7 +59,7 @@ func (i IPAM) Add(ctx context.Context, repeated bool) (*Grant, error) {
 	g := &Grant{delegate: i, kept: repeated}
 	if err := g.Renew(ctx); err != nil {
 		// A delegate that fails may have recorded an address all the same.
-		return nil, cniplugin.Join(err, g.Undo(ctx))
+		return nil, cniplugin.Join(err, cniplugin.Wrap(g.Undo(ctx), "undo address"))
 	}
 	return g, nil
 }

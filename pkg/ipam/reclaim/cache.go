@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -109,8 +108,8 @@ func (n *Node) Entries(containerID string) (entries []cnicache.Entry, ok bool) {
 
 // EntriesOf returns what the CNI caches have of the network, in the order of the container IDs.
 func (n *Node) EntriesOf(network string) (entries []cnicache.Entry) {
-	for _, id := range slices.Sorted(maps.Keys(n.cache.entries)) {
-		for _, e := range n.cache.entries[id] {
+	for _, ofContainer := range n.cache.entries {
+		for _, e := range ofContainer {
 			if e.Attachment.Network == network {
 				entries = append(entries, e)
 			}
