@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -70,7 +71,7 @@ func (j *judge) judgeDuplicate(n *Network, l *lease.Lease, candidates []user) {
 			users = append(users, u)
 		}
 	}
-	slices.SortStableFunc(users, func(a, b user) int { return compareKeys(a.key, b.key) })
+	slices.SortStableFunc(users, func(a, b user) int { return strings.Compare(a.key.String(), b.key.String()) })
 	users = slices.CompactFunc(users, func(a, b user) bool { return a.id == b.id })
 	if len(users) > 1 {
 		j.add(j.duplicateFinding(n, l, users))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -152,12 +153,7 @@ func (r *NodeReport) sortAndCount() {
 		return cmp.Or(
 			strings.Compare(string(a.Severity), string(b.Severity)), rank[a.Kind]-rank[b.Kind],
 			strings.Compare(a.Network, b.Network), a.Address.Compare(b.Address),
-			strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name),
-			strings.Compare(a.Attachment.ContainerID, b.Attachment.ContainerID), strings.Compare(a.Attachment.IfName, b.Attachment.IfName),
+			change.Outcome{Attachment: a.Attachment, Pod: a.Pod}.Compare(change.Outcome{Attachment: b.Attachment, Pod: b.Pod}),
 		)
 	})
-}
-
-func compareKeys(a, b attachment.Key) int {
-	return cmp.Or(strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.IfName, b.IfName), strings.Compare(a.Network, b.Network))
 }

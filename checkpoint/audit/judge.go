@@ -17,7 +17,7 @@ import (
 
 // Judge says what is wrong on the node, and what is not.
 func Judge(w Snapshot) NodeReport {
-	j := judge{Snapshot: w, living: map[interfaceID]*liveAttachment{}, containers: map[string][]*liveAttachment{}}
+	j := judge{Snapshot: w, living: map[attachment.Key]*liveAttachment{}, containers: map[string][]*liveAttachment{}}
 	j.report = NodeReport{Findings: []Finding{}, Problems: w.Problems, Notes: w.Notes, OwnersUnasked: w.Owners.Unasked, LeaseDirs: w.LeaseDirs, NewClusters: w.Owners.NewClusters}
 	j.pods = j.knownPods()
 	j.judgeCheckpoints()
@@ -33,16 +33,13 @@ func Judge(w Snapshot) NodeReport {
 type judge struct {
 	Snapshot
 	report NodeReport
-	// living are the attachments of living sandboxes, by container ID and interface. containers are the same, by container
+	// living are the attachments of living sandboxes, by their keys without the networks. containers are the same, by container
 	// ID.
-	living     map[interfaceID]*liveAttachment
+	living     map[attachment.Key]*liveAttachment
 	containers map[string][]*liveAttachment
 	// pods are those of containers.
 	pods map[string]attachment.Pod
 }
-
-// interfaceID is an attachment as a runtime knows it: the pair is unique on a node.
-type interfaceID struct{ containerID, ifName string }
 
 // liveAttachment is an attachment of a living sandbox.
 type liveAttachment struct {
@@ -101,7 +98,7 @@ func (j *judge) addAbsent(f Finding, verdict sandboxVerdict, namespace attachmen
 }
 
 func (j *judge) addLive(key attachment.Key, f sandboxVerdict) *liveAttachment {
-	p := interfaceID{key.ContainerID, key.IfName}
+	p := key.WithoutNetwork()
 	if j.living[p] == nil {
 		j.living[p] = &liveAttachment{key: key, verdict: f}
 		j.containers[key.ContainerID] = append(j.containers[key.ContainerID], j.living[p])

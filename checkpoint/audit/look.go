@@ -184,7 +184,7 @@ func (w *Snapshot) compareInterfaces(ctx context.Context, sources Sources, recor
 		if !ok && err == nil {
 			continue // It was detached meanwhile.
 		}
-		a := Attached{Record: r, Owner: cmp.Or(r.Owner, owners[interfaceID{r.Attachment.ContainerID, r.Attachment.IfName}])}
+		a := Attached{Record: r, Owner: cmp.Or(r.Owner, owners[r.Attachment.WithoutNetwork()])}
 		a.readConfig(w.LeaseDirs)
 		switch {
 		case !ok:
@@ -210,11 +210,11 @@ func interfaceState(o restore.Outcome) (InterfaceState, string) {
 }
 
 // ownersOfHolders returns the owners by their attachments.
-func (w *Snapshot) ownersOfHolders() map[interfaceID]attachment.Owner {
-	byAttachment := map[interfaceID]attachment.Owner{}
+func (w *Snapshot) ownersOfHolders() map[attachment.Key]attachment.Owner {
+	byAttachment := map[attachment.Key]attachment.Owner{}
 	for _, l := range w.leases() {
 		for _, h := range l.Holders {
-			byAttachment[interfaceID{h.ContainerID, h.IfName}] = l.Owner
+			byAttachment[h.Key("").WithoutNetwork()] = l.Owner
 		}
 	}
 	return byAttachment

@@ -171,13 +171,13 @@ func decideNew(a InterfaceAction, f LiveInterface) InterfaceAction {
 		return a.decided(change.Refused, fmt.Sprintf("none can be written: %v. Attach it under another name", err))
 	}
 	if !f.Live.Link.Up {
-		return a.decided(change.Refused, "it is down: set it up first, if no plugin is at work on it")
+		return a.decided(change.Refused, "it is down. The DEL of a killed ADD takes it away; if no plugin is at work on it, set it up first")
 	}
 	reasons := []string{"it has no checkpoint"}
 	if f.Note != "" {
 		reasons = append(reasons, f.Note)
 	}
-	if reason := downReason(f); reason != "" {
+	if reason := netstate.DownReason(f.Live, f.ParentDown); reason != "" {
 		reasons = append(reasons, reason)
 	}
 	return a.decided(Captured, strings.Join(reasons, "; "))
@@ -196,7 +196,7 @@ func decideRecorded(a InterfaceAction, f LiveInterface, r checkpoint.Record, ref
 	}
 	diffs := netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)
 	oldName, newName := r.Interface.Link.Name, f.Live.Link.Name
-	reason := worseReason(f, r, diffs)
+	reason := netstate.WorseReason(r.Interface, f.Live, f.ParentDown, diffs, f.NeverDown)
 	switch {
 	case reason != "" && oldName != newName:
 		return a.decided(change.Refused, fmt.Sprintf("it was renamed from %s to %s; %s: relink restore repairs it once it is renamed back", oldName, newName, reason))
@@ -226,7 +226,7 @@ func changeReason(oldName, newName string, diffs []netstate.Difference) string {
 		reasons = append(reasons, fmt.Sprintf("it was renamed from %s to %s", oldName, newName))
 	}
 	if len(diffs) > 0 {
-		reasons = append(reasons, joinDifferences(diffs))
+		reasons = append(reasons, netstate.JoinDifferences(diffs))
 	}
 	return cmp.Or(strings.Join(reasons, "; "), "as it was recorded")
 }
@@ -246,52 +246,6 @@ func (m matchedRecords) withoutDetachedRoutes(r checkpoint.Record) checkpoint.Re
 	return r
 }
 
-// downReason says what keeps an interface from working. It is empty if nothing is seen.
-func downReason(f LiveInterface) string {
-	switch {
-	case !f.Live.Link.Up:
-		return f.Live.Link.Name + " is down"
-	case f.ParentDown != "":
-		return "its parent " + f.ParentDown + " is down"
-	}
-	return ""
-}
-
-// essential are the fields that make an interface what it is.
-var essential = []netstate.Field{
-	netstate.FieldKind, netstate.FieldParent, netstate.FieldMaster, netstate.FieldAddress, netstate.FieldRoute,
-}
-
-// worseReason says why the present state must not replace the record. A link that went down has lost its
-// routes. A link whose parent went away is another one now. diffs are the differences from the
-// record. Where nobody can tell whether an address or a route was lost or was taken away on purpose,
-// both count as lost. An interface that became the port of a bridge needs neither: there they do not
-// count.
-func worseReason(f LiveInterface, r checkpoint.Record, diffs []netstate.Difference) string {
-	if reason := downReason(f); reason != "" {
-		return reason
-	}
-	becamePort := f.Live.Master != nil && f.Live.Master.Kind == netstate.KindBridge && r.Interface.Master == nil
-	var lost []netstate.Difference
-	for _, d := range diffs {
-		if (becamePort || f.NeverDown) && (d.Field == netstate.FieldAddress || d.Field == netstate.FieldRoute) {
-			continue
-		}
-		if slices.Contains(essential, d.Field) && (d.Live == "" || d.Field == netstate.FieldKind || d.Field == netstate.FieldParent) {
-			lost = append(lost, d)
-		}
-	}
-	return joinDifferences(lost)
-}
-
-func joinDifferences(diffs []netstate.Difference) string {
-	var texts []string
-	for _, d := range diffs {
-		texts = append(texts, d.String())
-	}
-	return strings.Join(texts, "; ")
-}
-
 // decideTorn decides about an interface whose checkpoint cannot be read. Only a torn one is
 // written anew, and only if asked for. What can still be read of it must be there: the new
 // checkpoint would be worse otherwise.
@@ -301,7 +255,8 @@ func (m matchedRecords) decideTorn(a InterfaceAction, f LiveInterface, u checkpo
 		return a.decided(change.Refused, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err))
 	}
 	r := m.withoutDetachedRoutes(checkpoint.Record{Attachment: a.Attachment, Interface: overlayPartial(u.Partial.Interface, f.Live)})
-	if reason := worseReason(f, r, netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)); reason != "" {
+	diffs := netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)
+	if reason := netstate.WorseReason(r.Interface, f.Live, f.ParentDown, diffs, f.NeverDown); reason != "" {
 		return a.decided(change.Refused, fmt.Sprintf("its checkpoint is torn, and what can be read of it is not there: %s. Put that right by hand and capture again. "+
 			"To capture it as it is: relink forget %s --force drops every checkpoint of this container ID, then relink capture writes them anew", reason, u.ContainerID))
 	}

@@ -87,11 +87,11 @@ func TestDecide(t *testing.T) {
 				{Identity: Identity{Attachment: key("c2", "eth0"), Note: "nobody knows it"}, Namespace: ns(2), Live: eth0(nil), ParentDown: "bond0"},
 			}, nil),
 			plain: []decided{
-				{change.Refused, "c1", "it is down: set it up first, if no plugin is at work on it"},
+				{change.Refused, "c1", "it is down. The DEL of a killed ADD takes it away; if no plugin is at work on it, set it up first"},
 				{Captured, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
 			},
 			renews: []decided{
-				{change.Refused, "c1", "it is down: set it up first, if no plugin is at work on it"},
+				{change.Refused, "c1", "it is down. The DEL of a killed ADD takes it away; if no plugin is at work on it, set it up first"},
 				{Captured, "c2", "it has no checkpoint; nobody knows it; its parent bond0 is down"},
 			},
 		},

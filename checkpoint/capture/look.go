@@ -179,7 +179,7 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 	if live.ParentsInSandbox {
 		devices = r.sandboxDevices
 	}
-	f.ParentDown = firstDownParent(live.Parents, devices)
+	f.ParentDown = devices.FirstDown(live.Parents)
 	if err := live.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %s can't be remembered: %w", path, name, err)
 	}
@@ -223,13 +223,4 @@ func (r *sandboxInspector) retry(name string) (netstate.Devices, netstate.Interf
 // stacks on a given interface (findOrigin). A NIC of its own is on nothing.
 func isOnHostDevice(i netstate.Interface) bool {
 	return len(i.Parents) > 0 && !i.ParentsInSandbox && i.Link.Kind != netstate.KindNIC
-}
-
-func firstDownParent(parents []netstate.Device, devices netstate.Devices) string {
-	for _, p := range parents {
-		if d, ok := devices.ByName(p.Name); ok && !d.Up {
-			return p.Name
-		}
-	}
-	return ""
 }

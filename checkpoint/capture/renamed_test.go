@@ -46,6 +46,23 @@ func TestRefreshOfSwappedNames(t *testing.T) {
 	n.Says(t, 0, "check", "2 attachments as recorded, 0 not\n")
 }
 
+// What check advises, a capture accepts. A renamed interface that has lost a route has to be renamed back.
+func TestAdviceForARenamedInterface(t *testing.T) {
+	n, netns := newNode(t), fresh.Sandbox(t)
+	n.cnitool(t, "add", "stock", "web", netns)
+	n.Says(t, 0, "capture", "1 captured")
+	fresh.Run(t, netns, "ip link set eth0 down; ip link set eth0 name web0 up")
+	const lost = "route 0.0.0.0/0 via 10.9.0.1 is missing"
+	if out := n.Says(t, 1, "check", "it is there as web0", lost, "ip link set web0 name eth0"); strings.Contains(out, "capture --refresh") {
+		t.Errorf("capture --refresh is refused then:\n%s", out)
+	}
+	n.Says(t, 1, "capture --refresh", "it was renamed from eth0 to web0", lost, "1 refused")
+	fresh.Run(t, netns, "ip route add default via 10.9.0.1 dev web0")
+	n.Says(t, 1, "check", "it is there as web0", "relink capture --refresh")
+	n.Says(t, 0, "capture --refresh", "it was renamed from eth0 to web0", "1 refreshed")
+	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
+}
+
 // relink does not call an interface gone if it exists and cannot be remembered.
 func TestRefreshOfWhatCanNotBeRemembered(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)

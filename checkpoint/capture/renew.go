@@ -241,11 +241,11 @@ func mergeLostParts(recorded, live []netstate.Device, uptime time.Duration) []ne
 			live[i].Carried = recorded[i].Carried
 		}
 		if members, lost := mergeLostMembers(recorded[i], live[i]); lost {
-			bond, index, carried := *recorded[i].Bond, live[i].IfIndex, live[i].Carried
+			bond, name, index, carried := *recorded[i].Bond, live[i].Name, live[i].IfIndex, live[i].Carried
 			// A bond without members has a wrong MAC and wrong options.
 			live[i] = recorded[i]
 			bond.Members = members
-			live[i].Bond, live[i].IfIndex, live[i].Carried = &bond, index, carried
+			live[i].Bond, live[i].Name, live[i].IfIndex, live[i].Carried = &bond, name, index, carried
 		}
 	}
 	return live

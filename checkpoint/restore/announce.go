@@ -75,7 +75,7 @@ func (s *attachmentState) hasCarrier(host netstate.Devices) bool {
 	switch {
 	case s.outcome.NoCarrier == "":
 		return true
-	case !s.outcome.ownLink:
+	case !s.outcome.OwnLink:
 		parent, exists := host.ByIndex(s.parentIndex)
 		return exists && parent.Carrier
 	}
@@ -95,7 +95,7 @@ func cutOffLines(states []*attachmentState) (lines []string) {
 	var causes []string
 	count, owed := map[string]int{}, map[string]int{}
 	for _, s := range states {
-		cause := s.outcome.cutOffCause()
+		_, cause := s.outcome.CutOff()
 		causes = appendNew(causes, cause)
 		count[cause]++
 		if s.outcome.AnnouncementOwed {
@@ -112,16 +112,17 @@ func cutOffLines(states []*attachmentState) (lines []string) {
 	return lines
 }
 
-// cutOffCause says why the attachment is not connected.
-func (o Outcome) cutOffCause() string {
-	device := cmp.Or(o.NoCarrier, o.Parent)
-	if o.ownLink || device == "" {
-		device = o.Interface.Link.Name + " of " + o.sandboxName()
+// CutOff says why the attachment is not connected, or not known to its neighbours, and which device of the host is the cause. device is empty
+// if that is in the sandbox.
+func (o Outcome) CutOff() (device, reason string) {
+	if !o.OwnLink {
+		device = cmp.Or(o.NoCarrier, o.Parent)
 	}
+	subject := cmp.Or(device, o.Interface.Link.Name+" of "+o.SandboxName())
 	if o.NoCarrier == "" {
-		return device + " has carrier, but the neighbours do not know yet"
+		return device, subject + " has carrier, but the neighbours do not know yet"
 	}
-	return device + " has no carrier"
+	return device, subject + " has no carrier"
 }
 
 // isAnnounced says that the neighbours are told the addresses of the interface. An interface on top of

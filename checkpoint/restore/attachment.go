@@ -17,12 +17,12 @@ type attachmentRestore struct {
 	node   *Restorer
 	dryRun bool
 	scope  repairScope
-	// devices are those of the host.
-	devices netstate.Devices
-	record  checkpoint.Record
-	sandbox *kernel.Namespace
-	state   *attachmentState
-	outcome *Outcome
+	// devices are those of the host, in a dry run as they will be. present are those that are there.
+	devices, present netstate.Devices
+	record           checkpoint.Record
+	sandbox          *kernel.Namespace
+	state            *attachmentState
+	outcome          *Outcome
 	// parent is the device to build on, and parents are those from it down, as they are now.
 	parent  netstate.LiveDevice
 	parents []netstate.Device
@@ -52,7 +52,7 @@ func (w *attachmentRestore) execute() error {
 	}
 	w.outcome.addSteps(slices.Concat(w.sandboxSteps, steps))
 	switch {
-	case len(w.sandboxSteps)+len(steps)+len(w.outcome.hostSteps) == 0:
+	case len(w.sandboxSteps)+len(steps)+len(w.outcome.HostSteps) == 0:
 		// Nobody says that pods are cut off because a member of their bond is back.
 		owed := w.record.AnnouncementOwed || w.record.HasOldParent(w.state.foundParents) || !w.dryRun && tellsChange(w.record, w.state.foundParents)
 		w.outcome.AnnouncementOwed = owed && isAnnounced(w.record.Interface)
@@ -61,6 +61,9 @@ func (w *attachmentRestore) execute() error {
 			return nil
 		}
 	case w.dryRun:
+		if live := w.outcome.Live; live != nil {
+			w.outcome.Worse = w.worseReason(*live)
+		}
 		return nil
 	default:
 		w.noteOwed()
@@ -220,7 +223,7 @@ func (w *attachmentRestore) checkCarrier() {
 	case onHost(&w.record) && !w.parent.Carrier:
 		o.NoCarrier = w.parent.Name
 	case !w.carrier:
-		o.NoCarrier, o.ownLink = w.record.Interface.Link.Name, true
+		o.NoCarrier, o.OwnLink = w.record.Interface.Link.Name, true
 	}
 }
 

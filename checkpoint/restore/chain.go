@@ -129,7 +129,7 @@ func (c *chainRestore) restoreAttachment(record checkpoint.Record, s *attachment
 
 func (c *chainRestore) newAttachment(record checkpoint.Record, sandbox *kernel.Namespace, s *attachmentState) *attachmentRestore {
 	return &attachmentRestore{
-		node: c.run.node, dryRun: c.run.opts.DryRun, scope: c.run.scopes[record.Attachment], devices: c.host.devices,
+		node: c.run.node, dryRun: c.run.opts.DryRun, scope: c.run.scopes[record.Attachment], devices: c.host.devices, present: c.host.live,
 		record: record, sandbox: sandbox, state: s, outcome: &s.outcome,
 	}
 }
@@ -162,7 +162,8 @@ func (c *chainRestore) reportUnconnected(ctx context.Context) {
 	rest := c.attachments.pending()
 	for _, s := range rest {
 		if o := &s.outcome; ctx.Err() != nil && !dryRun {
-			o.Reason = joinReasons(o.Reason, "interrupted: "+o.cutOffCause())
+			_, cause := o.CutOff()
+			o.Reason = joinReasons(o.Reason, "interrupted: "+cause)
 		}
 	}
 	for _, text := range cutOffLines(rest) {

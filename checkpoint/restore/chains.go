@@ -60,7 +60,7 @@ func parentChains(records []checkpoint.Record) (chains [][]netstate.Device) {
 			continue
 		}
 		parents := records[i].Interface.Parents
-		if key := chainKey(parents); !known[key] {
+		if key := planKey(parents); !known[key] {
 			known[key] = true
 			chains = append(chains, parents)
 		}

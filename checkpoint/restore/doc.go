@@ -18,6 +18,6 @@
 // the reason, and what the action needs. apply (apply.go) is the one switch that carries steps out, in the host and in a sandbox. A dry run
 // makes the same plan, carries nothing out, and returns the same Report.
 //
-// The Report has an Outcome for each attachment. Causes groups those that are not as recorded by what they
+// The Report has an Outcome for each attachment. checkpoint/status groups those that are not as recorded by what they
 // have in common. Report.Devices says how the parents are.
 package restore

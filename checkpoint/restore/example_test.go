@@ -23,8 +23,8 @@ func ExampleRun() {
 	for _, step := range report.Parents {
 		fmt.Printf("in the host: %s: %s\n", step, step.Reason)
 	}
-	for _, cause := range restore.Causes(report) {
-		fmt.Printf("%d attachments of %d pods: %s\n", len(cause.Attachments), cause.Pods, cause.Reason)
+	for _, o := range report.Attachments {
+		fmt.Printf("%s: %s: %s\n", o.Attachment, o.State, o.FullReason())
 	}
 	fmt.Println("as recorded:", report.AsRecorded())
 	// Output: as recorded: true

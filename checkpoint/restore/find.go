@@ -12,7 +12,7 @@ import (
 
 // find returns the place of the device that the recorded one is now. What the operator said decides
 // first. Hardware is known by its permanent MAC, then by its address on the bus, whatever its name.
-// Anything else is known by its name and kind.
+// Anything else is known by its kind, and by its index until it is gone. After that it is known by its name.
 func (p *ParentPlan) find(recorded netstate.Device) (index int, note string, problem *Problem) {
 	if name, ok := p.Mapped[recorded.Name]; ok {
 		if i := p.byName(name); i >= 0 {
@@ -25,6 +25,9 @@ func (p *ParentPlan) find(recorded netstate.Device) (index int, note string, pro
 		return p.findNIC(wanted)
 	}
 	i := p.byName(recorded.Name)
+	if found := p.byIndex(recorded); found >= 0 && found != i {
+		return found, fmt.Sprintf("%s is now %s (the same index %d)", recorded.Name, p.devices[found].Name, recorded.IfIndex), nil
+	}
 	if i < 0 {
 		return 0, "", transientf("%s (%s) is not there", recorded.Name, recorded.Kind)
 	}
@@ -57,6 +60,13 @@ func (p *ParentPlan) byName(name string) int {
 		}
 	}
 	return -1
+}
+
+// byIndex returns the place of the device that has the recorded index and kind, -1 for none: no later device gets the index by itself.
+func (p *ParentPlan) byIndex(recorded netstate.Device) int {
+	return slices.IndexFunc(p.devices, func(d netstate.LiveDevice) bool {
+		return recorded.IfIndex != 0 && d.Index == recorded.IfIndex && d.Kind == recorded.Kind
+	})
 }
 
 // findHostNIC returns the NIC in the host that is to be moved to its sandbox as the link. A VF is never moved, even if an old record names it.

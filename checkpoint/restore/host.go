@@ -246,13 +246,11 @@ func (c *chainRestore) findParent(w *attachmentRestore) error {
 	lacking := c.host.after.stepsConcerning(result.Parent.Index, c.host.after.steps)
 	switch {
 	case result.Problem != nil:
-		w.outcome.failure = causeKey{kind: CauseDevice, device: recorded[result.problemAt].Name}
 		return result.Problem
 	case result.Parent.Index < 0 && !w.dryRun:
-		w.outcome.failure = causeKey{kind: CauseDevice, device: lacking[0].Device}
-		return errors.New(failureReasons(lacking, c.host.results))
+		return &Problem{Device: lacking[0].Device, Reason: failureReasons(lacking, c.host.results)}
 	}
-	w.outcome.hostSteps, w.outcome.base = c.host.after.stepsConcerning(result.Parent.Index, c.host.steps), result.Found[len(result.Found)-1].Name
+	w.outcome.HostSteps, w.outcome.Base = c.host.after.stepsConcerning(result.Parent.Index, c.host.steps), result.Found[len(result.Found)-1].Name
 	return w.useParent(c.host.after, result)
 }
 
@@ -267,13 +265,12 @@ func (c *chainRestore) findNIC(w *attachmentRestore) error {
 	nic, _, problem := c.host.after.findHostNIC(w.record.Interface.Link)
 	c.attachments.mu.Unlock()
 	if problem != nil {
-		err := w.checkIdentity(nil)
-		if err == nil {
-			w.outcome.failure = causeKey{kind: CauseDevice, device: nameInHost(w.record.Interface.Link)}
-			return problem
+		problem.Device = nameInHost(w.record.Interface.Link)
+		if err := w.checkIdentity(nil); err != nil {
+			return err
 		}
-		return err
+		return problem
 	}
-	w.parent, w.outcome.Parent, w.outcome.base = nic, nic.Name, nic.Name
+	w.parent, w.outcome.Parent, w.outcome.Base = nic, nic.Name, nic.Name
 	return nil
 }

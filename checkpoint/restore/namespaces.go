@@ -76,7 +76,7 @@ func (n namespaces) movedNotes(records []checkpoint.Record) (notes []string) {
 	for _, record := range records {
 		if path := n.moved[record.Namespace]; path != "" {
 			notes = appendNew(notes, fmt.Sprintf("%s: the sandbox is not at %s any more, but at %s: relink capture --refresh %s records that",
-				outcomeOf(record).sandboxName(), record.Namespace.Path, path, record.Attachment.ContainerID))
+				outcomeOf(record).SandboxName(), record.Namespace.Path, path, record.Attachment.ContainerID))
 		}
 	}
 	return notes
@@ -103,7 +103,7 @@ func (n namespaces) proveGone(ctx context.Context, missing []*attachmentState) {
 	for _, s := range missing {
 		switch {
 		case n.unasked:
-			s.outcome.State, s.outcome.failure, s.outcome.Reason = Failed, namespaceUnproven, s.missing.Error()
+			s.outcome.fail(Problem{Reason: s.missing.Error(), Cause: namespaceUnproven})
 		case proven == nil:
 			s.outcome.setFailed(change.ErrNotTried)
 		default:
@@ -113,10 +113,10 @@ func (n namespaces) proveGone(ctx context.Context, missing []*attachmentState) {
 }
 
 // The causes for which nothing is restored in a namespace that is not at its path.
-var (
-	namespaceKept = causeKey{kind: CauseKept, detail: "the sandboxes are not at their paths any more, but something keeps their network namespaces: " +
-		"nothing is restored in them. If the pod is gone: relink forget CONTAINER-ID --force"}
-	namespaceUnproven = causeKey{kind: CauseKept, detail: "the sandboxes are not at their paths any more, and nobody knows whether they are gone"}
+const (
+	namespaceKept = "the sandboxes are not at their paths any more, but something keeps their network namespaces: " +
+		"nothing is restored in them. If the pod is gone: relink forget CONTAINER-ID --force"
+	namespaceUnproven = "the sandboxes are not at their paths any more, and nobody knows whether they are gone"
 )
 
 // setNamespaceOutcome fills in the outcome of an attachment whose namespace is missing, by the evidence.
@@ -126,22 +126,18 @@ func (s *attachmentState) setNamespaceOutcome(evidence sandbox.Evidence) {
 	if !errors.Is(s.missing, kernel.ErrNoNamespace) { // That error names the path.
 		reason = path + ": " + reason
 	}
-	o.State = Failed
 	switch {
 	case evidence.Verdict == sandbox.VerdictGone:
 		o.State, o.Reason = SandboxGone, "the sandbox is gone: "+reason
 	case evidence.Verdict == sandbox.VerdictUnknown:
-		o.failure = namespaceUnproven
-		o.Reason = fmt.Sprintf("%s; whether the sandbox is gone is not known: %s", reason, evidence.Reason)
+		o.fail(Problem{Cause: namespaceUnproven, Reason: fmt.Sprintf("%s; whether the sandbox is gone is not known: %s", reason, evidence.Reason)})
 	case evidence.KeptBy == "":
-		o.Reason = reason + " when it was looked at first, and is back now: restore again"
+		o.fail(Problem{Reason: reason + " when it was looked at first, and is back now: restore again"})
 	case s.namespace.Cookie == 0:
-		o.failure = namespaceKept
-		o.Reason = fmt.Sprintf("%s; %s keeps the recorded namespace, or another one that has its inode now. The record has no cookie to tell. "+
-			"If a pod lives in it: relink capture --refresh %s records it again", reason, evidence.KeptBy, o.argument())
+		o.fail(Problem{Cause: namespaceKept, Reason: fmt.Sprintf("%s; %s keeps the recorded namespace, or another one that has its inode now. The record has no cookie to tell. "+
+			"If a pod lives in it: relink capture --refresh %s records it again", reason, evidence.KeptBy, o.argument())})
 	default:
-		o.failure = namespaceKept
-		o.Reason = fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
-			"If the pod is gone: relink forget %s --force", reason, evidence.KeptBy, o.Attachment.ContainerID)
+		o.fail(Problem{Cause: namespaceKept, Reason: fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
+			"If the pod is gone: relink forget %s --force", reason, evidence.KeptBy, o.Attachment.ContainerID)})
 	}
 }

@@ -159,7 +159,12 @@ func TestARenamedInterface(t *testing.T) {
 		change string
 		says   []string
 	}{
-		"renamed alone":            {"ip link set eth0 down name web0 up", []string{"eth0 was renamed: it is there as web0", "relink capture --refresh", "ip link set web0 name eth0"}},
+		"renamed, without its routes": {"ip link set eth0 down; ip link set eth0 name web0 up", []string{
+			"eth0 was renamed: it is there as web0", "route 10.101.0.0/16 via 10.1.0.1 is missing. Rename it back, and relink restore repairs it", "ip link set web0 name eth0",
+		}},
+		"renamed alone": {"ip link set eth0 down name web0 up", []string{
+			"eth0 was renamed: it is there as web0", "relink capture --refresh c1), or rename it back", "ip link set web0 name eth0",
+		}},
 		"and given another MAC":    {"ip link set eth0 down name web0 address 02:00:00:00:0b:01 up", []string{"as web0", "with the MAC 02:00:00:00:0b:01 instead of 02:00:00:00:00:01"}},
 		"and another in its place": {"ip link set eth0 down name web0 up; ip link add eth0 type veth peer name peer", []string{"as web0"}},
 	} {

@@ -42,10 +42,8 @@ type ReadyChain struct {
 	// Found is the recorded chain with the names and hardware that were found for
 	// it.
 	Found []netstate.Device
-	// Problem is why the chain can't be built on, nil if it can. problemAt is the place of the
-	// recorded device that it is about.
-	Problem   *Problem
-	problemAt int
+	// Problem is why the chain can't be built on, nil if it can.
+	Problem *Problem
 	// unsure says that a better device may still appear.
 	unsure bool
 	notes  []string
@@ -65,7 +63,7 @@ func NewParentPlan(devices netstate.Devices, recorded []netstate.Member, opts Pa
 // chain plans for the parents, which are in the order from the interface down. It says on which device
 // the interface is to be built.
 func (p *ParentPlan) chain(parents []netstate.Device) (r ReadyChain) {
-	key := chainKey(parents)
+	key := planKey(parents)
 	if known, ok := p.results[key]; ok {
 		return known
 	}
@@ -80,7 +78,7 @@ func (p *ParentPlan) chain(parents []netstate.Device) (r ReadyChain) {
 			index, r.Problem = p.planVLAN(recorded, parents[i+1], r.Parent, &r)
 		}
 		if r.Problem != nil {
-			r.problemAt = i
+			r.Problem.Device = recorded.Name
 			return r
 		}
 		p.identify(&r.Found[i], index)
@@ -91,8 +89,16 @@ func (p *ParentPlan) chain(parents []netstate.Device) (r ReadyChain) {
 	return r
 }
 
-// chainKey returns what matters of a chain for the plan, as a key to compare chains by. The indices do not
-// matter: the plan knows devices by their hardware and their names.
+// planKey returns what matters of a chain for the plan, as a key: its base can be known by its index.
+func planKey(parents []netstate.Device) string {
+	base := netstate.Device{}
+	if len(parents) > 0 {
+		base = parents[len(parents)-1]
+	}
+	return fmt.Sprintf("%d %s", base.IfIndex, chainKey(parents))
+}
+
+// chainKey returns what a record tells of a chain, as a key to compare chains by. The indices do not matter.
 func chainKey(parents []netstate.Device) string {
 	var key strings.Builder
 	for _, d := range netstate.WithIndices(parents, nil) {

@@ -26,6 +26,16 @@ func TestPlanOfABase(t *testing.T) {
 			there: nil, chains: oneChain(deviceOfKind(netstate.KindNIC, "dummy0")),
 			want: planResult{On: list(""), Broken: list("dummy0 (nic) is not there ?")},
 		},
+		"renamed bond, known by its index": {
+			there:  devices{up(7, deviceOfKind("bridge", "bond4"), 0), up(9, bond("uplink"), 0), up(11, vlan("vlan3", 3), 9)},
+			chains: []stack{{indexed(9, bond("bond4"))}, {vlan("bond4.3", 3), indexed(9, bond("bond4"))}},
+			want: planResult{On: list("uplink", "vlan3"), Notes: list("bond4 is now uplink (the same index 9)", "bond4 is now uplink (the same index 9)",
+				"bond4.3 is now vlan3 (same VLAN 3 on uplink)")},
+		},
+		"another device with the index": {
+			there: devices{up(9, deviceOfKind("bridge", "br0"), 0), up(10, bond("bond4"), 0)}, chains: oneChain(indexed(9, bond("bond4"))),
+			want: planResult{On: list("bond4")},
+		},
 		"device of another kind under the name": {
 			there: devices{up(2, deviceOfKind("bridge", "team0"), 0)}, chains: oneChain(deviceOfKind("team", "team0")),
 			want: planResult{On: list(""), Broken: list("team0 is a bridge now, recorded as a team: left alone")},

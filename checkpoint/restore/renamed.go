@@ -25,10 +25,14 @@ func (w *attachmentRestore) checkIdentity(owner *netstate.Link) error {
 		return err
 	}
 	if name != "" {
-		live, err := kernel.Capture(w.node.host, w.sandbox, w.devices, name, kernel.Extent{})
+		wanted, err := w.wantedState()
+		if err != nil {
+			return err
+		}
+		live, err := kernel.Capture(w.node.host, w.sandbox, w.devices, name, kernel.ExtentOf(wanted))
 		switch {
 		case err == nil && isRenamed(w.record.Interface, live, w.parents) && inside.belongsTo(w.record, live.Link):
-			return renamedProblem(w.record, live.Link, w.sandbox.Path())
+			return renamedProblem(w.record, live.Link, w.worseReason(live), w.sandbox.Path())
 		case err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported):
 			return err
 		}
@@ -45,6 +49,11 @@ func (w *attachmentRestore) checkIdentity(owner *netstate.Link) error {
 	return &Problem{Reason: fmt.Sprintf(
 		"%s is gone, and its name is that of %s now, which was renamed: rename that back (nsenter --net=%s ip link set %s name %s), and restore again",
 		owner.Name, oldName, w.sandbox.Path(), owner.Name, oldName)}
+}
+
+// worseReason says why a capture would not record the live interface. wantedState was called before.
+func (w *attachmentRestore) worseReason(live netstate.Interface) string {
+	return netstate.WorseReason(*w.wanted, live, w.present.FirstDown(live.Parents), netstate.Diff(*w.wanted, live), false)
 }
 
 // nameOfIndex returns the name of the device that has the recorded index and not the recorded name, "" if there is none.
@@ -124,16 +133,22 @@ func isRenamed(recorded, live netstate.Interface, parents []netstate.Device) boo
 	return recordedNIC == nil || liveNIC != nil && *recordedNIC == *liveNIC
 }
 
-// renamedProblem says as what the interface is there and what to do about it. restore does not rename it back. Whoever renames
+// renamedProblem says as what the interface is there and what to do about it. worse says why capture --refresh refuses it: what it has lost
+// comes back when it has its name again. restore does not rename it back. Whoever renames
 // a pod's interface, as KubeVirt does, works with it under the new name. And before Linux 6.2 it would
 // have to go down for that, and would lose its routes.
-func renamedProblem(recorded checkpoint.Record, live netstate.Link, sandbox string) *Problem {
+func renamedProblem(recorded checkpoint.Record, live netstate.Link, worse, sandbox string) *Problem {
 	link := recorded.Interface.Link
 	mac := ""
 	if link.MAC != "" && link.MAC != live.MAC {
 		mac = fmt.Sprintf(", with the MAC %s instead of %s", live.MAC, link.MAC)
 	}
-	return &Problem{Reason: fmt.Sprintf(
-		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: record the new name (relink capture --refresh %s), or rename it back (nsenter --net=%s ip link set %s name %s)",
-		link.Name, live.Name, link.Index, mac, outcomeOf(recorded).argument(), sandbox, live.Name, link.Name)}
+	cause := "the interface was renamed: relink capture --refresh records the new name"
+	advice := fmt.Sprintf("record the new name (relink capture --refresh %s), or rename it back", outcomeOf(recorded).argument())
+	if worse != "" {
+		cause, advice = "the interface was renamed, and has lost something: rename it back", worse+". Rename it back, and relink restore repairs it"
+	}
+	return &Problem{Cause: cause, Reason: fmt.Sprintf(
+		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: %s (nsenter --net=%s ip link set %[2]s name %[1]s)",
+		link.Name, live.Name, link.Index, mac, advice, sandbox)}
 }

@@ -11,15 +11,17 @@ import (
 // State is how an attachment is, or what became of it.
 type State string
 
-// The states. A dry run has ToRestore, ToRepair and Blocked in the place of Restored, Repaired and Failed: nobody has
-// tried.
+// The states. A dry run has ToRestore and ToRepair in the place of Restored and Repaired, and Waiting or Blocked in the place of Failed:
+// nobody has tried.
 const (
 	AsRecorded State = "as recorded"
 	Restored   State = "restored"
 	Repaired   State = "repaired"
 	ToRestore  State = "to restore"
 	ToRepair   State = "to repair"
-	Blocked    State = "blocked"
+	// Waiting: a device of the host is not there, and may still come (Outcome.Problem).
+	Waiting State = "waiting"
+	Blocked State = "blocked"
 	// SandboxGone: the network namespace is proven gone, and so nothing is to be
 	// restored. It is no failure.
 	SandboxGone State = "sandbox gone"
@@ -28,8 +30,20 @@ const (
 	NotTried State = "not tried"
 )
 
-// dryRunStates has what a dry run reports in the place of a state.
-var dryRunStates = map[State]State{Restored: ToRestore, Repaired: ToRepair, Failed: Blocked}
+// dryRunState is what a dry run reports in the place of the state.
+func (o Outcome) dryRunState() State {
+	switch {
+	case o.State == Restored:
+		return ToRestore
+	case o.State == Repaired:
+		return ToRepair
+	case o.State == Failed && o.Problem.Transient && o.Problem.Device != "":
+		return Waiting
+	case o.State == Failed:
+		return Blocked
+	}
+	return o.State
+}
 
 // Outcome is what is reported of one attachment.
 type Outcome struct {
@@ -54,13 +68,14 @@ type Outcome struct {
 	// NoCarrier is the device whose missing carrier cuts the attachment off: its parent, or the
 	// interface itself. It is empty if nothing is missing.
 	NoCarrier string `json:"noCarrier,omitempty"`
-	// Causes uses these. ownLink says that NoCarrier is the interface itself. base is the name that the lowest device in the host has now.
-	// hostSteps are the steps in the host that the attachment needs. failure is why the attachment failed, if others can fail for the same
-	// cause.
-	ownLink   bool
-	base      string
-	hostSteps []Step
-	failure   causeKey
+	// Worse says why a capture would not record how the interface is now, empty if it would. Only a dry run fills it in.
+	Worse string `json:"-"`
+	// Base is the name that the lowest device in the host has now. HostSteps are the steps in the host that the attachment needs. Problem
+	// is why it failed. OwnLink says that NoCarrier is the interface itself.
+	Base      string  `json:"-"`
+	HostSteps []Step  `json:"-"`
+	Problem   Problem `json:"-"`
+	OwnLink   bool    `json:"-"`
 }
 
 // IsAsRecorded says that the attachment is as recorded now.
@@ -68,20 +83,14 @@ func (o Outcome) IsAsRecorded() bool {
 	return o.State == AsRecorded || o.State == Restored || o.State == Repaired
 }
 
-// sandboxName names the sandbox for people: by its pod, or by its container ID where that is not known.
-func (o Outcome) sandboxName() string {
-	if o.Pod.Name == "" {
-		return "sandbox " + o.argument()
-	}
-	return o.argument()
+// SandboxName names the sandbox for people: by its pod, or by its container ID where that is not known.
+func (o Outcome) SandboxName() string {
+	return o.Pod.Or("sandbox " + o.Attachment.ContainerID)
 }
 
 // argument is what names the sandbox on a command line.
 func (o Outcome) argument() string {
-	if o.Pod.Name == "" {
-		return o.Attachment.ContainerID
-	}
-	return o.Pod.String()
+	return o.Pod.Or(o.Attachment.ContainerID)
 }
 
 // Differs says that something is wrong with the attachment: it is not as recorded, and its

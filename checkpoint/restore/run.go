@@ -150,7 +150,7 @@ func (r *Restorer) Run(ctx context.Context, opts Options) (*Result, error) {
 	report.Attachments = append(report.Attachments, unreadableOutcomes(records, unreadable)...)
 	if opts.DryRun {
 		for i, o := range report.Attachments {
-			report.Attachments[i].State = cmp.Or(dryRunStates[o.State], o.State)
+			report.Attachments[i].State = o.dryRunState()
 		}
 		dropDetached(ctx, r.store, report)
 	}
@@ -260,10 +260,9 @@ func (r *Report) add(chain Report) {
 func unreadableOutcomes(records []checkpoint.Record, unreadable []checkpoint.Unreadable) (outcomes []Outcome) {
 	things := selection.WithPods(checkpoint.Candidates(records, unreadable))[len(records):]
 	for i, u := range unreadable {
-		outcomes = append(outcomes, Outcome{
-			Attachment: attachment.Key{Network: things[i].Network, ContainerID: u.ContainerID, IfName: u.IfName}, Pod: things[i].Pod,
-			State: Failed, Reason: u.Err.Error(), failure: causeKey{kind: CauseUnreadable, detail: unreadableReason(u.Err)},
-		})
+		o := Outcome{Attachment: attachment.Key{Network: things[i].Network, ContainerID: u.ContainerID, IfName: u.IfName}, Pod: things[i].Pod}
+		o.fail(Problem{Reason: u.Err.Error(), Cause: "the checkpoint cannot be read"})
+		outcomes = append(outcomes, o)
 	}
 	return outcomes
 }
@@ -301,7 +300,7 @@ func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 		if onHost(record) && len(record.Interface.Parents) > 0 {
 			s.parentIndex = record.Interface.Parents[0].IfIndex
 		} else {
-			o.NoCarrier, o.ownLink = record.Interface.Link.Name, true
+			o.NoCarrier, o.OwnLink = record.Interface.Link.Name, true
 		}
 		owed.states, result.Attachments = append(owed.states, s), append(result.Attachments, *o)
 	}

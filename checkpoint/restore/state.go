@@ -53,10 +53,10 @@ func outcomeOf(record checkpoint.Record) Outcome {
 // addSteps adds steps that bring the attachment back, to those in the host and those that are done already.
 func (o *Outcome) addSteps(steps []Step) {
 	o.Steps = slices.Concat(o.Steps, steps)
-	if len(o.hostSteps)+len(o.Steps) == 0 {
+	if len(o.HostSteps)+len(o.Steps) == 0 {
 		return
 	}
-	o.State, o.ParentReason, o.Reason = Repaired, stepReasons(o.hostSteps), stepReasons(o.Steps)
+	o.State, o.ParentReason, o.Reason = Repaired, stepReasons(o.HostSteps), stepReasons(o.Steps)
 	if slices.ContainsFunc(o.Steps, func(s Step) bool { return s.Action == Create || s.Action == MoveNIC }) {
 		o.State = Restored
 	}
@@ -64,11 +64,19 @@ func (o *Outcome) addSteps(steps []Step) {
 
 // setFailed makes the state Failed, or NotTried, with the error on one line as the reason.
 func (o *Outcome) setFailed(err error) {
-	o.State, o.Reason = Failed, printable.Joined(err)
+	problem := Problem{}
+	if found := (*Problem)(nil); errors.As(err, &found) {
+		problem = *found
+	}
+	problem.Reason = printable.Joined(err)
+	o.fail(problem)
 	if errors.Is(err, change.ErrNotTried) {
 		o.State = NotTried
 	}
 }
+
+// fail makes the state Failed.
+func (o *Outcome) fail(p Problem) { o.State, o.Reason, o.Problem = Failed, p.Reason, p }
 
 // onHost says that the interface is on devices of the host.
 func onHost(record *checkpoint.Record) bool {

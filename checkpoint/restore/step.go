@@ -119,6 +119,10 @@ type Problem struct {
 	Reason string
 	// Transient says that waiting may solve it: a device may still appear.
 	Transient bool
+	// Device is the recorded name of the device of the host that it is about, empty if it is about none.
+	Device string
+	// Cause says it for all attachments that have the problem. It is empty if Reason has nothing of one of them only.
+	Cause string
 }
 
 func problemf(format string, args ...any) *Problem {

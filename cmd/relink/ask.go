@@ -26,21 +26,27 @@ var addAgent = func(ctx context.Context, sources *audit.Sources) {
 	sources.Runtime, sources.Judge, sources.Asker = agent, agent, agent
 }
 
-// auditSources opens what an audit reads.
-func auditSources(cmd *cobra.Command, leases leaseDir, cacheDir string) (sources audit.Sources, err error) {
+// leaseSources opens what is read of this node's files.
+func leaseSources(cmd *cobra.Command, leases leaseDir, cacheDir string) (sources audit.Sources, err error) {
 	if sources.Store, err = openStore(cmd); err != nil {
 		return sources, err
 	}
 	if _, err := leases.path(); err != nil {
 		return sources, err
 	}
-	if err := sources.OpenLeases(string(leases)); err != nil {
-		return sources, needsRoot(err)
+	sources.CacheDir, sources.AllProcesses = cacheDir, allProcesses()
+	return sources, needsRoot(sources.OpenLeases(string(leases)))
+}
+
+// auditSources opens what an audit reads.
+func auditSources(cmd *cobra.Command, leases leaseDir, cacheDir string) (audit.Sources, error) {
+	sources, err := leaseSources(cmd, leases, cacheDir)
+	if err != nil {
+		return sources, err
 	}
 	for _, store := range sources.Leases {
 		store.OnWait(printLockWait(os.Stderr))
 	}
-	sources.CacheDir, sources.AllProcesses = cacheDir, allProcesses()
 	addAgent(cmd.Context(), &sources)
 	return sources, nil
 }

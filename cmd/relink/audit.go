@@ -9,6 +9,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/sandbox"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -55,23 +56,22 @@ output names it; 2: usage or environment.`,
 }
 
 func auditLines(report audit.NodeReport, s *screen) {
-	var lines []findingLine
+	var lines []reportLine
 	for _, f := range report.Findings {
 		switch {
 		case s.quiet && f.Severity != audit.Error, f.Kind == audit.Fine && !s.verbose:
 			continue
 		}
-		head := string(f.Severity) + ": " + string(f.Kind)
+		head, after := string(f.Severity)+": "+string(f.Kind), ""
 		if f.Kind == audit.Fine {
 			head = string(f.Kind)
 		}
-		evidence := strings.Join(f.Evidence, "; ")
 		if f.Proven {
-			evidence += ". relink gc frees it"
+			after = ". relink gc frees it"
 		}
-		lines = append(lines, findingLine{head: head, finding: f, text: evidence})
+		lines = append(lines, findingLine(f, head, after))
 	}
-	writeFindings(lines, s)
+	writeLines(lines, s)
 	printUnseen(report.Problems, report.Notes, report.OwnersUnasked, s)
 	s.info(auditSummary(report))
 }
@@ -102,20 +102,14 @@ func auditSummary(report audit.NodeReport) string {
 	return summary
 }
 
-// findingLine is the line for one finding, or for many that are alike.
-type findingLine struct {
-	// head is what it is. The lines below one head that say the same are folded.
-	head    string
-	finding audit.Finding
-	text    string
-}
-
-// name names the thing: an address by itself, an attachment by its pod, sandbox and interface.
-func (l findingLine) name() string {
-	f := l.finding
+// findingLine is the line of a finding. An address is named by itself, an attachment by its pod, sandbox and interface. after follows the
+// evidence. Its first piece differs from one namespace that is gone to the next.
+func findingLine(f audit.Finding, head, after string) reportLine {
+	line := reportLine{head: head, noun: "attachment", short: f.Pod.Or(selection.ShortID(f.Attachment.ContainerID)), text: strings.Join(f.Evidence, "; ") + after}
 	var words []string
 	if f.Address.IsValid() {
-		words = append(words, f.Address.String())
+		line.noun, line.short = "address", f.Address.String()
+		words = append(words, line.short)
 	}
 	if f.Pod.Name != "" {
 		words = append(words, f.Pod.String())
@@ -132,36 +126,9 @@ func (l findingLine) name() string {
 	if usual, err := lease.Dir(""); f.LeaseDir != "" && (err != nil || f.LeaseDir != usual) {
 		words = append(words, "in "+f.LeaseDir)
 	}
-	return strings.Join(words, " ")
-}
-
-// short is the name in a list.
-func (l findingLine) short() string {
-	switch f := l.finding; {
-	case f.Address.IsValid():
-		return f.Address.String()
-	case f.Pod.Name != "":
-		return f.Pod.String()
-	default:
-		return selection.ShortID(f.Attachment.ContainerID)
+	line.subject = strings.Join(words, " ")
+	if f.Fields.NamespaceState == sandbox.VerdictGone && len(f.Evidence) > 0 {
+		line.group = strings.Join(append([]string{"the network namespaces are gone"}, f.Evidence[1:]...), "; ") + after
 	}
-}
-
-// writeFindings writes a line for each finding, or one line for many that say the same.
-func writeFindings(lines []findingLine, s *screen) {
-	for _, alike := range foldEqual(lines, s, func(l findingLine) string { return l.head + "\x00" + l.text }) {
-		l := alike[0]
-		subject := l.name()
-		if len(alike) > 1 {
-			subject = fmt.Sprintf("%d of them (%s)", len(alike), firstNames(alike, findingLine.short))
-		}
-		line := l.head
-		if subject != "" {
-			line += ": " + subject
-		}
-		if l.text != "" {
-			line += ": " + l.text
-		}
-		s.printf("%s", line)
-	}
+	return line
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
-	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/checkpoint/status"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -56,17 +56,7 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 // without a checkpoint.
 type checkReport struct {
 	restore.Report
-	Uncaptured []uncaptured `json:"unremembered"`
-}
-
-// uncaptured is an interface of a running sandbox without a checkpoint. It has the key that relink capture would give
-// it.
-type uncaptured struct {
-	Attachment attachment.Key       `json:"attachment"`
-	Pod        attachment.Pod       `json:"pod,omitzero"`
-	Namespace  attachment.Namespace `json:"namespace"`
-	// Reason says what keeps relink capture from writing one, if anything does.
-	Reason string `json:"why,omitempty"`
+	Uncaptured []capture.InterfaceOutcome `json:"unremembered"`
 }
 
 func check(ctx context.Context, opts restore.Options, cacheDir string, s *screen) error {
@@ -85,11 +75,9 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, s *screen
 			return err
 		}
 	}
-	missing, problems := splitFailed(missing)
+	missing, problems := status.SplitUnrecorded(missing)
 	report.Problems = append(report.Problems, problems...)
-	return s.present(checkReport{report, uncapturedList(missing)}, report.AsRecorded() && len(missing) == 0, func() {
-		checkLines(report, missing, opts.Store.Dir(), s)
-	})
+	return s.present(checkReport{report, missing}, report.AsRecorded() && len(missing) == 0, func() { checkLines(report, missing, opts.Store.Dir(), s) })
 }
 
 // errInterrupted says that relink did not look at everything, so it does not know the rest.
@@ -112,18 +100,6 @@ func findUncaptured(ctx context.Context, store *checkpoint.Store, cacheDir strin
 		return nil, errInterrupted
 	}
 	return missing, err
-}
-
-// splitFailed returns the interfaces without a checkpoint, and what could not be looked at.
-func splitFailed(found []capture.InterfaceOutcome) (missing []capture.InterfaceOutcome, problems []string) {
-	for _, o := range found {
-		if o.State == change.Failed {
-			problems = append(problems, o.Reason)
-		} else {
-			missing = append(missing, o)
-		}
-	}
-	return missing, problems
 }
 
 // selectAll selects among the checkpoints and the interfaces without one together, because a name may
@@ -164,43 +140,24 @@ func selectAll(store *checkpoint.Store, filter selection.Selection, missing []ca
 	return &narrow, missing, nil
 }
 
-func uncapturedList(found []capture.InterfaceOutcome) []uncaptured {
-	list := []uncaptured{}
-	for _, f := range found {
-		list = append(list, uncaptured{Attachment: f.Attachment, Pod: f.Pod, Namespace: f.Namespace, Reason: f.Reason})
+// attachmentLine is a line about an interface. place is where it is.
+func attachmentLine(pod attachment.Pod, place, ifName, text string) reportLine {
+	return reportLine{
+		subject: fmt.Sprintf("%s %s %s", pod, cmp.Or(place, "-"), cmp.Or(ifName, "-")), short: pod.Or(place), noun: "interface", text: text,
 	}
-	return list
 }
 
-// checkLine is the line of check for one attachment, or for many that are alike.
-type checkLine struct {
-	pod, place, ifName string
-	text               string
-	// group groups attachments whose reasons differ only in a path. It is empty if the reason itself groups them.
-	group string
-}
-
-func outcomeLine(o restore.Outcome, text string) checkLine {
-	return checkLine{pod: o.Pod.String(), place: selection.ShortID(o.Attachment.ContainerID), ifName: o.Attachment.IfName, text: text, group: outcomeGroup(o)}
-}
-
-// outcomeGroup returns the sort of outcomes whose reasons differ only in a path. It is empty if the reason itself groups
-// them.
-func outcomeGroup(o restore.Outcome) string {
-	switch {
-	case o.State == restore.SandboxGone:
-		return "the sandbox is gone"
-	case isUnreadable(o):
-		return "the checkpoint cannot be read"
+// outcomeLine is a line about an attachment. Its group stands for reasons that differ only in a path or a process.
+func outcomeLine(o restore.Outcome, text string) reportLine {
+	line := attachmentLine(o.Pod, selection.ShortID(o.Attachment.ContainerID), o.Attachment.IfName, text)
+	if line.group = o.Problem.Cause; o.State == restore.SandboxGone {
+		line.group = "the sandbox is gone"
 	}
-	return ""
+	return line
 }
-
-// foldKey returns the key by which lines are folded: their sort, or else their text.
-func (l checkLine) foldKey() string { return cmp.Or(l.group, l.text) }
 
 func checkLines(report restore.Report, missing []capture.InterfaceOutcome, dir string, s *screen) {
-	var goneSandboxes, notCaptured, differ, unknown []checkLine
+	var goneSandboxes, notCaptured, differ, unknown []reportLine
 	for _, o := range report.Attachments {
 		switch {
 		case o.State == restore.SandboxGone:
@@ -212,11 +169,8 @@ func checkLines(report restore.Report, missing []capture.InterfaceOutcome, dir s
 			notCaptured = append(notCaptured, outcomeLine(o, "not captured, would not be restored: "+detail))
 		}
 	}
-	for _, f := range missing {
-		unknown = append(unknown, checkLine{
-			pod: f.Pod.String(), place: f.Namespace.Path, ifName: f.Interface.Link.Name,
-			text: "it has no checkpoint: " + cmp.Or(f.Reason, "relink capture writes one"),
-		})
+	for _, u := range missing {
+		unknown = append(unknown, attachmentLine(u.Pod, u.Namespace.Path, u.Interface.Link.Name, "it has no checkpoint: "+status.CaptureAdvice(u)))
 	}
 	if !s.quiet {
 		s.printLines(report.Notes)
@@ -237,27 +191,4 @@ func checkLines(report restore.Report, missing []capture.InterfaceOutcome, dir s
 		summary += " (in " + dir + ")"
 	}
 	s.info(summary)
-}
-
-// writeLines writes one line for each attachment, or one line for many that say the same.
-func writeLines(lines []checkLine, s *screen) {
-	for _, alike := range foldEqual(lines, s, checkLine.foldKey) {
-		l := alike[0]
-		switch {
-		case len(alike) == 1:
-			s.printf("%s %s %s: %s", l.pod, l.place, l.ifName, l.text)
-		case l.group != "":
-			s.printf("%s (%s): %s. One of them: %s", printable.Count(len(alike), "interface"), firstNames(alike, checkLine.name), l.group, l.text)
-		default:
-			s.printf("%s (%s): %s", printable.Count(len(alike), "interface"), firstNames(alike, checkLine.name), l.text)
-		}
-	}
-}
-
-// name is the name in a list.
-func (l checkLine) name() string {
-	if l.pod == "-" {
-		return l.place
-	}
-	return l.pod
 }

@@ -142,11 +142,11 @@ func gcLines(report reclaim.GCReport, s *screen) {
 	slices.SortStableFunc(shown, func(a, b reclaim.GCOutcome) int {
 		return slices.Index(reclaim.States, a.State) - slices.Index(reclaim.States, b.State)
 	})
-	var lines []findingLine
+	var lines []reportLine
 	for _, o := range shown {
-		lines = append(lines, findingLine{head: gcHead(o), finding: o.Finding, text: gcReason(o)})
+		lines = append(lines, findingLine(o.Finding, gcHead(o), gcReason(o)))
 	}
-	writeFindings(lines, s)
+	writeLines(lines, s)
 	for _, step := range report.Host {
 		verb := "put right"
 		if report.DryRun {
@@ -170,11 +170,10 @@ func gcHead(o reclaim.GCOutcome) string {
 	return head
 }
 
-// gcReason is the evidence, and what follows from it.
-func gcReason(o reclaim.GCOutcome) string {
-	reason := strings.Join(o.Evidence, "; ")
+// gcReason says what follows from the evidence.
+func gcReason(o reclaim.GCOutcome) (reason string) {
 	if next := o.Reason; next != "" {
-		reason += ". " + strings.ToUpper(next[:1]) + next[1:]
+		reason = ". " + strings.ToUpper(next[:1]) + next[1:]
 	}
 	switch {
 	case o.AddressState == "":

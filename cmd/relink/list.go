@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/checkpoint/status"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -59,6 +60,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 type listedAttachment struct {
 	checkpoint.Record
 	State  restore.State `json:"state"`
+	Words  string        `json:"-"`
 	Reason string        `json:"why,omitempty"`
 	// Live is the present interface, if it exists, and differs from the record.
 	Live *netstate.Interface `json:"live,omitempty"`
@@ -98,7 +100,7 @@ func listAttachments(ctx context.Context, opts restore.Options) ([]listedAttachm
 		if !exists {
 			continue // It cannot be read, or was forgotten since the look.
 		}
-		listed := listedAttachment{Record: r, State: stateOf(o), Reason: o.FullReason()}
+		listed := listedAttachment{Record: r, State: status.StateOf(o), Words: status.Words(o), Reason: o.FullReason()}
 		if o.Differs() {
 			listed.Live = o.Live
 		}
@@ -121,7 +123,7 @@ func listTable(attachments []listedAttachment, s *screen) {
 			addresses, below = addressList(i.Addresses), parentNames(i.Parents)
 		}
 		t.row(podCell(l.Pod, l.Attachment.ContainerID), l.Attachment.ContainerID, l.Attachment.IfName, l.Attachment.Network, below,
-			i.Link.MAC, addresses, string(l.State), age(l.CapturedAt), l.Writer)
+			i.Link.MAC, addresses, l.Words, age(l.CapturedAt), l.Writer)
 	}
 	t.write(s)
 }
@@ -140,10 +142,7 @@ func writeNames(attachments []listedAttachment, s *screen) {
 
 // podCell is the pod, or the sandbox's container ID if no pod is known.
 func podCell(pod attachment.Pod, containerID string) string {
-	if pod.Name == "" {
-		return selection.ShortID(containerID)
-	}
-	return pod.String()
+	return pod.Or(selection.ShortID(containerID))
 }
 
 // age is the time since instant, as kubectl shows it.

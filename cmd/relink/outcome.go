@@ -15,9 +15,9 @@ import (
 
 // outcome is what became of one thing. It is a row of a table, and a line below the table and in the log if it went wrong.
 type outcome struct {
-	// subject names it in the line below the table, name in the log. The group of subject stands for reasons that differ only in a path.
-	subject checkLine
-	name    string
+	// line is the line below the table, but for its text. Its group stands for reasons that differ only in a path. name names it in the log.
+	line reportLine
+	name string
 	// cells are those of its row before STATE and WHY.
 	cells []string
 	// reason is what a table says. detail is all of it.
@@ -31,7 +31,7 @@ type outcome struct {
 // newOutcome returns what became of an attachment. place says where it is.
 func newOutcome(o change.Outcome, place string, cells ...string) outcome {
 	return outcome{
-		subject: checkLine{pod: o.Pod.String(), place: place, ifName: o.Attachment.IfName}, name: attachmentName(o.Pod, o.Attachment),
+		line: attachmentLine(o.Pod, place, o.Attachment.IfName, ""), name: attachmentName(o.Pod, o.Attachment),
 		cells: cells, state: string(o.State), reason: o.Reason, detail: o.Reason, differs: o.IsWrong(), failed: o.IsWrong(),
 	}
 }
@@ -91,13 +91,11 @@ func (r outcomes) write(s *screen) {
 		s.printStep(step)
 	}
 	r.writeTable(s)
-	var failures []checkLine
+	var failures []reportLine
 	for _, o := range r.list {
 		if o.failed {
-			line := o.subject
-			line.pod, line.place, line.ifName = cmp.Or(line.pod, "-"), cmp.Or(line.place, "-"), cmp.Or(line.ifName, "-")
-			line.text = strings.ToUpper(o.state) + ": " + o.detail
-			failures = append(failures, line)
+			o.line.text = strings.ToUpper(o.state) + ": " + o.detail
+			failures = append(failures, o.line)
 		}
 	}
 	writeLines(failures, s)
@@ -113,10 +111,10 @@ func (r outcomes) writeTable(s *screen) {
 	}
 	slices.SortStableFunc(shown, func(a, b outcome) int { return compareBool(a.differs, b.differs) })
 	t := newTable(r.columns, columns(stateColumn, "WHY"))
-	for _, alike := range foldEqual(shown, s, func(o outcome) string { return o.state + cmp.Or(o.subject.group, o.reason) }) {
+	for _, alike := range foldEqual(shown, s, func(o outcome) string { return o.state + cmp.Or(o.line.group, o.reason) }) {
 		o := alike[0]
 		if len(alike) > 1 {
-			o.cells, o.reason = commonCells(alike), cmp.Or(o.subject.group, o.reason)
+			o.cells, o.reason = commonCells(alike), cmp.Or(o.line.group, o.reason)
 		}
 		t.row(slices.Concat(o.cells, []string{o.state, o.reason})...)
 		for _, step := range o.steps {
@@ -166,21 +164,6 @@ func countStates[S ~string](states []S, countOf func(S) int) (parts []string) {
 		}
 	}
 	return parts
-}
-
-// firstNames names the first few of them, each of them once.
-func firstNames[T any](list []T, nameOf func(T) string) string {
-	const shown = 3
-	var names []string
-	for _, element := range list {
-		if name := nameOf(element); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	if len(names) <= shown {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }
 
 // present prints a report for programs or for people. It returns errDiffers unless everything is as it should be.

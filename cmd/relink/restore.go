@@ -114,8 +114,8 @@ func restoredOutcomes(opts restore.Options, report restore.Report) outcomes {
 		}}
 	for _, a := range report.Attachments {
 		o := outcome{
-			subject: outcomeLine(a, ""), name: attachmentName(a.Pod, a.Attachment), state: string(a.State), reason: tableReason(a), detail: a.FullReason(),
-			differs: a.Differs(), failed: a.State == restore.Failed || a.State == restore.Blocked,
+			line: outcomeLine(a, ""), name: attachmentName(a.Pod, a.Attachment), state: string(a.State), reason: tableReason(a), detail: a.FullReason(),
+			differs: a.Differs(), failed: a.State == restore.Failed || a.State == restore.Blocked || a.State == restore.Waiting,
 			cells: []string{podCell(a.Pod, a.Attachment.ContainerID), a.Attachment.ContainerID, a.Attachment.IfName, a.Parent,
 				addressList(unexpired(a.Interface).Addresses), a.Interface.Link.MAC},
 		}
@@ -146,7 +146,7 @@ func summary(report restore.Report, dir string) string {
 	}
 	parts := countStates([]restore.State{
 		restore.Restored, restore.Repaired, restore.ToRestore, restore.ToRepair,
-		restore.AsRecorded, restore.SandboxGone, restore.Failed, restore.Blocked, restore.NotTried,
+		restore.AsRecorded, restore.SandboxGone, restore.Failed, restore.Waiting, restore.Blocked, restore.NotTried,
 	}, func(state restore.State) int { return counts[state] })
 	if len(parts) == 0 {
 		parts = []string{"no attachments are remembered in " + dir}

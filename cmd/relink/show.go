@@ -53,7 +53,7 @@ func describeAttachment(entry listedAttachment, s *screen) {
 	if a := r.HostAccess; a != nil {
 		d.rowf("Host access:", "%s in the pod, %s in the host, settings: %s", a.Name, a.HostName, settingsOf(a.Options))
 	}
-	d.row("State:", string(entry.State))
+	d.row("State:", entry.Words)
 	d.row("Why:", entry.Reason)
 	recorded := unexpired(r.Interface)
 	if entry.Live != nil {

@@ -2,32 +2,22 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/checkpoint/status"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool/fence"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// noCarrier is the state of an attachment that is as recorded and cut off: its parent or the interface itself has no
-// carrier.
-const noCarrier restore.State = "no carrier"
-
-// stateOf is the attachment's state in one word or two.
-func stateOf(o restore.Outcome) restore.State {
-	if o.State == restore.AsRecorded && o.NoCarrier != "" {
-		return noCarrier
-	}
-	return o.State
-}
-
 // colours are the colours of the words in a STATE column. Green is right, yellow needs a look, red went wrong.
 var colours = map[string]paint{
 	string(restore.AsRecorded): green, string(restore.Restored): green, string(restore.Repaired): green,
-	string(restore.ToRestore): yellow, string(restore.ToRepair): yellow, string(noCarrier): yellow,
+	string(restore.ToRestore): yellow, string(restore.ToRepair): yellow, string(restore.Waiting): yellow, string(status.NoLink): yellow,
 	string(restore.SandboxGone): faint, string(restore.Failed): red, string(restore.Blocked): red,
 	string(capture.Captured): green, string(capture.Refreshed): green, string(change.Kept): green, string(change.Refused): red,
 	string(move.Moved): green, string(move.ToMove): yellow, string(change.NotTried): yellow,
@@ -36,7 +26,11 @@ var colours = map[string]paint{
 	string(lease.Held): green, string(lease.Quarantined): yellow,
 }
 
-func stateColour(state string) paint { return colours[state] }
+// stateColour is the colour of the state. What waits names its device behind it.
+func stateColour(state string) paint {
+	state, _, _ = strings.Cut(state, " for ")
+	return colours[state]
+}
 
 // stateCount says how many attachments are in a state.
 func stateCount[S ~string](n int, state S) string {

@@ -5,18 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/restore"
-	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/checkpoint/status"
 	"github.com/relink-cni/relink/pkg/wait"
 )
 
@@ -39,23 +37,22 @@ environment.`,
   relink status --watch   # again every 2 seconds, until ^C
   relink status -o json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if interval <= 0 {
 				return fmt.Errorf("invalid --interval %s: must be more than 0", interval)
 			}
-			if _, err := leases.path(); err != nil {
-				return err
-			}
-			if opts.Store, err = openStore(cmd); err != nil {
-				return err
-			}
 			s := screenOf(cmd)
 			show := func() error {
-				status, err := readStatus(cmd.Context(), opts, cacheDir, leases)
+				sources, err := leaseSources(cmd, leases, cacheDir)
 				if err != nil {
 					return err
 				}
-				return status.show(s)
+				opts.Store = sources.Store
+				status, err := readStatus(cmd.Context(), opts, sources)
+				if err != nil {
+					return err
+				}
+				return s.present(status, status.Recorded, func() { status.write(s) })
 			}
 			if watch {
 				return watchStatus(cmd.Context(), interval, s, show)
@@ -67,7 +64,7 @@ environment.`,
 	flags.BoolVarP(&watch, "watch", "w", false, "show it again and again, until ^C")
 	flags.DurationVar(&interval, "interval", 2*time.Second, "`time` between two looks of --watch")
 	addCacheDir(cmd, &cacheDir)
-	addDataDir(flags, &leases)
+	addOnlyDataDir(flags, &leases)
 	addOutput(cmd)
 	return cmd
 }
@@ -95,14 +92,8 @@ func watchStatus(ctx context.Context, interval time.Duration, s *screen, show fu
 
 // nodeStatus is the state of the pods on the node.
 type nodeStatus struct {
-	Time    time.Time             `json:"at"`
-	Parents []restore.DeviceState `json:"parents"`
-	// Attachments is the number of attachments in each state. Pods is the number of their pods.
-	Attachments map[restore.State]int `json:"attachments"`
-	Pods        int                   `json:"pods"`
-	// Causes say why attachments are not as recorded. The cause of most of them comes first.
-	Causes  []restore.Cause `json:"causes"`
-	Pending pendingWork     `json:"owed"`
+	Time time.Time `json:"at"`
+	status.Summary
 	// Pools are the address pools that are nearly full. PoolProblems are the networks whose leases could not be
 	// read.
 	Pools        []fullSet `json:"poolsNearlyFull"`
@@ -114,133 +105,70 @@ type nodeStatus struct {
 	AgentProblem string          `json:"agentProblem,omitempty"`
 	// Guard is the guard that is under way or was killed, nil if there is none.
 	Guard *guard.View `json:"guard,omitempty"`
-	// Problems are the differences from the record that belong to no attachment.
-	Problems []string `json:"problems,omitempty"`
-	// Notes are facts that are good to know, such as a NIC under another name.
-	Notes []string `json:"notes,omitempty"`
 
-	pods map[attachment.Key]string
-	// recorded says that everything is as recorded, and that nothing is unknown. It decides the exit status.
-	recorded bool
-	dir      string
-}
-
-// pendingWork is work that is left to do.
-type pendingWork struct {
-	// Announcements is the number of attachments whose neighbours were not told.
-	Announcements int `json:"announcements"`
-	// Unreadable has the reason of each checkpoint that cannot be read.
-	Unreadable []string `json:"unreadable"`
-	// WithoutCheckpoint are interfaces of running sandboxes without a checkpoint.
-	WithoutCheckpoint []uncaptured `json:"withoutCheckpoint"`
-	// SandboxesGone is the number of checkpoints whose sandbox is gone.
-	SandboxesGone int `json:"sandboxesGone"`
+	dir string
 }
 
 // readStatus looks at the node, and reads the leases at the same time.
-func readStatus(ctx context.Context, opts restore.Options, cacheDir string, leases leaseDir) (nodeStatus, error) {
-	type pools struct {
-		full     []fullSet
-		problems []string
+func readStatus(ctx context.Context, opts restore.Options, sources audit.Sources) (n nodeStatus, err error) {
+	read := make(chan status.Leases, 1)
+	go func() { read <- status.ReadLeases(ctx, sources.Leases, sources.AllProcesses) }()
+	var found status.Observations
+	if found.Report, err = inspectAttachments(ctx, opts); err != nil {
+		return n, err
 	}
-	read := make(chan pools, 1)
-	go func() {
-		full, problems := poolsNearlyFull(ctx, leases)
-		read <- pools{full, problems}
-	}()
-	report, err := inspectAttachments(ctx, opts)
-	if err != nil {
-		return nodeStatus{}, err
+	if found.Unrecorded, err = findUncaptured(ctx, opts.Store, sources.CacheDir); err != nil {
+		return n, err
 	}
-	found, err := findUncaptured(ctx, opts.Store, cacheDir)
-	if err != nil {
-		return nodeStatus{}, err
+	if found.Free, err = status.FindFree(found.Report); err != nil {
+		return n, err
 	}
-	missing, problems := splitFailed(found)
-	report.Problems = append(report.Problems, problems...)
-	status := summarizeStatus(report, missing)
-	status.Time, status.dir = time.Now().UTC().Truncate(time.Second), opts.Store.Dir()
-	status.addLastRestore(opts.Store.LastRestore())
-	status.addAgent(ctx)
-	status.addGuard()
-	p := <-read
-	status.Pools, status.PoolProblems = orEmpty(p.full), p.problems
-	status.recorded = status.recorded && len(status.PoolProblems) == 0
-	return status, nil
+	agent, agentErr := control.Client{Patience: agentPatience}.Status(ctx)
+	if agentErr == nil {
+		found.Agent = &agent
+	}
+	leases := <-read
+	found.DeadHolders = leases.DeadHolders
+	n = nodeStatus{
+		Time: time.Now().UTC().Truncate(time.Second), Summary: status.Summarize(found), Pools: orEmpty(fullSets(leases.Usages)),
+		PoolProblems: slices.Concat(sources.Problems, leases.Problems), Agent: found.Agent, dir: opts.Store.Dir(),
+	}
+	if agentErr != nil && !errors.Is(agentErr, control.ErrNoAgent) { // A node without an agent has no problem.
+		n.AgentProblem = agentErr.Error()
+	}
+	n.addLastRestore(opts.Store.LastRestore())
+	n.addGuard()
+	n.Recorded = n.Recorded && n.AgentProblem == "" && len(n.PoolProblems) == 0
+	return n, nil
+}
+
+// addProblem adds something that is not as it should be.
+func (n *nodeStatus) addProblem(text string) {
+	n.Problems, n.Recorded = append(n.Problems, text), false
 }
 
 // addLastRestore adds what checkpoint.Store.LastRestore returned. A restore replaces a torn file. It cannot replace a
 // directory.
-func (status *nodeStatus) addLastRestore(last checkpoint.LastRestore, err error) {
+func (n *nodeStatus) addLastRestore(last checkpoint.LastRestore, err error) {
 	switch {
 	case err == nil:
-		status.LastRestore = &last
-		return
+		n.LastRestore = &last
 	case errors.Is(err, checkpoint.ErrNoCheckpoint):
-		return
 	case errors.Is(err, checkpoint.ErrTorn):
-		status.Problems = append(status.Problems, fmt.Sprintf("%v; the next relink restore writes it anew", err))
+		n.addProblem(fmt.Sprintf("%v; the next relink restore writes it anew", err))
 	default:
-		status.Problems = append(status.Problems, fmt.Sprintf("%v: remove it. The next relink restore writes it anew", err))
+		n.addProblem(fmt.Sprintf("%v: remove it. The next relink restore writes it anew", err))
 	}
-	status.recorded = false
 }
 
-// summarizeStatus sums up what was found. It names each thing once: what Pending has is not in Causes, and what Causes has is not
-// in Problems.
-func summarizeStatus(report restore.Report, missing []capture.InterfaceOutcome) nodeStatus {
-	status := nodeStatus{
-		Parents: orEmpty(report.Devices), Attachments: map[restore.State]int{}, Causes: restore.Causes(report),
-		Pending:  pendingWork{Unreadable: []string{}, WithoutCheckpoint: uncapturedList(missing)},
-		Problems: slices.Clone(report.Problems), Notes: report.Notes, pods: map[attachment.Key]string{}, recorded: report.AsRecorded() && len(missing) == 0,
+// addGuard adds a guard that is under way, or that was killed before it had finished.
+func (n *nodeStatus) addGuard() {
+	view, ok, err := guard.LoadView()
+	switch {
+	case err != nil:
+		n.addProblem(err.Error())
+	case ok && view.Finished.IsZero():
+		n.Guard = &view
+		n.Recorded = n.Recorded && view.Alive
 	}
-	pods, unreadable := map[string]bool{}, map[attachment.Key]bool{}
-	for _, o := range report.Attachments {
-		status.Attachments[stateOf(o)]++
-		name := podCell(o.Pod, o.Attachment.ContainerID)
-		status.pods[o.Attachment], pods[name] = name, true
-		switch {
-		case isUnreadable(o):
-			status.Pending.Unreadable, unreadable[o.Attachment] = append(status.Pending.Unreadable, o.Reason), true
-		case o.State == restore.SandboxGone:
-			status.Pending.SandboxesGone++
-		case o.AnnouncementOwed:
-			status.Pending.Announcements++
-		}
-	}
-	status.Pods = len(pods)
-	status.Causes = slices.DeleteFunc(status.Causes, func(c restore.Cause) bool { return unreadable[c.Attachments[0]] })
-	status.Problems = slices.DeleteFunc(status.Problems, func(problem string) bool {
-		return slices.ContainsFunc(status.Causes, func(c restore.Cause) bool { return strings.HasPrefix(problem, c.Reason) })
-	})
-	return status
-}
-
-// isUnreadable reports whether the outcome's checkpoint cannot be read. Then relink knows nothing of the interface.
-func isUnreadable(o restore.Outcome) bool { return o.Interface.Link.Name == "" }
-
-func (status nodeStatus) show(s *screen) error {
-	return s.present(status, status.recorded, func() { status.write(s) })
-}
-
-// leasePatience is how long a status waits for the lock of a network's leases.
-const leasePatience = time.Second
-
-// poolsNearlyFull returns the range sets that are nearly full, and the networks that could not be read.
-func poolsNearlyFull(ctx context.Context, dir leaseDir) (full []fullSet, problems []string) {
-	stores, err := dir.stores("")
-	if err != nil {
-		return nil, []string{err.Error()}
-	}
-	for _, store := range stores {
-		bounded, cancel := context.WithTimeout(ctx, leasePatience)
-		u, err := store.Usage(bounded)
-		cancel()
-		if err != nil {
-			problems = append(problems, err.Error())
-			continue
-		}
-		full = append(full, fullSets([]lease.Usage{u})...)
-	}
-	return full, problems
 }

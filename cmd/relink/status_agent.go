@@ -1,73 +1,46 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
-	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // agentPatience is how long a status waits for the agent. The agent answers from memory.
 const agentPatience = 2 * time.Second
 
-// addAgent asks the agent how it is. An agent that runs and does not answer is a problem. A node without an agent is
-// none.
-func (status *nodeStatus) addAgent(ctx context.Context) {
-	s, err := control.Client{Patience: agentPatience}.Status(ctx)
-	switch {
-	case err == nil:
-		status.Agent = &s
-	case !errors.Is(err, control.ErrNoAgent):
-		status.AgentProblem, status.recorded = err.Error(), false
-	}
-}
-
-// addGuard adds a guard that is under way, or that was killed before it had finished.
-func (status *nodeStatus) addGuard() {
-	view, ok, err := guard.LoadView()
-	switch {
-	case err != nil:
-		status.Problems, status.recorded = append(status.Problems, err.Error()), false
-	case ok && view.Finished.IsZero():
-		status.Guard = &view
-		status.recorded = status.recorded && view.Alive
-	}
-}
-
 // writeGuard writes where the guard is. The line comes first: the rest of the screen depends on it.
-func (status nodeStatus) writeGuard(s *screen) {
-	switch g := status.Guard; {
+func (n nodeStatus) writeGuard(s *screen) {
+	switch g := n.Guard; {
 	case g == nil:
 	case g.Alive:
-		s.printFitted("relink guard is at the step %q for %s: relink guard --follow", g.Step, humanDuration(status.Time.Sub(g.Since)))
+		s.printFitted("relink guard is at the step %q for %s: relink guard --follow", g.Step, humanDuration(n.Time.Sub(g.Since)))
 	default:
 		s.printFitted("relink guard was killed at the step %q: relink guard --resume", g.Step)
 	}
 }
 
-// writeAgent writes what the agent does.
-func (status nodeStatus) writeAgent(s *screen, shown screenLimits) {
-	s.printHeading("AGENT")
+// agentPart says what the agent does.
+func (n nodeStatus) agentPart(shown screenLimits) screenPart {
+	p := screenPart{heading: "AGENT", limit: shown.entries, noun: "base"}
 	switch {
-	case status.AgentProblem != "":
-		s.printFitted("  %s", status.AgentProblem)
-		return
-	case status.Agent == nil:
-		s.printFitted("  none runs: after a loss, type relink restore")
-		return
+	case n.AgentProblem != "":
+		p.lines = []string{n.AgentProblem}
+	case n.Agent == nil:
+		p.lines = []string{"none runs: after a loss, type relink restore"}
+	default:
+		var line string
+		line, p.entries = agentLines(*n.Agent, n.Time)
+		p.lines = []string{line}
+		if found := auditLine(n.Agent.Audit, n.Time); found != "" {
+			p.lines = append(p.lines, found)
+		}
 	}
-	line, notWhole := agentLines(*status.Agent, status.Time)
-	s.printFitted("  %s", line)
-	if found := auditLine(status.Agent.Audit, status.Time); found != "" {
-		s.printFitted("  %s", found)
-	}
-	printFirst(notWhole, shown.entries, "base", s, func(chain string) { s.printFitted("  %s", chain) })
+	return p
 }
 
 // agentLines returns the line that is always shown of an agent, and a line for each base that is not whole.

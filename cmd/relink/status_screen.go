@@ -12,106 +12,150 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/checkpoint/status"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // screenLines is how many lines the screen has at most. With --verbose it has all.
 const screenLines = 24
 
-// shownPods is how many pods of one cause the screen names.
-const shownPods = 3
-
 // screenLimits is how many of each thing the screen shows. After them it says how many it leaves out.
-type screenLimits struct{ parents, causes, entries int }
+type screenLimits struct{ parents, causes, tasks, entries int }
 
 // screenLimitSteps are the amounts to try, until the screen has at most screenLines lines. With the last ones it has 24 if it
 // has every part.
-var screenLimitSteps = []screenLimits{{6, 4, 2}, {4, 3, 2}, {3, 3, 1}, {2, 2, 1}, {1, 1, 1}, {1, 1, 0}, {1, 0, 0}}
+var screenLimitSteps = []screenLimits{{6, 4, 8, 2}, {4, 3, 6, 2}, {3, 3, 6, 1}, {2, 2, 5, 1}, {1, 1, 4, 1}, {1, 1, 4, 0}, {1, 0, 3, 0}}
+
+// screenPart is a part of the screen.
+type screenPart struct {
+	heading string
+	// lines are always shown. Of the entries the first are shown. details is nil, or has a second line for each entry.
+	lines, entries, details []string
+	limit                   int
+	// noun names an entry. unlisted is how many more there are than entries has.
+	noun     string
+	unlisted int
+}
 
 // write writes the screen.
-func (status nodeStatus) write(s *screen) {
+func (n nodeStatus) write(s *screen) {
 	if s.quiet {
-		status.writeGuard(s)
-		status.writeHead(s)
-		status.writeUnknown(s)
+		n.writeQuiet(s)
 		return
 	}
 	shown := screenLimitSteps[0]
 	for _, shown = range screenLimitSteps {
-		if s.verbose || status.countLines(s, shown) <= screenLines {
+		if s.verbose || n.countLines(s, shown) <= screenLines {
 			break
 		}
 	}
-	status.writeParts(s, shown)
+	n.writeParts(s, shown)
 }
 
 // countLines counts the lines of the screen on its terminal. A line that is too wide takes several.
-func (status nodeStatus) countLines(s *screen, shown screenLimits) int {
+func (n nodeStatus) countLines(s *screen, shown screenLimits) (count int) {
 	var text strings.Builder
 	trial := &screen{verbosity: s.verbosity, out: &printable.Writer{Output: &text}, err: io.Discard, width: s.width}
-	status.writeParts(trial, shown)
-	n := 0
+	n.writeParts(trial, shown)
 	for line := range strings.Lines(text.String()) {
-		n++
+		count++
 		if columns := utf8.RuneCountInString(line) - 1; s.width > 0 && columns > 0 {
-			n += (columns - 1) / s.width
+			count += (columns - 1) / s.width
 		}
 	}
-	return n
+	return count
 }
 
-func (status nodeStatus) writeParts(s *screen, shown screenLimits) {
-	status.writeGuard(s)
-	status.writeHead(s)
-	status.writeParents(s, shown)
-	status.writeCauses(s, shown)
-	status.writePending(s, shown)
-	status.writePools(s, shown)
-	status.writeLastRestore(s, shown)
-	status.writeAgent(s, shown)
-}
-
-func (status nodeStatus) writeHead(s *screen) {
-	total := 0
-	for _, n := range status.Attachments {
-		total += n
-	}
-	switch {
-	case total == 0 && status.recorded:
-		s.printHeading("nothing is remembered in %s", status.dir)
-	case status.recorded && s.quiet:
-	default:
-		s.printHeading("%s in %s: %s", printable.Count(total, "attachment"), printable.Count(status.Pods, "pod"), status.stateCounts())
+func (n nodeStatus) writeParts(s *screen, shown screenLimits) {
+	n.writeGuard(s)
+	n.writeHead(s)
+	n.writeParents(s, shown.parents)
+	remarks := screenPart{heading: "REMARKS", entries: slices.Concat(n.Problems, n.Notes), limit: shown.entries, noun: "remark"}
+	for _, p := range []screenPart{n.causesPart(s, shown), n.toDoPart(shown), remarks, n.poolsPart(shown), n.lastRestorePart(shown), n.agentPart(shown)} {
+		p.write(s)
 	}
 }
 
-// writeUnknown writes on a quiet screen what the counts of the first line do not say.
-func (status nodeStatus) writeUnknown(s *screen) {
-	for _, problem := range status.Problems {
+func (p screenPart) write(s *screen) {
+	if len(p.lines)+len(p.entries) == 0 {
+		return
+	}
+	s.printHeading("%s", p.heading)
+	for _, line := range p.lines {
+		s.printFitted("  %s", line)
+	}
+	for i, entry := range firstN(p.entries, p.limit, s) {
+		s.printFitted("  %s", entry)
+		if p.details != nil {
+			s.printFitted("      %s", p.details[i])
+		}
+	}
+	if s.verbose && p.unlisted > 0 {
+		s.printFitted("  and %s more: relink check shows what is not as recorded now", printable.Count(p.unlisted, p.noun))
+	}
+	printOmitted(len(p.entries)+p.unlisted, p.limit, p.noun, s)
+}
+
+// writeQuiet writes the first line if something is wrong, and what its counts do not say.
+func (n nodeStatus) writeQuiet(s *screen) {
+	n.writeGuard(s)
+	if !n.Recorded {
+		n.writeHead(s)
+	}
+	for _, problem := range n.Problems {
 		s.printFitted("%s", problem)
 	}
-	for _, problem := range status.PoolProblems {
+	for _, problem := range n.PoolProblems {
 		s.printFitted("leases not known: %s", problem)
 	}
-	if status.AgentProblem != "" {
-		s.printFitted("%s", status.AgentProblem)
+	if n.AgentProblem != "" {
+		s.printFitted("%s", n.AgentProblem)
 	}
+}
+
+func (n nodeStatus) writeHead(s *screen) {
+	total := 0
+	for _, count := range n.Attachments {
+		total += count
+	}
+	if total == 0 && n.Recorded {
+		s.printHeading("nothing is remembered in %s", n.dir)
+		return
+	}
+	s.printHeading("%s in %s: %s", printable.Count(total, "attachment"), printable.Count(n.Pods, "pod"), n.stateCounts())
 }
 
 // stateCounts returns the numbers of attachments by state, first of those that are right.
-func (status nodeStatus) stateCounts() string {
-	order := []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Blocked, restore.SandboxGone}
-	parts := countStates(order, func(state restore.State) int { return status.Attachments[state] })
+func (n nodeStatus) stateCounts() string {
+	var parts []string
+	for _, state := range []restore.State{
+		restore.AsRecorded, restore.ToRestore, restore.ToRepair, restore.Waiting, status.NoLink, restore.Blocked, restore.SandboxGone,
+	} {
+		if count := n.Attachments[state]; count > 0 {
+			parts = append(parts, stateCount(count, state))
+		}
+		if devices := n.awaited(); state == restore.Waiting && len(devices) == 1 {
+			parts[len(parts)-1] += " for " + devices[0]
+		}
+	}
 	return cmp.Or(strings.Join(parts, ", "), "none is remembered")
 }
 
-// writeParents writes the devices below the attachments, each one before the devices on it.
-func (status nodeStatus) writeParents(s *screen, shown screenLimits) {
-	if len(status.Parents) == 0 {
-		return
+// awaited are the devices that attachments wait for.
+func (n nodeStatus) awaited() (devices []string) {
+	for _, c := range n.Causes {
+		if c.Kind == status.CauseWaiting {
+			devices = append(devices, c.Device)
+		}
 	}
+	return devices
+}
+
+// writeParents writes the devices below the attachments, each one before the devices on it.
+func (n nodeStatus) writeParents(s *screen, limit int) {
 	t := newTable(columns("PARENT", "STATE", "ATTACHMENTS"))
-	for _, d := range firstN(status.Parents, shown.parents, s) {
+	for _, d := range firstN(n.Parents, limit, s) {
 		name := d.Name
 		if d.Below != "" {
 			name = "  " + name
@@ -121,7 +165,7 @@ func (status nodeStatus) writeParents(s *screen, shown screenLimits) {
 	uncut := *s
 	uncut.width = 0
 	t.write(&uncut)
-	printOmitted(len(status.Parents), shown.parents, "parent", s)
+	printOmitted(len(n.Parents), limit, "parent", s)
 }
 
 // deviceState returns the device's state.
@@ -132,20 +176,16 @@ func deviceState(d restore.DeviceState) string {
 	case !d.Up:
 		return "down"
 	case !d.Carrier:
-		return string(noCarrier)
+		return string(status.NoLink)
 	}
 	return "up"
 }
 
-// writeCauses writes why attachments are not as recorded, names their pods, and says how to see all of them.
-func (status nodeStatus) writeCauses(s *screen, shown screenLimits) {
-	if len(status.Causes) == 0 {
-		return
-	}
-	s.printHeading("%s", causesHeading(status.Causes))
-	printFirst(status.Causes, shown.causes, "cause", s, func(c restore.Cause) {
-		s.printFitted("  %s in %s: %s", printable.Count(len(c.Attachments), "attachment"), printable.Count(c.Pods, "pod"), c.Reason)
-		see := "relink show " + status.pods[c.Attachments[0]]
+// causesPart says why attachments are not as recorded, names their pods, and says how to see all of them.
+func (n nodeStatus) causesPart(s *screen, shown screenLimits) screenPart {
+	p := screenPart{heading: causesHeading(n.Causes), limit: shown.causes, noun: "cause"}
+	for _, c := range n.Causes {
+		see := "relink show " + n.Names[c.Attachments[0]]
 		shows := "one of them"
 		if c.Device != "" {
 			see, shows = "relink check --parent "+c.Device, "them"
@@ -153,105 +193,57 @@ func (status nodeStatus) writeCauses(s *screen, shown screenLimits) {
 		if len(c.Attachments) == 1 {
 			shows = "it"
 		}
-		s.printFitted("      %s shows %s: %s", see, shows, status.firstPods(c, s))
-	})
+		p.entries = append(p.entries, fmt.Sprintf("%s in %s: %s", printable.Count(len(c.Attachments), "attachment"), printable.Count(c.Pods, "pod"), c.Reason))
+		p.details = append(p.details, fmt.Sprintf("%s shows %s: %s", see, shows, firstNames(c.Attachments, func(key attachment.Key) string { return n.Names[key] }, s)))
+	}
+	return p
 }
 
 // causesHeading says what the causes have in common: attachments without carrier are as recorded.
-func causesHeading(causes []restore.Cause) string {
-	cutOff := func(c restore.Cause) bool {
-		return c.Kind == restore.CauseCarrier || c.Kind == restore.CauseUnannounced
+func causesHeading(causes []status.Cause) string {
+	cutOff := 0
+	for _, c := range causes {
+		if c.Kind == status.CauseCarrier || c.Kind == status.CauseUnannounced {
+			cutOff++
+		}
 	}
-	switch n := len(slices.DeleteFunc(slices.Clone(causes), cutOff)); n {
-	case len(causes):
-		return "NOT AS RECORDED"
+	switch cutOff {
 	case 0:
+		return "NOT AS RECORDED"
+	case len(causes):
 		return "AS RECORDED, BUT CUT OFF"
 	}
 	return "NOT AS RECORDED, OR CUT OFF"
 }
 
-// firstPods names the first pods of the cause.
-func (status nodeStatus) firstPods(c restore.Cause, s *screen) string {
-	var names []string
-	for _, key := range c.Attachments {
-		if name := status.pods[key]; !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-		if len(names) == shownPods && !s.verbose {
-			break
-		}
+// toDoPart says what to do.
+func (n nodeStatus) toDoPart(shown screenLimits) screenPart {
+	p := screenPart{heading: "TO DO", limit: shown.tasks, noun: "task"}
+	for _, t := range n.ToDo {
+		p.entries = append(p.entries, t.Subject+": "+t.Advice)
 	}
-	line := strings.Join(names, ", ")
-	if c.Pods > len(names) {
-		line += fmt.Sprintf(" and %d more", c.Pods-len(names))
-	}
-	return line
+	return p
 }
 
-// writePending writes the work that is left to do, and the command for it.
-func (status nodeStatus) writePending(s *screen, shown screenLimits) {
-	var lines []string
-	if n := status.Pending.Announcements; n > 0 {
-		lines = append(lines, fmt.Sprintf("%s whose neighbours were not told: relink restore", printable.Count(n, "attachment")))
+func (n nodeStatus) poolsPart(shown screenLimits) screenPart {
+	p := screenPart{heading: "POOLS NEARLY FULL", limit: shown.entries, noun: "pool"}
+	for _, full := range n.Pools {
+		p.entries = append(p.entries, fmt.Sprintf("%s: %s of %s addresses are held or reserved, %s are free: relink ipam usage --network %s",
+			full.Network, percent(full.Share), countCell(full.Size), countCell(full.Free), full.Network))
 	}
-	lines = append(lines, status.Pending.unreadable(s, shown)...)
-	if n := len(status.Pending.WithoutCheckpoint); n > 0 {
-		lines = append(lines, fmt.Sprintf("%s without a checkpoint: relink capture", printable.Count(n, "interface")))
+	for _, problem := range n.PoolProblems {
+		p.entries = append(p.entries, "not known: "+problem)
 	}
-	if n := status.Pending.SandboxesGone; n > 0 {
-		lines = append(lines, fmt.Sprintf("%s of sandboxes that are gone: relink gc --checkpoints", printable.Count(n, "checkpoint")))
-	}
-	remarks := slices.Concat(status.Problems, status.Notes)
-	if len(lines)+len(remarks) == 0 {
-		return
-	}
-	s.printHeading("TO DO")
-	for _, line := range slices.Concat(lines, firstN(remarks, shown.entries, s)) {
-		s.printFitted("  %s", line)
-	}
-	printOmitted(len(remarks), shown.entries, "remark", s)
+	return p
 }
 
-// unreadable returns lines about the checkpoints that cannot be read.
-func (o pendingWork) unreadable(s *screen, shown screenLimits) []string {
-	if len(o.Unreadable) == 0 {
-		return nil
-	}
-	first := printable.Count(len(o.Unreadable), "checkpoint") + " that cannot be read:"
-	if shown.entries == 0 && !s.verbose {
-		return []string{first + " " + verboseHint}
-	}
-	lines := []string{first}
-	for _, reason := range firstN(o.Unreadable, shown.entries, s) {
-		lines = append(lines, "    "+reason)
-	}
-	if omitted := omittedText(len(o.Unreadable), shown.entries, "checkpoint", s); omitted != "" {
-		lines = append(lines, "    "+omitted)
-	}
-	return lines
-}
-
-func (status nodeStatus) writePools(s *screen, shown screenLimits) {
-	if len(status.Pools)+len(status.PoolProblems) == 0 {
-		return
-	}
-	s.printHeading("POOLS NEARLY FULL")
-	printFirst(status.Pools, shown.entries, "pool", s, func(p fullSet) {
-		s.printFitted("  %s: %s of %s addresses are held or reserved, %s are free: relink ipam usage --network %s",
-			p.Network, percent(p.Share), countCell(p.Size), countCell(p.Free), p.Network)
-	})
-	printFirst(status.PoolProblems, shown.entries, "unreadable pool", s, func(problem string) { s.printFitted("  not known: %s", problem) })
-}
-
-// writeLastRestore writes what the last restore did.
-func (status nodeStatus) writeLastRestore(s *screen, shown screenLimits) {
-	l := status.LastRestore
+// lastRestorePart says what the last restore did.
+func (n nodeStatus) lastRestorePart(shown screenLimits) screenPart {
+	l := n.LastRestore
 	if l == nil {
-		return
+		return screenPart{}
 	}
-	s.printHeading("LAST RESTORE")
-	line := humanDuration(status.Time.Sub(l.StartedAt)) + " ago"
+	line := humanDuration(n.Time.Sub(l.StartedAt)) + " ago"
 	if len(l.Selection) > 0 {
 		line += ", of " + strings.Join(l.Selection, " ") + " only"
 	}
@@ -259,16 +251,12 @@ func (status nodeStatus) writeLastRestore(s *screen, shown screenLimits) {
 	if l.Interrupted {
 		line += ", interrupted"
 	}
-	s.printFitted("  %s: %s", line, lastCounts(*l))
-	for _, f := range firstN(l.Failed, shown.entries, s) {
-		s.printFitted("  failed: %s %s: %s", podCell(f.Pod, f.Attachment.ContainerID), f.Attachment.IfName, f.Reason)
+	p := screenPart{heading: "LAST RESTORE", lines: []string{line + ": " + lastCounts(*l)}, limit: shown.entries, noun: "failure"}
+	for _, f := range l.Failed {
+		p.entries = append(p.entries, fmt.Sprintf("failed: %s %s: %s", podCell(f.Pod, f.Attachment.ContainerID), f.Attachment.IfName, f.Reason))
 	}
-	// The note has the first failures alone. --verbose shows these, and Counts has all.
-	if total := max(len(l.Failed), l.Counts[string(restore.Failed)]); s.verbose && total > len(l.Failed) {
-		s.printFitted("  and %s more: relink check shows what is not as recorded now", printable.Count(total-len(l.Failed), "failure"))
-	} else {
-		printOmitted(total, shown.entries, "failure", s)
-	}
+	p.unlisted = max(0, l.Counts[string(restore.Failed)]-len(l.Failed)) // The note has the first failures alone.
+	return p
 }
 
 func lastCounts(l checkpoint.LastRestore) string {
@@ -287,33 +275,15 @@ func firstN[T any](list []T, n int, s *screen) []T {
 	return list[:n]
 }
 
-// verboseHint is the command that shows everything.
-const verboseHint = "relink status --verbose"
-
-// printFirst prints the first n, and says how many are left out.
-func printFirst[T any](list []T, n int, thing string, s *screen, print func(T)) {
-	for _, element := range firstN(list, n, s) {
-		print(element)
-	}
-	printOmitted(len(list), n, thing, s)
-}
-
-// printOmitted says how many are left out after firstN.
+// printOmitted says how many are left out after firstN, and the command that shows them.
 func printOmitted(total, n int, thing string, s *screen) {
-	if omitted := omittedText(total, n, thing, s); omitted != "" {
-		s.printFitted("  %s", omitted)
-	}
-}
-
-// omittedText returns the text of printOmitted, empty if nothing is left out.
-func omittedText(total, n int, thing string, s *screen) string {
+	const hint = "relink status --verbose"
 	switch omitted := total - n; {
 	case omitted <= 0 || s.verbose:
-		return ""
 	case n == 0:
-		return printable.Count(omitted, thing) + ": " + verboseHint
+		s.printFitted("  %s: %s", printable.Count(omitted, thing), hint)
 	default:
-		return fmt.Sprintf("and %s more: %s", printable.Count(omitted, thing), verboseHint)
+		s.printFitted("  and %s more: %s", printable.Count(omitted, thing), hint)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/checkpoint/status"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 )
@@ -38,13 +39,12 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 		}
 		return all
 	}
-	now := nodeStatus{Time: time.Now(), Attachments: map[restore.State]int{}, pods: map[attachment.Key]string{}, dir: "/run"}
+	now := nodeStatus{Time: time.Now(), Summary: status.Summary{Attachments: map[restore.State]int{}, Names: map[attachment.Key]string{}}, dir: "/run"}
 	parts := []part{
-		{some("parents"), "parent", "parent"}, {some("causes"), "cause", "cause"}, {some("torn"), "torn", "checkpoint"},
-		{some("problems"), "remark", "remark"}, {some("pools"), "pool", "pool"}, {some("pool problems"), "store", "unreadable pool"},
-		{some("failures"), "failed: ns/failure", "failure"}, {some("bases"), "base", "base"},
+		{some("parents"), "parent", "parent"}, {some("causes"), "cause", "cause"}, {some("problems"), "remark", "remark"}, {some("pools"), "pool", "pool"},
+		{some("failures"), "failed: ns/failure", "failure"}, {some("bases"), "base", "base"}, {some("tasks"), "task", "task"},
 	}
-	for _, state := range []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, noCarrier, restore.Blocked, restore.SandboxGone} {
+	for _, state := range []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, restore.Waiting, status.NoLink, restore.Blocked, restore.SandboxGone} {
 		now.Attachments[state] = some(string(state)) * 1000
 	}
 	for _, name := range named(parts[0].things, parts[0].word) {
@@ -52,24 +52,28 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 	}
 	for i, why := range named(parts[1].things, parts[1].word) {
 		key := attachment.Key{ContainerID: fmt.Sprint(i), IfName: "eth0"}
-		now.pods[key] = fmt.Sprintf("shop/web-%d", i)
-		now.Causes = append(now.Causes, restore.Cause{Reason: why, Attachments: []attachment.Key{key}, Pods: 1})
+		now.Names[key] = fmt.Sprintf("shop/web-%d", i)
+		now.Causes = append(now.Causes, status.Cause{Reason: why, Attachments: []attachment.Key{key}, Pods: 1})
 	}
-	now.Pending = pendingWork{Announcements: some("announcements"), Unreadable: named(parts[2].things, parts[2].word), SandboxesGone: some("gone")}
-	now.Pending.WithoutCheckpoint = make([]uncaptured, some("without"))
-	remarks := named(parts[3].things, parts[3].word)
+	for _, what := range named(parts[6].things, parts[6].word) {
+		now.ToDo = append(now.ToDo, status.ToDo{Subject: what, Advice: "relink restore"})
+	}
+	remarks := named(parts[2].things, parts[2].word)
 	now.Problems, now.Notes = remarks[:len(remarks)/2], remarks[len(remarks)/2:]
-	for _, name := range named(parts[4].things, parts[4].word) {
-		now.Pools = append(now.Pools, fullSet{Network: strings.Fields(name)[0]})
+	for i, name := range named(parts[3].things, parts[3].word) {
+		if i%2 == 0 {
+			now.Pools = append(now.Pools, fullSet{Network: strings.Fields(name)[0]})
+		} else {
+			now.PoolProblems = append(now.PoolProblems, name)
+		}
 	}
-	now.PoolProblems = named(parts[5].things, parts[5].word)
-	if parts[6].things > 0 || rapid.Bool().Draw(t, "restored") {
+	if parts[4].things > 0 || rapid.Bool().Draw(t, "restored") {
 		now.LastRestore = &checkpoint.LastRestore{StartedAt: now.Time, Counts: map[string]int{string(restore.Restored): 1}}
 	}
-	for i := range parts[6].things {
+	for i := range parts[4].things {
 		now.LastRestore.Failed = append(now.LastRestore.Failed, checkpoint.FailedRestore{Pod: attachment.Pod{Namespace: "ns", Name: fmt.Sprintf("failure-%d", i)}})
 	}
-	switch n := parts[7].things; {
+	switch n := parts[5].things; {
 	case n > 0:
 		now.Agent = &control.Status{Chains: []control.Chain{{Base: "whole", State: control.Whole}}}
 		for i := range n {
@@ -113,17 +117,6 @@ func TestTheScreenHas24Lines(t *testing.T) {
 				t.Fatalf("%d of %d: %s is shown, %d are said to be left out:\n%s", shown, p.things, p.noun, left, text)
 			}
 		}
-		for _, owed := range []struct {
-			n    int
-			says string
-		}{
-			{now.Pending.Announcements, "whose neighbours were not told"}, {len(now.Pending.WithoutCheckpoint), "without a checkpoint"},
-			{now.Pending.SandboxesGone, "of sandboxes that are gone"}, {len(now.Pending.Unreadable), "that cannot be read"},
-		} {
-			if strings.Contains(text, owed.says) != (owed.n > 0) {
-				t.Fatalf("%d %s:\n%s", owed.n, owed.says, text)
-			}
-		}
 	})
 }
 
@@ -134,7 +127,7 @@ func accounted(text string, p part) (shown, left int) {
 			shown++
 		}
 	}
-	more := regexp.MustCompile(`(?m)^ +(?:and )?(\d+) ` + p.noun + `s?( that cannot be read| more)?: relink status --verbose$`)
+	more := regexp.MustCompile(`(?m)^ +(?:and )?(\d+) ` + p.noun + `s?( more)?: relink status --verbose$`)
 	for _, said := range more.FindAllStringSubmatch(text, -1) {
 		n, _ := strconv.Atoi(said[1])
 		left += n
@@ -144,7 +137,7 @@ func accounted(text string, p part) (shown, left int) {
 
 // A screen with room shows as much as ever. A verbose one shows everything.
 func TestTheScreenShowsWhatItCan(t *testing.T) {
-	now := nodeStatus{pods: map[attachment.Key]string{}, Pending: pendingWork{Unreadable: []string{"torn-0", "torn-1", "torn-2"}}}
+	now := nodeStatus{Summary: status.Summary{Problems: []string{"torn-0", "torn-1", "torn-2"}}}
 	for i := range 40 {
 		now.Parents = append(now.Parents, restore.DeviceState{Name: fmt.Sprintf("eth%d", i), Present: true})
 	}
@@ -158,8 +151,8 @@ func TestTheScreenShowsWhatItCan(t *testing.T) {
 		if got := strings.Count(b.String(), "eth"); got != want {
 			t.Errorf("verbose %v: %d parents, want %d:\n%s", verbose, got, want, &b)
 		}
-		if says := strings.Contains(b.String(), "    and 1 checkpoint more: relink status --verbose\n"); says == verbose {
-			t.Errorf("verbose %v: the third torn checkpoint:\n%s", verbose, &b)
+		if says := strings.Contains(b.String(), "  and 1 remark more: relink status --verbose\n"); says == verbose {
+			t.Errorf("verbose %v: the third remark:\n%s", verbose, &b)
 		}
 	}
 }

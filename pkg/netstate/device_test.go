@@ -8,6 +8,7 @@ import (
 
 func TestDeviceIsWhatItWas(t *testing.T) {
 	plain := Device{Kind: KindNIC, Name: "dummy0"}
+	indexed := func(d Device, index int) Device { d.IfIndex = index; return d }
 	for name, test := range map[string]struct {
 		recorded, now Device
 		want          bool
@@ -20,6 +21,9 @@ func TestDeviceIsWhatItWas(t *testing.T) {
 		"VLAN, another ID under its name":       {vlanDevice("eth1.3", v3), vlanDevice("eth1.3", v7), false},
 		"bond, same name, other members":        {bond("bond4", member("eth1")), bond("bond4"), true},
 		"bond, another name":                    {bond("bond4"), bond("bond5"), false},
+		"bond, renamed":                         {indexed(bond("bond4"), 7), indexed(bond("uplink"), 7), true},
+		"bond, made anew":                       {indexed(bond("bond4"), 7), indexed(bond("bond4"), 9), true},
+		"other hardware with its index":         {indexed(nic("eth1", "m1", "b1"), 7), indexed(nic("eth1", "m2", "b2"), 7), false},
 		"same name, another kind":               {bond("bond4"), Device{Kind: "team", Name: "bond4"}, false},
 		"same hardware, seen as another kind":   {nic("eth1", "m1", ""), Device{Kind: "bridge", Name: "eth1", NIC: NIC{PermanentMAC: "m1"}}, false},
 		"same VLAN, MTU and MAC do not matter":  {vlanDevice("eth1.3", v3), Device{Kind: KindVLAN, VLAN: &v3, MTU: 9, MAC: "x"}, true},

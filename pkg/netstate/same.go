@@ -26,7 +26,7 @@ func parentsDiffer(want, live Interface) *Difference {
 }
 
 // SameDevice says that device is the device that was recorded as d: the same hardware, a VLAN of the same ID and protocol, or
-// else a device of the same kind and name.
+// else a device of the same kind, with the name or with the index: somebody may have renamed it.
 func (d Device) SameDevice(device Device) bool {
 	if d.Kind != device.Kind {
 		return false
@@ -39,7 +39,7 @@ func (d Device) SameDevice(device Device) bool {
 	case d.Identified():
 		return d.Same(device.NIC)
 	}
-	return d.Name == device.Name
+	return d.Name == device.Name || d.IfIndex != 0 && d.IfIndex == device.IfIndex
 }
 
 // Identified says that something identifies the NIC.

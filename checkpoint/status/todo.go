@@ -1,0 +1,113 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
+)
+
+// ToDo is a thing that a person should see to. The command that Advice names does not refuse it.
+type ToDo struct {
+	Subject string `json:"subject"`
+	Advice  string `json:"advice"`
+}
+
+// toDo returns what a person should do, the work on most attachments first. missing are the interfaces without a checkpoint.
+func (s Summary) toDo(found Observations, missing []capture.InterfaceOutcome) []ToDo {
+	list := []ToDo{}
+	add := func(n int, thing, matter, advice string) {
+		if n > 0 {
+			list = append(list, ToDo{Subject: printable.Count(n, thing) + matter, Advice: advice})
+		}
+	}
+	restorable := 0
+	for _, c := range s.Causes {
+		if c.Kind == CauseLost || c.Kind == CauseHost {
+			restorable += len(c.Attachments)
+		}
+	}
+	add(restorable, "attachment", " to restore", found.restoreCommand())
+	for _, c := range s.Causes {
+		n := len(c.Attachments)
+		switch c.Kind {
+		case CauseWaiting:
+			add(n, "attachment", " waiting for "+c.Device, found.waitingCommand(c.Device))
+		case CauseDrift:
+			add(n, "attachment", " changed", "relink restore undoes it")
+		case CauseChange:
+			add(n, "attachment", " changed", "relink restore undoes it, relink capture --refresh "+s.argument(c)+" records it")
+		case CauseCarrier:
+			if c.Device != "" {
+				add(n, "attachment", " without a link", "see to the cable and the switch port of "+c.Device)
+			}
+		case CauseUnreadable:
+			advice := "relink check says of each what mends it"
+			if n == 1 {
+				advice = c.Reason
+			}
+			add(n, "checkpoint", " that cannot be read", advice)
+		case CauseUnannounced:
+			add(n, "attachment", " whose neighbours were not told", "relink restore")
+		}
+	}
+	refused := len(slices.DeleteFunc(slices.Clone(missing), func(o capture.InterfaceOutcome) bool { return o.Reason == "" }))
+	add(len(missing)-refused, "interface", " without a checkpoint", "relink capture")
+	add(refused, "interface", " without a checkpoint", "relink check says what keeps relink capture from writing one")
+	const dead = " of sandboxes that are gone"
+	checkpoints, addresses := s.Attachments[restore.SandboxGone], found.DeadHolders
+	if checkpoints > 0 && addresses > 0 {
+		add(checkpoints, "checkpoint", " and "+printable.Count(addresses, "address")+dead, found.gcCommand())
+		return list
+	}
+	add(checkpoints, "checkpoint", dead, found.gcCommand())
+	add(addresses, "address", dead, found.gcCommand())
+	return list
+}
+
+// argument names the pod of the cause on a command line.
+func (s Summary) argument(c Cause) string {
+	if c.Pods == 1 {
+		return s.Names[c.Attachments[0]]
+	}
+	return "POD"
+}
+
+// restoreCommand says how to restore what can be restored now.
+func (found Observations) restoreCommand() string {
+	switch {
+	case found.Agent == nil:
+		return "relink restore"
+	case found.Agent.Paused != nil:
+		return "relink resume, or relink restore"
+	}
+	return "relink-agent restores, or relink restore"
+}
+
+// waitingCommand says how to restore what waits for the device.
+func (found Observations) waitingCommand(device string) string {
+	if slices.ContainsFunc(found.Report.Devices, func(d restore.DeviceState) bool { return d.Name == device && d.Kind == netstate.KindBond }) {
+		return "relink restore when it is back, or relink restore --rebuild-bond"
+	}
+	text := "relink restore when it is back"
+	if found.Agent != nil && found.Agent.Paused == nil {
+		text = "relink-agent restores when it is back"
+	}
+	if free := found.Free[device]; len(free) > 0 {
+		text += fmt.Sprintf(", or relink restore --parent %s=%s", device, strings.Join(free, "|"))
+	}
+	return text
+}
+
+// gcCommand is the command that frees what sandboxes had which are gone. Without an agent nobody asks the container runtime, and
+// only a person can decide.
+func (found Observations) gcCommand() string {
+	if found.Agent == nil {
+		return "relink gc --now"
+	}
+	return "relink gc"
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/reclaim"
+	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// Hundreds of like things are a few lines, although the proof of each is another one. A verbose screen shows each.
+func TestLikeThingsAreFewLines(t *testing.T) {
+	const n = 250
+	var checked restore.Report
+	var audited audit.NodeReport
+	var collected reclaim.GCReport
+	for i := range n {
+		key, pod := attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
+		o := restore.Outcome{Attachment: key, Pod: pod, State: restore.SandboxGone, Reason: fmt.Sprintf("the sandbox is gone: /run/netns/%d", i)}
+		checked.Attachments = append(checked.Attachments, o)
+		o.State, o.Problem = restore.Blocked, restore.Problem{Cause: "something keeps the sandboxes", Reason: fmt.Sprintf("process %d keeps it", i)}
+		checked.Attachments = append(checked.Attachments, o)
+		f := audit.Finding{
+			Kind: audit.CheckpointWithoutSandbox, Severity: audit.Information, Attachment: key, Pod: pod, Fields: audit.Fields{NamespaceState: sandbox.VerdictGone},
+			Evidence: []string{fmt.Sprintf("its network namespace is gone: a mount at /run/netns/%d has its inode now", i), "the container runtime does not have the sandbox"},
+			Subject:  audit.Subject{Checkpoint: &checkpoint.Record{}},
+		}
+		audited.Findings = append(audited.Findings, f)
+		collected.Outcomes = append(collected.Outcomes, reclaim.GCOutcome{Finding: f, State: reclaim.Freed})
+	}
+	for verb, test := range map[string]struct {
+		write func(*screen)
+		want  []string
+	}{
+		"check": {func(s *screen) { checkLines(checked, nil, "/run", s) }, []string{
+			"250 interfaces (shop/web-0, shop/web-1, shop/web-2, and 247 more): the sandbox is gone. One of them: the sandbox is gone: /run/netns/0",
+			"250 interfaces (shop/web-0, shop/web-1, shop/web-2, and 247 more): something keeps the sandboxes. One of them: ",
+		}},
+		"audit": {func(s *screen) { auditLines(audited, s) }, []string{
+			"information: checkpoint without sandbox: 250 attachments (shop/web-0, shop/web-1, shop/web-2, and 247 more): the network namespaces are gone; " +
+				"the container runtime does not have the sandbox. One of them: its network namespace is gone: a mount at /run/netns/0 has its inode now",
+		}},
+		"gc": {func(s *screen) { gcLines(collected, s) }, []string{"freed: checkpoint: 250 attachments (shop/web-0, shop/web-1, shop/web-2, and 247 more): the network namespaces are gone; "}},
+	} {
+		for _, verbose := range []bool{false, true} {
+			var out bytes.Buffer
+			test.write(&screen{verbosity: verbosity{verbose: verbose}, out: &printable.Writer{Output: &out}, err: &out})
+			lines := strings.Count(out.String(), "\n")
+			if verbose && lines < n || !verbose && lines > 3 {
+				t.Errorf("%s, verbose %v: %d lines:\n%.2000s", verb, verbose, lines, &out)
+			}
+			for _, want := range test.want {
+				if !verbose && !strings.Contains(out.String(), want) {
+					t.Errorf("%s does not say %q:\n%s", verb, want, &out)
+				}
+			}
+		}
+	}
+}
