@@ -105,7 +105,7 @@ func (c *call) open(ctx context.Context) (_ *addition, err error) {
 		return nil, err
 	}
 	if exists {
-		return nil, cniplugin.EnvError("CNI_IFNAME", c.args.IfName, "the sandbox has an interface of that name already")
+		return nil, cniplugin.EnvError("CNI_IFNAME", c.args.IfName, "the sandbox has an interface of that name already; DEL takes away what a killed ADD has left")
 	}
 	earlier, err := c.store.Load(c.args.ContainerID, c.args.IfName)
 	add.repeated = !errors.Is(err, checkpoint.ErrNoCheckpoint)

@@ -59,7 +59,7 @@ func Import(ctx context.Context, opts Options, dir string, parent netfix.ParentS
 			continue
 		}
 		files[i].Err = r.inspector.locate(&files[i])
-		r.inspector.cache = append(r.inspector.cache, cacheEntry{cnicache.Entry{Attachment: files[i].key(), MAC: c.MAC}, files[i].namespace.File()})
+		r.inspector.cache = append(r.inspector.cache, cacheEntry{Entry: cnicache.Entry{Attachment: files[i].key(), MAC: c.MAC}, namespace: files[i].namespace.File()})
 	}
 	for _, f := range files {
 		f.rivals = rivalsOf(f, files)

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
@@ -23,6 +24,8 @@ type inspector struct {
 	host        *kernel.Namespace
 	hostDevices netstate.Devices
 	cache       []cacheEntry
+	// holders reads the holders of leases, which tell of what the cache does not. It is nil if nobody is to read them.
+	holders func() []cacheEntry
 	// records are the checkpoints that exist. attached are the names of interfaces that the operator
 	// calls attached.
 	records  recordIndex
@@ -107,9 +110,18 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) Sandbox {
 	return result
 }
 
+// identify returns whose the link is. It asks for the leases only if nothing else tells all of it: there can be very many.
+func (l *inspector) identify(namespace attachment.Namespace, link netstate.Link, records []checkpoint.Record) Identity {
+	o := identify(namespace, link, l.cache, records)
+	if o.InCache || l.holders == nil {
+		return o
+	}
+	return identify(namespace, link, slices.Concat(l.cache, l.holders()), records)
+}
+
 // failed returns an interface, or a whole sandbox for a link without a name, that could not be looked at.
 func (l *inspector) failed(namespace attachment.Namespace, link netstate.Link, err error) LiveInterface {
-	owner := identify(namespace, link, l.cache, l.records.byNamespace[namespace.File()])
+	owner := l.identify(namespace, link, l.records.byNamespace[namespace.File()])
 	return LiveInterface{Identity: owner, Namespace: namespace, Live: netstate.Interface{Link: link}, Settled: change.Failed, Reason: printable.Joined(err)}
 }
 
@@ -157,7 +169,7 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 		return nil, uptimeErr
 	}
 	f := &LiveInterface{Namespace: r.namespace.Identity(), Live: live, ReadAt: uptime}
-	f.Identity = identify(f.Namespace, live.Link, r.cache, r.records.records)
+	f.Identity = r.identify(f.Namespace, live.Link, r.records.records)
 	attached := f.InCache || r.records.recorded(live.Link.Index)
 	switch {
 	case !attached && (err != nil || !isOnHostDevice(live)):

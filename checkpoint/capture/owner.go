@@ -1,10 +1,16 @@
 package capture
 
 import (
+	"context"
+	"errors"
+
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // Identity says whose an interface is, as far as the CNI caches and the checkpoints of its sandbox tell.
@@ -12,16 +18,47 @@ type Identity struct {
 	Attachment attachment.Key
 	Pod        attachment.Pod
 	CNI        checkpoint.CNI
-	// InCache says that a cache has this very interface.
+	// InCache says that a cache or a lease has this very interface.
 	InCache bool
 	// Note says which part of Attachment is made up, and why, and what else could not be found out.
 	Note string
 }
 
-// cacheEntry is an entry of a cache with the namespace that its path leads to now.
+// cacheEntry is an entry of a cache with the namespace that its path leads to now, or the holder of a lease.
 type cacheEntry struct {
 	cnicache.Entry
 	namespace attachment.NamespaceFile
+	// recorded is the namespace of a holder.
+	recorded attachment.Namespace
+}
+
+// isOf says that the entry is of the sandbox.
+func (e cacheEntry) isOf(namespace attachment.Namespace) bool {
+	return e.namespace == namespace.File() && (e.recorded == (attachment.Namespace{}) || e.recorded.Same(namespace) == nil)
+}
+
+// holderEntries returns the holders of all leases of the node whose namespaces were recorded: an ADD that was killed has left nothing else
+// that tells whose its interface is.
+func holderEntries(ctx context.Context, store *checkpoint.Store) (entries []cacheEntry, problems []string) {
+	sources := audit.Sources{Store: store}
+	if err := sources.OpenLeases(""); err != nil {
+		return nil, []string{printable.Joined(err)}
+	}
+	for _, s := range sources.Leases {
+		leases, err := s.List(ctx)
+		if err != nil && !errors.Is(err, lease.ErrNotLeased) {
+			sources.Problems = append(sources.Problems, printable.Joined(err))
+		}
+		for _, l := range leases {
+			for _, h := range l.Holders {
+				if h.Namespace.Inode != 0 {
+					entry := cnicache.Entry{Attachment: h.Key(s.Network()), Pod: h.Pod}
+					entries = append(entries, cacheEntry{Entry: entry, namespace: h.Namespace.File(), recorded: h.Namespace})
+				}
+			}
+		}
+	}
+	return entries, sources.Problems
 }
 
 // identify returns whose the link in the namespace is. If there are several entries, those with the
@@ -30,7 +67,7 @@ type cacheEntry struct {
 // the namespace. Entries that disagree about the container ID tell nothing, and neither do such records. One of the entries is
 // left over, and nobody knows which.
 func identify(namespace attachment.Namespace, link netstate.Link, cache []cacheEntry, records []checkpoint.Record) Identity {
-	ofSandbox := filterEntries(cache, func(e cacheEntry) bool { return e.namespace == namespace.File() })
+	ofSandbox := filterEntries(cache, func(e cacheEntry) bool { return e.isOf(namespace) })
 	exact := filterEntries(ofSandbox, func(e cacheEntry) bool { return e.Attachment.IfName == link.Name })
 	exact = preferEntries(exact, func(e cacheEntry) bool { return e.MAC == link.MAC })
 	exact = preferEntries(exact, func(e cacheEntry) bool { return e.Delegate })

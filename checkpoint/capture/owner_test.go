@@ -19,6 +19,11 @@ func TestOwnerOf(t *testing.T) {
 			Attachment: attachment.Key{Network: network, ContainerID: id, IfName: ifName}, Pod: web, MAC: mac, Delegate: delegate,
 		}, namespace: attachment.NamespaceFile{Device: 4, Inode: inode}}
 	}
+	holder := func(network, id string, namespace attachment.Namespace) cacheEntry {
+		e := entry(network, id, "eth0", "", false, 1)
+		e.recorded = namespace
+		return e
+	}
 	own := func(network, id string) attachment.Key {
 		return attachment.Key{Network: network, ContainerID: id, IfName: "eth0"}
 	}
@@ -53,6 +58,14 @@ func TestOwnerOf(t *testing.T) {
 		"two that nothing tells apart": {
 			[]cacheEntry{entry("lan", "old", "eth0", "", false, 1), entry("lan", "c1", "eth0", "", false, 1)},
 			Identity{Attachment: unnamed, Note: "the CNI caches have several container IDs for it: its container ID is made from the namespace"},
+		},
+		"no cache, but a lease, as a killed ADD leaves it": {
+			[]cacheEntry{holder("lan", "c1", ns(1)), holder("lan", "old", attachment.Namespace{Device: 4, Inode: 1, Cookie: 9, BootID: ns(1).BootID})},
+			Identity{Attachment: own("lan", "c1"), Pod: web, InCache: true},
+		},
+		"a cache before a lease: it has the configuration": {
+			[]cacheEntry{entry("lan", "c1", "eth0", mac, false, 1), holder("other", "c1", ns(1))},
+			Identity{Attachment: own("lan", "c1"), Pod: web, InCache: true},
 		},
 		"the sandbox, by another interface": {
 			[]cacheEntry{entry("lan", "c1", "net1", "", false, 1)},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -121,7 +122,7 @@ type captureRun struct {
 
 // firstPass takes the first look, and carries out what it decides about what is selected.
 func (r *captureRun) firstPass(ctx context.Context) error {
-	if err := r.look(); err != nil {
+	if err := r.look(ctx); err != nil {
 		return err
 	}
 	defer r.inspector.close()
@@ -155,7 +156,7 @@ func (a InterfaceAction) candidate(naming *restore.ParentPlan) selection.Candida
 }
 
 // look looks at what is remembered and at what runs, and decides. The caller closes r.inspector unless there is an error.
-func (r *captureRun) look() error {
+func (r *captureRun) look(ctx context.Context) error {
 	entries, torn, err := cnicache.Read(r.CacheDir)
 	if err != nil {
 		return err
@@ -168,6 +169,11 @@ func (r *captureRun) look() error {
 		return err
 	}
 	r.inspector, l.cache = l, locateEntries(entries)
+	l.holders = sync.OnceValue(func() []cacheEntry {
+		holders, problems := holderEntries(ctx, r.Store)
+		r.notes = append(r.notes, problems...)
+		return holders
+	})
 	sandboxes, err := l.inspectNode(r.onlyNew)
 	if err != nil {
 		l.close()
@@ -196,7 +202,7 @@ func (r *captureRun) recheck(ctx context.Context) error {
 		return nil
 	}
 	second := &captureRun{Options: r.Options, onlyNew: r.onlyNew}
-	if err := second.look(); err != nil {
+	if err := second.look(ctx); err != nil {
 		return err
 	}
 	defer second.inspector.close()
