@@ -1,18 +1,15 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/test/bench/results"
 )
 
@@ -31,18 +28,15 @@ func benchAgent(bin string, pods int) (_ []results.Agent, retErr error) {
 	if err := n.grow(pods); err != nil {
 		return nil, err
 	}
-	client := control.Client{Path: "/run/relink-bench/agent.sock"}
-	cmd := exec.Command(filepath.Join(bin, "relink-agent"), "--host-grace", "0s", "--log-level", "error")
-	cmd.Env = append(os.Environ(), checkpoint.DirEnv+"="+n.store.Dir(), control.SocketEnv+"="+client.Path)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
+	a, err := startAgent(n)
+	if err != nil {
 		return nil, err
 	}
-	defer func() { retErr = errors.Join(retErr, cmd.Process.Signal(os.Interrupt), cmd.Wait()) }()
-	if err := awaitLost(client, pods, 0); err != nil {
+	defer func() { retErr = errors.Join(retErr, a.stop()) }()
+	if err := awaitLost(a.client, pods, 0); err != nil {
 		return nil, err
 	}
-	started, err := measureIdle(cmd.Process.Pid, pods, "after the start")
+	started, err := measureIdle(a.cmd.Process.Pid, pods, "after the start")
 	if err != nil {
 		return nil, err
 	}
@@ -50,39 +44,22 @@ func benchAgent(bin string, pods int) (_ []results.Agent, retErr error) {
 	if err := shell("", "ip link del "+lost); err != nil {
 		return nil, err
 	}
-	if err := awaitLost(client, pods, pods); err != nil {
+	if err := awaitLost(a.client, pods, pods); err != nil {
 		return nil, err
 	}
 	if err := shell("", "ip link add "+lost+" type veth peer name peer-"+lost+"\nip link set "+lost+" up\nip link set peer-"+lost+" up"); err != nil {
 		return nil, err
 	}
-	if err := awaitLost(client, pods, 0); err != nil {
+	if err := awaitLost(a.client, pods, 0); err != nil {
 		return nil, err
 	}
-	restored, err := measureIdle(cmd.Process.Pid, pods, "after a restore of all")
+	restored, err := measureIdle(a.cmd.Process.Pid, pods, "after a restore of all")
 	if err != nil {
 		return nil, err
 	}
 	rows := []results.Agent{started, restored}
 	fmt.Printf("An agent on a node with %d idle pods\n\n%s\n", pods, results.Results{Agent: rows}.AgentTable())
 	return rows, nil
-}
-
-// awaitLost waits until the agent has all pods, and so many are lost.
-func awaitLost(client control.Client, pods, want int) error {
-	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		status, err := client.Status(context.Background())
-		all, lost := 0, 0
-		for _, c := range status.Chains {
-			all, lost = all+c.Attachments, lost+c.Lost
-		}
-		if err == nil && all == pods && lost == want {
-			return nil
-		}
-		if time.Since(begun) > time.Minute {
-			return fmt.Errorf("the agent has %d pods of %d, and %d are lost: %w", all, pods, lost, err)
-		}
-	}
 }
 
 // measureIdle reads what the process takes over idleFor.
@@ -110,7 +87,7 @@ func awaitQuiet(pid int) error {
 		if err != nil || used <= quiet {
 			return err
 		}
-		if time.Since(begun) > 2*time.Minute {
+		if time.Since(begun) > 5*time.Minute {
 			return fmt.Errorf("the agent is not idle: it used %s in %s", used, quietFor)
 		}
 	}

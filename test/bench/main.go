@@ -25,7 +25,8 @@ func main() {
 	held := flag.String("held", "0,1000,10000,60000", "numbers of addresses that are held already")
 	only := flag.String("only", "", "restore, attach, ipam, move, agent, audit, hostaccess or pools: only this table")
 	moved := flag.Int("moved", 250, "pods that move to another uplink")
-	watched := flag.Int("watched", 250, "idle pods that an agent watches")
+	watched := flag.Int("watched", 250, "idle pods that an agent watches, 0 to leave that out")
+	returned := flag.String("returned", "250,1000,5000", "numbers of pods that an agent restores when their NIC is back")
 	audited := flag.Int("audited", 1000, "pods on the node that is audited")
 	reached := flag.Int("reached", 250, "pods with host access")
 	leases := flag.String("leases", "1000,60000", "numbers of leases on the node that is audited")
@@ -55,7 +56,7 @@ func main() {
 	if err == nil {
 		fresh.Enter()
 		err = installed(bin, func(bin string) error {
-			return bench(bin, counts{*sizes, *shared, *held, *leases, *cluster, *pairs, *moved, *watched, *audited, *reached, *whereabouts}, *only, *which, *kept)
+			return bench(bin, counts{*sizes, *shared, *held, *leases, *cluster, *returned, *pairs, *moved, *watched, *audited, *reached, *whereabouts}, *only, *which, *kept)
 		})
 	}
 	if err == nil && *which == allWays {
@@ -102,7 +103,7 @@ func installed(bin string, use func(bin string) error) error {
 
 // counts are how many of each thing are measured. The texts are lists of numbers.
 type counts struct {
-	sizes, shared, held, leases, nodes                   string
+	sizes, shared, held, leases, nodes, returned         string
 	pairs, moved, watched, audited, reached, whereabouts int
 }
 
@@ -116,8 +117,8 @@ func bench(bin string, of counts, only, which, kept string) error {
 	}
 	system := fmt.Sprintf("Linux %s, %d cores, %s", kernelRelease(), runtime.NumCPU(), runtime.Version())
 	fmt.Printf("%s\n\n", system)
-	var lists [5][]int
-	for i, list := range [][2]string{{"-sandboxes", of.sizes}, {"-shared", of.shared}, {"-held", of.held}, {"-leases", of.leases}, {"-nodes", of.nodes}} {
+	var lists [6][]int
+	for i, list := range [][2]string{{"-sandboxes", of.sizes}, {"-shared", of.shared}, {"-held", of.held}, {"-leases", of.leases}, {"-nodes", of.nodes}, {"-returned", of.returned}} {
 		var err error
 		if lists[i], err = numbers(list[0], list[1]); err != nil {
 			return err
@@ -136,7 +137,15 @@ func bench(bin string, of counts, only, which, kept string) error {
 		{"ipam", func() (err error) { all.IPAM, err = benchIPAM(bin, lists[2], of.pairs); return err }},
 		{"restore", func() (err error) { all.Restore, err = benchRestore(bin, lists[0], lists[1], which); return err }},
 		{"move", func() (err error) { all.Move, err = benchMove(bin, of.moved); return err }},
-		{"agent", func() (err error) { all.Agent, err = benchAgent(bin, of.watched); return err }},
+		{"agent", func() (err error) {
+			if of.watched > 0 {
+				all.Agent, err = benchAgent(bin, of.watched)
+			}
+			if err == nil {
+				all.Returns, err = benchReturns(bin, lists[5])
+			}
+			return err
+		}},
 		{"audit", func() (err error) { all.Audit, err = benchAudit(bin, of.audited, lists[3]); return err }},
 		{"pools", func() (err error) {
 			all.Pools, err = benchPools(bin, poolCounts{of.pairs, of.whereabouts, lists[4]})

@@ -20,6 +20,7 @@ type Results struct {
 	Restore       []Restore `json:"restore"`
 	Move          []Move    `json:"move"`
 	Agent         []Agent   `json:"agent"`
+	Returns       []Return  `json:"returns"`
 	Audit         []Audit   `json:"audit"`
 	Pools         Pools     `json:"pools"`
 }
@@ -101,6 +102,22 @@ type Agent struct {
 	Peak      float64 `json:"peak"`
 	// CPU is the processor time in milliseconds per second.
 	CPU float64 `json:"cpu"`
+}
+
+// Return has what relink-agent takes when the parent of all Pods is back.
+type Return struct {
+	Pods int `json:"pods"`
+	// CommandS and AgentS are the times until all pods are whole, by relink restore and by the agent, in seconds. Ratio is that of a
+	// round. ReadyS is the time from the agent's start until it is ready.
+	CommandS float64 `json:"commandS"`
+	AgentS   float64 `json:"agentS"`
+	Ratio    float64 `json:"ratio"`
+	ReadyS   float64 `json:"readyS"`
+	// FirstCPU and AgainCPU are the processor times of the agent in milliseconds a pod: until it has read all at its start, and again
+	// after it has restored all. ChangeCPU is that for a change in one pod.
+	FirstCPU  float64 `json:"firstCPU"`
+	AgainCPU  float64 `json:"againCPU"`
+	ChangeCPU float64 `json:"changeCPU"`
 }
 
 // Audit has what relink audit and relink check take, as whole processes.
@@ -202,6 +219,15 @@ func (r Results) AgentTable() string {
 	t := table("pods", "when", "resident", "its own", "program and files", "peak", "CPU time per second")
 	for _, a := range r.Agent {
 		fmt.Fprintf(t, "| %d | %s | %.1f MiB | %.1f MiB | %.1f MiB | %.1f MiB | %.2f ms |\n", a.Pods, a.When, a.Resident, a.Anonymous, a.File, a.Peak, a.CPU)
+	}
+	return t.String()
+}
+
+// ReturnTable returns the table of Returns in Markdown.
+func (r Results) ReturnTable() string {
+	t := table("pods", "relink restore", "relink-agent", "ratio", "ready after", "CPU of the first reading, a pod", "CPU of reading again, a pod", "CPU of a change in one pod")
+	for _, a := range r.Returns {
+		fmt.Fprintf(t, "| %d | %.2f s | %.2f s | %.2f | %.2f s | %.2f ms | %.2f ms | %.2f ms |\n", a.Pods, a.CommandS, a.AgentS, a.Ratio, a.ReadyS, a.FirstCPU, a.AgainCPU, a.ChangeCPU)
 	}
 	return t.String()
 }
