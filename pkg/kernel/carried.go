@@ -58,7 +58,7 @@ func (c *capture) extras(d netstate.LiveDevice) (items []string, err error) {
 			return nil, err
 		}
 		for _, key := range slices.Sorted(maps.Keys(settings)) {
-			items = append(items, fmt.Sprintf("setting %s=%s", key, settings[key]))
+			items = append(items, fmt.Sprintf(SettingNote+"%s=%s", key, settings[key]))
 		}
 	}
 	if c.extent.Qdiscs {

@@ -113,6 +113,9 @@ func (n *Namespace) settings(link *link, keys []string) (map[string]string, erro
 	return values, err
 }
 
+// SettingNote begins each note about a sysctl, of an interface or of what is below it.
+const SettingNote = "setting "
+
 // changedSettings returns the interface's sysctls that differ from the namespace's defaults. A new
 // interface has the defaults. The notes name those that a restore cannot bring back.
 func (n *Namespace) changedSettings(link *link) (changed map[string]string, notes []string, err error) {
@@ -139,7 +142,7 @@ func (n *Namespace) changedSettings(link *link) (changed map[string]string, note
 				if key != ipv6MTU {
 					changed[key] = value
 				} else if value != strconv.Itoa(link.mtu) {
-					notes = append(notes, fmt.Sprintf("setting %s=%s: the kernel sets it anew when the carrier comes", key, value))
+					notes = append(notes, fmt.Sprintf(SettingNote+"%s=%s: the kernel sets it anew when the carrier comes", key, value))
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,5 +52,52 @@ func TestIPv4NeedsNoWritableSysctls(t *testing.T) {
 	}
 	if err := w.sandbox.WriteSetting("eth0", "ipv4/rp_filter", "2"); !errors.Is(err, unix.EROFS) {
 		t.Errorf("rp_filter: %v", err)
+	}
+}
+
+// Whatever sysctl of an interface changes, its mark changes. The kernel tells of some newer ones of IPv6 in no message.
+func TestSettingsMark(t *testing.T) {
+	w := newFixture(t)
+	w.build(t, everything(), ConfigureOptions{Rebuild: true})
+	index := must(w.sandbox.Index("eth0"))(t)
+	first, changed := must(w.sandbox.SettingsMark(index))(t), 0
+	untold := []string{"stable_secret", "ra_honor_pio_life", "ra_honor_pio_pflag", "regen_min_advance"}
+	for _, prefix := range []string{"ipv4/", "ipv6/"} {
+		dir := settingDirs[prefix]
+		for _, file := range strings.Fields(fresh.Run(t, w.path, "ls /proc/sys/net/"+dir+"/eth0")) {
+			sysctls := &settingFiles{ifName: "eth0"}
+			var before string
+			err := w.sandbox.Inside(func() (err error) {
+				before, err = sysctls.read(prefix + file)
+				return err
+			})
+			if err != nil || slices.Contains(untold, file) {
+				continue
+			}
+			written := false
+			for _, value := range []string{"2", "1", "0", "1400", "3000"} {
+				if value == before || w.sandbox.WriteSetting("eth0", prefix+file, value) != nil {
+					continue
+				}
+				written = fresh.Run(t, w.path, "cat /proc/sys/net/"+dir+"/eth0/"+file) != before
+				break
+			}
+			if !written {
+				continue
+			}
+			changed++
+			if must(w.sandbox.SettingsMark(index))(t) == first {
+				t.Errorf("%s%s: the mark is as before", prefix, file)
+			}
+			if err := w.sandbox.WriteSetting("eth0", prefix+file, before); err != nil {
+				t.Fatal(err)
+			}
+			if mark := must(w.sandbox.SettingsMark(index))(t); mark != first {
+				t.Errorf("%s%s: another mark after the way back", prefix, file)
+			}
+		}
+	}
+	if changed < 60 {
+		t.Errorf("only %d sysctls were changed", changed)
 	}
 }

@@ -15,6 +15,12 @@ import (
 // netconfIndex is NETCONFA_IFINDEX (linux/netconf.h). Its value is negative if it means no single device.
 const netconfIndex = 1
 
+// Where struct rtmsg has the table and the protocol.
+const (
+	tableAt    = 4
+	protocolAt = 5
+)
+
 // indexAt is where the structures of these messages have the index of the device, in four bytes: struct ifinfomsg,
 // ifaddrmsg, ndmsg and tcmsg.
 const indexAt = 4
@@ -28,10 +34,19 @@ func parseChange(m *syscall.NetlinkMessage) (index int, found bool, err error) {
 			return 0, false, err // Otherwise it is about one protocol's part of the device.
 		}
 		index, err = indexIn(m.Data)
-	case unix.RTM_NEWADDR, unix.RTM_DELADDR, unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH,
+	case unix.RTM_NEWADDR:
+		var madeBy uint8
+		if err := readFields(m.Data, unix.SizeofIfAddrmsg, field{ifaProto, &madeBy}); err != nil || madeBy != 0 {
+			return 0, false, err // The kernel has made it, or has checked it: no checkpoint has such an address.
+		}
+		index, err = indexIn(m.Data)
+	case unix.RTM_DELADDR, unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH,
 		unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER, unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS:
 		index, err = indexIn(m.Data)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		if err := rtnl.CheckHeader(m.Data, unix.SizeofRtMsg); err != nil || m.Data[tableAt] == unix.RT_TABLE_LOCAL && m.Data[protocolAt] == unix.RTPROT_KERNEL {
+			return 0, false, err // It comes and goes with an address.
+		}
 		index, err = attributeOf(m.Data, unix.SizeofRtMsg, unix.RTA_OIF)
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
 	case unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
