@@ -206,9 +206,14 @@ func (s *Store) list(read map[string]Record) ([]Record, []Unreadable, error) {
 	return records, unreadable, nil
 }
 
-// ListSandbox is List for one sandbox. A sandbox without checkpoints has an empty list.
-func (s *Store) ListSandbox(containerID string) (records []Record, unreadable []Unreadable) {
-	return s.listSandbox(containerID, nil)
+// ListSandbox is List for one sandbox. A sandbox without checkpoints has an empty list. It does not read again what it has read before and
+// nobody has changed: previous are such records.
+func (s *Store) ListSandbox(containerID string, previous ...Record) (records []Record, unreadable []Unreadable) {
+	read := make(map[string]Record, len(previous))
+	for _, r := range previous {
+		read[s.path(containerID, r.Attachment.IfName)] = r
+	}
+	return s.listSandbox(containerID, read)
 }
 
 func (s *Store) listSandbox(containerID string, read map[string]Record) (records []Record, unreadable []Unreadable) {

@@ -34,7 +34,7 @@ type Options struct {
 	Log         *slog.Logger
 	// Version is the version of the program.
 	Version string
-	// The agent calls Ready once: when it has looked at everything and hears of each change. It calls Alive in each
+	// The agent calls Ready once: when it knows all checkpoints and hears of each change. It calls Alive in each
 	// round of the loop, at least every LoopInterval. Both may be nil.
 	Ready, Alive func()
 	LoopInterval time.Duration
@@ -64,15 +64,27 @@ type Agent struct {
 	outdated bool
 	chains   []*chain
 	nics     []netstate.Member
-	// absent are attachments whose sandboxes were not found.
-	absent map[attachment.Key]absence
-	// awayNICs are the losses of NICs that are neither in their sandboxes nor in the host.
-	awayNICs map[attachment.Key]*restore.Loss
-	// drifts are the attachments that differ from their records while their parents are there.
-	drifts map[attachment.Key]*drift
-	// lostInterfaces say what became of the lost interfaces.
-	lostInterfaces map[attachment.Key]*lostInterface
-	running        int
+	// members are all attachments with a checkpoint. stacks are what they are on, by their keys. regrouping says that there are other stacks
+	// than the chains have.
+	members    map[attachment.Key]*member
+	stacks     map[string]*stack
+	regrouping bool
+	// Sets of attachments: concerns are those with a finding, drift or loss, absent those whose sandboxes were not found, and owing
+	// those whose records may owe an announcement that no result has.
+	concerns, absent, owing map[*member]bool
+	// unreadable is the number of checkpoints that cannot be read. accessChanged says that the Reconciler does not know all host accesses.
+	unreadable    int
+	accessChanged bool
+	// driftsChanged says that the file does not have all confirmed drifts. driftsSavedAt is when it was written.
+	driftsChanged bool
+	driftsSavedAt time.Time
+	// captured are the times of the records.
+	captured capturedTimes
+	// findingsChanged says that there are other findings than decide knows.
+	findingsChanged bool
+	// decidedAt is the time of the last decision.
+	decidedAt time.Time
+	running   int
 	// overruns counts how often the watch of the host's devices lost messages.
 	overruns    uint64
 	restoreEnds chan restoreEnd
@@ -100,9 +112,9 @@ type restoreEnd struct {
 	result   *restore.Result
 	err      error
 	duration time.Duration
-	// records are the records that the restore was given. ready are those of the chain.
-	records []checkpoint.Record
-	ready   map[attachment.Key]bool
+	// records are the records that the restore was given. ready are those of the chain. absent are those whose sandboxes were not found.
+	records       []checkpoint.Record
+	ready, absent map[attachment.Key]bool
 	// held are the sandboxes that the refresher left alone during the restore.
 	held []string
 }
@@ -156,21 +168,22 @@ func New(opts Options) (*Agent, error) {
 	a := &Agent{
 		Options: opts, restorer: restorer, watch: deviceWatch, started: time.Now(), stale: true,
 		complaints: complaints{log: opts.Log, logged: map[string]time.Time{}},
-		absent:     map[attachment.Key]absence{}, drifts: map[attachment.Key]*drift{}, awayNICs: map[attachment.Key]*restore.Loss{},
-		lostInterfaces: map[attachment.Key]*lostInterface{},
-		restoreEnds:    make(chan restoreEnd), findings: make(chan struct{}, 1), requests: make(chan func()),
+		members:    map[attachment.Key]*member{}, stacks: map[string]*stack{},
+		concerns: map[*member]bool{}, absent: map[*member]bool{}, owing: map[*member]bool{}, accessChanged: true,
+		restoreEnds: make(chan restoreEnd), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
 	if a.paused, err = loadPause(a.pauseFile()); err != nil {
 		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
 	}
 	a.finishMoves(a.paused != nil) // Before the records are read: afterwards they say where the interfaces are.
 	a.lastRound.Store(int64(time.Since(a.started)))
-	if a.index, err = newIndex(opts.Store); a.index == nil {
+	a.index, err = newIndex(opts.Store, func(before, after indexedSandbox) {
+		a.sandboxRead(before, after)
+		a.refresher.CheckpointsChanged(after.id, after.records)
+	})
+	if err != nil {
 		a.Close()
 		return nil, err
-	}
-	if err != nil {
-		a.Log.Warn("some checkpoints are not watched: the agent reads them once a minute", "error", err)
 	}
 	a.hostAccess = hostends.NewReconciler(hostends.ReconcilerOptions{
 		Store: opts.Store, Host: restorer.Host(), OnDone: a.hostAccessChanged, OnError: a.hostAccessFailed, OnDrifts: a.wakeForFindings,
@@ -182,7 +195,7 @@ func New(opts Options) (*Agent, error) {
 		a.Close()
 		return nil, err
 	}
-	a.index.onRead = a.refresher.CheckpointsChanged
+	a.readIndex()
 	if err := a.loadDrifts(); err != nil {
 		a.Log.Warn("the note of earlier drift cannot be read: the agent may undo such a change together with a loss", "error", err)
 	}
@@ -200,16 +213,11 @@ func (a *Agent) Close() {
 
 // Run watches until ctx is done. Then it waits for the restores that are under way.
 func (a *Agent) Run(ctx context.Context) error {
-	a.regroup()
 	if err := a.scanDevices(ctx); err != nil {
 		return fmt.Errorf("look at the host's devices: %w", err)
 	}
 	var refreshing sync.WaitGroup
-	refreshing.Go(func() {
-		if err := a.refresher.Run(ctx); err != nil {
-			a.Log.Error("checkpoints are not kept fresh", "error", err)
-		}
-	})
+	refreshing.Go(func() { a.refresher.Run(ctx) })
 	defer refreshing.Wait()
 	refreshing.Go(func() { a.runHostAccess(ctx) })
 	if a.Ready != nil {
@@ -226,6 +234,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.finishRestore(<-a.restoreEnds)
 	}
 	a.movesFinished.Wait()
+	a.saveDrifts()
 	return nil
 }
 

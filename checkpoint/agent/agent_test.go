@@ -255,8 +255,8 @@ func TestWhatWasTakenAwayStaysAway(t *testing.T) {
 // confirmedDrifts counts the drifts that have settled.
 func (n *node) confirmedDrifts() (count int) {
 	_ = n.agent.runInLoop(context.Background(), func() {
-		for _, d := range n.agent.drifts {
-			if d.Confirmed {
+		for _, m := range n.agent.members {
+			if m.drift != nil && m.drift.Confirmed {
 				count++
 			}
 		}

@@ -70,7 +70,7 @@ func (a *Agent) awayNICLoss(r checkpoint.Record) *restore.Loss {
 		return nil
 	}
 	devices, ok := devicesOf(r)
-	if _, exists := deviceOf(r, a.index.sandboxes[r.Attachment.ContainerID].records, devices); exists || !ok {
+	if _, exists := deviceOf(r, a.recordsBeside(r), devices); exists || !ok {
 		return nil
 	}
 	return loss

@@ -16,8 +16,8 @@ func (n *node) awaitConfirmed(t *testing.T, away ...pod) {
 	within(t, patience, "the drift is judged", func() bool {
 		of := map[any]bool{}
 		if err := n.agent.runInLoop(t.Context(), func() {
-			for key, d := range n.agent.drifts {
-				of[key] = d.Confirmed && d.TakenAway
+			for key, m := range n.agent.members {
+				of[key] = m.drift != nil && m.drift.Confirmed && m.drift.TakenAway
 			}
 		}); err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestTakenAwayForCertain(t *testing.T) {
 	n.awaitConfirmed(t, covered)
 	within(t, patience, "a drift without its route", func() bool {
 		is := false
-		_ = n.agent.runInLoop(t.Context(), func() { d := n.agent.drifts[later.key]; is = d != nil && d.Confirmed && !d.TakenAway })
+		_ = n.agent.runInLoop(t.Context(), func() { d := n.agent.members[later.key].drift; is = d != nil && d.Confirmed && !d.TakenAway })
 		return is
 	})
 	fresh.Run(t, later.netns, "ip link del eth0")
@@ -126,13 +126,13 @@ func TestLooksAtATakenInterfaceAreLimited(t *testing.T) {
 	fresh.Run(t, p.netns, "ip link set eth0 down")
 	n.awaitConfirmed(t, p)
 	next := time.Now().Add(2 * time.Second)
-	if err := n.agent.runInLoop(t.Context(), func() { n.agent.drifts[p.key].nextLook = next }); err != nil {
+	if err := n.agent.runInLoop(t.Context(), func() { n.agent.members[p.key].drift.nextLook = next }); err != nil {
 		t.Fatal(err)
 	}
 	fresh.Run(t, p.netns, "ip link set eth0 up")
 	within(t, 10*time.Second, "it is not taken away any more", func() bool {
 		is := false
-		_ = n.agent.runInLoop(t.Context(), func() { d := n.agent.drifts[p.key]; is = d != nil && d.TakenAway })
+		_ = n.agent.runInLoop(t.Context(), func() { d := n.agent.members[p.key].drift; is = d != nil && d.TakenAway })
 		return !is
 	})
 	if early := time.Until(next); early > 0 {

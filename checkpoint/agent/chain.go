@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,9 +17,11 @@ import (
 
 // chain is what the loop knows about a chain of parents and the attachments on it.
 type chain struct {
-	restore.Chain
-	// name is different for each chain.
-	name    string
+	// base is the recorded name of the lowest device. It is empty if that is in the sandbox. Two chains can have one name.
+	base   string
+	stacks []*stack
+	// records and losses are those of the stacks that are not whole, as far as the agent restores them: one for each stack.
+	records []checkpoint.Record
 	losses  []*restore.Loss
 	outlook restore.Outlook
 	// picture is the outlook as text, for comparison. triedPicture is the picture of the last try.
@@ -43,21 +47,41 @@ type chain struct {
 	owed []*restore.Result
 }
 
-// update compares the chain with the devices as they are now.
-func (c *chain) update(devices netstate.Devices, losses []*restore.Loss, nics []netstate.Member, rebuildBond bool, instant time.Time) {
-	c.losses, c.view.attachments, c.view.lost, c.view.reason = losses, len(c.Records), 0, ""
-	for _, l := range losses {
-		if l == nil {
-			continue
-		}
-		if c.view.lost++; c.view.reason == "" {
-			c.view.reason = l.Reason
+// setStacks gives the chain these stacks.
+func (c *chain) setStacks(stacks []*stack) {
+	c.stacks = stacks
+	for _, s := range stacks {
+		s.chain = c
+	}
+}
+
+// name says which chain this is.
+func (c *chain) name() string {
+	if c.base == "" && len(c.stacks) > 0 {
+		for m := range c.stacks[0].members {
+			return "in sandbox " + m.record.Attachment.ContainerID
 		}
 	}
-	if c.view.lost == 0 {
+	return c.base
+}
+
+// update compares the chain with the devices as they are now.
+func (c *chain) update(devices netstate.Devices, nics []netstate.Member, rebuildBond bool, instant time.Time) {
+	v := &c.view
+	c.records, c.losses, v.attachments, v.lost, v.reason = nil, nil, 0, 0, ""
+	changes := 0
+	for _, s := range c.stacks {
+		v.attachments += len(s.members)
+		changes += s.changes
+		if loss := s.lossToRestore(); loss != nil {
+			c.records, c.losses = append(c.records, s.record), append(c.losses, loss)
+			v.lost, v.reason = v.lost+len(s.members), cmp.Or(v.reason, loss.Reason)
+		}
+	}
+	if v.lost == 0 {
 		c.outlook, c.picture = restore.Outlook{}, ""
-		c.view, c.uselessTries = view{running: c.view.running}, 0
-		if !c.view.running { // observeTry still needs these times.
+		c.view, c.uselessTries = view{running: v.running, attachments: v.attachments}, 0
+		if !v.running { // observeTry still needs these times.
 			c.endOutage()
 		}
 		return
@@ -67,8 +91,7 @@ func (c *chain) update(devices netstate.Devices, losses []*restore.Loss, nics []
 		c.lossTimes = append(c.lossTimes[max(len(c.lossTimes)-flaps+1, 0):], instant)
 	}
 	o := c.task(nics, rebuildBond, false).Outlook(devices, udev.Initialized)
-	c.outlook, c.picture = o, outlookText(o)
-	v := &c.view
+	c.outlook, c.picture = o, fmt.Sprintln(changes)+outlookText(o)
 	v.ready, v.missing, v.blocked, v.udevPending, v.managerSteps = len(o.Ready), o.Missing, o.Blocked, o.UdevPending, nil
 	for _, step := range o.ManagerSteps {
 		v.managerSteps = append(v.managerSteps, step.String())
@@ -112,9 +135,11 @@ func since(began time.Time, active bool, instant time.Time) time.Time {
 	return began
 }
 
-// task says what of the chain may be restored. allowManagerSteps says that the network manager has had its time.
+// task says what of the chain may be restored, with a record for each stack. allowManagerSteps says that the network manager has had its time.
 func (c *chain) task(nics []netstate.Member, rebuildBond, allowManagerSteps bool) restore.Task {
-	return restore.Task{Chain: c.Chain, Losses: c.losses, NICs: nics, RebuildBond: rebuildBond, AllowManagerSteps: allowManagerSteps}
+	return restore.Task{
+		Chain: restore.Chain{Base: c.base, Records: c.records}, Losses: c.losses, NICs: nics, RebuildBond: rebuildBond, AllowManagerSteps: allowManagerSteps,
+	}
 }
 
 // outlookText returns the outlook as one text.
@@ -145,17 +170,9 @@ func (c *chain) decide(r rules, instant time.Time) decision {
 // status is what the control socket says about the chain.
 func (c *chain) status() control.Chain {
 	return control.Chain{
-		Base: c.Base, State: c.decided.state, Since: c.since, Reason: c.decided.reason, NextTry: c.decided.next,
-		Attachments: len(c.Records), Lost: c.view.lost,
+		Base: c.base, State: c.decided.state, Since: c.since, Reason: c.decided.reason, NextTry: c.decided.next,
+		Attachments: c.view.attachments, Lost: c.view.lost,
 	}
-}
-
-// chainName returns the base's name, "" for a chain that is only in its sandbox.
-func chainName(c restore.Chain) string {
-	if c.Base == "" {
-		return "in sandbox " + c.Records[0].Attachment.ContainerID
-	}
-	return c.Base
 }
 
 // addOwed adds a result whose announcements are owed. It replaces earlier results for the same attachments.
@@ -170,35 +187,42 @@ func (c *chain) addOwed(result *restore.Result) {
 	c.owed = append(c.owed, result)
 }
 
-// unlistedOwed returns the records that owe an announcement and are in no result of this agent. They come from another
-// restore, or from an earlier agent.
-func (c *chain) unlistedOwed() (unknown []checkpoint.Record) {
-	owing := map[attachment.Key]bool{}
-	for _, result := range c.owed {
-		for _, o := range result.Attachments {
-			owing[o.Attachment] = true
+// findOwed adds to the chains what their records owe, and what is in no result of this agent. It comes from another restore, or from an
+// earlier agent.
+func (a *Agent) findOwed() {
+	if len(a.owing) == 0 {
+		return
+	}
+	unlisted := map[*chain][]checkpoint.Record{}
+	listed := map[attachment.Key]bool{}
+	for _, c := range a.chains {
+		for _, result := range c.owed {
+			for _, o := range result.Attachments {
+				listed[o.Attachment] = true
+			}
 		}
 	}
-	for _, r := range c.Records {
-		if r.AnnouncementOwed && !owing[r.Attachment] && !c.view.running {
-			unknown = append(unknown, r)
+	for m := range a.owing {
+		if m.stack != nil && m.stack.chain.view.running {
+			continue
+		}
+		delete(a.owing, m)
+		if r := m.record; m.stack != nil && r.AnnouncementOwed && !listed[r.Attachment] {
+			unlisted[m.stack.chain] = append(unlisted[m.stack.chain], r)
 		}
 	}
-	return unknown
+	for c, records := range unlisted {
+		c.owed = append(c.owed, a.restorer.Unannounced(records))
+	}
 }
 
 // siblingRecords returns the other records that are in the sandboxes of ready. It leaves out lost ones.
-func siblingRecords(ready []checkpoint.Record, bySandbox map[string]indexedSandbox, lost map[attachment.Key]bool) (siblings []checkpoint.Record) {
-	selected, visited := checkpoint.KeysOf(ready), map[string]bool{}
-	for _, r := range ready {
-		id := r.Attachment.ContainerID
-		if visited[id] {
-			continue
-		}
-		visited[id] = true
-		for _, sibling := range bySandbox[id].records {
-			if !selected[sibling.Attachment] && !lost[sibling.Attachment] {
-				siblings = append(siblings, sibling)
+func (a *Agent) siblingRecords(ready []checkpoint.Record) (siblings []checkpoint.Record) {
+	selected := checkpoint.KeysOf(ready)
+	for _, id := range sandboxIDs(ready) {
+		for _, r := range a.index.sandboxes[id].records {
+			if !selected[r.Attachment] && !a.members[r.Attachment].isLost() {
+				siblings = append(siblings, r)
 			}
 		}
 	}

@@ -10,6 +10,11 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
+// stackOf returns a stack with an attachment that has the record.
+func stackOf(devices netstate.Devices, r checkpoint.Record) *stack {
+	return &stack{record: r, members: map[*member]bool{{record: r}: true}, loss: restore.Losses(devices, []checkpoint.Record{r})[0]}
+}
+
 // The manager's step is still to do, and something else keeps the pods lost that no restore can repair. The agent waits
 // between its tries.
 func TestATryInVainIsFollowedByAWait(t *testing.T) {
@@ -22,10 +27,10 @@ func TestATryInVainIsFollowedByAWait(t *testing.T) {
 		{Device: netstate.Device{Kind: netstate.KindNIC, Name: "eth1", MTU: 1500}, Index: 20},
 		{Device: netstate.Device{Kind: netstate.KindBridge, Name: "eth1.3", MTU: 1500}, Index: 21, Up: true},
 	}
-	c := &chain{Chain: restore.Chain{Base: "eth1", Records: []checkpoint.Record{r}}}
+	c := &chain{base: "eth1", stacks: []*stack{stackOf(there, r)}}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	look := func() decision {
-		c.update(there, restore.Losses(there, c.Records), nil, false, now)
+		c.update(there, nil, false, now)
 		return c.decide(rules{}, now)
 	}
 	for try := range 4 {
@@ -52,13 +57,15 @@ func TestABaseThatComesAndGoes(t *testing.T) {
 	r.Interface.Link = netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0"}
 	r.Interface.Parents = []netstate.Device{{Kind: netstate.KindNIC, Name: "eth1", MTU: 1500, IfIndex: 2}}
 	back := netstate.Devices{{Device: netstate.Device{Kind: netstate.KindNIC, Name: "eth1", MTU: 1500}, Index: 20, Up: true}}
-	c := &chain{Chain: restore.Chain{Base: "eth1", Records: []checkpoint.Record{r}}}
+	on := stackOf(back, r)
+	c, loss := &chain{base: "eth1", stacks: []*stack{on}}, on.loss
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	// flap makes the base go and come back. It returns the first decision, and how long the restore waits.
 	flap := func() (first decision, wait time.Duration) {
 		began := now
+		on.loss = loss
 		decide := func() decision {
-			c.update(back, restore.Losses(back, c.Records), nil, false, now)
+			c.update(back, nil, false, now)
 			return c.decide(rules{}, now)
 		}
 		for first = decide(); !c.decided.restore; decide() {
@@ -67,7 +74,8 @@ func TestABaseThatComesAndGoes(t *testing.T) {
 		wait = now.Sub(began)
 		now = now.Add(10 * time.Millisecond)
 		c.triedPicture, c.view.lastTry, c.endedAt = c.picture, now, now // As start and finish do.
-		c.update(back, make([]*restore.Loss, 1), nil, false, now)
+		on.loss = nil
+		c.update(back, nil, false, now)
 		now = now.Add(10 * time.Millisecond)
 		return first, wait
 	}

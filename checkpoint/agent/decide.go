@@ -30,8 +30,8 @@ const (
 
 // view is what decide knows about a chain.
 type view struct {
-	// attachments is the number of all attachments of the chain, and lost of those that are lost. ready is how many of the
-	// lost ones can be restored now.
+	// attachments is the number of all attachments of the chain, and lost of those that are lost. ready is how many of their
+	// stacks can be restored now.
 	attachments, lost, ready int
 	// reason says what was lost.
 	reason string

@@ -10,8 +10,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
-	"github.com/relink-cni/relink/checkpoint/restore"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/statefile"
 )
 
@@ -43,54 +41,54 @@ type drift struct {
 // kernel reports the interfaces first.
 const driftDelay = time.Second
 
-// updateDrifts takes over the refresher's findings, except for those that are losses.
-func (a *Agent) updateDrifts(lost map[attachment.Key]bool, instant time.Time) {
-	found, changed := map[attachment.Key]bool{}, false
-	for _, f := range a.allFindings() {
-		found[f.Attachment] = true
-		if lost[f.Attachment] {
-			continue
-		}
-		d := a.drifts[f.Attachment]
-		if d == nil {
-			d = &drift{Drift: f, Since: instant}
-			a.drifts[f.Attachment] = d
-		}
-		d.setReason(f.Reason, instant)
-		if !d.Confirmed && instant.Sub(d.Since) >= driftDelay {
-			changed = a.confirmDrift(d, instant) || changed
+// updateDrifts takes over the findings that have changed, of the refresher and of the Reconciler.
+func (a *Agent) updateDrifts(instant time.Time) {
+	for key, finding := range a.refresher.TakeRefusals() {
+		if m := a.members[key]; m != nil {
+			m.finding, a.concerns[m] = finding, true
 		}
 	}
-	for key := range a.awayNICs {
-		if !found[key] {
-			delete(a.awayNICs, key) // It is there again, or the sandbox has gone.
+	access := map[*member]control.Drift{}
+	for _, f := range a.hostAccess.Drifts() {
+		if m := a.members[f.Attachment]; m != nil {
+			access[m], a.concerns[m] = f, true
 		}
 	}
-	for key, d := range a.drifts {
-		r, ok := a.recordOf(key)
-		if !ok || a.driftEnded(d, r, found[key], lost[key]) {
-			delete(a.drifts, key)
-			changed = changed || d.Confirmed
+	for m := range a.concerns {
+		finding := m.finding
+		if f, found := access[m]; found && finding == nil {
+			finding = &f
+		}
+		a.updateDrift(m, finding, instant)
+		if finding == nil && m.drift == nil && m.lost == nil {
+			delete(a.concerns, m)
 		}
 	}
-	if changed {
+	if a.driftsChanged && instant.Sub(a.driftsSavedAt) >= driftDelay {
 		a.saveDrifts()
 	}
 }
 
-// allFindings are the findings of the refresher, and those of the Reconciler about other attachments.
-func (a *Agent) allFindings() []control.Drift {
-	findings := a.refresher.Refusals()
-	reported := map[attachment.Key]bool{}
-	for _, f := range findings {
-		reported[f.Attachment] = true
-	}
-	for _, f := range a.hostAccess.Drifts() {
-		if !reported[f.Attachment] {
-			findings = append(findings, f)
+// updateDrift makes a drift of the finding, unless that is a loss. finding is nil if there is none.
+func (a *Agent) updateDrift(m *member, finding *control.Drift, instant time.Time) {
+	if finding != nil && !m.isLost() {
+		if m.drift == nil {
+			m.drift = &drift{Drift: *finding, Since: instant}
+		}
+		m.drift.setReason(finding.Reason, instant)
+		if !m.drift.Confirmed && instant.Sub(m.drift.Since) >= driftDelay {
+			a.confirmDrift(m, instant)
 		}
 	}
-	return findings
+	if finding == nil && m.stack != nil && m.stack.away != nil {
+		m.stack.away = nil // It is there again, or the sandbox has gone.
+		a.judge(m.stack)
+	}
+	if d := m.drift; d != nil && a.driftEnded(m, finding != nil) {
+		m.drift = nil
+		a.driftsChanged = a.driftsChanged || d.Confirmed
+		a.place(m)
+	}
 }
 
 // setReason notes why the checkpoint is not renewed now. A new reason can mean that somebody has now taken the interface
@@ -102,29 +100,26 @@ func (d *drift) setReason(reason string, instant time.Time) {
 	d.Reason = reason
 }
 
-// confirmDrift looks whether somebody has taken the interface away. It returns false if that is not certain. Then the agent
-// looks again after driftDelay.
-func (a *Agent) confirmDrift(d *drift, instant time.Time) bool {
+// confirmDrift looks whether somebody has taken the interface away. If that is not certain, the agent looks again after driftDelay.
+func (a *Agent) confirmDrift(m *member, instant time.Time) {
+	d, r := m.drift, m.record
 	d.persistent = true
-	r, ok := a.recordOf(d.Attachment)
-	state := presenceUnknown
-	if ok {
-		state = a.presenceOf(r)
-	}
+	state := a.presenceOf(r)
 	if state == presenceUnknown {
-		if loss := a.awayNICLoss(r); ok && loss != nil {
-			a.awayNICs[d.Attachment] = loss
-			a.stale = true // The loop decides about it at once.
+		if loss := a.awayNICLoss(r); loss != nil && m.stack != nil {
+			m.stack.away, m.stack.loss = loss, loss
 		}
 		d.Since = instant
-		return false
+		return
 	}
 	d.Confirmed, d.TakenAway, d.CapturedAt, d.Index = true, state == away, r.CapturedAt, r.Interface.Link.Index
-	return true
+	a.driftsChanged = true
+	a.place(m)
 }
 
-// driftEnded says that the drift is over. found says that the refresher still reports it. lost says that the parent has gone.
-func (a *Agent) driftEnded(d *drift, r checkpoint.Record, found, lost bool) bool {
+// driftEnded says that the drift is over. found says that it is still a finding.
+func (a *Agent) driftEnded(m *member, found bool) bool {
+	d, r, lost := m.drift, m.record, m.isLost()
 	switch {
 	case !d.Confirmed:
 		return lost || !found
@@ -153,36 +148,26 @@ func (a *Agent) isBack(d *drift, r checkpoint.Record) bool {
 }
 
 func (a *Agent) presenceOf(r checkpoint.Record) presence {
-	return presenceOf(a.restorer.Host(), r, a.index.sandboxes[r.Attachment.ContainerID].records)
+	return presenceOf(a.restorer.Host(), r, a.recordsBeside(r))
 }
 
-// withoutTakenAway returns the chain's losses. It leaves out interfaces that somebody took away before the loss.
-func (a *Agent) withoutTakenAway(c *chain) []*restore.Loss {
-	for i, r := range c.Records {
-		if d := a.drifts[r.Attachment]; d != nil && d.TakenAway {
-			c.losses[i] = nil
-		}
-	}
-	return c.losses
-}
-
-func (a *Agent) recordOf(key attachment.Key) (checkpoint.Record, bool) {
-	records := a.index.sandboxes[key.ContainerID].records
-	i := slices.IndexFunc(records, func(r checkpoint.Record) bool { return r.Attachment == key })
-	if i < 0 {
-		return checkpoint.Record{}, false
-	}
-	return records[i], true
+// recordsBeside returns all records of the sandbox of r.
+func (a *Agent) recordsBeside(r checkpoint.Record) []checkpoint.Record {
+	return a.index.sandboxes[r.Attachment.ContainerID].records
 }
 
 func (a *Agent) driftFile() string { return filepath.Join(a.Store.AgentDir(), "drift.json") }
 
-// saveDrifts saves the settled drifts, so that they survive a restart of the agent.
+// saveDrifts saves the confirmed drifts, so that they survive a restart of the agent. It writes nothing if they are as saved.
 func (a *Agent) saveDrifts() {
+	if !a.driftsChanged {
+		return
+	}
+	a.driftsChanged, a.driftsSavedAt = false, time.Now()
 	confirmed := []drift{}
-	for _, d := range a.drifts {
-		if d.Confirmed {
-			confirmed = append(confirmed, *d)
+	for m := range a.concerns {
+		if m.drift != nil && m.drift.Confirmed {
+			confirmed = append(confirmed, *m.drift)
 		}
 	}
 	slices.SortFunc(confirmed, func(a, b drift) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
@@ -191,13 +176,17 @@ func (a *Agent) saveDrifts() {
 	}
 }
 
+// loadDrifts loads the saved drifts of the attachments that still have checkpoints.
 func (a *Agent) loadDrifts() error {
 	var confirmed []drift
 	if err := statefile.Load(a.driftFile(), &confirmed); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, d := range confirmed {
-		a.drifts[d.Attachment] = &d
+		if m := a.members[d.Attachment]; m != nil {
+			m.drift, a.concerns[m] = &d, true
+			a.place(m)
+		}
 	}
 	return nil
 }

@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/wait"
 )
 
@@ -29,8 +32,8 @@ type index struct {
 	// root is the store's directory that is watched. unwatched says that the directory of some sandbox is not watched.
 	root      fs.FileInfo
 	unwatched bool
-	// onRead is called after each read of a sandbox. It may be nil.
-	onRead func(containerID string)
+	// onRead is called after each read of a sandbox, with what was there before and what is there now.
+	onRead func(before, after indexedSandbox)
 	// changed gets a value when there is something for take.
 	changed chan struct{}
 
@@ -42,25 +45,24 @@ type index struct {
 	failed error
 }
 
-// indexedSandbox is what the store has of a sandbox. unreadable is the number of checkpoints that cannot be read. moving says that a
+// indexedSandbox is what the store has of a sandbox. id is its container ID. unreadable is the number of checkpoints that cannot be read. moving says that a
 // move is not done.
 type indexedSandbox struct {
+	id         string
 	records    []checkpoint.Record
 	unreadable int
 	moving     bool
 }
 
-// newIndex reads the store and follows it from then on. It creates the store's directory. If it returns an index and an
-// error, not all checkpoints are watched. The caller closes the index.
-func newIndex(store *checkpoint.Store) (*index, error) {
-	x := &index{
-		store: store, sandboxes: map[string]indexedSandbox{},
-		changed: make(chan struct{}, 1), dirty: map[string]bool{}, allDirty: true,
-	}
+// newIndex returns an index that has read nothing yet. It creates the store's directory. The caller closes the index.
+func newIndex(store *checkpoint.Store, onRead func(before, after indexedSandbox)) (*index, error) {
 	if err := os.MkdirAll(store.Dir(), 0o700); err != nil {
 		return nil, fmt.Errorf("watch the checkpoints: %w", err)
 	}
-	return x, x.readChanges()
+	return &index{
+		store: store, onRead: onRead, sandboxes: map[string]indexedSandbox{},
+		changed: make(chan struct{}, 1), dirty: map[string]bool{}, allDirty: true,
+	}, nil
 }
 
 // watchRoot watches the store's directory. It makes the directory if it is missing.
@@ -71,7 +73,6 @@ func (x *index) watchRoot() error {
 	}
 	if err == nil && x.watcher == nil {
 		if err = x.newWatcher(); err != nil {
-			x.unwatched = true
 			return err
 		}
 	}
@@ -100,7 +101,6 @@ func (x *index) newWatcher() error {
 // watch watches the directory. It does nothing without a watcher: newWatcher has already reported why there is none.
 func (x *index) watch(dir string) error {
 	if x.watcher == nil {
-		x.unwatched = true
 		return nil
 	}
 	return explainLimit(x.watcher.Add(dir), syscall.ENOSPC, "fs.inotify.max_user_watches")
@@ -186,7 +186,7 @@ func (x *index) mark(id string, err error) {
 	wait.Wake(x.changed)
 }
 
-// readChanges reads what has changed.
+// readChanges reads what has changed, everything at first. After an error it has read everything, too, but not all checkpoints are watched.
 func (x *index) readChanges() error {
 	x.mu.Lock()
 	dirty, allDirty, failed := x.dirty, x.allDirty, x.failed
@@ -196,8 +196,8 @@ func (x *index) readChanges() error {
 		failed = nil // Everything is read again.
 	}
 	if allDirty {
-		x.unwatched = false
 		failed = errors.Join(failed, x.watchRoot()) // Unwatched directories are read all the same.
+		x.unwatched = x.watcher == nil
 		entries, err := os.ReadDir(x.store.Dir())
 		if err != nil {
 			x.mark("", err)
@@ -212,38 +212,32 @@ func (x *index) readChanges() error {
 			}
 		}
 	}
-	for id := range dirty {
-		if err := x.read(id); err != nil && failed == nil {
-			failed = err // The others fail for the same reason.
-		}
-	}
-	return failed
+	return errors.Join(failed, x.read(slices.Sorted(maps.Keys(dirty))...))
 }
 
-// read reads the records of the sandbox. It first watches the sandbox's directory, so that it misses no change.
-func (x *index) read(id string) error {
-	if x.onRead != nil {
-		defer x.onRead(id)
+// read reads the records of the sandboxes. It first watches the directory of each, so that it misses no change.
+func (x *index) read(ids ...string) error {
+	read, errs := make([]indexedSandbox, len(ids)), make([]error, len(ids))
+	inparallel.Do(runtime.GOMAXPROCS(0), len(ids), func(i int) { read[i], errs[i] = x.readSandbox(ids[i]) })
+	for i, id := range ids {
+		before := x.sandboxes[id]
+		if x.sandboxes[id] = read[i]; len(read[i].records)+read[i].unreadable == 0 && !read[i].moving {
+			delete(x.sandboxes, id)
+		}
+		x.unwatched = x.unwatched || x.watcher == nil || errs[i] != nil
+		x.onRead(before, read[i])
 	}
+	return cmp.Or(errs...) // The others fail for the same reason.
+}
+
+func (x *index) readSandbox(id string) (indexedSandbox, error) {
 	err := x.watch(filepath.Join(x.store.Dir(), id))
 	if errors.Is(err, fs.ErrNotExist) || !x.store.InUse(id) {
-		delete(x.sandboxes, id)
-		return nil
+		return indexedSandbox{id: id}, nil
 	}
-	records, unreadable := x.store.ListSandbox(id)
-	x.sandboxes[id] = indexedSandbox{records: records, unreadable: len(unreadable), moving: x.store.HasUnfinishedMove(id)}
 	if err != nil {
-		x.unwatched = true
-		return fmt.Errorf("watch the checkpoints of %s: %w", id, err)
+		err = fmt.Errorf("watch the checkpoints of %s: %w", id, err)
 	}
-	return nil
-}
-
-// records returns all records, ordered by container ID and interface name.
-func (x *index) records() []checkpoint.Record {
-	var records []checkpoint.Record
-	for _, id := range slices.Sorted(maps.Keys(x.sandboxes)) {
-		records = append(records, x.sandboxes[id].records...)
-	}
-	return records
+	records, unreadable := x.store.ListSandbox(id, x.sandboxes[id].records...)
+	return indexedSandbox{id: id, records: records, unreadable: len(unreadable), moving: x.store.HasUnfinishedMove(id)}, err
 }

@@ -50,8 +50,9 @@ func TestLimitsOfInotify(t *testing.T) {
 	write("c1")
 
 	limit("instances", "0")
-	x, err := newIndex(store)
-	if x == nil || err == nil || !strings.Contains(err.Error(), "raise the sysctl fs.inotify.max_user_instances") || x.sandboxes["c1"].unreadable != 1 {
+	x := must(newIndex(store, func(_, _ indexedSandbox) {}))(t)
+	err := x.readChanges()
+	if err == nil || !strings.Contains(err.Error(), "raise the sysctl fs.inotify.max_user_instances") || x.sandboxes["c1"].unreadable != 1 {
 		t.Fatalf("without an instance: %v, index %+v", err, x)
 	}
 	defer x.close()
@@ -91,23 +92,21 @@ func TestRenewedIndicesAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := newIndex(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must(newIndex(store, func(_, _ indexedSandbox) {}))(t)
+	must(0, x.readChanges())(t)
 	defer x.close()
 	if err := os.RemoveAll(filepath.Dir(store.IndicesPath())); err != nil {
 		t.Fatal(err)
 	}
 	readNext(t, x)
-	records := x.records()
+	records := x.sandboxes["c1"].records
 	parents := slices.Clone(records[0].Interface.Parents)
 	parents[0].IfIndex += 20
 	if err := checkpoint.OpenStore(store.Dir()).RenewIndices(t.Context(), []checkpoint.Renewal{{Record: records[0], Parents: parents}}); err != nil {
 		t.Fatal(err)
 	}
 	readNext(t, x)
-	if index := x.records()[0].Interface.Parents[0].IfIndex; index != parents[0].IfIndex {
+	if index := x.sandboxes["c1"].records[0].Interface.Parents[0].IfIndex; index != parents[0].IfIndex {
 		t.Errorf("the index is %d, not %d", index, parents[0].IfIndex)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -106,23 +105,32 @@ func (f *lostInterface) stuckAt() time.Time {
 // paused, or a guard is at work.
 func (a *Agent) reportChanges(held bool, instant time.Time) {
 	var changes []InterfaceChange
-	recorded := map[attachment.Key]bool{}
+	add := func(m *member, c *chain, loss *restore.Loss, blocked string) {
+		if change, ok := m.change(loss, blocked, instant); ok {
+			change.Attachment, change.Pod, change.Base = m.record.Attachment, m.record.Pod, c.base
+			changes = append(changes, change)
+		}
+	}
 	for _, c := range a.chains {
 		blocked := ""
 		if !held && !c.view.running {
 			blocked = blockedBy(c.outlook)
 		}
-		for i, r := range c.Records {
-			recorded[r.Attachment] = true
-			if change, ok := a.change(r, c.losses[i], blocked, instant); ok {
-				change.Attachment, change.Pod, change.Base = r.Attachment, r.Pod, c.Base
-				changes = append(changes, change)
+		for _, s := range c.stacks {
+			if loss := s.lossToRestore(); loss != nil {
+				for m := range s.members {
+					add(m, c, loss, blocked)
+					a.concerns[m] = true
+				}
 			}
 		}
 	}
-	for key := range a.lostInterfaces { // A sandbox that ends is not a change.
-		if !recorded[key] {
-			delete(a.lostInterfaces, key)
+	for m := range a.concerns {
+		switch {
+		case m.stack == nil: // A sandbox that ends is not a change.
+			m.lost = nil
+		case m.lost != nil && m.stack.lossToRestore() == nil:
+			add(m, m.stack.chain, nil, "")
 		}
 	}
 	if len(changes) > 0 {
@@ -139,19 +147,17 @@ func blockedBy(o restore.Outlook) string {
 	return strings.Join(o.Blocked, "; ")
 }
 
-// change returns what to tell the observer about the record, if there is anything.
-func (a *Agent) change(r checkpoint.Record, loss *restore.Loss, blocked string, instant time.Time) (change InterfaceChange, ok bool) {
-	f := a.lostInterfaces[r.Attachment]
-	switch {
-	case loss == nil && f == nil:
-		return InterfaceChange{}, false
-	case loss == nil:
-		delete(a.lostInterfaces, r.Attachment)
-		return InterfaceChange{State: Back, Duration: instant.Sub(f.since)}, true
-	case f == nil:
-		f = &lostInterface{since: instant}
-		a.lostInterfaces[r.Attachment] = f
+// change returns what to tell the observer about the attachment, if there is anything. loss is nil if it is whole again.
+func (m *member) change(loss *restore.Loss, blocked string, instant time.Time) (change InterfaceChange, ok bool) {
+	if loss == nil {
+		change = InterfaceChange{State: Back, Duration: instant.Sub(m.lost.since)}
+		m.lost = nil
+		return change, true
 	}
+	if m.lost == nil {
+		m.lost = &lostInterface{since: instant}
+	}
+	f := m.lost
 	f.block(blocked, instant)
 	next := f.next(instant)
 	change = InterfaceChange{State: next, Device: loss.Device, Member: loss.Member, Duration: instant.Sub(f.since)}
@@ -163,17 +169,19 @@ func (a *Agent) change(r checkpoint.Record, loss *restore.Loss, blocked string, 
 
 // countTry notes a try for each interface that is still lost.
 func (a *Agent) countTry(c *chain, t Try) {
-	if len(t.Outcomes) == 0 {
-		for _, r := range c.Records {
-			if f := a.lostInterfaces[r.Attachment]; f != nil {
-				f.tries, f.failure = f.tries+1, t.Reason
-			}
+	count := func(m *member, failure string) {
+		if m != nil && m.lost != nil {
+			m.lost.tries, m.lost.failure = m.lost.tries+1, failure
 		}
-		return
 	}
 	for _, o := range t.Outcomes {
-		if f := a.lostInterfaces[o.Attachment]; f != nil {
-			f.tries, f.failure = f.tries+1, cmp.Or(o.FullReason(), t.Reason)
+		count(a.members[o.Attachment], cmp.Or(o.FullReason(), t.Reason))
+	}
+	for _, s := range c.stacks {
+		for m := range s.members {
+			if len(t.Outcomes) == 0 {
+				count(m, t.Reason)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,8 +47,9 @@ func (a *Agent) loop(ctx context.Context) {
 		case <-a.index.changed:
 			source = WakeCheckpoints
 			a.outdated = true
-		case <-a.findings: // decide reads the findings.
+		case <-a.findings:
 			source = WakeFindings
+			a.findingsChanged = true
 		case e := <-a.restoreEnds:
 			source = WakeRestores
 			a.finishRestore(e)
@@ -59,7 +61,7 @@ func (a *Agent) loop(ctx context.Context) {
 			a.checkPeriodic(time.Now())
 		}
 		a.observe(source)
-		if (a.stale || a.outdated) && time.Now().Before(a.earliestScan()) {
+		if (a.stale || a.outdated || a.findingsChanged) && time.Now().Before(a.earliestLook()) {
 			continue // The timer ends when the loop may look.
 		}
 		if a.outdated {
@@ -77,24 +79,19 @@ func (a *Agent) loop(ctx context.Context) {
 
 // readIndex reads the checkpoints that have changed.
 func (a *Agent) readIndex() {
-	a.outdated, a.stale = false, true
+	a.outdated = false
 	if err := a.index.readChanges(); err != nil {
 		a.Log.Warn("some checkpoints are not watched: the agent reads them once a minute", "error", err)
 	}
-	for _, s := range a.index.sandboxes {
-		if s.moving {
-			a.hasUnfinishedMove.Store(true) // Nobody knows whether that move will be killed.
-		}
-	}
-	a.regroup()
+	a.stale = a.stale || a.regrouping // What a new record is on can be newer than the last look.
 }
 
-// earliestScan is when the loop may look at the devices and the checkpoints again.
-func (a *Agent) earliestScan() time.Time {
+// earliestLook is when the loop may look at the devices, the checkpoints and the findings again.
+func (a *Agent) earliestLook() time.Time {
 	if a.running > 0 {
-		return a.scannedAt.Add(busyScanInterval)
+		return a.decidedAt.Add(busyScanInterval)
 	}
-	return a.scannedAt.Add(idleScanInterval)
+	return a.decidedAt.Add(idleScanInterval)
 }
 
 // nextWake is how long the loop may wait for an event.
@@ -105,21 +102,23 @@ func (a *Agent) nextWake(instant time.Time) time.Duration {
 			until = t
 		}
 	}
-	if a.stale || a.outdated {
-		earlier(a.earliestScan())
+	if a.stale || a.outdated || a.findingsChanged {
+		return max(a.earliestLook().Sub(instant), 0) // Nothing else is as soon.
+	}
+	if a.driftsChanged {
+		earlier(a.driftsSavedAt.Add(driftDelay))
 	}
 	earlier(a.verifiedAt.Add(roundInterval))
 	earlier(a.pauseEnds(instant))
-	for _, d := range a.drifts {
-		if !d.Confirmed {
+	for m := range a.concerns {
+		if d := m.drift; d != nil && !d.Confirmed {
 			earlier(d.Since.Add(driftDelay))
-		}
-		if d.lookSkipped {
+		} else if d != nil && d.lookSkipped {
 			earlier(d.nextLook)
 		}
-	}
-	for _, f := range a.lostInterfaces {
-		earlier(f.stuckAt())
+		if m.lost != nil {
+			earlier(m.lost.stuckAt())
+		}
 	}
 	for _, c := range a.chains {
 		earlier(c.decided.next)
@@ -139,10 +138,7 @@ func (a *Agent) checkPeriodic(instant time.Time) {
 	if instant.Sub(a.scannedAt) >= roundInterval || a.hasPending() && instant.Sub(a.scannedAt) >= owedInterval {
 		a.stale = true
 	}
-	if a.expireAbsent(instant) {
-		a.regroup()
-		a.stale = true
-	}
+	a.expireAbsent(instant)
 	if ends := a.pauseEnds(instant); !ends.IsZero() && !instant.Before(ends) {
 		a.endPause("its time is over")
 	}
@@ -152,48 +148,16 @@ func (a *Agent) hasPending() bool {
 	return a.hasUnfinishedMove.Load() || slices.ContainsFunc(a.chains, func(c *chain) bool { return len(c.owed) > 0 })
 }
 
-// regroup groups the records into chains again. What the loop knows about a chain stays with its base.
-func (a *Agent) regroup() {
-	records := a.index.records()
-	a.nics = restore.NICs(records)
-	living := a.withoutAbsent(records)
-	a.hostAccess.SetRecords(living, a.countFigures().Unreadable == 0)
-	previous := map[string]*chain{}
-	for _, c := range a.chains {
-		previous[c.name] = c
-	}
-	var chains []*chain
-	for _, group := range restore.Chains(living, nil) {
-		name := chainName(group)
-		c := previous[name]
-		if c == nil {
-			c = &chain{name: name, since: time.Now()}
-		}
-		delete(previous, name) // After an exchange of NICs, two chains may have the same base name.
-		c.Chain = group
-		if owed := a.restorer.Unannounced(c.unlistedOwed()); owed != nil {
-			c.owed = append(c.owed, owed)
-		}
-		chains = append(chains, c)
-	}
-	for _, c := range previous {
-		if c.view.running || len(c.owed) > 0 {
-			c.Records = nil
-			chains = append(chains, c)
-		}
-	}
-	a.chains = chains
-}
-
 // scanDevices looks at the devices. Then it decides.
 func (a *Agent) scanDevices(ctx context.Context) error {
-	a.stale, a.scannedAt = false, time.Now()
+	a.stale, a.scannedAt, a.decidedAt = false, time.Now(), time.Now()
 	devices, err := a.restorer.Host().Devices()
 	if err != nil {
 		a.stale = true
 		return err
 	}
 	a.devices = devices
+	a.judge(slices.Collect(maps.Values(a.stacks))...)
 	a.announceOwed()
 	a.decide(ctx)
 	return nil
@@ -206,14 +170,15 @@ func (a *Agent) announceOwed() {
 		for _, r := range c.owed {
 			owed, err := r.AnnounceConnected()
 			if err != nil {
-				a.Log.Warn("the neighbours cannot be told", "base", c.Base, "error", err)
+				a.Log.Warn("the neighbours cannot be told", "base", c.name(), "error", err)
 			}
 			if owed > 0 {
 				pending = append(pending, r)
 				continue
 			}
-			a.Log.Info("the neighbours are told", "base", c.Base, "attachments", len(r.Attachments))
+			a.Log.Info("the neighbours are told", "base", c.name(), "attachments", len(r.Attachments))
 		}
+		a.regrouping = a.regrouping || len(c.owed) > len(pending) // The chain may have been kept for this.
 		c.owed = pending
 		a.observeConnected(c)
 	}
@@ -223,21 +188,17 @@ func (a *Agent) announceOwed() {
 func (a *Agent) decide(ctx context.Context) {
 	a.startFinishingMoves()
 	instant := time.Now()
-	lost := map[attachment.Key]bool{}
-	for _, c := range a.chains {
-		c.losses = a.lossesOf(c)
-		for i, l := range c.losses {
-			if l != nil {
-				lost[c.Records[i].Attachment] = true
-			}
-		}
-	}
-	a.updateDrifts(lost, instant)
+	a.decidedAt, a.findingsChanged = instant, false
+	a.updateDrifts(instant)
+	a.regroup()
+	a.findOwed()
+	a.tellHostAccess()
+	lost := 0
 	for _, c := range a.chains {
 		before := c.view.lost
-		c.update(a.devices, a.withoutTakenAway(c), a.nics, a.RebuildBond, instant)
-		if before == 0 && c.view.lost > 0 {
-			a.Log.Warn("interfaces are lost", "base", c.Base, "attachments", c.view.lost, "why", printable.Line(c.view.reason))
+		c.update(a.devices, a.nics, a.RebuildBond, instant)
+		if lost += c.view.lost; before == 0 && c.view.lost > 0 {
+			a.Log.Warn("interfaces are lost", "base", c.name(), "attachments", c.view.lost, "why", printable.Line(c.view.reason))
 			a.observe(LossCount(c.view.lost))
 		}
 		if c.outage != nil {
@@ -245,37 +206,32 @@ func (a *Agent) decide(ctx context.Context) {
 			c.outage = nil
 		}
 	}
-	rules := rules{paused: a.paused != nil, pauseEnds: a.pauseEnds(instant), guarded: len(lost) > 0 && a.Store.Guarded(), grace: a.HostGrace}
+	rules := rules{paused: a.paused != nil, pauseEnds: a.pauseEnds(instant), guarded: lost > 0 && a.Store.Guarded(), grace: a.HostGrace}
 	a.reportChanges(rules.paused || rules.guarded, instant)
 	for _, c := range a.chains {
 		previous := c.decided
 		d := c.decide(rules, instant)
 		if d.reason != previous.reason || d.state != previous.state {
-			a.Log.Debug("chain", "base", c.Base, "state", string(d.state), "reason", d.reason)
+			a.Log.Debug("chain", "base", c.name(), "state", string(d.state), "reason", d.reason)
 		}
 		if d.restore && ctx.Err() == nil {
-			a.startRestore(ctx, c, d.allowManagerSteps, lost)
+			a.startRestore(ctx, c, d.allowManagerSteps)
 		}
 	}
 	a.updateStatus()
 }
 
-// lossesOf returns the losses of the chain's records.
-func (a *Agent) lossesOf(c *chain) []*restore.Loss {
-	losses := restore.Losses(a.devices, c.Records)
-	for i, r := range c.Records {
-		if losses[i] == nil {
-			losses[i] = a.awayNICs[r.Attachment]
+// startRestore starts a restore of the attachments on the stacks that are ready in the chain.
+func (a *Agent) startRestore(ctx context.Context, c *chain, allowManagerSteps bool) {
+	task := c.task(a.nics, a.RebuildBond, allowManagerSteps)
+	var ready []checkpoint.Record
+	for _, r := range task.Outlook(a.devices, noUdev).Ready {
+		s := a.stacks[r.Attachment.ContainerID]
+		for m := range s.members {
+			ready, task.Records, task.Losses = append(ready, m.record), append(task.Records, m.record), append(task.Losses, s.loss)
 		}
 	}
-	return losses
-}
-
-// startRestore starts a restore of the records that are ready in the chain.
-func (a *Agent) startRestore(ctx context.Context, c *chain, allowManagerSteps bool, lost map[attachment.Key]bool) {
-	task := c.task(a.nics, a.RebuildBond, allowManagerSteps)
-	ready := task.Outlook(a.devices, noUdev).Ready
-	siblings := siblingRecords(ready, a.index.sandboxes, lost)
+	siblings := a.siblingRecords(ready)
 	c.view.running, c.triedPicture = true, c.picture
 	a.running++
 	task.Ready, task.Beside = ready, siblings
@@ -319,7 +275,7 @@ func (a *Agent) finishRestore(e restoreEnd) {
 	}
 	c := e.chain
 	c.view.running, c.view.lastTry, c.endedAt = false, time.Now(), time.Now()
-	a.stale, a.scannedAt = true, time.Time{}
+	a.stale, a.decidedAt, a.regrouping = true, time.Time{}, true
 	if e.err != nil {
 		c.view.failures++
 		c.view.failure = printable.Joined(e.err)
@@ -327,18 +283,28 @@ func (a *Agent) finishRestore(e restoreEnd) {
 		a.observeTry(e)
 		return
 	}
+	e.absent = map[attachment.Key]bool{}
+	for _, key := range e.result.Absent {
+		e.absent[key] = true
+	}
 	a.noteAbsent(e, time.Now())
+	// The restore has changed the records. The loop must not decide by the old ones.
+	if err := a.index.read(e.held...); err != nil {
+		a.Log.Warn("some checkpoints are not watched", "error", err)
+	}
 	for _, o := range e.result.Attachments {
-		// The restore has changed the records. The loop must not decide by the old ones.
-		if err := a.index.read(o.Attachment.ContainerID); err != nil {
-			a.Log.Warn("a sandbox's checkpoints are not watched", "sandbox", o.Attachment.ContainerID, "error", err)
+		m := a.members[o.Attachment]
+		if m == nil {
+			continue
 		}
-		if o.IsAsRecorded() {
-			delete(a.awayNICs, o.Attachment)
+		if m.stack != nil && o.IsAsRecorded() {
+			m.stack.away = nil
+		}
+		if m.record.AnnouncementOwed {
+			a.owing[m] = true
 		}
 	}
-	a.regroup()
-	if reason := failureReason(e.result, e.ready); reason != "" {
+	if reason := failureReason(e); reason != "" {
 		c.view.failures++
 		c.view.failure = reason
 	} else {
@@ -353,13 +319,13 @@ func (a *Agent) finishRestore(e restoreEnd) {
 
 // failureReason says what failed of the attachments that were ready, or else of the host's devices. It is "" if nothing
 // failed. Another attachment of the same sandboxes can lack a device of another base.
-func failureReason(r *restore.Result, ready map[attachment.Key]bool) string {
-	for _, o := range r.Attachments {
-		if o.State == restore.Failed && ready[o.Attachment] && !slices.Contains(r.Absent, o.Attachment) {
+func failureReason(e restoreEnd) string {
+	for _, o := range e.result.Attachments {
+		if o.State == restore.Failed && e.ready[o.Attachment] && !e.absent[o.Attachment] {
 			return o.FullReason()
 		}
 	}
-	for _, step := range r.Parents {
+	for _, step := range e.result.Parents {
 		if step.Error != "" {
 			return step.Error
 		}

@@ -113,30 +113,46 @@ func (a *Agent) recordRound() {
 	}
 }
 
+// capturedTimes are when the oldest and the newest checkpoint were written. stale says that one of the two was written again or forgotten.
+type capturedTimes struct {
+	oldest, newest time.Time
+	stale          bool
+}
+
+// count takes over that a checkpoint has another time than before. Zero stands for none.
+func (t *capturedTimes) count(before, after time.Time) {
+	t.stale = t.stale || !before.Equal(after) && !before.IsZero() && (before.Equal(t.oldest) || before.Equal(t.newest))
+	if after.IsZero() {
+		return
+	}
+	if t.oldest.IsZero() || after.Before(t.oldest) {
+		t.oldest = after
+	}
+	if after.After(t.newest) {
+		t.newest = after
+	}
+}
+
 // countFigures collects the numbers that only the loop can see.
 func (a *Agent) countFigures() Figures {
-	f := Figures{Absent: len(a.absent), HostOverruns: a.overruns}
-	for _, s := range a.index.sandboxes {
-		f.Unreadable += s.unreadable
-		for _, r := range s.records {
-			if f.Oldest.IsZero() || r.CapturedAt.Before(f.Oldest) {
-				f.Oldest = r.CapturedAt
-			}
-			if r.CapturedAt.After(f.Newest) {
-				f.Newest = r.CapturedAt
-			}
+	if a.captured.stale {
+		a.captured = capturedTimes{}
+		for _, m := range a.members {
+			a.captured.count(time.Time{}, m.record.CapturedAt)
 		}
 	}
-	return f
+	return Figures{
+		Unreadable: a.unreadable, Absent: len(a.absent), HostOverruns: a.overruns, Oldest: a.captured.oldest, Newest: a.captured.newest,
+	}
 }
 
 // observeTry tells the observer of the end of a restore.
 func (a *Agent) observeTry(e restoreEnd) {
 	c := e.chain
-	try := Try{Base: c.Base, Duration: e.duration, Reason: c.view.failure}
+	try := Try{Base: c.base, Duration: e.duration, Reason: c.view.failure}
 	if e.result != nil {
 		for _, o := range e.result.Attachments {
-			if slices.Contains(e.result.Absent, o.Attachment) {
+			if e.absent[o.Attachment] {
 				o.State = restore.SandboxGone
 			}
 			try.Outcomes = append(try.Outcomes, o)
@@ -164,7 +180,7 @@ func (a *Agent) observeConnected(c *chain) {
 // endOutage ends the chain's loss.
 func (c *chain) endOutage() {
 	if !c.wholeAt.IsZero() {
-		c.outage = &Outage{Base: c.Base, LostAt: c.lostAt, BackAt: c.backAt, WholeAt: c.wholeAt}
+		c.outage = &Outage{Base: c.base, LostAt: c.lostAt, BackAt: c.backAt, WholeAt: c.wholeAt}
 	}
 	c.lostAt, c.backAt, c.wholeAt = time.Time{}, time.Time{}, time.Time{}
 }

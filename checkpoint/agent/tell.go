@@ -14,11 +14,10 @@ import (
 // updateStatus makes the answer to Status.
 func (a *Agent) updateStatus() {
 	s := control.Status{Version: a.Version, PID: os.Getpid(), StartedAt: a.started.UTC(), Paused: a.paused, Chains: []control.Chain{}, Drift: []control.Drift{}}
-	for _, d := range a.drifts {
-		if !d.persistent && !d.Confirmed {
-			continue // A restored interface stays a finding until the refresher reads the sandbox again.
+	for m := range a.concerns {
+		if d := m.drift; d != nil && (d.persistent || d.Confirmed) { // Other findings can end within a moment.
+			s.Drift = append(s.Drift, d.Drift)
 		}
-		s.Drift = append(s.Drift, d.Drift)
 	}
 	slices.SortFunc(s.Drift, func(a, b control.Drift) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
 	for _, c := range a.chains {
@@ -41,7 +40,7 @@ func (a *Agent) logRestored(c *chain, e restoreEnd) {
 	}
 	whole := counts[restore.Restored] + counts[restore.Repaired]
 	if whole > 0 {
-		a.Log.Info("interfaces are restored", "base", c.Base, "attachments", whole, "took", e.duration.Round(time.Microsecond*100),
+		a.Log.Info("interfaces are restored", "base", c.name(), "attachments", whole, "took", e.duration.Round(time.Microsecond*100),
 			"sinceLoss", elapsed(c.lostAt), "sinceBack", elapsed(c.backAt), "owed", e.result.CountPending())
 	}
 	for _, step := range e.result.Parents {
@@ -64,7 +63,7 @@ func (a *Agent) logFailed(c *chain, e restoreEnd) {
 			}
 		}
 	}
-	a.Log.Warn("a restore failed", "base", c.Base, "failed", failed, "why", printable.Line(c.view.failure), "nextTry", backoff(c.view.failures))
+	a.Log.Warn("a restore failed", "base", c.name(), "failed", failed, "why", printable.Line(c.view.failure), "nextTry", backoff(c.view.failures))
 }
 
 // elapsed returns the time since t, 0 if t is zero.

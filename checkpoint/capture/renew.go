@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -42,6 +43,9 @@ type Renewal struct {
 	// Quick reads only the sysctls that a checkpoint has, because sysctls take most of the time of a capture. For the
 	// others, the checkpoints keep their values.
 	Quick bool
+	// Marks are the marks of the interfaces' sysctls, by their indices, from when all sysctls were last read. While a mark is the same, only
+	// those are read that the checkpoint has. Renew changes the map.
+	Marks map[int]kernel.SettingsMark
 	// LinkHistory is called once: after the reading, and before the decision.
 	LinkHistory func() LinkHistory
 }
@@ -91,10 +95,12 @@ type renewalRun struct {
 	records    []checkpoint.Record
 	unreadable []checkpoint.Unreadable
 	interfaces []LiveInterface
+	// quick are the indices of the interfaces whose other sysctls were not read.
+	quick map[int]bool
 }
 
 func (n Renewal) renew() ([]InterfaceOutcome, error) {
-	r := &renewalRun{Renewal: n}
+	r := &renewalRun{Renewal: n, quick: map[int]bool{}}
 	for _, id := range n.ContainerIDs {
 		records, unreadable := n.Store.ListSandbox(id)
 		r.records, r.unreadable = append(r.records, records...), append(r.unreadable, unreadable...)
@@ -131,8 +137,9 @@ func (r *renewalRun) readInterfaces(namespace *kernel.Namespace) (err error) {
 		if !exists {
 			continue
 		}
-		if r.Quick {
-			r.inspector.extent.ChangedSettings, r.inspector.extent.Settings = false, slices.Collect(maps.Keys(record.Interface.Settings))
+		mark, err := r.limitSettings(device.Index, record)
+		if err != nil {
+			return err
 		}
 		f, err := r.inspector.inspect(device.Name)
 		if err != nil {
@@ -141,8 +148,26 @@ func (r *renewalRun) readInterfaces(namespace *kernel.Namespace) (err error) {
 		if f != nil {
 			r.interfaces = append(r.interfaces, *f)
 		}
+		if f != nil && !r.quick[device.Index] {
+			r.Marks[device.Index] = mark
+		}
 	}
 	return nil
+}
+
+// limitSettings says which sysctls of the interface are read: all if they can have changed since they were last read.
+func (r *renewalRun) limitSettings(index int, record checkpoint.Record) (mark kernel.SettingsMark, err error) {
+	if !r.Quick {
+		if mark, err = r.inspector.namespace.SettingsMark(index); err != nil {
+			return 0, err
+		}
+	}
+	r.quick[index] = r.Quick || mark == r.Marks[index]
+	r.inspector.extent.ChangedSettings, r.inspector.extent.Settings = !r.quick[index], nil
+	if r.quick[index] {
+		r.inspector.extent.Settings = slices.Collect(maps.Keys(record.Interface.Settings))
+	}
+	return mark, nil
 }
 
 // checkStillUp returns ErrNoDevice unless all interfaces and parents that were up are still up. When a parent goes,
@@ -204,8 +229,8 @@ func (r *renewalRun) updateCheckpoint(a InterfaceAction) InterfaceOutcome {
 	}
 	record := recordOf(a)
 	record.Writer = previous.Writer
-	if r.Quick {
-		record.Interface.NotCaptured = previous.Interface.NotCaptured
+	if r.quick[a.Interface.Link.Index] {
+		keepSettingNotes(previous.Interface, &record.Interface)
 	}
 	if !a.Interface.Carrier {
 		keepWithoutRouteFlags(previous.Interface.Addresses, record.Interface.Addresses)
@@ -218,6 +243,32 @@ func (r *renewalRun) updateCheckpoint(a InterfaceAction) InterfaceOutcome {
 		a.Fail(err)
 	}
 	return a.InterfaceOutcome
+}
+
+// keepSettingNotes keeps what the record says about sysctls that were not read.
+func keepSettingNotes(recorded netstate.Interface, live *netstate.Interface) {
+	live.NotCaptured = withSettings(recorded.NotCaptured, live.NotCaptured)
+	live.Parents = slices.Clone(live.Parents)
+	for i := range min(len(recorded.Parents), len(live.Parents)) {
+		p := &live.Parents[i]
+		before, carried := recorded.Parents[i].Carried, *cmp.Or(p.Carried, &netstate.Carried{})
+		if before == nil || !p.SameDevice(recorded.Parents[i]) {
+			continue
+		}
+		if carried.NotRestored = withSettings(before.NotRestored, carried.NotRestored); p.Carried != nil || len(carried.NotRestored) > 0 {
+			p.Carried = &carried
+		}
+	}
+}
+
+// withSettings returns the notes that were read, and those recorded about sysctls.
+func withSettings(recorded, read []string) []string {
+	isSetting := func(note string) bool { return strings.HasPrefix(note, kernel.SettingNote) }
+	rest := slices.DeleteFunc(slices.Clone(recorded), isSetting)
+	if slices.Equal(rest, read) {
+		return recorded
+	}
+	return append(slices.Clip(read), slices.DeleteFunc(slices.Clone(recorded), func(note string) bool { return !isSetting(note) })...)
 }
 
 // keepWithoutRouteFlags keeps what the record says about addresses without the kernel's route. A link without carrier does

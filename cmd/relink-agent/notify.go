@@ -30,7 +30,7 @@ func newSupervisor() (*supervisor, error) {
 	return &supervisor{interval: limit / 4}, nil
 }
 
-// notifyReady says that the agent has looked at everything once, and watches. Then systemd starts the units that are ordered
+// notifyReady says that the agent knows all checkpoints, and hears of each change. Then systemd starts the units that are ordered
 // after the agent.
 func (s *supervisor) notifyReady() { notifySystemd(daemon.SdNotifyReady) }
 

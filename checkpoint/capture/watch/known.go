@@ -1,23 +1,28 @@
 package watch
 
 import (
-	"cmp"
-	"maps"
+	"context"
 	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // sandbox is a sandbox that has checkpoints.
 type sandbox struct {
 	namespace attachment.Namespace
-	// attachments are the attachments that have checkpoints.
-	attachments map[attachment.Key]struct{}
+	// attachments are the attachments that have checkpoints, and what each is on: see parentOf. containers are their container IDs.
+	attachments map[attachment.Key]int
+	containers  []string
 	pace        pace
+	// queue is where the sandbox waits until it is due, nil if it does not.
+	queue *queue
+	due   time.Time
+	// marks are the marks of its sysctls when all of them were read last (capture.Renewal).
+	marks map[int]kernel.SettingsMark
 	// watched says that the watch hears this sandbox.
 	watched bool
 	// missing says that nothing led to the sandbox at the last reading.
@@ -25,6 +30,10 @@ type sandbox struct {
 	// suspect says that a device of the sandbox may have been down since all its interfaces were last whole. Then
 	// anything missing may be lost.
 	suspect bool
+	// lost says that it is not read because all that it was on has gone.
+	lost bool
+	// changed says that more was reported since the last reading than that devices went.
+	changed bool
 	// events is what the kernel has reported about the devices, by their indexes. It covers the time from the begin of
 	// the last reading until the sandbox became suspect.
 	events deviceEvents
@@ -59,95 +68,165 @@ func (t *deviceEvents) add(index int, events []kernel.Event) {
 
 func (s *sandbox) setSuspect() { s.suspect, s.suspectSinceRead = true, true }
 
-// containers returns the container IDs under which the sandbox has checkpoints, in order.
-func (s *sandbox) containers() []string {
-	var ids []string
-	for key := range s.attachments {
-		ids = append(ids, key.ContainerID)
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
-
-func compareKeys(a, b attachment.Key) int {
-	return cmp.Or(cmp.Compare(a.ContainerID, b.ContainerID), cmp.Compare(a.IfName, b.IfName), cmp.Compare(a.Network, b.Network))
-}
-
 // withoutPath identifies the namespace, whatever its path.
 func withoutPath(n attachment.Namespace) attachment.Namespace {
 	n.Path = ""
 	return n
 }
 
-// mark notes that the sandbox has changed.
-func (r *Refresher) mark(s *sandbox) {
-	s.pace.mark(time.Now())
-	r.active[s] = struct{}{}
+// What attachments are on, if it is no device of the host.
+const (
+	// onNothing: a NIC, or an interface whose parent is not known.
+	onNothing = 0
+	// onSibling: another interface of the sandbox.
+	onSibling = -1
+)
+
+// parentOf returns the index of the host's device that the interface goes with, onNothing or onSibling.
+func parentOf(i netstate.Interface) int {
+	switch {
+	case i.Link.Kind == netstate.KindNIC, len(i.Parents) == 0:
+		return onNothing
+	case i.ParentsInSandbox:
+		return onSibling
+	}
+	return i.Parents[0].IfIndex
 }
 
-// loadRequested reads the checkpoints of the containers in requested.
+// loadRequested takes over the checkpoints of the containers in requested.
 func (r *Refresher) loadRequested() {
 	r.mu.Lock()
-	asked := r.requested
-	r.requested = map[string]bool{}
+	requested := r.requested
+	r.requested = map[string]request{}
 	r.mu.Unlock()
-	for containerID, changed := range asked {
-		records, _ := r.Store.ListSandbox(containerID)
-		r.setRecords(containerID, records)
-		for _, s := range r.sandboxes {
-			if changed && slices.Contains(s.containers(), containerID) {
-				s.setSuspect()
-				s.pace = pace{}
-				r.mark(s)
+	r.readEvents() // What a restore has caused is older than its Release.
+	for containerID, q := range requested {
+		if q.written {
+			r.setRecords(containerID, q.records)
+		}
+		for _, s := range r.containers[containerID] {
+			if q.released {
+				r.markReleased(s)
 			}
 		}
 	}
 }
 
+// markReleased makes the Refresher read a restored sandbox once. What was found before the restore is no finding any more.
+func (r *Refresher) markReleased(s *sandbox) {
+	for key := range s.attachments {
+		r.clearRefusal(key)
+	}
+	s.setSuspect()
+	s.pace = pace{dirty: true}
+	r.enqueue(s)
+}
+
 // setRecords notes all checkpoints of a container.
 func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) {
-	current := map[attachment.Key]struct{}{}
+	current, sandboxes := map[attachment.Key]*sandbox{}, r.containers[containerID]
 	for _, record := range records {
-		current[record.Attachment] = struct{}{}
 		key := withoutPath(record.Namespace)
 		s, ok := r.sandboxes[key]
 		if !ok {
-			s = &sandbox{namespace: record.Namespace, attachments: map[attachment.Key]struct{}{}, suspect: true}
+			s = &sandbox{namespace: record.Namespace, attachments: map[attachment.Key]int{}, marks: map[int]kernel.SettingsMark{}, suspect: true}
 			r.sandboxes[key] = s
 		}
-		if _, ok := s.attachments[record.Attachment]; !ok {
-			s.attachments[record.Attachment] = struct{}{}
+		if !slices.Contains(sandboxes, s) {
+			sandboxes, s.containers = append(sandboxes, s), append(s.containers, containerID)
+		}
+		_, exists := s.attachments[record.Attachment]
+		if !exists {
 			s.setSuspect()
+		}
+		if !exists || s.lost {
 			r.mark(s)
 		}
+		current[record.Attachment], s.attachments[record.Attachment] = s, parentOf(record.Interface)
 	}
-	for _, s := range r.sandboxes {
-		maps.DeleteFunc(s.attachments, func(key attachment.Key, _ struct{}) bool {
-			_, exists := current[key]
-			return key.ContainerID == containerID && !exists
-		})
-		if len(s.attachments) == 0 {
-			r.drop(s)
+	r.containers[containerID] = slices.DeleteFunc(sandboxes, func(s *sandbox) bool {
+		found := false
+		for key := range s.attachments {
+			if key.ContainerID == containerID && current[key] != s {
+				delete(s.attachments, key)
+				r.clearRefusal(key)
+			}
+			found = found || current[key] == s
 		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	maps.DeleteFunc(r.refusals, func(key attachment.Key, _ control.Drift) bool {
-		_, exists := current[key]
-		return key.ContainerID == containerID && !exists
+		if !found {
+			s.containers = slices.DeleteFunc(s.containers, func(id string) bool { return id == containerID })
+		}
+		if len(s.attachments) == 0 {
+			r.forget(s)
+		}
+		return !found
 	})
+	if len(r.containers[containerID]) == 0 {
+		delete(r.containers, containerID)
+	}
 }
 
 // drop forgets the sandbox. Its checkpoints stay.
 func (r *Refresher) drop(s *sandbox) {
+	r.forget(s)
+	for key := range s.attachments {
+		r.clearRefusal(key)
+	}
+	for _, id := range s.containers {
+		r.containers[id] = slices.DeleteFunc(r.containers[id], func(x *sandbox) bool { return x == s })
+	}
+}
+
+func (r *Refresher) forget(s *sandbox) {
 	r.watch.Remove(s.namespace)
 	delete(r.sandboxes, withoutPath(s.namespace))
-	delete(r.active, s)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for key := range s.attachments {
-		delete(r.refusals, key)
+	s.dequeue()
+}
+
+// isLost says that all that the sandbox's interfaces were on has gone, and that nothing has come to the sandbox since. A reading could only
+// find that they are gone.
+func (r *Refresher) isLost(s *sandbox) bool {
+	if s.changed || r.loadDevices() != nil {
+		return false
 	}
+	found := false
+	for _, parent := range s.attachments {
+		if parent == onNothing || parent != onSibling && r.present[parent] {
+			return false
+		}
+		found = found || parent != onSibling
+	}
+	return found
+}
+
+// leaveLost handles a lost sandbox without a reading. A message from the sandbox, a Release or CheckpointsChanged marks it again.
+func (r *Refresher) leaveLost(ctx context.Context, s *sandbox) {
+	began, events := time.Now(), s.events
+	s.pace.begin()
+	if r.saveEvents(ctx, s, events); s.events != nil {
+		s.pace.failed(began, time.Now(), longestPause)
+		r.enqueue(s)
+		return
+	}
+	s.pace, s.lost = pace{}, true
+	for key := range s.attachments {
+		r.clearRefusal(key)
+	}
+}
+
+// loadDevices reads the host's devices if they are out of date.
+func (r *Refresher) loadDevices() (err error) {
+	if r.devices != nil {
+		return nil
+	}
+	if r.devices, err = r.Host.Devices(); err != nil {
+		return err
+	}
+	r.present = map[int]bool{}
+	for _, d := range r.devices {
+		r.present[d.Index] = true
+	}
+	return nil
 }
 
 // addEarlierChanges takes the addresses and routes that came or went before a device was down.
@@ -182,6 +261,7 @@ func (r *Refresher) readEvents() {
 		for _, s := range r.sandboxes {
 			s.watched = false // The end of the sandbox may have been missed.
 			s.events = nil    // Something that came may have gone again.
+			s.changed = true
 			s.setSuspect()
 			r.mark(s)
 		}
@@ -201,6 +281,7 @@ func (r *Refresher) readEvents() {
 				s.down[c.Index] = true
 			}
 		}
+		s.changed = s.changed || !c.Down
 		r.mark(s)
 	}
 }

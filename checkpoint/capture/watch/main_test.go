@@ -3,14 +3,18 @@ package watch
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -177,6 +181,13 @@ func (n *node) newWithSandbox(t testing.TB) (*Refresher, *sandbox) {
 	return r, r.sandboxes[withoutPath(p.namespace.Identity())]
 }
 
+// Refusals returns why checkpoints are not renewed.
+func (r *Refresher) Refusals() []control.Drift {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.refusals))
+}
+
 // startRefresher starts a refresher, and returns when the refresher has looked at all pods. The end of the test ends it.
 func (n *node) startRefresher(t testing.TB) *Refresher {
 	t.Helper()
@@ -189,14 +200,12 @@ func (n *node) startRefresher(t testing.TB) *Refresher {
 func (n *node) start(t testing.TB, r *Refresher) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	for _, p := range n.pods {
+		r.CheckpointsChanged(p.id, []checkpoint.Record{n.record(t, p)})
+	}
+	var running sync.WaitGroup
+	running.Go(func() { r.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
 	waitUntil(t, "all pods are read", func() bool { return r.Counters().Readings >= uint64(len(n.pods)) })
 }
 

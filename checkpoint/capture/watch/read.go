@@ -1,10 +1,10 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -33,30 +33,22 @@ func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
 		if due.After(time.Now()) {
 			return due, true
 		}
-		r.read(ctx, s)
+		s.dequeue()
+		switch {
+		case r.isHeld(s): // Release marks it.
+		case r.isLost(s):
+			r.leaveLost(ctx, s)
+		default:
+			r.read(ctx, s)
+		}
 	}
 	return time.Time{}, false
 }
 
-// nextDue returns the sandbox that is due first. It leaves out held sandboxes.
-func (r *Refresher) nextDue() (first *sandbox, earliest time.Time) {
+func (r *Refresher) isHeld(s *sandbox) bool {
 	r.mu.Lock()
-	held := maps.Clone(r.held)
-	r.mu.Unlock()
-	for s := range r.active {
-		due, ok := s.pace.due()
-		if !ok {
-			delete(r.active, s)
-			continue
-		}
-		if len(held) > 0 && slices.ContainsFunc(s.containers(), func(id string) bool { return held[id] > 0 }) {
-			continue // Release marks the sandbox.
-		}
-		if first == nil || due.Before(earliest) {
-			first, earliest = s, due
-		}
-	}
-	return first, earliest
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(s.containers, func(id string) bool { return r.held[id] > 0 })
 }
 
 // read reads the sandbox once, and renews its checkpoints.
@@ -65,7 +57,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	r.readEvents() // Reports after this belong to the time of the reading.
 	began := time.Now()
 	s.pace.begin()
-	s.suspectSinceRead, s.down = false, map[int]bool{}
+	s.suspectSinceRead, s.changed, s.lost, s.down = false, false, false, map[int]bool{}
 	events := s.events
 	s.events = nil
 	outcomes, err := r.renew(ctx, s)
@@ -74,7 +66,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 		events.add(index, during)
 	}
 	switch {
-	case isLost(outcomes, err):
+	case foundLoss(outcomes, err):
 		r.saveEvents(ctx, s, events)
 	case err != nil: // Nothing was read: what goes next may be the device.
 		s.events = events
@@ -82,7 +74,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	switch {
 	case err == nil:
 		s.missing = false
-		r.OnRead(s.containers()...)
+		r.OnRead(s.containers...)
 		if r.handleOutcomes(s, outcomes) {
 			s.pace.end(began, time.Now())
 		} else {
@@ -98,6 +90,9 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 		r.count(func(c *Counters) { c.Failures++ })
 		r.OnError(s.namespace, err)
 	}
+	if r.sandboxes[withoutPath(s.namespace)] == s {
+		r.enqueue(s)
+	}
 }
 
 // proofTimeout bounds the proof that sandboxes are gone. Meanwhile nothing else is read.
@@ -107,7 +102,7 @@ const proofTimeout = 2 * time.Second
 // gone. Any other is a finding until it is found again: nobody else would say that its checkpoints grow old.
 func (r *Refresher) handleMissing(ctx context.Context, s *sandbox, began time.Time, cause error) {
 	var records []checkpoint.Record
-	for _, containerID := range s.containers() {
+	for _, containerID := range s.containers {
 		inside, _ := r.Store.ListSandbox(containerID)
 		records = append(records, inside...)
 	}
@@ -154,19 +149,11 @@ func (r *Refresher) dropProvenGone(ctx context.Context) {
 }
 
 func (r *Refresher) renew(ctx context.Context, s *sandbox) (_ []capture.InterfaceOutcome, err error) {
-	if !s.watched {
-		if err := r.watch.Add(s.namespace); err != nil {
-			return nil, err
-		}
-		s.watched = true
-	}
-	if r.devices == nil {
-		if r.devices, err = r.Host.Devices(); err != nil {
-			return nil, err
-		}
+	if err := cmp.Or(r.hear(s), r.loadDevices()); err != nil {
+		return nil, err
 	}
 	return capture.Renewal{
-		Store: r.Store, Host: r.Host, Devices: r.devices, Namespace: s.namespace, ContainerIDs: s.containers(), Quick: s.pace.isAfterChange(time.Now()),
+		Store: r.Store, Host: r.Host, Devices: r.devices, Namespace: s.namespace, ContainerIDs: s.containers, Quick: s.pace.isAfterChange(time.Now()), Marks: s.marks,
 		LinkHistory: func() capture.LinkHistory {
 			r.readEvents()
 			return capture.LinkHistory{Down: s.down, NeverDown: !s.suspect}
@@ -174,8 +161,18 @@ func (r *Refresher) renew(ctx context.Context, s *sandbox) (_ []capture.Interfac
 	}.Renew(ctx)
 }
 
-// isLost reports whether an interface was gone or not whole. Then nothing about it was written.
-func isLost(outcomes []capture.InterfaceOutcome, err error) bool {
+// hear makes the watch hear the sandbox.
+func (r *Refresher) hear(s *sandbox) error {
+	if s.watched {
+		return nil
+	}
+	err := r.watch.Add(s.namespace)
+	s.watched = err == nil
+	return err
+}
+
+// foundLoss reports whether an interface was gone or not whole. Then nothing about it was written.
+func foundLoss(outcomes []capture.InterfaceOutcome, err error) bool {
 	return errors.Is(err, kernel.ErrNoDevice) || slices.ContainsFunc(outcomes, func(o capture.InterfaceOutcome) bool { return o.State == change.Refused })
 }
 
@@ -185,7 +182,7 @@ func (r *Refresher) saveEvents(ctx context.Context, s *sandbox, events deviceEve
 	if len(events) == 0 {
 		return
 	}
-	written, err := capture.Renewal{Store: r.Store, Namespace: s.namespace, ContainerIDs: s.containers()}.AddEvents(ctx, events)
+	written, err := capture.Renewal{Store: r.Store, Namespace: s.namespace, ContainerIDs: s.containers}.AddEvents(ctx, events)
 	switch {
 	case errors.Is(err, checkpoint.ErrBusy):
 		s.events = events
@@ -226,10 +223,11 @@ func (r *Refresher) setRefusal(f control.Drift) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refusals[f.Attachment] != f {
+		r.refusals[f.Attachment] = f
+		r.changedRefusals[f.Attachment] = &f
 		r.counters.Refusals++
 		r.OnRefusals()
 	}
-	r.refusals[f.Attachment] = f
 }
 
 func (r *Refresher) clearRefusal(key attachment.Key) {
@@ -237,6 +235,7 @@ func (r *Refresher) clearRefusal(key attachment.Key) {
 	defer r.mu.Unlock()
 	if _, exists := r.refusals[key]; exists {
 		delete(r.refusals, key)
+		r.changedRefusals[key] = nil
 		r.OnRefusals()
 	}
 }

@@ -2,7 +2,8 @@ package watch
 
 import (
 	"context"
-	"fmt"
+	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/inparallel"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/wait"
@@ -43,29 +45,42 @@ type Refresher struct {
 	hostWatch *kernel.Watch
 	wake      chan struct{}
 	holds     chan holdRequest
-	// listening is closed after the first reading of all sandboxes.
+	// listening is closed when the watch hears all sandboxes.
 	listening chan struct{}
 
-	// Only the goroutine of Run uses these. devices are the host's devices. They are nil if they are out of date.
-	devices   netstate.Devices
-	sandboxes map[attachment.Namespace]*sandbox
-	active    map[*sandbox]struct{}
+	// Only the goroutine of Run uses these. devices are the host's devices, and present their indices. devices are nil if they are out of
+	// date.
+	devices netstate.Devices
+	present map[int]bool
+	// sandboxes are all. containers are those with checkpoints of the container.
+	sandboxes  map[attachment.Namespace]*sandbox
+	containers map[string][]*sandbox
+	// dirty are those that have changed since their last reading. settling are others that are read once more.
+	dirty, settling queue
 	// earliestProof is when missing sandboxes may be proven gone next.
 	earliestProof time.Time
 
-	mu sync.Mutex
-	// requested are the container IDs whose checkpoints may have changed. The value says that the sandbox has changed too.
-	requested map[string]bool
+	mu        sync.Mutex
+	requested map[string]request
 	held      map[string]int
-	refusals  map[attachment.Key]control.Drift
-	counters  Counters
+	// refusals say why checkpoints are not renewed. changedRefusals are those that have changed since TakeRefusals.
+	refusals        map[attachment.Key]control.Drift
+	changedRefusals map[attachment.Key]*control.Drift
+	counters        Counters
+}
+
+// request is what Run has not heard yet of a container: its checkpoints were written, or its sandbox was released.
+type request struct {
+	records           []checkpoint.Record
+	written, released bool
 }
 
 // New returns a Refresher that already listens to the kernel. The caller calls Run. New needs CAP_NET_BROADCAST.
 func New(opts Options) (*Refresher, error) {
 	r := &Refresher{
-		Options: opts, wake: make(chan struct{}, 1), holds: make(chan holdRequest), listening: make(chan struct{}), sandboxes: map[attachment.Namespace]*sandbox{}, active: map[*sandbox]struct{}{},
-		requested: map[string]bool{}, held: map[string]int{}, refusals: map[attachment.Key]control.Drift{},
+		Options: opts, wake: make(chan struct{}, 1), holds: make(chan holdRequest), listening: make(chan struct{}),
+		sandboxes: map[attachment.Namespace]*sandbox{}, containers: map[string][]*sandbox{},
+		requested: map[string]request{}, held: map[string]int{}, refusals: map[attachment.Key]control.Drift{}, changedRefusals: map[attachment.Key]*control.Drift{},
 	}
 	var err error
 	if r.hostWatch, err = opts.Host.Watch(0); err != nil {
@@ -78,23 +93,21 @@ func New(opts Options) (*Refresher, error) {
 	return r, nil
 }
 
-// Run renews checkpoints until ctx is done, and then ends the watches. It first looks at all checkpoints. Call it once.
-func (r *Refresher) Run(ctx context.Context) error {
+// Run renews checkpoints until ctx is done, and then ends the watches. It first looks at all checkpoints that it was told of. Call it once.
+func (r *Refresher) Run(ctx context.Context) {
 	defer r.hostWatch.Close()
 	defer r.watch.Close()
-	if err := r.requestAll(); err != nil {
-		return fmt.Errorf("keep checkpoints fresh: %w", err)
-	}
+	r.loadRequested()
+	sandboxes := slices.Collect(maps.Values(r.sandboxes))
+	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) { _ = r.hear(sandboxes[i]) }) // The reading says why not.
+	close(r.listening)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	first := sync.OnceFunc(func() { close(r.listening) })
 	for ctx.Err() == nil {
-		r.readEvents()
 		r.loadRequested()
 		if next, ok := r.readDue(ctx); ok {
 			timer.Reset(time.Until(next))
 		}
-		first()
 		select {
 		case <-ctx.Done():
 		case <-r.watch.Changed():
@@ -104,23 +117,16 @@ func (r *Refresher) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 	}
-	return nil
 }
 
-func (r *Refresher) requestAll() error {
-	records, _, err := r.Store.List()
-	for _, record := range records {
-		r.CheckpointsChanged(record.Attachment.ContainerID)
-	}
-	return err
-}
-
-// Listening returns a channel that is closed when Run has read all sandboxes for the first time. From then on, Run
-// hears of each change.
+// Listening returns a channel that is closed when Run hears of each change in the sandboxes of the checkpoints that it was told of before. Run
+// reads them after that.
 func (r *Refresher) Listening() <-chan struct{} { return r.listening }
 
-// CheckpointsChanged says that the checkpoints of the container may have been written or forgotten.
-func (r *Refresher) CheckpointsChanged(containerID string) { r.request(containerID, false) }
+// CheckpointsChanged says which checkpoints the container has now, or that what a lost one is on is there again with its old index.
+func (r *Refresher) CheckpointsChanged(containerID string, records []checkpoint.Record) {
+	r.request(containerID, func(q *request) { q.records, q.written = records, true })
+}
 
 // holdRequest is a request of Hold.
 type holdRequest struct {
@@ -162,15 +168,16 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 // whose readings take long, readForHold writes only what the kernel has reported.
 func (r *Refresher) readForHold(ctx context.Context, h holdRequest) {
 	defer close(h.finished)
-	r.readEvents()
 	r.loadRequested()
-	for s := range r.active {
-		switch {
-		case len(s.events) == 0, !slices.ContainsFunc(s.containers(), func(id string) bool { return slices.Contains(h.containerIDs, id) }):
-		case s.pace.slow:
-			r.saveEvents(ctx, s, s.events)
-		default:
-			r.read(ctx, s)
+	for _, id := range h.containerIDs {
+		for _, s := range r.containers[id] {
+			switch {
+			case len(s.events) == 0:
+			case s.pace.slow, r.isLost(s):
+				r.saveEvents(ctx, s, s.events)
+			default:
+				r.read(ctx, s)
+			}
 		}
 	}
 }
@@ -182,27 +189,26 @@ func (r *Refresher) Release(containerID string) {
 		delete(r.held, containerID)
 	}
 	r.mu.Unlock()
-	r.request(containerID, true)
+	r.request(containerID, func(q *request) { q.released = true })
 }
 
-func (r *Refresher) request(containerID string, changed bool) {
+func (r *Refresher) request(containerID string, add func(*request)) {
 	r.mu.Lock()
-	r.requested[containerID] = r.requested[containerID] || changed
+	q := r.requested[containerID]
+	add(&q)
+	r.requested[containerID] = q
 	r.mu.Unlock()
 	wait.Wake(r.wake)
 }
 
-// Refusals returns why checkpoints are not renewed, ordered by container ID and interface. They include interfaces that
-// went with their parents.
-func (r *Refresher) Refusals() []control.Drift {
+// TakeRefusals returns why checkpoints are not renewed, as far as that has changed since the last call: nil for one that is renewed
+// again. Lost interfaces are left out.
+func (r *Refresher) TakeRefusals() map[attachment.Key]*control.Drift {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	result := make([]control.Drift, 0, len(r.refusals))
-	for _, f := range r.refusals {
-		result = append(result, f)
-	}
-	slices.SortFunc(result, func(a, b control.Drift) int { return compareKeys(a.Attachment, b.Attachment) })
-	return result
+	changed := r.changedRefusals
+	r.changedRefusals = map[attachment.Key]*control.Drift{}
+	return changed
 }
 
 // Counters returns what was counted so far.

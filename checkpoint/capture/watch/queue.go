@@ -1,0 +1,60 @@
+package watch
+
+import (
+	"slices"
+	"time"
+)
+
+// queue has sandboxes in the order in which they are due.
+type queue []*sandbox
+
+// enqueue puts the sandbox in its place by its pace.
+func (r *Refresher) enqueue(s *sandbox) {
+	s.dequeue()
+	due, ok := s.pace.due()
+	if !ok {
+		return
+	}
+	s.due, s.queue = due, &r.settling
+	if s.pace.dirty {
+		s.queue = &r.dirty
+	}
+	i, _ := s.queue.search(due.Add(1))
+	*s.queue = slices.Insert(*s.queue, i, s)
+}
+
+func (s *sandbox) dequeue() {
+	if s.queue == nil {
+		return
+	}
+	i, _ := s.queue.search(s.due)
+	i += slices.Index((*s.queue)[i:], s)
+	*s.queue, s.queue = slices.Delete(*s.queue, i, i+1), nil
+}
+
+// search returns the place of the first sandbox that is due then or later.
+func (q queue) search(due time.Time) (int, bool) {
+	return slices.BinarySearchFunc(q, due, func(s *sandbox, due time.Time) int { return s.due.Compare(due) })
+}
+
+// nextDue returns the sandbox to read next, nil for none, and when it is due. One that has changed does not wait for those that were read
+// since they changed.
+func (r *Refresher) nextDue() (first *sandbox, due time.Time) {
+	for _, q := range []queue{r.dirty, r.settling} {
+		if len(q) > 0 && (first == nil || q[0].due.Before(due)) {
+			first, due = q[0], q[0].due
+		}
+		if first != nil && !due.After(time.Now()) {
+			break
+		}
+	}
+	return first, due
+}
+
+// mark notes that the sandbox has changed.
+func (r *Refresher) mark(s *sandbox) {
+	s.pace.mark(time.Now())
+	if s.queue != &r.dirty {
+		r.enqueue(s)
+	}
+}
