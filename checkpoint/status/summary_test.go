@@ -30,7 +30,7 @@ func TestToDo(t *testing.T) {
 		},
 		"another NIC is free": {
 			outcomes(waiting).with(func(o *Observations) { o.Free = map[string][]string{"eth1": {"ens9", "ens10"}} }),
-			[]ToDo{{"1 attachment waiting for eth1", "relink restore when it is back, or relink restore --parent eth1=ens9|ens10"}},
+			[]ToDo{{"1 attachment waiting for eth1", "relink restore when it is back, or relink restore --parent eth1=ens9 (also free: ens10)"}},
 		},
 		"the agent waits for it": {
 			outcomes(waiting).with(func(o *Observations) { o.Agent = agent }), []ToDo{{"1 attachment waiting for eth1", "relink-agent restores when it is back"}},

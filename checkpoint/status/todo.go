@@ -3,7 +3,6 @@ package status
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/restore"
@@ -98,7 +97,10 @@ func (found Observations) waitingCommand(device string) string {
 		text = "relink-agent restores when it is back"
 	}
 	if free := found.Free[device]; len(free) > 0 {
-		text += fmt.Sprintf(", or relink restore --parent %s=%s", device, strings.Join(free, "|"))
+		text += fmt.Sprintf(", or relink restore --parent %s=%s", device, free[0])
+		if len(free) > 1 {
+			text += " (also free: " + printable.First(free[1:], 3, ", ") + ")"
+		}
 	}
 	return text
 }
