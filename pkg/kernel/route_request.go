@@ -37,10 +37,13 @@ func removeKernelRoutes(index int, addresses []netstate.Address) []rtnl.Message 
 
 // addRoutes returns the requests that make the routes of the device of that index, in an order in which the kernel accepts
 // them. With asRecorded, a route that was the first of its slot becomes the first again, and the others stand behind what is
-// there, in their order. Without it, each stands before its equals, as with the reference plugins.
+// there, in their order, and a route through another device may be there still. Without it, each stands before its equals, as with the
+// reference plugins.
 func (n *Namespace) addRoutes(index int, routes []netstate.Route, asRecorded bool) ([]rtnl.Message, error) {
 	messages := requestsOf(netstate.InOrder(routes), func(r netstate.Route) (rtnl.Message, error) {
-		return n.addRoute(index, r, placeOf(r, asRecorded))
+		m, err := n.addRoute(index, r, placeOf(r, asRecorded))
+		m.MayExist = asRecorded && r.Device != ""
+		return m, err
 	})
 	return messages.batch, messages.err
 }
