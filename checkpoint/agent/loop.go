@@ -102,15 +102,17 @@ func (a *Agent) nextWake(instant time.Time) time.Duration {
 			until = t
 		}
 	}
+	concerns := a.concerns
 	if a.stale || a.outdated || a.findingsChanged {
-		return max(a.earliestLook().Sub(instant), 0) // Nothing else is as soon.
+		earlier(a.earliestLook())
+		concerns = nil // They are not as soon.
 	}
 	if a.driftsChanged {
 		earlier(a.driftsSavedAt.Add(driftDelay))
 	}
 	earlier(a.verifiedAt.Add(roundInterval))
 	earlier(a.pauseEnds(instant))
-	for m := range a.concerns {
+	for m := range concerns {
 		if d := m.drift; d != nil && !d.Confirmed {
 			earlier(d.Since.Add(driftDelay))
 		} else if d != nil && d.lookSkipped {
@@ -270,9 +272,11 @@ func noUdev(int) (bool, error) { return true, nil }
 // finishRestore handles the end of a restore.
 func (a *Agent) finishRestore(e restoreEnd) {
 	a.running--
-	for _, id := range e.held {
-		a.refresher.Release(id)
-	}
+	defer func() { // After the index: the pods are whole before they are read.
+		for _, id := range e.held {
+			a.refresher.Release(id)
+		}
+	}()
 	c := e.chain
 	c.view.running, c.view.lastTry, c.endedAt = false, time.Now(), time.Now()
 	a.stale, a.decidedAt, a.regrouping = true, time.Time{}, true
