@@ -50,9 +50,9 @@ func (s *Store) Unreadable(containerID, ifName string, err error) Unreadable {
 func decodePartial(b []byte) (partial Record) {
 	for name, value := range wholeMembers(jsontext.NewDecoder(bytes.NewReader(b), partialFormat)) {
 		member, _ := json.Marshal(map[string]json.RawMessage{name: value}) // JSON that was read can be written.
-		with := partial
-		if jsonv2.Unmarshal(member, &with, partialFormat) == nil {
-			partial = with
+		extended := partial
+		if jsonv2.Unmarshal(member, &extended, partialFormat) == nil {
+			partial = extended
 		}
 	}
 	if n := partial.Namespace; n.Path == "" || n.BootID == "" || n.Inode == 0 {

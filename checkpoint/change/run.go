@@ -66,10 +66,10 @@ func NewRunner(store *checkpoint.Store) *Runner {
 // Expect says how many sandboxes all calls of Run will have, for Progress.
 func (r *Runner) Expect(sandboxes int) { r.total = sandboxes }
 
-// Run calls do for each action under the lock of its sandbox, and Fail with its error: one after the other for those of one sandbox, in their order, and
+// Run calls apply for each action under the lock of its sandbox, and Fail with its error: one after the other for those of one sandbox, in their order, and
 // at the same time for different sandboxes. Nobody waits for a sandbox on which somebody else is at work, except its own actions. After an
 // interrupt, what has begun ends, and the rest fails with ErrNotTried. Fail can get checkpoint.ErrBusy, too.
-func Run[A Action](ctx context.Context, r *Runner, actions []A, do func(A) error) {
+func Run[A Action](ctx context.Context, r *Runner, actions []A, apply func(A) error) {
 	sandboxes := bySandbox(actions)
 	r.begin(len(sandboxes))
 	call := func(actions []A, unlock func(), lockErr error) {
@@ -83,7 +83,7 @@ func Run[A Action](ctx context.Context, r *Runner, actions []A, do func(A) error
 				err = ErrNotTried
 			}
 			if err == nil {
-				err = do(a)
+				err = apply(a)
 			}
 			if err != nil {
 				a.Fail(err)
@@ -113,8 +113,8 @@ func bySandbox[A Action](actions []A) (sandboxes [][]A) {
 	places := map[string]int{}
 	for _, a := range actions {
 		id := a.Target().Attachment.ContainerID
-		i, known := places[id]
-		if !known {
+		i, found := places[id]
+		if !found {
 			i, places[id] = len(sandboxes), len(sandboxes)
 			sandboxes = append(sandboxes, nil)
 		}

@@ -78,14 +78,14 @@ func changeAll(
 			return err
 		})
 	})
-	given := map[string]string{}
+	accessByContainer := map[string]string{}
 	for _, a := range actions {
 		if a.State == Added || a.State == AlreadyPresent {
-			given[a.Attachment.ContainerID] = a.Attachment.IfName
+			accessByContainer[a.Attachment.ContainerID] = a.Attachment.IfName
 		}
 	}
 	for _, a := range actions {
-		if ifName := given[a.Attachment.ContainerID]; ifName != "" && a.otherPath {
+		if ifName := accessByContainer[a.Attachment.ContainerID]; ifName != "" && a.otherPath {
 			a.State, a.Reason = NotNeeded, "the pod has it by "+ifName
 		}
 		report.Outcomes = append(report.Outcomes, a.Outcome)

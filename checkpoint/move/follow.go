@@ -30,8 +30,8 @@ func (r *moveRun) differing(ctx context.Context, jobs []*job) (ids []string) {
 			return nil
 		}
 		return r.Store.OpenSandbox(a.record, func(s *checkpoint.Sandbox) error {
-			same, err := r.followPod(a.job, s.Record, s.Namespace)
-			a.differs = !same
+			unchanged, err := r.followPod(a.job, s.Record, s.Namespace)
+			a.differs = !unchanged
 			return err
 		})
 	})
@@ -44,7 +44,7 @@ func (r *moveRun) differing(ctx context.Context, jobs []*job) (ids []string) {
 }
 
 // followPod saves what the pod has changed, and says whether the interface is as recorded then.
-func (r *moveRun) followPod(j *job, record checkpoint.Record, sandbox *kernel.Namespace) (same bool, err error) {
+func (r *moveRun) followPod(j *job, record checkpoint.Record, sandbox *kernel.Namespace) (unchanged bool, err error) {
 	if record.AnnouncementOwed {
 		return false, nil
 	}

@@ -19,18 +19,18 @@ import (
 // interfaces.
 func (c *chainRestore) restoreParents(ctx context.Context) error {
 	for start := time.Now(); ; wait.Sleep(ctx, pollInterval) {
-		again, err := c.planHost(ctx, start)
-		if err == nil && !again {
-			again, err = c.restoreHostLocked(ctx, start)
+		repeat, err := c.planHost(ctx, start)
+		if err == nil && !repeat {
+			repeat, err = c.restoreHostLocked(ctx, start)
 		}
-		if err != nil || !again {
+		if err != nil || !repeat {
 			return err
 		}
 	}
 }
 
 // planHost plans on the devices as they are now. It says whether there is something to wait for.
-func (c *chainRestore) planHost(ctx context.Context, start time.Time) (again bool, err error) {
+func (c *chainRestore) planHost(ctx context.Context, start time.Time) (repeat bool, err error) {
 	if err := c.host.look(); err != nil {
 		return false, err
 	}
@@ -49,7 +49,7 @@ func (c *chainRestore) planHost(ctx context.Context, start time.Time) (again boo
 // restoreHostLocked changes the host's devices, under the lock that keeps other restores off. It changes nothing
 // if there is something to wait for again: nobody waits under the lock. If it cannot change anything, the run goes on with the devices
 // that are there: sandboxes on them can be restored.
-func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (again bool, err error) {
+func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (repeat bool, err error) {
 	if !c.run.opts.DryRun && (len(c.host.plan.steps) > 0 || c.run.opts.HostAddresses) {
 		unlock, err := func() {}, errors.New("interrupted")
 		if ctx.Err() == nil {
@@ -62,8 +62,8 @@ func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (
 			return false, err
 		}
 		defer unlock()
-		if again, err := c.planHost(ctx, start); again || err != nil {
-			return again, err
+		if repeat, err := c.planHost(ctx, start); repeat || err != nil {
+			return repeat, err
 		}
 		c.noteOwedByParents()
 	}

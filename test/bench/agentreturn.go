@@ -138,7 +138,7 @@ func startAgent(n *node) (*agentProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	a := &agentProcess{cmd: exec.Command(filepath.Join(n.bin, "relink-agent"), "--host-grace", "0s", "--log-level", "error"), client: control.Client{Path: "/run/relink-bench/agent.sock"}}
 	a.cmd.Env = append(os.Environ(), checkpoint.DirEnv+"="+n.store.Dir(), control.SocketEnv+"="+a.client.Path, "NOTIFY_SOCKET="+notify)
 	a.cmd.Stderr = os.Stderr

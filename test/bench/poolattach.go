@@ -139,7 +139,9 @@ func (c *contender) store(dir string, r lease.Request) error {
 	if err != nil {
 		return err
 	}
-	del, err := timed(func(s *lease.Store) error { return s.GiveUp(context.Background(), lease.Filter{Attachment: r.Attachment}, "released") })
+	del, err := timed(func(s *lease.Store) error {
+		return s.GiveUp(context.Background(), lease.Filter{Attachment: r.Attachment}, "released")
+	})
 	c.add, c.del = append(c.add, add), append(c.del, del)
 	return err
 }
