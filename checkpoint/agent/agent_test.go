@@ -321,13 +321,13 @@ func TestARestoreThatWasKilled(t *testing.T) {
 	if err := n.store.Save(old); err != nil {
 		t.Fatal(err)
 	}
-	if report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t); report.AsRecorded() {
+	if report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t); report.Complete() {
 		t.Error("nothing is owed")
 	}
 	n.start(t, nil)
 	within(t, patience, "it is announced", func() bool {
 		report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t)
-		return report.AsRecorded() && n.agent.Status().Unannounced == 0
+		return report.Complete() && n.agent.Status().Unannounced == 0
 	})
 }
 

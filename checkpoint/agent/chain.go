@@ -178,11 +178,11 @@ func (c *chain) status() control.Chain {
 // addOwed adds a result whose announcements are owed. It replaces earlier results for the same attachments.
 func (c *chain) addOwed(result *restore.Result) {
 	renewed := map[attachment.Key]bool{}
-	for _, o := range result.Attachments {
+	for _, o := range result.Outcomes {
 		renewed[o.Attachment] = true
 	}
 	c.owed = slices.DeleteFunc(c.owed, func(r *restore.Result) bool {
-		return slices.ContainsFunc(r.Attachments, func(o restore.Outcome) bool { return renewed[o.Attachment] })
+		return slices.ContainsFunc(r.Outcomes, func(o restore.Outcome) bool { return renewed[o.Attachment] })
 	})
 	c.owed = append(c.owed, result)
 }
@@ -197,7 +197,7 @@ func (a *Agent) findOwed() {
 	listed := map[attachment.Key]bool{}
 	for _, c := range a.chains {
 		for _, result := range c.owed {
-			for _, o := range result.Attachments {
+			for _, o := range result.Outcomes {
 				listed[o.Attachment] = true
 			}
 		}

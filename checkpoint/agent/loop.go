@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -178,7 +179,7 @@ func (a *Agent) announceOwed() {
 				pending = append(pending, r)
 				continue
 			}
-			a.Log.Info("the neighbours are told", "base", c.name(), "attachments", len(r.Attachments))
+			a.Log.Info("the neighbours are told", "base", c.name(), "attachments", len(r.Outcomes))
 		}
 		a.regrouping = a.regrouping || len(c.owed) > len(pending) // The chain may have been kept for this.
 		c.owed = pending
@@ -296,7 +297,7 @@ func (a *Agent) finishRestore(e restoreEnd) {
 	if err := a.index.read(e.held...); err != nil {
 		a.Log.Warn("some checkpoints are not watched", "error", err)
 	}
-	for _, o := range e.result.Attachments {
+	for _, o := range e.result.Outcomes {
 		m := a.members[o.Attachment]
 		if m == nil {
 			continue
@@ -324,8 +325,8 @@ func (a *Agent) finishRestore(e restoreEnd) {
 // failureReason says what failed of the attachments that were ready, or else of the host's devices. It is "" if nothing
 // failed. Another attachment of the same sandboxes can lack a device of another base.
 func failureReason(e restoreEnd) string {
-	for _, o := range e.result.Attachments {
-		if o.State == restore.Failed && e.ready[o.Attachment] && !e.absent[o.Attachment] {
+	for _, o := range e.result.Outcomes {
+		if o.State == change.Failed && e.ready[o.Attachment] && !e.absent[o.Attachment] {
 			return o.FullReason()
 		}
 	}

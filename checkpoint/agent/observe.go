@@ -151,7 +151,7 @@ func (a *Agent) observeTry(e restoreEnd) {
 	c := e.chain
 	try := Try{Base: c.base, Duration: e.duration, Reason: c.view.failure}
 	if e.result != nil {
-		for _, o := range e.result.Attachments {
+		for _, o := range e.result.Outcomes {
 			if e.absent[o.Attachment] {
 				o.State = restore.SandboxGone
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -34,8 +35,8 @@ func (a *Agent) updateStatus() {
 
 // logRestored logs what a restore has done.
 func (a *Agent) logRestored(c *chain, e restoreEnd) {
-	counts := map[restore.State]int{}
-	for _, o := range e.result.Attachments {
+	counts := map[change.State]int{}
+	for _, o := range e.result.Outcomes {
 		counts[o.State]++
 	}
 	whole := counts[restore.Restored] + counts[restore.Repaired]
@@ -57,8 +58,8 @@ func (a *Agent) logRestored(c *chain, e restoreEnd) {
 func (a *Agent) logFailed(c *chain, e restoreEnd) {
 	failed := 0
 	if e.result != nil {
-		for _, o := range e.result.Attachments {
-			if o.State == restore.Failed {
+		for _, o := range e.result.Outcomes {
+			if o.State == change.Failed {
 				failed++
 			}
 		}

@@ -176,7 +176,7 @@ func (w *Snapshot) compareInterfaces(ctx context.Context, sources Sources, recor
 		w.Problems = append(w.Problems, "the interfaces cannot be compared with their checkpoints: "+err.Error())
 	}
 	outcomes := map[attachment.Key]restore.Outcome{}
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		outcomes[o.Attachment] = o
 	}
 	for _, r := range records {

@@ -89,16 +89,16 @@ func (n *importNode) expectImport(t *testing.T, dryRun bool, want ...string) cap
 }
 
 // expectRestore runs a restore and expects count attachments, each in one of the states.
-func (n *importNode) expectRestore(t *testing.T, count int, states ...restore.State) {
+func (n *importNode) expectRestore(t *testing.T, count int, states ...change.State) {
 	t.Helper()
 	report, err := restore.Run(t.Context(), restore.Options{Store: n.Store, Wait: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Attachments) != count || !report.AsRecorded() {
+	if len(report.Outcomes) != count || !report.Complete() {
 		t.Errorf("%+v", report)
 	}
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		if !slices.Contains(states, o.State) {
 			t.Errorf("%s: %s: %s", o.Attachment, o.State, o.FullReason())
 		}

@@ -43,7 +43,7 @@ func (g *guard) restore(ctx context.Context) error {
 		return fmt.Errorf("nothing was restored: %w", err)
 	}
 	back := 0
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		switch {
 		case o.Differs():
 			g.notBack(sandboxName(o.Pod, o.Attachment), o.FullReason())

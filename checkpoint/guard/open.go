@@ -18,7 +18,7 @@ func (g *guard) check(ctx context.Context) error {
 		return err
 	}
 	var wrong []trouble
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		if o.Differs() {
 			wrong = append(wrong, trouble{sandboxName(o.Pod, o.Attachment), o.FullReason()})
 		}
@@ -31,7 +31,7 @@ func (g *guard) check(ctx context.Context) error {
 		return err
 	}
 	g.journal.Gateways = answeringGateways(ctx, g.Store, gateways, probeBefore)
-	g.logf("%s checked; gateways that answer: %d of %d", printable.Count(len(report.Attachments), "attachment"), len(g.journal.Gateways), len(gateways))
+	g.logf("%s checked; gateways that answer: %d of %d", printable.Count(len(report.Outcomes), "attachment"), len(g.journal.Gateways), len(gateways))
 	if silent := len(gateways) - len(g.journal.Gateways); silent > 0 {
 		g.notef("%s did not answer before: guard cannot ask there whether pods are back", printable.Count(silent, "gateway"))
 	}

@@ -46,8 +46,8 @@ func TestAnInterfaceThatGoesDownDuringItsMove(t *testing.T) {
 			if r := must(n.store.Load("c0", "eth0"))(t); len(r.Interface.Routes) != 2 {
 				t.Errorf("the record has the routes %v", r.Interface.Routes)
 			}
-			if report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t); !report.AsRecorded() {
-				t.Errorf("not as recorded: %+v %v", report.Attachments, report.Problems)
+			if report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t); !report.Complete() {
+				t.Errorf("not as recorded: %+v %v", report.Outcomes, report.Problems)
 			}
 			fresh.Run(t, n.pods[0], "ip route show default | grep via; ip -6 route show default | grep via")
 		})

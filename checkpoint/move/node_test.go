@@ -114,8 +114,8 @@ func states(r UplinkReport) (all []string) {
 func (n *node) expectParent(t *testing.T, parent string, index int) {
 	t.Helper()
 	report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t)
-	if !report.AsRecorded() {
-		t.Errorf("not as recorded: %+v %v", report.Attachments, report.Problems)
+	if !report.Complete() {
+		t.Errorf("not as recorded: %+v %v", report.Outcomes, report.Problems)
 	}
 	for i, path := range n.pods {
 		sandbox := must(kernel.Open(path))(t)

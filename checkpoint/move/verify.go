@@ -35,7 +35,7 @@ func (r *moveRun) repair(ctx context.Context) {
 		r.report.Problems = append(r.report.Problems, printable.Joined(err))
 		return
 	}
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		place := slices.IndexFunc(switched, func(j *job) bool { return j.record.Attachment == o.Attachment })
 		if place < 0 {
 			continue

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -35,7 +36,7 @@ func (w *attachmentRestore) repairAccess(readNode func() (hostaccess.Node, error
 		}
 	}
 	if err != nil {
-		w.outcome.State, w.outcome.Reason = Failed, joinReasons(w.outcome.Reason, "host access: "+printable.Joined(err))
+		w.outcome.State, w.outcome.Reason = change.Failed, joinReasons(w.outcome.Reason, "host access: "+printable.Joined(err))
 	}
 }
 

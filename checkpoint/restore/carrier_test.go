@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -87,10 +88,10 @@ func (l *lan) run(t *testing.T, opts Options) (Report, Outcome) {
 	t.Helper()
 	opts.Store = l.store
 	report := must(Run(t.Context(), opts))(t)
-	if len(report.Attachments) != 1 {
-		t.Fatalf("attachments: %+v", report.Attachments)
+	if len(report.Outcomes) != 1 {
+		t.Fatalf("attachments: %+v", report.Outcomes)
 	}
-	return report, report.Attachments[0]
+	return report, report.Outcomes[0]
 }
 
 // neighbourKnows reports whether the neighbour knows where the sandbox's address is.
@@ -134,7 +135,7 @@ func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 	}
 	for name, opts := range map[string]Options{"the second restore": {}, "check": {DryRun: true}} {
 		report, o := l.run(t, opts)
-		if o.State != AsRecorded || !slices.Equal(report.Problems, []string{says}) || report.AsRecorded() {
+		if o.State != AsRecorded || !slices.Equal(report.Problems, []string{says}) || report.Complete() {
 			t.Errorf("%s: %s, problems %q", name, o.State, report.Problems)
 		}
 	}
@@ -146,13 +147,13 @@ func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 	if l.neighbourKnows(t) {
 		t.Error("a check announces")
 	}
-	if report, o := l.run(t, Options{}); !o.Announced || !report.AsRecorded() {
+	if report, o := l.run(t, Options{}); !o.Announced || !report.Complete() {
 		t.Errorf("with carrier: %+v, problems %q", o, report.Problems)
 	}
 	if !l.neighbourKnows(t) {
 		t.Error("the neighbour was not told")
 	}
-	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
+	if report, o := l.run(t, Options{}); o.Announced || !report.Complete() {
 		t.Errorf("it is announced again: %+v, problems %q", o, report.Problems)
 	}
 }
@@ -166,7 +167,7 @@ func TestRestoreWaitsForCarrier(t *testing.T) {
 		waiting = append(waiting, reasons...)
 		l.connect(t)
 	}})
-	if o.State != Restored || !o.Announced || !report.AsRecorded() {
+	if o.State != Restored || !o.Announced || !report.Complete() {
 		t.Errorf("%+v, problems %q", o, report.Problems)
 	}
 	if len(waiting) == 0 || !strings.HasPrefix(waiting[0], "lan0 has no carrier") {
@@ -189,7 +190,7 @@ func TestCarrierThatWasLostIsSaid(t *testing.T) {
 		t.Errorf("%s, problems %q", o.State, report.Problems)
 	}
 	l.connect(t)
-	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
+	if report, o := l.run(t, Options{}); o.Announced || !report.Complete() {
 		t.Errorf("with carrier: %+v, problems %q", o, report.Problems)
 	}
 }
@@ -211,7 +212,7 @@ func TestCarrierOfTheInterfaceItself(t *testing.T) {
 		t.Errorf("%s, problems %q", o.State, report.Problems)
 	}
 	report, _ = l.run(t, Options{Wait: time.Minute, Waiting: func([]string) { fresh.IP(t, l.sandbox, "link set down0 up") }})
-	if !report.AsRecorded() {
+	if !report.Complete() {
 		t.Errorf("with carrier: problems %q", report.Problems)
 	}
 }
@@ -232,13 +233,13 @@ func (l *lan) restoreKilled(t *testing.T) {
 func TestKilledRestoreIsAnnouncedByTheNext(t *testing.T) {
 	l := newLAN(t)
 	l.restoreKilled(t)
-	if report, _ := l.run(t, Options{DryRun: true}); report.AsRecorded() {
+	if report, _ := l.run(t, Options{DryRun: true}); report.Complete() {
 		t.Error("check says that all is well")
 	}
 	if _, o := l.run(t, Options{Select: selection.Selection{Names: []string{"shop/web-0"}}}); !o.Announced || !l.neighbourKnows(t) {
 		t.Errorf("a restore of one sandbox: %+v", o)
 	}
-	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
+	if report, o := l.run(t, Options{}); o.Announced || !report.Complete() {
 		t.Errorf("once more: %+v", o)
 	}
 }
@@ -289,7 +290,7 @@ func TestNothingIsOwedAfterARepair(t *testing.T) {
 	if _, o := l.run(t, Options{}); o.State != Repaired || !o.Announced {
 		t.Errorf("%+v", o)
 	}
-	if report, _ := l.run(t, Options{DryRun: true}); !report.AsRecorded() || must(l.store.Load("c1", "eth0"))(t).AnnouncementOwed {
+	if report, _ := l.run(t, Options{DryRun: true}); !report.Complete() || must(l.store.Load("c1", "eth0"))(t).AnnouncementOwed {
 		t.Errorf("problems %q", report.Problems)
 	}
 }
@@ -309,7 +310,7 @@ func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 		if connected {
 			l.connect(t)
 		}
-		if _, o := l.run(t, Options{}); o.State != Failed || o.Announced != connected || o.AnnouncementOwed == connected {
+		if _, o := l.run(t, Options{}); o.State != change.Failed || o.Announced != connected || o.AnnouncementOwed == connected {
 			t.Errorf("carrier %v: %+v", connected, o)
 		}
 		if l.neighbourKnows(t) != connected {
@@ -324,7 +325,7 @@ func TestWhatFailsInPartIsAnnounced(t *testing.T) {
 	mended.Interface.Routes = whole.Interface.Routes
 	save(t, l.store, mended)
 	l.connect(t)
-	if report, o := l.run(t, Options{}); !o.Announced || !report.AsRecorded() || !l.neighbourKnows(t) {
+	if report, o := l.run(t, Options{}); !o.Announced || !report.Complete() || !l.neighbourKnows(t) {
 		t.Errorf("mended: %+v, problems %q", o, report.Problems)
 	}
 }
@@ -335,13 +336,13 @@ func TestInterruptedRestoreForgetsNothing(t *testing.T) {
 	l.restoreKilled(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if report := must(Run(ctx, Options{Store: l.store}))(t); report.AsRecorded() {
+	if report := must(Run(ctx, Options{Store: l.store}))(t); report.Complete() {
 		t.Error("all is well")
 	}
 	if _, o := l.run(t, Options{}); !o.Announced || !l.neighbourKnows(t) {
 		t.Errorf("after it: %+v", o)
 	}
-	if report, o := l.run(t, Options{}); o.Announced || !report.AsRecorded() {
+	if report, o := l.run(t, Options{}); o.Announced || !report.Complete() {
 		t.Errorf("once more: %+v", o)
 	}
 }
@@ -353,7 +354,7 @@ func TestTheNoteOfAnAnnouncementIsNotWaitedFor(t *testing.T) {
 	defer must(store.Lock(t.Context(), "c1"))(t)()
 	host := must(kernel.OpenHost())(t)
 	defer host.Close()
-	s := &attachmentState{outcome: Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Restored, AnnouncementOwed: true}, sandbox: &sandboxRestore{chains: 2}}
+	s := &attachmentState{outcome: Outcome{Outcome: change.Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Restored}, AnnouncementOwed: true}, sandbox: &sandboxRestore{chains: 2}}
 	o := &s.outcome
 	o.Interface.Link.Kind = netstate.KindNIC // Nothing is announced for one that is gone.
 	r := &Restorer{store: store, host: host}
@@ -370,7 +371,7 @@ func TestAnAttachmentThatIsBuiltAgainWaitsForCarrier(t *testing.T) {
 	defer host.Close()
 	var waiting []string
 	opts := Options{Wait: 10 * pollInterval, Waiting: func(reasons []string) { waiting = reasons }}
-	again := &attachmentState{outcome: Outcome{State: Restored, Announced: true, AnnouncementOwed: true, NoCarrier: "lan0"}}
+	again := &attachmentState{outcome: Outcome{Outcome: change.Outcome{State: Restored}, Announced: true, AnnouncementOwed: true, NoCarrier: "lan0"}}
 	c := newTestChain(&Restorer{host: host}, opts, again)
 	c.awaitCarrier(t.Context())
 	if len(waiting) != 1 || !strings.HasPrefix(waiting[0], "lan0 has no carrier") || c.report.WaitDuration < opts.Wait {
@@ -397,7 +398,7 @@ func TestADormantInterfaceHoldsNobodyUp(t *testing.T) {
 	p := newLiveSandbox(t)
 	fresh.Run(t, p.netns, "ip link set eth0 mode dormant state dormant")
 	report := must(Run(t.Context(), Options{Store: p.store, Wait: time.Hour}))(t)
-	if o := report.Attachments[0]; !report.AsRecorded() || o.State != AsRecorded || o.NoCarrier != "" {
+	if o := report.Outcomes[0]; !report.Complete() || o.State != AsRecorded || o.NoCarrier != "" {
 		t.Errorf("%+v", report)
 	}
 }

@@ -90,7 +90,7 @@ func (c *chainRestore) restoreListed(s *attachmentState) bool {
 	next.listed, next.chain, next.sandbox = s.listed, s.chain, s.sandbox
 	next.outcome.Steps, next.outcome.ParentReason = s.outcome.Steps, s.outcome.ParentReason
 	if err != nil {
-		next.outcome.setFailed(err)
+		next.outcome.Fail(err)
 	} else {
 		c.restoreAttachment(record, next)
 	}
@@ -105,7 +105,7 @@ func (c *chainRestore) restoreListed(s *attachmentState) bool {
 func (c *chainRestore) restoreAttachment(record checkpoint.Record, s *attachmentState) {
 	sandbox, err := c.run.namespaces.open(record.Namespace)
 	if err != nil {
-		s.outcome.setFailed(err)
+		s.outcome.Fail(err)
 		if kernel.IsMissing(err) {
 			s.missing = err
 		}
@@ -120,7 +120,7 @@ func (c *chainRestore) restoreAttachment(record checkpoint.Record, s *attachment
 		_, _ = w.plan() // So the outcome has the interface as it is.
 	}
 	if err != nil {
-		s.outcome.setFailed(err)
+		s.outcome.Fail(err)
 	}
 	if w.scope == wholeAttachment {
 		w.repairAccess(c.run.readNode)

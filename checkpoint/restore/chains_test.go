@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -179,11 +180,11 @@ func TestAMissingBaseHoldsNobodyUp(t *testing.T) {
 	if whole == 0 || whole > 2*time.Second {
 		t.Errorf("eth0 was there after %s", whole)
 	}
-	states := map[string]State{}
-	for _, o := range report.Attachments {
+	states := map[string]change.State{}
+	for _, o := range report.Outcomes {
 		states[o.Attachment.IfName] = o.State
 	}
-	if diff := cmp.Diff(map[string]State{"eth0": Restored, "net1": Failed}, states); diff != "" {
+	if diff := cmp.Diff(map[string]change.State{"eth0": Restored, "net1": change.Failed}, states); diff != "" {
 		t.Errorf("states (-want +got):\n%s", diff)
 	}
 }
@@ -208,7 +209,7 @@ func TestIndicesOfParentsAreRecordedWhenAllIsWhole(t *testing.T) {
 	whole := r.Interface.Routes
 	r.Interface.Routes = append(slices.Clone(whole), route("10.99.0.0/16", "203.0.113.1"))
 	save(t, p.store, r)
-	p.expectOutcome(t, p.restore(t, false), Failed)
+	p.expectOutcome(t, p.restore(t, false), change.Failed)
 	if index() != before || !lost() {
 		t.Errorf("not whole: recorded index %d, was %d; lost %v", index(), before, lost())
 	}
@@ -234,7 +235,7 @@ func TestRoutesThatDependOnAnotherChain(t *testing.T) {
 		fresh.Run(t, "", "ip link add wan0 up type veth peer name wan1; ip link set wan1 up")
 	})
 	report := must(Run(t.Context(), Options{Store: p.store, Wait: 10 * time.Second}))(t)
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		if o.State != Restored {
 			t.Errorf("%s: %s: %s", o.Attachment.IfName, o.State, o.FullReason())
 		}

@@ -23,9 +23,9 @@ func ExampleRun() {
 	for _, step := range report.Parents {
 		fmt.Printf("in the host: %s: %s\n", step, step.Reason)
 	}
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		fmt.Printf("%s: %s: %s\n", o.Attachment, o.State, o.FullReason())
 	}
-	fmt.Println("as recorded:", report.AsRecorded())
+	fmt.Println("as recorded:", report.Complete())
 	// Output: as recorded: true
 }

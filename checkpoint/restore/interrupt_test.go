@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
@@ -42,13 +43,13 @@ func TestInterruptedWhileWaitingForADevice(t *testing.T) {
 		t.Errorf("it went on for %s", took)
 	}
 	var got []string
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		got = append(got, o.Attachment.ContainerID+" "+o.Attachment.IfName+" "+string(o.State)+": "+o.FullReason())
 	}
 	want := list("c1 eth0 not tried: interrupted before its turn", "c1 net1 not tried: interrupted before its turn",
 		"c2 eth0 as recorded: ")
-	if diff := cmp.Diff(want, got); diff != "" || !report.Interrupted || report.AsRecorded() {
-		t.Errorf("interrupted %v, as recorded %v, (-want +got):\n%s", report.Interrupted, report.AsRecorded(), diff)
+	if diff := cmp.Diff(want, got); diff != "" || !report.Interrupted || report.Complete() {
+		t.Errorf("interrupted %v, as recorded %v, (-want +got):\n%s", report.Interrupted, report.Complete(), diff)
 	}
 	if !slices.ContainsFunc(report.Devices, func(d DeviceState) bool { return d.Name == "lan0" && !d.Present && d.Attachments == 2 }) {
 		t.Errorf("devices %+v", report.Devices)
@@ -65,13 +66,13 @@ func TestInterruptedWhileWaitingForANIC(t *testing.T) {
 	save(t, p.store, r)
 	ctx, interrupt := context.WithCancel(t.Context())
 	report := must(Run(ctx, Options{Store: p.store, Wait: time.Minute, Waiting: func([]string) { interrupt() }}))(t)
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		if o.Attachment.IfName == "net1" {
-			p.expectOutcome(t, o, NotTried, "interrupted before its turn")
+			p.expectOutcome(t, o, change.NotTried, "interrupted before its turn")
 		}
 	}
-	if len(report.Attachments) != 2 {
-		t.Errorf("%+v", report.Attachments)
+	if len(report.Outcomes) != 2 {
+		t.Errorf("%+v", report.Outcomes)
 	}
 }
 
@@ -80,7 +81,7 @@ func TestInterruptedWhileWaitingForCarrier(t *testing.T) {
 	l := newLAN(t)
 	l.deleteParent(t)
 	for _, test := range []struct {
-		state  State
+		state  change.State
 		reason string
 	}{
 		{Restored, "eth0: it is gone from the sandbox; interrupted: lan0 has no carrier"},
@@ -88,13 +89,13 @@ func TestInterruptedWhileWaitingForCarrier(t *testing.T) {
 	} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		report := must(Run(ctx, Options{Store: l.store, Wait: time.Minute, Waiting: func([]string) { interrupt() }}))(t)
-		o := report.Attachments[0]
-		if o.State != test.state || o.Reason != test.reason || !report.Interrupted || report.AsRecorded() {
-			t.Errorf("%s: %q, interrupted %v, as recorded %v", o.State, o.Reason, report.Interrupted, report.AsRecorded())
+		o := report.Outcomes[0]
+		if o.State != test.state || o.Reason != test.reason || !report.Interrupted || report.Complete() {
+			t.Errorf("%s: %q, interrupted %v, as recorded %v", o.State, o.Reason, report.Interrupted, report.Complete())
 		}
 	}
 	l.connect(t)
-	if report, o := l.run(t, Options{}); o.Reason != "" || !report.AsRecorded() || report.Interrupted {
+	if report, o := l.run(t, Options{}); o.Reason != "" || !report.Complete() || report.Interrupted {
 		t.Errorf("not interrupted: %+v, problems %q", o, report.Problems)
 	}
 }

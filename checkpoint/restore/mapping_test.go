@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -49,8 +50,8 @@ func TestAParentThatIsSaidAgain(t *testing.T) {
 	fresh.Run(t, "", "ip link del lan0; ip link add new0 type veth peer name new1; ip link set new0 up; ip link set new1 up")
 	t.Cleanup(func() { fresh.Run(t, "", "ip link del new0"); parent(t) })
 	opts := Options{Store: p.store, ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "new0"}}}
-	for _, want := range []State{Restored, AsRecorded, AsRecorded} {
-		p.expectOutcome(t, must(Run(t.Context(), opts))(t).Attachments[0], want)
+	for _, want := range []change.State{Restored, AsRecorded, AsRecorded} {
+		p.expectOutcome(t, must(Run(t.Context(), opts))(t).Outcomes[0], want)
 		if names := must(p.store.Load("c1", "eth0"))(t).Interface.Parents; names[0].Name != "new0" {
 			t.Errorf("the checkpoint has %+v", names)
 		}
@@ -93,9 +94,9 @@ func TestADryRunReportsNothingOfADetachedPod(t *testing.T) {
 	p := newLiveSandbox(t)
 	opts := Options{Store: p.store, DryRun: true}
 	fresh.IP(t, p.netns, "link del eth0")
-	p.expectOutcome(t, must(Run(t.Context(), opts))(t).Attachments[0], ToRestore)
+	p.expectOutcome(t, must(Run(t.Context(), opts))(t).Outcomes[0], ToRestore)
 	time.AfterFunc(150*time.Millisecond, func() { _ = p.store.Forget("c1", "eth0") })
-	if report := must(Run(t.Context(), opts))(t); len(report.Attachments) > 0 {
-		t.Errorf("%+v", report.Attachments)
+	if report := must(Run(t.Context(), opts))(t); len(report.Outcomes) > 0 {
+		t.Errorf("%+v", report.Outcomes)
 	}
 }

@@ -40,7 +40,7 @@ func (n namespaces) locate(ctx context.Context, records []checkpoint.Record) (fo
 			missing = append(missing, s)
 			continue
 		}
-		s.outcome.setFailed(err)
+		s.outcome.Fail(err)
 		rest = append(rest, s)
 	}
 	if len(missing) == 0 {
@@ -105,7 +105,7 @@ func (n namespaces) proveGone(ctx context.Context, missing []*attachmentState) {
 		case n.unasked:
 			s.outcome.fail(Problem{Reason: s.missing.Error(), Cause: namespaceUnproven})
 		case proven == nil:
-			s.outcome.setFailed(change.ErrNotTried)
+			s.outcome.Fail(change.ErrNotTried)
 		default:
 			s.setNamespaceOutcome(proven[s.namespace])
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -61,9 +62,9 @@ func TestASandboxThatIsGoneIsNoFailure(t *testing.T) {
 			test.change(t, p)
 			for _, dry := range []bool{true, false} {
 				report := must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t)
-				o := report.Attachments[0]
-				if !report.AsRecorded() || o.IsAsRecorded() || o.Differs() {
-					t.Errorf("dry %v: the report is as recorded: %v; the attachment is: %v, differs: %v", dry, report.AsRecorded(), o.IsAsRecorded(), o.Differs())
+				o := report.Outcomes[0]
+				if !report.Complete() || o.IsAsRecorded() || o.Differs() {
+					t.Errorf("dry %v: the report is as recorded: %v; the attachment is: %v, differs: %v", dry, report.Complete(), o.IsAsRecorded(), o.Differs())
 				}
 				p.expectOutcome(t, o, SandboxGone, "the sandbox is gone: "+p.netns+": ", test.says)
 			}
@@ -81,10 +82,10 @@ func TestASandboxThatIsElsewhereIsRestoredThere(t *testing.T) {
 	note := fmt.Sprintf("sandbox c1: the sandbox is not at %s any more, but at %s: relink capture --refresh c1 records that", p.netns, path)
 	for _, want := range []struct {
 		dry   bool
-		state State
+		state change.State
 	}{{true, ToRestore}, {false, Restored}, {true, AsRecorded}} {
 		report := must(Run(t.Context(), Options{Store: p.store, DryRun: want.dry}))(t)
-		p.expectOutcome(t, report.Attachments[0], want.state)
+		p.expectOutcome(t, report.Outcomes[0], want.state)
 		if !slices.Equal(report.Notes, []string{note}) {
 			t.Errorf("notes %q", report.Notes)
 		}
@@ -109,8 +110,8 @@ func TestOnlyWhatIsSelectedIsLookedFor(t *testing.T) {
 	save(t, p.store, r)
 	fresh.Remove(t, p.netns)
 	report := must(Run(t.Context(), Options{Store: p.store, Select: selection.Selection{Names: []string{"c2"}}, DryRun: true}))(t)
-	if len(report.Attachments) != 1 || len(report.Notes) > 0 {
-		t.Errorf("%d attachments, notes %q", len(report.Attachments), report.Notes)
+	if len(report.Outcomes) != 1 || len(report.Notes) > 0 {
+		t.Errorf("%d attachments, notes %q", len(report.Outcomes), report.Notes)
 	}
 	gone := r
 	gone.Attachment.ContainerID, gone.Namespace.Path = "c3", "/run/netns/nowhere"
@@ -119,9 +120,9 @@ func TestOnlyWhatIsSelectedIsLookedFor(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	report = must(Run(ctx, Options{Store: p.store, Select: selection.Selection{Names: []string{"c3"}}}))(t)
-	p.expectOutcome(t, report.Attachments[0], NotTried, "interrupted before its turn")
+	p.expectOutcome(t, report.Outcomes[0], change.NotTried, "interrupted before its turn")
 	report = must(Run(t.Context(), Options{Store: p.store, Select: selection.Selection{Names: []string{"c3"}}}))(t)
-	p.expectOutcome(t, report.Attachments[0], SandboxGone)
+	p.expectOutcome(t, report.Outcomes[0], SandboxGone)
 }
 
 // A namespace that something keeps is not gone, even if nobody can enter it. The reason says what keeps it.
@@ -133,8 +134,8 @@ func TestASandboxThatSomethingKeepsFails(t *testing.T) {
 	}
 	fresh.Remove(t, p.netns)
 	report := must(Run(t.Context(), Options{Store: p.store}))(t)
-	p.expectOutcome(t, report.Attachments[0], Failed, fmt.Sprintf("but an open file of process %d keeps the namespace", os.Getpid()), "relink forget c1")
-	if report.AsRecorded() {
+	p.expectOutcome(t, report.Outcomes[0], change.Failed, fmt.Sprintf("but an open file of process %d keeps the namespace", os.Getpid()), "relink forget c1")
+	if report.Complete() {
 		t.Error("the report says that all is as recorded")
 	}
 	_ = f.Close()
@@ -150,7 +151,7 @@ func TestASandboxWithoutACookieIsNotTakenForAnother(t *testing.T) {
 	save(t, p.store, r)
 	fresh.Remove(t, p.netns)
 	p.loseParent(t)
-	p.expectOutcome(t, p.restore(t, false), Failed, "The record has no cookie to tell", "relink capture --refresh")
+	p.expectOutcome(t, p.restore(t, false), change.Failed, "The record has no cookie to tell", "relink capture --refresh")
 	if there := fresh.IP(t, path, "-o link"); strings.Contains(there, "eth0") {
 		t.Errorf("it was built: %s", there)
 	}
@@ -171,12 +172,12 @@ func TestASandboxThatGoesDuringTheRestore(t *testing.T) {
 			}
 			went = true
 		}}))(t)
-		if strings.Contains(report.Attachments[0].Reason, context.DeadlineExceeded.Error()) {
-			p.expectOutcome(t, report.Attachments[0], Failed, "whether the sandbox is gone is not known: ")
+		if strings.Contains(report.Outcomes[0].Reason, context.DeadlineExceeded.Error()) {
+			p.expectOutcome(t, report.Outcomes[0], change.Failed, "whether the sandbox is gone is not known: ")
 			continue
 		}
-		p.expectOutcome(t, report.Attachments[0], SandboxGone, "the sandbox is gone: ", "it does not exist")
-		if !report.AsRecorded() {
+		p.expectOutcome(t, report.Outcomes[0], SandboxGone, "the sandbox is gone: ", "it does not exist")
+		if !report.Complete() {
 			t.Errorf("problems %q", report.Problems)
 		}
 		return
@@ -194,21 +195,21 @@ func TestWhatTheEvidenceOfANamespaceMeans(t *testing.T) {
 		why    error
 		now    sandbox.Evidence
 		cookie uint64
-		state  State
+		state  change.State
 		reason string
 	}{
 		"gone": {missing, sandbox.Evidence{Verdict: sandbox.VerdictGone}, 9, SandboxGone, "the sandbox is gone: /run/netns/web: no network namespace: it does not exist"},
 		"gone, and another is there": {another, sandbox.Evidence{Verdict: sandbox.VerdictGone}, 9, SandboxGone,
 			"the sandbox is gone: /run/netns/web: another namespace is there now (inode 4:8, recorded 4:7)"},
-		"kept": {missing, sandbox.Evidence{Verdict: sandbox.VerdictAlive, KeptBy: "a socket of process 12"}, 9, Failed,
+		"kept": {missing, sandbox.Evidence{Verdict: sandbox.VerdictAlive, KeptBy: "a socket of process 12"}, 9, change.Failed,
 			"/run/netns/web: no network namespace: it does not exist; but a socket of process 12 keeps the namespace. " +
 				"No mount and no process shows it, so that nothing is restored in it. If the pod is gone: relink forget c1 --force"},
-		"kept, perhaps": {missing, sandbox.Evidence{Verdict: sandbox.VerdictAlive, KeptBy: "a thread of process 12"}, 0, Failed,
+		"kept, perhaps": {missing, sandbox.Evidence{Verdict: sandbox.VerdictAlive, KeptBy: "a thread of process 12"}, 0, change.Failed,
 			"/run/netns/web: no network namespace: it does not exist; a thread of process 12 keeps the recorded namespace, or another one that has its inode now. " +
 				"The record has no cookie to tell. If a pod lives in it: relink capture --refresh shop/web-0 records it again"},
-		"not known": {another, sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: "/proc is not mounted"}, 9, Failed,
+		"not known": {another, sandbox.Evidence{Verdict: sandbox.VerdictUnknown, Reason: "/proc is not mounted"}, 9, change.Failed,
 			"/run/netns/web: another namespace is there now (inode 4:8, recorded 4:7); whether the sandbox is gone is not known: /proc is not mounted"},
-		"back": {missing, sandbox.Evidence{Verdict: sandbox.VerdictAlive}, 9, Failed,
+		"back": {missing, sandbox.Evidence{Verdict: sandbox.VerdictAlive}, 9, change.Failed,
 			"/run/netns/web: no network namespace: it does not exist when it was looked at first, and is back now: restore again"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -98,7 +99,7 @@ func (p *liveSandbox) loseParent(t *testing.T) {
 func (p *liveSandbox) restore(t *testing.T, dry bool) Outcome {
 	t.Helper()
 	report := must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t)
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		if o.Attachment.IfName == "eth0" {
 			return o
 		}
@@ -107,7 +108,7 @@ func (p *liveSandbox) restore(t *testing.T, dry bool) Outcome {
 	return Outcome{}
 }
 
-func (p *liveSandbox) expectOutcome(t *testing.T, o Outcome, state State, parts ...string) {
+func (p *liveSandbox) expectOutcome(t *testing.T, o Outcome, state change.State, parts ...string) {
 	t.Helper()
 	if o.State != state {
 		t.Errorf("%s (%s), want %s", o.State, o.FullReason(), state)
@@ -132,7 +133,7 @@ func TestAnIndexThatIsTaken(t *testing.T) {
 	// The record now has the new index. So the interface is found under another name.
 	p.expectOutcome(t, p.restore(t, false), AsRecorded)
 	fresh.IP(t, p.netns, "link set eth0 down name web0")
-	p.expectOutcome(t, p.restore(t, false), Failed, "it is there as web0")
+	p.expectOutcome(t, p.restore(t, false), change.Failed, "it is there as web0")
 }
 
 // Another attachment has the index. restore does not confuse the two.
@@ -173,7 +174,7 @@ func TestARenamedInterface(t *testing.T) {
 			fresh.Run(t, p.netns, test.change)
 			before := fresh.Run(t, p.netns, addressesAndRoutes)
 			p.expectOutcome(t, p.restore(t, true), Blocked, test.says...)
-			p.expectOutcome(t, p.restore(t, false), Failed, test.says...)
+			p.expectOutcome(t, p.restore(t, false), change.Failed, test.says...)
 			if after := fresh.Run(t, p.netns, addressesAndRoutes); after != before {
 				t.Errorf("it is\n%s\nand was\n%s", after, before)
 			}

@@ -3,6 +3,7 @@ package restore
 import (
 	"testing"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -36,8 +37,8 @@ func TestTheNameIsAnothers(t *testing.T) {
 			p.attach(t, "net1", 2)
 			fresh.Run(t, p.netns, test.change)
 			before := fresh.Run(t, p.netns, state)
-			for dry, state := range map[bool]State{true: Blocked, false: Failed} {
-				for _, o := range must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t).Attachments {
+			for dry, state := range map[bool]change.State{true: Blocked, false: change.Failed} {
+				for _, o := range must(Run(t.Context(), Options{Store: p.store, DryRun: dry}))(t).Outcomes {
 					if says := test.says[o.Attachment.IfName]; says != "" {
 						p.expectOutcome(t, o, state, says)
 					}

@@ -4,62 +4,53 @@ import (
 	"slices"
 	"time"
 
-	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// State is how an attachment is, or what became of it.
-type State string
-
-// The states. A dry run has ToRestore and ToRepair in the place of Restored and Repaired, and Waiting or Blocked in the place of Failed:
+// The states, beside those of all verbs. A dry run has ToRestore and ToRepair in the place of Restored and Repaired, and Waiting or Blocked in the place of Failed:
 // nobody has tried.
 const (
-	AsRecorded State = "as recorded"
-	Restored   State = "restored"
-	Repaired   State = "repaired"
-	ToRestore  State = "to restore"
-	ToRepair   State = "to repair"
+	AsRecorded change.State = "as recorded"
+	Restored   change.State = "restored"
+	Repaired   change.State = "repaired"
+	ToRestore  change.State = "to restore"
+	ToRepair   change.State = "to repair"
 	// Waiting: a device of the host is not there, and may still come (Outcome.Problem).
-	Waiting State = "waiting"
-	Blocked State = "blocked"
+	Waiting change.State = "waiting"
+	Blocked change.State = "blocked"
 	// SandboxGone: the network namespace is proven gone, and so nothing is to be
 	// restored. It is no failure.
-	SandboxGone State = "sandbox gone"
-	Failed      State = "failed"
-	// NotTried: an interrupt came before the attachment was looked at.
-	NotTried State = "not tried"
+	SandboxGone change.State = "sandbox gone"
 )
 
 // dryRunState is what a dry run reports in the place of the state.
-func (o Outcome) dryRunState() State {
+func (o Outcome) dryRunState() change.State {
 	switch {
 	case o.State == Restored:
 		return ToRestore
 	case o.State == Repaired:
 		return ToRepair
-	case o.State == Failed && o.Problem.Transient && o.Problem.Device != "":
+	case o.State == change.Failed && o.Problem.Transient && o.Problem.Device != "":
 		return Waiting
-	case o.State == Failed:
+	case o.State == change.Failed:
 		return Blocked
 	}
 	return o.State
 }
 
 // Outcome is what is reported of one attachment.
+// Its Reason says why the state is not AsRecorded, or what is missing because of an interrupt.
 type Outcome struct {
-	Attachment attachment.Key     `json:"attachment"`
-	Pod        attachment.Pod     `json:"pod,omitzero"`
-	Interface  netstate.Interface `json:"interface,omitzero"`
+	change.Outcome
+	Interface netstate.Interface `json:"interface,omitzero"`
 	// Live is the interface as it was seen last: nil if it is gone or can't be looked at, which Reason says.
 	Live *netstate.Interface `json:"-"`
 	// Parent is the name of the device that the interface is on now.
 	Parent string `json:"parent,omitempty"`
-	State  State  `json:"state"`
 	// Steps are what was done. Of a dry run they are what a restore would do.
 	Steps []Step `json:"steps,omitempty"`
-	// Reason says why the state is not AsRecorded, or what is missing because of an interrupt.
 	// ParentReason says what was wrong with the devices of the host.
-	Reason       string `json:"reason,omitempty"`
 	ParentReason string `json:"parentReason,omitempty"`
 	// Announced says that the neighbours were told the addresses. AnnouncementOwed says that they
 	// are not told yet.
@@ -100,29 +91,20 @@ func (o Outcome) Differs() bool { return !o.IsAsRecorded() && o.State != Sandbox
 // FullReason returns all reasons.
 func (o Outcome) FullReason() string { return joinReasons(o.ParentReason, o.Reason) }
 
-// Report is the whole of what a restore found and did.
+// Report is the whole of what a restore found and did. Its notes are such as the new name of a NIC.
 type Report struct {
-	DryRun bool `json:"dryRun"`
+	change.Report[Outcome]
 	// Parents are the steps in the host.
 	Parents []StepResult `json:"parents"`
-	// Notes are what the operator should know, such as the new name of a NIC.
-	Notes       []string  `json:"notes,omitempty"`
-	Attachments []Outcome `json:"attachments"`
 	// Devices are the parents that the records name, as they were seen last.
 	Devices []DeviceState `json:"-"`
-	// Problems are what is not as recorded besides the attachments.
-	Problems []string `json:"problems,omitempty"`
-	// Interrupted says that the context ended before the restore did.
-	Interrupted bool `json:"interrupted,omitempty"`
-	// WaitDuration is how long the run waited for devices and carrier. Duration is its whole time. Both are
-	// in nanoseconds.
+	// WaitDuration is how long the run waited for devices and carrier, in nanoseconds.
 	WaitDuration time.Duration `json:"waitedNanoseconds"`
-	Duration     time.Duration `json:"tookNanoseconds"`
 }
 
-// AsRecorded says that everything is as recorded. An attachment whose sandbox is gone does not count.
-func (r Report) AsRecorded() bool {
-	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Attachments, Outcome.Differs)
+// Complete says that everything is as recorded. An attachment whose sandbox is gone does not count.
+func (r Report) Complete() bool {
+	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Outcomes, Outcome.Differs)
 }
 
 // note adds what the operator should know. An empty text says nothing.

@@ -147,15 +147,14 @@ func (r *Restorer) Run(ctx context.Context, opts Options) (*Result, error) {
 		report.note(note)
 	}
 	run.repairHostAccess(ctx, found, opts.Select.MatchesAll() && opts.Task == nil && len(unreadable) == 0, report)
-	report.Attachments = append(report.Attachments, unreadableOutcomes(records, unreadable)...)
+	report.Outcomes = append(report.Outcomes, unreadableOutcomes(records, unreadable)...)
 	if opts.DryRun {
-		for i, o := range report.Attachments {
-			report.Attachments[i].State = o.dryRunState()
+		for i, o := range report.Outcomes {
+			report.Outcomes[i].State = o.dryRunState()
 		}
 		dropDetached(ctx, r.store, report)
 	}
-	common := func(o Outcome) change.Outcome { return change.Outcome{Attachment: o.Attachment, Pod: o.Pod} }
-	slices.SortStableFunc(report.Attachments, func(a, b Outcome) int { return common(a).Compare(common(b)) })
+	report.Sort()
 	report.Duration, report.Interrupted = time.Since(start), ctx.Err() != nil
 	if !opts.DryRun {
 		saveLastRestore(r.store, opts.Select, start, report)
@@ -217,7 +216,7 @@ func (r *restoreRun) restoreChains(ctx context.Context) error {
 
 // result is what is told of the chains, and of the rest of the attachments.
 func (r *restoreRun) result(ctx context.Context, rest []*attachmentState) *Result {
-	result := &Result{Report: Report{DryRun: r.opts.DryRun, Parents: []StepResult{}, Attachments: []Outcome{}}}
+	result := &Result{Report: Report{Report: change.Report[Outcome]{DryRun: r.opts.DryRun, Outcomes: []Outcome{}}, Parents: []StepResult{}}}
 	var states, vanished []*attachmentState
 	for _, c := range r.chains {
 		result.add(c.report)
@@ -237,7 +236,7 @@ func (r *restoreRun) result(ctx context.Context, rest []*attachmentState) *Resul
 			result.Absent = append(result.Absent, key)
 		}
 		if r.scopes[key] != dependentRoutes || len(s.outcome.Steps) > 0 {
-			result.Attachments = append(result.Attachments, s.outcome)
+			result.Outcomes = append(result.Outcomes, s.outcome)
 		}
 	}
 	return result
@@ -260,7 +259,7 @@ func (r *Report) add(chain Report) {
 func unreadableOutcomes(records []checkpoint.Record, unreadable []checkpoint.Unreadable) (outcomes []Outcome) {
 	things := selection.WithPods(checkpoint.Candidates(records, unreadable))[len(records):]
 	for i, u := range unreadable {
-		o := Outcome{Attachment: attachment.Key{Network: things[i].Network, ContainerID: u.ContainerID, IfName: u.IfName}, Pod: things[i].Pod}
+		o := Outcome{Outcome: change.Outcome{Attachment: attachment.Key{Network: things[i].Network, ContainerID: u.ContainerID, IfName: u.IfName}, Pod: things[i].Pod}}
 		o.fail(Problem{Reason: u.Err.Error(), Cause: "the checkpoint cannot be read"})
 		outcomes = append(outcomes, o)
 	}
@@ -270,13 +269,13 @@ func unreadableOutcomes(records []checkpoint.Record, unreadable []checkpoint.Unr
 // dropDetached looks a second time at what differs, and drops what has no checkpoint any more. A dry run takes no lock, so it can read the
 // checkpoint before a DEL, and look at the interface after it.
 func dropDetached(ctx context.Context, store *checkpoint.Store, report *Report) {
-	if !slices.ContainsFunc(report.Attachments, Outcome.Differs) {
+	if !slices.ContainsFunc(report.Outcomes, Outcome.Differs) {
 		return
 	}
 	if !checkpoint.AwaitSettled(ctx) {
 		return // The report of the first look counts.
 	}
-	report.Attachments = slices.DeleteFunc(report.Attachments, func(o Outcome) bool {
+	report.Outcomes = slices.DeleteFunc(report.Outcomes, func(o Outcome) bool {
 		if !o.Differs() || o.Attachment.IfName == "" { // Without a name it is a directory that cannot be read.
 			return false
 		}
@@ -302,7 +301,7 @@ func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 		} else {
 			o.NoCarrier, o.OwnLink = record.Interface.Link.Name, true
 		}
-		owed.states, result.Attachments = append(owed.states, s), append(result.Attachments, *o)
+		owed.states, result.Outcomes = append(owed.states, s), append(result.Outcomes, *o)
 	}
 	if len(owed.states) == 0 {
 		return nil

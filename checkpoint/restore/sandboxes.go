@@ -42,7 +42,7 @@ func (c *chainRestore) restoreInSandbox(s *attachmentState) error {
 	}
 	changed := len(s.outcome.Steps) > 0 && !c.run.opts.DryRun
 	for _, earlier := range s.sandbox.restored {
-		if o := &earlier.outcome; hasDependentRoutes(o.Interface) && (o.State == Failed || changed) {
+		if o := &earlier.outcome; hasDependentRoutes(o.Interface) && (o.State == change.Failed || changed) {
 			earlier.chain.restoreListed(earlier)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -21,7 +22,7 @@ func TestAnnouncedWhileRestoredAgain(t *testing.T) {
 	}
 	state := &attachmentState{
 		listed:  &checkpoint.Record{Attachment: attachment.Key{ContainerID: "c0", IfName: "eth0"}},
-		outcome: Outcome{State: Failed, Interface: netstate.Interface{Routes: []netstate.Route{{Device: "eth1"}}}},
+		outcome: Outcome{Outcome: change.Outcome{State: change.Failed}, Interface: netstate.Interface{Routes: []netstate.Route{{Device: "eth1"}}}},
 	}
 	c, o := newTestChain(&Restorer{store: store}, Options{}, state), &state.outcome
 	c.attachments.mu.Lock()

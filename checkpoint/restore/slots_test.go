@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -276,8 +277,8 @@ func TestASandboxThatCannotBeLookedAtHoldsNobodyUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := must(Run(t.Context(), Options{Store: store, Wait: 10 * time.Second}))(t)
-	if len(report.Attachments) != 1 || report.Attachments[0].State != Failed || !strings.Contains(report.Attachments[0].Reason, "symbolic links") {
-		t.Errorf("attachments: %+v", report.Attachments)
+	if len(report.Outcomes) != 1 || report.Outcomes[0].State != change.Failed || !strings.Contains(report.Outcomes[0].Reason, "symbolic links") {
+		t.Errorf("attachments: %+v", report.Outcomes)
 	}
 	if report.WaitDuration >= pollInterval || len(report.Problems) > 0 {
 		t.Errorf("waited %v, problems %q", report.WaitDuration, report.Problems)

@@ -8,7 +8,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // attachmentState is what a run knows of one attachment between its steps.
@@ -40,10 +39,10 @@ func newState(listed *checkpoint.Record) *attachmentState {
 func (s *attachmentState) Target() checkpoint.Record { return *s.listed }
 
 // Fail is a part of change.Action.
-func (s *attachmentState) Fail(err error) { s.outcome.setFailed(err) }
+func (s *attachmentState) Fail(err error) { s.outcome.Fail(err) }
 
 func outcomeOf(record checkpoint.Record) Outcome {
-	o := Outcome{Attachment: record.Attachment, Pod: record.Pod, Interface: record.Interface, State: AsRecorded}
+	o := Outcome{Outcome: change.Outcome{Attachment: record.Attachment, Pod: record.Pod, State: AsRecorded}, Interface: record.Interface}
 	if len(record.Interface.Parents) > 0 {
 		o.Parent = record.Interface.Parents[0].Name
 	}
@@ -62,21 +61,18 @@ func (o *Outcome) addSteps(steps []Step) {
 	}
 }
 
-// setFailed makes the state Failed, or NotTried, with the error on one line as the reason.
-func (o *Outcome) setFailed(err error) {
-	problem := Problem{}
+// Fail sets the state by the error, and notes the Problem in it.
+func (o *Outcome) Fail(err error) {
+	o.Outcome.Fail(err)
+	o.Problem = Problem{}
 	if found := (*Problem)(nil); errors.As(err, &found) {
-		problem = *found
+		o.Problem = *found
 	}
-	problem.Reason = printable.Joined(err)
-	o.fail(problem)
-	if errors.Is(err, change.ErrNotTried) {
-		o.State = NotTried
-	}
+	o.Problem.Reason = o.Reason
 }
 
 // fail makes the state Failed.
-func (o *Outcome) fail(p Problem) { o.State, o.Reason, o.Problem = Failed, p.Reason, p }
+func (o *Outcome) fail(p Problem) { o.State, o.Reason, o.Problem = change.Failed, p.Reason, p }
 
 // onHost says that the interface is on devices of the host.
 func onHost(record *checkpoint.Record) bool {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -24,9 +25,9 @@ func lastRestoreOf(report Report) checkpoint.LastRestore {
 		Duration: report.Duration, WaitDuration: report.WaitDuration, Interrupted: report.Interrupted,
 		Counts: map[string]int{}, Problems: len(report.Problems),
 	}
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		last.Counts[string(o.State)]++
-		if o.State == Failed && len(last.Failed) < checkpoint.MaxFailed {
+		if o.State == change.Failed && len(last.Failed) < checkpoint.MaxFailed {
 			last.Failed = append(last.Failed, checkpoint.FailedRestore{Attachment: o.Attachment, Pod: o.Pod, Reason: o.FullReason()})
 		}
 	}

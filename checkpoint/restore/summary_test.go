@@ -13,20 +13,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func TestAReportIsSummedUp(t *testing.T) {
-	report := Report{Duration: 3 * time.Second, WaitDuration: time.Second, Interrupted: true, Problems: list("one", "two")}
+	report := Report{Report: change.Report[Outcome]{Duration: 3 * time.Second, Interrupted: true, Problems: list("one", "two")}, WaitDuration: time.Second}
 	want := checkpoint.LastRestore{
 		Duration: 3 * time.Second, WaitDuration: time.Second, Interrupted: true, Problems: 2,
 		Counts: map[string]int{"restored": 1, "sandbox gone": 1, "failed": 25},
 	}
-	report.Attachments = []Outcome{{State: Restored, Reason: "it was gone"}, {State: SandboxGone, Reason: "it is gone"}}
+	report.Outcomes = []Outcome{{Outcome: change.Outcome{State: Restored, Reason: "it was gone"}}, {Outcome: change.Outcome{State: SandboxGone, Reason: "it is gone"}}}
 	for n := range 25 {
 		key, in := attachment.Key{ContainerID: fmt.Sprintf("c%d", n), IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: "web-0"}
-		report.Attachments = append(report.Attachments, Outcome{Attachment: key, Pod: in, State: Failed, Reason: "no", ParentReason: "eth1 is down"})
+		report.Outcomes = append(report.Outcomes, Outcome{Outcome: change.Outcome{Attachment: key, Pod: in, State: change.Failed, Reason: "no"}, ParentReason: "eth1 is down"})
 		if n < checkpoint.MaxFailed {
 			want.Failed = append(want.Failed, checkpoint.FailedRestore{Attachment: key, Pod: in, Reason: "eth1 is down; no"})
 		}
@@ -77,7 +78,7 @@ func TestARestoreThatCannotBeRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	report, o := l.run(t, Options{})
-	if !report.AsRecorded() || o.State != AsRecorded {
+	if !report.Complete() || o.State != AsRecorded {
 		t.Errorf("%+v, problems %q", o, report.Problems)
 	}
 	if notes := strings.Join(report.Notes, "\n"); !strings.Contains(notes, "relink status does not know of this restore") {

@@ -5,15 +5,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 // NoLink is the state of an attachment that is as recorded and cut off: its parent or the interface itself has no carrier.
-const NoLink restore.State = "no link"
+const NoLink change.State = "no link"
 
 // StateOf is the attachment's state.
-func StateOf(o restore.Outcome) restore.State {
+func StateOf(o restore.Outcome) change.State {
 	if o.State == restore.AsRecorded && o.NoCarrier != "" {
 		return NoLink
 	}
@@ -83,7 +84,7 @@ type causeKey struct {
 // attachments comes first.
 func Causes(report restore.Report) []Cause {
 	groups := map[causeKey][]restore.Outcome{}
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		if key, ok := keyOf(o); ok {
 			groups[key] = append(groups[key], o)
 		}
@@ -114,7 +115,7 @@ func keyOf(o restore.Outcome) (_ causeKey, ok bool) {
 		return causeKey{kind: CauseUnreadable}, true
 	case o.State == restore.Waiting:
 		return causeKey{kind: CauseWaiting, device: o.Problem.Device}, true
-	case o.State == restore.Failed || o.State == restore.Blocked || o.State == restore.NotTried:
+	case o.State == change.Failed || o.State == restore.Blocked || o.State == change.NotTried:
 		if o.Problem.Device != "" {
 			return causeKey{kind: CauseDevice, device: o.Problem.Device}, true
 		}

@@ -9,6 +9,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -44,14 +45,14 @@ func TestCauses(t *testing.T) {
 	on := func(device string) restore.Problem { return restore.Problem{Device: device} }
 	noAddress := restore.Step{Action: restore.AddAddress, Device: "eth0", Reason: "address 10.3.0.5/24 is missing"}
 	lostOn := func(base string, below ...restore.Step) restore.Outcome {
-		return restore.Outcome{State: restore.ToRestore, Base: base, HostSteps: below, Steps: []restore.Step{build}}
+		return restore.Outcome{Outcome: change.Outcome{State: restore.ToRestore}, Base: base, HostSteps: below, Steps: []restore.Step{build}}
 	}
 	for name, test := range map[string]struct {
 		outcomes []restore.Outcome
 		want     []string
 	}{
-		"as it should be":       {[]restore.Outcome{inPod(1, "eth0", restore.Outcome{State: restore.AsRecorded}), inPod(2, "eth0", restore.Outcome{State: restore.Restored, Reason: "it was gone"})}, nil},
-		"gone with its sandbox": {[]restore.Outcome{inPod(1, "eth0", restore.Outcome{State: restore.SandboxGone, Reason: "the sandbox is gone"})}, nil},
+		"as it should be":       {[]restore.Outcome{inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.AsRecorded}}), inPod(2, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.Restored, Reason: "it was gone"}})}, nil},
+		"gone with its sandbox": {[]restore.Outcome{inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.SandboxGone, Reason: "the sandbox is gone"}})}, nil},
 		"one base, whatever the names and VLANs": {
 			[]restore.Outcome{
 				inPod(1, "eth0", lostOn("eth1", make3)), inPod(1, "net1", lostOn("eth1", make4)), inPod(2, "net7", lostOn("eth1")),
@@ -65,65 +66,64 @@ func TestCauses(t *testing.T) {
 		},
 		"a device that is missing": {
 			[]restore.Outcome{
-				inPod(1, "eth0", restore.Outcome{State: restore.Failed, Problem: on("eth1"), Reason: "eth1 (permanent MAC 1) is not there"}),
-				inPod(2, "net1", restore.Outcome{State: restore.Failed, Problem: on("eth1"), Reason: "eth1 (permanent MAC 1, port 0) is not there"}),
-				inPod(2, "net2", restore.Outcome{State: restore.Failed, Problem: on("eth2"), Reason: "eth2 is not there"}),
+				inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: change.Failed, Reason: "eth1 (permanent MAC 1) is not there"}, Problem: on("eth1")}),
+				inPod(2, "net1", restore.Outcome{Outcome: change.Outcome{State: change.Failed, Reason: "eth1 (permanent MAC 1, port 0) is not there"}, Problem: on("eth1")}),
+				inPod(2, "net2", restore.Outcome{Outcome: change.Outcome{State: change.Failed, Reason: "eth2 is not there"}, Problem: on("eth2")}),
 			},
 			[]string{`device "eth1": eth1 (permanent MAC 1) is not there: 2 of 2`, `device "eth2": eth2 is not there: 1 of 1`},
 		},
 		"a member that came back free": {
-			[]restore.Outcome{inPod(1, "eth0", restore.Outcome{State: restore.ToRepair, Base: "bond4", HostSteps: []restore.Step{member}}), inPod(2, "eth0", restore.Outcome{State: restore.ToRepair, Base: "bond4", HostSteps: []restore.Step{member}})},
+			[]restore.Outcome{inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Base: "bond4", HostSteps: []restore.Step{member}}), inPod(2, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Base: "bond4", HostSteps: []restore.Step{member}})},
 			[]string{`host "bond4": eth1: it was a member of bond4 when recorded and is free: 2 of 2`},
 		},
 		"a device that is waited for": {
 			[]restore.Outcome{
-				inPod(1, "eth0", restore.Outcome{State: restore.Waiting, Problem: on("eth1"), Reason: "eth1 is not there"}),
-				inPod(2, "eth0", restore.Outcome{State: restore.Blocked, Problem: on("eth1"), Reason: "eth1 is a bridge now"}),
+				inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.Waiting, Reason: "eth1 is not there"}, Problem: on("eth1")}),
+				inPod(2, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.Blocked, Reason: "eth1 is a bridge now"}, Problem: on("eth1")}),
 			},
 			[]string{`waiting "eth1": eth1 is not there: 1 of 1`, `device "eth1": eth1 is a bridge now: 1 of 1`},
 		},
 		"torn ones, each with its path, beside a readable one of a sandbox": {
 			[]restore.Outcome{
-				inPod(1, "eth0", restore.Outcome{State: restore.ToRestore}), inPod(1, "net2", restore.Outcome{State: restore.AsRecorded}),
-				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: restore.Failed, Reason: "/b", Problem: unreadable},
-				{Attachment: attachment.Key{ContainerID: "c1", IfName: "net3"}, State: restore.Failed, Reason: "/d", Problem: unreadable},
-			},
+				inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.ToRestore}}), inPod(1, "net2", restore.Outcome{Outcome: change.Outcome{State: restore.AsRecorded}}),
+				{Outcome: change.Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: change.Failed, Reason: "/b"}, Problem: unreadable},
+				{Outcome: change.Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net3"}, State: change.Failed, Reason: "/d"}, Problem: unreadable}},
 			[]string{`unreadable "": /b: 2 of 1`, `lost "": the interfaces on a device of shop/web-1 are gone: 1 of 1`},
 		},
 		"kept, each by another process": {
 			[]restore.Outcome{
-				inPod(1, "eth0", restore.Outcome{State: restore.Failed, Problem: kept, Reason: "/ns/1; but process 7 keeps it"}),
-				inPod(2, "eth0", restore.Outcome{State: restore.Failed, Problem: kept, Reason: "/ns/2; but process 8 keeps it"}),
+				inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: change.Failed, Reason: "/ns/1; but process 7 keeps it"}, Problem: kept}),
+				inPod(2, "eth0", restore.Outcome{Outcome: change.Outcome{State: change.Failed, Reason: "/ns/2; but process 8 keeps it"}, Problem: kept}),
 			},
 			[]string{`failure "": something keeps the sandboxes: 2 of 2`},
 		},
 		"the same drift": {
-			[]restore.Outcome{inPod(1, "eth0", restore.Outcome{State: restore.ToRepair, Steps: []restore.Step{mtu(68)}}), inPod(2, "net1", restore.Outcome{State: restore.ToRepair, Steps: []restore.Step{mtu(68)}})},
+			[]restore.Outcome{inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Steps: []restore.Step{mtu(68)}}), inPod(2, "net1", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Steps: []restore.Step{mtu(68)}})},
 			[]string{`change "": MTU is 68, not 1500: 2 of 2`},
 		},
 		"drift of the same things": {
 			[]restore.Outcome{
-				inPod(1, "eth0", restore.Outcome{State: restore.ToRepair, Steps: []restore.Step{mtu(68), noAddress, noAddress}}),
-				inPod(2, "net1", restore.Outcome{State: restore.ToRepair, Steps: []restore.Step{mtu(70), noAddress}}),
-				inPod(3, "net1", restore.Outcome{State: restore.ToRepair, Steps: []restore.Step{mtu(70)}}),
+				inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Steps: []restore.Step{mtu(68), noAddress, noAddress}}),
+				inPod(2, "net1", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Steps: []restore.Step{mtu(70), noAddress}}),
+				inPod(3, "net1", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Steps: []restore.Step{mtu(70)}}),
 			},
 			[]string{`change "": such as: MTU is 68, not 1500; address 10.3.0.5/24 is missing; address 10.3.0.5/24 is missing: 2 of 2`, `change "": MTU is 70, not 1500: 1 of 1`},
 		},
 		"no carrier": {
 			[]restore.Outcome{
-				inPod(1, "eth0", restore.Outcome{State: restore.AsRecorded, NoCarrier: "eth1"}), inPod(2, "eth0", restore.Outcome{State: restore.Restored, NoCarrier: "eth1", AnnouncementOwed: true}),
-				inPod(3, "net1", restore.Outcome{State: restore.AsRecorded, NoCarrier: "net1", OwnLink: true}),
+				inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.AsRecorded}, NoCarrier: "eth1"}), inPod(2, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.Restored}, NoCarrier: "eth1", AnnouncementOwed: true}),
+				inPod(3, "net1", restore.Outcome{Outcome: change.Outcome{State: restore.AsRecorded}, NoCarrier: "net1", OwnLink: true}),
 			},
 			[]string{`carrier "eth1": eth1 has no carrier: 2 of 2`, `carrier "": net1 of shop/web-3 has no carrier: 1 of 1`},
 		},
 		"not announced": {
-			[]restore.Outcome{inPod(1, "eth0", restore.Outcome{State: restore.AsRecorded, Parent: "eth1", AnnouncementOwed: true}), inPod(2, "net1", restore.Outcome{State: restore.AsRecorded, AnnouncementOwed: true})},
+			[]restore.Outcome{inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.AsRecorded}, Parent: "eth1", AnnouncementOwed: true}), inPod(2, "net1", restore.Outcome{Outcome: change.Outcome{State: restore.AsRecorded}, AnnouncementOwed: true})},
 			[]string{`unannounced "eth1": eth1 has carrier, but the neighbours do not know yet: 1 of 1`, `unannounced "": net1 of shop/web-2 has carrier, but the neighbours do not know yet: 1 of 1`},
 		},
 		"interrupted": {
 			[]restore.Outcome{
-				inPod(1, "eth0", restore.Outcome{State: restore.NotTried, Reason: "interrupted before it was restored"}),
-				inPod(2, "eth0", restore.Outcome{State: restore.NotTried, Reason: "interrupted before it was restored"}),
+				inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: change.NotTried, Reason: "interrupted before it was restored"}}),
+				inPod(2, "eth0", restore.Outcome{Outcome: change.Outcome{State: change.NotTried, Reason: "interrupted before it was restored"}}),
 			},
 			[]string{`failure "": interrupted before it was restored: 2 of 2`},
 		},
@@ -132,12 +132,12 @@ func TestCauses(t *testing.T) {
 			[]string{`lost "": the interfaces on a device of shop/web-1 are gone: 2 of 1`, `lost "": the interfaces on a device of shop/web-2 are gone: 1 of 1`},
 		},
 		"failures of the attachment's own": {
-			[]restore.Outcome{inPod(1, "eth0", restore.Outcome{State: restore.Failed, Reason: "no"}), inPod(2, "eth0", restore.Outcome{State: restore.Failed, Reason: "no"}), inPod(3, "eth0", restore.Outcome{State: restore.Failed, Reason: "never"})},
+			[]restore.Outcome{inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: change.Failed, Reason: "no"}}), inPod(2, "eth0", restore.Outcome{Outcome: change.Outcome{State: change.Failed, Reason: "no"}}), inPod(3, "eth0", restore.Outcome{Outcome: change.Outcome{State: change.Failed, Reason: "never"}})},
 			[]string{`failure "": no: 2 of 2`, `failure "": never: 1 of 1`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := causeLines(Causes(restore.Report{Attachments: test.outcomes}))
+			got := causeLines(Causes(restore.Report{Report: change.Report[restore.Outcome]{Outcomes: test.outcomes}}))
 			slices.Sort(got)
 			slices.Sort(test.want)
 			if diff := gocmp.Diff(test.want, got); diff != "" {
@@ -155,17 +155,11 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 		var report restore.Report
 		want := map[attachment.Key]bool{}
 		for n := range rapid.IntRange(0, 30).Draw(t, "attachments") {
-			o := inPod(n/2, fmt.Sprintf("net%d", n%2), restore.Outcome{
-				State:  rapid.SampledFrom([]restore.State{restore.AsRecorded, restore.Restored, restore.Repaired, restore.ToRestore, restore.ToRepair, restore.SandboxGone, restore.Failed}).Draw(t, "state"),
-				Reason: name(t, "reason", "no", "never"), Base: name(t, "base", "", "eth1", "bond4"), Problem: restore.Problem{Device: name(t, "device", "", "eth1", "eth2")},
-				NoCarrier:        name(t, "no carrier", "", "", "eth1"),
-				AnnouncementOwed: rapid.Bool().Draw(t, "owed"), Parent: name(t, "parent", "", "eth1"),
-				HostSteps: []restore.Step{{Action: restore.SetUp, Device: "eth1", Reason: "it is down"}},
-			})
+			o := inPod(n/2, fmt.Sprintf("net%d", n%2), restore.Outcome{Outcome: change.Outcome{State: rapid.SampledFrom([]change.State{restore.AsRecorded, restore.Restored, restore.Repaired, restore.ToRestore, restore.ToRepair, restore.SandboxGone, change.Failed}).Draw(t, "state"), Reason: name(t, "reason", "no", "never")}, Base: name(t, "base", "", "eth1", "bond4"), Problem: restore.Problem{Device: name(t, "device", "", "eth1", "eth2")}, NoCarrier: name(t, "no carrier", "", "", "eth1"), AnnouncementOwed: rapid.Bool().Draw(t, "owed"), Parent: name(t, "parent", "", "eth1"), HostSteps: []restore.Step{{Action: restore.SetUp, Device: "eth1", Reason: "it is down"}}})
 			for range rapid.IntRange(0, 2).Draw(t, "steps") {
 				o.Steps = append(o.Steps, restore.Step{Action: rapid.SampledFrom([]restore.Action{restore.SetMTU, restore.SetUp}).Draw(t, "action"), Device: "eth0", Reason: name(t, "why", "a", "b")})
 			}
-			report.Attachments = append(report.Attachments, o)
+			report.Outcomes = append(report.Outcomes, o)
 			if o.Differs() || o.IsAsRecorded() && (o.NoCarrier != "" || o.AnnouncementOwed) {
 				want[o.Attachment] = true
 			}
@@ -192,7 +186,7 @@ func TestEachAttachmentThatDiffersHasOneCause(t *testing.T) {
 			t.Fatalf("the order is %q", causeLines(causes))
 		}
 		again := report
-		again.Attachments = slices.Clone(report.Attachments)
+		again.Outcomes = slices.Clone(report.Outcomes)
 		if diff := gocmp.Diff(causes, Causes(again)); diff != "" {
 			t.Fatalf("a second look tells otherwise:\n%s", diff)
 		}

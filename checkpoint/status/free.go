@@ -11,7 +11,7 @@ import (
 
 // FindFree returns the devices of the host that could replace a missing base that attachments wait for, by its name.
 func FindFree(report restore.Report) (map[string][]string, error) {
-	if !slices.ContainsFunc(report.Attachments, func(o restore.Outcome) bool { return o.State == restore.Waiting }) {
+	if !slices.ContainsFunc(report.Outcomes, func(o restore.Outcome) bool { return o.State == restore.Waiting }) {
 		return nil, nil
 	}
 	host, err := kernel.OpenHost()

@@ -31,8 +31,8 @@ type Observations struct {
 type Summary struct {
 	Parents []restore.DeviceState `json:"parents"`
 	// Attachments is the number of attachments in each state. Pods is the number of their pods.
-	Attachments map[restore.State]int `json:"attachments"`
-	Pods        int                   `json:"pods"`
+	Attachments map[change.State]int `json:"attachments"`
+	Pods        int                  `json:"pods"`
 	// Causes say why attachments are not as recorded. The cause of most of them comes first.
 	Causes []Cause `json:"causes"`
 	// ToDo is what a person should do.
@@ -77,12 +77,12 @@ func Summarize(found Observations) Summary {
 	report := found.Report
 	missing, problems := SplitUnrecorded(found.Unrecorded)
 	s := Summary{
-		Parents: append([]restore.DeviceState{}, report.Devices...), Attachments: map[restore.State]int{}, Names: map[attachment.Key]string{},
+		Parents: append([]restore.DeviceState{}, report.Devices...), Attachments: map[change.State]int{}, Names: map[attachment.Key]string{},
 		Causes: Causes(report), Notes: report.Notes,
-		Recorded: report.AsRecorded() && len(found.Unrecorded) == 0,
+		Recorded: report.Complete() && len(found.Unrecorded) == 0,
 	}
 	pods := map[string]bool{}
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		s.Attachments[StateOf(o)]++
 		name := o.Pod.Or(selection.ShortID(o.Attachment.ContainerID))
 		s.Names[o.Attachment], pods[name] = name, true

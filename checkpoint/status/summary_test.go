@@ -15,9 +15,9 @@ import (
 
 // What to do is said with a command that does it: what depends on the agent says so.
 func TestToDo(t *testing.T) {
-	waiting := inPod(1, "eth0", restore.Outcome{State: restore.Waiting, Problem: restore.Problem{Device: "eth1"}, Reason: "eth1 is not there"})
-	lost := inPod(2, "eth0", restore.Outcome{State: restore.ToRestore, Base: "eth2"})
-	host := inPod(3, "eth0", restore.Outcome{State: restore.ToRepair, Base: "bond4", HostSteps: []restore.Step{{Action: restore.Enslave, Device: "eth3"}}})
+	waiting := inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.Waiting, Reason: "eth1 is not there"}, Problem: restore.Problem{Device: "eth1"}})
+	lost := inPod(2, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.ToRestore}, Base: "eth2"})
+	host := inPod(3, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Base: "bond4", HostSteps: []restore.Step{{Action: restore.Enslave, Device: "eth3"}}})
 	step := []restore.Step{{Action: restore.SetMTU, Reason: "MTU is 68, not 1500"}}
 	agent, paused := &control.Status{}, &control.Status{Paused: &control.Pause{}}
 	for name, test := range map[string]struct {
@@ -45,18 +45,18 @@ func TestToDo(t *testing.T) {
 		"and the agent is at work":    {outcomes(lost).with(func(o *Observations) { o.Agent = agent }), []ToDo{{"1 attachment to restore", "relink-agent restores, or relink restore"}}},
 		"and the agent makes a pause": {outcomes(lost).with(func(o *Observations) { o.Agent = paused }), []ToDo{{"1 attachment to restore", "relink resume, or relink restore"}}},
 		"changed, as a capture would record it": {
-			outcomes(inPod(1, "eth0", restore.Outcome{State: restore.ToRepair, Steps: step})),
+			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Steps: step})),
 			[]ToDo{{"1 attachment changed", "relink restore undoes it, relink capture --refresh shop/web-1 records it"}},
 		},
 		"changed, as no capture would record it": {
-			outcomes(inPod(1, "eth0", restore.Outcome{State: restore.ToRepair, Steps: step, Worse: "eth0 is down"})), []ToDo{{"1 attachment changed", "relink restore undoes it"}},
+			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Steps: step, Worse: "eth0 is down"})), []ToDo{{"1 attachment changed", "relink restore undoes it"}},
 		},
 		"no link": {
-			outcomes(inPod(1, "eth0", restore.Outcome{State: restore.AsRecorded, NoCarrier: "eth1", AnnouncementOwed: true})),
+			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.AsRecorded}, NoCarrier: "eth1", AnnouncementOwed: true})),
 			[]ToDo{{"1 attachment without a link", "see to the cable and the switch port of eth1"}},
 		},
 		"nobody was told": {
-			outcomes(inPod(1, "eth0", restore.Outcome{State: restore.AsRecorded, Parent: "eth1", AnnouncementOwed: true})),
+			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.AsRecorded}, Parent: "eth1", AnnouncementOwed: true})),
 			[]ToDo{{"1 attachment whose neighbours were not told", "relink restore"}},
 		},
 		"without a checkpoint": {
@@ -67,11 +67,11 @@ func TestToDo(t *testing.T) {
 			[]ToDo{{"1 interface without a checkpoint", "relink capture"}, {"1 interface without a checkpoint", "relink check says what keeps relink capture from writing one"}},
 		},
 		"torn": {
-			outcomes(restore.Outcome{State: restore.Blocked, Reason: "/a: torn: relink capture --refresh c1 mends it"}),
+			outcomes(restore.Outcome{Outcome: change.Outcome{State: restore.Blocked, Reason: "/a: torn: relink capture --refresh c1 mends it"}}),
 			[]ToDo{{"1 checkpoint that cannot be read", "/a: torn: relink capture --refresh c1 mends it"}},
 		},
 		"dead, without an agent": {
-			outcomes(inPod(1, "eth0", restore.Outcome{State: restore.SandboxGone})).with(func(o *Observations) { o.DeadHolders = 2 }),
+			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.SandboxGone}})).with(func(o *Observations) { o.DeadHolders = 2 }),
 			[]ToDo{{"1 checkpoint and 2 addresses of sandboxes that are gone", "relink gc --now"}},
 		},
 		"dead, with an agent": {Observations{DeadHolders: 2, Agent: paused}, []ToDo{{"2 addresses of sandboxes that are gone", "relink gc"}}},
@@ -85,7 +85,7 @@ func TestToDo(t *testing.T) {
 }
 
 func outcomes(list ...restore.Outcome) Observations {
-	return Observations{Report: restore.Report{Attachments: list}}
+	return Observations{Report: restore.Report{Report: change.Report[restore.Outcome]{Outcomes: list}}}
 }
 
 func (found Observations) with(change func(*Observations)) Observations {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -68,7 +69,7 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, s *screen
 	if err != nil {
 		return err
 	}
-	report := restore.Report{DryRun: true, Parents: []restore.StepResult{}, Attachments: []restore.Outcome{}}
+	report := restore.Report{Report: change.Report[restore.Outcome]{DryRun: true, Outcomes: []restore.Outcome{}}, Parents: []restore.StepResult{}}
 	if selected != nil {
 		opts.Select = *selected
 		if report, err = inspectAttachments(ctx, opts); err != nil {
@@ -77,7 +78,7 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, s *screen
 	}
 	missing, problems := status.SplitUnrecorded(missing)
 	report.Problems = append(report.Problems, problems...)
-	return s.present(checkReport{report, missing}, report.AsRecorded() && len(missing) == 0, func() { checkLines(report, missing, opts.Store.Dir(), s) })
+	return s.present(checkReport{report, missing}, report.Complete() && len(missing) == 0, func() { checkLines(report, missing, opts.Store.Dir(), s) })
 }
 
 // errInterrupted says that relink did not look at everything, so it does not know the rest.
@@ -158,7 +159,7 @@ func outcomeLine(o restore.Outcome, text string) reportLine {
 
 func checkLines(report restore.Report, missing []capture.InterfaceOutcome, dir string, s *screen) {
 	var goneSandboxes, notCaptured, differ, unknown []reportLine
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		switch {
 		case o.State == restore.SandboxGone:
 			goneSandboxes = append(goneSandboxes, outcomeLine(o, o.FullReason()))
@@ -180,14 +181,14 @@ func checkLines(report restore.Report, missing []capture.InterfaceOutcome, dir s
 	writeLines(unknown, s)
 	s.printLines(report.Problems)
 	writeLines(differ, s)
-	summary := fmt.Sprintf("%s as recorded, %d not", printable.Count(len(report.Attachments)-len(differ)-len(goneSandboxes), "attachment"), len(differ))
+	summary := fmt.Sprintf("%s as recorded, %d not", printable.Count(len(report.Outcomes)-len(differ)-len(goneSandboxes), "attachment"), len(differ))
 	if len(goneSandboxes) > 0 {
 		summary += fmt.Sprintf(", %s gone", printable.Count(len(goneSandboxes), "sandbox"))
 	}
 	if n := len(report.Problems) + len(missing); n > 0 {
 		summary += ", " + printable.Count(n, "other problem")
 	}
-	if len(report.Attachments) == 0 {
+	if len(report.Outcomes) == 0 {
 		summary += " (in " + dir + ")"
 	}
 	s.info(summary)

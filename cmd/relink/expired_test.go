@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -25,7 +26,7 @@ func TestTablesLeaveOutWhatHasExpired(t *testing.T) {
 	for name, write := range map[string]func(s *screen){
 		"list": func(s *screen) { listTable([]listedAttachment{{Record: r}}, s) },
 		"restore": func(s *screen) {
-			restoredOutcomes(restore.Options{Store: checkpoint.OpenStore(t.TempDir())}, restore.Report{Attachments: []restore.Outcome{{Interface: i}}}).writeTable(s)
+			restoredOutcomes(restore.Options{Store: checkpoint.OpenStore(t.TempDir())}, restore.Report{Report: change.Report[restore.Outcome]{Outcomes: []restore.Outcome{{Interface: i}}}}).writeTable(s)
 		},
 		"show": func(s *screen) { describeAttachment(listedAttachment{Record: r}, s) },
 	} {

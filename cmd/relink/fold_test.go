@@ -8,6 +8,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/reclaim"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -23,10 +24,10 @@ func TestLikeThingsAreFewLines(t *testing.T) {
 	var collected reclaim.GCReport
 	for i := range n {
 		key, pod := attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
-		o := restore.Outcome{Attachment: key, Pod: pod, State: restore.SandboxGone, Reason: fmt.Sprintf("the sandbox is gone: /run/netns/%d", i)}
-		checked.Attachments = append(checked.Attachments, o)
+		o := restore.Outcome{Outcome: change.Outcome{Attachment: key, Pod: pod, State: restore.SandboxGone, Reason: fmt.Sprintf("the sandbox is gone: /run/netns/%d", i)}}
+		checked.Outcomes = append(checked.Outcomes, o)
 		o.State, o.Problem = restore.Blocked, restore.Problem{Cause: "something keeps the sandboxes", Reason: fmt.Sprintf("process %d keeps it", i)}
-		checked.Attachments = append(checked.Attachments, o)
+		checked.Outcomes = append(checked.Outcomes, o)
 		f := audit.Finding{
 			Kind: audit.CheckpointWithoutSandbox, Severity: audit.Information, Attachment: key, Pod: pod, Fields: audit.Fields{NamespaceState: sandbox.VerdictGone},
 			Evidence: []string{fmt.Sprintf("its network namespace is gone: a mount at /run/netns/%d has its inode now", i), "the container runtime does not have the sandbox"},

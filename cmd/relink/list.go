@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -59,9 +60,9 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 // listedAttachment is an attachment and how it is.
 type listedAttachment struct {
 	checkpoint.Record
-	State  restore.State `json:"state"`
-	Words  string        `json:"-"`
-	Reason string        `json:"why,omitempty"`
+	State  change.State `json:"state"`
+	Words  string       `json:"-"`
+	Reason string       `json:"why,omitempty"`
 	// Live is the present interface, if it exists, and differs from the record.
 	Live *netstate.Interface `json:"live,omitempty"`
 }
@@ -95,7 +96,7 @@ func listAttachments(ctx context.Context, opts restore.Options) ([]listedAttachm
 		recorded[r.Attachment] = r
 	}
 	attachments := []listedAttachment{}
-	for _, o := range report.Attachments {
+	for _, o := range report.Outcomes {
 		r, exists := recorded[o.Attachment]
 		if !exists {
 			continue // It cannot be read, or was forgotten since the look.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -108,14 +109,14 @@ func restoreAll(ctx context.Context, opts restore.Options, s *screen) error {
 
 // restoredOutcomes are the attachments, in order by pod.
 func restoredOutcomes(opts restore.Options, report restore.Report) outcomes {
-	restored := outcomes{report: report, complete: report.AsRecorded(), dryRun: opts.DryRun, notes: report.Notes, steps: report.Parents,
+	restored := outcomes{report: report, complete: report.Complete(), dryRun: opts.DryRun, notes: report.Notes, steps: report.Parents,
 		problems: report.Problems, summary: summary(report, opts.Store.Dir()), columns: []column{
 			{name: "POD"}, {name: "SANDBOX", wide: true}, {name: "INTERFACE", spare: 1}, {name: "PARENT", spare: 2}, {name: "ADDRESS", spare: 3}, {name: "MAC", spare: 4},
 		}}
-	for _, a := range report.Attachments {
+	for _, a := range report.Outcomes {
 		o := outcome{
 			line: outcomeLine(a, ""), name: attachmentName(a.Pod, a.Attachment), state: string(a.State), reason: tableReason(a), detail: a.FullReason(),
-			differs: a.Differs(), failed: a.State == restore.Failed || a.State == restore.Blocked || a.State == restore.Waiting,
+			differs: a.Differs(), failed: a.State == change.Failed || a.State == restore.Blocked || a.State == restore.Waiting,
 			cells: []string{podCell(a.Pod, a.Attachment.ContainerID), a.Attachment.ContainerID, a.Attachment.IfName, a.Parent,
 				addressList(unexpired(a.Interface).Addresses), a.Interface.Link.MAC},
 		}
@@ -140,14 +141,10 @@ func tableReason(o restore.Outcome) string {
 
 // summary counts the attachments by state. dir is the directory of their checkpoints.
 func summary(report restore.Report, dir string) string {
-	counts := map[restore.State]int{}
-	for _, o := range report.Attachments {
-		counts[o.State]++
-	}
-	parts := countStates([]restore.State{
+	parts := countStates([]change.State{
 		restore.Restored, restore.Repaired, restore.ToRestore, restore.ToRepair,
-		restore.AsRecorded, restore.SandboxGone, restore.Failed, restore.Waiting, restore.Blocked, restore.NotTried,
-	}, func(state restore.State) int { return counts[state] })
+		restore.AsRecorded, restore.SandboxGone, change.Failed, restore.Waiting, restore.Blocked, change.NotTried,
+	}, report.Count)
 	if len(parts) == 0 {
 		parts = []string{"no attachments are remembered in " + dir}
 	}

@@ -18,7 +18,7 @@ import (
 var colours = map[string]paint{
 	string(restore.AsRecorded): green, string(restore.Restored): green, string(restore.Repaired): green,
 	string(restore.ToRestore): yellow, string(restore.ToRepair): yellow, string(restore.Waiting): yellow, string(status.NoLink): yellow,
-	string(restore.SandboxGone): faint, string(restore.Failed): red, string(restore.Blocked): red,
+	string(restore.SandboxGone): faint, string(change.Failed): red, string(restore.Blocked): red,
 	string(capture.Captured): green, string(capture.Refreshed): green, string(change.Kept): green, string(change.Refused): red,
 	string(move.Moved): green, string(move.ToMove): yellow, string(change.NotTried): yellow,
 	"gone": red, "down": yellow, "up": green,

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -129,7 +130,7 @@ func (n nodeStatus) writeHead(s *screen) {
 // stateCounts returns the numbers of attachments by state, first of those that are right.
 func (n nodeStatus) stateCounts() string {
 	var parts []string
-	for _, state := range []restore.State{
+	for _, state := range []change.State{
 		restore.AsRecorded, restore.ToRestore, restore.ToRepair, restore.Waiting, status.NoLink, restore.Blocked, restore.SandboxGone,
 	} {
 		if count := n.Attachments[state]; count > 0 {
@@ -255,7 +256,7 @@ func (n nodeStatus) lastRestorePart(shown screenLimits) screenPart {
 	for _, f := range l.Failed {
 		p.entries = append(p.entries, fmt.Sprintf("failed: %s %s: %s", podCell(f.Pod, f.Attachment.ContainerID), f.Attachment.IfName, f.Reason))
 	}
-	p.unlisted = max(0, l.Counts[string(restore.Failed)]-len(l.Failed)) // The note has the first failures alone.
+	p.unlisted = max(0, l.Counts[string(change.Failed)]-len(l.Failed)) // The note has the first failures alone.
 	return p
 }
 

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/restore"
@@ -39,12 +40,12 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 		}
 		return all
 	}
-	now := nodeStatus{Time: time.Now(), Summary: status.Summary{Attachments: map[restore.State]int{}, Names: map[attachment.Key]string{}}, dir: "/run"}
+	now := nodeStatus{Time: time.Now(), Summary: status.Summary{Attachments: map[change.State]int{}, Names: map[attachment.Key]string{}}, dir: "/run"}
 	parts := []part{
 		{some("parents"), "parent", "parent"}, {some("causes"), "cause", "cause"}, {some("problems"), "remark", "remark"}, {some("pools"), "pool", "pool"},
 		{some("failures"), "failed: ns/failure", "failure"}, {some("bases"), "base", "base"}, {some("tasks"), "task", "task"},
 	}
-	for _, state := range []restore.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, restore.Waiting, status.NoLink, restore.Blocked, restore.SandboxGone} {
+	for _, state := range []change.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, restore.Waiting, status.NoLink, restore.Blocked, restore.SandboxGone} {
 		now.Attachments[state] = some(string(state)) * 1000
 	}
 	for _, name := range named(parts[0].things, parts[0].word) {

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/relink-cni/relink/checkpoint/agent"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 )
@@ -91,8 +92,8 @@ const (
 )
 
 // outcomeNames are the values of the label outcome.
-var outcomeNames = map[restore.State]string{
-	restore.Restored: restored, restore.Repaired: "repaired", restore.AsRecorded: "as_recorded", restore.Failed: failed, restore.SandboxGone: "sandbox_gone",
+var outcomeNames = map[change.State]string{
+	restore.Restored: restored, restore.Repaired: "repaired", restore.AsRecorded: "as_recorded", change.Failed: failed, restore.SandboxGone: "sandbox_gone",
 }
 
 // initSeries makes each series with the value 0: rate() needs a value from before the increase.

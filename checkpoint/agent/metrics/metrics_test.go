@@ -21,6 +21,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/agent"
 	"github.com/relink-cni/relink/checkpoint/agent/metrics"
 	"github.com/relink-cni/relink/checkpoint/capture/watch"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -132,7 +133,10 @@ func TestWhatIsShown(t *testing.T) {
 	m := fullMetrics(dir)
 	m.Observe(agent.WakeDevices)
 	m.Observe(agent.LossCount(3))
-	m.Observe(agent.Try{Duration: 30 * time.Millisecond, Outcomes: []restore.Outcome{{State: restore.Restored}, {State: restore.Restored}, {State: restore.SandboxGone}}})
+	in := func(state change.State) restore.Outcome {
+		return restore.Outcome{Outcome: change.Outcome{State: state}}
+	}
+	m.Observe(agent.Try{Duration: 30 * time.Millisecond, Outcomes: []restore.Outcome{in(restore.Restored), in(restore.Restored), in(restore.SandboxGone)}})
 	m.Observe(agent.Try{Duration: 30 * time.Second, Reason: "no such device"})
 	m.Observe(agent.Outage{LostAt: time.Unix(100, 0), BackAt: time.Unix(107, 0), WholeAt: time.Unix(107, 40_000_000)})
 	m.Observe(agent.Connection(9 * time.Second))
