@@ -43,7 +43,7 @@ type Renewal struct {
 	// Quick reads only the sysctls that a checkpoint has, because sysctls take most of the time of a capture. For the
 	// others, the checkpoints keep their values.
 	Quick bool
-	// Marks are the marks of the interfaces' sysctls, by their indices, from when all sysctls were last read. While a mark is the same, only
+	// Marks are the marks of the interfaces' sysctls, by their indices, from when all sysctls were last recorded. While a mark is the same, only
 	// those are read that the checkpoint has. Renew changes the map.
 	Marks map[int]kernel.SettingsMark
 	// LinkHistory is called once: after the reading, and before the decision.
@@ -95,12 +95,13 @@ type renewalRun struct {
 	records    []checkpoint.Record
 	unreadable []checkpoint.Unreadable
 	interfaces []LiveInterface
-	// quick are the indices of the interfaces whose other sysctls were not read.
+	// quick are the indices of the interfaces whose other sysctls were not read. marks are the marks of the others.
 	quick map[int]bool
+	marks map[int]kernel.SettingsMark
 }
 
 func (n Renewal) renew() ([]InterfaceOutcome, error) {
-	r := &renewalRun{Renewal: n, quick: map[int]bool{}}
+	r := &renewalRun{Renewal: n, quick: map[int]bool{}, marks: map[int]kernel.SettingsMark{}}
 	for _, id := range n.ContainerIDs {
 		records, unreadable := n.Store.ListSandbox(id)
 		r.records, r.unreadable = append(r.records, records...), append(r.unreadable, unreadable...)
@@ -137,8 +138,7 @@ func (r *renewalRun) readInterfaces(namespace *kernel.Namespace) (err error) {
 		if !exists {
 			continue
 		}
-		mark, err := r.limitSettings(device.Index, record)
-		if err != nil {
+		if err := r.limitSettings(device.Index, record); err != nil {
 			return err
 		}
 		f, err := r.inspector.inspect(device.Name)
@@ -148,26 +148,25 @@ func (r *renewalRun) readInterfaces(namespace *kernel.Namespace) (err error) {
 		if f != nil {
 			r.interfaces = append(r.interfaces, *f)
 		}
-		if f != nil && !r.quick[device.Index] {
-			r.Marks[device.Index] = mark
-		}
 	}
 	return nil
 }
 
-// limitSettings says which sysctls of the interface are read: all if they can have changed since they were last read.
-func (r *renewalRun) limitSettings(index int, record checkpoint.Record) (mark kernel.SettingsMark, err error) {
+// limitSettings says which sysctls of the interface are read: all if they can have changed since they were last recorded.
+func (r *renewalRun) limitSettings(index int, record checkpoint.Record) error {
+	r.quick[index] = r.Quick
 	if !r.Quick {
-		if mark, err = r.inspector.namespace.SettingsMark(index); err != nil {
-			return 0, err
+		mark, err := r.inspector.namespace.SettingsMark(index)
+		if err != nil {
+			return err
 		}
+		r.quick[index], r.marks[index] = mark == r.Marks[index], mark
 	}
-	r.quick[index] = r.Quick || mark == r.Marks[index]
 	r.inspector.extent.ChangedSettings, r.inspector.extent.Settings = !r.quick[index], nil
 	if r.quick[index] {
 		r.inspector.extent.Settings = slices.Collect(maps.Keys(record.Interface.Settings))
 	}
-	return mark, nil
+	return nil
 }
 
 // checkStillUp returns ErrNoDevice unless all interfaces and parents that were up are still up. When a parent goes,
@@ -237,10 +236,13 @@ func (r *renewalRun) updateCheckpoint(a InterfaceAction) InterfaceOutcome {
 	}
 	record.Interface.Parents = mergeLostParts(previous.Interface.Parents, record.Interface.Parents, a.readAt)
 	if isSameContent(previous, record, a.readAt) {
-		return a.decided(change.Kept, a.Reason).InterfaceOutcome
-	}
-	if err := r.Store.Save(record); err != nil {
+		a = a.decided(change.Kept, a.Reason)
+	} else if err := r.Store.Save(record); err != nil {
 		a.Fail(err)
+		return a.InterfaceOutcome
+	}
+	if mark, read := r.marks[a.Interface.Link.Index]; read { // What was read in vain is read again.
+		r.Marks[a.Interface.Link.Index] = mark
 	}
 	return a.InterfaceOutcome
 }

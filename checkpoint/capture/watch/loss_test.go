@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -15,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	testnet "github.com/relink-cni/relink/test/fresh"
 )
@@ -227,5 +230,31 @@ func TestLostSandboxesAreNotRead(t *testing.T) {
 	n.awaitIdle(t, r)
 	if readings := r.Counters().Readings - before.Readings; readings < pods || readings > 3*pods { // The kernel may report the carrier later.
 		t.Errorf("%d readings of %d restored pods", readings, pods)
+	}
+}
+
+// All sysctls of a pod are read while an interface goes down, and so nothing is written. The next reading still finds the one that has changed.
+func TestASysctlThatWasReadInVainIsReadAgain(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	testnet.Run(t, p.path, "echo 1 >/proc/sys/net/ipv4/conf/eth0/log_martians")
+	devices, err := n.host.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := map[int]bool{0: true}
+	renewal := capture.Renewal{
+		Store: n.store, Host: n.host, Devices: devices, Namespace: p.namespace.Identity(), ContainerIDs: []string{p.id}, Marks: map[int]kernel.SettingsMark{},
+		LinkHistory: func() capture.LinkHistory { return capture.LinkHistory{Down: down} },
+	}
+	if _, err := renewal.Renew(t.Context()); !errors.Is(err, kernel.ErrNoDevice) {
+		t.Fatalf("the reading in vain: %v", err)
+	}
+	down = nil
+	if _, err := renewal.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.record(t, p).Interface.Settings["ipv4/log_martians"]; got != "1" {
+		t.Errorf("log_martians is recorded as %q", got)
 	}
 }
