@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,8 +67,8 @@ func NewRunner(store *checkpoint.Store) *Runner {
 // Expect says how many sandboxes all calls of Run will have, for Progress.
 func (r *Runner) Expect(sandboxes int) { r.total = sandboxes }
 
-// Run calls apply for each action under the lock of its sandbox, and Fail with its error: one after the other for those of one sandbox, in their order, and
-// at the same time for different sandboxes. Nobody waits for a sandbox on which somebody else is at work, except its own actions. After an
+// Run calls apply for each action under the lock of its sandbox, and Fail with its error. Those of one sandbox come one after the other, in their
+// order, and different sandboxes at the same time. Only its own actions wait for a sandbox on which somebody else is at work. After an
 // interrupt, what has begun ends, and the rest fails with ErrNotTried. Fail can get checkpoint.ErrBusy, too.
 func Run[A Action](ctx context.Context, r *Runner, actions []A, apply func(A) error) {
 	sandboxes := bySandbox(actions)
@@ -131,10 +132,7 @@ func (r *Runner) tryLock(target checkpoint.Record) (unlock func(), err error) {
 }
 
 func (r *Runner) awaitLock(ctx context.Context, containerID string) (unlock func(), err error) {
-	patience := flock.DefaultTimeout
-	if r.Patience > 0 {
-		patience = r.Patience
-	}
+	patience := cmp.Or(r.Patience, flock.DefaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if unlock, err = r.Store.Lock(ctx, containerID); errors.Is(err, checkpoint.ErrBusy) {

@@ -7,7 +7,8 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 )
 
-// The states, beside those of all verbs: Refused for an interface that cannot be moved, and is where it was, Failed with a reason that says where the interface is.
+// The states, beside those of all verbs. Refused is an interface that cannot be moved, and is where it was. The reason of Failed says where
+// the interface is.
 const (
 	// Moved: the interface is on the new parent, as recorded.
 	Moved change.State = "moved"

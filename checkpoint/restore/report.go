@@ -8,8 +8,8 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// The states, beside those of all verbs. A dry run has ToRestore and ToRepair in the place of Restored and Repaired, and Waiting or Blocked in the place of Failed:
-// nobody has tried.
+// The states, beside those of all verbs. A dry run has ToRestore and ToRepair in the place of Restored and Repaired, and Waiting or Blocked in
+// the place of Failed: nobody has tried.
 const (
 	AsRecorded change.State = "as recorded"
 	Restored   change.State = "restored"
@@ -39,8 +39,7 @@ func (o Outcome) dryRunState() change.State {
 	return o.State
 }
 
-// Outcome is what is reported of one attachment.
-// Its Reason says why the state is not AsRecorded, or what is missing because of an interrupt.
+// Outcome is what is reported of one attachment. Its Reason says why the state is not AsRecorded, or what is missing because of an interrupt.
 type Outcome struct {
 	change.Outcome
 	Interface netstate.Interface `json:"interface,omitzero"`
