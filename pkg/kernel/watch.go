@@ -41,6 +41,8 @@ type Changes struct {
 	// Overrun says that messages are lost. Anything may have changed in every namespace of the watch: look at everything
 	// again. The end of a namespace may have been missed too.
 	Overrun bool
+	// Muted says the same, after a Mute. Then it is no sign of too many messages.
+	Muted bool
 	// List has an entry for each device that changed.
 	List []Change
 }
@@ -75,6 +77,8 @@ type Watch struct {
 	sources map[int]*watchedNamespace
 	dirty   []*watchedNamespace
 	overrun bool
+	// muted says that the watch has heard nothing for a while since the last Take.
+	muted bool
 	// blocked says that the kernel sends nothing more until the socket is emptied.
 	blocked bool
 }
@@ -162,14 +166,14 @@ func (w *Watch) Take() Changes {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.read()
-	changes := Changes{Overrun: w.overrun}
+	changes := Changes{Overrun: w.overrun, Muted: w.muted}
 	for _, s := range w.dirty {
 		for _, m := range s.marks {
 			changes.List = append(changes.List, m.Change)
 		}
 		s.marks = nil
 	}
-	w.dirty, w.overrun = nil, w.blocked
+	w.dirty, w.overrun, w.muted = nil, w.blocked, false
 	return changes
 }
 
@@ -258,20 +262,35 @@ type SandboxWatch struct {
 	host *Namespace
 }
 
-// sandboxGroups are the groups that a SandboxWatch hears. RTNLGRP_NSID reports which namespaces have ended.
+// sandboxGroups are the groups that a SandboxWatch hears, beside RTNLGRP_NSID, which reports which namespaces have ended.
 var sandboxGroups = append([]int{
-	unix.RTNLGRP_NSID, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF, unix.RTNLGRP_TC,
+	unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF, unix.RTNLGRP_TC,
 }, addressingGroups...)
 
 // WatchSandboxes hears the namespaces that Add names. n is the host, and stays open until the watch is closed. The watch
 // needs CAP_NET_BROADCAST.
 func (n *Namespace) WatchSandboxes(receiveBuffer int) (*SandboxWatch, error) {
-	w, err := n.watch(rtnl.Subscription{Groups: sandboxGroups, AllNamespaces: true, ReceiveBuffer: receiveBuffer})
+	groups := append([]int{unix.RTNLGRP_NSID}, sandboxGroups...)
+	w, err := n.watch(rtnl.Subscription{Groups: groups, AllNamespaces: true, ReceiveBuffer: receiveBuffer})
 	if err != nil {
 		return nil, err
 	}
 	go w.listen()
 	return &SandboxWatch{Watch: w, host: n}, nil
+}
+
+// Mute makes the watch hear nothing until Unmute, but for the ends of namespaces. It is for somebody who changes most of the namespaces, and
+// looks at them afterwards: for each message of a namespace, and each socket that hears all of them, the kernel searches the numbers of all
+// namespaces (peernet2id in net/core/net_namespace.c). With 3,000 namespaces that takes 0.2 ms, which whoever makes the change waits for.
+func (w *SandboxWatch) Mute() error { return w.listener.Leave(sandboxGroups...) }
+
+// Unmute ends Mute. What changes after Unmute has returned is heard again.
+func (w *SandboxWatch) Unmute() error {
+	err := w.listener.Join(sandboxGroups...)
+	w.mu.Lock()
+	w.muted = true
+	w.mu.Unlock()
+	return err
 }
 
 // Add makes the watch hear the namespace. The watch reports everything that changes after Add has returned. A namespace

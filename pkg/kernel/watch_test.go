@@ -194,6 +194,20 @@ func TestASandboxWatchTellsWhatChanged(t *testing.T) {
 	if got := watch.Take(); len(got.List) > 0 {
 		t.Errorf("an entry of a bridge is told: %+v", got.List)
 	}
+	if err := watch.Mute(); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Run(t, w.path, "ip link set eth0 mtu 1300")
+	if err := watch.Unmute(); err != nil {
+		t.Fatal(err)
+	}
+	if got := watch.Take(); !got.Muted || got.Overrun || len(got.List) > 0 {
+		t.Errorf("told of a change while it was muted: %+v", got)
+	}
+	fresh.Run(t, w.path, "ip link set eth0 mtu 1200")
+	if got := watch.Take(); got.Muted || got.Overrun || len(got.List) != 1 || got.List[0].Index != eth0 {
+		t.Errorf("told of a change after it was muted: %+v", got)
+	}
 	watch.Remove(of)
 	fresh.Run(t, w.path, "ip link set eth0 up")
 	if got := watch.Take(); len(got.List) > 0 {
@@ -219,6 +233,11 @@ func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 		if got := byIndex(t, id, watch.Take()); len(got) != 1 {
 			t.Errorf("round %d: %v", round, got)
 		}
+		if round == 0 { // Its end is heard all the same.
+			if err := watch.Mute(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		fresh.Remove(t, path)
 		gone := false
 		// The kernel ends namespaces one batch after the other. Those of other tests may come first.
@@ -228,6 +247,9 @@ func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 			}
 			return gone
 		})
+		if err := watch.Unmute(); err != nil {
+			t.Fatal(err)
+		}
 		if err := watch.Add(id); !errors.Is(err, ErrNoNamespace) {
 			t.Errorf("added after its end: %v", err)
 		}

@@ -258,6 +258,8 @@ func (r *Refresher) readEvents() {
 	changes := r.watch.Take()
 	if changes.Overrun {
 		r.count(func(c *Counters) { c.Overruns++ })
+	}
+	if changes.Overrun || changes.Muted {
 		for _, s := range r.sandboxes {
 			s.watched = false // The end of the sandbox may have been missed.
 			s.events = nil    // Something that came may have gone again.

@@ -191,7 +191,7 @@ func TestAHoldOfASlowSandboxKeepsWhatWasTold(t *testing.T) {
 	n.deleteParent(t)
 	waitUntil(t, "the kernel has told of it", func() bool { r.readEvents(); return len(s.events) > 0 })
 	readings := r.Counters().Readings
-	r.readForHold(context.Background(), holdRequest{containerIDs: []string{p.id}, finished: make(chan struct{})})
+	r.readForHold(context.Background(), holdRequest{containerIDs: []string{p.id}, finished: make(chan bool, 1)})
 	if got := content(t, n.record(t, p).Interface); !strings.Contains(got, "10.8.0.0/24") || r.Counters().Readings != readings {
 		t.Errorf("%d readings, want none and the route in the checkpoint:\n%s", r.Counters().Readings-readings, got)
 	}

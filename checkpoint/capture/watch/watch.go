@@ -63,6 +63,8 @@ type Refresher struct {
 	mu        sync.Mutex
 	requested map[string]request
 	held      map[string]int
+	// muted says that the watch hears nothing, because most sandboxes are held.
+	muted bool
 	// refusals say why checkpoints are not renewed. changedRefusals are those that have changed since TakeRefusals.
 	refusals        map[attachment.Key]control.Drift
 	changedRefusals map[attachment.Key]*control.Drift
@@ -131,7 +133,8 @@ func (r *Refresher) CheckpointsChanged(containerID string, records []checkpoint.
 // holdRequest is a request of Hold.
 type holdRequest struct {
 	containerIDs []string
-	finished     chan struct{}
+	// finished gets whether these are most of all sandboxes.
+	finished chan bool
 }
 
 // holdTimeout bounds the wait of a Hold for the present reading. Most readings take a few milliseconds.
@@ -141,15 +144,22 @@ const holdTimeout = 250 * time.Millisecond
 // Hold needs its own Release. Hold first waits until the checkpoints contain what the kernel has reported so far, so
 // that a restore brings back the last state. It does not wait for a long reading, or after the end of ctx. The
 // sandboxes are held in all cases. Run must be running.
+//
+// If it holds most sandboxes, the Refresher hears nothing until the first Release, and then reads the others too.
 func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
+	most := false
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, id := range containerIDs {
 			r.held[id]++
 		}
+		if most && !r.muted {
+			r.muted = true
+			r.reportDeaf(r.watch.Mute())
+		}
 	}()
-	h := holdRequest{containerIDs: containerIDs, finished: make(chan struct{})}
+	h := holdRequest{containerIDs: containerIDs, finished: make(chan bool, 1)}
 	select {
 	case r.holds <- h:
 	case <-time.After(holdTimeout): // A pod can have so many routes that its reading takes seconds.
@@ -158,8 +168,15 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 		return
 	}
 	select {
-	case <-h.finished:
+	case most = <-h.finished:
 	case <-ctx.Done():
+	}
+}
+
+// reportDeaf reports an error of the watch.
+func (r *Refresher) reportDeaf(err error) {
+	if err != nil {
+		r.OnError(attachment.Namespace{}, err)
 	}
 }
 
@@ -167,7 +184,7 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 // reading would add nothing to the checkpoints, and a parent that goes marks hundreds of them at once. Of sandboxes
 // whose readings take long, readForHold writes only what the kernel has reported.
 func (r *Refresher) readForHold(ctx context.Context, h holdRequest) {
-	defer close(h.finished)
+	defer func() { h.finished <- 2*len(h.containerIDs) > len(r.containers) }()
 	r.loadRequested()
 	for _, id := range h.containerIDs {
 		for _, s := range r.containers[id] {
@@ -187,6 +204,10 @@ func (r *Refresher) Release(containerID string) {
 	r.mu.Lock()
 	if r.held[containerID]--; r.held[containerID] <= 0 {
 		delete(r.held, containerID)
+	}
+	if r.muted {
+		r.muted = false
+		r.reportDeaf(r.watch.Unmute())
 	}
 	r.mu.Unlock()
 	r.request(containerID, func(q *request) { q.released = true })

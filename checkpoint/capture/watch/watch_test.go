@@ -148,6 +148,32 @@ func TestAHeldSandboxIsLeftAlone(t *testing.T) {
 	waitUntil(t, "it is read", func() bool { return n.record(t, n.pods[0]).Interface.Link.MTU == 1400 })
 }
 
+// While most sandboxes are held, nothing is heard of the others. They are read afterwards, and that is no overrun.
+func TestWhatChangesDuringAHoldOfMostIsRead(t *testing.T) {
+	n := newNode(t, 3)
+	r := n.startRefresher(t)
+	n.awaitIdle(t, r)
+	r.Hold(t.Context(), "c0", "c1")
+	readings := r.Counters().Readings
+	for _, p := range n.pods {
+		testnet.IP(t, p.path, "link set eth0 mtu 1400")
+	}
+	time.Sleep(100 * time.Millisecond)
+	if during := r.Counters().Readings - readings; during > 0 {
+		t.Errorf("%d readings during the hold", during)
+	}
+	r.Release("c0")
+	r.Release("c1")
+	for i, p := range n.pods {
+		waitUntil(t, fmt.Sprintf("c%d is read", i), func() bool { return n.record(t, p).Interface.Link.MTU == 1400 })
+	}
+	testnet.IP(t, n.pods[2].path, "link set eth0 mtu 1300")
+	waitUntil(t, "c2 is read again", func() bool { return n.record(t, n.pods[2]).Interface.Link.MTU == 1300 })
+	if overruns := r.Counters().Overruns; overruns > 0 {
+		t.Errorf("%d overruns", overruns)
+	}
+}
+
 // A reading can take seconds: a pod can have any number of routes. Here another process holds the lock that a reading
 // takes. A restore of other pods does not wait for that.
 func TestALongReadingHoldsNobodyUp(t *testing.T) {

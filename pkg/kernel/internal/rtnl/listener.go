@@ -64,12 +64,31 @@ func (h Subscription) subscribe(fd int) error {
 			return fmt.Errorf("set NETLINK_LISTEN_ALL_NSID: %w", privilege.Explain(err, "CAP_NET_BROADCAST"))
 		}
 	}
-	for _, group := range h.Groups {
-		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
-			return fmt.Errorf("join netlink group %d: %w", group, err)
+	return setMembership(fd, unix.NETLINK_ADD_MEMBERSHIP, h.Groups...)
+}
+
+func setMembership(fd, option int, groups ...int) error {
+	for _, group := range groups {
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, group); err != nil {
+			return fmt.Errorf("join or leave netlink group %d: %w", group, err)
 		}
 	}
 	return nil
+}
+
+// Join makes the listener hear the groups.
+func (l *Listener) Join(groups ...int) error {
+	return l.setMembership(unix.NETLINK_ADD_MEMBERSHIP, groups)
+}
+
+// Leave makes the listener hear the groups no more.
+func (l *Listener) Leave(groups ...int) error {
+	return l.setMembership(unix.NETLINK_DROP_MEMBERSHIP, groups)
+}
+
+func (l *Listener) setMembership(option int, groups []int) (err error) {
+	controlErr := l.conn.Control(func(fd uintptr) { err = setMembership(int(fd), option, groups...) })
+	return errors.Join(controlErr, err)
 }
 
 // Close closes the socket. A Wait that is under way returns.
