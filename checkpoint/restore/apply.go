@@ -66,13 +66,13 @@ func (t *target) apply(steps ...Step) (err error) {
 	case SetUp:
 		return t.namespace.SetUp(t.index, s.Device)
 	case SetMAC:
-		return t.namespace.SetMAC(s.Device, s.MAC)
+		return t.namespace.SetMAC(t.index, s.Device, s.MAC)
 	case SetKind:
-		return t.namespace.SetKind(*s.Link)
+		return t.namespace.SetKind(t.index, *s.Link)
 	case SetAttributes:
-		return t.namespace.SetAttributes(*s.Link)
+		return t.namespace.SetAttributes(t.index, *s.Link)
 	case SetMaster:
-		return t.namespace.SetMaster(s.Device, *s.Master)
+		return t.namespace.SetMaster(t.index, *s.Master)
 	case SetSetting:
 		return t.namespace.WriteSetting(s.Device, s.Setting, s.Value)
 	case AddAddress:
@@ -90,9 +90,9 @@ func (t *target) apply(steps ...Step) (err error) {
 	case AddRule:
 		return t.namespace.AddRule(*s.Rule)
 	case AddNeighbour:
-		return t.namespace.AddNeighbour(s.Device, *s.Neighbour)
+		return t.namespace.AddNeighbour(t.index, *s.Neighbour)
 	case AddQdisc:
-		return t.namespace.AddQdisc(s.Device, *s.Qdisc)
+		return t.namespace.AddQdisc(t.index, *s.Qdisc)
 	default:
 		return fmt.Errorf("%s: not a step on a device", s)
 	}

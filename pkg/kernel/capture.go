@@ -314,7 +314,7 @@ func (n *Namespace) ensureNSID(peer *Namespace) (int, error) {
 	if err != nil || id >= 0 {
 		return id, err
 	}
-	create := newMessage(unix.RTM_NEWNSID, 0, "assign namespace ID", nl.NewRtGenMsg(), uint32Attr(unix.NETNSA_FD, peer.handle), uint32Attr(unix.NETNSA_NSID, -1))
+	create := newMessage(unix.RTM_NEWNSID, 0, "assign namespace ID", nl.NewRtGenMsg(), uint32Attr(unix.NETNSA_FD, peer.fd), uint32Attr(unix.NETNSA_NSID, -1))
 	create.MayExist = true
 	if err := n.socket.Run(create); err != nil {
 		return -1, err
@@ -337,7 +337,7 @@ func (n *Namespace) nsid(peer *Namespace) (number int, err error) {
 	if last := n.lastPeer.Load(); last != nil && last.peer == peer {
 		return last.number, nil
 	}
-	get := newMessage(unix.RTM_GETNSID, 0, "read namespace ID", nl.NewRtGenMsg(), uint32Attr(unix.NETNSA_FD, peer.handle))
+	get := newMessage(unix.RTM_GETNSID, 0, "read namespace ID", nl.NewRtGenMsg(), uint32Attr(unix.NETNSA_FD, peer.fd))
 	err = n.socket.Get(get, func(payload []byte) (err error) {
 		number, err = parseNSID(payload)
 		return err

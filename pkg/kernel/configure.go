@@ -157,11 +157,9 @@ func setUpAs(index int, link netstate.Link) rtnl.Message {
 
 // Delete deletes the device of that name, or returns ErrNoDevice.
 func (n *Namespace) Delete(ifName string) error {
-	link, err := n.link(ifName)
-	if err != nil {
-		return err
-	}
-	err = n.socket.Run(deleteLink(link.index, ifName))
+	m := deleteLink(0, ifName)
+	m.Add(textAttr(unix.IFLA_IFNAME, ifName))
+	err := n.socket.Run(m)
 	if errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("%s: %w", ifName, ErrNoDevice)
 	}

@@ -133,7 +133,10 @@ func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Li
 	if err := parentAt.socket.Run(create); err != nil {
 		return err
 	}
-	err := sandbox.runOn(temporary, func(index int) rtnl.Message { return rename(index, link.Name, false) })
+	index, err := sandbox.Index(temporary)
+	if err == nil {
+		err = sandbox.socket.Run(rename(index, link.Name, false))
+	}
 	if err != nil {
 		_ = sandbox.Delete(temporary)
 	}
@@ -220,7 +223,7 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 }
 
 // targetNamespace is the namespace to make the device in, or to move it to.
-func targetNamespace(n *Namespace) *nl.RtAttr { return uint32Attr(unix.IFLA_NET_NS_FD, n.handle) }
+func targetNamespace(n *Namespace) *nl.RtAttr { return uint32Attr(unix.IFLA_NET_NS_FD, n.fd) }
 
 // moveLink returns the request that moves the device of that index to the sandbox. There it gets
 // the name of the link, and its index unless that is 0.

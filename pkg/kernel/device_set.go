@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -38,41 +37,25 @@ func (n *Namespace) SetMTU(index int, name string, mtu int) error {
 	return n.socket.Run(setLink(fmt.Sprintf("set MTU of %s to %d", name, mtu), index, uint32Attr(unix.IFLA_MTU, mtu)))
 }
 
-// SetMAC sets the device's MAC, or returns ErrNoDevice.
-func (n *Namespace) SetMAC(name, mac string) error {
-	return n.runOn(name, func(index int) rtnl.Message {
-		return setLink(fmt.Sprintf("set MAC of %s to %s", name, mac), index, macAttr(mac))
-	})
+// SetMAC sets the MAC of the device of that index. The name is for errors.
+func (n *Namespace) SetMAC(index int, name, mac string) error {
+	return n.socket.Run(setLink(fmt.Sprintf("set MAC of %s to %s", name, mac), index, macAttr(mac)))
 }
 
 // SetKind sets the attributes that only links of its kind have, such as the mode. The kernel
-// refuses to change a macvlan to passthru or from it. SetKind returns ErrNoDevice if the device is
-// not there.
-func (n *Namespace) SetKind(link netstate.Link) error {
-	return n.runOn(link.Name, func(index int) rtnl.Message {
-		// The kernel takes the attributes of a kind with RTM_NEWLINK only.
-		return linkMessage(unix.RTM_NEWLINK, "set the attributes of "+link.Name+" as a "+link.Kind, index, 0, 0, linkInfoAttr(link))
-	})
+// refuses to change a macvlan to passthru or from it.
+func (n *Namespace) SetKind(index int, link netstate.Link) error {
+	// The kernel takes the attributes of a kind with RTM_NEWLINK only.
+	return n.socket.Run(linkMessage(unix.RTM_NEWLINK, "set the attributes of "+link.Name+" as a "+link.Kind, index, 0, 0, linkInfoAttr(link)))
 }
 
-// SetAttributes sets the alias, the group, the length of the queue and the flags of the device.
-// Other flags of the device stay. SetAttributes returns ErrNoDevice if the device is not there.
-func (n *Namespace) SetAttributes(link netstate.Link) error {
-	return n.runOn(link.Name, func(index int) rtnl.Message {
-		m := setAttributes(index, link)
-		if link.Kind != netstate.KindNIC {
-			m.Add(uint32Attr(unix.IFLA_GROUP, link.Group))
-			addTxQueueLen(m, link)
-		}
-		return m
-	})
-}
-
-// runOn sends one request for the device of that name, or returns ErrNoDevice.
-func (n *Namespace) runOn(name string, request func(index int) rtnl.Message) error {
-	link, err := n.link(name)
-	if err != nil {
-		return err
+// SetAttributes sets the alias, the group, the length of the queue and the flags of the device of that index.
+// Other flags of the device stay.
+func (n *Namespace) SetAttributes(index int, link netstate.Link) error {
+	m := setAttributes(index, link)
+	if link.Kind != netstate.KindNIC {
+		m.Add(uint32Attr(unix.IFLA_GROUP, link.Group))
+		addTxQueueLen(m, link)
 	}
-	return n.socket.Run(request(link.index))
+	return n.socket.Run(m)
 }

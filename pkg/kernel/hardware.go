@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/kernel/identity"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -117,9 +118,9 @@ func (n *Namespace) openSysfs() (*os.File, error) {
 
 // isProcessNamespace says that n is the namespace of the process.
 func (n *Namespace) isProcessNamespace() bool {
-	handle, err := processNamespace()
+	fd, err := identity.ProcessNamespace()
 	var st unix.Stat_t
-	return err == nil && unix.Fstat(int(handle), &st) == nil && st.Dev == n.id.Device && st.Ino == n.id.Inode
+	return err == nil && unix.Fstat(fd, &st) == nil && st.Dev == n.id.Device && st.Ino == n.id.Inode
 }
 
 func openAt(dir *os.File, path string, flags int) (*os.File, error) {

@@ -98,13 +98,9 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error
 	return append(batch, port), nil
 }
 
-// SetMaster makes the interface a port of the recorded bridge or VRF. It returns ErrNoDevice if one
-// of them is not there, and ErrUnsupported if the master is of another kind now.
-func (n *Namespace) SetMaster(ifName string, m netstate.Master) error {
-	index, err := n.Index(ifName)
-	if err != nil {
-		return err
-	}
+// SetMaster makes the interface of that index a port of the recorded bridge or VRF. It returns ErrNoDevice if the master
+// is not there, and ErrUnsupported if it is of another kind now.
+func (n *Namespace) SetMaster(index int, m netstate.Master) error {
 	batch, err := n.enslave(index, m)
 	if err != nil {
 		return err

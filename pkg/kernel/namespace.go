@@ -3,10 +3,8 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -32,7 +30,8 @@ var (
 // Namespace is an open network namespace with a netlink socket in it. Several
 // goroutines may use it at once. The caller closes it.
 type Namespace struct {
-	handle netns.NsHandle
+	// fd is -1 after Close.
+	fd     int
 	socket *rtnl.Socket
 	id     attachment.Namespace
 	// lastPeer is the namespace whose number was asked for last, nil at first. Most often that is the host. A number stays
@@ -42,10 +41,11 @@ type Namespace struct {
 
 // Open opens the network namespace at path. It returns ErrNoNamespace if there is none.
 func Open(path string) (*Namespace, error) {
-	n, err := open(path)
+	fd, id, err := identity.Open(path)
 	if err != nil {
 		return nil, err
 	}
+	n := &Namespace{fd: fd, id: id}
 	if n.socket, err = n.dial(); err != nil {
 		n.Close()
 		return nil, err
@@ -55,15 +55,6 @@ func Open(path string) (*Namespace, error) {
 		return nil, fmt.Errorf("namespace %s: %w", path, err)
 	}
 	return n, nil
-}
-
-// open is Open without the socket, and so without the cookie.
-func open(path string) (*Namespace, error) {
-	fd, id, err := identity.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	return &Namespace{handle: netns.NsHandle(fd), id: id}, nil
 }
 
 // dial opens a netlink socket inside the namespace.
@@ -129,53 +120,14 @@ func (n *Namespace) Close() {
 		n.socket.Close()
 		n.socket = nil
 	}
-	if n.handle.IsOpen() {
-		_ = n.handle.Close()
+	if n.fd >= 0 {
+		_ = unix.Close(n.fd)
+		n.fd = -1
 	}
 }
 
-// Inside runs f on a thread that is in n. If f starts other programs, these are in n too. f starts no goroutine
-// that has to be in n.
-func (n *Namespace) Inside(f func() error) error {
-	runtime.LockOSThread()
-	previous, err := processNamespace()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("open own namespace: %w", err)
-	}
-	if err := netns.Set(n.handle); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("enter namespace %s: %w", n.id.Path, privilege.Explain(err, "CAP_SYS_ADMIN"))
-	}
-	ferr := f()
-	if err := netns.Set(previous); err != nil {
-		// The thread stays locked. The runtime ends it together with its goroutine, so nothing else
-		// runs in the wrong namespace.
-		return errors.Join(ferr, fmt.Errorf("leave namespace %s: %w", n.id.Path, err))
-	}
-	runtime.UnlockOSThread()
-	return ferr
-}
-
-// processNS is the namespace that the process was started in, nil until somebody needs it. It stays
-// open, because to look it up in /proc takes longer than to enter it.
-var processNS atomic.Pointer[netns.NsHandle]
-
-// processNamespace returns processNS, to which every thread comes back. It remembers no failure: the next
-// call tries again.
-func processNamespace() (netns.NsHandle, error) {
-	if handle := processNS.Load(); handle != nil {
-		return *handle, nil
-	}
-	handle, err := netns.Get()
-	if err != nil {
-		return handle, err
-	}
-	if !processNS.CompareAndSwap(nil, &handle) {
-		_ = handle.Close() // Another thread was faster.
-	}
-	return *processNS.Load(), nil
-}
+// Inside runs f on a thread that is in n (identity.Inside).
+func (n *Namespace) Inside(f func() error) error { return identity.Inside(n.fd, n.Path(), f) }
 
 // CheckSame returns attachment.ErrOtherNamespace unless n is the recorded namespace.
 func (n *Namespace) CheckSame(recorded attachment.Namespace) error {
@@ -242,15 +194,13 @@ func CheckNamespace(recorded attachment.Namespace) error {
 	if err != nil {
 		return err
 	}
-	var st unix.Stat_t
-	if unix.Stat(recorded.Path, &st) == nil && recorded.Same(attachment.Namespace{BootID: bootID, Device: st.Dev, Inode: st.Ino}) == nil {
+	file, ok := sandbox.Identify(recorded.Path)
+	if ok && recorded.Same(attachment.Namespace{BootID: bootID, Device: file.Device, Inode: file.Inode}) == nil {
 		return nil
 	}
-	// It does not. The rest finds out why.
-	n, err := open(recorded.Path)
+	live, err := identity.Read(recorded.Path) // It says why not.
 	if err != nil {
 		return err
 	}
-	defer n.Close()
-	return recorded.Same(n.id)
+	return recorded.Same(live)
 }

@@ -134,30 +134,6 @@ func TestDefaultRouteDevice(t *testing.T) {
 	}
 }
 
-// The process cannot open its own namespace while it has no free descriptor. Afterwards it can.
-func TestAFailureToOpenTheOwnNamespaceIsNotRemembered(t *testing.T) {
-	w := newFixture(t)
-	usual := processNS.Swap(nil)
-	t.Cleanup(func() { processNS.Store(usual) })
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
-		t.Fatal(err)
-	}
-	failed := w.sandbox.Inside(func() error { return nil })
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if !errors.Is(failed, unix.EMFILE) {
-		t.Errorf("without descriptors: %v", failed)
-	}
-	if err := w.sandbox.Inside(func() error { return nil }); err != nil {
-		t.Errorf("and then: %v", err)
-	}
-}
-
 // A host that stays open knows the sandboxes that are opened and closed meanwhile, one after the other.
 func TestAHostKnowsTheNumberOfEachSandbox(t *testing.T) {
 	w := newFixture(t)

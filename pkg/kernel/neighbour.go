@@ -70,10 +70,9 @@ func addNeighbour(index int, neighbour netstate.Neighbour) rtnl.Message {
 	return m
 }
 
-// AddNeighbour makes the entry of the interface. It replaces an entry of the same address. It
-// returns ErrNoDevice if the interface is not there.
-func (n *Namespace) AddNeighbour(ifName string, neighbour netstate.Neighbour) error {
-	return n.runOn(ifName, func(index int) rtnl.Message { return addNeighbour(index, neighbour) })
+// AddNeighbour makes the entry of the interface of that index. It replaces an entry of the same address.
+func (n *Namespace) AddNeighbour(index int, neighbour netstate.Neighbour) error {
+	return n.socket.Run(addNeighbour(index, neighbour))
 }
 
 // Receives says whether the device of that index takes frames for that MAC beside those for its own. It does for each interface with a

@@ -69,13 +69,9 @@ func parseTc(payload []byte) (a tcAnswer, err error) {
 	return a, err
 }
 
-// AddQdisc gives the interface the queueing discipline and its filters. It replaces the qdisc that
+// AddQdisc gives the interface of that index the queueing discipline and its filters. It replaces the qdisc that
 // is there.
-func (n *Namespace) AddQdisc(ifName string, q netstate.Qdisc) error {
-	index, err := n.Index(ifName)
-	if err != nil {
-		return err
-	}
+func (n *Namespace) AddQdisc(index int, q netstate.Qdisc) error {
 	// If a request cannot be made, nothing is taken away.
 	batch, err := n.addQdisc(index, q)
 	if err != nil {

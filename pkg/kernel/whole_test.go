@@ -236,7 +236,7 @@ func TestAddQdiscKeepsWhatIsThereWhenItFails(t *testing.T) {
 	fresh.Run(t, w.path, "ip link set eth0 up; tc qdisc add dev eth0 root handle 1: tbf rate 1mbit burst 32kbit latency 25ms")
 	q := w.capture(t, "eth0").Qdiscs[0]
 	q.Filters = []netstate.Filter{{Kind: "u32", Redirects: []netstate.Redirect{{Device: "gone"}}}}
-	if err := w.sandbox.AddQdisc("eth0", q); !errors.Is(err, ErrNoDevice) {
+	if err := w.sandbox.AddQdisc(must(w.sandbox.Index("eth0"))(t), q); !errors.Is(err, ErrNoDevice) {
 		t.Errorf("error %v, want ErrNoDevice", err)
 	}
 	if there := w.capture(t, "eth0").Qdiscs; len(there) != 1 || there[0].Kind != "tbf" {

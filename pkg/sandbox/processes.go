@@ -78,16 +78,10 @@ func processes() (pids []int, err error) {
 // Identify returns the file of the namespace at the path, if there is one. It follows links, such as those in
 // /proc/<pid>/ns. The runtime's path can be below a directory that is not here under that name (kernelid.Resolve).
 func Identify(path string) (file attachment.NamespaceFile, ok bool) {
-	info, err := os.Stat(path)
+	var st syscall.Stat_t
+	err := syscall.Stat(path, &st)
 	if errors.Is(err, fs.ErrNotExist) {
-		info, err = os.Stat(kernelid.Resolve(path))
+		err = syscall.Stat(kernelid.Resolve(path), &st)
 	}
-	if err != nil {
-		return file, false
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return file, false
-	}
-	return attachment.NamespaceFile{Device: uint64(st.Dev), Inode: st.Ino}, true //nolint:unconvert // Dev has 32 bits on some architectures.
+	return attachment.NamespaceFile{Device: uint64(st.Dev), Inode: st.Ino}, err == nil //nolint:unconvert // Dev has 32 bits on some architectures.
 }

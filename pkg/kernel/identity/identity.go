@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -104,36 +103,15 @@ func Read(path string) (attachment.Namespace, error) {
 
 // cookie returns the cookie (SO_NETNS_COOKIE) of the namespace, or 0 if it cannot be read. It makes
 // a socket in the namespace.
-func cookie(fd int) uint64 {
-	runtime.LockOSThread()
-	original, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		runtime.UnlockOSThread()
-		return 0
-	}
-	defer func() { _ = unix.Close(original) }()
-	if unix.Setns(fd, unix.CLONE_NEWNET) != nil {
-		runtime.UnlockOSThread()
-		return 0
-	}
-	value := threadCookie()
-	if unix.Setns(original, unix.CLONE_NEWNET) == nil {
-		// If the thread cannot go back, it stays locked, and ends with its goroutine. So nothing
-		// else runs in the wrong namespace.
-		runtime.UnlockOSThread()
-	}
-	return value
-}
-
-func threadCookie() uint64 {
-	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0
-	}
-	defer func() { _ = unix.Close(socket) }()
-	value, err := unix.GetsockoptUint64(socket, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return 0
-	}
+func cookie(fd int) (value uint64) {
+	_ = Inside(fd, "", func() error {
+		socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(socket) }()
+		value, err = unix.GetsockoptUint64(socket, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
 	return value
 }

@@ -125,3 +125,31 @@ func TestReadLeavesEverybodyWhereTheyAre(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// The process cannot open its own namespace while it has no free descriptor. Afterwards it can.
+func TestAFailureToOpenTheOwnNamespaceIsNotRemembered(t *testing.T) {
+	fd, _, err := Open(fresh.Sandbox(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	usual := processFD.Swap(0)
+	t.Cleanup(func() { processFD.Store(usual) })
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	failed := Inside(fd, "pod", func() error { return nil })
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(failed, unix.EMFILE) {
+		t.Errorf("without descriptors: %v", failed)
+	}
+	if err := Inside(fd, "pod", func() error { return nil }); err != nil {
+		t.Errorf("and then: %v", err)
+	}
+}
