@@ -11,14 +11,15 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// CountInUse returns the number of checkpoints whose sandboxes are not proven gone.
-func CountInUse(ctx context.Context, store *checkpoint.Store) (count int, err error) {
+// CheckUnused returns an error if the sandbox of a checkpoint is not proven gone.
+func CheckUnused(ctx context.Context, store *checkpoint.Store) error {
 	records, unreadable, err := store.List()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	var namespaces []attachment.Namespace
 	for _, r := range records {
@@ -28,12 +29,12 @@ func CountInUse(ctx context.Context, store *checkpoint.Store) (count int, err er
 		namespaces = append(namespaces, u.Partial.Namespace)
 	}
 	proven := sandbox.ProvenGone(ctx, sandbox.SeesAllProcesses(), namespaces...)
-	for _, namespace := range namespaces {
-		if !proven[namespace] {
-			count++
-		}
+	used := slices.DeleteFunc(namespaces, func(namespace attachment.Namespace) bool { return proven[namespace] })
+	if len(used) == 0 {
+		return nil
 	}
-	return count, nil
+	return fmt.Errorf("nothing is taken away: %s of sandboxes that may be alive. Without the plugins their pods cannot end. "+
+		"Move the pods away (relink list names them), or use --force", printable.Count(len(used), "checkpoint"))
 }
 
 // ErrForeign means that a directory to delete contains files that are not relink's.

@@ -24,6 +24,30 @@ var (
 	programs = []string{"relink", "relink-agent"}
 )
 
+// programMode and textMode are the modes of installed files.
+const (
+	programMode fs.FileMode = 0o755
+	textMode    fs.FileMode = 0o644
+)
+
+// File is a file to install.
+type File struct {
+	// Path is where it goes on the node, without Options.Root.
+	Path string
+	Mode fs.FileMode
+	// Source is the file to copy. If Source is empty, Content is the content.
+	Source  string
+	Content []byte
+}
+
+// content returns the content of the file.
+func (f File) content() ([]byte, error) {
+	if f.Source == "" {
+		return f.Content, nil
+	}
+	return os.ReadFile(f.Source)
+}
+
 // Completion is the file that completes relink's command line in one shell.
 type Completion struct {
 	Shell string // bash, zsh or fish

@@ -45,7 +45,7 @@ func makePlan(t *testing.T, o Options) *Plan {
 
 func runInstall(t *testing.T, o Options) {
 	t.Helper()
-	if err := makePlan(t, o).Install(); err != nil {
+	if err := makePlan(t, o).Apply(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -85,7 +85,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	for path, mode := range map[string]fs.FileMode{
 		"/opt/cni/bin/relink-macvlan": 0o755, "/opt/cni/bin/relink-ipam": 0o755, "/usr/local/sbin/relink": 0o755, "/usr/local/sbin/relink-agent": 0o755,
 		"/usr/local/lib/systemd/system/relink-agent.service": 0o644, "/usr/local/share/man/man8/relink-check.8": 0o644,
-		"/usr/local/share/bash-completion/completions/relink": 0o644, "/var/lib/relink/installed.json": 0o644,
+		"/usr/local/share/bash-completion/completions/relink": 0o644, "/var/lib/relink/installed.json": 0o600,
 	} {
 		if got[path] != mode {
 			t.Errorf("%s has mode %v, want %v", path, got[path], mode)
@@ -102,7 +102,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	if a := actions(upgrade); a[Replace] != 8 || a[Remove] != 1 || a[Keep] != 2 {
 		t.Errorf("an upgrade: %v", upgrade.Steps)
 	}
-	if err := upgrade.Install(); err != nil {
+	if err := upgrade.Apply(); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(filepath.Join(root, "usr/local/sbin/relink")); string(b) != "relink 2" {
@@ -110,16 +110,14 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	}
 
 	write(t, filepath.Join(root, "usr/local/share/man/man8/relink.8"), "changed")
+	write(t, filepath.Join(root, "usr/local/share/man/man8/another.8"), "another's")
 	plan, err := options("", root).PlanUninstall()
-	if err != nil || plan.Uninstall() != nil {
+	if err != nil || plan.Apply() != nil {
 		t.Fatal(err)
 	}
 	rest := filesBelow(t, root)
-	if len(rest) != 2 || rest["/opt/cni/bin/bridge"] == 0 || rest["/usr/local/share/man/man8/relink.8"] == 0 {
+	if len(rest) != 2 || rest["/opt/cni/bin/bridge"] == 0 || rest["/usr/local/share/man/man8/another.8"] == 0 {
 		t.Errorf("left are %v", rest)
-	}
-	if a := actions(plan); a[Leave] != 1 {
-		t.Errorf("the changed file is not named: %v", plan.Steps)
 	}
 	if _, err := options("", root).PlanUninstall(); !errors.Is(err, ErrNotInstalled) {
 		t.Errorf("a second uninstall: %v", err)
@@ -129,17 +127,21 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 // A run is killed before each step. A later run knows all files that the killed run has left.
 func TestKilledAnywhere(t *testing.T) {
 	first, second := release(t, "1"), release(t, "2")
+	if err := os.Remove(filepath.Join(second, "man/relink-check.8")); err != nil {
+		t.Fatal(err)
+	}
 	steps := len(makePlan(t, options(first, t.TempDir())).Steps)
 	for killed := range steps {
 		root := t.TempDir()
 		runInstall(t, options(first, root))
 		p := makePlan(t, options(second, root))
-		if err := p.manifest(true).save(root); err != nil {
+		if err := p.saveManifest(true, true); err != nil {
 			t.Fatal(err)
 		}
-		p.Steps = p.Steps[:killed]
-		if err := p.apply(); err != nil {
-			t.Fatal(err)
+		for _, s := range p.Steps[:killed] {
+			if s.Action != Remove {
+				write(t, inRoot(root, s.Path), "new")
+			}
 		}
 		switch killed % 2 {
 		case 0:
@@ -149,7 +151,7 @@ func TestKilledAnywhere(t *testing.T) {
 			}
 		case 1:
 			plan, err := options("", root).PlanUninstall()
-			if err != nil || plan.Uninstall() != nil {
+			if err != nil || plan.Apply() != nil {
 				t.Fatal(err)
 			}
 			if rest := filesBelow(t, root); len(rest) > 0 {
@@ -164,18 +166,18 @@ func TestKilledAnywhere(t *testing.T) {
 func TestTheAgentIsRestartedAfterAKill(t *testing.T) {
 	root := t.TempDir()
 	o := options(release(t, "1"), root)
-	if p := makePlan(t, o); !p.NeedsRestart() || p.Install() != nil || p.SaveStarted() != nil {
+	if p := makePlan(t, o); !p.NeedsRestart() || p.Apply() != nil || p.SaveStarted() != nil {
 		t.Error("the first installation")
 	}
-	if p := makePlan(t, o); p.NeedsRestart() || p.Install() != nil {
+	if p := makePlan(t, o); p.NeedsRestart() || p.Apply() != nil {
 		t.Error("the same once more")
 	}
 	o = options(release(t, "2"), root)
-	if p := makePlan(t, o); !p.NeedsRestart() || p.Install() != nil {
+	if p := makePlan(t, o); !p.NeedsRestart() || p.Apply() != nil {
 		t.Error("an upgrade")
 	}
 	p := makePlan(t, o)
-	if p.Changes() || !p.NeedsRestart() || p.Install() != nil || p.SaveStarted() != nil {
+	if p.Changes() || !p.NeedsRestart() || p.Apply() != nil || p.SaveStarted() != nil {
 		t.Errorf("after a kill: changes %v", p.Changes())
 	}
 	if makePlan(t, o).NeedsRestart() {
@@ -192,7 +194,7 @@ func TestUmask(t *testing.T) {
 		t.Fatal(err)
 	}
 	runInstall(t, options(release(t, "1"), root))
-	for _, dir := range []string{"opt/cni/bin", "opt", "usr/local/share/man/man8", "usr/local/share/man", "usr/local/lib/systemd/system", "var/lib/relink"} {
+	for _, dir := range []string{"opt/cni/bin", "opt", "usr/local/share/man/man8", "usr/local/share/man", "usr/local/lib/systemd/system"} {
 		if info, err := os.Stat(filepath.Join(root, dir)); err != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
 		}
@@ -202,24 +204,11 @@ func TestUmask(t *testing.T) {
 	}
 }
 
-func TestInTheWay(t *testing.T) {
+func TestBesideAPackage(t *testing.T) {
 	root := t.TempDir()
-	write(t, filepath.Join(root, "usr/local/sbin/relink"), "built by hand")
-	o := options(release(t, "1"), root)
-	err := makePlan(t, o).Install()
-	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), root+"/usr/local/sbin/relink: relink install has not put it there") {
-		t.Errorf("%v", err)
-	}
-	if got := filesBelow(t, root); len(got) != 1 {
-		t.Errorf("something was installed: %v", got)
-	}
-	o.Force = true
-	runInstall(t, o)
-
-	root = t.TempDir()
 	write(t, filepath.Join(root, "usr/sbin/relink-agent"), "of a package")
-	o = options(release(t, "1"), root)
-	if _, err := o.Plan(); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), root+"/usr/sbin/relink-agent is there: a package has put relink on this node") {
+	o := options(release(t, "1"), root)
+	if _, err := o.Plan(); err == nil || !strings.Contains(err.Error(), root+"/usr/sbin/relink-agent is there: a package has put relink on this node") {
 		t.Errorf("beside a package: %v", err)
 	}
 	o.PluginsOnly = true
@@ -228,13 +217,22 @@ func TestInTheWay(t *testing.T) {
 	runInstall(t, o)
 }
 
-func TestWhatSomebodyChangedIsInTheWay(t *testing.T) {
+// What somebody else has put in the place of a file is replaced: a file with other content or another mode, and a link.
+func TestWhatIsInTheWayIsReplaced(t *testing.T) {
 	root := t.TempDir()
-	runInstall(t, options(release(t, "1"), root))
-	write(t, filepath.Join(root, "usr/local/lib/systemd/system", Unit), "changed")
-	err := makePlan(t, options(release(t, "2"), root)).Install()
-	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), Unit+": it was changed since relink install put it there: move it away, or use --force") {
-		t.Errorf("%v", err)
+	o := options(release(t, "1"), root)
+	unit, relink, ipam := inRoot(root, filepath.Join(unitDir, Unit)), inRoot(root, "usr/local/sbin/relink"), inRoot(root, "opt/cni/bin/relink-ipam")
+	runInstall(t, o)
+	write(t, unit, "changed")
+	if err := errors.Join(os.Chmod(relink, 0o700), os.Remove(ipam), os.Symlink(relink, ipam)); err != nil {
+		t.Fatal(err)
+	}
+	plan := makePlan(t, o)
+	if a := actions(plan); a[Replace] != 3 || plan.Apply() != nil {
+		t.Errorf("%v", plan.Steps)
+	}
+	if plan := makePlan(t, o); plan.Changes() {
+		t.Errorf("once more: %v", plan.Steps)
 	}
 }
 
@@ -263,11 +261,11 @@ func TestErrorsNameThePath(t *testing.T) {
 	}
 	from = release(t, "1")
 	for manifest, want := range map[string]string{
-		`{"version":1,"fil`: "is damaged", `{"version":2}`: "has version 2, and this relink knows only 1",
+		`{"version":1,"fil`: ": unexpected end", `{"version":2}`: " has version 2, and this relink knows only 1",
 	} {
 		root := t.TempDir()
 		write(t, root+manifestPath, manifest)
-		if _, err := options(from, root).Plan(); err == nil || !strings.Contains(err.Error(), root+manifestPath+" "+want) {
+		if _, err := options(from, root).Plan(); err == nil || !strings.Contains(err.Error(), root+manifestPath+want) {
 			t.Errorf("%s: %v", manifest, err)
 		}
 	}

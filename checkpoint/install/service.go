@@ -2,6 +2,10 @@ package install
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/relink-cni/relink/pkg/systemd"
 )
@@ -42,8 +46,11 @@ func (s Service) Start(ctx context.Context, changed bool) error {
 	return err
 }
 
-// Stop stops the unit and disables it.
+// Stop stops the unit and disables it. A killed installation may have left none.
 func (s Service) Stop(ctx context.Context) error {
+	if _, err := os.Stat(inRoot(s.Root, filepath.Join(unitDir, Unit))); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if s.Root != "" {
 		return systemd.Control(ctx, "--root="+s.Root, "disable", Unit)
 	}

@@ -26,8 +26,8 @@ func newInstall() *cobra.Command {
 release: it takes the programs that are beside it.
 
 Run it again to upgrade. It replaces each file in one step, even while the program runs, and
-restarts the agent. Pods keep their interfaces. It does not replace files that it has not put
-there.
+restarts the agent. Pods keep their interfaces. Keep your settings in files of your own: it
+replaces the unit, too.
 
 relink uninstall takes everything away again.
 
@@ -64,7 +64,7 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 	flags.StringVar(&opts.Root, "root", "", "install into the system that is mounted on this `directory`")
 	flags.BoolVar(&opts.PluginsOnly, "plugins-only", false, "put the plugins into --cni-bin, and do nothing else")
 	flags.BoolVar(&noStart, "no-start", false, "do not enable and start the agent")
-	flags.BoolVar(&opts.Force, "force", false, "replace files that relink install has not put there, and install beside a package")
+	flags.BoolVar(&opts.Force, "force", false, "install beside a package of a distribution")
 	flags.BoolVar(&dryRun, "dry-run", false, "print which files go where, and change nothing")
 	for _, dir := range []string{"from", "cni-bin", "root"} {
 		must(cmd.MarkFlagDirname(dir))
@@ -95,24 +95,16 @@ func completions(root *cobra.Command) ([]install.Completion, error) {
 
 // installAll carries out the plan and starts the agent, or says what it would do.
 func installAll(ctx context.Context, plan *install.Plan, opts install.Options, dryRun, noStart bool, s *screen) error {
-	service := install.Service{Root: opts.Root}
-	if dryRun {
-		writeSteps(plan, s)
-		if countSteps(plan, install.Refuse) > 0 {
-			return errDiffers
+	if !dryRun {
+		if err := plan.Apply(); err != nil {
+			return reportDifference(s, err)
 		}
-		return nil
-	}
-	if err := plan.Install(); err != nil {
-		if errors.Is(err, install.ErrRefused) {
-			return err
-		}
-		return reportDifference(s, err)
 	}
 	writeSteps(plan, s)
-	if opts.PluginsOnly || noStart {
+	if dryRun || opts.PluginsOnly || noStart {
 		return nil
 	}
+	service := install.Service{Root: opts.Root}
 	if ok, reason := service.Manageable(); !ok {
 		s.info("the agent is not started: " + reason + ". Start /usr/local/sbin/relink-agent at each boot")
 		return nil
@@ -134,28 +126,14 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 	return nil
 }
 
-func countSteps(plan *install.Plan, action install.FileAction) int {
-	n := 0
-	for _, step := range plan.Steps {
-		if step.Action == action {
-			n++
-		}
-	}
-	return n
-}
-
 // writeSteps prints what is done about each file. Files that stay as they are have a line only on a verbose screen.
 func writeSteps(plan *install.Plan, s *screen) {
 	for _, step := range plan.Steps {
-		switch {
-		case step.Action == install.Keep && !s.verbose:
-		case step.Action == install.Leave || step.Action == install.Refuse:
-			s.printf("%s %s: %s", step.Action, step.Path, step.Reason)
-		default:
-			s.info(fmt.Sprintf("%s %s: %s", step.Action, step.Path, step.Reason))
+		if step.Action != install.Keep || s.verbose {
+			s.info(fmt.Sprintf("%s %s", step.Action, step.Path))
 		}
 	}
 	if !plan.Changes() {
-		s.info(printable.Count(countSteps(plan, install.Keep), "file") + " to keep, nothing to change")
+		s.info(printable.Count(len(plan.Steps), "file") + " to keep, nothing to change")
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/checkpoint/install"
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newUninstall() *cobra.Command {
@@ -21,15 +20,14 @@ func newUninstall() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Take away what relink install has put on this node",
-		Long: `Stop the agent, and take away the files that relink install has put on this node. If
-somebody has changed a file since, relink leaves it and names it. Checkpoints and leases of
-addresses stay, unless you say --purge.
+		Long: `Stop the agent, and take away the files that relink install has put on this node. Checkpoints
+and leases of addresses stay, unless you say --purge.
 
 It changes nothing while checkpoints of living sandboxes exist. Without the plugins the container
 runtime cannot detach these pods: they would not end. Without the checkpoints no restore brings
 their interfaces back. Move the pods away first, or say --force.
 
-Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was changed.`,
+Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 		Example: `  relink uninstall --dry-run  # what would be taken away
   relink uninstall
   relink uninstall --purge    # checkpoints and leases, too`,
@@ -62,9 +60,6 @@ Exit status 0: done; 1: a part failed, or a changed file stays; 2: nothing was c
 			if err == nil && purge {
 				err = purgeAll(cmd.Context(), store, s)
 			}
-			if err == nil && countSteps(plan, install.Leave) > 0 {
-				err = errDiffers
-			}
 			return err
 		},
 	}
@@ -84,7 +79,7 @@ func checkUninstall(ctx context.Context, store *checkpoint.Store, careful, purge
 		err = checkNoGuard()
 	}
 	if err == nil && careful {
-		err = checkNoneInUse(ctx, store)
+		err = install.CheckUnused(ctx, store)
 	}
 	if err == nil && purge {
 		_, err = install.Purgeable(store)
@@ -106,29 +101,16 @@ func checkNoGuard() error {
 	return errors.New("nothing is taken away: relink guard was killed: relink guard --resume finishes its work")
 }
 
-// checkNoneInUse returns an error while a checkpoint is of a sandbox that may be alive.
-func checkNoneInUse(ctx context.Context, store *checkpoint.Store) error {
-	n, err := install.CountInUse(ctx, store)
-	if err != nil {
-		return err
-	}
-	if n > 0 {
-		return fmt.Errorf("nothing is taken away: %s of sandboxes that may be alive. Without the plugins their pods cannot end. "+
-			"Move the pods away (relink list names them), or use --force", printable.Count(n, "checkpoint"))
-	}
-	return nil
-}
-
 // uninstallAll stops the agent and takes the files away.
 func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options, s *screen) error {
 	service := install.Service{Root: opts.Root}
 	manageable, _ := service.Manageable()
-	if manageable && (plan.Removes(install.Unit) || plan.Removes("relink-agent")) { // A unit that an operator has changed stays.
+	if manageable {
 		if err := service.Stop(ctx); err != nil {
 			return fmt.Errorf("nothing is taken away: the agent cannot be stopped: %w", err)
 		}
 	}
-	err := plan.Uninstall()
+	err := plan.Apply()
 	if err == nil {
 		writeSteps(plan, s)
 	}
