@@ -1,7 +1,6 @@
 package status
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
@@ -57,14 +56,7 @@ func (s Summary) toDo(found Observations, missing []capture.InterfaceOutcome) []
 	refused := len(slices.DeleteFunc(slices.Clone(missing), func(o capture.InterfaceOutcome) bool { return o.Reason == "" }))
 	add(len(missing)-refused, "interface", " without a checkpoint", "relink capture")
 	add(refused, "interface", " without a checkpoint", "relink check says what keeps relink capture from writing one")
-	const dead = " of sandboxes that are gone"
-	checkpoints, addresses := s.Attachments[restore.SandboxGone], found.DeadHolders
-	if checkpoints > 0 && addresses > 0 {
-		add(checkpoints, "checkpoint", " and "+printable.Count(addresses, "address")+dead, found.gcCommand())
-		return list
-	}
-	add(checkpoints, "checkpoint", dead, found.gcCommand())
-	add(addresses, "address", dead, found.gcCommand())
+	add(s.Attachments[restore.SandboxGone], "checkpoint", " of sandboxes that are gone", found.gcCommand())
 	return list
 }
 
@@ -96,13 +88,7 @@ func (found Observations) waitingCommand(device string) string {
 	if found.Agent != nil && found.Agent.Paused == nil {
 		text = "relink-agent restores when it is back"
 	}
-	if free := found.Free[device]; len(free) > 0 {
-		text += fmt.Sprintf(", or relink restore --parent %s=%s", device, free[0])
-		if len(free) > 1 {
-			text += " (also free: " + printable.First(free[1:], 3, ", ") + ")"
-		}
-	}
-	return text
+	return text + ", or relink restore --parent " + device + "=NEW"
 }
 
 // gcCommand is the command that frees what sandboxes had which are gone. Without an agent nobody asks the container runtime, and

@@ -101,14 +101,17 @@ func (s *screen) infoLines(lines []string) {
 	}
 }
 
-// printFitted writes one line, cut to the width of the terminal. A verbose screen shows the whole line.
-func (s *screen) printFitted(format string, args ...any) {
-	line := fmt.Sprintf(format, args...)
-	if !s.verbose {
-		line = cut(line, s.width)
+// fitted returns one line, cut to the width of the terminal. A verbose screen shows the whole line.
+func (s *screen) fitted(format string, args ...any) string {
+	line := printable.Line(fmt.Sprintf(format, args...))
+	if s.verbose {
+		return line
 	}
-	s.printf("%s", line)
+	return cut(line, s.width)
 }
+
+// printFitted writes one line, cut to the width of the terminal.
+func (s *screen) printFitted(format string, args ...any) { s.printf("%s", s.fitted(format, args...)) }
 
 // info writes one line, unless the screen is quiet.
 func (s *screen) info(line string) { s.infoLines([]string{line}) }
@@ -147,9 +150,9 @@ func raw(w io.Writer) io.Writer {
 	return w
 }
 
-// printHeading writes a line that stands out.
+// printHeading writes a line that stands out, cut to the width of the terminal.
 func (s *screen) printHeading(format string, args ...any) {
-	fmt.Fprintln(s.raw(), bold.apply(s, printable.Line(fmt.Sprintf(format, args...))))
+	fmt.Fprintln(s.raw(), bold.apply(s, s.fitted(format, args...)))
 }
 
 // printLine writes one line.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/test/binaries"
@@ -75,45 +74,3 @@ func TestAnInterruptedLookSaysSo(t *testing.T) {
 		}
 	}
 }
-
-// --watch ends if nobody can read what it shows.
-func TestWatchEndsIfItCannotWrite(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for _, output := range []string{"table", "json"} {
-		var stderr bytes.Buffer
-		code := run(ctx, []string{"--checkpoint-dir", t.TempDir(), "status", "--watch", "--interval", "1ms", "-o", output}, full{}, &stderr)
-		if ctx.Err() != nil || code != exitDiffers || stderr.String() != "relink: what it has to say cannot be written: no space left on device\n" {
-			t.Errorf("%s: exit status %d, %q, %v", output, code, &stderr, ctx.Err())
-		}
-	}
-}
-
-// --watch shows the node again and again. ^C ends it without a failure.
-func TestWatch(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	out := &untilTwice{enough: cancel}
-	if code := run(ctx, []string{"--checkpoint-dir", t.TempDir(), "status", "--watch", "--interval", "1ms"}, out, out); code != exitOK {
-		t.Errorf("exit status %d: %s", code, &out.Buffer)
-	}
-	if n := out.shown(); n < 2 {
-		t.Errorf("shown %d times:\n%s", n, &out.Buffer)
-	}
-}
-
-// untilTwice calls enough when the node has been shown twice, as a user who has seen enough types ^C.
-type untilTwice struct {
-	bytes.Buffer
-	enough func()
-}
-
-func (w *untilTwice) Write(p []byte) (int, error) {
-	n, err := w.Buffer.Write(p)
-	if w.shown() >= 2 {
-		w.enough()
-	}
-	return n, err
-}
-
-func (w *untilTwice) shown() int { return strings.Count(w.String(), "nothing is remembered") }

@@ -15,15 +15,12 @@ import (
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
-	"github.com/relink-cni/relink/pkg/wait"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 func newStatus() *cobra.Command {
 	var cacheDir string
-	var watch bool
-	var interval time.Duration
 	var leases leaseDir
-	opts := restore.Options{DryRun: true}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show on one screen how the pods of this node are, and what to do",
@@ -34,60 +31,26 @@ last restore did, and what relink-agent does. It changes nothing.
 Exit status 0: everything is as recorded; 1: something is not, or cannot be read; 2: usage or
 environment.`,
 		Example: `  relink status
-  relink status --watch   # again every 2 seconds, until ^C
+  watch relink status     # again every 2 seconds, until ^C
   relink status -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if interval <= 0 {
-				return fmt.Errorf("invalid --interval %s: must be more than 0", interval)
+			sources, err := leaseSources(cmd, leases, cacheDir)
+			if err != nil {
+				return err
+			}
+			status, err := readStatus(cmd.Context(), sources)
+			if err != nil {
+				return err
 			}
 			s := screenOf(cmd)
-			show := func() error {
-				sources, err := leaseSources(cmd, leases, cacheDir)
-				if err != nil {
-					return err
-				}
-				opts.Store = sources.Store
-				status, err := readStatus(cmd.Context(), opts, sources)
-				if err != nil {
-					return err
-				}
-				return s.present(status, status.Recorded, func() { status.write(s) })
-			}
-			if watch {
-				return watchStatus(cmd.Context(), interval, s, show)
-			}
-			return show()
+			return s.present(status, status.Recorded, func() { status.write(s) })
 		},
 	}
-	flags := cmd.Flags()
-	flags.BoolVarP(&watch, "watch", "w", false, "show it again and again, until ^C")
-	flags.DurationVar(&interval, "interval", 2*time.Second, "`time` between two looks of --watch")
 	addCacheDir(cmd, &cacheDir)
-	addOnlyDataDir(flags, &leases)
+	addOnlyDataDir(cmd.Flags(), &leases)
 	addOutput(cmd)
 	return cmd
-}
-
-// watchStatus calls show at every interval until the context ends.
-func watchStatus(ctx context.Context, interval time.Duration, s *screen, show func() error) error {
-	for {
-		if s.colour {
-			fmt.Fprint(s.raw(), "\x1b[H\x1b[2J") // Move the cursor home and clear the screen.
-		}
-		switch err := show(); {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil && !errors.Is(err, errDiffers):
-			return err
-		}
-		if o := streamOf(s.out); o != nil && o.writeErr != nil {
-			return o.writeErr // Nobody can read what it shows.
-		}
-		if !wait.Sleep(ctx, interval) {
-			return nil
-		}
-	}
 }
 
 // nodeStatus is the state of the pods on the node.
@@ -109,37 +72,50 @@ type nodeStatus struct {
 	dir string
 }
 
-// readStatus looks at the node, and reads the leases at the same time.
-func readStatus(ctx context.Context, opts restore.Options, sources audit.Sources) (n nodeStatus, err error) {
-	read := make(chan status.Leases, 1)
-	go func() { read <- status.ReadLeases(ctx, sources.Leases, sources.AllProcesses) }()
+// readStatus looks at the node.
+func readStatus(ctx context.Context, sources audit.Sources) (n nodeStatus, err error) {
 	var found status.Observations
-	if found.Report, err = inspectAttachments(ctx, opts); err != nil {
+	if found.Report, err = inspectAttachments(ctx, restore.Options{Store: sources.Store, DryRun: true}); err != nil {
 		return n, err
 	}
-	if found.Unrecorded, err = findUncaptured(ctx, opts.Store, sources.CacheDir); err != nil {
-		return n, err
-	}
-	if found.Free, err = status.FindFree(found.Report); err != nil {
+	if found.Unrecorded, err = findUncaptured(ctx, sources.Store, sources.CacheDir); err != nil {
 		return n, err
 	}
 	agent, agentErr := control.Client{Patience: agentPatience}.Status(ctx)
 	if agentErr == nil {
 		found.Agent = &agent
 	}
-	leases := <-read
-	found.DeadHolders = leases.DeadHolders
+	usages, problems := readUsages(ctx, sources.Leases)
 	n = nodeStatus{
-		Time: time.Now().UTC().Truncate(time.Second), Summary: status.Summarize(found), Pools: orEmpty(fullSets(leases.Usages)),
-		PoolProblems: slices.Concat(sources.Problems, leases.Problems), Agent: found.Agent, dir: opts.Store.Dir(),
+		Time: time.Now().UTC().Truncate(time.Second), Summary: status.Summarize(found), Pools: orEmpty(fullSets(usages)),
+		PoolProblems: slices.Concat(sources.Problems, problems), Agent: found.Agent, dir: sources.Store.Dir(),
 	}
 	if agentErr != nil && !errors.Is(agentErr, control.ErrNoAgent) { // A node without an agent has no problem.
 		n.AgentProblem = agentErr.Error()
 	}
-	n.addLastRestore(opts.Store.LastRestore())
+	n.addLastRestore(sources.Store.LastRestore())
 	n.addGuard()
 	n.Recorded = n.Recorded && n.AgentProblem == "" && len(n.PoolProblems) == 0
 	return n, nil
+}
+
+// leasePatience is how long a status waits for the lock of a network's leases.
+const leasePatience = time.Second
+
+// readUsages returns how full the networks are, and which stores could not be read.
+func readUsages(ctx context.Context, stores []*lease.Store) (usages []lease.Usage, problems []string) {
+	for _, store := range stores {
+		ctx, cancel := context.WithTimeout(ctx, leasePatience)
+		usage, err := store.Usage(ctx)
+		cancel()
+		switch {
+		case err == nil:
+			usages = append(usages, usage)
+		case !errors.Is(err, lease.ErrNotLeased):
+			problems = append(problems, err.Error())
+		}
+	}
+	return usages, problems
 }
 
 // addProblem adds something that is not as it should be.

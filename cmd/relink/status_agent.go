@@ -25,8 +25,8 @@ func (n nodeStatus) writeGuard(s *screen) {
 }
 
 // agentPart says what the agent does.
-func (n nodeStatus) agentPart(shown screenLimits) screenPart {
-	p := screenPart{heading: "AGENT", limit: shown.entries, noun: "base"}
+func (n nodeStatus) agentPart() screenPart {
+	p := screenPart{heading: "AGENT", noun: "base"}
 	switch {
 	case n.AgentProblem != "":
 		p.lines = []string{n.AgentProblem}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
@@ -21,22 +20,16 @@ import (
 // screenLines is how many lines the screen has at most. With --verbose it has all.
 const screenLines = 24
 
-// screenLimits is how many of each thing the screen shows. After them it says how many it leaves out.
-type screenLimits struct{ parents, causes, tasks, entries int }
-
-// screenLimitSteps are the amounts to try, until the screen has at most screenLines lines. With the last ones it has 24 if it
-// has every part.
-var screenLimitSteps = []screenLimits{{6, 4, 8, 2}, {4, 3, 6, 2}, {3, 3, 6, 1}, {2, 2, 5, 1}, {1, 1, 4, 1}, {1, 1, 4, 0}, {1, 0, 3, 0}}
+// maxEntries is how many entries a part of the screen shows at most. After them it says how many it leaves out.
+const maxEntries = 6
 
 // screenPart is a part of the screen.
 type screenPart struct {
 	heading string
 	// lines are always shown. Of the entries the first are shown. details is nil, or has a second line for each entry.
 	lines, entries, details []string
-	limit                   int
-	// noun names an entry. unlisted is how many more there are than entries has.
-	noun     string
-	unlisted int
+	// noun names an entry.
+	noun string
 }
 
 // write writes the screen.
@@ -45,40 +38,28 @@ func (n nodeStatus) write(s *screen) {
 		n.writeQuiet(s)
 		return
 	}
-	shown := screenLimitSteps[0]
-	for _, shown = range screenLimitSteps {
-		if s.verbose || n.countLines(s, shown) <= screenLines {
-			break
+	for limit := maxEntries; ; limit-- {
+		var text strings.Builder
+		n.writeParts(&screen{verbosity: s.verbosity, out: &printable.Writer{Output: &text}, err: io.Discard, width: s.width}, limit)
+		if limit == 0 || s.verbose || strings.Count(text.String(), "\n") <= screenLines {
+			n.writeParts(s, limit)
+			return
 		}
 	}
-	n.writeParts(s, shown)
 }
 
-// countLines counts the lines of the screen on its terminal. A line that is too wide takes several.
-func (n nodeStatus) countLines(s *screen, shown screenLimits) (count int) {
-	var text strings.Builder
-	trial := &screen{verbosity: s.verbosity, out: &printable.Writer{Output: &text}, err: io.Discard, width: s.width}
-	n.writeParts(trial, shown)
-	for line := range strings.Lines(text.String()) {
-		count++
-		if columns := utf8.RuneCountInString(line) - 1; s.width > 0 && columns > 0 {
-			count += (columns - 1) / s.width
-		}
-	}
-	return count
-}
-
-func (n nodeStatus) writeParts(s *screen, shown screenLimits) {
+// writeParts writes so many entries of each part.
+func (n nodeStatus) writeParts(s *screen, limit int) {
 	n.writeGuard(s)
 	n.writeHead(s)
-	n.writeParents(s, shown.parents)
-	remarks := screenPart{heading: "REMARKS", entries: slices.Concat(n.Problems, n.Notes), limit: shown.entries, noun: "remark"}
-	for _, p := range []screenPart{n.causesPart(s, shown), n.toDoPart(shown), remarks, n.poolsPart(shown), n.lastRestorePart(shown), n.agentPart(shown)} {
-		p.write(s)
+	n.writeParents(s, limit)
+	remarks := screenPart{heading: "REMARKS", entries: slices.Concat(n.Problems, n.Notes), noun: "remark"}
+	for _, p := range []screenPart{n.causesPart(s), n.toDoPart(), remarks, n.poolsPart(), n.lastRestorePart(), n.agentPart()} {
+		p.write(s, limit)
 	}
 }
 
-func (p screenPart) write(s *screen) {
+func (p screenPart) write(s *screen, limit int) {
 	if len(p.lines)+len(p.entries) == 0 {
 		return
 	}
@@ -86,16 +67,13 @@ func (p screenPart) write(s *screen) {
 	for _, line := range p.lines {
 		s.printFitted("  %s", line)
 	}
-	for i, entry := range firstN(p.entries, p.limit, s) {
+	for i, entry := range firstN(p.entries, limit, s) {
 		s.printFitted("  %s", entry)
 		if p.details != nil {
 			s.printFitted("      %s", p.details[i])
 		}
 	}
-	if s.verbose && p.unlisted > 0 {
-		s.printFitted("  and %s more: relink check shows what is not as recorded now", printable.Count(p.unlisted, p.noun))
-	}
-	printOmitted(len(p.entries)+p.unlisted, p.limit, p.noun, s)
+	printOmitted(len(p.entries), limit, p.noun, s)
 }
 
 // writeQuiet writes the first line if something is wrong, and what its counts do not say.
@@ -129,28 +107,10 @@ func (n nodeStatus) writeHead(s *screen) {
 
 // stateCounts returns the numbers of attachments by state, first of those that are right.
 func (n nodeStatus) stateCounts() string {
-	var parts []string
-	for _, state := range []change.State{
+	parts := countStates([]change.State{
 		restore.AsRecorded, restore.ToRestore, restore.ToRepair, restore.Waiting, status.NoLink, restore.Blocked, restore.SandboxGone,
-	} {
-		if count := n.Attachments[state]; count > 0 {
-			parts = append(parts, stateCount(count, state))
-		}
-		if devices := n.awaited(); state == restore.Waiting && len(devices) == 1 {
-			parts[len(parts)-1] += " for " + devices[0]
-		}
-	}
+	}, func(state change.State) int { return n.Attachments[state] })
 	return cmp.Or(strings.Join(parts, ", "), "none is remembered")
-}
-
-// awaited are the devices that attachments wait for.
-func (n nodeStatus) awaited() (devices []string) {
-	for _, c := range n.Causes {
-		if c.Kind == status.CauseWaiting {
-			devices = append(devices, c.Device)
-		}
-	}
-	return devices
 }
 
 // writeParents writes the devices below the attachments, each one before the devices on it.
@@ -163,9 +123,7 @@ func (n nodeStatus) writeParents(s *screen, limit int) {
 		}
 		t.row(name, deviceState(d), fmt.Sprint(d.Attachments+d.Through))
 	}
-	uncut := *s
-	uncut.width = 0
-	t.write(&uncut)
+	t.write(s)
 	printOmitted(len(n.Parents), limit, "parent", s)
 }
 
@@ -183,8 +141,8 @@ func deviceState(d restore.DeviceState) string {
 }
 
 // causesPart says why attachments are not as recorded, names their pods, and says how to see all of them.
-func (n nodeStatus) causesPart(s *screen, shown screenLimits) screenPart {
-	p := screenPart{heading: causesHeading(n.Causes), limit: shown.causes, noun: "cause"}
+func (n nodeStatus) causesPart(s *screen) screenPart {
+	p := screenPart{heading: causesHeading(n.Causes), noun: "cause"}
 	for _, c := range n.Causes {
 		see := "relink show " + n.Names[c.Attachments[0]]
 		shows := "one of them"
@@ -218,19 +176,18 @@ func causesHeading(causes []status.Cause) string {
 }
 
 // toDoPart says what to do.
-func (n nodeStatus) toDoPart(shown screenLimits) screenPart {
-	p := screenPart{heading: "TO DO", limit: shown.tasks, noun: "task"}
+func (n nodeStatus) toDoPart() screenPart {
+	p := screenPart{heading: "TO DO", noun: "task"}
 	for _, t := range n.ToDo {
 		p.entries = append(p.entries, t.Subject+": "+t.Advice)
 	}
 	return p
 }
 
-func (n nodeStatus) poolsPart(shown screenLimits) screenPart {
-	p := screenPart{heading: "POOLS NEARLY FULL", limit: shown.entries, noun: "pool"}
+func (n nodeStatus) poolsPart() screenPart {
+	p := screenPart{heading: "POOLS NEARLY FULL", noun: "pool"}
 	for _, full := range n.Pools {
-		p.entries = append(p.entries, fmt.Sprintf("%s: %s of %s addresses are held or reserved, %s are free: relink ipam usage --network %s",
-			full.Network, percent(full.Share), countCell(full.Size), countCell(full.Free), full.Network))
+		p.entries = append(p.entries, full.String())
 	}
 	for _, problem := range n.PoolProblems {
 		p.entries = append(p.entries, "not known: "+problem)
@@ -239,7 +196,7 @@ func (n nodeStatus) poolsPart(shown screenLimits) screenPart {
 }
 
 // lastRestorePart says what the last restore did.
-func (n nodeStatus) lastRestorePart(shown screenLimits) screenPart {
+func (n nodeStatus) lastRestorePart() screenPart {
 	l := n.LastRestore
 	if l == nil {
 		return screenPart{}
@@ -252,11 +209,10 @@ func (n nodeStatus) lastRestorePart(shown screenLimits) screenPart {
 	if l.Interrupted {
 		line += ", interrupted"
 	}
-	p := screenPart{heading: "LAST RESTORE", lines: []string{line + ": " + lastCounts(*l)}, limit: shown.entries, noun: "failure"}
+	p := screenPart{heading: "LAST RESTORE", lines: []string{line + ": " + lastCounts(*l)}, noun: "failure"}
 	for _, f := range l.Failed {
 		p.entries = append(p.entries, fmt.Sprintf("failed: %s %s: %s", podCell(f.Pod, f.Attachment.ContainerID), f.Attachment.IfName, f.Reason))
 	}
-	p.unlisted = max(0, l.Counts[string(change.Failed)]-len(l.Failed)) // The note has the first failures alone.
 	return p
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"math/big"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -63,7 +65,7 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 	now.Problems, now.Notes = remarks[:len(remarks)/2], remarks[len(remarks)/2:]
 	for i, name := range named(parts[3].things, parts[3].word) {
 		if i%2 == 0 {
-			now.Pools = append(now.Pools, fullSet{Network: strings.Fields(name)[0]})
+			now.Pools = append(now.Pools, fullSet{Network: strings.Fields(name)[0], SetUsage: lease.SetUsage{Size: big.NewInt(9)}})
 		} else {
 			now.PoolProblems = append(now.PoolProblems, name)
 		}
@@ -138,7 +140,7 @@ func accounted(text string, p part) (shown, left int) {
 
 // A screen with room shows as much as ever. A verbose one shows everything.
 func TestTheScreenShowsWhatItCan(t *testing.T) {
-	now := nodeStatus{Summary: status.Summary{Problems: []string{"torn-0", "torn-1", "torn-2"}}}
+	now := nodeStatus{Summary: status.Summary{Problems: []string{"torn-0", "torn-1", "torn-2", "torn-3", "torn-4", "torn-5", "torn-6"}}}
 	for i := range 40 {
 		now.Parents = append(now.Parents, restore.DeviceState{Name: fmt.Sprintf("eth%d", i), Present: true})
 	}
@@ -153,7 +155,7 @@ func TestTheScreenShowsWhatItCan(t *testing.T) {
 			t.Errorf("verbose %v: %d parents, want %d:\n%s", verbose, got, want, &b)
 		}
 		if says := strings.Contains(b.String(), "  and 1 remark more: relink status --verbose\n"); says == verbose {
-			t.Errorf("verbose %v: the third remark:\n%s", verbose, &b)
+			t.Errorf("verbose %v: the last remark:\n%s", verbose, &b)
 		}
 	}
 }

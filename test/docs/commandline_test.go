@@ -36,7 +36,8 @@ func TestUnknownTo(t *testing.T) {
 		"relink restore --dryrun":                      "no such flag: --dryrun",
 		"relink check -z":                              "no such flag: -z",
 		"relink ipam usage 10.3.0.2":                   "it takes no argument: 10.3.0.2",
-		"relink status --watch=true --interval 5s now": "it takes no argument: now",
+		"relink gc --dry-run=true --data-dir /x":       "",
+		"relink status --data-dir /x now":              "it takes no argument: now",
 	} {
 		if got := unknownTo(strings.Fields(line)); got != want {
 			t.Errorf("%q: %q, not %q", line, got, want)
