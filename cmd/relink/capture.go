@@ -55,9 +55,7 @@ output names it; 2: usage or environment.`,
 
 // capturedOutcomes are the interfaces, in order by sandbox.
 func capturedOutcomes(report capture.InterfaceReport) outcomes {
-	captured := newOutcomes(report, "no interfaces to remember", []column{
-		{name: "POD"}, {name: "SANDBOX", wide: true}, {name: "INTERFACE"}, {name: "NETWORK", spare: 2}, {name: "PARENTS", spare: 1}, {name: "ADDRESSES", spare: 3},
-	}, func(o capture.InterfaceOutcome) (string, []string) {
+	captured := newOutcomes(report, "no interfaces to remember", "POD | SANDBOX:wide | INTERFACE | NETWORK:2 | PARENTS:1 | ADDRESSES:3", func(o capture.InterfaceOutcome) (string, []string) {
 		place, sandbox := cmp.Or(o.Namespace.Path, o.File), o.Pod.String()
 		if o.Pod.Name == "" {
 			sandbox = place

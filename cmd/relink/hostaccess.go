@@ -116,7 +116,7 @@ func hasFamily(addresses []netip.Addr, ipv6 bool) bool {
 }
 
 func hostAccessTable(report hostends.AccessReport, s *screen) {
-	t := newTable(columns("POD", "INTERFACE", "IN POD", "IN HOST", "ADDRESS"), spareColumn("SETTINGS", 1), columns(stateColumn))
+	t := newTable("POD | INTERFACE | IN POD | IN HOST | ADDRESS | SETTINGS:1 | STATE")
 	for _, p := range report.Pods {
 		state := "works"
 		if len(p.Problems) > 0 {
@@ -246,7 +246,7 @@ func (c *accessChange) run(cmd *cobra.Command, args []string) error {
 	for _, u := range unreadable {
 		report.Outcomes = append(report.Outcomes, change.Unreadable(u))
 	}
-	changed := newOutcomes(report, "nothing to change", columns("POD", "INTERFACE"), func(o change.Outcome) (string, []string) {
+	changed := newOutcomes(report, "nothing to change", "POD | INTERFACE", func(o change.Outcome) (string, []string) {
 		return selection.ShortID(o.Attachment.ContainerID), []string{podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName}
 	}, hostends.Added, hostends.Removed, hostends.AlreadyPresent, hostends.AlreadyAbsent, hostends.NotNeeded, change.NotTried, change.Failed)
 	return changed.present(screenOf(cmd), err)

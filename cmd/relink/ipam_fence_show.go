@@ -64,8 +64,7 @@ type fenceRow struct {
 
 // fenceTable has a row for each store and pool. A wide one has a row for each block of it.
 func fenceTable(r fence.Result, s *screen) {
-	t := newTable(columns("STORE"), spareColumn("NETWORK", 1), columns("POOL"), wideColumns("BLOCK"), spareColumn("BLOCKS", 2),
-		columns("ADDRESSES"), spareColumn("ASKS FOR", 4), spareColumn("BOOT", 3), columns(stateColumn))
+	t := newTable("STORE | NETWORK:1 | POOL | BLOCK:wide | BLOCKS:2 | ADDRESSES | ASKS FOR:4 | BOOT:3 | STATE")
 	var rows []fenceRow
 	blocks, addresses, asks := map[fenceRow]int{}, map[fenceRow]int{}, map[fenceRow]int{}
 	for _, p := range r.Parts {

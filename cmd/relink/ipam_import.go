@@ -192,7 +192,7 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 	}
 	r := outcomes{
 		report: report, complete: report.Complete(), dryRun: report.DryRun,
-		columns: slices.Concat(columns(first, "POD"), spareColumn("SANDBOX", 1), spareColumn("INTERFACE", 2)),
+		header: first + " | POD | SANDBOX:1 | INTERFACE:2",
 	}
 	unnamed, count := 0, map[importer.EntryState]int{}
 	for _, f := range report.Files {

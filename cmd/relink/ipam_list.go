@@ -104,8 +104,7 @@ func listLeases(ctx context.Context, dir leaseDir, choice leaseChoice, s *screen
 }
 
 func leaseTable(leases []lease.Lease, s *screen) {
-	t := newTable(columns("POD", "ADDRESS"), spareColumn("NETWORK", 2), wideColumns("SANDBOX", "INTERFACE"), columns(stateColumn),
-		spareColumn("AGE", 3), wideColumns("SINCE", "UNTIL"), spareColumn("WHY", 1))
+	t := newTable("POD | ADDRESS | NETWORK:2 | SANDBOX:wide | INTERFACE:wide | STATE | AGE:3 | SINCE:wide | UNTIL:wide | WHY:1")
 	for _, l := range leases {
 		since, reason := l.ReleasedAt, l.Reason
 		if l.State == lease.Held {

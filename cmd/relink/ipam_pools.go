@@ -54,7 +54,7 @@ func presentPools[T any](answer []T, err error, write func([]T, *screen), s *scr
 }
 
 func writePools(pools []pool.Pool, s *screen) {
-	t := newTable(columns("POOL", "SUBNET", "ADDRESSES", "ON NODES"), spareColumn("BLOCKS", 1), spareColumn("TAKEN", 2))
+	t := newTable("POOL | SUBNET | ADDRESSES | ON NODES | BLOCKS:1 | TAKEN:2")
 	for _, p := range pools {
 		t.values(p.Metadata.Name, p.Spec.Subnet, p.Status.Addresses, p.Status.Granted, p.Status.Blocks, p.Status.Existing)
 	}
@@ -70,7 +70,7 @@ const noShare = "no node has any address of the pool"
 
 // writeShares writes what the nodes have of a pool.
 func writeShares(shares []pool.Share, s *screen) {
-	t := newTable(columns("NODE"), spareColumn("NETWORK", 1), columns("ADDRESSES", "BLOCKS", "FENCED"), spareColumn("ASKS", 2), spareColumn("BOOT", 3))
+	t := newTable("NODE | NETWORK:1 | ADDRESSES | BLOCKS | FENCED | ASKS:2 | BOOT:3")
 	for _, n := range shares {
 		t.values(n.Node, n.Network, n.Addresses, n.Blocks, blankZero(n.FencedAddresses), blankZero(n.Wants), strings.Join(n.Boots, ", "))
 	}
@@ -139,7 +139,7 @@ pool.`,
 }
 
 func writeBlocks(blocks []pool.Block, s *screen) {
-	t := newTable(columns("BLOCK", "ADDRESSES", "NODES", "FREE"), spareColumn("ASKED", 1))
+	t := newTable("BLOCK | ADDRESSES | NODES | FREE | ASKED:1")
 	for _, b := range blocks {
 		askers := unique(texts(b.Spec.Want, func(w pool.Want) string { return w.Node }))
 		t.values(b.Metadata.Name, b.Span(), nodesOf(b), len(b.FreeOffsets()), strings.Join(askers, ", "))

@@ -148,7 +148,7 @@ func writeHistory(entry addressReport, s *screen) {
 	default:
 		s.printf("%s is free in network %s", entry.Address, entry.Network)
 	}
-	t := newTable(columns("WHEN", "WHAT", "POD"), spareColumn("SANDBOX", 2), spareColumn("INTERFACE", 3), spareColumn("THEN", 1), columns("WHY"))
+	t := newTable("WHEN | WHAT | POD | SANDBOX:2 | INTERFACE:3 | THEN:1 | WHY")
 	for _, e := range entry.History {
 		t.values(timeCell(e.Time), e.Type, ownerName(e.Owner), selection.ShortID(e.ContainerID), e.IfName, cmp.Or(e.StateAfter, "free"), e.Reason)
 	}

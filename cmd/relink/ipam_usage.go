@@ -88,8 +88,7 @@ func writeUsages(usages []lease.Usage, dir leaseDir, incomplete bool, s *screen)
 }
 
 func usageTable(usages []lease.Usage, s *screen) {
-	t := newTable(columns("NETWORK"), spareColumn("SET", 1), columns("RANGES"), spareColumn("SIZE", 3), columns("HELD"),
-		spareColumn("RESERVED", 2), spareColumn("QUARANTINED", 4), columns("FREE", "USED"))
+	t := newTable("NETWORK | SET:1 | RANGES | SIZE:3 | HELD | RESERVED:2 | QUARANTINED:4 | FREE | USED")
 	for _, u := range usages {
 		for _, set := range u.Sets {
 			t.values(u.Network, set.Set, set.Ranges, countCell(set.Size), set.Held, set.Reserved, set.Quarantined, countCell(set.Free), percent(set.Share))

@@ -115,8 +115,7 @@ func listTable(attachments []listedAttachment, s *screen) {
 	if s.wide() {
 		parents = "PARENTS"
 	}
-	t := newTable(columns("POD"), wideColumns("SANDBOX"), spareColumn("INTERFACE", 4), spareColumn("NETWORK", 3), columns(parents),
-		wideColumns("MAC"), spareColumn("ADDRESS", 1), columns(stateColumn), spareColumn("AGE", 2), wideColumns("WRITER"))
+	t := newTable("POD | SANDBOX:wide | INTERFACE:4 | NETWORK:3 | " + parents + " | MAC:wide | ADDRESS:1 | STATE | AGE:2 | WRITER:wide")
 	for _, l := range attachments {
 		i := unexpired(l.Interface)
 		addresses, below := someAddresses(i.Addresses), firstParent(i.Parents)

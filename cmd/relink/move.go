@@ -83,7 +83,7 @@ func parseMove(pair string) (source, target string, err error) {
 
 func movedOutcomes(opts move.Options, report move.UplinkReport) outcomes {
 	slowest := time.Duration(0)
-	moved := newOutcomes(report.Report, "nothing to move", []column{{name: "POD"}, {name: "INTERFACE", spare: 1}, {name: "FROM", spare: 3}, {name: "TO", spare: 2}}, func(o move.AttachmentOutcome) (string, []string) {
+	moved := newOutcomes(report.Report, "nothing to move", "POD | INTERFACE:1 | FROM:3 | TO:2", func(o move.AttachmentOutcome) (string, []string) {
 		slowest = max(slowest, o.SwitchDuration)
 		return selection.ShortID(o.Attachment.ContainerID), []string{podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName, o.OldParent, o.NewParent}
 	}, move.Moved, move.ToMove, move.Deleted, change.Refused, change.NotTried, change.Failed)

@@ -52,8 +52,8 @@ type outcomes struct {
 	notes            []string
 	// steps were done to devices of the host.
 	steps []restore.StepResult
-	// columns are those of the table before STATE and WHY.
-	columns  []column
+	// header has the columns of the table before STATE and WHY.
+	header   string
 	list     []outcome
 	problems []string
 	summary  string
@@ -62,9 +62,9 @@ type outcomes struct {
 // newOutcomes returns what became of everything in a report. row returns where the attachment of an outcome is, and the cells of its row. The
 // summary counts the states in their order, or says empty if there is nothing to count.
 func newOutcomes[O interface{ Common() change.Outcome }](
-	report change.Report[O], empty string, columns []column, row func(O) (place string, cells []string), states ...change.State,
+	report change.Report[O], empty, header string, row func(O) (place string, cells []string), states ...change.State,
 ) outcomes {
-	r := outcomes{report: report, complete: report.Complete(), dryRun: report.DryRun, notes: report.Notes, problems: report.Problems, columns: columns}
+	r := outcomes{report: report, complete: report.Complete(), dryRun: report.DryRun, notes: report.Notes, problems: report.Problems, header: header}
 	for _, o := range report.Outcomes {
 		place, cells := row(o)
 		r.list = append(r.list, newOutcome(o.Common(), place, cells...))
@@ -110,7 +110,7 @@ func (r outcomes) writeTable(s *screen) {
 		shown = slices.DeleteFunc(shown, func(o outcome) bool { return !o.differs })
 	}
 	slices.SortStableFunc(shown, func(a, b outcome) int { return compareBool(a.differs, b.differs) })
-	t := newTable(r.columns, columns(stateColumn, "WHY"))
+	t := newTable(r.header + " | STATE | WHY")
 	for _, alike := range foldEqual(shown, s, func(o outcome) string { return o.state + cmp.Or(o.line.group, o.reason) }) {
 		o := alike[0]
 		if len(alike) > 1 {
@@ -118,7 +118,7 @@ func (r outcomes) writeTable(s *screen) {
 		}
 		t.row(slices.Concat(o.cells, []string{o.state, o.reason})...)
 		for _, step := range o.steps {
-			t.row(append(slices.Repeat([]string{" "}, len(r.columns)+1), step)...)
+			t.row(append(slices.Repeat([]string{" "}, len(t.columns)-1), step)...)
 		}
 	}
 	t.write(s)

@@ -110,9 +110,7 @@ func restoreAll(ctx context.Context, opts restore.Options, s *screen) error {
 // restoredOutcomes are the attachments, in order by pod.
 func restoredOutcomes(opts restore.Options, report restore.Report) outcomes {
 	restored := outcomes{report: report, complete: report.Complete(), dryRun: opts.DryRun, notes: report.Notes, steps: report.Parents,
-		problems: report.Problems, summary: summary(report, opts.Store.Dir()), columns: []column{
-			{name: "POD"}, {name: "SANDBOX", wide: true}, {name: "INTERFACE", spare: 1}, {name: "PARENT", spare: 2}, {name: "ADDRESS", spare: 3}, {name: "MAC", spare: 4},
-		}}
+		problems: report.Problems, summary: summary(report, opts.Store.Dir()), header: "POD | SANDBOX:wide | INTERFACE:1 | PARENT:2 | ADDRESS:3 | MAC:4"}
 	for _, a := range report.Outcomes {
 		o := outcome{
 			line: outcomeLine(a, ""), name: attachmentName(a.Pod, a.Attachment), state: string(a.State), reason: tableReason(a), detail: a.FullReason(),

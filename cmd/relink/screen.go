@@ -150,9 +150,9 @@ func raw(w io.Writer) io.Writer {
 	return w
 }
 
-// printHeading writes a line that stands out, cut to the width of the terminal.
-func (s *screen) printHeading(format string, args ...any) {
-	fmt.Fprintln(s.raw(), bold.apply(s, s.fitted(format, args...)))
+// printHeading writes a line that stands out.
+func (s *screen) printHeading(text string) {
+	fmt.Fprintln(s.raw(), bold.apply(s, printable.Line(text)))
 }
 
 // printLine writes one line.

@@ -63,7 +63,7 @@ func (p screenPart) write(s *screen, limit int) {
 	if len(p.lines)+len(p.entries) == 0 {
 		return
 	}
-	s.printHeading("%s", p.heading)
+	s.printHeading(p.heading)
 	for _, line := range p.lines {
 		s.printFitted("  %s", line)
 	}
@@ -99,10 +99,10 @@ func (n nodeStatus) writeHead(s *screen) {
 		total += count
 	}
 	if total == 0 && n.Recorded {
-		s.printHeading("nothing is remembered in %s", n.dir)
+		s.printHeading("nothing is remembered in " + n.dir)
 		return
 	}
-	s.printHeading("%s in %s: %s", printable.Count(total, "attachment"), printable.Count(n.Pods, "pod"), n.stateCounts())
+	s.printHeading(s.fitted("%s in %s: %s", printable.Count(total, "attachment"), printable.Count(n.Pods, "pod"), n.stateCounts()))
 }
 
 // stateCounts returns the numbers of attachments by state, first of those that are right.
@@ -115,7 +115,7 @@ func (n nodeStatus) stateCounts() string {
 
 // writeParents writes the devices below the attachments, each one before the devices on it.
 func (n nodeStatus) writeParents(s *screen, limit int) {
-	t := newTable(columns("PARENT", "STATE", "ATTACHMENTS"))
+	t := newTable("PARENT | STATE | ATTACHMENTS")
 	for _, d := range firstN(n.Parents, limit, s) {
 		name := d.Name
 		if d.Below != "" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -15,8 +16,7 @@ type column struct {
 	name string
 	// wide columns are shown only with -o wide.
 	wide bool
-	// spare columns are left out on a narrow terminal, the one with the greatest number first. A column with 0 always
-	// stays.
+	// spare columns are left out on a narrow terminal. A column with 0 always stays.
 	spare int
 }
 
@@ -32,9 +32,15 @@ type cell struct {
 	colour paint
 }
 
-// newTable returns a table with the columns of all groups.
-func newTable(groups ...[]column) *table {
-	t := &table{columns: slices.Concat(groups...)}
+// newTable returns a table with the columns of the header, which has | between them. NAME:wide is shown only with -o wide. NAME:1 and
+// NAME:2 are left out on a narrow terminal, the one with the greatest number first.
+func newTable(header string) *table {
+	t := &table{}
+	for text := range strings.SplitSeq(header, " | ") {
+		name, mark, _ := strings.Cut(text, ":")
+		spare, _ := strconv.Atoi(mark)
+		t.columns = append(t.columns, column{name: name, wide: mark == "wide", spare: spare})
+	}
 	t.row(texts(t.columns, func(c column) string { return c.name })...)
 	return t
 }
@@ -144,24 +150,3 @@ func cut(text string, width int) string {
 	}
 	return string([]rune(text)[:width-len(dots)]) + dots
 }
-
-// columns returns columns that are always shown.
-func columns(names ...string) []column {
-	list := make([]column, len(names))
-	for i, name := range names {
-		list[i].name = name
-	}
-	return list
-}
-
-// wideColumns returns columns that are shown only with -o wide.
-func wideColumns(names ...string) []column {
-	list := columns(names...)
-	for i := range list {
-		list[i].wide = true
-	}
-	return list
-}
-
-// spareColumn returns a column that is left out on a narrow terminal.
-func spareColumn(name string, spare int) []column { return []column{{name: name, spare: spare}} }

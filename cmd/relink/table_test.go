@@ -19,7 +19,7 @@ func written(t *table, colour bool, width int) string {
 }
 
 func pods() *table {
-	t := newTable(columns("POD"), wideColumns("SANDBOX"), spareColumn("MAC", 2), spareColumn("ADDRESS", 1), columns(stateColumn, "WHY"))
+	t := newTable("POD | SANDBOX:wide | MAC:2 | ADDRESS:1 | STATE | WHY")
 	t.row("shop/web-0", "4f1c2ab0d6e91aa", "0a:00:00:00:00:01", "10.3.0.2/24", "as recorded", "")
 	t.row("lab/db", "77d0", "0a:00:00:00:00:02", "10.3.0.3/24", "failed", "the parent eth1 is gone from the host, and nothing was done")
 	return t
@@ -81,7 +81,7 @@ lab/db      0a:00:00:00:00:02  10.3.0.3/24  failed       the parent eth1 is gone
 func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		width := rapid.IntRange(50, 200).Draw(t, "width")
-		table := newTable(columns("POD"), spareColumn("MAC", 1), columns("WHY"))
+		table := newTable("POD | MAC:1 | WHY")
 		for range rapid.IntRange(1, 5).Draw(t, "rows") {
 			table.row(rapid.StringMatching(`[a-z]{0,20}`).Draw(t, "pod"), rapid.StringMatching(`[a-z]{0,40}`).Draw(t, "mac"), rapid.String().Draw(t, "why"))
 		}
@@ -95,7 +95,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 
 // All colours are relink's own. A name that a pod has chosen cannot add any.
 func TestColours(t *testing.T) {
-	table := newTable(columns("POD", stateColumn))
+	table := newTable("POD | STATE")
 	table.row("shop/\x1b[31mweb", "as recorded")
 	table.row("lab/db", "failed")
 	want := "POD                STATE\nshop/\\u001b[31mweb  \x1b[32mas recorded\x1b[0m\nlab/db             \x1b[31mfailed\x1b[0m\n"
