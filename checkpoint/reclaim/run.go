@@ -308,7 +308,7 @@ func (o *GCOutcome) holderProof() string { return o.proof("its sandbox is gone")
 func (p *pass) releaseHolder(ctx context.Context, o *GCOutcome) {
 	s, l := p.storeOf(o), o.Subject.Lease
 	if tryFree(ctx, o, func() error {
-		return s.GiveUp(ctx, lease.Filter{Holders: []lease.SeenHolder{{Address: l.Address, Holder: *o.Subject.Holder}}}, o.holderProof())
+		return s.GiveUp(ctx, []lease.SeenHolder{{Address: l.Address, Holder: *o.Subject.Holder}}, o.holderProof())
 	}) {
 		o.setAddressState(s.Get(ctx, l.Address))
 	}

@@ -84,7 +84,7 @@ func cmdReserved(ts *testscript.TestScript, neg bool, args []string) {
 		Policy: lease.Policy{Sticky: true},
 	})
 	ts.Check(err)
-	ts.Check(store.GiveUp(context.Background(), lease.Filter{Attachment: last}, "released"))
+	ts.Check(store.Release(context.Background(), last))
 	ts.Check(store.SetCluster(context.Background(), "u-here"))
 }
 

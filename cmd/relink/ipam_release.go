@@ -177,7 +177,7 @@ func releaseNamed(ctx context.Context, store *lease.Store, address netip.Addr, h
 	switch {
 	case err != nil:
 	case released.State == lease.Held:
-		err = store.GiveUp(ctx, lease.Filter{Holders: holders}, lease.ByHand)
+		err = store.GiveUp(ctx, holders, lease.ByHand)
 	default:
 		err = store.End(ctx, released, lease.ByHand)
 	}

@@ -203,7 +203,7 @@ func giveUp(ctx context.Context, store *lease.Store, holders []lease.SeenHolder,
 	if len(holders) == 0 {
 		return nil
 	}
-	err := store.GiveUp(ctx, lease.Filter{Holders: holders}, reason)
+	err := store.GiveUp(ctx, holders, reason)
 	if errors.Is(err, lease.ErrHolderChanged) {
 		return nil
 	}

@@ -140,7 +140,7 @@ func (c *contender) store(dir string, r lease.Request) error {
 		return err
 	}
 	del, err := timed(func(s *lease.Store) error {
-		return s.GiveUp(context.Background(), lease.Filter{Attachment: r.Attachment}, "released")
+		return s.Release(context.Background(), r.Attachment)
 	})
 	c.add, c.del = append(c.add, add), append(c.del, del)
 	return err

@@ -34,11 +34,8 @@ func (a *api) clockJumpsBy(t *testing.T, users map[string]user, jump time.Durati
 	r.QueriedPools = r.Pools
 	owned := one.must(t, r)
 	resting := one.must(t, one.request(lease.Policy{}, ""))
-	for _, p := range []struct {
-		given
-		lease.Policy
-	}{{owned, kept}, {resting, lease.Policy{Quarantine: lease.Duration(time.Hour)}}} {
-		if err := one.store.GiveUp(t.Context(), lease.Filter{Attachment: p.key, Policy: p.Policy}, "released"); err != nil {
+	for _, p := range []given{owned, resting} {
+		if err := one.store.Release(t.Context(), p.key); err != nil {
 			t.Fatal(err)
 		}
 	}

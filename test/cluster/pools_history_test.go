@@ -106,7 +106,7 @@ func (b *busy) work(t *testing.T, h *history, over func() bool, faults func()) {
 			faults()
 		case n < 9 && len(pods) > 0:
 			i := rand.IntN(len(pods))
-			b.ends(t, h, pods[i], lease.Policy{})
+			b.ends(t, h, pods[i])
 			pods = slices.Delete(pods, i, i+1)
 		case n < 18 && len(pods) < 12:
 			b.restarts.RLock()
@@ -125,9 +125,9 @@ func (b *busy) work(t *testing.T, h *history, over func() bool, faults func()) {
 	}
 }
 
-func (b *busy) ends(t *testing.T, h *history, p given, policy lease.Policy) {
+func (b *busy) ends(t *testing.T, h *history, p given) {
 	called := time.Now()
-	if err := b.store.GiveUp(t.Context(), lease.Filter{Attachment: p.key, Policy: policy}, "released"); err != nil {
+	if err := b.store.Release(t.Context(), p.key); err != nil {
 		t.Errorf("%s: DEL: %v", b.name, err)
 	}
 	h.record(b.number, handover{p.address, p.key.ContainerID, false}, called)
@@ -166,7 +166,7 @@ func moves(t *testing.T, h *history, all []*busy, owner string, over func() bool
 		if p.address.IsValid() { // Also if the claim has failed.
 			h.record(b.number, handover{p.address, p.key.ContainerID, true}, called)
 			time.Sleep(rand.N(20 * time.Millisecond))
-			b.ends(t, h, p, sticky)
+			b.ends(t, h, p)
 		}
 		if err == nil && b.name != last {
 			if last != "" {

@@ -27,7 +27,7 @@ func (a *api) lateDELs(t *testing.T, users map[string]user) {
 
 func (m *member) delOwned(t *testing.T, p given) {
 	t.Helper()
-	if err := m.store.GiveUp(t.Context(), lease.Filter{Attachment: p.key, Policy: sticky}, "released"); err != nil && !errors.Is(err, lease.ErrNotLeased) {
+	if err := m.store.Release(t.Context(), p.key); err != nil && !errors.Is(err, lease.ErrNotLeased) {
 		t.Fatal(err)
 	}
 }
@@ -62,7 +62,7 @@ func lateOnes(t *testing.T, all []*member, sandboxes []running, state string, no
 				if m == now.on && h.ContainerID == now.pod.key.ContainerID {
 					continue
 				}
-				if err := m.store.GiveUp(t.Context(), lease.Filter{Holders: []lease.SeenHolder{{Address: l.Address, Holder: h}}}, "its attachment is not valid any more"); err != nil {
+				if err := m.store.GiveUp(t.Context(), []lease.SeenHolder{{Address: l.Address, Holder: h}}, "its attachment is not valid any more"); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -143,15 +143,11 @@ func (w *simulation) end() {
 	w.del(p)
 }
 
-// del is the DEL of a pod, with the policy of its network.
+// del is the DEL of a pod.
 func (w *simulation) del(p running) {
 	w.t.Helper()
-	policy := lease.Policy{}
-	if p.owner != "" {
-		policy = sticky
-	}
 	w.note("%s: DEL of %s, which has had %s", p.on.name, p.pod.key.ContainerID, p.pod.address)
-	if err := p.on.store.GiveUp(w.t.Context(), lease.Filter{Attachment: p.pod.key, Policy: policy}, "released"); err != nil {
+	if err := p.on.store.Release(w.t.Context(), p.pod.key); err != nil {
 		w.fatalf("DEL: %v", err)
 	}
 }

@@ -115,7 +115,7 @@ func (m *machine) delByHostLocal(a, id string) {
 func (m *machine) delByRelink(id string) {
 	m.t.Helper()
 	m.end(id)
-	if err := m.store.GiveUp(m.t.Context(), lease.Filter{Attachment: onLan(id, "eth0")}, "released"); err != nil {
+	if err := m.store.Release(m.t.Context(), onLan(id, "eth0")); err != nil {
 		m.t.Fatal(err)
 	}
 	m.forget(id)
@@ -167,7 +167,7 @@ func (m *machine) reclaims() (said []string) {
 			switch j := looked.Judge(l.Address, h, time.Now(), reclaim.OtherHolders(l, h)...); j.Verdict {
 			case sandbox.VerdictAlive:
 			case sandbox.VerdictGone:
-				if err := m.store.GiveUp(m.t.Context(), lease.Filter{Holders: []lease.SeenHolder{{Address: l.Address, Holder: h}}}, "its sandbox is gone: "+j.Reason()); err != nil {
+				if err := m.store.GiveUp(m.t.Context(), []lease.SeenHolder{{Address: l.Address, Holder: h}}, "its sandbox is gone: "+j.Reason()); err != nil {
 					m.t.Error(err)
 				}
 				said = append(said, fmt.Sprint(l.Address, " ", h.ContainerID, " reclaimed"))

@@ -8,11 +8,6 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// Release is the DEL of the attachment.
-func (s *Store) Release(ctx context.Context, a attachment.Key, p Policy) error {
-	return s.GiveUp(ctx, Filter{Attachment: a, Policy: p}, "released")
-}
-
 // ReleaseByHand is what an operator does who has seen the lease and means these holders, or all.
 func (s *Store) ReleaseByHand(ctx context.Context, seen Lease, holders ...Holder) error {
 	if seen.State != Held {
@@ -25,7 +20,7 @@ func (s *Store) ReleaseByHand(ctx context.Context, seen Lease, holders ...Holder
 	for _, h := range holders {
 		meant = append(meant, SeenHolder{seen.Address, h})
 	}
-	return s.GiveUp(ctx, Filter{Holders: meant}, ByHand)
+	return s.GiveUp(ctx, meant, ByHand)
 }
 
 // giveUpWhere has the holders give up that match.
@@ -38,7 +33,7 @@ func (s *Store) giveUpWhere(ctx context.Context, leases []Lease, reason string, 
 			}
 		}
 	}
-	err := s.GiveUp(ctx, Filter{Holders: gone}, reason)
+	err := s.GiveUp(ctx, gone, reason)
 	if errors.Is(err, ErrHolderChanged) {
 		return nil
 	}
@@ -68,5 +63,5 @@ func (s *Store) ReleasePrevious(ctx context.Context, a attachment.Key, isGone fu
 
 // RemoveHolder gives up for one holder.
 func (s *Store) RemoveHolder(ctx context.Context, held Lease, h Holder, reason string) error {
-	return s.GiveUp(ctx, Filter{Holders: []SeenHolder{{held.Address, h}}}, reason)
+	return s.GiveUp(ctx, []SeenHolder{{held.Address, h}}, reason)
 }

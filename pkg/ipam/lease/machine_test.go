@@ -162,13 +162,10 @@ func (m *machine) drawOwners(t *rapid.T, r *Request) {
 }
 
 func (m *machine) del(t *rapid.T) {
-	key, present := drawKey(t), Policy{}
-	if rapid.IntRange(0, 4).Draw(t, "with policy") == 0 {
-		present = drawPolicy(t)
-	}
-	err := m.store.Release(t.Context(), key, present)
+	key := drawKey(t)
+	err := m.store.Release(t.Context(), key)
 	if !m.disk.lacksRoom(t, err, false) {
-		agree(t, "DEL", err, m.model.release(key, present))
+		agree(t, "DEL", err, m.model.release(key))
 	}
 }
 
@@ -264,7 +261,7 @@ func (m *machine) crash(t *rapid.T) {
 	key := drawKey(t)
 	err := m.store.update(t.Context(), func(l *leaseTx) error {
 		if _, err := l.allocate(Request{Attachment: key, Sets: plans[0].sets}); err == nil {
-			err = l.release(Filter{Attachment: drawKey(t), Policy: Policy{}}, "released")
+			err = l.release(drawKey(t))
 			if err != nil && !errors.Is(err, errUnchanged) {
 				t.Fatal(err)
 			}

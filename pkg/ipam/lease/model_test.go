@@ -222,25 +222,14 @@ func isOf(key attachment.Key) func(Holder) bool {
 	return func(h Holder) bool { return h.ContainerID == key.ContainerID && h.IfName == key.IfName }
 }
 
-// release is a DEL. Its configuration may have become sticky since the ADD.
-func (m *model) release(key attachment.Key, present Policy) error {
+// release is a DEL.
+func (m *model) release(key attachment.Key) error {
 	return m.change(func(s *modelState) error {
 		err := errSame
 		for _, a := range everyAddress {
-			l := s.leases[a]
-			i := slices.IndexFunc(l.Holders, isOf(key))
-			if i < 0 {
+			if !slices.ContainsFunc(s.leases[a].Holders, isOf(key)) {
 				continue
 			}
-			l.Holders = slices.Clone(l.Holders)
-			if p := &l.Holders[i].Policy; present.Sticky && !p.Sticky {
-				p.Sticky, p.Retain = true, present.Retain
-				byName := l.Holders[i].Pod.Owner()
-				if l.Owner.Kind == attachment.OwnerPod && l.Owner.UID != "" && byName != (attachment.Owner{}) && len(l.Holders) == 1 {
-					l.Owner = byName
-				}
-			}
-			s.leases[a] = l
 			m.giveUp(s, a, isOf(key))
 			err = nil
 		}

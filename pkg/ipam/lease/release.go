@@ -129,44 +129,48 @@ type SeenHolder struct {
 	Holder  Holder
 }
 
-// Filter says who gives up: an attachment, or holders.
-type Filter struct {
-	// Attachment gives up whatever it holds, and nothing that another one holds, even of the same owner. That is its DEL. The addresses
-	// stay reserved for the owner if its lease says so, or Policy, which is the one in the attachment's configuration now.
-	Attachment attachment.Key
-	Policy     Policy
-	// Holders give up, each only if it still has the address from the same time.
-	Holders []SeenHolder
-}
-
 // ByHand is why an operator gives up an address or ends a reservation, whatever keeps it. It is also why an operator's reservation is there.
 const ByHand = "by hand"
 
 // releasedByHand is why an address that an operator released is in quarantine.
 const releasedByHand = "released by hand"
 
-// GiveUp has those give up their addresses that the filter says. reason is the proof that they are gone, for History. ErrHolderChanged: a holder
+// Release has the attachment give up whatever it holds, and nothing that another one holds, even of the same owner. That is its DEL.
+// ErrNotLeased: there is no store.
+func (s *Store) Release(ctx context.Context, a attachment.Key) error {
+	// A DEL names its sandbox, so it frees nobody else's address. A runtime would repeat one that fails for ever.
+	return s.AllowForeign().change(ctx, func(l *leaseTx) error { return l.release(a) })
+}
+
+func (l *leaseTx) release(a attachment.Key) error {
+	held, err := l.heldBy(a)
+	if err == nil && len(held) == 0 {
+		err = errUnchanged
+	}
+	for _, lease := range held {
+		err = errors.Join(err, l.giveUp(lease, func(h Holder) bool { return h.IsAttachment(a) }, "released"))
+	}
+	return err
+}
+
+// GiveUp has the holders give up their addresses. reason is the proof that they are gone, for History. ErrHolderChanged: a holder
 // has its address no more; ErrNotLeased: an address is free. The other holders give theirs up then, unless it is ByHand. ErrNotLeased also if
 // there is no store.
-func (s *Store) GiveUp(ctx context.Context, f Filter, reason string) error {
-	if f.Attachment != (attachment.Key{}) {
-		// A DEL names its sandbox, so it frees nobody else's address. A runtime would repeat one that fails for ever.
-		return s.AllowForeign().change(ctx, func(l *leaseTx) error { return l.release(f, reason) })
-	}
+func (s *Store) GiveUp(ctx context.Context, holders []SeenHolder, reason string) error {
 	var changed error
 	err := s.change(ctx, func(l *leaseTx) error {
 		if err := l.freeExpired(); err != nil {
 			return err
 		}
 		if reason == ByHand {
-			for _, h := range f.Holders {
+			for _, h := range holders {
 				if _, err := l.leaseOf(h); err != nil {
 					return err
 				}
 			}
 		}
 		count := 0
-		for _, h := range f.Holders {
+		for _, h := range holders {
 			switch err := l.giveUpSeen(h, reason); {
 			case err == nil:
 				count++
@@ -182,18 +186,6 @@ func (s *Store) GiveUp(ctx context.Context, f Filter, reason string) error {
 		return nil
 	})
 	return cmp.Or(err, changed)
-}
-
-func (l *leaseTx) release(f Filter, reason string) error {
-	held, err := l.heldBy(f.Attachment)
-	if err == nil && len(held) == 0 {
-		err = errUnchanged
-	}
-	for _, lease := range held {
-		lease.makeSticky(f.Attachment, f.Policy)
-		err = errors.Join(err, l.giveUp(lease, func(h Holder) bool { return h.IsAttachment(f.Attachment) }, reason))
-	}
-	return err
 }
 
 // giveUpSeen has the holder give up its address, if it still has it.
@@ -212,21 +204,6 @@ func (l *leaseTx) leaseOf(expected SeenHolder) (Lease, error) {
 		err = notAsExpected(lease)
 	}
 	return lease, err
-}
-
-// makeSticky makes the attachment keep the address reserved when it gives it up, if the policy says so.
-func (l *Lease) makeSticky(a attachment.Key, p Policy) {
-	l.Holders = slices.Clone(l.Holders)
-	for i, h := range l.Holders {
-		if !h.IsAttachment(a) || !p.Sticky || h.Policy.Sticky {
-			continue
-		}
-		l.Holders[i].Policy.Sticky, l.Holders[i].Policy.Retain = true, p.Retain
-		// A pod that nothing makes again is its own owner, by its UID. Nobody ever asks for that UID again, but for the name.
-		if o := h.Pod.Owner(); l.Owner.Kind == attachment.OwnerPod && l.Owner.UID != "" && o != (attachment.Owner{}) && len(l.Holders) == 1 {
-			l.Owner = o
-		}
-	}
 }
 
 // End ends a reservation whose owner will not come back, only if the lease is still as the caller has seen it. The address goes into

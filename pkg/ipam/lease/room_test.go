@@ -125,7 +125,7 @@ func TestAllIsGivenUpOnAFullDisk(t *testing.T) {
 	del := func(name string) func(*testing.T, *disk) {
 		return func(t *testing.T, d *disk) {
 			for i := range many {
-				if err := d.store(t).Release(t.Context(), d.sandbox(name, i), Policy{}); err != nil {
+				if err := d.store(t).Release(t.Context(), d.sandbox(name, i)); err != nil {
 					t.Fatalf("DEL %d: %v", i, err)
 				}
 			}
@@ -144,11 +144,6 @@ func TestAllIsGivenUpOnAFullDisk(t *testing.T) {
 	}{
 		"DEL of each, in quarantine": {minute, once, del("c"), Quarantined},
 		"DEL of each, sticky":        {stickyFor(72 * time.Hour), once, del("c"), Reserved},
-		"DEL of each, sticky only by the DEL's configuration": {minute, once, func(t *testing.T, d *disk) {
-			for i := range many {
-				must(t, d.store(t).Release(t.Context(), d.sandbox("c", i), stickyFor(72*time.Hour)))
-			}
-		}, Reserved},
 		"DEL of each of two holders": {sticky, twice, func(t *testing.T, d *disk) {
 			del("c")(t, d)
 			del("next")(t, d)
@@ -245,7 +240,7 @@ func TestAddOnAFullDiskChangesNothing(t *testing.T) {
 func (d *disk) giveAllUp(t *testing.T, pods int) {
 	t.Helper()
 	for i := range pods {
-		must(t, d.store(t).Release(t.Context(), d.sandbox("c", i), Policy{}))
+		must(t, d.store(t).Release(t.Context(), d.sandbox("c", i)))
 	}
 	d.expectVerified(t)
 	all := d.lines(t)

@@ -199,7 +199,7 @@ func (s *testNode) add(owner string) (netip.Addr, attachment.Key) {
 
 func (s *testNode) del(key attachment.Key) {
 	s.t.Helper()
-	s.noError(s.store.GiveUp(s.t.Context(), lease.Filter{Attachment: key}, "released"))
+	s.noError(s.store.Release(s.t.Context(), key))
 }
 
 // recoveryReason says why the pool recovers, "" if it does not.

@@ -110,8 +110,7 @@ func (n member) start(ctx context.Context, container, owner string) {
 
 // end is a DEL.
 func (n member) end(ctx context.Context, container string) error {
-	policy := lease.Policy{Sticky: strings.HasPrefix(container, "of-")}
-	err := n.store.GiveUp(ctx, lease.Filter{Attachment: attachment.Key{Network: network, ContainerID: container, IfName: "eth0"}, Policy: policy}, "released")
+	err := n.store.Release(ctx, attachment.Key{Network: network, ContainerID: container, IfName: "eth0"})
 	if errors.Is(err, lease.ErrNotLeased) {
 		return nil
 	}
