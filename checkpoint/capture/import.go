@@ -21,7 +21,7 @@ import (
 
 // importFile is a file of i40e_net_fix, and what is known of its sandbox.
 type importFile struct {
-	netfix.Candidate
+	netfix.File
 	// built is the interface as the file says that it was built.
 	built     netstate.Interface
 	namespace attachment.Namespace
@@ -35,7 +35,7 @@ type importFile struct {
 // Import writes checkpoints of what i40e_net_fix remembers in the directory. An interface that is there is captured as it is, if its MAC and
 // its addresses prove whose it is. One that is gone is taken from its file, on what the operator says, if nothing speaks against the file.
 func Import(ctx context.Context, opts Options, dir string, parent netfix.ParentSpec) (InterfaceReport, error) {
-	candidates, err := netfix.ReadDir(dir)
+	listed, err := netfix.ReadDir(dir)
 	if err != nil {
 		return InterfaceReport{}, err
 	}
@@ -52,14 +52,17 @@ func Import(ctx context.Context, opts Options, dir string, parent netfix.ParentS
 	if err != nil {
 		return InterfaceReport{}, err
 	}
-	files := make([]importFile, len(candidates))
-	for i, c := range candidates {
-		files[i] = importFile{Candidate: c, built: c.Interface(parents, mtu), bootedAt: booted}
-		if c.Err != nil {
-			continue
+	files := make([]importFile, len(listed))
+	for i, file := range listed {
+		f := importFile{File: file, built: file.Interface(parents, mtu), bootedAt: booted}
+		if f.Err == nil {
+			f.Err = f.built.Validate()
 		}
-		files[i].Err = r.inspector.locate(&files[i])
-		r.inspector.cache = append(r.inspector.cache, cacheEntry{Entry: cnicache.Entry{Attachment: files[i].key(), MAC: c.MAC}, namespace: files[i].namespace.File()})
+		if f.Err == nil {
+			f.Err = r.inspector.locate(&f)
+			r.inspector.cache = append(r.inspector.cache, cacheEntry{Entry: cnicache.Entry{Attachment: f.key(), MAC: f.MAC}, namespace: f.namespace.File()})
+		}
+		files[i] = f
 	}
 	for _, f := range files {
 		f.rivals = rivalsOf(f, files)

@@ -35,11 +35,11 @@ func prefix(text string) netstate.Address {
 // fixFile returns a file that was written at noon on the day of the boot. Its process started an hour earlier.
 func fixFile(change func(*importFile)) importFile {
 	file := netfix.File{
-		Netns: "/proc/1234/ns/net", PodName: "web-0", ContainerID: own, IfName: "eth0", MAC: ownMAC, Result: []byte(`{}`),
+		Netns: "/proc/1234/ns/net", PodName: "web-0", ContainerID: own, IfName: "eth0", MAC: ownMAC, Result: []byte(`{}`), Path: "/fix/0123456789ab", ModTime: noon,
 		Addresses: []netstate.Address{prefix("10.3.0.5/24")},
 		Routes:    []netstate.Route{{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("10.3.0.1"), Table: 254, Protocol: 3, Type: 1}},
 	}
-	f := importFile{Candidate: netfix.Candidate{Path: "/fix/0123456789ab", File: file, ModTime: noon}, namespace: ns(1), bootedAt: noon.Add(-12 * time.Hour), startedAt: noon.Add(-time.Hour)}
+	f := importFile{File: file, namespace: ns(1), bootedAt: noon.Add(-12 * time.Hour), startedAt: noon.Add(-time.Hour)}
 	if change != nil {
 		change(&f)
 	}

@@ -67,7 +67,7 @@ func TestRunsAreLogged(t *testing.T) {
 		"28|1 refused|capture --refresh",
 		"28|failed: default/web eth0 (ID): eth0 is gone from the sandbox: relink restore brings it back",
 		"29|1 kept|forget default/web --yes",
-		"27|nothing was done: --parent is missing: name the device that the pods are on, such as eth0. Of several, such as bond4,eth0, the first that exists is taken|import " + n.conf,
+		"27|nothing was done: invalid --parent \"\": does not exist: name a device that is there|import " + n.conf,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +logged):\n%s", diff)

@@ -1,7 +1,6 @@
 package netfix
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -21,25 +20,18 @@ type ParentSpec struct {
 
 // Resolve returns the chain of parents, the nearest first, and the MTU of the interfaces. The VLAN
 // device may be missing: restore creates it.
-func (b ParentSpec) Resolve(devices netstate.Devices) ([]netstate.Device, int, error) {
-	base, err := b.base(devices)
-	if err != nil {
-		return nil, 0, err
-	}
-	chain, err := devices.Chain(base.Index)
-	if err == nil && b.VLAN != 0 {
-		chain, err = b.addVLAN(devices, base, chain)
+func (b ParentSpec) Resolve(devices netstate.Devices) (chain []netstate.Device, mtu int, err error) {
+	base, _, err := parents.First(devices, b.Devices)
+	if err == nil {
+		err = parents.CheckMember(devices, base)
 	}
 	if err != nil {
+		return nil, 0, fmt.Errorf("invalid --parent %q: %w", strings.Join(b.Devices, ","), err)
+	}
+	if chain, err = b.chain(devices, base); err != nil {
 		return nil, 0, err
 	}
-	for i, p := range chain[:len(chain)-1] {
-		if p.Kind != netstate.KindVLAN {
-			return nil, 0, fmt.Errorf("invalid --parent %q: %s is a %s on %s, and a parent is a VLAN or stacked on nothing",
-				base.Name, p.Name, p.Kind, chain[i+1].Name)
-		}
-	}
-	mtu := b.MTU
+	mtu = b.MTU
 	switch limit := chain[0].MTU; {
 	case mtu == 0:
 		mtu = limit
@@ -50,27 +42,15 @@ func (b ParentSpec) Resolve(devices netstate.Devices) ([]netstate.Device, int, e
 	return netstate.WithIndices(chain, nil), mtu, nil
 }
 
-// base returns the first of the devices that exists.
-func (b ParentSpec) base(devices netstate.Devices) (netstate.LiveDevice, error) {
-	if len(b.Devices) == 0 {
-		return netstate.LiveDevice{}, errors.New("--parent is missing: name the device that the pods are on, such as eth0. Of several, such as bond4,eth0, the first that exists is taken")
+// chain returns the base with what it is on, and the VLAN on it. If the VLAN device exists, it takes that one, whatever its name is.
+func (b ParentSpec) chain(devices netstate.Devices, base netstate.LiveDevice) ([]netstate.Device, error) {
+	chain, err := devices.Chain(base.Index)
+	if err != nil || b.VLAN == 0 {
+		return chain, err
 	}
-	d, missing, err := parents.First(devices, b.Devices)
-	if err != nil {
-		return d, fmt.Errorf("invalid --parent %q: %w", strings.Join(b.Devices, ","), err)
-	}
-	if err := parents.CheckMember(devices, d); err != nil {
-		return d, fmt.Errorf("invalid --parent %q: %w", b.Devices[len(missing)], err)
-	}
-	return d, nil
-}
-
-// addVLAN puts the VLAN on the chain. If the VLAN device exists, it takes that one, whatever its name
-// is.
-func (b ParentSpec) addVLAN(devices netstate.Devices, base netstate.LiveDevice, chain []netstate.Device) ([]netstate.Device, error) {
 	vlan := netstate.VLAN{ID: b.VLAN, Protocol: netstate.Protocol8021Q}
 	if err := vlan.Validate(); err != nil {
-		return nil, fmt.Errorf("invalid --vlan %d: must be between %d and %d, or 0 for none", b.VLAN, netstate.MinVLANID, netstate.MaxVLANID)
+		return nil, fmt.Errorf("invalid --vlan: %w", err)
 	}
 	existing, name, err := parents.PlanVLAN(devices, base, vlan, "")
 	switch {

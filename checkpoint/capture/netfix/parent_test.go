@@ -46,13 +46,12 @@ func TestChoose(t *testing.T) {
 		"a VLAN by another name":   {ParentSpec{Devices: []string{"eth0"}, VLAN: 3}, []netstate.Device{host[3].Device, eth0}, 1500, ""},
 		"a VLAN as the device":     {ParentSpec{Devices: []string{"pods"}}, []netstate.Device{host[3].Device, eth0}, 1500, ""},
 		"a VLAN on that":           {ParentSpec{Devices: []string{"pods"}, VLAN: 7}, []netstate.Device{missing("pods.7", "", 1500, 7), host[3].Device, eth0}, 1500, ""},
-		"none said":                {err: "--parent is missing: name the device that the pods are on, such as eth0. Of several, such as bond4,eth0, the first that exists is taken"},
+		"none said":                {err: `invalid --parent "": does not exist: name a device that is there`},
 		"none there":               {below: ParentSpec{Devices: []string{"bond4", "eth9"}}, err: `invalid --parent "bond4,eth9": none of them exists: name a device that is there`},
 		"one, not there":           {below: ParentSpec{Devices: []string{"bond4"}}, err: `invalid --parent "bond4": does not exist: name a device that is there`},
-		"stacked on another":       {below: ParentSpec{Devices: []string{"mac0"}}, err: `invalid --parent "mac0": mac0 is a macvlan on eth0, and a parent is a VLAN or stacked on nothing`},
-		"a member of a bond":       {below: ParentSpec{Devices: []string{"bond4", "eth1"}}, err: `invalid --parent "eth1": it is a member of bond0 and would take the frames of bond0: name bond0, or take eth1 out of it`},
-		"no VLAN ID":               {below: ParentSpec{Devices: []string{"eth0"}, VLAN: 4095}, err: "invalid --vlan 4095: must be between 1 and 4094, or 0 for none"},
-		"a negative one":           {below: ParentSpec{Devices: []string{"eth0"}, VLAN: -1}, err: "invalid --vlan -1: must be between 1 and 4094, or 0 for none"},
+		"a member of a bond":       {below: ParentSpec{Devices: []string{"bond4", "eth1"}}, err: `invalid --parent "bond4,eth1": it is a member of bond0 and would take the frames of bond0: name bond0, or take eth1 out of it`},
+		"no VLAN ID":               {below: ParentSpec{Devices: []string{"eth0"}, VLAN: 4095}, err: "invalid --vlan: VLAN ID 4095 is not between 1 and 4094"},
+		"a negative one":           {below: ParentSpec{Devices: []string{"eth0"}, VLAN: -1}, err: "invalid --vlan: VLAN ID -1 is not between 1 and 4094"},
 		"another VLAN of the name": {below: ParentSpec{Devices: []string{"eth0"}, VLAN: 4}, err: "invalid --vlan 4: eth0.4 is there but is VLAN 5 on eth0, not VLAN 4 on eth0: make one for this VLAN by hand"},
 		"too long a name": {below: ParentSpec{Devices: []string{"averylongname0"}, VLAN: 3},
 			err: `invalid --vlan 3: the device's name "averylongname0.3" has 16 characters, the kernel allows 15: make one for this VLAN by hand`},
@@ -72,5 +71,15 @@ func TestChoose(t *testing.T) {
 				t.Errorf("MTU %d\n%s", mtu, diff)
 			}
 		})
+	}
+}
+
+func TestAMacvlanIsNoParent(t *testing.T) {
+	chain, mtu, err := ParentSpec{Devices: []string{"mac0"}}.Resolve(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (File{IfName: "eth0", MAC: "02:42:0a:03:00:05"}).Interface(chain, mtu).Validate(); err == nil {
+		t.Error("an interface on a macvlan can be remembered")
 	}
 }
