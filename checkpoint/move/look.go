@@ -89,9 +89,4 @@ func replacementExtent(recorded netstate.Interface) kernel.Extent {
 	return extent
 }
 
-func podName(record checkpoint.Record) string {
-	if record.Pod.Name != "" {
-		return record.Pod.String()
-	}
-	return record.Attachment.ContainerID
-}
+func podName(record checkpoint.Record) string { return record.Pod.Or(record.Attachment.ContainerID) }

@@ -9,9 +9,11 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
+	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // Options of a move.
@@ -45,8 +47,6 @@ type moveRun struct {
 	records   []checkpoint.Record
 	moves     []*job
 	report    UplinkReport
-	// createdVLANs are the VLAN devices that this run has made.
-	createdVLANs []string
 }
 
 // job is the move of one attachment.
@@ -55,8 +55,9 @@ type job struct {
 	// newParents is the new chain of parents, the nearest first. It is empty if the attachment cannot be moved.
 	newParents []netstate.Device
 	// index is the index that the interface asks for, 0 for any.
-	index   int
-	target  *target
+	index int
+	// target is what became of newParents.
+	target  restore.ReadyChain
 	outcome AttachmentOutcome
 	// complete says that the new interface has got everything of the old one. What differs from the record later, the pod has changed.
 	complete bool
@@ -184,11 +185,7 @@ const pollInterval = 100 * time.Millisecond
 
 // poll calls look until nothing is pending, the deadline has passed or ctx has ended. It calls it at least once.
 func poll(ctx context.Context, deadline time.Time, look func() (pending bool)) {
-	for look() && time.Now().Before(deadline) && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(pollInterval):
-		}
+	for look() && time.Now().Before(deadline) && wait.Sleep(ctx, pollInterval) {
 	}
 }
 
@@ -229,13 +226,9 @@ func (r *moveRun) execute(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		r.report.Interrupted = true
-		r.removeCreatedVLANs()
-	case r.DryRun:
-	case !r.canProceed():
-		r.removeCreatedVLANs()
+	case r.DryRun, !r.canProceed():
 	default:
 		if err := r.writeJournal(); err != nil {
-			r.removeCreatedVLANs()
 			return err
 		}
 		r.moveSandboxes(ctx)
@@ -260,36 +253,6 @@ func (r *moveRun) jobsThat(match func(*job) bool) (jobs []*job) {
 		}
 	}
 	return jobs
-}
-
-// removeCreatedVLANs is for a run that moves nothing. It removes the VLAN devices that this run has made, unless somebody uses them
-// by now.
-func (r *moveRun) removeCreatedVLANs() {
-	devices, err := r.host.Devices()
-	if err != nil {
-		return
-	}
-	for _, name := range slices.Backward(r.createdVLANs) {
-		device, ok := devices.ByName(name)
-		if !ok || slices.ContainsFunc(devices, func(d netstate.LiveDevice) bool { return d.ParentIndex == device.Index }) {
-			continue
-		}
-		if used, err := r.host.HasAddresses(device.Index); err != nil || used {
-			continue
-		}
-		if err := r.host.Delete(name); err != nil && !errors.Is(err, kernel.ErrNoDevice) {
-			r.report.Problems = append(r.report.Problems, fmt.Sprintf("%s was made and cannot be removed: %v", name, err))
-		}
-	}
-	r.createdVLANs = nil
-}
-
-// chainKey returns a key that is different for each chain of parents.
-func chainKey(chain []netstate.Device) (key string) {
-	for _, d := range chain {
-		key += fmt.Sprintf("%s %s %d %+v\n", d.Kind, d.Name, d.MTU, d.VLAN)
-	}
-	return key
 }
 
 // sameParents says that both chains have devices of the same names.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,68 +15,49 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// target is a chain of parents that attachments move to.
-type target struct {
-	chain []netstate.Device
-	restore.ReadyChain
-	jobs []*job
-}
-
 // prepareTargets makes the new parents ready, and checks that the pods can reach their gateways there.
 func (r *moveRun) prepareTargets(ctx context.Context) error {
-	targets := groupByTarget(r.jobsThat((*job).isMovable))
+	jobs := r.jobsThat((*job).isMovable)
 	deadline := time.Now().Add(r.Wait)
 	var err error
 	poll(ctx, deadline, func() (pending bool) {
-		pending, err = r.prepareParents(ctx, targets)
+		pending, err = r.prepareParents(ctx, jobs)
 		return err == nil && pending && !r.DryRun
 	})
 	if err != nil {
 		return err
 	}
-	for _, t := range targets {
-		if t.Problem != nil {
-			t.refuse(t.Problem.Reason)
+	byParent := map[int][]*job{}
+	for _, j := range jobs {
+		if problem := j.target.Problem; problem != nil {
+			j.refuse(problem.Reason)
 			continue
 		}
-		r.checkGateways(ctx, t, deadline)
+		byParent[j.target.Parent.Index] = append(byParent[j.target.Parent.Index], j)
+	}
+	for _, index := range slices.Sorted(maps.Keys(byParent)) {
+		if err := r.checkGateways(ctx, byParent[index], deadline); err != nil {
+			for _, j := range byParent[index] {
+				j.refuse(printable.Joined(err))
+			}
+		}
 	}
 	return nil
 }
 
-// groupByTarget returns the chains that the jobs go to, each once.
-func groupByTarget(jobs []*job) (targets []*target) {
-	byKey := map[string]*target{}
-	for _, j := range jobs {
-		key := chainKey(j.newParents)
-		if byKey[key] == nil {
-			byKey[key] = &target{chain: j.newParents}
-			targets = append(targets, byKey[key])
-		}
-		j.target = byKey[key]
-		j.target.jobs = append(j.target.jobs, j)
-	}
-	return targets
-}
-
-// prepareParents makes the chains ready. waiting says that a missing device may still appear.
-func (r *moveRun) prepareParents(ctx context.Context, targets []*target) (waiting bool, err error) {
+// prepareParents makes the new parents ready. waiting says that a missing device may still appear.
+func (r *moveRun) prepareParents(ctx context.Context, jobs []*job) (waiting bool, err error) {
 	var chains [][]netstate.Device
-	for _, t := range targets {
-		chains = append(chains, t.chain)
+	for _, j := range jobs {
+		chains = append(chains, j.newParents)
 	}
 	ready, steps, err := restore.ReadyParents(ctx, r.Store, r.host, r.records, chains, r.DryRun)
 	if err != nil {
 		return false, err
 	}
-	for i, t := range targets {
-		t.ReadyChain = ready[i]
-		waiting = waiting || t.Problem != nil && t.Problem.Transient
-	}
-	for _, s := range steps {
-		if s.Action == restore.CreateVLAN && s.Error == "" && !r.DryRun {
-			r.createdVLANs = append(r.createdVLANs, s.Device)
-		}
+	for i, j := range jobs {
+		j.target = ready[i]
+		waiting = waiting || j.target.Problem != nil && j.target.Problem.Transient
 	}
 	r.report.Steps = append(r.report.Steps, steps...)
 	if !r.DryRun {
@@ -84,23 +66,18 @@ func (r *moveRun) prepareParents(ctx context.Context, targets []*target) (waitin
 	return waiting, err
 }
 
-func (t *target) refuse(reason string) {
-	for _, j := range t.jobs {
-		j.refuse(reason)
-	}
-}
-
-// checkGateways refuses attachments whose gateway does not answer on the target before the deadline.
-func (r *moveRun) checkGateways(ctx context.Context, t *target, deadline time.Time) {
-	if t.Parent.Index <= 0 {
-		r.report.Notes = append(r.report.Notes, fmt.Sprintf("%s is not there yet: nobody has asked whether the gateways answer on it", t.Parent.Name))
-		return
+// checkGateways refuses those of the attachments, which move to one parent, whose gateway does not answer there before the deadline.
+func (r *moveRun) checkGateways(ctx context.Context, jobs []*job, deadline time.Time) error {
+	parent := jobs[0].target.Parent
+	if parent.Index <= 0 {
+		r.report.Notes = append(r.report.Notes, fmt.Sprintf("%s is not there yet: nobody has asked whether the gateways answer on it", parent.Name))
+		return nil
 	}
 	var ask []netip.Addr
-	for _, j := range t.jobs {
+	for _, j := range jobs {
 		gateways := gatewaysOf(j.record.Interface)
 		if len(gateways) == 0 && !r.NoProbe {
-			r.report.Notes = append(r.report.Notes, fmt.Sprintf("no gateway of %s is known: nobody has asked whether one answers on %s", podName(j.record), t.Parent.Name))
+			r.report.Notes = append(r.report.Notes, fmt.Sprintf("no gateway of %s is known: nobody has asked whether one answers on %s", podName(j.record), parent.Name))
 		}
 		for _, g := range gateways {
 			if !r.NoProbe && !slices.Contains(ask, g) {
@@ -108,18 +85,18 @@ func (r *moveRun) checkGateways(ctx context.Context, t *target, deadline time.Ti
 			}
 		}
 	}
-	unanswered, err := r.probeUnanswered(ctx, t.Parent.Index, ask, deadline)
+	unanswered, err := r.probeUnanswered(ctx, parent.Index, ask, deadline)
 	if err != nil {
-		t.refuse(printable.Joined(err))
-		return
+		return err
 	}
-	for _, j := range t.jobs {
+	for _, j := range jobs {
 		for _, g := range gatewaysOf(j.record.Interface) {
 			if slices.Contains(unanswered, g) {
-				j.refuse(fmt.Sprintf("its gateway %s does not answer on %s: look whether the switch's port carries the VLAN", g, t.Parent.Name))
+				j.refuse(fmt.Sprintf("its gateway %s does not answer on %s: look whether the switch's port carries the VLAN", g, parent.Name))
 			}
 		}
 	}
+	return nil
 }
 
 // probeOptions asks twice before probeUnanswered checks the deadline. Some hosts answer only the second question.
