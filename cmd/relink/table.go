@@ -68,6 +68,9 @@ const stateColumn = "STATE"
 // gap is the space between two columns.
 const gap = "  "
 
+// maxPadded is the width of a column above which it is not aligned: a pod can have thousands of addresses, and all rows would be as long.
+const maxPadded = 200
+
 // isEmpty says that the table has only the names of its columns.
 func (t *table) isEmpty() bool { return len(t.rows) == 1 }
 
@@ -90,7 +93,8 @@ func (t *table) write(s *screen) {
 			if n == len(shown)-1 {
 				text = cut(text, width-offset)
 			}
-			line += cells[i].colour.apply(s, text) + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text)) + gap
+			padding := min(widths[i], maxPadded) - utf8.RuneCountInString(text)
+			line += cells[i].colour.apply(s, text) + strings.Repeat(" ", max(padding, 0)) + gap
 			offset += widths[i] + len(gap)
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")

@@ -77,6 +77,17 @@ lab/db      0a:00:00:00:00:02  10.3.0.3/24  failed       the parent eth1 is gone
 	}
 }
 
+func TestALongCellMakesNoOtherRowLong(t *testing.T) {
+	table := newTable(columns("POD", "ADDRESS", stateColumn))
+	table.row("shop/web-0", strings.Repeat("10.3.0.2/24,", 4096), "as recorded")
+	table.row("lab/db", "10.3.0.3/24", "failed")
+	for _, line := range strings.SplitAfter(written(table, false, 0), "\n") {
+		if !strings.HasPrefix(line, "shop/web-0") && len(line) > 300 {
+			t.Errorf("%d bytes: %s", len(line), strings.Join(strings.Fields(line), " "))
+		}
+	}
+}
+
 // No line is wider than the terminal if the terminal has room for the columns that always stay.
 func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
