@@ -78,7 +78,7 @@ lab/db      0a:00:00:00:00:02  10.3.0.3/24  failed       the parent eth1 is gone
 }
 
 func TestALongCellMakesNoOtherRowLong(t *testing.T) {
-	table := newTable(columns("POD", "ADDRESS", stateColumn))
+	table := newTable("POD | ADDRESS | STATE")
 	table.row("shop/web-0", strings.Repeat("10.3.0.2/24,", 4096), "as recorded")
 	table.row("lab/db", "10.3.0.3/24", "failed")
 	for _, line := range strings.SplitAfter(written(table, false, 0), "\n") {
