@@ -25,7 +25,8 @@
 //
 // # Netlink
 //
-// The messages are made with the structures and constants of github.com/vishvananda/netlink. Its functions that talk to
+// The messages are made with the structures and constants of github.com/vishvananda/netlink, and
+// namespaces are entered with github.com/vishvananda/netns. The functions of the former that talk to
 // the kernel are not used, for these reasons:
 //
 //   - They send one request at a time, each with a system call and an answer of its own. A restore

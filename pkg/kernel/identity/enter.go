@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netns"
 
 	"github.com/relink-cni/relink/pkg/kernel/internal/privilege"
 )
@@ -19,12 +19,12 @@ func Inside(fd int, path string, f func() error) error {
 		return fmt.Errorf("open own namespace: %w", err)
 	}
 	runtime.LockOSThread()
-	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+	if err := netns.Set(netns.NsHandle(fd)); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("enter namespace %s: %w", path, privilege.Explain(err, "CAP_SYS_ADMIN"))
 	}
 	err = f()
-	if leaveErr := unix.Setns(process, unix.CLONE_NEWNET); leaveErr != nil {
+	if leaveErr := netns.Set(netns.NsHandle(process)); leaveErr != nil {
 		// The thread stays locked. The runtime ends it together with its goroutine, so nothing else
 		// runs in the wrong namespace.
 		return errors.Join(err, fmt.Errorf("leave namespace %s: %w", path, leaveErr))
@@ -43,10 +43,10 @@ func ProcessNamespace() (fd int, err error) {
 	if open := processFD.Load(); open != 0 {
 		return int(open), nil
 	}
-	fd, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err == nil && !processFD.CompareAndSwap(0, int64(fd)) {
-		_ = unix.Close(fd) // Another thread was faster.
-		fd = int(processFD.Load())
+	own, err := netns.GetFromPath("/proc/thread-self/ns/net") // netns.Get names a thread that can do something else by then.
+	if err == nil && !processFD.CompareAndSwap(0, int64(own)) {
+		_ = own.Close() // Another thread was faster.
+		return int(processFD.Load()), nil
 	}
-	return fd, err
+	return int(own), err
 }
