@@ -47,6 +47,8 @@ type moveRun struct {
 	records   []checkpoint.Record
 	moves     []*job
 	report    UplinkReport
+	// createdVLANs are the VLAN devices that this run has made.
+	createdVLANs []string
 }
 
 // job is the move of one attachment.
@@ -226,9 +228,13 @@ func (r *moveRun) execute(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		r.report.Interrupted = true
-	case r.DryRun, !r.canProceed():
+		r.removeCreatedVLANs()
+	case r.DryRun:
+	case !r.canProceed():
+		r.removeCreatedVLANs()
 	default:
 		if err := r.writeJournal(); err != nil {
+			r.removeCreatedVLANs()
 			return err
 		}
 		r.moveSandboxes(ctx)
@@ -253,6 +259,27 @@ func (r *moveRun) jobsThat(match func(*job) bool) (jobs []*job) {
 		}
 	}
 	return jobs
+}
+
+// removeCreatedVLANs is for a run that moves nothing. It removes the VLAN devices that this run has made, unless somebody uses them
+// by now: a VLAN device on a port that later becomes a bond's takes the bond's frames.
+func (r *moveRun) removeCreatedVLANs() {
+	devices, err := r.host.Devices()
+	if err != nil {
+		return
+	}
+	for _, name := range slices.Backward(r.createdVLANs) {
+		device, ok := devices.ByName(name)
+		if !ok || slices.ContainsFunc(devices, func(d netstate.LiveDevice) bool { return d.ParentIndex == device.Index }) {
+			continue
+		}
+		if used, err := r.host.HasAddresses(device.Index); err != nil || used {
+			continue
+		}
+		if err := r.host.Delete(name); err != nil && !errors.Is(err, kernel.ErrNoDevice) {
+			r.report.Problems = append(r.report.Problems, fmt.Sprintf("%s was made and cannot be removed: %v", name, err))
+		}
+	}
 }
 
 // sameParents says that both chains have devices of the same names.

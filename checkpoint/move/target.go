@@ -59,6 +59,11 @@ func (r *moveRun) prepareParents(ctx context.Context, jobs []*job) (waiting bool
 		j.target = ready[i]
 		waiting = waiting || j.target.Problem != nil && j.target.Problem.Transient
 	}
+	for _, s := range steps {
+		if s.Action == restore.CreateVLAN && s.Error == "" && !r.DryRun {
+			r.createdVLANs = append(r.createdVLANs, s.Device)
+		}
+	}
 	r.report.Steps = append(r.report.Steps, steps...)
 	if !r.DryRun {
 		r.devices, err = r.host.Devices()
