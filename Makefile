@@ -127,7 +127,7 @@ test-machine:
 
 # What reads hostile input. Its seeds are a part of test-units.
 FUZZED := FuzzDecode=./checkpoint FuzzParse=./checkpoint/capture/netfix FuzzMacvlan=./checkpoint/attach/netconf FuzzVLAN=./checkpoint/attach/netconf FuzzHostAccess=./checkpoint/attach/netconf FuzzRead=./checkpoint/validate \
-	FuzzParse=./pkg/ipam FuzzDecodeLease=./pkg/ipam/lease FuzzParseHostLocal=./pkg/ipam/hostlocal FuzzParseWhereabouts=./pkg/ipam/whereabouts FuzzParseProbeAnswer=./pkg/kernel/internal/wire \
+	FuzzParse=./pkg/ipam FuzzDecodeLease=./pkg/ipam/lease FuzzParseHostLocal=./pkg/ipam/hostlocal FuzzParseWhereabouts=./pkg/ipam/whereabouts FuzzParseClaim=./pkg/kernel/internal/wire \
 	FuzzEachAttribute=./pkg/kernel/internal/rtnl FuzzParseAnswer=./pkg/kernel
 
 test-fuzz:  ## FUZZSECONDS each, at least

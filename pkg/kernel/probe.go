@@ -66,17 +66,12 @@ func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr
 	if err := n.socket.Run(setUp(index, link.name)); err != nil {
 		return nil, noCarrier(err) // A VLAN device cannot go up while its parent is down.
 	}
-	nonce := make([]byte, wire.NonceLen)
-	_, _ = rand.Read(nonce) // It never fails.
-	q := questions{
-		addresses: addresses,
-		ask: func(a netip.Addr) []byte {
-			return wire.Solicitation(link.mac, unspecified(familyOf(a)).Addr(), a, nonce)
-		},
-		parse: func(frame []byte) (wire.Claim, bool) { return wire.ParseProbeAnswer(frame, link.mac, nonce) },
+	pr := prober{namespace: n, link: link}
+	for _, a := range addresses {
+		pr.solicitations = append(pr.solicitations, Solicitation{unspecified(familyOf(a)).Addr(), a})
 	}
-	conflicts, err = n.ask(ctx, link, q, p, carrierLimit)
-	if err != nil {
+	_, _ = rand.Read(pr.nonce[:]) // It never fails.
+	if conflicts, err = pr.run(ctx, p, carrierLimit); err != nil {
 		err = fmt.Errorf("probe on %s: %w", link.name, err)
 	}
 	return conflicts, errors.Join(err, n.socket.Run(setDown(index, link.name)))
@@ -114,33 +109,56 @@ func noCarrier(err error) error {
 	return err
 }
 
-// questions are addresses to ask for, with the frame that asks for one, and what reads an answer.
-type questions struct {
-	addresses []netip.Addr
-	ask       func(netip.Addr) []byte
-	parse     func(frame []byte) (wire.Claim, bool)
+// prober asks for addresses and listens for answers.
+type prober struct {
+	namespace     *Namespace
+	link          *link
+	solicitations []Solicitation
+	nonce         [wire.NonceLen]byte
+	// answersOnly passes over the probes of other hosts.
+	answersOnly bool
+	// sockets are a packet socket for the IPv6 addresses and one for the others, as far as there are any.
+	sockets map[bool]int
+	// answers has the MAC of another host for each address. It is empty if nobody has answered for
+	// the address.
+	answers    map[netip.Addr]string
+	unanswered int // How many addresses have no MAC in answers.
 }
 
-// ask asks on a device that is up, or comes up within the limit.
-func (n *Namespace) ask(ctx context.Context, link *link, q questions, p ProbeOptions, limit time.Duration) ([]Conflict, error) {
-	pr, err := n.newProber(link, q)
-	if err != nil {
+// run asks on a device that is up, or comes up within the limit. It returns what was heard.
+func (pr *prober) run(ctx context.Context, p ProbeOptions, limit time.Duration) ([]Conflict, error) {
+	defer func() {
+		for _, fd := range pr.sockets {
+			closeLater(fd)
+		}
+	}()
+	if err := pr.open(); err != nil {
 		return nil, err
 	}
-	defer pr.close()
-	if err := n.awaitCarrier(ctx, link.index, limit); err != nil {
+	if err := pr.awaitCarrier(ctx, limit); err != nil {
 		return nil, err
 	}
 	failpoint.Here("before probing")
-	err = pr.run(ctx, p, func() error { return n.awaitCarrier(ctx, link.index, 0) })
+	err := pr.ask(ctx, p)
 	failpoint.Here("after probing")
 	return pr.conflicts(), err
 }
 
+// conflicts returns what was heard, in the order of the addresses.
+func (pr *prober) conflicts() (conflicts []Conflict) {
+	for _, s := range pr.solicitations {
+		c := Conflict{Address: s.Target, MAC: pr.answers[s.Target]}
+		if c.MAC != "" && !slices.Contains(conflicts, c) {
+			conflicts = append(conflicts, c)
+		}
+	}
+	return conflicts
+}
+
 // awaitCarrier waits until the device can send. It returns ErrNoCarrier after the limit.
-func (n *Namespace) awaitCarrier(ctx context.Context, index int, limit time.Duration) error {
+func (pr *prober) awaitCarrier(ctx context.Context, limit time.Duration) error {
 	for deadline := time.Now().Add(limit); ; {
-		link, err := n.linkByIndex(index)
+		link, err := pr.namespace.linkByIndex(pr.link.index)
 		switch {
 		case err != nil:
 			return err
@@ -157,78 +175,46 @@ func (n *Namespace) awaitCarrier(ctx context.Context, index int, limit time.Dura
 	}
 }
 
-// prober sends probes and listens for answers.
-type prober struct {
-	questions
-	// sockets are a packet socket for the IPv6 addresses and one for the others, as far as there are any.
-	sockets map[bool]int
-	// answers has the MAC of another host for each address. It is empty if nobody has answered for
-	// the address.
-	answers    map[netip.Addr]string
-	unanswered int // How many addresses have no MAC in answers.
-}
-
-// newProber returns a prober, which listens from now on. The caller closes it.
-func (n *Namespace) newProber(link *link, q questions) (pr *prober, err error) {
-	pr = &prober{questions: q, sockets: map[bool]int{}, answers: map[netip.Addr]string{}}
+// open opens the sockets, which listen from now on.
+func (pr *prober) open() (err error) {
+	pr.sockets, pr.answers = map[bool]int{}, map[netip.Addr]string{}
 	// The answers to duplicate address detection go to all nodes.
 	groups := []net.HardwareAddr{wire.AllNodesMAC}
-	for _, a := range q.addresses {
-		pr.answers[a] = ""
-		if a.Is6() {
-			groups = append(groups, wire.SolicitedNodeMAC(a))
+	for _, s := range pr.solicitations {
+		pr.answers[s.Target] = ""
+		if s.Target.Is6() {
+			groups = append(groups, wire.SolicitedNodeMAC(s.Target))
 		}
 	}
 	pr.unanswered = len(pr.answers)
-	if slices.ContainsFunc(q.addresses, netip.Addr.Is4) {
-		err = pr.listenOn(n, false, link.index, unix.ETH_P_ARP, wire.ARPFilter, nil)
+	if len(groups) <= len(pr.solicitations) { // One of them is an IPv4 address.
+		err = pr.listenOn(false, unix.ETH_P_ARP, wire.ARPFilter, nil)
 	}
 	if err == nil && len(groups) > 1 {
-		err = pr.listenOn(n, true, link.index, unix.ETH_P_IPV6, wire.NeighbourFilter, groups)
+		err = pr.listenOn(true, unix.ETH_P_IPV6, wire.NeighbourFilter, groups)
 	}
-	if err != nil {
-		pr.close()
-	}
-	return pr, err
+	return err
 }
 
-func (pr *prober) close() {
-	for _, fd := range pr.sockets {
-		closeLater(fd)
-	}
-}
-
-// conflicts returns what was heard, in the order of the addresses.
-func (pr *prober) conflicts() []Conflict {
-	var conflicts []Conflict
-	for _, a := range pr.addresses {
-		c := Conflict{Address: a, MAC: pr.answers[a]}
-		if c.MAC != "" && !slices.Contains(conflicts, c) {
-			conflicts = append(conflicts, c)
-		}
-	}
-	return conflicts
-}
-
-// run sends the probes and waits, as long as connected returns no error. When it returns,
+// ask sends the probes and waits, as long as the device has carrier. When it returns,
 // everything that came until then has been read.
-func (pr *prober) run(ctx context.Context, p ProbeOptions, connected func() error) error {
+func (pr *prober) ask(ctx context.Context, p ProbeOptions) error {
 	sent := map[netip.Addr]bool{}
 	for range p.Count {
-		if err := pr.send(sent, connected); err != nil {
+		if err := pr.send(ctx, sent); err != nil {
 			return err
 		}
 		if err := pr.listen(ctx, time.Now().Add(p.Wait)); err != nil || pr.unanswered == 0 {
 			return err
 		}
 		// Without carrier nothing fails. The kernel drops what is sent, and nobody answers.
-		if err := connected(); err != nil {
+		if err := pr.awaitCarrier(ctx, 0); err != nil {
 			return err
 		}
 	}
-	for _, a := range pr.addresses {
-		if !sent[a] {
-			return fmt.Errorf("no probe for %s could be sent: %w", a, unix.ENOBUFS)
+	for _, s := range pr.solicitations {
+		if !sent[s.Target] {
+			return fmt.Errorf("no probe for %s could be sent: %w", s.Target, unix.ENOBUFS)
 		}
 	}
 	return nil
@@ -237,16 +223,17 @@ func (pr *prober) run(ctx context.Context, p ProbeOptions, connected func() erro
 // send sends a probe for each address. It sends one for an address with a conflict too, because
 // another host that probes for it must hear of it. It notes in sent for which addresses a probe got
 // out: a busy parent drops some.
-func (pr *prober) send(sent map[netip.Addr]bool, connected func() error) error {
-	for _, a := range pr.addresses {
-		_, err := unix.Write(pr.sockets[a.Is6()], pr.ask(a))
-		if (errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EAGAIN)) && connected() == nil {
+func (pr *prober) send(ctx context.Context, sent map[netip.Addr]bool) error {
+	for _, s := range pr.solicitations {
+		frame := wire.Solicitation(pr.link.mac, s.Source, s.Target, pr.nonce[:])
+		_, err := unix.Write(pr.sockets[s.Target.Is6()], frame)
+		if (errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EAGAIN)) && pr.awaitCarrier(ctx, 0) == nil {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("send a probe for %s: %w", a, noCarrier(err))
+			return fmt.Errorf("send a probe for %s: %w", s.Target, noCarrier(err))
 		}
-		sent[a] = true
+		sent[s.Target] = true
 	}
 	return nil
 }
@@ -298,8 +285,8 @@ func (pr *prober) drain(fd int) error {
 const maxQueued = 512
 
 func (pr *prober) handleFrame(frame []byte) {
-	claim, ok := pr.parse(frame)
-	if !ok {
+	claim, ok := wire.ParseClaim(frame, pr.link.mac, pr.nonce[:])
+	if !ok || pr.answersOnly && !claim.Answer {
 		return
 	}
 	if mac, asked := pr.answers[claim.Address]; asked && mac == "" {
@@ -311,23 +298,23 @@ func (pr *prober) handleFrame(frame []byte) {
 // listenOn opens a packet socket for one family. It gets the frames of the protocol on the device that pass the filter, and are for the host
 // or for the groups. The switches on the way do not learn of the groups (as MLD would tell them). If they track groups, the probes of
 // other hosts do not arrive. Answers do arrive, because they go to all nodes.
-func (pr *prober) listenOn(n *Namespace, ipv6 bool, index int, protocol uint16, filter []bpf.Instruction, groups []net.HardwareAddr) error {
+func (pr *prober) listenOn(ipv6 bool, protocol uint16, filter []bpf.Instruction, groups []net.HardwareAddr) error {
 	// Protocol 0: no frame comes before the socket is bound, and has its filter.
-	fd, err := n.openSocket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK)
+	fd, err := pr.namespace.openSocket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK)
 	if err != nil {
 		return err
 	}
 	pr.sockets[ipv6] = fd
 	errs := []error{attachFilter(fd, filter)}
 	for _, group := range groups {
-		m := &unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group))}
+		m := &unix.PacketMreq{Ifindex: int32(pr.link.index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group))}
 		copy(m.Address[:], group)
 		errs = append(errs, unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, m))
 	}
 	onWire := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol))
-	errs = append(errs, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: onWire, Ifindex: index}))
+	errs = append(errs, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: onWire, Ifindex: pr.link.index}))
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("packet socket in %s: %w", n.Path(), err)
+		return fmt.Errorf("packet socket in %s: %w", pr.namespace.Path(), err)
 	}
 	return nil
 }

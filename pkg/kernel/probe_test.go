@@ -156,7 +156,7 @@ func TestProbeLeavesADeviceToBeConfigured(t *testing.T) {
 		}
 		files = open
 	}
-	if err := w.sandbox.Configure(index, want, ConfigureOptions{Rebuild: true}); err != nil {
+	if err := w.sandbox.Configure(index, want, true); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range in {
@@ -244,8 +244,8 @@ func newHost(t *testing.T, w *fixture, answer func(probe []byte) [][]byte) {
 			if err != nil || from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING {
 				continue
 			}
-			// ParseProbeAnswer knows a probe, because another prober would hear it.
-			if _, ok := wire.ParseProbeAnswer(buf[:size], nil, nil); !ok || !bytes.Equal(buf[6:12], probeMAC) {
+			// ParseClaim knows a probe, because another prober would hear it.
+			if _, ok := wire.ParseClaim(buf[:size], nil, nil); !ok || !bytes.Equal(buf[6:12], probeMAC) {
 				continue
 			}
 			for _, frame := range answer(bytes.Clone(buf[:size])) {
@@ -345,7 +345,7 @@ func TestProbeSendsAsManyAsItIsToldTo(t *testing.T) {
 	s.await(t, "the end", func(frame []byte) bool { return bytes.Equal(frame, end) })
 	sent := map[netip.Addr]int{}
 	for _, frame := range s.seen {
-		claim, ok := wire.ParseProbeAnswer(frame, nil, nil)
+		claim, ok := wire.ParseClaim(frame, nil, nil)
 		if _, asked := sent[claim.Address]; ok && (asked || slices.Contains(in, claim.Address)) {
 			sent[claim.Address]++
 		}
@@ -367,9 +367,9 @@ func TestProbeCountsAnAnswerThatIsReadLate(t *testing.T) {
 		}
 	}
 	pr := &prober{
-		questions: questions{addresses: in, parse: func(frame []byte) (wire.Claim, bool) { return wire.ParseProbeAnswer(frame, probeMAC, probeNonce) }},
-		sockets:   map[bool]int{false: fds[1]},
-		answers:   map[netip.Addr]string{in[0]: "", in[1]: ""}, unanswered: 2,
+		link: &link{mac: probeMAC}, solicitations: []Solicitation{{Target: in[0]}, {Target: in[1]}},
+		sockets: map[bool]int{false: fds[1]},
+		answers: map[netip.Addr]string{in[0]: "", in[1]: ""}, unanswered: 2,
 	}
 	if err := pr.listen(t.Context(), time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)

@@ -4,8 +4,8 @@
 //
 //   - Announcement tells the neighbours which MAC an address is at. Tagged gives a frame a VLAN tag.
 //   - Solicitation asks which MAC an address is at, as a host does before it sends to a neighbour, or
-//     whether another host has the address. ParseSolicited and ParseProbeAnswer read what comes back.
-//     What they read is from strangers: no frame makes them fail, and what is malformed says nothing.
+//     whether another host has the address. ParseClaim reads what comes back.
+//     What it reads is from strangers: no frame makes it fail, and what is malformed says nothing.
 //   - ARPFilter and NeighbourFilter are programs for the kernel. They keep all frames away from a
 //     probing socket that cannot answer a probe.
 package wire

@@ -15,7 +15,7 @@ var ARPFilter = forThisHost([]bpf.Instruction{bpf.RetConstant{Val: AnswerLen}})
 
 // NeighbourFilter is a socket filter for a packet socket of ETH_P_IPV6. It passes the
 // neighbour solicitations and advertisements that are for this host. It does not look
-// behind extension headers, as ParseProbeAnswer does not.
+// behind extension headers, as ParseClaim does not.
 var NeighbourFilter = forThisHost([]bpf.Instruction{
 	bpf.LoadAbsolute{Off: ethernetLen + 6, Size: 1}, // The next header.
 	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: 4},

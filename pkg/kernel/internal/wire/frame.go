@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/binary"
 	"net"
 	"net/netip"
@@ -147,25 +146,4 @@ func Solicitation(mac net.HardwareAddr, source, target netip.Addr, nonce []byte)
 		ns = append(append(ns, sourceMACOption, 1), mac...)
 	}
 	return icmpv6(mac, source, solicitedNode(target), ns)
-}
-
-// ParseSolicited returns what a host says in an answer to a Solicitation. mac is that of the host which
-// asks: a frame from there is no answer. A probe or a question of another host is none either, although
-// it names an address. The MAC of the claim is a part of the frame.
-func ParseSolicited(frame []byte, mac net.HardwareAddr) (_ Claim, ok bool) {
-	if len(frame) < ethernetLen || bytes.Equal(frame[6:12], mac) {
-		return Claim{}, false
-	}
-	switch payload := frame[ethernetLen:]; binary.BigEndian.Uint16(frame[12:]) {
-	case unix.ETH_P_ARP:
-		if len(payload) < arpLen || binary.BigEndian.Uint16(payload[6:]) != arpReplyOp {
-			return Claim{}, false
-		}
-	case unix.ETH_P_IPV6:
-		if _, _, message := parseICMPv6(payload); message == nil || message[0] != neighbourAdvertisement {
-			return Claim{}, false
-		}
-	}
-	// No probe has the nonce that is empty.
-	return ParseProbeAnswer(frame, mac, nil)
 }

@@ -17,86 +17,77 @@ const NonceLen = 6
 type Claim struct {
 	Address netip.Addr
 	MAC     net.HardwareAddr
+	// Answer says that it is an answer, and no probe or question of the host.
+	Answer bool
 }
 
-// ParseProbeAnswer returns what another host claims in the Ethernet frame. mac and nonce are those
-// of the prober. A frame from that MAC claims nothing, and a probe with that nonce claims nothing:
+// ParseClaim returns what another host claims in the Ethernet frame. mac and nonce are those
+// of the host that asks. A frame from that MAC claims nothing, and a probe with that nonce claims nothing:
 // it is the own probe, which came back. A malformed frame claims nothing either. The MAC of the
 // claim is a part of the frame.
-func ParseProbeAnswer(frame []byte, mac net.HardwareAddr, nonce []byte) (_ Claim, ok bool) {
-	if len(frame) < ethernetLen {
-		return Claim{}, false
+func ParseClaim(frame []byte, mac net.HardwareAddr, nonce []byte) (c Claim, ok bool) {
+	if len(frame) < ethernetLen || bytes.Equal(frame[6:12], mac) {
+		return c, false
 	}
-	sender := net.HardwareAddr(frame[6:12])
-	if bytes.Equal(sender, mac) {
-		return Claim{}, false
-	}
-	var claimed netip.Addr
 	switch payload := frame[ethernetLen:]; binary.BigEndian.Uint16(frame[12:]) {
 	case unix.ETH_P_ARP:
-		claimed, sender = parseARP(payload)
+		c = parseARP(payload)
 	case unix.ETH_P_IPV6:
-		claimed, sender = parseNeighbourMessage(payload, sender, nonce)
+		c = parseNeighbourMessage(payload, frame[6:12], nonce)
 	}
-	if !claimed.IsValid() || bytes.Equal(sender, mac) {
-		return Claim{}, false
-	}
-	return Claim{Address: claimed, MAC: sender}, true
+	return c, c.Address.IsValid() && !bytes.Equal(c.MAC, mac)
 }
 
 // parseARP returns the address that the sender of an ARP packet has or probes for (RFC 5227,
 // section 2.1.1), and its MAC. The address is invalid if the packet is no such one.
-func parseARP(packet []byte) (netip.Addr, net.HardwareAddr) {
+func parseARP(packet []byte) (c Claim) {
 	if len(packet) < arpLen || !bytes.HasPrefix(packet, arpPrefix) {
-		return netip.Addr{}, nil
+		return c
 	}
 	op := binary.BigEndian.Uint16(packet[6:])
-	mac := net.HardwareAddr(packet[8:14])
+	c.MAC, c.Answer = packet[8:14], op == arpReplyOp
 	sender, target := netip.AddrFrom4([4]byte(packet[14:18])), netip.AddrFrom4([4]byte(packet[24:28]))
 	switch {
 	case op != arpRequestOp && op != arpReplyOp:
-		return netip.Addr{}, nil
 	case !sender.IsUnspecified():
-		return sender, mac
+		c.Address = sender
 	case op == arpRequestOp && !target.IsUnspecified():
-		return target, mac
+		c.Address = target
 	}
-	return netip.Addr{}, nil
+	return c
 }
 
 // parseNeighbourMessage returns the target of a neighbour advertisement, or of the solicitation of
 // another host's duplicate address detection (RFC 4862, sections 5.4.3 and 5.4.4). It also returns
 // the MAC of the target. If the packet does not have it, that is the MAC of the sender. The address
 // is invalid if the packet is no such message, or breaks a rule of RFC 4861, section 7.1.
-func parseNeighbourMessage(packet []byte, sender net.HardwareAddr, nonce []byte) (netip.Addr, net.HardwareAddr) {
+func parseNeighbourMessage(packet []byte, sender net.HardwareAddr, nonce []byte) (c Claim) {
 	source, destination, message := parseICMPv6(packet)
 	if message == nil {
-		return netip.Addr{}, nil
+		return c
 	}
 	target := netip.AddrFrom16([16]byte(message[8:24]))
 	options, ok := parseOptions(message[neighbourLen:])
 	if !ok || target.IsMulticast() || target.IsUnspecified() {
-		return netip.Addr{}, nil
+		return c
 	}
-	switch message[0] {
-	case neighbourAdvertisement:
-		if solicited := message[4]&0x40 != 0; solicited && destination.IsMulticast() {
-			return netip.Addr{}, nil
+	c.MAC, c.Answer = sender, message[0] == neighbourAdvertisement
+	if c.Answer {
+		if mac := options[targetMACOption]; len(mac) == len(sender) {
+			c.MAC = mac
 		}
-		if mac, ok := options[targetMACOption]; ok && len(mac) == len(sender) {
-			sender = mac
+		if solicited := message[4]&0x40 != 0; !solicited || !destination.IsMulticast() {
+			c.Address = target
 		}
-		return target, sender
-	case neighbourSolicitation:
-		_, hasSource := options[sourceMACOption]
-		looped := bytes.Equal(options[nonceOption], nonce)
-		// A solicitation with a source comes from a host that looks for the owner of the address.
-		if !source.IsUnspecified() || destination != solicitedNode(target) || hasSource || looped {
-			return netip.Addr{}, nil
-		}
-		return target, sender
+		return c
 	}
-	return netip.Addr{}, nil
+	_, hasSource := options[sourceMACOption]
+	looped := bytes.Equal(options[nonceOption], nonce)
+	// A solicitation with a source comes from a host that looks for the owner of the address.
+	if message[0] == neighbourSolicitation && source.IsUnspecified() && destination == solicitedNode(target) && !hasSource && !looped {
+		c.Address = target
+	}
+	return c
 }
 
 // parseICMPv6 returns the addresses and the message of an IPv6 packet. The message is nil unless it
