@@ -118,7 +118,7 @@ func (n *node) attachTo(t testing.TB, netns, parent, ifName string, i int) pod {
 	if ifName != "eth0" {
 		want.Routes = nil
 	}
-	if _, err := kernel.Build(host, sandbox, must(host.Index(parent))(t), want, kernel.ConfigureOptions{Rebuild: true}); err != nil {
+	if _, err := kernel.Build(host, sandbox, must(host.Index(parent))(t), want); err != nil {
 		t.Fatal(err)
 	}
 	p := pod{key: attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("c%d", i), IfName: ifName}, netns: netns}

@@ -276,7 +276,7 @@ func (a *addition) configure(result *current.Result, rebuild bool) error {
 			return err
 		}
 	}
-	if err := a.sandbox.Configure(a.index, want, kernel.ConfigureOptions{Rebuild: rebuild}); err != nil {
+	if err := a.sandbox.Configure(a.index, want, rebuild); err != nil {
 		return err
 	}
 	if cniplugin.HasIPv6Gateway(result) {

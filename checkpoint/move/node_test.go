@@ -66,7 +66,7 @@ func (n *node) attach(t *testing.T, i int, name string, link netstate.Link) {
 		}
 		want.Settings = map[string]string{"ipv4/arp_notify": "1", "ipv6/keep_addr_on_down": "1", "ipv6/ndisc_notify": "1"}
 	}
-	if _, err := kernel.Build(n.host, sandbox, must(n.host.Index("lan0"))(t), want, kernel.ConfigureOptions{Rebuild: true}); err != nil {
+	if _, err := kernel.Build(n.host, sandbox, must(n.host.Index("lan0"))(t), want); err != nil {
 		t.Fatal(err)
 	}
 	n.saveCheckpoint(t, i, name)

@@ -44,9 +44,6 @@ type target struct {
 	built kernel.Built
 }
 
-// rebuildOptions says that the record has the whole state of an interface that is made.
-var rebuildOptions = kernel.ConfigureOptions{Rebuild: true}
-
 // apply carries out steps that batchSteps has grouped.
 func (t *target) apply(steps ...Step) (err error) {
 	switch s := steps[0]; s.Action {
@@ -57,10 +54,10 @@ func (t *target) apply(steps ...Step) (err error) {
 	case Enslave:
 		return t.namespace.Enslave(t.index, t.related)
 	case Create:
-		t.built, err = kernel.Build(t.parentAt, t.namespace, t.related, *t.wanted, rebuildOptions)
+		t.built, err = kernel.Build(t.parentAt, t.namespace, t.related, *t.wanted)
 		return err
 	case MoveNIC:
-		return kernel.MoveNIC(t.parentAt, t.namespace, t.related, *t.wanted, rebuildOptions)
+		return kernel.MoveNIC(t.parentAt, t.namespace, t.related, *t.wanted)
 	case SetMTU, RaiseMTU:
 		return t.namespace.SetMTU(t.index, s.Device, s.MTU)
 	case SetUp:

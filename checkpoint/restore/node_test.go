@@ -50,7 +50,7 @@ func (p *liveSandbox) attach(t *testing.T, name string, n int) {
 		Routes: []netstate.Route{{Destination: netip.MustParsePrefix(fmt.Sprintf("10.10%d.0.0/16", n)), Gateway: netip.MustParseAddr(fmt.Sprintf("10.%d.0.1", n)), Table: 254, Protocol: 3, Type: 1}},
 	}
 	index := must(host.Index("lan0"))(t)
-	if _, err := kernel.Build(host, sandbox, index, want, kernel.ConfigureOptions{Rebuild: true}); err != nil {
+	if _, err := kernel.Build(host, sandbox, index, want); err != nil {
 		t.Fatal(err)
 	}
 	p.save(t, name, name)

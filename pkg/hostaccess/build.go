@@ -68,7 +68,7 @@ func (p Pod) configure(node Node) error {
 }
 
 func configureEnd(ns *kernel.Namespace, index int, want netstate.Interface) error {
-	if err := withoutIPv6(ns.Configure(index, want, kernel.ConfigureOptions{})); err != nil {
+	if err := withoutIPv6(ns.Configure(index, want, false)); err != nil {
 		return fmt.Errorf("%s: %w", want.Link.Name, err)
 	}
 	return nil
@@ -219,7 +219,7 @@ func ClearRules(sandbox *kernel.Namespace) error {
 
 // returnPolicyRules are the rules of preserveSource in the sandbox, whatever their mark is.
 func returnPolicyRules(sandbox *kernel.Namespace) ([]netstate.Rule, error) {
-	rules, err := sandbox.Rules()
+	rules, _, err := sandbox.Rules()
 	return slices.DeleteFunc(rules, func(r netstate.Rule) bool {
 		return r.Priority != Priority || r.Table != Table || r.Protocol != podProtocol
 	}), err

@@ -121,7 +121,7 @@ func (s *hostState) readAddressing(host *kernel.Namespace) (err error) {
 	if s.routes, err = host.TableRoutes(Table, nil); err != nil {
 		return err
 	}
-	if s.rules, err = host.Rules(); err != nil {
+	if s.rules, _, err = host.Rules(); err != nil {
 		return err
 	}
 	s.localAddresses, err = host.LocalAddresses()

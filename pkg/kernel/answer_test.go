@@ -121,7 +121,7 @@ var cuts = []string{"IPv4 addresses", "IPv6 addresses", "routes with metrics", "
 // A reader reads a cut answer, or one with a wrong length, or returns an error. It never panics.
 func TestAnswersThatAreCutOff(t *testing.T) {
 	w := newFixture(t)
-	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}, ConfigureOptions{Rebuild: true})
+	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}, true)
 	fresh.Run(t, w.path, "ip link add other type bridge; ip link set other up; tc qdisc add dev eth0 ingress; "+
 		"tc filter add dev eth0 parent ffff: protocol all prio 1 u32 match u32 0 0 flowid 1:1 action mirred egress redirect dev other")
 	for _, name := range cuts {

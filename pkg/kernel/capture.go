@@ -143,27 +143,6 @@ func limit[T any](c *capture, list []T, label string) []T {
 	return list
 }
 
-// limitAddresses is limit for each family. It keeps the oldest addresses. The kernel lists the
-// newest IPv6 address first.
-func (c *capture) limitAddresses(addresses []netstate.Address) []netstate.Address {
-	if len(addresses) <= maxKept {
-		return addresses
-	}
-	ipv4, ipv6 := byFamily(addresses)
-	ipv6 = slices.Clone(ipv6)
-	slices.Reverse(ipv6)
-	ipv4, ipv6 = limit(c, ipv4, familyName(false)+" addresses"), limit(c, ipv6, familyName(true)+" addresses")
-	slices.Reverse(ipv6)
-	return slices.Concat(ipv4, ipv6)
-}
-
-func familyName(ipv6 bool) string {
-	if ipv6 {
-		return "IPv6"
-	}
-	return "IPv4"
-}
-
 // parents reads the chain of devices below the link. A NIC has none.
 func (c *capture) parents() (err error) {
 	if c.captured.Link.Kind == netstate.KindNIC {
@@ -206,7 +185,9 @@ func (c *capture) readCarried() error {
 	if err != nil {
 		return err
 	}
-	c.captured.Addresses = c.limitAddresses(addresses)
+	ipv4, ipv6 := byFamily(addresses)
+	ipv6 = inListOrder(limit(c, inListOrder(ipv6), "IPv6 addresses")) // The oldest stay.
+	c.captured.Addresses = slices.Concat(limit(c, ipv4, "IPv4 addresses"), ipv6)
 	pending, err := c.sandbox.pendingRoutes(c.link.index, addresses)
 	if err != nil {
 		return err
@@ -225,27 +206,15 @@ func (c *capture) readCarried() error {
 	if c.link.xdp != 0 {
 		c.note("its XDP program")
 	}
-	c.altNames()
+	if names := c.link.altNames; len(names) > 0 && c.captured.Link.Kind != netstate.KindNIC { // To a NIC, udev gives them again.
+		c.note(fmt.Sprintf("its alternative names: %d, such as %q", len(names), names[0]))
+	}
 	for _, read := range []func() error{c.settings, c.rules, c.neighbours, c.qdiscs} {
 		if err := read(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// altNames notes the alternative names of the link. It passes over a NIC, to which udev gives them again.
-func (c *capture) altNames() {
-	if c.captured.Link.Kind == netstate.KindNIC {
-		return
-	}
-	names := c.link.altNames
-	for _, name := range names[:min(len(names), maxNotes)] {
-		c.note(fmt.Sprintf("its alternative name %q", name))
-	}
-	if rest := len(names) - maxNotes; rest > 0 {
-		c.note(fmt.Sprintf("more alternative names: %d", rest))
-	}
 }
 
 // markWithoutRoute marks the addresses for whose prefix the kernel has no route any more. kernels
@@ -282,7 +251,7 @@ func (c *capture) rules() error {
 	if !c.extent.Rules {
 		return nil
 	}
-	rules, notes, err := c.sandbox.rules()
+	rules, notes, err := c.sandbox.Rules()
 	c.captured.Rules = limit(c, netstate.Concerning(c.captured, rules), "rules")
 	c.note(notes...)
 	return err

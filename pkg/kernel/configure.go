@@ -3,10 +3,8 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -14,22 +12,11 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// ConfigureOptions are the options of Build and Configure.
-type ConfigureOptions struct {
-	// Rebuild says that the interface had all this before. Its IPv6 addresses are then usable at
-	// once, without duplicate address detection. Its routes of one slot stand in the order that
-	// they had. Without Rebuild, each new route stands before its equals, as with the reference
-	// plugins. The kernel announces no address of a rebuilt interface: it would broadcast on the
-	// interface, which costs time for each macvlan on the parent. The caller announces the
-	// addresses instead.
-	Rebuild bool
-}
-
-// Build makes the interface as it is described. It is Create and Configure in one. parentAt,
+// Build makes the interface as it was before. It is Create and Configure with rebuild in one. parentAt,
 // parentIndex and the errors are those of Create.
-func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (Built, error) {
-	if parentAt != sandbox && createsInTarget() && isPlain(want, opts) {
-		built, err := buildAtOnce(parentAt, sandbox, parentIndex, want, opts)
+func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface) (Built, error) {
+	if parentAt != sandbox && createsInTarget() && isPlain(want) {
+		built, err := buildAtOnce(parentAt, sandbox, parentIndex, want)
 		if built.Index != 0 || !isTaken(err) {
 			return built, err
 		}
@@ -39,19 +26,19 @@ func Build(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interfac
 	if err != nil {
 		return Built{}, err
 	}
-	return Built{Index: index}, sandbox.Configure(index, want, opts)
+	return Built{Index: index}, sandbox.Configure(index, want, true)
 }
 
 // buildAtOnce makes the interface up at once, and sends the rest as soon as the kernel has made it.
 // If Built has an index, the interface is there, whatever else failed.
-func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface, opts ConfigureOptions) (built Built, err error) {
+func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.Interface) (built Built, err error) {
 	index := want.Link.Index
 	create := newLink(want.Link, parentIndex, index, want.Link.Name, unix.IFF_UP)
 	if err := addParentNSID(create, parentAt, sandbox); err != nil {
 		return built, err
 	}
-	after, err := sandbox.afterUp(index, want, opts.Rebuild)
-	_, late := settingsInOrder(want.Settings, opts)
+	after, err := sandbox.afterUp(index, want, true)
+	_, notify := divideSettings(index, want.Settings)
 	look := getLink("read device "+want.Link.Name, index, "")
 	look.Take = func(payload []byte) (err error) {
 		built.link, err = parseLink(payload)
@@ -59,7 +46,7 @@ func buildAtOnce(parentAt, sandbox *Namespace, parentIndex int, want netstate.In
 	}
 	// The setting goes before the addresses. If a kill leaves an interface without the setting, it
 	// has no address either, and no capture remembers it.
-	rest := slices.Concat(arpNotifyRequest(index, late), addAddresses(index, want.Addresses, opts.Rebuild), after, []rtnl.Message{look})
+	rest := slices.Concat(notify, addAddresses(index, want.Addresses, true), after, []rtnl.Message{look})
 	outcomes, failed := sandbox.socket.RunAfter(create, rest...)
 	if failed != nil {
 		return Built{}, failed
@@ -79,48 +66,42 @@ type Built struct {
 
 // isPlain says that the interface can be made up at once, because nothing has to be done to it
 // while it is down.
-func isPlain(want netstate.Interface, opts ConfigureOptions) bool {
-	early, _ := settingsInOrder(want.Settings, opts)
-	return want.Link.Index != 0 && want.Link.Up && len(early) == 0 && want.Master == nil &&
+func isPlain(want netstate.Interface) bool {
+	files, _ := divideSettings(0, want.Settings)
+	return want.Link.Index != 0 && want.Link.Up && len(files) == 0 && want.Master == nil &&
 		want.Link.LinkFlags == netstate.LinkFlags{} && want.Link.Alias == "" && !isPassthru(want.Link)
-}
-
-// settingsInOrder returns the settings to write before the interface goes up, and those to write
-// afterwards. Of a rebuilt interface, the setting by which the kernel announces addresses comes
-// afterwards: the kernel then announces none.
-func settingsInOrder(settings map[string]string, opts ConfigureOptions) (early, late map[string]string) {
-	value, ok := settings[arpNotify]
-	if _, err := strconv.Atoi(value); !opts.Rebuild || !ok || err != nil {
-		return settings, nil
-	}
-	early = maps.Clone(settings)
-	delete(early, arpNotify)
-	return early, map[string]string{arpNotify: value}
 }
 
 // Configure gives the new interface of that index its settings, its master and its addresses, sets
 // it up, and adds its routes, rules, neighbours and qdiscs. It goes on after a failure, and returns
 // all errors.
-func (n *Namespace) Configure(index int, want netstate.Interface, opts ConfigureOptions) error {
-	early, late := settingsInOrder(want.Settings, opts)
-	r := requests{err: n.writeSettings(want.Link.Name, early)}
+//
+// rebuild says that the interface had all this before. Its IPv6 addresses are then usable at
+// once, without duplicate address detection. Its routes of one slot stand in the order that
+// they had. Without rebuild, each new route stands before its equals, as with the reference
+// plugins. The kernel announces no address of a rebuilt interface: it would broadcast on the
+// interface, which costs time for each macvlan on the parent. The caller announces the
+// addresses instead.
+func (n *Namespace) Configure(index int, want netstate.Interface, rebuild bool) error {
+	files, notify := divideSettings(index, want.Settings)
+	r := requests{err: n.writeSettings(want.Link.Name, files)}
 	if hasAttributes(want.Link) {
 		r.add(setAttributes(index, want.Link), nil)
 	}
 	if want.Master != nil {
 		r.addAll(n.enslave(index, *want.Master))
 	}
-	addresses := addAddresses(index, want.Addresses, opts.Rebuild)
-	if !opts.Rebuild {
-		// The kernel announces them when the interface goes up, if a setting tells it to.
+	addresses := append(notify, addAddresses(index, want.Addresses, rebuild)...)
+	if !rebuild {
+		// The kernel announces them when the interface goes up, if the setting tells it to.
 		r.addAll(addresses, nil)
 		addresses = nil
 	}
 	if want.Link.Up {
 		r.add(setUpAs(index, want.Link), nil)
 	}
-	r.addAll(slices.Concat(arpNotifyRequest(index, late), addresses), nil)
-	r.addAll(n.afterUp(index, want, opts.Rebuild))
+	r.addAll(addresses, nil)
+	r.addAll(n.afterUp(index, want, rebuild))
 	return r.runOn(n)
 }
 

@@ -47,12 +47,16 @@ func everything() netstate.Interface {
 }
 
 // build makes the interface in the sandbox.
-func (w *fixture) build(t *testing.T, want netstate.Interface, opts ConfigureOptions) {
+func (w *fixture) build(t *testing.T, want netstate.Interface, rebuild bool) {
 	t.Helper()
-	built, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, opts)
-	if err != nil {
-		t.Fatal(err)
+	if !rebuild {
+		index := must(Create(w.host, w.sandbox, w.index(t, "lan0"), want.Link))(t)
+		if err := w.sandbox.Configure(index, want, false); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
+	built := must(Build(w.host, w.sandbox, w.index(t, "lan0"), want))(t)
 	// The kernel told the same during the build as it tells now.
 	if built.link == nil {
 		return
@@ -67,7 +71,7 @@ func (w *fixture) build(t *testing.T, want netstate.Interface, opts ConfigureOpt
 func TestWhatIsBuiltIsCapturedAsItWasDescribed(t *testing.T) {
 	w := newFixture(t)
 	want := everything()
-	w.build(t, want, ConfigureOptions{Rebuild: true})
+	w.build(t, want, true)
 	got := w.capture(t, "eth0")
 	if diffs := netstate.Diff(want, got); len(diffs) > 0 {
 		t.Errorf("differs: %v", diffs)
@@ -105,12 +109,12 @@ func TestWhatIsCapturedCanBeBuilt(t *testing.T) { eachWay(t, whatIsCapturedCanBe
 
 func whatIsCapturedCanBeBuilt(t *testing.T) {
 	w := newFixture(t)
-	w.build(t, everything(), ConfigureOptions{Rebuild: true})
+	w.build(t, everything(), true)
 	first := w.capture(t, "eth0")
 	if err := w.sandbox.Delete("eth0"); err != nil {
 		t.Fatal(err)
 	}
-	w.build(t, first, ConfigureOptions{Rebuild: true})
+	w.build(t, first, true)
 	if diffs := netstate.Diff(first, w.capture(t, "eth0")); len(diffs) > 0 {
 		t.Errorf("differs: %v", diffs)
 	}
@@ -119,7 +123,7 @@ func whatIsCapturedCanBeBuilt(t *testing.T) {
 func TestKnownIPv6AddressesAreUsableAtOnce(t *testing.T) {
 	w := newFixture(t)
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
-	w.build(t, i, ConfigureOptions{Rebuild: true})
+	w.build(t, i, true)
 	if out := fresh.IP(t, w.path, "-6 addr show dev eth0 scope global tentative"); out != "" {
 		t.Errorf("tentative: %s", out)
 	}
@@ -128,7 +132,7 @@ func TestKnownIPv6AddressesAreUsableAtOnce(t *testing.T) {
 func TestSettleWaitsForAddresses(t *testing.T) {
 	w := newFixture(t)
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
-	w.build(t, i, ConfigureOptions{})
+	w.build(t, i, false)
 	if err := w.sandbox.WaitForDAD("eth0", 0); err == nil || !strings.Contains(err.Error(), "still tentative") {
 		t.Errorf("without time: error %v", err)
 	}
@@ -144,7 +148,7 @@ func TestSettleSeesAnAddressThatAnotherHostHas(t *testing.T) {
 	w := newFixture(t)
 	fresh.IP(t, "", "addr add fd00:3::2/64 dev lan1 nodad")
 	i := netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("fd00:3::2/64")}}}
-	w.build(t, i, ConfigureOptions{})
+	w.build(t, i, false)
 	if err := w.sandbox.WaitForDAD("eth0", 10*time.Second); err == nil || !strings.Contains(err.Error(), "another host") {
 		t.Errorf("error %v", err)
 	}
@@ -155,7 +159,7 @@ func TestAllFailuresOfAConfigurationAreReported(t *testing.T) {
 	i := everything()
 	i.Routes[1].Gateway, i.Routes[2].Gateway = addr("198.18.0.1"), addr("198.18.0.2")
 	index := must(Create(w.host, w.sandbox, w.index(t, "lan0"), i.Link))(t)
-	err := w.sandbox.Configure(index, i, ConfigureOptions{Rebuild: true})
+	err := w.sandbox.Configure(index, i, true)
 	if err == nil || !strings.Contains(err.Error(), "add route 192.168.7.0/24 via 198.18.0.1") ||
 		!strings.Contains(err.Error(), "add route 172.16.0.0/12 via 198.18.0.2") {
 		t.Errorf("error %v", err)
@@ -168,7 +172,7 @@ func TestAllFailuresOfAConfigurationAreReported(t *testing.T) {
 func TestAddRouteTakesThePlaceOfAWrongOneOnly(t *testing.T) {
 	w := newFixture(t)
 	i := everything()
-	w.build(t, i, ConfigureOptions{Rebuild: true})
+	w.build(t, i, true)
 	fresh.IP(t, w.path, "route replace default via 10.3.0.77")
 	if err := w.sandbox.AddRoutes(must(w.sandbox.Index("eth0"))(t), i.Routes[:1], i); err != nil {
 		t.Fatal(err)
@@ -205,7 +209,7 @@ func TestKnownAddressesAreNotAnnouncedByTheKernel(t *testing.T) {
 			Settings:  map[string]string{"ipv4/arp_notify": "1", "ipv4/rp_filter": "2"},
 			Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24"), Label: "eth0"}},
 		}
-		w.build(t, i, ConfigureOptions{Rebuild: true})
+		w.build(t, i, true)
 		if diffs := netstate.Diff(i, must(Capture(w.host, w.sandbox, must(w.host.Devices())(t), "eth0", ExtentOf(i)))(t)); len(diffs) > 0 {
 			t.Errorf("differs: %v", diffs)
 		}
@@ -230,7 +234,7 @@ func TestConfigureWithAMACThatIsNone(t *testing.T) {
 	i.Link.Macvlan.Mode = "passthru"
 	index := must(Create(w.host, w.sandbox, w.index(t, "lan0"), i.Link))(t)
 	i.Link.MAC = "none"
-	if err := w.sandbox.Configure(index, i, ConfigureOptions{Rebuild: true}); err == nil || !strings.Contains(err.Error(), "set eth0 up: ") {
+	if err := w.sandbox.Configure(index, i, true); err == nil || !strings.Contains(err.Error(), "set eth0 up: ") {
 		t.Errorf("error %v", err)
 	}
 	if out := fresh.IP(t, w.path, "-o addr show dev eth0"); !strings.Contains(out, "10.3.0.2/24") {

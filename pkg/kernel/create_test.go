@@ -226,7 +226,7 @@ func buildWithAThousandRoutes(t *testing.T) {
 		to := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(100 + i>>8), byte(i), 0}), 24)
 		want.Routes = append(want.Routes, netstate.Route{Destination: to, Gateway: addr("10.3.0.1"), Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST})
 	}
-	if _, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{}); err != nil {
+	if _, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.capture(t, "eth0"); len(got.Routes) != count {

@@ -32,7 +32,7 @@ func Example() {
 		},
 		Addresses: []netstate.Address{{Prefix: netip.MustParsePrefix("10.3.0.2/24")}},
 	}
-	if _, err := kernel.Build(host, host, parent, want, kernel.ConfigureOptions{}); err != nil {
+	if _, err := kernel.Build(host, host, parent, want); err != nil {
 		log.Fatal(err)
 	}
 	devices, err := host.Devices()
@@ -47,7 +47,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	// It comes back with its index, too.
-	if _, err := kernel.Build(host, host, parent, recorded, kernel.ConfigureOptions{Rebuild: true}); err != nil {
+	if _, err := kernel.Build(host, host, parent, recorded); err != nil {
 		log.Fatal(err)
 	}
 	again, err := kernel.Capture(host, host, devices, "eth0", kernel.CheckpointExtent)

@@ -92,7 +92,7 @@ func aLifetimeComesBack(t *testing.T) {
 	if err := w.sandbox.Delete("eth0"); err != nil {
 		t.Fatal(err)
 	}
-	w.build(t, captured, ConfigureOptions{Rebuild: true})
+	w.build(t, captured, true)
 	w.checkLeases(t, before, time.Since(began))
 	if diffs := netstate.Diff(captured, w.capture(t, "eth0")); len(diffs) > 0 {
 		t.Errorf("differs: %v", diffs)
@@ -140,7 +140,7 @@ func TestAnExpiredAddressDoesNotComeBack(t *testing.T) { eachWay(t, anExpiredAdd
 
 func anExpiredAddressDoesNotComeBack(t *testing.T) {
 	w := newFixture(t)
-	w.build(t, netstate.Interface{Link: bridge("eth0")}, ConfigureOptions{Rebuild: true})
+	w.build(t, netstate.Interface{Link: bridge("eth0")}, true)
 	fresh.Run(t, w.path, `set -e
 		ip addr add 10.4.0.7/24 dev eth0 valid_lft 2 preferred_lft 1
 		ip addr add fd00:4::7/64 dev eth0 nodad valid_lft 2 preferred_lft 1
@@ -162,7 +162,7 @@ func anExpiredAddressDoesNotComeBack(t *testing.T) {
 	if err := w.sandbox.Delete("eth0"); err != nil {
 		t.Fatal(err)
 	}
-	w.build(t, wanted, ConfigureOptions{Rebuild: true})
+	w.build(t, wanted, true)
 	if built := w.capture(t, "eth0"); len(built.Addresses)+len(built.Routes) > 0 {
 		t.Errorf("built with %v and %v", built.Addresses, built.Routes)
 	}

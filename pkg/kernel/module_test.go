@@ -41,7 +41,7 @@ func TestCreateNamesTheModuleThatIsMissing(t *testing.T) {
 			return w.host.CreateBond(netstate.Device{Kind: netstate.KindBond, Name: "bond4", Bond: &netstate.Bond{Mode: "active-backup"}}, 0)
 		},
 		"ipvlan": func() error {
-			_, err := Build(w.host, w.sandbox, parent, ipvlan, ConfigureOptions{Rebuild: true})
+			_, err := Build(w.host, w.sandbox, parent, ipvlan)
 			return err
 		},
 	} {

@@ -13,7 +13,7 @@ import (
 // that is described. It gets the described index if that is free there. MoveNIC refuses a NIC that
 // has a master or addresses of its own, and a VF (VFError). It returns ErrExists if the sandbox has a device of that
 // name.
-func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts ConfigureOptions) error {
+func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface) error {
 	device, err := host.linkByIndex(nic)
 	if err != nil {
 		return fmt.Errorf("move to %s: %w", sandbox.Path(), err)
@@ -36,7 +36,7 @@ func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface, opts Co
 	if err != nil {
 		return err
 	}
-	return sandbox.Configure(index, want, opts)
+	return sandbox.Configure(index, want, true)
 }
 
 // errDeviceInUse says that a device has another use: it has a master, or addresses of its own.

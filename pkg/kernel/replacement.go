@@ -52,23 +52,15 @@ func BuildReplacement(parentAt, sandbox *Namespace, parentIndex, old int, want n
 }
 
 // prepare does to the new interface what can be done before it takes the place of the old one.
-func (r *Replacement) prepare() error {
-	early, _ := settingsInOrder(r.want.Settings, rebuildOptions)
-	link := r.want.Link
-	link.Name = r.temporary
-	messages := requests{err: r.sandbox.writeSettings(r.temporary, early)}
-	if hasAttributes(link) {
-		messages.add(setAttributes(r.New, link), nil)
+func (r *Replacement) prepare() (err error) {
+	early := netstate.Interface{Link: r.want.Link}
+	early.Link.Name, early.Link.Up = r.temporary, false
+	early.Settings, _ = divideSettings(r.New, r.want.Settings)
+	if !early.Link.SharesMAC() { // With another MAC it gets another link-local address.
+		early.Addresses, err = r.sandbox.linkLocal(r.Old)
 	}
-	if !link.SharesMAC() { // With another MAC it gets another link-local address.
-		addresses, err := r.sandbox.linkLocal(r.Old)
-		messages.addAll(addAddresses(r.New, addresses, true), err)
-	}
-	return messages.runOn(r.sandbox)
+	return errors.Join(err, r.sandbox.Configure(r.New, early, true))
 }
-
-// rebuildOptions says that the pod had all of this before.
-var rebuildOptions = ConfigureOptions{Rebuild: true}
 
 // linkLocal returns the link-local addresses that the kernel made for the device. A new interface
 // gets them before it goes up. Otherwise the kernel would probe for them, would hear the old
@@ -231,13 +223,13 @@ func (r *Replacement) swapRequests(want netstate.Interface, addresses []netstate
 			first.add(setUp(r.New, want.Link.Name), nil)
 		}
 	}
-	_, late := settingsInOrder(want.Settings, rebuildOptions)
+	_, notify := divideSettings(r.New, want.Settings)
 	want.Rules = nil // They name the interface, or none: the kernel keeps them.
 	after, err = r.sandbox.afterUp(r.New, want, true)
 	for i := range after {
 		after[i].MayExist = true // The pod can have made it meanwhile.
 	}
-	return slices.Concat(first.batch, arpNotifyRequest(r.New, late), addAddresses(r.New, addresses, true)), after, errors.Join(first.err, err)
+	return slices.Concat(first.batch, notify, addAddresses(r.New, addresses, true)), after, errors.Join(first.err, err)
 }
 
 // rename returns the request that renames the device of that index, and then sets it up if asked.

@@ -39,7 +39,7 @@ func newUplinks(t *testing.T) (w *fixture, want netstate.Interface) {
 		Settings:   map[string]string{"ipv4/arp_notify": "1", "ipv6/keep_addr_on_down": "1", "ipv4/rp_filter": "2"},
 	}
 	want.Link.Alias = "uplink"
-	must(Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Rebuild: true}))(t)
+	must(Build(w.host, w.sandbox, w.index(t, "lan0"), want))(t)
 	return w, want
 }
 

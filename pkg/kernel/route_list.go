@@ -51,9 +51,8 @@ type routeReader struct {
 	sources map[netip.Addr]bool
 	names   map[int]string
 	// family is the family that is read now.
-	family int
-	// kept are the routes by their rank. Those of the highest rank are left out first.
-	kept    map[int][]parsedRoute
+	family  int
+	kept    []parsedRoute
 	count   int
 	surplus int
 	// unnamed counts the notes for which there was no room.
@@ -71,15 +70,6 @@ type routeReader struct {
 // addresses, or come again with router advertisements. The kernel makes them in the main table, in
 // the local table, or in the table of the VRF.
 func (n *Namespace) routes(q routeQuery) (routeList, error) {
-	if q.beside && len(q.addresses) == 0 {
-		// A pod can have many devices without routes. The list of all its routes is not read for
-		// each of them.
-		alone := q
-		alone.beside = false
-		if list, err := n.routes(alone); err != nil || len(list.routes) == 0 {
-			return list, err
-		}
-	}
 	list := routeList{shared: map[netstate.Slot]bool{}}
 	for _, family := range q.families {
 		r := &routeReader{Namespace: n, routeQuery: q, family: family, names: map[int]string{}, sources: map[netip.Addr]bool{}}
@@ -102,8 +92,8 @@ func (r *routeReader) read() error {
 		through = 0
 	}
 	reset := func() {
-		r.count, r.surplus, r.unnamed, r.kernels, r.notes = 0, 0, 0, nil, nil
-		r.kept, r.daemons, r.slots = map[int][]parsedRoute{}, map[string]int{}, map[netstate.Slot]int{}
+		r.count, r.surplus, r.unnamed, r.kernels, r.notes, r.kept = 0, 0, 0, nil, nil, nil
+		r.daemons, r.slots = map[string]int{}, map[netstate.Slot]int{}
 	}
 	return r.socket.Dump(getRoutes(r.family, through), reset, func(payload []byte) error {
 		route, err := parseRoute(payload)
@@ -154,14 +144,20 @@ func (r *routeReader) note(note string) {
 }
 
 func (r *routeReader) keep(route parsedRoute) {
-	rank := route.rank()
-	if r.toKeep && len(r.kept[rank]) >= maxKept {
-		r.surplus++
-		return
-	}
 	route.place = r.count
-	r.kept[rank] = append(r.kept[rank], route)
+	r.kept = append(r.kept, route)
 	r.count++
+	if len(r.kept) == 2*maxKept {
+		r.limit()
+	}
+}
+
+// limit leaves out the routes of the highest rank that are too many.
+func (r *routeReader) limit() {
+	if surplus := len(r.kept) - maxKept; r.toKeep && surplus > 0 {
+		slices.SortStableFunc(r.kept, func(a, b parsedRoute) int { return a.rank() - b.rank() })
+		r.kept, r.surplus = r.kept[:maxKept], r.surplus+surplus
+	}
 }
 
 // rank is low for routes that are left out last: those of the main table with the widest prefixes.
@@ -173,23 +169,11 @@ func (r parsedRoute) rank() int {
 	return 1000 + r.Destination.Bits()
 }
 
-// ofRank returns the kept routes in the order of the kernel's list.
-func (r *routeReader) ofRank() []parsedRoute {
-	var routes []parsedRoute
-	for _, rank := range slices.Sorted(maps.Keys(r.kept)) {
-		routes = append(routes, r.kept[rank]...)
-	}
-	if r.toKeep && len(routes) > maxKept {
-		r.surplus += len(routes) - maxKept
-		routes = routes[:maxKept]
-	}
-	slices.SortFunc(routes, func(a, b parsedRoute) int { return a.place - b.place })
-	return routes
-}
-
 // appendTo adds what was read to the list.
 func (r *routeReader) appendTo(list *routeList) error {
-	for _, parsed := range r.ofRank() {
+	r.limit()
+	slices.SortFunc(r.kept, func(a, b parsedRoute) int { return a.place - b.place })
+	for _, parsed := range r.kept {
 		if parsed.First && r.slots[parsed.Slot()] == 1 {
 			parsed.First, parsed.Uncontested = false, true
 		}
@@ -236,7 +220,11 @@ func (r *routeReader) counts() []string {
 		notes = append(notes, fmt.Sprintf("routes of %s, which makes them itself: %d", daemon, r.daemons[daemon]))
 	}
 	if r.surplus > 0 {
-		notes = append(notes, fmt.Sprintf("%s routes beyond the %d that are kept of an interface: %d", familyName(r.family == unix.AF_INET6), maxKept, r.surplus))
+		family := "IPv4"
+		if r.family == unix.AF_INET6 {
+			family = "IPv6"
+		}
+		notes = append(notes, fmt.Sprintf("%s routes beyond the %d that are kept of an interface: %d", family, maxKept, r.surplus))
 	}
 	return notes
 }

@@ -19,7 +19,7 @@ func plainPod(t *testing.T) *fixture {
 	w := newFixture(t)
 	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{
 		{Prefix: prefix("10.3.0.2/24"), Label: "eth0"}, {Prefix: prefix("fd00:3::2/64")},
-	}}, ConfigureOptions{Rebuild: true})
+	}}, true)
 	return w
 }
 

@@ -18,52 +18,35 @@ const (
 	ruleInvert       = 0x2
 )
 
-// rules returns the policy rules of the namespace that somebody made, and notes those that cannot
-// be described.
-func (n *Namespace) rules() (rules []netstate.Rule, notes []string, err error) {
-	list, notes, err := n.allRules()
-	for _, r := range list {
-		if r.Protocol != unix.RTPROT_KERNEL {
+// Rules returns the policy rules of both families, also the kernel's own. The notes name those that cannot be described.
+func (n *Namespace) Rules() (rules []netstate.Rule, notes []string, err error) {
+	list := newMessage(unix.RTM_GETRULE, 0, "list rules", ofFamily(unix.AF_UNSPEC))
+	err = n.socket.Dump(list, func() { rules, notes = nil, nil }, func(payload []byte) error {
+		r, note, err := parseRule(payload)
+		switch {
+		case note != "":
+			notes = append(notes, note)
+		case r.Action != 0: // Otherwise it is of another family.
 			rules = append(rules, r)
 		}
+		return err
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) { // A kernel without policy rules has none.
+		return nil, nil, nil
 	}
 	return rules, notes, err
 }
 
-// allRules returns all policy rules that can be described, whoever made them.
-func (n *Namespace) allRules() (rules []netstate.Rule, notes []string, err error) {
-	type answer struct {
-		rule netstate.Rule
-		note string
-	}
-	for _, family := range bothFamilies {
-		list := newMessage(unix.RTM_GETRULE, 0, "list rules", ofFamily(family))
-		answers, err := listOf(n, list, func(payload []byte) (answer, bool, error) {
-			r, note, err := parseRule(payload)
-			return answer{r, note}, true, err
-		})
-		// A kernel without IPv6 or policy rules has no rules.
-		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
-			return nil, nil, err
-		}
-		for _, a := range answers {
-			if a.note != "" {
-				notes = append(notes, a.note)
-			} else {
-				rules = append(rules, a.rule)
-			}
-		}
-	}
-	return rules, notes, nil
-}
-
 // parseRule returns the rule in an answer. It returns a note instead if the rule cannot be
-// described.
+// described, and neither for a rule of another family than IPv4 and IPv6, such as that of multicast.
 func parseRule(payload []byte) (r netstate.Rule, note string, err error) {
 	if err := rtnl.CheckHeader(payload, sizeofRuleHeader); err != nil {
 		return r, "", err
 	}
 	m := nl.DeserializeRtMsg(payload)
+	if m.Family != unix.AF_INET && m.Family != unix.AF_INET6 {
+		return r, "", nil
+	}
 	// The action is at the place of the type in struct rtmsg.
 	r = netstate.Rule{
 		IPv6: m.Family == unix.AF_INET6, TOS: m.Tos, Action: m.Type, Table: uint32(m.Table), Invert: m.Flags&ruleInvert != 0,

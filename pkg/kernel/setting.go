@@ -199,35 +199,13 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 		defer sysctls.close()
 		for _, key := range slices.Sorted(maps.Keys(settings)) {
 			failpoint.Here("before setting")
-			err := sysctls.write(key, settings[key])
-			if isUnwritable(err) {
-				err = n.announceByRequest(ifName, key, settings, err)
-			}
-			if err != nil {
+			if err := sysctls.write(key, settings[key]); err != nil {
 				errs = append(errs, fmt.Errorf("set %s of %s to %s: %w", key, ifName, settings[key], err))
 			}
 			failpoint.Here("after setting")
 		}
 		return errors.Join(errs...)
 	})
-}
-
-// isUnwritable says that sysctls cannot be written here, as in a container whose /proc/sys is read-only.
-func isUnwritable(err error) bool {
-	return errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission)
-}
-
-// announceByRequest sets arpNotify by a request: it needs no sysctl, and is the only setting of each IPv4 ADD. For another setting it
-// returns the error of its file.
-func (n *Namespace) announceByRequest(ifName, key string, settings map[string]string, unwritten error) error {
-	if _, err := strconv.Atoi(settings[key]); key != arpNotify || err != nil {
-		return unwritten
-	}
-	link, err := n.link(ifName)
-	if err != nil {
-		return errors.Join(unwritten, err)
-	}
-	return n.socket.Run(arpNotifyRequest(link.index, settings)...)
 }
 
 // WriteSetting writes the interface's sysctl of that key. Its errors are those of writeSettings.
@@ -304,16 +282,17 @@ func (l *link) parseFamily(family *rtnl.Attribute) {
 	}
 }
 
-// arpNotifyRequest returns the request that sets arpNotify, if it is in the settings. Its value is a
-// number. For IPv6 there is no such request.
-func arpNotifyRequest(index int, settings map[string]string) []rtnl.Message {
-	value, ok := settings[arpNotify]
-	if !ok {
-		return nil
+// divideSettings returns the settings that are written to files, and the request that sets arpNotify. An IPv4 ADD has no other
+// setting: so it needs no /proc/sys, which is read-only in a container. For IPv6 there is no such request.
+func divideSettings(index int, settings map[string]string) (files map[string]string, notify []rtnl.Message) {
+	number, err := strconv.Atoi(settings[arpNotify])
+	if err != nil {
+		return settings, nil
 	}
-	number, _ := strconv.Atoi(value)
-	m := setLink("set "+arpNotify+" to "+value, index)
+	files = maps.Clone(settings)
+	delete(files, arpNotify)
+	m := setLink("set "+arpNotify+" to "+settings[arpNotify], index)
 	conf := m.AddRtAttr(unix.IFLA_AF_SPEC, nil).AddRtAttr(unix.AF_INET, nil).AddRtAttr(unix.IFLA_INET_CONF, nil)
 	conf.AddRtAttr(devconf[arpNotify].place+1, nl.Uint32Attr(uint32(number)))
-	return []rtnl.Message{m}
+	return files, []rtnl.Message{m}
 }

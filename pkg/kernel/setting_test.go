@@ -8,13 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
 // The settings that the kernel reports with the link are the same as in the files.
 func TestSettingsAreToldWithTheLink(t *testing.T) {
 	w := newFixture(t)
-	w.build(t, everything(), ConfigureOptions{Rebuild: true})
+	w.build(t, everything(), true)
 	for _, values := range []string{"0", "1"} {
 		for key := range devconf {
 			if err := w.sandbox.WriteSetting("eth0", key, values); err != nil {
@@ -38,15 +39,13 @@ func TestSettingsAreToldWithTheLink(t *testing.T) {
 // In a container /proc/sys is read-only. An ADD with IPv4 alone needs none of it, as with the reference plugins.
 func TestIPv4NeedsNoWritableSysctls(t *testing.T) {
 	w := newFixture(t)
-	w.build(t, everything(), ConfigureOptions{Rebuild: true})
-	fresh.Run(t, w.path, "echo 0 >/proc/sys/net/ipv4/conf/eth0/arp_notify")
 	dir := t.TempDir()
 	fresh.Run(t, "", "mount --bind /proc/sys "+dir+" && mount -o remount,bind,ro "+dir)
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	t.Setenv(settingsEnv, dir)
-	if err := w.sandbox.WriteSetting("eth0", "ipv4/arp_notify", "1"); err != nil {
-		t.Error(err)
-	}
+	w.build(t, netstate.Interface{
+		Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}, Settings: map[string]string{"ipv4/arp_notify": "1"},
+	}, false)
 	if got := fresh.Run(t, w.path, "cat /proc/sys/net/ipv4/conf/eth0/arp_notify"); got != "1" {
 		t.Errorf("arp_notify is %s", got)
 	}
@@ -58,7 +57,7 @@ func TestIPv4NeedsNoWritableSysctls(t *testing.T) {
 // Whatever sysctl of an interface changes, its mark changes. The kernel tells of some newer ones of IPv6 in no message.
 func TestSettingsMark(t *testing.T) {
 	w := newFixture(t)
-	w.build(t, everything(), ConfigureOptions{Rebuild: true})
+	w.build(t, everything(), true)
 	index := must(w.sandbox.Index("eth0"))(t)
 	first, changed := must(w.sandbox.SettingsMark(index))(t), 0
 	untold := []string{"stable_secret", "ra_honor_pio_life", "ra_honor_pio_pflag", "regen_min_advance"}

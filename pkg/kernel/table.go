@@ -82,12 +82,6 @@ func (n *Namespace) runRoutes(routes []TableRoute, request func(TableRoute) (rtn
 	return r.runOn(n)
 }
 
-// Rules returns the policy rules of the namespace, also the kernel's own. It leaves out those that cannot be described.
-func (n *Namespace) Rules() ([]netstate.Rule, error) {
-	rules, _, err := n.allRules()
-	return rules, err
-}
-
 // DeleteRule deletes the policy rule. It is no error if it is gone.
 func (n *Namespace) DeleteRule(r netstate.Rule) error {
 	m := addRule(r)

@@ -40,7 +40,7 @@ func buildLeavesWhoHasTheIndexAlone(t *testing.T) {
 			want := everything()
 			want.Settings, want.Link.Index = nil, taken
 			change(&want)
-			built, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Rebuild: true})
+			built, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func buildLeavesWhoHasTheNameAlone(t *testing.T) {
 	} {
 		want := everything()
 		want.Settings, want.Link.Index = nil, index
-		if _, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want, ConfigureOptions{Rebuild: true}); !errors.Is(err, ErrExists) {
+		if _, err := Build(w.host, w.sandbox, w.index(t, "lan0"), want); !errors.Is(err, ErrExists) {
 			t.Errorf("%s: %v, want %v", name, err, ErrExists)
 		}
 		ofTheName()
@@ -83,7 +83,7 @@ func TestBuildOnAParentThatIsGoneTouchesNothing(t *testing.T) {
 		taken, asItWas := w.foreignDevice(t, "other")
 		want := everything()
 		want.Settings, want.Link.Index = nil, taken
-		if _, err := Build(w.host, w.sandbox, 9999, want, ConfigureOptions{Rebuild: true}); err == nil {
+		if _, err := Build(w.host, w.sandbox, 9999, want); err == nil {
 			t.Error("built on nothing")
 		}
 		asItWas()

@@ -98,7 +98,7 @@ func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (En
 		end.Routes = append(end.Routes, r.Route)
 	}
 	if parts.Rules {
-		end.Rules, _, err = n.rules()
+		end.Rules, _, err = n.Rules()
 	}
 	return end, err
 }

@@ -203,7 +203,7 @@ func (n *node) attach(host *kernel.Namespace, i int) error {
 	}
 	whole := s.iface
 	whole.Settings = map[string]string{"ipv4/arp_notify": "1"} // Each ADD sets and records it.
-	if err := ns.Configure(index, whole, kernel.ConfigureOptions{Rebuild: true}); err != nil {
+	if err := ns.Configure(index, whole, true); err != nil {
 		return err
 	}
 	devices, err := host.Devices()

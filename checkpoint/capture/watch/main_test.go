@@ -113,7 +113,7 @@ func (n *node) build(t testing.TB) {
 		if r, err := n.store.Load(p.id, "eth0"); err == nil {
 			want = r.Interface
 		}
-		if _, err := kernel.Build(n.host, p.namespace, index, want, kernel.ConfigureOptions{Rebuild: true}); err != nil {
+		if _, err := kernel.Build(n.host, p.namespace, index, want); err != nil {
 			t.Fatal(err)
 		}
 	}
