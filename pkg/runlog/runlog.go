@@ -3,7 +3,6 @@ package runlog
 import (
 	"fmt"
 	"log/syslog"
-	"net"
 	"os"
 	"os/user"
 	"strconv"
@@ -67,55 +66,42 @@ func userName(uid int) string {
 }
 
 // Write writes one line for the run and one for each failure. It never fails and never waits for
-// long: without a socket, or beside a daemon that does not read, lines are lost. log/syslog would
-// wait for such a daemon without end.
+// long: without a socket, or beside a daemon that does not read, lines are lost.
 func (l Log) Write(r Run) {
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: l.Socket, Net: "unixgram"})
-	if err != nil {
-		return
-	}
-	defer func() { _ = conn.Close() }()
-	if conn.SetWriteDeadline(time.Now().Add(limit)) != nil {
-		return
-	}
-	for _, m := range l.messages(r) {
-		if _, err := conn.Write([]byte(m.format(time.Now(), os.Getpid()))); err != nil {
-			return
+	done := make(chan struct{})
+	go func() { // Beside a daemon that hangs, log/syslog waits without end.
+		defer close(done)
+		w, err := syslog.Dial("unixgram", l.Socket, syslog.LOG_DAEMON|syslog.LOG_NOTICE, tag)
+		if err == nil {
+			l.writeTo(w, r)
+			_ = w.Close()
 		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
 	}
 }
 
-// message is a line and how grave it is.
-type message struct {
-	severity syslog.Priority
-	text     string
-}
-
-// messages returns the lines of a run, that of the run first: it is the one that must not be lost.
-func (l Log) messages(r Run) []message {
-	failures := r.Failures
-	rest := len(failures) - maxFailures
-	if rest > 0 {
-		failures = failures[:maxFailures]
-	}
-	messages := []message{{r.severity(), l.line(r)}}
-	for _, f := range failures {
-		messages = append(messages, message{syslog.LOG_WARNING, "failed: " + f})
-	}
-	if rest > 0 {
-		messages = append(messages, message{syslog.LOG_WARNING, fmt.Sprintf("failed: %d more", rest)})
-	}
-	return messages
-}
-
-func (r Run) severity() syslog.Priority {
+// writeTo writes the lines of a run, that of the run first: it is the one that must not be lost.
+func (l Log) writeTo(w *syslog.Writer, r Run) {
+	write := w.Notice
 	switch {
 	case r.Err != nil:
-		return syslog.LOG_ERR
+		write = w.Err
 	case len(r.Failures) > 0:
-		return syslog.LOG_WARNING
+		write = w.Warning
 	}
-	return syslog.LOG_NOTICE
+	err := write(limited(l.line(r)))
+	for i, f := range r.Failures {
+		switch {
+		case err != nil:
+		case i < maxFailures:
+			err = w.Warning(limited("failed: " + f))
+		case i == maxFailures:
+			err = w.Warning(fmt.Sprintf("failed: %d more", len(r.Failures)-i))
+		}
+	}
 }
 
 // line says what became of the run, who ran it, how, and how long it took.
@@ -142,11 +128,11 @@ func commandLine(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// format returns the message as log/syslog writes it to a local daemon.
-func (m message) format(instant time.Time, pid int) string {
-	text := printable.Line(m.text)
+// limited returns the text as one line that a daemon takes.
+func limited(text string) string {
+	text = printable.Line(text)
 	if len(text) > maxLine {
 		text = strings.ToValidUTF8(text[:maxLine], "") + "..."
 	}
-	return fmt.Sprintf("<%d>%s %s[%d]: %s\n", syslog.LOG_DAEMON|m.severity, instant.Format(time.Stamp), tag, pid, text)
+	return text
 }
