@@ -37,8 +37,8 @@ func TestALongWaitNamesTheLock(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), flock.NoticeAfter*30)
 	defer cancel()
 	told := make(chan string, 4)
-	s.OnWait(func(w flock.Wait) {
-		if told <- w.String(); len(told) == cap(told) {
+	s.OnWait(func(line string) {
+		if told <- line; len(told) == cap(told) {
 			cancel() // All have told: nobody needs to wait any longer.
 		}
 	})
@@ -75,7 +75,7 @@ func TestALongWaitNamesTheLock(t *testing.T) {
 func TestAShortWaitIsNotTold(t *testing.T) {
 	s := newStore(t)
 	told := ""
-	s.OnWait(func(w flock.Wait) { told = w.String() })
+	s.OnWait(func(line string) { told = line })
 	for took := flock.NoticeAfter; took >= flock.NoticeAfter; {
 		told = ""
 		unlock := lock(t, s, "c1")

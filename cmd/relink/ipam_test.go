@@ -285,7 +285,7 @@ func TestStoreInUse(t *testing.T) {
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		code := run(short, test.args, &stdout, &stderr)
 		cancel()
-		want := "relink: store " + dir + "/lan.db: in use by " + flock.HoldersOf(f)[0].String() + " for more than 30s\n"
+		want := "relink: store " + dir + "/lan.db: in use by another process (held by " + flock.HoldersOf(f)[0] + ") for more than 30s\n"
 		if code != test.code || stderr.String() != want {
 			t.Errorf("%v: exit status %d, %q; want %d, %q", test.args, code, &stderr, test.code, want)
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/test/fresh"
@@ -21,7 +20,7 @@ func TestAStatusLineIsClearedBeforeAnotherLine(t *testing.T) {
 	line := &statusLine{}
 	out, errs := &stream{writer: &b, line: line}, &stream{writer: &b, line: line}
 	line.show(&b, "1 of 3 sandboxes")
-	printLockWait(&printable.Writer{Output: errs})(flock.Wait{Subject: "c1"})
+	printLockWait(&printable.Writer{Output: errs})("waiting for c1")
 	line.show(&b, "2 of 3 sandboxes")
 	printLine(&printable.Writer{Output: out}, "restored")
 	printLine(out, "and no more")
@@ -30,7 +29,7 @@ func TestAStatusLineIsClearedBeforeAnotherLine(t *testing.T) {
 	line.clear()
 	line.clear()
 	const clear = "\r\x1b[K"
-	want := "1 of 3 sandboxes" + clear + "relink: " + flock.Wait{Subject: "c1"}.String() + "\n2 of 3 sandboxes" + clear + "restored\nand no more\n2 of 3 sandboxes" +
+	want := "1 of 3 sandboxes" + clear + "relink: waiting for c1\n2 of 3 sandboxes" + clear + "restored\nand no more\n2 of 3 sandboxes" +
 		clear + "3" + clear
 	if b.String() != want {
 		t.Errorf("%q\nwant\n%q", &b, want)

@@ -163,7 +163,7 @@ func printLine(w io.Writer, format string, args ...any) {
 // printLockWait returns a function that prints which lock the command waits for. It writes each line at once, not through the
 // printable.Writer, because several goroutines can wait.
 func printLockWait(w io.Writer) flock.OnWait {
-	return func(wait flock.Wait) { printLine(raw(w), "relink: %s", wait) }
+	return func(line string) { printLine(raw(w), "relink: %s", line) }
 }
 
 // printError writes a whole error on one line.

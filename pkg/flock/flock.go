@@ -3,8 +3,10 @@ package flock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +46,13 @@ const (
 // plugin minutes for all that it does.
 const DefaultTimeout = 30 * time.Second
 
+// NoticeAfter is how long a wait lasts before it is reported. Most waits are over in milliseconds.
+const NoticeAfter = time.Second
+
+// OnWait is called once for each wait that lasts longer than NoticeAfter, by the goroutine that
+// waits, with a line for the person who started the program. Several goroutines can call it at once. nil is for nobody.
+type OnWait func(line string)
+
 // Lock locks f. It waits until ctx is done. Then it returns an error that is ErrBusy and names
 // the holders of the lock. It closes f when it fails.
 //
@@ -58,11 +67,11 @@ func LockWithNotice(ctx context.Context, f *os.File, mode int, notify OnWait, su
 	err := Try(f, mode)
 	for start := time.Now(); errors.Is(err, ErrBusy); err = Try(f, mode) {
 		if notify != nil && time.Since(start) >= NoticeAfter {
-			notify(Wait{Subject: subject(), Holders: HoldersOf(f)})
+			notify("waiting for the lock of " + subject() + holderNote(f))
 			notify = nil
 		}
 		if !wait.Sleep(ctx, min(max(time.Since(start)/8, minPause), maxPause)) {
-			err = &busyError{HoldersOf(f)}
+			err = fmt.Errorf("%w%s", ErrBusy, holderNote(f))
 			break
 		}
 	}
@@ -70,6 +79,14 @@ func LockWithNotice(ctx context.Context, f *os.File, mode int, notify OnWait, su
 		_ = f.Close()
 	}
 	return err
+}
+
+// holderNote names the holders behind a text. It is empty where the kernel does not tell them.
+func holderNote(f *os.File) string {
+	if holders := HoldersOf(f); len(holders) > 0 {
+		return " (held by " + strings.Join(holders, "; ") + ")"
+	}
+	return ""
 }
 
 // Unlock releases the lock before the file is closed.

@@ -2,7 +2,6 @@ package flock
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -16,46 +15,14 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// Holder is a process that has locked a file.
-type Holder struct {
-	PID int
-	// Command is its command line, without the program's directory. State is its letter in
-	// proc_pid_stat(5). Both are empty for a process that has ended: a child has inherited the
-	// open file.
-	Command, State string
-}
-
-// String names the process, so that somebody can end it.
-func (h Holder) String() string {
-	switch {
-	case h.Command == "" && h.State == "":
-		return fmt.Sprintf("a child of process %d, which has ended", h.PID)
-	case h.State == "T" || h.State == "t":
-		return fmt.Sprintf("%s, process %d, which is stopped", h.Command, h.PID)
-	}
-	return fmt.Sprintf("%s, process %d", h.Command, h.PID)
-}
-
-// busyError is ErrBusy with the holders.
-type busyError struct{ holders []Holder }
-
-func (e *busyError) Error() string {
-	if len(e.holders) == 0 {
-		return ErrBusy.Error()
-	}
-	return "in use by " + holderNames(e.holders)
-}
-
-func (e *busyError) Is(target error) bool { return target == ErrBusy }
-
-// HoldersOf returns the processes that hold locks on the file, as far as the kernel tells.
+// HoldersOf names the processes that hold locks on the file, as far as the kernel tells.
 // It does not tell those of another PID namespace.
-func HoldersOf(f *os.File) []Holder {
+func HoldersOf(f *os.File) []string {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil
 	}
-	var holders []Holder
+	var holders []string
 	// A lock of others that comes or goes between two reads of the file can hide this one.
 	for tries := 3; len(holders) == 0 && tries > 0; tries-- {
 		locks, err := readLocks()
@@ -63,7 +30,7 @@ func HoldersOf(f *os.File) []Holder {
 			return nil
 		}
 		for _, pid := range holdersIn(locks, unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino) {
-			holders = append(holders, readHolder(pid))
+			holders = append(holders, processName(pid))
 		}
 	}
 	return holders
@@ -97,32 +64,20 @@ func holdersIn(locks string, major, minor uint32, inode uint64) []int {
 	return pids
 }
 
-// readHolder reads the process from /proc.
-func readHolder(pid int) Holder {
-	h := Holder{PID: pid}
-	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
-		// The name in parentheses can contain any character.
-		if rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(rest) > 0 {
-			h.State = rest[0]
-		}
+// processName names the process by its command line and its number, so that somebody can end it. A process that has ended has no
+// command line: a child has inherited the open file.
+func processName(pid int) string {
+	name := fmt.Sprintf("process %d", pid)
+	command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	words := strings.Fields(strings.ReplaceAll(string(command), "\x00", " "))
+	if len(words) == 0 {
+		return name
 	}
-	if command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil {
-		h.Command = commandLine(command)
-	}
-	return h
-}
-
-// commandLine returns the beginning of a command line for people to read. A process can put
-// any characters there.
-func commandLine(b []byte) string {
 	const maxLength = 100
-	words := strings.Fields(string(bytes.ReplaceAll(b, []byte{0}, []byte{' '})))
-	if len(words) > 0 {
-		words[0] = filepath.Base(words[0])
-	}
+	words[0] = filepath.Base(words[0])
 	line := strings.Join(words, " ")
 	if len(line) > maxLength {
 		line = line[:maxLength] + "..."
 	}
-	return printable.Line(line)
+	return printable.Line(line) + ", " + name // A process can put any characters there.
 }

@@ -192,7 +192,7 @@ func TestWaitForTheStoreIsBounded(t *testing.T) {
 		return c
 	}
 	c := begin(n.args("c2/eth0", ""))
-	busy := "store DIR/pods.db: in use by " + flock.HoldersOf(f)[0].String() + " for more than 1ms"
+	busy := "store DIR/pods.db: in use by another process (held by " + flock.HoldersOf(f)[0] + ") for more than 1ms"
 	_, err = c.Add(t.Context())
 	n.expectError(t, "ADD", err, 11, "relink-ipam: "+busy)
 	n.expectError(t, "DEL", c.Del(t.Context()), 11, "relink-ipam: "+busy)

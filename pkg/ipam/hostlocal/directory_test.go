@@ -98,7 +98,7 @@ func TestImportAndHostLocalExcludeEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = lock(t.Context(), dir, 20*time.Millisecond)
-	want := "lock host-local's directory: " + dir + "/lock: in use by " + flock.HoldersOf(f)[0].String() + " for more than 20ms; wait for host-local, or end it"
+	want := "lock host-local's directory: " + dir + "/lock: in use by another process (held by " + flock.HoldersOf(f)[0] + ") for more than 20ms; wait for host-local, or end it"
 	if !errors.Is(err, lease.ErrBusy) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -183,7 +183,7 @@ func TestWaitForTheStoreIsBounded(t *testing.T) {
 	f, letGo := n.lockStore(t)
 	s := n.store(t)
 	s.wait = time.Millisecond
-	busy := "store DIR/pods.db: in use by " + flock.HoldersOf(f)[0].String() + " for more than 1ms"
+	busy := "store DIR/pods.db: in use by another process (held by " + flock.HoldersOf(f)[0] + ") for more than 1ms"
 	_, err := s.Allocate(t.Context(), n.request("c2/eth0", ""))
 	n.refused(t, "ADD", err, ErrBusy, busy)
 	n.refused(t, "DEL", s.Release(t.Context(), n.key("c1/eth0")), ErrBusy, busy)
@@ -198,10 +198,10 @@ func TestALongWaitForTheStoreIsTold(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	f, letGo := n.lockStore(t)
-	holder := flock.HoldersOf(f)[0].String()
+	holder := flock.HoldersOf(f)[0]
 	s := n.store(t)
 	var told []string
-	s.OnWait(func(w flock.Wait) { told = append(told, w.String()) })
+	s.OnWait(func(line string) { told = append(told, line) })
 	s.wait = flock.NoticeAfter / 10
 	for short := false; !short; { // A busy machine can make a long wait of it.
 		told = nil
@@ -216,8 +216,8 @@ func TestALongWaitForTheStoreIsTold(t *testing.T) {
 	told, s.wait = nil, time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s.OnWait(func(w flock.Wait) { // It goes on for a while, so that it could be told again.
-		told = append(told, w.String())
+	s.OnWait(func(line string) { // It goes on for a while, so that it could be told again.
+		told = append(told, line)
 		time.AfterFunc(flock.NoticeAfter/2, cancel)
 	})
 	if _, err := s.List(ctx); !errors.Is(err, ErrBusy) {
