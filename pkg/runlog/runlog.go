@@ -68,9 +68,9 @@ func userName(uid int) string {
 // Write writes one line for the run and one for each failure. It never fails and never waits for
 // long: without a socket, or beside a daemon that does not read, lines are lost.
 func (l Log) Write(r Run) {
-	done := make(chan struct{})
+	finished := make(chan struct{})
 	go func() { // Beside a daemon that hangs, log/syslog waits without end.
-		defer close(done)
+		defer close(finished)
 		w, err := syslog.Dial("unixgram", l.Socket, syslog.LOG_DAEMON|syslog.LOG_NOTICE, tag)
 		if err == nil {
 			l.writeTo(w, r)
@@ -78,7 +78,7 @@ func (l Log) Write(r Run) {
 		}
 	}()
 	select {
-	case <-done:
+	case <-finished:
 	case <-time.After(limit):
 	}
 }
