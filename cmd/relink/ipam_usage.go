@@ -18,7 +18,7 @@ func newIPAMUsage(dir *leaseDir) *cobra.Command {
 		Short: "Show how full the ranges of each network are",
 		Long: `Show how full the ranges of each network are: how many addresses each range set has, and how
 many of them are held, reserved, in quarantine and free. The ranges are those that the last
-ADDs asked for. USED is the share that is held or reserved: an ADD takes an address from
+ADD asked for. USED is the share that is held or reserved: an ADD takes an address from
 quarantine if no other is left. The lines below the table say what is wrong, and what to do,
 such as ranges that are 90% full.
 

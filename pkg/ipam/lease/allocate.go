@@ -80,16 +80,6 @@ func (s *Store) Allocate(ctx context.Context, r Request) (leases []Lease, err er
 	return leases, err
 }
 
-// networkPolicy is the policy for all addresses of the network, without what is decided for each pod.
-func (r Request) networkPolicy() Policy {
-	p := r.Policy
-	if p.ByOwner { // Each owner decides whether it is sticky.
-		p.Sticky, p.Retain = false, 0
-	}
-	p.Shared, p.ByOwner = false, false
-	return p
-}
-
 // Remarks returns what the last Allocate found wrong, and what to do about it, for people.
 func (s *Store) Remarks() []string { return s.remarks }
 
@@ -107,7 +97,8 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 			return nil, err
 		}
 	}
-	sets, err := l.addressSets(RequestedRanges{Sets: r.Sets, Pools: r.Pools})
+	requested := RequestedRanges{Sets: r.Sets, Pools: r.Pools}
+	sets, err := l.addressSets(requested)
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +116,12 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 		}
 		choices = append(choices, c)
 	}
-	requested, refused := r.assign(sets.ranges())
+	assigned, refused := r.assign(sets.ranges())
 	if len(refused) > 0 {
 		return nil, refused[0]
 	}
 	for i, c := range choices {
-		c.requested = requested[i]
+		c.requested = assigned[i]
 		lease, err := c.choose(held)
 		if err != nil {
 			return nil, err
@@ -139,7 +130,7 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 			l.store.poolAddresses = append(l.store.poolAddresses, PoolAddress{c.poolLayout, c.needsProbe.Has(lease.Address), !sets[i].gives.Has(lease.Address)})
 		}
 	}
-	return leases, l.putLastRequested(RequestedRanges{Sets: r.Sets, Pools: r.Pools, Policy: r.networkPolicy()})
+	return leases, l.putLastRequested(requested)
 }
 
 // remarkGateways remarks on a gateway that is a pod's address: the configuration changed after the pod was

@@ -62,7 +62,7 @@ func TestWhatIsStoredIsOrdinaryJSON(t *testing.T) {
 		h := drawHolder(t)
 		h.Namespace.BootID = "boot-1" // Users also see an empty one.
 		l := Lease{Address: drawAddress(t), Owner: drawOwner(t), State: Reserved, Last: h, Until: drawTime(t, "until")}
-		k := RequestedRanges{Sets: []RangeSet{drawSet(t, window(t))}, Policy: drawPolicy(t)}
+		k := RequestedRanges{Sets: []RangeSet{drawSet(t, window(t))}}
 		for i := range k.Sets[0] {
 			k.Sets[0][i].Subnet = netip.PrefixFrom(k.Sets[0][i].First, 24).Masked()
 		}

@@ -22,26 +22,12 @@ func (s *Store) LeasedElsewhere(ctx context.Context, sets []RangeSet) (stores []
 		other.network, other.path = name, PathIn(filepath.Dir(s.path), name)
 		other.wait = time.Millisecond // An ADD must not wait for another network.
 		// A store that cannot be read is reported by those who use it.
-		if leased, err := other.hasLeaseIn(ctx, sets); leased && err == nil {
+		leases, _ := other.AllowForeign().List(ctx)
+		if slices.ContainsFunc(leases, func(l Lease) bool { return SetOf(sets, l.Address) >= 0 && l.State != Quarantined }) {
 			stores = append(stores, name)
 		}
 	}
 	return stores, err
-}
-
-// hasLeaseIn says whether the store has a lease of the sets. Most stores have other ranges: their leases are not read.
-func (s *Store) hasLeaseIn(ctx context.Context, sets []RangeSet) (leased bool, err error) {
-	err = s.AllowForeign().view(ctx, func(l *leaseTx) error {
-		requested, err := l.requestedRanges()
-		if !slices.ContainsFunc(requested, RequestedRanges{Sets: sets}.overlaps) {
-			return err
-		}
-		return l.eachCurrent(func(lease Lease) error {
-			leased = leased || SetOf(sets, lease.Address) >= 0 && lease.State != Quarantined
-			return nil
-		})
-	})
-	return leased, err
 }
 
 // ElsewhereRemark tells people what LeasedElsewhere has found, and what to do.

@@ -24,9 +24,9 @@ var update = flag.Bool("update", false, "write testdata/schema1.db and its JSON 
 
 // golden is the content of a store in JSON. Every store that was ever written must stay readable.
 type golden struct {
-	Leases []jsontext.Value  `json:"leases"`
-	Known  []RequestedRanges `json:"known,omitzero"`
-	Events []Event           `json:"events,omitzero"`
+	Leases []jsontext.Value `json:"leases"`
+	Known  RequestedRanges  `json:"known,omitzero"`
+	Events []Event          `json:"events,omitzero"`
 }
 
 // goldenNode returns a node with the stored store, at the time when makeHistory had made it.
@@ -62,12 +62,12 @@ func (n *node) readGolden(t *testing.T) (want golden, listed []Lease) {
 }
 
 // all returns everything that the store tells.
-func (n *node) all(t *testing.T) (listed []Lease, known []RequestedRanges, events []Event) {
+func (n *node) all(t *testing.T) (listed []Lease, known RequestedRanges, events []Event) {
 	t.Helper()
 	listed, err := n.store(t).List(t.Context())
 	must(t, err)
 	must(t, n.store(t).view(t.Context(), func(l *leaseTx) (err error) {
-		if known, err = l.requestedRanges(); err != nil {
+		if known, err = l.lastRequested(); err != nil {
 			return err
 		}
 		return l.eachEvent(func(e Event) { events = append(events, e) })

@@ -25,14 +25,14 @@ type leaseTx struct {
 	// newEvents are the events of this change.
 	newEvents []Event
 
-	meta, byAddress, byAttachment, byOwner, runs, ends, last, ranges, events, layouts, grants *bolt.Bucket
+	meta, byAddress, byAttachment, byOwner, runs, ends, last, events, layouts, grants *bolt.Bucket
 }
 
 // buckets are the buckets by their names.
 func (l *leaseTx) buckets() map[string]**bolt.Bucket {
 	return map[string]**bolt.Bucket{
 		bucketMeta: &l.meta, bucketLeases: &l.byAddress, bucketAttachments: &l.byAttachment, bucketOwners: &l.byOwner,
-		bucketRuns: &l.runs, bucketEnds: &l.ends, bucketLast: &l.last, bucketRanges: &l.ranges, bucketEvents: &l.events,
+		bucketRuns: &l.runs, bucketEnds: &l.ends, bucketLast: &l.last, bucketEvents: &l.events,
 		bucketPools: &l.layouts, bucketGrants: &l.grants,
 	}
 }

@@ -27,7 +27,7 @@ type modelState struct {
 	mark   clockMark
 	last   map[int]netip.Addr
 	leases map[netip.Addr]Lease
-	// known are the ranges that ADDs asked for, the last one first.
+	// known are the ranges that the last ADD asked for, none before the first one.
 	known []*plan
 }
 

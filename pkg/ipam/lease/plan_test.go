@@ -81,27 +81,8 @@ func sameSet(known []*plan, a, b netip.Addr) bool {
 	return slices.ContainsFunc(known, func(p *plan) bool { return p.setOf(a) >= 0 && p.setOf(a) == p.setOf(b) })
 }
 
-// remember puts the plan first. It forgets older sets with the same addresses.
-func (s *modelState) remember(p *plan) {
-	known := []*plan{p}
-	for _, o := range s.known {
-		if left := o.without(p); slices.ContainsFunc(left.sets, func(s RangeSet) bool { return len(s) > 0 }) {
-			known = append(known, left)
-		}
-	}
-	s.known = known
-}
-
-// without returns the plan with some sets emptied: those that have an address of o.
-func (p *plan) without(o *plan) *plan {
-	left := &plan{sets: slices.Clone(p.sets), within: slices.Clone(p.within), gives: slices.Clone(p.gives), gateways: p.gateways}
-	for i, set := range p.within {
-		if slices.ContainsFunc(set, func(a netip.Addr) bool { return o.setOf(a) >= 0 }) {
-			left.sets[i], left.within[i], left.gives[i] = nil, nil, nil
-		}
-	}
-	return left
-}
+// remember notes the plan, which takes the place of what the last ADD asked for.
+func (s *modelState) remember(p *plan) { s.known = []*plan{p} }
 
 // isGiven reports whether an ADD gives the address, as far as the store knows.
 func (s *modelState) isGiven(a netip.Addr) bool {

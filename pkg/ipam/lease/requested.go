@@ -3,8 +3,6 @@ package lease
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,94 +12,43 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// RequestedRanges is what an ADD asked for: the ranges or the pools, and the policy for their addresses.
+// RequestedRanges is what an ADD asked for: the ranges or the pools.
 type RequestedRanges struct {
-	Sets   []RangeSet `json:"sets"`
-	Pools  []string   `json:"pools,omitempty"`
-	Policy Policy     `json:"policy,omitzero"`
+	Sets  []RangeSet `json:"sets"`
+	Pools []string   `json:"pools,omitempty"`
 
 	Unknown Unknown `json:"-"`
 }
 
-// maxRequestedRanges is how many a store remembers. Most networks have one. A runtime that gives pods ranges of their
-// own makes more, and so does a change of the configuration.
-const maxRequestedRanges = 8
-
-func (k RequestedRanges) overlaps(o RequestedRanges) bool {
-	return slices.ContainsFunc(k.Sets, func(s RangeSet) bool { return slices.ContainsFunc(o.Sets, s.Overlaps) })
-}
-
-// disjointSets returns the sets. A set that shares addresses with o is replaced by an empty one: so the others
-// keep their numbers.
-func (k RequestedRanges) disjointSets(o RequestedRanges) []RangeSet {
-	disjoint := slices.Clone(k.Sets)
-	for i, s := range disjoint {
-		if o.overlaps(RequestedRanges{Sets: []RangeSet{s}}) {
-			disjoint[i] = nil
-		}
-	}
-	return disjoint
-}
-
-// putLastRequested notes what an ADD asks for. It replaces what earlier ADDs asked for of the same addresses. The rest
-// stays as it is stored, with what a newer relink has added.
+// putLastRequested notes what an ADD asks for. If the last ADD asked for the same, that stays as it is stored, with what a newer relink has added.
 func (l *leaseTx) putLastRequested(k RequestedRanges) error {
 	b := encode(&k)
-	if bytes.Equal(b, l.ranges.Get(requestedRangesKey(0))) {
+	if bytes.Equal(b, l.meta.Get([]byte(keyRequested))) {
 		return nil
 	}
-	earlier, err := l.requestedRanges()
+	last, err := l.lastRequested()
 	if err != nil {
 		return err
 	}
-	if len(earlier) > 0 {
-		last := earlier[0]
-		if last.Unknown = nil; bytes.Equal(b, encode(&last)) {
-			return nil
-		}
+	if last.Unknown = nil; bytes.Equal(b, encode(&last)) {
+		return nil
 	}
-	values := [][]byte{b}
-	for i, ranges := range earlier {
-		value := bytes.Clone(l.ranges.Get(requestedRangesKey(i)))
-		if len(ranges.Pools) == 0 || len(k.Pools) > 0 {
-			disjoint := ranges.disjointSets(k)
-			switch {
-			case !slices.ContainsFunc(disjoint, func(s RangeSet) bool { return len(s) > 0 }):
-				continue
-			case !slices.EqualFunc(disjoint, ranges.Sets, func(a, b RangeSet) bool { return len(a) == len(b) }):
-				ranges.Sets = disjoint
-				value = encode(&ranges)
-			}
-		}
-		values = append(values, value)
-	}
-	return l.putRequestedRanges(values)
+	return l.meta.Put([]byte(keyRequested), b)
 }
 
-// putRequestedRanges stores what ADDs asked for, the last one first. What is too much for a store is left out.
-func (l *leaseTx) putRequestedRanges(values [][]byte) (err error) {
-	for i := range maxRequestedRanges {
-		if i < len(values) {
-			err = errors.Join(err, l.ranges.Put(requestedRangesKey(i), values[i]))
-		} else {
-			err = errors.Join(err, l.ranges.Delete(requestedRangesKey(i)))
-		}
-	}
-	return err
+// lastRequested returns what the last ADD asked for, nothing before the first one.
+func (l *leaseTx) lastRequested() (k RequestedRanges, err error) {
+	err = decodeFrom(l.meta, keyRequested, "ranges", &k)
+	return k, err
 }
 
-func requestedRangesKey(i int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(i)) }
-
-// requestedRanges returns what ADDs asked for, the last one first.
-func (l *leaseTx) requestedRanges() ([]RequestedRanges, error) {
-	var requested []RequestedRanges
-	err := l.ranges.ForEach(func(_, b []byte) error {
-		var k RequestedRanges
-		err := decode(b, "ranges", &k)
-		requested = append(requested, k)
-		return err
-	})
-	return requested, err
+// lastSets returns the sets that the last ADD asked for.
+func (l *leaseTx) lastSets() (addressSets, error) {
+	k, err := l.lastRequested()
+	if err != nil {
+		return nil, err
+	}
+	return l.addressSets(k)
 }
 
 // addressSet are addresses of which an attachment gets one: a range set, or all addresses of a pool.
@@ -144,19 +91,10 @@ func (s addressSets) ranges() (ranges []RangeSet) {
 	return ranges
 }
 
-// inSameSet says whether the addresses are of one range set or one pool, as far as is known.
+// inSameSet says whether the addresses are of one range set or one pool of the last ADD.
 func (l *leaseTx) inSameSet(a, b netip.Addr) (bool, error) {
-	requested, err := l.requestedRanges()
-	if err != nil {
-		return false, err
-	}
-	for _, k := range requested {
-		sets, err := l.addressSets(k)
-		if err != nil || slices.ContainsFunc(sets, func(s addressSet) bool { return s.members.Has(a) && s.members.Has(b) }) {
-			return err == nil, err
-		}
-	}
-	return false, nil
+	sets, err := l.lastSets()
+	return slices.ContainsFunc(sets, func(s addressSet) bool { return s.members.Has(a) && s.members.Has(b) }), err
 }
 
 // assign returns the requested address of each set, the zero Addr for none. refused is what no ADD can give, whatever is leased: an

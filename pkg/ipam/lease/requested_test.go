@@ -2,12 +2,9 @@ package lease
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	bolt "go.etcd.io/bbolt"
@@ -19,80 +16,43 @@ func tenAddresses(net int) RangeSet {
 	return RangeSet{{Span: span(base+"10", base+"19"), Subnet: netip.MustParsePrefix(base + "0/24"), Gateway: addr(base + "1")}}
 }
 
-func (n *node) known(t *testing.T) []string {
+func (n *node) known(t *testing.T) (sets []string) {
 	t.Helper()
 	_, known, _ := n.all(t)
-	var all []string
-	for _, k := range known {
-		var sets []string
-		for _, s := range k.Sets {
-			if len(s) == 0 {
-				sets = append(sets, "-") // Now ADDs of another set ask for its addresses.
-				continue
-			}
-			sets = append(sets, s.String())
-		}
-		all = append(all, strings.TrimSpace(fmt.Sprint(strings.Join(sets, " "), " ", k.Policy.Retain)))
+	for _, s := range known.Sets {
+		sets = append(sets, s.String())
 	}
-	return all
+	return sets
 }
 
-// The store knows the ranges that ADDs asked for, those of the last ADD first. It keeps at most eight, and only the
-// newest ones for the same addresses.
+// The store knows the ranges that the last ADD asked for.
 func TestKnownRanges(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
-	asks := 0
-	ask := func(policy Policy, sets ...RangeSet) {
-		t.Helper()
-		n.sets, n.policy = sets, policy
-		asks++
-		if _, err := n.try(t, fmt.Sprintf("c%d/eth0", asks), "web-0"); err != nil {
-			t.Fatal(err)
-		}
-	}
 	expect := func(when string, want ...string) {
 		t.Helper()
 		if diff := cmp.Diff(want, n.known(t)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
-	ask(minute, tenAddresses(1))
-	expect("one", "10.1.0.10-10.1.0.19 0s")
-	ask(minute, tenAddresses(2))
-	expect("another", "10.2.0.10-10.2.0.19 0s", "10.1.0.10-10.1.0.19 0s")
-	ask(minute, tenAddresses(1))
-	expect("the first again", "10.1.0.10-10.1.0.19 0s", "10.2.0.10-10.2.0.19 0s")
-	ask(stickyFor(time.Hour), tenAddresses(1))
-	expect("another policy", "10.1.0.10-10.1.0.19 1h0m0s", "10.2.0.10-10.2.0.19 0s")
-	ask(minute, tenAddresses(2), tenAddresses(3))
-	expect("two sets, one of them known", "10.2.0.10-10.2.0.19 10.3.0.10-10.3.0.19 0s", "10.1.0.10-10.1.0.19 1h0m0s")
-	wider := tenAddresses(3)
-	wider[0].Span = span("10.3.0.19", "10.3.0.40")
-	ask(minute, wider)
-	expect("one address of one of the two sets", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 - 0s", "10.1.0.10-10.1.0.19 1h0m0s")
-	beside := tenAddresses(3)
-	beside[0].Span = span("10.3.0.10", "10.3.0.18")
-	ask(minute, beside)
-	expect("beside", "10.3.0.10-10.3.0.18 0s", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 - 0s", "10.1.0.10-10.1.0.19 1h0m0s")
-	for i := 4; i < 9; i++ {
-		ask(minute, tenAddresses(i))
+	for i, sets := range [][]RangeSet{{tenAddresses(1)}, {tenAddresses(2)}, {tenAddresses(1)}, {tenAddresses(2), tenAddresses(3)}} {
+		n.sets = sets
+		if _, err := n.try(t, fmt.Sprintf("c%d/eth0", i), "web-0"); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, s := range sets {
+			want = append(want, s.String())
+		}
+		expect(fmt.Sprint("ADD ", i), want...)
 	}
-	eight := []string{
-		"10.8.0.10-10.8.0.19 0s", "10.7.0.10-10.7.0.19 0s", "10.6.0.10-10.6.0.19 0s", "10.5.0.10-10.5.0.19 0s", "10.4.0.10-10.4.0.19 0s",
-		"10.3.0.10-10.3.0.18 0s", "10.3.0.19-10.3.0.40 0s", "10.2.0.10-10.2.0.19 - 0s",
-	}
-	expect("eight", eight...)
-	ask(minute, tenAddresses(9))
-	expect("nine", append([]string{"10.9.0.10-10.9.0.19 0s"}, eight[:7]...)...)
-	all := tenAddresses(1)
-	all[0].Span = span("10.0.0.1", "10.255.255.254")
-	all[0].Gateway = addr("10.255.255.254")
-	ask(minute, all)
-	expect("one for all", "10.0.0.1-10.255.255.254 0s")
-	if _, err := n.try(t, "x/eth0", "", "10.255.255.254"); err == nil {
+	if _, err := n.try(t, "x/eth0", "", "10.2.0.1"); err == nil {
 		t.Error("the gateway was given")
 	}
-	expect("after an ADD that failed", "10.0.0.1-10.255.255.254 0s")
+	n.sets = []RangeSet{tenAddresses(4)}
+	if _, err := n.try(t, "x/eth0", "", "10.4.0.1"); err == nil {
+		t.Error("another gateway was given")
+	}
+	expect("after ADDs that failed", "10.2.0.10-10.2.0.19", "10.3.0.10-10.3.0.19")
 }
 
 // After the first ADD, an operator cannot reserve an address that no ADD gives.
@@ -127,22 +87,18 @@ func TestReserveRefusesWhatNoAddGives(t *testing.T) {
 	must(t, reserve("10.3.0.5"))
 }
 
-// What a newer relink has written of ranges stays, also within them, while ADDs ask for other ranges.
+// What a newer relink has written of ranges stays while ADDs ask for the same.
 func TestRangesOfANewerRelinkStayAsTheyAreStored(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
-	n.sets = []RangeSet{tenAddresses(1)}
-	n.add(t, "c1/eth0", "web-0", "10.1.0.10")
+	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	var want string
 	edit(t, n.path(), func(tx *bolt.Tx) error {
-		ranges := tx.Bucket([]byte(bucketRanges))
-		want = strings.Replace(string(ranges.Get(requestedRangesKey(0))), `"first"`, `"future":1,"first"`, 1)
-		return ranges.Put(requestedRangesKey(0), []byte(want))
+		meta := tx.Bucket([]byte(bucketMeta))
+		want = strings.Replace(string(meta.Get([]byte(keyRequested))), `{"sets"`, `{"future":1,"sets"`, 1)
+		return meta.Put([]byte(keyRequested), []byte(want))
 	})
-	for i := range 3 {
-		n.sets = []RangeSet{tenAddresses(2 + i)}
-		n.add(t, fmt.Sprintf("c%d/eth0", 2+i), "web-1", fmt.Sprintf("10.%d.0.10", 2+i))
-	}
-	if got := slices.Collect(maps.Values(contents(t, n.path())[bucketRanges])); !slices.Contains(got, readable([]byte(want))) {
-		t.Errorf("the store has %q, want %s among them", got, want)
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+	if got := contents(t, n.path())[bucketMeta][`"ranges"`]; got != readable([]byte(want)) {
+		t.Errorf("the store has %s, want %s", got, want)
 	}
 }

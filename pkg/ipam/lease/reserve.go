@@ -20,7 +20,7 @@ var ErrNotGiven = errors.New("is never given")
 
 // Reserve reserves the address for the owner: until somebody releases it, or for the time retain if that is
 // not 0. The address may be the owner's already, or in quarantine. ErrTaken: somebody else has it;
-// ErrNotGiven: no ADD gives it, by the ranges that ADDs asked for, if any are known.
+// ErrNotGiven: no ADD gives it, by the ranges that the last ADD asked for, if any are known.
 func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owner, retain time.Duration) (Lease, error) {
 	if owner == (attachment.Owner{}) {
 		return Lease{}, errNobody
@@ -50,7 +50,7 @@ func (l *leaseTx) reservable(a netip.Addr, o attachment.Owner) (Lease, error) {
 }
 
 // CheckGiven returns ErrNotGiven, with the reason, for an address that no ADD gives on this node: a gateway, an excluded address, or
-// one outside of the ranges that ADDs asked for. Another node's address of a pool matches ErrNotGranted, too. It returns nil if
+// one outside of the ranges that the last ADD asked for. Another node's address of a pool matches ErrNotGranted, too. It returns nil if
 // no ranges are known, and ErrNotLeased for a network that has no store.
 func (s *Store) CheckGiven(ctx context.Context, a netip.Addr) error {
 	return s.view(ctx, func(l *leaseTx) error { return l.checkGiven(a) })
@@ -58,34 +58,27 @@ func (s *Store) CheckGiven(ctx context.Context, a netip.Addr) error {
 
 // checkGiven returns ErrNotGiven for an address that no ADD gives.
 func (l *leaseTx) checkGiven(a netip.Addr) error {
-	requested, err := l.requestedRanges()
-	if err != nil || len(requested) == 0 {
+	sets, err := l.lastSets()
+	if err != nil || len(sets) == 0 {
 		return err
 	}
-	var spans []string
-	for _, k := range requested {
-		sets, err := l.addressSets(k)
-		if err != nil {
-			return err
+	n := SetOf(sets.ranges(), a)
+	if n < 0 {
+		var spans []string
+		for _, s := range sets {
+			spans = append(spans, s.members.String())
 		}
-		n := SetOf(sets.ranges(), a)
-		if n < 0 {
-			for _, s := range sets {
-				spans = append(spans, s.members.String())
-			}
-			continue
-		}
-		if ok, reason := sets[n].members.Gives(a); !ok {
-			return fmt.Errorf("%s %w in network %s: %s", a, ErrNotGiven, l.store.network, reason)
-		}
-		if !sets[n].gives.Has(a) {
-			return fmt.Errorf("%s %w in network %s: it is of pool %s, and %w: run the command on the node that has it",
-				a, ErrNotGiven, l.store.network, sets[n].poolLayout.Name, ErrNotGranted)
-		}
-		return nil
+		return fmt.Errorf("%s %w in network %s: its last ADDs gave addresses of %s; a new range is known after its first ADD",
+			a, ErrNotGiven, l.store.network, strings.Join(spans, ", "))
 	}
-	return fmt.Errorf("%s %w in network %s: its last ADDs gave addresses of %s; a new range is known after its first ADD",
-		a, ErrNotGiven, l.store.network, strings.Join(spans, ", "))
+	if ok, reason := sets[n].members.Gives(a); !ok {
+		return fmt.Errorf("%s %w in network %s: %s", a, ErrNotGiven, l.store.network, reason)
+	}
+	if !sets[n].gives.Has(a) {
+		return fmt.Errorf("%s %w in network %s: it is of pool %s, and %w: run the command on the node that has it",
+			a, ErrNotGiven, l.store.network, sets[n].poolLayout.Name, ErrNotGranted)
+	}
+	return nil
 }
 
 // reserved returns the reservation that follows on the lease that the address had, the zero Lease for free. It

@@ -22,6 +22,8 @@ const (
 	keyID        = "store"
 	keyPools     = "pools"
 	keyConfirmed = "confirmed"
+	// keyRequested has what the last ADD asked for, in JSON.
+	keyRequested = "ranges"
 
 	// keyMachine has the ID of the machine that has written the store. keyNode and keyNodeUID are what the agent has said of the
 	// node, in a store that has to do with pools, and keyElsewhere the name of the node on which the agent found the store, if that is
@@ -40,7 +42,6 @@ const (
 	bucketRuns        = "runs"        // first: last of addresses without a gap that are not free
 	bucketEnds        = "ends"        // time, address of what ends by itself
 	bucketLast        = "last"        // number of range set: address that was given last
-	bucketRanges      = "ranges"      // from 0 for the last on: what ADDs asked for, in JSON
 	bucketEvents      = "events"      // number: event
 	bucketPools       = "pools"       // name: layout in JSON
 	bucketGrants      = "grants"      // name of the pool, index of the block: grant

@@ -42,33 +42,27 @@ type SetUsage struct {
 	gives RangeSet
 }
 
-// Usage counts the leases of each range set that ADDs asked for, the sets of the last ADD first. ErrNotLeased:
-// nothing was ever given.
+// Usage counts the leases of each range set that the last ADD asked for. ErrNotLeased: nothing was ever given.
 func (s *Store) Usage(ctx context.Context) (Usage, error) {
 	return result(ctx, s.view, (*leaseTx).usage)
 }
 
 func (l *leaseTx) usage() (Usage, error) {
 	u := Usage{Network: l.store.network, Sets: []SetUsage{}}
-	requested, err := l.requestedRanges()
+	sets, err := l.lastSets()
 	if err != nil {
 		return u, err
 	}
-	var last addressSets
-	for i, k := range requested {
-		sets, err := l.addressSets(k)
-		if err != nil {
-			return u, err
+	for _, set := range sets {
+		if len(set.members) > 0 {
+			u.Sets = append(u.Sets, SetUsage{Set: set.number, Pool: set.poolLayout.Name, Ranges: set.members, Size: set.gives.size(), gives: set.gives})
 		}
-		if i == 0 {
-			last = sets
-		}
-		u.add(sets)
 	}
-	if len(requested) == 0 {
-		u.Remarks = append(u.Remarks, "its ranges are known from the next ADD on")
-	} else if u.Remarks, err = l.remarkGateways(last); err != nil {
+	if u.Remarks, err = l.remarkGateways(sets); err != nil {
 		return u, err
+	}
+	if len(sets) == 0 {
+		u.Remarks = []string{"its ranges are known from the next ADD on"}
 	}
 	err = l.eachCurrent(func(lease Lease) error {
 		u.count(lease)
@@ -78,15 +72,6 @@ func (l *leaseTx) usage() (Usage, error) {
 		u.Sets[i].sum()
 	}
 	return u, err
-}
-
-// add adds the sets of what an ADD asked for.
-func (u *Usage) add(sets addressSets) {
-	for _, set := range sets {
-		if len(set.members) > 0 {
-			u.Sets = append(u.Sets, SetUsage{Set: set.number, Pool: set.poolLayout.Name, Ranges: set.members, Size: set.gives.size(), gives: set.gives})
-		}
-	}
 }
 
 // count adds the lease to its set.

@@ -43,20 +43,20 @@ func TestUsageCountsWhatAddsGive(t *testing.T) {
 	n.del(t, "c3/eth0")
 	n.expectUsage(t, "two holders are one, one reserved", "0 10.3.0.2-10.3.0.11: 8, 1 held, 1 reserved, 0 in quarantine, 6 free, 0.250",
 		six+"1 held, 1 reserved, 0 in quarantine, 18446744073709551612 free, 0.000", "1 outside")
+	first := n.sets
 	n.sets = []RangeSet{tenAddresses(7)}
 	n.policy = minute
 	n.add(t, "c4/eth0", "web-4", "10.7.0.10")
 	n.del(t, "c4/eth0")
-	n.expectUsage(t, "other ranges go first", "0 10.7.0.10-10.7.0.19: 10, 0 held, 0 reserved, 1 in quarantine, 9 free, 0.000",
-		"0 10.3.0.2-10.3.0.11: 8, 1 held, 1 reserved, 0 in quarantine, 6 free, 0.250",
-		six+"1 held, 1 reserved, 0 in quarantine, 18446744073709551612 free, 0.000", "1 outside")
+	n.expectUsage(t, "the ranges of the last ADD", "0 10.7.0.10-10.7.0.19: 10, 0 held, 0 reserved, 1 in quarantine, 9 free, 0.000", "6 outside")
 	n.later(time.Hour)
-	n.expectUsage(t, "what has ended does not count", "0 10.7.0.10-10.7.0.19: 10, 0 held, 0 reserved, 0 in quarantine, 10 free, 0.000",
-		"0 10.3.0.2-10.3.0.11: 8, 1 held, 0 reserved, 0 in quarantine, 7 free, 0.125",
+	n.expectUsage(t, "what has ended does not count", "0 10.7.0.10-10.7.0.19: 10, 0 held, 0 reserved, 0 in quarantine, 10 free, 0.000", "4 outside")
+	n.sets, n.policy = first, stickyFor(time.Hour)
+	n.add(t, "c2/eth0", "web-0", "10.3.0.2 2001:db8::2")
+	n.expectUsage(t, "the first ranges again", "0 10.3.0.2-10.3.0.11: 8, 1 held, 0 reserved, 0 in quarantine, 7 free, 0.125",
 		six+"1 held, 0 reserved, 0 in quarantine, 18446744073709551613 free, 0.000", "1 outside")
 	n.reboot("boot-2", time.Second)
-	n.expectUsage(t, "what was held before the boot is reserved", "0 10.7.0.10-10.7.0.19: 10, 0 held, 0 reserved, 0 in quarantine, 10 free, 0.000",
-		"0 10.3.0.2-10.3.0.11: 8, 0 held, 1 reserved, 0 in quarantine, 7 free, 0.125",
+	n.expectUsage(t, "what was held before the boot is reserved", "0 10.3.0.2-10.3.0.11: 8, 0 held, 1 reserved, 0 in quarantine, 7 free, 0.125",
 		six+"0 held, 1 reserved, 0 in quarantine, 18446744073709551613 free, 0.000", "1 outside")
 }
 
@@ -86,7 +86,7 @@ func TestUsageRemarks(t *testing.T) {
 	must(t, n.store(t).change(t.Context(), func(l *leaseTx) error {
 		set := subnet("10.3.0.3", "10.3.0.9")
 		set[0].Gateway = addr("10.3.0.2")
-		return l.putLastRequested(RequestedRanges{Sets: []RangeSet{set}, Policy: sticky})
+		return l.putLastRequested(RequestedRanges{Sets: []RangeSet{set}})
 	}))
 	expect("a pod has the gateway", "10.3.0.2, the gateway of 10.3.0.0/24, is held by eth0 of c0 on pods (pod default/web-0): "+
 		"the other pods send their traffic to that pod. Delete that pod, and it gets another address. If its sandbox is gone, relink gc --leases --network pods frees the address")
