@@ -2,7 +2,6 @@ package attach
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -20,106 +19,57 @@ import (
 
 // fallback is a master that exists, while the masters before it in the configured list are missing.
 type fallback struct {
-	network string
-	devices netstate.Devices
-	master  netstate.LiveDevice
+	master  string
 	missing []string
 }
 
-// readParents adds to the devices those that the records name.
-func (f *fallback) readParents(host *kernel.Namespace, records []checkpoint.Record) error {
-	read := map[string]bool{}
-	for _, r := range records {
-		for _, p := range r.Interface.Parents {
-			if read[p.Name] {
-				continue
-			}
-			read[p.Name] = true
-			index, err := host.Index(p.Name)
-			if err == nil {
-				f.devices, err = host.AddStack(f.devices, index)
-			}
-			if err != nil && !errors.Is(err, kernel.ErrNoDevice) {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// claim is a checkpoint that speaks against a fallback: its attachment is on what is missing, the master or a bond, and comes back with that.
+// claim is a checkpoint that speaks against a fallback: its attachment is on a missing master, and comes back with that.
 type claim struct {
 	record checkpoint.Record
 	lost   string
 }
 
-// claims returns what the records say against the fallback. It is a pure function. A claim is an
-// attachment of the same network on a missing master. It can also be an attachment of any network on
-// a missing bond that has the fallback as a member.
-func (f fallback) claims(records []checkpoint.Record) []claim {
-	var found []claim
+// claims returns what the records say against the fallback. exists says whether the host has a device.
+func (f fallback) claims(records []checkpoint.Record, exists func(name string) (bool, error)) (found []claim, err error) {
 	for _, r := range records {
-		if c := f.claim(r); c.lost != "" {
-			found = append(found, c)
+		lost, err := f.lostParent(r, exists)
+		if err != nil {
+			return nil, err
+		}
+		if lost != "" {
+			found = append(found, claim{r, lost})
 		}
 	}
-	return found
+	return found, nil
 }
 
-// claim returns the record's claim, an empty one if it has none.
-func (f fallback) claim(r checkpoint.Record) (c claim) {
-	if r.Interface.ParentsInSandbox {
-		return c
+// lostParent returns the missing master that the attachment is on, empty for none. A configuration can name a master by an alternative name,
+// which is not recorded: then it is the base that is missing.
+func (f fallback) lostParent(r checkpoint.Record, exists func(name string) (bool, error)) (string, error) {
+	parents := r.Interface.Parents
+	if r.Interface.ParentsInSandbox || len(parents) == 0 {
+		return "", nil
 	}
-	for i, p := range r.Interface.Parents {
-		if _, exists := f.devices.ByName(p.Name); exists {
-			continue
-		}
-		base := i == len(r.Interface.Parents)-1
-		if f.memberOf(p) || c.lost == "" && r.Attachment.Network == f.network && (slices.Contains(f.missing, p.Name) || base && f.namesMissingMaster(r)) {
-			c = claim{r, p.Name}
-		}
+	if i := slices.IndexFunc(parents, func(p netstate.Device) bool { return slices.Contains(f.missing, p.Name) }); i >= 0 {
+		return parents[i].Name, nil
 	}
-	return c
+	if !f.namesMissingMaster(r) {
+		return "", nil
+	}
+	base := parents[len(parents)-1].Name
+	if found, err := exists(base); err != nil || found {
+		return "", err
+	}
+	return base, nil
 }
 
-// memberOf says whether the record has the fallback's base as a member of the bond.
-func (f fallback) memberOf(bond netstate.Device) bool {
-	if bond.Bond == nil {
-		return false
-	}
-	base := f.base()
-	return slices.ContainsFunc(bond.Bond.Members, func(m netstate.Member) bool {
-		// Two ports can share an address on the bus, so that does not count. A name can belong to
-		// another NIC now.
-		return m.Name == base.Name && !m.Contradicts(base.NIC) || m.PermanentMAC != "" && m.PermanentMAC == base.PermanentMAC
-	})
-}
-
-// base is the lowest device below the fallback.
-func (f fallback) base() netstate.Device {
-	chain, err := f.devices.Chain(f.master.Index)
-	if err != nil {
-		return f.master.Device // Of which the ADD says that it can't be remembered.
-	}
-	return chain[len(chain)-1]
-}
-
-// namesMissingMaster says whether the attachment's configuration names a master that is missing. It can name
-// it by an alternative name, which is not recorded.
+// namesMissingMaster says whether the attachment's configuration names a master that is missing.
 func (f fallback) namesMissingMaster(r checkpoint.Record) bool {
 	var config struct {
 		Master cniplugin.Names `json:"master"`
 	}
 	return json.Unmarshal(r.CNI.Config, &config) == nil &&
 		slices.ContainsFunc(config.Master, func(name string) bool { return slices.Contains(f.missing, name) })
-}
-
-// liveClaims returns the claims whose sandboxes still exist. The others do not come back.
-func liveClaims(claims []claim) []claim {
-	return slices.DeleteFunc(claims, func(c claim) bool {
-		return kernel.NotFound(c.record.Namespace)
-	})
 }
 
 // maxNamedClaims is how many attachments a refusal names.
@@ -136,7 +86,7 @@ func (f fallback) refusal(claims []claim) error {
 	return cniplugin.Error(types.ErrTryAgainLater,
 		"master %s is missing, and %s is not taken in its place: %s on %s by checkpoint (%s). Bring %s back, which relink restore does for a VLAN device; "+
 			"or move what is on it for good by relink restore --parent OLD=NEW; or delete those pods",
-		strings.Join(f.missing, ", "), f.master.Name, printable.Count(len(claims), "attachment"), devices, printable.First(names, maxNamedClaims, ", "), devices)
+		strings.Join(f.missing, ", "), f.master, printable.Count(len(claims), "attachment"), devices, printable.First(names, maxNamedClaims, ", "), devices)
 }
 
 // master returns the master to build on, unless something speaks against it.
@@ -166,17 +116,20 @@ func (a *addition) checkFallback(host *kernel.Namespace, master parents.Master) 
 	if err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	f := fallback{network: a.Name, devices: master.Devices, master: master.LiveDevice, missing: master.Missing}
-	if err := f.readParents(host, records); err != nil {
+	f := fallback{master: master.Name, missing: master.Missing}
+	claims, err := f.claims(records, host.Exists)
+	if err != nil {
 		return err
 	}
-	if claims := liveClaims(f.claims(records)); len(claims) > 0 {
+	// What is on a missing master in a sandbox that is gone does not come back.
+	claims = slices.DeleteFunc(claims, func(c claim) bool { return kernel.NotFound(c.record.Namespace) })
+	if len(claims) > 0 {
 		return f.refusal(claims)
 	}
 	if len(unreadable) > 0 {
 		// They would keep every pod from starting on a node that has no such master.
 		fmt.Fprintf(os.Stderr, "%s: %s is taken in the place of %s, as no checkpoint speaks against it: %d can't be read, such as: %v\n",
-			a.plugin.Name, f.master.Name, strings.Join(f.missing, ", "), len(unreadable), unreadable[0].Err)
+			a.plugin.Name, f.master, strings.Join(f.missing, ", "), len(unreadable), unreadable[0].Err)
 	}
 	return nil
 }
