@@ -54,40 +54,17 @@ var storedFormat = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.WithIn
 var strictFormat = jsonv2.JoinOptions(
 	jsonv2.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
+// errNoVersion says that a record is whole, but for its version.
+var errNoVersion = errors.New("it has no version")
+
 // explain says why b is not a record of this version. err is the error of decoding b.
 func explain(b []byte, err error) error {
 	var head struct {
 		Version *int `json:"version"`
 	}
 	headErr := json.Unmarshal(b, &head)
-	switch {
-	case errors.As(headErr, new(*json.UnmarshalTypeError)):
-		return fmt.Errorf("%w: %w", ErrTorn, locateError(err))
-	case headErr != nil:
-		return fmt.Errorf("%w: %w", ErrTorn, headErr)
-	case head.Version == nil:
-		return fmt.Errorf("%w: it has no version", ErrTorn)
-	case *head.Version != Version:
+	if headErr == nil && head.Version != nil && *head.Version != Version {
 		return fmt.Errorf("%w: %d, this relink reads %d: another relink wrote it", ErrVersion, *head.Version, Version)
 	}
-	return fmt.Errorf("%w: %w", ErrTorn, locateError(err))
-}
-
-// locateError names what is wrong in the words of the record, not in those of Go's types.
-func locateError(err error) error {
-	var wrong *jsonv2.SemanticError
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	pointer := string(wrong.JSONPointer)
-	switch {
-	case errors.Is(err, jsonv2.ErrUnknownName):
-		return fmt.Errorf("%q: the name is unknown", pointer)
-	case wrong.JSONKind == '0':
-		return fmt.Errorf("%q: the number %s does not fit", pointer, wrong.JSONValue)
-	case wrong.Err != nil:
-		return fmt.Errorf("%q: %w", pointer, wrong.Err)
-	}
-	kind := cmp.Or(map[jsontext.Kind]string{'{': "object", '[': "list"}[wrong.JSONKind], wrong.JSONKind.String())
-	return fmt.Errorf("%q is of the wrong type: %s", pointer, kind)
+	return fmt.Errorf("%w: %w", ErrTorn, cmp.Or(headErr, err, errNoVersion))
 }

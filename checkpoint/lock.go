@@ -28,7 +28,7 @@ const lockName = ".lock"
 func (s *Store) Lock(ctx context.Context, containerID string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, flock.DefaultTimeout)
 	defer cancel()
-	f, err := s.lockFile(ctx, containerID, func(f *os.File) error {
+	f, err := s.lockFile(containerID, func(f *os.File) error {
 		return flock.LockWithNotice(ctx, f, flock.Exclusive, s.onWait, func() string { return s.sandboxName(containerID) })
 	})
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Store) TryLock(containerID string) (unlock func(), err error) {
 // TryLockRecord is TryLock for the sandbox of a listed record. If the record's file still exists at
 // unlock, and the listing found no leftovers of a kill, unlock does not look for anything to remove. r can be a record that was not listed.
 func (s *Store) TryLockRecord(r Record) (unlock func(), err error) {
-	f, err := s.lockFile(context.Background(), r.Attachment.ContainerID, func(f *os.File) error { return flock.Try(f, flock.Exclusive) })
+	f, err := s.lockFile(r.Attachment.ContainerID, func(f *os.File) error { return flock.Try(f, flock.Exclusive) })
 	if err != nil {
 		return nil, err
 	}
@@ -105,10 +105,10 @@ func (s *Store) TryLockRecord(r Record) (unlock func(), err error) {
 }
 
 // lockFile returns the file of the sandbox, locked by take.
-func (s *Store) lockFile(ctx context.Context, containerID string, take func(*os.File) error) (*os.File, error) {
+func (s *Store) lockFile(containerID string, take func(*os.File) error) (*os.File, error) {
 	dir := s.sandboxDir(containerID)
 	for {
-		f, err := openLock(ctx, dir)
+		f, err := openLock(dir)
 		if err != nil {
 			return nil, err
 		}
@@ -152,38 +152,24 @@ func (p *ParentLock) TryExclusive() bool {
 // Release ends the hold.
 func (p *ParentLock) Release() { _ = p.file.Close() }
 
-func openLock(ctx context.Context, dir string) (*os.File, error) {
-	for tried := false; ; tried = true {
-		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|statefile.OpenFlags, 0o600)
-		if errors.Is(err, fs.ErrNotExist) && (!tried || ctx.Err() == nil) {
-			// There is no directory, or somebody removed it in between. None can be made behind a link
-			// to nowhere.
-			if err := errors.Join(checkDanglingLink(dir), checkDanglingLink(filepath.Join(dir, lockName))); err != nil {
-				return nil, fmt.Errorf("lock sandbox: %w", err)
-			}
-			if err := makeSandboxDir(dir); err != nil {
-				return nil, fmt.Errorf("lock sandbox: %w", err)
-			}
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("lock sandbox: %w", err)
-		}
-		failpoint.Here("lock made")
-		return f, nil
-	}
-}
+// maxOpens is how often the directory of a sandbox is made for its lock: somebody can remove it each time. Behind a link to nowhere none is.
+const maxOpens = 1000
 
-// checkDanglingLink returns an error if the path is a symbolic link to nothing.
-func checkDanglingLink(path string) error {
-	link, err := os.Lstat(path)
-	if err != nil || link.Mode()&fs.ModeSymlink == 0 {
-		return nil //nolint:nilerr // What is not there leads nowhere wrong.
+func openLock(dir string) (f *os.File, err error) {
+	for range maxOpens {
+		f, err = os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|statefile.OpenFlags, 0o600)
+		if err == nil {
+			failpoint.Here("lock made")
+			return f, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if mkdirErr := makeSandboxDir(dir); mkdirErr != nil {
+			return nil, fmt.Errorf("lock sandbox: %w", mkdirErr)
+		}
 	}
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return fmt.Errorf("%s is a link to nowhere: remove it", path)
+	return nil, fmt.Errorf("lock sandbox: %w", err)
 }
 
 func makeSandboxDir(dir string) error {

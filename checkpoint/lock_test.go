@@ -205,7 +205,7 @@ func forget(ifName string) func(*testing.T, *Store) {
 func TestLockWhoseDirectoryWasRemovedIsNotTheLockAnyMore(t *testing.T) {
 	s := newStore(t)
 	unlock := lock(t, s, "c1")
-	waiting, err := openLock(t.Context(), s.sandboxDir("c1"))
+	waiting, err := openLock(s.sandboxDir("c1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,12 +256,11 @@ func TestLockBehindALinkToNowhereSaysSo(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			want := "lock sandbox: " + path + " is a link to nowhere: remove it"
-			if _, err := s.Lock(ctx, "c1"); message(err) != want || ctx.Err() != nil {
-				t.Errorf("Lock() = %v (%v), want %s at once", err, ctx.Err(), want)
+			if _, err := s.Lock(ctx, "c1"); !strings.Contains(message(err), path) || ctx.Err() != nil {
+				t.Errorf("Lock() = %v (%v), want an error with %s at once", err, ctx.Err(), path)
 			}
-			if _, err := s.TryLock("c1"); message(err) != want {
-				t.Errorf("TryLock() = %v, want %s", err, want)
+			if _, err := s.TryLock("c1"); !strings.Contains(message(err), path) {
+				t.Errorf("TryLock() = %v, want an error with %s", err, path)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ func waitsForLock(t *testing.T, path string) bool {
 // it. Another holder has the new lock, so the waiter must not return with the old one.
 func TestLockWaitsForTheLockThatTookTheOldOnesPlace(t *testing.T) {
 	s := newStore(t)
-	first, err := openLock(t.Context(), s.sandboxDir("c1"))
+	first, err := openLock(s.sandboxDir("c1"))
 	if err != nil {
 		t.Fatal(err)
 	}
