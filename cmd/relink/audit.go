@@ -35,7 +35,7 @@ output names it; 2: usage or environment.`,
 		Example: `  relink audit
   relink audit -v       # also what is fine
   relink audit -o json  # with the evidence as fields`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sources, err := auditSources(cmd, leases, cacheDir)
 			if err != nil {

@@ -49,7 +49,7 @@ func TestMalformedCommandLines(t *testing.T) {
 		"check --cni-cache /nowhere":           "invalid --cni-cache: stat /nowhere",
 		"check -o name":                        `invalid --output "name": must be table, json or yaml`,
 		"restore nobody":                       `"nobody" matches nothing`,
-		"restore --wait -1s":                   "invalid --wait -1s: must not be negative",
+		"restore --wait -1s":                   `invalid --wait "-1s": must not be negative`,
 		"restore --wait soon":                  `invalid --wait "soon": must be a time such as 500ms, 30s or 2h`,
 		"restore --wait":                       "--wait needs a value",
 		"restore --parent =":                   `invalid --parent "=": device "" is empty`,

@@ -32,7 +32,7 @@ func guardStatus(err error) int {
 }
 
 func newGuard() *cobra.Command {
-	var plan guard.Plan
+	plan := guard.Plan{Limit: 4 * time.Minute, KillAfter: 5 * time.Second, Wait: 30 * time.Second}
 	var follow, resume bool
 	var via []string
 	cmd := &cobra.Command{
@@ -59,7 +59,7 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
   relink guard --limit 2m --stop my-kubelet -- update-firmware
   relink guard --follow   # watch it from another terminal
   relink guard --resume   # finish the work of a guard that was killed`,
-		Args: cobra.ArbitraryArgs,
+		Args: takes(0, -1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			plan.Command = args
 			if plan.Via, err = guard.ParseVia(via); err != nil {
@@ -76,9 +76,9 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // Everything from COMMAND on is its own.
-	flags.DurationVar(&plan.Limit, "limit", 4*time.Minute, "end COMMAND after this `time`: Kubernetes evicts pods five minutes after the kubelet's last sign")
-	flags.DurationVar(&plan.KillAfter, "kill-after", 5*time.Second, "how long COMMAND may take to end before it gets the next signal: SIGINT, SIGTERM, SIGKILL")
-	flags.DurationVar(&plan.Wait, "wait", 30*time.Second, "how long to wait for missing devices, and again for their carrier")
+	addDuration(cmd, &plan.Limit, true, "limit", "end COMMAND after this `time`: Kubernetes evicts pods five minutes after the kubelet's last sign")
+	addDuration(cmd, &plan.KillAfter, true, "kill-after", "how long COMMAND may take to end before it gets the next signal: SIGINT, SIGTERM, SIGKILL")
+	addDuration(cmd, &plan.Wait, false, "wait", "how long to wait for missing devices, and again for their carrier")
 	flags.StringArrayVar(&plan.Stop, "stop", nil, "`unit` of systemd to stop meanwhile (repeatable; default the kubelet's, that of k3s or of RKE2; with --via none)")
 	flags.StringArrayVar(&via, "via", nil, "move the pods to this `device` before COMMAND, and back afterwards; OLD=NEW (repeatable) if pods are on several devices")
 	flags.BoolVar(&plan.Force, "force", false, "go on if not everything is as recorded, a checkpoint cannot be written, the agent cannot be paused, a pod cannot be moved, or COMMAND only takes a device away")
@@ -87,20 +87,11 @@ Exit status: that of COMMAND if everything is back, with 128 added to the number
 	addCacheDir(cmd, &plan.CacheDir)
 	flags.BoolVar(&follow, "follow", false, "show the log of the guard that is under way, and end with its exit status; if none is under way, show the last one")
 	flags.BoolVar(&resume, "resume", false, "finish the work of a guard that was killed")
-	cmd.MarkFlagsMutuallyExclusive("follow", "resume")
 	return cmd
 }
 
 // checkGuard reports what is wrong with the command line.
 func checkGuard(cmd *cobra.Command, plan guard.Plan, alone bool) error {
-	for name, value := range map[string]time.Duration{"limit": plan.Limit, "kill-after": plan.KillAfter} {
-		if value <= 0 {
-			return fmt.Errorf("invalid --%s %s: must be more than 0", name, value)
-		}
-	}
-	if plan.Wait < 0 {
-		return fmt.Errorf("invalid --wait %s: must not be negative", plan.Wait)
-	}
 	switch {
 	case alone && len(plan.Command)+len(plan.Via) > 0:
 		return errors.New("--follow and --resume take no COMMAND and no --via: the guard that began knows them")

@@ -25,7 +25,7 @@ Exit status 0: every pod has its checkpoint; 1: one has none, and the output nam
 or environment.`,
 		Example: `  relink import /var/lib/i40e_net_fix --parent bond4 --vlan 3 --dry-run
   relink import /var/lib/i40e_net_fix --parent bond4,eth0 --vlan 3`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if opts.Store, err = openStore(cmd); err != nil {
 				return err

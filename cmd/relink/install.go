@@ -36,7 +36,7 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
   relink install
   relink install --cni-bin /usr/lib/cni   # another directory for the plugins
   relink install --plugins-only --cni-bin /host/opt/cni/bin`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := checkInstallDirs(opts.Root, opts.CNIBin); err != nil {
 				return err

@@ -153,28 +153,6 @@ func parseAddress(s string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// durationFlag is the value of a flag that gives a duration. 0 means that the flag was not given.
-type durationFlag time.Duration
-
-func (l *durationFlag) Type() string { return "duration" }
-
-func (l *durationFlag) String() string {
-	if *l == 0 {
-		return ""
-	}
-	return time.Duration(*l).String()
-}
-
-// Set takes the flag's value.
-func (l *durationFlag) Set(s string) error {
-	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
-		return errors.New("give a time of more than 0, such as 30m or 72h, or leave the flag out for no end")
-	}
-	*l = durationFlag(d)
-	return nil
-}
-
 // reportDifference reports an error about the node, not about the command line. Of nil there is nothing to report.
 func reportDifference(s *screen, err error) error {
 	if err == nil {

@@ -79,7 +79,7 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 		"reserve 10.3.0.9 shop/web-0":                       "--network is missing: give --network NETWORK; " + dir + " has leases of lan, storage",
 		"reserve 10.3.0.9 shop/web-0 --network lam":         `invalid --network "lam": it has given no address yet`,
 		"reserve 10.3.0.9 shop/web-0 --network ../lan":      `network "../lan"`,
-		"reserve 10.3.0.9 shop/web-0 --network lan --for x": `invalid --for "x": give a time of more than 0`,
+		"reserve 10.3.0.9 shop/web-0 --network lan --for x": `invalid --for "x": must be a time such as`,
 		"reset-clock":                                                    "--network is missing",
 		"reset-clock lan":                                                `unexpected argument "lan": relink ipam reset-clock --network NETWORK`,
 		"reset-clock --network lam":                                      "--network lam matches nothing",

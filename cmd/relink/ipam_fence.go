@@ -55,7 +55,7 @@ environment.`,
   relink ipam fence node3
   relink ipam fence node3 --yes --reason ticket-4711
   relink ipam fence node3 --store 6f1d0c9a2b7e  # only what its old disk had`,
-		Args:              cobra.ExactArgs(1),
+		Args:              takes(1, 1),
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := call.check(cmd, args[0]); err != nil {

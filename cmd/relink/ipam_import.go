@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +56,7 @@ taken over.`
 
 func newIPAMImport(dir *leaseDir) *cobra.Command {
 	var network string
-	var retain durationFlag
+	var retain time.Duration
 	var call importCall
 	cmd := &cobra.Command{
 		Use:   "import DIR|FILE --network NETWORK",
@@ -65,7 +66,7 @@ func newIPAMImport(dir *leaseDir) *cobra.Command {
   relink ipam import /var/lib/cni/networks/lan --network lan --sticky --retain 72h
   relink ipam import /var/lib/cni/networks/lan --network lan --pool lan
   relink ipam import ippools.json --from whereabouts --network lan --pool lan --pool lan6`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		ValidArgsFunction: completeArgs(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if call.plugin.name == whereaboutsPlugin {
 				return nil, cobra.ShellCompDirectiveDefault
@@ -100,7 +101,7 @@ func newIPAMImport(dir *leaseDir) *cobra.Command {
 	must(cmd.RegisterFlagCompletionFunc("pool", completePools))
 	addChoice(cmd, &call.sticky, "sticky", "", "whom", `keep imported addresses, as "sticky" does, if the pod is known: --sticky=owner for the pod's owner`, stickyPod, stickyOwner)
 	flags.Lookup("sticky").NoOptDefVal = stickyPod
-	flags.Var(&retain, "retain", "how long to keep them, such as 72h (default until they are released)")
+	addDuration(cmd, &retain, true, "retain", "how long to keep them, such as 72h (default until they are released)")
 	flags.BoolVar(&call.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
 	addOutput(cmd, formatWide)
 	return cmd
@@ -127,10 +128,10 @@ type importCall struct {
 }
 
 // check refuses flags that do not go together.
-func (t importCall) check(retain durationFlag) error {
+func (t importCall) check(retain time.Duration) error {
 	switch {
 	case retain != 0 && t.sticky.name == "":
-		return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", &retain)
+		return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", retain)
 	case t.plugin.name == whereaboutsPlugin && len(t.Pools) == 0:
 		return errors.New("--from whereabouts needs --pool: name the pool that has the addresses from now on")
 	case slices.Contains(t.Pools, ""):

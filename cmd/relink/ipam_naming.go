@@ -29,7 +29,7 @@ func addLeaseSelection(cmd *cobra.Command, dir *leaseDir, s *selection.Selection
 	s.Lister, s.Addresses = ipamList, true
 	addNamespaces(cmd, &s.Namespace)
 	addNetwork(cmd, dir, &s.Network, "only addresses of this `network`")
-	cmd.Args = cobra.ArbitraryArgs
+	cmd.Args = takes(0, -1)
 	cmd.ValidArgsFunction = dir.completeLeases(func(h holding) []string {
 		return append(namesOfHolding(h), h.lease.Address.String())
 	})

@@ -30,7 +30,7 @@ pool.`,
 		Example: `  relink ipam pools
   relink ipam pools vlan3                # which nodes have how much of it
   relink ipam pools vlan3 -o json        # with the stores of the nodes`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              takes(0, 1),
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -127,7 +127,7 @@ Exit status 0: the API has answered; 2: usage or environment, such as no answer 
 pool.`,
 		Example: `  relink ipam blocks vlan3
   relink ipam blocks vlan3 -o yaml       # with the network and the store of each node`,
-		Args:              cobra.ExactArgs(1),
+		Args:              takes(1, 1),
 		ValidArgsFunction: completeArgs(completePools),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blocks, err := control.Client{}.Blocks(cmd.Context(), args[0])

@@ -33,7 +33,7 @@ Exit status 0: it was released; 1: it is free, or another one has it, and a mess
 		Example: `  relink ipam release 10.3.0.5 shop/web-0
   relink ipam release 10.3.0.5 4f1c2ab0d6e91 --ifname net1
   relink ipam release 10.3.0.7 --nobody --network lan   # end a quarantine`,
-		Args:              cobra.RangeArgs(1, 2),
+		Args:              takes(1, 2),
 		ValidArgsFunction: completeArgs(dir.completeLeases(addressesOf), dir.completeLeases(namesOfHolding)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])
@@ -59,8 +59,6 @@ Exit status 0: it was released; 1: it is free, or another one has it, and a mess
 	flags.StringVar(&holder.ifName, "ifname", "", "the `interface` of the holder, if it holds the address by several")
 	must(cmd.RegisterFlagCompletionFunc("ifname", dir.completeLeases(func(h holding) []string { return []string{h.holder.IfName} })))
 	flags.BoolVar(&holder.unheld, "nobody", false, "nobody holds it: it is in quarantine, or reserved for nobody")
-	cmd.MarkFlagsMutuallyExclusive("nobody", "ifname")
-	cmd.MarkFlagsMutuallyExclusive("nobody", "namespace")
 	addOutput(cmd)
 	return cmd
 }

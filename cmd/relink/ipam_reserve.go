@@ -16,7 +16,7 @@ import (
 
 func newIPAMReserve(dir *leaseDir) *cobra.Command {
 	var network, namespace string
-	var retain durationFlag
+	var retain time.Duration
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "reserve ADDRESS [NAMESPACE/]POD --network NETWORK",
@@ -31,7 +31,7 @@ Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and a 
 2: usage or environment.`,
 		Example: `  relink ipam reserve 10.3.0.9 shop/db-0 --network lan
   relink ipam reserve 10.3.0.9 db-0 -n shop --network lan --for 24h`,
-		Args:              cobra.ExactArgs(2),
+		Args:              takes(2, 2),
 		ValidArgsFunction: completeArgs(cobra.NoFileCompletions, dir.completeLeases(namesOfHolding)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])
@@ -51,13 +51,13 @@ Exit status 0: it is reserved; 1: another one has it, or no ADD gives it, and a 
 			} else if !exists && !force {
 				return fmt.Errorf("invalid --network %q: it has given no address yet; check the name, or add --force to reserve the address all the same", network)
 			}
-			return reserve(cmd.Context(), store, address, pod.Owner(), time.Duration(retain), screenOf(cmd))
+			return reserve(cmd.Context(), store, address, pod.Owner(), retain, screenOf(cmd))
 		},
 	}
 	addNetwork(cmd, dir, &network, "the `network` to reserve it in")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "the `namespace` of the pod")
 	completeLeaseNamespaces(cmd, dir)
-	cmd.Flags().Var(&retain, "for", "how long it is reserved, such as 24h (default until it is released)")
+	addDuration(cmd, &retain, true, "for", "how long it is reserved, such as 24h (default until it is released)")
 	cmd.Flags().BoolVar(&force, "force", false, "reserve also in a network that has given no address yet")
 	addOutput(cmd)
 	return cmd

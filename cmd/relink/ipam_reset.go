@@ -63,7 +63,7 @@ Exit status 0: it is so; 2: usage or environment.`
 func newIPAMReset(dir *leaseDir, usage string, reset func(context.Context, *lease.Store) (string, error)) *cobra.Command {
 	var network string
 	cmd := &cobra.Command{
-		Args:              cobra.NoArgs,
+		Args:              takes(0, 0),
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			store, err := dir.open(network)

@@ -33,7 +33,7 @@ Exit status 0: it is leased, or another node has it; 1: it is free or never give
 could not be read, and a message says so; 2: usage or environment.`,
 		Example: `  relink ipam show 10.3.0.5
   relink ipam show fd00:3::5 --network lan -o yaml`,
-		Args:              cobra.ExactArgs(1),
+		Args:              takes(1, 1),
 		ValidArgsFunction: completeArgs(dir.completeLeases(addressesOf)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address, err := parseAddress(args[0])

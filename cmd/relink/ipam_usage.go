@@ -27,7 +27,7 @@ Exit status 0: all stores could be read; 1: one could not, and a message names i
 		Example: `  relink ipam usage
   relink ipam usage --quiet              # only what needs a look, such as full ranges
   relink ipam usage --network lan -o json`,
-		Args:              cobra.NoArgs,
+		Args:              takes(0, 0),
 		ValidArgsFunction: completeArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := screenOf(cmd)

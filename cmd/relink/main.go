@@ -106,7 +106,7 @@ Exit status of every verb but guard:
 	addGroup(root, "Other:", newValidate(), newInstall(), newUninstall(), newVersion())
 	requireVerb(root)
 	strictDefaults(root)
-	explainErrors(root)
+	root.SetFlagErrorFunc(flagError)
 	return root
 }
 

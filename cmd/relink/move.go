@@ -16,7 +16,7 @@ import (
 )
 
 func newMove() *cobra.Command {
-	var opts move.Options
+	opts := move.Options{Wait: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "move OLD=NEW " + nameUsage,
 		Short: "Move running pods to another uplink, before its driver is upgraded",
@@ -45,9 +45,6 @@ Exit status 0: everything was moved; 1: something was not moved, and the output 
 				return err
 			}
 			opts.Select.Names = args[1:]
-			if opts.Wait < 0 {
-				return fmt.Errorf("invalid --wait %s: must not be negative", opts.Wait)
-			}
 			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
@@ -61,7 +58,7 @@ Exit status 0: everything was moved; 1: something was not moved, and the output 
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what a move would do, and change nothing")
 	flags.BoolVar(&opts.Force, "force", false, "leave out what cannot be moved, and move the rest")
 	flags.BoolVar(&opts.NoProbe, "no-probe", false, "do not ask whether the gateways answer on the new device")
-	flags.DurationVar(&opts.Wait, "wait", 5*time.Second, "how long to wait until the new device has carrier and the gateways answer on it")
+	addDuration(cmd, &opts.Wait, false, "wait", "how long to wait until the new device has carrier and the gateways answer on it")
 	addSelection(cmd, &opts.Select)
 	addOutput(cmd)
 	return cmd

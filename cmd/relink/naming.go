@@ -22,7 +22,7 @@ name that matches nothing is an error. So is one that matches several pods.`
 func addSelection(cmd *cobra.Command, s *selection.Selection) {
 	addNamespaces(cmd, &s.Namespace)
 	cmd.Flags().StringVar(&s.Network, "network", "", "only attachments of this `network`")
-	cmd.Args = cobra.ArbitraryArgs
+	cmd.Args = takes(0, -1)
 	cmd.ValidArgsFunction = completeRecords(namesOf)
 	must(cmd.RegisterFlagCompletionFunc("namespace", completeRecords(namespaceOf)))
 	must(cmd.RegisterFlagCompletionFunc("network", completeRecords(networkOf)))
@@ -43,7 +43,6 @@ func addNamespaces(cmd *cobra.Command, namespace *string) {
 	flags := cmd.Flags()
 	flags.StringVarP(namespace, "namespace", "n", "", "only pods of this `namespace`")
 	flags.BoolP("all-namespaces", "A", false, "pods of all namespaces, as without this flag")
-	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 }
 
 func namesOf(r checkpoint.Record) []string {

@@ -13,7 +13,7 @@ import (
 const pausePatience = 30 * time.Second
 
 func newPause() *cobra.Command {
-	var length durationFlag
+	var length time.Duration
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "pause",
@@ -27,9 +27,9 @@ Exit status 0: the agent is paused; 2: no agent runs, or the agent refused or di
 answer in time.`,
 		Example: `  relink pause --for 10m --why firmware
   relink pause        # until relink resume`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := control.Client{Patience: pausePatience}.Pause(cmd.Context(), time.Duration(length), reason)
+			p, err := control.Client{Patience: pausePatience}.Pause(cmd.Context(), length, reason)
 			if err != nil {
 				return err
 			}
@@ -37,9 +37,8 @@ answer in time.`,
 			return nil
 		},
 	}
-	flags := cmd.Flags()
-	flags.Var(&length, "for", "end the pause after this `time`, such as 10m (default: relink resume ends it)")
-	flags.StringVar(&reason, "why", "", "`text` that relink status shows beside the pause")
+	addDuration(cmd, &length, true, "for", "end the pause after this `time`, such as 10m (default: relink resume ends it)")
+	cmd.Flags().StringVar(&reason, "why", "", "`text` that relink status shows beside the pause")
 	return cmd
 }
 
@@ -52,7 +51,7 @@ It is no error if the agent is not paused.
 
 Exit status 0: the agent is not paused; 2: no agent runs, or the agent refused or did not answer.`,
 		Example: "  relink resume",
-		Args:    cobra.NoArgs,
+		Args:    takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := (control.Client{}).Resume(cmd.Context()); err != nil {
 				return err

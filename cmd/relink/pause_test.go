@@ -74,7 +74,7 @@ func TestPauseAndResume(t *testing.T) {
 			t.Errorf("resume: %d, %s", code, out)
 		}
 	}
-	if code, out := runsTo("pause", "--for", "-1s"); code != exitUsage || !strings.Contains(out, `invalid --for "-1s": give a time of more than 0`) {
+	if code, out := runsTo("pause", "--for", "-1s"); code != exitUsage || !strings.Contains(out, `invalid --for "-1s": must be more than 0`) {
 		t.Errorf("a time in the past: %d, %s", code, out)
 	}
 }

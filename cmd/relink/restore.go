@@ -18,7 +18,7 @@ import (
 
 func newRestore() *cobra.Command {
 	var parents []string
-	var opts restore.Options
+	opts := restore.Options{Wait: 30 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "restore " + nameUsage,
 		Short: "Rebuild what was lost: VLAN parents, bond members, interfaces of pods",
@@ -43,9 +43,6 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 			if opts.Select.Parent, opts.Mapped, err = parseParents(parents); err != nil {
 				return err
 			}
-			if opts.Wait < 0 {
-				return fmt.Errorf("invalid --wait %s: must not be negative", opts.Wait)
-			}
 			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
@@ -57,7 +54,7 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done and why, and change nothing")
 	addSelection(cmd, &opts.Select)
-	flags.DurationVar(&opts.Wait, "wait", 30*time.Second, "how long to wait for missing devices, and again for their carrier")
+	addDuration(cmd, &opts.Wait, false, "wait", "how long to wait for missing devices, and again for their carrier")
 	flags.BoolVar(&opts.RebuildBond, "rebuild-bond", false, "build a missing bond from its record: mode, options, MAC, MTU, members")
 	flags.BoolVar(&opts.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds had themselves")
 	flags.StringArrayVar(&parents, "parent", nil, "only attachments on this `device`; with OLD=NEW: the device OLD of the checkpoints is NEW now (repeatable)")

@@ -23,7 +23,6 @@ func addVerbosity(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.BoolP("quiet", "q", false, "print only what is wrong")
 	flags.BoolP("verbose", "v", false, "print more: one line for each attachment, even if many are alike")
-	root.MarkFlagsMutuallyExclusive("quiet", "verbose")
 }
 
 // screen is where a verb writes for people. pkg/printable makes all text safe, because a pod has chosen many of the

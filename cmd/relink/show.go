@@ -36,7 +36,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 		},
 	}
 	addSelection(cmd, &opts.Select)
-	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.Args = takes(1, -1)
 	addOutput(cmd)
 	return cmd
 }

@@ -33,7 +33,7 @@ environment.`,
 		Example: `  relink status
   watch relink status     # again every 2 seconds, until ^C
   relink status -o json`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sources, err := leaseSources(cmd, leases, cacheDir)
 			if err != nil {

@@ -31,7 +31,7 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 		Example: `  relink uninstall --dry-run  # what would be taken away
   relink uninstall
   relink uninstall --purge    # checkpoints and leases, too`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkInstallDirs(opts.Root, install.DefaultCNIBin); err != nil {
 				return err

@@ -3,28 +3,27 @@ package main
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// explainErrors makes the command and its verbs explain a wrong command line in plain words.
-func explainErrors(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(flagError)
-	if takes := cmd.Args; takes != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := takes(cmd, args); err != nil {
-				return argumentError(cmd, args, err)
-			}
-			return errors.Join(exclusiveError(cmd.ValidateFlagGroups()), checkEmptySelection(cmd))
+// takes is for a verb that takes so many arguments. A limit below 0 stands for any number.
+func takes(least, limit int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		usage := strings.TrimSuffix(cmd.UseLine(), " [flags]")
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("an argument is missing: %s", usage)
+		case limit < 0 || len(args) <= limit:
+			return checkFlags(cmd)
+		case usage == cmd.CommandPath():
+			return fmt.Errorf("unexpected argument %q: %s takes none", args[0], usage)
 		}
-	}
-	for _, verb := range cmd.Commands() {
-		explainErrors(verb)
+		return fmt.Errorf("unexpected argument %q: %s", args[len(args)-1], usage)
 	}
 }
 
@@ -32,18 +31,24 @@ func explainErrors(cmd *cobra.Command) {
 // script. It would select everything.
 var selectionFlags = []string{"namespace", "network", "parent"}
 
-// checkEmptySelection reports a limit that is given but empty.
-func checkEmptySelection(cmd *cobra.Command) error {
+// exclusiveFlags exclude each other.
+var exclusiveFlags = [][2]string{{"quiet", "verbose"}, {"all-namespaces", "namespace"}, {"follow", "resume"}, {"ifname", "nobody"}, {"namespace", "nobody"}}
+
+// checkFlags reports a limit that is given but empty, and flags that exclude each other.
+func checkFlags(cmd *cobra.Command) error {
+	flags := cmd.Flags()
 	for _, name := range selectionFlags {
-		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
+		if value := flagText(cmd, name); flags.Changed(name) && (value == "" || value == "[]") {
 			return fmt.Errorf("invalid --%s \"\": it must not be empty; leave it out for all", name)
+		}
+	}
+	for _, pair := range exclusiveFlags {
+		if flags.Changed(pair[0]) && flags.Changed(pair[1]) {
+			return fmt.Errorf("--%s and --%s cannot be given together: leave one out", pair[0], pair[1])
 		}
 	}
 	return nil
 }
-
-// argCountError matches cobra's errors about too many or too few arguments. It finds how many there can be, unless any number or none can.
-var argCountError = regexp.MustCompile(`^(?:requires |unknown command |accepts .*?(\d+) arg)`)
 
 // destructiveVerbs are the verbs that free, delete or forget something. No misspelt verb leads to one of them.
 var destructiveVerbs = []string{"fence", "forget", "gc", "release", "remove", "reset-clock", "uninstall"}
@@ -55,7 +60,7 @@ func suggestions(cmd *cobra.Command, word string) []string {
 
 // requireVerb is for a command that needs a verb to do anything.
 func requireVerb(cmd *cobra.Command) {
-	cmd.Args, cmd.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
+	cmd.Args, cmd.SuggestionsMinimumDistance = takes(0, -1), 2
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return fmt.Errorf("%s needs a verb: %s", cmd.CommandPath(), strings.Join(verbsOf(cmd), ", "))
@@ -75,6 +80,9 @@ func strictDefaults(root *cobra.Command) {
 		switch cmd.Name() {
 		case "completion":
 			requireVerb(cmd)
+			for _, shell := range cmd.Commands() {
+				shell.Args = takes(0, 0)
+			}
 		case "help":
 			cmd.Args = func(_ *cobra.Command, args []string) error {
 				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
@@ -115,50 +123,50 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// valueHint says which values the flag takes. The errors of the packages time and strconv are written for programmers.
+// valueHint says which values the flag takes. The errors of the package strconv are written for programmers.
 func valueHint(wrong *pflag.InvalidValueError) string {
 	message := wrong.Unwrap().Error()
-	if !strings.HasPrefix(message, "time: ") && !strings.HasPrefix(message, "strconv.") {
+	switch {
+	case !strings.HasPrefix(message, "strconv."):
 		return message
-	}
-	switch wrong.GetFlag().Value.Type() {
-	case "duration":
-		return "must be a time such as 500ms, 30s or 2h"
-	case "bool":
+	case wrong.GetFlag().Value.Type() == "bool":
 		return "must be true or false"
 	}
 	return "must be a whole number"
 }
 
-// argumentError explains that there are too many or too few arguments.
-func argumentError(cmd *cobra.Command, args []string, err error) error {
-	count := argCountError.FindStringSubmatch(err.Error())
-	if count == nil {
-		return err
-	}
-	usage := strings.TrimSuffix(cmd.UseLine(), " [flags]")
-	limit, _ := strconv.Atoi(count[1])
-	switch {
-	case strings.HasPrefix(count[0], "requires") || len(args) < limit:
-		return fmt.Errorf("an argument is missing: %s", usage)
-	case usage == cmd.CommandPath():
-		return fmt.Errorf("unexpected argument %q: %s takes none", args[0], usage)
-	}
-	return fmt.Errorf("unexpected argument %q: %s", args[len(args)-1], usage)
+// durationFlag is the value of a flag that gives a duration.
+type durationFlag struct {
+	*time.Duration
+	// positive says that 0 is no value for it.
+	positive bool
 }
 
-// setFlags matches cobra's error about flags that exclude each other.
-var setFlags = regexp.MustCompile(`\[([^\]]*)\] were all set$`)
+// addDuration adds a flag that gives a duration. It is the default until then.
+func addDuration(cmd *cobra.Command, d *time.Duration, positive bool, name, usage string) {
+	cmd.Flags().Var(durationFlag{d, positive}, name, usage)
+}
 
-// exclusiveError says which flags exclude each other.
-func exclusiveError(err error) error {
-	if err == nil {
-		return nil
+func (f durationFlag) Type() string { return "duration" }
+
+func (f durationFlag) String() string {
+	if f.Duration == nil || *f.Duration == 0 {
+		return "" // The help shows no default.
 	}
-	set := setFlags.FindStringSubmatch(err.Error())
-	if set == nil {
-		return err
+	return f.Duration.String()
+}
+
+// Set takes the flag's value.
+func (f durationFlag) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return errors.New("must be a time such as 500ms, 30s or 2h")
+	case f.positive && d <= 0:
+		return errors.New("must be more than 0")
+	case d < 0:
+		return errors.New("must not be negative")
 	}
-	flags := strings.Fields(set[1])
-	return fmt.Errorf("--%s cannot be given together: leave one out", strings.Join(flags, " and --"))
+	*f.Duration = d
+	return nil
 }

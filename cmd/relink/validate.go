@@ -23,7 +23,7 @@ Exit status 0: there are no errors (warnings do not count); 1: there are errors;
 could be read.`,
 		Example: `  relink validate /etc/cni/net.d
   relink validate --files-only manifests/*.yaml   # in CI: this is not the node`,
-		Args: cobra.MinimumNArgs(1),
+		Args: takes(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Paths = args
 			report, err := validate.Run(cmd.Context(), opts)

@@ -40,7 +40,7 @@ writes.
 Exit status 0: always; 2: usage.`,
 		Example: `  relink version
   relink version -o json`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, s := currentVersions(), screenOf(cmd)
 			return s.present(report, true, func() { report.write(s) })
