@@ -10,10 +10,8 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/printable"
-	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // wait returns how long to wait for devices. A guard that is late waits for none: the kubelet comes first.
@@ -27,17 +25,9 @@ func (g *guard) wait() time.Duration {
 // restore brings the interfaces back.
 func (g *guard) restore(ctx context.Context) error {
 	p := g.journal.Plan
-	waited := map[string]bool{}
 	report, err := restore.Run(ctx, restore.Options{
 		Store: g.Store, Wait: g.wait(), HostAddresses: p.HostAddresses, ParentOptions: restore.ParentOptions{RebuildBond: p.RebuildBond},
-		Waiting: func(reasons []string) {
-			for _, r := range reasons {
-				if !waited[r] {
-					waited[r] = true
-					g.logf("waiting: %s", r)
-				}
-			}
-		},
+		Waiting: restore.TellWaiting(g.wait(), func(text string) { g.logf("waiting: %s", text) }),
 	})
 	if err != nil {
 		return fmt.Errorf("nothing was restored: %w", err)
@@ -59,52 +49,23 @@ func (g *guard) restore(ctx context.Context) error {
 	return nil
 }
 
-// removalPatience is how long after a DEL a runtime needs at most to remove the sandbox.
-const removalPatience = 3 * time.Second
-
-// reportMissing reports each checkpoint that vanished, unless a runtime has detached the interface or the sandbox is proven gone.
-// Nobody could bring its interface back. Some runtimes keep the sandbox of a pod that has ended, and Multus detaches from
-// pods that live on: then libcni has removed what it had cached of the ADD.
-func (g *guard) reportMissing(ctx context.Context) {
-	vanished := slices.DeleteFunc(slices.Clone(g.journal.Attachments), func(recorded RecordedAttachment) bool {
-		_, err := g.Store.Load(recorded.Attachment.ContainerID, recorded.Attachment.IfName)
-		return !errors.Is(err, checkpoint.ErrNoCheckpoint)
-	})
-	for deadline := time.Now().Add(removalPatience); len(vanished) > 0; time.Sleep(removalPatience / 10) {
-		var namespaces []attachment.Namespace
-		for _, recorded := range vanished {
-			namespaces = append(namespaces, recorded.Namespace)
-		}
-		goneNamespaces := sandbox.ProvenGone(ctx, sandbox.SeesAllProcesses(), namespaces...) // One proof for all: it reads all of /proc.
-		cached, err := g.cached()
-		vanished = slices.DeleteFunc(vanished, func(recorded RecordedAttachment) bool {
-			return goneNamespaces[recorded.Namespace] || err == nil && recorded.Cached && !cached[recorded.Attachment]
-		})
-		if time.Now().After(deadline) {
-			break
-		}
+// reportMissing says that checkpoints have vanished: nobody could bring their interfaces back. Pods end while the kubelet goes on.
+func (g *guard) reportMissing() {
+	records, _, err := g.Store.List()
+	if err != nil || len(records) >= g.journal.Checkpoints {
+		return
 	}
-	for _, recorded := range vanished {
-		g.notBack(interfaceName(recorded.Pod, recorded.Attachment), "its checkpoint has vanished, and its sandbox is not proven gone: recreate the pod")
+	text := fmt.Sprintf("there are %d checkpoints, and there were %d: pods have ended, or somebody has deleted checkpoints", len(records), g.journal.Checkpoints)
+	if len(g.journal.Units) > 0 {
+		g.notBack("", text)
+	} else {
+		g.notef("%s", text)
 	}
-}
-
-// cached are the attachments that are in the caches of libcni and Multus. An error says that it may not have all of them.
-func (g *guard) cached() (map[attachment.Key]bool, error) {
-	attachments := map[attachment.Key]bool{}
-	if g.journal.Plan.CacheDir == "" {
-		return attachments, nil
-	}
-	entries, unreadable, err := cnicache.Read(g.journal.Plan.CacheDir)
-	for _, e := range entries {
-		attachments[e.Attachment] = true
-	}
-	return attachments, errors.Join(append(unreadable, err)...)
 }
 
 // verify asks the gateways that answered before.
 func (g *guard) verify(ctx context.Context) error {
-	g.reportMissing(ctx)
+	g.reportMissing()
 	if len(g.journal.Gateways) == 0 {
 		return nil
 	}

@@ -32,8 +32,8 @@ type Journal struct {
 	Abandoned string `json:"abandoned,omitempty"`
 	// Resumed says that another process took over after the guard was killed.
 	Resumed bool `json:"resumed,omitempty"`
-	// Attachments had a checkpoint before the command.
-	Attachments []RecordedAttachment `json:"attachments,omitempty"`
+	// Checkpoints is how many there were before the command.
+	Checkpoints int `json:"checkpoints,omitempty"`
 	// Gateways are the gateways that answered before the command.
 	Gateways []Gateway `json:"gateways,omitempty"`
 	// AgentPaused says that the guard has paused relink-agent.
@@ -56,15 +56,6 @@ type StepTimes struct {
 	// Uptime is Begun as a time since the boot, in nanoseconds. Limits count from it: nobody can set that clock.
 	Uptime time.Duration `json:"uptimeNanoseconds"`
 	Ended  time.Time     `json:"done,omitzero"`
-}
-
-// RecordedAttachment is an attachment that had a checkpoint before the command.
-type RecordedAttachment struct {
-	Attachment attachment.Key       `json:"attachment"`
-	Pod        attachment.Pod       `json:"pod,omitzero"`
-	Namespace  attachment.Namespace `json:"namespace"`
-	// Cached says that libcni or Multus had it in a cache.
-	Cached bool `json:"cached,omitempty"`
 }
 
 // Gateway is a router that an attachment sends to, and the attachment's address that asks for the router.

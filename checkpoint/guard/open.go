@@ -38,29 +38,17 @@ func (g *guard) check(ctx context.Context) error {
 	return nil
 }
 
-// recordAttachments notes in the journal which attachments have a checkpoint. A restore does not miss what has none.
-func (g *guard) recordAttachments() error {
-	records, _, err := g.Store.List()
-	if err != nil {
-		return err
-	}
-	g.journal.Attachments = nil
-	cached, _ := g.cached() // Of what it does not have, nobody says that it has left the cache.
-	for _, r := range records {
-		g.journal.Attachments = append(g.journal.Attachments, RecordedAttachment{Attachment: r.Attachment, Pod: r.Pod, Namespace: r.Namespace, Cached: cached[r.Attachment]})
-	}
-	return nil
-}
-
 // capture writes the checkpoints that are missing.
 func (g *guard) capture(ctx context.Context) error {
 	report, err := capture.Run(ctx, capture.Options{Store: g.Store, CacheDir: g.journal.Plan.CacheDir})
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err
 	}
-	if err := g.recordAttachments(); err != nil {
+	records, _, err := g.Store.List()
+	if err != nil {
 		return err
 	}
+	g.journal.Checkpoints = len(records)
 	if captured := report.Count(capture.Captured) + report.Count(capture.Refreshed); captured > 0 {
 		g.logf("captured %s", printable.Count(captured, "interface"))
 	}

@@ -47,7 +47,10 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 				return err
 			}
 			s := screenOf(cmd)
-			opts.Progress, opts.Waiting = s.progress(), s.printWaiting(opts.Wait)
+			opts.Progress = s.progress()
+			if !s.quiet {
+				opts.Waiting = restore.TellWaiting(opts.Wait, func(text string) { printLine(s.err, "waiting: %s", text) })
+			}
 			return restoreAll(cmd.Context(), opts, s)
 		},
 	}
@@ -151,24 +154,4 @@ func summary(report restore.Report, dir string) string {
 		line += fmt.Sprintf(", %s of it waiting for devices and carrier", report.WaitDuration.Round(time.Millisecond))
 	}
 	return line
-}
-
-// printWaiting returns a function that prints each reason to wait once, after how long the wait is at most. It returns nil on a quiet
-// screen.
-func (s *screen) printWaiting(limit time.Duration) func(reasons []string) {
-	if s.quiet {
-		return nil
-	}
-	printed := map[string]bool{}
-	return func(reasons []string) {
-		if len(printed) == 0 && len(reasons) > 0 {
-			printLine(s.err, "waiting: %s at most for devices, and again for their carrier; ^C ends the wait", limit)
-		}
-		for _, r := range reasons {
-			if !printed[r] {
-				printed[r] = true
-				printLine(s.err, "waiting: %s", r)
-			}
-		}
-	}
 }
