@@ -81,10 +81,6 @@ func (c *chainRestore) restoreListed(s *attachmentState) bool {
 		return false
 	case err != nil:
 		record = *s.listed
-	case record.CapturedAt.Equal(s.listed.CapturedAt):
-		// This run may have written new names into it already. --parent must not be
-		// applied to those again.
-		record.Interface.Parents = s.listed.Interface.Parents
 	}
 	next := newState(&record)
 	next.listed, next.chain, next.sandbox = s.listed, s.chain, s.sandbox

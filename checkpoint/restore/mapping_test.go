@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,46 @@ func TestAParentThatIsSaidAgain(t *testing.T) {
 	if _, err := Run(t.Context(), opts); err == nil || !strings.HasSuffix(err.Error(), "no checkpoint has a parent or bond member lan0; they have: new0") {
 		t.Errorf("taken back: %v", err)
 	}
+}
+
+// Not all of the interface could be restored, and the old parent is still there: the next restore does not take it for the new one.
+func TestAParentThatIsSaidOnceStays(t *testing.T) {
+	p := newLiveSandbox(t)
+	fresh.Run(t, "", "ip link add new0 type veth peer name new1; ip link set new0 up; ip link set new1 up")
+	t.Cleanup(func() { fresh.IP(t, "", "link del new0") })
+	record := must(p.store.Load("c1", "eth0"))(t)
+	route := record.Interface.Routes[0]
+	route.Destination, route.Gateway = netip.MustParsePrefix("10.55.0.0/16"), netip.MustParseAddr("10.200.0.1")
+	record.Interface.Routes = append(record.Interface.Routes, route)
+	if err := p.store.Save(record); err != nil {
+		t.Fatal(err)
+	}
+	opts := Options{Store: p.store, ParentOptions: ParentOptions{Mapped: map[string]string{"lan0": "new0"}}}
+	for range 2 {
+		fresh.IP(t, p.netns, "link del eth0")
+		o := must(Run(t.Context(), opts))(t).Outcomes[0]
+		if o.State != change.Failed || o.Parent != "new0" {
+			t.Errorf("%s on %s: %s", o.State, o.Parent, o.Reason)
+		}
+		opts.Mapped = nil
+	}
+}
+
+// A move can end while a restore waits for a device.
+func TestARestoreTakesTheParentsOfNow(t *testing.T) {
+	p := newLiveSandbox(t)
+	moved := must(p.store.Load("c1", "eth0"))(t)
+	listed := moved
+	listed.Interface.Parents = []netstate.Device{{Kind: "veth", Name: "gone0", MTU: 1500}}
+	if err := p.store.Save(listed); err != nil {
+		t.Fatal(err)
+	}
+	opts := Options{Store: p.store, Wait: 300 * time.Millisecond, Waiting: func([]string) {
+		if err := p.store.Save(moved); err != nil {
+			t.Error(err)
+		}
+	}}
+	p.expectOutcome(t, must(Run(t.Context(), opts))(t).Outcomes[0], AsRecorded)
 }
 
 // With one device under two names, a second run would move pods once more.

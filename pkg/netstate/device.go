@@ -222,13 +222,13 @@ func SameIndices(a, b []Device) bool {
 	return slices.EqualFunc(withMembers(a), withMembers(b), func(a, b Member) bool { return a.IfIndex == b.IfIndex })
 }
 
-// WithIndices returns the chain with the indices of the other chain, which has the same devices. Where the other one ends,
-// they are not known.
+// WithIndices returns the chain with the indices of the other chain. Where that one ends, or has another device in the place, they are not
+// known: the other device may still be there, and would be found by its index.
 func WithIndices(chain, source []Device) []Device {
 	chain = slices.Clone(chain)
 	for i := range chain {
 		device := Device{}
-		if i < len(source) {
+		if i < len(source) && (source[i].Name == chain[i].Name || source[i].IfIndex == chain[i].IfIndex) {
 			device = source[i]
 		}
 		chain[i].IfIndex = device.IfIndex
