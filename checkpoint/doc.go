@@ -7,7 +7,8 @@
 //
 // Who changes something about a sandbox holds its lock: Store.Lock. Who builds on a VLAN parent holds
 // [ParentLock] too, and a restore that changes the host's devices holds [HostLock]. Notes beside the
-// checkpoints tell of a DEL that is under way (Store.BeginDetach).
+// checkpoints tell of a DEL that is under way (Store.BeginDetach) and of the last restore
+// ([LastRestore]).
 //
 // [Match] says which record is of which device of a sandbox. Store.Effective says what of a record's
 // interface there still has to be. The packages below use these: attach writes and forgets records

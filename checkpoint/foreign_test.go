@@ -49,7 +49,9 @@ func TestForeign(t *testing.T) {
 	if err := s.SaveMove(Move{Attachment: record("aaaa1111", "eth0").Attachment}); err != nil {
 		t.Fatal(err)
 	}
-	write(t, s, ".restoring/indices.json", "{}")
+	if err := s.SaveLastRestore(LastRestore{}); err != nil {
+		t.Fatal(err)
+	}
 	write(t, s, ".agent/pause.json", "{}")
 	if all, err := s.UnexpectedPaths(); err != nil || len(all) > 0 {
 		t.Errorf("relink's own: %v, %v", all, err)

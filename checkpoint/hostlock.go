@@ -29,8 +29,8 @@ var (
 	guardLock   = NodeLock{reserve(".guard"), "the guard"}
 	movesLock   = NodeLock{movingDir + "/.lock", "the moves"}
 	parentsLock = NodeLock{reserve(".parents.lock"), "the VLAN parents"}
-	// restoringLock is for the parents' new indices.
-	restoringLock = NodeLock{reserve(".restoring.lock"), "the parents' indices"}
+	// restoringLock is for the notes of restores: what the last one did, and the parents' new indices.
+	restoringLock = NodeLock{reserve(".restoring.lock"), "the notes of restores"}
 	// savesLock is that of each Save.
 	savesLock = NodeLock{reserve(".saves.lock"), "the saves of checkpoints"}
 )

@@ -153,7 +153,6 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 		}
 	}
 	steps = indexSteps{Dropped: needless, Steps: append(slices.Clone(steps.Steps[needless-steps.Dropped:]), step)}
-	removeLeftovers(s.IndicesPath())
 	if err := statefile.Save(s.IndicesPath(), steps); err != nil {
 		return fmt.Errorf("save the parents' indices: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,23 +132,3 @@ func (s *Store) movePath(containerID, ifName string) string {
 }
 
 func (s *Store) movesDir() string { return filepath.Join(s.dir, movingDir) }
-
-// removeLeftovers removes what kills have left of writing the file. The caller keeps others off.
-func removeLeftovers(path string) {
-	leftovers, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"*")) // Only a bad pattern is an error.
-	for _, temporary := range leftovers {
-		_ = os.Remove(temporary)
-	}
-}
-
-// loadNote reads a note. It returns ErrNoCheckpoint if there is none, or ErrTorn for a file that this relink cannot read.
-func loadNote(path string, note any) error {
-	err := statefile.Load(path, note)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: %w", path, ErrNoCheckpoint)
-	case err == nil, errors.As(err, new(*fs.PathError)):
-		return err
-	}
-	return fmt.Errorf("%s: %w: %w", path, ErrTorn, errors.Unwrap(err))
-}

@@ -52,6 +52,7 @@ func TestARestoreDuringASave(t *testing.T) {
 	if waited := time.Since(start); waited > 10*time.Second {
 		t.Errorf("it has waited for %s", waited)
 	}
+	must(p.store.LastRestore())(t)
 	records, _, err := p.store.List()
 	host := must(kernel.OpenHost())(t)
 	defer host.Close()

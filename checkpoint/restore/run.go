@@ -156,6 +156,9 @@ func (r *Restorer) Run(ctx context.Context, opts Options) (*Result, error) {
 	}
 	report.Sort()
 	report.Duration, report.Interrupted = time.Since(start), ctx.Err() != nil
+	if !opts.DryRun {
+		saveLastRestore(r.store, opts.Select, start, report)
+	}
 	return result, nil
 }
 

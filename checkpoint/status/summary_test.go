@@ -25,7 +25,7 @@ func TestToDo(t *testing.T) {
 	}{
 		"nothing": {Observations{}, []ToDo{}},
 		"the NIC is away, and nobody waits for it": {
-			outcomes(waiting), []ToDo{{"1 attachment waiting for eth1", "relink restore when it is back, or with --parent eth1=NEW"}},
+			outcomes(waiting), []ToDo{{"1 attachment waiting for eth1", "relink restore when it is back, or relink restore --parent eth1=NEW"}},
 		},
 		"the agent waits for it": {
 			outcomes(waiting).with(func(o *Observations) { o.Agent = agent }), []ToDo{{"1 attachment waiting for eth1", "relink-agent restores when it is back, or relink restore --parent eth1=NEW"}},

@@ -84,11 +84,11 @@ func (found Observations) waitingCommand(device string) string {
 	if slices.ContainsFunc(found.Report.Devices, func(d restore.DeviceState) bool { return d.Name == device && d.Kind == netstate.KindBond }) {
 		return "relink restore when it is back, or relink restore --rebuild-bond"
 	}
-	text := "relink restore when it is back, or with --parent "
+	text := "relink restore when it is back"
 	if found.Agent != nil && found.Agent.Paused == nil {
-		text = "relink-agent restores when it is back, or relink restore --parent "
+		text = "relink-agent restores when it is back"
 	}
-	return text + device + "=NEW"
+	return text + ", or relink restore --parent " + device + "=NEW"
 }
 
 // gcCommand is the command that frees what sandboxes had which are gone. Without an agent nobody asks the container runtime, and

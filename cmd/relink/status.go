@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/guard"
@@ -59,6 +61,8 @@ type nodeStatus struct {
 	// read.
 	Pools        []fullSet `json:"poolsNearlyFull"`
 	PoolProblems []string  `json:"poolProblems,omitempty"`
+	// LastRestore is nil if none ran since the boot.
+	LastRestore *checkpoint.LastRestore `json:"lastRestore,omitempty"`
 	// Agent is what relink-agent says, nil if none answers. AgentProblem says why one that runs does not answer.
 	Agent        *control.Status `json:"agent,omitempty"`
 	AgentProblem string          `json:"agentProblem,omitempty"`
@@ -89,6 +93,7 @@ func readStatus(ctx context.Context, sources audit.Sources) (n nodeStatus, err e
 	if agentErr != nil && !errors.Is(agentErr, control.ErrNoAgent) { // A node without an agent has no problem.
 		n.AgentProblem = agentErr.Error()
 	}
+	n.addLastRestore(sources.Store.LastRestore())
 	n.addGuard()
 	n.Recorded = n.Recorded && n.AgentProblem == "" && len(n.PoolProblems) == 0
 	return n, nil
@@ -113,12 +118,31 @@ func readUsages(ctx context.Context, stores []*lease.Store) (usages []lease.Usag
 	return usages, problems
 }
 
+// addProblem adds something that is not as it should be.
+func (n *nodeStatus) addProblem(text string) {
+	n.Problems, n.Recorded = append(n.Problems, text), false
+}
+
+// addLastRestore adds what checkpoint.Store.LastRestore returned. A restore replaces a torn file. It cannot replace a
+// directory.
+func (n *nodeStatus) addLastRestore(last checkpoint.LastRestore, err error) {
+	switch {
+	case err == nil:
+		n.LastRestore = &last
+	case errors.Is(err, checkpoint.ErrNoCheckpoint):
+	case errors.Is(err, checkpoint.ErrTorn):
+		n.addProblem(fmt.Sprintf("%v; the next relink restore writes it anew", err))
+	default:
+		n.addProblem(fmt.Sprintf("%v: remove it. The next relink restore writes it anew", err))
+	}
+}
+
 // addGuard adds a guard that is under way, or that was killed before it had finished.
 func (n *nodeStatus) addGuard() {
 	view, ok, err := guard.LoadView()
 	switch {
 	case err != nil:
-		n.Problems, n.Recorded = append(n.Problems, err.Error()), false
+		n.addProblem(err.Error())
 	case ok && view.Finished.IsZero():
 		n.Guard = &view
 		n.Recorded = n.Recorded && view.Alive

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
@@ -51,7 +54,7 @@ func (n nodeStatus) writeParts(s *screen, limit int) {
 	n.writeHead(s)
 	n.writeParents(s, limit)
 	remarks := screenPart{heading: "REMARKS", entries: slices.Concat(n.Problems, n.Notes), noun: "remark"}
-	for _, p := range []screenPart{n.causesPart(s), n.toDoPart(), remarks, n.poolsPart(), n.agentPart()} {
+	for _, p := range []screenPart{n.causesPart(s), n.toDoPart(), remarks, n.poolsPart(), n.lastRestorePart(), n.agentPart()} {
 		p.write(s, limit)
 	}
 }
@@ -190,6 +193,35 @@ func (n nodeStatus) poolsPart() screenPart {
 		p.entries = append(p.entries, "not known: "+problem)
 	}
 	return p
+}
+
+// lastRestorePart says what the last restore did.
+func (n nodeStatus) lastRestorePart() screenPart {
+	l := n.LastRestore
+	if l == nil {
+		return screenPart{}
+	}
+	line := humanDuration(n.Time.Sub(l.StartedAt)) + " ago"
+	if len(l.Selection) > 0 {
+		line += ", of " + strings.Join(l.Selection, " ") + " only"
+	}
+	line += fmt.Sprintf(", in %s", l.Duration.Round(time.Millisecond))
+	if l.Interrupted {
+		line += ", interrupted"
+	}
+	p := screenPart{heading: "LAST RESTORE", lines: []string{line + ": " + lastCounts(*l)}, noun: "failure"}
+	for _, f := range l.Failed {
+		p.entries = append(p.entries, fmt.Sprintf("failed: %s %s: %s", podCell(f.Pod, f.Attachment.ContainerID), f.Attachment.IfName, f.Reason))
+	}
+	return p
+}
+
+func lastCounts(l checkpoint.LastRestore) string {
+	parts := countStates(slices.Sorted(maps.Keys(l.Counts)), func(state string) int { return l.Counts[state] })
+	if l.Problems > 0 {
+		parts = append(parts, printable.Count(l.Problems, "other problem"))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "nothing was remembered")
 }
 
 // firstN returns the first n, or all on a verbose screen.

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/guard"
@@ -44,7 +45,7 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 	now := nodeStatus{Time: time.Now(), Summary: status.Summary{Attachments: map[change.State]int{}, Names: map[attachment.Key]string{}}, dir: "/run"}
 	parts := []part{
 		{some("parents"), "parent", "parent"}, {some("causes"), "cause", "cause"}, {some("problems"), "remark", "remark"}, {some("pools"), "pool", "pool"},
-		{some("bases"), "base", "base"}, {some("tasks"), "task", "task"},
+		{some("failures"), "failed: ns/failure", "failure"}, {some("bases"), "base", "base"}, {some("tasks"), "task", "task"},
 	}
 	for _, state := range []change.State{restore.AsRecorded, restore.ToRestore, restore.ToRepair, restore.Waiting, status.NoLink, restore.Blocked, restore.SandboxGone} {
 		now.Attachments[state] = some(string(state)) * 1000
@@ -57,7 +58,7 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 		now.Names[key] = fmt.Sprintf("shop/web-%d", i)
 		now.Causes = append(now.Causes, status.Cause{Reason: why, Attachments: []attachment.Key{key}, Pods: 1})
 	}
-	for _, what := range named(parts[5].things, parts[5].word) {
+	for _, what := range named(parts[6].things, parts[6].word) {
 		now.ToDo = append(now.ToDo, status.ToDo{Subject: what, Advice: "relink restore"})
 	}
 	remarks := named(parts[2].things, parts[2].word)
@@ -69,7 +70,13 @@ func anyStatus(t *rapid.T) (nodeStatus, []part) {
 			now.PoolProblems = append(now.PoolProblems, name)
 		}
 	}
-	switch n := parts[4].things; {
+	if parts[4].things > 0 || rapid.Bool().Draw(t, "restored") {
+		now.LastRestore = &checkpoint.LastRestore{StartedAt: now.Time, Counts: map[string]int{string(restore.Restored): 1}}
+	}
+	for i := range parts[4].things {
+		now.LastRestore.Failed = append(now.LastRestore.Failed, checkpoint.FailedRestore{Pod: attachment.Pod{Namespace: "ns", Name: fmt.Sprintf("failure-%d", i)}})
+	}
+	switch n := parts[5].things; {
 	case n > 0:
 		now.Agent = &control.Status{Chains: []control.Chain{{Base: "whole", State: control.Whole}}}
 		for i := range n {
