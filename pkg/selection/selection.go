@@ -147,11 +147,6 @@ func (s Selection) limits() []limit {
 	return slices.DeleteFunc(limits, func(l limit) bool { return l.value == "" })
 }
 
-// Guesses says that a limit chooses the thing only because nobody can tell whether it is meant.
-func (s Selection) Guesses(t Candidate) bool {
-	return slices.ContainsFunc(s.limits(), func(l limit) bool { return l.isUnknown(t) })
-}
-
 // applyLimits applies Namespace, Network and Parent, one after the other. A guess alone is no match: the value of a limit
 // can be misspelt.
 func (s Selection) applyLimits(candidates []Candidate) ([]bool, error) {
@@ -182,14 +177,10 @@ func (s Selection) applyLimits(candidates []Candidate) ([]bool, error) {
 
 // unknownNote tells of the things that only a guess chooses.
 func (s Selection) unknownNote(guesses int) string {
-	lister := cmp.Or(s.Lister, "relink list")
-	switch guesses {
-	case 0:
+	if guesses == 0 {
 		return ""
-	case 1:
-		return fmt.Sprintf("; 1 attachment may be meant, but its checkpoint cannot be read: %s shows it", lister)
 	}
-	return fmt.Sprintf("; %d attachments may be meant, but their checkpoints cannot be read: %s shows them", guesses, lister)
+	return fmt.Sprintf("; %s without a readable checkpoint may be meant: see %s", printable.Count(guesses, "attachment"), cmp.Or(s.Lister, "relink list"))
 }
 
 // resolve returns what the name stands for among the chosen candidates: a whole container ID, else a pod, else the
