@@ -90,7 +90,7 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 		"no parents":         {func(r map[string]any) { object(r, "interface")["parents"] = nil }, ErrTorn, `interface: link "eth0": no parents`},
 		"no MAC":             {func(r map[string]any) { delete(object(r, "interface", "link"), "mac") }, ErrTorn, "interface: name, MAC or MTU is missing"},
 		"no MTU":             {func(r map[string]any) { object(r, "interface", "link")["mtu"] = 0 }, ErrTorn, "interface: name, MAC or MTU is missing"},
-		"an unknown mode":    {func(r map[string]any) { object(r, "interface", "link", "macvlan")["mode"] = "x" }, ErrTorn, `unknown macvlan mode "x"`},
+		"an unknown kind":    {func(r map[string]any) { object(r, "interface", "link")["kind"] = "x" }, ErrTorn, `kind "x" does not go with its attributes`},
 		"address no prefix": {func(r map[string]any) {
 			object(r, "interface")["addresses"] = []any{map[string]any{"prefix": "10.0.0.1"}}
 		}, ErrTorn, `"/interface/addresses/0/prefix": netip.ParsePrefix("10.0.0.1"): no '/'`},
@@ -176,7 +176,7 @@ func TestEncodeRefusesWhatDecodeWould(t *testing.T) {
 		"a namespace without inode": {func(r *Record) { r.Namespace.Inode = 0 }, "encode checkpoint: namespace: path, boot ID or inode is missing"},
 		"no parents":                {func(r *Record) { r.Interface.Parents = nil }, `encode checkpoint: interface: link "eth0": no parents`},
 		"no MAC":                    {func(r *Record) { r.Interface.Link.MAC = "" }, "encode checkpoint: interface: name, MAC or MTU is missing"},
-		"a mode that is not built":  {func(r *Record) { r.Interface.Link.Macvlan.Mode = "hub" }, `encode checkpoint: interface: link "eth0": unknown macvlan mode "hub"`},
+		"a kind that is not built":  {func(r *Record) { r.Interface.Link.Kind = "hub" }, `encode checkpoint: interface: link "eth0": kind "hub" does not go with its attributes`},
 		"an address of nothing":     {func(r *Record) { r.Interface.Addresses = []netstate.Address{{}} }, "encode checkpoint: interface: an address without prefix"},
 		"a result that is no JSON":  {func(r *Record) { r.CNI.Result = json.RawMessage(`{"a"`) }, "encode checkpoint: json: error calling MarshalJSON"},
 		"a time beyond RFC 3339":    {func(r *Record) { r.CapturedAt = time.Unix(math.MaxInt32*200, 0) }, "encode checkpoint: json: error calling MarshalJSON"},

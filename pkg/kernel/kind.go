@@ -179,8 +179,10 @@ func addVLAN(data *nl.RtAttr, v netstate.VLAN, options *netstate.VLANOptions) {
 		return
 	}
 	var bits uint32
-	for _, flag := range options.Flags {
-		bits |= 1 << slices.Index(netstate.VLANFlags, flag)
+	for bit, flag := range netstate.VLANFlags {
+		if slices.Contains(options.Flags, flag) {
+			bits |= 1 << bit
+		}
 	}
 	// struct ifla_vlan_flags: the flags, and the mask of those to set.
 	mask := uint32(1)<<len(netstate.VLANFlags) - 1

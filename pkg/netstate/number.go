@@ -1,10 +1,6 @@
 package netstate
 
-import (
-	"fmt"
-	"math"
-	"slices"
-)
+import "math"
 
 // Numbers are attributes by their names, with the kernel's numbers. A range has its first number in the upper half.
 type Numbers map[string]uint64
@@ -102,14 +98,4 @@ var RuleSelectors = []Number{
 	{"sport", 23, range16, 0},
 	{"dport", 24, range16, 0},
 	{"uidrange", 20, range32, math.MaxUint32},
-}
-
-// validate returns an error for a name that is not in the table.
-func (values Numbers) validate(table []Number, label string) error {
-	for name := range values {
-		if !slices.ContainsFunc(table, func(n Number) bool { return n.Name == name }) {
-			return fmt.Errorf("unknown %s %q", label, name)
-		}
-	}
-	return nil
 }

@@ -38,7 +38,7 @@ func (q Qdisc) detail() string {
 // Filter is a filter of a Qdisc that hands packets to another device, as the
 // bandwidth plugin makes it.
 type Filter struct {
-	// Kind is one of filterKinds.
+	// Kind is u32 or matchall.
 	Kind string `json:"kind"`
 	// Parent is the place of the filter, Info its priority and protocol (struct tcmsg).
 	Parent  uint32 `json:"parent"`
@@ -62,12 +62,8 @@ type Redirect struct {
 	Control int32 `json:"control"`
 }
 
-// QdiscKinds are the kinds whose options the kernel accepts in the form in which it tells them. filterKinds are
-// such kinds of filters.
-var (
-	QdiscKinds  = []string{"tbf", "ingress", "clsact", "fq_codel", "fq", "pfifo", "bfifo"}
-	filterKinds = []string{"u32", "matchall"}
-)
+// QdiscKinds are the kinds whose options the kernel accepts in the form in which it tells them.
+var QdiscKinds = []string{"tbf", "ingress", "clsact", "fq_codel", "fq", "pfifo", "bfifo"}
 
 // Equal says that both have the same options.
 func (q Qdisc) Equal(qdisc Qdisc) bool { return q.detail() == qdisc.detail() }

@@ -1,6 +1,9 @@
 package netstate
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // parentsDiffer compares the parents of the interface, level by level. The name of a NIC may change if it is the
 // same hardware.
@@ -80,14 +83,11 @@ func parentPlace(i Interface) string {
 }
 
 func chainNames(chain []Device) string {
-	names := ""
-	for i, d := range chain {
-		if i > 0 {
-			names += " on "
-		}
-		names += d.Name
+	var names []string
+	for _, d := range chain {
+		names = append(names, d.Name)
 	}
-	return names
+	return strings.Join(names, " on ")
 }
 
 // Hardware says in words for people what is known of the NIC. Port 0 is left out.

@@ -54,7 +54,6 @@ func TestLinkValidateNamesWhatIsWrong(t *testing.T) {
 		"mode vepa":                {func(l *Link) { l.Macvlan.Mode = "vepa" }, ""},
 		"mode passthru":            {func(l *Link) { l.Macvlan.Mode = "passthru" }, ""},
 		"mode source":              {func(l *Link) { l.Macvlan.Mode = "source" }, ""},
-		"no mode":                  {func(l *Link) { l.Macvlan.Mode = "" }, `unknown macvlan mode ""`},
 		"no name":                  {func(l *Link) { l.Name = "" }, "is empty"},
 		"MAC in capitals":          {func(l *Link) { l.MAC = "02:00:00:00:00:AA" }, `MAC address "02:00:00:00:00:AA" is not written as 02:00:00:00:00:aa`},
 		"MAC of a group":           {func(l *Link) { l.MAC = "01:00:5e:00:00:01" }, `"01:00:5e:00:00:01" is a multicast address`},
