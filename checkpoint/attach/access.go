@@ -115,10 +115,9 @@ func (c *call) clearPod(recorded *checkpoint.Record) {
 	_ = hostaccess.ClearRules(sandbox) // They end with the sandbox, too.
 }
 
-// checkAccess returns what cuts the path of host access in the pod. It puts right what follows from the node's addresses, as CHECK is
-// called from time to time where no agent runs. What it cannot put right, and rules of iptables that are gone, cost no pod its life:
-// `relink check` tells them.
-func (c *call) checkAccess(recorded checkpoint.Record) (breaks []string, err error) {
+// checkAccess returns what cuts the path of host access in the pod. What else differs costs no pod its life: `relink check` tells it, and the
+// agent or `relink restore` puts right what follows from the node's addresses.
+func (c *call) checkAccess(sandbox *kernel.Namespace, recorded checkpoint.Record) (breaks []string, err error) {
 	if recorded.HostAccess == nil {
 		return nil, nil
 	}
@@ -132,22 +131,10 @@ func (c *call) checkAccess(recorded checkpoint.Record) (breaks []string, err err
 	if err != nil {
 		return nil, err
 	}
-	var hostErr error
-	found, _, err := hostends.FollowNode(c.store, host, recorded, node, func(current checkpoint.Record) {
-		hostErr = hostends.Host{Store: c.store, Host: host, Records: []checkpoint.Record{current}}.Assert(context.Background(), node).Err()
-	})
-	switch {
-	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, checkpoint.ErrNoCheckpoint), kernel.IsMissing(err):
-		return nil, nil // Whoever works on the sandbox puts it right. Or somebody was faster.
-	case len(found.Breaks) > 0:
-		return found.Breaks, nil
-	case err != nil && len(found.Differences) == 0:
-		return nil, err
-	}
-	if err = errors.Join(err, hostErr); err != nil {
-		fmt.Fprintln(os.Stderr, printable.Line(fmt.Sprintf("%s: host access of %s: %s", c.plugin.Name, c.args.ContainerID, printable.Joined(err))))
-	}
-	return nil, nil
+	pod := recorded.HostAccessPod(host, sandbox)
+	pod.WithoutFilter = true
+	found, err := pod.Inspect(node)
+	return found.Breaks, err
 }
 
 // hostEnd is the host's end in a result (CNI specification, "interfaces": without "sandbox" it is in the host).

@@ -7,16 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/test/fresh"
@@ -185,8 +182,8 @@ func TestPodReachesServicesThroughTheNode(t *testing.T) {
 	p.end(t)
 }
 
-// What the node speaks from is its address now. CHECK makes that right, for where no agent runs.
-func TestCheckFollowsTheNodesAddresses(t *testing.T) {
+// What the node speaks from is its address now. A restore makes that right, for where no agent runs.
+func TestRestoreFollowsTheNodesAddresses(t *testing.T) {
 	n := newAccessNode(t)
 	p := n.added(t, "c1", plainAccess)
 	for _, s := range []struct {
@@ -215,6 +212,9 @@ func TestCheckFollowsTheNodesAddresses(t *testing.T) {
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			fresh.Run(t, "", s.change)
+			if out, err := n.restore(); err != nil {
+				t.Fatalf("restore: %v\n%s", err, out)
+			}
 			p.check(t, "CHECK", 0, "")
 			expectSource(t, "10.9.0.2", s.source4)
 			expectSource(t, "fd00:9::2", s.source6)
@@ -229,46 +229,6 @@ func TestCheckFollowsTheNodesAddresses(t *testing.T) {
 			}
 		})
 	}
-	p.end(t)
-}
-
-// A CHECK that waits to put the host's part right goes by the checkpoint that it has read. No DEL and no ADD of the sandbox may
-// come meanwhile: it would make the routes to the addresses that the pod had.
-func TestCheckKeepsTheSandboxUntilTheHostIsRight(t *testing.T) {
-	n := newAccessNode(t)
-	p := n.added(t, "c1", plainAccess)
-	fresh.Run(t, "", "ip route flush table 1140")
-	check := p.plugin("CHECK", p.id, p.netns, p.keys+`, "prevResult": `+p.result)
-	err := n.Store.WithNodeLock(t.Context(), checkpoint.AccessLock, func() error {
-		if err := check.Start(); err != nil {
-			return err
-		}
-		waits := func() bool {
-			open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", check.Process.Pid))
-			return slices.ContainsFunc(open, func(fd string) bool {
-				path, _ := os.Readlink(fd)
-				return filepath.Base(path) == ".hostaccess.lock"
-			})
-		}
-		for end := time.Now().Add(20 * time.Second); !waits() && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
-		unlock, err := n.Store.TryLock(p.id)
-		if err == nil {
-			unlock()
-		}
-		if !errors.Is(err, checkpoint.ErrBusy) {
-			t.Errorf("while CHECK waits for the host's part, the lock of the sandbox: %v", err)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := check.Wait(); err != nil {
-		t.Errorf("CHECK: %v", err)
-	}
-	expectReachable(t, "after CHECK", "", "10.9.0.2")
 	p.end(t)
 }
 
@@ -293,6 +253,9 @@ func TestAddOfAPodLeavesTheOthersTheirHostAccess(t *testing.T) {
 	expectReachable(t, "the first pod, after the second one's ADD", "", "10.9.0.2", "fd00:9::2")
 	second.expectError(t, "DEL", "DEL", "", 0, "")
 	first.check(t, "CHECK", 0, "")
+	if out, err := n.restore(); err != nil {
+		t.Fatalf("restore: %v\n%s", err, out)
+	}
 	first.expectConnected(t, "after the other's DEL")
 	first.end(t)
 }
@@ -301,8 +264,7 @@ func TestAddOfAPodLeavesTheOthersTheirHostAccess(t *testing.T) {
 const allOfIt = `, "hostAccess": {"preserveSource": true, "masquerade": true, "services": ["10.96.0.0/12"], "extra": ["fd00:20::10"]}`
 
 // CHECK names what cuts the path, and changes nothing. What somebody has changed otherwise is drift: CHECK passes it, so that no runtime
-// rebuilds the pod. relink check names all, and a restore makes it right. The rules of iptables in the host are not the pod's: CHECK makes
-// them right.
+// rebuilds the pod. relink check names all, and a restore makes it right. The rules of iptables in the host are not the pod's.
 func TestCheckNamesWhatIsWrongWithHostAccess(t *testing.T) {
 	n := newAccessNode(t)
 	p := n.added(t, "c1", allOfIt)
@@ -356,6 +318,9 @@ func TestCheckNamesWhatIsWrongWithHostAccess(t *testing.T) {
 		fresh.Run(t, "", s.change)
 		n.Says(t, 1, "check", s.want)
 		p.check(t, s.change, 0, "")
+		if out, err := n.restore(); err != nil {
+			t.Fatalf("restore: %v\n%s", err, out)
+		}
 		n.Says(t, 0, "check", "as recorded")
 	}
 	p.expectConnected(t, "after all restores")

@@ -87,7 +87,7 @@ func (c *call) compare(sandbox *kernel.Namespace, recorded checkpoint.Record, re
 	if err != nil {
 		return nil, err
 	}
-	access, err := c.checkAccess(recorded)
+	access, err := c.checkAccess(sandbox, recorded)
 	return append(differences(c.args.IfName, recorded.Interface, live, addresses, result), access...), err
 }
 

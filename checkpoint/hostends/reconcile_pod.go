@@ -27,7 +27,7 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 	inspection, err := pod.Inspect(node)
 	if err == nil && inspection.OfNode > 0 {
 		var found hostaccess.Inspection
-		found, inspection, err = FollowNode(k.Store, k.Host, r, node, nil)
+		found, inspection, err = FollowNode(k.Store, k.Host, r, node)
 		for _, d := range found.Differences {
 			if !slices.Contains(inspection.Differences, d) {
 				steps = append(steps, r.Pod.Or(r.Attachment.String())+": "+d)
@@ -49,9 +49,8 @@ func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (st
 
 // FollowNode looks at the pod under the sandbox's lock, and makes right what follows from the node. found is what it has found, and empty if
 // nobody could look. remaining is what is left then. The error is ErrBusy if somebody works on the sandbox, ErrNoCheckpoint if the attachment
-// has no host access any more, and an error of kernel.OpenSame if its namespace is gone. Unless something cuts the path, FollowNode then calls
-// rest with the current record, also under the lock: an ADD or a DEL must not change what rest goes by. rest may be nil.
-func FollowNode(store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Record, node hostaccess.Node, rest func(checkpoint.Record)) (found, remaining hostaccess.Inspection, err error) {
+// has no host access any more, and an error of kernel.OpenSame if its namespace is gone.
+func FollowNode(store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Record, node hostaccess.Node) (found, remaining hostaccess.Inspection, err error) {
 	unlock, err := store.TryLockRecord(r)
 	if err != nil {
 		return found, remaining, err
@@ -67,11 +66,7 @@ func FollowNode(store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Re
 			found = hostaccess.Inspection{}
 			return err
 		}
-		remaining = found
-		if rest != nil && len(found.Breaks) == 0 {
-			defer rest(s.Record)
-		}
-		if found.OfNode == 0 {
+		if remaining = found; found.OfNode == 0 {
 			return nil
 		}
 		if err = pod.FollowNode(found, node); err != nil {

@@ -408,7 +408,7 @@ func TestFollowNodeChangesNothingInAnotherNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	if _, _, err := hostends.FollowNode(n.Store, host, listed, hostaccess.Node{}, nil); !kernel.IsMissing(err) {
+	if _, _, err := hostends.FollowNode(n.Store, host, listed, hostaccess.Node{}); !kernel.IsMissing(err) {
 		t.Error(err)
 	}
 }
