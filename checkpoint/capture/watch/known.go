@@ -25,8 +25,6 @@ type sandbox struct {
 	marks map[int]kernel.SettingsMark
 	// watched says that the watch hears this sandbox.
 	watched bool
-	// missing says that nothing led to the sandbox at the last reading.
-	missing bool
 	// suspect says that a device of the sandbox may have been down since all its interfaces were last whole. Then
 	// anything missing may be lost.
 	suspect bool
@@ -163,17 +161,6 @@ func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) 
 	})
 	if len(r.containers[containerID]) == 0 {
 		delete(r.containers, containerID)
-	}
-}
-
-// drop forgets the sandbox. Its checkpoints stay.
-func (r *Refresher) drop(s *sandbox) {
-	r.forget(s)
-	for key := range s.attachments {
-		r.clearRefusal(key)
-	}
-	for _, id := range s.containers {
-		r.containers[id] = slices.DeleteFunc(r.containers[id], func(x *sandbox) bool { return x == s })
 	}
 }
 

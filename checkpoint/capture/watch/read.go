@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
-	onnode "github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // readDue reads all sandboxes that are due. It returns when the next one is due, or false if none is. A Hold waits for
@@ -73,15 +71,15 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	}
 	switch {
 	case err == nil:
-		s.missing = false
 		r.OnRead(s.containers...)
 		if r.handleOutcomes(s, outcomes) {
 			s.pace.end(began, time.Now())
 		} else {
 			s.pace.failed(began, time.Now(), longestRetry)
 		}
-	case kernel.IsMissing(err):
-		r.handleMissing(ctx, s, began, err)
+	case kernel.IsMissing(err): // relink status says of which sandbox. A DEL or gc forgets its checkpoints, if it is gone.
+		s.setSuspect()
+		s.pace.failed(began, time.Now(), longestRetry)
 	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, kernel.ErrNoDevice):
 		// Another process works on the sandbox, or an interface goes at this moment.
 		s.pace.failed(began, time.Now(), longestPause)
@@ -90,62 +88,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 		r.count(func(c *Counters) { c.Failures++ })
 		r.OnError(s.namespace, err)
 	}
-	if r.sandboxes[withoutPath(s.namespace)] == s {
-		r.enqueue(s)
-	}
-}
-
-// proofTimeout bounds the proof that sandboxes are gone. Meanwhile nothing else is read.
-const proofTimeout = 2 * time.Second
-
-// handleMissing handles a sandbox to which nothing leads. It drops one that has no checkpoint any more, and one that is proven
-// gone. Any other is a finding until it is found again: nobody else would say that its checkpoints grow old.
-func (r *Refresher) handleMissing(ctx context.Context, s *sandbox, began time.Time, cause error) {
-	var records []checkpoint.Record
-	for _, containerID := range s.containers {
-		inside, _ := r.Store.ListSandbox(containerID)
-		records = append(records, inside...)
-	}
-	records = slices.DeleteFunc(records, func(record checkpoint.Record) bool { return withoutPath(record.Namespace) != withoutPath(s.namespace) })
-	if len(records) == 0 {
-		r.drop(s)
-		return
-	}
-	s.missing = true
-	ended := time.Now() // The proof has a pace of its own.
-	if r.dropProvenGone(ctx); r.sandboxes[withoutPath(s.namespace)] != s {
-		return
-	}
-	cause = fmt.Errorf("its network namespace is not found, and so its checkpoint is not kept fresh: %w", cause)
-	for _, record := range records {
-		r.setRefusal(control.Drift{Attachment: record.Attachment, Pod: record.Pod, Reason: cause.Error()})
-	}
-	s.setSuspect()
-	s.pace.failed(began, ended, longestRetry)
-	r.count(func(c *Counters) { c.Failures++ })
-	r.OnError(s.namespace, cause)
-}
-
-// dropProvenGone drops the missing sandboxes that are proven gone. One proof serves all of them, and proofs take at most 1/timeShare
-// of the time: each reads all of /proc.
-func (r *Refresher) dropProvenGone(ctx context.Context) {
-	began := time.Now()
-	if began.Before(r.earliestProof) {
-		return
-	}
-	var missing []attachment.Namespace
-	for _, s := range r.sandboxes {
-		if s.missing {
-			missing = append(missing, s.namespace)
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
-	defer cancel()
-	for namespace := range onnode.ProvenGone(ctx, onnode.SeesAllProcesses(), missing...) {
-		r.drop(r.sandboxes[withoutPath(namespace)])
-		r.OnRefusals()
-	}
-	r.earliestProof = time.Now().Add((timeShare - 1) * time.Since(began))
+	r.enqueue(s)
 }
 
 func (r *Refresher) renew(ctx context.Context, s *sandbox) (_ []capture.InterfaceOutcome, err error) {

@@ -57,8 +57,6 @@ type Refresher struct {
 	containers map[string][]*sandbox
 	// dirty are those that have changed since their last reading. settling are others that are read once more.
 	dirty, settling queue
-	// earliestProof is when missing sandboxes may be proven gone next.
-	earliestProof time.Time
 
 	mu        sync.Mutex
 	requested map[string]request
