@@ -9,7 +9,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/kernel"
 )
@@ -154,8 +153,9 @@ func (r *captureRun) redecide(a InterfaceAction, records recordIndex) (Interface
 	if err != nil {
 		return a, err
 	}
-	if records, err = r.reload(a, records); err != nil {
-		return a, err
+	records = r.reload(a, records)
+	if a.State == Refreshed && !slices.ContainsFunc(records.readable, func(r checkpoint.Record) bool { return r.Attachment == a.Attachment }) {
+		return a, errors.New("it was detached meanwhile")
 	}
 	inside := records.match(namespace.Identity(), inspector.sandboxDevices)
 	switch {
@@ -168,26 +168,15 @@ func (r *captureRun) redecide(a InterfaceAction, records recordIndex) (Interface
 	return inside.decide(*f, r.Refresh), nil
 }
 
-// reload returns the records with the interface's own checkpoint as it is now: under the action's container ID, and under the one that a
-// capture gives a sandbox that nobody knows.
-func (r *captureRun) reload(a InterfaceAction, records recordIndex) (recordIndex, error) {
-	keys := []attachment.Key{a.Attachment.WithoutNetwork(), {ContainerID: checkpoint.UnnamedID(a.Namespace), IfName: a.Attachment.IfName}}
-	reloaded := func(key attachment.Key) bool { return slices.Contains(keys, key.WithoutNetwork()) }
-	readable := slices.DeleteFunc(slices.Clone(records.readable), func(r checkpoint.Record) bool { return reloaded(r.Attachment) })
-	unreadable := slices.DeleteFunc(slices.Clone(records.unreadable), func(u checkpoint.Unreadable) bool { return reloaded(u.Attachment()) })
-	for i, key := range slices.Compact(keys) {
-		record, err := r.Store.Load(key.ContainerID, key.IfName)
-		switch {
-		case errors.Is(err, checkpoint.ErrNoCheckpoint) && i == 0 && a.State == Refreshed:
-			return records, errors.New("it was detached meanwhile")
-		case errors.Is(err, checkpoint.ErrNoCheckpoint):
-		case errors.Is(err, checkpoint.ErrTorn), errors.Is(err, checkpoint.ErrVersion):
-			unreadable = append(unreadable, r.Store.Unreadable(key.ContainerID, key.IfName, err))
-		case err != nil:
-			return records, err
-		default:
-			readable = append(readable, record)
-		}
+// reload returns the records with those of the action's container ID as they are now, and of the one that a capture gives a sandbox that
+// nobody knows.
+func (r *captureRun) reload(a InterfaceAction, records recordIndex) recordIndex {
+	ids := []string{a.Attachment.ContainerID, checkpoint.UnnamedID(a.Namespace)}
+	readable := slices.DeleteFunc(slices.Clone(records.readable), func(r checkpoint.Record) bool { return slices.Contains(ids, r.Attachment.ContainerID) })
+	unreadable := slices.DeleteFunc(slices.Clone(records.unreadable), func(u checkpoint.Unreadable) bool { return slices.Contains(ids, u.ContainerID) })
+	for _, id := range slices.Compact(ids) {
+		present, torn := r.Store.ListSandbox(id)
+		readable, unreadable = append(readable, present...), append(unreadable, torn...)
 	}
-	return indexRecords(readable, unreadable), nil
+	return indexRecords(readable, unreadable)
 }

@@ -42,18 +42,10 @@ type LiveInterface struct {
 	access *hostaccess.Access
 }
 
-// Sandbox is a sandbox that was looked into.
-type Sandbox struct {
-	Namespace  attachment.Namespace
-	Devices    netstate.Devices
-	Interfaces []LiveInterface
-}
-
-// Node is all that runs on the node and all that is remembered.
-type Node struct {
-	Sandboxes  []Sandbox
-	Records    []checkpoint.Record
-	Unreadable []checkpoint.Unreadable
+// inspectedSandbox is what was found in a sandbox.
+type inspectedSandbox struct {
+	records    matchedRecords
+	interfaces []LiveInterface
 }
 
 // InterfaceAction is what to do about one interface, and why: State is what it comes to. Once it was carried out, State is
@@ -95,21 +87,20 @@ func (a InterfaceAction) decided(state change.State, reason string) InterfaceAct
 // changesCheckpoint says that the action writes a checkpoint.
 func (a InterfaceAction) changesCheckpoint() bool { return plannedStates[a.State] != "" }
 
-// Decide returns what to do about each interface that was found, sandbox by sandbox. More actions follow
+// decide is a pure function: it returns what to do about each interface that was found, sandbox by sandbox. More actions follow
 // for checkpoints of other interfaces. It keeps an existing checkpoint unless refresh is set. Even
 // then it keeps the checkpoint if the interface is in a worse state now.
-func Decide(node Node, refresh bool) (actions []InterfaceAction) {
-	index := indexRecords(node.Records, node.Unreadable)
-	for _, s := range node.Sandboxes {
-		actions = append(actions, index.match(s.Namespace, s.Devices).decideSandbox(s.Interfaces, refresh)...)
+func decide(sandboxes []inspectedSandbox, unreadable []checkpoint.Unreadable, refresh bool) (actions []InterfaceAction) {
+	for _, s := range sandboxes {
+		actions = append(actions, s.records.decideSandbox(s.interfaces, refresh)...)
 	}
 	if refresh {
-		actions = append(actions, decideUnmatched(node.Unreadable, actions)...)
+		actions = append(actions, decideUnmatched(unreadable, actions)...)
 	}
 	return actions
 }
 
-// decideSandbox is Decide for one sandbox. It refuses to refresh checkpoints whose interfaces were not found in it.
+// decideSandbox is decide for one sandbox. It refuses to refresh checkpoints whose interfaces were not found in it.
 func (m matchedRecords) decideSandbox(interfaces []LiveInterface, refresh bool) (actions []InterfaceAction) {
 	found := map[attachment.Key]bool{}
 	for _, f := range interfaces {
@@ -155,7 +146,7 @@ func (m matchedRecords) decideByCheckpoint(f LiveInterface, refresh bool) Interf
 		return decideRecorded(a, f, m.withoutDetachedRoutes(r), refresh)
 	}
 	if u, torn := m.findUnreadable(f); torn {
-		return m.decideTorn(a, f, u, refresh)
+		return a.decideTorn(f, u, refresh)
 	}
 	if i := slices.IndexFunc(m.node.records, func(r checkpoint.Record) bool { return r.Attachment.SameInterface(f.Attachment) }); i >= 0 {
 		return a.decided(change.Refused, m.nameConflictReason(m.node.records[i]))
@@ -247,20 +238,16 @@ func (m matchedRecords) withoutDetachedRoutes(r checkpoint.Record) checkpoint.Re
 }
 
 // decideTorn decides about an interface whose checkpoint cannot be read. Only a torn one is
-// written anew, and only if asked for. What can still be read of it must be there: the new
-// checkpoint would be worse otherwise.
-func (m matchedRecords) decideTorn(a InterfaceAction, f LiveInterface, u checkpoint.Unreadable, refresh bool) InterfaceAction {
+// written anew, and only if asked for.
+func (a InterfaceAction) decideTorn(f LiveInterface, u checkpoint.Unreadable, refresh bool) InterfaceAction {
 	a = a.tornBy(u) // Refused or not, the action is on this checkpoint.
 	if !refresh || u.IfName == "" || !errors.Is(u.Err, checkpoint.ErrTorn) {
 		return a.decided(change.Refused, fmt.Sprintf("its checkpoint cannot be read: %v", u.Err))
 	}
-	r := m.withoutDetachedRoutes(checkpoint.Record{Attachment: a.Attachment, Interface: overlayPartial(u.Partial.Interface, f.Live)})
-	diffs := netstate.Diff(r.Interface.Unexpired(f.ReadAt), f.Live)
-	if reason := netstate.WorseReason(r.Interface, f.Live, f.ParentDown, diffs, f.NeverDown); reason != "" {
-		return a.decided(change.Refused, fmt.Sprintf("its checkpoint is torn, and what can be read of it is not there: %s. Put that right by hand and capture again. "+
-			"To capture it as it is: relink forget %s --force drops every checkpoint of this container ID, then relink capture writes them anew", reason, u.ContainerID))
+	if a = decideNew(a, f); a.State == Captured {
+		a.Reason = "its checkpoint was torn: it is written anew"
 	}
-	return a.decided(Captured, "its checkpoint was torn: it is written anew")
+	return a
 }
 
 // tornBy gives the action the name of the torn checkpoint, which a DEL goes by, and what else of it can be read. A directory that cannot be
@@ -287,23 +274,6 @@ func (a InterfaceAction) tornBy(u checkpoint.Unreadable) InterfaceAction {
 		a.cni = u.Partial.CNI
 	}
 	return a
-}
-
-// overlayPartial returns the interface as it was recorded, as far as that can be read, and for the
-// rest as it is.
-func overlayPartial(partial, live netstate.Interface) netstate.Interface {
-	live.Link.Kind = cmp.Or(partial.Link.Kind, live.Link.Kind)
-	live.Master = cmp.Or(partial.Master, live.Master)
-	if len(partial.Parents) > 0 {
-		live.Parents = partial.Parents
-	}
-	if len(partial.Addresses) > 0 {
-		live.Addresses = partial.Addresses
-	}
-	if len(partial.Routes) > 0 {
-		live.Routes = partial.Routes
-	}
-	return live
 }
 
 // decideUnmatched refuses the unreadable checkpoints that no action is about. Their interfaces were not found.

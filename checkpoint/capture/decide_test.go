@@ -43,6 +43,30 @@ func found(id string, inode uint64, change func(*netstate.Interface)) LiveInterf
 	return LiveInterface{Identity: Identity{Attachment: key(id, "eth0")}, Namespace: ns(inode), Live: eth0(change)}
 }
 
+// Sandbox is a sandbox that was looked into.
+type Sandbox struct {
+	Namespace  attachment.Namespace
+	Devices    netstate.Devices
+	Interfaces []LiveInterface
+}
+
+// Node is all that runs on the node and all that is remembered.
+type Node struct {
+	Sandboxes  []Sandbox
+	Records    []checkpoint.Record
+	Unreadable []checkpoint.Unreadable
+}
+
+// Decide is decide for the node.
+func Decide(node Node, refresh bool) []InterfaceAction {
+	index := indexRecords(node.Records, node.Unreadable)
+	var sandboxes []inspectedSandbox
+	for _, s := range node.Sandboxes {
+		sandboxes = append(sandboxes, inspectedSandbox{index.match(s.Namespace, s.Devices), s.Interfaces})
+	}
+	return decide(sandboxes, node.Unreadable, refresh)
+}
+
 // nodeWith returns a node with the interfaces and what is remembered. The interfaces of a namespace are in one sandbox, with their devices.
 func nodeWith(interfaces []LiveInterface, records []checkpoint.Record, unreadable ...checkpoint.Unreadable) Node {
 	node := Node{Records: records, Unreadable: unreadable}

@@ -2,8 +2,7 @@
 //
 // [Run] looks into every sandbox of the node. Each interface that a checkpoint can hold is a [LiveInterface]:
 // what it is like now, whose it is (an [Identity], from the CNI caches) and what the look alone decides about it.
-// A [Node] has all that was found and all that is remembered. [Decide] is a pure function from a Node
-// to [InterfaceAction]s, each with its reason. Run decides each action again under the sandbox's lock, from what
+// A pure function, decide, makes [InterfaceAction]s of these and of all that is remembered, each with its reason. Run decides each action again under the sandbox's lock, from what
 // is there then. The result is an [InterfaceOutcome] of the [InterfaceReport].
 //
 // A pod that is being attached or detached has no checkpoint for a moment. So a second look follows at everything that

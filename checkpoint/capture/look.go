@@ -65,24 +65,24 @@ func locateEntries(entries []cnicache.Entry) []cacheEntry {
 }
 
 // inspectNode looks into the sandboxes of the node. onlyNew skips interfaces that have a record.
-func (l *inspector) inspectNode(onlyNew bool) ([]Sandbox, error) {
+func (l *inspector) inspectNode(onlyNew bool) ([]inspectedSandbox, error) {
 	listed, err := sandbox.List()
 	if err != nil {
 		return nil, err
 	}
-	sandboxes := make([]Sandbox, len(listed))
+	sandboxes := make([]inspectedSandbox, len(listed))
 	inparallel.Do(runtime.GOMAXPROCS(0), len(listed), func(i int) { sandboxes[i] = l.inspectSandbox(listed[i], onlyNew) })
 	return sandboxes, nil
 }
 
 // inspectSandbox looks into one sandbox. It finds nothing in a sandbox that has gone meanwhile.
-func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) Sandbox {
-	failed := func(namespace attachment.Namespace, err error) Sandbox {
-		return Sandbox{Interfaces: []LiveInterface{l.failed(namespace, netstate.Link{}, err)}}
+func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) (found inspectedSandbox) {
+	failed := func(namespace attachment.Namespace, err error) inspectedSandbox {
+		return inspectedSandbox{interfaces: []LiveInterface{l.failed(namespace, netstate.Link{}, err)}}
 	}
 	namespace, err := kernel.OpenListed(s)
 	if errors.Is(err, kernel.ErrNoNamespace) {
-		return Sandbox{}
+		return found
 	}
 	if err != nil {
 		return failed(attachment.Namespace{Device: s.Device, Inode: s.Inode}, err)
@@ -93,7 +93,7 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) Sandbox {
 	if err != nil {
 		return failed(id, err)
 	}
-	result := Sandbox{Namespace: id, Devices: inspector.sandboxDevices}
+	found.records = inspector.records
 	for _, d := range inspector.sandboxDevices {
 		if d.Name == "lo" || onlyNew && inspector.records.recorded(d.Index) {
 			continue
@@ -104,10 +104,10 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) Sandbox {
 			f = &failed
 		}
 		if f != nil {
-			result.Interfaces = append(result.Interfaces, *f)
+			found.interfaces = append(found.interfaces, *f)
 		}
 	}
-	return result
+	return found
 }
 
 // identify returns whose the link is. It asks for the leases only if nothing else tells all of it: there can be very many.

@@ -179,7 +179,7 @@ func (r *captureRun) look(ctx context.Context) error {
 		l.close()
 		return err
 	}
-	r.actions = Decide(Node{Sandboxes: sandboxes, Records: l.records.readable, Unreadable: l.records.unreadable}, r.Refresh)
+	r.actions = decide(sandboxes, l.records.unreadable, r.Refresh)
 	return nil
 }
 

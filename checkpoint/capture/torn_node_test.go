@@ -94,18 +94,6 @@ func TestATornCheckpointOfWhichNothingTellsTheSandbox(t *testing.T) {
 	n.Says(t, 0, "check", "1 attachment as recorded, 0 not\n")
 }
 
-// A torn checkpoint is not replaced by one that has less than its readable part.
-func TestRefreshRefusesLessThanATornCheckpointHas(t *testing.T) {
-	n, netns := newNode(t), fresh.Sandbox(t)
-	n.cnitool(t, "add", "chained", "web", netns)
-	n.tear(t, 0.95)
-	fresh.Run(t, netns, "ip route del default")
-	n.Says(t, 1, "capture --refresh", "what can be read of it is not there: route 0.0.0.0/0", "1 refused\n")
-	fresh.Run(t, netns, "ip route add default via 10.9.0.1")
-	n.LoseParent(t)
-	n.Says(t, 1, "capture --refresh", "no interface of the sandbox is found for it: nothing can bring that back", "1 refused\n")
-}
-
 // tearAll cuts each checkpoint of the node behind its link, and returns the checkpoints as they were.
 func (n *node) tearAll(t *testing.T) []checkpoint.Record {
 	t.Helper()
