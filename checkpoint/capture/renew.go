@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -337,51 +336,40 @@ func carriedInterface(c netstate.Carried) netstate.Interface {
 	return netstate.Interface{Addresses: c.Addresses, Routes: c.Routes}
 }
 
-// isSameContent says that the records differ at most in the time, and in lifetimes as far as renewed allows. uptime is a time
+// isSameContent says that the records differ at most in the time, and in lifetimes as far as lifetimeMatches allows. uptime is a time
 // since the boot.
 func isSameContent(previous, current checkpoint.Record, uptime time.Duration) bool {
 	// The paths can differ. The path that the runtime gave stays valid.
 	if previous.Namespace.Same(current.Namespace) != nil || previous.Pod != current.Pod || previous.AnnouncementOwed != current.AnnouncementOwed {
 		return false
 	}
-	a, errA := json.Marshal(previous.Interface)
-	b, errB := json.Marshal(keepLifetimes(previous.Interface, current.Interface, uptime))
-	return errA == nil && errB == nil && bytes.Equal(a, b)
+	a, before := splitLifetimes(previous.Interface)
+	b, after := splitLifetimes(current.Interface)
+	return bytes.Equal(a, b) && slices.EqualFunc(before, after, func(x, y netstate.Address) bool {
+		return lifetimeMatches(x.ValidUntil, y.ValidUntil, uptime) && lifetimeMatches(x.PreferredUntil, y.PreferredUntil, uptime)
+	})
 }
 
-// keepLifetimes returns the interface as it is, with the recorded lifetimes where a restore may give those.
-func keepLifetimes(recorded, live netstate.Interface, uptime time.Duration) netstate.Interface {
-	live.Addresses = keepAddressLifetimes(recorded.Addresses, live.Addresses, uptime)
-	live.Parents = slices.Clone(live.Parents)
-	for i := range min(len(recorded.Parents), len(live.Parents)) {
-		before, carried := recorded.Parents[i].Carried, live.Parents[i].Carried
-		if before != nil && carried != nil {
-			restored := *carried
-			restored.Addresses = keepAddressLifetimes(before.Addresses, carried.Addresses, uptime)
-			live.Parents[i].Carried = &restored
+// splitLifetimes returns the interface without the lifetimes of addresses, as JSON, and the addresses with them, in the same order.
+func splitLifetimes(i netstate.Interface) (content []byte, addresses []netstate.Address) {
+	without := func(list []netstate.Address) []netstate.Address {
+		addresses = append(addresses, list...)
+		list = slices.Clone(list)
+		for n := range list {
+			list[n].ValidUntil, list[n].PreferredUntil = 0, 0
+		}
+		return list
+	}
+	i.Addresses, i.Parents = without(i.Addresses), slices.Clone(i.Parents)
+	for n, p := range i.Parents {
+		if p.Carried != nil {
+			carried := *p.Carried
+			carried.Addresses = without(carried.Addresses)
+			i.Parents[n].Carried = &carried
 		}
 	}
-	return live
-}
-
-func keepAddressLifetimes(recordedList, live []netstate.Address, uptime time.Duration) []netstate.Address {
-	limited := func(a netstate.Address) bool { return a.ValidUntil != 0 || a.PreferredUntil != 0 }
-	if !slices.ContainsFunc(live, limited) {
-		return live
-	}
-	type identity struct{ prefix, peer netip.Prefix }
-	recorded := make(map[identity]netstate.Address, len(recordedList))
-	for _, a := range recordedList {
-		recorded[identity{a.Prefix, a.Peer}] = a
-	}
-	live = slices.Clone(live)
-	for i := range live {
-		before := recorded[identity{live[i].Prefix, live[i].Peer}]
-		if lifetimeMatches(before.ValidUntil, live[i].ValidUntil, uptime) && lifetimeMatches(before.PreferredUntil, live[i].PreferredUntil, uptime) {
-			live[i].ValidUntil, live[i].PreferredUntil = before.ValidUntil, before.PreferredUntil
-		}
-	}
-	return live
+	content, _ = json.Marshal(i) // It was read or is about to be saved as JSON.
+	return content, addresses
 }
 
 // lifetimeMatches says that the recorded end of a lifetime is as good as the present one: a restore would give at least three
