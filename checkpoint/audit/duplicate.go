@@ -86,8 +86,8 @@ func (j *judge) identify(n *Network, l *lease.Lease, u *user) {
 			u.attached, u.key, u.pod, u.owner = a, a.Record.Attachment, a.Record.Pod, a.Owner
 		}
 	}
-	for _, h := range l.Holders {
-		verdict := j.Sandboxes.holderVerdict(n, *l, h)
+	for i, h := range l.Holders {
+		verdict := j.Sandboxes.holderVerdict(&l.Holders[i])
 		inPlace := verdict.Verdict == sandbox.VerdictAlive && h.Namespace.File() == u.id
 		if inPlace || u.key.ContainerID == h.ContainerID && u.key.ContainerID != "" {
 			u.key, u.pod, u.owner, u.held = h.Key(n.Name), j.holderPod(l, h), l.Owner, true

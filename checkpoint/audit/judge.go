@@ -162,7 +162,7 @@ func (j *judge) judgeLeases() {
 func (j *judge) judgeHolders(n *Network, l *lease.Lease) {
 	for i := range l.Holders {
 		h := &l.Holders[i]
-		verdict := j.Sandboxes.holderVerdict(n, *l, *h)
+		verdict := j.Sandboxes.holderVerdict(h)
 		young := h.Since.After(j.timeOf(n, *h).Add(-reclaim.LongestADD))
 		if verdict.Verdict == sandbox.VerdictAlive {
 			live := j.addLive(h.Key(n.Name), verdict)

@@ -38,7 +38,7 @@ func newSnapshot() Snapshot {
 		BootID: "boot", Time: noon, Networks: []Network{{Name: "lan", StoreTime: noon}, {Name: "san", StoreTime: noon}},
 		Sandboxes: Sandboxes{
 			Live: map[attachment.NamespaceFile]LiveNamespace{}, Runtime: map[string]sandbox.RuntimeSandbox{}, Proofs: map[attachment.Namespace]sandbox.Evidence{},
-			Judged: map[Holding]sandbox.Judgement{},
+			Judged: map[*lease.Holder]sandbox.Judgement{},
 		},
 		Owners: Owners{Judged: map[attachment.Owner]owner.Judgement{}},
 	}
@@ -299,7 +299,7 @@ func TestFindings(t *testing.T) {
 func (w *Snapshot) holdUnrecorded(v sandbox.Verdict, why string) {
 	w.hold("c1", 1, "eth0", "lan", "10.3.0.2", web(0))
 	w.network("lan").Leases[0].Holders[0].Namespace = attachment.Namespace{BootID: "boot"}
-	w.Sandboxes.Judged[Holding{"", "lan", addr("10.3.0.2"), "c1", "eth0"}] = sandbox.Judgement{Verdict: v, Evidence: []string{why}}
+	w.Sandboxes.Judged[&w.network("lan").Leases[0].Holders[0]] = sandbox.Judgement{Verdict: v, Evidence: []string{why}}
 }
 
 // expect compares the findings that are not fine, and the evidence of the first of them.

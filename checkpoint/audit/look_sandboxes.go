@@ -237,21 +237,25 @@ func (w *Snapshot) missingNamespaces() []attachment.Namespace {
 func (w *Snapshot) judgeUnrecorded(ctx context.Context, sources Sources) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(sources.ProofTimeout, DefaultProofTimeout))
 	defer cancel()
-	w.Sandboxes.Judged = map[Holding]sandbox.Judgement{}
+	w.Sandboxes.Judged = map[*lease.Holder]sandbox.Judgement{}
 	var node *reclaim.Node
 	for n, l := range w.leases() {
-		for _, h := range l.Holders {
+		for i, h := range l.Holders {
 			if h.Namespace.Inode != 0 && h.Origin != lease.Imported {
 				continue
 			}
 			if node == nil {
-				var err error
-				if node, err = reclaim.Look(ctx, w.reclaimSources(sources)); err != nil {
+				look := reclaim.Sources{CacheDir: sources.CacheDir, AllProcesses: sources.AllProcesses}
+				err := AddCheckpoints(&look, sources.Store)
+				if err == nil {
+					node, err = reclaim.Look(ctx, look)
+				}
+				if err != nil {
 					w.Problems = append(w.Problems, "the holders whose network namespace was not recorded could not be looked for: "+sandbox.SearchError(err))
 					return
 				}
 			}
-			w.Sandboxes.Judged[Holding{n.Dir, n.Name, l.Address, h.ContainerID, h.IfName}] = node.Judge(l.Address, h, w.timeOf(n, h), reclaim.OtherHolders(*l, h)...)
+			w.Sandboxes.Judged[&l.Holders[i]] = node.Judge(l.Address, h, w.timeOf(n, h), reclaim.OtherHolders(*l, h)...)
 		}
 	}
 	if node != nil {
@@ -267,15 +271,16 @@ func (w *Snapshot) timeOf(n *Network, h lease.Holder) time.Time {
 	return n.StoreTime
 }
 
-func (w *Snapshot) reclaimSources(sources Sources) reclaim.Sources {
-	s := reclaim.Sources{
-		CacheDir: sources.CacheDir, AllProcesses: sources.AllProcesses, Namespaces: map[string]attachment.Namespace{}, Unreadable: map[string]string{},
+// AddCheckpoints adds what the checkpoints know of the sandboxes of holders. A pod still owns the address that it lost with a NIC. A checkpoint
+// that cannot be read hides the namespace of its container.
+func AddCheckpoints(s *reclaim.Sources, store *checkpoint.Store) error {
+	records, unreadable, err := store.List()
+	s.Namespaces, s.Unreadable = map[string]attachment.Namespace{}, map[string]string{}
+	for _, r := range records {
+		s.Namespaces[r.Attachment.ContainerID] = r.Namespace
 	}
-	for _, a := range w.Attached {
-		s.Namespaces[a.Record.Attachment.ContainerID] = a.Record.Namespace
-	}
-	for _, u := range w.Unreadable {
+	for _, u := range unreadable {
 		s.Unreadable[u.ContainerID] = fmt.Sprintf("a checkpoint of %s cannot be read: %v", u.ContainerID, u.Err)
 	}
-	return s
+	return err
 }

@@ -111,16 +111,7 @@ type Sandboxes struct {
 	// Proofs are of namespaces that are not in Live.
 	Proofs map[attachment.Namespace]sandbox.Evidence
 	// Judged are the holders whose namespace was not recorded, or comes from a cache.
-	Judged map[Holding]sandbox.Judgement
-}
-
-// Holding is a holder of an address.
-type Holding struct {
-	LeaseDir    string
-	Network     string
-	Address     netip.Addr
-	ContainerID string
-	IfName      string
+	Judged map[*lease.Holder]sandbox.Judgement
 }
 
 // LiveNamespace is a network namespace that is there.

@@ -57,11 +57,11 @@ func (s Sandboxes) verdictOf(containerID string, namespace attachment.Namespace)
 
 // holderVerdict is verdictOf for a holder. If its namespace was not recorded, or only by an import, the namespaces' addresses
 // and the CNI caches have to show that it is gone, too.
-func (s Sandboxes) holderVerdict(n *Network, l lease.Lease, h lease.Holder) sandboxVerdict {
+func (s Sandboxes) holderVerdict(h *lease.Holder) sandboxVerdict {
 	if h.Namespace.Inode != 0 && h.Origin != lease.Imported {
 		return s.verdictOf(h.ContainerID, h.Namespace)
 	}
-	j, judged := s.Judged[Holding{n.Dir, n.Name, l.Address, h.ContainerID, h.IfName}]
+	j, judged := s.Judged[h]
 	if !judged {
 		j = j.With(sandbox.VerdictUnknown, "its network namespace was not recorded")
 	}

@@ -126,7 +126,7 @@ func (m *model) snapshot() audit.Snapshot {
 		BootID: "boot", Time: m.now(), Networks: []audit.Network{{Name: "lan", StoreTime: m.now()}},
 		Sandboxes: audit.Sandboxes{
 			Live: map[attachment.NamespaceFile]audit.LiveNamespace{}, Runtime: map[string]sandbox.RuntimeSandbox{}, Proofs: map[attachment.Namespace]sandbox.Evidence{},
-			Judged: map[audit.Holding]sandbox.Judgement{},
+			Judged: map[*lease.Holder]sandbox.Judgement{},
 		},
 		Owners: audit.Owners{Judged: map[attachment.Owner]owner.Judgement{}},
 	}

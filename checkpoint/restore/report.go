@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -42,6 +43,8 @@ func (o Outcome) dryRunState() change.State {
 // Outcome is what is reported of one attachment. Its Reason says why the state is not AsRecorded, or what is missing because of an interrupt.
 type Outcome struct {
 	change.Outcome
+	// Record is the checkpoint as it was listed, nil for one that cannot be read.
+	Record    *checkpoint.Record `json:"-"`
 	Interface netstate.Interface `json:"interface,omitzero"`
 	// Live is the interface as it was seen last: nil if it is gone or can't be looked at, which Reason says.
 	Live *netstate.Interface `json:"-"`

@@ -32,7 +32,9 @@ type attachmentState struct {
 }
 
 func newState(listed *checkpoint.Record) *attachmentState {
-	return &attachmentState{outcome: outcomeOf(*listed), listed: listed, namespace: listed.Namespace}
+	o := outcomeOf(*listed)
+	o.Record = listed
+	return &attachmentState{outcome: o, listed: listed, namespace: listed.Namespace}
 }
 
 // Target makes the state a change.Action: the restore of the attachment.

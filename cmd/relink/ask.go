@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
-	"github.com/relink-cni/relink/pkg/attachment"
-	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -60,25 +57,3 @@ func printProblems(s *screen, problems []string) {
 
 // allProcesses reports whether this program sees all processes of the node.
 var allProcesses = sandbox.SeesAllProcesses
-
-// addCheckpoints adds what this node's checkpoints know of the sandboxes. A pod still owns the address that it lost with a
-// NIC. A checkpoint that cannot be read hides the namespace of its container.
-func addCheckpoints(cmd *cobra.Command, sources *reclaim.Sources) error {
-	store, err := openStore(cmd)
-	if err != nil {
-		return err
-	}
-	records, unreadable, err := store.List()
-	if err != nil {
-		return err
-	}
-	sources.AllProcesses = allProcesses()
-	sources.Namespaces, sources.Unreadable = map[string]attachment.Namespace{}, map[string]string{}
-	for _, r := range records {
-		sources.Namespaces[r.Attachment.ContainerID] = r.Namespace
-	}
-	for _, u := range unreadable {
-		sources.Unreadable[u.ContainerID] = fmt.Sprintf("a checkpoint of %s cannot be read: %v", u.ContainerID, u.Err)
-	}
-	return nil
-}

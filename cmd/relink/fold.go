@@ -47,13 +47,7 @@ func writeLines(lines []reportLine, s *screen) {
 
 // firstNames names the first few of them, each of them once. A verbose screen names all.
 func firstNames[T any](list []T, nameOf func(T) string, s *screen) string {
-	var names []string
-	for _, element := range list {
-		if name := nameOf(element); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	shown := 3
+	names, shown := unique(texts(list, nameOf)), 3
 	if s.verbose {
 		shown = len(names)
 	}

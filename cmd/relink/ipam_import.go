@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/validate"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -77,7 +78,12 @@ func newIPAMImport(dir *leaseDir) *cobra.Command {
 			if err := call.check(retain); err != nil {
 				return err
 			}
-			if err := addCheckpoints(cmd, &call.Sources); err != nil {
+			checkpoints, err := openStore(cmd)
+			if err != nil {
+				return err
+			}
+			call.AllProcesses = allProcesses()
+			if err := audit.AddCheckpoints(&call.Sources, checkpoints); err != nil {
 				return err
 			}
 			store, err := dir.open(network)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,7 +41,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 			return presentAttachments(cmd, opts, func(attachments []listedAttachment, complete bool, s *screen) {
 				switch {
 				case s.format == formatName:
-					writeNames(attachments, s)
+					s.printLines(unique(texts(attachments, func(l listedAttachment) string { return podCell(l.Pod, l.Attachment.ContainerID) })))
 				case len(attachments) == 0 && complete:
 					s.warnf("nothing is remembered in %s", opts.Store.Dir())
 				default:
@@ -69,45 +68,29 @@ type listedAttachment struct {
 
 // presentAttachments looks at what is selected, writes it, and names the checkpoints that could not be read.
 func presentAttachments(cmd *cobra.Command, opts restore.Options, write func(attachments []listedAttachment, complete bool, s *screen)) error {
-	attachments, unreadable, err := listAttachments(cmd.Context(), opts)
+	report, err := inspectAttachments(cmd.Context(), opts)
 	if err != nil {
 		return err
 	}
-	s, complete := screenOf(cmd), len(unreadable) == 0
-	err = s.present(attachments, complete, func() { write(attachments, complete, s) })
-	for _, u := range unreadable {
-		printError(s.err, u.Err)
-	}
-	return err
-}
-
-// listAttachments looks at what is selected.
-func listAttachments(ctx context.Context, opts restore.Options) ([]listedAttachment, []checkpoint.Unreadable, error) {
-	report, err := inspectAttachments(ctx, opts)
-	if err != nil {
-		return nil, nil, err
-	}
-	records, unreadable, err := restore.Select(opts.Store, opts.Select)
-	if err != nil {
-		return nil, nil, err
-	}
-	recorded := map[attachment.Key]checkpoint.Record{}
-	for _, r := range records {
-		recorded[r.Attachment] = r
-	}
 	attachments := []listedAttachment{}
+	var unreadable []string
 	for _, o := range report.Outcomes {
-		r, exists := recorded[o.Attachment]
-		if !exists {
-			continue // It cannot be read, or was forgotten since the look.
+		if o.Record == nil {
+			unreadable = append(unreadable, o.Reason)
+			continue
 		}
-		listed := listedAttachment{Record: r, State: status.StateOf(o), Words: status.Words(o), Reason: o.FullReason()}
+		listed := listedAttachment{Record: *o.Record, State: status.StateOf(o), Words: status.Words(o), Reason: o.FullReason()}
 		if o.Differs() {
 			listed.Live = o.Live
 		}
 		attachments = append(attachments, listed)
 	}
-	return attachments, unreadable, nil
+	s, complete := screenOf(cmd), len(unreadable) == 0
+	err = s.present(attachments, complete, func() { write(attachments, complete, s) })
+	for _, reason := range unreadable {
+		s.warnf("%s", reason)
+	}
+	return err
 }
 
 func listTable(attachments []listedAttachment, s *screen) {
@@ -126,18 +109,6 @@ func listTable(attachments []listedAttachment, s *screen) {
 			i.Link.MAC, addresses, l.Words, age(l.CapturedAt), l.Writer)
 	}
 	t.write(s)
-}
-
-// writeNames writes one line for each sandbox: the name that selects it on a command line.
-func writeNames(attachments []listedAttachment, s *screen) {
-	printed := map[string]bool{}
-	for _, l := range attachments {
-		name := podCell(l.Pod, l.Attachment.ContainerID)
-		if !printed[name] {
-			printed[name] = true
-			s.printf("%s", name)
-		}
-	}
 }
 
 // podCell is the pod, or the sandbox's container ID if no pod is known.
