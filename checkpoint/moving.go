@@ -46,7 +46,7 @@ type Move struct {
 
 // ErrUnfinishedMove says that the move of an interface of the sandbox was killed or failed, and is not finished. Until it is,
 // nobody reads the sandbox into a checkpoint: the name that an interface has, and what it has lost, can be the move's.
-var ErrUnfinishedMove = errors.New("a move did not end: relink restore finishes it")
+var ErrUnfinishedMove = errors.New("a move is under way, or did not end: relink restore finishes it")
 
 // CheckNoMove returns ErrUnfinishedMove if the note of a move in the sandbox has begun, or cannot be read. The caller holds the
 // sandbox's lock: so no such move is under way.
@@ -68,7 +68,7 @@ func (s *Store) HasUnfinishedMove(containerID string) bool {
 func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
 	unlock, err = s.LockNode(ctx, movesLock)
 	if errors.Is(err, ErrBusy) {
-		err = fmt.Errorf("another relink move is at work: %w", err)
+		err = fmt.Errorf("another relink move is at work: %w: wait until it ends, and try again", err)
 	}
 	return unlock, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -29,6 +30,23 @@ func (n *node) killBetweenRenames(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.Run(t, n.pods[0], "ip link set eth0 name "+temporary)
+}
+
+// The interface is on the new device, and its checkpoint has the old one: what is to be done is said, and not that it is left alone.
+func TestALookAtAKilledMoveSaysWhatFinishesIt(t *testing.T) {
+	n := newNode(t, 1)
+	n.killBetweenRenames(t)
+	fresh.IP(t, n.pods[0], "link del "+temporary)
+	sandbox := must(kernel.Open(n.pods[0]))(t)
+	defer sandbox.Close()
+	moved := netstate.Interface{Link: netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0", Macvlan: &netstate.Macvlan{Mode: "bridge"}}}
+	if _, err := kernel.Build(n.host, sandbox, must(n.host.Index("lan2"))(t), moved); err != nil {
+		t.Fatal(err)
+	}
+	report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t)
+	if o := report.Outcomes[0]; o.Reason != checkpoint.ErrUnfinishedMove.Error() {
+		t.Errorf("%s: %s", o.State, o.Reason)
+	}
 }
 
 // Nobody reads an interface into its checkpoint while its move has not ended.

@@ -137,7 +137,7 @@ func run(ctx context.Context, opts Options, plan func(*moveRun) error) (UplinkRe
 	if !opts.DryRun {
 		unlock, err := opts.Store.LockMoves(ctx)
 		if err != nil {
-			return UplinkReport{}, fmt.Errorf("nothing was moved: %w: wait until it ends, and try again", err)
+			return UplinkReport{}, fmt.Errorf("nothing was moved: %w", err)
 		}
 		defer unlock()
 		if err := finishKilled(ctx, opts.Store); err != nil {

@@ -116,6 +116,9 @@ func (c *chainRestore) restoreAttachment(record checkpoint.Record, s *attachment
 		_, _ = w.plan() // So the outcome has the interface as it is.
 	}
 	if err != nil {
+		if note, _ := c.run.node.store.LoadMove(record.Attachment.ContainerID, record.Attachment.IfName); note.State == checkpoint.MoveBegun {
+			err = checkpoint.ErrUnfinishedMove
+		}
 		s.outcome.Fail(err)
 	}
 	if w.scope == wholeAttachment {
