@@ -307,7 +307,7 @@ func TestAddDoesNotWaitForEver(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = errors.Join(holder.Process.Kill(), holder.Wait()) })
-			stopped := fmt.Sprintf("in use by sh -c kill -STOP $$; : relink capture, process %d, which is stopped", holder.Process.Pid)
+			stopped := fmt.Sprintf("held by sh -c kill -STOP $$; : relink capture, process %d, which is stopped", holder.Process.Pid)
 			for stat := fmt.Sprintf("/proc/%d/stat", holder.Process.Pid); ; time.Sleep(time.Millisecond) {
 				if b, err := os.ReadFile(stat); err != nil || strings.Contains(string(b), ") T ") {
 					break

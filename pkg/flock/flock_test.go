@@ -138,7 +138,7 @@ func TestAWaitThatIsGivenUpLeavesNothing(t *testing.T) {
 	}
 }
 
-// The error says who is in the way.
+// The error says who is in the way, and that it is stopped.
 func TestLockSaysWhoHoldsIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	holder := exec.Command("flock", "--no-fork", path, "sh", "-c", `kill -STOP $$; : a \x1b of the command`)
@@ -146,7 +146,7 @@ func TestLockSaysWhoHoldsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = errors.Join(holder.Process.Kill(), holder.Wait()) })
-	name := fmt.Sprintf(`sh -c kill -STOP $$; : a \x1b of the command, process %d`, holder.Process.Pid)
+	name := fmt.Sprintf(`sh -c kill -STOP $$; : a \x1b of the command, process %d, which is stopped`, holder.Process.Pid)
 	for deadline := time.Now().Add(10 * time.Second); processName(holder.Process.Pid) != name; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it is %s", processName(holder.Process.Pid))

@@ -2,6 +2,7 @@ package flock
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -68,6 +69,11 @@ func holdersIn(locks string, major, minor uint32, inode uint64) []int {
 // command line: a child has inherited the open file.
 func processName(pid int) string {
 	name := fmt.Sprintf("process %d", pid)
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	// The name in parentheses can contain any character. The state follows (proc_pid_stat(5)).
+	if end := bytes.LastIndexByte(stat, ')'); end >= 0 && bytes.HasPrefix(stat[end:], []byte(") T ")) {
+		name += ", which is stopped"
+	}
 	command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	words := strings.Fields(strings.ReplaceAll(string(command), "\x00", " "))
 	if len(words) == 0 {
