@@ -3,10 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"slices"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,53 +23,51 @@ const discardPort = 9
 // ProbeTCP begins a TCP connection from one address of n to another address, and ends it. It returns nil if the other end answers,
 // even if it refuses, ErrNoAnswer if nothing comes back within the limit, and ErrRejected. source may be invalid: then the kernel chooses.
 func (n *Namespace) ProbeTCP(source, destination netip.Addr, limit time.Duration) error {
-	var sockets []int // A second descriptor of the dialer's socket, which outlives the dialer's own.
-	dialer := &net.Dialer{Timeout: limit, Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		controlErr := raw.Control(func(fd uintptr) {
-			var socket int
-			if socket, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
-				sockets, err = append(sockets, socket), enableICMPErrors(socket, familyOf(destination))
-			}
-		})
-		return errors.Join(controlErr, err)
-	}}
-	defer func() {
-		for _, socket := range sockets {
-			_ = unix.Close(socket)
-		}
-	}()
-	if source.IsValid() {
-		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
+	level, option := unix.SOL_IP, unix.IP_RECVERR
+	if destination.Is6() {
+		level, option = unix.SOL_IPV6, unix.IPV6_RECVERR
 	}
-	err := n.Inside(func() error {
-		conn, err := dialer.Dial("tcp", netip.AddrPortFrom(destination, discardPort).String())
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
-	var timeout net.Error
-	var errno unix.Errno
+	fd, err := n.openSocket(familyOf(destination), unix.SOCK_STREAM)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	timeout := unix.NsecToTimeval(limit.Nanoseconds())
+	err = errors.Join(
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout),
+		// The socket keeps the ICMP messages that it gets. Otherwise the port-unreachable of a firewall looks like the reset of the other end.
+		unix.SetsockoptInt(fd, level, option, 1),
+	)
+	if err == nil && source.IsValid() {
+		err = unix.Bind(fd, socketAddress(source, 0))
+	}
+	if err != nil {
+		return err
+	}
+	err = unix.EINTR
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Connect(fd, socketAddress(destination, discardPort))
+	}
+	// What comes while the kernel sends the first packet only becomes known here.
+	if code, soErr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); soErr == nil && code != 0 {
+		err = unix.Errno(code)
+	}
 	switch {
-	case errors.As(err, &errno) && slices.ContainsFunc(sockets, hasICMPError):
-		return fmt.Errorf("%w: %w", ErrRejected, errno)
+	case err != nil && hasICMPError(fd):
+		return fmt.Errorf("%w: %w", ErrRejected, err)
 	case errors.Is(err, unix.ECONNREFUSED):
 		return nil // The other end itself.
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EALREADY):
 		return fmt.Errorf("%w within %s", ErrNoAnswer, limit)
-	case errors.As(err, &errno):
-		return errno // The caller names the two ends.
 	}
-	return err
+	return err // The caller names the two ends.
 }
 
-// enableICMPErrors makes the socket keep the ICMP messages that it gets. Otherwise the port-unreachable of a firewall looks like the reset
-// of the other end.
-func enableICMPErrors(fd, family int) error {
-	if family == unix.AF_INET6 {
-		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
+func socketAddress(address netip.Addr, port int) unix.Sockaddr {
+	if address.Is6() {
+		return &unix.SockaddrInet6{Port: port, Addr: address.As16()}
 	}
-	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
+	return &unix.SockaddrInet4{Port: port, Addr: address.As4()}
 }
 
 // hasICMPError says that an ICMP message has come.
