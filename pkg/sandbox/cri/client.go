@@ -31,13 +31,13 @@ var errOldAPI = errors.New("it does not serve the API CRI v1: its version is old
 // Client asks a container runtime. It connects for each question, so it can be made before the runtime runs, and outlives it. It is safe
 // for use by several goroutines.
 type Client struct {
-	find  func() ([]endpoint, error)
+	find  func() ([]string, error)
 	limit time.Duration
 }
 
 // connection is a runtime that has answered.
 type connection struct {
-	endpoint endpoint
+	endpoint string
 	runtime  string // name and version
 	wire     *grpc.ClientConn
 	api      runtimeapi.RuntimeServiceClient
@@ -46,8 +46,8 @@ type connection struct {
 func (c *connection) close() { _ = c.wire.Close() } // Nothing was written that could be lost.
 
 // New returns a client of the runtime at the endpoint, as unix:///run/x.sock or as a path. An empty endpoint stands for the
-// runtime that crictl would find: CONTAINER_RUNTIME_ENDPOINT, then runtime-endpoint in /etc/crictl.yaml (or in the file that
-// CRI_CONFIG_FILE names), then the default sockets that exist.
+// runtime that crictl would find: CONTAINER_RUNTIME_ENDPOINT, then runtime-endpoint in /etc/crictl.yaml, then the default sockets
+// that exist.
 func New(named string) (*Client, error) {
 	f := finder{getenv: os.Getenv, root: "/"}
 	if named == "" {
@@ -57,8 +57,7 @@ func New(named string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.source = ""
-	return &Client{find: func() ([]endpoint, error) { return []endpoint{e}, nil }, limit: listLimit}, nil
+	return &Client{find: func() ([]string, error) { return []string{e}, nil }, limit: listLimit}, nil
 }
 
 // connect returns a connection to the only runtime that answers. It is an error if several answer: a runtime without
@@ -70,8 +69,8 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 	}
 	var answer []*connection
 	var failures []error
-	for _, ep := range candidates {
-		conn, err := dial(ctx, ep, min(answerLimit, c.limit))
+	for _, candidate := range candidates {
+		conn, err := dial(ctx, candidate, min(answerLimit, c.limit))
 		if err != nil {
 			failures = append(failures, err)
 			continue
@@ -94,11 +93,11 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 }
 
 // dial connects to the endpoint and waits for its answer.
-func dial(ctx context.Context, ep endpoint, limit time.Duration) (*connection, error) {
-	wire, err := grpc.NewClient("unix://"+ep.socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+func dial(ctx context.Context, endpoint string, limit time.Duration) (*connection, error) {
+	wire, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxBytes)))
 	if err != nil {
-		return nil, fmt.Errorf("container runtime at %s: %w", ep, err)
+		return nil, fmt.Errorf("container runtime at %s: %w", endpoint, err)
 	}
 	api := runtimeapi.NewRuntimeServiceClient(wire)
 	ctx, stop := context.WithTimeout(ctx, limit)
@@ -106,9 +105,9 @@ func dial(ctx context.Context, ep endpoint, limit time.Duration) (*connection, e
 	version, err := api.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil {
 		_ = wire.Close()
-		return nil, fmt.Errorf("container runtime at %s: %w", ep, explain(limit, err))
+		return nil, fmt.Errorf("container runtime at %s: %w", endpoint, explain(limit, err))
 	}
-	return &connection{endpoint: ep, runtime: version.RuntimeName + " " + version.RuntimeVersion, wire: wire, api: api}, nil
+	return &connection{endpoint: endpoint, runtime: version.RuntimeName + " " + version.RuntimeVersion, wire: wire, api: api}, nil
 }
 
 // explain says what the answer of a runtime means.

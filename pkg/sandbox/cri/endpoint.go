@@ -16,8 +16,8 @@ import (
 // The names by which crictl finds its runtime (cmd/crictl/main.go in cri-tools).
 const (
 	endpointEnv = "CONTAINER_RUNTIME_ENDPOINT"
-	configEnv   = "CRI_CONFIG_FILE"
 	configFile  = "/etc/crictl.yaml"
+	scheme      = "unix://"
 )
 
 // defaultSockets are the sockets that crictl tries, and those of k3s and RKE2. /var/run is a link to /run.
@@ -28,42 +28,28 @@ var defaultSockets = []string{
 	"/run/cri-dockerd.sock",
 }
 
-// endpoint is the socket of a runtime, and who names it.
-type endpoint struct {
-	socket string
-	// source is who names it, empty for a default.
-	source string
-}
-
-func (e endpoint) String() string {
-	if e.source == "" {
-		return "unix://" + e.socket
-	}
-	return "unix://" + e.socket + " (from " + e.source + ")"
-}
-
 // finder finds the runtime's socket. Tests have an environment and a root directory of their own.
 type finder struct {
 	getenv func(string) string
 	root   string
 }
 
-// find returns the endpoint that is named, or the default sockets that exist. crictl has the same order: the environment,
+// find returns the endpoint that is named, or those of the default sockets that exist. crictl has the same order: the environment,
 // the configuration file, the defaults.
-func (f finder) find() ([]endpoint, error) {
+func (f finder) find() ([]string, error) {
 	named, source, err := f.named()
 	if err != nil {
 		return nil, err
 	}
 	if named != "" {
 		e, err := parseEndpoint(named, source)
-		return []endpoint{e}, err
+		return []string{e}, err
 	}
-	var found []endpoint
+	var found []string
 	for _, socket := range defaultSockets {
-		info, err := os.Stat(filepath.Join(f.root, socket))
-		if err == nil && info.Mode().Type() == fs.ModeSocket {
-			found = append(found, endpoint{socket: filepath.Join(f.root, socket)})
+		path := filepath.Join(f.root, socket)
+		if info, err := os.Stat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+			found = append(found, scheme+path)
 		}
 	}
 	if len(found) == 0 {
@@ -78,12 +64,9 @@ func (f finder) named() (named, source string, err error) {
 	if named = f.getenv(endpointEnv); named != "" {
 		return named, endpointEnv, nil
 	}
-	path, asked := filepath.Join(f.root, configFile), false
-	if custom := f.getenv(configEnv); custom != "" {
-		path, asked = custom, true
-	}
+	path := filepath.Join(f.root, configFile)
 	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && !asked {
+	if errors.Is(err, fs.ErrNotExist) {
 		return "", "", nil
 	}
 	if err != nil {
@@ -99,10 +82,10 @@ func (f finder) named() (named, source string, err error) {
 }
 
 // parseEndpoint accepts unix:///run/x.sock and /run/x.sock, as crictl does on Linux.
-func parseEndpoint(named, source string) (endpoint, error) {
-	socket := strings.TrimPrefix(named, "unix://")
+func parseEndpoint(named, source string) (string, error) {
+	socket := strings.TrimPrefix(named, scheme)
 	if !filepath.IsAbs(socket) {
-		return endpoint{}, fmt.Errorf("%s: %q is not the socket of a container runtime: write it as unix:///run/containerd/containerd.sock", source, named)
+		return "", fmt.Errorf("%s: %q is not the socket of a container runtime: write it as unix:///run/containerd/containerd.sock", source, named)
 	}
-	return endpoint{socket: socket, source: source}, nil
+	return scheme + socket, nil
 }
