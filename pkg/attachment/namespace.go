@@ -6,18 +6,7 @@ import (
 )
 
 // ErrOtherNamespace says that the namespace is not the recorded one.
-var ErrOtherNamespace = errors.New("not the recorded namespace")
-
-// otherError is ErrOtherNamespace with the reason as its text.
-type otherError string
-
-func otherNamespace(format string, args ...any) error {
-	return otherError(fmt.Sprintf(format, args...))
-}
-
-func (e otherError) Error() string { return string(e) }
-
-func (e otherError) Is(target error) bool { return target == ErrOtherNamespace }
+var ErrOtherNamespace = errors.New("another namespace is there now")
 
 // Namespace is a network namespace by path and by identity. The path alone proves nothing: /proc/<pid>/ns/net
 // and a path below /run/netns can lead to a stranger's namespace later.
@@ -46,11 +35,11 @@ func (n Namespace) File() NamespaceFile { return NamespaceFile{n.Device, n.Inode
 func (n Namespace) Same(live Namespace) error {
 	switch {
 	case n.BootID != live.BootID:
-		return otherNamespace("recorded in an earlier boot (boot ID %s, now %s)", n.BootID, live.BootID)
+		return fmt.Errorf("%w: it was recorded in an earlier boot (boot ID %s, now %s)", ErrOtherNamespace, n.BootID, live.BootID)
 	case n.File() != live.File():
-		return otherNamespace("another namespace is there now (inode %d:%d, recorded %d:%d)", live.Device, live.Inode, n.Device, n.Inode)
+		return fmt.Errorf("%w (inode %d:%d, recorded %d:%d)", ErrOtherNamespace, live.Device, live.Inode, n.Device, n.Inode)
 	case n.Cookie != 0 && live.Cookie != 0 && n.Cookie != live.Cookie:
-		return otherNamespace("another namespace is there now, with a reused inode number (cookie %d, recorded %d)", live.Cookie, n.Cookie)
+		return fmt.Errorf("%w, with a reused inode number (cookie %d, recorded %d)", ErrOtherNamespace, live.Cookie, n.Cookie)
 	}
 	return nil
 }

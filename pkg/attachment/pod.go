@@ -13,6 +13,18 @@ type Pod struct {
 	UID       string `json:"uid,omitempty"`
 }
 
+// SetArg takes a pair of CNI_ARGS, if it tells of the pod.
+func (p *Pod) SetArg(key, value string) {
+	switch key {
+	case "K8S_POD_NAMESPACE":
+		p.Namespace = value
+	case "K8S_POD_NAME":
+		p.Name = value
+	case "K8S_POD_UID":
+		p.UID = value
+	}
+}
+
 // String returns "namespace/name", or "-" for no pod, for people to read. It
 // is never parsed.
 func (p Pod) String() string { return p.Or("-") }

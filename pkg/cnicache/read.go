@@ -114,9 +114,11 @@ func parseResult(b []byte) (Entry, error) {
 	}
 	e := Entry{
 		Attachment: attachment.Key{Network: cached.NetworkName, ContainerID: cached.ContainerID, IfName: cached.IfName},
-		Pod:        podFromArgs(cached.CNIArgs),
 		Netns:      cached.Netns,
 		Result:     cached.Result,
+	}
+	for _, arg := range cached.CNIArgs {
+		e.Pod.SetArg(arg[0], arg[1])
 	}
 	if json.Valid(cached.Config) {
 		e.Config = cached.Config
@@ -126,21 +128,6 @@ func parseResult(b []byte) (Entry, error) {
 	}
 	e.completeFrom(cached.Result)
 	return e, nil
-}
-
-func podFromArgs(args [][2]string) attachment.Pod {
-	var pod attachment.Pod
-	for _, arg := range args {
-		switch arg[0] {
-		case "K8S_POD_NAMESPACE":
-			pod.Namespace = arg[1]
-		case "K8S_POD_NAME":
-			pod.Name = arg[1]
-		case "K8S_POD_UID":
-			pod.UID = arg[1]
-		}
-	}
-	return pod
 }
 
 // completeFrom takes the MAC from the result, and the namespace if libcni did not keep it itself (before

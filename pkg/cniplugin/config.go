@@ -244,16 +244,12 @@ func ParseArgs(s string) (Args, error) {
 			return a, EnvError("CNI_ARGS", pair, "must be of the form KEY=VALUE, with ; between the pairs")
 		}
 		switch key {
-		case "K8S_POD_NAMESPACE":
-			a.Pod.Namespace = value
-		case "K8S_POD_NAME":
-			a.Pod.Name = value
-		case "K8S_POD_UID":
-			a.Pod.UID = value
 		case "MAC":
 			a.MAC = value
 		case "IP":
 			a.IP = value
+		default:
+			a.Pod.SetArg(key, value)
 		}
 	}
 	return a, nil
