@@ -42,16 +42,15 @@ stays reserved for the pod's owner: relink-agent asks the Kubernetes API. If nob
 owner, it is the pod's name. A message says so, and the next import looks again.
 
 You can run it again. A lease that is there is kept, and completed if the caches know more by
-now. If the file of an imported lease is gone from DIR, the lease is given up, unless its
-sandbox may be alive: the runtime has sent that DEL to host-local. The same holds for an
-allocation that FILE does not have any more.
+now. A lease whose file is gone from DIR stays until its sandbox is proven gone: relink gc frees
+it, and so does relink-agent. The same holds for an allocation that FILE does not have any more.
 
 An address whose sandbox is proven gone is taken over too, without --pool: relink gc frees it.
 The address of a torn (damaged) file is reserved until somebody releases it, because
 a pod may have it: relink ipam release ADDRESS --nobody. --quiet shows only what needs a look.
 --verbose shows one line for each file, even if many are alike.
 
-Exit status 0: all are leased as DIR or FILE says; 1: one is not, or is kept without a file, or
+Exit status 0: all are leased as DIR or FILE says; 1: one is not, or
 there is something else in it, and the output names it; 2: usage or environment, and nothing was
 taken over.`
 
@@ -240,7 +239,7 @@ func importedOutcome(f importer.EntryOutcome) outcome {
 }
 
 // withSandbox are the states of entries whose sandbox may exist. That of a lease which was there before may exist if no reason is given.
-var withSandbox = []importer.EntryState{importer.Imported, importer.ToImport, importer.Completed, importer.ToComplete, importer.Kept}
+var withSandbox = []importer.EntryState{importer.Imported, importer.ToImport, importer.Completed, importer.ToComplete}
 
 // lacksPod reports whether the pod of an address is unknown although its sandbox may exist.
 func lacksPod(f importer.EntryOutcome) bool {
@@ -263,7 +262,7 @@ func entryCell(f importer.EntryOutcome) string {
 func importSummary(report importer.ImportReport, count map[importer.EntryState]int) string {
 	parts := countStates([]importer.EntryState{
 		importer.Imported, importer.ToImport, importer.Completed, importer.ToComplete, importer.Present, importer.NoSandbox,
-		importer.GivenUp, importer.ToGiveUp, importer.OutOfDate, importer.Kept, importer.Torn, importer.Conflict, importer.Refused, importer.Missing, importer.Ignored,
+		importer.OutOfDate, importer.Torn, importer.Conflict, importer.Refused, importer.Missing, importer.Ignored,
 	}, func(state importer.EntryState) int { return count[state] })
 	if len(parts) == 0 {
 		parts = append(parts, "no address of this node is given in "+report.Dir)

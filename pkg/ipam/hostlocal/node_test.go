@@ -252,9 +252,9 @@ func TestImportMarksSandboxesThatAreGone(t *testing.T) {
 	}
 }
 
-// CRI-O and Multus send a pod's DEL with the configuration of its ADD. The second import learns of the DEL from the
-// files.
-func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
+// CRI-O and Multus send a pod's DEL with the configuration of its ADD, and relink-ipam hears nothing of it. Another import changes nothing
+// for the pods without a file; what is proven gone is reclaimed.
+func TestReclaimWhereDELsWentToHostLocal(t *testing.T) {
 	m := newMachine(t)
 	for i := 2; i <= 6; i++ {
 		m.pod(fmt.Sprint("10.231.77.", i), fmt.Sprint("c", i), fmt.Sprint("web-", i))
@@ -278,32 +278,21 @@ func TestImportAgainWhereDELsWentToHostLocal(t *testing.T) {
 	m.unlink(filepath.Join(m.dir, "10.231.77.4"))
 	// Somebody removed the file of a live pod.
 	m.unlink(filepath.Join(m.dir, "10.231.77.5"))
-	m.expect("before", m.leases(), []string{
+	before := []string{
 		"10.231.77.2 held pod shop/web-2 c2", "10.231.77.3 held pod shop/web-3 c3 c13", "10.231.77.4 held pod shop/web-4 c4", "10.231.77.5 held pod shop/web-5 c5",
 		"10.231.77.6 held pod shop/web-6 c6",
-	})
-
-	would := importWith(t, m.store, m.dir, importer.Options{Sources: reclaim.Sources{CacheDir: m.cache, AllProcesses: true}, DryRun: true})
-	if len(would.Files) != 5 || would.Files[0].State != importer.ToGiveUp || len(listed(t, m.store)[1].Holders) != 2 {
-		t.Errorf("dry run: %+v", would.Files)
 	}
-	said, r := m.imports(sticky)
-	m.expect("the second import", said, []string{"10.231.77.2 c2 given up", "10.231.77.3 c3 given up", "10.231.77.4 c4 given up", "10.231.77.5 c5 kept", "10.231.77.6 c6 already there"})
-	if want := m.dir + " has no file of it any more; its sandbox is alive: it is in the network namespace at " + m.sandboxes["c5"]; r.Files[3].Reason != want || r.Complete() {
-		t.Errorf("%q, well %v; want %q", r.Files[3].Reason, r.Complete(), want)
-	}
-	after := []string{
+	m.expect("before", m.leases(), before)
+	said, _ := m.imports(sticky)
+	m.expect("the second import", said, []string{"10.231.77.6 c6 already there"})
+	m.expect("after the second import", m.leases(), before)
+	m.expect("reclaim", m.reclaims(), []string{"10.231.77.2 c2 reclaimed", "10.231.77.3 c3 reclaimed", "10.231.77.4 c4 kept"})
+	m.forget("c4")
+	m.expect("reclaim after the runtime's second call", m.reclaims(), []string{"10.231.77.4 c4 reclaimed"})
+	m.expect("after", m.leases(), []string{
 		"10.231.77.2 reserved pod shop/web-2", "10.231.77.3 held pod shop/web-3 c13", "10.231.77.4 reserved pod shop/web-4", "10.231.77.5 held pod shop/web-5 c5",
 		"10.231.77.6 held pod shop/web-6 c6",
-	}
-	m.expect("after", m.leases(), after)
-	said, _ = m.imports(sticky)
-	m.expect("the third import", said, []string{"10.231.77.5 c5 kept", "10.231.77.6 c6 already there"})
-	m.expect("after that", m.leases(), after)
-	events, err := m.store.History(t.Context(), netip.MustParseAddr("10.231.77.2"))
-	if err != nil || len(events) != 2 || !strings.HasPrefix(events[1].Reason, "given up through host-local: "+m.dir+" has no file of it any more; its sandbox is gone: ") {
-		t.Errorf("%+v, %v", events, err)
-	}
+	})
 }
 
 // containerd sends a DEL with the present configuration, so host-local's file stays.
@@ -365,33 +354,14 @@ func TestImportOfADirectoryThatWasEmptied(t *testing.T) {
 			m.delByHostLocal("10.231.77.3", "c2")
 			m.unlink(filepath.Join(m.dir, "10.231.77.2"))
 			r := importWith(t, m.store, m.dir, importer.Options{Sources: reclaim.Sources{CacheDir: cmp.Or(test.then, m.cache), AllProcesses: true}})
-			if len(r.Files) != 2 || r.Files[0].State != importer.Kept || r.Files[1].State != importer.GivenUp {
+			if len(r.Files) != 0 {
 				t.Errorf("%+v", r.Files)
 			}
-			if l := m.leases(); l[0] != "10.231.77.2 held "+test.pod+" c1" || !strings.HasPrefix(l[1], "10.231.77.3 quarantined") {
+			if l := m.leases(); l[0] != "10.231.77.2 held "+test.pod+" c1" || !strings.HasPrefix(l[1], "10.231.77.3 held") {
 				t.Errorf("leases: %q", l)
 			}
 		})
 	}
-}
-
-// Without the caches nothing is given up, nor if one of them cannot be read whole.
-func TestImportWithoutTheCaches(t *testing.T) {
-	m := newMachine(t)
-	m.file("10.231.77.2", "c1")
-	m.imports(lease.Policy{})
-	m.unlink(filepath.Join(m.dir, "10.231.77.2"))
-	for name, cacheDir := range map[string]string{
-		"none": filepath.Join(t.TempDir(), "cni"), "a torn file": cacheWith(t, map[string]string{"results/x": "{"}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := importWith(t, m.store, m.dir, importer.Options{Sources: reclaim.Sources{CacheDir: cacheDir, AllProcesses: true}})
-			if len(r.Files) != 1 || r.Files[0].State != importer.Kept || len(r.Problems) != 1 || !strings.Contains(r.Files[0].Reason, r.Problems[0]) {
-				t.Errorf("%+v", r)
-			}
-		})
-	}
-	m.expect("the leases", m.leases(), []string{"10.231.77.2 held - c1"})
 }
 
 // An import completes what an earlier import could not know, because it had no caches.

@@ -26,7 +26,6 @@ func (im *importRun) decideEntry(e Entry, previous lease.Lease) {
 		cached.Pod = e.Pod
 	}
 	h := im.holder(e, cached)
-	previous, reason := im.withoutGoneHolders(previous, h)
 	if previous.HeldBy(out.Attachment) {
 		out = im.decidePresent(out, previous)
 		im.files = append(im.files, out)
@@ -39,7 +38,7 @@ func (im *importRun) decideEntry(e Entry, previous lease.Lease) {
 		// The other plugin was not told, so that the entry is out of date.
 		out.Owner, out.State, out.Reason = previous.Owner, Present, "given up since, and "+previous.Describe()
 	case isOtherOwners(previous, out.Owner) && isOtherOwners(previous, imported.Owner):
-		out.State, out.Reason = Conflict, previous.Describe()+reason
+		out.State, out.Reason = Conflict, previous.Describe()
 		if judgement.Verdict == sandbox.VerdictGone {
 			out.State, out.Reason = OutOfDate, fmt.Sprintf("%s; the %s's sandbox is gone: %s", out.Reason, im.Noun, judgement.Reason())
 		}
@@ -180,74 +179,10 @@ func (im *importRun) namespaceAt(path string, a netip.Addr) attachment.Namespace
 	return id
 }
 
-// withoutGoneHolders is for an address whose entry names another attachment now: the plugin has given it again. It
-// returns the lease without the imported holders that are gone. reason tells of those that may still be there.
-// holder is the holder that the entry names.
-func (im *importRun) withoutGoneHolders(previous lease.Lease, holder lease.Holder) (remaining lease.Lease, reason string) {
-	named := holder.Key(im.store)
-	remaining, alive := im.giveUpGone(previous, fmt.Sprintf("its %s in %s is of %s", im.Noun, im.Path, named), holder)
-	for _, h := range alive {
-		reason += fmt.Sprintf("; the sandbox %s %s", h.ContainerID, h.evidence)
-	}
-	if len(previous.Holders) > 0 && len(remaining.Holders) == 0 {
-		// Another owner has by now what the policy would reserve. An operator's reservation stays.
-		remaining.Holders = []lease.Holder{previous.Newest()}
-		remaining.Holders[0].Policy = lease.Policy{}
-		remaining = remaining.GivenUp("", im.view.Time)
-	}
-	return remaining, reason
-}
-
-// unprovenHolder is an imported holder that the plugin does not name any more, and that may be alive.
-type unprovenHolder struct {
-	lease.Holder
-	evidence string
-}
-
-// giveUpGone has the imported holders give up the address that are gone. It returns the lease without them, and those that may be alive. It
-// passes over those that are named.
-func (im *importRun) giveUpGone(l lease.Lease, reason string, named ...lease.Holder) (remaining lease.Lease, unproven []unprovenHolder) {
-	remaining = l
-	remaining.Holders = nil
-	for _, h := range l.Holders {
-		if h.Origin == lease.Imported && !slices.ContainsFunc(named, func(n lease.Holder) bool { return n.IsAttachment(h.Key(im.store)) }) {
-			j := im.node.Judge(l.Address, h, im.instant, append(reclaim.OtherHolders(l, h), named...)...)
-			if isGone(j) {
-				im.batch.GoneHolders = append(im.batch.GoneHolders, lease.GoneHolder{
-					SeenHolder: lease.SeenHolder{Address: l.Address, Holder: h}, Reason: fmt.Sprintf("given up through %s: %s; its sandbox is gone: %s", im.Plugin, reason, j.Reason()),
-				})
-				im.files = append(im.files, EntryOutcome{
-					Address: l.Address, Attachment: h.Key(im.store), Owner: l.Owner, State: GivenUp, Reason: fmt.Sprintf("%s; %s", reason, j.Reason()),
-				})
-				continue
-			}
-			verdict := "is not proven gone: "
-			if j.Verdict == sandbox.VerdictAlive {
-				verdict = "is alive: "
-			}
-			unproven = append(unproven, unprovenHolder{h, verdict + j.Reason()})
-		}
-		remaining.Holders = append(remaining.Holders, h)
-	}
-	return remaining, unproven
-}
-
 // isGone says whether the sandbox is gone, for an address that the plugin does not know any more. It does not
 // matter if the runtime still knows the sandbox.
 func isGone(j sandbox.Judgement) bool {
 	return j.Verdict == sandbox.VerdictGone || j.Verdict == sandbox.VerdictDELDue
-}
-
-// decideWithoutEntry decides about an imported lease that has no entry any more: a DEL came to the other plugin, or somebody
-// took the entry away.
-func (im *importRun) decideWithoutEntry(l lease.Lease) {
-	reason := fmt.Sprintf("%s has no %s of it any more", im.Path, im.Noun)
-	_, unproven := im.giveUpGone(l, reason)
-	for _, h := range unproven {
-		out := EntryOutcome{Address: l.Address, Attachment: h.Key(im.store), Owner: l.Owner, State: Kept, Reason: reason + "; its sandbox " + h.evidence}
-		im.addWanted(&out)
-		im.files = append(im.files, out)
-	}
 }
 
 // decideTorn holds back the address of a torn entry.

@@ -115,8 +115,6 @@ type decision struct {
 	Said []string
 	// Put is its new lease, or the zero Lease for none.
 	Put lease.Lease
-	// Gone are the containers whose hold ends.
-	Gone []string
 }
 
 func (im *importRun) decision(t *testing.T) decision {
@@ -137,9 +135,6 @@ func (im *importRun) decision(t *testing.T) decision {
 	}
 	for _, l := range im.batch.Leases {
 		d.Put = l
-	}
-	for _, g := range im.batch.GoneHolders {
-		d.Gone = append(d.Gone, g.Holder.ContainerID)
 	}
 	return d
 }
@@ -170,68 +165,57 @@ func TestDecideAboutAFile(t *testing.T) {
 	net1.Holders[0].IfName = "net1"
 	before := quarantined("c1")
 	before.Last.Namespace.BootID = "the boot before"
-	const noFile = "given up: its file in /networks/lan is of eth0 of c1 on lan; seen"
 	for name, test := range map[string]struct {
 		file Entry
 		was  lease.Lease
 		node fakeNode
 		want decision
 	}{
-		"free":                                  {eth0, lease.Lease{}, fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
-		"free, and its pod is known":            {eth0, lease.Lease{}, pods, decision{[]string{"imported"}, ofWeb, nil}},
-		"free, and its sandbox is gone":         {eth0, lease.Lease{}, gone("c1"), decision{[]string{"no live sandbox: held until it is reclaimed: seen"}, held(lease.Imported, "c1"), nil}},
-		"free, and its DEL is to come":          {eth0, lease.Lease{}, is("c1", sandbox.VerdictDELDue), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
-		"free, and nobody knows of its sandbox": {eth0, lease.Lease{}, is("c1", sandbox.VerdictUnknown), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
-		"written by a clock that is ahead":      {future, lease.Lease{}, fakeNode{}, decision{[]string{"imported"}, now, nil}},
+		"free":                                  {eth0, lease.Lease{}, fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1")}},
+		"free, and its pod is known":            {eth0, lease.Lease{}, pods, decision{[]string{"imported"}, ofWeb}},
+		"free, and its sandbox is gone":         {eth0, lease.Lease{}, gone("c1"), decision{[]string{"no live sandbox: held until it is reclaimed: seen"}, held(lease.Imported, "c1")}},
+		"free, and its DEL is to come":          {eth0, lease.Lease{}, is("c1", sandbox.VerdictDELDue), decision{[]string{"imported"}, held(lease.Imported, "c1")}},
+		"free, and nobody knows of its sandbox": {eth0, lease.Lease{}, is("c1", sandbox.VerdictUnknown), decision{[]string{"imported"}, held(lease.Imported, "c1")}},
+		"written by a clock that is ahead":      {future, lease.Lease{}, fakeNode{}, decision{[]string{"imported"}, now}},
 
-		"held as the file says":                 {eth0, held(lease.Imported, "c1"), fakeNode{}, decision{[]string{"already there"}, lease.Lease{}, nil}},
-		"held so, and its sandbox is gone":      {eth0, held(lease.Imported, "c1"), gone("c1"), decision{[]string{"no live sandbox: held until it is reclaimed: seen"}, lease.Lease{}, nil}},
-		"held so, and its pod is known now":     {eth0, held(lease.Imported, "c1"), pods, decision{[]string{"completed"}, ofWeb, nil}},
-		"held so, and its pod was known":        {eth0, ofWeb, pods, decision{[]string{"already there"}, lease.Lease{}, nil}},
-		"held so, by another pod":               {eth0, ownedBy(held(lease.Imported, "c1"), db), pods, decision{[]string{"already there"}, lease.Lease{}, nil}},
-		"held so, as relink gave it":            {eth0, held(lease.InTurn, "c1"), pods, decision{[]string{"already there"}, lease.Lease{}, nil}},
-		"held so, and taken over by the next":   {eth0, ownedBy(lease.Lease{Address: subject, Network: "lan", State: lease.Held, Holders: []lease.Holder{holderOf("c1", lease.Imported), holderOf("c2", lease.TakenOver)}}, db), fakeNode{}, decision{[]string{"already there"}, lease.Lease{}, nil}},
-		"given up since, in quarantine":         {eth0, quarantined("c1"), gone("c1"), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
-		"given up since, reserved for its pod":  {eth0, reserved("c1", web), gone("c1"), decision{[]string{"already there: given up since, and reserved for pod shop/web-0"}, lease.Lease{}, nil}},
-		"given up since, its DEL is to come":    {eth0, quarantined("c1"), is("c1", sandbox.VerdictDELDue), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
-		"given up since, in an earlier boot":    {eth0, before, is("c1", sandbox.VerdictUnknown), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}, nil}},
-		"given up in an earlier boot, and back": {eth0, before, fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
-		"given up since, and it is alive":       {eth0, quarantined("c1"), fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
-		"given up since, and nobody knows":      {eth0, quarantined("c1"), is("c1", sandbox.VerdictUnknown), decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
-		"reserved since, and it is alive":       {eth0, reserved("c1", web), pods, decision{[]string{"imported"}, ofWeb, nil}},
-		"reserved since, and its pod unknown":   {eth0, reserved("c1", web), fakeNode{}, decision{[]string{"conflict: reserved for pod shop/web-0"}, lease.Lease{}, nil}},
-		"given up by another":                   {eth0, quarantined("c2"), fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
-		"held back before it was repaired":      {eth0, backHeld(), fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1"), nil}},
-		"reserved by hand for its pod":          {eth0, byHand(reserved("", web)), pods, decision{[]string{"imported"}, byHand(ofWeb), nil}},
-		"reserved for its pod, which had it":    {eth0, reserved("c0", web), pods, decision{[]string{"imported"}, ofWeb, nil}},
-		"reserved for another pod":              {eth0, reserved("", db), pods, decision{[]string{"conflict: reserved for pod shop/db-0"}, lease.Lease{}, nil}},
-		"reserved for a pod, its own not known": {eth0, reserved("", web), fakeNode{}, decision{[]string{"conflict: reserved for pod shop/web-0"}, lease.Lease{}, nil}},
+		"held as the file says":                 {eth0, held(lease.Imported, "c1"), fakeNode{}, decision{[]string{"already there"}, lease.Lease{}}},
+		"held so, and its sandbox is gone":      {eth0, held(lease.Imported, "c1"), gone("c1"), decision{[]string{"no live sandbox: held until it is reclaimed: seen"}, lease.Lease{}}},
+		"held so, and its pod is known now":     {eth0, held(lease.Imported, "c1"), pods, decision{[]string{"completed"}, ofWeb}},
+		"held so, and its pod was known":        {eth0, ofWeb, pods, decision{[]string{"already there"}, lease.Lease{}}},
+		"held so, by another pod":               {eth0, ownedBy(held(lease.Imported, "c1"), db), pods, decision{[]string{"already there"}, lease.Lease{}}},
+		"held so, as relink gave it":            {eth0, held(lease.InTurn, "c1"), pods, decision{[]string{"already there"}, lease.Lease{}}},
+		"held so, and taken over by the next":   {eth0, ownedBy(lease.Lease{Address: subject, Network: "lan", State: lease.Held, Holders: []lease.Holder{holderOf("c1", lease.Imported), holderOf("c2", lease.TakenOver)}}, db), fakeNode{}, decision{[]string{"already there"}, lease.Lease{}}},
+		"given up since, in quarantine":         {eth0, quarantined("c1"), gone("c1"), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}}},
+		"given up since, reserved for its pod":  {eth0, reserved("c1", web), gone("c1"), decision{[]string{"already there: given up since, and reserved for pod shop/web-0"}, lease.Lease{}}},
+		"given up since, its DEL is to come":    {eth0, quarantined("c1"), is("c1", sandbox.VerdictDELDue), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}}},
+		"given up since, in an earlier boot":    {eth0, before, is("c1", sandbox.VerdictUnknown), decision{[]string{"already there: given up since, and in quarantine: released"}, lease.Lease{}}},
+		"given up in an earlier boot, and back": {eth0, before, fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1")}},
+		"given up since, and it is alive":       {eth0, quarantined("c1"), fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1")}},
+		"given up since, and nobody knows":      {eth0, quarantined("c1"), is("c1", sandbox.VerdictUnknown), decision{[]string{"imported"}, held(lease.Imported, "c1")}},
+		"reserved since, and it is alive":       {eth0, reserved("c1", web), pods, decision{[]string{"imported"}, ofWeb}},
+		"reserved since, and its pod unknown":   {eth0, reserved("c1", web), fakeNode{}, decision{[]string{"conflict: reserved for pod shop/web-0"}, lease.Lease{}}},
+		"given up by another":                   {eth0, quarantined("c2"), fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1")}},
+		"held back before it was repaired":      {eth0, backHeld(), fakeNode{}, decision{[]string{"imported"}, held(lease.Imported, "c1")}},
+		"reserved by hand for its pod":          {eth0, byHand(reserved("", web)), pods, decision{[]string{"imported"}, byHand(ofWeb)}},
+		"reserved for its pod, which had it":    {eth0, reserved("c0", web), pods, decision{[]string{"imported"}, ofWeb}},
+		"reserved for another pod":              {eth0, reserved("", db), pods, decision{[]string{"conflict: reserved for pod shop/db-0"}, lease.Lease{}}},
+		"reserved for a pod, its own not known": {eth0, reserved("", web), fakeNode{}, decision{[]string{"conflict: reserved for pod shop/web-0"}, lease.Lease{}}},
 
-		"held by another, as relink gave it":                       {eth0, held(lease.InTurn, "c2"), fakeNode{}, decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}, nil}},
-		"held by another, which is gone, as relink gave it":        {eth0, held(lease.InTurn, "c2"), gone("c2"), decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}, nil}},
-		"held by another interface":                                {eth0, net1, fakeNode{}, decision{[]string{"conflict: held by net1 of c1 on lan"}, lease.Lease{}, nil}},
-		"held by another, and the file's sandbox is gone":          {eth0, held(lease.InTurn, "c2"), gone("c1"), decision{[]string{"out of date: held by eth0 of c2 on lan; the file's sandbox is gone: seen"}, lease.Lease{}, nil}},
-		"held by another, and the file's DEL is to come":           {eth0, held(lease.InTurn, "c2"), is("c1", sandbox.VerdictDELDue), decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}, nil}},
-		"reserved for another pod, and the file's sandbox is gone": {eth0, reserved("", db), gone("c1"), decision{[]string{"out of date: reserved for pod shop/db-0; the file's sandbox is gone: seen"}, lease.Lease{}, nil}},
+		"held by another, as relink gave it":                       {eth0, held(lease.InTurn, "c2"), fakeNode{}, decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}}},
+		"held by another, which is gone, as relink gave it":        {eth0, held(lease.InTurn, "c2"), gone("c2"), decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}}},
+		"held by another interface":                                {eth0, net1, fakeNode{}, decision{[]string{"conflict: held by net1 of c1 on lan"}, lease.Lease{}}},
+		"held by another, and the file's sandbox is gone":          {eth0, held(lease.InTurn, "c2"), gone("c1"), decision{[]string{"out of date: held by eth0 of c2 on lan; the file's sandbox is gone: seen"}, lease.Lease{}}},
+		"held by another, and the file's DEL is to come":           {eth0, held(lease.InTurn, "c2"), is("c1", sandbox.VerdictDELDue), decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}}},
+		"reserved for another pod, and the file's sandbox is gone": {eth0, reserved("", db), gone("c1"), decision{[]string{"out of date: reserved for pod shop/db-0; the file's sandbox is gone: seen"}, lease.Lease{}}},
 
-		"imported for another, which is gone":         {eth0, held(lease.Imported, "c2"), gone("c2"), decision{[]string{noFile, "imported"}, held(lease.Imported, "c1"), []string{"c2"}}},
-		"imported for another, whose DEL is to come":  {eth0, held(lease.Imported, "c2"), is("c2", sandbox.VerdictDELDue), decision{[]string{noFile, "imported"}, held(lease.Imported, "c1"), []string{"c2"}}},
-		"imported for another, which is alive":        {eth0, held(lease.Imported, "c2"), fakeNode{}, decision{[]string{"conflict: held by eth0 of c2 on lan; the sandbox c2 is alive: seen alive"}, lease.Lease{}, nil}},
-		"imported for another, of which is not known": {eth0, held(lease.Imported, "c2"), is("c2", sandbox.VerdictUnknown), decision{[]string{"conflict: held by eth0 of c2 on lan; the sandbox c2 is not proven gone: seen"}, lease.Lease{}, nil}},
-		"imported for another of the policy's pod": {eth0, ownedBy(lease.Lease{Address: subject, Network: "lan", State: lease.Held, Holders: []lease.Holder{
-			{ContainerID: "c2", IfName: "eth0", Origin: lease.Imported, Policy: lease.Policy{Sticky: true}}}}, db), gone("c2"),
-			decision{[]string{noFile, "imported"}, held(lease.Imported, "c1"), []string{"c2"}}},
-		"imported for another, and reserved by hand for its pod": {eth0, byHand(ownedBy(held(lease.Imported, "c2"), db)), gone("c2"),
-			decision{[]string{noFile, "conflict: reserved for pod shop/db-0"}, lease.Lease{}, []string{"c2"}}},
-		"imported for another, and taken over by its next": {eth0, ownedBy(lease.Lease{Address: subject, Network: "lan", State: lease.Held,
-			Holders: []lease.Holder{holderOf("c2", lease.Imported), holderOf("c3", lease.TakenOver)}}, db), gone("c2"),
-			decision{[]string{noFile, "conflict: held by eth0 of c3 on lan (pod shop/db-0)"}, lease.Lease{}, []string{"c2"}}},
+		"imported for another, which is gone":  {eth0, held(lease.Imported, "c2"), gone("c2"), decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}}},
+		"imported for another, which is alive": {eth0, held(lease.Imported, "c2"), fakeNode{}, decision{[]string{"conflict: held by eth0 of c2 on lan"}, lease.Lease{}}},
 
-		"torn and free":                           {torn, lease.Lease{}, fakeNode{}, decision{[]string{"torn: it is empty: held back, because a pod may have the address"}, backHeld(), nil}},
-		"torn and in quarantine, which ends":      {torn, quarantined("c1"), fakeNode{}, decision{[]string{"torn: it is empty: held back, because a pod may have the address"}, backHeld(), nil}},
-		"torn and held back already":              {torn, backHeld(), fakeNode{}, decision{[]string{"torn: it is empty: held back already"}, lease.Lease{}, nil}},
-		"torn and held":                           {torn, held(lease.Imported, "c1"), gone("c1"), decision{[]string{"torn: it is empty, and its address is held by eth0 of c1 on lan"}, lease.Lease{}, nil}},
-		"torn and reserved, which might end soon": {torn, reserved("", web), fakeNode{}, decision{[]string{"torn: it is empty, and its address is reserved for pod shop/web-0"}, lease.Lease{}, nil}},
+		"torn and free":                           {torn, lease.Lease{}, fakeNode{}, decision{[]string{"torn: it is empty: held back, because a pod may have the address"}, backHeld()}},
+		"torn and in quarantine, which ends":      {torn, quarantined("c1"), fakeNode{}, decision{[]string{"torn: it is empty: held back, because a pod may have the address"}, backHeld()}},
+		"torn and held back already":              {torn, backHeld(), fakeNode{}, decision{[]string{"torn: it is empty: held back already"}, lease.Lease{}}},
+		"torn and held":                           {torn, held(lease.Imported, "c1"), gone("c1"), decision{[]string{"torn: it is empty, and its address is held by eth0 of c1 on lan"}, lease.Lease{}}},
+		"torn and reserved, which might end soon": {torn, reserved("", web), fakeNode{}, decision{[]string{"torn: it is empty, and its address is reserved for pod shop/web-0"}, lease.Lease{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			im := newImporter(test.node, lease.Policy{})
@@ -256,9 +240,9 @@ func TestDecideForANetworkOfAnotherStore(t *testing.T) {
 		was  lease.Lease
 		want decision
 	}{
-		"free":                  {lease.Lease{}, decision{[]string{"imported"}, ofVLAN3, nil}},
-		"held as the file says": {ofVLAN3, decision{[]string{"already there"}, lease.Lease{}, nil}},
-		"imported before":       {held(lease.Imported, "c1"), decision{[]string{"already there"}, lease.Lease{}, nil}},
+		"free":                  {lease.Lease{}, decision{[]string{"imported"}, ofVLAN3}},
+		"held as the file says": {ofVLAN3, decision{[]string{"already there"}, lease.Lease{}}},
+		"imported before":       {held(lease.Imported, "c1"), decision{[]string{"already there"}, lease.Lease{}}},
 	} {
 		im := newImporter(fakeNode{}, lease.Policy{})
 		im.network = "vlan3"
@@ -269,42 +253,12 @@ func TestDecideForANetworkOfAnotherStore(t *testing.T) {
 	}
 }
 
-// An imported lease without a file is given up, unless its sandbox may be alive.
+// An imported lease without a file stays as it is: whoever reclaims asks whether its sandbox is gone.
 func TestDecideWithoutAFile(t *testing.T) {
-	const noFile = "/networks/lan has no file of it any more; "
-	ofWeb := ownedBy(held(lease.Imported, "c1"), web)
-	ofWeb.Holders[0].Pod = web
-	both := ownedBy(held(lease.Imported, "c1"), web)
-	both.Holders = append(both.Holders, holderOf("c2", lease.TakenOver))
-	for name, test := range map[string]struct {
-		was  lease.Lease
-		node fakeNode
-		want decision
-	}{
-		"its sandbox is gone":                      {held(lease.Imported, "c1"), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
-		"its DEL is to come":                       {held(lease.Imported, "c1"), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictDELDue}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
-		"its sandbox is alive":                     {held(lease.Imported, "c1"), fakeNode{}, decision{[]string{"kept: " + noFile + "its sandbox is alive: seen alive"}, lease.Lease{}, nil}},
-		"nobody knows of its sandbox":              {held(lease.Imported, "c1"), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictUnknown}}, decision{[]string{"kept: " + noFile + "its sandbox is not proven gone: seen"}, lease.Lease{}, nil}},
-		"it is alive, and its pod is known now":    {held(lease.Imported, "c1"), fakeNode{pods: map[string]attachment.Pod{"c1": web}}, decision{[]string{"kept: " + noFile + "its sandbox is alive: seen alive"}, lease.Lease{}, nil}},
-		"its next sandbox has taken it over":       {both, fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone, "c2": sandbox.VerdictGone}}, decision{[]string{"given up: " + noFile + "seen"}, lease.Lease{}, []string{"c1"}}},
-		"relink gave it":                           {held(lease.InTurn, "c1"), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, decision{}},
-		"an operator reserved it":                  {byHand(reserved("c1", web)), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, decision{}},
-		"it is in quarantine":                      {quarantined("c1"), fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, decision{}},
-		"it is held back for a file that was torn": {backHeld(), fakeNode{}, decision{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			im := newImporter(test.node, lease.Policy{})
-			im.decideWithoutEntry(test.was)
-			if diff := gocmp.Diff(test.want, im.decision(t), sameLease); diff != "" {
-				t.Error(diff)
-			}
-			im = newImporter(test.node, lease.Policy{})
-			im.Entries = []Entry{{Address: subject, Torn: "it is empty"}}
-			im.decide(lease.ImportView{Time: decided, BootID: "this boot", Leases: map[netip.Addr]lease.Lease{subject: test.was}})
-			if len(im.files) != 1 || im.files[0].State != Torn || len(im.batch.GoneHolders) > 0 {
-				t.Errorf("with a file: %+v", im.decision(t))
-			}
-		})
+	im := newImporter(fakeNode{verdicts: map[string]sandbox.Verdict{"c1": sandbox.VerdictGone}}, lease.Policy{})
+	im.decide(lease.ImportView{Time: decided, BootID: "this boot", Leases: map[netip.Addr]lease.Lease{subject: held(lease.Imported, "c1")}})
+	if diff := gocmp.Diff(decision{}, im.decision(t), sameLease); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -360,8 +314,8 @@ func TestEntryOfTheOtherPluginsNetwork(t *testing.T) {
 // A report is well if nobody has to look at it. A sandbox that is gone is left to reclaim.
 func TestReportWell(t *testing.T) {
 	for state, want := range map[EntryState]bool{
-		Imported: true, ToImport: true, Present: true, Completed: true, ToComplete: true, NoSandbox: true, GivenUp: true, ToGiveUp: true, OutOfDate: true,
-		Kept: false, Torn: false, Conflict: false, Ignored: false, Missing: false, Refused: false,
+		Imported: true, ToImport: true, Present: true, Completed: true, ToComplete: true, NoSandbox: true, OutOfDate: true,
+		Torn: false, Conflict: false, Ignored: false, Missing: false, Refused: false,
 	} {
 		if got := (ImportReport{Files: []EntryOutcome{{State: Imported}, {State: state}}}).Complete(); got != want {
 			t.Errorf("%s: %v, want %v", state, got, want)
@@ -370,7 +324,7 @@ func TestReportWell(t *testing.T) {
 }
 
 func TestPlanned(t *testing.T) {
-	for state, want := range map[EntryState]EntryState{Imported: ToImport, Completed: ToComplete, GivenUp: ToGiveUp, NoSandbox: NoSandbox, Torn: Torn} {
+	for state, want := range map[EntryState]EntryState{Imported: ToImport, Completed: ToComplete, NoSandbox: NoSandbox, Torn: Torn} {
 		if got := cmp.Or(planned[state], state); got != want {
 			t.Errorf("%s: %s, want %s", state, got, want)
 		}

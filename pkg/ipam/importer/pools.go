@@ -43,7 +43,7 @@ func (im *importRun) takeFromPools(ctx context.Context) {
 		wanted[a] = true
 	}
 	for i, f := range im.files {
-		if !wanted[f.Address] || imported.Pools[f.Address] != "" || f.State == GivenUp {
+		if !wanted[f.Address] || imported.Pools[f.Address] != "" {
 			continue
 		}
 		im.files[i].State, im.files[i].Reason = Refused, cmp.Or(imported.Refused[f.Address], "it is leased, and this node does not have it of the pool so far: run it again")

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -18,7 +17,7 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// EntryState is what became of an entry of the other plugin, or of an imported address without an entry. In a dry run, a
+// EntryState is what became of an entry of the other plugin. In a dry run, a
 // state that begins with To replaces the other one.
 type EntryState string
 
@@ -34,12 +33,6 @@ const (
 	// NoSandbox says that the lease agrees with the entry, and that the sandbox is proven gone. The address
 	// is held until it is reclaimed.
 	NoSandbox EntryState = "no live sandbox"
-	// GivenUp says that the plugin has no such entry any more, and that the sandbox is gone. The holder has
-	// given up the address.
-	GivenUp  EntryState = "given up"
-	ToGiveUp EntryState = "to give up"
-	// Kept says that the plugin has no such entry any more, and that the sandbox may be alive.
-	Kept EntryState = "kept"
 	// OutOfDate says that the lease names another attachment, and that the entry's sandbox is proven gone.
 	OutOfDate EntryState = "out of date"
 	// Torn says that nobody can tell whose the address is: it is held back.
@@ -54,13 +47,13 @@ const (
 	Refused EntryState = "refused"
 )
 
-// EntryOutcome is the report on one entry, or on an imported address without an entry.
+// EntryOutcome is the report on one entry.
 type EntryOutcome struct {
 	// File is the entry's name, empty if there is none.
 	File string `json:"file,omitempty"`
 	// Address is the zero Addr for an ignored entry.
 	Address netip.Addr `json:"address,omitzero"`
-	// Attachment has the address by the file, or had it by the earlier import.
+	// Attachment has the address by the file.
 	Attachment attachment.Key `json:"attachment,omitzero"`
 	// Owner is the attachment's pod, as far as it is known.
 	Owner attachment.Owner `json:"owner,omitzero"`
@@ -98,7 +91,7 @@ func (r ImportReport) Complete() bool {
 // IsSettled says that the entry needs no look.
 func (s EntryState) IsSettled() bool {
 	switch s {
-	case Torn, Conflict, Ignored, Kept, Missing, Refused:
+	case Torn, Conflict, Ignored, Missing, Refused:
 		return false
 	}
 	return true
@@ -162,7 +155,7 @@ type Agent interface {
 
 // Import takes over the addresses that another plugin has given in a network: all or none. readSource returns what the plugin says of it,
 // after a look at the node. The CNI caches name the pods. Import can be run again at any time: a lease that is there is
-// kept, and completed. An imported lease whose entry is gone is given up, unless its sandbox may be alive. An
+// kept, and completed. One whose entry is gone stays until its sandbox is proven gone, for reclaim. An
 // address whose entry is torn is reserved for nobody until somebody releases it: a pod may have it. If there is an
 // error, nothing was taken over. lease.ErrBusy: others had locked the store for as long as the caller waited.
 //
@@ -240,12 +233,10 @@ type importRun struct {
 	batch  lease.Import
 }
 
-// decide decides about each entry, and about each imported address that has no entry any more.
+// decide decides about each entry.
 func (im *importRun) decide(v lease.ImportView) lease.Import {
 	im.view, im.files, im.wanted, im.batch = v, nil, nil, lease.Import{Reason: fmt.Sprintf("from %s's %s", im.Plugin, im.Path)}
-	listed := map[netip.Addr]bool{}
 	for _, e := range im.Entries {
-		listed[e.Address] = true
 		if previous := v.Leases[e.Address]; e.Torn != "" {
 			im.decideTorn(e, previous)
 		} else {
@@ -254,11 +245,6 @@ func (im *importRun) decide(v lease.ImportView) lease.Import {
 	}
 	for _, e := range im.Unlisted {
 		im.decideUnlisted(e, v.Leases[e.Address])
-	}
-	for _, a := range slices.SortedFunc(maps.Keys(v.Leases), netip.Addr.Compare) {
-		if !listed[a] {
-			im.decideWithoutEntry(v.Leases[a])
-		}
 	}
 	slices.SortStableFunc(im.files, func(a, b EntryOutcome) int { return a.Address.Compare(b.Address) })
 	slices.SortFunc(im.batch.Leases, func(a, b lease.Lease) int { return a.Address.Compare(b.Address) })
@@ -280,4 +266,4 @@ func (im *importRun) report() ImportReport {
 }
 
 // planned has the states of a dry run that replace others.
-var planned = map[EntryState]EntryState{Imported: ToImport, Completed: ToComplete, GivenUp: ToGiveUp}
+var planned = map[EntryState]EntryState{Imported: ToImport, Completed: ToComplete}

@@ -20,17 +20,9 @@ type ImportView struct {
 
 // Import is what is taken in.
 type Import struct {
-	// GoneHolders give up their addresses before the leases are taken in.
-	GoneHolders []GoneHolder
 	// Leases are in the order of their addresses. Each replaces the lease that its address had.
 	Leases []Lease
 	// Reason is where the leases come from.
-	Reason string
-}
-
-// GoneHolder is a holder that is proven gone. Reason is the proof.
-type GoneHolder struct {
-	SeenHolder
 	Reason string
 }
 
@@ -71,11 +63,6 @@ func (s *Store) Import(ctx context.Context, dryRun bool, decide func(ImportView)
 }
 
 func (l *leaseTx) importLeases(batch Import) error {
-	for _, g := range batch.GoneHolders {
-		if err := l.giveUpSeen(g.SeenHolder, g.Reason); err != nil {
-			return err
-		}
-	}
 	if err := l.indexInOrder(batch.Leases); err != nil {
 		return err
 	}

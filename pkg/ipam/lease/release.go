@@ -171,7 +171,11 @@ func (s *Store) GiveUp(ctx context.Context, holders []SeenHolder, reason string)
 		}
 		count := 0
 		for _, h := range holders {
-			switch err := l.giveUpSeen(h, reason); {
+			lease, err := l.leaseOf(h)
+			if err == nil {
+				err = l.giveUp(lease, h.Holder.isSame, reason)
+			}
+			switch {
 			case err == nil:
 				count++
 			case errors.Is(err, ErrHolderChanged), errors.Is(err, ErrNotLeased):
@@ -186,15 +190,6 @@ func (s *Store) GiveUp(ctx context.Context, holders []SeenHolder, reason string)
 		return nil
 	})
 	return cmp.Or(err, changed)
-}
-
-// giveUpSeen has the holder give up its address, if it still has it.
-func (l *leaseTx) giveUpSeen(expected SeenHolder, reason string) error {
-	lease, err := l.leaseOf(expected)
-	if err != nil {
-		return err
-	}
-	return l.giveUp(lease, expected.Holder.isSame, reason)
 }
 
 // leaseOf returns the lease of the holder's address, if it still has it.
