@@ -185,7 +185,7 @@ func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []erro
 	if n.AllowPersistentIPs && !s.byOwner() {
 		errs = append(errs, cniplugin.ConfigError("allowPersistentIPs", "true", `needs "sticky": "owner": otherwise another pod gets the address while the virtual machine is off`))
 	}
-	if parsed.pools, wrong = s.pools(a); parsed.pools == nil && len(wrong) == 0 {
+	if parsed.pools, wrong = s.pools(n); parsed.pools == nil && len(wrong) == 0 {
 		parsed.sets, wrong = s.sets(n, a)
 	}
 	errs = append(errs, wrong...)

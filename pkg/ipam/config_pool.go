@@ -11,7 +11,7 @@ import (
 )
 
 // pools returns the names of the pools, and everything that is wrong with the key. There are none without the key.
-func (s section) pools(a runtimeRequest) ([]string, []error) {
+func (s section) pools(n cniplugin.Network) ([]string, []error) {
 	if s.Pool == nil || string(s.Pool) == "null" {
 		return nil, nil
 	}
@@ -32,31 +32,24 @@ func (s section) pools(a runtimeRequest) ([]string, []error) {
 			errs = append(errs, cniplugin.ConfigError("ipam.pool", name, "is in the list twice: keep one"))
 		}
 	}
-	return names, append(errs, s.checkPoolKeys(a)...)
+	return names, append(errs, checkPoolKeys(n)...)
 }
 
 // checkPoolKeys returns an error for each key that does not go with "pool".
-func (s section) checkPoolKeys(a runtimeRequest) (errs []error) {
-	for _, key := range []struct {
-		name    string
-		present bool
-		value   any
-		reason  string
-	}{
-		{"ipam.ranges", len(s.Ranges) > 0, asWritten(s.Ranges), "the AddressPool has the ranges"},
-		{"ipam.subnet", s.Subnet != "", s.Subnet, "the AddressPool has the subnet"},
-		{"ipam.rangeStart", s.RangeStart != "", s.RangeStart, "the AddressPool has the ranges"},
-		{"ipam.rangeEnd", s.RangeEnd != "", s.RangeEnd, "the AddressPool has the ranges"},
-		{"ipam.gateway", s.Gateway != "", s.Gateway, "the AddressPool has the gateway"},
-		{"ipam.exclude", len(s.Exclude) > 0, asWritten(s.Exclude), "the AddressPool has what is excluded"},
-		{"ipam.dataDir", s.DataDir != "", s.DataDir, "relink-agent finds the addresses only in the default directory"},
-		{"ipam.statusExhausted", s.StatusExhausted, cniplugin.RawValue("true"), "other nodes can hand over addresses"},
-		{"runtimeConfig.ipRanges", len(a.ranges) > 0, asWritten(a.ranges), "the AddressPool has the ranges; remove the capability"},
-	} {
-		if key.present {
-			errs = append(errs, cniplugin.ConfigError(key.name, key.value, `does not go with "pool": remove it; `+key.reason))
+func checkPoolKeys(n cniplugin.Network) (errs []error) {
+	var written map[string]json.RawMessage
+	_ = json.Unmarshal(n.IPAM.JSON, &written) // It was read before.
+	check := func(key string, value json.RawMessage) {
+		switch string(value) {
+		case "", "null", "false", "[]", `""`:
+		default:
+			errs = append(errs, cniplugin.ConfigError(key, cniplugin.RawValue(value), `does not go with "pool", which takes its place: remove it`))
 		}
 	}
+	for _, key := range []string{"ranges", "subnet", "rangeStart", "rangeEnd", "gateway", "exclude", "dataDir", "statusExhausted"} {
+		check("ipam."+key, written[key])
+	}
+	check("runtimeConfig.ipRanges", n.RuntimeConfig.IPRanges)
 	return errs
 }
 
@@ -67,10 +60,4 @@ func (n network) needsAPIOnNewNode() string {
 		return key
 	}
 	return `"pool"`
-}
-
-// asWritten returns a part of the configuration as somebody can have written it.
-func asWritten(part any) cniplugin.RawValue {
-	b, _ := json.Marshal(part) // It was read from JSON.
-	return cniplugin.RawValue(b)
 }

@@ -364,7 +364,7 @@ func TestExamineReportsAddressesThatAreNeverGiven(t *testing.T) {
 	for ips, want := range map[string][]string{
 		`[]`: nil, `["10.3.0.5"]`: nil, `["fd00::5/64", "10.3.0.5"]`: nil,
 		`["10.4.0.5"]`:             {`invalid "args.cni.ips[0]": "10.4.0.5": is in none of the range sets`},
-		`["10.3.0.5", "10.3.0.6"]`: {`invalid "args.cni.ips[1]": "10.3.0.6": is the second address of a range set that gives one, after 10.3.0.5, for which args.cni.ips[0] asks`},
+		`["10.3.0.5", "10.3.0.6"]`: {`invalid "args.cni.ips[1]": "10.3.0.6": is the second address of a range set that gives one, after 10.3.0.5`},
 		`["fd00::1", "10.3.0.9"]`: {
 			`invalid "args.cni.ips[1]": "10.3.0.9": cannot be given: it is in exclude 10.3.0.9`, `invalid "args.cni.ips[0]": "fd00::1": cannot be given: it is the gateway`,
 		},

@@ -192,7 +192,7 @@ func TestStaticAddresses(t *testing.T) {
 		n.expectError(t, pod, err, want.code, want.msg)
 	}
 	_, err := n.tryAdd(t, "x/eth0", "both", "10.3.0.9")
-	n.expectError(t, "two ways", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.8": is the second address of a range set that gives one, after 10.3.0.9, for which CNI_ARGS asks`)
+	n.expectError(t, "two ways", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.8": is the second address of a range set that gives one, after 10.3.0.9`)
 	n.add(t, "c6/eth0", "unnoticed", "10.3.0.8 fd00:3::3")
 }
 
@@ -419,11 +419,11 @@ func TestOneAddressAskedForInSeveralWays(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 	n.more = `, "allowPersistentIPs": true`
-	const second = `: is the second address of a range set that gives one, after 10.3.0.4, for which status.ips of IPAMClaim `
+	const second = `: is the second address of a range set that gives one, after 10.3.0.4`
 	_, err := n.tryAdd(t, "c4/eth0", "differs", "")
-	n.expectError(t, "two addresses", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.3"`+second+"differs.net1 asks")
+	n.expectError(t, "two addresses", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.3"`+second)
 	_, err = n.tryAdd(t, "c4/eth0", "other list", "")
-	n.expectError(t, "an address beside a list", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.2"`+second+"other.net1 asks")
+	n.expectError(t, "an address beside a list", err, 7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.2"`+second)
 }
 
 // committed is an ADD with its commit.

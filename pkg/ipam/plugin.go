@@ -113,16 +113,9 @@ func (n network) refusalError(err error) error {
 	if !errors.As(err, &refused) {
 		return withCode(err)
 	}
-	requests := append(slices.Clone(n.requested), n.candidates...)
-	reason := refused.Reason
-	for _, q := range requests {
-		if q.address == refused.First {
-			reason += ", for which " + q.source + " asks"
-		}
-	}
-	for _, q := range requests {
+	for _, q := range append(slices.Clone(n.requested), n.candidates...) {
 		if q.address == refused.Address {
-			return q.refuse(reason)
+			return q.refuse(refused.Reason)
 		}
 	}
 	return withCode(err)

@@ -55,8 +55,6 @@ type Request struct {
 // RefusedError says that no ADD can give the requested address.
 type RefusedError struct {
 	Address netip.Addr
-	// First is the address of the same range set that is asked for, too. It is the zero Addr if that is not the reason.
-	First netip.Addr
 	// Reason is for whoever asked.
 	Reason string
 }

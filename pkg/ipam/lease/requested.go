@@ -142,7 +142,7 @@ func refuseStranger(a netip.Addr) *RefusedError {
 
 // refuseSecond refuses an address of a set of which another one is wanted.
 func refuseSecond(a, first netip.Addr) *RefusedError {
-	return &RefusedError{Address: a, First: first, Reason: fmt.Sprintf("is the second address of a range set that gives one, after %s", first)}
+	return &RefusedError{Address: a, Reason: fmt.Sprintf("is the second address of a range set that gives one, after %s", first)}
 }
 
 func refuseExcluded(a netip.Addr, reason string) *RefusedError {

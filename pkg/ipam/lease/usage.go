@@ -202,37 +202,31 @@ func (l Lease) WaitsForPod() bool {
 // owners that hold an address here. Like any change, it first gives up what an earlier boot held: the ADD that found no address has
 // changed nothing. ErrNotLeased: nothing was ever given.
 func (s *Store) WaitingForPods(ctx context.Context, set RangeSet) (waiting []Lease, err error) {
-	earlierBoot := false
-	look := func(l *leaseTx) (err error) {
-		earlierBoot = l.text(keyBoot) != l.bootID()
-		waiting, err = l.waitingForPods(set)
-		return err
-	}
-	err = s.view(ctx, look)
-	if err == nil && earlierBoot {
-		if err = s.change(ctx, (*leaseTx).freeExpired); err == nil {
-			err = s.view(ctx, look)
-		}
-	}
-	slices.SortStableFunc(waiting, func(a, b Lease) int { return a.ReleasedAt.Compare(b.ReleasedAt) })
-	return waiting, err
-}
-
-func (l *leaseTx) waitingForPods(set RangeSet) (waiting []Lease, err error) {
-	err = l.eachStored(set, func(a netip.Addr, b []byte) error {
-		if !hasState(b, Reserved) {
-			return nil
-		}
-		lease, err := l.get(a)
-		if gives, _ := set.Gives(a); err != nil || !gives || !lease.WaitsForPod() {
+	err = s.change(ctx, func(l *leaseTx) error {
+		earlierBoot := l.text(keyBoot) != l.bootID()
+		if err := l.freeExpired(); err != nil {
 			return err
 		}
-		leases, err := l.ownedBy(lease.Owner)
-		if err == nil && !slices.ContainsFunc(leases, func(candidate Lease) bool { return candidate.State == Held }) {
-			waiting = append(waiting, lease)
+		err := l.eachStored(set, func(a netip.Addr, b []byte) error {
+			if !hasState(b, Reserved) {
+				return nil
+			}
+			lease, err := l.get(a)
+			if gives, _ := set.Gives(a); err != nil || !gives || !lease.WaitsForPod() {
+				return err
+			}
+			leases, err := l.ownedBy(lease.Owner)
+			if err == nil && !slices.ContainsFunc(leases, func(candidate Lease) bool { return candidate.State == Held }) {
+				waiting = append(waiting, lease)
+			}
+			return err
+		})
+		if err == nil && !earlierBoot {
+			err = errUnchanged // What has ended can wait for the next ADD.
 		}
 		return err
 	})
+	slices.SortStableFunc(waiting, func(a, b Lease) int { return a.ReleasedAt.Compare(b.ReleasedAt) })
 	return waiting, err
 }
 
