@@ -3,9 +3,7 @@ package lease
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -81,7 +79,7 @@ func (l *leaseTx) writeEvents() error {
 		if err != nil {
 			return err
 		}
-		if err := l.events.Put(eventKey(n), encodeEvent(e)); err != nil {
+		if err := l.events.Put(eventKey(n), encode(&e)); err != nil {
 			return err
 		}
 	}
@@ -104,48 +102,6 @@ func (l *leaseTx) trimEvents() error {
 	}
 	return nil
 }
-
-// texts are the texts of the event as it is stored, after the time and the address. JSON would cost each ADD and DEL more than the rest
-// of the event. ordinal is that of the owner.
-func (e *Event) texts(ordinal *string) []*string {
-	return []*string{
-		(*string)(&e.Type), &e.Reason, (*string)(&e.StateAfter), &e.ContainerID, &e.IfName, &e.PodUID,
-		&e.Owner.Kind, &e.Owner.Namespace, &e.Owner.Name, &e.Owner.UID, &e.Owner.Group, ordinal,
-	}
-}
-
-func encodeEvent(e Event) []byte {
-	ordinal := ordinalText(e.Owner.Ordinal)
-	return encodeRecord(uint64(e.Time.UnixMilli()), e.Address, e.texts(&ordinal)...)
-}
-
-// ordinalText is the number, empty for none.
-func ordinalText(o attachment.Ordinal) string {
-	number, ok := o.Number()
-	if !ok {
-		return ""
-	}
-	return strconv.Itoa(number)
-}
-
-// decodeEvent reads what encodeEvent has written. Further texts are from a newer relink.
-func decodeEvent(b []byte) (e Event, err error) {
-	var ordinal string
-	milliseconds, a, _, err := decodeRecord(b, e.texts(&ordinal)...)
-	if err != nil {
-		return Event{}, err
-	}
-	if e.Time = time.UnixMilli(int64(milliseconds)).UTC(); a != noAddress {
-		e.Address = a
-	}
-	if number, err := strconv.Atoi(ordinal); err == nil {
-		e.Owner.Ordinal = attachment.OrdinalOf(number)
-	}
-	return e, nil
-}
-
-// noAddress stands for the address of an event that concerns none: nobody is given ::.
-var noAddress = netip.IPv6Unspecified()
 
 func eventKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
@@ -173,11 +129,11 @@ func (s *Store) History(ctx context.Context, a netip.Addr) ([]Event, error) {
 // eachEvent calls f for every event, the oldest first.
 func (l *leaseTx) eachEvent(f func(Event)) error {
 	return l.events.ForEach(func(_, b []byte) error {
-		e, err := decodeEvent(b)
-		if err != nil {
-			return fmt.Errorf("event: %w", err)
+		var e Event
+		err := decode(b, "event", &e)
+		if err == nil {
+			f(e)
 		}
-		f(e)
-		return nil
+		return err
 	})
 }

@@ -200,7 +200,7 @@ func TestDamagedEventIsAnError(t *testing.T) {
 	n.add(t, "c1/eth0", "", "10.3.0.2")
 	edit(t, n.path(), func(tx *bolt.Tx) error { return tx.Bucket([]byte(bucketEvents)).Put(eventKey(1), []byte("{")) })
 	_, err := n.store(t).History(t.Context(), addr("10.3.0.2"))
-	n.refused(t, "history", err, ErrDamaged, "store DIR/pods.db: event: not usable: it was cut short")
+	n.refused(t, "history", err, ErrDamaged, "store DIR/pods.db: event: not usable: jsontext: unexpected EOF after offset 1")
 }
 
 // A loop over the numbers of a damaged file could take years, with the file locked. The events that cannot be go with the oldest.
@@ -208,8 +208,8 @@ func TestEventNumbersThatCannotBe(t *testing.T) {
 	for name, damage := range map[string]func(b *bolt.Bucket) error{
 		"the last number is too large":        func(b *bolt.Bucket) error { return b.SetSequence(1 << 60) },
 		"the last number is the greatest one": func(b *bolt.Bucket) error { return b.SetSequence(1<<64 - 1) },
-		"an event is beyond the last number":  func(b *bolt.Bucket) error { return b.Put(eventKey(1<<60), encodeEvent(Event{})) },
-		"a number is cut short":               func(b *bolt.Bucket) error { return b.Put([]byte{0}, encodeEvent(Event{})) },
+		"an event is beyond the last number":  func(b *bolt.Bucket) error { return b.Put(eventKey(1<<60), encode(&Event{})) },
+		"a number is cut short":               func(b *bolt.Bucket) error { return b.Put([]byte{0}, encode(&Event{})) },
 	} {
 		n := newNode(t, "10.3.0.9", minute)
 		n.add(t, "c1/eth0", "", "10.3.0.2")

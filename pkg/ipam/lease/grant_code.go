@@ -3,7 +3,6 @@ package lease
 import (
 	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/pool"
@@ -14,11 +13,12 @@ func grantKey(name string, index int64) []byte {
 	return binary.BigEndian.AppendUint64(textKey(name), uint64(index))
 }
 
-// A grant is stored as its epoch, its first address and texts, as events are. Each ADD reads all grants of a pool: JSON
+// A grant is stored as its epoch, its first address and texts. Each ADD reads all grants of a pool: JSON
 // would take as long as the rest of the choice.
 
 func encodeGrant(g pool.Grant) []byte {
-	return encodeRecord(uint64(g.Epoch), g.First, grantTexts(&g)...)
+	start := append(binary.BigEndian.AppendUint64(nil, uint64(g.Epoch)), addressKey(g.First)...)
+	return appendTexts(start, grantTexts(&g)...)
 }
 
 func grantTexts(g *pool.Grant) []*string {
@@ -35,8 +35,12 @@ func decodeGrant(key, b []byte) (g pool.Grant, rest []byte, err error) {
 		return g, nil, fmt.Errorf("grant %q: %w", key, err)
 	}
 	g.Index = int64(binary.BigEndian.Uint64(index))
-	epoch, first, rest, err := decodeRecord(b, grantTexts(&g)...)
-	if g.Epoch, g.First = int64(epoch), first; err == nil {
+	const start = numberLen + addressLen
+	if len(b) < start {
+		return g, nil, fmt.Errorf("grant %s: %w", g.Name(), errCutShort)
+	}
+	g.Epoch, g.First = int64(binary.BigEndian.Uint64(b)), addressOf(b[numberLen:start])
+	if rest, err = readTexts(b[start:], grantTexts(&g)...); err == nil {
 		if reason := wrongGrant(g); reason != "" {
 			err = damaged("%s", reason)
 		}
@@ -69,21 +73,6 @@ var errCutShort = damaged("it was cut short")
 
 // numberLen and addressLen are the lengths of a number and of an address, as they are stored.
 const numberLen, addressLen = 8, 16
-
-// encodeRecord writes a number, an address and texts.
-func encodeRecord(n uint64, a netip.Addr, texts ...*string) []byte {
-	return appendTexts(append(binary.BigEndian.AppendUint64(nil, n), addressKey(a)...), texts...)
-}
-
-// decodeRecord reads what encodeRecord has written, and returns what follows it.
-func decodeRecord(b []byte, texts ...*string) (n uint64, a netip.Addr, rest []byte, err error) {
-	const start = numberLen + addressLen
-	if len(b) < start {
-		return 0, a, nil, errCutShort
-	}
-	rest, err = readTexts(b[start:], texts...)
-	return binary.BigEndian.Uint64(b), addressOf(b[numberLen:start]), rest, err
-}
 
 // textKey writes texts so that no two lists of them look alike. No list looks like the beginning of another
 // one of as many texts.

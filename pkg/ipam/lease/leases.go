@@ -232,6 +232,15 @@ func storable(o attachment.Owner) attachment.Owner {
 	return o
 }
 
+// ordinalText is the number, empty for none.
+func ordinalText(o attachment.Ordinal) string {
+	number, ok := o.Number()
+	if !ok {
+		return ""
+	}
+	return strconv.Itoa(number)
+}
+
 func ownerKey(o attachment.Owner) []byte {
 	return textKey(o.Group, o.Kind, o.Namespace, o.Name, o.UID, ordinalText(o.Ordinal))
 }

@@ -42,7 +42,7 @@ const (
 	bucketRuns        = "runs"        // first: last of addresses without a gap that are not free
 	bucketEnds        = "ends"        // time, address of what ends by itself
 	bucketLast        = "last"        // number of range set: address that was given last
-	bucketEvents      = "events"      // number: event
+	bucketEvents      = "events"      // number: event in JSON
 	bucketPools       = "pools"       // name: layout in JSON
 	bucketGrants      = "grants"      // name of the pool, index of the block: grant
 )
