@@ -112,9 +112,9 @@ type restoreEnd struct {
 	result   *restore.Result
 	err      error
 	duration time.Duration
-	// records are the records that the restore was given. ready are those of the chain. absent are those whose sandboxes were not found.
-	records       []checkpoint.Record
-	ready, absent map[attachment.Key]bool
+	// records are the records that the restore was given. ready are those of the chain.
+	records []checkpoint.Record
+	ready   map[attachment.Key]bool
 	// held are the sandboxes that the refresher left alone during the restore.
 	held []string
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -23,7 +22,6 @@ type chain struct {
 	// records and losses are those of the stacks that are not whole, as far as the agent restores them: one for each stack.
 	records []checkpoint.Record
 	losses  []*restore.Loss
-	outlook restore.Outlook
 	// picture is the outlook as text, for comparison. triedPicture is the picture of the last try.
 	picture, triedPicture string
 	view                  view
@@ -39,10 +37,8 @@ type chain struct {
 	// not know yet. unconnectedSince is the time of a loss that is restored, but whose neighbours were not told yet.
 	wholeAt, unconnectedSince time.Time
 	outage                    *Outage
-	// lossTimes are the times of the last losses, at most flaps of them. endedAt is when the last restore of the chain
-	// ended.
+	// lossTimes are the times of the last losses, at most flaps of them.
 	lossTimes []time.Time
-	endedAt   time.Time
 	// owed are the results of restores that still have to be announced to neighbours.
 	owed []*restore.Result
 }
@@ -79,8 +75,8 @@ func (c *chain) update(devices netstate.Devices, nics []netstate.Member, rebuild
 		}
 	}
 	if v.lost == 0 {
-		c.outlook, c.picture = restore.Outlook{}, ""
-		c.view, c.uselessTries = view{running: v.running, attachments: v.attachments}, 0
+		c.picture, c.triedPicture, c.uselessTries = "", "", 0
+		c.view = view{running: v.running, attachments: v.attachments, lastTry: v.lastTry}
 		if !v.running { // observeTry still needs these times.
 			c.endOutage()
 		}
@@ -90,17 +86,13 @@ func (c *chain) update(devices netstate.Devices, nics []netstate.Member, rebuild
 		c.lostAt = instant
 		c.lossTimes = append(c.lossTimes[max(len(c.lossTimes)-flaps+1, 0):], instant)
 	}
-	o := c.task(nics, rebuildBond, false).Outlook(devices, udev.Initialized)
-	c.outlook, c.picture = o, fmt.Sprintln(changes)+outlookText(o)
-	v.ready, v.missing, v.blocked, v.udevPending, v.managerSteps = len(o.Ready), o.Missing, o.Blocked, o.UdevPending, nil
-	for _, step := range o.ManagerSteps {
-		v.managerSteps = append(v.managerSteps, step.String())
-	}
-	v.udevSince = since(v.udevSince, len(o.UdevPending) > 0, instant)
-	v.backSince = since(v.backSince, len(o.ManagerSteps) > 0, instant)
+	v.Outlook = c.task(nics, rebuildBond, false).Outlook(devices, udev.Initialized)
+	c.picture = fmt.Sprint(changes, checkpoint.KeysOf(v.Ready), v.Missing, v.Blocked, v.UdevPending, v.Steps, v.ManagerSteps)
+	v.udevSince = since(v.udevSince, len(v.UdevPending) > 0, instant)
+	v.backSince = since(v.backSince, len(v.ManagerSteps) > 0, instant)
 	v.changed, v.restUntil = c.picture != c.triedPicture, c.restUntil(instant)
 	c.countUselessTry()
-	if c.backAt.IsZero() && (v.ready > 0 || len(v.managerSteps) > 0) {
+	if c.backAt.IsZero() && len(v.Ready)+len(v.ManagerSteps) > 0 {
 		c.backAt = instant
 	}
 }
@@ -121,7 +113,7 @@ func (c *chain) restUntil(instant time.Time) time.Time {
 	if len(c.lossTimes) < flaps || instant.Sub(c.lossTimes[0]) >= flapTime {
 		return time.Time{}
 	}
-	return c.endedAt.Add(flapPause)
+	return c.view.lastTry.Add(flapPause)
 }
 
 // since returns when a condition began. It returns zero if the condition does not hold now.
@@ -140,21 +132,6 @@ func (c *chain) task(nics []netstate.Member, rebuildBond, allowManagerSteps bool
 	return restore.Task{
 		Chain: restore.Chain{Base: c.base, Records: c.records}, Losses: c.losses, NICs: nics, RebuildBond: rebuildBond, AllowManagerSteps: allowManagerSteps,
 	}
-}
-
-// outlookText returns the outlook as one text.
-func outlookText(o restore.Outlook) string {
-	var b strings.Builder
-	for _, r := range o.Ready {
-		b.WriteString(r.Attachment.String() + "\n")
-	}
-	for _, text := range slices.Concat(o.Missing, o.Blocked, o.UdevPending) {
-		b.WriteString(text + "\n")
-	}
-	for _, s := range slices.Concat(o.Steps, o.ManagerSteps) {
-		b.WriteString(s.String() + "\n")
-	}
-	return b.String()
 }
 
 // decide decides what to do now, and notes since when the chain is in its state.

@@ -73,7 +73,7 @@ func TestABaseThatComesAndGoes(t *testing.T) {
 		}
 		wait = now.Sub(began)
 		now = now.Add(10 * time.Millisecond)
-		c.triedPicture, c.view.lastTry, c.endedAt = c.picture, now, now // As start and finish do.
+		c.triedPicture, c.view.lastTry = c.picture, now // As start and finish do.
 		on.loss = nil
 		c.update(back, nil, false, now)
 		now = now.Add(10 * time.Millisecond)

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/restore"
 )
 
 // Limits of the waits. The documents for operators name each of them.
@@ -30,13 +32,12 @@ const (
 
 // view is what decide knows about a chain.
 type view struct {
-	// attachments is the number of all attachments of the chain, and lost of those that are lost. ready is how many of their
-	// stacks can be restored now.
-	attachments, lost, ready int
+	// attachments is the number of all attachments of the chain, and lost of those that are lost.
+	attachments, lost int
 	// reason says what was lost.
 	reason string
-	// missing, blocked, udevPending and managerSteps are Missing, Blocked, UdevPending and ManagerSteps of restore.Outlook.
-	missing, blocked, udevPending, managerSteps []string
+	// Outlook has a record for each stack that can be restored now.
+	restore.Outlook
 	// udevSince is since when udev works on a device of the chain. backSince is since when a step of the network
 	// manager is left to do. Both are zero if there is nothing to wait for.
 	udevSince, backSince time.Time
@@ -100,21 +101,25 @@ func decide(v view, r rules, instant time.Time) decision {
 			reason: fmt.Sprintf("%s; it was lost %d times in %s, and is restored every %s at most", v.reason, flaps, flapTime, flapPause),
 		}
 	}
-	if until := v.udevSince.Add(udevTimeout); len(v.udevPending) > 0 && instant.Before(until) {
-		return decision{state: control.Waiting, reason: strings.Join(v.udevPending, "; "), next: until}
+	if until := v.udevSince.Add(udevTimeout); len(v.UdevPending) > 0 && instant.Before(until) {
+		return decision{state: control.Waiting, reason: strings.Join(v.UdevPending, "; "), next: until}
 	}
 	graceEnds := v.backSince.Add(r.grace)
-	allowManagerSteps := len(v.managerSteps) > 0 && !instant.Before(graceEnds)
+	allowManagerSteps := len(v.ManagerSteps) > 0 && !instant.Before(graceEnds)
 	switch {
-	case v.ready > 0 || allowManagerSteps:
+	case len(v.Ready) > 0 || allowManagerSteps:
 		return decision{state: control.Restoring, reason: v.reason, restore: true, allowManagerSteps: allowManagerSteps}
-	case len(v.managerSteps) > 0:
+	case len(v.ManagerSteps) > 0:
+		var steps []string
+		for _, s := range v.ManagerSteps {
+			steps = append(steps, s.String())
+		}
 		return decision{
 			state: control.Waiting, next: graceEnds,
-			reason: fmt.Sprintf("the host's network manager has %s for this: %s", r.grace, strings.Join(v.managerSteps, "; ")),
+			reason: fmt.Sprintf("the host's network manager has %s for this: %s", r.grace, strings.Join(steps, "; ")),
 		}
-	case len(v.missing)+len(v.blocked) > 0:
-		return decision{state: control.Lost, reason: strings.Join(append(v.missing, v.blocked...), "; ")}
+	case len(v.Missing)+len(v.Blocked) > 0:
+		return decision{state: control.Lost, reason: strings.Join(slices.Concat(v.Missing, v.Blocked), "; ")}
 	}
 	return decision{state: control.Lost, reason: v.reason}
 }

@@ -114,7 +114,7 @@ func (a *Agent) reportChanges(held bool, instant time.Time) {
 	for _, c := range a.chains {
 		blocked := ""
 		if !held && !c.view.running {
-			blocked = blockedBy(c.outlook)
+			blocked = blockedBy(c.view.Outlook)
 		}
 		for _, s := range c.stacks {
 			if loss := s.lossToRestore(); loss != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -279,25 +278,18 @@ func (a *Agent) finishRestore(e restoreEnd) {
 		}
 	}()
 	c := e.chain
-	c.view.running, c.view.lastTry, c.endedAt = false, time.Now(), time.Now()
+	c.view.running, c.view.lastTry = false, time.Now()
 	a.stale, a.decidedAt, a.regrouping = true, time.Time{}, true
-	if e.err != nil {
-		c.view.failures++
-		c.view.failure = printable.Joined(e.err)
-		a.logFailed(c, e)
-		a.observeTry(e)
-		return
-	}
-	e.absent = map[attachment.Key]bool{}
-	for _, key := range e.result.Absent {
-		e.absent[key] = true
-	}
 	a.noteAbsent(e, time.Now())
 	// The restore has changed the records. The loop must not decide by the old ones.
 	if err := a.index.read(e.held...); err != nil {
 		a.Log.Warn("some checkpoints are not watched", "error", err)
 	}
-	for _, o := range e.result.Outcomes {
+	for i := range e.result.Outcomes {
+		o := &e.result.Outcomes[i]
+		if slices.Contains(e.result.Absent, o.Attachment) {
+			o.State = restore.SandboxGone
+		}
 		m := a.members[o.Attachment]
 		if m == nil {
 			continue
@@ -309,24 +301,26 @@ func (a *Agent) finishRestore(e restoreEnd) {
 			a.owing[m] = true
 		}
 	}
-	if reason := failureReason(e); reason != "" {
-		c.view.failures++
-		c.view.failure = reason
+	if c.view.failure = failureReason(e); c.view.failure == "" {
+		c.view.failures = 0
 	} else {
-		c.view.failures, c.view.failure = 0, ""
+		c.view.failures++
 	}
 	if e.result.CountPending() > 0 {
 		c.addOwed(e.result)
 	}
-	a.logRestored(c, e)
-	a.observeTry(e)
+	a.logTry(c, e)
+	a.observeTry(c, Try{Duration: e.duration, Outcomes: e.result.Outcomes, Reason: c.view.failure})
 }
 
-// failureReason says what failed of the attachments that were ready, or else of the host's devices. It is "" if nothing
-// failed. Another attachment of the same sandboxes can lack a device of another base.
+// failureReason says why the restore could look at nothing, or what failed of the attachments that were ready, or else of the host's devices.
+// It is "" if nothing failed. Another attachment of the same sandboxes can lack a device of another base.
 func failureReason(e restoreEnd) string {
+	if e.err != nil {
+		return printable.Joined(e.err)
+	}
 	for _, o := range e.result.Outcomes {
-		if o.State == change.Failed && e.ready[o.Attachment] && !e.absent[o.Attachment] {
+		if o.State == change.Failed && e.ready[o.Attachment] {
 			return o.FullReason()
 		}
 	}

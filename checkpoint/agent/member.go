@@ -255,7 +255,7 @@ func withDistinctNames(r checkpoint.Record) checkpoint.Record {
 // other namespaces.
 func (a *Agent) noteAbsent(e restoreEnd, instant time.Time) {
 	for _, r := range e.records {
-		if m := a.members[r.Attachment]; e.absent[r.Attachment] && m != nil && m.record.Namespace == r.Namespace {
+		if m := a.members[r.Attachment]; slices.Contains(e.result.Absent, r.Attachment) && m != nil && m.record.Namespace == r.Namespace {
 			m.searchedAt, a.absent[m] = instant, true
 			a.accessChanged = true
 			a.place(m)

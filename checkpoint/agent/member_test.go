@@ -181,7 +181,7 @@ func TestAbsentUntilRecordedAnew(t *testing.T) {
 	}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	a.noteAbsent(restoreEnd{
-		records: []checkpoint.Record{gone, anew, found}, absent: map[attachment.Key]bool{gone.Attachment: true, anew.Attachment: true}, result: &restore.Result{},
+		records: []checkpoint.Record{gone, anew, found}, result: &restore.Result{Absent: []attachment.Key{gone.Attachment, anew.Attachment}},
 	}, now)
 	a.read("c2", record("c2", other))
 	if diff := cmp.Diff([]string{"eth1: 2"}, a.bases()); diff != "" || len(a.absent) != 1 {

@@ -47,7 +47,6 @@ var WakeSources = []WakeSource{WakeDevices, WakeCheckpoints, WakeFindings, WakeR
 
 // Try is one try to restore the lost interfaces of a chain. It is over.
 type Try struct {
-	Base     string
 	Duration time.Duration
 	// Outcomes has an entry for each attachment of the try. It is empty if the restore could not look at anything.
 	Outcomes []restore.Outcome
@@ -57,7 +56,6 @@ type Try struct {
 
 // Outage is a time during which interfaces of a chain were lost. It is over, and the agent has restored something of them.
 type Outage struct {
-	Base string
 	// LostAt is when the agent saw the loss. BackAt is when it could restore a part. WholeAt is when the last restore
 	// ended.
 	LostAt, BackAt, WholeAt time.Time
@@ -147,17 +145,7 @@ func (a *Agent) countFigures() Figures {
 }
 
 // observeTry tells the observer of the end of a restore.
-func (a *Agent) observeTry(e restoreEnd) {
-	c := e.chain
-	try := Try{Base: c.base, Duration: e.duration, Reason: c.view.failure}
-	if e.result != nil {
-		for _, o := range e.result.Outcomes {
-			if e.absent[o.Attachment] {
-				o.State = restore.SandboxGone
-			}
-			try.Outcomes = append(try.Outcomes, o)
-		}
-	}
+func (a *Agent) observeTry(c *chain, try Try) {
 	a.observe(try)
 	a.countTry(c, try)
 	if slices.ContainsFunc(try.Outcomes, func(o restore.Outcome) bool { return o.State == restore.Restored || o.State == restore.Repaired }) {
@@ -180,7 +168,7 @@ func (a *Agent) observeConnected(c *chain) {
 // endOutage ends the chain's loss.
 func (c *chain) endOutage() {
 	if !c.wholeAt.IsZero() {
-		c.outage = &Outage{Base: c.base, LostAt: c.lostAt, BackAt: c.backAt, WholeAt: c.wholeAt}
+		c.outage = &Outage{LostAt: c.lostAt, BackAt: c.backAt, WholeAt: c.wholeAt}
 	}
 	c.lostAt, c.backAt, c.wholeAt = time.Time{}, time.Time{}, time.Time{}
 }

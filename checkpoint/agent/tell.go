@@ -33,14 +33,13 @@ func (a *Agent) updateStatus() {
 	a.status, a.figures = s, figures
 }
 
-// logRestored logs what a restore has done.
-func (a *Agent) logRestored(c *chain, e restoreEnd) {
+// logTry logs what a restore has done. After a failure the agent tries again.
+func (a *Agent) logTry(c *chain, e restoreEnd) {
 	counts := map[change.State]int{}
 	for _, o := range e.result.Outcomes {
 		counts[o.State]++
 	}
-	whole := counts[restore.Restored] + counts[restore.Repaired]
-	if whole > 0 {
+	if whole := counts[restore.Restored] + counts[restore.Repaired]; whole > 0 {
 		a.Log.Info("interfaces are restored", "base", c.name(), "attachments", whole, "took", e.duration.Round(time.Microsecond*100),
 			"sinceLoss", elapsed(c.lostAt), "sinceBack", elapsed(c.backAt), "owed", e.result.CountPending())
 	}
@@ -50,21 +49,8 @@ func (a *Agent) logRestored(c *chain, e restoreEnd) {
 		}
 	}
 	if c.view.failure != "" {
-		a.logFailed(c, e)
+		a.Log.Warn("a restore failed", "base", c.name(), "failed", counts[change.Failed], "why", printable.Line(c.view.failure), "nextTry", backoff(c.view.failures))
 	}
-}
-
-// logFailed logs that something could not be restored. The agent tries again.
-func (a *Agent) logFailed(c *chain, e restoreEnd) {
-	failed := 0
-	if e.result != nil {
-		for _, o := range e.result.Outcomes {
-			if o.State == change.Failed {
-				failed++
-			}
-		}
-	}
-	a.Log.Warn("a restore failed", "base", c.name(), "failed", failed, "why", printable.Line(c.view.failure), "nextTry", backoff(c.view.failures))
 }
 
 // elapsed returns the time since t, 0 if t is zero.
