@@ -160,7 +160,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	// First the watch, then the first look: nothing is missed in between.
-	deviceWatch, err := restorer.Host().Watch(0)
+	deviceWatch, err := restorer.Host().Watch()
 	if err != nil {
 		restorer.Close()
 		return nil, err

@@ -144,7 +144,7 @@ func (k *Reconciler) Run(ctx context.Context) error {
 		}
 	}
 	// First the watch, then the look: nothing is missed in between.
-	watch, err := k.Host.WatchAddressing(0)
+	watch, err := k.Host.WatchAddressing()
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,12 @@ const (
 // and is sent only once it is known. The kernel works through a batch to its end: what follows a
 // creation that failed would be done to another device, which has the index.
 func Create(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
+	create := createOlder
+	if parentAt == sandbox || createsInTarget() {
+		create = createDirectly
+	}
 	err = sandbox.withFreeIndex(link, func(link netstate.Link) (err error) {
-		index, err = createOnce(parentAt, sandbox, parentIndex, link)
+		index, err = create(parentAt, sandbox, parentIndex, link)
 		return err
 	})
 	return index, err
@@ -61,16 +65,6 @@ func (n *Namespace) withFreeIndex(link netstate.Link, put func(netstate.Link) er
 
 // isTaken says that the device was not made because another one has its name or its index.
 func isTaken(err error) bool { return errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) }
-
-func createOnce(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
-	if parentAt == sandbox || createsInTarget() {
-		return createDirectly(parentAt, sandbox, parentIndex, link)
-	}
-	if err := createOlder(parentAt, sandbox, parentIndex, link); err != nil || link.Index != 0 {
-		return link.Index, err
-	}
-	return sandbox.Index(link.Name)
-}
 
 // createsInTarget says whether the kernel makes a device directly in the right namespace if its
 // parent is in another one (since 6.15; "net: rtnetlink: Create link directly in target net
@@ -114,33 +108,32 @@ func addParentNSID(create rtnl.Message, parentAt, sandbox *Namespace) error {
 // for the name and the index in the namespace of the parent too, and refuses what is in use there.
 // So the device gets its name afterwards. If the host uses the index, the device is made in the
 // host and moved, which takes longer.
-func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) error {
+func createOlder(parentAt, sandbox *Namespace, parentIndex int, link netstate.Link) (index int, err error) {
 	if err := DeleteUnfinished(sandbox); err != nil {
-		return err
+		return 0, err
 	}
 	if link.Index != 0 {
 		_, err := parentAt.linkByIndex(link.Index)
 		if err == nil {
-			return createAndMove(parentAt, sandbox, parentIndex, link)
+			return link.Index, createAndMove(parentAt, sandbox, parentIndex, link)
 		}
 		if !errors.Is(err, ErrNoDevice) {
-			return err
+			return 0, err
 		}
 	}
 	temporary := temporaryName(highIndex + rand.IntN(highIndex))
 	create := newLink(link, parentIndex, link.Index, temporary, 0)
 	create.Add(targetNamespace(sandbox))
 	if err := parentAt.socket.Run(create); err != nil {
-		return err
+		return 0, err
 	}
-	index, err := sandbox.Index(temporary)
-	if err == nil {
+	if index, err = sandbox.Index(temporary); err == nil {
 		err = sandbox.socket.Run(rename(index, link.Name, false))
 	}
 	if err != nil {
 		_ = sandbox.Delete(temporary)
 	}
-	return err
+	return index, err
 }
 
 // DeleteUnfinished deletes the devices in the sandbox that Create began and, because of a kill, did

@@ -189,7 +189,7 @@ func TestCreateSweepsWhatAKillLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.IP(t, w.path, "link add other type bridge")
-	if err := createOlder(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
+	if _, err := createOlder(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
 		t.Fatal(err)
 	}
 	if out := fresh.IP(t, w.path, "-o link"); strings.Contains(out, "rlnk") || !strings.Contains(out, "other") {
@@ -204,7 +204,7 @@ func TestCreateSweepsNothingOfThePods(t *testing.T) {
 	fresh.IP(t, w.path, "link add own type veth peer name peer")
 	fresh.IP(t, w.path, "link add rlnk40000001 link own type macvlan")
 	fresh.IP(t, w.path, "link set rlnk40000001 up")
-	if err := createOlder(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
+	if _, err := createOlder(w.host, w.sandbox, w.index(t, "lan0"), bridge("eth0")); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"rlnk40000000", "rlnk40000001"} {

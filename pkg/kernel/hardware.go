@@ -60,12 +60,11 @@ func (n *Namespace) fromSysfs(l *link) (port, pf string, err error) {
 
 // linkedAt returns the last part of what the link leads to, empty if there is no link.
 func linkedAt(dir *os.File, path string) string {
-	target := make([]byte, unix.PathMax)
-	size, err := unix.Readlinkat(int(dir.Fd()), path, target)
+	target, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), path))
 	if err != nil {
 		return ""
 	}
-	return filepath.Base(string(target[:size]))
+	return filepath.Base(target)
 }
 
 // sysfsDir opens the directory of the device. Once it is open, it stays the directory of this

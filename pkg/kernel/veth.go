@@ -81,9 +81,21 @@ type EndParts struct {
 
 // CaptureEnd reads the end of a veth pair of that name. It returns ErrNoDevice if there is none, and ErrUnsupported for a device that
 // is no veth. peer is the namespace in which the caller expects the peer end.
-func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (End, error) {
-	end, link, err := n.end(name, peer, parts.Settings)
-	if err != nil || parts.Routes == nil {
+func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (end End, err error) {
+	link, err := n.existingLink(name)
+	if err != nil {
+		return end, err
+	}
+	if link.kind != netstate.KindVeth {
+		return end, fmt.Errorf("%s is a %s and no veth: %w", name, link.kindOf(), ErrUnsupported)
+	}
+	end.Link, _ = n.describe(link) // Only a checkpoint of an attachment cannot be a veth.
+	id, err := n.nsid(peer)
+	if err != nil {
+		return end, err
+	}
+	end.PeerIndex, end.Joined = link.parent, link.parentNSID >= 0 && link.parentNSID == id
+	if end.Settings, err = n.settings(link, parts.Settings); err != nil || parts.Routes == nil {
 		return end, err
 	}
 	if end.Addresses, err = n.addresses(link.index, bothFamilies); err != nil {
@@ -101,28 +113,6 @@ func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (En
 		end.Rules, _, err = n.Rules()
 	}
 	return end, err
-}
-
-func (n *Namespace) end(name string, peer *Namespace, settings []string) (end End, l *link, err error) {
-	if l, err = n.existingLink(name); err != nil {
-		return end, nil, err
-	}
-	if end.Link, err = n.describe(l); l.kind == netstate.KindVeth && errors.Is(err, ErrUnsupported) {
-		err = nil // Only a checkpoint of an attachment cannot be a veth.
-	} else if err == nil {
-		err = fmt.Errorf("%s is a %s and no veth: %w", name, l.kindOf(), ErrUnsupported)
-	}
-	if err != nil {
-		return end, nil, err
-	}
-	end.PeerIndex = l.parent
-	id, err := n.nsid(peer)
-	if err != nil {
-		return end, nil, err
-	}
-	end.Joined = l.parentNSID >= 0 && l.parentNSID == id
-	end.Settings, err = n.settings(l, settings)
-	return end, l, err
 }
 
 // Ends returns the ends of veth pairs that n has, by their names, with their links alone.

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -48,7 +47,8 @@ type Changes struct {
 }
 
 const (
-	defaultReceiveBuffer = 4 << 20
+	// receiveBuffer is how many bytes of messages the kernel keeps for a watch.
+	receiveBuffer = 4 << 20
 	// messageSize is the least space that a message takes in the receive buffer: the kernel counts the whole struct
 	// sk_buff.
 	messageSize = 512
@@ -66,9 +66,7 @@ const (
 type Watch struct {
 	listener *rtnl.Listener
 	changed  chan struct{}
-	closed   chan struct{}
 	ended    chan struct{}
-	close    sync.Once
 	// maxMessages is how many messages the receive buffer can hold.
 	maxMessages int
 
@@ -100,14 +98,13 @@ type deviceChanges struct {
 }
 
 // Watch hears the changes of all devices of n, but not of their addresses and routes. It reports everything that
-// changes after Watch has returned. So the caller first calls Watch, and then looks at the devices. receiveBuffer is how
-// many bytes of messages the kernel keeps for the watch. 0 means 4 MiB.
-func (n *Namespace) Watch(receiveBuffer int) (*Watch, error) {
+// changes after Watch has returned. So the caller first calls Watch, and then looks at the devices.
+func (n *Namespace) Watch() (*Watch, error) {
 	return n.watchOwn(receiveBuffer, unix.RTNLGRP_LINK)
 }
 
 // WatchAddressing is Watch, and also hears the changes of addresses, routes and policy rules.
-func (n *Namespace) WatchAddressing(receiveBuffer int) (*Watch, error) {
+func (n *Namespace) WatchAddressing() (*Watch, error) {
 	return n.watchOwn(receiveBuffer, addressingGroups...)
 }
 
@@ -117,8 +114,9 @@ var addressingGroups = []int{
 	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
 }
 
-func (n *Namespace) watchOwn(receiveBuffer int, groups ...int) (*Watch, error) {
-	w, err := n.watch(rtnl.Subscription{Groups: groups, ReceiveBuffer: receiveBuffer})
+// watchOwn hears the groups. Tests have a small receive buffer.
+func (n *Namespace) watchOwn(bufferSize int, groups ...int) (*Watch, error) {
+	w, err := n.watch(rtnl.Subscription{Groups: groups, ReceiveBuffer: bufferSize})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +127,6 @@ func (n *Namespace) watchOwn(receiveBuffer int, groups ...int) (*Watch, error) {
 
 // watch returns a watch that does not listen yet.
 func (n *Namespace) watch(hearing rtnl.Subscription) (*Watch, error) {
-	hearing.ReceiveBuffer = cmp.Or(hearing.ReceiveBuffer, defaultReceiveBuffer)
 	fd, err := n.openSocket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK)
 	if err != nil {
 		return nil, err
@@ -143,17 +140,14 @@ func (n *Namespace) watch(hearing rtnl.Subscription) (*Watch, error) {
 		return nil, fmt.Errorf("listen to changes in %s: %w", n.Path(), err)
 	}
 	return &Watch{
-		listener: listener, changed: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}),
+		listener: listener, changed: make(chan struct{}, 1), ended: make(chan struct{}),
 		maxMessages: 2*hearing.ReceiveBuffer/messageSize + 1, sources: map[int]*watchedNamespace{},
 	}, nil
 }
 
 // Close ends the watch and its goroutine. It can be called twice.
 func (w *Watch) Close() {
-	w.close.Do(func() {
-		close(w.closed)
-		w.listener.Close()
-	})
+	w.listener.Close()
 	<-w.ended
 }
 
@@ -190,10 +184,7 @@ func (w *Watch) listen() {
 			default: // Nobody has taken the last one yet.
 			}
 		}
-		select {
-		case <-w.closed:
-		case <-time.After(restInterval):
-		}
+		time.Sleep(restInterval)
 	}
 }
 
@@ -269,7 +260,7 @@ var sandboxGroups = append([]int{
 
 // WatchSandboxes hears the namespaces that Add names. n is the host, and stays open until the watch is closed. The watch
 // needs CAP_NET_BROADCAST.
-func (n *Namespace) WatchSandboxes(receiveBuffer int) (*SandboxWatch, error) {
+func (n *Namespace) WatchSandboxes() (*SandboxWatch, error) {
 	groups := append([]int{unix.RTNLGRP_NSID}, sandboxGroups...)
 	w, err := n.watch(rtnl.Subscription{Groups: groups, AllNamespaces: true, ReceiveBuffer: receiveBuffer})
 	if err != nil {

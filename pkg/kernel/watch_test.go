@@ -88,10 +88,10 @@ func TestAWatchKeepsUpWithTheKernel(t *testing.T) {
 	for name, test := range map[string]struct {
 		buffer  int
 		overrun bool
-	}{"a small buffer": {4 << 10, true}, "the usual buffer": {0, false}} {
+	}{"a small buffer": {4 << 10, true}, "the usual buffer": {receiveBuffer, false}} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
-			watch := must(w.host.Watch(test.buffer))(t)
+			watch := must(w.host.watchOwn(test.buffer, unix.RTNLGRP_LINK))(t)
 			defer watch.Close()
 			state, anew := stateOf(t, w.host), 0
 			made := make(chan struct{})
@@ -151,7 +151,7 @@ func TestASandboxWatchTellsWhatChanged(t *testing.T) {
 	fresh.Run(t, w.path, "ip link add eth0 type veth peer name far; ip link set eth0 addrgenmode none; ip link set far addrgenmode none; "+
 		"ip link set far up; ip link set eth0 up; ip addr add 10.9.0.2/24 dev eth0 nodad")
 	fresh.Run(t, other, "ip link add eth0 type bridge")
-	watch := must(w.host.WatchSandboxes(0))(t)
+	watch := must(w.host.WatchSandboxes())(t)
 	defer watch.Close()
 	of := w.sandbox.Identity()
 	if err := errors.Join(watch.Add(of), watch.Add(of)); err != nil {
@@ -218,7 +218,7 @@ func TestASandboxWatchTellsWhatChanged(t *testing.T) {
 // A namespace ends while it is heard, and its number goes to the next one.
 func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 	w := newFixture(t)
-	watch := must(w.host.WatchSandboxes(0))(t)
+	watch := must(w.host.WatchSandboxes())(t)
 	defer watch.Close()
 	for round := range 5 {
 		path := t.TempDir() + "/ns"
@@ -263,7 +263,7 @@ func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 // A pod makes more devices than a watch tells apart. None is lost: index 0 stands for the rest.
 func TestAWatchHasBoundedMemory(t *testing.T) {
 	w := newFixture(t)
-	watch := must(w.sandbox.Watch(0))(t)
+	watch := must(w.sandbox.Watch())(t)
 	defer watch.Close()
 	var batch strings.Builder
 	for i := range maxMarks + 50 {
@@ -287,7 +287,7 @@ func TestAClosedWatchLeavesNothing(t *testing.T) {
 		return len(all)
 	}
 	once := func() {
-		host, all := must(w.host.Watch(0))(t), must(w.host.WatchSandboxes(0))(t)
+		host, all := must(w.host.Watch())(t), must(w.host.WatchSandboxes())(t)
 		if err := all.Add(w.sandbox.Identity()); err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestAWatchSaysWhichCapabilityIsMissing(t *testing.T) {
 	}
 	host, err := OpenHost()
 	if err == nil {
-		_, err = host.WatchSandboxes(0)
+		_, err = host.WatchSandboxes()
 	}
 	fmt.Println(err)
 }

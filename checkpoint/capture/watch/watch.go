@@ -83,10 +83,10 @@ func New(opts Options) (*Refresher, error) {
 		requested: map[string]request{}, held: map[string]int{}, refusals: map[attachment.Key]control.Drift{}, changedRefusals: map[attachment.Key]*control.Drift{},
 	}
 	var err error
-	if r.hostWatch, err = opts.Host.Watch(0); err != nil {
+	if r.hostWatch, err = opts.Host.Watch(); err != nil {
 		return nil, err
 	}
-	if r.watch, err = opts.Host.WatchSandboxes(0); err != nil {
+	if r.watch, err = opts.Host.WatchSandboxes(); err != nil {
 		r.hostWatch.Close()
 		return nil, err
 	}
