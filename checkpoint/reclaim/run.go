@@ -306,54 +306,51 @@ func (o *GCOutcome) holderProof() string { return o.proof("its sandbox is gone")
 
 // releaseHolder has a holder give up its address.
 func (p *pass) releaseHolder(ctx context.Context, o *GCOutcome) {
-	s, l := p.storeOf(o), o.Subject.Lease
-	if tryFree(ctx, o, func() error {
-		return s.GiveUp(ctx, []lease.SeenHolder{{Address: l.Address, Holder: *o.Subject.Holder}}, o.holderProof())
-	}) {
-		o.setAddressState(s.Get(ctx, l.Address))
-	}
+	seen := lease.SeenHolder{Address: o.Subject.Lease.Address, Holder: *o.Subject.Holder}
+	p.free(ctx, o, func(s *lease.Store) error {
+		return s.GiveUp(ctx, []lease.SeenHolder{seen}, o.holderProof())
+	})
 }
 
 // endReservation ends a reservation, if its owner is still judged as before, by the same cluster.
 func (p *pass) endReservation(ctx context.Context, o *GCOutcome) {
-	s, l := p.storeOf(o), o.Subject.Lease
-	judgement, asked := p.rechecked[l.Owner]
+	if err := p.confirmOwner(ctx, o); err != nil {
+		o.State, o.Reason = change.Kept, fmt.Sprintf("asked once more, right before: %v", err)
+		return
+	}
+	p.free(ctx, o, func(s *lease.Store) error { return s.End(ctx, o.Subject.Lease, o.proof("nobody will ask for it")) })
+}
+
+// confirmOwner returns an error unless the owner of a reservation is still judged as before.
+func (p *pass) confirmOwner(ctx context.Context, o *GCOutcome) error {
+	judgement, asked := p.rechecked[o.Subject.Lease.Owner]
 	if !asked {
 		judgement = owner.Judgement{Standing: owner.Unknown, Reason: "there was no answer"}
 	}
-	if judgement.Standing != o.Fields.Standing {
-		o.State, o.Reason = change.Kept, fmt.Sprintf("asked once more, right before: the owner's standing is %q: %s", judgement.Standing, judgement.Reason)
-		return
+	elsewhere := o.Fields.ElsewherePodUID
+	switch {
+	case judgement.Standing != o.Fields.Standing:
+		return fmt.Errorf("the owner's standing is %q: %s", judgement.Standing, judgement.Reason)
+	case elsewhere != "" && judgement.RemotePodUID != elsewhere:
+		return errors.New(judgement.PodLocation)
+	case judgement.Cluster == "":
+		return errors.New("the Kubernetes API does not tell which cluster it is: " + judgement.NoCluster)
 	}
-	if elsewhere := o.Fields.ElsewherePodUID; elsewhere != "" && judgement.RemotePodUID != elsewhere {
-		o.State, o.Reason = change.Kept, "asked once more, right before: "+judgement.PodLocation
-		return
-	}
-	if judgement.Cluster == "" {
-		o.State, o.Reason = change.Kept, "asked once more, right before: the Kubernetes API does not tell which cluster it is: "+judgement.NoCluster
-		return
-	}
-	if err := s.CheckCluster(ctx, judgement.Cluster); err != nil { // The kubeconfig was replaced meanwhile.
-		o.State, o.Reason = change.Kept, "asked once more, right before: "+err.Error()
-		return
-	}
-	if tryFree(ctx, o, func() error { return s.End(ctx, l, o.proof("nobody will ask for it")) }) {
-		o.setAddressState(s.Get(ctx, l.Address))
-	}
+	return p.storeOf(o).CheckCluster(ctx, judgement.Cluster) // The kubeconfig can have been replaced meanwhile.
 }
 
-// tryFree calls free and notes what became of the thing.
-func tryFree(ctx context.Context, o *GCOutcome, free func() error) bool {
-	err := change.ErrNotTried
+// free calls apply, and notes what became of the address.
+func (p *pass) free(ctx context.Context, o *GCOutcome, apply func(*lease.Store) error) {
+	s, err := p.storeOf(o), change.ErrNotTried
 	if ctx.Err() == nil {
-		err = free()
+		err = apply(s)
 	}
 	if err != nil {
 		o.Fail(err)
-		return false
+		return
 	}
 	o.State = Freed
-	return true
+	o.setAddressState(s.Get(ctx, o.Subject.Lease.Address))
 }
 
 // FreeAddress is the value of GCOutcome.AddressState for a free address.

@@ -68,32 +68,32 @@ func (n *Node) find(recorded attachment.Namespace) (current liveNamespace, found
 }
 
 // judgeByNamespace is for a holder whose namespace is known.
-func (n *Node) judgeByNamespace(h lease.Holder) sandbox.Judgement {
+func (n *Node) judgeByNamespace(h lease.Holder) (j sandbox.Judgement) {
 	recorded := h.Namespace
 	current, found := n.find(recorded)
 	kept, isKept := n.keepers[recorded.Inode]
+	place := fmt.Sprintf("%d:%d", recorded.Device, recorded.Inode)
 	switch {
 	case !found && isKept:
-		return sandbox.Judgement{}.With(sandbox.VerdictUnknown, "%s keeps its network namespace, or one that has its inode now (%d:%d)", kept, recorded.Device, recorded.Inode)
+		return j.With(sandbox.VerdictUnknown, "%s keeps its network namespace, or one that has its inode now (%s)", kept, place)
 	case !found && n.incomplete != "":
-		return sandbox.Judgement{}.With(sandbox.VerdictUnknown, "no mount and no process that is seen here has its network namespace (inode %d:%d), but %s", recorded.Device, recorded.Inode, n.incomplete)
+		return j.With(sandbox.VerdictUnknown, "no mount and no process that is seen here has its network namespace (inode %s), but %s", place, n.incomplete)
 	case !found:
-		j := sandbox.Judgement{}.With(sandbox.VerdictDELDue, "no mount and no process has its network namespace (inode %d:%d)", recorded.Device, recorded.Inode)
-		return n.cache.Judge(h.ContainerID, j)
+		j = j.With(sandbox.VerdictDELDue, "no mount and no process has its network namespace (inode %s)", place)
+	case (recorded.Cookie == 0 || current.cookie == 0) && n.cache.has(h.ContainerID):
+		return j.With(sandbox.VerdictAlive, cookielessText, current.name, place)
 	case recorded.Cookie == 0 || current.cookie == 0:
-		j := sandbox.Judgement{}.With(sandbox.VerdictAlive, "%s has the inode of its network namespace (%d:%d), and may be another one: the cookies are not known",
-			current.name, recorded.Device, recorded.Inode)
-		if !n.cache.has(h.ContainerID) {
-			j.Verdict = sandbox.VerdictUnknown
-		}
-		return j
-	case recorded.Cookie != current.cookie:
-		j := sandbox.Judgement{}.With(sandbox.VerdictDELDue, "its network namespace is gone: %s has the inode now (%d:%d, cookie %d; it had cookie %d)",
-			current.name, recorded.Device, recorded.Inode, current.cookie, recorded.Cookie)
-		return n.cache.Judge(h.ContainerID, j)
+		return j.With(sandbox.VerdictUnknown, cookielessText, current.name, place)
+	case recorded.Cookie == current.cookie:
+		return j.With(sandbox.VerdictAlive, "it is in %s", current.name)
+	default:
+		j = j.With(sandbox.VerdictDELDue, "its network namespace is gone: %s has the inode now (%s, cookie %d; it had cookie %d)", current.name, place, current.cookie, recorded.Cookie)
 	}
-	return sandbox.Judgement{}.With(sandbox.VerdictAlive, "it is in %s", current.name)
+	return n.cache.Judge(h.ContainerID, j)
 }
+
+// cookielessText is the evidence of a namespace that only its inode tells.
+const cookielessText = "%s has the inode of its network namespace (%s), and may be another one: the cookies are not known"
 
 // judgeByAddress is for a holder whose namespace is unknown. It looks for the address in all namespaces.
 func (n *Node) judgeByAddress(a netip.Addr, h lease.Holder, instant time.Time, otherHolders []lease.Holder) sandbox.Judgement {
