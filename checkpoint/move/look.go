@@ -1,6 +1,7 @@
 package move
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -12,11 +13,14 @@ import (
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
-// inspectAll looks into the pods, and refuses what cannot be moved.
-func (r *moveRun) inspectAll() {
+// inspectAll looks into the pods, and refuses what cannot be moved. An interrupt ends it.
+func (r *moveRun) inspectAll(ctx context.Context) {
 	movable := r.jobsThat((*job).isMovable)
 	inparallel.Do(change.Workers(), len(movable), func(i int) {
 		j := movable[i]
+		if ctx.Err() != nil {
+			return
+		}
 		if _, err := r.inspect(j.record); err != nil {
 			j.refuse(printable.Joined(err))
 		}

@@ -1,6 +1,7 @@
 package move
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -199,6 +200,18 @@ func TestMoveRefusesAnUplinkWithoutTheGateway(t *testing.T) {
 		t.Errorf("%q", states(r))
 	}
 	n.expectParent(t, "lan2", 0)
+}
+
+func TestAMoveThatIsInterruptedBeforeItBegins(t *testing.T) {
+	n := newNode(t, 1)
+	fresh.Run(t, "", "ip link set lan3 nomaster") // Nobody answers.
+	ctx, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(time.Second, interrupt)
+	want := []string{"web-0 eth0 not tried interrupted before its turn"}
+	if r := must(Run(ctx, n.options("lan0", "lan2")))(t); !r.Interrupted || !slices.Equal(states(r), want) {
+		t.Errorf("interrupted: %v, %q", r.Interrupted, states(r))
+	}
+	n.expectParent(t, "lan0", 2)
 }
 
 // Revert moves back what the move has moved, and nothing else.

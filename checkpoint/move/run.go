@@ -210,9 +210,9 @@ func baseName(chain []netstate.Device) string {
 
 // execute checks everything, and then moves what can be moved.
 func (r *moveRun) execute(ctx context.Context) error {
-	r.inspectAll()
+	r.inspectAll(ctx)
 	r.markDeleted(ctx)
-	if r.canProceed() {
+	if r.canProceed() && ctx.Err() == nil {
 		if !r.DryRun { // Failed ADDs must not remove VLAN devices that the move will use.
 			shared, err := r.Store.LockParents(ctx)
 			if err != nil {
@@ -229,6 +229,9 @@ func (r *moveRun) execute(ctx context.Context) error {
 	case ctx.Err() != nil:
 		r.report.Interrupted = true
 		r.removeCreatedVLANs()
+		for _, j := range r.jobsThat((*job).isMovable) {
+			j.Fail(change.ErrNotTried)
+		}
 	case r.DryRun:
 	case !r.canProceed():
 		r.removeCreatedVLANs()

@@ -91,6 +91,9 @@ func (r *moveRun) checkGateways(ctx context.Context, jobs []*job, deadline time.
 		}
 	}
 	unanswered, err := r.probeUnanswered(ctx, parent.Index, ask, deadline)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -123,7 +126,7 @@ func (r *moveRun) probeUnanswered(ctx context.Context, index int, ask []netip.Ad
 		}
 		return err == nil && len(ask) > 0 || errors.Is(err, kernel.ErrNoCarrier)
 	})
-	return ask, errors.Join(err, ctx.Err())
+	return ask, err
 }
 
 // checkCarrier returns kernel.ErrNoCarrier if the device has no carrier.
