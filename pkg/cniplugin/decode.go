@@ -4,6 +4,7 @@ import (
 	"bytes"
 	v1 "encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
@@ -153,8 +154,10 @@ func expectedType(t reflect.Type, value []byte) string {
 		return "a list: put it in [ ]"
 	case reflect.Bool:
 		return "true or false" + quotesHint(quoted)
-	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint32, reflect.Uint64:
-		return "a whole number" + brokenBound(t, value) + quotesHint(quoted)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return "a whole number" + quotesHint(quoted)
+	case reflect.Uint, reflect.Uint32, reflect.Uint64:
+		return fmt.Sprintf("a whole number from 0 to %d", uint64(1)<<t.Bits()-1) + quotesHint(quoted)
 	case reflect.Float64:
 		return "a number between -1.7e308 and 1.7e308" + quotesHint(quoted)
 	}
@@ -164,21 +167,6 @@ func expectedType(t reflect.Type, value []byte) string {
 func quotesHint(quotationMarks bool) string {
 	if quotationMarks {
 		return ", without quotation marks"
-	}
-	return ""
-}
-
-// brokenBound says which bound of the type a whole number breaks. It is empty for what is no whole number.
-func brokenBound(t reflect.Type, value []byte) string {
-	unsigned := t.Kind() == reflect.Uint || t.Kind() == reflect.Uint32 || t.Kind() == reflect.Uint64
-	whole := !bytes.ContainsAny(value, ".eE\"[{tfn")
-	switch {
-	case unsigned && whole && value[0] == '-':
-		return " that is not negative"
-	case whole && value[0] != '-':
-		return " that is smaller"
-	case whole:
-		return " that is greater"
 	}
 	return ""
 }

@@ -98,16 +98,12 @@ func (k *Keys) Examine(path string, b []byte) ([]UnknownKey, error) {
 
 // Check returns the first error that Examine finds.
 func (k *Keys) Check(path string, b []byte) error {
-	strange, err := k.Examine(path, b)
-	if err != nil {
-		return err
+	unknown, err := k.Examine(path, b)
+	errs := []error{err}
+	for _, u := range unknown {
+		errs = append(errs, u.Err)
 	}
-	for _, s := range strange {
-		if s.Err != nil {
-			return s.Err
-		}
-	}
-	return nil
+	return FirstError(errs)
 }
 
 // examination is one pass through a configuration.

@@ -126,7 +126,7 @@ func TestMacvlanSaysWhichKeyIsWrong(t *testing.T) {
 		want        string
 	}{
 		"no JSON":              {`{`, "", 6, "network configuration: is no JSON: it ends too early: a quotation mark or a bracket is missing"},
-		"queue negative":       {`{"bcqueuelen": -1}`, "", 7, `invalid "bcqueuelen": -1: must be a whole number that is not negative`},
+		"queue negative":       {`{"bcqueuelen": -1}`, "", 7, `invalid "bcqueuelen": -1: must be a whole number from 0 to 4294967295`},
 		"VLAN a string":        {`{"vlan": "3"}`, "", 7, `invalid "vlan": "3": must be a whole number, without quotation marks`},
 		"MAC a number":         {`{"runtimeConfig": {"mac": 2}}`, "", 7, `invalid "runtimeConfig.mac": 2: must be a string: put it in quotation marks`},
 		"no master":            {`{"master": []}`, "", 7, `invalid "master": []: must name at least one device; leave it out for the default route's device`},
