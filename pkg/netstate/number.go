@@ -1,6 +1,10 @@
 package netstate
 
-import "math"
+import (
+	"maps"
+	"math"
+	"slices"
+)
 
 // Numbers are attributes by their names, with the kernel's numbers. A range has its first number in the upper half.
 type Numbers map[string]uint64
@@ -31,71 +35,47 @@ const (
 // always is no default: the number is kept whatever it is.
 const always = math.MaxUint64
 
-// BondOptions are those of Bond.Options (linux/if_link.h, IFLA_BOND_*), with the defaults of bond_check_params in drivers/net/bonding.
-var BondOptions = []Number{
-	{"miimon", 3, U32, 0},
-	{"updelay", 4, U32, 0},
-	{"downdelay", 5, U32, 0},
-	{"use_carrier", 6, U8, 1},
-	{"arp_interval", 7, U32, 0},
-	{"arp_validate", 9, U32, 0},
-	{"arp_all_targets", 10, U32, 0},
-	{"primary_reselect", 12, U8, 0},
-	{"fail_over_mac", 13, U8, 0},
-	{"xmit_hash_policy", 14, U8, 0},
-	{"resend_igmp", 15, U32, 1},
-	{"num_grat_arp", 16, U8, 1},
-	{"all_slaves_active", 17, U8, 0},
-	{"min_links", 18, U32, 0},
-	{"lp_interval", 19, U32, 1},
-	{"packets_per_slave", 20, U32, 1},
-	{"lacp_rate", 21, U8, 0},
-	{"ad_select", 22, U8, 0},
-	{"ad_actor_sys_prio", 24, U16, 65535},
-	{"ad_user_port_key", 25, U16, 0},
-	{"tlb_dynamic_lb", 27, U8, 1},
-	{"peer_notify_delay", 28, U32, 0},
-	{"lacp_active", 29, U8, 1},
-	{"missed_max", 30, U8, 2},
-	{"coupled_control", 32, U8, 1},
+// numbers returns the attributes of one format with one default, from their names by their types.
+func numbers(format Format, usual uint64, names map[uint16]string) (table []Number) {
+	for _, attribute := range slices.Sorted(maps.Keys(names)) {
+		table = append(table, Number{names[attribute], attribute, format, usual})
+	}
+	return table
 }
+
+// BondOptions are those of Bond.Options (linux/if_link.h, IFLA_BOND_*), with the defaults of bond_check_params in drivers/net/bonding.
+var BondOptions = slices.Concat(
+	numbers(U8, 0, map[uint16]string{
+		12: "primary_reselect", 13: "fail_over_mac", 14: "xmit_hash_policy", 17: "all_slaves_active", 21: "lacp_rate", 22: "ad_select",
+	}),
+	numbers(U8, 1, map[uint16]string{6: "use_carrier", 16: "num_grat_arp", 27: "tlb_dynamic_lb", 29: "lacp_active", 32: "coupled_control"}),
+	numbers(U8, 2, map[uint16]string{30: "missed_max"}),
+	numbers(U16, 0, map[uint16]string{25: "ad_user_port_key"}),
+	numbers(U16, 65535, map[uint16]string{24: "ad_actor_sys_prio"}),
+	numbers(U32, 0, map[uint16]string{
+		3: "miimon", 4: "updelay", 5: "downdelay", 7: "arp_interval", 9: "arp_validate", 10: "arp_all_targets", 18: "min_links",
+		28: "peer_notify_delay",
+	}),
+	numbers(U32, 1, map[uint16]string{15: "resend_igmp", 19: "lp_interval", 20: "packets_per_slave"}),
+)
 
 // PortAttributes are those of Master.Port that the kernel both tells and takes (IFLA_BRPORT_*, br_port_policy in net/bridge/br_netlink.c).
-var PortAttributes = []Number{
-	{"priority", 2, U16, always},
-	{"cost", 3, U32, always},
-	{"mode", 4, U8, always},
-	{"guard", 5, U8, always},
-	{"protect", 6, U8, always},
-	{"fast_leave", 7, U8, always},
-	{"learning", 8, U8, always},
-	{"unicast_flood", 9, U8, always},
-	{"proxyarp", 10, U8, always},
-	{"proxyarp_wifi", 12, U8, always},
-	{"multicast_router", 25, U8, always},
-	{"mcast_flood", 27, U8, always},
-	{"mcast_to_ucast", 28, U8, always},
-	{"vlan_tunnel", 29, U8, always},
-	{"bcast_flood", 30, U8, always},
-	{"group_fwd_mask", 31, U16, always},
-	{"neigh_suppress", 32, U8, always},
-	{"isolated", 33, U8, always},
-	{"locked", 39, U8, always},
-	{"mab", 40, U8, always},
-}
+var PortAttributes = slices.Concat(
+	numbers(U8, always, map[uint16]string{
+		4: "mode", 5: "guard", 6: "protect", 7: "fast_leave", 8: "learning", 9: "unicast_flood", 10: "proxyarp", 12: "proxyarp_wifi",
+		25: "multicast_router", 27: "mcast_flood", 28: "mcast_to_ucast", 29: "vlan_tunnel", 30: "bcast_flood", 32: "neigh_suppress",
+		33: "isolated", 39: "locked", 40: "mab",
+	}),
+	numbers(U16, always, map[uint16]string{2: "priority", 31: "group_fwd_mask"}),
+	numbers(U32, always, map[uint16]string{3: "cost"}),
+)
 
 // RuleSelectors are those of Rule.Selectors (linux/fib_rules.h, FRA_*).
-var RuleSelectors = []Number{
-	{"fwmark", 10, U32, 0},
-	{"fwmask", 16, U32, 0},
-	{"flow", 11, U32, 0},
-	{"tun_id", 12, BigU64, 0},
-	{"goto", 4, U32, 0},
-	{"suppress_prefixlength", 14, U32, math.MaxUint32},
-	{"suppress_ifgroup", 13, U32, math.MaxUint32},
-	{"l3mdev", 19, U8, 0},
-	{"ipproto", 22, U8, 0},
-	{"sport", 23, range16, 0},
-	{"dport", 24, range16, 0},
-	{"uidrange", 20, range32, math.MaxUint32},
-}
+var RuleSelectors = slices.Concat(
+	numbers(U8, 0, map[uint16]string{19: "l3mdev", 22: "ipproto"}),
+	numbers(U32, 0, map[uint16]string{4: "goto", 10: "fwmark", 11: "flow", 16: "fwmask"}),
+	numbers(U32, math.MaxUint32, map[uint16]string{13: "suppress_ifgroup", 14: "suppress_prefixlength"}),
+	numbers(BigU64, 0, map[uint16]string{12: "tun_id"}),
+	numbers(range16, 0, map[uint16]string{23: "sport", 24: "dport"}),
+	numbers(range32, math.MaxUint32, map[uint16]string{20: "uidrange"}),
+)
