@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"reflect"
-	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -22,16 +19,15 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// addChained remembers the interface as it is now and prints prevResult. If an interface cannot be
+// addChained remembers the interface as it is now and prints prevResult as it came, even with parts that relink does not know. If an interface cannot be
 // remembered, the pod starts all the same: addChained says so on stderr and writes nothing. Host access needs a
 // checkpoint, so relink-host-access fails then.
 func (c *call) addChained() (err error) {
 	if c.PrevResult == nil {
 		return netconf.NoInterface(c.plugin.Name)
 	}
-	previous, err := c.Previous()
-	if err != nil {
-		return cniplugin.ConfigError("prevResult", cniplugin.RawValue(c.PrevResult), "must be the result of the plugin before")
+	if _, err := c.Previous(); err != nil {
+		return err
 	}
 	if err := c.checkKey(); err != nil {
 		return err
@@ -52,18 +48,13 @@ func (c *call) addChained() (err error) {
 	}
 	failpoint.Here("before printing")
 	defer failpoint.Here("after printing")
-	if c.hostEnd != nil && !listsHostInterface(previous, c.hostEnd.Name) {
+	if c.hostEnd != nil {
 		if c.PrevResult, err = withInterface(c.PrevResult, c.hostEnd); err != nil {
 			return fmt.Errorf("prevResult: %w", err)
 		}
 	}
-	return c.printPrevResult(os.Stdout)
-}
-
-// listsHostInterface says whether the result has an interface of that name in the host, as it has after an earlier plugin that gave the same host access.
-func listsHostInterface(result types.Result, name string) bool {
-	converted, err := current.NewResultFromResult(result)
-	return err == nil && slices.ContainsFunc(converted.Interfaces, func(i *current.Interface) bool { return i != nil && i.Name == name && i.Sandbox == "" })
+	_, err = fmt.Fprintf(os.Stdout, "%s\n", c.PrevResult)
+	return err
 }
 
 // withInterface adds an interface at the end of those of a result: its addresses name interfaces by their index. What relink does not
@@ -87,29 +78,6 @@ func withInterface(result cniplugin.Result, iface *current.Interface) (cniplugin
 		return nil, err
 	}
 	return json.Marshal(keys)
-}
-
-// printPrevResult prints prevResult as it came, even with parts that relink does not know. If the
-// configuration has another version, it converts prevResult to that.
-func (c *call) printPrevResult(w io.Writer) error {
-	var header struct {
-		CNIVersion string `json:"cniVersion"`
-	}
-	if err := json.Unmarshal(c.PrevResult, &header); err != nil {
-		return fmt.Errorf("prevResult: %w", err)
-	}
-	if header.CNIVersion == c.CNIVersion {
-		_, err := fmt.Fprintf(w, "%s\n", c.PrevResult)
-		return err
-	}
-	result, err := c.Previous()
-	if err == nil {
-		result, err = result.GetAsVersion(c.CNIVersion)
-	}
-	if err != nil {
-		return fmt.Errorf("prevResult: %w", err)
-	}
-	return result.PrintTo(w)
 }
 
 // saveCheckpoint saves the checkpoint, or says why there is none.
@@ -143,7 +111,7 @@ func (c *call) saveCheckpoint(undo *cniplugin.Undo) error {
 		return fmt.Errorf("capture: %w", err)
 	}
 	record := c.record(context.Background(), sandbox, live, c.earlierAccess(sandbox), c.PrevResult)
-	if earlier := record.HostAccess; c.HostAccess != nil && earlier != nil && !reflect.DeepEqual(earlier.Options, *c.HostAccess) {
+	if c.HostAccess != nil && record.HostAccess != nil {
 		return cniplugin.ConfigError("type", c.plugin.Name, "the pod has host access already, by an earlier plugin of the list: keep it once")
 	}
 	if c.HostAccess != nil {

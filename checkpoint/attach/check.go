@@ -128,15 +128,7 @@ func (c *call) prevResult() (*current.Result, error) {
 	if c.PrevResult == nil {
 		return nil, cniplugin.ConfigError("prevResult", cniplugin.Missing, "CHECK needs the result of the ADD")
 	}
-	var result *current.Result
-	previous, err := c.Previous()
-	if err == nil {
-		result, err = current.NewResultFromResult(previous)
-	}
-	if err != nil {
-		return nil, cniplugin.ConfigError("prevResult", cniplugin.RawValue(c.PrevResult), "must be the result of the ADD")
-	}
-	return result, nil
+	return c.Previous()
 }
 
 // pluginFields are the fields that the plugin alone decides. A later plugin of the list, the pod or an admin may change everything else, such
@@ -153,7 +145,7 @@ func differences(ifName string, recorded, live netstate.Interface, addresses []k
 			found = append(found, d.String())
 		}
 	}
-	filtered := filterResult(ifName, result)
+	filtered := cniplugin.ForInterface(result, ifName)
 	listed, err := cniplugin.Addresses(filtered)
 	routes, wrongRoute := cniplugin.Routes(filtered)
 	if err := cmp.Or(err, wrongRoute); err != nil {
@@ -185,7 +177,7 @@ func hasRoute(i netstate.Interface, r netstate.Route) bool {
 
 // resultDifferences says how the result lists another interface than that of the call.
 func resultDifferences(args *skel.CmdArgs, result *current.Result) []string {
-	i := indexOf(args.IfName, result)
+	i := cniplugin.InterfaceIndex(result, args.IfName)
 	if i < 0 {
 		return []string{fmt.Sprintf("prevResult has no interface %s", args.IfName)}
 	}
@@ -193,26 +185,4 @@ func resultDifferences(args *skel.CmdArgs, result *current.Result) []string {
 		return []string{fmt.Sprintf("prevResult has it in %s, not in %s", listed, args.Netns)}
 	}
 	return nil
-}
-
-// indexOf returns the place of the pod's interface in the result, or -1.
-func indexOf(ifName string, result *current.Result) int {
-	return slices.IndexFunc(result.Interfaces, func(i *current.Interface) bool { return i != nil && i.Name == ifName && i.Sandbox != "" })
-}
-
-// filterResult returns the result's routes, and its addresses for the interface.
-func filterResult(ifName string, result *current.Result) *current.Result {
-	index := indexOf(ifName, result)
-	filtered := &current.Result{}
-	for _, ip := range result.IPs {
-		if ip != nil && (ip.Interface == nil || *ip.Interface == index) {
-			filtered.IPs = append(filtered.IPs, ip)
-		}
-	}
-	for _, r := range result.Routes {
-		if r != nil {
-			filtered.Routes = append(filtered.Routes, r)
-		}
-	}
-	return filtered
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -41,18 +42,25 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Previous decodes PrevResult. It returns nil if there is none.
-func (n Network) Previous() (types.Result, error) {
+// Previous returns PrevResult in the form of the newest version, nil if there is none.
+func (n Network) Previous() (*current.Result, error) {
 	if n.PrevResult == nil {
 		return nil, nil
 	}
 	// A result without a version has that of the configuration.
 	config := types.NetConf{CNIVersion: n.CNIVersion}
-	if err := json.Unmarshal(n.PrevResult, &config.RawPrevResult); err != nil {
-		return nil, err
+	var result *current.Result
+	err := json.Unmarshal(n.PrevResult, &config.RawPrevResult)
+	if err == nil {
+		err = version.ParsePrevResult(&config)
 	}
-	err := version.ParsePrevResult(&config)
-	return config.PrevResult, err
+	if err == nil {
+		result, err = current.NewResultFromResult(config.PrevResult)
+	}
+	if err != nil {
+		return nil, ConfigError("prevResult", RawValue(n.PrevResult), "must be the result of an ADD")
+	}
+	return result, nil
 }
 
 // IPAMSection is "ipam": what a configuration has for its IPAM plugin.

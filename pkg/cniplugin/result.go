@@ -6,12 +6,30 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/relink-cni/relink/pkg/netstate"
 )
+
+// InterfaceIndex returns the place of the pod's interface in the result, or -1.
+func InterfaceIndex(r *current.Result, ifName string) int {
+	return slices.IndexFunc(r.Interfaces, func(i *current.Interface) bool { return i != nil && i.Name == ifName && i.Sandbox != "" })
+}
+
+// ForInterface returns the result's routes, and its addresses for the pod's interface: other plugins of the list may have added interfaces of
+// their own.
+func ForInterface(r *current.Result, ifName string) *current.Result {
+	index := InterfaceIndex(r, ifName)
+	return &current.Result{
+		IPs: slices.DeleteFunc(slices.Clone(r.IPs), func(ip *current.IPConfig) bool {
+			return ip == nil || ip.Interface != nil && *ip.Interface != index
+		}),
+		Routes: slices.DeleteFunc(slices.Clone(r.Routes), func(route *types.Route) bool { return route == nil }),
+	}
+}
 
 // Addresses returns the result's addresses as an interface carries them.
 func Addresses(r *current.Result) ([]netstate.Address, error) {

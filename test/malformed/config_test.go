@@ -148,8 +148,8 @@ var of = map[string][]malformed{
 		{`"prevResult": {}, "checkpiontDir": "/x"`, 7, `no such key of relink-checkpoint; did you mean "checkpointDir"?`},
 		{`"prevResult": {}, "checkpointDir": "x"`, 7, `invalid "checkpointDir": "x": must be an absolute path`},
 		{`"prevResult": {}, "checkpointDir": 1`, 7, `invalid "checkpointDir": 1: ` + inQuotes},
-		{`"prevResult": {"cniVersion": "1.1.0", "ips": 7}`, 7, `invalid "prevResult": {"cniVersion": "1.1.0", "ips": 7}: must be the result of the plugin before`},
-		{`"prevResult": "ok"`, 7, `invalid "prevResult": "ok": must be the result of the plugin before`},
+		{`"prevResult": {"cniVersion": "1.1.0", "ips": 7}`, 7, `invalid "prevResult": {"cniVersion": "1.1.0", "ips": 7}: must be the result of an ADD`},
+		{`"prevResult": "ok"`, 7, `invalid "prevResult": "ok": must be the result of an ADD`},
 	},
 }
 
