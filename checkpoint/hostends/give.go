@@ -85,7 +85,9 @@ func AddPath(ctx context.Context, target Target, options hostaccess.Options, und
 	if err := pod.Build(node); err != nil {
 		return nil, err
 	}
-	if err := claimRoutes(ctx, target.Store, target.Host, access, node); err != nil {
+	// It takes the routes even if another pod had the address until now.
+	err = target.Store.WithNodeLock(ctx, checkpoint.AccessLock, func() error { return hostaccess.TakeRoutes(target.Host, access, node) })
+	if err != nil {
 		return nil, err
 	}
 	return &access, addMasquerade(ctx, target.Store, target.Host, access)
@@ -110,21 +112,6 @@ func otherAccess(store *checkpoint.Store, key attachment.Key) (ifName string) {
 		}
 	}
 	return ""
-}
-
-// claimRoutes makes the host's routes to the pod, even if another pod had the address until now.
-func claimRoutes(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access, node hostaccess.Node) error {
-	return store.WithNodeLock(ctx, checkpoint.AccessLock, func() error {
-		failed := hostaccess.TakeRoutes(host, access, node)
-		if failed == nil {
-			return nil
-		}
-		// The kernel takes no source that is gone.
-		if current, err := hostaccess.ReadNode(host); err == nil && !current.Equal(node) {
-			return hostaccess.TakeRoutes(host, access, current)
-		}
-		return failed
-	})
 }
 
 func addMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access) error {

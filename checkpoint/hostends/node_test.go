@@ -107,12 +107,6 @@ type reconciler struct {
 // runReconciler starts a Reconciler that knows the node's pods. The end of the test stops it.
 func (n *node) runReconciler(t *testing.T) *reconciler {
 	t.Helper()
-	return n.runReconcilerWith(t, func([]string) {}, func(*hostends.Reconciler) {})
-}
-
-// runReconcilerWith is keep with something to do for each OnDone, and with something to set.
-func (n *node) runReconcilerWith(t *testing.T, onDone func(steps []string), set func(*hostends.Reconciler)) *reconciler {
-	t.Helper()
 	host, err := kernel.OpenHost()
 	if err != nil {
 		t.Fatal(err)
@@ -120,11 +114,10 @@ func (n *node) runReconcilerWith(t *testing.T, onDone func(steps []string), set 
 	k := &reconciler{node: n}
 	k.Reconciler = hostends.NewReconciler(hostends.ReconcilerOptions{
 		Store: n.Store, Host: host,
-		OnDone:   func(steps []string) { k.appendLines(&k.done, steps...); onDone(steps) },
+		OnDone:   func(steps []string) { k.appendLines(&k.done, steps...) },
 		OnError:  func(err error) { k.appendLines(&k.errs, err.Error()) },
 		OnDrifts: func() { k.mu.Lock(); defer k.mu.Unlock(); k.findings++ },
 	})
-	set(k.Reconciler)
 	k.SetRecords(n.Records(t), true)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -35,8 +35,6 @@ type ReconcilerOptions struct {
 type Reconciler struct {
 	ReconcilerOptions
 	wake chan struct{}
-	// podsBudget is the constant podsBudget. Tests set another one.
-	podsBudget time.Duration
 
 	// filter wakes reconcileFilter.
 	filter chan struct{}
@@ -59,7 +57,7 @@ type Reconciler struct {
 // NewReconciler returns a Reconciler that knows of no pod yet.
 func NewReconciler(opts ReconcilerOptions) *Reconciler {
 	return &Reconciler{
-		ReconcilerOptions: opts, wake: make(chan struct{}, 1), filter: make(chan struct{}, 1), podsBudget: podsBudget,
+		ReconcilerOptions: opts, wake: make(chan struct{}, 1), filter: make(chan struct{}, 1),
 		failures: map[attachment.Key]int{}, records: map[attachment.Key]checkpoint.Record{}, marked: map[attachment.Key]bool{}, drifts: map[attachment.Key]control.Drift{},
 	}
 }
@@ -122,9 +120,6 @@ const (
 	// minPause is the time from a change to the look, and the least time between two looks. maxPause is the longest time between
 	// them: the probes' source is right again within a second.
 	minPause, maxPause = 50 * time.Millisecond, 300 * time.Millisecond
-	// podsBudget is how long a look works on pods, before the host is looked at again. A node can have many pods, and the
-	// probes' source must not wait for them.
-	podsBudget = 200 * time.Millisecond
 	// pauseFactor: about 1/pauseFactor of the time goes into looks. A node can have a routing daemon that changes routes all the
 	// time.
 	pauseFactor = 10
@@ -167,19 +162,10 @@ func (k *Reconciler) Run(ctx context.Context) error {
 		case <-time.After(next):
 		}
 		began := time.Now()
-		pending, err := k.reconcileTwice(ctx)
-		if err != nil {
-			k.OnError(err)
-		}
 		next = interval
-		if err != nil {
+		if err := k.reconcile(ctx); err != nil {
+			k.OnError(err)
 			next = retryDelay
-		}
-		if pending {
-			next = 0
-			if err == nil {
-				continue // The host comes first again.
-			}
 		}
 		if !wait.Sleep(ctx, min(max(minPause, pauseFactor*time.Since(began)), maxPause)) {
 			return nil
@@ -194,21 +180,11 @@ func (k *Reconciler) hasWork() bool {
 	return len(k.records) > 0 || k.complete && (k.Store.HadHostAccess() || len(k.Store.MasqueradeFamilies()) > 0)
 }
 
-// reconcileTwice looks again after a failure. An address can go between two steps of a look. Then the kernel refuses it as a source.
-func (k *Reconciler) reconcileTwice(ctx context.Context) (pending bool, err error) {
-	if pending, err = k.reconcile(ctx); err == nil {
-		return pending, nil
-	}
-	wait.Sleep(ctx, minPause)
-	return k.reconcile(ctx)
-}
-
-// reconcile makes the host's part right. It makes the pods' parts right too, if the node has changed since the last look. pending says that
-// pods are left for the next look.
-func (k *Reconciler) reconcile(ctx context.Context) (pending bool, err error) {
+// reconcile makes the host's part right. It makes the pods' parts right too, if the node has changed since the last look.
+func (k *Reconciler) reconcile(ctx context.Context) error {
 	node, err := hostaccess.ReadNode(k.Host)
 	if err != nil {
-		return false, err
+		return err
 	}
 	before := k.node
 	k.node = node
@@ -217,63 +193,45 @@ func (k *Reconciler) reconcile(ctx context.Context) (pending bool, err error) {
 	if moved {
 		wait.Wake(k.filter)
 	}
-	host := Host{Store: k.Store, Host: k.Host, Records: records, Complete: complete, AddsUnlocked: true}
 	marked := k.takeMarked(node.Equal(before))
-	var result reconcileResult
+	var steps []string
+	var errs []error
 	if moved && node.KeepsSources(before) {
 		// The pods answer to the earlier source. They must have routes to the new one before the node uses it.
-		k.reconcilePods(marked, node, &result, time.Time{})
-		remaining := k.reconcileHost(ctx, host, node, &result)
-		k.mark(remaining...)
-		pending = len(remaining) > 0
-	} else {
-		marked = append(marked, k.reconcileHost(ctx, host, node, &result)...)
-		pending = k.reconcilePods(marked, node, &result, time.Now().Add(k.podsBudget))
+		steps, errs = k.reconcilePods(marked, node)
+		marked = nil
 	}
-	if len(result.steps) > 0 {
-		k.OnDone(result.steps)
-	}
-	return pending, errors.Join(result.failed...)
-}
-
-// reconcileResult is what a look has done, and what failed.
-type reconcileResult struct {
-	steps  []string
-	failed []error
-}
-
-// reconcileHost makes the host's part right. It returns the pods to look at: those whose end has broken or is whole again, and all if it fails.
-func (k *Reconciler) reconcileHost(ctx context.Context, host Host, node hostaccess.Node, w *reconcileResult) (records []checkpoint.Record) {
-	plan, err := host.AssertRoutes(ctx, node)
-	records = k.changedEnds(host.Records, plan.Broken)
+	plan, err := Host{Store: k.Store, Host: k.Host, Records: records, Complete: complete, AddsUnlocked: true}.AssertRoutes(ctx, node)
+	marked = append(marked, k.changedEnds(records, plan.Broken)...)
 	if err != nil {
-		w.failed = append(w.failed, err)
-		return host.Records // The kernel takes no route through an end whose settings somebody has changed.
+		errs = append(errs, err)
+		marked = records // The kernel takes no route through an end whose settings somebody has changed.
+	} else {
+		steps = append(steps, plan.Steps()...)
 	}
-	w.steps = append(w.steps, plan.Steps()...)
-	return records
+	more, failed := k.reconcilePods(marked, node)
+	if steps = append(steps, more...); len(steps) > 0 {
+		k.OnDone(steps)
+	}
+	return errors.Join(append(errs, failed...)...)
 }
 
-// reconcilePods makes these pods' parts right, until that time if it is not zero. pending says that some are left for the next look.
-func (k *Reconciler) reconcilePods(records []checkpoint.Record, node hostaccess.Node, w *reconcileResult, until time.Time) (pending bool) {
-	for i, r := range records {
-		if i > 0 && !until.IsZero() && time.Now().After(until) {
-			k.mark(records[i:]...)
-			return true
-		}
-		steps, err := k.reconcilePod(r, node)
-		w.steps = append(w.steps, steps...)
+// reconcilePods makes these pods' parts right. steps say what was done.
+func (k *Reconciler) reconcilePods(records []checkpoint.Record, node hostaccess.Node) (steps []string, errs []error) {
+	for _, r := range records {
+		done, err := k.reconcilePod(r, node)
+		steps = append(steps, done...)
 		if err == nil {
 			delete(k.failures, r.Attachment)
 			continue
 		}
-		w.failed = append(w.failed, err)
+		errs = append(errs, err)
 		// A pod can make it impossible for good. It is looked at again when something changes.
 		if k.failures[r.Attachment]++; k.failures[r.Attachment] <= maxFailures || errors.Is(err, checkpoint.ErrBusy) {
 			k.mark(r)
 		}
 	}
-	return false
+	return steps, errs
 }
 
 // maxFailures is how often a pod that fails is looked at again without a change.
@@ -315,10 +273,8 @@ func (k *Reconciler) changedEnds(records []checkpoint.Record, broken []string) (
 	return changed
 }
 
-func (k *Reconciler) mark(records ...checkpoint.Record) {
+func (k *Reconciler) mark(r checkpoint.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, r := range records {
-		k.marked[r.Attachment] = true
-	}
+	k.marked[r.Attachment] = true
 }

@@ -55,49 +55,6 @@ func TestTheNodesAddressMoves(t *testing.T) {
 	}
 }
 
-// The node's address changes once more while the Reconciler works on many pods. The probes come from the newest address before the
-// Reconciler has been at all pods.
-func TestTheHostDoesNotWaitForAllPods(t *testing.T) {
-	n := newNode(t)
-	pods := []*pod{n.attached(t, 2, plainAccess), n.attached(t, 3, plainAccess), n.attached(t, 4, plainAccess)}
-	fresh.Run(t, "", "ip address flush dev nic0; ip address add 192.0.2.7/24 dev nic0")
-	var looks []string
-	followed := true
-	onDone := func(steps []string) {
-		look := strings.Join(steps, "\n")
-		if !strings.Contains(look, "default/") {
-			return // It is about the host alone.
-		}
-		switch looks = append(looks, look); len(looks) {
-		case 1:
-			fresh.Run(t, "", "ip address del 192.0.2.7/24 dev nic0; ip address add 192.0.2.8/24 dev nic0")
-		case 2:
-			for _, p := range pods {
-				followed = followed && p.sentFrom(t, "192.0.2.8", "fd72:656c:696e:6b::1")
-			}
-		}
-	}
-	k := n.runReconcilerWith(t, onDone, func(k *hostends.Reconciler) { k.SetPodsShare(0) }) // One pod in each look.
-	for _, p := range pods {
-		await(t, "the pod follows", func() bool { return p.sendsTo(t, "192.0.2.8") })
-	}
-	k.stop()
-	if !followed {
-		t.Error("the host had to wait for the pods")
-	}
-	for i, look := range looks {
-		worked := 0
-		for _, p := range pods {
-			if strings.Contains(look, "default/"+p.id+": ") {
-				worked++
-			}
-		}
-		if worked != 1 {
-			t.Errorf("look %d worked on %d pods, not on one:\n%s", i+1, worked, look)
-		}
-	}
-}
-
 // The node gets another source, and the earlier one stays. A pod has a route to the new one before the node uses it: its answers never
 // go elsewhere.
 func TestPodsComeFirstWhileTheEarlierSourceIsThere(t *testing.T) {
