@@ -109,33 +109,20 @@ func (m matchedRecords) device(r checkpoint.Record) (netstate.LiveDevice, bool) 
 // missingReason returns the reason why no interface was found for the record. It is empty if another container ID has a
 // checkpoint of the same interface.
 func (m matchedRecords) missingReason(r checkpoint.Record) string {
-	recordedLink := r.Interface.Link
+	name := r.Interface.Link.Name
 	if live, exists := m.device(r); exists {
-		return notCapturableReason(recordedLink, live)
+		return fmt.Sprintf("%s is there as %s, a %s, and can't be remembered as it is", name, live.Name, live.Kind)
 	}
-	const missing = " is gone from the sandbox"
-	d, named := m.devices.ByName(recordedLink.Name)
+	d, _ := m.devices.ByName(name)
 	occupant, recorded := m.byIndex[d.Index]
 	switch {
-	case !named || !recorded:
-		return recordedLink.Name + missing + ": relink restore brings it back"
-	case occupant.Interface.Link.Name == recordedLink.Name:
+	case !recorded:
+		return name + " is gone from the sandbox: relink restore brings it back"
+	case occupant.Interface.Link.Name == name:
 		return ""
 	}
-	return fmt.Sprintf("%s%s, and %s was renamed to %s: rename that back, then relink restore brings %s back",
-		recordedLink.Name, missing, occupant.Interface.Link.Name, recordedLink.Name, recordedLink.Name)
-}
-
-// notCapturableReason says that the interface is there, and why its state cannot be remembered.
-func notCapturableReason(recorded netstate.Link, live netstate.LiveDevice) string {
-	reason := recorded.Name + " is there"
-	if live.Name != recorded.Name {
-		reason += " as " + live.Name
-	}
-	if live.Kind != recorded.Kind {
-		reason += fmt.Sprintf(" as a %s, not a %s", live.Kind, recorded.Kind)
-	}
-	return reason + ", and can't be remembered as it is"
+	return fmt.Sprintf("%[1]s is gone from the sandbox, and %[2]s was renamed to %[1]s: rename that back, then relink restore brings %[1]s back",
+		name, occupant.Interface.Link.Name)
 }
 
 // nameConflictReason says whose checkpoint r is. A new checkpoint of an interface of the sandbox would have the same name.

@@ -74,7 +74,7 @@ func TestRefreshOfWhatCanNotBeRemembered(t *testing.T) {
 		t.Errorf("it is there:\n%s", out)
 	}
 	fresh.Run(t, netns, `ip link del "$(printf 'e\033[2Jth')"; ip link add eth0 type veth peer name peer`)
-	n.Says(t, 1, "capture --refresh", "eth0 is there as a veth", "1 refused")
+	n.Says(t, 1, "capture --refresh", "eth0 is there as eth0, a veth, and can't be remembered", "1 refused")
 }
 
 // A new interface under the old name of a renamed one does not count as the renamed one.

@@ -51,7 +51,7 @@ type Runner struct {
 	Unlocked bool
 	// Patience is how long a sandbox is waited for on which somebody else is at work, 0 for flock.DefaultTimeout.
 	Patience time.Duration
-	// Progress is called after each sandbox with the number of those that are done. It may be nil.
+	// Progress is called after each sandbox with the number of those that are done, and of all that have begun. It may be nil.
 	Progress func(finished, total int)
 
 	workers         chan struct{}
@@ -63,9 +63,6 @@ type Runner struct {
 func NewRunner(store *checkpoint.Store) *Runner {
 	return &Runner{Store: store, workers: make(chan struct{}, Workers())}
 }
-
-// Expect says how many sandboxes all calls of Run will have, for Progress.
-func (r *Runner) Expect(sandboxes int) { r.total = sandboxes }
 
 // Run calls apply for each action under the lock of its sandbox, and Fail with its error. Those of one sandbox come one after the other, in their
 // order, and different sandboxes at the same time. Only its own actions wait for a sandbox on which somebody else is at work. After an
@@ -141,11 +138,11 @@ func (r *Runner) awaitLock(ctx context.Context, containerID string) (unlock func
 	return unlock, err
 }
 
-// begin counts the sandboxes, if nobody has told of them (Expect).
+// begin counts the sandboxes.
 func (r *Runner) begin(sandboxes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.total = max(r.total, r.finished+sandboxes)
+	r.total += sandboxes
 }
 
 // finish counts one more sandbox as done.

@@ -53,11 +53,6 @@ func readJournal(path string) ([]checkpoint.Move, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("journal of the move: %w: %w", checkpoint.ErrTorn, err)
 	}
-	for _, e := range contents.Moves {
-		if len(e.OldParents) == 0 || len(e.NewParents) == 0 {
-			return nil, fmt.Errorf("journal of the move %s: %w", path, errors.Join(checkpoint.ErrTorn, errors.New("an attachment without parents")))
-		}
-	}
 	return contents.Moves, nil
 }
 

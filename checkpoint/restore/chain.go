@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/wait"
@@ -19,8 +18,6 @@ type chainRestore struct {
 	records []checkpoint.Record
 	// host has the parents in the host. While sandboxes are restored, the mutex of attachments guards its plans.
 	host parentRestore
-	// nicInSandbox says whether the NICs that belong in sandboxes are there.
-	nicInSandbox map[attachment.Key]bool
 	// attachments are those of the records.
 	attachments *announcements
 	// report has everything else that the run reports about the chain.
@@ -31,10 +28,10 @@ type chainRestore struct {
 
 // newChains makes the run's chains of the records.
 func (r *restoreRun) newChains(records []checkpoint.Record) {
-	sandboxes, count := map[string]*sandboxRestore{}, 0
+	sandboxes := map[string]*sandboxRestore{}
 	for _, group := range Chains(records, r.opts.Mapped) {
 		c := &chainRestore{
-			run: r, records: group.Records, nicInSandbox: map[attachment.Key]bool{},
+			run: r, records: group.Records,
 			attachments: &announcements{node: r.node, comesAgain: r.opts.Task != nil},
 			host: parentRestore{
 				namespace: r.node.host, recorded: r.recorded, options: r.opts.ParentOptions, chains: parentChains(group.Records), dryRun: r.opts.DryRun,
@@ -51,14 +48,12 @@ func (r *restoreRun) newChains(records []checkpoint.Record) {
 			if s.sandbox.last != c {
 				s.sandbox.last = c
 				s.sandbox.chains++
-				count++
 			}
 			c.attachments.states = append(c.attachments.states, s)
 		}
 		slices.SortStableFunc(c.attachments.states, func(a, b *attachmentState) int { return a.depth() - b.depth() })
 		r.chains = append(r.chains, c)
 	}
-	r.runner.Expect(count)
 }
 
 // restore brings back the parents of the chain, and then its interfaces. Last, it announces their addresses.

@@ -43,7 +43,7 @@ func deviceStates(plan *ParentPlan, hostDevices netstate.Devices, records []chec
 			state, ok := states[path]
 			if !ok {
 				state = &DeviceState{Name: device.Name, Kind: device.Kind, Below: below}
-				if live, found := hostDevices.ByIndex(result.indices[place]); found && result.indices[place] > 0 {
+				if live, found := hostDevices.ByIndex(device.IfIndex); found {
 					state.Present, state.Up, state.Carrier = true, live.Up, live.Carrier
 				}
 				states[path] = state

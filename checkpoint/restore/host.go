@@ -182,12 +182,7 @@ func (p *parentStatus) addMissing(problem *Problem) {
 
 // addNICStatus adds what is known of a NIC that belongs to the sandbox.
 func (c *chainRestore) addNICStatus(record checkpoint.Record, p *parentStatus) {
-	present, cached := c.nicInSandbox[record.Attachment]
-	if !cached {
-		present = c.isInSandbox(record)
-		c.nicInSandbox[record.Attachment] = present
-	}
-	if present {
+	if c.isInSandbox(record) {
 		return
 	}
 	nic, note, problem := c.host.plan.findHostNIC(record.Interface.Link)

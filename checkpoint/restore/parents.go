@@ -49,9 +49,6 @@ type ReadyChain struct {
 	notes  []string
 	// lacking leave the chain usable: a bond that lacks a member.
 	lacking []*Problem
-	// indices are those of the recorded devices, in the order of Found: negative of one that a step
-	// makes, 0 of one that was not found.
-	indices []int
 }
 
 // NewParentPlan plans on the devices as they are. It does not change the list. recorded are all the
@@ -68,7 +65,7 @@ func (p *ParentPlan) chain(parents []netstate.Device) (r ReadyChain) {
 		return known
 	}
 	defer func() { p.results[key] = r }()
-	r.Found, r.indices = slices.Clone(parents), make([]int, len(parents))
+	r.Found = slices.Clone(parents)
 	for i := len(parents) - 1; i >= 0; i-- {
 		recorded := parents[i]
 		var index int
@@ -82,7 +79,6 @@ func (p *ParentPlan) chain(parents []netstate.Device) (r ReadyChain) {
 			return r
 		}
 		p.identify(&r.Found[i], index)
-		r.indices[i] = p.devices[index].Index
 		p.planReady(index, recorded)
 		r.Parent = p.devices[index]
 	}

@@ -12,16 +12,8 @@ import (
 // saveLastRestore writes down what the restore did, for relink status. If it cannot be written, the report
 // has a note, and nothing fails.
 func saveLastRestore(store *checkpoint.Store, sel selection.Selection, start time.Time, report *Report) {
-	last := lastRestoreOf(*report)
-	last.StartedAt, last.Selection = start.UTC().Truncate(time.Millisecond), sel.Words()
-	if err := store.SaveLastRestore(last); err != nil {
-		report.Notes = append(report.Notes, fmt.Sprintf("%v: relink status does not know of this restore", err))
-	}
-}
-
-// lastRestoreOf sums the report up.
-func lastRestoreOf(report Report) checkpoint.LastRestore {
 	last := checkpoint.LastRestore{
+		StartedAt: start.UTC().Truncate(time.Millisecond), Selection: sel.Words(),
 		Duration: report.Duration, WaitDuration: report.WaitDuration, Interrupted: report.Interrupted,
 		Counts: map[string]int{}, Problems: len(report.Problems),
 	}
@@ -31,5 +23,7 @@ func lastRestoreOf(report Report) checkpoint.LastRestore {
 			last.Failed = append(last.Failed, checkpoint.FailedRestore{Attachment: o.Attachment, Pod: o.Pod, Reason: o.FullReason()})
 		}
 	}
-	return last
+	if err := store.SaveLastRestore(last); err != nil {
+		report.Notes = append(report.Notes, fmt.Sprintf("%v: relink status does not know of this restore", err))
+	}
 }

@@ -32,8 +32,12 @@ func TestAReportIsSummedUp(t *testing.T) {
 			want.Failed = append(want.Failed, checkpoint.FailedRestore{Attachment: key, Pod: in, Reason: "eth1 is down; no"})
 		}
 	}
-	if diff := cmp.Diff(want, lastRestoreOf(report)); diff != "" {
-		t.Error(diff)
+	store := checkpoint.OpenStore(t.TempDir())
+	want.StartedAt = time.Now().UTC().Truncate(time.Millisecond)
+	saveLastRestore(store, selection.Selection{}, want.StartedAt, &report)
+	got, err := store.LastRestore()
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
 	}
 }
 
