@@ -66,40 +66,19 @@ func (r *moveRun) followPod(j *job, record checkpoint.Record, sandbox *kernel.Na
 	return len(netstate.Diff(wanted, live)) == 0, err
 }
 
-// mergePodChanges is a pure function: it returns the recorded interface without the addresses, routes, rules and neighbours that
-// it does not have any more, and with those that have replaced them. It leaves a route of another interface in the record:
-// the kernel takes the source off such a route when an address goes.
+// mergePodChanges is a pure function: it returns the recorded interface with the addresses, routes, rules and neighbours that it has now, if
+// some of the recorded ones are gone or others. It leaves the routes of other interfaces as recorded: the kernel takes the source off such a
+// route when an address goes.
 func mergePodChanges(recorded, live netstate.Interface) (followed netstate.Interface, changed bool) {
+	if !slices.ContainsFunc(netstate.Diff(recorded, live), func(d netstate.Difference) bool {
+		return d.Address != nil || d.Route != nil && d.Route.Device == "" || d.Rule != nil || d.Neighbour != nil
+	}) {
+		return recorded, false
+	}
 	followed = recorded
-	for _, d := range netstate.Diff(recorded, live) {
-		switch {
-		case d.Address != nil:
-			followed.Addresses = replaceEntries(followed.Addresses, d.Address.SameAddress, live.Addresses, d.Address.SameAddress)
-		case d.Route != nil && d.Route.Device == "":
-			existing := netstate.RoutesOf(recorded.Routes)
-			followed.Routes = replaceEntries(followed.Routes, d.Route.Equal, live.Routes, func(r netstate.Route) bool {
-				return r.SameSlot(*d.Route) && r.Device == "" && !existing.Has(r)
-			})
-		case d.Rule != nil:
-			followed.Rules = replaceEntries(followed.Rules, d.Rule.Equal, nil, nil)
-		case d.Neighbour != nil:
-			sameAddress := func(n netstate.Neighbour) bool { return n.Address == d.Neighbour.Address }
-			followed.Neighbours = replaceEntries(followed.Neighbours, sameAddress, live.Neighbours, sameAddress)
-		default:
-			continue
-		}
-		changed = true
-	}
-	return followed, changed
-}
-
-// replaceEntries returns the list without what is out, and with those of live that are in.
-func replaceEntries[T any](list []T, out func(T) bool, live []T, include func(T) bool) []T {
-	list = slices.DeleteFunc(slices.Clone(list), out)
-	for _, item := range live {
-		if include(item) {
-			list = append(list, item)
-		}
-	}
-	return list
+	followed.Addresses, followed.Rules, followed.Neighbours = live.Addresses, live.Rules, live.Neighbours
+	isOwn := func(r netstate.Route) bool { return r.Device == "" }
+	isOther := func(r netstate.Route) bool { return r.Device != "" }
+	followed.Routes = slices.Concat(slices.DeleteFunc(slices.Clone(live.Routes), isOther), slices.DeleteFunc(slices.Clone(recorded.Routes), isOwn))
+	return followed, true
 }
