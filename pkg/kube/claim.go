@@ -32,9 +32,7 @@ const (
 // element is one network in an annotation for Multus (NetworkSelectionElement in network-attachment-definition-client).
 type element struct {
 	Interface string `json:"interface"`
-	// LegacyInterface is how it was called before Multus 3.2.
-	LegacyInterface string `json:"interfaceRequest"`
-	Claim           string `json:"ipam-claim-reference"`
+	Claim     string `json:"ipam-claim-reference"`
 }
 
 // claimOf returns the name of the IPAMClaim for the interface, empty for none. listed says that the annotations have the
@@ -49,14 +47,14 @@ func claimOf(pod *metav1.ObjectMeta, ifName string) (name string, listed bool, e
 		return "", false, err
 	}
 	for i := range elements {
-		elements[i].Interface = cmp.Or(elements[i].Interface, elements[i].LegacyInterface, "net"+strconv.Itoa(i+1))
+		elements[i].Interface = cmp.Or(elements[i].Interface, "net"+strconv.Itoa(i+1))
 	}
 	first, err := elementsOf(pod, defaultNetworkKey)
 	if err != nil {
 		return "", false, err
 	}
 	for _, e := range first {
-		e.Interface = cmp.Or(e.Interface, e.LegacyInterface, firstIfName)
+		e.Interface = cmp.Or(e.Interface, firstIfName)
 		elements = append(elements, e)
 	}
 	for _, e := range elements {

@@ -27,7 +27,6 @@ func TestClaimOf(t *testing.T) {
 		"another interface":            {`[{"name":"lan","interface":"pod1","ipam-claim-reference":"db.lan"}]`, "", "net1", "", false, ""},
 		"as Multus counts":             {`[{"name":"a"},{"name":"b","ipam-claim-reference":"db.b"},{"name":"c","interface":"x","ipam-claim-reference":"db.c"}]`, "", "net2", "db.b", true, ""},
 		"it counts all elements":       {`[{"name":"a","interface":"x","ipam-claim-reference":"db.a"},{"name":"b","ipam-claim-reference":"db.b"}]`, "", "net1", "", false, ""},
-		"the old name of the key":      {`[{"name":"a","interfaceRequest":"x","ipam-claim-reference":"db.a"}]`, "", "x", "db.a", true, ""},
 		"listed without a claim":       {`[{"name":"a"}]`, "", "net1", "", true, ""},
 		"the default network":          {"", `[{"name":"default","namespace":"kube-system","ipam-claim-reference":"db.default"}]`, "eth0", "db.default", true, ""},
 		"the default network, named":   {"", `[{"name":"default","interface":"pod0","ipam-claim-reference":"db.default"}]`, "pod0", "db.default", true, ""},

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/inparallel"
@@ -24,9 +27,6 @@ const (
 	parallelReads = 8
 )
 
-// objectRef is where an owner's object is. The pods of a StatefulSet have one.
-type objectRef struct{ group, kind, namespace, name string }
-
 // readResult is what the API says about a place.
 type readResult struct {
 	kind   objects.Kind
@@ -39,34 +39,34 @@ type readResult struct {
 func (o *Owners) Judge(ctx context.Context, owners []attachment.Owner) []owner.Judgement {
 	ctx, cancel := context.WithTimeout(ctx, judgeLimit)
 	defer cancel()
-	readings, places := map[objectRef]*readResult{}, []objectRef{}
-	kinds := map[[2]string]readResult{}
+	readings := map[attachment.Owner]*readResult{}
+	kinds := map[schema.GroupKind]readResult{}
 	for _, workload := range owners {
-		ref := refOf(workload)
-		if readings[ref] != nil || workload.UID == "" || workload.Namespace == "" {
+		object := objectOf(workload)
+		if readings[object] != nil || workload.UID == "" || workload.Namespace == "" {
 			continue
 		}
-		name := [2]string{ref.group, ref.kind}
+		name := schema.GroupKind{Group: object.Group, Kind: object.Kind}
 		if _, asked := kinds[name]; !asked {
-			kinds[name] = o.client.findKind(ctx, ref.group, ref.kind)
+			kinds[name] = o.client.findKind(ctx, name)
 		}
 		r := kinds[name]
-		readings[ref], places = &r, append(places, ref)
+		readings[object] = &r
 	}
-	inparallel.Do(parallelReads, len(places), func(i int) {
-		ref := places[i]
-		r := readings[ref]
+	found := slices.Collect(maps.Keys(readings))
+	inparallel.Do(parallelReads, len(found), func(i int) {
+		r := readings[found[i]]
 		if r.err != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, readLimit)
 		defer cancel()
-		r.object, r.err = o.client.Read(ctx, r.kind, ref.namespace, ref.name)
+		r.object, r.err = o.client.Read(ctx, r.kind, found[i].Namespace, found[i].Name)
 	})
 	cluster, noCluster := o.clusterUID(ctx)
 	judgements := make([]owner.Judgement, len(owners))
 	for i, workload := range owners {
-		standing, reason := judge(workload, readings[refOf(workload)])
+		standing, reason := judge(workload, readings[objectOf(workload)])
 		judgements[i] = owner.Judgement{Owner: workload, Standing: standing, Reason: reason, Cluster: cluster, NoCluster: noCluster}
 	}
 	inparallel.Do(parallelReads, len(judgements), func(i int) {
@@ -138,22 +138,24 @@ func (o *Owners) clusterUID(ctx context.Context) (uid, reason string) {
 	return string(namespace.Metadata.UID), ""
 }
 
-func refOf(workload attachment.Owner) objectRef {
-	return objectRef{workload.Group, workload.Kind, workload.Namespace, workload.Name}
+// objectOf is where an owner's object is. The pods of a StatefulSet have one.
+func objectOf(workload attachment.Owner) attachment.Owner {
+	workload.UID, workload.Ordinal = "", 0
+	return workload
 }
 
 // findKind finds a kind. It asks the API about one that an annotation has named.
-func (c *Client) findKind(ctx context.Context, group, name string) readResult {
+func (c *Client) findKind(ctx context.Context, name schema.GroupKind) readResult {
 	for _, k := range knownKinds {
-		if k.Group == group && k.Name == name {
+		if k.Group == name.Group && k.Name == name.Kind {
 			return readResult{kind: k}
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	k, err := c.discover(ctx, group, name)
-	if err == nil && k.Name != name {
-		err = fmt.Errorf("%w: %s of the group %q", errNoKind, name, group)
+	k, err := c.discover(ctx, name.Group, name.Kind)
+	if err == nil && k.Name != name.Kind {
+		err = fmt.Errorf("%w: %s of the group %q", errNoKind, name.Kind, name.Group)
 	}
 	return readResult{kind: k, err: err}
 }

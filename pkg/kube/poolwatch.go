@@ -65,14 +65,10 @@ func (p Pools) Watch(ctx context.Context, node string, log *slog.Logger, changes
 	watches.Wait()
 }
 
-// trimPoolMetadata leaves only what a Change has, and what samePoolSpec compares.
+// trimPoolMetadata drops what is the greatest part of the metadata.
 func trimPoolMetadata(o any) (any, error) {
 	if object, ok := o.(*metav1.PartialObjectMetadata); ok {
-		m := metav1.ObjectMeta{Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion, Generation: object.Generation, DeletionTimestamp: object.DeletionTimestamp}
-		if text, recovers := object.Annotations[pool.RecoveryKey]; recovers {
-			m.Annotations = map[string]string{pool.RecoveryKey: text}
-		}
-		return &metav1.PartialObjectMetadata{TypeMeta: object.TypeMeta, ObjectMeta: m}, nil
+		object.ManagedFields = nil
 	}
 	return o, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // What became of events. Counts has each of them.
@@ -82,8 +84,6 @@ type Recorder struct {
 
 	mu     sync.Mutex
 	counts map[string]uint64
-	// last is the time of the newest event. The name of an event has its time, and no two have the same.
-	last time.Time
 }
 
 // queued is an event that is to be written.
@@ -123,18 +123,6 @@ func (r *Recorder) count(result string) {
 	r.counts[result]++
 }
 
-// nextTimestamp returns the time for a new event.
-func (r *Recorder) nextTimestamp() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	timestamp := r.clock()
-	if !timestamp.After(r.last) {
-		timestamp = r.last.Add(1)
-	}
-	r.last = timestamp
-	return timestamp
-}
-
 // Record takes an event on the pod, and waits for nothing. If too many events wait, the oldest of them is dropped. warning
 // is its type: Warning or Normal.
 func (r *Recorder) Record(pod attachment.Pod, warning bool, reason, message string) {
@@ -146,9 +134,11 @@ func (r *Recorder) Record(pod attachment.Pod, warning bool, reason, message stri
 	if warning {
 		kind = corev1.EventTypeWarning
 	}
-	timestamp := r.nextTimestamp()
+	timestamp := r.clock()
+	// Two events on a pod can have one time.
+	name := util.GenerateEventName(pod.Name, rand.Int64())
 	q := &queued{pod: pod, timestamp: timestamp, event: &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: pod.Namespace, Name: util.GenerateEventName(pod.Name, timestamp.UnixNano())},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: pod.Namespace, Name: name},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)},
 		Type:           kind, Reason: reason, Message: truncateMessage(message),
 		FirstTimestamp: metav1.NewTime(timestamp), LastTimestamp: metav1.NewTime(timestamp), Count: 1,
@@ -191,7 +181,7 @@ func (r *Recorder) Run(ctx context.Context) {
 
 // deliver writes an event, and tries again as long as the API does not answer.
 func (r *Recorder) deliver(ctx context.Context, q *queued) {
-	for wait := r.firstWait; ; wait = min(2*wait, lastWait) {
+	for pause := r.firstWait; ; pause = min(2*pause, lastWait) {
 		if r.clock().Sub(q.timestamp) > maxAge {
 			r.count(expired)
 			return
@@ -205,10 +195,8 @@ func (r *Recorder) deliver(ctx context.Context, q *queued) {
 			return
 		}
 		r.outage.answered(err)
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, pause) {
 			return
-		case <-time.After(wait):
 		}
 	}
 }
