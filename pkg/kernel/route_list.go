@@ -54,13 +54,10 @@ type routeReader struct {
 	family  int
 	kept    []parsedRoute
 	count   int
-	surplus int
-	// unnamed counts the notes for which there was no room.
-	unnamed int
 	kernels []netip.Prefix
 	notes   []string
-	// daemons counts the routes of routing daemons.
-	daemons map[string]int
+	// counted are the notes on what is left out and only counted.
+	counted map[string]int
 	// slots is how many routes each slot has.
 	slots map[netstate.Slot]int
 }
@@ -92,8 +89,8 @@ func (r *routeReader) read() error {
 		through = 0
 	}
 	reset := func() {
-		r.count, r.surplus, r.unnamed, r.kernels, r.notes, r.kept = 0, 0, 0, nil, nil, nil
-		r.daemons, r.slots = map[string]int{}, map[netstate.Slot]int{}
+		r.count, r.kernels, r.notes, r.kept = 0, nil, nil, nil
+		r.counted, r.slots = map[string]int{}, map[netstate.Slot]int{}
 	}
 	return r.socket.Dump(getRoutes(r.family, through), reset, func(payload []byte) error {
 		route, err := parseRoute(payload)
@@ -122,7 +119,7 @@ func (r *routeReader) classify(route parsedRoute) {
 	case kernels:
 		r.kernels = append(r.kernels, route.Destination)
 	case daemon != "" && (r.toKeep || len(route.hops) == 0): // The kernel does not tell the protocol of a single leg in IPv6.
-		r.daemons[daemon]++
+		r.counted["routes of "+daemon+", which makes them itself"]++
 	case route.encapsulated: // Without its encapsulation it would send packets another way.
 		r.note(fmt.Sprintf("route %s: its encapsulation", route.Route))
 	case route.expires && r.toKeep:
@@ -140,7 +137,7 @@ func (r *routeReader) note(note string) {
 		r.notes = append(r.notes, note)
 		return
 	}
-	r.unnamed++
+	r.counted["more routes like these"]++
 }
 
 func (r *routeReader) keep(route parsedRoute) {
@@ -156,7 +153,12 @@ func (r *routeReader) keep(route parsedRoute) {
 func (r *routeReader) limit() {
 	if surplus := len(r.kept) - maxKept; r.toKeep && surplus > 0 {
 		slices.SortStableFunc(r.kept, func(a, b parsedRoute) int { return a.rank() - b.rank() })
-		r.kept, r.surplus = r.kept[:maxKept], r.surplus+surplus
+		r.kept = r.kept[:maxKept]
+		family := "IPv4"
+		if r.family == unix.AF_INET6 {
+			family = "IPv6"
+		}
+		r.counted[fmt.Sprintf("%s routes beyond the %d that are kept of an interface", family, maxKept)] += surplus
 	}
 }
 
@@ -193,7 +195,10 @@ func (r *routeReader) appendTo(list *routeList) error {
 		}
 	}
 	if r.toKeep {
-		list.notes = append(list.notes, slices.Concat(r.notes, r.counts())...)
+		list.notes = append(list.notes, r.notes...)
+		for _, note := range sortedKeys(r.counted) {
+			list.notes = append(list.notes, fmt.Sprintf("%s: %d", note, r.counted[note]))
+		}
 	}
 	return nil
 }
@@ -208,25 +213,6 @@ func (r *routeReader) keepable(parsed parsedRoute, routes []netstate.Route) []ne
 		}
 		return bad != "" && r.toKeep
 	})
-}
-
-// counts returns the notes on what is left out and only counted.
-func (r *routeReader) counts() []string {
-	var notes []string
-	if r.unnamed > 0 {
-		notes = append(notes, fmt.Sprintf("more routes like these: %d", r.unnamed))
-	}
-	for _, daemon := range sortedKeys(r.daemons) {
-		notes = append(notes, fmt.Sprintf("routes of %s, which makes them itself: %d", daemon, r.daemons[daemon]))
-	}
-	if r.surplus > 0 {
-		family := "IPv4"
-		if r.family == unix.AF_INET6 {
-			family = "IPv6"
-		}
-		notes = append(notes, fmt.Sprintf("%s routes beyond the %d that are kept of an interface: %d", family, maxKept, r.surplus))
-	}
-	return notes
 }
 
 // withNames returns the route with the names of the other devices that it goes through. Of an IPv6
