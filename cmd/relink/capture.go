@@ -33,11 +33,7 @@ output names it; 2: usage or environment.`,
 		Example: `  relink capture --dry-run          # what would be recorded
   relink capture                    # record all that runs without a checkpoint
   relink capture --refresh shop/db  # record how a pod is now`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.Select.Names = args
-			if opts.Store, err = openStore(cmd); err != nil {
-				return err
-			}
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := capture.Run(cmd.Context(), opts)
 			return capturedOutcomes(report).present(screenOf(cmd), err)
 		},
@@ -45,7 +41,7 @@ output names it; 2: usage or environment.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.Refresh, "refresh", false, "also write the existing checkpoints anew")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be written and why, and write nothing")
-	addSelection(cmd, &opts.Select)
+	addSelection(cmd, &opts.Select, &opts.Store)
 	addParent(cmd, &opts.Select)
 	flags.StringArrayVar(&opts.Attached, "attached", nil, "interfaces of this `name` were attached by the runtime, whatever the CNI caches say (repeatable)")
 	addCacheDir(cmd, &opts.CacheDir)

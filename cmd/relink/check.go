@@ -38,15 +38,11 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
   relink check -n shop         # the pods of a namespace
   relink check --parent bond4  # what is on a device
   relink check -q              # prints nothing if all is well`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.Select.Names = args
-			if opts.Store, err = openStore(cmd); err != nil {
-				return err
-			}
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			return check(cmd.Context(), opts, cacheDir, screenOf(cmd))
 		},
 	}
-	addSelection(cmd, &opts.Select)
+	addSelection(cmd, &opts.Select, &opts.Store)
 	addParent(cmd, &opts.Select)
 	addCacheDir(cmd, &cacheDir)
 	addOutput(cmd)

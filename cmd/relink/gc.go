@@ -45,11 +45,10 @@ the answer was no; 2: usage or environment.`,
 		Example: `  relink gc --dry-run    # what would be freed, what waits, and why
   relink gc              # free it
   relink gc --now web-0  # free what a pod has that is gone`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if opts.Sources, err = auditSources(cmd, leases, cacheDir); err != nil {
 				return err
 			}
-			opts.Select.Names = args
 			for sort, chosen := range sorts {
 				if chosen {
 					opts.Sorts = append(opts.Sorts, reclaim.Sort(sort))
@@ -58,7 +57,7 @@ the answer was no; 2: usage or environment.`,
 			return runGC(cmd, opts, confirmed || !opts.Now)
 		},
 	}
-	addSelection(cmd, &opts.Select)
+	addSelection(cmd, &opts.Select, &opts.Store)
 	flags := cmd.Flags()
 	flags.BoolVar(&sorts[reclaim.Leases], "leases", false, "only addresses")
 	flags.BoolVar(&sorts[reclaim.Checkpoints], "checkpoints", false, "only checkpoints")
@@ -88,18 +87,15 @@ Exit status 0: done; 1: something is kept or failed, and the output names it; 2:
 environment.`,
 		Example: `  relink forget shop/web-0
   relink forget shop/web-0 --force  # although the pod may run`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("relink forget needs the names of pods or sandboxes; relink gc finds what is proven gone")
 			}
-			if opts.Store, err = openStore(cmd); err != nil {
-				return err
-			}
-			opts.Select.Names, opts.AllProcesses = args, allProcesses()
+			opts.AllProcesses = allProcesses()
 			return runGC(cmd, opts, confirmed)
 		},
 	}
-	addSelection(cmd, &opts.Select)
+	addSelection(cmd, &opts.Select, &opts.Store)
 	cmd.Flags().BoolVar(&opts.Force, "force", false, "drop what is named, even if the sandbox may be alive")
 	addConfirmation(cmd, &opts, &confirmed)
 	return cmd
@@ -211,7 +207,7 @@ func logGC(report reclaim.GCReport) {
 	var failures []string
 	for _, o := range report.Outcomes {
 		if o.Common().IsWrong() {
-			failures = append(failures, attachmentName(o.Pod, o.Attachment)+": "+o.Reason)
+			failures = append(failures, findingLine(o.Finding, "", "").subject+": "+o.Reason)
 		}
 	}
 	logRun(report.DryRun, gcSummary(report), append(failures, report.Problems...), nil)

@@ -38,6 +38,7 @@ Exit status: each verb has its own.`,
 
 func newHostAccessShow() *cobra.Command {
 	var filter selection.Selection
+	var store *checkpoint.Store
 	cmd := &cobra.Command{
 		Use:   "show " + nameUsage,
 		Short: "Show which pods have host access, and whether it works",
@@ -50,12 +51,7 @@ Exit status 0: all of it works; 1: something does not, and the output names it; 
 environment.`,
 		Example: `  relink host-access show
   relink host-access show shop/web-0`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			store, err := openStore(cmd)
-			if err != nil {
-				return err
-			}
-			filter.Names = args
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			records, unreadable, err := store.Select(filter)
 			if err != nil {
 				return err
@@ -68,7 +64,7 @@ environment.`,
 			return s.present(report, report.IsHealthy(), func() { writeHostAccess(report, s) })
 		},
 	}
-	addSelection(cmd, &filter)
+	addSelection(cmd, &filter, &store)
 	addParent(cmd, &filter)
 	addOutput(cmd, formatWide)
 	return cmd
@@ -163,6 +159,7 @@ func settingsOf(o hostaccess.Options) string {
 // accessChange is add or remove.
 type accessChange struct {
 	filter selection.Selection
+	store  *checkpoint.Store
 	apply  func(context.Context, *checkpoint.Store, []checkpoint.Record) (hostends.ChangeReport, error)
 }
 
@@ -224,25 +221,20 @@ environment.`,
 }
 
 func (c *accessChange) flags(cmd *cobra.Command) {
-	addSelection(cmd, &c.filter)
+	addSelection(cmd, &c.filter, &c.store)
 	addParent(cmd, &c.filter)
 	addOutput(cmd)
 }
 
-func (c *accessChange) run(cmd *cobra.Command, args []string) error {
-	c.filter.Names = args
+func (c *accessChange) run(cmd *cobra.Command, _ []string) error {
 	if c.filter.MatchesAll() {
 		return errors.New("name the pods, or select them by --namespace, --network or --parent")
 	}
-	store, err := openStore(cmd)
+	records, unreadable, err := c.store.Select(c.filter)
 	if err != nil {
 		return err
 	}
-	records, unreadable, err := store.Select(c.filter)
-	if err != nil {
-		return err
-	}
-	report, err := c.apply(cmd.Context(), store, records)
+	report, err := c.apply(cmd.Context(), c.store, records)
 	for _, u := range unreadable {
 		report.Outcomes = append(report.Outcomes, change.Unreadable(u))
 	}

@@ -106,7 +106,7 @@ func (d leaseDir) stores(network string) (stores []*lease.Store, err error) {
 		names = []string{network}
 	}
 	for _, name := range names {
-		store, err := d.open(name)
+		store, err := openLeases(dir, name)
 		if err != nil {
 			return nil, err
 		}
@@ -124,6 +124,11 @@ func (d leaseDir) open(network string) (*lease.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openLeases(dir, network)
+}
+
+// openLeases opens a store. Whoever waits for its lock says so.
+func openLeases(dir, network string) (*lease.Store, error) {
 	store, err := lease.Open(dir, network)
 	if err == nil {
 		store.OnWait(printLockWait(os.Stderr))

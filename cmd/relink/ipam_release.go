@@ -148,7 +148,10 @@ func (e namedHolder) holdings(l lease.Lease) []holding {
 
 // release finds the holder that the user means. It releases the address only if that holder still has it: the store compares.
 func release(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder, s *screen) error {
-	released, remaining, err := releaseNamed(ctx, store, address, holder)
+	released, err := store.Get(ctx, address)
+	if err == nil {
+		err = holder.release(ctx, store, released)
+	}
 	switch {
 	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased):
 		return reportDifference(s, err)
@@ -156,34 +159,25 @@ func release(ctx context.Context, store *lease.Store, address netip.Addr, holder
 		return err
 	}
 	state := "it is free"
-	switch remaining.State {
-	case lease.Held:
+	switch remaining, err := store.Get(ctx, address); {
+	case err != nil && !errors.Is(err, lease.ErrNotLeased):
+		return err
+	case remaining.State == lease.Held:
 		state = "it is " + remaining.Describe()
-	case lease.Quarantined:
+	case remaining.State == lease.Quarantined:
 		state = "it is in quarantine until " + timeCell(remaining.Until)
 	}
 	return s.present(released, true, func() { s.info(fmt.Sprintf("released %s: it was %s; %s", address, released.Describe(), state)) })
 }
 
-// releaseNamed finds the holder that the user means. It releases the address only if that holder still has it: the store
-// compares.
-func releaseNamed(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder) (released, remaining lease.Lease, err error) {
-	if released, err = store.Get(ctx, address); err != nil {
-		return released, remaining, err
-	}
-	holders, err := holder.chosen(released)
+// release releases the address, if the lease is as it was seen.
+func (e namedHolder) release(ctx context.Context, store *lease.Store, seen lease.Lease) error {
+	holders, err := e.chosen(seen)
 	switch {
 	case err != nil:
-	case released.State == lease.Held:
-		err = store.GiveUp(ctx, holders, lease.ByHand)
-	default:
-		err = store.End(ctx, released, lease.ByHand)
+		return err
+	case seen.State == lease.Held:
+		return store.GiveUp(ctx, holders, lease.ByHand)
 	}
-	if err != nil {
-		return released, remaining, err
-	}
-	if remaining, err = store.Get(ctx, address); errors.Is(err, lease.ErrNotLeased) {
-		err = nil
-	}
-	return released, remaining, err
+	return store.End(ctx, seen, lease.ByHand)
 }

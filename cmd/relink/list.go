@@ -33,11 +33,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
   relink list -n shop -o wide     # those of a namespace, with all columns
   relink list --parent bond4      # those that a restart of bond4 would cut off
   relink list -o name | xargs -n1 relink show`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.Select.Names = args
-			if opts.Store, err = openStore(cmd); err != nil {
-				return err
-			}
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			return presentAttachments(cmd, opts, func(attachments []listedAttachment, complete bool, s *screen) {
 				switch {
 				case s.format == formatName:
@@ -50,7 +46,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 			})
 		},
 	}
-	addSelection(cmd, &opts.Select)
+	addSelection(cmd, &opts.Select, &opts.Store)
 	addParent(cmd, &opts.Select)
 	addOutput(cmd, formatWide, formatName)
 	return cmd

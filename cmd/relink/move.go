@@ -45,9 +45,6 @@ Exit status 0: everything was moved; 1: something was not moved, and the output 
 				return err
 			}
 			opts.Select.Names = args[1:]
-			if opts.Store, err = openStore(cmd); err != nil {
-				return err
-			}
 			s := screenOf(cmd)
 			opts.Progress = s.progress()
 			report, err := move.Run(cmd.Context(), opts)
@@ -59,7 +56,7 @@ Exit status 0: everything was moved; 1: something was not moved, and the output 
 	flags.BoolVar(&opts.Force, "force", false, "leave out what cannot be moved, and move the rest")
 	flags.BoolVar(&opts.NoProbe, "no-probe", false, "do not ask whether the gateways answer on the new device")
 	addDuration(cmd, &opts.Wait, false, "wait", "how long to wait until the new device has carrier and the gateways answer on it")
-	addSelection(cmd, &opts.Select)
+	addSelection(cmd, &opts.Select, &opts.Store)
 	addOutput(cmd)
 	return cmd
 }

@@ -18,8 +18,16 @@ const nameUsage = "[[NAMESPACE/]POD|ID]..."
 const namingHelp = `POD is the name of a pod. ID is a container ID or its beginning: relink list -o wide shows it. A
 name that matches nothing is an error. So is one that matches several pods.`
 
-// addSelection lets a user name pods and sandboxes, in the same way for every verb. The names are in args.
-func addSelection(cmd *cobra.Command, s *selection.Selection) {
+// addSelection lets a user name pods and sandboxes, in the same way for every verb. It opens the store before the verb runs.
+func addSelection(cmd *cobra.Command, s *selection.Selection, store **checkpoint.Store) {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		s.Names = args
+		if *store, err = openStore(cmd); err != nil {
+			return err
+		}
+		return run(cmd, args)
+	}
 	addNamespaces(cmd, &s.Namespace)
 	cmd.Flags().StringVar(&s.Network, "network", "", "only attachments of this `network`")
 	cmd.Args = takes(0, -1)

@@ -38,12 +38,8 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
   relink restore shop/web-0           # only this pod
   relink restore --parent eth0        # only what is on this device
   relink restore --parent eth0=ens5f0 # the NIC was replaced by another one`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.Select.Names = args
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if opts.Select.Parent, opts.Mapped, err = parseParents(parents); err != nil {
-				return err
-			}
-			if opts.Store, err = openStore(cmd); err != nil {
 				return err
 			}
 			s := screenOf(cmd)
@@ -56,7 +52,7 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be done and why, and change nothing")
-	addSelection(cmd, &opts.Select)
+	addSelection(cmd, &opts.Select, &opts.Store)
 	addDuration(cmd, &opts.Wait, false, "wait", "how long to wait for missing devices, and again for their carrier")
 	flags.BoolVar(&opts.RebuildBond, "rebuild-bond", false, "build a missing bond from its record: mode, options, MAC, MTU, members")
 	flags.BoolVar(&opts.HostAddresses, "host-addresses", false, "bring back the addresses and routes that VLAN parents and bonds had themselves")
@@ -113,7 +109,7 @@ func restoredOutcomes(opts restore.Options, report restore.Report) outcomes {
 		problems: report.Problems, summary: summary(report, opts.Store.Dir()), header: "POD | SANDBOX:wide | INTERFACE:1 | PARENT:2 | ADDRESS:3 | MAC:4"}
 	for _, a := range report.Outcomes {
 		o := outcome{
-			line: outcomeLine(a, ""), name: attachmentName(a.Pod, a.Attachment), state: string(a.State), reason: tableReason(a), detail: a.FullReason(),
+			line: outcomeLine(a, ""), state: string(a.State), reason: tableReason(a), detail: a.FullReason(),
 			differs: a.Differs(), failed: a.State == change.Failed || a.State == restore.Blocked || a.State == restore.Waiting,
 			cells: []string{podCell(a.Pod, a.Attachment.ContainerID), a.Attachment.ContainerID, a.Attachment.IfName, a.Parent,
 				addressList(unexpired(a.Interface).Addresses), a.Interface.Link.MAC},

@@ -23,11 +23,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 		Example: `  relink show shop/web-0
   relink show 4f1c2ab0d6e91
   relink show web-0 -n shop -o yaml`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.Select.Names = args
-			if opts.Store, err = openStore(cmd); err != nil {
-				return err
-			}
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			return presentAttachments(cmd, opts, func(attachments []listedAttachment, _ bool, s *screen) {
 				for _, entry := range attachments {
 					describeAttachment(entry, s)
@@ -35,7 +31,7 @@ Exit status 0: all checkpoints could be read; 1: one could not, and a message na
 			})
 		},
 	}
-	addSelection(cmd, &opts.Select)
+	addSelection(cmd, &opts.Select, &opts.Store)
 	cmd.Args = takes(1, -1)
 	addOutput(cmd)
 	return cmd
