@@ -122,8 +122,8 @@ func TestExamineSaysWhatIsNoJSON(t *testing.T) {
 func TestNearest(t *testing.T) {
 	names := []string{"vlan", "mtu", "mac", "master", "bcqueuelen", "host-local"}
 	for in, want := range map[string]string{
-		"vlna": "vlan", "vln": "vlan", "vlaan": "vlan", "clan": "", "vl": "", "vlanId": "", "v": "", "": "",
-		"mut": "mtu", "mt": "", "mtuu": "mtu", "mtv": "", "map": "", "m": "",
+		"vlna": "vlan", "vln": "vlan", "vlaan": "", "clan": "", "vl": "", "vlanId": "", "v": "", "": "",
+		"mut": "mtu", "mt": "", "mtuu": "", "mtv": "", "map": "", "m": "",
 		"maser": "master", "mastre": "master", "mastar": "master", "masters": "master", "mistress": "",
 		"bcqueulen": "bcqueuelen", "BCQueueLength": "", "bc_queue_len": "bcqueuelen", "hostlocal": "host-local", "host_lcoal": "host-local",
 	} {
@@ -160,9 +160,9 @@ func TestNearestPassesOverTheKeysOfOthers(t *testing.T) {
 }
 
 func TestNearestFindsWhatIsMisspelt(t *testing.T) {
-	for _, pair := range strings.Fields(`vlna:vlan valn:vlan lvan:vlan vln:vlan vla:vlan vlaan:vlan mut:mtu mtuu:mtu tmu:mtu mca:mac amc:mac macc:mac mdoe:mode
-		mod:mode moode:mode naem:name nme:name tpye:type agrs:args ipma:ipam iapm:ipam dsn:dns masetr:master maser:master mastr:master
-		mater:master msater:master masters:master mastar:master amster:master vlans:vlan modes:mode macs:mac subnte:subnet subent:subnet subnets:subnet sub_net:subnet subnat:subnet
+	for _, pair := range strings.Fields(`vlna:vlan valn:vlan vln:vlan vla:vlan mut:mtu mca:mac mdoe:mode
+		mod:mode naem:name nme:name tpye:type agrs:args ipma:ipam iapm:ipam dsn:dns masetr:master maser:master mastr:master
+		mater:master msater:master masters:master mastar:master vlans:vlan modes:mode macs:mac subnte:subnet subent:subnet subnets:subnet sub_net:subnet subnat:subnet
 		gatway:gateway gatewya:gateway gateways:gateway gatewey:gateway rangs:ranges rnages:ranges route:routes rotues:routes rangeStrat:rangeStart
 		range_start:rangeStart rangend:rangeEnd dataDri:dataDir data_dir:dataDir resolveConf:resolvConf resolvCnof:resolvConf excldue:exclude
 		excludes:exclude stiky:sticky stickyy:sticky retian:retain quarentine:quarantine quarantinne:quarantine quarantin:quarantine vlanid:vlanId

@@ -10,9 +10,8 @@ import (
 // A mistake is a letter that is missing, too many or another, or two letters that have changed places. A name is close
 // if it has one mistake, or two where both names have at least eight letters. In short names most mistakes make another
 // word, so fewer count:
-//   - The first letter is never wrong: "pmtu" is no "mtu". Only the first two letters may have changed places.
-//   - With up to five letters, no letter may be another ("node" is no "mode"), and a letter too many must double the one
-//     before it ("vxlan" is no "vlan"), or be an s at the end ("vlans").
+//   - The first letter is never wrong: "pmtu" is no "mtu".
+//   - With up to five letters, no letter may be another ("node" is no "mode"), and a letter too many must be an s at the end ("vlans").
 //   - With up to three letters, no letter may be missing either: "ns" is no "dns".
 func Nearest(s string, names ...string) string {
 	written := normalized(s)
@@ -41,8 +40,7 @@ func mistakes(written, name string) (count int, ok bool) {
 	if d := len(written) - len(name); d > limit || -d > limit {
 		return 0, false
 	}
-	swapped := len(written) > 1 && len(name) > 1 && written[0] == name[1] && written[1] == name[0]
-	if written[0] != name[0] && !swapped {
+	if written[0] != name[0] {
 		return 0, false
 	}
 	count = distance(written, name)
@@ -57,7 +55,7 @@ func isTypo(written, name string) bool {
 	case len(written) < len(name):
 		return len(name) > 3
 	}
-	return written == name+"s" || slices.Equal(slices.Compact([]byte(written)), slices.Compact([]byte(name)))
+	return written == name+"s"
 }
 
 // normalized returns a name in the form in which names are compared.
