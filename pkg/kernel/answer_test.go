@@ -91,7 +91,7 @@ func readLink(_ *Namespace, payload []byte) error {
 	_, _, errs[2] = parseVLAN(l.data)
 	_, _, errs[3] = parseBond(l.data)
 	_, errs[4] = vrfTable(l.data)
-	_, errs[5] = filtersVLANs(l.data)
+	errs[5] = readFields(l.data, 0, field{iflaBrVLANFiltering, new(uint8)})
 	_, errs[6] = parsePort(l.portData)
 	_, errs[7] = attributeOf(l.data, 0, nl.IFLA_VXLAN_LINK)
 	return errors.Join(errs...)

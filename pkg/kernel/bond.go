@@ -72,23 +72,17 @@ func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
 	return asErrExists(n.socket.Run(create))
 }
 
-// addARPTargets adds the targets, numbered from 0 in each family.
+// addARPTargets adds the targets, in a list for each family. The kernel does not look at their numbers (bond_changelink).
 func addARPTargets(data *nl.RtAttr, targets []netip.Addr) {
-	for _, family := range []struct {
-		attr int
-		is6  bool
-	}{{nl.IFLA_BOND_ARP_IP_TARGET, false}, {iflaBondNSIPv6Target, true}} {
-		var list *nl.RtAttr
-		number := 0
-		for _, target := range targets {
-			if target.Is6() != family.is6 {
-				continue
-			}
-			if list == nil {
-				list = data.AddRtAttr(family.attr, nil)
-			}
-			list.AddRtAttr(number, target.AsSlice())
-			number++
+	lists := map[int]*nl.RtAttr{}
+	for i, target := range targets {
+		attr := nl.IFLA_BOND_ARP_IP_TARGET
+		if target.Is6() {
+			attr = iflaBondNSIPv6Target
 		}
+		if lists[attr] == nil {
+			lists[attr] = data.AddRtAttr(attr, nil)
+		}
+		lists[attr].AddRtAttr(i, target.AsSlice())
 	}
 }

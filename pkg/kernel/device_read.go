@@ -71,8 +71,7 @@ func (n *Namespace) ParentsIn(host *Namespace) (map[int]int, error) {
 
 // ofKind finds the devices of the kind. The kernel passes over the filter if it does not know the kind yet.
 func ofKind(kind string) *nl.RtAttr {
-	filter := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	filter.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(kind))
+	filter, _ := newLinkInfo(kind)
 	return filter
 }
 

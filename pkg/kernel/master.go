@@ -24,22 +24,22 @@ func (c *capture) master() (table uint32, err error) {
 		return 0, err
 	}
 	kind := master.kindOf()
-	if kind != netstate.KindBridge && kind != netstate.KindVRF {
+	switch bad := invalidName(master.name); {
+	case kind != netstate.KindBridge && kind != netstate.KindVRF:
 		c.note(fmt.Sprintf("its master %s, a %s", quoted(master.name), kind))
-		return 0, nil
-	}
-	if bad := invalidName(master.name); bad != "" {
+	case bad != "":
 		c.note("its master, " + bad)
-		if kind == netstate.KindVRF {
-			return vrfTable(master.data)
-		}
-		return 0, nil
+	default:
+		c.captured.Master = &netstate.Master{Kind: kind, Name: master.name}
 	}
-	c.captured.Master = &netstate.Master{Kind: kind, Name: master.name}
 	if kind == netstate.KindVRF {
 		return vrfTable(master.data)
 	}
-	if filters, err := filtersVLANs(master.data); err != nil || filters {
+	if c.captured.Master == nil {
+		return 0, nil
+	}
+	var filtersVLANs uint8
+	if err := readFields(master.data, 0, field{iflaBrVLANFiltering, &filtersVLANs}); err != nil || filtersVLANs != 0 {
 		c.note("its VLANs on the bridge " + master.name)
 	}
 	c.captured.Master.Port, err = parsePort(c.link.portData)
@@ -63,13 +63,6 @@ func (n *Namespace) tableOfVRF(index int) (uint32, error) {
 		return 0, err
 	}
 	return vrfTable(master.data)
-}
-
-// filtersVLANs says whether the bridge filters VLANs at its ports.
-func filtersVLANs(data []byte) (bool, error) {
-	var filters uint8
-	err := readFields(data, 0, field{iflaBrVLANFiltering, &filters})
-	return filters == 1, err
 }
 
 func parsePort(data []byte) (port netstate.Numbers, err error) {

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"hash/maphash"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 )
@@ -20,10 +21,6 @@ func (n *Namespace) SettingsMark(index int) (SettingsMark, error) {
 	if err != nil {
 		return 0, err
 	}
-	var hash maphash.Hash
-	hash.SetSeed(markSeed)
-	for _, part := range [][]byte{l.conf4, l.conf6, nl.Uint32Attr(uint32(l.mtu))} { // The MTU is the default of ipv6/mtu.
-		_, _ = hash.Write(part)
-	}
-	return SettingsMark(hash.Sum64()), nil
+	mtu := nl.Uint32Attr(uint32(l.mtu)) // It is the default of ipv6/mtu.
+	return SettingsMark(maphash.Bytes(markSeed, slices.Concat(l.conf4, l.conf6, mtu))), nil
 }

@@ -20,7 +20,11 @@ func (n *Namespace) WaitForDAD(ifName string, limit time.Duration) error {
 		return err
 	}
 	for deadline := time.Now().Add(limit); ; time.Sleep(dadInterval) {
-		flags, err := n.ipv6Flags(link.index)
+		addresses, err := n.liveAddresses(link.index, []int{unix.AF_INET6})
+		var flags uint32
+		for _, a := range addresses {
+			flags |= a.flags
+		}
 		switch {
 		case err != nil:
 			return err
@@ -32,13 +36,4 @@ func (n *Namespace) WaitForDAD(ifName string, limit time.Duration) error {
 			return fmt.Errorf("%s: its IPv6 addresses are still tentative after %s", ifName, limit)
 		}
 	}
-}
-
-// ipv6Flags returns the flags of all IPv6 addresses of the device, combined.
-func (n *Namespace) ipv6Flags(index int) (flags uint32, err error) {
-	addresses, err := n.liveAddresses(index, []int{unix.AF_INET6})
-	for _, a := range addresses {
-		flags |= a.flags
-	}
-	return flags, err
 }
