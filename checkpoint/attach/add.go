@@ -51,11 +51,22 @@ func (c *call) addInterface() (err error) {
 	}
 	defer unlock()
 
-	add, err := c.open(ctx)
-	if err != nil {
+	add := &addition{call: c}
+	if add.sandbox, err = c.openSandbox(); err != nil {
 		return err
 	}
-	defer add.close()
+	defer add.sandbox.Close()
+	if add.host, err = kernel.OpenHost(); err != nil {
+		return err
+	}
+	defer add.host.Close()
+	if err := add.checkSandbox(); err != nil {
+		return err
+	}
+	if add.parentLock, err = c.lockParents(ctx); err != nil {
+		return err
+	}
+	defer add.parentLock.Release()
 	defer func() {
 		if err != nil {
 			err = cniplugin.Join(err, add.undo.Run())
@@ -83,51 +94,24 @@ type addition struct {
 	undo   cniplugin.Undo
 }
 
-// open opens what an ADD works on.
-func (c *call) open(ctx context.Context) (_ *addition, err error) {
-	add := &addition{call: c}
-	defer func() {
-		if err != nil {
-			add.close()
-		}
-	}()
-	if add.sandbox, err = c.openSandbox(); err != nil {
-		return nil, err
+// checkSandbox refuses the host's own namespace, and a sandbox that has the interface. It reads the checkpoint of an earlier ADD.
+func (a *addition) checkSandbox() error {
+	if a.sandbox.CheckSame(a.host.Identity()) == nil {
+		return cniplugin.Error(types.ErrInvalidNetNS, "CNI_NETNS: %q is the host's own namespace", a.args.Netns)
 	}
-	if add.host, err = kernel.OpenHost(); err != nil {
-		return nil, err
-	}
-	if add.sandbox.CheckSame(add.host.Identity()) == nil {
-		return nil, cniplugin.Error(types.ErrInvalidNetNS, "CNI_NETNS: %q is the host's own namespace", c.args.Netns)
-	}
-	exists, err := add.sandbox.Exists(c.args.IfName)
+	exists, err := a.sandbox.Exists(a.args.IfName)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if exists {
-		return nil, cniplugin.EnvError("CNI_IFNAME", c.args.IfName, "the sandbox has an interface of that name already; DEL takes away what a killed ADD has left")
+		return cniplugin.EnvError("CNI_IFNAME", a.args.IfName, "the sandbox has an interface of that name already; DEL takes away what a killed ADD has left")
 	}
-	earlier, err := c.store.Load(c.args.ContainerID, c.args.IfName)
-	add.repeated = !errors.Is(err, checkpoint.ErrNoCheckpoint)
+	earlier, err := a.store.Load(a.args.ContainerID, a.args.IfName)
+	a.repeated = !errors.Is(err, checkpoint.ErrNoCheckpoint)
 	if err == nil {
-		add.earlier = &earlier
+		a.earlier = &earlier
 	}
-	if add.parentLock, err = c.lockParents(ctx); err != nil {
-		return nil, err
-	}
-	return add, nil
-}
-
-func (a *addition) close() {
-	if a.sandbox != nil {
-		a.sandbox.Close()
-	}
-	if a.host != nil {
-		a.host.Close()
-	}
-	if a.parentLock != nil {
-		a.parentLock.Release()
-	}
+	return nil
 }
 
 func (a *addition) run(ctx context.Context) error {

@@ -209,18 +209,18 @@ func (k *Reconciler) reconcile(ctx context.Context) error {
 	} else {
 		steps = append(steps, plan.Steps()...)
 	}
-	more, failed := k.reconcilePods(marked, node)
-	if steps = append(steps, more...); len(steps) > 0 {
+	podSteps, podErrs := k.reconcilePods(marked, node)
+	if steps = append(steps, podSteps...); len(steps) > 0 {
 		k.OnDone(steps)
 	}
-	return errors.Join(append(errs, failed...)...)
+	return errors.Join(append(errs, podErrs...)...)
 }
 
 // reconcilePods makes these pods' parts right. steps say what was done.
 func (k *Reconciler) reconcilePods(records []checkpoint.Record, node hostaccess.Node) (steps []string, errs []error) {
 	for _, r := range records {
-		done, err := k.reconcilePod(r, node)
-		steps = append(steps, done...)
+		podSteps, err := k.reconcilePod(r, node)
+		steps = append(steps, podSteps...)
 		if err == nil {
 			delete(k.failures, r.Attachment)
 			continue

@@ -66,7 +66,7 @@ func (c *Call) Add(ctx context.Context) (*Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.claims = c.claimsOf(r, leases, store.PoolAddresses())
+	g.claims = claimsOf(r, leases, store.PoolAddresses())
 	g.addAddresses(n.sets, leases, store.PoolAddresses())
 	for _, remark := range store.Remarks() {
 		fmt.Fprintf(c.stderr, "%s: %s\n", PluginName, remark)

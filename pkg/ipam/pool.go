@@ -184,12 +184,10 @@ func poolError(err error) error {
 
 // claimsOf returns what the API has to be told before the ADD ends: which addresses the owner has. It knows of those that
 // the owner has had on this node before. What a pod on another node has is not the owner's here so far.
-func (c *Call) claimsOf(r lease.Request, leases []lease.Lease, addresses []lease.PoolAddress) (claims []pool.ClaimedAddress) {
+func claimsOf(r lease.Request, leases []lease.Lease, addresses []lease.PoolAddress) (claims []pool.ClaimedAddress) {
 	for i, p := range addresses {
 		if l := leases[i]; r.Policy.KeptByAPI() && !l.Claimed && !p.Migrating && l.Owner != (attachment.Owner{}) {
-			a := c.acquisition(r.Pools[i], r)
-			a.Owner = l.Owner
-			claims = append(claims, pool.ClaimedAddress{Acquisition: a, Address: l.Address})
+			claims = append(claims, l.ClaimOf(r.Pools[i]))
 		}
 	}
 	return claims

@@ -21,7 +21,8 @@ var ErrTaken = errors.New("not available")
 // Request is what an attachment asks for.
 type Request struct {
 	Attachment attachment.Key
-	// Owner is for whom the address is kept, if Policy is sticky.
+	// Owner is for whom the address is kept, if Policy is sticky. Its texts, and those of the other owners, are UTF-8: in JSON there is nothing
+	// else, and the index would have another owner than the lease.
 	Owner attachment.Owner
 	// AlternateOwner is another owner whose addresses the attachment may have, nobody for none: the pod by its name, under which an earlier policy
 	// or an operator has kept an address.
@@ -85,7 +86,6 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 	if err := l.freeExpired(); err != nil {
 		return nil, err
 	}
-	r.Owner, r.APIOwner, r.AlternateOwner = storable(r.Owner), storable(r.APIOwner), storable(r.AlternateOwner)
 	held, err := l.heldBy(r.Attachment)
 	if err != nil {
 		return nil, err

@@ -135,38 +135,6 @@ func TestLeasesThatAreWrittenUnusually(t *testing.T) {
 	n.refused(t, "one that can't be read", err, ErrDamaged, `store DIR/pods.db: 10.3.0.2: lease: not usable: number at "/state", where string belongs`)
 }
 
-// A runtime's text may not be UTF-8. That is no reason to lose an address or to keep one.
-func TestTextsThatAreNoUTF8(t *testing.T) {
-	n := newNode(t, "10.3.0.9", sticky)
-	owner := attachment.Owner{Kind: "pod", Namespace: "default", Name: "web\xff\xfe"}
-	add := func(sandbox, want string) {
-		t.Helper()
-		r := n.request(sandbox, "")
-		r.Owner, r.Pod.UID = owner, "\xff"
-		given, err := n.store(t).Allocate(t.Context(), r)
-		if err != nil || given[0].Address != addr(want) {
-			t.Fatalf("%v, %v", given, err)
-		}
-		n.expectVerified(t)
-	}
-	add("c1/eth0", "10.3.0.2")
-	add("c2/eth0", "10.3.0.2")
-	n.del(t, "c1/eth0")
-	n.del(t, "c2/eth0")
-	add("c3/eth0", "10.3.0.2")
-	for _, a := range []string{"10.3.0.2", "10.3.0.9"} {
-		n.later(time.Second)
-		_, err := n.store(t).Reserve(t.Context(), addr(a), owner, time.Hour)
-		must(t, err)
-	}
-	n.del(t, "c3/eth0")
-	add("c4/eth0", "10.3.0.9")
-	n.policy = minute
-	n.takeIn(t, "host-local", Lease{Address: addr("10.3.0.5"), Owner: owner, State: Held, Holders: []Holder{{ContainerID: "c5", IfName: "eth0", Namespace: attachment.Namespace{BootID: n.boot}}}})
-	n.del(t, "c5/eth0")
-	n.expect(t, "after all", "10.3.0.2 reserved c3/eth0 web\ufffd\ufffd", "10.3.0.9 held c4/eth0 web\ufffd\ufffd")
-}
-
 func TestWhose(t *testing.T) {
 	h := func(id string) Holder { return Holder{ContainerID: id, IfName: "eth0"} }
 	for want, l := range map[string]Lease{

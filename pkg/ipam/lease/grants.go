@@ -196,7 +196,6 @@ func (l *leaseTx) freeOffsets(g pool.Grant, layout pool.Layout, limit int) (free
 // Then its lease ends. ErrTaken: somebody else has it, or a pod does; ErrHolderChanged: the node does not have it; ErrNotLeased:
 // there is no store.
 func (s *Store) MarkAddress(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) (pool.Grant, error) {
-	o = storable(o)
 	return result(ctx, s.change, func(l *leaseTx) (pool.Grant, error) {
 		lease, err := l.findAfterExpiry(a)
 		if err != nil {

@@ -65,7 +65,6 @@ func (l *leaseTx) put(lease Lease) error {
 	if err != nil {
 		return err
 	}
-	lease.Owner = storable(lease.Owner)
 	switch _, occupied := l.run(lease.Address); {
 	case !previous.isFree():
 		err = l.unindex(previous)
@@ -221,15 +220,6 @@ func addressKey(a netip.Addr) []byte {
 func addressOf(key []byte) netip.Addr {
 	a, _ := netip.AddrFromSlice(key)
 	return a.Unmap()
-}
-
-// storable returns the owner as it will be read again: a text in JSON is always UTF-8. Otherwise the index
-// would have another owner than the lease.
-func storable(o attachment.Owner) attachment.Owner {
-	for _, text := range []*string{&o.Group, &o.Kind, &o.Namespace, &o.Name, &o.UID} {
-		*text = string([]rune(*text))
-	}
-	return o
 }
 
 // ordinalText is the number, empty for none.

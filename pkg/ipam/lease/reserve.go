@@ -25,7 +25,6 @@ func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owne
 	if owner == (attachment.Owner{}) {
 		return Lease{}, errNobody
 	}
-	owner = storable(owner)
 	return result(ctx, s.update, func(l *leaseTx) (Lease, error) {
 		previous, err := l.reservable(a, owner)
 		if err = cmp.Or(l.checkGiven(a), err); err != nil {
@@ -131,7 +130,6 @@ func (s *Store) ReserveIncoming(ctx context.Context, a netip.Addr, o attachment.
 	if o == (attachment.Owner{}) {
 		return errNobody
 	}
-	o = storable(o)
 	return s.grow(ctx, func(l *leaseTx) error {
 		previous, err := l.reservable(a, o)
 		if err == nil && !previous.isFree() && previous.State != Quarantined {
@@ -178,7 +176,7 @@ func (s *Store) changeOwned(ctx context.Context, a netip.Addr, o attachment.Owne
 		if err != nil {
 			return err
 		}
-		if lease.isFree() || lease.Owner != storable(o) {
+		if lease.isFree() || lease.Owner != o {
 			return errUnchanged
 		}
 		return change(l, lease)
