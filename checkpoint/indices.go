@@ -118,28 +118,25 @@ type Renewal struct {
 	Parents []netstate.Device
 }
 
-// maxEntries bounds the file, which every Load may have to read: so many files are in its steps. Checkpoints that are saved need no steps.
-const maxEntries = 10_000
+// maxSteps bounds the file, which every Load may have to read. A checkpoint that would need an earlier step has old indices.
+const maxSteps = 100
 
-// RenewIndices writes the new indices of the parents of all these records into one file. On an error it has not written those of all, and
+// RenewIndices writes the new indices of the parents of these records into one file. On an error it has not written those of all, and
 // the caller saves each record.
 func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 	step := indexStep{Indices: map[int]int{0: 0}, Files: map[uint64]int64{}} // An index that was not known is none that others have.
+	var errs []error
 	for _, n := range renewals {
-		if err := s.addRenewal(step, n); err != nil {
-			return err
-		}
+		errs = append(errs, s.addRenewal(step, n))
 	}
-	return s.WithNodeLock(ctx, restoringLock, func() error {
-		steps, err := s.neededSteps(len(step.Files))
-		if err == nil {
-			err = statefile.Save(s.IndicesPath(), indexSteps{append(steps, step)})
-		}
-		if err != nil {
-			return fmt.Errorf("save the parents' indices: %w", err)
-		}
-		return nil
+	if len(step.Files) == 0 {
+		return errors.Join(errs...)
+	}
+	err := s.WithNodeLock(ctx, restoringLock, func() error {
+		steps := append(slices.Clip(s.indexSteps().Steps), step)
+		return statefile.Save(s.IndicesPath(), indexSteps{steps[max(0, len(steps)-maxSteps):]})
 	})
+	return errors.Join(append(errs, err)...)
 }
 
 // addRenewal adds the record to the step, if nobody has saved it since it was read.
@@ -161,26 +158,4 @@ func (s *Store) addRenewal(step indexStep, n Renewal) error {
 	inode, written := fileID(info)
 	step.Files[inode] = written
 	return nil
-}
-
-// neededSteps returns the steps of the file. If it has no room for so many more checkpoints, these are only those that a checkpoint needs.
-func (s *Store) neededSteps(added int) ([]indexStep, error) {
-	count := func(steps []indexStep) (n int) {
-		for _, step := range steps {
-			n += len(step.Files)
-		}
-		return n
-	}
-	steps := slices.Clip(s.indexSteps().Steps)
-	if count(steps)+added <= maxEntries {
-		return steps, nil
-	}
-	records, _, err := s.List()
-	steps = slices.DeleteFunc(slices.Clone(steps), func(step indexStep) bool {
-		return !slices.ContainsFunc(records, func(r Record) bool { return step.changes(fileID(r.file)) })
-	})
-	if err == nil && count(steps)+added > maxEntries {
-		err = errors.New("too many steps")
-	}
-	return steps, err
 }

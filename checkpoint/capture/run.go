@@ -10,7 +10,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
-	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -127,10 +126,9 @@ func (r *captureRun) firstPass(ctx context.Context) error {
 	}
 	defer r.inspector.close()
 	if !r.Select.MatchesAll() {
-		naming := restore.PlanNames(r.inspector.hostDevices, r.inspector.records.records, r.inspector.records.unreadable)
 		var candidates []selection.Candidate
 		for _, a := range r.actions {
-			candidates = append(candidates, a.candidate(naming))
+			candidates = append(candidates, a.candidate())
 		}
 		chosen, err := r.Select.Choose(candidates)
 		if err != nil {
@@ -143,11 +141,11 @@ func (r *captureRun) firstPass(ctx context.Context) error {
 }
 
 // candidate has the parents that the interface is on, and those that its checkpoint has.
-func (a InterfaceAction) candidate(naming *restore.ParentPlan) selection.Candidate {
+func (a InterfaceAction) candidate() selection.Candidate {
 	t := a.Candidate()
 	t.Parents, t.Unknown = netstate.ChainNames(a.parents), a.torn != nil
 	if a.recorded != nil {
-		t.Parents = append(t.Parents, naming.Names(a.recorded.Interface)...)
+		t.Parents = append(t.Parents, netstate.ChainNames(a.recorded.Interface.Parents)...)
 	}
 	if t.Unknown && t.Network == checkpoint.NetworkUnknown {
 		t.Network = ""

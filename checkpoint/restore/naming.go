@@ -12,9 +12,9 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-// Names returns the names of all devices that the recorded interface is stacked on, members of bonds included: those
+// names returns the names of all devices that the recorded interface is stacked on, members of bonds included: those
 // that the devices have now, and those that they had. A former name that another device has now means that one.
-func (p *ParentPlan) Names(i netstate.Interface) []string {
+func (p *ParentPlan) names(i netstate.Interface) []string {
 	oldNames := netstate.ChainNames(i.Parents)
 	if len(i.Parents) == 0 || i.ParentsInSandbox {
 		return oldNames
@@ -28,8 +28,8 @@ func (p *ParentPlan) Names(i netstate.Interface) []string {
 	return names
 }
 
-// PlanNames returns a plan for Names. It looks for the hardware of the records and of what is left of the unreadable ones among the devices.
-func PlanNames(devices netstate.Devices, records []checkpoint.Record, unreadable []checkpoint.Unreadable) *ParentPlan {
+// planNames returns a plan for names. It looks for the hardware of the records and of what is left of the unreadable ones among the devices.
+func planNames(devices netstate.Devices, records []checkpoint.Record, unreadable []checkpoint.Unreadable) *ParentPlan {
 	usable := slices.Clone(records)
 	for _, u := range unreadable {
 		usable = append(usable, u.Partial)
@@ -53,12 +53,12 @@ func Candidates(records []checkpoint.Record, unreadable []checkpoint.Unreadable,
 	if err != nil {
 		return nil, err
 	}
-	plan := PlanNames(devices, records, unreadable)
+	plan := planNames(devices, records, unreadable)
 	for i := range records {
-		things[i].Parents = plan.Names(records[i].Interface)
+		things[i].Parents = plan.names(records[i].Interface)
 	}
 	for i := range unreadable {
-		things[len(records)+i].Parents = plan.Names(unreadable[i].Partial.Interface)
+		things[len(records)+i].Parents = plan.names(unreadable[i].Partial.Interface)
 	}
 	return things, nil
 }

@@ -34,7 +34,7 @@ func TestNaming(t *testing.T) {
 	}
 	for name, test := range tests {
 		records := []checkpoint.Record{recordOn(nic("eth0", 0)), recordOn(nic("eth1", 1)), recordOn(test.parents...)}
-		got := PlanNames(test.there, records, nil).Names(recordOn(test.parents...).Interface)
+		got := planNames(test.there, records, nil).names(recordOn(test.parents...).Interface)
 		slices.Sort(got)
 		if diff := gocmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
