@@ -13,5 +13,5 @@
 // [Match] says which record is of which device of a sandbox. Store.Effective says what of a record's
 // interface there still has to be. The packages below use these: attach writes and forgets records
 // for the plugins, capture writes those of what runs without one, restore rebuilds by them,
-// and reclaim drops those of sandboxes that are gone.
+// and gc drops those of sandboxes that are gone.
 package checkpoint

@@ -3,7 +3,7 @@
 //
 // [Gather] gathers all of it at one moment, as plain data: a [Snapshot]. [Judge] is a pure function from a Snapshot to
 // a [NodeReport]. A [Finding] is about one thing, and has its evidence in words and in fields. Nothing is changed.
-// Package reclaim frees what a finding has proven dead.
+// Package gc frees what a finding has proven dead.
 //
 // Somebody is known by container ID and interface name, by the identity of a network namespace, and by the
 // fields of an owner. The names of pods are shown, and decide nothing.

@@ -9,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/change"
-	"github.com/relink-cni/relink/checkpoint/reclaim"
+	"github.com/relink-cni/relink/checkpoint/gc"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -21,7 +21,7 @@ func TestLikeThingsAreFewLines(t *testing.T) {
 	const n = 250
 	var checked restore.Report
 	var audited audit.NodeReport
-	var collected reclaim.GCReport
+	var collected gc.GCReport
 	for i := range n {
 		key, pod := attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
 		o := restore.Outcome{Outcome: change.Outcome{Attachment: key, Pod: pod, State: restore.SandboxGone, Reason: fmt.Sprintf("the sandbox is gone: /run/netns/%d", i)}}
@@ -34,7 +34,7 @@ func TestLikeThingsAreFewLines(t *testing.T) {
 			Subject:  audit.Subject{Checkpoint: &checkpoint.Record{}},
 		}
 		audited.Findings = append(audited.Findings, f)
-		collected.Outcomes = append(collected.Outcomes, reclaim.GCOutcome{Finding: f, State: reclaim.Freed})
+		collected.Outcomes = append(collected.Outcomes, gc.GCOutcome{Finding: f, State: gc.Freed})
 	}
 	for verb, test := range map[string]struct {
 		write func(*screen)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/change"
-	"github.com/relink-cni/relink/checkpoint/reclaim"
+	"github.com/relink-cni/relink/checkpoint/gc"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/printable"
 )
@@ -19,7 +19,7 @@ import (
 func newGC() *cobra.Command {
 	var cacheDir string
 	var leases leaseDir
-	var opts reclaim.Options
+	var opts gc.Options
 	var confirmed bool
 	var sorts [3]bool
 	cmd := &cobra.Command{
@@ -51,7 +51,7 @@ the answer was no; 2: usage or environment.`,
 			}
 			for sort, chosen := range sorts {
 				if chosen {
-					opts.Sorts = append(opts.Sorts, reclaim.Sort(sort))
+					opts.Sorts = append(opts.Sorts, gc.Sort(sort))
 				}
 			}
 			return runGC(cmd, opts, confirmed || !opts.Now)
@@ -59,9 +59,9 @@ the answer was no; 2: usage or environment.`,
 	}
 	addSelection(cmd, &opts.Select, &opts.Store)
 	flags := cmd.Flags()
-	flags.BoolVar(&sorts[reclaim.Leases], "leases", false, "only addresses")
-	flags.BoolVar(&sorts[reclaim.Checkpoints], "checkpoints", false, "only checkpoints")
-	flags.BoolVar(&sorts[reclaim.Interfaces], "interfaces", false, "only what host access of pods that are gone has left in the host")
+	flags.BoolVar(&sorts[gc.Leases], "leases", false, "only addresses")
+	flags.BoolVar(&sorts[gc.Checkpoints], "checkpoints", false, "only checkpoints")
+	flags.BoolVar(&sorts[gc.Interfaces], "interfaces", false, "only what host access of pods that are gone has left in the host")
 	flags.BoolVar(&opts.Now, "now", false, "do not wait for a second pass")
 	addConfirmation(cmd, &opts, &confirmed)
 	addOnlyDataDir(flags, &leases)
@@ -70,7 +70,7 @@ the answer was no; 2: usage or environment.`,
 }
 
 func newForget() *cobra.Command {
-	opts := reclaim.Options{Forget: true}
+	opts := gc.Options{Forget: true}
 	var confirmed bool
 	cmd := &cobra.Command{
 		Use:   "forget " + nameUsage + " [--force] [--yes]",
@@ -102,18 +102,18 @@ environment.`,
 }
 
 // addConfirmation adds the flags of a verb that asks before it frees anything.
-func addConfirmation(cmd *cobra.Command, opts *reclaim.Options, confirmed *bool) {
+func addConfirmation(cmd *cobra.Command, opts *gc.Options, confirmed *bool) {
 	cmd.Flags().BoolVar(confirmed, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "print what would be freed and what is kept, and why; free nothing")
 	addOutput(cmd)
 }
 
 // runGC makes one pass, and asks first unless that is confirmed.
-func runGC(cmd *cobra.Command, opts reclaim.Options, confirmed bool) error {
+func runGC(cmd *cobra.Command, opts gc.Options, confirmed bool) error {
 	s := screenOf(cmd)
 	if !confirmed {
-		opts.Confirm = func(report reclaim.GCReport) error {
-			n := report.Count(reclaim.ToFree)
+		opts.Confirm = func(report gc.GCReport) error {
+			n := report.Count(gc.ToFree)
 			if n == 0 {
 				return nil
 			}
@@ -121,7 +121,7 @@ func runGC(cmd *cobra.Command, opts reclaim.Options, confirmed bool) error {
 			return s.confirm(cmd, "freed", func(s *screen) { gcLines(report, s) }, question, "y", "Y", "yes", "Yes", "YES")
 		}
 	}
-	report, err := reclaim.Run(cmd.Context(), opts)
+	report, err := gc.Run(cmd.Context(), opts)
 	if err != nil {
 		return err
 	}
@@ -130,13 +130,13 @@ func runGC(cmd *cobra.Command, opts reclaim.Options, confirmed bool) error {
 	return s.present(report, complete, func() { gcLines(report, s) })
 }
 
-func gcLines(report reclaim.GCReport, s *screen) {
+func gcLines(report gc.GCReport, s *screen) {
 	shown := slices.Clone(report.Outcomes)
 	if s.quiet {
-		shown = slices.DeleteFunc(shown, func(o reclaim.GCOutcome) bool { return !o.Common().IsWrong() })
+		shown = slices.DeleteFunc(shown, func(o gc.GCOutcome) bool { return !o.Common().IsWrong() })
 	}
-	slices.SortStableFunc(shown, func(a, b reclaim.GCOutcome) int {
-		return slices.Index(reclaim.States, a.State) - slices.Index(reclaim.States, b.State)
+	slices.SortStableFunc(shown, func(a, b gc.GCOutcome) int {
+		return slices.Index(gc.States, a.State) - slices.Index(gc.States, b.State)
 	})
 	var lines []reportLine
 	for _, o := range shown {
@@ -155,7 +155,7 @@ func gcLines(report reclaim.GCReport, s *screen) {
 }
 
 // gcHead says what becomes of the thing.
-func gcHead(o reclaim.GCOutcome) string {
+func gcHead(o gc.GCOutcome) string {
 	head := string(o.State)
 	if !o.Until.IsZero() {
 		head += " until " + o.Until.Local().Format(time.TimeOnly)
@@ -167,13 +167,13 @@ func gcHead(o reclaim.GCOutcome) string {
 }
 
 // gcReason says what follows from the evidence.
-func gcReason(o reclaim.GCOutcome) (reason string) {
+func gcReason(o gc.GCOutcome) (reason string) {
 	if next := o.Reason; next != "" {
 		reason = ". " + strings.ToUpper(next[:1]) + next[1:]
 	}
 	switch {
 	case o.AddressState == "":
-	case o.State == reclaim.ToFree:
+	case o.State == gc.ToFree:
 		reason += ". Then it is " + nextState(o)
 	default:
 		reason += ". Now it is " + nextState(o)
@@ -182,7 +182,7 @@ func gcReason(o reclaim.GCOutcome) (reason string) {
 }
 
 // nextState says what the address is then.
-func nextState(o reclaim.GCOutcome) string {
+func nextState(o gc.GCOutcome) string {
 	switch o.AddressState {
 	case lease.Held:
 		return "held by another sandbox of its owner"
@@ -195,15 +195,15 @@ func nextState(o reclaim.GCOutcome) string {
 }
 
 // gcSummary counts the things by state.
-func gcSummary(report reclaim.GCReport) string {
-	parts := countStates(reclaim.States, report.Count)
+func gcSummary(report gc.GCReport) string {
+	parts := countStates(gc.States, report.Count)
 	if n := len(report.Host); n > 0 {
 		parts = append(parts, printable.Count(n, "difference")+" in the host")
 	}
 	return cmp.Or(strings.Join(parts, ", "), "nothing to free")
 }
 
-func logGC(report reclaim.GCReport) {
+func logGC(report gc.GCReport) {
 	var failures []string
 	for _, o := range report.Outcomes {
 		if o.Common().IsWrong() {

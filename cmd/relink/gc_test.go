@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
-	"github.com/relink-cni/relink/checkpoint/reclaim"
+	"github.com/relink-cni/relink/checkpoint/gc"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -98,7 +98,7 @@ func cmdSeenEarlier(ts *testscript.TestScript, neg bool, args []string) {
 	path := filepath.Join(ts.Getenv("RELINK_CHECKPOINT_DIR"), ".agent", "gc.json")
 	b, err := os.ReadFile(path)
 	ts.Check(err)
-	var seen reclaim.Sightings
+	var seen gc.Sightings
 	ts.Check(json.Unmarshal(b, &seen))
 	for i := range seen.List {
 		seen.List[i].FirstSeen -= by

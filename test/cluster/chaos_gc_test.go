@@ -14,7 +14,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
-	"github.com/relink-cni/relink/checkpoint/reclaim"
+	"github.com/relink-cni/relink/checkpoint/gc"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/test/fresh"
@@ -46,9 +46,9 @@ func (c *chaos) passes(r *rand.Rand) {
 }
 
 // pass makes a pass, and compares what it has freed with the truth.
-func (c *chaos) pass(grace time.Duration, dry bool) reclaim.GCReport {
+func (c *chaos) pass(grace time.Duration, dry bool) gc.GCReport {
 	began := time.Now()
-	report, err := reclaim.Run(c.t.Context(), reclaim.Options{Sources: c.sources(), Grace: grace, DryRun: dry})
+	report, err := gc.Run(c.t.Context(), gc.Options{Sources: c.sources(), Grace: grace, DryRun: dry})
 	if errors.Is(err, flock.ErrBusy) {
 		return report // The other one goes on for long: somebody does not answer it.
 	}
@@ -64,7 +64,7 @@ func (c *chaos) pass(grace time.Duration, dry bool) reclaim.GCReport {
 		switch o.State {
 		case change.Failed:
 			c.t.Errorf("%+v", o)
-		case reclaim.Freed, reclaim.ToFree:
+		case gc.Freed, gc.ToFree:
 			c.freed(o, began, grace)
 		}
 	}
@@ -73,7 +73,7 @@ func (c *chaos) pass(grace time.Duration, dry bool) reclaim.GCReport {
 }
 
 // freed judges what a pass has freed, or would.
-func (c *chaos) freed(o reclaim.GCOutcome, began time.Time, grace time.Duration) {
+func (c *chaos) freed(o gc.GCOutcome, began time.Time, grace time.Duration) {
 	what, wrong := "checkpoints freed", error(nil)
 	switch s := o.Subject; {
 	case s.Holder != nil:
@@ -86,7 +86,7 @@ func (c *chaos) freed(o reclaim.GCOutcome, began time.Time, grace time.Duration)
 	if wrong != nil {
 		c.t.Errorf("%s: %v: %+v", o.State, wrong, o)
 	}
-	if o.State == reclaim.Freed {
+	if o.State == gc.Freed {
 		c.count(what)
 	}
 }
@@ -161,7 +161,7 @@ func (c *chaos) loseSome(r *rand.Rand) {
 }
 
 // nothingIsLeft looks for what relink, its plugins or the last pass have left.
-func (c *chaos) nothingIsLeft(last reclaim.GCReport) {
+func (c *chaos) nothingIsLeft(last gc.GCReport) {
 	if len(last.Outcomes) > 0 {
 		c.t.Errorf("left: %+v", last.Outcomes)
 	}
@@ -174,7 +174,7 @@ func (c *chaos) nothingIsLeft(last reclaim.GCReport) {
 	if err != nil || len(records)+len(unreadable) > 0 {
 		c.t.Errorf("checkpoints that are left: %+v, %v, %v", records, unreadable, err)
 	}
-	var seen reclaim.Sightings
+	var seen gc.Sightings
 	b, err := os.ReadFile(filepath.Join(c.store.Dir(), ".agent", "gc.json"))
 	if err == nil {
 		err = json.Unmarshal(b, &seen)

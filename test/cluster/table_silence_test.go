@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint/change"
-	"github.com/relink-cni/relink/checkpoint/reclaim"
+	"github.com/relink-cni/relink/checkpoint/gc"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -166,14 +166,14 @@ func lastMoment(t *testing.T, s *rowState) {
 		_, _ = w.Write(answer.Body.Bytes())
 	}))
 	type result struct {
-		reclaim.GCReport
+		gc.GCReport
 		err error
 	}
 	done := make(chan result, 1)
 	options := s.options(t)
 	options.Grace = 1
 	go func() {
-		r, err := reclaim.Run(context.Background(), options)
+		r, err := gc.Run(context.Background(), options)
 		done <- result{r, err}
 	}()
 	select {
@@ -254,11 +254,11 @@ func manyAndOneError(t *testing.T, s *rowState) {
 		}
 		s.proxy.to.ServeHTTP(w, r)
 	}))
-	expect := func(when string, freed, waiting, kept, left int) reclaim.GCReport {
+	expect := func(when string, freed, waiting, kept, left int) gc.GCReport {
 		t.Helper()
 		r, err := s.run(t, 1)
-		if err != nil || r.Count(reclaim.Freed) != freed || r.Count(reclaim.Waiting) != waiting || r.Count(change.Kept) != kept || len(r.Outcomes) != freed+waiting+kept {
-			t.Errorf("%s: %d freed, %d wait, %d kept of %d, %v", when, r.Count(reclaim.Freed), r.Count(reclaim.Waiting), r.Count(change.Kept), len(r.Outcomes), err)
+		if err != nil || r.Count(gc.Freed) != freed || r.Count(gc.Waiting) != waiting || r.Count(change.Kept) != kept || len(r.Outcomes) != freed+waiting+kept {
+			t.Errorf("%s: %d freed, %d wait, %d kept of %d, %v", when, r.Count(gc.Freed), r.Count(gc.Waiting), r.Count(change.Kept), len(r.Outcomes), err)
 		}
 		all, err := store.List(t.Context())
 		if err != nil || len(all) != left {

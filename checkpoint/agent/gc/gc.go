@@ -12,7 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/control"
-	"github.com/relink-cni/relink/checkpoint/reclaim"
+	"github.com/relink-cni/relink/checkpoint/gc"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -22,7 +22,7 @@ type Options struct {
 	Sources func() (audit.Sources, error)
 	// FirstDelay is the time before the first audit, Interval that between two.
 	FirstDelay, Interval time.Duration
-	// Grace is the time between two audits that prove something dead, 0 for reclaim.DefaultGrace.
+	// Grace is the time between two audits that prove something dead, 0 for gc.DefaultGrace.
 	Grace time.Duration
 	// OnlyAudit frees nothing.
 	OnlyAudit bool
@@ -77,7 +77,7 @@ func (k *Auditor) Counts() (freed, failed uint64) {
 }
 
 // freedSorts are all but the host's part of host access, which the agent's Reconciler keeps right at each change.
-var freedSorts = []reclaim.Sort{reclaim.Leases, reclaim.Checkpoints}
+var freedSorts = []gc.Sort{gc.Leases, gc.Checkpoints}
 
 // runOnce makes one audit, and frees.
 func (k *Auditor) runOnce(ctx context.Context) {
@@ -85,9 +85,9 @@ func (k *Auditor) runOnce(ctx context.Context) {
 	defer cancel()
 	began := time.Now()
 	sources, err := k.Sources()
-	var report reclaim.GCReport
+	var report gc.GCReport
 	if err == nil {
-		report, err = reclaim.Run(bounded, reclaim.Options{Sources: sources, Grace: k.Grace, DryRun: k.OnlyAudit, Sorts: freedSorts})
+		report, err = gc.Run(bounded, gc.Options{Sources: sources, Grace: k.Grace, DryRun: k.OnlyAudit, Sorts: freedSorts})
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("the audit did not end within %s", auditTimeout)
@@ -100,10 +100,10 @@ func (k *Auditor) runOnce(ctx context.Context) {
 }
 
 // summary returns what is told of an audit.
-func summary(report reclaim.GCReport, err error, began time.Time) control.Audit {
+func summary(report gc.GCReport, err error, began time.Time) control.Audit {
 	a := control.Audit{
 		Time: began.UTC().Truncate(time.Millisecond), Took: time.Since(began), Findings: map[string]int{}, Errors: report.Audit.Errors,
-		Freed: report.Count(reclaim.Freed), Waiting: report.Count(reclaim.Waiting), Failed: report.Count(change.Failed),
+		Freed: report.Count(gc.Freed), Waiting: report.Count(gc.Waiting), Failed: report.Count(change.Failed),
 		Problem: strings.Join(report.Problems, "; "),
 	}
 	for _, kind := range audit.Kinds {
@@ -144,14 +144,14 @@ func (k *Auditor) recordAudit(a control.Audit) {
 }
 
 // logFreed logs each thing that was freed, and each failure.
-func (k *Auditor) logFreed(report reclaim.GCReport) {
+func (k *Auditor) logFreed(report gc.GCReport) {
 	for _, o := range report.Outcomes {
 		args := []any{"attachment", o.Attachment.String(), "pod", o.Pod.String(), "owner", o.Owner.String(), "why", strings.Join(o.Evidence, "; ")}
 		if o.Address.IsValid() {
 			args = append([]any{"address", o.Address.String()}, args...)
 		}
 		switch o.State {
-		case reclaim.Freed:
+		case gc.Freed:
 			k.Log.Info("freed: it is proven dead", args...)
 		case change.Failed:
 			k.Log.Warn("what is proven dead could not be freed", append(args, "error", o.Reason)...)

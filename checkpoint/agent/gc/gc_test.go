@@ -15,7 +15,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/audit"
-	"github.com/relink-cni/relink/checkpoint/reclaim"
+	"github.com/relink-cni/relink/checkpoint/gc"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/owner"
@@ -145,7 +145,7 @@ func TestWhatIsWrongIsSaidOnce(t *testing.T) {
 
 // The first error is named, with the pod and the evidence.
 func TestTheFirstErrorIsNamed(t *testing.T) {
-	var report reclaim.GCReport
+	var report gc.GCReport
 	report.Audit = audit.NodeReport{Errors: 2, Counts: map[audit.Kind]int{audit.LostInterface: 2}}
 	for i := range 2 {
 		report.Audit.Findings = append(report.Audit.Findings, audit.Finding{

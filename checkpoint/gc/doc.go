@@ -1,4 +1,4 @@
-// Package reclaim frees what an audit has proven dead: the address of a sandbox that is gone, the reservation of an
+// Package gc frees what an audit has proven dead: the address of a sandbox that is gone, the reservation of an
 // owner that is gone, and the checkpoint of a sandbox that is gone.
 //
 // [Decide] is a pure function from an audit's report and earlier sightings to [GCOutcome]s, each with its reason. What is
@@ -9,4 +9,4 @@
 // a holder by container ID, interface, time and namespace; a reservation by all of its fields; a checkpoint under the
 // lock of its sandbox. Owners are asked for once more right before. A failure ends nothing else, and is reported. Who
 // cannot be asked proves nothing: what depends on that is kept.
-package reclaim
+package gc

@@ -1,4 +1,4 @@
-package reclaim
+package gc
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package reclaim
+package gc
 
 import (
 	"fmt"
@@ -8,12 +8,12 @@ import (
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
-	ipamreclaim "github.com/relink-cni/relink/pkg/ipam/reclaim"
+	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // DefaultGrace is the time between two sightings.
-const DefaultGrace = ipamreclaim.LongestADD
+const DefaultGrace = reclaim.LongestADD
 
 // Moment is when a pass decides.
 type Moment struct {
