@@ -26,8 +26,6 @@ type Sources struct {
 	Leases    []*lease.Store
 	LeaseDirs []string
 	Problems  []string
-	// ConfDirs are where OpenLeases reads configurations, DefaultConfDirs for nil.
-	ConfDirs []string
 	// Runtime and Judge are nil if there is nobody to ask. Then UnaskedReason says why.
 	Runtime       sandbox.Runtime
 	Judge         owner.Judge
@@ -40,13 +38,8 @@ type Sources struct {
 	ByCache bool
 	// AllProcesses says that the caller sees all processes of the node (sandbox.SeesAllProcesses).
 	AllProcesses bool
-	// FirstOwners are owners that are asked for in any case. Of the others a look asks for MaxOwners at most, DefaultMaxOwners
-	// for 0. Later looks ask for the rest.
+	// FirstOwners are owners that are asked for in any case. Of the others a look asks for MaxOwners at most. Later looks ask for the rest.
 	FirstOwners []attachment.Owner
-	MaxOwners   int
-	// ProofTimeout bounds each of the two searches for what keeps namespaces, DefaultProofTimeout for 0. What is not proven by then
-	// is unknown.
-	ProofTimeout time.Duration
 }
 
 // Asker knows the owner of a pod: an owner.Asker.
@@ -54,8 +47,8 @@ type Asker interface {
 	Ask(ctx context.Context, q owner.Question) (owner.Answer, error)
 }
 
-// DefaultMaxOwners bounds what one look costs the Kubernetes API.
-const DefaultMaxOwners = 1000
+// MaxOwners bounds what one look costs the Kubernetes API. Tests replace it.
+var MaxOwners = 1000
 
 // Run looks at the node and judges what it sees. A second look follows if a pod seems to have an address without a
 // lease, or two pods one address: an ADD or a DEL can have come between two parts of the first look. The error says that

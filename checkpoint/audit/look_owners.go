@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +24,7 @@ func (w *Snapshot) judgeOwners(ctx context.Context, sources Sources) {
 	if sources.Judge == nil {
 		return
 	}
-	asked := w.ownersToAsk(sources.FirstOwners, cmp.Or(sources.MaxOwners, DefaultMaxOwners))
+	asked := w.ownersToAsk(sources.FirstOwners, MaxOwners)
 	if len(asked) == 0 {
 		return
 	}

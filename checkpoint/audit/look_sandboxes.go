@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +20,8 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-// DefaultProofTimeout bounds a search for what keeps namespaces.
-const DefaultProofTimeout = 30 * time.Second
+// ProofTimeout bounds each of the two searches for what keeps namespaces. What is not proven by then is unknown. Tests replace it.
+var ProofTimeout = 30 * time.Second
 
 // readSandboxes finds out which sandboxes are there.
 func (w *Snapshot) readSandboxes(ctx context.Context, sources Sources) error {
@@ -44,7 +43,7 @@ func (w *Snapshot) readSandboxes(ctx context.Context, sources Sources) error {
 
 // proveGone proves that recorded namespaces are gone. On a node with many processes there may be no time for it.
 func (w *Snapshot) proveGone(ctx context.Context, sources Sources) {
-	bounded, cancel := context.WithTimeout(ctx, cmp.Or(sources.ProofTimeout, DefaultProofTimeout))
+	bounded, cancel := context.WithTimeout(ctx, ProofTimeout)
 	defer cancel()
 	w.Sandboxes.Proofs = sandbox.Prove(bounded, sources.AllProcesses, w.missingNamespaces()...)
 	late := 0
@@ -55,7 +54,7 @@ func (w *Snapshot) proveGone(ctx context.Context, sources Sources) {
 	}
 	if late > 0 {
 		w.Problems = append(w.Problems, fmt.Sprintf("it was not found out within %[2]s whether the sandboxes in %[1]d network namespaces are gone: what they have is kept",
-			late, cmp.Or(sources.ProofTimeout, DefaultProofTimeout)))
+			late, ProofTimeout))
 	}
 }
 
@@ -235,7 +234,7 @@ func (w *Snapshot) missingNamespaces() []attachment.Namespace {
 
 // judgeUnrecorded judges the holders whose namespace was not recorded, or only by an import.
 func (w *Snapshot) judgeUnrecorded(ctx context.Context, sources Sources) {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(sources.ProofTimeout, DefaultProofTimeout))
+	ctx, cancel := context.WithTimeout(ctx, ProofTimeout)
 	defer cancel()
 	w.Sandboxes.Judged = map[*lease.Holder]sandbox.Judgement{}
 	var node *reclaim.Node

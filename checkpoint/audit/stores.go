@@ -13,8 +13,8 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
-// DefaultConfDirs are where runtimes and Multus keep the configurations of a node's networks.
-var DefaultConfDirs = []string{"/etc/cni/net.d", "/etc/cni/multus/net.d", "/var/lib/rancher/k3s/agent/etc/cni/net.d"}
+// ConfDirs are where runtimes and Multus keep the configurations of a node's networks. Tests replace it.
+var ConfDirs = []string{"/etc/cni/net.d", "/etc/cni/multus/net.d", "/var/lib/rancher/k3s/agent/etc/cni/net.d"}
 
 // OpenLeases opens the stores in the directory only. If that is empty, it opens those in the default directory, and in each
 // that "ipam.dataDir" names in a configuration of this node or in a checkpoint. A directory that does not exist has no stores:
@@ -103,11 +103,7 @@ func (s *Sources) configuredDirs(records []checkpoint.Record) (dirs []string) {
 			dirs = append(dirs, c.leaseDirs()...)
 		}
 	}
-	confDirs := s.ConfDirs
-	if confDirs == nil {
-		confDirs = DefaultConfDirs
-	}
-	for _, dir := range confDirs {
+	for _, dir := range ConfDirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			s.Problems = append(s.Problems, fmt.Sprintf("whether a configuration has ipam.dataDir is not known: %v", err))

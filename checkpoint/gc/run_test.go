@@ -346,7 +346,7 @@ func TestTooManyOwners(t *testing.T) {
 		n.standing[web(i)] = owner.Gone
 	}
 	o := n.options()
-	o.MaxOwners = 10
+	replace(t, &audit.MaxOwners, 10)
 	if r := n.pass(t, o); r.Count(Waiting) != 10 || r.OwnersUnasked != 20 {
 		t.Errorf("%d wait, %d left", r.Count(Waiting), r.OwnersUnasked)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
@@ -52,6 +53,13 @@ func manyStores(t *testing.T) (n *node, dirs [3]string, confDir string) {
 	return n, dirs, confDir
 }
 
+// replace replaces a variable until the end of the test.
+func replace[T any](t *testing.T, variable *T, value T) {
+	before := *variable
+	*variable = value
+	t.Cleanup(func() { *variable = before })
+}
+
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -63,7 +71,8 @@ func write(t *testing.T, path, text string) {
 func (n *node) passOf(t *testing.T, only, confDir string) GCReport {
 	t.Helper()
 	o := n.options()
-	o.Leases, o.ConfDirs = nil, []string{confDir}
+	o.Leases = nil
+	replace(t, &audit.ConfDirs, []string{confDir})
 	if err := o.OpenLeases(only); err != nil {
 		t.Fatal(err)
 	}
