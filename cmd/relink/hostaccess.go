@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,11 +121,7 @@ func hostAccessTable(report hostends.AccessReport, s *screen) {
 		} else if s.quiet {
 			continue
 		}
-		var addresses []string
-		for _, a := range p.Access.Addresses {
-			addresses = append(addresses, a.String())
-		}
-		t.row(p.Pod.String(), p.Attachment.IfName, p.Access.Name, p.Access.HostName, strings.Join(addresses, ","), settingsOf(p.Access.Options), state)
+		t.row(p.Pod.String(), p.Attachment.IfName, p.Access.Name, p.Access.HostName, strings.Join(texts(p.Access.Addresses, netip.Addr.String), ","), settingsOf(p.Access.Options), state)
 	}
 	t.write(s)
 }
@@ -136,12 +133,8 @@ func settingsOf(o hostaccess.Options) string {
 		key      string
 		prefixes []netip.Prefix
 	}{{"services", o.Services}, {"extra", o.Extra}} {
-		var texts []string
-		for _, p := range list.prefixes {
-			texts = append(texts, p.String())
-		}
-		if len(texts) > 0 {
-			settings = append(settings, list.key+"="+strings.Join(texts, ","))
+		if len(list.prefixes) > 0 {
+			settings = append(settings, list.key+"="+strings.Join(texts(list.prefixes, netip.Prefix.String), ","))
 		}
 	}
 	if o.PreserveSource {
@@ -150,10 +143,7 @@ func settingsOf(o hostaccess.Options) string {
 	if o.Masquerade {
 		settings = append(settings, "masquerade")
 	}
-	if len(settings) == 0 {
-		return "-"
-	}
-	return strings.Join(settings, " ")
+	return cmp.Or(strings.Join(settings, " "), "-")
 }
 
 // accessChange is add or remove.

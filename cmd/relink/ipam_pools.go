@@ -156,13 +156,11 @@ var completePools = completion(func(cmd *cobra.Command) []pool.Pool {
 
 // nodesOf says how many addresses of the block each node has.
 func nodesOf(b pool.Block) string {
-	var texts []string
-	for _, h := range b.Spec.Holders {
+	return strings.Join(texts(b.Spec.Holders, func(h pool.Holder) string {
 		text := fmt.Sprintf("%s: %d", h.Node, strings.Count(b.Spec.Addresses, h.ID))
 		if h.Fenced != "" {
 			text += " (declared dead)"
 		}
-		texts = append(texts, text)
-	}
-	return strings.Join(texts, ", ")
+		return text
+	}), ", ")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -108,29 +109,19 @@ func restoredOutcomes(opts restore.Options, report restore.Report) outcomes {
 	restored := outcomes{report: report, complete: report.Complete(), dryRun: opts.DryRun, notes: report.Notes, steps: report.Parents,
 		problems: report.Problems, summary: summary(report, opts.Store.Dir()), header: "POD | SANDBOX:wide | INTERFACE:1 | PARENT:2 | ADDRESS:3 | MAC:4"}
 	for _, a := range report.Outcomes {
+		// The steps of the parents are printed above the table already, because they concern every row alike.
 		o := outcome{
-			line: outcomeLine(a, ""), state: string(a.State), reason: tableReason(a), detail: a.FullReason(),
+			line: outcomeLine(a, ""), state: string(a.State), reason: cmp.Or(a.Reason, a.ParentReason), detail: a.FullReason(),
 			differs: a.Differs(), failed: a.State == change.Failed || a.State == restore.Blocked || a.State == restore.Waiting,
 			cells: []string{podCell(a.Pod, a.Attachment.ContainerID), a.Attachment.ContainerID, a.Attachment.IfName, a.Parent,
 				addressList(unexpired(a.Interface).Addresses), a.Interface.Link.MAC},
 		}
 		if report.DryRun {
-			for _, step := range a.Steps {
-				o.steps = append(o.steps, step.String())
-			}
+			o.steps = texts(a.Steps, restore.Step.String)
 		}
 		restored.list = append(restored.list, o)
 	}
 	return restored
-}
-
-// tableReason is the reason in a table. The steps of the parents are printed above the table already, because they
-// concern every row alike.
-func tableReason(o restore.Outcome) string {
-	if o.Reason != "" {
-		return o.Reason
-	}
-	return o.ParentReason
 }
 
 // summary counts the attachments by state. dir is the directory of their checkpoints.
