@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"github.com/containernetworking/cni/libcni"
 )
@@ -73,27 +71,16 @@ func (c *collected) addFile(path string) ([]byte, error) {
 // readRegular reads a regular file. A FIFO and a device could give no end of bytes, or none at all. It does not even open
 // them: a device such as /dev/watchdog acts when it is opened.
 func readRegular(path string) ([]byte, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
-	}
-	// Another file can have its name by now. Without O_NONBLOCK it would wait for the writer of a FIFO.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	defer func() { _ = f.Close() }() // It was only read.
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
+	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is no regular file", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(b) > maxFile {
+	case info.Size() > maxFile:
 		return nil, fmt.Errorf("%s has more than %d MiB", path, maxFile>>20)
 	}
-	return b, err
+	return os.ReadFile(path)
 }
 
 // withoutPath is the error without the path of the file, which the message has already.

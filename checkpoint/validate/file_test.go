@@ -52,7 +52,7 @@ func TestWhichFileTheRuntimesTake(t *testing.T) {
 		"refused by libcni":        {map[string]string{"05.conflist": strings.Replace(conflist, `"a"`, `"a", "disableGC": 5`, 1)}, none("05.conflist", "error parsing configuration list: invalid type float64 for disableGC")},
 		"no versions":              {map[string]string{"05.conflist": strings.Replace(conflist, `{`, `{"cniVersions": [], `, 1), "10.conf": conf}, "d: note: containerd and CRI-O take 05.conflist for all pods, and not 10.conf"},
 		"capabilities":             {map[string]string{"05.conflist": strings.Replace(conflist, `"x"`, `"x", "capabilities": []`, 1)}, none("05.conflist", "failed to parse plugin config 0: error parsing configuration: json: cannot unmarshal array into Go struct field PluginConf.capabilities of type map[string]bool")},
-		"a link to nothing":        {map[string]string{"05.conf": "->nowhere", "10.conf": conf}, none("05.conf", "open d/05.conf: no such file or directory")},
+		"a link to nothing":        {map[string]string{"05.conf": "->nowhere", "10.conf": conf}, none("05.conf", "stat d/05.conf: no such file or directory")},
 		"a link to a directory":    {map[string]string{"05.conf": "->.", "10.conf": conf}, none("05.conf", "d/05.conf is no regular file")},
 	} {
 		dir := t.TempDir()
