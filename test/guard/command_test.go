@@ -77,7 +77,7 @@ func TestTheStatusTellsWhoEnded(t *testing.T) {
 	for want, args := range map[string][]string{
 		"an argument is missing: relink guard -- COMMAND":             {"guard"},
 		"unknown flag --nonsense":                                     {"guard", "--nonsense", "--", "true"},
-		"invalid --limit 0s: must be more than 0":                     {"guard", "--limit", "0", "--", "true"},
+		`invalid --limit "0": must be more than 0`:                    {"guard", "--limit", "0", "--", "true"},
 		`invalid --stop "no.service": systemd knows no such unit`:     {"guard", "--stop", "no", "--", "true"},
 		`invalid --stop "a b.service": must be the name of a systemd`: {"guard", "--stop", "a b", "--", "true"},
 		`--follow and --resume take no COMMAND and no --via`:          {"guard", "--follow", "--", "true"},
