@@ -28,7 +28,7 @@ func (n *Node) searchNamespaces(ctx context.Context) {
 		if blind != "" || err != nil {
 			n.noteIncomplete(blind, err)
 		}
-		n.inspectFound(ctx, found, attempt == looks)
+		n.inspectFound(found, attempt == looks)
 		if len(found) == 0 || attempt == looks || err != nil {
 			break
 		}
@@ -48,7 +48,7 @@ const pause = 200 * time.Millisecond
 
 // inspectFound notes the namespaces that it can look into, and removes them from found. A namespace that only a
 // socket keeps is noted at the last look.
-func (n *Node) inspectFound(ctx context.Context, found map[uint64]sandbox.NamespaceKeeper, last bool) {
+func (n *Node) inspectFound(found map[uint64]sandbox.NamespaceKeeper, last bool) {
 	for id := range n.live {
 		delete(found, id.Inode)
 	}
@@ -57,7 +57,7 @@ func (n *Node) inspectFound(ctx context.Context, found map[uint64]sandbox.Namesp
 			return true
 		}
 		if k.Path != "" {
-			return n.inspectKeeper(ctx, number, k)
+			return n.inspectKeeper(number, k)
 		}
 		if !last {
 			return false

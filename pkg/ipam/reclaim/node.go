@@ -11,7 +11,6 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/kernel/identity"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -83,7 +82,7 @@ func Look(ctx context.Context, sources Sources) (*Node, error) {
 		n.incomplete = "not all processes of the node are seen here, in another PID namespace than the node's"
 		n.uninspected = append(n.uninspected, n.incomplete)
 	}
-	n.inspectHosts(ctx)
+	n.inspectHosts()
 	if err := n.inspectSandboxes(ctx); err != nil {
 		return nil, err
 	}
@@ -92,9 +91,9 @@ func Look(ctx context.Context, sources Sources) (*Node, error) {
 }
 
 // inspectKeeper says whether the namespace could be looked into.
-func (n *Node) inspectKeeper(ctx context.Context, number uint64, k sandbox.NamespaceKeeper) bool {
+func (n *Node) inspectKeeper(number uint64, k sandbox.NamespaceKeeper) bool {
 	file, ok := sandbox.Identify(k.Path)
-	return ok && file.Inode == number && n.inspect(ctx, sandbox.Sandbox{NamespaceFile: file, Paths: []string{k.Path}}, nameOfKept(k))
+	return ok && file.Inode == number && n.inspect(sandbox.Sandbox{NamespaceFile: file, Paths: []string{k.Path}}, nameOfKept(k))
 }
 
 // Problems says what could not be looked at. Judge can add to it.
@@ -127,14 +126,14 @@ func checkAllVisible() error {
 
 // inspectHosts looks into the namespaces of PID 1 and of the caller, which are not sandboxes. Some systems
 // let nobody see the namespace of PID 1.
-func (n *Node) inspectHosts(ctx context.Context) {
+func (n *Node) inspectHosts() {
 	for _, path := range []string{"/proc/1/ns/net", "/proc/self/ns/net"} {
 		file, ok := sandbox.Identify(path)
 		if ok {
 			n.hosts[inode(file)] = true
 		}
 		if _, exists := n.live[inode(file)]; ok && !exists {
-			n.inspect(ctx, sandbox.Sandbox{NamespaceFile: file, Paths: []string{path}}, "the host's network namespace")
+			n.inspect(sandbox.Sandbox{NamespaceFile: file, Paths: []string{path}}, "the host's network namespace")
 		}
 	}
 }
@@ -147,7 +146,7 @@ const maxLooks = 10
 func (n *Node) inspectSandboxes(ctx context.Context) error {
 	missed, err := sandbox.List()
 	for attempt := 1; err == nil && ctx.Err() == nil; attempt++ {
-		missed = slices.DeleteFunc(missed, func(s sandbox.Sandbox) bool { return ctx.Err() != nil || n.inspect(ctx, s, nameOf(s)) })
+		missed = slices.DeleteFunc(missed, func(s sandbox.Sandbox) bool { return ctx.Err() != nil || n.inspect(s, nameOf(s)) })
 		if len(missed) == 0 || attempt == maxLooks {
 			break
 		}
@@ -168,53 +167,30 @@ func nameOf(s sandbox.Sandbox) string { return "the network namespace at " + s.P
 
 // inspect notes the namespace with its cookie and addresses. It returns false if none of the paths leads to
 // the namespace.
-func (n *Node) inspect(ctx context.Context, s sandbox.Sandbox, name string) bool {
-	key := inode(s.NamespaceFile)
-	var failed error
-	for _, path := range s.Paths {
-		id, err := identity.Read(path)
-		if err == nil && (id.Device != s.Device || id.Inode != s.Inode) {
-			continue // Something else was mounted there meanwhile.
-		}
-		if err == nil {
-			n.live[key] = liveNamespace{name: name, cookie: id.Cookie}
-			err = n.noteAddresses(id)
-		}
-		switch {
-		case err == nil:
-			return true
-		case kernel.IsMissing(err):
-		default:
-			failed = err
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	if failed == nil {
+func (n *Node) inspect(s sandbox.Sandbox, name string) bool {
+	namespace, err := kernel.OpenListed(s)
+	if errors.Is(err, kernel.ErrNoNamespace) {
 		return false
 	}
-	if _, ok := n.live[key]; !ok {
-		n.live[key] = liveNamespace{name: name}
+	key, found := inode(s.NamespaceFile), liveNamespace{name: name}
+	if err == nil {
+		defer namespace.Close()
+		found.cookie = namespace.Identity().Cookie
+		err = n.noteAddresses(key, namespace)
 	}
-	n.uninspected = append(n.uninspected, fmt.Sprintf("%s: %v", name, failed))
+	n.live[key] = found
+	if err != nil {
+		n.uninspected = append(n.uninspected, fmt.Sprintf("%s: %v", name, err))
+	}
 	return true
 }
 
 // noteAddresses notes which addresses the namespace has.
-func (n *Node) noteAddresses(id attachment.Namespace) error {
-	namespace, err := kernel.OpenSame(id)
-	if err != nil {
-		return err
-	}
-	defer namespace.Close()
+func (n *Node) noteAddresses(key inode, namespace *kernel.Namespace) error {
 	addresses, err := namespace.AllAddresses()
-	if err != nil {
-		return err
-	}
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	for _, a := range slices.Compact(addresses) {
-		n.holders[a] = append(n.holders[a], inode(id.File()))
+		n.holders[a] = append(n.holders[a], key)
 	}
-	return nil
+	return err
 }

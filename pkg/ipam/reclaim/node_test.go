@@ -377,22 +377,22 @@ func openOften(t *testing.T, path string) {
 func TestANamespaceThatCannotBeLookedInto(t *testing.T) {
 	n := emptyNode()
 	long := "/" + strings.Repeat("a", 300)
-	if !n.inspect(t.Context(), sandbox.Sandbox{NamespaceFile: attachment.NamespaceFile{Device: 4, Inode: 101}, Paths: []string{"/nowhere", long}}, "it") {
+	if !n.inspect(sandbox.Sandbox{NamespaceFile: attachment.NamespaceFile{Device: 4, Inode: 101}, Paths: []string{"/nowhere", long}}, "it") {
 		t.Error("it is called missed")
 	}
 	want := "it: open namespace " + long + ": file name too long"
 	if !slices.Equal(n.Problems(), []string{want}) || n.live[inode{4, 101}] != (liveNamespace{name: "it"}) {
 		t.Errorf("problems %q, want %q; live %v", n.Problems(), want, n.live)
 	}
-	if n.inspect(t.Context(), sandbox.Sandbox{NamespaceFile: attachment.NamespaceFile{Device: 4, Inode: 102}, Paths: []string{"/nowhere"}}, "it") {
+	if n.inspect(sandbox.Sandbox{NamespaceFile: attachment.NamespaceFile{Device: 4, Inode: 102}, Paths: []string{"/nowhere"}}, "it") {
 		t.Error("one that is gone is called looked into")
 	}
 	path := fresh.Sandbox(t)
-	if n.inspect(t.Context(), sandbox.Sandbox{NamespaceFile: attachment.NamespaceFile{Device: 4, Inode: 102}, Paths: []string{path}}, "it") {
+	if n.inspect(sandbox.Sandbox{NamespaceFile: attachment.NamespaceFile{Device: 4, Inode: 102}, Paths: []string{path}}, "it") {
 		t.Error("one that is at none of its paths is called looked into")
 	}
 	id := idOf(t, path)
-	if !n.inspect(t.Context(), sandbox.Sandbox{NamespaceFile: attachment.NamespaceFile{Device: id.Device, Inode: id.Inode}, Paths: []string{"/nowhere", path}}, "it") || len(n.uninspected) != 1 {
+	if !n.inspect(sandbox.Sandbox{NamespaceFile: attachment.NamespaceFile{Device: id.Device, Inode: id.Inode}, Paths: []string{"/nowhere", path}}, "it") || len(n.uninspected) != 1 {
 		t.Errorf("its second path is not tried: %q", n.uninspected)
 	}
 	if got := n.live[inode{id.Device, id.Inode}]; got.cookie != id.Cookie {
