@@ -39,7 +39,7 @@ func (n *node) runsAgent() {
 }
 
 // expectProblems expects exactly these problems.
-func expectProblems(t *testing.T, when string, r GCReport, want ...string) {
+func expectProblems(t *testing.T, when string, r PassReport, want ...string) {
 	t.Helper()
 	if !slices.EqualFunc(r.Problems, want, strings.Contains) {
 		t.Errorf("%s: problems %q, want %q", when, r.Problems, want)

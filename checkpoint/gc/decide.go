@@ -27,10 +27,10 @@ type Moment struct {
 // Decide says what to do about each finding that is about a lease, a reservation or a checkpoint of somebody who may be
 // gone: each is ToFree, Waiting or Kept. earlier are the sightings of the pass before. The sightings that it returns replace them: what is
 // not seen now begins anew when it is seen again. What earlier passes saw in directories that this one did not read stays.
-func Decide(report audit.NodeReport, earlier Sightings, moment Moment, o Options) ([]GCOutcome, Sightings) {
+func Decide(report audit.NodeReport, earlier Sightings, moment Moment, o Options) ([]PassOutcome, Sightings) {
 	current := Sightings{BootID: moment.BootID, List: append([]Sighting{}, earlier.inOtherDirs(report.LeaseDirs, moment)...)}
 	before := earlier.bySubject(moment)
-	var outcomes []GCOutcome
+	var outcomes []PassOutcome
 	for _, f := range report.Findings {
 		subject, ok := subjectOf(f)
 		isAlive := f.Subject.Checkpoint != nil && f.Fields.NamespaceState == sandbox.VerdictAlive
@@ -42,9 +42,9 @@ func Decide(report audit.NodeReport, earlier Sightings, moment Moment, o Options
 			first = moment.Uptime
 		}
 		if f.Proven {
-			current.List = append(current.List, Sighting{GCSubject: subject, FirstSeen: first})
+			current.List = append(current.List, Sighting{PassSubject: subject, FirstSeen: first})
 		}
-		out := GCOutcome{Finding: f, State: change.Kept}
+		out := PassOutcome{Finding: f, State: change.Kept}
 		if isAlive { // The finding is about the attachment. The outcome is about its checkpoint alone.
 			out.Address, out.Evidence = netip.Addr{}, []string{"its network namespace is there"}
 		}
@@ -68,7 +68,7 @@ func Decide(report audit.NodeReport, earlier Sightings, moment Moment, o Options
 }
 
 // decideForget is for a checkpoint that a person has named.
-func (o *GCOutcome) decideForget(force bool) {
+func (o *PassOutcome) decideForget(force bool) {
 	const loses = "relink restore will not bring this interface back"
 	switch gone := o.Fields.NamespaceState == sandbox.VerdictGone; {
 	case o.Subject.Unreadable != nil && o.Subject.Unreadable.IfName == "": // Its directory cannot be read.
@@ -82,28 +82,28 @@ func (o *GCOutcome) decideForget(force bool) {
 }
 
 // subjectOf returns what the finding is about. ok is false for a finding about nothing that could ever be freed.
-func subjectOf(f audit.Finding) (t GCSubject, ok bool) {
+func subjectOf(f audit.Finding) (t PassSubject, ok bool) {
 	s := f.Subject
 	switch {
 	case s.Holder != nil:
-		return GCSubject{
+		return PassSubject{
 			Kind: kindHolder, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, ContainerID: s.Holder.ContainerID, IfName: s.Holder.IfName,
 			Namespace: s.Holder.Namespace, Milliseconds: milliseconds(s.Holder.Since),
 		}, true
 	case s.Reservation:
-		return GCSubject{
+		return PassSubject{
 			Kind: kindReservation, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, Owner: s.Lease.Owner, Milliseconds: milliseconds(s.Lease.ReleasedAt),
 			PresentSandbox: f.Fields.PresentSandbox, ElsewherePodUID: f.Fields.ElsewherePodUID,
 		}, true
 	case s.Checkpoint != nil:
 		r := s.Checkpoint
-		return GCSubject{
+		return PassSubject{
 			Kind: kindCheckpoint, ContainerID: r.Attachment.ContainerID, IfName: r.Attachment.IfName, Namespace: r.Namespace, Milliseconds: milliseconds(r.CapturedAt),
 		}, true
 	case s.Unreadable != nil:
-		return GCSubject{Kind: kindCheckpoint, ContainerID: s.Unreadable.ContainerID, IfName: s.Unreadable.IfName, Namespace: s.Unreadable.Partial.Namespace}, true
+		return PassSubject{Kind: kindCheckpoint, ContainerID: s.Unreadable.ContainerID, IfName: s.Unreadable.IfName, Namespace: s.Unreadable.Partial.Namespace}, true
 	}
-	return GCSubject{}, false
+	return PassSubject{}, false
 }
 
 func milliseconds(t time.Time) int64 {
@@ -114,7 +114,7 @@ func milliseconds(t time.Time) int64 {
 }
 
 // ownersToFree returns the owners of the reservations that are to be freed.
-func ownersToFree(outcomes []GCOutcome) (owners []attachment.Owner) {
+func ownersToFree(outcomes []PassOutcome) (owners []attachment.Owner) {
 	visited := map[attachment.Owner]bool{}
 	for _, d := range outcomes {
 		if o := d.Subject.Lease.Owner; d.State == ToFree && d.Subject.Reservation && !visited[o] {

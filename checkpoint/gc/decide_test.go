@@ -80,7 +80,7 @@ func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
 		"a checkpoint written anew":  {[]seen{{at(0), &record}, {at(10 * time.Minute), &written}}, Waiting, first},
 	} {
 		var sightings Sightings
-		var decisions []GCOutcome
+		var decisions []PassOutcome
 		for _, s := range test.passes {
 			r := audit.NodeReport{}
 			if s.finding != nil {

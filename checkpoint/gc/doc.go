@@ -1,7 +1,7 @@
 // Package gc frees what an audit has proven dead: the address of a sandbox that is gone, the reservation of an
 // owner that is gone, and the checkpoint of a sandbox that is gone.
 //
-// [Decide] is a pure function from an audit's report and earlier sightings to [GCOutcome]s, each with its reason. What is
+// [Decide] is a pure function from an audit's report and earlier sightings to [PassOutcome]s, each with its reason. What is
 // proven dead must be seen twice, at least a grace apart, without a pass in between that saw something else. Each pass
 // notes its sightings beside the checkpoints (.agent/gc.json), for the agent and for relink gc.
 //

@@ -57,9 +57,9 @@ func TestNow(t *testing.T) {
 	n.down, o.CacheDir = answers, ""
 
 	refused := errors.New("no")
-	o.Confirm = func(r GCReport) error {
+	o.Confirm = func(r PassReport) error {
 		expectStates(t, "asked", r, "10.3.0.3 to free, reserved", "10.3.0.4 waiting", "checkpoint of goes to free")
-		if slices.ContainsFunc(r.Outcomes, func(o GCOutcome) bool { return !o.Until.IsZero() }) {
+		if slices.ContainsFunc(r.Outcomes, func(o PassOutcome) bool { return !o.Until.IsZero() }) {
 			t.Error("no pass has seen it, and it says when it can be freed")
 		}
 		return refused
@@ -121,7 +121,7 @@ func TestForget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Confirm = func(GCReport) error {
+	o.Confirm = func(PassReport) error {
 		record.Namespace = anew
 		return n.store.Save(record)
 	}
@@ -164,7 +164,7 @@ func TestNowBesideAnotherPass(t *testing.T) {
 	agent.Grace = time.Nanosecond
 	n.pass(t, agent)
 	o := n.options()
-	o.Now, o.Confirm = true, func(GCReport) error {
+	o.Now, o.Confirm = true, func(PassReport) error {
 		expectStates(t, "the agent", n.pass(t, agent), "10.3.0.2 freed, reserved", "checkpoint of goes freed")
 		n.add(t, "next", fresh.Sandbox(t), web(1))
 		return nil

@@ -39,7 +39,7 @@ type Options struct {
 	// namespaces are gone. With Force, all are freed.
 	Forget, Force bool
 	// Confirm is asked with what would be freed, before it is. Its error ends the pass. nil: nobody is asked.
-	Confirm func(GCReport) error
+	Confirm func(PassReport) error
 }
 
 // Sort is a sort of things that can be freed.
@@ -67,8 +67,8 @@ const (
 // States are all states, in the order in which they are told.
 var States = []change.State{ToFree, Freed, Waiting, Passed, change.Kept, change.NotTried, change.Failed}
 
-// GCOutcome is what was found of a thing, and what became of it.
-type GCOutcome struct {
+// PassOutcome is what was found of a thing, and what became of it.
+type PassOutcome struct {
 	audit.Finding
 	State  change.State `json:"state"`
 	Reason string       `json:"reason"`
@@ -79,12 +79,12 @@ type GCOutcome struct {
 }
 
 // Common returns the part that all verbs share.
-func (o GCOutcome) Common() change.Outcome {
+func (o PassOutcome) Common() change.Outcome {
 	return change.Outcome{Attachment: o.Attachment, Pod: o.Pod, State: o.State, Reason: o.Reason}
 }
 
 // Target is a part of change.Action.
-func (o *GCOutcome) Target() checkpoint.Record {
+func (o *PassOutcome) Target() checkpoint.Record {
 	return *cmp.Or(o.Subject.Checkpoint, &checkpoint.Record{Attachment: o.Attachment})
 }
 
@@ -92,7 +92,7 @@ func (o *GCOutcome) Target() checkpoint.Record {
 var errForgotten = errors.New("it was dropped meanwhile")
 
 // Fail is a part of change.Action.
-func (o *GCOutcome) Fail(err error) {
+func (o *PassOutcome) Fail(err error) {
 	common := o.Common()
 	common.Fail(err)
 	o.State, o.Reason = common.State, common.Reason
@@ -103,9 +103,9 @@ func (o *GCOutcome) Fail(err error) {
 	}
 }
 
-// GCReport is everything that a pass found and did. Its problems say what could not be looked at, its notes what nobody was there to ask for.
-type GCReport struct {
-	change.Report[GCOutcome]
+// PassReport is everything that a pass found and did. Its problems say what could not be looked at, its notes what nobody was there to ask for.
+type PassReport struct {
+	change.Report[PassOutcome]
 	// OwnersUnasked is how many owners were not asked for in this pass.
 	OwnersUnasked int `json:"ownersLeft,omitempty"`
 	// Host says what was wrong with the host's part of host access, and is right by now: what pods that are gone have left there, and what is missing.
@@ -116,13 +116,13 @@ type GCReport struct {
 
 // Run makes one pass. A failure to free one thing is in the report, and does not stop the rest. The error says that nothing
 // could be looked at, that Select names nothing, that the sightings cannot be noted, or that another pass is under way (flock.ErrBusy).
-func Run(ctx context.Context, o Options) (GCReport, error) {
+func Run(ctx context.Context, o Options) (PassReport, error) {
 	o.Grace, o.ByCache = cmp.Or(o.Grace, DefaultGrace), o.Now
 	notes := !o.DryRun && !o.Now && !o.Forget
 	if notes {
 		unlock, err := o.Store.LockNode(ctx, checkpoint.GCLock)
 		if err != nil {
-			return GCReport{}, err
+			return PassReport{}, err
 		}
 		defer unlock()
 	}
@@ -130,23 +130,23 @@ func Run(ctx context.Context, o Options) (GCReport, error) {
 	o.FirstOwners = append(o.FirstOwners, earlier.Owners()...)
 	found, err := audit.Run(ctx, o.Sources)
 	if err != nil {
-		return GCReport{}, err
+		return PassReport{}, err
 	}
 	moment, err := currentMoment()
 	if err != nil {
-		return GCReport{}, err
+		return PassReport{}, err
 	}
 	outcomes, sightings := Decide(found, earlier, moment, o)
 	if outcomes, err = o.choose(outcomes, found.Findings); err != nil {
-		return GCReport{}, err
+		return PassReport{}, err
 	}
 	if notes {
 		if err := saveSightings(o.Store, sightings); err != nil {
-			return GCReport{}, err // Nothing would ever be seen twice.
+			return PassReport{}, err // Nothing would ever be seen twice.
 		}
 	}
-	p := pass{Options: o, stores: map[string]*lease.Store{}, report: GCReport{
-		Report:        change.Report[GCOutcome]{DryRun: o.DryRun, Outcomes: outcomes, Problems: found.Problems, Notes: found.Notes},
+	p := pass{Options: o, stores: map[string]*lease.Store{}, report: PassReport{
+		Report:        change.Report[PassOutcome]{DryRun: o.DryRun, Outcomes: outcomes, Problems: found.Problems, Notes: found.Notes},
 		OwnersUnasked: found.OwnersUnasked, Audit: found,
 	}}
 	for _, s := range p.Leases {
@@ -190,7 +190,7 @@ func (p *pass) sweepHost(ctx context.Context) {
 }
 
 // choose returns the outcomes that are asked for. A name that is only in a finding about nothing that can be freed is no mistake.
-func (o Options) choose(outcomes []GCOutcome, findings []audit.Finding) ([]GCOutcome, error) {
+func (o Options) choose(outcomes []PassOutcome, findings []audit.Finding) ([]PassOutcome, error) {
 	var candidates []selection.Candidate
 	note := func(f audit.Finding) {
 		candidates = append(candidates, selection.Candidate{Pod: f.Pod, ContainerID: f.Attachment.ContainerID, Network: f.Network})
@@ -205,7 +205,7 @@ func (o Options) choose(outcomes []GCOutcome, findings []audit.Finding) ([]GCOut
 	if err != nil {
 		return nil, err
 	}
-	kept := []GCOutcome{}
+	kept := []PassOutcome{}
 	for i, out := range outcomes {
 		sort := Checkpoints
 		if out.Subject.Lease.Address.IsValid() {
@@ -231,7 +231,7 @@ func currentMoment() (Moment, error) {
 // pass is a pass that has decided.
 type pass struct {
 	Options
-	report GCReport
+	report PassReport
 	// stores are by their files.
 	stores map[string]*lease.Store
 	// rechecked are the owners of what is to be freed, as they are right before that.
@@ -261,7 +261,7 @@ func (p *pass) preview() {
 func (p *pass) apply(ctx context.Context) {
 	p.recheckOwners(ctx)
 	p.recheckNamespaces(ctx)
-	var checkpoints []*GCOutcome
+	var checkpoints []*PassOutcome
 	for i := range p.report.Outcomes {
 		o := &p.report.Outcomes[i]
 		o.AddressState = "" // That was what it would become.
@@ -279,7 +279,7 @@ func (p *pass) apply(ctx context.Context) {
 }
 
 // storeOf returns the store of the lease that the outcome is about.
-func (p *pass) storeOf(o *GCOutcome) *lease.Store {
+func (p *pass) storeOf(o *PassOutcome) *lease.Store {
 	return p.stores[lease.PathIn(o.LeaseDir, o.Subject.Lease.Network)]
 }
 
@@ -298,14 +298,14 @@ func (p *pass) recheckOwners(ctx context.Context) {
 }
 
 // proof is why the thing is freed, for the history of the address.
-func (o *GCOutcome) proof(cause string) string {
+func (o *PassOutcome) proof(cause string) string {
 	return fmt.Sprintf("%s: %s; %s", cause, strings.Join(o.Evidence, "; "), o.Reason)
 }
 
-func (o *GCOutcome) holderProof() string { return o.proof("its sandbox is gone") }
+func (o *PassOutcome) holderProof() string { return o.proof("its sandbox is gone") }
 
 // releaseHolder has a holder give up its address.
-func (p *pass) releaseHolder(ctx context.Context, o *GCOutcome) {
+func (p *pass) releaseHolder(ctx context.Context, o *PassOutcome) {
 	seen := lease.SeenHolder{Address: o.Subject.Lease.Address, Holder: *o.Subject.Holder}
 	p.free(ctx, o, func(s *lease.Store) error {
 		return s.GiveUp(ctx, []lease.SeenHolder{seen}, o.holderProof())
@@ -313,7 +313,7 @@ func (p *pass) releaseHolder(ctx context.Context, o *GCOutcome) {
 }
 
 // endReservation ends a reservation, if its owner is still judged as before, by the same cluster.
-func (p *pass) endReservation(ctx context.Context, o *GCOutcome) {
+func (p *pass) endReservation(ctx context.Context, o *PassOutcome) {
 	if err := p.confirmOwner(ctx, o); err != nil {
 		o.State, o.Reason = change.Kept, fmt.Sprintf("asked once more, right before: %v", err)
 		return
@@ -322,7 +322,7 @@ func (p *pass) endReservation(ctx context.Context, o *GCOutcome) {
 }
 
 // confirmOwner returns an error unless the owner of a reservation is still judged as before.
-func (p *pass) confirmOwner(ctx context.Context, o *GCOutcome) error {
+func (p *pass) confirmOwner(ctx context.Context, o *PassOutcome) error {
 	judgement, asked := p.rechecked[o.Subject.Lease.Owner]
 	if !asked {
 		judgement = owner.Judgement{Standing: owner.Unknown, Reason: "there was no answer"}
@@ -340,7 +340,7 @@ func (p *pass) confirmOwner(ctx context.Context, o *GCOutcome) error {
 }
 
 // free calls apply, and notes what became of the address.
-func (p *pass) free(ctx context.Context, o *GCOutcome, apply func(*lease.Store) error) {
+func (p *pass) free(ctx context.Context, o *PassOutcome, apply func(*lease.Store) error) {
 	s, err := p.storeOf(o), change.ErrNotTried
 	if ctx.Err() == nil {
 		err = apply(s)
@@ -353,11 +353,11 @@ func (p *pass) free(ctx context.Context, o *GCOutcome, apply func(*lease.Store) 
 	o.setAddressState(s.Get(ctx, o.Subject.Lease.Address))
 }
 
-// FreeAddress is the value of GCOutcome.AddressState for a free address.
+// FreeAddress is the value of PassOutcome.AddressState for a free address.
 const FreeAddress lease.State = "free"
 
 // setAddressState notes what the address is afterwards. If that cannot be read, it is not known.
-func (o *GCOutcome) setAddressState(l lease.Lease, err error) {
+func (o *PassOutcome) setAddressState(l lease.Lease, err error) {
 	switch {
 	case errors.Is(err, lease.ErrNotLeased), err == nil && l.State == "":
 		o.AddressState = FreeAddress
@@ -369,7 +369,7 @@ func (o *GCOutcome) setAddressState(l lease.Lease, err error) {
 // recheckNamespaces looks for the namespaces once more, right before. Short-lived processes can hand a namespace on, so that one look
 // misses it.
 func (p *pass) recheckNamespaces(ctx context.Context) {
-	recorded := func(o GCOutcome) bool {
+	recorded := func(o PassOutcome) bool {
 		return o.State == ToFree && !o.Subject.Reservation && (o.Subject.Holder == nil || o.Fields.Namespace.Inode != 0)
 	}
 	var namespaces []attachment.Namespace
@@ -390,7 +390,7 @@ func (p *pass) recheckNamespaces(ctx context.Context) {
 }
 
 // forgetCheckpoint drops a checkpoint. The caller holds its sandbox's lock.
-func (p *pass) forgetCheckpoint(o *GCOutcome) error {
+func (p *pass) forgetCheckpoint(o *PassOutcome) error {
 	if _, err := p.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName); errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return errForgotten
 	}

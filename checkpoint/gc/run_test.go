@@ -145,7 +145,7 @@ func (n *node) options() Options {
 	return Options{Grace: 1, Sources: audit.Sources{Store: n.store, Leases: []*lease.Store{n.leases}, Runtime: &n.cluster, Judge: &n.cluster, AllProcesses: true}}
 }
 
-func (n *node) pass(t *testing.T, o Options) GCReport {
+func (n *node) pass(t *testing.T, o Options) PassReport {
 	t.Helper()
 	r, err := Run(t.Context(), o)
 	if err != nil {
@@ -155,7 +155,7 @@ func (n *node) pass(t *testing.T, o Options) GCReport {
 }
 
 // states are the outcomes in short.
-func states(r GCReport) string {
+func states(r PassReport) string {
 	var all []string
 	for _, o := range r.Outcomes {
 		what := "checkpoint of " + o.Attachment.ContainerID
@@ -171,7 +171,7 @@ func states(r GCReport) string {
 	return strings.Join(all, "\n")
 }
 
-func expectStates(t *testing.T, when string, r GCReport, want ...string) {
+func expectStates(t *testing.T, when string, r PassReport, want ...string) {
 	t.Helper()
 	if got := states(r); got != strings.Join(want, "\n") {
 		t.Errorf("%s:\n%s\nwant\n%s\n%q", when, got, strings.Join(want, "\n"), r.Problems)

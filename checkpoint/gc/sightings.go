@@ -23,23 +23,23 @@ type Sightings struct {
 
 // Sighting is a thing, and when it was seen first. Each pass since then has seen it.
 type Sighting struct {
-	GCSubject
+	PassSubject
 	// FirstSeen is the time since the boot, in nanoseconds.
 	FirstSeen time.Duration `json:"firstSeenNanoseconds"`
 }
 
-// GCSubjectKind tells the sorts of things apart.
-type GCSubjectKind string
+// SubjectKind tells the sorts of things apart.
+type SubjectKind string
 
 const (
-	kindHolder      GCSubjectKind = "holder"
-	kindReservation GCSubjectKind = "reservation"
-	kindCheckpoint  GCSubjectKind = "checkpoint"
+	kindHolder      SubjectKind = "holder"
+	kindReservation SubjectKind = "reservation"
+	kindCheckpoint  SubjectKind = "checkpoint"
 )
 
-// GCSubject is what can be freed. If any of its fields differs, it is another thing.
-type GCSubject struct {
-	Kind GCSubjectKind `json:"what"`
+// PassSubject is what can be freed. If any of its fields differs, it is another thing.
+type PassSubject struct {
+	Kind SubjectKind `json:"what"`
 	// LeaseDir is the directory of the leases, empty for a checkpoint.
 	LeaseDir    string               `json:"leaseDir,omitempty"`
 	Network     string               `json:"network,omitempty"`
@@ -57,14 +57,14 @@ type GCSubject struct {
 }
 
 // bySubject returns when each thing was seen first. Sightings of another boot, or of a later time, count for nothing.
-func (s Sightings) bySubject(moment Moment) map[GCSubject]time.Duration {
-	firstSeen := map[GCSubject]time.Duration{}
+func (s Sightings) bySubject(moment Moment) map[PassSubject]time.Duration {
+	firstSeen := map[PassSubject]time.Duration{}
 	if s.BootID != moment.BootID {
 		return firstSeen
 	}
 	for _, sighting := range s.List {
 		if sighting.FirstSeen <= moment.Uptime {
-			firstSeen[sighting.GCSubject] = sighting.FirstSeen
+			firstSeen[sighting.PassSubject] = sighting.FirstSeen
 		}
 	}
 	return firstSeen

@@ -68,7 +68,7 @@ func write(t *testing.T, path, text string) {
 }
 
 // passOf makes a pass over the directory only, as relink gc --data-dir does, or over all that it finds, as the agent does.
-func (n *node) passOf(t *testing.T, only, confDir string) GCReport {
+func (n *node) passOf(t *testing.T, only, confDir string) PassReport {
 	t.Helper()
 	o := n.options()
 	o.Leases = nil
@@ -80,7 +80,7 @@ func (n *node) passOf(t *testing.T, only, confDir string) GCReport {
 }
 
 // counts are how many things wait, and how many were freed, by their directories.
-func counts(r GCReport, dirs [3]string) (said string) {
+func counts(r PassReport, dirs [3]string) (said string) {
 	for _, dir := range dirs {
 		for _, o := range r.Outcomes {
 			if o.LeaseDir == dir {

@@ -21,7 +21,7 @@ func TestLikeThingsAreFewLines(t *testing.T) {
 	const n = 250
 	var checked restore.Report
 	var audited audit.NodeReport
-	var collected gc.GCReport
+	var collected gc.PassReport
 	for i := range n {
 		key, pod := attachment.Key{Network: "lan", ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0"}, attachment.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
 		o := restore.Outcome{Outcome: change.Outcome{Attachment: key, Pod: pod, State: restore.SandboxGone, Reason: fmt.Sprintf("the sandbox is gone: /run/netns/%d", i)}}
@@ -34,7 +34,7 @@ func TestLikeThingsAreFewLines(t *testing.T) {
 			Subject:  audit.Subject{Checkpoint: &checkpoint.Record{}},
 		}
 		audited.Findings = append(audited.Findings, f)
-		collected.Outcomes = append(collected.Outcomes, gc.GCOutcome{Finding: f, State: gc.Freed})
+		collected.Outcomes = append(collected.Outcomes, gc.PassOutcome{Finding: f, State: gc.Freed})
 	}
 	for verb, test := range map[string]struct {
 		write func(*screen)

@@ -112,7 +112,7 @@ func addConfirmation(cmd *cobra.Command, opts *gc.Options, confirmed *bool) {
 func runGC(cmd *cobra.Command, opts gc.Options, confirmed bool) error {
 	s := screenOf(cmd)
 	if !confirmed {
-		opts.Confirm = func(report gc.GCReport) error {
+		opts.Confirm = func(report gc.PassReport) error {
 			n := report.Count(gc.ToFree)
 			if n == 0 {
 				return nil
@@ -130,12 +130,12 @@ func runGC(cmd *cobra.Command, opts gc.Options, confirmed bool) error {
 	return s.present(report, complete, func() { gcLines(report, s) })
 }
 
-func gcLines(report gc.GCReport, s *screen) {
+func gcLines(report gc.PassReport, s *screen) {
 	shown := slices.Clone(report.Outcomes)
 	if s.quiet {
-		shown = slices.DeleteFunc(shown, func(o gc.GCOutcome) bool { return !o.Common().IsWrong() })
+		shown = slices.DeleteFunc(shown, func(o gc.PassOutcome) bool { return !o.Common().IsWrong() })
 	}
-	slices.SortStableFunc(shown, func(a, b gc.GCOutcome) int {
+	slices.SortStableFunc(shown, func(a, b gc.PassOutcome) int {
 		return slices.Index(gc.States, a.State) - slices.Index(gc.States, b.State)
 	})
 	var lines []reportLine
@@ -155,7 +155,7 @@ func gcLines(report gc.GCReport, s *screen) {
 }
 
 // gcHead says what becomes of the thing.
-func gcHead(o gc.GCOutcome) string {
+func gcHead(o gc.PassOutcome) string {
 	head := string(o.State)
 	if !o.Until.IsZero() {
 		head += " until " + o.Until.Local().Format(time.TimeOnly)
@@ -167,7 +167,7 @@ func gcHead(o gc.GCOutcome) string {
 }
 
 // gcReason says what follows from the evidence.
-func gcReason(o gc.GCOutcome) (reason string) {
+func gcReason(o gc.PassOutcome) (reason string) {
 	if next := o.Reason; next != "" {
 		reason = ". " + strings.ToUpper(next[:1]) + next[1:]
 	}
@@ -182,7 +182,7 @@ func gcReason(o gc.GCOutcome) (reason string) {
 }
 
 // nextState says what the address is then.
-func nextState(o gc.GCOutcome) string {
+func nextState(o gc.PassOutcome) string {
 	switch o.AddressState {
 	case lease.Held:
 		return "held by another sandbox of its owner"
@@ -195,7 +195,7 @@ func nextState(o gc.GCOutcome) string {
 }
 
 // gcSummary counts the things by state.
-func gcSummary(report gc.GCReport) string {
+func gcSummary(report gc.PassReport) string {
 	parts := countStates(gc.States, report.Count)
 	if n := len(report.Host); n > 0 {
 		parts = append(parts, printable.Count(n, "difference")+" in the host")
@@ -203,7 +203,7 @@ func gcSummary(report gc.GCReport) string {
 	return cmp.Or(strings.Join(parts, ", "), "nothing to free")
 }
 
-func logGC(report gc.GCReport) {
+func logGC(report gc.PassReport) {
 	var failures []string
 	for _, o := range report.Outcomes {
 		if o.Common().IsWrong() {

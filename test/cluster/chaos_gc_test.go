@@ -46,7 +46,7 @@ func (c *chaos) passes(r *rand.Rand) {
 }
 
 // pass makes a pass, and compares what it has freed with the truth.
-func (c *chaos) pass(grace time.Duration, dry bool) gc.GCReport {
+func (c *chaos) pass(grace time.Duration, dry bool) gc.PassReport {
 	began := time.Now()
 	report, err := gc.Run(c.t.Context(), gc.Options{Sources: c.sources(), Grace: grace, DryRun: dry})
 	if errors.Is(err, flock.ErrBusy) {
@@ -73,7 +73,7 @@ func (c *chaos) pass(grace time.Duration, dry bool) gc.GCReport {
 }
 
 // freed judges what a pass has freed, or would.
-func (c *chaos) freed(o gc.GCOutcome, began time.Time, grace time.Duration) {
+func (c *chaos) freed(o gc.PassOutcome, began time.Time, grace time.Duration) {
 	what, wrong := "checkpoints freed", error(nil)
 	switch s := o.Subject; {
 	case s.Holder != nil:
@@ -161,7 +161,7 @@ func (c *chaos) loseSome(r *rand.Rand) {
 }
 
 // nothingIsLeft looks for what relink, its plugins or the last pass have left.
-func (c *chaos) nothingIsLeft(last gc.GCReport) {
+func (c *chaos) nothingIsLeft(last gc.PassReport) {
 	if len(last.Outcomes) > 0 {
 		c.t.Errorf("left: %+v", last.Outcomes)
 	}

@@ -38,7 +38,7 @@ func (s *rowState) options(t *testing.T) gc.Options {
 //
 //	lan .2 freed, reserved: its network namespace is gone | seen dead twice
 //	checkpoint of c1 waiting: its network namespace is gone
-func (s *rowState) pass(t *testing.T, when string, want ...string) gc.GCReport {
+func (s *rowState) pass(t *testing.T, when string, want ...string) gc.PassReport {
 	t.Helper()
 	return s.until(t, when, 1, want)
 }
@@ -52,7 +52,7 @@ func (s *rowState) notes(t *testing.T, when string, want ...string) {
 // until makes passes until the outcomes are those that are wanted. Another process of this machine can have a new namespace
 // with the inode of one that is gone. While that cannot be told apart, the pass keeps what it is about. So a thing can be
 // missing for a moment. Any other difference is an error at once.
-func (s *rowState) until(t *testing.T, when string, grace time.Duration, want []string) gc.GCReport {
+func (s *rowState) until(t *testing.T, when string, grace time.Duration, want []string) gc.PassReport {
 	t.Helper()
 	for tries := 50; ; tries-- {
 		r, err := s.run(t, grace)
@@ -71,7 +71,7 @@ func (s *rowState) until(t *testing.T, when string, grace time.Duration, want []
 	}
 }
 
-func (s *rowState) run(t *testing.T, grace time.Duration) (gc.GCReport, error) {
+func (s *rowState) run(t *testing.T, grace time.Duration) (gc.PassReport, error) {
 	t.Helper()
 	o := s.options(t)
 	o.Grace = grace
@@ -79,7 +79,7 @@ func (s *rowState) run(t *testing.T, grace time.Duration) (gc.GCReport, error) {
 }
 
 // compare returns what is wanted and missing, and what is there and not wanted.
-func (s *rowState) compare(r gc.GCReport, want []string) (left []string, differs string) {
+func (s *rowState) compare(r gc.PassReport, want []string) (left []string, differs string) {
 	left = slices.Clone(want)
 	for _, o := range r.Outcomes {
 		is, why := s.became(o), strings.Join(o.Evidence, "; ")+"; "+o.Reason
@@ -107,7 +107,7 @@ func matches(want, is, why string) bool {
 }
 
 // became is what became of a thing, in short.
-func (s *rowState) became(o gc.GCOutcome) string {
+func (s *rowState) became(o gc.PassOutcome) string {
 	is := "checkpoint of " + o.Attachment.ContainerID
 	if o.Address.IsValid() {
 		is = fmt.Sprintf("%s .%d", o.Network, o.Address.As4()[3])

@@ -166,7 +166,7 @@ func lastMoment(t *testing.T, s *rowState) {
 		_, _ = w.Write(answer.Body.Bytes())
 	}))
 	type result struct {
-		gc.GCReport
+		gc.PassReport
 		err error
 	}
 	done := make(chan result, 1)
@@ -190,7 +190,7 @@ func lastMoment(t *testing.T, s *rowState) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	if left, differs := s.compare(r.GCReport, []string{"lan .2 changed meanwhile: it is scaled to 0 replicas"}); differs != "" || len(left) > 0 {
+	if left, differs := s.compare(r.PassReport, []string{"lan .2 changed meanwhile: it is scaled to 0 replicas"}); differs != "" || len(left) > 0 {
 		t.Errorf("in the last moment: %s, missing %q", differs, left)
 	}
 	s.is(t, "lan", 2, "reserved for StatefulSet shop/last-moment, ordinal 0")
@@ -254,7 +254,7 @@ func manyAndOneError(t *testing.T, s *rowState) {
 		}
 		s.proxy.to.ServeHTTP(w, r)
 	}))
-	expect := func(when string, freed, waiting, kept, left int) gc.GCReport {
+	expect := func(when string, freed, waiting, kept, left int) gc.PassReport {
 		t.Helper()
 		r, err := s.run(t, 1)
 		if err != nil || r.Count(gc.Freed) != freed || r.Count(gc.Waiting) != waiting || r.Count(change.Kept) != kept || len(r.Outcomes) != freed+waiting+kept {

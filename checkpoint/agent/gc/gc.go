@@ -85,7 +85,7 @@ func (k *Auditor) runOnce(ctx context.Context) {
 	defer cancel()
 	began := time.Now()
 	sources, err := k.Sources()
-	var report gc.GCReport
+	var report gc.PassReport
 	if err == nil {
 		report, err = gc.Run(bounded, gc.Options{Sources: sources, Grace: k.Grace, DryRun: k.OnlyAudit, Sorts: freedSorts})
 	}
@@ -100,7 +100,7 @@ func (k *Auditor) runOnce(ctx context.Context) {
 }
 
 // summary returns what is told of an audit.
-func summary(report gc.GCReport, err error, began time.Time) control.Audit {
+func summary(report gc.PassReport, err error, began time.Time) control.Audit {
 	a := control.Audit{
 		Time: began.UTC().Truncate(time.Millisecond), Took: time.Since(began), Findings: map[string]int{}, Errors: report.Audit.Errors,
 		Freed: report.Count(gc.Freed), Waiting: report.Count(gc.Waiting), Failed: report.Count(change.Failed),
@@ -144,7 +144,7 @@ func (k *Auditor) recordAudit(a control.Audit) {
 }
 
 // logFreed logs each thing that was freed, and each failure.
-func (k *Auditor) logFreed(report gc.GCReport) {
+func (k *Auditor) logFreed(report gc.PassReport) {
 	for _, o := range report.Outcomes {
 		args := []any{"attachment", o.Attachment.String(), "pod", o.Pod.String(), "owner", o.Owner.String(), "why", strings.Join(o.Evidence, "; ")}
 		if o.Address.IsValid() {

@@ -145,7 +145,7 @@ func TestWhatIsWrongIsSaidOnce(t *testing.T) {
 
 // The first error is named, with the pod and the evidence.
 func TestTheFirstErrorIsNamed(t *testing.T) {
-	var report gc.GCReport
+	var report gc.PassReport
 	report.Audit = audit.NodeReport{Errors: 2, Counts: map[audit.Kind]int{audit.LostInterface: 2}}
 	for i := range 2 {
 		report.Audit.Findings = append(report.Audit.Findings, audit.Finding{
