@@ -68,9 +68,9 @@ func TestNow(t *testing.T) {
 		t.Error(err)
 	}
 	o.Confirm, o.Select = nil, selection.Selection{Names: []string{"goes"}}
-	o.Sorts = []Sort{Checkpoints}
+	o.OnlyCheckpoints = true
 	expectStates(t, "a checkpoint", n.pass(t, o), "checkpoint of goes freed")
-	o.Sorts = []Sort{Leases}
+	o.OnlyCheckpoints, o.OnlyLeases = false, true
 	expectStates(t, "a lease", n.pass(t, o), "10.3.0.3 freed, reserved")
 	o.Select.Names = []string{"nobody"}
 	if _, err := Run(t.Context(), o); !errors.Is(err, selection.ErrNothing) {

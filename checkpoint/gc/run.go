@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,9 +28,11 @@ type Options struct {
 	Grace time.Duration
 	// DryRun frees nothing, and notes no sightings.
 	DryRun bool
-	// Select names what is freed, Sorts which sorts of things: none stands for all.
+	// Select names what is freed.
 	Select selection.Selection
-	Sorts  []Sort
+	// These name which sorts of things are freed: none of them stands for all. Interfaces are what host access has in the host: routes, rules, and
+	// rules of iptables. The pairs themselves go with the sandboxes.
+	OnlyLeases, OnlyCheckpoints, OnlyInterfaces bool
 	// Now is for a person: the address or the checkpoint of a sandbox that is proven gone is freed at the first sight. If the runtime was
 	// not asked, the CNI caches have to show that it owes no DEL.
 	Now bool
@@ -42,18 +43,10 @@ type Options struct {
 	Confirm func(PassReport) error
 }
 
-// Sort is a sort of things that can be freed.
-type Sort int
-
-// The sorts.
-const (
-	Leases Sort = iota
-	Checkpoints
-	// Interfaces are what host access has in the host: routes, rules, and rules of iptables. The pairs themselves go with the sandboxes.
-	Interfaces
-)
-
-func (o Options) wants(s Sort) bool { return len(o.Sorts) == 0 || slices.Contains(o.Sorts, s) }
+// wants says whether a sort of things is freed. only is its field.
+func (o Options) wants(only bool) bool {
+	return only || !o.OnlyLeases && !o.OnlyCheckpoints && !o.OnlyInterfaces
+}
 
 // The states, beside those of all verbs.
 const (
@@ -180,7 +173,7 @@ func Run(ctx context.Context, o Options) (PassReport, error) {
 
 // sweepHost puts right what the host has for host access, unless pods are named.
 func (p *pass) sweepHost(ctx context.Context) {
-	if p.Forget || !p.Select.MatchesAll() || !p.wants(Interfaces) {
+	if p.Forget || !p.Select.MatchesAll() || !p.wants(p.OnlyInterfaces) {
 		return
 	}
 	var err error
@@ -207,11 +200,11 @@ func (o Options) choose(outcomes []PassOutcome, findings []audit.Finding) ([]Pas
 	}
 	kept := []PassOutcome{}
 	for i, out := range outcomes {
-		sort := Checkpoints
+		only := o.OnlyCheckpoints
 		if out.Subject.Lease.Address.IsValid() {
-			sort = Leases
+			only = o.OnlyLeases
 		}
-		if chosen[i] && o.wants(sort) {
+		if chosen[i] && o.wants(only) {
 			kept = append(kept, out)
 		}
 	}

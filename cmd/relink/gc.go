@@ -21,7 +21,6 @@ func newGC() *cobra.Command {
 	var leases leaseDir
 	var opts gc.Options
 	var confirmed bool
-	var sorts [3]bool
 	cmd := &cobra.Command{
 		Use:   "gc " + nameUsage + " [--now]",
 		Short: "Free addresses and checkpoints that are proven dead",
@@ -49,19 +48,14 @@ the answer was no; 2: usage or environment.`,
 			if opts.Sources, err = auditSources(cmd, leases, cacheDir); err != nil {
 				return err
 			}
-			for sort, chosen := range sorts {
-				if chosen {
-					opts.Sorts = append(opts.Sorts, gc.Sort(sort))
-				}
-			}
 			return runGC(cmd, opts, confirmed || !opts.Now)
 		},
 	}
 	addSelection(cmd, &opts.Select, &opts.Store)
 	flags := cmd.Flags()
-	flags.BoolVar(&sorts[gc.Leases], "leases", false, "only addresses")
-	flags.BoolVar(&sorts[gc.Checkpoints], "checkpoints", false, "only checkpoints")
-	flags.BoolVar(&sorts[gc.Interfaces], "interfaces", false, "only what host access of pods that are gone has left in the host")
+	flags.BoolVar(&opts.OnlyLeases, "leases", false, "only addresses")
+	flags.BoolVar(&opts.OnlyCheckpoints, "checkpoints", false, "only checkpoints")
+	flags.BoolVar(&opts.OnlyInterfaces, "interfaces", false, "only what host access of pods that are gone has left in the host")
 	flags.BoolVar(&opts.Now, "now", false, "do not wait for a second pass")
 	addConfirmation(cmd, &opts, &confirmed)
 	addOnlyDataDir(flags, &leases)
