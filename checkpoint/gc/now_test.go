@@ -57,16 +57,24 @@ func TestNow(t *testing.T) {
 	n.down, o.CacheDir = answers, ""
 
 	refused := errors.New("no")
+	fresh.IP(t, "", "rule add pref 1140 table 1140 protocol 115")
 	o.Confirm = func(r PassReport) error {
 		expectStates(t, "asked", r, "10.3.0.3 to free, reserved", "10.3.0.4 waiting", "checkpoint of goes to free")
 		if slices.ContainsFunc(r.Outcomes, func(o PassOutcome) bool { return !o.Until.IsZero() }) {
 			t.Error("no pass has seen it, and it says when it can be freed")
+		}
+		if len(r.Host) != 1 || !strings.Contains(r.Host[0], "table 1140") {
+			t.Errorf("asked, and the host's part of host access is not named: %q", r.Host)
 		}
 		return refused
 	}
 	if _, err := Run(t.Context(), o); !errors.Is(err, refused) {
 		t.Error(err)
 	}
+	if r := n.pass(t, Options{Sources: o.Sources, OnlyInterfaces: true, DryRun: true}); len(r.Host) != 1 {
+		t.Errorf("the answer was no, and what is left in the host is %q", r.Host)
+	}
+	fresh.IP(t, "", "rule del pref 1140 table 1140 protocol 115")
 	o.Confirm, o.Select = nil, selection.Selection{Names: []string{"goes"}}
 	o.OnlyCheckpoints = true
 	expectStates(t, "a checkpoint", n.pass(t, o), "checkpoint of goes freed")

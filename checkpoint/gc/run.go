@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -155,9 +156,9 @@ func Run(ctx context.Context, o Options) (PassReport, error) {
 	}
 	if o.DryRun || o.Confirm != nil {
 		p.preview()
+		p.sweepHost(ctx, true)
 	}
 	if o.DryRun {
-		p.sweepHost(ctx)
 		return p.report, nil
 	}
 	if o.Confirm != nil {
@@ -167,18 +168,22 @@ func Run(ctx context.Context, o Options) (PassReport, error) {
 	}
 	p.saveClusters(ctx)
 	p.apply(ctx)
-	p.sweepHost(ctx)
+	p.sweepHost(ctx, false)
 	return p.report, nil
 }
 
-// sweepHost puts right what the host has for host access, unless pods are named.
-func (p *pass) sweepHost(ctx context.Context) {
+// sweepHost puts right what the host has for host access, unless pods are named. A dry run says what that is.
+func (p *pass) sweepHost(ctx context.Context, dryRun bool) {
 	if p.Forget || !p.Select.MatchesAll() || !p.wants(p.OnlyInterfaces) {
 		return
 	}
-	var err error
-	if p.report.Host, err = hostends.Sweep(ctx, p.Store, p.DryRun); err != nil {
-		p.report.Problems = append(p.report.Problems, "host access: "+printable.Joined(err))
+	steps, err := hostends.Sweep(ctx, p.Store, dryRun)
+	p.report.Host = steps
+	if err == nil {
+		return
+	}
+	if problem := "host access: " + printable.Joined(err); !slices.Contains(p.report.Problems, problem) {
+		p.report.Problems = append(p.report.Problems, problem)
 	}
 }
 

@@ -111,6 +111,7 @@ func runGC(cmd *cobra.Command, opts gc.Options, confirmed bool) error {
 			if n == 0 {
 				return nil
 			}
+			report.DryRun = true // What is wrong in the host is still to be put right.
 			question := fmt.Sprintf("Free %s? [y/N] ", printable.Count(n, "thing"))
 			return s.confirm(cmd, "freed", func(s *screen) { gcLines(report, s) }, question, "y", "Y", "yes", "Yes", "YES")
 		}
