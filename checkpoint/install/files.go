@@ -3,8 +3,10 @@ package install
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/relink-cni/relink/deploy/systemd"
 )
@@ -48,12 +50,6 @@ func (f File) content() ([]byte, error) {
 	return os.ReadFile(f.Source)
 }
 
-// Completion is the file that completes relink's command line in one shell.
-type Completion struct {
-	Shell string // bash, zsh or fish
-	Text  []byte
-}
-
 // completionPaths are the paths where the shells look, by their names.
 var completionPaths = map[string]string{
 	"bash": prefix + "/share/bash-completion/completions/relink",
@@ -73,8 +69,8 @@ func files(o Options) ([]File, error) {
 	}
 	list = append(list, executables...)
 	list = append(list, File{Path: filepath.Join(unitDir, Unit), Mode: textMode, Content: systemd.Unit})
-	for _, c := range o.Completions {
-		list = append(list, File{Path: completionPaths[c.Shell], Mode: textMode, Content: c.Text})
+	for _, shell := range slices.Sorted(maps.Keys(o.Completions)) {
+		list = append(list, File{Path: completionPaths[shell], Mode: textMode, Content: o.Completions[shell]})
 	}
 	pages, err := fs.Glob(os.DirFS(o.SourceDir), "man/*.8")
 	if err != nil {

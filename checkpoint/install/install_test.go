@@ -31,7 +31,7 @@ func write(t *testing.T, path, content string) {
 }
 
 func options(from, root string) Options {
-	return Options{SourceDir: from, Root: root, CNIBin: DefaultCNIBin, Completions: []Completion{{"bash", []byte("complete")}}}
+	return Options{SourceDir: from, Root: root, CNIBin: DefaultCNIBin, Completions: map[string][]byte{"bash": []byte("complete")}}
 }
 
 func makePlan(t *testing.T, o Options) *Plan {

@@ -24,7 +24,8 @@ type Options struct {
 	CNIBin string
 	// PluginsOnly installs the plugins and nothing else. No manifest is written.
 	PluginsOnly bool
-	Completions []Completion
+	// Completions are the files that complete relink's command line, by their shells: bash, zsh and fish.
+	Completions map[string][]byte
 	// Force also installs beside a package.
 	Force bool
 }

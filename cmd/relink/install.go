@@ -87,10 +87,10 @@ func checkInstallDirs(root, cniBin string) error {
 }
 
 // completions are the files that relink completion writes.
-func completions(root *cobra.Command) ([]install.Completion, error) {
+func completions(root *cobra.Command) (map[string][]byte, error) {
 	var bash, zsh, fish bytes.Buffer
 	err := errors.Join(root.GenBashCompletionV2(&bash, true), root.GenZshCompletion(&zsh), root.GenFishCompletion(&fish, true))
-	return []install.Completion{{Shell: "bash", Text: bash.Bytes()}, {Shell: "zsh", Text: zsh.Bytes()}, {Shell: "fish", Text: fish.Bytes()}}, err
+	return map[string][]byte{"bash": bash.Bytes(), "zsh": zsh.Bytes(), "fish": fish.Bytes()}, err
 }
 
 // installAll carries out the plan and starts the agent, or says what it would do.

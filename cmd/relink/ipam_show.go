@@ -187,7 +187,7 @@ func describeLease(l lease.Lease, s *screen) {
 	if podOf(l.Owner).Name != "" || l.Owner == (attachment.Owner{}) {
 		owned = "Pod:"
 	}
-	var d leaseDescription
+	var d description
 	d.add(
 		"Address:", l.Address.String(),
 		"Network:", l.Network,
@@ -214,11 +214,8 @@ func describeLease(l lease.Lease, s *screen) {
 	d.write(s)
 }
 
-// leaseDescription is a description of a lease.
-type leaseDescription struct{ description }
-
 // holder writes who holds the address, or who held it last.
-func (d *leaseDescription) holder(last string, l lease.Lease, h lease.Holder) {
+func (d *description) holder(last string, l lease.Lease, h lease.Holder) {
 	name := func(s string) string {
 		if last == "" {
 			return s

@@ -45,8 +45,14 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 			if err == nil && (careful || purge) {
 				store, err = openStore(cmd)
 			}
-			if err == nil {
-				err = checkUninstall(cmd.Context(), store, careful, purge)
+			if err == nil && careful {
+				err = checkNoGuard()
+			}
+			if err == nil && careful {
+				err = install.CheckUnused(cmd.Context(), store)
+			}
+			if err == nil && purge {
+				_, err = install.Purgeable(store)
 			}
 			if err != nil {
 				return err
@@ -70,21 +76,6 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 	flags.BoolVar(&dryRun, "dry-run", false, "print what it would take away, and change nothing")
 	must(cmd.MarkFlagDirname("root"))
 	return cmd
-}
-
-// checkUninstall returns an error if something is in the way: if careful, a guard or a living sandbox; if purge, a directory
-// that has what is not relink's.
-func checkUninstall(ctx context.Context, store *checkpoint.Store, careful, purge bool) (err error) {
-	if careful {
-		err = checkNoGuard()
-	}
-	if err == nil && careful {
-		err = install.CheckUnused(ctx, store)
-	}
-	if err == nil && purge {
-		_, err = install.Purgeable(store)
-	}
-	return err
 }
 
 // checkNoGuard returns an error while the work of a guard is not finished: relink has to finish it.
