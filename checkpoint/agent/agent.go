@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Options struct {
 	// Version is the version of the program.
 	Version string
 	// The agent calls Ready once: when it knows all checkpoints and hears of each change. It calls Alive in each
-	// round of the loop, at least every LoopInterval. Both may be nil.
+	// round of the loop, at least every LoopInterval, and every minute if that is 0 or longer. Both may be nil.
 	Ready, Alive func()
 	LoopInterval time.Duration
 	// Observers hear what the agent does.
@@ -78,8 +79,9 @@ type Agent struct {
 	// driftsChanged says that the file does not have all confirmed drifts. driftsSavedAt is when it was written.
 	driftsChanged bool
 	driftsSavedAt time.Time
-	// captured are the times of the records.
-	captured capturedTimes
+	// oldest and newest are the times of the oldest and the newest record. captureChanged says that they may be others now.
+	oldest, newest time.Time
+	captureChanged bool
 	// findingsChanged says that there are other findings than decide knows.
 	findingsChanged bool
 	// decidedAt is the time of the last decision.
@@ -101,9 +103,8 @@ type Agent struct {
 	figures Figures
 	paused  *control.Pause
 
-	// lastRound is the time of the loop's last round, in nanoseconds since started. A change of the system's date does
-	// not change it.
-	lastRound atomic.Int64
+	// lastRound is the time of the loop's last round.
+	lastRound atomic.Pointer[time.Time]
 }
 
 // restoreEnd is the end of a restore.
@@ -122,13 +123,8 @@ type restoreEnd struct {
 // finishMovesTimeout bounds the wait for sandboxes that another process works on.
 const finishMovesTimeout = 10 * time.Second
 
-// finishMoves finishes what a killed move has left. It does nothing while a guard is at work, because a guard finishes its
-// own moves. It does nothing for an agent that is paused. What is not finished after that, and without an error, is tried again.
-func (a *Agent) finishMoves(paused bool) {
-	if paused || a.Store.Guarded() {
-		a.hasUnfinishedMove.Store(move.HasUnfinished(a.Store))
-		return
-	}
+// finishMoves finishes what a killed move has left. What is not finished after that, and without an error, is tried again.
+func (a *Agent) finishMoves() {
 	ctx, cancel := context.WithTimeout(context.Background(), finishMovesTimeout)
 	defer cancel()
 	err := move.FinishKilled(ctx, a.Store)
@@ -138,23 +134,25 @@ func (a *Agent) finishMoves(paused bool) {
 	a.hasUnfinishedMove.Store(err == nil && move.HasUnfinished(a.Store))
 }
 
-// startFinishingMoves finishes a killed move that the refresher has met, as soon as nobody moves. It does not make the loop wait.
+// mayFinishMoves says whether the agent may finish a killed move now. A paused agent may not. Neither may any agent while a guard is at
+// work, because a guard finishes its own moves.
+func (a *Agent) mayFinishMoves() bool { return a.paused == nil && !a.Store.Guarded() }
+
+// startFinishingMoves finishes a killed move that the loop has met, as soon as nobody moves. It does not make the loop wait.
 func (a *Agent) startFinishingMoves() {
-	if a.paused != nil || !a.hasUnfinishedMove.Load() || a.Store.Guarded() || !a.finishingMoves.CompareAndSwap(false, true) {
+	if !a.hasUnfinishedMove.Load() || !a.mayFinishMoves() || !a.finishingMoves.CompareAndSwap(false, true) {
 		return
 	}
 	a.movesFinished.Go(func() {
 		defer a.finishingMoves.Store(false)
-		a.finishMoves(false) // Pause waits for its end.
+		a.finishMoves() // Pause waits for its end.
 	})
 }
 
 // New returns an agent for this network namespace and the store. It finishes what a killed move has left. The caller
 // runs and closes the agent.
 func New(opts Options) (*Agent, error) {
-	if opts.LoopInterval == 0 {
-		opts.LoopInterval = time.Minute
-	}
+	opts.LoopInterval = min(cmp.Or(opts.LoopInterval, roundInterval), roundInterval)
 	restorer, err := restore.NewRestorer(opts.Store)
 	if err != nil {
 		return nil, err
@@ -175,8 +173,10 @@ func New(opts Options) (*Agent, error) {
 	if a.paused, err = loadPause(a.pauseFile()); err != nil {
 		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
 	}
-	a.finishMoves(a.paused != nil) // Before the records are read: afterwards they say where the interfaces are.
-	a.lastRound.Store(int64(time.Since(a.started)))
+	if a.mayFinishMoves() {
+		a.finishMoves() // Before the records are read: afterwards they say where the interfaces are.
+	}
+	a.lastRound.Store(&a.started)
 	a.index, err = newIndex(opts.Store, func(before, after indexedSandbox) {
 		a.sandboxRead(before, after)
 		a.refresher.CheckpointsChanged(after.id, after.records)

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -15,6 +14,8 @@ type presence int
 const (
 	// presenceUnknown: nobody can look into the sandbox, or something else explains why the interface is gone or down.
 	presenceUnknown presence = iota
+	// nicAway: the interface is a NIC, and the sandbox does not have it.
+	nicAway
 	// present: the interface is there, under any name. It is up if it was recorded as up.
 	present
 	// away: the interface is gone or down, and its parents are there and up.
@@ -37,7 +38,7 @@ func presenceOf(host *kernel.Namespace, r checkpoint.Record, sandboxRecords []ch
 	case exists && (d.Up || !r.Interface.Link.Up):
 		return present
 	case !exists && r.Interface.Link.Kind == netstate.KindNIC:
-		return presenceUnknown
+		return nicAway
 	case r.Interface.ParentsInSandbox:
 		return presenceOnSibling(host, r, sandboxRecords, devices)
 	case !allUp(host, r.Interface.Parents):
@@ -55,25 +56,12 @@ func presenceOnSibling(host *kernel.Namespace, r checkpoint.Record, sandboxRecor
 			return presenceUnknown
 		}
 		for _, lower := range siblings {
-			if lower.Interface.Link.Name == p.Name && presenceOf(host, lower, siblings) == presenceUnknown {
+			if lower.Interface.Link.Name == p.Name && presenceOf(host, lower, siblings) <= nicAway {
 				return presenceUnknown
 			}
 		}
 	}
 	return away
-}
-
-// awayNICLoss returns the loss of a NIC whose driver has taken it from its sandbox, nil if it is there, or if nobody can look.
-func (a *Agent) awayNICLoss(r checkpoint.Record) *restore.Loss {
-	loss := restore.AwayNICLoss(a.devices, r.Interface.Link)
-	if loss == nil {
-		return nil
-	}
-	devices, ok := devicesOf(r)
-	if _, exists := deviceOf(r, a.recordsBeside(r), devices); exists || !ok {
-		return nil
-	}
-	return loss
 }
 
 // devicesOf returns the devices of the record's sandbox. ok is false if it cannot look at them.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/statefile"
 )
 
@@ -105,8 +106,8 @@ func (a *Agent) confirmDrift(m *member, instant time.Time) {
 	d, r := m.drift, m.record
 	d.persistent = true
 	state := a.presenceOf(r)
-	if state == presenceUnknown {
-		if loss := a.awayNICLoss(r); loss != nil && m.stack != nil {
+	if state <= nicAway {
+		if loss := restore.AwayNICLoss(a.devices, r.Interface.Link); state == nicAway && loss != nil && m.stack != nil {
 			m.stack.away, m.stack.loss = loss, loss
 		}
 		d.Since = instant

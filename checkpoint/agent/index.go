@@ -41,8 +41,6 @@ type index struct {
 	// dirty are the sandboxes that changed. allDirty says that any sandbox may have changed.
 	dirty    map[string]bool
 	allDirty bool
-	// failed is the last error of inotify, nil if there is none.
-	failed error
 }
 
 // indexedSandbox is what the store has of a sandbox. id is its container ID. unreadable is the number of checkpoints that cannot be read. moving says that a
@@ -120,12 +118,9 @@ func (x *index) checkWatches() {
 	info, err := os.Stat(x.store.Dir())
 	if x.unwatched || err != nil || x.root == nil || !os.SameFile(info, x.root) {
 		x.root = nil
-		x.mark("", errUnwatched)
+		x.markAll()
 	}
 }
-
-// errUnwatched says that not all checkpoints are watched.
-var errUnwatched = errors.New("not all checkpoints are watched")
 
 func (x *index) close() {
 	if x.watcher != nil {
@@ -143,17 +138,17 @@ func (x *index) listen(watcher *fsnotify.Watcher) {
 			}
 			switch id, name := x.containerIDOf(e.Name), filepath.Clean(e.Name); {
 			case name == x.store.IndicesPath(), name == filepath.Dir(x.store.IndicesPath()):
-				x.mark("", errUnwatched) // The indices of any record can be others now.
+				x.markAll() // The indices of any record can be others now.
 			case name == filepath.Clean(x.store.Dir()) && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
-				x.mark("", errUnwatched)
+				x.markAll()
 			case id != "":
-				x.mark(id, nil)
+				x.mark(id)
 			}
-		case err, ok := <-watcher.Errors:
+		case _, ok := <-watcher.Errors:
 			if !ok {
 				return
 			}
-			x.mark("", err) // Events are lost.
+			x.markAll() // Events are lost.
 		}
 	}
 }
@@ -174,14 +169,18 @@ func (x *index) containerIDOf(path string) string {
 	return name
 }
 
-// mark marks a sandbox, or all of them if an error says that events are lost.
-func (x *index) mark(id string, err error) {
+// mark marks a sandbox.
+func (x *index) mark(id string) {
 	x.mu.Lock()
-	if err != nil {
-		x.allDirty, x.failed = true, err
-	} else {
-		x.dirty[id] = true
-	}
+	x.dirty[id] = true
+	x.mu.Unlock()
+	wait.Wake(x.changed)
+}
+
+// markAll marks all sandboxes.
+func (x *index) markAll() {
+	x.mu.Lock()
+	x.allDirty = true
 	x.mu.Unlock()
 	wait.Wake(x.changed)
 }
@@ -189,18 +188,16 @@ func (x *index) mark(id string, err error) {
 // readChanges reads what has changed, everything at first. After an error it has read everything, too, but not all checkpoints are watched.
 func (x *index) readChanges() error {
 	x.mu.Lock()
-	dirty, allDirty, failed := x.dirty, x.allDirty, x.failed
-	x.dirty, x.allDirty, x.failed = map[string]bool{}, false, nil
+	dirty, allDirty := x.dirty, x.allDirty
+	x.dirty, x.allDirty = map[string]bool{}, false
 	x.mu.Unlock()
-	if errors.Is(failed, fsnotify.ErrEventOverflow) || errors.Is(failed, errUnwatched) {
-		failed = nil // Everything is read again.
-	}
+	var failed error
 	if allDirty {
-		failed = errors.Join(failed, x.watchRoot()) // Unwatched directories are read all the same.
+		failed = x.watchRoot() // Unwatched directories are read all the same.
 		x.unwatched = x.watcher == nil
 		entries, err := os.ReadDir(x.store.Dir())
 		if err != nil {
-			x.mark("", err)
+			x.markAll()
 			return errors.Join(failed, fmt.Errorf("list checkpoints: %w", err))
 		}
 		for id := range x.sandboxes {

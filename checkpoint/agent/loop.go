@@ -96,7 +96,7 @@ func (a *Agent) earliestLook() time.Time {
 
 // nextWake is how long the loop may wait for an event.
 func (a *Agent) nextWake(instant time.Time) time.Duration {
-	until := instant.Add(min(a.LoopInterval, roundInterval))
+	until := instant.Add(a.LoopInterval)
 	earlier := func(t time.Time) {
 		if !t.IsZero() && t.Before(until) {
 			until = t

@@ -100,7 +100,7 @@ func (a *Agent) sandboxRead(before, after indexedSandbox) {
 			m = &member{}
 			a.members[r.Attachment] = m
 		}
-		a.captured.count(m.record.CapturedAt, r.CapturedAt)
+		a.captureChanged = a.captureChanged || !m.record.CapturedAt.Equal(r.CapturedAt)
 		a.accessChanged = a.accessChanged || m.record.HostAccess != nil || r.HostAccess != nil
 		if r.AnnouncementOwed {
 			a.owing[m] = true
@@ -124,7 +124,7 @@ func (a *Agent) remove(m *member) {
 	m.searchedAt = time.Now()
 	a.place(m)
 	a.accessChanged = a.accessChanged || m.record.HostAccess != nil
-	a.captured.count(m.record.CapturedAt, time.Time{})
+	a.captureChanged = true
 	a.driftsChanged = a.driftsChanged || m.drift != nil && m.drift.Confirmed
 	delete(a.members, m.record.Attachment)
 	delete(a.absent, m)

@@ -82,7 +82,7 @@ func (a *Agent) Figures() Figures {
 	a.mu.Lock()
 	f := a.figures
 	a.mu.Unlock()
-	f.LastRound, f.Refresher = time.Now().Add(-a.sinceRound()), a.refresher.Counters()
+	f.LastRound, f.Refresher = *a.lastRound.Load(), a.refresher.Counters()
 	return f
 }
 
@@ -91,57 +91,36 @@ const maxRoundDelay = 30 * time.Second
 
 // Healthy returns an error if the loop's last round is too long ago. It waits for nothing.
 func (a *Agent) Healthy() error {
-	limit := min(a.LoopInterval, roundInterval) + maxRoundDelay
-	if since := a.sinceRound(); since > limit {
-		return fmt.Errorf("the working loop has not come round for %s; it must every %s", since.Round(time.Second), min(a.LoopInterval, roundInterval))
+	if delay := time.Since(*a.lastRound.Load()); delay > a.LoopInterval+maxRoundDelay {
+		return fmt.Errorf("the working loop has not come round for %s; it must every %s", delay.Round(time.Second), a.LoopInterval)
 	}
 	return nil
 }
 
-// sinceRound is the time since the loop's last round.
-func (a *Agent) sinceRound() time.Duration {
-	return time.Since(a.started) - time.Duration(a.lastRound.Load())
-}
-
 // recordRound notes a round of the loop: its sign of life.
 func (a *Agent) recordRound() {
-	a.lastRound.Store(int64(time.Since(a.started)))
+	instant := time.Now()
+	a.lastRound.Store(&instant)
 	if a.Alive != nil {
 		a.Alive()
 	}
 }
 
-// capturedTimes are when the oldest and the newest checkpoint were written. stale says that one of the two was written again or forgotten.
-type capturedTimes struct {
-	oldest, newest time.Time
-	stale          bool
-}
-
-// count takes over that a checkpoint has another time than before. Zero stands for none.
-func (t *capturedTimes) count(before, after time.Time) {
-	t.stale = t.stale || !before.Equal(after) && !before.IsZero() && (before.Equal(t.oldest) || before.Equal(t.newest))
-	if after.IsZero() {
-		return
-	}
-	if t.oldest.IsZero() || after.Before(t.oldest) {
-		t.oldest = after
-	}
-	if after.After(t.newest) {
-		t.newest = after
-	}
-}
-
 // countFigures collects the numbers that only the loop can see.
 func (a *Agent) countFigures() Figures {
-	if a.captured.stale {
-		a.captured = capturedTimes{}
+	if a.captureChanged {
+		a.captureChanged, a.oldest, a.newest = false, time.Time{}, time.Time{}
 		for _, m := range a.members {
-			a.captured.count(time.Time{}, m.record.CapturedAt)
+			captured := m.record.CapturedAt
+			if a.oldest.IsZero() || captured.Before(a.oldest) {
+				a.oldest = captured
+			}
+			if captured.After(a.newest) {
+				a.newest = captured
+			}
 		}
 	}
-	return Figures{
-		Unreadable: a.unreadable, Absent: len(a.absent), HostOverruns: a.overruns, Oldest: a.captured.oldest, Newest: a.captured.newest,
-	}
+	return Figures{Unreadable: a.unreadable, Absent: len(a.absent), HostOverruns: a.overruns, Oldest: a.oldest, Newest: a.newest}
 }
 
 // observeTry tells the observer of the end of a restore.

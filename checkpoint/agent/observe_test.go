@@ -128,7 +128,8 @@ func TestHealth(t *testing.T) {
 	go func() { _ = n.agent.runInLoop(context.Background(), func() { close(hangs); <-stop }) }()
 	<-hangs
 	came := n.agent.Figures().LastRound
-	n.agent.lastRound.Add(-int64(maxRoundDelay))                                  // As if this time went by.
+	earlier := came.Add(-maxRoundDelay)
+	n.agent.lastRound.Store(&earlier)                                             // As if this time went by.
 	thirty := regexp.MustCompile(`the working loop has not come round for 3\ds;`) // A busy machine adds some.
 	within(t, patience, "the loop hangs, and the agent says so", func() bool {
 		err := n.agent.Healthy()
