@@ -35,40 +35,39 @@ type referent struct {
 	active map[types.UID]string
 }
 
-// decide finds the owner of a pod. referents are the referents so far: first of the pod's controller, then of that one's
-// controller. If next is not nil, a sighting of it is needed, and there is no decision yet. The error says why there is none
-// now, although all that is needed was seen.
+// reader reads the object that a reference names.
+type reader func(*metav1.OwnerReference) (referent, error)
+
+// decide finds the owner of a pod. It reads the pod's controller, and that one's controller, if the decision needs them. The error says why
+// there is no decision now.
 //
 // Only the references that controllers write count, and never a name or a label. The label vm.kubevirt.io/name is the same
 // for VMs whose long names are cut to one label, and anybody can set it. An attachment pod of KubeVirt (hp-volume) is
 // controlled by a launcher: it has an address of its own. The two pods of a migration have one VM, on two nodes.
-func decide(pod *metav1.ObjectMeta, referents []referent) (d decision, next *metav1.OwnerReference, err error) {
+func decide(pod *metav1.ObjectMeta, read reader) (decision, error) {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
-		return podOwner(pod, "nothing controls the pod"), nil, nil
+		return podOwner(pod, "nothing controls the pod"), nil
 	}
-	switch k, _ := kindOf(controller); k.Resource {
+	switch k := kindOf(controller); k.Resource {
 	case sets.Resource:
-		d, next = decideSet(pod, controller, k, referents)
-		return d, next, nil
+		return decideSet(pod, controller, k, read)
 	case instances.Resource:
-		return decideMachine(pod, controller, referents)
+		return decideMachine(pod, controller, read)
 	}
-	return podOwner(pod, fmt.Sprintf("the pods of its %.*s can stand in for each other", maxShown, controller.Kind)), nil, nil
+	return podOwner(pod, fmt.Sprintf("the pods of its %.*s can stand in for each other", maxShown, controller.Kind)), nil
 }
 
-// kindOf returns the kind of the object that is referred to. ok is false for a kind that is no owner.
-func kindOf(r *metav1.OwnerReference) (k objects.Kind, ok bool) {
-	version, err := schema.ParseGroupVersion(r.APIVersion)
-	if err != nil {
-		return objects.Kind{}, false
-	}
-	for _, k := range []objects.Kind{sets, kruises, instances, machines} {
-		if k.Group == version.Group && k.Name == r.Kind {
-			return k, true
+// kindOf returns the kind of the object that is referred to. A kind that is no owner has no resource.
+func kindOf(r *metav1.OwnerReference) objects.Kind {
+	if version, err := schema.ParseGroupVersion(r.APIVersion); err == nil {
+		for _, k := range []objects.Kind{sets, kruises, instances, machines} {
+			if k.Group == version.Group && k.Name == r.Kind {
+				return k
+			}
 		}
 	}
-	return objects.Kind{}, false
+	return objects.Kind{}
 }
 
 // podOwner is the decision for a pod that is its own owner: the next sandbox of it has the same UID.
@@ -77,14 +76,15 @@ func podOwner(pod *metav1.ObjectMeta, reason string) decision {
 	return decision{Answer: owner.Answer{Owner: workload, SinglePod: true}, reason: reason}
 }
 
-func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k objects.Kind, referents []referent) (decision, *metav1.OwnerReference) {
+func decideSet(pod *metav1.ObjectMeta, set *metav1.OwnerReference, k objects.Kind, read reader) (decision, error) {
 	ordinal, reason := ordinalOf(pod, set.Name)
-	switch {
-	case ordinal == 0:
+	if ordinal == 0 {
 		return podOwner(pod, reason), nil
-	case len(referents) == 0:
-		return decision{}, set
-	case !referents[0].exists:
+	}
+	switch referent, err := read(set); {
+	case err != nil:
+		return decision{}, err
+	case !referent.exists:
 		return podOwner(pod, "no StatefulSet has the UID of the pod's controller"), nil
 	}
 	d := lastingOwner(pod, set, k, fmt.Sprintf("a StatefulSet of %s controls the pod", k.Group))
@@ -117,19 +117,20 @@ func ordinalOf(pod *metav1.ObjectMeta, set string) (ordinal attachment.Ordinal, 
 // is not listed has no owner: if it is a launcher, its addresses are not its own.
 //
 // The list is no proof of who has made the pod: virt-controller lists each pod that refers to the instance as its controller.
-func decideMachine(pod *metav1.ObjectMeta, run *metav1.OwnerReference, referents []referent) (decision, *metav1.OwnerReference, error) {
+func decideMachine(pod *metav1.ObjectMeta, run *metav1.OwnerReference, read reader) (decision, error) {
+	instance, err := read(run)
 	switch {
-	case len(referents) == 0:
-		return decision{}, run, nil
-	case !referents[0].exists:
-		return podOwner(pod, "no VirtualMachineInstance has the UID of the pod's controller"), nil, nil
+	case err != nil:
+		return decision{}, err
+	case !instance.exists:
+		return podOwner(pod, "no VirtualMachineInstance has the UID of the pod's controller"), nil
 	}
-	if _, listed := referents[0].active[pod.UID]; !listed {
-		return decision{}, nil, fmt.Errorf("the VirtualMachineInstance %s, which controls the pod %s/%s, does not list the pod's UID %s in status.activePods: virt-controller lists a launcher soon after it has made it", run.Name, pod.Namespace, pod.Name, pod.UID)
+	if _, listed := instance.active[pod.UID]; !listed {
+		return decision{}, fmt.Errorf("the VirtualMachineInstance %s, which controls the pod %s/%s, does not list the pod's UID %s in status.activePods: virt-controller lists a launcher soon after it has made it", run.Name, pod.Namespace, pod.Name, pod.UID)
 	}
-	d, next := decideLauncher(pod, run, referents)
-	d.instanceUID, d.Siblings = run.UID, siblingsOf(pod.UID, referents[0].active)
-	return d, next, nil
+	d, err := decideLauncher(pod, run, instance.controller, read)
+	d.instanceUID, d.Siblings = run.UID, siblingsOf(pod.UID, instance.active)
+	return d, err
 }
 
 // maxSiblings bounds what a status can make of an answer. A machine has two pods, and some more if migrations have failed.
@@ -147,18 +148,18 @@ func siblingsOf(pod types.UID, active map[types.UID]string) (uids []string) {
 	return uids[:min(len(uids), maxSiblings)]
 }
 
-// decideLauncher finds the owner of a pod that the VirtualMachineInstance lists.
-func decideLauncher(pod *metav1.ObjectMeta, run *metav1.OwnerReference, referents []referent) (decision, *metav1.OwnerReference) {
-	vm := referents[0].controller
+// decideLauncher finds the owner of a pod that the VirtualMachineInstance lists. vm controls that, nil for nothing.
+func decideLauncher(pod *metav1.ObjectMeta, run, vm *metav1.OwnerReference, read reader) (decision, error) {
 	if vm == nil {
 		return lastingOwner(pod, run, instances, "a VirtualMachineInstance without a VirtualMachine controls the pod"), nil
 	}
-	switch k, ok := kindOf(vm); {
-	case !ok || k.Resource != machines.Resource:
+	if kindOf(vm).Resource != machines.Resource {
 		return lastingOwner(pod, run, instances, fmt.Sprintf("a VirtualMachineInstance controls the pod, and a %.*s controls that", maxShown, vm.Kind)), nil
-	case len(referents) == 1:
-		return decision{}, vm
-	case !referents[1].exists:
+	}
+	switch referent, err := read(vm); {
+	case err != nil:
+		return decision{}, err
+	case !referent.exists:
 		return lastingOwner(pod, run, instances, "no VirtualMachine has the UID of the controller of the pod's VirtualMachineInstance"), nil
 	}
 	return lastingOwner(pod, vm, machines, "the pod's VirtualMachineInstance is of a VirtualMachine"), nil

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -30,6 +31,20 @@ func podBy(name string, r *metav1.OwnerReference) *metav1.ObjectMeta {
 func labelled(pod *metav1.ObjectMeta, key, value string) *metav1.ObjectMeta {
 	pod.Labels = map[string]string{key: value}
 	return pod
+}
+
+// reads are what the API says of one reference after the other. asked are the references.
+type reads struct {
+	referents []referent
+	asked     []*metav1.OwnerReference
+}
+
+func (r *reads) read(reference *metav1.OwnerReference) (referent, error) {
+	r.asked = append(r.asked, reference)
+	if len(r.asked) > len(r.referents) {
+		return referent{}, errors.New("nobody knows")
+	}
+	return r.referents[len(r.asked)-1], nil
 }
 
 func TestDecide(t *testing.T) {
@@ -87,29 +102,30 @@ func TestDecide(t *testing.T) {
 		"a VM controls it at once": {podBy("x", machine), nil, itself("x"), "the pods of its VirtualMachine can stand in for each other"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for i := range test.seen {
-				if d, next, err := decide(test.pod, test.seen[:i]); next == nil || err != nil {
-					t.Fatalf("after %d sightings: %+v, %v", i, d, err)
-				}
-			}
-			got, next, err := decide(test.pod, test.seen)
-			if err != nil || next != nil || got.Owner != test.want.Owner || got.Persistent != test.want.Persistent || got.SinglePod != test.want.SinglePod || got.reason != test.why {
-				t.Errorf("%+v, next %v, %v,\nwant %+v because %q", got, next, err, test.want, test.why)
+			reads := &reads{referents: test.seen}
+			got, err := decide(test.pod, reads.read)
+			if err != nil || len(reads.asked) != len(test.seen) || got.Owner != test.want.Owner || got.Persistent != test.want.Persistent || got.SinglePod != test.want.SinglePod || got.reason != test.why {
+				t.Errorf("%+v after %v, %v,\nwant %+v because %q", got, reads.asked, err, test.want, test.why)
 			}
 		})
 	}
 }
 
-// The second sighting is that of the VMI's controller, and not of anything that the pod says.
+// The second sighting is that of the VMI's controller, and not of anything that the pod says. Without it there is no decision.
 func TestDecideAsksForTheController(t *testing.T) {
 	pod := podBy("virt-launcher-db-x", by("kubevirt.io/v1", "VirtualMachineInstance", "db"))
-	if _, next, _ := decide(pod, nil); next == nil || next.Kind != "VirtualMachineInstance" || next.UID != "uid-of-db" {
-		t.Errorf("%+v", next)
+	none := &reads{}
+	if d, err := decide(pod, none.read); err == nil || d.Owner != (attachment.Owner{}) || none.asked[0].Kind != "VirtualMachineInstance" || none.asked[0].UID != "uid-of-db" {
+		t.Errorf("%+v, %v, asked %+v", d, err, none.asked)
 	}
 	vm := by("kubevirt.io/v1", "VirtualMachine", "vm-of-db")
-	seen := []referent{{exists: true, controller: vm, active: map[types.UID]string{pod.UID: "node1"}}}
-	if _, next, err := decide(pod, seen); next != vm || err != nil {
-		t.Errorf("%+v, %v", next, err)
+	one := &reads{referents: []referent{{exists: true, controller: vm, active: map[types.UID]string{pod.UID: "node1"}}}}
+	if d, err := decide(pod, one.read); err == nil || d.Owner != (attachment.Owner{}) || len(one.asked) != 2 || one.asked[1] != vm {
+		t.Errorf("%+v, %v, asked %+v", d, err, one.asked)
+	}
+	none = &reads{}
+	if d, err := decide(podBy("web-7", by("apps/v1", "StatefulSet", "web")), none.read); err == nil || d.Owner != (attachment.Owner{}) {
+		t.Errorf("a StatefulSet: %+v, %v", d, err)
 	}
 }
 
@@ -125,10 +141,11 @@ func TestDecideAPodThatTheInstanceDoesNotList(t *testing.T) {
 		"a VMI without VM":    {exists: true, active: others},
 		"a VMI of a stranger": {exists: true, active: others, controller: by("example.org/v1", "Thing", "x")},
 	} {
-		got, next, err := decide(pod, []referent{run})
+		reads := &reads{referents: []referent{run}}
+		got, err := decide(pod, reads.read)
 		const want = "the VirtualMachineInstance db, which controls the pod shop/evil, does not list the pod's UID uid-of-evil in status.activePods"
-		if got.Owner != (attachment.Owner{}) || next != nil || err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %+v, %v, %v, want %q", name, got, next, err, want)
+		if got.Owner != (attachment.Owner{}) || len(reads.asked) != 1 || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v, want %q", name, got, err, want)
 		}
 	}
 }
@@ -147,12 +164,12 @@ func TestDecideSiblings(t *testing.T) {
 		"no migration": {map[types.UID]string{pod.UID: "node1"}, "[]"},
 		"a migration":  {map[types.UID]string{pod.UID: "node2", "b": "node1", "a": ""}, "[a b]"},
 	} {
-		d, _, err := decide(pod, []referent{{exists: true, active: test.active}})
+		d, err := decide(pod, (&reads{referents: []referent{{exists: true, active: test.active}}}).read)
 		if got := fmt.Sprint(d.Siblings); err != nil || got != test.want {
 			t.Errorf("%s: %s, %v, want %s", name, got, err, test.want)
 		}
 	}
-	if d, _, err := decide(pod, []referent{{exists: true, active: many}}); err != nil || len(d.Siblings) != maxSiblings || d.Siblings[maxSiblings-1] != "031" {
+	if d, err := decide(pod, (&reads{referents: []referent{{exists: true, active: many}}}).read); err != nil || len(d.Siblings) != maxSiblings || d.Siblings[maxSiblings-1] != "031" {
 		t.Errorf("many pods: %v, %v", d.Siblings, err)
 	}
 }

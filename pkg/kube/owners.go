@@ -269,29 +269,25 @@ func (o *Owners) resolveOwner(ctx context.Context, pod *metav1.ObjectMeta) (d de
 		d, err = o.client.annotatedOwner(ctx, pod, value)
 		return d, true, err
 	}
-	var referents []referent
 	sure = true
-	for {
-		d, next, err := decide(pod, referents)
-		switch {
-		case err != nil:
-			return decision{}, false, unavailable(err)
-		case next == nil:
-			return d, sure, nil
-		}
-		s, err := o.client.readReferent(ctx, pod.Namespace, next)
+	d, err = decide(pod, func(r *metav1.OwnerReference) (referent, error) {
+		found, err := o.client.readReferent(ctx, pod.Namespace, r)
 		if err != nil {
-			return decision{}, false, unavailable(fmt.Errorf("the %s %s, which controls the pod %s/%s: %w", next.Kind, next.Name, pod.Namespace, pod.Name, err))
+			return referent{}, fmt.Errorf("the %s %s, which controls the pod %s/%s: %w", r.Kind, r.Name, pod.Namespace, pod.Name, err)
 		}
-		sure = sure && s.exists
-		referents = append(referents, s)
+		sure = sure && found.exists
+		return found, nil
+	})
+	if err != nil {
+		return decision{}, false, unavailable(err)
 	}
+	return d, sure, nil
 }
 
 // readReferent looks for the object that a reference names. An object refers to others of its own namespace only. The API allows any
 // name in a reference, of any length.
 func (c *Client) readReferent(ctx context.Context, namespace string, r *metav1.OwnerReference) (referent, error) {
-	k, _ := kindOf(r) // decide asks for no others.
+	k := kindOf(r) // decide asks for no others.
 	if len(validation.IsDNS1123Subdomain(r.Name)) > 0 {
 		return referent{}, nil // No object of these kinds can have the name.
 	}

@@ -17,7 +17,7 @@ import (
 // the next ones for them (getStatefulSetReplicasRange in pkg/controller/statefulset).
 type scale struct {
 	start, replicas int
-	// reserved are in order, and do not touch each other.
+	// reserved are in the order of their first ordinals. They can overlap.
 	reserved []span
 }
 
@@ -40,15 +40,14 @@ func scaleOf(spec json.RawMessage) (scale, error) {
 		return scale{}, fmt.Errorf("its spec has no replicas")
 	}
 	s := scale{start: int(fields.Ordinals.Start), replicas: int(*fields.Replicas)}
-	var reserved []span
 	for _, value := range fields.ReserveOrdinals {
 		ordinals, err := spanOf(value)
 		if err != nil {
 			return scale{}, err
 		}
-		reserved = append(reserved, ordinals)
+		s.reserved = append(s.reserved, ordinals)
 	}
-	s.reserved = mergeSpans(reserved)
+	slices.SortFunc(s.reserved, func(a, b span) int { return cmp.Compare(a.first, b.first) })
 	return s, nil
 }
 
@@ -67,20 +66,6 @@ func spanOf(value intstr.IntOrString) (span, error) {
 	return span{int(low), int(high)}, nil
 }
 
-// mergeSpans returns the spans in order. Those that overlap or touch become one.
-func mergeSpans(spans []span) []span {
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	var merged []span
-	for _, s := range spans {
-		if n := len(merged); n > 0 && s.first <= merged[n-1].last+1 {
-			merged[n-1].last = max(merged[n-1].last, s.last)
-			continue
-		}
-		merged = append(merged, s)
-	}
-	return merged
-}
-
 // position is the number of the ordinal among those that can be in use: 0 for the first. Otherwise why says why no pod has
 // the ordinal.
 func (s scale) position(ordinal int) (position int, reason string) {
@@ -88,12 +73,14 @@ func (s scale) position(ordinal int) (position int, reason string) {
 		return 0, fmt.Sprintf("its ordinals begin with %d", s.start)
 	}
 	position = ordinal - s.start
+	uncounted := s.start
 	for _, r := range s.reserved {
 		if r.first <= ordinal && ordinal <= r.last {
 			return 0, fmt.Sprintf("its reserveOrdinals leave out ordinal %d", ordinal)
 		}
-		if first, last := max(r.first, s.start), min(r.last, ordinal); first <= last {
+		if first, last := max(r.first, uncounted), min(r.last, ordinal); first <= last {
 			position -= last - first + 1
+			uncounted = last + 1
 		}
 	}
 	return position, ""

@@ -20,7 +20,7 @@ func TestScaleOf(t *testing.T) {
 		"scaled to none":              {`{"replicas":0}`, scale{}, ""},
 		"ordinals.start":              {`{"replicas":3,"ordinals":{"start":5}}`, scale{start: 5, replicas: 3}, ""},
 		"OpenKruise, numbers":         {`{"replicas":3,"reserveOrdinals":[3,1]}`, scale{replicas: 3, reserved: []span{{1, 1}, {3, 3}}}, ""},
-		"OpenKruise, ranges":          {`{"replicas":3,"reserveOrdinals":["3-5",1,"4-7",8]}`, scale{replicas: 3, reserved: []span{{1, 1}, {3, 8}}}, ""},
+		"OpenKruise, ranges":          {`{"replicas":3,"reserveOrdinals":["3-5",1,"4-7",8]}`, scale{replicas: 3, reserved: []span{{1, 1}, {3, 5}, {4, 7}, {8, 8}}}, ""},
 		"nothing else counts":         {`{"replicas":1,"template":{"spec":{"replicas":"x"}}}`, scale{replicas: 1}, ""},
 		"no spec":                     {``, scale{}, "its spec cannot be read: unexpected end of JSON input"},
 		"no replicas":                 {`{"ordinals":{"start":5}}`, scale{}, "its spec has no replicas"},

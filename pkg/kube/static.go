@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -50,7 +51,6 @@ func staticOf(podAnnotations map[string]string, network, ifName string) (*owner.
 // count: that of the network's range does.
 func addressesOf(value string) ([]netip.Addr, error) {
 	var addresses []netip.Addr
-	listed := map[netip.Addr]bool{}
 	for text := range strings.SplitSeq(value, ",") {
 		text = strings.TrimSpace(text)
 		address, err := netip.ParseAddr(text)
@@ -60,12 +60,11 @@ func addressesOf(value string) ([]netip.Addr, error) {
 		switch {
 		case err != nil, address.Zone() != "", address.Is4In6():
 			return nil, fmt.Errorf("%s is no address as Kubernetes writes it", quoteShort(text))
-		case listed[address]:
+		case slices.Contains(addresses, address):
 			return nil, fmt.Errorf("%s is there twice", address)
 		case len(addresses) == maxAddresses:
 			return nil, fmt.Errorf("it has more than %d addresses", maxAddresses)
 		}
-		listed[address] = true
 		addresses = append(addresses, address)
 	}
 	return addresses, nil
