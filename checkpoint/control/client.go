@@ -23,7 +23,7 @@ import (
 
 var (
 	// ErrNoAgent means that no agent listens on the socket.
-	ErrNoAgent = errors.New("no relink-agent runs on this node")
+	ErrNoAgent = owner.ErrNoAsker
 	// ErrNoAnswer means that an agent runs, but did not answer in time.
 	ErrNoAnswer = errors.New("relink-agent does not answer")
 	// ErrNoPools means that the agent knows of no pools, because it has no Kubernetes API.

@@ -33,20 +33,7 @@ func (c Client) Fulfil(ctx context.Context, f owner.Fulfilment) error {
 
 // requestOwner makes a request, and gives its error the meaning that owner.Asker has for it.
 func (c Client) requestOwner(ctx context.Context, path string, body, response any) error {
-	err := c.request(ctx, path, body, response)
-	if errors.Is(err, ErrNoAgent) {
-		return noAgentError{err}
-	}
-	return unavailable(owner.ErrUnavailable, err, owner.ErrInvalid, owner.ErrDiffers)
-}
-
-// noAgentError is owner.ErrUnavailable for a node without an agent. It matches owner.ErrNoAsker, too.
-type noAgentError struct{ noAgent error }
-
-func (n noAgentError) Error() string { return owner.ErrUnavailable.Error() + ": " + n.noAgent.Error() }
-
-func (n noAgentError) Unwrap() []error {
-	return []error{owner.ErrUnavailable, owner.ErrNoAsker, n.noAgent}
+	return unavailable(owner.ErrUnavailable, c.request(ctx, path, body, response), owner.ErrInvalid, owner.ErrDiffers)
 }
 
 // Judge has the agent ask the API about each owner. It is owner.Judge's. Owners of which the agent says nothing are unknown.

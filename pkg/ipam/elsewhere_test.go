@@ -139,7 +139,7 @@ func TestAnAddressIsKeptForAPod(t *testing.T) {
 			judged.NoCluster = "forbidden"
 			j.judged[1] = judged
 		}, kept + "the Kubernetes API does not tell which cluster it is: forbidden"},
-		"nobody can be asked about owners": {"", func(_ *testing.T, n *node, j *fakeJudge) { n.owners = &j.fakeOwners }, "; nobody can be asked about owners"},
+		"nobody can be asked": {"", func(_ *testing.T, n *node, j *fakeJudge) { n.owners = &j.fakeOwners }, "; no relink-agent runs on this node"},
 		"it has come back, and gone again": {"", func(t *testing.T, n *node, j *fakeJudge) {
 			j.judged[1] = podElsewhere("uid-1")
 			j.then = func() {

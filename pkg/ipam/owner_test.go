@@ -127,7 +127,7 @@ func TestWithoutAnAnswer(t *testing.T) {
 		msg        string
 	}{
 		"sticky owner, no agent": {`"sticky": "owner", ` + ranges, "", nil, 11,
-			`relink-ipam: "sticky": "owner" needs the Kubernetes API: the owner of the address is not known now: nobody can be asked about owners`},
+			`relink-ipam: "sticky": "owner" needs the Kubernetes API: the owner of the address is not known now: no relink-agent runs on this node`},
 		"sticky owner, API away": {`"sticky": "owner", ` + ranges, "", &fakeOwners{err: away}, 11,
 			`relink-ipam: "sticky": "owner" needs the Kubernetes API: the owner of the address is not known now: no relink-agent runs on this node: nothing listens on /x`},
 		"static": {`"static": {}, ` + ranges, "", &fakeOwners{err: away}, 11,

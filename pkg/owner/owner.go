@@ -14,7 +14,7 @@ const AskTimeout = 2 * time.Second
 
 var (
 	// ErrNoAsker says that there is nobody to ask on this node. It comes with ErrUnavailable.
-	ErrNoAsker = errors.New("nobody can be asked about owners")
+	ErrNoAsker = errors.New("no relink-agent runs on this node")
 	// ErrUnavailable says that nobody can answer now: no agent runs, the API does not answer, refuses, or does not know
 	// the pod. The same question may be answered later.
 	ErrUnavailable = errors.New("the owner of the address is not known now")

@@ -108,7 +108,7 @@ func TestImportForOwnersAgain(t *testing.T) {
 	pods := fakeNode{pods: map[string]attachment.Pod{"c1": web, "c2": db}}
 	r, err := imported(t, store, o, pods, at("10.3.0.5", "c1"), at("10.3.0.6", "c2"))
 	want := []string{
-		"the addresses of shop/web-0, shop/db-0 are kept for these pods by their names, and not for their owners: run it again: the owner of the address is not known now: nobody can be asked about owners",
+		"the addresses of shop/web-0, shop/db-0 are kept for these pods by their names, and not for their owners: run it again: the owner of the address is not known now: no relink-agent runs on this node",
 	}
 	if diff := cmp.Diff(want, r.Failed); err != nil || diff != "" || len(api.asked) != 2 {
 		t.Errorf("%v, asked %v: %s", err, api.asked, diff)
