@@ -110,8 +110,29 @@ func (a *addition) checkSandbox() error {
 	a.repeated = !errors.Is(err, checkpoint.ErrNoCheckpoint)
 	if err == nil {
 		a.earlier = &earlier
+		return a.checkElsewhere()
 	}
 	return nil
+}
+
+// checkElsewhere returns an error if the attachment is in another namespace, too, which is there: both would have its addresses.
+func (a *addition) checkElsewhere() error {
+	if a.sandbox.CheckSame(a.earlier.Namespace) == nil {
+		return nil
+	}
+	other, err := kernel.OpenSame(a.earlier.Namespace)
+	if kernel.IsMissing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	exists, err := other.Exists(a.earlier.Interface.Link.Name)
+	if exists {
+		err = cniplugin.EnvError("CNI_NETNS", a.args.Netns, "the container has "+a.args.IfName+" in "+other.Path()+": DEL takes it away")
+	}
+	return err
 }
 
 func (a *addition) run(ctx context.Context) error {

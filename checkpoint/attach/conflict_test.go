@@ -207,3 +207,19 @@ func TestRepeatedAddKeepsItsAddressOrFails(t *testing.T) {
 	fresh.IP(t, l.neighbour, "address del 10.9.0.2/29 dev eth0")
 	expect(t, "addresses, once the other host gave it up", l.add(t, "c1", sandbox, ""), "10.9.0.2/29 fd00:9::2/64")
 }
+
+// The runtime owes a DEL: two sandboxes would have one address.
+func TestAddOfAContainerThatHasAnotherSandboxIsRefused(t *testing.T) {
+	l, old, sandbox := newLAN(t), fresh.Sandbox(t), fresh.Sandbox(t)
+	expect(t, "addresses", l.add(t, "c1", old, ""), "10.9.0.2/29 fd00:9::2/64")
+	fresh.IP(t, old, "-6 address flush dev eth0 scope global") // The kernel's own duplicate detection would find it.
+	out, err := l.run("ADD", "c1", sandbox, "")
+	if err == nil || !strings.Contains(out, `"code": 4`) || !strings.Contains(out, "the container has eth0 in "+old+": DEL takes it away") {
+		t.Errorf("ADD: %s", out)
+	}
+	expect(t, "leases", l.leases(t), "10.9.0.2 held\nfd00:9::2 held")
+	if out, err := l.run("DEL", "c1", sandbox, ""); err != nil {
+		t.Fatal(out)
+	}
+	l.add(t, "c1", sandbox, "")
+}
