@@ -26,6 +26,8 @@ const (
 	DirEnv = "RELINK_CHECKPOINT_DIR"
 
 	suffix = ".json"
+	// maxFile is more than a checkpoint can have.
+	maxFile = 64 << 20
 )
 
 // ErrNoCheckpoint says that the attachment has no checkpoint.
@@ -128,7 +130,7 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	b := make([]byte, info.Size())
+	b := make([]byte, min(info.Size(), maxFile)) // Of a longer one, which relink never writes, the rest is left out.
 	n, err := io.ReadFull(f, b)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		err = nil // Somebody cut it meanwhile, which relink never does: it is torn.

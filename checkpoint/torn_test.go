@@ -161,3 +161,23 @@ func TestForgetUnreadableKeepsWhatWasWrittenAnew(t *testing.T) {
 	}
 	expectFiles(t, s, "c1/", "c2/", "c2/eth0.json", "c3/")
 }
+
+// What an operator has put in the place of a checkpoint is forgotten, and is never read to its end.
+func TestForeignFilesAreTornAndCanBeForgotten(t *testing.T) {
+	s := newStore(t)
+	write(t, s, "c1/eth0.json", "{")
+	write(t, s, "c2/eth0.json", "")
+	if err := errors.Join(os.Symlink("../c1/eth0.json", filepath.Join(s.Dir(), "c1/net1.json")), os.Truncate(filepath.Join(s.Dir(), "c2/eth0.json"), 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	_, unreadable, err := s.List()
+	if err != nil || len(unreadable) != 3 {
+		t.Fatal(unreadable, err)
+	}
+	for _, u := range unreadable {
+		if err := s.ForgetListed(Record{}, &u); err != nil {
+			t.Error(u.IfName, err)
+		}
+	}
+	expectFiles(t, s, "c1/", "c2/")
+}
