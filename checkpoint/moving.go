@@ -93,6 +93,9 @@ func (s *Store) LoadMove(containerID, ifName string) (m Move, err error) {
 	if err = loadNote(path, &m); err == nil && (m.Attachment.ContainerID != containerID || m.Attachment.IfName != ifName) {
 		err = fmt.Errorf("%s: %w: it is that of %s", path, ErrTorn, m.Attachment)
 	}
+	if errors.Is(err, ErrTorn) {
+		err = fmt.Errorf("%w: remove the file, as nobody can finish this move", err)
+	}
 	return m, err
 }
 

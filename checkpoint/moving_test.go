@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,7 +40,7 @@ func TestNotesOfMoves(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.Dir(), ".moving", "a", "net1.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := s.Moves(); len(all) != 2 || !errors.Is(err, ErrTorn) {
+	if all, err := s.Moves(); len(all) != 2 || !errors.Is(err, ErrTorn) || !strings.Contains(err.Error(), "remove the file") {
 		t.Error(all, err)
 	}
 	for range 2 { // None is no error.
