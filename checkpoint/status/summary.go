@@ -19,6 +19,10 @@ type Observations struct {
 	Report restore.Report
 	// Unrecorded are the interfaces without a checkpoint, and what could not be looked at (capture.FindUnrecorded).
 	Unrecorded []capture.InterfaceOutcome
+	// DeadHolders is the number of addresses that sandboxes hold which are gone.
+	DeadHolders int
+	// Free has the devices of the host that could replace a missing one, by its name.
+	Free map[string][]string
 	// Agent is what relink-agent says, nil if none answers.
 	Agent *control.Status
 }

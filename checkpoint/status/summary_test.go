@@ -25,10 +25,14 @@ func TestToDo(t *testing.T) {
 	}{
 		"nothing": {Observations{}, []ToDo{}},
 		"the NIC is away, and nobody waits for it": {
-			outcomes(waiting), []ToDo{{"1 attachment waiting for eth1", "relink restore when it is back, or relink restore --parent eth1=NEW"}},
+			outcomes(waiting), []ToDo{{"1 attachment waiting for eth1", "relink restore when it is back"}},
+		},
+		"another NIC is free": {
+			outcomes(waiting).with(func(o *Observations) { o.Free = map[string][]string{"eth1": {"ens9", "ens10"}} }),
+			[]ToDo{{"1 attachment waiting for eth1", "relink restore when it is back, or relink restore --parent eth1=ens9 (also free: ens10)"}},
 		},
 		"the agent waits for it": {
-			outcomes(waiting).with(func(o *Observations) { o.Agent = agent }), []ToDo{{"1 attachment waiting for eth1", "relink-agent restores when it is back, or relink restore --parent eth1=NEW"}},
+			outcomes(waiting).with(func(o *Observations) { o.Agent = agent }), []ToDo{{"1 attachment waiting for eth1", "relink-agent restores when it is back"}},
 		},
 		"a bond": {
 			outcomes(waiting).with(func(o *Observations) {
@@ -66,8 +70,8 @@ func TestToDo(t *testing.T) {
 			[]ToDo{{"1 checkpoint that cannot be read", "/a: torn: relink capture --refresh c1 mends it"}},
 		},
 		"dead, without an agent": {
-			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.SandboxGone}})),
-			[]ToDo{{"1 checkpoint of sandboxes that are gone", "relink gc --now"}},
+			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.SandboxGone}})).with(func(o *Observations) { o.DeadHolders = 2 }),
+			[]ToDo{{"1 checkpoint and 2 addresses of sandboxes that are gone", "relink gc --now"}},
 		},
 		"dead, with an agent": {
 			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.SandboxGone}})).with(func(o *Observations) { o.Agent = paused }),
@@ -89,4 +93,24 @@ func outcomes(list ...restore.Outcome) Observations {
 func (found Observations) with(change func(*Observations)) Observations {
 	change(&found)
 	return found
+}
+
+// A free device is of the kind of the missing one, and nothing uses it.
+func TestFreeDevices(t *testing.T) {
+	device := func(index int, kind, name string) netstate.LiveDevice {
+		return netstate.LiveDevice{Device: netstate.Device{Kind: kind, Name: name}, Index: index}
+	}
+	devices := netstate.Devices{
+		device(1, netstate.KindNIC, "lo"), device(2, netstate.KindNIC, "eth2"), device(3, netstate.KindNIC, "eth3"), device(4, netstate.KindNIC, "eth4"),
+		device(5, netstate.KindNIC, "eth5"), device(6, netstate.KindNIC, "eth6"), device(7, netstate.KindBond, "bond7"), device(8, netstate.KindNIC, "vf0"),
+		device(9, netstate.KindVLAN, "eth5.3"),
+	}
+	devices[2].MasterIndex, devices[7].PF, devices[8].ParentIndex = 7, "0000:3b:00.0", 5
+	assigned := func(d netstate.LiveDevice) bool { return d.Name == "eth4" }
+	parents := []restore.DeviceState{
+		{Name: "eth1", Kind: netstate.KindNIC}, {Name: "eth1.3", Kind: netstate.KindVLAN, Below: "eth1"}, {Name: "eth6", Kind: netstate.KindNIC, Present: true},
+	}
+	if diff := cmp.Diff(map[string][]string{"eth1": {"eth2"}}, freeDevices(parents, devices, assigned)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
@@ -56,7 +57,16 @@ func (s Summary) toDo(found Observations, missing []capture.InterfaceOutcome) []
 	refused := len(slices.DeleteFunc(slices.Clone(missing), func(o capture.InterfaceOutcome) bool { return o.Reason == "" }))
 	add(len(missing)-refused, "interface", " without a checkpoint", "relink capture")
 	add(refused, "interface", " without a checkpoint", "relink check says what keeps relink capture from writing one")
-	add(s.Attachments[restore.SandboxGone], "checkpoint", " of sandboxes that are gone", found.gcCommand())
+	const dead = " of sandboxes that are gone"
+	checkpoints, addresses := s.Attachments[restore.SandboxGone], printable.Count(found.DeadHolders, "address")
+	switch {
+	case found.DeadHolders == 0:
+		add(checkpoints, "checkpoint", dead, found.gcCommand())
+	case checkpoints == 0:
+		add(found.DeadHolders, "address", dead, found.gcCommand())
+	default:
+		add(checkpoints, "checkpoint", " and "+addresses+dead, found.gcCommand())
+	}
 	return list
 }
 
@@ -88,7 +98,13 @@ func (found Observations) waitingCommand(device string) string {
 	if found.Agent != nil && found.Agent.Paused == nil {
 		text = "relink-agent restores when it is back"
 	}
-	return text + ", or relink restore --parent " + device + "=NEW"
+	if free := found.Free[device]; len(free) > 0 {
+		text += fmt.Sprintf(", or relink restore --parent %s=%s", device, free[0])
+		if len(free) > 1 {
+			text += " (also free: " + printable.First(free[1:], 3, ", ") + ")"
+		}
+	}
+	return text
 }
 
 // gcCommand is the command that frees what sandboxes had which are gone. Without an agent nobody asks the container runtime, and

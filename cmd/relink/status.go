@@ -15,7 +15,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
-	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 func newStatus() *cobra.Command {
@@ -72,8 +71,10 @@ type nodeStatus struct {
 	dir string
 }
 
-// readStatus looks at the node.
+// readStatus looks at the node, and reads the leases at the same time.
 func readStatus(ctx context.Context, sources audit.Sources) (n nodeStatus, err error) {
+	read := make(chan status.Leases, 1)
+	go func() { read <- status.ReadLeases(ctx, sources.Leases, sources.AllProcesses) }()
 	var found status.Observations
 	if found.Report, err = inspectAttachments(ctx, restore.Options{Store: sources.Store, DryRun: true}); err != nil {
 		return n, err
@@ -81,14 +82,18 @@ func readStatus(ctx context.Context, sources audit.Sources) (n nodeStatus, err e
 	if found.Unrecorded, err = findUncaptured(ctx, sources.Store, sources.CacheDir); err != nil {
 		return n, err
 	}
+	if found.Free, err = status.FindFree(found.Report); err != nil {
+		return n, err
+	}
 	agent, agentErr := control.Client{Patience: agentPatience}.Status(ctx)
 	if agentErr == nil {
 		found.Agent = &agent
 	}
-	usages, problems := readUsages(ctx, sources.Leases)
+	leases := <-read
+	found.DeadHolders = leases.DeadHolders
 	n = nodeStatus{
-		Time: time.Now().UTC().Truncate(time.Second), Summary: status.Summarize(found), Pools: orEmpty(fullSets(usages)),
-		PoolProblems: slices.Concat(sources.Problems, problems), Agent: found.Agent, dir: sources.Store.Dir(),
+		Time: time.Now().UTC().Truncate(time.Second), Summary: status.Summarize(found), Pools: orEmpty(fullSets(leases.Usages)),
+		PoolProblems: slices.Concat(sources.Problems, leases.Problems), Agent: found.Agent, dir: sources.Store.Dir(),
 	}
 	if agentErr != nil && !errors.Is(agentErr, control.ErrNoAgent) { // A node without an agent has no problem.
 		n.AgentProblem = agentErr.Error()
@@ -97,25 +102,6 @@ func readStatus(ctx context.Context, sources audit.Sources) (n nodeStatus, err e
 	n.addGuard()
 	n.Recorded = n.Recorded && n.AgentProblem == "" && len(n.PoolProblems) == 0
 	return n, nil
-}
-
-// leasePatience is how long a status waits for the lock of a network's leases.
-const leasePatience = time.Second
-
-// readUsages returns how full the networks are, and which stores could not be read.
-func readUsages(ctx context.Context, stores []*lease.Store) (usages []lease.Usage, problems []string) {
-	for _, store := range stores {
-		ctx, cancel := context.WithTimeout(ctx, leasePatience)
-		usage, err := store.Usage(ctx)
-		cancel()
-		switch {
-		case err == nil:
-			usages = append(usages, usage)
-		case !errors.Is(err, lease.ErrNotLeased):
-			problems = append(problems, err.Error())
-		}
-	}
-	return usages, problems
 }
 
 // addProblem adds something that is not as it should be.

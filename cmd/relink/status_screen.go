@@ -110,6 +110,17 @@ func (n nodeStatus) stateCounts() string {
 	parts := countStates([]change.State{
 		restore.AsRecorded, restore.ToRestore, restore.ToRepair, restore.Waiting, status.NoLink, restore.Blocked, restore.SandboxGone,
 	}, func(state change.State) int { return n.Attachments[state] })
+	var awaited []string
+	for _, c := range n.Causes {
+		if c.Kind == status.CauseWaiting {
+			awaited = append(awaited, c.Device)
+		}
+	}
+	for i, part := range parts {
+		if len(awaited) == 1 && strings.HasSuffix(part, " "+string(restore.Waiting)) {
+			parts[i] += " for " + awaited[0]
+		}
+	}
 	return cmp.Or(strings.Join(parts, ", "), "none is remembered")
 }
 
