@@ -47,7 +47,7 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 
 // actions has what repairs a difference. What is not in it cannot be repaired.
 var actions = map[netstate.Field]Action{
-	netstate.FieldMode: SetKind, netstate.FieldOptions: SetKind, netstate.FieldBCQueue: SetKind,
+	netstate.FieldMode: SetKind, netstate.FieldOptions: SetKind,
 	netstate.FieldMTU: SetMTU, netstate.FieldMAC: SetMAC,
 	netstate.FieldTxQueueLen: SetAttributes, netstate.FieldAlias: SetAttributes, netstate.FieldGroup: SetAttributes, netstate.FieldFlags: SetAttributes,
 	netstate.FieldSetting: SetSetting, netstate.FieldMaster: SetMaster, netstate.FieldUp: SetUp, netstate.FieldAddress: AddAddress,

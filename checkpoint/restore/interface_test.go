@@ -80,11 +80,11 @@ func TestPlanOfAnInterfaceThatIsThere(t *testing.T) {
 		},
 		"queue length": {
 			live: func(i *netstate.Interface) { i.Link.Macvlan.BCQueueLen = 5 },
-			want: list("set the macvlan attributes of eth0: bcqueuelen is 5, not 1000"),
+			want: list("set the macvlan attributes of eth0: options is bcqueuelen 5, not bcqueuelen 1000"),
 		},
 		"mode and queue length in one step": {
 			live: func(i *netstate.Interface) { i.Link.Macvlan.Mode, i.Link.Macvlan.BCQueueLen = "vepa", 5 },
-			want: list("set the macvlan attributes of eth0: mode is vepa, not bridge, bcqueuelen is 5, not 1000"),
+			want: list("set the macvlan attributes of eth0: mode is vepa, not bridge, options is bcqueuelen 5, not bcqueuelen 1000"),
 		},
 		"MTU": {
 			live: func(i *netstate.Interface) { i.Link.MTU = 9000 },
@@ -114,7 +114,7 @@ func TestPlanOfAnInterfaceThatIsThere(t *testing.T) {
 				i.Addresses, i.Routes = nil, nil
 			},
 			want: list(
-				"set the macvlan attributes of eth0: bcqueuelen is 1, not 1000",
+				"set the macvlan attributes of eth0: options is bcqueuelen 1, not bcqueuelen 1000",
 				"set MTU of eth0 to 1500: MTU is 68, not 1500",
 				"set MAC of eth0 to 02:00:00:00:00:01: MAC is 02:00:00:00:00:02, not 02:00:00:00:00:01",
 				"set eth0 up: state is down, not up",
@@ -221,7 +221,7 @@ func TestEveryFieldOfADiffHasItsPlaceInTheOrder(t *testing.T) {
 		place(netstate.FieldUp) < place(netstate.FieldSetting) {
 		t.Errorf("settings before up, up before addresses, addresses before routes: %v", repairOrder)
 	}
-	for _, f := range strings.Fields("mode options bcqueuelen MAC MTU txqueuelen alias group flags master" +
+	for _, f := range strings.Fields("mode options MAC MTU txqueuelen alias group flags master" +
 		" setting state address route rule neighbour qdisc") {
 		if place(netstate.Field(f)) < 0 {
 			t.Errorf("%s has no place", f)

@@ -18,7 +18,6 @@ const (
 	FieldParent     Field = "parent"
 	FieldMode       Field = "mode"
 	FieldOptions    Field = "options"
-	FieldBCQueue    Field = "bcqueuelen"
 	FieldMAC        Field = "MAC"
 	FieldMTU        Field = "MTU"
 	FieldTxQueueLen Field = "txqueuelen"
@@ -101,11 +100,10 @@ func (ds *differences) kind(want, live Link) {
 	}
 	if w, h := want.Macvlan, live.Macvlan; w != nil && h != nil {
 		ds.add(FieldMode, w.Mode, h.Mode)
-		if w.BCQueueLen != 0 {
-			ds.add(FieldBCQueue, w.BCQueueLen, h.BCQueueLen)
-		}
 		wanted, present := *w, *h
-		wanted.BCQueueLen, present.BCQueueLen = 0, 0
+		if w.BCQueueLen == 0 {
+			present.BCQueueLen = 0
+		}
 		if w.BCCutoff == nil || h.BCCutoff == nil { // An older kernel does not tell it.
 			wanted.BCCutoff, present.BCCutoff = nil, nil
 		}

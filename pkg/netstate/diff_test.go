@@ -49,7 +49,7 @@ func TestDiffOfAMacvlan(t *testing.T) {
 		},
 		"queue length": {
 			have: func(i *Interface) { i.Link.Macvlan.BCQueueLen = 5 },
-			says: []string{"bcqueuelen is 5, not 1000"},
+			says: []string{"options is bcqueuelen 5, not bcqueuelen 1000"},
 		},
 		"queue length left to the kernel": {want: func(i *Interface) { i.Link.Macvlan.BCQueueLen = 0 }},
 		"MAC": {
@@ -73,7 +73,7 @@ func TestDiffOfAMacvlan(t *testing.T) {
 				i.Addresses, i.Routes = nil, nil
 			},
 			says: []string{
-				"mode is vepa, not bridge", "bcqueuelen is 1, not 1000", "parent is bond4.3 (VLAN 7), not bond4.3 (VLAN 3)",
+				"mode is vepa, not bridge", "options is bcqueuelen 1, not bcqueuelen 1000", "parent is bond4.3 (VLAN 7), not bond4.3 (VLAN 3)",
 				"MAC is 02:00:00:00:00:09, not 02:00:00:00:00:01", "MTU is 68, not 1500", "state is down, not up",
 				"address 10.3.0.5/24 is missing", "address fd00:3::5/64 is missing",
 				"route 0.0.0.0/0 via 10.3.0.1 is missing", "route ::/0 via fd00:3::1 is missing",

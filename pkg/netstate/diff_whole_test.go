@@ -47,7 +47,7 @@ func TestDiffOfWhatFewHave(t *testing.T) {
 		"sources of a macvlan": {
 			want: func(i *Interface) { i.Link.Macvlan.Sources = []string{"02:00:00:00:00:07", "02:00:00:00:00:06"} },
 			have: func(i *Interface) { i.Link.Macvlan.Sources = []string{"02:00:00:00:00:06"} },
-			says: []string{"options is sources 02:00:00:00:00:06, not sources 02:00:00:00:00:06 02:00:00:00:00:07"},
+			says: []string{"options is bcqueuelen 1000, sources 02:00:00:00:00:06, not bcqueuelen 1000, sources 02:00:00:00:00:06 02:00:00:00:00:07"},
 		},
 		"a cutoff that an older kernel has not": {want: func(i *Interface) { i.Link.Macvlan.BCCutoff = pointer[int32](5) }},
 		"a route's next hops": {

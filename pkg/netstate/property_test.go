@@ -98,13 +98,6 @@ var mutations = map[Field]func(*rapid.T, *Interface) bool{
 		i.Link.Macvlan.Mode = "source"
 		return true
 	},
-	FieldBCQueue: func(_ *rapid.T, i *Interface) bool {
-		if i.Link.Macvlan == nil {
-			return false
-		}
-		i.Link.Macvlan.BCQueueLen++
-		return true
-	},
 	FieldParent: func(t *rapid.T, i *Interface) bool {
 		switch rapid.IntRange(0, 2).Draw(t, "what of the parents") {
 		case 0:
