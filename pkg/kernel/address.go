@@ -228,25 +228,26 @@ func (n *Namespace) Addresses(index int) ([]netip.Addr, error) {
 	return addrs, err
 }
 
-// AllAddresses returns the addresses of all devices of the namespace, whoever made them. A pod can change its addresses all
-// the time. Then AllAddresses returns the addresses of all its readings, most of them more than once.
-func (n *Namespace) AllAddresses() ([]netip.Addr, error) { return n.allAddresses(parseAddress) }
+// AllAddresses returns the addresses of all devices of the namespace, whoever made them. If they change while they are read, it returns
+// those of all readings, most of them more than once: a pod can change its addresses all the time.
+func (n *Namespace) AllAddresses() (addrs []netip.Addr, err error) {
+	err = n.eachAddress(func(a netip.Addr) { addrs = append(addrs, a) })
+	return addrs, err
+}
 
-// allAddresses is AllAddresses. Tests change the addresses while they are read.
-func (n *Namespace) allAddresses(parse func(payload []byte) (liveAddress, error)) ([]netip.Addr, error) {
-	var addrs []netip.Addr
-	addresses, err := listOf(n, addressList(0, bothFamilies), func(payload []byte) (netip.Addr, bool, error) {
-		a, err := parse(payload)
-		addr := a.Prefix.Addr()
-		if addr.IsValid() {
-			addrs = append(addrs, addr)
+// eachAddress calls f with each address of each reading.
+func (n *Namespace) eachAddress(f func(netip.Addr)) error {
+	err := n.socket.Dump(addressList(0, bothFamilies), func() {}, func(payload []byte) error {
+		a, err := parseAddress(payload)
+		if addr := a.Prefix.Addr(); addr.IsValid() {
+			f(addr)
 		}
-		return addr, addr.IsValid(), err
+		return err
 	})
 	if errors.Is(err, rtnl.ErrChanging) {
-		return addrs, nil
+		return nil
 	}
-	return addresses, err
+	return err
 }
 
 // AddAddresses gives the device of that index addresses that it had before. An address that is

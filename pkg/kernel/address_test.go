@@ -54,14 +54,15 @@ func TestEveryAddressOfARestlessPod(t *testing.T) {
 	lo := must(pod.LinkByName("lo"))(t)
 	changing := must(netlink.ParseAddr("10.5.0.1/32"))(t)
 	read := 0
-	all, err := w.sandbox.allAddresses(func(payload []byte) (liveAddress, error) {
+	var all []netip.Addr
+	err := w.sandbox.eachAddress(func(a netip.Addr) {
 		if read++; read%100 == 0 {
 			change := []func(netlink.Link, *netlink.Addr) error{pod.AddrDel, pod.AddrAdd}[read/100%2]
 			if err := change(lo, changing); err != nil {
 				t.Errorf("change %d: %v", read/100, err)
 			}
 		}
-		return parseAddress(payload)
+		all = append(all, a)
 	})
 	if err != nil {
 		t.Fatal(err)
