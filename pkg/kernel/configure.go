@@ -91,7 +91,7 @@ func (n *Namespace) Configure(index int, want netstate.Interface, rebuild bool) 
 	if want.Master != nil {
 		r.addAll(n.enslave(index, *want.Master))
 	}
-	addresses := append(notify, addAddresses(index, want.Addresses, rebuild)...)
+	addresses := slices.Concat(notify, addAddresses(index, want.Addresses, rebuild))
 	if !rebuild {
 		// The kernel announces them when the interface goes up, if the setting tells it to.
 		r.addAll(addresses, nil)

@@ -258,9 +258,8 @@ func newHost(t *testing.T, w *fixture, answer func(probe []byte) [][]byte) {
 }
 
 var (
-	probeMAC   = net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	rivalMAC   = net.HardwareAddr{2, 0, 0, 0, 0, 0x99}
-	probeNonce = []byte{1, 2, 3, 4, 5, 6}
+	probeMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	rivalMAC = net.HardwareAddr{2, 0, 0, 0, 0, 0x99}
 )
 
 // A loop in the network returns the probes, with their own MAC or with that of a forwarder. A macvlan in private mode
