@@ -135,6 +135,9 @@ func (c *Call) request(n network) (lease.Request, error) {
 	r.Policy.ByOwner = n.byOwner()
 	if c.answer != nil {
 		applyOwner(&r, *c.answer)
+		if c.answer.Static != nil {
+			r.Replica = c.answer.Static.Replica
+		}
 	}
 	return r, nil
 }

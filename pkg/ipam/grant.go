@@ -48,8 +48,8 @@ func (c *Call) Add(ctx context.Context) (*Grant, error) {
 	if err := c.queryOwner(ctx, n); err != nil {
 		return nil, err
 	}
-	if err := c.addAPIRequests(ctx, &n, store); err != nil {
-		return nil, err
+	if c.answer != nil {
+		n.addAnswer(*c.answer)
 	}
 	if err := n.checkStatic(); err != nil {
 		return nil, err

@@ -111,20 +111,8 @@ func (c *Call) canConfirm() error {
 	return err
 }
 
-// addAPIRequests adds the addresses that the API asks for.
-func (c *Call) addAPIRequests(ctx context.Context, n *network, store *lease.Store) error {
-	if c.answer == nil {
-		return nil
-	}
-	sets, err := c.staticSets(ctx, *n, store)
-	if err != nil {
-		return err
-	}
-	return n.addAnswer(*c.answer, sets)
-}
-
-// addAnswer adds the addresses that the pod's annotation and its IPAMClaim ask for. The sets are the network's.
-func (n *network) addAnswer(a owner.Answer, sets []lease.RangeSet) error {
+// addAnswer adds the addresses that the pod's annotation and its IPAMClaim ask for.
+func (n *network) addAnswer(a owner.Answer) {
 	if a.Claim != nil {
 		for _, p := range a.Claim.IPs {
 			q := requestsBy("status.ips of IPAMClaim "+a.Claim.Name, p.Addr())[0]
@@ -132,15 +120,9 @@ func (n *network) addAnswer(a owner.Answer, sets []lease.RangeSet) error {
 			n.requested = mergeRequest(n.requested, q)
 		}
 	}
-	if a.Static == nil {
-		return nil
+	if a.Static != nil {
+		n.candidates = requestsBy("annotation "+a.Static.Key, a.Static.Addresses...)
 	}
-	wanted, choices, err := selectStatic(sets, *a.Static)
-	for _, q := range wanted {
-		n.requested = mergeRequest(n.requested, q)
-	}
-	n.candidates = choices
-	return err
 }
 
 // requestsBy are addresses that a key in the Kubernetes API asks for.
@@ -150,31 +132,4 @@ func requestsBy(key string, addresses ...netip.Addr) (requests []requestedAddres
 		requests = append(requests, requestedAddress{address: a, source: key, refuse: refuse})
 	}
 	return requests
-}
-
-// selectStatic returns the addresses of the annotation that are for this pod, and those of which it may have one. An address of
-// no range set is wanted: the store refuses it.
-func selectStatic(sets []lease.RangeSet, s owner.Static) (wanted, choices []requestedAddress, err error) {
-	key := "annotation " + s.Key
-	for _, a := range s.Addresses {
-		if lease.SetOf(sets, a) < 0 {
-			wanted = append(wanted, requestsBy(key, a)...)
-		}
-	}
-	for _, set := range sets {
-		list := set.Among(s.Addresses)
-		if s.Replica != nil && len(list) > 0 {
-			if *s.Replica >= len(list) {
-				return nil, nil, cniplugin.ConfigError(key, lease.JoinAddresses(list),
-					fmt.Sprintf("must have an address of %s for each replica: this is replica %d, counted from 1", set, *s.Replica+1))
-			}
-			list = list[*s.Replica:][:1]
-		}
-		if len(list) > 1 {
-			choices = append(choices, requestsBy(key, list...)...)
-		} else {
-			wanted = append(wanted, requestsBy(key, list...)...)
-		}
-	}
-	return wanted, choices, nil
 }

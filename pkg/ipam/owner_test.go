@@ -182,7 +182,7 @@ func TestStaticAddresses(t *testing.T) {
 		code uint
 		msg  string
 	}{
-		"web-2":   {7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.7, 10.3.0.6": must have an address of 10.3.0.1-10.3.0.9 for each replica: this is replica 3, counted from 1`},
+		"web-2":   {7, `invalid "annotation ipam.relink.dev/pods": "10.3.0.6": is the last address of 10.3.0.1-10.3.0.9 in the list, which must have one for each replica: this is replica 3, counted from 1`},
 		"mydb":    {11, `relink-ipam: each of the requested addresses is not available: 10.3.0.5 is held by eth0 of c3 on pods (VirtualMachine default/db)`},
 		"outside": {7, `invalid "annotation ipam.relink.dev/pods": "10.9.0.5": is in none of the range sets`},
 		"c": {11, `relink-ipam: each of the requested addresses is not available: 10.3.0.3 is held by eth0 of c4 on pods (pod default/a); ` +

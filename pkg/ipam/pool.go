@@ -145,35 +145,6 @@ func (c *Call) unavailableError(a pool.Acquisition, err error) error {
 	return poolError(fmt.Errorf("the address that %s has of pool %s may be on another node: %w", a.Owner, a.Pool, err))
 }
 
-// staticSets are the range sets among which an annotation's addresses are divided. For pools these are all their addresses.
-func (c *Call) staticSets(ctx context.Context, n network, store *lease.Store) ([]lease.RangeSet, error) {
-	if len(n.pools) == 0 || c.answer.Static == nil {
-		return n.sets, nil
-	}
-	sets, err := poolSets(ctx, n, store)
-	if errors.Is(err, lease.ErrUnconfirmed) {
-		if err := c.refill(ctx, store, n.pools, err); err != nil {
-			return nil, err
-		}
-		sets, err = poolSets(ctx, n, store)
-	}
-	return sets, withCode(err)
-}
-
-// poolSets reads all addresses of the pools. lease.ErrUnconfirmed: the store has not read a pool so far.
-func poolSets(ctx context.Context, n network, store *lease.Store) ([]lease.RangeSet, error) {
-	sets, err := store.PoolSets(ctx, n.pools)
-	if ignoreNotLeased(err) != nil {
-		return nil, err
-	}
-	for i, name := range n.pools {
-		if i >= len(sets) || len(sets[i]) == 0 {
-			return nil, fmt.Errorf("pool %s of network %s: %w", name, store.Network(), lease.ErrUnconfirmed)
-		}
-	}
-	return sets, nil
-}
-
 // poolError gives an error of a pool.Agent its CNI code: a pool that does not exist is a mistake in the configuration.
 func poolError(err error) error {
 	if errors.Is(err, pool.ErrUnknown) {

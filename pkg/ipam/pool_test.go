@@ -324,7 +324,7 @@ func TestAnAnnotationForTwoPools(t *testing.T) {
 	a.fakeOwners = fakeOwners{answers: map[string]owner.Answer{"a": askingFor(plain("a"), "k", &second, "10.3.0.2", "10.3.0.3", "fd00:3::10", "fd00:3::11")}}
 	a.gives = map[string]string{"lan": "..++"}
 	_, _, err := n.addCommitted(t, "c1/eth0", "a", "")
-	n.expectError(t, "lan6 does not come", err, 11, "relink-ipam: pool lan6 of network pods: this node has not read its address pools since its boot")
+	n.expectError(t, "lan6 does not come", err, 11, "relink-ipam: pool lan6 of network pods: no address is free: no address of it is granted to this node")
 	a.requests()
 	a.gives["lan6"] = "++"
 	got, _, err := n.addCommitted(t, "c1/eth0", "a", "")

@@ -47,9 +47,10 @@ type Request struct {
 	MigratingAddresses []netip.Addr
 	// RequestedAddresses are the addresses that the attachment asks for, at most one of each set.
 	RequestedAddresses []netip.Addr
-	// CandidateAddresses are addresses of which the attachment wants one of each set that has any of them: the one that is its
-	// owner's already, or the first that nobody has.
+	// CandidateAddresses are addresses of which the attachment wants one of each set that has any of them: that of its number among them, or
+	// without a number the one that is its owner's already, or the first that nobody has.
 	CandidateAddresses []netip.Addr
+	Replica            *int
 	Policy             Policy
 }
 
@@ -114,12 +115,12 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 		}
 		choices = append(choices, c)
 	}
-	assigned, refused := r.assign(sets.ranges())
+	wishes, refused := r.assign(sets.ranges())
 	if len(refused) > 0 {
 		return nil, refused[0]
 	}
 	for i, c := range choices {
-		c.requested = assigned[i]
+		c.wish = wishes[i]
 		lease, err := c.choose(held)
 		if err != nil {
 			return nil, err
@@ -160,8 +161,7 @@ type choice struct {
 	*leaseTx
 	Request
 	addressSet
-	// requested is the address of this set that the attachment asks for, the zero Addr for none.
-	requested netip.Addr
+	wish
 }
 
 // choose gives the requested address, else the owner's, else the next one.
@@ -169,20 +169,19 @@ func (c choice) choose(held []Lease) (Lease, error) {
 	if lease, ok := c.heldInSet(held); ok {
 		return c.keepHeld(lease)
 	}
-	choices := c.members.Among(c.CandidateAddresses)
 	switch a := c.firstOf(c.MigratingAddresses); {
 	case a.IsValid():
 		return c.giveMigrating(a)
 	case c.requested.IsValid():
 		return c.giveRequested([]netip.Addr{c.requested})
-	case !c.isPool() && len(choices) > 0:
-		return c.giveRequested(choices)
+	case !c.isPool() && len(c.choices) > 0:
+		return c.giveRequested(c.choices)
 	}
 	owned, ok, err := c.ownerLease()
 	if err != nil {
 		return Lease{}, err
 	}
-	wants := func(a netip.Addr) bool { return len(choices) == 0 || slices.Contains(choices, a) }
+	wants := func(a netip.Addr) bool { return len(c.choices) == 0 || slices.Contains(c.choices, a) }
 	if ok && wants(owned.Address) {
 		return c.give(owned, FromReservation)
 	}
@@ -192,8 +191,8 @@ func (c choice) choose(held []Lease) (Lease, error) {
 	if a := c.firstOf(c.OwnerAddresses); a.IsValid() && wants(a) {
 		return Lease{}, fmt.Errorf("%s of pool %s is %w: the Kubernetes API has it for the owner, and this node has not got it", a, c.poolLayout.Name, ErrTaken)
 	}
-	if len(choices) > 0 {
-		return c.giveRequested(choices)
+	if len(c.choices) > 0 {
+		return c.giveRequested(c.choices)
 	}
 	return c.giveNext()
 }
@@ -210,8 +209,8 @@ func (c choice) heldInSet(leases []Lease) (Lease, bool) {
 // as after a container was stopped and started again. That sandbox is the holder then.
 func (c choice) keepHeld(held Lease) (Lease, error) {
 	wanted := c.requested
-	if choices := c.members.Among(c.CandidateAddresses); !wanted.IsValid() && len(choices) > 0 && !slices.Contains(choices, held.Address) {
-		wanted = choices[0]
+	if !wanted.IsValid() && len(c.choices) > 0 && !slices.Contains(c.choices, held.Address) {
+		wanted = c.choices[0]
 	}
 	if wanted.IsValid() && wanted != held.Address {
 		return Lease{}, &RefusedError{Address: wanted, Reason: fmt.Sprintf("cannot be given: %s holds %s already; DEL it first", c.Attachment, held.Address)}

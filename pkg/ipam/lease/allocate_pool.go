@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -153,13 +152,4 @@ func (c choice) exhaustedOfPool() error {
 		return fmt.Errorf("%s: %w: this node has %s that must be probed for, which relink-ipam cannot do as a program of its own", begins, ErrExhausted, ranges.size())
 	}
 	return fmt.Errorf("%s: %w of the %s that this node has: %s", begins, ErrExhausted, ranges.size(), c.describeStates(ranges))
-}
-
-// PoolSets returns all addresses of each pool. The set of a pool that the agent has not read so far is empty. ErrNotLeased: there is
-// no store.
-func (s *Store) PoolSets(ctx context.Context, names []string) ([]RangeSet, error) {
-	return result(ctx, s.view, func(l *leaseTx) ([]RangeSet, error) {
-		sets, err := l.addressSets(RequestedRanges{Pools: names})
-		return sets.ranges(), err
-	})
 }

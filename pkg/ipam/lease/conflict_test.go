@@ -155,6 +155,8 @@ func TestAConflictInAListOfAddresses(t *testing.T) {
 	if exchanged, err := n.store(t).Conflict(t.Context(), n.key("c1/eth0"), addr("10.3.0.2"), mac); !exchanged || err != nil {
 		t.Fatal(exchanged, err)
 	}
-	n.gives(t, n.ofOwner("c2/eth0", "a", vm("a"), choosingFrom("10.3.0.2")), "each of the requested addresses is not available: 10.3.0.2 is in quarantine: in use by "+mac)
+	n.add(t, "c3/eth0", "db-0", "10.3.0.3")
+	n.gives(t, n.ofOwner("c2/eth0", "a", vm("a"), choosingFrom("10.3.0.2", "10.3.0.3")),
+		"each of the requested addresses is not available: 10.3.0.2 is in quarantine: in use by "+mac+"; 10.3.0.3 is held by eth0 of c3 on pods (pod default/db-0)")
 	n.gives(t, n.ofOwner("c2/eth0", "a", vm("a"), requesting("10.3.0.2")), "10.3.0.2")
 }

@@ -145,7 +145,6 @@ func TestPoolsWithoutAStore(t *testing.T) {
 		"Expect":      func() error { return s.ReserveIncoming(ctx, addr("10.3.0.2"), pod("a"), "eth0", sticky, "it moves") },
 		"Unexpect":    func() error { return s.CancelIncoming(ctx, "lan", addr("10.3.0.2"), pod("a")) },
 		"MarkClaimed": func() error { return s.MarkClaimed(ctx, addr("10.3.0.2"), pod("a")) },
-		"PoolSets":    func() error { _, err := s.PoolSets(ctx, []string{"lan"}); return err },
 	} {
 		n.refused(t, what, f(), ErrNotLeased, "network pods: nothing is leased (no DIR/pods.db)")
 	}

@@ -12,6 +12,7 @@ import (
 func (m *model) add(p *plan, r Request) (given []netip.Addr, err error) {
 	err = m.settled(func(s *modelState) error {
 		before := s.clone()
+		r.requestSingles(p)
 		for _, a := range r.CandidateAddresses {
 			if !p.givesIt(a) {
 				return errModel
@@ -35,6 +36,24 @@ func (m *model) add(p *plan, r Request) (given []netip.Addr, err error) {
 		return nil
 	})
 	return given, err
+}
+
+// requestSingles asks for an address that is the only candidate of its set.
+func (r *Request) requestSingles(p *plan) {
+	for i := range p.sets {
+		of := func(a netip.Addr) bool { return p.setOf(a) == i }
+		n := 0
+		for _, a := range r.CandidateAddresses {
+			if of(a) {
+				n++
+			}
+		}
+		if n == 1 && !slices.ContainsFunc(r.RequestedAddresses, of) {
+			at := slices.IndexFunc(r.CandidateAddresses, of)
+			r.RequestedAddresses = append(slices.Clone(r.RequestedAddresses), r.CandidateAddresses[at])
+			r.CandidateAddresses = slices.DeleteFunc(slices.Clone(r.CandidateAddresses), of)
+		}
+	}
 }
 
 // modelPick chooses an address of the set with that number in the plan.

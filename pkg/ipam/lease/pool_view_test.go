@@ -65,19 +65,6 @@ func TestVerifyReadsPools(t *testing.T) {
 	}
 }
 
-// A set of a pool is all of it, also what only other nodes have.
-func TestPoolSets(t *testing.T) {
-	n := newNode(t, "10.3.0.20", minute)
-	n.grant(t, lan, "..++")
-	sets, err := n.store(t).PoolSets(t.Context(), []string{"lan6", "lan"})
-	if err != nil || len(sets) != 2 || len(sets[0]) != 0 || sets[1].String() != "10.3.0.0-10.3.0.15" {
-		t.Errorf("%v %v", sets, err)
-	}
-	if ok, why := sets[1].Gives(addr("10.3.0.6")); ok || why != "it is in exclude 10.3.0.6" {
-		t.Errorf("%v %s", ok, why)
-	}
-}
-
 // Runs of addresses of many blocks are joined: an ADD looks at each of them.
 func TestAdjacentBlocksAreOneRange(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)

@@ -97,34 +97,51 @@ func (l *leaseTx) inSameSet(a, b netip.Addr) (bool, error) {
 	return slices.ContainsFunc(sets, func(s addressSet) bool { return s.members.Has(a) && s.members.Has(b) }), err
 }
 
-// assign returns the requested address of each set, the zero Addr for none. refused is what no ADD can give, whatever is leased: an
-// address of CandidateAddresses that no set gives, and a requested address that no set has or that is not the only one of its set.
-func (r Request) assign(sets []RangeSet) (assigned []netip.Addr, refused []*RefusedError) {
-	for _, a := range r.CandidateAddresses {
-		n := SetOf(sets, a)
-		if n < 0 {
-			refused = append(refused, refuseStranger(a))
-		} else if ok, reason := sets[n].Gives(a); !ok {
-			refused = append(refused, refuseExcluded(a, reason))
+// wish is what an attachment asks for of a set: one address, or one of several. Nothing is asked for if both are empty.
+type wish struct {
+	requested netip.Addr
+	choices   []netip.Addr
+}
+
+// assign returns what is asked for of each set. refused is what no ADD can give, whatever is leased: an address that no set has, a requested
+// address that is not the only one of its set, and one of several that the set does not give.
+func (r Request) assign(sets []RangeSet) (wishes []wish, refused []*RefusedError) {
+	for _, a := range slices.Concat(r.CandidateAddresses, r.RequestedAddresses) {
+		if SetOf(sets, a) < 0 {
+			refused = append(refused, &RefusedError{Address: a, Reason: "is in none of the range sets"})
 		}
 	}
 	for _, set := range sets {
-		requested := append(set.Among(r.RequestedAddresses), netip.Addr{})
-		first, choices := requested[0], set.Among(r.CandidateAddresses)
-		assigned = append(assigned, first)
-		for _, a := range requested[1:max(1, len(requested)-1)] {
-			refused = append(refused, refuseSecond(a, first))
+		requested, choices := set.Among(r.RequestedAddresses), set.Among(r.CandidateAddresses)
+		if n := len(choices); n > 0 && r.Replica != nil {
+			if *r.Replica >= n {
+				reason := fmt.Sprintf("is the last address of %s in the list, which must have one for each replica: this is replica %d, counted from 1", set, *r.Replica+1)
+				refused = append(refused, &RefusedError{Address: choices[n-1], Reason: reason})
+				continue
+			}
+			choices = choices[*r.Replica:][:1]
 		}
-		if first.IsValid() && len(choices) > 0 && !slices.Contains(choices, first) {
-			refused = append(refused, refuseSecond(choices[0], first))
+		if len(requested) == 0 && len(choices) == 1 {
+			requested, choices = choices, nil
 		}
+		for _, a := range choices {
+			if ok, reason := set.Gives(a); !ok {
+				refused = append(refused, refuseExcluded(a, reason))
+			}
+		}
+		w := wish{choices: choices}
+		if len(requested) > 0 {
+			w.requested = requested[0]
+			if len(choices) > 0 && !slices.Contains(choices, w.requested) {
+				requested = append(requested, choices[0])
+			}
+			for _, a := range requested[1:] {
+				refused = append(refused, &RefusedError{Address: a, Reason: fmt.Sprintf("is the second address of a range set that gives one, after %s", w.requested)})
+			}
+		}
+		wishes = append(wishes, w)
 	}
-	for _, a := range r.RequestedAddresses {
-		if SetOf(sets, a) < 0 {
-			refused = append(refused, refuseStranger(a))
-		}
-	}
-	return assigned, refused
+	return wishes, refused
 }
 
 // JoinAddresses is a list of them, for people.
@@ -136,15 +153,6 @@ func JoinAddresses(addresses []netip.Addr) string {
 	return strings.Join(texts, ", ")
 }
 
-func refuseStranger(a netip.Addr) *RefusedError {
-	return &RefusedError{Address: a, Reason: "is in none of the range sets"}
-}
-
-// refuseSecond refuses an address of a set of which another one is wanted.
-func refuseSecond(a, first netip.Addr) *RefusedError {
-	return &RefusedError{Address: a, Reason: fmt.Sprintf("is the second address of a range set that gives one, after %s", first)}
-}
-
 func refuseExcluded(a netip.Addr, reason string) *RefusedError {
 	return &RefusedError{Address: a, Reason: "cannot be given: " + reason}
 }
@@ -152,10 +160,10 @@ func refuseExcluded(a netip.Addr, reason string) *RefusedError {
 // CheckRequested returns an error for each wanted address that no Allocate of an attachment without addresses would give,
 // whatever is leased.
 func CheckRequested(sets []RangeSet, wanted []netip.Addr) []*RefusedError {
-	assigned, errs := Request{RequestedAddresses: wanted}.assign(sets)
-	for i, a := range assigned {
-		if ok, reason := sets[i].Gives(a); a.IsValid() && !ok {
-			errs = append(errs, refuseExcluded(a, reason))
+	wishes, errs := Request{RequestedAddresses: wanted}.assign(sets)
+	for i, w := range wishes {
+		if ok, reason := sets[i].Gives(w.requested); w.requested.IsValid() && !ok {
+			errs = append(errs, refuseExcluded(w.requested, reason))
 		}
 	}
 	return errs
