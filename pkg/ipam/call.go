@@ -130,7 +130,7 @@ func (c *Call) request(n network) (lease.Request, error) {
 	}
 	r := lease.Request{
 		Attachment: key, Owner: byName, Pod: pod, Namespace: readNamespace(c.args.Netns), Sets: n.sets, Policy: n.policy,
-		Pools: n.pools, Probes: !c.standalone, RequestedAddresses: n.requestedAddresses(), CandidateAddresses: addressesOf(n.candidates),
+		Pools: n.pools, Probes: !c.standalone, RequestedAddresses: addressesOf(n.requested), CandidateAddresses: addressesOf(n.candidates),
 	}
 	r.Policy.ByOwner = n.byOwner()
 	if c.answer != nil {

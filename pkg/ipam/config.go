@@ -105,14 +105,11 @@ func (n network) checkRequested() []error {
 	if len(n.pools) > 0 {
 		return nil // Only the pool says.
 	}
-	for _, refused := range lease.CheckRequested(n.sets, n.requestedAddresses()) {
+	for _, refused := range lease.CheckRequested(n.sets, addressesOf(n.requested)) {
 		errs = append(errs, n.refusalError(refused))
 	}
 	return errs
 }
-
-// requestedAddresses returns the addresses that are asked for.
-func (n network) requestedAddresses() []netip.Addr { return addressesOf(n.requested) }
 
 func addressesOf(asked []requestedAddress) (addresses []netip.Addr) {
 	for _, q := range asked {

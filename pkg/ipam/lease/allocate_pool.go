@@ -27,7 +27,7 @@ func (e *ElsewhereError) Error() string {
 	if len(e.Addresses) == 0 {
 		return fmt.Sprintf("another node may have the owner's address of pool %s", e.Pool)
 	}
-	return fmt.Sprintf("this node has none of %s of pool %s", JoinAddresses(e.Addresses), e.Pool)
+	return fmt.Sprintf("this node has none of %v of pool %s", e.Addresses, e.Pool)
 }
 
 // PoolAddress says of an address that was given from which pool it is.

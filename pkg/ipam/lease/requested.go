@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -142,15 +141,6 @@ func (r Request) assign(sets []RangeSet) (wishes []wish, refused []*RefusedError
 		wishes = append(wishes, w)
 	}
 	return wishes, refused
-}
-
-// JoinAddresses is a list of them, for people.
-func JoinAddresses(addresses []netip.Addr) string {
-	var texts []string
-	for _, a := range addresses {
-		texts = append(texts, a.String())
-	}
-	return strings.Join(texts, ", ")
 }
 
 func refuseExcluded(a netip.Addr, reason string) *RefusedError {
