@@ -202,7 +202,7 @@ func logGC(report gc.PassReport) {
 	var failures []string
 	for _, o := range report.Outcomes {
 		if o.Common().IsWrong() {
-			failures = append(failures, findingLine(o.Finding, "", "").subject+": "+o.Reason)
+			failures = append(failures, attachmentName(o.Pod, o.Attachment)+": "+o.Reason)
 		}
 	}
 	logRun(report.DryRun, gcSummary(report), append(failures, report.Problems...), nil)

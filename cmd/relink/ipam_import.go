@@ -233,7 +233,7 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 // importedOutcome is what became of an entry.
 func importedOutcome(f importer.EntryOutcome) outcome {
 	return outcome{
-		line: reportLine{subject: entryCell(f)}, cells: []string{entryCell(f), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName},
+		name: entryCell(f), cells: []string{entryCell(f), ownerName(f.Owner), selection.ShortID(f.Attachment.ContainerID), f.Attachment.IfName},
 		state: string(f.State), reason: f.Reason, detail: f.Reason, differs: !f.State.IsSettled(),
 	}
 }

@@ -8,15 +8,16 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/runlog"
 )
 
 // outcome is what became of one thing. It is a row of a table, and a line below the table and in the log if it went wrong.
 type outcome struct {
-	// line is the line below the table, but for its text. Its group stands for reasons that differ only in a path. Its subject is in
-	// the log, too.
+	// line is the line below the table, but for its text. Its group stands for reasons that differ only in a path. name names it in the log.
 	line reportLine
+	name string
 	// cells are those of its row before STATE and WHY.
 	cells []string
 	// reason is what a table says. detail is all of it.
@@ -30,9 +31,17 @@ type outcome struct {
 // newOutcome returns what became of an attachment. place says where it is.
 func newOutcome(o change.Outcome, place string, cells ...string) outcome {
 	return outcome{
-		line: attachmentLine(o.Pod, place, o.Attachment.IfName, ""), cells: cells,
+		line: attachmentLine(o.Pod, place, o.Attachment.IfName, ""), name: attachmentName(o.Pod, o.Attachment), cells: cells,
 		state: string(o.State), reason: o.Reason, detail: o.Reason, differs: o.IsWrong(), failed: o.IsWrong(),
 	}
+}
+
+// attachmentName names the attachment, and its pod if it is known.
+func attachmentName(pod attachment.Pod, key attachment.Key) string {
+	if pod == (attachment.Pod{}) {
+		return key.ContainerID + " " + key.IfName
+	}
+	return fmt.Sprintf("%s %s (%s)", pod, key.IfName, key.ContainerID)
 }
 
 // outcomes is what became of everything that a verb has dealt with.
@@ -134,7 +143,7 @@ func (r outcomes) log(err error) {
 	var failures []string
 	for _, o := range r.list {
 		if o.differs {
-			failures = append(failures, o.line.subject+": "+o.detail)
+			failures = append(failures, o.name+": "+o.detail)
 		}
 	}
 	logRun(r.dryRun, r.summary, append(failures, r.problems...), err)

@@ -111,7 +111,7 @@ func restoredOutcomes(opts restore.Options, report restore.Report) outcomes {
 	for _, a := range report.Outcomes {
 		// The steps of the parents are printed above the table already, because they concern every row alike.
 		o := outcome{
-			line: outcomeLine(a, ""), state: string(a.State), reason: cmp.Or(a.Reason, a.ParentReason), detail: a.FullReason(),
+			line: outcomeLine(a, ""), name: attachmentName(a.Pod, a.Attachment), state: string(a.State), reason: cmp.Or(a.Reason, a.ParentReason), detail: a.FullReason(),
 			differs: a.Differs(), failed: a.State == change.Failed || a.State == restore.Blocked || a.State == restore.Waiting,
 			cells: []string{podCell(a.Pod, a.Attachment.ContainerID), a.Attachment.ContainerID, a.Attachment.IfName, a.Parent,
 				addressList(unexpired(a.Interface).Addresses), a.Interface.Link.MAC},
