@@ -9,6 +9,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
@@ -47,8 +48,8 @@ func (w *attachmentRestore) checkIdentity(owner *netstate.Link) error {
 	}
 	oldName := r.Interface.Link.Name
 	return &Problem{Reason: fmt.Sprintf(
-		"%s is gone, and its name is that of %s now, which was renamed: rename that back (nsenter --net=%s ip link set %s name %s), and restore again",
-		owner.Name, oldName, w.sandbox.Path(), owner.Name, oldName)}
+		"%s is gone, and its name is that of %s now, which was renamed: rename that back (%s), and restore again",
+		owner.Name, oldName, renameCommand(w.sandbox.Path(), owner.Name, oldName))}
 }
 
 // worseReason says why a capture would not record the live interface. wantedState was called before.
@@ -149,6 +150,10 @@ func renamedProblem(recorded checkpoint.Record, live netstate.Link, worse, sandb
 		cause, advice = "the interface was renamed, and has lost something: rename it back", worse+". Rename it back, and relink restore repairs it"
 	}
 	return &Problem{Cause: cause, Reason: fmt.Sprintf(
-		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: %s (nsenter --net=%s ip link set %[2]s name %[1]s)",
-		link.Name, live.Name, link.Index, mac, advice, sandbox)}
+		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: %s (%s)",
+		link.Name, live.Name, link.Index, mac, advice, renameCommand(sandbox, live.Name, link.Name))}
+}
+
+func renameCommand(sandbox, from, to string) string {
+	return fmt.Sprintf("nsenter --net=%s ip link set %s name %s", printable.Word(sandbox), printable.Word(from), printable.Word(to))
 }

@@ -30,6 +30,10 @@ func TestTheNameIsAnothers(t *testing.T) {
 			"ip link set eth0 down name web0 up; ip link add eth0 link web0 type macvlan; ip addr add 10.77.0.1/24 dev eth0; ip link set eth0 up",
 			map[string]string{"eth0": "eth0 was renamed: it is there as web0"},
 		},
+		"a name that a shell would run": {
+			"ip link set eth0 down name '$(reboot)' up",
+			map[string]string{"eth0": " ip link set '$(reboot)' name eth0)"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const state = "ip -o link; " + addressesAndRoutes

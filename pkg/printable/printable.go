@@ -18,6 +18,14 @@ func Line(s string) string { return escape(s, "") }
 // the text may be for JSON.
 func Joined(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
+// Word returns s as a word of a command that a message tells somebody to type: a pod chooses the names of its devices, such as $(reboot).
+func Word(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`\\$&|;<>(){}[]*?!#~", r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // Lines returns s, each line of which is one of the program's own, as Line does.
 func Lines(s string) string { return escape(s, "\n\t") }
 

@@ -4,10 +4,24 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os/exec"
 	"reflect"
 	"strings"
 	"testing"
 )
+
+// A shell takes the word for the text, and runs nothing.
+func TestWord(t *testing.T) {
+	for _, s := range []string{"eth0", "bond4.3", "$(echo x)", "`echo x`", "a;echo", "a&b|c>d", "it's", "*", "\\n", "a b", "~", "größe"} {
+		out, err := exec.Command("sh", "-c", "printf %s "+Word(s)).Output()
+		if string(out) != s || err != nil {
+			t.Errorf("%s: %q, %v", Word(s), out, err)
+		}
+	}
+	if got := Word("eth0@x-1"); got != "eth0@x-1" {
+		t.Error(got)
+	}
+}
 
 func TestLine(t *testing.T) {
 	for s, want := range map[string]string{
