@@ -111,7 +111,7 @@ func (a *Agent) nextWake(instant time.Time) time.Duration {
 		earlier(a.driftsSavedAt.Add(driftDelay))
 	}
 	earlier(a.verifiedAt.Add(roundInterval))
-	earlier(a.pauseEnds(instant))
+	earlier(a.pauseEnds())
 	for m := range concerns {
 		if d := m.drift; d != nil && !d.Confirmed {
 			earlier(d.Since.Add(driftDelay))
@@ -141,7 +141,7 @@ func (a *Agent) checkPeriodic(instant time.Time) {
 		a.stale = true
 	}
 	a.expireAbsent(instant)
-	if ends := a.pauseEnds(instant); !ends.IsZero() && !instant.Before(ends) {
+	if a.paused != nil && a.paused.Over() {
 		a.endPause("its time is over")
 	}
 }
@@ -208,7 +208,7 @@ func (a *Agent) decide(ctx context.Context) {
 			c.outage = nil
 		}
 	}
-	rules := rules{paused: a.paused != nil, pauseEnds: a.pauseEnds(instant), guarded: lost > 0 && a.Store.Guarded(), grace: a.HostGrace}
+	rules := rules{paused: a.paused != nil, pauseEnds: a.pauseEnds(), guarded: lost > 0 && a.Store.Guarded(), grace: a.HostGrace}
 	a.reportChanges(rules.paused || rules.guarded, instant)
 	for _, c := range a.chains {
 		previous := c.decided

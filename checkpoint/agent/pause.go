@@ -19,14 +19,12 @@ func (a *Agent) pauseFile() string { return filepath.Join(a.Store.AgentDir(), "p
 // loadPause returns the pause in the file. It returns nil if there is none, or if its time is over.
 func loadPause(path string) (*control.Pause, error) {
 	var p control.Pause
-	err := statefile.Load(path, &p)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch err := statefile.Load(path, &p); {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
-	}
-	if remaining, limited := p.Remaining(); limited && remaining == 0 {
+	case p.Over():
 		return nil, nil
 	}
 	return &p, nil
@@ -55,14 +53,11 @@ func (a *Agent) Status() control.Status {
 // Pause returns when nothing of that is under way any more, or with the error of ctx. The agent is paused in both cases, and
 // stays paused after a restart.
 func (a *Agent) Pause(ctx context.Context, length time.Duration, reason string) (control.Pause, error) {
-	p, err := control.NewPause(length, reason)
-	if err != nil {
-		return p, err
-	}
+	p := control.NewPause(length, reason)
 	if err := statefile.Save(a.pauseFile(), p); err != nil {
 		return p, fmt.Errorf("note the pause: %w", err)
 	}
-	err = a.runInLoop(ctx, func() {
+	err := a.runInLoop(ctx, func() {
 		a.paused = &p
 		a.stale = true
 		a.Log.Info("the agent is paused", "until", untilText(p), "why", reason)
@@ -90,15 +85,11 @@ func (a *Agent) Resume(ctx context.Context) error {
 }
 
 // pauseEnds returns when the pause ends by itself. It is zero if there is no pause, or if only a resume ends it.
-func (a *Agent) pauseEnds(instant time.Time) time.Time {
+func (a *Agent) pauseEnds() time.Time {
 	if a.paused == nil {
 		return time.Time{}
 	}
-	remaining, limited := a.paused.Remaining()
-	if !limited {
-		return time.Time{}
-	}
-	return instant.Add(remaining)
+	return a.paused.Until
 }
 
 // endPause ends the pause. The loop calls it.

@@ -19,9 +19,9 @@ type pausable struct{ status control.Status }
 func (a *pausable) Status() control.Status { return a.status }
 
 func (a *pausable) Pause(_ context.Context, length time.Duration, why string) (control.Pause, error) {
-	p, err := control.NewPause(length, why)
+	p := control.NewPause(length, why)
 	a.status.Paused = &p
-	return p, err
+	return p, nil
 }
 
 func (a *pausable) Resume(context.Context) error {

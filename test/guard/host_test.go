@@ -231,9 +231,9 @@ func (a *agent) Pause(_ context.Context, length time.Duration, why string) (cont
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pauses++
-	p, err := control.NewPause(length, why)
+	p := control.NewPause(length, why)
 	a.status.Paused = &p
-	return p, err
+	return p, nil
 }
 
 func (a *agent) Resume(context.Context) error {
