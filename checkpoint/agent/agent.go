@@ -70,9 +70,8 @@ type Agent struct {
 	members    map[attachment.Key]*member
 	stacks     map[string]*stack
 	regrouping bool
-	// Sets of attachments: concerns are those with a finding, drift or loss, absent those whose sandboxes were not found, and owing
-	// those whose records may owe an announcement that no result has.
-	concerns, absent, owing map[*member]bool
+	// concerns are the attachments with a finding, drift, loss or owed announcement, and those whose sandboxes were not found.
+	concerns map[*member]bool
 	// unreadable is the number of checkpoints that cannot be read. accessChanged says that the Reconciler does not know all host accesses.
 	unreadable    int
 	accessChanged bool
@@ -167,7 +166,7 @@ func New(opts Options) (*Agent, error) {
 		Options: opts, restorer: restorer, watch: deviceWatch, started: time.Now(), stale: true,
 		complaints: complaints{log: opts.Log, logged: map[string]time.Time{}},
 		members:    map[attachment.Key]*member{}, stacks: map[string]*stack{},
-		concerns: map[*member]bool{}, absent: map[*member]bool{}, owing: map[*member]bool{}, accessChanged: true,
+		concerns: map[*member]bool{}, accessChanged: true,
 		restoreEnds: make(chan restoreEnd), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
 	if a.paused, err = loadPause(a.pauseFile()); err != nil {

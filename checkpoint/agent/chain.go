@@ -167,30 +167,31 @@ func (c *chain) addOwed(result *restore.Result) {
 // findOwed adds to the chains what their records owe, and what is in no result of this agent. It comes from another restore, or from an
 // earlier agent.
 func (a *Agent) findOwed() {
-	if len(a.owing) == 0 {
-		return
-	}
 	unlisted := map[*chain][]checkpoint.Record{}
-	listed := map[attachment.Key]bool{}
-	for _, c := range a.chains {
-		for _, result := range c.owed {
-			for _, o := range result.Outcomes {
-				listed[o.Attachment] = true
-			}
-		}
-	}
-	for m := range a.owing {
-		if m.stack != nil && m.stack.chain.view.running {
+	for m := range a.concerns {
+		if !m.owing || m.stack != nil && m.stack.chain.view.running {
 			continue
 		}
-		delete(a.owing, m)
-		if r := m.record; m.stack != nil && r.AnnouncementOwed && !listed[r.Attachment] {
-			unlisted[m.stack.chain] = append(unlisted[m.stack.chain], r)
+		m.owing = false
+		if m.stack != nil && m.record.AnnouncementOwed && !a.isListed(m.record.Attachment) {
+			unlisted[m.stack.chain] = append(unlisted[m.stack.chain], m.record)
 		}
 	}
 	for c, records := range unlisted {
 		c.owed = append(c.owed, a.restorer.Unannounced(records))
 	}
+}
+
+// isListed says that a result has an announcement of the attachment.
+func (a *Agent) isListed(key attachment.Key) bool {
+	for _, c := range a.chains {
+		for _, result := range c.owed {
+			if slices.ContainsFunc(result.Outcomes, func(o restore.Outcome) bool { return o.Attachment == key }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // siblingRecords returns the other records that are in the sandboxes of ready. It leaves out lost ones.

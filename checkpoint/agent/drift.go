@@ -61,7 +61,7 @@ func (a *Agent) updateDrifts(instant time.Time) {
 			finding = &f
 		}
 		a.updateDrift(m, finding, instant)
-		if finding == nil && m.drift == nil && m.lost == nil {
+		if finding == nil && m.drift == nil && m.lost == nil && !m.owing && m.searchedAt.IsZero() {
 			delete(a.concerns, m)
 		}
 	}

@@ -298,7 +298,7 @@ func (a *Agent) finishRestore(e restoreEnd) {
 			m.stack.away = nil
 		}
 		if m.record.AnnouncementOwed {
-			a.owing[m] = true
+			m.owing, a.concerns[m] = true, true
 		}
 	}
 	if c.view.failure = failureReason(e); c.view.failure == "" {

@@ -25,6 +25,8 @@ type member struct {
 	drift   *drift
 	// lost says what became of the interface since it was lost.
 	lost *lostInterface
+	// owing says that the record may owe an announcement that no result has.
+	owing bool
 }
 
 // isLost says that what the attachment is on has gone.
@@ -103,11 +105,10 @@ func (a *Agent) sandboxRead(before, after indexedSandbox) {
 		a.captureChanged = a.captureChanged || !m.record.CapturedAt.Equal(r.CapturedAt)
 		a.accessChanged = a.accessChanged || m.record.HostAccess != nil || r.HostAccess != nil
 		if r.AnnouncementOwed {
-			a.owing[m] = true
+			m.owing, a.concerns[m] = true, true
 		}
 		if m.record.Namespace != r.Namespace {
 			m.searchedAt = time.Time{}
-			delete(a.absent, m)
 		}
 		m.record = r
 		a.place(m)
@@ -127,8 +128,6 @@ func (a *Agent) remove(m *member) {
 	a.captureChanged = true
 	a.driftsChanged = a.driftsChanged || m.drift != nil && m.drift.Confirmed
 	delete(a.members, m.record.Attachment)
-	delete(a.absent, m)
-	delete(a.owing, m)
 	delete(a.concerns, m)
 }
 
@@ -256,7 +255,7 @@ func withDistinctNames(r checkpoint.Record) checkpoint.Record {
 func (a *Agent) noteAbsent(e restoreEnd, instant time.Time) {
 	for _, r := range e.records {
 		if m := a.members[r.Attachment]; slices.Contains(e.result.Absent, r.Attachment) && m != nil && m.record.Namespace == r.Namespace {
-			m.searchedAt, a.absent[m] = instant, true
+			m.searchedAt, a.concerns[m] = instant, true
 			a.accessChanged = true
 			a.place(m)
 		}
@@ -265,9 +264,8 @@ func (a *Agent) noteAbsent(e restoreEnd, instant time.Time) {
 
 // expireAbsent searches again for the sandboxes whose last search is some time ago.
 func (a *Agent) expireAbsent(instant time.Time) {
-	for m := range a.absent {
-		if instant.Sub(m.searchedAt) >= absentInterval {
-			delete(a.absent, m)
+	for m := range a.concerns {
+		if !m.searchedAt.IsZero() && instant.Sub(m.searchedAt) >= absentInterval {
 			m.searchedAt, a.accessChanged, a.stale = time.Time{}, true, true
 			a.place(m)
 		}

@@ -18,7 +18,7 @@ import (
 func newLoop(devices netstate.Devices) *Agent {
 	return &Agent{
 		devices: devices, index: &index{sandboxes: map[string]indexedSandbox{}}, members: map[attachment.Key]*member{}, stacks: map[string]*stack{},
-		concerns: map[*member]bool{}, absent: map[*member]bool{}, owing: map[*member]bool{},
+		concerns: map[*member]bool{},
 	}
 }
 
@@ -184,13 +184,13 @@ func TestAbsentUntilRecordedAnew(t *testing.T) {
 		records: []checkpoint.Record{gone, anew, found}, result: &restore.Result{Absent: []attachment.Key{gone.Attachment, anew.Attachment}},
 	}, now)
 	a.read("c2", record("c2", other))
-	if diff := cmp.Diff([]string{"eth1: 2"}, a.bases()); diff != "" || len(a.absent) != 1 {
-		t.Errorf("%d absent, and these are looked at (-want +got):\n%s", len(a.absent), diff)
+	if diff := cmp.Diff([]string{"eth1: 2"}, a.bases()); diff != "" || a.countFigures().Absent != 1 {
+		t.Errorf("%d absent, and these are looked at (-want +got):\n%s", a.countFigures().Absent, diff)
 	}
-	if a.expireAbsent(now.Add(absentInterval - 1)); len(a.absent) != 1 {
+	if a.expireAbsent(now.Add(absentInterval - 1)); a.countFigures().Absent != 1 {
 		t.Error("the agent searches again before it is time")
 	}
-	if a.expireAbsent(now.Add(absentInterval)); len(a.absent) != 0 || !a.stale {
+	if a.expireAbsent(now.Add(absentInterval)); a.countFigures().Absent != 0 || !a.stale {
 		t.Error("the agent does not search again when it is time")
 	}
 	if diff := cmp.Diff([]string{"eth1: 3"}, a.bases()); diff != "" {

@@ -120,7 +120,13 @@ func (a *Agent) countFigures() Figures {
 			}
 		}
 	}
-	return Figures{Unreadable: a.unreadable, Absent: len(a.absent), HostOverruns: a.overruns, Oldest: a.oldest, Newest: a.newest}
+	absent := 0
+	for m := range a.concerns {
+		if !m.searchedAt.IsZero() {
+			absent++
+		}
+	}
+	return Figures{Unreadable: a.unreadable, Absent: absent, HostOverruns: a.overruns, Oldest: a.oldest, Newest: a.newest}
 }
 
 // observeTry tells the observer of the end of a restore.

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/pflag"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -85,7 +86,7 @@ func start(args []string) int {
 	go func() {
 		// After the first signal, the work ends in order. The second signal ends the process at once.
 		<-ctx.Done()
-		opts.supervisor.notifyStopping()
+		notifySystemd(daemon.SdNotifyStopping)
 		stop()
 	}()
 	opts.log.Info("relink-agent starts", "version", cniplugin.Version, "checkpoints", opts.store.Dir())

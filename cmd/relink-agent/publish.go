@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/agent"
 	"github.com/relink-cni/relink/checkpoint/agent/metrics"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 const (
@@ -45,10 +46,7 @@ func servePages(ctx context.Context, address string, pages map[string]http.Handl
 			log.Error("metrics are not served: the agent tries again every "+listenRetry.String(), "address", address, "error", err)
 			logged = true
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(listenRetry):
-		}
+		wait.Sleep(ctx, listenRetry)
 	}
 }
 

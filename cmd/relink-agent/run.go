@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/checkpoint/agent"
@@ -13,6 +14,8 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/pool/node"
 	"github.com/relink-cni/relink/pkg/sandbox/cri"
 )
 
@@ -39,7 +42,11 @@ func run(ctx context.Context, opts options) error {
 		recorder := kube.NewRecorder(opts.api, "relink-agent", nodeName(), opts.log)
 		exporter.RegisterPodEvents(recorder.Counts)
 		observers = append(observers, podevents.NewObserver(recorder))
-		owners, pools := kube.NewOwners(opts.api, nodeName(), opts.log), newNodeController(opts, leases)
+		owners, api := kube.NewOwners(opts.api, nodeName(), opts.log), kube.NewPools(opts.api)
+		pools := node.New(node.Config{
+			API: api, Node: nodeName(), Dir: leases, Log: opts.log,
+			Watch: func(ctx context.Context, changes chan<- pool.Change) { api.Watch(ctx, nodeName(), opts.log, changes) },
+		})
 		exporter.RegisterNodeController(pools)
 		sources.Owners, sources.Pools = owners, exporter.MeasureRequests(pools)
 		loops = []func(context.Context){recorder.Run, owners.Run, pools.Run}
@@ -47,9 +54,9 @@ func run(ctx context.Context, opts options) error {
 	ready := make(chan struct{})
 	a, err := agent.New(agent.Options{
 		Store: opts.store, HostGrace: opts.hostGrace, RebuildBond: opts.rebuildBond, Log: opts.log, Version: cniplugin.Version,
-		Ready:        func() { close(ready); opts.supervisor.notifyReady() },
+		Ready:        func() { close(ready); notifySystemd(daemon.SdNotifyReady) }, // systemd starts what is ordered after the agent.
 		Alive:        opts.supervisor.notifyWatchdog,
-		LoopInterval: opts.supervisor.maxWait(),
+		LoopInterval: opts.supervisor.interval,
 		Observers:    observers,
 	})
 	if err != nil {
