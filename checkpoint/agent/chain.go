@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -28,8 +27,6 @@ type chain struct {
 	// uselessTries is the number of tries in a row that changed nothing.
 	uselessTries int
 	decided      decision
-	// since is when the chain came into its state.
-	since time.Time
 	// lostAt is when the loop saw the loss. backAt is when a part of it could be restored. Both are zero for a chain
 	// that is whole.
 	lostAt, backAt time.Time
@@ -137,19 +134,12 @@ func (c *chain) task(nics []netstate.Member, rebuildBond, allowManagerSteps bool
 // decide decides what to do now, and notes since when the chain is in its state.
 func (c *chain) decide(r rules, instant time.Time) decision {
 	d := decide(c.view, r, instant)
-	if d.state != c.decided.state {
-		c.since = instant
+	d.Base, d.Attachments, d.Lost, d.Since = c.base, c.view.attachments, c.view.lost, c.decided.Since
+	if d.State != c.decided.State {
+		d.Since = instant
 	}
 	c.decided = d
 	return d
-}
-
-// status is what the control socket says about the chain.
-func (c *chain) status() control.Chain {
-	return control.Chain{
-		Base: c.base, State: c.decided.state, Since: c.since, Reason: c.decided.reason, NextTry: c.decided.next,
-		Attachments: c.view.attachments, Lost: c.view.lost,
-	}
 }
 
 // addOwed adds a result whose announcements are owed. It replaces earlier results for the same attachments.

@@ -39,10 +39,10 @@ func TestATryInVainIsFollowedByAWait(t *testing.T) {
 			t.Fatalf("try %d: %+v", try, d)
 		}
 		c.triedPicture, c.view.lastTry, c.view.failures, c.view.failure = c.picture, now, 0, "" // As start and finish do.
-		if d = look(); d.state != control.BackingOff || !d.next.Equal(now.Add(backoff(try+1))) {
+		if d = look(); d.State != control.BackingOff || !d.NextTry.Equal(now.Add(backoff(try+1))) {
 			t.Fatalf("after try %d: %+v", try, d)
 		}
-		now = d.next
+		now = d.NextTry
 	}
 	there[0].Up = true
 	if look(); c.view.failures != 4 || !c.view.changed || c.uselessTries != 0 {
@@ -69,7 +69,7 @@ func TestABaseThatComesAndGoes(t *testing.T) {
 			return c.decide(rules{}, now)
 		}
 		for first = decide(); !c.decided.restore; decide() {
-			now = c.decided.next
+			now = c.decided.NextTry
 		}
 		wait = now.Sub(began)
 		now = now.Add(10 * time.Millisecond)

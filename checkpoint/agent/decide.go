@@ -68,60 +68,59 @@ type rules struct {
 
 // decision is what to do about a chain.
 type decision struct {
-	state  control.ChainState
-	reason string
+	// Chain is what the control socket says. NextTry is when to decide again if no event comes first. It is zero if only an event can change something.
+	control.Chain
 	// restore says to restore now what is ready. allowManagerSteps says to take the network manager's steps, too.
 	restore, allowManagerSteps bool
-	// next is when to decide again if no event comes first. It is zero if only an event can change something.
-	next time.Time
+}
+
+// leave returns the decision to restore nothing before next.
+func leave(state control.ChainState, reason string, next time.Time) decision {
+	return decision{Chain: control.Chain{State: state, Reason: reason, NextTry: next}}
 }
 
 // decide is a pure function: it says what to do about a chain at the time now.
 func decide(v view, r rules, instant time.Time) decision {
+	var never time.Time
 	switch {
 	case v.running:
-		return decision{state: control.Restoring, reason: v.reason}
+		return leave(control.Restoring, v.reason, never)
 	case v.lost == 0:
-		return decision{state: control.Whole}
+		return leave(control.Whole, "", never)
 	case r.paused:
-		return decision{state: control.Lost, reason: v.reason + "; the agent is paused", next: r.pauseEnds}
+		return leave(control.Lost, v.reason+"; the agent is paused", r.pauseEnds)
 	case r.guarded:
-		return decision{state: control.Lost, reason: v.reason + "; relink guard is at work", next: instant.Add(guardInterval)}
+		return leave(control.Lost, v.reason+"; relink guard is at work", instant.Add(guardInterval))
 	}
 	if until := nextTry(v); instant.Before(until) {
-		d := decision{state: control.BackingOff, reason: v.failure, next: until}
-		if v.lost < v.attachments {
-			d.state = control.Lost // A device that some attachments lack says nothing about the base.
+		if v.lost < v.attachments { // A device that some attachments lack says nothing about the base.
+			return leave(control.Lost, v.failure, until)
 		}
-		return d
+		return leave(control.BackingOff, v.failure, until)
 	}
 	if instant.Before(v.restUntil) {
-		return decision{
-			state: control.Waiting, next: v.restUntil,
-			reason: fmt.Sprintf("%s; it was lost %d times in %s, and is restored every %s at most", v.reason, flaps, flapTime, flapPause),
-		}
+		return leave(control.Waiting, fmt.Sprintf("%s; it was lost %d times in %s, and is restored every %s at most", v.reason, flaps, flapTime, flapPause), v.restUntil)
 	}
 	if until := v.udevSince.Add(udevTimeout); len(v.UdevPending) > 0 && instant.Before(until) {
-		return decision{state: control.Waiting, reason: strings.Join(v.UdevPending, "; "), next: until}
+		return leave(control.Waiting, strings.Join(v.UdevPending, "; "), until)
 	}
 	graceEnds := v.backSince.Add(r.grace)
 	allowManagerSteps := len(v.ManagerSteps) > 0 && !instant.Before(graceEnds)
 	switch {
 	case len(v.Ready) > 0 || allowManagerSteps:
-		return decision{state: control.Restoring, reason: v.reason, restore: true, allowManagerSteps: allowManagerSteps}
+		d := leave(control.Restoring, v.reason, never)
+		d.restore, d.allowManagerSteps = true, allowManagerSteps
+		return d
 	case len(v.ManagerSteps) > 0:
 		var steps []string
 		for _, s := range v.ManagerSteps {
 			steps = append(steps, s.String())
 		}
-		return decision{
-			state: control.Waiting, next: graceEnds,
-			reason: fmt.Sprintf("the host's network manager has %s for this: %s", r.grace, strings.Join(steps, "; ")),
-		}
+		return leave(control.Waiting, fmt.Sprintf("the host's network manager has %s for this: %s", r.grace, strings.Join(steps, "; ")), graceEnds)
 	case len(v.Missing)+len(v.Blocked) > 0:
-		return decision{state: control.Lost, reason: strings.Join(slices.Concat(v.Missing, v.Blocked), "; ")}
+		return leave(control.Lost, strings.Join(slices.Concat(v.Missing, v.Blocked), "; "), never)
 	}
-	return decision{state: control.Lost, reason: v.reason}
+	return leave(control.Lost, v.reason, never)
 }
 
 // nextTry is when the agent may try the chain again after a failure. It is in the past if there was no failure.

@@ -58,9 +58,9 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decide(test.view, test.rules, now)
-			got := said{State: d.state, Reason: d.reason, Restore: d.restore, AllowManagerSteps: d.allowManagerSteps}
-			if !d.next.IsZero() {
-				got.Next = d.next.Sub(now)
+			got := said{State: d.State, Reason: d.Reason, Restore: d.restore, AllowManagerSteps: d.allowManagerSteps}
+			if !d.NextTry.IsZero() {
+				got.Next = d.NextTry.Sub(now)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("decide() (-want +got):\n%s", diff)

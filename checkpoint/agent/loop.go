@@ -123,7 +123,7 @@ func (a *Agent) nextWake(instant time.Time) time.Duration {
 		}
 	}
 	for _, c := range a.chains {
-		earlier(c.decided.next)
+		earlier(c.decided.NextTry)
 	}
 	if a.hasPending() {
 		earlier(a.scannedAt.Add(owedInterval))
@@ -213,8 +213,8 @@ func (a *Agent) decide(ctx context.Context) {
 	for _, c := range a.chains {
 		previous := c.decided
 		d := c.decide(rules, instant)
-		if d.reason != previous.reason || d.state != previous.state {
-			a.Log.Debug("chain", "base", c.name(), "state", string(d.state), "reason", d.reason)
+		if d.Reason != previous.Reason || d.State != previous.State {
+			a.Log.Debug("chain", "base", c.name(), "state", string(d.State), "reason", d.Reason)
 		}
 		if d.restore && ctx.Err() == nil {
 			a.startRestore(ctx, c, d.allowManagerSteps)

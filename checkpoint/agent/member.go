@@ -210,7 +210,7 @@ func (a *Agent) regroup() {
 			}
 		}
 		if c == nil {
-			c = &chain{since: time.Now()}
+			c = &chain{}
 		}
 		claimed[c] = true
 		c.base, _, _ = strings.Cut(group.Base, " ")

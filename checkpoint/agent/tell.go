@@ -22,7 +22,7 @@ func (a *Agent) updateStatus() {
 	}
 	slices.SortFunc(s.Drift, func(a, b control.Drift) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
 	for _, c := range a.chains {
-		s.Chains = append(s.Chains, c.status())
+		s.Chains = append(s.Chains, c.decided.Chain)
 		for _, r := range c.owed {
 			s.Unannounced += r.CountPending()
 		}
