@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
@@ -47,25 +48,19 @@ type Owners struct {
 	proven atomic.Bool
 	// watch is nil if the node has no name: it does not watch the pods of all nodes.
 	watch *podWatch
-	// verified has a verified by the UID of a pod. An owner does not change while the pod lives, and no UID comes twice.
+	// verified has the decision by its evidence. An owner does not change while the pod lives, and no UID comes twice.
 	verified *lru.Cache
 	// inquiries are the questions of ADDs that are being answered.
 	inquiries singleflight.Group
-	// late has a lateAnswer by its question.
-	late *lru.Cache
+	// late has the answers to questions whose askers had left.
+	late *cache.LRUExpireCache
 }
 
-// lateAnswer is the answer to a question whose asker had left.
-type lateAnswer struct {
-	answer owner.Answer
-	came   time.Time
-}
-
-// verified is the owner of a pod that was found, and what it was found by.
-type verified struct {
+// evidence is what the owner of a pod is found by.
+type evidence struct {
+	pod        types.UID
 	controller metav1.OwnerReference
 	named      string
-	decision   decision
 }
 
 var (
@@ -75,7 +70,7 @@ var (
 
 // NewOwners returns Owners that know the pods of the node. node is its name in Kubernetes. If it is empty, nothing is watched.
 func NewOwners(client *Client, node string, log *slog.Logger) *Owners {
-	o := &Owners{client: client, log: log, node: node, verified: lru.New(maxVerified), late: lru.New(maxVerified)}
+	o := &Owners{client: client, log: log, node: node, verified: lru.New(maxVerified), late: cache.NewLRUExpireCache(maxVerified)}
 	if node != "" {
 		o.watch = newPodWatch(client.watcher, node, log)
 	}
@@ -123,11 +118,9 @@ func (o *Owners) Ask(ctx context.Context, q owner.Question) (owner.Answer, error
 // left, and the next try of the runtime joins it, or finds its answer. Only one try gets that.
 func (o *Owners) inquire(ctx context.Context, q owner.Question) (owner.Answer, error) {
 	key := fmt.Sprintf("%#v", q)
-	if found, ok := o.late.Get(key); ok {
+	if late, ok := o.late.Get(key); ok {
 		o.late.Remove(key)
-		if late := found.(lateAnswer); time.Since(late.came) < lateFor {
-			return late.answer, nil
-		}
+		return late.(owner.Answer), nil
 	}
 	result := o.inquiries.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), inquiryLimit)
@@ -140,7 +133,7 @@ func (o *Owners) inquire(ctx context.Context, q owner.Question) (owner.Answer, e
 	case <-ctx.Done():
 		go func() {
 			if r := <-result; r.Err == nil {
-				o.late.Add(key, lateAnswer{r.Val.(owner.Answer), time.Now()})
+				o.late.Add(key, r.Val, lateFor)
 			}
 		}()
 		return owner.Answer{}, unavailable(errors.New("the Kubernetes API is slow: the next try goes on with this one"))
@@ -243,21 +236,19 @@ func (o *Owners) readPod(ctx context.Context, asked attachment.Pod) (*metav1.Obj
 
 // cachedOwner finds the owner of the pod, as it was found before if nothing has changed.
 func (o *Owners) cachedOwner(ctx context.Context, pod *metav1.ObjectMeta) (decision, error) {
-	current := verified{named: pod.Annotations[ownerKey]}
+	found := evidence{pod: pod.UID, named: pod.Annotations[ownerKey]}
 	if r := metav1.GetControllerOfNoCopy(pod); r != nil {
-		current.controller = metav1.OwnerReference{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: r.UID}
+		found.controller = metav1.OwnerReference{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: r.UID}
 	}
-	if found, ok := o.verified.Get(pod.UID); ok {
-		if previous := found.(verified); previous.controller == current.controller && previous.named == current.named {
-			return previous.decision, nil
-		}
+	if d, ok := o.verified.Get(found); ok {
+		return d.(decision), nil
 	}
 	d, sure, err := o.resolveOwner(ctx, pod)
 	if err != nil {
 		return decision{}, err
 	}
-	if current.decision = d; sure {
-		o.verified.Add(pod.UID, current)
+	if sure {
+		o.verified.Add(found, d)
 	}
 	o.log.Debug("the owner of a pod's addresses", "pod", attachment.Pod{Namespace: pod.Namespace, Name: pod.Name}, "owner", d.Owner, "why", d.reason)
 	return d, nil
