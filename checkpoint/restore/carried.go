@@ -72,11 +72,7 @@ func notRestoredNote(name string, records []checkpoint.Record) string {
 func lackingNote(name string, steps []Step) string {
 	var items []string
 	for _, s := range steps {
-		if s.Action == AddAddress {
-			items = append(items, "address "+s.Address.String())
-		} else {
-			items = append(items, "route "+s.Route.String())
-		}
+		items = append(items, s.Reason)
 	}
 	return fmt.Sprintf("%s in the host lacks what it carried when recorded (%s): --host-addresses brings it back, where the host's network manager does not",
 		name, strings.Join(items, ", "))

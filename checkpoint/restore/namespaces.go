@@ -103,7 +103,7 @@ func (n namespaces) proveGone(ctx context.Context, missing []*attachmentState) {
 	for _, s := range missing {
 		switch {
 		case n.unasked:
-			s.outcome.fail(Problem{Reason: s.missing.Error(), Cause: namespaceUnproven})
+			s.outcome.Fail(&Problem{Reason: s.missing.Error(), Cause: namespaceUnproven})
 		case proven == nil:
 			s.outcome.Fail(change.ErrNotTried)
 		default:
@@ -130,14 +130,14 @@ func (s *attachmentState) setNamespaceOutcome(evidence sandbox.Evidence) {
 	case evidence.Verdict == sandbox.VerdictGone:
 		o.State, o.Reason = SandboxGone, "the sandbox is gone: "+reason
 	case evidence.Verdict == sandbox.VerdictUnknown:
-		o.fail(Problem{Cause: namespaceUnproven, Reason: fmt.Sprintf("%s; whether the sandbox is gone is not known: %s", reason, evidence.Reason)})
+		o.Fail(&Problem{Cause: namespaceUnproven, Reason: fmt.Sprintf("%s; whether the sandbox is gone is not known: %s", reason, evidence.Reason)})
 	case evidence.KeptBy == "":
-		o.fail(Problem{Reason: reason + " when it was looked at first, and is back now: restore again"})
+		o.Fail(&Problem{Reason: reason + " when it was looked at first, and is back now: restore again"})
 	case s.namespace.Cookie == 0:
-		o.fail(Problem{Cause: namespaceKept, Reason: fmt.Sprintf("%s; %s keeps the recorded namespace, or another one that has its inode now. The record has no cookie to tell. "+
+		o.Fail(&Problem{Cause: namespaceKept, Reason: fmt.Sprintf("%s; %s keeps the recorded namespace, or another one that has its inode now. The record has no cookie to tell. "+
 			"If a pod lives in it: relink capture --refresh %s records it again", reason, evidence.KeptBy, o.argument())})
 	default:
-		o.fail(Problem{Cause: namespaceKept, Reason: fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
+		o.Fail(&Problem{Cause: namespaceKept, Reason: fmt.Sprintf("%s; but %s keeps the namespace. No mount and no process shows it, so that nothing is restored in it. "+
 			"If the pod is gone: relink forget %s --force", reason, evidence.KeptBy, o.Attachment.ContainerID)})
 	}
 }

@@ -260,7 +260,7 @@ func unreadableOutcomes(records []checkpoint.Record, unreadable []checkpoint.Unr
 	things := selection.WithPods(checkpoint.Candidates(records, unreadable))[len(records):]
 	for i, u := range unreadable {
 		o := Outcome{Outcome: change.Outcome{Attachment: attachment.Key{Network: things[i].Network, ContainerID: u.ContainerID, IfName: u.IfName}, Pod: things[i].Pod}}
-		o.fail(Problem{Reason: u.Err.Error(), Cause: "the checkpoint cannot be read"})
+		o.Fail(&Problem{Reason: u.Err.Error(), Cause: "the checkpoint cannot be read"})
 		outcomes = append(outcomes, o)
 	}
 	return outcomes

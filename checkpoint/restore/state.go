@@ -73,9 +73,6 @@ func (o *Outcome) Fail(err error) {
 	o.Problem.Reason = o.Reason
 }
 
-// fail makes the state Failed.
-func (o *Outcome) fail(p Problem) { o.State, o.Reason, o.Problem = change.Failed, p.Reason, p }
-
 // onHost says that the interface is on devices of the host.
 func onHost(record *checkpoint.Record) bool {
 	return !record.Interface.ParentsInSandbox && record.Interface.Link.Kind != netstate.KindNIC
