@@ -24,6 +24,8 @@ const (
 	owedInterval = time.Second
 	// absentInterval is how often the agent searches again for a sandbox that was not found.
 	absentInterval = 5 * time.Minute
+	// holdLimit bounds the wait for checkpoints that are out of date. Reading 250 sandboxes takes much less.
+	holdLimit = 2 * time.Second
 )
 
 // loop handles one event after the other until ctx is done.
@@ -240,21 +242,14 @@ func (a *Agent) startRestore(ctx context.Context, c *chain, allowManagerSteps bo
 	held := sandboxIDs(ready)
 	go func() {
 		began := time.Now()
-		a.holdSandboxes(ctx, held)
+		// The refresher writes what it knows about the sandboxes. After that it leaves them alone.
+		holding, cancel := context.WithTimeout(ctx, holdLimit)
+		a.refresher.Hold(holding, held...)
+		cancel()
 		// The end of ctx does not stop a restore: a half-built interface helps nobody.
 		result, err := a.restorer.Run(context.WithoutCancel(ctx), restore.Options{Task: &task})
 		a.restoreEnds <- restoreEnd{chain: c, result: result, err: err, duration: time.Since(began), ready: checkpoint.KeysOf(ready), records: slices.Concat(ready, siblings), held: held}
 	}()
-}
-
-// holdLimit bounds the wait for checkpoints that are out of date. Reading 250 sandboxes takes much less.
-const holdLimit = 2 * time.Second
-
-// holdSandboxes makes the refresher write what it knows about the sandboxes. After that the refresher leaves them alone.
-func (a *Agent) holdSandboxes(ctx context.Context, containerIDs []string) {
-	ctx, cancel := context.WithTimeout(ctx, holdLimit)
-	defer cancel()
-	a.refresher.Hold(ctx, containerIDs...)
 }
 
 // sandboxIDs returns the container IDs of the records, each once.

@@ -12,18 +12,14 @@ import (
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
-const (
-	// minAuditInterval bounds what audits cost a node.
-	minAuditInterval = 10 * time.Second
-	// firstAudit is the time from the agent's start to the first audit: at a boot the node has other work.
-	firstAudit = time.Minute
-)
+// minAuditInterval bounds what audits cost a node.
+const minAuditInterval = 10 * time.Second
 
 // newAuditor returns what audits the node.
 func newAuditor(opts options, asked serve.Sources) *gc.Auditor {
 	return gc.New(gc.Options{
-		Sources:    func() (audit.Sources, error) { return auditSources(opts, asked) },
-		FirstDelay: min(firstAudit, opts.auditEvery), Interval: opts.auditEvery, OnlyAudit: !opts.gc, Log: opts.log,
+		Sources:  func() (audit.Sources, error) { return auditSources(opts, asked) },
+		Interval: opts.auditEvery, OnlyAudit: !opts.gc, Log: opts.log,
 	})
 }
 

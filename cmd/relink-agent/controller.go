@@ -39,7 +39,7 @@ func runController(ctx context.Context, opts options) error {
 	group.Go(func() error { return leader.Lead(ctx, opts.api, election, pools.Run) })
 	if opts.metricsListen != "" {
 		health := healthHandler(func() error { return nil })
-		pages := map[string]http.Handler{"GET /healthz": health, "GET /readyz": health, "GET /metrics": metrics.ControllerHandler(cniplugin.Version, pools)}
+		pages := map[string]http.Handler{"GET /healthz": health, "GET /readyz": health, "GET /metrics": metrics.ControllerHandler(cniplugin.Version, pools.Seen)}
 		group.Go(func() error { servePages(ctx, opts.metricsListen, pages, opts.log); return nil })
 	}
 	return group.Wait()

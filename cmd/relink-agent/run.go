@@ -47,7 +47,7 @@ func run(ctx context.Context, opts options) error {
 			API: api, Node: nodeName(), Dir: leases, Log: opts.log,
 			Watch: func(ctx context.Context, changes chan<- pool.Change) { api.Watch(ctx, nodeName(), opts.log, changes) },
 		})
-		exporter.RegisterNodeController(pools)
+		exporter.RegisterNodeController(pools.LastAnswer)
 		sources.Owners, sources.Pools = owners, exporter.MeasureRequests(pools)
 		loops = []func(context.Context){recorder.Run, owners.Run, pools.Run}
 	}
@@ -66,7 +66,7 @@ func run(ctx context.Context, opts options) error {
 	defer a.Close()
 	exporter.RegisterAgent(a)
 	audits := newAuditor(opts, sources)
-	exporter.RegisterAudits(audits)
+	exporter.RegisterAudits(audits.Last, audits.Counts)
 	if opts.auditEvery > 0 {
 		loops = append(loops, audits.Run)
 	}

@@ -22,8 +22,10 @@ func Initialized(index int) (bool, error) {
 	if dir == "" {
 		dir = Dir
 	}
-	if _, err := os.Stat(filepath.Join(dir, "control")); err != nil {
-		return noFile(err)
+	if _, err := os.Stat(filepath.Join(dir, "control")); errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	} else if err != nil {
+		return false, err
 	}
 	// udev writes the file when it has applied the rules and the device has its name. Before that there is no
 	// file, or the file lacks the time of it (sd_device_get_is_initialized).
@@ -32,12 +34,4 @@ func Initialized(index int) (bool, error) {
 		return false, nil
 	}
 	return bytes.HasPrefix(entry, []byte("I:")) || bytes.Contains(entry, []byte("\nI:")), err
-}
-
-// noFile turns the error that there is no such file into none: udev is done then.
-func noFile(err error) (bool, error) {
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	return false, err
 }

@@ -20,8 +20,8 @@ import (
 type Options struct {
 	// Sources opens what an audit reads. Each audit opens it anew: networks come and go.
 	Sources func() (audit.Sources, error)
-	// FirstDelay is the time before the first audit, Interval that between two.
-	FirstDelay, Interval time.Duration
+	// Interval is the time between two audits.
+	Interval time.Duration
 	// Grace is the time between two audits that prove something dead, 0 for gc.DefaultGrace.
 	Grace time.Duration
 	// OnlyAudit frees nothing.
@@ -44,12 +44,16 @@ type Auditor struct {
 // New returns an Auditor. The caller runs it.
 func New(o Options) *Auditor { return &Auditor{Options: o} }
 
-// auditTimeout bounds an audit. An API that hangs costs no more.
-const auditTimeout = 5 * time.Minute
+const (
+	// firstAudit is the time before the first audit, at most: at a boot the node has other work.
+	firstAudit = time.Minute
+	// auditTimeout bounds an audit. An API that hangs costs no more.
+	auditTimeout = 5 * time.Minute
+)
 
 // Run audits until ctx ends.
 func (k *Auditor) Run(ctx context.Context) {
-	timer := time.NewTimer(k.FirstDelay)
+	timer := time.NewTimer(min(firstAudit, k.Interval))
 	defer timer.Stop()
 	for {
 		select {

@@ -2,19 +2,14 @@ package metrics
 
 import "github.com/relink-cni/relink/checkpoint/control"
 
-// Audits are an agent's audits. Several goroutines call them at once.
-type Audits interface {
-	Last() *control.Audit
-	Counts() (freed, failed uint64)
-}
-
-// RegisterAudits adds the audits to the metrics. Call it once. Before the first audit only the counters are there.
-func (m *Metrics) RegisterAudits(a Audits) {
+// RegisterAudits adds the agent's audits to the metrics: the last one, nil before the first, and the counts since the start. Several
+// goroutines call both at once. Call RegisterAudits once. Before the first audit only the counters are there.
+func (m *Metrics) RegisterAudits(lastAudit func() *control.Audit, counts func() (freed, failed uint64)) {
 	m.registry.MustRegister(collector(func(p page) {
-		freed, failed := a.Counts()
+		freed, failed := counts()
 		counter(p, "relink_gc_freed_total", "Leases, reservations and checkpoints that were proven dead and freed.", freed)
 		counter(p, "relink_gc_failures_total", "How often something that was proven dead could not be freed.", failed)
-		last := a.Last()
+		last := lastAudit()
 		if last == nil {
 			return
 		}

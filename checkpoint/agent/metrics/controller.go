@@ -8,20 +8,18 @@ import (
 	"github.com/relink-cni/relink/pkg/pool/controller"
 )
 
-// Controller is what keeps pools as a whole: a controller.Controller. Several goroutines call it at once.
-type Controller interface {
-	Seen() (found []controller.Observation, lastLook time.Time, leads bool)
-}
-
-// ControllerHandler answers with all metrics of a controller of this version.
-func ControllerHandler(version string, c Controller) http.Handler {
+// ControllerHandler answers with all metrics of a controller of this version. seen is controller.Controller's. Several goroutines call it
+// at once.
+func ControllerHandler(version string, seen func() (found []controller.Observation, lastLook time.Time, leads bool)) http.Handler {
 	r := newRegistry("relink_pool_controller_build_info", "The version of relink-agent that runs as the controller. The value is 1.", version)
-	r.MustRegister(collector(func(p page) { showController(c, p) }))
+	r.MustRegister(collector(func(p page) {
+		found, lastLook, leads := seen()
+		showController(p, found, lastLook, leads)
+	}))
 	return r.handler()
 }
 
-func showController(c Controller, p page) {
-	found, lastLook, leads := c.Seen()
+func showController(p page, found []controller.Observation, lastLook time.Time, leads bool) {
 	gauge(p, "relink_pool_controller_leader", "1 if this process is the controller that works, 0 if it waits.", leads)
 	gauge(p, "relink_pool_controller_last_look_timestamp_seconds", "When the controller looked at all AddressPools last.", lastLook)
 	for _, o := range found {

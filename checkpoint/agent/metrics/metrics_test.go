@@ -109,7 +109,7 @@ func (fakeAudits) Counts() (freed, failed uint64) { return 5, 3 }
 // Before the first audit only the counters are there.
 func TestBeforeTheFirstAudit(t *testing.T) {
 	m := metrics.New("v1", t.TempDir())
-	m.RegisterAudits(fakeAudits{})
+	m.RegisterAudits(fakeAudits{}.Last, fakeAudits{}.Counts)
 	if got := scrape(t, m); !strings.Contains(got, "relink_gc_freed_total 5") || strings.Contains(got, "relink_audit_") {
 		t.Error(got)
 	}
@@ -120,8 +120,9 @@ func fullMetrics(dir string) *metrics.Metrics {
 	m := metrics.New("v1", dir)
 	m.RegisterAgent(busy)
 	m.RegisterPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
-	m.RegisterAudits(fakeAudits{&control.Audit{Time: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}})
-	m.RegisterNodeController(fakeNodeController{time.Unix(800, 0), true})
+	audits := fakeAudits{&control.Audit{Time: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}}
+	m.RegisterAudits(audits.Last, audits.Counts)
+	m.RegisterNodeController(fakeNodeController{time.Unix(800, 0), true}.LastAnswer)
 	_ = m.MeasureRequests(fakePools{}).Refill(context.Background(), pool.Demand{Network: "lan"})
 	return m
 }
@@ -171,7 +172,7 @@ func TestLint(t *testing.T) {
 	allocate(t, dir, "lan", 1)
 	m := fullMetrics(dir)
 	grant(t, dir, "wan", "++?-")
-	for _, text := range []string{scrape(t, m), get(t, metrics.ControllerHandler("v1", lookedAt))} {
+	for _, text := range []string{scrape(t, m), get(t, metrics.ControllerHandler("v1", lookedAt.Seen))} {
 		problems, err := promlint.New(strings.NewReader(text)).Lint()
 		if err != nil {
 			t.Fatal(err)
@@ -271,7 +272,7 @@ func TestTheDocumentHasEachMetric(t *testing.T) {
 	m := fullMetrics(dir)
 	grant(t, dir, "wan", "++?-")
 	real := map[string]bool{}
-	for _, line := range regexp.MustCompile(`(?m)^# TYPE (relink_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m)+get(t, metrics.ControllerHandler("v1", lookedAt)), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^# TYPE (relink_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m)+get(t, metrics.ControllerHandler("v1", lookedAt.Seen)), -1) {
 		real[line[1]+" "+line[2]] = true
 	}
 	text, err := os.ReadFile("../../../docs/monitoring.md")

@@ -37,18 +37,13 @@ func (n network) showGranted(p page) {
 	}
 }
 
-// NodeController is this node's part of the pools that nodes share: a node.Controller. Several goroutines call it at once.
-type NodeController interface {
-	// LastAnswer returns when the API answered last. uses says whether a network of this node has a pool.
-	LastAnswer() (lastAnswer time.Time, uses bool)
-}
-
-// RegisterNodeController adds what the controller does to the metrics. Call it once. A node without pools asks the API seldom,
-// so it does not show when.
-func (m *Metrics) RegisterNodeController(k NodeController) {
+// RegisterNodeController adds when the API answered a question about pools last. uses says whether a network of this node has a
+// pool: a node without pools asks the API seldom, so it does not show when. Several goroutines call lastAnswer at once. Call
+// RegisterNodeController once.
+func (m *Metrics) RegisterNodeController(lastAnswer func() (instant time.Time, uses bool)) {
 	m.registry.MustRegister(collector(func(p page) {
-		if lastAnswer, uses := k.LastAnswer(); uses {
-			gauge(p, "relink_pool_api_last_answer_timestamp_seconds", "When the Kubernetes API answered a question about pools last. Before the first answer it is the start of the agent.", lastAnswer)
+		if instant, uses := lastAnswer(); uses {
+			gauge(p, "relink_pool_api_last_answer_timestamp_seconds", "When the Kubernetes API answered a question about pools last. Before the first answer it is the start of the agent.", instant)
 		}
 	}))
 }

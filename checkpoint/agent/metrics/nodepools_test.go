@@ -173,7 +173,7 @@ func TestWhatADDsAskFor(t *testing.T) {
 func TestWhenTheAPIAnswered(t *testing.T) {
 	for uses, want := range map[bool]bool{true: true, false: false} {
 		m := metrics.New("v1", t.TempDir())
-		m.RegisterNodeController(fakeNodeController{time.Unix(800, 0), uses})
+		m.RegisterNodeController(fakeNodeController{time.Unix(800, 0), uses}.LastAnswer)
 		got := scrape(t, m)
 		if shown := strings.Contains(got, "\nrelink_pool_api_last_answer_timestamp_seconds 800\n"); shown != want {
 			t.Errorf("it uses pools: %t\n%s", uses, got)
@@ -182,7 +182,7 @@ func TestWhenTheAPIAnswered(t *testing.T) {
 }
 
 func TestWhatAControllerShows(t *testing.T) {
-	got := get(t, metrics.ControllerHandler("v1", lookedAt))
+	got := get(t, metrics.ControllerHandler("v1", lookedAt.Seen))
 	expectLines(t, got,
 		`relink_pool_controller_build_info{version="v1"} 1`, `relink_pool_controller_leader 1`, `relink_pool_controller_last_look_timestamp_seconds 900`,
 		`relink_pool_addresses{pool="lan"} 250`, `relink_pool_granted_addresses{pool="lan"} 40`, `relink_pool_blocks{pool="lan"} 16`, `relink_pool_taken_blocks{pool="lan"} 3`,
@@ -192,7 +192,7 @@ func TestWhatAControllerShows(t *testing.T) {
 		`relink_pool_paused{pool="held"} 1`, `relink_pool_stopped{pool="held"} 1`, `relink_pool_problem{pool="held"} 0`,
 		`relink_pool_addresses{pool="wrong"} 0`, `relink_pool_problem{pool="wrong"} 1`, `relink_pool_stopped{pool="wrong"} 1`,
 	)
-	waits := get(t, metrics.ControllerHandler("v1", fakeController{}))
+	waits := get(t, metrics.ControllerHandler("v1", fakeController{}.Seen))
 	expectLines(t, waits, `relink_pool_controller_leader 0`)
 	if strings.Contains(waits, "last_look") || strings.Contains(waits, "pool=") {
 		t.Errorf("a controller that waits has seen something:\n%s", waits)

@@ -30,29 +30,19 @@ type Client struct {
 // this process is a container with a service account. Otherwise Connect returns nil. It makes no request. The error
 // matches fs.ErrNotExist if the file is missing. Messages of client-go go to the log.
 func Connect(kubeconfig string, log *slog.Logger) (*Client, error) {
-	config, err := configOf(kubeconfig)
-	if config == nil {
+	load := rest.InClusterConfig
+	if kubeconfig != "" {
+		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", kubeconfig) }
+	}
+	config, err := load()
+	switch {
+	case kubeconfig == "" && (errors.Is(err, rest.ErrNotInCluster) || errors.Is(err, fs.ErrNotExist)):
+		return nil, nil // A pod may be without the files of its service account.
+	case err != nil:
 		return nil, err
 	}
 	klog.SetSlogLogger(log)
 	return New(config)
-}
-
-// configOf returns nil if nothing names an API.
-func configOf(kubeconfig string) (*rest.Config, error) {
-	if kubeconfig != "" {
-		// Load makes paths absolute that are relative to the file.
-		file, err := (&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}).Load()
-		if err != nil {
-			return nil, err
-		}
-		return clientcmd.NewDefaultClientConfig(*file, &clientcmd.ConfigOverrides{}).ClientConfig()
-	}
-	config, err := rest.InClusterConfig()
-	if errors.Is(err, rest.ErrNotInCluster) || errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // A pod may be without the files of its service account.
-	}
-	return config, err
 }
 
 // New returns a client of the API that the configuration names. A program that has no name there is relink-agent.
