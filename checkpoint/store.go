@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -45,12 +46,7 @@ type Store struct {
 // OpenStore returns the store in the configured directory, else in the one of the environment, else
 // in DefaultDir. It creates nothing yet.
 func OpenStore(configured string) *Store {
-	for _, dir := range []string{configured, os.Getenv(DirEnv)} {
-		if dir != "" {
-			return &Store{dir: dir}
-		}
-	}
-	return &Store{dir: DefaultDir}
+	return &Store{dir: cmp.Or(configured, os.Getenv(DirEnv), DefaultDir)}
 }
 
 // OnWait sets what is called for each long wait for a lock of the store. Call it before the store is

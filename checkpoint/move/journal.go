@@ -32,7 +32,7 @@ func (r *moveRun) writeJournal() error {
 }
 
 // Revert moves the attachments of opts.Journal back to where they were before the move that wrote the journal. It ignores
-// opts.From, To, Select and Force, and moves back what it can. It leaves out attachments that have ended or are already
+// opts.Source, Target, Select and Force, and moves back what it can. It leaves out attachments that have ended or are already
 // back. It brings back the parents as a restore does, including members of bonds. It can be run again.
 func Revert(ctx context.Context, opts Options) (UplinkReport, error) {
 	entries, err := readJournal(opts.Journal)

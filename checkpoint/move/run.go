@@ -19,7 +19,7 @@ import (
 // Options of a move.
 type Options struct {
 	Store *checkpoint.Store
-	// Source and To are the names of devices of the host. What is stacked on From moves to To.
+	// Source and Target are the names of devices of the host. What is stacked on Source moves to Target.
 	Source, Target string
 	// Select limits the move.
 	Select selection.Selection
@@ -106,7 +106,7 @@ func (j *job) hasSwitched() bool { return j.outcome.SwitchDuration > 0 }
 
 func (j *job) containerID() string { return j.record.Attachment.ContainerID }
 
-// Run moves what is on opts.From to opts.To. It finds out what cannot be moved before it touches anything. If one
+// Run moves what is on opts.Source to opts.Target. It finds out what cannot be moved before it touches anything. If one
 // attachment fails, it stays where it is, and Run goes on with the others. The report has all of them. An error means
 // that nothing was done.
 func Run(ctx context.Context, opts Options) (UplinkReport, error) {
