@@ -271,6 +271,9 @@ func TestCheckpointsAreKeptFresh(t *testing.T) {
 	p := n.attach(t, "lan0", 1)
 	n.start(t, nil)
 	fresh.Run(t, p.netns, "ip route add 10.70.0.0/16 via 10.1.2.1; ip route add 10.71.0.0/16 via 10.1.2.1")
+	within(t, patience, "the checkpoint has the routes", func() bool {
+		return len(must(n.store.Load(p.key.ContainerID, "eth0"))(t).Interface.Routes) == 3
+	})
 	fresh.IP(t, "", "link del lan0")
 	n.awaitState(t, "lan0", control.Lost)
 	makeParent(t, "lan0")
