@@ -115,24 +115,17 @@ func (a *addition) checkSandbox() error {
 	return nil
 }
 
-// checkElsewhere returns an error if the attachment is in another namespace, too, which is there: both would have its addresses.
+// checkElsewhere returns an error if the attachment has another interface, which is there: both would have its addresses.
 func (a *addition) checkElsewhere() error {
-	if a.sandbox.CheckSame(a.earlier.Namespace) == nil {
-		return nil
-	}
 	other, err := kernel.OpenSame(a.earlier.Namespace)
-	if kernel.IsMissing(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // It is gone, or nobody can look.
 	}
 	defer other.Close()
-	exists, err := other.Exists(a.earlier.Interface.Link.Name)
-	if exists {
-		err = cniplugin.EnvError("CNI_NETNS", a.args.Netns, "the container has "+a.args.IfName+" in "+other.Path()+": DEL takes it away")
+	if exists, err := other.Exists(a.earlier.Interface.Link.Name); !exists {
+		return err
 	}
-	return err
+	return cniplugin.EnvError("CNI_NETNS", a.args.Netns, "the container has "+a.args.IfName+" in "+other.Path()+": DEL takes it away")
 }
 
 func (a *addition) run(ctx context.Context) error {
