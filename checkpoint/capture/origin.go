@@ -31,14 +31,14 @@ func originOf(name, parent string, neighbours []sibling) (change.State, string) 
 	index := slices.IndexFunc(neighbours, func(n sibling) bool { return n.attached })
 	if index >= 0 {
 		return Skipped, fmt.Sprintf("no CNI cache has it, and it is on the parent of %s, %s: it is taken to be the pod's own. If it was attached: relink capture --attached %s",
-			neighbours[index].name, parent, printable.Word(name))
+			neighbours[index].name, parent, printable.Command(name))
 	}
 	var names []string
 	for _, n := range neighbours {
 		names = append(names, n.name)
 	}
 	return change.Refused, fmt.Sprintf("no CNI cache has it, and it is on one parent, %s, with %s: the pod can have made one on top of the other. Name the one that was attached: relink capture --attached %s",
-		parent, printable.First(names, maxNamed, ", "), printable.Word(name))
+		parent, printable.First(names, maxNamed, ", "), printable.Command(name))
 }
 
 // stackKind returns the kind of links that can carry a link of this kind unseen: the kernel reports

@@ -154,6 +154,6 @@ func renamedProblem(recorded checkpoint.Record, live netstate.Link, worse, sandb
 		link.Name, live.Name, link.Index, mac, advice, renameCommand(sandbox, live.Name, link.Name))}
 }
 
-func renameCommand(sandbox, from, to string) string {
-	return fmt.Sprintf("nsenter --net=%s ip link set %s name %s", printable.Word(sandbox), printable.Word(from), printable.Word(to))
+func renameCommand(sandbox, present, name string) string {
+	return printable.Command("nsenter", "--net="+sandbox, "ip", "link", "set", present, "name", name)
 }

@@ -18,12 +18,16 @@ func Line(s string) string { return escape(s, "") }
 // the text may be for JSON.
 func Joined(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// Word returns s as a word of a command that a message tells somebody to type: a pod chooses the names of its devices, such as $(reboot).
-func Word(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`\\$&|;<>(){}[]*?!#~", r) }) {
-		return s
+// Command returns the words as a command that somebody can type: a shell takes each of them as it is. A pod chooses the names of its
+// devices, such as $(reboot).
+func Command(words ...string) string {
+	words = slices.Clone(words)
+	for i, w := range words {
+		if w == "" || strings.ContainsAny(w, " \t\n\"'`\\$&|;<>(){}[]*?!#~") {
+			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return strings.Join(words, " ")
 }
 
 // Lines returns s, each line of which is one of the program's own, as Line does.

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// A shell takes the word for the text, and runs nothing.
-func TestWord(t *testing.T) {
-	for _, s := range []string{"eth0", "bond4.3", "$(echo x)", "`echo x`", "a;echo", "a&b|c>d", "it's", "*", "\\n", "a b", "~", "größe"} {
-		out, err := exec.Command("sh", "-c", "printf %s "+Word(s)).Output()
+// A shell takes each word for its text, and runs nothing of it.
+func TestCommand(t *testing.T) {
+	for _, s := range []string{"", "eth0", "bond4.3", "$(echo x)", "`echo x`", "a;echo", "a&b|c>d", "it's", "*", "\\n", "a b", "~", "größe"} {
+		out, err := exec.Command("sh", "-c", Command("printf", "%s", s)).Output()
 		if string(out) != s || err != nil {
-			t.Errorf("%s: %q, %v", Word(s), out, err)
+			t.Errorf("%s: %q, %v", Command(s), out, err)
 		}
 	}
-	if got := Word("eth0@x-1"); got != "eth0@x-1" {
+	if got := Command("ip", "link", "set", "eth0@x-1", "down"); got != "ip link set eth0@x-1 down" {
 		t.Error(got)
 	}
 }

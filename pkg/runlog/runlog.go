@@ -114,18 +114,7 @@ func (l Log) line(r Run) string {
 	if l.SudoUser != "" {
 		account = fmt.Sprintf("%s (sudo by %s)", l.User, l.SudoUser)
 	}
-	return fmt.Sprintf("%s; run by %s in %s: %s", outcome, account, time.Since(l.Started).Round(time.Millisecond), commandLine(l.Command))
-}
-
-// commandLine quotes the words that would not be seen as such.
-func commandLine(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		if quoted[i] = w; w == "" || strings.ContainsAny(w, " \t\n\"'") {
-			quoted[i] = strconv.Quote(w)
-		}
-	}
-	return strings.Join(quoted, " ")
+	return fmt.Sprintf("%s; run by %s in %s: %s", outcome, account, time.Since(l.Started).Round(time.Millisecond), printable.Command(l.Command...))
 }
 
 // limited returns the text as one line that a daemon takes.

@@ -82,7 +82,7 @@ func TestWrite(t *testing.T) {
 			"<28*: 1 restored, 1 failed; run by root *: relink restore --wait 5s\n", "<28*: failed: shop/web-0 eth0: no\\nparent\n",
 		}},
 		"nothing was done": {sudo, Run{Err: errors.Join(errors.New("no directory"), errors.New("no root"))}, []string{
-			`<27*: nothing was done: no directory; no root; run by root (sudo by an\u001bna) *: relink forget "a b" ""` + "\n",
+			`<27*: nothing was done: no directory; no root; run by root (sudo by an\u001bna) *: relink forget 'a b' ''` + "\n",
 		}},
 	} {
 		if diff := cmp.Diff(test.want, written(t, test.log, test.run)); diff != "" {
