@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -270,13 +269,9 @@ func (a *Agent) hostAccessChanged(steps []string) {
 }
 
 // hostAccessFailed logs what the Reconciler could not make right. A sandbox that somebody works on is no failure: the Reconciler comes
-// again.
+// again, and then tells what else is wrong.
 func (a *Agent) hostAccessFailed(err error) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		err = errors.Join(slices.DeleteFunc(slices.Clone(several.Unwrap()), func(e error) bool { return errors.Is(e, checkpoint.ErrBusy) })...)
+	if !errors.Is(err, checkpoint.ErrBusy) {
+		a.complaints.warn("host access is not right", err, time.Now())
 	}
-	if err == nil || errors.Is(err, checkpoint.ErrBusy) {
-		return
-	}
-	a.complaints.warn("host access is not right", err, time.Now())
 }

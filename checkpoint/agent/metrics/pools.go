@@ -48,20 +48,16 @@ type network struct {
 	failed bool
 }
 
+// show reads the stores if it is time, and shows them.
 func (s *stores) show(p page) {
-	s.refresh()
+	select {
+	case <-s.reading.DoChan("", s.readAll):
+	case <-time.After(scrapeTimeout):
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, n := range s.networks {
 		n.show(p.with("network", name))
-	}
-}
-
-// refresh reads the stores if it is time. It waits for the reading for at most scrapeTimeout.
-func (s *stores) refresh() {
-	select {
-	case <-s.reading.DoChan("", s.readAll):
-	case <-time.After(scrapeTimeout):
 	}
 }
 
