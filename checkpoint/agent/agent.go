@@ -84,16 +84,18 @@ type Agent struct {
 	findingsChanged bool
 	// decidedAt is the time of the last decision.
 	decidedAt time.Time
-	running   int
 	// overruns counts how often the watch of the host's devices lost messages.
-	overruns    uint64
-	restoreEnds chan restoreEnd
+	overruns uint64
+	// ends get the end of each restore, and that of finishing moves. running is how many of them are under way.
+	ends    chan func()
+	running int
 	// findings gets a value when the refresher's findings have changed.
 	findings chan struct{}
 	requests chan func()
-	// hasUnfinishedMove says that the refresher met a move that did not end. finishingMoves says that the agent finishes it.
-	hasUnfinishedMove, finishingMoves atomic.Bool
-	movesFinished                     sync.WaitGroup
+	// hasUnfinishedMove says that the refresher met a move that did not end. finishingMoves says that the agent finishes it: only the loop uses
+	// that.
+	hasUnfinishedMove atomic.Bool
+	finishingMoves    bool
 
 	mu sync.Mutex
 	// status is the answer to Status. figures is the answer to Figures. mu guards both.
@@ -138,13 +140,18 @@ func (a *Agent) mayFinishMoves() bool { return a.paused == nil && !a.Store.Guard
 
 // startFinishingMoves finishes a killed move that the loop has met, as soon as nobody moves. It does not make the loop wait.
 func (a *Agent) startFinishingMoves() {
-	if !a.hasUnfinishedMove.Load() || !a.mayFinishMoves() || !a.finishingMoves.CompareAndSwap(false, true) {
+	if a.finishingMoves || !a.hasUnfinishedMove.Load() || !a.mayFinishMoves() {
 		return
 	}
-	a.movesFinished.Go(func() {
-		defer a.finishingMoves.Store(false)
+	a.finishingMoves = true
+	a.running++
+	go func() {
 		a.finishMoves() // Pause waits for its end.
-	})
+		a.ends <- func() {
+			a.finishingMoves = false
+			a.running--
+		}
+	}()
 }
 
 // New returns an agent for this network namespace and the store. It finishes what a killed move has left. The caller
@@ -166,7 +173,7 @@ func New(opts Options) (*Agent, error) {
 		complaints: complaints{log: opts.Log, logged: map[string]time.Time{}},
 		members:    map[attachment.Key]*member{}, stacks: map[string]*stack{},
 		concerns: map[*member]bool{}, accessChanged: true,
-		restoreEnds: make(chan restoreEnd), findings: make(chan struct{}, 1), requests: make(chan func()),
+		ends: make(chan func()), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
 	if a.paused, err = loadPause(a.pauseFile()); err != nil {
 		a.Log.Warn("the note of a pause cannot be read: the agent is not paused", "error", err)
@@ -229,9 +236,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.loop(ctx)
 	for a.running > 0 {
-		a.finishRestore(<-a.restoreEnds)
+		(<-a.ends)()
 	}
-	a.movesFinished.Wait()
 	a.saveDrifts()
 	return nil
 }

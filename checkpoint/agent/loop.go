@@ -52,9 +52,9 @@ func (a *Agent) loop(ctx context.Context) {
 		case <-a.findings:
 			source = WakeFindings
 			a.findingsChanged = true
-		case e := <-a.restoreEnds:
+		case end := <-a.ends:
 			source = WakeRestores
-			a.finishRestore(e)
+			end()
 		case request := <-a.requests:
 			source = WakeRequests
 			request()
@@ -163,6 +163,7 @@ func (a *Agent) scanDevices(ctx context.Context) error {
 	a.devices = devices
 	a.judge(slices.Collect(maps.Values(a.stacks))...)
 	a.announceOwed()
+	a.startFinishingMoves() // Not in decide: the end of this wakes the loop.
 	a.decide(ctx)
 	return nil
 }
@@ -190,7 +191,6 @@ func (a *Agent) announceOwed() {
 
 // decide decides about all chains, and starts their restores.
 func (a *Agent) decide(ctx context.Context) {
-	a.startFinishingMoves()
 	instant := time.Now()
 	a.decidedAt, a.findingsChanged = instant, false
 	a.updateDrifts(instant)
@@ -248,7 +248,8 @@ func (a *Agent) startRestore(ctx context.Context, c *chain, allowManagerSteps bo
 		cancel()
 		// The end of ctx does not stop a restore: a half-built interface helps nobody.
 		result, err := a.restorer.Run(context.WithoutCancel(ctx), restore.Options{Task: &task})
-		a.restoreEnds <- restoreEnd{chain: c, result: result, err: err, duration: time.Since(began), ready: checkpoint.KeysOf(ready), records: slices.Concat(ready, siblings), held: held}
+		e := restoreEnd{chain: c, result: result, err: err, duration: time.Since(began), ready: checkpoint.KeysOf(ready), records: slices.Concat(ready, siblings), held: held}
+		a.ends <- func() { a.finishRestore(e) }
 	}()
 }
 

@@ -64,7 +64,7 @@ func (a *Agent) Pause(ctx context.Context, length time.Duration, reason string) 
 	})
 	for err == nil {
 		busy := false
-		if err = a.runInLoop(ctx, func() { busy = a.running > 0 || a.finishingMoves.Load() }); err != nil || !busy {
+		if err = a.runInLoop(ctx, func() { busy = a.running > 0 }); err != nil || !busy {
 			break
 		}
 		wait.Sleep(ctx, 20*time.Millisecond) // If ctx is done, the loop is not asked again.

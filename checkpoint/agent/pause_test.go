@@ -53,7 +53,10 @@ func TestAPausedAgentFinishesNoMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh.IP(t, p.netns, "link set eth0 name rlnk40000001")
-	within(t, patience, "the agent waits for the sandbox, to finish the move", n.agent.finishingMoves.Load)
+	within(t, patience, "the agent waits for the sandbox, to finish the move", func() (finishing bool) {
+		must(0, n.agent.runInLoop(t.Context(), func() { finishing = n.agent.finishingMoves }))(t)
+		return finishing
+	})
 	paused := make(chan struct{})
 	go func() {
 		defer close(paused)
