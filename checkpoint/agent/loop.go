@@ -113,7 +113,7 @@ func (a *Agent) nextWake(instant time.Time) time.Duration {
 		earlier(a.driftsSavedAt.Add(driftDelay))
 	}
 	earlier(a.verifiedAt.Add(roundInterval))
-	earlier(a.pauseEnds())
+	earlier(a.pauseEnds(instant))
 	for m := range concerns {
 		if d := m.drift; d != nil && !d.Confirmed {
 			earlier(d.Since.Add(driftDelay))
@@ -143,7 +143,7 @@ func (a *Agent) checkPeriodic(instant time.Time) {
 		a.stale = true
 	}
 	a.expireAbsent(instant)
-	if a.paused != nil && a.paused.Over() {
+	if ends := a.pauseEnds(instant); !ends.IsZero() && !instant.Before(ends) {
 		a.endPause("its time is over")
 	}
 }
@@ -210,7 +210,7 @@ func (a *Agent) decide(ctx context.Context) {
 			c.outage = nil
 		}
 	}
-	rules := rules{paused: a.paused != nil, pauseEnds: a.pauseEnds(), guarded: lost > 0 && a.Store.Guarded(), grace: a.HostGrace}
+	rules := rules{paused: a.paused != nil, pauseEnds: a.pauseEnds(instant), guarded: lost > 0 && a.Store.Guarded(), grace: a.HostGrace}
 	a.reportChanges(rules.paused || rules.guarded, instant)
 	for _, c := range a.chains {
 		previous := c.decided

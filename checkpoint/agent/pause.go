@@ -19,12 +19,14 @@ func (a *Agent) pauseFile() string { return filepath.Join(a.Store.AgentDir(), "p
 // loadPause returns the pause in the file. It returns nil if there is none, or if its time is over.
 func loadPause(path string) (*control.Pause, error) {
 	var p control.Pause
-	switch err := statefile.Load(path, &p); {
-	case errors.Is(err, fs.ErrNotExist):
+	err := statefile.Load(path, &p)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	case err != nil:
+	}
+	if err != nil {
 		return nil, err
-	case p.Over():
+	}
+	if remaining, limited := p.Remaining(); limited && remaining == 0 {
 		return nil, nil
 	}
 	return &p, nil
@@ -53,11 +55,14 @@ func (a *Agent) Status() control.Status {
 // Pause returns when nothing of that is under way any more, or with the error of ctx. The agent is paused in both cases, and
 // stays paused after a restart.
 func (a *Agent) Pause(ctx context.Context, length time.Duration, reason string) (control.Pause, error) {
-	p := control.NewPause(length, reason)
+	p, err := control.NewPause(length, reason)
+	if err != nil {
+		return p, err
+	}
 	if err := statefile.Save(a.pauseFile(), p); err != nil {
 		return p, fmt.Errorf("note the pause: %w", err)
 	}
-	err := a.runInLoop(ctx, func() {
+	err = a.runInLoop(ctx, func() {
 		a.paused = &p
 		a.stale = true
 		a.Log.Info("the agent is paused", "until", untilText(p), "why", reason)
@@ -85,11 +90,15 @@ func (a *Agent) Resume(ctx context.Context) error {
 }
 
 // pauseEnds returns when the pause ends by itself. It is zero if there is no pause, or if only a resume ends it.
-func (a *Agent) pauseEnds() time.Time {
+func (a *Agent) pauseEnds(instant time.Time) time.Time {
 	if a.paused == nil {
 		return time.Time{}
 	}
-	return a.paused.Until
+	remaining, limited := a.paused.Remaining()
+	if !limited {
+		return time.Time{}
+	}
+	return instant.Add(remaining)
 }
 
 // endPause ends the pause. The loop calls it.

@@ -13,26 +13,41 @@ import (
 	"github.com/relink-cni/relink/test/fresh"
 )
 
-// A pause that an earlier agent noted keeps its end.
+// A pause that an earlier agent noted keeps its end, whatever the date was and is. It does not outlive a boot.
 func TestNotedPause(t *testing.T) {
-	limited := control.NewPause(10*time.Minute, "firmware")
-	over := limited
-	over.Until = over.Until.Add(-11 * time.Minute)
+	const length = 10 * time.Minute
+	limited := must(control.NewPause(length, "firmware"))(t)
+	past, otherBoot, back, forth := limited, limited, limited, limited
+	past.Ends -= length
+	otherBoot.BootID = "0ddba115-0000-4000-8000-000000000000"
+	back.Since, back.Until = back.Since.Add(-time.Hour), back.Until.Add(-time.Hour)
+	forth.Since, forth.Until = forth.Since.Add(time.Hour), forth.Until.Add(time.Hour)
 	for name, test := range map[string]struct {
-		noted control.Pause
-		lasts bool
+		noted         control.Pause
+		lasts, limits bool
 	}{
-		"some time later": {limited, true},
-		"it is over":      {over, false},
-		"without an end":  {control.NewPause(0, ""), true},
+		"some time later":                   {limited, true, true},
+		"it is over":                        {past, false, false},
+		"of an earlier boot":                {otherBoot, false, false},
+		"the date was an hour behind":       {back, true, true},
+		"the date was an hour in advance":   {forth, true, true},
+		"without an end":                    {must(control.NewPause(0, ""))(t), true, false},
+		"without an end, of an earlier one": {control.Pause{Since: time.Unix(1, 0), BootID: otherBoot.BootID}, true, false},
 	} {
 		path := filepath.Join(t.TempDir(), "pause.json")
 		if err := statefile.Save(path, test.noted); err != nil {
 			t.Fatal(err)
 		}
 		p, err := loadPause(path)
-		if err != nil || (p != nil) != test.lasts || p != nil && !p.Until.Equal(test.noted.Until) {
+		if err != nil || (p != nil) != test.lasts {
 			t.Errorf("%s: %+v, %v", name, p, err)
+			continue
+		}
+		if p == nil {
+			continue
+		}
+		if left, limits := p.Remaining(); limits != test.limits || limits && (left > length || left < length-time.Minute) {
+			t.Errorf("%s: %s are left (%v)", name, left, limits)
 		}
 	}
 }

@@ -2,10 +2,12 @@ package control
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/boot"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
@@ -80,22 +82,44 @@ type Audit struct {
 // Pause is a time during which the agent restores nothing.
 type Pause struct {
 	Since time.Time `json:"since"`
-	// Until is when the pause ends by itself. It is zero if only a resume ends the pause.
-	Until  time.Time `json:"until,omitzero"`
-	Reason string    `json:"why,omitempty"`
+	// Until is when the pause ends by itself, by the date that the node had when the pause began. It is zero if only a
+	// resume ends the pause. It is for people: Remaining counts.
+	Until time.Time `json:"until,omitzero"`
+	// Ends is the end as a time since the boot BootID, in nanoseconds (boot.Uptime): nobody can set that clock.
+	Ends   time.Duration `json:"endsNanoseconds,omitempty"`
+	BootID string        `json:"bootID,omitempty"`
+	Reason string        `json:"why,omitempty"`
 }
 
 // NewPause returns a pause that begins now. Length 0 means until a resume.
-func NewPause(length time.Duration, reason string) Pause {
+func NewPause(length time.Duration, reason string) (Pause, error) {
 	p := Pause{Since: time.Now().UTC(), Reason: reason}
-	if length > 0 {
-		p.Until = p.Since.Add(length)
+	if length <= 0 {
+		return p, nil
 	}
-	return p
+	uptime, err := boot.Uptime()
+	if err == nil {
+		p.BootID, err = boot.ID()
+	}
+	if err != nil {
+		return p, fmt.Errorf("pause for %s: %w", length, err)
+	}
+	p.Until, p.Ends = p.Since.Add(length), uptime+length
+	return p, nil
 }
 
-// Over says whether the pause has ended by itself.
-func (p Pause) Over() bool { return !p.Until.IsZero() && time.Now().After(p.Until) }
+// Remaining returns how long the pause still lasts: 0 if it is over, as it is after a boot. limited is false if only a resume
+// ends the pause.
+func (p Pause) Remaining() (remaining time.Duration, limited bool) {
+	if p.Ends == 0 {
+		return 0, false
+	}
+	uptime, err := boot.Uptime()
+	if id, failed := boot.ID(); err != nil || failed != nil || id != p.BootID {
+		return 0, true
+	}
+	return max(0, p.Ends-uptime), true
+}
 
 // ChainState is the state of a chain: a base and everything that is stacked on it.
 type ChainState string

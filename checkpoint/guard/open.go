@@ -70,9 +70,11 @@ func (g *guard) pauseAgent(ctx context.Context) error {
 		return g.pauseFailure(err)
 	}
 	length := g.journal.Plan.maxDowntime() + agentMargin
-	if before := status.Paused; before != nil && (before.Until.IsZero() || time.Until(before.Until) > length) {
-		g.logf("relink-agent is paused already, and stays so")
-		return nil
+	if before := status.Paused; before != nil {
+		if remaining, limited := before.Remaining(); !limited || remaining > length {
+			g.logf("relink-agent is paused already, and stays so")
+			return nil
+		}
 	}
 	// Note the pause before it begins: the process that finishes the work of this guard must know.
 	g.journal.AgentPaused = true

@@ -65,8 +65,8 @@ Exit status 0: the agent is not paused; 2: no agent runs, or the agent refused o
 // pausedText says how long a pause lasts, and why there is one.
 func pausedText(p control.Pause, instant time.Time) string {
 	text := "paused until relink resume"
-	if !p.Until.IsZero() {
-		text = fmt.Sprintf("paused until %s, for another %s", p.Until.Local().Format("15:04:05"), humanDuration(max(0, p.Until.Sub(instant)).Round(time.Second)))
+	if remaining, limited := p.Remaining(); limited {
+		text = fmt.Sprintf("paused until %s, for another %s", instant.Add(remaining).Local().Format("15:04:05"), humanDuration(remaining.Round(time.Second)))
 	}
 	if p.Reason != "" {
 		text += ": " + p.Reason

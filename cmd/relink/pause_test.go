@@ -19,9 +19,9 @@ type pausable struct{ status control.Status }
 func (a *pausable) Status() control.Status { return a.status }
 
 func (a *pausable) Pause(_ context.Context, length time.Duration, why string) (control.Pause, error) {
-	p := control.NewPause(length, why)
+	p, err := control.NewPause(length, why)
 	a.status.Paused = &p
-	return p, nil
+	return p, err
 }
 
 func (a *pausable) Resume(context.Context) error {

@@ -231,9 +231,9 @@ func (a *agent) Pause(_ context.Context, length time.Duration, why string) (cont
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pauses++
-	p := control.NewPause(length, why)
+	p, err := control.NewPause(length, why)
 	a.status.Paused = &p
-	return p, nil
+	return p, err
 }
 
 func (a *agent) Resume(context.Context) error {
