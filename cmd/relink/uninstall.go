@@ -46,10 +46,9 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 				store, err = openStore(cmd)
 			}
 			if err == nil && careful {
-				err = checkNoGuard()
-			}
-			if err == nil && careful {
-				err = install.CheckUnused(cmd.Context(), store)
+				if err = checkNoGuard(); err == nil {
+					err = install.CheckUnused(cmd.Context(), store)
+				}
 			}
 			if err == nil && purge {
 				_, err = install.Purgeable(store)
