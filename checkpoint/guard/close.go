@@ -27,7 +27,7 @@ func (g *guard) restore(ctx context.Context) error {
 	p := g.journal.Plan
 	report, err := restore.Run(ctx, restore.Options{
 		Store: g.Store, Wait: g.wait(), HostAddresses: p.HostAddresses, ParentOptions: restore.ParentOptions{RebuildBond: p.RebuildBond},
-		Waiting: restore.TellWaiting(g.wait(), func(text string) { g.logf("waiting: %s", text) }),
+		Waiting: restore.TellWaiting(g.wait(), "", func(text string) { g.logf("waiting: %s", text) }),
 	})
 	if err != nil {
 		return fmt.Errorf("nothing was restored: %w", err)

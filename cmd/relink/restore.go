@@ -46,7 +46,7 @@ Exit status 0: everything is as recorded; 1: something is not, and the output na
 			s := screenOf(cmd)
 			opts.Progress = s.progress()
 			if !s.quiet {
-				opts.Waiting = restore.TellWaiting(opts.Wait, func(text string) { printLine(s.err, "waiting: %s", text) })
+				opts.Waiting = restore.TellWaiting(opts.Wait, "; ^C ends the wait", func(text string) { printLine(s.err, "waiting: %s", text) })
 			}
 			return restoreAll(cmd.Context(), opts, s)
 		},
