@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,10 +134,33 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 		return errors.Join(errs...)
 	}
 	err := s.WithNodeLock(ctx, restoringLock, func() error {
-		steps := append(slices.Clip(s.indexSteps().Steps), step)
+		steps := slices.Clone(s.indexSteps().Steps)
+		if last := len(steps) - 1; last >= 0 && maps.Equal(steps[last].Files, step.Files) { // As of a NIC that comes and goes.
+			step, steps = steps[last].followedBy(step), steps[:last]
+		}
+		steps = append(steps, step)
 		return statefile.Save(s.IndicesPath(), indexSteps{steps[max(0, len(steps)-maxSteps):]})
 	})
 	return errors.Join(append(errs, err)...)
+}
+
+// followedBy returns one step for both, which change the same checkpoints.
+func (x indexStep) followedBy(next indexStep) indexStep {
+	both := indexStep{Indices: map[int]int{}, Files: next.Files}
+	given := map[int]bool{}
+	for old, index := range x.Indices {
+		given[index] = true
+		if renewed, ok := next.Indices[index]; ok {
+			index = renewed
+		}
+		both.Indices[old] = index
+	}
+	for old, index := range next.Indices {
+		if _, ok := x.Indices[old]; !ok && !given[old] { // The first did not know it.
+			both.Indices[old] = index
+		}
+	}
+	return both
 }
 
 // addRenewal adds the record to the step, if nobody has saved it since it was read.

@@ -209,12 +209,34 @@ func TestRenewIndicesOfTwoChains(t *testing.T) {
 	expectIndices(t, s, "c2", 35, 29, 27, 28)
 }
 
-// While a NIC comes and goes, the file does not grow without end. A checkpoint without its first step has old indices, until it is written anew.
+// A NIC comes and goes, and each time the same checkpoints get other indices, some of which others had before: that is one step.
+func TestStepsOfTheSameCheckpointsAreOne(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	save(t, s, onDevices("c2", 12, 4, 2, 3))
+	for _, parents := range [][]netstate.Device{devicesWith(30, 24, 22, 23), devicesWith(10, 30, 2, 22), devicesWith(40, 4, 10, 2)} {
+		if err := renew(t, s, parents, "c1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if steps := s.indexSteps().Steps; len(steps) != 1 {
+		t.Errorf("%d steps", len(steps))
+	}
+	expectIndices(t, s, "c1", 40, 4, 10, 2)
+	expectIndices(t, s, "c2", 12, 4, 2, 3)
+}
+
+// The file does not grow without end. A checkpoint without its first step has old indices, until it is written anew.
 func TestStepsAreLimited(t *testing.T) {
 	s := newStore(t)
 	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	save(t, s, onDevices("c2", 10, 4, 2, 3))
 	for n := range maxSteps + 1 {
-		if err := renew(t, s, devicesWith(11+n, 4, 2, 3), "c1"); err != nil {
+		id := "c1"
+		if n%2 > 0 {
+			id = "c2"
+		}
+		if err := renew(t, s, devicesWith(11+n, 4, 2, 3), id); err != nil {
 			t.Fatal(err)
 		}
 	}
