@@ -146,21 +146,21 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 
 // followedBy returns one step for both, which change the same checkpoints.
 func (x indexStep) followedBy(next indexStep) indexStep {
-	both := indexStep{Indices: map[int]int{}, Files: next.Files}
-	given := map[int]bool{}
+	merged := indexStep{Indices: map[int]int{}, Files: next.Files}
+	produced := map[int]bool{}
 	for old, index := range x.Indices {
-		given[index] = true
+		produced[index] = true
 		if renewed, ok := next.Indices[index]; ok {
 			index = renewed
 		}
-		both.Indices[old] = index
+		merged.Indices[old] = index
 	}
 	for old, index := range next.Indices {
-		if _, ok := x.Indices[old]; !ok && !given[old] { // The first did not know it.
-			both.Indices[old] = index
+		if _, ok := x.Indices[old]; !ok && !produced[old] { // The first did not know it.
+			merged.Indices[old] = index
 		}
 	}
-	return both
+	return merged
 }
 
 // addRenewal adds the record to the step, if nobody has saved it since it was read.

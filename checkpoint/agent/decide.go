@@ -81,12 +81,12 @@ func leave(state control.ChainState, reason string, next time.Time) decision {
 
 // decide is a pure function: it says what to do about a chain at the time now.
 func decide(v view, r rules, instant time.Time) decision {
-	var never time.Time
+	var noTime time.Time
 	switch {
 	case v.running:
-		return leave(control.Restoring, v.reason, never)
+		return leave(control.Restoring, v.reason, noTime)
 	case v.lost == 0:
-		return leave(control.Whole, "", never)
+		return leave(control.Whole, "", noTime)
 	case r.paused:
 		return leave(control.Lost, v.reason+"; the agent is paused", r.pauseEnds)
 	case r.guarded:
@@ -108,7 +108,7 @@ func decide(v view, r rules, instant time.Time) decision {
 	allowManagerSteps := len(v.ManagerSteps) > 0 && !instant.Before(graceEnds)
 	switch {
 	case len(v.Ready) > 0 || allowManagerSteps:
-		d := leave(control.Restoring, v.reason, never)
+		d := leave(control.Restoring, v.reason, noTime)
 		d.restore, d.allowManagerSteps = true, allowManagerSteps
 		return d
 	case len(v.ManagerSteps) > 0:
@@ -118,9 +118,9 @@ func decide(v view, r rules, instant time.Time) decision {
 		}
 		return leave(control.Waiting, fmt.Sprintf("the host's network manager has %s for this: %s", r.grace, strings.Join(steps, "; ")), graceEnds)
 	case len(v.Missing)+len(v.Blocked) > 0:
-		return leave(control.Lost, strings.Join(slices.Concat(v.Missing, v.Blocked), "; "), never)
+		return leave(control.Lost, strings.Join(slices.Concat(v.Missing, v.Blocked), "; "), noTime)
 	}
-	return leave(control.Lost, v.reason, never)
+	return leave(control.Lost, v.reason, noTime)
 }
 
 // nextTry is when the agent may try the chain again after a failure. It is in the past if there was no failure.

@@ -352,7 +352,7 @@ func isSameContent(previous, current checkpoint.Record, uptime time.Duration) bo
 
 // splitLifetimes returns the interface without the lifetimes of addresses, as JSON, and the addresses with them, in the same order.
 func splitLifetimes(i netstate.Interface) (content []byte, addresses []netstate.Address) {
-	without := func(list []netstate.Address) []netstate.Address {
+	strip := func(list []netstate.Address) []netstate.Address {
 		addresses = append(addresses, list...)
 		list = slices.Clone(list)
 		for n := range list {
@@ -360,11 +360,11 @@ func splitLifetimes(i netstate.Interface) (content []byte, addresses []netstate.
 		}
 		return list
 	}
-	i.Addresses, i.Parents = without(i.Addresses), slices.Clone(i.Parents)
+	i.Addresses, i.Parents = strip(i.Addresses), slices.Clone(i.Parents)
 	for n, p := range i.Parents {
 		if p.Carried != nil {
 			carried := *p.Carried
-			carried.Addresses = without(carried.Addresses)
+			carried.Addresses = strip(carried.Addresses)
 			i.Parents[n].Carried = &carried
 		}
 	}

@@ -45,8 +45,8 @@ type Options struct {
 }
 
 // wants says whether a sort of things is freed. only is its field.
-func (o Options) wants(only bool) bool {
-	return only || !o.OnlyLeases && !o.OnlyCheckpoints && !o.OnlyInterfaces
+func (o Options) wants(selected bool) bool {
+	return selected || !o.OnlyLeases && !o.OnlyCheckpoints && !o.OnlyInterfaces
 }
 
 // The states, beside those of all verbs.
@@ -205,11 +205,11 @@ func (o Options) choose(outcomes []PassOutcome, findings []audit.Finding) ([]Pas
 	}
 	kept := []PassOutcome{}
 	for i, out := range outcomes {
-		only := o.OnlyCheckpoints
+		selected := o.OnlyCheckpoints
 		if out.Subject.Lease.Address.IsValid() {
-			only = o.OnlyLeases
+			selected = o.OnlyLeases
 		}
-		if chosen[i] && o.wants(only) {
+		if chosen[i] && o.wants(selected) {
 			kept = append(kept, out)
 		}
 	}
@@ -304,9 +304,9 @@ func (o *PassOutcome) holderProof() string { return o.proof("its sandbox is gone
 
 // releaseHolder has a holder give up its address.
 func (p *pass) releaseHolder(ctx context.Context, o *PassOutcome) {
-	seen := lease.SeenHolder{Address: o.Subject.Lease.Address, Holder: *o.Subject.Holder}
+	holder := lease.SeenHolder{Address: o.Subject.Lease.Address, Holder: *o.Subject.Holder}
 	p.free(ctx, o, func(s *lease.Store) error {
-		return s.GiveUp(ctx, []lease.SeenHolder{seen}, o.holderProof())
+		return s.GiveUp(ctx, []lease.SeenHolder{holder}, o.holderProof())
 	})
 }
 

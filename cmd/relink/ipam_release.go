@@ -170,14 +170,14 @@ func release(ctx context.Context, store *lease.Store, address netip.Addr, holder
 	return s.present(released, true, func() { s.info(fmt.Sprintf("released %s: it was %s; %s", address, released.Describe(), state)) })
 }
 
-// release releases the address, if the lease is as it was seen.
-func (e namedHolder) release(ctx context.Context, store *lease.Store, seen lease.Lease) error {
-	holders, err := e.chosen(seen)
+// release releases the address, if the lease is as l.
+func (e namedHolder) release(ctx context.Context, store *lease.Store, l lease.Lease) error {
+	holders, err := e.chosen(l)
 	switch {
 	case err != nil:
 		return err
-	case seen.State == lease.Held:
+	case l.State == lease.Held:
 		return store.GiveUp(ctx, holders, lease.ByHand)
 	}
-	return store.End(ctx, seen, lease.ByHand)
+	return store.End(ctx, l, lease.ByHand)
 }

@@ -12,11 +12,11 @@ import (
 )
 
 // takes is for a verb that takes so many arguments. A limit below 0 stands for any number.
-func takes(least, limit int) cobra.PositionalArgs {
+func takes(minimum, limit int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		usage := strings.TrimSuffix(cmd.UseLine(), " [flags]")
 		switch {
-		case len(args) < least:
+		case len(args) < minimum:
 			return fmt.Errorf("an argument is missing: %s", usage)
 		case limit < 0 || len(args) <= limit:
 			return checkFlags(cmd)

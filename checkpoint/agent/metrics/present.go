@@ -29,8 +29,8 @@ func showAgent(a Agent, p page) {
 	}
 	gauge(p, "relink_agent_last_round_timestamp_seconds", "When the working loop came round last.", f.LastRound)
 	gauge(p, "relink_checkpoints_unreadable", "Checkpoints that cannot be read.", f.Unreadable)
-	for which, captured := range map[string]time.Time{"oldest": f.Oldest, "newest": f.Newest} {
-		gauge(p.with("which", which), "relink_checkpoint_captured_timestamp_seconds", "When the oldest and the newest checkpoint were written. A checkpoint is written only if its interface has changed.", captured)
+	for age, captured := range map[string]time.Time{"oldest": f.Oldest, "newest": f.Newest} {
+		gauge(p.with("which", age), "relink_checkpoint_captured_timestamp_seconds", "When the oldest and the newest checkpoint were written. A checkpoint is written only if its interface has changed.", captured)
 	}
 	for result, count := range map[string]uint64{"complete": f.Refresher.Readings, failed: f.Refresher.Failures} {
 		counter(p.with("result", result), "relink_checkpoint_readings_total", "How often the agent read a pod to keep its checkpoints fresh, by result: complete or failed.", count)

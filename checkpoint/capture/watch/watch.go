@@ -145,14 +145,14 @@ const holdTimeout = 250 * time.Millisecond
 //
 // If it holds most sandboxes, the Refresher hears nothing until the first Release, and then reads the others too.
 func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
-	most := false
+	majority := false
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, id := range containerIDs {
 			r.held[id]++
 		}
-		if most && !r.muted {
+		if majority && !r.muted {
 			r.muted = true
 			r.reportDeaf(r.watch.Mute())
 		}
@@ -166,7 +166,7 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 		return
 	}
 	select {
-	case most = <-h.finished:
+	case majority = <-h.finished:
 	case <-ctx.Done():
 	}
 }
