@@ -199,6 +199,7 @@ func (c *capture) readCarried() error {
 		return err
 	}
 	c.note(routes.notes...)
+	netstate.MarkOnLink(routes.routes, addresses, routes.kernels)
 	c.captured.Routes = routes.routes
 	if c.link.carrier() {
 		markWithoutRoute(c.captured.Addresses, append(pending, routes.kernels...))

@@ -174,6 +174,33 @@ func comesBack(t *testing.T, i netstate.Interface, change string) {
 	}
 }
 
+// The address by which a route was made has gone, and the kernel has kept the route. It would not make it again as it is.
+func TestARouteWhoseAddressHasGoneComesBack(t *testing.T) {
+	w := newFixture(t)
+	w.build(t, netstate.Interface{Link: bridge("eth0"), Addresses: []netstate.Address{{Prefix: prefix("10.3.0.2/24")}}}, false)
+	fresh.Run(t, w.path, `ip link set eth0 up
+		ip addr add fd00:3::2/64 dev eth0 nodad
+		ip -6 route add default via fd00:3::1 dev eth0
+		ip addr del fd00:3::2/64 dev eth0
+		ip addr add 10.8.0.2/24 dev eth0
+		ip route add 10.80.0.0/16 via 10.8.0.1 dev eth0
+		ip addr del 10.8.0.2/24 dev eth0`)
+	captured := w.capture(t, "eth0")
+	if err := w.sandbox.Delete("eth0"); err != nil {
+		t.Fatal(err)
+	}
+	w.build(t, captured, true)
+	rebuilt := w.capture(t, "eth0")
+	if diffs := netstate.Diff(captured, rebuilt); len(diffs) > 0 || len(rebuilt.Routes) != 2 {
+		t.Errorf("differs: %v; routes %v", diffs, rebuilt.Routes)
+	}
+	// With its address, the route is what it was.
+	fresh.Run(t, w.path, "ip addr add fd00:3::2/64 dev eth0 nodad")
+	if diffs := netstate.Diff(captured, w.capture(t, "eth0")); len(diffs) > 0 {
+		t.Errorf("differs with the address: %v", diffs)
+	}
+}
+
 // The capture notes what it cannot describe.
 func TestWhatIsNotCapturedIsNamed(t *testing.T) {
 	for change, want := range map[string]string{

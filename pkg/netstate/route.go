@@ -173,6 +173,22 @@ func InOrder(routes []Route) []Route {
 	return slices.SortedStableFunc(slices.Values(routes), byDependency)
 }
 
+// MarkOnLink makes OnLink those of the interface's routes whose gateway is in none of its networks: the address by which somebody made such
+// a route has gone. The kernel keeps the route, and would refuse to make it again without the flag. kernels are the kernel's own routes.
+func MarkOnLink(routes []Route, addresses []Address, kernels []netip.Prefix) {
+	reaches := func(gateway netip.Addr) bool {
+		return gateway.IsLinkLocalUnicast() ||
+			slices.ContainsFunc(addresses, func(a Address) bool { return a.Network().Contains(gateway) }) ||
+			slices.ContainsFunc(kernels, func(p netip.Prefix) bool { return p.Contains(gateway) }) ||
+			slices.ContainsFunc(routes, func(r Route) bool { return r.depth() == 0 && r.Destination.Contains(gateway) })
+	}
+	for i, r := range routes {
+		if r.Gateway.IsValid() && r.Device == "" && !reaches(r.Gateway) {
+			routes[i].OnLink = true
+		}
+	}
+}
+
 // SamePath says that both lead to the same destination by the same gateway, in whatever table, and with whatever metric, protocol and other
 // attributes. It is for routes of one interface.
 func (r Route) SamePath(route Route) bool {

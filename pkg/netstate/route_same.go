@@ -9,13 +9,14 @@ import (
 // isLeg says that the route is an IPv6 route with a single next hop of a known weight.
 func (r Route) isLeg() bool { return len(r.NextHops) == 1 && r.Is6() }
 
-// plain returns a leg in the form of a route with a gateway. Several next hops are sorted.
+// plain returns a leg in the form of a route with a gateway. Several next hops are sorted. OnLink is left out: see MarkOnLink.
 func (r Route) plain() Route {
 	if r.isLeg() {
 		hop := r.NextHops[0]
-		r.Gateway, r.OnLink, r.NextHops = hop.Gateway, hop.OnLink, nil
+		r.Gateway, r.NextHops = hop.Gateway, nil
 		r.Device = cmp.Or(r.Device, hop.Device)
 	}
+	r.OnLink = false
 	r.NextHops = slices.SortedFunc(slices.Values(r.NextHops), func(a, b NextHop) int { return cmp.Compare(a.String(), b.String()) })
 	return r
 }
