@@ -89,8 +89,11 @@ func movedOutcomes(opts move.Options, report move.UplinkReport) outcomes {
 	switch {
 	case slowest > 0:
 		moved.summary += fmt.Sprintf("; a pod took %s at most to switch", slowest.Round(10*time.Microsecond))
-	case report.Unchanged() && !report.DryRun && report.Count(change.Refused) > 0 && report.Count(move.ToMove) > 0:
-		moved.summary += "; nothing was moved: --force moves what can be moved"
+	case report.Unchanged() && !report.DryRun && report.Count(change.Refused) > 0:
+		moved.summary += "; nothing was moved"
+		if report.Count(move.ToMove) > 0 {
+			moved.summary += ": --force moves what can be moved"
+		}
 	}
 	return moved
 }

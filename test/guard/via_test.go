@@ -69,7 +69,7 @@ func TestViaNobodyNotices(t *testing.T) {
 	t.Cleanup(streams.Stop)
 	start := time.Now()
 	const carrier = `ip link set lan1 down; systemd-run --on-active=500ms --timer-property=AccuracySec=1ms ip link set lan1 up`
-	out := h.guard(t, 0, bin+`/relink list >"$UNITS/seen"; `+reload+"; "+carrier, "--via", "lan2")
+	out := h.guard(t, 0, bin+`/relink list >"$UNITS/seen"; `+reload+"; "+carrier, "--via", "lan2", "--wait", "20s") // A timer can be late.
 	contains(t, out, "pods of lan0: meanwhile on lan2\n",
 		"the kubelet goes on: no pod is cut off", "moved 1 attachment from lan0 to lan2 in ",
 		"restored or repaired 0 attachments", "moved 1 attachment from lan2 to lan0 in ", "gateways that answer: 1 of 1", "relink-agent goes on", "everything is back")

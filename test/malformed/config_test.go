@@ -75,7 +75,7 @@ var of = map[string][]malformed{
 		{`"mac": 2`, 7, `invalid "mac": 2: ` + inQuotes},
 		{`"bcqueuelen": -1`, 7, `invalid "bcqueuelen": -1: must be a whole number from 0 to 4294967295`},
 		{`"bcqueuelen": 4294967296`, 7, `invalid "bcqueuelen": 4294967296: must be a whole number from 0 to 4294967295`},
-		{`"bcqueuelen": "1000"`, 7, `invalid "bcqueuelen": "1000": must be a whole number` + quotes},
+		{`"bcqueuelen": "1000"`, 7, `invalid "bcqueuelen": "1000": must be a whole number from 0 to 4294967295` + quotes},
 		{`"linkInContainer": "true"`, 7, `invalid "linkInContainer": "true": must be true or false` + quotes},
 		{`"linkInContainer": 1`, 7, `invalid "linkInContainer": 1: must be true or false`},
 		{`"statusCarrier": "yes"`, 7, `invalid "statusCarrier": "yes": must be true or false` + quotes},
