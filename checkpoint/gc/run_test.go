@@ -132,7 +132,7 @@ func (n *node) reserve(t *testing.T, of attachment.Owner) netip.Addr {
 	key := attachment.Key{Network: "lan", ContainerID: "of-" + of.UID, IfName: "eth0"}
 	given, err := n.leases.Allocate(t.Context(), lease.Request{Attachment: key, Owner: of, Sets: []lease.RangeSet{subnet}, Policy: lease.Policy{Sticky: true}})
 	if err == nil {
-		err = errors.Join(n.leases.Release(t.Context(), key), n.leases.SetCluster(t.Context(), here))
+		err = errors.Join(n.leases.Release(t.Context(), key, lease.Policy{}), n.leases.SetCluster(t.Context(), here))
 	}
 	if err != nil {
 		t.Fatal(err)

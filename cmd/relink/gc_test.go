@@ -84,7 +84,7 @@ func cmdReserved(ts *testscript.TestScript, neg bool, args []string) {
 		Policy: lease.Policy{Sticky: true},
 	})
 	ts.Check(err)
-	ts.Check(store.Release(context.Background(), last))
+	ts.Check(store.Release(context.Background(), last, lease.Policy{}))
 	ts.Check(store.SetCluster(context.Background(), "u-here"))
 }
 

@@ -110,6 +110,17 @@ func (c *Call) prepare() (network, *lease.Store, error) {
 	return n, store, err
 }
 
+// currentPolicy is the policy in the configuration as it is at a DEL: a "sticky" that was added after the ADD counts from then on.
+func (c *Call) currentPolicy() (p lease.Policy) {
+	var keys policyConfig
+	if decodeIfAny("ipam", c.config.IPAM.JSON, &keys) == nil {
+		if policy, wrong := keys.policy(); len(wrong) == 0 {
+			return policy
+		}
+	}
+	return p
+}
+
 func (c *Call) key() attachment.Key {
 	return attachment.Key{Network: c.config.Name, ContainerID: c.args.ContainerID, IfName: c.args.IfName}
 }

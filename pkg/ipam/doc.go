@@ -5,7 +5,7 @@
 // come to, a network. That has the ranges as package lease knows them, the policy, the routes, and the addresses that are asked for.
 // Examine reads the same for relink validate, and returns everything that is wrong. Keys are the section's keys.
 //
-// Add and Status read all of this. Check, Del and GC read only the network's name, "store" and "dataDir", so that a wrong key elsewhere
+// Add and Status read all of this. Check, Del and GC read only the network's name, "store", "dataDir" and the policy, so that a wrong key elsewhere
 // keeps no address from being given up. Each opens the lease.Store of its network, and gives the errors of the store their CNI code.
 //
 // With "pool" the addresses come from pools of the Kubernetes API. The store has what the node was granted of them, and an ADD

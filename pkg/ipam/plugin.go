@@ -128,7 +128,7 @@ func (c *Call) Del(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return withCode(ignoreNotLeased(store.Release(ctx, c.key())))
+	return withCode(ignoreNotLeased(store.Release(ctx, c.key(), c.currentPolicy())))
 }
 
 // Status fails where no ADD works: with the code of a wrong configuration, or with code 50 for a store that can't be

@@ -140,7 +140,7 @@ func (c *contender) store(dir string, r lease.Request) error {
 		return err
 	}
 	del, err := timed(func(s *lease.Store) error {
-		return s.Release(context.Background(), r.Attachment)
+		return s.Release(context.Background(), r.Attachment, lease.Policy{})
 	})
 	c.add, c.del = append(c.add, add), append(c.del, del)
 	return err

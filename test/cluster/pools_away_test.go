@@ -71,7 +71,7 @@ func (l *load) endPod(t *testing.T, m *member, p given) {
 	delete(l.has, p.address)
 	l.ended++
 	l.mu.Unlock()
-	if err := m.store.Release(t.Context(), p.key); err != nil {
+	if err := m.store.Release(t.Context(), p.key, lease.Policy{}); err != nil {
 		t.Errorf("%s: a DEL fails: %v", m.name, err)
 	}
 }

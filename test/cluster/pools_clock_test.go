@@ -35,7 +35,7 @@ func (a *api) clockJumpsBy(t *testing.T, users map[string]user, jump time.Durati
 	owned := one.must(t, r)
 	resting := one.must(t, one.request(lease.Policy{}, ""))
 	for _, p := range []given{owned, resting} {
-		if err := one.store.Release(t.Context(), p.key); err != nil {
+		if err := one.store.Release(t.Context(), p.key, lease.Policy{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -127,7 +127,7 @@ func (b *busy) work(t *testing.T, h *history, over func() bool, faults func()) {
 
 func (b *busy) ends(t *testing.T, h *history, p given) {
 	called := time.Now()
-	if err := b.store.Release(t.Context(), p.key); err != nil {
+	if err := b.store.Release(t.Context(), p.key, lease.Policy{}); err != nil {
 		t.Errorf("%s: DEL: %v", b.name, err)
 	}
 	h.record(b.number, handover{p.address, p.key.ContainerID, false}, called)

@@ -27,7 +27,7 @@ func (a *api) lateDELs(t *testing.T, users map[string]user) {
 
 func (m *member) delOwned(t *testing.T, p given) {
 	t.Helper()
-	if err := m.store.Release(t.Context(), p.key); err != nil && !errors.Is(err, lease.ErrNotLeased) {
+	if err := m.store.Release(t.Context(), p.key, lease.Policy{}); err != nil && !errors.Is(err, lease.ErrNotLeased) {
 		t.Fatal(err)
 	}
 }

@@ -223,7 +223,7 @@ func (m *member) refuses(t *testing.T, want string, start func() (given, error))
 
 func (m *member) del(t *testing.T, p given) {
 	t.Helper()
-	if err := m.store.Release(t.Context(), p.key); err != nil {
+	if err := m.store.Release(t.Context(), p.key, lease.Policy{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -147,7 +147,7 @@ func (w *simulation) end() {
 func (w *simulation) del(p running) {
 	w.t.Helper()
 	w.note("%s: DEL of %s, which has had %s", p.on.name, p.pod.key.ContainerID, p.pod.address)
-	if err := p.on.store.Release(w.t.Context(), p.pod.key); err != nil {
+	if err := p.on.store.Release(w.t.Context(), p.pod.key, lease.Policy{}); err != nil {
 		w.fatalf("DEL: %v", err)
 	}
 }

@@ -55,7 +55,7 @@ func newAuditor(t *testing.T) (*Auditor, *lease.Store, *bytes.Buffer) {
 		Policy: lease.Policy{Sticky: true},
 	})
 	if err == nil {
-		err = errors.Join(leases.Release(t.Context(), key), leases.SetCluster(t.Context(), "u-here"))
+		err = errors.Join(leases.Release(t.Context(), key, lease.Policy{}), leases.SetCluster(t.Context(), "u-here"))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -160,7 +160,7 @@ func TestImportOfAnOldHostLocal(t *testing.T) {
 		{"net2", []lease.State{lease.Held, lease.Held}}, {"net1", []lease.State{lease.Held, lease.Quarantined}},
 		{"eth0", []lease.State{lease.Quarantined, lease.Quarantined}},
 	} {
-		if err := s.Release(t.Context(), onLan("c1", step.ifName)); err != nil {
+		if err := s.Release(t.Context(), onLan("c1", step.ifName), lease.Policy{}); err != nil {
 			t.Fatal(err)
 		}
 		var left []lease.State

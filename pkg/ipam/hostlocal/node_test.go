@@ -115,7 +115,7 @@ func (m *machine) delByHostLocal(a, id string) {
 func (m *machine) delByRelink(id string) {
 	m.t.Helper()
 	m.end(id)
-	if err := m.store.Release(m.t.Context(), onLan(id, "eth0")); err != nil {
+	if err := m.store.Release(m.t.Context(), onLan(id, "eth0"), lease.Policy{}); err != nil {
 		m.t.Fatal(err)
 	}
 	m.forget(id)

@@ -81,6 +81,6 @@ func TestHoldersOfANetworkOfAnotherStore(t *testing.T) {
 	if got := leases[0].Holders[0].Network; got != "vlan3" {
 		t.Errorf("given to %q", got)
 	}
-	must(t, n.store(t).Release(t.Context(), n.key("c1/eth0")))
+	must(t, n.store(t).Release(t.Context(), n.key("c1/eth0"), Policy{}))
 	n.expect(t, "after a DEL by the store's name", "10.3.0.2 quarantined c1/eth0 web-0", "10.3.0.3 held c2/eth0 web-1")
 }

@@ -219,7 +219,7 @@ func TestEventNumbersThatCannotBe(t *testing.T) {
 		must(t, db.Update(func(tx *bolt.Tx) error { return damage(tx.Bucket([]byte(bucketEvents))) }))
 		must(t, db.Close())
 		began := time.Now()
-		must(t, n.store(t).Release(t.Context(), n.key("c1/eth0")))
+		must(t, n.store(t).Release(t.Context(), n.key("c1/eth0"), Policy{}))
 		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("%s: it took %s", name, took)
 		}

@@ -163,7 +163,7 @@ func (m *machine) drawOwners(t *rapid.T, r *Request) {
 
 func (m *machine) del(t *rapid.T) {
 	key := drawKey(t)
-	err := m.store.Release(t.Context(), key)
+	err := m.store.Release(t.Context(), key, Policy{})
 	if !m.disk.lacksRoom(t, err, false) {
 		agree(t, "DEL", err, m.model.release(key))
 	}
@@ -261,7 +261,7 @@ func (m *machine) crash(t *rapid.T) {
 	key := drawKey(t)
 	err := m.store.update(t.Context(), func(l *leaseTx) error {
 		if _, err := l.allocate(Request{Attachment: key, Sets: plans[0].sets}); err == nil {
-			err = l.release(drawKey(t))
+			err = l.release(drawKey(t), Policy{})
 			if err != nil && !errors.Is(err, errUnchanged) {
 				t.Fatal(err)
 			}

@@ -129,7 +129,7 @@ func (n *node) addWanted(t *testing.T, sandbox, owner, address string) {
 
 func (n *node) del(t *testing.T, sandbox string) {
 	t.Helper()
-	must(t, n.store(t).Release(t.Context(), n.key(sandbox)))
+	must(t, n.store(t).Release(t.Context(), n.key(sandbox), Policy{}))
 }
 
 func (n *node) settled(t *testing.T, sandbox string) {

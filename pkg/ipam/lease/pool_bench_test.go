@@ -41,7 +41,7 @@ func BenchmarkADD(b *testing.B) {
 			for b.Loop() {
 				add("one")
 				b.StopTimer()
-				if err := open().Release(b.Context(), r.Attachment); err != nil {
+				if err := open().Release(b.Context(), r.Attachment, Policy{}); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()

@@ -182,7 +182,7 @@ func (m *poolMachine) mayRefuse(t *rapid.T, r Request, err error) {
 
 func (m *poolMachine) release(t *rapid.T) {
 	sandbox := rapid.SampledFrom([]string{"c1/eth0", "c2/eth0", "c3/eth0", "c4/eth0", "c5/eth0"}).Draw(t, "sandbox")
-	must(t, m.store(m.t).Release(t.Context(), m.key(sandbox)))
+	must(t, m.store(m.t).Release(t.Context(), m.key(sandbox), Policy{}))
 	delete(m.holds, sandbox)
 }
 

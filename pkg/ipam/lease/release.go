@@ -136,18 +136,20 @@ const ByHand = "by hand"
 const releasedByHand = "released by hand"
 
 // Release has the attachment give up whatever it holds, and nothing that another one holds, even of the same owner. That is its DEL.
+// The addresses stay reserved for the owner if its lease says so, or current, which is the policy in the attachment's configuration now.
 // ErrNotLeased: there is no store.
-func (s *Store) Release(ctx context.Context, a attachment.Key) error {
+func (s *Store) Release(ctx context.Context, a attachment.Key, current Policy) error {
 	// A DEL names its sandbox, so it frees nobody else's address. A runtime would repeat one that fails for ever.
-	return s.AllowForeign().change(ctx, func(l *leaseTx) error { return l.release(a) })
+	return s.AllowForeign().change(ctx, func(l *leaseTx) error { return l.release(a, current) })
 }
 
-func (l *leaseTx) release(a attachment.Key) error {
+func (l *leaseTx) release(a attachment.Key, current Policy) error {
 	held, err := l.heldBy(a)
 	if err == nil && len(held) == 0 {
 		err = errUnchanged
 	}
 	for _, lease := range held {
+		lease.makeSticky(a, current)
 		err = errors.Join(err, l.giveUp(lease, func(h Holder) bool { return h.IsAttachment(a) }, "released"))
 	}
 	return err
@@ -199,6 +201,21 @@ func (l *leaseTx) leaseOf(expected SeenHolder) (Lease, error) {
 		err = notAsExpected(lease)
 	}
 	return lease, err
+}
+
+// makeSticky makes the attachment keep the address reserved when it gives it up, if the policy says so.
+func (l *Lease) makeSticky(a attachment.Key, p Policy) {
+	l.Holders = slices.Clone(l.Holders)
+	for i, h := range l.Holders {
+		if !h.IsAttachment(a) || !p.Sticky || h.Policy.Sticky {
+			continue
+		}
+		l.Holders[i].Policy.Sticky, l.Holders[i].Policy.Retain = true, p.Retain
+		// A pod that nothing makes again is its own owner, by its UID. Nobody ever asks for that UID again, but for the name.
+		if o := h.Pod.Owner(); l.Owner.Kind == attachment.OwnerPod && l.Owner.UID != "" && o != (attachment.Owner{}) && len(l.Holders) == 1 {
+			l.Owner = o
+		}
+	}
 }
 
 // End ends a reservation whose owner will not come back, only if the lease is still as the caller has seen it. The address goes into

@@ -284,3 +284,50 @@ func quarantined(t *testing.T, n *node) {
 	n.add(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.del(t, "c1/eth0")
 }
+
+// The configuration has become sticky since the ADD. A DEL with it keeps the address for the owner.
+func TestDelWithAConfigurationThatBecameSticky(t *testing.T) {
+	for name, test := range map[string]struct {
+		was, is Policy
+		want    string
+		until   time.Duration
+	}{
+		"it became sticky":         {minute, stickyFor(time.Hour), "10.3.0.2 reserved c1/eth0 web-0", time.Hour},
+		"it was sticky for longer": {stickyFor(2 * time.Hour), stickyFor(time.Hour), "10.3.0.2 reserved c1/eth0 web-0", 2 * time.Hour},
+		"it is sticky no more":     {stickyFor(time.Hour), minute, "10.3.0.2 reserved c1/eth0 web-0", time.Hour},
+		"neither":                  {minute, minute, "10.3.0.2 quarantined c1/eth0 web-0", time.Minute},
+	} {
+		n := newNode(t, "10.3.0.9", test.was)
+		n.add(t, "c1/eth0", "web-0", "10.3.0.2")
+		n.add(t, "c1/net1", "", "10.3.0.3")
+		must(t, n.store(t).Release(t.Context(), n.key("c1/eth0"), test.is))
+		n.expect(t, name, test.want, "10.3.0.3 held c1/net1")
+		if l := n.get(t, "10.3.0.2"); !l.Until.Equal(n.day.Add(test.until)) {
+			t.Errorf("%s: until %s", name, l.Until)
+		}
+		must(t, n.store(t).Release(t.Context(), n.key("c1/net1"), test.is))
+		if l := n.get(t, "10.3.0.3"); l.State != Quarantined {
+			t.Errorf("%s: without an owner it is %s", name, l.State)
+		}
+	}
+}
+
+// The addresses of owners became addresses of pods. A pod of its own was its own owner, by its UID: the next pod of its name
+// gets the address, and nothing is kept for a UID.
+func TestDelOfAPodThatWasItsOwnOwner(t *testing.T) {
+	n := newNode(t, "10.3.0.9", minute)
+	r := n.request("c1/eth0", "web-0")
+	r.Owner.UID, r.APIOwner, r.AlternateOwner, r.Policy.ByOwner = r.Pod.UID, r.Owner, pod("web-0"), true
+	r.APIOwner.UID = r.Pod.UID
+	if _, err := n.store(t).Allocate(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	must(t, n.store(t).Release(t.Context(), n.key("c1/eth0"), stickyFor(0)))
+	n.expect(t, "after the DEL", "10.3.0.2 reserved c1/eth0 web-0")
+	if l := n.get(t, "10.3.0.2"); l.Owner != pod("web-0") {
+		t.Errorf("it is kept for %+v", l.Owner)
+	}
+	n.policy = stickyFor(0)
+	n.add(t, "c2/eth0", "web-1", "10.3.0.3")
+	n.add(t, "c3/eth0", "web-0", "10.3.0.2")
+}

@@ -125,7 +125,7 @@ func TestAllIsGivenUpOnAFullDisk(t *testing.T) {
 	del := func(name string) func(*testing.T, *disk) {
 		return func(t *testing.T, d *disk) {
 			for i := range many {
-				if err := d.store(t).Release(t.Context(), d.sandbox(name, i)); err != nil {
+				if err := d.store(t).Release(t.Context(), d.sandbox(name, i), Policy{}); err != nil {
 					t.Fatalf("DEL %d: %v", i, err)
 				}
 			}
@@ -240,7 +240,7 @@ func TestAddOnAFullDiskChangesNothing(t *testing.T) {
 func (d *disk) giveAllUp(t *testing.T, pods int) {
 	t.Helper()
 	for i := range pods {
-		must(t, d.store(t).Release(t.Context(), d.sandbox("c", i)))
+		must(t, d.store(t).Release(t.Context(), d.sandbox("c", i), Policy{}))
 	}
 	d.expectVerified(t)
 	all := d.lines(t)

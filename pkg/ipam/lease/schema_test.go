@@ -22,7 +22,7 @@ func (n *node) operations(t *testing.T) map[string]func() error {
 	held := func() Lease { return Lease{Address: a} }
 	return map[string]func() error{
 		"ADD":     func() error { _, err := s.Allocate(ctx, n.request("new/eth0", "new-0")); return err },
-		"DEL":     func() error { return s.Release(ctx, n.key("c1/eth0")) },
+		"DEL":     func() error { return s.Release(ctx, n.key("c1/eth0"), Policy{}) },
 		"GC":      func() error { return s.Collect(ctx, func(Holder) bool { return false }) },
 		"settled": func() error { return s.ReleasePrevious(ctx, n.key("c9/eth0"), func(Holder) bool { return true }) },
 		"abandon": func() error { return s.RemoveHolder(ctx, held(), Holder{ContainerID: "c9", IfName: "eth0"}, "gone") },

@@ -134,7 +134,7 @@ func TestDelAndLookOfAStoreThatIsExchanged(t *testing.T) {
 		want      []string
 	}{
 		"DEL": {
-			func(s *Store) error { return s.Release(t.Context(), n.key("c1/eth0")) },
+			func(s *Store) error { return s.Release(t.Context(), n.key("c1/eth0"), Policy{}) },
 			[]string{"10.3.0.2 quarantined c1/eth0"},
 		},
 		"list": {
@@ -186,7 +186,7 @@ func TestWaitForTheStoreIsBounded(t *testing.T) {
 	busy := "store DIR/pods.db: in use by another process (held by " + flock.HoldersOf(f)[0] + ") for more than 1ms"
 	_, err := s.Allocate(t.Context(), n.request("c2/eth0", ""))
 	n.refused(t, "ADD", err, ErrBusy, busy)
-	n.refused(t, "DEL", s.Release(t.Context(), n.key("c1/eth0")), ErrBusy, busy)
+	n.refused(t, "DEL", s.Release(t.Context(), n.key("c1/eth0"), Policy{}), ErrBusy, busy)
 	_, err = s.List(t.Context())
 	n.refused(t, "list", err, ErrBusy, busy)
 	letGo()

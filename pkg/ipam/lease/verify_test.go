@@ -92,7 +92,7 @@ func TestIndexThatNamesNoLease(t *testing.T) {
 	edit(t, n.path(), func(tx *bolt.Tx) error {
 		return tx.Bucket([]byte(bucketAttachments)).Put(append(textKey("c1", "eth0"), addressKey(addr("10.3.0.3"))...), nil)
 	})
-	n.refused(t, "DEL", n.store(t).Release(t.Context(), n.key("c1/eth0")), ErrDamaged,
+	n.refused(t, "DEL", n.store(t).Release(t.Context(), n.key("c1/eth0"), Policy{}), ErrDamaged,
 		"store DIR/pods.db: not usable: an index names 10.3.0.3, which has no lease")
 }
 

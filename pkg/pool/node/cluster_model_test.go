@@ -166,7 +166,7 @@ func (w *clusterModel) startOn(h *modelNode, owner string) {
 		x, err := w.add(ctx, h, r)
 		if err != nil {
 			w.journalf("%s has nothing for %q: %v", h.name, owner, err)
-			must(w.T, ignore(h.store.Release(ctx, key), lease.ErrNotLeased))
+			must(w.T, ignore(h.store.Release(ctx, key, lease.Policy{}), lease.ErrNotLeased))
 			return
 		}
 		w.recordAdd(h, key, owner, x)
@@ -255,7 +255,7 @@ func (w *clusterModel) stop(*rapid.T) {
 
 func (w *clusterModel) del(h *modelNode, key attachment.Key) {
 	w.journalf("%s: the pod of %q with %s ends", h.name, h.pods[key].owner, h.pods[key].address)
-	must(w.T, h.store.Release(context.Background(), key))
+	must(w.T, h.store.Release(context.Background(), key, lease.Policy{}))
 	delete(h.pods, key)
 }
 

@@ -176,7 +176,7 @@ func (s *overlapModel) step(depth int) {
 	case 0:
 		if len(n.pods) > 0 {
 			s.note("%s: the pod with %s ends", n.name, n.pods[0].address)
-			must(s, n.store.Release(s.Context(), n.pods[0].key))
+			must(s, n.store.Release(s.Context(), n.pods[0].key, lease.Policy{}))
 			n.pods = n.pods[1:]
 		}
 	case 1:

@@ -199,7 +199,7 @@ func (s *testNode) add(owner string) (netip.Addr, attachment.Key) {
 
 func (s *testNode) del(key attachment.Key) {
 	s.t.Helper()
-	s.noError(s.store.Release(s.t.Context(), key))
+	s.noError(s.store.Release(s.t.Context(), key, lease.Policy{}))
 }
 
 // recoveryReason says why the pool recovers, "" if it does not.

@@ -110,7 +110,7 @@ func (n member) start(ctx context.Context, container, owner string) {
 
 // end is a DEL.
 func (n member) end(ctx context.Context, container string) error {
-	err := n.store.Release(ctx, attachment.Key{Network: network, ContainerID: container, IfName: "eth0"})
+	err := n.store.Release(ctx, attachment.Key{Network: network, ContainerID: container, IfName: "eth0"}, lease.Policy{})
 	if errors.Is(err, lease.ErrNotLeased) {
 		return nil
 	}
