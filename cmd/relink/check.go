@@ -147,7 +147,7 @@ func attachmentLine(pod attachment.Pod, place, ifName, text string) reportLine {
 // outcomeLine is a line about an attachment. Its group stands for reasons that differ only in a path or a process.
 func outcomeLine(o restore.Outcome, text string) reportLine {
 	line := attachmentLine(o.Pod, selection.ShortID(o.Attachment.ContainerID), o.Attachment.IfName, text)
-	if line.group = o.Problem.Cause; o.State == restore.SandboxGone {
+	if line.group = cmp.Or(o.Problem.Cause, withoutContainer(o.Reason, o.Attachment.ContainerID)); o.State == restore.SandboxGone {
 		line.group = "the sandbox is gone"
 	}
 	return line

@@ -20,6 +20,7 @@ import (
 func TestLikeThingsAreFewLines(t *testing.T) {
 	const n = 250
 	var checked restore.Report
+	var restored change.Report[restore.Outcome]
 	var audited audit.NodeReport
 	var collected gc.PassReport
 	for i := range n {
@@ -28,6 +29,8 @@ func TestLikeThingsAreFewLines(t *testing.T) {
 		checked.Outcomes = append(checked.Outcomes, o)
 		o.State, o.Problem = restore.Blocked, restore.Problem{Cause: "something keeps the sandboxes", Reason: fmt.Sprintf("process %d keeps it", i)}
 		checked.Outcomes = append(checked.Outcomes, o)
+		o.State, o.Problem, o.Reason = change.Failed, restore.Problem{}, fmt.Sprintf("open /run/%s/.eth0.json%d: no space left on device", key.ContainerID, 7*i)
+		restored.Outcomes = append(restored.Outcomes, o)
 		f := audit.Finding{
 			Kind: audit.CheckpointWithoutSandbox, Severity: audit.Information, Attachment: key, Pod: pod, Fields: audit.Fields{NamespaceState: sandbox.VerdictGone},
 			Evidence: []string{fmt.Sprintf("its network namespace is gone: a mount at /run/netns/%d has its inode now", i), "the container runtime does not have the sandbox"},
@@ -44,6 +47,13 @@ func TestLikeThingsAreFewLines(t *testing.T) {
 			"250 interfaces (shop/web-0, shop/web-1, shop/web-2, and 247 more): the sandbox is gone. One of them: the sandbox is gone: /run/netns/0",
 			"250 interfaces (shop/web-0, shop/web-1, shop/web-2, and 247 more): something keeps the sandboxes. One of them: ",
 		}},
+		"restore": {func(s *screen) {
+			newOutcomes(restored, "", "POD", func(o restore.Outcome) (string, []string) {
+				return o.Attachment.ContainerID, []string{podCell(o.Pod, "")}
+			}, change.Failed).write(s)
+		}, []string{
+			"250 interface", "(shop/web-0, shop/web-1, shop/web-2, and 247 more): open /run/ID/.eth0.json: no space left on device. One of them: FAILED: open /run/c0/",
+		}},
 		"audit": {func(s *screen) { auditLines(audited, s) }, []string{
 			"information: checkpoint without sandbox: 250 attachments (shop/web-0, shop/web-1, shop/web-2, and 247 more): the network namespaces are gone; " +
 				"the container runtime does not have the sandbox. One of them: its network namespace is gone: a mount at /run/netns/0 has its inode now",
@@ -54,7 +64,7 @@ func TestLikeThingsAreFewLines(t *testing.T) {
 			var out bytes.Buffer
 			test.write(&screen{verbosity: verbosity{verbose: verbose}, out: &printable.Writer{Output: &out}, err: &out})
 			lines := strings.Count(out.String(), "\n")
-			if verbose && lines < n || !verbose && lines > 3 {
+			if verbose && lines < n || !verbose && lines > 4 {
 				t.Errorf("%s, verbose %v: %d lines:\n%.2000s", verb, verbose, lines, &out)
 			}
 			for _, want := range test.want {

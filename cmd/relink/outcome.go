@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -30,10 +31,24 @@ type outcome struct {
 
 // newOutcome returns what became of an attachment. place says where it is.
 func newOutcome(o change.Outcome, place string, cells ...string) outcome {
+	line := attachmentLine(o.Pod, place, o.Attachment.IfName, "")
+	line.group = withoutContainer(o.Reason, o.Attachment.ContainerID)
 	return outcome{
-		line: attachmentLine(o.Pod, place, o.Attachment.IfName, ""), name: attachmentName(o.Pod, o.Attachment), cells: cells,
+		line: line, name: attachmentName(o.Pod, o.Attachment), cells: cells,
 		state: string(o.State), reason: o.Reason, detail: o.Reason, differs: o.IsWrong(), failed: o.IsWrong(),
 	}
+}
+
+// temporaryName is the name of a file that is being written, which ends with a random number.
+var temporaryName = regexp.MustCompile(`(\.json)[0-9]+`)
+
+// withoutContainer returns the reason without what it names of one container alone: an error names the path of the checkpoint. It is empty
+// if there is nothing to leave out.
+func withoutContainer(reason, containerID string) string {
+	if containerID == "" || !strings.Contains(reason, containerID) {
+		return ""
+	}
+	return temporaryName.ReplaceAllString(strings.ReplaceAll(reason, containerID, "ID"), "$1")
 }
 
 // attachmentName names the attachment, and its pod if it is known.
