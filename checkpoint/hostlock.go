@@ -31,6 +31,8 @@ var (
 	parentsLock = NodeLock{reserve(".parents.lock"), "the VLAN parents"}
 	// restoringLock is for the notes of restores: what the last one did, and the parents' new indices.
 	restoringLock = NodeLock{reserve(".restoring.lock"), "the notes of restores"}
+	// savesLock is that of each Save.
+	savesLock = NodeLock{reserve(".saves.lock"), "the saves of checkpoints"}
 )
 
 // LockNode takes the lock. It waits as Lock does.

@@ -10,54 +10,49 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // indexSteps is the file indices.json. When a restore has brought back all that was on some devices of the host, it adds a step with their
-// new indices, and writes no checkpoint. Load applies the steps.
+// new indices by the old ones, and writes no checkpoint. Load applies to a record the steps that were added after it was saved.
 type indexSteps struct {
-	Steps []indexStep `json:"steps"`
+	// Dropped is the number of the first steps, which no record needs any more.
+	Dropped int           `json:"dropped"`
+	Steps   []map[int]int `json:"steps"`
 }
 
-// indexStep changes the indices of some checkpoints.
-type indexStep struct {
-	// Indices are the new indices by the old ones.
-	Indices map[int]int `json:"indices"`
-	// Files are the files of these checkpoints: when each was written, by its inode. A checkpoint that is saved later has another file.
-	Files map[uint64]int64 `json:"files"`
-}
-
-// fileID returns what is of this file alone.
-func fileID(info fs.FileInfo) (inode uint64, written int64) {
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		inode = stat.Ino
-	}
-	return inode, info.ModTime().UnixNano()
-}
-
-// changes says that the step is for the checkpoint in the file of that fileID.
-func (x indexStep) changes(inode uint64, written int64) bool {
-	recorded, found := x.Files[inode]
-	return found && recorded == written
-}
+func (x indexSteps) count() int { return x.Dropped + len(x.Steps) }
 
 // apply brings the indices of the record up to date.
-func (x *indexSteps) apply(r *Record) {
-	inode, written := fileID(r.file)
-	for _, step := range x.Steps {
-		if !step.changes(inode, written) {
-			continue
-		}
-		for _, index := range hostIndices(r.Interface) {
-			if next, ok := step.Indices[*index]; ok {
-				*index = next
-			}
+func (x indexSteps) apply(r *Record) {
+	r.savedSteps = r.IndexSteps
+	later := x.since(r.IndexSteps)
+	for _, index := range hostIndices(r.Interface) {
+		*index = indexAfter(*index, later)
+	}
+	r.IndexSteps = x.count()
+}
+
+// since returns the steps after the first n.
+func (x indexSteps) since(n int) []map[int]int {
+	first := n - x.Dropped
+	if first < 0 || first > len(x.Steps) { // The file is another one than at that time.
+		first = 0
+	}
+	return x.Steps[first:]
+}
+
+// indexAfter returns what has become of an index by the steps.
+func indexAfter(index int, steps []map[int]int) int {
+	for _, step := range steps {
+		if next, ok := step[index]; ok {
+			index = next
 		}
 	}
-	r.steps = x
+	return index
 }
 
 // hostIndices returns where the interface has indices of devices of the host.
@@ -76,26 +71,22 @@ func hostIndices(i netstate.Interface) (indices []*int) {
 	return indices
 }
 
-// IndicesPath is the path of the file with which RenewIndices changes records.
+// IndicesPath is the path of the file with which RenewIndices changes all records.
 func (s *Store) IndicesPath() string { return filepath.Join(s.dir, restoringDir, "indices"+suffix) }
-
-// noSteps stands for a file that is not there.
-var noSteps = &indexSteps{}
 
 // indexSteps returns what the file has. A file that cannot be read is like none: the records then have old indices. That looks like a
 // loss, and a restore changes nothing where nothing is missing.
-func (s *Store) indexSteps() *indexSteps {
+func (s *Store) indexSteps() indexSteps {
 	info, err := os.Stat(s.IndicesPath())
 	if err != nil {
-		return noSteps
+		return indexSteps{}
 	}
 	s.indices.Lock()
 	defer s.indices.Unlock()
 	if !isSame(info, s.indices.file) {
-		s.indices.file, s.indices.steps = info, &indexSteps{}
-		if statefile.Load(s.IndicesPath(), s.indices.steps) != nil {
+		s.indices.file, s.indices.steps = info, indexSteps{}
+		if statefile.Load(s.IndicesPath(), &s.indices.steps) != nil {
 			s.indices.file = nil // A process may have too many open files for a moment.
-			return noSteps
 		}
 	}
 	return s.indices.steps
@@ -110,7 +101,7 @@ func isSame(info, read fs.FileInfo) bool {
 type readIndices struct {
 	sync.Mutex
 	file  fs.FileInfo
-	steps *indexSteps
+	steps indexSteps
 }
 
 // Renewal is a record as it was read, and its parents as they are now.
@@ -119,67 +110,112 @@ type Renewal struct {
 	Parents []netstate.Device
 }
 
-// maxSteps bounds the file, which every Load may have to read. A checkpoint that would need an earlier step has old indices.
-const maxSteps = 100
+// maxSteps bounds the file, which every Load may have to read. Checkpoints that are saved need no steps.
+const maxSteps = 1000
 
-// RenewIndices writes the new indices of the parents of these records into one file. On an error it has not written those of all, and
-// the caller saves each record.
+// RenewIndices writes the new indices of the parents of all these records into one file. On an error it has written nothing, and the
+// caller saves each record.
 func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
-	step := indexStep{Indices: map[int]int{0: 0}, Files: map[uint64]int64{}} // An index that was not known is none that others have.
-	var errs []error
+	step, read := map[int]int{0: 0}, map[string]Record{} // An index that was not known is none that others have.
 	for _, n := range renewals {
-		errs = append(errs, s.addRenewal(step, n))
-	}
-	if len(step.Files) == 0 {
-		return errors.Join(errs...)
-	}
-	err := s.WithNodeLock(ctx, restoringLock, func() error {
-		steps := slices.Clone(s.indexSteps().Steps)
-		if last := len(steps) - 1; last >= 0 && maps.Equal(steps[last].Files, step.Files) { // As of a NIC that comes and goes.
-			step, steps = steps[last].followedBy(step), steps[:last]
+		old, renewed := hostIndices(n.Record.Interface), hostIndices(netstate.Interface{Parents: n.Parents})
+		if len(old) == 0 || len(old) != len(renewed) {
+			return fmt.Errorf("%s: other parents", n.Record.Attachment)
 		}
-		steps = append(steps, step)
-		return statefile.Save(s.IndicesPath(), indexSteps{steps[max(0, len(steps)-maxSteps):]})
-	})
-	return errors.Join(append(errs, err)...)
-}
-
-// followedBy returns one step for both, which change the same checkpoints.
-func (x indexStep) followedBy(next indexStep) indexStep {
-	merged := indexStep{Indices: map[int]int{}, Files: next.Files}
-	produced := map[int]bool{}
-	for old, index := range x.Indices {
-		produced[index] = true
-		if renewed, ok := next.Indices[index]; ok {
-			index = renewed
+		for i := range old {
+			if other, ok := step[*old[i]]; ok && other != *renewed[i] {
+				return fmt.Errorf("%s: index %d has become %d and %d", n.Record.Attachment, *old[i], *renewed[i], other)
+			}
+			step[*old[i]] = *renewed[i]
 		}
-		merged.Indices[old] = index
+		read[s.path(n.Record.Attachment.ContainerID, n.Record.Attachment.IfName)] = n.Record
 	}
-	for old, index := range next.Indices {
-		if _, ok := x.Indices[old]; !ok && !produced[old] { // The first did not know it.
-			merged.Indices[old] = index
+	maps.DeleteFunc(step, func(old, renewed int) bool { return old == renewed })
+	unlock, err := s.LockNode(ctx, restoringLock)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	unlockSaves, err := s.LockNode(ctx, savesLock)
+	if err != nil {
+		return err
+	}
+	defer unlockSaves()
+	steps := s.indexSteps()
+	needless, err := s.checkKept(step, steps, read)
+	if err != nil {
+		records, unreadable, err := s.list(read)
+		if err != nil || len(unreadable) > 0 {
+			return fmt.Errorf("%d checkpoints cannot be read: %w", len(unreadable), err)
+		}
+		if needless, err = s.checkStep(step, steps, nil, records, read); err != nil {
+			return err
 		}
 	}
-	return merged
-}
-
-// addRenewal adds the record to the step, if nobody has saved it since it was read.
-func (s *Store) addRenewal(step indexStep, n Renewal) error {
-	info, err := os.Stat(s.path(n.Record.Attachment.ContainerID, n.Record.Attachment.IfName))
-	if err != nil || !isSame(info, n.Record.file) {
-		return fmt.Errorf("%s was saved meanwhile", n.Record.Attachment)
+	steps = indexSteps{Dropped: needless, Steps: append(slices.Clone(steps.Steps[needless-steps.Dropped:]), step)}
+	if err := statefile.Save(s.IndicesPath(), steps); err != nil {
+		return fmt.Errorf("save the parents' indices: %w", err)
 	}
-	old, renewed := hostIndices(n.Record.Interface), hostIndices(netstate.Interface{Parents: n.Parents})
-	if len(old) == 0 || len(old) != len(renewed) {
-		return fmt.Errorf("%s: other parents", n.Record.Attachment)
-	}
-	for i := range old {
-		if other, ok := step.Indices[*old[i]]; ok && other != *renewed[i] {
-			return fmt.Errorf("%s: index %d has become %d and %d", n.Record.Attachment, *old[i], *renewed[i], other)
-		}
-		step.Indices[*old[i]] = *renewed[i]
-	}
-	inode, written := fileID(info)
-	step.Files[inode] = written
 	return nil
+}
+
+// checkStep returns the number of the first steps that no record needs. It returns an error if the new step would change another record than
+// those that were read. The records were listed before the later steps.
+func (s *Store) checkStep(step map[int]int, steps indexSteps, later []map[int]int, records []Record, read map[string]Record) (needless int, err error) {
+	needless = steps.count()
+	for _, r := range records {
+		needless = min(needless, max(r.savedSteps, steps.Dropped))
+		if r.savedSteps > steps.count() {
+			return 0, fmt.Errorf("%s has steps of a file that was lost", r.Attachment)
+		}
+		n := read[s.path(r.Attachment.ContainerID, r.Attachment.IfName)]
+		unchanged := isSame(r.file, n.file) && netstate.SameIndices(r.Interface.Parents, n.Interface.Parents)
+		for _, listed := range hostIndices(r.Interface) {
+			index := indexAfter(*listed, later)
+			if _, ok := step[index]; ok && (!unchanged || index != *listed) {
+				return 0, fmt.Errorf("%s has index %d, too", r.Attachment, index)
+			}
+		}
+	}
+	if steps.count()-needless >= maxSteps {
+		return 0, errors.New("too many steps")
+	}
+	return needless, nil
+}
+
+// listing is what List has read of a store without unreadable checkpoints, and what had been written before.
+type listing struct {
+	lock    fs.FileInfo
+	steps   int
+	records []Record
+}
+
+// beginListing returns an empty listing. It returns nil if a checkpoint is saved now: nobody knows whether List reads what was there
+// before. Each save makes the lock's file longer.
+func (s *Store) beginListing() *listing {
+	f, err := os.OpenFile(s.nodeFile(savesLock), os.O_RDONLY|statefile.OpenFlags, 0)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	if flock.Try(f, flock.Exclusive) != nil {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	return &listing{lock: info, steps: s.indexSteps().count()}
+}
+
+// checkKept is checkStep for what List has read, if nobody has saved anything since then: the file of the lock is as long as it was. Its
+// times differ if it is that of another directory. The caller keeps saves away, and on an error it lists anew: a checkpoint that was
+// forgotten since then counts here.
+func (s *Store) checkKept(step map[int]int, steps indexSteps, read map[string]Record) (needless int, err error) {
+	l := s.listed.Load()
+	info, err := os.Stat(s.nodeFile(savesLock))
+	if l == nil || err != nil || !isSame(info, l.lock) || l.lock.Size() != info.Size() || l.steps < steps.Dropped || l.steps > steps.count() {
+		return 0, errors.New("saved since the list was made")
+	}
+	return s.checkStep(step, steps, steps.since(l.steps), l.records, read)
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // onDevices returns a record of an interface on a VLAN on a bond with two members, which have these indices.
@@ -104,12 +105,36 @@ func TestRenewIndices(t *testing.T) {
 	}
 }
 
+// Steps that no checkpoint needs do not stay.
+func TestStepsAreDropped(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	for n := range 5 {
+		if err := renew(t, s, devicesWith(11+n, 4, 2, 3), "c1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(t, s, onDevices("c1", 15, 4, 2, 3))
+	if err := renew(t, s, devicesWith(20, 4, 2, 3), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	if steps := s.indexSteps(); steps.Dropped != 5 || len(steps.Steps) != 1 {
+		t.Errorf("the steps are %+v", steps)
+	}
+	expectIndices(t, s, "c1", 20, 4, 2, 3)
+}
+
 func TestRenewIndicesRefuses(t *testing.T) {
-	for name, want := range map[string]string{
-		"it was saved since it was read": "was saved meanwhile",
-		"it was forgotten":               "was saved meanwhile",
-		"it had no index":                "index 0 has become",
-		"it has other parents":           "other parents",
+	for name, test := range map[string]struct {
+		prepare func(t *testing.T, s *Store)
+		want    string
+	}{
+		"another checkpoint has an old index": {func(t *testing.T, s *Store) { save(t, s, onDevices("c2", 10, 4, 2, 3)) }, "has index 10, too"},
+		"another has a member's old index":    {func(t *testing.T, s *Store) { save(t, s, onDevices("c2", 11, 5, 3, 6)) }, "has index 3, too"},
+		"another cannot be read":              {func(t *testing.T, s *Store) { write(t, s, "c2/eth0.json", "{") }, "1 checkpoints cannot be read"},
+		"it was saved since it was read":      {func(t *testing.T, s *Store) { save(t, s, onDevices("c1", 10, 4, 2, 3)) }, "has index 10, too"},
+		"it had no index":                     {nil, "index 0 has become"},
+		"it has other parents":                {nil, "other parents"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
@@ -126,47 +151,93 @@ func TestRenewIndicesRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			switch name {
-			case "it was saved since it was read":
-				save(t, s, onDevices("c1", 10, 4, 2, 3))
-			case "it was forgotten":
-				if err := s.Forget("c1", "eth0"); err != nil {
-					t.Fatal(err)
-				}
+			if name != "another cannot be read" {
+				list(t, s)
 			}
-			if err := s.RenewIndices(t.Context(), []Renewal{{Record: r, Parents: parents}}); !strings.Contains(message(err), want) {
-				t.Errorf("RenewIndices() = %v, not %q", err, want)
+			if test.prepare != nil {
+				test.prepare(t, s)
 			}
-			if r, err := s.Load("c1", "eth0"); err == nil && r.Interface.Parents[0].IfIndex != 10 {
-				t.Errorf("it has changed the checkpoint: %+v", r.Interface.Parents)
+			if err := s.RenewIndices(t.Context(), []Renewal{{Record: r, Parents: parents}}); !strings.Contains(message(err), test.want) {
+				t.Errorf("RenewIndices() = %v, not %q", err, test.want)
+			}
+			if _, err := os.Stat(s.IndicesPath()); !os.IsNotExist(err) {
+				t.Errorf("it has written the file: %v", err)
 			}
 		})
 	}
 }
 
-// Others have the old indices, too: they are not whole, or cannot be read. They keep their indices.
-func TestRenewIndicesChangesNoOther(t *testing.T) {
-	s := newStore(t)
-	for _, id := range []string{"c1", "c2", "c3"} {
-		save(t, s, onDevices(id, 10, 4, 2, 3))
+func list(t *testing.T, s *Store) []Record {
+	t.Helper()
+	records, unreadable, err := s.List()
+	if err != nil || len(unreadable) > 0 {
+		t.Fatal(err, unreadable)
 	}
-	write(t, s, "c4/eth0.json", "{")
-	if err := renew(t, s, devicesWith(30, 24, 22, 23), "c1", "c3"); err != nil {
+	return records
+}
+
+// Nothing is read again if nobody has saved anything since the list was made. Somebody may have been about to, and ends after it.
+func TestRenewIndicesReadsWhatWasSavedSinceTheList(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	save(t, s, onDevices("c2", 11, 4, 5, 6))
+	renewals := []Renewal{{Record: list(t, s)[0], Parents: devicesWith(30, 4, 2, 3)}}
+	write(t, s, "c2/eth0.json", "{")
+	if err := s.RenewIndices(t.Context(), renewals); err != nil {
+		t.Errorf("it has read c2: %v", err)
+	}
+	save(t, s, onDevices("c2", 11, 4, 5, 6))
+
+	saving, err := s.lockNodeFile(t.Context(), savesLock, unix.LOCK_SH)
+	if err != nil {
 		t.Fatal(err)
 	}
-	expectIndices(t, s, "c1", 30, 24, 22, 23)
-	expectIndices(t, s, "c2", 10, 4, 2, 3)
-	expectIndices(t, s, "c3", 30, 24, 22, 23)
-	// What was saved since has the indices that it was saved with.
-	save(t, s, onDevices("c3", 10, 4, 2, 3))
-	expectIndices(t, s, "c3", 10, 4, 2, 3)
+	renewals = []Renewal{{Record: list(t, s)[0], Parents: devicesWith(31, 4, 2, 3)}}
+	r := onDevices("c2", 30, 4, 5, 6)
+	r.IndexSteps = 1
+	encoded, err := Encode(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, "c2/eth0.json", string(encoded))
+	if err := saving.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RenewIndices(t.Context(), renewals); !strings.Contains(message(err), "has index 30, too") {
+		t.Errorf("it has not read c2: %v", err)
+	}
+}
+
+// The list was made before a chain of the same restore added a step, and before a DEL.
+func TestRenewIndicesGoesByTheStepsSinceTheList(t *testing.T) {
+	s := newStore(t)
+	save(t, s, onDevices("c1", 10, 4, 2, 3))
+	save(t, s, onDevices("c2", 11, 5, 6, 7))
+	save(t, s, onDevices("c3", 13, 5, 6, 7))
+	save(t, s, onDevices("c4", 13, 5, 6, 7))
+	records := list(t, s)
+	if err := s.RenewIndices(t.Context(), []Renewal{{Record: records[0], Parents: devicesWith(11, 4, 2, 3)}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RenewIndices(t.Context(), []Renewal{{Record: records[1], Parents: devicesWith(12, 5, 6, 7)}}); !strings.Contains(message(err), "c1 on") {
+		t.Errorf("c1 has the index 11 by the step before: %v", err)
+	}
+	if err := s.Forget("c3", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RenewIndices(t.Context(), []Renewal{{Record: records[3], Parents: devicesWith(14, 5, 6, 7)}}); err != nil {
+		t.Errorf("c3 has index 13 no longer: %v", err)
+	}
+	expectIndices(t, s, "c1", 11, 4, 2, 3)
+	expectIndices(t, s, "c2", 11, 5, 6, 7)
+	expectIndices(t, s, "c4", 14, 5, 6, 7)
 }
 
 // Without the file the checkpoints have their old indices, which is a loss to a restore. It finds all as recorded and writes the file anew.
 func TestTheFileOfIndicesIsLost(t *testing.T) {
 	for name, lose := range map[string]func(path string) error{
 		"deleted": os.Remove,
-		"torn":    func(path string) error { return os.WriteFile(path, []byte(`{"steps`), 0o600) },
+		"torn":    func(path string) error { return os.WriteFile(path, []byte(`{"dropped`), 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
@@ -182,6 +253,10 @@ func TestTheFileOfIndicesIsLost(t *testing.T) {
 			}
 			expectIndices(t, s, "c1", 10, 4, 2, 3)
 			expectIndices(t, s, "c2", 13, 4, 2, 3)
+			if err := renew(t, s, devicesWith(13, 4, 2, 3), "c1"); !strings.Contains(message(err), "c2") {
+				t.Errorf("the new file has steps that c2 would not get: %v", err)
+			}
+			save(t, s, onDevices("c2", 13, 4, 2, 3))
 			if err := renew(t, s, devicesWith(13, 4, 2, 3), "c1"); err != nil {
 				t.Fatal(err)
 			}
@@ -196,10 +271,7 @@ func TestRenewIndicesOfTwoChains(t *testing.T) {
 	s := newStore(t)
 	save(t, s, onDevices("c1", 10, 4, 2, 3))
 	save(t, s, onDevices("c2", 15, 9, 7, 8))
-	records, _, err := s.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := list(t, s)
 	for i, parents := range [][]netstate.Device{devicesWith(30, 24, 22, 23), devicesWith(35, 29, 27, 28)} {
 		if err := s.RenewIndices(t.Context(), []Renewal{{Record: records[i], Parents: parents}}); err != nil {
 			t.Error(err)
@@ -209,45 +281,20 @@ func TestRenewIndicesOfTwoChains(t *testing.T) {
 	expectIndices(t, s, "c2", 35, 29, 27, 28)
 }
 
-// A NIC comes and goes, and each time the same checkpoints get other indices, some of which others had before: that is one step.
-func TestStepsOfTheSameCheckpointsAreOne(t *testing.T) {
-	s := newStore(t)
-	save(t, s, onDevices("c1", 10, 4, 2, 3))
-	save(t, s, onDevices("c2", 12, 4, 2, 3))
-	for _, parents := range [][]netstate.Device{devicesWith(30, 24, 22, 23), devicesWith(10, 30, 2, 22), devicesWith(40, 4, 10, 2)} {
-		if err := renew(t, s, parents, "c1"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if steps := s.indexSteps().Steps; len(steps) != 1 {
-		t.Errorf("%d steps", len(steps))
-	}
-	expectIndices(t, s, "c1", 40, 4, 10, 2)
-	expectIndices(t, s, "c2", 12, 4, 2, 3)
-}
-
-// The file does not grow without end. A checkpoint without its first step has old indices, until it is written anew.
+// While a NIC comes and goes, a checkpoint that needs all steps does not make the file grow without end.
 func TestStepsAreLimited(t *testing.T) {
 	s := newStore(t)
 	save(t, s, onDevices("c1", 10, 4, 2, 3))
-	save(t, s, onDevices("c2", 10, 4, 2, 3))
-	for n := range maxSteps + 1 {
-		id := "c1"
-		if n%2 > 0 {
-			id = "c2"
-		}
-		if err := renew(t, s, devicesWith(11+n, 4, 2, 3), id); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if steps := s.indexSteps().Steps; len(steps) != maxSteps {
-		t.Errorf("%d steps", len(steps))
-	}
-	expectIndices(t, s, "c1", 10, 4, 2, 3)
-	if err := renew(t, s, devicesWith(500, 4, 2, 3), "c1"); err != nil {
+	if err := statefile.Save(s.IndicesPath(), indexSteps{Steps: make([]map[int]int, maxSteps)}); err != nil {
 		t.Fatal(err)
 	}
-	expectIndices(t, s, "c1", 500, 4, 2, 3)
+	if err := renew(t, s, devicesWith(30, 24, 22, 23), "c1"); message(err) != "too many steps" {
+		t.Error(err)
+	}
+	save(t, s, onDevices("c1", 30, 24, 22, 23))
+	if err := renew(t, s, devicesWith(40, 24, 22, 23), "c1"); err != nil || len(s.indexSteps().Steps) != 1 {
+		t.Error(len(s.indexSteps().Steps), err)
+	}
 }
 
 // A process that cannot open the file for a moment reads it later.
@@ -265,11 +312,11 @@ func TestIndicesThatCannotBeReadForAMoment(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
-	unread := len(s.indexSteps().Steps)
+	unread := s.indexSteps().count()
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	if read := len(s.indexSteps().Steps); unread != 0 || read != 1 {
+	if read := s.indexSteps().count(); unread != 0 || read != 1 {
 		t.Errorf("it has %d steps, and later %d", unread, read)
 	}
 }

@@ -37,8 +37,8 @@ func TestUsable(t *testing.T) {
 	if err := s.CheckWritable(); err != nil {
 		t.Error(err)
 	}
-	// Only the lock is left, which an ADD would make too.
-	if files, err := os.ReadDir(s.Dir()); err != nil || len(files) != 1 || files[0].Name() != ".parents.lock" {
+	// Only the locks are left, which an ADD would make too.
+	if files, err := os.ReadDir(s.Dir()); err != nil || len(files) != 2 || files[0].Name() != ".parents.lock" || files[1].Name() != ".saves.lock" {
 		t.Errorf("left: %v %v", files, err)
 	}
 	file := filepath.Join(dir, "file")
@@ -53,21 +53,25 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// All ADDs take this lock. If no ADD can take it, nothing can be saved.
-func TestAStoreWhoseLockCannotBeTakenIsNotUsable(t *testing.T) {
+// All ADDs take these locks. If no ADD can take one, nothing can be saved.
+func TestAStoreWhoseLocksCannotBeTakenIsNotUsable(t *testing.T) {
 	for name, obstruct := range map[string]func(path string) error{
 		"a directory":       func(path string) error { return os.Mkdir(path, 0o700) },
 		"a link to nowhere": func(path string) error { return os.Symlink("no/where", path) },
 	} {
-		s := OpenStore(t.TempDir())
-		path := filepath.Join(s.Dir(), ".parents.lock")
-		if err := obstruct(path); err != nil {
-			t.Fatal(err)
-		}
-		_, takeErr := s.LockParents(t.Context())
-		err := s.CheckWritable()
-		if err == nil || !strings.Contains(message(takeErr), message(err)) || !strings.Contains(message(err), path) {
-			t.Errorf("%s: usable: %v, taken: %v", name, err, takeErr)
+		for lock, take := range map[string]func(*Store) error{
+			".parents.lock": func(s *Store) error { _, err := s.LockParents(t.Context()); return err },
+			".saves.lock":   func(s *Store) error { return s.Save(record("c1", "eth0")) },
+		} {
+			s := OpenStore(t.TempDir())
+			path := filepath.Join(s.Dir(), lock)
+			if err := obstruct(path); err != nil {
+				t.Fatal(err)
+			}
+			err, takeErr := s.CheckWritable(), take(s)
+			if err == nil || !strings.Contains(message(takeErr), message(err)) || !strings.Contains(message(err), path) {
+				t.Errorf("%s: usable: %v, taken: %v", name, err, takeErr)
+			}
 		}
 	}
 }

@@ -34,11 +34,13 @@ type Record struct {
 	// AnnouncementOwed says that the neighbours may not know the interface's addresses: a restore built or changed it
 	// while nothing could be sent, or was killed before it said that something was.
 	AnnouncementOwed bool `json:"announcementOwed,omitempty"`
+	// IndexSteps is how many steps of the file indices.json the parents' indices have. The store sets it.
+	IndexSteps int `json:"indexSteps,omitempty"`
 
 	// file is the one that the record was read from.
 	file fs.FileInfo
-	// steps are those that were applied to it.
-	steps *indexSteps
+	// savedSteps is IndexSteps as it is in the file.
+	savedSteps int
 	// hasLeftovers says that the listing found leftovers of a kill beside it.
 	hasLeftovers bool
 }

@@ -62,7 +62,7 @@ func TestSaveThatFailsKeepsTheLastRecord(t *testing.T) {
 			want: unix.ENOSPC,
 		},
 		"no inodes": {
-			options: "nr_inodes=5", // The root, two directories, the record, and a free one.
+			options: "nr_inodes=6", // The root, two directories, the record, the lock of each Save, and a free one.
 			block: func(t *testing.T, dir string) {
 				if err := os.WriteFile(filepath.Join(dir, "filler"), nil, 0o600); err != nil {
 					t.Fatal(err)

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
@@ -41,6 +43,7 @@ type Store struct {
 	dir     string
 	onWait  flock.OnWait
 	indices readIndices
+	listed  atomic.Pointer[listing]
 }
 
 // OpenStore returns the store in the configured directory, else in the one of the environment, else
@@ -69,11 +72,27 @@ func (s *Store) Save(r Record) error {
 		return fmt.Errorf("save the checkpoint of %s: %s is a name for a moment: %w", r.Attachment, name, ErrUnfinishedMove)
 	}
 	path := s.path(r.Attachment.ContainerID, r.Attachment.IfName)
+	// The lock keeps RenewIndices away, so that the number of steps is right at the moment when the record is in its place.
+	lock, err := s.lockNodeFile(context.Background(), savesLock, flock.Shared)
+	if err != nil {
+		return fmt.Errorf("save checkpoint %s: %w", path, err)
+	}
+	defer func() { _ = lock.Close() }()
+	r.IndexSteps = s.indexSteps().count()
 	b, err := Encode(r)
 	if err != nil {
 		return err
 	}
-	if err := statefile.Write(path, b); err != nil {
+	// By its length, RenewIndices sees that something was saved since a List. Two saves at once may make it one byte longer, because no
+	// List looks at it meanwhile (beginListing). A hole takes no room on a full disk.
+	info, err := lock.Stat()
+	if err == nil {
+		err = lock.Truncate(info.Size() + 1)
+	}
+	if err == nil {
+		err = statefile.Write(path, b)
+	}
+	if err != nil {
 		return fmt.Errorf("save checkpoint %s: %w", path, err)
 	}
 	return nil
@@ -108,7 +127,7 @@ func (s *Store) Load(containerID, ifName string) (Record, error) {
 // Reload returns the record as it is now. If nothing was written since r was read, that is r itself.
 func (s *Store) Reload(r Record) (Record, error) {
 	containerID, ifName := r.Attachment.ContainerID, r.Attachment.IfName
-	if r.steps == s.indexSteps() {
+	if r.IndexSteps == s.indexSteps().count() {
 		if info, err := os.Stat(s.path(containerID, ifName)); err == nil && isSame(info, r.file) {
 			return r, nil
 		}
@@ -148,6 +167,17 @@ func (s *Store) Forget(containerID, ifName string) error {
 // List returns all records, ordered by container ID and interface name, and what it could not read.
 // A store that does not exist yet is empty.
 func (s *Store) List() ([]Record, []Unreadable, error) {
+	l := s.beginListing()
+	records, unreadable, err := s.list(nil)
+	if l != nil && err == nil && len(unreadable) == 0 {
+		l.records = slices.Clone(records)
+		s.listed.Store(l)
+	}
+	return records, unreadable, err
+}
+
+// list is List. It reads no file again that is as it was when a record was read from it: read has those by their paths.
+func (s *Store) list(read map[string]Record) ([]Record, []Unreadable, error) {
 	sandboxes, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
@@ -164,7 +194,7 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 	}
 	lists := make([]listed, len(sandboxes))
 	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) {
-		lists[i].records, lists[i].unreadable = s.ListSandbox(sandboxes[i].Name())
+		lists[i].records, lists[i].unreadable = s.listSandbox(sandboxes[i].Name(), read)
 	})
 	records := slices.Grow([]Record(nil), len(lists)) // A record is large to move, and most sandboxes have one.
 	var unreadable []Unreadable
@@ -181,6 +211,10 @@ func (s *Store) ListSandbox(containerID string, previous ...Record) (records []R
 	for _, r := range previous {
 		read[s.path(containerID, r.Attachment.IfName)] = r
 	}
+	return s.listSandbox(containerID, read)
+}
+
+func (s *Store) listSandbox(containerID string, read map[string]Record) (records []Record, unreadable []Unreadable) {
 	files, err := os.ReadDir(s.sandboxDir(containerID))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -7,7 +7,7 @@ import (
 )
 
 // CheckWritable returns nil if a checkpoint could be saved now. It tries with a file of a checkpoint's
-// length. It also opens the lock that every ADD takes. It creates the directory and this lock if they are missing.
+// length. It also opens the locks that every ADD takes. It creates the directory and these locks if they are missing.
 func (s *Store) CheckWritable() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("checkpoint directory: %w", err)
@@ -22,9 +22,12 @@ func (s *Store) CheckWritable() error {
 		return fmt.Errorf("checkpoint directory: %w", err)
 	}
 	// Not the lock of the host's devices: no ADD takes that.
-	lock, err := s.openNodeFile(parentsLock)
-	if err != nil {
-		return err
+	for _, l := range []NodeLock{parentsLock, savesLock} {
+		lock, err := s.openNodeFile(l)
+		if err != nil {
+			return err
+		}
+		_ = lock.Close()
 	}
-	return lock.Close()
+	return nil
 }

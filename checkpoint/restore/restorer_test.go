@@ -2,10 +2,15 @@ package restore
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/pkg/kernel"
 )
 
 // A restore that is to repair only a part of an attachment leaves it lost if its parent has gone meanwhile.
@@ -30,5 +35,28 @@ func TestAParentGoesBeforeAPartIsRepaired(t *testing.T) {
 				t.Errorf("it is not lost any more: %v", err)
 			}
 		})
+	}
+}
+
+// An ADD may be stopped while it saves its checkpoint, or many follow each other.
+func TestARestoreDuringASave(t *testing.T) {
+	p := newLiveSandbox(t)
+	p.loseParent(t)
+	f := must(os.OpenFile(filepath.Join(p.store.Dir(), ".saves.lock"), os.O_RDWR|os.O_CREATE, 0o600))(t)
+	defer f.Close()
+	if err := flock.Try(f, flock.Shared); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	p.expectOutcome(t, p.restore(t, false), Restored)
+	if waited := time.Since(start); waited > 10*time.Second {
+		t.Errorf("it has waited for %s", waited)
+	}
+	must(p.store.LastRestore())(t)
+	records, _, err := p.store.List()
+	host := must(kernel.OpenHost())(t)
+	defer host.Close()
+	if err != nil || Losses(must(host.Devices())(t), records)[0] != nil {
+		t.Errorf("it is still lost: %v", err)
 	}
 }

@@ -272,7 +272,7 @@ func (n *node) temporary(t *testing.T) []string {
 			return err
 		case d.Name() == ".detaching":
 			return fs.SkipDir
-		case slices.Contains([]string{".lock", ".parents.lock", ".host.lock", ".restoring", ".restoring.lock"}, d.Name()):
+		case slices.Contains([]string{".lock", ".parents.lock", ".host.lock", ".restoring", ".restoring.lock", ".saves.lock"}, d.Name()):
 		case strings.HasPrefix(d.Name(), "."):
 			left = append(left, path)
 		}
