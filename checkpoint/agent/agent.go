@@ -77,9 +77,8 @@ type Agent struct {
 	// driftsChanged says that the file does not have all confirmed drifts. driftsSavedAt is when it was written.
 	driftsChanged bool
 	driftsSavedAt time.Time
-	// oldest and newest are the times of the oldest and the newest record. captureChanged says that they may be others now.
-	oldest, newest time.Time
-	captureChanged bool
+	// captured are the times of the records.
+	captured capturedTimes
 	// findingsChanged says that there are other findings than decide knows.
 	findingsChanged bool
 	// decidedAt is the time of the last decision.

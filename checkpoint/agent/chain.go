@@ -158,12 +158,16 @@ func (c *chain) addOwed(result *restore.Result) {
 // earlier agent.
 func (a *Agent) findOwed() {
 	unlisted := map[*chain][]checkpoint.Record{}
+	var listed map[attachment.Key]bool
 	for m := range a.concerns {
 		if !m.owing || m.stack != nil && m.stack.chain.view.running {
 			continue
 		}
+		if listed == nil {
+			listed = a.owedKeys()
+		}
 		m.owing = false
-		if m.stack != nil && m.record.AnnouncementOwed && !a.isListed(m.record.Attachment) {
+		if m.stack != nil && m.record.AnnouncementOwed && !listed[m.record.Attachment] {
 			unlisted[m.stack.chain] = append(unlisted[m.stack.chain], m.record)
 		}
 	}
@@ -172,16 +176,17 @@ func (a *Agent) findOwed() {
 	}
 }
 
-// isListed says that a result has an announcement of the attachment.
-func (a *Agent) isListed(key attachment.Key) bool {
+// owedKeys are the attachments whose announcements are in a result.
+func (a *Agent) owedKeys() map[attachment.Key]bool {
+	keys := map[attachment.Key]bool{}
 	for _, c := range a.chains {
 		for _, result := range c.owed {
-			if slices.ContainsFunc(result.Outcomes, func(o restore.Outcome) bool { return o.Attachment == key }) {
-				return true
+			for _, o := range result.Outcomes {
+				keys[o.Attachment] = true
 			}
 		}
 	}
-	return false
+	return keys
 }
 
 // siblingRecords returns the other records that are in the sandboxes of ready. It leaves out lost ones.

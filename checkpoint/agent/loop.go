@@ -9,6 +9,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -276,14 +277,18 @@ func (a *Agent) finishRestore(e restoreEnd) {
 	c := e.chain
 	c.view.running, c.view.lastTry = false, time.Now()
 	a.stale, a.decidedAt, a.regrouping = true, time.Time{}, true
-	a.noteAbsent(e, time.Now())
+	absent := map[attachment.Key]bool{}
+	for _, key := range e.result.Absent {
+		absent[key] = true
+	}
+	a.noteAbsent(e.records, absent, time.Now())
 	// The restore has changed the records. The loop must not decide by the old ones.
 	if err := a.index.read(e.held...); err != nil {
 		a.Log.Warn("some checkpoints are not watched", "error", err)
 	}
 	for i := range e.result.Outcomes {
 		o := &e.result.Outcomes[i]
-		if slices.Contains(e.result.Absent, o.Attachment) {
+		if absent[o.Attachment] {
 			o.State = restore.SandboxGone
 		}
 		m := a.members[o.Attachment]

@@ -11,6 +11,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -102,7 +103,7 @@ func (a *Agent) sandboxRead(before, after indexedSandbox) {
 			m = &member{}
 			a.members[r.Attachment] = m
 		}
-		a.captureChanged = a.captureChanged || !m.record.CapturedAt.Equal(r.CapturedAt)
+		a.captured.count(m.record.CapturedAt, r.CapturedAt)
 		a.accessChanged = a.accessChanged || m.record.HostAccess != nil || r.HostAccess != nil
 		if r.AnnouncementOwed {
 			m.owing, a.concerns[m] = true, true
@@ -125,7 +126,7 @@ func (a *Agent) remove(m *member) {
 	m.searchedAt = time.Now()
 	a.place(m)
 	a.accessChanged = a.accessChanged || m.record.HostAccess != nil
-	a.captureChanged = true
+	a.captured.count(m.record.CapturedAt, time.Time{})
 	a.driftsChanged = a.driftsChanged || m.drift != nil && m.drift.Confirmed
 	delete(a.members, m.record.Attachment)
 	delete(a.concerns, m)
@@ -252,9 +253,9 @@ func withDistinctNames(r checkpoint.Record) checkpoint.Record {
 
 // noteAbsent notes which sandboxes the restore did not find. The loop searches for them again after a while, or when their records name
 // other namespaces.
-func (a *Agent) noteAbsent(e restoreEnd, instant time.Time) {
-	for _, r := range e.records {
-		if m := a.members[r.Attachment]; slices.Contains(e.result.Absent, r.Attachment) && m != nil && m.record.Namespace == r.Namespace {
+func (a *Agent) noteAbsent(records []checkpoint.Record, absent map[attachment.Key]bool, instant time.Time) {
+	for _, r := range records {
+		if m := a.members[r.Attachment]; absent[r.Attachment] && m != nil && m.record.Namespace == r.Namespace {
 			m.searchedAt, a.concerns[m] = instant, true
 			a.accessChanged = true
 			a.place(m)

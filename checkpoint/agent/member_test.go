@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -180,9 +179,7 @@ func TestAbsentUntilRecordedAnew(t *testing.T) {
 		a.read(r.Attachment.ContainerID, r)
 	}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	a.noteAbsent(restoreEnd{
-		records: []checkpoint.Record{gone, anew, found}, result: &restore.Result{Absent: []attachment.Key{gone.Attachment, anew.Attachment}},
-	}, now)
+	a.noteAbsent([]checkpoint.Record{gone, anew, found}, map[attachment.Key]bool{gone.Attachment: true, anew.Attachment: true}, now)
 	a.read("c2", record("c2", other))
 	if diff := cmp.Diff([]string{"eth1: 2"}, a.bases()); diff != "" || a.countFigures().Absent != 1 {
 		t.Errorf("%d absent, and these are looked at (-want +got):\n%s", a.countFigures().Absent, diff)

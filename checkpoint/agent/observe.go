@@ -106,18 +106,32 @@ func (a *Agent) recordRound() {
 	}
 }
 
+// capturedTimes are when the oldest and the newest checkpoint were written. stale says that one of the two was written again or forgotten.
+type capturedTimes struct {
+	oldest, newest time.Time
+	stale          bool
+}
+
+// count takes over that a checkpoint has another time than before. Zero stands for none.
+func (t *capturedTimes) count(before, after time.Time) {
+	t.stale = t.stale || !before.Equal(after) && !before.IsZero() && (before.Equal(t.oldest) || before.Equal(t.newest))
+	if after.IsZero() {
+		return
+	}
+	if t.oldest.IsZero() || after.Before(t.oldest) {
+		t.oldest = after
+	}
+	if after.After(t.newest) {
+		t.newest = after
+	}
+}
+
 // countFigures collects the numbers that only the loop can see.
 func (a *Agent) countFigures() Figures {
-	if a.captureChanged {
-		a.captureChanged, a.oldest, a.newest = false, time.Time{}, time.Time{}
+	if a.captured.stale {
+		a.captured = capturedTimes{}
 		for _, m := range a.members {
-			captured := m.record.CapturedAt
-			if a.oldest.IsZero() || captured.Before(a.oldest) {
-				a.oldest = captured
-			}
-			if captured.After(a.newest) {
-				a.newest = captured
-			}
+			a.captured.count(time.Time{}, m.record.CapturedAt)
 		}
 	}
 	absent := 0
@@ -126,7 +140,7 @@ func (a *Agent) countFigures() Figures {
 			absent++
 		}
 	}
-	return Figures{Unreadable: a.unreadable, Absent: absent, HostOverruns: a.overruns, Oldest: a.oldest, Newest: a.newest}
+	return Figures{Unreadable: a.unreadable, Absent: absent, HostOverruns: a.overruns, Oldest: a.captured.oldest, Newest: a.captured.newest}
 }
 
 // observeTry tells the observer of the end of a restore.

@@ -204,8 +204,9 @@ func (r *Refresher) Release(containerID string) {
 		delete(r.held, containerID)
 	}
 	if r.muted {
-		r.muted = false
-		r.reportDeaf(r.watch.Unmute())
+		err := r.watch.Unmute()
+		r.muted = err != nil // The next Release tries again.
+		r.reportDeaf(err)
 	}
 	r.mu.Unlock()
 	r.request(containerID, func(q *request) { q.released = true })
