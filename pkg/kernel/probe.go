@@ -187,7 +187,7 @@ func (pr *prober) open() (err error) {
 		}
 	}
 	pr.unanswered = len(pr.answers)
-	if len(groups) <= len(pr.solicitations) { // One of them is an IPv4 address.
+	if slices.ContainsFunc(pr.solicitations, func(s Solicitation) bool { return s.Target.Is4() }) {
 		err = pr.listenOn(false, unix.ETH_P_ARP, wire.ARPFilter, nil)
 	}
 	if err == nil && len(groups) > 1 {

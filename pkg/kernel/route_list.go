@@ -67,6 +67,15 @@ type routeReader struct {
 // addresses, or come again with router advertisements. The kernel makes them in the main table, in
 // the local table, or in the table of the VRF.
 func (n *Namespace) routes(q routeQuery) (routeList, error) {
+	if q.beside && len(q.addresses) == 0 {
+		// A pod can have many devices without routes. The list of all its routes is not read for
+		// each of them.
+		alone := q
+		alone.beside = false
+		if list, err := n.routes(alone); err != nil || len(list.routes) == 0 {
+			return list, err
+		}
+	}
 	list := routeList{shared: map[netstate.Slot]bool{}}
 	for _, family := range q.families {
 		r := &routeReader{Namespace: n, routeQuery: q, family: family, names: map[int]string{}, sources: map[netip.Addr]bool{}}

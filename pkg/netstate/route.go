@@ -176,14 +176,18 @@ func InOrder(routes []Route) []Route {
 // MarkOnLink makes OnLink those of the interface's routes whose gateway is in none of its networks: the address by which somebody made such
 // a route has gone. The kernel keeps the route, and would refuse to make it again without the flag. kernels are the kernel's own routes.
 func MarkOnLink(routes []Route, addresses []Address, kernels []netip.Prefix) {
-	reaches := func(gateway netip.Addr) bool {
-		return gateway.IsLinkLocalUnicast() ||
-			slices.ContainsFunc(addresses, func(a Address) bool { return a.Network().Contains(gateway) }) ||
-			slices.ContainsFunc(kernels, func(p netip.Prefix) bool { return p.Contains(gateway) }) ||
-			slices.ContainsFunc(routes, func(r Route) bool { return r.depth() == 0 && r.Destination.Contains(gateway) })
+	networks := slices.Clone(kernels)
+	for _, a := range addresses {
+		networks = append(networks, a.Network())
+	}
+	for _, r := range routes {
+		if r.depth() == 0 && r.Device == "" {
+			networks = append(networks, r.Destination)
+		}
 	}
 	for i, r := range routes {
-		if r.Gateway.IsValid() && r.Device == "" && !reaches(r.Gateway) {
+		if r.Gateway.IsValid() && r.Device == "" && !r.Gateway.IsLinkLocalUnicast() &&
+			!slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(r.Gateway) }) {
 			routes[i].OnLink = true
 		}
 	}
