@@ -118,8 +118,11 @@ func (a *addition) checkSandbox() error {
 // checkElsewhere returns an error if the attachment has another interface, which is there: both would have its addresses.
 func (a *addition) checkElsewhere() error {
 	other, err := kernel.OpenSame(a.earlier.Namespace)
+	if kernel.IsMissing(err) {
+		return nil
+	}
 	if err != nil {
-		return nil //nolint:nilerr // It is gone, or nobody can look.
+		return err
 	}
 	defer other.Close()
 	if exists, err := other.Exists(a.earlier.Interface.Link.Name); !exists {
