@@ -16,7 +16,7 @@ import (
 // pods that run elsewhere.
 const judgeBatch = 16
 
-// judgeTimeout is how long an ADD waits that finds no address in a range set. A slow API needs a second for each of several answers, and an ADD that gives up
+// judgeTimeout is how long an ADD waits that finds no address. A slow API needs a second for each of several answers, and an ADD that gives up
 // earlier would find no address the next time, either.
 const judgeTimeout = 10 * time.Second
 
@@ -31,8 +31,6 @@ func (c *Call) endReservationElsewhere(ctx context.Context, store *lease.Store, 
 	if !ok {
 		return false, owner.ErrNoAsker
 	}
-	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
-	defer cancel()
 	for batch := range slices.Chunk(waiting, judgeBatch) {
 		for i, j := range judge.Judge(ctx, ownersOf(batch)) {
 			if i >= len(batch) || j.Owner != batch[i].Owner { // What is not an answer to the question says nothing.

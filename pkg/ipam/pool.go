@@ -27,6 +27,7 @@ const minRetain = 10 * time.Minute
 // allocate gives the attachment its addresses. It asks the agent only for what the node's store does not have, and tries again. If the
 // ranges of this node have no free address, it gives up what waits here for a pod that runs elsewhere, one address after the other.
 func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r *lease.Request) ([]lease.Lease, error) {
+	var judging context.Context
 	var elsewhere *lease.ElsewhereError
 	var full *lease.ExhaustedError
 	for refilled := false; ; {
@@ -39,7 +40,12 @@ func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r *l
 		case len(n.pools) > 0 && !refilled && (errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed)):
 			refilled, err = true, c.refill(ctx, store, n.pools, err)
 		case errors.As(err, &full):
-			ended, reason := c.endReservationElsewhere(ctx, store, full.Set)
+			if judging == nil {
+				limited, cancel := context.WithTimeout(ctx, judgeTimeout)
+				defer cancel()
+				judging = limited
+			}
+			ended, reason := c.endReservationElsewhere(judging, store, full.Set)
 			if ended {
 				continue
 			}
