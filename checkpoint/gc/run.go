@@ -44,7 +44,7 @@ type Options struct {
 	Confirm func(PassReport) error
 }
 
-// wants says whether a sort of things is freed. only is its field.
+// wants says whether a sort of things is freed. selected is its field.
 func (o Options) wants(selected bool) bool {
 	return selected || !o.OnlyLeases && !o.OnlyCheckpoints && !o.OnlyInterfaces
 }

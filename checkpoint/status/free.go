@@ -33,15 +33,18 @@ func isMissingBase(p restore.DeviceState) bool { return !p.Present && p.Below ==
 // freeDevices returns the devices of the kind of a missing base that nothing uses, by the base's name: nothing is stacked on them, they
 // belong to no bond or bridge, and have no address. A VF forgets its VLAN with its PF, and a veth is somebody's, such as a pod's.
 func freeDevices(parents []restore.DeviceState, devices netstate.Devices, assigned func(netstate.LiveDevice) bool) map[string][]string {
-	free := map[string][]string{}
-	for _, d := range devices {
+	isFree := func(d netstate.LiveDevice) bool {
 		stacked := slices.ContainsFunc(devices, func(over netstate.LiveDevice) bool { return over.ParentIndex == d.Index })
 		recorded := slices.ContainsFunc(parents, func(p restore.DeviceState) bool { return p.Present && p.Name == d.Name })
-		if d.Name == "lo" || d.Kind == netstate.KindVeth || d.MasterIndex != 0 || d.PF != "" || stacked || recorded || assigned(d) {
+		return d.Name != "lo" && d.Kind != netstate.KindVeth && d.MasterIndex == 0 && d.PF == "" && !stacked && !recorded && !assigned(d)
+	}
+	free := map[string][]string{}
+	for _, p := range parents {
+		if !isMissingBase(p) {
 			continue
 		}
-		for _, p := range parents {
-			if isMissingBase(p) && p.Kind == d.Kind {
+		for _, d := range devices {
+			if d.Kind == p.Kind && isFree(d) {
 				free[p.Name] = append(free[p.Name], d.Name)
 			}
 		}
