@@ -127,9 +127,13 @@ func recordAction(r checkpoint.Record, state change.State, reason string) Interf
 func (m matchedRecords) decide(f LiveInterface, refresh bool) InterfaceAction {
 	a := m.decideByCheckpoint(f, refresh)
 	if name := f.Live.Link.Name; kernel.IsTemporaryName(name) && a.changesCheckpoint() {
-		return a.decided(change.Refused, fmt.Sprintf("it has the name %s for a moment: %v", name, checkpoint.ErrUnfinishedMove))
+		return a.decided(change.Refused, temporaryReason(name))
 	}
 	return a
+}
+
+func temporaryReason(name string) string {
+	return fmt.Sprintf("it has the name %s for a moment: %v", name, checkpoint.ErrUnfinishedMove)
 }
 
 func (m matchedRecords) decideByCheckpoint(f LiveInterface, refresh bool) InterfaceAction {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -128,6 +129,9 @@ func (m matchedRecords) missingReason(r checkpoint.Record) string {
 // nameConflictReason says whose checkpoint r is. A new checkpoint of an interface of the sandbox would have the same name.
 func (m matchedRecords) nameConflictReason(r checkpoint.Record) string {
 	if live, exists := m.device(r); exists {
+		if kernel.IsTemporaryName(live.Name) {
+			return temporaryReason(live.Name)
+		}
 		return fmt.Sprintf("its name is taken: %s was renamed from %s, and its checkpoint still has that name", live.Name, r.Attachment.IfName)
 	}
 	return "its name is that of a checkpoint of another namespace, " + r.Namespace.Path

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -36,13 +37,19 @@ func (n *node) killBetweenRenames(t *testing.T) {
 func TestALookAtAKilledMoveSaysWhatFinishesIt(t *testing.T) {
 	n := newNode(t, 1)
 	n.killBetweenRenames(t)
-	fresh.IP(t, n.pods[0], "link del "+temporary)
 	sandbox := must(kernel.Open(n.pods[0]))(t)
 	defer sandbox.Close()
 	moved := netstate.Interface{Link: netstate.Link{Kind: netstate.KindMacvlan, Name: "eth0", Macvlan: &netstate.Macvlan{Mode: "bridge"}}}
 	if _, err := kernel.Build(n.host, sandbox, must(n.host.Index("lan2"))(t), moved); err != nil {
 		t.Fatal(err)
 	}
+	looked := must(capture.Run(t.Context(), capture.Options{Store: n.store, CacheDir: t.TempDir(), DryRun: true}))(t)
+	for _, o := range looked.Outcomes {
+		if o.State == change.Refused && !strings.Contains(o.Reason, checkpoint.ErrUnfinishedMove.Error()) {
+			t.Errorf("capture refuses %s: %s", o.Interface.Link.Name, o.Reason)
+		}
+	}
+	fresh.IP(t, n.pods[0], "link del "+temporary)
 	report := must(restore.Run(t.Context(), restore.Options{Store: n.store, DryRun: true}))(t)
 	if o := report.Outcomes[0]; o.Reason != checkpoint.ErrUnfinishedMove.Error() {
 		t.Errorf("%s: %s", o.State, o.Reason)

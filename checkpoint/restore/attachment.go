@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // attachmentRestore is the restore of one attachment.
@@ -135,7 +136,7 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 		}
 	}
 	if alien {
-		return nil, fmt.Errorf("%w: left alone", err)
+		return nil, w.leftAlone(err, live.Link)
 	}
 	var current *netstate.Interface
 	if !missing {
@@ -144,7 +145,7 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	w.outcome.Live = current
 	steps, err := planInterface(recorded, current, w.parent.Name, w.parents)
 	if err != nil && w.scope == wholeAttachment {
-		return nil, err
+		return nil, w.leftAlone(err, live.Link)
 	}
 	steps = w.scope.filter(steps, recorded)
 	if missing && w.indexOwnerName != "" && len(steps) > 0 {
@@ -153,6 +154,15 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	}
 	w.hasAddresses = !missing && !slices.ContainsFunc(steps, func(s Step) bool { return s.Action == AddAddress })
 	return steps, nil
+}
+
+// leftAlone adds to the reason why the live interface cannot be made the recorded one what a person can do. A NIC cannot be deleted.
+func (w *attachmentRestore) leftAlone(reason error, live netstate.Link) error {
+	if live.Kind == netstate.KindNIC {
+		return fmt.Errorf("%w: left alone", reason)
+	}
+	return fmt.Errorf("%w: left alone. If nothing needs it, delete it (%s), and relink restore builds the recorded one", reason,
+		printable.Command("nsenter", "--net="+w.sandbox.Path(), "ip", "link", "del", w.record.Interface.Link.Name))
 }
 
 // wantedState returns the part of the record that has to be there now. It stays the same unless it

@@ -31,9 +31,9 @@ func planInterface(recorded netstate.Interface, live *netstate.Interface, parent
 		action, ok := actions[d.Field]
 		switch {
 		case d.Field == netstate.FieldMode && (d.Want == "passthru" || d.Live == "passthru"):
-			return nil, fmt.Errorf("%s: %s, and the kernel does not change passthru: left alone", name, d)
+			return nil, fmt.Errorf("%s: %s, and the kernel does not change passthru", name, d)
 		case !ok:
-			return nil, fmt.Errorf("%s is there, but its %s: left alone", name, d)
+			return nil, fmt.Errorf("%s is there, but its %s", name, d)
 		}
 		// One step sets everything that one message sets. Those differences follow each other.
 		if last := len(steps) - 1; last >= 0 && steps[last].Action == action && (action == SetKind || action == SetAttributes) {

@@ -167,7 +167,7 @@ func TestARenamedInterface(t *testing.T) {
 			"eth0 was renamed: it is there as web0", "relink capture --refresh c1), or rename it back", "ip link set web0 name eth0",
 		}},
 		"and given another MAC":    {"ip link set eth0 down name web0 address 02:00:00:00:0b:01 up", []string{"as web0", "with the MAC 02:00:00:00:0b:01 instead of 02:00:00:00:00:01"}},
-		"and another in its place": {"ip link set eth0 down name web0 up; ip link add eth0 type veth peer name peer", []string{"as web0"}},
+		"and another in its place": {"ip link set eth0 down name web0 up; ip link add eth0 type veth peer name peer", []string{"as web0", "Its name is that of another device now"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newLiveSandbox(t)
@@ -196,6 +196,25 @@ func TestWhatAKillLeftIsNotRenamed(t *testing.T) {
 	p.expectOutcome(t, o, ToRestore, "it is gone from the sandbox")
 	if strings.Contains(o.FullReason(), "index") {
 		t.Errorf("it says %s", o.FullReason())
+	}
+}
+
+// Nothing deletes what somebody has put in the place of an interface. The reason names the command for a person who knows better, and then the
+// interface comes back.
+func TestAnotherInterfaceInItsPlace(t *testing.T) {
+	for name, make := range map[string]string{
+		"a kind that has no record": "ip link add eth0 type bridge", "another kind": "ip link add eth0 type veth peer name peer",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newLiveSandbox(t)
+			fresh.Run(t, p.netns, "ip link del eth0; "+make)
+			o := p.restore(t, false)
+			p.expectOutcome(t, o, change.Failed, "left alone. If nothing needs it, delete it (nsenter ")
+			_, command, _ := strings.Cut(o.Reason, "delete it (")
+			command, _, _ = strings.Cut(command, ")")
+			fresh.Run(t, p.netns, command)
+			p.expectOutcome(t, p.restore(t, false), Restored, "it is gone from the sandbox")
+		})
 	}
 }
 

@@ -33,7 +33,8 @@ func (w *attachmentRestore) checkIdentity(owner *netstate.Link) error {
 		live, err := kernel.Capture(w.node.host, w.sandbox, w.devices, name, kernel.ExtentOf(wanted))
 		switch {
 		case err == nil && isRenamed(w.record.Interface, live, w.parents) && inside.belongsTo(w.record, live.Link):
-			return renamedProblem(w.record, live.Link, w.worseReason(live), w.sandbox.Path())
+			_, free := w.sandbox.Index(w.record.Interface.Link.Name)
+			return renamedProblem(w.record, live.Link, w.worseReason(live), w.sandbox.Path(), free == nil)
 		case err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported):
 			return err
 		}
@@ -135,10 +136,10 @@ func isRenamed(recorded, live netstate.Interface, parents []netstate.Device) boo
 }
 
 // renamedProblem says as what the interface is there and what to do about it. worse says why capture --refresh refuses it: what it has lost
-// comes back when it has its name again. restore does not rename it back. Whoever renames
+// comes back when it has its name again. taken says that another device has that name. restore does not rename it back. Whoever renames
 // a pod's interface, as KubeVirt does, works with it under the new name. And before Linux 6.2 it would
 // have to go down for that, and would lose its routes.
-func renamedProblem(recorded checkpoint.Record, live netstate.Link, worse, sandbox string) *Problem {
+func renamedProblem(recorded checkpoint.Record, live netstate.Link, worse, sandbox string, taken bool) *Problem {
 	link := recorded.Interface.Link
 	mac := ""
 	if link.MAC != "" && link.MAC != live.MAC {
@@ -148,6 +149,9 @@ func renamedProblem(recorded checkpoint.Record, live netstate.Link, worse, sandb
 	advice := fmt.Sprintf("record the new name (relink capture --refresh %s), or rename it back", outcomeOf(recorded).argument())
 	if worse != "" {
 		cause, advice = "the interface was renamed, and has lost something: rename it back", worse+". Rename it back, and relink restore repairs it"
+	}
+	if taken {
+		advice += ". Its name is that of another device now: give that one another name first"
 	}
 	return &Problem{Cause: cause, Reason: fmt.Sprintf(
 		"%s was renamed: it is there as %s (the same index %d, kind and parent%s) and is not built again: %s (%s)",

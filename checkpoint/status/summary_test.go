@@ -69,6 +69,10 @@ func TestToDo(t *testing.T) {
 			outcomes(restore.Outcome{Outcome: change.Outcome{State: restore.Blocked, Reason: "/a: torn: relink capture --refresh c1 mends it"}}),
 			[]ToDo{{"1 checkpoint that cannot be read", "/a: torn: relink capture --refresh c1 mends it"}},
 		},
+		"restore leaves it as it is": {
+			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.Blocked, Reason: "eth0 is there, but its kind is vlan"}})),
+			[]ToDo{{"1 attachment that relink restore does not mend", "relink check says why, and what does"}},
+		},
 		"dead, without an agent": {
 			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.SandboxGone}})).with(func(o *Observations) { o.DeadHolders = 2 }),
 			[]ToDo{{"1 checkpoint and 2 addresses of sandboxes that are gone", "relink gc --now"}},
