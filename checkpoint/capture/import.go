@@ -34,7 +34,7 @@ type importFile struct {
 
 // Import writes checkpoints of what i40e_net_fix remembers in the directory. An interface that is there is captured as it is, if its MAC and
 // its addresses prove whose it is. One that is gone is taken from its file, on what the operator says, if nothing speaks against the file.
-func Import(ctx context.Context, opts Options, dir string, parent netfix.ParentSpec) (InterfaceReport, error) {
+func Import(ctx context.Context, opts Options, dir string, parent ParentSpec) (InterfaceReport, error) {
 	listed, err := netfix.ReadDir(dir)
 	if err != nil {
 		return InterfaceReport{}, err

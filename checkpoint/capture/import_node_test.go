@@ -15,7 +15,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
-	"github.com/relink-cni/relink/checkpoint/capture/netfix"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/test/fresh"
@@ -70,7 +69,7 @@ func (n *importNode) writeFile(t *testing.T, name, content string) {
 // beginning.
 func (n *importNode) expectImport(t *testing.T, dryRun bool, want ...string) capture.InterfaceReport {
 	t.Helper()
-	report, err := capture.Import(t.Context(), capture.Options{Store: n.Store, DryRun: dryRun}, n.dir, netfix.ParentSpec{Devices: []string{"bond4", "lan0"}})
+	report, err := capture.Import(t.Context(), capture.Options{Store: n.Store, DryRun: dryRun}, n.dir, capture.ParentSpec{Devices: []string{"bond4", "lan0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +167,7 @@ func TestImportIsRestored(t *testing.T) {
 func TestImportOnAVLANThatIsMissing(t *testing.T) {
 	n, netns := newImportNode(t), fresh.Sandbox(t)
 	n.writeImportFile(t, netns, 5)
-	report, err := capture.Import(t.Context(), capture.Options{Store: n.Store}, n.dir, netfix.ParentSpec{Devices: []string{"lan0"}, VLAN: 3, MTU: 1400})
+	report, err := capture.Import(t.Context(), capture.Options{Store: n.Store}, n.dir, capture.ParentSpec{Devices: []string{"lan0"}, VLAN: 3, MTU: 1400})
 	if err != nil || !report.Complete() {
 		t.Fatal(report, err)
 	}
@@ -290,7 +289,7 @@ func TestImportOfNothing(t *testing.T) {
 	n := newImportNode(t)
 	n.expectImport(t, false)
 	n.dir = filepath.Join(n.dir, "none")
-	if _, err := capture.Import(t.Context(), capture.Options{Store: n.Store}, n.dir, netfix.ParentSpec{Devices: []string{"lan0"}}); err == nil {
+	if _, err := capture.Import(t.Context(), capture.Options{Store: n.Store}, n.dir, capture.ParentSpec{Devices: []string{"lan0"}}); err == nil {
 		t.Error("no error of a directory that is missing")
 	}
 }
@@ -305,7 +304,7 @@ func TestImportTwiceAtOnce(t *testing.T) {
 	reports := make(chan capture.InterfaceReport)
 	for range 2 {
 		go func() {
-			report, err := capture.Import(t.Context(), capture.Options{Store: n.Store}, n.dir, netfix.ParentSpec{Devices: []string{"lan0"}})
+			report, err := capture.Import(t.Context(), capture.Options{Store: n.Store}, n.dir, capture.ParentSpec{Devices: []string{"lan0"}})
 			if err != nil {
 				t.Error(err)
 			}

@@ -4,12 +4,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
-	"github.com/relink-cni/relink/checkpoint/capture/netfix"
 )
 
 func newImport() *cobra.Command {
 	var opts capture.Options
-	var parent netfix.ParentSpec
+	var parent capture.ParentSpec
 	cmd := &cobra.Command{
 		Use:   "import DIR --parent DEVICE[,DEVICE...] [--vlan ID]",
 		Short: "Write checkpoints of the pods that i40e_net_fix remembers",

@@ -1,4 +1,4 @@
-package netfix
+package capture
 
 import (
 	"fmt"
@@ -20,18 +20,18 @@ type ParentSpec struct {
 
 // Resolve returns the chain of parents, the nearest first, and the MTU of the interfaces. The VLAN
 // device may be missing: restore creates it.
-func (b ParentSpec) Resolve(devices netstate.Devices) (chain []netstate.Device, mtu int, err error) {
-	base, _, err := parents.First(devices, b.Devices)
+func (p ParentSpec) Resolve(devices netstate.Devices) (chain []netstate.Device, mtu int, err error) {
+	base, _, err := parents.First(devices, p.Devices)
 	if err == nil {
 		err = parents.CheckMember(devices, base)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("invalid --parent %q: %w", strings.Join(b.Devices, ","), err)
+		return nil, 0, fmt.Errorf("invalid --parent %q: %w", strings.Join(p.Devices, ","), err)
 	}
-	if chain, err = b.chain(devices, base); err != nil {
+	if chain, err = p.chain(devices, base); err != nil {
 		return nil, 0, err
 	}
-	mtu = b.MTU
+	mtu = p.MTU
 	switch limit := chain[0].MTU; {
 	case mtu == 0:
 		mtu = limit
@@ -43,19 +43,19 @@ func (b ParentSpec) Resolve(devices netstate.Devices) (chain []netstate.Device, 
 }
 
 // chain returns the base with what it is on, and the VLAN on it. If the VLAN device exists, it takes that one, whatever its name is.
-func (b ParentSpec) chain(devices netstate.Devices, base netstate.LiveDevice) ([]netstate.Device, error) {
+func (p ParentSpec) chain(devices netstate.Devices, base netstate.LiveDevice) ([]netstate.Device, error) {
 	chain, err := devices.Chain(base.Index)
-	if err != nil || b.VLAN == 0 {
+	if err != nil || p.VLAN == 0 {
 		return chain, err
 	}
-	vlan := netstate.VLAN{ID: b.VLAN, Protocol: netstate.Protocol8021Q}
+	vlan := netstate.VLAN{ID: p.VLAN, Protocol: netstate.Protocol8021Q}
 	if err := vlan.Validate(); err != nil {
 		return nil, fmt.Errorf("invalid --vlan: %w", err)
 	}
 	existing, name, err := parents.PlanVLAN(devices, base, vlan, "")
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("invalid --vlan %d: %w: make one for this VLAN by hand", b.VLAN, err)
+		return nil, fmt.Errorf("invalid --vlan %d: %w: make one for this VLAN by hand", p.VLAN, err)
 	case name == "":
 		return devices.Chain(existing.Index)
 	}

@@ -1,21 +1,22 @@
-package netfix
+package capture
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/checkpoint/capture/netfix"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 func vlan(id int) *netstate.VLAN { return &netstate.VLAN{ID: id, Protocol: netstate.Protocol8021Q} }
 
 var (
-	nic  = netstate.NIC{PermanentMAC: "52:54:00:00:00:01", BusAddress: "0000:00:02.0"}
-	eth0 = netstate.Device{Kind: netstate.KindNIC, Name: "eth0", MAC: "52:54:00:00:00:01", MTU: 9000, NIC: nic}
-	host = netstate.Devices{
+	nic       = netstate.NIC{PermanentMAC: "52:54:00:00:00:01", BusAddress: "0000:00:02.0"}
+	uplinkNIC = netstate.Device{Kind: netstate.KindNIC, Name: "eth0", MAC: "52:54:00:00:00:01", MTU: 9000, NIC: nic}
+	host      = netstate.Devices{
 		{Device: netstate.Device{Kind: netstate.KindNIC, Name: "lo", MTU: 65536}, Index: 1},
-		{Device: eth0, Index: 2, AltNames: []string{"enp0s2"}},
+		{Device: uplinkNIC, Index: 2, AltNames: []string{"enp0s2"}},
 		{Device: netstate.Device{Kind: netstate.KindBond, Name: "bond0", MAC: "52:54:00:00:00:01", MTU: 1500, Bond: &netstate.Bond{Mode: "802.3ad"}}, Index: 3},
 		{Device: netstate.Device{Kind: netstate.KindVLAN, Name: "pods", MTU: 1500, VLAN: vlan(3)}, Index: 4, ParentIndex: 2},
 		{Device: netstate.Device{Kind: netstate.KindVLAN, Name: "eth0.4", MTU: 1500, VLAN: vlan(5)}, Index: 5, ParentIndex: 2},
@@ -39,13 +40,13 @@ func TestChoose(t *testing.T) {
 		mtu   int
 		err   string
 	}{
-		"the first that exists":    {ParentSpec{Devices: []string{"bond4", "eth0"}}, []netstate.Device{eth0}, 9000, ""},
+		"the first that exists":    {ParentSpec{Devices: []string{"bond4", "eth0"}}, []netstate.Device{uplinkNIC}, 9000, ""},
 		"the first of two":         {ParentSpec{Devices: []string{"bond0", "eth0"}}, []netstate.Device{bond}, 1500, ""},
-		"by another name":          {ParentSpec{Devices: []string{"enp0s2"}, MTU: 1500}, []netstate.Device{eth0}, 1500, ""},
+		"by another name":          {ParentSpec{Devices: []string{"enp0s2"}, MTU: 1500}, []netstate.Device{uplinkNIC}, 1500, ""},
 		"a VLAN that is missing":   {ParentSpec{Devices: []string{"bond0"}, VLAN: 3}, []netstate.Device{missing("bond0.3", bond.MAC, 1500, 3), bond}, 1500, ""},
-		"a VLAN by another name":   {ParentSpec{Devices: []string{"eth0"}, VLAN: 3}, []netstate.Device{host[3].Device, eth0}, 1500, ""},
-		"a VLAN as the device":     {ParentSpec{Devices: []string{"pods"}}, []netstate.Device{host[3].Device, eth0}, 1500, ""},
-		"a VLAN on that":           {ParentSpec{Devices: []string{"pods"}, VLAN: 7}, []netstate.Device{missing("pods.7", "", 1500, 7), host[3].Device, eth0}, 1500, ""},
+		"a VLAN by another name":   {ParentSpec{Devices: []string{"eth0"}, VLAN: 3}, []netstate.Device{host[3].Device, uplinkNIC}, 1500, ""},
+		"a VLAN as the device":     {ParentSpec{Devices: []string{"pods"}}, []netstate.Device{host[3].Device, uplinkNIC}, 1500, ""},
+		"a VLAN on that":           {ParentSpec{Devices: []string{"pods"}, VLAN: 7}, []netstate.Device{missing("pods.7", "", 1500, 7), host[3].Device, uplinkNIC}, 1500, ""},
 		"none said":                {err: `invalid --parent "": does not exist: name a device that is there`},
 		"none there":               {below: ParentSpec{Devices: []string{"bond4", "eth9"}}, err: `invalid --parent "bond4,eth9": none of them exists: name a device that is there`},
 		"one, not there":           {below: ParentSpec{Devices: []string{"bond4"}}, err: `invalid --parent "bond4": does not exist: name a device that is there`},
@@ -79,7 +80,7 @@ func TestAMacvlanIsNoParent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (File{IfName: "eth0", MAC: "02:42:0a:03:00:05"}).Interface(chain, mtu).Validate(); err == nil {
+	if err := (netfix.File{IfName: "eth0", MAC: "02:42:0a:03:00:05"}).Interface(chain, mtu).Validate(); err == nil {
 		t.Error("an interface on a macvlan can be remembered")
 	}
 }
