@@ -3,6 +3,7 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 
@@ -30,6 +31,8 @@ type inspector struct {
 	// calls attached.
 	records  recordIndex
 	attached []string
+	// refresh says that recorded interfaces are recorded anew.
+	refresh bool
 	// masquerades says that a rule of iptables for host access may be in the host.
 	masquerades bool
 }
@@ -40,7 +43,7 @@ func newInspector(opts Options) (l *inspector, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l = &inspector{masquerades: len(opts.Store.MasqueradeFamilies()) > 0, records: indexRecords(records, unreadable), attached: opts.Attached}
+	l = &inspector{masquerades: len(opts.Store.MasqueradeFamilies()) > 0, records: indexRecords(records, unreadable), attached: opts.Attached, refresh: opts.Refresh}
 	if l.host, err = kernel.OpenHost(); err != nil {
 		return nil, err
 	}
@@ -98,6 +101,8 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) (found inspe
 		if d.Name == "lo" || onlyNew && inspector.records.recorded(d.Index) {
 			continue
 		}
+		record, recorded := inspector.records.byIndex[d.Index]
+		inspector.limitSettings(l.refresh || !recorded, record)
 		f, err := inspector.inspect(d.Name)
 		if err != nil {
 			failed := l.failed(id, netstate.Link{Name: d.Name, Index: d.Index}, err)
@@ -146,6 +151,14 @@ func (l *inspector) openInspector(namespace *kernel.Namespace) (*sandboxInspecto
 	}
 	devices = slices.DeleteFunc(devices, kernel.Unfinished)
 	return &sandboxInspector{inspector: l, namespace: namespace, sandboxDevices: devices, records: l.records.match(id, devices), extent: kernel.CheckpointExtent}, nil
+}
+
+// limitSettings says which sysctls of an interface inspect reads: all, or those that its record has. To read all takes most of the time.
+func (r *sandboxInspector) limitSettings(all bool, record checkpoint.Record) {
+	r.extent.ChangedSettings, r.extent.Settings = all, nil
+	if !all {
+		r.extent.Settings = slices.Collect(maps.Keys(record.Interface.Settings))
+	}
 }
 
 // inspect looks at one interface. It returns nil if the interface is gone, or if no checkpoint can hold

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -151,7 +150,7 @@ func (r *renewalRun) readInterfaces(namespace *kernel.Namespace) (err error) {
 	return nil
 }
 
-// limitSettings says which sysctls of the interface are read: all if they can have changed since they were last recorded.
+// limitSettings has all sysctls of the interface read if they can have changed since they were last recorded.
 func (r *renewalRun) limitSettings(index int, record checkpoint.Record) error {
 	r.quick[index] = r.Quick
 	if !r.Quick {
@@ -161,10 +160,7 @@ func (r *renewalRun) limitSettings(index int, record checkpoint.Record) error {
 		}
 		r.quick[index], r.marks[index] = mark == r.Marks[index], mark
 	}
-	r.inspector.extent.ChangedSettings, r.inspector.extent.Settings = !r.quick[index], nil
-	if r.quick[index] {
-		r.inspector.extent.Settings = slices.Collect(maps.Keys(record.Interface.Settings))
-	}
+	r.inspector.limitSettings(!r.quick[index], record)
 	return nil
 }
 
