@@ -307,7 +307,10 @@ func mergeLostMembers(recorded, live netstate.Device) (members []netstate.Member
 	}
 	for _, m := range recorded.Bond.Members {
 		i := slices.IndexFunc(live.Bond.Members, func(member netstate.Member) bool {
-			return member.Name == m.Name || m.Identified() && m.Same(member.NIC)
+			if m.Identified() && member.Identified() {
+				return m.Same(member.NIC) // Another NIC can have the name of the lost one.
+			}
+			return m.Name == member.Name
 		})
 		if i < 0 {
 			members, lost = append(members, m), true

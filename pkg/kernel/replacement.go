@@ -77,7 +77,8 @@ func (n *Namespace) linkLocal(index int) (addresses []netstate.Address, err erro
 
 // Swap gives the new interface the name, the addresses, the routes and everything else of the old one, as the old
 // one has them by then. The old one gets a temporary name. switched says that the new interface has the name: even then,
-// Swap may have failed to add something. If switched is false, the old interface has its name and its routes.
+// Swap may have failed to add something. If switched is false, the old interface has its name and its routes: the new one did not get
+// the name, or does not go up, as when another interface on its parent has the MAC.
 //
 // Since Linux 6.2 an interface that is up can be renamed. Then both are up until SetOldDown, so the pod always has an
 // interface: it sends by the new one, and still receives by the old one. Between Swap and SetOldDown, the caller
@@ -92,8 +93,8 @@ func (r *Replacement) Swap() (switched bool, err error) {
 		place = r.swapDown
 	}
 	err = place()
-	index, lookErr := r.sandbox.Index(r.want.Link.Name)
-	if lookErr != nil || index != r.New {
+	device, lookErr := r.sandbox.Device(r.New)
+	if lookErr != nil || device.Name != r.want.Link.Name || r.want.Link.Up && !device.Up {
 		return false, errors.Join(err, r.revert())
 	}
 	if r.overlaps() {
@@ -122,7 +123,11 @@ func (r *Replacement) swapUp() error {
 	want := r.want
 	want.Routes = nil
 	before, after, takeoverErr := r.swapRequests(want, late)
-	batch := append([]rtnl.Message{setUp(r.New, r.temporary)}, addAddresses(r.New, early, true)...)
+	// It does not go up if another interface on its parent has the MAC. Nothing was done to the old one then.
+	if err := r.sandbox.socket.Run(setUp(r.New, r.temporary)); err != nil {
+		return err
+	}
+	batch := addAddresses(r.New, early, true)
 	// Without the kernel's routes of its addresses, the old interface gets no route by a gateway any more.
 	batch = append(batch, removeKernelRoutes(r.Old, r.want.Addresses)...)
 	pending = pending[:min(len(pending), max(0, rtnl.MaxBatch-len(batch)-len(before))/2)]

@@ -79,28 +79,35 @@ func replacementHasEverything(t *testing.T) {
 	}
 }
 
-// The old interface goes on as it was if the new one cannot take its name.
+// The old interface goes on as it was if the new one cannot take its name, or does not go up.
 func TestReplacementThatFailsLeavesTheOldOne(t *testing.T) {
-	bothWays(t, func(t *testing.T) {
-		w, _ := newUplinks(t)
-		fresh.Run(t, w.path, "for a in 10.9.0.4/24 10.8.0.4/24 10.8.0.5/24; do ip addr add $a dev eth0; done; for i in 3 2 1; do ip route append 10.74.0.0/16 via 10.9.0.$i; done; "+
-			"ip addr add 10.7.0.2/24 dev eth0; ip route del 10.7.0.0/24; ip addr add fd00:7::2/64 dev eth0 nodad; ip -6 route del fd00:7::/64 dev eth0")
-		before := w.capture(t, "eth0")
-		r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
-		fresh.IP(t, w.path, "link del "+r.temporary) // As with the new uplink.
-		if switched, err := r.Swap(); switched || err == nil || !strings.Contains(err.Error(), "no such device") {
-			t.Errorf("switched: %v, %v", switched, err)
-		}
-		if now := w.capture(t, "eth0"); now.Link.Index != before.Link.Index || !now.Link.Up || now.Parents[0].Name != "lan0" {
-			t.Errorf("%+v", now.Link)
-		} else if lost, more := netstate.Diff(before, now), netstate.Diff(now, before); len(lost)+len(more) > 0 {
-			t.Errorf("lost: %v; came: %v", lost, more)
-		}
-		fresh.Run(t, w.path, "! ip route show | grep 10.7.0.0/24; ! ip -6 route show | grep fd00:7::/64")
-		if deleted, err := w.sandbox.DeleteRetired(r.Old, "eth0"); deleted || err != nil {
-			t.Error("the old one is deleted under its own name:", err)
-		}
-	})
+	for name, test := range map[string]struct{ cause, says string }{
+		"the new uplink goes":     {"nsenter --net=POD ip link del NEW", "no such device"},
+		"the MAC is in use on it": {"ip link add other link lan2 address MAC type macvlan mode bridge; ip link set other up", "address already in use"},
+	} {
+		t.Run(name, func(t *testing.T) { bothWays(t, func(t *testing.T) { replacementThatFails(t, test.cause, test.says) }) })
+	}
+}
+
+func replacementThatFails(t *testing.T, cause, says string) {
+	w, _ := newUplinks(t)
+	fresh.Run(t, w.path, "for a in 10.9.0.4/24 10.8.0.4/24 10.8.0.5/24; do ip addr add $a dev eth0; done; for i in 3 2 1; do ip route append 10.74.0.0/16 via 10.9.0.$i; done; "+
+		"ip addr add 10.7.0.2/24 dev eth0; ip route del 10.7.0.0/24; ip addr add fd00:7::2/64 dev eth0 nodad; ip -6 route del fd00:7::/64 dev eth0")
+	before := w.capture(t, "eth0")
+	r := must(BuildReplacement(w.host, w.sandbox, w.index(t, "lan2"), before.Link.Index, before))(t)
+	fresh.Run(t, "", strings.NewReplacer("POD", w.path, "NEW", r.temporary, "MAC", before.Link.MAC).Replace(cause))
+	if switched, err := r.Swap(); switched || err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("switched: %v, %v", switched, err)
+	}
+	if now := w.capture(t, "eth0"); now.Link.Index != before.Link.Index || !now.Link.Up || now.Parents[0].Name != "lan0" {
+		t.Errorf("%+v", now.Link)
+	} else if lost, more := netstate.Diff(before, now), netstate.Diff(now, before); len(lost)+len(more) > 0 {
+		t.Errorf("lost: %v; came: %v", lost, more)
+	}
+	fresh.Run(t, w.path, "! ip route show | grep 10.7.0.0/24; ! ip -6 route show | grep fd00:7::/64")
+	if deleted, err := w.sandbox.DeleteRetired(r.Old, "eth0"); deleted || err != nil {
+		t.Error("the old one is deleted under its own name:", err)
+	}
 }
 
 // bothWays runs the test with both interfaces up for a moment, and with one after the other, as older kernels need it.
