@@ -52,21 +52,25 @@ func (a *Agent) Status() control.Status {
 }
 
 // Pause makes the agent restore nothing for that length of time, and finish no killed move. Length 0 means until Resume.
-// Pause returns when nothing of that is under way any more, or with the error of ctx. The agent is paused in both cases, and
-// stays paused after a restart.
+// Pause returns when nothing of that is under way any more, or with the error of ctx: the agent may be paused then, too. A pause outlasts a
+// restart of the agent.
 func (a *Agent) Pause(ctx context.Context, length time.Duration, reason string) (control.Pause, error) {
 	p, err := control.NewPause(length, reason)
 	if err != nil {
 		return p, err
 	}
-	if err := statefile.Save(a.pauseFile(), p); err != nil {
-		return p, fmt.Errorf("note the pause: %w", err)
-	}
+	var saveErr error
 	err = a.runInLoop(ctx, func() {
+		if saveErr = statefile.Save(a.pauseFile(), p); saveErr != nil {
+			return
+		}
 		a.paused = &p
 		a.stale = true
 		a.Log.Info("the agent is paused", "until", untilText(p), "why", reason)
 	})
+	if saveErr != nil {
+		return p, fmt.Errorf("note the pause: %w", saveErr)
+	}
 	for err == nil {
 		busy := false
 		if err = a.runInLoop(ctx, func() { busy = a.running > 0 }); err != nil || !busy {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 	"time"
@@ -112,4 +113,21 @@ func TestTheAgentDeletesWhatAMoveHasReplaced(t *testing.T) {
 		m, noteErr := n.store.LoadMove(p.key.ContainerID, "eth0")
 		return err == nil && !there && noteErr == nil && m.State == checkpoint.MoveDone
 	})
+}
+
+// Who asks for a pause may be gone before the agent has heard it. A note without a pause would come into force at the agent's next start.
+func TestAPauseAndItsNoteAreOne(t *testing.T) {
+	n := newNode(t, "lan0")
+	n.start(t, nil)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 {
+		_, _ = n.agent.Pause(gone, 0, "")
+		must(0, n.agent.runInLoop(t.Context(), func() {
+			if noted := must(loadPause(n.agent.pauseFile()))(t); (noted == nil) != (n.agent.paused == nil) {
+				t.Errorf("paused: %v, noted: %v", n.agent.paused, noted)
+			}
+		}))(t)
+		must(0, n.agent.Resume(t.Context()))(t)
+	}
 }
