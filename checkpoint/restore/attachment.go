@@ -138,6 +138,11 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	if alien {
 		return nil, w.leftAlone(err, live.Link)
 	}
+	if missing && onHost(&w.record) {
+		if problem := memberProblem(w.devices, w.parent, recorded.Parents[0].Name); problem != nil {
+			return nil, problem
+		}
+	}
 	var current *netstate.Interface
 	if !missing {
 		current, w.index = &live, live.Link.Index

@@ -157,7 +157,7 @@ func (p *ParentPlan) findNIC(wanted netstate.Member) (int, string, *Problem) {
 	case len(m.places) == 0 && m.owner != nil:
 		return 0, "", p.otherNIC(wanted, m.owned, *m.owner)
 	case len(m.places) == 0:
-		return 0, "", p.missingNIC(wanted.Name, wanted.NIC)
+		return 0, "", p.missingNIC(wanted)
 	}
 	index := p.chooseNIC(wanted, m)
 	if index < 0 {
@@ -230,16 +230,18 @@ func (p *ParentPlan) foundNote(wanted netstate.Member, m nicMatch, index int) st
 }
 
 // missingNIC says that no NIC is the recorded one. If another device has its name, it says so.
-func (p *ParentPlan) missingNIC(name string, nic netstate.NIC) *Problem {
-	if i := p.byName(name); i >= 0 {
-		d := p.devices[i]
-		if d.Kind != netstate.KindNIC {
-			return p.otherKind(i, netstate.KindNIC)
-		}
-		return transientf(
-			"%s is another NIC now (%s; recorded %s): use it by --parent %[1]s=%[1]s", name, d.Hardware(), nic.Hardware())
+func (p *ParentPlan) missingNIC(wanted netstate.Member) *Problem {
+	i := p.byName(wanted.Name)
+	switch {
+	case i < 0:
+		return transientf("%s is not there", describeNIC(wanted))
+	case p.devices[i].Kind != netstate.KindNIC:
+		return p.otherKind(i, netstate.KindNIC)
 	}
-	return transientf("%s (%s) is not there", name, nic.Hardware())
+	if owner := p.recordedAs(i, wanted); owner != nil {
+		return p.otherNIC(wanted, i, *owner)
+	}
+	return transientf("%s is another NIC now (%s; recorded %s): use it by --parent %[1]s=%[1]s", wanted.Name, p.devices[i].Hardware(), wanted.Hardware())
 }
 
 func describeNIC(m netstate.Member) string { return fmt.Sprintf("%s (%s)", m.Name, m.Hardware()) }

@@ -219,9 +219,15 @@ func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below net
 		name = target
 	}
 	existing, newName, err := parents.PlanVLAN(p.devices, below, *recorded.VLAN, name)
+	if err != nil && !mapped && below.Name != recordedBelow.Name { // Its base was renamed, and somebody has its own name by now.
+		if _, usual, usualErr := parents.PlanVLAN(p.devices, below, *recorded.VLAN, ""); usualErr == nil {
+			r.addNote(fmt.Sprintf("%s is made as %s: %v", name, usual, err))
+			newName, err = usual, nil
+		}
+	}
 	switch {
 	case err != nil:
-		return 0, problemf("%v: left alone", err)
+		return 0, problemf("%v: left alone. Make that under another name, and relink restore uses it", err)
 	case newName == "" && mapped && existing.Name != name:
 		return 0, problemf("%s on %s is %s, not %s, told by --parent: left alone", recorded.VLAN, below.Name, existing.Name, name)
 	case newName == "":
@@ -230,18 +236,30 @@ func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below net
 		}
 		return p.byName(existing.Name), nil
 	}
-	if err := parents.CheckMember(p.devices, below); err != nil {
-		bond, _ := p.devices.AggregateOf(below)
-		return 0, problemf("%s: %v. To move to %s: --parent %s=%[3]s", below.Name, err, bond.Name, recordedBelow.Name)
+	if problem := memberProblem(p.devices, below, recordedBelow.Name); problem != nil {
+		return 0, problem
 	}
 	created := recorded
+	created.Name = newName
 	if recorded.MAC == recordedBelow.MAC {
 		created.MAC = "" // It gets the MAC of the device below, whatever that is now.
 	}
 	index := p.addDevice(netstate.LiveDevice{Device: created, ParentIndex: below.Index, Up: true, Carrier: below.Carrier})
-	p.addStep(Step{Action: CreateVLAN, Device: recorded.Name, Parent: below.Name, Reason: "it is missing",
+	p.addStep(Step{Action: CreateVLAN, Device: newName, Parent: below.Name, Reason: "it is missing",
 		VLAN: created.VLAN, MTU: created.MTU, planned: p.devices[index], related: below})
 	return index, nil
+}
+
+// memberProblem says why nothing is built on a member of a bond, nil if the device is none. name is that of the recorded device.
+func memberProblem(devices netstate.Devices, below netstate.LiveDevice, name string) *Problem {
+	err := parents.CheckMember(devices, below)
+	if err == nil {
+		return nil
+	}
+	bond, _ := devices.AggregateOf(below)
+	problem := problemf("%s: %v. To move to %s: --parent %s=%[3]s", below.Name, err, bond.Name, name)
+	problem.Device = name
+	return problem
 }
 
 // addDevice adds a device to the picture as if it were there, and returns its place. Its index is

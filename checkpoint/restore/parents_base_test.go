@@ -60,6 +60,12 @@ func TestPlanOfABase(t *testing.T) {
 			want: planResult{On: list(""), Broken: list("eth1 is another NIC now (permanent MAC 52:54:00:00:00:02, bus address 0000:00:02.0; " +
 				"recorded permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0): use it by --parent eth1=eth1 ?")},
 		},
+		"another recorded NIC under the old name": {
+			there: devices{up(2, nic("eth1", 2), 0)}, chains: []stack{{nic("eth1", 1)}, {nic("eth2", 2)}},
+			want: planResult{On: list("", "eth1"), Notes: list("eth2 is now eth1 (same permanent MAC 52:54:00:00:00:02)"),
+				Broken: list("the recorded eth1 (permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0) is not there; what is eth1 now is the recorded eth2 " +
+					"(permanent MAC 52:54:00:00:00:02, bus address 0000:00:02.0): to use it for eth1 as well, say --parent eth1=eth1 ?")},
+		},
 		"two NICs with the MAC, one has the old name": {
 			there:  devices{up(2, noBus(nic("eth5", 1)), 0), up(3, noBus(nic("eth1", 1)), 0)},
 			chains: oneChain(nic("eth1", 1)),

@@ -44,29 +44,36 @@ func TestPlanOfAVLANParent(t *testing.T) {
 				Steps: list("create eth1.3, VLAN 3 on enp1s0: it is missing"),
 			},
 		},
+		"missing on a renamed NIC, and its own name is taken": {
+			there: devices{up(2, nic("enp1s0", 1), 0), eth2, up(4, vlan("eth1.3", 3), 3)}, chains: recorded,
+			want: planResult{
+				On: list("enp1s0.3"), Steps: list("create enp1s0.3, VLAN 3 on enp1s0: it is missing"),
+				Notes: list("eth1 is now enp1s0 (same permanent MAC 52:54:00:00:00:01)", "eth1.3 is made as enp1s0.3: eth1.3 is there but is VLAN 3 on eth2, not VLAN 3 on enp1s0"),
+			},
+		},
 		"its NIC is missing": {
 			there: devices{up(4, vlan("eth1.3", 3), 0)}, chains: recorded,
 			want: planResult{On: list(""), Broken: list("eth1 (permanent MAC 52:54:00:00:00:01, bus address 0000:00:01.0) is not there ?")},
 		},
 		"another ID under the name": {
 			there: devices{eth1, up(4, vlan("eth1.3", 4), 2)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 4 on eth1, not VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 4 on eth1, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it")},
 		},
 		"another parent under the name": {
 			there: devices{eth1, eth2, up(4, vlan("eth1.3", 3), 3)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on eth2, not VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on eth2, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it")},
 		},
 		"a parent elsewhere under the name": {
 			there: devices{eth1, up(4, vlan("eth1.3", 3), 0)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3, not VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it")},
 		},
 		"another protocol under the name": {
 			there: devices{eth1, up(4, serviceVLAN("eth1.3", 3), 2)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 (802.1ad) on eth1, not VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 (802.1ad) on eth1, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it")},
 		},
 		"no VLAN under the name": {
 			there: devices{eth1, up(4, deviceOfKind("bridge", "eth1.3"), 0)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is a bridge, not VLAN 3 on eth1: left alone")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is a bridge, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it")},
 		},
 		"the same VLAN under another name": {
 			there: devices{eth1, up(4, vlan("vlan3", 3), 2)}, chains: recorded,
@@ -84,7 +91,7 @@ func TestPlanOfAVLANParent(t *testing.T) {
 			there: devices{down(2, nic("eth1", 1), 0), up(4, vlan("eth1.3", 4), 2)}, chains: recorded,
 			want: planResult{
 				On: list(""), Steps: list("set eth1 up: it is down"),
-				Broken: list("eth1.3 is there but is VLAN 4 on eth1, not VLAN 3 on eth1: left alone"),
+				Broken: list("eth1.3 is there but is VLAN 4 on eth1, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it"),
 			},
 		},
 		"something in between that is no VLAN": {
@@ -220,7 +227,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 			chains: []stack{{vlan("pods", 3), nic("eth1", 1)}, {vlan("pods", 4), nic("eth1", 1)}},
 			want: planResult{
 				On: list("pods", ""), Steps: list("create pods, VLAN 3 on eth1: it is missing"),
-				Broken: list("pods is there but is VLAN 3 on eth1, not VLAN 4 on eth1: left alone"),
+				Broken: list("pods is there but is VLAN 3 on eth1, not VLAN 4 on eth1: left alone. Make that under another name, and relink restore uses it"),
 			},
 		},
 		"on the master of one ID, which is two VLANs": {

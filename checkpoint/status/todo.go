@@ -50,7 +50,7 @@ func (s Summary) toDo(found Observations, missing []capture.InterfaceOutcome) []
 				advice = c.Reason
 			}
 			add(n, "checkpoint", " that cannot be read", advice)
-		case CauseFailure:
+		case CauseDevice, CauseFailure:
 			add(n, "attachment", " that relink restore does not mend", "relink check says why, and what does")
 		case CauseUnannounced:
 			add(n, "attachment", " whose neighbours were not told", "relink restore")

@@ -67,9 +67,7 @@ func entriesWithoutResult(lists []delegates, runtime, results []Entry) []Entry {
 			if hasResult || e.Attachment.Validate() != nil {
 				continue
 			}
-			if json.Valid(d.Bytes) {
-				e.Config = d.Bytes
-			}
+			e.Config = pluginConfig(d.Bytes)
 			entries = append(entries, e)
 		}
 	}

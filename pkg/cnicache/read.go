@@ -25,7 +25,8 @@ type Entry struct {
 	Netns string
 	// MAC is that of the interface at the end of its ADD, empty if the cache does not tell it.
 	MAC string
-	// Config and Result are the configuration and the result of the ADD, nil if the cache does not keep them.
+	// Config is the configuration of the plugin that made the interface, and Result the result of the ADD. They are nil if the cache does not
+	// keep them.
 	Config, Result json.RawMessage
 	// Delegate says that the entry is of one of Multus's delegates. Multus itself is in the runtime's cache,
 	// under the name of its own network, with the interface of its first delegate.
@@ -120,14 +121,27 @@ func parseResult(b []byte) (Entry, error) {
 	for _, arg := range cached.CNIArgs {
 		e.Pod.SetArg(arg[0], arg[1])
 	}
-	if json.Valid(cached.Config) {
-		e.Config = cached.Config
-	}
+	e.Config = pluginConfig(cached.Config)
 	if err := e.Attachment.Validate(); err != nil {
 		return Entry{}, err
 	}
 	e.completeFrom(cached.Result)
 	return e, nil
+}
+
+// pluginConfig returns the configuration of the plugin that makes the interface, nil if b is no JSON: the runtime keeps the whole list, and the
+// first of a list makes it.
+func pluginConfig(b []byte) json.RawMessage {
+	var list struct {
+		Plugins []json.RawMessage `json:"plugins"`
+	}
+	if json.Unmarshal(b, &list) == nil && len(list.Plugins) > 0 {
+		return list.Plugins[0]
+	}
+	if json.Valid(b) {
+		return b
+	}
+	return nil
 }
 
 // completeFrom takes the MAC from the result, and the namespace if libcni did not keep it itself (before

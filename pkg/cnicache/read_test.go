@@ -146,13 +146,17 @@ func TestDelegating(t *testing.T) {
 }
 
 func TestReadKeepsConfigAndResult(t *testing.T) {
-	dir := write(t, map[string]string{"results/x": result("lan", "c1", "eth0",
-		`, "config": "`+base64JSON(`{"name": "lan"}`)+`", "result": {"cniVersion": "1.1.0"}`)})
-	entries, _, err := Read(dir)
-	if err != nil || len(entries) != 1 {
-		t.Fatal(entries, err)
-	}
-	if string(entries[0].Config) != `{"name": "lan"}` || string(entries[0].Result) != `{"cniVersion": "1.1.0"}` {
-		t.Errorf("%s %s", entries[0].Config, entries[0].Result)
+	for config, want := range map[string]string{
+		`{"name": "lan"}`: `{"name": "lan"}`, `{"name": "lan", "plugins": [{"type": "relink-macvlan"}, {"type": "tuning"}]}`: `{"type": "relink-macvlan"}`,
+	} {
+		dir := write(t, map[string]string{"results/x": result("lan", "c1", "eth0",
+			`, "config": "`+base64JSON(config)+`", "result": {"cniVersion": "1.1.0"}`)})
+		entries, _, err := Read(dir)
+		if err != nil || len(entries) != 1 {
+			t.Fatal(entries, err)
+		}
+		if string(entries[0].Config) != want || string(entries[0].Result) != `{"cniVersion": "1.1.0"}` {
+			t.Errorf("%s %s", entries[0].Config, entries[0].Result)
+		}
 	}
 }
