@@ -161,13 +161,15 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	return steps, nil
 }
 
-// leftAlone adds to the reason why the live interface cannot be made the recorded one what a person can do. A NIC cannot be deleted.
-func (w *attachmentRestore) leftAlone(reason error, live netstate.Link) error {
-	if live.Kind == netstate.KindNIC {
-		return fmt.Errorf("%w: left alone", reason)
+// leftAlone says why the live interface cannot be made the recorded one, and what a person can do. A NIC cannot be deleted.
+func (w *attachmentRestore) leftAlone(reason error, live netstate.Link) *Problem {
+	problem := problemf("%v: left alone", reason)
+	if live.Kind != netstate.KindNIC {
+		problem.Cause = problem.Reason
+		problem.Reason += fmt.Sprintf(". If nothing needs it, delete it (%s), and relink restore builds the recorded one",
+			printable.Command("nsenter", "--net="+w.sandbox.Path(), "ip", "link", "del", w.record.Interface.Link.Name))
 	}
-	return fmt.Errorf("%w: left alone. If nothing needs it, delete it (%s), and relink restore builds the recorded one", reason,
-		printable.Command("nsenter", "--net="+w.sandbox.Path(), "ip", "link", "del", w.record.Interface.Link.Name))
+	return problem
 }
 
 // wantedState returns the part of the record that has to be there now. It stays the same unless it

@@ -43,6 +43,11 @@ func TestToDo(t *testing.T) {
 		"the NIC is back":             {outcomes(lost, host), []ToDo{{"2 attachments to restore", "relink restore"}}},
 		"and the agent is at work":    {outcomes(lost).with(func(o *Observations) { o.Agent = agent }), []ToDo{{"1 attachment to restore", "relink-agent restores, or relink restore"}}},
 		"and the agent makes a pause": {outcomes(lost).with(func(o *Observations) { o.Agent = paused }), []ToDo{{"1 attachment to restore", "relink resume, or relink restore"}}},
+		"the agent leaves it, as its base is whole": {
+			outcomes(lost).with(func(o *Observations) {
+				o.Agent = &control.Status{Chains: []control.Chain{{Base: lost.Base, State: control.Whole}}}
+			}), []ToDo{{"1 attachment that relink-agent does not restore", "relink restore"}},
+		},
 		"changed, as a capture would record it": {
 			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.ToRepair}, Steps: step})),
 			[]ToDo{{"1 attachment changed", "relink restore undoes it, relink capture --refresh shop/web-1 records it"}},
@@ -75,11 +80,11 @@ func TestToDo(t *testing.T) {
 		},
 		"dead, without an agent": {
 			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.SandboxGone}})).with(func(o *Observations) { o.DeadHolders = 2 }),
-			[]ToDo{{"1 checkpoint and 2 addresses of sandboxes that are gone", "relink gc --now"}},
+			[]ToDo{{"1 checkpoint and 2 addresses of sandboxes that are gone", "relink gc --now, unless the runtime still owes a DEL"}},
 		},
 		"dead, with an agent": {
 			outcomes(inPod(1, "eth0", restore.Outcome{Outcome: change.Outcome{State: restore.SandboxGone}})).with(func(o *Observations) { o.Agent = paused }),
-			[]ToDo{{"1 checkpoint of sandboxes that are gone", "relink gc"}},
+			[]ToDo{{"1 checkpoint of sandboxes that are gone", "relink gc, unless the runtime still owes a DEL"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

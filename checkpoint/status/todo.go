@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 )
@@ -24,13 +26,22 @@ func (s Summary) toDo(found Observations, missing []capture.InterfaceOutcome) []
 			list = append(list, ToDo{Subject: printable.Count(n, thing) + matter, Advice: advice})
 		}
 	}
-	restorable := 0
+	restorable, ignored, failing := 0, 0, 0
 	for _, c := range s.Causes {
-		if c.Kind == CauseLost || c.Kind == CauseHost {
-			restorable += len(c.Attachments)
+		switch c.Kind {
+		case CauseDevice, CauseFailure:
+			failing += len(c.Attachments)
+		case CauseLost, CauseHost:
+			for _, key := range c.Attachments {
+				if restorable++; found.agentLeaves(c.Device, key) {
+					ignored++
+				}
+			}
 		}
 	}
-	add(restorable, "attachment", " to restore", found.restoreCommand())
+	add(restorable-ignored, "attachment", " to restore", found.restoreCommand())
+	add(ignored, "attachment", " that relink-agent does not restore", "relink restore")
+	add(failing, "attachment", " that relink restore does not mend", "relink check says why, and what does")
 	for _, c := range s.Causes {
 		n := len(c.Attachments)
 		switch c.Kind {
@@ -50,8 +61,6 @@ func (s Summary) toDo(found Observations, missing []capture.InterfaceOutcome) []
 				advice = c.Reason
 			}
 			add(n, "checkpoint", " that cannot be read", advice)
-		case CauseDevice, CauseFailure:
-			add(n, "attachment", " that relink restore does not mend", "relink check says why, and what does")
 		case CauseUnannounced:
 			add(n, "attachment", " whose neighbours were not told", "relink restore")
 		}
@@ -78,6 +87,12 @@ func (s Summary) argument(c Cause) string {
 		return s.Names[c.Attachments[0]]
 	}
 	return "POD"
+}
+
+// agentLeaves says that the agent restores the attachment on the base only if a person asks: its parents were there when it went.
+func (found Observations) agentLeaves(base string, key attachment.Key) bool {
+	return found.Agent != nil && (slices.ContainsFunc(found.Agent.Chains, func(c control.Chain) bool { return c.Base == base && c.State == control.Whole }) ||
+		slices.ContainsFunc(found.Agent.Drift, func(d control.Drift) bool { return d.Attachment == key }))
 }
 
 // restoreCommand says how to restore what can be restored now.
@@ -112,8 +127,9 @@ func (found Observations) waitingCommand(device string) string {
 // gcCommand is the command that frees what sandboxes had which are gone. Without an agent nobody asks the container runtime, and
 // only a person can decide.
 func (found Observations) gcCommand() string {
+	const unless = ", unless the runtime still owes a DEL"
 	if found.Agent == nil {
-		return "relink gc --now"
+		return "relink gc --now" + unless
 	}
-	return "relink gc"
+	return "relink gc" + unless
 }
