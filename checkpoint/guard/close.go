@@ -121,7 +121,7 @@ func (g *guard) report(context.Context) error {
 		g.logf("NOT BACK: %s", trouble)
 	}
 	if len(g.journal.Troubles) > 0 {
-		g.logf("not all is back: relink status shows what is wrong")
+		g.logf("not all is back: see above, and relink status")
 	} else if g.journal.isBegun(RunCommand) {
 		g.logf("everything is back")
 	}

@@ -48,8 +48,8 @@ func ParseVia(texts []string) (pairs []Via, err error) {
 
 func (v Via) String() string { return v.Old + "=" + v.New }
 
-// reverse is the argument of relink move that moves the pods back.
-func (v Via) reverse() string { return v.New + "=" + v.Old }
+// moveBackCommand moves a pod back. Without a name, it would take along those that were on New before, or that another Via has moved there.
+func (v Via) moveBackCommand() string { return "relink move " + v.New + "=" + v.Old + " POD" }
 
 // chooseVia is a pure function: if --via does not name the device that the pods are on, chooseVia finds it.
 func chooseVia(asked []Via, records []checkpoint.Record) (pairs []Via, err error) {
@@ -159,7 +159,7 @@ func (g *guard) moveBack(ctx context.Context) error {
 		}
 		report, err := move.Revert(ctx, move.Options{Store: g.Store, Wait: g.wait(), Journal: path, DryRun: failure != ""})
 		if err != nil {
-			errs = append(errs, fmt.Errorf("the pods stay on %s: %w: later type relink move %s", v.New, err, v.reverse()))
+			errs = append(errs, fmt.Errorf("the pods stay on %s: %w: later type %s", v.New, err, v.moveBackCommand()))
 			continue
 		}
 		if failure == "" {
@@ -180,7 +180,7 @@ func (g *guard) reportStaying(v Via, report move.UplinkReport, commonReason stri
 		case o.State == change.Failed:
 			g.notBack(name, o.Reason)
 		default:
-			g.notBack(name, fmt.Sprintf("on %s, and not moved back: %s: later type relink move %s", v.New, cmp.Or(commonReason, o.Reason), v.reverse()))
+			g.notBack(name, fmt.Sprintf("on %s, and not moved back: %s: later type %s", v.New, cmp.Or(commonReason, o.Reason), v.moveBackCommand()))
 		}
 	}
 	g.notBack("", report.Problems...)

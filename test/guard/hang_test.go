@@ -59,6 +59,6 @@ func TestACommandThatCannotBeKilled(t *testing.T) {
 	h.runAgent(t)
 	out := h.guard(t, 123, reload+"; exec cat "+filepath.Join(deaf(t), "driver"), "--limit", reloads)
 	contains(t, out, "it gets SIGTERM, and after 300ms SIGKILL", "NOT BACK: the command does not end, not even by SIGKILL: cat (process ", "restored or repaired 1 attachment",
-		"gateways that answer: 1 of 1", "the command has passed its limit", "not all is back: relink status shows what is wrong")
+		"gateways that answer: 1 of 1", "the command has passed its limit", "not all is back: see above, and relink status")
 	h.whole(t, "active")
 }

@@ -99,14 +99,14 @@ func TestViaThePodsStay(t *testing.T) {
 		return
 	}
 	for line, want := range map[string]string{
-		reload + "; exit 3":        "shop/web-0 eth0: on lan2, and not moved back: the command has ended with exit status 3: later type relink move lan2=lan0",
-		reload + "; kill -TERM $$": "shop/web-0 eth0: on lan2, and not moved back: the command has ended with exit status 143: later type relink move lan2=lan0",
-		reload + "; sleep 1000":    "shop/web-0 eth0: on lan2, and not moved back: the command has passed its limit: later type relink move lan2=lan0",
-		"ip link del lan0":         "shop/web-0 eth0: on lan2, and not moved back: lan0 (veth) is not there: later type relink move lan2=lan0",
-		"ip link set lan1 down":    "shop/web-0 eth0: on lan2, and not moved back: lan0: no carrier: later type relink move lan2=lan0",
+		reload + "; exit 3":        "shop/web-0 eth0: on lan2, and not moved back: the command has ended with exit status 3: later type relink move lan2=lan0 POD",
+		reload + "; kill -TERM $$": "shop/web-0 eth0: on lan2, and not moved back: the command has ended with exit status 143: later type relink move lan2=lan0 POD",
+		reload + "; sleep 1000":    "shop/web-0 eth0: on lan2, and not moved back: the command has passed its limit: later type relink move lan2=lan0 POD",
+		"ip link del lan0":         "shop/web-0 eth0: on lan2, and not moved back: lan0 (veth) is not there: later type relink move lan2=lan0 POD",
+		"ip link set lan1 down":    "shop/web-0 eth0: on lan2, and not moved back: lan0: no carrier: later type relink move lan2=lan0 POD",
 	} {
 		out := h.guard(t, 123, line, "--via", "lan2", "--limit", reloads, "--wait", "300ms")
-		contains(t, out, "NOT BACK: "+want, "gateways that answer: 1 of 1", "not all is back: relink status shows what is wrong\n")
+		contains(t, out, "NOT BACK: "+want, "gateways that answer: 1 of 1", "not all is back: see above, and relink status\n")
 		h.isOn(t, "lan2")
 		fresh.Run(t, h.netns, "ip link show lan0 >/dev/null 2>&1 || ip link add lan0 type veth peer name lan1; ip link set lan1 master br0 up; ip link set lan0 up")
 		h.goHome(t)
