@@ -179,6 +179,9 @@ func (j *judge) judgeHolders(n *Network, l *lease.Lease) {
 // judgeAttachments judges the attachments of living sandboxes. Each has one finding.
 func (j *judge) judgeAttachments() {
 	for _, live := range j.living {
+		if live.attached == nil && slices.ContainsFunc(j.Unreadable, func(u Unreadable) bool { return u.Attachment().SameInterface(live.key) }) {
+			continue // It has its finding.
+		}
 		f := Finding{
 			Kind: Fine, Severity: Information, Attachment: live.key, Pod: j.pods[live.key.ContainerID], Network: live.key.Network, Evidence: []string{},
 			Fields: live.verdict.fields(attachment.Namespace{}),

@@ -295,6 +295,17 @@ func TestFindings(t *testing.T) {
 	}
 }
 
+// An attachment is counted once, whether its checkpoint can be read or not.
+func TestATornCheckpointIsNotFineAsWell(t *testing.T) {
+	w := newSnapshot()
+	w.runPod("c1", 1, "web-0")
+	w.hold("c1", 1, "eth0", "lan", "10.3.0.2", web(0))
+	w.Unreadable = []Unreadable{{Unreadable: checkpoint.Unreadable{ContainerID: "c1", IfName: "eth0", Err: errors.New("torn")}}}
+	if r := Judge(w); r.Counts[Fine] != 0 || r.Counts[Unknown] != 1 {
+		t.Errorf("%v", r.Counts)
+	}
+}
+
 // holdUnrecorded is a holder whose namespace was not recorded.
 func (w *Snapshot) holdUnrecorded(v sandbox.Verdict, why string) {
 	w.hold("c1", 1, "eth0", "lan", "10.3.0.2", web(0))

@@ -3,6 +3,7 @@ package move
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -60,5 +61,28 @@ func TestRefusedWithoutCheckpoint(t *testing.T) {
 	r.markDeleted(t.Context())
 	if o := r.moves[0].outcome; o.State != change.Refused || o.Reason != "it has no way" || r.canProceed() {
 		t.Errorf("%s %q, may proceed: %v", o.State, o.Reason, r.canProceed())
+	}
+}
+
+// A DEL forgets the checkpoint, and takes a while until the interface is gone. Its attachment is deleted, not lost.
+func TestADELThatIsUnderWay(t *testing.T) {
+	n := newNode(t, 1)
+	records, _, err := n.store.List()
+	if err != nil || len(records) != 1 {
+		t.Fatal(records, err)
+	}
+	unlock := must(n.store.Lock(t.Context(), "c0"))(t)
+	if err := n.store.Forget("c0", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		time.Sleep(200 * time.Millisecond)
+		fresh.Run(t, n.pods[0], "ip link del eth0")
+		unlock()
+	}()
+	r := &moveRun{Options: n.options("lan0", "lan2"), moves: []*job{newJob(records[0], nil, 0, "")}}
+	r.markDeleted(t.Context())
+	if o := r.moves[0].outcome; o.State != Deleted {
+		t.Errorf("%s: %s", o.State, o.Reason)
 	}
 }

@@ -61,7 +61,7 @@ func (r *moveRun) markDeleted(ctx context.Context) {
 		vanished := errors.Is(err, checkpoint.ErrNoCheckpoint)
 		switch {
 		case !vanished && kernel.CheckNamespace(j.record.Namespace) == nil:
-		case isDeleted(ctx, j.record, vanished):
+		case r.isDeleted(ctx, j.record, vanished):
 			j.outcome.State, j.outcome.Reason = Deleted, "it was deleted during the move"
 		case vanished && j.outcome.State != change.Refused: // What cannot be moved stays so.
 			j.Fail(errors.New("its checkpoint has vanished, and it is not proven gone: relink capture writes one"))
@@ -70,7 +70,10 @@ func (r *moveRun) markDeleted(ctx context.Context) {
 }
 
 // isDeleted says that the sandbox of the record is proven gone, or that it lacks an interface without a checkpoint.
-func isDeleted(ctx context.Context, record checkpoint.Record, vanished bool) bool {
+func (r *moveRun) isDeleted(ctx context.Context, record checkpoint.Record, vanished bool) bool {
+	if vanished { // A DEL forgets the checkpoint first. It may still be at work.
+		_ = r.Store.WithLock(ctx, record.Attachment.ContainerID, func() error { return nil })
+	}
 	namespace, err := kernel.OpenSame(record.Namespace)
 	if err != nil {
 		return sandbox.ProvenGone(ctx, sandbox.SeesAllProcesses(), record.Namespace)[record.Namespace]
