@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -101,7 +102,7 @@ func (c *chain) countUselessTry() {
 		c.uselessTries = 0
 	case v.failures == 0 && !v.running && !v.lastTry.IsZero():
 		c.uselessTries++
-		v.failures, v.failure = c.uselessTries, "the last restore changed nothing: "+v.reason
+		v.failures, v.failure = c.uselessTries, "the last restore changed nothing: "+cmp.Or(strings.Join(v.Blocked, "; "), v.reason)
 	}
 }
 
