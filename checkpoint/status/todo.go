@@ -26,19 +26,7 @@ func (s Summary) toDo(found Observations, missing []capture.InterfaceOutcome) []
 			list = append(list, ToDo{Subject: printable.Count(n, thing) + matter, Advice: advice})
 		}
 	}
-	restorable, ignored, failing := 0, 0, 0
-	for _, c := range s.Causes {
-		switch c.Kind {
-		case CauseDevice, CauseFailure:
-			failing += len(c.Attachments)
-		case CauseLost, CauseHost:
-			for _, key := range c.Attachments {
-				if restorable++; found.agentLeaves(c.Device, key) {
-					ignored++
-				}
-			}
-		}
-	}
+	restorable, ignored, failing := s.countByRestore(found)
 	add(restorable-ignored, "attachment", " to restore", found.restoreCommand())
 	add(ignored, "attachment", " that relink-agent does not restore", "relink restore")
 	add(failing, "attachment", " that relink restore does not mend", "relink check says why, and what does")
@@ -79,6 +67,23 @@ func (s Summary) toDo(found Observations, missing []capture.InterfaceOutcome) []
 		add(checkpoints, "checkpoint", " and "+addresses+dead, found.gcCommand())
 	}
 	return list
+}
+
+// countByRestore counts the attachments that a restore brings back, those of them that only a person's restore does, and those that none mends.
+func (s Summary) countByRestore(found Observations) (restorable, ignored, failing int) {
+	for _, c := range s.Causes {
+		switch c.Kind {
+		case CauseDevice, CauseFailure:
+			failing += len(c.Attachments)
+		case CauseLost, CauseHost:
+			for _, key := range c.Attachments {
+				if restorable++; found.agentLeaves(c.Device, key) {
+					ignored++
+				}
+			}
+		}
+	}
+	return restorable, ignored, failing
 }
 
 // argument names the pod of the cause on a command line.
