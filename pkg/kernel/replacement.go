@@ -123,11 +123,7 @@ func (r *Replacement) swapUp() error {
 	want := r.want
 	want.Routes = nil
 	before, after, takeoverErr := r.swapRequests(want, late)
-	// It does not go up if another interface on its parent has the MAC. Nothing was done to the old one then.
-	if err := r.sandbox.socket.Run(setUp(r.New, r.temporary)); err != nil {
-		return err
-	}
-	batch := addAddresses(r.New, early, true)
+	batch := append([]rtnl.Message{setUp(r.New, r.temporary)}, addAddresses(r.New, early, true)...)
 	// Without the kernel's routes of its addresses, the old interface gets no route by a gateway any more.
 	batch = append(batch, removeKernelRoutes(r.Old, r.want.Addresses)...)
 	pending = pending[:min(len(pending), max(0, rtnl.MaxBatch-len(batch)-len(before))/2)]
@@ -255,14 +251,16 @@ func (r *Replacement) revert() error {
 	if !r.disturbed {
 		return errors.Join(errs...)
 	}
-	// Down and up gives it the kernel's routes of its addresses again. After them come those that were taken off, and what the
-	// kernel has dropped.
+	// Down and up gives it the kernel's routes of its addresses again. After them come those that were taken off, those that it still has
+	// and loses by that, and what the kernel has dropped.
+	rest, err := r.sandbox.takeRoutes(r.Old, 0)
+	errs = append(errs, err)
 	batch := []rtnl.Message{setDown(r.Old, r.want.Link.Name)}
 	if r.want.Link.Up {
 		batch = append(batch, setUp(r.Old, r.want.Link.Name))
 	}
 	errs = append(errs, r.sandbox.socket.Run(batch...), r.sandbox.AddAddresses(r.Old, r.want.Addresses))
-	want := netstate.Interface{Neighbours: r.want.Neighbours, Routes: r.removed}
+	want := netstate.Interface{Neighbours: r.want.Neighbours, Routes: slices.Concat(r.removed, rest)}
 	after, err := r.sandbox.afterUp(r.Old, want, true)
 	return errors.Join(append(errs, err, r.sandbox.socket.Run(after...))...)
 }
