@@ -45,16 +45,14 @@ func holderEntries(ctx context.Context, store *checkpoint.Store) (entries []cach
 		return nil, []string{printable.Joined(err)}
 	}
 	for _, s := range sources.Leases {
-		leases, err := s.List(ctx)
+		holders, err := s.Holders(ctx)
 		if err != nil && !errors.Is(err, lease.ErrNotLeased) {
 			sources.Problems = append(sources.Problems, printable.Joined(err))
 		}
-		for _, l := range leases {
-			for _, h := range l.Holders {
-				if h.Namespace.Inode != 0 {
-					entry := cnicache.Entry{Attachment: h.Key(s.Network()), Pod: h.Pod}
-					entries = append(entries, cacheEntry{Entry: entry, namespace: h.Namespace.File(), recorded: h.Namespace})
-				}
+		for _, seen := range holders {
+			if h := seen.Holder; h.Namespace.Inode != 0 {
+				entry := cnicache.Entry{Attachment: h.Key(s.Network()), Pod: h.Pod}
+				entries = append(entries, cacheEntry{Entry: entry, namespace: h.Namespace.File(), recorded: h.Namespace})
 			}
 		}
 	}

@@ -54,12 +54,10 @@ func (l *Leases) read(ctx context.Context, store *lease.Store, held map[attachme
 		return err
 	}
 	l.Usages = append(l.Usages, usage)
-	leases, err := store.List(ctx)
-	for _, lease := range leases {
-		for _, h := range lease.Holders {
-			if h.Namespace.Inode != 0 {
-				held[h.Namespace]++
-			}
+	holders, err := store.Holders(ctx)
+	for _, h := range holders {
+		if namespace := h.Holder.Namespace; namespace.Inode != 0 {
+			held[namespace]++
 		}
 	}
 	return err

@@ -132,7 +132,7 @@ func (l *leaseTx) ownedBy(o attachment.Owner) ([]Lease, error) {
 func (l *leaseTx) findByPrefix(index *bolt.Bucket, prefix []byte) ([]Lease, error) {
 	var leases []Lease
 	cursor := index.Cursor()
-	for k, _ := cursor.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = cursor.Next() {
+	for k, _ := cursor.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, _ = cursor.Next() {
 		lease, err := l.getIndexed(index, k)
 		if err != nil {
 			return nil, err

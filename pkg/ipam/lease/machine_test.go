@@ -320,9 +320,28 @@ func (m *machine) check(t *rapid.T) {
 	if diff := cmp.Diff(m.model.list(), got, sameLease, cmpopts.IgnoreFields(Lease{}, "Reason")); diff != "" {
 		t.Fatalf("(-model +store):\n%s", diff)
 	}
+	m.checkHolders(t, got)
 	m.checkUsage(t)
 	m.checkFile(t)
 	m.checkExhausted(t)
+}
+
+// checkHolders compares the holders with those of the leases.
+func (m *machine) checkHolders(t *rapid.T, leases []Lease) {
+	var want []SeenHolder
+	for _, l := range leases {
+		for _, h := range l.Holders {
+			want = append(want, SeenHolder{l.Address, h})
+		}
+	}
+	got, err := m.store.Holders(t.Context())
+	must(t, err)
+	inOrder := cmpopts.SortSlices(func(a, b SeenHolder) bool {
+		return fmt.Sprint(a.Address, a.Holder.ContainerID, a.Holder.IfName) < fmt.Sprint(b.Address, b.Holder.ContainerID, b.Holder.IfName)
+	})
+	if diff := cmp.Diff(want, got, sameLease, inOrder); diff != "" {
+		t.Fatalf("holders (-leases +store):\n%s", diff)
+	}
 }
 
 // checkExhausted asks for the sets of all plans at once.

@@ -34,6 +34,25 @@ func (s *Store) List(ctx context.Context) ([]Lease, error) {
 	})
 }
 
+// Holders returns all holders of addresses that List has. It reads no lease that is reserved only: there can be very many. ErrNotLeased:
+// nothing was ever given.
+func (s *Store) Holders(ctx context.Context) ([]SeenHolder, error) {
+	return result(ctx, s.view, func(l *leaseTx) (holders []SeenHolder, err error) {
+		held, err := l.findByPrefix(l.byAttachment, nil)
+		listed := map[netip.Addr]bool{} // The index has a lease once for each holder.
+		for _, lease := range held {
+			if lease = l.asCurrent(lease); listed[lease.Address] {
+				continue
+			}
+			listed[lease.Address] = true
+			for _, h := range lease.Holders {
+				holders = append(holders, SeenHolder{Address: lease.Address, Holder: h})
+			}
+		}
+		return holders, err
+	})
+}
+
 // Get returns the lease of the address. ErrNotLeased: it is free.
 func (s *Store) Get(ctx context.Context, a netip.Addr) (Lease, error) {
 	return result(ctx, s.view, func(l *leaseTx) (Lease, error) {
