@@ -154,9 +154,9 @@ func (l *inspector) openInspector(namespace *kernel.Namespace) (*sandboxInspecto
 }
 
 // limitSettings says which sysctls of an interface inspect reads: all, or those that its record has. To read all takes most of the time.
-func (r *sandboxInspector) limitSettings(all bool, record checkpoint.Record) {
-	r.extent.ChangedSettings, r.extent.Settings = all, nil
-	if !all {
+func (r *sandboxInspector) limitSettings(unlimited bool, record checkpoint.Record) {
+	r.extent.ChangedSettings, r.extent.Settings = unlimited, nil
+	if !unlimited {
 		r.extent.Settings = slices.Collect(maps.Keys(record.Interface.Settings))
 	}
 }

@@ -49,8 +49,8 @@ func holderEntries(ctx context.Context, store *checkpoint.Store) (entries []cach
 		if err != nil && !errors.Is(err, lease.ErrNotLeased) {
 			sources.Problems = append(sources.Problems, printable.Joined(err))
 		}
-		for _, seen := range holders {
-			if h := seen.Holder; h.Namespace.Inode != 0 {
+		for _, holder := range holders {
+			if h := holder.Holder; h.Namespace.Inode != 0 {
 				entry := cnicache.Entry{Attachment: h.Key(s.Network()), Pod: h.Pod}
 				entries = append(entries, cacheEntry{Entry: entry, namespace: h.Namespace.File(), recorded: h.Namespace})
 			}

@@ -136,10 +136,10 @@ func isRenamed(recorded, live netstate.Interface, parents []netstate.Device) boo
 }
 
 // renamedProblem says as what the interface is there and what to do about it. worse says why capture --refresh refuses it: what it has lost
-// comes back when it has its name again. taken says that another device has that name. restore does not rename it back. Whoever renames
+// comes back when it has its name again. nameTaken says that another device has that name. restore does not rename it back. Whoever renames
 // a pod's interface, as KubeVirt does, works with it under the new name. And before Linux 6.2 it would
 // have to go down for that, and would lose its routes.
-func renamedProblem(recorded checkpoint.Record, live netstate.Link, worse, sandbox string, taken bool) *Problem {
+func renamedProblem(recorded checkpoint.Record, live netstate.Link, worse, sandbox string, nameTaken bool) *Problem {
 	link := recorded.Interface.Link
 	mac := ""
 	if link.MAC != "" && link.MAC != live.MAC {
@@ -150,7 +150,7 @@ func renamedProblem(recorded checkpoint.Record, live netstate.Link, worse, sandb
 	if worse != "" {
 		cause, advice = "the interface was renamed, and has lost something: rename it back", worse+". Rename it back, and relink restore repairs it"
 	}
-	if taken {
+	if nameTaken {
 		advice += ". Its name is that of another device now: give that one another name first"
 	}
 	return &Problem{Cause: cause, Reason: fmt.Sprintf(

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -58,14 +57,7 @@ type options struct {
 	supervisor *supervisor
 }
 
-// heapGrowth is the percentage by which the live heap may grow before a garbage collection. An audit would else take as much
-// again as all that the agent keeps, and the node has that less.
-const heapGrowth = 50
-
-func main() {
-	debug.SetGCPercent(heapGrowth)
-	os.Exit(start(os.Args[1:]))
-}
+func main() { os.Exit(start(os.Args[1:])) }
 
 // start runs the agent until a signal comes, and returns the exit status.
 func start(args []string) int {

@@ -12,10 +12,10 @@ import "strings"
 func Nearest(s string, names ...string) (near string) {
 	written := normalized(s)
 	for _, name := range names {
-		switch known := normalized(name); {
-		case known == written:
+		switch key := normalized(name); {
+		case key == written:
 			return name
-		case near == "" && isTypo(written, known):
+		case near == "" && isTypo(written, key):
 			near = name
 		}
 	}
