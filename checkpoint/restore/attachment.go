@@ -10,7 +10,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
-	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // attachmentRestore is the restore of one attachment.
@@ -136,7 +135,7 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 		}
 	}
 	if alien {
-		return nil, w.leftAlone(err, live.Link)
+		return nil, leftAlone(err, live.Link)
 	}
 	if missing && onHost(&w.record) {
 		if problem := memberProblem(w.devices, w.parent, recorded.Parents[0].Name); problem != nil {
@@ -150,7 +149,7 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	w.outcome.Live = current
 	steps, err := planInterface(recorded, current, w.parent.Name, w.parents)
 	if err != nil && w.scope == wholeAttachment {
-		return nil, w.leftAlone(err, live.Link)
+		return nil, leftAlone(err, live.Link)
 	}
 	steps = w.scope.filter(steps, recorded)
 	if missing && w.indexOwnerName != "" && len(steps) > 0 {
@@ -161,15 +160,12 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	return steps, nil
 }
 
-// leftAlone says why the live interface cannot be made the recorded one, and what a person can do. A NIC cannot be deleted.
-func (w *attachmentRestore) leftAlone(reason error, live netstate.Link) *Problem {
-	problem := problemf("%v: left alone", reason)
-	if live.Kind != netstate.KindNIC {
-		problem.Cause = problem.Reason
-		problem.Reason += fmt.Sprintf(". If nothing needs it, delete it (%s), and relink restore builds the recorded one",
-			printable.Command("nsenter", "--net="+w.sandbox.Path(), "ip", "link", "del", w.record.Interface.Link.Name))
+// leftAlone says what a person can do where the live interface cannot be made the recorded one. A NIC cannot be deleted.
+func leftAlone(reason error, live netstate.Link) error {
+	if live.Kind == netstate.KindNIC {
+		return fmt.Errorf("%w: left alone", reason)
 	}
-	return problem
+	return fmt.Errorf("%w: left alone: delete it, and restore again", reason)
 }
 
 // wantedState returns the part of the record that has to be there now. It stays the same unless it
