@@ -98,10 +98,10 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) (found inspe
 	}
 	found.records = inspector.records
 	for _, d := range inspector.sandboxDevices {
-		if d.Name == "lo" || onlyNew && inspector.records.recorded(d.Index) {
+		record, recorded := inspector.records.byIndex[d.Index]
+		if d.Name == "lo" || onlyNew && recorded {
 			continue
 		}
-		record, recorded := inspector.records.byIndex[d.Index]
 		inspector.limitSettings(l.refresh || !recorded, record)
 		f, err := inspector.inspect(d.Name)
 		if err != nil {

@@ -227,7 +227,7 @@ func (p *ParentPlan) planVLAN(recorded, recordedBelow netstate.Device, below net
 	}
 	switch {
 	case err != nil:
-		return 0, problemf("%v: left alone. Make that under another name, and relink restore uses it", err)
+		return 0, problemf("%v: left alone. Make a device for %s under another name, and relink restore uses it", err, recorded.VLAN)
 	case newName == "" && mapped && existing.Name != name:
 		return 0, problemf("%s on %s is %s, not %s, told by --parent: left alone", recorded.VLAN, below.Name, existing.Name, name)
 	case newName == "":

@@ -57,23 +57,23 @@ func TestPlanOfAVLANParent(t *testing.T) {
 		},
 		"another ID under the name": {
 			there: devices{eth1, up(4, vlan("eth1.3", 4), 2)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 4 on eth1, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 4 on eth1, not VLAN 3 on eth1: left alone. Make a device for VLAN 3 under another name, and relink restore uses it")},
 		},
 		"another parent under the name": {
 			there: devices{eth1, eth2, up(4, vlan("eth1.3", 3), 3)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on eth2, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 on eth2, not VLAN 3 on eth1: left alone. Make a device for VLAN 3 under another name, and relink restore uses it")},
 		},
 		"a parent elsewhere under the name": {
 			there: devices{eth1, up(4, vlan("eth1.3", 3), 0)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3, not VLAN 3 on eth1: left alone. Make a device for VLAN 3 under another name, and relink restore uses it")},
 		},
 		"another protocol under the name": {
 			there: devices{eth1, up(4, serviceVLAN("eth1.3", 3), 2)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 (802.1ad) on eth1, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is VLAN 3 (802.1ad) on eth1, not VLAN 3 on eth1: left alone. Make a device for VLAN 3 under another name, and relink restore uses it")},
 		},
 		"no VLAN under the name": {
 			there: devices{eth1, up(4, deviceOfKind("bridge", "eth1.3"), 0)}, chains: recorded,
-			want: planResult{On: list(""), Broken: list("eth1.3 is there but is a bridge, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it")},
+			want: planResult{On: list(""), Broken: list("eth1.3 is there but is a bridge, not VLAN 3 on eth1: left alone. Make a device for VLAN 3 under another name, and relink restore uses it")},
 		},
 		"the same VLAN under another name": {
 			there: devices{eth1, up(4, vlan("vlan3", 3), 2)}, chains: recorded,
@@ -91,7 +91,7 @@ func TestPlanOfAVLANParent(t *testing.T) {
 			there: devices{down(2, nic("eth1", 1), 0), up(4, vlan("eth1.3", 4), 2)}, chains: recorded,
 			want: planResult{
 				On: list(""), Steps: list("set eth1 up: it is down"),
-				Broken: list("eth1.3 is there but is VLAN 4 on eth1, not VLAN 3 on eth1: left alone. Make that under another name, and relink restore uses it"),
+				Broken: list("eth1.3 is there but is VLAN 4 on eth1, not VLAN 3 on eth1: left alone. Make a device for VLAN 3 under another name, and relink restore uses it"),
 			},
 		},
 		"something in between that is no VLAN": {
@@ -227,7 +227,7 @@ func TestPlanOfRecordsThatDisagreeHasEachStepOnce(t *testing.T) {
 			chains: []stack{{vlan("pods", 3), nic("eth1", 1)}, {vlan("pods", 4), nic("eth1", 1)}},
 			want: planResult{
 				On: list("pods", ""), Steps: list("create pods, VLAN 3 on eth1: it is missing"),
-				Broken: list("pods is there but is VLAN 3 on eth1, not VLAN 4 on eth1: left alone. Make that under another name, and relink restore uses it"),
+				Broken: list("pods is there but is VLAN 3 on eth1, not VLAN 4 on eth1: left alone. Make a device for VLAN 4 under another name, and relink restore uses it"),
 			},
 		},
 		"on the master of one ID, which is two VLANs": {

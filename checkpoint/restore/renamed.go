@@ -33,8 +33,8 @@ func (w *attachmentRestore) checkIdentity(owner *netstate.Link) error {
 		live, err := kernel.Capture(w.node.host, w.sandbox, w.devices, name, kernel.ExtentOf(wanted))
 		switch {
 		case err == nil && isRenamed(w.record.Interface, live, w.parents) && inside.belongsTo(w.record, live.Link):
-			_, free := w.sandbox.Index(w.record.Interface.Link.Name)
-			return renamedProblem(w.record, live.Link, w.worseReason(live), w.sandbox.Path(), free == nil)
+			occupied, _ := w.sandbox.Exists(w.record.Interface.Link.Name)
+			return renamedProblem(w.record, live.Link, w.worseReason(live), w.sandbox.Path(), occupied)
 		case err != nil && !errors.Is(err, kernel.ErrNoDevice) && !errors.Is(err, kernel.ErrUnsupported):
 			return err
 		}
